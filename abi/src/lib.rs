@@ -1,0 +1,1 @@
+//! The C interface of libfabric as Rust types and constants. No logic.

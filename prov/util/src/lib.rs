@@ -1,0 +1,1 @@
+//! What every provider is built from.
