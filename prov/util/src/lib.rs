@@ -1,1 +1,5 @@
-//! What every provider is built from.
+//! What every provider is built from. See ARCHITECTURE.md for the map.
+
+pub mod buffer;
+pub mod errno;
+pub mod progress;

@@ -1,0 +1,485 @@
+//! Memory that the application lent to an operation, and socket transfers
+//! from and to it.
+//!
+//! The seam makes an [`AppIov`] out of the pointers of a call. libfabric's
+//! rule is that such memory stays valid, and the application's hands off it
+//! where the operation writes, until the operation has completed; that is the
+//! one promise on which every `unsafe` block of this file rests.
+
+use std::marker::PhantomData;
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use libc::iovec;
+
+use crate::errno::{Errno, Result};
+
+/// Buffers that one operation takes at most (`iov_limit`, `rma_iov_limit`).
+pub const IOV_LIMIT: usize = 4;
+
+/// Up to [`IOV_LIMIT`] pieces of application memory, one after another.
+#[derive(Clone, Copy)]
+pub struct AppIov {
+    /// Only the first `count` are meaningful, and none of those is empty.
+    iov: [iovec; IOV_LIMIT],
+    count: u32,
+    /// Sum of the lengths; checked for overflow where the pieces came in.
+    len: usize,
+}
+
+// SAFETY: the memory belongs to the operation, not to the thread that posted
+// it (see the promise at the top of the file).
+unsafe impl Send for AppIov {}
+// SAFETY: as above; shared access only copies the description of the memory.
+unsafe impl Sync for AppIov {}
+
+const NOTHING: iovec = iovec {
+    iov_base: std::ptr::null_mut(),
+    iov_len: 0,
+};
+
+impl AppIov {
+    /// No memory at all: an empty message.
+    pub const EMPTY: AppIov = AppIov {
+        iov: [NOTHING; IOV_LIMIT],
+        count: 0,
+        len: 0,
+    };
+
+    /// One buffer of `len` bytes at `base`.
+    ///
+    /// # Safety
+    /// The memory is valid for the operation's accesses until it completes.
+    #[inline]
+    pub unsafe fn from_raw(base: *mut u8, len: usize) -> Self {
+        let mut this = Self::EMPTY;
+        if len != 0 {
+            this.iov[0] = iovec {
+                iov_base: base.cast(),
+                iov_len: len,
+            };
+            this.count = 1;
+            this.len = len;
+        }
+        this
+    }
+
+    /// The buffers of an I/O vector; `-FI_EINVAL` for more than
+    /// [`IOV_LIMIT`] or a total beyond the address space.
+    ///
+    /// # Safety
+    /// `iov` points to `count` entries, each as in [`AppIov::from_raw`].
+    #[inline]
+    pub unsafe fn from_iov(iov: *const iovec, count: usize) -> Result<Self> {
+        if count > IOV_LIMIT || (iov.is_null() && count != 0) {
+            return Err(Errno::EINVAL);
+        }
+        let mut this = Self::EMPTY;
+        for i in 0..count {
+            // SAFETY: `i < count`, and the caller vouches for `count` entries.
+            this.push(unsafe { *iov.add(i) })?;
+        }
+        Ok(this)
+    }
+
+    #[inline]
+    fn push(&mut self, piece: iovec) -> Result {
+        if piece.iov_len == 0 {
+            return Ok(());
+        }
+        let slot = self.iov.get_mut(self.count as usize).ok_or(Errno::EINVAL)?;
+        self.len = self
+            .len
+            .checked_add(piece.iov_len)
+            .filter(|&len| len <= isize::MAX as usize)
+            .ok_or(Errno::EINVAL)?;
+        *slot = piece;
+        self.count += 1;
+        Ok(())
+    }
+
+    /// Bytes in all pieces together.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is not one byte.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Address of the first byte, null where there is none. A value to
+    /// report (`fi_cq_data_entry::buf`), not one to read through.
+    #[inline]
+    pub fn address(&self) -> *mut std::ffi::c_void {
+        self.iov[0].iov_base
+    }
+
+    /// The pieces, for a system call's I/O vector.
+    #[inline]
+    pub fn pieces(&self) -> &[iovec] {
+        &self.iov[..self.count as usize]
+    }
+
+    /// `len` bytes from `offset` on, both cut to what there is.
+    #[inline]
+    pub fn slice(&self, offset: usize, len: usize) -> AppIov {
+        if offset == 0 && len >= self.len {
+            return *self;
+        }
+        let (mut skip, mut left) = (offset, len);
+        let mut part = Self::EMPTY;
+        for piece in self.pieces() {
+            if left == 0 {
+                break;
+            }
+            if skip >= piece.iov_len {
+                skip -= piece.iov_len;
+                continue;
+            }
+            let take = left.min(piece.iov_len - skip);
+            part.iov[part.count as usize] = iovec {
+                iov_base: piece.iov_base.cast::<u8>().wrapping_add(skip).cast(),
+                iov_len: take,
+            };
+            part.count += 1;
+            part.len += take;
+            left -= take;
+            skip = 0;
+        }
+        part
+    }
+
+    /// Copies `bytes` into the memory from `offset` on; returns how many fit.
+    #[inline]
+    pub fn write_at(&self, offset: usize, bytes: &[u8]) -> usize {
+        if self.count == 1 && offset == 0 && bytes.len() <= self.len {
+            // SAFETY: the first piece is valid for `len` bytes and belongs to
+            // the operation until it completes.
+            unsafe {
+                std::ptr::copy(bytes.as_ptr(), self.iov[0].iov_base.cast(), bytes.len());
+            }
+            return bytes.len();
+        }
+        let part = self.slice(offset, bytes.len());
+        let mut done = 0;
+        for piece in part.pieces() {
+            // SAFETY: the piece is valid for its length and belongs to the
+            // operation; `slice` made the pieces sum to at most `bytes.len()`.
+            // The source may overlap it (an endpoint that sends to itself).
+            unsafe {
+                std::ptr::copy(
+                    bytes.as_ptr().add(done),
+                    piece.iov_base.cast(),
+                    piece.iov_len,
+                );
+            }
+            done += piece.iov_len;
+        }
+        done
+    }
+
+    /// Copies from the memory at `offset` into `bytes`; returns how many came.
+    #[inline]
+    pub fn read_at(&self, offset: usize, bytes: &mut [u8]) -> usize {
+        let part = self.slice(offset, bytes.len());
+        let mut done = 0;
+        for piece in part.pieces() {
+            // SAFETY: as in `write_at`, with the roles exchanged.
+            unsafe {
+                std::ptr::copy(
+                    piece.iov_base.cast::<u8>().cast_const(),
+                    bytes.as_mut_ptr().add(done),
+                    piece.iov_len,
+                );
+            }
+            done += piece.iov_len;
+        }
+        done
+    }
+
+    /// Appends all bytes to `bytes`.
+    #[inline]
+    pub fn append_to(&self, bytes: &mut Vec<u8>) {
+        bytes.reserve(self.len);
+        for piece in self.pieces() {
+            let at = bytes.len();
+            // SAFETY: room for `self.len` more was reserved above, the piece
+            // is valid for its length, and a fresh part of a `Vec` overlaps
+            // no memory of the application.
+            unsafe {
+                std::ptr::copy_nonoverlapping(
+                    piece.iov_base.cast::<u8>().cast_const(),
+                    bytes.as_mut_ptr().add(at),
+                    piece.iov_len,
+                );
+                bytes.set_len(at + piece.iov_len);
+            }
+        }
+    }
+
+    /// Copies as much of `self` into `target` as fits; returns how many.
+    pub fn copy_to(&self, target: &AppIov) -> usize {
+        let mut done = 0;
+        for piece in self.pieces() {
+            let room = target.slice(done, piece.iov_len);
+            let mut from = piece.iov_base.cast::<u8>().cast_const();
+            for place in room.pieces() {
+                // SAFETY: both are memory of operations in flight; `room` is
+                // at most as long as `piece`, so `from` stays inside it.
+                unsafe {
+                    std::ptr::copy(from, place.iov_base.cast(), place.iov_len);
+                    from = from.add(place.iov_len);
+                }
+            }
+            done += room.len();
+        }
+        done
+    }
+}
+
+impl std::fmt::Debug for AppIov {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "AppIov({} bytes in {})", self.len, self.count)
+    }
+}
+
+/// Pieces that one socket call moves at most.
+pub const TRANSFER_LIMIT: usize = 64;
+
+/// What one socket call moves: our own bytes and the application's, in order.
+pub struct Transfer<'a> {
+    iov: [iovec; TRANSFER_LIMIT],
+    count: usize,
+    len: usize,
+    /// Our own buffers are borrowed until the call.
+    buffers: PhantomData<&'a mut [u8]>,
+}
+
+/// A [`Transfer`] whose bytes go out.
+pub struct Outgoing<'a>(Transfer<'a>);
+
+/// A [`Transfer`] whose bytes come in.
+pub struct Incoming<'a>(Transfer<'a>);
+
+impl Transfer<'_> {
+    fn new() -> Self {
+        Transfer {
+            iov: [NOTHING; TRANSFER_LIMIT],
+            count: 0,
+            len: 0,
+            buffers: PhantomData,
+        }
+    }
+
+    fn room(&self) -> usize {
+        TRANSFER_LIMIT - self.count
+    }
+
+    fn push(&mut self, piece: iovec) {
+        if piece.iov_len != 0 {
+            self.iov[self.count] = piece;
+            self.count += 1;
+            self.len += piece.iov_len;
+        }
+    }
+
+    fn header(&mut self) -> libc::msghdr {
+        // SAFETY: every field of a `msghdr` may be zero.
+        let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+        header.msg_iov = self.iov.as_mut_ptr();
+        header.msg_iovlen = self.count as _;
+        header
+    }
+}
+
+impl Default for Outgoing<'_> {
+    fn default() -> Self {
+        Outgoing(Transfer::new())
+    }
+}
+
+impl Default for Incoming<'_> {
+    fn default() -> Self {
+        Incoming(Transfer::new())
+    }
+}
+
+impl<'a> Outgoing<'a> {
+    /// Adds our own bytes; `false` when the list is full.
+    pub fn push(&mut self, bytes: &'a [u8]) -> bool {
+        let fits = self.0.room() >= 1;
+        if fits {
+            self.0.push(iovec {
+                iov_base: bytes.as_ptr().cast_mut().cast(),
+                iov_len: bytes.len(),
+            });
+        }
+        fits
+    }
+
+    /// Adds application memory; `false` when the list is full.
+    pub fn push_app(&mut self, memory: &AppIov) -> bool {
+        let fits = self.0.room() >= memory.pieces().len();
+        if fits {
+            memory.pieces().iter().for_each(|&piece| self.0.push(piece));
+        }
+        fits
+    }
+
+    /// Bytes in the list.
+    pub fn len(&self) -> usize {
+        self.0.len
+    }
+
+    /// Whether there is nothing to send.
+    pub fn is_empty(&self) -> bool {
+        self.0.len == 0
+    }
+
+    /// Whether not one more piece of application memory is sure to fit.
+    pub fn is_full(&self) -> bool {
+        self.0.room() < IOV_LIMIT + 1
+    }
+
+    /// `sendmsg(2)` with `MSG_NOSIGNAL`; bytes that the socket took.
+    pub fn send(mut self, socket: BorrowedFd<'_>, flags: i32) -> Result<usize> {
+        let sent = if self.0.count == 1 {
+            let piece = self.0.iov[0];
+            // SAFETY: the piece is a borrowed buffer of ours or application
+            // memory of an operation in flight, valid for its length.
+            unsafe {
+                libc::send(
+                    socket.as_raw_fd(),
+                    piece.iov_base,
+                    piece.iov_len,
+                    flags | libc::MSG_NOSIGNAL,
+                )
+            }
+        } else {
+            let header = self.0.header();
+            // SAFETY: `header` describes pieces as above, and `self` outlives
+            // the call.
+            unsafe { libc::sendmsg(socket.as_raw_fd(), &header, flags | libc::MSG_NOSIGNAL) }
+        };
+        usize::try_from(sent).map_err(|_| Errno::last_os_error())
+    }
+}
+
+impl<'a> Incoming<'a> {
+    /// Adds our own room; `false` when the list is full.
+    pub fn push(&mut self, bytes: &'a mut [u8]) -> bool {
+        let fits = self.0.room() >= 1;
+        if fits {
+            self.0.push(iovec {
+                iov_base: bytes.as_mut_ptr().cast(),
+                iov_len: bytes.len(),
+            });
+        }
+        fits
+    }
+
+    /// Adds application memory; `false` when the list is full.
+    pub fn push_app(&mut self, memory: &AppIov) -> bool {
+        let fits = self.0.room() >= memory.pieces().len();
+        if fits {
+            memory.pieces().iter().for_each(|&piece| self.0.push(piece));
+        }
+        fits
+    }
+
+    /// Room in the list, in bytes.
+    pub fn len(&self) -> usize {
+        self.0.len
+    }
+
+    /// Whether there is no room.
+    pub fn is_empty(&self) -> bool {
+        self.0.len == 0
+    }
+
+    /// `recvmsg(2)`; bytes that came, 0 at the end of the stream.
+    pub fn receive(mut self, socket: BorrowedFd<'_>, flags: i32) -> Result<usize> {
+        let received = if self.0.count == 1 {
+            let piece = self.0.iov[0];
+            // SAFETY: the piece is an exclusively borrowed buffer of ours or
+            // application memory of an operation in flight.
+            unsafe { libc::recv(socket.as_raw_fd(), piece.iov_base, piece.iov_len, flags) }
+        } else {
+            let mut header = self.0.header();
+            // SAFETY: `header` describes pieces as above, and `self` outlives
+            // the call.
+            unsafe { libc::recvmsg(socket.as_raw_fd(), &mut header, flags) }
+        };
+        usize::try_from(received).map_err(|_| Errno::last_os_error())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lend(parts: &mut [&mut [u8]]) -> AppIov {
+        let iov: Vec<iovec> = parts
+            .iter_mut()
+            .map(|part| iovec {
+                iov_base: part.as_mut_ptr().cast(),
+                iov_len: part.len(),
+            })
+            .collect();
+        // SAFETY: the test keeps the parts alive while it uses the result.
+        unsafe { AppIov::from_iov(iov.as_ptr(), iov.len()) }.unwrap()
+    }
+
+    #[test]
+    fn bytes_scatter_over_the_pieces_and_gather_back() {
+        let (mut a, mut b, mut c) = ([0u8; 3], [0u8; 0], [0u8; 5]);
+        let memory = lend(&mut [&mut a, &mut b, &mut c]);
+        assert_eq!(memory.len(), 8);
+        assert_eq!(memory.write_at(1, b"123456789"), 7);
+        let mut back = [0u8; 16];
+        assert_eq!(memory.read_at(2, &mut back), 6);
+        assert_eq!(&back[..6], b"234567");
+        let mut all = Vec::new();
+        memory.append_to(&mut all);
+        assert_eq!(all, b"\x001234567");
+    }
+
+    #[test]
+    fn a_slice_beyond_the_end_is_empty() {
+        let mut a = [0u8; 3];
+        let memory = lend(&mut [&mut a]);
+        assert_eq!(memory.slice(3, 1).len(), 0);
+        assert_eq!(memory.slice(usize::MAX, usize::MAX).len(), 0);
+        assert_eq!(memory.slice(1, usize::MAX).len(), 2);
+    }
+
+    #[test]
+    fn too_many_pieces_and_too_many_bytes_are_refused() {
+        let piece = iovec {
+            iov_base: std::ptr::dangling_mut::<u8>().cast(),
+            iov_len: isize::MAX as usize,
+        };
+        let many = [piece; IOV_LIMIT + 1];
+        // SAFETY: nothing is accessed through the refused vectors.
+        unsafe {
+            assert_eq!(
+                AppIov::from_iov(many.as_ptr(), many.len()).err(),
+                Some(Errno::EINVAL)
+            );
+            assert_eq!(
+                AppIov::from_iov(many.as_ptr(), 2).err(),
+                Some(Errno::EINVAL)
+            );
+        }
+    }
+
+    #[test]
+    fn memory_copies_between_differently_cut_vectors() {
+        let (mut a, mut b) = (*b"abc", *b"defgh");
+        let (mut x, mut y) = ([0u8; 5], [0u8; 2]);
+        let copied = lend(&mut [&mut a, &mut b]).copy_to(&lend(&mut [&mut x, &mut y]));
+        assert_eq!((copied, &x, &y), (7, b"abcde", b"fg"));
+    }
+}

@@ -1,0 +1,26 @@
+//! How completion queues, event queues and counters move the transport on.
+
+use std::os::fd::RawFd;
+
+/// Something that has work to do when the application reads a queue: a
+/// provider's engine. A queue never calls it with a lock of its own held, since
+/// the engine writes to queues under its lock.
+pub trait Progress: Send + Sync {
+    /// Does what is ready, without blocking.
+    fn progress(&self);
+
+    /// Whether work is due that no descriptor shows and that must not wait
+    /// for a queue to run empty, such as messages held back for coalescing.
+    /// Cheap: one load.
+    fn is_due(&self) -> bool {
+        false
+    }
+
+    /// A descriptor that polls readable when [`Progress::progress`] has
+    /// something to do; `None` for a transport that must be polled.
+    fn wait_fd(&self) -> Option<RawFd>;
+
+    /// Called before a thread sleeps on [`Progress::wait_fd`]: `false` means
+    /// that work is due now and the caller should not sleep.
+    fn prepare_wait(&self) -> bool;
+}
