@@ -2,4 +2,5 @@
 
 pub mod buffer;
 pub mod errno;
+pub mod matching;
 pub mod progress;

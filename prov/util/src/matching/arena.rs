@@ -1,0 +1,244 @@
+//! Storage for queue entries: slots that are reused without allocation, and
+//! doubly linked lists that run through them by index.
+//!
+//! A list end lives wherever its owner wants it (a bucket table, a field); the
+//! links live in the slots, `N` of them, so that one entry can stand in `N`
+//! lists at a time.
+
+/// The index that stands for "no entry".
+pub(super) const NIL: u32 = u32::MAX;
+
+/// First and last entry of one list; both [`NIL`] when it is empty.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct List {
+    pub head: u32,
+    pub tail: u32,
+}
+
+impl List {
+    pub const EMPTY: List = List {
+        head: NIL,
+        tail: NIL,
+    };
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Link {
+    prev: u32,
+    next: u32,
+}
+
+impl Link {
+    const OPEN: Link = Link {
+        prev: NIL,
+        next: NIL,
+    };
+}
+
+#[derive(Debug)]
+struct Slot<T, const N: usize> {
+    /// `None` while the slot is free; `links[0].next` is then the next free one.
+    value: Option<T>,
+    links: [Link; N],
+    /// Counts the uses of this slot, so that an old [`Key`] does not find a new entry.
+    generation: u32,
+}
+
+/// Names an entry across its lifetime: a key of a removed entry finds nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    index: u32,
+    generation: u32,
+}
+
+/// Entries of type `T`, each with room to stand in `N` lists.
+#[derive(Debug)]
+pub(super) struct Arena<T, const N: usize> {
+    slots: Vec<Slot<T, N>>,
+    free: u32,
+    len: usize,
+}
+
+impl<T, const N: usize> Arena<T, N> {
+    pub fn new() -> Self {
+        const { assert!(N > 0, "the free list uses the first link") };
+        Arena {
+            slots: Vec::new(),
+            free: NIL,
+            len: 0,
+        }
+    }
+
+    /// Number of entries.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Stores an entry, in no list yet.
+    #[inline]
+    pub fn insert(&mut self, value: T) -> u32 {
+        self.len += 1;
+        let index = self.free;
+        if let Some(slot) = self.slots.get_mut(index as usize) {
+            self.free = slot.links[0].next;
+            slot.value = Some(value);
+            slot.links = [Link::OPEN; N];
+            return index;
+        }
+        self.grow(value)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn grow(&mut self, value: T) -> u32 {
+        assert!(
+            self.slots.len() < NIL as usize,
+            "more than 2^32 - 1 queue entries"
+        );
+        let index = self.slots.len() as u32;
+        self.slots.push(Slot {
+            value: Some(value),
+            links: [Link::OPEN; N],
+            generation: 0,
+        });
+        index
+    }
+
+    /// Takes an entry out. It must stand in no list any more.
+    #[inline]
+    pub fn remove(&mut self, index: u32) -> Option<T> {
+        let slot = self.slots.get_mut(index as usize)?;
+        let value = slot.value.take()?;
+        slot.generation = slot.generation.wrapping_add(1);
+        slot.links[0].next = self.free;
+        self.free = index;
+        self.len -= 1;
+        Some(value)
+    }
+
+    #[inline]
+    pub fn get(&self, index: u32) -> Option<&T> {
+        self.slots.get(index as usize)?.value.as_ref()
+    }
+
+    #[inline]
+    pub fn get_mut(&mut self, index: u32) -> Option<&mut T> {
+        self.slots.get_mut(index as usize)?.value.as_mut()
+    }
+
+    /// The key of a stored entry.
+    #[inline]
+    pub fn key(&self, index: u32) -> Key {
+        Key {
+            index,
+            generation: self
+                .slots
+                .get(index as usize)
+                .map_or(0, |slot| slot.generation),
+        }
+    }
+
+    /// The index of the entry that `key` names, if it is still there.
+    #[inline]
+    pub fn find(&self, key: Key) -> Option<u32> {
+        let slot = self.slots.get(key.index as usize)?;
+        (slot.value.is_some() && slot.generation == key.generation).then_some(key.index)
+    }
+
+    /// Entries in slot order, which says nothing about their age.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
+        self.slots
+            .iter()
+            .enumerate()
+            .filter_map(|(index, slot)| Some((index as u32, slot.value.as_ref()?)))
+    }
+
+    /// The entry behind `index` in the list that runs through link `which`.
+    #[inline]
+    pub fn next(&self, which: usize, index: u32) -> u32 {
+        self.slots
+            .get(index as usize)
+            .map_or(NIL, |slot| slot.links[which].next)
+    }
+
+    /// Appends an entry to `list`, through link `which`.
+    #[inline]
+    pub fn push_back(&mut self, which: usize, list: &mut List, index: u32) {
+        let prev = list.tail;
+        self.slots[index as usize].links[which] = Link { prev, next: NIL };
+        list.tail = index;
+        match self.slots.get_mut(prev as usize) {
+            Some(slot) => slot.links[which].next = index,
+            None => list.head = index,
+        }
+    }
+
+    /// Takes an entry out of `list`, which it must stand in through link `which`.
+    #[inline]
+    pub fn unlink(&mut self, which: usize, list: &mut List, index: u32) {
+        let Link { prev, next } = self.slots[index as usize].links[which];
+        match self.slots.get_mut(prev as usize) {
+            Some(slot) => slot.links[which].next = next,
+            None => list.head = next,
+        }
+        match self.slots.get_mut(next as usize) {
+            Some(slot) => slot.links[which].prev = prev,
+            None => list.tail = prev,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listed(arena: &Arena<char, 2>, which: usize, list: &List) -> String {
+        let mut text = String::new();
+        let mut index = list.head;
+        while let Some(value) = arena.get(index) {
+            text.push(*value);
+            index = arena.next(which, index);
+        }
+        text
+    }
+
+    #[test]
+    fn an_entry_stands_in_two_lists_independently() {
+        let mut arena: Arena<char, 2> = Arena::new();
+        let (mut first, mut second) = (List::EMPTY, List::EMPTY);
+        let a = arena.insert('a');
+        let b = arena.insert('b');
+        let c = arena.insert('c');
+        for index in [a, b, c] {
+            arena.push_back(0, &mut first, index);
+        }
+        for index in [c, a, b] {
+            arena.push_back(1, &mut second, index);
+        }
+        arena.unlink(0, &mut first, b);
+        assert_eq!(listed(&arena, 0, &first), "ac");
+        assert_eq!(listed(&arena, 1, &second), "cab");
+        arena.unlink(1, &mut second, c);
+        arena.unlink(1, &mut second, b);
+        assert_eq!(listed(&arena, 1, &second), "a");
+        arena.unlink(1, &mut second, a);
+        assert_eq!((second.head, second.tail), (NIL, NIL));
+    }
+
+    #[test]
+    fn slots_are_reused_and_old_keys_find_nothing() {
+        let mut arena: Arena<char, 2> = Arena::new();
+        let a = arena.insert('a');
+        let key = arena.key(a);
+        assert_eq!(arena.find(key), Some(a));
+        assert_eq!(arena.remove(a), Some('a'));
+        assert_eq!(arena.find(key), None);
+        let b = arena.insert('b');
+        assert_eq!(b, a, "the freed slot comes first");
+        assert_eq!(arena.find(key), None);
+        assert_eq!(arena.remove(b), Some('b'));
+        assert_eq!(arena.remove(b), None);
+        assert_eq!(arena.len(), 0);
+    }
+}

@@ -1,0 +1,104 @@
+//! Multi-receive buffers: one posted receive that takes several messages, one
+//! behind the other, until its space runs low (`FI_MULTI_RECV` in fi_msg(3)).
+
+use super::ReceiveBuffer;
+use super::arena::{Arena, Key, NIL};
+
+pub(super) type MultiKey = Key;
+
+#[derive(Debug)]
+struct Multi<B> {
+    buf: B,
+    /// Bytes of `buf` given to messages so far.
+    used: usize,
+    /// The buffer takes no message once less than this is left.
+    min: usize,
+    /// Messages placed in the buffer that have not completed.
+    outstanding: u32,
+    /// Whether the buffer takes no more messages.
+    closed: bool,
+    /// Index of the posted receive; meaningful until the buffer has closed.
+    posted: u32,
+}
+
+/// Every multi-receive buffer that still waits for messages or holds some that
+/// have not completed.
+#[derive(Debug)]
+pub(super) struct MultiBuffers<B>(Arena<Multi<B>, 1>);
+
+impl<B: ReceiveBuffer> MultiBuffers<B> {
+    pub fn new() -> Self {
+        MultiBuffers(Arena::new())
+    }
+
+    pub fn insert(&mut self, buf: B, min: usize) -> MultiKey {
+        let index = self.0.insert(Multi {
+            buf,
+            used: 0,
+            // With a minimum of 0 a full buffer would never be released.
+            min: min.max(1),
+            outstanding: 0,
+            closed: false,
+            posted: NIL,
+        });
+        self.0.key(index)
+    }
+
+    /// Notes which posted receive the buffer belongs to.
+    pub fn set_posted(&mut self, key: MultiKey, posted: u32) {
+        if let Some(index) = self.0.find(key)
+            && let Some(multi) = self.0.get_mut(index)
+        {
+            multi.posted = posted;
+        }
+    }
+
+    /// The posted receive, while the buffer takes messages.
+    pub fn posted(&self, key: MultiKey) -> Option<u32> {
+        let multi = self.0.get(self.0.find(key)?)?;
+        (!multi.closed).then_some(multi.posted)
+    }
+
+    /// Gives the next `len` bytes, or what is left, to a message. The flag says
+    /// that the buffer has closed with it.
+    pub fn place(&mut self, key: MultiKey, len: usize) -> Option<(B, bool)> {
+        let index = self.0.find(key)?;
+        let multi = self.0.get_mut(index)?;
+        let left = multi.buf.len() - multi.used;
+        let take = len.min(left);
+        let part = multi.buf.slice(multi.used, take);
+        multi.used += take;
+        multi.outstanding += 1;
+        multi.closed = left - take < multi.min;
+        Some((part, multi.closed))
+    }
+
+    /// One message in the buffer has completed; whether it was the last one, so
+    /// that the buffer is the application's again.
+    pub fn finish(&mut self, key: MultiKey) -> bool {
+        let Some(index) = self.0.find(key) else {
+            return false;
+        };
+        let Some(multi) = self.0.get_mut(index) else {
+            return false;
+        };
+        multi.outstanding = multi.outstanding.saturating_sub(1);
+        let released = multi.closed && multi.outstanding == 0;
+        if released {
+            self.0.remove(index);
+        }
+        released
+    }
+
+    /// Lets the buffer take no more messages. Returns it if none is outstanding;
+    /// otherwise the last one to finish releases it.
+    pub fn close(&mut self, key: MultiKey) -> Option<B> {
+        let index = self.0.find(key)?;
+        let multi = self.0.get_mut(index)?;
+        multi.closed = true;
+        if multi.outstanding != 0 {
+            return None;
+        }
+        self.0.remove(index).map(|multi| multi.buf)
+    }
+}
