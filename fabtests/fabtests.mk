@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: BSD-2-Clause OR MIT
+# Conformance programs. Included by the Makefile of the tree.
+#
+#   make fabtests                        this tree's library
+#   make fabtests LIB=<dir>              another libfabric.so.1
+#   make fabtests FABTESTS=<bin dir>     an installed upstream fabtests instead
+#   SETS=quick,standard                  upstream's test sets (default quick)
+#   VALGRIND=1                           the programs under memcheck
+#   PROVIDER=tcp  PROGRAMS="message rma"
+
+PROVIDER ?= tcp
+SETS ?= quick
+KNOWN ?= fabtests/known/c-library-2.x
+
+.PHONY: fabtests
+fabtests:
+ifdef FABTESTS
+	fabtests/upstream/run --bin $(FABTESTS) --sets $(SETS) -p $(PROVIDER) \
+		$(if $(LIB),--lib $(LIB),--exclude fabtests/upstream/exclude)
+else
+	VALGRIND=$(VALGRIND) fabtests/run -p $(PROVIDER) \
+		$(if $(LIB),--lib $(LIB) --known $(KNOWN)) $(PROGRAMS)
+endif

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR MIT */
+/*
+ * Test tables, checks and their report.
+ *
+ * A program is a table of tests and a call of ct_main. Every test runs in a
+ * child process of its own, so that a crash or a hang is one failed test and
+ * not the end of the program. Each test, and each named check inside a test,
+ * prints one line: "ok", "skip", "known" or "FAIL", its identity
+ * (program/endpoint-type/test[/check]) and, where useful, a reason.
+ */
+#ifndef CT_CHECK_H
+#define CT_CHECK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <rdma/fabric.h>
+#include <rdma/fi_errno.h>
+
+enum {
+	CT_MSG = 1,		/* runs with -e msg */
+	CT_RDM = 2,		/* runs with -e rdm */
+	CT_BOTH = CT_MSG | CT_RDM,
+	CT_SLOW = 4,		/* gets ten times the usual time */
+};
+
+struct ct_test {
+	const char *name;
+	void (*run)(void);
+	int flags;
+};
+
+struct ct_options {
+	const char *provider;		/* NULL: whatever fi_getinfo finds */
+	const char *source;		/* node to open endpoints on; NULL: the provider's choice */
+	enum fi_ep_type type;		/* FI_EP_MSG or FI_EP_RDM */
+	bool valgrind;			/* everything is slow: scale counts down */
+};
+
+extern struct ct_options ct_opt;
+
+/* Runs the tests that the command line selects; the program's exit status. */
+int ct_main(int argc, char **argv, const struct ct_test *tests, size_t count);
+
+#define CT_MAIN(tests)							\
+	int main(int argc, char **argv)					\
+	{								\
+		return ct_main(argc, argv, tests,			\
+			       sizeof(tests) / sizeof((tests)[0]));	\
+	}
+
+/* Seconds that any single wait may take before it counts as a hang. */
+double ct_patience(void);
+double ct_now(void);			/* monotonic, seconds */
+
+/* Scales a repetition count down where execution is simulated. */
+int ct_times(int count);
+
+/* Remembers the line that calls into the support library, for its failures. */
+void ct_here(const char *file, int line);
+#define CT_HERE(function, ...)						\
+	(ct_here(__FILE__, __LINE__), (function)(__VA_ARGS__))
+
+void ct_fail(const char *file, int line, const char *fmt, ...)
+	__attribute__((noreturn, format(printf, 3, 4)));
+void ct_skip(const char *fmt, ...)
+	__attribute__((noreturn, format(printf, 1, 2)));
+bool ct_check(const char *file, int line, bool ok, const char *fmt, ...)
+	__attribute__((format(printf, 4, 5)));
+
+/* The rest of the test makes no sense if this does not hold. */
+#define REQUIRE(cond)							\
+	do {								\
+		if (!(cond))						\
+			ct_fail(__FILE__, __LINE__, "%s", #cond);	\
+	} while (0)
+
+/* A call that has to return 0. */
+#define OK(call)							\
+	do {								\
+		long ct_rc_ = (long)(call);				\
+		if (ct_rc_)						\
+			ct_fail(__FILE__, __LINE__, "%s: %ld (%s)",	\
+				#call, ct_rc_, fi_strerror((int)-ct_rc_)); \
+	} while (0)
+
+/* A call that has to return exactly this value. */
+#define EXPECT(call, want)						\
+	do {								\
+		long ct_rc_ = (long)(call), ct_want_ = (long)(want);	\
+		if (ct_rc_ != ct_want_)					\
+			ct_fail(__FILE__, __LINE__,			\
+				"%s: %ld (%s), expected %ld (%s)",	\
+				#call, ct_rc_,				\
+				ct_rc_ < 0 ? fi_strerror((int)-ct_rc_) : "", \
+				ct_want_, #want);			\
+	} while (0)
+
+/* A named check of its own; the test goes on when it fails. */
+#define CHECK(cond, ...) ct_check(__FILE__, __LINE__, (cond), __VA_ARGS__)
+
+#define SKIP(...) ct_skip(__VA_ARGS__)
+
+#endif
