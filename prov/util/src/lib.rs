@@ -1,5 +1,6 @@
 //! What every provider is built from. See ARCHITECTURE.md for the map.
 
+pub mod atomic_ops;
 pub mod buffer;
 pub mod errno;
 pub mod matching;

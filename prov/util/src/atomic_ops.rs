@@ -1,0 +1,314 @@
+//! Atomic operations on memory, as fi_atomic(3) defines them: every operation on
+//! every datatype for which it makes sense.
+//!
+//! Single elements are updated atomically, also towards the application's own
+//! threads as long as those use the processor's atomic instructions: an element
+//! of up to 8 bytes (16 where the processor can) at its natural alignment is
+//! updated by compare-and-exchange. Other elements (unaligned, split between two
+//! buffers, 32 bytes long) are atomic only among the operations of this library
+//! in this process; those share one lock.
+//!
+//! `long double` is the x87 format of 80 bits in 16 bytes; on other processors
+//! the types made of it are not supported.
+
+mod compute;
+#[cfg(target_arch = "x86_64")]
+mod long_double;
+mod narrow_float;
+mod raw;
+mod target;
+mod values;
+
+#[cfg(test)]
+mod tests;
+
+use crate::buffer::AppIov;
+use crate::errno::{Errno, Result};
+use compute::{Value, compute};
+use narrow_float::{BFloat16, Float8E4M3, Float8E5M2, Float16};
+use raw::Raw;
+use values::Complex;
+
+/// `FI_TAGGED`, as a flag of `fi_query_atomic`.
+const FI_TAGGED: u64 = 1 << 3;
+/// `FI_FETCH_ATOMIC`.
+pub const FI_FETCH_ATOMIC: u64 = 1 << 58;
+/// `FI_COMPARE_ATOMIC`.
+pub const FI_COMPARE_ATOMIC: u64 = 1 << 59;
+
+macro_rules! numbered {
+    ($(#[$doc:meta])* $name:ident { $($variant:ident = $constant:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u32)]
+        pub enum $name {
+            $(#[doc = concat!("`", $constant, "`")] $variant,)*
+        }
+
+        impl $name {
+            /// All values, in the order of their numbers, which start at 0.
+            pub const ALL: &[$name] = &[$($name::$variant,)*];
+
+            /// The value with this number, from an application or a peer.
+            pub fn from_number(number: u32) -> Option<Self> {
+                Self::ALL.get(number as usize).copied()
+            }
+
+            /// The number in C and on the wire.
+            pub fn number(self) -> u32 {
+                self as u32
+            }
+        }
+    };
+}
+
+numbered! {
+    /// `enum fi_datatype`.
+    Datatype {
+        Int8 = "FI_INT8",
+        Uint8 = "FI_UINT8",
+        Int16 = "FI_INT16",
+        Uint16 = "FI_UINT16",
+        Int32 = "FI_INT32",
+        Uint32 = "FI_UINT32",
+        Int64 = "FI_INT64",
+        Uint64 = "FI_UINT64",
+        Float = "FI_FLOAT",
+        Double = "FI_DOUBLE",
+        FloatComplex = "FI_FLOAT_COMPLEX",
+        DoubleComplex = "FI_DOUBLE_COMPLEX",
+        LongDouble = "FI_LONG_DOUBLE",
+        LongDoubleComplex = "FI_LONG_DOUBLE_COMPLEX",
+        Int128 = "FI_INT128",
+        Uint128 = "FI_UINT128",
+        Float16 = "FI_FLOAT16",
+        BFloat16 = "FI_BFLOAT16",
+        Float8E4M3 = "FI_FLOAT8_E4M3",
+        Float8E5M2 = "FI_FLOAT8_E5M2",
+    }
+}
+
+numbered! {
+    /// `enum fi_op`.
+    Op {
+        Min = "FI_MIN",
+        Max = "FI_MAX",
+        Sum = "FI_SUM",
+        Prod = "FI_PROD",
+        Lor = "FI_LOR",
+        Land = "FI_LAND",
+        Bor = "FI_BOR",
+        Band = "FI_BAND",
+        Lxor = "FI_LXOR",
+        Bxor = "FI_BXOR",
+        Read = "FI_ATOMIC_READ",
+        Write = "FI_ATOMIC_WRITE",
+        Cswap = "FI_CSWAP",
+        CswapNe = "FI_CSWAP_NE",
+        CswapLe = "FI_CSWAP_LE",
+        CswapLt = "FI_CSWAP_LT",
+        CswapGe = "FI_CSWAP_GE",
+        CswapGt = "FI_CSWAP_GT",
+        Mswap = "FI_MSWAP",
+        Diff = "FI_DIFF",
+    }
+}
+
+/// Which of the three families of calls an operation is asked through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// `fi_atomic`: nothing comes back.
+    Base,
+    /// `fi_fetch_atomic`: the old value comes back.
+    Fetch,
+    /// `fi_compare_atomic`: a comparand goes out, the old value comes back.
+    Compare,
+}
+
+/// `struct fi_atomic_attr`: what one call can do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AtomicAttr {
+    /// Elements that one call takes at most.
+    pub count: usize,
+    /// Bytes per element.
+    pub size: usize,
+}
+
+/// What a kind of number can do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Class {
+    Integer,
+    Real,
+    Complex,
+    /// Not on this processor.
+    Missing,
+}
+
+impl Datatype {
+    /// Bytes per element.
+    pub fn size(self) -> usize {
+        use Datatype::*;
+        match self {
+            Int8 | Uint8 | Float8E4M3 | Float8E5M2 => 1,
+            Int16 | Uint16 | Float16 | BFloat16 => 2,
+            Int32 | Uint32 | Float => 4,
+            Int64 | Uint64 | Double | FloatComplex => 8,
+            Int128 | Uint128 | LongDouble | DoubleComplex => 16,
+            LongDoubleComplex => 32,
+        }
+    }
+
+    fn class(self) -> Class {
+        use Datatype::*;
+        match self {
+            Int8 | Uint8 | Int16 | Uint16 | Int32 | Uint32 | Int64 | Uint64 | Int128 | Uint128 => {
+                Class::Integer
+            }
+            LongDouble | LongDoubleComplex if !cfg!(target_arch = "x86_64") => Class::Missing,
+            Float | Double | LongDouble | Float16 | BFloat16 | Float8E4M3 | Float8E5M2 => {
+                Class::Real
+            }
+            FloatComplex | DoubleComplex | LongDoubleComplex => Class::Complex,
+        }
+    }
+}
+
+impl Op {
+    /// Whether the operation can be asked through these calls.
+    pub fn has_form(self, form: Form) -> bool {
+        use Op::*;
+        match self {
+            Cswap | CswapNe | CswapLe | CswapLt | CswapGe | CswapGt | Mswap => {
+                form == Form::Compare
+            }
+            Read => form == Form::Fetch,
+            _ => form != Form::Compare,
+        }
+    }
+
+    /// Whether the operation exists for the datatype, on this processor.
+    pub fn supports(self, datatype: Datatype) -> bool {
+        use Op::*;
+        let class = datatype.class();
+        match self {
+            _ if class == Class::Missing => false,
+            Bor | Band | Bxor | Mswap => class == Class::Integer,
+            Min | Max | CswapLe | CswapLt | CswapGe | CswapGt => class != Class::Complex,
+            Sum | Prod | Diff | Lor | Land | Lxor | Read | Write | Cswap | CswapNe => true,
+        }
+    }
+
+    /// Whether the operation may change its target.
+    pub fn writes(self) -> bool {
+        self != Op::Read
+    }
+
+    /// Whether the operation looks at an operand of the caller.
+    pub fn takes_operand(self) -> bool {
+        self != Op::Read
+    }
+}
+
+impl Form {
+    /// The calls that the flags of `fi_query_atomic` name; `-FI_EBADFLAGS` for
+    /// both at once or unknown ones, `-FI_EOPNOTSUPP` for tagged targets.
+    pub fn from_flags(flags: u64) -> Result<Self> {
+        if flags & !(FI_FETCH_ATOMIC | FI_COMPARE_ATOMIC | FI_TAGGED) != 0 {
+            return Err(Errno::EBADFLAGS);
+        }
+        let form = match (flags & FI_FETCH_ATOMIC != 0, flags & FI_COMPARE_ATOMIC != 0) {
+            (false, false) => Form::Base,
+            (true, false) => Form::Fetch,
+            (false, true) => Form::Compare,
+            (true, true) => return Err(Errno::EBADFLAGS),
+        };
+        match flags & FI_TAGGED {
+            0 => Ok(form),
+            _ => Err(Errno::EOPNOTSUPP),
+        }
+    }
+}
+
+/// Answers `fi_query_atomic` and the `fi_*_atomicvalid` calls for a provider
+/// that moves at most `max_bytes` of operands in one call; `-FI_EOPNOTSUPP` for
+/// what is not offered.
+pub fn query(datatype: u32, op: u32, flags: u64, max_bytes: usize) -> Result<AtomicAttr> {
+    let form = Form::from_flags(flags)?;
+    let datatype = Datatype::from_number(datatype).ok_or(Errno::EOPNOTSUPP)?;
+    let op = Op::from_number(op).ok_or(Errno::EOPNOTSUPP)?;
+    let size = datatype.size();
+    if !op.has_form(form) || !op.supports(datatype) || size > max_bytes {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    Ok(AtomicAttr {
+        count: max_bytes / size,
+        size,
+    })
+}
+
+/// Applies `op` to each element of `target`, with the elements of `operand` (not
+/// looked at by [`Op::Read`]) and, for a compare operation, of `compare`. The
+/// old values are stored to `result` unless that is empty.
+///
+/// `-FI_EOPNOTSUPP` if the datatype does not have the operation, `-FI_EINVAL`
+/// if the lengths are not the same whole number of elements; nothing has
+/// happened then.
+pub fn apply(
+    op: Op,
+    datatype: Datatype,
+    target: &AppIov,
+    operand: &[u8],
+    compare: &[u8],
+    result: &mut [u8],
+) -> Result {
+    if !op.supports(datatype) {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let len = target.len();
+    let whole = len.is_multiple_of(datatype.size());
+    let operand_fits = operand.len() == len || !op.takes_operand();
+    let compare_fits = compare.len() == len || !op.has_form(Form::Compare);
+    let result_fits = result.len() == len || result.is_empty();
+    if !(whole && operand_fits && compare_fits && result_fits) {
+        return Err(Errno::EINVAL);
+    }
+    let run = match datatype {
+        Datatype::Int8 => apply_to::<i8>,
+        Datatype::Uint8 => apply_to::<u8>,
+        Datatype::Int16 => apply_to::<i16>,
+        Datatype::Uint16 => apply_to::<u16>,
+        Datatype::Int32 => apply_to::<i32>,
+        Datatype::Uint32 => apply_to::<u32>,
+        Datatype::Int64 => apply_to::<i64>,
+        Datatype::Uint64 => apply_to::<u64>,
+        Datatype::Int128 => apply_to::<i128>,
+        Datatype::Uint128 => apply_to::<u128>,
+        Datatype::Float => apply_to::<f32>,
+        Datatype::Double => apply_to::<f64>,
+        Datatype::FloatComplex => apply_to::<Complex<f32>>,
+        Datatype::DoubleComplex => apply_to::<Complex<f64>>,
+        #[cfg(target_arch = "x86_64")]
+        Datatype::LongDouble => apply_to::<long_double::LongDouble>,
+        #[cfg(target_arch = "x86_64")]
+        Datatype::LongDoubleComplex => apply_to::<Complex<long_double::LongDouble>>,
+        #[cfg(not(target_arch = "x86_64"))]
+        Datatype::LongDouble | Datatype::LongDoubleComplex => return Err(Errno::EOPNOTSUPP),
+        Datatype::Float16 => apply_to::<Float16>,
+        Datatype::BFloat16 => apply_to::<BFloat16>,
+        Datatype::Float8E4M3 => apply_to::<Float8E4M3>,
+        Datatype::Float8E5M2 => apply_to::<Float8E5M2>,
+    };
+    run(op, target, operand, compare, result);
+    Ok(())
+}
+
+fn apply_to<V: Value>(op: Op, target: &AppIov, operand: &[u8], compare: &[u8], result: &mut [u8]) {
+    target::update_each::<V::Raw>(target, |offset, old| {
+        let operand = V::Raw::at(operand, offset);
+        let compare = V::Raw::at(compare, offset);
+        let new = compute::<V>(op, old, operand, compare);
+        // An update that has to be tried again stores the newer old value.
+        old.put(result, offset);
+        new
+    });
+}

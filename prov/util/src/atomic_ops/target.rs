@@ -1,0 +1,200 @@
+//! Atomic updates of elements in application memory, which other threads may be
+//! updating at the same time.
+
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use super::raw::{Raw, Wide};
+use crate::buffer::AppIov;
+
+/// Held over every update that no single instruction makes atomic.
+static SPLIT_UPDATES: Mutex<()> = Mutex::new(());
+
+fn lock_split_updates() -> MutexGuard<'static, ()> {
+    SPLIT_UPDATES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A memory image that the processor may be able to update in one step.
+pub(super) trait Cell: Sized {
+    /// Updates the image at `address` in one step, as [`update_each`] describes.
+    /// `None`, and nothing has happened, if this processor cannot do it there.
+    ///
+    /// # Safety
+    /// `address` is valid for reads and writes of the image, or for reads if
+    /// `update` only returns `None`.
+    unsafe fn update_at(address: *mut u8, update: impl FnMut(Self) -> Option<Self>) -> Option<()>;
+}
+
+/// Updates each element of `target`: `update` gets its byte offset in the target
+/// and its value, and returns the new one, or `None` to leave it. It is called
+/// again if another thread has changed the element meanwhile; the last call
+/// counts.
+///
+/// The target's length is a whole number of elements.
+pub(super) fn update_each<R: Raw>(target: &AppIov, mut update: impl FnMut(usize, R) -> Option<R>) {
+    let size = size_of::<R>();
+    // Of the next element, and of the piece, in the target.
+    let (mut offset, mut start) = (0, 0);
+    for piece in target.pieces() {
+        let end = start + piece.iov_len;
+        while offset + size <= end {
+            let address = piece.iov_base.cast::<u8>().wrapping_add(offset - start);
+            // SAFETY: the element lies within a piece of application memory,
+            // which belongs to the operation until it completes.
+            unsafe { update_element(address, |old| update(offset, old)) };
+            offset += size;
+        }
+        if offset < end {
+            update_scattered(&target.slice(offset, size), |old| update(offset, old));
+            offset += size;
+        }
+        start = end;
+    }
+}
+
+/// # Safety
+/// As for [`Cell::update_at`].
+unsafe fn update_element<R: Raw>(address: *mut u8, mut update: impl FnMut(R) -> Option<R>) {
+    // SAFETY: the caller's promise.
+    if unsafe { R::update_at(address, &mut update) }.is_some() {
+        return;
+    }
+    let _guard = lock_split_updates();
+    // SAFETY: the caller's promise; no alignment is assumed.
+    let old = unsafe { address.cast::<R>().read_unaligned() };
+    if let Some(new) = update(old) {
+        // SAFETY: as above.
+        unsafe { address.cast::<R>().write_unaligned(new) };
+    }
+}
+
+/// Updates one element that is spread over several buffers.
+fn update_scattered<R: Raw>(element: &AppIov, update: impl FnOnce(R) -> Option<R>) {
+    let mut bytes = [0; size_of::<Wide>()];
+    let bytes = &mut bytes[..size_of::<R>()];
+    let _guard = lock_split_updates();
+    element.read_at(0, bytes);
+    if let Some(new) = R::from_bytes(bytes).and_then(update) {
+        new.to_bytes(bytes);
+        element.write_at(0, bytes);
+    }
+}
+
+macro_rules! cells {
+    ($($type:ty as $atomic:ty),*) => { $(
+        impl Cell for $type {
+            #[inline]
+            unsafe fn update_at(
+                address: *mut u8,
+                mut update: impl FnMut(Self) -> Option<Self>,
+            ) -> Option<()> {
+                let address = address.cast::<$type>();
+                if !address.addr().is_multiple_of(align_of::<$atomic>()) {
+                    return None;
+                }
+                // SAFETY: valid by the caller's promise, aligned as just checked.
+                let cell = unsafe { <$atomic>::from_ptr(address) };
+                let mut old = cell.load(SeqCst);
+                while let Some(new) = update(old) {
+                    match cell.compare_exchange_weak(old, new, SeqCst, SeqCst) {
+                        Ok(_) => break,
+                        Err(now) => old = now,
+                    }
+                }
+                Some(())
+            }
+        }
+    )* };
+}
+
+cells!(
+    u8 as AtomicU8,
+    u16 as AtomicU16,
+    u32 as AtomicU32,
+    u64 as AtomicU64
+);
+
+impl Cell for u128 {
+    #[cfg(target_arch = "x86_64")]
+    unsafe fn update_at(
+        address: *mut u8,
+        mut update: impl FnMut(Self) -> Option<Self>,
+    ) -> Option<()> {
+        // Processors with AVX load 16 aligned bytes in one step. Without that,
+        // only an exchange can read them, which read-only memory does not allow.
+        let able = is_x86_feature_detected!("cmpxchg16b") && is_x86_feature_detected!("avx");
+        if !able || !address.addr().is_multiple_of(16) {
+            return None;
+        }
+        // SAFETY: 16 bytes valid for reads by the caller's promise, and aligned.
+        let mut old = unsafe { load_16(address) };
+        while let Some(new) = update(old) {
+            // SAFETY: as above, and valid for writes since `update` wants one;
+            // the processor has the instruction.
+            let now = unsafe { exchange_16(address, old, new) };
+            if now == old {
+                break;
+            }
+            old = now;
+        }
+        Some(())
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    unsafe fn update_at(_: *mut u8, _: impl FnMut(Self) -> Option<Self>) -> Option<()> {
+        None
+    }
+}
+
+impl Cell for Wide {
+    unsafe fn update_at(_: *mut u8, _: impl FnMut(Self) -> Option<Self>) -> Option<()> {
+        None
+    }
+}
+
+/// Loads 16 bytes with one instruction.
+///
+/// # Safety
+/// `address` is a multiple of 16 and valid for reads of 16 bytes.
+#[cfg(target_arch = "x86_64")]
+unsafe fn load_16(address: *const u8) -> u128 {
+    let value: std::arch::x86_64::__m128i;
+    // SAFETY: an aligned load of valid memory. It is spelt out so that the
+    // compiler cannot split it.
+    unsafe {
+        std::arch::asm!(
+            "movdqa {value}, xmmword ptr [{address}]",
+            value = lateout(xmm_reg) value,
+            address = in(reg) address,
+            options(nostack, readonly, preserves_flags),
+        );
+    }
+    // SAFETY: both are 16 bytes of plain data.
+    unsafe { std::mem::transmute(value) }
+}
+
+/// Stores 16 bytes if `old` is there, in one step; returns what was there.
+///
+/// # Safety
+/// `address` is a multiple of 16 and valid for reads and writes of 16 bytes; the
+/// processor has CMPXCHG16B.
+#[cfg(target_arch = "x86_64")]
+unsafe fn exchange_16(address: *mut u8, old: u128, new: u128) -> u128 {
+    let (low, high): (u64, u64);
+    // SAFETY: accesses only the memory that the caller vouches for. RBX, which
+    // the compiler keeps for itself, is put back.
+    unsafe {
+        std::arch::asm!(
+            "xchg rbx, rsi",
+            "lock cmpxchg16b xmmword ptr [rdi]",
+            "mov rbx, rsi",
+            in("rdi") address,
+            inout("rsi") new as u64 => _,
+            in("rcx") (new >> 64) as u64,
+            inout("rax") old as u64 => low,
+            inout("rdx") (old >> 64) as u64 => high,
+            options(nostack),
+        );
+    }
+    low as u128 | (high as u128) << 64
+}
