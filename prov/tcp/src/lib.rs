@@ -1,1 +1,3 @@
 //! The tcp provider.
+
+pub mod wire;

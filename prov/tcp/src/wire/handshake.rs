@@ -1,0 +1,278 @@
+//! The connection handshake: one message each way, before anything else.
+
+use super::{ByteOrder, WireError};
+
+/// Bytes of a handshake message before its connection data.
+pub const HEADER: usize = 32;
+/// Most bytes of connection data (`FI_OPT_CM_DATA_SIZE`).
+pub const MAX_DATA: usize = 256;
+/// Most bytes of a handshake message.
+pub const MAX_MESSAGE: usize = HEADER + MAX_DATA;
+
+const VERSION: u8 = 3;
+
+/// What a handshake message says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// The side that connects asks for a connection.
+    Request,
+    /// The side that listens accepts.
+    Accept,
+    /// The side that listens refuses.
+    Reject,
+}
+
+impl Kind {
+    fn code(self) -> u8 {
+        match self {
+            Kind::Request => 0,
+            Kind::Accept => 1,
+            Kind::Reject => 6,
+        }
+    }
+
+    fn from_code(code: u8) -> Option<Kind> {
+        [Kind::Request, Kind::Accept, Kind::Reject]
+            .into_iter()
+            .find(|kind| kind.code() == code)
+    }
+}
+
+/// What this library's peers can do beyond the C library's protocol. It
+/// travels in a field that the C library leaves zero and never reads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Features(u32);
+
+impl Features {
+    /// Atomic operations.
+    pub const ATOMICS: Features = Features(1 << 0);
+    /// Acknowledgements that name the message, for delivery-complete.
+    pub const NAMED_ACKS: Features = Features(1 << 1);
+    /// Rendezvous of plain and tagged messages with wide identifiers, and
+    /// switching to it on the receiver's demand.
+    pub const RENDEZVOUS: Features = Features(1 << 2);
+    /// Proof of a shared key, before anything else.
+    pub const AUTHENTICATION: Features = Features(1 << 3);
+
+    const MARK: u64 = 0x7066_7253; // tells the field from any other use of it
+
+    /// Everything this version speaks.
+    pub const OURS: Features = Features(Self::ATOMICS.0 | Self::NAMED_ACKS.0 | Self::RENDEZVOUS.0);
+
+    /// What both sides have.
+    #[must_use]
+    pub fn and(self, other: Features) -> Features {
+        Features(self.0 & other.0)
+    }
+
+    /// All of either side.
+    #[must_use]
+    pub fn or(self, other: Features) -> Features {
+        Features(self.0 | other.0)
+    }
+
+    /// Whether all of `wanted` is there.
+    #[inline]
+    pub fn has(self, wanted: Features) -> bool {
+        self.0 & wanted.0 == wanted.0
+    }
+
+    fn to_field(self) -> u64 {
+        if self.0 == 0 {
+            0
+        } else {
+            Self::MARK << 32 | u64::from(self.0)
+        }
+    }
+
+    fn from_field(field: u64) -> Features {
+        if field >> 32 == Self::MARK {
+            Features(field as u32)
+        } else {
+            Features::default()
+        }
+    }
+}
+
+/// A handshake message.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Message {
+    /// What it says.
+    pub kind: Kind,
+    /// What the sender can beyond the C library's protocol.
+    pub features: Features,
+    /// Drawn anew by each endpoint, so that a peer that restarted is told from
+    /// one that connects twice; 0 from the C library.
+    pub instance: u64,
+    /// Byte order that the stream will have.
+    pub order: ByteOrder,
+    /// Connection data, at most [`MAX_DATA`] bytes.
+    pub data: Vec<u8>,
+}
+
+impl Message {
+    /// A message from this host.
+    pub fn new(kind: Kind, features: Features, instance: u64, data: &[u8]) -> Self {
+        Message {
+            kind,
+            features,
+            instance,
+            order: ByteOrder::Native,
+            data: data[..data.len().min(MAX_DATA)].to_vec(),
+        }
+    }
+
+    /// The bytes of the message.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![0; HEADER];
+        out[0] = VERSION;
+        out[1] = self.kind.code();
+        out[2..4].copy_from_slice(&(self.data.len() as u16).to_be_bytes());
+        out[8..16].copy_from_slice(&self.instance.to_be_bytes());
+        out[16..24].copy_from_slice(&self.features.to_field().to_be_bytes());
+        if self.kind != Kind::Reject {
+            out[24..32].copy_from_slice(&1u64.to_ne_bytes());
+        }
+        out.extend_from_slice(&self.data);
+        out
+    }
+}
+
+/// What the bytes of a handshake amount to so far.
+#[derive(Debug)]
+pub enum Decoded {
+    /// So many more bytes are needed; not one beyond the message is asked for.
+    Need(usize),
+    /// The whole message.
+    Complete(Message),
+}
+
+/// Reads a handshake message of one of the `expected` kinds from all the bytes
+/// that have come.
+pub fn decode(bytes: &[u8], expected: &[Kind]) -> Result<Decoded, WireError> {
+    // The first bytes are judged at once, so that a stranger who sends
+    // something else is not waited for.
+    if let Some(&version) = bytes.first()
+        && version != VERSION
+    {
+        return Err(WireError::Version(version));
+    }
+    let kind = match bytes.get(1) {
+        None => return Ok(Decoded::Need(HEADER - bytes.len())),
+        Some(&code) => Kind::from_code(code)
+            .filter(|kind| expected.contains(kind))
+            .ok_or(WireError::UnexpectedType(code))?,
+    };
+    let Some((header, rest)) = bytes.split_first_chunk::<HEADER>() else {
+        return Ok(Decoded::Need(HEADER - bytes.len()));
+    };
+    let data_len = usize::from(u16::from_be_bytes([header[2], header[3]]));
+    if data_len > MAX_DATA {
+        return Err(WireError::DataTooLong(data_len));
+    }
+    let order = match field(header, 24) {
+        1 => ByteOrder::Native,
+        mark if mark == 1u64.swap_bytes() => ByteOrder::Big,
+        // A refusal starts no stream, and the C library leaves its mark out.
+        _ if kind == Kind::Reject => ByteOrder::Native,
+        mark => return Err(WireError::ByteOrderMark(mark)),
+    };
+    if rest.len() < data_len {
+        return Ok(Decoded::Need(data_len - rest.len()));
+    }
+    Ok(Decoded::Complete(Message {
+        kind,
+        features: Features::from_field(field(header, 16).to_be()),
+        instance: field(header, 8).to_be(),
+        order,
+        data: rest[..data_len].to_vec(),
+    }))
+}
+
+fn field(header: &[u8; HEADER], at: usize) -> u64 {
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&header[at..at + 8]);
+    u64::from_ne_bytes(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ANY: &[Kind] = &[Kind::Request, Kind::Accept, Kind::Reject];
+
+    fn complete(bytes: &[u8]) -> Message {
+        match decode(bytes, ANY).unwrap() {
+            Decoded::Complete(message) => message,
+            Decoded::Need(more) => panic!("{more} bytes missing"),
+        }
+    }
+
+    #[test]
+    fn a_message_comes_back_from_its_bytes() {
+        let sent = Message::new(
+            Kind::Request,
+            Features::OURS,
+            0x1234_5678_9abc_def0,
+            b"hello",
+        );
+        assert_eq!(complete(&sent.encode()), sent);
+        let refused = Message::new(Kind::Reject, Features::default(), 7, b"");
+        assert_eq!(complete(&refused.encode()), refused);
+    }
+
+    #[test]
+    fn exactly_the_missing_bytes_are_asked_for() {
+        let bytes = Message::new(Kind::Accept, Features::OURS, 0, &[7; 100]).encode();
+        for cut in 0..bytes.len() {
+            let Decoded::Need(more) = decode(&bytes[..cut], ANY).unwrap() else {
+                panic!("complete at {cut}");
+            };
+            let expected = if cut < HEADER { HEADER } else { bytes.len() };
+            assert_eq!(cut + more, expected);
+        }
+    }
+
+    #[test]
+    fn what_the_c_library_sends_is_understood() {
+        let mut bytes = vec![3, 1, 0, 2];
+        bytes.resize(24, 0);
+        bytes.extend(1u64.to_ne_bytes());
+        bytes.extend(b"hi");
+        let message = complete(&bytes);
+        assert_eq!(message.features, Features::default());
+        assert_eq!(
+            (message.kind, message.order),
+            (Kind::Accept, ByteOrder::Native)
+        );
+        assert_eq!(message.data, b"hi");
+        bytes[24..32].reverse();
+        assert_eq!(complete(&bytes).order, ByteOrder::Big);
+    }
+
+    #[test]
+    fn strangers_are_refused_at_the_first_wrong_byte() {
+        assert_eq!(decode(b"G", ANY).unwrap_err(), WireError::Version(b'G'));
+        assert_eq!(
+            decode(&[3, 9], ANY).unwrap_err(),
+            WireError::UnexpectedType(9)
+        );
+        assert_eq!(
+            decode(&[3, 1], &[Kind::Request]).unwrap_err(),
+            WireError::UnexpectedType(1)
+        );
+        let mut bytes = Message::new(Kind::Request, Features::OURS, 0, &[]).encode();
+        bytes[2] = 1;
+        bytes[3] = 1;
+        assert_eq!(
+            decode(&bytes, ANY).unwrap_err(),
+            WireError::DataTooLong(257)
+        );
+        bytes[2] = 0;
+        bytes[25] = 7;
+        assert!(matches!(
+            decode(&bytes, ANY).unwrap_err(),
+            WireError::ByteOrderMark(_)
+        ));
+    }
+}

@@ -1,0 +1,618 @@
+//! Headers of the stream that follows the handshake.
+
+use super::handshake::Features;
+use super::{ByteOrder, WireError};
+
+/// Bytes that every header starts with.
+pub const BASE: usize = 16;
+/// Remote buffers that one operation names at most.
+pub const RMA_IOV_LIMIT: usize = 4;
+/// Most bytes of a header: an atomic request with immediate data.
+pub const MAX_HEADER: usize = BASE + 3 * 8 + RMA_IOV_LIMIT * RMA_IOV;
+
+/// Bytes of one remote buffer in a header.
+const RMA_IOV: usize = 24;
+const VERSION: u8 = 3;
+/// Where `op_data` of a plain message says that it acknowledges another.
+const ACKNOWLEDGEMENT: u8 = 2;
+
+/// What a header announces.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Op {
+    /// A plain message. With [`Header::is_ack`], the acknowledgement of the
+    /// oldest message that asked for one.
+    Msg = 0,
+    /// A tagged message.
+    Tagged = 1,
+    /// Asks for the bytes of remote buffers.
+    ReadRequest = 2,
+    /// Those bytes, in the order of the requests.
+    ReadResponse = 3,
+    /// Bytes for remote buffers.
+    Write = 4,
+    /// A tagged message that waits for [`Op::Cts`]; named by `op_data`.
+    TaggedRts = 5,
+    /// Asks for the message that `op_data` names.
+    Cts = 6,
+    /// The message that `op_data` names.
+    Data = 7,
+    /// Acknowledges the message that `id` names.
+    NamedAck = 0x40,
+    /// A plain or tagged message that waits for [`Op::WideCts`].
+    WideRts = 0x41,
+    /// Asks for the message that `id` names, or with `op_data` 1 says that
+    /// nobody wants it any more.
+    WideCts = 0x42,
+    /// The message that `id` names.
+    WideData = 0x43,
+    /// `op_data` 1: from now on announce every message; 0: no longer.
+    Throttle = 0x44,
+    /// An atomic operation; `word` says which.
+    AtomicRequest = 0x45,
+    /// Old values for the request that `id` names.
+    AtomicResponse = 0x46,
+}
+
+/// Which fields an operation has beyond the base, in the order of the wire.
+struct Layout {
+    /// Immediate data, where the flag says so.
+    data: bool,
+    tag: bool,
+    size: bool,
+    id: bool,
+    word: bool,
+    rma: bool,
+    payload: bool,
+    needs: Option<Features>,
+}
+
+impl Op {
+    fn from_code(code: u8) -> Option<Op> {
+        Some(match code {
+            0 => Op::Msg,
+            1 => Op::Tagged,
+            2 => Op::ReadRequest,
+            3 => Op::ReadResponse,
+            4 => Op::Write,
+            5 => Op::TaggedRts,
+            6 => Op::Cts,
+            7 => Op::Data,
+            0x40 => Op::NamedAck,
+            0x41 => Op::WideRts,
+            0x42 => Op::WideCts,
+            0x43 => Op::WideData,
+            0x44 => Op::Throttle,
+            0x45 => Op::AtomicRequest,
+            0x46 => Op::AtomicResponse,
+            _ => return None,
+        })
+    }
+
+    #[inline]
+    const fn layout(self) -> Layout {
+        const NONE: Layout = Layout {
+            data: false,
+            tag: false,
+            size: false,
+            id: false,
+            word: false,
+            rma: false,
+            payload: false,
+            needs: None,
+        };
+        match self {
+            Op::Msg => Layout {
+                data: true,
+                payload: true,
+                ..NONE
+            },
+            Op::Tagged => Layout {
+                data: true,
+                tag: true,
+                payload: true,
+                ..NONE
+            },
+            Op::ReadRequest => Layout { rma: true, ..NONE },
+            Op::ReadResponse | Op::Data => Layout {
+                payload: true,
+                ..NONE
+            },
+            Op::Write => Layout {
+                data: true,
+                rma: true,
+                payload: true,
+                ..NONE
+            },
+            Op::TaggedRts => Layout {
+                data: true,
+                tag: true,
+                size: true,
+                ..NONE
+            },
+            Op::Cts => NONE,
+            Op::NamedAck => Layout {
+                id: true,
+                needs: Some(Features::NAMED_ACKS),
+                ..NONE
+            },
+            Op::WideRts => Layout {
+                data: true,
+                tag: true,
+                size: true,
+                id: true,
+                needs: Some(Features::RENDEZVOUS),
+                ..NONE
+            },
+            Op::WideCts => Layout {
+                id: true,
+                needs: Some(Features::RENDEZVOUS),
+                ..NONE
+            },
+            Op::WideData => Layout {
+                id: true,
+                payload: true,
+                needs: Some(Features::RENDEZVOUS),
+                ..NONE
+            },
+            Op::Throttle => Layout {
+                needs: Some(Features::RENDEZVOUS),
+                ..NONE
+            },
+            Op::AtomicRequest => Layout {
+                data: true,
+                id: true,
+                word: true,
+                rma: true,
+                payload: true,
+                needs: Some(Features::ATOMICS),
+                ..NONE
+            },
+            Op::AtomicResponse => Layout {
+                id: true,
+                payload: true,
+                needs: Some(Features::ATOMICS),
+                ..NONE
+            },
+        }
+    }
+}
+
+/// Immediate data follows the base.
+pub const REMOTE_CQ_DATA: u16 = 1 << 0;
+/// The sender waits for an acknowledgement.
+pub const DELIVERY_COMPLETE: u16 = 1 << 2;
+/// As above, once the bytes are in persistent memory.
+pub const COMMIT_COMPLETE: u16 = 1 << 3;
+/// Of a [`Op::WideRts`]: the message is a tagged one.
+pub const TAGGED: u16 = 1 << 7;
+/// The acknowledgement must name the message: its header ends in an `id`.
+pub const NAMED: u16 = 1 << 8;
+
+/// A part of a peer's memory (`struct fi_rma_iov`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RmaIov {
+    /// Address, or offset in the region.
+    pub addr: u64,
+    /// Bytes.
+    pub len: u64,
+    /// The region's key.
+    pub key: u64,
+}
+
+/// Up to [`RMA_IOV_LIMIT`] parts of a peer's memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct RmaList {
+    iov: [RmaIov; RMA_IOV_LIMIT],
+    count: u8,
+}
+
+impl RmaList {
+    /// No parts.
+    pub const EMPTY: RmaList = RmaList {
+        iov: [RmaIov {
+            addr: 0,
+            len: 0,
+            key: 0,
+        }; RMA_IOV_LIMIT],
+        count: 0,
+    };
+
+    /// Adds a part; `false` when the list is full.
+    pub fn push(&mut self, part: RmaIov) -> bool {
+        match self.iov.get_mut(usize::from(self.count)) {
+            Some(slot) => {
+                *slot = part;
+                self.count += 1;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Bytes of all parts, `None` beyond 64 bits.
+    pub fn total(&self) -> Option<u64> {
+        self.iter()
+            .try_fold(0u64, |sum, part| sum.checked_add(part.len))
+    }
+}
+
+impl std::ops::Deref for RmaList {
+    type Target = [RmaIov];
+
+    fn deref(&self) -> &[RmaIov] {
+        &self.iov[..usize::from(self.count)]
+    }
+}
+
+/// A header without its list of remote buffers. Fields that the operation does
+/// not have are 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Header {
+    /// What comes.
+    pub op: Op,
+    /// Remote buffers in the list.
+    pub rma_count: u8,
+    /// Small parameter of the operation.
+    pub op_data: u8,
+    /// [`REMOTE_CQ_DATA`] and the like.
+    pub flags: u16,
+    /// Bytes that follow the header.
+    pub payload: usize,
+    /// Immediate data.
+    pub data: u64,
+    /// Tag of the message.
+    pub tag: u64,
+    /// Bytes of the message that is announced.
+    pub size: u64,
+    /// The sender's name for the operation.
+    pub id: u64,
+    /// Which atomic operation.
+    pub word: u64,
+}
+
+impl Header {
+    /// A header of an operation without flags, fields or payload.
+    #[inline]
+    pub const fn new(op: Op) -> Self {
+        Header {
+            op,
+            rma_count: 0,
+            op_data: 0,
+            flags: 0,
+            payload: 0,
+            data: 0,
+            tag: 0,
+            size: 0,
+            id: 0,
+            word: 0,
+        }
+    }
+
+    /// The acknowledgement of the C library's protocol.
+    pub const fn ack() -> Self {
+        let mut this = Self::new(Op::Msg);
+        this.op_data = ACKNOWLEDGEMENT;
+        this
+    }
+
+    /// Whether this is [`Header::ack`].
+    #[inline]
+    pub fn is_ack(&self) -> bool {
+        self.op == Op::Msg && self.op_data == ACKNOWLEDGEMENT
+    }
+
+    /// Whether immediate data comes along.
+    #[inline]
+    pub fn has_data(&self) -> bool {
+        self.flags & REMOTE_CQ_DATA != 0 && self.op.layout().data
+    }
+
+    /// Whether the sender waits for an acknowledgement.
+    #[inline]
+    pub fn wants_ack(&self) -> bool {
+        self.flags & (DELIVERY_COMPLETE | COMMIT_COMPLETE) != 0
+    }
+
+    #[inline]
+    fn has_id(&self) -> bool {
+        self.op.layout().id || self.carries_ack_name()
+    }
+
+    /// Whether `id` stands at the end of a header of the C library's protocol,
+    /// for the acknowledgement to name.
+    #[inline]
+    fn carries_ack_name(&self) -> bool {
+        self.flags & NAMED != 0 && matches!(self.op, Op::Msg | Op::Tagged | Op::Write)
+    }
+
+    /// Bytes of the header.
+    #[inline]
+    pub fn len(&self) -> usize {
+        let layout = self.op.layout();
+        BASE + 8
+            * (usize::from(self.has_data())
+                + usize::from(layout.tag)
+                + usize::from(layout.size)
+                + usize::from(self.has_id())
+                + usize::from(layout.word))
+            + if layout.rma {
+                RMA_IOV * usize::from(self.rma_count)
+            } else {
+                0
+            }
+    }
+
+    /// Writes the header and returns its length. `sequence` is the number of
+    /// the message in the stream, which debug builds of the C library check.
+    #[inline]
+    pub fn encode(
+        &self,
+        rma: &[RmaIov],
+        order: ByteOrder,
+        sequence: u8,
+        out: &mut [u8; MAX_HEADER],
+    ) -> usize {
+        let len = self.len();
+        let layout = self.op.layout();
+        out[0] = VERSION;
+        out[1] = self.op as u8;
+        out[2..4].copy_from_slice(&order.put_u16(self.flags));
+        out[4] = self.op_data;
+        out[5] = self.rma_count;
+        out[6] = len as u8;
+        out[7] = sequence;
+        out[8..16].copy_from_slice(&order.put_u64((len + self.payload) as u64));
+        let mut at = BASE;
+        let mut put = |value: u64| {
+            out[at..at + 8].copy_from_slice(&order.put_u64(value));
+            at += 8;
+        };
+        if self.has_data() {
+            put(self.data);
+        }
+        if layout.tag {
+            put(self.tag);
+        }
+        if layout.size {
+            put(self.size);
+        }
+        if self.has_id() {
+            put(self.id);
+        }
+        if layout.word {
+            put(self.word);
+        }
+        if layout.rma {
+            for part in rma.iter().take(RMA_IOV_LIMIT) {
+                put(part.addr);
+                put(part.len);
+                put(part.key);
+            }
+        }
+        len
+    }
+
+    /// Reads a header from the start of `bytes`. `Err(None)` asks for more
+    /// bytes. `rma` is filled for the operations that have such a list.
+    #[inline]
+    pub fn decode(
+        bytes: &[u8],
+        order: ByteOrder,
+        features: Features,
+        rma: &mut RmaList,
+    ) -> Result<(Header, usize), Option<WireError>> {
+        let Some((base, rest)) = bytes.split_first_chunk::<BASE>() else {
+            // Judge what there is, so that a wrong stream is not waited for.
+            return Err(match bytes.first() {
+                Some(&version) if version != VERSION => Some(WireError::Version(version)),
+                _ => None,
+            });
+        };
+        if base[0] != VERSION {
+            return Err(Some(WireError::Version(base[0])));
+        }
+        let op = Op::from_code(base[1]).ok_or(Some(WireError::Opcode(base[1])))?;
+        let layout = op.layout();
+        if layout.needs.is_some_and(|needs| !features.has(needs)) {
+            return Err(Some(WireError::Opcode(base[1])));
+        }
+        let mut header = Header::new(op);
+        header.flags = order.u16([base[2], base[3]]);
+        header.op_data = base[4];
+        header.rma_count = base[5];
+        if header.carries_ack_name() && !features.has(Features::NAMED_ACKS) {
+            return Err(Some(WireError::Field("flags")));
+        }
+        if layout.rma && usize::from(header.rma_count) > RMA_IOV_LIMIT {
+            return Err(Some(WireError::RmaIovCount(header.rma_count)));
+        }
+        let len = header.len();
+        if usize::from(base[6]) != len {
+            return Err(Some(WireError::HeaderSize(base[6])));
+        }
+        let total = order.u64([
+            base[8], base[9], base[10], base[11], base[12], base[13], base[14], base[15],
+        ]);
+        header.payload = total
+            .checked_sub(len as u64)
+            .filter(|&payload| payload <= isize::MAX as u64)
+            .ok_or(Some(WireError::Size(total)))? as usize;
+        if header.payload != 0 && (!layout.payload || header.is_ack()) {
+            return Err(Some(WireError::Payload(header.payload as u64)));
+        }
+        let Some(mut fields) = rest.get(..len - BASE) else {
+            return Err(None);
+        };
+        let mut take = || {
+            let mut bytes = [0; 8];
+            if let Some((field, more)) = fields.split_first_chunk::<8>() {
+                bytes = *field;
+                fields = more;
+            }
+            order.u64(bytes)
+        };
+        if header.has_data() {
+            header.data = take();
+        }
+        if layout.tag {
+            header.tag = take();
+        }
+        if layout.size {
+            header.size = take();
+            if header.size > isize::MAX as u64 {
+                return Err(Some(WireError::Size(header.size)));
+            }
+        }
+        if header.has_id() {
+            header.id = take();
+        }
+        if layout.word {
+            header.word = take();
+        }
+        if layout.rma {
+            *rma = RmaList::EMPTY;
+            for _ in 0..header.rma_count {
+                let (addr, len, key) = (take(), take(), take());
+                rma.push(RmaIov { addr, len, key });
+            }
+            let bytes = rma.total().filter(|&bytes| bytes <= isize::MAX as u64);
+            match bytes {
+                None => return Err(Some(WireError::Size(u64::MAX))),
+                Some(bytes) if op == Op::Write && bytes != header.payload as u64 => {
+                    return Err(Some(WireError::Payload(header.payload as u64)));
+                }
+                Some(_) => {}
+            }
+        }
+        Ok((header, len))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(header: &Header, rma: &[RmaIov], order: ByteOrder) -> Vec<u8> {
+        let mut out = [0xaa; MAX_HEADER];
+        let len = header.encode(rma, order, 0, &mut out);
+        out[..len].to_vec()
+    }
+
+    fn every_header() -> Vec<(Header, Vec<RmaIov>)> {
+        let part = RmaIov {
+            addr: 0x1000,
+            len: 3,
+            key: 77,
+        };
+        let mut all = Vec::new();
+        for code in 0..=u8::MAX {
+            let Some(op) = Op::from_code(code) else {
+                continue;
+            };
+            let layout = op.layout();
+            for flags in [0, REMOTE_CQ_DATA, NAMED, REMOTE_CQ_DATA | NAMED] {
+                for count in 0..=RMA_IOV_LIMIT {
+                    let mut header = Header::new(op);
+                    header.flags = flags;
+                    header.op_data = 1;
+                    if layout.rma {
+                        header.rma_count = count as u8;
+                    }
+                    if layout.payload {
+                        header.payload = if op == Op::Write { 3 * count } else { 1000 };
+                    }
+                    header.data = if header.has_data() { 5 } else { 0 };
+                    header.tag = if layout.tag { 6 } else { 0 };
+                    header.size = if layout.size { 7 } else { 0 };
+                    header.id = if header.has_id() { 8 } else { 0 };
+                    header.word = if layout.word { 9 } else { 0 };
+                    all.push((header, vec![part; usize::from(header.rma_count)]));
+                }
+            }
+        }
+        all
+    }
+
+    #[test]
+    fn every_header_comes_back_from_its_bytes_in_both_orders() {
+        for (header, parts) in every_header() {
+            for order in [ByteOrder::Native, ByteOrder::Big] {
+                let encoded = bytes(&header, &parts, order);
+                assert!(encoded.len() <= MAX_HEADER);
+                let mut rma = RmaList::EMPTY;
+                let decoded = Header::decode(&encoded, order, Features::OURS, &mut rma);
+                assert_eq!(decoded, Ok((header, encoded.len())));
+                assert_eq!(&rma[..], &parts[..]);
+                for cut in 0..encoded.len() {
+                    let partial = Header::decode(&encoded[..cut], order, Features::OURS, &mut rma);
+                    assert_eq!(partial, Err(None), "{header:?} cut at {cut}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_tagged_message_looks_as_the_c_library_writes_it() {
+        let mut header = Header::new(Op::Tagged);
+        header.flags = REMOTE_CQ_DATA;
+        header.payload = 8;
+        header.tag = 0x1122;
+        header.data = 0x3344;
+        let encoded = bytes(&header, &[], ByteOrder::Big);
+        assert_eq!(encoded[..8], [3, 1, 0, 1, 0, 0, 32, 0]);
+        assert_eq!(encoded[8..16], 40u64.to_be_bytes());
+        assert_eq!(encoded[16..24], 0x3344u64.to_be_bytes());
+        assert_eq!(encoded[24..32], 0x1122u64.to_be_bytes());
+    }
+
+    #[test]
+    fn an_extension_that_was_not_negotiated_is_an_unknown_operation() {
+        for (header, parts) in every_header() {
+            let extended = header.op.layout().needs.is_some() || header.carries_ack_name();
+            let encoded = bytes(&header, &parts, ByteOrder::Native);
+            let decoded = Header::decode(
+                &encoded,
+                ByteOrder::Native,
+                Features::default(),
+                &mut RmaList::EMPTY.clone(),
+            );
+            assert_eq!(decoded.is_err(), extended);
+        }
+    }
+
+    #[test]
+    fn lying_headers_are_refused() {
+        let refuse = |change: fn(&mut Vec<u8>)| {
+            let mut header = Header::new(Op::Write);
+            header.rma_count = 1;
+            header.payload = 3;
+            let part = RmaIov {
+                addr: 0,
+                len: 3,
+                key: 0,
+            };
+            let mut encoded = bytes(&header, &[part], ByteOrder::Native);
+            change(&mut encoded);
+            let mut rma = RmaList::EMPTY;
+            match Header::decode(&encoded, ByteOrder::Native, Features::OURS, &mut rma) {
+                Err(Some(error)) => error,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(refuse(|b| b[0] = 2), WireError::Version(2));
+        assert_eq!(refuse(|b| b[1] = 8), WireError::Opcode(8));
+        assert_eq!(refuse(|b| b[5] = 5), WireError::RmaIovCount(5));
+        assert_eq!(refuse(|b| b[6] = 16), WireError::HeaderSize(16));
+        assert!(matches!(refuse(|b| b[8..16].fill(0)), WireError::Size(0)));
+        assert!(matches!(
+            refuse(|b| b[8..16].fill(0xff)),
+            WireError::Size(_)
+        ));
+        assert!(matches!(
+            refuse(|b| b[24..32].fill(0xff)),
+            WireError::Size(_)
+        ));
+        assert!(matches!(refuse(|b| b[24] = 4), WireError::Payload(3)));
+    }
+}

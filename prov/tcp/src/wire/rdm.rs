@@ -1,0 +1,102 @@
+//! The connection data that two RDM endpoints exchange in the handshake.
+
+use super::WireError;
+
+/// Bytes of the data.
+pub const SIZE: usize = 8;
+
+/// Newest version of the RDM protocol: with rendezvous of tagged messages.
+pub const VERSION: u8 = 1;
+
+/// Set by the accepting side to say that it looked at the version at all.
+const VERSION_CHECKED: u8 = 1 << 7;
+
+/// The sender cannot be connected to; connections must come from it.
+const BEHIND_FIREWALL: u8 = 1 << 0;
+
+/// Who the sender is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Identity {
+    /// Version of the RDM protocol to speak, or spoken at most.
+    pub version: u8,
+    /// In an answer: whether the peer's version was looked at. If not,
+    /// version 0 is spoken.
+    pub version_checked: bool,
+    /// See `FI_TCP_FIREWALL_ADDR`.
+    pub behind_firewall: bool,
+    /// Port at which the sender's endpoint listens. With the address that the
+    /// connection comes from it makes the address of the endpoint.
+    pub port: u16,
+    /// Process of the sender.
+    pub pid: u32,
+}
+
+impl Identity {
+    /// The bytes.
+    pub fn encode(&self) -> [u8; SIZE] {
+        let mut out = [0; SIZE];
+        out[0] = self.version
+            | if self.version_checked {
+                VERSION_CHECKED
+            } else {
+                0
+            };
+        out[1] = if self.behind_firewall {
+            BEHIND_FIREWALL
+        } else {
+            0
+        };
+        out[2..4].copy_from_slice(&self.port.to_be_bytes());
+        out[4..8].copy_from_slice(&self.pid.to_be_bytes());
+        out
+    }
+
+    /// Reads the bytes; an error unless there are exactly [`SIZE`].
+    pub fn decode(data: &[u8]) -> Result<Identity, WireError> {
+        let &[version, features, p0, p1, i0, i1, i2, i3] = data else {
+            return Err(WireError::DataTooLong(data.len()));
+        };
+        Ok(Identity {
+            version: version & !VERSION_CHECKED,
+            version_checked: version & VERSION_CHECKED != 0,
+            behind_firewall: features & BEHIND_FIREWALL != 0,
+            port: u16::from_be_bytes([p0, p1]),
+            pid: u32::from_be_bytes([i0, i1, i2, i3]),
+        })
+    }
+
+    /// The version that the two sides speak, as the accepting side answers.
+    pub fn agreed(&self) -> u8 {
+        self.version.min(VERSION)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_identity_comes_back_from_its_bytes() {
+        let sent = Identity {
+            version: 1,
+            version_checked: true,
+            behind_firewall: true,
+            port: 0x1234,
+            pid: 99,
+        };
+        assert_eq!(sent.encode(), [0x81, 1, 0x12, 0x34, 0, 0, 0, 99]);
+        assert_eq!(Identity::decode(&sent.encode()), Ok(sent));
+    }
+
+    #[test]
+    fn data_of_another_length_is_refused() {
+        assert!(Identity::decode(&[1; 7]).is_err());
+        assert!(Identity::decode(&[1; 9]).is_err());
+    }
+
+    #[test]
+    fn a_newer_peer_is_answered_with_our_version() {
+        let newer = Identity::decode(&[9, 0, 0, 0, 0, 0, 0, 0]).unwrap();
+        assert_eq!(newer.agreed(), VERSION);
+    }
+}
