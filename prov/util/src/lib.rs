@@ -2,6 +2,7 @@
 
 pub mod atomic_ops;
 pub mod buffer;
+pub mod buffer_pool;
 pub mod errno;
 pub mod matching;
 pub mod progress;
