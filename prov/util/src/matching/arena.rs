@@ -108,13 +108,29 @@ impl<T, const N: usize> Arena<T, N> {
     /// Takes an entry out. It must stand in no list any more.
     #[inline]
     pub fn remove(&mut self, index: u32) -> Option<T> {
-        let slot = self.slots.get_mut(index as usize)?;
-        let value = slot.value.take()?;
+        let value = self.slots.get_mut(index as usize)?.value.take()?;
+        self.retire(index);
+        Some(value)
+    }
+
+    /// Drops an entry. It must stand in no list any more.
+    #[inline]
+    pub fn free(&mut self, index: u32) {
+        if let Some(slot) = self.slots.get_mut(index as usize)
+            && slot.value.is_some()
+        {
+            slot.value = None;
+            self.retire(index);
+        }
+    }
+
+    #[inline]
+    fn retire(&mut self, index: u32) {
+        let slot = &mut self.slots[index as usize];
         slot.generation = slot.generation.wrapping_add(1);
         slot.links[0].next = self.free;
         self.free = index;
         self.len -= 1;
-        Some(value)
     }
 
     #[inline]

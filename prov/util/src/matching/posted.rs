@@ -7,28 +7,30 @@
 //! message can only match one key (its tag without the ignored bits, and its
 //! source if directed), and that key is hashed. A message looks into one bucket
 //! per class in use and takes the oldest candidate. Receives whose class finds
-//! no room among [`CLASSES`] wait in a plain list that is searched linearly.
+//! no room among [`CLASSES`] wait in a plain list that is searched linearly; so
+//! do all of them as long as they are [`FEW`].
 
-use super::arena::{Arena, List, NIL};
+use super::arena::{Arena, List};
 use super::multi::MultiKey;
-use super::{ANY_SOURCE, bucket_of, tags_match};
+use super::{ANY_SOURCE, Filter, bucket_of, tags_match};
 
 /// Distinct (mask, directed) pairs that are hashed at one time.
 const CLASSES: usize = 8;
 /// The class number of receives in the linear list.
 const UNHASHED: u8 = CLASSES as u8;
-const FIRST_BUCKETS: usize = 16;
+/// Receives that are found faster in the linear list than by hashing.
+const FEW: usize = 8;
+const FIRST_BUCKETS: usize = 64;
 const MOST_BUCKETS: usize = 1 << 16;
 
-/// A waiting receive.
-#[derive(Debug)]
-pub(super) struct Posted<B> {
+/// A waiting receive, without its memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Posted {
     pub context: usize,
     pub flags: u64,
     pub src: u64,
     pub tag: u64,
     pub ignore: u64,
-    pub space: Space<B>,
     /// Rises with each receive posted to this queue.
     pub order: u64,
     class: u8,
@@ -39,9 +41,11 @@ pub(super) struct Posted<B> {
 pub(super) enum Space<B> {
     Single(B),
     Multi(MultiKey),
+    /// Nothing waits in this slot.
+    Vacant,
 }
 
-impl<B> Posted<B> {
+impl Posted {
     #[inline]
     fn accepts(&self, src: u64, tag: u64) -> bool {
         tags_match(self.tag, tag, self.ignore) && (self.src == ANY_SOURCE || self.src == src)
@@ -58,10 +62,16 @@ struct Class {
 
 #[derive(Debug)]
 pub(super) struct PostedQueue<B> {
-    entries: Arena<Posted<B>, 1>,
+    entries: Arena<Posted, 1>,
+    /// The memory of each entry, under the same index. It stands apart so that
+    /// it moves straight from the caller and straight back.
+    spaces: Vec<Space<B>>,
     /// A power of two of them; a receive stands in the bucket of its class and key.
     buckets: Vec<List>,
     unhashed: List,
+    /// Whether new receives go into buckets. From the first receive that is one
+    /// too many for the linear list until the queue is empty.
+    hashing: bool,
     classes: [Class; CLASSES],
     /// Classes from here on have never been used.
     classes_used: usize,
@@ -72,8 +82,10 @@ impl<B> PostedQueue<B> {
     pub fn new() -> Self {
         PostedQueue {
             entries: Arena::new(),
-            buckets: vec![List::EMPTY; FIRST_BUCKETS],
+            spaces: Vec::new(),
+            buckets: Vec::new(),
             unhashed: List::EMPTY,
+            hashing: false,
             classes: [Class {
                 ignore: 0,
                 directed: false,
@@ -91,19 +103,14 @@ impl<B> PostedQueue<B> {
 
     /// Adds a receive behind all others.
     #[inline]
-    pub fn push(
-        &mut self,
-        context: usize,
-        flags: u64,
-        src: u64,
-        tag: u64,
-        ignore: u64,
-        space: Space<B>,
-    ) -> u32 {
-        if self.entries.len() >= self.buckets.len() && self.buckets.len() < MOST_BUCKETS {
-            self.double_buckets();
-        }
-        let class = self.join_class(ignore, src != ANY_SOURCE);
+    pub fn push(&mut self, context: usize, flags: u64, filter: Filter, space: Space<B>) -> u32 {
+        let Filter { src, tag, ignore } = filter;
+        let few = !self.hashing && self.entries.len() < FEW;
+        let class = if few {
+            UNHASHED
+        } else {
+            self.join_class(filter)
+        };
         let order = self.next_order;
         self.next_order += 1;
         let index = self.entries.insert(Posted {
@@ -112,77 +119,107 @@ impl<B> PostedQueue<B> {
             src,
             tag,
             ignore,
-            space,
             order,
             class,
         });
-        let list = if class == UNHASHED {
-            &mut self.unhashed
+        match self.spaces.get_mut(index as usize) {
+            Some(slot) => *slot = space,
+            // The arena has grown by one slot.
+            None => self.spaces.push(space),
+        }
+        if class == UNHASHED {
+            self.entries.push_back(0, &mut self.unhashed, index);
         } else {
-            let bucket = bucket_of(tag & !ignore, src, self.buckets.len());
-            &mut self.buckets[bucket]
-        };
-        self.entries.push_back(0, list, index);
+            self.enter_bucket(index, filter);
+        }
         index
     }
 
     /// The oldest receive that accepts a message with this source and tag.
     #[inline]
     pub fn find(&self, src: u64, tag: u64) -> Option<u32> {
-        if self.entries.len() == 0 {
-            return None;
-        }
-        let mut best = NIL;
-        let mut best_order = u64::MAX;
+        let best = self.search(self.unhashed, src, tag, u64::MAX);
+        let best = match self.hashing {
+            true => self.find_hashed(src, tag, best),
+            false => best,
+        };
+        best.map(|(index, _)| index)
+    }
+
+    /// The oldest of `best` and the receives in the buckets.
+    #[inline(never)]
+    fn find_hashed(&self, src: u64, tag: u64, mut best: Option<(u32, u64)>) -> Option<(u32, u64)> {
         for class in &self.classes[..self.classes_used] {
             if class.waiting == 0 || (class.directed && src == ANY_SOURCE) {
                 continue;
             }
             let key_src = if class.directed { src } else { ANY_SOURCE };
             let bucket = bucket_of(tag & !class.ignore, key_src, self.buckets.len());
-            self.search(self.buckets[bucket], src, tag, &mut best, &mut best_order);
+            let before = best.map_or(u64::MAX, |(_, order)| order);
+            best = self.search(self.buckets[bucket], src, tag, before).or(best);
         }
-        if self.unhashed.head != NIL {
-            self.search(self.unhashed, src, tag, &mut best, &mut best_order);
-        }
-        (best != NIL).then_some(best)
+        best
     }
 
-    /// Moves `best` to the first acceptable receive of `list` if that is older.
+    /// The first receive of `list` that accepts a message, and its order, if
+    /// that is below `before`.
     #[inline]
-    fn search(&self, list: List, src: u64, tag: u64, best: &mut u32, best_order: &mut u64) {
+    fn search(&self, list: List, src: u64, tag: u64, before: u64) -> Option<(u32, u64)> {
         let mut index = list.head;
         while let Some(posted) = self.entries.get(index) {
-            if posted.order >= *best_order {
-                return;
+            if posted.order >= before {
+                break;
             }
             if posted.accepts(src, tag) {
-                *best = index;
-                *best_order = posted.order;
-                return;
+                return Some((index, posted.order));
             }
             index = self.entries.next(0, index);
         }
+        None
     }
 
     #[inline]
-    pub fn get(&self, index: u32) -> Option<&Posted<B>> {
+    pub fn get(&self, index: u32) -> Option<&Posted> {
         self.entries.get(index)
     }
 
-    /// Takes a receive off the queue.
+    /// Whether a receive's memory is a multi-receive buffer.
     #[inline]
-    pub fn remove(&mut self, index: u32) -> Option<Posted<B>> {
-        let posted = self.entries.get(index)?;
-        let list = if posted.class == UNHASHED {
-            &mut self.unhashed
-        } else {
-            self.classes[posted.class as usize].waiting -= 1;
-            let bucket = bucket_of(posted.tag & !posted.ignore, posted.src, self.buckets.len());
-            &mut self.buckets[bucket]
+    pub fn multi(&self, index: u32) -> Option<MultiKey> {
+        match self.spaces.get(index as usize)? {
+            Space::Multi(key) => Some(*key),
+            Space::Single(_) | Space::Vacant => None,
+        }
+    }
+
+    /// Takes a receive off the queue. What [`PostedQueue::get`] returned for it
+    /// is the rest of it.
+    #[inline]
+    pub fn remove(&mut self, index: u32) -> Space<B> {
+        let Some(&Posted {
+            class,
+            src,
+            tag,
+            ignore,
+            ..
+        }) = self.entries.get(index)
+        else {
+            return Space::Vacant;
         };
-        self.entries.unlink(0, list, index);
-        self.entries.remove(index)
+        if class == UNHASHED {
+            self.entries.unlink(0, &mut self.unhashed, index);
+        } else {
+            self.leave_bucket(index, class, Filter { src, tag, ignore });
+        }
+        self.entries.free(index);
+        if self.entries.len() == 0 {
+            self.hashing = false;
+            self.classes_used = 0;
+        }
+        match self.spaces.get_mut(index as usize) {
+            Some(space) => std::mem::replace(space, Space::Vacant),
+            None => Space::Vacant,
+        }
     }
 
     /// The oldest receive posted with `context`.
@@ -206,16 +243,22 @@ impl<B> PostedQueue<B> {
     }
 
     /// The class of a receive about to be queued, counted in.
-    #[inline]
-    fn join_class(&mut self, ignore: u64, directed: bool) -> u8 {
+    #[inline(never)]
+    fn join_class(&mut self, filter: Filter) -> u8 {
+        if !self.hashing {
+            self.start_hashing();
+        } else if self.entries.len() >= self.buckets.len() && self.buckets.len() < MOST_BUCKETS {
+            self.double_buckets();
+        }
+        let directed = filter.src != ANY_SOURCE;
         let used = &mut self.classes[..self.classes_used];
         for (number, class) in used.iter_mut().enumerate() {
-            if class.ignore == ignore && class.directed == directed {
+            if class.ignore == filter.ignore && class.directed == directed {
                 class.waiting += 1;
                 return number as u8;
             }
         }
-        self.open_class(ignore, directed)
+        self.open_class(filter.ignore, directed)
     }
 
     #[cold]
@@ -237,6 +280,48 @@ impl<B> PostedQueue<B> {
             waiting: 1,
         };
         number as u8
+    }
+
+    #[inline]
+    fn enter_bucket(&mut self, index: u32, Filter { src, tag, ignore }: Filter) {
+        let bucket = bucket_of(tag & !ignore, src, self.buckets.len());
+        let list = &mut self.buckets[bucket];
+        self.entries.push_back(0, list, index);
+    }
+
+    #[inline(never)]
+    fn leave_bucket(&mut self, index: u32, class: u8, Filter { src, tag, ignore }: Filter) {
+        self.classes[class as usize].waiting -= 1;
+        let bucket = bucket_of(tag & !ignore, src, self.buckets.len());
+        let list = &mut self.buckets[bucket];
+        self.entries.unlink(0, list, index);
+    }
+
+    /// Moves what waits in the linear list into buckets.
+    #[cold]
+    fn start_hashing(&mut self) {
+        self.hashing = true;
+        if self.buckets.is_empty() {
+            self.buckets = vec![List::EMPTY; FIRST_BUCKETS];
+        }
+        let mut index = std::mem::replace(&mut self.unhashed, List::EMPTY).head;
+        while let Some(&Posted {
+            src, tag, ignore, ..
+        }) = self.entries.get(index)
+        {
+            let next = self.entries.next(0, index);
+            let filter = Filter { src, tag, ignore };
+            let class = self.join_class(filter);
+            if let Some(posted) = self.entries.get_mut(index) {
+                posted.class = class;
+            }
+            if class == UNHASHED {
+                self.entries.push_back(0, &mut self.unhashed, index);
+            } else {
+                self.enter_bucket(index, filter);
+            }
+            index = next;
+        }
     }
 
     #[cold]

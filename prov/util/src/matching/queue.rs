@@ -2,7 +2,7 @@
 //! other, at any time no pair of them that matches.
 
 use super::multi::{MultiBuffers, MultiKey};
-use super::posted::{PostedQueue, Space};
+use super::posted::{Posted, PostedQueue, Space};
 use super::unexpected::UnexpectedQueue;
 use super::{Filter, Matched, Message, MessageId, MultiId, Receive, ReceiveBuffer};
 
@@ -70,40 +70,50 @@ impl<B: ReceiveBuffer, U> ReceiveQueue<B, U> {
         if receive.flags & FI_MULTI_RECV != 0 {
             return self.post_multi(receive);
         }
-        let Receive {
-            context,
-            buf,
-            src,
-            tag,
-            ignore,
-            flags,
-        } = receive;
-        if let Some(index) = self.unexpected.find(Filter { src, tag, ignore }) {
-            let message = self.unexpected.remove(index)?;
-            let matched = Matched {
-                context,
-                buf,
-                flags,
-                multi: None,
-            };
-            return Some((matched, message));
+        let filter = Filter {
+            src: receive.src,
+            tag: receive.tag,
+            ignore: receive.ignore,
+        };
+        if let Some(index) = self.unexpected.find(filter) {
+            return self.post_matched(receive, index);
         }
+        let space = Space::Single(receive.buf);
         self.posted
-            .push(context, flags, src, tag, ignore, Space::Single(buf));
+            .push(receive.context, receive.flags, filter, space);
         None
     }
 
     #[cold]
+    #[inline(never)]
+    fn post_matched(
+        &mut self,
+        receive: Receive<B>,
+        index: u32,
+    ) -> Option<(Matched<B>, Message<U>)> {
+        let message = self.unexpected.remove(index)?;
+        let matched = Matched {
+            context: receive.context,
+            buf: receive.buf,
+            flags: receive.flags,
+            multi: None,
+        };
+        Some((matched, message))
+    }
+
+    #[cold]
+    #[inline(never)]
     fn post_multi(&mut self, receive: Receive<B>) -> Option<(Matched<B>, Message<U>)> {
+        let filter = Filter {
+            src: receive.src,
+            tag: receive.tag,
+            ignore: receive.ignore,
+        };
         let key = self.multi.insert(receive.buf, self.min_multi_recv);
-        let index = self.posted.push(
-            receive.context,
-            receive.flags,
-            receive.src,
-            receive.tag,
-            receive.ignore,
-            Space::Multi(key),
-        );
+        let space = Space::Multi(key);
+        let index = self
+            .posted
+            .push(receive.context, receive.flags, filter, space);
         self.multi.set_posted(key, index);
         self.match_posted(index)
     }
@@ -141,22 +151,24 @@ impl<B: ReceiveBuffer, U> ReceiveQueue<B, U> {
     /// Uses a waiting receive for a message of `len` bytes.
     #[inline]
     fn take(&mut self, index: u32, len: usize) -> Option<Matched<B>> {
-        if let Space::Multi(key) = self.posted.get(index)?.space {
+        let posted = self.posted.get(index)?;
+        let (context, flags) = (posted.context, posted.flags);
+        if let Some(key) = self.posted.multi(index) {
             return self.take_multi(index, key, len);
         }
-        let posted = self.posted.remove(index)?;
-        let Space::Single(buf) = posted.space else {
-            return None;
-        };
-        Some(Matched {
-            context: posted.context,
-            buf,
-            flags: posted.flags,
-            multi: None,
-        })
+        match self.posted.remove(index) {
+            Space::Single(buf) => Some(Matched {
+                context,
+                buf,
+                flags,
+                multi: None,
+            }),
+            Space::Multi(_) | Space::Vacant => None,
+        }
     }
 
     #[cold]
+    #[inline(never)]
     fn take_multi(&mut self, index: u32, key: MultiKey, len: usize) -> Option<Matched<B>> {
         let posted = self.posted.get(index)?;
         let (context, flags) = (posted.context, posted.flags);
@@ -260,14 +272,20 @@ impl<B: ReceiveBuffer, U> ReceiveQueue<B, U> {
     }
 
     fn withdraw_posted(&mut self, index: u32) -> Option<Cancelled<B>> {
-        let posted = self.posted.remove(index)?;
+        let &Posted {
+            context,
+            flags,
+            tag,
+            ..
+        } = self.posted.get(index)?;
         Some(Cancelled {
-            context: posted.context,
-            flags: posted.flags,
-            tag: posted.tag,
-            buf: match posted.space {
+            context,
+            flags,
+            tag,
+            buf: match self.posted.remove(index) {
                 Space::Single(buf) => Some(buf),
                 Space::Multi(key) => self.multi.close(key),
+                Space::Vacant => None,
             },
         })
     }
