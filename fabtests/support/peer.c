@@ -94,13 +94,11 @@ void ct_open_domain(struct ct_peer *peer, const struct ct_spec *spec,
 		OK(fi_domain(peer->fabric, info, &peer->domain, NULL));
 		peer->owns_domain = true;
 	}
-	if (!spec->no_cq) {
-		open_cq(peer, &peer->tx);
-		if (spec->one_cq)
-			peer->rx.fid = peer->tx.fid;
-		else
-			open_cq(peer, &peer->rx);
-	}
+	open_cq(peer, &peer->tx);
+	if (spec->one_cq)
+		peer->rx.fid = peer->tx.fid;
+	else
+		open_cq(peer, &peer->rx);
 	for (int i = 0; i < CT_CNTR_MAX; i++) {
 		struct fi_cntr_attr attr = {
 			.events = FI_CNTR_EVENTS_COMP,
@@ -150,8 +148,7 @@ void ct_open_ep_disabled(struct ct_peer *peer, struct fi_info *info)
 		OK(fi_ep_bind(peer->ep, &peer->eq.fid->fid, 0));
 	if (peer->srx)
 		OK(fi_ep_bind(peer->ep, &peer->srx->fid, 0));
-	if (!peer->spec.no_cq)
-		bind_queues(peer);
+	bind_queues(peer);
 	for (int i = 0; i < CT_CNTR_MAX; i++) {
 		int ret;
 
@@ -258,6 +255,20 @@ void ct_close_pair(struct ct_pair *pair)
 	/* The fabric is a's; whatever lives in it goes first. */
 	ct_close_peer(&pair->b);
 	ct_close_peer(&pair->a);
+}
+
+fi_addr_t ct_open_third(struct ct_peer *third, struct ct_peer *target)
+{
+	unsigned char name[256];
+
+	ct_open_domain(third, &target->spec, fi_dupinfo(target->info),
+		       target->fabric, NULL);
+	ct_open_ep(third, third->info);
+	third->partner = target;
+	ct_name(&target->ep->fid, name, sizeof(name));
+	third->to = ct_insert(third, name);
+	ct_name(&third->ep->fid, name, sizeof(name));
+	return ct_insert(target, name);
 }
 
 struct fid_ep *ct_rx_ep(const struct ct_peer *peer)

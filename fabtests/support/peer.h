@@ -75,7 +75,6 @@ struct ct_spec {
 	enum fi_progress progress;	/* 0: manual */
 	bool selective_tx, selective_rx;
 	bool one_cq;			/* transmit and receive on one queue */
-	bool no_cq;			/* counters only: see counters */
 	bool srx;			/* receive through a shared context */
 	bool one_domain;		/* both endpoints of a pair */
 	uint64_t counters;		/* FI_SEND | FI_RECV | ...: one each */
@@ -131,6 +130,10 @@ void ct_open_ep_disabled(struct ct_peer *peer, struct fi_info *info);
 /* A single endpoint, enabled but connected to nobody. */
 void ct_open_single(struct ct_peer *peer, const struct ct_spec *spec);
 void ct_close_peer(struct ct_peer *peer);
+
+/* One more RDM endpoint that sends to an open one; returns how that one calls
+ * the newcomer. They drive each other. */
+fi_addr_t ct_open_third(struct ct_peer *third, struct ct_peer *target);
 
 void ct_open_pair(struct ct_pair *pair, const struct ct_spec *spec);
 void ct_close_pair(struct ct_pair *pair);

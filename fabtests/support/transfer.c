@@ -189,11 +189,10 @@ static void pass_empty(struct ct_peer *from, struct ct_peer *to)
 	m.flags = FI_COMPLETION;
 	POST(to, ct_recv(to, CT_RECVMSG, &m));
 	m.context = &tx_context;
+	m.flags = FI_COMPLETION;
 	POST(from, ct_send(from, CT_SENDMSG, &m));
-	if (!from->spec.no_cq) {
-		ct_done(from, &from->tx, &tx_context);
-		ct_done(to, &to->rx, &rx_context);
-	}
+	ct_done(from, &from->tx, &tx_context);
+	ct_done(to, &to->rx, &rx_context);
 }
 
 void ct_warm_up(struct ct_pair *pair)

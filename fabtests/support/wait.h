@@ -27,6 +27,19 @@ struct ct_completion ct_error(struct ct_peer *peer, struct ct_cq *cq);
 /* Drives both sides for a moment; true if the queue stayed empty. */
 bool ct_stays_empty(struct ct_peer *peer, struct ct_cq *cq);
 
+/* Drives both sides until the condition holds; the test fails if it never does. */
+#define UNTIL(peer, cond)						\
+	do {								\
+		double ct_until_ = ct_now() + ct_patience();		\
+									\
+		while (!(cond)) {					\
+			if (ct_now() > ct_until_)			\
+				ct_fail(__FILE__, __LINE__,		\
+					"never: %s", #cond);		\
+			ct_progress(peer);				\
+		}							\
+	} while (0)
+
 /* Drives both sides until a counter has reached the value. */
 void ct_count(struct ct_peer *peer, enum ct_counter which, uint64_t value);
 
