@@ -1,0 +1,22 @@
+//! Writes the seed corpus: `corpus/<target>/<number>`.
+
+#[path = "seeds.rs"]
+mod seeds;
+
+use std::path::Path;
+use std::{fs, io};
+
+fn main() -> io::Result<()> {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
+    for (target, inputs) in [
+        ("handshake", seeds::handshakes()),
+        ("stream", seeds::streams()),
+    ] {
+        let folder = corpus.join(target);
+        fs::create_dir_all(&folder)?;
+        for (number, input) in inputs.iter().enumerate() {
+            fs::write(folder.join(format!("seed-{number}")), input)?;
+        }
+    }
+    Ok(())
+}
