@@ -1,0 +1,183 @@
+//! Declarations of `<rdma/fi_endpoint.h>`.
+
+use crate::*;
+use core::ffi::{c_int, c_void};
+use libc::{iovec, ssize_t};
+
+c_enum! {
+    /// Levels of fi_setopt and fi_getopt, fi_endpoint(3).
+    enum : c_int {
+        FI_OPT_ENDPOINT,
+    }
+}
+
+c_enum! {
+    /// Endpoint options, fi_endpoint(3).
+    enum : c_int {
+        FI_OPT_MIN_MULTI_RECV,
+        FI_OPT_CM_DATA_SIZE,
+        FI_OPT_BUFFERED_MIN,
+        FI_OPT_BUFFERED_LIMIT,
+        FI_OPT_SEND_BUF_SIZE,
+        FI_OPT_RECV_BUF_SIZE,
+        FI_OPT_TX_SIZE,
+        FI_OPT_RX_SIZE,
+        FI_OPT_FI_HMEM_P2P,
+        FI_OPT_XPU_TRIGGER,
+        FI_OPT_CUDA_API_PERMITTED,
+        FI_OPT_SHARED_MEMORY_PERMITTED,
+        FI_OPT_MAX_MSG_SIZE,
+        FI_OPT_MAX_TAGGED_SIZE,
+        FI_OPT_MAX_RMA_SIZE,
+        FI_OPT_MAX_ATOMIC_SIZE,
+        FI_OPT_INJECT_MSG_SIZE,
+        FI_OPT_INJECT_TAGGED_SIZE,
+        FI_OPT_INJECT_RMA_SIZE,
+        FI_OPT_INJECT_ATOMIC_SIZE,
+        FI_OPT_FIREWALL_ADDR,
+    }
+}
+
+c_enum! {
+    /// Values of `FI_OPT_FI_HMEM_P2P`, fi_endpoint(3).
+    enum : c_int {
+        FI_HMEM_P2P_ENABLED,
+        FI_HMEM_P2P_REQUIRED,
+        FI_HMEM_P2P_PREFERRED,
+        FI_HMEM_P2P_DISABLED,
+    }
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fi_msg {
+    pub msg_iov: *const iovec,
+    pub desc: *mut *mut c_void,
+    pub iov_count: usize,
+    pub addr: fi_addr_t,
+    pub context: *mut c_void,
+    pub data: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fi_ops_ep {
+    pub size: usize,
+    pub cancel: Option<unsafe extern "C" fn(fid_t, *mut c_void) -> ssize_t>,
+    pub getopt: Option<unsafe extern "C" fn(fid_t, c_int, c_int, *mut c_void, *mut usize) -> c_int>,
+    pub setopt: Option<unsafe extern "C" fn(fid_t, c_int, c_int, *const c_void, usize) -> c_int>,
+    pub tx_ctx: Option<
+        unsafe extern "C" fn(
+            *mut fid_ep,
+            c_int,
+            *mut fi_tx_attr,
+            *mut *mut fid_ep,
+            *mut c_void,
+        ) -> c_int,
+    >,
+    pub rx_ctx: Option<
+        unsafe extern "C" fn(
+            *mut fid_ep,
+            c_int,
+            *mut fi_rx_attr,
+            *mut *mut fid_ep,
+            *mut c_void,
+        ) -> c_int,
+    >,
+    pub rx_size_left: Option<unsafe extern "C" fn(*mut fid_ep) -> ssize_t>,
+    pub tx_size_left: Option<unsafe extern "C" fn(*mut fid_ep) -> ssize_t>,
+    pub export_xpu: Option<unsafe extern "C" fn(*mut fid_ep, u64, *mut fid_xpu_ep) -> c_int>,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fi_ops_msg {
+    pub size: usize,
+    pub recv: Option<
+        unsafe extern "C" fn(
+            *mut fid_ep,
+            *mut c_void,
+            usize,
+            *mut c_void,
+            fi_addr_t,
+            *mut c_void,
+        ) -> ssize_t,
+    >,
+    pub recvv: Option<
+        unsafe extern "C" fn(
+            *mut fid_ep,
+            *const iovec,
+            *mut *mut c_void,
+            usize,
+            fi_addr_t,
+            *mut c_void,
+        ) -> ssize_t,
+    >,
+    pub recvmsg: Option<unsafe extern "C" fn(*mut fid_ep, *const fi_msg, u64) -> ssize_t>,
+    pub send: Option<
+        unsafe extern "C" fn(
+            *mut fid_ep,
+            *const c_void,
+            usize,
+            *mut c_void,
+            fi_addr_t,
+            *mut c_void,
+        ) -> ssize_t,
+    >,
+    pub sendv: Option<
+        unsafe extern "C" fn(
+            *mut fid_ep,
+            *const iovec,
+            *mut *mut c_void,
+            usize,
+            fi_addr_t,
+            *mut c_void,
+        ) -> ssize_t,
+    >,
+    pub sendmsg: Option<unsafe extern "C" fn(*mut fid_ep, *const fi_msg, u64) -> ssize_t>,
+    pub inject:
+        Option<unsafe extern "C" fn(*mut fid_ep, *const c_void, usize, fi_addr_t) -> ssize_t>,
+    pub senddata: Option<
+        unsafe extern "C" fn(
+            *mut fid_ep,
+            *const c_void,
+            usize,
+            *mut c_void,
+            u64,
+            fi_addr_t,
+            *mut c_void,
+        ) -> ssize_t,
+    >,
+    pub injectdata:
+        Option<unsafe extern "C" fn(*mut fid_ep, *const c_void, usize, u64, fi_addr_t) -> ssize_t>,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fid_ep {
+    pub fid: fid,
+    pub ops: *mut fi_ops_ep,
+    pub cm: *mut fi_ops_cm,
+    pub msg: *mut fi_ops_msg,
+    pub rma: *mut fi_ops_rma,
+    pub tagged: *mut fi_ops_tagged,
+    pub atomic: *mut fi_ops_atomic,
+    pub collective: *mut fi_ops_collective,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fid_pep {
+    pub fid: fid,
+    pub ops: *mut fi_ops_ep,
+    pub cm: *mut fi_ops_cm,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fid_stx {
+    pub fid: fid,
+    pub ops: *mut fi_ops_ep,
+}
+
+zero_is_valid! {fi_msg, fi_ops_ep, fi_ops_msg, fid_ep, fid_pep, fid_stx}

@@ -1,0 +1,318 @@
+//! Declarations of `<rdma/fi_eq.h>`.
+
+use crate::*;
+use core::ffi::{c_char, c_int, c_uint, c_void};
+use libc::{pollfd, pthread_cond_t, pthread_mutex_t, ssize_t};
+
+c_enum! {
+    /// Events of an event queue, fi_eq(3).
+    enum : u32 {
+        FI_NOTIFY,
+        FI_CONNREQ,
+        FI_CONNECTED,
+        FI_SHUTDOWN,
+        FI_MR_COMPLETE,
+        FI_AV_COMPLETE,
+        FI_JOIN_COMPLETE,
+    }
+}
+
+c_enum! {
+    pub enum fi_cntr_events: c_uint {
+        FI_CNTR_EVENTS_COMP,
+        FI_CNTR_EVENTS_BYTES,
+    }
+}
+
+c_enum! {
+    pub enum fi_cq_format: c_uint {
+        FI_CQ_FORMAT_UNSPEC,
+        FI_CQ_FORMAT_CONTEXT,
+        FI_CQ_FORMAT_MSG,
+        FI_CQ_FORMAT_DATA,
+        FI_CQ_FORMAT_TAGGED,
+    }
+}
+
+c_enum! {
+    pub enum fi_cq_wait_cond: c_uint {
+        FI_CQ_COND_NONE,
+        FI_CQ_COND_THRESHOLD,
+    }
+}
+
+c_enum! {
+    pub enum fi_wait_obj: c_uint {
+        FI_WAIT_NONE,
+        FI_WAIT_UNSPEC,
+        FI_WAIT_SET,
+        FI_WAIT_FD,
+        FI_WAIT_MUTEX_COND,
+        FI_WAIT_YIELD,
+        FI_WAIT_POLLFD,
+    }
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fi_cntr_attr {
+    pub events: fi_cntr_events,
+    pub wait_obj: fi_wait_obj,
+    pub wait_set: *mut fid_wait,
+    pub flags: u64,
+    pub xpu_ctx: *mut fid_xpu_ctx,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fi_cq_attr {
+    pub size: usize,
+    pub flags: u64,
+    pub format: fi_cq_format,
+    pub wait_obj: fi_wait_obj,
+    pub signaling_vector: c_int,
+    pub wait_cond: fi_cq_wait_cond,
+    pub wait_set: *mut fid_wait,
+    pub xpu_ctx: *mut fid_xpu_ctx,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fi_cq_data_entry {
+    pub op_context: *mut c_void,
+    pub flags: u64,
+    pub len: usize,
+    pub buf: *mut c_void,
+    pub data: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fi_cq_entry {
+    pub op_context: *mut c_void,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fi_cq_err_entry {
+    pub op_context: *mut c_void,
+    pub flags: u64,
+    pub len: usize,
+    pub buf: *mut c_void,
+    pub data: u64,
+    pub tag: u64,
+    pub olen: usize,
+    pub err: c_int,
+    pub prov_errno: c_int,
+    pub err_data: *mut c_void,
+    pub err_data_size: usize,
+    pub src_addr: fi_addr_t,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fi_cq_msg_entry {
+    pub op_context: *mut c_void,
+    pub flags: u64,
+    pub len: usize,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fi_cq_tagged_entry {
+    pub op_context: *mut c_void,
+    pub flags: u64,
+    pub len: usize,
+    pub buf: *mut c_void,
+    pub data: u64,
+    pub tag: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fi_eq_attr {
+    pub size: usize,
+    pub flags: u64,
+    pub wait_obj: fi_wait_obj,
+    pub signaling_vector: c_int,
+    pub wait_set: *mut fid_wait,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fi_eq_cm_entry {
+    pub fid: fid_t,
+    pub info: *mut fi_info,
+    pub data: [u8; 0],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fi_eq_entry {
+    pub fid: fid_t,
+    pub context: *mut c_void,
+    pub data: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fi_eq_err_entry {
+    pub fid: fid_t,
+    pub context: *mut c_void,
+    pub data: u64,
+    pub err: c_int,
+    pub prov_errno: c_int,
+    pub err_data: *mut c_void,
+    pub err_data_size: usize,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fi_mutex_cond {
+    pub mutex: *mut pthread_mutex_t,
+    pub cond: *mut pthread_cond_t,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fi_ops_cntr {
+    pub size: usize,
+    pub read: Option<unsafe extern "C" fn(*mut fid_cntr) -> u64>,
+    pub readerr: Option<unsafe extern "C" fn(*mut fid_cntr) -> u64>,
+    pub add: Option<unsafe extern "C" fn(*mut fid_cntr, u64) -> c_int>,
+    pub set: Option<unsafe extern "C" fn(*mut fid_cntr, u64) -> c_int>,
+    pub wait: Option<unsafe extern "C" fn(*mut fid_cntr, u64, c_int) -> c_int>,
+    pub adderr: Option<unsafe extern "C" fn(*mut fid_cntr, u64) -> c_int>,
+    pub seterr: Option<unsafe extern "C" fn(*mut fid_cntr, u64) -> c_int>,
+    pub export_xpu: Option<unsafe extern "C" fn(*mut fid_cntr, u64, *mut fid_xpu_cntr) -> c_int>,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fi_ops_cq {
+    pub size: usize,
+    pub read: Option<unsafe extern "C" fn(*mut fid_cq, *mut c_void, usize) -> ssize_t>,
+    pub readfrom:
+        Option<unsafe extern "C" fn(*mut fid_cq, *mut c_void, usize, *mut fi_addr_t) -> ssize_t>,
+    pub readerr: Option<unsafe extern "C" fn(*mut fid_cq, *mut fi_cq_err_entry, u64) -> ssize_t>,
+    pub sread: Option<
+        unsafe extern "C" fn(*mut fid_cq, *mut c_void, usize, *const c_void, c_int) -> ssize_t,
+    >,
+    pub sreadfrom: Option<
+        unsafe extern "C" fn(
+            *mut fid_cq,
+            *mut c_void,
+            usize,
+            *mut fi_addr_t,
+            *const c_void,
+            c_int,
+        ) -> ssize_t,
+    >,
+    pub signal: Option<unsafe extern "C" fn(*mut fid_cq) -> c_int>,
+    pub strerror: Option<
+        unsafe extern "C" fn(
+            *mut fid_cq,
+            c_int,
+            *const c_void,
+            *mut c_char,
+            usize,
+        ) -> *const c_char,
+    >,
+    pub export_xpu: Option<unsafe extern "C" fn(*mut fid_cq, u64, *mut fid_xpu_cq) -> c_int>,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fi_ops_eq {
+    pub size: usize,
+    pub read:
+        Option<unsafe extern "C" fn(*mut fid_eq, *mut u32, *mut c_void, usize, u64) -> ssize_t>,
+    pub readerr: Option<unsafe extern "C" fn(*mut fid_eq, *mut fi_eq_err_entry, u64) -> ssize_t>,
+    pub write: Option<unsafe extern "C" fn(*mut fid_eq, u32, *const c_void, usize, u64) -> ssize_t>,
+    pub sread: Option<
+        unsafe extern "C" fn(*mut fid_eq, *mut u32, *mut c_void, usize, c_int, u64) -> ssize_t,
+    >,
+    pub strerror: Option<
+        unsafe extern "C" fn(
+            *mut fid_eq,
+            c_int,
+            *const c_void,
+            *mut c_char,
+            usize,
+        ) -> *const c_char,
+    >,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fi_ops_poll {
+    pub size: usize,
+    pub poll: Option<unsafe extern "C" fn(*mut fid_poll, *mut *mut c_void, c_int) -> c_int>,
+    pub poll_add: Option<unsafe extern "C" fn(*mut fid_poll, *mut fid, u64) -> c_int>,
+    pub poll_del: Option<unsafe extern "C" fn(*mut fid_poll, *mut fid, u64) -> c_int>,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fi_ops_wait {
+    pub size: usize,
+    pub wait: Option<unsafe extern "C" fn(*mut fid_wait, c_int) -> c_int>,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fi_poll_attr {
+    pub flags: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fi_wait_attr {
+    pub wait_obj: fi_wait_obj,
+    pub flags: u64,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fi_wait_pollfd {
+    pub change_index: u64,
+    pub nfds: usize,
+    pub fd: *mut pollfd,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fid_cntr {
+    pub fid: fid,
+    pub ops: *mut fi_ops_cntr,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fid_cq {
+    pub fid: fid,
+    pub ops: *mut fi_ops_cq,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fid_eq {
+    pub fid: fid,
+    pub ops: *mut fi_ops_eq,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fid_poll {
+    pub fid: fid,
+    pub ops: *mut fi_ops_poll,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fid_wait {
+    pub fid: fid,
+    pub ops: *mut fi_ops_wait,
+}
+
+zero_is_valid! {fi_cntr_attr, fi_cq_attr, fi_cq_data_entry, fi_cq_entry, fi_cq_err_entry, fi_cq_msg_entry, fi_cq_tagged_entry, fi_eq_attr, fi_eq_cm_entry, fi_eq_entry, fi_eq_err_entry, fi_mutex_cond, fi_ops_cntr, fi_ops_cq, fi_ops_eq, fi_ops_poll, fi_ops_wait, fi_poll_attr, fi_wait_attr, fi_wait_pollfd, fid_cntr, fid_cq, fid_eq, fid_poll, fid_wait}

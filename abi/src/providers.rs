@@ -1,0 +1,5 @@
+//! Headers that only providers need.
+
+pub mod fi_log;
+pub mod fi_peer;
+pub mod fi_prov;
