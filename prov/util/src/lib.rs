@@ -4,5 +4,6 @@ pub mod atomic_ops;
 pub mod buffer;
 pub mod buffer_pool;
 pub mod errno;
+pub mod ffi;
 pub mod matching;
 pub mod progress;

@@ -1,0 +1,388 @@
+//! Fabric objects: a C structure that starts with a `fid`, followed by the
+//! Rust value behind it, reference counted together.
+//!
+//! The application holds one reference from the call that opened the object to
+//! `fi_close`. Inside the library a [`Handle`] keeps the memory, and a [`Use`]
+//! in addition keeps the object open: `fi_close` of an object in use returns
+//! `-FI_EBUSY`.
+
+use std::any::TypeId;
+use std::cell::UnsafeCell;
+use std::ffi::{c_char, c_int, c_void};
+use std::ops::Deref;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use fabric_abi::{fi_ops, fid};
+
+use super::missing;
+use crate::errno::{Errno, Result};
+
+/// A C structure of the interface whose first member is a `fid`.
+///
+/// # Safety
+/// Implementors are `repr(C)` and begin with `fabric_abi::fid`.
+pub unsafe trait Header: 'static {}
+
+macro_rules! headers {
+    ($($name:ident),*) => {
+        $(
+            // SAFETY: the structure is published as beginning with a `fid`,
+            // which the layout test of fabric-abi checks.
+            unsafe impl Header for fabric_abi::$name {}
+        )*
+    };
+}
+
+headers!(
+    fid_fabric, fid_domain, fid_ep, fid_pep, fid_cq, fid_eq, fid_cntr, fid_av, fid_mr, fid_wait,
+    fid_poll, fid_stx, fid
+);
+
+/// A type whose values C knows as objects of their own.
+pub trait Class: Send + Sync + Sized + 'static {
+    /// The structure C sees, such as `fid_cq`.
+    type Header: Header;
+
+    /// `FI_CLASS_*`.
+    fn class(&self) -> usize;
+
+    /// The structure with its tables of functions, around the given `fid`.
+    fn header(&self, fid: fid) -> Self::Header;
+
+    /// `fi_close`: runs once nothing uses the object any more. An error leaves
+    /// it open.
+    fn close(_this: &Handle<Self>) -> Result {
+        Ok(())
+    }
+
+    /// `fi_ep_bind` and its relatives.
+    fn bind(_this: &Handle<Self>, _other: AnyFid, _flags: u64) -> Result {
+        Err(Errno::ENOSYS)
+    }
+
+    /// `fi_control`.
+    ///
+    /// # Safety
+    /// `arg` is what fi_control(3) asks for `command`.
+    unsafe fn control(_this: &Handle<Self>, _command: c_int, _arg: *mut c_void) -> Result<c_int> {
+        Err(Errno::ENOSYS)
+    }
+
+    /// `fi_open_ops`: a table of provider specific functions.
+    fn open_ops(_this: &Handle<Self>, _name: &std::ffi::CStr) -> Result<*mut c_void> {
+        Err(Errno::ENOSYS)
+    }
+}
+
+/// What stands in memory: first the part that C reads, then ours.
+#[repr(C)]
+pub struct Object<T: Class> {
+    /// C code may change members of it (`fid::context`), hence the cell; this
+    /// library only writes it before the object is shared.
+    header: UnsafeCell<T::Header>,
+    inner: T,
+    users: AtomicUsize,
+    closed: AtomicBool,
+    /// What must stay open as long as this object is.
+    parents: Mutex<Vec<AnyUse>>,
+}
+
+// SAFETY: `T` is Send and Sync by the bound of `Class`; the header is only
+// read by this library once shared, and C's own accesses follow its rules.
+unsafe impl<T: Class> Send for Object<T> {}
+// SAFETY: as above.
+unsafe impl<T: Class> Sync for Object<T> {}
+
+/// A reference that keeps the object's memory, not the object open.
+pub struct Handle<T: Class>(Arc<Object<T>>);
+
+/// A reference that keeps the object open.
+pub struct Use<T: Class>(Handle<T>);
+
+/// A [`Use`] of an object of whatever type.
+#[derive(Clone)]
+pub struct AnyUse(Arc<dyn Send + Sync>);
+
+/// A function table with a mark by which this library knows its own objects.
+/// `fi_ops::size` covers all of it, which no foreign table's does.
+#[repr(C)]
+struct MarkedOps {
+    ops: fi_ops,
+    mark: *const u8,
+    type_id: TypeId,
+}
+
+// SAFETY: the table is constant.
+unsafe impl Sync for MarkedOps {}
+
+static MARK: u8 = 0;
+
+struct OpsOf<T>(std::marker::PhantomData<T>);
+
+impl<T: Class> OpsOf<T> {
+    const TABLE: &'static MarkedOps = &MarkedOps {
+        ops: fi_ops {
+            size: size_of::<MarkedOps>(),
+            close: Some(close::<T>),
+            bind: Some(bind::<T>),
+            control: Some(control::<T>),
+            ops_open: Some(ops_open::<T>),
+            tostr: Some(missing::tostr),
+            ops_set: Some(missing::ops_set),
+        },
+        mark: &raw const MARK,
+        type_id: TypeId::of::<T>(),
+    };
+}
+
+impl<T: Class> Handle<T> {
+    /// A new object with the application's `context`; `parents` cannot be
+    /// closed before it.
+    pub fn new(inner: T, context: *mut c_void, parents: Vec<AnyUse>) -> Self {
+        let header = inner.header(fid {
+            fclass: inner.class(),
+            context,
+            ops: (&raw const OpsOf::<T>::TABLE.ops).cast_mut(),
+        });
+        Handle(Arc::new(Object {
+            header: UnsafeCell::new(header),
+            inner,
+            users: AtomicUsize::new(0),
+            closed: AtomicBool::new(false),
+            parents: Mutex::new(parents),
+        }))
+    }
+
+    /// The C structure's address, without a reference.
+    pub fn as_c(&self) -> *mut T::Header {
+        self.0.header.get()
+    }
+
+    /// Hands the application its reference, which `fi_close` takes back.
+    pub fn into_c(self) -> *mut T::Header {
+        Arc::into_raw(self.0).cast_mut().cast()
+    }
+
+    /// The object's `fid`, as events report it.
+    pub fn fid(&self) -> *mut fid {
+        self.as_c().cast()
+    }
+
+    /// The application's context of the object, as it is now.
+    pub fn context(&self) -> *mut c_void {
+        // SAFETY: the header begins with a `fid` and lives as long as `self`.
+        unsafe { (*self.fid()).context }
+    }
+
+    /// Keeps one more object open as long as this one is.
+    pub fn keep_open(&self, parent: AnyUse) {
+        self.parents().push(parent);
+    }
+
+    fn parents(&self) -> std::sync::MutexGuard<'_, Vec<AnyUse>> {
+        self.0
+            .parents
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A reference of one's own to the object that a C pointer leads to.
+    ///
+    /// # Safety
+    /// `object` came from [`Handle::into_c`] of the same `T` and is open.
+    pub unsafe fn from_c(object: *mut T::Header) -> Self {
+        let object = object.cast::<Object<T>>().cast_const();
+        // SAFETY: the caller vouches for the pointer, and the application's
+        // reference keeps the count above zero.
+        unsafe {
+            Arc::increment_strong_count(object);
+            Handle(Arc::from_raw(object))
+        }
+    }
+
+    /// The value that a C pointer leads to.
+    ///
+    /// # Safety
+    /// As for [`Handle::from_c`], for as long as the result lives.
+    #[inline(always)]
+    pub unsafe fn borrow<'a>(object: *mut T::Header) -> &'a T {
+        // SAFETY: the caller vouches for the pointer.
+        unsafe { &(*object.cast::<Object<T>>()).inner }
+    }
+
+    /// Closes the object as `fi_close` does, without giving up the caller's
+    /// reference.
+    fn close(&self) -> Result {
+        if self.0.users.load(Ordering::Acquire) != 0 {
+            return Err(Errno::EBUSY);
+        }
+        T::close(self)?;
+        self.0.closed.store(true, Ordering::Release);
+        let parents = std::mem::take(&mut *self.parents());
+        drop(parents);
+        Ok(())
+    }
+
+    /// Whether `fi_close` has succeeded.
+    pub fn is_closed(&self) -> bool {
+        self.0.closed.load(Ordering::Acquire)
+    }
+}
+
+impl<T: Class> Clone for Handle<T> {
+    fn clone(&self) -> Self {
+        Handle(self.0.clone())
+    }
+}
+
+impl<T: Class> Deref for Handle<T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        &self.0.inner
+    }
+}
+
+impl<T: Class> Use<T> {
+    /// Keeps `handle`'s object open from now on.
+    pub fn of(handle: &Handle<T>) -> Self {
+        handle.0.users.fetch_add(1, Ordering::AcqRel);
+        Use(handle.clone())
+    }
+
+    /// The object, without keeping it open.
+    pub fn handle(&self) -> &Handle<T> {
+        &self.0
+    }
+
+    /// The same, with the type forgotten.
+    pub fn any(self) -> AnyUse {
+        AnyUse(Arc::new(self))
+    }
+}
+
+impl<T: Class> Clone for Use<T> {
+    fn clone(&self) -> Self {
+        Use::of(&self.0)
+    }
+}
+
+impl<T: Class> Drop for Use<T> {
+    fn drop(&mut self) {
+        self.0.0.users.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl<T: Class> Deref for Use<T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl AnyUse {
+    /// Whether two keep the same reference.
+    pub fn is_same(&self, other: &AnyUse) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+/// An open object that an application named in a call, of a class and origin
+/// yet unknown.
+#[derive(Clone, Copy)]
+pub struct AnyFid(NonNull<fid>);
+
+impl AnyFid {
+    /// `-FI_EINVAL` for a null pointer.
+    ///
+    /// # Safety
+    /// A `fid` that is not null is an open object's while the result is used.
+    pub unsafe fn new(fid: *mut fid) -> Result<Self> {
+        NonNull::new(fid).map(AnyFid).ok_or(Errno::EINVAL)
+    }
+
+    /// `FI_CLASS_*`.
+    pub fn class(self) -> usize {
+        // SAFETY: see `AnyFid::new`.
+        unsafe { (*self.0.as_ptr()).fclass }
+    }
+
+    /// The pointer, for a call into the provider that made the object.
+    pub fn as_ptr(self) -> *mut fid {
+        self.0.as_ptr()
+    }
+
+    /// The object, where it is this library's and of type `T`.
+    pub fn downcast<T: Class>(self) -> Option<Handle<T>> {
+        // SAFETY: an open object's table is a valid `fi_ops`; only one of ours
+        // says that it is as large as `MarkedOps`, and then it is one.
+        unsafe {
+            let ops = (*self.0.as_ptr()).ops;
+            if ops.is_null() || (*ops).size != size_of::<MarkedOps>() {
+                return None;
+            }
+            let marked = &*ops.cast::<MarkedOps>().cast_const();
+            if marked.mark != &raw const MARK || marked.type_id != TypeId::of::<T>() {
+                return None;
+            }
+            Some(Handle::from_c(self.0.as_ptr().cast()))
+        }
+    }
+
+    /// [`AnyFid::downcast`] for an argument that must be a `T`:
+    /// `-FI_EINVAL` where it is not.
+    pub fn expect<T: Class>(self) -> Result<Handle<T>> {
+        self.downcast().ok_or(Errno::EINVAL)
+    }
+}
+
+unsafe extern "C" fn close<T: Class>(fid: *mut fid) -> c_int {
+    // SAFETY: the table that holds this function belongs to objects of `T`.
+    let handle = unsafe { Handle::<T>::from_c(fid.cast()) };
+    match handle.close() {
+        Ok(()) => {
+            // SAFETY: this is the application's own reference, which it gives
+            // up by closing the object.
+            unsafe { Arc::decrement_strong_count(fid.cast::<Object<T>>().cast_const()) };
+            0
+        }
+        Err(error) => error.to_c(),
+    }
+}
+
+unsafe extern "C" fn bind<T: Class>(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
+    // SAFETY: `fid` as in `close`; the application passes an open object.
+    super::status(unsafe {
+        let handle = Handle::<T>::from_c(fid.cast());
+        AnyFid::new(other).and_then(|other| T::bind(&handle, other, flags))
+    })
+}
+
+unsafe extern "C" fn control<T: Class>(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
+    // SAFETY: `fid` as in `close`; `arg` is the application's to get right.
+    let outcome = unsafe { T::control(&Handle::<T>::from_c(fid.cast()), command, arg) };
+    outcome.unwrap_or_else(Errno::to_c)
+}
+
+unsafe extern "C" fn ops_open<T: Class>(
+    fid: *mut fid,
+    name: *const c_char,
+    _flags: u64,
+    ops: *mut *mut c_void,
+    _context: *mut c_void,
+) -> c_int {
+    if name.is_null() || ops.is_null() {
+        return Errno::EINVAL.to_c();
+    }
+    // SAFETY: `fid` as in `close`; `name` is a C string and `ops` a place for
+    // one pointer, neither null.
+    super::status(unsafe {
+        let handle = Handle::<T>::from_c(fid.cast());
+        T::open_ops(&handle, std::ffi::CStr::from_ptr(name)).map(|table| ops.write(table))
+    })
+}
