@@ -1,0 +1,470 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR MIT */
+/* Address vectors: both types, every way to insert, look-up, removal. */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "pattern.h"
+#include "transfer.h"
+#include "wait.h"
+
+/* A domain to open vectors in. */
+static struct ct_peer peer;
+
+static void setup(void)
+{
+	struct ct_spec spec = { 0 };
+
+	ct_open_domain(&peer, &spec, ct_getinfo(&spec), NULL, NULL);
+	if (peer.info->addr_format != FI_SOCKADDR_IN)
+		SKIP("addresses are not FI_SOCKADDR_IN");
+}
+
+static void teardown(void)
+{
+	ct_close_peer(&peer);
+}
+
+static struct fid_av *open_av(enum fi_av_type type, uint64_t flags)
+{
+	struct fi_av_attr attr = { .type = type, .flags = flags };
+	struct fid_av *av;
+
+	OK(fi_av_open(peer.domain, &attr, &av, NULL));
+	REQUIRE(av->fid.fclass == FI_CLASS_AV);
+	return av;
+}
+
+/* The n-th of a family of distinct addresses. */
+static struct sockaddr_in address(unsigned n)
+{
+	struct sockaddr_in sin = {
+		.sin_family = AF_INET,
+		.sin_port = htons((uint16_t)(1024 + n % 50000)),
+		.sin_addr.s_addr = htonl(0x0a000001 + n / 50000 * 7 + n % 251),
+	};
+
+	return sin;
+}
+
+static bool is_at(struct fid_av *av, fi_addr_t at, struct sockaddr_in want)
+{
+	struct sockaddr_in got;
+	size_t len = sizeof(got);
+
+	memset(&got, 0xee, sizeof(got));
+	return !fi_av_lookup(av, at, &got, &len) && len == sizeof(got) &&
+	       got.sin_family == want.sin_family &&
+	       got.sin_port == want.sin_port &&
+	       got.sin_addr.s_addr == want.sin_addr.s_addr;
+}
+
+static void each_type(void (*test)(struct fid_av *av, const char *name))
+{
+	static const enum fi_av_type types[] = { FI_AV_TABLE, FI_AV_MAP };
+	static const char *const names[] = { "table", "map" };
+
+	setup();
+	for (int i = 0; i < 2; i++) {
+		struct fid_av *av = open_av(types[i], 0);
+
+		test(av, names[i]);
+		OK(fi_close(&av->fid));
+	}
+	teardown();
+}
+
+static void insert_in(struct fid_av *av, const char *name)
+{
+	enum { COUNT = 1000 };
+	static struct sockaddr_in many[COUNT];
+	static fi_addr_t at[COUNT];
+	struct sockaddr_in one = address(5000);
+	fi_addr_t single = 0;
+
+	for (unsigned i = 0; i < COUNT; i++)
+		many[i] = address(i);
+	EXPECT(fi_av_insert(av, many, COUNT, at, 0, NULL), COUNT);
+	for (unsigned i = 0; i < COUNT; i++)
+		REQUIRE(is_at(av, at[i], many[i]));
+	EXPECT(fi_av_insert(av, &one, 1, &single, FI_MORE, NULL), 1);
+	REQUIRE(is_at(av, single, one));
+	EXPECT(fi_av_insert(av, many, 0, at, 0, NULL), 0);
+	/* No two share a place. */
+	for (unsigned i = 0; i < COUNT; i++)
+		REQUIRE(at[i] != single && at[i] != at[(i + 1) % COUNT]);
+	CHECK(true, "%s", name);
+}
+
+static void insert(void)
+{
+	each_type(insert_in);
+}
+
+/* A table's addresses are its indices, given or not. */
+static void table_indices(void)
+{
+	struct sockaddr_in some[10];
+	struct fid_av *av;
+	fi_addr_t at[10];
+
+	setup();
+	av = open_av(FI_AV_TABLE, 0);
+	for (unsigned i = 0; i < 10; i++)
+		some[i] = address(i);
+	EXPECT(fi_av_insert(av, some, 4, at, 0, NULL), 4);
+	for (unsigned i = 0; i < 4; i++)
+		REQUIRE(at[i] == i);
+	EXPECT(fi_av_insert(av, some + 4, 3, NULL, 0, NULL), 3);
+	EXPECT(fi_av_insert(av, some + 7, 3, at, 0, NULL), 3);
+	for (unsigned i = 0; i < 3; i++)
+		REQUIRE(at[i] == 7 + i);
+	for (unsigned i = 0; i < 10; i++)
+		REQUIRE(is_at(av, i, some[i]));
+	OK(fi_close(&av->fid));
+	teardown();
+}
+
+static void remove_in(struct fid_av *av, const char *name)
+{
+	struct sockaddr_in some[6], other;
+	size_t len = sizeof(other);
+	fi_addr_t at[6], pair[2], again;
+
+	for (unsigned i = 0; i < 6; i++)
+		some[i] = address(i);
+	EXPECT(fi_av_insert(av, some, 6, at, 0, NULL), 6);
+	pair[0] = at[1];
+	pair[1] = at[4];
+	OK(fi_av_remove(av, pair, 2, 0));
+	CHECK(fi_av_lookup(av, pair[0], &other, &len) == -FI_EINVAL,
+	      "%s/gone", name);
+	for (unsigned i = 0; i < 6; i++)
+		REQUIRE(i == 1 || i == 4 || is_at(av, at[i], some[i]));
+	CHECK(true, "%s/others-stay", name);
+	CHECK(fi_av_remove(av, pair, 1, 0) == -FI_EINVAL, "%s/twice", name);
+	again = 0x7fffffff;
+	CHECK(fi_av_remove(av, &again, 1, 0) == -FI_EINVAL, "%s/never-there",
+	      name);
+	EXPECT(fi_av_insert(av, &some[4], 1, &again, 0, NULL), 1);
+	CHECK(is_at(av, again, some[4]), "%s/reinsert", name);
+}
+
+static void removal(void)
+{
+	each_type(remove_in);
+}
+
+/* An address that is inserted again names the same peer. */
+static void duplicate_in(struct fid_av *av, const char *name)
+{
+	struct sockaddr_in one = address(1), two = address(2);
+	fi_addr_t at[3];
+
+	EXPECT(fi_av_insert(av, &one, 1, &at[0], 0, NULL), 1);
+	EXPECT(fi_av_insert(av, &two, 1, &at[1], 0, NULL), 1);
+	EXPECT(fi_av_insert(av, &one, 1, &at[2], 0, NULL), 1);
+	CHECK(is_at(av, at[0], one) && is_at(av, at[2], one), "%s/both", name);
+	OK(fi_av_remove(av, &at[2], 1, 0));
+	CHECK(is_at(av, at[0], one), "%s/one-left", name);
+	OK(fi_av_remove(av, &at[0], 1, 0));
+	CHECK(is_at(av, at[1], two), "%s/other", name);
+}
+
+static void duplicates(void)
+{
+	each_type(duplicate_in);
+}
+
+static void lookup_in(struct fid_av *av, const char *name)
+{
+	struct sockaddr_in one = address(77), got;
+	size_t len;
+	fi_addr_t at;
+
+	EXPECT(fi_av_insert(av, &one, 1, &at, 0, NULL), 1);
+	memset(&got, 0xee, sizeof(got));
+	len = 4;
+	OK(fi_av_lookup(av, at, &got, &len));
+	CHECK(len == sizeof(got), "%s/needed-size", name);
+	CHECK(ct_is_all((char *)&got + 4, sizeof(got) - 4, 0xee),
+	      "%s/not-beyond", name);
+	CHECK(!memcmp(&got, &one, 4), "%s/truncated", name);
+	len = sizeof(got);
+	CHECK(fi_av_lookup(av, at + 1000, &got, &len) == -FI_EINVAL,
+	      "%s/out-of-range", name);
+	CHECK(fi_av_lookup(av, FI_ADDR_UNSPEC, &got, &len) == -FI_EINVAL,
+	      "%s/unspecified", name);
+}
+
+static void lookup(void)
+{
+	each_type(lookup_in);
+}
+
+static void straddr(void)
+{
+	struct sockaddr_in sin = { .sin_family = AF_INET,
+				   .sin_port = htons(4711) };
+	char text[64], small[12];
+	struct fid_av *av;
+	size_t len = sizeof(text), needed;
+	const char *ret;
+
+	setup();
+	av = open_av(FI_AV_TABLE, 0);
+	inet_pton(AF_INET, "10.1.2.3", &sin.sin_addr);
+	ret = fi_av_straddr(av, &sin, text, &len);
+	REQUIRE(ret == text);
+	CHECK(!strcmp(text, "fi_sockaddr_in://10.1.2.3:4711"), "text");
+	CHECK(len == strlen(text) + 1, "size");
+	memset(small, 0xee, sizeof(small));
+	needed = sizeof(small) - 4;
+	ret = fi_av_straddr(av, &sin, small, &needed);
+	CHECK(ret == small && needed == len, "needed-size");
+	CHECK(!strncmp(small, text, sizeof(small) - 5) &&
+	      small[sizeof(small) - 5] == '\0', "truncated");
+	CHECK(ct_is_all(small + sizeof(small) - 4, 4, 0xee), "not-beyond");
+	OK(fi_close(&av->fid));
+	teardown();
+}
+
+static void insert_service_in(struct fid_av *av, const char *name)
+{
+	struct sockaddr_in want = { .sin_family = AF_INET,
+				    .sin_port = htons(4567) };
+	fi_addr_t at = FI_ADDR_NOTAVAIL;
+	long ret;
+
+	inet_pton(AF_INET, "127.0.0.1", &want.sin_addr);
+	EXPECT(fi_av_insertsvc(av, "127.0.0.1", "4567", &at, 0, NULL), 1);
+	CHECK(is_at(av, at, want), "%s/numeric", name);
+	EXPECT(fi_av_insertsvc(av, "localhost", "4567", &at, 0, NULL), 1);
+	CHECK(is_at(av, at, want), "%s/by-name", name);
+	ret = fi_av_insertsvc(av, "no.such.host.invalid", "1", &at, 0, NULL);
+	CHECK(ret <= 0, "%s/unknown-host", name);
+}
+
+static void insert_service_no_node_in(struct fid_av *av, const char *name)
+{
+	fi_addr_t at;
+
+	CHECK(fi_av_insertsvc(av, NULL, "4567", &at, 0, NULL) <= 0, "%s", name);
+}
+
+static void insert_service_no_node(void)
+{
+	each_type(insert_service_no_node_in);
+}
+
+static void insert_service(void)
+{
+	each_type(insert_service_in);
+}
+
+static void insert_symmetric_in(struct fid_av *av, const char *name)
+{
+	fi_addr_t at[6];
+
+	EXPECT(fi_av_insertsym(av, "10.1.1.254", 3, "5000", 2, at, 0, NULL), 6);
+	for (unsigned i = 0; i < 6; i++) {
+		struct sockaddr_in want = {
+			.sin_family = AF_INET,
+			.sin_port = htons((uint16_t)(5000 + i % 2)),
+			.sin_addr.s_addr = htonl(0x0a0101fe + i / 2),
+		};
+
+		CHECK(is_at(av, at[i], want), "%s/%u", name, i);
+	}
+}
+
+static void insert_symmetric(void)
+{
+	each_type(insert_symmetric_in);
+}
+
+/* FI_SYNC_ERR: each address has a status of its own. */
+static void partial_failure(void)
+{
+	struct sockaddr_in some[3] = { address(1), address(2), address(3) };
+	int status[3] = { 77, 77, 77 };
+	struct fid_av *av;
+	fi_addr_t at[3];
+
+	setup();
+	av = open_av(FI_AV_TABLE, 0);
+	some[1].sin_family = 250;
+	EXPECT(fi_av_insert(av, some, 3, at, FI_SYNC_ERR, status), 2);
+	CHECK(status[0] == 0 && status[2] == 0, "successes");
+	CHECK(status[1] != 0 && status[1] != 77, "failure");
+	CHECK(at[1] == FI_ADDR_NOTAVAIL, "no-address");
+	CHECK(is_at(av, at[0], some[0]) && is_at(av, at[2], some[2]), "others");
+	OK(fi_close(&av->fid));
+	teardown();
+}
+
+static void asynchronous(void)
+{
+	struct sockaddr_in some[5];
+	struct fi_av_attr attr = { .type = FI_AV_TABLE, .flags = FI_EVENT };
+	struct ct_event event;
+	struct fid_av *av;
+	fi_addr_t at[5];
+	int context, ret;
+
+	setup();
+	ret = fi_av_open(peer.domain, &attr, &av, NULL);
+	if (ret == -FI_ENOSYS || ret == -FI_EINVAL || ret == -FI_EOPNOTSUPP)
+		SKIP("asynchronous insertion is not supported");
+	OK(ret);
+	for (unsigned i = 0; i < 5; i++)
+		some[i] = address(i);
+	CHECK(fi_av_insert(av, some, 5, at, 0, &context) == -FI_ENOEQ,
+	      "needs-a-queue");
+	OK(fi_av_bind(av, &peer.eq.fid->fid, 0));
+	OK(fi_av_insert(av, some, 5, at, 0, &context));
+	event = ct_event_of(&peer, FI_AV_COMPLETE);
+	REQUIRE(event.fid == &av->fid);
+	for (unsigned i = 0; i < 5; i++)
+		REQUIRE(is_at(av, at[i], some[i]));
+	CHECK(true, "success");
+	some[2].sin_family = 250;
+	OK(fi_av_insert(av, some, 5, at, 0, &context));
+	event = ct_any_event(&peer);
+	CHECK(event.failed && event.err.fid == &av->fid &&
+	      event.err.context == &context && event.err.data == 2, "failure");
+	ct_event_of(&peer, FI_AV_COMPLETE);
+	CHECK(at[2] == FI_ADDR_NOTAVAIL && at[1] != FI_ADDR_NOTAVAIL,
+	      "one-missing");
+	OK(fi_close(&av->fid));
+	teardown();
+}
+
+/* The context and the count of an asynchronous insertion's last event. */
+static void asynchronous_event(void)
+{
+	struct fi_av_attr attr = { .type = FI_AV_TABLE, .flags = FI_EVENT };
+	struct sockaddr_in some[3] = { address(1), address(2), address(3) };
+	double until = ct_now() + ct_patience();
+	struct fi_eq_entry entry;
+	struct fid_av *av;
+	fi_addr_t at[3];
+	uint32_t type;
+	ssize_t ret;
+	int context;
+
+	setup();
+	ret = fi_av_open(peer.domain, &attr, &av, NULL);
+	if (ret == -FI_ENOSYS || ret == -FI_EINVAL || ret == -FI_EOPNOTSUPP)
+		SKIP("asynchronous insertion is not supported");
+	OK(ret);
+	OK(fi_av_bind(av, &peer.eq.fid->fid, 0));
+	OK(fi_av_insert(av, some, 3, at, 0, &context));
+	while ((ret = fi_eq_read(peer.eq.fid, &type, &entry, sizeof(entry),
+				 0)) == -FI_EAGAIN)
+		REQUIRE(ct_now() < until);
+	EXPECT(ret, sizeof(entry));
+	REQUIRE(type == FI_AV_COMPLETE);
+	CHECK(entry.fid == &av->fid, "fid");
+	CHECK(entry.context == &context, "context");
+	CHECK(entry.data == 3, "count");
+	OK(fi_close(&av->fid));
+	teardown();
+}
+
+static void unspecified_type(void)
+{
+	struct fi_av_attr attr = { .type = FI_AV_UNSPEC };
+	struct fid_av *av;
+
+	setup();
+	OK(fi_av_open(peer.domain, &attr, &av, NULL));
+	REQUIRE(attr.type == FI_AV_TABLE || attr.type == FI_AV_MAP);
+	OK(fi_close(&av->fid));
+	teardown();
+}
+
+static void busy(void)
+{
+	struct ct_spec spec = { 0 };
+	struct ct_peer one;
+
+	ct_open_single(&one, &spec);
+	EXPECT(fi_close(&one.av->fid), -FI_EBUSY);
+	EXPECT(fi_close(&one.domain->fid), -FI_EBUSY);
+	ct_close_peer(&one);
+}
+
+/* Messages go where the vector says, after removal and insertion too. */
+static void removed_peer_returns(void)
+{
+	static struct fi_context2 tx_context, rx_context;
+	struct ct_spec spec = { .caps = FI_MSG | FI_SOURCE };
+	unsigned char name[256];
+	struct ct_pair pair;
+
+	ct_open_pair(&pair, &spec);
+	ct_warm_up(&pair);
+	ct_name(&pair.b.ep->fid, name, sizeof(name));
+	for (int i = 0; i < 5; i++) {
+		OK(fi_av_remove(pair.a.av, &pair.a.to, 1, 0));
+		pair.a.to = ct_insert(&pair.a, name);
+		POST(&pair.b, fi_recv(pair.b.ep, NULL, 0, NULL, FI_ADDR_UNSPEC,
+				      &rx_context));
+		POST(&pair.a, fi_send(pair.a.ep, NULL, 0, NULL, pair.a.to,
+				      &tx_context));
+		ct_done(&pair.b, &pair.b.rx, &rx_context);
+		ct_done(&pair.a, &pair.a.tx, &tx_context);
+	}
+	ct_close_pair(&pair);
+}
+
+/* A large vector: everything is where it was put. */
+static void many(void)
+{
+	unsigned count = (unsigned)ct_times(200000);
+	struct sockaddr_in *some = calloc(count, sizeof(*some));
+	fi_addr_t *at = calloc(count, sizeof(*at));
+	struct fid_av *av;
+
+	REQUIRE(some && at);
+	setup();
+	av = open_av(FI_AV_TABLE, 0);
+	for (unsigned i = 0; i < count; i++) {
+		some[i].sin_family = AF_INET;
+		some[i].sin_port = htons((uint16_t)(1 + i % 60000));
+		some[i].sin_addr.s_addr = htonl(0x0b000000 + i / 60000);
+	}
+	EXPECT(fi_av_insert(av, some, count, at, 0, NULL), count);
+	for (unsigned i = 0; i < count; i += 97)
+		REQUIRE(at[i] == i && is_at(av, at[i], some[i]));
+	OK(fi_close(&av->fid));
+	teardown();
+	free(some);
+	free(at);
+}
+
+static const struct ct_test tests[] = {
+	{ "insert", insert, CT_RDM },
+	{ "table-indices", table_indices, CT_RDM },
+	{ "remove", removal, CT_RDM },
+	{ "duplicates", duplicates, CT_RDM },
+	{ "lookup", lookup, CT_RDM },
+	{ "straddr", straddr, CT_RDM },
+	{ "insert-service", insert_service, CT_RDM },
+	{ "insert-service-no-node", insert_service_no_node, CT_RDM },
+	{ "insert-symmetric", insert_symmetric, CT_RDM },
+	{ "partial-failure", partial_failure, CT_RDM },
+	{ "asynchronous", asynchronous, CT_RDM },
+	{ "asynchronous-event", asynchronous_event, CT_RDM },
+	{ "unspecified-type", unspecified_type, CT_RDM },
+	{ "busy", busy, CT_RDM },
+	{ "removed-peer-returns", removed_peer_returns, CT_RDM },
+	{ "many", many, CT_RDM },
+};
+
+CT_MAIN(tests)
