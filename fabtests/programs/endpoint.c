@@ -352,7 +352,7 @@ static void alias(void)
 	struct ct_spec spec = {
 		.selective_tx = true, .tx_op_flags = FI_COMPLETION,
 	};
-	struct fid_ep *quiet, *parent;
+	struct fid_ep *quiet = NULL, *parent;
 	struct ct_pair pair;
 
 	ct_open_pair(&pair, &spec);
