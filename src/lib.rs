@@ -1,1 +1,28 @@
-//! libfabric.so.1: exported symbols, provider registry, fi_getinfo, parameters, logging.
+//! libfabric.so.1: what every application and every provider calls directly.
+//! Everything else goes through the function tables of a provider's objects.
+
+mod c_log;
+mod config_file;
+mod core_provider;
+mod deep;
+pub mod exports;
+mod fabric;
+mod framework;
+mod getinfo;
+mod info;
+mod intern;
+mod layering;
+mod loader;
+mod log_import;
+mod logging;
+mod mr_cache;
+mod name_filter;
+mod old_abi;
+mod open;
+mod params;
+mod provider;
+mod registry;
+mod strerror;
+mod tostr;
+mod variadic;
+mod version;

@@ -1,0 +1,106 @@
+//! Logging by C providers: `fi_log_enabled`, `fi_log_ready`, `fi_log`
+//! (fi_provider(3)).
+
+use std::ffi::CStr;
+use std::sync::OnceLock;
+use std::time::Instant;
+
+use crate::log_import;
+use crate::logging::{self, Level, SUBSYSTEMS};
+use crate::provider::Provider;
+
+/// The level and the subsystem of a message, checked.
+#[derive(Clone, Copy)]
+pub struct Topic {
+    level: Level,
+    subsystem: usize,
+}
+
+impl Topic {
+    /// From their C values; `None` for values that nobody defined.
+    pub fn from_c(level: u32, subsystem: u32) -> Option<Self> {
+        let subsystem = subsystem as usize;
+        Some(Topic {
+            level: Level::from_c(level).filter(|_| subsystem < SUBSYSTEMS.len())?,
+            subsystem,
+        })
+    }
+}
+
+/// Whether a message would be written.
+pub fn enabled(provider: Provider, topic: Topic) -> bool {
+    let imported = log_import::imported().and_then(|imported| {
+        let flags = log_import::filter_flags(provider);
+        imported.enabled(provider, topic.level, topic.subsystem, flags)
+    });
+    imported.unwrap_or_else(|| enabled_here(provider, topic))
+}
+
+/// Whether a message that is limited in rate is due. `show_time` is the
+/// earliest time for the next one, in milliseconds of this library's clock.
+pub fn ready(provider: Provider, topic: Topic, show_time: &mut u64) -> bool {
+    let imported = log_import::imported().and_then(|imported| {
+        let flags = log_import::filter_flags(provider);
+        imported.ready(provider, topic.level, topic.subsystem, flags, show_time)
+    });
+    imported.unwrap_or_else(|| enabled(provider, topic) && due(show_time))
+}
+
+/// Writes a message.
+pub fn write(provider: Provider, topic: Topic, function: &CStr, line: u32, message: &CStr) {
+    let function = function.to_string_lossy();
+    let message = message.to_string_lossy();
+    let taken = log_import::imported().is_some_and(|imported| {
+        imported.log(
+            provider,
+            topic.level,
+            topic.subsystem,
+            &function,
+            line,
+            &message,
+        )
+    });
+    if !taken {
+        write_here(provider, topic, &function, line, &message);
+    }
+}
+
+/// What [`enabled`] says where no application has taken over the log.
+pub fn enabled_here(provider: Provider, topic: Topic) -> bool {
+    logging::enabled(topic.level, SUBSYSTEMS[topic.subsystem]) && !provider.is_silent()
+}
+
+/// What [`ready`] says where no application has taken over the log.
+pub fn ready_here(provider: Provider, topic: Topic, show_time: &mut u64) -> bool {
+    enabled_here(provider, topic) && due(show_time)
+}
+
+/// What [`write`] does where no application has taken over the log.
+pub fn write_here(provider: Provider, topic: Topic, function: &str, line: u32, message: &str) {
+    let subsystem = SUBSYSTEMS[topic.subsystem];
+    logging::write_message(
+        provider.name(),
+        topic.level,
+        subsystem,
+        function,
+        line,
+        message,
+    );
+}
+
+fn due(show_time: &mut u64) -> bool {
+    let now = now_ms();
+    let due = now >= *show_time;
+    if due {
+        *show_time = now + logging::interval_ms();
+    }
+    due
+}
+
+/// Milliseconds since the first question, but never zero, which callers start
+/// with.
+fn now_ms() -> u64 {
+    static START: OnceLock<Instant> = OnceLock::new();
+    let elapsed = START.get_or_init(Instant::now).elapsed().as_millis();
+    u64::try_from(elapsed).unwrap_or(u64::MAX / 2) + 1
+}

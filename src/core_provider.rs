@@ -1,0 +1,41 @@
+//! The structure that stands for the library itself where C code expects a
+//! provider, as the origin of log messages.
+
+use std::cell::UnsafeCell;
+
+use fabric_abi::*;
+
+use crate::provider::Provider;
+use crate::version::Version;
+
+/// The library as a provider. It is in no registry and opens nothing.
+pub fn get() -> Provider {
+    // SAFETY: the structure is static.
+    unsafe { Provider::from_raw(CORE.0.get()) }.expect("a static is never NULL")
+}
+
+/// The provider at `pointer`, and the library in place of none.
+///
+/// # Safety
+/// `pointer` is NULL or a provider's structure.
+pub unsafe fn unless(pointer: *const fi_provider) -> Provider {
+    // SAFETY: the caller's promise.
+    unsafe { Provider::from_raw(pointer.cast_mut()) }.unwrap_or_else(get)
+}
+
+struct Static(UnsafeCell<fi_provider>);
+
+// SAFETY: nobody writes to it.
+unsafe impl Sync for Static {}
+
+static CORE: Static = Static(UnsafeCell::new(fi_provider {
+    version: Version::LIBRARY.to_c(),
+    fi_version: Version::LIBRARY.to_c(),
+    context: fi_context {
+        internal: [std::ptr::null_mut(); 4],
+    },
+    name: c"core".as_ptr(),
+    getinfo: None,
+    fabric: None,
+    cleanup: None,
+}));

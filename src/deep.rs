@@ -1,0 +1,207 @@
+//! Structures of C callers, read safely.
+//!
+//! An application hands over a structure that points to others. Whoever
+//! receives it states once, by making a [`Deep`], that these pointers are as
+//! the interface demands; from then on reading is safe.
+
+use std::borrow::Cow;
+use std::ffi::{CStr, c_char, c_void};
+use std::mem::MaybeUninit;
+use std::ops::Deref;
+
+use fabric_abi::*;
+
+/// A C structure whose pointers are each NULL or valid for `'a`, with the
+/// lengths that stand beside them.
+pub struct Deep<'a, T>(&'a T);
+
+impl<T> Clone for Deep<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for Deep<'_, T> {}
+
+impl<T> Deref for Deep<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.0
+    }
+}
+
+impl<'a, T> Deep<'a, T> {
+    /// The structure at `pointer`, or `None` where that is NULL.
+    ///
+    /// # Safety
+    /// A pointer that is not NULL points to a `T` which nobody changes during
+    /// `'a`, and so does, in turn, each pointer in it that this module reads.
+    pub unsafe fn new(pointer: *const T) -> Option<Self> {
+        // SAFETY: the caller's promise.
+        unsafe { pointer.as_ref() }.map(Deep)
+    }
+
+    /// Where the structure is.
+    pub fn as_ptr(self) -> *const T {
+        self.0
+    }
+
+    /// The structure behind one of this one's pointers.
+    fn child<U>(self, pointer: *const U) -> Option<Deep<'a, U>> {
+        // SAFETY: `new` was promised that the pointers in this structure are
+        // valid for 'a.
+        unsafe { Deep::new(pointer) }
+    }
+
+    fn text(self, pointer: *const c_char) -> Option<&'a CStr> {
+        // SAFETY: as for `child`; the texts of the interface end with NUL.
+        (!pointer.is_null()).then(|| unsafe { CStr::from_ptr(pointer) })
+    }
+
+    fn bytes(self, pointer: *const c_void, length: usize) -> Option<&'a [u8]> {
+        // A length that no object can have is a marker, such as FI_AV_AUTH_KEY.
+        let present = !pointer.is_null() && isize::try_from(length).is_ok();
+        // SAFETY: as for `child`; the length stands beside the pointer.
+        present.then(|| unsafe { std::slice::from_raw_parts(pointer.cast(), length) })
+    }
+}
+
+impl<'a> Deep<'a, fi_info> {
+    /// The local address, as long as `src_addrlen` says.
+    pub fn src_addr(self) -> Option<&'a [u8]> {
+        self.bytes(self.src_addr, self.src_addrlen)
+    }
+
+    /// The peer's address, as long as `dest_addrlen` says.
+    pub fn dest_addr(self) -> Option<&'a [u8]> {
+        self.bytes(self.dest_addr, self.dest_addrlen)
+    }
+
+    /// The object that this information is about.
+    pub fn handle(self) -> Option<Deep<'a, fid>> {
+        self.child(self.handle)
+    }
+
+    /// What the transmit side can do.
+    pub fn tx_attr(self) -> Option<&'a fi_tx_attr> {
+        Some(self.child(self.tx_attr)?.0)
+    }
+
+    /// What the receive side can do.
+    pub fn rx_attr(self) -> Option<&'a fi_rx_attr> {
+        Some(self.child(self.rx_attr)?.0)
+    }
+
+    /// What the endpoint is.
+    pub fn ep_attr(self) -> Option<Deep<'a, fi_ep_attr>> {
+        self.child(self.ep_attr)
+    }
+
+    /// What the domain is.
+    pub fn domain_attr(self) -> Option<Deep<'a, fi_domain_attr>> {
+        self.child(self.domain_attr)
+    }
+
+    /// What the fabric is, and whose.
+    pub fn fabric_attr(self) -> Option<Deep<'a, fi_fabric_attr>> {
+        self.child(self.fabric_attr)
+    }
+
+    /// The network interface's object.
+    pub fn nic(self) -> Option<Deep<'a, fid>> {
+        // The object's own structure begins with its fid.
+        self.child(self.nic.cast::<fid>())
+    }
+
+    /// The provider's name, layers included.
+    pub fn prov_name(self) -> Option<Cow<'a, str>> {
+        Some(self.fabric_attr()?.prov_name()?.to_string_lossy())
+    }
+}
+
+impl<'a> Deep<'a, fi_ep_attr> {
+    /// The authorization key.
+    pub fn auth_key(self) -> Option<&'a [u8]> {
+        self.bytes(self.auth_key.cast(), self.auth_key_size)
+    }
+}
+
+impl<'a> Deep<'a, fi_domain_attr> {
+    /// The authorization key.
+    pub fn auth_key(self) -> Option<&'a [u8]> {
+        self.bytes(self.auth_key.cast(), self.auth_key_size)
+    }
+
+    /// The domain's name.
+    pub fn name(self) -> Option<&'a CStr> {
+        self.text(self.name)
+    }
+
+    /// The name for people.
+    pub fn name_text(self) -> Cow<'a, str> {
+        shown(self.name())
+    }
+}
+
+impl<'a> Deep<'a, fi_fabric_attr> {
+    /// The fabric's name.
+    pub fn name(self) -> Option<&'a CStr> {
+        self.text(self.name)
+    }
+
+    /// The provider's name, layers included.
+    pub fn prov_name(self) -> Option<&'a CStr> {
+        self.text(self.prov_name)
+    }
+
+    /// The fabric's name for people.
+    pub fn name_text(self) -> Cow<'a, str> {
+        shown(self.name())
+    }
+
+    /// The provider's name for people.
+    pub fn prov_name_text(self) -> Cow<'a, str> {
+        shown(self.prov_name())
+    }
+}
+
+impl<'a> Deep<'a, fi_av_attr> {
+    /// The name of a shared address vector, for people.
+    pub fn name_text(self) -> Cow<'a, str> {
+        shown(self.text(self.name))
+    }
+}
+
+impl Deep<'_, fi_mr_attr> {
+    /// Where the list of the memory's parts is, of either kind.
+    pub fn regions(self) -> *const c_void {
+        // SAFETY: the structure begins with a union of two pointers.
+        unsafe { self.as_ptr().cast::<*const c_void>().read() }
+    }
+}
+
+impl Deep<'_, fid> {
+    /// What can be done with every object. A table of an older provider may
+    /// be shorter; what it does not have is not there.
+    pub fn operations(self) -> Option<fi_ops> {
+        if self.ops.is_null() {
+            return None;
+        }
+        let mut all = MaybeUninit::<fi_ops>::zeroed();
+        // SAFETY: the table is as long as its first member says, the copy is
+        // as long as a fi_ops, and absent functions are zero.
+        unsafe {
+            let length = (*self.ops).size.min(size_of::<fi_ops>());
+            all.as_mut_ptr()
+                .cast::<u8>()
+                .copy_from_nonoverlapping(self.ops.cast(), length);
+            Some(all.assume_init())
+        }
+    }
+}
+
+/// A text in the way of C's `%s`.
+fn shown(text: Option<&CStr>) -> Cow<'_, str> {
+    text.map_or(Cow::Borrowed("(null)"), CStr::to_string_lossy)
+}

@@ -1,0 +1,636 @@
+//! Every symbol of libfabric.so.1. The functions here map C arguments onto the
+//! rest of the library and its results back onto C ones; they decide nothing.
+//!
+//! Each one is entered in the symbol table under its versions by a `.symver`
+//! directive, which must stay in one codegen unit with the function: hence one
+//! module for all.
+
+use std::arch::global_asm;
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::sync::OnceLock;
+
+use fabric_abi::*;
+use prov_util::errno::{Errno, Result};
+
+use crate::c_log::{self, Topic};
+use crate::deep::Deep;
+use crate::info::{Info, Owned, free_list};
+use crate::old_abi::{self, Layout};
+use crate::params::{self, Kind, Owner, Value};
+use crate::provider::{Provider, Request};
+use crate::variadic::{self, Fixed, VaList, collect_arguments};
+use crate::version::Version;
+use crate::{core_provider, fabric, framework, getinfo, open, strerror, tostr};
+
+/// Exports a function as `$symbol` at a version: `default` for the one that
+/// programs are linked to today, `older` for one that only programs built in
+/// the past ask for.
+macro_rules! export {
+    (default $version:literal $symbol:ident, $function:ident) => {
+        #[cfg(not(test))]
+        global_asm!(concat!(
+            ".symver ",
+            stringify!($function),
+            ", ",
+            stringify!($symbol),
+            "@@",
+            $version,
+            ", remove"
+        ));
+        // An executable has no symbol versions; its tests use the plain names.
+        #[cfg(test)]
+        global_asm!(
+            concat!(".globl ", stringify!($symbol)),
+            concat!(".set ", stringify!($symbol), ", ", stringify!($function)),
+        );
+    };
+    (older $version:literal $symbol:ident, $function:ident) => {
+        #[cfg(not(test))]
+        global_asm!(concat!(
+            ".symver ",
+            stringify!($function),
+            ", ",
+            stringify!($symbol),
+            "@",
+            $version,
+            ", remove"
+        ));
+    };
+}
+
+// fi_getinfo(3)
+
+export!(default "FABRIC_1.10" fi_getinfo, fi_getinfo_1_10);
+/// `fi_getinfo`.
+///
+/// # Safety
+/// The arguments are as fi_getinfo(3) demands.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fi_getinfo_1_10(
+    version: u32,
+    node: *const c_char,
+    service: *const c_char,
+    flags: u64,
+    hints: *const fi_info,
+    info: *mut *mut fi_info,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { answer(version, node, service, flags, Deep::new(hints), info) }
+}
+
+export!(default "FABRIC_1.10" fi_dupinfo, fi_dupinfo_1_10);
+/// `fi_dupinfo`, and with NULL `fi_allocinfo`.
+///
+/// # Safety
+/// `info` is NULL or a valid `fi_info`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fi_dupinfo_1_10(info: *const fi_info) -> *mut fi_info {
+    // SAFETY: the caller's promise.
+    let copy = unsafe { Deep::new(info) }.map_or_else(Info::new, Info::duplicate);
+    info_or_null(copy)
+}
+
+export!(default "FABRIC_1.10" fi_freeinfo, fi_freeinfo_1_10);
+/// `fi_freeinfo`.
+///
+/// # Safety
+/// `info` is NULL or a list that this library allocated.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fi_freeinfo_1_10(info: *mut fi_info) {
+    // SAFETY: the caller's promise.
+    unsafe { free_list(info, Owned::All) }
+}
+
+/// The three functions on `fi_info` for callers with an older layout of it.
+macro_rules! older_info {
+    ($version:literal $layout:expr, $owned:expr, $getinfo:ident $dupinfo:ident $freeinfo:ident) => {
+        export!(older $version fi_getinfo, $getinfo);
+        #[doc = concat!("`fi_getinfo` of ", $version, ".")]
+        ///
+        /// # Safety
+        /// The arguments are as fi_getinfo(3) demanded at the time.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $getinfo(
+            version: u32,
+            node: *const c_char,
+            service: *const c_char,
+            flags: u64,
+            hints: *const fi_info,
+            info: *mut *mut fi_info,
+        ) -> c_int {
+            // SAFETY: the caller's promise.
+            unsafe { older_answer(&$layout, version, node, service, flags, hints, info) }
+        }
+
+        export!(older $version fi_dupinfo, $dupinfo);
+        #[doc = concat!("`fi_dupinfo` of ", $version, ".")]
+        ///
+        /// # Safety
+        /// `info` is NULL or valid in the layout of the time.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $dupinfo(info: *const fi_info) -> *mut fi_info {
+            // SAFETY: the caller's promise.
+            let copy = unsafe { old_abi::import(&$layout, info) };
+            info_or_null(copy.and_then(|copy| copy.map_or_else(Info::new, Ok)))
+        }
+
+        export!(older $version fi_freeinfo, $freeinfo);
+        #[doc = concat!("`fi_freeinfo` of ", $version, ".")]
+        ///
+        /// # Safety
+        /// As for the current one.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $freeinfo(info: *mut fi_info) {
+            // SAFETY: the caller's promise.
+            unsafe { free_list(info, $owned) }
+        }
+    };
+}
+
+older_info!("FABRIC_1.0" old_abi::ABI_1_0, Owned::NoKeys, fi_getinfo_1_0 fi_dupinfo_1_0 fi_freeinfo_1_0);
+older_info!("FABRIC_1.1" old_abi::ABI_1_1, Owned::All, fi_getinfo_1_1 fi_dupinfo_1_1 fi_freeinfo_1_1);
+older_info!("FABRIC_1.2" old_abi::ABI_1_2, Owned::All, fi_getinfo_1_2 fi_dupinfo_1_2 fi_freeinfo_1_2);
+older_info!("FABRIC_1.3" old_abi::ABI_1_3, Owned::All, fi_getinfo_1_3 fi_dupinfo_1_3 fi_freeinfo_1_3);
+older_info!("FABRIC_1.7" old_abi::ABI_1_7, Owned::All, fi_getinfo_1_7 fi_dupinfo_1_7 fi_freeinfo_1_7);
+older_info!("FABRIC_1.8" old_abi::ABI_1_8, Owned::All, fi_getinfo_1_8 fi_dupinfo_1_8 fi_freeinfo_1_8);
+older_info!("FABRIC_1.9" old_abi::ABI_1_9, Owned::All, fi_getinfo_1_9 fi_dupinfo_1_9 fi_freeinfo_1_9);
+
+unsafe fn older_answer(
+    layout: &Layout,
+    version: u32,
+    node: *const c_char,
+    service: *const c_char,
+    flags: u64,
+    hints: *const fi_info,
+    info: *mut *mut fi_info,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match old_abi::import(layout, hints) {
+            Ok(hints) => {
+                let hints = hints.as_ref().map(Info::view);
+                answer(version, node, service, flags, hints, info)
+            }
+            Err(error) => error.to_c(),
+        }
+    }
+}
+
+unsafe fn answer(
+    version: u32,
+    node: *const c_char,
+    service: *const c_char,
+    flags: u64,
+    hints: Option<Deep<fi_info>>,
+    info: *mut *mut fi_info,
+) -> c_int {
+    if info.is_null() {
+        return Errno::EINVAL.to_c();
+    }
+    // SAFETY: the texts and the place for the answer are valid, by the
+    // caller's promise.
+    unsafe {
+        let request = Request {
+            version: Version::new(version),
+            node: text(node),
+            service: text(service),
+            flags,
+            hints,
+        };
+        *info = std::ptr::null_mut();
+        match getinfo::getinfo(framework::get(), &request) {
+            Ok(list) => {
+                *info = Info::into_raw_list(list);
+                0
+            }
+            Err(error) => error.to_c(),
+        }
+    }
+}
+
+fn info_or_null(info: Result<Info>) -> *mut fi_info {
+    info.map_or(std::ptr::null_mut(), Info::into_raw)
+}
+
+// fi_fabric(3), fi_version(3), fi_provider(3)
+
+export!(default "FABRIC_1.1" fi_fabric, fi_fabric_1_1);
+/// `fi_fabric`.
+///
+/// # Safety
+/// The arguments are as fi_fabric(3) demands.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fi_fabric_1_1(
+    attr: *mut fi_fabric_attr,
+    fabric: *mut *mut fid_fabric,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { hand_out(fabric, || fabric::open(framework::get(), attr, context)) }
+}
+
+export!(older "FABRIC_1.0" fi_fabric, fi_fabric_1_0);
+/// `fi_fabric` of `FABRIC_1.0`, whose attributes do not say for which version
+/// of the interface the caller was written.
+///
+/// # Safety
+/// The arguments are as fi_fabric(3) demanded at the time.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fi_fabric_1_0(
+    attr: *const fi_fabric_attr,
+    fabric: *mut *mut fid_fabric,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match old_abi::import_fabric_attr_1_0(attr) {
+            Some(mut attr) => fi_fabric_1_1(&mut attr, fabric, context),
+            None => Errno::EINVAL.to_c(),
+        }
+    }
+}
+
+export!(default "FABRIC_1.8" fi_fabric2, fi_fabric2_1_8);
+/// `fi_fabric2`.
+///
+/// # Safety
+/// The arguments are as fi_fabric(3) demands.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fi_fabric2_1_8(
+    info: *mut fi_info,
+    fabric: *mut *mut fid_fabric,
+    flags: u64,
+    context: *mut c_void,
+) -> c_int {
+    if info.is_null() || flags != 0 {
+        return Errno::EINVAL.to_c();
+    }
+    // SAFETY: the caller's promise.
+    unsafe { fi_fabric_1_1((*info).fabric_attr, fabric, context) }
+}
+
+export!(default "FABRIC_1.5" fi_open, fi_open_1_5);
+/// `fi_open`.
+///
+/// # Safety
+/// The arguments are as fi_provider(3) demands.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fi_open_1_5(
+    version: u32,
+    name: *const c_char,
+    _attr: *mut c_void,
+    attr_len: usize,
+    flags: u64,
+    object: *mut *mut fid,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let Some(name) = text(name) else {
+            return Errno::EINVAL.to_c();
+        };
+        hand_out(object, || {
+            open::open(Version::new(version), name, attr_len, flags, context)
+        })
+    }
+}
+
+export!(default "FABRIC_1.0" fi_version, fi_version_1_0);
+/// `fi_version`.
+#[unsafe(no_mangle)]
+pub extern "C" fn fi_version_1_0() -> u32 {
+    Version::LIBRARY.to_c()
+}
+
+export!(default "FABRIC_1.0" fi_strerror, fi_strerror_1_0);
+/// `fi_strerror` (fi_errno(3)).
+#[unsafe(no_mangle)]
+pub extern "C" fn fi_strerror_1_0(errnum: c_int) -> *const c_char {
+    strerror::text(errnum).as_ptr()
+}
+
+/// Puts an object in the caller's place for it.
+///
+/// # Safety
+/// `place` is NULL or valid.
+unsafe fn hand_out<T>(place: *mut *mut T, open: impl FnOnce() -> Result<*mut T>) -> c_int {
+    if place.is_null() {
+        return Errno::EINVAL.to_c();
+    }
+    match open() {
+        Ok(object) => {
+            // SAFETY: the caller's promise.
+            unsafe { *place = object };
+            0
+        }
+        Err(error) => error.to_c(),
+    }
+}
+
+// Text
+
+export!(default "FABRIC_1.0" fi_tostr, fi_tostr_1_0);
+/// `fi_tostr`, whose text lasts until the next call.
+///
+/// # Safety
+/// `data` is NULL or points to a value of the type.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fi_tostr_1_0(data: *const c_void, datatype: fi_type) -> *mut c_char {
+    const ROOM: usize = 8192;
+    struct Room(*mut c_char);
+    // SAFETY: the interface leaves it to callers not to use it at one time.
+    unsafe impl Send for Room {}
+    // SAFETY: as above.
+    unsafe impl Sync for Room {}
+    static TEXT: OnceLock<Room> = OnceLock::new();
+    let text = TEXT.get_or_init(|| Room(Box::leak(Box::new([0 as c_char; ROOM])).as_mut_ptr()));
+    // SAFETY: the caller's promise; there is as much room as stated.
+    unsafe { fi_tostr_r_1_4(text.0, ROOM, data, datatype) }
+}
+
+export!(default "FABRIC_1.4" fi_tostr_r, fi_tostr_r_1_4);
+/// `fi_tostr_r`. A text that does not fit is cut.
+///
+/// # Safety
+/// `buf` has room for `len` bytes, and `data` points to a value of the type.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fi_tostr_r_1_4(
+    buf: *mut c_char,
+    len: usize,
+    data: *const c_void,
+    datatype: fi_type,
+) -> *mut c_char {
+    if buf.is_null() || len == 0 || data.is_null() {
+        return std::ptr::null_mut();
+    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        let text = tostr::text(data, datatype);
+        let fitting = text.len().min(len - 1);
+        buf.cast::<u8>().copy_from(text.as_ptr(), fitting);
+        buf.add(fitting).write(0);
+    }
+    buf
+}
+
+// Parameters: fi_provider(3), fi_info(1)
+
+export!(default "FABRIC_1.0" fi_param_define, fi_param_define_1_0);
+/// `fi_param_define(provider, name, type, help, ...)`.
+///
+/// # Safety
+/// The arguments are as fi_provider(3) demands.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C" fn fi_param_define_1_0(
+    _provider: *const fi_provider,
+    _name: *const c_char,
+    _type: fi_param_type,
+    _help: *const c_char,
+) -> c_int {
+    collect_arguments!(4, param_define)
+}
+
+unsafe extern "C" fn param_define(fixed: Fixed, arguments: VaList) -> c_int {
+    // SAFETY: fi_param_define has four fixed arguments of these types.
+    unsafe {
+        let provider = fixed.word(0) as *const fi_provider;
+        let name = text(fixed.word(1) as *const c_char);
+        let kind = kind(fixed.word(2) as fi_param_type);
+        let help = fixed.word(3) as *const c_char;
+        let (Some(name), Some(kind), false) = (name, kind, help.is_null()) else {
+            return Errno::EINVAL.to_c();
+        };
+        let defined = variadic::format(help, arguments, |help| {
+            params::define(
+                owner(provider),
+                &name.to_string_lossy(),
+                kind,
+                &help.to_string_lossy(),
+            )
+        });
+        open::to_c(defined.unwrap_or(Err(Errno::ENOMEM)))
+    }
+}
+
+export!(default "FABRIC_1.0" fi_param_get, fi_param_get_1_0);
+/// `fi_param_get`. `value` stays as it is unless the user set the parameter.
+///
+/// # Safety
+/// The arguments are as fi_provider(3) demands.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fi_param_get_1_0(
+    provider: *mut fi_provider,
+    name: *const c_char,
+    value: *mut c_void,
+) -> c_int {
+    // SAFETY: the caller's promise; the place has the parameter's type.
+    unsafe {
+        let (Some(name), false) = (text(name), value.is_null()) else {
+            return Errno::EINVAL.to_c();
+        };
+        match params::get(owner(provider), &name.to_string_lossy()) {
+            Ok(Value::Text(text)) => *value.cast() = text.as_ptr(),
+            Ok(Value::Int(number)) => *value.cast() = number,
+            Ok(Value::Bool(truth)) => *value.cast() = c_int::from(truth),
+            Ok(Value::Size(size)) => *value.cast() = size,
+            Err(error) => return error.to_c(),
+        }
+    }
+    0
+}
+
+export!(default "FABRIC_1.0" fi_getparams, fi_getparams_1_0);
+/// `fi_getparams`: an array that ends with an element without a name.
+///
+/// # Safety
+/// `params` and `count` are places for the answer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fi_getparams_1_0(params: *mut *mut fi_param, count: *mut c_int) -> c_int {
+    if params.is_null() || count.is_null() {
+        return Errno::EINVAL.to_c();
+    }
+    framework::get();
+    let mut list: Vec<fi_param> = params::list()
+        .into_iter()
+        .map(|param| fi_param {
+            name: param.variable.into_raw(),
+            type_: param_type(param.kind),
+            help_string: param.help.into_raw(),
+            value: param
+                .value
+                .map_or(std::ptr::null(), |value| value.into_raw()),
+        })
+        .collect();
+    let length = list.len();
+    list.push(fi_param {
+        name: std::ptr::null(),
+        type_: FI_PARAM_STRING,
+        help_string: std::ptr::null(),
+        value: std::ptr::null(),
+    });
+    // SAFETY: the caller's promise. fi_freeparams takes the array back.
+    unsafe {
+        *params = Box::into_raw(list.into_boxed_slice()).cast();
+        *count = length as c_int;
+    }
+    0
+}
+
+export!(default "FABRIC_1.0" fi_freeparams, fi_freeparams_1_0);
+/// `fi_freeparams`.
+///
+/// # Safety
+/// `params` is NULL or came from `fi_getparams`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fi_freeparams_1_0(params: *mut fi_param) {
+    if params.is_null() {
+        return;
+    }
+    // SAFETY: fi_getparams made the array and its texts in this way, with one
+    // element without a name at the end.
+    unsafe {
+        let mut length = 0;
+        while !(*params.add(length)).name.is_null() {
+            let param = &*params.add(length);
+            for text in [param.name, param.help_string, param.value] {
+                if !text.is_null() {
+                    drop(CString::from_raw(text.cast_mut()));
+                }
+            }
+            length += 1;
+        }
+        let array = std::ptr::slice_from_raw_parts_mut(params, length + 1);
+        drop(Box::from_raw(array));
+    }
+}
+
+/// # Safety
+/// `provider` is NULL, for the library, or a provider's structure.
+unsafe fn owner(provider: *const fi_provider) -> Owner<'static> {
+    // SAFETY: the caller's promise.
+    match unsafe { Provider::from_raw(provider.cast_mut()) } {
+        None => Owner::CORE,
+        Some(provider) => Owner {
+            id: provider.as_ptr() as usize,
+            provider: Some(provider.name()),
+        },
+    }
+}
+
+fn kind(value: fi_param_type) -> Option<Kind> {
+    Some(match value {
+        FI_PARAM_STRING => Kind::Text,
+        FI_PARAM_INT => Kind::Int,
+        FI_PARAM_BOOL => Kind::Bool,
+        FI_PARAM_SIZE_T => Kind::Size,
+        _ => return None,
+    })
+}
+
+fn param_type(kind: Kind) -> fi_param_type {
+    match kind {
+        Kind::Text => FI_PARAM_STRING,
+        Kind::Int => FI_PARAM_INT,
+        Kind::Bool => FI_PARAM_BOOL,
+        Kind::Size => FI_PARAM_SIZE_T,
+    }
+}
+
+// Logging: fi_provider(3)
+
+export!(default "FABRIC_1.0" fi_log_enabled, fi_log_enabled_1_0);
+/// `fi_log_enabled`.
+///
+/// # Safety
+/// `provider` is NULL or a provider's structure.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fi_log_enabled_1_0(
+    provider: *const fi_provider,
+    level: fi_log_level,
+    subsys: fi_log_subsys,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let origin = unsafe { core_provider::unless(provider) };
+    Topic::from_c(level, subsys)
+        .is_some_and(|topic| c_log::enabled(origin, topic))
+        .into()
+}
+
+export!(default "FABRIC_1.6" fi_log_ready, fi_log_ready_1_6);
+/// `fi_log_ready`.
+///
+/// # Safety
+/// `provider` is NULL or a provider's structure, and `showtime` a place.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fi_log_ready_1_6(
+    provider: *const fi_provider,
+    level: fi_log_level,
+    subsys: fi_log_subsys,
+    showtime: *mut u64,
+) -> c_int {
+    // SAFETY: the caller's promise.
+    let (origin, showtime) = unsafe { (core_provider::unless(provider), showtime.as_mut()) };
+    let (Some(topic), Some(showtime)) = (Topic::from_c(level, subsys), showtime) else {
+        return 0;
+    };
+    c_log::ready(origin, topic, showtime).into()
+}
+
+export!(default "FABRIC_1.0" fi_log, fi_log_1_0);
+/// `fi_log(provider, level, subsystem, function, line, format, ...)`.
+///
+/// # Safety
+/// The arguments are as fi_provider(3) demands.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+pub unsafe extern "C" fn fi_log_1_0(
+    _provider: *const fi_provider,
+    _level: fi_log_level,
+    _subsys: fi_log_subsys,
+    _function: *const c_char,
+    _line: c_int,
+    _format: *const c_char,
+) {
+    collect_arguments!(6, log)
+}
+
+unsafe extern "C" fn log(fixed: Fixed, arguments: VaList) {
+    // SAFETY: fi_log has six fixed arguments of these types.
+    unsafe {
+        let origin = core_provider::unless(fixed.word(0) as *const fi_provider);
+        let topic = Topic::from_c(fixed.word(1) as u32, fixed.word(2) as u32);
+        let function = text(fixed.word(3) as *const c_char).unwrap_or_default();
+        let line = fixed.word(4) as u32;
+        let format = fixed.word(5) as *const c_char;
+        if let (Some(topic), false) = (topic, format.is_null()) {
+            variadic::format(format, arguments, |message| {
+                c_log::write(origin, topic, function, line, message);
+            });
+        }
+    }
+}
+
+/// A text of the caller's.
+///
+/// # Safety
+/// `pointer` is NULL or a text that stays for `'a`.
+unsafe fn text<'a>(pointer: *const c_char) -> Option<&'a CStr> {
+    // SAFETY: the caller's promise.
+    (!pointer.is_null()).then(|| unsafe { CStr::from_ptr(pointer) })
+}
+
+// The end of the process, or of the library in it.
+
+#[cfg(not(test))]
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static AT_EXIT: extern "C" fn() = at_exit;
+
+/// Lets providers release what outlives a process otherwise.
+#[cfg(not(test))]
+extern "C" fn at_exit() {
+    if let Some(framework) = framework::existing() {
+        framework.registry.clean_up();
+    }
+}

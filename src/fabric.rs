@@ -1,0 +1,126 @@
+//! `fi_fabric`: opening a provider's fabric (fi_fabric(3)), with the hooks that
+//! `FI_HOOK` asks for over it (fi_hook(7)).
+
+use std::ffi::c_void;
+
+use fabric_abi::*;
+use prov_util::errno::{Errno, Result};
+
+use crate::deep::Deep;
+use crate::framework::Framework;
+use crate::logging::CORE;
+use crate::name_filter::LAYER_SEPARATOR;
+use crate::params;
+use crate::provider::{Class, Provider};
+use crate::registry::Registry;
+use crate::version::Version;
+
+/// The first interface whose `struct fid_fabric` has an `api_version`.
+const HAS_API_VERSION: Version = Version::of(1, 5);
+
+/// Opens the fabric that the attributes name, at the provider that they name.
+///
+/// # Safety
+/// `attr` is valid for as long as the call lasts, and `context` is what the
+/// caller wants to find in the object.
+pub unsafe fn open(
+    framework: &Framework,
+    attr: *mut fi_fabric_attr,
+    context: *mut c_void,
+) -> Result<*mut fid_fabric> {
+    // SAFETY: the caller's promise.
+    let names = unsafe { Deep::new(attr.cast_const()) }.ok_or(Errno::EINVAL)?;
+    let api_version = names.api_version;
+    let fabric_name = names.name().ok_or(Errno::EINVAL)?.to_string_lossy();
+    let full_name = names.prov_name().ok_or(Errno::EINVAL)?.to_string_lossy();
+    // The uppermost layer opens those below it.
+    let name = full_name
+        .rsplit(LAYER_SEPARATOR)
+        .next()
+        .unwrap_or(&full_name);
+    let Some(entry) = framework.registry.find(name) else {
+        log::warn!(target: CORE, "cannot open fabric {fabric_name}: there is no provider {name}");
+        return Err(Errno::ENODEV);
+    };
+    let provider = entry.provider;
+    // SAFETY: the caller's promise.
+    let fabric = unsafe { provider.open_fabric(attr, context) }?;
+    if provider.fi_version() >= HAS_API_VERSION {
+        // SAFETY: the provider has just opened this object, and nobody else
+        // has it yet.
+        unsafe { (*fabric).api_version = api_version };
+    }
+    let path = provider.library_path().unwrap_or_default();
+    log::info!(
+        target: "core::fabric",
+        "opened fabric {fabric_name}, provider {name} {} of {}",
+        provider.version(),
+        path.display()
+    );
+    Ok(install_hooks(framework, provider, fabric))
+}
+
+/// The names in `FI_HOOK`.
+pub fn wanted_hooks() -> Vec<String> {
+    params::core_text("hook")
+        .unwrap_or_default()
+        .split(LAYER_SEPARATOR)
+        .filter(|name| !name.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
+
+/// The fabric with all hooks over it. A hook that fails is left out.
+fn install_hooks(
+    framework: &Framework,
+    provider: Provider,
+    mut fabric: *mut fid_fabric,
+) -> *mut fid_fabric {
+    for name in &framework.hooks {
+        let Some(hook) = find_hook(&framework.registry, name) else {
+            log::warn!(target: CORE, "FI_HOOK names {name}, which is no hooking provider");
+            continue;
+        };
+        // SAFETY: all members of the C structure may be zero.
+        let mut attr: fi_fabric_attr = unsafe { std::mem::zeroed() };
+        attr.fabric = fabric;
+        // SAFETY: a hook finds the fabric that it is to hook in the attributes,
+        // and the fabric's provider as its context.
+        match unsafe { hook.open_fabric(&mut attr, provider.as_ptr().cast()) } {
+            Ok(hooked) => fabric = hooked,
+            Err(error) => log::warn!(target: CORE, "hook {name} fails: {error}"),
+        }
+    }
+    fabric
+}
+
+fn find_hook(registry: &Registry, name: &str) -> Option<Provider> {
+    let entry = registry
+        .find(name)
+        .or_else(|| registry.find(&format!("ofi_hook_{name}")))?;
+    (entry.class == Class::Hook).then_some(entry.provider)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::name_filter::NameFilter;
+    use crate::provider::fake;
+    use crate::registry::Candidate;
+
+    #[test]
+    fn a_hook_is_found_under_its_short_name_too() {
+        let mut registry = Registry::new(NameFilter::default());
+        for (name, answers) in [(c"ofi_hook_noop", false), (c"tcp", true)] {
+            registry.register(Candidate {
+                provider: fake::provider(name, Version::of(1, 0), answers),
+                preferred: false,
+                library: None,
+            });
+        }
+        assert!(find_hook(&registry, "noop").is_some());
+        assert!(find_hook(&registry, "ofi_hook_noop").is_some());
+        assert!(find_hook(&registry, "tcp").is_none());
+        assert!(find_hook(&registry, "perf").is_none());
+    }
+}

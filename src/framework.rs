@@ -1,0 +1,131 @@
+//! The library's state, made on first use.
+
+use std::sync::OnceLock;
+
+use fabric_abi::fi_provider;
+
+use crate::loader::{self, SearchPath};
+use crate::logging::{self, CORE};
+use crate::name_filter::NameFilter;
+use crate::params::{self, Definition, Kind};
+use crate::provider::Provider;
+use crate::registry::{Candidate, ORDER, Registry};
+use crate::version::{RELEASE, Version};
+use crate::{fabric, getinfo};
+
+/// What the exported functions work on. It does not change once it is there.
+pub struct Framework {
+    pub registry: Registry,
+    /// The names of the hooks to install over each fabric (`FI_HOOK`).
+    pub hooks: Vec<String>,
+    /// The only address format that results may have (`FI_ADDR_FORMAT`).
+    pub address_format: Option<u32>,
+}
+
+static FRAMEWORK: OnceLock<Framework> = OnceLock::new();
+
+/// The state; the first caller sets the library up.
+pub fn get() -> &'static Framework {
+    FRAMEWORK.get_or_init(set_up)
+}
+
+/// The state, where somebody has set the library up.
+pub fn existing() -> Option<&'static Framework> {
+    FRAMEWORK.get()
+}
+
+const PARAMETERS: [Definition; 8] = [
+    Definition {
+        name: "provider",
+        kind: Kind::Text,
+        help: "Comma separated list of the providers to use, or not to use when it begins \
+               with ^ (default: all available)",
+    },
+    Definition {
+        name: "provider_path",
+        kind: Kind::Text,
+        help: "Colon separated list of directories to search for external providers. \
+               + before the full path of a library makes it the preferred provider of its name. \
+               @ before the whole list makes the first provider found of each name the one to \
+               use, instead of the one with the highest version \
+               (default: the directory libfabric beside the library)",
+    },
+    Definition {
+        name: "addr_format",
+        kind: Kind::Text,
+        help: "Let fi_getinfo return only results with this address format, one of those in \
+               fi_getinfo(3) (default: all)",
+    },
+    Definition {
+        name: "hook",
+        kind: Kind::Text,
+        help: "Semicolon separated list of the hooking providers to install over the provider \
+               that an application uses (default: none)",
+    },
+    Definition {
+        name: "fork_unsafe",
+        kind: Kind::Bool,
+        help: "Allow what makes fork() unsafe for some providers and may be faster \
+               (default: false)",
+    },
+    Definition {
+        name: "universe_size",
+        kind: Kind::Size,
+        help: "The number of processes that the application will have at most, for providers \
+               that size their resources by it (default: up to the provider)",
+    },
+    Definition {
+        name: "av_remove_cleanup",
+        kind: Kind::Bool,
+        help: "When an address is removed from an address vector, release what belongs to it, \
+               hidden connections for instance, even where that ends transfers from that peer \
+               (default: false)",
+    },
+    Definition {
+        name: "offload_coll_provider",
+        kind: Kind::Text,
+        help: "The provider that collective operations are offloaded to (default: none)",
+    },
+];
+
+fn set_up() -> Framework {
+    logging::init();
+    params::define_core(&PARAMETERS);
+    let own_path = loader::own_path().unwrap_or_default();
+    log::info!(
+        target: CORE,
+        "libfabric (Rust) {RELEASE}, interface {}, loaded from {}",
+        Version::LIBRARY,
+        own_path.display()
+    );
+    params::log_config_file();
+    let filter = params::core_text("provider").unwrap_or_default();
+    let mut registry = Registry::new(NameFilter::parse(&filter));
+    let path = SearchPath::parse(
+        params::core_text("provider_path").as_deref(),
+        &loader::default_directory(),
+    );
+    registry.set_precedence(path.precedence);
+    path.load(&ORDER, |candidate| registry.register(candidate));
+    for built_in in built_in_providers() {
+        // SAFETY: a built-in provider is a static structure of this library.
+        if let Some(provider) = unsafe { Provider::from_raw(built_in) } {
+            registry.register(Candidate {
+                provider,
+                preferred: false,
+                library: None,
+            });
+        }
+    }
+    registry.report_unknown_names();
+    Framework {
+        registry,
+        hooks: fabric::wanted_hooks(),
+        address_format: getinfo::wanted_address_format(),
+    }
+}
+
+/// The providers that are part of this library.
+fn built_in_providers() -> impl Iterator<Item = *mut fi_provider> {
+    [].into_iter()
+}

@@ -1,0 +1,267 @@
+//! `fi_getinfo`: asking the providers and putting their answers in order
+//! (fi_getinfo(3)).
+
+use std::ffi::{CStr, CString};
+
+use fabric_abi::*;
+use prov_util::errno::{Errno, Result};
+
+use crate::deep::Deep;
+use crate::framework::Framework;
+use crate::info::Info;
+use crate::layering::{Layer, Layers, flags};
+use crate::logging::CORE;
+use crate::params;
+use crate::provider::{Class, Request};
+use crate::registry::{Entry, Registry};
+use crate::strerror;
+use crate::tostr::names;
+use crate::version::Version;
+
+/// What all providers together offer. An empty answer is `ENODATA`.
+pub fn getinfo(framework: &Framework, request: &Request) -> Result<Vec<Info>> {
+    let registry = &framework.registry;
+    if request.version > Version::LIBRARY {
+        log::warn!(
+            target: CORE,
+            "the application asks for interface {}, this library has {}",
+            request.version,
+            Version::LIBRARY
+        );
+        return Err(Errno::ENOSYS);
+    }
+    if request.flags == FI_PROV_ATTR_ONLY {
+        return providers(registry);
+    }
+    let name = request.hints.and_then(Deep::<fi_info>::prov_name);
+    let layers = name.as_deref().map(Layers::parse).unwrap_or_default();
+    let mut answers = Vec::new();
+    for entry in registry.entries() {
+        if entry.hidden && request.flags & flags::HIDDEN == 0 {
+            continue;
+        }
+        if let Err(reason) = admit(registry, entry, &layers, request) {
+            log::info!(target: CORE, "provider {} is not asked: {reason}", entry.provider.name());
+            continue;
+        }
+        answers.append(&mut ask(entry, request, name.as_deref())?);
+    }
+    let internal = flags::CORE_ONLY | flags::INTERNAL | flags::HIDDEN;
+    if request.flags & internal == 0 {
+        answers.retain(|info| wanted(registry, request.hints, info));
+        put_native_tcp_first(&mut answers);
+    }
+    if let Some(format) = framework.address_format {
+        answers.retain(|info| {
+            let matches = info.view().addr_format == format;
+            if !matches {
+                log::info!(
+                    target: CORE,
+                    "a result of {} is left out: its addr_format is {}, FI_ADDR_FORMAT asks for {}",
+                    provider_of(info),
+                    names::enumerator(names::ADDRESS_FORMATS, info.view().addr_format.into()),
+                    names::enumerator(names::ADDRESS_FORMATS, format.into()),
+                );
+            }
+            matches
+        });
+    }
+    if answers.is_empty() {
+        Err(Errno::ENODATA)
+    } else {
+        Ok(answers)
+    }
+}
+
+/// One result for each provider, with its name and version
+/// (`FI_PROV_ATTR_ONLY`).
+fn providers(registry: &Registry) -> Result<Vec<Info>> {
+    let list: Vec<Info> = registry
+        .entries()
+        .iter()
+        .map(|entry| {
+            let mut info = Info::new()?;
+            let name = entry.provider.c_name().unwrap_or_default();
+            info.set_provider(name, entry.provider.version(), Version::new(0))?;
+            Ok(info)
+        })
+        .collect::<Result<_>>()?;
+    if list.is_empty() {
+        Err(Errno::ENODATA)
+    } else {
+        Ok(list)
+    }
+}
+
+/// Whether a provider is to be asked, or else why not.
+fn admit(
+    registry: &Registry,
+    entry: &Entry,
+    layers: &Layers,
+    request: &Request,
+) -> std::result::Result<(), String> {
+    if !entry.provider.answers_getinfo() {
+        return Err("it only hooks other providers".into());
+    }
+    if entry.class == Class::Offload && request.flags & flags::OFFLOAD == 0 {
+        return Err("it only serves other providers".into());
+    }
+    layers.admit(entry.layer(), request.flags, |name| {
+        registry.find(name).map(Entry::layer)
+    })?;
+    if entry.provider.fi_version() < request.version {
+        return Err(format!(
+            "it has interface {}, the application asks for {}",
+            entry.provider.fi_version(),
+            request.version
+        ));
+    }
+    Ok(())
+}
+
+/// One provider's answer, under its full name. A provider that has none, for
+/// whatever reason, does not keep others from answering.
+fn ask(entry: &Entry, request: &Request, asked_for: Option<&str>) -> Result<Vec<Info>> {
+    let provider = entry.provider;
+    let mut answer = match provider.getinfo(request) {
+        Ok(answer) => answer,
+        Err(error) => {
+            // Whoever names a provider wants to know what is wrong with it.
+            let level = if asked_for == Some(provider.name()) {
+                log::Level::Warn
+            } else {
+                log::Level::Info
+            };
+            log::log!(
+                target: CORE,
+                level,
+                "provider {} answers {} ({})",
+                provider.name(),
+                error.to_c(),
+                strerror::text(error.number()).to_string_lossy(),
+            );
+            return Ok(Vec::new());
+        }
+    };
+    log::debug!(target: CORE, "provider {} answers with {} results", provider.name(), answer.len());
+    let own_name = provider.c_name().unwrap_or_default();
+    for info in &mut answer {
+        let below = info
+            .view()
+            .fabric_attr()
+            .and_then(Deep::<fi_fabric_attr>::prov_name);
+        let name = full_name(entry.class, own_name, below);
+        info.set_provider(&name, provider.version(), request.version)?;
+    }
+    Ok(answer)
+}
+
+/// The name of a result: the provider's own, or for one that layers over
+/// another that one's name with its own behind it.
+fn full_name(class: Class, own: &CStr, below: Option<&CStr>) -> CString {
+    match below {
+        None => own.to_owned(),
+        // It joins several, and has already said which.
+        Some(below) if class == Class::Link => below.to_owned(),
+        // A core provider that has entered its own name.
+        Some(below) if class == Class::Core && below == own => own.to_owned(),
+        Some(below) => {
+            let mut name = below.to_bytes().to_vec();
+            name.push(b';');
+            name.extend(own.to_bytes());
+            // Neither of the two contains a NUL.
+            CString::new(name).unwrap_or_default()
+        }
+    }
+}
+
+/// Whether the names in `FI_PROVIDER` and in the hints let a result pass.
+fn wanted(registry: &Registry, hints: Option<Deep<fi_info>>, info: &Info) -> bool {
+    let reject = |attribute: &str, asked: &str, has: &str| {
+        log::info!(
+            target: CORE,
+            "a result of {} is left out: {attribute} is {has}, asked for is {asked}",
+            provider_of(info),
+        );
+        false
+    };
+    let name = provider_of(info);
+    if !registry.filter().allows_layered(&name) {
+        let negation = if registry.filter().is_negated() {
+            "not "
+        } else {
+            ""
+        };
+        let listed = registry.filter().names().collect::<Vec<_>>().join(",");
+        return reject("the provider's name", &format!("{negation}{listed}"), &name);
+    }
+    let Some(hints) = hints else { return true };
+    let domain = (
+        hints.domain_attr().and_then(Deep::<fi_domain_attr>::name),
+        info.view()
+            .domain_attr()
+            .and_then(Deep::<fi_domain_attr>::name),
+    );
+    let fabric = (
+        hints.fabric_attr().and_then(Deep::<fi_fabric_attr>::name),
+        info.view()
+            .fabric_attr()
+            .and_then(Deep::<fi_fabric_attr>::name),
+    );
+    for (attribute, (asked, has)) in [("domain_attr.name", domain), ("fabric_attr.name", fabric)] {
+        let Some(asked) = asked else { continue };
+        let has = has.unwrap_or_default();
+        if !asked.to_bytes().eq_ignore_ascii_case(has.to_bytes()) {
+            return reject(attribute, &asked.to_string_lossy(), &has.to_string_lossy());
+        }
+    }
+    true
+}
+
+/// The tcp provider has reliable datagrams of its own, which are better than
+/// those that a layer over its connections makes: they come first.
+fn put_native_tcp_first(answers: &mut Vec<Info>) {
+    let is = |info: &Info, name: &str| {
+        let reliable = info
+            .view()
+            .ep_attr()
+            .is_some_and(|attr| attr.type_ == FI_EP_RDM);
+        reliable && provider_of(info).eq_ignore_ascii_case(name)
+    };
+    let Some(first_layered) = answers.iter().position(|info| is(info, "tcp;ofi_rxm")) else {
+        return;
+    };
+    let behind = answers.split_off(first_layered);
+    let (native, rest): (Vec<_>, Vec<_>) = behind.into_iter().partition(|info| is(info, "tcp"));
+    answers.extend(native);
+    answers.extend(rest);
+}
+
+fn provider_of(info: &Info) -> String {
+    info.view()
+        .prov_name()
+        .map_or_else(|| "an unnamed provider".into(), |name| name.into_owned())
+}
+
+/// What `FI_ADDR_FORMAT` asks for.
+pub fn wanted_address_format() -> Option<u32> {
+    let text = params::core_text("addr_format")?;
+    let format = names::ADDRESS_FORMATS
+        .iter()
+        .find(|(_, name)| name.eq_ignore_ascii_case(text.trim()))
+        .map(|(format, _)| *format as u32);
+    if format.is_none() {
+        log::error!(target: CORE, "FI_ADDR_FORMAT={text} is not an address format; ignoring it");
+    }
+    format.filter(|&format| format != FI_FORMAT_UNSPEC)
+}
+
+impl Entry {
+    fn layer(&self) -> Layer<'static> {
+        Layer {
+            name: self.provider.name(),
+            class: self.class,
+            alone: self.alone,
+        }
+    }
+}

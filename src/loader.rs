@@ -1,0 +1,265 @@
+//! External providers: shared libraries with a function `fi_prov_ini`
+//! (fi_provider(3), and fabric(7) for where they are looked for).
+
+use std::ffi::{CStr, OsStr, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use fabric_abi::fi_provider;
+pub use libloading::Library;
+
+use crate::logging::CORE;
+use crate::provider::Provider;
+use crate::registry::{Candidate, Precedence};
+
+/// What file names of external providers end in.
+const SUFFIX: &str = "-fi.so";
+
+/// Where to look, as `FI_PROVIDER_PATH` says.
+#[derive(Debug, PartialEq, Eq)]
+pub struct SearchPath {
+    pub precedence: Precedence,
+    /// Whether the system's own search finds `lib<name>-fi.so` as well.
+    pub system: bool,
+    pub places: Vec<Place>,
+}
+
+/// One place to look.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Every provider in a directory.
+    Directory(PathBuf),
+    /// One library, which is used whatever its version.
+    Preferred(PathBuf),
+}
+
+impl SearchPath {
+    /// Reads the value of `FI_PROVIDER_PATH`, which names directories, and
+    /// libraries after a `+`, with colons between them and `@` before all.
+    pub fn parse(value: Option<&str>, default_directory: &Path) -> Self {
+        let Some(value) = value else {
+            return SearchPath {
+                precedence: Precedence::Version,
+                system: true,
+                places: vec![Place::Directory(default_directory.to_owned())],
+            };
+        };
+        let (precedence, list) = match value.strip_prefix('@') {
+            Some(rest) => (Precedence::Discovery, rest),
+            None => (Precedence::Version, value),
+        };
+        let mut places: Vec<Place> = list
+            .split(':')
+            .filter(|part| !part.is_empty())
+            .map(|part| match part.strip_prefix('+') {
+                Some(library) => Place::Preferred(library.into()),
+                None => Place::Directory(part.into()),
+            })
+            .collect();
+        if !places
+            .iter()
+            .any(|place| matches!(place, Place::Directory(_)))
+        {
+            places.push(Place::Directory(default_directory.to_owned()));
+        }
+        SearchPath {
+            precedence,
+            system: false,
+            places,
+        }
+    }
+
+    /// Loads what is found, place by place, and hands it over. `names` are
+    /// those of providers that the system's own search may know.
+    pub fn load(&self, names: &[&str], mut found: impl FnMut(Candidate)) {
+        if self.system {
+            for name in names {
+                let short = name
+                    .strip_prefix("ofi_")
+                    .or_else(|| name.strip_prefix("off_"))
+                    .unwrap_or(name);
+                let file = format!("lib{short}{SUFFIX}");
+                match open(OsStr::new(&file)) {
+                    Ok((provider, library)) => found(candidate(provider, library, false)),
+                    Err(reason) => log::debug!(target: CORE, "{file}: {reason}"),
+                }
+            }
+        }
+        for place in &self.places {
+            match place {
+                Place::Directory(directory) => {
+                    for file in libraries_in(directory) {
+                        match open(file.as_os_str()) {
+                            Ok((provider, library)) => found(candidate(provider, library, false)),
+                            Err(reason) => {
+                                log::warn!(target: CORE, "cannot load {}: {reason}", file.display());
+                            }
+                        }
+                    }
+                }
+                Place::Preferred(file) if !file.is_absolute() => {
+                    log::warn!(
+                        target: CORE,
+                        "FI_PROVIDER_PATH names the preferred provider {} without its full path",
+                        file.display()
+                    );
+                }
+                Place::Preferred(file) => match open(file.as_os_str()) {
+                    Ok((provider, library)) => found(candidate(provider, library, true)),
+                    Err(reason) => {
+                        log::warn!(target: CORE, "cannot load {}: {reason}", file.display());
+                    }
+                },
+            }
+        }
+    }
+}
+
+/// Where external providers are looked for unless the user says otherwise:
+/// the directory that the package was built for, or else `libfabric` beside
+/// the library itself.
+pub fn default_directory() -> PathBuf {
+    if let Some(directory) = option_env!("LIBFABRIC_PROVIDER_DIR") {
+        return directory.into();
+    }
+    own_path()
+        .and_then(|library| Some(library.parent()?.join("libfabric")))
+        .unwrap_or_else(|| PathBuf::from("/usr/lib/libfabric"))
+}
+
+/// The file that this library was loaded from.
+pub fn own_path() -> Option<PathBuf> {
+    library_of(own_path as *const c_void)
+}
+
+/// The file that a function was loaded from.
+pub fn library_of(function: *const c_void) -> Option<PathBuf> {
+    let mut found = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
+    // SAFETY: dladdr takes any address, and fills in the structure unless it
+    // returns zero; the file name lives as long as the library.
+    let name = unsafe {
+        if libc::dladdr(function, found.as_mut_ptr()) == 0 {
+            return None;
+        }
+        let name = found.assume_init().dli_fname;
+        if name.is_null() {
+            return None;
+        }
+        CStr::from_ptr(name)
+    };
+    let path = PathBuf::from(OsStr::from_bytes(name.to_bytes()));
+    Some(path.canonicalize().unwrap_or(path))
+}
+
+fn candidate(provider: Provider, library: Library, preferred: bool) -> Candidate {
+    Candidate {
+        provider,
+        preferred,
+        library: Some(library),
+    }
+}
+
+/// The providers in a directory, last in the alphabet first. A directory that
+/// is not there has none.
+fn libraries_in(directory: &Path) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> = std::fs::read_dir(directory)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| {
+            path.file_name().is_some_and(|name| {
+                name.len() > SUFFIX.len() && name.as_bytes().ends_with(SUFFIX.as_bytes())
+            })
+        })
+        .collect();
+    files.sort_by(|a, b| b.cmp(a));
+    files
+}
+
+/// Loads one library and asks it for its provider.
+fn open(file: &OsStr) -> Result<(Provider, Library), String> {
+    type EntryPoint = unsafe extern "C" fn() -> *mut fi_provider;
+    // SAFETY: a provider is code that the administrator or the user chose to
+    // run in this process; its entry point has this type (fi_provider(3)), and
+    // what it returns is valid as long as the library is loaded.
+    unsafe {
+        // RTLD_NOW: a provider whose symbols are missing must fail here and
+        // not later, inside a transfer.
+        use libloading::os::unix;
+        let library = unix::Library::open(Some(file), unix::RTLD_NOW | unix::RTLD_LOCAL)
+            .map_err(|error| error.to_string())?;
+        let entry = library
+            .get::<EntryPoint>(b"fi_prov_ini\0")
+            .map_err(|error| error.to_string())?;
+        let provider = Provider::from_raw(entry()).ok_or("its fi_prov_ini returned no provider")?;
+        Ok((provider, library.into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(value: Option<&str>) -> SearchPath {
+        SearchPath::parse(value, Path::new("/default"))
+    }
+
+    fn directory(path: &str) -> Place {
+        Place::Directory(path.into())
+    }
+
+    #[test]
+    fn an_unset_variable_searches_the_system_and_the_default_directory() {
+        let path = parse(None);
+        assert!(path.system);
+        assert_eq!(path.places, [directory("/default")]);
+    }
+
+    #[test]
+    fn an_empty_variable_searches_the_default_directory_alone() {
+        for value in ["", "@", ":"] {
+            let path = parse(Some(value));
+            assert!(!path.system, "{value:?}");
+            assert_eq!(path.places, [directory("/default")], "{value:?}");
+        }
+        assert_eq!(parse(Some("@")).precedence, Precedence::Discovery);
+    }
+
+    #[test]
+    fn directories_and_preferred_libraries_keep_their_order() {
+        let path = parse(Some("@+/a/libtcp-fi.so:/b:+/c/libudp-fi.so"));
+        assert_eq!(path.precedence, Precedence::Discovery);
+        assert_eq!(
+            path.places,
+            [
+                Place::Preferred("/a/libtcp-fi.so".into()),
+                directory("/b"),
+                Place::Preferred("/c/libudp-fi.so".into()),
+            ]
+        );
+    }
+
+    #[test]
+    fn preferred_libraries_alone_leave_the_default_directory_in_place() {
+        let path = parse(Some("+/a/libtcp-fi.so"));
+        assert_eq!(
+            path.places,
+            [
+                Place::Preferred("/a/libtcp-fi.so".into()),
+                directory("/default")
+            ]
+        );
+    }
+
+    #[test]
+    fn a_library_knows_where_it_is() {
+        assert!(own_path().is_some_and(|path| path.is_absolute()));
+    }
+
+    #[test]
+    fn a_file_that_is_no_library_is_refused_with_a_reason() {
+        assert!(open(OsStr::new("/etc/passwd")).is_err());
+        assert!(libraries_in(Path::new("/no/such/directory")).is_empty());
+    }
+}

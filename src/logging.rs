@@ -1,0 +1,423 @@
+//! Logging: one stream and one line format for Rust code, which logs with the
+//! `log` macros, and for C providers, which log through `fi_log` (fabric(7)).
+//!
+//! A Rust target is `<provider>::<subsystem>`, such as `tcp::ep_ctrl`. Every
+//! line reads
+//!
+//! ```text
+//! libfabric:<pid>:<seconds>::<provider>:<subsystem>:<function>():<line><level> <message>
+//! ```
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use env_logger::{Target, WriteStyle};
+use log::{LevelFilter, Log, Metadata, Record};
+
+use crate::log_import;
+use crate::name_filter::NameFilter;
+use crate::params::{self, Definition, Kind};
+
+/// The target of the framework's own records.
+pub const CORE: &str = "core::core";
+
+/// How much is said, least first (`enum fi_log_level`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    Warn,
+    Trace,
+    Info,
+    Debug,
+}
+
+impl Level {
+    /// All levels, indexed by their C value.
+    pub const ALL: [Level; 4] = [Level::Warn, Level::Trace, Level::Info, Level::Debug];
+
+    /// The level of a C value.
+    pub fn from_c(value: u32) -> Option<Level> {
+        Self::ALL.get(value as usize).copied()
+    }
+
+    /// The name that users write and read.
+    pub fn name(self) -> &'static str {
+        match self {
+            Level::Warn => "warn",
+            Level::Trace => "trace",
+            Level::Info => "info",
+            Level::Debug => "debug",
+        }
+    }
+
+    /// What a Rust record of this level is called here. `log` has nothing
+    /// between warnings and information, and its own trace is the finest.
+    pub fn of(level: log::Level) -> Level {
+        match level {
+            log::Level::Error | log::Level::Warn => Level::Warn,
+            log::Level::Info => Level::Info,
+            log::Level::Debug | log::Level::Trace => Level::Debug,
+        }
+    }
+
+    fn to_log(self) -> log::Level {
+        match self {
+            Level::Warn => log::Level::Warn,
+            Level::Trace | Level::Info => log::Level::Info,
+            Level::Debug => log::Level::Debug,
+        }
+    }
+
+    fn parse(text: &str) -> Option<Level> {
+        Self::ALL
+            .into_iter()
+            .find(|level| level.name().eq_ignore_ascii_case(text.trim()))
+    }
+}
+
+/// The names of the subsystems, indexed by their C value
+/// (`enum fi_log_subsys`).
+pub const SUBSYSTEMS: [&str; 10] = [
+    "core", "fabric", "domain", "ep_ctrl", "ep_data", "av", "cq", "eq", "mr", "cntr",
+];
+
+const PARAMETERS: [Definition; 7] = [
+    Definition {
+        name: "prefer_sysconfig",
+        kind: Kind::Bool,
+        help: "Where a variable is set both in libfabric.conf and in the environment, \
+               take the value of libfabric.conf (default: false)",
+    },
+    Definition {
+        name: "log_interval",
+        kind: Kind::Int,
+        help: "Milliseconds between log messages of the kind that is limited in rate \
+               (default: 2000)",
+    },
+    Definition {
+        name: "log_level",
+        kind: Kind::Text,
+        help: "What to log: warn, trace, info, debug, each with those before it \
+               (default: nothing but unusable settings and defects)",
+    },
+    Definition {
+        name: "log_prov",
+        kind: Kind::Text,
+        help: "Comma separated list of the providers whose messages to log, \
+               or not to log when it begins with ^ (default: all)",
+    },
+    Definition {
+        name: "log_subsys",
+        kind: Kind::Text,
+        help: "Comma separated list of the subsystems whose messages to log, or not to log \
+               when it begins with ^: core, fabric, domain, ep_ctrl, ep_data, av, cq, eq, mr, \
+               cntr (default: all)",
+    },
+    Definition {
+        name: "log_location",
+        kind: Kind::Text,
+        help: "Where to log: stderr, stdout, a file that does not exist yet, or a directory, \
+               which gets a file ofi_<pid>.log (default: stderr)",
+    },
+    Definition {
+        name: "log_location_mode",
+        kind: Kind::Int,
+        help: "Mode of the log file (default: 0600)",
+    },
+];
+
+/// Reads the settings and starts logging. The first call counts.
+pub fn init() {
+    params::define_core(&PARAMETERS);
+    let level = params::core_text("log_level");
+    let location = params::core_text("log_location");
+    let mode = params::core_int("log_location_mode");
+    let (target, failure) = match open_location(location.as_deref(), mode) {
+        Ok(target) => (target, None),
+        Err(failure) => (Target::Stderr, Some(failure)),
+    };
+    let logger = Logger {
+        rules: Rules {
+            // A level that nobody knows still shows that somebody wants to
+            // read messages.
+            level: level
+                .as_deref()
+                .map(|text| Level::parse(text).unwrap_or(Level::Warn)),
+            providers: filter("log_prov"),
+            subsystems: filter("log_subsys"),
+        },
+        interval_ms: params::core_int("log_interval")
+            .and_then(|value| u64::try_from(value).ok())
+            .unwrap_or(2000),
+        output: output(target),
+    };
+    let max_level = logger
+        .rules
+        .level
+        .map_or(LevelFilter::Error, |level| match level {
+            Level::Debug => LevelFilter::Trace,
+            level => level.to_log().to_level_filter(),
+        });
+    let logger = LOGGER.get_or_init(|| logger);
+    if log::set_logger(logger).is_ok() {
+        log::set_max_level(max_level);
+    }
+    if let Some(failure) = failure {
+        log::error!(target: CORE, "{failure}; logging to stderr");
+    }
+    if let Some(text) = level.filter(|text| Level::parse(text).is_none()) {
+        log::error!(target: CORE, "FI_LOG_LEVEL={text} is not warn, trace, info or debug; using warn");
+    }
+}
+
+/// Whether a message of a provider would be written. False before [`init`].
+pub fn enabled(level: Level, subsystem: &str) -> bool {
+    LOGGER.get().is_some_and(|logger| {
+        logger.rules.wants_level(level) && logger.rules.subsystems.allows(subsystem)
+    })
+}
+
+/// Whether `FI_LOG_PROV` wants this provider's messages.
+pub fn wants_provider(name: &str) -> bool {
+    LOGGER
+        .get()
+        .is_none_or(|logger| logger.rules.providers.allows(name))
+}
+
+/// The least time between messages that are limited in rate.
+pub fn interval_ms() -> u64 {
+    LOGGER.get().map_or(2000, |logger| logger.interval_ms)
+}
+
+/// Writes one message of a C provider. It was asked for, so it is not
+/// filtered again.
+pub fn write_message(
+    provider: &str,
+    level: Level,
+    subsystem: &str,
+    function: &str,
+    line: u32,
+    message: &str,
+) {
+    let Some(logger) = LOGGER.get() else { return };
+    let target = format!("{provider}::{subsystem}");
+    let level_name = [(LEVEL_KEY, level.name())];
+    logger.output.log(
+        &Record::builder()
+            .level(level.to_log())
+            .target(&target)
+            .module_path(Some(function))
+            .line(Some(line))
+            .key_values(&level_name)
+            .args(format_args!("{}", message.trim_end_matches('\n')))
+            .build(),
+    );
+}
+
+/// The provider and the subsystem of a Rust target. A target that names no
+/// subsystem, such as a module's path, belongs to `core`.
+pub fn origin(target: &str) -> (&str, &str) {
+    let mut parts = target.split("::");
+    let provider = match parts.next().unwrap_or_default() {
+        "" | "fabric" | "prov_util" => "core",
+        name => name.strip_prefix("prov_").unwrap_or(name),
+    };
+    let subsystem = parts
+        .find_map(|part| SUBSYSTEMS.into_iter().find(|&name| name == part))
+        .unwrap_or("core");
+    (provider, subsystem)
+}
+
+/// The name under which a record carries a level that `log` does not have.
+const LEVEL_KEY: &str = "fabric_level";
+
+static LOGGER: OnceLock<Logger> = OnceLock::new();
+
+struct Logger {
+    rules: Rules,
+    interval_ms: u64,
+    output: env_logger::Logger,
+}
+
+/// What the user wants to read.
+struct Rules {
+    /// `None`: nothing was asked for.
+    level: Option<Level>,
+    providers: NameFilter,
+    subsystems: NameFilter,
+}
+
+impl Rules {
+    fn wants_level(&self, level: Level) -> bool {
+        self.level.is_some_and(|most| level <= most)
+    }
+
+    fn wants(&self, metadata: &Metadata) -> bool {
+        let (provider, subsystem) = origin(metadata.target());
+        metadata.level() == log::Level::Error
+            || (self.wants_level(Level::of(metadata.level()))
+                && self.providers.allows(provider)
+                && self.subsystems.allows(subsystem))
+    }
+}
+
+impl Log for Logger {
+    fn enabled(&self, metadata: &Metadata) -> bool {
+        log_import::active() || self.rules.wants(metadata)
+    }
+
+    fn log(&self, record: &Record) {
+        if log_import::active() {
+            let (provider, subsystem) = origin(record.target());
+            log_import::forward(record, provider, subsystem);
+        } else if self.rules.wants(record.metadata()) {
+            self.output.log(record);
+        }
+    }
+
+    fn flush(&self) {
+        self.output.flush();
+    }
+}
+
+fn filter(name: &str) -> NameFilter {
+    params::core_text(name)
+        .map(|text| NameFilter::parse(&text))
+        .unwrap_or_default()
+}
+
+fn output(target: Target) -> env_logger::Logger {
+    env_logger::Builder::new()
+        .filter_level(LevelFilter::Trace)
+        .write_style(WriteStyle::Never)
+        .target(target)
+        .format(|out, record| {
+            let (provider, subsystem) = origin(record.target());
+            let level = record
+                .key_values()
+                .get(LEVEL_KEY.into())
+                .and_then(|value| Level::parse(value.to_borrowed_str()?))
+                .unwrap_or(Level::of(record.level()));
+            let now = SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .unwrap_or_default();
+            writeln!(
+                out,
+                "libfabric:{}:{}::{provider}:{subsystem}:{}():{}<{}> {}",
+                std::process::id(),
+                now.as_secs(),
+                record.module_path().unwrap_or("unknown"),
+                record.line().unwrap_or(0),
+                level.name(),
+                record.args(),
+            )
+        })
+        .build()
+}
+
+fn open_location(location: Option<&str>, mode: Option<i32>) -> Result<Target, String> {
+    match location {
+        None | Some("" | "stderr") => Ok(Target::Stderr),
+        Some("stdout") => Ok(Target::Stdout),
+        Some(location) => {
+            let path = log_file(Path::new(location));
+            let mode = mode
+                .and_then(|mode| u32::try_from(mode).ok())
+                .unwrap_or(0o600);
+            OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .mode(mode)
+                .open(&path)
+                .map(|file| Target::Pipe(Box::new(file)))
+                .map_err(|error| format!("cannot create log file {}: {error}", path.display()))
+        }
+    }
+}
+
+fn log_file(location: &Path) -> PathBuf {
+    if location.is_dir() {
+        location.join(format!("ofi_{}.log", std::process::id()))
+    } else {
+        location.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_names_its_provider_and_subsystem() {
+        for (target, origin_expected) in [
+            ("tcp::ep_ctrl", ("tcp", "ep_ctrl")),
+            ("tcp", ("tcp", "core")),
+            ("core::core", ("core", "core")),
+            ("prov_tcp::connection", ("tcp", "core")),
+            ("prov_util::cq", ("core", "cq")),
+            ("fabric::registry", ("core", "core")),
+            ("ofi_rxm::ep_data", ("ofi_rxm", "ep_data")),
+            ("", ("core", "core")),
+        ] {
+            assert_eq!(origin(target), origin_expected, "{target:?}");
+        }
+    }
+
+    #[test]
+    fn a_level_shows_itself_and_those_before_it() {
+        let rules = Rules {
+            level: Some(Level::Info),
+            providers: NameFilter::default(),
+            subsystems: NameFilter::default(),
+        };
+        assert!(rules.wants_level(Level::Warn) && rules.wants_level(Level::Trace));
+        assert!(rules.wants_level(Level::Info) && !rules.wants_level(Level::Debug));
+    }
+
+    #[test]
+    fn unusable_settings_are_shown_even_where_nothing_was_asked_for() {
+        let rules = Rules {
+            level: None,
+            providers: NameFilter::parse("udp"),
+            subsystems: NameFilter::default(),
+        };
+        let of = |level| Metadata::builder().level(level).target("tcp::core").build();
+        assert!(rules.wants(&of(log::Level::Error)));
+        assert!(!rules.wants(&of(log::Level::Warn)));
+    }
+
+    #[test]
+    fn providers_and_subsystems_are_filtered_apart() {
+        let rules = Rules {
+            level: Some(Level::Debug),
+            providers: NameFilter::parse("^udp"),
+            subsystems: NameFilter::parse("cq,mr"),
+        };
+        let wants = |target| {
+            rules.wants(
+                &Metadata::builder()
+                    .level(log::Level::Debug)
+                    .target(target)
+                    .build(),
+            )
+        };
+        assert!(wants("tcp::cq") && wants("tcp::mr"));
+        assert!(!wants("tcp::core") && !wants("udp::cq"));
+    }
+
+    #[test]
+    fn a_directory_gets_a_file_named_after_the_process() {
+        let name = log_file(Path::new("/"));
+        assert_eq!(
+            name,
+            PathBuf::from(format!("/ofi_{}.log", std::process::id()))
+        );
+        assert_eq!(
+            log_file(Path::new("/no/such/file")),
+            PathBuf::from("/no/such/file")
+        );
+    }
+}

@@ -1,0 +1,141 @@
+//! Include and exclude lists of names, as `FI_PROVIDER`, `FI_LOG_PROV` and
+//! `FI_LOG_SUBSYS` hold them (fabric(7)).
+
+/// Separates the layers of a provider name, lowest layer first: `tcp;ofi_rxm`.
+pub const LAYER_SEPARATOR: char = ';';
+
+/// A list of names, either of those wanted or, where the text begins with
+/// `^`, of those not wanted. Names compare without regard to case.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct NameFilter {
+    /// `None`: nothing was asked for, everything passes.
+    names: Option<Vec<String>>,
+    negated: bool,
+}
+
+impl NameFilter {
+    /// Reads `a,b` or `^a,b`. An empty text asks for nothing.
+    pub fn parse(text: &str) -> Self {
+        let (negated, list) = match text.strip_prefix('^') {
+            Some(rest) => (true, rest),
+            None => (false, text),
+        };
+        let names: Vec<String> = list
+            .split(',')
+            .map(str::trim)
+            .filter(|name| !name.is_empty())
+            .map(str::to_owned)
+            .collect();
+        NameFilter {
+            names: (!names.is_empty()).then_some(names),
+            negated,
+        }
+    }
+
+    /// Whether the filter lets everything pass.
+    pub fn is_empty(&self) -> bool {
+        self.names.is_none()
+    }
+
+    /// Whether the list names what is not wanted.
+    pub fn is_negated(&self) -> bool {
+        self.negated
+    }
+
+    /// The names listed, as they were written.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.names.iter().flatten().map(String::as_str)
+    }
+
+    /// Whether a plain name (a subsystem, a provider's log) passes.
+    pub fn allows(&self, name: &str) -> bool {
+        self.is_empty() || self.lists(name) != self.negated
+    }
+
+    /// Whether a provider by itself passes, before any layering: a list that
+    /// wants `tcp;ofi_rxm` needs `tcp` for it, and one that does not want
+    /// `tcp;ofi_rxm` still leaves `tcp` alone.
+    pub fn allows_core(&self, name: &str) -> bool {
+        if self.is_empty() {
+            return true;
+        }
+        if self.negated {
+            return !self.lists(name);
+        }
+        self.names().any(|listed| {
+            listed.eq_ignore_ascii_case(name)
+                || listed
+                    .split_once(LAYER_SEPARATOR)
+                    .is_some_and(|(first, _)| first.eq_ignore_ascii_case(name))
+        })
+    }
+
+    /// Whether a result of `fi_getinfo` passes under its full layered name:
+    /// a listed `tcp` speaks for `tcp` and for everything layered over it.
+    pub fn allows_layered(&self, name: &str) -> bool {
+        if self.is_empty() {
+            return true;
+        }
+        let lowest = name.split(LAYER_SEPARATOR).next().unwrap_or(name);
+        let prefix_listed = self.names().any(|listed| {
+            listed.eq_ignore_ascii_case(lowest)
+                || (name.len() > listed.len()
+                    && name.is_char_boundary(listed.len())
+                    && name[..listed.len()].eq_ignore_ascii_case(listed)
+                    && name[listed.len()..].starts_with(LAYER_SEPARATOR))
+        });
+        (self.lists(name) || prefix_listed) != self.negated
+    }
+
+    fn lists(&self, name: &str) -> bool {
+        self.names().any(|listed| listed.eq_ignore_ascii_case(name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_text_lets_everything_pass() {
+        for text in ["", "^", " , "] {
+            let filter = NameFilter::parse(text);
+            assert!(
+                filter.allows("tcp") && filter.allows_core("tcp"),
+                "{text:?}"
+            );
+            assert!(filter.allows_layered("tcp;ofi_rxm"), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn names_are_compared_without_regard_to_case() {
+        let filter = NameFilter::parse("TCP, udp");
+        assert!(filter.allows("tcp") && filter.allows("UDP") && !filter.allows("shm"));
+        let filter = NameFilter::parse("^TCP");
+        assert!(!filter.allows("tcp") && filter.allows("shm"));
+    }
+
+    #[test]
+    fn a_wanted_layering_keeps_its_core_provider() {
+        let filter = NameFilter::parse("tcp;ofi_rxm");
+        assert!(filter.allows_core("tcp") && !filter.allows_core("udp"));
+        assert!(!filter.allows_layered("tcp") && filter.allows_layered("tcp;ofi_rxm"));
+    }
+
+    #[test]
+    fn an_unwanted_layering_leaves_its_core_provider() {
+        let filter = NameFilter::parse("^tcp;ofi_rxm");
+        assert!(filter.allows_core("tcp") && filter.allows_layered("tcp"));
+        assert!(!filter.allows_layered("tcp;ofi_rxm"));
+    }
+
+    #[test]
+    fn a_listed_core_provider_speaks_for_what_is_layered_over_it() {
+        let wanted = NameFilter::parse("tcp");
+        assert!(wanted.allows_layered("tcp;ofi_rxm") && wanted.allows_layered("tcp"));
+        assert!(!wanted.allows_layered("tcpx") && !wanted.allows_layered("udp;ofi_rxd"));
+        let unwanted = NameFilter::parse("^tcp");
+        assert!(!unwanted.allows_layered("tcp;ofi_rxm") && unwanted.allows_layered("udp;ofi_rxd"));
+    }
+}

@@ -1,0 +1,225 @@
+//! The structures of callers that were built against older headers.
+//!
+//! Every ABI change so far appended fields, so that a structure of the current
+//! layout can be handed to any caller, old or new. The other way an older
+//! structure ends early; what it does not have counts as zero here.
+
+use std::mem::{MaybeUninit, offset_of};
+
+use fabric_abi::*;
+use prov_util::errno::Result;
+
+use crate::deep::Deep;
+use crate::info::Info;
+
+/// How many bytes of each current structure an older one has.
+pub struct Layout {
+    info: usize,
+    tx_attr: usize,
+    ep_attr: usize,
+    domain_attr: usize,
+    fabric_attr: usize,
+}
+
+/// libfabric 1.0 to 1.4.
+pub const ABI_1_0: Layout = Layout {
+    info: offset_of!(fi_info, nic),
+    tx_attr: offset_of!(fi_tx_attr, tclass),
+    ep_attr: offset_of!(fi_ep_attr, auth_key_size),
+    domain_attr: offset_of!(fi_domain_attr, cntr_cnt),
+    fabric_attr: offset_of!(fi_fabric_attr, api_version),
+};
+
+/// libfabric 1.5 and 1.6.
+pub const ABI_1_1: Layout = Layout {
+    ep_attr: offset_of!(fi_ep_attr, xpu_ctx),
+    domain_attr: offset_of!(fi_domain_attr, tclass),
+    fabric_attr: size_of::<fi_fabric_attr>(),
+    ..ABI_1_0
+};
+
+/// libfabric 1.7 and 1.8.
+pub const ABI_1_2: Layout = Layout {
+    info: size_of::<fi_info>(),
+    ..ABI_1_1
+};
+
+/// libfabric 1.9 to 1.19.
+pub const ABI_1_3: Layout = Layout {
+    tx_attr: size_of::<fi_tx_attr>(),
+    domain_attr: offset_of!(fi_domain_attr, max_ep_auth_key),
+    ..ABI_1_2
+};
+
+/// libfabric 1.20 to 1.22.
+pub const ABI_1_7: Layout = Layout {
+    domain_attr: offset_of!(fi_domain_attr, max_group_id),
+    ..ABI_1_3
+};
+
+/// libfabric 2.0 to 2.4.
+pub const ABI_1_8: Layout = Layout {
+    domain_attr: offset_of!(fi_domain_attr, max_cntr_value),
+    ..ABI_1_7
+};
+
+/// libfabric 2.5 and 2.6.
+pub const ABI_1_9: Layout = Layout {
+    domain_attr: offset_of!(fi_domain_attr, max_xpu_ctx_cnt),
+    ..ABI_1_8
+};
+
+/// A copy in the current layout of an `fi_info` in an older one, or `None`
+/// where there is none. `next` is not followed.
+///
+/// # Safety
+/// `info` is NULL or points to an `fi_info` of the given layout, whose
+/// pointers are NULL or valid, the attributes in the given layout as well.
+pub unsafe fn import(layout: &Layout, info: *const fi_info) -> Result<Option<Info>> {
+    // SAFETY: the caller's promise, for this structure and for its attributes.
+    unsafe {
+        let Some(mut current) = widen(info, layout.info) else {
+            return Ok(None);
+        };
+        let mut tx = widen(current.tx_attr, layout.tx_attr);
+        let mut ep = widen(current.ep_attr, layout.ep_attr);
+        let mut domain = widen(current.domain_attr, layout.domain_attr);
+        let mut fabric = widen(current.fabric_attr, layout.fabric_attr);
+        current.tx_attr = pointer_to(&mut tx);
+        current.ep_attr = pointer_to(&mut ep);
+        current.domain_attr = pointer_to(&mut domain);
+        current.fabric_attr = pointer_to(&mut fabric);
+        Deep::new(&current).map(Info::duplicate).transpose()
+    }
+}
+
+/// The attributes of a fabric in the layout of ABI 1.0, which does not say
+/// for which version of the interface the caller was written.
+///
+/// # Safety
+/// `attr` is NULL or points to a structure of that layout.
+pub unsafe fn import_fabric_attr_1_0(attr: *const fi_fabric_attr) -> Option<fi_fabric_attr> {
+    // SAFETY: the caller's promise.
+    let mut current = unsafe { widen(attr, ABI_1_0.fabric_attr) }?;
+    current.api_version = crate::version::Version::of(1, 0).to_c();
+    Some(current)
+}
+
+/// The first `length` bytes of a structure, with zeroes for the rest.
+///
+/// # Safety
+/// `source` is NULL or has `length` bytes, which is at most the size of `T`;
+/// `T` is a C structure for which zero is a value, and so are the bytes.
+unsafe fn widen<T: Copy>(source: *const T, length: usize) -> Option<T> {
+    debug_assert!(length <= size_of::<T>());
+    if source.is_null() {
+        return None;
+    }
+    let mut wide = MaybeUninit::<T>::zeroed();
+    // SAFETY: the caller's promise; the copy is as large as a T.
+    unsafe {
+        wide.as_mut_ptr()
+            .cast::<MaybeUninit<u8>>()
+            .copy_from_nonoverlapping(source.cast(), length);
+        Some(wide.assume_init())
+    }
+}
+
+fn pointer_to<T>(value: &mut Option<T>) -> *mut T {
+    value
+        .as_mut()
+        .map_or(std::ptr::null_mut(), |value| &raw mut *value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layouts_have_the_sizes_of_their_time() {
+        for (layout, info, tx, ep, domain, fabric) in [
+            (&ABI_1_0, 112, 72, 80, 120, 28),
+            (&ABI_1_1, 112, 72, 96, 184, 32),
+            (&ABI_1_2, 120, 72, 96, 184, 32),
+            (&ABI_1_3, 120, 80, 96, 192, 32),
+            (&ABI_1_7, 120, 80, 96, 200, 32),
+            (&ABI_1_8, 120, 80, 96, 208, 32),
+            (&ABI_1_9, 120, 80, 96, 224, 32),
+        ] {
+            assert_eq!(layout.info, info);
+            assert_eq!(layout.tx_attr, tx);
+            assert_eq!(layout.ep_attr, ep);
+            assert_eq!(layout.domain_attr, domain);
+            assert_eq!(layout.fabric_attr, fabric);
+        }
+    }
+
+    /// A structure in memory that ends where the layout ends, so that the
+    /// sanitizers and valgrind see any access behind it.
+    fn short<T: Copy>(value: &T, length: usize) -> Box<[u64]> {
+        let mut words = vec![0u64; length.div_ceil(8)].into_boxed_slice();
+        // SAFETY: the words hold at least `length` bytes, and a T has them.
+        unsafe {
+            words
+                .as_mut_ptr()
+                .cast::<u8>()
+                .copy_from_nonoverlapping((&raw const *value).cast(), length);
+        }
+        words
+    }
+
+    #[test]
+    fn fields_that_a_layout_lacks_count_as_zero() {
+        // SAFETY: C structures for which all zeroes is a value.
+        let (mut info, mut ep, mut domain, mut fabric, mut tx): (
+            fi_info,
+            fi_ep_attr,
+            fi_domain_attr,
+            fi_fabric_attr,
+            fi_tx_attr,
+        ) = unsafe { std::mem::zeroed() };
+        ep.max_msg_size = 11;
+        ep.auth_key_size = 99;
+        domain.cq_cnt = 12;
+        domain.cntr_cnt = 99;
+        fabric.prov_version = 13;
+        fabric.api_version = 99;
+        tx.size = 14;
+        tx.tclass = 99;
+        let mut ep = short(&ep, 80);
+        let mut domain = short(&domain, 120);
+        let mut fabric = short(&fabric, 28);
+        let mut tx = short(&tx, 72);
+        info.caps = 10;
+        info.ep_attr = ep.as_mut_ptr().cast();
+        info.domain_attr = domain.as_mut_ptr().cast();
+        info.fabric_attr = fabric.as_mut_ptr().cast();
+        info.tx_attr = tx.as_mut_ptr().cast();
+        let info = short(&info, 112);
+        // SAFETY: each structure has the length that ABI 1.0 gives it.
+        let copy = unsafe { import(&ABI_1_0, info.as_ptr().cast()) }
+            .unwrap()
+            .unwrap();
+        let view = copy.view();
+        assert_eq!(view.caps, 10);
+        assert!(view.nic().is_none() && view.rx_attr().is_none());
+        let ep = view.ep_attr().unwrap();
+        assert_eq!((ep.max_msg_size, ep.auth_key_size), (11, 0));
+        let domain = view.domain_attr().unwrap();
+        assert_eq!((domain.cq_cnt, domain.cntr_cnt), (12, 0));
+        let fabric = view.fabric_attr().unwrap();
+        assert_eq!((fabric.prov_version, fabric.api_version), (13, 0));
+        let tx = view.tx_attr().unwrap();
+        assert_eq!((tx.size, tx.tclass), (14, 0));
+    }
+
+    #[test]
+    fn nothing_stays_nothing() {
+        // SAFETY: NULL is allowed.
+        assert!(
+            unsafe { import(&ABI_1_3, std::ptr::null()) }
+                .unwrap()
+                .is_none()
+        );
+    }
+}

@@ -1,0 +1,132 @@
+//! `fi_open`: objects of the library itself, by name (fi_provider(3)).
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+
+use fabric_abi::*;
+use prov_util::errno::{Errno, Result};
+
+use crate::version::Version;
+use crate::{log_import, mr_cache};
+
+/// The first interface with named objects.
+const SINCE: Version = Version::of(1, 13);
+
+/// Opens the object of a name. None of them takes attributes or flags.
+pub fn open(
+    version: Version,
+    name: &CStr,
+    attr_len: usize,
+    flags: u64,
+    context: *mut c_void,
+) -> Result<*mut fid> {
+    let open: fn(*mut c_void) -> Result<*mut fid> = if is(name, "mr_cache") {
+        mr_cache::open_object
+    } else if is(name, "logging") {
+        log_import::open_object
+    } else {
+        return Err(Errno::ENOSYS);
+    };
+    if version < SINCE || attr_len != 0 {
+        return Err(Errno::EINVAL);
+    }
+    if flags != 0 {
+        return Err(Errno::EBADFLAGS);
+    }
+    open(context)
+}
+
+/// What a C function returns for a result without a value.
+pub fn to_c(result: Result) -> c_int {
+    match result {
+        Ok(()) => 0,
+        Err(error) => error.to_c(),
+    }
+}
+
+/// Operations of an object that supports none.
+pub const OPS_UNSUPPORTED: fi_ops = fi_ops {
+    size: size_of::<fi_ops>(),
+    close: Some(no_close),
+    bind: Some(no_bind),
+    control: Some(no_control),
+    ops_open: Some(no_ops_open),
+    tostr: Some(no_tostr),
+    ops_set: Some(no_ops_set),
+};
+
+unsafe extern "C" fn no_close(_: *mut fid) -> c_int {
+    Errno::ENOSYS.to_c()
+}
+
+unsafe extern "C" fn no_bind(_: *mut fid, _: *mut fid, _: u64) -> c_int {
+    Errno::ENOSYS.to_c()
+}
+
+unsafe extern "C" fn no_control(_: *mut fid, _: c_int, _: *mut c_void) -> c_int {
+    Errno::ENOSYS.to_c()
+}
+
+unsafe extern "C" fn no_ops_open(
+    _: *mut fid,
+    _: *const c_char,
+    _: u64,
+    _: *mut *mut c_void,
+    _: *mut c_void,
+) -> c_int {
+    Errno::ENOSYS.to_c()
+}
+
+unsafe extern "C" fn no_tostr(_: *const fid, _: *mut c_char, _: usize) -> c_int {
+    Errno::ENOSYS.to_c()
+}
+
+unsafe extern "C" fn no_ops_set(
+    _: *mut fid,
+    _: *const c_char,
+    _: u64,
+    _: *mut c_void,
+    _: *mut c_void,
+) -> c_int {
+    Errno::ENOSYS.to_c()
+}
+
+fn is(name: &CStr, known: &str) -> bool {
+    name.to_bytes().eq_ignore_ascii_case(known.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ptr::null_mut;
+
+    fn error(version: Version, name: &CStr, attr_len: usize, flags: u64) -> Option<Errno> {
+        open(version, name, attr_len, flags, null_mut()).err()
+    }
+
+    #[test]
+    fn an_unknown_name_is_not_supported() {
+        assert_eq!(
+            error(Version::of(2, 0), c"nothing", 0, 0),
+            Some(Errno::ENOSYS)
+        );
+    }
+
+    #[test]
+    fn old_interfaces_attributes_and_flags_are_refused() {
+        for name in [c"mr_cache", c"LOGGING"] {
+            assert_eq!(error(Version::of(1, 12), name, 0, 0), Some(Errno::EINVAL));
+            assert_eq!(error(Version::of(2, 0), name, 8, 0), Some(Errno::EINVAL));
+            assert_eq!(error(Version::of(2, 0), name, 0, 1), Some(Errno::EBADFLAGS));
+        }
+    }
+
+    #[test]
+    fn the_cache_opens_and_closes() {
+        let object = open(Version::of(1, 13), c"mr_cache", 0, 0, null_mut()).unwrap();
+        // SAFETY: the object was opened just above.
+        unsafe {
+            assert_eq!((*object).fclass, FI_CLASS_MR_CACHE as usize);
+            assert_eq!((*(*object).ops).close.unwrap()(object), 0);
+        }
+    }
+}

@@ -1,0 +1,412 @@
+//! Parameters that users set through the environment or `libfabric.conf`:
+//! `fi_param_define`, `fi_param_get` (fi_provider(3)) and `fi_getparams`.
+
+use std::collections::HashSet;
+use std::ffi::{CStr, CString};
+use std::os::unix::ffi::OsStringExt;
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+
+use prov_util::errno::{Errno, Result};
+
+use crate::config_file::ConfigFile;
+use crate::intern::intern;
+use crate::logging;
+
+/// Who defined a parameter.
+#[derive(Clone, Copy, Debug)]
+pub struct Owner<'a> {
+    /// Tells owners apart; two providers may carry the same name.
+    pub id: usize,
+    /// The provider's name, or `None` for the library's own parameters.
+    pub provider: Option<&'a str>,
+}
+
+impl Owner<'static> {
+    /// The library itself, whose variables are `FI_<NAME>`.
+    pub const CORE: Owner<'static> = Owner {
+        id: 0,
+        provider: None,
+    };
+}
+
+/// The types a parameter can have (`enum fi_param_type`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Text,
+    Int,
+    Bool,
+    Size,
+}
+
+/// What the user set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value {
+    Text(&'static CStr),
+    Int(i32),
+    Bool(bool),
+    Size(usize),
+}
+
+/// One row of a table of parameters.
+pub struct Definition {
+    pub name: &'static str,
+    pub kind: Kind,
+    /// What it does and what it is when nobody sets it.
+    pub help: &'static str,
+}
+
+/// One parameter as `fi_getparams` reports it.
+pub struct Listed {
+    pub variable: CString,
+    pub kind: Kind,
+    pub help: CString,
+    pub value: Option<CString>,
+}
+
+/// Makes `name` known, as `FI_<PROVIDER>_<NAME>` in the environment. Defining
+/// it again replaces its type and help text.
+pub fn define(owner: Owner, name: &str, kind: Kind, help: &str) -> Result {
+    if name.is_empty() || help.is_empty() {
+        return Err(Errno::EINVAL);
+    }
+    let (variable, help) = match owner.provider {
+        Some(provider) => (
+            format!("FI_{provider}_{name}").to_ascii_uppercase(),
+            format!("{provider}: {help}"),
+        ),
+        None => (format!("FI_{name}").to_ascii_uppercase(), help.to_owned()),
+    };
+    let entry = Entry {
+        owner: owner.id,
+        name: name.to_owned(),
+        kind,
+        variable,
+        help,
+    };
+    let mut table = table();
+    match table.position(owner, name) {
+        Some(known) => table.entries[known] = entry,
+        None => table.entries.push(entry),
+    }
+    Ok(())
+}
+
+/// What the user set `name` to: `ENOENT` where it was never defined, `ENODATA`
+/// where it is not set, `EINVAL` where the text does not fit the type. That
+/// last case is reported to the user, once for each variable.
+pub fn get(owner: Owner, name: &str) -> Result<Value> {
+    let mut table = table();
+    let entry = table.position(owner, name).ok_or(Errno::ENOENT)?;
+    let Entry { kind, variable, .. } = &table.entries[entry];
+    let (kind, variable) = (*kind, variable.clone());
+    let text = table.lookup(&variable);
+    let target = format!("{}::core", owner.provider.unwrap_or("core"));
+    let Some(text) = text else {
+        drop(table);
+        log::debug!(target: &target, "{variable} is not set");
+        return Err(Errno::ENODATA);
+    };
+    let value = parse(kind, &text);
+    let first_report = value.is_none() && table.reported.insert(variable.clone());
+    drop(table);
+    let shown = text.to_string_lossy();
+    match value {
+        Some(value) => {
+            log::info!(target: &target, "{variable} is set to {shown}");
+            Ok(value)
+        }
+        None => {
+            if first_report {
+                log::error!(
+                    target: &target,
+                    "{variable}={shown} is not {}; using the default",
+                    kind.description()
+                );
+            }
+            Err(Errno::EINVAL)
+        }
+    }
+}
+
+/// Forgets everything that `owner` defined.
+pub fn undefine(owner: Owner) {
+    table().entries.retain(|entry| entry.owner != owner.id);
+}
+
+/// All parameters, in the order in which they were defined.
+pub fn list() -> Vec<Listed> {
+    let table = table();
+    table
+        .entries
+        .iter()
+        .map(|entry| Listed {
+            variable: CString::new(entry.variable.as_str()).unwrap_or_default(),
+            kind: entry.kind,
+            help: CString::new(entry.help.as_str()).unwrap_or_default(),
+            value: table.lookup(&entry.variable),
+        })
+        .collect()
+}
+
+/// Logs what `libfabric.conf` says.
+pub fn log_config_file() {
+    let settings: Vec<String> = table()
+        .file
+        .iter()
+        .map(|(name, value)| format!("{name}={}", String::from_utf8_lossy(value)))
+        .collect();
+    for setting in settings {
+        log::info!(target: logging::CORE, "{} sets {setting}", ConfigFile::path().display());
+    }
+}
+
+/// Defines a table of the library's own parameters.
+pub fn define_core(definitions: &[Definition]) {
+    for Definition { name, kind, help } in definitions {
+        // A row of a table has a name and a help text, so this cannot fail.
+        let _ = define(Owner::CORE, name, *kind, help);
+    }
+}
+
+/// A text parameter of the library's own, where the user set it.
+pub fn core_text(name: &str) -> Option<String> {
+    match get(Owner::CORE, name) {
+        Ok(Value::Text(text)) => Some(text.to_string_lossy().into_owned()),
+        _ => None,
+    }
+}
+
+/// An integer parameter of the library's own, where the user set it.
+pub fn core_int(name: &str) -> Option<i32> {
+    match get(Owner::CORE, name) {
+        Ok(Value::Int(number)) => Some(number),
+        _ => None,
+    }
+}
+
+struct Entry {
+    owner: usize,
+    name: String,
+    kind: Kind,
+    variable: String,
+    help: String,
+}
+
+struct Table {
+    entries: Vec<Entry>,
+    file: ConfigFile,
+    /// Variables whose unusable value the user has been told about.
+    reported: HashSet<String>,
+    /// Whether the file's settings win over the environment's.
+    prefer_file: bool,
+}
+
+impl Table {
+    /// The table that a process starts with. `FI_PREFER_SYSCONFIG` decides
+    /// how every other variable is looked up and is therefore read first.
+    fn new() -> Self {
+        let mut table = Table {
+            entries: Vec::new(),
+            file: ConfigFile::load(),
+            reported: HashSet::new(),
+            prefer_file: false,
+        };
+        table.prefer_file = table
+            .lookup("FI_PREFER_SYSCONFIG")
+            .and_then(|text| parse_bool(text.to_str().ok()?))
+            .unwrap_or(false);
+        table
+    }
+
+    fn position(&self, owner: Owner, name: &str) -> Option<usize> {
+        self.entries
+            .iter()
+            .position(|entry| entry.owner == owner.id && entry.name == name)
+    }
+
+    fn lookup(&self, variable: &str) -> Option<CString> {
+        let environment = || std::env::var_os(variable).map(OsStringExt::into_vec);
+        let file = || self.file.get(variable).map(<[u8]>::to_vec);
+        let value = if self.prefer_file {
+            file().or_else(environment)
+        } else {
+            environment().or_else(file)
+        };
+        // Neither an environment nor a line of text holds a NUL byte.
+        value.map(|bytes| CString::new(bytes).unwrap_or_default())
+    }
+}
+
+fn table() -> MutexGuard<'static, Table> {
+    static TABLE: LazyLock<Mutex<Table>> = LazyLock::new(|| Mutex::new(Table::new()));
+    TABLE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Kind {
+    fn description(self) -> &'static str {
+        match self {
+            Kind::Text => "a text",
+            Kind::Int => "an integer",
+            Kind::Bool => "a boolean (0/1, on/off, true/false, yes/no)",
+            Kind::Size => "a size",
+        }
+    }
+}
+
+fn parse(kind: Kind, text: &CStr) -> Option<Value> {
+    match kind {
+        Kind::Text => Some(Value::Text(intern(text))),
+        Kind::Int => Some(Value::Int(
+            i32::try_from(parse_integer(text.to_str().ok()?)?).ok()?,
+        )),
+        Kind::Bool => Some(Value::Bool(parse_bool(text.to_str().ok()?)?)),
+        Kind::Size => {
+            let number = parse_integer(text.to_str().ok()?)?;
+            // A negative size counts down from the largest one: -1 has always
+            // been the way to write "no limit".
+            let size = if number < 0 {
+                i64::try_from(number).ok()? as usize
+            } else {
+                usize::try_from(number).ok()?
+            };
+            Some(Value::Size(size))
+        }
+    }
+}
+
+/// A C integer: decimal, `0x` hexadecimal or `0` octal, with a sign.
+fn parse_integer(text: &str) -> Option<i128> {
+    let text = text.trim();
+    let (negative, digits) = match text.as_bytes().first()? {
+        b'-' => (true, &text[1..]),
+        b'+' => (false, &text[1..]),
+        _ => (false, text),
+    };
+    let (radix, digits) = if let Some(hex) = digits
+        .strip_prefix("0x")
+        .or_else(|| digits.strip_prefix("0X"))
+    {
+        (16, hex)
+    } else if digits.len() > 1 && digits.starts_with('0') {
+        (8, &digits[1..])
+    } else {
+        (10, digits)
+    };
+    if digits.starts_with('+') {
+        return None;
+    }
+    let number = i128::from(u64::from_str_radix(digits, radix).ok()?);
+    Some(if negative { -number } else { number })
+}
+
+fn parse_bool(text: &str) -> Option<bool> {
+    let is = |word: &&str| text.trim().eq_ignore_ascii_case(word);
+    if ["1", "true", "yes", "on"].iter().any(is) {
+        Some(true)
+    } else if ["0", "false", "no", "off"].iter().any(is) {
+        Some(false)
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owner(id: usize) -> Owner<'static> {
+        Owner {
+            id,
+            provider: Some("fake"),
+        }
+    }
+
+    #[test]
+    fn integers_are_written_as_in_c() {
+        for (text, number) in [
+            ("17", 17),
+            ("-3", -3),
+            ("0x10", 16),
+            ("010", 8),
+            ("0", 0),
+            (" 5 ", 5),
+            ("+7", 7),
+        ] {
+            assert_eq!(parse_integer(text), Some(number), "{text:?}");
+        }
+        for text in [
+            "",
+            "-",
+            "0x",
+            "ten",
+            "5k",
+            "1.5",
+            "--1",
+            "-+1",
+            "99999999999999999999",
+        ] {
+            assert_eq!(parse_integer(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn numbers_out_of_range_are_refused_not_cut() {
+        assert_eq!(parse(Kind::Int, c"2147483648"), None);
+        assert_eq!(parse(Kind::Int, c"-2147483648"), Some(Value::Int(i32::MIN)));
+        assert_eq!(
+            parse(Kind::Size, c"18446744073709551615"),
+            Some(Value::Size(usize::MAX))
+        );
+        assert_eq!(parse(Kind::Size, c"-1"), Some(Value::Size(usize::MAX)));
+    }
+
+    #[test]
+    fn booleans_have_eight_spellings() {
+        for text in ["1", "TRUE", "yes", "On"] {
+            assert_eq!(parse_bool(text), Some(true));
+        }
+        for text in ["0", "False", "no", "off"] {
+            assert_eq!(parse_bool(text), Some(false));
+        }
+        for text in ["", "2", "maybe"] {
+            assert_eq!(parse_bool(text), None);
+        }
+    }
+
+    #[test]
+    fn an_undefined_parameter_is_told_from_an_unset_one() {
+        let owner = owner(0x1001);
+        assert_eq!(get(owner, "surely_unset"), Err(Errno::ENOENT));
+        define(owner, "surely_unset", Kind::Int, "help").unwrap();
+        assert_eq!(get(owner, "surely_unset"), Err(Errno::ENODATA));
+        undefine(owner);
+        assert_eq!(get(owner, "surely_unset"), Err(Errno::ENOENT));
+    }
+
+    #[test]
+    fn a_listed_parameter_has_its_variable_and_its_provider_in_the_help() {
+        let owner = owner(0x1002);
+        define(owner, "listed_one", Kind::Size, "how much").unwrap();
+        define(owner, "listed_one", Kind::Size, "how much of it").unwrap();
+        let matching: Vec<_> = list()
+            .into_iter()
+            .filter(|param| param.variable.as_c_str() == c"FI_FAKE_LISTED_ONE")
+            .collect();
+        assert_eq!(matching.len(), 1);
+        assert_eq!(matching[0].help.as_c_str(), c"fake: how much of it");
+        assert_eq!(matching[0].kind, Kind::Size);
+        undefine(owner);
+    }
+
+    #[test]
+    fn a_parameter_needs_a_name_and_a_help_text() {
+        assert_eq!(
+            define(owner(0x1003), "", Kind::Int, "x"),
+            Err(Errno::EINVAL)
+        );
+        assert_eq!(
+            define(owner(0x1003), "x", Kind::Int, ""),
+            Err(Errno::EINVAL)
+        );
+    }
+}

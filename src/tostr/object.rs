@@ -1,0 +1,25 @@
+//! Fabric objects that print themselves.
+
+use std::ffi::{CStr, c_char};
+
+use fabric_abi::fid;
+
+use crate::deep::Deep;
+
+/// Room for one object's text.
+const ROOM: usize = 4096;
+
+/// What the object's provider prints for it, where it prints anything.
+pub fn text(object: Deep<fid>) -> Option<String> {
+    let print = object.operations()?.tostr?;
+    let mut room = [0 as c_char; ROOM];
+    // SAFETY: the object's own operation, with a buffer of the stated size
+    // whose last byte it is not told about, so that a NUL follows the text.
+    let result = unsafe { print(object.as_ptr(), room.as_mut_ptr(), ROOM - 1) };
+    if result < 0 {
+        return None;
+    }
+    // SAFETY: the last byte is zero.
+    let text = unsafe { CStr::from_ptr(room.as_ptr()) };
+    Some(text.to_string_lossy().into_owned())
+}
