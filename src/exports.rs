@@ -360,7 +360,9 @@ pub unsafe extern "C" fn fi_tostr_r_1_4(
     data: *const c_void,
     datatype: fi_type,
 ) -> *mut c_char {
-    if buf.is_null() || len == 0 || data.is_null() {
+    // The version is the one text that needs no data.
+    let missing = data.is_null() && datatype != FI_TYPE_VERSION;
+    if buf.is_null() || len == 0 || missing {
         return std::ptr::null_mut();
     }
     // SAFETY: the caller's promise.
@@ -622,13 +624,11 @@ unsafe fn text<'a>(pointer: *const c_char) -> Option<&'a CStr> {
 
 // The end of the process, or of the library in it.
 
-#[cfg(not(test))]
 #[used]
 #[unsafe(link_section = ".fini_array")]
 static AT_EXIT: extern "C" fn() = at_exit;
 
 /// Lets providers release what outlives a process otherwise.
-#[cfg(not(test))]
 extern "C" fn at_exit() {
     if let Some(framework) = framework::existing() {
         framework.registry.clean_up();

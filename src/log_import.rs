@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fabric_abi::*;
-use log::{LevelFilter, Record};
+use log::Record;
 use prov_util::errno::{Errno, Result};
 
 use crate::c_log::{self, Topic};
@@ -143,7 +143,7 @@ pub fn open_object(context: *mut c_void) -> Result<*mut fid> {
     }
     let object = Box::new(fid_logging {
         fid: fid {
-            fclass: FI_CLASS_LOG as usize,
+            fclass: FI_CLASS_LOG,
             context,
             ops: (&raw const OBJECT_OPS).cast_mut(),
         },
@@ -158,15 +158,12 @@ struct State {
     imported: Option<Imported>,
     /// The application's object that the functions came with.
     owner: usize,
-    /// How much Rust code logged before an application took over.
-    max_level: LevelFilter,
 }
 
 fn state() -> MutexGuard<'static, State> {
     static STATE: Mutex<State> = Mutex::new(State {
         imported: None,
         owner: 0,
-        max_level: LevelFilter::Off,
     });
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -206,7 +203,7 @@ unsafe extern "C" fn bind_object(_object: *mut fid, imported: *mut fid, flags: u
 unsafe fn import(object: *mut fid, flags: u64) -> Result {
     // SAFETY: the caller's promise; an object of this class is a fid_logging.
     unsafe {
-        if flags != 0 || object.is_null() || (*object).fclass != FI_CLASS_LOG as usize {
+        if flags != 0 || object.is_null() || (*object).fclass != FI_CLASS_LOG {
             return Err(Errno::EINVAL);
         }
         let ops = (*object.cast::<fid_logging>()).ops;
@@ -215,15 +212,12 @@ unsafe fn import(object: *mut fid, flags: u64) -> Result {
         }
         // Of several imports the last one counts.
         let mut state = state();
-        if state.imported.is_none() {
-            state.max_level = log::max_level();
-        }
         state.imported = Some(Imported(*ops));
         state.owner = object as usize;
         (*object).ops = (&raw const IMPORTED_OPS).cast_mut();
     }
     ACTIVE.store(true, Ordering::Relaxed);
-    log::set_max_level(LevelFilter::Trace);
+    logging::apply_max_level();
     Ok(())
 }
 
@@ -231,7 +225,7 @@ unsafe extern "C" fn close_imported(object: *mut fid) -> c_int {
     let mut state = state();
     if state.owner == object as usize && state.imported.take().is_some() {
         ACTIVE.store(false, Ordering::Relaxed);
-        log::set_max_level(state.max_level);
+        logging::apply_max_level();
     }
     0
 }

@@ -154,16 +154,9 @@ pub fn init() {
             .unwrap_or(2000),
         output: output(target),
     };
-    let max_level = logger
-        .rules
-        .level
-        .map_or(LevelFilter::Error, |level| match level {
-            Level::Debug => LevelFilter::Trace,
-            level => level.to_log().to_level_filter(),
-        });
     let logger = LOGGER.get_or_init(|| logger);
     if log::set_logger(logger).is_ok() {
-        log::set_max_level(max_level);
+        apply_max_level();
     }
     if let Some(failure) = failure {
         log::error!(target: CORE, "{failure}; logging to stderr");
@@ -171,6 +164,18 @@ pub fn init() {
     if let Some(text) = level.filter(|text| Level::parse(text).is_none()) {
         log::error!(target: CORE, "FI_LOG_LEVEL={text} is not warn, trace, info or debug; using warn");
     }
+}
+
+/// Lets through what somebody wants to read: everything where an application
+/// has taken over the log, because it decides for itself.
+pub fn apply_max_level() {
+    let level = LOGGER.get().and_then(|logger| logger.rules.level);
+    log::set_max_level(match level {
+        _ if log_import::active() => LevelFilter::Trace,
+        None => LevelFilter::Error,
+        Some(Level::Debug) => LevelFilter::Trace,
+        Some(level) => level.to_log().to_level_filter(),
+    });
 }
 
 /// Whether a message of a provider would be written. False before [`init`].

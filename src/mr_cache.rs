@@ -14,7 +14,7 @@ use crate::open::{self, OPS_UNSUPPORTED};
 /// The object that stands for the cache.
 pub fn open_object(context: *mut c_void) -> Result<*mut fid> {
     Ok(Box::into_raw(Box::new(fid {
-        fclass: FI_CLASS_MR_CACHE as usize,
+        fclass: FI_CLASS_MR_CACHE,
         context,
         ops: (&raw const OBJECT_OPS).cast_mut(),
     })))
@@ -56,7 +56,7 @@ unsafe fn import(object: *mut fid, flags: u64) -> Result {
     // SAFETY: the caller's promise; an object of this class is a
     // fid_mem_monitor.
     unsafe {
-        if flags != 0 || object.is_null() || (*object).fclass != FI_CLASS_MEM_MONITOR as usize {
+        if flags != 0 || object.is_null() || (*object).fclass != FI_CLASS_MEM_MONITOR {
             return Err(Errno::EINVAL);
         }
         let monitor = object.cast::<fid_mem_monitor>();

@@ -216,10 +216,7 @@ mod tests {
     #[test]
     fn nothing_stays_nothing() {
         // SAFETY: NULL is allowed.
-        assert!(
-            unsafe { import(&ABI_1_3, std::ptr::null()) }
-                .unwrap()
-                .is_none()
-        );
+        let copy = unsafe { import(&ABI_1_3, std::ptr::null()) };
+        assert!(copy.unwrap().is_none());
     }
 }

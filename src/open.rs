@@ -125,7 +125,7 @@ mod tests {
         let object = open(Version::of(1, 13), c"mr_cache", 0, 0, null_mut()).unwrap();
         // SAFETY: the object was opened just above.
         unsafe {
-            assert_eq!((*object).fclass, FI_CLASS_MR_CACHE as usize);
+            assert_eq!((*object).fclass, FI_CLASS_MR_CACHE);
             assert_eq!((*(*object).ops).close.unwrap()(object), 0);
         }
     }

@@ -18,7 +18,7 @@ use structures::Lines;
 ///
 /// # Safety
 /// `data` is not NULL and points to a value of that type, valid with all that
-/// it points to (for `FI_TYPE_VERSION`, which has no value, to anything).
+/// it points to. `FI_TYPE_VERSION` has no value and does not look at it.
 pub unsafe fn text(data: *const c_void, datatype: fi_type) -> String {
     // SAFETY: the caller's promise, of which each arm uses what its type says.
     unsafe {
