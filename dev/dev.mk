@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: BSD-2-Clause OR MIT
+# Set-up, demonstration and checks. Included by the Makefile of the tree.
+#
+#   make demo                    other people's programs on this library
+#   make check                   every check, with a summary
+#   make check STEPS="lint abi"  some of them (dev/check --list names them)
+#   make clients LIB=<dir>       the real programs, on another libfabric.so.1
+#   make interop                 this library against the C library's wire
+
+# A build tree has only libfabric.so; programs ask for libfabric.so.1.
+LIBRARY_FOLDER = target/lib
+
+.PHONY: demo check clients interop library-folder
+
+library-folder:
+	cargo build --release
+	@mkdir -p $(LIBRARY_FOLDER)
+	@ln -sf ../release/libfabric.so $(LIBRARY_FOLDER)/libfabric.so.1
+	@ln -sf libfabric.so.1 $(LIBRARY_FOLDER)/libfabric.so
+
+demo:
+	dev/setup demo
+	$(MAKE) library-folder
+	dev/demo $(LIBRARY_FOLDER)
+
+check:
+	dev/setup check
+	dev/check $(STEPS)
+
+clients: $(if $(LIB),,library-folder)
+	fabtests/clients/run $(or $(LIB),$(LIBRARY_FOLDER))
+
+interop: library-folder
+	fabtests/clients/interop $(LIBRARY_FOLDER) $(if $(FABTESTS),--fabtests $(FABTESTS))
