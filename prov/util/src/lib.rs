@@ -1,9 +1,17 @@
 //! What every provider is built from. See ARCHITECTURE.md for the map.
 
 pub mod atomic_ops;
+pub mod attr;
+pub mod av;
 pub mod buffer;
 pub mod buffer_pool;
 pub mod errno;
 pub mod ffi;
+pub mod logging;
 pub mod matching;
+pub mod mr;
+pub mod netif;
+pub mod param;
 pub mod progress;
+pub mod resolve;
+pub mod sockaddr;

@@ -5,8 +5,10 @@
 //! arguments into types, calls a method of a trait or of a toolkit object, and
 //! turns the result into the call's return value.
 
+pub mod info;
 pub mod missing;
 pub mod object;
+pub mod services;
 
 pub use object::{AnyFid, AnyUse, Class, Handle, Use};
 

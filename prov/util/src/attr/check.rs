@@ -1,0 +1,606 @@
+//! Whether a provider can do what was asked, attribute by attribute.
+
+use fabric_abi::*;
+
+use super::mismatch::{Mismatch, Value};
+use super::*;
+
+type Outcome = Result<(), Mismatch>;
+
+/// Compares what a caller of interface `version` asks for with what `base`
+/// supports. The error names the first attribute that does not fit.
+pub fn check(base: &Info, version: u32, hints: &Hints) -> Outcome {
+    // Endpoint type first: with several base entries it decides most often,
+    // and a later mismatch of an entry of another type would only mislead.
+    if let Some(ep) = &hints.ep {
+        endpoint_type(&base.ep, ep)?;
+    }
+    within("caps", FI_TYPE_CAPS, hints.caps, base.caps)?;
+    requires("mode", hints.mode, required_mode(base, version, hints))?;
+    if !address_format_fits(base.addr_format, hints.addr_format) {
+        return Err(Mismatch {
+            attribute: "addr_format",
+            asked: named(hints.addr_format, FI_TYPE_ADDR_FORMAT),
+            supported: named(base.addr_format, FI_TYPE_ADDR_FORMAT),
+        });
+    }
+    if let Some(fabric) = &hints.fabric {
+        check_fabric(&base.fabric, fabric)?;
+    }
+    if let Some(domain) = &hints.domain {
+        check_domain(&base.domain, version, hints, domain)?;
+    }
+    if let Some(ep) = &hints.ep {
+        check_endpoint(base, version, hints, ep)?;
+    }
+    if let Some(rx) = &hints.rx {
+        check_rx(&base.rx, hints.mode, rx)?;
+    }
+    if let Some(tx) = &hints.tx {
+        check_tx(&base.tx, hints.mode, tx)?;
+    }
+    Ok(())
+}
+
+/// Whether a provider of one address format can serve a caller of another:
+/// the general socket formats stand for each of the special ones.
+pub fn address_format_fits(supported: u32, asked: u32) -> bool {
+    /// The address families that a format can carry; 0 for other formats.
+    fn families(format: u32) -> u32 {
+        const IN: u32 = 1;
+        const IN6: u32 = 2;
+        const IB: u32 = 4;
+        match format {
+            f if f == FI_SOCKADDR => IN | IN6 | IB,
+            f if f == FI_SOCKADDR_IP => IN | IN6,
+            f if f == FI_SOCKADDR_IN => IN,
+            f if f == FI_SOCKADDR_IN6 => IN6,
+            f if f == FI_SOCKADDR_IB => IB,
+            _ => 0,
+        }
+    }
+    let unspecified = FI_FORMAT_UNSPEC;
+    asked == unspecified
+        || supported == unspecified
+        || asked == supported
+        || families(asked) & families(supported) != 0
+}
+
+/// Modes that the caller must be prepared for. A caller that cannot say
+/// `FI_MR_LOCAL` says the same with the older `FI_LOCAL_MR`.
+fn required_mode(base: &Info, api: u32, hints: &Hints) -> u64 {
+    let local = FI_MR_LOCAL;
+    let old_way = api < version(1, 5)
+        || hints
+            .domain
+            .as_ref()
+            .is_some_and(|domain| domain.mr_mode & local == 0);
+    if old_way && base.domain.mr_mode & local != 0 {
+        base.mode | MODE_LOCAL_MR
+    } else {
+        base.mode
+    }
+}
+
+fn endpoint_type(base: &EpAttr, asked: &EpAttr) -> Outcome {
+    let any = FI_EP_UNSPEC;
+    if asked.ep_type != any && base.ep_type != any && asked.ep_type != base.ep_type {
+        return Err(Mismatch {
+            attribute: "ep_attr->type",
+            asked: named(asked.ep_type, FI_TYPE_EP_TYPE),
+            supported: named(base.ep_type, FI_TYPE_EP_TYPE),
+        });
+    }
+    Ok(())
+}
+
+fn check_fabric(base: &FabricAttr, asked: &FabricAttr) -> Outcome {
+    if let (Some(ours), Some(list)) = (&base.prov_name, &asked.prov_name)
+        && !names_provider(list, ours)
+    {
+        return Err(Mismatch {
+            attribute: "fabric_attr->prov_name",
+            asked: Value::Text(Some(list.clone())),
+            supported: Value::Text(Some(ours.clone())),
+        });
+    }
+    if asked.prov_version > base.prov_version {
+        return Err(Mismatch {
+            attribute: "fabric_attr->prov_version",
+            asked: Value::Version(asked.prov_version),
+            supported: Value::Version(base.prov_version),
+        });
+    }
+    // 0 is what a caller leaves that does not care.
+    if asked.api_version != 0 && asked.api_version < base.api_version {
+        return Err(Mismatch {
+            attribute: "fabric_attr->api_version",
+            asked: Value::Version(asked.api_version),
+            supported: Value::Version(base.api_version),
+        });
+    }
+    Ok(())
+}
+
+/// Whether a list of provider names, separated by `;` with `^` before the
+/// excluded ones, leaves room for the provider `ours`.
+fn names_provider(list: &str, ours: &str) -> bool {
+    let mut any_wanted = false;
+    for name in list.split(';').filter(|name| !name.is_empty()) {
+        match name.strip_prefix('^') {
+            Some(excluded) if excluded.eq_ignore_ascii_case(ours) => return false,
+            Some(_) => {}
+            None if name.eq_ignore_ascii_case(ours) => return true,
+            None => any_wanted = true,
+        }
+    }
+    !any_wanted
+}
+
+/// Rank among the threading levels, from the one that asks most of a provider.
+fn threading_rank(level: u32) -> u32 {
+    match level {
+        l if l == FI_THREAD_SAFE => 1,
+        l if l == FI_THREAD_FID => 2,
+        l if l == FI_THREAD_ENDPOINT => 3,
+        l if l == FI_THREAD_COMPLETION => 4,
+        l if l == FI_THREAD_DOMAIN => 5,
+        l if l == FI_THREAD_UNSPEC => 6,
+        _ => 0,
+    }
+}
+
+/// Rank among the progress models, from the one that asks most of a provider.
+fn progress_rank(model: u32) -> u32 {
+    match model {
+        m if m == FI_PROGRESS_AUTO => 1,
+        m if m == FI_PROGRESS_MANUAL => 2,
+        m if m == FI_PROGRESS_CONTROL_UNIFIED => 3,
+        m if m == FI_PROGRESS_UNSPEC => 4,
+        _ => 0,
+    }
+}
+
+/// Rank among the resource management models, likewise.
+fn resource_rank(model: u32) -> u32 {
+    match model {
+        m if m == FI_RM_ENABLED => 1,
+        m if m == FI_RM_DISABLED => 2,
+        m if m == FI_RM_UNSPEC => 3,
+        _ => 0,
+    }
+}
+
+fn check_domain(base: &DomainAttr, api: u32, hints: &Hints, asked: &DomainAttr) -> Outcome {
+    ranked(
+        "domain_attr->threading",
+        FI_TYPE_THREADING,
+        threading_rank,
+        asked.threading,
+        base.threading,
+    )?;
+    ranked(
+        "domain_attr->data_progress",
+        FI_TYPE_PROGRESS,
+        progress_rank,
+        asked.data_progress,
+        base.data_progress,
+    )?;
+    // From 2.0 on one field governs both.
+    if api < version(2, 0) {
+        ranked(
+            "domain_attr->control_progress",
+            FI_TYPE_PROGRESS,
+            progress_rank,
+            asked.control_progress,
+            base.control_progress,
+        )?;
+    }
+    if resource_rank(asked.resource_mgmt) < resource_rank(base.resource_mgmt) {
+        return Err(Mismatch {
+            attribute: "domain_attr->resource_mgmt",
+            asked: Value::Count(asked.resource_mgmt.into()),
+            supported: Value::Count(base.resource_mgmt.into()),
+        });
+    }
+    let any = FI_AV_UNSPEC;
+    if asked.av_type != any && base.av_type != any && asked.av_type != base.av_type {
+        return Err(Mismatch {
+            attribute: "domain_attr->av_type",
+            asked: named(asked.av_type, FI_TYPE_AV_TYPE),
+            supported: named(base.av_type, FI_TYPE_AV_TYPE),
+        });
+    }
+    at_most(
+        "domain_attr->cq_data_size",
+        asked.cq_data_size,
+        base.cq_data_size,
+    )?;
+    check_mr_mode(base.mr_mode, api, hints, asked.mr_mode)?;
+    if api >= version(1, 5) {
+        check_domain_since_1_5(base, api, asked)?;
+    }
+    Ok(())
+}
+
+fn check_domain_since_1_5(base: &DomainAttr, api: u32, asked: &DomainAttr) -> Outcome {
+    at_most(
+        "domain_attr->mr_key_size",
+        asked.mr_key_size,
+        base.mr_key_size,
+    )?;
+    at_most("domain_attr->cntr_cnt", asked.cntr_cnt, base.cntr_cnt)?;
+    at_most(
+        "domain_attr->mr_iov_limit",
+        asked.mr_iov_limit,
+        base.mr_iov_limit,
+    )?;
+    within("domain_attr->caps", FI_TYPE_CAPS, asked.caps, base.caps)?;
+    requires("domain_attr->mode", asked.mode, base.mode)?;
+    at_most(
+        "domain_attr->max_err_data",
+        asked.max_err_data,
+        base.max_err_data,
+    )?;
+    at_most("domain_attr->mr_cnt", asked.mr_cnt, base.mr_cnt)?;
+
+    if api >= version(1, 20) && asked.auth_key_size == FI_AV_AUTH_KEY {
+        at_most("domain_attr->auth_key", asked.auth_key.is_some().into(), 0)?;
+        if base.max_ep_auth_key == 0 {
+            return Err(Mismatch {
+                attribute: "domain_attr->auth_key_size",
+                asked: Value::Text(Some("FI_AV_AUTH_KEY".into())),
+                supported: Value::Count(base.auth_key_size as u64),
+            });
+        }
+    } else {
+        key_size(
+            "domain_attr->auth_key_size",
+            asked.auth_key_size,
+            base.auth_key_size,
+        )?;
+    }
+    if api >= version(1, 20) {
+        at_most(
+            "domain_attr->max_ep_auth_key",
+            asked.max_ep_auth_key,
+            base.max_ep_auth_key,
+        )?;
+    }
+    if api >= version(2, 0) {
+        at_most(
+            "domain_attr->max_group_id",
+            asked.max_group_id as usize,
+            base.max_group_id as usize,
+        )?;
+    }
+    if api >= version(2, 5) {
+        // 0 on the provider's side is the full range.
+        for (attribute, asked, base) in [
+            (
+                "domain_attr->max_cntr_value",
+                asked.max_cntr_value,
+                base.max_cntr_value,
+            ),
+            (
+                "domain_attr->max_err_cntr_value",
+                asked.max_err_cntr_value,
+                base.max_err_cntr_value,
+            ),
+        ] {
+            if base != 0 && asked > base {
+                return Err(Mismatch {
+                    attribute,
+                    asked: Value::Count(asked),
+                    supported: Value::Count(base),
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_mr_mode(base: i32, api: u32, hints: &Hints, asked: i32) -> Outcome {
+    let local = FI_MR_LOCAL;
+    let old = MR_BASIC | MR_SCALABLE;
+    let local_ok = base & local == 0 || hints.mode & MODE_LOCAL_MR != 0 || asked & local != 0;
+    let rest_ok = if api < version(1, 5) {
+        match asked {
+            0 => base & old != 0,
+            MR_BASIC | MR_SCALABLE => base & asked != 0,
+            _ => false,
+        }
+    } else if asked & old != 0 {
+        // One of the old modes stands alone.
+        (asked == MR_BASIC || asked == MR_SCALABLE) && base & asked != 0
+    } else {
+        let required = mr_modes_for(hints.caps, base);
+        asked == 0 || asked & required == required
+    };
+    if local_ok && rest_ok {
+        return Ok(());
+    }
+    Err(Mismatch {
+        attribute: "domain_attr->mr_mode",
+        asked: Value::Named(asked as u32 as u64, FI_TYPE_MR_MODE),
+        supported: Value::Named(base as u32 as u64, FI_TYPE_MR_MODE),
+    })
+}
+
+/// The registration modes, out of those a provider requires, that matter
+/// under the capabilities.
+pub(super) fn mr_modes_for(caps: u64, mut mr_mode: i32) -> i32 {
+    if caps & FI_HMEM == 0 {
+        mr_mode &= !FI_MR_HMEM;
+    }
+    if !is_rma_target(caps) {
+        if mr_mode & (FI_MR_LOCAL | FI_MR_HMEM) == 0 {
+            return 0;
+        }
+        mr_mode &= !MR_REMOTE_MODES;
+    }
+    mr_mode & !(MR_BASIC | MR_SCALABLE)
+}
+
+fn check_endpoint(base: &Info, api: u32, hints: &Hints, asked: &EpAttr) -> Outcome {
+    let ep = &base.ep;
+    if asked.protocol != FI_PROTO_UNSPEC && asked.protocol != ep.protocol {
+        return Err(Mismatch {
+            attribute: "ep_attr->protocol",
+            asked: named(asked.protocol, FI_TYPE_PROTOCOL),
+            supported: named(ep.protocol, FI_TYPE_PROTOCOL),
+        });
+    }
+    at_most(
+        "ep_attr->protocol_version",
+        asked.protocol_version as usize,
+        ep.protocol_version as usize,
+    )?;
+    at_most("ep_attr->max_msg_size", asked.max_msg_size, ep.max_msg_size)?;
+    contexts(
+        "ep_attr->tx_ctx_cnt",
+        asked.tx_ctx_cnt,
+        ep.tx_ctx_cnt,
+        base.domain.max_ep_tx_ctx,
+        base.domain.max_ep_stx_ctx,
+    )?;
+    contexts(
+        "ep_attr->rx_ctx_cnt",
+        asked.rx_ctx_cnt,
+        ep.rx_ctx_cnt,
+        base.domain.max_ep_rx_ctx,
+        base.domain.max_ep_srx_ctx,
+    )?;
+    if hints.caps & (FI_RMA | FI_ATOMIC) != 0 {
+        at_most(
+            "ep_attr->max_order_raw_size",
+            asked.max_order_raw_size,
+            ep.max_order_raw_size,
+        )?;
+        at_most(
+            "ep_attr->max_order_war_size",
+            asked.max_order_war_size,
+            ep.max_order_war_size,
+        )?;
+        at_most(
+            "ep_attr->max_order_waw_size",
+            asked.max_order_waw_size,
+            ep.max_order_waw_size,
+        )?;
+    }
+    let keys_in_av = api >= version(1, 20)
+        && hints
+            .domain
+            .as_ref()
+            .is_some_and(|domain| domain.auth_key_size == FI_AV_AUTH_KEY);
+    if keys_in_av {
+        at_most("ep_attr->auth_key", asked.auth_key.is_some().into(), 0)?;
+        at_most("ep_attr->auth_key_size", asked.auth_key_size, 0)?;
+    } else {
+        key_size(
+            "ep_attr->auth_key_size",
+            asked.auth_key_size,
+            ep.auth_key_size,
+        )?;
+    }
+    if hints.caps & FI_TAGGED != 0 && tag_bits(asked.mem_tag_format) > tag_bits(ep.mem_tag_format) {
+        return Err(Mismatch {
+            attribute: "ep_attr->mem_tag_format",
+            asked: Value::Mask(asked.mem_tag_format),
+            supported: Value::Mask(ep.mem_tag_format),
+        });
+    }
+    Ok(())
+}
+
+/// Bits of a tag under a tag format. The named formats (`FI_TAG_MPI`,
+/// `FI_TAG_CCL`) ask for a restricted use of tags, which any bits allow.
+fn tag_bits(format: u64) -> u32 {
+    if format < FI_TAG_MAX_FORMAT {
+        0
+    } else {
+        u64::BITS - format.leading_zeros()
+    }
+}
+
+/// The count of contexts of one direction: up to `limit`, or
+/// `FI_SHARED_CONTEXT` where sharing is possible (`shared_limit`) or needed
+/// (`supported`).
+fn contexts(
+    attribute: &'static str,
+    asked: usize,
+    supported: usize,
+    limit: usize,
+    shared_limit: usize,
+) -> Outcome {
+    let shared = FI_SHARED_CONTEXT;
+    let fits = match asked {
+        0 => supported != shared,
+        _ if asked == shared => shared_limit != 0,
+        _ => asked <= limit,
+    };
+    if fits {
+        return Ok(());
+    }
+    let show = |count| {
+        if count == shared {
+            Value::Text(Some("FI_SHARED_CONTEXT".into()))
+        } else {
+            Value::Count(count as u64)
+        }
+    };
+    Err(Mismatch {
+        attribute,
+        asked: show(asked),
+        supported: if asked == 0 {
+            show(supported)
+        } else {
+            show(limit)
+        },
+    })
+}
+
+fn check_tx(base: &TxAttr, info_mode: u64, asked: &TxAttr) -> Outcome {
+    // Callers used to copy all of fi_info::caps here.
+    let caps = asked.caps & !(RX_CAPS & !TX_CAPS);
+    within("tx_attr->caps", FI_TYPE_CAPS, caps, base.caps)?;
+    let mode = if asked.mode != 0 {
+        asked.mode
+    } else {
+        info_mode
+    };
+    requires("tx_attr->mode", mode, base.mode)?;
+    within(
+        "tx_attr->op_flags",
+        FI_TYPE_OP_FLAGS,
+        asked.op_flags,
+        base.op_flags,
+    )?;
+    within(
+        "tx_attr->msg_order",
+        FI_TYPE_MSG_ORDER,
+        asked.msg_order,
+        base.msg_order,
+    )?;
+    within(
+        "tx_attr->comp_order",
+        FI_TYPE_MSG_ORDER,
+        asked.comp_order,
+        base.comp_order,
+    )?;
+    at_most("tx_attr->inject_size", asked.inject_size, base.inject_size)?;
+    at_most("tx_attr->size", asked.size, base.size)?;
+    at_most("tx_attr->iov_limit", asked.iov_limit, base.iov_limit)?;
+    at_most(
+        "tx_attr->rma_iov_limit",
+        asked.rma_iov_limit,
+        base.rma_iov_limit,
+    )
+}
+
+fn check_rx(base: &RxAttr, info_mode: u64, asked: &RxAttr) -> Outcome {
+    let caps = asked.caps & !(TX_CAPS & !RX_CAPS);
+    within("rx_attr->caps", FI_TYPE_CAPS, caps, base.caps)?;
+    let mode = if asked.mode != 0 {
+        asked.mode
+    } else {
+        info_mode
+    };
+    requires("rx_attr->mode", mode, base.mode)?;
+    within(
+        "rx_attr->op_flags",
+        FI_TYPE_OP_FLAGS,
+        asked.op_flags,
+        base.op_flags,
+    )?;
+    within(
+        "rx_attr->msg_order",
+        FI_TYPE_MSG_ORDER,
+        asked.msg_order,
+        base.msg_order,
+    )?;
+    within(
+        "rx_attr->comp_order",
+        FI_TYPE_MSG_ORDER,
+        asked.comp_order,
+        base.comp_order,
+    )?;
+    at_most(
+        "rx_attr->total_buffered_recv",
+        asked.total_buffered_recv,
+        base.total_buffered_recv,
+    )?;
+    at_most("rx_attr->size", asked.size, base.size)?;
+    at_most("rx_attr->iov_limit", asked.iov_limit, base.iov_limit)
+}
+
+/// A limit that must not be exceeded.
+fn at_most(attribute: &'static str, asked: usize, supported: usize) -> Outcome {
+    if asked <= supported {
+        return Ok(());
+    }
+    Err(Mismatch {
+        attribute,
+        asked: Value::Count(asked as u64),
+        supported: Value::Count(supported as u64),
+    })
+}
+
+/// A key is of exactly the provider's size, or there is none.
+fn key_size(attribute: &'static str, asked: usize, supported: usize) -> Outcome {
+    if asked == 0 || asked == supported {
+        return Ok(());
+    }
+    Err(Mismatch {
+        attribute,
+        asked: Value::Count(asked as u64),
+        supported: Value::Count(supported as u64),
+    })
+}
+
+/// Bits that must all be offered.
+fn within(attribute: &'static str, kind: fi_type, asked: u64, supported: u64) -> Outcome {
+    if asked & !supported == 0 {
+        return Ok(());
+    }
+    Err(Mismatch {
+        attribute,
+        asked: Value::Named(asked, kind),
+        supported: Value::Named(supported, kind),
+    })
+}
+
+/// Mode bits that the caller must be prepared for.
+fn requires(attribute: &'static str, prepared: u64, required: u64) -> Outcome {
+    if required & !prepared == 0 {
+        return Ok(());
+    }
+    Err(Mismatch {
+        attribute,
+        asked: Value::Named(prepared, FI_TYPE_MODE),
+        supported: Value::Named(required, FI_TYPE_MODE),
+    })
+}
+
+/// A choice out of an ordered list, in which a provider serves everything that
+/// asks as little of it as what it supports, or less.
+fn ranked(
+    attribute: &'static str,
+    kind: fi_type,
+    rank: fn(u32) -> u32,
+    asked: u32,
+    supported: u32,
+) -> Outcome {
+    if rank(asked) >= rank(supported) {
+        return Ok(());
+    }
+    Err(Mismatch {
+        attribute,
+        asked: named(asked, kind),
+        supported: named(supported, kind),
+    })
+}
+
+fn named(value: u32, kind: fi_type) -> Value {
+    Value::Named(value.into(), kind)
+}

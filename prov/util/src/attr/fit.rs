@@ -1,0 +1,212 @@
+//! What a provider returns for hints that fit.
+
+use fabric_abi::*;
+
+use super::check::mr_modes_for;
+use super::*;
+
+/// Narrows `base` to what was asked, for hints that passed [`check`]. Without
+/// hints everything that the provider supports is returned.
+pub fn fit(base: &Base, version: u32, hints: Option<&Hints>) -> Info {
+    let mut info = base.limits.clone();
+    let no_hints = Hints::default();
+    let asked = hints.unwrap_or(&no_hints);
+
+    info.caps = match hints {
+        Some(hints) => info_caps(&base.limits, version, hints),
+        None => base.limits.caps,
+    };
+    info.mode = info_mode(&base.limits, version, asked);
+    info.handle = asked.handle;
+    fit_domain(&mut info.domain, version, asked.domain.as_ref(), info.caps);
+    fit_endpoint(&mut info.ep, asked.ep.as_ref(), info.caps);
+    if let Some(fabric) = &asked.fabric {
+        info.fabric.fabric = fabric.fabric;
+    }
+
+    if base.tx_size != 0 {
+        info.tx.size = base.tx_size;
+    }
+    info.tx.caps = attr_caps(info.caps, asked.tx.as_ref().map(|tx| tx.caps), info.tx.caps);
+    // What the provider supports in flags is not what an operation wants by
+    // default.
+    info.tx.op_flags = 0;
+    if let Some(tx) = &asked.tx {
+        info.tx.op_flags = tx.op_flags;
+        replace(&mut info.tx.inject_size, tx.inject_size);
+        replace(&mut info.tx.size, tx.size);
+        replace(&mut info.tx.iov_limit, tx.iov_limit);
+        replace(&mut info.tx.rma_iov_limit, tx.rma_iov_limit);
+        if tx.tclass != 0 {
+            info.tx.tclass = tx.tclass;
+        }
+    }
+
+    if base.rx_size != 0 {
+        info.rx.size = base.rx_size;
+    }
+    info.rx.caps = attr_caps(info.caps, asked.rx.as_ref().map(|rx| rx.caps), info.rx.caps);
+    info.rx.op_flags = 0;
+    if let Some(rx) = &asked.rx {
+        info.rx.op_flags = rx.op_flags;
+        replace(&mut info.rx.size, rx.size);
+        replace(&mut info.rx.iov_limit, rx.iov_limit);
+    }
+    info
+}
+
+/// Takes what was asked where something was.
+fn replace(value: &mut usize, asked: usize) {
+    if asked != 0 {
+        *value = asked;
+    }
+}
+
+/// The capabilities of `fi_info` for given hints.
+fn info_caps(base: &Info, api: u32, hints: &Hints) -> u64 {
+    let caps = asked_caps(hints.caps, base.caps).unwrap_or(base.caps);
+    let caps = with_directions(caps, base.caps);
+
+    // A caller that is not prepared for the registration modes which remote
+    // access requires, and did not insist on remote access, gets none.
+    let required = base.domain.mr_mode & MR_REMOTE_MODES;
+    if required == 0 || !is_rma_target(caps) {
+        return caps;
+    }
+    let prepared = hints.domain.as_ref().is_some_and(|domain| {
+        let mode = domain.mr_mode;
+        (api < version(1, 5) && mode == 0) || mode == MR_BASIC || mode & required == required
+    });
+    if prepared {
+        caps
+    } else {
+        caps & !(FI_REMOTE_READ | FI_REMOTE_WRITE)
+    }
+}
+
+/// Primary capabilities as asked, and the secondary ones that cost nothing;
+/// `None` where nothing was asked.
+fn asked_caps(asked: u64, supported: u64) -> Option<u64> {
+    if asked == 0 {
+        return None;
+    }
+    let caps = asked & PRIMARY_CAPS | supported & SECONDARY_CAPS;
+    // Resolving the source of each message is not free.
+    Some(caps & !(FI_SOURCE | FI_SOURCE_ERR) | asked & (FI_SOURCE | FI_SOURCE_ERR))
+}
+
+/// The capabilities of one attribute structure (transmit, receive, domain).
+fn attr_caps(info_caps: u64, asked: Option<u64>, supported: u64) -> u64 {
+    let caps = match asked_caps(asked.unwrap_or(0) & supported, supported) {
+        Some(caps) => caps,
+        None => {
+            let primary = info_caps & supported & PRIMARY_CAPS;
+            let source = FI_SOURCE | FI_SOURCE_ERR;
+            primary | supported & SECONDARY_CAPS & (info_caps | !source)
+        }
+    };
+    with_directions(caps, supported)
+}
+
+/// Without a direction every direction is meant.
+fn with_directions(mut caps: u64, supported: u64) -> u64 {
+    if caps & (FI_MSG | FI_TAGGED) != 0 && caps & MSG_DIRECTIONS == 0 {
+        caps |= supported & MSG_DIRECTIONS;
+    }
+    if caps & (FI_RMA | FI_ATOMIC) != 0 && caps & RMA_DIRECTIONS == 0 {
+        caps |= supported & RMA_DIRECTIONS;
+    }
+    caps
+}
+
+/// The modes that the caller has to follow.
+fn info_mode(base: &Info, api: u32, hints: &Hints) -> u64 {
+    let old_names = api < version(1, 5)
+        || hints
+            .domain
+            .as_ref()
+            .is_some_and(|domain| domain.mr_mode & (MR_BASIC | MR_SCALABLE) != 0);
+    if old_names && base.domain.mr_mode & FI_MR_LOCAL != 0 {
+        base.mode | MODE_LOCAL_MR
+    } else {
+        base.mode
+    }
+}
+
+fn fit_domain(domain: &mut DomainAttr, api: u32, hints: Option<&DomainAttr>, info_caps: u64) {
+    domain.mr_mode = mr_mode(
+        domain.mr_mode,
+        api,
+        hints.map_or(0, |hints| hints.mr_mode),
+        hints.is_some(),
+        info_caps,
+    );
+    domain.caps = attr_caps(info_caps, hints.map(|hints| hints.caps), domain.caps);
+    for value in [&mut domain.max_cntr_value, &mut domain.max_err_cntr_value] {
+        if *value == 0 {
+            *value = u64::MAX;
+        }
+    }
+    let Some(hints) = hints else { return };
+
+    domain.domain = hints.domain;
+    if hints.threading != FI_THREAD_UNSPEC {
+        domain.threading = hints.threading;
+    }
+    if hints.data_progress != FI_PROGRESS_UNSPEC {
+        domain.data_progress = hints.data_progress;
+        domain.control_progress = hints.data_progress;
+    }
+    if api < version(2, 0) && hints.control_progress != FI_PROGRESS_UNSPEC {
+        domain.control_progress = hints.control_progress;
+    }
+    if hints.av_type != FI_AV_UNSPEC {
+        domain.av_type = hints.av_type;
+    }
+    if hints.tclass != 0 {
+        domain.tclass = hints.tclass;
+    }
+    replace(&mut domain.max_ep_auth_key, hints.max_ep_auth_key);
+    if hints.auth_key_size != 0 {
+        domain.auth_key_size = hints.auth_key_size;
+        domain.auth_key = hints.auth_key.clone();
+    }
+}
+
+/// The registration mode to return: one of the old modes to a caller that
+/// knows only those or names one, otherwise the bits that are required.
+fn mr_mode(supported: i32, api: u32, asked: i32, with_hints: bool, info_caps: u64) -> i32 {
+    let old = MR_BASIC | MR_SCALABLE;
+    let required = supported & !old;
+    if asked & old != 0 {
+        asked
+    } else if api < version(1, 5) {
+        if supported != 0 && supported != MR_SCALABLE {
+            MR_BASIC
+        } else {
+            MR_SCALABLE
+        }
+    } else if with_hints && asked & required != required {
+        mr_modes_for(info_caps, asked & required)
+    } else {
+        required
+    }
+}
+
+fn fit_endpoint(ep: &mut EpAttr, hints: Option<&EpAttr>, info_caps: u64) {
+    let Some(hints) = hints else { return };
+    if info_caps & (FI_RMA | FI_ATOMIC) != 0 {
+        replace(&mut ep.max_order_raw_size, hints.max_order_raw_size);
+        replace(&mut ep.max_order_war_size, hints.max_order_war_size);
+        replace(&mut ep.max_order_waw_size, hints.max_order_waw_size);
+    }
+    replace(&mut ep.tx_ctx_cnt, hints.tx_ctx_cnt);
+    replace(&mut ep.rx_ctx_cnt, hints.rx_ctx_cnt);
+    if hints.auth_key_size != 0 {
+        ep.auth_key_size = hints.auth_key_size;
+        ep.auth_key = hints.auth_key.clone();
+    }
+    if hints.mem_tag_format != 0 && hints.mem_tag_format < FI_TAG_MAX_FORMAT {
+        ep.mem_tag_format = hints.mem_tag_format;
+    }
+}

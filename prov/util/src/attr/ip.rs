@@ -1,0 +1,258 @@
+//! fi_getinfo(3) for providers whose addresses are internet addresses.
+
+use std::ffi::CStr;
+use std::net::SocketAddr;
+
+use fabric_abi::*;
+
+use super::*;
+use crate::errno::{Errno, Result};
+use crate::netif::{self, Interface};
+use crate::resolve::{self, Query};
+use crate::sockaddr;
+
+/// The arguments of fi_getinfo(3), and what the provider adds to them.
+#[derive(Clone, Copy, Debug, Default)]
+#[allow(missing_docs)]
+pub struct Request<'a> {
+    /// Interface version of the caller.
+    pub version: u32,
+    pub node: Option<&'a CStr>,
+    pub service: Option<&'a CStr>,
+    /// `FI_SOURCE`, `FI_NUMERICHOST`; other flags are the framework's.
+    pub flags: u64,
+    pub hints: Option<&'a Hints>,
+    /// The one interface to use, by the user's choice.
+    pub iface: Option<&'a str>,
+    /// Where to say why an entry does not fit (see [`crate::logging`]).
+    pub target: &'static str,
+}
+
+/// The endpoints out of `bases` that fit, with their addresses: one for each
+/// base entry where node, service or hints name an address, otherwise one for
+/// each base entry and interface, best interface first.
+///
+/// `-FI_ENODATA` where nothing fits.
+pub fn getinfo(request: &Request<'_>, bases: &[Base]) -> Result<Vec<Info>> {
+    let source = request.flags & FI_SOURCE != 0;
+    if source && request.node.is_none() && request.service.is_none() {
+        return Err(Errno::EINVAL);
+    }
+    let fitting: Vec<Info> = bases
+        .iter()
+        .filter(|base| explain(request, base))
+        .map(|base| fit(base, request.version, request.hints))
+        .collect();
+    if fitting.is_empty() {
+        return Err(Errno::ENODATA);
+    }
+
+    let ends = Ends::of(request)?;
+    let interfaces = netif::interfaces(request.iface);
+    if interfaces.is_empty() {
+        log::warn!(
+            target: request.target,
+            "no usable address on interface {}",
+            request.iface.unwrap_or("(any)")
+        );
+        return Err(Errno::ENODATA);
+    }
+    let mut infos = Vec::new();
+    for info in fitting {
+        match ends.src {
+            None if ends.dest.is_none() => {
+                infos.extend(
+                    interfaces
+                        .iter()
+                        .filter_map(|interface| on_interface(request, &info, interface)),
+                );
+            }
+            _ => infos.extend(between(request, info, &ends, &interfaces)),
+        }
+    }
+    if infos.is_empty() {
+        Err(Errno::ENODATA)
+    } else {
+        Ok(infos)
+    }
+}
+
+/// Whether the entry fits; says why where it does not.
+fn explain(request: &Request<'_>, base: &Base) -> bool {
+    let Some(hints) = request.hints else {
+        return true;
+    };
+    match check(&base.limits, request.version, hints) {
+        Ok(()) => true,
+        Err(mismatch) => {
+            let kind = Value::Named(base.limits.ep.ep_type.into(), FI_TYPE_EP_TYPE);
+            log::info!(target: request.target, "{kind}: {mismatch}");
+            false
+        }
+    }
+}
+
+/// The two addresses of a request, as far as it names them.
+#[derive(Default)]
+struct Ends {
+    src: Option<SocketAddr>,
+    dest: Option<SocketAddr>,
+}
+
+impl Ends {
+    fn of(request: &Request<'_>) -> Result<Ends> {
+        let named = match (request.node, request.service) {
+            (None, None) => None,
+            _ => Some(look_up(request)?),
+        };
+        let none = Hints::default();
+        let hints = request.hints.unwrap_or(&none);
+        let hinted = |bytes: &[u8]| match bytes {
+            [] => Ok(None),
+            bytes => match sockaddr::decode(bytes) {
+                Some(addr) => Ok(Some(addr)),
+                None => {
+                    log::info!(target: request.target, "the hints hold no internet address");
+                    Err(Errno::ENODATA)
+                }
+            },
+        };
+        if request.flags & FI_SOURCE != 0 {
+            return Ok(Ends {
+                src: named,
+                dest: hinted(&hints.dest_addr)?,
+            });
+        }
+        let dest = match named {
+            Some(dest) => Some(dest),
+            None => hinted(&hints.dest_addr)?,
+        };
+        let src = match (hinted(&hints.src_addr)?, dest) {
+            (None, Some(dest)) => resolve::source_towards(&dest)
+                .inspect_err(|error| {
+                    log::info!(target: request.target, "no route to {dest}: {error}");
+                })
+                .ok(),
+            (src, _) => src,
+        };
+        Ok(Ends { src, dest })
+    }
+}
+
+fn look_up(request: &Request<'_>) -> Result<SocketAddr> {
+    let format = request.hints.map_or(0, |hints| hints.addr_format);
+    let family = if format == FI_SOCKADDR_IN {
+        libc::AF_INET
+    } else if format == FI_SOCKADDR_IN6 {
+        libc::AF_INET6
+    } else {
+        0
+    };
+    let found = resolve::resolve(&Query {
+        node: request.node,
+        service: request.service,
+        family,
+        passive: request.flags & FI_SOURCE != 0,
+        numeric: request.flags & FI_NUMERICHOST != 0,
+    });
+    match found {
+        Ok(addrs) => addrs.first().copied().ok_or(Errno::ENODATA),
+        Err(error) => {
+            log::info!(
+                target: request.target,
+                "cannot resolve node {:?} service {:?}: {error}",
+                request.node,
+                request.service
+            );
+            Err(match error {
+                Errno::EINVAL => Errno::EINVAL,
+                _ => Errno::ENODATA,
+            })
+        }
+    }
+}
+
+/// The entry at one interface's address; `None` where the hints exclude it.
+fn on_interface(request: &Request<'_>, info: &Info, interface: &Interface) -> Option<Info> {
+    let reach = if interface.loopback {
+        FI_LOCAL_COMM
+    } else {
+        FI_LOCAL_COMM | FI_REMOTE_COMM
+    };
+    if let Some(hints) = request.hints {
+        let asked = hints.caps & (FI_LOCAL_COMM | FI_REMOTE_COMM);
+        if asked & !reach != 0
+            || !address_format_fits(hints.addr_format, sockaddr::format_of(&interface.addr))
+            || !names_fit(hints, &info.fabric.name, &info.domain.name, Some(interface))
+        {
+            return None;
+        }
+    }
+    let mut info = info.clone();
+    info.caps = info.caps & !(FI_LOCAL_COMM | FI_REMOTE_COMM) | reach;
+    info.src_addr = sockaddr::encode(&interface.addr).as_bytes().to_vec();
+    info.addr_format = sockaddr::format_of(&interface.addr);
+    info.fabric.name = Some(interface.network.clone());
+    info.domain.name = Some(interface.name.clone());
+    Some(info)
+}
+
+/// The entry between given addresses.
+fn between(
+    request: &Request<'_>,
+    mut info: Info,
+    ends: &Ends,
+    interfaces: &[Interface],
+) -> Option<Info> {
+    let bytes = |addr: Option<SocketAddr>| {
+        addr.map_or_else(Vec::new, |addr| sockaddr::encode(&addr).as_bytes().to_vec())
+    };
+    info.src_addr = bytes(ends.src);
+    info.dest_addr = bytes(ends.dest);
+    if let Some(addr) = ends.dest.or(ends.src) {
+        info.addr_format = sockaddr::format_of(&addr);
+    }
+    if let Some(hints) = request.hints
+        && !address_format_fits(hints.addr_format, info.addr_format)
+    {
+        return None;
+    }
+
+    let at = |src: SocketAddr| interfaces.iter().find(|i| i.addr.ip() == src.ip());
+    let interface = ends.src.and_then(at);
+    if let Some(hints) = request.hints
+        && !names_fit(hints, &info.fabric.name, &info.domain.name, interface)
+    {
+        // The wildcard address is on every interface, so also on the named one.
+        let wildcard = ends.src.is_none_or(|src| src.ip().is_unspecified());
+        let named = interfaces
+            .iter()
+            .find(|i| names_fit(hints, &None, &None, Some(i)));
+        let named = named.filter(|_| wildcard)?;
+        info.fabric.name = Some(named.network.clone());
+        info.domain.name = Some(named.name.clone());
+        return Some(info);
+    }
+    if let Some(interface) = interface {
+        info.fabric.name = Some(interface.network.clone());
+        info.domain.name = Some(interface.name.clone());
+    }
+    Some(info)
+}
+
+/// Whether fabric and domain, where the hints name them, are those of the
+/// interface, or the provider's own names for any of them.
+fn names_fit(
+    hints: &Hints,
+    fabric: &Option<String>,
+    domain: &Option<String>,
+    interface: Option<&Interface>,
+) -> bool {
+    let fits = |asked: Option<&String>, own: &Option<String>, name: Option<&String>| {
+        asked.is_none() || asked == name || asked == own.as_ref()
+    };
+    let asked_fabric = hints.fabric.as_ref().and_then(|attr| attr.name.as_ref());
+    let asked_domain = hints.domain.as_ref().and_then(|attr| attr.name.as_ref());
+    fits(asked_fabric, fabric, interface.map(|i| &i.network))
+        && fits(asked_domain, domain, interface.map(|i| &i.name))
+}

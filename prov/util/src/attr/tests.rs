@@ -1,0 +1,719 @@
+//! Hints against a provider like tcp: what fits, what does not, and what comes
+//! back.
+
+use super::ip::{Request, getinfo};
+use super::*;
+use crate::errno::Errno;
+use crate::sockaddr;
+
+const CAPS: u64 = FI_MSG
+    | FI_RMA
+    | FI_TAGGED
+    | FI_SEND
+    | FI_RECV
+    | FI_READ
+    | FI_WRITE
+    | FI_REMOTE_READ
+    | FI_REMOTE_WRITE
+    | FI_SOURCE
+    | FI_DIRECTED_RECV
+    | FI_MULTI_RECV
+    | FI_RMA_EVENT
+    | FI_LOCAL_COMM
+    | FI_REMOTE_COMM;
+
+const NOW: u32 = version(2, 7);
+
+fn base() -> Info {
+    Info {
+        caps: CAPS,
+        addr_format: FI_SOCKADDR_IP,
+        tx: TxAttr {
+            caps: CAPS & TX_CAPS,
+            op_flags: FI_INJECT | FI_COMPLETION | FI_DELIVERY_COMPLETE,
+            msg_order: FI_ORDER_SAS | FI_ORDER_WAW,
+            inject_size: 128,
+            size: 65536,
+            iov_limit: 4,
+            rma_iov_limit: 4,
+            ..TxAttr::default()
+        },
+        rx: RxAttr {
+            caps: CAPS & RX_CAPS,
+            op_flags: FI_MULTI_RECV | FI_COMPLETION,
+            msg_order: FI_ORDER_SAS | FI_ORDER_WAW,
+            size: 65536,
+            iov_limit: 4,
+            ..RxAttr::default()
+        },
+        ep: EpAttr {
+            ep_type: FI_EP_RDM,
+            protocol: FI_PROTO_XNET,
+            protocol_version: 1,
+            max_msg_size: 1 << 40,
+            max_order_raw_size: 1 << 40,
+            mem_tag_format: 0xaaaa_aaaa_aaaa_aaaa,
+            tx_ctx_cnt: 1,
+            rx_ctx_cnt: 1,
+            ..EpAttr::default()
+        },
+        domain: DomainAttr {
+            name: Some("tcp".into()),
+            threading: FI_THREAD_SAFE,
+            control_progress: FI_PROGRESS_AUTO,
+            data_progress: FI_PROGRESS_AUTO,
+            resource_mgmt: FI_RM_ENABLED,
+            mr_mode: MR_BASIC | MR_SCALABLE,
+            mr_key_size: 8,
+            cq_data_size: 8,
+            cntr_cnt: 100,
+            mr_cnt: 100,
+            mr_iov_limit: 1,
+            max_ep_tx_ctx: 1,
+            max_ep_rx_ctx: 1,
+            max_ep_srx_ctx: 100,
+            caps: FI_LOCAL_COMM | FI_REMOTE_COMM,
+            ..DomainAttr::default()
+        },
+        fabric: FabricAttr {
+            name: Some("tcp".into()),
+            prov_name: Some("tcp".into()),
+            prov_version: version(207, 0),
+            ..FabricAttr::default()
+        },
+        ..Info::default()
+    }
+}
+
+/// All substructures present, as `fi_allocinfo` leaves them.
+fn hints() -> Hints {
+    Info::default().into()
+}
+
+fn mismatch(base: &Info, version: u32, hints: &Hints) -> Option<&'static str> {
+    check(base, version, hints).err().map(|m| m.attribute)
+}
+
+type Change = fn(&mut Hints);
+
+/// What one changed hint leads to: `None`, or the attribute to blame.
+fn expect(version: u32, cases: &[(Change, Option<&'static str>)]) {
+    for (row, (change, expected)) in cases.iter().enumerate() {
+        let mut hints = hints();
+        change(&mut hints);
+        assert_eq!(mismatch(&base(), version, &hints), *expected, "row {row}");
+    }
+}
+
+fn tx(hints: &mut Hints) -> &mut TxAttr {
+    hints.tx.as_mut().unwrap()
+}
+
+fn rx(hints: &mut Hints) -> &mut RxAttr {
+    hints.rx.as_mut().unwrap()
+}
+
+fn ep(hints: &mut Hints) -> &mut EpAttr {
+    hints.ep.as_mut().unwrap()
+}
+
+fn domain(hints: &mut Hints) -> &mut DomainAttr {
+    hints.domain.as_mut().unwrap()
+}
+
+fn fabric(hints: &mut Hints) -> &mut FabricAttr {
+    hints.fabric.as_mut().unwrap()
+}
+
+#[test]
+fn capabilities_and_formats_are_checked() {
+    expect(
+        NOW,
+        &[
+            (|_| {}, None),
+            (|h| h.caps = FI_MSG | FI_RMA, None),
+            (|h| h.caps = FI_ATOMIC, Some("caps")),
+            (|h| h.caps = FI_MSG | FI_HMEM, Some("caps")),
+            (|h| h.mode = u64::MAX, None),
+            (|h| h.addr_format = FI_SOCKADDR, None),
+            (|h| h.addr_format = FI_SOCKADDR_IN6, None),
+            (|h| h.addr_format = FI_SOCKADDR_IB, Some("addr_format")),
+            (|h| h.addr_format = FI_ADDR_STR, Some("addr_format")),
+            (|h| ep(h).ep_type = FI_EP_RDM, None),
+            (|h| ep(h).ep_type = FI_EP_MSG, Some("ep_attr->type")),
+        ],
+    );
+}
+
+#[test]
+fn fabric_attributes_are_checked() {
+    expect(
+        NOW,
+        &[
+            (|h| fabric(h).prov_name = Some("tcp".into()), None),
+            (|h| fabric(h).prov_name = Some("TCP;ofi_rxm".into()), None),
+            (|h| fabric(h).prov_name = Some("tcp;^ofi_rxm".into()), None),
+            (|h| fabric(h).prov_name = Some("^ofi_rxm".into()), None),
+            (
+                |h| fabric(h).prov_name = Some("udp".into()),
+                Some("fabric_attr->prov_name"),
+            ),
+            (
+                |h| fabric(h).prov_name = Some("^tcp".into()),
+                Some("fabric_attr->prov_name"),
+            ),
+            (|h| fabric(h).prov_version = version(207, 0), None),
+            (
+                |h| fabric(h).prov_version = version(207, 1),
+                Some("fabric_attr->prov_version"),
+            ),
+        ],
+    );
+}
+
+#[test]
+fn domain_attributes_are_checked() {
+    expect(
+        NOW,
+        &[
+            (|h| domain(h).threading = FI_THREAD_SAFE, None),
+            (|h| domain(h).threading = FI_THREAD_DOMAIN, None),
+            (|h| domain(h).threading = FI_THREAD_ENDPOINT, None),
+            (|h| domain(h).threading = 77, Some("domain_attr->threading")),
+            (|h| domain(h).data_progress = FI_PROGRESS_MANUAL, None),
+            (
+                |h| domain(h).data_progress = FI_PROGRESS_CONTROL_UNIFIED,
+                None,
+            ),
+            (
+                |h| domain(h).data_progress = 77,
+                Some("domain_attr->data_progress"),
+            ),
+            (|h| domain(h).resource_mgmt = FI_RM_DISABLED, None),
+            (
+                |h| domain(h).resource_mgmt = 77,
+                Some("domain_attr->resource_mgmt"),
+            ),
+            (|h| domain(h).av_type = FI_AV_TABLE, None),
+            (|h| domain(h).cq_data_size = 8, None),
+            (
+                |h| domain(h).cq_data_size = 9,
+                Some("domain_attr->cq_data_size"),
+            ),
+            (
+                |h| domain(h).mr_key_size = 9,
+                Some("domain_attr->mr_key_size"),
+            ),
+            (|h| domain(h).cntr_cnt = 101, Some("domain_attr->cntr_cnt")),
+            (|h| domain(h).mr_cnt = 101, Some("domain_attr->mr_cnt")),
+            (
+                |h| domain(h).mr_iov_limit = 2,
+                Some("domain_attr->mr_iov_limit"),
+            ),
+            (|h| domain(h).caps = FI_SHARED_AV, Some("domain_attr->caps")),
+            (
+                |h| domain(h).max_err_data = 1,
+                Some("domain_attr->max_err_data"),
+            ),
+            (
+                |h| domain(h).auth_key_size = 4,
+                Some("domain_attr->auth_key_size"),
+            ),
+            (
+                |h| domain(h).auth_key_size = FI_AV_AUTH_KEY,
+                Some("domain_attr->auth_key_size"),
+            ),
+            (
+                |h| domain(h).max_ep_auth_key = 1,
+                Some("domain_attr->max_ep_auth_key"),
+            ),
+            (
+                |h| domain(h).max_group_id = 1,
+                Some("domain_attr->max_group_id"),
+            ),
+            (|h| domain(h).max_cntr_value = u64::MAX, None),
+        ],
+    );
+    // What interfaces before 1.5 could not mean.
+    expect(
+        version(1, 4),
+        &[
+            (|h| domain(h).mr_cnt = 101, None),
+            (
+                |h| domain(h).cq_data_size = 9,
+                Some("domain_attr->cq_data_size"),
+            ),
+        ],
+    );
+}
+
+#[test]
+fn a_provider_with_weaker_guarantees_refuses_who_needs_more() {
+    let mut base = base();
+    base.domain.threading = FI_THREAD_DOMAIN;
+    base.domain.data_progress = FI_PROGRESS_MANUAL;
+    base.domain.control_progress = FI_PROGRESS_MANUAL;
+    base.domain.resource_mgmt = FI_RM_DISABLED;
+    let cases: [(Change, u32, Option<&str>); 7] = [
+        (|_| {}, NOW, None),
+        (|h| domain(h).threading = FI_THREAD_DOMAIN, NOW, None),
+        (
+            |h| domain(h).threading = FI_THREAD_COMPLETION,
+            NOW,
+            Some("domain_attr->threading"),
+        ),
+        (
+            |h| domain(h).data_progress = FI_PROGRESS_AUTO,
+            NOW,
+            Some("domain_attr->data_progress"),
+        ),
+        (|h| domain(h).control_progress = FI_PROGRESS_AUTO, NOW, None),
+        (
+            |h| domain(h).control_progress = FI_PROGRESS_AUTO,
+            version(1, 17),
+            Some("domain_attr->control_progress"),
+        ),
+        (
+            |h| domain(h).resource_mgmt = FI_RM_ENABLED,
+            NOW,
+            Some("domain_attr->resource_mgmt"),
+        ),
+    ];
+    for (row, (change, version, expected)) in cases.into_iter().enumerate() {
+        let mut hints = hints();
+        change(&mut hints);
+        assert_eq!(mismatch(&base, version, &hints), expected, "row {row}");
+    }
+}
+
+#[test]
+fn endpoint_attributes_are_checked() {
+    let shared = |h: &mut Hints| ep(h).tx_ctx_cnt = FI_SHARED_CONTEXT;
+    expect(
+        NOW,
+        &[
+            (|h| ep(h).protocol = FI_PROTO_XNET, None),
+            (|h| ep(h).protocol = FI_PROTO_RXM, Some("ep_attr->protocol")),
+            (
+                |h| ep(h).protocol_version = 2,
+                Some("ep_attr->protocol_version"),
+            ),
+            (|h| ep(h).max_msg_size = 1 << 40, None),
+            (
+                |h| ep(h).max_msg_size = usize::MAX,
+                Some("ep_attr->max_msg_size"),
+            ),
+            (|h| ep(h).tx_ctx_cnt = 1, None),
+            (|h| ep(h).tx_ctx_cnt = 2, Some("ep_attr->tx_ctx_cnt")),
+            (shared, Some("ep_attr->tx_ctx_cnt")),
+            (|h| ep(h).rx_ctx_cnt = FI_SHARED_CONTEXT, None),
+            // Order sizes only concern remote access.
+            (|h| ep(h).max_order_war_size = 1, None),
+            (
+                |h| {
+                    h.caps = FI_RMA;
+                    ep(h).max_order_war_size = 1;
+                },
+                Some("ep_attr->max_order_war_size"),
+            ),
+            (
+                |h| {
+                    h.caps = FI_TAGGED;
+                    ep(h).mem_tag_format = u64::MAX >> 1;
+                },
+                None,
+            ),
+            (
+                |h| {
+                    h.caps = FI_TAGGED;
+                    ep(h).mem_tag_format = FI_TAG_MPI;
+                },
+                None,
+            ),
+            (|h| ep(h).auth_key_size = 1, Some("ep_attr->auth_key_size")),
+        ],
+    );
+
+    let mut narrow = base();
+    narrow.ep.mem_tag_format = 0xffff_ffff;
+    let mut wide_tags = hints();
+    wide_tags.caps = FI_TAGGED;
+    ep(&mut wide_tags).mem_tag_format = 1 << 32;
+    assert_eq!(
+        mismatch(&narrow, NOW, &wide_tags),
+        Some("ep_attr->mem_tag_format")
+    );
+}
+
+#[test]
+fn an_entry_for_shared_contexts_serves_only_who_shares() {
+    let mut base = base();
+    base.ep.rx_ctx_cnt = FI_SHARED_CONTEXT;
+    assert_eq!(mismatch(&base, NOW, &hints()), Some("ep_attr->rx_ctx_cnt"));
+    let mut sharing = hints();
+    ep(&mut sharing).rx_ctx_cnt = FI_SHARED_CONTEXT;
+    assert_eq!(mismatch(&base, NOW, &sharing), None);
+}
+
+#[test]
+fn context_attributes_are_checked() {
+    expect(
+        NOW,
+        &[
+            (|h| tx(h).caps = FI_MSG | FI_SEND, None),
+            // Receive capabilities in transmit attributes mean nothing.
+            (
+                |h| tx(h).caps = FI_MSG | FI_RECV | FI_REMOTE_READ | FI_SOURCE,
+                None,
+            ),
+            (|h| tx(h).caps = FI_ATOMIC, Some("tx_attr->caps")),
+            (|h| tx(h).op_flags = FI_INJECT, None),
+            (
+                |h| tx(h).op_flags = FI_COMMIT_COMPLETE,
+                Some("tx_attr->op_flags"),
+            ),
+            (|h| tx(h).msg_order = FI_ORDER_SAS, None),
+            (
+                |h| tx(h).msg_order = FI_ORDER_WAR,
+                Some("tx_attr->msg_order"),
+            ),
+            (|h| tx(h).inject_size = 128, None),
+            (|h| tx(h).inject_size = 129, Some("tx_attr->inject_size")),
+            (|h| tx(h).size = 65537, Some("tx_attr->size")),
+            (|h| tx(h).iov_limit = 5, Some("tx_attr->iov_limit")),
+            (|h| tx(h).rma_iov_limit = 5, Some("tx_attr->rma_iov_limit")),
+            (|h| rx(h).caps = FI_MSG | FI_SEND | FI_FENCE, None),
+            (|h| rx(h).caps = FI_TRIGGER, Some("rx_attr->caps")),
+            (|h| rx(h).op_flags = FI_INJECT, Some("rx_attr->op_flags")),
+            (
+                |h| rx(h).msg_order = FI_ORDER_WAR,
+                Some("rx_attr->msg_order"),
+            ),
+            (
+                |h| rx(h).total_buffered_recv = 1,
+                Some("rx_attr->total_buffered_recv"),
+            ),
+            (|h| rx(h).size = 65537, Some("rx_attr->size")),
+            (|h| rx(h).iov_limit = 5, Some("rx_attr->iov_limit")),
+        ],
+    );
+}
+
+#[test]
+fn required_modes_must_be_offered() {
+    let mut base = base();
+    base.mode = FI_CONTEXT;
+    base.tx.mode = FI_CONTEXT;
+    base.rx.mode = FI_CONTEXT;
+    assert_eq!(mismatch(&base, NOW, &hints()), Some("mode"));
+    let mut offering = hints();
+    offering.mode = FI_CONTEXT | FI_CONTEXT2;
+    assert_eq!(mismatch(&base, NOW, &offering), None);
+    tx(&mut offering).mode = FI_CONTEXT2;
+    assert_eq!(mismatch(&base, NOW, &offering), Some("tx_attr->mode"));
+    tx(&mut offering).mode = FI_CONTEXT;
+    base.domain.mode = FI_RX_CQ_DATA;
+    assert_eq!(mismatch(&base, NOW, &offering), Some("domain_attr->mode"));
+}
+
+/// `mr_mode` of provider, caller and result, for callers who want remote
+/// access.
+#[test]
+fn registration_modes_old_and_new_are_negotiated() {
+    let old = version(1, 4);
+    let bits = FI_MR_VIRT_ADDR | FI_MR_PROV_KEY;
+    let local = FI_MR_LOCAL;
+    let all = bits | local | FI_MR_ALLOCATED;
+    let cases = [
+        // A provider that does either old way and needs nothing, like tcp.
+        (MR_BASIC | MR_SCALABLE, NOW, 0, Some(0)),
+        (MR_BASIC | MR_SCALABLE, NOW, all, Some(0)),
+        (MR_BASIC | MR_SCALABLE, NOW, MR_BASIC, Some(MR_BASIC)),
+        (MR_BASIC | MR_SCALABLE, NOW, MR_SCALABLE, Some(MR_SCALABLE)),
+        (MR_BASIC | MR_SCALABLE, NOW, MR_BASIC | local, None),
+        (MR_BASIC | MR_SCALABLE, old, 0, Some(MR_BASIC)),
+        (MR_BASIC | MR_SCALABLE, old, MR_SCALABLE, Some(MR_SCALABLE)),
+        (MR_BASIC | MR_SCALABLE, old, all, None),
+        (MR_SCALABLE, old, 0, Some(MR_SCALABLE)),
+        (MR_SCALABLE, old, MR_BASIC, None),
+        (MR_SCALABLE, NOW, MR_BASIC, None),
+        // One that needs modes.
+        (MR_BASIC | bits, NOW, bits, Some(bits)),
+        (MR_BASIC | bits, NOW, all, Some(bits)),
+        (MR_BASIC | bits, NOW, FI_MR_PROV_KEY, None),
+        (MR_BASIC | bits, old, 0, Some(MR_BASIC)),
+        (MR_BASIC | bits, old, MR_SCALABLE, None),
+        (bits, old, 0, None),
+    ];
+    for (row, (supported, version, asked, expected)) in cases.into_iter().enumerate() {
+        let mut base = base();
+        base.domain.mr_mode = supported;
+        let mut hints = hints();
+        hints.caps = FI_MSG | FI_RMA;
+        domain(&mut hints).mr_mode = asked;
+        let expected_mismatch = expected.is_none().then_some("domain_attr->mr_mode");
+        assert_eq!(
+            mismatch(&base, version, &hints),
+            expected_mismatch,
+            "row {row}"
+        );
+        if let Some(mode) = expected {
+            let info = fit(&base.into(), version, Some(&hints));
+            assert_eq!(info.domain.mr_mode, mode, "row {row}");
+        }
+    }
+}
+
+#[test]
+fn a_caller_unprepared_for_remote_keys_gets_no_remote_access() {
+    let mut base = base();
+    base.domain.mr_mode = FI_MR_PROV_KEY;
+    let mut hints = hints();
+    hints.caps = FI_MSG | FI_RMA | FI_READ | FI_WRITE | FI_SEND | FI_RECV;
+    assert_eq!(mismatch(&base, NOW, &hints), None);
+    hints.caps = FI_MSG;
+    let info = fit(&base.clone().into(), NOW, Some(&hints));
+    assert_eq!(info.domain.mr_mode, 0);
+    let info = fit(&base.into(), NOW, Some(&Hints::default()));
+    assert_eq!(info.caps & (FI_REMOTE_READ | FI_REMOTE_WRITE), 0);
+}
+
+#[test]
+fn local_registration_is_asked_for_under_either_name() {
+    let mut base = base();
+    base.domain.mr_mode |= FI_MR_LOCAL;
+    let mut hints = hints();
+    assert_eq!(mismatch(&base, NOW, &hints), Some("mode"));
+    hints.mode = MODE_LOCAL_MR;
+    assert_eq!(mismatch(&base, version(1, 4), &hints), None);
+    let info = fit(&base.clone().into(), version(1, 4), Some(&hints));
+    assert_eq!(info.mode, MODE_LOCAL_MR);
+    hints.mode = 0;
+    domain(&mut hints).mr_mode = FI_MR_LOCAL;
+    assert_eq!(mismatch(&base, NOW, &hints), None);
+    let info = fit(&base.into(), NOW, Some(&hints));
+    assert_eq!((info.mode, info.domain.mr_mode), (0, FI_MR_LOCAL));
+}
+
+#[test]
+fn primary_capabilities_come_only_when_asked_and_free_ones_always() {
+    let mut hints = hints();
+    hints.caps = FI_TAGGED;
+    let info = fit(&base().into(), NOW, Some(&hints));
+    assert_eq!(
+        info.caps,
+        FI_TAGGED
+            | FI_SEND
+            | FI_RECV
+            | FI_MULTI_RECV
+            | FI_RMA_EVENT
+            | FI_LOCAL_COMM
+            | FI_REMOTE_COMM
+    );
+    assert_eq!(info.tx.caps, FI_TAGGED | FI_SEND);
+    assert_eq!(
+        info.rx.caps,
+        FI_TAGGED | FI_RECV | FI_MULTI_RECV | FI_RMA_EVENT
+    );
+
+    hints.caps = FI_MSG | FI_SEND | FI_SOURCE;
+    let info = fit(&base().into(), NOW, Some(&hints));
+    assert_eq!(
+        info.caps & (FI_SEND | FI_RECV | FI_SOURCE),
+        FI_SEND | FI_SOURCE
+    );
+
+    hints.caps = FI_RMA | FI_WRITE;
+    let info = fit(&base().into(), NOW, Some(&hints));
+    assert_eq!(info.caps & RMA_DIRECTIONS, FI_WRITE);
+
+    assert_eq!(fit(&base().into(), NOW, None).caps, CAPS);
+    assert_eq!(fit(&base().into(), NOW, Some(&Hints::default())).caps, CAPS);
+}
+
+#[test]
+fn what_is_asked_comes_back_and_what_is_not_has_its_default() {
+    let base = Base {
+        limits: base(),
+        tx_size: 256,
+        rx_size: 512,
+    };
+    let mut hints = hints();
+    let info = fit(&base, NOW, Some(&hints));
+    assert_eq!((info.tx.size, info.rx.size), (256, 512));
+    assert_eq!((info.tx.inject_size, info.tx.op_flags), (128, 0));
+    assert_eq!(info.domain.threading, FI_THREAD_SAFE);
+    assert_eq!(info.domain.max_cntr_value, u64::MAX);
+
+    tx(&mut hints).size = 10;
+    tx(&mut hints).inject_size = 8;
+    tx(&mut hints).op_flags = FI_COMPLETION;
+    rx(&mut hints).iov_limit = 2;
+    domain(&mut hints).threading = FI_THREAD_DOMAIN;
+    domain(&mut hints).data_progress = FI_PROGRESS_MANUAL;
+    domain(&mut hints).av_type = FI_AV_TABLE;
+    hints.handle = Opaque(std::ptr::dangling_mut());
+    let info = fit(&base, NOW, Some(&hints));
+    assert_eq!(
+        (info.tx.size, info.tx.inject_size, info.tx.op_flags),
+        (10, 8, FI_COMPLETION)
+    );
+    assert_eq!(info.rx.iov_limit, 2);
+    assert_eq!(info.domain.threading, FI_THREAD_DOMAIN);
+    assert_eq!(info.domain.data_progress, FI_PROGRESS_MANUAL);
+    assert_eq!(info.domain.control_progress, FI_PROGRESS_MANUAL);
+    assert_eq!(info.domain.av_type, FI_AV_TABLE);
+    assert_eq!(info.handle, hints.handle);
+}
+
+#[test]
+fn a_mismatch_says_what_was_asked_and_what_is_supported() {
+    let mut hints = hints();
+    ep(&mut hints).max_msg_size = usize::MAX;
+    let text = check(&base(), NOW, &hints).unwrap_err().to_string();
+    assert_eq!(
+        text,
+        format!(
+            "ep_attr->max_msg_size: asked for {}, supported is {}",
+            usize::MAX,
+            1usize << 40
+        )
+    );
+}
+
+fn request<'a>(hints: Option<&'a Hints>) -> Request<'a> {
+    Request {
+        version: NOW,
+        hints,
+        target: "test::core",
+        ..Request::default()
+    }
+}
+
+fn names(info: &Info) -> (&str, &str) {
+    (
+        info.fabric.name.as_deref().unwrap(),
+        info.domain.name.as_deref().unwrap(),
+    )
+}
+
+#[test]
+fn without_an_address_every_interface_is_offered_loopback_last() {
+    let infos = getinfo(&request(None), &[base().into()]).unwrap();
+    let last = infos.last().unwrap();
+    assert_eq!(names(last).1, "lo");
+    assert_eq!(last.caps & FI_REMOTE_COMM, 0);
+    assert!(infos.iter().all(|info| !info.src_addr.is_empty()));
+
+    let mut hints = hints();
+    hints.addr_format = FI_SOCKADDR_IN;
+    domain(&mut hints).name = Some("lo".into());
+    let infos = getinfo(&request(Some(&hints)), &[base().into()]).unwrap();
+    assert_eq!(infos.len(), 1);
+    assert_eq!(
+        sockaddr::decode(&infos[0].src_addr),
+        Some("127.0.0.1:0".parse().unwrap())
+    );
+
+    hints.caps = FI_MSG | FI_REMOTE_COMM;
+    let none = getinfo(&request(Some(&hints)), &[base().into()]);
+    assert_eq!(none, Err(Errno::ENODATA));
+}
+
+#[test]
+fn a_node_is_the_destination_and_decides_the_source() {
+    let infos = getinfo(
+        &Request {
+            node: Some(c"127.0.0.1"),
+            service: Some(c"4711"),
+            ..request(None)
+        },
+        &[base().into(), base().into()],
+    )
+    .unwrap();
+    assert_eq!(infos.len(), 2);
+    assert_eq!(
+        sockaddr::decode(&infos[0].dest_addr),
+        Some("127.0.0.1:4711".parse().unwrap())
+    );
+    assert_eq!(
+        sockaddr::decode(&infos[0].src_addr),
+        Some("127.0.0.1:0".parse().unwrap())
+    );
+    assert_eq!(infos[0].addr_format, FI_SOCKADDR_IN);
+    assert_eq!(names(&infos[0]), ("127.0.0.1/32", "lo"));
+}
+
+#[test]
+fn a_source_service_is_the_wildcard_address_on_the_named_domain() {
+    let mut hints = hints();
+    hints.addr_format = FI_SOCKADDR_IN;
+    fn passive(hints: &Hints) -> Request<'_> {
+        Request {
+            service: Some(c"4711"),
+            flags: FI_SOURCE,
+            ..request(Some(hints))
+        }
+    }
+    let infos = getinfo(&passive(&hints), &[base().into()]).unwrap();
+    assert_eq!(
+        sockaddr::decode(&infos[0].src_addr),
+        Some("0.0.0.0:4711".parse().unwrap())
+    );
+    assert!(infos[0].dest_addr.is_empty());
+    assert_eq!(names(&infos[0]), ("tcp", "tcp"));
+
+    domain(&mut hints).name = Some("lo".into());
+    let infos = getinfo(&passive(&hints), &[base().into()]).unwrap();
+    assert_eq!(names(&infos[0]).1, "lo");
+
+    domain(&mut hints).name = Some("no-such-domain".into());
+    let none = getinfo(&passive(&hints), &[base().into()]);
+    assert_eq!(none, Err(Errno::ENODATA));
+}
+
+#[test]
+fn a_source_needs_a_node_or_a_service() {
+    let lone = Request {
+        flags: FI_SOURCE,
+        ..request(None)
+    };
+    assert_eq!(getinfo(&lone, &[base().into()]), Err(Errno::EINVAL));
+}
+
+#[test]
+fn hinted_addresses_are_used_unless_the_call_names_others() {
+    let mut hints = hints();
+    let src = "127.0.0.1:5".parse().unwrap();
+    let dest = "127.0.0.1:6".parse().unwrap();
+    hints.src_addr = sockaddr::encode(&src).as_bytes().to_vec();
+    hints.dest_addr = sockaddr::encode(&dest).as_bytes().to_vec();
+    hints.addr_format = FI_SOCKADDR_IN;
+    let infos = getinfo(&request(Some(&hints)), &[base().into()]).unwrap();
+    assert_eq!(sockaddr::decode(&infos[0].src_addr), Some(src));
+    assert_eq!(sockaddr::decode(&infos[0].dest_addr), Some(dest));
+
+    let named = Request {
+        node: Some(c"127.0.0.1"),
+        service: Some(c"7"),
+        ..request(Some(&hints))
+    };
+    let infos = getinfo(&named, &[base().into()]).unwrap();
+    assert_eq!(
+        sockaddr::decode(&infos[0].dest_addr),
+        Some("127.0.0.1:7".parse().unwrap())
+    );
+
+    hints.src_addr = vec![1, 2, 3];
+    let broken = getinfo(&request(Some(&hints)), &[base().into()]);
+    assert_eq!(broken, Err(Errno::ENODATA));
+}
+
+#[test]
+fn an_interface_that_is_not_there_offers_nothing() {
+    let nowhere = Request {
+        iface: Some("no-such-interface"),
+        ..request(None)
+    };
+    assert_eq!(getinfo(&nowhere, &[base().into()]), Err(Errno::ENODATA));
+}

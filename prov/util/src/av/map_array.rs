@@ -1,0 +1,85 @@
+//! The array that a shared address vector offers at `map_addr` (fi_av(3)): its
+//! entry `i` is the `fi_addr_t` of the `i`th address. Only the application
+//! reads it.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+use memmap2::{MmapOptions, MmapRaw};
+
+use crate::errno::Result;
+
+/// Entries of an array for which the application expects fewer.
+const MIN_ENTRIES: usize = 1 << 16;
+
+/// The mapped array.
+pub struct MapArray {
+    file: File,
+    /// How many entries the file has room for. Later addresses are in the
+    /// vector, but not in the array.
+    entries: u64,
+    mapping: MmapRaw,
+}
+
+impl MapArray {
+    /// Makes the file, for at least `count` addresses. Entries take memory
+    /// once they are used.
+    pub fn create(path: &Path, count: usize) -> Result {
+        let file = options(false).create(true).truncate(true).open(path)?;
+        let entries = count.clamp(MIN_ENTRIES, super::table::CAPACITY);
+        file.set_len(entries as u64 * 8)?;
+        Ok(())
+    }
+
+    /// Maps the file for reading; `None` where that fails, since the address
+    /// vector works without.
+    pub fn open(path: &Path, read_only: bool) -> Option<Self> {
+        let mapped = || {
+            let file = options(read_only).open(path)?;
+            let entries = file.metadata()?.len() / 8;
+            let mapping = MmapOptions::new()
+                .len(entries as usize * 8)
+                .map_raw_read_only(&file)?;
+            Ok(MapArray {
+                file,
+                entries,
+                mapping,
+            })
+        };
+        mapped()
+            .inspect_err(|error: &std::io::Error| {
+                log::warn!(
+                    target: crate::logging::UTIL.av,
+                    "cannot map the addresses in {}: {error}",
+                    path.display()
+                );
+            })
+            .ok()
+    }
+
+    /// Where it is mapped.
+    pub fn address(&self) -> usize {
+        self.mapping.as_ptr() as usize
+    }
+
+    /// Enters the indices from `first` up to, but not including, `end`.
+    pub fn fill(&self, first: u64, end: u64) -> Result {
+        let end = end.min(self.entries);
+        if first < end {
+            let bytes: Vec<u8> = (first..end).flat_map(u64::to_ne_bytes).collect();
+            self.file.write_all_at(&bytes, first * 8)?;
+        }
+        Ok(())
+    }
+}
+
+fn options(read_only: bool) -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options
+        .read(true)
+        .write(!read_only)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC);
+    options
+}

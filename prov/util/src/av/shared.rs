@@ -1,0 +1,482 @@
+//! An address table that processes share under a name (fi_av(3)).
+//!
+//! The table is a file in shared memory that is only read and written through
+//! system calls, never through a mapping: whatever another process does to the
+//! file, truncating it included, a read returns an error or other bytes, which
+//! are checked, and cannot fault. What this process keeps itself is the way
+//! back from an address to its index, which it extends when the table has
+//! grown.
+//!
+//! Two kinds of locks keep order, both of which the kernel drops when their
+//! holder dies. Everybody who has the table open holds a shared `flock`; who
+//! can make it exclusive is alone with the file, and may start it anew or
+//! remove it. Writers exclude each other by a record lock. A slot counts once
+//! the header says so, which is written after the slot, so that a writer that
+//! dies half way has written nothing.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::hash::BuildHasher;
+use std::io;
+use std::marker::PhantomData;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use hashbrown::{DefaultHashBuilder, HashTable};
+use nix::fcntl::FcntlArg;
+
+use super::entry::Entry;
+use super::map_array::MapArray;
+use super::table::CAPACITY;
+use crate::errno::{Errno, Result};
+
+const MAGIC: u64 = u64::from_ne_bytes(*b"ofi-av\0\x01");
+/// Where slots begin.
+const FIRST_SLOT: u64 = 4096;
+/// Bytes that are read at once.
+const CHUNK: usize = 64 * 1024;
+
+/// Which table to open, and how.
+#[derive(Clone, Copy, Debug)]
+pub struct Name<'a> {
+    /// The name that the processes agreed on.
+    pub name: &'a str,
+    /// The domain whose address vectors are meant.
+    pub domain: &'a str,
+    /// The table must exist, and this process only reads it (`FI_READ`).
+    pub read_only: bool,
+    /// How many addresses are expected, for the array at `map_addr`.
+    pub count: usize,
+}
+
+/// A shared table of slots of one kind.
+pub struct Shared<E> {
+    file: File,
+    path: PathBuf,
+    read_only: bool,
+    map: Option<MapArray>,
+    local: Mutex<Local>,
+    entries: PhantomData<E>,
+}
+
+/// What this process knows about the table.
+#[derive(Default)]
+struct Local {
+    hasher: DefaultHashBuilder,
+    /// The used slots: index and hash of their address.
+    index: HashTable<(u32, u32)>,
+    free: BinaryHeap<Reverse<u32>>,
+    /// As much of the table as `index` and `free` cover.
+    seen: Header,
+}
+
+/// The beginning of the file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Header {
+    /// Slots, used and free.
+    slots: u64,
+    /// Counts changes of slots below `slots`.
+    epoch: u64,
+}
+
+impl Header {
+    const SIZE: usize = 40;
+
+    fn encode<E: Entry>(self) -> [u8; Self::SIZE] {
+        let mut bytes = [0; Self::SIZE];
+        bytes[0..8].copy_from_slice(&MAGIC.to_ne_bytes());
+        bytes[8..16].copy_from_slice(&(E::SIZE as u64).to_ne_bytes());
+        bytes[16..24].copy_from_slice(&self.slots.to_ne_bytes());
+        bytes[24..32].copy_from_slice(&self.epoch.to_ne_bytes());
+        bytes
+    }
+
+    /// `None` for anything but the header of such a table.
+    fn decode<E: Entry>(bytes: &[u8; Self::SIZE]) -> Option<Self> {
+        let word = |at: usize| {
+            let mut word = [0; 8];
+            word.copy_from_slice(&bytes[at..at + 8]);
+            u64::from_ne_bytes(word)
+        };
+        (word(0) == MAGIC && word(8) == E::SIZE as u64).then(|| Header {
+            slots: word(16).min(CAPACITY as u64),
+            epoch: word(24),
+        })
+    }
+}
+
+impl<E: Entry> Shared<E> {
+    /// Opens the table, creating it where there is none. `-FI_ENOENT` for a
+    /// table that must exist and does not, `-FI_EINVAL` for one that is not of
+    /// this kind.
+    pub fn open(name: &Name<'_>) -> Result<Self> {
+        let path = path_of(name)?;
+        // Each round fails because another process opened or closed the table
+        // in between, which cannot go on for ever.
+        for round in 0..200 {
+            if round > 0 {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            if let Some(file) = Self::attach(&path, name)? {
+                return Ok(Shared {
+                    map: MapArray::open(&map_path(&path), name.read_only),
+                    file,
+                    path,
+                    read_only: name.read_only,
+                    local: Mutex::default(),
+                    entries: PhantomData,
+                });
+            }
+        }
+        Err(Errno::EBUSY)
+    }
+
+    /// One attempt to open; `None` where somebody else interfered.
+    fn attach(path: &Path, name: &Name<'_>) -> Result<Option<File>> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(!name.read_only)
+            .create(!name.read_only)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
+            .open(path)?;
+        let alone = match file.try_lock() {
+            Ok(()) => true,
+            Err(TryLockError::WouldBlock) => false,
+            Err(TryLockError::Error(error)) => return Err(error.into()),
+        };
+        if !is_at(&file, path)? {
+            return Ok(None);
+        }
+        if alone && !name.read_only {
+            // New, or left behind by processes that were killed.
+            file.set_len(0)?;
+            file.set_len(FIRST_SLOT)?;
+            MapArray::create(&map_path(path), name.count)?;
+            file.write_all_at(&Header::default().encode::<E>(), 0)?;
+        }
+        file.lock_shared()?;
+        if !is_at(&file, path)? {
+            return Ok(None);
+        }
+        let mut bytes = [0; Header::SIZE];
+        match file.read_exact_at(&mut bytes, 0) {
+            Ok(()) if Header::decode::<E>(&bytes).is_some() => Ok(Some(file)),
+            Ok(()) if bytes != [0; Header::SIZE] => {
+                log::warn!(
+                    target: crate::logging::UTIL.av,
+                    "{} is no address table of this kind",
+                    path.display()
+                );
+                Err(Errno::EINVAL)
+            }
+            // Who makes it has not got that far, or died before.
+            Ok(()) => Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Address of an array in memory whose entry `i` is the `fi_addr_t` of the
+    /// `i`th slot; 0 where it could not be mapped.
+    pub fn map_addr(&self) -> usize {
+        self.map.as_ref().map_or(0, MapArray::address)
+    }
+
+    /// The slot at `index`; `None` beyond the end and where it cannot be read.
+    pub fn get(&self, index: u32) -> Option<E> {
+        if u64::from(index) >= self.header().ok()?.slots {
+            return None;
+        }
+        self.read_slot(index)
+    }
+
+    fn read_slot(&self, index: u32) -> Option<E> {
+        let mut bytes = [0; 64];
+        let bytes: &mut [u8] = bytes.get_mut(..E::SIZE)?;
+        self.file.read_exact_at(bytes, offset::<E>(index)).ok()?;
+        E::decode(bytes)
+    }
+
+    /// Addresses in the table.
+    pub fn len(&self) -> usize {
+        let mut local = self.local();
+        match self.catch_up(&mut local) {
+            Ok(()) => local.index.len(),
+            Err(_) => 0,
+        }
+    }
+
+    /// The index of the slot that holds the same peer as `entry`.
+    pub fn find(&self, entry: E) -> Option<u32> {
+        let mut local = self.local();
+        self.catch_up(&mut local).ok()?;
+        self.find_known(&local, entry, &[])
+    }
+
+    /// `written` are the slots beyond those that `local` has seen.
+    fn find_known(&self, local: &Local, entry: E, written: &[E]) -> Option<u32> {
+        let (short, hash) = local.hash(entry);
+        local
+            .index
+            .find(hash, |&(index, other)| {
+                other == short
+                    && match u64::from(index).checked_sub(local.seen.slots) {
+                        Some(at) => written.get(at as usize).copied(),
+                        None => self.read_slot(index),
+                    }
+                    .is_some_and(|slot| slot.same(entry))
+            })
+            .map(|&(index, _)| index)
+    }
+
+    /// Inserts addresses and reports the index of each: a known one's index,
+    /// or the lowest free one; `-FI_ENOMEM` where the table is full.
+    /// `-FI_EACCES` for a table open for reading only.
+    pub fn insert(
+        &self,
+        entries: impl Iterator<Item = Result<E>>,
+        mut report: impl FnMut(Result<u32>),
+    ) -> Result {
+        if self.read_only {
+            return Err(Errno::EACCES);
+        }
+        let mut local = self.local();
+        let _writer = WriteLock::take(&self.file)?;
+        self.catch_up(&mut local)?;
+        let mut header = local.seen;
+        let mut written = Vec::new();
+        let mut outcomes = Vec::new();
+        for entry in entries {
+            let outcome = entry.and_then(|entry| {
+                if let Some(index) = self.find_known(&local, entry, &written) {
+                    return Ok(index);
+                }
+                let index = if let Some(Reverse(index)) = local.free.pop() {
+                    self.write_slot(index, entry)?;
+                    header.epoch = header.epoch.wrapping_add(1);
+                    index
+                } else {
+                    let index = local.seen.slots + written.len() as u64;
+                    if index >= CAPACITY as u64 {
+                        return Err(Errno::ENOMEM);
+                    }
+                    written.push(entry);
+                    index as u32
+                };
+                local.note(index, entry);
+                Ok(index)
+            });
+            outcomes.push(outcome);
+        }
+        if let Err(error) = self.append(&mut header, &written) {
+            // Nothing beyond what was seen counts; forget what was noted.
+            *local = Local::default();
+            return Err(error);
+        }
+        local.seen = header;
+        outcomes.into_iter().for_each(&mut report);
+        Ok(())
+    }
+
+    /// Writes new slots, then the header that makes them count.
+    fn append(&self, header: &mut Header, entries: &[E]) -> Result {
+        let first = header.slots;
+        let mut bytes = vec![0; entries.len() * E::SIZE];
+        for (entry, bytes) in entries.iter().zip(bytes.chunks_exact_mut(E::SIZE)) {
+            entry.encode(bytes);
+        }
+        if !entries.is_empty() {
+            self.file
+                .write_all_at(&bytes, FIRST_SLOT + first * E::SIZE as u64)?;
+            header.slots += entries.len() as u64;
+            if let Some(map) = &self.map {
+                map.fill(first, header.slots)?;
+            }
+        }
+        self.file.write_all_at(&header.encode::<E>(), 0)?;
+        Ok(())
+    }
+
+    fn write_slot(&self, index: u32, entry: E) -> Result {
+        let mut bytes = vec![0; E::SIZE];
+        entry.encode(&mut bytes);
+        self.file.write_all_at(&bytes, offset::<E>(index))?;
+        Ok(())
+    }
+
+    /// Frees a slot; `-FI_EINVAL` where it holds no address.
+    pub fn remove(&self, index: u32) -> Result {
+        if self.read_only {
+            return Err(Errno::EACCES);
+        }
+        let mut local = self.local();
+        let _writer = WriteLock::take(&self.file)?;
+        self.catch_up(&mut local)?;
+        if u64::from(index) >= local.seen.slots {
+            return Err(Errno::EINVAL);
+        }
+        let entry = self.read_slot(index).ok_or(Errno::EINVAL)?;
+        entry.unpack().ok_or(Errno::EINVAL)?;
+        self.write_slot(index, E::FREE)?;
+        let mut header = local.seen;
+        header.epoch = header.epoch.wrapping_add(1);
+        self.append(&mut header, &[])?;
+
+        let (_, hash) = local.hash(entry);
+        if let Ok(found) = local.index.find_entry(hash, |&(other, _)| other == index) {
+            found.remove();
+        }
+        local.free.push(Reverse(index));
+        local.seen = header;
+        Ok(())
+    }
+
+    fn header(&self) -> Result<Header> {
+        let mut bytes = [0; Header::SIZE];
+        self.file.read_exact_at(&mut bytes, 0)?;
+        Header::decode::<E>(&bytes).ok_or(Errno::EIO)
+    }
+
+    fn local(&self) -> MutexGuard<'_, Local> {
+        self.local.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Learns what other processes changed since the last time.
+    fn catch_up(&self, local: &mut Local) -> Result {
+        let now = self.header()?;
+        if now == local.seen {
+            return Ok(());
+        }
+        if now.epoch != local.seen.epoch || now.slots < local.seen.slots {
+            *local = Local::default();
+        }
+        let mut next = local.seen.slots;
+        let mut bytes = vec![0; CHUNK / E::SIZE * E::SIZE];
+        while next < now.slots {
+            let wanted = (now.slots - next).min((bytes.len() / E::SIZE) as u64) as usize;
+            let bytes = &mut bytes[..wanted * E::SIZE];
+            // Slots that the header promises and the file lacks end it here.
+            self.file
+                .read_exact_at(bytes, FIRST_SLOT + next * E::SIZE as u64)?;
+            for slot in bytes.chunks_exact(E::SIZE).filter_map(E::decode) {
+                match slot.unpack() {
+                    Some(_) => local.note(next as u32, slot),
+                    None => local.free.push(Reverse(next as u32)),
+                }
+                next += 1;
+            }
+        }
+        local.seen = now;
+        Ok(())
+    }
+}
+
+impl Local {
+    /// Notes that the slot at `index` is used.
+    fn note<E: Entry>(&mut self, index: u32, entry: E) {
+        let (short, hash) = self.hash(entry);
+        self.index
+            .insert_unique(hash, (index, short), |&(_, short)| widen(short));
+    }
+
+    fn hash<E: Entry>(&self, entry: E) -> (u32, u64) {
+        let short = self.hasher.hash_one(entry.key()) as u32;
+        (short, widen(short))
+    }
+}
+
+/// The hash that a stored half stands for. The index looks at the low bits and
+/// at the highest ones.
+fn widen(short: u32) -> u64 {
+    u64::from(short) << 32 | u64::from(short)
+}
+
+/// The name of the table's file: what is not plainly a file name is written as
+/// `%xx`.
+fn path_of(name: &Name<'_>) -> Result<PathBuf> {
+    let mut file = format!("ofi-av-{}-", nix::unistd::geteuid());
+    for part in [name.domain, "\0", name.name] {
+        for byte in part.bytes() {
+            match byte {
+                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' | b'-' => file.push(byte.into()),
+                0 => file.push('.'),
+                byte => file.push_str(&format!("%{byte:02x}")),
+            }
+        }
+    }
+    // Room for the suffix of the array's file.
+    if name.name.is_empty() || file.len() > 240 {
+        return Err(Errno::EINVAL);
+    }
+    Ok(Path::new("/dev/shm").join(file))
+}
+
+/// The file of the array at `map_addr`.
+fn map_path(path: &Path) -> PathBuf {
+    path.with_extension("map")
+}
+
+/// Whether the file has not been removed or replaced meanwhile.
+fn is_at(file: &File, path: &Path) -> Result<bool> {
+    let open = file.metadata()?;
+    match std::fs::symlink_metadata(path) {
+        Ok(named) => Ok((named.dev(), named.ino()) == (open.dev(), open.ino())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The right to write, among all processes.
+struct WriteLock<'a>(&'a File);
+
+impl<'a> WriteLock<'a> {
+    fn take(file: &'a File) -> Result<Self> {
+        loop {
+            match set_record_lock(file, libc::F_WRLCK) {
+                Ok(()) => return Ok(WriteLock(file)),
+                Err(nix::Error::EINTR) => {}
+                Err(error) => return Err(Errno::new(error as i32)),
+            }
+        }
+    }
+}
+
+impl Drop for WriteLock<'_> {
+    fn drop(&mut self) {
+        // Releasing a lock that is held cannot fail.
+        let _ = set_record_lock(self.0, libc::F_UNLCK);
+    }
+}
+
+fn set_record_lock(file: &File, kind: libc::c_int) -> nix::Result<()> {
+    let lock = libc::flock {
+        l_type: kind as _,
+        l_whence: libc::SEEK_SET as _,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    };
+    nix::fcntl::fcntl(file, FcntlArg::F_OFD_SETLKW(&lock)).map(drop)
+}
+
+fn offset<E: Entry>(index: u32) -> u64 {
+    FIRST_SLOT + u64::from(index) * E::SIZE as u64
+}
+
+impl<E> Drop for Shared<E> {
+    fn drop(&mut self) {
+        // The last one out removes the files. Who has just opened them will
+        // notice and start again.
+        if self.file.try_lock().is_ok() && is_at(&self.file, &self.path).unwrap_or(false) {
+            let _ = std::fs::remove_file(map_path(&self.path));
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

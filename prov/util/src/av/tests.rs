@@ -1,0 +1,295 @@
+//! The rules of fi_av(3).
+
+use std::sync::Arc;
+
+use super::*;
+
+fn v4(n: u32) -> SocketAddr {
+    SocketAddr::new(std::net::Ipv4Addr::from_bits(0x0a00_0001 + n).into(), 7)
+}
+
+fn v6(n: u16) -> SocketAddr {
+    format!("[fd00::{n:x}]:7").parse().unwrap()
+}
+
+fn open() -> Av {
+    Av::open(&Config::default()).unwrap()
+}
+
+fn insert(av: &Av, addrs: &[SocketAddr]) -> Vec<Result<fi_addr_t>> {
+    insert_all(av, addrs.iter().copied().map(Insertion::from))
+}
+
+fn insert_all(av: &Av, insertions: impl IntoIterator<Item = Insertion>) -> Vec<Result<fi_addr_t>> {
+    let mut outcomes = Vec::new();
+    let count = av
+        .insert(insertions, |at, outcome| {
+            assert_eq!(at, outcomes.len());
+            outcomes.push(outcome);
+        })
+        .unwrap();
+    assert_eq!(count, outcomes.iter().filter(|o| o.is_ok()).count());
+    outcomes
+}
+
+#[test]
+fn numbers_count_up_across_calls() {
+    let av = open();
+    assert_eq!(insert(&av, &[v4(0), v4(1)]), [Ok(0), Ok(1)]);
+    assert_eq!(insert(&av, &[v4(2)]), [Ok(2)]);
+    assert_eq!(av.lookup(1), Some(v4(1)));
+    assert_eq!(av.find(&v4(2)), Some(2));
+    assert_eq!(av.find(&v4(3)), None);
+    assert_eq!(av.lookup(3), None);
+    assert_eq!(av.lookup(u64::MAX), None);
+    assert_eq!(av.lookup(1 << 32), None);
+    assert_eq!(av.len(), 3);
+}
+
+#[test]
+fn a_bad_address_among_good_ones_fails_alone() {
+    let av = open();
+    let bad = ["0.0.0.0:7".parse().unwrap(), "10.0.0.1:0".parse().unwrap()];
+    assert_eq!(
+        insert(&av, &[v4(0), bad[0], bad[1], v4(1)]),
+        [
+            Ok(0),
+            Err(Errno::EADDRNOTAVAIL),
+            Err(Errno::EADDRNOTAVAIL),
+            Ok(1)
+        ]
+    );
+    let unresolved = Insertion {
+        addr: Err(Errno::ENODATA),
+        ..Insertion::from(v4(9))
+    };
+    assert_eq!(insert_all(&av, [unresolved]), [Err(Errno::ENODATA)]);
+}
+
+#[test]
+fn a_vector_of_one_family_takes_no_other() {
+    let av = Av::open(&Config {
+        format: FI_SOCKADDR_IN,
+        ..Config::default()
+    })
+    .unwrap();
+    assert_eq!(insert(&av, &[v6(1)]), [Err(Errno::EINVAL)]);
+    let av = Av::open(&Config {
+        format: FI_SOCKADDR_IN6,
+        ..Config::default()
+    })
+    .unwrap();
+    assert_eq!(insert(&av, &[v4(1), v6(1)]), [Err(Errno::EINVAL), Ok(0)]);
+}
+
+#[test]
+fn families_mix_where_the_format_is_general() {
+    let av = open();
+    assert_eq!(
+        insert(&av, &[v4(0), v4(1), v6(1), v4(2)]),
+        [Ok(0), Ok(1), Ok(2), Ok(3)]
+    );
+    assert_eq!(av.lookup(1), Some(v4(1)));
+    assert_eq!(av.lookup(2), Some(v6(1)));
+    assert_eq!(av.source(&v4(2)), 3);
+    assert_eq!(av.source(&v6(1)), 2);
+}
+
+#[test]
+fn a_duplicate_keeps_its_number_until_removed_as_often() {
+    let av = open();
+    assert_eq!(insert(&av, &[v4(0), v4(1), v4(0)]), [Ok(0), Ok(1), Ok(0)]);
+    assert_eq!(av.len(), 2);
+    av.remove(&[0]).unwrap();
+    assert_eq!(av.lookup(0), Some(v4(0)));
+    av.remove(&[0]).unwrap();
+    assert_eq!(av.lookup(0), None);
+    assert_eq!(av.remove(&[0]), Err(Errno::EINVAL));
+}
+
+#[test]
+fn removed_addresses_leave_room_and_can_return() {
+    let av = open();
+    insert(&av, &[v4(0), v4(1), v4(2)]);
+    av.remove(&[0, 1]).unwrap();
+    assert_eq!(insert(&av, &[v4(1), v4(5), v4(6)]), [Ok(0), Ok(1), Ok(3)]);
+    assert_eq!(av.remove(&[77, 3]), Err(Errno::EINVAL));
+    assert_eq!(av.lookup(3), None);
+}
+
+#[test]
+fn observers_hear_of_addresses_that_are_gone() {
+    #[derive(Default)]
+    struct Heard(Mutex<Vec<fi_addr_t>>);
+    impl Observer for Heard {
+        fn removed(&self, fi_addr: fi_addr_t) {
+            self.0.lock().unwrap().push(fi_addr);
+        }
+    }
+    let av = open();
+    let heard = Arc::new(Heard::default());
+    let weak: Weak<Heard> = Arc::downgrade(&heard);
+    av.observe(weak);
+    insert(&av, &[v4(0), v4(1), v4(1)]);
+    av.remove(&[1]).unwrap();
+    av.remove(&[0, 1]).unwrap();
+    assert_eq!(*heard.0.lock().unwrap(), [0, 1]);
+    drop(heard);
+    insert(&av, &[v4(0)]);
+    av.remove(&[0]).unwrap();
+}
+
+#[test]
+fn a_receive_context_is_no_part_of_the_address() {
+    let av = Av::open(&Config {
+        rx_ctx_bits: 4,
+        ..Config::default()
+    })
+    .unwrap();
+    insert(&av, &[v4(0), v4(1)]);
+    assert_eq!(av.lookup(0xa << 60 | 1), Some(v4(1)));
+    let too_many = Config {
+        rx_ctx_bits: 65,
+        ..Config::default()
+    };
+    assert_eq!(Av::open(&too_many).err(), Some(Errno::EINVAL));
+}
+
+#[test]
+fn addresses_inserted_with_an_identifier_are_reported_by_it() {
+    let av = open();
+    let with_id = Insertion {
+        user_id: Some(4711),
+        ..Insertion::from(v4(1))
+    };
+    insert_all(&av, [v4(0).into(), with_id]);
+    assert_eq!(av.source(&v4(0)), 0);
+    assert_eq!(av.source(&v4(1)), 4711);
+    assert_eq!(av.find(&v4(1)), Some(1));
+    assert_eq!(av.reported(1), 4711);
+    assert_eq!(av.source(&v4(2)), FI_ADDR_NOTAVAIL);
+    assert_eq!(av.set_user_id(1, 5), Err(Errno::EINVAL));
+}
+
+#[test]
+fn a_vector_of_identifiers_reports_nothing_else() {
+    let av = Av::open(&Config {
+        user_ids: true,
+        ..Config::default()
+    })
+    .unwrap();
+    insert(&av, &[v4(0), v4(1)]);
+    assert_eq!(av.reported(0), FI_ADDR_NOTAVAIL);
+    av.set_user_id(0, 99).unwrap();
+    assert_eq!(av.reported(0), 99);
+    assert_eq!(av.set_user_id(7, 99), Err(Errno::EINVAL));
+    av.remove(&[0]).unwrap();
+    insert(&av, &[v4(0)]);
+    assert_eq!(av.reported(0), FI_ADDR_NOTAVAIL);
+    let with_id = Insertion {
+        user_id: Some(1),
+        ..Insertion::from(v4(5))
+    };
+    assert_eq!(insert_all(&av, [with_id]), [Err(Errno::EINVAL)]);
+}
+
+#[test]
+fn an_address_is_another_peer_under_another_key() {
+    let av = Av::open(&Config {
+        auth_key_size: Some(0),
+        ..Config::default()
+    })
+    .unwrap();
+    let one = av.insert_auth_key(b"one").unwrap();
+    let two = av.insert_auth_key(b"two").unwrap();
+    let under = |key| Insertion {
+        auth_key: Some(key),
+        ..Insertion::from(v4(0))
+    };
+    assert_eq!(
+        insert_all(&av, [under(one), under(two), under(one), under(9)]),
+        [Ok(0), Ok(1), Ok(0), Err(Errno::EINVAL)]
+    );
+    assert_eq!(av.lookup_auth_key(1, <[u8]>::to_vec), Ok(b"two".to_vec()));
+    assert_eq!(av.remove_auth_keys(&[two]), Err(Errno::EBUSY));
+    av.remove(&[1]).unwrap();
+    assert_eq!(av.remove_auth_keys(&[two]), Ok(()));
+    assert_eq!(av.remove_auth_keys(&[two]), Err(Errno::EINVAL));
+    assert_eq!(open().insert_auth_key(b"x"), Err(Errno::ENOSYS));
+}
+
+#[test]
+fn authorization_keys_have_the_domains_size() {
+    let av = Av::open(&Config {
+        auth_key_size: Some(4),
+        ..Config::default()
+    })
+    .unwrap();
+    assert_eq!(av.insert_auth_key(b"longer"), Err(Errno::EINVAL));
+    assert_eq!(av.insert_auth_key(b"four"), Ok(0));
+}
+
+#[test]
+fn a_named_vector_is_shared() {
+    let name = format!("av-test-{}", std::process::id());
+    let config = |read_only| Config {
+        shared: Some(Name {
+            name: &name,
+            domain: "lo",
+            read_only,
+            count: 10,
+        }),
+        ..Config::default()
+    };
+    let writer = Av::open(&config(false)).unwrap();
+    assert_eq!(
+        insert(&writer, &[v4(0), v6(1), v4(0)]),
+        [Ok(0), Ok(1), Ok(0)]
+    );
+    let reader = Av::open(&config(true)).unwrap();
+    assert_eq!(reader.lookup(1), Some(v6(1)));
+    assert_eq!(reader.source(&v4(0)), 0);
+    assert_eq!(reader.insert([v4(5).into()], |_, _| ()), Err(Errno::EACCES));
+    assert_ne!(reader.map_addr(), 0);
+    assert_eq!(open().map_addr(), 0);
+}
+
+#[test]
+fn an_asynchronous_vector_reports_errors_and_then_the_call() {
+    #[derive(Default)]
+    struct Events(Mutex<Vec<(usize, usize, Option<Errno>)>>);
+    impl InsertEvents for Events {
+        fn failed(&self, context: *mut c_void, index: usize, error: Errno) {
+            self.0
+                .lock()
+                .unwrap()
+                .push((context as usize, index, Some(error)));
+        }
+        fn complete(&self, context: *mut c_void, count: usize) {
+            self.0.lock().unwrap().push((context as usize, count, None));
+        }
+    }
+    let av = Av::open(&Config {
+        asynchronous: true,
+        ..Config::default()
+    })
+    .unwrap();
+    let context = std::ptr::without_provenance_mut(7);
+    let insert = || {
+        let bad = Insertion {
+            addr: Err(Errno::EINVAL),
+            ..v4(0).into()
+        };
+        av.insert_with_events([v4(0).into(), bad, v4(1).into()], context, |_, _| ())
+    };
+    assert_eq!(insert(), Err(Errno::ENOEQ));
+    let events = Arc::new(Events::default());
+    av.report_to(events.clone()).unwrap();
+    assert_eq!(insert(), Ok(0));
+    assert_eq!(
+        *events.0.lock().unwrap(),
+        [(7, 1, Some(Errno::EINVAL)), (7, 2, None)]
+    );
+    assert_eq!(av.find(&v4(1)), Some(1));
+    assert_eq!(open().report_to(events), Err(Errno::EINVAL));
+}

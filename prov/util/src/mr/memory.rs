@@ -1,0 +1,100 @@
+//! The memory of a region.
+
+use libc::iovec;
+
+use crate::buffer::{AppIov, IOV_LIMIT};
+use crate::errno::{Errno, Result};
+
+/// Pieces of application memory, one after another. Unlike an [`AppIov`] they
+/// may cover all of the address space, of which peers then access parts.
+#[derive(Clone, Copy, Debug)]
+pub struct Memory {
+    /// Only the first `count` are meaningful.
+    pieces: [Piece; IOV_LIMIT],
+    count: usize,
+    len: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    address: usize,
+    len: usize,
+}
+
+impl Memory {
+    /// `-FI_EINVAL` for no piece at all, more than [`IOV_LIMIT`], pieces that
+    /// leave the address space, and a total beyond it.
+    ///
+    /// # Safety
+    /// Whatever part of the memory a peer accesses is valid at that time, until
+    /// the region is closed: the application's side of registering it.
+    pub unsafe fn new(iov: &[iovec]) -> Result<Self> {
+        if iov.is_empty() || iov.len() > IOV_LIMIT {
+            return Err(Errno::EINVAL);
+        }
+        let mut this = Memory {
+            pieces: [Piece { address: 0, len: 0 }; IOV_LIMIT],
+            count: iov.len(),
+            len: 0,
+        };
+        for (piece, iov) in this.pieces.iter_mut().zip(iov) {
+            *piece = Piece {
+                address: iov.iov_base as usize,
+                len: iov.iov_len,
+            };
+            piece.address.checked_add(piece.len).ok_or(Errno::EINVAL)?;
+            this.len = this.len.checked_add(piece.len).ok_or(Errno::EINVAL)?;
+        }
+        Ok(this)
+    }
+
+    /// Address of the first byte.
+    pub fn address(&self) -> usize {
+        self.pieces[0].address
+    }
+
+    /// Bytes in all pieces together.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is not one byte.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether every piece of `other` is within one piece of this memory.
+    pub fn contains(&self, other: &Memory) -> bool {
+        other.pieces[..other.count].iter().all(|inner| {
+            self.pieces[..self.count].iter().any(|outer| {
+                // Neither sum overflows, see `new`.
+                outer.address <= inner.address
+                    && inner.address + inner.len <= outer.address + outer.len
+            })
+        })
+    }
+
+    /// `len` bytes from `offset` on; `None` where not all of them are in the
+    /// memory.
+    pub fn slice(&self, offset: usize, len: usize) -> Option<AppIov> {
+        if offset.checked_add(len)? > self.len {
+            return None;
+        }
+        let mut iov = [iovec {
+            iov_base: std::ptr::null_mut(),
+            iov_len: 0,
+        }; IOV_LIMIT];
+        let (mut skip, mut left) = (offset, len);
+        for (part, piece) in iov.iter_mut().zip(&self.pieces[..self.count]) {
+            let start = skip.min(piece.len);
+            let take = left.min(piece.len - start);
+            skip -= start;
+            left -= take;
+            part.iov_base = std::ptr::with_exposed_provenance_mut(piece.address + start);
+            part.iov_len = take;
+        }
+        // SAFETY: the parts are within the registered memory, for whose
+        // validity the application answers (see `new`).
+        unsafe { AppIov::from_iov(iov.as_ptr(), self.count) }.ok()
+    }
+}

@@ -1,0 +1,350 @@
+//! The rules of fi_mr(3), and what hostile requests meet.
+
+use std::sync::atomic::AtomicUsize;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const BITS: i32 = FI_MR_VIRT_ADDR | FI_MR_PROV_KEY;
+
+fn table(mr_mode: i32) -> MrTable {
+    MrTable::new(&Config {
+        mr_mode,
+        ..Config::default()
+    })
+}
+
+fn memory(pieces: &mut [&mut [u8]]) -> Memory {
+    let iov: Vec<libc::iovec> = pieces
+        .iter_mut()
+        .map(|piece| libc::iovec {
+            iov_base: piece.as_mut_ptr().cast(),
+            iov_len: piece.len(),
+        })
+        .collect();
+    // SAFETY: the tests keep the memory while the region is open.
+    unsafe { Memory::new(&iov) }.unwrap()
+}
+
+fn request(memory: Memory, key: u64) -> Request {
+    Request {
+        memory,
+        access: REMOTE,
+        key,
+        flags: 0,
+    }
+}
+
+fn bytes(access: &Grant) -> Option<Vec<u8>> {
+    access.with(|memory| {
+        let mut bytes = Vec::new();
+        memory.append_to(&mut bytes);
+        bytes
+    })
+}
+
+fn refused(outcome: Result<Grant>) -> Option<Errno> {
+    outcome.err()
+}
+
+#[test]
+fn offsets_count_over_all_pieces() {
+    let table = table(MR_SCALABLE);
+    let (mut a, mut b) = (*b"abc", *b"defg");
+    table
+        .register(request(memory(&mut [&mut a, &mut b]), 9))
+        .unwrap();
+    let granted = table.resolve(9, 2, 3, FI_REMOTE_READ).unwrap();
+    assert_eq!(bytes(&granted).unwrap(), b"cde");
+    granted.with(|memory| memory.write_at(0, b"XYZ"));
+    assert_eq!((&a, &b), (b"abX", b"YZfg"));
+    assert!(table.resolve(9, 7, 0, FI_REMOTE_READ).unwrap().is_empty());
+}
+
+#[test]
+fn virtual_addresses_begin_at_the_memory() {
+    let table = table(MR_BASIC);
+    let mut a = *b"abcdef";
+    let base = a.as_ptr() as u64;
+    let region = table.register(request(memory(&mut [&mut a]), 9)).unwrap();
+    let granted = table
+        .resolve(region.key(), base + 4, 2, FI_REMOTE_READ)
+        .unwrap();
+    assert_eq!(bytes(&granted).unwrap(), b"ef");
+    let outside = table.resolve(region.key(), 0, 1, FI_REMOTE_READ);
+    assert_eq!(refused(outside), Some(Errno::EACCES));
+    assert_eq!(table.raw_attr(&region).0, base);
+}
+
+#[test]
+fn all_memory_can_be_registered_at_once() {
+    let table = table(MR_SCALABLE);
+    let everything = [libc::iovec {
+        iov_base: std::ptr::null_mut(),
+        iov_len: usize::MAX,
+    }];
+    // SAFETY: only the memory below is accessed.
+    let everything = unsafe { Memory::new(&everything) }.unwrap();
+    table.register(request(everything, 0)).unwrap();
+    let a = *b"xyz";
+    let granted = table
+        .resolve(0, a.as_ptr() as u64, 3, FI_REMOTE_READ)
+        .unwrap();
+    assert_eq!(bytes(&granted).unwrap(), b"xyz");
+    let too_much = table.resolve(0, 0, u64::MAX, FI_REMOTE_READ);
+    assert_eq!(refused(too_much), Some(Errno::EACCES));
+}
+
+#[test]
+fn keys_and_permissions_are_checked() {
+    let table = table(0);
+    let mut a = [0; 8];
+    let read_only = Request {
+        access: FI_REMOTE_READ | FI_SEND,
+        ..request(memory(&mut [&mut a]), 5)
+    };
+    table.register(read_only).unwrap();
+    let resolve = |key, addr, len, access| refused(table.resolve(key, addr, len, access));
+    assert_eq!(resolve(5, 0, 8, FI_REMOTE_READ), None);
+    assert_eq!(resolve(6, 0, 8, FI_REMOTE_READ), Some(Errno::ENOKEY));
+    assert_eq!(resolve(5, 0, 8, FI_REMOTE_WRITE), Some(Errno::EACCES));
+    assert_eq!(resolve(5, 0, 8, REMOTE), Some(Errno::EACCES));
+    assert_eq!(resolve(5, 0, 9, FI_REMOTE_READ), Some(Errno::EACCES));
+    assert_eq!(resolve(5, 8, 1, FI_REMOTE_READ), Some(Errno::EACCES));
+    assert_eq!(resolve(5, u64::MAX, 2, FI_REMOTE_READ), Some(Errno::EACCES));
+    assert_eq!(resolve(5, 2, u64::MAX, FI_REMOTE_READ), Some(Errno::EACCES));
+}
+
+#[test]
+fn chosen_keys_are_unique_and_within_their_size() {
+    let narrow = MrTable::new(&Config {
+        key_size: 2,
+        ..Config::default()
+    });
+    let mut a = [0; 8];
+    let piece = memory(&mut [&mut a]);
+    let region = narrow.register(request(piece, 0xffff)).unwrap();
+    assert_eq!(region.key(), 0xffff);
+    let again = narrow.register(request(piece, 0xffff));
+    assert_eq!(again.err(), Some(Errno::ENOKEY));
+    let large = narrow.register(request(piece, 0x1_0000));
+    assert_eq!(large.err(), Some(Errno::EKEYREJECTED));
+    narrow.close(&region);
+    assert!(narrow.register(request(piece, 0xffff)).is_ok());
+}
+
+#[test]
+fn provider_keys_differ_and_ignore_what_was_asked() {
+    let table = table(BITS);
+    let mut a = [0; 8];
+    let piece = memory(&mut [&mut a]);
+    let keys: std::collections::HashSet<u64> = (0..1000)
+        .map(|_| table.register(request(piece, 5)).unwrap().key())
+        .collect();
+    assert_eq!(keys.len(), 1000);
+    // Not a counter: the bits that would stay the same do not.
+    assert!(keys.iter().any(|key| key >> 56 != 0));
+}
+
+#[test]
+fn local_regions_have_no_key() {
+    let table = table(0);
+    let mut a = [0; 8];
+    let local = Request {
+        access: FI_SEND | FI_RECV,
+        ..request(memory(&mut [&mut a]), 5)
+    };
+    let region = table.register(local).unwrap();
+    assert_eq!(region.key(), NO_KEY);
+    let remote = table.resolve(NO_KEY, 0, 1, FI_REMOTE_READ);
+    assert_eq!(refused(remote), Some(Errno::ENOKEY));
+    table.close(&region);
+}
+
+#[test]
+fn a_closed_region_is_not_accessed_any_more() {
+    let table = table(0);
+    let mut a = [0; 8];
+    let region = table.register(request(memory(&mut [&mut a]), 5)).unwrap();
+    let granted = table.resolve(5, 0, 8, FI_REMOTE_READ).unwrap();
+    assert!(granted.with(|_| ()).is_some());
+    table.close(&region);
+    assert!(granted.with(|_| ()).is_none());
+    let later = table.resolve(5, 0, 8, FI_REMOTE_READ);
+    assert_eq!(refused(later), Some(Errno::ENOKEY));
+}
+
+#[test]
+fn closing_waits_for_an_access_in_progress() {
+    let table = table(0);
+    let mut a = [0; 8];
+    let region = table.register(request(memory(&mut [&mut a]), 5)).unwrap();
+    let granted = table.resolve(5, 0, 8, FI_REMOTE_READ).unwrap();
+    let closed = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let closer = granted.with(|_| {
+            let closer = scope.spawn(|| {
+                table.close(&region);
+                closed.store(true, Ordering::SeqCst);
+            });
+            while table.resolve(5, 0, 8, FI_REMOTE_READ).is_ok() {
+                std::thread::yield_now();
+            }
+            assert!(!closed.load(Ordering::SeqCst));
+            closer
+        });
+        closer.unwrap().join().unwrap();
+    });
+    assert!(granted.with(|_| ()).is_none());
+}
+
+#[test]
+fn a_region_for_one_use_is_used_once() {
+    let table = table(0);
+    let mut a = [0; 8];
+    let once = Request {
+        flags: FI_MR_SINGLE_USE,
+        ..request(memory(&mut [&mut a]), 5)
+    };
+    let region = table.register(once).unwrap();
+    assert_eq!(
+        refused(table.resolve(5, 0, 9, FI_REMOTE_READ)),
+        Some(Errno::EACCES)
+    );
+    let granted = table.resolve(5, 0, 8, FI_REMOTE_READ).unwrap();
+    assert_eq!(
+        refused(table.resolve(5, 0, 8, FI_REMOTE_READ)),
+        Some(Errno::ENOKEY)
+    );
+    // Another region may have the key now, and keeps it.
+    table.register(request(memory(&mut [&mut a]), 5)).unwrap();
+    table.close(&region);
+    assert!(granted.with(|_| ()).is_none());
+    assert!(table.resolve(5, 0, 8, FI_REMOTE_READ).is_ok());
+}
+
+#[test]
+fn a_region_for_events_waits_to_be_enabled() {
+    let table = table(FI_MR_RMA_EVENT);
+    let mut a = [0; 8];
+    let piece = memory(&mut [&mut a]);
+    let events = Request {
+        flags: FI_RMA_EVENT,
+        ..request(piece, 5)
+    };
+    let region = table.register(events).unwrap();
+    assert_eq!(
+        refused(table.resolve(5, 0, 8, FI_REMOTE_READ)),
+        Some(Errno::EACCES)
+    );
+    region.enable();
+    assert!(table.resolve(5, 0, 8, FI_REMOTE_READ).is_ok());
+    assert!(table.register(request(piece, 6)).unwrap().is_enabled());
+}
+
+#[test]
+fn counters_count_the_accesses_they_are_bound_for() {
+    #[derive(Default)]
+    struct Counter(AtomicUsize);
+    impl RemoteEvents for Counter {
+        fn accessed(&self) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    let table = table(0);
+    let mut a = [0; 8];
+    let region = table.register(request(memory(&mut [&mut a]), 5)).unwrap();
+    let writes = Arc::new(Counter::default());
+    region.count_in(FI_REMOTE_WRITE, writes.clone());
+    for access in [FI_REMOTE_WRITE, FI_REMOTE_READ, FI_REMOTE_WRITE] {
+        table.resolve(5, 0, 8, access).unwrap().complete();
+    }
+    assert_eq!(writes.0.load(Ordering::Relaxed), 2);
+}
+
+#[test]
+fn unknown_flags_are_refused() {
+    let mut a = [0; 8];
+    let device = Request {
+        flags: FI_MR_DMABUF,
+        ..request(memory(&mut [&mut a]), 5)
+    };
+    assert_eq!(table(0).register(device).err(), Some(Errno::EBADFLAGS));
+}
+
+#[test]
+fn raw_keys_map_back() {
+    let table = table(0);
+    let mut a = [0; 8];
+    let region = table
+        .register(request(memory(&mut [&mut a]), 0x1234))
+        .unwrap();
+    let (base, raw) = table.raw_attr(&region);
+    assert_eq!((base, table.map_raw(&raw)), (0, Ok(0x1234)));
+    assert_eq!(table.map_raw(&raw[..7]), Err(Errno::EINVAL));
+}
+
+#[test]
+fn memory_contains_what_is_within_one_of_its_pieces() {
+    let mut a = [0; 8];
+    let (left, right) = a.split_at_mut(4);
+    let whole = memory(&mut [left, right]);
+    assert!(whole.contains(&memory(&mut [&mut left[1..3]])));
+    assert!(whole.contains(&memory(&mut [&mut right[..], &mut left[..0]])));
+    assert!(!whole.contains(&memory(&mut [&mut a])));
+}
+
+#[test]
+fn memory_beyond_the_address_space_is_refused() {
+    let piece = |base: usize, len| libc::iovec {
+        iov_base: std::ptr::without_provenance_mut(base),
+        iov_len: len,
+    };
+    // SAFETY: nothing is accessed.
+    unsafe {
+        assert_eq!(Memory::new(&[]).err(), Some(Errno::EINVAL));
+        assert_eq!(
+            Memory::new(&[piece(2, usize::MAX)]).err(),
+            Some(Errno::EINVAL)
+        );
+        let twice = [piece(0, usize::MAX / 2 + 1); 2];
+        assert_eq!(Memory::new(&twice).err(), Some(Errno::EINVAL));
+        assert!(Memory::new(&[piece(1, 1); 5]).is_err());
+    }
+}
+
+proptest! {
+    /// Whatever a peer asks for: what is granted is exactly what the region
+    /// holds there, and nothing else is granted.
+    #[test]
+    fn no_request_reaches_beyond_the_region(
+        lens in prop::collection::vec(0usize..20, 1..=4),
+        addr in prop_oneof![0u64..100, any::<u64>()],
+        len in prop_oneof![0u64..100, any::<u64>()],
+    ) {
+        let mut next = 0u8;
+        let mut pieces: Vec<Vec<u8>> = lens
+            .iter()
+            .map(|&len| (0..len).map(|_| { next += 1; next }).collect())
+            .collect();
+        let whole = pieces.concat();
+        let mut slices: Vec<&mut [u8]> = pieces.iter_mut().map(Vec::as_mut_slice).collect();
+        let table = table(0);
+        table.register(request(memory(&mut slices), 1)).unwrap();
+        let expected = usize::try_from(addr)
+            .ok()
+            .zip(usize::try_from(len).ok())
+            .and_then(|(addr, len)| whole.get(addr..addr.checked_add(len)?));
+        match table.resolve(1, addr, len, FI_REMOTE_READ) {
+            Ok(granted) => {
+                let granted = bytes(&granted);
+                prop_assert_eq!(granted.as_deref(), expected);
+            }
+            Err(error) => {
+                prop_assert_eq!(error, Errno::EACCES);
+                prop_assert_eq!(expected, None);
+            }
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Names of nodes and services into addresses: getaddrinfo(3) with a safe
+//! face.
+
+use std::ffi::CStr;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::ptr::NonNull;
+
+use crate::errno::{Errno, Result};
+use crate::sockaddr;
+
+/// What to look up.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Query<'a> {
+    /// Host name or address; without one the local node is meant.
+    pub node: Option<&'a CStr>,
+    /// Service name or port number; without one the port is 0.
+    pub service: Option<&'a CStr>,
+    /// `AF_INET`, `AF_INET6`, or 0 for either.
+    pub family: i32,
+    /// Whether the address is to be listened at (`FI_SOURCE`), which without
+    /// a node means the wildcard address, not the loopback one.
+    pub passive: bool,
+    /// Whether `node` must be an address, which asks no name server
+    /// (`FI_NUMERICHOST`).
+    pub numeric: bool,
+}
+
+/// The addresses that a query leads to, best first; `-FI_ENODATA` where it
+/// leads to none, `-FI_EAGAIN` where the name server did not answer.
+///
+/// The node may be the string form of an address (`FI_ADDR_STR`), which is
+/// complete: a service beside it is `-FI_EINVAL`.
+pub fn resolve(query: &Query<'_>) -> Result<Vec<SocketAddr>> {
+    if let Some(node) = query.node.and_then(|node| node.to_str().ok())
+        && sockaddr::is_uri(node)
+    {
+        if query.service.is_some() {
+            return Err(Errno::EINVAL);
+        }
+        let addr = sockaddr::parse(node).ok_or(Errno::ENODATA)?;
+        let family = if addr.is_ipv4() {
+            libc::AF_INET
+        } else {
+            libc::AF_INET6
+        };
+        return match query.family {
+            0 => Ok(vec![addr]),
+            asked if asked == family => Ok(vec![addr]),
+            _ => Err(Errno::ENODATA),
+        };
+    }
+    if query.node.is_none() && query.service.is_none() {
+        return Err(Errno::EINVAL);
+    }
+    let found = AddrInfo::look_up(query)?;
+    let mut addrs = Vec::new();
+    for addr in found.addresses() {
+        if !addrs.contains(&addr) {
+            addrs.push(addr);
+        }
+    }
+    if addrs.is_empty() {
+        Err(Errno::ENODATA)
+    } else {
+        Ok(addrs)
+    }
+}
+
+/// The local address, with port 0, from which packets to `dest` leave.
+pub fn source_towards(dest: &SocketAddr) -> Result<SocketAddr> {
+    let any: IpAddr = match dest {
+        SocketAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
+    };
+    // Connecting a datagram socket sends nothing; it only asks for the route.
+    // Port 0 is no destination, any other does.
+    let mut dest = *dest;
+    if dest.port() == 0 {
+        dest.set_port(9);
+    }
+    let socket = UdpSocket::bind(SocketAddr::new(any, 0))?;
+    socket.connect(dest)?;
+    let mut source = socket.local_addr()?;
+    source.set_port(0);
+    Ok(source)
+}
+
+/// A list that getaddrinfo(3) allocated.
+struct AddrInfo(Option<NonNull<libc::addrinfo>>);
+
+impl AddrInfo {
+    fn look_up(query: &Query<'_>) -> Result<Self> {
+        // SAFETY: every field of an `addrinfo` may be zero.
+        let mut hints: libc::addrinfo = unsafe { std::mem::zeroed() };
+        hints.ai_family = query.family;
+        hints.ai_socktype = libc::SOCK_STREAM;
+        if query.passive {
+            hints.ai_flags |= libc::AI_PASSIVE;
+        }
+        if query.numeric {
+            hints.ai_flags |= libc::AI_NUMERICHOST;
+        }
+        let mut list = std::ptr::null_mut();
+        let as_ptr = |text: Option<&CStr>| text.map_or(std::ptr::null(), CStr::as_ptr);
+        // SAFETY: the strings are C strings or null (not both, see the
+        // caller), `hints` is initialised and `list` is a place to write to.
+        let status = unsafe {
+            libc::getaddrinfo(as_ptr(query.node), as_ptr(query.service), &hints, &mut list)
+        };
+        match status {
+            0 => Ok(AddrInfo(NonNull::new(list))),
+            libc::EAI_MEMORY => Err(Errno::ENOMEM),
+            libc::EAI_AGAIN => Err(Errno::EAGAIN),
+            libc::EAI_SYSTEM => Err(Errno::last_os_error()),
+            _ => Err(Errno::ENODATA),
+        }
+    }
+
+    fn addresses(&self) -> impl Iterator<Item = SocketAddr> + '_ {
+        let mut next = self.0;
+        std::iter::from_fn(move || {
+            // SAFETY: the list's entries live until `self` is dropped.
+            let entry = unsafe { next?.as_ref() };
+            next = NonNull::new(entry.ai_next);
+            let bytes = if entry.ai_addr.is_null() {
+                &[][..]
+            } else {
+                // SAFETY: `ai_addr` points to `ai_addrlen` bytes.
+                unsafe {
+                    std::slice::from_raw_parts(entry.ai_addr.cast(), entry.ai_addrlen as usize)
+                }
+            };
+            Some(sockaddr::decode(bytes))
+        })
+        .flatten()
+    }
+}
+
+impl Drop for AddrInfo {
+    fn drop(&mut self) {
+        if let Some(list) = self.0 {
+            // SAFETY: the list came from getaddrinfo and nothing borrows it.
+            unsafe { libc::freeaddrinfo(list.as_ptr()) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numeric_nodes_and_services_resolve() {
+        let query = Query {
+            node: Some(c"127.0.0.1"),
+            service: Some(c"4711"),
+            numeric: true,
+            ..Query::default()
+        };
+        assert_eq!(
+            resolve(&query).unwrap(),
+            ["127.0.0.1:4711".parse().unwrap()]
+        );
+    }
+
+    #[test]
+    fn a_name_is_no_numeric_node() {
+        let query = Query {
+            node: Some(c"localhost"),
+            numeric: true,
+            ..Query::default()
+        };
+        assert_eq!(resolve(&query), Err(Errno::ENODATA));
+    }
+
+    #[test]
+    fn a_passive_service_is_the_wildcard_address() {
+        let query = Query {
+            service: Some(c"4711"),
+            family: libc::AF_INET,
+            passive: true,
+            ..Query::default()
+        };
+        assert_eq!(resolve(&query).unwrap(), ["0.0.0.0:4711".parse().unwrap()]);
+    }
+
+    #[test]
+    fn a_string_address_stands_alone() {
+        let mut query = Query {
+            node: Some(c"fi_sockaddr_in://10.0.0.1:9"),
+            ..Query::default()
+        };
+        assert_eq!(resolve(&query).unwrap(), ["10.0.0.1:9".parse().unwrap()]);
+        query.family = libc::AF_INET6;
+        assert_eq!(resolve(&query), Err(Errno::ENODATA));
+        query.service = Some(c"9");
+        assert_eq!(resolve(&query), Err(Errno::EINVAL));
+    }
+
+    #[test]
+    fn the_source_towards_loopback_is_loopback() {
+        let source = source_towards(&"127.0.0.1:0".parse().unwrap()).unwrap();
+        assert_eq!(source, "127.0.0.1:0".parse().unwrap());
+    }
+}
