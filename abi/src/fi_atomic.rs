@@ -4,8 +4,13 @@ use crate::*;
 use core::ffi::{c_int, c_void};
 use libc::ssize_t;
 
-pub const FI_COMPARE_ATOMIC: u64 = 1 << 59;
+// Flags of fi_query_atomic, fi_atomic(3).
+
 pub const FI_FETCH_ATOMIC: u64 = 1 << 58;
+pub const FI_COMPARE_ATOMIC: u64 = 1 << 59;
+
+/// What fi_query_atomic answers: elements per operation at most, and bytes per element,
+/// fi_atomic(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_atomic_attr {
@@ -13,6 +18,7 @@ pub struct fi_atomic_attr {
     pub size: usize,
 }
 
+/// An atomic operation, described in full, fi_atomic(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_msg_atomic {
@@ -28,6 +34,7 @@ pub struct fi_msg_atomic {
     pub data: u64,
 }
 
+/// The comparands of a compare operation, fi_atomic(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_msg_compare {
@@ -36,6 +43,7 @@ pub struct fi_msg_compare {
     pub iov_count: usize,
 }
 
+/// Where the prior values of a fetching operation go, fi_atomic(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_msg_fetch {
@@ -44,151 +52,172 @@ pub struct fi_msg_fetch {
     pub iov_count: usize,
 }
 
+/// Atomic operations of an endpoint, fi_atomic(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_ops_atomic {
     pub size: usize,
     pub write: Option<
         unsafe extern "C" fn(
-            *mut fid_ep,
-            *const c_void,
-            usize,
-            *mut c_void,
-            fi_addr_t,
-            u64,
-            u64,
-            fi_datatype,
-            fi_op,
-            *mut c_void,
+            ep: *mut fid_ep,
+            buf: *const c_void,
+            count: usize,
+            desc: *mut c_void,
+            dest_addr: fi_addr_t,
+            addr: u64,
+            key: u64,
+            datatype: fi_datatype,
+            op: fi_op,
+            context: *mut c_void,
         ) -> ssize_t,
     >,
     pub writev: Option<
         unsafe extern "C" fn(
-            *mut fid_ep,
-            *const fi_ioc,
-            *mut *mut c_void,
-            usize,
-            fi_addr_t,
-            u64,
-            u64,
-            fi_datatype,
-            fi_op,
-            *mut c_void,
+            ep: *mut fid_ep,
+            iov: *const fi_ioc,
+            desc: *mut *mut c_void,
+            count: usize,
+            dest_addr: fi_addr_t,
+            addr: u64,
+            key: u64,
+            datatype: fi_datatype,
+            op: fi_op,
+            context: *mut c_void,
         ) -> ssize_t,
     >,
-    pub writemsg: Option<unsafe extern "C" fn(*mut fid_ep, *const fi_msg_atomic, u64) -> ssize_t>,
+    pub writemsg: Option<
+        unsafe extern "C" fn(ep: *mut fid_ep, msg: *const fi_msg_atomic, flags: u64) -> ssize_t,
+    >,
     pub inject: Option<
         unsafe extern "C" fn(
-            *mut fid_ep,
-            *const c_void,
-            usize,
-            fi_addr_t,
-            u64,
-            u64,
-            fi_datatype,
-            fi_op,
+            ep: *mut fid_ep,
+            buf: *const c_void,
+            count: usize,
+            dest_addr: fi_addr_t,
+            addr: u64,
+            key: u64,
+            datatype: fi_datatype,
+            op: fi_op,
         ) -> ssize_t,
     >,
     pub readwrite: Option<
         unsafe extern "C" fn(
-            *mut fid_ep,
-            *const c_void,
-            usize,
-            *mut c_void,
-            *mut c_void,
-            *mut c_void,
-            fi_addr_t,
-            u64,
-            u64,
-            fi_datatype,
-            fi_op,
-            *mut c_void,
+            ep: *mut fid_ep,
+            buf: *const c_void,
+            count: usize,
+            desc: *mut c_void,
+            result: *mut c_void,
+            result_desc: *mut c_void,
+            dest_addr: fi_addr_t,
+            addr: u64,
+            key: u64,
+            datatype: fi_datatype,
+            op: fi_op,
+            context: *mut c_void,
         ) -> ssize_t,
     >,
     pub readwritev: Option<
         unsafe extern "C" fn(
-            *mut fid_ep,
-            *const fi_ioc,
-            *mut *mut c_void,
-            usize,
-            *mut fi_ioc,
-            *mut *mut c_void,
-            usize,
-            fi_addr_t,
-            u64,
-            u64,
-            fi_datatype,
-            fi_op,
-            *mut c_void,
+            ep: *mut fid_ep,
+            iov: *const fi_ioc,
+            desc: *mut *mut c_void,
+            count: usize,
+            resultv: *mut fi_ioc,
+            result_desc: *mut *mut c_void,
+            result_count: usize,
+            dest_addr: fi_addr_t,
+            addr: u64,
+            key: u64,
+            datatype: fi_datatype,
+            op: fi_op,
+            context: *mut c_void,
         ) -> ssize_t,
     >,
     pub readwritemsg: Option<
         unsafe extern "C" fn(
-            *mut fid_ep,
-            *const fi_msg_atomic,
-            *mut fi_ioc,
-            *mut *mut c_void,
-            usize,
-            u64,
+            ep: *mut fid_ep,
+            msg: *const fi_msg_atomic,
+            resultv: *mut fi_ioc,
+            result_desc: *mut *mut c_void,
+            result_count: usize,
+            flags: u64,
         ) -> ssize_t,
     >,
     pub compwrite: Option<
         unsafe extern "C" fn(
-            *mut fid_ep,
-            *const c_void,
-            usize,
-            *mut c_void,
-            *const c_void,
-            *mut c_void,
-            *mut c_void,
-            *mut c_void,
-            fi_addr_t,
-            u64,
-            u64,
-            fi_datatype,
-            fi_op,
-            *mut c_void,
+            ep: *mut fid_ep,
+            buf: *const c_void,
+            count: usize,
+            desc: *mut c_void,
+            compare: *const c_void,
+            compare_desc: *mut c_void,
+            result: *mut c_void,
+            result_desc: *mut c_void,
+            dest_addr: fi_addr_t,
+            addr: u64,
+            key: u64,
+            datatype: fi_datatype,
+            op: fi_op,
+            context: *mut c_void,
         ) -> ssize_t,
     >,
     pub compwritev: Option<
         unsafe extern "C" fn(
-            *mut fid_ep,
-            *const fi_ioc,
-            *mut *mut c_void,
-            usize,
-            *const fi_ioc,
-            *mut *mut c_void,
-            usize,
-            *mut fi_ioc,
-            *mut *mut c_void,
-            usize,
-            fi_addr_t,
-            u64,
-            u64,
-            fi_datatype,
-            fi_op,
-            *mut c_void,
+            ep: *mut fid_ep,
+            iov: *const fi_ioc,
+            desc: *mut *mut c_void,
+            count: usize,
+            comparev: *const fi_ioc,
+            compare_desc: *mut *mut c_void,
+            compare_count: usize,
+            resultv: *mut fi_ioc,
+            result_desc: *mut *mut c_void,
+            result_count: usize,
+            dest_addr: fi_addr_t,
+            addr: u64,
+            key: u64,
+            datatype: fi_datatype,
+            op: fi_op,
+            context: *mut c_void,
         ) -> ssize_t,
     >,
     pub compwritemsg: Option<
         unsafe extern "C" fn(
-            *mut fid_ep,
-            *const fi_msg_atomic,
-            *const fi_ioc,
-            *mut *mut c_void,
-            usize,
-            *mut fi_ioc,
-            *mut *mut c_void,
-            usize,
-            u64,
+            ep: *mut fid_ep,
+            msg: *const fi_msg_atomic,
+            comparev: *const fi_ioc,
+            compare_desc: *mut *mut c_void,
+            compare_count: usize,
+            resultv: *mut fi_ioc,
+            result_desc: *mut *mut c_void,
+            result_count: usize,
+            flags: u64,
         ) -> ssize_t,
     >,
-    pub writevalid:
-        Option<unsafe extern "C" fn(*mut fid_ep, fi_datatype, fi_op, *mut usize) -> c_int>,
-    pub readwritevalid:
-        Option<unsafe extern "C" fn(*mut fid_ep, fi_datatype, fi_op, *mut usize) -> c_int>,
-    pub compwritevalid:
-        Option<unsafe extern "C" fn(*mut fid_ep, fi_datatype, fi_op, *mut usize) -> c_int>,
+    pub writevalid: Option<
+        unsafe extern "C" fn(
+            ep: *mut fid_ep,
+            datatype: fi_datatype,
+            op: fi_op,
+            count: *mut usize,
+        ) -> c_int,
+    >,
+    pub readwritevalid: Option<
+        unsafe extern "C" fn(
+            ep: *mut fid_ep,
+            datatype: fi_datatype,
+            op: fi_op,
+            count: *mut usize,
+        ) -> c_int,
+    >,
+    pub compwritevalid: Option<
+        unsafe extern "C" fn(
+            ep: *mut fid_ep,
+            datatype: fi_datatype,
+            op: fi_op,
+            count: *mut usize,
+        ) -> c_int,
+    >,
 }
 
 zero_is_valid! {fi_atomic_attr, fi_msg_atomic, fi_msg_compare, fi_msg_fetch, fi_ops_atomic}

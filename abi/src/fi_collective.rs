@@ -4,6 +4,8 @@ use crate::*;
 use core::ffi::{c_int, c_void};
 use libc::ssize_t;
 
+/// Argument of fi_join_collective: the members and the address of the group they join from,
+/// fi_collective(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_collective_addr {
@@ -11,6 +13,7 @@ pub struct fi_collective_addr {
     pub coll_addr: fi_addr_t,
 }
 
+/// What fi_query_collective asks and answers, fi_collective(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_collective_attr {
@@ -21,6 +24,7 @@ pub struct fi_collective_attr {
     pub mode: u64,
 }
 
+/// A collective operation, described in full, fi_collective(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_msg_collective {
@@ -35,153 +39,172 @@ pub struct fi_msg_collective {
     pub context: *mut c_void,
 }
 
+/// Operations of an address vector set, fi_av_set(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_ops_av_set {
     pub size: usize,
-    pub set_union: Option<unsafe extern "C" fn(*mut fid_av_set, *const fid_av_set) -> c_int>,
-    pub intersect: Option<unsafe extern "C" fn(*mut fid_av_set, *const fid_av_set) -> c_int>,
-    pub diff: Option<unsafe extern "C" fn(*mut fid_av_set, *const fid_av_set) -> c_int>,
-    pub insert: Option<unsafe extern "C" fn(*mut fid_av_set, fi_addr_t) -> c_int>,
-    pub remove: Option<unsafe extern "C" fn(*mut fid_av_set, fi_addr_t) -> c_int>,
-    pub addr: Option<unsafe extern "C" fn(*mut fid_av_set, *mut fi_addr_t) -> c_int>,
+    pub set_union:
+        Option<unsafe extern "C" fn(dst: *mut fid_av_set, src: *const fid_av_set) -> c_int>,
+    pub intersect:
+        Option<unsafe extern "C" fn(dst: *mut fid_av_set, src: *const fid_av_set) -> c_int>,
+    pub diff: Option<unsafe extern "C" fn(dst: *mut fid_av_set, src: *const fid_av_set) -> c_int>,
+    pub insert: Option<unsafe extern "C" fn(set: *mut fid_av_set, addr: fi_addr_t) -> c_int>,
+    pub remove: Option<unsafe extern "C" fn(set: *mut fid_av_set, addr: fi_addr_t) -> c_int>,
+    pub addr:
+        Option<unsafe extern "C" fn(set: *mut fid_av_set, coll_addr: *mut fi_addr_t) -> c_int>,
 }
 
+/// Collective operations of an endpoint, fi_collective(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_ops_collective {
     pub size: usize,
-    pub barrier: Option<unsafe extern "C" fn(*mut fid_ep, fi_addr_t, *mut c_void) -> ssize_t>,
+    pub barrier: Option<
+        unsafe extern "C" fn(
+            ep: *mut fid_ep,
+            coll_addr: fi_addr_t,
+            context: *mut c_void,
+        ) -> ssize_t,
+    >,
     pub broadcast: Option<
         unsafe extern "C" fn(
-            *mut fid_ep,
-            *mut c_void,
-            usize,
-            *mut c_void,
-            fi_addr_t,
-            fi_addr_t,
-            fi_datatype,
-            u64,
-            *mut c_void,
+            ep: *mut fid_ep,
+            buf: *mut c_void,
+            count: usize,
+            desc: *mut c_void,
+            coll_addr: fi_addr_t,
+            root_addr: fi_addr_t,
+            datatype: fi_datatype,
+            flags: u64,
+            context: *mut c_void,
         ) -> ssize_t,
     >,
     pub alltoall: Option<
         unsafe extern "C" fn(
-            *mut fid_ep,
-            *const c_void,
-            usize,
-            *mut c_void,
-            *mut c_void,
-            *mut c_void,
-            fi_addr_t,
-            fi_datatype,
-            u64,
-            *mut c_void,
+            ep: *mut fid_ep,
+            buf: *const c_void,
+            count: usize,
+            desc: *mut c_void,
+            result: *mut c_void,
+            result_desc: *mut c_void,
+            coll_addr: fi_addr_t,
+            datatype: fi_datatype,
+            flags: u64,
+            context: *mut c_void,
         ) -> ssize_t,
     >,
     pub allreduce: Option<
         unsafe extern "C" fn(
-            *mut fid_ep,
-            *const c_void,
-            usize,
-            *mut c_void,
-            *mut c_void,
-            *mut c_void,
-            fi_addr_t,
-            fi_datatype,
-            fi_op,
-            u64,
-            *mut c_void,
+            ep: *mut fid_ep,
+            buf: *const c_void,
+            count: usize,
+            desc: *mut c_void,
+            result: *mut c_void,
+            result_desc: *mut c_void,
+            coll_addr: fi_addr_t,
+            datatype: fi_datatype,
+            op: fi_op,
+            flags: u64,
+            context: *mut c_void,
         ) -> ssize_t,
     >,
     pub allgather: Option<
         unsafe extern "C" fn(
-            *mut fid_ep,
-            *const c_void,
-            usize,
-            *mut c_void,
-            *mut c_void,
-            *mut c_void,
-            fi_addr_t,
-            fi_datatype,
-            u64,
-            *mut c_void,
+            ep: *mut fid_ep,
+            buf: *const c_void,
+            count: usize,
+            desc: *mut c_void,
+            result: *mut c_void,
+            result_desc: *mut c_void,
+            coll_addr: fi_addr_t,
+            datatype: fi_datatype,
+            flags: u64,
+            context: *mut c_void,
         ) -> ssize_t,
     >,
     pub reduce_scatter: Option<
         unsafe extern "C" fn(
-            *mut fid_ep,
-            *const c_void,
-            usize,
-            *mut c_void,
-            *mut c_void,
-            *mut c_void,
-            fi_addr_t,
-            fi_datatype,
-            fi_op,
-            u64,
-            *mut c_void,
+            ep: *mut fid_ep,
+            buf: *const c_void,
+            count: usize,
+            desc: *mut c_void,
+            result: *mut c_void,
+            result_desc: *mut c_void,
+            coll_addr: fi_addr_t,
+            datatype: fi_datatype,
+            op: fi_op,
+            flags: u64,
+            context: *mut c_void,
         ) -> ssize_t,
     >,
     pub reduce: Option<
         unsafe extern "C" fn(
-            *mut fid_ep,
-            *const c_void,
-            usize,
-            *mut c_void,
-            *mut c_void,
-            *mut c_void,
-            fi_addr_t,
-            fi_addr_t,
-            fi_datatype,
-            fi_op,
-            u64,
-            *mut c_void,
+            ep: *mut fid_ep,
+            buf: *const c_void,
+            count: usize,
+            desc: *mut c_void,
+            result: *mut c_void,
+            result_desc: *mut c_void,
+            coll_addr: fi_addr_t,
+            root_addr: fi_addr_t,
+            datatype: fi_datatype,
+            op: fi_op,
+            flags: u64,
+            context: *mut c_void,
         ) -> ssize_t,
     >,
     pub scatter: Option<
         unsafe extern "C" fn(
-            *mut fid_ep,
-            *const c_void,
-            usize,
-            *mut c_void,
-            *mut c_void,
-            *mut c_void,
-            fi_addr_t,
-            fi_addr_t,
-            fi_datatype,
-            u64,
-            *mut c_void,
+            ep: *mut fid_ep,
+            buf: *const c_void,
+            count: usize,
+            desc: *mut c_void,
+            result: *mut c_void,
+            result_desc: *mut c_void,
+            coll_addr: fi_addr_t,
+            root_addr: fi_addr_t,
+            datatype: fi_datatype,
+            flags: u64,
+            context: *mut c_void,
         ) -> ssize_t,
     >,
     pub gather: Option<
         unsafe extern "C" fn(
-            *mut fid_ep,
-            *const c_void,
-            usize,
-            *mut c_void,
-            *mut c_void,
-            *mut c_void,
-            fi_addr_t,
-            fi_addr_t,
-            fi_datatype,
-            u64,
-            *mut c_void,
+            ep: *mut fid_ep,
+            buf: *const c_void,
+            count: usize,
+            desc: *mut c_void,
+            result: *mut c_void,
+            result_desc: *mut c_void,
+            coll_addr: fi_addr_t,
+            root_addr: fi_addr_t,
+            datatype: fi_datatype,
+            flags: u64,
+            context: *mut c_void,
         ) -> ssize_t,
     >,
     pub msg: Option<
         unsafe extern "C" fn(
-            *mut fid_ep,
-            *const fi_msg_collective,
-            *mut fi_ioc,
-            *mut *mut c_void,
-            usize,
-            u64,
+            ep: *mut fid_ep,
+            msg: *const fi_msg_collective,
+            resultv: *mut fi_ioc,
+            result_desc: *mut *mut c_void,
+            result_count: usize,
+            flags: u64,
         ) -> ssize_t,
     >,
-    pub barrier2: Option<unsafe extern "C" fn(*mut fid_ep, fi_addr_t, u64, *mut c_void) -> ssize_t>,
+    pub barrier2: Option<
+        unsafe extern "C" fn(
+            ep: *mut fid_ep,
+            coll_addr: fi_addr_t,
+            flags: u64,
+            context: *mut c_void,
+        ) -> ssize_t,
+    >,
 }
 
+/// A set of members of an address vector, fi_av_set(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fid_av_set {

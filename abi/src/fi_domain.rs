@@ -4,7 +4,35 @@ use crate::*;
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use libc::{iovec, ssize_t};
 
+// Flags of memory registration, fi_mr(3).
+
+pub const FI_MR_DMABUF: u64 = 1 << 40;
+pub const FI_MR_SINGLE_USE: u64 = 1 << 41;
+pub const FI_HMEM_HOST_ALLOC: u64 = 1 << 45;
+pub const FI_HMEM_DEVICE_ONLY: u64 = 1 << 46;
+pub const FI_REG_MR: u64 = 1 << 59;
+
+// Flags of address vectors, fi_av(3), and of address vector sets, fi_av_set(3).
+
+pub const FI_SYNC_ERR: u64 = 1 << 58;
+pub const FI_SYMMETRIC: u64 = 1 << 59;
+pub const FI_UNIVERSE: u64 = 1 << 57;
+pub const FI_BARRIER_SET: u64 = 1 << 40;
+pub const FI_BROADCAST_SET: u64 = 1 << 41;
+pub const FI_ALLTOALL_SET: u64 = 1 << 42;
+pub const FI_ALLREDUCE_SET: u64 = 1 << 43;
+pub const FI_ALLGATHER_SET: u64 = 1 << 44;
+pub const FI_REDUCE_SCATTER_SET: u64 = 1 << 45;
+pub const FI_REDUCE_SET: u64 = 1 << 46;
+pub const FI_SCATTER_SET: u64 = 1 << 47;
+pub const FI_GATHER_SET: u64 = 1 << 48;
+
+// First value of data types and operations that only collectives have.
+
+pub const FI_COLLECTIVE_OFFSET: c_int = 256;
+
 c_enum! {
+    /// Collective operations, fi_collective(3).
     pub enum fi_collective_op: c_uint {
         FI_BARRIER,
         FI_BROADCAST,
@@ -19,6 +47,7 @@ c_enum! {
 }
 
 c_enum! {
+    /// Element types of atomic and collective operations, fi_atomic(3).
     pub enum fi_datatype: c_uint {
         FI_INT8,
         FI_UINT8,
@@ -45,6 +74,7 @@ c_enum! {
 }
 
 c_enum! {
+    /// Interfaces to device memory, fi_mr(3).
     pub enum fi_hmem_iface: c_uint {
         FI_HMEM_SYSTEM,
         FI_HMEM_CUDA,
@@ -56,6 +86,7 @@ c_enum! {
 }
 
 c_enum! {
+    /// Atomic operations, fi_atomic(3).
     pub enum fi_op: c_uint {
         FI_MIN,
         FI_MAX,
@@ -81,24 +112,7 @@ c_enum! {
     }
 }
 
-pub const FI_ALLGATHER_SET: u64 = 1 << 44;
-pub const FI_ALLREDUCE_SET: u64 = 1 << 43;
-pub const FI_ALLTOALL_SET: u64 = 1 << 42;
-pub const FI_BARRIER_SET: u64 = 1 << 40;
-pub const FI_BROADCAST_SET: u64 = 1 << 41;
-pub const FI_COLLECTIVE_OFFSET: c_int = 256;
-pub const FI_GATHER_SET: u64 = 1 << 48;
-pub const FI_HMEM_DEVICE_ONLY: u64 = 1 << 46;
-pub const FI_HMEM_HOST_ALLOC: u64 = 1 << 45;
-pub const FI_MR_DMABUF: u64 = 1 << 40;
-pub const FI_MR_SINGLE_USE: u64 = 1 << 41;
-pub const FI_REDUCE_SCATTER_SET: u64 = 1 << 45;
-pub const FI_REDUCE_SET: u64 = 1 << 46;
-pub const FI_REG_MR: u64 = 1 << 59;
-pub const FI_SCATTER_SET: u64 = 1 << 47;
-pub const FI_SYMMETRIC: u64 = 1 << 59;
-pub const FI_SYNC_ERR: u64 = 1 << 58;
-pub const FI_UNIVERSE: u64 = 1 << 57;
+/// What an address vector shall be, fi_av(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_av_attr {
@@ -111,6 +125,7 @@ pub struct fi_av_attr {
     pub flags: u64,
 }
 
+/// What an address vector set shall hold, fi_av_set(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_av_set_attr {
@@ -123,34 +138,37 @@ pub struct fi_av_set_attr {
     pub flags: u64,
 }
 
+/// Copies from and to device memory that the application supplies in the provider's place,
+/// fi_mr(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_hmem_override_ops {
     pub size: usize,
     pub copy_from_hmem_iov: Option<
         unsafe extern "C" fn(
-            *mut c_void,
-            usize,
-            fi_hmem_iface,
-            u64,
-            *const iovec,
-            usize,
-            u64,
+            dest: *mut c_void,
+            size: usize,
+            iface: fi_hmem_iface,
+            device: u64,
+            hmem_iov: *const iovec,
+            hmem_iov_count: usize,
+            hmem_iov_offset: u64,
         ) -> ssize_t,
     >,
     pub copy_to_hmem_iov: Option<
         unsafe extern "C" fn(
-            fi_hmem_iface,
-            u64,
-            *const iovec,
-            usize,
-            u64,
-            *const c_void,
-            usize,
+            iface: fi_hmem_iface,
+            device: u64,
+            hmem_iov: *const iovec,
+            hmem_iov_count: usize,
+            hmem_iov_offset: u64,
+            src: *const c_void,
+            size: usize,
         ) -> ssize_t,
     >,
 }
 
+/// The device that memory belongs to, by `iface`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union fi_mr_attr_device {
@@ -162,9 +180,11 @@ pub union fi_mr_attr_device {
     pub rocr: c_int,
 }
 
+/// A memory region to register, fi_mr(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_mr_attr {
+    /// With flag `FI_MR_DMABUF` this points to an `fi_mr_dmabuf` array instead.
     pub mr_iov: *const iovec,
     pub iov_count: usize,
     pub access: u64,
@@ -181,6 +201,7 @@ pub struct fi_mr_attr {
     pub sub_mr_cnt: usize,
 }
 
+/// An authorization key by the address vector entry that holds it, fi_mr(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_mr_auth_key {
@@ -188,6 +209,7 @@ pub struct fi_mr_auth_key {
     pub src_addr: fi_addr_t,
 }
 
+/// Part of a dma-buf: offset, length and base in bytes, fi_mr(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_mr_dmabuf {
@@ -197,6 +219,7 @@ pub struct fi_mr_dmabuf {
     pub base_addr: *mut c_void,
 }
 
+/// Argument of `FI_REFRESH`: the part of a region that changed, fi_mr(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_mr_modify {
@@ -204,197 +227,258 @@ pub struct fi_mr_modify {
     pub attr: fi_mr_attr,
 }
 
+/// Operations of an address vector, fi_av(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_ops_av {
     pub size: usize,
     pub insert: Option<
         unsafe extern "C" fn(
-            *mut fid_av,
-            *const c_void,
-            usize,
-            *mut fi_addr_t,
-            u64,
-            *mut c_void,
+            av: *mut fid_av,
+            addr: *const c_void,
+            count: usize,
+            fi_addr: *mut fi_addr_t,
+            flags: u64,
+            context: *mut c_void,
         ) -> c_int,
     >,
     pub insertsvc: Option<
         unsafe extern "C" fn(
-            *mut fid_av,
-            *const c_char,
-            *const c_char,
-            *mut fi_addr_t,
-            u64,
-            *mut c_void,
+            av: *mut fid_av,
+            node: *const c_char,
+            service: *const c_char,
+            fi_addr: *mut fi_addr_t,
+            flags: u64,
+            context: *mut c_void,
         ) -> c_int,
     >,
     pub insertsym: Option<
         unsafe extern "C" fn(
-            *mut fid_av,
-            *const c_char,
-            usize,
-            *const c_char,
-            usize,
-            *mut fi_addr_t,
-            u64,
-            *mut c_void,
+            av: *mut fid_av,
+            node: *const c_char,
+            nodecnt: usize,
+            service: *const c_char,
+            svccnt: usize,
+            fi_addr: *mut fi_addr_t,
+            flags: u64,
+            context: *mut c_void,
         ) -> c_int,
     >,
-    pub remove: Option<unsafe extern "C" fn(*mut fid_av, *mut fi_addr_t, usize, u64) -> c_int>,
-    pub lookup:
-        Option<unsafe extern "C" fn(*mut fid_av, fi_addr_t, *mut c_void, *mut usize) -> c_int>,
+    pub remove: Option<
+        unsafe extern "C" fn(
+            av: *mut fid_av,
+            fi_addr: *mut fi_addr_t,
+            count: usize,
+            flags: u64,
+        ) -> c_int,
+    >,
+    pub lookup: Option<
+        unsafe extern "C" fn(
+            av: *mut fid_av,
+            fi_addr: fi_addr_t,
+            addr: *mut c_void,
+            addrlen: *mut usize,
+        ) -> c_int,
+    >,
     pub straddr: Option<
-        unsafe extern "C" fn(*mut fid_av, *const c_void, *mut c_char, *mut usize) -> *const c_char,
+        unsafe extern "C" fn(
+            av: *mut fid_av,
+            addr: *const c_void,
+            buf: *mut c_char,
+            len: *mut usize,
+        ) -> *const c_char,
     >,
     pub av_set: Option<
         unsafe extern "C" fn(
-            *mut fid_av,
-            *mut fi_av_set_attr,
-            *mut *mut fid_av_set,
-            *mut c_void,
+            av: *mut fid_av,
+            attr: *mut fi_av_set_attr,
+            av_set: *mut *mut fid_av_set,
+            context: *mut c_void,
         ) -> c_int,
     >,
     pub insert_auth_key: Option<
-        unsafe extern "C" fn(*mut fid_av, *const c_void, usize, *mut fi_addr_t, u64) -> c_int,
+        unsafe extern "C" fn(
+            av: *mut fid_av,
+            auth_key: *const c_void,
+            auth_key_size: usize,
+            fi_addr: *mut fi_addr_t,
+            flags: u64,
+        ) -> c_int,
     >,
-    pub lookup_auth_key:
-        Option<unsafe extern "C" fn(*mut fid_av, fi_addr_t, *mut c_void, *mut usize) -> c_int>,
-    pub set_user_id: Option<unsafe extern "C" fn(*mut fid_av, fi_addr_t, fi_addr_t, u64) -> c_int>,
+    pub lookup_auth_key: Option<
+        unsafe extern "C" fn(
+            av: *mut fid_av,
+            fi_addr: fi_addr_t,
+            auth_key: *mut c_void,
+            auth_key_size: *mut usize,
+        ) -> c_int,
+    >,
+    pub set_user_id: Option<
+        unsafe extern "C" fn(
+            av: *mut fid_av,
+            fi_addr: fi_addr_t,
+            user_id: fi_addr_t,
+            flags: u64,
+        ) -> c_int,
+    >,
     pub lookup2: Option<
         unsafe extern "C" fn(
-            *mut fid_av,
-            fi_addr_t,
-            *mut c_void,
-            *mut usize,
-            u64,
-            *mut fid_xpu_ctx,
+            av: *mut fid_av,
+            fi_addr: fi_addr_t,
+            buf: *mut c_void,
+            len: *mut usize,
+            flags: u64,
+            xpu_ctx: *mut fid_xpu_ctx,
         ) -> c_int,
     >,
 }
 
+/// Operations of a domain, fi_domain(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_ops_domain {
     pub size: usize,
     pub av_open: Option<
         unsafe extern "C" fn(
-            *mut fid_domain,
-            *mut fi_av_attr,
-            *mut *mut fid_av,
-            *mut c_void,
+            domain: *mut fid_domain,
+            attr: *mut fi_av_attr,
+            av: *mut *mut fid_av,
+            context: *mut c_void,
         ) -> c_int,
     >,
     pub cq_open: Option<
         unsafe extern "C" fn(
-            *mut fid_domain,
-            *mut fi_cq_attr,
-            *mut *mut fid_cq,
-            *mut c_void,
+            domain: *mut fid_domain,
+            attr: *mut fi_cq_attr,
+            cq: *mut *mut fid_cq,
+            context: *mut c_void,
         ) -> c_int,
     >,
     pub endpoint: Option<
-        unsafe extern "C" fn(*mut fid_domain, *mut fi_info, *mut *mut fid_ep, *mut c_void) -> c_int,
+        unsafe extern "C" fn(
+            domain: *mut fid_domain,
+            info: *mut fi_info,
+            ep: *mut *mut fid_ep,
+            context: *mut c_void,
+        ) -> c_int,
     >,
     pub scalable_ep: Option<
-        unsafe extern "C" fn(*mut fid_domain, *mut fi_info, *mut *mut fid_ep, *mut c_void) -> c_int,
+        unsafe extern "C" fn(
+            domain: *mut fid_domain,
+            info: *mut fi_info,
+            sep: *mut *mut fid_ep,
+            context: *mut c_void,
+        ) -> c_int,
     >,
     pub cntr_open: Option<
         unsafe extern "C" fn(
-            *mut fid_domain,
-            *mut fi_cntr_attr,
-            *mut *mut fid_cntr,
-            *mut c_void,
+            domain: *mut fid_domain,
+            attr: *mut fi_cntr_attr,
+            cntr: *mut *mut fid_cntr,
+            context: *mut c_void,
         ) -> c_int,
     >,
     pub poll_open: Option<
-        unsafe extern "C" fn(*mut fid_domain, *mut fi_poll_attr, *mut *mut fid_poll) -> c_int,
+        unsafe extern "C" fn(
+            domain: *mut fid_domain,
+            attr: *mut fi_poll_attr,
+            pollset: *mut *mut fid_poll,
+        ) -> c_int,
     >,
     pub stx_ctx: Option<
         unsafe extern "C" fn(
-            *mut fid_domain,
-            *mut fi_tx_attr,
-            *mut *mut fid_stx,
-            *mut c_void,
+            domain: *mut fid_domain,
+            attr: *mut fi_tx_attr,
+            stx: *mut *mut fid_stx,
+            context: *mut c_void,
         ) -> c_int,
     >,
     pub srx_ctx: Option<
         unsafe extern "C" fn(
-            *mut fid_domain,
-            *mut fi_rx_attr,
-            *mut *mut fid_ep,
-            *mut c_void,
+            domain: *mut fid_domain,
+            attr: *mut fi_rx_attr,
+            rx_ep: *mut *mut fid_ep,
+            context: *mut c_void,
         ) -> c_int,
     >,
     pub query_atomic: Option<
         unsafe extern "C" fn(
-            *mut fid_domain,
-            fi_datatype,
-            fi_op,
-            *mut fi_atomic_attr,
-            u64,
+            domain: *mut fid_domain,
+            datatype: fi_datatype,
+            op: fi_op,
+            attr: *mut fi_atomic_attr,
+            flags: u64,
         ) -> c_int,
     >,
     pub query_collective: Option<
         unsafe extern "C" fn(
-            *mut fid_domain,
-            fi_collective_op,
-            *mut fi_collective_attr,
-            u64,
+            domain: *mut fid_domain,
+            coll: fi_collective_op,
+            attr: *mut fi_collective_attr,
+            flags: u64,
         ) -> c_int,
     >,
     pub endpoint2: Option<
         unsafe extern "C" fn(
-            *mut fid_domain,
-            *mut fi_info,
-            *mut *mut fid_ep,
-            u64,
-            *mut c_void,
+            domain: *mut fid_domain,
+            info: *mut fi_info,
+            ep: *mut *mut fid_ep,
+            flags: u64,
+            context: *mut c_void,
         ) -> c_int,
     >,
     pub xpu_ctx: Option<
         unsafe extern "C" fn(
-            *mut fid_domain,
-            *mut fi_xpu_attr,
-            *mut *mut fid_xpu_ctx,
-            *mut c_void,
+            domain: *mut fid_domain,
+            attr: *mut fi_xpu_attr,
+            ctx: *mut *mut fid_xpu_ctx,
+            context: *mut c_void,
         ) -> c_int,
     >,
 }
 
+/// Memory registration of a domain, fi_mr(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_ops_mr {
     pub size: usize,
     pub reg: Option<
         unsafe extern "C" fn(
-            *mut fid,
-            *const c_void,
-            usize,
-            u64,
-            u64,
-            u64,
-            u64,
-            *mut *mut fid_mr,
-            *mut c_void,
+            fid: *mut fid,
+            buf: *const c_void,
+            len: usize,
+            access: u64,
+            offset: u64,
+            requested_key: u64,
+            flags: u64,
+            mr: *mut *mut fid_mr,
+            context: *mut c_void,
         ) -> c_int,
     >,
     pub regv: Option<
         unsafe extern "C" fn(
-            *mut fid,
-            *const iovec,
-            usize,
-            u64,
-            u64,
-            u64,
-            u64,
-            *mut *mut fid_mr,
-            *mut c_void,
+            fid: *mut fid,
+            iov: *const iovec,
+            count: usize,
+            access: u64,
+            offset: u64,
+            requested_key: u64,
+            flags: u64,
+            mr: *mut *mut fid_mr,
+            context: *mut c_void,
         ) -> c_int,
     >,
-    pub regattr:
-        Option<unsafe extern "C" fn(*mut fid, *const fi_mr_attr, u64, *mut *mut fid_mr) -> c_int>,
+    pub regattr: Option<
+        unsafe extern "C" fn(
+            fid: *mut fid,
+            attr: *const fi_mr_attr,
+            flags: u64,
+            mr: *mut *mut fid_mr,
+        ) -> c_int,
+    >,
 }
 
+/// An address vector, fi_av(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fid_av {
@@ -402,6 +486,7 @@ pub struct fid_av {
     pub ops: *mut fi_ops_av,
 }
 
+/// A domain, fi_domain(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fid_domain {
@@ -410,6 +495,7 @@ pub struct fid_domain {
     pub mr: *mut fi_ops_mr,
 }
 
+/// A registered memory region, fi_mr(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fid_mr {

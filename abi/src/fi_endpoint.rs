@@ -48,6 +48,7 @@ c_enum! {
     }
 }
 
+/// A message, described in full, fi_msg(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_msg {
@@ -59,99 +60,135 @@ pub struct fi_msg {
     pub data: u64,
 }
 
+/// Operations of an endpoint, fi_endpoint(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_ops_ep {
     pub size: usize,
-    pub cancel: Option<unsafe extern "C" fn(fid_t, *mut c_void) -> ssize_t>,
-    pub getopt: Option<unsafe extern "C" fn(fid_t, c_int, c_int, *mut c_void, *mut usize) -> c_int>,
-    pub setopt: Option<unsafe extern "C" fn(fid_t, c_int, c_int, *const c_void, usize) -> c_int>,
+    pub cancel: Option<unsafe extern "C" fn(fid: fid_t, context: *mut c_void) -> ssize_t>,
+    pub getopt: Option<
+        unsafe extern "C" fn(
+            fid: fid_t,
+            level: c_int,
+            optname: c_int,
+            optval: *mut c_void,
+            optlen: *mut usize,
+        ) -> c_int,
+    >,
+    pub setopt: Option<
+        unsafe extern "C" fn(
+            fid: fid_t,
+            level: c_int,
+            optname: c_int,
+            optval: *const c_void,
+            optlen: usize,
+        ) -> c_int,
+    >,
     pub tx_ctx: Option<
         unsafe extern "C" fn(
-            *mut fid_ep,
-            c_int,
-            *mut fi_tx_attr,
-            *mut *mut fid_ep,
-            *mut c_void,
+            sep: *mut fid_ep,
+            index: c_int,
+            attr: *mut fi_tx_attr,
+            tx_ep: *mut *mut fid_ep,
+            context: *mut c_void,
         ) -> c_int,
     >,
     pub rx_ctx: Option<
         unsafe extern "C" fn(
-            *mut fid_ep,
-            c_int,
-            *mut fi_rx_attr,
-            *mut *mut fid_ep,
-            *mut c_void,
+            sep: *mut fid_ep,
+            index: c_int,
+            attr: *mut fi_rx_attr,
+            rx_ep: *mut *mut fid_ep,
+            context: *mut c_void,
         ) -> c_int,
     >,
-    pub rx_size_left: Option<unsafe extern "C" fn(*mut fid_ep) -> ssize_t>,
-    pub tx_size_left: Option<unsafe extern "C" fn(*mut fid_ep) -> ssize_t>,
-    pub export_xpu: Option<unsafe extern "C" fn(*mut fid_ep, u64, *mut fid_xpu_ep) -> c_int>,
+    pub rx_size_left: Option<unsafe extern "C" fn(ep: *mut fid_ep) -> ssize_t>,
+    pub tx_size_left: Option<unsafe extern "C" fn(ep: *mut fid_ep) -> ssize_t>,
+    pub export_xpu:
+        Option<unsafe extern "C" fn(ep: *mut fid_ep, flags: u64, xpu_ep: *mut fid_xpu_ep) -> c_int>,
 }
 
+/// Message transfer of an endpoint, fi_msg(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_ops_msg {
     pub size: usize,
     pub recv: Option<
         unsafe extern "C" fn(
-            *mut fid_ep,
-            *mut c_void,
-            usize,
-            *mut c_void,
-            fi_addr_t,
-            *mut c_void,
+            ep: *mut fid_ep,
+            buf: *mut c_void,
+            len: usize,
+            desc: *mut c_void,
+            src_addr: fi_addr_t,
+            context: *mut c_void,
         ) -> ssize_t,
     >,
     pub recvv: Option<
         unsafe extern "C" fn(
-            *mut fid_ep,
-            *const iovec,
-            *mut *mut c_void,
-            usize,
-            fi_addr_t,
-            *mut c_void,
+            ep: *mut fid_ep,
+            iov: *const iovec,
+            desc: *mut *mut c_void,
+            count: usize,
+            src_addr: fi_addr_t,
+            context: *mut c_void,
         ) -> ssize_t,
     >,
-    pub recvmsg: Option<unsafe extern "C" fn(*mut fid_ep, *const fi_msg, u64) -> ssize_t>,
+    pub recvmsg:
+        Option<unsafe extern "C" fn(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) -> ssize_t>,
     pub send: Option<
         unsafe extern "C" fn(
-            *mut fid_ep,
-            *const c_void,
-            usize,
-            *mut c_void,
-            fi_addr_t,
-            *mut c_void,
+            ep: *mut fid_ep,
+            buf: *const c_void,
+            len: usize,
+            desc: *mut c_void,
+            dest_addr: fi_addr_t,
+            context: *mut c_void,
         ) -> ssize_t,
     >,
     pub sendv: Option<
         unsafe extern "C" fn(
-            *mut fid_ep,
-            *const iovec,
-            *mut *mut c_void,
-            usize,
-            fi_addr_t,
-            *mut c_void,
+            ep: *mut fid_ep,
+            iov: *const iovec,
+            desc: *mut *mut c_void,
+            count: usize,
+            dest_addr: fi_addr_t,
+            context: *mut c_void,
         ) -> ssize_t,
     >,
-    pub sendmsg: Option<unsafe extern "C" fn(*mut fid_ep, *const fi_msg, u64) -> ssize_t>,
-    pub inject:
-        Option<unsafe extern "C" fn(*mut fid_ep, *const c_void, usize, fi_addr_t) -> ssize_t>,
+    pub sendmsg:
+        Option<unsafe extern "C" fn(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) -> ssize_t>,
+    pub inject: Option<
+        unsafe extern "C" fn(
+            ep: *mut fid_ep,
+            buf: *const c_void,
+            len: usize,
+            dest_addr: fi_addr_t,
+        ) -> ssize_t,
+    >,
     pub senddata: Option<
         unsafe extern "C" fn(
-            *mut fid_ep,
-            *const c_void,
-            usize,
-            *mut c_void,
-            u64,
-            fi_addr_t,
-            *mut c_void,
+            ep: *mut fid_ep,
+            buf: *const c_void,
+            len: usize,
+            desc: *mut c_void,
+            data: u64,
+            dest_addr: fi_addr_t,
+            context: *mut c_void,
         ) -> ssize_t,
     >,
-    pub injectdata:
-        Option<unsafe extern "C" fn(*mut fid_ep, *const c_void, usize, u64, fi_addr_t) -> ssize_t>,
+    pub injectdata: Option<
+        unsafe extern "C" fn(
+            ep: *mut fid_ep,
+            buf: *const c_void,
+            len: usize,
+            data: u64,
+            dest_addr: fi_addr_t,
+        ) -> ssize_t,
+    >,
 }
 
+/// An endpoint, or one side of one (a transmit, receive or shared receive context),
+/// fi_endpoint(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fid_ep {
@@ -165,6 +202,7 @@ pub struct fid_ep {
     pub collective: *mut fi_ops_collective,
 }
 
+/// A passive endpoint, fi_endpoint(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fid_pep {
@@ -173,6 +211,7 @@ pub struct fid_pep {
     pub cm: *mut fi_ops_cm,
 }
 
+/// A shared transmit context, fi_endpoint(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fid_stx {

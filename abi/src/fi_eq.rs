@@ -18,6 +18,7 @@ c_enum! {
 }
 
 c_enum! {
+    /// What a counter counts, fi_cntr(3).
     pub enum fi_cntr_events: c_uint {
         FI_CNTR_EVENTS_COMP,
         FI_CNTR_EVENTS_BYTES,
@@ -25,6 +26,7 @@ c_enum! {
 }
 
 c_enum! {
+    /// Formats of completions, fi_cq(3).
     pub enum fi_cq_format: c_uint {
         FI_CQ_FORMAT_UNSPEC,
         FI_CQ_FORMAT_CONTEXT,
@@ -35,6 +37,7 @@ c_enum! {
 }
 
 c_enum! {
+    /// Conditions that fi_cq_sread waits for, fi_cq(3).
     pub enum fi_cq_wait_cond: c_uint {
         FI_CQ_COND_NONE,
         FI_CQ_COND_THRESHOLD,
@@ -42,6 +45,7 @@ c_enum! {
 }
 
 c_enum! {
+    /// Wait objects, fi_cq(3).
     pub enum fi_wait_obj: c_uint {
         FI_WAIT_NONE,
         FI_WAIT_UNSPEC,
@@ -53,6 +57,7 @@ c_enum! {
     }
 }
 
+/// What a counter shall count and how to wait for it, fi_cntr(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_cntr_attr {
@@ -63,6 +68,7 @@ pub struct fi_cntr_attr {
     pub xpu_ctx: *mut fid_xpu_ctx,
 }
 
+/// What a completion queue shall be, fi_cq(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_cq_attr {
@@ -76,6 +82,7 @@ pub struct fi_cq_attr {
     pub xpu_ctx: *mut fid_xpu_ctx,
 }
 
+/// A completion in `FI_CQ_FORMAT_DATA`, fi_cq(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_cq_data_entry {
@@ -86,12 +93,14 @@ pub struct fi_cq_data_entry {
     pub data: u64,
 }
 
+/// A completion in `FI_CQ_FORMAT_CONTEXT`, fi_cq(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_cq_entry {
     pub op_context: *mut c_void,
 }
 
+/// An operation that failed, fi_cq(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_cq_err_entry {
@@ -109,6 +118,7 @@ pub struct fi_cq_err_entry {
     pub src_addr: fi_addr_t,
 }
 
+/// A completion in `FI_CQ_FORMAT_MSG`, fi_cq(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_cq_msg_entry {
@@ -117,6 +127,7 @@ pub struct fi_cq_msg_entry {
     pub len: usize,
 }
 
+/// A completion in `FI_CQ_FORMAT_TAGGED`, fi_cq(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_cq_tagged_entry {
@@ -128,6 +139,7 @@ pub struct fi_cq_tagged_entry {
     pub tag: u64,
 }
 
+/// What an event queue shall be, fi_eq(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_eq_attr {
@@ -138,6 +150,7 @@ pub struct fi_eq_attr {
     pub wait_set: *mut fid_wait,
 }
 
+/// A connection event; the peer's connection data follows it, fi_eq(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_eq_cm_entry {
@@ -146,6 +159,7 @@ pub struct fi_eq_cm_entry {
     pub data: [u8; 0],
 }
 
+/// The event of a control operation that finished, fi_eq(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_eq_entry {
@@ -154,6 +168,7 @@ pub struct fi_eq_entry {
     pub data: u64,
 }
 
+/// A control operation that failed, fi_eq(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_eq_err_entry {
@@ -166,6 +181,7 @@ pub struct fi_eq_err_entry {
     pub err_data_size: usize,
 }
 
+/// What `FI_GETWAIT` returns for `FI_WAIT_MUTEX_COND`, fi_cq(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_mutex_cond {
@@ -173,98 +189,14 @@ pub struct fi_mutex_cond {
     pub cond: *mut pthread_cond_t,
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct fi_ops_cntr {
-    pub size: usize,
-    pub read: Option<unsafe extern "C" fn(*mut fid_cntr) -> u64>,
-    pub readerr: Option<unsafe extern "C" fn(*mut fid_cntr) -> u64>,
-    pub add: Option<unsafe extern "C" fn(*mut fid_cntr, u64) -> c_int>,
-    pub set: Option<unsafe extern "C" fn(*mut fid_cntr, u64) -> c_int>,
-    pub wait: Option<unsafe extern "C" fn(*mut fid_cntr, u64, c_int) -> c_int>,
-    pub adderr: Option<unsafe extern "C" fn(*mut fid_cntr, u64) -> c_int>,
-    pub seterr: Option<unsafe extern "C" fn(*mut fid_cntr, u64) -> c_int>,
-    pub export_xpu: Option<unsafe extern "C" fn(*mut fid_cntr, u64, *mut fid_xpu_cntr) -> c_int>,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct fi_ops_cq {
-    pub size: usize,
-    pub read: Option<unsafe extern "C" fn(*mut fid_cq, *mut c_void, usize) -> ssize_t>,
-    pub readfrom:
-        Option<unsafe extern "C" fn(*mut fid_cq, *mut c_void, usize, *mut fi_addr_t) -> ssize_t>,
-    pub readerr: Option<unsafe extern "C" fn(*mut fid_cq, *mut fi_cq_err_entry, u64) -> ssize_t>,
-    pub sread: Option<
-        unsafe extern "C" fn(*mut fid_cq, *mut c_void, usize, *const c_void, c_int) -> ssize_t,
-    >,
-    pub sreadfrom: Option<
-        unsafe extern "C" fn(
-            *mut fid_cq,
-            *mut c_void,
-            usize,
-            *mut fi_addr_t,
-            *const c_void,
-            c_int,
-        ) -> ssize_t,
-    >,
-    pub signal: Option<unsafe extern "C" fn(*mut fid_cq) -> c_int>,
-    pub strerror: Option<
-        unsafe extern "C" fn(
-            *mut fid_cq,
-            c_int,
-            *const c_void,
-            *mut c_char,
-            usize,
-        ) -> *const c_char,
-    >,
-    pub export_xpu: Option<unsafe extern "C" fn(*mut fid_cq, u64, *mut fid_xpu_cq) -> c_int>,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct fi_ops_eq {
-    pub size: usize,
-    pub read:
-        Option<unsafe extern "C" fn(*mut fid_eq, *mut u32, *mut c_void, usize, u64) -> ssize_t>,
-    pub readerr: Option<unsafe extern "C" fn(*mut fid_eq, *mut fi_eq_err_entry, u64) -> ssize_t>,
-    pub write: Option<unsafe extern "C" fn(*mut fid_eq, u32, *const c_void, usize, u64) -> ssize_t>,
-    pub sread: Option<
-        unsafe extern "C" fn(*mut fid_eq, *mut u32, *mut c_void, usize, c_int, u64) -> ssize_t,
-    >,
-    pub strerror: Option<
-        unsafe extern "C" fn(
-            *mut fid_eq,
-            c_int,
-            *const c_void,
-            *mut c_char,
-            usize,
-        ) -> *const c_char,
-    >,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct fi_ops_poll {
-    pub size: usize,
-    pub poll: Option<unsafe extern "C" fn(*mut fid_poll, *mut *mut c_void, c_int) -> c_int>,
-    pub poll_add: Option<unsafe extern "C" fn(*mut fid_poll, *mut fid, u64) -> c_int>,
-    pub poll_del: Option<unsafe extern "C" fn(*mut fid_poll, *mut fid, u64) -> c_int>,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct fi_ops_wait {
-    pub size: usize,
-    pub wait: Option<unsafe extern "C" fn(*mut fid_wait, c_int) -> c_int>,
-}
-
+/// What a poll set shall be, fi_poll(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_poll_attr {
     pub flags: u64,
 }
 
+/// What a wait set shall be, fi_poll(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_wait_attr {
@@ -272,6 +204,7 @@ pub struct fi_wait_attr {
     pub flags: u64,
 }
 
+/// What `FI_GETWAIT` returns for `FI_WAIT_POLLFD`, fi_cq(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_wait_pollfd {
@@ -280,6 +213,151 @@ pub struct fi_wait_pollfd {
     pub fd: *mut pollfd,
 }
 
+/// Operations of a counter, fi_cntr(3).
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fi_ops_cntr {
+    pub size: usize,
+    pub read: Option<unsafe extern "C" fn(cntr: *mut fid_cntr) -> u64>,
+    pub readerr: Option<unsafe extern "C" fn(cntr: *mut fid_cntr) -> u64>,
+    pub add: Option<unsafe extern "C" fn(cntr: *mut fid_cntr, value: u64) -> c_int>,
+    pub set: Option<unsafe extern "C" fn(cntr: *mut fid_cntr, value: u64) -> c_int>,
+    pub wait:
+        Option<unsafe extern "C" fn(cntr: *mut fid_cntr, threshold: u64, timeout: c_int) -> c_int>,
+    pub adderr: Option<unsafe extern "C" fn(cntr: *mut fid_cntr, value: u64) -> c_int>,
+    pub seterr: Option<unsafe extern "C" fn(cntr: *mut fid_cntr, value: u64) -> c_int>,
+    pub export_xpu: Option<
+        unsafe extern "C" fn(cntr: *mut fid_cntr, flags: u64, xpu_cntr: *mut fid_xpu_cntr) -> c_int,
+    >,
+}
+
+/// Operations of a completion queue, fi_cq(3).
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fi_ops_cq {
+    pub size: usize,
+    pub read:
+        Option<unsafe extern "C" fn(cq: *mut fid_cq, buf: *mut c_void, count: usize) -> ssize_t>,
+    pub readfrom: Option<
+        unsafe extern "C" fn(
+            cq: *mut fid_cq,
+            buf: *mut c_void,
+            count: usize,
+            src_addr: *mut fi_addr_t,
+        ) -> ssize_t,
+    >,
+    pub readerr: Option<
+        unsafe extern "C" fn(cq: *mut fid_cq, buf: *mut fi_cq_err_entry, flags: u64) -> ssize_t,
+    >,
+    pub sread: Option<
+        unsafe extern "C" fn(
+            cq: *mut fid_cq,
+            buf: *mut c_void,
+            count: usize,
+            cond: *const c_void,
+            timeout: c_int,
+        ) -> ssize_t,
+    >,
+    pub sreadfrom: Option<
+        unsafe extern "C" fn(
+            cq: *mut fid_cq,
+            buf: *mut c_void,
+            count: usize,
+            src_addr: *mut fi_addr_t,
+            cond: *const c_void,
+            timeout: c_int,
+        ) -> ssize_t,
+    >,
+    pub signal: Option<unsafe extern "C" fn(cq: *mut fid_cq) -> c_int>,
+    pub strerror: Option<
+        unsafe extern "C" fn(
+            cq: *mut fid_cq,
+            prov_errno: c_int,
+            err_data: *const c_void,
+            buf: *mut c_char,
+            len: usize,
+        ) -> *const c_char,
+    >,
+    pub export_xpu:
+        Option<unsafe extern "C" fn(cq: *mut fid_cq, flags: u64, xpu_cq: *mut fid_xpu_cq) -> c_int>,
+}
+
+/// Operations of an event queue, fi_eq(3).
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fi_ops_eq {
+    pub size: usize,
+    pub read: Option<
+        unsafe extern "C" fn(
+            eq: *mut fid_eq,
+            event: *mut u32,
+            buf: *mut c_void,
+            len: usize,
+            flags: u64,
+        ) -> ssize_t,
+    >,
+    pub readerr: Option<
+        unsafe extern "C" fn(eq: *mut fid_eq, buf: *mut fi_eq_err_entry, flags: u64) -> ssize_t,
+    >,
+    pub write: Option<
+        unsafe extern "C" fn(
+            eq: *mut fid_eq,
+            event: u32,
+            buf: *const c_void,
+            len: usize,
+            flags: u64,
+        ) -> ssize_t,
+    >,
+    pub sread: Option<
+        unsafe extern "C" fn(
+            eq: *mut fid_eq,
+            event: *mut u32,
+            buf: *mut c_void,
+            len: usize,
+            timeout: c_int,
+            flags: u64,
+        ) -> ssize_t,
+    >,
+    pub strerror: Option<
+        unsafe extern "C" fn(
+            eq: *mut fid_eq,
+            prov_errno: c_int,
+            err_data: *const c_void,
+            buf: *mut c_char,
+            len: usize,
+        ) -> *const c_char,
+    >,
+}
+
+/// Operations of a poll set, fi_poll(3).
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fi_ops_poll {
+    pub size: usize,
+    pub poll: Option<
+        unsafe extern "C" fn(
+            pollset: *mut fid_poll,
+            context: *mut *mut c_void,
+            count: c_int,
+        ) -> c_int,
+    >,
+    pub poll_add: Option<
+        unsafe extern "C" fn(pollset: *mut fid_poll, event_fid: *mut fid, flags: u64) -> c_int,
+    >,
+    pub poll_del: Option<
+        unsafe extern "C" fn(pollset: *mut fid_poll, event_fid: *mut fid, flags: u64) -> c_int,
+    >,
+}
+
+/// Operations of a wait set, fi_poll(3).
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fi_ops_wait {
+    pub size: usize,
+    pub wait: Option<unsafe extern "C" fn(waitset: *mut fid_wait, timeout: c_int) -> c_int>,
+}
+
+/// A counter, fi_cntr(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fid_cntr {
@@ -287,6 +365,7 @@ pub struct fid_cntr {
     pub ops: *mut fi_ops_cntr,
 }
 
+/// A completion queue, fi_cq(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fid_cq {
@@ -294,6 +373,7 @@ pub struct fid_cq {
     pub ops: *mut fi_ops_cq,
 }
 
+/// An event queue, fi_eq(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fid_eq {
@@ -301,6 +381,7 @@ pub struct fid_eq {
     pub ops: *mut fi_ops_eq,
 }
 
+/// A poll set, fi_poll(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fid_poll {
@@ -308,6 +389,7 @@ pub struct fid_poll {
     pub ops: *mut fi_ops_poll,
 }
 
+/// A wait set, fi_poll(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fid_wait {
@@ -315,4 +397,4 @@ pub struct fid_wait {
     pub ops: *mut fi_ops_wait,
 }
 
-zero_is_valid! {fi_cntr_attr, fi_cq_attr, fi_cq_data_entry, fi_cq_entry, fi_cq_err_entry, fi_cq_msg_entry, fi_cq_tagged_entry, fi_eq_attr, fi_eq_cm_entry, fi_eq_entry, fi_eq_err_entry, fi_mutex_cond, fi_ops_cntr, fi_ops_cq, fi_ops_eq, fi_ops_poll, fi_ops_wait, fi_poll_attr, fi_wait_attr, fi_wait_pollfd, fid_cntr, fid_cq, fid_eq, fid_poll, fid_wait}
+zero_is_valid! {fi_cntr_attr, fi_cq_attr, fi_cq_data_entry, fi_cq_entry, fi_cq_err_entry, fi_cq_msg_entry, fi_cq_tagged_entry, fi_eq_attr, fi_eq_cm_entry, fi_eq_entry, fi_eq_err_entry, fi_mutex_cond, fi_poll_attr, fi_wait_attr, fi_wait_pollfd, fi_ops_cntr, fi_ops_cq, fi_ops_eq, fi_ops_poll, fi_ops_wait, fid_cntr, fid_cq, fid_eq, fid_poll, fid_wait}

@@ -3,10 +3,19 @@
 use crate::*;
 use core::ffi::{c_char, c_int, c_void};
 
+// Keep log lines of providers that the user filtered out away from an imported log.
+
+pub const FI_LOG_PROV_FILTERED: u64 = 1;
+
+// Ranges of option and command values that belong to one provider.
+
+pub const FI_PROV_SPECIFIC_EFA: c_int = 0xefa0000;
+pub const FI_PROV_SPECIFIC_TCP: c_int = 0x7cb0000;
+
 c_enum! {
     /// Endpoint options of the efa provider, fi_efa(7).
     enum : c_int {
-        FI_OPT_EFA_RNR_RETRY = -0xefa0000,
+        FI_OPT_EFA_RNR_RETRY = -FI_PROV_SPECIFIC_EFA,
         FI_OPT_EFA_EMULATED_READ,
         FI_OPT_EFA_EMULATED_WRITE,
         FI_OPT_EFA_EMULATED_ATOMICS,
@@ -18,9 +27,7 @@ c_enum! {
     }
 }
 
-pub const FI_LOG_PROV_FILTERED: u64 = 1;
-pub const FI_PROV_SPECIFIC_EFA: c_int = 0xefa0000;
-pub const FI_PROV_SPECIFIC_TCP: c_int = 0x7cb0000;
+/// Argument of `FI_EXPORT_FID`: where the shareable object goes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_fid_export {
@@ -29,52 +36,77 @@ pub struct fi_fid_export {
     pub context: *mut c_void,
 }
 
+/// Where log lines go when an application takes logging over, fi_provider(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_ops_log {
     pub size: usize,
-    pub enabled:
-        Option<unsafe extern "C" fn(*const fi_provider, fi_log_level, fi_log_subsys, u64) -> c_int>,
+    pub enabled: Option<
+        unsafe extern "C" fn(
+            prov: *const fi_provider,
+            level: fi_log_level,
+            subsys: fi_log_subsys,
+            flags: u64,
+        ) -> c_int,
+    >,
     pub ready: Option<
         unsafe extern "C" fn(
-            *const fi_provider,
-            fi_log_level,
-            fi_log_subsys,
-            u64,
-            *mut u64,
+            prov: *const fi_provider,
+            level: fi_log_level,
+            subsys: fi_log_subsys,
+            flags: u64,
+            showtime: *mut u64,
         ) -> c_int,
     >,
     pub log: Option<
         unsafe extern "C" fn(
-            *const fi_provider,
-            fi_log_level,
-            fi_log_subsys,
-            *const c_char,
-            c_int,
-            *const c_char,
+            prov: *const fi_provider,
+            level: fi_log_level,
+            subsys: fi_log_subsys,
+            func: *const c_char,
+            line: c_int,
+            msg: *const c_char,
         ),
     >,
 }
 
+/// What a memory monitor does for the library that imports it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_ops_mem_monitor {
     pub size: usize,
-    pub start: Option<unsafe extern "C" fn(*mut fid_mem_monitor) -> c_int>,
-    pub stop: Option<unsafe extern "C" fn(*mut fid_mem_monitor)>,
-    pub subscribe:
-        Option<unsafe extern "C" fn(*mut fid_mem_monitor, *const c_void, usize) -> c_int>,
-    pub unsubscribe: Option<unsafe extern "C" fn(*mut fid_mem_monitor, *const c_void, usize)>,
-    pub valid: Option<unsafe extern "C" fn(*mut fid_mem_monitor, *const c_void, usize) -> bool>,
+    pub start: Option<unsafe extern "C" fn(monitor: *mut fid_mem_monitor) -> c_int>,
+    pub stop: Option<unsafe extern "C" fn(monitor: *mut fid_mem_monitor)>,
+    pub subscribe: Option<
+        unsafe extern "C" fn(
+            monitor: *mut fid_mem_monitor,
+            addr: *const c_void,
+            len: usize,
+        ) -> c_int,
+    >,
+    pub unsubscribe: Option<
+        unsafe extern "C" fn(monitor: *mut fid_mem_monitor, addr: *const c_void, len: usize),
+    >,
+    pub valid: Option<
+        unsafe extern "C" fn(
+            monitor: *mut fid_mem_monitor,
+            addr: *const c_void,
+            len: usize,
+        ) -> bool,
+    >,
 }
 
+/// How a memory monitor tells the library that a range went away.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_ops_mem_notify {
     pub size: usize,
-    pub notify: Option<unsafe extern "C" fn(*mut fid_mem_monitor, *const c_void, usize)>,
+    pub notify: Option<
+        unsafe extern "C" fn(monitor: *mut fid_mem_monitor, addr: *const c_void, len: usize),
+    >,
 }
 
+/// An application's logging, for fi_import.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fid_logging {
@@ -82,6 +114,7 @@ pub struct fid_logging {
     pub ops: *mut fi_ops_log,
 }
 
+/// A memory monitor, for fi_import.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fid_mem_monitor {

@@ -27,12 +27,14 @@ c_enum! {
 }
 
 c_enum! {
+    /// Kinds of types in a profile, fi_profile(3).
     pub enum fi_profile_type: c_uint {
         fi_primitive_type,
         fi_defined_type,
     }
 }
 
+/// The type of a variable or event, by `datatype_sel`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union fi_profile_desc_datatype {
@@ -40,6 +42,7 @@ pub union fi_profile_desc_datatype {
     pub defined: fi_type,
 }
 
+/// A variable or event of a profile, fi_profile(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_profile_desc {
@@ -52,22 +55,39 @@ pub struct fi_profile_desc {
     pub desc: *const c_char,
 }
 
+/// Operations of a profile, fi_profile(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_profile_ops {
     pub size: usize,
-    pub reset: Option<unsafe extern "C" fn(*mut fid_profile, u64)>,
-    pub query_vars:
-        Option<unsafe extern "C" fn(*mut fid_profile, *mut fi_profile_desc, *mut usize) -> ssize_t>,
-    pub query_events:
-        Option<unsafe extern "C" fn(*mut fid_profile, *mut fi_profile_desc, *mut usize) -> ssize_t>,
-    pub read_var:
-        Option<unsafe extern "C" fn(*mut fid_profile, u32, *mut c_void, *mut usize) -> ssize_t>,
+    pub reset: Option<unsafe extern "C" fn(profile: *mut fid_profile, flags: u64)>,
+    pub query_vars: Option<
+        unsafe extern "C" fn(
+            profile: *mut fid_profile,
+            varlist: *mut fi_profile_desc,
+            count: *mut usize,
+        ) -> ssize_t,
+    >,
+    pub query_events: Option<
+        unsafe extern "C" fn(
+            profile: *mut fid_profile,
+            eventlist: *mut fi_profile_desc,
+            count: *mut usize,
+        ) -> ssize_t,
+    >,
+    pub read_var: Option<
+        unsafe extern "C" fn(
+            profile: *mut fid_profile,
+            var_id: u32,
+            data: *mut c_void,
+            size: *mut usize,
+        ) -> ssize_t,
+    >,
     pub reg_callback: Option<
         unsafe extern "C" fn(
-            *mut fid_profile,
-            u32,
-            Option<
+            profile: *mut fid_profile,
+            event_id: u32,
+            callback: Option<
                 unsafe extern "C" fn(
                     *mut fid_profile,
                     *mut fi_profile_desc,
@@ -76,13 +96,14 @@ pub struct fi_profile_ops {
                     *mut c_void,
                 ) -> c_int,
             >,
-            *mut c_void,
+            context: *mut c_void,
         ) -> c_int,
     >,
-    pub start_reads: Option<unsafe extern "C" fn(*mut fid_profile, u64)>,
-    pub end_reads: Option<unsafe extern "C" fn(*mut fid_profile, u64)>,
+    pub start_reads: Option<unsafe extern "C" fn(profile: *mut fid_profile, flags: u64)>,
+    pub end_reads: Option<unsafe extern "C" fn(profile: *mut fid_profile, flags: u64)>,
 }
 
+/// A profile of an object: its counters and events, fi_profile(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fid_profile {

@@ -4,6 +4,7 @@ use crate::*;
 use core::ffi::c_void;
 use libc::{iovec, ssize_t};
 
+/// A remote read or write, described in full, fi_rma(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_msg_rma {
@@ -17,89 +18,7 @@ pub struct fi_msg_rma {
     pub data: u64,
 }
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct fi_ops_rma {
-    pub size: usize,
-    pub read: Option<
-        unsafe extern "C" fn(
-            *mut fid_ep,
-            *mut c_void,
-            usize,
-            *mut c_void,
-            fi_addr_t,
-            u64,
-            u64,
-            *mut c_void,
-        ) -> ssize_t,
-    >,
-    pub readv: Option<
-        unsafe extern "C" fn(
-            *mut fid_ep,
-            *const iovec,
-            *mut *mut c_void,
-            usize,
-            fi_addr_t,
-            u64,
-            u64,
-            *mut c_void,
-        ) -> ssize_t,
-    >,
-    pub readmsg: Option<unsafe extern "C" fn(*mut fid_ep, *const fi_msg_rma, u64) -> ssize_t>,
-    pub write: Option<
-        unsafe extern "C" fn(
-            *mut fid_ep,
-            *const c_void,
-            usize,
-            *mut c_void,
-            fi_addr_t,
-            u64,
-            u64,
-            *mut c_void,
-        ) -> ssize_t,
-    >,
-    pub writev: Option<
-        unsafe extern "C" fn(
-            *mut fid_ep,
-            *const iovec,
-            *mut *mut c_void,
-            usize,
-            fi_addr_t,
-            u64,
-            u64,
-            *mut c_void,
-        ) -> ssize_t,
-    >,
-    pub writemsg: Option<unsafe extern "C" fn(*mut fid_ep, *const fi_msg_rma, u64) -> ssize_t>,
-    pub inject: Option<
-        unsafe extern "C" fn(*mut fid_ep, *const c_void, usize, fi_addr_t, u64, u64) -> ssize_t,
-    >,
-    pub writedata: Option<
-        unsafe extern "C" fn(
-            *mut fid_ep,
-            *const c_void,
-            usize,
-            *mut c_void,
-            u64,
-            fi_addr_t,
-            u64,
-            u64,
-            *mut c_void,
-        ) -> ssize_t,
-    >,
-    pub injectdata: Option<
-        unsafe extern "C" fn(
-            *mut fid_ep,
-            *const c_void,
-            usize,
-            u64,
-            fi_addr_t,
-            u64,
-            u64,
-        ) -> ssize_t,
-    >,
-}
-
+/// A remote range in elements, with the key that opens it, fi_atomic(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_rma_ioc {
@@ -108,6 +27,7 @@ pub struct fi_rma_ioc {
     pub key: u64,
 }
 
+/// A remote range in bytes, with the key that opens it, fi_rma(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_rma_iov {
@@ -116,4 +36,99 @@ pub struct fi_rma_iov {
     pub key: u64,
 }
 
-zero_is_valid! {fi_msg_rma, fi_ops_rma, fi_rma_ioc, fi_rma_iov}
+/// Remote memory access of an endpoint, fi_rma(3).
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fi_ops_rma {
+    pub size: usize,
+    pub read: Option<
+        unsafe extern "C" fn(
+            ep: *mut fid_ep,
+            buf: *mut c_void,
+            len: usize,
+            desc: *mut c_void,
+            src_addr: fi_addr_t,
+            addr: u64,
+            key: u64,
+            context: *mut c_void,
+        ) -> ssize_t,
+    >,
+    pub readv: Option<
+        unsafe extern "C" fn(
+            ep: *mut fid_ep,
+            iov: *const iovec,
+            desc: *mut *mut c_void,
+            count: usize,
+            src_addr: fi_addr_t,
+            addr: u64,
+            key: u64,
+            context: *mut c_void,
+        ) -> ssize_t,
+    >,
+    pub readmsg: Option<
+        unsafe extern "C" fn(ep: *mut fid_ep, msg: *const fi_msg_rma, flags: u64) -> ssize_t,
+    >,
+    pub write: Option<
+        unsafe extern "C" fn(
+            ep: *mut fid_ep,
+            buf: *const c_void,
+            len: usize,
+            desc: *mut c_void,
+            dest_addr: fi_addr_t,
+            addr: u64,
+            key: u64,
+            context: *mut c_void,
+        ) -> ssize_t,
+    >,
+    pub writev: Option<
+        unsafe extern "C" fn(
+            ep: *mut fid_ep,
+            iov: *const iovec,
+            desc: *mut *mut c_void,
+            count: usize,
+            dest_addr: fi_addr_t,
+            addr: u64,
+            key: u64,
+            context: *mut c_void,
+        ) -> ssize_t,
+    >,
+    pub writemsg: Option<
+        unsafe extern "C" fn(ep: *mut fid_ep, msg: *const fi_msg_rma, flags: u64) -> ssize_t,
+    >,
+    pub inject: Option<
+        unsafe extern "C" fn(
+            ep: *mut fid_ep,
+            buf: *const c_void,
+            len: usize,
+            dest_addr: fi_addr_t,
+            addr: u64,
+            key: u64,
+        ) -> ssize_t,
+    >,
+    pub writedata: Option<
+        unsafe extern "C" fn(
+            ep: *mut fid_ep,
+            buf: *const c_void,
+            len: usize,
+            desc: *mut c_void,
+            data: u64,
+            dest_addr: fi_addr_t,
+            addr: u64,
+            key: u64,
+            context: *mut c_void,
+        ) -> ssize_t,
+    >,
+    pub injectdata: Option<
+        unsafe extern "C" fn(
+            ep: *mut fid_ep,
+            buf: *const c_void,
+            len: usize,
+            data: u64,
+            dest_addr: fi_addr_t,
+            addr: u64,
+            key: u64,
+        ) -> ssize_t,
+    >,
+}
+
+zero_is_valid! {fi_msg_rma, fi_rma_ioc, fi_rma_iov, fi_ops_rma}

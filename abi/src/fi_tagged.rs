@@ -4,8 +4,12 @@ use crate::*;
 use core::ffi::c_void;
 use libc::{iovec, ssize_t};
 
-pub const FI_MPI_IGNORE_PAYLOAD: u64 = 0xff00000000;
+// Ignore masks for tags of format `FI_TAG_MPI`, fi_tagged(3).
+
 pub const FI_MPI_IGNORE_TAG: u64 = 0xffffffff;
+pub const FI_MPI_IGNORE_PAYLOAD: u64 = 0xff00000000;
+
+/// A tagged message, described in full, fi_tagged(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_msg_tagged {
@@ -19,74 +23,93 @@ pub struct fi_msg_tagged {
     pub data: u64,
 }
 
+/// Tagged message transfer of an endpoint, fi_tagged(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_ops_tagged {
     pub size: usize,
     pub recv: Option<
         unsafe extern "C" fn(
-            *mut fid_ep,
-            *mut c_void,
-            usize,
-            *mut c_void,
-            fi_addr_t,
-            u64,
-            u64,
-            *mut c_void,
+            ep: *mut fid_ep,
+            buf: *mut c_void,
+            len: usize,
+            desc: *mut c_void,
+            src_addr: fi_addr_t,
+            tag: u64,
+            ignore: u64,
+            context: *mut c_void,
         ) -> ssize_t,
     >,
     pub recvv: Option<
         unsafe extern "C" fn(
-            *mut fid_ep,
-            *const iovec,
-            *mut *mut c_void,
-            usize,
-            fi_addr_t,
-            u64,
-            u64,
-            *mut c_void,
+            ep: *mut fid_ep,
+            iov: *const iovec,
+            desc: *mut *mut c_void,
+            count: usize,
+            src_addr: fi_addr_t,
+            tag: u64,
+            ignore: u64,
+            context: *mut c_void,
         ) -> ssize_t,
     >,
-    pub recvmsg: Option<unsafe extern "C" fn(*mut fid_ep, *const fi_msg_tagged, u64) -> ssize_t>,
+    pub recvmsg: Option<
+        unsafe extern "C" fn(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: u64) -> ssize_t,
+    >,
     pub send: Option<
         unsafe extern "C" fn(
-            *mut fid_ep,
-            *const c_void,
-            usize,
-            *mut c_void,
-            fi_addr_t,
-            u64,
-            *mut c_void,
+            ep: *mut fid_ep,
+            buf: *const c_void,
+            len: usize,
+            desc: *mut c_void,
+            dest_addr: fi_addr_t,
+            tag: u64,
+            context: *mut c_void,
         ) -> ssize_t,
     >,
     pub sendv: Option<
         unsafe extern "C" fn(
-            *mut fid_ep,
-            *const iovec,
-            *mut *mut c_void,
-            usize,
-            fi_addr_t,
-            u64,
-            *mut c_void,
+            ep: *mut fid_ep,
+            iov: *const iovec,
+            desc: *mut *mut c_void,
+            count: usize,
+            dest_addr: fi_addr_t,
+            tag: u64,
+            context: *mut c_void,
         ) -> ssize_t,
     >,
-    pub sendmsg: Option<unsafe extern "C" fn(*mut fid_ep, *const fi_msg_tagged, u64) -> ssize_t>,
-    pub inject:
-        Option<unsafe extern "C" fn(*mut fid_ep, *const c_void, usize, fi_addr_t, u64) -> ssize_t>,
+    pub sendmsg: Option<
+        unsafe extern "C" fn(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: u64) -> ssize_t,
+    >,
+    pub inject: Option<
+        unsafe extern "C" fn(
+            ep: *mut fid_ep,
+            buf: *const c_void,
+            len: usize,
+            dest_addr: fi_addr_t,
+            tag: u64,
+        ) -> ssize_t,
+    >,
     pub senddata: Option<
         unsafe extern "C" fn(
-            *mut fid_ep,
-            *const c_void,
-            usize,
-            *mut c_void,
-            u64,
-            fi_addr_t,
-            u64,
-            *mut c_void,
+            ep: *mut fid_ep,
+            buf: *const c_void,
+            len: usize,
+            desc: *mut c_void,
+            data: u64,
+            dest_addr: fi_addr_t,
+            tag: u64,
+            context: *mut c_void,
         ) -> ssize_t,
     >,
     pub injectdata: Option<
-        unsafe extern "C" fn(*mut fid_ep, *const c_void, usize, u64, fi_addr_t, u64) -> ssize_t,
+        unsafe extern "C" fn(
+            ep: *mut fid_ep,
+            buf: *const c_void,
+            len: usize,
+            data: u64,
+            dest_addr: fi_addr_t,
+            tag: u64,
+        ) -> ssize_t,
     >,
 }
 

@@ -4,6 +4,7 @@ use crate::*;
 use core::ffi::{c_int, c_uint, c_void};
 
 c_enum! {
+    /// Deferred operations, fi_trigger(3).
     pub enum fi_op_type: c_uint {
         FI_OP_RECV,
         FI_OP_SEND,
@@ -20,12 +21,14 @@ c_enum! {
 }
 
 c_enum! {
+    /// What triggers an operation, fi_trigger(3).
     pub enum fi_trigger_event: c_uint {
         FI_TRIGGER_THRESHOLD,
         FI_TRIGGER_XPU,
     }
 }
 
+/// The deferred operation, by `op_type`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union fi_deferred_work_op {
@@ -38,6 +41,7 @@ pub union fi_deferred_work_op {
     pub cntr: *mut fi_op_cntr,
 }
 
+/// An operation that starts when a counter reaches its threshold, fi_trigger(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_deferred_work {
@@ -49,6 +53,7 @@ pub struct fi_deferred_work {
     pub op: fi_deferred_work_op,
 }
 
+/// A deferred atomic operation, fi_trigger(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_op_atomic {
@@ -57,6 +62,7 @@ pub struct fi_op_atomic {
     pub flags: u64,
 }
 
+/// A deferred counter update, fi_trigger(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_op_cntr {
@@ -64,6 +70,7 @@ pub struct fi_op_cntr {
     pub value: u64,
 }
 
+/// A deferred compare operation, fi_trigger(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_op_compare_atomic {
@@ -74,6 +81,7 @@ pub struct fi_op_compare_atomic {
     pub flags: u64,
 }
 
+/// A deferred fetching operation, fi_trigger(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_op_fetch_atomic {
@@ -83,6 +91,7 @@ pub struct fi_op_fetch_atomic {
     pub flags: u64,
 }
 
+/// A deferred send or receive, fi_trigger(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_op_msg {
@@ -91,6 +100,7 @@ pub struct fi_op_msg {
     pub flags: u64,
 }
 
+/// A deferred remote read or write, fi_trigger(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_op_rma {
@@ -99,6 +109,7 @@ pub struct fi_op_rma {
     pub flags: u64,
 }
 
+/// A deferred tagged send or receive, fi_trigger(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_op_tagged {
@@ -107,6 +118,7 @@ pub struct fi_op_tagged {
     pub flags: u64,
 }
 
+/// The counter value that triggers an operation, fi_trigger(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_trigger_threshold {
@@ -114,6 +126,7 @@ pub struct fi_trigger_threshold {
     pub threshold: usize,
 }
 
+/// A value of the width that `datatype` says.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union fi_trigger_var_value {
@@ -124,6 +137,7 @@ pub union fi_trigger_var_value {
     pub data: *mut u8,
 }
 
+/// A memory write that triggers an operation from an accelerator, fi_trigger(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_trigger_var {
@@ -133,6 +147,7 @@ pub struct fi_trigger_var {
     pub value: fi_trigger_var_value,
 }
 
+/// The device that triggers, by `iface`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union fi_trigger_xpu_device {
@@ -141,6 +156,7 @@ pub union fi_trigger_xpu_device {
     pub ze: c_int,
 }
 
+/// What an accelerator writes to trigger an operation, fi_trigger(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_trigger_xpu {
@@ -150,6 +166,7 @@ pub struct fi_trigger_xpu {
     pub var: *mut fi_trigger_var,
 }
 
+/// What triggers the operation, by `event_type`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union fi_triggered_context_trigger {
@@ -158,6 +175,7 @@ pub union fi_triggered_context_trigger {
     pub internal: [*mut c_void; 3],
 }
 
+/// The context of a triggered operation, fi_trigger(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_triggered_context {
@@ -165,6 +183,7 @@ pub struct fi_triggered_context {
     pub trigger: fi_triggered_context_trigger,
 }
 
+/// What triggers the operation, by `event_type`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union fi_triggered_context2_trigger {
@@ -173,6 +192,7 @@ pub union fi_triggered_context2_trigger {
     pub internal: [*mut c_void; 7],
 }
 
+/// The context of a triggered operation in mode `FI_CONTEXT2`, fi_trigger(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_triggered_context2 {

@@ -3,6 +3,21 @@
 use crate::*;
 use core::ffi::{c_int, c_uint, c_void};
 
+// Flag of `fi_xpu_ops::alloc`: the memory can be exported as a dma-buf.
+
+pub const FI_XPU_ALLOC_DMABUF: u64 = 1;
+
+// Flags of `fi_xpu_ops::import`: the address is device registers; the result is for device code.
+
+pub const FI_XPU_IMPORT_IOMEMORY: u64 = 1;
+pub const FI_XPU_IMPORT_DEVICEMAP: u64 = 2;
+
+// What an accelerator context can export.
+
+pub const FI_XPU_CAP_EP: u64 = 1;
+pub const FI_XPU_CAP_CQ: u64 = 2;
+pub const FI_XPU_CAP_CNTR: u64 = 4;
+
 c_enum! {
     /// Execution scopes of fi_xpu(3).
     enum : c_uint {
@@ -14,24 +29,13 @@ c_enum! {
 }
 
 c_enum! {
+    /// Providers with device-side code, fi_xpu(3).
     pub enum fi_xpu_provider: c_uint {
         FI_XPU_PROV_EFA = 1,
     }
 }
 
-pub const FI_XPU_ALLOC_DMABUF: u64 = 1;
-pub const FI_XPU_CAP_CNTR: u64 = 4;
-pub const FI_XPU_CAP_CQ: u64 = 2;
-pub const FI_XPU_CAP_EP: u64 = 1;
-pub const FI_XPU_IMPORT_DEVICEMAP: u64 = 2;
-pub const FI_XPU_IMPORT_IOMEMORY: u64 = 1;
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct fi_ops_xpu_ctx {
-    pub size: usize,
-    pub query: Option<unsafe extern "C" fn(*mut fid_xpu_ctx, *mut fi_xpu_ctx_attr) -> c_int>,
-}
-
+/// The accelerator that a context is for, fi_xpu(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_xpu_attr {
@@ -40,6 +44,7 @@ pub struct fi_xpu_attr {
     pub ops: *mut fi_xpu_ops,
 }
 
+/// What an accelerator context can export, sizes in bytes, fi_xpu(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_xpu_ctx_attr {
@@ -48,17 +53,44 @@ pub struct fi_xpu_ctx_attr {
     pub mr_desc_size: usize,
 }
 
+/// How a provider gets accelerator memory and maps host memory into the accelerator, fi_xpu(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_xpu_ops {
     pub size: usize,
     pub alloc: Option<
-        unsafe extern "C" fn(u64, u64, u64, u64, *mut *mut c_void, *mut c_int, *mut u64) -> c_int,
+        unsafe extern "C" fn(
+            device: u64,
+            size: u64,
+            align: u64,
+            flags: u64,
+            addr: *mut *mut c_void,
+            fd: *mut c_int,
+            offset: *mut u64,
+        ) -> c_int,
     >,
-    pub import: Option<unsafe extern "C" fn(u64, *mut c_void, u64, u64, *mut *mut c_void) -> c_int>,
-    pub free: Option<unsafe extern "C" fn(u64, *mut c_void)>,
+    pub import: Option<
+        unsafe extern "C" fn(
+            device: u64,
+            addr: *mut c_void,
+            size: u64,
+            flags: u64,
+            device_addr: *mut *mut c_void,
+        ) -> c_int,
+    >,
+    pub free: Option<unsafe extern "C" fn(device: u64, addr: *mut c_void)>,
 }
 
+/// Operations of an accelerator context, fi_xpu(3).
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fi_ops_xpu_ctx {
+    pub size: usize,
+    pub query:
+        Option<unsafe extern "C" fn(ctx: *mut fid_xpu_ctx, attr: *mut fi_xpu_ctx_attr) -> c_int>,
+}
+
+/// What every object in accelerator memory starts with, fi_xpu(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fid_xpu {
@@ -67,18 +99,21 @@ pub struct fid_xpu {
     pub prov_ctx: u64,
 }
 
+/// A counter in accelerator memory, fi_xpu(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fid_xpu_cntr {
     pub fid: fid_xpu,
 }
 
+/// A completion queue in accelerator memory, fi_xpu(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fid_xpu_cq {
     pub fid: fid_xpu,
 }
 
+/// An accelerator context, fi_xpu(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fid_xpu_ctx {
@@ -86,10 +121,11 @@ pub struct fid_xpu_ctx {
     pub ops: *mut fi_ops_xpu_ctx,
 }
 
+/// An endpoint in accelerator memory, fi_xpu(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fid_xpu_ep {
     pub fid: fid_xpu,
 }
 
-zero_is_valid! {fi_ops_xpu_ctx, fi_xpu_attr, fi_xpu_ctx_attr, fi_xpu_ops, fid_xpu, fid_xpu_cntr, fid_xpu_cq, fid_xpu_ctx, fid_xpu_ep}
+zero_is_valid! {fi_xpu_attr, fi_xpu_ctx_attr, fi_xpu_ops, fi_ops_xpu_ctx, fid_xpu, fid_xpu_cntr, fid_xpu_cq, fid_xpu_ctx, fid_xpu_ep}

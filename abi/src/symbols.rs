@@ -5,55 +5,110 @@ use core::ffi::{c_char, c_int, c_void};
 use crate::*;
 
 unsafe extern "C" {
-    pub fn fi_dupinfo(a: *const fi_info) -> *mut fi_info;
-    pub fn fi_fabric(a: *mut fi_fabric_attr, b: *mut *mut fid_fabric, c: *mut c_void) -> c_int;
-    pub fn fi_fabric2(a: *mut fi_info, b: *mut *mut fid_fabric, c: u64, d: *mut c_void) -> c_int;
-    pub fn fi_freeinfo(a: *mut fi_info);
-    pub fn fi_freeparams(a: *mut fi_param);
-    pub fn fi_getinfo(
-        a: u32,
-        b: *const c_char,
-        c: *const c_char,
-        d: u64,
-        e: *const fi_info,
-        f: *mut *mut fi_info,
+    /// A deep copy of one entry of a list, or an empty entry for NULL; fi_getinfo(3).
+    pub fn fi_dupinfo(info: *const fi_info) -> *mut fi_info;
+
+    /// Opens a fabric, fi_fabric(3).
+    pub fn fi_fabric(
+        attr: *mut fi_fabric_attr,
+        fabric: *mut *mut fid_fabric,
+        context: *mut c_void,
     ) -> c_int;
-    pub fn fi_getparams(a: *mut *mut fi_param, b: *mut c_int) -> c_int;
+
+    /// Opens a fabric with flags, fi_fabric(3).
+    pub fn fi_fabric2(
+        info: *mut fi_info,
+        fabric: *mut *mut fid_fabric,
+        flags: u64,
+        context: *mut c_void,
+    ) -> c_int;
+
+    /// Frees a list that fi_getinfo or fi_dupinfo returned, fi_getinfo(3).
+    pub fn fi_freeinfo(info: *mut fi_info);
+
+    /// Frees what fi_getparams returned, fi_provider(3).
+    pub fn fi_freeparams(params: *mut fi_param);
+
+    /// Lists the ways to communicate that match the hints, fi_getinfo(3).
+    pub fn fi_getinfo(
+        version: u32,
+        node: *const c_char,
+        service: *const c_char,
+        flags: u64,
+        hints: *const fi_info,
+        info: *mut *mut fi_info,
+    ) -> c_int;
+
+    /// Lists the parameters that a user can set, fi_provider(3).
+    pub fn fi_getparams(params: *mut *mut fi_param, count: *mut c_int) -> c_int;
+
+    /// Writes a log line, fi_provider(3).
     pub fn fi_log(
-        a: *const fi_provider,
-        b: fi_log_level,
-        c: fi_log_subsys,
-        d: *const c_char,
-        e: c_int,
-        f: *const c_char,
+        prov: *const fi_provider,
+        level: fi_log_level,
+        subsys: fi_log_subsys,
+        func: *const c_char,
+        line: c_int,
+        fmt: *const c_char,
         ...
     );
-    pub fn fi_log_enabled(a: *const fi_provider, b: fi_log_level, c: fi_log_subsys) -> c_int;
+
+    /// Whether a log line would be written, fi_provider(3).
+    pub fn fi_log_enabled(
+        prov: *const fi_provider,
+        level: fi_log_level,
+        subsys: fi_log_subsys,
+    ) -> c_int;
+
+    /// As fi_log_enabled, but at most once an interval that `showtime` keeps, fi_provider(3).
     pub fn fi_log_ready(
-        a: *const fi_provider,
-        b: fi_log_level,
-        c: fi_log_subsys,
-        d: *mut u64,
+        prov: *const fi_provider,
+        level: fi_log_level,
+        subsys: fi_log_subsys,
+        showtime: *mut u64,
     ) -> c_int;
+
+    /// Opens an object of the library itself by its name, fi_provider(3).
     pub fn fi_open(
-        a: u32,
-        b: *const c_char,
-        c: *mut c_void,
-        d: usize,
-        e: u64,
-        f: *mut *mut fid,
-        g: *mut c_void,
+        version: u32,
+        name: *const c_char,
+        attr: *mut c_void,
+        attr_len: usize,
+        flags: u64,
+        fid: *mut *mut fid,
+        context: *mut c_void,
     ) -> c_int;
+
+    /// Announces a parameter, fi_provider(3).
     pub fn fi_param_define(
-        a: *const fi_provider,
-        b: *const c_char,
-        c: fi_param_type,
-        d: *const c_char,
+        provider: *const fi_provider,
+        param_name: *const c_char,
+        type_: fi_param_type,
+        help_string_fmt: *const c_char,
         ...
     ) -> c_int;
-    pub fn fi_param_get(a: *mut fi_provider, b: *const c_char, c: *mut c_void) -> c_int;
-    pub fn fi_strerror(a: c_int) -> *const c_char;
-    pub fn fi_tostr(a: *const c_void, b: fi_type) -> *mut c_char;
-    pub fn fi_tostr_r(a: *mut c_char, b: usize, c: *const c_void, d: fi_type) -> *mut c_char;
+
+    /// The value that the user gave a parameter, or -FI_ENODATA, fi_provider(3).
+    pub fn fi_param_get(
+        provider: *mut fi_provider,
+        param_name: *const c_char,
+        value: *mut c_void,
+    ) -> c_int;
+
+    /// Text for an error number, fi_errno(3).
+    pub fn fi_strerror(errnum: c_int) -> *const c_char;
+
+    /// Text for a structure or value, valid until the calling thread asks again, fi_getinfo(3).
+    pub fn fi_tostr(data: *const c_void, datatype: fi_type) -> *mut c_char;
+
+    /// Text for a structure or value in the caller's buffer, fi_getinfo(3).
+    pub fn fi_tostr_r(
+        buf: *mut c_char,
+        len: usize,
+        data: *const c_void,
+        datatype: fi_type,
+    ) -> *mut c_char;
+
+    /// The newest version of the interface that the library offers, fi_version(3).
     pub fn fi_version() -> u32;
 }

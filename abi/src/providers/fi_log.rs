@@ -3,6 +3,7 @@
 use core::ffi::c_uint;
 
 c_enum! {
+    /// Log levels, fi_provider(3).
     pub enum fi_log_level: c_uint {
         FI_LOG_WARN,
         FI_LOG_TRACE,
@@ -12,6 +13,7 @@ c_enum! {
 }
 
 c_enum! {
+    /// Subsystems that log, fi_provider(3).
     pub enum fi_log_subsys: c_uint {
         FI_LOG_CORE,
         FI_LOG_FABRIC,

@@ -4,97 +4,7 @@ use crate::*;
 use core::ffi::{c_int, c_void};
 use libc::{iovec, ssize_t};
 
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct fi_ops_av_owner {
-    pub size: usize,
-    pub query: Option<unsafe extern "C" fn(*mut fid_peer_av, *mut fi_av_attr) -> c_int>,
-    pub ep_addr: Option<unsafe extern "C" fn(*mut fid_peer_av, *mut fid_ep) -> fi_addr_t>,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct fi_ops_av_set_owner {
-    pub size: usize,
-    pub members:
-        Option<unsafe extern "C" fn(*mut fid_peer_av_set, *mut fi_addr_t, *mut usize) -> c_int>,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct fi_ops_cntr_owner {
-    pub size: usize,
-    pub inc: Option<unsafe extern "C" fn(*mut fid_peer_cntr)>,
-    pub incerr: Option<unsafe extern "C" fn(*mut fid_peer_cntr)>,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct fi_ops_cq_owner {
-    pub size: usize,
-    pub write: Option<
-        unsafe extern "C" fn(
-            *mut fid_peer_cq,
-            *mut c_void,
-            u64,
-            usize,
-            *mut c_void,
-            u64,
-            u64,
-            fi_addr_t,
-        ) -> ssize_t,
-    >,
-    pub writeerr: Option<unsafe extern "C" fn(*mut fid_peer_cq, *const fi_cq_err_entry) -> ssize_t>,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct fi_ops_srx_owner {
-    pub size: usize,
-    pub get_msg: Option<
-        unsafe extern "C" fn(
-            *mut fid_peer_srx,
-            *mut fi_peer_match_attr,
-            *mut *mut fi_peer_rx_entry,
-        ) -> c_int,
-    >,
-    pub get_tag: Option<
-        unsafe extern "C" fn(
-            *mut fid_peer_srx,
-            *mut fi_peer_match_attr,
-            *mut *mut fi_peer_rx_entry,
-        ) -> c_int,
-    >,
-    pub queue_msg: Option<unsafe extern "C" fn(*mut fi_peer_rx_entry) -> c_int>,
-    pub queue_tag: Option<unsafe extern "C" fn(*mut fi_peer_rx_entry) -> c_int>,
-    pub foreach_unspec_addr: Option<
-        unsafe extern "C" fn(
-            *mut fid_peer_srx,
-            Option<unsafe extern "C" fn(*mut fi_peer_rx_entry) -> fi_addr_t>,
-        ),
-    >,
-    pub free_entry: Option<unsafe extern "C" fn(*mut fi_peer_rx_entry)>,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct fi_ops_srx_peer {
-    pub size: usize,
-    pub start_msg: Option<unsafe extern "C" fn(*mut fi_peer_rx_entry) -> c_int>,
-    pub start_tag: Option<unsafe extern "C" fn(*mut fi_peer_rx_entry) -> c_int>,
-    pub discard_msg: Option<unsafe extern "C" fn(*mut fi_peer_rx_entry) -> c_int>,
-    pub discard_tag: Option<unsafe extern "C" fn(*mut fi_peer_rx_entry) -> c_int>,
-}
-
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct fi_ops_transfer_peer {
-    pub size: usize,
-    pub complete:
-        Option<unsafe extern "C" fn(*mut fid_ep, *mut fi_cq_tagged_entry, fi_addr_t) -> ssize_t>,
-    pub comperr: Option<unsafe extern "C" fn(*mut fid_ep, *mut fi_cq_err_entry) -> ssize_t>,
-}
-
+/// Gives a peer the owner's address vector, fi_peer(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_peer_av_context {
@@ -102,6 +12,7 @@ pub struct fi_peer_av_context {
     pub av: *mut fid_peer_av,
 }
 
+/// Gives a peer the owner's address vector set, fi_peer(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_peer_av_set_context {
@@ -109,6 +20,7 @@ pub struct fi_peer_av_set_context {
     pub av_set: *mut fi_peer_av_set,
 }
 
+/// Gives a peer the owner's counter, fi_peer(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_peer_cntr_context {
@@ -116,6 +28,7 @@ pub struct fi_peer_cntr_context {
     pub cntr: *mut fid_peer_cntr,
 }
 
+/// Gives a peer the owner's completion queue, fi_peer(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_peer_cq_context {
@@ -123,6 +36,7 @@ pub struct fi_peer_cq_context {
     pub cq: *mut fid_peer_cq,
 }
 
+/// Gives a peer the owner's domain, fi_peer(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_peer_domain_context {
@@ -130,6 +44,7 @@ pub struct fi_peer_domain_context {
     pub domain: *mut fid_domain,
 }
 
+/// Gives a peer the owner's event queue, fi_peer(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_peer_eq_context {
@@ -137,6 +52,7 @@ pub struct fi_peer_eq_context {
     pub eq: *mut fid_eq,
 }
 
+/// The message that a peer looks a receive up for, fi_peer(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_peer_match_attr {
@@ -145,6 +61,7 @@ pub struct fi_peer_match_attr {
     pub tag: u64,
 }
 
+/// A receive, or an unexpected message, of a shared receive queue, fi_peer(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_peer_rx_entry {
@@ -162,6 +79,7 @@ pub struct fi_peer_rx_entry {
     pub iov: *mut iovec,
 }
 
+/// Gives a peer the owner's shared receive queue, fi_peer(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_peer_srx_context {
@@ -169,6 +87,7 @@ pub struct fi_peer_srx_context {
     pub srx: *mut fid_peer_srx,
 }
 
+/// Gives a peer the endpoint that transfers come from, fi_peer(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_peer_transfer_context {
@@ -178,6 +97,118 @@ pub struct fi_peer_transfer_context {
     pub peer_ops: *mut fi_ops_transfer_peer,
 }
 
+/// What the owner of a shared address vector does for its peers, fi_peer(3).
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fi_ops_av_owner {
+    pub size: usize,
+    pub query: Option<unsafe extern "C" fn(av: *mut fid_peer_av, attr: *mut fi_av_attr) -> c_int>,
+    pub ep_addr: Option<unsafe extern "C" fn(av: *mut fid_peer_av, ep: *mut fid_ep) -> fi_addr_t>,
+}
+
+/// What the owner of a shared address vector set does for its peers, fi_peer(3).
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fi_ops_av_set_owner {
+    pub size: usize,
+    pub members: Option<
+        unsafe extern "C" fn(
+            av_set: *mut fid_peer_av_set,
+            addr: *mut fi_addr_t,
+            count: *mut usize,
+        ) -> c_int,
+    >,
+}
+
+/// What the owner of a shared counter does for its peers, fi_peer(3).
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fi_ops_cntr_owner {
+    pub size: usize,
+    pub inc: Option<unsafe extern "C" fn(cntr: *mut fid_peer_cntr)>,
+    pub incerr: Option<unsafe extern "C" fn(cntr: *mut fid_peer_cntr)>,
+}
+
+/// What the owner of a shared completion queue does for its peers, fi_peer(3).
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fi_ops_cq_owner {
+    pub size: usize,
+    pub write: Option<
+        unsafe extern "C" fn(
+            cq: *mut fid_peer_cq,
+            context: *mut c_void,
+            flags: u64,
+            len: usize,
+            buf: *mut c_void,
+            data: u64,
+            tag: u64,
+            src: fi_addr_t,
+        ) -> ssize_t,
+    >,
+    pub writeerr: Option<
+        unsafe extern "C" fn(cq: *mut fid_peer_cq, err_entry: *const fi_cq_err_entry) -> ssize_t,
+    >,
+}
+
+/// What the owner of a shared receive queue does for its peers, fi_peer(3).
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fi_ops_srx_owner {
+    pub size: usize,
+    pub get_msg: Option<
+        unsafe extern "C" fn(
+            srx: *mut fid_peer_srx,
+            attr: *mut fi_peer_match_attr,
+            entry: *mut *mut fi_peer_rx_entry,
+        ) -> c_int,
+    >,
+    pub get_tag: Option<
+        unsafe extern "C" fn(
+            srx: *mut fid_peer_srx,
+            attr: *mut fi_peer_match_attr,
+            entry: *mut *mut fi_peer_rx_entry,
+        ) -> c_int,
+    >,
+    pub queue_msg: Option<unsafe extern "C" fn(entry: *mut fi_peer_rx_entry) -> c_int>,
+    pub queue_tag: Option<unsafe extern "C" fn(entry: *mut fi_peer_rx_entry) -> c_int>,
+    pub foreach_unspec_addr: Option<
+        unsafe extern "C" fn(
+            srx: *mut fid_peer_srx,
+            get_addr: Option<unsafe extern "C" fn(*mut fi_peer_rx_entry) -> fi_addr_t>,
+        ),
+    >,
+    pub free_entry: Option<unsafe extern "C" fn(entry: *mut fi_peer_rx_entry)>,
+}
+
+/// What a peer does for the owner of a shared receive queue, fi_peer(3).
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fi_ops_srx_peer {
+    pub size: usize,
+    pub start_msg: Option<unsafe extern "C" fn(entry: *mut fi_peer_rx_entry) -> c_int>,
+    pub start_tag: Option<unsafe extern "C" fn(entry: *mut fi_peer_rx_entry) -> c_int>,
+    pub discard_msg: Option<unsafe extern "C" fn(entry: *mut fi_peer_rx_entry) -> c_int>,
+    pub discard_tag: Option<unsafe extern "C" fn(entry: *mut fi_peer_rx_entry) -> c_int>,
+}
+
+/// Completion of transfers that a provider passed on to a peer, fi_peer(3).
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct fi_ops_transfer_peer {
+    pub size: usize,
+    pub complete: Option<
+        unsafe extern "C" fn(
+            ep: *mut fid_ep,
+            entry: *mut fi_cq_tagged_entry,
+            src_addr: fi_addr_t,
+        ) -> ssize_t,
+    >,
+    pub comperr:
+        Option<unsafe extern "C" fn(ep: *mut fid_ep, err_entry: *mut fi_cq_err_entry) -> ssize_t>,
+}
+
+/// An address vector shared between providers, fi_peer(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fid_peer_av {
@@ -185,6 +216,7 @@ pub struct fid_peer_av {
     pub owner_ops: *mut fi_ops_av_owner,
 }
 
+/// An address vector set shared between providers, fi_peer(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fid_peer_av_set {
@@ -192,6 +224,7 @@ pub struct fid_peer_av_set {
     pub owner_ops: *mut fi_ops_av_set_owner,
 }
 
+/// A counter shared between providers, fi_peer(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fid_peer_cntr {
@@ -199,6 +232,7 @@ pub struct fid_peer_cntr {
     pub owner_ops: *mut fi_ops_cntr_owner,
 }
 
+/// A completion queue shared between providers, fi_peer(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fid_peer_cq {
@@ -206,6 +240,7 @@ pub struct fid_peer_cq {
     pub owner_ops: *mut fi_ops_cq_owner,
 }
 
+/// A receive queue shared between providers, fi_peer(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fid_peer_srx {
@@ -214,9 +249,9 @@ pub struct fid_peer_srx {
     pub peer_ops: *mut fi_ops_srx_peer,
 }
 
-zero_is_valid! {fi_ops_av_owner, fi_ops_av_set_owner, fi_ops_cntr_owner, fi_ops_cq_owner, fi_ops_srx_owner, fi_ops_srx_peer, fi_ops_transfer_peer, fi_peer_av_context, fi_peer_av_set_context, fi_peer_cntr_context, fi_peer_cq_context, fi_peer_domain_context, fi_peer_eq_context, fi_peer_match_attr, fi_peer_rx_entry, fi_peer_srx_context, fi_peer_transfer_context, fid_peer_av, fid_peer_av_set, fid_peer_cntr, fid_peer_cq, fid_peer_srx}
+zero_is_valid! {fi_peer_av_context, fi_peer_av_set_context, fi_peer_cntr_context, fi_peer_cq_context, fi_peer_domain_context, fi_peer_eq_context, fi_peer_match_attr, fi_peer_rx_entry, fi_peer_srx_context, fi_peer_transfer_context, fi_ops_av_owner, fi_ops_av_set_owner, fi_ops_cntr_owner, fi_ops_cq_owner, fi_ops_srx_owner, fi_ops_srx_peer, fi_ops_transfer_peer, fid_peer_av, fid_peer_av_set, fid_peer_cntr, fid_peer_cq, fid_peer_srx}
 
-#[repr(C)]
+/// Named by `fi_peer_av_set_context` only; never defined.
 #[derive(Debug)]
 pub struct fi_peer_av_set {
     _opaque: [u8; 0],

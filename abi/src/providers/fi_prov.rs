@@ -3,6 +3,7 @@
 use crate::*;
 use core::ffi::{c_char, c_int, c_void};
 
+/// A provider: what `fi_prov_ini` of an external provider returns, fi_provider(3).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_provider {
@@ -12,16 +13,20 @@ pub struct fi_provider {
     pub name: *const c_char,
     pub getinfo: Option<
         unsafe extern "C" fn(
-            u32,
-            *const c_char,
-            *const c_char,
-            u64,
-            *const fi_info,
-            *mut *mut fi_info,
+            version: u32,
+            node: *const c_char,
+            service: *const c_char,
+            flags: u64,
+            hints: *const fi_info,
+            info: *mut *mut fi_info,
         ) -> c_int,
     >,
     pub fabric: Option<
-        unsafe extern "C" fn(*mut fi_fabric_attr, *mut *mut fid_fabric, *mut c_void) -> c_int,
+        unsafe extern "C" fn(
+            attr: *mut fi_fabric_attr,
+            fabric: *mut *mut fid_fabric,
+            context: *mut c_void,
+        ) -> c_int,
     >,
     pub cleanup: Option<unsafe extern "C" fn()>,
 }
