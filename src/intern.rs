@@ -1,13 +1,15 @@
 //! Strings that C callers may keep for as long as the process lives.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::ffi::{CStr, CString};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 /// The one copy of `text` that is never freed. Equal texts share it, so that
 /// asking for the same value again takes no more memory.
 pub fn intern(text: &CStr) -> &'static CStr {
-    static TEXTS: LazyLock<Mutex<HashSet<&'static CStr>>> = LazyLock::new(Mutex::default);
+    // Not a hash table: memory checkers do not see the texts that one holds,
+    // and call them lost.
+    static TEXTS: LazyLock<Mutex<BTreeSet<&'static CStr>>> = LazyLock::new(Mutex::default);
     let mut texts = TEXTS.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = texts.get(text) {
         return known;

@@ -1,7 +1,7 @@
 //! Parameters that users set through the environment or `libfabric.conf`:
 //! `fi_param_define`, `fi_param_get` (fi_provider(3)) and `fi_getparams`.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::ffi::{CStr, CString};
 use std::os::unix::ffi::OsStringExt;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
@@ -196,7 +196,7 @@ struct Table {
     entries: Vec<Entry>,
     file: ConfigFile,
     /// Variables whose unusable value the user has been told about.
-    reported: HashSet<String>,
+    reported: BTreeSet<String>,
     /// Whether the file's settings win over the environment's.
     prefer_file: bool,
 }
@@ -208,7 +208,7 @@ impl Table {
         let mut table = Table {
             entries: Vec::new(),
             file: ConfigFile::load(),
-            reported: HashSet::new(),
+            reported: BTreeSet::new(),
             prefer_file: false,
         };
         table.prefer_file = table
