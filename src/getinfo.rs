@@ -15,7 +15,7 @@ use crate::params;
 use crate::provider::{Class, Request};
 use crate::registry::{Entry, Registry};
 use crate::strerror;
-use crate::tostr::names;
+use crate::tostr::{self, names};
 use crate::version::Version;
 
 /// What all providers together offer. An empty answer is `ENODATA`.
@@ -30,8 +30,14 @@ pub fn getinfo(framework: &Framework, request: &Request) -> Result<Vec<Info>> {
         );
         return Err(Errno::ENOSYS);
     }
-    if request.flags == FI_PROV_ATTR_ONLY {
+    if request.flags & FI_PROV_ATTR_ONLY != 0 {
         return providers(registry);
+    }
+    if let (Some(hints), true) = (
+        request.hints,
+        log::log_enabled!(target: CORE, log::Level::Debug),
+    ) {
+        log::debug!(target: CORE, "hints:\n{}", tostr::info(hints));
     }
     let name = request.hints.and_then(Deep::<fi_info>::prov_name);
     let layers = name.as_deref().map(Layers::parse).unwrap_or_default();

@@ -132,7 +132,7 @@ const PARAMETERS: [Definition; 7] = [
 /// Reads the settings and starts logging. The first call counts.
 pub fn init() {
     params::define_core(&PARAMETERS);
-    let level = params::core_text("log_level");
+    let level = params::core_text("log_level").filter(|level| !level.is_empty());
     let location = params::core_text("log_location");
     let mode = params::core_int("log_location_mode");
     let (target, failure) = match open_location(location.as_deref(), mode) {

@@ -72,6 +72,13 @@ pub unsafe fn text(data: *const c_void, datatype: fi_type) -> String {
     }
 }
 
+/// The text of an `fi_info` with everything below it.
+pub fn info(info: Deep<fi_info>) -> String {
+    let mut out = Lines::new();
+    out.info(info);
+    out.finish()
+}
+
 /// The lines of one structure.
 ///
 /// # Safety

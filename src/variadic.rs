@@ -101,6 +101,9 @@ macro_rules! collect_arguments {
     };
 }
 
+#[cfg(not(target_arch = "x86_64"))]
+compile_error!("the arguments of variadic functions are collected for x86-64 only");
+
 pub(crate) use collect_arguments;
 
 #[cfg(test)]
