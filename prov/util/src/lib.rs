@@ -13,5 +13,6 @@ pub mod mr;
 pub mod netif;
 pub mod param;
 pub mod progress;
+pub mod request;
 pub mod resolve;
 pub mod sockaddr;

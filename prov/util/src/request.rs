@@ -1,0 +1,234 @@
+//! Data transfer requests. The forty-odd data calls of fi_msg(3),
+//! fi_tagged(3), fi_rma(3) and fi_atomic(3) arrive as one of these.
+
+use std::ffi::c_void;
+
+use fabric_abi::{
+    FI_ADDR_UNSPEC, FI_COMPLETION, FI_INJECT, FI_REMOTE_CQ_DATA, fi_addr_t, fi_datatype, fi_op,
+};
+
+use crate::buffer::{AppIov, IOV_LIMIT};
+
+/// Whether a message carries a tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tag {
+    /// fi_msg(3)
+    None,
+    /// fi_tagged(3)
+    Value(u64),
+}
+
+/// `fi_send`, `fi_tsend` and their variants.
+#[derive(Clone, Copy, Debug)]
+pub struct Transmit {
+    /// The message's tag.
+    pub tag: Tag,
+    /// The message.
+    pub buffers: AppIov,
+    /// The receiver; ignored by connected endpoints.
+    pub peer: fi_addr_t,
+    /// Immediate data; meaningful with [`flags::REMOTE_CQ_DATA`](Self::flags).
+    pub data: u64,
+    /// The operation's complete flags: `FI_COMPLETION` says whether success
+    /// is reported, `FI_INJECT` whether the buffers are the application's
+    /// again when the call returns, `FI_REMOTE_CQ_DATA` whether `data` goes
+    /// along, beside completion levels, `FI_FENCE`, `FI_MORE` and the like.
+    pub flags: u64,
+    /// Reported with the completion.
+    pub context: *mut c_void,
+}
+
+/// What a receive matches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Select {
+    /// Messages without a tag.
+    Untagged,
+    /// Messages whose tag equals `tag` in the bits that `ignore` leaves.
+    Tagged {
+        /// The tag asked for.
+        tag: u64,
+        /// Bits that may differ.
+        ignore: u64,
+    },
+}
+
+/// `fi_recv`, `fi_trecv` and their variants, `FI_PEEK` and `FI_CLAIM` among
+/// them.
+#[derive(Clone, Copy, Debug)]
+pub struct Receive {
+    /// What is received.
+    pub select: Select,
+    /// Where to.
+    pub buffers: AppIov,
+    /// The sender, or `FI_ADDR_UNSPEC` for any; meaningful on endpoints with
+    /// `FI_DIRECTED_RECV`.
+    pub peer: fi_addr_t,
+    /// Complete flags, as in [`Transmit::flags`].
+    pub flags: u64,
+    /// Reported with the completion.
+    pub context: *mut c_void,
+}
+
+/// The direction of a remote memory access, seen from the caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Remote memory into local buffers.
+    Read,
+    /// Local buffers into remote memory.
+    Write,
+}
+
+/// A piece of a peer's memory: `fi_rma_iov` with the length in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RemotePiece {
+    /// A virtual address or an offset, as the `mr_mode` says.
+    pub addr: u64,
+    /// Bytes.
+    pub len: u64,
+    /// The key that the peer gave out.
+    pub key: u64,
+}
+
+/// Up to [`IOV_LIMIT`] pieces of a peer's memory.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RemoteIov {
+    pieces: [RemotePiece; IOV_LIMIT],
+    count: usize,
+}
+
+impl RemoteIov {
+    /// The pieces, in order.
+    #[inline]
+    pub fn pieces(&self) -> &[RemotePiece] {
+        &self.pieces[..self.count]
+    }
+
+    /// Bytes in all pieces; saturates.
+    #[inline]
+    pub fn len(&self) -> u64 {
+        self.pieces()
+            .iter()
+            .fold(0, |sum, piece| sum.saturating_add(piece.len))
+    }
+
+    /// Whether there is not one byte.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Adds a piece; `false` where there are [`IOV_LIMIT`] already.
+    #[inline]
+    pub fn push(&mut self, piece: RemotePiece) -> bool {
+        match self.pieces.get_mut(self.count) {
+            Some(slot) => {
+                *slot = piece;
+                self.count += 1;
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+/// `fi_read`, `fi_write` and their variants.
+#[derive(Clone, Copy, Debug)]
+pub struct RemoteAccess {
+    /// Read or write.
+    pub access: Access,
+    /// Local memory.
+    pub local: AppIov,
+    /// The peer's memory.
+    pub remote: RemoteIov,
+    /// The target; ignored by connected endpoints.
+    pub peer: fi_addr_t,
+    /// Immediate data of a write.
+    pub data: u64,
+    /// Complete flags, as in [`Transmit::flags`].
+    pub flags: u64,
+    /// Reported with the completion.
+    pub context: *mut c_void,
+}
+
+/// The three kinds of fi_atomic(3).
+#[derive(Clone, Copy, Debug)]
+pub enum AtomicKind {
+    /// `fi_atomic`
+    Base,
+    /// `fi_fetch_atomic`: the former values land in `result`.
+    Fetch {
+        /// Local memory for the target's former values.
+        result: AppIov,
+    },
+    /// `fi_compare_atomic`
+    Compare {
+        /// What the target is compared to.
+        compare: AppIov,
+        /// Local memory for the target's former values.
+        result: AppIov,
+    },
+}
+
+/// An atomic operation. All lengths are in bytes and whole elements.
+#[derive(Clone, Copy, Debug)]
+pub struct Atomic {
+    /// Base, fetch or compare, with the buffers it has of its own.
+    pub kind: AtomicKind,
+    /// Type of the elements.
+    pub datatype: fi_datatype,
+    /// The operation.
+    pub op: fi_op,
+    /// The operands; empty for `FI_ATOMIC_READ`.
+    pub operand: AppIov,
+    /// The peer's memory.
+    pub remote: RemoteIov,
+    /// The target; ignored by connected endpoints.
+    pub peer: fi_addr_t,
+    /// Immediate data.
+    pub data: u64,
+    /// Complete flags, as in [`Transmit::flags`].
+    pub flags: u64,
+    /// Reported with the completion.
+    pub context: *mut c_void,
+}
+
+macro_rules! flag_questions {
+    ($($request:ident),*) => {
+        $(impl $request {
+            /// Whether success is reported on the completion queue.
+            #[inline]
+            pub fn wants_completion(&self) -> bool {
+                self.flags & FI_COMPLETION != 0
+            }
+
+            /// Whether the buffers are the application's again when the call
+            /// returns.
+            #[inline]
+            pub fn is_inject(&self) -> bool {
+                self.flags & FI_INJECT != 0
+            }
+
+            /// The immediate data, where there is any.
+            #[inline]
+            pub fn immediate(&self) -> Option<u64> {
+                (self.flags & FI_REMOTE_CQ_DATA != 0).then_some(self.data)
+            }
+        })*
+    };
+}
+
+flag_questions!(Transmit, RemoteAccess, Atomic);
+
+impl Receive {
+    /// Whether success is reported on the completion queue.
+    #[inline]
+    pub fn wants_completion(&self) -> bool {
+        self.flags & FI_COMPLETION != 0
+    }
+
+    /// The sender asked for, `None` for any.
+    #[inline]
+    pub fn directed(&self) -> Option<fi_addr_t> {
+        (self.peer != FI_ADDR_UNSPEC).then_some(self.peer)
+    }
+}
