@@ -481,7 +481,8 @@ impl State {
     /// Inserts into a table of this process.
     fn insert(&mut self, av: &Av, insertion: &Insertion) -> Result<u32> {
         let addr = destination(insertion)?;
-        if !crate::attr::address_format_fits(av.format, sockaddr::format_of(&addr)) {
+        let any_family = av.format == FI_ADDR_STR;
+        if !any_family && !crate::attr::address_format_fits(av.format, sockaddr::format_of(&addr)) {
             return Err(Errno::EINVAL);
         }
         let key = match insertion.auth_key {

@@ -52,6 +52,14 @@ pub fn resolve(query: &Query<'_>) -> Result<Vec<SocketAddr>> {
     if query.node.is_none() && query.service.is_none() {
         return Err(Errno::EINVAL);
     }
+    // The C library takes a port modulo 65536.
+    if let Some(Ok(service)) = query.service.map(CStr::to_str)
+        && service.parse::<u16>().is_err()
+        && service.bytes().all(|byte| byte.is_ascii_digit())
+        && !service.is_empty()
+    {
+        return Err(Errno::ENODATA);
+    }
     let found = AddrInfo::look_up(query)?;
     let mut addrs = Vec::new();
     for addr in found.addresses() {
@@ -168,6 +176,16 @@ mod tests {
         let query = Query {
             node: Some(c"localhost"),
             numeric: true,
+            ..Query::default()
+        };
+        assert_eq!(resolve(&query), Err(Errno::ENODATA));
+    }
+
+    #[test]
+    fn a_port_beyond_the_last_is_no_service() {
+        let query = Query {
+            node: Some(c"127.0.0.1"),
+            service: Some(c"65536"),
             ..Query::default()
         };
         assert_eq!(resolve(&query), Err(Errno::ENODATA));

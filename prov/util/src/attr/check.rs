@@ -51,11 +51,11 @@ pub fn address_format_fits(supported: u32, asked: u32) -> bool {
         const IN6: u32 = 2;
         const IB: u32 = 4;
         match format {
-            f if f == FI_SOCKADDR => IN | IN6 | IB,
-            f if f == FI_SOCKADDR_IP => IN | IN6,
-            f if f == FI_SOCKADDR_IN => IN,
-            f if f == FI_SOCKADDR_IN6 => IN6,
-            f if f == FI_SOCKADDR_IB => IB,
+            FI_SOCKADDR => IN | IN6 | IB,
+            FI_SOCKADDR_IP => IN | IN6,
+            FI_SOCKADDR_IN => IN,
+            FI_SOCKADDR_IN6 => IN6,
+            FI_SOCKADDR_IB => IB,
             _ => 0,
         }
     }
@@ -140,12 +140,12 @@ fn names_provider(list: &str, ours: &str) -> bool {
 /// Rank among the threading levels, from the one that asks most of a provider.
 fn threading_rank(level: u32) -> u32 {
     match level {
-        l if l == FI_THREAD_SAFE => 1,
-        l if l == FI_THREAD_FID => 2,
-        l if l == FI_THREAD_ENDPOINT => 3,
-        l if l == FI_THREAD_COMPLETION => 4,
-        l if l == FI_THREAD_DOMAIN => 5,
-        l if l == FI_THREAD_UNSPEC => 6,
+        FI_THREAD_SAFE => 1,
+        FI_THREAD_FID => 2,
+        FI_THREAD_ENDPOINT => 3,
+        FI_THREAD_COMPLETION => 4,
+        FI_THREAD_DOMAIN => 5,
+        FI_THREAD_UNSPEC => 6,
         _ => 0,
     }
 }
@@ -153,10 +153,10 @@ fn threading_rank(level: u32) -> u32 {
 /// Rank among the progress models, from the one that asks most of a provider.
 fn progress_rank(model: u32) -> u32 {
     match model {
-        m if m == FI_PROGRESS_AUTO => 1,
-        m if m == FI_PROGRESS_MANUAL => 2,
-        m if m == FI_PROGRESS_CONTROL_UNIFIED => 3,
-        m if m == FI_PROGRESS_UNSPEC => 4,
+        FI_PROGRESS_AUTO => 1,
+        FI_PROGRESS_MANUAL => 2,
+        FI_PROGRESS_CONTROL_UNIFIED => 3,
+        FI_PROGRESS_UNSPEC => 4,
         _ => 0,
     }
 }
@@ -164,9 +164,9 @@ fn progress_rank(model: u32) -> u32 {
 /// Rank among the resource management models, likewise.
 fn resource_rank(model: u32) -> u32 {
     match model {
-        m if m == FI_RM_ENABLED => 1,
-        m if m == FI_RM_DISABLED => 2,
-        m if m == FI_RM_UNSPEC => 3,
+        FI_RM_ENABLED => 1,
+        FI_RM_DISABLED => 2,
+        FI_RM_UNSPEC => 3,
         _ => 0,
     }
 }

@@ -5,10 +5,14 @@
 //! arguments into types, calls a method of a trait or of a toolkit object, and
 //! turns the result into the call's return value.
 
+pub mod av;
 pub mod info;
 pub mod missing;
+pub mod mr;
 pub mod object;
 pub mod services;
+#[cfg(test)]
+mod test_domain;
 
 pub use object::{AnyFid, AnyUse, Class, Handle, Use};
 

@@ -154,9 +154,10 @@ fn whatever_stands_in_the_file_is_no_reason_to_fault() {
     let path = path_of(&name(&called, false)).unwrap();
     let file = OpenOptions::new().write(true).open(&path).unwrap();
 
-    let mut huge = Header::default();
-    huge.slots = u64::MAX;
-    huge.epoch = 77;
+    let huge = Header {
+        slots: u64::MAX,
+        epoch: 77,
+    };
     file.write_all_at(&huge.encode::<V4Entry>(), 0).unwrap();
     assert_eq!(address_at(&table, u32::MAX - 1), None);
     assert_eq!(table.find(entry(5)), None);

@@ -1,0 +1,515 @@
+//! Address vectors as C sees them (fi_av(3)).
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::net::SocketAddr;
+
+use fabric_abi::*;
+
+use super::object::{AnyFid, AnyUse, Class, Handle};
+use super::status;
+use crate::attr::version;
+use crate::av::symmetric::Symmetric;
+use crate::av::{Av, Config, Insertion, Name};
+use crate::errno::{Errno, Result};
+use crate::sockaddr;
+
+/// A domain that has address vectors.
+pub trait AvDomain: Class<Header = fid_domain> {
+    /// What its vectors have in common.
+    fn av_traits(&self) -> AvTraits<'_>;
+}
+
+/// The attributes of a domain that its address vectors depend on.
+#[derive(Clone, Copy, Debug)]
+pub struct AvTraits<'a> {
+    /// `fi_domain_attr::name`, which tells shared vectors apart.
+    pub name: &'a str,
+    /// `fi_info::addr_format`
+    pub format: u32,
+    /// `fi_domain_attr::av_type`
+    pub av_type: u32,
+    /// Interface version of the application.
+    pub api_version: u32,
+    /// Size of authorization keys (0: any) where the domain takes them from
+    /// its vectors (`FI_AV_AUTH_KEY`).
+    pub auth_key_size: Option<usize>,
+    /// Where to log.
+    pub target: &'static str,
+}
+
+/// `fi_ops_domain::av_open`
+///
+/// # Safety
+/// `domain` is an open domain of type `D`; the other pointers are null or as
+/// fi_av(3) asks.
+pub unsafe extern "C" fn av_open<D: AvDomain>(
+    domain: *mut fid_domain,
+    attr: *mut fi_av_attr,
+    av: *mut *mut fid_av,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: the caller vouches for the pointers.
+    unsafe {
+        let domain = Handle::<D>::from_c(domain);
+        let parent = super::Use::of(&domain).any();
+        super::deliver(av, open(&domain.av_traits(), attr, context, parent))
+    }
+}
+
+/// # Safety
+/// `attr` is null or a valid structure.
+unsafe fn open(
+    domain: &AvTraits<'_>,
+    attr: *mut fi_av_attr,
+    context: *mut c_void,
+    parent: AnyUse,
+) -> Result<Handle<Av>> {
+    const FLAGS: u64 = FI_EVENT | FI_READ | FI_SYMMETRIC | FI_PEER | FI_AV_USER_ID;
+    // SAFETY: the caller vouches for the pointer.
+    let attr = unsafe { attr.as_mut() }.ok_or(Errno::EINVAL)?;
+    let refuse = |reason: &str| {
+        log::warn!(target: domain.target, "cannot open an address vector: {reason}");
+        Err(Errno::EINVAL)
+    };
+    if attr.flags & !FLAGS != 0 {
+        return refuse("unknown flags");
+    }
+    let any = FI_AV_UNSPEC;
+    let known = [any, FI_AV_MAP, FI_AV_TABLE];
+    let asked = attr.type_;
+    if !known.contains(&asked) {
+        return refuse("unknown type");
+    }
+    if asked != any && domain.av_type != any && asked != domain.av_type {
+        return refuse("the domain was opened for the other type");
+    }
+    // SAFETY: the application's name is a C string or null.
+    let name = match unsafe { super::string(attr.name) } {
+        Some(name) => Some(name.to_str().map_err(|_| Errno::EINVAL)?),
+        None if attr.flags & FI_READ != 0 => {
+            return refuse("only a named one can be opened for reading");
+        }
+        None => None,
+    };
+    let av = Av::open(&Config {
+        format: domain.format,
+        rx_ctx_bits: u32::try_from(attr.rx_ctx_bits).map_err(|_| Errno::EINVAL)?,
+        user_ids: attr.flags & FI_AV_USER_ID != 0,
+        auth_key_size: domain
+            .auth_key_size
+            .filter(|_| domain.api_version >= version(1, 20)),
+        asynchronous: attr.flags & FI_EVENT != 0,
+        count: attr.count,
+        shared: name.map(|name| Name {
+            name,
+            domain: domain.name,
+            read_only: attr.flags & FI_READ != 0,
+            count: attr.count,
+        }),
+        target: domain.target,
+    })?;
+    if asked == any {
+        let default = if domain.av_type == any {
+            FI_AV_TABLE
+        } else {
+            domain.av_type
+        };
+        attr.type_ = default as _;
+    }
+    if name.is_some() {
+        attr.map_addr = std::ptr::without_provenance_mut(av.map_addr());
+    }
+    Ok(Handle::new(av, context, vec![parent]))
+}
+
+impl Class for Av {
+    type Header = fid_av;
+
+    fn class(&self) -> usize {
+        FI_CLASS_AV
+    }
+
+    fn header(&self, fid: fid) -> fid_av {
+        static OPS: fi_ops_av = fi_ops_av {
+            size: size_of::<fi_ops_av>(),
+            insert: Some(insert),
+            insertsvc: Some(insertsvc),
+            insertsym: Some(insertsym),
+            remove: Some(remove),
+            lookup: Some(lookup),
+            straddr: Some(straddr),
+            av_set: Some(av_set),
+            insert_auth_key: Some(insert_auth_key),
+            lookup_auth_key: Some(lookup_auth_key),
+            set_user_id: Some(set_user_id),
+            lookup2: Some(lookup2),
+        };
+        fid_av {
+            fid,
+            ops: (&raw const OPS).cast_mut(),
+        }
+    }
+
+    fn bind(this: &Handle<Self>, other: AnyFid, flags: u64) -> Result {
+        if flags != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let _ = (this, other);
+        Err(Errno::ENOSYS)
+    }
+}
+
+/// The results of an insertion: where the caller wants numbers and errors.
+struct Results {
+    fi_addr: *mut fi_addr_t,
+    errors: *mut c_int,
+}
+
+impl Results {
+    /// # Safety
+    /// Both arrays are null or have more than `at` entries.
+    unsafe fn note(&self, at: usize, outcome: Result<fi_addr_t>) {
+        // SAFETY: the caller vouches for the arrays.
+        unsafe {
+            if !self.fi_addr.is_null() {
+                let number = outcome.unwrap_or(FI_ADDR_NOTAVAIL as fi_addr_t);
+                self.fi_addr.add(at).write(number);
+            }
+            if !self.errors.is_null() {
+                let error = outcome.err().map_or(0, Errno::number);
+                self.errors.add(at).write(error);
+            }
+        }
+    }
+}
+
+/// Inserts addresses for any of the three calls.
+///
+/// # Safety
+/// `av` is an open vector; `fi_addr` is null or has an entry for each address,
+/// and so has `context` under `FI_SYNC_ERR`.
+unsafe fn insert_all(
+    av: *mut fid_av,
+    addresses: impl Iterator<Item = Result<SocketAddr>>,
+    fi_addr: *mut fi_addr_t,
+    flags: u64,
+    context: *mut c_void,
+) -> Result<usize> {
+    const FLAGS: u64 = FI_MORE | FI_SYNC_ERR | FI_AV_USER_ID | FI_AUTH_KEY | FI_FIREWALL_ADDR;
+    if flags & !FLAGS != 0 {
+        return Err(Errno::EBADFLAGS);
+    }
+    let reports_errors = flags & FI_SYNC_ERR != 0;
+    let reads_numbers = flags & (FI_AV_USER_ID | FI_AUTH_KEY) != 0;
+    if reports_errors && context.is_null() || reads_numbers && fi_addr.is_null() {
+        return Err(Errno::EINVAL);
+    }
+    let results = Results {
+        fi_addr,
+        errors: if reports_errors {
+            context.cast()
+        } else {
+            std::ptr::null_mut()
+        },
+    };
+    let insertions = addresses.enumerate().map(|(at, addr)| {
+        // SAFETY: the caller vouches for an entry for each address. It is read
+        // before the address's own result overwrites it.
+        let number = reads_numbers.then(|| unsafe { fi_addr.add(at).read() });
+        Insertion {
+            addr,
+            user_id: number.filter(|_| flags & FI_AV_USER_ID != 0),
+            auth_key: number.filter(|_| flags & FI_AUTH_KEY != 0),
+        }
+    });
+    // SAFETY: the caller vouches for the vector and for the arrays.
+    unsafe {
+        let av = Handle::<Av>::borrow(av);
+        av.insert_with_events(insertions, context, |at, outcome| results.note(at, outcome))
+    }
+}
+
+/// The return value of an insertion.
+fn inserted(outcome: Result<usize>) -> c_int {
+    match outcome {
+        Ok(count) => c_int::try_from(count).unwrap_or(c_int::MAX),
+        Err(error) => error.to_c(),
+    }
+}
+
+unsafe extern "C" fn insert(
+    av: *mut fid_av,
+    addr: *const c_void,
+    count: usize,
+    fi_addr: *mut fi_addr_t,
+    flags: u64,
+    context: *mut c_void,
+) -> c_int {
+    if addr.is_null() && count != 0 {
+        return Errno::EINVAL.to_c();
+    }
+    // SAFETY: the application passes an open vector and `count` addresses of
+    // its format.
+    unsafe {
+        let format = Handle::<Av>::borrow(av).format();
+        let stride = if count == 0 {
+            Ok(0)
+        } else {
+            stride(format, addr)
+        };
+        let outcome = stride.and_then(|stride| {
+            let addresses = (0..count).map(|at| address(format, addr, stride, at));
+            insert_all(av, addresses, fi_addr, flags, context)
+        });
+        inserted(outcome)
+    }
+}
+
+/// Bytes from one address of an array to the next.
+///
+/// # Safety
+/// `addr` points to an address of the format.
+unsafe fn stride(format: u32, addr: *const c_void) -> Result<usize> {
+    match format {
+        FI_ADDR_STR => Ok(size_of::<*const c_char>()),
+        FI_SOCKADDR_IN => Ok(sockaddr::SIZE_IN),
+        FI_SOCKADDR_IN6 => Ok(sockaddr::SIZE_IN6),
+        // SAFETY: a socket address begins with its family.
+        _ => sockaddr::size_of_family(unsafe { addr.cast::<u16>().read_unaligned() })
+            .ok_or(Errno::EINVAL),
+    }
+}
+
+/// # Safety
+/// `addr` points to more than `at` addresses of the format.
+unsafe fn address(
+    format: u32,
+    addr: *const c_void,
+    stride: usize,
+    at: usize,
+) -> Result<SocketAddr> {
+    // SAFETY: the caller vouches for the array.
+    unsafe {
+        let addr = addr.byte_add(at * stride);
+        if format != FI_ADDR_STR {
+            return sockaddr::decode(super::bytes(addr, stride)).ok_or(Errno::EINVAL);
+        }
+        let text = super::string(addr.cast::<*const c_char>().read_unaligned());
+        let text = text.and_then(|text| text.to_str().ok());
+        text.and_then(sockaddr::parse).ok_or(Errno::EINVAL)
+    }
+}
+
+unsafe extern "C" fn insertsvc(
+    av: *mut fid_av,
+    node: *const c_char,
+    service: *const c_char,
+    fi_addr: *mut fi_addr_t,
+    flags: u64,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: a range of one address has the same arguments.
+    unsafe { insertsym(av, node, 1, service, 1, fi_addr, flags, context) }
+}
+
+unsafe extern "C" fn insertsym(
+    av: *mut fid_av,
+    node: *const c_char,
+    node_count: usize,
+    service: *const c_char,
+    service_count: usize,
+    fi_addr: *mut fi_addr_t,
+    flags: u64,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: the application passes an open vector and C strings or null.
+    unsafe {
+        let family = match Handle::<Av>::borrow(av).format() {
+            FI_SOCKADDR_IN => libc::AF_INET,
+            FI_SOCKADDR_IN6 => libc::AF_INET6,
+            _ => 0,
+        };
+        let (node, service) = (super::string(node), super::string(service));
+        let outcome = Symmetric::new(node, node_count, service, service_count, family)
+            .and_then(|range| insert_all(av, range.addresses(), fi_addr, flags, context));
+        inserted(outcome)
+    }
+}
+
+unsafe extern "C" fn remove(
+    av: *mut fid_av,
+    fi_addr: *mut fi_addr_t,
+    count: usize,
+    flags: u64,
+) -> c_int {
+    if flags & !FI_AUTH_KEY != 0 || fi_addr.is_null() && count != 0 {
+        return Errno::EINVAL.to_c();
+    }
+    // SAFETY: the application passes an open vector and `count` numbers.
+    let (av, numbers) = unsafe {
+        let numbers = match count {
+            0 => &[][..],
+            count => std::slice::from_raw_parts(fi_addr, count),
+        };
+        (Handle::<Av>::borrow(av), numbers)
+    };
+    status(if flags & FI_AUTH_KEY != 0 {
+        av.remove_auth_keys(numbers)
+    } else {
+        av.remove(numbers)
+    })
+}
+
+unsafe extern "C" fn lookup(
+    av: *mut fid_av,
+    fi_addr: fi_addr_t,
+    addr: *mut c_void,
+    len: *mut usize,
+) -> c_int {
+    // SAFETY: the application passes an open vector.
+    let av = unsafe { Handle::<Av>::borrow(av) };
+    let Some(found) = av.lookup(fi_addr) else {
+        return Errno::EINVAL.to_c();
+    };
+    // SAFETY: the application passes a buffer of `*len` bytes.
+    status(unsafe {
+        if av.format() == FI_ADDR_STR {
+            let mut text = sockaddr::to_string(&found).into_bytes();
+            text.push(0);
+            copy_out(&text, addr, len)
+        } else {
+            copy_out(sockaddr::encode(&found).as_bytes(), addr, len)
+        }
+    })
+}
+
+unsafe extern "C" fn lookup2(
+    av: *mut fid_av,
+    fi_addr: fi_addr_t,
+    buf: *mut c_void,
+    len: *mut usize,
+    flags: u64,
+    _ctx: *mut fid_xpu_ctx,
+) -> c_int {
+    if flags != 0 {
+        return Errno::ENOSYS.to_c();
+    }
+    // SAFETY: the arguments are those of the plain call.
+    unsafe { lookup(av, fi_addr, buf, len) }
+}
+
+/// Copies what fits, and says how much there is.
+///
+/// # Safety
+/// `len` is null or readable and writable, and `buf` has room for `*len` bytes.
+unsafe fn copy_out(bytes: &[u8], buf: *mut c_void, len: *mut usize) -> Result {
+    if len.is_null() {
+        return Err(Errno::EINVAL);
+    }
+    // SAFETY: the caller vouches for the pointers.
+    unsafe {
+        let fits = bytes.len().min(len.read());
+        if fits != 0 && buf.is_null() {
+            return Err(Errno::EINVAL);
+        }
+        buf.cast::<u8>().copy_from(bytes.as_ptr(), fits);
+        len.write(bytes.len());
+    }
+    Ok(())
+}
+
+unsafe extern "C" fn straddr(
+    av: *mut fid_av,
+    addr: *const c_void,
+    buf: *mut c_char,
+    len: *mut usize,
+) -> *const c_char {
+    if addr.is_null() || len.is_null() {
+        return std::ptr::null();
+    }
+    // SAFETY: the application passes an open vector, an address of its format
+    // and a buffer of `*len` bytes.
+    unsafe {
+        let mut text = if Handle::<Av>::borrow(av).format() == FI_ADDR_STR {
+            CStr::from_ptr(addr.cast()).to_bytes().to_vec()
+        } else {
+            let size = sockaddr::size_of_family(addr.cast::<u16>().read_unaligned());
+            match size.and_then(|size| sockaddr::decode(super::bytes(addr, size))) {
+                Some(addr) => sockaddr::to_string(&addr).into_bytes(),
+                None => return std::ptr::null(),
+            }
+        };
+        let needed = text.len() + 1;
+        let room = len.read();
+        len.write(needed);
+        if room != 0 && !buf.is_null() {
+            text.truncate(room - 1);
+            text.push(0);
+            buf.cast::<u8>().copy_from(text.as_ptr(), text.len());
+        }
+    }
+    buf
+}
+
+unsafe extern "C" fn av_set(
+    _av: *mut fid_av,
+    _attr: *mut fi_av_set_attr,
+    _set: *mut *mut fid_av_set,
+    _context: *mut c_void,
+) -> c_int {
+    Errno::ENOSYS.to_c()
+}
+
+unsafe extern "C" fn insert_auth_key(
+    av: *mut fid_av,
+    key: *const c_void,
+    size: usize,
+    fi_addr: *mut fi_addr_t,
+    flags: u64,
+) -> c_int {
+    if flags != 0 || fi_addr.is_null() || key.is_null() {
+        return Errno::EINVAL.to_c();
+    }
+    // SAFETY: the application passes an open vector, a key of `size` bytes and
+    // a place for one number.
+    unsafe {
+        let handle = Handle::<Av>::borrow(av).insert_auth_key(super::bytes(key, size));
+        status(handle.map(|handle| fi_addr.write(handle)))
+    }
+}
+
+unsafe extern "C" fn lookup_auth_key(
+    av: *mut fid_av,
+    fi_addr: fi_addr_t,
+    key: *mut c_void,
+    size: *mut usize,
+) -> c_int {
+    // SAFETY: the application passes an open vector and a buffer of `*size`
+    // bytes.
+    status(unsafe {
+        Handle::<Av>::borrow(av)
+            .lookup_auth_key(fi_addr, |found| copy_out(found, key, size))
+            .flatten()
+    })
+}
+
+unsafe extern "C" fn set_user_id(
+    av: *mut fid_av,
+    fi_addr: fi_addr_t,
+    user_id: fi_addr_t,
+    flags: u64,
+) -> c_int {
+    if flags & !FI_AUTH_KEY != 0 {
+        return Errno::EBADFLAGS.to_c();
+    }
+    // SAFETY: the application passes an open vector.
+    let av = unsafe { Handle::<Av>::borrow(av) };
+    status(if flags & FI_AUTH_KEY != 0 {
+        av.set_auth_key_user_id(fi_addr, user_id)
+    } else {
+        av.set_user_id(fi_addr, user_id)
+    })
+}
+
+#[cfg(test)]
+mod tests;

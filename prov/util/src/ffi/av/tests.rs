@@ -1,0 +1,382 @@
+//! Address vectors through the tables that C uses.
+
+use std::ptr::{null, null_mut};
+
+use super::super::test_domain::{TestDomain, close};
+use super::*;
+
+const NONE: fi_addr_t = FI_ADDR_NOTAVAIL as fi_addr_t;
+
+/// An open vector, closed with its scope.
+struct Opened {
+    av: *mut fid_av,
+    /// What the call left in the attributes.
+    attr: fi_av_attr,
+    domain: Handle<TestDomain>,
+}
+
+fn attr() -> fi_av_attr {
+    fi_av_attr {
+        type_: FI_AV_UNSPEC,
+        rx_ctx_bits: 0,
+        count: 0,
+        ep_per_node: 0,
+        name: null(),
+        map_addr: null_mut(),
+        flags: 0,
+    }
+}
+
+fn try_open(format: u32, mut attr: fi_av_attr) -> std::result::Result<Opened, i32> {
+    let domain = TestDomain::open(format, 0);
+    let mut av = null_mut();
+    // SAFETY: all pointers are valid.
+    let status = unsafe { av_open::<TestDomain>(domain.as_c(), &mut attr, &mut av, null_mut()) };
+    match status {
+        0 => Ok(Opened { av, attr, domain }),
+        status => Err(status),
+    }
+}
+
+fn open(format: u32) -> Opened {
+    try_open(format, attr()).unwrap()
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        assert_eq!(close(self.av.cast()), 0);
+    }
+}
+
+impl Opened {
+    fn ops(&self) -> &fi_ops_av {
+        // SAFETY: the vector is open.
+        unsafe { &*(*self.av).ops }
+    }
+
+    fn insert(&self, bytes: &[u8], count: usize, fi_addr: &mut [fi_addr_t], flags: u64) -> i32 {
+        let fi_addr = if fi_addr.is_empty() {
+            null_mut()
+        } else {
+            fi_addr.as_mut_ptr()
+        };
+        // SAFETY: the tests' arrays are as long as `count` says.
+        unsafe {
+            self.ops().insert.unwrap()(
+                self.av,
+                bytes.as_ptr().cast(),
+                count,
+                fi_addr,
+                flags,
+                null_mut(),
+            )
+        }
+    }
+
+    fn insertsym(&self, node: &CStr, nodes: usize, service: Option<&CStr>, services: usize) -> i32 {
+        let service = service.map_or(null(), CStr::as_ptr);
+        // SAFETY: the strings are C strings, and nothing is returned.
+        unsafe {
+            self.ops().insertsym.unwrap()(
+                self.av,
+                node.as_ptr(),
+                nodes,
+                service,
+                services,
+                null_mut(),
+                0,
+                null_mut(),
+            )
+        }
+    }
+
+    /// The looked-up bytes, at most `room`, and the length said to be needed.
+    fn lookup(
+        &self,
+        fi_addr: fi_addr_t,
+        room: usize,
+    ) -> std::result::Result<(Vec<u8>, usize), i32> {
+        let mut bytes = vec![0xee; 64];
+        let mut len = room;
+        // SAFETY: the buffer has room for `room` bytes.
+        let status = unsafe {
+            self.ops().lookup.unwrap()(self.av, fi_addr, bytes.as_mut_ptr().cast(), &mut len)
+        };
+        assert!(bytes[room..].iter().all(|&byte| byte == 0xee));
+        bytes.truncate(room.min(len));
+        if status == 0 {
+            Ok((bytes, len))
+        } else {
+            Err(status)
+        }
+    }
+
+    fn straddr(&self, bytes: &[u8], room: usize) -> Option<(String, usize)> {
+        let mut text = vec![0xee_u8; 80];
+        let mut len = room;
+        // SAFETY: the address is whole, and the buffer has room.
+        let answer = unsafe {
+            self.ops().straddr.unwrap()(
+                self.av,
+                bytes.as_ptr().cast(),
+                text.as_mut_ptr().cast(),
+                &mut len,
+            )
+        };
+        assert!(text[room..].iter().all(|&byte| byte == 0xee));
+        if answer.is_null() {
+            return None;
+        }
+        let text = match room {
+            0 => "",
+            _ => CStr::from_bytes_until_nul(&text).unwrap().to_str().unwrap(),
+        };
+        Some((text.to_owned(), len))
+    }
+}
+
+fn bytes(addrs: &[&str]) -> Vec<u8> {
+    addrs
+        .iter()
+        .flat_map(|addr| sockaddr::encode(&addr.parse().unwrap()).as_bytes().to_vec())
+        .collect()
+}
+
+#[test]
+fn inserted_addresses_are_looked_up_and_removed() {
+    let opened = open(FI_SOCKADDR_IN);
+    let addrs = bytes(&["10.0.0.1:1", "10.0.0.2:2"]);
+    let mut numbers = [NONE; 2];
+    assert_eq!(opened.insert(&addrs, 2, &mut numbers, 0), 2);
+    assert_eq!(numbers, [0, 1]);
+    assert_eq!(opened.lookup(1, 64), Ok((addrs[16..].to_vec(), 16)));
+    // SAFETY: the vector is open, and the numbers are an array.
+    let remove = |numbers: &mut [fi_addr_t], flags| unsafe {
+        opened.ops().remove.unwrap()(opened.av, numbers.as_mut_ptr(), numbers.len(), flags)
+    };
+    assert_eq!(remove(&mut [0, 1], 1), Errno::EINVAL.to_c());
+    assert_eq!(remove(&mut [0, 1], 0), 0);
+    assert_eq!(remove(&mut [1], 0), Errno::EINVAL.to_c());
+    assert_eq!(opened.lookup(1, 64), Err(Errno::EINVAL.to_c()));
+}
+
+#[test]
+fn a_short_buffer_gets_what_fits_and_the_whole_length() {
+    let opened = open(FI_SOCKADDR_IN);
+    let addrs = bytes(&["10.0.0.1:1"]);
+    opened.insert(&addrs, 1, &mut [], 0);
+    assert_eq!(opened.lookup(0, 6), Ok((addrs[..6].to_vec(), 16)));
+    assert_eq!(opened.lookup(0, 0), Ok((vec![], 16)));
+}
+
+#[test]
+fn bad_addresses_and_arguments_are_told_apart() {
+    let opened = open(FI_SOCKADDR_IN);
+    let addrs = bytes(&["10.0.0.1:1", "10.0.0.2:0", "10.0.0.3:3"]);
+    let mut numbers = [7; 3];
+    assert_eq!(opened.insert(&addrs, 3, &mut numbers, 0), 2);
+    assert_eq!(numbers, [0, NONE, 1]);
+
+    let mut errors = [-1; 3];
+    // SAFETY: `errors` has an entry for each address.
+    let count = unsafe {
+        opened.ops().insert.unwrap()(
+            opened.av,
+            addrs.as_ptr().cast(),
+            3,
+            null_mut(),
+            FI_SYNC_ERR,
+            errors.as_mut_ptr().cast(),
+        )
+    };
+    assert_eq!((count, errors), (2, [0, Errno::EADDRNOTAVAIL.number(), 0]));
+
+    assert_eq!(
+        opened.insert(&addrs, 1, &mut [], FI_SYNC_ERR),
+        Errno::EINVAL.to_c()
+    );
+    assert_eq!(
+        opened.insert(&addrs, 1, &mut [], FI_AV_USER_ID),
+        Errno::EINVAL.to_c()
+    );
+    assert_eq!(
+        opened.insert(&addrs, 1, &mut [], 1),
+        Errno::EBADFLAGS.to_c()
+    );
+    assert_eq!(opened.insert(&[], 0, &mut [], 0), 0);
+}
+
+#[test]
+fn general_formats_take_either_family() {
+    let opened = open(FI_SOCKADDR_IP);
+    let v6 = bytes(&["[fd00::1]:1", "[fd00::2]:2"]);
+    assert_eq!(opened.insert(&v6, 2, &mut [], 0), 2);
+    assert_eq!(opened.insert(&bytes(&["10.0.0.1:1"]), 1, &mut [], 0), 1);
+    assert_eq!(opened.lookup(1, 64), Ok((v6[28..].to_vec(), 28)));
+    assert_eq!(
+        opened.insert(&[0xff; 28], 1, &mut [], 0),
+        Errno::EINVAL.to_c()
+    );
+}
+
+#[test]
+fn strings_are_addresses_where_the_format_says_so() {
+    let opened = open(FI_ADDR_STR);
+    let list = [
+        c"fi_sockaddr_in://10.0.0.1:7".as_ptr(),
+        c"nonsense".as_ptr(),
+    ];
+    let mut numbers = [7; 2];
+    // SAFETY: an array of two C strings, and of two numbers.
+    let count = unsafe {
+        opened.ops().insert.unwrap()(
+            opened.av,
+            list.as_ptr().cast(),
+            2,
+            numbers.as_mut_ptr(),
+            0,
+            null_mut(),
+        )
+    };
+    assert_eq!((count, numbers), (1, [0, NONE]));
+    let (text, len) = opened.lookup(0, 64).unwrap();
+    assert_eq!(text, b"fi_sockaddr_in://10.0.0.1:7\0");
+    assert_eq!(len, text.len());
+}
+
+#[test]
+fn services_and_symmetric_ranges_are_inserted() {
+    let opened = open(FI_SOCKADDR_IN);
+    assert_eq!(opened.insertsym(c"10.1.1.1", 2, Some(c"5000"), 2), 4);
+    assert_eq!(opened.lookup(2, 64), Ok((bytes(&["10.1.1.2:5000"]), 16)));
+    assert_eq!(
+        opened.insertsym(c"fi_sockaddr_in://10.9.9.9:1", 1, None, 1),
+        1
+    );
+    assert_eq!(opened.lookup(4, 64), Ok((bytes(&["10.9.9.9:1"]), 16)));
+    assert_eq!(opened.insertsym(c"10.1.1.1", 1, Some(c"70000"), 1), 0);
+    assert_eq!(
+        opened.insertsym(c"10.1.1.1", 1, Some(c"65535"), 2),
+        Errno::EINVAL.to_c()
+    );
+}
+
+#[test]
+fn addresses_print_and_long_ones_are_cut() {
+    let opened = open(FI_SOCKADDR_IN);
+    let addr = bytes(&["10.0.0.1:17"]);
+    let text = "fi_sockaddr_in://10.0.0.1:17";
+    let whole = text.len() + 1;
+    assert_eq!(opened.straddr(&addr, 64), Some((text.into(), whole)));
+    assert_eq!(opened.straddr(&addr, 6), Some(("fi_so".into(), whole)));
+    assert_eq!(opened.straddr(&addr, 0), Some((String::new(), whole)));
+    assert_eq!(opened.straddr(&[0xff; 28], 64), None);
+}
+
+#[test]
+fn a_vector_of_no_type_becomes_a_table() {
+    assert_eq!(open(FI_SOCKADDR_IN).attr.type_, FI_AV_TABLE);
+    let refused = |attr| try_open(FI_SOCKADDR_IN, attr).err();
+    assert_eq!(
+        refused(fi_av_attr {
+            type_: 77,
+            ..attr()
+        }),
+        Some(Errno::EINVAL.to_c())
+    );
+    assert_eq!(
+        refused(fi_av_attr { flags: 1, ..attr() }),
+        Some(Errno::EINVAL.to_c())
+    );
+    assert_eq!(
+        refused(fi_av_attr {
+            flags: FI_READ,
+            ..attr()
+        }),
+        Some(Errno::EINVAL.to_c())
+    );
+    assert_eq!(
+        refused(fi_av_attr {
+            rx_ctx_bits: -1,
+            ..attr()
+        }),
+        Some(Errno::EINVAL.to_c())
+    );
+}
+
+#[test]
+fn a_named_vector_has_a_place_in_memory() {
+    let name = std::ffi::CString::new(format!("ffi-av-{}", std::process::id())).unwrap();
+    let attr = fi_av_attr {
+        name: name.as_ptr(),
+        ..attr()
+    };
+    let writer = try_open(FI_SOCKADDR_IN, attr).unwrap();
+    assert!(!writer.attr.map_addr.is_null());
+    let addrs = bytes(&["10.0.0.1:1", "10.0.0.2:2"]);
+    assert_eq!(writer.insert(&addrs, 2, &mut [], 0), 2);
+    let reader = try_open(
+        FI_SOCKADDR_IN,
+        fi_av_attr {
+            flags: FI_READ,
+            ..attr
+        },
+    )
+    .unwrap();
+    // SAFETY: the array has an entry for each inserted address.
+    let second = unsafe { reader.attr.map_addr.cast::<fi_addr_t>().add(1).read() };
+    assert_eq!(reader.lookup(second, 64), Ok((addrs[16..].to_vec(), 16)));
+}
+
+#[test]
+fn insertions_wait_for_an_event_queue_where_they_are_asynchronous() {
+    let opened = try_open(
+        FI_SOCKADDR_IN,
+        fi_av_attr {
+            flags: FI_EVENT,
+            ..attr()
+        },
+    )
+    .unwrap();
+    let addrs = bytes(&["10.0.0.1:1"]);
+    assert_eq!(opened.insert(&addrs, 1, &mut [], 0), Errno::ENOEQ.to_c());
+}
+
+#[test]
+fn authorization_keys_have_handles() {
+    let opened = open(FI_SOCKADDR_IN);
+    let mut handle = NONE;
+    // SAFETY: the vector is open and all pointers are valid.
+    unsafe {
+        let insert = opened.ops().insert_auth_key.unwrap();
+        let lookup = opened.ops().lookup_auth_key.unwrap();
+        assert_eq!(
+            insert(opened.av, b"key".as_ptr().cast(), 3, &mut handle, 0),
+            0
+        );
+        let (mut key, mut size) = ([0u8; 2], 2);
+        assert_eq!(
+            lookup(opened.av, handle, key.as_mut_ptr().cast(), &mut size),
+            0
+        );
+        assert_eq!((&key, size), (b"ke", 3));
+        let missing = lookup(opened.av, 99, key.as_mut_ptr().cast(), &mut size);
+        assert_eq!(missing, Errno::EINVAL.to_c());
+    }
+    let mut numbers = [handle];
+    let addrs = bytes(&["10.0.0.1:1"]);
+    assert_eq!(opened.insert(&addrs, 1, &mut numbers, FI_AUTH_KEY), 1);
+    assert_eq!(numbers, [0]);
+}
+
+#[test]
+fn a_domain_with_a_vector_cannot_be_closed() {
+    let domain = {
+        let opened = open(FI_SOCKADDR_IN);
+        let domain = opened.domain.clone();
+        assert_eq!(close(domain.fid()), Errno::EBUSY.to_c());
+        domain
+    };
+    // The application's reference, which `Handle::new` did not hand out.
+    assert_eq!(close(domain.into_c().cast()), 0);
+}

@@ -1,0 +1,80 @@
+//! A domain for the tests of the objects that belong to one.
+
+use std::ptr::null_mut;
+use std::sync::Arc;
+
+use fabric_abi::*;
+
+use super::av::{AvDomain, AvTraits};
+use super::mr::{MrDomain, MrOps};
+use super::object::{Class, Handle};
+use crate::mr::{Config, MrTable};
+
+pub struct TestDomain {
+    pub format: u32,
+    pub auth_key_size: Option<usize>,
+    pub table: Arc<MrTable>,
+    pub api_version: u32,
+}
+
+impl TestDomain {
+    /// An open domain with a format of addresses and a registration mode.
+    pub fn open(format: u32, mr_mode: i32) -> Handle<TestDomain> {
+        let table = MrTable::new(&Config {
+            mr_mode,
+            ..Config::default()
+        });
+        let domain = TestDomain {
+            format,
+            auth_key_size: Some(0),
+            table: Arc::new(table),
+            api_version: crate::attr::version(2, 7),
+        };
+        Handle::new(domain, null_mut(), Vec::new())
+    }
+}
+
+impl Class for TestDomain {
+    type Header = fid_domain;
+
+    fn class(&self) -> usize {
+        FI_CLASS_DOMAIN
+    }
+
+    fn header(&self, fid: fid) -> fid_domain {
+        fid_domain {
+            fid,
+            ops: null_mut(),
+            mr: std::ptr::from_ref(MrOps::<TestDomain>::TABLE).cast_mut(),
+        }
+    }
+}
+
+impl AvDomain for TestDomain {
+    fn av_traits(&self) -> AvTraits<'_> {
+        AvTraits {
+            name: "lo",
+            format: self.format,
+            av_type: FI_AV_UNSPEC,
+            api_version: self.api_version,
+            auth_key_size: self.auth_key_size,
+            target: crate::logging::UTIL.av,
+        }
+    }
+}
+
+impl MrDomain for TestDomain {
+    fn mr_table(&self) -> &Arc<MrTable> {
+        &self.table
+    }
+
+    fn api_version(&self) -> u32 {
+        self.api_version
+    }
+}
+
+/// `fi_close`
+pub fn close(fid: *mut fid) -> i32 {
+    // SAFETY: the tests close what they opened.
+    unsafe { (*(*fid).ops).close.unwrap()(fid) }
+}
