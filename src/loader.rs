@@ -127,6 +127,13 @@ pub fn default_directory() -> PathBuf {
         .unwrap_or_else(|| PathBuf::from("/usr/lib/libfabric"))
 }
 
+/// Whether the process has rights that whoever started it lacks (set-user-ID),
+/// so that files it loads or writes must not be named by the environment.
+pub fn has_raised_rights() -> bool {
+    // SAFETY: getauxval takes any number.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
+
 /// The file that this library was loaded from.
 pub fn own_path() -> Option<PathBuf> {
     library_of(own_path as *const c_void)

@@ -10,7 +10,7 @@ use prov_util::errno::{Errno, Result};
 
 use crate::config_file::ConfigFile;
 use crate::intern::intern;
-use crate::logging;
+use crate::{loader, logging};
 
 /// Who defined a parameter.
 #[derive(Clone, Copy, Debug)]
@@ -184,6 +184,9 @@ pub fn core_int(name: &str) -> Option<i32> {
     }
 }
 
+/// Variables that name files to load or to write.
+const FILES: [&str; 2] = ["FI_PROVIDER_PATH", "FI_LOG_LOCATION"];
+
 struct Entry {
     owner: usize,
     name: String,
@@ -225,7 +228,11 @@ impl Table {
     }
 
     fn lookup(&self, variable: &str) -> Option<CString> {
-        let environment = || std::env::var_os(variable).map(OsStringExt::into_vec);
+        let trusted = !FILES.contains(&variable) || !loader::has_raised_rights();
+        let environment = || {
+            let value = trusted.then(|| std::env::var_os(variable))?;
+            value.map(OsStringExt::into_vec)
+        };
         let file = || self.file.get(variable).map(<[u8]>::to_vec);
         let value = if self.prefer_file {
             file().or_else(environment)

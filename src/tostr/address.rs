@@ -1,24 +1,22 @@
 //! Addresses as text: `fi_sockaddr_in://10.31.6.12:7471` (fi_getinfo(3)).
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv6Addr, SocketAddr};
 
 use fabric_abi::*;
+use prov_util::sockaddr;
 
 const AF_IB: u16 = 27;
 
 /// The text of an address, or `None` where the format has none or the
 /// address is too short for it.
 pub fn text(format: u32, address: &[u8]) -> Option<String> {
-    let family = || field(address, 0).map(u16::from_ne_bytes);
     Some(match format {
-        FI_SOCKADDR | FI_SOCKADDR_IP => match i32::from(family()?) {
-            libc::AF_INET => ipv4(address)?,
-            libc::AF_INET6 => ipv6(address)?,
-            _ if format == FI_SOCKADDR && family()? == AF_IB => infiniband(address)?,
-            _ => return None,
-        },
-        FI_SOCKADDR_IN => ipv4(address)?,
-        FI_SOCKADDR_IN6 => ipv6(address)?,
+        FI_SOCKADDR if field(address, 0).map(u16::from_ne_bytes) == Some(AF_IB) => {
+            infiniband(address)?
+        }
+        FI_SOCKADDR | FI_SOCKADDR_IP => internet(address, |_| true)?,
+        FI_SOCKADDR_IN => internet(address, SocketAddr::is_ipv4)?,
+        FI_SOCKADDR_IN6 => internet(address, SocketAddr::is_ipv6)?,
         FI_SOCKADDR_IB => infiniband(address)?,
         FI_ADDR_EFA => format!(
             "fi_addr_efa://[{}]:{}:{}",
@@ -59,19 +57,11 @@ fn field<const N: usize>(address: &[u8], offset: usize) -> Option<[u8; N]> {
     address.get(offset..offset + N)?.try_into().ok()
 }
 
-fn ipv4(address: &[u8]) -> Option<String> {
-    let port = u16::from_be_bytes(field(address, 2)?);
-    let host: [u8; 4] = field(address, 4)?;
-    Some(format!("fi_sockaddr_in://{}:{port}", Ipv4Addr::from(host)))
-}
-
-fn ipv6(address: &[u8]) -> Option<String> {
-    let port = u16::from_be_bytes(field(address, 2)?);
-    let host: [u8; 16] = field(address, 8)?;
-    Some(format!(
-        "fi_sockaddr_in6://[{}]:{port}",
-        Ipv6Addr::from(host)
-    ))
+/// An internet address of the family that a format demands.
+fn internet(address: &[u8], accepts: fn(&SocketAddr) -> bool) -> Option<String> {
+    sockaddr::decode(address)
+        .filter(accepts)
+        .map(|address| sockaddr::to_string(&address))
 }
 
 /// `sockaddr_ib`: family, partition key, flow, address, service, its mask,
