@@ -215,6 +215,14 @@ pub fn to_c(infos: &[Info]) -> Result<*mut fi_info> {
     Ok(first)
 }
 
+/// Frees a list that [`to_c`] made and that is not handed out.
+///
+/// # Safety
+/// The list is `to_c`'s, and nothing uses it any more.
+pub unsafe fn free(list: *mut fi_info) {
+    drop(List(list));
+}
+
 /// A list under construction, freed when it cannot be completed.
 struct List(*mut fi_info);
 
@@ -447,7 +455,8 @@ mod tests {
             assert_eq!(info((*list).next).unwrap(), second);
             assert!((*(*list).next).next.is_null());
         }
-        drop(List(list));
+        // SAFETY: as above.
+        unsafe { free(list) };
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! turns the result into the call's return value.
 
 pub mod av;
+pub mod getinfo;
 pub mod info;
 pub mod missing;
 pub mod mr;
