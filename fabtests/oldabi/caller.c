@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
  * A program of the time of ABI 1.<ABI>: asks for endpoints with hints, copies
- * and frees what it gets, and opens the fabric. The structures that it makes
+ * and frees what it gets, opens the fabric and sends a message. The structures that it makes
  * itself end where their pages end, with a page behind them that nobody can
  * touch, so that a library that takes them for newer ones does not survive.
  *
@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "layouts.h"
+#include "transfer.h"
 
 /* The interface version of the last release with this ABI. */
 static uint32_t interface_version(void)
@@ -141,8 +142,9 @@ static void check_result(const struct fi_info *info, const char *provider)
 #endif
 }
 
-static void check_fabric(const struct fi_info *info)
+static void check_fabric(struct fi_info *info)
 {
+	const char *failed_step = "";
 	struct fi_fabric_attr *attr = at_page_end(sizeof(*attr));
 	struct fid_fabric *fabric = NULL;
 	int context, ret;
@@ -156,6 +158,8 @@ static void check_fabric(const struct fi_info *info)
 	CHECK(fabric->fid.context == &context);
 	CHECK_SHOW(fabric->api_version == (ABI ? interface_version() : FI_VERSION(1, 0)), "%#x",
 	      fabric->api_version);
+	ret = transfer_to_self(fabric, info, at_page_end, &failed_step);
+	CHECK_SHOW(ret == 0, "%s", failed_step);
 	ret = fabric->fid.ops->close(&fabric->fid);
 	CHECK_SHOW(ret == 0, "%s", fi_strerror(-ret));
 }
