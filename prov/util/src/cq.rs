@@ -1,0 +1,487 @@
+//! Completion queues (fi_cq(3)).
+
+mod completion;
+mod ring;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+pub use completion::{Completion, ErrorCompletion};
+pub use ring::Entries;
+use ring::Ring;
+
+use crate::errno::{Errno, Result};
+use crate::progress::Progress;
+use crate::sync::{Guard, Lock, LockKind};
+use crate::wait::{Attachment, Deadline, Sources, Waitable, Wake};
+
+/// What an entry consists of (`enum fi_cq_format`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CqFormat {
+    /// `struct fi_cq_entry`
+    Context,
+    /// `struct fi_cq_msg_entry`
+    Msg,
+    /// `struct fi_cq_data_entry`
+    Data,
+    /// `struct fi_cq_tagged_entry`
+    Tagged,
+}
+
+impl CqFormat {
+    /// Size of an entry in 64-bit words.
+    pub const fn words(self) -> usize {
+        match self {
+            CqFormat::Context => 1,
+            CqFormat::Msg => 3,
+            CqFormat::Data => 5,
+            CqFormat::Tagged => 6,
+        }
+    }
+}
+
+// Entries are words, so pointers and sizes have to be.
+const _: () = assert!(size_of::<usize>() == size_of::<u64>());
+
+/// How to open a queue.
+pub struct CqConfig {
+    /// What an entry consists of.
+    pub format: CqFormat,
+    /// Entries to set memory aside for; 0: the library chooses.
+    pub size: usize,
+    /// Whether source addresses are kept for `readfrom`.
+    pub with_sources: bool,
+    /// Whether the threading level makes threads meet here.
+    pub lock: LockKind,
+    /// What to wait with.
+    pub wait: Attachment,
+    /// The queue that everything goes to instead (fi_peer(3)).
+    pub owner: Option<Box<dyn CqOwner>>,
+}
+
+/// A queue of another provider which takes this one's completions.
+pub trait CqOwner: Send + Sync {
+    /// Takes a completion.
+    fn write(&self, completion: &Completion) -> Result;
+
+    /// Takes an error entry.
+    fn write_error(&self, error: &ErrorCompletion) -> Result;
+}
+
+/// Entries that a queue has room for unless it is told.
+const DEFAULT_SIZE: usize = 1024;
+
+/// Reads that a full enough queue may answer before transports are driven
+/// again.
+const READS_WITHOUT_PROGRESS: u32 = 16;
+
+/// A completion queue.
+///
+/// Providers write to it under their locks, so it calls nobody while it holds
+/// its own. A queue that overflows grows; only when memory runs out is it
+/// *overrun*, and reports that when all it has is read.
+pub struct Cq {
+    /// What `state` holds to be read, mirrored so that reading an empty queue
+    /// takes no lock.
+    pending: AtomicUsize,
+    /// Reads since transports were driven last.
+    reads: AtomicU32,
+    format: CqFormat,
+    state: Lock<State>,
+    sources: Sources,
+    attachment: Attachment,
+    owner: Option<Box<dyn CqOwner>>,
+    /// Calls of [`Cq::signal`].
+    signals: AtomicU64,
+    /// Those that a blocking read has answered.
+    answered: AtomicU64,
+}
+
+struct State {
+    ring: Ring,
+    /// Error entries and the ring position that each stands before.
+    errors: VecDeque<(u64, ErrorCompletion)>,
+    /// Position of the first of `errors`; `u64::MAX` without.
+    first_error: u64,
+    /// Ring the bell when so many entries are pending; `usize::MAX`: never.
+    armed_at: usize,
+    /// Something was lost for want of memory.
+    overrun: bool,
+    /// The last `err_data` that the application was lent.
+    lent: Box<[u8]>,
+}
+
+impl Cq {
+    /// An empty queue.
+    ///
+    /// # Errors
+    /// `FI_ENOMEM`
+    pub fn new(config: CqConfig) -> Result<Self> {
+        let size = match (config.size, &config.owner) {
+            (_, Some(_)) => 1,
+            (0, None) => DEFAULT_SIZE,
+            (size, None) => size,
+        };
+        // An application that polls a fresh descriptor is to see the first
+        // entry, even if it did not call fi_trywait(3).
+        let armed_at = match config.wait.wait() {
+            Some(_) => 1,
+            None => usize::MAX,
+        };
+        Ok(Self {
+            pending: AtomicUsize::new(0),
+            reads: AtomicU32::new(0),
+            format: config.format,
+            state: Lock::new(
+                config.lock,
+                State {
+                    ring: Ring::new(config.format, size, config.with_sources)?,
+                    errors: VecDeque::new(),
+                    first_error: u64::MAX,
+                    armed_at,
+                    overrun: false,
+                    lent: Box::default(),
+                },
+            ),
+            sources: Sources::default(),
+            attachment: config.wait,
+            owner: config.owner,
+            signals: AtomicU64::new(0),
+            answered: AtomicU64::new(0),
+        })
+    }
+
+    /// Reports an operation that succeeded.
+    #[inline]
+    pub fn write(&self, completion: &Completion) {
+        self.write_batch(std::slice::from_ref(completion));
+    }
+
+    /// Reports operations that succeeded, in order.
+    #[inline]
+    pub fn write_batch(&self, completions: &[Completion]) {
+        if let Some(owner) = &self.owner {
+            for completion in completions {
+                self.forwarded(owner.write(completion));
+            }
+            return;
+        }
+        let mut state = self.state.lock();
+        for completion in completions {
+            if state.overrun || state.ring.push(completion).is_err() {
+                state.overrun();
+            }
+        }
+        self.publish(&mut state);
+    }
+
+    /// Reports an operation that failed. It is read in its turn, with
+    /// [`Cq::read_error`].
+    #[cold]
+    pub fn write_error(&self, error: ErrorCompletion) {
+        if let Some(owner) = &self.owner {
+            return self.forwarded(owner.write_error(&error));
+        }
+        let mut state = self.state.lock();
+        if state.overrun || state.errors.try_reserve(1).is_err() {
+            state.overrun();
+        } else {
+            let position = state.ring.tail();
+            state.errors.push_back((position, error));
+            state.first_error = state.first_error.min(position);
+            if state.armed_at != usize::MAX {
+                state.armed_at = 1;
+            }
+        }
+        self.publish(&mut state);
+    }
+
+    /// Drives the transports and hands up to `count` completions to `sink`.
+    ///
+    /// # Errors
+    /// `FI_EAGAIN` when there are none, `FI_EAVAIL` when an error entry is
+    /// next.
+    #[inline]
+    pub fn read(&self, count: usize, sink: impl FnMut(Entries)) -> Result<usize> {
+        self.progress(count);
+        self.take(count, sink)
+    }
+
+    /// [`Cq::read`] that waits, up to `timeout` milliseconds (negative: for
+    /// ever), until `threshold` completions are there, or fewer and an error.
+    ///
+    /// # Errors
+    /// Those of [`Cq::read`], where `FI_EAGAIN` means that the time is over or
+    /// that [`Cq::signal`] was called; `FI_ENOSYS` if the queue has no wait
+    /// object of its own.
+    pub fn read_blocking(
+        &self,
+        count: usize,
+        threshold: usize,
+        timeout: i32,
+        mut sink: impl FnMut(Entries),
+    ) -> Result<usize> {
+        if !self.attachment.can_block() {
+            return Err(Errno::ENOSYS);
+        }
+        let threshold = threshold.clamp(1, count.max(1));
+        let answered = self.answered.load(Ordering::Relaxed);
+        let deadline = Deadline::after_ms(timeout);
+        let waiter = Waiter {
+            cq: self,
+            threshold,
+            answered,
+        };
+        loop {
+            self.progress(count);
+            if waiter.is_satisfied() {
+                match self.take(count, &mut sink) {
+                    Err(Errno::EAGAIN) => {}
+                    outcome => return outcome,
+                }
+            }
+            if let Some(signals) = waiter.signalled() {
+                self.answered.fetch_max(signals, Ordering::Relaxed);
+                return self.take(count, sink);
+            }
+            if deadline.is_over() || waiter.sleep(deadline) == Wake::Interrupted {
+                return self.take(count, sink);
+            }
+        }
+    }
+
+    /// Makes all blocked reads return, or the next one if there is none.
+    ///
+    /// # Errors
+    /// `FI_ENOSYS` if the queue has no wait object.
+    pub fn signal(&self) -> Result {
+        if matches!(self.attachment, Attachment::None) {
+            return Err(Errno::ENOSYS);
+        }
+        self.signals.fetch_add(1, Ordering::Release);
+        if let Some(wait) = self.attachment.wait() {
+            wait.ring();
+        }
+        Ok(())
+    }
+
+    /// Takes the error entry that is next.
+    ///
+    /// # Errors
+    /// `FI_EAGAIN` when there is none.
+    pub fn read_error(&self) -> Result<ErrorCompletion> {
+        if self.owner.is_some() {
+            return Err(Errno::ENOSYS);
+        }
+        let mut state = self.state.lock();
+        state.lent = Box::default();
+        if state.first_error == state.ring.head() {
+            let error = state.errors.pop_front().map(|(_, error)| error);
+            state.first_error = state.errors.front().map_or(u64::MAX, |&(at, _)| at);
+            self.pending.store(state.pending(), Ordering::Relaxed);
+            error.ok_or(Errno::EAGAIN)
+        } else if state.overrun && state.ring.head() == state.ring.tail() {
+            let nothing = Completion::new(std::ptr::null_mut(), 0);
+            Ok(ErrorCompletion::new(nothing, Errno::EOVERRUN))
+        } else {
+            Err(Errno::EAGAIN)
+        }
+    }
+
+    /// Keeps the `err_data` of an error entry for the application to look at
+    /// until the next [`Cq::read_error`], and returns where it is.
+    pub fn lend(&self, err_data: Box<[u8]>) -> *const [u8] {
+        let mut state = self.state.lock();
+        state.lent = err_data;
+        &raw const *state.lent
+    }
+
+    /// Lets reads of this queue drive `progress`. Counted: endpoint by
+    /// endpoint.
+    ///
+    /// # Errors
+    /// What watching its descriptor returns.
+    pub fn add_source(&self, progress: Arc<dyn Progress>) -> Result {
+        self.sources.add(progress, self.attachment.wait())
+    }
+
+    /// Takes back one [`Cq::add_source`].
+    pub fn remove_source(&self, progress: &Arc<dyn Progress>) {
+        self.sources.remove(progress, self.attachment.wait());
+    }
+
+    /// Forgets all sources: the queue closes.
+    pub fn shut(&self) {
+        self.sources.clear(self.attachment.wait());
+    }
+
+    /// What entries consist of.
+    pub fn format(&self) -> CqFormat {
+        self.format
+    }
+
+    /// Whether completions go to another provider's queue.
+    pub fn is_peer(&self) -> bool {
+        self.owner.is_some()
+    }
+
+    /// Drives the transports, unless `count` completions are here already.
+    #[inline]
+    fn progress(&self, count: usize) {
+        let reads = self.reads.load(Ordering::Relaxed);
+        if self.pending.load(Ordering::Relaxed) >= count.max(1)
+            && count > 0
+            && reads < READS_WITHOUT_PROGRESS
+            && !self.sources.is_due()
+        {
+            self.reads.store(reads + 1, Ordering::Relaxed);
+        } else {
+            self.reads.store(0, Ordering::Relaxed);
+            self.sources.drive();
+        }
+    }
+
+    #[inline]
+    fn take(&self, count: usize, sink: impl FnMut(Entries)) -> Result<usize> {
+        if self.pending.load(Ordering::Relaxed) == 0 {
+            return Err(Errno::EAGAIN);
+        }
+        let mut state = self.state.lock();
+        let end = state.first_error;
+        let taken = state.ring.take(count, end, sink);
+        let pending = state.pending();
+        self.pending.store(pending, Ordering::Relaxed);
+        if taken > 0 {
+            Ok(taken)
+        } else if state.error_is_next() {
+            Err(Errno::EAVAIL)
+        } else if pending > 0 {
+            Ok(0)
+        } else {
+            Err(Errno::EAGAIN)
+        }
+    }
+
+    /// Makes what was written visible to readers.
+    #[inline]
+    fn publish(&self, state: &mut Guard<'_, State>) {
+        let pending = state.pending();
+        self.pending.store(pending, Ordering::Relaxed);
+        if pending >= state.armed_at {
+            self.wake(state);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wake(&self, state: &mut Guard<'_, State>) {
+        state.armed_at = usize::MAX;
+        if let Some(wait) = self.attachment.wait() {
+            wait.ring();
+        }
+    }
+
+    #[cold]
+    fn forwarded(&self, outcome: Result) {
+        if let Err(error) = outcome {
+            log::error!("the owner of a peer completion queue lost an entry: {error}");
+        }
+    }
+
+    /// Arms for `threshold` entries; whether fewer are there, and no error.
+    fn arm_at(&self, threshold: usize) -> bool {
+        let mut state = self.state.lock();
+        if state.pending() >= threshold || state.error_is_pending() {
+            return false;
+        }
+        state.armed_at = state.armed_at.min(threshold);
+        true
+    }
+}
+
+impl State {
+    /// Entries of both kinds; at least one when the queue is overrun.
+    #[inline]
+    fn pending(&self) -> usize {
+        let entries = (self.ring.tail() - self.ring.head()) as usize + self.errors.len();
+        entries.max(usize::from(self.overrun))
+    }
+
+    fn error_is_pending(&self) -> bool {
+        !self.errors.is_empty() || self.overrun
+    }
+
+    fn error_is_next(&self) -> bool {
+        let head = self.ring.head();
+        self.first_error == head || (self.overrun && head == self.ring.tail())
+    }
+
+    #[cold]
+    fn overrun(&mut self) {
+        if !self.overrun {
+            log::error!("no memory for a completion: the completion queue is overrun");
+            self.overrun = true;
+        }
+    }
+}
+
+impl Waitable for Cq {
+    fn attachment(&self) -> &Attachment {
+        &self.attachment
+    }
+
+    fn sources(&self) -> &Sources {
+        &self.sources
+    }
+
+    fn take_news(&self) -> bool {
+        self.pending.load(Ordering::Relaxed) > 0
+    }
+
+    fn arm(&self) -> bool {
+        self.arm_at(1)
+    }
+}
+
+/// A thread in a blocking read.
+struct Waiter<'a> {
+    cq: &'a Cq,
+    threshold: usize,
+    /// [`Cq::answered`] when it came.
+    answered: u64,
+}
+
+impl Waiter<'_> {
+    fn is_satisfied(&self) -> bool {
+        let pending = self.cq.pending.load(Ordering::Relaxed);
+        pending >= self.threshold || (pending > 0 && self.cq.state.lock().error_is_pending())
+    }
+
+    /// How often the queue was signalled, if that was since this thread came.
+    fn signalled(&self) -> Option<u64> {
+        let signals = self.cq.signals.load(Ordering::Acquire);
+        (signals > self.answered).then_some(signals)
+    }
+}
+
+impl Waitable for Waiter<'_> {
+    fn attachment(&self) -> &Attachment {
+        &self.cq.attachment
+    }
+
+    fn sources(&self) -> &Sources {
+        &self.cq.sources
+    }
+
+    fn take_news(&self) -> bool {
+        self.is_satisfied()
+    }
+
+    fn arm(&self) -> bool {
+        self.signalled().is_none() && self.cq.arm_at(self.threshold)
+    }
+}

@@ -1,0 +1,272 @@
+use super::*;
+use fabric_abi::FI_ADDR_NOTAVAIL;
+use std::ffi::c_void;
+use std::ptr;
+
+fn open(format: CqFormat, size: usize) -> Cq {
+    Cq::new(CqConfig {
+        format,
+        size,
+        with_sources: true,
+        lock: LockKind::Elided,
+        wait: Attachment::None,
+        owner: None,
+    })
+    .unwrap()
+}
+
+fn context(number: u64) -> *mut c_void {
+    ptr::without_provenance_mut(number as usize)
+}
+
+fn numbered(number: u64) -> Completion {
+    Completion {
+        context: context(number),
+        flags: number + 1,
+        len: number as usize + 2,
+        buf: context(number + 3),
+        data: number + 4,
+        tag: number + 5,
+        src: number + 6,
+    }
+}
+
+/// Words and sources of up to `count` completions.
+fn read(cq: &Cq, count: usize) -> Result<(Vec<u64>, Vec<u64>)> {
+    let (mut words, mut sources) = (Vec::new(), Vec::new());
+    let mut entries = 0;
+    let taken = cq.read(count, |piece| {
+        words.extend_from_slice(piece.words);
+        sources.extend_from_slice(piece.sources);
+        entries += piece.count;
+    })?;
+    assert_eq!(taken, entries);
+    Ok((words, sources))
+}
+
+#[test]
+fn every_format_holds_what_its_structure_holds() {
+    let all = [10, 11, 12, 13, 14, 15];
+    for format in [
+        CqFormat::Context,
+        CqFormat::Msg,
+        CqFormat::Data,
+        CqFormat::Tagged,
+    ] {
+        let cq = open(format, 4);
+        cq.write(&numbered(10));
+        let (words, sources) = read(&cq, 8).unwrap();
+        assert_eq!(words, all[..format.words()], "{format:?}");
+        assert_eq!(sources, [16]);
+    }
+    assert_eq!(
+        CqFormat::Context.words() * 8,
+        size_of::<fabric_abi::fi_cq_entry>()
+    );
+    assert_eq!(
+        CqFormat::Msg.words() * 8,
+        size_of::<fabric_abi::fi_cq_msg_entry>()
+    );
+    assert_eq!(
+        CqFormat::Data.words() * 8,
+        size_of::<fabric_abi::fi_cq_data_entry>()
+    );
+    assert_eq!(
+        CqFormat::Tagged.words() * 8,
+        size_of::<fabric_abi::fi_cq_tagged_entry>()
+    );
+}
+
+#[test]
+fn an_empty_queue_has_nothing_to_read() {
+    let cq = open(CqFormat::Context, 0);
+    assert_eq!(read(&cq, 1), Err(Errno::EAGAIN));
+    assert_eq!(read(&cq, 0), Err(Errno::EAGAIN));
+    assert_eq!(cq.read_error().unwrap_err(), Errno::EAGAIN);
+}
+
+#[test]
+fn completions_come_in_order_and_no_more_than_asked_for() {
+    let cq = open(CqFormat::Context, 8);
+    cq.write_batch(&[numbered(1), numbered(2), numbered(3)]);
+    assert_eq!(read(&cq, 0).unwrap().0, []);
+    assert_eq!(read(&cq, 2).unwrap().0, [1, 2]);
+    assert_eq!(read(&cq, 2).unwrap().0, [3]);
+    assert_eq!(read(&cq, 2), Err(Errno::EAGAIN));
+}
+
+#[test]
+fn a_full_queue_grows_and_loses_nothing() {
+    let cq = open(CqFormat::Tagged, 4);
+    // Starting in the middle of the ring, so that growing has to unwrap it.
+    for number in 0..3 {
+        cq.write(&numbered(number));
+        read(&cq, 1).unwrap();
+    }
+    for number in 0..1000 {
+        cq.write(&numbered(number));
+    }
+    let mut expected = 0;
+    while let Ok((words, sources)) = read(&cq, 7) {
+        for (entry, source) in words.chunks(6).zip(sources) {
+            assert_eq!(entry[0], expected);
+            assert_eq!(entry[5], expected + 5);
+            assert_eq!(source, expected + 6);
+            expected += 1;
+        }
+    }
+    assert_eq!(expected, 1000);
+    // It has gone back to its size, and still works.
+    cq.write(&numbered(5));
+    assert_eq!(read(&cq, 1).unwrap().0[0], 5);
+}
+
+#[test]
+fn an_error_stops_reading_until_it_is_read_itself() {
+    let cq = open(CqFormat::Context, 4);
+    cq.write(&numbered(1));
+    let mut error = ErrorCompletion::truncated(numbered(2), 77);
+    error.err_data = Box::from(&b"why"[..]);
+    cq.write_error(error);
+    cq.write(&numbered(3));
+
+    assert_eq!(cq.read_error().unwrap_err(), Errno::EAGAIN);
+    assert_eq!(read(&cq, 8).unwrap().0, [1]);
+    assert_eq!(read(&cq, 8), Err(Errno::EAVAIL));
+    assert_eq!(read(&cq, 0), Err(Errno::EAVAIL));
+    let error = cq.read_error().unwrap();
+    assert_eq!(error.completion.context, context(2));
+    assert_eq!((error.err, error.olen), (Errno::ETRUNC, 77));
+    assert_eq!(&*error.err_data, b"why");
+    assert_eq!(read(&cq, 8).unwrap().0, [3]);
+    assert_eq!(cq.read_error().unwrap_err(), Errno::EAGAIN);
+}
+
+#[test]
+fn errors_that_follow_one_another_are_read_one_by_one() {
+    let cq = open(CqFormat::Context, 2);
+    for number in 1..=3 {
+        cq.write_error(ErrorCompletion::new(numbered(number), Errno::ECANCELED));
+    }
+    for number in 1..=3 {
+        assert_eq!(read(&cq, 1), Err(Errno::EAVAIL));
+        let error = cq.read_error().unwrap();
+        assert_eq!(error.completion.context, context(number));
+    }
+    assert_eq!(read(&cq, 1), Err(Errno::EAGAIN));
+}
+
+#[test]
+fn lent_error_data_stays_until_the_next_error_is_read() {
+    let cq = open(CqFormat::Context, 2);
+    let lent = cq.lend(Box::from(&b"abc"[..]));
+    cq.write(&numbered(1));
+    read(&cq, 1).unwrap();
+    // SAFETY: nothing has read an error since.
+    assert_eq!(unsafe { &*lent }, b"abc");
+}
+
+#[test]
+fn without_source_capability_there_are_no_sources() {
+    let cq = Cq::new(CqConfig {
+        format: CqFormat::Msg,
+        size: 2,
+        with_sources: false,
+        lock: LockKind::Real,
+        wait: Attachment::None,
+        owner: None,
+    })
+    .unwrap();
+    cq.write(&Completion::new(context(1), 2));
+    let (words, sources) = read(&cq, 1).unwrap();
+    assert_eq!(words, [1, 2, 0]);
+    assert_eq!(sources, []);
+    assert_eq!(Completion::new(context(1), 2).src, FI_ADDR_NOTAVAIL);
+}
+
+#[test]
+fn a_peer_queue_passes_everything_to_its_owner() {
+    struct Owner(Arc<Cq>);
+    impl CqOwner for Owner {
+        fn write(&self, completion: &Completion) -> Result {
+            self.0.write(completion);
+            Ok(())
+        }
+        fn write_error(&self, error: &ErrorCompletion) -> Result {
+            self.0.write_error(error.clone());
+            Ok(())
+        }
+    }
+    let owner = Arc::new(open(CqFormat::Context, 4));
+    let peer = Cq::new(CqConfig {
+        format: CqFormat::Context,
+        size: 0,
+        with_sources: false,
+        lock: LockKind::Elided,
+        wait: Attachment::None,
+        owner: Some(Box::new(Owner(owner.clone()))),
+    })
+    .unwrap();
+    peer.write(&numbered(1));
+    peer.write_error(ErrorCompletion::new(numbered(2), Errno::EIO));
+    assert!(peer.is_peer());
+    assert_eq!(read(&owner, 4).unwrap().0, [1]);
+    assert_eq!(owner.read_error().unwrap().err, Errno::EIO);
+}
+
+/// Counts how often it is driven; due as long as `due` says so.
+#[derive(Default)]
+struct Transport {
+    driven: AtomicUsize,
+    due: std::sync::atomic::AtomicBool,
+}
+
+impl Progress for Transport {
+    fn progress(&self) {
+        self.driven.fetch_add(1, Ordering::Relaxed);
+    }
+    fn is_due(&self) -> bool {
+        self.due.load(Ordering::Relaxed)
+    }
+    fn wait_fd(&self) -> Option<std::os::fd::RawFd> {
+        None
+    }
+    fn prepare_wait(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn transports_are_driven_when_the_queue_has_too_little() {
+    let cq = open(CqFormat::Context, 64);
+    let transport = Arc::new(Transport::default());
+    let driven = || transport.driven.swap(0, Ordering::Relaxed);
+    let source: Arc<dyn Progress> = transport.clone();
+    cq.add_source(source.clone()).unwrap();
+    cq.add_source(source.clone()).unwrap();
+
+    let _ = read(&cq, 1);
+    assert_eq!(driven(), 1, "bound twice, driven once");
+    cq.write_batch(&[numbered(1); 4]);
+    let _ = read(&cq, 2);
+    assert_eq!(driven(), 0);
+    let _ = read(&cq, 0);
+    assert_eq!(driven(), 1);
+    transport.due.store(true, Ordering::Relaxed);
+    let _ = read(&cq, 2);
+    assert_eq!(driven(), 1);
+
+    transport.due.store(false, Ordering::Relaxed);
+    for _ in 0..100 {
+        cq.write(&numbered(1));
+        let _ = read(&cq, 1);
+    }
+    assert!(driven() >= 5, "a queue that is never empty starves nobody");
+
+    cq.remove_source(&source);
+    let _ = read(&cq, 0);
+    assert_eq!(driven(), 1, "still bound once");
+    cq.remove_source(&source);
+    let _ = read(&cq, 0);
+    assert_eq!(driven(), 0);
+}

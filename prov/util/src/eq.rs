@@ -1,0 +1,245 @@
+//! Event queues (fi_eq(3)).
+
+mod event;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use fabric_abi::fid;
+use parking_lot::Mutex;
+
+pub use event::{Event, EventBody, EventError, EventInfo};
+
+use crate::errno::{Errno, Result};
+use crate::progress::Progress;
+use crate::wait::{Attachment, Deadline, Sources, Waitable, Wake};
+
+/// An event queue. Like a completion queue it calls nobody while it holds its
+/// lock; it grows without bound, and is overrun when memory runs out.
+pub struct Eq {
+    /// Number of queued events, mirrored for reading without the lock.
+    pending: AtomicUsize,
+    state: Mutex<State>,
+    sources: Sources,
+    attachment: Attachment,
+}
+
+struct State {
+    queue: VecDeque<Queued>,
+    /// The next event has to ring.
+    armed: bool,
+    /// An event was lost for want of memory.
+    overrun: bool,
+    /// The last `err_data` that the application was lent.
+    lent: Box<[u8]>,
+}
+
+enum Queued {
+    Event(Event),
+    Error(EventError),
+}
+
+impl Eq {
+    /// An empty queue.
+    pub fn new(wait: Attachment) -> Self {
+        Self {
+            pending: AtomicUsize::new(0),
+            state: Mutex::new(State {
+                queue: VecDeque::new(),
+                armed: wait.wait().is_some(),
+                overrun: false,
+                lent: Box::default(),
+            }),
+            sources: Sources::default(),
+            attachment: wait,
+        }
+    }
+
+    /// Queues an event.
+    ///
+    /// # Errors
+    /// `FI_EOVERRUN` when the queue is overrun.
+    pub fn write(&self, event: Event) -> Result {
+        self.push(Queued::Event(event))
+    }
+
+    /// Queues an error; it is read in its turn, with [`Eq::read_error`].
+    ///
+    /// # Errors
+    /// `FI_EOVERRUN` when the queue is overrun.
+    pub fn write_error(&self, error: EventError) -> Result {
+        self.push(Queued::Error(error))
+    }
+
+    /// Drives the transports and gives the next event to `deliver`, which has
+    /// `room` bytes for it; with `peek` it stays in the queue. Returns the
+    /// bytes that the event takes, cut off to `room` where connection data is
+    /// longer.
+    ///
+    /// # Errors
+    /// `FI_EAGAIN` without an event, `FI_EAVAIL` when an error is next,
+    /// `FI_ETOOSMALL` when `room` is too small for the event's fixed part.
+    pub fn read(&self, room: usize, peek: bool, deliver: impl FnOnce(&Event)) -> Result<usize> {
+        self.sources.drive();
+        self.take(room, peek, deliver)
+    }
+
+    /// [`Eq::read`] that waits up to `timeout` milliseconds (negative: for
+    /// ever) for an event.
+    ///
+    /// # Errors
+    /// Those of [`Eq::read`]; `FI_ENOSYS` if the queue has no wait object of
+    /// its own.
+    pub fn read_blocking(
+        &self,
+        room: usize,
+        peek: bool,
+        timeout: i32,
+        deliver: impl FnOnce(&Event),
+    ) -> Result<usize> {
+        if !self.attachment.can_block() {
+            return Err(Errno::ENOSYS);
+        }
+        let deadline = Deadline::after_ms(timeout);
+        let mut deliver = Some(deliver);
+        loop {
+            self.sources.drive();
+            let outcome = self.take(room, peek, |event| {
+                // `take` calls this once, and returns an error if it did not.
+                if let Some(deliver) = deliver.take() {
+                    deliver(event);
+                }
+            });
+            if outcome != Err(Errno::EAGAIN)
+                || deadline.is_over()
+                || self.sleep(deadline) == Wake::Interrupted
+            {
+                return outcome;
+            }
+        }
+    }
+
+    /// Takes the error that is next; with `peek` it stays.
+    ///
+    /// # Errors
+    /// `FI_EAGAIN` without one.
+    pub fn read_error(&self, peek: bool) -> Result<EventError> {
+        let mut state = self.state.lock();
+        state.lent = Box::default();
+        let error = match state.queue.front() {
+            Some(Queued::Error(error)) => error.clone(),
+            None if state.overrun => return Ok(EventError::overrun()),
+            _ => return Err(Errno::EAGAIN),
+        };
+        if !peek {
+            state.queue.pop_front();
+            self.mirror(&state);
+        }
+        Ok(error)
+    }
+
+    /// Keeps the `err_data` of an error for the application to look at until
+    /// the next [`Eq::read_error`], and returns where it is.
+    pub fn lend(&self, err_data: Box<[u8]>) -> *const [u8] {
+        let mut state = self.state.lock();
+        state.lent = err_data;
+        &raw const *state.lent
+    }
+
+    /// Drops the events of an object that closes.
+    pub fn forget(&self, fid: *mut fid) {
+        let mut state = self.state.lock();
+        state.queue.retain(|queued| match queued {
+            Queued::Event(event) => event.fid() != Some(fid),
+            Queued::Error(error) => error.fid != fid,
+        });
+        self.mirror(&state);
+    }
+
+    /// Lets reads of this queue drive `progress`. Counted.
+    ///
+    /// # Errors
+    /// What watching its descriptor returns.
+    pub fn add_source(&self, progress: Arc<dyn Progress>) -> Result {
+        self.sources.add(progress, self.attachment.wait())
+    }
+
+    /// Takes back one [`Eq::add_source`].
+    pub fn remove_source(&self, progress: &Arc<dyn Progress>) {
+        self.sources.remove(progress, self.attachment.wait());
+    }
+
+    /// Forgets all sources: the queue closes.
+    pub fn shut(&self) {
+        self.sources.clear(self.attachment.wait());
+    }
+
+    fn push(&self, queued: Queued) -> Result {
+        let mut state = self.state.lock();
+        if state.overrun || state.queue.try_reserve(1).is_err() {
+            state.overrun = true;
+            self.mirror(&state);
+            return Err(Errno::EOVERRUN);
+        }
+        state.queue.push_back(queued);
+        self.mirror(&state);
+        if std::mem::take(&mut state.armed)
+            && let Some(wait) = self.attachment.wait()
+        {
+            wait.ring();
+        }
+        Ok(())
+    }
+
+    fn take(&self, room: usize, peek: bool, deliver: impl FnOnce(&Event)) -> Result<usize> {
+        if self.pending.load(Ordering::Relaxed) == 0 {
+            return Err(Errno::EAGAIN);
+        }
+        let mut state = self.state.lock();
+        let event = match state.queue.front() {
+            Some(Queued::Event(event)) => event,
+            Some(Queued::Error(_)) => return Err(Errno::EAVAIL),
+            None if state.overrun => return Err(Errno::EAVAIL),
+            None => return Err(Errno::EAGAIN),
+        };
+        let len = match event.len_within(room) {
+            Some(len) => len,
+            None if peek && room == 0 => 0,
+            None => return Err(Errno::ETOOSMALL),
+        };
+        deliver(event);
+        if !peek {
+            if let Some(Queued::Event(event)) = state.queue.pop_front() {
+                event.delivered();
+            }
+            self.mirror(&state);
+        }
+        Ok(len)
+    }
+
+    fn mirror(&self, state: &State) {
+        let pending = state.queue.len().max(usize::from(state.overrun));
+        self.pending.store(pending, Ordering::Relaxed);
+    }
+}
+
+impl Waitable for Eq {
+    fn attachment(&self) -> &Attachment {
+        &self.attachment
+    }
+
+    fn sources(&self) -> &Sources {
+        &self.sources
+    }
+
+    fn take_news(&self) -> bool {
+        self.pending.load(Ordering::Relaxed) > 0
+    }
+
+    fn arm(&self) -> bool {
+        let mut state = self.state.lock();
+        state.armed = true;
+        state.queue.is_empty() && !state.overrun
+    }
+}

@@ -1,0 +1,254 @@
+//! How a thread sleeps until a queue or a counter has something for it.
+//!
+//! A [`Wait`] is one epoll descriptor: it polls readable when the *bell* (an
+//! eventfd) was rung or when a transport that feeds the queue has work. Ringing
+//! is a system call, so a queue rings only while it is *armed*: whoever is about
+//! to sleep first arms the queue, under the queue's lock, if it is empty. The
+//! queue's next entry rings and disarms.
+//!
+//! Several threads may sleep at once. A ring must reach all of them, also those
+//! that are slow to wake, before somebody silences the bell: a ring notes how
+//! many sleepers it is owed to, and while some of them have not left,
+//! [`Wait::enter`] refuses new ones.
+
+mod attachment;
+mod deadline;
+mod mutex_cond;
+mod sources;
+mod watched;
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+
+use parking_lot::Mutex;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
+
+use crate::errno::{Errno, Result};
+pub use attachment::{Attachment, Waitable, may_block};
+pub use deadline::{Deadline, Remaining};
+pub use mutex_cond::MutexCond;
+pub use sources::Sources;
+use watched::Watched;
+
+/// What the application asked to wait with (`enum fi_wait_obj`, fi_cq(3)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitKind {
+    /// It will not block.
+    None,
+    /// It blocks through the library's calls only.
+    Unspec,
+    /// The queue joins a wait set.
+    Set,
+    /// One descriptor for poll(2) and its kin.
+    Fd,
+    /// A pthread mutex and condition variable.
+    MutexCond,
+    /// It blocks through the library's calls, which yield instead of sleeping.
+    Yield,
+    /// The list of descriptors below [`WaitKind::Fd`]'s.
+    PollFd,
+}
+
+/// The wait object of one queue, counter or wait set.
+pub struct Wait {
+    bell: OwnedFd,
+    /// The bell and the transports.
+    watched: Watched,
+    sleepers: Mutex<Sleepers>,
+    /// Present for [`WaitKind::MutexCond`].
+    mutex_cond: Option<MutexCond>,
+}
+
+#[derive(Default)]
+struct Sleepers {
+    /// Threads between `enter` and the drop of their ticket.
+    inside: usize,
+    /// Of those, how many entered before the last ring.
+    owed: usize,
+    /// Counts rings.
+    rings: u64,
+    /// The eventfd is readable.
+    ringing: bool,
+}
+
+/// How a sleep ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wake {
+    /// The bell rang, or a transport has work.
+    Ready,
+    /// The time was over.
+    TimedOut,
+    /// A signal handler ran on this thread.
+    Interrupted,
+}
+
+impl Wait {
+    /// A wait object with nothing to watch yet but its bell. `kind` is one of
+    /// those that have a descriptor or a condition variable.
+    ///
+    /// # Errors
+    /// What epoll_create(2) and eventfd(2) return, such as `FI_EMFILE`.
+    pub fn new(kind: WaitKind) -> Result<Self> {
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(system)?;
+        let watched = Watched::new(bell.as_fd())?;
+        let mutex_cond = match kind {
+            WaitKind::MutexCond => Some(MutexCond::new(watched.epoll().try_clone_to_owned()?)?),
+            _ => None,
+        };
+        Ok(Self {
+            bell,
+            watched,
+            sleepers: Mutex::default(),
+            mutex_cond,
+        })
+    }
+
+    /// The descriptor to poll for reading.
+    pub fn fd(&self) -> RawFd {
+        self.watched.epoll().as_raw_fd()
+    }
+
+    /// The mutex and the condition variable of [`WaitKind::MutexCond`].
+    pub fn mutex_cond(&self) -> Option<&MutexCond> {
+        self.mutex_cond.as_ref()
+    }
+
+    /// The descriptors behind [`Wait::fd`], and how often that list has changed.
+    pub fn poll_fds(&self) -> (Vec<RawFd>, u64) {
+        let (mut fds, changes) = self.watched.list();
+        fds.insert(0, self.bell.as_raw_fd());
+        (fds, changes)
+    }
+
+    /// Wakes everybody who sleeps, and whoever polls the descriptor.
+    #[cold]
+    pub fn ring(&self) {
+        let mut sleepers = self.sleepers.lock();
+        sleepers.rings += 1;
+        sleepers.owed = sleepers.inside;
+        if !sleepers.ringing {
+            sleepers.ringing = true;
+            // Fails only when the count is about to overflow, and then the
+            // descriptor is readable anyway.
+            let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// First step of going to sleep: silences the bell and counts this thread
+    /// as a sleeper. The caller then arms its queue and, if that is still empty,
+    /// calls [`Ticket::sleep`]. `None` while a ring has not yet reached all of
+    /// its sleepers: try again after looking at the queue.
+    pub fn enter(&self) -> Option<Ticket<'_>> {
+        let mut sleepers = self.sleepers.lock();
+        if !self.silence(&mut sleepers) {
+            return None;
+        }
+        sleepers.inside += 1;
+        let rings = sleepers.rings;
+        Some(Ticket { wait: self, rings })
+    }
+
+    /// [`Wait::enter`] for an application that will poll the descriptor or
+    /// wait for the condition itself (fi_trywait(3)).
+    pub fn prepare_native(&self) -> bool {
+        let quiet = self.silence(&mut self.sleepers.lock());
+        quiet && self.watched.can_sleep()
+    }
+
+    /// Last step of fi_trywait(3), when the application will block.
+    pub fn native_sleep_begins(&self) {
+        if let Some(mutex_cond) = &self.mutex_cond {
+            mutex_cond.watch();
+        }
+    }
+
+    fn silence(&self, sleepers: &mut Sleepers) -> bool {
+        if sleepers.owed > 0 {
+            return false;
+        }
+        if sleepers.ringing {
+            sleepers.ringing = false;
+            // Nothing to do about a failure: a bell that stays rung costs
+            // wake-ups, not correctness.
+            let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
+        }
+        true
+    }
+
+    /// Makes [`Wait::fd`] readable whenever `fd` is; `None` stands for a
+    /// transport that must be polled. Counted: what was added twice has to be
+    /// removed twice.
+    ///
+    /// # Errors
+    /// What epoll_ctl(2) returns.
+    pub fn watch(&self, fd: Option<RawFd>) -> Result {
+        self.watched.add(fd)
+    }
+
+    /// Takes back one [`Wait::watch`].
+    pub fn unwatch(&self, fd: Option<RawFd>) {
+        self.watched.remove(fd);
+    }
+
+    /// Whether [`Wait::fd`] polls readable now.
+    pub fn is_readable(&self) -> bool {
+        let mut fds = [PollFd::from_borrowed_fd(
+            self.watched.epoll(),
+            PollFlags::IN,
+        )];
+        let now = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        matches!(rustix::event::poll(&mut fds, Some(&now)), Ok(1))
+    }
+}
+
+/// A thread's place among the sleepers of a [`Wait`].
+pub struct Ticket<'a> {
+    wait: &'a Wait,
+    /// How often the bell had rung when the thread entered.
+    rings: u64,
+}
+
+impl Ticket<'_> {
+    /// Sleeps until the bell rings, a transport has work, or `deadline`
+    /// (`None`: for ever). Where a transport can only be polled, this yields.
+    pub fn sleep(self, deadline: Deadline) -> Wake {
+        let remaining = match deadline.remaining() {
+            Remaining::Over => return Wake::TimedOut,
+            Remaining::For(duration) => Some(duration),
+            Remaining::Forever => None,
+        };
+        if !self.wait.watched.can_sleep() {
+            std::thread::yield_now();
+            return Wake::Ready;
+        }
+        let timeout = remaining.map(|duration| Timespec {
+            tv_sec: duration.as_secs() as _,
+            tv_nsec: duration.subsec_nanos() as _,
+        });
+        let mut fds = [PollFd::from_borrowed_fd(
+            self.wait.watched.epoll(),
+            PollFlags::IN,
+        )];
+        match rustix::event::poll(&mut fds, timeout.as_ref()) {
+            Ok(0) => Wake::TimedOut,
+            Err(rustix::io::Errno::INTR) => Wake::Interrupted,
+            Ok(_) | Err(_) => Wake::Ready,
+        }
+    }
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        let mut sleepers = self.wait.sleepers.lock();
+        sleepers.inside -= 1;
+        if sleepers.rings != self.rings {
+            sleepers.owed -= 1;
+        }
+    }
+}
+
+fn system(error: rustix::io::Errno) -> Errno {
+    Errno::new(error.raw_os_error())
+}

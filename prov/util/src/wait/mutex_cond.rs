@@ -1,0 +1,187 @@
+//! `FI_WAIT_MUTEX_COND`: a pthread mutex and condition variable for
+//! applications that block on them after fi_trywait(3).
+//!
+//! Queues are written to under locks of this library, and the application
+//! calls this library with its mutex held. So no writer may take that mutex: a
+//! thread of its own watches the wait object's descriptor and signals the
+//! condition. It starts with the first wait and sleeps otherwise.
+
+use std::cell::UnsafeCell;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
+
+use super::system;
+use crate::errno::Result;
+
+/// The pair, and the thread that signals it.
+pub struct MutexCond {
+    shared: Arc<Shared>,
+    watcher: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct Shared {
+    native: Native,
+    /// Readable when the condition is to be signalled.
+    readable: OwnedFd,
+    /// Readable when the watcher is to end.
+    ending: OwnedFd,
+    task: Mutex<Task>,
+    task_changed: Condvar,
+}
+
+/// What the watcher is to do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Task {
+    Rest,
+    Watch,
+    End,
+}
+
+impl MutexCond {
+    /// A pair that is signalled after [`MutexCond::watch`] once `readable` is.
+    ///
+    /// # Errors
+    /// What eventfd(2) returns.
+    pub fn new(readable: OwnedFd) -> Result<Self> {
+        let ending = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(system)?;
+        Ok(Self {
+            shared: Arc::new(Shared {
+                native: Native::new(),
+                readable,
+                ending,
+                task: Mutex::new(Task::Rest),
+                task_changed: Condvar::new(),
+            }),
+            watcher: Mutex::new(None),
+        })
+    }
+
+    /// For the application's `struct fi_mutex_cond`; valid while this lives.
+    pub fn native(&self) -> (*mut libc::pthread_mutex_t, *mut libc::pthread_cond_t) {
+        (
+            self.shared.native.mutex.get(),
+            self.shared.native.cond.get(),
+        )
+    }
+
+    /// Signals the condition, once, when the descriptor becomes readable.
+    pub fn watch(&self) {
+        let mut watcher = self.watcher.lock();
+        if watcher.is_none() {
+            let shared = self.shared.clone();
+            let thread = std::thread::Builder::new().name("fi-wait".into());
+            match thread.spawn(move || shared.run()) {
+                Ok(thread) => *watcher = Some(thread),
+                Err(error) => log::warn!("FI_WAIT_MUTEX_COND has no thread: {error}"),
+            }
+        }
+        let mut task = self.shared.task.lock();
+        *task = Task::Watch;
+        self.shared.task_changed.notify_one();
+    }
+}
+
+impl Drop for MutexCond {
+    fn drop(&mut self) {
+        if let Some(watcher) = self.watcher.get_mut().take() {
+            *self.shared.task.lock() = Task::End;
+            self.shared.task_changed.notify_one();
+            // Cannot fail: the count is far from its limit.
+            let _ = rustix::io::write(&self.shared.ending, &1u64.to_ne_bytes());
+            let _ = watcher.join();
+        }
+    }
+}
+
+impl Shared {
+    fn run(&self) {
+        loop {
+            let mut task = self.task.lock();
+            while *task == Task::Rest {
+                self.task_changed.wait(&mut task);
+            }
+            drop(task);
+
+            let mut fds = [self.readable.as_fd(), self.ending.as_fd()]
+                .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+            // An interrupted poll signals the condition too early, which
+            // condition variables may do.
+            let _ = rustix::event::poll(&mut fds, None);
+
+            let mut task = self.task.lock();
+            if *task == Task::End {
+                return;
+            }
+            *task = Task::Rest;
+            drop(task);
+            if !self.signal() {
+                return;
+            }
+        }
+    }
+
+    /// Signals with the application's mutex held, so that a thread between
+    /// fi_trywait(3) and pthread_cond_wait(3) is not missed. `false` when the
+    /// watcher has to end instead.
+    fn signal(&self) -> bool {
+        while !self.native.try_broadcast() {
+            let mut task = self.task.lock();
+            if *task == Task::End {
+                return false;
+            }
+            self.task_changed
+                .wait_for(&mut task, Duration::from_millis(1));
+        }
+        true
+    }
+}
+
+struct Native {
+    mutex: UnsafeCell<libc::pthread_mutex_t>,
+    cond: UnsafeCell<libc::pthread_cond_t>,
+}
+
+// SAFETY: both are made for use by several threads, and are used only through
+// the pthread calls.
+unsafe impl Sync for Native {}
+// SAFETY: they are moved before their first use only, inside `Shared`'s Arc.
+unsafe impl Send for Native {}
+
+impl Native {
+    fn new() -> Self {
+        Self {
+            mutex: UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER),
+            cond: UnsafeCell::new(libc::PTHREAD_COND_INITIALIZER),
+        }
+    }
+
+    /// Wakes all threads in pthread_cond_wait(3), unless the mutex is held.
+    fn try_broadcast(&self) -> bool {
+        // SAFETY: the mutex is initialised, and lives as long as `self`.
+        if unsafe { libc::pthread_mutex_trylock(self.mutex.get()) } != 0 {
+            return false;
+        }
+        // SAFETY: as above, and this thread holds the mutex.
+        unsafe {
+            libc::pthread_cond_broadcast(self.cond.get());
+            libc::pthread_mutex_unlock(self.mutex.get());
+        }
+        true
+    }
+}
+
+impl Drop for Native {
+    fn drop(&mut self) {
+        // SAFETY: nobody else can reach them any more; the application gave
+        // up its pointers when it closed the object.
+        unsafe {
+            libc::pthread_cond_destroy(self.cond.get());
+            libc::pthread_mutex_destroy(self.mutex.get());
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! The descriptors that make one epoll descriptor readable.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+
+use parking_lot::Mutex;
+use rustix::event::epoll;
+
+use super::system;
+use crate::errno::Result;
+
+/// An epoll descriptor and what was added to it.
+pub(super) struct Watched {
+    epoll: OwnedFd,
+    list: Mutex<List>,
+}
+
+#[derive(Default)]
+struct List {
+    /// A descriptor and how many times it was added, at least once.
+    fds: Vec<(RawFd, usize)>,
+    /// How many transports without a descriptor were added.
+    without_fd: usize,
+    /// Counts changes of `fds`.
+    changes: u64,
+}
+
+impl Watched {
+    /// Watches `always` for good, which stays open as long as this lives.
+    pub(super) fn new(always: BorrowedFd<'_>) -> Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
+        add_readable(&epoll, always)?;
+        Ok(Self {
+            epoll,
+            list: Mutex::default(),
+        })
+    }
+
+    pub(super) fn epoll(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+
+    /// Whether every transport has a descriptor.
+    pub(super) fn can_sleep(&self) -> bool {
+        self.list.lock().without_fd == 0
+    }
+
+    /// The descriptors, and how often the list has changed.
+    pub(super) fn list(&self) -> (Vec<RawFd>, u64) {
+        let list = self.list.lock();
+        (list.fds.iter().map(|&(fd, _)| fd).collect(), list.changes)
+    }
+
+    pub(super) fn add(&self, fd: Option<RawFd>) -> Result {
+        let mut list = self.list.lock();
+        let Some(fd) = fd else {
+            list.without_fd += 1;
+            return Ok(());
+        };
+        if let Some((_, uses)) = list.fds.iter_mut().find(|(known, _)| *known == fd) {
+            *uses += 1;
+            return Ok(());
+        }
+        // SAFETY: a descriptor that `Progress::wait_fd` returned is open while
+        // its owner is registered, and it is being registered here.
+        add_readable(&self.epoll, unsafe { BorrowedFd::borrow_raw(fd) })?;
+        list.fds.push((fd, 1));
+        list.changes += 1;
+        Ok(())
+    }
+
+    pub(super) fn remove(&self, fd: Option<RawFd>) {
+        let mut list = self.list.lock();
+        let Some(fd) = fd else {
+            list.without_fd = list.without_fd.saturating_sub(1);
+            return;
+        };
+        let Some(index) = list.fds.iter().position(|&(known, _)| known == fd) else {
+            return;
+        };
+        list.fds[index].1 -= 1;
+        if list.fds[index].1 == 0 {
+            list.fds.swap_remove(index);
+            list.changes += 1;
+            // SAFETY: the owner of the descriptor is registered until this
+            // call returns.
+            let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+            if let Err(error) = epoll::delete(&self.epoll, fd) {
+                log::debug!("epoll_ctl(EPOLL_CTL_DEL, {}): {error}", fd.as_raw_fd());
+            }
+        }
+    }
+}
+
+fn add_readable(epoll: &OwnedFd, fd: BorrowedFd<'_>) -> Result {
+    let data = epoll::EventData::new_u64(fd.as_raw_fd() as u64);
+    epoll::add(epoll, fd, data, epoll::EventFlags::IN).map_err(system)
+}

@@ -1,0 +1,123 @@
+//! Wait sets: one wait object for several queues and counters (fi_poll(3)).
+
+use std::ops::Deref;
+
+use parking_lot::Mutex;
+
+use crate::errno::{Errno, Result};
+use crate::wait::{Deadline, Wait, WaitKind, Waitable, Wake, may_block};
+
+/// What keeps a member of a set reachable. It must not keep it open.
+pub type Member = Box<dyn Deref<Target = dyn Waitable> + Send + Sync>;
+
+/// A wait set.
+pub struct WaitSet {
+    kind: WaitKind,
+    /// Absent for [`WaitKind::Yield`].
+    wait: Option<Wait>,
+    members: Mutex<Vec<Member>>,
+}
+
+impl WaitSet {
+    /// An empty set.
+    ///
+    /// # Errors
+    /// `FI_EINVAL` for a kind that sets do not have, and what opening
+    /// descriptors returns.
+    pub fn new(kind: WaitKind) -> Result<Self> {
+        let kind = match kind {
+            WaitKind::Unspec => WaitKind::Fd,
+            WaitKind::Fd | WaitKind::PollFd | WaitKind::MutexCond | WaitKind::Yield => kind,
+            WaitKind::None | WaitKind::Set => return Err(Errno::EINVAL),
+        };
+        Ok(Self {
+            kind,
+            wait: match kind {
+                WaitKind::Yield => None,
+                _ => Some(Wait::new(kind)?),
+            },
+            members: Mutex::default(),
+        })
+    }
+
+    /// What the set waits with.
+    pub fn kind(&self) -> WaitKind {
+        self.kind
+    }
+
+    /// The bell that members ring.
+    pub fn wait(&self) -> Option<&Wait> {
+        self.wait.as_ref()
+    }
+
+    /// Adds a queue or counter that was opened with this set.
+    pub fn join(&self, member: Member) {
+        self.members.lock().push(member);
+    }
+
+    /// Removes a member, given as what it was added as.
+    pub fn leave(&self, member: &dyn Waitable) {
+        self.members
+            .lock()
+            .retain(|known| !std::ptr::addr_eq::<dyn Waitable, dyn Waitable>(&***known, member));
+    }
+
+    /// fi_wait(3): returns once a member has something to read.
+    ///
+    /// # Errors
+    /// `FI_ETIMEDOUT` after `timeout` milliseconds (negative: never),
+    /// `FI_EINTR` when a signal handler ran.
+    pub fn wait_for_news(&self, timeout: i32) -> Result {
+        let deadline = Deadline::after_ms(timeout);
+        loop {
+            match self.sleep(deadline) {
+                Wake::Ready => {}
+                Wake::TimedOut => return self.take_news().then_some(()).ok_or(Errno::ETIMEDOUT),
+                Wake::Interrupted => return Err(Errno::EINTR),
+            }
+            if self.take_news() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// fi_trywait(3) on the set.
+    ///
+    /// # Errors
+    /// `FI_EAGAIN` when the application must read something first.
+    pub fn try_wait(&self) -> Result {
+        let wait = self.wait.as_ref().ok_or(Errno::EAGAIN)?;
+        may_block(wait, self.members.lock().iter().map(|member| &***member))
+    }
+
+    /// Sleeps until something may have come.
+    fn sleep(&self, deadline: Deadline) -> Wake {
+        let ticket = self.wait.as_ref().and_then(Wait::enter);
+        let idle = {
+            let members = self.members.lock();
+            for member in members.iter() {
+                member.sources().drive();
+            }
+            members
+                .iter()
+                .all(|member| member.arm() && member.sources().prepare_wait())
+        };
+        match ticket {
+            _ if !idle => Wake::Ready,
+            Some(ticket) => ticket.sleep(deadline),
+            None if deadline.is_over() => Wake::TimedOut,
+            None => {
+                std::thread::yield_now();
+                Wake::Ready
+            }
+        }
+    }
+
+    fn take_news(&self) -> bool {
+        let members = self.members.lock();
+        members.iter().fold(false, |news, member| {
+            member.sources().drive();
+            member.take_news() || news
+        })
+    }
+}
