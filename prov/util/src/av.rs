@@ -551,4 +551,6 @@ fn insert_local<E: Entry>(
 }
 
 #[cfg(test)]
+mod model_tests;
+#[cfg(test)]
 mod tests;

@@ -29,10 +29,12 @@ use nix::fcntl::FcntlArg;
 
 use super::entry::Entry;
 use super::map_array::MapArray;
-use super::table::CAPACITY;
 use crate::errno::{Errno, Result};
 
 const MAGIC: u64 = u64::from_ne_bytes(*b"ofi-av\0\x01");
+/// Most slots of a table, so that a header which promises more than there are
+/// cannot make this process read and keep slots without end.
+const CAPACITY: usize = 1 << 24;
 /// Where slots begin.
 const FIRST_SLOT: u64 = 4096;
 /// Bytes that are read at once.

@@ -63,6 +63,12 @@ impl Symmetric {
         })
     }
 
+    /// Whether addresses come without asking a name server.
+    pub fn is_numeric(&self) -> bool {
+        matches!(self.nodes, Nodes::V4(_) | Nodes::V6(_))
+            && matches!(self.services, Services::Ports(_))
+    }
+
     /// The addresses, all services of a node before the next node; errors
     /// where a name does not resolve.
     pub fn addresses(&self) -> impl Iterator<Item = Result<SocketAddr>> + '_ {

@@ -330,8 +330,15 @@ unsafe extern "C" fn insertsym(
             _ => 0,
         };
         let (node, service) = (super::string(node), super::string(service));
-        let outcome = Symmetric::new(node, node_count, service, service_count, family)
-            .and_then(|range| insert_all(av, range.addresses(), fi_addr, flags, context));
+        let outcome =
+            Symmetric::new(node, node_count, service, service_count, family).and_then(|range| {
+                if range.is_numeric() {
+                    return insert_all(av, range.addresses(), fi_addr, flags, context);
+                }
+                // Nobody should wait for the vector while names are resolved.
+                let resolved: Vec<_> = range.addresses().collect();
+                insert_all(av, resolved.into_iter(), fi_addr, flags, context)
+            });
         inserted(outcome)
     }
 }
