@@ -70,12 +70,22 @@ impl<'a, T> Deep<'a, T> {
 impl<'a> Deep<'a, fi_info> {
     /// The local address, as long as `src_addrlen` says.
     pub fn src_addr(self) -> Option<&'a [u8]> {
-        self.bytes(self.src_addr, self.src_addrlen)
+        self.address(self.src_addr, self.src_addrlen)
     }
 
     /// The peer's address, as long as `dest_addrlen` says.
     pub fn dest_addr(self) -> Option<&'a [u8]> {
-        self.bytes(self.dest_addr, self.dest_addrlen)
+        self.address(self.dest_addr, self.dest_addrlen)
+    }
+
+    /// An address. One that is a text ends with its NUL, which callers count
+    /// or do not count.
+    fn address(self, pointer: *const c_void, length: usize) -> Option<&'a [u8]> {
+        if self.addr_format == FI_ADDR_STR {
+            self.text(pointer.cast()).map(CStr::to_bytes_with_nul)
+        } else {
+            self.bytes(pointer, length)
+        }
     }
 
     /// The object that this information is about.

@@ -380,6 +380,23 @@ mod tests {
     }
 
     #[test]
+    fn the_copy_of_a_text_address_ends_with_its_nul() {
+        let source = full();
+        // SAFETY: the structure is ours; its old address is freed.
+        unsafe {
+            let raw = &mut *source.0.as_ptr();
+            raw.addr_format = FI_ADDR_STR;
+            libc::free(raw.src_addr);
+            raw.src_addr = duplicate_text(Some(c"fi_shm://7")).unwrap().cast();
+            raw.src_addrlen = 10;
+            libc::free(raw.dest_addr);
+            raw.dest_addr = null_mut();
+        }
+        let copy = Info::duplicate(source.view()).unwrap();
+        assert_eq!(copy.view().src_addr(), Some(&b"fi_shm://7\0"[..]));
+    }
+
+    #[test]
     fn lists_keep_their_order_through_c() {
         let list = (1..=3).map(|caps| {
             let info = full();
