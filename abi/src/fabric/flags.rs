@@ -11,13 +11,13 @@ pub const FI_REVISION_VERSION: u32 = 0;
 
 // Capabilities and operations, fi_getinfo(3).
 
-pub const FI_MSG: u64 = 2;
-pub const FI_RMA: u64 = 4;
-pub const FI_TAGGED: u64 = 8;
-pub const FI_ATOMIC: u64 = 16;
-pub const FI_ATOMICS: u64 = 16;
-pub const FI_MULTICAST: u64 = 32;
-pub const FI_COLLECTIVE: u64 = 64;
+pub const FI_MSG: u64 = 1 << 1;
+pub const FI_RMA: u64 = 1 << 2;
+pub const FI_TAGGED: u64 = 1 << 3;
+pub const FI_ATOMIC: u64 = 1 << 4;
+pub const FI_ATOMICS: u64 = 1 << 4;
+pub const FI_MULTICAST: u64 = 1 << 5;
+pub const FI_COLLECTIVE: u64 = 1 << 6;
 
 // Directions, as capabilities, access rights and completion flags.
 
@@ -93,8 +93,8 @@ pub const FI_PROV_ATTR_ONLY: u64 = 1 << 54;
 // Memory registration modes, fi_mr(3).
 
 pub const FI_MR_UNSPEC: c_int = 0;
-pub const FI_MR_BASIC: c_int = 1;
-pub const FI_MR_SCALABLE: c_int = 2;
+pub const FI_MR_BASIC: c_int = 1 << 0;
+pub const FI_MR_SCALABLE: c_int = 1 << 1;
 pub const FI_MR_LOCAL: c_int = 1 << 2;
 pub const FI_MR_RAW: c_int = 1 << 3;
 pub const FI_MR_VIRT_ADDR: c_int = 1 << 4;
@@ -107,20 +107,19 @@ pub const FI_MR_HMEM: c_int = 1 << 10;
 pub const FI_MR_COLLECTIVE: c_int = 1 << 11;
 pub const FI_MR_XPU_DESC: c_int = 1 << 12;
 
-// Message and completion order, fi_endpoint(3): the second operation named stays behind the
-// first.
+// Message and completion order, fi_endpoint(3): of `RAW`, a read stays behind earlier writes.
 
 pub const FI_ORDER_NONE: u64 = 0;
-pub const FI_ORDER_RAR: u64 = 1;
-pub const FI_ORDER_RAW: u64 = 2;
-pub const FI_ORDER_RAS: u64 = 4;
-pub const FI_ORDER_WAR: u64 = 8;
-pub const FI_ORDER_WAW: u64 = 16;
-pub const FI_ORDER_WAS: u64 = 32;
-pub const FI_ORDER_SAR: u64 = 64;
-pub const FI_ORDER_SAW: u64 = 128;
+pub const FI_ORDER_RAR: u64 = 1 << 0;
+pub const FI_ORDER_RAW: u64 = 1 << 1;
+pub const FI_ORDER_RAS: u64 = 1 << 2;
+pub const FI_ORDER_WAR: u64 = 1 << 3;
+pub const FI_ORDER_WAW: u64 = 1 << 4;
+pub const FI_ORDER_WAS: u64 = 1 << 5;
+pub const FI_ORDER_SAR: u64 = 1 << 6;
+pub const FI_ORDER_SAW: u64 = 1 << 7;
 pub const FI_ORDER_SAS: u64 = 1 << 8;
-pub const FI_ORDER_STRICT: u64 = 511;
+pub const FI_ORDER_STRICT: u64 = 0x1ff;
 pub const FI_ORDER_RMA_RAR: u64 = 1 << 32;
 pub const FI_ORDER_RMA_RAW: u64 = 1 << 33;
 pub const FI_ORDER_RMA_WAR: u64 = 1 << 34;
@@ -131,8 +130,7 @@ pub const FI_ORDER_ATOMIC_WAR: u64 = 1 << 38;
 pub const FI_ORDER_ATOMIC_WAW: u64 = 1 << 39;
 pub const FI_ORDER_DATA: u64 = 1 << 16;
 
-// Values that stand for no address, no key, a context shared with others, and a key taken from
-// the address vector.
+// No address, no key, a context shared with others, a key taken from the address vector.
 
 pub const FI_ADDR_UNSPEC: fi_addr_t = u64::MAX;
 pub const FI_ADDR_NOTAVAIL: fi_addr_t = u64::MAX;
@@ -145,4 +143,4 @@ pub const FI_AV_AUTH_KEY: usize = usize::MAX;
 pub const FI_VARIABLE_MSG: u64 = 0;
 pub const FI_NOTIFY_FLAGS_ONLY: u64 = 0;
 pub const FI_RESTRICTED_COMP: u64 = 0;
-pub const FI_EP_SOCK_STREAM: fi_ep_type = 0;
+pub const FI_EP_SOCK_STREAM: fi_ep_type = FI_EP_UNSPEC;

@@ -1,0 +1,21 @@
+# Build, checks and installation. `cargo build --release` alone gives the library.
+
+CARGO ?= cargo
+
+.PHONY: all
+all:
+	$(CARGO) build --release
+
+# include/rdma from the abi crate.
+.PHONY: headers
+headers:
+	$(CARGO) run -q -p fabric-headers -- abi include
+
+# The interface against the published facts: Rust types, headers, and the library where it is built.
+.PHONY: check-abi
+check-abi:
+	$(CARGO) test -q -p fabric-abi -p fabric-headers
+	$(CARGO) run -q -p fabric-headers -- --check abi include
+	abi/check include $(wildcard target/release/libfabric.so)
+
+include fabtests/fabtests.mk
