@@ -7,6 +7,8 @@ pub mod buffer;
 pub mod buffer_pool;
 pub mod cntr;
 pub mod cq;
+pub mod domain;
+pub mod endpoint;
 pub mod eq;
 pub mod errno;
 pub mod ffi;

@@ -5,15 +5,30 @@
 //! arguments into types, calls a method of a trait or of a toolkit object, and
 //! turns the result into the call's return value.
 
+mod atomic;
 pub mod av;
+mod cm;
+pub mod cntr;
+pub mod cq;
+pub mod domain;
+pub mod ep;
+pub mod eq;
+pub mod fabric;
 pub mod getinfo;
 pub mod info;
 pub mod missing;
 pub mod mr;
+mod msg;
 pub mod object;
+mod options;
+pub mod pep;
+pub mod poll;
+mod rma;
 pub mod services;
+mod tagged;
 #[cfg(test)]
 mod test_domain;
+pub mod wait;
 
 pub use object::{AnyFid, AnyUse, Class, Handle, Use};
 

@@ -1,0 +1,68 @@
+//! What a provider implements to offer fabrics and domains (fi_fabric(3),
+//! fi_domain(3)).
+
+use std::sync::Arc;
+
+use crate::attr::Info;
+use crate::endpoint::{Endpoint, PassiveEndpoint, SharedReceive};
+use crate::errno::{Errno, Result};
+use crate::ffi::Handle;
+use crate::ffi::domain::DomainObject;
+use crate::ffi::fabric::FabricObject;
+use crate::mr::MrTable;
+
+/// A provider's fabric.
+pub trait Fabric: Send + Sync + Sized + 'static {
+    /// Its domains.
+    type Domain: Domain<Fabric = Self>;
+    /// Its passive endpoints.
+    type PassiveEndpoint: PassiveEndpoint;
+
+    /// `fi_domain`. The seam keeps the fabric open as long as the domain is.
+    fn domain(this: &Handle<FabricObject<Self>>, info: &Info) -> Result<Self::Domain>;
+
+    /// `fi_passive_ep`
+    fn passive_endpoint(
+        this: &Handle<FabricObject<Self>>,
+        info: &Info,
+    ) -> Result<Self::PassiveEndpoint>;
+}
+
+/// A provider's domain.
+pub trait Domain: Send + Sync + Sized + 'static {
+    /// The fabric it belongs to.
+    type Fabric: Fabric;
+    /// Its endpoints.
+    type Endpoint: Endpoint<SharedReceive = Self::SharedReceive>;
+    /// Its shared receive contexts, or [`crate::endpoint::NoSharedReceive`].
+    type SharedReceive: SharedReceive;
+
+    /// Where the domain's objects log, such as `tcp::domain`.
+    const LOG_TARGET: &'static str;
+
+    /// `fi_endpoint`. The seam keeps the domain open as long as the endpoint
+    /// is.
+    fn endpoint(this: &Handle<DomainObject<Self>>, info: &Info) -> Result<Self::Endpoint>;
+
+    /// `fi_srx_context`, with `fi_rx_attr::op_flags` and `size`.
+    fn shared_receive(
+        _this: &Handle<DomainObject<Self>>,
+        _op_flags: u64,
+        _size: usize,
+    ) -> Result<Self::SharedReceive> {
+        Err(Errno::ENOSYS)
+    }
+
+    /// Its memory registrations.
+    fn memory(&self) -> &Arc<MrTable>;
+
+    /// The largest atomic operation, in bytes; 0 where there are none.
+    fn atomic_limit(&self) -> usize {
+        0
+    }
+
+    /// `fi_close`, with nothing left open in the domain.
+    fn close(&self) -> Result {
+        Ok(())
+    }
+}

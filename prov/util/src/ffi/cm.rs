@@ -1,0 +1,135 @@
+//! fi_cm(3): names and connections of active endpoints.
+
+use std::ffi::{c_int, c_void};
+
+use fabric_abi::*;
+
+use super::ep::EndpointObject;
+use super::{Handle, bytes, missing, status};
+use crate::endpoint::Endpoint;
+use crate::errno::{Errno, Result};
+use crate::sockaddr;
+
+struct Table<E>(std::marker::PhantomData<E>);
+
+impl<E: Endpoint> Table<E> {
+    const CM: &'static fi_ops_cm = &fi_ops_cm {
+        size: size_of::<fi_ops_cm>(),
+        setname: Some(setname::<E>),
+        getname: Some(getname::<E>),
+        getpeer: Some(getpeer::<E>),
+        connect: Some(connect::<E>),
+        listen: Some(missing::listen),
+        accept: Some(accept::<E>),
+        reject: Some(missing::reject),
+        shutdown: Some(shutdown::<E>),
+        join: Some(missing::join),
+    };
+}
+
+/// The table of an active endpoint.
+pub(super) fn active<E: Endpoint>() -> *const fi_ops_cm {
+    Table::<E>::CM
+}
+
+/// Writes a name where the caller wants it, cut to the room there is:
+/// `-FI_ETOOSMALL` where it was cut, with the whole length in `length`.
+///
+/// # Safety
+/// `length` is null or a `size_t`; `room` is null or has that many bytes.
+pub(super) unsafe fn give_name(
+    name: Result<Vec<u8>>,
+    room: *mut c_void,
+    length: *mut usize,
+) -> Result {
+    // SAFETY: the caller vouches for the length.
+    let length = unsafe { length.as_mut() }.ok_or(Errno::EINVAL)?;
+    let name = name?;
+    let fits = if room.is_null() { 0 } else { *length };
+    let part = fits.min(name.len());
+    if part != 0 {
+        // SAFETY: the caller vouches for `*length` bytes at `room`.
+        unsafe { std::ptr::copy_nonoverlapping(name.as_ptr(), room.cast(), part) };
+    }
+    *length = name.len();
+    if part < name.len() {
+        return Err(Errno::ETOOSMALL);
+    }
+    Ok(())
+}
+
+unsafe extern "C" fn setname<E: Endpoint>(fid: fid_t, name: *mut c_void, len: usize) -> c_int {
+    // SAFETY: the table belongs to endpoints of `E`; `name` has `len` bytes.
+    status(unsafe { Handle::<EndpointObject<E>>::borrow(fid.cast()).set_name(bytes(name, len)) })
+}
+
+unsafe extern "C" fn getname<E: Endpoint>(fid: fid_t, name: *mut c_void, len: *mut usize) -> c_int {
+    // SAFETY: as in `setname`, with room for `*len` bytes.
+    status(unsafe {
+        give_name(
+            Handle::<EndpointObject<E>>::borrow(fid.cast()).name(),
+            name,
+            len,
+        )
+    })
+}
+
+unsafe extern "C" fn getpeer<E: Endpoint>(
+    ep: *mut fid_ep,
+    name: *mut c_void,
+    len: *mut usize,
+) -> c_int {
+    // SAFETY: as in `getname`.
+    status(unsafe {
+        give_name(
+            Handle::<EndpointObject<E>>::borrow(ep).peer_name(),
+            name,
+            len,
+        )
+    })
+}
+
+/// The bytes of a socket address: as many as its family has.
+///
+/// # Safety
+/// `addr` is null or a socket address that outlives `'a`.
+unsafe fn address<'a>(addr: *const c_void) -> Result<&'a [u8]> {
+    if addr.is_null() {
+        return Err(Errno::EINVAL);
+    }
+    // SAFETY: every socket address begins with its family, which tells its
+    // size.
+    unsafe {
+        let family = addr.cast::<u16>().read_unaligned();
+        let size = sockaddr::size_of_family(family).ok_or(Errno::EAFNOSUPPORT)?;
+        Ok(bytes(addr, size))
+    }
+}
+
+unsafe extern "C" fn connect<E: Endpoint>(
+    ep: *mut fid_ep,
+    addr: *const c_void,
+    param: *const c_void,
+    paramlen: usize,
+) -> c_int {
+    // SAFETY: the table belongs to endpoints of `E`; `addr` is an address of
+    // the domain's format and `param` has `paramlen` bytes.
+    status(unsafe {
+        let ep = Handle::<EndpointObject<E>>::borrow(ep);
+        address(addr).and_then(|addr| ep.connect(addr, bytes(param, paramlen)))
+    })
+}
+
+unsafe extern "C" fn accept<E: Endpoint>(
+    ep: *mut fid_ep,
+    param: *const c_void,
+    paramlen: usize,
+) -> c_int {
+    // SAFETY: as in `connect`.
+    status(unsafe { Handle::<EndpointObject<E>>::borrow(ep).accept(bytes(param, paramlen)) })
+}
+
+unsafe extern "C" fn shutdown<E: Endpoint>(ep: *mut fid_ep, flags: u64) -> c_int {
+    // SAFETY: as in `connect`.
+    status(unsafe { Handle::<EndpointObject<E>>::borrow(ep).shutdown(flags) })
+}

@@ -1,0 +1,241 @@
+//! fi_domain(3): domains, and what is opened on them.
+
+use std::ffi::{c_int, c_void};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use fabric_abi::*;
+
+use super::av::{AvDomain, AvTraits, av_open};
+use super::cntr::cntr_open;
+use super::cq::cq_open;
+use super::ep::{EndpointObject, SharedReceiveObject};
+use super::mr::{MrDomain, MrOps};
+use super::object::{AnyFid, Class, Handle, Use};
+use super::poll::poll_open;
+use super::{deliver, info, missing, mr, status};
+use crate::atomic_ops;
+use crate::attr::Info;
+use crate::domain::Domain;
+use crate::eq::Eq;
+use crate::errno::{Errno, Result};
+use crate::mr::MrTable;
+
+/// A domain as C sees it.
+pub struct DomainObject<D: Domain> {
+    domain: D,
+    name: String,
+    threading: u32,
+    av_type: u32,
+    addr_format: u32,
+    api_version: u32,
+    /// Size of authorization keys where the domain takes them from its
+    /// address vectors.
+    auth_key_size: Option<usize>,
+    /// For events of the domain (`fi_domain_bind`).
+    eq: Mutex<Option<Use<Eq>>>,
+}
+
+impl<D: Domain> DomainObject<D> {
+    pub(super) fn new(domain: D, info: &Info, api_version: u32) -> Self {
+        DomainObject {
+            domain,
+            name: info.domain.name.clone().unwrap_or_default(),
+            threading: info.domain.threading,
+            av_type: info.domain.av_type,
+            addr_format: info.addr_format,
+            api_version,
+            auth_key_size: None,
+            eq: Mutex::new(None),
+        }
+    }
+
+    /// `fi_domain_attr::threading`
+    pub fn threading(&self) -> u32 {
+        self.threading
+    }
+
+    /// `fi_info::addr_format`
+    pub fn addr_format(&self) -> u32 {
+        self.addr_format
+    }
+
+    /// The interface version that the application asked for.
+    pub fn api_version(&self) -> u32 {
+        self.api_version
+    }
+
+    /// The event queue that the domain reports to.
+    pub fn eq(&self) -> Option<Use<Eq>> {
+        self.eq
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+}
+
+impl<D: Domain> std::ops::Deref for DomainObject<D> {
+    type Target = D;
+
+    fn deref(&self) -> &D {
+        &self.domain
+    }
+}
+
+impl<D: Domain> MrDomain for DomainObject<D> {
+    fn mr_table(&self) -> &Arc<MrTable> {
+        self.domain.memory()
+    }
+
+    fn api_version(&self) -> u32 {
+        self.api_version
+    }
+}
+
+impl<D: Domain> AvDomain for DomainObject<D> {
+    fn av_traits(&self) -> AvTraits<'_> {
+        AvTraits {
+            name: &self.name,
+            format: self.addr_format,
+            av_type: self.av_type,
+            api_version: self.api_version,
+            auth_key_size: self.auth_key_size,
+            target: D::LOG_TARGET,
+        }
+    }
+}
+
+impl<D: Domain> Class for DomainObject<D> {
+    type Header = fid_domain;
+
+    fn class(&self) -> usize {
+        FI_CLASS_DOMAIN as usize
+    }
+
+    fn header(&self, fid: fid) -> fid_domain {
+        fid_domain {
+            fid,
+            ops: std::ptr::from_ref(Table::<D>::DOMAIN).cast_mut(),
+            mr: std::ptr::from_ref(MrOps::<Self>::TABLE).cast_mut(),
+        }
+    }
+
+    fn close(this: &Handle<Self>) -> Result {
+        this.domain.close()?;
+        *this.eq.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        Ok(())
+    }
+
+    fn bind(this: &Handle<Self>, other: AnyFid, flags: u64) -> Result {
+        if flags & !FI_REG_MR != 0 {
+            return Err(Errno::EBADFLAGS);
+        }
+        let eq = Use::of(&other.expect::<Eq>()?);
+        *this.eq.lock().unwrap_or_else(PoisonError::into_inner) = Some(eq);
+        Ok(())
+    }
+
+    unsafe fn control(this: &Handle<Self>, command: c_int, arg: *mut c_void) -> Result<c_int> {
+        // SAFETY: the caller vouches for `arg`.
+        unsafe { mr::control(this.domain.memory(), command, arg) }.unwrap_or(Err(Errno::ENOSYS))
+    }
+}
+
+struct Table<D>(std::marker::PhantomData<D>);
+
+impl<D: Domain> Table<D> {
+    const DOMAIN: &'static fi_ops_domain = &fi_ops_domain {
+        size: size_of::<fi_ops_domain>(),
+        av_open: Some(av_open::<DomainObject<D>>),
+        cq_open: Some(cq_open::<DomainObject<D>>),
+        endpoint: Some(endpoint::<D>),
+        scalable_ep: Some(missing::domain_scalable_ep),
+        cntr_open: Some(cntr_open::<DomainObject<D>>),
+        poll_open: Some(poll_open::<DomainObject<D>>),
+        stx_ctx: Some(missing::domain_stx_ctx),
+        srx_ctx: Some(srx_ctx::<D>),
+        query_atomic: Some(query_atomic::<D>),
+        query_collective: Some(missing::domain_query_collective),
+        endpoint2: Some(endpoint2::<D>),
+        xpu_ctx: Some(missing::domain_xpu_ctx),
+    };
+}
+
+unsafe extern "C" fn endpoint<D: Domain>(
+    domain: *mut fid_domain,
+    info: *mut fi_info,
+    ep: *mut *mut fid_ep,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: the same arguments.
+    unsafe { endpoint2::<D>(domain, info, ep, 0, context) }
+}
+
+unsafe extern "C" fn endpoint2<D: Domain>(
+    domain: *mut fid_domain,
+    info: *mut fi_info,
+    ep: *mut *mut fid_ep,
+    flags: u64,
+    context: *mut c_void,
+) -> c_int {
+    if flags != 0 {
+        return Errno::ENOSYS.to_c();
+    }
+    // SAFETY: the table belongs to domains of `D`; the application passes a
+    // valid `fi_info` and a place for the result.
+    unsafe {
+        let domain = Handle::<DomainObject<D>>::from_c(domain);
+        let made = info::info(info).and_then(|info| {
+            let endpoint = D::endpoint(&domain, &info)?;
+            Ok(EndpointObject::open(
+                endpoint,
+                context,
+                Use::of(&domain).any(),
+            ))
+        });
+        deliver(ep, made)
+    }
+}
+
+unsafe extern "C" fn srx_ctx<D: Domain>(
+    domain: *mut fid_domain,
+    attr: *mut fi_rx_attr,
+    srx: *mut *mut fid_ep,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: as in `endpoint2`; `attr` is null or valid.
+    unsafe {
+        let domain = Handle::<DomainObject<D>>::from_c(domain);
+        let (op_flags, size) = attr
+            .as_ref()
+            .map_or((0, 0), |attr| (attr.op_flags, attr.size));
+        let made = D::shared_receive(&domain, op_flags, size).map(|shared| {
+            let object = SharedReceiveObject::new(shared);
+            Handle::new(object, context, vec![Use::of(&domain).any()])
+        });
+        deliver(srx, made)
+    }
+}
+
+unsafe extern "C" fn query_atomic<D: Domain>(
+    domain: *mut fid_domain,
+    datatype: fi_datatype,
+    op: fi_op,
+    attr: *mut fi_atomic_attr,
+    flags: u64,
+) -> c_int {
+    // SAFETY: as in `endpoint2`; `attr` is a place for the answer.
+    status(unsafe {
+        let domain = Handle::<DomainObject<D>>::from_c(domain);
+        let limit = domain.atomic_limit();
+        let answer = match limit {
+            0 => Err(Errno::EOPNOTSUPP),
+            _ => atomic_ops::query(datatype as u32, op as u32, flags, limit),
+        };
+        answer.and_then(|found| {
+            let attr = attr.as_mut().ok_or(Errno::EINVAL)?;
+            attr.count = found.count;
+            attr.size = found.size;
+            Ok(())
+        })
+    })
+}

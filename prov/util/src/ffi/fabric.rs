@@ -1,0 +1,137 @@
+//! fi_fabric(3): fabrics, from which everything else is opened.
+
+use std::ffi::{c_int, c_void};
+
+use fabric_abi::*;
+
+use super::domain::DomainObject;
+use super::object::{Class, Handle, Use};
+use super::pep::PassiveObject;
+use super::{deliver, eq, info, wait};
+use crate::domain::Fabric;
+use crate::errno::{Errno, Result};
+
+/// A fabric as C sees it.
+pub struct FabricObject<F: Fabric> {
+    fabric: F,
+    api_version: u32,
+}
+
+impl<F: Fabric> FabricObject<F> {
+    /// Hands a new fabric to the application (`fi_provider::fabric`).
+    ///
+    /// # Safety
+    /// `place` is null or may be written.
+    pub unsafe fn open(
+        fabric: Result<F>,
+        api_version: u32,
+        place: *mut *mut fid_fabric,
+        context: *mut c_void,
+    ) -> c_int {
+        let made = fabric.map(|fabric| {
+            let object = FabricObject {
+                fabric,
+                api_version,
+            };
+            Handle::new(object, context, Vec::new())
+        });
+        // SAFETY: the caller vouches for the place.
+        unsafe { deliver(place, made) }
+    }
+
+    /// The interface version that the application asked for.
+    pub fn api_version(&self) -> u32 {
+        self.api_version
+    }
+}
+
+impl<F: Fabric> std::ops::Deref for FabricObject<F> {
+    type Target = F;
+
+    fn deref(&self) -> &F {
+        &self.fabric
+    }
+}
+
+impl<F: Fabric> Class for FabricObject<F> {
+    type Header = fid_fabric;
+
+    fn class(&self) -> usize {
+        FI_CLASS_FABRIC as usize
+    }
+
+    fn header(&self, fid: fid) -> fid_fabric {
+        fid_fabric {
+            fid,
+            ops: std::ptr::from_ref(Table::<F>::FABRIC).cast_mut(),
+            api_version: self.api_version,
+        }
+    }
+}
+
+struct Table<F>(std::marker::PhantomData<F>);
+
+impl<F: Fabric> Table<F> {
+    const FABRIC: &'static fi_ops_fabric = &fi_ops_fabric {
+        size: size_of::<fi_ops_fabric>(),
+        domain: Some(domain::<F>),
+        passive_ep: Some(passive_ep::<F>),
+        eq_open: Some(eq::eq_open::<FabricObject<F>>),
+        wait_open: Some(wait::wait_open::<FabricObject<F>>),
+        trywait: Some(wait::trywait),
+        domain2: Some(domain2::<F>),
+    };
+}
+
+unsafe extern "C" fn domain<F: Fabric>(
+    fabric: *mut fid_fabric,
+    info: *mut fi_info,
+    domain: *mut *mut fid_domain,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: the same arguments.
+    unsafe { domain2::<F>(fabric, info, domain, 0, context) }
+}
+
+unsafe extern "C" fn domain2<F: Fabric>(
+    fabric: *mut fid_fabric,
+    info: *mut fi_info,
+    domain: *mut *mut fid_domain,
+    flags: u64,
+    context: *mut c_void,
+) -> c_int {
+    if flags & !FI_PEER != 0 {
+        return Errno::EBADFLAGS.to_c();
+    }
+    if flags & FI_PEER != 0 {
+        return Errno::ENOSYS.to_c();
+    }
+    // SAFETY: the table belongs to fabrics of `F`; the application passes a
+    // valid `fi_info` and a place for the result.
+    unsafe {
+        let fabric = Handle::<FabricObject<F>>::from_c(fabric);
+        let made = info::info(info).and_then(|info| {
+            let domain = F::domain(&fabric, &info)?;
+            let object = DomainObject::new(domain, &info, fabric.api_version);
+            Ok(Handle::new(object, context, vec![Use::of(&fabric).any()]))
+        });
+        deliver(domain, made)
+    }
+}
+
+unsafe extern "C" fn passive_ep<F: Fabric>(
+    fabric: *mut fid_fabric,
+    info: *mut fi_info,
+    pep: *mut *mut fid_pep,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: as in `domain2`.
+    unsafe {
+        let fabric = Handle::<FabricObject<F>>::from_c(fabric);
+        let made = info::info(info).and_then(|info| {
+            let pep = PassiveObject(F::passive_endpoint(&fabric, &info)?);
+            Ok(Handle::new(pep, context, vec![Use::of(&fabric).any()]))
+        });
+        deliver(pep, made)
+    }
+}

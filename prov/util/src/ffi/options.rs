@@ -1,0 +1,77 @@
+//! Values of `fi_getopt` and `fi_setopt` (fi_endpoint(3)).
+
+use std::ffi::{c_int, c_void};
+
+use fabric_abi::{
+    FI_OPT_CUDA_API_PERMITTED, FI_OPT_ENDPOINT, FI_OPT_FI_HMEM_P2P, FI_OPT_SHARED_MEMORY_PERMITTED,
+};
+
+use crate::endpoint::OptionValue;
+use crate::errno::{Errno, Result};
+
+/// Writes an option's value to the caller: `-FI_ETOOSMALL`, with the length it
+/// needs, where there is no room for it.
+///
+/// # Safety
+/// `value` and `length` are null or point to `*length` bytes and a `size_t`.
+pub(super) unsafe fn get(
+    level: c_int,
+    value: *mut c_void,
+    length: *mut usize,
+    option: impl FnOnce() -> Result<OptionValue>,
+) -> Result {
+    if level != FI_OPT_ENDPOINT {
+        return Err(Errno::ENOPROTOOPT);
+    }
+    if value.is_null() || length.is_null() {
+        return Err(Errno::EINVAL);
+    }
+    let (bytes, needed) = match option()? {
+        OptionValue::Size(size) => (size.to_ne_bytes(), size_of::<usize>()),
+        OptionValue::Int(int) => ((int as u32 as usize).to_le_bytes(), size_of::<c_int>()),
+        OptionValue::Bool(on) => ((on as usize).to_le_bytes(), size_of::<bool>()),
+    };
+    // SAFETY: the caller vouches for `length`, and for as many bytes at `value`.
+    unsafe {
+        let room = length.replace(needed);
+        if room < needed {
+            return Err(Errno::ETOOSMALL);
+        }
+        std::ptr::copy_nonoverlapping(bytes.as_ptr(), value.cast(), needed);
+    }
+    Ok(())
+}
+
+/// Reads an option's value from the caller: `-FI_EINVAL` for a length that is
+/// not the option's.
+///
+/// # Safety
+/// `value` is null or points to `length` bytes.
+pub(super) unsafe fn decode(
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    length: usize,
+) -> Result<OptionValue> {
+    if level != FI_OPT_ENDPOINT {
+        return Err(Errno::ENOPROTOOPT);
+    }
+    if value.is_null() {
+        return Err(Errno::EINVAL);
+    }
+    // SAFETY: the caller vouches for `length` bytes, which each arm checks.
+    unsafe {
+        match (name, length) {
+            (FI_OPT_FI_HMEM_P2P, 4) => Ok(OptionValue::Int(value.cast::<c_int>().read_unaligned())),
+            (FI_OPT_CUDA_API_PERMITTED | FI_OPT_SHARED_MEMORY_PERMITTED, 1) => {
+                Ok(OptionValue::Bool(value.cast::<u8>().read() != 0))
+            }
+            (
+                FI_OPT_FI_HMEM_P2P | FI_OPT_CUDA_API_PERMITTED | FI_OPT_SHARED_MEMORY_PERMITTED,
+                _,
+            ) => Err(Errno::EINVAL),
+            (_, 8) => Ok(OptionValue::Size(value.cast::<usize>().read_unaligned())),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Passive endpoints (fi_passive_ep(3)) and the connection requests they get.
+
+use std::ffi::{c_int, c_void};
+
+use fabric_abi::*;
+
+use super::cm::give_name;
+use super::object::{AnyFid, Class, Handle, Use};
+use super::{bytes, missing, options, status};
+use crate::endpoint::{OptionValue, PassiveEndpoint};
+use crate::eq::Eq;
+use crate::errno::{Errno, Result};
+
+/// A passive endpoint as C sees it.
+pub struct PassiveObject<P: PassiveEndpoint>(pub P);
+
+impl<P: PassiveEndpoint> std::ops::Deref for PassiveObject<P> {
+    type Target = P;
+
+    fn deref(&self) -> &P {
+        &self.0
+    }
+}
+
+impl<P: PassiveEndpoint> Class for PassiveObject<P> {
+    type Header = fid_pep;
+
+    fn class(&self) -> usize {
+        FI_CLASS_PEP as usize
+    }
+
+    fn header(&self, fid: fid) -> fid_pep {
+        fid_pep {
+            fid,
+            ops: std::ptr::from_ref(Tables::<P>::EP).cast_mut(),
+            cm: std::ptr::from_ref(Tables::<P>::CM).cast_mut(),
+        }
+    }
+
+    fn close(this: &Handle<Self>) -> Result {
+        P::close(this)
+    }
+
+    fn bind(this: &Handle<Self>, other: AnyFid, flags: u64) -> Result {
+        PassiveEndpoint::bind(&this.0, Use::of(&other.expect::<Eq>()?), flags)
+    }
+
+    unsafe fn control(this: &Handle<Self>, command: c_int, arg: *mut c_void) -> Result<c_int> {
+        match command {
+            FI_BACKLOG => {
+                // SAFETY: fi_cm(3): the argument of FI_BACKLOG is an `int`.
+                let backlog = unsafe { arg.cast::<c_int>().as_ref() }.ok_or(Errno::EINVAL)?;
+                this.set_backlog(*backlog).map(|()| 0)
+            }
+            _ => Err(Errno::ENOSYS),
+        }
+    }
+}
+
+struct Tables<P>(std::marker::PhantomData<P>);
+
+impl<P: PassiveEndpoint> Tables<P> {
+    const EP: &'static fi_ops_ep = &fi_ops_ep {
+        size: size_of::<fi_ops_ep>(),
+        cancel: Some(missing::ep_cancel),
+        getopt: Some(getopt::<P>),
+        setopt: Some(missing::ep_setopt),
+        tx_ctx: Some(missing::tx_ctx),
+        rx_ctx: Some(missing::rx_ctx),
+        rx_size_left: Some(missing::ep_rx_size_left),
+        tx_size_left: Some(missing::ep_tx_size_left),
+        export_xpu: Some(missing::export_xpu),
+    };
+
+    const CM: &'static fi_ops_cm = &fi_ops_cm {
+        size: size_of::<fi_ops_cm>(),
+        setname: Some(setname::<P>),
+        getname: Some(getname::<P>),
+        getpeer: Some(missing::getpeer),
+        connect: Some(missing::connect),
+        listen: Some(listen::<P>),
+        accept: Some(missing::accept),
+        reject: Some(reject::<P>),
+        shutdown: Some(missing::shutdown),
+        join: Some(missing::join),
+    };
+}
+
+unsafe extern "C" fn getopt<P: PassiveEndpoint>(
+    fid: fid_t,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    length: *mut usize,
+) -> c_int {
+    // SAFETY: the table belongs to passive endpoints of `P`; `value` has room
+    // for `*length` bytes.
+    status(unsafe {
+        options::get(level, value, length, || match name {
+            FI_OPT_CM_DATA_SIZE => Ok(OptionValue::Size(
+                Handle::<PassiveObject<P>>::borrow(fid.cast()).connection_data_limit(),
+            )),
+            _ => Err(Errno::ENOPROTOOPT),
+        })
+    })
+}
+
+unsafe extern "C" fn setname<P: PassiveEndpoint>(
+    fid: fid_t,
+    name: *mut c_void,
+    len: usize,
+) -> c_int {
+    // SAFETY: as in `getopt`; `name` has `len` bytes.
+    status(unsafe { Handle::<PassiveObject<P>>::borrow(fid.cast()).set_name(bytes(name, len)) })
+}
+
+unsafe extern "C" fn getname<P: PassiveEndpoint>(
+    fid: fid_t,
+    name: *mut c_void,
+    len: *mut usize,
+) -> c_int {
+    // SAFETY: as in `getopt`; `name` has room for `*len` bytes.
+    status(unsafe {
+        give_name(
+            Handle::<PassiveObject<P>>::borrow(fid.cast()).name(),
+            name,
+            len,
+        )
+    })
+}
+
+unsafe extern "C" fn listen<P: PassiveEndpoint>(pep: *mut fid_pep) -> c_int {
+    // SAFETY: as in `getopt`.
+    status(P::listen(&unsafe { Handle::from_c(pep) }))
+}
+
+unsafe extern "C" fn reject<P: PassiveEndpoint>(
+    pep: *mut fid_pep,
+    handle: fid_t,
+    param: *const c_void,
+    paramlen: usize,
+) -> c_int {
+    // SAFETY: as in `getopt`; `handle` came with a connection request and
+    // `param` has `paramlen` bytes.
+    status(unsafe {
+        AnyFid::new(handle).and_then(|handle| {
+            Handle::<PassiveObject<P>>::borrow(pep).reject(handle, bytes(param, paramlen))
+        })
+    })
+}
