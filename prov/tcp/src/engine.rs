@@ -1,0 +1,233 @@
+//! What moves data: the sockets of a domain, driven from the calls that read
+//! its queues.
+//!
+//! An [`Engine`] is one lock around a [`Core`], one poller and all connections
+//! of a domain, or the listeners of a fabric. Operations are posted to it and
+//! it reports to completion queues and event queues under its lock. It does no
+//! work of its own unless [`Progress::progress`] calls it, but for the
+//! [`flusher`] that ends bursts of messages which were held back to leave
+//! together.
+
+mod arrival;
+mod atomics;
+mod closing;
+mod connect;
+pub mod connection;
+pub mod endpoint;
+mod flusher;
+mod handshake;
+mod incoming;
+pub mod keys;
+pub mod listener;
+mod op;
+mod outbox;
+mod place;
+mod poller;
+mod posting;
+mod progress;
+pub mod rdm;
+mod receiving;
+mod rendezvous;
+mod request;
+mod rma;
+mod sending;
+pub mod socket;
+#[cfg(test)]
+mod tests;
+mod timers;
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use prov_util::errno::{Errno, Result};
+use prov_util::progress::Progress;
+use slotmap::SlotMap;
+
+use self::connection::Connection;
+use self::endpoint::{EndpointState, Receiver};
+use self::flusher::Flusher;
+use self::keys::{ConnKey, EpKey, ListenerKey, ReceiverKey};
+use self::listener::Listener;
+use self::op::Op;
+use self::poller::{Event, Poller};
+use self::timers::Timers;
+use crate::params::Params;
+use crate::toolkit::MrTable;
+
+/// See the module description.
+pub struct Engine {
+    core: parking_lot::Mutex<Core>,
+    /// Whether messages are held back.
+    due: Arc<AtomicBool>,
+    wait_fd: RawFd,
+}
+
+/// The state of an engine.
+pub struct Core {
+    pub params: Arc<Params>,
+    pub conns: SlotMap<ConnKey, Connection>,
+    pub eps: SlotMap<EpKey, EndpointState>,
+    pub receivers: SlotMap<ReceiverKey, Receiver>,
+    pub listeners: SlotMap<ListenerKey, Listener>,
+    /// The domain's registered memory; none in a fabric's engine.
+    memory: Option<Arc<MrTable>>,
+    poller: Poller,
+    timers: Timers,
+    flusher: Flusher,
+    /// Connections that are read without asking the poller.
+    hot: Vec<Hot>,
+    /// Connections that may have more to read.
+    ready: VecDeque<ConnKey>,
+    /// Connections that sent something since the last progress call.
+    bursts: Vec<ConnKey>,
+    /// Connections whose outboxes wait for the end of a burst.
+    held: Vec<ConnKey>,
+    due: Arc<AtomicBool>,
+    /// Progress calls until the poller is asked.
+    polls_left: u32,
+    /// How many progress calls there are between two questions to the poller.
+    poll_interval: u32,
+    events: Vec<Event>,
+    /// Where a read from a socket lands; empty while one is taken apart.
+    staging: Vec<u8>,
+    /// Where a message is put together that leaves in one call.
+    scratch: Box<[u8; SCRATCH]>,
+    /// Outbox buffers of connections that have nothing to send.
+    spare_buffers: Vec<Vec<u8>>,
+    /// Whether the poller had something to say the last time.
+    had_events: bool,
+    /// Bytes of unexpected messages that are kept, with an allowance for the
+    /// keeping.
+    unexpected_bytes: usize,
+    /// Connections that are held back, in the order in which it happened.
+    held_back: VecDeque<ConnKey>,
+}
+
+/// A connection on the list of those that are read without asking the poller.
+struct Hot {
+    conn: ConnKey,
+    /// Fruitless reads since the last one that brought something.
+    misses: u32,
+}
+
+/// Longest message, header included, that is copied to leave in one piece.
+const SCRATCH: usize = 4096 + crate::wire::header::MAX_HEADER;
+/// Bytes read from a socket at once.
+const STAGING: usize = 256 * 1024;
+
+impl Engine {
+    /// An engine without sockets.
+    pub fn new(params: Arc<Params>, memory: Option<Arc<MrTable>>) -> Result<Arc<Self>> {
+        let poller = Poller::new()?;
+        let wait_fd = poller.fd();
+        let due = Arc::new(AtomicBool::new(false));
+        let engine = Arc::new_cyclic(|weak| Engine {
+            core: parking_lot::Mutex::new(Core {
+                params,
+                conns: SlotMap::with_key(),
+                eps: SlotMap::with_key(),
+                receivers: SlotMap::with_key(),
+                listeners: SlotMap::with_key(),
+                memory,
+                poller,
+                timers: Timers::default(),
+                flusher: Flusher::new(weak.clone()),
+                hot: Vec::new(),
+                ready: VecDeque::new(),
+                bursts: Vec::new(),
+                held: Vec::new(),
+                due: due.clone(),
+                polls_left: 0,
+                poll_interval: 1,
+                events: Vec::new(),
+                staging: vec![0; STAGING],
+                scratch: Box::new([0; SCRATCH]),
+                spare_buffers: Vec::new(),
+                had_events: false,
+                unexpected_bytes: 0,
+                held_back: VecDeque::new(),
+            }),
+            due,
+            wait_fd,
+        });
+        Ok(engine)
+    }
+
+    /// Enters the engine.
+    #[inline(always)]
+    pub fn core(&self) -> parking_lot::MutexGuard<'_, Core> {
+        self.core.lock()
+    }
+}
+
+impl Progress for Engine {
+    #[inline]
+    fn progress(&self) {
+        self.core().progress();
+    }
+
+    #[inline]
+    fn is_due(&self) -> bool {
+        self.due.load(Ordering::Relaxed)
+    }
+
+    fn wait_fd(&self) -> Option<RawFd> {
+        Some(self.wait_fd)
+    }
+
+    fn prepare_wait(&self) -> bool {
+        self.core().prepare_wait()
+    }
+}
+
+impl Core {
+    /// Tells the application how an operation ended that was never counted as
+    /// outstanding.
+    #[inline]
+    fn report(&self, op: &Op, outcome: Result) {
+        if let Some(ep) = self.eps.get(op.ep) {
+            ep.queues.report_op(op, outcome);
+        }
+    }
+
+    /// Tells the application how an outstanding operation ended.
+    #[inline]
+    fn finish(&mut self, op: &Op, outcome: Result) {
+        if let Some(ep) = self.eps.get_mut(op.ep) {
+            ep.outstanding -= 1;
+            ep.queues.report_op(op, outcome);
+        }
+    }
+
+    /// Adds a connection and watches its socket.
+    fn add_connection(&mut self, conn: Connection) -> Result<ConnKey> {
+        let key = self.conns.insert(conn);
+        let source = keys::Source::Conn(key);
+        if let Some(deadline) = self.conns[key].deadline() {
+            self.timers.set(deadline, timers::Target::Conn(key));
+            self.poller.wake_at(deadline);
+        }
+        if let Err(error) = self.poller.watch(self.conns[key].socket.as_fd(), source) {
+            self.conns.remove(key);
+            return Err(error);
+        }
+        Ok(key)
+    }
+
+    /// A new endpoint.
+    pub fn add_endpoint(&mut self, state: EndpointState) -> EpKey {
+        self.eps.insert(state)
+    }
+
+    /// The endpoint, which stays known until it is closed.
+    pub fn endpoint(&mut self, key: EpKey) -> Result<&mut EndpointState> {
+        self.eps.get_mut(key).ok_or(Errno::EOPBADSTATE)
+    }
+
+    /// The descriptor of a connection's socket.
+    fn socket(&self, key: ConnKey) -> Option<BorrowedFd<'_>> {
+        self.conns.get(key).map(|conn| conn.socket.as_fd())
+    }
+}

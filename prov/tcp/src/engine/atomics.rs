@@ -1,0 +1,251 @@
+//! Atomic operations (fi_atomic(3)), on both sides. An extension: the C
+//! library's protocol has none.
+
+use fabric_abi::{FI_REMOTE_READ, FI_REMOTE_WRITE};
+use prov_util::atomic_ops::{self, Datatype};
+use prov_util::buffer::AppIov;
+use prov_util::errno::{Errno, Result};
+use prov_util::request::{Atomic, AtomicKind};
+
+use super::Core;
+use super::arrival::Step;
+use super::closing::Fault;
+use super::connection::Named;
+use super::incoming::{Ack, Collecting, Incoming, Placing, Then};
+use super::keys::{ConnKey, EpKey};
+use super::op::{Context, Op, OpClass};
+use super::place::Place;
+use super::posting::Post;
+use super::request::{Bytes, Request};
+use super::rma::remote_list;
+use super::sending::{Destination, copy_of};
+use crate::wire::WireError;
+use crate::wire::atomic::{AtomicKind as WireKind, AtomicWord};
+use crate::wire::handshake::Features;
+use crate::wire::header::{self, Header};
+
+/// Most bytes of operands of one operation.
+pub const MAX_BYTES: usize = 64 * 1024;
+
+impl Core {
+    /// Posts an atomic operation; `-FI_EOPNOTSUPP` towards a peer whose
+    /// protocol has none.
+    pub fn atomic(&mut self, ep: EpKey, atomic: &Atomic) -> Result {
+        check_lengths(atomic)?;
+        match self.destination(ep, atomic.peer)? {
+            Destination::Open(conn) => {
+                self.check_room(conn)?;
+                let known = self.conns.get(conn).ok_or(Errno::ENOTCONN)?;
+                if !known.features.has(Features::ATOMICS) {
+                    log::warn!(
+                        "{} has no atomic operations: its library does not know them",
+                        known.peer_text()
+                    );
+                    return Err(Errno::EOPNOTSUPP);
+                }
+                self.start_atomic(ep, conn, atomic, Bytes::App(&atomic.operand));
+                Ok(())
+            }
+            // Whether the peer can do it is only known once it has answered.
+            Destination::Pending(peer) => {
+                let waits = self
+                    .rdm(ep)
+                    .and_then(|rdm| rdm.peers.get(peer))
+                    .is_some_and(|peer| peer.pending.is_empty());
+                if waits {
+                    let copy = atomic.is_inject().then(|| copy_of(&atomic.operand));
+                    return self.defer(ep, peer, Request::atomic(atomic, copy));
+                }
+                self.progress();
+                Err(Errno::EAGAIN)
+            }
+        }
+    }
+
+    /// Starts an atomic operation on an open connection.
+    pub(super) fn start_atomic(
+        &mut self,
+        ep: EpKey,
+        key: ConnKey,
+        atomic: &Atomic,
+        operand: Bytes<'_>,
+    ) {
+        let op = op_of_atomic(ep, atomic);
+        let Some(conn) = self.conns.get_mut(key) else {
+            self.report(&op, Err(Errno::ENOTCONN));
+            return;
+        };
+        if !conn.features.has(Features::ATOMICS) {
+            self.report(&op, Err(Errno::EOPNOTSUPP));
+            return;
+        }
+        let remote = remote_list(&atomic.remote);
+        let (kind, compare, result) = match atomic.kind {
+            AtomicKind::Base => (WireKind::Base, AppIov::EMPTY, AppIov::EMPTY),
+            AtomicKind::Fetch { result } => (WireKind::Fetch, AppIov::EMPTY, result),
+            AtomicKind::Compare { compare, result } => (WireKind::Compare, compare, result),
+        };
+        let mut header = Header::new(header::Op::AtomicRequest);
+        header.rma_count = remote.len() as u8;
+        header.word = AtomicWord {
+            kind,
+            op: atomic.op as u8,
+            datatype: atomic.datatype as u8,
+        }
+        .pack();
+        header.id = conn.name_op(Named::Atomic { op, result });
+        if let Some(data) = atomic.immediate() {
+            header.flags |= header::REMOTE_CQ_DATA;
+            header.data = data;
+        }
+        if let Some(ep) = self.eps.get_mut(ep) {
+            ep.outstanding += 1;
+        }
+        let payload = if compare.is_empty() {
+            None
+        } else {
+            let mut bytes = match operand {
+                Bytes::App(memory) => copy_of(memory),
+                Bytes::Own(bytes) => bytes.to_vec(),
+            };
+            compare.append_to(&mut bytes);
+            Some(bytes)
+        };
+        let payload = payload.as_deref().map_or(operand, Bytes::Own);
+        header.payload = payload.len();
+        self.post(
+            key,
+            Post {
+                header,
+                rma: &remote,
+                payload,
+                copy: true,
+                op: None,
+            },
+        );
+    }
+
+    /// A peer's atomic operation has come in full.
+    pub(super) fn atomic_requested(&mut self, key: ConnKey, request: Collecting) -> Step {
+        let word = AtomicWord::unpack(request.header.word)?;
+        let unknown = || Fault::Protocol(WireError::Field("atomic operation"));
+        let datatype = Datatype::from_number(word.datatype.into()).ok_or_else(unknown)?;
+        let op = atomic_ops::Op::from_number(word.op.into()).ok_or_else(unknown)?;
+        let access = match (op.writes(), word.kind) {
+            (true, WireKind::Base) => FI_REMOTE_WRITE,
+            (true, _) => FI_REMOTE_READ | FI_REMOTE_WRITE,
+            (false, _) => FI_REMOTE_READ,
+        };
+        let total = request.rma.total().unwrap_or(u64::MAX);
+        if total > MAX_BYTES as u64 {
+            return Err(Fault::Protocol(WireError::Size(total)));
+        }
+        let total = total as usize;
+        let operands = if op.takes_operand() { total } else { 0 };
+        let compares = if word.kind == WireKind::Compare {
+            total
+        } else {
+            0
+        };
+        if request.bytes.len() != operands + compares {
+            return Err(Fault::Protocol(WireError::Payload(
+                request.bytes.len() as u64
+            )));
+        }
+        let parts = self.registered(&request.rma, access)?;
+        let mut old = if word.kind == WireKind::Base {
+            Vec::new()
+        } else {
+            vec![0; total]
+        };
+        let (operand, compare) = request.bytes.split_at(operands);
+        let mut at = 0;
+        for part in &parts {
+            let range = at..at + part.len();
+            at = range.end;
+            let slice = |bytes: &'_ [u8]| bytes.get(range.clone()).map(<[u8]>::to_vec);
+            let operand = slice(operand).unwrap_or_default();
+            let compare = slice(compare).unwrap_or_default();
+            let result = old.get_mut(range.clone()).unwrap_or_default();
+            part.with(|memory| atomic_ops::apply(op, datatype, memory, &operand, &compare, result))
+                .unwrap_or(Ok(()))
+                .map_err(|_| Fault::Protocol(WireError::Field("atomic operation")))?;
+            part.complete();
+        }
+        let mut header = Header::new(header::Op::AtomicResponse);
+        header.id = request.header.id;
+        header.payload = old.len();
+        self.post(
+            key,
+            Post {
+                header,
+                rma: &[],
+                payload: Bytes::Own(&old),
+                copy: true,
+                op: None,
+            },
+        );
+        let data = request.header.has_data().then_some(request.header.data);
+        if op.writes() || data.is_some() {
+            self.written_to(key, data, total, Ack::None);
+        } else {
+            self.read_from(key);
+        }
+        Ok(())
+    }
+
+    /// The answer to an atomic operation begins.
+    pub(super) fn atomic_answered(&mut self, key: ConnKey, header: &Header) -> Step {
+        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
+        let Some(Named::Atomic { op, result }) = conn.named.remove(&header.id) else {
+            return Err(Fault::Protocol(WireError::Field("atomic response")));
+        };
+        if result.len() != header.payload {
+            conn.named.insert(header.id, Named::Atomic { op, result });
+            return Err(Fault::Protocol(WireError::Payload(header.payload as u64)));
+        }
+        let placing = Placing {
+            place: Place::App(result),
+            done: 0,
+            then: Then::Read(op),
+        };
+        if header.payload == 0 {
+            return self.placed(key, placing);
+        }
+        conn.incoming = Incoming::Place(Box::new(placing));
+        Ok(())
+    }
+}
+
+/// All buffers of an operation have to be as long as the remote memory.
+fn check_lengths(atomic: &Atomic) -> Result {
+    let total = atomic.remote.len();
+    let fits = |memory: &AppIov| memory.len() as u64 == total;
+    let operand = atomic.operand.is_empty() || fits(&atomic.operand);
+    let rest = match &atomic.kind {
+        AtomicKind::Base => true,
+        AtomicKind::Fetch { result } => fits(result),
+        AtomicKind::Compare { compare, result } => fits(compare) && fits(result),
+    };
+    if !operand || !rest {
+        Err(Errno::EINVAL)
+    } else if total > MAX_BYTES as u64 {
+        Err(Errno::EMSGSIZE)
+    } else {
+        Ok(())
+    }
+}
+
+pub(super) fn op_of_atomic(ep: EpKey, atomic: &Atomic) -> Op {
+    Op {
+        ep,
+        class: match atomic.kind {
+            AtomicKind::Base => OpClass::Atomic,
+            AtomicKind::Fetch { .. } | AtomicKind::Compare { .. } => OpClass::FetchAtomic,
+        },
+        report: atomic.wants_completion(),
+        is_inject: atomic.is_inject() && !atomic.wants_completion(),
+        len: atomic.remote.len() as usize,
+        context: Context::of(atomic.context),
+    }
+}

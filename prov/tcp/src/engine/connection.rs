@@ -1,0 +1,244 @@
+//! One TCP connection and all that hangs on it.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::time::Instant;
+
+use prov_util::buffer::AppIov;
+
+use super::incoming::{Incoming, Kept, Receipt, Rendezvous};
+use super::keys::{EpKey, ListenerKey, PeerKey};
+use super::op::Op;
+use super::outbox::Outbox;
+use crate::wire::ByteOrder;
+use crate::wire::handshake::Features;
+use crate::wire::header::Header;
+use crate::wire::stream::Stream;
+
+/// The message of a source that the address vector does not know.
+pub const UNKNOWN_SOURCE: u64 = u64::MAX;
+
+/// A connection of any age.
+pub struct Connection {
+    pub socket: OwnedFd,
+    pub stage: Stage,
+    pub owner: Owner,
+    /// The peer in its endpoint's table; RDM only.
+    pub peer: Option<PeerKey>,
+    /// The peer in the endpoint's address vector, or [`UNKNOWN_SOURCE`].
+    pub src: u64,
+    /// What both sides can beyond the C library's protocol.
+    pub features: Features,
+    pub order: ByteOrder,
+    /// Names the peer's endpoint, see [`crate::wire::handshake::Message`].
+    pub instance: u64,
+    /// The peer's process; RDM only.
+    pub pid: u32,
+    pub stream: Stream,
+    pub incoming: Incoming,
+    /// A message that waits, unread, for a receive to take it. Nothing behind
+    /// it is read until then.
+    pub held_back: Option<Kept>,
+    /// Bytes that were read behind a message that waits.
+    pub backlog: Vec<u8>,
+    pub outbox: Outbox,
+    /// Whether something was sent since the last progress call, so that what
+    /// is sent now goes out together with what follows.
+    pub in_burst: bool,
+    /// Whether the outbox waits for its burst to end.
+    pub is_held: bool,
+    /// Whether the kernel takes no more for now.
+    pub is_blocked: bool,
+    /// Whether the connection is in the list of those that are read without
+    /// asking the poller.
+    pub is_hot: bool,
+    /// Whether the connection is in the list of those with more to read.
+    pub is_ready: bool,
+    /// Number of the next message in the stream.
+    pub sequence: u8,
+    /// Reads whose bytes have not come, oldest first.
+    pub reads: VecDeque<PendingRead>,
+    /// Operations that wait for an acknowledgement, oldest first.
+    pub acks: VecDeque<Op>,
+    /// Operations that wait for an answer that names them.
+    pub named: HashMap<u64, Named>,
+    /// Receives whose messages were asked for.
+    pub asked: HashMap<Rendezvous, Asked>,
+    pub next_name: u64,
+    /// Whether the peer wants every message announced.
+    pub throttled: bool,
+}
+
+/// How far a connection has come.
+pub enum Stage {
+    /// connect(2) is under way; then this goes out.
+    Connecting { request: Vec<u8>, deadline: Instant },
+    /// The request is out; of the answer, this has come.
+    Requested { answer: Vec<u8>, deadline: Instant },
+    /// Accepted; of the request, this has come.
+    Accepted { request: Vec<u8>, deadline: Instant },
+    /// The stream flows.
+    Open,
+}
+
+/// Whose connection it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Owner {
+    /// An endpoint's.
+    Ep(EpKey),
+    /// Nobody's yet, it came in here.
+    Listener(ListenerKey),
+}
+
+/// A read on its way.
+pub struct PendingRead {
+    pub op: Op,
+    pub memory: AppIov,
+}
+
+/// An operation that waits for an answer with its name.
+pub enum Named {
+    /// To be acknowledged.
+    Ack(Op),
+    /// An atomic operation, with the place for its old values.
+    Atomic { op: Op, result: AppIov },
+    /// A message that was announced: to be sent when it is asked for.
+    Announced {
+        op: Op,
+        payload: Payload,
+        /// Whether it is done only when it has been acknowledged.
+        ack: bool,
+    },
+}
+
+/// The bytes of a message that waits to be sent.
+pub enum Payload {
+    /// The application's.
+    App(AppIov),
+    /// A copy.
+    Own(Vec<u8>),
+}
+
+/// A receive that has asked for its message.
+pub struct Asked {
+    pub memory: AppIov,
+    pub receipt: Option<Receipt>,
+    pub len: usize,
+}
+
+impl Connection {
+    /// A connection that has just begun.
+    pub fn new(socket: OwnedFd, owner: Owner, stage: Stage) -> Self {
+        Connection {
+            socket,
+            stage,
+            owner,
+            peer: None,
+            src: UNKNOWN_SOURCE,
+            features: Features::default(),
+            order: ByteOrder::Native,
+            instance: 0,
+            pid: 0,
+            stream: Stream::new(ByteOrder::Native, Features::default()),
+            incoming: Incoming::Nothing,
+            held_back: None,
+            backlog: Vec::new(),
+            outbox: Outbox::default(),
+            in_burst: false,
+            is_held: false,
+            is_blocked: false,
+            is_hot: false,
+            is_ready: false,
+            sequence: 0,
+            reads: VecDeque::new(),
+            acks: VecDeque::new(),
+            named: HashMap::new(),
+            asked: HashMap::new(),
+            next_name: 0,
+            throttled: false,
+        }
+    }
+
+    /// Whether the stream flows.
+    #[inline]
+    pub fn is_open(&self) -> bool {
+        matches!(self.stage, Stage::Open)
+    }
+
+    /// The handshake is over: the stream begins.
+    pub fn open(&mut self, order: ByteOrder, features: Features, instance: u64) {
+        self.stage = Stage::Open;
+        self.order = order;
+        // Atomic values are exchanged as they stand in memory.
+        self.features = match order {
+            ByteOrder::Native => features,
+            ByteOrder::Big => Features::default(),
+        };
+        self.instance = instance;
+        self.stream = Stream::new(order, self.features);
+    }
+
+    /// When the present stage has lasted too long.
+    pub fn deadline(&self) -> Option<Instant> {
+        match self.stage {
+            Stage::Connecting { deadline, .. }
+            | Stage::Requested { deadline, .. }
+            | Stage::Accepted { deadline, .. } => Some(deadline),
+            Stage::Open => None,
+        }
+    }
+
+    /// A name for an operation that waits for an answer.
+    pub fn name_op(&mut self, waits: Named) -> u64 {
+        let name = self.next_name;
+        self.next_name += 1;
+        self.named.insert(name, waits);
+        name
+    }
+
+    /// The address of the far end, for the log.
+    pub fn peer_text(&self) -> String {
+        use std::os::fd::AsFd;
+        match super::socket::peer_name(self.socket.as_fd()) {
+            Ok(addr) => addr.to_string(),
+            Err(_) => "a peer that is gone".to_string(),
+        }
+    }
+
+    /// Operations that will not be done any more, oldest kind first.
+    pub fn abandon(&mut self) -> Vec<Op> {
+        let mut ops = self.outbox.abandon();
+        ops.extend(self.acks.drain(..));
+        ops.extend(self.reads.drain(..).map(|read| read.op));
+        let mut named: Vec<_> = self.named.drain().collect();
+        named.sort_unstable_by_key(|&(name, _)| name);
+        ops.extend(named.into_iter().map(|(_, waits)| match waits {
+            Named::Ack(op) | Named::Atomic { op, .. } | Named::Announced { op, .. } => op,
+        }));
+        ops
+    }
+
+    /// A header that acknowledges.
+    pub fn ack_header(name: Option<u64>) -> Header {
+        match name {
+            None => Header::ack(),
+            Some(id) => {
+                let mut header = Header::new(crate::wire::header::Op::NamedAck);
+                header.id = id;
+                header
+            }
+        }
+    }
+}
+
+/// The address of an RDM endpoint: where its connection comes from, with the
+/// port at which it listens.
+pub fn endpoint_address(from: SocketAddr, port: u16) -> SocketAddr {
+    let mut addr = from;
+    addr.set_port(port);
+    if let SocketAddr::V6(v6) = &mut addr {
+        v6.set_flowinfo(0);
+    }
+    addr
+}

@@ -1,0 +1,208 @@
+//! What the engine knows of an endpoint, and how it tells the application
+//! what happened to an operation.
+
+use fabric_abi::{FI_COMPLETION, FI_MSG, FI_RECV, FI_REMOTE_CQ_DATA, FI_TAGGED};
+use prov_util::buffer::AppIov;
+use prov_util::errno::{Errno, Result};
+use prov_util::matching::ReceiveContext;
+
+use super::connection::UNKNOWN_SOURCE;
+use super::incoming::{Receipt, Unexpected};
+use super::keys::{ConnKey, ReceiverKey};
+use super::op::{Op, OpClass};
+use super::rdm::Rdm;
+use crate::toolkit::{Av, Cntr, Completion, Cq, ErrorCompletion, Use};
+
+/// An endpoint in the engine.
+pub struct EndpointState {
+    pub kind: Kind,
+    pub queues: Queues,
+    /// Where its receives are posted.
+    pub receiver: ReceiverKey,
+    /// Operations that were posted and are not done, without receives.
+    pub outstanding: usize,
+    /// How many of them there may be.
+    pub tx_size: usize,
+    pub enabled: bool,
+    /// Whether receives name the peer they are for (`FI_DIRECTED_RECV`).
+    pub directed: bool,
+}
+
+/// How the endpoint finds its connection.
+pub enum Kind {
+    /// It has one.
+    Msg(Msg),
+    /// It has one per peer.
+    Rdm(Box<Rdm>),
+}
+
+/// A connected endpoint.
+pub struct Msg {
+    pub conn: Option<ConnKey>,
+    pub events: Option<Box<dyn EventSink>>,
+    /// Whether it had a connection that has ended.
+    pub ended: bool,
+}
+
+/// Where a connected endpoint reports the fate of its connection (fi_cm(3)).
+pub trait EventSink: Send {
+    /// `FI_CONNECTED`, with the peer's connection data.
+    fn connected(&self, data: &[u8]);
+    /// `FI_SHUTDOWN`
+    fn shut_down(&self);
+    /// The connection did not come about; `data` came with the refusal.
+    fn failed(&self, error: Errno, data: &[u8]);
+}
+
+/// An endpoint's completion queues and counters.
+#[derive(Default)]
+pub struct Queues {
+    pub tx_cq: Option<Use<Cq>>,
+    pub rx_cq: Option<Use<Cq>>,
+    pub send: Option<Use<Cntr>>,
+    pub recv: Option<Use<Cntr>>,
+    pub read: Option<Use<Cntr>>,
+    pub write: Option<Use<Cntr>>,
+    pub remote_read: Option<Use<Cntr>>,
+    pub remote_write: Option<Use<Cntr>>,
+    /// Says what completions report for a source.
+    pub av: Option<Use<Av>>,
+}
+
+fn completion_of(op: &Op) -> Completion {
+    Completion::new(op.context.pointer(), op.class.completion_flags())
+}
+
+impl Queues {
+    fn counter(&self, class: OpClass) -> Option<&Cntr> {
+        let counter = match class {
+            OpClass::Send | OpClass::TaggedSend => &self.send,
+            OpClass::Read | OpClass::FetchAtomic => &self.read,
+            OpClass::Write | OpClass::Atomic => &self.write,
+        };
+        counter.as_deref()
+    }
+
+    /// What completions report for a source.
+    #[inline]
+    pub fn source(&self, src: u64) -> u64 {
+        match &self.av {
+            Some(av) if src != UNKNOWN_SOURCE => av.reported(src),
+            _ => src,
+        }
+    }
+
+    /// Tells the application how an operation ended.
+    #[inline]
+    pub fn report_op(&self, op: &Op, outcome: Result) {
+        match outcome {
+            Ok(()) => {
+                if let Some(counter) = self.counter(op.class) {
+                    counter.count(op.len);
+                }
+                if op.report
+                    && let Some(cq) = &self.tx_cq
+                {
+                    cq.write(&completion_of(op));
+                }
+            }
+            Err(error) => self.report_failed_op(op, error),
+        }
+    }
+
+    #[cold]
+    fn report_failed_op(&self, op: &Op, error: Errno) {
+        if let Some(counter) = self.counter(op.class) {
+            counter.count_error();
+        }
+        if !op.is_inject
+            && let Some(cq) = &self.tx_cq
+        {
+            cq.write_error(ErrorCompletion::new(completion_of(op), error));
+        }
+    }
+
+    /// Tells the application how a receive ended; `room` is what the buffer
+    /// has for the message and `release` whether a multi-receive buffer is the
+    /// application's again.
+    #[inline]
+    pub fn report_receive(
+        &self,
+        receipt: &Receipt,
+        memory: &AppIov,
+        release: bool,
+        outcome: Result,
+    ) {
+        let mut completion = Completion {
+            context: receipt.context.pointer(),
+            flags: FI_RECV | if receipt.tagged { FI_TAGGED } else { FI_MSG },
+            len: receipt.len,
+            buf: memory.address(),
+            data: 0,
+            tag: receipt.tag,
+            src: self.source(receipt.src),
+        };
+        if let Some(data) = receipt.data {
+            completion.flags |= FI_REMOTE_CQ_DATA;
+            completion.data = data;
+        }
+        if release {
+            completion.flags |= fabric_abi::FI_MULTI_RECV;
+        }
+        let excess = receipt.len.saturating_sub(memory.len());
+        let error = match outcome {
+            Ok(()) if excess == 0 => {
+                if let Some(counter) = &self.recv {
+                    counter.count(receipt.len);
+                }
+                if (receipt.flags & FI_COMPLETION != 0 || release)
+                    && let Some(cq) = &self.rx_cq
+                {
+                    cq.write(&completion);
+                }
+                return;
+            }
+            Ok(()) => Errno::ETRUNC,
+            Err(error) => error,
+        };
+        self.report_failed_receive(completion, error, excess);
+    }
+
+    #[cold]
+    fn report_failed_receive(&self, mut completion: Completion, error: Errno, excess: usize) {
+        if let Some(counter) = &self.recv {
+            counter.count_error();
+        }
+        completion.len -= excess.min(completion.len);
+        if let Some(cq) = &self.rx_cq {
+            cq.write_error(ErrorCompletion {
+                olen: excess,
+                ..ErrorCompletion::new(completion, error)
+            });
+        }
+    }
+}
+
+/// The posted receives and unexpected messages of an endpoint, or of several
+/// that share a context.
+pub struct Receiver {
+    pub matching: ReceiveContext<AppIov, Unexpected>,
+    /// Whether it is not a single endpoint's own.
+    pub shared: bool,
+    /// Receives that may be posted at once.
+    pub size: usize,
+    /// Of a shared context: where receives complete that no endpoint took.
+    pub queues: Queues,
+}
+
+impl Receiver {
+    /// Without receives and messages.
+    pub fn new(size: usize, min_multi_recv: usize, shared: bool) -> Self {
+        Receiver {
+            matching: ReceiveContext::new(min_multi_recv),
+            shared,
+            size,
+            queues: Queues::default(),
+        }
+    }
+}

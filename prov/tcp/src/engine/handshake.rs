@@ -1,0 +1,322 @@
+//! Connections before their stream begins.
+
+use std::os::fd::AsFd;
+use std::time::Instant;
+
+use prov_util::errno::Errno;
+
+use super::Core;
+use super::closing::Fault;
+use super::connection::{Connection, Owner, Stage, endpoint_address};
+use super::endpoint::Kind;
+use super::keys::{ConnKey, EpKey, ListenerKey};
+use super::listener::{Incomer, ListenerKind};
+use super::poller::Event;
+use super::socket;
+use crate::wire::WireError;
+use crate::wire::handshake::{
+    Decoded, Features, Kind as MessageKind, MAX_MESSAGE, Message, decode,
+};
+use crate::wire::rdm::Identity;
+
+/// What the bytes of a handshake led to.
+enum Read {
+    /// More has to come.
+    Partial,
+    /// The message.
+    Complete(Message),
+    /// Nothing good.
+    Failed(Fault),
+}
+
+impl Core {
+    /// A connection whose stream has not begun has an event.
+    pub(super) fn advance_handshake(&mut self, key: ConnKey, event: Event) {
+        let Some(conn) = self.conns.get_mut(key) else {
+            return;
+        };
+        if let Stage::Connecting { request, deadline } = &conn.stage {
+            if !event.writable && !event.ended {
+                return;
+            }
+            let sent = socket::connect_outcome(conn.socket.as_fd())
+                .and_then(|()| socket::send(conn.socket.as_fd(), request));
+            match sent {
+                Ok(sent) if sent == request.len() => {
+                    conn.stage = Stage::Requested {
+                        answer: Vec::new(),
+                        deadline: *deadline,
+                    };
+                }
+                // A fresh socket takes a few hundred bytes, or is not connected.
+                Ok(_) | Err(Errno::EAGAIN) => {}
+                Err(error) => self.break_with(key, Fault::Io(error)),
+            }
+            return;
+        }
+        match self.read_handshake(key) {
+            Read::Partial => {}
+            Read::Failed(fault) => self.break_with(key, fault),
+            Read::Complete(message) => match self.conns.get(key).map(|conn| conn.owner) {
+                Some(Owner::Ep(ep)) => self.answered(key, ep, &message),
+                Some(Owner::Listener(listener)) => self.requested(key, listener, message),
+                None => {}
+            },
+        }
+    }
+
+    fn read_handshake(&mut self, key: ConnKey) -> Read {
+        let Some(conn) = self.conns.get_mut(key) else {
+            return Read::Failed(Fault::Gone);
+        };
+        let (bytes, expected): (_, &[MessageKind]) = match &mut conn.stage {
+            Stage::Requested { answer, .. } => {
+                (answer, &[MessageKind::Accept, MessageKind::Reject])
+            }
+            Stage::Accepted { request, .. } => (request, &[MessageKind::Request]),
+            Stage::Connecting { .. } | Stage::Open => return Read::Partial,
+        };
+        loop {
+            let need = match decode(bytes, expected) {
+                Ok(Decoded::Complete(message)) => return Read::Complete(message),
+                Ok(Decoded::Need(need)) => need,
+                Err(error) => return Read::Failed(Fault::Protocol(error)),
+            };
+            let mut buffer = [0; MAX_MESSAGE];
+            let room = need.min(buffer.len());
+            match socket::receive(conn.socket.as_fd(), &mut buffer[..room]) {
+                Ok(0) => return Read::Failed(Fault::Io(Errno::ECONNRESET)),
+                Ok(n) => bytes.extend_from_slice(&buffer[..n]),
+                Err(Errno::EAGAIN) => return Read::Partial,
+                Err(Errno::EINTR) => {}
+                Err(error) => return Read::Failed(Fault::Io(error)),
+            }
+        }
+    }
+
+    /// The answer to a request of ours has come.
+    fn answered(&mut self, key: ConnKey, ep: EpKey, message: &Message) {
+        let is_rdm = self.rdm(ep).is_some();
+        if message.kind == MessageKind::Reject {
+            self.break_with(key, Fault::Refused(message.data.clone()));
+            return;
+        }
+        let identity = match is_rdm.then(|| Identity::decode(&message.data)) {
+            None => None,
+            Some(Ok(identity)) => Some(identity),
+            Some(Err(error)) => {
+                self.break_with(key, Fault::Protocol(error));
+                return;
+            }
+        };
+        let Some(conn) = self.conns.get_mut(key) else {
+            return;
+        };
+        conn.open(
+            message.order,
+            message.features.and(Features::OURS),
+            message.instance,
+        );
+        if let Some(identity) = identity {
+            conn.pid = identity.pid;
+            if let Some(peer) = conn.peer {
+                self.peer_connected(ep, peer, key);
+            }
+        } else if let Some(state) = self.eps.get(ep)
+            && let Kind::Msg(msg) = &state.kind
+            && let Some(events) = &msg.events
+        {
+            events.connected(&message.data);
+        }
+        // What follows the answer may have come with it.
+        self.read_later(key);
+    }
+
+    /// A request has come to a listener.
+    fn requested(&mut self, key: ConnKey, listener: ListenerKey, message: Message) {
+        self.no_longer_half_open(key, listener);
+        let Some(state) = self.listeners.get(listener) else {
+            self.remove_connection(key);
+            return;
+        };
+        match &state.kind {
+            ListenerKind::Rdm(ep) => {
+                let ep = *ep;
+                self.rdm_requested(key, ep, &message);
+            }
+            ListenerKind::Passive(_) => {
+                let Some(conn) = self.conns.remove(key) else {
+                    return;
+                };
+                self.poller.forget(conn.socket.as_fd());
+                if let ListenerKind::Passive(sink) = &state.kind {
+                    sink.request(Incomer {
+                        socket: conn.socket,
+                        message,
+                    });
+                }
+            }
+        }
+    }
+
+    /// Another RDM endpoint wants a connection.
+    fn rdm_requested(&mut self, key: ConnKey, ep: EpKey, message: &Message) {
+        let identity = match Identity::decode(&message.data) {
+            Ok(identity) => identity,
+            Err(error) => {
+                self.break_with(key, Fault::Protocol(error));
+                return;
+            }
+        };
+        let from = self
+            .socket(key)
+            .map(socket::peer_name)
+            .unwrap_or(Err(Errno::ENOTCONN));
+        let Ok(from) = from else {
+            self.remove_connection(key);
+            return;
+        };
+        let addr = endpoint_address(from, identity.port);
+        let Some(rdm) = self.rdm(ep) else {
+            self.remove_connection(key);
+            return;
+        };
+        let Some(own) = rdm.addr else {
+            self.remove_connection(key);
+            return;
+        };
+        let peer = rdm.peer_at(addr);
+        let mut existing = rdm.peers.get(peer).and_then(|known| known.conn);
+        if let Some(old) = existing
+            && self.conns.get(old).is_some_and(Connection::is_open)
+        {
+            // It may have ended, and this is why the peer comes again.
+            self.read(old, true);
+            existing = self
+                .rdm(ep)
+                .and_then(|rdm| rdm.peers.get(peer))
+                .and_then(|known| known.conn);
+        }
+        let mut loopback = false;
+        match existing.and_then(|old| self.conns.get(old).map(|conn| (old, conn))) {
+            None => {}
+            Some((old, conn)) if conn.is_open() => {
+                let same = if conn.instance != 0 && message.instance != 0 {
+                    conn.instance == message.instance
+                } else {
+                    conn.pid == identity.pid
+                };
+                if same {
+                    self.reject_rdm(key, message);
+                    return;
+                }
+                log::info!("{addr} has restarted");
+                self.break_connection(old, Errno::ECONNRESET);
+            }
+            Some((old, _)) => match wire_order(&addr).cmp(&wire_order(&own)) {
+                std::cmp::Ordering::Less => {
+                    self.reject_rdm(key, message);
+                    return;
+                }
+                std::cmp::Ordering::Greater => self.remove_connection(old),
+                std::cmp::Ordering::Equal => loopback = true,
+            },
+        }
+        self.accept_rdm(key, ep, peer, message, &identity, loopback);
+    }
+
+    fn accept_rdm(
+        &mut self,
+        key: ConnKey,
+        ep: EpKey,
+        peer: super::keys::PeerKey,
+        message: &Message,
+        identity: &Identity,
+        loopback: bool,
+    ) {
+        let behind_firewall = self.params.firewall_addr();
+        let Some(rdm) = self.rdm(ep) else {
+            return;
+        };
+        let instance = rdm.instance;
+        let mut src = super::connection::UNKNOWN_SOURCE;
+        if let Some(known) = rdm.peers.get_mut(peer) {
+            known.behind_firewall |= identity.behind_firewall;
+            src = known.src;
+        }
+        if loopback {
+            rdm.loopback = Some(key);
+        }
+        let answer = Identity {
+            version: identity.agreed(),
+            version_checked: identity.version != 0,
+            behind_firewall: identity.behind_firewall && behind_firewall,
+            port: identity.port,
+            pid: std::process::id(),
+        };
+        let answer = Message::new(
+            MessageKind::Accept,
+            message.features.and(Features::OURS),
+            instance,
+            &answer.encode(),
+        );
+        let Some(conn) = self.conns.get_mut(key) else {
+            return;
+        };
+        conn.owner = Owner::Ep(ep);
+        conn.src = src;
+        conn.pid = identity.pid;
+        conn.open(
+            message.order,
+            message.features.and(Features::OURS),
+            message.instance,
+        );
+        let bytes = answer.encode();
+        match socket::send(conn.socket.as_fd(), &bytes) {
+            Ok(sent) if sent == bytes.len() => {}
+            _ => {
+                self.break_with(key, Fault::Io(Errno::ECONNRESET));
+                return;
+            }
+        }
+        if !loopback {
+            self.peer_connected(ep, peer, key);
+        }
+        self.read_later(key);
+    }
+
+    /// Refuses a connection that is not needed; the peer gets its own data back.
+    fn reject_rdm(&mut self, key: ConnKey, message: &Message) {
+        let answer = Message::new(MessageKind::Reject, Features::default(), 0, &message.data);
+        if let Some(socket) = self.socket(key) {
+            // If it does not reach the peer, the end of the connection does.
+            let _ = socket::send(socket, &answer.encode());
+        }
+        self.remove_connection(key);
+    }
+
+    /// The handshake of a connection may have taken too long.
+    pub(super) fn check_deadline(&mut self, key: ConnKey, now: Instant) {
+        if let Some(conn) = self.conns.get(key)
+            && conn.deadline().is_some_and(|deadline| deadline <= now)
+        {
+            self.break_with(key, Fault::Io(Errno::ETIMEDOUT));
+        }
+    }
+}
+
+impl From<WireError> for Fault {
+    fn from(error: WireError) -> Self {
+        Fault::Protocol(error)
+    }
+}
+
+/// The address as the two ends compare it: IP address, then port, as bytes in
+/// network order.
+fn wire_order(addr: &std::net::SocketAddr) -> (Vec<u8>, u16) {
+    let ip = match addr.ip() {
+        std::net::IpAddr::V4(ip) => ip.octets().to_vec(),
+        std::net::IpAddr::V6(ip) => ip.octets().to_vec(),
+    };
+    (ip, addr.port())
+}

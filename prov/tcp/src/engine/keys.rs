@@ -1,0 +1,76 @@
+//! Names of the engine's things. A name is never used twice, so that an event
+//! for something that is gone finds nothing.
+
+use slotmap::{Key, KeyData, new_key_type};
+
+new_key_type! {
+    /// An endpoint.
+    pub struct EpKey;
+    /// A receive context, an endpoint's own or a shared one.
+    pub struct ReceiverKey;
+    /// A connection, from connect(2) or accept(2) to its end.
+    pub struct ConnKey;
+    /// A listening socket.
+    pub struct ListenerKey;
+    /// A peer of an RDM endpoint.
+    pub struct PeerKey;
+}
+
+/// What a descriptor in the poller belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Source {
+    /// A connection's socket.
+    Conn(ConnKey),
+    /// A listening socket.
+    Listener(ListenerKey),
+    /// The timer.
+    Timer,
+}
+
+/// Keys have their index in the low half; so many things at once there never
+/// are that its top bits would be used.
+const LISTENER: u64 = 1 << 31;
+const TIMER: u64 = u64::MAX;
+
+impl Source {
+    /// The number to register with epoll(7).
+    pub fn token(self) -> u64 {
+        match self {
+            Source::Conn(key) => key.data().as_ffi(),
+            Source::Listener(key) => key.data().as_ffi() | LISTENER,
+            Source::Timer => TIMER,
+        }
+    }
+
+    /// From that number.
+    pub fn of_token(token: u64) -> Self {
+        if token == TIMER {
+            Source::Timer
+        } else if token & LISTENER != 0 {
+            Source::Listener(KeyData::from_ffi(token & !LISTENER).into())
+        } else {
+            Source::Conn(KeyData::from_ffi(token).into())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_lead_back_to_their_sources() {
+        let mut conns = slotmap::SlotMap::<ConnKey, ()>::with_key();
+        let mut listeners = slotmap::SlotMap::<ListenerKey, ()>::with_key();
+        for _ in 0..100 {
+            let sources = [
+                Source::Conn(conns.insert(())),
+                Source::Listener(listeners.insert(())),
+                Source::Timer,
+            ];
+            for source in sources {
+                assert_eq!(Source::of_token(source.token()), source);
+            }
+        }
+    }
+}

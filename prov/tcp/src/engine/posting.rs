@@ -1,0 +1,332 @@
+//! Messages on their way out: directly, or with others in a burst.
+
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
+
+use prov_util::buffer::Outgoing;
+use prov_util::errno::{Errno, Result};
+use prov_util::mr::Grant;
+
+use super::keys::ConnKey;
+use super::op::Op;
+use super::request::Bytes;
+use super::{Core, SCRATCH, socket};
+use crate::wire::header::{Header, MAX_HEADER, RmaIov};
+
+/// What is posted: a header and what follows it.
+pub struct Post<'a> {
+    pub header: Header,
+    pub rma: &'a [RmaIov],
+    pub payload: Bytes<'a>,
+    /// Whether the payload must be copied if it cannot leave at once.
+    pub copy: bool,
+    /// Reported when the kernel has taken everything.
+    pub op: Option<Op>,
+}
+
+/// Payloads up to this size are copied rather than pointed at.
+const COPY_LIMIT: usize = SCRATCH - MAX_HEADER;
+/// Own bytes that a connection's queue may hold before posting is refused.
+const OWN_LIMIT: usize = 1 << 20;
+
+impl Core {
+    /// Whether another operation may be posted to the connection:
+    /// `-FI_EAGAIN` where too much waits already.
+    #[inline]
+    pub(super) fn check_room(&self, key: ConnKey) -> Result {
+        let conn = self.conns.get(key).ok_or(Errno::ENOTCONN)?;
+        if conn.outbox.is_empty() {
+            return Ok(());
+        }
+        let outstanding = match conn.owner {
+            super::connection::Owner::Ep(ep) => self
+                .eps
+                .get(ep)
+                .is_none_or(|ep| ep.outstanding < ep.tx_size),
+            super::connection::Owner::Listener(_) => true,
+        };
+        if outstanding && conn.outbox.own_len() < OWN_LIMIT {
+            Ok(())
+        } else {
+            Err(Errno::EAGAIN)
+        }
+    }
+
+    /// Sends a message on an open connection, or queues it. Never fails: if
+    /// the connection breaks, its operations end with the reason.
+    #[inline]
+    pub(super) fn post(&mut self, key: ConnKey, post: Post<'_>) {
+        let Some(conn) = self.conns.get_mut(key) else {
+            if let Some(op) = post.op {
+                self.report(&op, Err(Errno::ENOTCONN));
+            }
+            return;
+        };
+        let sequence = conn.sequence;
+        conn.sequence = sequence.wrapping_add(1);
+        if conn.in_burst || !conn.outbox.is_empty() {
+            self.enqueue(key, post, sequence);
+            return;
+        }
+        conn.in_burst = true;
+        self.bursts.push(key);
+        let payload_len = post.payload.len();
+        if payload_len > COPY_LIMIT {
+            self.post_large(key, post, sequence);
+            return;
+        }
+        let Some((head, body)) = self.scratch.split_first_chunk_mut::<MAX_HEADER>() else {
+            return;
+        };
+        let header_len = post.header.encode(post.rma, conn.order, sequence, head);
+        // The payload belongs directly behind the header.
+        let total = header_len + payload_len;
+        let _ = body;
+        let place = &mut self.scratch[header_len..total];
+        match post.payload {
+            Bytes::App(memory) => {
+                memory.read_at(0, place);
+            }
+            Bytes::Own(bytes) => place.copy_from_slice(bytes),
+        }
+        match socket::send(conn.socket.as_fd(), &self.scratch[..total]) {
+            Ok(sent) if sent == total => {
+                conn.outbox.sent_directly(total);
+                if let Some(op) = &post.op {
+                    self.report(op, Ok(()));
+                }
+            }
+            Ok(sent) => self.keep_rest(key, sent, total, post.op),
+            Err(Errno::EAGAIN | Errno::EINTR | Errno::ENOBUFS) => {
+                self.keep_rest(key, 0, total, post.op);
+            }
+            Err(error) => {
+                if let Some(op) = &post.op {
+                    self.report(op, Err(error));
+                }
+                self.break_connection(key, error);
+            }
+        }
+    }
+
+    /// Queues what the kernel did not take of the first `total` bytes in the
+    /// scratch area.
+    #[cold]
+    fn keep_rest(&mut self, key: ConnKey, sent: usize, total: usize, op: Option<Op>) {
+        let Some(conn) = self.conns.get_mut(key) else {
+            return;
+        };
+        conn.outbox.sent_directly(sent);
+        conn.outbox.push(&self.scratch[sent..total]);
+        conn.is_blocked = true;
+        if let Some(op) = op {
+            conn.outbox.push_op(op);
+            self.count_outstanding(&op);
+        }
+    }
+
+    fn count_outstanding(&mut self, op: &Op) {
+        if let Some(ep) = self.eps.get_mut(op.ep) {
+            ep.outstanding += 1;
+        }
+    }
+
+    /// Sends a message whose payload is too large to copy, from its place.
+    fn post_large(&mut self, key: ConnKey, post: Post<'_>, sequence: u8) {
+        let Some(conn) = self.conns.get_mut(key) else {
+            return;
+        };
+        let mut head = [0; MAX_HEADER];
+        let header_len = post
+            .header
+            .encode(post.rma, conn.order, sequence, &mut head);
+        let total = header_len + post.payload.len();
+        let mut out = Outgoing::default();
+        out.push(&head[..header_len]);
+        match post.payload {
+            Bytes::App(memory) => out.push_app(memory),
+            Bytes::Own(bytes) => out.push(bytes),
+        };
+        let sent = match out.send(conn.socket.as_fd(), libc::MSG_DONTWAIT) {
+            Ok(sent) => sent,
+            Err(Errno::EAGAIN | Errno::EINTR | Errno::ENOBUFS) => 0,
+            Err(error) => {
+                if let Some(op) = &post.op {
+                    self.report(op, Err(error));
+                }
+                self.break_connection(key, error);
+                return;
+            }
+        };
+        conn.outbox.sent_directly(sent);
+        if sent == total {
+            if let Some(op) = &post.op {
+                self.report(op, Ok(()));
+            }
+            return;
+        }
+        conn.is_blocked = true;
+        if sent < header_len {
+            conn.outbox.push(&head[sent..header_len]);
+        }
+        let done = sent.saturating_sub(header_len);
+        match post.payload {
+            Bytes::App(memory) if post.copy => {
+                conn.outbox.push_copy(&memory.slice(done, usize::MAX))
+            }
+            Bytes::App(memory) => conn.outbox.push_app(memory.slice(done, usize::MAX)),
+            Bytes::Own(bytes) => conn.outbox.push(&bytes[done..]),
+        }
+        if let Some(op) = post.op {
+            conn.outbox.push_op(op);
+            self.count_outstanding(&op);
+        }
+    }
+
+    /// Sends a message whose payload is registered memory.
+    pub(super) fn post_registered(&mut self, key: ConnKey, header: Header, grants: Vec<Grant>) {
+        if header.payload <= COPY_LIMIT {
+            let mut bytes = Vec::with_capacity(header.payload);
+            for grant in &grants {
+                // What was closed meanwhile reads as zeros.
+                let end = bytes.len() + grant.len();
+                grant.with(|memory| memory.append_to(&mut bytes));
+                bytes.resize(end, 0);
+                grant.complete();
+            }
+            let payload = Bytes::Own(&bytes);
+            self.post(
+                key,
+                Post {
+                    header,
+                    rma: &[],
+                    payload,
+                    copy: true,
+                    op: None,
+                },
+            );
+            return;
+        }
+        let Some(conn) = self.conns.get_mut(key) else {
+            return;
+        };
+        let mut head = [0; MAX_HEADER];
+        let header_len = header.encode(&[], conn.order, conn.sequence, &mut head);
+        conn.sequence = conn.sequence.wrapping_add(1);
+        conn.outbox.push(&head[..header_len]);
+        for grant in grants {
+            grant.complete();
+            conn.outbox.push_registered(grant);
+        }
+        if !conn.is_blocked {
+            self.flush(key);
+        }
+    }
+
+    /// Appends a message to the connection's queue.
+    fn enqueue(&mut self, key: ConnKey, post: Post<'_>, sequence: u8) {
+        let limit = self.params.staging_sbuf_size();
+        let Some(conn) = self.conns.get_mut(key) else {
+            return;
+        };
+        if conn.outbox.is_empty()
+            && let Some(buffer) = self.spare_buffers.pop()
+        {
+            conn.outbox.lend_buffer(buffer);
+        }
+        let mut head = [0; MAX_HEADER];
+        let header_len = post
+            .header
+            .encode(post.rma, conn.order, sequence, &mut head);
+        conn.outbox.push(&head[..header_len]);
+        match post.payload {
+            Bytes::App(memory) if post.copy || memory.len() <= COPY_LIMIT => {
+                conn.outbox.push_copy(memory);
+            }
+            Bytes::App(memory) => conn.outbox.push_app(*memory),
+            Bytes::Own(bytes) => conn.outbox.push(bytes),
+        }
+        if let Some(op) = post.op {
+            conn.outbox.push_op(op);
+            if let Some(ep) = self.eps.get_mut(op.ep) {
+                ep.outstanding += 1;
+            }
+        }
+        if conn.is_blocked {
+            return;
+        }
+        if conn.outbox.len() >= limit as u64 {
+            self.flush(key);
+        } else if !conn.is_held {
+            conn.is_held = true;
+            if self.held.is_empty() {
+                self.due.store(true, Ordering::Relaxed);
+                self.flusher.burst_begins();
+            }
+            self.held.push(key);
+        }
+    }
+
+    /// Sends what is queued, as far as the kernel takes it.
+    pub(super) fn flush(&mut self, key: ConnKey) {
+        let Some(conn) = self.conns.get_mut(key) else {
+            return;
+        };
+        if !conn.is_open() {
+            return;
+        }
+        match conn.outbox.flush(conn.socket.as_fd()) {
+            Ok(empty) => conn.is_blocked = !empty,
+            Err(error) => {
+                self.break_connection(key, error);
+                return;
+            }
+        }
+        while let Some(op) = self
+            .conns
+            .get_mut(key)
+            .and_then(|conn| conn.outbox.pop_done())
+        {
+            self.finish(&op, Ok(()));
+        }
+        if let Some(conn) = self.conns.get_mut(key)
+            && !conn.is_blocked
+            && let Some(buffer) = conn.outbox.take_buffer()
+            && self.spare_buffers.len() < SPARE_BUFFERS
+        {
+            self.spare_buffers.push(buffer);
+        }
+    }
+
+    /// Sends everything that was held back.
+    #[inline]
+    pub(super) fn end_bursts(&mut self) {
+        if !self.bursts.is_empty() {
+            self.end_bursts_now();
+        }
+    }
+
+    fn end_bursts_now(&mut self) {
+        self.flush_held();
+        while let Some(key) = self.bursts.pop() {
+            if let Some(conn) = self.conns.get_mut(key) {
+                conn.in_burst = false;
+            }
+        }
+    }
+
+    /// Sends what was held back, without ending the bursts.
+    pub(super) fn flush_held(&mut self) {
+        while let Some(key) = self.held.pop() {
+            if let Some(conn) = self.conns.get_mut(key) {
+                conn.is_held = false;
+                self.flush(key);
+            }
+        }
+        self.due.store(false, Ordering::Relaxed);
+        self.flusher.burst_ends();
+    }
+}
+
+/// Outbox buffers that are kept for later.
+const SPARE_BUFFERS: usize = 16;

@@ -1,0 +1,265 @@
+//! A progress call: what is held back leaves, what has come is taken in.
+
+use std::collections::VecDeque;
+use std::os::fd::AsFd;
+use std::time::Instant;
+
+use prov_util::errno::Errno;
+
+use super::incoming::Incoming;
+use super::keys::{ConnKey, Source};
+use super::poller::Event;
+use super::{Core, Hot, socket};
+
+/// Connections that are read without asking the poller.
+const HOT_LIMIT: usize = 4;
+/// Fruitless reads after which a connection is left to the poller.
+const COLD_AFTER: u32 = 20_000;
+/// Progress calls between two questions to the poller, while reading some
+/// connections directly brings everything there is.
+const LONGEST_INTERVAL: u32 = 32;
+/// Reads of one connection before others have their turn.
+const READS_PER_TURN: usize = 16;
+/// A message with more bytes than this to come is read straight to its place.
+const DIRECT: usize = 4096;
+
+impl Core {
+    /// Does what is ready, without blocking.
+    #[inline]
+    pub fn progress(&mut self) {
+        self.end_bursts();
+        self.read_hot();
+        if !self.ready.is_empty() {
+            self.read_ready();
+        }
+        if self.polls_left == 0 || self.hot.is_empty() {
+            self.poll();
+        } else {
+            self.polls_left -= 1;
+        }
+    }
+
+    /// Does what is ready before a thread goes to sleep; `false` if there was
+    /// something, as there may be more.
+    pub fn prepare_wait(&mut self) -> bool {
+        self.end_bursts();
+        self.read_hot();
+        self.read_ready();
+        self.poll();
+        // What is ready now has to be in the poller's descriptor to wake.
+        self.events.is_empty() && self.ready.is_empty() && self.held.is_empty() && !self.had_events
+    }
+
+    #[inline]
+    fn read_hot(&mut self) {
+        let mut i = 0;
+        while let Some(hot) = self.hot.get_mut(i) {
+            let key = hot.conn;
+            hot.misses += 1;
+            if hot.misses > COLD_AFTER {
+                self.make_cold(i);
+                continue;
+            }
+            if self.read(key, false)
+                && let Some(hot) = self.hot.get_mut(i)
+                && hot.conn == key
+            {
+                hot.misses = 0;
+            }
+            i += 1;
+        }
+    }
+
+    #[cold]
+    fn make_cold(&mut self, index: usize) {
+        let hot = self.hot.swap_remove(index);
+        if let Some(conn) = self.conns.get_mut(hot.conn) {
+            conn.is_hot = false;
+        }
+    }
+
+    /// Remembers to read a connection directly from now on.
+    fn make_hot(&mut self, key: ConnKey) {
+        let Some(conn) = self.conns.get_mut(key) else {
+            return;
+        };
+        if conn.is_hot {
+            return;
+        }
+        if self.hot.len() >= HOT_LIMIT {
+            let coldest = self
+                .hot
+                .iter()
+                .enumerate()
+                .max_by_key(|(_, hot)| hot.misses)
+                .map(|(index, hot)| (index, hot.misses));
+            match coldest {
+                // All of them are busy: then the poller is the better way.
+                Some((_, misses)) if misses < 8 => return,
+                Some((index, _)) => self.make_cold(index),
+                None => {}
+            }
+        }
+        if let Some(conn) = self.conns.get_mut(key) {
+            conn.is_hot = true;
+            self.hot.push(Hot {
+                conn: key,
+                misses: 0,
+            });
+        }
+    }
+
+    /// Goes on with connections that had more to read than their turn allowed.
+    fn read_ready(&mut self) {
+        let mut turn: VecDeque<ConnKey> = std::mem::take(&mut self.ready);
+        for key in turn.drain(..) {
+            if let Some(conn) = self.conns.get_mut(key) {
+                conn.is_ready = false;
+                self.read(key, false);
+            }
+        }
+        if self.ready.is_empty() {
+            self.ready = turn;
+        }
+    }
+
+    /// Asks the poller, and handles what it says.
+    #[inline(never)]
+    fn poll(&mut self) {
+        let mut events = std::mem::take(&mut self.events);
+        self.poller.poll(&mut events);
+        self.had_events = !events.is_empty();
+        let mut news = false;
+        for event in events.drain(..) {
+            news |= self.handle(event);
+        }
+        self.events = events;
+        // If reading directly has missed something, ask more often.
+        self.poll_interval = if news {
+            1
+        } else {
+            (self.poll_interval * 2).min(LONGEST_INTERVAL)
+        };
+        self.polls_left = self.poll_interval;
+    }
+
+    /// Handles one event; whether it was news.
+    fn handle(&mut self, event: Event) -> bool {
+        match event.source {
+            Source::Timer => {
+                self.poller.alarm_heard();
+                self.run_timers();
+                true
+            }
+            Source::Listener(listener) => {
+                self.accept(listener);
+                true
+            }
+            Source::Conn(key) => {
+                let Some(conn) = self.conns.get_mut(key) else {
+                    return false;
+                };
+                if !conn.is_open() {
+                    self.advance_handshake(key, event);
+                    return true;
+                }
+                let was_hot = conn.is_hot;
+                let mut news = false;
+                if event.writable && !conn.outbox.is_empty() {
+                    self.flush(key);
+                    news = true;
+                }
+                if event.readable && self.read(key, event.ended) {
+                    news = !was_hot;
+                    self.make_hot(key);
+                }
+                news
+            }
+        }
+    }
+
+    fn run_timers(&mut self) {
+        let now = Instant::now();
+        while let Some(target) = self.timers.pop_due(now) {
+            match target {
+                super::timers::Target::Conn(key) => self.check_deadline(key, now),
+                super::timers::Target::Peer(ep, peer) => self.check_peer(ep, peer, now),
+                super::timers::Target::Listener(key) => self.wake_listener(key),
+            }
+        }
+        self.poller.set_alarm(self.timers.next());
+    }
+
+    /// Reads what has come on a connection; whether there was anything. With
+    /// `to_end` reads until the socket says that there is no more, which may be
+    /// that it has ended.
+    #[inline]
+    pub(super) fn read(&mut self, key: ConnKey, to_end: bool) -> bool {
+        let mut staging = std::mem::take(&mut self.staging);
+        if staging.is_empty() {
+            // Reading already: the connection has its turn later.
+            self.read_later(key);
+            return false;
+        }
+        let mut any = false;
+        for turn in 0.. {
+            let Some(conn) = self.conns.get_mut(key) else {
+                break;
+            };
+            if conn.held_back.is_some() || !conn.is_open() {
+                break;
+            }
+            if turn == READS_PER_TURN {
+                self.read_later(key);
+                break;
+            }
+            let left = conn.stream.payload_left();
+            let (room, direct, outcome) = match &conn.incoming {
+                Incoming::Place(placing) if left > DIRECT => {
+                    let socket = conn.socket.as_fd();
+                    placing
+                        .place
+                        .receive(placing.done, left, &mut staging, socket)
+                }
+                _ => {
+                    let outcome = socket::receive(conn.socket.as_fd(), &mut staging);
+                    (staging.len(), 0, outcome)
+                }
+            };
+            let received = match outcome {
+                Ok(0) => {
+                    self.end_of_stream(key);
+                    break;
+                }
+                Ok(received) => received,
+                Err(Errno::EAGAIN) => break,
+                Err(Errno::EINTR) => continue,
+                Err(error) => {
+                    self.break_connection(key, error);
+                    break;
+                }
+            };
+            any = true;
+            let placed = received.min(direct);
+            if placed > 0 {
+                self.placed_directly(key, placed);
+            }
+            self.take_in(key, &staging[..received - placed]);
+            if received < room && !to_end {
+                break;
+            }
+        }
+        self.staging = staging;
+        any
+    }
+
+    /// Gives a connection another turn with the next progress call.
+    pub(super) fn read_later(&mut self, key: ConnKey) {
+        if let Some(conn) = self.conns.get_mut(key)
+            && !conn.is_ready
+        {
+            conn.is_ready = true;
+            self.ready.push_back(key);
+        }
+    }
+}

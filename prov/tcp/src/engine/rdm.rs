@@ -1,0 +1,237 @@
+//! RDM endpoints: peers, and connections to them on first use.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use prov_util::av::Observer;
+use prov_util::errno::{Errno, Result};
+use slotmap::{Key, SlotMap};
+
+use super::connection::UNKNOWN_SOURCE;
+use super::keys::{ConnKey, ListenerKey, PeerKey};
+use super::request::Request;
+use crate::toolkit::{Av, Use};
+
+/// The part of an endpoint's state that RDM endpoints have.
+pub struct Rdm {
+    pub av: Option<Use<Av>>,
+    /// Where it listens, once enabled.
+    pub addr: Option<SocketAddr>,
+    pub listener: Option<ListenerKey>,
+    /// The near end of a connection from this endpoint to itself.
+    pub loopback: Option<ConnKey>,
+    /// Names this endpoint towards peers, see
+    /// [`crate::wire::handshake::Message::instance`].
+    pub instance: u64,
+    pub peers: SlotMap<PeerKey, Peer>,
+    by_addr: HashMap<SocketAddr, PeerKey>,
+    routes: Routes,
+    /// Connections whose peers have another source than their messages say.
+    pub changed: Vec<(ConnKey, u64)>,
+    /// Addresses that were removed from the address vector, as it counts them.
+    removals: Arc<Removals>,
+    /// What the address vector was like when `routes` and the peers' sources
+    /// were looked up.
+    seen: Seen,
+}
+
+/// Counts addresses that leave the address vector.
+#[derive(Default)]
+struct Removals(AtomicU64);
+
+impl Observer for Removals {
+    fn removed(&self, _: u64) {
+        self.0.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// What tells one state of an address vector from another.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+struct Seen {
+    removals: u64,
+    len: usize,
+}
+
+/// Another endpoint with which there is a connection, or ought to be.
+pub struct Peer {
+    pub addr: SocketAddr,
+    /// Its connection, of whatever age.
+    pub conn: Option<ConnKey>,
+    /// Its place in the address vector, or [`UNKNOWN_SOURCE`].
+    pub src: u64,
+    /// What waits for the connection, oldest first.
+    pub pending: VecDeque<Request>,
+    /// While there is no connection: what the attempts to make one have come to.
+    pub attempt: Option<Attempt>,
+    /// The peer said that it cannot be connected to.
+    pub behind_firewall: bool,
+}
+
+/// The making of a connection, over several attempts.
+pub struct Attempt {
+    /// When everything that waits fails.
+    pub deadline: Instant,
+    /// When to try again; `None` while an attempt is under way.
+    pub retry_at: Option<Instant>,
+    /// How long to wait before the attempt after the next.
+    pub pause: Duration,
+    /// Why the last attempt failed.
+    pub error: Errno,
+}
+
+/// Which peer an address of the address vector is, found by index.
+#[derive(Default)]
+struct Routes {
+    pages: Vec<Option<Box<[PeerKey; PAGE]>>>,
+}
+
+const PAGE: usize = 256;
+
+impl Routes {
+    #[inline]
+    fn get(&self, addr: u64) -> Option<PeerKey> {
+        let page = self.pages.get((addr as usize) / PAGE)?.as_ref()?;
+        let key = page[(addr as usize) % PAGE];
+        (!key.is_null()).then_some(key)
+    }
+
+    /// `addr` is an index that the address vector gave out.
+    fn set(&mut self, addr: u64, key: PeerKey) {
+        let page = addr as usize / PAGE;
+        if page >= self.pages.len() {
+            self.pages.resize_with(page + 1, || None);
+        }
+        let page = self.pages[page].get_or_insert_with(|| Box::new([PeerKey::null(); PAGE]));
+        page[addr as usize % PAGE] = key;
+    }
+}
+
+impl Rdm {
+    /// Without peers.
+    pub fn new() -> Self {
+        Rdm {
+            av: None,
+            addr: None,
+            listener: None,
+            loopback: None,
+            instance: crate::random::number() | 1,
+            peers: SlotMap::with_key(),
+            by_addr: HashMap::new(),
+            routes: Routes::default(),
+            changed: Vec::new(),
+            removals: Arc::default(),
+            seen: Seen::default(),
+        }
+    }
+
+    /// The peer at an address of the address vector; `-FI_EINVAL` where that
+    /// has none.
+    #[inline]
+    pub fn route(&mut self, addr: u64) -> Result<PeerKey> {
+        if self.removals.0.load(Ordering::Acquire) == self.seen.removals
+            && let Some(key) = self.routes.get(addr)
+        {
+            return Ok(key);
+        }
+        self.find_route(addr)
+    }
+
+    #[cold]
+    fn find_route(&mut self, addr: u64) -> Result<PeerKey> {
+        self.follow_av();
+        let av = self.av.as_ref().ok_or(Errno::ENOAV)?;
+        let socket_addr = av.lookup(addr).ok_or(Errno::EINVAL)?;
+        let key = self.peer_at(socket_addr);
+        self.routes.set(addr, key);
+        Ok(key)
+    }
+
+    /// The peer with this address, new if it was not known.
+    pub fn peer_at(&mut self, addr: SocketAddr) -> PeerKey {
+        if let Some(&key) = self.by_addr.get(&addr) {
+            return key;
+        }
+        let src = self
+            .av
+            .as_ref()
+            .and_then(|av| av.find(&addr))
+            .unwrap_or(UNKNOWN_SOURCE);
+        let key = self.peers.insert(Peer {
+            addr,
+            conn: None,
+            src,
+            pending: VecDeque::new(),
+            attempt: None,
+            behind_firewall: false,
+        });
+        self.by_addr.insert(addr, key);
+        key
+    }
+
+    /// Forgets a peer without connection, if nothing waits for one.
+    pub fn forget_idle(&mut self, key: PeerKey) {
+        if let Some(peer) = self.peers.get(key)
+            && peer.conn.is_none()
+            && peer.pending.is_empty()
+            && peer.attempt.is_none()
+            && peer.src == UNKNOWN_SOURCE
+            && let Some(peer) = self.peers.remove(key)
+        {
+            self.by_addr.remove(&peer.addr);
+        }
+    }
+
+    /// Uses an address vector from now on.
+    pub fn bind_av(&mut self, av: Use<Av>) {
+        let removals: Arc<dyn Observer> = self.removals.clone();
+        av.observe(Arc::downgrade(&removals));
+        self.av = Some(av);
+    }
+
+    fn look_at(&self, av: &Av) -> Seen {
+        Seen {
+            removals: self.removals.0.load(Ordering::Acquire),
+            len: av.len(),
+        }
+    }
+
+    /// Whether the address vector has changed since the sources were looked up.
+    #[inline]
+    pub fn av_changed(&self) -> bool {
+        self.av
+            .as_ref()
+            .is_some_and(|av| self.look_at(av) != self.seen)
+    }
+
+    /// Takes in what changed in the address vector.
+    pub fn follow_av(&mut self) {
+        let Some(av) = &self.av else {
+            return;
+        };
+        let now = self.look_at(av);
+        if now == self.seen {
+            return;
+        }
+        if now.removals != self.seen.removals {
+            self.routes = Routes::default();
+        }
+        self.seen = now;
+        for peer in self.peers.values_mut() {
+            let src = av.find(&peer.addr).unwrap_or(UNKNOWN_SOURCE);
+            if src != peer.src {
+                peer.src = src;
+                if let Some(conn) = peer.conn {
+                    self.changed.push((conn, src));
+                }
+                if let Some(loopback) = self.loopback
+                    && Some(peer.addr) == self.addr
+                {
+                    self.changed.push((loopback, src));
+                }
+            }
+        }
+    }
+}

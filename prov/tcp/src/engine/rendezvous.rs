@@ -1,0 +1,235 @@
+//! Messages that are announced before they are sent.
+//!
+//! Between two of this library the sender announces messages instead of
+//! sending them when much is queued already, or when the receiver is
+//! [throttling](crate::wire::header::Op::Throttle) it because it keeps too much
+//! that nobody receives. What was announced takes no room at the receiver, so
+//! it can go on reading what comes behind it. From a C peer announcements are
+//! taken, none are made to it.
+
+use fabric_abi::{FI_COMMIT_COMPLETE, FI_DELIVERY_COMPLETE, FI_REMOTE_CQ_DATA};
+use prov_util::buffer::AppIov;
+use prov_util::matching::Message;
+
+use super::Core;
+use super::arrival::{Step, ack_of, receipt};
+use super::closing::Fault;
+use super::connection::{Asked, Named, Payload};
+use super::incoming::{Body, Incoming, Placing, Receipt, Rendezvous, Then, Unexpected};
+use super::keys::ConnKey;
+use super::op::Op;
+use super::place::Place;
+use super::posting::Post;
+use super::request::Bytes;
+use crate::wire::WireError;
+use crate::wire::handshake::Features;
+use crate::wire::header::{self, Header};
+
+/// Bytes in a connection's queue beyond which messages are announced.
+const QUEUE_LIMIT: u64 = 4 << 20;
+/// Smaller ones are only announced to a peer that throttles.
+const WORTH_ANNOUNCING: usize = 16 * 1024;
+
+impl Core {
+    /// Whether a message of `len` bytes is better announced.
+    #[inline]
+    pub(super) fn should_announce(&self, key: ConnKey, len: usize) -> bool {
+        let Some(conn) = self.conns.get(key) else {
+            return false;
+        };
+        if !conn.throttled && (len < WORTH_ANNOUNCING || conn.outbox.len() < QUEUE_LIMIT) {
+            return false;
+        }
+        len > 0 && conn.features.has(Features::RENDEZVOUS)
+    }
+
+    /// Announces a message.
+    pub(super) fn announce(
+        &mut self,
+        key: ConnKey,
+        mut header: Header,
+        flags: u64,
+        payload: Bytes<'_>,
+        copy: bool,
+        op: Op,
+    ) {
+        let Some(conn) = self.conns.get_mut(key) else {
+            return;
+        };
+        if header.op == header::Op::Tagged {
+            header.flags |= header::TAGGED;
+        }
+        if flags & (FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE) != 0 {
+            header.flags |= header::DELIVERY_COMPLETE;
+        }
+        header.op = header::Op::WideRts;
+        header.size = payload.len() as u64;
+        header.payload = 0;
+        let waiting = match payload {
+            Bytes::App(memory) if copy => Payload::Own(super::sending::copy_of(memory)),
+            Bytes::App(memory) => Payload::App(*memory),
+            Bytes::Own(bytes) => Payload::Own(bytes.to_vec()),
+        };
+        header.id = conn.name_op(Named::Announced {
+            op,
+            payload: waiting,
+            ack: header.wants_ack(),
+        });
+        if let Some(ep) = self.eps.get_mut(op.ep) {
+            ep.outstanding += 1;
+        }
+        self.post_control(key, header);
+    }
+
+    /// The peer asks for a message that was announced to it, or drops it.
+    pub(super) fn asked_for(&mut self, key: ConnKey, header: &Header) -> Step {
+        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
+        let Some(Named::Announced { op, payload, ack }) = conn.named.remove(&header.id) else {
+            return Err(Fault::Protocol(WireError::Field("clear to send")));
+        };
+        if header.op_data != 0 {
+            self.finish(&op, Ok(()));
+            return Ok(());
+        }
+        if ack {
+            conn.named.insert(header.id, Named::Ack(op));
+        } else if let Some(ep) = self.eps.get_mut(op.ep) {
+            // Posting counts it again if it has to wait.
+            ep.outstanding -= 1;
+        }
+        let mut data = Header::new(header::Op::WideData);
+        data.id = header.id;
+        let (bytes, copy) = match &payload {
+            Payload::App(memory) => (Bytes::App(memory), false),
+            Payload::Own(bytes) => (Bytes::Own(bytes), true),
+        };
+        data.payload = bytes.len();
+        self.post(
+            key,
+            Post {
+                header: data,
+                rma: &[],
+                payload: bytes,
+                copy,
+                op: (!ack).then_some(op),
+            },
+        );
+        Ok(())
+    }
+
+    /// The peer announces a message.
+    pub(super) fn announced(
+        &mut self,
+        key: ConnKey,
+        header: &Header,
+        tagged: bool,
+        name: Rendezvous,
+    ) -> Step {
+        let (ep, receiver_key) = self.receiver_of(key).ok_or(Fault::Gone)?;
+        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
+        let src = conn.src;
+        if conn.asked.len() >= ASKED_LIMIT {
+            return Err(Fault::Protocol(WireError::Field("request to send")));
+        }
+        let receiver = self.receivers.get_mut(receiver_key).ok_or(Fault::Gone)?;
+        let len = header.size as usize;
+        let ack = ack_of(header);
+        match receiver.queue(tagged).arrive(src, header.tag, len) {
+            Some(matched) => {
+                let receipt = receipt(&matched, receiver_key, tagged, src, header, len, ack);
+                self.ask_for(key, name, matched.buf, Some(receipt), len);
+            }
+            None => {
+                let body = Body::Announced(name);
+                self.unexpected_bytes += Core::keeping_cost(len, &body);
+                receiver.queue(tagged).keep(Message {
+                    src,
+                    tag: header.tag,
+                    len,
+                    data: header.data,
+                    flags: if header.has_data() {
+                        FI_REMOTE_CQ_DATA
+                    } else {
+                        0
+                    },
+                    payload: Unexpected {
+                        conn: key,
+                        ep,
+                        ack,
+                        body,
+                    },
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks for a message that was announced; without a receipt it is dropped.
+    pub(super) fn ask_for(
+        &mut self,
+        key: ConnKey,
+        name: Rendezvous,
+        memory: AppIov,
+        receipt: Option<Receipt>,
+        len: usize,
+    ) {
+        let Some(conn) = self.conns.get_mut(key) else {
+            return;
+        };
+        let header = match name {
+            Rendezvous::Narrow(name) => {
+                let mut header = Header::new(header::Op::Cts);
+                header.op_data = name;
+                header
+            }
+            Rendezvous::Wide(name) => {
+                let mut header = Header::new(header::Op::WideCts);
+                header.id = name;
+                header.op_data = u8::from(receipt.is_none());
+                header
+            }
+        };
+        if receipt.is_some() || matches!(name, Rendezvous::Narrow(_)) {
+            conn.asked.insert(
+                name,
+                Asked {
+                    memory,
+                    receipt,
+                    len,
+                },
+            );
+        }
+        self.post_control(key, header);
+    }
+
+    /// A message comes that was asked for.
+    pub(super) fn announced_data(
+        &mut self,
+        key: ConnKey,
+        header: &Header,
+        name: Rendezvous,
+    ) -> Step {
+        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
+        let asked = conn.asked.remove(&name);
+        let asked = asked
+            .filter(|asked| asked.len == header.payload)
+            .ok_or(Fault::Protocol(WireError::Field("rendezvous")))?;
+        let Some(receipt) = asked.receipt else {
+            conn.incoming = Incoming::Discard;
+            return Ok(());
+        };
+        let placing = Placing {
+            place: Place::App(asked.memory),
+            done: 0,
+            then: Then::Receive(receipt),
+        };
+        if header.payload == 0 {
+            return self.placed(key, placing);
+        }
+        conn.incoming = Incoming::Place(Box::new(placing));
+        Ok(())
+    }
+}
+
+/// Messages that one peer may have announced and been asked for at once.
+const ASKED_LIMIT: usize = 1 << 20;

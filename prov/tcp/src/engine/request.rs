@@ -1,0 +1,195 @@
+//! Operations that wait for their connection.
+
+use fabric_abi::{fi_datatype, fi_op};
+use prov_util::buffer::AppIov;
+use prov_util::request::{Access, Atomic, AtomicKind, RemoteAccess, RemoteIov, Tag, Transmit};
+
+use super::keys::EpKey;
+use super::op::{Context, Op, OpClass};
+
+/// An operation as it was posted, with a copy of what is not the library's to
+/// keep.
+pub struct Request {
+    kind: Kind,
+    data: u64,
+    flags: u64,
+    context: Context,
+    copy: Option<Vec<u8>>,
+}
+
+enum Kind {
+    Transmit {
+        tag: Tag,
+        buffers: AppIov,
+    },
+    Access {
+        access: Access,
+        local: AppIov,
+        remote: RemoteIov,
+    },
+    Atomic {
+        kind: AtomicKind,
+        datatype: fi_datatype,
+        op: fi_op,
+        operand: AppIov,
+        remote: RemoteIov,
+    },
+}
+
+/// An operation that has waited long enough.
+pub enum Replay {
+    /// A message.
+    Transmit(Transmit),
+    /// A read or a write.
+    Access(RemoteAccess),
+    /// An atomic operation.
+    Atomic(Atomic),
+}
+
+impl Request {
+    /// A message that waits.
+    pub fn transmit(message: &Transmit, copy: Option<Vec<u8>>) -> Self {
+        Request {
+            kind: Kind::Transmit {
+                tag: message.tag,
+                buffers: message.buffers,
+            },
+            data: message.data,
+            flags: message.flags,
+            context: Context::of(message.context),
+            copy,
+        }
+    }
+
+    /// A read or a write that waits.
+    pub fn access(access: &RemoteAccess, copy: Option<Vec<u8>>) -> Self {
+        Request {
+            kind: Kind::Access {
+                access: access.access,
+                local: access.local,
+                remote: access.remote,
+            },
+            data: access.data,
+            flags: access.flags,
+            context: Context::of(access.context),
+            copy,
+        }
+    }
+
+    /// An atomic operation that waits.
+    pub fn atomic(atomic: &Atomic, copy: Option<Vec<u8>>) -> Self {
+        Request {
+            kind: Kind::Atomic {
+                kind: atomic.kind,
+                datatype: atomic.datatype,
+                op: atomic.op,
+                operand: atomic.operand,
+                remote: atomic.remote,
+            },
+            data: atomic.data,
+            flags: atomic.flags,
+            context: Context::of(atomic.context),
+            copy,
+        }
+    }
+
+    /// The operation again, and its bytes if they were copied.
+    pub fn replay(self) -> (Replay, Option<Vec<u8>>) {
+        let (data, flags, context) = (self.data, self.flags, self.context.pointer());
+        let peer = fabric_abi::FI_ADDR_UNSPEC;
+        let replay = match self.kind {
+            Kind::Transmit { tag, buffers } => Replay::Transmit(Transmit {
+                tag,
+                buffers,
+                peer,
+                data,
+                flags,
+                context,
+            }),
+            Kind::Access {
+                access,
+                local,
+                remote,
+            } => Replay::Access(RemoteAccess {
+                access,
+                local,
+                remote,
+                peer,
+                data,
+                flags,
+                context,
+            }),
+            Kind::Atomic {
+                kind,
+                datatype,
+                op,
+                operand,
+                remote,
+            } => Replay::Atomic(Atomic {
+                kind,
+                datatype,
+                op,
+                operand,
+                remote,
+                peer,
+                data,
+                flags,
+                context,
+            }),
+        };
+        (replay, self.copy)
+    }
+
+    /// What the application wants to hear of it.
+    pub fn op(self, ep: EpKey) -> Op {
+        match self.replay().0 {
+            Replay::Transmit(message) => op_of_transmit(ep, &message),
+            Replay::Access(access) => super::rma::op_of_access(ep, &access),
+            Replay::Atomic(atomic) => super::atomics::op_of_atomic(ep, &atomic),
+        }
+    }
+}
+
+/// The bytes of a message.
+#[derive(Clone, Copy)]
+pub enum Bytes<'a> {
+    /// The application's.
+    App(&'a AppIov),
+    /// A copy of ours.
+    Own(&'a [u8]),
+}
+
+impl<'a> Bytes<'a> {
+    /// How many.
+    #[inline]
+    pub fn len(&self) -> usize {
+        match self {
+            Bytes::App(memory) => memory.len(),
+            Bytes::Own(bytes) => bytes.len(),
+        }
+    }
+
+    /// The copy, where there is one.
+    pub fn of(copy: &'a Option<Vec<u8>>, memory: &'a AppIov) -> Self {
+        match copy {
+            Some(bytes) => Bytes::Own(bytes),
+            None => Bytes::App(memory),
+        }
+    }
+}
+
+/// What the application wants to hear of a message.
+#[inline]
+pub fn op_of_transmit(ep: EpKey, message: &Transmit) -> Op {
+    Op {
+        ep,
+        class: match message.tag {
+            Tag::None => OpClass::Send,
+            Tag::Value(_) => OpClass::TaggedSend,
+        },
+        report: message.wants_completion(),
+        is_inject: message.is_inject() && !message.wants_completion(),
+        len: message.buffers.len(),
+        context: Context::of(message.context),
+    }
+}

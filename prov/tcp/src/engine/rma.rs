@@ -1,0 +1,241 @@
+//! Remote memory access (fi_rma(3)), on both sides.
+
+use fabric_abi::{FI_REMOTE_CQ_DATA, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA};
+use prov_util::errno::{Errno, Result};
+use prov_util::mr::Grant;
+use prov_util::request::{Access, RemoteAccess, RemoteIov};
+
+use super::Core;
+use super::arrival::{Step, ack_of};
+use super::closing::Fault;
+use super::connection::PendingRead;
+use super::incoming::{Ack, Incoming, Placing, Then};
+use super::keys::{ConnKey, EpKey};
+use super::op::{Context, Op, OpClass};
+use super::place::Place;
+use super::posting::Post;
+use super::request::{Bytes, Request};
+use super::sending::{Destination, copy_of};
+use crate::toolkit::Completion;
+use crate::wire::WireError;
+use crate::wire::header::{self, Header, RmaIov, RmaList};
+
+impl Core {
+    /// Posts a read or a write.
+    pub fn access(&mut self, ep: EpKey, access: &RemoteAccess) -> Result {
+        if access.local.len() as u64 != access.remote.len() {
+            return Err(Errno::EINVAL);
+        }
+        if access.is_inject() && access.local.len() > self.params.max_inject() {
+            return Err(Errno::EINVAL);
+        }
+        match self.destination(ep, access.peer)? {
+            Destination::Open(conn) => {
+                self.check_room(conn)?;
+                self.start_access(ep, conn, access, Bytes::App(&access.local));
+                Ok(())
+            }
+            Destination::Pending(peer) => {
+                let copy = (access.is_inject() && access.access == Access::Write)
+                    .then(|| copy_of(&access.local));
+                self.defer(ep, peer, Request::access(access, copy))
+            }
+        }
+    }
+
+    /// Starts a read or a write on an open connection.
+    pub(super) fn start_access(
+        &mut self,
+        ep: EpKey,
+        key: ConnKey,
+        access: &RemoteAccess,
+        payload: Bytes<'_>,
+    ) {
+        let remote = remote_list(&access.remote);
+        let op = op_of_access(ep, access);
+        match access.access {
+            Access::Write => {
+                let mut header = Header::new(header::Op::Write);
+                header.rma_count = remote.len() as u8;
+                header.payload = payload.len();
+                if let Some(data) = access.immediate() {
+                    header.flags |= header::REMOTE_CQ_DATA;
+                    header.data = data;
+                }
+                let op = self.ask_for_ack(key, &mut header, access.flags, op);
+                self.post(
+                    key,
+                    Post {
+                        header,
+                        rma: &remote,
+                        payload,
+                        copy: access.is_inject(),
+                        op,
+                    },
+                );
+            }
+            Access::Read => {
+                let Some(conn) = self.conns.get_mut(key) else {
+                    return;
+                };
+                conn.reads.push_back(PendingRead {
+                    op,
+                    memory: access.local,
+                });
+                if let Some(ep) = self.eps.get_mut(ep) {
+                    ep.outstanding += 1;
+                }
+                let mut header = Header::new(header::Op::ReadRequest);
+                header.rma_count = remote.len() as u8;
+                self.post(
+                    key,
+                    Post {
+                        header,
+                        rma: &remote,
+                        payload: Bytes::Own(&[]),
+                        copy: true,
+                        op: None,
+                    },
+                );
+            }
+        }
+    }
+
+    /// The local memory that a peer names, if it may access it so.
+    pub(super) fn registered(
+        &self,
+        list: &RmaList,
+        access: u64,
+    ) -> std::result::Result<Vec<Grant>, Fault> {
+        let memory = self.memory.as_ref().ok_or(Fault::Gone)?;
+        let resolve = |part: &RmaIov| {
+            let grant = memory.resolve(part.key, part.addr, part.len, access);
+            grant.map_err(|error| Fault::Memory {
+                error,
+                addr: part.addr,
+                len: part.len,
+            })
+        };
+        list.iter().map(resolve).collect()
+    }
+
+    /// A peer wants to read our memory.
+    pub(super) fn read_requested(&mut self, key: ConnKey) -> Step {
+        let conn = self.conns.get(key).ok_or(Fault::Gone)?;
+        let list = *conn.stream.rma();
+        let grants = self.registered(&list, FI_REMOTE_READ)?;
+        self.read_from(key);
+        let mut header = Header::new(header::Op::ReadResponse);
+        header.payload = grants.iter().map(Grant::len).sum();
+        self.post_registered(key, header, grants);
+        Ok(())
+    }
+
+    /// The bytes come that the oldest read asked for.
+    pub(super) fn read_answered(&mut self, key: ConnKey, header: &Header) -> Step {
+        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
+        let read = conn
+            .reads
+            .pop_front()
+            .ok_or(Fault::Protocol(WireError::Field("read response")))?;
+        if read.memory.len() != header.payload {
+            conn.reads.push_front(read);
+            return Err(Fault::Protocol(WireError::Payload(header.payload as u64)));
+        }
+        let placing = Placing {
+            place: Place::App(read.memory),
+            done: 0,
+            then: Then::Read(read.op),
+        };
+        if header.payload == 0 {
+            return self.placed(key, placing);
+        }
+        conn.incoming = Incoming::Place(Box::new(placing));
+        Ok(())
+    }
+
+    /// A peer writes to our memory.
+    pub(super) fn write_begins(&mut self, key: ConnKey, header: &Header) -> Step {
+        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
+        let list = *conn.stream.rma();
+        let grants = self.registered(&list, FI_REMOTE_WRITE)?;
+        let placing = Placing {
+            place: Place::Registered(grants),
+            done: 0,
+            then: Then::RemoteWrite {
+                data: header.has_data().then_some(header.data),
+                len: header.payload,
+                ack: ack_of(header),
+            },
+        };
+        if header.payload == 0 {
+            return self.placed(key, placing);
+        }
+        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
+        conn.incoming = Incoming::Place(Box::new(placing));
+        Ok(())
+    }
+
+    /// A peer reads our memory.
+    pub(super) fn read_from(&mut self, key: ConnKey) {
+        if let Some((ep, _)) = self.receiver_of(key)
+            && let Some(ep) = self.eps.get(ep)
+            && let Some(counter) = &ep.queues.remote_read
+        {
+            counter.count(0);
+        }
+    }
+
+    /// A peer has written to our memory.
+    pub(super) fn written_to(&mut self, key: ConnKey, data: Option<u64>, len: usize, ack: Ack) {
+        if let Some((ep, _)) = self.receiver_of(key)
+            && let Some(ep) = self.eps.get(ep)
+        {
+            if let Some(counter) = &ep.queues.remote_write {
+                counter.count(len);
+            }
+            if let Some(data) = data
+                && let Some(cq) = &ep.queues.rx_cq
+            {
+                let src = self.conns.get(key).map_or(u64::MAX, |conn| conn.src);
+                let src = ep.queues.source(src);
+                cq.write(&Completion {
+                    len,
+                    data,
+                    src,
+                    ..Completion::new(
+                        std::ptr::null_mut(),
+                        FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA,
+                    )
+                });
+            }
+        }
+        self.acknowledge(key, ack);
+    }
+}
+
+pub(super) fn remote_list(remote: &RemoteIov) -> RmaList {
+    let mut list = RmaList::EMPTY;
+    for piece in remote.pieces() {
+        list.push(RmaIov {
+            addr: piece.addr,
+            len: piece.len,
+            key: piece.key,
+        });
+    }
+    list
+}
+
+pub(super) fn op_of_access(ep: EpKey, access: &RemoteAccess) -> Op {
+    Op {
+        ep,
+        class: match access.access {
+            Access::Read => OpClass::Read,
+            Access::Write => OpClass::Write,
+        },
+        report: access.wants_completion(),
+        is_inject: access.is_inject() && !access.wants_completion(),
+        len: access.local.len(),
+        context: Context::of(access.context),
+    }
+}

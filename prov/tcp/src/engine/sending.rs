@@ -1,0 +1,145 @@
+//! Messages (fi_msg(3), fi_tagged(3)) that the application sends.
+
+use fabric_abi::{FI_COMMIT_COMPLETE, FI_DELIVERY_COMPLETE};
+use prov_util::errno::{Errno, Result};
+use prov_util::request::{Tag, Transmit};
+
+use super::Core;
+use super::connection::Named;
+use super::endpoint::Kind;
+use super::keys::{ConnKey, EpKey, PeerKey};
+use super::op::Op;
+use super::posting::Post;
+use super::request::{Bytes, Request, op_of_transmit};
+use crate::wire::handshake::Features;
+use crate::wire::header::{self, Header};
+
+/// Where an operation goes.
+pub(super) enum Destination {
+    /// Out, on this connection.
+    Open(ConnKey),
+    /// Nowhere yet: a connection to the peer is being made.
+    Pending(PeerKey),
+}
+
+impl Core {
+    /// Posts a message. `-FI_EAGAIN` when it should be tried again later.
+    #[inline]
+    pub fn transmit(&mut self, ep: EpKey, message: &Transmit) -> Result {
+        if message.is_inject() && message.buffers.len() > self.params.max_inject() {
+            return Err(Errno::EINVAL);
+        }
+        match self.destination(ep, message.peer)? {
+            Destination::Open(conn) => {
+                self.check_room(conn)?;
+                self.send(ep, conn, message, Bytes::App(&message.buffers));
+                Ok(())
+            }
+            Destination::Pending(peer) => {
+                let copy = message.is_inject().then(|| copy_of(&message.buffers));
+                self.defer(ep, peer, Request::transmit(message, copy))
+            }
+        }
+    }
+
+    /// Where an operation of an endpoint for the peer `addr` goes.
+    #[inline]
+    pub(super) fn destination(&mut self, ep: EpKey, addr: u64) -> Result<Destination> {
+        let state = self.eps.get_mut(ep).ok_or(Errno::EOPBADSTATE)?;
+        match &mut state.kind {
+            Kind::Msg(msg) => match msg.conn {
+                Some(conn) if self.conns.get(conn).is_some_and(|conn| conn.is_open()) => {
+                    Ok(Destination::Open(conn))
+                }
+                _ => Err(Errno::ENOTCONN),
+            },
+            Kind::Rdm(rdm) => {
+                let peer = rdm.route(addr)?;
+                if !rdm.changed.is_empty() {
+                    self.follow_av(ep);
+                    return self.destination(ep, addr);
+                }
+                if let Some(known) = rdm.peers.get(peer)
+                    && known.pending.is_empty()
+                    && let Some(conn) = known.conn
+                    && self.conns.get(conn).is_some_and(|conn| conn.is_open())
+                {
+                    return Ok(Destination::Open(conn));
+                }
+                self.connect_peer(ep, peer)?;
+                Ok(Destination::Pending(peer))
+            }
+        }
+    }
+
+    /// Sends a message on an open connection.
+    #[inline]
+    pub(super) fn send(&mut self, ep: EpKey, key: ConnKey, message: &Transmit, payload: Bytes<'_>) {
+        let mut header = Header::new(header::Op::Msg);
+        if let Tag::Value(tag) = message.tag {
+            header.op = header::Op::Tagged;
+            header.tag = tag;
+        }
+        if let Some(data) = message.immediate() {
+            header.flags = header::REMOTE_CQ_DATA;
+            header.data = data;
+        }
+        header.payload = payload.len();
+        let op = op_of_transmit(ep, message);
+        if self.should_announce(key, header.payload) {
+            self.announce(key, header, message.flags, payload, message.is_inject(), op);
+            return;
+        }
+        let op = self.ask_for_ack(key, &mut header, message.flags, op);
+        self.post(
+            key,
+            Post {
+                header,
+                rma: &[],
+                payload,
+                copy: message.is_inject(),
+                op,
+            },
+        );
+    }
+
+    /// Makes the header ask for an acknowledgement if the operation's flags
+    /// want one. Returns the operation if it is done once it is sent.
+    #[inline]
+    pub(super) fn ask_for_ack(
+        &mut self,
+        key: ConnKey,
+        header: &mut Header,
+        flags: u64,
+        op: Op,
+    ) -> Option<Op> {
+        if flags & (FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE) == 0 {
+            return Some(op);
+        }
+        let Some(conn) = self.conns.get_mut(key) else {
+            return Some(op);
+        };
+        header.flags |= if flags & FI_COMMIT_COMPLETE != 0 {
+            header::COMMIT_COMPLETE
+        } else {
+            header::DELIVERY_COMPLETE
+        };
+        if conn.features.has(Features::NAMED_ACKS) {
+            header.flags |= header::NAMED;
+            header.id = conn.name_op(Named::Ack(op));
+        } else {
+            conn.acks.push_back(op);
+        }
+        if let Some(ep) = self.eps.get_mut(op.ep) {
+            ep.outstanding += 1;
+        }
+        None
+    }
+}
+
+/// A copy of the application's memory.
+pub(super) fn copy_of(memory: &prov_util::buffer::AppIov) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    memory.append_to(&mut bytes);
+    bytes
+}

@@ -1,0 +1,175 @@
+//! TCP sockets as the provider needs them.
+
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use prov_util::errno::{Errno, Result};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrAny, SocketFlags, SocketType, ipproto,
+    sockopt,
+};
+
+use crate::params::Params;
+
+/// The error of a system call.
+pub fn system(error: rustix::io::Errno) -> Errno {
+    Errno::new(error.raw_os_error())
+}
+
+fn open(family: &SocketAddr) -> Result<OwnedFd> {
+    let family = match family {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    rustix::net::socket_with(
+        family,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+        Some(ipproto::TCP),
+    )
+    .map_err(system)
+}
+
+/// Options of a connection's socket.
+fn set_up(socket: BorrowedFd<'_>, params: &Params) {
+    // A socket without these works, only slower.
+    if params.nodelay() {
+        let _ = sockopt::set_tcp_nodelay(socket, true);
+    }
+}
+
+/// A socket that is being connected from `source`, whose port is not used, to
+/// `dest`.
+pub fn connect(source: Option<SocketAddr>, dest: &SocketAddr, params: &Params) -> Result<OwnedFd> {
+    let socket = open(dest)?;
+    set_up(socket.as_fd(), params);
+    if let Some(source) = source
+        && source.is_ipv4() == dest.is_ipv4()
+        && (!source.ip().is_unspecified() || source.port() != 0)
+    {
+        sockopt::set_socket_reuseaddr(&socket, true).map_err(system)?;
+        rustix::net::bind(&socket, &source).map_err(system)?;
+    }
+    start_connect(socket.as_fd(), dest)?;
+    Ok(socket)
+}
+
+/// Starts connecting a socket that may be bound already.
+fn start_connect(socket: BorrowedFd<'_>, dest: &SocketAddr) -> Result {
+    match rustix::net::connect(socket, dest) {
+        Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(()),
+        Err(error) => Err(system(error)),
+    }
+}
+
+/// A socket bound to `addr`, or with port 0 to one in the port range of the
+/// parameters.
+pub fn bound(addr: &SocketAddr, params: &Params) -> Result<OwnedFd> {
+    let socket = open(addr)?;
+    sockopt::set_socket_reuseaddr(&socket, true).map_err(system)?;
+    let range = match params.port_range() {
+        Some(range) if addr.port() == 0 => range,
+        _ => {
+            rustix::net::bind(&socket, addr).map_err(system)?;
+            return Ok(socket);
+        }
+    };
+    let ports = u32::from(range.end() - range.start()) + 1;
+    let first = crate::random::number() as u32 % ports;
+    for i in 0..ports {
+        let port = range.start() + ((first + i) % ports) as u16;
+        match rustix::net::bind(&socket, &SocketAddr::new(addr.ip(), port)) {
+            Ok(()) => return Ok(socket),
+            Err(rustix::io::Errno::ADDRINUSE) => {}
+            Err(error) => return Err(system(error)),
+        }
+    }
+    log::warn!(
+        "every port from {} to {} is in use at {}",
+        range.start(),
+        range.end(),
+        addr.ip()
+    );
+    Err(Errno::EADDRNOTAVAIL)
+}
+
+/// Makes a bound socket listen.
+pub fn listen(socket: BorrowedFd<'_>, backlog: i32) -> Result {
+    rustix::net::listen(socket, backlog).map_err(system)
+}
+
+/// The next connection that waits at a listening socket.
+pub fn accept(listener: BorrowedFd<'_>, params: &Params) -> Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::accept_with(listener, flags).map_err(system)?;
+    set_up(socket.as_fd(), params);
+    Ok(socket)
+}
+
+/// The address at the socket's near end.
+pub fn name(socket: BorrowedFd<'_>) -> Result<SocketAddr> {
+    internet(rustix::net::getsockname(socket).map_err(system)?)
+}
+
+/// The address at the socket's far end.
+pub fn peer_name(socket: BorrowedFd<'_>) -> Result<SocketAddr> {
+    internet(
+        rustix::net::getpeername(socket)
+            .map_err(system)?
+            .ok_or(Errno::ENOTCONN)?,
+    )
+}
+
+fn internet(addr: SocketAddrAny) -> Result<SocketAddr> {
+    SocketAddr::try_from(addr).map_err(system)
+}
+
+/// Why a connection attempt failed, once it has ended.
+pub fn connect_outcome(socket: BorrowedFd<'_>) -> Result {
+    match sockopt::socket_error(socket).map_err(system)? {
+        Ok(()) => Ok(()),
+        Err(error) => Err(system(error)),
+    }
+}
+
+/// Sends from one buffer.
+#[inline]
+pub fn send(socket: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize> {
+    rustix::net::send(socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT).map_err(system)
+}
+
+/// Receives into one buffer; 0 at the end of the stream.
+#[inline]
+pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<usize> {
+    match rustix::net::recv(socket, buffer, RecvFlags::DONTWAIT) {
+        Ok((received, _)) => Ok(received),
+        Err(error) => Err(system(error)),
+    }
+}
+
+/// Ends a connection so that what the peer has not read yet still reaches it:
+/// a socket closed with unread bytes would reset the connection.
+pub fn end(socket: OwnedFd) {
+    if rustix::net::shutdown(&socket, Shutdown::Write).is_ok() {
+        let mut sink = [0; 4096];
+        for _ in 0..64 {
+            if !matches!(receive(socket.as_fd(), &mut sink), Ok(1..)) {
+                break;
+            }
+        }
+    }
+}
+
+/// Waits until the socket has room for writing, at most so long.
+pub fn wait_writable(socket: BorrowedFd<'_>, timeout: std::time::Duration) {
+    let timeout = rustix::time::Timespec {
+        tv_sec: timeout.as_secs() as i64,
+        tv_nsec: timeout.subsec_nanos().into(),
+    };
+    let mut fds = [rustix::event::PollFd::from_borrowed_fd(
+        socket,
+        rustix::event::PollFlags::OUT,
+    )];
+    // The caller looks at the clock itself.
+    let _ = rustix::event::poll(&mut fds, Some(&timeout));
+}

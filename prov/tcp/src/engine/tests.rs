@@ -1,0 +1,266 @@
+//! Two endpoints in two engines, over loopback.
+
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fabric_abi::{FI_ADDR_UNSPEC, FI_COMPLETION};
+use prov_util::av::Insertion;
+use prov_util::buffer::AppIov;
+use prov_util::cq::{CqConfig, CqFormat};
+use prov_util::errno::Errno;
+use prov_util::progress::Progress;
+use prov_util::request::{Receive, Select, Tag, Transmit};
+use prov_util::sync::LockKind;
+use prov_util::wait::Attachment;
+
+use super::endpoint::{EndpointState, Kind, Queues, Receiver};
+use super::keys::EpKey;
+use super::listener::ListenerKind;
+use super::rdm::Rdm;
+use super::{Engine, socket};
+use crate::params::Params;
+use crate::toolkit::{Av, Cq, ErrorCompletion, Use};
+
+struct Side {
+    engine: Arc<Engine>,
+    ep: EpKey,
+    addr: SocketAddr,
+    av: Use<Av>,
+    cq: Use<Cq>,
+    done: RefCell<Vec<Done>>,
+    failed: RefCell<Vec<ErrorCompletion>>,
+}
+
+#[derive(Debug)]
+struct Done {
+    len: usize,
+    tag: u64,
+    src: u64,
+}
+
+impl Side {
+    fn knows(&self, addr: SocketAddr) {
+        let inserted = self.av.insert([Insertion::from(addr)], |_, outcome| {
+            outcome.unwrap();
+        });
+        assert_eq!(inserted, Ok(1));
+    }
+
+    fn drive(&self) {
+        self.engine.progress();
+        let read = self.cq.read(1000, |entries| {
+            for (words, src) in entries.words.chunks(6).zip(entries.sources) {
+                self.done.borrow_mut().push(Done {
+                    len: words[2] as usize,
+                    tag: words[5],
+                    src: *src,
+                });
+            }
+        });
+        if read == Err(Errno::EAVAIL) {
+            self.failed.borrow_mut().push(self.cq.read_error().unwrap());
+        }
+    }
+
+    fn count(&self) -> usize {
+        self.done.borrow().len()
+    }
+}
+
+fn side() -> Side {
+    let params = Arc::new(Params::default());
+    let engine = Engine::new(params.clone(), None).unwrap();
+    let socket = socket::bound(&"127.0.0.1:0".parse().unwrap(), &params).unwrap();
+    let addr = socket::name(socket.as_fd()).unwrap();
+    let av = Use(Arc::new(
+        Av::open(&prov_util::av::Config {
+            format: fabric_abi::FI_SOCKADDR_IN,
+            ..prov_util::av::Config::default()
+        })
+        .unwrap(),
+    ));
+    let cq = Use(Arc::new(
+        Cq::new(CqConfig {
+            format: CqFormat::Tagged,
+            size: 0,
+            with_sources: true,
+            lock: LockKind::Real,
+            wait: Attachment::None,
+            owner: None,
+        })
+        .unwrap(),
+    ));
+    let mut core = engine.core();
+    let receiver = core.receivers.insert(Receiver::new(1024, 0, false));
+    let mut rdm = Rdm::new();
+    rdm.bind_av(av.clone());
+    rdm.addr = Some(addr);
+    let ep = core.add_endpoint(EndpointState {
+        kind: Kind::Rdm(Box::new(rdm)),
+        queues: Queues {
+            tx_cq: Some(cq.clone()),
+            rx_cq: Some(cq.clone()),
+            ..Queues::default()
+        },
+        receiver,
+        outstanding: 0,
+        tx_size: 1024,
+        enabled: true,
+        directed: false,
+    });
+    let listener = core
+        .add_listener(socket, ListenerKind::Rdm(ep), 128)
+        .unwrap();
+    core.rdm(ep).unwrap().listener = Some(listener);
+    drop(core);
+    Side {
+        engine,
+        ep,
+        addr,
+        av,
+        cq,
+        done: RefCell::default(),
+        failed: RefCell::default(),
+    }
+}
+
+fn memory(bytes: &mut [u8]) -> AppIov {
+    // SAFETY: the tests keep the bytes until the operation is done.
+    unsafe { AppIov::from_raw(bytes.as_mut_ptr(), bytes.len()) }
+}
+
+fn send(side: &Side, bytes: &mut [u8], tag: u64) {
+    let message = Transmit {
+        tag: Tag::Value(tag),
+        buffers: memory(bytes),
+        peer: 0,
+        data: 0,
+        flags: FI_COMPLETION,
+        context: std::ptr::without_provenance_mut(tag as usize),
+    };
+    side.engine.core().transmit(side.ep, &message).unwrap();
+}
+
+fn receive(side: &Side, bytes: &mut [u8], tag: u64) {
+    let receive = Receive {
+        select: Select::Tagged { tag, ignore: 0 },
+        buffers: memory(bytes),
+        peer: FI_ADDR_UNSPEC,
+        flags: FI_COMPLETION,
+        context: std::ptr::without_provenance_mut(tag as usize),
+    };
+    side.engine.core().receive(side.ep, &receive).unwrap();
+}
+
+fn until(sides: [&Side; 2], mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !done() {
+        for side in sides {
+            side.drive();
+        }
+        assert!(Instant::now() < deadline, "nothing happens any more");
+    }
+}
+
+#[test]
+fn messages_of_all_sizes_arrive_expected_or_not() {
+    let (a, b) = (side(), side());
+    a.knows(b.addr);
+    b.knows(a.addr);
+    for (round, len) in [0, 1, 8, 100, 5000, 70_000, 3 << 20]
+        .into_iter()
+        .enumerate()
+    {
+        for expected in [true, false] {
+            let tag = (round * 2 + usize::from(expected)) as u64;
+            let mut out: Vec<u8> = (0..len).map(|i| (i * 31 + round) as u8).collect();
+            let mut place = vec![0; len];
+            if expected {
+                receive(&b, &mut place, tag);
+            }
+            send(&a, &mut out, tag);
+            if !expected {
+                for _ in 0..100 {
+                    a.engine.progress();
+                    b.engine.progress();
+                }
+                receive(&b, &mut place, tag);
+            }
+            until([&a, &b], || a.count() > 0 && b.count() > 0);
+            assert!(out == place, "{len} bytes, expected {expected}");
+            let done = b.done.borrow_mut().pop().unwrap();
+            assert_eq!((done.len, done.tag, done.src), (len, tag, 0));
+            a.done.borrow_mut().clear();
+        }
+    }
+    assert_eq!(a.failed.borrow().len(), 0);
+}
+
+#[test]
+fn both_sides_connecting_at_once_end_with_one_connection() {
+    for _ in 0..50 {
+        let (a, b) = (side(), side());
+        a.knows(b.addr);
+        b.knows(a.addr);
+        let (mut x, mut y) = ([1u8; 8], [2u8; 8]);
+        let (mut from_a, mut from_b) = ([0u8; 8], [0u8; 8]);
+        receive(&a, &mut from_b, 7);
+        receive(&b, &mut from_a, 7);
+        send(&a, &mut x, 7);
+        send(&b, &mut y, 7);
+        until([&a, &b], || a.count() == 2 && b.count() == 2);
+        assert_eq!((from_a, from_b), (x, y));
+        for side in [&a, &b] {
+            assert_eq!(side.engine.core().conns.len(), 1);
+        }
+    }
+}
+
+#[test]
+fn an_endpoint_sends_to_itself() {
+    let a = side();
+    a.knows(a.addr);
+    let (mut x, mut place) = ([1u8; 8], [0u8; 8]);
+    receive(&a, &mut place, 7);
+    send(&a, &mut x, 7);
+    until([&a, &a], || a.count() == 2);
+    assert_eq!(place, x);
+}
+
+#[test]
+fn a_burst_leaves_without_another_call() {
+    let (a, b) = (side(), side());
+    a.knows(b.addr);
+    let mut places = vec![[0u8; 8]; 65];
+    for (tag, place) in places.iter_mut().enumerate() {
+        receive(&b, place, tag as u64);
+    }
+    let mut first = [9; 8];
+    send(&a, &mut first, 64);
+    until([&a, &b], || b.count() == 1);
+    let mut out = [[5u8; 8]; 64];
+    for (tag, bytes) in out.iter_mut().enumerate() {
+        send(&a, bytes, tag as u64);
+    }
+    // Only the receiver is driven from here on.
+    until([&b, &b], || b.count() == 65);
+    assert!(places[..64].iter().all(|place| place == &[5; 8]));
+}
+
+#[test]
+fn operations_for_a_peer_that_is_not_there_fail() {
+    let mut params = Params::default();
+    params.connect_timeout = Duration::from_millis(300);
+    let a = side();
+    a.engine.core().params = Arc::new(params);
+    let gone = side();
+    let addr = gone.addr;
+    gone.engine.core().close_endpoint(gone.ep);
+    a.knows(addr);
+    let mut x = [1u8; 8];
+    send(&a, &mut x, 7);
+    until([&a, &a], || a.failed.borrow().len() == 1);
+}
