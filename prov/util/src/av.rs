@@ -14,9 +14,10 @@ mod table;
 use std::ffi::c_void;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
+use std::sync::{Arc, Weak};
 
 use fabric_abi::*;
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use self::entry::{Entry, V4Entry, V6Entry};
 use self::keys::{AuthKeys, UserIds};
@@ -181,10 +182,7 @@ impl Av {
 
     /// Calls `observer` when addresses are removed, as long as it lives.
     pub fn observe(&self, observer: Weak<dyn Observer>) {
-        let mut observers = self
-            .observers
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut observers = self.observers.lock();
         observers.retain(|observer| observer.strong_count() != 0);
         observers.push(observer);
     }
@@ -277,8 +275,15 @@ impl Av {
     /// that is not asynchronous.
     pub fn report_to(&self, events: Arc<dyn InsertEvents>) -> Result {
         let place = self.events.as_ref().ok_or(Errno::EINVAL)?;
-        *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(events);
+        *place.lock() = Some(events);
         Ok(())
+    }
+
+    /// Drops what [`Av::report_to`] was given.
+    pub fn report_to_nobody(&self) {
+        if let Some(place) = &self.events {
+            *place.lock() = None;
+        }
     }
 
     /// Inserts as [`Av::insert`] does, and as an application's call: the
@@ -294,7 +299,7 @@ impl Av {
         let Some(place) = &self.events else {
             return self.insert(insertions, report);
         };
-        let events = place.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let events = place.lock().clone();
         let events = events.ok_or(Errno::ENOEQ)?;
         let mut errors = Vec::new();
         let count = self.insert(insertions, |at, outcome| {
@@ -330,11 +335,7 @@ impl Av {
         }
         drop(state);
         if !gone.is_empty() {
-            let observers = self
-                .observers
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .clone();
+            let observers = self.observers.lock().clone();
             for observer in observers.iter().filter_map(Weak::upgrade) {
                 gone.iter().for_each(|&fi_addr| observer.removed(fi_addr));
             }
@@ -420,11 +421,11 @@ impl Av {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, State> {
-        self.state.read().unwrap_or_else(PoisonError::into_inner)
+        self.state.read()
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, State> {
-        self.state.write().unwrap_or_else(PoisonError::into_inner)
+        self.state.write()
     }
 }
 

@@ -9,11 +9,12 @@ mod memory;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 
 use fabric_abi::*;
 use hashbrown::DefaultHashBuilder;
+use parking_lot::RwLock;
 
 use crate::attr::{MR_BASIC, MR_SCALABLE};
 use crate::buffer::AppIov;
@@ -73,8 +74,8 @@ pub struct Request {
 
 /// Who wants to know of accesses by peers: a counter.
 pub trait RemoteEvents: Send + Sync {
-    /// A peer's access is complete.
-    fn accessed(&self);
+    /// A peer's access to so many bytes is complete.
+    fn accessed(&self, bytes: usize);
 }
 
 /// One registered region.
@@ -146,7 +147,7 @@ impl MrTable {
         if request.access & REMOTE == 0 {
             return Ok(region(NO_KEY));
         }
-        let mut regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
+        let mut regions = self.regions.write();
         let key = if mode(FI_MR_PROV_KEY) {
             loop {
                 let key = self.random_key()?;
@@ -177,12 +178,13 @@ impl MrTable {
     /// Closes a region. When this returns, its memory is no longer accessed.
     pub fn close(&self, region: &Region) {
         self.forget(region);
-        *region.open.write().unwrap_or_else(PoisonError::into_inner) = false;
+        *region.open.write() = false;
+        region.counters.write().clear();
     }
 
     /// Takes the region's key out of use.
     fn forget(&self, region: &Region) {
-        let mut regions = self.regions.write().unwrap_or_else(PoisonError::into_inner);
+        let mut regions = self.regions.write();
         if let Entry::Occupied(place) = regions.entry(region.key)
             && std::ptr::eq(&**place.get(), region)
         {
@@ -196,7 +198,7 @@ impl MrTable {
     /// `-FI_EACCES` for what the region does not permit.
     pub fn resolve(&self, key: u64, addr: u64, len: u64, access: u64) -> Result<Grant> {
         let region = {
-            let regions = self.regions.read().unwrap_or_else(PoisonError::into_inner);
+            let regions = self.regions.read();
             regions.get(&key).cloned()
         };
         let refuse = |error, reason: &str| {
@@ -279,10 +281,7 @@ impl Region {
 
     /// Counts accesses of the kinds `access` (`FI_REMOTE_*`) from now on.
     pub fn count_in(&self, access: u64, counter: Arc<dyn RemoteEvents>) {
-        let mut counters = self
-            .counters
-            .write()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut counters = self.counters.write();
         counters.push((access, counter));
     }
 
@@ -316,24 +315,16 @@ impl Grant {
     /// the same region again.
     #[inline]
     pub fn with<R>(&self, work: impl FnOnce(&AppIov) -> R) -> Option<R> {
-        let open = self
-            .region
-            .open
-            .read()
-            .unwrap_or_else(PoisonError::into_inner);
+        let open = self.region.open.read();
         open.then(|| work(&self.memory))
     }
 
     /// Tells the counters bound to the region that the access is complete.
     pub fn complete(&self) {
-        let counters = self
-            .region
-            .counters
-            .read()
-            .unwrap_or_else(PoisonError::into_inner);
+        let counters = self.region.counters.read();
         for (access, counter) in counters.iter() {
             if access & self.access != 0 {
-                counter.accessed();
+                counter.accessed(self.len());
             }
         }
     }

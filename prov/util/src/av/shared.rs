@@ -22,10 +22,10 @@ use std::io;
 use std::marker::PhantomData;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 use nix::fcntl::FcntlArg;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::entry::Entry;
 use super::map_array::MapArray;
@@ -344,7 +344,7 @@ impl<E: Entry> Shared<E> {
     }
 
     fn local(&self) -> MutexGuard<'_, Local> {
-        self.local.lock().unwrap_or_else(PoisonError::into_inner)
+        self.local.lock()
     }
 
     /// Learns what other processes changed since the last time.

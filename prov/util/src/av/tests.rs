@@ -123,7 +123,7 @@ fn observers_hear_of_addresses_that_are_gone() {
     struct Heard(Mutex<Vec<fi_addr_t>>);
     impl Observer for Heard {
         fn removed(&self, fi_addr: fi_addr_t) {
-            self.0.lock().unwrap().push(fi_addr);
+            self.0.lock().push(fi_addr);
         }
     }
     let av = open();
@@ -133,7 +133,7 @@ fn observers_hear_of_addresses_that_are_gone() {
     insert(&av, &[v4(0), v4(1), v4(1)]);
     av.remove(&[1]).unwrap();
     av.remove(&[0, 1]).unwrap();
-    assert_eq!(*heard.0.lock().unwrap(), [0, 1]);
+    assert_eq!(*heard.0.lock(), [0, 1]);
     drop(heard);
     insert(&av, &[v4(0)]);
     av.remove(&[0]).unwrap();
@@ -260,13 +260,10 @@ fn an_asynchronous_vector_reports_errors_and_then_the_call() {
     struct Events(Mutex<Vec<(usize, usize, Option<Errno>)>>);
     impl InsertEvents for Events {
         fn failed(&self, context: *mut c_void, index: usize, error: Errno) {
-            self.0
-                .lock()
-                .unwrap()
-                .push((context as usize, index, Some(error)));
+            self.0.lock().push((context as usize, index, Some(error)));
         }
         fn complete(&self, context: *mut c_void, count: usize) {
-            self.0.lock().unwrap().push((context as usize, count, None));
+            self.0.lock().push((context as usize, count, None));
         }
     }
     let av = Av::open(&Config {
@@ -287,7 +284,7 @@ fn an_asynchronous_vector_reports_errors_and_then_the_call() {
     av.report_to(events.clone()).unwrap();
     assert_eq!(insert(), Ok(0));
     assert_eq!(
-        *events.0.lock().unwrap(),
+        *events.0.lock(),
         [(7, 1, Some(Errno::EINVAL)), (7, 2, None)]
     );
     assert_eq!(av.find(&v4(1)), Some(1));

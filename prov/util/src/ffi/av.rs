@@ -2,14 +2,16 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use fabric_abi::*;
 
-use super::object::{AnyFid, AnyUse, Class, Handle};
+use super::object::{AnyFid, AnyUse, Class, Handle, Use};
 use super::status;
-use crate::attr::version;
+use crate::attr::{Opaque, version};
 use crate::av::symmetric::Symmetric;
-use crate::av::{Av, Config, Insertion, Name};
+use crate::av::{Av, Config, InsertEvents, Insertion, Name};
+use crate::eq::{Eq, Event, EventBody, EventError};
 use crate::errno::{Errno, Result};
 use crate::sockaddr;
 
@@ -51,7 +53,7 @@ pub unsafe extern "C" fn av_open<D: AvDomain>(
     // SAFETY: the caller vouches for the pointers.
     unsafe {
         let domain = Handle::<D>::from_c(domain);
-        let parent = super::Use::of(&domain).any();
+        let parent = Use::of(&domain).any();
         super::deliver(av, open(&domain.av_traits(), attr, context, parent))
     }
 }
@@ -150,12 +152,56 @@ impl Class for Av {
         }
     }
 
+    fn close(this: &Handle<Self>) -> Result {
+        this.report_to_nobody();
+        Ok(())
+    }
+
     fn bind(this: &Handle<Self>, other: AnyFid, flags: u64) -> Result {
         if flags != 0 {
             return Err(Errno::EINVAL);
         }
-        let _ = (this, other);
-        Err(Errno::ENOSYS)
+        let eq = other.expect::<Eq>()?;
+        this.report_to(Arc::new(EventsIn {
+            eq: Use::of(&eq),
+            av: Opaque(this.fid().cast()),
+        }))
+    }
+}
+
+/// The event queue that an asynchronous vector reports to.
+struct EventsIn {
+    eq: Use<Eq>,
+    av: Opaque,
+}
+
+impl InsertEvents for EventsIn {
+    fn failed(&self, context: *mut c_void, index: usize, error: Errno) {
+        let error = EventError {
+            data: index as u64,
+            ..EventError::new(self.av.0.cast(), context, error)
+        };
+        self.lost(self.eq.write_error(error));
+    }
+
+    fn complete(&self, context: *mut c_void, count: usize) {
+        self.lost(self.eq.write(Event {
+            kind: FI_AV_COMPLETE,
+            body: EventBody::Control {
+                fid: self.av.0.cast(),
+                context,
+                data: count as u64,
+            },
+        }));
+    }
+}
+
+impl EventsIn {
+    /// The queue itself tells the application that it lost events.
+    fn lost(&self, outcome: Result) {
+        if let Err(error) = outcome {
+            log::warn!(target: crate::logging::UTIL.av, "event of an insertion lost: {error}");
+        }
     }
 }
 

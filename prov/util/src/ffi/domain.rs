@@ -89,6 +89,10 @@ impl<D: Domain> MrDomain for DomainObject<D> {
     fn api_version(&self) -> u32 {
         self.api_version
     }
+
+    fn mr_eq(&self) -> Option<Use<Eq>> {
+        self.eq()
+    }
 }
 
 impl<D: Domain> AvDomain for DomainObject<D> {

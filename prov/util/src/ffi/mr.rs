@@ -1,15 +1,18 @@
 //! Memory registrations as C sees them (fi_mr(3)).
 
 use std::ffi::{c_int, c_void};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use fabric_abi::*;
 use libc::iovec;
+use parking_lot::Mutex;
 
-use super::object::{AnyFid, AnyUse, Class, Handle};
+use super::object::{AnyFid, AnyUse, Class, Handle, Use};
 use crate::attr::version;
+use crate::cntr::Cntr;
+use crate::eq::{Eq, Event, EventBody};
 use crate::errno::{Errno, Result};
-use crate::mr::{Memory, MrTable, Region, Request};
+use crate::mr::{Memory, MrTable, Region, RemoteEvents, Request};
 
 /// A domain that registers memory.
 pub trait MrDomain: Class<Header = fid_domain> {
@@ -18,6 +21,11 @@ pub trait MrDomain: Class<Header = fid_domain> {
     /// Interface version of the application, on which the size of `fi_mr_attr`
     /// depends.
     fn api_version(&self) -> u32;
+
+    /// The event queue that registrations report to (`FI_REG_MR`).
+    fn mr_eq(&self) -> Option<Use<Eq>> {
+        None
+    }
 }
 
 /// The `fi_ops_mr` of domains of type `D`.
@@ -108,7 +116,11 @@ unsafe extern "C" fn regv<D: MrDomain>(
     // entries and a place for the result.
     unsafe {
         let domain = Handle::<D>::from_c(domain.cast());
-        super::deliver(mr, register(&domain, iov, count, &arguments, None))
+        finish(
+            &*domain,
+            mr,
+            register(&domain, iov, count, &arguments, None),
+        )
     }
 }
 
@@ -153,7 +165,11 @@ unsafe extern "C" fn regattr<D: MrDomain>(
         };
         let iov = (&raw const (*attr).mr_iov).read();
         let count = (&raw const (*attr).iov_count).read();
-        super::deliver(mr, register(&domain, iov, count, &arguments, base))
+        finish(
+            &*domain,
+            mr,
+            register(&domain, iov, count, &arguments, base),
+        )
     }
 }
 
@@ -175,12 +191,12 @@ unsafe fn register<D: MrDomain>(
     }
     // SAFETY: the caller vouches for the vector and its memory.
     let memory = unsafe { Memory::new(std::slice::from_raw_parts(iov, count)) }?;
-    let mut parents: Vec<AnyUse> = vec![super::Use::of(domain).any()];
+    let mut parents: Vec<AnyUse> = vec![Use::of(domain).any()];
     if let Some(base) = base {
         if !base.region.memory().contains(&memory) {
             return Err(Errno::EINVAL);
         }
-        parents.push(super::Use::of(&base).any());
+        parents.push(Use::of(&base).any());
     }
     let table = domain.mr_table().clone();
     let region = table.register(Request {
@@ -195,6 +211,45 @@ unsafe fn register<D: MrDomain>(
         endpoint: Mutex::default(),
     };
     Ok(Handle::new(mr, arguments.context, parents))
+}
+
+/// Hands the region out, and reports it where registrations are asynchronous.
+///
+/// # Safety
+/// `place` is null or may be written.
+unsafe fn finish<D: MrDomain>(
+    domain: &D,
+    place: *mut *mut fid_mr,
+    made: Result<Handle<Mr>>,
+) -> c_int {
+    let about = made.as_ref().ok().map(|mr| (mr.fid(), mr.context()));
+    // SAFETY: the caller vouches for the place.
+    let status = unsafe { super::deliver(place, made) };
+    if status == 0
+        && let (Some(eq), Some((fid, context))) = (domain.mr_eq(), about)
+    {
+        let event = Event {
+            kind: FI_MR_COMPLETE,
+            body: EventBody::Control {
+                fid,
+                context,
+                data: 0,
+            },
+        };
+        if let Err(error) = eq.write(event) {
+            log::warn!(target: crate::logging::UTIL.mr, "event of a registration lost: {error}");
+        }
+    }
+    status
+}
+
+/// A counter of accesses by peers.
+struct CountIn(Use<Cntr>);
+
+impl RemoteEvents for CountIn {
+    fn accessed(&self, bytes: usize) {
+        self.0.count(bytes);
+    }
 }
 
 impl Class for Mr {
@@ -228,8 +283,16 @@ impl Class for Mr {
                 if flags != 0 {
                     return Err(Errno::EBADFLAGS);
                 }
-                let mut endpoint = this.endpoint.lock().unwrap_or_else(PoisonError::into_inner);
-                *endpoint = Some(other.as_ptr());
+                *this.endpoint.lock() = Some(other.as_ptr());
+                Ok(())
+            }
+            FI_CLASS_CNTR => {
+                if flags & !(FI_REMOTE_READ | FI_REMOTE_WRITE) != 0 {
+                    return Err(Errno::EBADFLAGS);
+                }
+                let cntr = other.expect::<Cntr>()?;
+                let counter = CountIn(Use::of(&cntr));
+                this.region.count_in(flags, Arc::new(counter));
                 Ok(())
             }
             _ => Err(Errno::EINVAL),
@@ -247,7 +310,7 @@ impl Class for Mr {
                 unsafe { refresh(this, arg.cast()) }
             }
             FI_ENABLE => {
-                let endpoint = this.endpoint.lock().unwrap_or_else(PoisonError::into_inner);
+                let endpoint = this.endpoint.lock();
                 if this.needs_endpoint() && endpoint.is_none() {
                     return Err(Errno::EINVAL);
                 }

@@ -248,8 +248,8 @@ fn counters_count_the_accesses_they_are_bound_for() {
     #[derive(Default)]
     struct Counter(AtomicUsize);
     impl RemoteEvents for Counter {
-        fn accessed(&self) {
-            self.0.fetch_add(1, Ordering::Relaxed);
+        fn accessed(&self, bytes: usize) {
+            self.0.fetch_add(bytes, Ordering::Relaxed);
         }
     }
     let table = table(0);
@@ -260,7 +260,12 @@ fn counters_count_the_accesses_they_are_bound_for() {
     for access in [FI_REMOTE_WRITE, FI_REMOTE_READ, FI_REMOTE_WRITE] {
         table.resolve(5, 0, 8, access).unwrap().complete();
     }
-    assert_eq!(writes.0.load(Ordering::Relaxed), 2);
+    assert_eq!(writes.0.load(Ordering::Relaxed), 16);
+
+    let late = table.resolve(5, 0, 8, FI_REMOTE_WRITE).unwrap();
+    table.close(&region);
+    assert_eq!(Arc::strong_count(&writes), 1);
+    late.complete();
 }
 
 #[test]
