@@ -14,7 +14,7 @@ pub fn fit(base: &Base, version: u32, hints: Option<&Hints>) -> Info {
 
     info.caps = match hints {
         Some(hints) => info_caps(&base.limits, version, hints),
-        None => base.limits.caps,
+        None => base.limits.caps & !FINER_CAPS,
     };
     info.mode = info_mode(&base.limits, version, asked);
     info.handle = asked.handle;
@@ -55,6 +55,14 @@ pub fn fit(base: &Base, version: u32, hints: Option<&Hints>) -> Info {
     info
 }
 
+/// Capabilities that refine broader ones. Callers that know only the broader
+/// ones do not ask for these, and get none.
+const FINER_CAPS: u64 = FI_TAGGED_DIRECTED_RECV | FI_EXACT_DIRECTED_RECV | FI_TAGGED_MULTI_RECV;
+
+/// Secondary capabilities that come only when asked for: the finer ones, and
+/// those that are not free, since the source of each message is resolved.
+const ON_REQUEST: u64 = FI_SOURCE | FI_SOURCE_ERR | FI_TAGGED_MULTI_RECV;
+
 /// Takes what was asked where something was.
 fn replace(value: &mut usize, asked: usize) {
     if asked != 0 {
@@ -64,7 +72,7 @@ fn replace(value: &mut usize, asked: usize) {
 
 /// The capabilities of `fi_info` for given hints.
 fn info_caps(base: &Info, api: u32, hints: &Hints) -> u64 {
-    let caps = asked_caps(hints.caps, base.caps).unwrap_or(base.caps);
+    let caps = asked_caps(hints.caps, base.caps).unwrap_or(base.caps & !FINER_CAPS);
     let caps = with_directions(caps, base.caps);
 
     // A caller that is not prepared for the registration modes which remote
@@ -91,8 +99,7 @@ fn asked_caps(asked: u64, supported: u64) -> Option<u64> {
         return None;
     }
     let caps = asked & PRIMARY_CAPS | supported & SECONDARY_CAPS;
-    // Resolving the source of each message is not free.
-    Some(caps & !(FI_SOURCE | FI_SOURCE_ERR) | asked & (FI_SOURCE | FI_SOURCE_ERR))
+    Some(caps & !ON_REQUEST | asked & ON_REQUEST)
 }
 
 /// The capabilities of one attribute structure (transmit, receive, domain).
@@ -101,8 +108,7 @@ fn attr_caps(info_caps: u64, asked: Option<u64>, supported: u64) -> u64 {
         Some(caps) => caps,
         None => {
             let primary = info_caps & supported & PRIMARY_CAPS;
-            let source = FI_SOURCE | FI_SOURCE_ERR;
-            primary | supported & SECONDARY_CAPS & (info_caps | !source)
+            primary | supported & SECONDARY_CAPS & (info_caps | !ON_REQUEST)
         }
     };
     with_directions(caps, supported)

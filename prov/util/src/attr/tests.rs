@@ -532,6 +532,26 @@ fn primary_capabilities_come_only_when_asked_and_free_ones_always() {
 }
 
 #[test]
+fn finer_forms_of_a_capability_come_only_when_asked() {
+    let finer = FI_TAGGED_DIRECTED_RECV | FI_TAGGED_MULTI_RECV;
+    let mut base = base();
+    base.caps |= finer;
+    base.rx.caps |= finer;
+    let base = Base::from(base);
+    let caps = |hints: Option<&Hints>| {
+        let info = fit(&base, NOW, hints);
+        (info.caps & finer, info.rx.caps & finer)
+    };
+    let mut hints = hints();
+    assert_eq!(caps(None), (0, 0));
+    assert_eq!(caps(Some(&hints)), (0, 0));
+    hints.caps = FI_TAGGED;
+    assert_eq!(caps(Some(&hints)), (0, 0));
+    hints.caps = FI_TAGGED | finer;
+    assert_eq!(caps(Some(&hints)), (finer, finer));
+}
+
+#[test]
 fn what_is_asked_comes_back_and_what_is_not_has_its_default() {
     let base = Base {
         limits: base(),
