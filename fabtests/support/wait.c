@@ -164,6 +164,13 @@ void ct_progress(struct ct_peer *peer)
 	sched_yield();
 }
 
+void ct_progress_events(struct ct_peer *peer)
+{
+	drive_events(peer);
+	if (peer->partner)
+		drive_events(peer->partner);
+}
+
 void ct_nudge(struct ct_peer *peer)
 {
 	if (peer->tx.fid)

@@ -8,6 +8,9 @@
 /* Drives this peer and its partner once; completions go to the stashes. */
 void ct_progress(struct ct_peer *peer);
 
+/* Drives the event queues of this peer and its partner once. */
+void ct_progress_events(struct ct_peer *peer);
+
 /* Drives without reading completions: fi_cq_read with room for none. */
 void ct_nudge(struct ct_peer *peer);
 
