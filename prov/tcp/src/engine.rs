@@ -19,7 +19,8 @@ mod handshake;
 mod incoming;
 pub mod keys;
 pub mod listener;
-mod op;
+mod msg;
+pub mod op;
 mod outbox;
 mod place;
 mod poller;
@@ -37,14 +38,15 @@ mod tests;
 mod timers;
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use prov_util::errno::{Errno, Result};
 use prov_util::progress::Progress;
 use slotmap::SlotMap;
 
+pub use self::atomics::MAX_BYTES as ATOMIC_LIMIT;
 use self::connection::Connection;
 use self::endpoint::{EndpointState, Receiver};
 use self::flusher::Flusher;
@@ -54,7 +56,7 @@ use self::op::Op;
 use self::poller::{Event, Poller};
 use self::timers::Timers;
 use crate::params::Params;
-use crate::toolkit::MrTable;
+use prov_util::mr::MrTable;
 
 /// See the module description.
 pub struct Engine {
@@ -62,6 +64,8 @@ pub struct Engine {
     /// Whether messages are held back.
     due: Arc<AtomicBool>,
     wait_fd: RawFd,
+    /// Progress calls of the application.
+    calls: AtomicU64,
 }
 
 /// The state of an engine.
@@ -114,8 +118,6 @@ struct Hot {
 
 /// Longest message, header included, that is copied to leave in one piece.
 const SCRATCH: usize = 4096 + crate::wire::header::MAX_HEADER;
-/// Bytes read from a socket at once.
-const STAGING: usize = 256 * 1024;
 
 impl Engine {
     /// An engine without sockets.
@@ -123,6 +125,7 @@ impl Engine {
         let poller = Poller::new()?;
         let wait_fd = poller.fd();
         let due = Arc::new(AtomicBool::new(false));
+        let staging = vec![0; params.prefetch_rbuf_size];
         let engine = Arc::new_cyclic(|weak| Engine {
             core: parking_lot::Mutex::new(Core {
                 params,
@@ -142,7 +145,7 @@ impl Engine {
                 polls_left: 0,
                 poll_interval: 1,
                 events: Vec::new(),
-                staging: vec![0; STAGING],
+                staging,
                 scratch: Box::new([0; SCRATCH]),
                 spare_buffers: Vec::new(),
                 had_events: false,
@@ -151,6 +154,7 @@ impl Engine {
             }),
             due,
             wait_fd,
+            calls: AtomicU64::new(0),
         });
         Ok(engine)
     }
@@ -162,9 +166,30 @@ impl Engine {
     }
 }
 
+impl Engine {
+    /// About how many progress calls the application has made.
+    pub fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    /// Makes progress for the application; whether there is nothing to do
+    /// until the poller's descriptor is readable.
+    pub fn drive(&self) -> bool {
+        self.core().prepare_wait()
+    }
+
+    /// The poller's descriptor, to be waited on without the engine's lock.
+    pub fn share_poller(&self) -> Result<OwnedFd> {
+        self.core().poller.share()
+    }
+}
+
 impl Progress for Engine {
     #[inline]
     fn progress(&self) {
+        // An approximation will do.
+        let calls = self.calls.load(Ordering::Relaxed);
+        self.calls.store(calls.wrapping_add(1), Ordering::Relaxed);
         self.core().progress();
     }
 

@@ -1,8 +1,21 @@
-//! The tcp provider.
+//! The tcp provider (fi_tcp(7)).
 
-pub mod engine;
-pub mod params;
+mod auto_progress;
+mod bases;
+mod connreq;
+mod domain;
+mod endpoint;
+mod engine;
+mod fabric;
+mod params;
+mod passive;
+mod provider;
 mod random;
+mod shared_receive;
 mod signals;
-pub mod toolkit;
 pub mod wire;
+
+pub use provider::provider;
+
+/// Where the provider logs.
+const LOG: prov_util::logging::Targets = prov_util::log_targets!("tcp");

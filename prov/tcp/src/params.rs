@@ -3,72 +3,77 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// The parameters.
-#[derive(Clone, Debug)]
-pub struct Params {
-    pub port_low: u16,
-    pub port_high: u16,
-    pub nodelay: bool,
-    pub staging_sbuf_size: usize,
-    pub max_inject: usize,
-    pub tx_size: usize,
-    pub rx_size: usize,
-    pub unexpected_limit: usize,
-    pub connect_timeout: Duration,
-    pub firewall_addr: bool,
-}
+use prov_util::param_table;
 
-impl Default for Params {
-    fn default() -> Self {
-        Params {
-            port_low: 0,
-            port_high: 0,
-            nodelay: true,
-            staging_sbuf_size: 64 * 1024,
-            max_inject: 128,
-            tx_size: 65536,
-            rx_size: 65536,
-            unexpected_limit: 64 << 20,
-            connect_timeout: Duration::from_secs(15),
-            firewall_addr: false,
-        }
+param_table! {
+    /// The parameters of the provider.
+    pub struct Params for "tcp" {
+        /// Network interface to use, by the name that the system gives it
+        iface: Option<String> = None;
+        /// Lowest port to listen at where the application names none
+        port_low_range: i32 = 0, in 0..=65535;
+        /// Highest port to listen at where the application names none; 0 lets
+        /// the system choose
+        port_high_range: i32 = 0, in 0..=65535;
+        /// Transmit operations that an endpoint holds at once, unless the
+        /// application asks for another number; 0 stands for 256 on msg and
+        /// 65536 on rdm endpoints
+        tx_size: usize = 0, in 0..=1 << 24;
+        /// Receives that an endpoint holds at once, unless the application
+        /// asks for another number; 0 stands for 256 on msg and 65536 on rdm
+        /// endpoints
+        rx_size: usize = 0, in 0..=1 << 24;
+        /// Most bytes of an injected message
+        max_inject: usize = 4096, in 128..=1 << 20;
+        /// Bytes of small messages that are gathered before they are handed
+        /// to the kernel
+        staging_sbuf_size: usize = 64 << 10, in 0..=1 << 26;
+        /// Bytes that are read from a socket at once
+        prefetch_rbuf_size: usize = 256 << 10, in 4096..=1 << 26;
+        /// Messages of at least so many bytes are sent without being copied
+        /// to the kernel, where it can do that
+        zerocopy_size: usize = usize::MAX;
+        /// Whether to send small segments without delay; unset leaves it to
+        /// the traffic class, where only bulk data may wait
+        nodelay: Option<bool> = None;
+        /// Bytes of messages that are kept because no receive has taken them
+        /// yet; beyond that the senders are held back
+        max_unexpected: usize = 64 << 20;
+        /// Milliseconds within which a connection must come about
+        connect_timeout: i32 = 15_000, in 1..=3_600_000;
+        /// Whether peers cannot connect to this node, only this node to them
+        firewall_addr: bool = false;
+        /// Whether to log each message that is sent or received, at level
+        /// trace
+        trace_msg: bool = false;
+        /// Whether no thread drives transfers for applications that asked for
+        /// automatic progress
+        disable_auto_progress: bool = false;
+        /// File with a secret that peers must prove to know
+        auth_key_file: Option<String> = None;
     }
 }
 
 impl Params {
     /// Ports to listen at where the application names none.
     pub fn port_range(&self) -> Option<RangeInclusive<u16>> {
-        (self.port_high != 0).then(|| self.port_low..=self.port_high)
+        let low = u16::try_from(self.port_low_range).ok()?;
+        let high = u16::try_from(self.port_high_range).ok()?;
+        (high != 0 && low <= high).then_some(low.max(1)..=high)
     }
 
+    /// Whether sockets send small segments without delay.
     pub fn nodelay(&self) -> bool {
-        self.nodelay
+        self.nodelay.unwrap_or(true)
     }
 
-    pub fn staging_sbuf_size(&self) -> usize {
-        self.staging_sbuf_size
-    }
-
-    #[inline]
-    pub fn max_inject(&self) -> usize {
-        self.max_inject
-    }
-
-    #[inline]
-    pub fn unexpected_limit(&self) -> usize {
-        self.unexpected_limit
-    }
-
+    /// See `connect_timeout`.
     pub fn connect_timeout(&self) -> Duration {
-        self.connect_timeout
+        Duration::from_millis(self.connect_timeout.unsigned_abs().into())
     }
 
     /// How long a peer that refuses connections is given to come back.
     pub fn refused_timeout(&self) -> Duration {
-        (self.connect_timeout / 5).max(Duration::from_millis(100))
-    }
-
-    pub fn firewall_addr(&self) -> bool {
-        self.firewall_addr
+        (self.connect_timeout() / 5).max(Duration::from_millis(100))
     }
 }

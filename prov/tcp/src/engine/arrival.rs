@@ -152,7 +152,7 @@ impl Core {
     ) -> Step {
         let len = header.payload;
         let cost = len.saturating_add(KEEPING_COST);
-        let fits = self.unexpected_bytes.saturating_add(cost) <= self.params.unexpected_limit();
+        let fits = self.unexpected_bytes.saturating_add(cost) <= self.params.max_unexpected;
         let mut ack = ack_of(header);
         let body = match (fits, len) {
             (true, 0) => {

@@ -94,7 +94,7 @@ impl Core {
         let identity = Identity {
             version: rdm::VERSION,
             version_checked: false,
-            behind_firewall: params.firewall_addr(),
+            behind_firewall: params.firewall_addr,
             port: own.port(),
             pid: std::process::id(),
         };

@@ -11,7 +11,10 @@ use super::incoming::{Receipt, Unexpected};
 use super::keys::{ConnKey, ReceiverKey};
 use super::op::{Op, OpClass};
 use super::rdm::Rdm;
-use crate::toolkit::{Av, Cntr, Completion, Cq, ErrorCompletion, Use};
+use prov_util::av::Av;
+use prov_util::cntr::Cntr;
+use prov_util::cq::{Completion, Cq, ErrorCompletion};
+use prov_util::ffi::Use;
 
 /// An endpoint in the engine.
 pub struct EndpointState {
@@ -191,6 +194,8 @@ pub struct Receiver {
     pub shared: bool,
     /// Receives that may be posted at once.
     pub size: usize,
+    /// See `FI_OPT_MIN_MULTI_RECV`.
+    pub min_multi_recv: usize,
     /// Of a shared context: where receives complete that no endpoint took.
     pub queues: Queues,
 }
@@ -202,7 +207,14 @@ impl Receiver {
             matching: ReceiveContext::new(min_multi_recv),
             shared,
             size,
+            min_multi_recv,
             queues: Queues::default(),
         }
+    }
+
+    /// Sets `FI_OPT_MIN_MULTI_RECV`.
+    pub fn set_min_multi_recv(&mut self, bytes: usize) {
+        self.min_multi_recv = bytes;
+        self.matching.set_min_multi_recv(bytes);
     }
 }

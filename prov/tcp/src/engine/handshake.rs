@@ -234,7 +234,7 @@ impl Core {
         identity: &Identity,
         loopback: bool,
     ) {
-        let behind_firewall = self.params.firewall_addr();
+        let behind_firewall = self.params.firewall_addr;
         let Some(rdm) = self.rdm(ep) else {
             return;
         };

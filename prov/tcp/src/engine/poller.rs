@@ -123,17 +123,6 @@ impl Poller {
         }
     }
 
-    /// Sleeps until there is an event or the time is over.
-    pub fn wait(epoll: BorrowedFd<'_>, timeout: Option<Duration>) {
-        let timeout = timeout.map(timespec);
-        let mut fds = [rustix::event::PollFd::from_borrowed_fd(
-            epoll,
-            rustix::event::PollFlags::IN,
-        )];
-        // Waking early does no harm.
-        let _ = rustix::event::poll(&mut fds, timeout.as_ref());
-    }
-
     /// Makes the timer go off at `when`, if that is earlier than it is set to.
     pub fn wake_at(&mut self, when: Instant) {
         if self.alarm.is_none_or(|alarm| when < alarm) {
@@ -166,7 +155,7 @@ impl Poller {
         let _ = rustix::io::read(&self.timer, &mut [0u8; 8]);
     }
 
-    /// The descriptor, for [`Poller::wait`] without the engine's lock.
+    /// The descriptor, to be waited on without the engine's lock.
     pub fn share(&self) -> Result<OwnedFd> {
         Ok(self.epoll.as_fd().try_clone_to_owned()?)
     }

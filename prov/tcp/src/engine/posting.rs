@@ -225,7 +225,7 @@ impl Core {
 
     /// Appends a message to the connection's queue.
     fn enqueue(&mut self, key: ConnKey, post: Post<'_>, sequence: u8) {
-        let limit = self.params.staging_sbuf_size();
+        let limit = self.params.staging_sbuf_size;
         let Some(conn) = self.conns.get_mut(key) else {
             return;
         };

@@ -13,7 +13,8 @@ use slotmap::{Key, SlotMap};
 use super::connection::UNKNOWN_SOURCE;
 use super::keys::{ConnKey, ListenerKey, PeerKey};
 use super::request::Request;
-use crate::toolkit::{Av, Use};
+use prov_util::av::Av;
+use prov_util::ffi::Use;
 
 /// The part of an endpoint's state that RDM endpoints have.
 pub struct Rdm {

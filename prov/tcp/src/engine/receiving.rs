@@ -16,7 +16,7 @@ use super::incoming::{Ack, Body, Incoming, Kept, Placing, Receipt, Rendezvous, T
 use super::keys::{ConnKey, EpKey, ReceiverKey};
 use super::op::Context;
 use super::place::Place;
-use crate::toolkit::{Completion, ErrorCompletion};
+use prov_util::cq::{Completion, ErrorCompletion};
 
 impl Receiver {
     /// The queue of plain or of tagged messages.
@@ -190,7 +190,7 @@ impl Core {
             };
             let len = self.conns[key].stream.payload_left();
             let cost = Core::keeping_cost(len, &Body::Arriving(Vec::new()));
-            if self.unexpected_bytes.saturating_add(cost) > self.params.unexpected_limit() {
+            if self.unexpected_bytes.saturating_add(cost) > self.params.max_unexpected {
                 return;
             }
             self.held_back.pop_front();

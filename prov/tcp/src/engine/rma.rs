@@ -16,9 +16,9 @@ use super::place::Place;
 use super::posting::Post;
 use super::request::{Bytes, Request};
 use super::sending::{Destination, copy_of};
-use crate::toolkit::Completion;
 use crate::wire::WireError;
 use crate::wire::header::{self, Header, RmaIov, RmaList};
+use prov_util::cq::Completion;
 
 impl Core {
     /// Posts a read or a write.
@@ -26,7 +26,7 @@ impl Core {
         if access.local.len() as u64 != access.remote.len() {
             return Err(Errno::EINVAL);
         }
-        if access.is_inject() && access.local.len() > self.params.max_inject() {
+        if access.is_inject() && access.local.len() > self.params.max_inject {
             return Err(Errno::EINVAL);
         }
         match self.destination(ep, access.peer)? {

@@ -26,7 +26,7 @@ impl Core {
     /// Posts a message. `-FI_EAGAIN` when it should be tried again later.
     #[inline]
     pub fn transmit(&mut self, ep: EpKey, message: &Transmit) -> Result {
-        if message.is_inject() && message.buffers.len() > self.params.max_inject() {
+        if message.is_inject() && message.buffers.len() > self.params.max_inject {
             return Err(Errno::EINVAL);
         }
         match self.destination(ep, message.peer)? {

@@ -22,7 +22,9 @@ use super::listener::ListenerKind;
 use super::rdm::Rdm;
 use super::{Engine, socket};
 use crate::params::Params;
-use crate::toolkit::{Av, Cq, ErrorCompletion, Use};
+use prov_util::av::Av;
+use prov_util::cq::{Cq, ErrorCompletion};
+use prov_util::ffi::{Handle, Use};
 
 struct Side {
     engine: Arc<Engine>,
@@ -70,19 +72,23 @@ impl Side {
     }
 }
 
+fn open<T: prov_util::ffi::Class>(object: T) -> Use<T> {
+    Use::of(&Handle::new(object, std::ptr::null_mut(), Vec::new()))
+}
+
 fn side() -> Side {
     let params = Arc::new(Params::default());
     let engine = Engine::new(params.clone(), None).unwrap();
     let socket = socket::bound(&"127.0.0.1:0".parse().unwrap(), &params).unwrap();
     let addr = socket::name(socket.as_fd()).unwrap();
-    let av = Use(Arc::new(
+    let av = open(
         Av::open(&prov_util::av::Config {
             format: fabric_abi::FI_SOCKADDR_IN,
             ..prov_util::av::Config::default()
         })
         .unwrap(),
-    ));
-    let cq = Use(Arc::new(
+    );
+    let cq = open(
         Cq::new(CqConfig {
             format: CqFormat::Tagged,
             size: 0,
@@ -92,7 +98,7 @@ fn side() -> Side {
             owner: None,
         })
         .unwrap(),
-    ));
+    );
     let mut core = engine.core();
     let receiver = core.receivers.insert(Receiver::new(1024, 0, false));
     let mut rdm = Rdm::new();
@@ -252,8 +258,10 @@ fn a_burst_leaves_without_another_call() {
 
 #[test]
 fn operations_for_a_peer_that_is_not_there_fail() {
-    let mut params = Params::default();
-    params.connect_timeout = Duration::from_millis(300);
+    let params = Params {
+        connect_timeout: 300,
+        ..Params::default()
+    };
     let a = side();
     a.engine.core().params = Arc::new(params);
     let gone = side();

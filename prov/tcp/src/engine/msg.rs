@@ -1,0 +1,84 @@
+//! Connections of connected endpoints (fi_cm(3)).
+
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::time::Instant;
+
+use prov_util::errno::{Errno, Result};
+
+use super::connection::{Connection, Owner, Stage};
+use super::endpoint::{Kind, Msg};
+use super::keys::{ConnKey, EpKey};
+use super::listener::Incomer;
+use super::{Core, socket};
+use crate::wire::handshake::{Features, Kind as MessageKind, Message};
+
+impl Core {
+    fn unconnected(&mut self, ep: EpKey) -> Result<&mut Msg> {
+        let state = self.eps.get_mut(ep).ok_or(Errno::EOPBADSTATE)?;
+        match &mut state.kind {
+            Kind::Msg(msg) if msg.conn.is_some() => Err(Errno::EISCONN),
+            Kind::Msg(msg) if msg.ended => Err(Errno::EOPBADSTATE),
+            Kind::Msg(msg) => {
+                if msg.events.is_none() {
+                    return Err(Errno::ENOEQ);
+                }
+                state.enabled = true;
+                Ok(msg)
+            }
+            Kind::Rdm(_) => Err(Errno::ENOSYS),
+        }
+    }
+
+    /// `fi_connect`
+    pub fn connect_msg(
+        &mut self,
+        ep: EpKey,
+        source: Option<SocketAddr>,
+        dest: &SocketAddr,
+        data: &[u8],
+    ) -> Result {
+        self.unconnected(ep)?;
+        let request = Message::new(MessageKind::Request, Features::OURS, 0, data);
+        let socket = socket::connect(source, dest, &self.params)?;
+        let stage = Stage::Connecting {
+            request: request.encode(),
+            deadline: Instant::now() + self.params.connect_timeout(),
+        };
+        let key = self.add_connection(Connection::new(socket, Owner::Ep(ep), stage))?;
+        self.unconnected(ep)?.conn = Some(key);
+        Ok(())
+    }
+
+    /// `fi_accept`
+    pub fn accept_msg(&mut self, ep: EpKey, incomer: Incomer, data: &[u8]) -> Result {
+        self.unconnected(ep)?;
+        let Incomer { socket, message } = incomer;
+        let features = message.features.and(Features::OURS);
+        let answer = Message::new(MessageKind::Accept, features, 0, data).encode();
+        let sent = socket::send(socket.as_fd(), &answer)?;
+        if sent != answer.len() {
+            return Err(Errno::ECONNABORTED);
+        }
+        let mut conn = Connection::new(socket, Owner::Ep(ep), Stage::Open);
+        conn.open(message.order, features, message.instance);
+        let key = self.add_connection(conn)?;
+        let msg = self.unconnected(ep)?;
+        msg.conn = Some(key);
+        if let Some(events) = &msg.events {
+            events.connected(&[]);
+        }
+        self.read_later(key);
+        Ok(())
+    }
+
+    /// The address at the near end of a connection.
+    pub fn local_name(&self, key: ConnKey) -> Result<SocketAddr> {
+        socket::name(self.socket(key).ok_or(Errno::ENOTCONN)?)
+    }
+
+    /// The address at the far end of a connection.
+    pub fn peer_name(&self, key: ConnKey) -> Result<SocketAddr> {
+        socket::peer_name(self.socket(key).ok_or(Errno::ENOTCONN)?)
+    }
+}
