@@ -18,4 +18,4 @@ check-abi:
 	$(CARGO) run -q -p fabric-headers -- --check abi include
 	abi/check include $(wildcard target/release/libfabric.so)
 
-include dev/dev.mk fabtests/fabtests.mk
+include dev/dev.mk fabtests/fabtests.mk bench/bench.mk

@@ -28,6 +28,7 @@ static struct {
 	size_t known_count;
 	bool in_process;
 	bool list;
+	bool running;			/* inside a test: leave is valid */
 	jmp_buf leave;
 	bool failed;			/* an unexpected failure in this test */
 	char reason[512];
@@ -114,6 +115,15 @@ static const char *base_name(const char *path)
 	return slash ? slash + 1 : path;
 }
 
+/* Ends the test, or the process where there is none. */
+static void __attribute__((noreturn)) leave(enum outcome outcome)
+{
+	if (state.running)
+		longjmp(state.leave, 1 + (int)outcome);
+	fprintf(stderr, "%s\n", state.reason);
+	_exit(outcome);
+}
+
 void ct_fail(const char *file, int line, const char *fmt, ...)
 {
 	va_list args;
@@ -130,7 +140,7 @@ void ct_fail(const char *file, int line, const char *fmt, ...)
 	vsnprintf(state.reason + len, sizeof(state.reason) - (size_t)len, fmt,
 		  args);
 	va_end(args);
-	longjmp(state.leave, 1 + FAILED);
+	leave(FAILED);
 }
 
 void ct_skip(const char *fmt, ...)
@@ -140,7 +150,7 @@ void ct_skip(const char *fmt, ...)
 	va_start(args, fmt);
 	vsnprintf(state.reason, sizeof(state.reason), fmt, args);
 	va_end(args);
-	longjmp(state.leave, 1 + SKIPPED);
+	leave(SKIPPED);
 }
 
 bool ct_check(const char *file, int line, bool ok, const char *fmt, ...)
@@ -173,6 +183,7 @@ static enum outcome run_here(const struct ct_test *test)
 	int left;
 
 	state.test = test->name;
+	state.running = true;
 	state.failed = false;
 	state.reason[0] = '\0';
 	identity(id, sizeof(id), NULL);
@@ -180,6 +191,7 @@ static enum outcome run_here(const struct ct_test *test)
 	left = setjmp(state.leave);
 	if (!left)
 		test->run();
+	state.running = false;
 
 	switch (left ? left - 1 : PASSED) {
 	case SKIPPED:

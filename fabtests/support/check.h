@@ -48,6 +48,11 @@ int ct_main(int argc, char **argv, const struct ct_test *tests, size_t count);
 			       sizeof(tests) / sizeof((tests)[0]));	\
 	}
 
+/*
+ * For programs with a main of their own: a check that fails says so on standard
+ * error and ends the process with status 1, a skip with status 2.
+ */
+
 /* Seconds that any single wait may take before it counts as a hang. */
 double ct_patience(void);
 double ct_now(void);			/* monotonic, seconds */

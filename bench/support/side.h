@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR MIT */
+/*
+ * The two sides of a benchmark: a server and a client, in two processes of
+ * one machine or on two machines (or network namespaces), with a socket
+ * between them for what has to be said outside of libfabric.
+ */
+#ifndef BENCH_SIDE_H
+#define BENCH_SIDE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <rdma/fi_atomic.h>
+#include <rdma/fi_rma.h>
+#include <rdma/fi_tagged.h>
+
+#include "memory.h"
+#include "peer.h"
+
+enum bench_kind {
+	BENCH_MSG, BENCH_TAGGED, BENCH_WRITE, BENCH_READ, BENCH_ATOMIC,
+	BENCH_KINDS,
+};
+
+struct bench_options {
+	enum bench_kind kind;
+	size_t size;		/* bytes per message */
+	long iterations;	/* 0: chosen from the size */
+	long window;		/* operations in flight */
+	long peers;		/* many-peers program */
+};
+
+/* One side, connected to the other. */
+struct bench_side {
+	struct bench_options options;
+	bool client;
+	int fd;				/* to the other side */
+	struct ct_peer peer;
+	struct ct_memory out, in;	/* in may be reached by the other side */
+	uint64_t addr, key;		/* of the other side's in */
+	struct fid_pep *pep;
+};
+
+/* Reads the options, makes the two processes and runs the function in each. */
+int bench_main(int argc, char **argv, void (*run)(struct bench_side *side));
+
+/* Opens an endpoint and its buffers, and connects the sides. */
+void bench_connect(struct bench_side *side);
+void bench_close(struct bench_side *side);
+
+/* Both sides arrive before either goes on. */
+void bench_barrier(struct bench_side *side);
+void bench_tell(struct bench_side *side, const void *data, size_t len);
+void bench_hear(struct bench_side *side, void *data, size_t len);
+
+const char *bench_kind_name(enum bench_kind kind);
+
+/* Posts one operation of the benchmark's kind, from out; drives progress while
+ * the queue is full. */
+void bench_post(struct bench_side *side, void *context);
+void bench_post_receive(struct bench_side *side, void *context);
+
+/* Waits for one completion of a queue. */
+void bench_wait(struct bench_side *side, struct fid_cq *cq);
+
+/* Reads up to 64 completions without waiting; how many there were. */
+long bench_reap(struct fid_cq *cq);
+
+/* Drives this side until the other one says, over the socket, that it is
+ * done: what the target of remote access does meanwhile. */
+void bench_serve(struct bench_side *side);
+
+#endif
