@@ -1,7 +1,30 @@
+//! Soname, symbol versions, and the name under which programs ask for the
+//! library.
+
+use std::path::Path;
+
 fn main() {
-    let dir = std::env::var("CARGO_MANIFEST_DIR").unwrap();
+    let dir = std::env::var("CARGO_MANIFEST_DIR").expect("cargo sets it");
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libfabric.so.1");
     println!("cargo:rustc-cdylib-link-arg=-Wl,--version-script={dir}/libfabric.map");
     println!("cargo:rustc-cdylib-link-arg=-Wl,--undefined-version");
     println!("cargo:rerun-if-changed=libfabric.map");
+    println!("cargo:rerun-if-changed=build.rs");
+    link_soname();
+}
+
+/// Puts `libfabric.so.1` beside `libfabric.so` in the target directory, so
+/// that `LD_LIBRARY_PATH=target/release` is enough to run a program on it.
+fn link_soname() {
+    let out = std::env::var("OUT_DIR").expect("cargo sets it");
+    // OUT_DIR is <target>/<profile>/build/<package>/out.
+    let Some(profile) = Path::new(&out).ancestors().nth(3) else {
+        return;
+    };
+    let link = profile.join("libfabric.so.1");
+    if link.symlink_metadata().is_err()
+        && let Err(error) = std::os::unix::fs::symlink("libfabric.so", &link)
+    {
+        println!("cargo:warning=no {}: {error}", link.display());
+    }
 }
