@@ -224,21 +224,23 @@ fn wanted(registry: &Registry, hints: Option<Deep<fi_info>>, info: &Info) -> boo
     true
 }
 
-/// The tcp provider has reliable datagrams of its own, which are better than
-/// those that a layer over its connections makes: they come first.
+/// The reliable datagrams of the tcp provider come before its connections and
+/// before those that a layer over its connections makes: they are what a
+/// program gets that does not ask for anything in particular.
 fn put_native_tcp_first(answers: &mut Vec<Info>) {
-    let is = |info: &Info, name: &str| {
-        let reliable = info
-            .view()
-            .ep_attr()
-            .is_some_and(|attr| attr.type_ == FI_EP_RDM);
-        reliable && provider_of(info).eq_ignore_ascii_case(name)
-    };
-    let Some(first_layered) = answers.iter().position(|info| is(info, "tcp;ofi_rxm")) else {
+    let name = |info: &Info| provider_of(info).to_ascii_lowercase();
+    let Some(first) = answers
+        .iter()
+        .position(|info| name(info) == "tcp" || name(info).starts_with("tcp;"))
+    else {
         return;
     };
-    let behind = answers.split_off(first_layered);
-    let (native, rest): (Vec<_>, Vec<_>) = behind.into_iter().partition(|info| is(info, "tcp"));
+    let is_native = |info: &Info| {
+        let endpoint = info.view().ep_attr();
+        name(info) == "tcp" && endpoint.is_some_and(|attr| attr.type_ == FI_EP_RDM)
+    };
+    let behind = answers.split_off(first);
+    let (native, rest): (Vec<_>, Vec<_>) = behind.into_iter().partition(is_native);
     answers.extend(native);
     answers.extend(rest);
 }
@@ -269,5 +271,57 @@ impl Entry {
             class: self.class,
             alone: self.alone,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(provider: &CStr, endpoint: fi_ep_type) -> Info {
+        let mut info = Info::new().unwrap();
+        info.set_provider(provider, Version::of(1, 0), Version::LIBRARY)
+            .unwrap();
+        info.set_endpoint_type(endpoint);
+        info
+    }
+
+    #[test]
+    fn native_datagrams_of_tcp_come_before_all_else_of_tcp() {
+        let mut answers = vec![
+            answer(c"udp;ofi_rxd", FI_EP_RDM),
+            answer(c"tcp;ofi_rxm", FI_EP_RDM),
+            answer(c"shm", FI_EP_RDM),
+            answer(c"tcp", FI_EP_MSG),
+            answer(c"tcp", FI_EP_RDM),
+        ];
+        put_native_tcp_first(&mut answers);
+        let order: Vec<_> = answers
+            .iter()
+            .map(|info| {
+                let datagrams = info.view().ep_attr().unwrap().type_ == FI_EP_RDM;
+                (provider_of(info), datagrams)
+            })
+            .collect();
+        let expected = [
+            ("udp;ofi_rxd", true),
+            ("tcp", true),
+            ("tcp;ofi_rxm", true),
+            ("shm", true),
+            ("tcp", false),
+        ];
+        assert_eq!(order, expected.map(|(name, rdm)| (name.to_owned(), rdm)));
+    }
+
+    #[test]
+    fn a_layer_adds_its_name_to_that_of_the_provider_below() {
+        let name = |class, own, below| full_name(class, own, below).into_string().unwrap();
+        assert_eq!(name(Class::Core, c"tcp", None), "tcp");
+        assert_eq!(name(Class::Core, c"tcp", Some(c"tcp")), "tcp");
+        assert_eq!(
+            name(Class::Utility, c"ofi_rxm", Some(c"tcp")),
+            "tcp;ofi_rxm"
+        );
+        assert_eq!(name(Class::Link, c"lnx", Some(c"shm+tcp")), "shm+tcp");
     }
 }

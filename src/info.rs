@@ -155,6 +155,15 @@ impl Info {
     }
 }
 
+#[cfg(test)]
+impl Info {
+    /// Gives it another type of endpoint.
+    pub fn set_endpoint_type(&mut self, endpoint: fi_ep_type) {
+        // SAFETY: the structure is ours.
+        unsafe { (*(*self.0.as_ptr()).ep_attr).type_ = endpoint };
+    }
+}
+
 impl Drop for Info {
     fn drop(&mut self) {
         // SAFETY: an Info owns its structure, which came from malloc, as did
