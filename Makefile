@@ -18,4 +18,9 @@ check-abi:
 	$(CARGO) run -q -p fabric-headers -- --check abi include
 	abi/check include $(wildcard target/release/libfabric.so)
 
-include dev/dev.mk fabtests/fabtests.mk bench/bench.mk
+# fi_info, fi_pingpong and fi_strerror. They find the library in ../lib, next to their own folder.
+.PHONY: tools
+tools: library-folder
+	$(CARGO) build --release -p fabric-tools
+
+include install.mk dev/dev.mk fabtests/fabtests.mk bench/bench.mk

@@ -1,0 +1,46 @@
+# Installation. Included by the Makefile of the tree.
+#
+#   make install                          below /usr/local
+#   make install PREFIX=/usr DESTDIR=/tmp/package LIBDIR=/usr/lib/x86_64-linux-gnu
+
+PREFIX ?= /usr/local
+LIBDIR ?= $(PREFIX)/lib
+INCLUDEDIR ?= $(PREFIX)/include
+BINDIR ?= $(PREFIX)/bin
+MANDIR ?= $(PREFIX)/share/man
+INSTALL ?= install
+
+# The name that the C library of the same interface version gives its file: newer than any 1.x,
+# so that ldconfig prefers it.
+LIBRARY_FILE = libfabric.so.1.32.0
+VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+TOOLS = fi_info fi_strerror
+
+.PHONY: install uninstall
+
+install: tools
+	$(INSTALL) -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(BINDIR) \
+		$(DESTDIR)$(INCLUDEDIR)/rdma/providers
+	$(INSTALL) -m 755 target/release/libfabric.so $(DESTDIR)$(LIBDIR)/$(LIBRARY_FILE)
+	ln -sf $(LIBRARY_FILE) $(DESTDIR)$(LIBDIR)/libfabric.so.1
+	ln -sf libfabric.so.1 $(DESTDIR)$(LIBDIR)/libfabric.so
+	$(INSTALL) -m 644 include/rdma/*.h $(DESTDIR)$(INCLUDEDIR)/rdma
+	$(INSTALL) -m 644 include/rdma/providers/*.h $(DESTDIR)$(INCLUDEDIR)/rdma/providers
+	$(INSTALL) -m 755 $(TOOLS:%=target/release/%) $(DESTDIR)$(BINDIR)
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' \
+		-e 's|@INCLUDEDIR@|$(INCLUDEDIR)|' -e 's|@VERSION@|$(VERSION)|' \
+		pkgconfig/libfabric.pc.in >$(DESTDIR)$(LIBDIR)/pkgconfig/libfabric.pc
+	chmod 644 $(DESTDIR)$(LIBDIR)/pkgconfig/libfabric.pc
+	for page in docs/man/*.[0-9]; do \
+		section=$(DESTDIR)$(MANDIR)/man$${page##*.}; \
+		$(INSTALL) -d $$section && $(INSTALL) -m 644 $$page $$section || exit 1; \
+	done
+
+uninstall:
+	rm -f $(DESTDIR)$(LIBDIR)/$(LIBRARY_FILE) $(DESTDIR)$(LIBDIR)/libfabric.so.1 \
+		$(DESTDIR)$(LIBDIR)/libfabric.so $(DESTDIR)$(LIBDIR)/pkgconfig/libfabric.pc
+	rm -f $(patsubst include/%,$(DESTDIR)$(INCLUDEDIR)/%,$(wildcard include/rdma/*.h include/rdma/providers/*.h))
+	rm -f $(TOOLS:%=$(DESTDIR)$(BINDIR)/%)
+	for page in docs/man/*.[0-9]; do \
+		rm -f $(DESTDIR)$(MANDIR)/man$${page##*.}/$${page##*/}; \
+	done

@@ -1,0 +1,186 @@
+//! Hints of fi_getinfo(3).
+
+use std::ffi::{CString, c_int};
+use std::ptr::NonNull;
+
+use fabric_abi::{
+    FI_EINVAL, FI_ENOMEM, FI_MR_BASIC, FI_MR_SCALABLE, fi_domain_attr, fi_ep_attr, fi_ep_type,
+    fi_fabric_attr, fi_info, symbols,
+};
+
+use super::{Failure, Result};
+
+/// An `fi_info` with all attribute structures that says what is wanted.
+pub struct Hints {
+    /// From fi_dupinfo, not shared; its attribute pointers are not null.
+    raw: NonNull<fi_info>,
+}
+
+impl Hints {
+    /// Hints that ask for nothing and accept no mode.
+    pub fn new() -> Result<Hints> {
+        // SAFETY: NULL asks for an empty entry.
+        let raw = unsafe { symbols::fi_dupinfo(std::ptr::null()) };
+        let failed = Failure {
+            call: "fi_allocinfo",
+            code: FI_ENOMEM,
+        };
+        let raw = NonNull::new(raw).ok_or(failed)?;
+        let hints = Hints { raw };
+        let info = hints.info();
+        if info.ep_attr.is_null() || info.domain_attr.is_null() || info.fabric_attr.is_null() {
+            return Err(failed);
+        }
+        Ok(hints)
+    }
+
+    /// Accepts every mode and every memory registration mode bit.
+    pub fn accept_all_modes(&mut self) {
+        self.info_mut().mode = u64::MAX;
+        self.domain_mut().mode = u64::MAX;
+        self.domain_mut().mr_mode = !(FI_MR_BASIC | FI_MR_SCALABLE);
+    }
+
+    pub fn set_modes(&mut self, modes: u64) {
+        self.info_mut().mode = modes;
+    }
+
+    pub fn set_mr_mode(&mut self, bits: c_int) {
+        self.domain_mut().mr_mode = bits;
+    }
+
+    pub fn set_caps(&mut self, caps: u64) {
+        self.info_mut().caps = caps;
+    }
+
+    pub fn caps(&self) -> u64 {
+        self.info().caps
+    }
+
+    pub fn set_endpoint_type(&mut self, kind: fi_ep_type) {
+        self.endpoint_mut().type_ = kind;
+    }
+
+    pub fn endpoint_type(&self) -> fi_ep_type {
+        // SAFETY: not null, and ours.
+        unsafe { (*self.info().ep_attr).type_ }
+    }
+
+    /// Messages of at least this many bytes.
+    pub fn set_max_msg_size(&mut self, bytes: usize) {
+        self.endpoint_mut().max_msg_size = bytes;
+    }
+
+    pub fn set_address_format(&mut self, format: u32) {
+        self.info_mut().addr_format = format;
+    }
+
+    pub fn set_provider(&mut self, name: &str) -> Result<()> {
+        let name = allocate(name)?;
+        // SAFETY: the old name is null or allocated like the new one.
+        unsafe { libc::free(self.fabric_mut().prov_name.cast()) };
+        self.fabric_mut().prov_name = name.cast();
+        Ok(())
+    }
+
+    pub fn set_fabric(&mut self, name: &str) -> Result<()> {
+        let name = allocate(name)?;
+        // SAFETY: the old name is null or allocated like the new one.
+        unsafe { libc::free(self.fabric_mut().name.cast()) };
+        self.fabric_mut().name = name.cast();
+        Ok(())
+    }
+
+    pub fn set_domain(&mut self, name: &str) -> Result<()> {
+        let name = allocate(name)?;
+        // SAFETY: the old name is null or allocated like the new one.
+        unsafe { libc::free(self.domain_mut().name.cast()) };
+        self.domain_mut().name = name.cast();
+        Ok(())
+    }
+
+    /// The address of the local endpoint, in the hints' address format.
+    pub fn set_source(&mut self, address: &[u8]) -> Result<()> {
+        let copy = allocate_bytes(address)?;
+        let info = self.info_mut();
+        // SAFETY: the old address is null or allocated like the new one.
+        unsafe { libc::free(info.src_addr) };
+        info.src_addr = copy;
+        info.src_addrlen = address.len();
+        Ok(())
+    }
+
+    /// The address of the peer, in the hints' address format.
+    pub fn set_destination(&mut self, address: &[u8]) -> Result<()> {
+        let copy = allocate_bytes(address)?;
+        let info = self.info_mut();
+        // SAFETY: the old address is null or allocated like the new one.
+        unsafe { libc::free(info.dest_addr) };
+        info.dest_addr = copy;
+        info.dest_addrlen = address.len();
+        Ok(())
+    }
+
+    pub(super) fn as_ptr(&self) -> *const fi_info {
+        self.raw.as_ptr()
+    }
+
+    fn info(&self) -> &fi_info {
+        // SAFETY: valid and not shared, see the field.
+        unsafe { self.raw.as_ref() }
+    }
+
+    fn info_mut(&mut self) -> &mut fi_info {
+        // SAFETY: valid and not shared, see the field.
+        unsafe { self.raw.as_mut() }
+    }
+
+    fn endpoint_mut(&mut self) -> &mut fi_ep_attr {
+        // SAFETY: not null, see the field, and part of what is ours.
+        unsafe { &mut *self.info_mut().ep_attr }
+    }
+
+    fn domain_mut(&mut self) -> &mut fi_domain_attr {
+        // SAFETY: not null, see the field, and part of what is ours.
+        unsafe { &mut *self.info_mut().domain_attr }
+    }
+
+    fn fabric_mut(&mut self) -> &mut fi_fabric_attr {
+        // SAFETY: not null, see the field, and part of what is ours.
+        unsafe { &mut *self.info_mut().fabric_attr }
+    }
+}
+
+impl Drop for Hints {
+    fn drop(&mut self) {
+        // SAFETY: from fi_dupinfo; what was put in is allocated as fi_freeinfo frees it.
+        unsafe { symbols::fi_freeinfo(self.raw.as_ptr()) };
+    }
+}
+
+/// A C string that fi_freeinfo can free.
+fn allocate(text: &str) -> Result<*mut libc::c_void> {
+    let text = CString::new(text).map_err(|_| Failure {
+        call: "fi_getinfo",
+        code: FI_EINVAL,
+    })?;
+    allocate_bytes(text.as_bytes_with_nul())
+}
+
+/// A copy that fi_freeinfo can free.
+fn allocate_bytes(bytes: &[u8]) -> Result<*mut libc::c_void> {
+    // SAFETY: a plain allocation, checked below; never of zero bytes.
+    let copy = unsafe { libc::malloc(bytes.len().max(1)) };
+    if copy.is_null() {
+        return Err(Failure {
+            call: "malloc",
+            code: FI_ENOMEM,
+        });
+    }
+    // SAFETY: as many bytes were allocated.
+    unsafe {
+        copy.cast::<u8>()
+            .copy_from_nonoverlapping(bytes.as_ptr(), bytes.len())
+    };
+    Ok(copy)
+}

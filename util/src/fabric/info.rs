@@ -1,0 +1,133 @@
+//! Results of fi_getinfo(3).
+
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+
+use fabric_abi::{
+    FI_EINVAL, FI_MAJOR_VERSION, FI_MINOR_VERSION, FI_TYPE_INFO, FI_VERSION, fi_info, symbols,
+};
+
+use super::error::check;
+use super::{Failure, Hints, Result, text};
+
+/// What fi_getinfo returned.
+pub struct InfoList {
+    /// The first entry; null in an empty list.
+    first: *mut fi_info,
+}
+
+impl InfoList {
+    /// The ways to communicate that match, as this interface version has them.
+    pub fn query(
+        node: Option<&str>,
+        service: Option<&str>,
+        flags: u64,
+        hints: Option<&Hints>,
+    ) -> Result<InfoList> {
+        let node = c_string(node)?;
+        let service = c_string(service)?;
+        let mut first = std::ptr::null_mut();
+        // SAFETY: strings and hints are valid or null, and live until the call returns.
+        let returned = unsafe {
+            symbols::fi_getinfo(
+                FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION),
+                node.as_ref().map_or(std::ptr::null(), |s| s.as_ptr()),
+                service.as_ref().map_or(std::ptr::null(), |s| s.as_ptr()),
+                flags,
+                hints.map_or(std::ptr::null(), Hints::as_ptr),
+                &mut first,
+            )
+        };
+        check("fi_getinfo", returned as isize)?;
+        Ok(InfoList { first })
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = Info<'_>> {
+        let mut next = self.first;
+        std::iter::from_fn(move || {
+            let raw = NonNull::new(next)?;
+            // SAFETY: an entry of the list, which lives as long as self.
+            next = unsafe { raw.as_ref().next };
+            Some(Info {
+                raw,
+                list: PhantomData,
+            })
+        })
+    }
+}
+
+impl Drop for InfoList {
+    fn drop(&mut self) {
+        // SAFETY: a list from fi_getinfo, or null, which is an empty one.
+        unsafe { symbols::fi_freeinfo(self.first) };
+    }
+}
+
+/// One way to communicate.
+#[derive(Clone, Copy)]
+pub struct Info<'a> {
+    raw: NonNull<fi_info>,
+    list: PhantomData<&'a fi_info>,
+}
+
+impl<'a> Info<'a> {
+    fn raw(&self) -> &'a fi_info {
+        // SAFETY: an entry of a list that lives for 'a and that nobody writes.
+        unsafe { self.raw.as_ref() }
+    }
+
+    pub fn provider(&self) -> Option<&'a CStr> {
+        // SAFETY: a structure of this entry, or null.
+        let fabric = unsafe { self.raw().fabric_attr.as_ref() }?;
+        // SAFETY: a string of this entry, or null.
+        unsafe { string(fabric.prov_name) }
+    }
+
+    pub fn fabric(&self) -> Option<&'a CStr> {
+        // SAFETY: a structure of this entry, or null.
+        let fabric = unsafe { self.raw().fabric_attr.as_ref() }?;
+        // SAFETY: a string of this entry, or null.
+        unsafe { string(fabric.name) }
+    }
+
+    pub fn domain(&self) -> Option<&'a CStr> {
+        // SAFETY: a structure of this entry, or null.
+        let domain = unsafe { self.raw().domain_attr.as_ref() }?;
+        // SAFETY: a string of this entry, or null.
+        unsafe { string(domain.name) }
+    }
+
+    /// The provider's own version, packed.
+    pub fn provider_version(&self) -> u32 {
+        // SAFETY: a structure of this entry, or null.
+        unsafe { self.raw().fabric_attr.as_ref() }.map_or(0, |fabric| fabric.prov_version)
+    }
+
+    /// Type and protocol of the endpoint.
+    pub fn endpoint(&self) -> (u32, u32) {
+        // SAFETY: a structure of this entry, or null.
+        unsafe { self.raw().ep_attr.as_ref() }.map_or((0, 0), |ep| (ep.type_, ep.protocol))
+    }
+
+    /// All of it as text, fi_tostr(3).
+    pub fn text(&self) -> Vec<u8> {
+        // SAFETY: FI_TYPE_INFO takes an fi_info.
+        unsafe { text::of(self.raw.as_ptr().cast(), FI_TYPE_INFO) }
+    }
+}
+
+fn c_string(text: Option<&str>) -> Result<Option<CString>> {
+    let failed = Failure {
+        call: "fi_getinfo",
+        code: FI_EINVAL as c_int,
+    };
+    text.map(CString::new).transpose().map_err(|_| failed)
+}
+
+/// # Safety
+/// `text` is null or a C string that lives for 'a.
+unsafe fn string<'a>(text: *const c_char) -> Option<&'a CStr> {
+    // SAFETY: the caller's promise.
+    (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) })
+}

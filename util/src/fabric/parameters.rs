@@ -1,0 +1,72 @@
+//! What a user can set, fi_getparams(3).
+
+use std::ffi::{CStr, c_char, c_int};
+
+use fabric_abi::{fi_param, fi_param_type, symbols};
+
+use super::Result;
+use super::error::check;
+
+/// All parameters of the library and its providers.
+pub struct Parameters {
+    /// As many as `count`, or null.
+    first: *mut fi_param,
+    count: usize,
+}
+
+/// One parameter.
+pub struct Parameter<'a> {
+    /// Name of the environment variable.
+    pub name: &'a [u8],
+    pub kind: fi_param_type,
+    pub help: &'a [u8],
+    /// What the environment says now.
+    pub value: Option<&'a [u8]>,
+}
+
+impl Parameters {
+    pub fn query() -> Result<Parameters> {
+        let mut first = std::ptr::null_mut();
+        let mut count: c_int = 0;
+        // SAFETY: both are places for one value.
+        let returned = unsafe { symbols::fi_getparams(&mut first, &mut count) };
+        check("fi_getparams", returned as isize)?;
+        let count = usize::try_from(count).unwrap_or(0);
+        Ok(Parameters {
+            first,
+            count: if first.is_null() { 0 } else { count },
+        })
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = Parameter<'_>> {
+        (0..self.count).map(|index| {
+            // SAFETY: below the count, so within what fi_getparams returned.
+            let raw = unsafe { &*self.first.add(index) };
+            Parameter {
+                // SAFETY: strings of a parameter live as long as self, or are null.
+                name: unsafe { bytes(raw.name) }.unwrap_or_default(),
+                kind: raw.type_,
+                // SAFETY: as above.
+                help: unsafe { bytes(raw.help_string) }.unwrap_or(b"(null)"),
+                // SAFETY: as above.
+                value: unsafe { bytes(raw.value) },
+            }
+        })
+    }
+}
+
+impl Drop for Parameters {
+    fn drop(&mut self) {
+        if !self.first.is_null() {
+            // SAFETY: from fi_getparams.
+            unsafe { symbols::fi_freeparams(self.first) };
+        }
+    }
+}
+
+/// # Safety
+/// `text` is null or a C string that lives for 'a.
+unsafe fn bytes<'a>(text: *const c_char) -> Option<&'a [u8]> {
+    // SAFETY: the caller's promise.
+    (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_bytes())
+}
