@@ -1,5 +1,9 @@
 //! The tcp provider (fi_tcp(7)).
 
+// Tests share code with the fuzz targets, which know this crate by name.
+#[cfg(test)]
+extern crate self as prov_tcp;
+
 mod auto_progress;
 mod bases;
 mod connreq;

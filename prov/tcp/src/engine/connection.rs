@@ -40,6 +40,9 @@ pub struct Connection {
     /// A message that waits, unread, for a receive to take it. Nothing behind
     /// it is read until then.
     pub held_back: Option<Kept>,
+    /// Whether the poller has said that the peer sends no more. It says so only
+    /// once, and then reading has to go on until the end of the stream shows.
+    pub peer_ended: bool,
     /// Bytes that were read behind a message that waits.
     pub backlog: Vec<u8>,
     pub outbox: Outbox,
@@ -143,6 +146,7 @@ impl Connection {
             stream: Stream::new(ByteOrder::Native, Features::default()),
             incoming: Incoming::Nothing,
             held_back: None,
+            peer_ended: false,
             backlog: Vec::new(),
             outbox: Outbox::default(),
             in_burst: false,

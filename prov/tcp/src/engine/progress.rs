@@ -169,7 +169,12 @@ impl Core {
                     self.flush(key);
                     news = true;
                 }
-                if event.readable && self.read(key, event.ended) {
+                if event.ended
+                    && let Some(conn) = self.conns.get_mut(key)
+                {
+                    conn.peer_ended = true;
+                }
+                if event.readable && self.read(key, false) {
                     news = !was_hot;
                     self.make_hot(key);
                 }
@@ -191,8 +196,8 @@ impl Core {
     }
 
     /// Reads what has come on a connection; whether there was anything. With
-    /// `to_end` reads until the socket says that there is no more, which may be
-    /// that it has ended.
+    /// `to_end`, and if the peer sends no more, reads until the socket says that
+    /// there is nothing left, which may be that it has ended.
     #[inline]
     pub(super) fn read(&mut self, key: ConnKey, to_end: bool) -> bool {
         let mut staging = std::mem::take(&mut self.staging);
@@ -206,7 +211,11 @@ impl Core {
             let Some(conn) = self.conns.get_mut(key) else {
                 break;
             };
-            if conn.held_back.is_some() || !conn.is_open() {
+            if conn.held_back.is_some() {
+                self.check_held_back(key);
+                break;
+            }
+            if !conn.is_open() {
                 break;
             }
             if turn == READS_PER_TURN {
@@ -245,12 +254,30 @@ impl Core {
                 self.placed_directly(key, placed);
             }
             self.take_in(key, &staging[..received - placed]);
-            if received < room && !to_end {
+            if received < room
+                && !to_end
+                && !self.conns.get(key).is_some_and(|conn| conn.peer_ended)
+            {
                 break;
             }
         }
         self.staging = staging;
         any
+    }
+
+    /// Ends a connection that waits for a receive to take a message of which
+    /// the peer has not sent everything and will not.
+    #[cold]
+    fn check_held_back(&mut self, key: ConnKey) {
+        let Some(conn) = self.conns.get(key) else {
+            return;
+        };
+        if conn.peer_ended
+            && socket::waiting(conn.socket.as_fd()).saturating_add(conn.backlog.len())
+                < conn.stream.payload_left()
+        {
+            self.end_of_stream(key);
+        }
     }
 
     /// Gives a connection another turn with the next progress call.

@@ -147,6 +147,14 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<usize> {
     }
 }
 
+/// Bytes that have come and were not received.
+pub fn waiting(socket: BorrowedFd<'_>) -> usize {
+    rustix::io::ioctl_fionread(socket)
+        .ok()
+        .and_then(|bytes| usize::try_from(bytes).ok())
+        .unwrap_or(0)
+}
+
 /// Ends a connection so that what the peer has not read yet still reaches it:
 /// a socket closed with unread bytes would reset the connection.
 pub fn end(socket: OwnedFd) {

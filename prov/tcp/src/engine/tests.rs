@@ -1,5 +1,7 @@
 //! Two endpoints in two engines, over loopback.
 
+mod hostile;
+
 use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
