@@ -59,6 +59,11 @@ pub struct CqConfig {
     pub lock: LockKind,
     /// What to wait with.
     pub wait: Attachment,
+    /// Whether blocking reads name a number of entries to wait for
+    /// (`FI_CQ_COND_THRESHOLD`).
+    pub by_threshold: bool,
+    /// Interface version of the application, on which error entries depend.
+    pub api_version: u32,
     /// The queue that everything goes to instead (fi_peer(3)).
     pub owner: Option<Box<dyn CqOwner>>,
 }
@@ -94,6 +99,8 @@ pub struct Cq {
     state: Lock<State>,
     sources: Sources,
     attachment: Attachment,
+    by_threshold: bool,
+    api_version: u32,
     owner: Option<Box<dyn CqOwner>>,
     /// Calls of [`Cq::signal`].
     signals: AtomicU64,
@@ -149,6 +156,8 @@ impl Cq {
             ),
             sources: Sources::default(),
             attachment: config.wait,
+            by_threshold: config.by_threshold,
+            api_version: config.api_version,
             owner: config.owner,
             signals: AtomicU64::new(0),
             answered: AtomicU64::new(0),
@@ -322,6 +331,16 @@ impl Cq {
     /// What entries consist of.
     pub fn format(&self) -> CqFormat {
         self.format
+    }
+
+    /// Whether the condition of a blocking read is a number of entries.
+    pub fn by_threshold(&self) -> bool {
+        self.by_threshold
+    }
+
+    /// Interface version of the application.
+    pub fn api_version(&self) -> u32 {
+        self.api_version
     }
 
     /// Whether completions go to another provider's queue.

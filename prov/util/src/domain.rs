@@ -40,6 +40,10 @@ pub trait Domain: Send + Sync + Sized + 'static {
     /// Where the domain's objects log, such as `tcp::domain`.
     const LOG_TARGET: &'static str;
 
+    /// Whether threads of the provider report to queues, so that these need
+    /// locks whatever the application's threading level is.
+    const HAS_THREADS: bool = true;
+
     /// `fi_endpoint`. The seam keeps the domain open as long as the endpoint
     /// is.
     fn endpoint(this: &Handle<DomainObject<Self>>, info: &Info) -> Result<Self::Endpoint>;

@@ -10,6 +10,8 @@ fn open(format: CqFormat, size: usize) -> Cq {
         with_sources: true,
         lock: LockKind::Elided,
         wait: Attachment::None,
+        by_threshold: false,
+        api_version: crate::attr::version(2, 7),
         owner: None,
     })
     .unwrap()
@@ -174,6 +176,8 @@ fn without_source_capability_there_are_no_sources() {
         with_sources: false,
         lock: LockKind::Real,
         wait: Attachment::None,
+        by_threshold: false,
+        api_version: crate::attr::version(2, 7),
         owner: None,
     })
     .unwrap();
@@ -204,6 +208,8 @@ fn a_peer_queue_passes_everything_to_its_owner() {
         with_sources: false,
         lock: LockKind::Elided,
         wait: Attachment::None,
+        by_threshold: false,
+        api_version: crate::attr::version(2, 7),
         owner: Some(Box::new(Owner(owner.clone()))),
     })
     .unwrap();

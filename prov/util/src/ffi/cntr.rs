@@ -1,19 +1,188 @@
+//! Counters as C sees them (fi_cntr(3)).
+
+use std::ffi::{c_int, c_void};
+use std::ptr::{self, NonNull};
+
 use fabric_abi::*;
-use std::ffi::*;
-pub unsafe extern "C" fn cntr_open<D>(
-    _: *mut fid_domain,
-    _: *mut fi_cntr_attr,
-    _: *mut *mut fid_cntr,
-    _: *mut c_void,
+
+use super::object::{Class, Handle, Use};
+use super::wait::{self, OpenedWait};
+use super::{deliver, status};
+use crate::cntr::{Cntr, CntrEvents, CntrOwner};
+use crate::errno::{Errno, Result};
+use crate::wait::Waitable;
+
+/// `fi_ops_domain::cntr_open`
+///
+/// # Safety
+/// `domain` is an open domain of type `D`; the other pointers are null or as
+/// fi_cntr(3) asks.
+pub unsafe extern "C" fn cntr_open<D: Class<Header = fid_domain>>(
+    domain: *mut fid_domain,
+    attr: *mut fi_cntr_attr,
+    cntr: *mut *mut fid_cntr,
+    context: *mut c_void,
 ) -> c_int {
+    // SAFETY: the caller vouches for the pointers.
+    unsafe {
+        let domain = Handle::<D>::from_c(domain);
+        let opened = open(attr.as_ref(), context);
+        deliver(
+            cntr,
+            opened.inspect(|cntr| cntr.keep_open(Use::of(&domain).any())),
+        )
+    }
+}
+
+/// # Safety
+/// A wait set in `attr` is open where one is asked for, and `context` is a
+/// `fi_peer_cntr_context` under `FI_PEER`.
+unsafe fn open(attr: Option<&fi_cntr_attr>, context: *mut c_void) -> Result<Handle<Cntr>> {
+    let (events, wait_obj, wait_set, flags) = match attr {
+        Some(attr) => (attr.events, attr.wait_obj, attr.wait_set, attr.flags),
+        None => (FI_CNTR_EVENTS_COMP, FI_WAIT_UNSPEC, ptr::null_mut(), 0),
+    };
+    if flags & !FI_PEER != 0 {
+        return Err(Errno::EINVAL);
+    }
+    let events = match events {
+        FI_CNTR_EVENTS_COMP => CntrEvents::Completions,
+        FI_CNTR_EVENTS_BYTES => CntrEvents::Bytes,
+        _ => return Err(Errno::EINVAL),
+    };
+    let (owner, context) = match flags & FI_PEER {
+        0 => (None, context),
+        // SAFETY: the caller vouches for the context.
+        _ => (Some(unsafe { import(context) }?), ptr::null_mut()),
+    };
+    // SAFETY: the caller vouches for the wait set.
+    let mut opened = unsafe { OpenedWait::open(wait_obj, wait_set) }?;
+    let joiner = opened.joiner();
+    let cntr = Cntr::new(events, opened.attachment, owner);
+    Ok(joiner.join(Handle::new(cntr, context, Vec::new())))
+}
+
+impl Class for Cntr {
+    type Header = fid_cntr;
+
+    fn class(&self) -> usize {
+        FI_CLASS_CNTR
+    }
+
+    fn header(&self, fid: fid) -> fid_cntr {
+        static OPS: fi_ops_cntr = fi_ops_cntr {
+            size: size_of::<fi_ops_cntr>(),
+            read: Some(read),
+            readerr: Some(readerr),
+            add: Some(add),
+            set: Some(set),
+            wait: Some(wait_for),
+            adderr: Some(adderr),
+            seterr: Some(seterr),
+            export_xpu: Some(export_xpu),
+        };
+        fid_cntr {
+            fid,
+            ops: (&raw const OPS).cast_mut(),
+        }
+    }
+
+    fn close(this: &Handle<Self>) -> Result {
+        wait::leave_set(&**this);
+        this.shut();
+        Ok(())
+    }
+
+    unsafe fn control(this: &Handle<Self>, command: c_int, arg: *mut c_void) -> Result<c_int> {
+        let attachment = this.attachment();
+        // SAFETY: the caller vouches for `arg`.
+        unsafe { wait::control(attachment.kind(), attachment.wait(), command, arg) }
+    }
+}
+
+/// Another provider's counter, as this one's owner.
+struct Imported(NonNull<fid_peer_cntr>);
+
+// SAFETY: the owner is responsible for locking (fi_peer(3)).
+unsafe impl Send for Imported {}
+// SAFETY: as above.
+unsafe impl Sync for Imported {}
+
+/// # Safety
+/// `context` is null or a `fi_peer_cntr_context` whose counter stays valid
+/// until the peer's is closed.
+unsafe fn import(context: *mut c_void) -> Result<Box<dyn CntrOwner>> {
+    // SAFETY: the caller vouches for the context and its counter.
+    unsafe {
+        let context = context.cast::<fi_peer_cntr_context>().as_ref();
+        let cntr = context.and_then(|context| NonNull::new(context.cntr));
+        let cntr = cntr.ok_or(Errno::EINVAL)?;
+        cntr.as_ref().owner_ops.as_ref().ok_or(Errno::EINVAL)?;
+        Ok(Box::new(Imported(cntr)))
+    }
+}
+
+impl CntrOwner for Imported {
+    fn increment(&self) {
+        // SAFETY: the owner's counter and table are valid while this one is
+        // open.
+        unsafe {
+            if let Some(inc) = (*self.0.as_ref().owner_ops).inc {
+                inc(self.0.as_ptr());
+            }
+        }
+    }
+
+    fn increment_error(&self) {
+        // SAFETY: as above.
+        unsafe {
+            if let Some(incerr) = (*self.0.as_ref().owner_ops).incerr {
+                incerr(self.0.as_ptr());
+            }
+        }
+    }
+}
+
+unsafe extern "C" fn read(cntr: *mut fid_cntr) -> u64 {
+    // SAFETY: the table that holds this function belongs to counters.
+    unsafe { Handle::<Cntr>::borrow(cntr) }.read()
+}
+
+unsafe extern "C" fn readerr(cntr: *mut fid_cntr) -> u64 {
+    // SAFETY: as in `read`.
+    unsafe { Handle::<Cntr>::borrow(cntr) }.read_error()
+}
+
+unsafe extern "C" fn add(cntr: *mut fid_cntr, value: u64) -> c_int {
+    // SAFETY: as in `read`.
+    unsafe { Handle::<Cntr>::borrow(cntr) }.add(value);
     0
 }
-impl crate::ffi::Class for crate::cntr::Cntr {
-    type Header = fid_cntr;
-    fn class(&self) -> usize {
-        0
-    }
-    fn header(&self, _fid: fid) -> fid_cntr {
-        unimplemented!()
-    }
+
+unsafe extern "C" fn set(cntr: *mut fid_cntr, value: u64) -> c_int {
+    // SAFETY: as in `read`.
+    unsafe { Handle::<Cntr>::borrow(cntr) }.set(value);
+    0
+}
+
+unsafe extern "C" fn adderr(cntr: *mut fid_cntr, value: u64) -> c_int {
+    // SAFETY: as in `read`.
+    unsafe { Handle::<Cntr>::borrow(cntr) }.add_error(value);
+    0
+}
+
+unsafe extern "C" fn seterr(cntr: *mut fid_cntr, value: u64) -> c_int {
+    // SAFETY: as in `read`.
+    unsafe { Handle::<Cntr>::borrow(cntr) }.set_error(value);
+    0
+}
+
+unsafe extern "C" fn wait_for(cntr: *mut fid_cntr, threshold: u64, timeout: c_int) -> c_int {
+    // SAFETY: as in `read`.
+    status(unsafe { Handle::<Cntr>::borrow(cntr) }.wait(threshold, timeout))
+}
+
+/// No counter of this library was made for access from a device.
+unsafe extern "C" fn export_xpu(_: *mut fid_cntr, _: u64, _: *mut fid_xpu_cntr) -> c_int {
+    Errno::ENOSYS.to_c()
 }

@@ -1,19 +1,275 @@
+//! Completion queues as C sees them (fi_cq(3)).
+
+mod error;
+mod peer;
+
+use std::ffi::{c_char, c_int, c_void};
+use std::ptr;
+
 use fabric_abi::*;
-use std::ffi::*;
-pub unsafe extern "C" fn cq_open<D>(
-    _: *mut fid_domain,
-    _: *mut fi_cq_attr,
-    _: *mut *mut fid_cq,
-    _: *mut c_void,
-) -> c_int {
-    0
+
+pub(super) use error::put_err_data;
+pub use peer::SharedCq;
+
+use super::object::{Class, Handle, Use};
+use super::wait::{self, OpenedWait};
+use super::{count as counted, status};
+use crate::cq::{Cq, CqConfig, CqFormat, Entries};
+use crate::errno::{Errno, Result};
+use crate::sync::LockKind;
+use crate::wait::Waitable;
+
+/// A domain that has completion queues.
+pub trait CqDomain: Class<Header = fid_domain> {
+    /// What its queues have in common.
+    fn cq_traits(&self) -> CqTraits;
 }
-impl crate::ffi::Class for crate::cq::Cq {
+
+/// The attributes of a domain that its completion queues depend on.
+#[derive(Clone, Copy, Debug)]
+pub struct CqTraits {
+    /// Whether threads may meet at a queue.
+    pub lock: LockKind,
+    /// Whether endpoints report sources (`FI_SOURCE`).
+    pub with_sources: bool,
+    /// Interface version of the application.
+    pub api_version: u32,
+    /// Where to log.
+    pub target: &'static str,
+}
+
+/// `fi_ops_domain::cq_open`
+///
+/// # Safety
+/// `domain` is an open domain of type `D`; the other pointers are null or as
+/// fi_cq(3) asks.
+pub unsafe extern "C" fn cq_open<D: CqDomain>(
+    domain: *mut fid_domain,
+    attr: *mut fi_cq_attr,
+    cq: *mut *mut fid_cq,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: the caller vouches for the pointers.
+    unsafe {
+        let domain = Handle::<D>::from_c(domain);
+        let opened = open(&domain.cq_traits(), attr.as_ref(), context);
+        let opened = opened.inspect(|cq| cq.keep_open(Use::of(&domain).any()));
+        super::deliver(cq, opened)
+    }
+}
+
+/// # Safety
+/// A wait set in `attr` is open where one is asked for, and `context` is a
+/// `fi_peer_cq_context` under `FI_PEER`.
+unsafe fn open(
+    domain: &CqTraits,
+    attr: Option<&fi_cq_attr>,
+    context: *mut c_void,
+) -> Result<Handle<Cq>> {
+    // SAFETY: zeros are the attributes of a queue with nothing special.
+    let default = unsafe { std::mem::zeroed() };
+    let attr = attr.unwrap_or(&default);
+    let refuse = |reason: &str| {
+        log::warn!(target: domain.target, "cannot open a completion queue: {reason}");
+        Errno::EINVAL
+    };
+    if attr.flags & !(FI_AFFINITY | FI_PEER) != 0 {
+        return Err(refuse("unknown flags"));
+    }
+    let format = match attr.format {
+        FI_CQ_FORMAT_UNSPEC | FI_CQ_FORMAT_CONTEXT => CqFormat::Context,
+        FI_CQ_FORMAT_MSG => CqFormat::Msg,
+        FI_CQ_FORMAT_DATA => CqFormat::Data,
+        FI_CQ_FORMAT_TAGGED => CqFormat::Tagged,
+        _ => return Err(refuse("unknown format")),
+    };
+    let by_threshold = match attr.wait_cond {
+        FI_CQ_COND_THRESHOLD => true,
+        FI_CQ_COND_NONE => false,
+        _ if attr.wait_obj == FI_WAIT_NONE => false,
+        _ => return Err(refuse("unknown wait condition")),
+    };
+    let (owner, context) = match attr.flags & FI_PEER {
+        0 => (None, context),
+        // SAFETY: the caller vouches for the context.
+        _ => (Some(unsafe { peer::import(context) }?), ptr::null_mut()),
+    };
+    // SAFETY: the caller vouches for the wait set.
+    let mut opened = unsafe { OpenedWait::open(attr.wait_obj, attr.wait_set) }?;
+    let joiner = opened.joiner();
+    let cq = Cq::new(CqConfig {
+        format,
+        size: attr.size,
+        with_sources: domain.with_sources,
+        lock: domain.lock,
+        wait: opened.attachment,
+        by_threshold,
+        api_version: domain.api_version,
+        owner,
+    })?;
+    Ok(joiner.join(Handle::new(cq, context, Vec::new())))
+}
+
+impl Class for Cq {
     type Header = fid_cq;
+
     fn class(&self) -> usize {
-        0
+        FI_CLASS_CQ
     }
-    fn header(&self, _fid: fid) -> fid_cq {
-        unimplemented!()
+
+    fn header(&self, fid: fid) -> fid_cq {
+        static OPS: fi_ops_cq = fi_ops_cq {
+            size: size_of::<fi_ops_cq>(),
+            read: Some(read),
+            readfrom: Some(readfrom),
+            readerr: Some(error::readerr),
+            sread: Some(sread),
+            sreadfrom: Some(sreadfrom),
+            signal: Some(signal),
+            strerror: Some(error::strerror),
+            export_xpu: Some(export_xpu),
+        };
+        let ops = if self.is_peer() { &peer::OPS } else { &OPS };
+        fid_cq {
+            fid,
+            ops: ptr::from_ref(ops).cast_mut(),
+        }
     }
+
+    fn close(this: &Handle<Self>) -> Result {
+        wait::leave_set(&**this);
+        this.shut();
+        Ok(())
+    }
+
+    unsafe fn control(this: &Handle<Self>, command: c_int, arg: *mut c_void) -> Result<c_int> {
+        let attachment = this.attachment();
+        // SAFETY: the caller vouches for `arg`.
+        unsafe { wait::control(attachment.kind(), attachment.wait(), command, arg) }
+    }
+}
+
+/// Where the application wants its completions.
+struct Destination {
+    entries: *mut u8,
+    sources: *mut fi_addr_t,
+}
+
+impl Destination {
+    /// # Safety
+    /// There is room for as many entries as all calls together bring, and, if
+    /// it is not null, for as many sources.
+    #[inline(always)]
+    unsafe fn put(&mut self, entries: &Entries) {
+        // SAFETY: the caller vouches for the room.
+        unsafe {
+            let len = size_of_val(entries.words);
+            ptr::copy_nonoverlapping(entries.words.as_ptr().cast(), self.entries, len);
+            self.entries = self.entries.add(len);
+            if !self.sources.is_null() {
+                self.put_sources(entries);
+            }
+        }
+    }
+
+    /// # Safety
+    /// As for [`Destination::put`].
+    unsafe fn put_sources(&mut self, entries: &Entries) {
+        for index in 0..entries.count {
+            let source = entries.sources.get(index);
+            let source = source.copied().unwrap_or(FI_ADDR_NOTAVAIL as fi_addr_t);
+            // SAFETY: the caller vouches for the room.
+            unsafe {
+                self.sources.write(source);
+                self.sources = self.sources.add(1);
+            }
+        }
+    }
+}
+
+unsafe extern "C" fn read(cq: *mut fid_cq, buf: *mut c_void, count: usize) -> isize {
+    // SAFETY: this function's own conditions, with no sources asked for.
+    unsafe { readfrom(cq, buf, count, ptr::null_mut()) }
+}
+
+#[inline(always)]
+unsafe extern "C" fn readfrom(
+    cq: *mut fid_cq,
+    buf: *mut c_void,
+    count: usize,
+    src_addr: *mut fi_addr_t,
+) -> isize {
+    // SAFETY: the table that holds this function belongs to queues.
+    let this = unsafe { Handle::<Cq>::borrow(cq) };
+    let mut destination = Destination {
+        entries: buf.cast(),
+        sources: src_addr,
+    };
+    // SAFETY: the queue brings no more than `count` entries, for which the
+    // application has room.
+    counted(this.read(count, |entries| unsafe { destination.put(&entries) }))
+}
+
+unsafe extern "C" fn sread(
+    cq: *mut fid_cq,
+    buf: *mut c_void,
+    count: usize,
+    cond: *const c_void,
+    timeout: c_int,
+) -> isize {
+    // SAFETY: this function's own conditions, with no sources asked for.
+    unsafe { sreadfrom(cq, buf, count, ptr::null_mut(), cond, timeout) }
+}
+
+unsafe extern "C" fn sreadfrom(
+    cq: *mut fid_cq,
+    buf: *mut c_void,
+    count: usize,
+    src_addr: *mut fi_addr_t,
+    cond: *const c_void,
+    timeout: c_int,
+) -> isize {
+    // SAFETY: the table that holds this function belongs to queues.
+    let this = unsafe { Handle::<Cq>::borrow(cq) };
+    let mut destination = Destination {
+        entries: buf.cast(),
+        sources: src_addr,
+    };
+    // The condition is the number itself, not a pointer to it.
+    let threshold = if this.by_threshold() { cond.addr() } else { 1 };
+    // SAFETY: as in `readfrom`.
+    counted(
+        this.read_blocking(count, threshold, timeout, |entries| unsafe {
+            destination.put(&entries)
+        }),
+    )
+}
+
+unsafe extern "C" fn signal(cq: *mut fid_cq) -> c_int {
+    // SAFETY: the table that holds this function belongs to queues.
+    status(unsafe { Handle::<Cq>::borrow(cq) }.signal())
+}
+
+/// No queue of this library was made for access from a device.
+unsafe extern "C" fn export_xpu(_: *mut fid_cq, _: u64, _: *mut fid_xpu_cq) -> c_int {
+    Errno::ENOSYS.to_c()
+}
+
+/// The text of an error number of either sign, copied to `buf` where there is
+/// one.
+///
+/// # Safety
+/// `buf` is null or has room for `len` bytes.
+pub(super) unsafe fn error_text(number: c_int, buf: *mut c_char, len: usize) -> *const c_char {
+    let text = super::services::strerror(number.saturating_abs());
+    if !buf.is_null() && len > 0 {
+        let bytes = text.to_bytes();
+        let copied = bytes.len().min(len - 1);
+        // SAFETY: the caller vouches for `buf`; one byte is left for the end.
+        unsafe {
+            ptr::copy_nonoverlapping(bytes.as_ptr().cast(), buf, copied);
+            buf.add(copied).write(0);
+        }
+    }
+    text.as_ptr()
 }

@@ -7,7 +7,7 @@ use fabric_abi::*;
 
 use super::av::{AvDomain, AvTraits, av_open};
 use super::cntr::cntr_open;
-use super::cq::cq_open;
+use super::cq::{CqDomain, CqTraits, cq_open};
 use super::ep::{EndpointObject, SharedReceiveObject};
 use super::mr::{MrDomain, MrOps};
 use super::object::{AnyFid, Class, Handle, Use};
@@ -19,11 +19,13 @@ use crate::domain::Domain;
 use crate::eq::Eq;
 use crate::errno::{Errno, Result};
 use crate::mr::MrTable;
+use crate::sync::LockKind;
 
 /// A domain as C sees it.
 pub struct DomainObject<D: Domain> {
     domain: D,
     name: String,
+    caps: u64,
     threading: u32,
     av_type: u32,
     addr_format: u32,
@@ -40,6 +42,7 @@ impl<D: Domain> DomainObject<D> {
         DomainObject {
             domain,
             name: info.domain.name.clone().unwrap_or_default(),
+            caps: info.caps,
             threading: info.domain.threading,
             av_type: info.domain.av_type,
             addr_format: info.addr_format,
@@ -103,6 +106,21 @@ impl<D: Domain> AvDomain for DomainObject<D> {
             av_type: self.av_type,
             api_version: self.api_version,
             auth_key_size: self.auth_key_size,
+            target: D::LOG_TARGET,
+        }
+    }
+}
+
+impl<D: Domain> CqDomain for DomainObject<D> {
+    fn cq_traits(&self) -> CqTraits {
+        CqTraits {
+            lock: if D::HAS_THREADS {
+                LockKind::Real
+            } else {
+                LockKind::for_domain(self.threading)
+            },
+            with_sources: self.caps & FI_SOURCE != 0,
+            api_version: self.api_version,
             target: D::LOG_TARGET,
         }
     }

@@ -1,19 +1,223 @@
+//! Event queues as C sees them (fi_eq(3)).
+
+use std::ffi::{c_char, c_int, c_void};
+use std::ptr;
+
 use fabric_abi::*;
-use std::ffi::*;
-pub unsafe extern "C" fn eq_open<D>(
-    _: *mut fid_fabric,
-    _: *mut fi_eq_attr,
-    _: *mut *mut fid_eq,
-    _: *mut c_void,
+
+use super::cq::{error_text, put_err_data};
+use super::object::{Class, Handle, Use};
+use super::wait::{self, OpenedWait};
+use super::{bytes, count, deliver};
+use crate::eq::{Eq, Event, EventBody};
+use crate::errno::{Errno, Result};
+use crate::wait::Waitable;
+
+/// `fi_ops_fabric::eq_open`
+///
+/// # Safety
+/// `fabric` is an open fabric of type `F`; the other pointers are null or as
+/// fi_eq(3) asks.
+pub unsafe extern "C" fn eq_open<F: Class<Header = fid_fabric>>(
+    fabric: *mut fid_fabric,
+    attr: *mut fi_eq_attr,
+    eq: *mut *mut fid_eq,
+    context: *mut c_void,
 ) -> c_int {
-    0
+    // SAFETY: the caller vouches for the pointers.
+    unsafe {
+        let fabric = Handle::<F>::from_c(fabric);
+        let opened = open(attr.as_ref(), context);
+        deliver(
+            eq,
+            opened.inspect(|eq| eq.keep_open(Use::of(&fabric).any())),
+        )
+    }
 }
-impl crate::ffi::Class for crate::eq::Eq {
+
+/// # Safety
+/// A wait set in `attr` is open where one is asked for.
+unsafe fn open(attr: Option<&fi_eq_attr>, context: *mut c_void) -> Result<Handle<Eq>> {
+    let (wait_obj, wait_set, flags) = match attr {
+        Some(attr) => (attr.wait_obj, attr.wait_set, attr.flags),
+        None => (FI_WAIT_NONE, ptr::null_mut(), 0),
+    };
+    if flags & !(FI_AFFINITY | FI_WRITE) != 0 {
+        return Err(Errno::EINVAL);
+    }
+    // SAFETY: the caller vouches for the wait set.
+    let mut opened = unsafe { OpenedWait::open(wait_obj, wait_set) }?;
+    let joiner = opened.joiner();
+    let eq = Eq::new(opened.attachment);
+    Ok(joiner.join(Handle::new(eq, context, Vec::new())))
+}
+
+impl Class for Eq {
     type Header = fid_eq;
+
     fn class(&self) -> usize {
-        0
+        FI_CLASS_EQ
     }
-    fn header(&self, _fid: fid) -> fid_eq {
-        unimplemented!()
+
+    fn header(&self, fid: fid) -> fid_eq {
+        static OPS: fi_ops_eq = fi_ops_eq {
+            size: size_of::<fi_ops_eq>(),
+            read: Some(read),
+            readerr: Some(readerr),
+            write: Some(write),
+            sread: Some(sread),
+            strerror: Some(strerror),
+        };
+        fid_eq {
+            fid,
+            ops: (&raw const OPS).cast_mut(),
+        }
     }
+
+    fn close(this: &Handle<Self>) -> Result {
+        wait::leave_set(&**this);
+        this.shut();
+        Ok(())
+    }
+
+    unsafe fn control(this: &Handle<Self>, command: c_int, arg: *mut c_void) -> Result<c_int> {
+        let attachment = this.attachment();
+        // SAFETY: the caller vouches for `arg`.
+        unsafe { wait::control(attachment.kind(), attachment.wait(), command, arg) }
+    }
+}
+
+/// Copies an event to the application.
+///
+/// # Safety
+/// `kind` is null or a place for the number, and `buf` has `room` bytes.
+unsafe fn put(event: &Event, kind: *mut u32, buf: *mut c_void, room: usize) {
+    // SAFETY: the caller vouches for the places, and the queue delivers only
+    // what fits; connection data is cut to the room here.
+    unsafe {
+        if !kind.is_null() {
+            kind.write(event.kind);
+        }
+        match &event.body {
+            _ if room == 0 => {}
+            EventBody::Control { fid, context, data } => {
+                buf.cast::<fi_eq_entry>().write_unaligned(fi_eq_entry {
+                    fid: *fid,
+                    context: *context,
+                    data: *data,
+                });
+            }
+            EventBody::Connection { fid, info, data } => {
+                let entry = buf.cast::<fi_eq_cm_entry>();
+                (&raw mut (*entry).fid).write_unaligned(*fid);
+                let info = info.as_ref().map_or(ptr::null_mut(), |info| info.as_ptr());
+                (&raw mut (*entry).info).write_unaligned(info);
+                let len = data.len().min(room - size_of::<fi_eq_cm_entry>());
+                let place = buf.cast::<u8>().add(size_of::<fi_eq_cm_entry>());
+                ptr::copy_nonoverlapping(data.as_ptr(), place, len);
+            }
+            EventBody::User(data) => {
+                ptr::copy_nonoverlapping(data.as_ptr(), buf.cast(), data.len());
+            }
+        }
+    }
+}
+
+unsafe extern "C" fn read(
+    eq: *mut fid_eq,
+    event: *mut u32,
+    buf: *mut c_void,
+    len: usize,
+    flags: u64,
+) -> isize {
+    if flags & !FI_PEEK != 0 {
+        return Errno::EBADFLAGS.to_c() as isize;
+    }
+    let len = if buf.is_null() { 0 } else { len };
+    // SAFETY: the table that holds this function belongs to event queues, and
+    // the application has room for what it says.
+    count(unsafe {
+        Handle::<Eq>::borrow(eq).read(len, flags & FI_PEEK != 0, |found| {
+            put(found, event, buf, len)
+        })
+    })
+}
+
+unsafe extern "C" fn sread(
+    eq: *mut fid_eq,
+    event: *mut u32,
+    buf: *mut c_void,
+    len: usize,
+    timeout: c_int,
+    flags: u64,
+) -> isize {
+    if flags & !FI_PEEK != 0 {
+        return Errno::EBADFLAGS.to_c() as isize;
+    }
+    let len = if buf.is_null() { 0 } else { len };
+    // SAFETY: as in `read`.
+    count(unsafe {
+        let eq = Handle::<Eq>::borrow(eq);
+        eq.read_blocking(len, flags & FI_PEEK != 0, timeout, |found| {
+            put(found, event, buf, len)
+        })
+    })
+}
+
+unsafe extern "C" fn readerr(eq: *mut fid_eq, buf: *mut fi_eq_err_entry, flags: u64) -> isize {
+    if buf.is_null() {
+        return Errno::EINVAL.to_c() as isize;
+    }
+    // SAFETY: the table that holds this function belongs to event queues.
+    let this = unsafe { Handle::<Eq>::borrow(eq) };
+    let error = match this.read_error(flags & FI_PEEK != 0) {
+        Ok(error) => error,
+        Err(error) => return error.to_c() as isize,
+    };
+    // SAFETY: the application passes an entry, whose data members say where
+    // its own buffer is.
+    unsafe {
+        (*buf).fid = error.fid;
+        (*buf).context = error.context;
+        (*buf).data = error.data;
+        (*buf).err = error.err.number();
+        (*buf).prov_errno = error.prov_errno;
+        let room = (*buf).err_data_size;
+        (*buf).err_data_size =
+            put_err_data(&raw mut (*buf).err_data, room, error.err_data, |data| {
+                this.lend(data)
+            });
+    }
+    size_of::<fi_eq_err_entry>() as isize
+}
+
+unsafe extern "C" fn write(
+    eq: *mut fid_eq,
+    event: u32,
+    buf: *const c_void,
+    len: usize,
+    flags: u64,
+) -> isize {
+    if flags != 0 {
+        return Errno::EBADFLAGS.to_c() as isize;
+    }
+    // SAFETY: the table that holds this function belongs to event queues, and
+    // `buf` has `len` bytes.
+    count(unsafe {
+        let body = EventBody::User(bytes(buf, len).to_vec());
+        Handle::<Eq>::borrow(eq)
+            .write(Event { kind: event, body })
+            .map(|()| len)
+    })
+}
+
+unsafe extern "C" fn strerror(
+    _eq: *mut fid_eq,
+    prov_errno: c_int,
+    _err_data: *const c_void,
+    buf: *mut c_char,
+    len: usize,
+) -> *const c_char {
+    // SAFETY: the application vouches for its buffer.
+    unsafe { error_text(prov_errno, buf, len) }
 }

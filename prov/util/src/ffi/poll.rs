@@ -1,9 +1,124 @@
+//! Poll sets as C sees them (fi_poll(3)).
+
+use std::ffi::{c_int, c_void};
+
 use fabric_abi::*;
-use std::ffi::*;
-pub unsafe extern "C" fn poll_open<D>(
-    _: *mut fid_domain,
-    _: *mut fi_poll_attr,
-    _: *mut *mut fid_poll,
+
+use super::object::{AnyFid, Class, Handle, Use};
+use super::{deliver, status};
+use crate::cntr::Cntr;
+use crate::cq::Cq;
+use crate::errno::{Errno, Result};
+use crate::poll_set::{PollSet, Polled};
+use crate::wait::Waitable;
+
+/// A member of a set, which the set does not keep open.
+struct Member<T: Class>(Handle<T>);
+
+impl<T: Class + Waitable> Polled for Member<T> {
+    fn waitable(&self) -> &dyn Waitable {
+        &*self.0
+    }
+
+    fn context(&self) -> *mut c_void {
+        self.0.context()
+    }
+
+    fn is_closed(&self) -> bool {
+        self.0.is_closed()
+    }
+}
+
+/// The queue or counter that an application names; `-FI_EINVAL` for anything
+/// else.
+fn member(object: AnyFid) -> Result<Box<dyn Polled>> {
+    if let Some(cq) = object.downcast::<Cq>() {
+        return Ok(Box::new(Member(cq)));
+    }
+    Ok(Box::new(Member(object.expect::<Cntr>()?)))
+}
+
+/// `fi_ops_domain::poll_open`
+///
+/// # Safety
+/// `domain` is an open domain of type `D`; the other pointers are null or as
+/// fi_poll(3) asks.
+pub unsafe extern "C" fn poll_open<D: Class<Header = fid_domain>>(
+    domain: *mut fid_domain,
+    attr: *mut fi_poll_attr,
+    pollset: *mut *mut fid_poll,
 ) -> c_int {
-    0
+    // SAFETY: the caller vouches for the pointers.
+    unsafe {
+        if attr.as_ref().is_some_and(|attr| attr.flags != 0) {
+            return Errno::EINVAL.to_c();
+        }
+        let parent = Use::of(&Handle::<D>::from_c(domain)).any();
+        let set = Handle::new(PollSet::default(), std::ptr::null_mut(), vec![parent]);
+        deliver(pollset, Ok(set))
+    }
+}
+
+impl Class for PollSet {
+    type Header = fid_poll;
+
+    fn class(&self) -> usize {
+        FI_CLASS_POLL
+    }
+
+    fn header(&self, fid: fid) -> fid_poll {
+        static OPS: fi_ops_poll = fi_ops_poll {
+            size: size_of::<fi_ops_poll>(),
+            poll: Some(poll),
+            poll_add: Some(poll_add),
+            poll_del: Some(poll_del),
+        };
+        fid_poll {
+            fid,
+            ops: (&raw const OPS).cast_mut(),
+        }
+    }
+}
+
+unsafe extern "C" fn poll(
+    pollset: *mut fid_poll,
+    context: *mut *mut c_void,
+    count: c_int,
+) -> c_int {
+    let Ok(limit) = usize::try_from(count) else {
+        return Errno::EINVAL.to_c();
+    };
+    if context.is_null() && limit > 0 {
+        return Errno::EINVAL.to_c();
+    }
+    // SAFETY: the table that holds this function belongs to poll sets.
+    let set = unsafe { Handle::<PollSet>::borrow(pollset) };
+    let mut place = context;
+    let found = set.poll(limit, |context| {
+        // SAFETY: the set finds at most `count`, for which the application
+        // has room.
+        unsafe {
+            place.write(context);
+            place = place.add(1);
+        }
+    });
+    found as c_int
+}
+
+unsafe extern "C" fn poll_add(pollset: *mut fid_poll, object: *mut fid, _flags: u64) -> c_int {
+    // SAFETY: as in `poll`; the application names an open object.
+    status(unsafe {
+        AnyFid::new(object)
+            .and_then(member)
+            .map(|member| Handle::<PollSet>::borrow(pollset).add(member))
+    })
+}
+
+unsafe extern "C" fn poll_del(pollset: *mut fid_poll, object: *mut fid, _flags: u64) -> c_int {
+    // SAFETY: as in `poll_add`.
+    status(unsafe {
+        AnyFid::new(object)
+            .and_then(member)
+            .and_then(|member| Handle::<PollSet>::borrow(pollset).remove(&*member))
+    })
 }

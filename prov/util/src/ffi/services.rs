@@ -15,6 +15,7 @@ unsafe extern "C" {
     ) -> c_int;
     fn fi_param_get(provider: *const fi_provider, name: *const c_char, value: *mut c_void)
     -> c_int;
+    fn fi_strerror(number: c_int) -> *const c_char;
     fn fi_tostr_r(buf: *mut c_char, len: usize, data: *const c_void, kind: fi_type) -> *mut c_char;
 }
 
@@ -65,6 +66,18 @@ pub fn param_text(provider: &fi_provider, name: &CStr) -> Option<String> {
     // SAFETY: the string is the framework's and lives as long as it does.
     let text = unsafe { CStr::from_ptr(value) };
     Some(text.to_string_lossy().into_owned())
+}
+
+/// The text of a positive error number (fi_errno(3)).
+pub fn strerror(number: c_int) -> &'static CStr {
+    // SAFETY: the function takes any number, and its texts are constant.
+    unsafe {
+        let text = fi_strerror(number);
+        if text.is_null() {
+            return c"";
+        }
+        CStr::from_ptr(text)
+    }
 }
 
 /// The names of the bits or of the enumeration value `bits`, which is of the
@@ -207,6 +220,15 @@ pub mod stand_in {
             }
         }
         0
+    }
+
+    #[unsafe(no_mangle)]
+    unsafe extern "C" fn fi_strerror(number: c_int) -> *const c_char {
+        match number {
+            0 => c"Success".as_ptr(),
+            libc::ECANCELED => c"Operation canceled".as_ptr(),
+            _ => c"An error".as_ptr(),
+        }
     }
 
     #[unsafe(no_mangle)]

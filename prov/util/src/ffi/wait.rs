@@ -1,12 +1,271 @@
+//! Wait objects and wait sets as C sees them (fi_poll(3)), and fi_trywait(3).
+
+use std::ffi::{c_int, c_void};
+use std::ops::Deref;
+use std::sync::Arc;
+
 use fabric_abi::*;
-use std::ffi::*;
-pub unsafe extern "C" fn wait_open<D>(
-    _: *mut fid_fabric,
-    _: *mut fi_wait_attr,
-    _: *mut *mut fid_wait,
+
+use super::object::{AnyFid, AnyUse, Class, Handle, Use};
+use super::status;
+use crate::cntr::Cntr;
+use crate::cq::Cq;
+use crate::eq::Eq;
+use crate::errno::{Errno, Result};
+use crate::wait::{Attachment, Wait, WaitKind, Waitable};
+use crate::wait_set::{Member, WaitSet};
+
+/// The object that `fi_wait_open` makes.
+pub struct WaitSetObject(Arc<WaitSet>);
+
+/// A member of a set, which the set does not keep open.
+struct Joined<T: Class>(Handle<T>);
+
+impl<T: Class + Waitable> Deref for Joined<T> {
+    type Target = dyn Waitable;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.0
+    }
+}
+
+/// What an object that waits was opened with.
+pub(super) struct OpenedWait {
+    pub attachment: Attachment,
+    set: Option<(Arc<WaitSet>, AnyUse)>,
+}
+
+impl OpenedWait {
+    /// Makes the wait object that an attribute structure asks for.
+    ///
+    /// # Safety
+    /// `wait_set` is an open wait set where `wait_obj` is `FI_WAIT_SET`.
+    pub(super) unsafe fn open(wait_obj: fi_wait_obj, wait_set: *mut fid_wait) -> Result<Self> {
+        let kind = kind_of(wait_obj)?;
+        let set = match kind {
+            WaitKind::Set => {
+                // SAFETY: the caller vouches for the set.
+                let set = unsafe { AnyFid::new(wait_set.cast()) }?.expect::<WaitSetObject>()?;
+                Some((set.0.clone(), Use::of(&set).any()))
+            }
+            _ => None,
+        };
+        let attachment = Attachment::open(kind, set.as_ref().map(|(set, _)| set.clone()))?;
+        Ok(Self { attachment, set })
+    }
+
+    /// What is left to do once the object exists: it joins its set.
+    pub(super) fn joiner(&mut self) -> Joiner {
+        Joiner(self.set.take())
+    }
+}
+
+/// See [`OpenedWait::joiner`].
+pub(super) struct Joiner(Option<(Arc<WaitSet>, AnyUse)>);
+
+impl Joiner {
+    pub(super) fn join<T: Class + Waitable>(self, object: Handle<T>) -> Handle<T> {
+        if let Some((set, in_use)) = self.0 {
+            set.join(Box::new(Joined(object.clone())) as Member);
+            object.keep_open(in_use);
+        }
+        object
+    }
+}
+
+/// What a waiting object does when it closes.
+pub(super) fn leave_set(object: &impl Waitable) {
+    if let Attachment::Set(set) = object.attachment() {
+        set.leave(object);
+    }
+}
+
+fn kind_of(wait_obj: fi_wait_obj) -> Result<WaitKind> {
+    Ok(match wait_obj {
+        FI_WAIT_NONE => WaitKind::None,
+        FI_WAIT_UNSPEC => WaitKind::Unspec,
+        FI_WAIT_SET => WaitKind::Set,
+        FI_WAIT_FD => WaitKind::Fd,
+        FI_WAIT_MUTEX_COND => WaitKind::MutexCond,
+        FI_WAIT_YIELD => WaitKind::Yield,
+        FI_WAIT_POLLFD => WaitKind::PollFd,
+        _ => return Err(Errno::EINVAL),
+    })
+}
+
+fn kind_to_c(kind: WaitKind) -> fi_wait_obj {
+    match kind {
+        WaitKind::None => FI_WAIT_NONE,
+        WaitKind::Unspec => FI_WAIT_UNSPEC,
+        WaitKind::Set => FI_WAIT_SET,
+        WaitKind::Fd => FI_WAIT_FD,
+        WaitKind::MutexCond => FI_WAIT_MUTEX_COND,
+        WaitKind::Yield => FI_WAIT_YIELD,
+        WaitKind::PollFd => FI_WAIT_POLLFD,
+    }
+}
+
+/// `FI_GETWAIT` and `FI_GETWAITOBJ`.
+///
+/// # Errors
+/// `FI_ENODATA` where there is no native wait object, `FI_ETOOSMALL` where
+/// the array of descriptors is, `FI_ENOSYS` for another command.
+///
+/// # Safety
+/// `arg` is null or what fi_eq(3) and fi_poll(3) ask for the kind of wait
+/// object.
+pub(super) unsafe fn control(
+    kind: WaitKind,
+    wait: Option<&Wait>,
+    command: c_int,
+    arg: *mut c_void,
+) -> Result<c_int> {
+    if command != FI_GETWAIT && command != FI_GETWAITOBJ {
+        return Err(Errno::ENOSYS);
+    }
+    if arg.is_null() {
+        return Err(Errno::EINVAL);
+    }
+    if command == FI_GETWAITOBJ {
+        // SAFETY: the caller vouches for `arg`.
+        unsafe { arg.cast::<fi_wait_obj>().write(kind_to_c(kind)) };
+        return Ok(0);
+    }
+    let wait = wait.ok_or(Errno::ENODATA)?;
+    match (kind, wait.mutex_cond()) {
+        (_, Some(pair)) => {
+            let (mutex, cond) = pair.native();
+            // SAFETY: the caller vouches for `arg`.
+            unsafe {
+                arg.cast::<fi_mutex_cond>()
+                    .write(fi_mutex_cond { mutex, cond })
+            };
+        }
+        // SAFETY: the caller vouches for `arg`.
+        (WaitKind::PollFd, None) => unsafe { list_fds(wait, &mut *arg.cast()) }?,
+        // SAFETY: the caller vouches for `arg`.
+        _ => unsafe { arg.cast::<c_int>().write(wait.fd()) },
+    }
+    Ok(0)
+}
+
+/// # Safety
+/// `list.fd` has `list.nfds` entries.
+unsafe fn list_fds(wait: &Wait, list: &mut fi_wait_pollfd) -> Result {
+    let (fds, changes) = wait.poll_fds();
+    let room = std::mem::replace(&mut list.nfds, fds.len());
+    list.change_index = changes;
+    if room < fds.len() || list.fd.is_null() {
+        return Err(Errno::ETOOSMALL);
+    }
+    for (index, fd) in fds.into_iter().enumerate() {
+        let entry = libc::pollfd {
+            fd,
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: the array is long enough.
+        unsafe { list.fd.add(index).write(entry) };
+    }
+    Ok(())
+}
+
+/// `fi_ops_fabric::wait_open`
+///
+/// # Safety
+/// `fabric` is an open fabric of type `F`; the other pointers are null or as
+/// fi_poll(3) asks.
+pub unsafe extern "C" fn wait_open<F: Class<Header = fid_fabric>>(
+    fabric: *mut fid_fabric,
+    attr: *mut fi_wait_attr,
+    waitset: *mut *mut fid_wait,
 ) -> c_int {
+    // SAFETY: the caller vouches for the pointers.
+    unsafe {
+        let parent = Use::of(&Handle::<F>::from_c(fabric)).any();
+        let open = || {
+            let (wait_obj, flags) = match attr.as_ref() {
+                Some(attr) => (attr.wait_obj, attr.flags),
+                None => (FI_WAIT_UNSPEC, 0),
+            };
+            if flags != 0 {
+                return Err(Errno::EINVAL);
+            }
+            let set = Arc::new(WaitSet::new(kind_of(wait_obj)?)?);
+            let object = WaitSetObject(set);
+            Ok(Handle::new(object, std::ptr::null_mut(), vec![parent]))
+        };
+        super::deliver(waitset, open())
+    }
+}
+
+impl Class for WaitSetObject {
+    type Header = fid_wait;
+
+    fn class(&self) -> usize {
+        FI_CLASS_WAIT
+    }
+
+    fn header(&self, fid: fid) -> fid_wait {
+        static OPS: fi_ops_wait = fi_ops_wait {
+            size: size_of::<fi_ops_wait>(),
+            wait: Some(wait),
+        };
+        fid_wait {
+            fid,
+            ops: (&raw const OPS).cast_mut(),
+        }
+    }
+
+    unsafe fn control(this: &Handle<Self>, command: c_int, arg: *mut c_void) -> Result<c_int> {
+        // SAFETY: the caller vouches for `arg`.
+        unsafe { control(this.0.kind(), this.0.wait(), command, arg) }
+    }
+}
+
+unsafe extern "C" fn wait(set: *mut fid_wait, timeout: c_int) -> c_int {
+    // SAFETY: the table that holds this function belongs to wait sets, and the
+    // application keeps this one open during the call.
+    status(
+        unsafe { Handle::<WaitSetObject>::borrow(set) }
+            .0
+            .wait_for_news(timeout),
+    )
+}
+
+/// `fi_ops_fabric::trywait`
+///
+/// # Safety
+/// `fids` is an array of `count` open objects.
+pub unsafe extern "C" fn trywait(
+    _fabric: *mut fid_fabric,
+    fids: *mut *mut fid,
+    count: c_int,
+) -> c_int {
+    let Ok(count) = usize::try_from(count) else {
+        return Errno::EINVAL.to_c();
+    };
+    if fids.is_null() && count > 0 {
+        return Errno::EINVAL.to_c();
+    }
+    for index in 0..count {
+        // SAFETY: the caller vouches for the array and what is in it.
+        let outcome = unsafe { AnyFid::new(*fids.add(index)) }.and_then(try_wait);
+        if outcome.is_err() {
+            return status(outcome);
+        }
+    }
     0
 }
-pub unsafe extern "C" fn trywait(_: *mut fid_fabric, _: *mut *mut fid, _: c_int) -> c_int {
-    0
+
+fn try_wait(object: AnyFid) -> Result {
+    if let Some(cq) = object.downcast::<Cq>() {
+        cq.try_wait()
+    } else if let Some(cntr) = object.downcast::<Cntr>() {
+        cntr.try_wait()
+    } else if let Some(eq) = object.downcast::<Eq>() {
+        eq.try_wait()
+    } else {
+        object.expect::<WaitSetObject>()?.0.try_wait()
+    }
 }

@@ -1,0 +1,97 @@
+//! Error entries.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::ptr;
+
+use fabric_abi::*;
+
+use super::super::object::Handle;
+use super::error_text;
+use crate::attr::version;
+use crate::cq::Cq;
+use crate::errno::Errno;
+
+pub(super) unsafe extern "C" fn readerr(
+    cq: *mut fid_cq,
+    buf: *mut fi_cq_err_entry,
+    _flags: u64,
+) -> isize {
+    if buf.is_null() {
+        return Errno::EINVAL.to_c() as isize;
+    }
+    // SAFETY: the table that holds this function belongs to queues.
+    let this = unsafe { Handle::<Cq>::borrow(cq) };
+    let error = match this.read_error() {
+        Ok(error) => error,
+        Err(error) => return error.to_c() as isize,
+    };
+    let completion = &error.completion;
+    // SAFETY: the application has a structure of its version's length; members
+    // that came later are left alone.
+    unsafe {
+        (*buf).op_context = completion.context;
+        (*buf).flags = completion.flags;
+        (*buf).len = completion.len;
+        (*buf).buf = completion.buf;
+        (*buf).data = completion.data;
+        (*buf).tag = completion.tag;
+        (*buf).olen = error.olen;
+        (*buf).err = error.err.number();
+        (*buf).prov_errno = error.prov_errno;
+        if this.api_version() >= version(1, 20) {
+            (*buf).src_addr = completion.src;
+        }
+        let with_size = this.api_version() >= version(1, 5);
+        let room = if with_size { (*buf).err_data_size } else { 0 };
+        let len = put_err_data(&raw mut (*buf).err_data, room, error.err_data, |data| {
+            this.lend(data)
+        });
+        if with_size {
+            (*buf).err_data_size = len;
+        }
+    }
+    1
+}
+
+/// Copies error data to the application's buffer of `room` bytes, at `place`;
+/// without room, `lend`s it and stores where it is. Returns the length.
+///
+/// # Safety
+/// `place` holds a pointer to `room` bytes, or null.
+pub(in crate::ffi) unsafe fn put_err_data(
+    place: *mut *mut c_void,
+    room: usize,
+    data: Box<[u8]>,
+    lend: impl FnOnce(Box<[u8]>) -> *const [u8],
+) -> usize {
+    let len = data.len();
+    // SAFETY: the caller vouches for `place` and what it points to.
+    unsafe {
+        if room == 0 {
+            place.write(if len == 0 {
+                ptr::null_mut()
+            } else {
+                lend(data).cast_mut().cast()
+            });
+            return len;
+        }
+        let buffer = place.read();
+        if buffer.is_null() {
+            return 0;
+        }
+        let copied = len.min(room);
+        ptr::copy_nonoverlapping(data.as_ptr(), buffer.cast(), copied);
+        copied
+    }
+}
+
+pub(super) unsafe extern "C" fn strerror(
+    _cq: *mut fid_cq,
+    prov_errno: c_int,
+    _err_data: *const c_void,
+    buf: *mut c_char,
+    len: usize,
+) -> *const c_char {
+    // SAFETY: the application vouches for its buffer.
+    unsafe { error_text(prov_errno, buf, len) }
+}

@@ -1,0 +1,234 @@
+//! Completion queues that providers share (fi_peer(3)): the owner's side and
+//! the side of the peer that writes to it.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::ptr::{self, NonNull};
+
+use fabric_abi::*;
+
+use super::super::object::{Class, Handle, Header, Use};
+use crate::cq::{Completion, Cq, CqOwner, ErrorCompletion};
+use crate::errno::{Errno, Result};
+
+/// Another provider's queue, as this one's owner.
+struct Imported(NonNull<fid_peer_cq>);
+
+// SAFETY: the owner is responsible for locking (fi_peer(3)).
+unsafe impl Send for Imported {}
+// SAFETY: as above.
+unsafe impl Sync for Imported {}
+
+/// The owner that the context of `fi_cq_open` names under `FI_PEER`.
+///
+/// # Safety
+/// `context` is null or a `fi_peer_cq_context` whose queue stays valid until
+/// the peer's is closed.
+pub(super) unsafe fn import(context: *mut c_void) -> Result<Box<dyn CqOwner>> {
+    // SAFETY: the caller vouches for the context.
+    let context = unsafe { context.cast::<fi_peer_cq_context>().as_ref() };
+    let cq = context.and_then(|context| NonNull::new(context.cq));
+    let cq = cq.ok_or(Errno::EINVAL)?;
+    // SAFETY: the caller vouches for the queue.
+    unsafe { cq.as_ref().owner_ops.as_ref() }.ok_or(Errno::EINVAL)?;
+    Ok(Box::new(Imported(cq)))
+}
+
+impl CqOwner for Imported {
+    fn write(&self, completion: &Completion) -> Result {
+        // SAFETY: the owner's queue and table are valid while this one is open.
+        unsafe {
+            let write = (*self.0.as_ref().owner_ops).write.ok_or(Errno::ENOSYS)?;
+            let status = write(
+                self.0.as_ptr(),
+                completion.context,
+                completion.flags,
+                completion.len,
+                completion.buf,
+                completion.data,
+                completion.tag,
+                completion.src,
+            );
+            Errno::check(status as i32).map(drop)
+        }
+    }
+
+    fn write_error(&self, error: &ErrorCompletion) -> Result {
+        let completion = &error.completion;
+        let entry = fi_cq_err_entry {
+            op_context: completion.context,
+            flags: completion.flags,
+            len: completion.len,
+            buf: completion.buf,
+            data: completion.data,
+            tag: completion.tag,
+            olen: error.olen,
+            err: error.err.number(),
+            prov_errno: error.prov_errno,
+            err_data: error.err_data.as_ptr().cast_mut().cast(),
+            err_data_size: error.err_data.len(),
+            src_addr: completion.src,
+        };
+        // SAFETY: as above; the owner copies what it needs of the entry.
+        unsafe {
+            let writeerr = (*self.0.as_ref().owner_ops).writeerr.ok_or(Errno::ENOSYS)?;
+            Errno::check(writeerr(self.0.as_ptr(), &entry) as i32).map(drop)
+        }
+    }
+}
+
+/// The functions of a peer's queue: it has nothing to read.
+pub(super) static OPS: fi_ops_cq = fi_ops_cq {
+    size: size_of::<fi_ops_cq>(),
+    read: Some(progress),
+    readfrom: Some(no_readfrom),
+    readerr: Some(no_readerr),
+    sread: Some(no_sread),
+    sreadfrom: Some(no_sreadfrom),
+    signal: Some(no_signal),
+    strerror: Some(no_strerror),
+    export_xpu: Some(super::export_xpu),
+};
+
+const ENOSYS: c_int = Errno::ENOSYS.to_c();
+
+/// The owner's way to drive the peer.
+unsafe extern "C" fn progress(cq: *mut fid_cq, _: *mut c_void, _: usize) -> isize {
+    // SAFETY: the table that holds this function belongs to queues.
+    let this = unsafe { Handle::<Cq>::borrow(cq) };
+    // Nothing is ever there to be read.
+    let _ = this.read(0, |_| ());
+    0
+}
+
+unsafe extern "C" fn no_readfrom(
+    _: *mut fid_cq,
+    _: *mut c_void,
+    _: usize,
+    _: *mut fi_addr_t,
+) -> isize {
+    ENOSYS as isize
+}
+
+unsafe extern "C" fn no_readerr(_: *mut fid_cq, _: *mut fi_cq_err_entry, _: u64) -> isize {
+    ENOSYS as isize
+}
+
+unsafe extern "C" fn no_sread(
+    _: *mut fid_cq,
+    _: *mut c_void,
+    _: usize,
+    _: *const c_void,
+    _: c_int,
+) -> isize {
+    ENOSYS as isize
+}
+
+unsafe extern "C" fn no_sreadfrom(
+    _: *mut fid_cq,
+    _: *mut c_void,
+    _: usize,
+    _: *mut fi_addr_t,
+    _: *const c_void,
+    _: c_int,
+) -> isize {
+    ENOSYS as isize
+}
+
+unsafe extern "C" fn no_signal(_: *mut fid_cq) -> c_int {
+    ENOSYS
+}
+
+unsafe extern "C" fn no_strerror(
+    _: *mut fid_cq,
+    _: c_int,
+    _: *const c_void,
+    _: *mut c_char,
+    _: usize,
+) -> *const c_char {
+    ptr::null()
+}
+
+/// A queue of ours that another provider may write to: what
+/// `fi_peer_cq_context::cq` points to. One for each peer.
+pub struct SharedCq(Use<Cq>);
+
+// SAFETY: `fid_peer_cq` is published as beginning with a `fid`.
+unsafe impl Header for fid_peer_cq {}
+
+impl SharedCq {
+    /// Shares `cq`, which stays open until the result is closed or dropped.
+    pub fn of(cq: &Handle<Cq>) -> Handle<SharedCq> {
+        Handle::new(SharedCq(Use::of(cq)), ptr::null_mut(), Vec::new())
+    }
+}
+
+impl Class for SharedCq {
+    type Header = fid_peer_cq;
+
+    fn class(&self) -> usize {
+        FI_CLASS_PEER_CQ
+    }
+
+    fn header(&self, fid: fid) -> fid_peer_cq {
+        static OPS: fi_ops_cq_owner = fi_ops_cq_owner {
+            size: size_of::<fi_ops_cq_owner>(),
+            write: Some(write),
+            writeerr: Some(writeerr),
+        };
+        fid_peer_cq {
+            fid,
+            owner_ops: (&raw const OPS).cast_mut(),
+        }
+    }
+}
+
+unsafe extern "C" fn write(
+    cq: *mut fid_peer_cq,
+    context: *mut c_void,
+    flags: u64,
+    len: usize,
+    buf: *mut c_void,
+    data: u64,
+    tag: u64,
+    src: fi_addr_t,
+) -> isize {
+    // SAFETY: the table that holds this function belongs to shared queues.
+    let this = unsafe { Handle::<SharedCq>::borrow(cq) };
+    this.0.write(&Completion {
+        context,
+        flags,
+        len,
+        buf,
+        data,
+        tag,
+        src,
+    });
+    0
+}
+
+unsafe extern "C" fn writeerr(cq: *mut fid_peer_cq, entry: *const fi_cq_err_entry) -> isize {
+    // SAFETY: the peer passes an entry.
+    let Some(entry) = (unsafe { entry.as_ref() }) else {
+        return Errno::EINVAL.to_c() as isize;
+    };
+    // SAFETY: the table that holds this function belongs to shared queues.
+    let this = unsafe { Handle::<SharedCq>::borrow(cq) };
+    // SAFETY: the entry's data is as long as it says.
+    let err_data = unsafe { super::super::bytes(entry.err_data, entry.err_data_size) };
+    this.0.write_error(ErrorCompletion {
+        completion: Completion {
+            context: entry.op_context,
+            flags: entry.flags,
+            len: entry.len,
+            buf: entry.buf,
+            data: entry.data,
+            tag: entry.tag,
+            src: entry.src_addr,
+        },
+        olen: entry.olen,
+        err: Errno::new(entry.err),
+        prov_errno: entry.prov_errno,
+        err_data: err_data.into(),
+    });
+    0
+}
