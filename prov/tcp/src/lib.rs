@@ -17,6 +17,8 @@ mod provider;
 mod random;
 mod shared_receive;
 mod signals;
+#[cfg(any(test, fuzzing))]
+mod stand_in;
 pub mod wire;
 
 pub use provider::provider;

@@ -98,6 +98,8 @@ fn side() -> Side {
             lock: LockKind::Real,
             wait: Attachment::None,
             owner: None,
+            by_threshold: false,
+            api_version: fabric_abi::FI_VERSION(2, 0),
         })
         .unwrap(),
     );
