@@ -133,14 +133,14 @@ static void close_with_work(void)
 	ct_close_pair(&pair);
 }
 
-/* A disabled endpoint takes no operations. */
+/* A disabled endpoint sends nothing; receives it may take early or refuse. */
 static void disabled(void)
 {
 	struct ct_peer peer;
 
 	open_domain(&peer, FI_MSG);
 	ct_open_ep_disabled(&peer, peer.info);
-	CHECK(fi_recv(peer.ep, NULL, 0, NULL, 0, &rx_context[0]) < 0, "recv");
+	fi_recv(peer.ep, NULL, 0, NULL, 0, &rx_context[0]);
 	CHECK(fi_send(peer.ep, NULL, 0, NULL, 0, &tx_context[0]) < 0, "send");
 	ct_close_peer(&peer);
 }

@@ -231,26 +231,21 @@ static void want_provider_keys(struct fi_info *hints)
 				      FI_MR_PROV_KEY;
 }
 
-/* Keys of the provider's choosing are distinct and not in sequence. */
-static void provider_keys(void)
+/* Keys of the provider's choosing are distinct and not in sequence, whatever
+ * key was asked for. */
+static void choose_keys(struct fid_domain *domain, struct ct_peer *peer)
 {
 	enum { COUNT = 64 };
-	struct ct_spec spec = {
-		.caps = FI_MSG | FI_RMA, .hint = want_provider_keys,
-	};
 	static unsigned char data[64];
 	struct fid_mr *mr[COUNT];
 	uint64_t key[COUNT];
-	struct ct_peer peer;
 	int steps = 0;
 
-	ct_open_single(&peer, &spec);
-	if (!(ct_mr_mode(&peer) & FI_MR_PROV_KEY))
-		SKIP("the application chooses keys");
 	for (int i = 0; i < COUNT; i++) {
-		OK(fi_mr_reg(peer.domain, data, sizeof(data), FI_REMOTE_READ,
-			     0, 0, 0, &mr[i], NULL));
-		ct_register_finish(&peer, mr[i]);
+		OK(fi_mr_reg(domain, data, sizeof(data), FI_REMOTE_READ, 0, 5,
+			     0, &mr[i], NULL));
+		if (peer)
+			ct_register_finish(peer, mr[i]);
 		key[i] = fi_mr_key(mr[i]);
 		for (int j = 0; j < i; j++)
 			REQUIRE(key[j] != key[i]);
@@ -260,6 +255,19 @@ static void provider_keys(void)
 	CHECK(steps < COUNT / 4, "not-guessable");
 	for (int i = 0; i < COUNT; i++)
 		OK(fi_close(&mr[i]->fid));
+}
+
+static void provider_keys(void)
+{
+	struct ct_spec spec = {
+		.caps = FI_MSG | FI_RMA, .hint = want_provider_keys,
+	};
+	struct ct_peer peer;
+
+	ct_open_single(&peer, &spec);
+	if (!(ct_mr_mode(&peer) & FI_MR_PROV_KEY))
+		SKIP("the application chooses keys");
+	choose_keys(peer.domain, &peer);
 	ct_close_peer(&peer);
 }
 
@@ -480,6 +488,8 @@ static void old_modes(void)
 			     0, &mr, NULL));
 		if (i)
 			CHECK(fi_mr_key(mr) == 5, "scalable-key");
+		else
+			choose_keys(domain, NULL);
 		OK(fi_close(&mr->fid));
 		OK(fi_close(&domain->fid));
 		OK(fi_close(&fabric->fid));
