@@ -15,6 +15,9 @@ pub trait Entry: Copy + Send + Sync + 'static {
     /// The address; `None` for a free slot.
     fn unpack(self) -> Option<SocketAddr>;
 
+    /// Whether the slot holds an address.
+    fn is_used(self) -> bool;
+
     /// What decides whether two slots hold the same peer.
     fn key(self) -> (u64, u64, u64);
 
@@ -53,6 +56,10 @@ impl Entry for V4Entry {
     fn unpack(self) -> Option<SocketAddr> {
         let ip = Ipv4Addr::from_bits((self.0 >> 16) as u32);
         (self.0 & V4_USED != 0).then(|| SocketAddr::new(ip.into(), self.0 as u16))
+    }
+
+    fn is_used(self) -> bool {
+        self.0 & V4_USED != 0
     }
 
     fn key(self) -> (u64, u64, u64) {
@@ -122,6 +129,10 @@ impl Entry for V6Entry {
         } else {
             SocketAddrV6::new(ip, self.port, self.flow, self.scope).into()
         })
+    }
+
+    fn is_used(self) -> bool {
+        self.state & V6_USED != 0
     }
 
     fn key(self) -> (u64, u64, u64) {

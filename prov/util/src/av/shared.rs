@@ -322,7 +322,9 @@ impl<E: Entry> Shared<E> {
             return Err(Errno::EINVAL);
         }
         let entry = self.read_slot(index).ok_or(Errno::EINVAL)?;
-        entry.unpack().ok_or(Errno::EINVAL)?;
+        if !entry.is_used() {
+            return Err(Errno::EINVAL);
+        }
         self.write_slot(index, E::FREE)?;
         let mut header = local.seen;
         header.epoch = header.epoch.wrapping_add(1);
@@ -365,9 +367,10 @@ impl<E: Entry> Shared<E> {
             self.file
                 .read_exact_at(bytes, FIRST_SLOT + next * E::SIZE as u64)?;
             for slot in bytes.chunks_exact(E::SIZE).filter_map(E::decode) {
-                match slot.unpack() {
-                    Some(_) => local.note(next as u32, slot),
-                    None => local.free.push(Reverse(next as u32)),
+                if slot.is_used() {
+                    local.note(next as u32, slot);
+                } else {
+                    local.free.push(Reverse(next as u32));
                 }
                 next += 1;
             }

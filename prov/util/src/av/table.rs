@@ -73,8 +73,8 @@ impl<E: Entry> Table<E> {
         self.pieces.get(index / PIECE)?.get(index % PIECE).copied()
     }
 
-    /// The lowest index whose slot holds the same peer as `entry` and which
-    /// `accept`s.
+    /// The index of a slot that holds the same peer as `entry` and that
+    /// `accept` agrees to.
     pub fn find(&self, entry: E, accept: impl Fn(u32) -> bool) -> Option<u32> {
         self.index
             .find(self.hasher.hash_one(entry.key()), |&index| {
@@ -93,18 +93,37 @@ impl<E: Entry> Table<E> {
             }
             None => self.push(entry)?,
         };
-        let hash = self.hasher.hash_one(entry.key());
-        let Table {
-            pieces,
-            index: table,
-            hasher,
-            ..
-        } = self;
-        table.insert_unique(hash, index, |&index| {
+        self.enter(index, entry);
+        Some(index)
+    }
+
+    /// Enters a slot, which is used already, into the index.
+    fn enter(&mut self, index: u32, entry: E) {
+        if self.index.len() == self.index.capacity() {
+            return self.grow();
+        }
+        let Table { pieces, hasher, .. } = self;
+        let hash = hasher.hash_one(entry.key());
+        self.index.insert_unique(hash, index, |&index| {
             let slot = pieces[index as usize / PIECE][index as usize % PIECE];
             hasher.hash_one(slot.key())
         });
-        Some(index)
+    }
+
+    /// Makes the index anew from all used slots, with room for more. The slots know
+    /// all that it holds, so the old one can go first, and reading the slots
+    /// in order is faster than in the order of the old one.
+    fn grow(&mut self) {
+        let len = self.index.len();
+        self.index = HashTable::new();
+        self.index = HashTable::with_capacity(len + len / 2 + 4);
+        for (index, entry) in (0..).zip(self.pieces.iter().flatten()) {
+            if entry.is_used() {
+                let hash = self.hasher.hash_one(entry.key());
+                // There is room for all of them.
+                self.index.insert_unique(hash, index, |_| 0);
+            }
+        }
     }
 
     fn push(&mut self, entry: E) -> Option<u32> {
@@ -130,7 +149,7 @@ impl<E: Entry> Table<E> {
     /// `Some(false)` where the address had been inserted more often, `None`
     /// where there is none.
     pub fn remove(&mut self, index: u32) -> Option<bool> {
-        let entry = self.get(index).filter(|slot| slot.unpack().is_some())?;
+        let entry = self.get(index).filter(|slot| slot.is_used())?;
         if let Some(more) = self.again.get_mut(&index) {
             *more -= 1;
             if *more == 0 {
@@ -160,17 +179,7 @@ impl<E: Entry> Table<E> {
             let entry = addr.and_then(|addr| F::pack(&addr));
             table.push(entry.unwrap_or(F::FREE));
             if let Some(entry) = entry {
-                let Table {
-                    index: by_address,
-                    pieces,
-                    hasher,
-                    ..
-                } = &mut table;
-                let hash = hasher.hash_one(entry.key());
-                by_address.insert_unique(hash, index, |&index| {
-                    let slot = pieces[index as usize / PIECE][index as usize % PIECE];
-                    hasher.hash_one(slot.key())
-                });
+                table.enter(index, entry);
             }
         }
         table

@@ -4,6 +4,7 @@ use std::ptr::{null, null_mut};
 
 use super::super::test_domain::{TestDomain, close};
 use super::*;
+use crate::wait::Attachment;
 
 const NONE: fi_addr_t = FI_ADDR_NOTAVAIL as fi_addr_t;
 
@@ -329,17 +330,32 @@ fn a_named_vector_has_a_place_in_memory() {
 }
 
 #[test]
-fn insertions_wait_for_an_event_queue_where_they_are_asynchronous() {
-    let opened = try_open(
-        FI_SOCKADDR_IN,
-        fi_av_attr {
-            flags: FI_EVENT,
-            ..attr()
-        },
-    )
-    .unwrap();
-    let addrs = bytes(&["10.0.0.1:1"]);
-    assert_eq!(opened.insert(&addrs, 1, &mut [], 0), Errno::ENOEQ.to_c());
+fn asynchronous_insertions_report_to_the_event_queue_that_is_bound() {
+    let flags = FI_EVENT;
+    let opened = try_open(FI_SOCKADDR_IN, fi_av_attr { flags, ..attr() }).unwrap();
+    let addrs = bytes(&["10.0.0.1:1", "10.0.0.2:0"]);
+    assert_eq!(opened.insert(&addrs, 2, &mut [], 0), Errno::ENOEQ.to_c());
+
+    let eq = Handle::new(Eq::new(Attachment::None), null_mut(), Vec::new());
+    // SAFETY: vector and queue are open.
+    let bind =
+        |flags| unsafe { (*(*opened.av).fid.ops).bind.unwrap()(opened.av.cast(), eq.fid(), flags) };
+    assert_eq!(bind(1), Errno::EINVAL.to_c());
+    assert_eq!(bind(0), 0);
+    assert_eq!(close(eq.fid()), Errno::EBUSY.to_c());
+    assert_eq!(opened.insert(&addrs, 2, &mut [], 0), 0);
+
+    assert_eq!(eq.read(100, false, |_| ()), Err(Errno::EAVAIL));
+    let error = eq.read_error(false).unwrap();
+    assert_eq!((error.data, error.err), (1, Errno::EADDRNOTAVAIL));
+    let complete = eq.read(100, false, |event| {
+        assert_eq!(event.kind, FI_AV_COMPLETE);
+        assert!(matches!(event.body, EventBody::Control { data: 1, .. }));
+    });
+    assert!(complete.is_ok());
+    assert_eq!(eq.read(100, false, |_| ()), Err(Errno::EAGAIN));
+    drop(opened);
+    assert_eq!(close(eq.into_c().cast()), 0);
 }
 
 #[test]

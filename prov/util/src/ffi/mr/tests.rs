@@ -4,6 +4,8 @@ use std::ptr::null_mut;
 
 use super::super::test_domain::{TestDomain, close};
 use super::*;
+use crate::cntr::CntrEvents;
+use crate::wait::Attachment;
 
 const REMOTE: u64 = FI_REMOTE_READ | FI_REMOTE_WRITE;
 
@@ -180,10 +182,8 @@ fn raw_keys_go_out_and_are_mapped_back() {
     let unmapped = unsafe { super::control(&domain.table, FI_UNMAP_KEY, (&raw mut key).cast()) };
     assert_eq!(unmapped, Some(Ok(0)));
     // SAFETY: an unknown command reads no argument.
-    assert_eq!(
-        unsafe { super::control(&domain.table, 999, null_mut()) },
-        None
-    );
+    let unknown = unsafe { super::control(&domain.table, 999, null_mut()) };
+    assert_eq!(unknown, None);
     assert_eq!(close(mr.cast()), 0);
 }
 
@@ -227,6 +227,26 @@ fn a_region_of_an_endpoint_is_bound_before_it_is_enabled() {
     assert!(domain.table.resolve(7, 0, 1, FI_REMOTE_READ).is_ok());
     assert_eq!(bind(&mut endpoint), Errno::EOPBADSTATE.to_c());
     assert_eq!(close(mr.cast()), 0);
+}
+
+#[test]
+fn accesses_by_peers_are_counted_by_the_counter_that_is_bound() {
+    let domain = TestDomain::open(FI_SOCKADDR_IN, 0);
+    let mut memory = [0; 16];
+    let mr = register(&domain, &mut memory, REMOTE, 7, FI_RMA_EVENT).unwrap();
+    let cntr = Cntr::new(CntrEvents::Completions, Attachment::None, None);
+    let cntr = Handle::new(cntr, null_mut(), Vec::new());
+    // SAFETY: region and counter are open.
+    let bind = |flags| unsafe { (*(*mr).fid.ops).bind.unwrap()(mr.cast(), cntr.fid(), flags) };
+    assert_eq!(bind(FI_SEND), Errno::EBADFLAGS.to_c());
+    assert_eq!(bind(FI_REMOTE_WRITE), 0);
+    for access in [FI_REMOTE_WRITE, FI_REMOTE_READ] {
+        domain.table.resolve(7, 0, 8, access).unwrap().complete();
+    }
+    assert_eq!(cntr.read(), 1);
+    assert_eq!(close(cntr.fid()), Errno::EBUSY.to_c());
+    assert_eq!(close(mr.cast()), 0);
+    assert_eq!(close(cntr.into_c().cast()), 0);
 }
 
 #[test]
