@@ -9,6 +9,7 @@ use prov_util::errno::{Errno, Result};
 use prov_util::ffi::Handle;
 use prov_util::ffi::domain::DomainObject;
 use prov_util::mr::{Config, MrTable};
+use prov_util::progress::Progress;
 
 use crate::LOG;
 use crate::auto_progress::AutoProgress;
@@ -84,6 +85,10 @@ impl domain::Domain for Domain {
 
     fn memory(&self) -> &Arc<MrTable> {
         &self.memory
+    }
+
+    fn progress(&self) -> Option<Arc<dyn Progress>> {
+        Some(self.engine.clone())
     }
 
     fn atomic_limit(&self) -> usize {

@@ -192,13 +192,7 @@ impl Endpoint {
         if rdm.av.is_none() {
             return Err(Errno::ENOAV);
         }
-        let caps = setup.info.caps;
-        let missing = (prov_transmits(caps) && state.queues.tx_cq.is_none())
-            || (prov_receives(caps) && state.queues.rx_cq.is_none());
-        let counted = state.queues.send.is_some() || state.queues.recv.is_some();
-        if missing && !counted {
-            return Err(Errno::ENOCQ);
-        }
+        state.queues.check()?;
         let socket = setup.socket.take().ok_or(Errno::EOPBADSTATE)?;
         let addr = socket::name(socket.as_fd())?;
         let listener = core.add_listener(socket, ListenerKind::Rdm(self.key), BACKLOG)?;
@@ -210,14 +204,6 @@ impl Endpoint {
         }
         Ok(())
     }
-}
-
-fn prov_transmits(caps: u64) -> bool {
-    caps & (FI_SEND | FI_WRITE | FI_READ) != 0
-}
-
-fn prov_receives(caps: u64) -> bool {
-    caps & FI_RECV != 0
 }
 
 impl endpoint::Endpoint for Endpoint {
@@ -283,12 +269,7 @@ impl endpoint::Endpoint for Endpoint {
         }
         let mut core = this.engine.core();
         let state = core.endpoint(this.key)?;
-        let caps = setup.info.caps;
-        if (prov_transmits(caps) && state.queues.tx_cq.is_none())
-            || (prov_receives(caps) && state.queues.rx_cq.is_none())
-        {
-            return Err(Errno::ENOCQ);
-        }
+        state.queues.check()?;
         state.enabled = true;
         Ok(())
     }

@@ -8,7 +8,7 @@ use value::Value;
 
 use crate::errno::{Errno, Result};
 use crate::progress::Progress;
-use crate::wait::{Attachment, Deadline, Sources, Waitable, Wake};
+use crate::wait::{Attachment, Deadline, Sources, WaitKind, Waitable, Wake};
 
 /// What a counter counts (`enum fi_cntr_events`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,9 +111,11 @@ impl Cntr {
     ///
     /// # Errors
     /// `FI_EAVAIL` when the error count changes, `FI_ETIMEDOUT`, `FI_EINTR`
-    /// when a signal handler ran, `FI_ENOSYS` without a wait object of its own.
+    /// when a signal handler ran, `FI_ENOSYS` for a counter in a wait set.
+    /// Without a wait object this polls.
     pub fn wait(&self, threshold: u64, timeout: i32) -> Result {
-        if !self.attachment.can_block() {
+        let can_sleep = self.attachment.can_block();
+        if !can_sleep && self.attachment.kind() != WaitKind::None {
             return Err(Errno::ENOSYS);
         }
         let deadline = Deadline::after_ms(timeout);
@@ -133,7 +135,9 @@ impl Cntr {
             if deadline.is_over() {
                 return Err(Errno::ETIMEDOUT);
             }
-            if waiter.sleep(deadline) == Wake::Interrupted {
+            if !can_sleep {
+                std::thread::yield_now();
+            } else if waiter.sleep(deadline) == Wake::Interrupted {
                 return Err(Errno::EINTR);
             }
         }

@@ -10,6 +10,7 @@ use crate::ffi::Handle;
 use crate::ffi::domain::DomainObject;
 use crate::ffi::fabric::FabricObject;
 use crate::mr::MrTable;
+use crate::progress::Progress;
 
 /// A provider's fabric.
 pub trait Fabric: Send + Sync + Sized + 'static {
@@ -59,6 +60,12 @@ pub trait Domain: Send + Sync + Sized + 'static {
 
     /// Its memory registrations.
     fn memory(&self) -> &Arc<MrTable>;
+
+    /// What moves the domain's transfers on. Counters drive it from the time
+    /// they are opened, other queues once an endpoint has bound them.
+    fn progress(&self) -> Option<Arc<dyn Progress>> {
+        None
+    }
 
     /// The largest atomic operation, in bytes; 0 where there are none.
     fn atomic_limit(&self) -> usize {

@@ -77,6 +77,20 @@ fn completion_of(op: &Op) -> Completion {
 }
 
 impl Queues {
+    /// `-FI_ENOCQ` unless there is a place where the application can see
+    /// operations complete: a queue, or counters instead.
+    pub fn check(&self) -> Result {
+        let queues = self.tx_cq.is_some() || self.rx_cq.is_some();
+        let counters = [&self.send, &self.recv, &self.read, &self.write];
+        let targets = [&self.remote_read, &self.remote_write];
+        let counted = counters.iter().chain(&targets).any(|cntr| cntr.is_some());
+        if queues || counted {
+            Ok(())
+        } else {
+            Err(Errno::ENOCQ)
+        }
+    }
+
     fn counter(&self, class: OpClass) -> Option<&Cntr> {
         let counter = match class {
             OpClass::Send | OpClass::TaggedSend => &self.send,

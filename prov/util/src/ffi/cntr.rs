@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::ptr::{self, NonNull};
+use std::sync::Arc;
 
 use fabric_abi::*;
 
@@ -10,14 +11,22 @@ use super::wait::{self, OpenedWait};
 use super::{deliver, status};
 use crate::cntr::{Cntr, CntrEvents, CntrOwner};
 use crate::errno::{Errno, Result};
+use crate::progress::Progress;
 use crate::wait::Waitable;
+
+/// A domain on which counters are opened.
+pub trait CntrDomain: Class<Header = fid_domain> {
+    /// What reading a counter has to drive even before an endpoint binds it:
+    /// a region may count in it.
+    fn cntr_progress(&self) -> Option<Arc<dyn Progress>>;
+}
 
 /// `fi_ops_domain::cntr_open`
 ///
 /// # Safety
 /// `domain` is an open domain of type `D`; the other pointers are null or as
 /// fi_cntr(3) asks.
-pub unsafe extern "C" fn cntr_open<D: Class<Header = fid_domain>>(
+pub unsafe extern "C" fn cntr_open<D: CntrDomain>(
     domain: *mut fid_domain,
     attr: *mut fi_cntr_attr,
     cntr: *mut *mut fid_cntr,
@@ -26,7 +35,12 @@ pub unsafe extern "C" fn cntr_open<D: Class<Header = fid_domain>>(
     // SAFETY: the caller vouches for the pointers.
     unsafe {
         let domain = Handle::<D>::from_c(domain);
-        let opened = open(attr.as_ref(), context);
+        let opened = open(attr.as_ref(), context).and_then(|cntr| {
+            if let Some(progress) = domain.cntr_progress() {
+                cntr.add_source(progress)?;
+            }
+            Ok(cntr)
+        });
         deliver(
             cntr,
             opened.inspect(|cntr| cntr.keep_open(Use::of(&domain).any())),

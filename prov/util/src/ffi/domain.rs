@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use fabric_abi::*;
 
 use super::av::{AvDomain, AvTraits, av_open};
-use super::cntr::cntr_open;
+use super::cntr::{CntrDomain, cntr_open};
 use super::cq::{CqDomain, CqTraits, cq_open};
 use super::ep::{EndpointObject, SharedReceiveObject};
 use super::mr::{MrDomain, MrOps};
@@ -19,6 +19,7 @@ use crate::domain::Domain;
 use crate::eq::Eq;
 use crate::errno::{Errno, Result};
 use crate::mr::MrTable;
+use crate::progress::Progress;
 use crate::sync::LockKind;
 
 /// A domain as C sees it.
@@ -108,6 +109,12 @@ impl<D: Domain> AvDomain for DomainObject<D> {
             auth_key_size: self.auth_key_size,
             target: D::LOG_TARGET,
         }
+    }
+}
+
+impl<D: Domain> CntrDomain for DomainObject<D> {
+    fn cntr_progress(&self) -> Option<Arc<dyn Progress>> {
+        self.domain.progress()
     }
 }
 
