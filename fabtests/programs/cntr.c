@@ -114,17 +114,17 @@ static void wait_yield(void)
 	waits_with(FI_WAIT_YIELD);
 }
 
+/* Not for waiting; a library may refuse it, or wait by asking again and again,
+ * which programs rely on. It must not say that the value was reached. */
 static void wait_none(void)
 {
 	struct ct_spec spec = { 0 };
 	struct fid_cntr *cntr;
 	struct ct_peer peer;
-	int ret;
 
 	ct_open_single(&peer, &spec);
 	cntr = open_counter(&peer, FI_WAIT_NONE);
-	ret = fi_cntr_wait(cntr, 1, 50);
-	CHECK(ret < 0 && ret != -FI_ETIMEDOUT, "refused");
+	CHECK(fi_cntr_wait(cntr, 1, 50) < 0, "not-reached");
 	OK(fi_close(&cntr->fid));
 	ct_close_peer(&peer);
 }

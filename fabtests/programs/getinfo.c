@@ -451,6 +451,26 @@ static void round_trip(void)
 	fi_freeinfo(info);
 }
 
+/* The same for one address of another's choosing: the source is forgotten. */
+static void round_trip_any_address(void)
+{
+	struct ct_spec spec = { 0 };
+	struct fi_info *info = ct_getinfo(&spec), *hints, *again = NULL;
+	char domain[256];
+
+	snprintf(domain, sizeof(domain), "%s", info->domain_attr->name);
+	hints = fi_dupinfo(info);
+	fi_freeinfo(info);
+	free(hints->src_addr);
+	hints->src_addr = NULL;
+	hints->src_addrlen = 0;
+	OK(fi_getinfo(CT_API_VERSION, NULL, NULL, 0, hints, &again));
+	REQUIRE(again->src_addr);
+	REQUIRE(!strcmp(again->domain_attr->name, domain));
+	fi_freeinfo(again);
+	fi_freeinfo(hints);
+}
+
 /* One entry per provider, for its name and version only. */
 static void provider_attributes(void)
 {
@@ -586,6 +606,7 @@ static const struct ct_test tests[] = {
 	{ "addresses-v6", addresses_v6, CT_BOTH },
 	{ "hinted-addresses", hinted_addresses, CT_BOTH },
 	{ "round-trip", round_trip, CT_BOTH },
+	{ "round-trip-any-address", round_trip_any_address, CT_BOTH },
 	{ "provider-attributes", provider_attributes, CT_BOTH },
 	{ "copies", copies, CT_BOTH },
 	{ "versions", versions, CT_BOTH },
