@@ -236,6 +236,12 @@ fn between(
     if let Some(interface) = interface {
         info.fabric.name = Some(interface.network.clone());
         info.domain.name = Some(interface.name.clone());
+        // As the interface is listed, so that the answer is a valid question
+        // without its address too.
+        let remote = request.hints.is_some_and(|h| h.caps & FI_REMOTE_COMM != 0);
+        if interface.loopback && !remote {
+            info.caps &= !FI_REMOTE_COMM;
+        }
     }
     Some(info)
 }
