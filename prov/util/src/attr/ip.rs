@@ -61,10 +61,12 @@ pub fn getinfo(request: &Request<'_>, bases: &[Base]) -> Result<Vec<Info>> {
     for info in fitting {
         match ends.src {
             None if ends.dest.is_none() => {
+                // Where there is nothing but loopback, it reaches all there is.
+                let alone = interfaces.iter().all(|interface| interface.loopback);
                 infos.extend(
                     interfaces
                         .iter()
-                        .filter_map(|interface| on_interface(request, &info, interface)),
+                        .filter_map(|interface| on_interface(request, &info, interface, alone)),
                 );
             }
             _ => infos.extend(between(request, info, &ends, &interfaces)),
@@ -172,12 +174,26 @@ fn look_up(request: &Request<'_>) -> Result<SocketAddr> {
     }
 }
 
-/// The entry at one interface's address; `None` where the hints exclude it.
-fn on_interface(request: &Request<'_>, info: &Info, interface: &Interface) -> Option<Info> {
-    let reach = if interface.loopback {
+/// Which peers an interface reaches.
+fn reach(interface: &Interface) -> u64 {
+    if interface.loopback {
         FI_LOCAL_COMM
     } else {
         FI_LOCAL_COMM | FI_REMOTE_COMM
+    }
+}
+
+/// The entry at one interface's address; `None` where the hints exclude it.
+fn on_interface(
+    request: &Request<'_>,
+    info: &Info,
+    interface: &Interface,
+    alone: bool,
+) -> Option<Info> {
+    let reach = if alone {
+        FI_LOCAL_COMM | FI_REMOTE_COMM
+    } else {
+        reach(interface)
     };
     if let Some(hints) = request.hints {
         let asked = hints.caps & (FI_LOCAL_COMM | FI_REMOTE_COMM);
@@ -234,6 +250,8 @@ fn between(
         return Some(info);
     }
     if let Some(interface) = interface {
+        // What is returned here may come back as hints.
+        info.caps = info.caps & !(FI_LOCAL_COMM | FI_REMOTE_COMM) | reach(interface);
         info.fabric.name = Some(interface.network.clone());
         info.domain.name = Some(interface.name.clone());
         // As the interface is listed, so that the answer is a valid question
