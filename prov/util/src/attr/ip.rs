@@ -174,15 +174,6 @@ fn look_up(request: &Request<'_>) -> Result<SocketAddr> {
     }
 }
 
-/// Which peers an interface reaches.
-fn reach(interface: &Interface) -> u64 {
-    if interface.loopback {
-        FI_LOCAL_COMM
-    } else {
-        FI_LOCAL_COMM | FI_REMOTE_COMM
-    }
-}
-
 /// The entry at one interface's address; `None` where the hints exclude it.
 fn on_interface(
     request: &Request<'_>,
@@ -190,10 +181,10 @@ fn on_interface(
     interface: &Interface,
     alone: bool,
 ) -> Option<Info> {
-    let reach = if alone {
-        FI_LOCAL_COMM | FI_REMOTE_COMM
+    let reach = if interface.loopback && !alone {
+        FI_LOCAL_COMM
     } else {
-        reach(interface)
+        FI_LOCAL_COMM | FI_REMOTE_COMM
     };
     if let Some(hints) = request.hints {
         let asked = hints.caps & (FI_LOCAL_COMM | FI_REMOTE_COMM);
@@ -250,8 +241,6 @@ fn between(
         return Some(info);
     }
     if let Some(interface) = interface {
-        // What is returned here may come back as hints.
-        info.caps = info.caps & !(FI_LOCAL_COMM | FI_REMOTE_COMM) | reach(interface);
         info.fabric.name = Some(interface.network.clone());
         info.domain.name = Some(interface.name.clone());
         // As the interface is listed, so that the answer is a valid question
