@@ -56,9 +56,13 @@ const MOST_ENTRIES: usize = 1 << 24;
 pub fn bases(params: &Params) -> Vec<Base> {
     let rdm = base(params, FI_EP_RDM, 65536, 65536);
     let msg = base(params, FI_EP_MSG, 256, 256);
-    let mut shared = base(params, FI_EP_MSG, 256, 65536);
-    shared.limits.ep.rx_ctx_cnt = FI_SHARED_CONTEXT;
-    vec![msg, shared, rdm]
+    let shared = |mut base: Base| {
+        base.limits.ep.rx_ctx_cnt = FI_SHARED_CONTEXT;
+        base
+    };
+    let shared_msg = shared(base(params, FI_EP_MSG, 256, 65536));
+    let shared_rdm = shared(rdm.clone());
+    vec![msg, shared_msg, rdm, shared_rdm]
 }
 
 fn base(params: &Params, ep_type: fi_ep_type, tx_size: usize, rx_size: usize) -> Base {
@@ -119,7 +123,7 @@ fn base(params: &Params, ep_type: fi_ep_type, tx_size: usize, rx_size: usize) ->
             cntr_cnt: 65536,
             max_ep_tx_ctx: 1,
             max_ep_rx_ctx: 1,
-            max_ep_srx_ctx: if is_rdm { 0 } else { 65536 },
+            max_ep_srx_ctx: 65536,
             mr_iov_limit: IOV_LIMIT,
             mr_cnt: 0,
             max_cntr_value: u64::MAX,

@@ -14,7 +14,8 @@ use prov_util::eq::{Eq, Event, EventBody, EventError};
 use prov_util::errno::{Errno, Result};
 use prov_util::ffi::domain::DomainObject;
 use prov_util::ffi::ep::{EndpointObject, SharedReceiveObject};
-use prov_util::ffi::{Handle, Use};
+use prov_util::ffi::pep::PassiveObject;
+use prov_util::ffi::{AnyFid, Handle, Use};
 use prov_util::progress::Progress;
 use prov_util::request::{Atomic, Receive, RemoteAccess, Transmit};
 use prov_util::{atomic_ops, sockaddr};
@@ -28,6 +29,7 @@ use crate::engine::op::Context;
 use crate::engine::rdm::Rdm;
 use crate::engine::{ATOMIC_LIMIT, Engine, socket};
 use crate::params::Params;
+use crate::passive::PassiveEndpoint;
 use crate::shared_receive::SharedReceive;
 use crate::wire::handshake::MAX_DATA;
 
@@ -51,7 +53,7 @@ pub struct Endpoint {
 /// What is only needed to set up the endpoint and to take it down.
 struct Setup {
     info: Info,
-    /// Of an RDM endpoint: bound, and not listening yet.
+    /// Bound, and not listening or connecting yet.
     socket: Option<OwnedFd>,
     /// Where the application finds the endpoint's events and completions.
     cqs: Vec<Use<Cq>>,
@@ -81,18 +83,26 @@ impl Endpoint {
     /// A connected endpoint, yet without a connection.
     pub fn msg(domain: &Handle<DomainObject<Domain>>, info: &Info) -> Result<Self> {
         let handle = info.handle.0;
-        let incomer = if domain.requests.knows(handle) {
-            Some(domain.requests.take(handle).ok_or(Errno::EINVAL)?)
-        } else {
-            None
-        };
+        let (mut incomer, mut socket) = (None, None);
+        if domain.requests.knows(handle) {
+            incomer = Some(domain.requests.take(handle).ok_or(Errno::EINVAL)?);
+        } else if !handle.is_null() {
+            // SAFETY: fi_endpoint(3): the handle is a connection request's,
+            // which it is not, or an open passive endpoint.
+            let passive = unsafe { AnyFid::new(handle.cast()) }?;
+            let passive = passive.expect::<PassiveObject<PassiveEndpoint>>()?;
+            socket = Some(passive.take_socket().ok_or(Errno::EINVAL)?);
+        }
         let kind = Kind::Msg(Msg {
             conn: None,
             events: None,
             ended: false,
         });
         let this = Self::new(domain, info, kind);
-        this.setup().incomer = incomer;
+        let mut setup = this.setup();
+        setup.incomer = incomer;
+        setup.socket = socket;
+        drop(setup);
         Ok(this)
     }
 
@@ -248,7 +258,7 @@ impl endpoint::Endpoint for Endpoint {
                 Ok(())
             }
             Bound::SharedReceive(shared) => {
-                if this.is_rdm || !Arc::ptr_eq(&shared.engine, &this.engine) {
+                if !Arc::ptr_eq(&shared.engine, &this.engine) {
                     return Err(Errno::EINVAL);
                 }
                 let mut core = this.engine.core();
@@ -331,6 +341,10 @@ impl endpoint::Endpoint for Endpoint {
                 (None, Some(socket)) => socket::name(socket.as_fd())?,
                 (None, None) => return Err(Errno::EOPBADSTATE),
             },
+            Kind::Msg(Msg { conn: None, .. }) if setup.socket.is_some() => {
+                let socket = setup.socket.as_ref().ok_or(Errno::EOPBADSTATE)?;
+                socket::name(socket.as_fd())?
+            }
             Kind::Msg(msg) => match (msg.conn, &setup.incomer) {
                 (Some(conn), _) => core.local_name(conn)?,
                 (None, Some(incomer)) => socket::name(incomer.socket.as_fd())?,
@@ -379,7 +393,7 @@ impl endpoint::Endpoint for Endpoint {
         if data.len() > MAX_DATA {
             return Err(Errno::EINVAL);
         }
-        let setup = self.setup();
+        let mut setup = self.setup();
         let dest = if address.is_empty() {
             &setup.info.dest_addr
         } else {
@@ -387,9 +401,10 @@ impl endpoint::Endpoint for Endpoint {
         };
         let dest = sockaddr::decode(dest).ok_or(Errno::EINVAL)?;
         let source = sockaddr::decode(&setup.info.src_addr);
+        let socket = setup.socket.take();
         self.engine
             .core()
-            .connect_msg(self.key, source, &dest, data)
+            .connect_msg(self.key, socket, source, &dest, data)
     }
 
     fn accept(&self, data: &[u8]) -> Result {

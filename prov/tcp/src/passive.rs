@@ -68,6 +68,12 @@ impl PassiveEndpoint {
         })
     }
 
+    /// Its bound socket, for an endpoint that is opened with this one as its
+    /// handle (fi_endpoint(3)).
+    pub fn take_socket(&self) -> Option<OwnedFd> {
+        self.state().socket.take()
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -1,7 +1,7 @@
 //! Connections of connected endpoints (fi_cm(3)).
 
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
 use prov_util::errno::{Errno, Result};
@@ -30,17 +30,22 @@ impl Core {
         }
     }
 
-    /// `fi_connect`
+    /// `fi_connect`, with a socket that is `bound` already or else from
+    /// `source`.
     pub fn connect_msg(
         &mut self,
         ep: EpKey,
+        bound: Option<OwnedFd>,
         source: Option<SocketAddr>,
         dest: &SocketAddr,
         data: &[u8],
     ) -> Result {
         self.unconnected(ep)?;
         let request = Message::new(MessageKind::Request, Features::OURS, 0, data);
-        let socket = socket::connect(source, dest, &self.params)?;
+        let socket = match bound {
+            Some(socket) => socket::connect_bound(socket, dest, &self.params)?,
+            None => socket::connect(source, dest, &self.params)?,
+        };
         let stage = Stage::Connecting {
             request: request.encode(),
             deadline: Instant::now() + self.params.connect_timeout(),

@@ -54,6 +54,13 @@ pub fn connect(source: Option<SocketAddr>, dest: &SocketAddr, params: &Params) -
     Ok(socket)
 }
 
+/// A bound socket that is being connected to `dest`.
+pub fn connect_bound(socket: OwnedFd, dest: &SocketAddr, params: &Params) -> Result<OwnedFd> {
+    set_up(socket.as_fd(), params);
+    start_connect(socket.as_fd(), dest)?;
+    Ok(socket)
+}
+
 /// Starts connecting a socket that may be bound already.
 fn start_connect(socket: BorrowedFd<'_>, dest: &SocketAddr) -> Result {
     match rustix::net::connect(socket, dest) {
