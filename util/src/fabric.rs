@@ -1,13 +1,26 @@
 //! A safe face of libfabric's C interface.
 
+#[macro_use]
+mod slot;
+
+mod completion_queue;
+mod connection;
+mod domain;
+mod endpoint;
 mod error;
 mod hints;
 mod info;
+mod memory;
 mod parameters;
 mod text;
 
+pub use completion_queue::CompletionQueue;
+pub use connection::{Event, EventQueue, PassiveEndpoint};
+pub use domain::{AddressVector, Domain, Fabric};
+pub use endpoint::{Binding, Endpoint, Queue};
 pub use error::{Failure, Result, strerror};
 pub use hints::Hints;
 pub use info::{Info, InfoList};
+pub use memory::Memory;
 pub use parameters::{Parameter, Parameters};
 pub use text::{endpoint_type, library_version, protocol};

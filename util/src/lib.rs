@@ -6,3 +6,4 @@
 pub mod arguments;
 pub mod fabric;
 pub mod names;
+pub mod pingpong;

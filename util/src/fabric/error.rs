@@ -1,6 +1,6 @@
 //! Calls that failed.
 
-use std::ffi::{CStr, c_int};
+use std::ffi::{CStr, c_char, c_int};
 use std::fmt;
 
 use fabric_abi::symbols;
@@ -49,4 +49,16 @@ pub fn strerror(code: c_int) -> String {
     // SAFETY: not null, hence a C string that lives as long as the library.
     let text = unsafe { CStr::from_ptr(text) };
     text.to_string_lossy().into_owned()
+}
+
+/// Says on stderr what a provider's text says about an error.
+///
+/// # Safety
+/// `text` is null or a C string.
+pub(super) unsafe fn explain(kind: &str, text: *const c_char) {
+    if !text.is_null() {
+        // SAFETY: the caller's promise.
+        let text = unsafe { CStr::from_ptr(text) };
+        eprintln!("{kind} error: {}", text.to_string_lossy());
+    }
 }

@@ -5,7 +5,8 @@ use std::marker::PhantomData;
 use std::ptr::NonNull;
 
 use fabric_abi::{
-    FI_EINVAL, FI_MAJOR_VERSION, FI_MINOR_VERSION, FI_TYPE_INFO, FI_VERSION, fi_info, symbols,
+    FI_DIRECTED_RECV, FI_EINVAL, FI_ENODATA, FI_MAJOR_VERSION, FI_MINOR_VERSION, FI_TYPE_INFO,
+    FI_VERSION, fi_av_type, fi_info, fid_t, symbols,
 };
 
 use super::error::check;
@@ -41,6 +42,36 @@ impl InfoList {
         };
         check("fi_getinfo", returned as isize)?;
         Ok(InfoList { first })
+    }
+
+    /// # Safety
+    /// `first` is null or a list that the caller owns and gives away.
+    pub(super) unsafe fn from_raw(first: *mut fi_info) -> InfoList {
+        InfoList { first }
+    }
+
+    /// The best entry.
+    pub fn first(&self) -> Result<Info<'_>> {
+        let none = Failure {
+            call: "fi_getinfo",
+            code: FI_ENODATA,
+        };
+        self.iter().next().ok_or(none)
+    }
+
+    /// Gives up directed receive in all entries: it costs, and not everybody needs it.
+    pub fn drop_directed_receive(&mut self) {
+        let mut next = self.first;
+        while let Some(mut raw) = NonNull::new(next) {
+            // SAFETY: an entry of the list, which is not shared while self is borrowed.
+            let info = unsafe { raw.as_mut() };
+            info.caps &= !FI_DIRECTED_RECV;
+            // SAFETY: a structure of this entry, or null.
+            if let Some(receive) = unsafe { info.rx_attr.as_mut() } {
+                receive.caps &= !FI_DIRECTED_RECV;
+            }
+            next = info.next;
+        }
     }
 
     pub fn iter(&self) -> impl Iterator<Item = Info<'_>> {
@@ -108,6 +139,58 @@ impl<'a> Info<'a> {
     pub fn endpoint(&self) -> (u32, u32) {
         // SAFETY: a structure of this entry, or null.
         unsafe { self.raw().ep_attr.as_ref() }.map_or((0, 0), |ep| (ep.type_, ep.protocol))
+    }
+
+    /// Most bytes of a message, and bytes in front of one in mode `FI_MSG_PREFIX`.
+    pub fn message_sizes(&self) -> (usize, usize) {
+        // SAFETY: a structure of this entry, or null.
+        unsafe { self.raw().ep_attr.as_ref() }
+            .map_or((0, 0), |ep| (ep.max_msg_size, ep.msg_prefix_size))
+    }
+
+    pub fn caps(&self) -> u64 {
+        self.raw().caps
+    }
+
+    pub fn address_format(&self) -> u32 {
+        self.raw().addr_format
+    }
+
+    pub fn av_type(&self) -> fi_av_type {
+        // SAFETY: a structure of this entry, or null.
+        unsafe { self.raw().domain_attr.as_ref() }.map_or(0, |domain| domain.av_type)
+    }
+
+    pub fn mr_mode(&self) -> c_int {
+        // SAFETY: a structure of this entry, or null.
+        unsafe { self.raw().domain_attr.as_ref() }.map_or(0, |domain| domain.mr_mode)
+    }
+
+    pub fn domain_caps(&self) -> u64 {
+        // SAFETY: a structure of this entry, or null.
+        unsafe { self.raw().domain_attr.as_ref() }.map_or(0, |domain| domain.caps)
+    }
+
+    /// Mode, depth of the queue, and most bytes of an injected message.
+    pub fn transmit(&self) -> (u64, usize, usize) {
+        // SAFETY: a structure of this entry, or null.
+        unsafe { self.raw().tx_attr.as_ref() }
+            .map_or((0, 0, 0), |tx| (tx.mode, tx.size, tx.inject_size))
+    }
+
+    /// Mode, and depth of the queue.
+    pub fn receive(&self) -> (u64, usize) {
+        // SAFETY: a structure of this entry, or null.
+        unsafe { self.raw().rx_attr.as_ref() }.map_or((0, 0), |rx| (rx.mode, rx.size))
+    }
+
+    /// What a connection request is answered with.
+    pub(super) fn handle(&self) -> fid_t {
+        self.raw().handle
+    }
+
+    pub(super) fn as_ptr(&self) -> *mut fi_info {
+        self.raw.as_ptr()
     }
 
     /// All of it as text, fi_tostr(3).

@@ -1,0 +1,101 @@
+//! Completion queues, fi_cq(3).
+
+use std::ptr::{self, NonNull};
+use std::rc::Rc;
+
+use fabric_abi::{
+    FI_CQ_FORMAT_CONTEXT, FI_EAGAIN, FI_EAVAIL, FI_WAIT_NONE, fi_cq_attr, fi_cq_entry,
+    fi_cq_err_entry, fid_cq,
+};
+
+use super::domain::opened;
+use super::error::{check, explain};
+use super::slot::close;
+use super::{Domain, Failure, Result};
+
+/// A completion queue that is only polled.
+pub struct CompletionQueue {
+    raw: NonNull<fid_cq>,
+    /// Closed after the queue.
+    _domain: Rc<Domain>,
+}
+
+impl CompletionQueue {
+    /// With room for `size` completions.
+    pub fn open(domain: &Rc<Domain>, size: usize) -> Result<Rc<CompletionQueue>> {
+        let mut attr = fi_cq_attr {
+            size,
+            format: FI_CQ_FORMAT_CONTEXT,
+            wait_obj: FI_WAIT_NONE,
+            ..Default::default()
+        };
+        let mut raw = ptr::null_mut();
+        let object = domain.as_ptr();
+        // SAFETY: an open domain, attributes, and a place for the object.
+        let returned = unsafe {
+            call_slot!(
+                object,
+                ops,
+                cq_open,
+                object,
+                &mut attr,
+                &mut raw,
+                ptr::null_mut()
+            )
+        };
+        check("fi_cq_open", returned)?;
+        let raw = opened("fi_cq_open", raw)?;
+        Ok(Rc::new(CompletionQueue {
+            raw,
+            _domain: Rc::clone(domain),
+        }))
+    }
+
+    /// Whether an operation completed since the last call. One that failed is an error, and is
+    /// explained on stderr.
+    pub fn poll(&self) -> Result<bool> {
+        let cq = self.raw.as_ptr();
+        let mut entry = fi_cq_entry::default();
+        // SAFETY: an open queue of this format, and room for one entry.
+        let returned = unsafe { call_slot!(cq, ops, read, cq, (&raw mut entry).cast(), 1) };
+        match check("fi_cq_read", returned) {
+            Ok(count) => Ok(count > 0),
+            Err(failure) if failure.code == FI_EAGAIN => Ok(false),
+            Err(failure) if failure.code == FI_EAVAIL => Err(self.read_error()),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    fn read_error(&self) -> Failure {
+        let cq = self.raw.as_ptr();
+        let mut entry = fi_cq_err_entry::default();
+        // SAFETY: an open queue, and room for one error.
+        let returned = unsafe { call_slot!(cq, ops, readerr, cq, &mut entry, 0) };
+        if let Err(failure) = check("fi_cq_readerr", returned) {
+            return failure;
+        }
+        // SAFETY: an open queue and what it said about the error; no buffer.
+        let text = unsafe {
+            (*(*cq).ops).strerror.map_or(ptr::null(), |strerror| {
+                strerror(cq, entry.prov_errno, entry.err_data, ptr::null_mut(), 0)
+            })
+        };
+        // SAFETY: null, or a C string of the provider.
+        unsafe { explain("completion", text) };
+        Failure {
+            call: "operation",
+            code: entry.err,
+        }
+    }
+
+    pub(super) fn as_ptr(&self) -> *mut fid_cq {
+        self.raw.as_ptr()
+    }
+}
+
+impl Drop for CompletionQueue {
+    fn drop(&mut self) {
+        // SAFETY: open; endpoints bound to it hold a reference.
+        unsafe { close(&raw mut (*self.as_ptr()).fid) };
+    }
+}

@@ -1,0 +1,193 @@
+//! Event queues and passive endpoints, fi_eq(3), fi_cm(3).
+
+use std::ptr::{self, NonNull};
+use std::rc::Rc;
+
+use fabric_abi::{
+    FI_CONNECTED, FI_CONNREQ, FI_EAVAIL, FI_EOTHER, FI_WAIT_UNSPEC, fi_eq_attr, fi_eq_cm_entry,
+    fi_eq_err_entry, fid, fid_eq, fid_pep,
+};
+
+use super::domain::opened;
+use super::endpoint::name_of;
+use super::error::{check, explain};
+use super::slot::close;
+use super::{Fabric, Failure, Info, InfoList, Result};
+
+/// An event queue.
+pub struct EventQueue {
+    raw: NonNull<fid_eq>,
+    /// Closed after the queue.
+    _fabric: Rc<Fabric>,
+}
+
+/// What happened to a connection.
+pub enum Event {
+    /// A peer wants to connect; an endpoint for it opens from this entry.
+    Request(InfoList),
+    /// The connection of the endpoint with this fid stands.
+    Connected(*mut fid),
+    Other(u32),
+}
+
+impl EventQueue {
+    pub fn open(fabric: &Rc<Fabric>) -> Result<Rc<EventQueue>> {
+        let mut attr = fi_eq_attr {
+            wait_obj: FI_WAIT_UNSPEC,
+            ..Default::default()
+        };
+        let mut raw = ptr::null_mut();
+        let object = fabric.as_ptr();
+        // SAFETY: an open fabric, attributes, and a place for the object.
+        let returned = unsafe {
+            call_slot!(
+                object,
+                ops,
+                eq_open,
+                object,
+                &mut attr,
+                &mut raw,
+                ptr::null_mut()
+            )
+        };
+        check("fi_eq_open", returned)?;
+        let raw = opened("fi_eq_open", raw)?;
+        Ok(Rc::new(EventQueue {
+            raw,
+            _fabric: Rc::clone(fabric),
+        }))
+    }
+
+    /// Waits for the next connection event.
+    pub fn wait(&self) -> Result<Event> {
+        let eq = self.raw.as_ptr();
+        let mut event = 0;
+        let mut entry = fi_eq_cm_entry::default();
+        let (place, room) = ((&raw mut entry).cast(), size_of_val(&entry));
+        // SAFETY: an open queue, and room for one entry.
+        let returned = unsafe { call_slot!(eq, ops, sread, eq, &mut event, place, room, -1, 0) };
+        match check("fi_eq_sread", returned) {
+            Err(failure) if failure.code == FI_EAVAIL => return Err(self.read_error()),
+            Err(failure) => return Err(failure),
+            Ok(read) if read < room => {
+                return Err(Failure {
+                    call: "fi_eq_sread",
+                    code: FI_EOTHER,
+                });
+            }
+            Ok(_) => {}
+        }
+        Ok(match event {
+            // SAFETY: the entry of a request is the reader's.
+            FI_CONNREQ => Event::Request(unsafe { InfoList::from_raw(entry.info) }),
+            FI_CONNECTED => Event::Connected(entry.fid),
+            other => Event::Other(other),
+        })
+    }
+
+    fn read_error(&self) -> Failure {
+        let eq = self.raw.as_ptr();
+        let mut entry = fi_eq_err_entry::default();
+        // SAFETY: an open queue, and room for one error.
+        let returned = unsafe { call_slot!(eq, ops, readerr, eq, &mut entry, 0) };
+        if let Err(failure) = check("fi_eq_readerr", returned) {
+            return failure;
+        }
+        // SAFETY: an open queue and what it said about the error; no buffer.
+        let text = unsafe {
+            (*(*eq).ops).strerror.map_or(ptr::null(), |strerror| {
+                strerror(eq, entry.prov_errno, entry.err_data, ptr::null_mut(), 0)
+            })
+        };
+        // SAFETY: null, or a C string of the provider.
+        unsafe { explain("connection", text) };
+        Failure {
+            call: "connection",
+            code: entry.err,
+        }
+    }
+
+    pub(super) fn as_ptr(&self) -> *mut fid_eq {
+        self.raw.as_ptr()
+    }
+}
+
+impl Drop for EventQueue {
+    fn drop(&mut self) {
+        // SAFETY: open; endpoints bound to it hold a reference.
+        unsafe { close(&raw mut (*self.as_ptr()).fid) };
+    }
+}
+
+/// A passive endpoint that listens.
+pub struct PassiveEndpoint {
+    raw: NonNull<fid_pep>,
+    /// Closed after the endpoint, as is its fabric.
+    _eq: Rc<EventQueue>,
+}
+
+impl PassiveEndpoint {
+    /// Listens where `info` says; requests arrive at the event queue.
+    pub fn listen(fabric: &Fabric, info: &Info, eq: &Rc<EventQueue>) -> Result<PassiveEndpoint> {
+        let mut raw = ptr::null_mut();
+        let object = fabric.as_ptr();
+        // SAFETY: an open fabric, a result of fi_getinfo, and a place for the object.
+        let returned = unsafe {
+            call_slot!(
+                object,
+                ops,
+                passive_ep,
+                object,
+                info.as_ptr(),
+                &mut raw,
+                ptr::null_mut()
+            )
+        };
+        check("fi_passive_ep", returned)?;
+        let raw = opened("fi_passive_ep", raw)?;
+        let endpoint = PassiveEndpoint {
+            raw,
+            _eq: Rc::clone(eq),
+        };
+        let (pep, eq) = (raw.as_ptr(), eq.as_ptr());
+        // SAFETY: an open endpoint and an open queue, which it keeps open.
+        let returned = unsafe {
+            call_slot!(
+                pep,
+                fid.ops,
+                bind,
+                &raw mut (*pep).fid,
+                &raw mut (*eq).fid,
+                0
+            )
+        };
+        check("fi_pep_bind", returned)?;
+        // SAFETY: an open endpoint.
+        let returned = unsafe { call_slot!(pep, cm, listen, pep) };
+        check("fi_listen", returned)?;
+        Ok(endpoint)
+    }
+
+    /// Where it listens.
+    pub fn name(&self) -> Result<Vec<u8>> {
+        let pep = self.raw.as_ptr();
+        // SAFETY: an open endpoint; its name is read through its own table.
+        unsafe { name_of(&raw mut (*pep).fid, (*pep).cm) }
+    }
+
+    /// Turns a request down.
+    pub fn reject(&self, request: &Info) -> Result<()> {
+        let pep = self.raw.as_ptr();
+        let handle = request.handle();
+        // SAFETY: an open endpoint and the handle of a request to it; no data.
+        let returned = unsafe { call_slot!(pep, cm, reject, pep, handle, ptr::null(), 0) };
+        check("fi_reject", returned).map(drop)
+    }
+}
+
+impl Drop for PassiveEndpoint {
+    fn drop(&mut self) {
+        // SAFETY: open, and nothing depends on it.
+        unsafe { close(&raw mut (*self.raw.as_ptr()).fid) };
+    }
+}

@@ -1,0 +1,418 @@
+//! Endpoints, fi_endpoint(3), and the transfers of fi_pingpong.
+
+use std::cell::{Cell, UnsafeCell};
+use std::ffi::c_void;
+use std::ptr::{self, NonNull};
+use std::rc::Rc;
+
+use fabric_abi::{
+    FI_EAGAIN, FI_EINVAL, FI_ENABLE, FI_ETOOSMALL, FI_MR_LOCAL, FI_RECV, FI_SEND, FI_TRANSMIT,
+    FI_TRANSMIT_COMPLETE, fi_context2, fi_msg, fi_msg_tagged, fi_ops_cm, fid, fid_ep, fid_mr,
+};
+use libc::iovec;
+
+use super::domain::opened;
+use super::error::check;
+use super::slot::close;
+use super::{AddressVector, CompletionQueue, Domain, EventQueue, Failure, Info, Memory, Result};
+
+/// Registration key where the application chooses it.
+const KEY: u64 = 0xc0de;
+
+/// What an endpoint is bound to.
+pub struct Binding {
+    pub transmit: Rc<CompletionQueue>,
+    pub receive: Rc<CompletionQueue>,
+    /// Of endpoints without connection.
+    pub addresses: Option<Rc<AddressVector>>,
+    /// Of endpoints with connections.
+    pub events: Option<Rc<EventQueue>>,
+}
+
+/// Which of the two queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Queue {
+    Transmit,
+    Receive,
+}
+
+/// An endpoint with one buffer for each direction. The caller waits for completions before it
+/// uses a buffer.
+pub struct Endpoint {
+    raw: NonNull<fid_ep>,
+    binding: Binding,
+    /// Registration of the buffers, where the provider wants one; closed with the endpoint.
+    registration: Option<NonNull<fid_mr>>,
+    /// Freed after the endpoint is closed.
+    memory: Memory,
+    /// What is in flight, by direction.
+    flights: Box<[Flights; 2]>,
+    /// Messages carry this tag.
+    tag: Option<u64>,
+    /// Closed after the endpoint.
+    _domain: Rc<Domain>,
+}
+
+impl Endpoint {
+    /// Opens, binds and enables an endpoint.
+    pub fn open(
+        domain: &Rc<Domain>,
+        info: &Info,
+        binding: Binding,
+        memory: Memory,
+        tag: Option<u64>,
+    ) -> Result<Endpoint> {
+        let mut raw = ptr::null_mut();
+        let object = domain.as_ptr();
+        // SAFETY: an open domain, a result of fi_getinfo, and a place for the object.
+        let returned = unsafe {
+            call_slot!(
+                object,
+                ops,
+                endpoint,
+                object,
+                info.as_ptr(),
+                &mut raw,
+                ptr::null_mut()
+            )
+        };
+        check("fi_endpoint", returned)?;
+        let mut endpoint = Endpoint {
+            raw: opened("fi_endpoint", raw)?,
+            binding,
+            registration: None,
+            memory,
+            flights: Box::default(),
+            tag,
+            _domain: Rc::clone(domain),
+        };
+        if info.mr_mode() & FI_MR_LOCAL != 0 {
+            endpoint.register(domain)?;
+        }
+        endpoint.bind_all()?;
+        let fid = endpoint.fid();
+        // SAFETY: an open endpoint; the command takes no argument.
+        let returned = unsafe { call_slot!(fid, ops, control, fid, FI_ENABLE, ptr::null_mut()) };
+        check("fi_enable", returned)?;
+        Ok(endpoint)
+    }
+
+    fn register(&mut self, domain: &Domain) -> Result<()> {
+        let mut raw = ptr::null_mut();
+        let object = domain.as_ptr();
+        let (base, length) = (self.memory.receive_at().cast(), self.memory.len());
+        // SAFETY: an open domain, memory that lives until the registration is closed, and a
+        // place for the object.
+        let returned = unsafe {
+            call_slot!(
+                object,
+                mr,
+                reg,
+                &raw mut (*object).fid,
+                base,
+                length,
+                FI_SEND | FI_RECV,
+                0,
+                KEY,
+                0,
+                &mut raw,
+                ptr::null_mut(),
+            )
+        };
+        check("fi_mr_reg", returned)?;
+        self.registration = Some(opened("fi_mr_reg", raw)?);
+        Ok(())
+    }
+
+    fn bind_all(&self) -> Result<()> {
+        if let Some(events) = &self.binding.events {
+            // SAFETY: open, and kept open by this endpoint.
+            unsafe { self.bind(&raw mut (*events.as_ptr()).fid, 0) }?;
+        }
+        if let Some(addresses) = &self.binding.addresses {
+            // SAFETY: as above.
+            unsafe { self.bind(&raw mut (*addresses.as_ptr()).fid, 0) }?;
+        }
+        let (transmit, receive) = (
+            self.binding.transmit.as_ptr(),
+            self.binding.receive.as_ptr(),
+        );
+        // SAFETY: as above.
+        unsafe { self.bind(&raw mut (*transmit).fid, FI_TRANSMIT) }?;
+        // SAFETY: as above.
+        unsafe { self.bind(&raw mut (*receive).fid, FI_RECV) }
+    }
+
+    /// # Safety
+    /// `object` is open and stays so as long as the endpoint.
+    unsafe fn bind(&self, object: *mut fid, flags: u64) -> Result<()> {
+        let fid = self.fid();
+        // SAFETY: an open endpoint, and the caller's promise.
+        let returned = unsafe { call_slot!(fid, ops, bind, fid, object, flags) };
+        check("fi_ep_bind", returned).map(drop)
+    }
+
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// The endpoint's own address.
+    pub fn name(&self) -> Result<Vec<u8>> {
+        // SAFETY: an open endpoint; its name is read through its own table.
+        unsafe { name_of(self.fid(), (*self.raw.as_ptr()).cm) }
+    }
+
+    /// Whether an event is about this endpoint.
+    pub fn is(&self, object: *mut fid) -> bool {
+        self.fid() == object
+    }
+
+    /// Asks for a connection to an address, without data.
+    pub fn connect(&self, address: &[u8]) -> Result<()> {
+        let (ep, to) = (self.raw.as_ptr(), address.as_ptr().cast());
+        // SAFETY: an open endpoint and an address of its format.
+        let returned = unsafe { call_slot!(ep, cm, connect, ep, to, ptr::null(), 0) };
+        check("fi_connect", returned).map(drop)
+    }
+
+    /// Accepts the request that the endpoint was opened for, without data.
+    pub fn accept(&self) -> Result<()> {
+        let ep = self.raw.as_ptr();
+        // SAFETY: an open endpoint.
+        let returned = unsafe { call_slot!(ep, cm, accept, ep, ptr::null(), 0) };
+        check("fi_accept", returned).map(drop)
+    }
+
+    /// Ends the connection.
+    pub fn shut_down(&self) -> Result<()> {
+        let ep = self.raw.as_ptr();
+        // SAFETY: an open endpoint.
+        let returned = unsafe { call_slot!(ep, cm, shutdown, ep, 0) };
+        check("fi_shutdown", returned).map(drop)
+    }
+
+    /// Whether an operation of this direction completed since the last call.
+    pub fn poll(&self, queue: Queue) -> Result<bool> {
+        let polled = match queue {
+            Queue::Transmit => self.binding.transmit.poll(),
+            Queue::Receive => self.binding.receive.poll(),
+        };
+        if !matches!(polled, Ok(false)) {
+            self.flights[queue as usize].landed();
+        }
+        polled
+    }
+
+    /// Receives into the whole receive buffer.
+    pub fn post_receive(&self) -> Result<()> {
+        let ep = self.raw.as_ptr();
+        let (buf, len) = (self.memory.receive_at().cast(), self.memory.receive_len());
+        let desc = self.descriptor();
+        self.fly(Queue::Receive, "receive", |context| {
+            // SAFETY: an open endpoint; buffer and context live until it is closed.
+            unsafe {
+                match self.tag {
+                    None => call_slot!(ep, msg, recv, ep, buf, len, desc, 0, context),
+                    Some(tag) => {
+                        call_slot!(ep, tagged, recv, ep, buf, len, desc, 0, tag, 0, context)
+                    }
+                }
+            }
+        })
+    }
+
+    /// Sends the first bytes of the transmit buffer; a completion follows.
+    pub fn send(&self, length: usize, to: u64) -> Result<()> {
+        let ep = self.raw.as_ptr();
+        let (buf, len) = self.outgoing(length)?;
+        let desc = self.descriptor();
+        self.fly(Queue::Transmit, "transmit", |context| {
+            // SAFETY: an open endpoint; buffer and context live until it is closed.
+            unsafe {
+                match self.tag {
+                    None => call_slot!(ep, msg, send, ep, buf, len, desc, to, context),
+                    Some(tag) => {
+                        call_slot!(ep, tagged, send, ep, buf, len, desc, to, tag, context)
+                    }
+                }
+            }
+        })
+    }
+
+    /// Sends the first bytes of the transmit buffer, which is free again at once; no completion
+    /// follows.
+    pub fn inject(&self, length: usize, to: u64) -> Result<()> {
+        let ep = self.raw.as_ptr();
+        let (buf, len) = self.outgoing(length)?;
+        // SAFETY: an open endpoint; the buffer is as long as said.
+        let returned = unsafe {
+            match self.tag {
+                None => call_slot!(ep, msg, inject, ep, buf, len, to),
+                Some(tag) => call_slot!(ep, tagged, inject, ep, buf, len, to, tag),
+            }
+        };
+        check("inject", returned).map(drop)
+    }
+
+    /// As [`Endpoint::send`]; the completion says that the message left this process for good.
+    pub fn send_to_completion(&self, length: usize, to: u64) -> Result<()> {
+        let ep = self.raw.as_ptr();
+        let (buf, len) = self.outgoing(length)?;
+        let part = iovec {
+            iov_base: buf.cast_mut(),
+            iov_len: len,
+        };
+        let mut desc = [self.descriptor()];
+        self.fly(Queue::Transmit, "transmit", |context| {
+            let plain = fi_msg {
+                msg_iov: &part,
+                desc: desc.as_mut_ptr(),
+                iov_count: 1,
+                addr: to,
+                context,
+                data: 0,
+            };
+            let tagged = fi_msg_tagged {
+                msg_iov: &part,
+                desc: desc.as_mut_ptr(),
+                iov_count: 1,
+                addr: to,
+                tag: self.tag.unwrap_or(0),
+                ignore: 0,
+                context,
+                data: 0,
+            };
+            // SAFETY: an open endpoint; buffer and context live until it is closed, the message
+            // and its vectors until the call returns.
+            unsafe {
+                match self.tag {
+                    None => call_slot!(ep, msg, sendmsg, ep, &plain, FI_TRANSMIT_COMPLETE),
+                    Some(_) => call_slot!(ep, tagged, sendmsg, ep, &tagged, FI_TRANSMIT_COMPLETE),
+                }
+            }
+        })
+    }
+
+    /// Posts an operation with a context of its own; `-FI_EAGAIN` while too many are in flight.
+    fn fly(
+        &self,
+        queue: Queue,
+        call: &'static str,
+        post: impl FnOnce(*mut c_void) -> isize,
+    ) -> Result<()> {
+        let flights = &self.flights[queue as usize];
+        let context = flights.free().ok_or(Failure {
+            call,
+            code: FI_EAGAIN,
+        })?;
+        check(call, post(context))?;
+        flights.started();
+        Ok(())
+    }
+
+    fn outgoing(&self, length: usize) -> Result<(*const c_void, usize)> {
+        if length > self.memory.transmit_len() {
+            return Err(Failure {
+                call: "transmit",
+                code: FI_EINVAL,
+            });
+        }
+        Ok((self.memory.transmit_at().cast_const().cast(), length))
+    }
+
+    fn descriptor(&self) -> *mut c_void {
+        // SAFETY: an open registration.
+        self.registration
+            .map_or(ptr::null_mut(), |mr| unsafe { mr.as_ref().mem_desc })
+    }
+
+    fn fid(&self) -> *mut fid {
+        // SAFETY: an open endpoint; only the place of its member is taken.
+        unsafe { &raw mut (*self.raw.as_ptr()).fid }
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        // SAFETY: open, and nothing depends on it.
+        unsafe { close(self.fid()) };
+        if let Some(registration) = self.registration {
+            // SAFETY: open; the endpoint that used it is closed.
+            unsafe { close(&raw mut (*registration.as_ptr()).fid) };
+        }
+    }
+}
+
+/// The operations of one direction that are in flight. They complete in the order in which they
+/// were posted, so that the scratch space of the oldest is free first.
+#[derive(Default)]
+struct Flights {
+    /// Scratch space of operations, in modes that want it; used in turn.
+    contexts: [UnsafeCell<fi_context2>; 2],
+    /// Operations ever posted.
+    started: Cell<usize>,
+    /// Operations ever completed.
+    landed: Cell<usize>,
+}
+
+impl Flights {
+    /// Scratch space for one more operation.
+    fn free(&self) -> Option<*mut c_void> {
+        let in_flight = self.started.get() - self.landed.get();
+        let next = self.started.get() % self.contexts.len();
+        (in_flight < self.contexts.len()).then(|| self.contexts[next].get().cast())
+    }
+
+    fn started(&self) {
+        self.started.set(self.started.get() + 1);
+    }
+
+    fn landed(&self) {
+        self.landed
+            .set((self.landed.get() + 1).min(self.started.get()));
+    }
+}
+
+/// The address of an endpoint.
+///
+/// # Safety
+/// `object` belongs to an open endpoint with that table.
+pub(super) unsafe fn name_of(object: *mut fid, cm: *mut fi_ops_cm) -> Result<Vec<u8>> {
+    let table = Table { cm };
+    let mut length = 0;
+    // SAFETY: the caller's promise; there is room for no byte, and the length is asked for.
+    let returned = unsafe {
+        call_slot!(
+            &raw const table,
+            cm,
+            getname,
+            object,
+            ptr::null_mut(),
+            &mut length
+        )
+    };
+    match check("fi_getname", returned) {
+        Err(failure) if failure.code != FI_ETOOSMALL => return Err(failure),
+        _ => {}
+    }
+    let mut name = vec![0u8; length];
+    // SAFETY: the caller's promise; there is as much room as said.
+    let returned = unsafe {
+        call_slot!(
+            &raw const table,
+            cm,
+            getname,
+            object,
+            name.as_mut_ptr().cast(),
+            &mut length
+        )
+    };
+    check("fi_getname", returned)?;
+    name.truncate(length);
+    Ok(name)
+}
+
+/// What the slot macro takes for an object.
+struct Table {
+    cm: *mut fi_ops_cm,
+}

@@ -1,0 +1,59 @@
+//! Why a test ended early.
+
+use std::{fmt, io};
+
+use crate::fabric::Failure;
+
+/// Why a test ended early.
+#[derive(Debug)]
+pub enum Problem {
+    /// A call to the library failed.
+    Fabric(Failure),
+    /// The control connection failed while doing this.
+    Control(&'static str, io::Error),
+    /// The other side said something else than agreed.
+    Protocol(String),
+    /// A message did not hold what was sent.
+    Corrupt {
+        message: u64,
+        size: usize,
+        byte: usize,
+    },
+}
+
+impl Problem {
+    /// What the process exits with.
+    pub fn exit_status(&self) -> i32 {
+        match self {
+            Problem::Fabric(failure) => failure.exit_status(),
+            Problem::Control(_, error) => error.raw_os_error().unwrap_or(1),
+            Problem::Protocol(_) => libc::EBADMSG,
+            Problem::Corrupt { .. } => 1,
+        }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Problem::Fabric(failure) => write!(f, "{failure}"),
+            Problem::Control(doing, error) => write!(f, "control connection: {doing}: {error}"),
+            Problem::Protocol(what) => write!(f, "control connection: {what}"),
+            Problem::Corrupt {
+                message,
+                size,
+                byte,
+            } => {
+                write!(f, "Error at iteration={message} size={size} byte={byte}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Problem {}
+
+impl From<Failure> for Problem {
+    fn from(failure: Failure) -> Problem {
+        Problem::Fabric(failure)
+    }
+}
