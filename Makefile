@@ -23,4 +23,9 @@ check-abi:
 tools: library-folder
 	$(CARGO) build --release -p fabric-tools
 
+# The tools beside Debian's on one library, and fi_pingpong against Debian's.
+.PHONY: check-tools
+check-tools: tools
+	util/check target/release target/lib $(REFERENCE)
+
 include install.mk dev/dev.mk fabtests/fabtests.mk bench/bench.mk
