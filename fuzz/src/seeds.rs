@@ -35,7 +35,7 @@ pub fn handshakes() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Inputs for the `stream` target.
+/// Inputs for the targets that take a stream.
 pub fn streams() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for (choice, order) in [(0, ByteOrder::Native), (1, ByteOrder::Big)] {

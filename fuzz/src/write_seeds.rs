@@ -11,6 +11,8 @@ fn main() -> io::Result<()> {
     for (target, inputs) in [
         ("handshake", seeds::handshakes()),
         ("stream", seeds::streams()),
+        ("msg_endpoint", seeds::streams()),
+        ("rdm_endpoint", seeds::streams()),
     ] {
         let folder = corpus.join(target);
         fs::create_dir_all(&folder)?;

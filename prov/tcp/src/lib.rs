@@ -9,9 +9,15 @@ mod bases;
 mod connreq;
 mod domain;
 mod endpoint;
+#[cfg(not(fuzzing))]
 mod engine;
+#[cfg(fuzzing)]
+pub mod engine;
 mod fabric;
+#[cfg(not(fuzzing))]
 mod params;
+#[cfg(fuzzing)]
+pub mod params;
 mod passive;
 mod provider;
 mod random;

@@ -376,7 +376,7 @@ impl Core {
 
     fn acknowledged_by_name(&mut self, key: ConnKey, name: u64) -> Step {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
-        match conn.named.remove(&name) {
+        match conn.take_named(name, |waits| matches!(waits, Named::Ack(_))) {
             Some(Named::Ack(op)) => {
                 self.finish(&op, Ok(()));
                 Ok(())

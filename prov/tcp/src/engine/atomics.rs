@@ -197,7 +197,8 @@ impl Core {
     /// The answer to an atomic operation begins.
     pub(super) fn atomic_answered(&mut self, key: ConnKey, header: &Header) -> Step {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
-        let Some(Named::Atomic { op, result }) = conn.named.remove(&header.id) else {
+        let is_atomic = |waits: &Named| matches!(waits, Named::Atomic { .. });
+        let Some(Named::Atomic { op, result }) = conn.take_named(header.id, is_atomic) else {
             return Err(Fault::Protocol(WireError::Field("atomic response")));
         };
         if result.len() != header.payload {

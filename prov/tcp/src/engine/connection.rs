@@ -1,5 +1,6 @@
 //! One TCP connection and all that hangs on it.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -199,6 +200,16 @@ impl Connection {
         self.next_name += 1;
         self.named.insert(name, waits);
         name
+    }
+
+    /// The operation of this name, if it waits for the kind of answer that
+    /// `is_awaited` knows. Another kind of answer breaks the protocol, and must
+    /// not make the operation disappear.
+    pub fn take_named(&mut self, name: u64, is_awaited: fn(&Named) -> bool) -> Option<Named> {
+        match self.named.entry(name) {
+            Entry::Occupied(entry) if is_awaited(entry.get()) => Some(entry.remove()),
+            _ => None,
+        }
     }
 
     /// The address of the far end, for the log.

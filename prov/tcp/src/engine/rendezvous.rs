@@ -7,8 +7,11 @@
 //! it can go on reading what comes behind it. From a C peer announcements are
 //! taken, none are made to it.
 
+use std::collections::hash_map::Entry;
+
 use fabric_abi::{FI_COMMIT_COMPLETE, FI_DELIVERY_COMPLETE, FI_REMOTE_CQ_DATA};
 use prov_util::buffer::AppIov;
+use prov_util::errno::Errno;
 use prov_util::matching::Message;
 
 use super::Core;
@@ -84,7 +87,9 @@ impl Core {
     /// The peer asks for a message that was announced to it, or drops it.
     pub(super) fn asked_for(&mut self, key: ConnKey, header: &Header) -> Step {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
-        let Some(Named::Announced { op, payload, ack }) = conn.named.remove(&header.id) else {
+        let is_announced = |waits: &Named| matches!(waits, Named::Announced { .. });
+        let Some(Named::Announced { op, payload, ack }) = conn.take_named(header.id, is_announced)
+        else {
             return Err(Fault::Protocol(WireError::Field("clear to send")));
         };
         if header.op_data != 0 {
@@ -189,6 +194,16 @@ impl Core {
                 header
             }
         };
+        if conn.asked.contains_key(&name) {
+            // The peer has used the name twice.
+            if let Some(receipt) = receipt
+                && let Some((ep, _)) = self.receiver_of(key)
+            {
+                self.received(key, ep, &receipt, &memory, Err(Errno::EPROTO));
+            }
+            self.break_with(key, Fault::Protocol(WireError::Field("request to send")));
+            return;
+        }
         if receipt.is_some() || matches!(name, Rendezvous::Narrow(_)) {
             conn.asked.insert(
                 name,
@@ -210,10 +225,10 @@ impl Core {
         name: Rendezvous,
     ) -> Step {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
-        let asked = conn.asked.remove(&name);
-        let asked = asked
-            .filter(|asked| asked.len == header.payload)
-            .ok_or(Fault::Protocol(WireError::Field("rendezvous")))?;
+        let asked = match conn.asked.entry(name) {
+            Entry::Occupied(asked) if asked.get().len == header.payload => asked.remove(),
+            _ => return Err(Fault::Protocol(WireError::Field("rendezvous"))),
+        };
         let Some(receipt) = asked.receipt else {
             conn.incoming = Incoming::Discard;
             return Ok(());

@@ -1,5 +1,6 @@
 //! Two endpoints in two engines, over loopback.
 
+mod endpoint_check_tests;
 mod hostile;
 
 use std::cell::RefCell;

@@ -1,0 +1,429 @@
+//! A whole endpoint with everything under way, and a stranger as its peer who
+//! sends any bytes. Whatever they are: nothing breaks, every operation ends
+//! once, and nothing is left of the connection.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex};
+
+use fabric_abi::{
+    FI_ADDR_UNSPEC, FI_COMPLETION, FI_DELIVERY_COMPLETE, FI_MULTI_RECV, FI_REMOTE_READ,
+    FI_REMOTE_WRITE, FI_SOCKADDR_IN, FI_SUM, FI_UINT64, FI_VERSION,
+};
+use prov_tcp::engine::endpoint::{EndpointState, EventSink, Kind, Msg, Queues, Receiver};
+use prov_tcp::engine::keys::EpKey;
+use prov_tcp::engine::listener::{Incomer, ListenerKind, RequestSink};
+use prov_tcp::engine::rdm::Rdm;
+use prov_tcp::engine::{Engine, socket};
+use prov_tcp::params::Params;
+use prov_tcp::wire::handshake::{self, Features, Message};
+use prov_tcp::wire::rdm::Identity;
+use prov_util::av::{self, Av, Insertion};
+use prov_util::buffer::AppIov;
+use prov_util::cq::{Cq, CqConfig, CqFormat};
+use prov_util::errno::{Errno, Result};
+use prov_util::ffi::{Class, Handle, Use};
+use prov_util::mr::{self, Memory, MrTable};
+use prov_util::progress::Progress;
+use prov_util::request::{
+    Access, Atomic, AtomicKind, Receive, RemoteAccess, RemoteIov, RemotePiece, Select, Tag,
+    Transmit,
+};
+use prov_util::sync::LockKind;
+use prov_util::wait::Attachment;
+
+/// Where the stranger says that it listens.
+const STRANGER: u16 = 9;
+/// The key of the memory that the stranger may access.
+const KEY: u64 = 3;
+/// Progress calls after which things that do not move never will.
+const PATIENCE: usize = 20_000;
+
+/// The type of the endpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Type {
+    Msg,
+    Rdm,
+}
+
+/// The first byte chooses the handshake and what the endpoint has under way, the
+/// second how the bytes are cut; the rest is what the stranger sends after the
+/// handshake.
+pub fn check(kind: Type, input: &[u8]) {
+    let &[choice, cut, ref bytes @ ..] = input else {
+        return;
+    };
+    let mut room = Room::default();
+    let mut endpoint = Endpoint::open(kind, &mut room);
+    if choice & 1 != 0 {
+        endpoint.post_receives(&mut room);
+    }
+    let features = match choice & 2 {
+        0 => Features::OURS,
+        _ => Features::default(),
+    };
+    let Some(mut stranger) = endpoint.meet(features) else {
+        panic!("a request in order is refused");
+    };
+    if choice & 4 != 0 {
+        endpoint.post_operations(&mut room);
+    }
+    for piece in bytes.chunks(usize::from(cut) + 1) {
+        // The endpoint may have closed the door.
+        let _ = stranger.write(piece);
+        endpoint.engine.progress();
+        while matches!(stranger.read(&mut [0; 4096]), Ok(1..)) {}
+    }
+    for _ in 0..20 {
+        endpoint.engine.progress();
+    }
+    if choice & 8 != 0 {
+        endpoint.post_receives(&mut room);
+    }
+    drop(stranger);
+    endpoint.part(&mut room);
+}
+
+/// The application's memory; it outlives the endpoint.
+struct Room {
+    receives: Vec<Vec<u8>>,
+    results: Vec<u8>,
+    sends: Vec<u8>,
+    registered: Vec<u8>,
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Room {
+            receives: Vec::new(),
+            results: vec![0; 4096],
+            sends: vec![7; 100_000],
+            registered: vec![0; 4096],
+        }
+    }
+}
+
+fn memory(bytes: &mut [u8]) -> AppIov {
+    // SAFETY: the bytes are the room's, which outlives the endpoint; nobody
+    // looks at them meanwhile.
+    unsafe { AppIov::from_raw(bytes.as_mut_ptr(), bytes.len()) }
+}
+
+struct Endpoint {
+    engine: Arc<Engine>,
+    ep: EpKey,
+    addr: SocketAddr,
+    cq: Use<Cq>,
+    incomer: Arc<Mutex<Option<Incomer>>>,
+    /// The contexts of operations posted and of those that ended, each not 0,
+    /// which is the context of receives.
+    posted: Vec<usize>,
+    ended: Vec<usize>,
+}
+
+/// Events are of no interest here.
+struct Nobody;
+
+impl EventSink for Nobody {
+    fn connected(&self, _: &[u8]) {}
+    fn shut_down(&self) {}
+    fn failed(&self, _: Errno, _: &[u8]) {}
+}
+
+struct Door(Arc<Mutex<Option<Incomer>>>);
+
+impl RequestSink for Door {
+    fn request(&self, incomer: Incomer) {
+        *self.0.lock().unwrap() = Some(incomer);
+    }
+}
+
+fn open<T: Class>(object: T) -> Use<T> {
+    Use::of(&Handle::new(object, std::ptr::null_mut(), Vec::new()))
+}
+
+impl Endpoint {
+    fn open(kind: Type, room: &mut Room) -> Self {
+        let params = Arc::new(Params {
+            // Little, so that it is reached.
+            max_unexpected: 16 << 10,
+            ..Params::default()
+        });
+        let table = Arc::new(MrTable::new(&mr::Config::default()));
+        let piece = libc::iovec {
+            iov_base: room.registered.as_mut_ptr().cast(),
+            iov_len: room.registered.len(),
+        };
+        table
+            .register(mr::Request {
+                // SAFETY: the room outlives the endpoint.
+                memory: unsafe { Memory::new(&[piece]) }.unwrap(),
+                access: FI_REMOTE_READ | FI_REMOTE_WRITE,
+                key: KEY,
+                flags: 0,
+            })
+            .unwrap();
+        let engine = Engine::new(params.clone(), Some(table)).unwrap();
+        let socket = socket::bound(&"127.0.0.1:0".parse().unwrap(), &params).unwrap();
+        let addr = socket::name(socket.as_fd()).unwrap();
+        let cq = open(
+            Cq::new(CqConfig {
+                format: CqFormat::Tagged,
+                size: 0,
+                with_sources: true,
+                lock: LockKind::Real,
+                wait: Attachment::None,
+                owner: None,
+                by_threshold: false,
+                api_version: FI_VERSION(2, 0),
+            })
+            .unwrap(),
+        );
+        let incomer = Arc::new(Mutex::new(None));
+        let mut core = engine.core();
+        let receiver = core.receivers.insert(Receiver::new(1024, 256, false));
+        let state = match kind {
+            Type::Msg => Kind::Msg(Msg {
+                conn: None,
+                events: Some(Box::new(Nobody)),
+                ended: false,
+            }),
+            Type::Rdm => {
+                let av = open(
+                    Av::open(&av::Config {
+                        format: FI_SOCKADDR_IN,
+                        ..av::Config::default()
+                    })
+                    .unwrap(),
+                );
+                let stranger = SocketAddr::new(addr.ip(), STRANGER);
+                av.insert([Insertion::from(stranger)], |_, outcome| {
+                    outcome.unwrap();
+                })
+                .unwrap();
+                let mut rdm = Rdm::new();
+                rdm.bind_av(av);
+                rdm.addr = Some(addr);
+                Kind::Rdm(Box::new(rdm))
+            }
+        };
+        let ep = core.add_endpoint(EndpointState {
+            kind: state,
+            queues: Queues {
+                tx_cq: Some(cq.clone()),
+                rx_cq: Some(cq.clone()),
+                ..Queues::default()
+            },
+            receiver,
+            outstanding: 0,
+            tx_size: 1024,
+            enabled: true,
+            directed: false,
+        });
+        let door = match kind {
+            Type::Msg => ListenerKind::Passive(Box::new(Door(incomer.clone()))),
+            Type::Rdm => ListenerKind::Rdm(ep),
+        };
+        let listener = core.add_listener(socket, door, 8).unwrap();
+        if let Kind::Rdm(rdm) = &mut core.endpoint(ep).unwrap().kind {
+            rdm.listener = Some(listener);
+        }
+        drop(core);
+        Endpoint {
+            engine,
+            ep,
+            addr,
+            cq,
+            incomer,
+            posted: Vec::new(),
+            ended: Vec::new(),
+        }
+    }
+
+    /// Lets the stranger in.
+    fn meet(&mut self, features: Features) -> Option<TcpStream> {
+        let mut stranger = TcpStream::connect(self.addr).unwrap();
+        stranger.set_nonblocking(true).unwrap();
+        let identity = Identity {
+            version: 1,
+            version_checked: false,
+            behind_firewall: true,
+            port: STRANGER,
+            pid: 1,
+        };
+        let request = Message::new(handshake::Kind::Request, features, 5, &identity.encode());
+        stranger.write_all(&request.encode()).unwrap();
+        let mut answer = Vec::new();
+        for _ in 0..PATIENCE {
+            self.engine.progress();
+            if let Some(incomer) = self.incomer.lock().unwrap().take() {
+                let accepted = self.engine.core().accept_msg(self.ep, incomer, &[]);
+                accepted.unwrap();
+            }
+            let mut part = [0; handshake::MAX_MESSAGE];
+            if let Ok(n @ 1..) = stranger.read(&mut part) {
+                answer.extend(&part[..n]);
+            }
+            let kinds = &[handshake::Kind::Accept, handshake::Kind::Reject];
+            if let Ok(handshake::Decoded::Complete(message)) = handshake::decode(&answer, kinds) {
+                return (message.kind == handshake::Kind::Accept).then_some(stranger);
+            }
+        }
+        None
+    }
+
+    fn post_receives(&mut self, room: &mut Room) {
+        let sizes_and_selects = [
+            (0, Select::Untagged, 0),
+            (100, Select::Tagged { tag: 77, ignore: 0 }, 0),
+            (1000, Select::Untagged, FI_MULTI_RECV),
+            (
+                3000,
+                Select::Tagged {
+                    tag: 0,
+                    ignore: u64::MAX >> 1,
+                },
+                0,
+            ),
+            (
+                3000,
+                Select::Tagged {
+                    tag: 0,
+                    ignore: u64::MAX,
+                },
+                0,
+            ),
+        ];
+        for (size, select, flags) in sizes_and_selects {
+            let mut bytes = vec![0; size];
+            let receive = Receive {
+                select,
+                buffers: memory(&mut bytes),
+                peer: FI_ADDR_UNSPEC,
+                flags: FI_COMPLETION | flags,
+                context: std::ptr::null_mut(),
+            };
+            // Refused once the connection of a MSG endpoint is gone.
+            let _ = self.engine.core().receive(self.ep, &receive);
+            room.receives.push(bytes);
+        }
+    }
+
+    /// One operation of each kind towards the stranger.
+    fn post_operations(&mut self, room: &mut Room) {
+        let mut remote = RemoteIov::default();
+        remote.push(RemotePiece {
+            addr: 0,
+            len: 64,
+            key: 1,
+        });
+        let sends = memory(&mut room.sends);
+        let messages = [
+            (Tag::None, 8, 0),
+            (Tag::Value(1), 8, FI_DELIVERY_COMPLETE),
+            (Tag::Value(2), 100_000, 0),
+            (Tag::None, 100_000, FI_DELIVERY_COMPLETE),
+        ];
+        let mut core = self.engine.core();
+        let mut post = |context, outcome: Result| {
+            if outcome.is_ok() {
+                self.posted.push(context);
+            }
+        };
+        for (number, (tag, len, flags)) in messages.into_iter().enumerate() {
+            let message = Transmit {
+                tag,
+                buffers: sends.slice(0, len),
+                peer: 0,
+                data: 0,
+                flags: FI_COMPLETION | flags,
+                context: std::ptr::without_provenance_mut(1 + number),
+            };
+            post(1 + number, core.transmit(self.ep, &message));
+        }
+        let (read, fetched) = room.results.split_at_mut(2048);
+        for (number, access, local) in [
+            (11, Access::Read, memory(&mut read[..64])),
+            (12, Access::Write, sends.slice(0, 64)),
+        ] {
+            let access = RemoteAccess {
+                access,
+                local,
+                remote,
+                peer: 0,
+                data: 0,
+                flags: FI_COMPLETION | FI_DELIVERY_COMPLETE,
+                context: std::ptr::without_provenance_mut(number),
+            };
+            post(number, core.access(self.ep, &access));
+        }
+        let atomic = Atomic {
+            kind: AtomicKind::Fetch {
+                result: memory(&mut fetched[..64]),
+            },
+            datatype: FI_UINT64,
+            op: FI_SUM,
+            operand: sends.slice(0, 64),
+            remote,
+            peer: 0,
+            data: 0,
+            flags: FI_COMPLETION,
+            context: std::ptr::without_provenance_mut(21),
+        };
+        post(21, core.atomic(self.ep, &atomic));
+    }
+
+    /// The stranger has left: everything posted ends, and its connection does.
+    fn part(&mut self, room: &mut Room) {
+        for round in 0..PATIENCE {
+            self.engine.progress();
+            self.read_completions();
+            let core = self.engine.core();
+            if core.conns.is_empty() && self.ended.len() == self.posted.len() {
+                break;
+            }
+            // A message that came whole waits for its receive.
+            if core.conns.values().any(|conn| conn.held_back.is_some()) {
+                drop(core);
+                self.post_receives(room);
+            } else {
+                assert!(
+                    round + 1 < PATIENCE,
+                    "{} connections left; posted {:?}, ended {:?}",
+                    core.conns.len(),
+                    self.posted,
+                    self.ended
+                );
+            }
+        }
+        self.ended.sort_unstable();
+        assert_eq!(self.ended, self.posted);
+        self.engine.core().close_endpoint(self.ep);
+    }
+
+    fn read_completions(&mut self) {
+        loop {
+            let ended = &mut self.ended;
+            let mut count = |context: usize| {
+                if context != 0 {
+                    ended.push(context);
+                }
+            };
+            let read = self.cq.read(64, |entries| {
+                for words in entries.words.chunks(6) {
+                    count(words[0] as usize);
+                }
+            });
+            match read {
+                Err(Errno::EAVAIL) => {
+                    if let Ok(error) = self.cq.read_error() {
+                        count(error.completion.context.addr());
+                    }
+                }
+                Ok(1..) => {}
+                _ => return,
+            }
+        }
+    }
+}
