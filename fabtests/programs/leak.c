@@ -72,7 +72,10 @@ static void cycles(void (*cycle)(int round), int count)
 		}
 		cycle(i);
 	}
-	CHECK(open_descriptors() == descriptors, "descriptors");
+	/* A thread of the library may be a moment late to let go. */
+	for (int i = 0; i < 100 && open_descriptors() > descriptors; i++)
+		usleep(10000);
+	CHECK(open_descriptors() <= descriptors, "descriptors");
 	CHECK(shared_files() == files, "shared-memory");
 	CHECK(resident_kib() - resident <= ALLOWED_KIB, "memory");
 	if (resident_kib() - resident > ALLOWED_KIB)
