@@ -69,6 +69,8 @@ pub struct Connection {
     pub named: HashMap<u64, Named>,
     /// Receives whose messages were asked for.
     pub asked: HashMap<Rendezvous, Asked>,
+    /// Messages that the peer announced and no receive has taken.
+    pub announced: usize,
     pub next_name: u64,
     /// Whether the peer wants every message announced.
     pub throttled: bool,
@@ -160,6 +162,7 @@ impl Connection {
             acks: VecDeque::new(),
             named: HashMap::new(),
             asked: HashMap::new(),
+            announced: 0,
             next_name: 0,
             throttled: false,
         }

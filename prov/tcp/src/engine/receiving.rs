@@ -165,6 +165,7 @@ impl Core {
                 }
             }
             Body::Announced(name) => {
+                self.announcement_taken(conn);
                 self.ask_for(conn, name, matched.buf, Some(receipt), len);
             }
         }
@@ -344,6 +345,7 @@ impl Core {
                 }
             }
             Body::Announced(name) => {
+                self.announcement_taken(conn);
                 self.ask_for(conn, name, AppIov::EMPTY, None, message.len);
                 if matches!(name, Rendezvous::Wide(_)) {
                     // Saying that it is not wanted is answer enough.

@@ -146,6 +146,10 @@ impl Core {
             }
             None => {
                 let body = Body::Announced(name);
+                conn.announced += 1;
+                if conn.announced > ANNOUNCED_LIMIT {
+                    return Err(Fault::Protocol(WireError::Field("request to send")));
+                }
                 self.unexpected_bytes += Core::keeping_cost(len, &body);
                 receiver.queue(tagged).keep(Message {
                     src,
@@ -167,6 +171,13 @@ impl Core {
             }
         }
         Ok(())
+    }
+
+    /// A message that was announced on a connection is kept no longer.
+    pub(super) fn announcement_taken(&mut self, key: ConnKey) {
+        if let Some(conn) = self.conns.get_mut(key) {
+            conn.announced = conn.announced.saturating_sub(1);
+        }
     }
 
     /// Asks for a message that was announced; without a receipt it is dropped.
@@ -248,3 +259,6 @@ impl Core {
 
 /// Messages that one peer may have announced and been asked for at once.
 const ASKED_LIMIT: usize = 1 << 20;
+/// Messages that one peer may have announced without a receive for them: more
+/// than any endpoint has under way, and a bound on what a peer can make us keep.
+const ANNOUNCED_LIMIT: usize = 1 << 20;
