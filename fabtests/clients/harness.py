@@ -235,7 +235,7 @@ class Table:
         except Failure as failure:
             cells, result = [], f"FAIL {failure}"
             self.failed.append(" ".join(names))
-            for line in failure.output.strip().splitlines()[-60:]:
+            for line in failure.output.strip().splitlines()[-40:]:
                 print(f"    {line}")
         self._print(names + [f"{time.monotonic() - start:.1f} s"] +
                     (cells or [""]) + [result])
