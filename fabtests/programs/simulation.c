@@ -14,19 +14,17 @@
 
 #include "check.h"
 #include "connect.h"
-#include "memory.h"
 #include "model.h"
 #include "pattern.h"
 #include "random.h"
 #include "relay.h"
+#include "slots.h"
 #include "transfer.h"
 #include "wait.h"
 
 enum {
 	STEPS = 400,
 	CAPACITY = STEPS + 200,		/* operations of a kind per direction */
-	SLOTS = 16,			/* places in a peer's memory */
-	SLOT = 3000,
 	ACCESSES = STEPS,
 	MIN_MULTI = 512,		/* no message to a multi-receive is longer */
 };
@@ -39,29 +37,14 @@ struct scenario {
 	bool handshake;			/* is cut into pieces, too */
 };
 
-/* A read or a write of a slot. */
-struct access {
-	struct fi_context2 context;	/* first: completions lead back here */
-	struct side *side;
-	bool read, done;
-	int slot;
-	size_t len;
-	unsigned seed;
-	unsigned char *buf;
-};
-
 /* One endpoint and what it has under way. */
 struct side {
 	struct ct_peer *peer;
 	struct side *other;
 	struct ct_lane lane;		/* of messages from here to the other */
-	struct ct_memory memory;	/* that the other reads and writes */
-	unsigned slot_seed[SLOTS];	/* of what the other has written there */
-	size_t slot_len[SLOTS];
-	bool slot_busy[SLOTS];
-	struct access accesses[ACCESSES];
+	struct ct_slots slots;		/* that the other reads and writes */
+	struct ct_access accesses[ACCESSES];
 	int access_count, accesses_open;
-	int written_data;		/* immediate data on the way to here */
 	/* A peek under way: what it is for, and its answer. */
 	struct fi_context2 peek_context;
 	bool peek_open, peek_found;
@@ -153,23 +136,16 @@ static void receive_completed(struct world *world, struct ct_posted *posted,
 		(posted->closed && posted->delivered == posted->messages));
 }
 
-static void access_completed(struct world *world, struct access *access,
+static void access_completed(struct world *world, struct side *side,
+			     struct ct_access *access,
 			     const struct ct_completion *done)
 {
-	struct side *target = access->side->other;
-
-	REQUIRE(!access->done);
-	access->done = true;
-	access->side->accesses_open--;
-	target->slot_busy[access->slot] = false;
-	if (done->err) {
+	if (done->err)
 		REQUIRE(world->broken);
-		return;
-	}
-	REQUIRE(done->flags & FI_RMA);
-	REQUIRE(done->flags & (access->read ? FI_READ : FI_WRITE));
-	if (access->read)
-		REQUIRE(ct_holds(access->buf, access->len, access->seed));
+	else
+		ct_access_check(access, done->flags);
+	ct_access_end(access);
+	side->accesses_open--;
 }
 
 static void completed(struct world *world, struct side *side,
@@ -183,7 +159,7 @@ static void completed(struct world *world, struct side *side,
 		receive_completed(world, done->context, done);
 		break;
 	case AN_ACCESS:
-		access_completed(world, done->context, done);
+		access_completed(world, side, done->context, done);
 		break;
 	case A_PEEK:
 		REQUIRE(side->peek_open);
@@ -195,8 +171,8 @@ static void completed(struct world *world, struct side *side,
 	case NOTHING_OF_OURS:
 		REQUIRE(done->flags & FI_REMOTE_WRITE);
 		REQUIRE(done->flags & FI_REMOTE_CQ_DATA);
-		REQUIRE(side->written_data > 0);
-		side->written_data--;
+		REQUIRE(side->slots.data > 0);
+		side->slots.data--;
 		break;
 	}
 }
@@ -420,54 +396,12 @@ static void peek_one(struct world *world, struct side *side)
 
 static void access_one(struct world *world, struct side *side)
 {
-	struct ct_random *random = &world->random;
-	struct side *target = side->other;
-	enum ct_rma_form form = ct_below(random, CT_RMA_FORMS);
-	int slot = (int)ct_below(random, SLOTS);
-	struct access *access = &side->accesses[side->access_count];
-	struct ct_rma rma;
-	ssize_t ret;
-
-	if (side->access_count == ACCESSES || target->slot_busy[slot] ||
-	    !ct_rma_completes(form))
+	if (side->access_count == ACCESSES ||
+	    !ct_access_post(side->peer, &side->accesses[side->access_count],
+			    &side->other->slots, &world->random))
 		return;
-	*access = (struct access) {
-		.side = side, .slot = slot, .read = ct_rma_is_read(form),
-		.seed = (unsigned)ct_bits(random),
-	};
-	access->len = ct_below(random, SLOT + 1);
-	if (access->len > ct_rma_limit(side->peer, form))
-		access->len = ct_rma_limit(side->peer, form);
-	if (access->read) {
-		access->len = target->slot_len[slot];
-		access->seed = target->slot_seed[slot];
-	}
-	access->buf = malloc(SLOT);
-	REQUIRE(access->buf);
-	ct_fill(access->buf, access->len, access->read ? ~access->seed
-						       : access->seed);
-	rma = (struct ct_rma) {
-		.buf = access->buf, .len = access->len,
-		.pieces = 1 + ct_below(random, 4),
-		.remote_pieces = 1 + ct_below(random, 4),
-		.addr = target->memory.addr + (uint64_t)slot * SLOT,
-		.key = target->memory.key, .data = (uint32_t)ct_bits(random),
-		.context = access,
-	};
-	ret = ct_rma(side->peer, form, &rma);
-	if (ret == -FI_EAGAIN) {
-		free(access->buf);
-		return;
-	}
-	OK(ret);
 	side->access_count++;
 	side->accesses_open++;
-	target->slot_busy[slot] = true;
-	if (!access->read) {
-		target->slot_seed[slot] = access->seed;
-		target->slot_len[slot] = access->len;
-	}
-	target->written_data += ct_rma_has_data(form);
 }
 
 static void step(struct world *world)
@@ -486,7 +420,7 @@ static void step(struct world *world)
 			post_one(world, side, may_be_tagged(world), false);
 		break;
 	case 8: case 9:
-		if (scenario->caps & FI_RMA)
+		if (scenario->caps & (FI_RMA | FI_ATOMIC))
 			access_one(world, side);
 		break;
 	case 10:
@@ -555,24 +489,11 @@ static bool all_released(const struct ct_lane *lane)
 	return true;
 }
 
-/* Whether what the other side wrote is all in place: a write may complete
- * before that. */
-static bool all_placed(const struct side *side)
-{
-	for (int slot = 0; slot < SLOTS; slot++)
-		if (!ct_holds(side->memory.data + slot * SLOT,
-			      side->slot_len[slot], side->slot_seed[slot]))
-			return false;
-	return true;
-}
-
 static void finish(struct world *world, struct side *side)
 {
 	struct ct_lane *lane = &side->lane;
 
-	for (int i = 0; i < side->access_count; i++)
-		REQUIRE(side->accesses[i].done);
-	WORLD_UNTIL(world, all_placed(side));
+	WORLD_UNTIL(world, ct_slots_placed(&side->slots));
 	/* What is still posted met nothing, and can be had back. */
 	for (int i = 0; i < lane->posted_count; i++) {
 		struct ct_posted *posted = &lane->posted[i];
@@ -653,9 +574,7 @@ static void open_world(struct world *world, const struct scenario *scenario,
 		side->peer = peers[i];
 		side->other = &world->side[!i];
 		ct_lane_open(&side->lane, CAPACITY);
-		ct_memory_open(side->peer, &side->memory, SLOTS * SLOT,
-			       scenario->caps & FI_RMA ?
-			       FI_REMOTE_READ | FI_REMOTE_WRITE : 0);
+		ct_slots_open(side->peer, &side->slots);
 	}
 }
 
@@ -664,9 +583,7 @@ static void close_world(struct world *world)
 	for (int i = 0; i < 2; i++) {
 		struct side *side = &world->side[i];
 
-		for (int j = 0; j < side->access_count; j++)
-			free(side->accesses[j].buf);
-		ct_memory_close(&side->memory);
+		ct_slots_close(&side->slots);
 		if (world->broken)
 			OK(fi_close(&side->peer->ep->fid));
 	}
@@ -716,8 +633,8 @@ static void run_one(const struct scenario *scenario, uint64_t seed)
 			    all_sent(&world.side[1].lane));
 	WORLD_UNTIL(&world, !world.side[0].accesses_open &&
 			    !world.side[1].accesses_open);
-	WORLD_UNTIL(&world, !world.side[0].written_data &&
-			    !world.side[1].written_data);
+	WORLD_UNTIL(&world, !world.side[0].slots.data &&
+			    !world.side[1].slots.data);
 	finish(&world, &world.side[0]);
 	finish(&world, &world.side[1]);
 	close_world(&world);
@@ -755,6 +672,7 @@ SCENARIO(cancelled, .caps = FI_MSG | FI_TAGGED, .longest = 20000,
 SCENARIO(peeked, .caps = FI_MSG | FI_TAGGED, .longest = 20000, .peek = true)
 SCENARIO(multi, .caps = FI_MSG | FI_MULTI_RECV, .longest = MIN_MULTI)
 SCENARIO(rma, .caps = FI_RMA | FI_MSG, .longest = 2000)
+SCENARIO(atomic, .caps = FI_ATOMIC | FI_RMA | FI_MSG, .longest = 2000)
 SCENARIO(everything, .caps = FI_MSG | FI_TAGGED | FI_RMA, .longest = 100000,
 	 .truncation = true, .cancel = true, .peek = true)
 SCENARIO(relayed, .caps = FI_MSG | FI_TAGGED | FI_RMA, .longest = 20000,
@@ -776,6 +694,7 @@ static const struct ct_test tests[] = {
 	{ "peeked", peeked, CT_BOTH },
 	{ "multi", multi, CT_BOTH },
 	{ "rma", rma, CT_BOTH },
+	{ "atomic", atomic, CT_BOTH },
 	{ "everything", everything, CT_BOTH },
 	{ "relayed", relayed, CT_MSG },
 	{ "relayed_untagged", relayed_untagged, CT_MSG },
