@@ -241,10 +241,6 @@ fn between(
         return Some(info);
     }
     if let Some(interface) = interface {
-        let asked = request.hints.map_or(0, |hints| hints.caps);
-        if interface.loopback && asked & FI_REMOTE_COMM == 0 {
-            info.caps &= !FI_REMOTE_COMM;
-        }
         info.fabric.name = Some(interface.network.clone());
         info.domain.name = Some(interface.name.clone());
         // As the interface is listed, so that the answer is a valid question

@@ -679,6 +679,22 @@ fn a_node_is_the_destination_and_decides_the_source() {
 }
 
 #[test]
+fn a_loopback_address_reaches_this_machine_unless_the_caller_insists() {
+    let caps = |asked| {
+        let mut hints = hints();
+        hints.caps = asked;
+        let named = Request {
+            node: Some(c"127.0.0.1"),
+            ..request(Some(&hints))
+        };
+        getinfo(&named, &[base().into()]).unwrap()[0].caps
+    };
+    let both = FI_LOCAL_COMM | FI_REMOTE_COMM;
+    assert_eq!(caps(FI_MSG) & both, FI_LOCAL_COMM);
+    assert_eq!(caps(FI_MSG | FI_REMOTE_COMM) & both, both);
+}
+
+#[test]
 fn a_source_service_is_the_wildcard_address_on_the_named_domain() {
     let mut hints = hints();
     hints.addr_format = FI_SOCKADDR_IN;
