@@ -176,6 +176,14 @@ void ct_relay_break(struct ct_relay *relay, bool reset)
 	}
 }
 
+void ct_relay_mend(struct ct_relay *relay)
+{
+	relay->broken = false;
+	relay->out.first = relay->out.count = 0;
+	relay->back.first = relay->back.count = 0;
+	relay->out.ended = relay->back.ended = false;
+}
+
 unsigned long long ct_relay_bytes(const struct ct_relay *relay)
 {
 	return relay->passed;

@@ -26,6 +26,9 @@ void ct_relay_step(struct ct_relay *relay, struct ct_random *random);
  * or at once with a reset, which destroys it. */
 void ct_relay_break(struct ct_relay *relay, bool reset);
 
+/* Takes the next connection, after a break. */
+void ct_relay_mend(struct ct_relay *relay);
+
 /* Bytes that have gone through, both ways together. */
 unsigned long long ct_relay_bytes(const struct ct_relay *relay);
 
