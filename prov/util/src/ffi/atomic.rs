@@ -42,7 +42,7 @@ pub(super) fn table<E: Endpoint>() -> *const fi_ops_atomic {
 /// Bytes of one element; `-FI_EOPNOTSUPP` for an unknown type.
 #[inline]
 fn element(datatype: fi_datatype) -> Result<usize> {
-    Datatype::from_number(datatype as u32)
+    Datatype::from_number(datatype)
         .map(Datatype::size)
         .ok_or(Errno::EOPNOTSUPP)
 }
@@ -128,7 +128,7 @@ fn post<E: Endpoint>(
         AtomicKind::Fetch { result } => (Some(result), None),
         AtomicKind::Compare { compare, result } => (Some(result), Some(compare)),
     };
-    let reads_only = target.op as u32 == FI_ATOMIC_READ as u32;
+    let reads_only = target.op == FI_ATOMIC_READ;
     let fits = |memory: &AppIov| memory.len() as u64 == bytes;
     if bytes == 0
         || !(fits(&operand) || reads_only)
@@ -365,7 +365,7 @@ unsafe extern "C" fn readwritev<E: Endpoint>(
             let result = vector(resultv, result_count, size)?;
             // FI_ATOMIC_READ may come without operands: the results say how
             // many elements are meant.
-            let (operand, bytes) = if op as u32 == FI_ATOMIC_READ as u32 {
+            let (operand, bytes) = if op == FI_ATOMIC_READ {
                 (AppIov::EMPTY, result.len() as u64)
             } else {
                 let operand = vector(iov, count, size)?;

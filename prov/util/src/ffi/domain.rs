@@ -137,7 +137,7 @@ impl<D: Domain> Class for DomainObject<D> {
     type Header = fid_domain;
 
     fn class(&self) -> usize {
-        FI_CLASS_DOMAIN as usize
+        FI_CLASS_DOMAIN
     }
 
     fn header(&self, fid: fid) -> fid_domain {
@@ -258,7 +258,7 @@ unsafe extern "C" fn query_atomic<D: Domain>(
         let limit = domain.atomic_limit();
         let answer = match limit {
             0 => Err(Errno::EOPNOTSUPP),
-            _ => atomic_ops::query(datatype as u32, op as u32, flags, limit),
+            _ => atomic_ops::query(datatype, op, flags, limit),
         };
         answer.and_then(|found| {
             let attr = attr.as_mut().ok_or(Errno::EINVAL)?;

@@ -152,7 +152,7 @@ impl<E: Endpoint> Class for EndpointObject<E> {
     type Header = fid_ep;
 
     fn class(&self) -> usize {
-        FI_CLASS_EP as usize
+        FI_CLASS_EP
     }
 
     fn header(&self, fid: fid) -> fid_ep {
@@ -250,7 +250,7 @@ impl<S: SharedReceive> Class for SharedReceiveObject<S> {
     type Header = fid_ep;
 
     fn class(&self) -> usize {
-        FI_CLASS_SRX_CTX as usize
+        FI_CLASS_SRX_CTX
     }
 
     fn header(&self, fid: fid) -> fid_ep {

@@ -57,7 +57,7 @@ impl<F: Fabric> Class for FabricObject<F> {
     type Header = fid_fabric;
 
     fn class(&self) -> usize {
-        FI_CLASS_FABRIC as usize
+        FI_CLASS_FABRIC
     }
 
     fn header(&self, fid: fid) -> fid_fabric {

@@ -12,7 +12,7 @@ macro_rules! missing {
         $(
             $(#[$doc])*
             #[allow(clippy::too_many_arguments)]
-            pub unsafe extern "C" fn $name($(_: $arg),*) -> $ret {
+            pub extern "C" fn $name($(_: $arg),*) -> $ret {
                 ENOSYS as $ret
             }
         )*

@@ -26,7 +26,7 @@ impl<P: PassiveEndpoint> Class for PassiveObject<P> {
     type Header = fid_pep;
 
     fn class(&self) -> usize {
-        FI_CLASS_PEP as usize
+        FI_CLASS_PEP
     }
 
     fn header(&self, fid: fid) -> fid_pep {
