@@ -2,6 +2,8 @@
 
 mod endpoint_check_tests;
 mod hostile;
+#[path = "../../../../fuzz/src/seeds.rs"]
+mod seeds;
 
 use std::cell::RefCell;
 use std::net::SocketAddr;

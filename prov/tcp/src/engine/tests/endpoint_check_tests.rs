@@ -2,9 +2,8 @@
 
 #[path = "../../../../../fuzz/src/endpoint_check.rs"]
 mod endpoint_check;
-#[path = "../../../../../fuzz/src/seeds.rs"]
-mod seeds;
 
+use super::seeds;
 use endpoint_check::{Type, check};
 
 #[test]

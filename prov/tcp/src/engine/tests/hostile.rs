@@ -7,9 +7,6 @@ use super::*;
 use crate::wire::handshake::{Features, Kind, Message};
 use crate::wire::rdm::Identity;
 
-#[path = "../../../../../fuzz/src/seeds.rs"]
-mod seeds;
-
 /// Connections that strangers keep open without a word at a time.
 const KEPT_OPEN: usize = 300;
 
