@@ -105,6 +105,8 @@ pub struct Core {
     /// Bytes of unexpected messages that are kept, with an allowance for the
     /// keeping.
     unexpected_bytes: usize,
+    /// Connections whose peers were asked to announce their messages.
+    throttled: Vec<ConnKey>,
     /// Connections that are held back, in the order in which it happened.
     held_back: VecDeque<ConnKey>,
 }
@@ -150,6 +152,7 @@ impl Engine {
                 spare_buffers: Vec::new(),
                 had_events: false,
                 unexpected_bytes: 0,
+                throttled: Vec::new(),
                 held_back: VecDeque::new(),
             }),
             due,

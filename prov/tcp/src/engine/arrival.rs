@@ -199,6 +199,7 @@ impl Core {
                 conn.incoming = Incoming::Keep(kept);
             }
         }
+        self.throttle(key);
         Ok(())
     }
 

@@ -74,6 +74,8 @@ pub struct Connection {
     pub next_name: u64,
     /// Whether the peer wants every message announced.
     pub throttled: bool,
+    /// Whether the peer was asked to announce every message.
+    pub throttles: bool,
 }
 
 /// How far a connection has come.
@@ -165,6 +167,7 @@ impl Connection {
             announced: 0,
             next_name: 0,
             throttled: false,
+            throttles: false,
         }
     }
 

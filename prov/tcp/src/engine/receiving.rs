@@ -183,6 +183,7 @@ impl Core {
 
     /// Lets connections go on that were held back for want of room.
     pub(super) fn admit_held_back(&mut self) {
+        self.release_throttle();
         while let Some(&key) = self.held_back.front() {
             let waits = self.conns.get(key).and_then(|conn| conn.held_back);
             let Some(kept) = waits else {

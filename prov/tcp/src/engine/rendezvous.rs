@@ -34,6 +34,37 @@ const QUEUE_LIMIT: u64 = 4 << 20;
 const WORTH_ANNOUNCING: usize = 16 * 1024;
 
 impl Core {
+    /// Asks the peer to announce its messages, if too much is kept already that
+    /// nobody receives.
+    pub(super) fn throttle(&mut self, key: ConnKey) {
+        if self.unexpected_bytes <= self.params.max_unexpected / 2 {
+            return;
+        }
+        if let Some(conn) = self.conns.get_mut(key)
+            && !conn.throttles
+            && conn.features.has(Features::RENDEZVOUS)
+        {
+            conn.throttles = true;
+            self.throttled.push(key);
+            let mut header = Header::new(header::Op::Throttle);
+            header.op_data = 1;
+            self.post_control(key, header);
+        }
+    }
+
+    /// Lets peers send without announcing again, once little is kept.
+    pub(super) fn release_throttle(&mut self) {
+        if self.throttled.is_empty() || self.unexpected_bytes > self.params.max_unexpected / 4 {
+            return;
+        }
+        for key in std::mem::take(&mut self.throttled) {
+            if let Some(conn) = self.conns.get_mut(key) {
+                conn.throttles = false;
+                self.post_control(key, Header::new(header::Op::Throttle));
+            }
+        }
+    }
+
     /// Whether a message of `len` bytes is better announced.
     #[inline]
     pub(super) fn should_announce(&self, key: ConnKey, len: usize) -> bool {

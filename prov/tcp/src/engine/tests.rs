@@ -82,7 +82,11 @@ fn open<T: prov_util::ffi::Class>(object: T) -> Use<T> {
 }
 
 fn side() -> Side {
-    let params = Arc::new(Params::default());
+    side_with(Params::default())
+}
+
+fn side_with(params: Params) -> Side {
+    let params = Arc::new(params);
     let engine = Engine::new(params.clone(), None).unwrap();
     let socket = socket::bound(&"127.0.0.1:0".parse().unwrap(), &params).unwrap();
     let addr = socket::name(socket.as_fd()).unwrap();
@@ -278,4 +282,59 @@ fn operations_for_a_peer_that_is_not_there_fail() {
     let mut x = [1u8; 8];
     send(&a, &mut x, 7);
     until([&a, &a], || a.failed.borrow().len() == 1);
+}
+
+#[test]
+fn messages_received_in_the_opposite_order_all_arrive() {
+    const COUNT: usize = 60;
+    const LEN: usize = 1 << 20;
+    let (a, b) = (
+        side(),
+        side_with(Params {
+            max_unexpected: 24 << 20,
+            ..Params::default()
+        }),
+    );
+    a.knows(b.addr);
+    let mut out: Vec<Vec<u8>> = (0..COUNT).map(|i| vec![i as u8 + 1; LEN]).collect();
+    for (tag, bytes) in out.iter_mut().enumerate() {
+        send(&a, bytes, tag as u64);
+    }
+    for tag in (0..COUNT).rev() {
+        let mut place = vec![0; LEN];
+        let before = b.count();
+        receive(&b, &mut place, tag as u64);
+        until([&a, &b], || b.count() > before);
+        assert!(place == out[tag], "message {tag}");
+    }
+    until([&a, &b], || a.count() == COUNT);
+    assert_eq!(b.engine.core().unexpected_bytes, 0);
+}
+
+#[test]
+fn a_receiver_that_keeps_much_has_messages_announced_until_it_keeps_little() {
+    const LEN: usize = 1000;
+    let (a, b) = (
+        side(),
+        side_with(Params {
+            max_unexpected: 64 << 10,
+            ..Params::default()
+        }),
+    );
+    a.knows(b.addr);
+    let mut out = [7u8; LEN];
+    for tag in 0..1000 {
+        send(&a, &mut out, tag);
+        a.drive();
+        b.drive();
+    }
+    assert_eq!(b.engine.core().throttled.len(), 1);
+    let mut places = vec![[0u8; LEN]; 1000];
+    for (tag, place) in places.iter_mut().enumerate() {
+        receive(&b, place, tag as u64);
+    }
+    until([&a, &b], || a.count() == 1000 && b.count() == 1000);
+    assert!(places.iter().all(|place| place == &out));
+    let core = b.engine.core();
+    assert_eq!((core.throttled.len(), core.unexpected_bytes), (0, 0));
 }
