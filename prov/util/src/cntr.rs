@@ -1,5 +1,7 @@
 //! Counters (fi_cntr(3)).
 
+#[cfg(test)]
+mod tests;
 mod value;
 
 use std::sync::Arc;

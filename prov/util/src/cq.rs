@@ -5,6 +5,8 @@ mod ring;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod wait_tests;
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -1,6 +1,8 @@
 //! Event queues (fi_eq(3)).
 
 mod event;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -23,6 +25,7 @@ pub struct Eq {
     state: Mutex<State>,
     sources: Sources,
     attachment: Attachment,
+    api_version: u32,
 }
 
 struct State {
@@ -41,8 +44,9 @@ enum Queued {
 }
 
 impl Eq {
-    /// An empty queue.
-    pub fn new(wait: Attachment) -> Self {
+    /// An empty queue for an application of interface version `api_version`,
+    /// on which error entries depend.
+    pub fn new(wait: Attachment, api_version: u32) -> Self {
         Self {
             pending: AtomicUsize::new(0),
             state: Mutex::new(State {
@@ -53,6 +57,7 @@ impl Eq {
             }),
             sources: Sources::default(),
             attachment: wait,
+            api_version,
         }
     }
 
@@ -173,6 +178,11 @@ impl Eq {
     /// Forgets all sources: the queue closes.
     pub fn shut(&self) {
         self.sources.clear(self.attachment.wait());
+    }
+
+    /// Interface version of the application.
+    pub fn api_version(&self) -> u32 {
+        self.api_version
     }
 
     fn push(&self, queued: Queued) -> Result {

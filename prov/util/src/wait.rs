@@ -15,6 +15,8 @@ mod attachment;
 mod deadline;
 mod mutex_cond;
 mod sources;
+#[cfg(test)]
+pub(crate) mod test_transport;
 mod watched;
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
@@ -187,6 +189,12 @@ impl Wait {
     /// Takes back one [`Wait::watch`].
     pub fn unwatch(&self, fd: Option<RawFd>) {
         self.watched.remove(fd);
+    }
+
+    /// How often the bell was rung.
+    #[cfg(test)]
+    pub(crate) fn rings(&self) -> u64 {
+        self.sleepers.lock().rings
     }
 
     /// Whether [`Wait::fd`] polls readable now.

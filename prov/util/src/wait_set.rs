@@ -1,5 +1,8 @@
 //! Wait sets: one wait object for several queues and counters (fi_poll(3)).
 
+#[cfg(test)]
+mod tests;
+
 use std::ops::Deref;
 
 use parking_lot::Mutex;

@@ -9,6 +9,7 @@ use super::cq::{error_text, put_err_data};
 use super::object::{Class, Handle, Use};
 use super::wait::{self, OpenedWait};
 use super::{bytes, count, deliver};
+use crate::attr::version;
 use crate::eq::{Eq, Event, EventBody};
 use crate::errno::{Errno, Result};
 use crate::wait::Waitable;
@@ -27,7 +28,8 @@ pub unsafe extern "C" fn eq_open<F: Class<Header = fid_fabric>>(
     // SAFETY: the caller vouches for the pointers.
     unsafe {
         let fabric = Handle::<F>::from_c(fabric);
-        let opened = open(attr.as_ref(), context);
+        // Every fabric's structure says for which version it was opened.
+        let opened = open(attr.as_ref(), (*fabric.as_c()).api_version, context);
         deliver(
             eq,
             opened.inspect(|eq| eq.keep_open(Use::of(&fabric).any())),
@@ -37,7 +39,11 @@ pub unsafe extern "C" fn eq_open<F: Class<Header = fid_fabric>>(
 
 /// # Safety
 /// A wait set in `attr` is open where one is asked for.
-unsafe fn open(attr: Option<&fi_eq_attr>, context: *mut c_void) -> Result<Handle<Eq>> {
+unsafe fn open(
+    attr: Option<&fi_eq_attr>,
+    api_version: u32,
+    context: *mut c_void,
+) -> Result<Handle<Eq>> {
     let (wait_obj, wait_set, flags) = match attr {
         Some(attr) => (attr.wait_obj, attr.wait_set, attr.flags),
         None => (FI_WAIT_NONE, ptr::null_mut(), 0),
@@ -48,7 +54,7 @@ unsafe fn open(attr: Option<&fi_eq_attr>, context: *mut c_void) -> Result<Handle
     // SAFETY: the caller vouches for the wait set.
     let mut opened = unsafe { OpenedWait::open(wait_obj, wait_set) }?;
     let joiner = opened.joiner();
-    let eq = Eq::new(opened.attachment);
+    let eq = Eq::new(opened.attachment, api_version);
     Ok(joiner.join(Handle::new(eq, context, Vec::new())))
 }
 
@@ -182,11 +188,15 @@ unsafe extern "C" fn readerr(eq: *mut fid_eq, buf: *mut fi_eq_err_entry, flags: 
         (*buf).data = error.data;
         (*buf).err = error.err.number();
         (*buf).prov_errno = error.prov_errno;
-        let room = (*buf).err_data_size;
-        (*buf).err_data_size =
-            put_err_data(&raw mut (*buf).err_data, room, error.err_data, |data| {
-                this.lend(data)
-            });
+        // Earlier structures end with the pointer.
+        let with_size = this.api_version() >= version(1, 5);
+        let room = if with_size { (*buf).err_data_size } else { 0 };
+        let len = put_err_data(&raw mut (*buf).err_data, room, error.err_data, |data| {
+            this.lend(data)
+        });
+        if with_size {
+            (*buf).err_data_size = len;
+        }
     }
     size_of::<fi_eq_err_entry>() as isize
 }

@@ -336,7 +336,11 @@ fn asynchronous_insertions_report_to_the_event_queue_that_is_bound() {
     let addrs = bytes(&["10.0.0.1:1", "10.0.0.2:0"]);
     assert_eq!(opened.insert(&addrs, 2, &mut [], 0), Errno::ENOEQ.to_c());
 
-    let eq = Handle::new(Eq::new(Attachment::None), null_mut(), Vec::new());
+    let eq = Handle::new(
+        Eq::new(Attachment::None, crate::attr::version(2, 7)),
+        null_mut(),
+        Vec::new(),
+    );
     // SAFETY: vector and queue are open.
     let bind =
         |flags| unsafe { (*(*opened.av).fid.ops).bind.unwrap()(opened.av.cast(), eq.fid(), flags) };

@@ -1,0 +1,135 @@
+use std::ptr;
+use std::sync::Arc;
+use std::thread;
+
+use super::*;
+use crate::cntr::{Cntr, CntrEvents};
+use crate::cq::{Completion, Cq, CqConfig, CqFormat};
+use crate::sync::LockKind;
+use crate::wait::Attachment;
+use crate::wait::test_transport::TestTransport;
+
+struct Joined<T>(Arc<T>);
+
+impl<T: Waitable + 'static> Deref for Joined<T> {
+    type Target = dyn Waitable;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.0
+    }
+}
+
+fn member<T: Waitable + 'static>(set: &Arc<WaitSet>, make: impl FnOnce(Attachment) -> T) -> Arc<T> {
+    let attachment = Attachment::open(WaitKind::Set, Some(set.clone())).unwrap();
+    let object = Arc::new(make(attachment));
+    set.join(Box::new(Joined(object.clone())));
+    object
+}
+
+fn cq(set: &Arc<WaitSet>) -> Arc<Cq> {
+    member(set, |wait| {
+        Cq::new(CqConfig {
+            format: CqFormat::Context,
+            size: 0,
+            with_sources: false,
+            lock: LockKind::Real,
+            wait,
+            by_threshold: false,
+            api_version: crate::attr::version(2, 7),
+            owner: None,
+        })
+        .unwrap()
+    })
+}
+
+fn cntr(set: &Arc<WaitSet>) -> Arc<Cntr> {
+    member(set, |wait| Cntr::new(CntrEvents::Completions, wait, None))
+}
+
+const COMPLETION: Completion = Completion::new(ptr::null_mut(), 0);
+
+#[test]
+fn a_set_wakes_for_whichever_member_has_something() {
+    for kind in [
+        WaitKind::Unspec,
+        WaitKind::Fd,
+        WaitKind::PollFd,
+        WaitKind::MutexCond,
+        WaitKind::Yield,
+    ] {
+        let set = Arc::new(WaitSet::new(kind).unwrap());
+        let (cq, cntr) = (cq(&set), cntr(&set));
+        assert_eq!(set.wait_for_news(0), Err(Errno::ETIMEDOUT));
+        for round in 0..200 {
+            let (target, counter) = (cq.clone(), cntr.clone());
+            let writer = thread::spawn(move || match round % 2 {
+                0 => target.write(&COMPLETION),
+                _ => counter.count(0),
+            });
+            assert_eq!(set.wait_for_news(-1), Ok(()), "{kind:?}");
+            writer.join().unwrap();
+            let found = cq.read(1, |_| ());
+            assert_eq!(found.is_ok(), round % 2 == 0);
+        }
+        assert_eq!(cntr.read(), 100);
+        assert_eq!(set.wait_for_news(1), Err(Errno::ETIMEDOUT));
+    }
+}
+
+#[test]
+fn work_of_a_members_transport_wakes_the_set() {
+    let set = Arc::new(WaitSet::new(WaitKind::Fd).unwrap());
+    let (cq, cntr) = (cq(&set), cntr(&set));
+    let transport = TestTransport::new();
+    cq.add_source(transport.clone()).unwrap();
+    cntr.add_source(transport.clone()).unwrap();
+    let waiter = {
+        let set = set.clone();
+        thread::spawn(move || set.wait_for_news(-1))
+    };
+    transport.await_sleepers(1);
+    let target = cq.clone();
+    transport.give(move || target.write(&COMPLETION));
+    assert_eq!(waiter.join().unwrap(), Ok(()));
+
+    // The other member still has the set watch the transport.
+    cq.read(1, |_| ()).unwrap();
+    cq.shut();
+    assert_eq!(set.try_wait(), Ok(()));
+    transport.give(|| ());
+    assert!(set.wait().unwrap().is_readable());
+}
+
+#[test]
+fn trying_a_member_tries_the_set() {
+    let set = Arc::new(WaitSet::new(WaitKind::Fd).unwrap());
+    let (first, second) = (cq(&set), cq(&set));
+    assert_eq!(first.try_wait(), Ok(()));
+    second.write(&COMPLETION);
+    assert!(set.wait().unwrap().is_readable());
+    assert_eq!(first.try_wait(), Err(Errno::EAGAIN));
+    second.read(1, |_| ()).unwrap();
+    assert_eq!(first.try_wait(), Ok(()));
+    assert!(!set.wait().unwrap().is_readable());
+}
+
+#[test]
+fn a_member_that_left_no_longer_wakes_the_set() {
+    let set = Arc::new(WaitSet::new(WaitKind::Fd).unwrap());
+    let cq = cq(&set);
+    cq.write(&COMPLETION);
+    assert_eq!(set.try_wait(), Err(Errno::EAGAIN));
+    set.leave(&*cq);
+    assert_eq!(set.try_wait(), Ok(()));
+    assert_eq!(set.wait_for_news(0), Err(Errno::ETIMEDOUT));
+}
+
+#[test]
+fn a_set_needs_a_way_to_wait() {
+    assert_eq!(WaitSet::new(WaitKind::None).err(), Some(Errno::EINVAL));
+    assert_eq!(WaitSet::new(WaitKind::Set).err(), Some(Errno::EINVAL));
+    assert_eq!(
+        Attachment::open(WaitKind::Set, None).err(),
+        Some(Errno::EINVAL)
+    );
+}
