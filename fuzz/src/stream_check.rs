@@ -36,7 +36,7 @@ pub fn check(input: &[u8]) {
     let in_pieces = read(bytes, usize::from(cut) + 1, order, features);
     assert_eq!(whole, in_pieces, "depends on how the bytes arrive");
     for (header, rma, payload) in &whole.messages {
-        assert!(header.len() <= MAX_HEADER);
+        assert!(header.encoded_len() <= MAX_HEADER);
         assert!(payload.len() <= header.payload);
         let _ = AtomicWord::unpack(header.word);
         let mut again = [0; MAX_HEADER];
@@ -93,5 +93,5 @@ fn has_list(header: &Header) -> bool {
     one.rma_count = 1;
     let mut none = *header;
     none.rma_count = 0;
-    one.len() != none.len()
+    one.encoded_len() != none.encoded_len()
 }

@@ -97,7 +97,7 @@ impl Class for ConnectionRequest {
     type Header = fid;
 
     fn class(&self) -> usize {
-        FI_CLASS_CONNREQ as usize
+        FI_CLASS_CONNREQ
     }
 
     fn header(&self, fid: fid) -> fid {

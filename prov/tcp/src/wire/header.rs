@@ -328,7 +328,7 @@ impl Header {
 
     /// Bytes of the header.
     #[inline]
-    pub fn len(&self) -> usize {
+    pub fn encoded_len(&self) -> usize {
         let layout = self.op.layout();
         BASE + 8
             * (usize::from(self.has_data())
@@ -353,7 +353,7 @@ impl Header {
         sequence: u8,
         out: &mut [u8; MAX_HEADER],
     ) -> usize {
-        let len = self.len();
+        let len = self.encoded_len();
         let layout = self.op.layout();
         out[0] = VERSION;
         out[1] = self.op as u8;
@@ -427,7 +427,7 @@ impl Header {
         if layout.rma && usize::from(header.rma_count) > RMA_IOV_LIMIT {
             return Err(Some(WireError::RmaIovCount(header.rma_count)));
         }
-        let len = header.len();
+        let len = header.encoded_len();
         if usize::from(base[6]) != len {
             return Err(Some(WireError::HeaderSize(base[6])));
         }
