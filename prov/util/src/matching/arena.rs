@@ -78,31 +78,32 @@ impl<T, const N: usize> Arena<T, N> {
     /// Stores an entry, in no list yet.
     #[inline]
     pub fn insert(&mut self, value: T) -> u32 {
+        if self.free == NIL {
+            self.grow();
+        }
         self.len += 1;
         let index = self.free;
-        if let Some(slot) = self.slots.get_mut(index as usize) {
-            self.free = slot.links[0].next;
-            slot.value = Some(value);
-            slot.links = [Link::OPEN; N];
-            return index;
-        }
-        self.grow(value)
+        let slot = &mut self.slots[index as usize];
+        self.free = slot.links[0].next;
+        slot.value = Some(value);
+        slot.links = [Link::OPEN; N];
+        index
     }
 
+    /// Adds a free slot.
     #[cold]
     #[inline(never)]
-    fn grow(&mut self, value: T) -> u32 {
+    fn grow(&mut self) {
         assert!(
             self.slots.len() < NIL as usize,
             "more than 2^32 - 1 queue entries"
         );
-        let index = self.slots.len() as u32;
+        self.free = self.slots.len() as u32;
         self.slots.push(Slot {
-            value: Some(value),
+            value: None,
             links: [Link::OPEN; N],
             generation: 0,
         });
-        index
     }
 
     /// Takes an entry out. It must stand in no list any more.
