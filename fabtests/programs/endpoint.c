@@ -54,13 +54,27 @@ static void enable(void)
 		OK(fi_endpoint(peer.domain, peer.info, &ep, NULL));
 		OK(fi_ep_bind(ep, &peer.av->fid, 0));
 	} else {
-		OK(fi_ep_bind(ep, &peer.tx.fid->fid, FI_TRANSMIT | FI_RECV));
-		CHECK(fi_enable(ep) == -FI_ENOEQ, "without-eq");
-		OK(fi_close(&ep->fid));
-		OK(fi_endpoint(peer.domain, peer.info, &ep, NULL));
 		OK(fi_ep_bind(ep, &peer.eq.fid->fid, 0));
 	}
 	CHECK(fi_enable(ep) == -FI_ENOCQ, "without-cq");
+	OK(fi_close(&ep->fid));
+	ct_close_peer(&peer);
+}
+
+/* Whoever would not hear of its connection is told so, sooner or later. */
+static void without_eq(void)
+{
+	struct fid_ep *ep;
+	struct ct_peer peer;
+	int ret;
+
+	open_domain(&peer, FI_MSG);
+	OK(fi_endpoint(peer.domain, peer.info, &ep, NULL));
+	OK(fi_ep_bind(ep, &peer.tx.fid->fid, FI_TRANSMIT | FI_RECV));
+	ret = fi_enable(ep);
+	if (!ret)
+		ret = fi_connect(ep, peer.info->src_addr, NULL, 0);
+	CHECK(ret == -FI_ENOEQ, "errno");
 	OK(fi_close(&ep->fid));
 	ct_close_peer(&peer);
 }
@@ -143,26 +157,6 @@ static void disabled(void)
 	fi_recv(peer.ep, NULL, 0, NULL, 0, &rx_context[0]);
 	CHECK(fi_send(peer.ep, NULL, 0, NULL, 0, &tx_context[0]) < 0, "send");
 	ct_close_peer(&peer);
-}
-
-/* Operations of a kind that was not asked for are refused. */
-static void foreign_operations(void)
-{
-	struct ct_spec spec = { .caps = FI_TAGGED };
-	unsigned char buf[8];
-	struct ct_pair pair;
-
-	ct_open_pair(&pair, &spec);
-	if (!ct_has(&pair.a, FI_RMA))
-		CHECK(fi_read(pair.a.ep, buf, 8, NULL, pair.a.to, 0, 0,
-			      &tx_context[0]) < 0, "read");
-	if (!ct_has(&pair.a, FI_MSG)) {
-		CHECK(fi_send(pair.a.ep, buf, 8, NULL, pair.a.to,
-			      &tx_context[0]) < 0, "send");
-		CHECK(fi_recv(pair.a.ep, buf, 8, NULL, FI_ADDR_UNSPEC,
-			      &rx_context[0]) < 0, "recv");
-	}
-	ct_close_pair(&pair);
 }
 
 static void limits(void)
@@ -553,11 +547,11 @@ static void simultaneous(void)
 static const struct ct_test tests[] = {
 	{ "identity", identity, CT_BOTH },
 	{ "enable", enable, CT_BOTH },
+	{ "without-eq", without_eq, CT_MSG },
 	{ "bindings", bindings, CT_BOTH },
 	{ "close-order", close_order, CT_BOTH },
 	{ "close-with-work", close_with_work, CT_BOTH },
 	{ "disabled", disabled, CT_BOTH },
-	{ "foreign-operations", foreign_operations, CT_BOTH },
 	{ "limits", limits, CT_BOTH },
 	{ "full-queue", full_queue, CT_BOTH | CT_SLOW },
 	{ "options", options, CT_BOTH },

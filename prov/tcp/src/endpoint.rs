@@ -157,6 +157,16 @@ impl Endpoint {
         if flags & (FI_TRANSMIT | FI_RECV) == 0 {
             return Err(Errno::EBADFLAGS);
         }
+        {
+            // One queue for each direction (fi_endpoint(3)).
+            let mut core = self.engine.core();
+            let queues = &core.endpoint(self.key)?.queues;
+            if (flags & FI_TRANSMIT != 0 && queues.tx_cq.is_some())
+                || (flags & FI_RECV != 0 && queues.rx_cq.is_some())
+            {
+                return Err(Errno::EINVAL);
+            }
+        }
         cq.add_source(self.progress())?;
         self.setup().cqs.push(cq.clone());
         let mut core = self.engine.core();

@@ -7,7 +7,7 @@ use libc::iovec;
 
 use super::ep::EndpointObject;
 use super::{Handle, posted, status};
-use crate::atomic_ops::Datatype;
+use crate::atomic_ops::{Datatype, Form, Op};
 use crate::buffer::{AppIov, IOV_LIMIT};
 use crate::endpoint::{AtomicQuery, Endpoint};
 use crate::errno::{Errno, Result};
@@ -115,6 +115,14 @@ struct Target {
 }
 
 /// Checks the lengths against each other and posts.
+/// Whether the operation exists for the datatype in this family of calls.
+fn offered(datatype: fi_datatype, op: fi_op, form: Form) -> bool {
+    match (Datatype::from_number(datatype), Op::from_number(op)) {
+        (Some(datatype), Some(op)) => op.has_form(form) && op.supports(datatype),
+        _ => false,
+    }
+}
+
 fn post<E: Endpoint>(
     ep: &EndpointObject<E>,
     target: Target,
@@ -128,6 +136,14 @@ fn post<E: Endpoint>(
         AtomicKind::Fetch { result } => (Some(result), None),
         AtomicKind::Compare { compare, result } => (Some(result), Some(compare)),
     };
+    let form = match &kind {
+        AtomicKind::Base => Form::Base,
+        AtomicKind::Fetch { .. } => Form::Fetch,
+        AtomicKind::Compare { .. } => Form::Compare,
+    };
+    if !offered(target.datatype, target.op, form) {
+        return Err(Errno::EOPNOTSUPP);
+    }
     let reads_only = target.op == FI_ATOMIC_READ;
     let fits = |memory: &AppIov| memory.len() as u64 == bytes;
     if bytes == 0
