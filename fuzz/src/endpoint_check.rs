@@ -146,8 +146,10 @@ fn open<T: Class>(object: T) -> Use<T> {
 impl Endpoint {
     fn open(kind: Type, room: &mut Room) -> Self {
         let params = Arc::new(Params {
-            // Little, so that it is reached.
+            // Little, so that the limits are reached.
             max_unexpected: 16 << 10,
+            prefetch_rbuf_size: 4096,
+            staging_sbuf_size: 4096,
             ..Params::default()
         });
         let table = Arc::new(MrTable::new(&mr::Config::default()));
