@@ -14,6 +14,7 @@ macro_rules! debug {
 }
 mod control;
 mod options;
+mod patience;
 mod pattern;
 mod problem;
 mod rally;
@@ -27,14 +28,14 @@ pub use problem::Problem;
 /// Runs the test that the options describe.
 pub fn run(options: &Options) -> Result<(), Problem> {
     options.announce();
-    let mut control = control::Control::open(options)?;
-    let session = session::Session::open(options, &mut control)?;
+    let session = session::Session::open(options)?;
     session.announce();
     let sizes = sizes::to_test(options.size, session.largest_message());
     let mut rally = rally::Rally::new(options);
     for size in sizes {
-        rally.play(&session, &mut control, size)?;
+        rally.play(&session, size)?;
     }
     rally.finish(&session)?;
-    session.close()
+    session.close();
+    Ok(())
 }

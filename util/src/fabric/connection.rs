@@ -1,11 +1,12 @@
 //! Event queues and passive endpoints, fi_eq(3), fi_cm(3).
 
+use std::ffi::c_int;
 use std::ptr::{self, NonNull};
 use std::rc::Rc;
 
 use fabric_abi::{
-    FI_CONNECTED, FI_CONNREQ, FI_EAVAIL, FI_EOTHER, FI_WAIT_UNSPEC, fi_eq_attr, fi_eq_cm_entry,
-    fi_eq_err_entry, fid, fid_eq, fid_pep,
+    FI_CONNECTED, FI_CONNREQ, FI_EAGAIN, FI_EAVAIL, FI_EOTHER, FI_WAIT_UNSPEC, fi_eq_attr,
+    fi_eq_cm_entry, fi_eq_err_entry, fid, fid_eq, fid_pep,
 };
 
 use super::domain::opened;
@@ -58,15 +59,17 @@ impl EventQueue {
         }))
     }
 
-    /// Waits for the next connection event.
-    pub fn wait(&self) -> Result<Event> {
+    /// Waits up to so many milliseconds for the next connection event.
+    pub fn wait(&self, milliseconds: c_int) -> Result<Option<Event>> {
         let eq = self.raw.as_ptr();
         let mut event = 0;
         let mut entry = fi_eq_cm_entry::default();
         let (place, room) = ((&raw mut entry).cast(), size_of_val(&entry));
         // SAFETY: an open queue, and room for one entry.
-        let returned = unsafe { call_slot!(eq, ops, sread, eq, &mut event, place, room, -1, 0) };
+        let returned =
+            unsafe { call_slot!(eq, ops, sread, eq, &mut event, place, room, milliseconds, 0) };
         match check("fi_eq_sread", returned) {
+            Err(failure) if failure.code == FI_EAGAIN => return Ok(None),
             Err(failure) if failure.code == FI_EAVAIL => return Err(self.read_error()),
             Err(failure) => return Err(failure),
             Ok(read) if read < room => {
@@ -77,12 +80,12 @@ impl EventQueue {
             }
             Ok(_) => {}
         }
-        Ok(match event {
+        Ok(Some(match event {
             // SAFETY: the entry of a request is the reader's.
             FI_CONNREQ => Event::Request(unsafe { InfoList::from_raw(entry.info) }),
             FI_CONNECTED => Event::Connected(entry.fid),
             other => Event::Other(other),
-        })
+        }))
     }
 
     fn read_error(&self) -> Failure {

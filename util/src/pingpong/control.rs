@@ -5,16 +5,17 @@
 //! messages as ten bytes of text, and the answer `cnt ok`. Words end in a zero byte.
 
 use std::io::{self, Read, Write};
+use std::mem::MaybeUninit;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::Duration;
 
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use super::options::DEFAULT_PORT;
 use super::{Options, Problem};
 
 /// How long the other side may take to answer.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Longest address that is believed.
 const MAX_ADDRESS: usize = 1024;
@@ -56,7 +57,7 @@ impl Control {
     }
 
     /// Tells the other side a fabric address.
-    pub fn send_name(&mut self, name: &Name) -> Result<(), Problem> {
+    pub fn send_name(&self, name: &Name) -> Result<(), Problem> {
         debug!(self, "sending an address of {} bytes", name.address.len());
         let length = u32::try_from(name.address.len())
             .map_err(|_| Problem::Protocol(String::from("the address is too long")))?;
@@ -68,7 +69,7 @@ impl Control {
     }
 
     /// The other side's fabric address.
-    pub fn receive_name(&mut self) -> Result<Name, Problem> {
+    pub fn receive_name(&self) -> Result<Name, Problem> {
         let mut word = [0; 4];
         self.receive(&mut word)?;
         let length = u32::from_be_bytes(word) as usize;
@@ -84,7 +85,7 @@ impl Control {
     }
 
     /// Returns when both sides have called this.
-    pub fn synchronise(&mut self) -> Result<(), Problem> {
+    pub fn synchronise(&self) -> Result<(), Problem> {
         if self.is_server {
             self.expect(ASK)?;
             self.send(ANSWER)
@@ -95,7 +96,7 @@ impl Control {
     }
 
     /// The client's count of messages, on both sides.
-    pub fn agree_on_count(&mut self, count: u64) -> Result<u64, Problem> {
+    pub fn agree_on_count(&self, count: u64) -> Result<u64, Problem> {
         let mut text = [0; COUNT_LEN];
         if self.is_server {
             self.receive(&mut text)?;
@@ -112,7 +113,17 @@ impl Control {
         }
     }
 
-    fn expect(&mut self, word: &[u8]) -> Result<(), Problem> {
+    /// Whether the other side closed the connection: it ended, or came to the test's end.
+    pub fn peer_left(&self) -> bool {
+        let mut byte = [MaybeUninit::uninit()];
+        let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+        match SockRef::from(&self.stream).recv_with_flags(&mut byte, flags) {
+            Ok(received) => received == 0,
+            Err(error) => error.kind() != io::ErrorKind::WouldBlock,
+        }
+    }
+
+    fn expect(&self, word: &[u8]) -> Result<(), Problem> {
         let mut heard = vec![0; word.len()];
         self.receive(&mut heard)?;
         if heard != word {
@@ -124,14 +135,14 @@ impl Control {
         Ok(())
     }
 
-    fn send(&mut self, data: &[u8]) -> Result<(), Problem> {
-        self.stream
+    fn send(&self, data: &[u8]) -> Result<(), Problem> {
+        (&self.stream)
             .write_all(data)
             .map_err(|error| Problem::Control("send", error))
     }
 
-    fn receive(&mut self, data: &mut [u8]) -> Result<(), Problem> {
-        self.stream
+    fn receive(&self, data: &mut [u8]) -> Result<(), Problem> {
+        (&self.stream)
             .read_exact(data)
             .map_err(|error| Problem::Control("receive", error))
     }
@@ -221,7 +232,7 @@ mod tests {
 
     #[test]
     fn both_sides_agree_on_the_clients_count() {
-        let (mut server, mut client) = pair();
+        let (server, client) = pair();
         let server = thread::spawn(move || {
             server.synchronise().unwrap();
             server.agree_on_count(0).unwrap()
@@ -233,7 +244,7 @@ mod tests {
 
     #[test]
     fn names_arrive_as_they_were_sent() {
-        let (mut server, mut client) = pair();
+        let (server, client) = pair();
         let sent = Name {
             format: 2,
             address: vec![2, 0, 1, 2, 127, 0, 0, 1],
@@ -247,15 +258,23 @@ mod tests {
     }
 
     #[test]
+    fn a_closed_connection_is_noticed() {
+        let (server, client) = pair();
+        assert!(!client.peer_left());
+        drop(server);
+        assert!(client.peer_left());
+    }
+
+    #[test]
     fn a_name_without_end_is_refused() {
-        let (mut server, mut client) = pair();
+        let (server, client) = pair();
         server.send(&u32::MAX.to_be_bytes()).unwrap();
         assert!(matches!(client.receive_name(), Err(Problem::Protocol(_))));
     }
 
     #[test]
     fn another_word_than_agreed_is_refused() {
-        let (mut server, mut client) = pair();
+        let (server, client) = pair();
         server.send(b"x\0").unwrap();
         assert!(matches!(client.synchronise(), Err(Problem::Protocol(_))));
         assert!(matches!(parse_count(b"-1\0"), Err(Problem::Protocol(_))));

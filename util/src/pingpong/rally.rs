@@ -4,11 +4,11 @@ use std::time::Instant;
 
 use fabric_abi::FI_EAGAIN;
 
-use super::control::Control;
+use super::patience::Patience;
 use super::pattern::Patterns;
 use super::session::Session;
 use super::{Options, Problem, report};
-use crate::fabric::{Failure, Queue, Result};
+use crate::fabric::{self, Failure, Queue};
 
 /// The last message of both sides.
 const LAST: &[u8] = b"fin\0";
@@ -42,14 +42,9 @@ impl<'a> Rally<'a> {
     }
 
     /// All iterations with messages of one size, and the line about them.
-    pub fn play(
-        &mut self,
-        session: &Session,
-        control: &mut Control,
-        size: usize,
-    ) -> std::result::Result<(), Problem> {
+    pub fn play(&mut self, session: &Session, size: usize) -> Result<(), Problem> {
         self.received = 0;
-        control.synchronise()?;
+        session.control.synchronise()?;
         debug!(self.options, "messages of {size} bytes");
         let start = Instant::now();
         for _ in 0..self.options.iterations {
@@ -62,7 +57,7 @@ impl<'a> Rally<'a> {
             }
         }
         let elapsed = start.elapsed();
-        let acknowledged = control.agree_on_count(self.received)?;
+        let acknowledged = session.control.agree_on_count(self.received)?;
         if self.options.iterations > 0 {
             if !self.head_printed {
                 println!("{}", report::HEAD);
@@ -75,7 +70,7 @@ impl<'a> Rally<'a> {
     }
 
     /// Says farewell: returns when the last messages of both sides have arrived.
-    pub fn finish(&mut self, session: &Session) -> std::result::Result<(), Problem> {
+    pub fn finish(&mut self, session: &Session) -> Result<(), Problem> {
         session.endpoint.memory().write(session.prefix, LAST);
         let length = LAST.len() + session.prefix;
         self.retry(session, || {
@@ -87,7 +82,7 @@ impl<'a> Rally<'a> {
         Ok(())
     }
 
-    fn send(&mut self, session: &Session, size: usize) -> Result<()> {
+    fn send(&mut self, session: &Session, size: usize) -> Result<(), Problem> {
         let endpoint = &session.endpoint;
         if self.options.verify {
             endpoint
@@ -103,7 +98,7 @@ impl<'a> Rally<'a> {
     }
 
     /// Waits for a message, checks it and posts the next receive.
-    fn receive(&mut self, session: &Session, size: usize) -> std::result::Result<(), Problem> {
+    fn receive(&mut self, session: &Session, size: usize) -> Result<(), Problem> {
         self.wait(session, Queue::Receive)?;
         if self.options.verify {
             self.check(session, size)?;
@@ -113,7 +108,7 @@ impl<'a> Rally<'a> {
         Ok(())
     }
 
-    fn check(&mut self, session: &Session, size: usize) -> std::result::Result<(), Problem> {
+    fn check(&mut self, session: &Session, size: usize) -> Result<(), Problem> {
         let expected = self.received_patterns.next(size);
         let mut data = vec![0; size];
         session.endpoint.memory().read(session.prefix, &mut data);
@@ -135,33 +130,41 @@ impl<'a> Rally<'a> {
     }
 
     /// Waits for one more completion.
-    fn wait(&mut self, session: &Session, queue: Queue) -> Result<()> {
+    fn wait(&mut self, session: &Session, queue: Queue) -> Result<(), Problem> {
         self.awaited[queue as usize] += 1;
+        let mut patience = Patience::default();
         while self.completed[queue as usize] < self.awaited[queue as usize] {
             self.poll(session, queue)?;
-        }
-        Ok(())
-    }
-
-    fn poll(&mut self, session: &Session, queue: Queue) -> Result<()> {
-        if session.endpoint.poll(queue)? {
-            self.completed[queue as usize] += 1;
+            patience.wear(&session.control)?;
         }
         Ok(())
     }
 
     /// Calls again for as long as resources are missing, and makes progress between.
-    fn retry(&mut self, session: &Session, operation: impl Fn() -> Result<()>) -> Result<()> {
+    fn retry(
+        &mut self,
+        session: &Session,
+        operation: impl Fn() -> fabric::Result<()>,
+    ) -> Result<(), Problem> {
+        let mut patience = Patience::default();
         loop {
             match operation() {
                 Err(Failure {
                     code: FI_EAGAIN, ..
                 }) => {}
-                done => return done,
+                done => return Ok(done?),
             }
             for queue in [Queue::Transmit, Queue::Receive] {
                 self.poll(session, queue)?;
             }
+            patience.wear(&session.control)?;
         }
+    }
+
+    fn poll(&mut self, session: &Session, queue: Queue) -> fabric::Result<()> {
+        if session.endpoint.poll(queue)? {
+            self.completed[queue as usize] += 1;
+        }
+        Ok(())
     }
 }

@@ -11,6 +11,7 @@ use fabric_abi::{
 
 use super::control::{Control, Name};
 use super::options::Size;
+use super::patience::Patience;
 use super::{Options, Problem};
 use crate::fabric::{
     AddressVector, Binding, CompletionQueue, Domain, Endpoint, Event, EventQueue, Fabric, Hints,
@@ -29,6 +30,7 @@ const TAG: u64 = 1234;
 /// An endpoint that can reach its peer.
 pub struct Session {
     pub endpoint: Endpoint,
+    pub control: Control,
     /// What the endpoint calls the peer.
     pub peer: u64,
     /// Bytes in front of each message that belong to the provider.
@@ -46,7 +48,8 @@ pub struct Session {
 
 impl Session {
     /// Opens an endpoint as the options say, and makes the peer known to it.
-    pub fn open(options: &Options, control: &mut Control) -> std::result::Result<Session, Problem> {
+    pub fn open(options: &Options) -> std::result::Result<Session, Problem> {
+        let control = Control::open(options)?;
         let session = match (options.endpoint_type == FI_EP_MSG, options.is_server()) {
             (true, true) => serve_connection(options, control),
             (true, false) => connect(options, control),
@@ -76,16 +79,16 @@ impl Session {
     }
 
     /// Ends the connection, where there is one.
-    pub fn close(self) -> std::result::Result<(), Problem> {
+    pub fn close(self) {
         if self.connected {
-            self.endpoint.shut_down()?;
+            // Fails where the other side was first.
+            let _ = self.endpoint.shut_down();
         }
-        Ok(())
     }
 }
 
 /// An endpoint without connection: both sides exchange their addresses.
-fn meet(options: &Options, control: &mut Control) -> std::result::Result<Session, Problem> {
+fn meet(options: &Options, control: Control) -> std::result::Result<Session, Problem> {
     let mut hints = hints(options)?;
     let mut peer = None;
     if !options.is_server() {
@@ -120,14 +123,11 @@ fn meet(options: &Options, control: &mut Control) -> std::result::Result<Session
     if to_self && !options.is_server() {
         addresses.insert(&own)?;
     }
-    Ok(session(options, &info, endpoint, name, None))
+    Ok(session(options, &info, control, endpoint, name, None))
 }
 
 /// A connected endpoint, on the side that listens.
-fn serve_connection(
-    options: &Options,
-    control: &mut Control,
-) -> std::result::Result<Session, Problem> {
+fn serve_connection(options: &Options, control: Control) -> std::result::Result<Session, Problem> {
     let hints = hints(options)?;
     let list = query(&hints)?;
     let info = list.first()?;
@@ -138,17 +138,24 @@ fn serve_connection(
         format: info.address_format(),
         address: listener.name()?,
     })?;
-    let request = match events.wait()? {
+    let request = match next_event(&events, &control)? {
         Event::Request(request) => request,
         other => return Err(unexpected(&other)),
     };
     let info = request.first()?;
-    let accepted = accept(options, &fabric, &info, &events);
+    let accepted = accept(options, &fabric, &info, &events, &control);
     if accepted.is_err() {
         // The peer shall not wait in vain; the first error is the one to report.
         let _ = listener.reject(&info);
     }
-    Ok(session(options, &info, accepted?, 0, Some(listener)))
+    Ok(session(
+        options,
+        &info,
+        control,
+        accepted?,
+        0,
+        Some(listener),
+    ))
 }
 
 fn accept(
@@ -156,6 +163,7 @@ fn accept(
     fabric: &Rc<Fabric>,
     info: &Info,
     events: &Rc<EventQueue>,
+    control: &Control,
 ) -> std::result::Result<Endpoint, Problem> {
     let domain = Domain::open(fabric, info)?;
     let binding = Binding {
@@ -164,12 +172,12 @@ fn accept(
     };
     let endpoint = endpoint(options, &domain, info, binding)?;
     endpoint.accept()?;
-    await_connection(&endpoint, events)?;
+    await_connection(&endpoint, events, control)?;
     Ok(endpoint)
 }
 
 /// A connected endpoint, on the side that asks.
-fn connect(options: &Options, control: &mut Control) -> std::result::Result<Session, Problem> {
+fn connect(options: &Options, control: Control) -> std::result::Result<Session, Problem> {
     let mut hints = hints(options)?;
     let peer = aim_at(&mut hints, control.receive_name()?)?;
     let list = query(&hints)?;
@@ -183,14 +191,29 @@ fn connect(options: &Options, control: &mut Control) -> std::result::Result<Sess
     };
     let endpoint = endpoint(options, &domain, &info, binding)?;
     endpoint.connect(&peer)?;
-    await_connection(&endpoint, &events)?;
-    Ok(session(options, &info, endpoint, 0, None))
+    await_connection(&endpoint, &events, &control)?;
+    Ok(session(options, &info, control, endpoint, 0, None))
 }
 
-fn await_connection(endpoint: &Endpoint, events: &EventQueue) -> std::result::Result<(), Problem> {
-    match events.wait()? {
+fn await_connection(
+    endpoint: &Endpoint,
+    events: &EventQueue,
+    control: &Control,
+) -> std::result::Result<(), Problem> {
+    match next_event(events, control)? {
         Event::Connected(object) if endpoint.is(object) => Ok(()),
         other => Err(unexpected(&other)),
+    }
+}
+
+/// The next connection event, unless the other side leaves.
+fn next_event(events: &EventQueue, control: &Control) -> std::result::Result<Event, Problem> {
+    let mut patience = Patience::default();
+    loop {
+        if let Some(event) = events.wait(100)? {
+            return Ok(event);
+        }
+        patience.check(control)?;
     }
 }
 
@@ -303,6 +326,7 @@ fn prefix(info: &Info) -> usize {
 fn session(
     options: &Options,
     info: &Info,
+    control: Control,
     endpoint: Endpoint,
     peer: u64,
     listener: Option<PassiveEndpoint>,
@@ -310,6 +334,7 @@ fn session(
     let (_, _, inject_below) = info.transmit();
     Session {
         endpoint,
+        control,
         peer,
         prefix: prefix(info),
         inject_below,
