@@ -61,11 +61,26 @@ use prov_util::mr::MrTable;
 /// See the module description.
 pub struct Engine {
     core: parking_lot::Mutex<Core>,
-    /// Whether messages are held back.
-    due: Arc<AtomicBool>,
+    shared: Arc<Shared>,
     wait_fd: RawFd,
-    /// Progress calls of the application.
+}
+
+/// What is looked at without the engine's lock.
+#[derive(Default)]
+struct Shared {
+    /// Whether messages are held back.
+    due: AtomicBool,
+    /// Counts, about, the application's calls that read queues.
     calls: AtomicU64,
+}
+
+impl Shared {
+    /// The application reads a queue. An approximation will do.
+    #[inline]
+    fn called(&self) {
+        let calls = self.calls.load(Ordering::Relaxed);
+        self.calls.store(calls.wrapping_add(1), Ordering::Relaxed);
+    }
 }
 
 /// The state of an engine.
@@ -84,11 +99,9 @@ pub struct Core {
     hot: Vec<Hot>,
     /// Connections that may have more to read.
     ready: VecDeque<ConnKey>,
-    /// Connections that sent something since the last progress call.
-    bursts: Vec<ConnKey>,
     /// Connections whose outboxes wait for the end of a burst.
     held: Vec<ConnKey>,
-    due: Arc<AtomicBool>,
+    shared: Arc<Shared>,
     /// Progress calls until the poller is asked.
     polls_left: u32,
     /// How many progress calls there are between two questions to the poller.
@@ -126,7 +139,7 @@ impl Engine {
     pub fn new(params: Arc<Params>, memory: Option<Arc<MrTable>>) -> Result<Arc<Self>> {
         let poller = Poller::new()?;
         let wait_fd = poller.fd();
-        let due = Arc::new(AtomicBool::new(false));
+        let shared = Arc::new(Shared::default());
         let staging = vec![0; params.prefetch_rbuf_size];
         let engine = Arc::new_cyclic(|weak| Engine {
             core: parking_lot::Mutex::new(Core {
@@ -141,9 +154,8 @@ impl Engine {
                 flusher: Flusher::new(weak.clone()),
                 hot: Vec::new(),
                 ready: VecDeque::new(),
-                bursts: Vec::new(),
                 held: Vec::new(),
-                due: due.clone(),
+                shared: shared.clone(),
                 polls_left: 0,
                 poll_interval: 1,
                 events: Vec::new(),
@@ -155,9 +167,8 @@ impl Engine {
                 throttled: Vec::new(),
                 held_back: VecDeque::new(),
             }),
-            due,
+            shared,
             wait_fd,
-            calls: AtomicU64::new(0),
         });
         Ok(engine)
     }
@@ -172,7 +183,7 @@ impl Engine {
 impl Engine {
     /// About how many progress calls the application has made.
     pub fn calls(&self) -> u64 {
-        self.calls.load(Ordering::Relaxed)
+        self.shared.calls.load(Ordering::Relaxed)
     }
 
     /// Makes progress for the application; whether there is nothing to do
@@ -190,15 +201,14 @@ impl Engine {
 impl Progress for Engine {
     #[inline]
     fn progress(&self) {
-        // An approximation will do.
-        let calls = self.calls.load(Ordering::Relaxed);
-        self.calls.store(calls.wrapping_add(1), Ordering::Relaxed);
+        self.shared.called();
         self.core().progress();
     }
 
     #[inline]
     fn is_due(&self) -> bool {
-        self.due.load(Ordering::Relaxed)
+        self.shared.called();
+        self.shared.due.load(Ordering::Relaxed)
     }
 
     fn wait_fd(&self) -> Option<RawFd> {

@@ -29,7 +29,68 @@ pub(super) type Step = Result<(), Fault>;
 impl Core {
     /// Takes in bytes that came on a connection.
     #[inline]
-    pub(super) fn take_in(&mut self, key: ConnKey, mut bytes: &[u8]) {
+    pub(super) fn take_in(&mut self, key: ConnKey, bytes: &[u8]) {
+        let mut bytes = self.take_in_simple(key, bytes);
+        if !bytes.is_empty() {
+            self.take_in_any(key, &mut bytes);
+        }
+    }
+
+    /// Takes in the messages at the start of `bytes` that have nothing special
+    /// about them and find their receives; returns what is left.
+    #[inline]
+    fn take_in_simple<'a>(&mut self, key: ConnKey, mut bytes: &'a [u8]) -> &'a [u8] {
+        let Some(conn) = self.conns.get(key) else {
+            return bytes;
+        };
+        if !conn.stream.is_between_messages()
+            || conn.held_back.is_some()
+            || conn.src == UNKNOWN_SOURCE && conn.peer.is_some()
+        {
+            return bytes;
+        }
+        let Owner::Ep(ep) = conn.owner else {
+            return bytes;
+        };
+        let Some(ep) = self.eps.get(ep) else {
+            return bytes;
+        };
+        let Some(receiver) = self.receivers.get_mut(ep.receiver) else {
+            return bytes;
+        };
+        while let Some(simple) = header::decode_simple(bytes) {
+            let tagged = simple.tag.is_some();
+            let tag = simple.tag.unwrap_or(0);
+            let len = simple.payload.len();
+            let queue = receiver.queue(tagged);
+            let Some(matched) = queue.arrive(conn.src, tag, len) else {
+                break;
+            };
+            bytes = simple.rest;
+            matched.buf.write_at(0, simple.payload);
+            let release = match matched.multi {
+                None => false,
+                Some(multi) => queue.finish_multi(multi),
+            };
+            let receipt = Receipt {
+                receiver: ep.receiver,
+                tagged,
+                context: Context(matched.context),
+                flags: matched.flags,
+                multi: matched.multi,
+                src: conn.src,
+                tag,
+                data: None,
+                len,
+                ack: Ack::None,
+            };
+            ep.queues
+                .report_receive(&receipt, &matched.buf, release, Ok(()));
+        }
+        bytes
+    }
+
+    fn take_in_any(&mut self, key: ConnKey, bytes: &mut &[u8]) {
         loop {
             let Some(conn) = self.conns.get_mut(key) else {
                 return;
@@ -38,9 +99,9 @@ impl Core {
                 conn.backlog.extend_from_slice(bytes);
                 return;
             }
-            let step = match conn.stream.next(&mut bytes) {
+            let step = match conn.stream.next(bytes) {
                 Ok(Event::Need) => return,
-                Ok(Event::Message(header)) => self.begin(key, &header, &mut bytes),
+                Ok(Event::Message(header)) => self.begin(key, &header, bytes),
                 Ok(Event::Payload(part)) => self.payload(key, part),
                 Err(error) => Err(Fault::Protocol(error)),
             };

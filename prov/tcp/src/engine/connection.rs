@@ -47,9 +47,10 @@ pub struct Connection {
     /// Bytes that were read behind a message that waits.
     pub backlog: Vec<u8>,
     pub outbox: Outbox,
-    /// Whether something was sent since the last progress call, so that what
-    /// is sent now goes out together with what follows.
-    pub in_burst: bool,
+    /// The application's call (see [`super::Shared`]) after which something was
+    /// sent last. What is sent after the same one goes out together with what
+    /// follows.
+    pub sent_after: u64,
     /// Whether the outbox waits for its burst to end.
     pub is_held: bool,
     /// Whether the kernel takes no more for now.
@@ -154,7 +155,7 @@ impl Connection {
             peer_ended: false,
             backlog: Vec::new(),
             outbox: Outbox::default(),
-            in_burst: false,
+            sent_after: u64::MAX,
             is_held: false,
             is_blocked: false,
             is_hot: false,

@@ -9,6 +9,7 @@ use prov_util::mr::Grant;
 
 use super::op::Op;
 use super::place::send_registered;
+use super::socket;
 
 /// Queued bytes, ours and the application's, and the operations that are done
 /// when the kernel has taken them.
@@ -128,6 +129,21 @@ impl Outbox {
     /// Sends until the queue is empty, `true`, or the kernel takes no more.
     pub fn flush(&mut self, socket: BorrowedFd<'_>) -> Result<bool> {
         while !self.segments.is_empty() {
+            if let (1, Some(&Segment::Own(len))) = (self.segments.len(), self.segments.front()) {
+                let bytes = &self.bytes[self.head..self.head + len];
+                match socket::send(socket, bytes) {
+                    Ok(taken) => {
+                        self.advance(taken);
+                        if taken < len {
+                            return Ok(false);
+                        }
+                    }
+                    Err(Errno::EAGAIN) => return Ok(false),
+                    Err(Errno::EINTR) => {}
+                    Err(error) => return Err(error),
+                }
+                continue;
+            }
             let mut out = Outgoing::default();
             let mut own = self.head;
             let mut registered = None;

@@ -25,7 +25,7 @@ pub struct Post<'a> {
 }
 
 /// Payloads up to this size are copied rather than pointed at.
-const COPY_LIMIT: usize = SCRATCH - MAX_HEADER;
+pub(super) const COPY_LIMIT: usize = SCRATCH - MAX_HEADER;
 /// Own bytes that a connection's queue may hold before posting is refused.
 const OWN_LIMIT: usize = 1 << 20;
 
@@ -64,12 +64,12 @@ impl Core {
         };
         let sequence = conn.sequence;
         conn.sequence = sequence.wrapping_add(1);
-        if conn.in_burst || !conn.outbox.is_empty() {
+        let call = self.shared.calls.load(Ordering::Relaxed);
+        if conn.sent_after == call || !conn.outbox.is_empty() {
             self.enqueue(key, post, sequence);
             return;
         }
-        conn.in_burst = true;
-        self.bursts.push(key);
+        conn.sent_after = call;
         let payload_len = post.payload.len();
         if payload_len > COPY_LIMIT {
             self.post_large(key, post, sequence);
@@ -112,7 +112,7 @@ impl Core {
     /// Queues what the kernel did not take of the first `total` bytes in the
     /// scratch area.
     #[cold]
-    fn keep_rest(&mut self, key: ConnKey, sent: usize, total: usize, op: Option<Op>) {
+    pub(super) fn keep_rest(&mut self, key: ConnKey, sent: usize, total: usize, op: Option<Op>) {
         let Some(conn) = self.conns.get_mut(key) else {
             return;
         };
@@ -260,7 +260,7 @@ impl Core {
         } else if !conn.is_held {
             conn.is_held = true;
             if self.held.is_empty() {
-                self.due.store(true, Ordering::Relaxed);
+                self.shared.due.store(true, Ordering::Relaxed);
                 self.flusher.burst_begins();
             }
             self.held.push(key);
@@ -298,24 +298,15 @@ impl Core {
         }
     }
 
-    /// Sends everything that was held back.
+    /// Sends what was held back, if anything was.
     #[inline]
     pub(super) fn end_bursts(&mut self) {
-        if !self.bursts.is_empty() {
-            self.end_bursts_now();
+        if !self.held.is_empty() {
+            self.flush_held();
         }
     }
 
-    fn end_bursts_now(&mut self) {
-        self.flush_held();
-        while let Some(key) = self.bursts.pop() {
-            if let Some(conn) = self.conns.get_mut(key) {
-                conn.in_burst = false;
-            }
-        }
-    }
-
-    /// Sends what was held back, without ending the bursts.
+    /// Sends what was held back.
     pub(super) fn flush_held(&mut self) {
         while let Some(key) = self.held.pop() {
             if let Some(conn) = self.conns.get_mut(key) {
@@ -323,7 +314,7 @@ impl Core {
                 self.flush(key);
             }
         }
-        self.due.store(false, Ordering::Relaxed);
+        self.shared.due.store(false, Ordering::Relaxed);
         self.flusher.burst_ends();
     }
 }

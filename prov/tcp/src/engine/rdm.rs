@@ -86,27 +86,36 @@ pub struct Attempt {
 /// Which peer an address of the address vector is, found by index.
 #[derive(Default)]
 struct Routes {
-    pages: Vec<Option<Box<[PeerKey; PAGE]>>>,
+    pages: Vec<Option<Box<[Route; PAGE]>>>,
 }
 
 const PAGE: usize = 256;
 
+/// Where messages for an address go.
+#[derive(Clone, Copy, Default)]
+struct Route {
+    peer: PeerKey,
+    /// The peer's connection, if it was open when last looked at. Once it has
+    /// ended its name means nothing.
+    conn: ConnKey,
+}
+
 impl Routes {
     #[inline]
-    fn get(&self, addr: u64) -> Option<PeerKey> {
+    fn get(&self, addr: u64) -> Option<Route> {
         let page = self.pages.get((addr as usize) / PAGE)?.as_ref()?;
-        let key = page[(addr as usize) % PAGE];
-        (!key.is_null()).then_some(key)
+        let route = page[(addr as usize) % PAGE];
+        (!route.peer.is_null()).then_some(route)
     }
 
     /// `addr` is an index that the address vector gave out.
-    fn set(&mut self, addr: u64, key: PeerKey) {
+    fn set(&mut self, addr: u64, route: Route) {
         let page = addr as usize / PAGE;
         if page >= self.pages.len() {
             self.pages.resize_with(page + 1, || None);
         }
-        let page = self.pages[page].get_or_insert_with(|| Box::new([PeerKey::null(); PAGE]));
-        page[addr as usize % PAGE] = key;
+        let page = self.pages[page].get_or_insert_with(|| Box::new([Route::default(); PAGE]));
+        page[addr as usize % PAGE] = route;
     }
 }
 
@@ -133,11 +142,28 @@ impl Rdm {
     #[inline]
     pub fn route(&mut self, addr: u64) -> Result<PeerKey> {
         if self.removals.0.load(Ordering::Acquire) == self.seen.removals
-            && let Some(key) = self.routes.get(addr)
+            && let Some(route) = self.routes.get(addr)
         {
-            return Ok(key);
+            return Ok(route.peer);
         }
         self.find_route(addr)
+    }
+
+    /// The open connection over which messages for an address went last; it may
+    /// have ended since.
+    #[inline]
+    pub fn known_connection(&self, addr: u64) -> Option<ConnKey> {
+        if self.removals.0.load(Ordering::Acquire) != self.seen.removals {
+            return None;
+        }
+        self.routes.get(addr).map(|route| route.conn)
+    }
+
+    /// Remembers the open connection for an address that has a route.
+    pub fn remember_connection(&mut self, addr: u64, conn: ConnKey) {
+        if let Some(route) = self.routes.get(addr) {
+            self.routes.set(addr, Route { conn, ..route });
+        }
     }
 
     #[cold]
@@ -146,7 +172,8 @@ impl Rdm {
         let av = self.av.as_ref().ok_or(Errno::ENOAV)?;
         let socket_addr = av.lookup(addr).ok_or(Errno::EINVAL)?;
         let key = self.peer_at(socket_addr);
-        self.routes.set(addr, key);
+        let conn = ConnKey::null();
+        self.routes.set(addr, Route { peer: key, conn });
         Ok(key)
     }
 

@@ -1,18 +1,25 @@
 //! Messages (fi_msg(3), fi_tagged(3)) that the application sends.
 
-use fabric_abi::{FI_COMMIT_COMPLETE, FI_DELIVERY_COMPLETE};
+use std::os::fd::AsFd;
+use std::sync::atomic::Ordering;
+
+use fabric_abi::{FI_COMMIT_COMPLETE, FI_DELIVERY_COMPLETE, FI_REMOTE_CQ_DATA};
 use prov_util::errno::{Errno, Result};
 use prov_util::request::{Tag, Transmit};
 
-use super::Core;
 use super::connection::Named;
 use super::endpoint::Kind;
 use super::keys::{ConnKey, EpKey, PeerKey};
 use super::op::Op;
-use super::posting::Post;
+use super::posting::{COPY_LIMIT, Post};
 use super::request::{Bytes, Request, op_of_transmit};
+use super::{Core, socket};
+use crate::wire::ByteOrder;
 use crate::wire::handshake::Features;
 use crate::wire::header::{self, Header};
+
+/// Flags of messages that do not take the short way.
+const SPECIAL: u64 = FI_REMOTE_CQ_DATA | FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE;
 
 /// Where an operation goes.
 pub(super) enum Destination {
@@ -26,6 +33,62 @@ impl Core {
     /// Posts a message. `-FI_EAGAIN` when it should be tried again later.
     #[inline]
     pub fn transmit(&mut self, ep: EpKey, message: &Transmit) -> Result {
+        if self.transmit_at_once(ep, message).is_some() {
+            return Ok(());
+        }
+        self.transmit_in_turn(ep, message)
+    }
+
+    /// The short way for a small message with nothing special about it, on an
+    /// open connection with nothing to send.
+    #[inline]
+    fn transmit_at_once(&mut self, key: EpKey, message: &Transmit) -> Option<()> {
+        let len = message.buffers.len();
+        if message.flags & SPECIAL != 0 || len > self.params.max_inject.min(COPY_LIMIT) {
+            return None;
+        }
+        let ep = self.eps.get(key)?;
+        let conn_key = match &ep.kind {
+            Kind::Rdm(rdm) => rdm.known_connection(message.peer)?,
+            Kind::Msg(msg) => msg.conn?,
+        };
+        let conn = self.conns.get_mut(conn_key)?;
+        let call = self.shared.calls.load(Ordering::Relaxed);
+        if conn.sent_after == call
+            || !conn.outbox.is_empty()
+            || conn.throttled
+            || !conn.is_open()
+            || conn.order != ByteOrder::Native
+        {
+            return None;
+        }
+        conn.sent_after = call;
+        let tag = match message.tag {
+            Tag::Value(tag) => Some(tag),
+            Tag::None => None,
+        };
+        let header_len = header::encode_simple(tag, len, conn.sequence, &mut self.scratch[..]);
+        conn.sequence = conn.sequence.wrapping_add(1);
+        let total = header_len + len;
+        message
+            .buffers
+            .read_at(0, &mut self.scratch[header_len..total]);
+        let op = op_of_transmit(key, message);
+        match socket::send(conn.socket.as_fd(), &self.scratch[..total]) {
+            Ok(sent) if sent == total => ep.queues.report_op(&op, Ok(())),
+            Ok(sent) => self.keep_rest(conn_key, sent, total, Some(op)),
+            Err(Errno::EAGAIN | Errno::EINTR | Errno::ENOBUFS) => {
+                self.keep_rest(conn_key, 0, total, Some(op));
+            }
+            Err(error) => {
+                self.report(&op, Err(error));
+                self.break_connection(conn_key, error);
+            }
+        }
+        Some(())
+    }
+
+    fn transmit_in_turn(&mut self, ep: EpKey, message: &Transmit) -> Result {
         if message.is_inject() && message.buffers.len() > self.params.max_inject {
             return Err(Errno::EINVAL);
         }
@@ -64,6 +127,7 @@ impl Core {
                     && let Some(conn) = known.conn
                     && self.conns.get(conn).is_some_and(|conn| conn.is_open())
                 {
+                    rdm.remember_connection(addr, conn);
                     return Ok(Destination::Open(conn));
                 }
                 self.connect_peer(ep, peer)?;

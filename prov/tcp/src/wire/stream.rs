@@ -105,6 +105,12 @@ impl Stream {
         }
     }
 
+    /// Whether the next bytes begin a message in native order.
+    #[inline]
+    pub fn is_between_messages(&self) -> bool {
+        self.payload_left == 0 && self.partial_len == 0 && self.order == ByteOrder::Native
+    }
+
     /// Remote buffers of the message that started last.
     pub fn rma(&self) -> &RmaList {
         &self.rma
