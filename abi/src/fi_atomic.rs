@@ -25,12 +25,14 @@ pub struct fi_msg_atomic {
     pub msg_iov: *const fi_ioc,
     pub desc: *mut *mut c_void,
     pub iov_count: usize,
+    /// The peer.
     pub addr: fi_addr_t,
     pub rma_iov: *const fi_rma_ioc,
     pub rma_iov_count: usize,
     pub datatype: fi_datatype,
     pub op: fi_op,
     pub context: *mut c_void,
+    /// Immediate data, with `FI_REMOTE_CQ_DATA`.
     pub data: u64,
 }
 
@@ -220,4 +222,10 @@ pub struct fi_ops_atomic {
     >,
 }
 
-zero_is_valid! {fi_atomic_attr, fi_msg_atomic, fi_msg_compare, fi_msg_fetch, fi_ops_atomic}
+zero_is_valid!(
+    fi_atomic_attr,
+    fi_msg_atomic,
+    fi_msg_compare,
+    fi_msg_fetch,
+    fi_ops_atomic
+);

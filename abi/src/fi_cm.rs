@@ -55,4 +55,4 @@ pub struct fid_mc {
     pub fi_addr: fi_addr_t,
 }
 
-zero_is_valid! {fi_ops_cm, fid_mc}
+zero_is_valid!(fi_ops_cm, fid_mc);

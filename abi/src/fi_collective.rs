@@ -212,4 +212,11 @@ pub struct fid_av_set {
     pub ops: *mut fi_ops_av_set,
 }
 
-zero_is_valid! {fi_collective_addr, fi_collective_attr, fi_msg_collective, fi_ops_av_set, fi_ops_collective, fid_av_set}
+zero_is_valid!(
+    fi_collective_addr,
+    fi_collective_attr,
+    fi_msg_collective,
+    fi_ops_av_set,
+    fi_ops_collective,
+    fid_av_set
+);

@@ -76,6 +76,7 @@ c_enum! {
 c_enum! {
     /// Interfaces to device memory, fi_mr(3).
     pub enum fi_hmem_iface: c_uint {
+        /// Ordinary memory.
         FI_HMEM_SYSTEM,
         FI_HMEM_CUDA,
         FI_HMEM_ROCR,
@@ -117,10 +118,15 @@ c_enum! {
 #[derive(Clone, Copy, Debug)]
 pub struct fi_av_attr {
     pub type_: fi_av_type,
+    /// Upper bits of an address that name a receive context of a scalable endpoint.
     pub rx_ctx_bits: c_int,
+    /// Addresses that will be inserted, about.
     pub count: usize,
+    /// Endpoints at one network address, about; 0: unknown.
     pub ep_per_node: usize,
+    /// Name under which processes share the vector, or null.
     pub name: *const c_char,
+    /// Base of a shared vector's addresses, or null.
     pub map_addr: *mut c_void,
     pub flags: u64,
 }
@@ -187,8 +193,11 @@ pub struct fi_mr_attr {
     /// With flag `FI_MR_DMABUF` this points to an `fi_mr_dmabuf` array instead.
     pub mr_iov: *const iovec,
     pub iov_count: usize,
+    /// What it is registered for: `FI_SEND`, `FI_REMOTE_WRITE`...
     pub access: u64,
+    /// First offset by which peers name the region, without `FI_MR_VIRT_ADDR`.
     pub offset: u64,
+    /// The key, unless the provider chooses it (`FI_MR_PROV_KEY`).
     pub requested_key: u64,
     pub context: *mut c_void,
     pub auth_key_size: usize,
@@ -196,8 +205,11 @@ pub struct fi_mr_attr {
     pub iface: fi_hmem_iface,
     pub device: fi_mr_attr_device,
     pub hmem_data: *mut c_void,
+    /// Bytes of a page of the memory; 0: unknown.
     pub page_size: usize,
+    /// A registration that this one is part of, or null.
     pub base_mr: *const fid_mr,
+    /// Registrations that will be made of parts of this one.
     pub sub_mr_cnt: usize,
 }
 
@@ -504,6 +516,21 @@ pub struct fid_mr {
     pub key: u64,
 }
 
-zero_is_valid! {fi_av_attr, fi_av_set_attr, fi_hmem_override_ops, fi_mr_attr, fi_mr_auth_key, fi_mr_dmabuf, fi_mr_modify, fi_ops_av, fi_ops_domain, fi_ops_mr, fid_av, fid_domain, fid_mr, fi_mr_attr_device}
+zero_is_valid!(
+    fi_av_attr,
+    fi_av_set_attr,
+    fi_hmem_override_ops,
+    fi_mr_attr,
+    fi_mr_auth_key,
+    fi_mr_dmabuf,
+    fi_mr_modify,
+    fi_ops_av,
+    fi_ops_domain,
+    fi_ops_mr,
+    fid_av,
+    fid_domain,
+    fid_mr,
+    fi_mr_attr_device
+);
 
-opaque_debug! {fi_mr_attr_device}
+opaque_debug!(fi_mr_attr_device);

@@ -53,10 +53,13 @@ c_enum! {
 #[derive(Clone, Copy, Debug)]
 pub struct fi_msg {
     pub msg_iov: *const iovec,
+    /// Descriptors of the buffers, one each, or null.
     pub desc: *mut *mut c_void,
     pub iov_count: usize,
+    /// The peer.
     pub addr: fi_addr_t,
     pub context: *mut c_void,
+    /// Immediate data, with `FI_REMOTE_CQ_DATA`.
     pub data: u64,
 }
 
@@ -199,6 +202,7 @@ pub struct fid_ep {
     pub rma: *mut fi_ops_rma,
     pub tagged: *mut fi_ops_tagged,
     pub atomic: *mut fi_ops_atomic,
+    /// Tables that the endpoint has no capability for hold functions that fail.
     pub collective: *mut fi_ops_collective,
 }
 
@@ -219,4 +223,4 @@ pub struct fid_stx {
     pub ops: *mut fi_ops_ep,
 }
 
-zero_is_valid! {fi_msg, fi_ops_ep, fi_ops_msg, fid_ep, fid_pep, fid_stx}
+zero_is_valid!(fi_msg, fi_ops_ep, fi_ops_msg, fid_ep, fid_pep, fid_stx);

@@ -48,10 +48,13 @@ c_enum! {
     /// Wait objects, fi_cq(3).
     pub enum fi_wait_obj: c_uint {
         FI_WAIT_NONE,
+        /// The provider's choice; waiting is by calls of the library only.
         FI_WAIT_UNSPEC,
         FI_WAIT_SET,
+        /// A descriptor that `FI_GETWAIT` returns.
         FI_WAIT_FD,
         FI_WAIT_MUTEX_COND,
+        /// Waiting calls poll and yield the processor.
         FI_WAIT_YIELD,
         FI_WAIT_POLLFD,
     }
@@ -63,6 +66,7 @@ c_enum! {
 pub struct fi_cntr_attr {
     pub events: fi_cntr_events,
     pub wait_obj: fi_wait_obj,
+    /// The wait set to join, with `FI_WAIT_SET`.
     pub wait_set: *mut fid_wait,
     pub flags: u64,
     pub xpu_ctx: *mut fid_xpu_ctx,
@@ -72,12 +76,15 @@ pub struct fi_cntr_attr {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_cq_attr {
+    /// Completions at least; 0: the provider's choice.
     pub size: usize,
     pub flags: u64,
     pub format: fi_cq_format,
     pub wait_obj: fi_wait_obj,
+    /// Interrupt affinity, with `FI_AFFINITY`.
     pub signaling_vector: c_int,
     pub wait_cond: fi_cq_wait_cond,
+    /// The wait set to join, with `FI_WAIT_SET`.
     pub wait_set: *mut fid_wait,
     pub xpu_ctx: *mut fid_xpu_ctx,
 }
@@ -86,10 +93,15 @@ pub struct fi_cq_attr {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_cq_data_entry {
+    /// What the operation was given as its context.
     pub op_context: *mut c_void,
+    /// What completed, and how: `FI_SEND`, `FI_REMOTE_CQ_DATA`...
     pub flags: u64,
+    /// Bytes received.
     pub len: usize,
+    /// Where the data is, of a multi-receive buffer.
     pub buf: *mut c_void,
+    /// Immediate data, with `FI_REMOTE_CQ_DATA`.
     pub data: u64,
 }
 
@@ -97,6 +109,7 @@ pub struct fi_cq_data_entry {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_cq_entry {
+    /// What the operation was given as its context.
     pub op_context: *mut c_void,
 }
 
@@ -104,17 +117,24 @@ pub struct fi_cq_entry {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_cq_err_entry {
+    /// What the operation was given as its context.
     pub op_context: *mut c_void,
     pub flags: u64,
     pub len: usize,
     pub buf: *mut c_void,
     pub data: u64,
     pub tag: u64,
+    /// Bytes that did not fit, of a truncated message.
     pub olen: usize,
+    /// What went wrong: a positive error number.
     pub err: c_int,
+    /// The provider's own number, for fi_cq_strerror.
     pub prov_errno: c_int,
+    /// More of the provider; valid until the queue is read again, unless the caller gave room.
     pub err_data: *mut c_void,
+    /// Bytes of `err_data`; of the caller's room, before the call.
     pub err_data_size: usize,
+    /// The peer, with `FI_SOURCE_ERR`.
     pub src_addr: fi_addr_t,
 }
 
@@ -122,8 +142,11 @@ pub struct fi_cq_err_entry {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_cq_msg_entry {
+    /// What the operation was given as its context.
     pub op_context: *mut c_void,
+    /// What completed, and how: `FI_SEND`, `FI_REMOTE_CQ_DATA`...
     pub flags: u64,
+    /// Bytes received.
     pub len: usize,
 }
 
@@ -131,11 +154,17 @@ pub struct fi_cq_msg_entry {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_cq_tagged_entry {
+    /// What the operation was given as its context.
     pub op_context: *mut c_void,
+    /// What completed, and how: `FI_SEND`, `FI_REMOTE_CQ_DATA`...
     pub flags: u64,
+    /// Bytes received.
     pub len: usize,
+    /// Where the data is, of a multi-receive buffer.
     pub buf: *mut c_void,
+    /// Immediate data, with `FI_REMOTE_CQ_DATA`.
     pub data: u64,
+    /// Tag that the sender gave.
     pub tag: u64,
 }
 
@@ -143,10 +172,12 @@ pub struct fi_cq_tagged_entry {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_eq_attr {
+    /// Events at least; 0: the provider's choice.
     pub size: usize,
     pub flags: u64,
     pub wait_obj: fi_wait_obj,
     pub signaling_vector: c_int,
+    /// The wait set to join, with `FI_WAIT_SET`.
     pub wait_set: *mut fid_wait,
 }
 
@@ -155,6 +186,7 @@ pub struct fi_eq_attr {
 #[derive(Clone, Copy, Debug)]
 pub struct fi_eq_cm_entry {
     pub fid: fid_t,
+    /// How to answer a request; the reader frees it.
     pub info: *mut fi_info,
     pub data: [u8; 0],
 }
@@ -175,7 +207,9 @@ pub struct fi_eq_err_entry {
     pub fid: fid_t,
     pub context: *mut c_void,
     pub data: u64,
+    /// What went wrong: a positive error number.
     pub err: c_int,
+    /// The provider's own number, for fi_eq_strerror.
     pub prov_errno: c_int,
     pub err_data: *mut c_void,
     pub err_data_size: usize,
@@ -397,4 +431,30 @@ pub struct fid_wait {
     pub ops: *mut fi_ops_wait,
 }
 
-zero_is_valid! {fi_cntr_attr, fi_cq_attr, fi_cq_data_entry, fi_cq_entry, fi_cq_err_entry, fi_cq_msg_entry, fi_cq_tagged_entry, fi_eq_attr, fi_eq_cm_entry, fi_eq_entry, fi_eq_err_entry, fi_mutex_cond, fi_poll_attr, fi_wait_attr, fi_wait_pollfd, fi_ops_cntr, fi_ops_cq, fi_ops_eq, fi_ops_poll, fi_ops_wait, fid_cntr, fid_cq, fid_eq, fid_poll, fid_wait}
+zero_is_valid!(
+    fi_cntr_attr,
+    fi_cq_attr,
+    fi_cq_data_entry,
+    fi_cq_entry,
+    fi_cq_err_entry,
+    fi_cq_msg_entry,
+    fi_cq_tagged_entry,
+    fi_eq_attr,
+    fi_eq_cm_entry,
+    fi_eq_entry,
+    fi_eq_err_entry,
+    fi_mutex_cond,
+    fi_poll_attr,
+    fi_wait_attr,
+    fi_wait_pollfd,
+    fi_ops_cntr,
+    fi_ops_cq,
+    fi_ops_eq,
+    fi_ops_poll,
+    fi_ops_wait,
+    fid_cntr,
+    fid_cq,
+    fid_eq,
+    fid_poll,
+    fid_wait
+);

@@ -123,4 +123,11 @@ pub struct fid_mem_monitor {
     pub import_ops: *mut fi_ops_mem_notify,
 }
 
-zero_is_valid! {fi_fid_export, fi_ops_log, fi_ops_mem_monitor, fi_ops_mem_notify, fid_logging, fid_mem_monitor}
+zero_is_valid!(
+    fi_fid_export,
+    fi_ops_log,
+    fi_ops_mem_monitor,
+    fi_ops_mem_notify,
+    fid_logging,
+    fid_mem_monitor
+);

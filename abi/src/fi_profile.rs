@@ -111,6 +111,11 @@ pub struct fid_profile {
     pub ops: *mut fi_profile_ops,
 }
 
-zero_is_valid! {fi_profile_desc, fi_profile_ops, fid_profile, fi_profile_desc_datatype}
+zero_is_valid!(
+    fi_profile_desc,
+    fi_profile_ops,
+    fid_profile,
+    fi_profile_desc_datatype
+);
 
-opaque_debug! {fi_profile_desc_datatype}
+opaque_debug!(fi_profile_desc_datatype);

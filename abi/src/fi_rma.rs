@@ -9,12 +9,15 @@ use libc::{iovec, ssize_t};
 #[derive(Clone, Copy, Debug)]
 pub struct fi_msg_rma {
     pub msg_iov: *const iovec,
+    /// Descriptors of the buffers, one each, or null.
     pub desc: *mut *mut c_void,
     pub iov_count: usize,
+    /// The peer.
     pub addr: fi_addr_t,
     pub rma_iov: *const fi_rma_iov,
     pub rma_iov_count: usize,
     pub context: *mut c_void,
+    /// Immediate data, with `FI_REMOTE_CQ_DATA`.
     pub data: u64,
 }
 
@@ -22,6 +25,7 @@ pub struct fi_msg_rma {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_rma_ioc {
+    /// Address or offset, as `FI_MR_VIRT_ADDR` says.
     pub addr: u64,
     pub count: usize,
     pub key: u64,
@@ -31,6 +35,7 @@ pub struct fi_rma_ioc {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_rma_iov {
+    /// Address or offset, as `FI_MR_VIRT_ADDR` says.
     pub addr: u64,
     pub len: usize,
     pub key: u64,
@@ -131,4 +136,4 @@ pub struct fi_ops_rma {
     >,
 }
 
-zero_is_valid! {fi_msg_rma, fi_rma_ioc, fi_rma_iov, fi_ops_rma}
+zero_is_valid!(fi_msg_rma, fi_rma_ioc, fi_rma_iov, fi_ops_rma);

@@ -14,12 +14,16 @@ pub const FI_MPI_IGNORE_PAYLOAD: u64 = 0xff00000000;
 #[derive(Clone, Copy, Debug)]
 pub struct fi_msg_tagged {
     pub msg_iov: *const iovec,
+    /// Descriptors of the buffers, one each, or null.
     pub desc: *mut *mut c_void,
     pub iov_count: usize,
+    /// The peer.
     pub addr: fi_addr_t,
     pub tag: u64,
+    /// Bits of the tag that need not match, of a receive.
     pub ignore: u64,
     pub context: *mut c_void,
+    /// Immediate data, with `FI_REMOTE_CQ_DATA`.
     pub data: u64,
 }
 
@@ -113,4 +117,4 @@ pub struct fi_ops_tagged {
     >,
 }
 
-zero_is_valid! {fi_msg_tagged, fi_ops_tagged}
+zero_is_valid!(fi_msg_tagged, fi_ops_tagged);

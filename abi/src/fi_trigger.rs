@@ -200,6 +200,31 @@ pub struct fi_triggered_context2 {
     pub trigger: fi_triggered_context2_trigger,
 }
 
-zero_is_valid! {fi_deferred_work, fi_op_atomic, fi_op_cntr, fi_op_compare_atomic, fi_op_fetch_atomic, fi_op_msg, fi_op_rma, fi_op_tagged, fi_trigger_threshold, fi_trigger_var, fi_trigger_xpu, fi_triggered_context, fi_triggered_context2, fi_deferred_work_op, fi_trigger_var_value, fi_trigger_xpu_device, fi_triggered_context_trigger, fi_triggered_context2_trigger}
+zero_is_valid!(
+    fi_deferred_work,
+    fi_op_atomic,
+    fi_op_cntr,
+    fi_op_compare_atomic,
+    fi_op_fetch_atomic,
+    fi_op_msg,
+    fi_op_rma,
+    fi_op_tagged,
+    fi_trigger_threshold,
+    fi_trigger_var,
+    fi_trigger_xpu,
+    fi_triggered_context,
+    fi_triggered_context2,
+    fi_deferred_work_op,
+    fi_trigger_var_value,
+    fi_trigger_xpu_device,
+    fi_triggered_context_trigger,
+    fi_triggered_context2_trigger
+);
 
-opaque_debug! {fi_deferred_work_op, fi_trigger_var_value, fi_trigger_xpu_device, fi_triggered_context_trigger, fi_triggered_context2_trigger}
+opaque_debug!(
+    fi_deferred_work_op,
+    fi_trigger_var_value,
+    fi_trigger_xpu_device,
+    fi_triggered_context_trigger,
+    fi_triggered_context2_trigger
+);

@@ -128,4 +128,14 @@ pub struct fid_xpu_ep {
     pub fid: fid_xpu,
 }
 
-zero_is_valid! {fi_xpu_attr, fi_xpu_ctx_attr, fi_xpu_ops, fi_ops_xpu_ctx, fid_xpu, fid_xpu_cntr, fid_xpu_cq, fid_xpu_ctx, fid_xpu_ep}
+zero_is_valid!(
+    fi_xpu_attr,
+    fi_xpu_ctx_attr,
+    fi_xpu_ops,
+    fi_ops_xpu_ctx,
+    fid_xpu,
+    fid_xpu_cntr,
+    fid_xpu_cq,
+    fid_xpu_ctx,
+    fid_xpu_ep
+);

@@ -182,40 +182,55 @@ struct fid_xpu_ctx;
 /* Endpoint types, fi_endpoint(3). */
 enum fi_ep_type {
 	FI_EP_UNSPEC,
+	/* Connected; messages arrive, in order. */
 	FI_EP_MSG,
+	/* Without connection; messages may be lost. */
 	FI_EP_DGRAM,
+	/* Without connection; messages arrive. */
 	FI_EP_RDM,
 };
 
 /* How an address vector names its entries, fi_av(3). */
 enum fi_av_type {
 	FI_AV_UNSPEC,
+	/* Entries have names of the provider's choice. */
 	FI_AV_MAP,
+	/* Entries are numbered in the order of their insertion. */
 	FI_AV_TABLE,
 };
 
 /* How an application's threads share objects, fi_domain(3). */
 enum fi_threading {
 	FI_THREAD_UNSPEC,
+	/* Any thread may use any object at any time. */
 	FI_THREAD_SAFE,
+	/* One thread at a time uses an object. */
 	FI_THREAD_FID,
+	/* One thread at a time uses a domain and all that opened from it. */
 	FI_THREAD_DOMAIN,
+	/* One thread at a time uses an endpoint and the queues it completes to. */
 	FI_THREAD_COMPLETION,
+	/* One thread at a time uses an endpoint; any thread a queue. */
 	FI_THREAD_ENDPOINT,
 };
 
 /* Who drives an operation on, fi_domain(3). */
 enum fi_progress {
 	FI_PROGRESS_UNSPEC,
+	/* Operations go on without calls by the application. */
 	FI_PROGRESS_AUTO,
+	/* Operations go on while the application is in a call. */
 	FI_PROGRESS_MANUAL,
+	/* Control operations go on with transfers. */
 	FI_PROGRESS_CONTROL_UNIFIED,
 };
 
 /* Whether the provider protects its queues from overrun, fi_domain(3). */
 enum fi_resource_mgmt {
 	FI_RM_UNSPEC,
+	/* The application takes care that no queue overruns. */
 	FI_RM_DISABLED,
+	/* The provider says `-FI_EAGAIN` rather than overrun a queue. */
 	FI_RM_ENABLED,
 };
 
@@ -446,7 +461,9 @@ struct fi_ops {
  * all objects have.
  */
 struct fid {
+	/* What the object is: `FI_CLASS_*`. */
 	size_t fclass;
+	/* What the application gave when it opened the object. */
 	void *context;
 	struct fi_ops *ops;
 };
@@ -458,13 +475,21 @@ typedef struct fid *fid_t;
 struct fi_tx_attr {
 	uint64_t caps;
 	uint64_t mode;
+	/* Flags of operations that are given none. */
 	uint64_t op_flags;
+	/* Order in which the peer processes messages: `FI_ORDER_*`. */
 	uint64_t msg_order;
+	/* Order of completions: `FI_ORDER_*`. */
 	uint64_t comp_order;
+	/* Largest message that inject calls take, in bytes. */
 	size_t inject_size;
+	/* Operations in flight at most, each of the largest kind. */
 	size_t size;
+	/* Local buffers of one operation at most. */
 	size_t iov_limit;
+	/* Remote buffers of one operation at most. */
 	size_t rma_iov_limit;
+	/* Traffic class, `FI_TC_*`. */
 	uint32_t tclass;
 };
 
@@ -472,29 +497,47 @@ struct fi_tx_attr {
 struct fi_rx_attr {
 	uint64_t caps;
 	uint64_t mode;
+	/* Flags of operations that are given none. */
 	uint64_t op_flags;
+	/* Order in which messages are processed: `FI_ORDER_*`. */
 	uint64_t msg_order;
+	/* Order of completions: `FI_ORDER_*`. */
 	uint64_t comp_order;
+	/* Bytes of messages kept that nothing was posted for; of the 1.x interface. */
 	size_t total_buffered_recv;
+	/* Receives posted at most. */
 	size_t size;
+	/* Buffers of one receive at most. */
 	size_t iov_limit;
 };
 
 /* What an endpoint is or shall be: type, protocol and size limits in bytes, fi_endpoint(3). */
 struct fi_ep_attr {
 	enum fi_ep_type type;
+	/* One of `FI_PROTO_*`; peers need the same. */
 	uint32_t protocol;
+	/* Version of the protocol, provider's choice. */
 	uint32_t protocol_version;
+	/* Largest message, in bytes. */
 	size_t max_msg_size;
+	/* Bytes that the provider needs in front of a message, in mode `FI_MSG_PREFIX`. */
 	size_t msg_prefix_size;
+	/* Largest transfer that keeps read-after-write order, in bytes. */
 	size_t max_order_raw_size;
+	/* Largest transfer that keeps write-after-read order, in bytes. */
 	size_t max_order_war_size;
+	/* Largest transfer that keeps write-after-write order, in bytes. */
 	size_t max_order_waw_size;
+	/* Which bits of a tag matter, or one of `FI_TAG_*`. */
 	uint64_t mem_tag_format;
+	/* Transmit contexts, or `FI_SHARED_CONTEXT`. */
 	size_t tx_ctx_cnt;
+	/* Receive contexts, or `FI_SHARED_CONTEXT`. */
 	size_t rx_ctx_cnt;
+	/* Bytes of `auth_key`, or `FI_AV_AUTH_KEY`. */
 	size_t auth_key_size;
 	uint8_t *auth_key;
+	/* Accelerator context that the endpoint belongs to, or null. */
 	struct fid_xpu_ctx *xpu_ctx;
 };
 
@@ -512,41 +555,68 @@ struct fi_ioc {
 
 /* What a domain is or shall be: progress, threading, limits and capabilities, fi_domain(3). */
 struct fi_domain_attr {
+	/* An open domain to use, or null. */
 	struct fid_domain *domain;
 	char *name;
+	/* How the application's threads share objects of the domain. */
 	enum fi_threading threading;
+	/* Who drives connection management and other control operations on. */
 	enum fi_progress control_progress;
-	/* Also called `data_progress`. */
+	/* Who drives transfers on; also called `data_progress`. */
 	union {
 		enum fi_progress data_progress;
 		enum fi_progress progress;
 	};
 	enum fi_resource_mgmt resource_mgmt;
 	enum fi_av_type av_type;
+	/* What registered memory needs: `FI_MR_*` bits. */
 	int mr_mode;
+	/* Bytes of a registration key. */
 	size_t mr_key_size;
+	/* Bytes of immediate data that a message carries; 0: none. */
 	size_t cq_data_size;
+	/* Completion queues that perform best at most; more may be possible. */
 	size_t cq_cnt;
+	/* Endpoints that perform best at most; more may be possible. */
 	size_t ep_cnt;
+	/* Transmit contexts that perform best at most; more may be possible. */
 	size_t tx_ctx_cnt;
+	/* Receive contexts that perform best at most; more may be possible. */
 	size_t rx_ctx_cnt;
+	/* Transmit contexts of one scalable endpoint at most. */
 	size_t max_ep_tx_ctx;
+	/* Receive contexts of one scalable endpoint at most. */
 	size_t max_ep_rx_ctx;
+	/* Endpoints that may share a transmit context at most; 0: no sharing. */
 	size_t max_ep_stx_ctx;
+	/* Endpoints that may share a receive context at most; 0: no sharing. */
 	size_t max_ep_srx_ctx;
+	/* Counters that perform best at most; more may be possible. */
 	size_t cntr_cnt;
+	/* Buffers of one registration at most. */
 	size_t mr_iov_limit;
+	/* Capabilities that belong to the domain, such as `FI_LOCAL_COMM`. */
 	uint64_t caps;
+	/* Modes that belong to the domain. */
 	uint64_t mode;
+	/* Authorization key of all objects that name none; `auth_key_size` bytes. */
 	uint8_t *auth_key;
 	size_t auth_key_size;
+	/* Bytes of `err_data` that completion errors come with at most. */
 	size_t max_err_data;
+	/* Registrations that perform best at most. */
 	size_t mr_cnt;
+	/* Traffic class of endpoints that name none. */
 	uint32_t tclass;
+	/* Authorization keys of one endpoint at most. */
 	size_t max_ep_auth_key;
+	/* Highest group number of `fi_group_addr`. */
 	uint32_t max_group_id;
+	/* Value after which a counter wraps to 0. */
 	uint64_t max_cntr_value;
+	/* Value after which an error count wraps to 0. */
 	uint64_t max_err_cntr_value;
+	/* Accelerator contexts at most. */
 	size_t max_xpu_ctx_cnt;
 };
 
@@ -575,10 +645,14 @@ struct fid_fabric {
 
 /* Which fabric, of which provider, fi_fabric(3). */
 struct fi_fabric_attr {
+	/* An open fabric to use, or null. */
 	struct fid_fabric *fabric;
 	char *name;
+	/* Provider, or layers of providers with semicolons between. */
 	char *prov_name;
+	/* The provider's own version, as `FI_VERSION` packs it. */
 	uint32_t prov_version;
+	/* Interface version that the application asked for. */
 	uint32_t api_version;
 };
 
@@ -614,7 +688,9 @@ struct fi_bus_attr {
 /* State of a network device's link: MTU in bytes, speed in bits per second, fi_nic(3). */
 struct fi_link_attr {
 	char *address;
+	/* Bytes of a packet at most. */
 	size_t mtu;
+	/* Bits per second. */
 	size_t speed;
 	enum fi_link_state state;
 	char *network_type;
@@ -634,20 +710,28 @@ struct fid_nic {
  * fi_getinfo(3).
  */
 struct fi_info {
+	/* The next best way, or null. */
 	struct fi_info *next;
+	/* What the endpoint can do: capabilities. */
 	uint64_t caps;
+	/* What the application must do: mode bits. */
 	uint64_t mode;
+	/* Format of all addresses. */
 	uint32_t addr_format;
 	size_t src_addrlen;
 	size_t dest_addrlen;
+	/* Address of the endpoint, `src_addrlen` bytes, or null. */
 	void *src_addr;
+	/* Address of the peer, `dest_addrlen` bytes, or null. */
 	void *dest_addr;
+	/* A connection request that the endpoint shall answer, or another object it opens from. */
 	fid_t handle;
 	struct fi_tx_attr *tx_attr;
 	struct fi_rx_attr *rx_attr;
 	struct fi_ep_attr *ep_attr;
 	struct fi_domain_attr *domain_attr;
 	struct fi_fabric_attr *fabric_attr;
+	/* The network device, or null. */
 	struct fid_nic *nic;
 };
 

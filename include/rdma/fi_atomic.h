@@ -28,12 +28,14 @@ struct fi_msg_atomic {
 	const struct fi_ioc *msg_iov;
 	void **desc;
 	size_t iov_count;
+	/* The peer. */
 	fi_addr_t addr;
 	const struct fi_rma_ioc *rma_iov;
 	size_t rma_iov_count;
 	enum fi_datatype datatype;
 	enum fi_op op;
 	void *context;
+	/* Immediate data, with `FI_REMOTE_CQ_DATA`. */
 	uint64_t data;
 };
 

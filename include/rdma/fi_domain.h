@@ -125,6 +125,7 @@ enum fi_collective_op {
 
 /* Interfaces to device memory, fi_mr(3). */
 enum fi_hmem_iface {
+	/* Ordinary memory. */
 	FI_HMEM_SYSTEM,
 	FI_HMEM_CUDA,
 	FI_HMEM_ROCR,
@@ -136,10 +137,15 @@ enum fi_hmem_iface {
 /* What an address vector shall be, fi_av(3). */
 struct fi_av_attr {
 	enum fi_av_type type;
+	/* Upper bits of an address that name a receive context of a scalable endpoint. */
 	int rx_ctx_bits;
+	/* Addresses that will be inserted, about. */
 	size_t count;
+	/* Endpoints at one network address, about; 0: unknown. */
 	size_t ep_per_node;
+	/* Name under which processes share the vector, or null. */
 	const char *name;
+	/* Base of a shared vector's addresses, or null. */
 	void *map_addr;
 	uint64_t flags;
 };
@@ -238,8 +244,11 @@ struct fi_mr_attr {
 		const struct fi_mr_dmabuf *dmabuf;
 	};
 	size_t iov_count;
+	/* What it is registered for: `FI_SEND`, `FI_REMOTE_WRITE`... */
 	uint64_t access;
+	/* First offset by which peers name the region, without `FI_MR_VIRT_ADDR`. */
 	uint64_t offset;
+	/* The key, unless the provider chooses it (`FI_MR_PROV_KEY`). */
 	uint64_t requested_key;
 	void *context;
 	size_t auth_key_size;
@@ -247,8 +256,11 @@ struct fi_mr_attr {
 	enum fi_hmem_iface iface;
 	union fi_mr_attr_device device;
 	void *hmem_data;
+	/* Bytes of a page of the memory; 0: unknown. */
 	size_t page_size;
+	/* A registration that this one is part of, or null. */
 	const struct fid_mr *base_mr;
+	/* Registrations that will be made of parts of this one. */
 	size_t sub_mr_cnt;
 };
 

@@ -88,10 +88,13 @@ struct fid_pep {
 /* A message, described in full, fi_msg(3). */
 struct fi_msg {
 	const struct iovec *msg_iov;
+	/* Descriptors of the buffers, one each, or null. */
 	void **desc;
 	size_t iov_count;
+	/* The peer. */
 	fi_addr_t addr;
 	void *context;
+	/* Immediate data, with `FI_REMOTE_CQ_DATA`. */
 	uint64_t data;
 };
 
@@ -127,6 +130,7 @@ struct fid_ep {
 	struct fi_ops_rma *rma;
 	struct fi_ops_tagged *tagged;
 	struct fi_ops_atomic *atomic;
+	/* Tables that the endpoint has no capability for hold functions that fail. */
 	struct fi_ops_collective *collective;
 };
 

@@ -39,10 +39,13 @@ enum fi_cq_format {
 /* Wait objects, fi_cq(3). */
 enum fi_wait_obj {
 	FI_WAIT_NONE,
+	/* The provider's choice; waiting is by calls of the library only. */
 	FI_WAIT_UNSPEC,
 	FI_WAIT_SET,
+	/* A descriptor that `FI_GETWAIT` returns. */
 	FI_WAIT_FD,
 	FI_WAIT_MUTEX_COND,
+	/* Waiting calls poll and yield the processor. */
 	FI_WAIT_YIELD,
 	FI_WAIT_POLLFD,
 };
@@ -84,29 +87,39 @@ struct fid_wait {
 
 /* What a completion queue shall be, fi_cq(3). */
 struct fi_cq_attr {
+	/* Completions at least; 0: the provider's choice. */
 	size_t size;
 	uint64_t flags;
 	enum fi_cq_format format;
 	enum fi_wait_obj wait_obj;
+	/* Interrupt affinity, with `FI_AFFINITY`. */
 	int signaling_vector;
 	enum fi_cq_wait_cond wait_cond;
+	/* The wait set to join, with `FI_WAIT_SET`. */
 	struct fid_wait *wait_set;
 	struct fid_xpu_ctx *xpu_ctx;
 };
 
 /* An operation that failed, fi_cq(3). */
 struct fi_cq_err_entry {
+	/* What the operation was given as its context. */
 	void *op_context;
 	uint64_t flags;
 	size_t len;
 	void *buf;
 	uint64_t data;
 	uint64_t tag;
+	/* Bytes that did not fit, of a truncated message. */
 	size_t olen;
+	/* What went wrong: a positive error number. */
 	int err;
+	/* The provider's own number, for fi_cq_strerror. */
 	int prov_errno;
+	/* More of the provider; valid until the queue is read again, unless the caller gave room. */
 	void *err_data;
+	/* Bytes of `err_data`; of the caller's room, before the call. */
 	size_t err_data_size;
+	/* The peer, with `FI_SOURCE_ERR`. */
 	fi_addr_t src_addr;
 };
 
@@ -135,6 +148,7 @@ struct fid_cq {
 struct fi_cntr_attr {
 	enum fi_cntr_events events;
 	enum fi_wait_obj wait_obj;
+	/* The wait set to join, with `FI_WAIT_SET`. */
 	struct fid_wait *wait_set;
 	uint64_t flags;
 	struct fid_xpu_ctx *xpu_ctx;
@@ -180,10 +194,12 @@ struct fid_poll {
 
 /* What an event queue shall be, fi_eq(3). */
 struct fi_eq_attr {
+	/* Events at least; 0: the provider's choice. */
 	size_t size;
 	uint64_t flags;
 	enum fi_wait_obj wait_obj;
 	int signaling_vector;
+	/* The wait set to join, with `FI_WAIT_SET`. */
 	struct fid_wait *wait_set;
 };
 
@@ -192,7 +208,9 @@ struct fi_eq_err_entry {
 	fid_t fid;
 	void *context;
 	uint64_t data;
+	/* What went wrong: a positive error number. */
 	int err;
+	/* The provider's own number, for fi_eq_strerror. */
 	int prov_errno;
 	void *err_data;
 	size_t err_data_size;
@@ -225,38 +243,54 @@ struct fi_wait_attr {
 
 /* A completion in `FI_CQ_FORMAT_DATA`, fi_cq(3). */
 struct fi_cq_data_entry {
+	/* What the operation was given as its context. */
 	void *op_context;
+	/* What completed, and how: `FI_SEND`, `FI_REMOTE_CQ_DATA`... */
 	uint64_t flags;
+	/* Bytes received. */
 	size_t len;
+	/* Where the data is, of a multi-receive buffer. */
 	void *buf;
+	/* Immediate data, with `FI_REMOTE_CQ_DATA`. */
 	uint64_t data;
 };
 
 /* A completion in `FI_CQ_FORMAT_CONTEXT`, fi_cq(3). */
 struct fi_cq_entry {
+	/* What the operation was given as its context. */
 	void *op_context;
 };
 
 /* A completion in `FI_CQ_FORMAT_MSG`, fi_cq(3). */
 struct fi_cq_msg_entry {
+	/* What the operation was given as its context. */
 	void *op_context;
+	/* What completed, and how: `FI_SEND`, `FI_REMOTE_CQ_DATA`... */
 	uint64_t flags;
+	/* Bytes received. */
 	size_t len;
 };
 
 /* A completion in `FI_CQ_FORMAT_TAGGED`, fi_cq(3). */
 struct fi_cq_tagged_entry {
+	/* What the operation was given as its context. */
 	void *op_context;
+	/* What completed, and how: `FI_SEND`, `FI_REMOTE_CQ_DATA`... */
 	uint64_t flags;
+	/* Bytes received. */
 	size_t len;
+	/* Where the data is, of a multi-receive buffer. */
 	void *buf;
+	/* Immediate data, with `FI_REMOTE_CQ_DATA`. */
 	uint64_t data;
+	/* Tag that the sender gave. */
 	uint64_t tag;
 };
 
 /* A connection event; the peer's connection data follows it, fi_eq(3). */
 struct fi_eq_cm_entry {
 	fid_t fid;
+	/* How to answer a request; the reader frees it. */
 	struct fi_info *info;
 	uint8_t data[];
 };

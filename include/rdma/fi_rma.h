@@ -18,6 +18,7 @@ struct iovec;
 
 /* A remote range in bytes, with the key that opens it, fi_rma(3). */
 struct fi_rma_iov {
+	/* Address or offset, as `FI_MR_VIRT_ADDR` says. */
 	uint64_t addr;
 	size_t len;
 	uint64_t key;
@@ -26,12 +27,15 @@ struct fi_rma_iov {
 /* A remote read or write, described in full, fi_rma(3). */
 struct fi_msg_rma {
 	const struct iovec *msg_iov;
+	/* Descriptors of the buffers, one each, or null. */
 	void **desc;
 	size_t iov_count;
+	/* The peer. */
 	fi_addr_t addr;
 	const struct fi_rma_iov *rma_iov;
 	size_t rma_iov_count;
 	void *context;
+	/* Immediate data, with `FI_REMOTE_CQ_DATA`. */
 	uint64_t data;
 };
 
@@ -59,6 +63,7 @@ struct fi_ops_rma {
 
 /* A remote range in elements, with the key that opens it, fi_atomic(3). */
 struct fi_rma_ioc {
+	/* Address or offset, as `FI_MR_VIRT_ADDR` says. */
 	uint64_t addr;
 	size_t count;
 	uint64_t key;

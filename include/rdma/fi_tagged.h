@@ -23,12 +23,16 @@ struct iovec;
 /* A tagged message, described in full, fi_tagged(3). */
 struct fi_msg_tagged {
 	const struct iovec *msg_iov;
+	/* Descriptors of the buffers, one each, or null. */
 	void **desc;
 	size_t iov_count;
+	/* The peer. */
 	fi_addr_t addr;
 	uint64_t tag;
+	/* Bits of the tag that need not match, of a receive. */
 	uint64_t ignore;
 	void *context;
+	/* Immediate data, with `FI_REMOTE_CQ_DATA`. */
 	uint64_t data;
 };
 

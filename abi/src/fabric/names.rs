@@ -168,7 +168,9 @@ c_enum! {
     /// How an address vector names its entries, fi_av(3).
     pub enum fi_av_type: c_uint {
         FI_AV_UNSPEC,
+        /// Entries have names of the provider's choice.
         FI_AV_MAP,
+        /// Entries are numbered in the order of their insertion.
         FI_AV_TABLE,
     }
 }
@@ -186,8 +188,11 @@ c_enum! {
     /// Endpoint types, fi_endpoint(3).
     pub enum fi_ep_type: c_uint {
         FI_EP_UNSPEC,
+        /// Connected; messages arrive, in order.
         FI_EP_MSG,
+        /// Without connection; messages may be lost.
         FI_EP_DGRAM,
+        /// Without connection; messages arrive.
         FI_EP_RDM,
     }
 }
@@ -215,8 +220,11 @@ c_enum! {
     /// Who drives an operation on, fi_domain(3).
     pub enum fi_progress: c_uint {
         FI_PROGRESS_UNSPEC,
+        /// Operations go on without calls by the application.
         FI_PROGRESS_AUTO,
+        /// Operations go on while the application is in a call.
         FI_PROGRESS_MANUAL,
+        /// Control operations go on with transfers.
         FI_PROGRESS_CONTROL_UNIFIED,
     }
 }
@@ -225,7 +233,9 @@ c_enum! {
     /// Whether the provider protects its queues from overrun, fi_domain(3).
     pub enum fi_resource_mgmt: c_uint {
         FI_RM_UNSPEC,
+        /// The application takes care that no queue overruns.
         FI_RM_DISABLED,
+        /// The provider says `-FI_EAGAIN` rather than overrun a queue.
         FI_RM_ENABLED,
     }
 }
@@ -234,10 +244,15 @@ c_enum! {
     /// How an application's threads share objects, fi_domain(3).
     pub enum fi_threading: c_uint {
         FI_THREAD_UNSPEC,
+        /// Any thread may use any object at any time.
         FI_THREAD_SAFE,
+        /// One thread at a time uses an object.
         FI_THREAD_FID,
+        /// One thread at a time uses a domain and all that opened from it.
         FI_THREAD_DOMAIN,
+        /// One thread at a time uses an endpoint and the queues it completes to.
         FI_THREAD_COMPLETION,
+        /// One thread at a time uses an endpoint; any thread a queue.
         FI_THREAD_ENDPOINT,
     }
 }

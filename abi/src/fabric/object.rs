@@ -187,7 +187,9 @@ pub struct fi_ops_fabric {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fid {
+    /// What the object is: `FI_CLASS_*`.
     pub fclass: usize,
+    /// What the application gave when it opened the object.
     pub context: *mut c_void,
     pub ops: *mut fi_ops,
 }
@@ -201,4 +203,19 @@ pub struct fid_fabric {
     pub api_version: u32,
 }
 
-zero_is_valid! {fi_alias, fi_context, fi_context2, fi_fid_var, fi_ioc, fi_mr_map_raw, fi_mr_raw_attr, fi_mr_xpu_desc, fi_param, fi_recv_context, fi_ops, fi_ops_fabric, fid, fid_fabric}
+zero_is_valid!(
+    fi_alias,
+    fi_context,
+    fi_context2,
+    fi_fid_var,
+    fi_ioc,
+    fi_mr_map_raw,
+    fi_mr_raw_attr,
+    fi_mr_xpu_desc,
+    fi_param,
+    fi_recv_context,
+    fi_ops,
+    fi_ops_fabric,
+    fid,
+    fid_fabric
+);

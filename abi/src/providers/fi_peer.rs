@@ -249,7 +249,30 @@ pub struct fid_peer_srx {
     pub peer_ops: *mut fi_ops_srx_peer,
 }
 
-zero_is_valid! {fi_peer_av_context, fi_peer_av_set_context, fi_peer_cntr_context, fi_peer_cq_context, fi_peer_domain_context, fi_peer_eq_context, fi_peer_match_attr, fi_peer_rx_entry, fi_peer_srx_context, fi_peer_transfer_context, fi_ops_av_owner, fi_ops_av_set_owner, fi_ops_cntr_owner, fi_ops_cq_owner, fi_ops_srx_owner, fi_ops_srx_peer, fi_ops_transfer_peer, fid_peer_av, fid_peer_av_set, fid_peer_cntr, fid_peer_cq, fid_peer_srx}
+zero_is_valid!(
+    fi_peer_av_context,
+    fi_peer_av_set_context,
+    fi_peer_cntr_context,
+    fi_peer_cq_context,
+    fi_peer_domain_context,
+    fi_peer_eq_context,
+    fi_peer_match_attr,
+    fi_peer_rx_entry,
+    fi_peer_srx_context,
+    fi_peer_transfer_context,
+    fi_ops_av_owner,
+    fi_ops_av_set_owner,
+    fi_ops_cntr_owner,
+    fi_ops_cq_owner,
+    fi_ops_srx_owner,
+    fi_ops_srx_peer,
+    fi_ops_transfer_peer,
+    fid_peer_av,
+    fid_peer_av_set,
+    fid_peer_cntr,
+    fid_peer_cq,
+    fid_peer_srx
+);
 
 /// Named by `fi_peer_av_set_context` only; never defined.
 #[derive(Debug)]

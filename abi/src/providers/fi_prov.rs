@@ -7,8 +7,11 @@ use core::ffi::{c_char, c_int, c_void};
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct fi_provider {
+    /// The provider's own version.
     pub version: u32,
+    /// The interface version that it was written for.
     pub fi_version: u32,
+    /// Of the library; the provider leaves it alone.
     pub context: fi_context,
     pub name: *const c_char,
     pub getinfo: Option<
@@ -28,7 +31,8 @@ pub struct fi_provider {
             context: *mut c_void,
         ) -> c_int,
     >,
+    /// Called when the library is unloaded.
     pub cleanup: Option<unsafe extern "C" fn()>,
 }
 
-zero_is_valid! {fi_provider}
+zero_is_valid!(fi_provider);

@@ -30,13 +30,17 @@ struct fid_fabric;
 
 /* A provider: what `fi_prov_ini` of an external provider returns, fi_provider(3). */
 struct fi_provider {
+	/* The provider's own version. */
 	uint32_t version;
+	/* The interface version that it was written for. */
 	uint32_t fi_version;
+	/* Of the library; the provider leaves it alone. */
 	struct fi_context context;
 	const char *name;
 	int (*getinfo)(uint32_t version, const char *node, const char *service, uint64_t flags,
 		       const struct fi_info *hints, struct fi_info **info);
 	int (*fabric)(struct fi_fabric_attr *attr, struct fid_fabric **fabric, void *context);
+	/* Called when the library is unloaded. */
 	void (*cleanup)(void);
 };
 
