@@ -11,7 +11,7 @@ use prov_util::matching::{ANY_SOURCE, Filter, Matched, Message, Receive as Poste
 use prov_util::request::{Receive, Select};
 
 use super::Core;
-use super::endpoint::{Kind, Receiver};
+use super::endpoint::{Kind, Queues, Receiver};
 use super::incoming::{Ack, Body, Incoming, Kept, Placing, Receipt, Rendezvous, Then, Unexpected};
 use super::keys::{ConnKey, EpKey, ReceiverKey};
 use super::op::Context;
@@ -383,7 +383,7 @@ impl Core {
     ) {
         let queues = match ep {
             Some(ep) => self.eps.get(ep).map(|ep| &ep.queues),
-            None => self.receivers.get(key).map(|receiver| &receiver.queues),
+            None => self.shared_queues(key),
         };
         let Some(queues) = queues else {
             return;
@@ -400,6 +400,18 @@ impl Core {
             };
             cq.write_error(ErrorCompletion::new(completion, error));
         }
+    }
+
+    /// Where a shared receive context reports what belongs to no endpoint: to
+    /// queues of its own, or else, as fi_endpoint(3) has none for it, to those
+    /// of an endpoint that receives through it.
+    fn shared_queues(&self, key: ReceiverKey) -> Option<&Queues> {
+        let own = self.receivers.get(key).map(|receiver| &receiver.queues);
+        own.filter(|queues| queues.rx_cq.is_some() || queues.recv.is_some())
+            .or_else(|| {
+                let mut eps = self.eps.values();
+                eps.find(|ep| ep.receiver == key).map(|ep| &ep.queues)
+            })
     }
 
     /// Takes in what changed in an endpoint's address vector.

@@ -203,8 +203,10 @@ fn check_domain(base: &DomainAttr, api: u32, hints: &Hints, asked: &DomainAttr) 
             supported: Value::Count(base.resource_mgmt.into()),
         });
     }
+    let known = [FI_AV_UNSPEC, FI_AV_MAP, FI_AV_TABLE].contains(&asked.av_type);
     let any = FI_AV_UNSPEC;
-    if asked.av_type != any && base.av_type != any && asked.av_type != base.av_type {
+    let differs = asked.av_type != any && base.av_type != any && asked.av_type != base.av_type;
+    if !known || differs {
         return Err(Mismatch {
             attribute: "domain_attr->av_type",
             asked: named(asked.av_type, FI_TYPE_AV_TYPE),
