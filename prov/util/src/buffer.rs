@@ -257,7 +257,7 @@ impl std::fmt::Debug for AppIov {
 }
 
 /// Pieces that one socket call moves at most.
-pub const TRANSFER_LIMIT: usize = 64;
+pub const TRANSFER_LIMIT: usize = 16;
 
 /// What one socket call moves: our own bytes and the application's, in order.
 pub struct Transfer<'a> {
