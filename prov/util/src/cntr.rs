@@ -10,6 +10,7 @@ use value::Value;
 
 use crate::errno::{Errno, Result};
 use crate::progress::Progress;
+use crate::sync::LockKind;
 use crate::wait::{Attachment, Deadline, Sources, WaitKind, Waitable, Wake};
 
 /// What a counter counts (`enum fi_cntr_events`).
@@ -45,7 +46,7 @@ impl Cntr {
         Self {
             value: Value::new(wait.wait().is_some()),
             events,
-            sources: Sources::default(),
+            sources: Sources::new(LockKind::Real),
             attachment: wait,
             owner,
         }

@@ -156,7 +156,7 @@ impl Cq {
                     lent: Box::default(),
                 },
             ),
-            sources: Sources::default(),
+            sources: Sources::new(config.lock),
             attachment: config.wait,
             by_threshold: config.by_threshold,
             api_version: config.api_version,

@@ -15,6 +15,7 @@ pub use event::{Event, EventBody, EventError, EventInfo};
 
 use crate::errno::{Errno, Result};
 use crate::progress::Progress;
+use crate::sync::LockKind;
 use crate::wait::{Attachment, Deadline, Sources, Waitable, Wake};
 
 /// An event queue. Like a completion queue it calls nobody while it holds its
@@ -55,7 +56,7 @@ impl Eq {
                 overrun: false,
                 lent: Box::default(),
             }),
-            sources: Sources::default(),
+            sources: Sources::new(LockKind::Real),
             attachment: wait,
             api_version,
         }

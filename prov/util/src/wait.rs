@@ -14,6 +14,7 @@
 mod attachment;
 mod deadline;
 mod mutex_cond;
+mod snapshot;
 mod sources;
 #[cfg(test)]
 pub(crate) mod test_transport;

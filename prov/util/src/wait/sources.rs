@@ -3,115 +3,127 @@
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
 use super::Wait;
+use super::snapshot::Snapshot;
 use crate::errno::Result;
 use crate::progress::Progress;
+use crate::sync::LockKind;
 
 /// What has to be driven for a queue to fill: one entry per provider engine,
 /// however many endpoints of it are bound to the queue.
-#[derive(Default)]
 pub struct Sources {
-    /// Read without a lock, since an engine may bind and unbind endpoints
-    /// while it is being driven.
-    list: ArcSwap<Vec<Source>>,
-    /// Held by whoever replaces `list`.
-    edit: Mutex<()>,
+    /// Those in `uses`. Read without a lock, since an engine may bind and
+    /// unbind endpoints while it is being driven.
+    list: Snapshot<Box<[Arc<dyn Progress>]>>,
+    uses: Mutex<Vec<Use>>,
 }
 
-#[derive(Clone)]
-struct Source {
+/// A transport that was added.
+struct Use {
     progress: Arc<dyn Progress>,
-    /// What it answered to `wait_fd` when it was added.
+    /// What it answered to `wait_fd` then.
     fd: Option<RawFd>,
     /// How many times it was added, at least once.
-    uses: usize,
+    count: usize,
 }
 
-impl Source {
-    fn is(&self, progress: &Arc<dyn Progress>) -> bool {
+impl Use {
+    fn is_of(&self, progress: &Arc<dyn Progress>) -> bool {
         std::ptr::addr_eq(Arc::as_ptr(&self.progress), Arc::as_ptr(progress))
     }
 }
 
 impl Sources {
+    /// None. `kind` tells whether threads may meet here.
+    pub fn new(kind: LockKind) -> Self {
+        Self {
+            list: Snapshot::new(kind, Box::default()),
+            uses: Mutex::default(),
+        }
+    }
+
     /// Adds a transport, or counts it once more, and lets `wait` watch it.
     ///
     /// # Errors
     /// Those of [`Wait::watch`].
     pub fn add(&self, progress: Arc<dyn Progress>, wait: Option<&Wait>) -> Result {
-        let _edit = self.edit.lock();
-        let mut list = Vec::clone(&self.list.load());
-        if let Some(source) = list.iter_mut().find(|source| source.is(&progress)) {
-            source.uses += 1;
-        } else {
-            let fd = progress.wait_fd();
-            if let Some(wait) = wait {
-                wait.watch(fd)?;
-            }
-            list.push(Source {
-                progress,
-                fd,
-                uses: 1,
-            });
+        let mut uses = self.uses.lock();
+        if let Some(known) = uses.iter_mut().find(|known| known.is_of(&progress)) {
+            known.count += 1;
+            return Ok(());
         }
-        self.list.store(Arc::new(list));
+        let fd = progress.wait_fd();
+        if let Some(wait) = wait {
+            wait.watch(fd)?;
+        }
+        uses.push(Use {
+            progress,
+            fd,
+            count: 1,
+        });
+        self.publish(&uses);
         Ok(())
     }
 
     /// Takes back one [`Sources::add`].
     pub fn remove(&self, progress: &Arc<dyn Progress>, wait: Option<&Wait>) {
-        let _edit = self.edit.lock();
-        let mut list = Vec::clone(&self.list.load());
-        let Some(index) = list.iter().position(|source| source.is(progress)) else {
+        let mut uses = self.uses.lock();
+        let Some(index) = uses.iter().position(|known| known.is_of(progress)) else {
             return;
         };
-        list[index].uses -= 1;
-        if list[index].uses == 0 {
-            let source = list.swap_remove(index);
-            if let Some(wait) = wait {
-                wait.unwatch(source.fd);
-            }
+        uses[index].count -= 1;
+        if uses[index].count > 0 {
+            return;
         }
-        self.list.store(Arc::new(list));
+        let removed = uses.swap_remove(index);
+        self.publish(&uses);
+        if let Some(wait) = wait {
+            wait.unwatch(removed.fd);
+        }
     }
 
     /// Takes everything out; for a queue that closes.
     pub fn clear(&self, wait: Option<&Wait>) {
-        let _edit = self.edit.lock();
-        let list = self.list.swap(Arc::default());
+        let removed = {
+            let mut uses = self.uses.lock();
+            self.publish(&[]);
+            std::mem::take(&mut *uses)
+        };
         if let Some(wait) = wait {
-            for source in list.iter() {
+            for source in removed {
                 wait.unwatch(source.fd);
             }
         }
     }
 
     /// Lets every transport do what is ready.
-    #[inline]
+    #[inline(always)]
     pub fn drive(&self) {
-        for source in self.list.load().iter() {
-            source.progress.progress();
-        }
+        self.list.read(|list| {
+            for progress in list {
+                progress.progress();
+            }
+        });
     }
 
     /// Whether a transport has work that must not wait for an empty queue.
-    #[inline]
+    #[inline(always)]
     pub fn is_due(&self) -> bool {
         self.list
-            .load()
-            .iter()
-            .any(|source| source.progress.is_due())
+            .read(|list| list.iter().any(|progress| progress.is_due()))
     }
 
     /// Tells every transport that a thread is about to sleep; whether all of
     /// them agree.
     pub fn prepare_wait(&self) -> bool {
         self.list
-            .load()
-            .iter()
-            .all(|source| source.progress.prepare_wait())
+            .read(|list| list.iter().all(|progress| progress.prepare_wait()))
+    }
+
+    fn publish(&self, uses: &[Use]) {
+        let list = uses.iter().map(|source| source.progress.clone()).collect();
+        self.list.replace(|_| list);
     }
 }

@@ -1,0 +1,233 @@
+//! A value that is read far more often than it is replaced, without a lock.
+//!
+//! A reader announces itself before it picks up the pointer. Whoever replaces
+//! the value first swaps the pointer and then looks for readers: those that it
+//! does not see yet will find the new value. The old one is dropped when no
+//! reader is left, by whoever notices.
+
+#[cfg(loom)]
+use loom::sync::{
+    Mutex,
+    atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, fence},
+};
+#[cfg(not(loom))]
+use std::sync::{
+    Mutex,
+    atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, fence},
+};
+
+use std::sync::PoisonError;
+
+use crate::sync::LockKind;
+
+/// See the module.
+pub(super) struct Snapshot<T> {
+    /// From `Box::into_raw`; owned by this.
+    current: AtomicPtr<T>,
+    /// Calls of `read` that have not returned.
+    readers: AtomicUsize,
+    /// `retired` is not empty.
+    has_retired: AtomicBool,
+    /// Former values that readers may still use.
+    retired: Mutex<Vec<Box<T>>>,
+    kind: LockKind,
+}
+
+impl<T: Send + Sync> Snapshot<T> {
+    /// With [`LockKind::Elided`] threads do not meet here, but a reader may
+    /// still replace the value that it reads.
+    pub(super) fn new(kind: LockKind, value: T) -> Self {
+        Self {
+            current: AtomicPtr::new(Box::into_raw(Box::new(value))),
+            readers: AtomicUsize::new(0),
+            has_retired: AtomicBool::new(false),
+            retired: Mutex::new(Vec::new()),
+            kind,
+        }
+    }
+
+    /// Hands the value to `reader`, which may replace it.
+    #[inline(always)]
+    pub(super) fn read<R>(&self, reader: impl FnOnce(&T) -> R) -> R {
+        let _leaves = self.enter();
+        let current = self.current.load(Ordering::Acquire);
+        // SAFETY: `current` is a box of this; it is dropped only when it has
+        // been replaced and `readers` was seen to be zero after that. This
+        // reader was counted before it loaded the pointer, so it is either
+        // seen, or it has loaded the new pointer.
+        reader(unsafe { &*current })
+    }
+
+    /// Stores what `make` makes of the value. One at a time.
+    pub(super) fn replace(&self, make: impl FnOnce(&T) -> T) {
+        let mut retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
+        let old = self.current.load(Ordering::Acquire);
+        // SAFETY: only this method replaces and retires, under its mutex.
+        let new = Box::into_raw(Box::new(make(unsafe { &*old })));
+        self.current.store(new, Ordering::Release);
+        // SAFETY: the box that `new` or an earlier `replace` gave away, which
+        // nothing but `retired` owns from here.
+        retired.push(unsafe { Box::from_raw(old) });
+        self.has_retired.store(true, Ordering::Relaxed);
+        let unused = self.take_unused(&mut retired);
+        drop(retired);
+        drop(unused);
+    }
+
+    #[inline(always)]
+    fn enter(&self) -> Leaves<'_, T> {
+        match self.kind {
+            LockKind::Real => {
+                self.readers.fetch_add(1, Ordering::SeqCst);
+                // With the fence in `take_unused`: either that one sees this
+                // reader, or the reader sees the new pointer. Compiles to
+                // nothing more where the addition is a full barrier itself.
+                #[cfg(any(loom, not(target_arch = "x86_64")))]
+                fence(Ordering::SeqCst);
+            }
+            LockKind::Elided => {
+                let readers = self.readers.load(Ordering::Relaxed);
+                self.readers.store(readers + 1, Ordering::Relaxed);
+            }
+        }
+        Leaves(self)
+    }
+
+    #[cold]
+    fn reclaim(&self) {
+        // Whoever holds the mutex now looks after this reader left, or leaves
+        // it to the next.
+        if let Ok(mut retired) = self.retired.try_lock() {
+            let unused = self.take_unused(&mut retired);
+            drop(retired);
+            drop(unused);
+        }
+    }
+
+    /// The former values, if nobody reads. They are to be dropped without the
+    /// mutex, since dropping one may lead back here.
+    fn take_unused(&self, retired: &mut Vec<Box<T>>) -> Vec<Box<T>> {
+        fence(Ordering::SeqCst);
+        if self.readers.load(Ordering::Acquire) == 0 {
+            self.has_retired.store(false, Ordering::Relaxed);
+            return std::mem::take(retired);
+        }
+        Vec::new()
+    }
+}
+
+/// A reader, until it is dropped.
+struct Leaves<'a, T: Send + Sync>(&'a Snapshot<T>);
+
+impl<T: Send + Sync> Drop for Leaves<'_, T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        let snapshot = self.0;
+        let last = match snapshot.kind {
+            LockKind::Real => snapshot.readers.fetch_sub(1, Ordering::Release) == 1,
+            LockKind::Elided => {
+                let readers = snapshot.readers.load(Ordering::Relaxed);
+                snapshot.readers.store(readers - 1, Ordering::Relaxed);
+                readers == 1
+            }
+        };
+        if last && snapshot.has_retired.load(Ordering::Relaxed) {
+            snapshot.reclaim();
+        }
+    }
+}
+
+impl<T> Drop for Snapshot<T> {
+    fn drop(&mut self) {
+        let current = self.current.load(Ordering::Relaxed);
+        // SAFETY: see the field; nobody reads any more.
+        drop(unsafe { Box::from_raw(current) });
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_reader_may_replace_what_it_reads() {
+        for kind in [LockKind::Real, LockKind::Elided] {
+            let snapshot = Snapshot::new(kind, vec![1]);
+            snapshot.read(|value| {
+                snapshot.replace(|old| [&old[..], &[2]].concat());
+                assert_eq!(*value, [1]);
+                snapshot.read(|value| assert_eq!(*value, [1, 2]));
+            });
+            assert!(snapshot.retired.lock().unwrap().is_empty());
+        }
+    }
+
+    #[test]
+    fn readers_of_other_threads_see_whole_values() {
+        let snapshot = Arc::new(Snapshot::new(LockKind::Real, vec![0u64; 4]));
+        let readers: Vec<_> = (0..2)
+            .map(|_| {
+                let snapshot = snapshot.clone();
+                std::thread::spawn(move || {
+                    for _ in 0..2000 {
+                        snapshot.read(|value| assert!(value.iter().all(|&x| x == value[0])));
+                    }
+                })
+            })
+            .collect();
+        for number in 1..500 {
+            snapshot.replace(|_| vec![number; 4]);
+        }
+        for reader in readers {
+            reader.join().unwrap();
+        }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::sync::Arc;
+
+    /// Says so when it is read after it was dropped.
+    struct Guarded {
+        number: usize,
+        dropped: std::sync::Arc<std::sync::atomic::AtomicUsize>,
+    }
+
+    impl Drop for Guarded {
+        fn drop(&mut self) {
+            let bit = 1 << self.number;
+            self.dropped
+                .fetch_or(bit, std::sync::atomic::Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_value_is_not_dropped_while_it_is_read() {
+        loom::model(|| {
+            let dropped = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+            let make = |number| Guarded {
+                number,
+                dropped: dropped.clone(),
+            };
+            let snapshot = Arc::new(Snapshot::new(LockKind::Real, make(0)));
+            let reader = {
+                let snapshot = snapshot.clone();
+                loom::thread::spawn(move || {
+                    snapshot.read(|value| {
+                        loom::thread::yield_now();
+                        let dropped = value.dropped.load(std::sync::atomic::Ordering::Relaxed);
+                        assert_eq!(dropped & (1 << value.number), 0);
+                    });
+                })
+            };
+            snapshot.replace(|_| make(1));
+            reader.join().unwrap();
+            snapshot.replace(|_| make(2));
+            let dropped = dropped.load(std::sync::atomic::Ordering::Relaxed);
+            assert_eq!(dropped, 0b011, "nothing is kept longer than needed");
+        });
+    }
+}
