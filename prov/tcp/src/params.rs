@@ -37,7 +37,8 @@ param_table! {
         /// the traffic class, where only bulk data may wait
         nodelay: Option<bool> = None;
         /// Bytes of messages that are kept because no receive has taken them
-        /// yet; beyond that the senders are held back
+        /// yet; beyond that the senders are held back, those of this library
+        /// only after 64 MiB more, since they announce their messages by then
         max_unexpected: usize = 64 << 20;
         /// Milliseconds within which a connection must come about
         connect_timeout: i32 = 15_000, in 1..=3_600_000;

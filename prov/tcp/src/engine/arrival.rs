@@ -213,7 +213,7 @@ impl Core {
     ) -> Step {
         let len = header.payload;
         let cost = len.saturating_add(KEEPING_COST);
-        let fits = self.unexpected_bytes.saturating_add(cost) <= self.params.max_unexpected;
+        let fits = self.has_room_to_keep(key, cost);
         let mut ack = ack_of(header);
         let body = match (fits, len) {
             (true, 0) => {

@@ -192,7 +192,7 @@ impl Core {
             };
             let len = self.conns[key].stream.payload_left();
             let cost = Core::keeping_cost(len, &Body::Arriving(Vec::new()));
-            if self.unexpected_bytes.saturating_add(cost) > self.params.max_unexpected {
+            if !self.has_room_to_keep(key, cost) {
                 return;
             }
             self.held_back.pop_front();

@@ -22,7 +22,7 @@ use super::incoming::{Body, Incoming, Placing, Receipt, Rendezvous, Then, Unexpe
 use super::keys::ConnKey;
 use super::op::Op;
 use super::place::Place;
-use super::posting::Post;
+use super::posting::{COPY_LIMIT, Post};
 use super::request::Bytes;
 use crate::wire::WireError;
 use crate::wire::handshake::Features;
@@ -30,8 +30,16 @@ use crate::wire::header::{self, Header};
 
 /// Bytes in a connection's queue beyond which messages are announced.
 const QUEUE_LIMIT: u64 = 4 << 20;
-/// Smaller ones are only announced to a peer that throttles.
-const WORTH_ANNOUNCING: usize = 16 * 1024;
+/// Up to this size messages are only announced to a peer that throttles. They
+/// are copied to the queue, which takes few of them.
+const WORTH_ANNOUNCING: usize = COPY_LIMIT;
+/// Longer messages are always announced: the peer could not keep many.
+const ALWAYS_ANNOUNCED: usize = 2 << 20;
+/// Bytes of unexpected messages that are kept beyond the limit from peers that
+/// announce their messages by then: what they had sent before. Holding such a
+/// peer back could last for ever, since the message that the application waits
+/// for may be on its way behind the one that it does not want yet.
+const IN_FLIGHT: usize = 64 << 20;
 
 impl Core {
     /// Asks the peer to announce its messages, if too much is kept already that
@@ -50,6 +58,17 @@ impl Core {
             header.op_data = 1;
             self.post_control(key, header);
         }
+    }
+
+    /// Whether an unexpected message on a connection can be kept at this cost.
+    pub(super) fn has_room_to_keep(&self, key: ConnKey, cost: usize) -> bool {
+        let announces = self
+            .conns
+            .get(key)
+            .is_some_and(|conn| conn.features.has(Features::RENDEZVOUS));
+        let allowance = if announces { IN_FLIGHT } else { 0 };
+        let limit = self.params.max_unexpected.saturating_add(allowance);
+        self.unexpected_bytes.saturating_add(cost) <= limit
     }
 
     /// Lets peers send without announcing again, once little is kept.
@@ -71,7 +90,10 @@ impl Core {
         let Some(conn) = self.conns.get(key) else {
             return false;
         };
-        if !conn.throttled && (len < WORTH_ANNOUNCING || conn.outbox.len() < QUEUE_LIMIT) {
+        let worth_it = conn.throttled
+            || len > ALWAYS_ANNOUNCED
+            || (len > WORTH_ANNOUNCING && conn.outbox.len() >= QUEUE_LIMIT);
+        if !worth_it {
             return false;
         }
         len > 0 && conn.features.has(Features::RENDEZVOUS)

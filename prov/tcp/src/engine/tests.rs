@@ -338,3 +338,34 @@ fn a_receiver_that_keeps_much_has_messages_announced_until_it_keeps_little() {
     let core = b.engine.core();
     assert_eq!((core.throttled.len(), core.unexpected_bytes), (0, 0));
 }
+
+#[test]
+fn a_message_behind_one_that_is_too_large_to_keep_is_received_first() {
+    for sizes in [[8 << 20, 100], [1 << 20, 3000], [4000, 0], [3000, 6 << 20]] {
+        let (a, b) = (
+            side(),
+            side_with(Params {
+                max_unexpected: 2000,
+                ..Params::default()
+            }),
+        );
+        a.knows(b.addr);
+        let mut out = sizes.map(|len| vec![5u8; len]);
+        let mut places = sizes.map(|len| vec![0u8; len]);
+        for (tag, bytes) in out.iter_mut().enumerate() {
+            send(&a, bytes, tag as u64);
+        }
+        for _ in 0..100 {
+            a.drive();
+            b.drive();
+        }
+        for (tag, place) in places.iter_mut().enumerate().rev() {
+            let before = b.count();
+            receive(&b, place, tag as u64);
+            until([&a, &b], || b.count() > before);
+        }
+        assert!(places == out, "{sizes:?}");
+        until([&a, &b], || a.count() == 2);
+        assert_eq!(b.engine.core().unexpected_bytes, 0);
+    }
+}
