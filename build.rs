@@ -8,6 +8,9 @@ fn main() {
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libfabric.so.1");
     println!("cargo:rustc-cdylib-link-arg=-Wl,--version-script={dir}/libfabric.map");
     println!("cargo:rustc-cdylib-link-arg=-Wl,--undefined-version");
+    // A thread of a provider may be on its way out when the last object has
+    // closed; the code must not disappear under it with dlclose(3).
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
     println!("cargo:rerun-if-changed=libfabric.map");
     println!("cargo:rerun-if-changed=build.rs");
     link_soname();
