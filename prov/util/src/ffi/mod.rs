@@ -16,6 +16,7 @@ pub mod eq;
 pub mod fabric;
 pub mod getinfo;
 pub mod info;
+mod message;
 pub mod missing;
 pub mod mr;
 mod msg;

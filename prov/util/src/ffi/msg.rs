@@ -1,16 +1,18 @@
 //! fi_msg(3): messages without tags.
 
 use std::ffi::c_void;
+use std::ptr::null_mut;
 
 use fabric_abi::*;
 use libc::iovec;
 
 use super::ep::{EndpointObject, Receiver};
-use super::{Handle, missing, posted};
+use super::message::{self, Flags};
+use super::{missing, posted};
 use crate::buffer::AppIov;
 use crate::endpoint::Endpoint;
-use crate::errno::{Errno, Result};
-use crate::request::{Receive, Select, Tag, Transmit};
+use crate::errno::Errno;
+use crate::request::{Select, Tag};
 
 struct Table<E>(std::marker::PhantomData<E>);
 
@@ -56,30 +58,6 @@ pub(super) fn receive_table<R: Receiver>() -> *const fi_ops_msg {
     ReceiveTable::<R>::MSG
 }
 
-#[inline(always)]
-unsafe fn post_receive<R: Receiver>(
-    ep: *mut fid_ep,
-    buffers: Result<AppIov>,
-    peer: fi_addr_t,
-    flags: Option<u64>,
-    context: *mut c_void,
-) -> isize {
-    // SAFETY: the table that holds the caller belongs to objects of `R`.
-    let receiver = unsafe { Handle::<R>::borrow(ep) };
-    posted(buffers.and_then(|buffers| {
-        receiver.receive(Receive {
-            select: Select::Untagged,
-            buffers,
-            peer,
-            flags: match flags {
-                Some(flags) => receiver.flags().with(flags),
-                None => receiver.flags().plain(),
-            },
-            context,
-        })
-    }))
-}
-
 unsafe extern "C" fn recv<R: Receiver>(
     ep: *mut fid_ep,
     buf: *mut c_void,
@@ -88,10 +66,12 @@ unsafe extern "C" fn recv<R: Receiver>(
     src_addr: fi_addr_t,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the application lends `len` bytes at `buf` to the receive.
+    // SAFETY: the table that holds this function belongs to objects of `R`;
+    // the application lends `len` bytes at `buf`.
     unsafe {
-        let buffers = AppIov::from_raw(buf.cast(), len);
-        post_receive::<R>(ep, Ok(buffers), src_addr, None, context)
+        let buffers = Ok(AppIov::from_raw(buf.cast(), len));
+        let select = Select::Untagged;
+        message::receive::<R>(ep, buffers, src_addr, select, Flags::Plain, context)
     }
 }
 
@@ -103,10 +83,11 @@ unsafe extern "C" fn recvv<R: Receiver>(
     src_addr: fi_addr_t,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the application lends the memory of `count` entries.
+    // SAFETY: as in `recv`, for the memory of `count` entries.
     unsafe {
         let buffers = AppIov::from_iov(iov, count);
-        post_receive::<R>(ep, buffers, src_addr, None, context)
+        let select = Select::Untagged;
+        message::receive::<R>(ep, buffers, src_addr, select, Flags::Plain, context)
     }
 }
 
@@ -115,13 +96,15 @@ unsafe extern "C" fn recvmsg<R: Receiver>(
     msg: *const fi_msg,
     flags: u64,
 ) -> isize {
-    // SAFETY: the application passes a valid message, whose memory it lends.
+    // SAFETY: as in `recv`, for the memory of a valid message.
     unsafe {
         let Some(msg) = msg.as_ref() else {
             return posted(Err(Errno::EINVAL));
         };
         let buffers = AppIov::from_iov(msg.msg_iov, msg.iov_count);
-        post_receive::<R>(ep, buffers, msg.addr, Some(flags), msg.context)
+        let select = Select::Untagged;
+        let flags = Flags::Given(flags);
+        message::receive::<R>(ep, buffers, msg.addr, select, flags, msg.context)
     }
 }
 
@@ -133,18 +116,18 @@ unsafe extern "C" fn send<E: Endpoint>(
     dest_addr: fi_addr_t,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the table belongs to endpoints of `E`; the application lends
-    // `len` bytes at `buf`.
+    // SAFETY: as in `recv`.
     unsafe {
-        let ep = Handle::<EndpointObject<E>>::borrow(ep);
-        posted(ep.transmit(Transmit {
-            tag: Tag::None,
-            buffers: AppIov::from_raw(buf.cast_mut().cast(), len),
-            peer: dest_addr,
-            data: 0,
-            flags: ep.tx.plain(),
+        let buffers = Ok(AppIov::from_raw(buf.cast_mut().cast(), len));
+        message::send::<E>(
+            ep,
+            buffers,
+            dest_addr,
+            Tag::None,
+            Flags::Plain,
+            None,
             context,
-        }))
+        )
     }
 }
 
@@ -156,19 +139,18 @@ unsafe extern "C" fn sendv<E: Endpoint>(
     dest_addr: fi_addr_t,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: as in `send`, for the memory of `count` entries.
+    // SAFETY: as in `recv`.
     unsafe {
-        let ep = Handle::<EndpointObject<E>>::borrow(ep);
-        posted(AppIov::from_iov(iov, count).and_then(|buffers| {
-            ep.transmit(Transmit {
-                tag: Tag::None,
-                buffers,
-                peer: dest_addr,
-                data: 0,
-                flags: ep.tx.plain(),
-                context,
-            })
-        }))
+        let buffers = AppIov::from_iov(iov, count);
+        message::send::<E>(
+            ep,
+            buffers,
+            dest_addr,
+            Tag::None,
+            Flags::Plain,
+            None,
+            context,
+        )
     }
 }
 
@@ -177,24 +159,15 @@ unsafe extern "C" fn sendmsg<E: Endpoint>(
     msg: *const fi_msg,
     flags: u64,
 ) -> isize {
-    // SAFETY: as in `send`, for the memory of a valid message.
+    // SAFETY: as in `recv`.
     unsafe {
-        let ep = Handle::<EndpointObject<E>>::borrow(ep);
         let Some(msg) = msg.as_ref() else {
             return posted(Err(Errno::EINVAL));
         };
-        posted(
-            AppIov::from_iov(msg.msg_iov, msg.iov_count).and_then(|buffers| {
-                ep.transmit(Transmit {
-                    tag: Tag::None,
-                    buffers,
-                    peer: msg.addr,
-                    data: msg.data,
-                    flags: ep.tx.with(flags),
-                    context: msg.context,
-                })
-            }),
-        )
+        let data = (flags & FI_REMOTE_CQ_DATA != 0).then_some(msg.data);
+        let flags = Flags::Given(flags);
+        let buffers = AppIov::from_iov(msg.msg_iov, msg.iov_count);
+        message::send::<E>(ep, buffers, msg.addr, Tag::None, flags, data, msg.context)
     }
 }
 
@@ -204,17 +177,18 @@ unsafe extern "C" fn inject<E: Endpoint>(
     len: usize,
     dest_addr: fi_addr_t,
 ) -> isize {
-    // SAFETY: as in `send`.
+    // SAFETY: as in `recv`.
     unsafe {
-        let ep = Handle::<EndpointObject<E>>::borrow(ep);
-        posted(ep.transmit(Transmit {
-            tag: Tag::None,
-            buffers: AppIov::from_raw(buf.cast_mut().cast(), len),
-            peer: dest_addr,
-            data: 0,
-            flags: ep.tx.inject(),
-            context: std::ptr::null_mut(),
-        }))
+        let buffers = Ok(AppIov::from_raw(buf.cast_mut().cast(), len));
+        message::send::<E>(
+            ep,
+            buffers,
+            dest_addr,
+            Tag::None,
+            Flags::Inject,
+            None,
+            null_mut(),
+        )
     }
 }
 
@@ -227,17 +201,18 @@ unsafe extern "C" fn senddata<E: Endpoint>(
     dest_addr: fi_addr_t,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: as in `send`.
+    // SAFETY: as in `recv`.
     unsafe {
-        let ep = Handle::<EndpointObject<E>>::borrow(ep);
-        posted(ep.transmit(Transmit {
-            tag: Tag::None,
-            buffers: AppIov::from_raw(buf.cast_mut().cast(), len),
-            peer: dest_addr,
-            data,
-            flags: ep.tx.plain() | FI_REMOTE_CQ_DATA,
+        let buffers = Ok(AppIov::from_raw(buf.cast_mut().cast(), len));
+        message::send::<E>(
+            ep,
+            buffers,
+            dest_addr,
+            Tag::None,
+            Flags::Plain,
+            Some(data),
             context,
-        }))
+        )
     }
 }
 
@@ -248,16 +223,17 @@ unsafe extern "C" fn injectdata<E: Endpoint>(
     data: u64,
     dest_addr: fi_addr_t,
 ) -> isize {
-    // SAFETY: as in `send`.
+    // SAFETY: as in `recv`.
     unsafe {
-        let ep = Handle::<EndpointObject<E>>::borrow(ep);
-        posted(ep.transmit(Transmit {
-            tag: Tag::None,
-            buffers: AppIov::from_raw(buf.cast_mut().cast(), len),
-            peer: dest_addr,
-            data,
-            flags: ep.tx.inject() | FI_REMOTE_CQ_DATA,
-            context: std::ptr::null_mut(),
-        }))
+        let buffers = Ok(AppIov::from_raw(buf.cast_mut().cast(), len));
+        message::send::<E>(
+            ep,
+            buffers,
+            dest_addr,
+            Tag::None,
+            Flags::Inject,
+            Some(data),
+            null_mut(),
+        )
     }
 }

@@ -1,16 +1,18 @@
 //! fi_tagged(3): messages with tags.
 
 use std::ffi::c_void;
+use std::ptr::null_mut;
 
 use fabric_abi::*;
 use libc::iovec;
 
 use super::ep::{EndpointObject, Receiver};
-use super::{Handle, missing, posted};
+use super::message::{self, Flags};
+use super::{missing, posted};
 use crate::buffer::AppIov;
 use crate::endpoint::Endpoint;
-use crate::errno::{Errno, Result};
-use crate::request::{Receive, Select, Tag, Transmit};
+use crate::errno::Errno;
+use crate::request::{Select, Tag};
 
 struct Table<E>(std::marker::PhantomData<E>);
 
@@ -56,31 +58,6 @@ pub(super) fn receive_table<R: Receiver>() -> *const fi_ops_tagged {
     ReceiveTable::<R>::TAGGED
 }
 
-#[inline(always)]
-unsafe fn post_receive<R: Receiver>(
-    ep: *mut fid_ep,
-    buffers: Result<AppIov>,
-    peer: fi_addr_t,
-    select: Select,
-    flags: Option<u64>,
-    context: *mut c_void,
-) -> isize {
-    // SAFETY: the table that holds the caller belongs to objects of `R`.
-    let receiver = unsafe { Handle::<R>::borrow(ep) };
-    posted(buffers.and_then(|buffers| {
-        receiver.receive(Receive {
-            select,
-            buffers,
-            peer,
-            flags: match flags {
-                Some(flags) => receiver.flags().with(flags),
-                None => receiver.flags().plain(),
-            },
-            context,
-        })
-    }))
-}
-
 unsafe extern "C" fn recv<R: Receiver>(
     ep: *mut fid_ep,
     buf: *mut c_void,
@@ -91,17 +68,12 @@ unsafe extern "C" fn recv<R: Receiver>(
     ignore: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the application lends `len` bytes at `buf` to the receive.
+    // SAFETY: the table that holds this function belongs to objects of `R`;
+    // the application lends `len` bytes at `buf`.
     unsafe {
-        let buffers = AppIov::from_raw(buf.cast(), len);
-        post_receive::<R>(
-            ep,
-            Ok(buffers),
-            src_addr,
-            Select::Tagged { tag, ignore },
-            None,
-            context,
-        )
+        let buffers = Ok(AppIov::from_raw(buf.cast(), len));
+        let select = Select::Tagged { tag, ignore };
+        message::receive::<R>(ep, buffers, src_addr, select, Flags::Plain, context)
     }
 }
 
@@ -115,17 +87,11 @@ unsafe extern "C" fn recvv<R: Receiver>(
     ignore: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the application lends the memory of `count` entries.
+    // SAFETY: as in `recv`, for the memory of `count` entries.
     unsafe {
         let buffers = AppIov::from_iov(iov, count);
-        post_receive::<R>(
-            ep,
-            buffers,
-            src_addr,
-            Select::Tagged { tag, ignore },
-            None,
-            context,
-        )
+        let select = Select::Tagged { tag, ignore };
+        message::receive::<R>(ep, buffers, src_addr, select, Flags::Plain, context)
     }
 }
 
@@ -134,7 +100,7 @@ unsafe extern "C" fn recvmsg<R: Receiver>(
     msg: *const fi_msg_tagged,
     flags: u64,
 ) -> isize {
-    // SAFETY: the application passes a valid message, whose memory it lends.
+    // SAFETY: as in `recv`, for the memory of a valid message.
     unsafe {
         let Some(msg) = msg.as_ref() else {
             return posted(Err(Errno::EINVAL));
@@ -144,7 +110,8 @@ unsafe extern "C" fn recvmsg<R: Receiver>(
             tag: msg.tag,
             ignore: msg.ignore,
         };
-        post_receive::<R>(ep, buffers, msg.addr, select, Some(flags), msg.context)
+        let flags = Flags::Given(flags);
+        message::receive::<R>(ep, buffers, msg.addr, select, flags, msg.context)
     }
 }
 
@@ -157,18 +124,18 @@ unsafe extern "C" fn send<E: Endpoint>(
     tag: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: the table belongs to endpoints of `E`; the application lends
-    // `len` bytes at `buf`.
+    // SAFETY: as in `recv`.
     unsafe {
-        let ep = Handle::<EndpointObject<E>>::borrow(ep);
-        posted(ep.transmit(Transmit {
-            tag: Tag::Value(tag),
-            buffers: AppIov::from_raw(buf.cast_mut().cast(), len),
-            peer: dest_addr,
-            data: 0,
-            flags: ep.tx.plain(),
+        let buffers = Ok(AppIov::from_raw(buf.cast_mut().cast(), len));
+        message::send::<E>(
+            ep,
+            buffers,
+            dest_addr,
+            Tag::Value(tag),
+            Flags::Plain,
+            None,
             context,
-        }))
+        )
     }
 }
 
@@ -181,19 +148,18 @@ unsafe extern "C" fn sendv<E: Endpoint>(
     tag: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: as in `send`, for the memory of `count` entries.
+    // SAFETY: as in `recv`.
     unsafe {
-        let ep = Handle::<EndpointObject<E>>::borrow(ep);
-        posted(AppIov::from_iov(iov, count).and_then(|buffers| {
-            ep.transmit(Transmit {
-                tag: Tag::Value(tag),
-                buffers,
-                peer: dest_addr,
-                data: 0,
-                flags: ep.tx.plain(),
-                context,
-            })
-        }))
+        let buffers = AppIov::from_iov(iov, count);
+        message::send::<E>(
+            ep,
+            buffers,
+            dest_addr,
+            Tag::Value(tag),
+            Flags::Plain,
+            None,
+            context,
+        )
     }
 }
 
@@ -202,23 +168,22 @@ unsafe extern "C" fn sendmsg<E: Endpoint>(
     msg: *const fi_msg_tagged,
     flags: u64,
 ) -> isize {
-    // SAFETY: as in `send`, for the memory of a valid message.
+    // SAFETY: as in `recv`.
     unsafe {
-        let ep = Handle::<EndpointObject<E>>::borrow(ep);
         let Some(msg) = msg.as_ref() else {
             return posted(Err(Errno::EINVAL));
         };
-        posted(
-            AppIov::from_iov(msg.msg_iov, msg.iov_count).and_then(|buffers| {
-                ep.transmit(Transmit {
-                    tag: Tag::Value(msg.tag),
-                    buffers,
-                    peer: msg.addr,
-                    data: msg.data,
-                    flags: ep.tx.with(flags),
-                    context: msg.context,
-                })
-            }),
+        let data = (flags & FI_REMOTE_CQ_DATA != 0).then_some(msg.data);
+        let flags = Flags::Given(flags);
+        let buffers = AppIov::from_iov(msg.msg_iov, msg.iov_count);
+        message::send::<E>(
+            ep,
+            buffers,
+            msg.addr,
+            Tag::Value(msg.tag),
+            flags,
+            data,
+            msg.context,
         )
     }
 }
@@ -230,17 +195,18 @@ unsafe extern "C" fn inject<E: Endpoint>(
     dest_addr: fi_addr_t,
     tag: u64,
 ) -> isize {
-    // SAFETY: as in `send`.
+    // SAFETY: as in `recv`.
     unsafe {
-        let ep = Handle::<EndpointObject<E>>::borrow(ep);
-        posted(ep.transmit(Transmit {
-            tag: Tag::Value(tag),
-            buffers: AppIov::from_raw(buf.cast_mut().cast(), len),
-            peer: dest_addr,
-            data: 0,
-            flags: ep.tx.inject(),
-            context: std::ptr::null_mut(),
-        }))
+        let buffers = Ok(AppIov::from_raw(buf.cast_mut().cast(), len));
+        message::send::<E>(
+            ep,
+            buffers,
+            dest_addr,
+            Tag::Value(tag),
+            Flags::Inject,
+            None,
+            null_mut(),
+        )
     }
 }
 
@@ -254,17 +220,18 @@ unsafe extern "C" fn senddata<E: Endpoint>(
     tag: u64,
     context: *mut c_void,
 ) -> isize {
-    // SAFETY: as in `send`.
+    // SAFETY: as in `recv`.
     unsafe {
-        let ep = Handle::<EndpointObject<E>>::borrow(ep);
-        posted(ep.transmit(Transmit {
-            tag: Tag::Value(tag),
-            buffers: AppIov::from_raw(buf.cast_mut().cast(), len),
-            peer: dest_addr,
-            data,
-            flags: ep.tx.plain() | FI_REMOTE_CQ_DATA,
+        let buffers = Ok(AppIov::from_raw(buf.cast_mut().cast(), len));
+        message::send::<E>(
+            ep,
+            buffers,
+            dest_addr,
+            Tag::Value(tag),
+            Flags::Plain,
+            Some(data),
             context,
-        }))
+        )
     }
 }
 
@@ -276,16 +243,17 @@ unsafe extern "C" fn injectdata<E: Endpoint>(
     dest_addr: fi_addr_t,
     tag: u64,
 ) -> isize {
-    // SAFETY: as in `send`.
+    // SAFETY: as in `recv`.
     unsafe {
-        let ep = Handle::<EndpointObject<E>>::borrow(ep);
-        posted(ep.transmit(Transmit {
-            tag: Tag::Value(tag),
-            buffers: AppIov::from_raw(buf.cast_mut().cast(), len),
-            peer: dest_addr,
-            data,
-            flags: ep.tx.inject() | FI_REMOTE_CQ_DATA,
-            context: std::ptr::null_mut(),
-        }))
+        let buffers = Ok(AppIov::from_raw(buf.cast_mut().cast(), len));
+        message::send::<E>(
+            ep,
+            buffers,
+            dest_addr,
+            Tag::Value(tag),
+            Flags::Inject,
+            Some(data),
+            null_mut(),
+        )
     }
 }
