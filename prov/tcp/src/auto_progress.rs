@@ -11,7 +11,7 @@ use prov_util::errno::Result;
 use crate::engine::Engine;
 
 /// How often the thread looks whether the application drives the engine.
-const LOOK: Duration = Duration::from_millis(5);
+const LOOK: Duration = Duration::from_millis(10);
 
 /// The thread. It sleeps while nothing comes, and keeps out of the way while
 /// the application makes progress calls.

@@ -36,6 +36,7 @@ pub mod socket;
 #[cfg(test)]
 mod tests;
 mod timers;
+mod zerocopy;
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
@@ -242,6 +243,10 @@ impl Core {
     /// Adds a connection and watches its socket.
     fn add_connection(&mut self, conn: Connection) -> Result<ConnKey> {
         let key = self.conns.insert(conn);
+        if self.params.zerocopy_size != usize::MAX {
+            let conn = &mut self.conns[key];
+            conn.lent.enabled = zerocopy::enable(conn.socket.as_fd());
+        }
         let source = keys::Source::Conn(key);
         if let Some(deadline) = self.conns[key].deadline() {
             self.timers.set(deadline, timers::Target::Conn(key));

@@ -12,6 +12,7 @@ use super::incoming::{Incoming, Kept, Receipt, Rendezvous};
 use super::keys::{EpKey, ListenerKey, PeerKey};
 use super::op::Op;
 use super::outbox::Outbox;
+use super::zerocopy::Lent;
 use crate::wire::ByteOrder;
 use crate::wire::handshake::Features;
 use crate::wire::header::Header;
@@ -47,6 +48,8 @@ pub struct Connection {
     /// Bytes that were read behind a message that waits.
     pub backlog: Vec<u8>,
     pub outbox: Outbox,
+    /// What was sent without a copy.
+    pub lent: Lent,
     /// The application's call (see [`super::Shared`]) after which something was
     /// sent last. What is sent after the same one goes out together with what
     /// follows.
@@ -155,6 +158,7 @@ impl Connection {
             peer_ended: false,
             backlog: Vec::new(),
             outbox: Outbox::default(),
+            lent: Lent::default(),
             sent_after: u64::MAX,
             is_held: false,
             is_blocked: false,
@@ -230,7 +234,8 @@ impl Connection {
 
     /// Operations that will not be done any more, oldest kind first.
     pub fn abandon(&mut self) -> Vec<Op> {
-        let mut ops = self.outbox.abandon();
+        let mut ops: Vec<Op> = self.lent.abandon().collect();
+        ops.extend(self.outbox.abandon());
         ops.extend(self.acks.drain(..));
         ops.extend(self.reads.drain(..).map(|read| read.op));
         let mut named: Vec<_> = self.named.drain().collect();

@@ -36,7 +36,7 @@ impl Core {
             return;
         };
         if let Stage::Connecting { request, deadline } = &conn.stage {
-            if !event.writable && !event.ended {
+            if !event.writable && !event.ended && !event.failed {
                 return;
             }
             let sent = socket::connect_outcome(conn.socket.as_fd())

@@ -10,6 +10,7 @@ use prov_util::mr::Grant;
 use super::op::Op;
 use super::place::send_registered;
 use super::socket;
+use super::zerocopy::Lent;
 
 /// Queued bytes, ours and the application's, and the operations that are done
 /// when the kernel has taken them.
@@ -127,7 +128,15 @@ impl Outbox {
     }
 
     /// Sends until the queue is empty, `true`, or the kernel takes no more.
-    pub fn flush(&mut self, socket: BorrowedFd<'_>) -> Result<bool> {
+    /// Application memory of at least `zerocopy` bytes is sent without a copy,
+    /// which is noted in `lent`.
+    pub fn flush(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        zerocopy: usize,
+        lent: &mut Lent,
+    ) -> Result<bool> {
+        let zerocopy = if lent.enabled { zerocopy } else { usize::MAX };
         while !self.segments.is_empty() {
             if let (1, Some(&Segment::Own(len))) = (self.segments.len(), self.segments.front()) {
                 let bytes = &self.bytes[self.head..self.head + len];
@@ -144,15 +153,35 @@ impl Outbox {
                 }
                 continue;
             }
+            if let Some(Segment::App(memory)) = self.segments.front()
+                && memory.len() >= zerocopy
+                && let Some(outcome) = send_uncopied(memory, socket)
+            {
+                let (len, taken) = (memory.len(), outcome?);
+                if taken > 0 {
+                    lent.note_sent();
+                }
+                self.advance(taken);
+                if taken < len {
+                    return Ok(false);
+                }
+                continue;
+            }
             let mut out = Outgoing::default();
             let mut own = self.head;
             let mut registered = None;
+            let mut flags = libc::MSG_DONTWAIT;
             for segment in &self.segments {
                 let fits = match segment {
                     Segment::Own(len) => {
                         let fits = out.push(&self.bytes[own..own + len]);
                         own += len;
                         fits
+                    }
+                    Segment::App(memory) if memory.len() >= zerocopy && !out.is_empty() => {
+                        // Its turn comes with the next call.
+                        flags |= libc::MSG_MORE;
+                        false
                     }
                     Segment::App(memory) => out.push_app(memory),
                     Segment::Registered(grant, from) => {
@@ -166,7 +195,7 @@ impl Outbox {
             }
             let mut offered = out.len();
             let sent = match registered {
-                None => out.send(socket, libc::MSG_DONTWAIT),
+                None => out.send(socket, flags),
                 Some((grant, from)) => {
                     offered += grant.len() - from;
                     send_registered(out, grant, from, socket)
@@ -258,6 +287,19 @@ impl Outbox {
     }
 }
 
+/// Sends memory without a copy: the bytes that the kernel took, 0 where it
+/// takes none now. `None` if it cannot do that at the moment.
+fn send_uncopied(memory: &AppIov, socket: BorrowedFd<'_>) -> Option<Result<usize>> {
+    let mut out = Outgoing::default();
+    out.push_app(memory);
+    match out.send(socket, libc::MSG_DONTWAIT | libc::MSG_ZEROCOPY) {
+        Ok(taken) => Some(Ok(taken)),
+        Err(Errno::EAGAIN | Errno::EINTR) => Some(Ok(0)),
+        Err(Errno::ENOBUFS) => None,
+        Err(error) => Some(Err(error)),
+    }
+}
+
 /// Room that an empty queue may keep.
 const KEPT_CAPACITY: usize = 256 * 1024;
 /// Sent bytes at the front of the buffer that are worth moving the rest for.
@@ -293,7 +335,9 @@ mod tests {
         let mut got: Vec<u8> = Vec::new();
         let mut piece = vec![0; 10_000];
         loop {
-            let empty = outbox.flush(near.as_fd()).unwrap();
+            let empty = outbox
+                .flush(near.as_fd(), usize::MAX, &mut Lent::default())
+                .unwrap();
             if empty && outbox.is_empty() && got.len() == expected.len() {
                 break;
             }

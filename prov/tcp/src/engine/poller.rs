@@ -27,8 +27,10 @@ pub struct Event {
     pub readable: bool,
     /// Room to write.
     pub writable: bool,
-    /// Its end, or an error: reading will tell.
+    /// Its end: reading will tell.
     pub ended: bool,
+    /// An error, or a note on its error queue.
+    pub failed: bool,
 }
 
 /// See the module description.
@@ -118,7 +120,8 @@ impl Poller {
                 source: Source::of_token(event.data.u64()),
                 readable: flags.intersects(E::IN | E::RDHUP | E::HUP | E::ERR),
                 writable: flags.contains(E::OUT),
-                ended: flags.intersects(E::RDHUP | E::HUP | E::ERR),
+                ended: flags.intersects(E::RDHUP | E::HUP),
+                failed: flags.contains(E::ERR),
             });
         }
     }

@@ -136,6 +136,11 @@ impl Core {
         let Some(conn) = self.conns.get_mut(key) else {
             return;
         };
+        if conn.lent.enabled && post.payload.len() >= self.params.zerocopy_size && !post.copy {
+            self.enqueue(key, post, sequence);
+            self.flush(key);
+            return;
+        }
         let mut head = [0; MAX_HEADER];
         let header_len = post
             .header
@@ -275,18 +280,19 @@ impl Core {
         if !conn.is_open() {
             return;
         }
-        match conn.outbox.flush(conn.socket.as_fd()) {
+        let flushed = conn.outbox.flush(
+            conn.socket.as_fd(),
+            self.params.zerocopy_size,
+            &mut conn.lent,
+        );
+        match flushed {
             Ok(empty) => conn.is_blocked = !empty,
             Err(error) => {
                 self.break_connection(key, error);
                 return;
             }
         }
-        while let Some(op) = self
-            .conns
-            .get_mut(key)
-            .and_then(|conn| conn.outbox.pop_done())
-        {
+        while let Some(op) = self.next_done(key) {
             self.finish(&op, Ok(()));
         }
         if let Some(conn) = self.conns.get_mut(key)
@@ -295,6 +301,28 @@ impl Core {
             && self.spare_buffers.len() < SPARE_BUFFERS
         {
             self.spare_buffers.push(buffer);
+        }
+    }
+
+    /// The next operation on a connection that the kernel has nothing left to
+    /// do for.
+    fn next_done(&mut self, key: ConnKey) -> Option<Op> {
+        let conn = self.conns.get_mut(key)?;
+        while let Some(op) = conn.outbox.pop_done() {
+            if let Some(op) = conn.lent.hold(op) {
+                return Some(op);
+            }
+        }
+        conn.lent.pop_released()
+    }
+
+    /// The kernel may have let go of memory that it sent from.
+    pub(super) fn memory_released(&mut self, key: ConnKey) {
+        if let Some(conn) = self.conns.get_mut(key) {
+            conn.lent.listen(conn.socket.as_fd());
+        }
+        while let Some(op) = self.next_done(key) {
+            self.finish(&op, Ok(()));
         }
     }
 

@@ -163,6 +163,12 @@ impl Core {
                     self.advance_handshake(key, event);
                     return true;
                 }
+                if event.failed && conn.lent.enabled {
+                    self.memory_released(key);
+                }
+                let Some(conn) = self.conns.get_mut(key) else {
+                    return true;
+                };
                 let was_hot = conn.is_hot;
                 let mut news = false;
                 if event.writable && !conn.outbox.is_empty() {

@@ -368,4 +368,24 @@ fn a_message_behind_one_that_is_too_large_to_keep_is_received_first() {
         until([&a, &b], || a.count() == 2);
         assert_eq!(b.engine.core().unexpected_bytes, 0);
     }
+fn messages_sent_without_a_copy_complete_when_the_kernel_lets_go() {
+    let (a, b) = (
+        side_with(Params {
+            zerocopy_size: 32 << 10,
+            ..Params::default()
+        }),
+        side(),
+    );
+    a.knows(b.addr);
+    for len in [8, 32 << 10, 1 << 20, 8, 5 << 20] {
+        let mut out: Vec<u8> = (0..len).map(|i| (i * 13 / 7) as u8).collect();
+        let mut place = vec![0; len];
+        receive(&b, &mut place, 1);
+        send(&a, &mut out, 1);
+        until([&a, &b], || a.count() == 1 && b.count() == 1);
+        assert!(out == place, "{len} bytes");
+        a.done.borrow_mut().clear();
+        b.done.borrow_mut().clear();
+    }
+    assert!(a.engine.core().conns.values().all(|conn| conn.lent.enabled));
 }
