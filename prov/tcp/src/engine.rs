@@ -112,6 +112,9 @@ pub struct Core {
     staging: Vec<u8>,
     /// Where a message is put together that leaves in one call.
     scratch: Box<[u8; SCRATCH]>,
+    /// Messages shorter than this may take the short way; 0 where each message
+    /// is logged.
+    quick_end: usize,
     /// Outbox buffers of connections that have nothing to send.
     spare_buffers: Vec<Vec<u8>>,
     /// Whether the poller had something to say the last time.
@@ -142,6 +145,10 @@ impl Engine {
         let wait_fd = poller.fd();
         let shared = Arc::new(Shared::default());
         let staging = vec![0; params.prefetch_rbuf_size];
+        let quick_end = match params.trace_msg {
+            true => 0,
+            false => params.max_inject.min(posting::COPY_LIMIT) + 1,
+        };
         let engine = Arc::new_cyclic(|weak| Engine {
             core: parking_lot::Mutex::new(Core {
                 params,
@@ -162,6 +169,7 @@ impl Engine {
                 events: Vec::new(),
                 staging,
                 scratch: Box::new([0; SCRATCH]),
+                quick_end,
                 spare_buffers: Vec::new(),
                 had_events: false,
                 unexpected_bytes: 0,

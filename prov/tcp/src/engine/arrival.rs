@@ -43,7 +43,8 @@ impl Core {
         let Some(conn) = self.conns.get(key) else {
             return bytes;
         };
-        if !conn.stream.is_between_messages()
+        if self.quick_end == 0
+            || !conn.stream.is_between_messages()
             || conn.held_back.is_some()
             || conn.src == UNKNOWN_SOURCE && conn.peer.is_some()
         {
@@ -115,6 +116,11 @@ impl Core {
     /// A message begins.
     #[inline]
     fn begin(&mut self, key: ConnKey, header: &Header, bytes: &mut &[u8]) -> Step {
+        if self.params.trace_msg
+            && let Some(conn) = self.conns.get(key)
+        {
+            super::posting::trace("received", conn, 0, header);
+        }
         match header.op {
             Op::Tagged => self.message(key, header, true, bytes),
             Op::Msg if !header.is_ack() => self.message(key, header, false, bytes),

@@ -7,6 +7,7 @@ use prov_util::buffer::Outgoing;
 use prov_util::errno::{Errno, Result};
 use prov_util::mr::Grant;
 
+use super::connection::Connection;
 use super::keys::ConnKey;
 use super::op::Op;
 use super::request::Bytes;
@@ -25,7 +26,7 @@ pub struct Post<'a> {
 }
 
 /// Payloads up to this size are copied rather than pointed at.
-pub(super) const COPY_LIMIT: usize = SCRATCH - MAX_HEADER;
+pub const COPY_LIMIT: usize = SCRATCH - MAX_HEADER;
 /// Own bytes that a connection's queue may hold before posting is refused.
 const OWN_LIMIT: usize = 1 << 20;
 
@@ -64,6 +65,9 @@ impl Core {
         };
         let sequence = conn.sequence;
         conn.sequence = sequence.wrapping_add(1);
+        if self.params.trace_msg {
+            trace("sent", conn, sequence, &post.header);
+        }
         let call = self.shared.calls.load(Ordering::Relaxed);
         if conn.sent_after == call || !conn.outbox.is_empty() {
             self.enqueue(key, post, sequence);
@@ -345,6 +349,22 @@ impl Core {
         self.shared.due.store(false, Ordering::Relaxed);
         self.flusher.burst_ends();
     }
+}
+
+/// Logs a message (`FI_TCP_TRACE_MSG`).
+#[cold]
+pub(super) fn trace(what: &str, conn: &Connection, sequence: u8, header: &Header) {
+    log::trace!(
+        target: crate::LOG.ep_data,
+        "{what} {:?} {sequence} {} {}: tag {:#x} flags {:#x} op_data {:#x} payload {}",
+        header.op,
+        if what == "sent" { "to" } else { "from" },
+        conn.peer_text(),
+        header.tag,
+        header.flags,
+        header.op_data,
+        header.payload
+    );
 }
 
 /// Outbox buffers that are kept for later.

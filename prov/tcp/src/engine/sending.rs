@@ -11,7 +11,7 @@ use super::connection::Named;
 use super::endpoint::Kind;
 use super::keys::{ConnKey, EpKey, PeerKey};
 use super::op::Op;
-use super::posting::{COPY_LIMIT, Post};
+use super::posting::Post;
 use super::request::{Bytes, Request, op_of_transmit};
 use super::{Core, socket};
 use crate::wire::ByteOrder;
@@ -44,7 +44,7 @@ impl Core {
     #[inline]
     fn transmit_at_once(&mut self, key: EpKey, message: &Transmit) -> Option<()> {
         let len = message.buffers.len();
-        if message.flags & SPECIAL != 0 || len > self.params.max_inject.min(COPY_LIMIT) {
+        if message.flags & SPECIAL != 0 || len >= self.quick_end {
             return None;
         }
         let ep = self.eps.get(key)?;

@@ -368,6 +368,9 @@ fn a_message_behind_one_that_is_too_large_to_keep_is_received_first() {
         until([&a, &b], || a.count() == 2);
         assert_eq!(b.engine.core().unexpected_bytes, 0);
     }
+}
+
+#[test]
 fn messages_sent_without_a_copy_complete_when_the_kernel_lets_go() {
     let (a, b) = (
         side_with(Params {
