@@ -182,6 +182,8 @@ fn connect_from(port: u16, address: SocketAddr) -> io::Result<TcpStream> {
         Type::STREAM,
         Some(Protocol::TCP),
     )?;
+    // The port may be that of the last test, whose connection the system still remembers.
+    socket.set_reuse_address(true)?;
     socket.bind(&SocketAddr::new(any(address.is_ipv6()), port).into())?;
     socket.connect(&address.into())?;
     Ok(socket.into())
