@@ -3,7 +3,10 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use prov_util::errno::{Errno, Result};
 use prov_util::param_table;
+
+use crate::wire::authentication::Key;
 
 param_table! {
     /// The parameters of the provider.
@@ -56,6 +59,27 @@ param_table! {
 }
 
 impl Params {
+    /// The secret that peers must prove to know, where there is one: what
+    /// stands in `auth_key_file`, without white space at the end.
+    ///
+    /// # Errors
+    /// `-FI_EACCES` if the file cannot be read or is empty: without the secret
+    /// nobody is let in.
+    pub fn auth_key(&self) -> Result<Option<Key>> {
+        let Some(file) = &self.auth_key_file else {
+            return Ok(None);
+        };
+        let bytes = std::fs::read(file).map_err(|error| {
+            log::error!("cannot read FI_TCP_AUTH_KEY_FILE {file}: {error}");
+            Errno::EACCES
+        })?;
+        let key = Key::new(bytes.trim_ascii_end());
+        if key.is_none() {
+            log::error!("FI_TCP_AUTH_KEY_FILE {file} is empty");
+        }
+        key.map(Some).ok_or(Errno::EACCES)
+    }
+
     /// Ports to listen at where the application names none.
     pub fn port_range(&self) -> Option<RangeInclusive<u16>> {
         let low = u16::try_from(self.port_low_range).ok()?;

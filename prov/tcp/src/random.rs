@@ -1,5 +1,12 @@
 //! Random numbers for names that strangers should not guess or meet again.
 
+/// Bytes that nobody can guess; `None` where the kernel has none to give.
+pub fn bytes<const N: usize>() -> Option<[u8; N]> {
+    let mut bytes = [0; N];
+    let taken = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    (taken == Ok(N)).then_some(bytes)
+}
+
 /// 64 bits from the kernel, or from the clock where that has none to give.
 pub fn number() -> u64 {
     let mut bytes = [0; 8];

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 pub mod atomic;
+pub mod authentication;
 pub mod handshake;
 pub mod header;
 pub mod rdm;

@@ -25,6 +25,8 @@ pub enum Fault {
     Io(Errno),
     /// The peer refused, with these connection data.
     Refused(Vec<u8>),
+    /// The peer did not prove that it has the key.
+    Unproven,
     /// It has ended already.
     Gone,
 }
@@ -57,6 +59,13 @@ impl Core {
             Fault::Refused(refusal) => {
                 data = refusal;
                 Errno::ECONNREFUSED
+            }
+            Fault::Unproven => {
+                log::warn!(
+                    "{} does not have the key of FI_TCP_AUTH_KEY_FILE",
+                    conn.peer_text()
+                );
+                Errno::EKEYREJECTED
             }
             Fault::Protocol(error) => {
                 log::warn!(

@@ -14,6 +14,7 @@ use super::op::Op;
 use super::outbox::Outbox;
 use super::zerocopy::Lent;
 use crate::wire::ByteOrder;
+use crate::wire::authentication::Nonce;
 use crate::wire::handshake::Features;
 use crate::wire::header::Header;
 use crate::wire::stream::Stream;
@@ -86,12 +87,35 @@ pub struct Connection {
 pub enum Stage {
     /// connect(2) is under way; then this goes out.
     Connecting { request: Vec<u8>, deadline: Instant },
+    /// Our hello is out; of the challenge, this has come. Then the request
+    /// follows.
+    Proving {
+        nonce: Nonce,
+        challenge: Vec<u8>,
+        request: Vec<u8>,
+        deadline: Instant,
+    },
     /// The request is out; of the answer, this has come.
     Requested { answer: Vec<u8>, deadline: Instant },
     /// Accepted; of the request, this has come.
-    Accepted { request: Vec<u8>, deadline: Instant },
+    Accepted {
+        request: Vec<u8>,
+        deadline: Instant,
+        door: Door,
+    },
     /// The stream flows.
     Open,
+}
+
+/// What a peer that has connected must do first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Door {
+    /// Send its request.
+    Open,
+    /// Say hello.
+    Closed,
+    /// Prove its key, after these numbers.
+    Challenged { theirs: Nonce, ours: Nonce },
 }
 
 /// Whose connection it is.
@@ -199,6 +223,7 @@ impl Connection {
     pub fn deadline(&self) -> Option<Instant> {
         match self.stage {
             Stage::Connecting { deadline, .. }
+            | Stage::Proving { deadline, .. }
             | Stage::Requested { deadline, .. }
             | Stage::Accepted { deadline, .. } => Some(deadline),
             Stage::Open => None,

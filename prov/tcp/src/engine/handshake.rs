@@ -1,19 +1,20 @@
 //! Connections before their stream begins.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
 use prov_util::errno::Errno;
 
 use super::Core;
 use super::closing::Fault;
-use super::connection::{Connection, Owner, Stage, endpoint_address};
+use super::connection::{Connection, Door, Owner, Stage, endpoint_address};
 use super::endpoint::Kind;
 use super::keys::{ConnKey, EpKey, ListenerKey};
 use super::listener::{Incomer, ListenerKind};
 use super::poller::Event;
 use super::socket;
 use crate::wire::WireError;
+use crate::wire::authentication::Key;
 use crate::wire::handshake::{
     Decoded, Features, Kind as MessageKind, MAX_MESSAGE, Message, decode,
 };
@@ -35,33 +36,124 @@ impl Core {
         let Some(conn) = self.conns.get_mut(key) else {
             return;
         };
-        if let Stage::Connecting { request, deadline } = &conn.stage {
-            if !event.writable && !event.ended && !event.failed {
-                return;
-            }
-            let sent = socket::connect_outcome(conn.socket.as_fd())
-                .and_then(|()| socket::send(conn.socket.as_fd(), request));
-            match sent {
-                Ok(sent) if sent == request.len() => {
-                    conn.stage = Stage::Requested {
-                        answer: Vec::new(),
-                        deadline: *deadline,
-                    };
-                }
-                // A fresh socket takes a few hundred bytes, or is not connected.
-                Ok(_) | Err(Errno::EAGAIN) => {}
-                Err(error) => self.break_with(key, Fault::Io(error)),
+        if matches!(conn.stage, Stage::Connecting { .. }) {
+            if (event.writable || event.ended || event.failed)
+                && let Err(fault) = self.connected(key)
+            {
+                self.break_with(key, fault);
             }
             return;
         }
-        match self.read_handshake(key) {
-            Read::Partial => {}
-            Read::Failed(fault) => self.break_with(key, fault),
-            Read::Complete(message) => match self.conns.get(key).map(|conn| conn.owner) {
-                Some(Owner::Ep(ep)) => self.answered(key, ep, &message),
-                Some(Owner::Listener(listener)) => self.requested(key, listener, message),
-                None => {}
-            },
+        // One event may bring several messages of the handshake.
+        while self.conns.get(key).is_some_and(|conn| !conn.is_open()) {
+            let message = match self.read_handshake(key) {
+                Read::Partial => return,
+                Read::Failed(fault) => {
+                    self.break_with(key, fault);
+                    return;
+                }
+                Read::Complete(message) => message,
+            };
+            let outcome = match message.kind {
+                MessageKind::Challenge => self.challenged(key, &message),
+                MessageKind::Hello | MessageKind::Proof => self.admit(key, &message),
+                MessageKind::Request | MessageKind::Accept | MessageKind::Reject => {
+                    match self.conns.get(key).map(|conn| conn.owner) {
+                        Some(Owner::Ep(ep)) => self.answered(key, ep, &message),
+                        Some(Owner::Listener(listener)) => self.requested(key, listener, message),
+                        None => {}
+                    }
+                    return;
+                }
+            };
+            if let Err(fault) = outcome {
+                self.break_with(key, fault);
+                return;
+            }
+        }
+    }
+
+    /// A socket is connected, or not: the first message goes out.
+    fn connected(&mut self, key: ConnKey) -> Result<(), Fault> {
+        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
+        socket::connect_outcome(conn.socket.as_fd()).map_err(Fault::Io)?;
+        let Stage::Connecting { request, deadline } = &mut conn.stage else {
+            return Ok(());
+        };
+        let (request, deadline) = (std::mem::take(request), *deadline);
+        if self.auth_key.is_none() {
+            send_all(conn.socket.as_fd(), &request)?;
+            conn.stage = Stage::Requested {
+                answer: Vec::new(),
+                deadline,
+            };
+            return Ok(());
+        }
+        let nonce = crate::random::bytes().ok_or(Fault::Io(Errno::EIO))?;
+        send_all(conn.socket.as_fd(), &Key::hello(&nonce).encode())?;
+        conn.stage = Stage::Proving {
+            nonce,
+            challenge: Vec::new(),
+            request,
+            deadline,
+        };
+        Ok(())
+    }
+
+    /// The other side has proved its key, or not: we prove ours and ask for
+    /// the connection.
+    fn challenged(&mut self, key: ConnKey, message: &Message) -> Result<(), Fault> {
+        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
+        let Stage::Proving {
+            nonce,
+            request,
+            deadline,
+            ..
+        } = &mut conn.stage
+        else {
+            return Ok(());
+        };
+        let proof = self
+            .auth_key
+            .as_ref()
+            .and_then(|key| key.proof(message, nonce))
+            .ok_or(Fault::Unproven)?;
+        let mut bytes = proof.encode();
+        bytes.append(request);
+        let deadline = *deadline;
+        send_all(conn.socket.as_fd(), &bytes)?;
+        conn.stage = Stage::Requested {
+            answer: Vec::new(),
+            deadline,
+        };
+        Ok(())
+    }
+
+    /// A peer that has connected says hello or proves its key.
+    fn admit(&mut self, key: ConnKey, message: &Message) -> Result<(), Fault> {
+        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
+        let auth_key = self.auth_key.as_ref().ok_or(Fault::Unproven)?;
+        let Stage::Accepted { request, door, .. } = &mut conn.stage else {
+            return Ok(());
+        };
+        match *door {
+            Door::Open => return Ok(()),
+            Door::Closed => {
+                let ours = crate::random::bytes().ok_or(Fault::Io(Errno::EIO))?;
+                let (challenge, theirs) =
+                    auth_key.challenge(message, &ours).ok_or(Fault::Unproven)?;
+                *door = Door::Challenged { theirs, ours };
+                request.clear();
+                send_all(conn.socket.as_fd(), &challenge.encode())
+            }
+            Door::Challenged { theirs, ours } => {
+                if !auth_key.accepts(message, &theirs, &ours) {
+                    return Err(Fault::Unproven);
+                }
+                *door = Door::Open;
+                request.clear();
+                Ok(())
+            }
         }
     }
 
@@ -73,7 +165,12 @@ impl Core {
             Stage::Requested { answer, .. } => {
                 (answer, &[MessageKind::Accept, MessageKind::Reject])
             }
-            Stage::Accepted { request, .. } => (request, &[MessageKind::Request]),
+            Stage::Proving { challenge, .. } => (challenge, &[MessageKind::Challenge]),
+            Stage::Accepted { request, door, .. } => match door {
+                Door::Open => (request, &[MessageKind::Request]),
+                Door::Closed => (request, &[MessageKind::Hello]),
+                Door::Challenged { .. } => (request, &[MessageKind::Proof]),
+            },
             Stage::Connecting { .. } | Stage::Open => return Read::Partial,
         };
         loop {
@@ -308,6 +405,16 @@ impl Core {
 impl From<WireError> for Fault {
     fn from(error: WireError) -> Self {
         Fault::Protocol(error)
+    }
+}
+
+/// Sends a message of the handshake: a fresh socket takes a few hundred bytes,
+/// or is not connected.
+fn send_all(socket: BorrowedFd<'_>, bytes: &[u8]) -> Result<(), Fault> {
+    match socket::send(socket, bytes) {
+        Ok(sent) if sent == bytes.len() => Ok(()),
+        Ok(_) => Err(Fault::Io(Errno::ECONNABORTED)),
+        Err(error) => Err(Fault::Io(error)),
     }
 }
 

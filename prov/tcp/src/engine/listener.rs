@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use prov_util::errno::{Errno, Result};
 
-use super::connection::{Connection, Owner, Stage};
+use super::connection::{Connection, Door, Owner, Stage};
 use super::keys::{ConnKey, EpKey, ListenerKey, Source};
 use super::timers::Target;
 use super::{Core, socket};
@@ -129,6 +129,10 @@ impl Core {
         let stage = Stage::Accepted {
             request: Vec::new(),
             deadline: Instant::now() + REQUEST_TIME,
+            door: match self.auth_key {
+                Some(_) => Door::Closed,
+                None => Door::Open,
+            },
         };
         let Ok(conn) = self.add_connection(Connection::new(socket, Owner::Listener(key), stage))
         else {

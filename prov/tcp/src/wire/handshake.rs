@@ -20,6 +20,12 @@ pub enum Kind {
     Accept,
     /// The side that listens refuses.
     Reject,
+    /// *Extension*: the side that connects begins to prove its key.
+    Hello,
+    /// *Extension*: the side that listens proves its key.
+    Challenge,
+    /// *Extension*: the side that connects proves its key.
+    Proof,
 }
 
 impl Kind {
@@ -28,13 +34,22 @@ impl Kind {
             Kind::Request => 0,
             Kind::Accept => 1,
             Kind::Reject => 6,
+            Kind::Hello => 0x20,
+            Kind::Challenge => 0x21,
+            Kind::Proof => 0x22,
         }
     }
 
     fn from_code(code: u8) -> Option<Kind> {
-        [Kind::Request, Kind::Accept, Kind::Reject]
-            .into_iter()
-            .find(|kind| kind.code() == code)
+        const ALL: [Kind; 6] = [
+            Kind::Request,
+            Kind::Accept,
+            Kind::Reject,
+            Kind::Hello,
+            Kind::Challenge,
+            Kind::Proof,
+        ];
+        ALL.into_iter().find(|kind| kind.code() == code)
     }
 }
 
@@ -51,8 +66,6 @@ impl Features {
     /// Rendezvous of plain and tagged messages with wide identifiers, and
     /// switching to it on the receiver's demand.
     pub const RENDEZVOUS: Features = Features(1 << 2);
-    /// Proof of a shared key, before anything else.
-    pub const AUTHENTICATION: Features = Features(1 << 3);
 
     const MARK: u64 = 0x7066_7253; // tells the field from any other use of it
 
