@@ -1,15 +1,21 @@
 //! Counters as C sees them (fi_cntr(3)).
 
+mod peer;
+#[cfg(test)]
+mod tests;
+
 use std::ffi::{c_int, c_void};
-use std::ptr::{self, NonNull};
+use std::ptr;
 use std::sync::Arc;
 
 use fabric_abi::*;
 
+pub use peer::SharedCntr;
+
 use super::object::{Class, Handle, Use};
 use super::wait::{self, OpenedWait};
 use super::{deliver, status};
-use crate::cntr::{Cntr, CntrEvents, CntrOwner};
+use crate::cntr::{Cntr, CntrEvents};
 use crate::errno::{Errno, Result};
 use crate::progress::Progress;
 use crate::wait::Waitable;
@@ -67,7 +73,7 @@ unsafe fn open(attr: Option<&fi_cntr_attr>, context: *mut c_void) -> Result<Hand
     let (owner, context) = match flags & FI_PEER {
         0 => (None, context),
         // SAFETY: the caller vouches for the context.
-        _ => (Some(unsafe { import(context) }?), ptr::null_mut()),
+        _ => (Some(unsafe { peer::import(context) }?), ptr::null_mut()),
     };
     // SAFETY: the caller vouches for the wait set.
     let mut opened = unsafe { OpenedWait::open(wait_obj, wait_set) }?;
@@ -95,9 +101,10 @@ impl Class for Cntr {
             seterr: Some(seterr),
             export_xpu: Some(export_xpu),
         };
+        let ops = if self.is_peer() { &peer::OPS } else { &OPS };
         fid_cntr {
             fid,
-            ops: (&raw const OPS).cast_mut(),
+            ops: ptr::from_ref(ops).cast_mut(),
         }
     }
 
@@ -111,49 +118,6 @@ impl Class for Cntr {
         let attachment = this.attachment();
         // SAFETY: the caller vouches for `arg`.
         unsafe { wait::control(attachment.kind(), attachment.wait(), command, arg) }
-    }
-}
-
-/// Another provider's counter, as this one's owner.
-struct Imported(NonNull<fid_peer_cntr>);
-
-// SAFETY: the owner is responsible for locking (fi_peer(3)).
-unsafe impl Send for Imported {}
-// SAFETY: as above.
-unsafe impl Sync for Imported {}
-
-/// # Safety
-/// `context` is null or a `fi_peer_cntr_context` whose counter stays valid
-/// until the peer's is closed.
-unsafe fn import(context: *mut c_void) -> Result<Box<dyn CntrOwner>> {
-    // SAFETY: the caller vouches for the context and its counter.
-    unsafe {
-        let context = context.cast::<fi_peer_cntr_context>().as_ref();
-        let cntr = context.and_then(|context| NonNull::new(context.cntr));
-        let cntr = cntr.ok_or(Errno::EINVAL)?;
-        cntr.as_ref().owner_ops.as_ref().ok_or(Errno::EINVAL)?;
-        Ok(Box::new(Imported(cntr)))
-    }
-}
-
-impl CntrOwner for Imported {
-    fn increment(&self) {
-        // SAFETY: the owner's counter and table are valid while this one is
-        // open.
-        unsafe {
-            if let Some(inc) = (*self.0.as_ref().owner_ops).inc {
-                inc(self.0.as_ptr());
-            }
-        }
-    }
-
-    fn increment_error(&self) {
-        // SAFETY: as above.
-        unsafe {
-            if let Some(incerr) = (*self.0.as_ref().owner_ops).incerr {
-                incerr(self.0.as_ptr());
-            }
-        }
     }
 }
 

@@ -2,6 +2,8 @@
 
 mod error;
 mod peer;
+#[cfg(test)]
+mod tests;
 
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;

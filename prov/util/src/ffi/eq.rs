@@ -1,5 +1,8 @@
 //! Event queues as C sees them (fi_eq(3)).
 
+#[cfg(test)]
+mod tests;
+
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr;
 

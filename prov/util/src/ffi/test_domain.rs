@@ -6,9 +6,13 @@ use std::sync::Arc;
 use fabric_abi::*;
 
 use super::av::{AvDomain, AvTraits};
+use super::cntr::CntrDomain;
+use super::cq::{CqDomain, CqTraits};
 use super::mr::{MrDomain, MrOps};
 use super::object::{Class, Handle};
 use crate::mr::{Config, MrTable};
+use crate::progress::Progress;
+use crate::sync::LockKind;
 
 pub struct TestDomain {
     pub format: u32,
@@ -70,6 +74,52 @@ impl MrDomain for TestDomain {
 
     fn api_version(&self) -> u32 {
         self.api_version
+    }
+}
+
+impl CqDomain for TestDomain {
+    fn cq_traits(&self) -> CqTraits {
+        CqTraits {
+            lock: LockKind::Real,
+            with_sources: true,
+            api_version: self.api_version,
+            target: crate::logging::UTIL.cq,
+        }
+    }
+}
+
+impl CntrDomain for TestDomain {
+    fn cntr_progress(&self) -> Option<Arc<dyn Progress>> {
+        None
+    }
+}
+
+/// A fabric for the tests of the objects that belong to one.
+pub struct TestFabric {
+    api_version: u32,
+}
+
+impl TestFabric {
+    /// An open fabric of an interface version.
+    pub fn open(major: u32, minor: u32) -> Handle<TestFabric> {
+        let api_version = crate::attr::version(major, minor);
+        Handle::new(TestFabric { api_version }, null_mut(), Vec::new())
+    }
+}
+
+impl Class for TestFabric {
+    type Header = fid_fabric;
+
+    fn class(&self) -> usize {
+        FI_CLASS_FABRIC
+    }
+
+    fn header(&self, fid: fid) -> fid_fabric {
+        fid_fabric {
+            fid,
+            ops: null_mut(),
+            api_version: self.api_version,
+        }
     }
 }
 

@@ -1,5 +1,8 @@
 //! Wait objects and wait sets as C sees them (fi_poll(3)), and fi_trywait(3).
 
+#[cfg(test)]
+mod tests;
+
 use std::ffi::{c_int, c_void};
 use std::ops::Deref;
 use std::sync::Arc;

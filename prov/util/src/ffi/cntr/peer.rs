@@ -1,0 +1,135 @@
+//! Counters that providers share (fi_peer(3)): the side of the peer that
+//! counts in another's, and the owner's.
+
+use std::ffi::{c_int, c_void};
+use std::ptr::{self, NonNull};
+
+use fabric_abi::*;
+
+use super::super::object::{Class, Handle, Header, Use};
+use crate::cntr::{Cntr, CntrOwner};
+use crate::errno::{Errno, Result};
+
+/// Another provider's counter, as this one's owner.
+struct Imported(NonNull<fid_peer_cntr>);
+
+// SAFETY: the owner is responsible for locking (fi_peer(3)).
+unsafe impl Send for Imported {}
+// SAFETY: as above.
+unsafe impl Sync for Imported {}
+
+/// The owner that the context of `fi_cntr_open` names under `FI_PEER`.
+///
+/// # Safety
+/// `context` is null or a `fi_peer_cntr_context` whose counter stays valid
+/// until the peer's is closed.
+pub(super) unsafe fn import(context: *mut c_void) -> Result<Box<dyn CntrOwner>> {
+    // SAFETY: the caller vouches for the context and its counter.
+    unsafe {
+        let context = context.cast::<fi_peer_cntr_context>().as_ref();
+        let cntr = context.and_then(|context| NonNull::new(context.cntr));
+        let cntr = cntr.ok_or(Errno::EINVAL)?;
+        cntr.as_ref().owner_ops.as_ref().ok_or(Errno::EINVAL)?;
+        Ok(Box::new(Imported(cntr)))
+    }
+}
+
+impl CntrOwner for Imported {
+    fn increment(&self) {
+        // SAFETY: the owner's counter and table are valid while this one is
+        // open.
+        unsafe {
+            if let Some(inc) = (*self.0.as_ref().owner_ops).inc {
+                inc(self.0.as_ptr());
+            }
+        }
+    }
+
+    fn increment_error(&self) {
+        // SAFETY: as above.
+        unsafe {
+            if let Some(incerr) = (*self.0.as_ref().owner_ops).incerr {
+                incerr(self.0.as_ptr());
+            }
+        }
+    }
+}
+
+/// The functions of a peer's counter: it has no value of its own.
+pub(super) static OPS: fi_ops_cntr = fi_ops_cntr {
+    size: size_of::<fi_ops_cntr>(),
+    read: Some(progress),
+    readerr: Some(no_readerr),
+    add: Some(no_update),
+    set: Some(no_update),
+    wait: Some(no_wait),
+    adderr: Some(no_update),
+    seterr: Some(no_update),
+    export_xpu: Some(super::export_xpu),
+};
+
+/// The owner's way to drive the peer.
+unsafe extern "C" fn progress(cntr: *mut fid_cntr) -> u64 {
+    // SAFETY: the table that holds this function belongs to counters.
+    unsafe { Handle::<Cntr>::borrow(cntr) }.read();
+    0
+}
+
+/// There is no error to return here: as far as C can tell, the number.
+unsafe extern "C" fn no_readerr(_: *mut fid_cntr) -> u64 {
+    Errno::ENOSYS.to_c() as i64 as u64
+}
+
+unsafe extern "C" fn no_update(_: *mut fid_cntr, _: u64) -> c_int {
+    Errno::ENOSYS.to_c()
+}
+
+unsafe extern "C" fn no_wait(_: *mut fid_cntr, _: u64, _: c_int) -> c_int {
+    Errno::ENOSYS.to_c()
+}
+
+/// A counter of ours in which another provider may count: what
+/// `fi_peer_cntr_context::cntr` points to. One for each peer.
+pub struct SharedCntr(Use<Cntr>);
+
+// SAFETY: `fid_peer_cntr` is published as beginning with a `fid`.
+unsafe impl Header for fid_peer_cntr {}
+
+impl SharedCntr {
+    /// Shares `cntr`, which stays open until the result is closed or dropped.
+    pub fn of(cntr: &Handle<Cntr>) -> Handle<SharedCntr> {
+        Handle::new(SharedCntr(Use::of(cntr)), ptr::null_mut(), Vec::new())
+    }
+}
+
+impl Class for SharedCntr {
+    type Header = fid_peer_cntr;
+
+    fn class(&self) -> usize {
+        FI_CLASS_PEER_CNTR
+    }
+
+    fn header(&self, fid: fid) -> fid_peer_cntr {
+        static OPS: fi_ops_cntr_owner = fi_ops_cntr_owner {
+            size: size_of::<fi_ops_cntr_owner>(),
+            inc: Some(increment),
+            incerr: Some(increment_error),
+        };
+        fid_peer_cntr {
+            fid,
+            owner_ops: (&raw const OPS).cast_mut(),
+        }
+    }
+}
+
+unsafe extern "C" fn increment(cntr: *mut fid_peer_cntr) {
+    // SAFETY: the table that holds this function belongs to shared counters.
+    unsafe { Handle::<SharedCntr>::borrow(cntr) }.0.count(1);
+}
+
+unsafe extern "C" fn increment_error(cntr: *mut fid_peer_cntr) {
+    // SAFETY: as above.
+    unsafe { Handle::<SharedCntr>::borrow(cntr) }
+        .0
+        .count_error();
+}
