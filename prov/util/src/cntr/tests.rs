@@ -81,12 +81,12 @@ fn a_new_error_ends_a_wait_but_an_old_one_does_not() {
     let transport = TestTransport::new();
     cntr.add_source(transport.clone()).unwrap();
     cntr.count_error();
-    assert_eq!(cntr.wait(1, 5), Err(Errno::ETIMEDOUT));
+    assert_eq!(cntr.wait(1, 0), Err(Errno::ETIMEDOUT));
     let waiter = {
         let cntr = cntr.clone();
         thread::spawn(move || cntr.wait(1, -1))
     };
-    transport.await_sleepers(2);
+    transport.await_sleepers(1);
     let target = cntr.clone();
     transport.give(move || target.count_error());
     assert_eq!(waiter.join().unwrap(), Err(Errno::EAVAIL));

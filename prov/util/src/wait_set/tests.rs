@@ -19,14 +19,34 @@ impl<T: Waitable + 'static> Deref for Joined<T> {
     }
 }
 
-fn member<T: Waitable + 'static>(set: &Arc<WaitSet>, make: impl FnOnce(Attachment) -> T) -> Arc<T> {
+/// Set and member refer to each other until the member leaves.
+struct Opened<T: Waitable + 'static>(Arc<T>, Arc<WaitSet>);
+
+impl<T: Waitable + 'static> Deref for Opened<T> {
+    type Target = Arc<T>;
+
+    fn deref(&self) -> &Arc<T> {
+        &self.0
+    }
+}
+
+impl<T: Waitable + 'static> Drop for Opened<T> {
+    fn drop(&mut self) {
+        self.1.leave(&*self.0);
+    }
+}
+
+fn member<T: Waitable + 'static>(
+    set: &Arc<WaitSet>,
+    make: impl FnOnce(Attachment) -> T,
+) -> Opened<T> {
     let attachment = Attachment::open(WaitKind::Set, Some(set.clone())).unwrap();
     let object = Arc::new(make(attachment));
     set.join(Box::new(Joined(object.clone())));
-    object
+    Opened(object, set.clone())
 }
 
-fn cq(set: &Arc<WaitSet>) -> Arc<Cq> {
+fn cq(set: &Arc<WaitSet>) -> Opened<Cq> {
     member(set, |wait| {
         Cq::new(CqConfig {
             format: CqFormat::Context,
@@ -42,7 +62,7 @@ fn cq(set: &Arc<WaitSet>) -> Arc<Cq> {
     })
 }
 
-fn cntr(set: &Arc<WaitSet>) -> Arc<Cntr> {
+fn cntr(set: &Arc<WaitSet>) -> Opened<Cntr> {
     member(set, |wait| Cntr::new(CntrEvents::Completions, wait, None))
 }
 
@@ -119,7 +139,7 @@ fn a_member_that_left_no_longer_wakes_the_set() {
     let cq = cq(&set);
     cq.write(&COMPLETION);
     assert_eq!(set.try_wait(), Err(Errno::EAGAIN));
-    set.leave(&*cq);
+    set.leave(&**cq);
     assert_eq!(set.try_wait(), Ok(()));
     assert_eq!(set.wait_for_news(0), Err(Errno::ETIMEDOUT));
 }
