@@ -22,19 +22,14 @@ mod values;
 #[cfg(test)]
 mod tests;
 
+use fabric_abi::{FI_COMPARE_ATOMIC, FI_FETCH_ATOMIC, FI_TAGGED};
+
 use crate::buffer::AppIov;
 use crate::errno::{Errno, Result};
 use compute::{Value, compute};
 use narrow_float::{BFloat16, Float8E4M3, Float8E5M2, Float16};
 use raw::Raw;
 use values::Complex;
-
-/// `FI_TAGGED`, as a flag of `fi_query_atomic`.
-const FI_TAGGED: u64 = 1 << 3;
-/// `FI_FETCH_ATOMIC`.
-pub const FI_FETCH_ATOMIC: u64 = 1 << 58;
-/// `FI_COMPARE_ATOMIC`.
-pub const FI_COMPARE_ATOMIC: u64 = 1 << 59;
 
 macro_rules! numbered {
     ($(#[$doc:meta])* $name:ident { $($variant:ident = $constant:literal,)* }) => {

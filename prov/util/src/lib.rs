@@ -4,7 +4,6 @@ pub mod atomic_ops;
 pub mod attr;
 pub mod av;
 pub mod buffer;
-pub mod buffer_pool;
 pub mod cntr;
 pub mod cq;
 pub mod domain;

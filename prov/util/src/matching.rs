@@ -32,7 +32,7 @@ use crate::buffer::AppIov;
 
 /// A source that is not known, or a receive that takes any
 /// (`FI_ADDR_UNSPEC`, `FI_ADDR_NOTAVAIL`).
-pub const ANY_SOURCE: u64 = u64::MAX;
+pub const ANY_SOURCE: u64 = fabric_abi::FI_ADDR_UNSPEC;
 
 /// What a receive buffer must be able to do.
 pub trait ReceiveBuffer {

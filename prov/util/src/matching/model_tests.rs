@@ -1,11 +1,10 @@
 //! The queue against a model that keeps everything in two vectors and searches
 //! them from the front, as the manuals describe matching.
 
+use fabric_abi::FI_MULTI_RECV;
 use proptest::prelude::*;
 
 use super::*;
-
-const FI_MULTI_RECV: u64 = 1 << 16;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Buf {

@@ -1,12 +1,12 @@
 //! One receive queue: posted receives on one side, unexpected messages on the
 //! other, at any time no pair of them that matches.
 
+use fabric_abi::FI_MULTI_RECV;
+
 use super::multi::{MultiBuffers, MultiKey};
 use super::posted::{Posted, PostedQueue, Space};
 use super::unexpected::UnexpectedQueue;
 use super::{Filter, Matched, Message, MessageId, MultiId, Receive, ReceiveBuffer};
-
-const FI_MULTI_RECV: u64 = 1 << 16;
 
 /// See the [module](super) description.
 #[derive(Debug)]
