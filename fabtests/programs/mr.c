@@ -265,8 +265,10 @@ static void provider_keys(void)
 	struct ct_peer peer;
 
 	ct_open_single(&peer, &spec);
-	if (!(ct_mr_mode(&peer) & FI_MR_PROV_KEY))
+	if (!(ct_mr_mode(&peer) & FI_MR_PROV_KEY)) {
+		ct_close_peer(&peer);
 		SKIP("the application chooses keys");
+	}
 	choose_keys(peer.domain, &peer);
 	ct_close_peer(&peer);
 }
