@@ -276,3 +276,24 @@ fn transports_are_driven_when_the_queue_has_too_little() {
     let _ = read(&cq, 0);
     assert_eq!(driven(), 0);
 }
+
+#[test]
+fn an_overrun_queue_gives_what_it_has_and_then_only_says_so() {
+    let cq = open(CqFormat::Context, 4);
+    cq.write(&numbered(1));
+    cq.write_error(ErrorCompletion::new(numbered(2), Errno::EIO));
+    cq.write(&numbered(3));
+    // What running out of memory leads to.
+    cq.state.lock().overrun();
+    cq.write(&numbered(4));
+    cq.write_error(ErrorCompletion::new(numbered(5), Errno::EIO));
+
+    assert_eq!(read(&cq, 8).unwrap().0, [1]);
+    assert_eq!(read(&cq, 8), Err(Errno::EAVAIL));
+    assert_eq!(cq.read_error().unwrap().err, Errno::EIO);
+    assert_eq!(read(&cq, 8).unwrap().0, [3]);
+    for _ in 0..3 {
+        assert_eq!(read(&cq, 8), Err(Errno::EAVAIL));
+        assert_eq!(cq.read_error().unwrap().err, Errno::EOVERRUN);
+    }
+}

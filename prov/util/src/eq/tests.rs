@@ -213,3 +213,19 @@ fn peeking_does_not_silence_the_descriptor() {
     assert_eq!(eq.try_wait(), Ok(()));
     assert!(!wait.is_readable());
 }
+
+#[test]
+fn an_overrun_queue_gives_what_it_has_and_then_only_says_so() {
+    let eq = open(WaitKind::None);
+    eq.write(control(1)).unwrap();
+    // What running out of memory leads to.
+    eq.state.lock().overrun = true;
+    assert_eq!(eq.write(control(2)), Err(Errno::EOVERRUN));
+    let error = EventError::new(fid(3), null_mut(), Errno::EIO);
+    assert_eq!(eq.write_error(error), Err(Errno::EOVERRUN));
+    assert_eq!(read(&eq, 64, false), Ok((1, 24)));
+    for _ in 0..3 {
+        assert_eq!(read(&eq, 64, false), Err(Errno::EAVAIL));
+        assert_eq!(eq.read_error(false).unwrap().err, Errno::EOVERRUN);
+    }
+}

@@ -217,11 +217,21 @@ unsafe extern "C" fn write(
     // SAFETY: the table that holds this function belongs to event queues, and
     // `buf` has `len` bytes.
     count(unsafe {
-        let body = EventBody::User(bytes(buf, len).to_vec());
-        Handle::<Eq>::borrow(eq)
-            .write(Event { kind: event, body })
-            .map(|()| len)
+        copy(bytes(buf, len)).and_then(|data| {
+            let body = EventBody::User(data);
+            let event = Event { kind: event, body };
+            Handle::<Eq>::borrow(eq).write(event).map(|()| len)
+        })
     })
+}
+
+/// A copy, if there is memory for one.
+fn copy(bytes: &[u8]) -> Result<Vec<u8>> {
+    let mut copy = Vec::new();
+    copy.try_reserve_exact(bytes.len())
+        .map_err(|_| Errno::ENOMEM)?;
+    copy.extend_from_slice(bytes);
+    Ok(copy)
 }
 
 unsafe extern "C" fn strerror(
