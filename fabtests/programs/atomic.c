@@ -448,7 +448,7 @@ static void contended(void)
 	static uint64_t results[2][EACH];
 	static bool seen[2 * EACH];
 	struct ct_spec spec = { .caps = FI_MSG | FI_ATOMIC };
-	struct ct_memory one_source, result[2], target;
+	struct ct_memory source[2], result[2], target;
 	struct ct_peer third, *initiators[2];
 	struct ct_pair pair;
 
@@ -460,12 +460,12 @@ static void contended(void)
 	for (int side = 0; side < 2; side++) {
 		struct ct_peer *p = initiators[side];
 
-		ct_memory_open(p, &one_source, 8, FI_WRITE);
-		*(uint64_t *)one_source.data = 1;
+		ct_memory_open(p, &source[side], 8, FI_WRITE);
+		*(uint64_t *)source[side].data = 1;
 		ct_memory_open(p, &result[side], EACH * 8, FI_READ);
 		for (int i = 0; i < EACH; i++)
-			POST(p, fi_fetch_atomic(p->ep, one_source.data, 1,
-						one_source.desc,
+			POST(p, fi_fetch_atomic(p->ep, source[side].data, 1,
+						source[side].desc,
 						result[side].data + i * 8,
 						result[side].desc, p->to,
 						target.addr, target.key,
@@ -484,7 +484,12 @@ static void contended(void)
 			REQUIRE(!seen[results[side][i]]);
 			seen[results[side][i]] = true;
 		}
+		ct_memory_close(&source[side]);
+		ct_memory_close(&result[side]);
 	}
+	ct_memory_close(&target);
+	ct_close_peer(&third);
+	ct_close_pair(&pair);
 }
 
 /* An atomic to the same place as the one before it sees its result. */
