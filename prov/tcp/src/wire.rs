@@ -11,6 +11,7 @@ pub mod authentication;
 pub mod handshake;
 pub mod header;
 pub mod rdm;
+pub mod simple;
 pub mod stream;
 
 use std::fmt;

@@ -16,6 +16,7 @@ use super::op::Context;
 use super::place::Place;
 use crate::wire::WireError;
 use crate::wire::header::{self, Header, Op};
+use crate::wire::simple::decode_simple;
 use crate::wire::stream::Event;
 
 /// Cost of keeping an unexpected message, beside its bytes.
@@ -59,7 +60,7 @@ impl Core {
         let Some(receiver) = self.receivers.get_mut(ep.receiver) else {
             return bytes;
         };
-        while let Some(simple) = header::decode_simple(bytes) {
+        while let Some(simple) = decode_simple(bytes) {
             let tagged = simple.tag.is_some();
             let tag = simple.tag.unwrap_or(0);
             let len = simple.payload.len();

@@ -137,7 +137,7 @@ impl Core {
             return Ok(());
         };
         match *door {
-            Door::Open => return Ok(()),
+            Door::Open => Ok(()),
             Door::Closed => {
                 let ours = crate::random::bytes().ok_or(Fault::Io(Errno::EIO))?;
                 let (challenge, theirs) =

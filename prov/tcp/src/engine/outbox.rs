@@ -273,6 +273,14 @@ impl Outbox {
         self.done.drain(..).map(|(_, op)| op).collect()
     }
 
+    /// Bytes of memory that the queue holds on to.
+    #[cfg(test)]
+    pub fn memory(&self) -> usize {
+        self.bytes.capacity()
+            + self.segments.capacity() * size_of::<Segment>()
+            + self.done.capacity() * size_of::<(u64, Op)>()
+    }
+
     /// An empty buffer with room, for the coalescing to come.
     pub fn lend_buffer(&mut self, buffer: Vec<u8>) {
         if self.bytes.capacity() == 0 {
@@ -282,8 +290,13 @@ impl Outbox {
 
     /// The buffer back, once the queue is empty.
     pub fn take_buffer(&mut self) -> Option<Vec<u8>> {
-        (self.segments.is_empty() && self.bytes.capacity() != 0)
-            .then(|| std::mem::take(&mut self.bytes))
+        if !self.segments.is_empty() || self.bytes.capacity() == 0 {
+            return None;
+        }
+        // An idle connection keeps little memory.
+        self.segments.shrink_to(KEPT_ENTRIES);
+        self.done.shrink_to(KEPT_ENTRIES);
+        Some(std::mem::take(&mut self.bytes))
     }
 }
 
@@ -300,6 +313,8 @@ fn send_uncopied(memory: &AppIov, socket: BorrowedFd<'_>) -> Option<Result<usize
     }
 }
 
+/// Entries for which an empty queue keeps room.
+const KEPT_ENTRIES: usize = 64;
 /// Room that an empty queue may keep.
 const KEPT_CAPACITY: usize = 256 * 1024;
 /// Sent bytes at the front of the buffer that are worth moving the rest for.

@@ -36,17 +36,14 @@ impl Core {
     #[inline]
     pub(super) fn check_room(&self, key: ConnKey) -> Result {
         let conn = self.conns.get(key).ok_or(Errno::ENOTCONN)?;
-        if conn.outbox.is_empty() {
-            return Ok(());
-        }
-        let outstanding = match conn.owner {
+        let may_wait = match conn.owner {
             super::connection::Owner::Ep(ep) => self
                 .eps
                 .get(ep)
                 .is_none_or(|ep| ep.outstanding < ep.tx_size),
             super::connection::Owner::Listener(_) => true,
         };
-        if outstanding && conn.outbox.own_len() < OWN_LIMIT {
+        if may_wait && conn.outbox.own_len() < OWN_LIMIT {
             Ok(())
         } else {
             Err(Errno::EAGAIN)
@@ -300,7 +297,6 @@ impl Core {
             self.finish(&op, Ok(()));
         }
         if let Some(conn) = self.conns.get_mut(key)
-            && !conn.is_blocked
             && let Some(buffer) = conn.outbox.take_buffer()
             && self.spare_buffers.len() < SPARE_BUFFERS
         {

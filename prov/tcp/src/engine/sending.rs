@@ -17,6 +17,7 @@ use super::{Core, socket};
 use crate::wire::ByteOrder;
 use crate::wire::handshake::Features;
 use crate::wire::header::{self, Header};
+use crate::wire::simple;
 
 /// Flags of messages that do not take the short way.
 const SPECIAL: u64 = FI_REMOTE_CQ_DATA | FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE;
@@ -67,7 +68,7 @@ impl Core {
             Tag::Value(tag) => Some(tag),
             Tag::None => None,
         };
-        let header_len = header::encode_simple(tag, len, conn.sequence, &mut self.scratch[..]);
+        let header_len = simple::encode_simple(tag, len, conn.sequence, &mut self.scratch[..]);
         conn.sequence = conn.sequence.wrapping_add(1);
         let total = header_len + len;
         message

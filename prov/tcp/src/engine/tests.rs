@@ -453,3 +453,20 @@ fn file_params(directory: &std::path::Path) -> Params {
         ..Params::default()
     }
 }
+
+#[test]
+fn an_idle_connection_costs_little_memory() {
+    let (a, b) = (side(), side());
+    a.knows(b.addr);
+    let mut places = vec![[0u8; 100]; 500];
+    let mut out = [1; 100];
+    for (tag, place) in places.iter_mut().enumerate() {
+        receive(&b, place, tag as u64);
+        send(&a, &mut out, tag as u64);
+    }
+    until([&a, &b], || a.count() == 500 && b.count() == 500);
+    let core = a.engine.core();
+    let own: usize = core.conns.values().map(|conn| conn.outbox.memory()).sum();
+    let fixed = size_of::<super::connection::Connection>();
+    assert!(own + fixed < 8 << 10, "{own} and {fixed} bytes");
+}

@@ -117,7 +117,7 @@ fn next_release(socket: BorrowedFd<'_>) -> Option<u32> {
                 (libc::SOL_IP, libc::IP_RECVERR) | (libc::SOL_IPV6, libc::IPV6_RECVERR)
             );
             let needed = libc::CMSG_LEN(size_of::<libc::sock_extended_err>() as u32);
-            if is_note && entry.cmsg_len as usize >= needed as usize {
+            if is_note && entry.cmsg_len >= needed as usize {
                 let note = libc::CMSG_DATA(message)
                     .cast::<libc::sock_extended_err>()
                     .read_unaligned();

@@ -12,7 +12,7 @@ pub const MAX_HEADER: usize = BASE + 3 * 8 + RMA_IOV_LIMIT * RMA_IOV;
 
 /// Bytes of one remote buffer in a header.
 const RMA_IOV: usize = 24;
-const VERSION: u8 = 3;
+pub(super) const VERSION: u8 = 3;
 /// Where `op_data` of a plain message says that it acknowledges another.
 const ACKNOWLEDGEMENT: u8 = 2;
 
@@ -489,75 +489,18 @@ impl Header {
     }
 }
 
-/// Writes the header of a message without immediate data or flags, in native
-/// order, and returns its length.
-#[inline]
-pub fn encode_simple(tag: Option<u64>, payload: usize, sequence: u8, out: &mut [u8]) -> usize {
-    let (op, len) = match tag {
-        Some(_) => (Op::Tagged, BASE + 8),
-        None => (Op::Msg, BASE),
-    };
-    let Some((head, rest)) = out.split_first_chunk_mut::<BASE>() else {
-        return 0;
-    };
-    let start = [VERSION, op as u8, 0, 0, 0, 0, len as u8, sequence];
-    head[..8].copy_from_slice(&start);
-    head[8..].copy_from_slice(&((len + payload) as u64).to_ne_bytes());
-    if let (Some(tag), Some(place)) = (tag, rest.first_chunk_mut::<8>()) {
-        *place = tag.to_ne_bytes();
-    }
-    len
-}
-
-/// A message without immediate data or flags that is here as a whole.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Simple<'a> {
-    /// The tag of a tagged message.
-    pub tag: Option<u64>,
-    /// The message.
-    pub payload: &'a [u8],
-    /// What follows.
-    pub rest: &'a [u8],
-}
-
-/// The message at the start of `bytes` if it is a [`Simple`] one in native
-/// order; everything else is for [`Header::decode`] to judge.
-#[inline]
-pub fn decode_simple(bytes: &[u8]) -> Option<Simple<'_>> {
-    const TAGGED: [u8; 7] = [VERSION, Op::Tagged as u8, 0, 0, 0, 0, (BASE + 8) as u8];
-    const PLAIN: [u8; 7] = [VERSION, Op::Msg as u8, 0, 0, 0, 0, BASE as u8];
-    let head = bytes.first_chunk::<BASE>()?;
-    let mut size = [0; 8];
-    size.copy_from_slice(&head[8..]);
-    let size = usize::try_from(u64::from_ne_bytes(size)).ok()?;
-    let (tag, body) = if head[..7] == TAGGED {
-        let (_, body) = bytes.split_first_chunk::<BASE>()?;
-        let (tag, _) = body.split_first_chunk::<8>()?;
-        (Some(u64::from_ne_bytes(*tag)), BASE + 8)
-    } else if head[..7] == PLAIN {
-        (None, BASE)
-    } else {
-        return None;
-    };
-    if size > bytes.len() {
-        return None;
-    }
-    let (message, rest) = bytes.split_at(size);
-    let payload = message.get(body..)?;
-    Some(Simple { tag, payload, rest })
-}
-
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn bytes(header: &Header, rma: &[RmaIov], order: ByteOrder) -> Vec<u8> {
+    pub fn bytes(header: &Header, rma: &[RmaIov], order: ByteOrder) -> Vec<u8> {
         let mut out = [0xaa; MAX_HEADER];
         let len = header.encode(rma, order, 0, &mut out);
         out[..len].to_vec()
     }
 
-    fn every_header() -> Vec<(Header, Vec<RmaIov>)> {
+    /// A header of each kind, with the remote buffers that belong to it.
+    pub fn every_header() -> Vec<(Header, Vec<RmaIov>)> {
         let part = RmaIov {
             addr: 0x1000,
             len: 3,
@@ -606,35 +549,6 @@ mod tests {
                     let partial = Header::decode(&encoded[..cut], order, Features::OURS, &mut rma);
                     assert_eq!(partial, Err(None), "{header:?} cut at {cut}");
                 }
-            }
-        }
-    }
-
-    #[test]
-    fn the_short_way_writes_and_reads_what_the_long_one_does() {
-        for tag in [None, Some(0x1234_5678_9abc_def0)] {
-            let mut header = Header::new(if tag.is_some() { Op::Tagged } else { Op::Msg });
-            header.tag = tag.unwrap_or(0);
-            header.payload = 5;
-            let mut long = bytes(&header, &[], ByteOrder::Native);
-            let mut short = [0xaa; MAX_HEADER];
-            let len = encode_simple(tag, 5, 0, &mut short);
-            assert_eq!(short[..len], long);
-            long.extend(b"helloand more");
-            let simple = decode_simple(&long).unwrap();
-            assert_eq!((simple.tag, simple.payload), (tag, &b"hello"[..]));
-            assert_eq!(simple.rest, b"and more");
-            for cut in 0..len + 5 {
-                assert_eq!(decode_simple(&long[..cut]), None);
-            }
-        }
-        for (header, parts) in every_header() {
-            let mut all = bytes(&header, &parts, ByteOrder::Native);
-            all.resize(all.len() + header.payload, 7);
-            if let Some(simple) = decode_simple(&all) {
-                assert!(!header.is_ack() && header.flags == 0 && header.op_data == 0);
-                assert_eq!(simple.tag.unwrap_or(0), header.tag);
-                assert_eq!(simple.payload.len(), header.payload);
             }
         }
     }
