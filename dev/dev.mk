@@ -6,6 +6,7 @@
 #   make check STEPS="lint abi"  some of them (dev/check --list names them)
 #   make clients LIB=<dir>       the real programs, on another libfabric.so.1
 #   make interop                 this library against the C library's wire
+#   make interop FABTESTS=<dir> WITH=<dir>   also with upstream's programs
 
 # A build tree has only libfabric.so; programs ask for libfabric.so.1.
 LIBRARY_FOLDER = target/lib
@@ -31,4 +32,5 @@ clients: $(if $(LIB),,library-folder)
 	fabtests/clients/run $(or $(LIB),$(LIBRARY_FOLDER))
 
 interop: library-folder
-	fabtests/clients/interop $(LIBRARY_FOLDER) $(if $(FABTESTS),--fabtests $(FABTESTS))
+	fabtests/clients/interop $(LIBRARY_FOLDER) $(if $(WITH),--with $(WITH)) \
+		$(if $(FABTESTS),--fabtests $(FABTESTS))
