@@ -118,6 +118,8 @@ pub struct Core {
     /// Messages shorter than this may take the short way; 0 where each message
     /// is logged.
     quick_end: usize,
+    /// Progress calls since the last one in which something came.
+    idle_calls: u32,
     /// Outbox buffers of connections that have nothing to send.
     spare_buffers: Vec<Vec<u8>>,
     /// Whether the poller had something to say the last time.
@@ -138,6 +140,9 @@ struct Hot {
     misses: u32,
 }
 
+/// Progress calls in vain after which other processes have their turn, where
+/// there are more of them than processors.
+const YIELD_AFTER: u32 = 512;
 /// Longest message, header included, that is copied to leave in one piece.
 const SCRATCH: usize = 4096 + crate::wire::header::MAX_HEADER;
 
@@ -175,6 +180,7 @@ impl Engine {
                 staging,
                 scratch: Box::new([0; SCRATCH]),
                 quick_end,
+                idle_calls: 0,
                 spare_buffers: Vec::new(),
                 had_events: false,
                 unexpected_bytes: 0,
@@ -216,7 +222,15 @@ impl Progress for Engine {
     #[inline]
     fn progress(&self) {
         self.shared.called();
-        self.core().progress();
+        let mut core = self.core();
+        core.progress();
+        core.idle_calls = core.idle_calls.wrapping_add(1);
+        let idle_calls = core.idle_calls;
+        drop(core);
+        if idle_calls % YIELD_AFTER == 0 {
+            // Whoever is to send may be waiting for this processor.
+            std::thread::yield_now();
+        }
     }
 
     #[inline]

@@ -255,6 +255,7 @@ impl Core {
                 }
             };
             any = true;
+            self.idle_calls = 0;
             let placed = received.min(direct);
             if placed > 0 {
                 self.placed_directly(key, placed);
