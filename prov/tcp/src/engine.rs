@@ -227,7 +227,7 @@ impl Progress for Engine {
         core.idle_calls = core.idle_calls.wrapping_add(1);
         let idle_calls = core.idle_calls;
         drop(core);
-        if idle_calls % YIELD_AFTER == 0 {
+        if idle_calls.is_multiple_of(YIELD_AFTER) {
             // Whoever is to send may be waiting for this processor.
             std::thread::yield_now();
         }
