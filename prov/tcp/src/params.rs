@@ -39,6 +39,9 @@ param_table! {
         /// Whether to send small segments without delay; unset leaves it to
         /// the traffic class, where only bulk data may wait
         nodelay: Option<bool> = None;
+        /// Congestion control of connections within this host, which have no
+        /// use for the pacing of some; `system` leaves the system's choice
+        local_congestion: String = "reno".into();
         /// Bytes of messages that are kept because no receive has taken them
         /// yet; beyond that the senders are held back, those of this library
         /// only after 64 MiB more, since they announce their messages by then

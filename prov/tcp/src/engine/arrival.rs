@@ -14,6 +14,7 @@ use super::incoming::{
 use super::keys::{ConnKey, EpKey, ReceiverKey};
 use super::op::Context;
 use super::place::Place;
+use super::progress::BULK;
 use crate::wire::WireError;
 use crate::wire::header::{self, Header, Op};
 use crate::wire::simple::decode_simple;
@@ -41,7 +42,7 @@ impl Core {
     /// about them and find their receives; returns what is left.
     #[inline]
     fn take_in_simple<'a>(&mut self, key: ConnKey, mut bytes: &'a [u8]) -> &'a [u8] {
-        let Some(conn) = self.conns.get(key) else {
+        let Some(conn) = self.conns.get_mut(key) else {
             return bytes;
         };
         if self.quick_end == 0
@@ -69,6 +70,7 @@ impl Core {
                 break;
             };
             bytes = simple.rest;
+            conn.is_bulk |= len >= BULK;
             matched.buf.write_at(0, simple.payload);
             let release = match matched.multi {
                 None => false,
@@ -103,7 +105,10 @@ impl Core {
             }
             let step = match conn.stream.next(bytes) {
                 Ok(Event::Need) => return,
-                Ok(Event::Message(header)) => self.begin(key, &header, bytes),
+                Ok(Event::Message(header)) => {
+                    conn.is_bulk |= header.payload >= BULK;
+                    self.begin(key, &header, bytes)
+                }
                 Ok(Event::Payload(part)) => self.payload(key, part),
                 Err(error) => Err(Fault::Protocol(error)),
             };

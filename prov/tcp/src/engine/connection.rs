@@ -64,6 +64,8 @@ pub struct Connection {
     pub is_hot: bool,
     /// Whether the connection is in the list of those with more to read.
     pub is_ready: bool,
+    /// Whether the last message that came was large.
+    pub is_bulk: bool,
     /// Number of the next message in the stream.
     pub sequence: u8,
     /// Reads whose bytes have not come, oldest first.
@@ -188,6 +190,7 @@ impl Connection {
             is_blocked: false,
             is_hot: false,
             is_ready: false,
+            is_bulk: false,
             sequence: 0,
             reads: VecDeque::new(),
             acks: VecDeque::new(),

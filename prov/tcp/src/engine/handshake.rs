@@ -76,7 +76,7 @@ impl Core {
     /// A socket is connected, or not: the first message goes out.
     fn connected(&mut self, key: ConnKey) -> Result<(), Fault> {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
-        socket::connect_outcome(conn.socket.as_fd()).map_err(Fault::Io)?;
+        socket::connect_outcome(conn.socket.as_fd(), &self.params).map_err(Fault::Io)?;
         let Stage::Connecting { request, deadline } = &mut conn.stage else {
             return Ok(());
         };

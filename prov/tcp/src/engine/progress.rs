@@ -22,6 +22,12 @@ const LONGEST_INTERVAL: u32 = 32;
 const READS_PER_TURN: usize = 16;
 /// A message with more bytes than this to come is read straight to its place.
 const DIRECT: usize = 4096;
+/// A message of this many bytes makes its connection one for bulk data.
+pub(super) const BULK: usize = 16 << 10;
+/// Bytes that are read ahead of the message's end on such a connection. They
+/// are copied, so there are only few: the rest of the next message is then read
+/// to its place.
+const BULK_AHEAD: usize = 4096;
 
 impl Core {
     /// Does what is ready, without blocking.
@@ -229,16 +235,20 @@ impl Core {
                 break;
             }
             let left = conn.stream.payload_left();
+            // What is read into the staging area is copied from there.
+            let ahead = match conn.is_bulk {
+                true => &mut staging[..BULK_AHEAD],
+                false => &mut staging[..],
+            };
+            let ahead_len = ahead.len();
             let (room, direct, outcome) = match &conn.incoming {
                 Incoming::Place(placing) if left > DIRECT => {
                     let socket = conn.socket.as_fd();
-                    placing
-                        .place
-                        .receive(placing.done, left, &mut staging, socket)
+                    placing.place.receive(placing.done, left, ahead, socket)
                 }
                 _ => {
-                    let outcome = socket::receive(conn.socket.as_fd(), &mut staging);
-                    (staging.len(), 0, outcome)
+                    let outcome = socket::receive(conn.socket.as_fd(), ahead);
+                    (ahead_len, 0, outcome)
                 }
             };
             let received = match outcome {
@@ -257,6 +267,10 @@ impl Core {
             any = true;
             self.idle_calls = 0;
             let placed = received.min(direct);
+            if received - placed == ahead_len {
+                // Unless another large message begins in there.
+                conn.is_bulk = false;
+            }
             if placed > 0 {
                 self.placed_directly(key, placed);
             }

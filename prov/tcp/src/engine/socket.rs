@@ -38,6 +38,21 @@ fn set_up(socket: BorrowedFd<'_>, params: &Params) {
     }
 }
 
+/// Chooses how fast a connected socket sends: between two sockets of one host
+/// nothing is lost on the way, and what paces the sender only slows it.
+fn set_up_path(socket: BorrowedFd<'_>, params: &Params) {
+    if params.local_congestion != "system"
+        && let (Ok(near), Ok(far)) = (name(socket), peer_name(socket))
+        && (near.ip() == far.ip() || far.ip().is_loopback())
+        && let Err(error) = sockopt::set_tcp_congestion(socket, &params.local_congestion)
+    {
+        log::info!(
+            "congestion control {} is not to be had: {error}",
+            params.local_congestion
+        );
+    }
+}
+
 /// A socket that is being connected from `source`, whose port is not used, to
 /// `dest`.
 pub fn connect(source: Option<SocketAddr>, dest: &SocketAddr, params: &Params) -> Result<OwnedFd> {
@@ -110,6 +125,7 @@ pub fn accept(listener: BorrowedFd<'_>, params: &Params) -> Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::accept_with(listener, flags).map_err(system)?;
     set_up(socket.as_fd(), params);
+    set_up_path(socket.as_fd(), params);
     Ok(socket)
 }
 
@@ -132,9 +148,12 @@ fn internet(addr: SocketAddrAny) -> Result<SocketAddr> {
 }
 
 /// Why a connection attempt failed, once it has ended.
-pub fn connect_outcome(socket: BorrowedFd<'_>) -> Result {
+pub fn connect_outcome(socket: BorrowedFd<'_>, params: &Params) -> Result {
     match sockopt::socket_error(socket).map_err(system)? {
-        Ok(()) => Ok(()),
+        Ok(()) => {
+            set_up_path(socket, params);
+            Ok(())
+        }
         Err(error) => Err(system(error)),
     }
 }
@@ -187,4 +206,41 @@ pub fn wait_writable(socket: BorrowedFd<'_>, timeout: std::time::Duration) {
     )];
     // The caller looks at the clock itself.
     let _ = rustix::event::poll(&mut fds, Some(&timeout));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_connections_within_the_host_get_another_congestion_control() {
+        let congestion = |setting: &str| {
+            let params = Params {
+                local_congestion: setting.into(),
+                ..Params::default()
+            };
+            let any = SocketAddr::from(([127, 0, 0, 1], 0));
+            let listener = bound(&any, &params).unwrap();
+            listen(listener.as_fd(), 1).unwrap();
+            let system = sockopt::tcp_congestion(&listener).unwrap();
+            let dest = name(listener.as_fd()).unwrap();
+            let near = connect(None, &dest, &params).unwrap();
+            wait_writable(near.as_fd(), std::time::Duration::from_secs(60));
+            connect_outcome(near.as_fd(), &params).unwrap();
+            let far = loop {
+                match accept(listener.as_fd(), &params) {
+                    Err(Errno::EAGAIN) => std::thread::yield_now(),
+                    far => break far.unwrap(),
+                }
+            };
+            let [near, far] = [near, far].map(|end| sockopt::tcp_congestion(end).unwrap());
+            assert_eq!(near, far);
+            (system, near)
+        };
+        assert_eq!(congestion("reno").1, "reno");
+        for setting in ["system", "no such thing"] {
+            let (system, used) = congestion(setting);
+            assert_eq!(used, system);
+        }
+    }
 }
