@@ -19,6 +19,7 @@ mod handshake;
 mod incoming;
 pub mod keys;
 pub mod listener;
+mod lost;
 mod msg;
 pub mod op;
 mod outbox;

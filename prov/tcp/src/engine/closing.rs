@@ -104,6 +104,7 @@ impl Core {
                             }
                             rdm.forget_idle(peer);
                         }
+                        self.peer_lost(ep, peer, error);
                     }
                     None => self.msg_connection_ended(ep, key, was_open, error, &data),
                 }

@@ -131,7 +131,11 @@ impl Core {
     pub(super) fn attempt_failed(&mut self, ep: EpKey, peer: PeerKey, error: Errno) {
         let now = Instant::now();
         let patience = self.params.refused_timeout();
-        let Some(known) = self.rdm(ep).and_then(|rdm| rdm.peers.get_mut(peer)) else {
+        let Some(rdm) = self.rdm(ep) else {
+            return;
+        };
+        let was_lost = rdm.lost.contains(&peer);
+        let Some(known) = rdm.peers.get_mut(peer) else {
             return;
         };
         known.conn = None;
@@ -144,7 +148,8 @@ impl Core {
             attempt.deadline = attempt.deadline.min(now + patience);
         }
         let retry_at = now + attempt.pause;
-        if known.pending.is_empty() || retry_at >= attempt.deadline {
+        // Receives may wait for a peer that was lost.
+        if known.pending.is_empty() && !was_lost || retry_at >= attempt.deadline {
             self.give_up(ep, peer);
             return;
         }
@@ -187,6 +192,9 @@ impl Core {
         for request in pending {
             self.finish(&request.op(ep), Err(error));
         }
+        if self.rdm(ep).is_some_and(|rdm| rdm.lost.contains(&peer)) {
+            self.end_directed_receives(ep, peer, error);
+        }
         if let Some(rdm) = self.rdm(ep) {
             rdm.forget_idle(peer);
         }
@@ -194,7 +202,11 @@ impl Core {
 
     /// The connection to a peer is open: what has waited leaves.
     pub(super) fn peer_connected(&mut self, ep: EpKey, peer: PeerKey, key: ConnKey) {
-        let Some(known) = self.rdm(ep).and_then(|rdm| rdm.peers.get_mut(peer)) else {
+        let Some(rdm) = self.rdm(ep) else {
+            return;
+        };
+        rdm.lost.remove(&peer);
+        let Some(known) = rdm.peers.get_mut(peer) else {
             return;
         };
         known.conn = Some(key);

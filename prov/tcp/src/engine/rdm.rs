@@ -1,6 +1,6 @@
 //! RDM endpoints: peers, and connections to them on first use.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,6 +29,9 @@ pub struct Rdm {
     pub instance: u64,
     pub peers: SlotMap<PeerKey, Peer>,
     by_addr: HashMap<SocketAddr, PeerKey>,
+    /// Peers whose connection has ended and that are not back, where receives
+    /// can name their peer.
+    pub lost: HashSet<PeerKey>,
     routes: Routes,
     /// Connections whose peers have another source than their messages say.
     pub changed: Vec<(ConnKey, u64)>,
@@ -130,6 +133,7 @@ impl Rdm {
             instance: crate::random::number() | 1,
             peers: SlotMap::with_key(),
             by_addr: HashMap::new(),
+            lost: HashSet::new(),
             routes: Routes::default(),
             changed: Vec::new(),
             removals: Arc::default(),
@@ -209,6 +213,7 @@ impl Rdm {
             && let Some(peer) = self.peers.remove(key)
         {
             self.by_addr.remove(&peer.addr);
+            self.lost.remove(&key);
         }
     }
 

@@ -38,9 +38,9 @@ impl Core {
         let (key, directed) = (state.receiver, state.directed);
         if directed
             && let Kind::Rdm(rdm) = &state.kind
-            && rdm.av_changed()
+            && (rdm.av_changed() || !rdm.lost.is_empty())
         {
-            self.follow_av(ep);
+            self.look_for_peer(ep, receive.peer);
         }
         self.post_receive(key, Some(ep), directed, receive)
     }

@@ -76,6 +76,7 @@ impl Core {
             }
             Access::Read => {
                 let Some(conn) = self.conns.get_mut(key) else {
+                    self.report(&op, Err(Errno::ENOTCONN));
                     return;
                 };
                 conn.reads.push_back(PendingRead {

@@ -2,6 +2,7 @@
 
 mod endpoint_check_tests;
 mod hostile;
+mod lost;
 #[path = "../../../../fuzz/src/seeds.rs"]
 mod seeds;
 

@@ -355,6 +355,13 @@ impl Pair {
                 let gone = self.queue.withdraw_if(|message| message.src == src);
                 let gone: Vec<_> = gone.iter().map(ModelMessage::of).collect();
                 assert_eq!(gone, expected);
+                let mut expected = Vec::new();
+                while let Some(at) = self.model.posted.iter().position(|p| p.src == src) {
+                    expected.push(self.model.cancel(at));
+                }
+                let cancelled = self.queue.cancel_from(src).into_iter();
+                let cancelled: Vec<_> = cancelled.map(|c| (c.context, c.buf)).collect();
+                assert_eq!(cancelled, expected);
             }
             Step::Learn(src) => self.relabel(ANY_SOURCE, src),
             Step::Forget(src) => self.relabel(src, ANY_SOURCE),

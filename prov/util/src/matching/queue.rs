@@ -271,6 +271,16 @@ impl<B: ReceiveBuffer, U> ReceiveQueue<B, U> {
             .collect()
     }
 
+    /// Takes the receives that name `src` as their only source off the queue,
+    /// oldest first: that peer is gone.
+    pub fn cancel_from(&mut self, src: u64) -> Vec<Cancelled<B>> {
+        let mut all = self.posted.in_order();
+        all.retain(|&index| self.posted.get(index).is_some_and(|p| p.src == src));
+        all.into_iter()
+            .filter_map(|index| self.withdraw_posted(index))
+            .collect()
+    }
+
     fn withdraw_posted(&mut self, index: u32) -> Option<Cancelled<B>> {
         let &Posted {
             context,
