@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
-/* The data path between two processes, and the death of one of them. */
-#include <signal.h>
+/* The data path between two processes. */
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "check.h"
+#include "child.h"
 #include "connect.h"
 #include "memory.h"
 #include "pattern.h"
@@ -17,25 +14,6 @@
 #define LARGEST (1 << 20)
 
 static struct fi_context2 tx_context[64], rx_context[64];
-
-/* Says what one side has to tell the other outside of libfabric. */
-static void tell(int fd, const void *data, size_t len)
-{
-	REQUIRE(write(fd, data, len) == (ssize_t)len);
-}
-
-static void hear(int fd, void *data, size_t len)
-{
-	char *at = data;
-
-	while (len) {
-		ssize_t got = read(fd, at, len);
-
-		REQUIRE(got > 0);
-		at += got;
-		len -= (size_t)got;
-	}
-}
 
 /* One side of the pair: opens an endpoint and connects it to the other's. */
 static void join(struct ct_peer *peer, const struct ct_spec *spec, int fd,
@@ -49,19 +27,19 @@ static void join(struct ct_peer *peer, const struct ct_spec *spec, int fd,
 	if (ct_opt.type != FI_EP_MSG) {
 		ct_open_ep(peer, peer->info);
 		ct_name(&peer->ep->fid, name, sizeof(name));
-		tell(fd, name, sizeof(name));
-		hear(fd, name, sizeof(name));
+		ct_tell(fd, name, sizeof(name));
+		ct_hear(fd, name, sizeof(name));
 		peer->to = ct_insert(peer, name);
 	} else if (parent) {
 		*pep = ct_listen(peer);
 		ct_name(&(*pep)->fid, name, sizeof(name));
-		tell(fd, name, sizeof(name));
+		ct_tell(fd, name, sizeof(name));
 		ct_wait_request(peer, &request);
 		ct_accept(peer, &request, NULL, 0);
 		ct_wait_connected(peer);
 	} else {
 		ct_open_ep(peer, peer->info);
-		hear(fd, name, sizeof(name));
+		ct_hear(fd, name, sizeof(name));
 		OK(fi_connect(peer->ep, name, NULL, 0));
 		ct_wait_connected(peer);
 	}
@@ -74,34 +52,27 @@ static void leave(struct ct_peer *peer, struct fid_pep *pep)
 	ct_close_peer(peer);
 }
 
+static void (*the_side)(int fd, bool parent);
+
+static void run_child(int fd)
+{
+	the_side(fd, false);
+}
+
 /* Runs both sides, the second one in a child; each gets its end of a socket
  * to the other. The child's failure is the test's. Only the parent finds out
  * whether the capabilities are there, before the child begins. */
 static void both(uint64_t caps, void (*side)(int fd, bool parent))
 {
 	struct ct_spec spec = { .caps = caps };
-	int fds[2], status;
-	pid_t pid;
-	char go;
+	struct ct_child child;
 
-	REQUIRE(!socketpair(AF_UNIX, SOCK_STREAM, 0, fds));
-	pid = fork();
-	REQUIRE(pid >= 0);
-	if (!pid) {
-		close(fds[0]);
-		if (read(fds[1], &go, 1) != 1)
-			_exit(0);
-		side(fds[1], false);
-		_exit(0);
-	}
-	close(fds[1]);
+	the_side = side;
+	child = ct_spawn(run_child);
 	fi_freeinfo(ct_getinfo(&spec));
-	tell(fds[0], "g", 1);
-	side(fds[0], true);
-	REQUIRE(waitpid(pid, &status, 0) == pid);
-	REQUIRE(WIFEXITED(status));
-	REQUIRE(WEXITSTATUS(status) == 0);
-	close(fds[0]);
+	ct_begin(&child);
+	side(child.fd, true);
+	ct_join(&child);
 }
 
 static void post_receive(struct ct_peer *peer, bool tagged, int i, void *buf,
@@ -224,8 +195,8 @@ static void stream_side(int fd, bool parent)
 		}
 	}
 	/* Nobody leaves before the other has everything. */
-	tell(fd, "x", 1);
-	hear(fd, &(char) { 0 }, 1);
+	ct_tell(fd, "x", 1);
+	ct_hear(fd, &(char) { 0 }, 1);
 	ct_memory_close(&memory);
 	leave(&peer, pep);
 }
@@ -250,13 +221,13 @@ static void rma_side(int fd, bool parent)
 	if (!parent) {
 		target[0] = memory.addr;
 		target[1] = memory.key;
-		tell(fd, target, sizeof(target));
+		ct_tell(fd, target, sizeof(target));
 		post_receive(&peer, false, 0, NULL, 0, NULL);
 		ct_done(&peer, &peer.rx, &rx_context[0]);
 		REQUIRE(ct_holds(memory.data, LARGEST, 1000));
-		tell(fd, "x", 1);
+		ct_tell(fd, "x", 1);
 	} else {
-		hear(fd, target, sizeof(target));
+		ct_hear(fd, target, sizeof(target));
 		for (size_t len = 1; len <= LARGEST; len *= 4) {
 			struct ct_rma rma = {
 				.buf = memory.data, .len = len,
@@ -287,7 +258,7 @@ static void rma_side(int fd, bool parent)
 		}
 		post_send(&peer, false, 0, NULL, 0, NULL);
 		ct_done(&peer, &peer.tx, &tx_context[0]);
-		hear(fd, &(char) { 0 }, 1);
+		ct_hear(fd, &(char) { 0 }, 1);
 	}
 	ct_memory_close(&memory);
 	leave(&peer, pep);
@@ -298,94 +269,11 @@ static void remote_access(void)
 	both(FI_MSG | FI_RMA, rma_side);
 }
 
-/*
- * The child is killed in the middle of a transfer; what the parent has in
- * flight ends, in error or not, and the parent goes on with another child.
- */
-static void killed(void)
-{
-	/* More than all the socket buffers between them hold. */
-	enum { SIZE = 64 << 20 };
-	struct ct_spec spec = { 0 };
-
-	for (int round = 0; round < 4; round++) {
-		bool sending = round % 2;
-		struct ct_memory memory;
-		struct ct_completion done;
-		struct fid_pep *pep;
-		struct ct_peer peer;
-		int fds[2], status;
-		double until;
-		char go;
-		pid_t pid;
-
-		REQUIRE(!socketpair(AF_UNIX, SOCK_STREAM, 0, fds));
-		pid = fork();
-		REQUIRE(pid >= 0);
-		if (!pid) {
-			close(fds[0]);
-			join(&peer, &spec, fds[1], false, &pep);
-			ct_memory_open(&peer, &memory, SIZE, FI_SEND | FI_RECV);
-			/* Half a transfer: enough progress to be in it. */
-			if (sending)
-				post_receive(&peer, false, 0, memory.data,
-					     SIZE, memory.desc);
-			else
-				post_send(&peer, false, 0, memory.data, SIZE,
-					  memory.desc);
-			for (int i = 0; i < 20; i++)
-				ct_progress(&peer);
-			tell(fds[1], "x", 1);
-			for (;;)
-				pause();
-		}
-		close(fds[1]);
-		join(&peer, &spec, fds[0], true, &pep);
-		ct_memory_open(&peer, &memory, SIZE, FI_SEND | FI_RECV);
-		if (sending) {
-			post_send(&peer, false, 0, memory.data, SIZE,
-				  memory.desc);
-		} else {
-			post_receive(&peer, false, 0, memory.data, SIZE,
-				     memory.desc);
-			for (int i = 0; i < 20; i++)
-				ct_progress(&peer);
-		}
-		hear(fds[0], &go, 1);
-		kill(pid, SIGKILL);
-		REQUIRE(waitpid(pid, &status, 0) == pid);
-		until = ct_now() + ct_patience();
-		if (sending) {
-			done = ct_next(&peer, &peer.tx);
-			CHECK(done.err > 0 && done.context == &tx_context[0],
-			      "send-ends-%d", round);
-		} else if (ct_opt.type == FI_EP_MSG) {
-			done = ct_next(&peer, &peer.rx);
-			CHECK(done.err > 0 && done.context == &rx_context[0],
-			      "receive-ends-%d", round);
-		} else {
-			/* A receive that names nobody may wait for others,
-			 * unless it had begun to fill. */
-			while (ct_now() < until && !peer.rx.count)
-				ct_progress(&peer);
-			CHECK(!peer.rx.count ||
-			      peer.rx.stash[peer.rx.first].err > 0,
-			      "receive-not-faked-%d", round);
-		}
-		if (ct_opt.type == FI_EP_MSG)
-			ct_event_of(&peer, FI_SHUTDOWN);
-		close(fds[0]);
-		ct_memory_close(&memory);
-		leave(&peer, pep);
-	}
-}
-
 static const struct ct_test tests[] = {
 	{ "messages", messages, CT_BOTH },
 	{ "tagged-messages", tagged_messages, CT_BOTH },
 	{ "stream", stream, CT_BOTH },
 	{ "remote-access", remote_access, CT_BOTH },
-	{ "killed", killed, CT_BOTH | CT_SLOW },
 };
 
 CT_MAIN(tests)
