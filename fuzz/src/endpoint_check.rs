@@ -24,7 +24,7 @@ use prov_util::buffer::AppIov;
 use prov_util::cq::{Cq, CqConfig, CqFormat};
 use prov_util::errno::{Errno, Result};
 use prov_util::ffi::{Class, Handle, Use};
-use prov_util::mr::{self, Memory, MrTable};
+use prov_util::mr::{self, Job, Memory, MrTable};
 use prov_util::progress::Progress;
 use prov_util::request::{
     Access, Atomic, AtomicKind, Receive, RemoteAccess, RemoteIov, RemotePiece, Select, Tag,
@@ -164,6 +164,7 @@ impl Endpoint {
                 access: FI_REMOTE_READ | FI_REMOTE_WRITE,
                 key: KEY,
                 flags: 0,
+                auth_key: None,
             })
             .unwrap();
         let engine = Engine::new(params.clone(), Some(table)).unwrap();
@@ -222,12 +223,14 @@ impl Endpoint {
             tx_size: 1024,
             enabled: true,
             directed: false,
+            auth_key: None,
+            job: Job::NONE,
         });
         let door = match kind {
             Type::Msg => ListenerKind::Passive(Box::new(Door(incomer.clone()))),
             Type::Rdm => ListenerKind::Rdm(ep),
         };
-        let listener = core.add_listener(socket, door, 8).unwrap();
+        let listener = core.add_listener(socket, door, None, 8).unwrap();
         if let Kind::Rdm(rdm) = &mut core.endpoint(ep).unwrap().kind {
             rdm.listener = Some(listener);
         }

@@ -2,7 +2,7 @@
 
 use fabric_abi::*;
 use prov_util::attr::{
-    Base, DomainAttr, EpAttr, FabricAttr, Info, MR_BASIC, MR_SCALABLE, RxAttr, TxAttr,
+    ANY_KEY_SIZE, Base, DomainAttr, EpAttr, FabricAttr, Info, MR_BASIC, MR_SCALABLE, RxAttr, TxAttr,
 };
 use prov_util::buffer::IOV_LIMIT;
 
@@ -103,6 +103,7 @@ fn base(params: &Params, ep_type: fi_ep_type, tx_size: usize, rx_size: usize) ->
             mem_tag_format: u64::MAX,
             tx_ctx_cnt: 1,
             rx_ctx_cnt: 1,
+            auth_key_size: ANY_KEY_SIZE,
             ..EpAttr::default()
         },
         domain: DomainAttr {
@@ -126,6 +127,7 @@ fn base(params: &Params, ep_type: fi_ep_type, tx_size: usize, rx_size: usize) ->
             max_ep_srx_ctx: 65536,
             mr_iov_limit: IOV_LIMIT,
             mr_cnt: 0,
+            auth_key_size: ANY_KEY_SIZE,
             max_cntr_value: u64::MAX,
             max_err_cntr_value: u64::MAX,
             ..DomainAttr::default()

@@ -8,7 +8,7 @@ use prov_util::domain;
 use prov_util::errno::{Errno, Result};
 use prov_util::ffi::Handle;
 use prov_util::ffi::domain::DomainObject;
-use prov_util::mr::{Config, MrTable};
+use prov_util::mr::{Config, Job, MrTable};
 use prov_util::progress::Progress;
 
 use crate::LOG;
@@ -19,6 +19,7 @@ use crate::engine::Engine;
 use crate::fabric::Fabric;
 use crate::params::Params;
 use crate::shared_receive::SharedReceive;
+use crate::wire::authentication::Key;
 
 /// A domain.
 pub struct Domain {
@@ -26,6 +27,9 @@ pub struct Domain {
     pub(crate) engine: Arc<Engine>,
     pub(crate) requests: Arc<Requests>,
     memory: Arc<MrTable>,
+    /// What peers of its endpoints must prove to know, unless these have keys
+    /// of their own.
+    auth_key: Option<Key>,
     /// Drives the engine where the application asked for that.
     _auto_progress: Option<AutoProgress>,
 }
@@ -33,9 +37,14 @@ pub struct Domain {
 impl Domain {
     /// A domain with the attributes in `info`.
     pub fn new(params: Arc<Params>, requests: Arc<Requests>, info: &Info) -> Result<Self> {
+        let auth_key = match info.domain.authorization()? {
+            Some(key) => Key::new(key),
+            None => params.auth_key()?,
+        };
         let memory = Arc::new(MrTable::new(&Config {
             mr_mode: info.domain.mr_mode,
             key_size: info.domain.mr_key_size.clamp(1, 8),
+            job: auth_key.as_ref().map(|key| key.bytes().to_vec()),
             target: LOG.mr,
         }));
         let engine = Engine::new(params.clone(), Some(memory.clone()))?;
@@ -51,8 +60,20 @@ impl Domain {
             engine,
             requests,
             memory,
+            auth_key,
             _auto_progress: auto_progress,
         })
+    }
+
+    /// What peers of an endpoint with these attributes must prove to know.
+    pub(crate) fn auth_key(&self, info: &Info) -> Result<Option<Key>> {
+        let own = info.ep.authorization()?.and_then(Key::new);
+        Ok(own.or_else(|| self.auth_key.clone()))
+    }
+
+    /// To whom peers belong that have proved this key.
+    pub(crate) fn job(&self, auth_key: Option<&Key>) -> Job {
+        auth_key.map_or(Job::NONE, |key| self.memory.job(key.bytes()))
     }
 }
 

@@ -31,6 +31,7 @@ use crate::engine::{ATOMIC_LIMIT, Engine, socket};
 use crate::params::Params;
 use crate::passive::PassiveEndpoint;
 use crate::shared_receive::SharedReceive;
+use crate::wire::authentication::Key;
 use crate::wire::handshake::MAX_DATA;
 
 /// Room below which a multi-receive buffer is given back, unless the
@@ -75,17 +76,25 @@ impl Endpoint {
             None => SocketAddr::from((std::net::Ipv4Addr::UNSPECIFIED, 0)),
         };
         let socket = socket::bound(&addr, &domain.params)?;
-        let this = Self::new(domain, info, Kind::Rdm(Box::new(Rdm::new())));
+        let auth_key = domain.auth_key(info)?;
+        let this = Self::new(domain, info, auth_key, Kind::Rdm(Box::new(Rdm::new())));
         this.setup().socket = Some(socket);
         Ok(this)
     }
 
     /// A connected endpoint, yet without a connection.
     pub fn msg(domain: &Handle<DomainObject<Domain>>, info: &Info) -> Result<Self> {
+        let auth_key = domain.auth_key(info)?;
         let handle = info.handle.0;
         let (mut incomer, mut socket) = (None, None);
         if domain.requests.knows(handle) {
-            incomer = Some(domain.requests.take(handle).ok_or(Errno::EINVAL)?);
+            let asks = domain.requests.take(handle).ok_or(Errno::EINVAL)?;
+            if asks.auth_key != auth_key {
+                log::warn!("a connection request came with another key than the endpoint has");
+                domain.requests.put_back(handle, asks);
+                return Err(Errno::EKEYREJECTED);
+            }
+            incomer = Some(asks);
         } else if !handle.is_null() {
             // SAFETY: fi_endpoint(3): the handle is a connection request's,
             // which it is not, or an open passive endpoint.
@@ -98,7 +107,7 @@ impl Endpoint {
             events: None,
             ended: false,
         });
-        let this = Self::new(domain, info, kind);
+        let this = Self::new(domain, info, auth_key, kind);
         let mut setup = this.setup();
         setup.incomer = incomer;
         setup.socket = socket;
@@ -106,7 +115,12 @@ impl Endpoint {
         Ok(this)
     }
 
-    fn new(domain: &Handle<DomainObject<Domain>>, info: &Info, kind: Kind) -> Self {
+    fn new(
+        domain: &Handle<DomainObject<Domain>>,
+        info: &Info,
+        auth_key: Option<Key>,
+        kind: Kind,
+    ) -> Self {
         let is_rdm = matches!(kind, Kind::Rdm(_));
         let or = |asked: usize, otherwise| if asked == 0 { otherwise } else { asked };
         let usual = if is_rdm { 65536 } else { 256 };
@@ -124,6 +138,8 @@ impl Endpoint {
             tx_size: or(info.tx.size, usual),
             enabled: false,
             directed: info.caps & FI_DIRECTED_RECV != 0,
+            job: domain.job(auth_key.as_ref()),
+            auth_key,
         });
         drop(core);
         Endpoint {
@@ -215,7 +231,9 @@ impl Endpoint {
         state.queues.check()?;
         let socket = setup.socket.take().ok_or(Errno::EOPBADSTATE)?;
         let addr = socket::name(socket.as_fd())?;
-        let listener = core.add_listener(socket, ListenerKind::Rdm(self.key), BACKLOG)?;
+        let auth_key = state.auth_key.clone();
+        let door = ListenerKind::Rdm(self.key);
+        let listener = core.add_listener(socket, door, auth_key, BACKLOG)?;
         let state = core.endpoint(self.key)?;
         state.enabled = true;
         if let Kind::Rdm(rdm) = &mut state.kind {

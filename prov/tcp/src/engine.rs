@@ -27,6 +27,7 @@ mod place;
 mod poller;
 mod posting;
 mod progress;
+mod proving;
 pub mod rdm;
 mod receiving;
 mod rendezvous;
@@ -58,7 +59,6 @@ use self::op::Op;
 use self::poller::{Event, Poller};
 use self::timers::Timers;
 use crate::params::Params;
-use crate::wire::authentication::Key;
 use prov_util::mr::MrTable;
 
 /// See the module description.
@@ -89,8 +89,6 @@ impl Shared {
 /// The state of an engine.
 pub struct Core {
     pub params: Arc<Params>,
-    /// What peers must prove to know.
-    auth_key: Option<Key>,
     pub conns: SlotMap<ConnKey, Connection>,
     pub eps: SlotMap<EpKey, EndpointState>,
     pub receivers: SlotMap<ReceiverKey, Receiver>,
@@ -150,7 +148,6 @@ const SCRATCH: usize = 4096 + crate::wire::header::MAX_HEADER;
 impl Engine {
     /// An engine without sockets.
     pub fn new(params: Arc<Params>, memory: Option<Arc<MrTable>>) -> Result<Arc<Self>> {
-        let auth_key = params.auth_key()?;
         let poller = Poller::new()?;
         let wait_fd = poller.fd();
         let shared = Arc::new(Shared::default());
@@ -162,7 +159,6 @@ impl Engine {
         let engine = Arc::new_cyclic(|weak| Engine {
             core: parking_lot::Mutex::new(Core {
                 params,
-                auth_key,
                 conns: SlotMap::with_key(),
                 eps: SlotMap::with_key(),
                 receivers: SlotMap::with_key(),

@@ -56,7 +56,8 @@ param_table! {
         /// Whether no thread drives transfers for applications that asked for
         /// automatic progress
         disable_auto_progress: bool = false;
-        /// File with a secret that peers must prove to know
+        /// File with a secret that peers must prove to know, where the
+        /// application gives no key
         auth_key_file: Option<String> = None;
     }
 }

@@ -19,6 +19,7 @@ use crate::engine::keys::ListenerKey;
 use crate::engine::listener::{Incomer, ListenerKind, RequestSink};
 use crate::engine::{Engine, socket};
 use crate::params::Params;
+use crate::wire::authentication::Key;
 use crate::wire::handshake::MAX_DATA;
 
 /// Connections that may wait to be taken from the system.
@@ -33,6 +34,8 @@ pub struct PassiveEndpoint {
 }
 
 struct State {
+    /// What peers must prove to know.
+    auth_key: Option<Key>,
     /// What endpoints for its requests are opened with.
     info: Info,
     /// Bound, and not listening yet.
@@ -50,6 +53,10 @@ impl PassiveEndpoint {
         requests: Arc<Requests>,
         info: &Info,
     ) -> Result<Self> {
+        let auth_key = match (info.ep.authorization()?, info.domain.authorization()?) {
+            (Some(key), _) | (None, Some(key)) => Key::new(key),
+            (None, None) => params.auth_key()?,
+        };
         let socket = match sockaddr::decode(&info.src_addr) {
             Some(addr) => Some(socket::bound(&addr, &params)?),
             None => None,
@@ -59,6 +66,7 @@ impl PassiveEndpoint {
             params,
             requests,
             state: Mutex::new(State {
+                auth_key,
                 info: info.clone(),
                 socket,
                 listener: None,
@@ -113,10 +121,10 @@ impl endpoint::PassiveEndpoint for PassiveEndpoint {
             requests: this.requests.clone(),
         };
         let kind = ListenerKind::Passive(Box::new(sink));
-        let listener = this
-            .engine
-            .core()
-            .add_listener(socket, kind, state.backlog)?;
+        let listener =
+            this.engine
+                .core()
+                .add_listener(socket, kind, state.auth_key.clone(), state.backlog)?;
         state.listener = Some(listener);
         Ok(())
     }

@@ -21,6 +21,8 @@ pub use check::{address_format_fits, check};
 pub use fit::fit;
 pub use mismatch::{Mismatch, Value};
 
+use crate::errno::{self, Errno};
+
 /// The interface version `major.minor`, as `FI_VERSION(3)` encodes it.
 pub const fn version(major: u32, minor: u32) -> u32 {
     major << 16 | minor
@@ -114,6 +116,10 @@ pub const MR_SCALABLE: i32 = 1 << 1;
 pub const MODE_LOCAL_MR: u64 = 1 << 55;
 /// Registration modes that only concern regions that peers access.
 const MR_REMOTE_MODES: i32 = FI_MR_RAW | FI_MR_VIRT_ADDR | FI_MR_PROV_KEY | FI_MR_RMA_EVENT;
+
+/// For a provider's `auth_key_size`: keys of any size are taken. No key that
+/// an application gives is that long.
+pub const ANY_KEY_SIZE: usize = usize::MAX - 1;
 
 /// Whether peers can access this side's memory under the capabilities.
 pub fn is_rma_target(caps: u64) -> bool {
@@ -238,6 +244,31 @@ pub struct DomainAttr {
     pub max_cntr_value: u64,
     pub max_err_cntr_value: u64,
     pub max_xpu_ctx_cnt: usize,
+}
+
+/// The authorization key that an attribute gives to an object.
+fn authorization(size: usize, key: Option<&[u8]>) -> errno::Result<Option<&[u8]>> {
+    match key {
+        _ if size == 0 => Ok(None),
+        Some(key) if key.len() == size => Ok(Some(key)),
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+impl EpAttr {
+    /// The authorization key of an endpoint that is opened with these
+    /// attributes; `-FI_EINVAL` for a size without a key.
+    pub fn authorization(&self) -> errno::Result<Option<&[u8]>> {
+        authorization(self.auth_key_size, self.auth_key.as_deref())
+    }
+}
+
+impl DomainAttr {
+    /// The authorization key of a domain that is opened with these attributes;
+    /// `-FI_EINVAL` for a size without a key, as `FI_AV_AUTH_KEY` is.
+    pub fn authorization(&self) -> errno::Result<Option<&[u8]>> {
+        authorization(self.auth_key_size, self.auth_key.as_deref())
+    }
 }
 
 /// `struct fi_fabric_attr`; see fi_fabric(3) for the meaning of the members.

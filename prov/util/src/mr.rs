@@ -29,12 +29,15 @@ pub const NO_KEY: u64 = u64::MAX;
 const REMOTE: u64 = FI_REMOTE_READ | FI_REMOTE_WRITE;
 
 /// How a domain registers memory.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Config {
     /// The `mr_mode` of the domain, as fi_getinfo(3) returned it.
     pub mr_mode: i32,
     /// Bytes of a key, 1 to 8.
     pub key_size: usize,
+    /// What peers have to have proved for regions without an authorization
+    /// key of their own; see [`MrTable::job`].
+    pub job: Option<Vec<u8>>,
     /// Where to log.
     pub target: &'static str,
 }
@@ -44,9 +47,20 @@ impl Default for Config {
         Config {
             mr_mode: 0,
             key_size: 8,
+            job: None,
             target: crate::logging::UTIL.mr,
         }
     }
+}
+
+/// Those who have an authorization key in common, a key that
+/// [`MrTable::job`] was asked about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Job(u32);
+
+impl Job {
+    /// Without a key: regions for anybody, peers that have proved nothing.
+    pub const NONE: Job = Job(0);
 }
 
 /// The regions of a domain that peers can access, by key.
@@ -56,6 +70,11 @@ pub struct MrTable {
     mode: i32,
     /// The largest key.
     key_mask: u64,
+    /// The authorization keys that were seen; a [`Job`] is the position of one,
+    /// from 1 on.
+    jobs: RwLock<Vec<Vec<u8>>>,
+    /// Of regions without an authorization key of their own.
+    default_job: Job,
     target: &'static str,
 }
 
@@ -70,6 +89,9 @@ pub struct Request {
     pub key: u64,
     /// `FI_RMA_EVENT`, `FI_RMA_PMEM`, `FI_MR_SINGLE_USE`, `FI_COLLECTIVE`.
     pub flags: u64,
+    /// The authorization key that peers must have proved; `None` for the
+    /// domain's.
+    pub auth_key: Option<Vec<u8>>,
 }
 
 /// Who wants to know of accesses by peers: a counter.
@@ -86,6 +108,8 @@ pub struct Region {
     /// Where the region begins in the peers' eyes: its address, or 0.
     base: u64,
     single_use: bool,
+    /// Whose peers may access it.
+    job: Job,
     enabled: AtomicBool,
     /// Taken for reading by whoever uses the memory; false once the
     /// application closed the region.
@@ -103,12 +127,29 @@ impl MrTable {
             mode => mode & !(MR_BASIC | MR_SCALABLE),
         };
         let bits = (config.key_size.clamp(1, 8) * 8) as u32;
-        MrTable {
+        let mut table = MrTable {
             regions: RwLock::default(),
             mode,
             key_mask: u64::MAX >> (64 - bits),
+            jobs: RwLock::default(),
+            default_job: Job::NONE,
             target: config.target,
+        };
+        if let Some(key) = &config.job {
+            table.default_job = table.job(key);
         }
+        table
+    }
+
+    /// Those who have this authorization key.
+    pub fn job(&self, auth_key: &[u8]) -> Job {
+        let mut jobs = self.jobs.write();
+        let position = jobs.iter().position(|known| known == auth_key);
+        let position = position.unwrap_or_else(|| {
+            jobs.push(auth_key.to_vec());
+            jobs.len() - 1
+        });
+        Job(position as u32 + 1)
     }
 
     /// The `FI_MR_*` bits that apply; the old modes are translated.
@@ -132,9 +173,14 @@ impl MrTable {
         };
         let waits_to_be_enabled =
             mode(FI_MR_ENDPOINT) || mode(FI_MR_RMA_EVENT) && request.flags & FI_RMA_EVENT != 0;
+        let job = match &request.auth_key {
+            Some(key) => self.job(key),
+            None => self.default_job,
+        };
         let region = |key| {
             Arc::new(Region {
                 base,
+                job,
                 access: request.access,
                 key,
                 single_use: request.flags & FI_MR_SINGLE_USE != 0,
@@ -194,9 +240,10 @@ impl MrTable {
 
     /// The memory that a peer's request for `len` bytes at `addr` means, if
     /// the region with this key permits `access` (`FI_REMOTE_READ`,
-    /// `FI_REMOTE_WRITE`) to all of it. `-FI_ENOKEY` for an unknown key,
-    /// `-FI_EACCES` for what the region does not permit.
-    pub fn resolve(&self, key: u64, addr: u64, len: u64, access: u64) -> Result<Grant> {
+    /// `FI_REMOTE_WRITE`) to all of it, to a peer that is one of `job`.
+    /// `-FI_ENOKEY` for an unknown key, `-FI_EACCES` for what the region does
+    /// not permit.
+    pub fn resolve(&self, key: u64, addr: u64, len: u64, access: u64, job: Job) -> Result<Grant> {
         let region = {
             let regions = self.regions.read();
             regions.get(&key).cloned()
@@ -211,6 +258,9 @@ impl MrTable {
         let Some(region) = region else {
             return refuse(Errno::ENOKEY, "unknown key");
         };
+        if region.job != Job::NONE && region.job != job {
+            return refuse(Errno::EACCES, "the peer has another authorization key");
+        }
         if access & !region.access != 0 {
             return refuse(Errno::EACCES, "the region does not permit it");
         }

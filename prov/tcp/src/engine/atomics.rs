@@ -152,7 +152,7 @@ impl Core {
                 request.bytes.len() as u64
             )));
         }
-        let parts = self.registered(&request.rma, access)?;
+        let parts = self.registered(key, &request.rma, access)?;
         let mut old = if word.kind == WireKind::Base {
             Vec::new()
         } else {

@@ -25,8 +25,9 @@ pub enum Fault {
     Io(Errno),
     /// The peer refused, with these connection data.
     Refused(Vec<u8>),
-    /// The peer did not prove that it has the key.
-    Unproven,
+    /// The peer did not prove that it has the key of this side, for this
+    /// reason.
+    Unproven(&'static str),
     /// It has ended already.
     Gone,
 }
@@ -53,6 +54,7 @@ impl Core {
             return;
         };
         let mut data = Vec::new();
+        let mut hopeless = false;
         let error = match fault {
             Fault::Gone => Errno::ENOTCONN,
             Fault::Io(error) => error,
@@ -60,11 +62,9 @@ impl Core {
                 data = refusal;
                 Errno::ECONNREFUSED
             }
-            Fault::Unproven => {
-                log::warn!(
-                    "{} does not have the key of FI_TCP_AUTH_KEY_FILE",
-                    conn.peer_text()
-                );
+            Fault::Unproven(reason) => {
+                log::warn!("no connection with {}: {reason}", conn.peer_text());
+                hopeless = true;
                 Errno::EKEYREJECTED
             }
             Fault::Protocol(error) => {
@@ -94,7 +94,7 @@ impl Core {
                     self.finish(op, Err(error));
                 }
                 match peer {
-                    Some(peer) if !was_open => self.attempt_failed(ep, peer, error),
+                    Some(peer) if !was_open => self.attempt_failed(ep, peer, error, hopeless),
                     Some(peer) => {
                         if let Some(rdm) = self.rdm(ep) {
                             if let Some(known) = rdm.peers.get_mut(peer)

@@ -122,13 +122,19 @@ impl Core {
                     known.conn = Some(key);
                 }
             }
-            Err(error) => self.attempt_failed(ep, peer, error),
+            Err(error) => self.attempt_failed(ep, peer, error, false),
         }
     }
 
     /// An attempt to connect to a peer has failed: there will be another, if
-    /// there is time and something to send.
-    pub(super) fn attempt_failed(&mut self, ep: EpKey, peer: PeerKey, error: Errno) {
+    /// there is time, something to send and not `hopeless`.
+    pub(super) fn attempt_failed(
+        &mut self,
+        ep: EpKey,
+        peer: PeerKey,
+        error: Errno,
+        hopeless: bool,
+    ) {
         let now = Instant::now();
         let patience = self.params.refused_timeout();
         let Some(rdm) = self.rdm(ep) else {
@@ -143,13 +149,15 @@ impl Core {
             return;
         };
         attempt.error = error;
-        if error == Errno::ECONNREFUSED {
-            // Somebody is there, and nobody listens: it may be restarting.
+        if error == Errno::ECONNREFUSED || error == Errno::EKEYREJECTED {
+            // Somebody is there, and nobody listens, or goes before the proof:
+            // it may be restarting.
             attempt.deadline = attempt.deadline.min(now + patience);
         }
         let retry_at = now + attempt.pause;
         // Receives may wait for a peer that was lost.
-        if known.pending.is_empty() && !was_lost || retry_at >= attempt.deadline {
+        let is_wanted = !known.pending.is_empty() || was_lost;
+        if hopeless || !is_wanted || retry_at >= attempt.deadline {
             self.give_up(ep, peer);
             return;
         }

@@ -112,8 +112,10 @@ pub enum Stage {
 /// What a peer that has connected must do first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Door {
-    /// Send its request.
+    /// Send its request; no key is needed.
     Open,
+    /// Send its request, having proved its key.
+    Proven,
     /// Say hello.
     Closed,
     /// Prove its key, after these numbers.

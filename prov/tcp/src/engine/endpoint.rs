@@ -5,12 +5,14 @@ use fabric_abi::{FI_COMPLETION, FI_MSG, FI_RECV, FI_REMOTE_CQ_DATA, FI_TAGGED};
 use prov_util::buffer::AppIov;
 use prov_util::errno::{Errno, Result};
 use prov_util::matching::ReceiveContext;
+use prov_util::mr::Job;
 
 use super::connection::UNKNOWN_SOURCE;
 use super::incoming::{Receipt, Unexpected};
 use super::keys::{ConnKey, ReceiverKey};
 use super::op::{Op, OpClass};
 use super::rdm::Rdm;
+use crate::wire::authentication::Key;
 use prov_util::av::Av;
 use prov_util::cntr::Cntr;
 use prov_util::cq::{Completion, Cq, ErrorCompletion};
@@ -29,6 +31,10 @@ pub struct EndpointState {
     pub enabled: bool,
     /// Whether receives name the peer they are for (`FI_DIRECTED_RECV`).
     pub directed: bool,
+    /// What its peers must prove to know.
+    pub auth_key: Option<Key>,
+    /// To whom its peers therefore belong: the regions that they may access.
+    pub job: Job,
 }
 
 /// How the endpoint finds its connection.

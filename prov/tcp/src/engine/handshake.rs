@@ -49,6 +49,7 @@ impl Core {
             let message = match self.read_handshake(key) {
                 Read::Partial => return,
                 Read::Failed(fault) => {
+                    let fault = self.without_proof(key, fault);
                     self.break_with(key, fault);
                     return;
                 }
@@ -57,6 +58,12 @@ impl Core {
             let outcome = match message.kind {
                 MessageKind::Challenge => self.challenged(key, &message),
                 MessageKind::Hello | MessageKind::Proof => self.admit(key, &message),
+                MessageKind::Request if self.is_closed_to(key) => {
+                    Err(self.refuse_request(key, &message))
+                }
+                MessageKind::Reject if message.features.has(Features::KEY) => {
+                    Err(Fault::Unproven("it has no key, or demands one"))
+                }
                 MessageKind::Request | MessageKind::Accept | MessageKind::Reject => {
                     match self.conns.get(key).map(|conn| conn.owner) {
                         Some(Owner::Ep(ep)) => self.answered(key, ep, &message),
@@ -81,7 +88,11 @@ impl Core {
             return Ok(());
         };
         let (request, deadline) = (std::mem::take(request), *deadline);
-        if self.auth_key.is_none() {
+        let keyed = match conn.owner {
+            Owner::Ep(ep) => self.eps.get(ep).is_some_and(|ep| ep.auth_key.is_some()),
+            Owner::Listener(_) => false,
+        };
+        if !keyed {
             send_all(conn.socket.as_fd(), &request)?;
             conn.stage = Stage::Requested {
                 answer: Vec::new(),
@@ -100,63 +111,6 @@ impl Core {
         Ok(())
     }
 
-    /// The other side has proved its key, or not: we prove ours and ask for
-    /// the connection.
-    fn challenged(&mut self, key: ConnKey, message: &Message) -> Result<(), Fault> {
-        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
-        let Stage::Proving {
-            nonce,
-            request,
-            deadline,
-            ..
-        } = &mut conn.stage
-        else {
-            return Ok(());
-        };
-        let proof = self
-            .auth_key
-            .as_ref()
-            .and_then(|key| key.proof(message, nonce))
-            .ok_or(Fault::Unproven)?;
-        let mut bytes = proof.encode();
-        bytes.append(request);
-        let deadline = *deadline;
-        send_all(conn.socket.as_fd(), &bytes)?;
-        conn.stage = Stage::Requested {
-            answer: Vec::new(),
-            deadline,
-        };
-        Ok(())
-    }
-
-    /// A peer that has connected says hello or proves its key.
-    fn admit(&mut self, key: ConnKey, message: &Message) -> Result<(), Fault> {
-        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
-        let auth_key = self.auth_key.as_ref().ok_or(Fault::Unproven)?;
-        let Stage::Accepted { request, door, .. } = &mut conn.stage else {
-            return Ok(());
-        };
-        match *door {
-            Door::Open => Ok(()),
-            Door::Closed => {
-                let ours = crate::random::bytes().ok_or(Fault::Io(Errno::EIO))?;
-                let (challenge, theirs) =
-                    auth_key.challenge(message, &ours).ok_or(Fault::Unproven)?;
-                *door = Door::Challenged { theirs, ours };
-                request.clear();
-                send_all(conn.socket.as_fd(), &challenge.encode())
-            }
-            Door::Challenged { theirs, ours } => {
-                if !auth_key.accepts(message, &theirs, &ours) {
-                    return Err(Fault::Unproven);
-                }
-                *door = Door::Open;
-                request.clear();
-                Ok(())
-            }
-        }
-    }
-
     fn read_handshake(&mut self, key: ConnKey) -> Read {
         let Some(conn) = self.conns.get_mut(key) else {
             return Read::Failed(Fault::Gone);
@@ -165,10 +119,12 @@ impl Core {
             Stage::Requested { answer, .. } => {
                 (answer, &[MessageKind::Accept, MessageKind::Reject])
             }
-            Stage::Proving { challenge, .. } => (challenge, &[MessageKind::Challenge]),
+            Stage::Proving { challenge, .. } => {
+                (challenge, &[MessageKind::Challenge, MessageKind::Reject])
+            }
             Stage::Accepted { request, door, .. } => match door {
-                Door::Open => (request, &[MessageKind::Request]),
-                Door::Closed => (request, &[MessageKind::Hello]),
+                Door::Proven => (request, &[MessageKind::Request]),
+                Door::Open | Door::Closed => (request, &[MessageKind::Request, MessageKind::Hello]),
                 Door::Challenged { .. } => (request, &[MessageKind::Proof]),
             },
             Stage::Connecting { .. } | Stage::Open => return Read::Partial,
@@ -250,6 +206,7 @@ impl Core {
                     sink.request(Incomer {
                         socket: conn.socket,
                         message,
+                        auth_key: state.auth_key.clone(),
                     });
                 }
             }
@@ -410,7 +367,7 @@ impl From<WireError> for Fault {
 
 /// Sends a message of the handshake: a fresh socket takes a few hundred bytes,
 /// or is not connected.
-fn send_all(socket: BorrowedFd<'_>, bytes: &[u8]) -> Result<(), Fault> {
+pub(super) fn send_all(socket: BorrowedFd<'_>, bytes: &[u8]) -> Result<(), Fault> {
     match socket::send(socket, bytes) {
         Ok(sent) if sent == bytes.len() => Ok(()),
         Ok(_) => Err(Fault::Io(Errno::ECONNABORTED)),

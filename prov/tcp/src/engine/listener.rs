@@ -10,12 +10,15 @@ use super::connection::{Connection, Door, Owner, Stage};
 use super::keys::{ConnKey, EpKey, ListenerKey, Source};
 use super::timers::Target;
 use super::{Core, socket};
+use crate::wire::authentication::Key;
 use crate::wire::handshake::Message;
 
 /// A socket that strangers connect to.
 pub struct Listener {
     pub socket: OwnedFd,
     pub kind: ListenerKind,
+    /// What peers must prove to know.
+    pub auth_key: Option<Key>,
     /// Connections that have not sent their whole request, oldest first.
     half_open: VecDeque<ConnKey>,
 }
@@ -38,6 +41,8 @@ pub trait RequestSink: Send {
 pub struct Incomer {
     pub socket: OwnedFd,
     pub message: Message,
+    /// What it has proved to know.
+    pub auth_key: Option<Key>,
 }
 
 /// How long a peer may take for its request.
@@ -56,12 +61,14 @@ impl Core {
         &mut self,
         socket: OwnedFd,
         kind: ListenerKind,
+        auth_key: Option<Key>,
         backlog: i32,
     ) -> Result<ListenerKey> {
         socket::listen(socket.as_fd(), backlog)?;
         let key = self.listeners.insert(Listener {
             socket,
             kind,
+            auth_key,
             half_open: VecDeque::new(),
         });
         let source = Source::Listener(key);
@@ -126,13 +133,14 @@ impl Core {
     }
 
     fn accepted(&mut self, key: ListenerKey, socket: OwnedFd) {
+        let keyed = self
+            .listeners
+            .get(key)
+            .is_some_and(|listener| listener.auth_key.is_some());
         let stage = Stage::Accepted {
             request: Vec::new(),
             deadline: Instant::now() + REQUEST_TIME,
-            door: match self.auth_key {
-                Some(_) => Door::Closed,
-                None => Door::Open,
-            },
+            door: if keyed { Door::Closed } else { Door::Open },
         };
         let Ok(conn) = self.add_connection(Connection::new(socket, Owner::Listener(key), stage))
         else {

@@ -58,7 +58,9 @@ impl Core {
     /// `fi_accept`
     pub fn accept_msg(&mut self, ep: EpKey, incomer: Incomer, data: &[u8]) -> Result {
         self.unconnected(ep)?;
-        let Incomer { socket, message } = incomer;
+        let Incomer {
+            socket, message, ..
+        } = incomer;
         let features = message.features.and(Features::OURS);
         let answer = Message::new(MessageKind::Accept, features, 0, data).encode();
         let sent = socket::send(socket.as_fd(), &answer)?;

@@ -105,12 +105,15 @@ impl Core {
     /// The local memory that a peer names, if it may access it so.
     pub(super) fn registered(
         &self,
+        key: ConnKey,
         list: &RmaList,
         access: u64,
     ) -> std::result::Result<Vec<Grant>, Fault> {
         let memory = self.memory.as_ref().ok_or(Fault::Gone)?;
+        let (ep, _) = self.receiver_of(key).ok_or(Fault::Gone)?;
+        let job = self.eps.get(ep).ok_or(Fault::Gone)?.job;
         let resolve = |part: &RmaIov| {
-            let grant = memory.resolve(part.key, part.addr, part.len, access);
+            let grant = memory.resolve(part.key, part.addr, part.len, access, job);
             grant.map_err(|error| Fault::Memory {
                 error,
                 addr: part.addr,
@@ -124,7 +127,7 @@ impl Core {
     pub(super) fn read_requested(&mut self, key: ConnKey) -> Step {
         let conn = self.conns.get(key).ok_or(Fault::Gone)?;
         let list = *conn.stream.rma();
-        let grants = self.registered(&list, FI_REMOTE_READ)?;
+        let grants = self.registered(key, &list, FI_REMOTE_READ)?;
         self.read_from(key);
         let mut header = Header::new(header::Op::ReadResponse);
         header.payload = grants.iter().map(Grant::len).sum();
@@ -159,7 +162,7 @@ impl Core {
     pub(super) fn write_begins(&mut self, key: ConnKey, header: &Header) -> Step {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         let list = *conn.stream.rma();
-        let grants = self.registered(&list, FI_REMOTE_WRITE)?;
+        let grants = self.registered(key, &list, FI_REMOTE_WRITE)?;
         let placing = Placing {
             place: Place::Registered(grants),
             done: 0,

@@ -1,5 +1,6 @@
 //! Two endpoints in two engines, over loopback.
 
+mod authentication;
 mod endpoint_check_tests;
 mod hostile;
 mod lost;
@@ -17,6 +18,7 @@ use prov_util::av::Insertion;
 use prov_util::buffer::AppIov;
 use prov_util::cq::{CqConfig, CqFormat};
 use prov_util::errno::Errno;
+use prov_util::mr::Job;
 use prov_util::progress::Progress;
 use prov_util::request::{Receive, Select, Tag, Transmit};
 use prov_util::sync::LockKind;
@@ -28,6 +30,7 @@ use super::listener::ListenerKind;
 use super::rdm::Rdm;
 use super::{Engine, socket};
 use crate::params::Params;
+use crate::wire::authentication::Key;
 use prov_util::av::Av;
 use prov_util::cq::{Cq, ErrorCompletion};
 use prov_util::ffi::{Handle, Use};
@@ -87,6 +90,10 @@ fn side() -> Side {
 }
 
 fn side_with(params: Params) -> Side {
+    keyed_side(params, None)
+}
+
+fn keyed_side(params: Params, auth_key: Option<Key>) -> Side {
     let params = Arc::new(params);
     let engine = Engine::new(params.clone(), None).unwrap();
     let socket = socket::bound(&"127.0.0.1:0".parse().unwrap(), &params).unwrap();
@@ -128,9 +135,11 @@ fn side_with(params: Params) -> Side {
         tx_size: 1024,
         enabled: true,
         directed: false,
+        auth_key: auth_key.clone(),
+        job: Job::NONE,
     });
     let listener = core
-        .add_listener(socket, ListenerKind::Rdm(ep), 128)
+        .add_listener(socket, ListenerKind::Rdm(ep), auth_key, 128)
         .unwrap();
     core.rdm(ep).unwrap().listener = Some(listener);
     drop(core);
@@ -392,67 +401,6 @@ fn messages_sent_without_a_copy_complete_when_the_kernel_lets_go() {
         b.done.borrow_mut().clear();
     }
     assert!(a.engine.core().conns.values().all(|conn| conn.lent.enabled));
-}
-
-#[test]
-fn only_peers_with_the_key_are_let_in() {
-    let directory = std::env::temp_dir().join(format!("fi_tcp-{:x}", crate::random::number()));
-    std::fs::create_dir(&directory).unwrap();
-    let file = |name: &str, secret: &str| {
-        let path = directory.join(name);
-        std::fs::write(&path, secret).unwrap();
-        Params {
-            auth_key_file: Some(path.to_str().unwrap().to_string()),
-            connect_timeout: 500,
-            ..Params::default()
-        }
-    };
-    let listener = side_with(file("right", "secret\n"));
-    let friend = side_with(file("same", "secret"));
-    let strangers = [
-        side_with(file("wrong", "guess")),
-        side_with(Params {
-            connect_timeout: 500,
-            ..Params::default()
-        }),
-    ];
-    let (mut out, mut place) = ([7u8; 8], [0u8; 8]);
-    for stranger in &strangers {
-        stranger.knows(listener.addr);
-        send(stranger, &mut out, 1);
-        until([stranger, &listener], || {
-            stranger.failed.borrow().len() == 1
-        });
-    }
-    friend.knows(listener.addr);
-    receive(&listener, &mut place, 1);
-    send(&friend, &mut out, 1);
-    until([&friend, &listener], || listener.count() == 1);
-    assert_eq!(place, out);
-    // A side with a key does not talk to one without, either.
-    friend.knows(strangers[1].addr);
-    let message = Transmit {
-        tag: Tag::Value(1),
-        buffers: memory(&mut out),
-        peer: 1,
-        data: 0,
-        flags: FI_COMPLETION,
-        context: std::ptr::null_mut(),
-    };
-    friend.engine.core().transmit(friend.ep, &message).unwrap();
-    until([&friend, &strangers[1]], || {
-        friend.failed.borrow().len() == 1
-    });
-    std::fs::remove_dir_all(&directory).unwrap();
-    let missing = Engine::new(Arc::new(file_params(&directory)), None);
-    assert_eq!(missing.err(), Some(Errno::EACCES));
-}
-
-fn file_params(directory: &std::path::Path) -> Params {
-    Params {
-        auth_key_file: Some(directory.join("none").to_str().unwrap().to_string()),
-        ..Params::default()
-    }
 }
 
 #[test]

@@ -5,6 +5,8 @@
 //! is authentication of the connection's beginning: what follows is neither
 //! encrypted nor protected against change on the way.
 
+use std::sync::Arc;
+
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
@@ -20,7 +22,7 @@ pub type Nonce = [u8; NONCE];
 
 /// A shared secret.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Key(Vec<u8>);
+pub struct Key(Arc<[u8]>);
 
 impl std::fmt::Debug for Key {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -38,7 +40,12 @@ enum Role {
 impl Key {
     /// A key of these bytes; `None` for none at all.
     pub fn new(bytes: &[u8]) -> Option<Self> {
-        (!bytes.is_empty()).then(|| Key(bytes.to_vec()))
+        (!bytes.is_empty()).then(|| Key(bytes.into()))
+    }
+
+    /// The secret itself.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
     }
 
     fn hash(&self, role: Role, connecting: &Nonce, listening: &Nonce) -> Option<Hmac<Sha256>> {

@@ -67,6 +67,9 @@ impl Features {
     /// switching to it on the receiver's demand.
     pub const RENDEZVOUS: Features = Features(1 << 2);
 
+    /// In a refusal: only one of the two sides has a key to prove.
+    pub const KEY: Features = Features(1 << 31);
+
     const MARK: u64 = 0x7066_7253; // tells the field from any other use of it
 
     /// Everything this version speaks.

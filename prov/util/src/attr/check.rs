@@ -398,7 +398,7 @@ fn check_endpoint(base: &Info, api: u32, hints: &Hints, asked: &EpAttr) -> Outco
     if keys_in_av {
         at_most("ep_attr->auth_key", asked.auth_key.is_some().into(), 0)?;
         at_most("ep_attr->auth_key_size", asked.auth_key_size, 0)?;
-    } else {
+    } else if api >= version(1, 5) {
         key_size(
             "ep_attr->auth_key_size",
             asked.auth_key_size,
@@ -548,9 +548,10 @@ fn at_most(attribute: &'static str, asked: usize, supported: usize) -> Outcome {
     })
 }
 
-/// A key is of exactly the provider's size, or there is none.
+/// A key is of exactly the provider's size where that has one, or there is
+/// none.
 fn key_size(attribute: &'static str, asked: usize, supported: usize) -> Outcome {
-    if asked == 0 || asked == supported {
+    if asked == 0 || asked == supported || (supported == ANY_KEY_SIZE && asked < supported) {
         return Ok(());
     }
     Err(Mismatch {

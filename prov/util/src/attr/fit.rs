@@ -19,7 +19,7 @@ pub fn fit(base: &Base, version: u32, hints: Option<&Hints>) -> Info {
     info.mode = info_mode(&base.limits, version, asked);
     info.handle = asked.handle;
     fit_domain(&mut info.domain, version, asked.domain.as_ref(), info.caps);
-    fit_endpoint(&mut info.ep, asked.ep.as_ref(), info.caps);
+    fit_endpoint(&mut info.ep, version, asked.ep.as_ref(), info.caps);
     if let Some(fabric) = &asked.fabric {
         info.fabric.fabric = fabric.fabric;
     }
@@ -153,6 +153,9 @@ fn fit_domain(domain: &mut DomainAttr, api: u32, hints: Option<&DomainAttr>, inf
             *value = u64::MAX;
         }
     }
+    if domain.auth_key_size == ANY_KEY_SIZE {
+        domain.auth_key_size = 0;
+    }
     let Some(hints) = hints else { return };
 
     domain.domain = hints.domain;
@@ -173,7 +176,7 @@ fn fit_domain(domain: &mut DomainAttr, api: u32, hints: Option<&DomainAttr>, inf
         domain.tclass = hints.tclass;
     }
     replace(&mut domain.max_ep_auth_key, hints.max_ep_auth_key);
-    if hints.auth_key_size != 0 {
+    if hints.auth_key_size != 0 && api >= version(1, 5) {
         domain.auth_key_size = hints.auth_key_size;
         domain.auth_key = hints.auth_key.clone();
     }
@@ -199,7 +202,10 @@ fn mr_mode(supported: i32, api: u32, asked: i32, with_hints: bool, info_caps: u6
     }
 }
 
-fn fit_endpoint(ep: &mut EpAttr, hints: Option<&EpAttr>, info_caps: u64) {
+fn fit_endpoint(ep: &mut EpAttr, api: u32, hints: Option<&EpAttr>, info_caps: u64) {
+    if ep.auth_key_size == ANY_KEY_SIZE {
+        ep.auth_key_size = 0;
+    }
     let Some(hints) = hints else { return };
     if info_caps & (FI_RMA | FI_ATOMIC) != 0 {
         replace(&mut ep.max_order_raw_size, hints.max_order_raw_size);
@@ -208,7 +214,7 @@ fn fit_endpoint(ep: &mut EpAttr, hints: Option<&EpAttr>, info_caps: u64) {
     }
     replace(&mut ep.tx_ctx_cnt, hints.tx_ctx_cnt);
     replace(&mut ep.rx_ctx_cnt, hints.rx_ctx_cnt);
-    if hints.auth_key_size != 0 {
+    if hints.auth_key_size != 0 && api >= version(1, 5) {
         ep.auth_key_size = hints.auth_key_size;
         ep.auth_key = hints.auth_key.clone();
     }

@@ -334,6 +334,19 @@ fn endpoint_attributes_are_checked() {
         ],
     );
 
+    let mut any_key = base();
+    any_key.ep.auth_key_size = ANY_KEY_SIZE;
+    any_key.domain.auth_key_size = ANY_KEY_SIZE;
+    let mut keys = hints();
+    ep(&mut keys).auth_key_size = 100;
+    domain(&mut keys).auth_key_size = 1;
+    assert_eq!(check(&any_key, version(2, 0), &keys), Ok(()));
+    domain(&mut keys).auth_key_size = FI_AV_AUTH_KEY;
+    assert!(check(&any_key, version(2, 0), &keys).is_err());
+    ep(&mut keys).auth_key_size = 0;
+    assert!(check(&any_key, version(2, 0), &keys).is_err());
+    assert!(check(&any_key, version(1, 19), &keys).is_err());
+
     let mut narrow = base();
     narrow.ep.mem_tag_format = 0xffff_ffff;
     let mut wide_tags = hints();

@@ -213,7 +213,7 @@ unsafe extern "C" fn endpoint2<D: Domain>(
     // valid `fi_info` and a place for the result.
     unsafe {
         let domain = Handle::<DomainObject<D>>::from_c(domain);
-        let made = info::info(info).and_then(|info| {
+        let made = info::info(info, domain.api_version).and_then(|info| {
             let endpoint = D::endpoint(&domain, &info)?;
             Ok(EndpointObject::open(
                 endpoint,

@@ -110,7 +110,7 @@ unsafe extern "C" fn domain2<F: Fabric>(
     // valid `fi_info` and a place for the result.
     unsafe {
         let fabric = Handle::<FabricObject<F>>::from_c(fabric);
-        let made = info::info(info).and_then(|info| {
+        let made = info::info(info, fabric.api_version).and_then(|info| {
             let domain = F::domain(&fabric, &info)?;
             let object = DomainObject::new(domain, &info, fabric.api_version);
             Ok(Handle::new(object, context, vec![Use::of(&fabric).any()]))
@@ -128,7 +128,7 @@ unsafe extern "C" fn passive_ep<F: Fabric>(
     // SAFETY: as in `domain2`.
     unsafe {
         let fabric = Handle::<FabricObject<F>>::from_c(fabric);
-        let made = info::info(info).and_then(|info| {
+        let made = info::info(info, fabric.api_version).and_then(|info| {
             let pep = PassiveObject(F::passive_endpoint(&fabric, &info)?);
             Ok(Handle::new(pep, context, vec![Use::of(&fabric).any()]))
         });

@@ -8,7 +8,7 @@ use std::ffi::{CStr, c_char, c_void};
 
 use fabric_abi::*;
 
-use crate::attr::{DomainAttr, EpAttr, FabricAttr, Hints, Info, Opaque, RxAttr, TxAttr};
+use crate::attr::{DomainAttr, EpAttr, FabricAttr, Hints, Info, Opaque, RxAttr, TxAttr, version};
 use crate::errno::{Errno, Result};
 
 /// Reads hints, or an `fi_info` with which an object is opened. `None` for a
@@ -37,14 +37,22 @@ pub unsafe fn hints(info: *const fi_info) -> Option<Hints> {
     }
 }
 
-/// Reads an `fi_info` with which an object is opened; parts that are missing
-/// are zero. `-FI_EINVAL` for a null pointer.
+/// Reads an `fi_info` with which an object of a fabric of interface `api` is
+/// opened; parts that are missing are zero. `-FI_EINVAL` for a null pointer.
 ///
 /// # Safety
 /// As for [`hints`].
-pub unsafe fn info(info: *const fi_info) -> Result<Info> {
+pub unsafe fn info(info: *const fi_info, api: u32) -> Result<Info> {
     // SAFETY: the caller vouches for the pointer.
-    unsafe { hints(info) }.map(Info::from).ok_or(Errno::EINVAL)
+    let mut info = unsafe { hints(info) }
+        .map(Info::from)
+        .ok_or(Errno::EINVAL)?;
+    if api < version(1, 5) {
+        // There were no authorization keys: what stands there means nothing.
+        info.ep.auth_key_size = 0;
+        info.domain.auth_key_size = 0;
+    }
+    Ok(info)
 }
 
 /// Reads the fabric attributes with which a fabric is opened.
@@ -451,8 +459,8 @@ mod tests {
         let list = to_c(&[sample(), second.clone()]).unwrap();
         // SAFETY: the list was just made and is freed once, at the end.
         unsafe {
-            assert_eq!(info(list).unwrap(), sample());
-            assert_eq!(info((*list).next).unwrap(), second);
+            assert_eq!(info(list, version(2, 0)).unwrap(), sample());
+            assert_eq!(info((*list).next, version(2, 0)).unwrap(), second);
             assert!((*(*list).next).next.is_null());
         }
         // SAFETY: as above.
@@ -463,6 +471,7 @@ mod tests {
     fn no_entries_are_a_null_list_and_no_info_is_refused() {
         assert!(to_c(&[]).unwrap().is_null());
         // SAFETY: null is allowed.
-        assert_eq!(unsafe { info(std::ptr::null()) }, Err(Errno::EINVAL));
+        let none = unsafe { info(std::ptr::null(), version(2, 0)) };
+        assert_eq!(none, Err(Errno::EINVAL));
     }
 }

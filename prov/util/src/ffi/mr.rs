@@ -73,6 +73,8 @@ struct Arguments {
     key: u64,
     flags: u64,
     context: *mut c_void,
+    /// The key that peers must have proved; `None` for the domain's.
+    auth_key: Option<Vec<u8>>,
 }
 
 unsafe extern "C" fn reg<D: MrDomain>(
@@ -111,6 +113,7 @@ unsafe extern "C" fn regv<D: MrDomain>(
         key,
         flags,
         context,
+        auth_key: None,
     };
     // SAFETY: the application passes an open domain, an I/O vector of `count`
     // entries and a place for the result.
@@ -139,9 +142,17 @@ unsafe extern "C" fn regattr<D: MrDomain>(
     unsafe {
         let domain = Handle::<D>::from_c(domain.cast());
         let since = |major, minor| domain.api_version() >= version(major, minor);
-        if since(1, 5) && (&raw const (*attr).auth_key_size).read() != 0 {
-            return Errno::EINVAL.to_c();
-        }
+        let auth_key = match since(1, 5) {
+            true => authorization(
+                (&raw const (*attr).auth_key).read(),
+                (&raw const (*attr).auth_key_size).read(),
+            ),
+            false => Ok(None),
+        };
+        let auth_key = match auth_key {
+            Ok(auth_key) => auth_key,
+            Err(error) => return error.to_c(),
+        };
         if since(1, 10) && (&raw const (*attr).iface).read() != FI_HMEM_SYSTEM {
             return Errno::ENOSYS.to_c();
         }
@@ -162,6 +173,7 @@ unsafe extern "C" fn regattr<D: MrDomain>(
             key: (&raw const (*attr).requested_key).read(),
             flags,
             context: (&raw const (*attr).context).read(),
+            auth_key,
         };
         let iov = (&raw const (*attr).mr_iov).read();
         let count = (&raw const (*attr).iov_count).read();
@@ -171,6 +183,21 @@ unsafe extern "C" fn regattr<D: MrDomain>(
             register(&domain, iov, count, &arguments, base),
         )
     }
+}
+
+/// The authorization key of a registration, where there is one.
+///
+/// # Safety
+/// `key` is null or has `size` bytes.
+unsafe fn authorization(key: *const u8, size: usize) -> Result<Option<Vec<u8>>> {
+    if size == 0 {
+        return Ok(None);
+    }
+    if key.is_null() || size > isize::MAX as usize {
+        return Err(Errno::EINVAL);
+    }
+    // SAFETY: the caller vouches for the pointer.
+    Ok(Some(unsafe { super::bytes(key.cast(), size) }.to_vec()))
 }
 
 /// # Safety
@@ -204,6 +231,7 @@ unsafe fn register<D: MrDomain>(
         access: arguments.access,
         key: arguments.key,
         flags: arguments.flags,
+        auth_key: arguments.auth_key.clone(),
     })?;
     let mr = Mr {
         region,

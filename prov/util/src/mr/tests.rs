@@ -33,6 +33,7 @@ fn request(memory: Memory, key: u64) -> Request {
         access: REMOTE,
         key,
         flags: 0,
+        auth_key: None,
     }
 }
 
@@ -49,17 +50,53 @@ fn refused(outcome: Result<Grant>) -> Option<Errno> {
 }
 
 #[test]
+fn a_region_with_an_authorization_key_is_for_those_who_proved_it() {
+    let table = MrTable::new(&Config {
+        job: Some(b"domain".to_vec()),
+        ..Config::default()
+    });
+    let mut a = [0; 8];
+    let piece = memory(&mut [&mut a]);
+    table.register(request(piece, 1)).unwrap();
+    let own = Request {
+        auth_key: Some(b"region".to_vec()),
+        ..request(piece, 2)
+    };
+    table.register(own).unwrap();
+    let resolve = |key, job| refused(table.resolve(key, 0, 8, FI_REMOTE_READ, job));
+    let (domain, region) = (table.job(b"domain"), table.job(b"region"));
+    assert_ne!(domain, region);
+    assert_eq!(table.job(b"region"), region);
+    assert_eq!(resolve(1, domain), None);
+    assert_eq!(resolve(2, region), None);
+    for (key, job) in [
+        (1, region),
+        (2, domain),
+        (1, Job::NONE),
+        (2, Job::NONE),
+        (2, table.job(b"other")),
+    ] {
+        assert_eq!(resolve(key, job), Some(Errno::EACCES), "{key} {job:?}");
+    }
+}
+
+#[test]
 fn offsets_count_over_all_pieces() {
     let table = table(MR_SCALABLE);
     let (mut a, mut b) = (*b"abc", *b"defg");
     table
         .register(request(memory(&mut [&mut a, &mut b]), 9))
         .unwrap();
-    let granted = table.resolve(9, 2, 3, FI_REMOTE_READ).unwrap();
+    let granted = table.resolve(9, 2, 3, FI_REMOTE_READ, Job::NONE).unwrap();
     assert_eq!(bytes(&granted).unwrap(), b"cde");
     granted.with(|memory| memory.write_at(0, b"XYZ"));
     assert_eq!((&a, &b), (b"abX", b"YZfg"));
-    assert!(table.resolve(9, 7, 0, FI_REMOTE_READ).unwrap().is_empty());
+    assert!(
+        table
+            .resolve(9, 7, 0, FI_REMOTE_READ, Job::NONE)
+            .unwrap()
+            .is_empty()
+    );
 }
 
 #[test]
@@ -69,10 +106,10 @@ fn virtual_addresses_begin_at_the_memory() {
     let base = a.as_ptr() as u64;
     let region = table.register(request(memory(&mut [&mut a]), 9)).unwrap();
     let granted = table
-        .resolve(region.key(), base + 4, 2, FI_REMOTE_READ)
+        .resolve(region.key(), base + 4, 2, FI_REMOTE_READ, Job::NONE)
         .unwrap();
     assert_eq!(bytes(&granted).unwrap(), b"ef");
-    let outside = table.resolve(region.key(), 0, 1, FI_REMOTE_READ);
+    let outside = table.resolve(region.key(), 0, 1, FI_REMOTE_READ, Job::NONE);
     assert_eq!(refused(outside), Some(Errno::EACCES));
     assert_eq!(table.raw_attr(&region).0, base);
 }
@@ -89,10 +126,10 @@ fn all_memory_can_be_registered_at_once() {
     table.register(request(everything, 0)).unwrap();
     let a = *b"xyz";
     let granted = table
-        .resolve(0, a.as_ptr() as u64, 3, FI_REMOTE_READ)
+        .resolve(0, a.as_ptr() as u64, 3, FI_REMOTE_READ, Job::NONE)
         .unwrap();
     assert_eq!(bytes(&granted).unwrap(), b"xyz");
-    let too_much = table.resolve(0, 0, u64::MAX, FI_REMOTE_READ);
+    let too_much = table.resolve(0, 0, u64::MAX, FI_REMOTE_READ, Job::NONE);
     assert_eq!(refused(too_much), Some(Errno::EACCES));
 }
 
@@ -105,7 +142,8 @@ fn keys_and_permissions_are_checked() {
         ..request(memory(&mut [&mut a]), 5)
     };
     table.register(read_only).unwrap();
-    let resolve = |key, addr, len, access| refused(table.resolve(key, addr, len, access));
+    let resolve =
+        |key, addr, len, access| refused(table.resolve(key, addr, len, access, Job::NONE));
     assert_eq!(resolve(5, 0, 8, FI_REMOTE_READ), None);
     assert_eq!(resolve(6, 0, 8, FI_REMOTE_READ), Some(Errno::ENOKEY));
     assert_eq!(resolve(5, 0, 8, FI_REMOTE_WRITE), Some(Errno::EACCES));
@@ -157,7 +195,7 @@ fn local_regions_have_no_key() {
     };
     let region = table.register(local).unwrap();
     assert_eq!(region.key(), NO_KEY);
-    let remote = table.resolve(NO_KEY, 0, 1, FI_REMOTE_READ);
+    let remote = table.resolve(NO_KEY, 0, 1, FI_REMOTE_READ, Job::NONE);
     assert_eq!(refused(remote), Some(Errno::ENOKEY));
     table.close(&region);
 }
@@ -167,11 +205,11 @@ fn a_closed_region_is_not_accessed_any_more() {
     let table = table(0);
     let mut a = [0; 8];
     let region = table.register(request(memory(&mut [&mut a]), 5)).unwrap();
-    let granted = table.resolve(5, 0, 8, FI_REMOTE_READ).unwrap();
+    let granted = table.resolve(5, 0, 8, FI_REMOTE_READ, Job::NONE).unwrap();
     assert!(granted.with(|_| ()).is_some());
     table.close(&region);
     assert!(granted.with(|_| ()).is_none());
-    let later = table.resolve(5, 0, 8, FI_REMOTE_READ);
+    let later = table.resolve(5, 0, 8, FI_REMOTE_READ, Job::NONE);
     assert_eq!(refused(later), Some(Errno::ENOKEY));
 }
 
@@ -180,7 +218,7 @@ fn closing_waits_for_an_access_in_progress() {
     let table = table(0);
     let mut a = [0; 8];
     let region = table.register(request(memory(&mut [&mut a]), 5)).unwrap();
-    let granted = table.resolve(5, 0, 8, FI_REMOTE_READ).unwrap();
+    let granted = table.resolve(5, 0, 8, FI_REMOTE_READ, Job::NONE).unwrap();
     let closed = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let closer = granted.with(|_| {
@@ -188,7 +226,7 @@ fn closing_waits_for_an_access_in_progress() {
                 table.close(&region);
                 closed.store(true, Ordering::SeqCst);
             });
-            while table.resolve(5, 0, 8, FI_REMOTE_READ).is_ok() {
+            while table.resolve(5, 0, 8, FI_REMOTE_READ, Job::NONE).is_ok() {
                 std::thread::yield_now();
             }
             assert!(!closed.load(Ordering::SeqCst));
@@ -209,19 +247,19 @@ fn a_region_for_one_use_is_used_once() {
     };
     let region = table.register(once).unwrap();
     assert_eq!(
-        refused(table.resolve(5, 0, 9, FI_REMOTE_READ)),
+        refused(table.resolve(5, 0, 9, FI_REMOTE_READ, Job::NONE)),
         Some(Errno::EACCES)
     );
-    let granted = table.resolve(5, 0, 8, FI_REMOTE_READ).unwrap();
+    let granted = table.resolve(5, 0, 8, FI_REMOTE_READ, Job::NONE).unwrap();
     assert_eq!(
-        refused(table.resolve(5, 0, 8, FI_REMOTE_READ)),
+        refused(table.resolve(5, 0, 8, FI_REMOTE_READ, Job::NONE)),
         Some(Errno::ENOKEY)
     );
     // Another region may have the key now, and keeps it.
     table.register(request(memory(&mut [&mut a]), 5)).unwrap();
     table.close(&region);
     assert!(granted.with(|_| ()).is_none());
-    assert!(table.resolve(5, 0, 8, FI_REMOTE_READ).is_ok());
+    assert!(table.resolve(5, 0, 8, FI_REMOTE_READ, Job::NONE).is_ok());
 }
 
 #[test]
@@ -235,11 +273,11 @@ fn a_region_for_events_waits_to_be_enabled() {
     };
     let region = table.register(events).unwrap();
     assert_eq!(
-        refused(table.resolve(5, 0, 8, FI_REMOTE_READ)),
+        refused(table.resolve(5, 0, 8, FI_REMOTE_READ, Job::NONE)),
         Some(Errno::EACCES)
     );
     region.enable();
-    assert!(table.resolve(5, 0, 8, FI_REMOTE_READ).is_ok());
+    assert!(table.resolve(5, 0, 8, FI_REMOTE_READ, Job::NONE).is_ok());
     assert!(table.register(request(piece, 6)).unwrap().is_enabled());
 }
 
@@ -258,11 +296,14 @@ fn counters_count_the_accesses_they_are_bound_for() {
     let writes = Arc::new(Counter::default());
     region.count_in(FI_REMOTE_WRITE, writes.clone());
     for access in [FI_REMOTE_WRITE, FI_REMOTE_READ, FI_REMOTE_WRITE] {
-        table.resolve(5, 0, 8, access).unwrap().complete();
+        table
+            .resolve(5, 0, 8, access, Job::NONE)
+            .unwrap()
+            .complete();
     }
     assert_eq!(writes.0.load(Ordering::Relaxed), 16);
 
-    let late = table.resolve(5, 0, 8, FI_REMOTE_WRITE).unwrap();
+    let late = table.resolve(5, 0, 8, FI_REMOTE_WRITE, Job::NONE).unwrap();
     table.close(&region);
     assert_eq!(Arc::strong_count(&writes), 1);
     late.complete();
@@ -341,7 +382,7 @@ proptest! {
             .ok()
             .zip(usize::try_from(len).ok())
             .and_then(|(addr, len)| whole.get(addr..addr.checked_add(len)?));
-        match table.resolve(1, addr, len, FI_REMOTE_READ) {
+        match table.resolve(1, addr, len, FI_REMOTE_READ, Job::NONE) {
             Ok(granted) => {
                 let granted = bytes(&granted);
                 prop_assert_eq!(granted.as_deref(), expected);

@@ -5,6 +5,7 @@ use std::ptr::null_mut;
 use super::super::test_domain::{TestDomain, close};
 use super::*;
 use crate::cntr::CntrEvents;
+use crate::mr::Job;
 use crate::wait::Attachment;
 
 const REMOTE: u64 = FI_REMOTE_READ | FI_REMOTE_WRITE;
@@ -84,10 +85,20 @@ fn a_region_has_its_key_until_it_is_closed() {
     }
     let again = register(&domain, &mut memory, REMOTE, 7, 0);
     assert_eq!(again.err(), Some(Errno::ENOKEY.to_c()));
-    assert!(domain.table.resolve(7, 0, 16, FI_REMOTE_READ).is_ok());
+    assert!(
+        domain
+            .table
+            .resolve(7, 0, 16, FI_REMOTE_READ, Job::NONE)
+            .is_ok()
+    );
     assert_eq!(close(domain.fid()), Errno::EBUSY.to_c());
     assert_eq!(close(mr.cast()), 0);
-    assert!(domain.table.resolve(7, 0, 16, FI_REMOTE_READ).is_err());
+    assert!(
+        domain
+            .table
+            .resolve(7, 0, 16, FI_REMOTE_READ, Job::NONE)
+            .is_err()
+    );
 }
 
 #[test]
@@ -222,9 +233,19 @@ fn a_region_of_an_endpoint_is_bound_before_it_is_enabled() {
     let bind =
         |endpoint: *mut fid| unsafe { (*(*mr).fid.ops).bind.unwrap()(mr.cast(), endpoint, 0) };
     assert_eq!(bind(&mut endpoint), 0);
-    assert!(domain.table.resolve(7, 0, 1, FI_REMOTE_READ).is_err());
+    assert!(
+        domain
+            .table
+            .resolve(7, 0, 1, FI_REMOTE_READ, Job::NONE)
+            .is_err()
+    );
     assert_eq!(enable(), 0);
-    assert!(domain.table.resolve(7, 0, 1, FI_REMOTE_READ).is_ok());
+    assert!(
+        domain
+            .table
+            .resolve(7, 0, 1, FI_REMOTE_READ, Job::NONE)
+            .is_ok()
+    );
     assert_eq!(bind(&mut endpoint), Errno::EOPBADSTATE.to_c());
     assert_eq!(close(mr.cast()), 0);
 }
@@ -241,12 +262,49 @@ fn accesses_by_peers_are_counted_by_the_counter_that_is_bound() {
     assert_eq!(bind(FI_SEND), Errno::EBADFLAGS.to_c());
     assert_eq!(bind(FI_REMOTE_WRITE), 0);
     for access in [FI_REMOTE_WRITE, FI_REMOTE_READ] {
-        domain.table.resolve(7, 0, 8, access).unwrap().complete();
+        domain
+            .table
+            .resolve(7, 0, 8, access, Job::NONE)
+            .unwrap()
+            .complete();
     }
     assert_eq!(cntr.read(), 1);
     assert_eq!(close(cntr.fid()), Errno::EBUSY.to_c());
     assert_eq!(close(mr.cast()), 0);
     assert_eq!(close(cntr.into_c().cast()), 0);
+}
+
+#[test]
+fn a_registration_may_have_an_authorization_key() {
+    let domain = TestDomain::open(FI_SOCKADDR_IN, 0);
+    let mut memory = [0; 16];
+    let vector = iov(&mut memory);
+    let mut key = *b"region";
+    let with_key = fi_mr_attr {
+        access: FI_REMOTE_READ,
+        requested_key: 7,
+        auth_key_size: key.len(),
+        auth_key: key.as_mut_ptr(),
+        ..attr(&vector)
+    };
+    let mr = regattr(&domain, &with_key, 0).unwrap();
+    let resolve = |job| domain.table.resolve(7, 0, 16, FI_REMOTE_READ, job).err();
+    assert_eq!(resolve(Job::NONE), Some(Errno::EACCES));
+    assert_eq!(resolve(domain.table.job(b"region")), None);
+    assert_eq!(close(mr.cast()), 0);
+    for wrong in [
+        fi_mr_attr {
+            auth_key: null_mut(),
+            ..with_key
+        },
+        fi_mr_attr {
+            auth_key_size: FI_AV_AUTH_KEY,
+            ..with_key
+        },
+    ] {
+        let refused = regattr(&domain, &wrong, 0).err();
+        assert_eq!(refused, Some(Errno::EINVAL.to_c()));
+    }
 }
 
 #[test]
