@@ -223,6 +223,7 @@ impl Endpoint {
             tx_size: 1024,
             enabled: true,
             directed: false,
+            rx_caps: u64::MAX,
             auth_key: None,
             job: Job::NONE,
         });

@@ -138,6 +138,7 @@ impl Endpoint {
             tx_size: or(info.tx.size, usual),
             enabled: false,
             directed: info.caps & FI_DIRECTED_RECV != 0,
+            rx_caps: info.rx_caps(),
             job: domain.job(auth_key.as_ref()),
             auth_key,
         });

@@ -271,6 +271,27 @@ impl DomainAttr {
     }
 }
 
+/// Capabilities as one context of an endpoint has them: none means all, and
+/// without a direction every direction is meant.
+pub fn context_caps(caps: u64) -> u64 {
+    match caps {
+        0 => u64::MAX,
+        _ => fit::with_directions(caps, u64::MAX),
+    }
+}
+
+impl Info {
+    /// What an endpoint that is opened with this may transmit.
+    pub fn tx_caps(&self) -> u64 {
+        context_caps(self.caps) & context_caps(self.tx.caps)
+    }
+
+    /// What it may receive, and what peers may do to its memory.
+    pub fn rx_caps(&self) -> u64 {
+        context_caps(self.caps) & context_caps(self.rx.caps)
+    }
+}
+
 /// `struct fi_fabric_attr`; see fi_fabric(3) for the meaning of the members.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]

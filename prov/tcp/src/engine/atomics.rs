@@ -1,7 +1,7 @@
 //! Atomic operations (fi_atomic(3)), on both sides. An extension: the C
 //! library's protocol has none.
 
-use fabric_abi::{FI_REMOTE_READ, FI_REMOTE_WRITE};
+use fabric_abi::{FI_ATOMIC, FI_REMOTE_READ, FI_REMOTE_WRITE};
 use prov_util::atomic_ops::{self, Datatype};
 use prov_util::buffer::AppIov;
 use prov_util::errno::{Errno, Result};
@@ -152,7 +152,7 @@ impl Core {
                 request.bytes.len() as u64
             )));
         }
-        let parts = self.registered(key, &request.rma, access)?;
+        let parts = self.registered(key, &request.rma, FI_ATOMIC, access)?;
         let mut old = if word.kind == WireKind::Base {
             Vec::new()
         } else {

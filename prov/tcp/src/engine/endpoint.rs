@@ -31,6 +31,8 @@ pub struct EndpointState {
     pub enabled: bool,
     /// Whether receives name the peer they are for (`FI_DIRECTED_RECV`).
     pub directed: bool,
+    /// What may be received, and what peers may do to memory.
+    pub rx_caps: u64,
     /// What its peers must prove to know.
     pub auth_key: Option<Key>,
     /// To whom its peers therefore belong: the regions that they may access.

@@ -102,18 +102,24 @@ impl Core {
         }
     }
 
-    /// The local memory that a peer names, if it may access it so.
+    /// The local memory that a peer names, if it may access it so (`access`)
+    /// with operations of this kind (`FI_RMA`, `FI_ATOMIC`).
     pub(super) fn registered(
         &self,
         key: ConnKey,
         list: &RmaList,
+        kind: u64,
         access: u64,
     ) -> std::result::Result<Vec<Grant>, Fault> {
         let memory = self.memory.as_ref().ok_or(Fault::Gone)?;
         let (ep, _) = self.receiver_of(key).ok_or(Fault::Gone)?;
-        let job = self.eps.get(ep).ok_or(Fault::Gone)?.job;
+        let state = self.eps.get(ep).ok_or(Fault::Gone)?;
+        let permitted = state.rx_caps & (kind | access) == kind | access;
         let resolve = |part: &RmaIov| {
-            let grant = memory.resolve(part.key, part.addr, part.len, access, job);
+            let grant = match permitted {
+                true => memory.resolve(part.key, part.addr, part.len, access, state.job),
+                false => Err(Errno::EACCES),
+            };
             grant.map_err(|error| Fault::Memory {
                 error,
                 addr: part.addr,
@@ -127,7 +133,7 @@ impl Core {
     pub(super) fn read_requested(&mut self, key: ConnKey) -> Step {
         let conn = self.conns.get(key).ok_or(Fault::Gone)?;
         let list = *conn.stream.rma();
-        let grants = self.registered(key, &list, FI_REMOTE_READ)?;
+        let grants = self.registered(key, &list, FI_RMA, FI_REMOTE_READ)?;
         self.read_from(key);
         let mut header = Header::new(header::Op::ReadResponse);
         header.payload = grants.iter().map(Grant::len).sum();
@@ -162,7 +168,7 @@ impl Core {
     pub(super) fn write_begins(&mut self, key: ConnKey, header: &Header) -> Step {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         let list = *conn.stream.rma();
-        let grants = self.registered(key, &list, FI_REMOTE_WRITE)?;
+        let grants = self.registered(key, &list, FI_RMA, FI_REMOTE_WRITE)?;
         let placing = Placing {
             place: Place::Registered(grants),
             done: 0,

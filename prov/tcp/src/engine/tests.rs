@@ -135,6 +135,7 @@ fn keyed_side(params: Params, auth_key: Option<Key>) -> Side {
         tx_size: 1024,
         enabled: true,
         directed: false,
+        rx_caps: u64::MAX,
         auth_key: auth_key.clone(),
         job: Job::NONE,
     });

@@ -115,7 +115,7 @@ fn attr_caps(info_caps: u64, asked: Option<u64>, supported: u64) -> u64 {
 }
 
 /// Without a direction every direction is meant.
-fn with_directions(mut caps: u64, supported: u64) -> u64 {
+pub(super) fn with_directions(mut caps: u64, supported: u64) -> u64 {
     if caps & (FI_MSG | FI_TAGGED) != 0 && caps & MSG_DIRECTIONS == 0 {
         caps |= supported & MSG_DIRECTIONS;
     }

@@ -5,8 +5,8 @@ use std::ffi::{c_int, c_void};
 use fabric_abi::*;
 use libc::iovec;
 
-use super::ep::EndpointObject;
-use super::{Handle, posted, status};
+use super::ep::{Caps, EndpointObject};
+use super::{Handle, missing, posted, status};
 use crate::atomic_ops::{Datatype, Form, Op};
 use crate::buffer::{AppIov, IOV_LIMIT};
 use crate::endpoint::{AtomicQuery, Endpoint};
@@ -16,7 +16,7 @@ use crate::request::{Atomic, AtomicKind, RemoteIov, RemotePiece};
 struct Table<E>(std::marker::PhantomData<E>);
 
 impl<E: Endpoint> Table<E> {
-    const ATOMIC: &'static fi_ops_atomic = &fi_ops_atomic {
+    const FUNCTIONS: fi_ops_atomic = fi_ops_atomic {
         size: size_of::<fi_ops_atomic>(),
         write: Some(write::<E>),
         writev: Some(writev::<E>),
@@ -32,11 +32,34 @@ impl<E: Endpoint> Table<E> {
         readwritevalid: Some(readwritevalid::<E>),
         compwritevalid: Some(compwritevalid::<E>),
     };
+    const BOTH: &'static fi_ops_atomic = &Self::FUNCTIONS;
+    /// What brings values back.
+    const FETCH: &'static fi_ops_atomic = &fi_ops_atomic {
+        write: Some(missing::atomic_write),
+        writev: Some(missing::atomic_writev),
+        writemsg: Some(missing::atomic_writemsg),
+        inject: Some(missing::atomic_inject),
+        ..Self::FUNCTIONS
+    };
+    /// What does not.
+    const UPDATE: &'static fi_ops_atomic = &fi_ops_atomic {
+        write: Some(write::<E>),
+        writev: Some(writev::<E>),
+        writemsg: Some(writemsg::<E>),
+        inject: Some(inject::<E>),
+        writevalid: Some(writevalid::<E>),
+        ..missing::ATOMIC_FUNCTIONS
+    };
 }
 
-/// The table of an endpoint.
-pub(super) fn table<E: Endpoint>() -> *const fi_ops_atomic {
-    Table::<E>::ATOMIC
+/// The table of an endpoint with these capabilities.
+pub(super) fn table<E: Endpoint>(caps: Caps) -> *const fi_ops_atomic {
+    match (caps.reads(FI_ATOMIC), caps.writes(FI_ATOMIC)) {
+        (true, true) => Table::<E>::BOTH,
+        (true, false) => Table::<E>::FETCH,
+        (false, true) => Table::<E>::UPDATE,
+        (false, false) => &raw const missing::ATOMIC,
+    }
 }
 
 /// Bytes of one element; `-FI_EOPNOTSUPP` for an unknown type.

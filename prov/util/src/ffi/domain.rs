@@ -215,11 +215,8 @@ unsafe extern "C" fn endpoint2<D: Domain>(
         let domain = Handle::<DomainObject<D>>::from_c(domain);
         let made = info::info(info, domain.api_version).and_then(|info| {
             let endpoint = D::endpoint(&domain, &info)?;
-            Ok(EndpointObject::open(
-                endpoint,
-                context,
-                Use::of(&domain).any(),
-            ))
+            let domain = Use::of(&domain).any();
+            Ok(EndpointObject::open(endpoint, &info, context, domain))
         });
         deliver(ep, made)
     }
@@ -234,11 +231,11 @@ unsafe extern "C" fn srx_ctx<D: Domain>(
     // SAFETY: as in `endpoint2`; `attr` is null or valid.
     unsafe {
         let domain = Handle::<DomainObject<D>>::from_c(domain);
-        let (op_flags, size) = attr
+        let (op_flags, size, caps) = attr
             .as_ref()
-            .map_or((0, 0), |attr| (attr.op_flags, attr.size));
+            .map_or((0, 0, 0), |attr| (attr.op_flags, attr.size, attr.caps));
         let made = D::shared_receive(&domain, op_flags, size).map(|shared| {
-            let object = SharedReceiveObject::new(shared);
+            let object = SharedReceiveObject::new(shared, caps);
             Handle::new(object, context, vec![Use::of(&domain).any()])
         });
         deliver(srx, made)

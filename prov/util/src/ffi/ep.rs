@@ -10,6 +10,7 @@ use fabric_abi::*;
 
 use super::object::{AnyFid, AnyUse, Class, Handle, Use};
 use super::{atomic, cm, count, missing, msg, options, posted, rma, status, tagged};
+use crate::attr::{self, Info};
 use crate::av::Av;
 use crate::cntr::Cntr;
 use crate::cq::Cq;
@@ -24,10 +25,42 @@ pub struct EndpointObject<E: Endpoint> {
     endpoint: Arc<E>,
     /// An alias keeps the object it was made from open and closes nothing.
     is_alias: bool,
+    caps: Caps,
     /// Flags of transmits.
     pub(super) tx: OperationFlags,
     /// Flags of receives.
     pub(super) rx: OperationFlags,
+}
+
+/// The capabilities of an endpoint, which decide on its tables: what is not
+/// among them is `-FI_ENOSYS`, at no cost to the rest.
+#[derive(Clone, Copy)]
+pub(super) struct Caps {
+    tx: u64,
+    rx: u64,
+}
+
+impl Caps {
+    /// Whether messages of this kind (`FI_MSG`, `FI_TAGGED`) may be sent.
+    pub fn sends(self, kind: u64) -> bool {
+        self.tx & (kind | FI_SEND) == kind | FI_SEND
+    }
+
+    /// Whether messages of this kind may be received.
+    pub fn receives(self, kind: u64) -> bool {
+        self.rx & (kind | FI_RECV) == kind | FI_RECV
+    }
+
+    /// Whether the remote memory access of this kind (`FI_RMA`, `FI_ATOMIC`)
+    /// that brings something back may be posted.
+    pub fn reads(self, kind: u64) -> bool {
+        self.tx & (kind | FI_READ) == kind | FI_READ
+    }
+
+    /// Whether the other kind of access may be posted.
+    pub fn writes(self, kind: u64) -> bool {
+        self.tx & (kind | FI_WRITE) == kind | FI_WRITE
+    }
 }
 
 /// The flags that operations of one direction get besides their own.
@@ -93,12 +126,16 @@ impl OperationFlags {
 }
 
 impl<E: Endpoint> EndpointObject<E> {
-    /// The object of a new endpoint.
-    pub fn open(endpoint: E, context: *mut c_void, domain: AnyUse) -> Handle<Self> {
+    /// The object of a new endpoint with these attributes.
+    pub fn open(endpoint: E, info: &Info, context: *mut c_void, domain: AnyUse) -> Handle<Self> {
         let (tx, rx) = endpoint.default_flags();
         let object = EndpointObject {
             endpoint: Arc::new(endpoint),
             is_alias: false,
+            caps: Caps {
+                tx: info.tx_caps(),
+                rx: info.rx_caps(),
+            },
             tx: OperationFlags::new(tx),
             rx: OperationFlags::new(rx),
         };
@@ -123,6 +160,7 @@ impl<E: Endpoint> EndpointObject<E> {
         let alias = EndpointObject {
             endpoint: this.endpoint.clone(),
             is_alias: true,
+            caps: this.caps,
             tx: OperationFlags::alias(&this.tx, tx),
             rx: OperationFlags::alias(&this.rx, rx),
         };
@@ -160,10 +198,10 @@ impl<E: Endpoint> Class for EndpointObject<E> {
             fid,
             ops: Tables::<Self>::EP.cast_mut(),
             cm: cm::active::<E>().cast_mut(),
-            msg: msg::table::<E>().cast_mut(),
-            rma: rma::table::<E>().cast_mut(),
-            tagged: tagged::table::<E>().cast_mut(),
-            atomic: atomic::table::<E>().cast_mut(),
+            msg: msg::table::<E>(self.caps).cast_mut(),
+            rma: rma::table::<E>(self.caps).cast_mut(),
+            tagged: tagged::table::<E>(self.caps).cast_mut(),
+            atomic: atomic::table::<E>(self.caps).cast_mut(),
             collective: (&raw const missing::COLLECTIVE).cast_mut(),
         }
     }
@@ -226,14 +264,20 @@ impl<E: Endpoint> Class for EndpointObject<E> {
 /// A shared receive context as C sees it.
 pub struct SharedReceiveObject<S: SharedReceive> {
     context: S,
+    caps: Caps,
     rx: OperationFlags,
 }
 
 impl<S: SharedReceive> SharedReceiveObject<S> {
-    /// The object of a new context, for [`Handle::new`].
-    pub fn new(context: S) -> Self {
+    /// The object of a new context with these capabilities, for
+    /// [`Handle::new`].
+    pub fn new(context: S, caps: u64) -> Self {
         let rx = OperationFlags::new(context.default_flags());
-        SharedReceiveObject { context, rx }
+        let caps = Caps {
+            tx: 0,
+            rx: attr::context_caps(caps),
+        };
+        SharedReceiveObject { context, caps, rx }
     }
 }
 
@@ -258,9 +302,9 @@ impl<S: SharedReceive> Class for SharedReceiveObject<S> {
             fid,
             ops: Tables::<Self>::EP.cast_mut(),
             cm: (&raw const missing::CM).cast_mut(),
-            msg: msg::receive_table::<Self>().cast_mut(),
+            msg: msg::receive_table::<Self>(self.caps.receives(FI_MSG)).cast_mut(),
             rma: (&raw const missing::RMA).cast_mut(),
-            tagged: tagged::receive_table::<Self>().cast_mut(),
+            tagged: tagged::receive_table::<Self>(self.caps.receives(FI_TAGGED)).cast_mut(),
             atomic: (&raw const missing::ATOMIC).cast_mut(),
             collective: (&raw const missing::COLLECTIVE).cast_mut(),
         }

@@ -56,6 +56,18 @@ missing! {
     shutdown(*mut fid_ep, u64) -> c_int;
     /// `fi_ops_cm::join`
     join(*mut fid_ep, *const c_void, u64, *mut *mut fid_mc, *mut c_void) -> c_int;
+    /// `fi_ops_msg::recv`
+    msg_recv(*mut fid_ep, *mut c_void, usize, *mut c_void, fi_addr_t, *mut c_void) -> isize;
+    /// `fi_ops_msg::recvv`
+    msg_recvv(*mut fid_ep, *const libc::iovec, *mut *mut c_void, usize, fi_addr_t, *mut c_void) -> isize;
+    /// `fi_ops_msg::recvmsg`
+    msg_recvmsg(*mut fid_ep, *const fi_msg, u64) -> isize;
+    /// `fi_ops_tagged::recv`
+    tagged_recv(*mut fid_ep, *mut c_void, usize, *mut c_void, fi_addr_t, u64, u64, *mut c_void) -> isize;
+    /// `fi_ops_tagged::recvv`
+    tagged_recvv(*mut fid_ep, *const libc::iovec, *mut *mut c_void, usize, fi_addr_t, u64, u64, *mut c_void) -> isize;
+    /// `fi_ops_tagged::recvmsg`
+    tagged_recvmsg(*mut fid_ep, *const fi_msg_tagged, u64) -> isize;
     /// `fi_ops_msg::send`
     msg_send(*mut fid_ep, *const c_void, usize, *mut c_void, fi_addr_t, *mut c_void) -> isize;
     /// `fi_ops_msg::sendv`
@@ -182,8 +194,39 @@ pub static CM: fi_ops_cm = fi_ops_cm {
     join: Some(join),
 };
 
+/// A `fi_ops_msg` without a function.
+pub static MSG: fi_ops_msg = fi_ops_msg {
+    size: size_of::<fi_ops_msg>(),
+    recv: Some(msg_recv),
+    recvv: Some(msg_recvv),
+    recvmsg: Some(msg_recvmsg),
+    send: Some(msg_send),
+    sendv: Some(msg_sendv),
+    sendmsg: Some(msg_sendmsg),
+    inject: Some(msg_inject),
+    senddata: Some(msg_senddata),
+    injectdata: Some(msg_injectdata),
+};
+
+/// A `fi_ops_tagged` without a function.
+pub static TAGGED: fi_ops_tagged = fi_ops_tagged {
+    size: size_of::<fi_ops_tagged>(),
+    recv: Some(tagged_recv),
+    recvv: Some(tagged_recvv),
+    recvmsg: Some(tagged_recvmsg),
+    send: Some(tagged_send),
+    sendv: Some(tagged_sendv),
+    sendmsg: Some(tagged_sendmsg),
+    inject: Some(tagged_inject),
+    senddata: Some(tagged_senddata),
+    injectdata: Some(tagged_injectdata),
+};
+
 /// A `fi_ops_rma` without a function.
-pub static RMA: fi_ops_rma = fi_ops_rma {
+pub static RMA: fi_ops_rma = RMA_FUNCTIONS;
+
+/// Its functions.
+pub const RMA_FUNCTIONS: fi_ops_rma = fi_ops_rma {
     size: size_of::<fi_ops_rma>(),
     read: Some(rma_read),
     readv: Some(rma_readv),
@@ -197,7 +240,10 @@ pub static RMA: fi_ops_rma = fi_ops_rma {
 };
 
 /// A `fi_ops_atomic` without a function.
-pub static ATOMIC: fi_ops_atomic = fi_ops_atomic {
+pub static ATOMIC: fi_ops_atomic = ATOMIC_FUNCTIONS;
+
+/// Its functions.
+pub const ATOMIC_FUNCTIONS: fi_ops_atomic = fi_ops_atomic {
     size: size_of::<fi_ops_atomic>(),
     write: Some(atomic_write),
     writev: Some(atomic_writev),

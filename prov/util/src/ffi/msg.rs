@@ -6,7 +6,7 @@ use std::ptr::null_mut;
 use fabric_abi::*;
 use libc::iovec;
 
-use super::ep::{EndpointObject, Receiver};
+use super::ep::{Caps, EndpointObject, Receiver};
 use super::message::{self, Flags};
 use super::{missing, posted};
 use crate::buffer::AppIov;
@@ -17,7 +17,7 @@ use crate::request::{Select, Tag};
 struct Table<E>(std::marker::PhantomData<E>);
 
 impl<E: Endpoint> Table<E> {
-    const MSG: &'static fi_ops_msg = &fi_ops_msg {
+    const FUNCTIONS: fi_ops_msg = fi_ops_msg {
         size: size_of::<fi_ops_msg>(),
         recv: Some(recv::<EndpointObject<E>>),
         recvv: Some(recvv::<EndpointObject<E>>),
@@ -28,6 +28,13 @@ impl<E: Endpoint> Table<E> {
         inject: Some(inject::<E>),
         senddata: Some(senddata::<E>),
         injectdata: Some(injectdata::<E>),
+    };
+    const BOTH: &'static fi_ops_msg = &Self::FUNCTIONS;
+    const SEND: &'static fi_ops_msg = &fi_ops_msg {
+        recv: Some(missing::msg_recv),
+        recvv: Some(missing::msg_recvv),
+        recvmsg: Some(missing::msg_recvmsg),
+        ..Self::FUNCTIONS
     };
 }
 
@@ -48,14 +55,21 @@ impl<R: Receiver> ReceiveTable<R> {
     };
 }
 
-/// The table of an endpoint.
-pub(super) fn table<E: Endpoint>() -> *const fi_ops_msg {
-    Table::<E>::MSG
+/// The table of an endpoint with these capabilities.
+pub(super) fn table<E: Endpoint>(caps: Caps) -> *const fi_ops_msg {
+    match (caps.sends(FI_MSG), caps.receives(FI_MSG)) {
+        (true, true) => Table::<E>::BOTH,
+        (true, false) => Table::<E>::SEND,
+        (false, receives) => receive_table::<EndpointObject<E>>(receives),
+    }
 }
 
-/// The table of a receive context.
-pub(super) fn receive_table<R: Receiver>() -> *const fi_ops_msg {
-    ReceiveTable::<R>::MSG
+/// The table of what only receives, if it does that.
+pub(super) fn receive_table<R: Receiver>(receives: bool) -> *const fi_ops_msg {
+    match receives {
+        true => ReceiveTable::<R>::MSG,
+        false => &raw const missing::MSG,
+    }
 }
 
 unsafe extern "C" fn recv<R: Receiver>(

@@ -5,8 +5,8 @@ use std::ffi::c_void;
 use fabric_abi::*;
 use libc::iovec;
 
-use super::ep::EndpointObject;
-use super::{Handle, posted};
+use super::ep::{Caps, EndpointObject};
+use super::{Handle, missing, posted};
 use crate::buffer::AppIov;
 use crate::endpoint::Endpoint;
 use crate::errno::{Errno, Result};
@@ -15,7 +15,7 @@ use crate::request::{Access, RemoteAccess, RemoteIov, RemotePiece};
 struct Table<E>(std::marker::PhantomData<E>);
 
 impl<E: Endpoint> Table<E> {
-    const RMA: &'static fi_ops_rma = &fi_ops_rma {
+    const FUNCTIONS: fi_ops_rma = fi_ops_rma {
         size: size_of::<fi_ops_rma>(),
         read: Some(read::<E>),
         readv: Some(readv::<E>),
@@ -27,11 +27,29 @@ impl<E: Endpoint> Table<E> {
         writedata: Some(writedata::<E>),
         injectdata: Some(injectdata::<E>),
     };
+    const BOTH: &'static fi_ops_rma = &Self::FUNCTIONS;
+    const READ: &'static fi_ops_rma = &fi_ops_rma {
+        read: Some(read::<E>),
+        readv: Some(readv::<E>),
+        readmsg: Some(readmsg::<E>),
+        ..missing::RMA_FUNCTIONS
+    };
+    const WRITE: &'static fi_ops_rma = &fi_ops_rma {
+        read: Some(missing::rma_read),
+        readv: Some(missing::rma_readv),
+        readmsg: Some(missing::rma_readmsg),
+        ..Self::FUNCTIONS
+    };
 }
 
-/// The table of an endpoint.
-pub(super) fn table<E: Endpoint>() -> *const fi_ops_rma {
-    Table::<E>::RMA
+/// The table of an endpoint with these capabilities.
+pub(super) fn table<E: Endpoint>(caps: Caps) -> *const fi_ops_rma {
+    match (caps.reads(FI_RMA), caps.writes(FI_RMA)) {
+        (true, true) => Table::<E>::BOTH,
+        (true, false) => Table::<E>::READ,
+        (false, true) => Table::<E>::WRITE,
+        (false, false) => &raw const missing::RMA,
+    }
 }
 
 /// One remote piece as long as the local memory.
