@@ -19,7 +19,9 @@
 #include "check.h"
 
 /* The release whose semantics the programs ask for. */
+#ifndef CT_API_VERSION
 #define CT_API_VERSION FI_VERSION(2, 0)
+#endif
 
 /* One completion, successful or not, independent of the queue's format. */
 struct ct_completion {

@@ -186,15 +186,56 @@ static void introduce_sides(struct side *side)
 	peer->to = ct_insert(peer, theirs);
 }
 
-void side_open(struct side *side, const char *test, const struct ct_spec *spec)
+static void join(struct side *side)
 {
-	side_meet(side, test);
-	ct_open_domain(&side->peer, spec, agree_on_info(side, spec), NULL, NULL);
 	if (ct_opt.type == FI_EP_MSG)
 		connect_sides(side);
 	else
 		introduce_sides(side);
 	side_sync(side);
+}
+
+void side_open(struct side *side, const char *test, const struct ct_spec *spec)
+{
+	side_meet(side, test);
+	ct_open_domain(&side->peer, spec, agree_on_info(side, spec), NULL, NULL);
+	join(side);
+}
+
+/* The provider itself: not one that is layered over it, whose endpoints would
+ * speak to their like only. */
+static struct fi_info *plain_info(const struct ct_spec *spec)
+{
+	struct fi_info *hints = ct_hints(spec), *info = NULL;
+	int ret = fi_getinfo(CT_API_VERSION, ct_opt.source, NULL,
+			     ct_opt.source ? FI_SOURCE : 0, hints, &info);
+
+	fi_freeinfo(hints);
+	if (ret == -FI_ENODATA)
+		return NULL;
+	OK(ret);
+	if (strchr(info->fabric_attr->prov_name, ';')) {
+		fi_freeinfo(info);
+		return NULL;
+	}
+	return info;
+}
+
+bool side_open_as_able(struct side *side, const char *test, const struct ct_spec *wanted,
+		       const struct ct_spec *otherwise)
+{
+	struct fi_info *info;
+	bool able;
+
+	side_meet(side, test);
+	info = plain_info(wanted);
+	able = info;
+	if (!able)
+		info = plain_info(otherwise);
+	REQUIRE(info);
+	ct_open_domain(&side->peer, able ? wanted : otherwise, info, NULL, NULL);
+	join(side);
+	return able;
 }
 
 void side_close(struct side *side)

@@ -28,6 +28,11 @@ void side_meet(struct side *side, const char *test);
  * what the specification asks for. */
 void side_open(struct side *side, const char *test, const struct ct_spec *spec);
 
+/* The same, but a side that has not got what is wanted opens the other thing;
+ * true where it has. */
+bool side_open_as_able(struct side *side, const char *test, const struct ct_spec *wanted,
+		       const struct ct_spec *otherwise);
+
 /* Waits until both are here, and closes everything. */
 void side_close(struct side *side);
 

@@ -4,6 +4,7 @@
  * one sends, writes or announces has to arrive at the other unharmed. Each
  * test runs in both directions at once unless it says otherwise.
  */
+#include <rdma/fi_atomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -434,6 +435,54 @@ static void returning_peer(void)
 	side_close(&side);
 }
 
+#define ATOMIC_ARGUMENTS(peer) (peer)->to, 0, 1, FI_UINT64, FI_SUM
+
+/* Atomic operations between two sides that know them; towards one that does
+ * not, an error at the call, also if it is the first of all calls. */
+static void atomics(void)
+{
+	struct ct_spec wanted = { .caps = FI_MSG | FI_RMA | FI_ATOMIC };
+	struct ct_spec otherwise = { .caps = FI_MSG | FI_RMA };
+	static struct fi_context2 context;
+	static uint64_t operand = 1, result;
+	struct side side;
+	bool mine, theirs;
+
+	mine = side_open_as_able(&side, "atomics", &wanted, &otherwise);
+	side_swap(&side, &mine, &theirs, sizeof(mine));
+	struct ct_peer *peer = &side.peer;
+	if (mine && !theirs) {
+		EXPECT(CT_POST(peer, fi_inject_atomic(peer->ep, &operand, 1,
+						      ATOMIC_ARGUMENTS(peer))),
+		       -FI_EOPNOTSUPP);
+		EXPECT(fi_atomic(peer->ep, &operand, 1, NULL, ATOMIC_ARGUMENTS(peer), &context),
+		       -FI_EOPNOTSUPP);
+		EXPECT(fi_fetch_atomic(peer->ep, &operand, 1, NULL, &result, NULL,
+				       ATOMIC_ARGUMENTS(peer), &context),
+		       -FI_EOPNOTSUPP);
+		REQUIRE(ct_stays_empty(peer, &peer->tx));
+	}
+	side_sync(&side);
+	/* Neither side is the worse for it. */
+	exchange(&side, false, CT_SEND, 1000, 0, true);
+	if (mine && theirs) {
+		struct target here, there;
+		struct ct_memory region;
+
+		ct_memory_open(peer, &region, sizeof(operand), FI_REMOTE_READ | FI_REMOTE_WRITE);
+		here = (struct target) { .key = region.key, .addr = region.addr };
+		side_swap(&side, &here, &there, sizeof(here));
+		POST(peer, fi_fetch_atomic(peer->ep, &operand, 1, NULL, &result, NULL, peer->to,
+					   there.addr, there.key, FI_UINT64, FI_SUM, &context));
+		ct_done(peer, &peer->tx, &context);
+		REQUIRE(!result);
+		side_sync(&side);
+		REQUIRE(*(uint64_t *)region.data == 1);
+		ct_memory_close(&region);
+	}
+	side_close(&side);
+}
+
 /* Connection data there and back, then a request that is turned down. */
 static void connection_data(void)
 {
@@ -503,6 +552,7 @@ static const struct ct_test tests[] = {
 	{ "simultaneous_connects", simultaneous_connects, CT_BOTH },
 	{ "returning_peer", returning_peer, CT_RDM },
 	{ "connection_data", connection_data, CT_MSG },
+	{ "atomics", atomics, CT_BOTH },
 };
 
 CT_MAIN(tests)

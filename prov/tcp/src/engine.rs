@@ -21,6 +21,7 @@ pub mod keys;
 pub mod listener;
 mod lost;
 mod msg;
+mod negotiated;
 pub mod op;
 mod outbox;
 mod place;

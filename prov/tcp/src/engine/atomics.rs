@@ -16,9 +16,9 @@ use super::keys::{ConnKey, EpKey};
 use super::op::{Context, Op, OpClass};
 use super::place::Place;
 use super::posting::Post;
-use super::request::{Bytes, Request};
+use super::request::Bytes;
 use super::rma::remote_list;
-use super::sending::{Destination, copy_of};
+use super::sending::copy_of;
 use crate::wire::WireError;
 use crate::wire::atomic::{AtomicKind as WireKind, AtomicWord};
 use crate::wire::handshake::Features;
@@ -32,53 +32,11 @@ impl Core {
     /// protocol has none.
     pub fn atomic(&mut self, ep: EpKey, atomic: &Atomic) -> Result {
         check_lengths(atomic)?;
-        match self.destination(ep, atomic.peer)? {
-            Destination::Open(conn) => {
-                self.check_room(conn)?;
-                let known = self.conns.get(conn).ok_or(Errno::ENOTCONN)?;
-                if !known.features.has(Features::ATOMICS) {
-                    log::warn!(
-                        "{} has no atomic operations: its library does not know them",
-                        known.peer_text()
-                    );
-                    return Err(Errno::EOPNOTSUPP);
-                }
-                self.start_atomic(ep, conn, atomic, Bytes::App(&atomic.operand));
-                Ok(())
-            }
-            // Whether the peer can do it is only known once it has answered.
-            Destination::Pending(peer) => {
-                let waits = self
-                    .rdm(ep)
-                    .and_then(|rdm| rdm.peers.get(peer))
-                    .is_some_and(|peer| peer.pending.is_empty());
-                if waits {
-                    let copy = atomic.is_inject().then(|| copy_of(&atomic.operand));
-                    return self.defer(ep, peer, Request::atomic(atomic, copy));
-                }
-                self.progress();
-                Err(Errno::EAGAIN)
-            }
-        }
-    }
-
-    /// Starts an atomic operation on an open connection.
-    pub(super) fn start_atomic(
-        &mut self,
-        ep: EpKey,
-        key: ConnKey,
-        atomic: &Atomic,
-        operand: Bytes<'_>,
-    ) {
+        let key = self.negotiated(ep, atomic.peer, Features::ATOMICS, "atomic operations")?;
+        self.check_room(key)?;
         let op = op_of_atomic(ep, atomic);
-        let Some(conn) = self.conns.get_mut(key) else {
-            self.report(&op, Err(Errno::ENOTCONN));
-            return;
-        };
-        if !conn.features.has(Features::ATOMICS) {
-            self.report(&op, Err(Errno::EOPNOTSUPP));
-            return;
-        }
+        let operand = Bytes::App(&atomic.operand);
+        let conn = self.conns.get_mut(key).ok_or(Errno::ENOTCONN)?;
         let remote = remote_list(&atomic.remote);
         let (kind, compare, result) = match atomic.kind {
             AtomicKind::Base => (WireKind::Base, AppIov::EMPTY, AppIov::EMPTY),
@@ -104,10 +62,7 @@ impl Core {
         let payload = if compare.is_empty() {
             None
         } else {
-            let mut bytes = match operand {
-                Bytes::App(memory) => copy_of(memory),
-                Bytes::Own(bytes) => bytes.to_vec(),
-            };
+            let mut bytes = copy_of(&atomic.operand);
             compare.append_to(&mut bytes);
             Some(bytes)
         };
@@ -123,6 +78,7 @@ impl Core {
                 op: None,
             },
         );
+        Ok(())
     }
 
     /// A peer's atomic operation has come in full.
@@ -237,7 +193,7 @@ fn check_lengths(atomic: &Atomic) -> Result {
     }
 }
 
-pub(super) fn op_of_atomic(ep: EpKey, atomic: &Atomic) -> Op {
+fn op_of_atomic(ep: EpKey, atomic: &Atomic) -> Op {
     Op {
         ep,
         class: match atomic.kind {

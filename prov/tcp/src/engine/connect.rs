@@ -9,7 +9,7 @@ use super::Core;
 use super::connection::{Connection, Owner, Stage};
 use super::endpoint::Kind;
 use super::keys::{ConnKey, EpKey, PeerKey};
-use super::rdm::{Attempt, Rdm};
+use super::rdm::{Attempt, Awaited, Rdm};
 use super::request::{Bytes, Replay, Request};
 use super::socket;
 use super::timers::Target;
@@ -145,6 +145,8 @@ impl Core {
             return;
         };
         known.conn = None;
+        // Receives may wait for a peer that was lost.
+        let is_wanted = known.is_wanted() || was_lost;
         let Some(attempt) = &mut known.attempt else {
             return;
         };
@@ -155,8 +157,6 @@ impl Core {
             attempt.deadline = attempt.deadline.min(now + patience);
         }
         let retry_at = now + attempt.pause;
-        // Receives may wait for a peer that was lost.
-        let is_wanted = !known.pending.is_empty() || was_lost;
         if hopeless || !is_wanted || retry_at >= attempt.deadline {
             self.give_up(ep, peer);
             return;
@@ -189,8 +189,12 @@ impl Core {
             return;
         };
         let error = known.attempt.take().map_or(Errno::ETIMEDOUT, |a| a.error);
+        let is_wanted = known.is_wanted();
         let pending = std::mem::take(&mut known.pending);
-        if !pending.is_empty() {
+        if known.awaited == Awaited::Yes {
+            known.awaited = Awaited::Failed(Instant::now(), error);
+        }
+        if is_wanted {
             log::warn!(
                 "no connection to {}: {error}; {} operations fail",
                 known.addr,
@@ -219,6 +223,7 @@ impl Core {
         };
         known.conn = Some(key);
         known.attempt = None;
+        known.awaited = Awaited::No;
         let src = known.src;
         let pending = std::mem::take(&mut known.pending);
         if let Some(conn) = self.conns.get_mut(key) {
@@ -239,10 +244,6 @@ impl Core {
                 Replay::Access(access) => {
                     let bytes = Bytes::of(&copy, &access.local);
                     self.start_access(ep, key, &access, bytes);
-                }
-                Replay::Atomic(atomic) => {
-                    let bytes = Bytes::of(&copy, &atomic.operand);
-                    self.start_atomic(ep, key, &atomic, bytes);
                 }
             }
         }

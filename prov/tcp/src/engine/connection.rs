@@ -79,6 +79,8 @@ pub struct Connection {
     /// Messages that the peer announced and no receive has taken.
     pub announced: usize,
     pub next_name: u64,
+    /// Whether the log says that the peer lacks what operations asked for.
+    pub is_refused: bool,
     /// Whether the peer wants every message announced.
     pub throttled: bool,
     /// Whether the peer was asked to announce every message.
@@ -200,6 +202,7 @@ impl Connection {
             asked: HashMap::new(),
             announced: 0,
             next_name: 0,
+            is_refused: false,
             throttled: false,
             throttles: false,
         }

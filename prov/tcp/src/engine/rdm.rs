@@ -68,10 +68,32 @@ pub struct Peer {
     pub src: u64,
     /// What waits for the connection, oldest first.
     pub pending: VecDeque<Request>,
+    /// Whether operations wait outside, in the application's hands.
+    pub awaited: Awaited,
     /// While there is no connection: what the attempts to make one have come to.
     pub attempt: Option<Attempt>,
     /// The peer said that it cannot be connected to.
     pub behind_firewall: bool,
+}
+
+/// Whether the application was told to come back with an operation that takes
+/// a connection ([`super::Core::negotiated`]).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Awaited {
+    /// Nobody waits.
+    No,
+    /// It was.
+    Yes,
+    /// It was, and the connection did not come about, at this time for this
+    /// reason.
+    Failed(Instant, Errno),
+}
+
+impl Peer {
+    /// Whether there is something to make a connection for.
+    pub fn is_wanted(&self) -> bool {
+        !self.pending.is_empty() || self.awaited == Awaited::Yes
+    }
 }
 
 /// The making of a connection, over several attempts.
@@ -196,6 +218,7 @@ impl Rdm {
             conn: None,
             src,
             pending: VecDeque::new(),
+            awaited: Awaited::No,
             attempt: None,
             behind_firewall: false,
         });

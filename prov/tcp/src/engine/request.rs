@@ -1,8 +1,7 @@
 //! Operations that wait for their connection.
 
-use fabric_abi::{fi_datatype, fi_op};
 use prov_util::buffer::AppIov;
-use prov_util::request::{Access, Atomic, AtomicKind, RemoteAccess, RemoteIov, Tag, Transmit};
+use prov_util::request::{Access, RemoteAccess, RemoteIov, Tag, Transmit};
 
 use super::keys::EpKey;
 use super::op::{Context, Op, OpClass};
@@ -27,13 +26,6 @@ enum Kind {
         local: AppIov,
         remote: RemoteIov,
     },
-    Atomic {
-        kind: AtomicKind,
-        datatype: fi_datatype,
-        op: fi_op,
-        operand: AppIov,
-        remote: RemoteIov,
-    },
 }
 
 /// An operation that has waited long enough.
@@ -42,8 +34,6 @@ pub enum Replay {
     Transmit(Transmit),
     /// A read or a write.
     Access(RemoteAccess),
-    /// An atomic operation.
-    Atomic(Atomic),
 }
 
 impl Request {
@@ -76,23 +66,6 @@ impl Request {
         }
     }
 
-    /// An atomic operation that waits.
-    pub fn atomic(atomic: &Atomic, copy: Option<Vec<u8>>) -> Self {
-        Request {
-            kind: Kind::Atomic {
-                kind: atomic.kind,
-                datatype: atomic.datatype,
-                op: atomic.op,
-                operand: atomic.operand,
-                remote: atomic.remote,
-            },
-            data: atomic.data,
-            flags: atomic.flags,
-            context: Context::of(atomic.context),
-            copy,
-        }
-    }
-
     /// The operation again, and its bytes if they were copied.
     pub fn replay(self) -> (Replay, Option<Vec<u8>>) {
         let (data, flags, context) = (self.data, self.flags, self.context.pointer());
@@ -119,23 +92,6 @@ impl Request {
                 flags,
                 context,
             }),
-            Kind::Atomic {
-                kind,
-                datatype,
-                op,
-                operand,
-                remote,
-            } => Replay::Atomic(Atomic {
-                kind,
-                datatype,
-                op,
-                operand,
-                remote,
-                peer,
-                data,
-                flags,
-                context,
-            }),
         };
         (replay, self.copy)
     }
@@ -145,7 +101,6 @@ impl Request {
         match self.replay().0 {
             Replay::Transmit(message) => op_of_transmit(ep, &message),
             Replay::Access(access) => super::rma::op_of_access(ep, &access),
-            Replay::Atomic(atomic) => super::atomics::op_of_atomic(ep, &atomic),
         }
     }
 }

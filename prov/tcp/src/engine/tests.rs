@@ -4,6 +4,7 @@ mod authentication;
 mod endpoint_check_tests;
 mod hostile;
 mod lost;
+mod negotiated;
 #[path = "../../../../fuzz/src/seeds.rs"]
 mod seeds;
 
