@@ -3,6 +3,7 @@
 #include <rdma/fi_rma.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "check.h"
 #include "connect.h"
@@ -268,6 +269,32 @@ static void peer_without_key(void)
 	close_bench(&bench);
 }
 
+/* Where the application gives no key, the user's counts, on both sides. */
+static void key_of_a_file(void)
+{
+	char path[] = "/tmp/ct-key-XXXXXX";
+	struct bench bench;
+	int fd = mkstemp(path);
+
+	REQUIRE(fd >= 0 && write(fd, "secret\n", 7) == 7);
+	close(fd);
+	/* Read at the first call. */
+	setenv("FI_TCP_AUTH_KEY_FILE", path, 1);
+	open_a(&bench, NULL, NULL);
+	open_b(&bench, NULL, NULL);
+	talk(&bench);
+	close_bench(&bench);
+	open_a(&bench, NULL, NULL);
+	open_b(&bench, NULL, "secret");
+	talk(&bench);
+	close_bench(&bench);
+	open_a(&bench, "public", NULL);
+	open_b(&bench, NULL, NULL);
+	is_refused(&bench);
+	close_bench(&bench);
+	unlink(path);
+}
+
 /* A request that came with one key is nothing for an endpoint with another. */
 static void request_with_another_key(void)
 {
@@ -426,6 +453,7 @@ static const struct ct_test tests[] = {
 	{ "another-key", another_key, CT_BOTH },
 	{ "no-key", no_key, CT_BOTH },
 	{ "peer-without-key", peer_without_key, CT_BOTH },
+	{ "key-of-a-file", key_of_a_file, CT_BOTH },
 	{ "request-with-another-key", request_with_another_key, CT_MSG },
 	{ "two-keys-in-a-domain", two_keys_in_a_domain, CT_RDM },
 	{ "regions-with-keys", regions_with_keys, CT_BOTH },

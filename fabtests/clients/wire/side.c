@@ -67,8 +67,10 @@ static int call_for_talk(void)
 
 static void drive(struct side *side)
 {
-	if (side->peer.domain)
+	if (side->peer.domain) {
 		ct_progress(&side->peer);
+		ct_progress_events(&side->peer);
+	}
 }
 
 /* False if the other process has hung up. */
@@ -224,6 +226,15 @@ static struct fi_info *plain_info(const struct ct_spec *spec)
 bool side_open_as_able(struct side *side, const char *test, const struct ct_spec *wanted,
 		       const struct ct_spec *otherwise)
 {
+	bool able = side_prepare_as_able(side, test, wanted, otherwise);
+
+	join(side);
+	return able;
+}
+
+bool side_prepare_as_able(struct side *side, const char *test, const struct ct_spec *wanted,
+			  const struct ct_spec *otherwise)
+{
 	struct fi_info *info;
 	bool able;
 
@@ -234,7 +245,6 @@ bool side_open_as_able(struct side *side, const char *test, const struct ct_spec
 		info = plain_info(otherwise);
 	REQUIRE(info);
 	ct_open_domain(&side->peer, able ? wanted : otherwise, info, NULL, NULL);
-	join(side);
 	return able;
 }
 

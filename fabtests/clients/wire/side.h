@@ -33,6 +33,10 @@ void side_open(struct side *side, const char *test, const struct ct_spec *spec);
 bool side_open_as_able(struct side *side, const char *test, const struct ct_spec *wanted,
 		       const struct ct_spec *otherwise);
 
+/* The same with a domain only, and nothing done yet to reach the other side. */
+bool side_prepare_as_able(struct side *side, const char *test, const struct ct_spec *wanted,
+			  const struct ct_spec *otherwise);
+
 /* Waits until both are here, and closes everything. */
 void side_close(struct side *side);
 

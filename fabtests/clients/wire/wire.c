@@ -483,6 +483,66 @@ static void atomics(void)
 	side_close(&side);
 }
 
+static void with_key(struct fi_info *hints)
+{
+	hints->ep_attr->auth_key = (uint8_t *)strdup("secret");
+	REQUIRE(hints->ep_attr->auth_key);
+	hints->ep_attr->auth_key_size = strlen("secret");
+}
+
+/* A side with a key and one that knows none have nothing to do with each
+ * other, whichever of them begins. */
+static void keys(void)
+{
+	struct ct_spec wanted = { .hint = with_key }, otherwise = { 0 };
+	static struct fi_context2 tx_context, rx_context;
+	unsigned char mine[256] = { 0 }, theirs[256];
+	struct fid_pep *pep = NULL;
+	bool keyed, other_keyed;
+	struct side side;
+
+	/* The side with the key need not be patient; read at the first call. */
+	setenv("FI_TCP_CONNECT_TIMEOUT", "500", 1);
+	keyed = side_prepare_as_able(&side, "keys", &wanted, &otherwise);
+	side_swap(&side, &keyed, &other_keyed, sizeof(keyed));
+	if (keyed == other_keyed) {
+		side_sync(&side);
+		SKIP("both sides are the same");
+	}
+	struct ct_peer *peer = &side.peer;
+	if (ct_opt.type == FI_EP_MSG && side.server)
+		pep = ct_listen(peer);
+	else
+		ct_open_ep(peer, peer->info);
+	ct_name(pep ? &pep->fid : &peer->ep->fid, mine, sizeof(mine));
+	side_swap(&side, mine, theirs, sizeof(mine));
+	if (ct_opt.type != FI_EP_MSG) {
+		peer->to = ct_insert(peer, theirs);
+		POST(peer, fi_recv(peer->ep, NULL, 0, NULL, FI_ADDR_UNSPEC, &rx_context));
+		if (keyed) {
+			POST(peer, fi_send(peer->ep, NULL, 0, NULL, peer->to, &tx_context));
+			REQUIRE(ct_error(peer, &peer->tx).err == FI_EKEYREJECTED);
+		}
+		/* The C library may say "try again" for ever. */
+		for (int i = 0; !keyed && i < 100; i++) {
+			if (fi_send(peer->ep, NULL, 0, NULL, peer->to, &tx_context) != -FI_EAGAIN)
+				break;
+			side_linger(&side, 0.001);
+		}
+		side_sync(&side);
+		REQUIRE(ct_stays_empty(peer, &peer->rx));
+	} else if (!side.server) {
+		OK(fi_connect(peer->ep, theirs, NULL, 0));
+		REQUIRE(ct_any_event(peer).failed);
+		side_sync(&side);
+	} else {
+		side_sync(&side);
+		REQUIRE(ct_no_event(peer));
+		OK(fi_close(&pep->fid));
+	}
+	side_close(&side);
+}
+
 /* Connection data there and back, then a request that is turned down. */
 static void connection_data(void)
 {
@@ -553,6 +613,7 @@ static const struct ct_test tests[] = {
 	{ "returning_peer", returning_peer, CT_RDM },
 	{ "connection_data", connection_data, CT_MSG },
 	{ "atomics", atomics, CT_BOTH },
+	{ "keys", keys, CT_BOTH },
 };
 
 CT_MAIN(tests)

@@ -119,17 +119,10 @@ impl Core {
     }
 
     /// What it means that a connection has ended with `fault`, if a proof was
-    /// due.
+    /// due from the other side.
     pub(super) fn without_proof(&self, key: ConnKey, fault: Fault) -> Fault {
         match (self.conns.get(key).map(|conn| &conn.stage), fault) {
             (Some(Stage::Proving { .. }), Fault::Io(_)) => Fault::Io(Errno::EKEYREJECTED),
-            (
-                Some(Stage::Accepted {
-                    door: Door::Challenged { .. },
-                    ..
-                }),
-                Fault::Io(_),
-            ) => Fault::Unproven("it went without proving its key"),
             (_, fault) => fault,
         }
     }

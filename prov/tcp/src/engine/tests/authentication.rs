@@ -48,6 +48,22 @@ fn a_side_with_a_key_does_not_talk_to_one_without() {
 }
 
 #[test]
+fn two_sides_with_a_key_that_connect_to_each_other_at_once_meet() {
+    for _ in 0..20 {
+        let (a, b) = (with_key("secret"), with_key("secret"));
+        a.knows(b.addr);
+        b.knows(a.addr);
+        let (mut out, mut to_a, mut to_b) = ([7u8; 8], [0u8; 8], [0u8; 8]);
+        receive(&a, &mut to_a, 1);
+        receive(&b, &mut to_b, 1);
+        send(&a, &mut out, 1);
+        send(&b, &mut out, 1);
+        until([&a, &b], || a.count() == 2 && b.count() == 2);
+        assert_eq!((to_a, to_b), (out, out));
+    }
+}
+
+#[test]
 fn a_stranger_who_knows_the_protocol_gets_nothing() {
     let listener = with_key("secret");
     let identity = Identity {
