@@ -134,6 +134,10 @@ impl EventSink for Nobody {
 struct Door(Arc<Mutex<Option<Incomer>>>);
 
 impl RequestSink for Door {
+    fn has_room(&self) -> bool {
+        true
+    }
+
     fn request(&self, incomer: Incomer) {
         *self.0.lock().unwrap() = Some(incomer);
     }

@@ -4,7 +4,8 @@
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::os::fd::AsFd;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fabric_abi::{FI_CLASS_CONNREQ, fid};
 use prov_util::ffi::{Class, Handle};
@@ -13,9 +14,40 @@ use crate::engine::listener::Incomer;
 use crate::engine::socket;
 use crate::wire::handshake::{Features, Kind, Message};
 
+/// Unanswered requests of a passive endpoint beyond which no more connections
+/// are taken from the system. Those that were taken before and have not sent
+/// their request yet may add to them.
+pub const UNANSWERED_LIMIT: usize = 256;
+
+/// Counts the requests of a passive endpoint that have no answer yet.
+#[derive(Clone, Default)]
+pub struct Unanswered(Arc<AtomicUsize>);
+
+impl Unanswered {
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn one_more(&self) -> Counted {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        Counted(self.clone())
+    }
+}
+
+/// One of the requests that are counted.
+struct Counted(Unanswered);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// A request, as `fi_info::handle` names it.
 pub struct ConnectionRequest {
     incomer: Mutex<Option<Incomer>>,
+    _counted: Counted,
 }
 
 /// The open requests of a fabric, by the address of their handles. A handle
@@ -31,9 +63,10 @@ impl Requests {
     }
 
     /// Adds a request and returns its handle.
-    pub fn add(&self, incomer: Incomer) -> *mut c_void {
+    pub fn add(&self, incomer: Incomer, unanswered: &Unanswered) -> *mut c_void {
         let request = ConnectionRequest {
             incomer: Mutex::new(Some(incomer)),
+            _counted: unanswered.one_more(),
         };
         let handle = Handle::new(request, std::ptr::null_mut(), Vec::new());
         let address = handle.fid();
@@ -71,6 +104,13 @@ impl Requests {
     /// Ends a request: its handle means nothing any more.
     pub fn forget(&self, handle: *mut c_void) {
         self.open().remove(&handle.addr());
+    }
+
+    /// Ends a request of which the application was not told, by the address of
+    /// its handle.
+    pub fn drop_unread(&self, address: usize) {
+        let dropped = self.open().remove(&address);
+        drop(dropped);
     }
 
     /// Refuses a request, with connection data.

@@ -14,7 +14,7 @@ use prov_util::ffi::{AnyFid, Handle, Use, info};
 use prov_util::progress::Progress;
 use prov_util::sockaddr;
 
-use crate::connreq::Requests;
+use crate::connreq::{Requests, UNANSWERED_LIMIT, Unanswered};
 use crate::engine::keys::ListenerKey;
 use crate::engine::listener::{Incomer, ListenerKind, RequestSink};
 use crate::engine::{Engine, socket};
@@ -119,6 +119,7 @@ impl endpoint::PassiveEndpoint for PassiveEndpoint {
             eq,
             info: state.info.clone(),
             requests: this.requests.clone(),
+            unanswered: Unanswered::default(),
         };
         let kind = ListenerKind::Passive(Box::new(sink));
         let listener =
@@ -205,9 +206,14 @@ struct Sink {
     eq: Use<Eq>,
     info: Info,
     requests: Arc<Requests>,
+    unanswered: Unanswered,
 }
 
 impl RequestSink for Sink {
+    fn has_room(&self) -> bool {
+        self.unanswered.count() < UNANSWERED_LIMIT
+    }
+
     fn request(&self, incomer: Incomer) {
         let mut offered = self.info.clone();
         let Ok(peer) = socket::peer_name(incomer.socket.as_fd()) else {
@@ -215,7 +221,7 @@ impl RequestSink for Sink {
         };
         offered.dest_addr = sockaddr::encode(&peer).as_bytes().to_vec();
         let data = incomer.message.data.clone();
-        let handle = self.requests.add(incomer);
+        let handle = self.requests.add(incomer, &self.unanswered);
         offered.handle = Opaque(handle);
         let list = match info::to_c(&[offered]) {
             Ok(list) => list,
@@ -226,7 +232,10 @@ impl RequestSink for Sink {
             }
         };
         // SAFETY: the list was made for this and has no other owner.
-        let event_info = unsafe { EventInfo::new(list, free_info) };
+        let mut event_info = unsafe { EventInfo::new(list, free_info) };
+        let requests = self.requests.clone();
+        let address = handle.addr();
+        event_info.if_unread(move || requests.drop_unread(address));
         let written = self.eq.write(Event {
             kind: FI_CONNREQ,
             body: EventBody::Connection {
@@ -237,7 +246,6 @@ impl RequestSink for Sink {
         });
         if let Err(error) = written {
             log::warn!("a connection request is lost: {error}");
-            self.requests.forget(handle);
         }
     }
 }

@@ -156,11 +156,17 @@ impl Eq {
     /// Drops the events of an object that closes.
     pub fn forget(&self, fid: *mut fid) {
         let mut state = self.state.lock();
-        state.queue.retain(|queued| match queued {
-            Queued::Event(event) => event.fid() != Some(fid),
-            Queued::Error(error) => error.fid != fid,
-        });
+        let (gone, kept): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut state.queue)
+            .into_iter()
+            .partition(|queued| match queued {
+                Queued::Event(event) => event.fid() == Some(fid),
+                Queued::Error(error) => error.fid == fid,
+            });
+        state.queue = kept;
         self.mirror(&state);
+        drop(state);
+        // What hangs on them may call the provider.
+        drop(gone);
     }
 
     /// Lets reads of this queue drive `progress`. Counted.

@@ -23,6 +23,15 @@ pub struct Listener {
     half_open: VecDeque<ConnKey>,
 }
 
+impl Listener {
+    fn has_room(&self) -> bool {
+        match &self.kind {
+            ListenerKind::Rdm(_) => true,
+            ListenerKind::Passive(sink) => sink.has_room(),
+        }
+    }
+}
+
 /// Who takes the requests.
 pub enum ListenerKind {
     /// An RDM endpoint.
@@ -33,6 +42,8 @@ pub enum ListenerKind {
 
 /// Where a passive endpoint's connection requests go.
 pub trait RequestSink: Send {
+    /// Whether more requests may come.
+    fn has_room(&self) -> bool;
     /// A peer asks for a connection (`FI_CONNREQ`).
     fn request(&self, incomer: Incomer);
 }
@@ -52,7 +63,8 @@ const REQUEST_TIME: Duration = Duration::from_secs(10);
 const HALF_OPEN_LIMIT: usize = 512;
 /// Connections taken from the system at once.
 const ACCEPTS_PER_TURN: usize = 64;
-/// How long a listener rests when the system has no descriptors left.
+/// How long a listener rests when the system has no descriptors left, or the
+/// application too many requests to answer.
 const REST: Duration = Duration::from_millis(100);
 
 impl Core {
@@ -98,6 +110,11 @@ impl Core {
             let Some(listener) = self.listeners.get(key) else {
                 return;
             };
+            if !listener.has_room() {
+                log::info!("too many connection requests without an answer; others wait");
+                self.rest(key);
+                return;
+            }
             match socket::accept(listener.socket.as_fd(), &self.params) {
                 Ok(socket) => self.accepted(key, socket),
                 Err(Errno::EAGAIN) => return,
@@ -106,13 +123,20 @@ impl Core {
                     // Most likely there are no descriptors. The connections
                     // wait in the kernel meanwhile.
                     log::warn!("cannot accept connections for the moment: {error}");
-                    self.poller.forget(listener.socket.as_fd());
-                    let again = Instant::now() + REST;
-                    self.timers.set(again, Target::Listener(key));
-                    self.poller.wake_at(again);
+                    self.rest(key);
                     return;
                 }
             }
+        }
+    }
+
+    /// Leaves a listener alone for a while.
+    fn rest(&mut self, key: ListenerKey) {
+        if let Some(listener) = self.listeners.get(key) {
+            self.poller.forget(listener.socket.as_fd());
+            let again = Instant::now() + REST;
+            self.timers.set(again, Target::Listener(key));
+            self.poller.wake_at(again);
         }
     }
 
@@ -126,8 +150,7 @@ impl Core {
                 .watch_listener(listener.socket.as_fd(), source)
                 .is_err()
             {
-                let again = Instant::now() + REST;
-                self.timers.set(again, Target::Listener(key));
+                self.rest(key);
             }
         }
     }

@@ -122,10 +122,17 @@ impl Event {
 
 /// The `fi_info` of a connection request, which the application frees once it
 /// has read the event, and the queue if it never does.
-#[derive(Debug)]
 pub struct EventInfo {
     info: *mut fi_info,
     free: unsafe extern "C" fn(*mut fi_info),
+    given_away: bool,
+    if_unread: Option<Box<dyn FnOnce() + Send>>,
+}
+
+impl std::fmt::Debug for EventInfo {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("EventInfo").field(&self.info).finish()
+    }
 }
 
 impl EventInfo {
@@ -134,7 +141,17 @@ impl EventInfo {
     /// # Safety
     /// `info` is the caller's to give, and `free` may be called with it once.
     pub unsafe fn new(info: *mut fi_info, free: unsafe extern "C" fn(*mut fi_info)) -> Self {
-        Self { info, free }
+        Self {
+            info,
+            free,
+            given_away: false,
+            if_unread: None,
+        }
+    }
+
+    /// Has `gone` called if the application never reads the event.
+    pub fn if_unread(&mut self, gone: impl FnOnce() + Send + 'static) {
+        self.if_unread = Some(Box::new(gone));
     }
 
     /// The info, still owned by this.
@@ -143,16 +160,21 @@ impl EventInfo {
     }
 
     /// Leaves freeing to whoever got the pointer.
-    pub fn give_away(self) -> *mut fi_info {
-        let info = self.info;
-        std::mem::forget(self);
-        info
+    pub fn give_away(mut self) -> *mut fi_info {
+        self.given_away = true;
+        self.info
     }
 }
 
 impl Drop for EventInfo {
     fn drop(&mut self) {
+        if self.given_away {
+            return;
+        }
         // SAFETY: see `EventInfo::new`; nobody was given the pointer for good.
         unsafe { (self.free)(self.info) }
+        if let Some(gone) = self.if_unread.take() {
+            gone();
+        }
     }
 }

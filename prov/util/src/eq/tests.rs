@@ -126,17 +126,24 @@ fn events_of_a_closed_object_are_dropped() {
 #[test]
 fn the_info_of_a_request_is_freed_unless_the_application_got_it() {
     static FREED: AtomicUsize = AtomicUsize::new(0);
+    static UNREAD: AtomicUsize = AtomicUsize::new(0);
     unsafe extern "C" fn free(_: *mut fi_info) {
         FREED.fetch_add(1, Ordering::Relaxed);
     }
-    let request = || Event {
-        kind: FI_CONNREQ,
-        body: EventBody::Connection {
-            fid: fid(1),
-            // SAFETY: `free` follows no pointer.
-            info: Some(unsafe { EventInfo::new(null_mut(), free) }),
-            data: Vec::new(),
-        },
+    let request = || {
+        // SAFETY: `free` follows no pointer.
+        let mut info = unsafe { EventInfo::new(null_mut(), free) };
+        info.if_unread(|| {
+            UNREAD.fetch_add(1, Ordering::Relaxed);
+        });
+        Event {
+            kind: FI_CONNREQ,
+            body: EventBody::Connection {
+                fid: fid(1),
+                info: Some(info),
+                data: Vec::new(),
+            },
+        }
     };
     let eq = open(WaitKind::None);
     eq.write(request()).unwrap();
@@ -150,6 +157,7 @@ fn the_info_of_a_request_is_freed_unless_the_application_got_it() {
     eq.write(request()).unwrap();
     drop(eq);
     assert_eq!(FREED.load(Ordering::Relaxed), 2);
+    assert_eq!(UNREAD.load(Ordering::Relaxed), 2);
 }
 
 #[test]

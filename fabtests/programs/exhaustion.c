@@ -1,0 +1,581 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR MIT */
+/*
+ * Something has run out: descriptors, ports, room for connections, the network
+ * itself. Each time there is an error that says so, and things go on when the
+ * cause is gone.
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "connect.h"
+#include "transfer.h"
+#include "wait.h"
+
+static bool rdm(void)
+{
+	return ct_opt.type == FI_EP_RDM;
+}
+
+static void patience_of(const char *milliseconds)
+{
+	REQUIRE(!setenv("FI_TCP_CONNECT_TIMEOUT", milliseconds, 1));
+}
+
+/* Lets this process open no more descriptors, or as many as before. */
+static void no_more_descriptors(bool none)
+{
+	static struct rlimit before;
+	struct rlimit now;
+	int fd;
+
+	if (!none) {
+		REQUIRE(!setrlimit(RLIMIT_NOFILE, &before));
+		return;
+	}
+	REQUIRE(!getrlimit(RLIMIT_NOFILE, &before));
+	/* The lowest free one is the first that is refused. */
+	fd = open("/dev/null", O_RDONLY);
+	REQUIRE(fd >= 0);
+	close(fd);
+	now = before;
+	now.rlim_cur = (rlim_t)fd;
+	REQUIRE(!setrlimit(RLIMIT_NOFILE, &now));
+}
+
+/* Two sides without a connection; with MSG, a listens. */
+static void open_strangers(struct ct_pair *pair, const struct ct_spec *spec,
+			   unsigned char *name)
+{
+	struct ct_peer *a = &pair->a, *b = &pair->b;
+
+	memset(pair, 0, sizeof(*pair));
+	ct_open_domain(a, spec, ct_getinfo(spec), NULL, NULL);
+	ct_open_domain(b, spec, fi_dupinfo(a->info), a->fabric, NULL);
+	a->partner = b;
+	b->partner = a;
+	if (rdm())
+		ct_open_ep(a, a->info);
+	else
+		pair->pep = ct_listen(a);
+	ct_open_ep(b, b->info);
+	ct_name(rdm() ? &a->ep->fid : &pair->pep->fid, name, 256);
+	if (rdm())
+		b->to = ct_insert(b, name);
+}
+
+static struct fi_context2 tx_context, rx_context;
+
+static void send_one(struct ct_peer *peer)
+{
+	POST(peer, fi_send(peer->ep, NULL, 0, NULL, peer->to, &tx_context));
+}
+
+static void receive_one(struct ct_peer *peer)
+{
+	POST(peer, fi_recv(peer->ep, NULL, 0, NULL, FI_ADDR_UNSPEC,
+			   &rx_context));
+}
+
+/* b reaches a, which it could not before. */
+static void gets_through(struct ct_pair *pair, const unsigned char *name)
+{
+	struct ct_event request;
+
+	if (!rdm()) {
+		if (!pair->b.ep)
+			ct_open_ep(&pair->b, pair->b.info);
+		OK(fi_connect(pair->b.ep, name, NULL, 0));
+		ct_wait_request(&pair->a, &request);
+		ct_accept(&pair->a, &request, NULL, 0);
+		ct_wait_connected(&pair->b);
+		ct_wait_connected(&pair->a);
+	}
+	receive_one(&pair->a);
+	send_one(&pair->b);
+	ct_done(&pair->b, &pair->b.tx, &tx_context);
+	ct_done(&pair->a, &pair->a.rx, &rx_context);
+}
+
+/* How b fails to reach a; a MSG endpoint is closed. */
+static int fails(struct ct_pair *pair, const unsigned char *name)
+{
+	struct ct_peer *b = &pair->b;
+	struct ct_completion done;
+	struct ct_event event;
+	int ret;
+
+	if (rdm()) {
+		send_one(b);
+		done = ct_error(b, &b->tx);
+		REQUIRE(done.context == &tx_context);
+		return done.err;
+	}
+	if (!b->ep)
+		ct_open_ep(b, b->info);
+	ret = -fi_connect(b->ep, name, NULL, 0);
+	if (!ret) {
+		event = ct_any_event(b);
+		REQUIRE(event.failed && event.err.fid == &b->ep->fid);
+		ret = event.err.err;
+	}
+	OK(fi_close(&b->ep->fid));
+	b->ep = NULL;
+	return ret;
+}
+
+static void connect_without_descriptors(void)
+{
+	struct ct_spec spec = { .caps = FI_MSG };
+	unsigned char name[256];
+	struct ct_pair pair;
+
+	patience_of("1000");
+	open_strangers(&pair, &spec, name);
+	no_more_descriptors(true);
+	CHECK(fails(&pair, name) == FI_EMFILE, "errno");
+	no_more_descriptors(false);
+	gets_through(&pair, name);
+	ct_close_pair(&pair);
+}
+
+/* What is posted meanwhile gets through by itself. */
+static void send_without_descriptors(void)
+{
+	struct ct_spec spec = { .caps = FI_MSG };
+	unsigned char name[256];
+	struct ct_pair pair;
+
+	open_strangers(&pair, &spec, name);
+	no_more_descriptors(true);
+	receive_one(&pair.a);
+	send_one(&pair.b);
+	REQUIRE(ct_stays_empty(&pair.b, &pair.b.tx));
+	no_more_descriptors(false);
+	ct_done(&pair.b, &pair.b.tx, &tx_context);
+	ct_done(&pair.a, &pair.a.rx, &rx_context);
+	ct_close_pair(&pair);
+}
+
+static int connect_plainly(const void *name)
+{
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	REQUIRE(fd >= 0);
+	REQUIRE(!connect(fd, name, sizeof(struct sockaddr_in)));
+	return fd;
+}
+
+/* Somebody connects who cannot be let in; the listener rests instead of trying
+ * all the time, and tries again. */
+static void accept_without_descriptors(void)
+{
+	struct ct_spec spec = { .caps = FI_MSG, .wait = FI_WAIT_FD };
+	double until;
+	unsigned char name[256];
+	struct ct_pair pair;
+	struct pollfd poller = { .events = POLLIN };
+	int stranger, wakes = 0;
+	struct fid *queue;
+
+	open_strangers(&pair, &spec, name);
+	queue = rdm() ? &pair.a.rx.fid->fid : &pair.a.eq.fid->fid;
+	OK(fi_control(queue, FI_GETWAIT, &poller.fd));
+	stranger = connect_plainly(name);
+	no_more_descriptors(true);
+	until = ct_now() + 0.3;
+	while (ct_now() < until) {
+		if (rdm())
+			ct_pull(&pair.a.rx);
+		else
+			ct_progress_events(&pair.a);
+		if (fi_trywait(pair.a.fabric, &queue, 1))
+			continue;
+		wakes++;
+		poll(&poller, 1, 300);
+	}
+	CHECK(wakes > 0 && wakes < 100, "rests");
+	no_more_descriptors(false);
+	gets_through(&pair, name);
+	close(stranger);
+	ct_close_pair(&pair);
+}
+
+/* Opening fails for want of a descriptor, wherever it needs one. */
+static void open_without_descriptors(void)
+{
+	struct ct_spec spec = { .caps = FI_MSG, .wait = FI_WAIT_FD };
+	struct fi_cq_attr attr = { .wait_obj = FI_WAIT_FD };
+	struct fid_domain *domain;
+	struct fid_pep *pep;
+	struct fid_cq *cq;
+	struct fid_ep *ep;
+	unsigned char name[256];
+	struct ct_pair pair;
+
+	open_strangers(&pair, &spec, name);
+	for (int round = 0; round < 2; round++) {
+		int want = round ? 0 : -FI_EMFILE;
+
+		no_more_descriptors(!round);
+		EXPECT(fi_domain(pair.a.fabric, pair.a.info, &domain, NULL),
+		       want);
+		EXPECT(fi_cq_open(pair.a.domain, &attr, &cq, NULL), want);
+		if (rdm())
+			EXPECT(fi_endpoint(pair.a.domain, pair.a.info, &ep,
+					   NULL), want);
+		else
+			EXPECT(fi_passive_ep(pair.a.fabric, pair.a.info, &pep,
+					     NULL), want);
+	}
+	OK(fi_close(rdm() ? &ep->fid : &pep->fid));
+	OK(fi_close(&cq->fid));
+	OK(fi_close(&domain->fid));
+	gets_through(&pair, name);
+	ct_close_pair(&pair);
+}
+
+static int bound(uint16_t port, struct sockaddr_in *name)
+{
+	socklen_t len = sizeof(*name);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	*name = (struct sockaddr_in) {
+		.sin_family = AF_INET, .sin_port = htons(port),
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+	};
+	REQUIRE(fd >= 0);
+	if (bind(fd, (struct sockaddr *)name, len)) {
+		close(fd);
+		return -1;
+	}
+	REQUIRE(!getsockname(fd, (struct sockaddr *)name, &len));
+	return fd;
+}
+
+/* Two neighbouring ports that this process has now. */
+static uint16_t take_ports(int fds[2])
+{
+	for (int i = 0; i < 1000; i++) {
+		struct sockaddr_in name;
+		uint16_t port;
+
+		fds[0] = bound(0, &name);
+		REQUIRE(fds[0] >= 0);
+		port = ntohs(name.sin_port);
+		fds[1] = port < 65535 ? bound((uint16_t)(port + 1), &name) : -1;
+		if (fds[1] >= 0)
+			return port;
+		close(fds[0]);
+	}
+	SKIP("no two ports in a row");
+}
+
+static void ports_in_use(void)
+{
+	struct ct_spec spec = { .caps = FI_MSG };
+	struct sockaddr_in name;
+	struct ct_peer peer;
+	struct fid_pep *pep;
+	struct fid_ep *ep;
+	char text[16];
+	uint16_t port;
+	int fds[2];
+
+	port = take_ports(fds);
+	snprintf(text, sizeof(text), "%u", port);
+	REQUIRE(!setenv("FI_TCP_PORT_LOW_RANGE", text, 1));
+	snprintf(text, sizeof(text), "%u", port + 1);
+	REQUIRE(!setenv("FI_TCP_PORT_HIGH_RANGE", text, 1));
+	ct_open_domain(&peer, &spec, ct_getinfo(&spec), NULL, NULL);
+	for (int round = 0; round < 2; round++) {
+		int want = round ? 0 : -FI_EADDRNOTAVAIL;
+
+		if (rdm())
+			EXPECT(fi_endpoint(peer.domain, peer.info, &ep, NULL),
+			       want);
+		else
+			EXPECT(fi_passive_ep(peer.fabric, peer.info, &pep,
+					     NULL), want);
+		if (!round)
+			close(fds[1]);
+	}
+	ct_name(rdm() ? &ep->fid : &pep->fid, &name, sizeof(name));
+	CHECK(ntohs(name.sin_port) == port + 1, "the-free-one");
+	OK(fi_close(rdm() ? &ep->fid : &pep->fid));
+	close(fds[0]);
+	ct_close_peer(&peer);
+}
+
+/* Fills what the system keeps of connections to a listener that takes none. */
+static int fill(const void *name, int *fds, int most)
+{
+	for (int i = 0; i < most; i++) {
+		struct pollfd poller = { .events = POLLOUT };
+
+		fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC |
+				SOCK_NONBLOCK, 0);
+		REQUIRE(fds[i] >= 0);
+		connect(fds[i], name, sizeof(struct sockaddr_in));
+		poller.fd = fds[i];
+		if (poll(&poller, 1, 200) == 0)
+			return i + 1;
+	}
+	SKIP("the system takes any number of connections");
+}
+
+static void full_backlog(void)
+{
+	enum { MOST = 64 };
+	struct ct_spec spec = { .caps = FI_MSG };
+	unsigned char name[256], full_name[256];
+	int fds[MOST], count, listener = -1, one = 1;
+	struct sockaddr_in plain;
+	struct ct_pair pair;
+	struct fid_pep *full = NULL;
+	struct ct_peer owner;
+	fi_addr_t there;
+
+	patience_of("1000");
+	open_strangers(&pair, &spec, name);
+	if (rdm()) {
+		/* An RDM endpoint's own backlog is too large to fill. */
+		listener = bound(0, &plain);
+		REQUIRE(listener >= 0 && !listen(listener, one));
+		memcpy(full_name, &plain, sizeof(plain));
+	} else {
+		ct_open_domain(&owner, &spec, fi_dupinfo(pair.a.info),
+			       pair.a.fabric, NULL);
+		OK(fi_passive_ep(owner.fabric, owner.info, &full, NULL));
+		OK(fi_pep_bind(full, &owner.eq.fid->fid, 0));
+		OK(fi_control(&full->fid, FI_BACKLOG, &one));
+		OK(fi_listen(full));
+		ct_name(&full->fid, full_name, sizeof(full_name));
+	}
+	count = fill(full_name, fds, MOST);
+	there = pair.b.to;
+	if (rdm())
+		pair.b.to = ct_insert(&pair.b, full_name);
+	pair.b.partner = NULL;
+	CHECK(fails(&pair, full_name) == FI_ETIMEDOUT, "errno");
+	pair.b.partner = &pair.a;
+	pair.b.to = there;
+	for (int i = 0; i < count; i++)
+		close(fds[i]);
+	gets_through(&pair, name);
+	if (full) {
+		OK(fi_close(&full->fid));
+		ct_close_peer(&owner);
+	}
+	close(listener);
+	ct_close_pair(&pair);
+}
+
+/* Reads connection requests for a moment, and rejects them or not. */
+static int take_requests(struct ct_peer *peer, struct fid_pep *pep,
+			 fid_t *handles, int most)
+{
+	double until = ct_now() + 1;
+	int count = 0;
+
+	while (count < most && ct_now() < until) {
+		struct fi_eq_cm_entry entry;
+		uint32_t type;
+		ssize_t ret = fi_eq_read(peer->eq.fid, &type, &entry,
+					 sizeof(entry), 0);
+
+		if (ret == -FI_EAGAIN)
+			continue;
+		EXPECT(ret, sizeof(entry));
+		REQUIRE(type == FI_CONNREQ);
+		if (handles)
+			handles[count] = entry.info->handle;
+		else
+			OK(fi_reject(pep, entry.info->handle, NULL, 0));
+		fi_freeinfo(entry.info);
+		count++;
+	}
+	return count;
+}
+
+/* Strangers ask for more connections than the application answers. */
+static void unanswered(void)
+{
+	enum { STRANGERS = 300, LIMIT = 256 };
+	static const unsigned char request[32] = { 3 };
+	struct ct_spec spec = { .caps = FI_MSG };
+	unsigned char bytes[32], name[256];
+	static fid_t handles[STRANGERS];
+	uint64_t mark = 1;
+	int fds[STRANGERS], count;
+	struct ct_pair pair;
+
+	open_strangers(&pair, &spec, name);
+	memcpy(bytes, request, sizeof(bytes));
+	memcpy(bytes + 24, &mark, sizeof(mark));
+	for (int i = 0; i < STRANGERS; i++) {
+		fds[i] = connect_plainly(name);
+		REQUIRE(write(fds[i], bytes, sizeof(bytes)) == sizeof(bytes));
+		/* Taken in one after the other. */
+		fi_eq_read(pair.a.eq.fid, &(uint32_t) { 0 }, NULL, 0, FI_PEEK);
+	}
+	count = take_requests(&pair.a, pair.pep, handles, STRANGERS);
+	CHECK(count >= LIMIT && count < STRANGERS, "bounded");
+	for (int i = 0; i < count; i++)
+		OK(fi_reject(pair.pep, handles[i], NULL, 0));
+	count += take_requests(&pair.a, pair.pep, NULL, STRANGERS - count);
+	CHECK(count == STRANGERS, "others-later");
+	for (int i = 0; i < STRANGERS; i++)
+		close(fds[i]);
+	gets_through(&pair, name);
+	ct_close_pair(&pair);
+}
+
+static int open_descriptors(void)
+{
+	DIR *folder = opendir("/proc/self/fd");
+	int count = 0;
+
+	REQUIRE(folder);
+	while (readdir(folder))
+		count++;
+	closedir(folder);
+	return count;
+}
+
+/* Requests that the application has not read end with the listener. */
+static void unread(void)
+{
+	enum { STRANGERS = 20 };
+	struct ct_spec spec = { .caps = FI_MSG };
+	unsigned char bytes[32] = { 3 }, name[256];
+	uint64_t mark = 1;
+	int fds[STRANGERS], before;
+	double until = ct_now() + ct_patience();
+	struct ct_pair pair;
+
+	open_strangers(&pair, &spec, name);
+	memcpy(bytes + 24, &mark, sizeof(mark));
+	before = open_descriptors();
+	for (int i = 0; i < STRANGERS; i++) {
+		fds[i] = connect_plainly(name);
+		REQUIRE(write(fds[i], bytes, sizeof(bytes)) == sizeof(bytes));
+	}
+	while (open_descriptors() < before + 2 * STRANGERS) {
+		REQUIRE(ct_now() < until);
+		fi_eq_read(pair.a.eq.fid, &(uint32_t) { 0 }, NULL, 0, FI_PEEK);
+	}
+	OK(fi_close(&pair.pep->fid));
+	pair.pep = NULL;
+	for (int i = 0; i < STRANGERS; i++)
+		close(fds[i]);
+	CHECK(open_descriptors() < before, "closed");
+	ct_close_pair(&pair);
+}
+
+#define ADDRESS "10.77.0.1"
+
+static void set_flags(int fd, const char *interface, bool up)
+{
+	struct ifreq request = { 0 };
+
+	strcpy(request.ifr_name, interface);
+	REQUIRE(!ioctl(fd, SIOCGIFFLAGS, &request));
+	if (up)
+		request.ifr_flags |= IFF_UP | IFF_RUNNING;
+	else
+		request.ifr_flags &= ~IFF_UP;
+	REQUIRE(!ioctl(fd, SIOCSIFFLAGS, &request));
+}
+
+/* An interface in a network of our own comes or goes, with its address. */
+static void set_up(bool up)
+{
+	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	struct ifreq request = { .ifr_name = "lo:1" };
+	struct sockaddr_in *address = (struct sockaddr_in *)&request.ifr_addr;
+
+	REQUIRE(fd >= 0);
+	if (up) {
+		set_flags(fd, "lo", true);
+		address->sin_family = AF_INET;
+		REQUIRE(inet_pton(AF_INET, ADDRESS, &address->sin_addr) == 1);
+		REQUIRE(!ioctl(fd, SIOCSIFADDR, &request));
+	} else {
+		set_flags(fd, "lo:1", false);
+	}
+	close(fd);
+}
+
+static void interface_gone(void)
+{
+	struct ct_spec spec = { .caps = FI_MSG };
+	unsigned char name[256];
+	struct ct_pair pair, old;
+	struct fid_pep *pep;
+	struct fid_ep *ep;
+	int err;
+
+	if (unshare(CLONE_NEWNET) && unshare(CLONE_NEWUSER | CLONE_NEWNET))
+		SKIP("no privilege for a network of our own");
+	patience_of("1000");
+	ct_opt.source = ADDRESS;
+	set_up(true);
+	open_strangers(&pair, &spec, name);
+	ct_open_pair(&old, &spec);
+	ct_warm_up(&old);
+	set_up(false);
+	err = fails(&pair, name);
+	CHECK(err == FI_EADDRNOTAVAIL || err == FI_ENETUNREACH ||
+	      err == FI_EHOSTUNREACH, "errno");
+	for (int round = 0; round < 2; round++) {
+		int want = round ? 0 : -FI_EADDRNOTAVAIL;
+
+		if (rdm())
+			EXPECT(fi_endpoint(pair.a.domain, pair.a.info, &ep,
+					   NULL), want);
+		else
+			EXPECT(fi_passive_ep(pair.a.fabric, pair.a.info, &pep,
+					     NULL), want);
+		if (round)
+			break;
+		/* A connection does not end; what it carries waits. */
+		receive_one(&old.b);
+		send_one(&old.a);
+		ct_done(&old.a, &old.a.tx, &tx_context);
+		REQUIRE(ct_stays_empty(&old.b, &old.b.rx));
+		set_up(true);
+		ct_done(&old.b, &old.b.rx, &rx_context);
+	}
+	OK(fi_close(rdm() ? &ep->fid : &pep->fid));
+	gets_through(&pair, name);
+	ct_close_pair(&old);
+	ct_close_pair(&pair);
+}
+
+static const struct ct_test tests[] = {
+	{ "connect-without-descriptors", connect_without_descriptors, CT_BOTH },
+	{ "send-without-descriptors", send_without_descriptors, CT_RDM },
+	{ "accept-without-descriptors", accept_without_descriptors, CT_BOTH },
+	{ "open-without-descriptors", open_without_descriptors, CT_BOTH },
+	{ "ports-in-use", ports_in_use, CT_BOTH },
+	{ "full-backlog", full_backlog, CT_BOTH },
+	{ "unanswered", unanswered, CT_MSG },
+	{ "unread", unread, CT_MSG },
+	{ "interface-gone", interface_gone, CT_BOTH },
+};
+
+CT_MAIN(tests)
