@@ -9,8 +9,7 @@ FUZZ_SECONDS ?= 60
 FUZZ_TARGETS ?= handshake stream msg_endpoint rdm_endpoint
 
 .PHONY: fuzz
-# The engine's own thread may end a little after the endpoint, which looks like
-# a leak; the conformance programs under valgrind are what finds leaks.
+# The conformance programs under valgrind are what finds leaks.
 fuzz:
 	cd fuzz && $(CARGO) run -q --bin write_seeds
 	for target in $(FUZZ_TARGETS); do \

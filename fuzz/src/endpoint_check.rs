@@ -15,7 +15,7 @@ use prov_tcp::engine::endpoint::{EndpointState, EventSink, Kind, Msg, Queues, Re
 use prov_tcp::engine::keys::EpKey;
 use prov_tcp::engine::listener::{Incomer, ListenerKind, RequestSink};
 use prov_tcp::engine::rdm::Rdm;
-use prov_tcp::engine::{Engine, socket};
+use prov_tcp::engine::{Engine, Running, socket};
 use prov_tcp::params::Params;
 use prov_tcp::wire::handshake::{self, Features, Message};
 use prov_tcp::wire::rdm::Identity;
@@ -111,7 +111,7 @@ fn memory(bytes: &mut [u8]) -> AppIov {
 }
 
 struct Endpoint {
-    engine: Arc<Engine>,
+    engine: Running,
     ep: EpKey,
     addr: SocketAddr,
     cq: Use<Cq>,
@@ -171,7 +171,7 @@ impl Endpoint {
                 auth_key: None,
             })
             .unwrap();
-        let engine = Engine::new(params.clone(), Some(table)).unwrap();
+        let engine = Engine::start(params.clone(), Some(table)).unwrap();
         let socket = socket::bound(&"127.0.0.1:0".parse().unwrap(), &params).unwrap();
         let addr = socket::name(socket.as_fd()).unwrap();
         let cq = open(

@@ -15,7 +15,7 @@ use crate::LOG;
 use crate::auto_progress::AutoProgress;
 use crate::connreq::Requests;
 use crate::endpoint::Endpoint;
-use crate::engine::Engine;
+use crate::engine::{Engine, Running};
 use crate::fabric::Fabric;
 use crate::params::Params;
 use crate::shared_receive::SharedReceive;
@@ -23,15 +23,15 @@ use crate::wire::authentication::Key;
 
 /// A domain.
 pub struct Domain {
+    /// Drives the engine where the application asked for that. It ends first.
+    _auto_progress: Option<AutoProgress>,
     pub(crate) params: Arc<Params>,
-    pub(crate) engine: Arc<Engine>,
+    pub(crate) engine: Running,
     pub(crate) requests: Arc<Requests>,
     memory: Arc<MrTable>,
     /// What peers of its endpoints must prove to know, unless these have keys
     /// of their own.
     auth_key: Option<Key>,
-    /// Drives the engine where the application asked for that.
-    _auto_progress: Option<AutoProgress>,
 }
 
 impl Domain {
@@ -47,7 +47,7 @@ impl Domain {
             job: auth_key.as_ref().map(|key| key.bytes().to_vec()),
             target: LOG.mr,
         }));
-        let engine = Engine::new(params.clone(), Some(memory.clone()))?;
+        let engine = Engine::start(params.clone(), Some(memory.clone()))?;
         let auto = info.domain.data_progress == FI_PROGRESS_AUTO
             || info.domain.control_progress == FI_PROGRESS_AUTO;
         let auto_progress = if auto && !params.disable_auto_progress {

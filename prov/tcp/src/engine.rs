@@ -146,9 +146,31 @@ const YIELD_AFTER: u32 = 512;
 /// Longest message, header included, that is copied to leave in one piece.
 const SCRATCH: usize = 4096 + crate::wire::header::MAX_HEADER;
 
+/// An engine in the hands of who made it. When this goes, the engine's thread
+/// has ended; what else refers to the engine keeps only its state.
+pub struct Running(Arc<Engine>);
+
+impl std::ops::Deref for Running {
+    type Target = Arc<Engine>;
+
+    fn deref(&self) -> &Arc<Engine> {
+        &self.0
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let thread = self.0.core().flusher.end();
+        if let Some(thread) = thread {
+            // It ends well or the process has been aborted.
+            let _ = thread.join();
+        }
+    }
+}
+
 impl Engine {
     /// An engine without sockets.
-    pub fn new(params: Arc<Params>, memory: Option<Arc<MrTable>>) -> Result<Arc<Self>> {
+    pub fn start(params: Arc<Params>, memory: Option<Arc<MrTable>>) -> Result<Running> {
         let poller = Poller::new()?;
         let wait_fd = poller.fd();
         let shared = Arc::new(Shared::default());
@@ -188,7 +210,7 @@ impl Engine {
             shared,
             wait_fd,
         });
-        Ok(engine)
+        Ok(Running(engine))
     }
 
     /// Enters the engine.

@@ -10,7 +10,7 @@ use prov_util::ffi::fabric::FabricObject;
 
 use crate::connreq::Requests;
 use crate::domain::Domain;
-use crate::engine::Engine;
+use crate::engine::{Engine, Running};
 use crate::params::Params;
 use crate::passive::PassiveEndpoint;
 
@@ -18,7 +18,7 @@ use crate::passive::PassiveEndpoint;
 pub struct Fabric {
     params: Arc<Params>,
     /// Drives the listeners of passive endpoints; made for the first one.
-    engine: OnceLock<Arc<Engine>>,
+    engine: OnceLock<Running>,
     requests: Arc<Requests>,
 }
 
@@ -32,11 +32,11 @@ impl Fabric {
         }
     }
 
-    fn engine(&self) -> Result<&Arc<Engine>> {
+    fn engine(&self) -> Result<&Running> {
         if let Some(engine) = self.engine.get() {
             return Ok(engine);
         }
-        let engine = Engine::new(self.params.clone(), None)?;
+        let engine = Engine::start(self.params.clone(), None)?;
         Ok(self.engine.get_or_init(|| engine))
     }
 }
@@ -51,7 +51,7 @@ impl domain::Fabric for Fabric {
 
     fn passive_endpoint(this: &Handle<FabricObject<Self>>, info: &Info) -> Result<PassiveEndpoint> {
         PassiveEndpoint::new(
-            this.engine()?.clone(),
+            Arc::clone(this.engine()?),
             this.params.clone(),
             this.requests.clone(),
             info,

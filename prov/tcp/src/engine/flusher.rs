@@ -7,6 +7,7 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::Engine;
@@ -20,7 +21,7 @@ const QUIET_LOOKS: u32 = 40;
 pub struct Flusher {
     engine: Weak<Engine>,
     shared: Arc<Shared>,
-    thread: Option<std::thread::JoinHandle<()>>,
+    thread: Option<JoinHandle<()>>,
 }
 
 struct Shared {
@@ -67,6 +68,15 @@ impl Flusher {
         self.shared.held_since.store(0, Ordering::Relaxed);
     }
 
+    /// Ends the thread, for good. The caller waits for it without the engine's
+    /// lock, which it may want first.
+    pub fn end(&mut self) -> Option<JoinHandle<()>> {
+        self.shared.state.store(OVER, Ordering::SeqCst);
+        let thread = self.thread.take()?;
+        thread.thread().unpark();
+        Some(thread)
+    }
+
     #[cold]
     fn wake(&mut self) {
         self.shared.state.store(AWAKE, Ordering::SeqCst);
@@ -84,19 +94,6 @@ impl Flusher {
                     // What is held back then leaves with the next call.
                     Err(error) => log::warn!("no thread to end bursts with: {error}"),
                 }
-            }
-        }
-    }
-}
-
-impl Drop for Flusher {
-    fn drop(&mut self) {
-        self.shared.state.store(OVER, Ordering::SeqCst);
-        if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
-            // The engine may end on this very thread, which then ends by itself.
-            if thread.thread().id() != std::thread::current().id() {
-                let _ = thread.join();
             }
         }
     }

@@ -26,10 +26,10 @@ use prov_util::sync::LockKind;
 use prov_util::wait::Attachment;
 
 use super::endpoint::{EndpointState, Kind, Queues, Receiver};
-use super::keys::EpKey;
+use super::keys::{ConnKey, EpKey};
 use super::listener::ListenerKind;
 use super::rdm::Rdm;
-use super::{Engine, socket};
+use super::{Engine, Running, socket};
 use crate::params::Params;
 use crate::wire::authentication::Key;
 use prov_util::av::Av;
@@ -37,7 +37,7 @@ use prov_util::cq::{Cq, ErrorCompletion};
 use prov_util::ffi::{Handle, Use};
 
 struct Side {
-    engine: Arc<Engine>,
+    engine: Running,
     ep: EpKey,
     addr: SocketAddr,
     av: Use<Av>,
@@ -77,6 +77,12 @@ impl Side {
         }
     }
 
+    fn open_connections(&self) -> Vec<ConnKey> {
+        let core = self.engine.core();
+        let open = core.conns.iter().filter(|(_, conn)| conn.is_open());
+        open.map(|(key, _)| key).collect()
+    }
+
     fn count(&self) -> usize {
         self.done.borrow().len()
     }
@@ -96,7 +102,7 @@ fn side_with(params: Params) -> Side {
 
 fn keyed_side(params: Params, auth_key: Option<Key>) -> Side {
     let params = Arc::new(params);
-    let engine = Engine::new(params.clone(), None).unwrap();
+    let engine = Engine::start(params.clone(), None).unwrap();
     let socket = socket::bound(&"127.0.0.1:0".parse().unwrap(), &params).unwrap();
     let addr = socket::name(socket.as_fd()).unwrap();
     let av = open(
@@ -243,7 +249,7 @@ fn both_sides_connecting_at_once_end_with_one_connection() {
         until([&a, &b], || a.count() == 2 && b.count() == 2);
         assert_eq!((from_a, from_b), (x, y));
         for side in [&a, &b] {
-            assert_eq!(side.engine.core().conns.len(), 1);
+            assert_eq!(side.open_connections().len(), 1);
         }
     }
 }
@@ -277,6 +283,67 @@ fn a_burst_leaves_without_another_call() {
     // Only the receiver is driven from here on.
     until([&b, &b], || b.count() == 65);
     assert!(places[..64].iter().all(|place| place == &[5; 8]));
+}
+
+#[test]
+fn nothing_is_left_of_an_engine_that_ends_in_a_burst() {
+    for round in 0..200 {
+        let (a, b) = (side(), side());
+        a.knows(b.addr);
+        let (mut out, mut place) = ([9; 8], [0; 8]);
+        receive(&b, &mut place, 0);
+        send(&a, &mut out, 0);
+        until([&a, &b], || b.count() == 1);
+        send(&a, &mut out, 1);
+        send(&a, &mut out, 2);
+        // The thread that ends the burst may be about to, at it, or done.
+        std::thread::sleep(Duration::from_micros(round));
+        let engine = Arc::downgrade(&a.engine);
+        drop(a);
+        assert_eq!(engine.strong_count(), 0);
+    }
+}
+
+#[test]
+fn two_peers_that_connect_at_once_again_and_again_have_one_connection() {
+    let (a, b) = (side(), side());
+    a.knows(b.addr);
+    b.knows(a.addr);
+    let mut places = [[0u8; 8]; 2];
+    for round in 1..=1000 {
+        let mut out = [[round as u8; 8], [!round as u8; 8]];
+        let [x, y] = &mut out;
+        let [at_b, at_a] = &mut places;
+        receive(&a, at_a, round);
+        receive(&b, at_b, round);
+        send(&a, x, round);
+        // The other's request is there already, at times, or half of one.
+        for _ in 0..round % 4 {
+            a.drive();
+        }
+        send(&b, y, round);
+        for _ in 0..round % 3 {
+            b.drive();
+        }
+        until([&a, &b], || a.count() == 2 && b.count() == 2);
+        assert_eq!(places, out, "round {round}");
+        for side in [&a, &b] {
+            side.done.borrow_mut().clear();
+            assert_eq!(side.failed.borrow().len(), 0);
+            assert_eq!(side.open_connections().len(), 1);
+        }
+        // Either side ends it, and both know before the next round.
+        let ends = [&a, &b][round as usize % 2];
+        let conn = ends.open_connections()[0];
+        ends.engine.core().break_connection(conn, Errno::ESHUTDOWN);
+        until([&a, &b], || {
+            [&a, &b].iter().all(|s| s.open_connections().is_empty())
+        });
+    }
+    // Nothing is left of the other attempts.
+    until([&a, &b], || {
+        [&a, &b].iter().all(|s| s.engine.core().conns.is_empty())
+    });
 }
 
 #[test]
