@@ -6,7 +6,6 @@
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <fcntl.h>
 #include <net/if.h>
 #include <netinet/in.h>
@@ -22,6 +21,7 @@
 
 #include "check.h"
 #include "connect.h"
+#include "stranger.h"
 #include "transfer.h"
 #include "wait.h"
 
@@ -56,27 +56,6 @@ static void no_more_descriptors(bool none)
 	REQUIRE(!setrlimit(RLIMIT_NOFILE, &now));
 }
 
-/* Two sides without a connection; with MSG, a listens. */
-static void open_strangers(struct ct_pair *pair, const struct ct_spec *spec,
-			   unsigned char *name)
-{
-	struct ct_peer *a = &pair->a, *b = &pair->b;
-
-	memset(pair, 0, sizeof(*pair));
-	ct_open_domain(a, spec, ct_getinfo(spec), NULL, NULL);
-	ct_open_domain(b, spec, fi_dupinfo(a->info), a->fabric, NULL);
-	a->partner = b;
-	b->partner = a;
-	if (rdm())
-		ct_open_ep(a, a->info);
-	else
-		pair->pep = ct_listen(a);
-	ct_open_ep(b, b->info);
-	ct_name(rdm() ? &a->ep->fid : &pair->pep->fid, name, 256);
-	if (rdm())
-		b->to = ct_insert(b, name);
-}
-
 static struct fi_context2 tx_context, rx_context;
 
 static void send_one(struct ct_peer *peer)
@@ -88,26 +67,6 @@ static void receive_one(struct ct_peer *peer)
 {
 	POST(peer, fi_recv(peer->ep, NULL, 0, NULL, FI_ADDR_UNSPEC,
 			   &rx_context));
-}
-
-/* b reaches a, which it could not before. */
-static void gets_through(struct ct_pair *pair, const unsigned char *name)
-{
-	struct ct_event request;
-
-	if (!rdm()) {
-		if (!pair->b.ep)
-			ct_open_ep(&pair->b, pair->b.info);
-		OK(fi_connect(pair->b.ep, name, NULL, 0));
-		ct_wait_request(&pair->a, &request);
-		ct_accept(&pair->a, &request, NULL, 0);
-		ct_wait_connected(&pair->b);
-		ct_wait_connected(&pair->a);
-	}
-	receive_one(&pair->a);
-	send_one(&pair->b);
-	ct_done(&pair->b, &pair->b.tx, &tx_context);
-	ct_done(&pair->a, &pair->a.rx, &rx_context);
 }
 
 /* How b fails to reach a; a MSG endpoint is closed. */
@@ -144,11 +103,11 @@ static void connect_without_descriptors(void)
 	struct ct_pair pair;
 
 	patience_of("1000");
-	open_strangers(&pair, &spec, name);
+	ct_open_strangers(&pair, &spec, name);
 	no_more_descriptors(true);
 	CHECK(fails(&pair, name) == FI_EMFILE, "errno");
 	no_more_descriptors(false);
-	gets_through(&pair, name);
+	ct_get_through(&pair, name);
 	ct_close_pair(&pair);
 }
 
@@ -159,7 +118,7 @@ static void send_without_descriptors(void)
 	unsigned char name[256];
 	struct ct_pair pair;
 
-	open_strangers(&pair, &spec, name);
+	ct_open_strangers(&pair, &spec, name);
 	no_more_descriptors(true);
 	receive_one(&pair.a);
 	send_one(&pair.b);
@@ -168,15 +127,6 @@ static void send_without_descriptors(void)
 	ct_done(&pair.b, &pair.b.tx, &tx_context);
 	ct_done(&pair.a, &pair.a.rx, &rx_context);
 	ct_close_pair(&pair);
-}
-
-static int connect_plainly(const void *name)
-{
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-
-	REQUIRE(fd >= 0);
-	REQUIRE(!connect(fd, name, sizeof(struct sockaddr_in)));
-	return fd;
 }
 
 /* Somebody connects who cannot be let in; the listener rests instead of trying
@@ -191,10 +141,10 @@ static void accept_without_descriptors(void)
 	int stranger, wakes = 0;
 	struct fid *queue;
 
-	open_strangers(&pair, &spec, name);
+	ct_open_strangers(&pair, &spec, name);
 	queue = rdm() ? &pair.a.rx.fid->fid : &pair.a.eq.fid->fid;
 	OK(fi_control(queue, FI_GETWAIT, &poller.fd));
-	stranger = connect_plainly(name);
+	stranger = ct_connect_plainly(name);
 	no_more_descriptors(true);
 	until = ct_now() + 0.3;
 	while (ct_now() < until) {
@@ -209,7 +159,7 @@ static void accept_without_descriptors(void)
 	}
 	CHECK(wakes > 0 && wakes < 100, "rests");
 	no_more_descriptors(false);
-	gets_through(&pair, name);
+	ct_get_through(&pair, name);
 	close(stranger);
 	ct_close_pair(&pair);
 }
@@ -226,7 +176,7 @@ static void open_without_descriptors(void)
 	unsigned char name[256];
 	struct ct_pair pair;
 
-	open_strangers(&pair, &spec, name);
+	ct_open_strangers(&pair, &spec, name);
 	for (int round = 0; round < 2; round++) {
 		int want = round ? 0 : -FI_EMFILE;
 
@@ -244,7 +194,7 @@ static void open_without_descriptors(void)
 	OK(fi_close(rdm() ? &ep->fid : &pep->fid));
 	OK(fi_close(&cq->fid));
 	OK(fi_close(&domain->fid));
-	gets_through(&pair, name);
+	ct_get_through(&pair, name);
 	ct_close_pair(&pair);
 }
 
@@ -350,7 +300,7 @@ static void full_backlog(void)
 	fi_addr_t there;
 
 	patience_of("1000");
-	open_strangers(&pair, &spec, name);
+	ct_open_strangers(&pair, &spec, name);
 	if (rdm()) {
 		/* An RDM endpoint's own backlog is too large to fill. */
 		listener = bound(0, &plain);
@@ -375,114 +325,12 @@ static void full_backlog(void)
 	pair.b.to = there;
 	for (int i = 0; i < count; i++)
 		close(fds[i]);
-	gets_through(&pair, name);
+	ct_get_through(&pair, name);
 	if (full) {
 		OK(fi_close(&full->fid));
 		ct_close_peer(&owner);
 	}
 	close(listener);
-	ct_close_pair(&pair);
-}
-
-/* Reads connection requests for a moment, and rejects them or not. */
-static int take_requests(struct ct_peer *peer, struct fid_pep *pep,
-			 fid_t *handles, int most)
-{
-	double until = ct_now() + 1;
-	int count = 0;
-
-	while (count < most && ct_now() < until) {
-		struct fi_eq_cm_entry entry;
-		uint32_t type;
-		ssize_t ret = fi_eq_read(peer->eq.fid, &type, &entry,
-					 sizeof(entry), 0);
-
-		if (ret == -FI_EAGAIN)
-			continue;
-		EXPECT(ret, sizeof(entry));
-		REQUIRE(type == FI_CONNREQ);
-		if (handles)
-			handles[count] = entry.info->handle;
-		else
-			OK(fi_reject(pep, entry.info->handle, NULL, 0));
-		fi_freeinfo(entry.info);
-		count++;
-	}
-	return count;
-}
-
-/* Strangers ask for more connections than the application answers. */
-static void unanswered(void)
-{
-	enum { STRANGERS = 300, LIMIT = 256 };
-	static const unsigned char request[32] = { 3 };
-	struct ct_spec spec = { .caps = FI_MSG };
-	unsigned char bytes[32], name[256];
-	static fid_t handles[STRANGERS];
-	uint64_t mark = 1;
-	int fds[STRANGERS], count;
-	struct ct_pair pair;
-
-	open_strangers(&pair, &spec, name);
-	memcpy(bytes, request, sizeof(bytes));
-	memcpy(bytes + 24, &mark, sizeof(mark));
-	for (int i = 0; i < STRANGERS; i++) {
-		fds[i] = connect_plainly(name);
-		REQUIRE(write(fds[i], bytes, sizeof(bytes)) == sizeof(bytes));
-		/* Taken in one after the other. */
-		fi_eq_read(pair.a.eq.fid, &(uint32_t) { 0 }, NULL, 0, FI_PEEK);
-	}
-	count = take_requests(&pair.a, pair.pep, handles, STRANGERS);
-	CHECK(count >= LIMIT && count < STRANGERS, "bounded");
-	for (int i = 0; i < count; i++)
-		OK(fi_reject(pair.pep, handles[i], NULL, 0));
-	count += take_requests(&pair.a, pair.pep, NULL, STRANGERS - count);
-	CHECK(count == STRANGERS, "others-later");
-	for (int i = 0; i < STRANGERS; i++)
-		close(fds[i]);
-	gets_through(&pair, name);
-	ct_close_pair(&pair);
-}
-
-static int open_descriptors(void)
-{
-	DIR *folder = opendir("/proc/self/fd");
-	int count = 0;
-
-	REQUIRE(folder);
-	while (readdir(folder))
-		count++;
-	closedir(folder);
-	return count;
-}
-
-/* Requests that the application has not read end with the listener. */
-static void unread(void)
-{
-	enum { STRANGERS = 20 };
-	struct ct_spec spec = { .caps = FI_MSG };
-	unsigned char bytes[32] = { 3 }, name[256];
-	uint64_t mark = 1;
-	int fds[STRANGERS], before;
-	double until = ct_now() + ct_patience();
-	struct ct_pair pair;
-
-	open_strangers(&pair, &spec, name);
-	memcpy(bytes + 24, &mark, sizeof(mark));
-	before = open_descriptors();
-	for (int i = 0; i < STRANGERS; i++) {
-		fds[i] = connect_plainly(name);
-		REQUIRE(write(fds[i], bytes, sizeof(bytes)) == sizeof(bytes));
-	}
-	while (open_descriptors() < before + 2 * STRANGERS) {
-		REQUIRE(ct_now() < until);
-		fi_eq_read(pair.a.eq.fid, &(uint32_t) { 0 }, NULL, 0, FI_PEEK);
-	}
-	OK(fi_close(&pair.pep->fid));
-	pair.pep = NULL;
-	for (int i = 0; i < STRANGERS; i++)
-		close(fds[i]);
-	CHECK(open_descriptors() < before, "closed");
 	ct_close_pair(&pair);
 }
 
@@ -534,7 +382,7 @@ static void interface_gone(void)
 	patience_of("1000");
 	ct_opt.source = ADDRESS;
 	set_up(true);
-	open_strangers(&pair, &spec, name);
+	ct_open_strangers(&pair, &spec, name);
 	ct_open_pair(&old, &spec);
 	ct_warm_up(&old);
 	set_up(false);
@@ -561,7 +409,7 @@ static void interface_gone(void)
 		ct_done(&old.b, &old.b.rx, &rx_context);
 	}
 	OK(fi_close(rdm() ? &ep->fid : &pep->fid));
-	gets_through(&pair, name);
+	ct_get_through(&pair, name);
 	ct_close_pair(&old);
 	ct_close_pair(&pair);
 }
@@ -573,8 +421,6 @@ static const struct ct_test tests[] = {
 	{ "open-without-descriptors", open_without_descriptors, CT_BOTH },
 	{ "ports-in-use", ports_in_use, CT_BOTH },
 	{ "full-backlog", full_backlog, CT_BOTH },
-	{ "unanswered", unanswered, CT_MSG },
-	{ "unread", unread, CT_MSG },
 	{ "interface-gone", interface_gone, CT_BOTH },
 };
 

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR MIT */
+/* What strangers at a listener can make a process keep is bounded. */
+#include <dirent.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "child.h"
+#include "connect.h"
+#include "stranger.h"
+#include "wait.h"
+
+/* Reads connection requests for a moment, and rejects them or not. */
+static int take_requests(struct ct_peer *peer, struct fid_pep *pep,
+			 fid_t *handles, int most)
+{
+	double until = ct_now() + 1;
+	int count = 0;
+
+	while (count < most && ct_now() < until) {
+		struct fi_eq_cm_entry entry;
+		uint32_t type;
+		ssize_t ret = fi_eq_read(peer->eq.fid, &type, &entry,
+					 sizeof(entry), 0);
+
+		if (ret == -FI_EAGAIN)
+			continue;
+		EXPECT(ret, sizeof(entry));
+		REQUIRE(type == FI_CONNREQ);
+		if (handles)
+			handles[count] = entry.info->handle;
+		else
+			OK(fi_reject(pep, entry.info->handle, NULL, 0));
+		fi_freeinfo(entry.info);
+		count++;
+	}
+	return count;
+}
+
+/* Strangers ask for more connections than the application answers. */
+static void unanswered(void)
+{
+	enum { STRANGERS = 300, LIMIT = 256 };
+	static const unsigned char request[32] = { 3 };
+	struct ct_spec spec = { .caps = FI_MSG };
+	unsigned char bytes[32], name[256];
+	static fid_t handles[STRANGERS];
+	uint64_t mark = 1;
+	int fds[STRANGERS], count;
+	struct ct_pair pair;
+
+	ct_open_strangers(&pair, &spec, name);
+	memcpy(bytes, request, sizeof(bytes));
+	memcpy(bytes + 24, &mark, sizeof(mark));
+	for (int i = 0; i < STRANGERS; i++) {
+		fds[i] = ct_connect_plainly(name);
+		REQUIRE(write(fds[i], bytes, sizeof(bytes)) == sizeof(bytes));
+		/* Taken in one after the other. */
+		fi_eq_read(pair.a.eq.fid, &(uint32_t) { 0 }, NULL, 0, FI_PEEK);
+	}
+	count = take_requests(&pair.a, pair.pep, handles, STRANGERS);
+	CHECK(count >= LIMIT && count < STRANGERS, "bounded");
+	for (int i = 0; i < count; i++)
+		OK(fi_reject(pair.pep, handles[i], NULL, 0));
+	count += take_requests(&pair.a, pair.pep, NULL, STRANGERS - count);
+	CHECK(count == STRANGERS, "others-later");
+	for (int i = 0; i < STRANGERS; i++)
+		close(fds[i]);
+	ct_get_through(&pair, name);
+	ct_close_pair(&pair);
+}
+
+static int open_descriptors(void)
+{
+	DIR *folder = opendir("/proc/self/fd");
+	int count = 0;
+
+	REQUIRE(folder);
+	while (readdir(folder))
+		count++;
+	closedir(folder);
+	return count;
+}
+
+/* Requests that the application has not read end with the listener. */
+static void unread(void)
+{
+	enum { STRANGERS = 20 };
+	struct ct_spec spec = { .caps = FI_MSG };
+	unsigned char bytes[32] = { 3 }, name[256];
+	uint64_t mark = 1;
+	int fds[STRANGERS], before;
+	double until = ct_now() + ct_patience();
+	struct ct_pair pair;
+
+	ct_open_strangers(&pair, &spec, name);
+	memcpy(bytes + 24, &mark, sizeof(mark));
+	before = open_descriptors();
+	for (int i = 0; i < STRANGERS; i++) {
+		fds[i] = ct_connect_plainly(name);
+		REQUIRE(write(fds[i], bytes, sizeof(bytes)) == sizeof(bytes));
+	}
+	while (open_descriptors() < before + 2 * STRANGERS) {
+		REQUIRE(ct_now() < until);
+		fi_eq_read(pair.a.eq.fid, &(uint32_t) { 0 }, NULL, 0, FI_PEEK);
+	}
+	OK(fi_close(&pair.pep->fid));
+	pair.pep = NULL;
+	for (int i = 0; i < STRANGERS; i++)
+		close(fds[i]);
+	CHECK(open_descriptors() < before, "closed");
+	ct_close_pair(&pair);
+}
+
+enum { SILENT = 600, KEPT = 512 };
+
+/* Connects and says nothing, until it is told to go. */
+static void silent_strangers(int fd)
+{
+	unsigned char name[256];
+	char word;
+
+	ct_hear(fd, name, sizeof(name));
+	for (int i = 0; i < SILENT; i++)
+		ct_connect_plainly(name);
+	ct_tell(fd, "x", 1);
+	ct_hear(fd, &word, 1);
+}
+
+static void drive(struct ct_pair *pair)
+{
+	ct_progress(&pair->a);
+	ct_progress_events(&pair->a);
+}
+
+/* Connections without a request are bounded in number and in time, and keep
+ * nobody out. */
+static void half_open(void)
+{
+	struct ct_child child = ct_spawn(silent_strangers);
+	struct ct_spec spec = { .caps = FI_MSG };
+	double until = ct_now() + ct_patience();
+	unsigned char name[256];
+	struct ct_pair pair;
+	int before, count;
+	char word;
+
+	ct_open_strangers(&pair, &spec, name);
+	before = open_descriptors();
+	ct_begin(&child);
+	ct_tell(child.fd, name, sizeof(name));
+	while (recv(child.fd, &word, 1, MSG_DONTWAIT) != 1) {
+		REQUIRE(ct_now() < until);
+		drive(&pair);
+	}
+	ct_get_through(&pair, name);
+	/* The two of the connection among them. */
+	count = open_descriptors() - before;
+	CHECK(count > 2 && count <= KEPT + 2, "number");
+	until = ct_now() + 10 + ct_patience();
+	while (open_descriptors() - before > 2) {
+		REQUIRE(ct_now() < until);
+		drive(&pair);
+		usleep(1000);
+	}
+	ct_tell(child.fd, "x", 1);
+	ct_join(&child);
+	ct_close_pair(&pair);
+}
+
+static const struct ct_test tests[] = {
+	{ "half-open", half_open, CT_BOTH },
+	{ "unanswered", unanswered, CT_MSG },
+	{ "unread", unread, CT_MSG },
+};
+
+CT_MAIN(tests)
