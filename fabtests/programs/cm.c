@@ -267,6 +267,31 @@ static void after_shutdown(void)
 		CHECK(ct_error(b, &b->tx).err > 0, "send-fails");
 	else
 		CHECK(ret < 0, "send-fails");
+	ret = CT_POST(b, fi_recv(b->ep, NULL, 0, NULL, 0, &rx_context));
+	if (!ret)
+		CHECK(ct_error(b, &b->rx).err > 0, "receive-fails");
+	else
+		CHECK(ret < 0, "receive-fails");
+	ct_close_pair(&bench.pair);
+}
+
+/* What came before the end can be received after it, and nothing else. */
+static void received_after_shutdown(void)
+{
+	struct bench bench;
+	struct ct_peer *a = &bench.pair.a, *b = &bench.pair.b;
+
+	setup(&bench);
+	connect_pair(&bench);
+	POST(a, fi_send(a->ep, NULL, 0, NULL, 0, &tx_context));
+	ct_done(a, &a->tx, &tx_context);
+	OK(fi_close(&a->ep->fid));
+	a->ep = NULL;
+	ct_event_of(b, FI_SHUTDOWN);
+	POST(b, fi_recv(b->ep, NULL, 0, NULL, 0, &rx_context));
+	ct_done(b, &b->rx, &rx_context);
+	EXPECT(CT_POST(b, fi_recv(b->ep, NULL, 0, NULL, 0, &rx_context)),
+	       -FI_ENOTCONN);
 	ct_close_pair(&bench.pair);
 }
 
@@ -570,6 +595,7 @@ static const struct ct_test tests[] = {
 	{ "close", close_event, CT_MSG },
 	{ "shutdown-delivers", shutdown_delivers, CT_MSG },
 	{ "after-shutdown", after_shutdown, CT_MSG },
+	{ "received-after-shutdown", received_after_shutdown, CT_MSG },
 	{ "names", names, CT_MSG },
 	{ "many", many, CT_MSG },
 	{ "unanswered", unanswered, CT_MSG },

@@ -138,11 +138,10 @@ impl Core {
         }
         msg.conn = None;
         msg.ended = true;
-        if self
-            .receivers
-            .get(receiver)
-            .is_some_and(|receiver| !receiver.shared)
+        if let Some(own) = self.receivers.get_mut(receiver)
+            && !own.shared
         {
+            own.size = 0;
             self.cancel_receives(ep, receiver);
         }
         if let Some(state) = self.eps.get(ep)
@@ -157,7 +156,7 @@ impl Core {
         }
     }
 
-    fn cancel_receives(&mut self, ep: EpKey, key: ReceiverKey) {
+    pub(super) fn cancel_receives(&mut self, ep: EpKey, key: ReceiverKey) {
         for tagged in [false, true] {
             let Some(receiver) = self.receivers.get_mut(key) else {
                 return;

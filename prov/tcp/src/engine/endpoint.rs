@@ -214,7 +214,8 @@ pub struct Receiver {
     pub matching: ReceiveContext<AppIov, Unexpected>,
     /// Whether it is not a single endpoint's own.
     pub shared: bool,
-    /// Receives that may be posted at once.
+    /// Receives that may be posted at once; none once the only connection that
+    /// could bring messages for them has ended.
     pub size: usize,
     /// See `FI_OPT_MIN_MULTI_RECV`.
     pub min_multi_recv: usize,

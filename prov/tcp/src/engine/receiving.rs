@@ -62,16 +62,9 @@ impl Core {
         let size = receiver.size;
         let queue = receiver.queue(tagged);
         if queue.posted_len() >= size {
-            return Err(Errno::EAGAIN);
+            return self.receive_without_room(key, ep, filter, receive);
         }
-        let taken = queue.post(Posted {
-            context: Context::of(receive.context).0,
-            buf: receive.buffers,
-            src: filter.src,
-            tag: filter.tag,
-            ignore: filter.ignore,
-            flags: receive.flags,
-        });
+        let taken = queue.post(posted(receive, filter));
         if let Some((matched, message)) = taken {
             self.catch_up(key, tagged, matched, message);
         }
@@ -80,7 +73,7 @@ impl Core {
 
     /// A receive was posted for a message that had come before.
     #[inline(never)]
-    fn catch_up(
+    pub(super) fn catch_up(
         &mut self,
         key: ReceiverKey,
         tagged: bool,
@@ -467,6 +460,19 @@ impl Seen {
             data: message.data,
             flags: message.flags,
         }
+    }
+}
+
+/// A receive as the queue takes it.
+#[inline]
+pub(super) fn posted(receive: &Receive, filter: Filter) -> Posted<AppIov> {
+    Posted {
+        context: Context::of(receive.context).0,
+        buf: receive.buffers,
+        src: filter.src,
+        tag: filter.tag,
+        ignore: filter.ignore,
+        flags: receive.flags,
     }
 }
 
