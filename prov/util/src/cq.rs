@@ -13,7 +13,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 pub use completion::{Completion, ErrorCompletion};
-pub use ring::Entries;
 use ring::Ring;
 
 use crate::errno::{Errno, Result};
@@ -33,21 +32,6 @@ pub enum CqFormat {
     /// `struct fi_cq_tagged_entry`
     Tagged,
 }
-
-impl CqFormat {
-    /// Size of an entry in 64-bit words.
-    pub const fn words(self) -> usize {
-        match self {
-            CqFormat::Context => 1,
-            CqFormat::Msg => 3,
-            CqFormat::Data => 5,
-            CqFormat::Tagged => 6,
-        }
-    }
-}
-
-// Entries are words, so pointers and sizes have to be.
-const _: () = assert!(size_of::<usize>() == size_of::<u64>());
 
 /// How to open a queue.
 pub struct CqConfig {
@@ -92,12 +76,14 @@ const READS_WITHOUT_PROGRESS: u32 = 16;
 /// its own. A queue that overflows grows; only when memory runs out is it
 /// *overrun*, and reports that when all it has is read.
 pub struct Cq {
-    /// What `state` holds to be read, mirrored so that reading an empty queue
-    /// takes no lock.
+    /// Entries of both kinds in `state`, and one more where it is overrun.
+    /// Written under its lock, and read without, so that reading an empty queue
+    /// takes none.
     pending: AtomicUsize,
     /// Reads since transports were driven last.
     reads: AtomicU32,
     format: CqFormat,
+    with_sources: bool,
     state: Lock<State>,
     sources: Sources,
     attachment: Attachment,
@@ -145,10 +131,11 @@ impl Cq {
             pending: AtomicUsize::new(0),
             reads: AtomicU32::new(0),
             format: config.format,
+            with_sources: config.with_sources,
             state: Lock::new(
                 config.lock,
                 State {
-                    ring: Ring::new(config.format, size, config.with_sources)?,
+                    ring: Ring::new(size)?,
                     errors: VecDeque::new(),
                     first_error: u64::MAX,
                     armed_at,
@@ -182,12 +169,15 @@ impl Cq {
             return;
         }
         let mut state = self.state.lock();
+        let mut more = 0;
         for completion in completions {
-            if state.overrun || state.ring.push(completion).is_err() {
-                state.overrun();
-            }
+            more += if state.overrun || state.ring.push(completion).is_err() {
+                state.overrun()
+            } else {
+                1
+            };
         }
-        self.publish(&mut state);
+        self.publish(&mut state, more);
     }
 
     /// Reports an operation that failed. It is read in its turn, with
@@ -198,8 +188,8 @@ impl Cq {
             return self.forwarded(owner.write_error(&error));
         }
         let mut state = self.state.lock();
-        if state.overrun || state.errors.try_reserve(1).is_err() {
-            state.overrun();
+        let more = if state.overrun || state.errors.try_reserve(1).is_err() {
+            state.overrun()
         } else {
             let position = state.ring.tail();
             state.errors.push_back((position, error));
@@ -207,8 +197,9 @@ impl Cq {
             if state.armed_at != usize::MAX {
                 state.armed_at = 1;
             }
-        }
-        self.publish(&mut state);
+            1
+        };
+        self.publish(&mut state, more);
     }
 
     /// Drives the transports and hands up to `count` completions to `sink`.
@@ -216,8 +207,8 @@ impl Cq {
     /// # Errors
     /// `FI_EAGAIN` when there are none, `FI_EAVAIL` when an error entry is
     /// next.
-    #[inline]
-    pub fn read(&self, count: usize, sink: impl FnMut(Entries)) -> Result<usize> {
+    #[inline(always)]
+    pub fn read(&self, count: usize, sink: impl FnMut(&Completion)) -> Result<usize> {
         self.progress(count);
         self.take(count, sink)
     }
@@ -234,7 +225,7 @@ impl Cq {
         count: usize,
         threshold: usize,
         timeout: i32,
-        mut sink: impl FnMut(Entries),
+        mut sink: impl FnMut(&Completion),
     ) -> Result<usize> {
         if !self.attachment.can_block() {
             return Err(Errno::ENOSYS);
@@ -293,7 +284,7 @@ impl Cq {
         if state.first_error == state.ring.head() {
             let error = state.errors.pop_front().map(|(_, error)| error);
             state.first_error = state.errors.front().map_or(u64::MAX, |&(at, _)| at);
-            self.pending.store(state.pending(), Ordering::Relaxed);
+            self.taken(usize::from(error.is_some()));
             error.ok_or(Errno::EAGAIN)
         } else if state.overrun && state.ring.head() == state.ring.tail() {
             let nothing = Completion::new(std::ptr::null_mut(), 0);
@@ -335,6 +326,11 @@ impl Cq {
         self.format
     }
 
+    /// Whether completions have sources to report (`FI_SOURCE`).
+    pub fn with_sources(&self) -> bool {
+        self.with_sources
+    }
+
     /// Whether the condition of a blocking read is a number of entries.
     pub fn by_threshold(&self) -> bool {
         self.by_threshold
@@ -351,7 +347,7 @@ impl Cq {
     }
 
     /// Drives the transports, unless `count` completions are here already.
-    #[inline]
+    #[inline(always)]
     fn progress(&self, count: usize) {
         let reads = self.reads.load(Ordering::Relaxed);
         if self.pending.load(Ordering::Relaxed) >= count.max(1)
@@ -361,36 +357,53 @@ impl Cq {
         {
             self.reads.store(reads + 1, Ordering::Relaxed);
         } else {
-            self.reads.store(0, Ordering::Relaxed);
-            self.sources.drive();
+            self.drive();
         }
     }
 
-    #[inline]
-    fn take(&self, count: usize, sink: impl FnMut(Entries)) -> Result<usize> {
+    #[inline(never)]
+    fn drive(&self) {
+        self.reads.store(0, Ordering::Relaxed);
+        self.sources.drive();
+    }
+
+    #[inline(always)]
+    fn take(&self, count: usize, sink: impl FnMut(&Completion)) -> Result<usize> {
         if self.pending.load(Ordering::Relaxed) == 0 {
             return Err(Errno::EAGAIN);
         }
         let mut state = self.state.lock();
         let end = state.first_error;
         let taken = state.ring.take(count, end, sink);
-        let pending = state.pending();
-        self.pending.store(pending, Ordering::Relaxed);
-        if taken > 0 {
-            Ok(taken)
-        } else if state.error_is_next() {
+        if taken == 0 {
+            return self.nothing_taken(&state);
+        }
+        self.taken(taken);
+        Ok(taken)
+    }
+
+    #[cold]
+    fn nothing_taken(&self, state: &State) -> Result<usize> {
+        if state.error_is_next() {
             Err(Errno::EAVAIL)
-        } else if pending > 0 {
+        } else if self.pending.load(Ordering::Relaxed) > 0 {
             Ok(0)
         } else {
             Err(Errno::EAGAIN)
         }
     }
 
-    /// Makes what was written visible to readers.
-    #[inline]
-    fn publish(&self, state: &mut Guard<'_, State>) {
-        let pending = state.pending();
+    /// Counts entries that were taken out, under the lock of `state`.
+    #[inline(always)]
+    fn taken(&self, count: usize) {
+        let pending = self.pending.load(Ordering::Relaxed);
+        self.pending.store(pending - count, Ordering::Relaxed);
+    }
+
+    /// Makes `more` entries that were written visible to readers.
+    #[inline(always)]
+    fn publish(&self, state: &mut Guard<'_, State>, more: usize) {
+        let pending = self.pending.load(Ordering::Relaxed) + more;
         self.pending.store(pending, Ordering::Relaxed);
         if pending >= state.armed_at {
             self.wake(state);
@@ -416,7 +429,7 @@ impl Cq {
     /// Arms for `threshold` entries; whether fewer are there, and no error.
     fn arm_at(&self, threshold: usize) -> bool {
         let mut state = self.state.lock();
-        if state.pending() >= threshold || state.error_is_pending() {
+        if self.pending.load(Ordering::Relaxed) >= threshold || state.error_is_pending() {
             return false;
         }
         state.armed_at = state.armed_at.min(threshold);
@@ -425,13 +438,6 @@ impl Cq {
 }
 
 impl State {
-    /// Entries of both kinds; at least one when the queue is overrun.
-    #[inline]
-    fn pending(&self) -> usize {
-        let entries = (self.ring.tail() - self.ring.head()) as usize + self.errors.len();
-        entries.max(usize::from(self.overrun))
-    }
-
     fn error_is_pending(&self) -> bool {
         !self.errors.is_empty() || self.overrun
     }
@@ -441,12 +447,15 @@ impl State {
         self.first_error == head || (self.overrun && head == self.ring.tail())
     }
 
+    /// Loses an entry; how many more there are to be read for that.
     #[cold]
-    fn overrun(&mut self) {
-        if !self.overrun {
-            log::error!("no memory for a completion: the completion queue is overrun");
-            self.overrun = true;
+    fn overrun(&mut self) -> usize {
+        if self.overrun {
+            return 0;
         }
+        log::error!("no memory for a completion: the completion queue is overrun");
+        self.overrun = true;
+        1
     }
 }
 

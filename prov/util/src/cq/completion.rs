@@ -6,9 +6,11 @@ use fabric_abi::{FI_ADDR_NOTAVAIL, fi_addr_t};
 
 use crate::errno::Errno;
 
-/// An operation that succeeded; fields as in `struct fi_cq_tagged_entry`
-/// (fi_cq(3)).
+/// An operation that succeeded. It begins with a `struct fi_cq_tagged_entry`
+/// (fi_cq(3)), and so with the entries of all other formats, which are that one
+/// cut short.
 #[derive(Clone, Copy, Debug)]
+#[repr(C)]
 pub struct Completion {
     /// The operation's context; null where it had none.
     pub context: *mut c_void,
@@ -47,6 +49,19 @@ impl Completion {
         }
     }
 }
+
+const _: () = {
+    use std::mem::offset_of;
+
+    use fabric_abi::fi_cq_tagged_entry as entry;
+    assert!(offset_of!(Completion, context) == offset_of!(entry, op_context));
+    assert!(offset_of!(Completion, flags) == offset_of!(entry, flags));
+    assert!(offset_of!(Completion, len) == offset_of!(entry, len));
+    assert!(offset_of!(Completion, buf) == offset_of!(entry, buf));
+    assert!(offset_of!(Completion, data) == offset_of!(entry, data));
+    assert!(offset_of!(Completion, tag) == offset_of!(entry, tag));
+    assert!(offset_of!(Completion, src) == size_of::<entry>());
+};
 
 /// An operation that failed (`struct fi_cq_err_entry`).
 #[derive(Clone, Debug)]

@@ -1,34 +1,18 @@
-//! Completions in the format that the application reads, one after another.
+//! Completions, one after another.
 
-use super::{Completion, CqFormat};
+use super::Completion;
 use crate::errno::{Errno, Result};
 
 /// A ring that grows when it is full: a completion is never dropped.
 pub(super) struct Ring {
-    /// `capacity * stride` words.
-    words: Vec<u64>,
-    /// Source addresses beside the entries; empty where nobody asked.
-    sources: Vec<u64>,
-    /// Words of an entry.
-    stride: usize,
-    /// Entries that fit, minus one; their number is a power of two.
-    mask: usize,
+    /// A power of two of them.
+    entries: Vec<Completion>,
     /// Entries ever taken out.
     head: u64,
-    /// Entries ever put in, at most `mask + 1` more than `head`.
+    /// Entries ever put in, at most `entries.len()` more than `head`.
     tail: u64,
     /// What the ring goes back to when it has emptied.
     usual_capacity: usize,
-}
-
-/// Entries in application format, as they lie one after another.
-pub struct Entries<'a> {
-    /// Whole entries.
-    pub words: &'a [u64],
-    /// One source address per entry; empty where none are recorded.
-    pub sources: &'a [u64],
-    /// Number of entries.
-    pub count: usize,
 }
 
 /// Memory is not set aside for more entries than these before they exist.
@@ -36,14 +20,10 @@ const MAX_USUAL_CAPACITY: usize = 1 << 14;
 
 impl Ring {
     /// Room for `size` entries at least, before it has to grow.
-    pub(super) fn new(format: CqFormat, size: usize, with_sources: bool) -> Result<Self> {
+    pub(super) fn new(size: usize) -> Result<Self> {
         let usual_capacity = size.clamp(2, MAX_USUAL_CAPACITY).next_power_of_two();
-        let stride = format.words();
         Ok(Self {
-            words: zeroed(usual_capacity * stride)?,
-            sources: zeroed(if with_sources { usual_capacity } else { 0 })?,
-            stride,
-            mask: usual_capacity - 1,
+            entries: vacant(usual_capacity)?,
             head: 0,
             tail: 0,
             usual_capacity,
@@ -66,59 +46,42 @@ impl Ring {
     /// `FI_ENOMEM` when the ring is full and cannot grow.
     #[inline(always)]
     pub(super) fn push(&mut self, completion: &Completion) -> Result {
-        if self.tail.wrapping_sub(self.head) > self.mask as u64 {
-            self.resize(2 * (self.mask + 1))?;
+        if self.tail.wrapping_sub(self.head) >= self.entries.len() as u64 {
+            self.resize(2 * self.entries.len())?;
         }
-        let slot = self.tail as usize & self.mask;
-        let at = slot * self.stride;
-        let entry = &mut self.words[at..at + self.stride];
-        if let [context, more @ ..] = entry {
-            *context = completion.context.expose_provenance() as u64;
-            if let [flags, len, more @ ..] = more {
-                *flags = completion.flags;
-                *len = completion.len as u64;
-                if let [buf, data, more @ ..] = more {
-                    *buf = completion.buf.expose_provenance() as u64;
-                    *data = completion.data;
-                    if let [tag] = more {
-                        *tag = completion.tag;
-                    }
-                }
-            }
-        }
-        if let Some(source) = self.sources.get_mut(slot) {
-            *source = completion.src;
+        let slot = self.slot(self.tail);
+        if let Some(entry) = self.entries.get_mut(slot) {
+            *entry = *completion;
         }
         self.tail += 1;
         Ok(())
     }
 
-    /// Takes out up to `count` entries before position `end`, in at most two
-    /// pieces.
-    #[inline]
-    pub(super) fn take(&mut self, count: usize, end: u64, mut sink: impl FnMut(Entries)) -> usize {
+    /// Takes out up to `count` entries before position `end`.
+    #[inline(always)]
+    pub(super) fn take(
+        &mut self,
+        count: usize,
+        end: u64,
+        mut sink: impl FnMut(&Completion),
+    ) -> usize {
         let available = end.min(self.tail) - self.head;
         let count = count.min(available as usize);
-        let mut left = count;
-        while left > 0 {
-            let slot = self.head as usize & self.mask;
-            let piece = left.min(self.mask + 1 - slot);
-            let sources = match self.sources.is_empty() {
-                true => &[][..],
-                false => &self.sources[slot..slot + piece],
-            };
-            sink(Entries {
-                words: &self.words[slot * self.stride..(slot + piece) * self.stride],
-                sources,
-                count: piece,
-            });
-            self.head += piece as u64;
-            left -= piece;
+        for _ in 0..count {
+            if let Some(entry) = self.entries.get(self.slot(self.head)) {
+                sink(entry);
+            }
+            self.head += 1;
         }
-        if self.head == self.tail && self.mask + 1 > self.usual_capacity {
+        if self.head == self.tail && self.entries.len() > self.usual_capacity {
             self.shrink();
         }
         count
+    }
+
+    #[inline(always)]
+    fn slot(&self, position: u64) -> usize {
+        position as usize & (self.entries.len() - 1)
     }
 
     #[cold]
@@ -133,28 +96,18 @@ impl Ring {
     #[cold]
     #[inline(never)]
     fn resize(&mut self, capacity: usize) -> Result {
-        let words = capacity.checked_mul(self.stride).ok_or(Errno::ENOMEM)?;
-        let mut words = zeroed(words)?;
-        let mut sources = zeroed(if self.sources.is_empty() { 0 } else { capacity })?;
+        let mut entries = vacant(capacity)?;
         for position in self.head..self.tail {
-            let from = position as usize & self.mask;
-            let to = position as usize & (capacity - 1);
-            words[to * self.stride..][..self.stride]
-                .copy_from_slice(&self.words[from * self.stride..][..self.stride]);
-            if let Some(source) = sources.get_mut(to) {
-                *source = self.sources[from];
-            }
+            entries[position as usize & (capacity - 1)] = self.entries[self.slot(position)];
         }
-        self.words = words;
-        self.sources = sources;
-        self.mask = capacity - 1;
+        self.entries = entries;
         Ok(())
     }
 }
 
-fn zeroed(len: usize) -> Result<Vec<u64>> {
+fn vacant(len: usize) -> Result<Vec<Completion>> {
     let mut memory = Vec::new();
     memory.try_reserve_exact(len).map_err(|_| Errno::ENOMEM)?;
-    memory.resize(len, 0);
+    memory.resize(len, Completion::new(std::ptr::null_mut(), 0));
     Ok(memory)
 }

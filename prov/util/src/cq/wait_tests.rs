@@ -38,8 +38,8 @@ fn numbered(number: u64) -> Completion {
 
 fn sread(cq: &Cq, count: usize, threshold: usize, timeout: i32) -> Result<Vec<u64>> {
     let mut found = Vec::new();
-    cq.read_blocking(count, threshold, timeout, |piece| {
-        found.extend_from_slice(piece.words);
+    cq.read_blocking(count, threshold, timeout, |completion| {
+        found.push(completion.context.addr() as u64);
     })?;
     Ok(found)
 }

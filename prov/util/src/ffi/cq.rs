@@ -16,7 +16,7 @@ pub use peer::SharedCq;
 use super::object::{Class, Handle, Use};
 use super::wait::{self, OpenedWait};
 use super::{count as counted, status};
-use crate::cq::{Cq, CqConfig, CqFormat, Entries};
+use crate::cq::{Completion, Cq, CqConfig, CqFormat};
 use crate::errno::{Errno, Result};
 use crate::sync::LockKind;
 use crate::wait::Waitable;
@@ -155,36 +155,65 @@ impl Class for Cq {
 struct Destination {
     entries: *mut u8,
     sources: *mut fi_addr_t,
+    format: CqFormat,
+    with_sources: bool,
 }
 
 impl Destination {
+    #[inline(always)]
+    fn new(cq: &Cq, entries: *mut c_void, sources: *mut fi_addr_t) -> Self {
+        Destination {
+            entries: entries.cast(),
+            sources,
+            format: cq.format(),
+            with_sources: cq.with_sources(),
+        }
+    }
+
     /// # Safety
     /// There is room for as many entries as all calls together bring, and, if
     /// it is not null, for as many sources.
     #[inline(always)]
-    unsafe fn put(&mut self, entries: &Entries) {
+    unsafe fn put(&mut self, completion: &Completion) {
         // SAFETY: the caller vouches for the room.
         unsafe {
-            let len = size_of_val(entries.words);
-            ptr::copy_nonoverlapping(entries.words.as_ptr().cast(), self.entries, len);
-            self.entries = self.entries.add(len);
+            match self.format {
+                CqFormat::Tagged => self.put_entry::<fi_cq_tagged_entry>(completion),
+                CqFormat::Data => self.put_entry::<fi_cq_data_entry>(completion),
+                CqFormat::Msg => self.put_entry::<fi_cq_msg_entry>(completion),
+                CqFormat::Context => self.put_entry::<fi_cq_entry>(completion),
+            }
             if !self.sources.is_null() {
-                self.put_sources(entries);
+                self.put_source(completion);
             }
         }
     }
 
     /// # Safety
+    /// As for [`Destination::put`]; `Entry` is the structure of a format.
+    #[inline(always)]
+    unsafe fn put_entry<Entry: Copy>(&mut self, completion: &Completion) {
+        // SAFETY: a completion begins with the entry of every format, and the
+        // caller vouches for the room, which may lie anywhere.
+        unsafe {
+            let entry = ptr::from_ref(completion).cast::<Entry>().read();
+            self.entries.cast::<Entry>().write_unaligned(entry);
+            self.entries = self.entries.add(size_of::<Entry>());
+        }
+    }
+
+    /// # Safety
     /// As for [`Destination::put`].
-    unsafe fn put_sources(&mut self, entries: &Entries) {
-        for index in 0..entries.count {
-            let source = entries.sources.get(index);
-            let source = source.copied().unwrap_or(FI_ADDR_NOTAVAIL as fi_addr_t);
-            // SAFETY: the caller vouches for the room.
-            unsafe {
-                self.sources.write(source);
-                self.sources = self.sources.add(1);
-            }
+    #[inline]
+    unsafe fn put_source(&mut self, completion: &Completion) {
+        let source = match self.with_sources {
+            true => completion.src,
+            false => FI_ADDR_NOTAVAIL as fi_addr_t,
+        };
+        // SAFETY: the caller vouches for the room.
+        unsafe {
+            self.sources.write(source);
+            self.sources = self.sources.add(1);
         }
     }
 }
@@ -194,7 +223,6 @@ unsafe extern "C" fn read(cq: *mut fid_cq, buf: *mut c_void, count: usize) -> is
     unsafe { readfrom(cq, buf, count, ptr::null_mut()) }
 }
 
-#[inline(always)]
 unsafe extern "C" fn readfrom(
     cq: *mut fid_cq,
     buf: *mut c_void,
@@ -203,13 +231,10 @@ unsafe extern "C" fn readfrom(
 ) -> isize {
     // SAFETY: the table that holds this function belongs to queues.
     let this = unsafe { Handle::<Cq>::borrow(cq) };
-    let mut destination = Destination {
-        entries: buf.cast(),
-        sources: src_addr,
-    };
+    let mut destination = Destination::new(this, buf, src_addr);
     // SAFETY: the queue brings no more than `count` entries, for which the
     // application has room.
-    counted(this.read(count, |entries| unsafe { destination.put(&entries) }))
+    counted(this.read(count, |completion| unsafe { destination.put(completion) }))
 }
 
 unsafe extern "C" fn sread(
@@ -233,16 +258,13 @@ unsafe extern "C" fn sreadfrom(
 ) -> isize {
     // SAFETY: the table that holds this function belongs to queues.
     let this = unsafe { Handle::<Cq>::borrow(cq) };
-    let mut destination = Destination {
-        entries: buf.cast(),
-        sources: src_addr,
-    };
+    let mut destination = Destination::new(this, buf, src_addr);
     // The condition is the number itself, not a pointer to it.
     let threshold = if this.by_threshold() { cond.addr() } else { 1 };
     // SAFETY: as in `readfrom`.
     counted(
-        this.read_blocking(count, threshold, timeout, |entries| unsafe {
-            destination.put(&entries)
+        this.read_blocking(count, threshold, timeout, |completion| unsafe {
+            destination.put(completion)
         }),
     )
 }

@@ -148,6 +148,27 @@ fn sources_come_along() {
 }
 
 #[test]
+fn without_source_capability_there_are_no_sources() {
+    let config = CqConfig {
+        format: CqFormat::Context,
+        size: 2,
+        with_sources: false,
+        lock: LockKind::Real,
+        wait: crate::wait::Attachment::None,
+        by_threshold: false,
+        api_version: crate::attr::version(2, 7),
+        owner: None,
+    };
+    let cq = Handle::new(Cq::new(config).unwrap(), null_mut(), Vec::new());
+    cq.write(&completion(10));
+    let (mut context, mut source) = (null_mut::<c_void>(), 7);
+    // SAFETY: there is room for one entry.
+    let taken = unsafe { readfrom(cq.as_c(), (&raw mut context).cast(), 1, &raw mut source) };
+    assert_eq!((taken, context.addr()), (1, 10));
+    assert_eq!(source, FI_ADDR_NOTAVAIL as fi_addr_t);
+}
+
+#[test]
 fn error_data_goes_to_the_applications_buffer_or_is_lent() {
     let cq = open(attr(FI_CQ_FORMAT_CONTEXT, FI_WAIT_NONE)).unwrap();
     let mut error = ErrorCompletion::truncated(completion(10), 99);
