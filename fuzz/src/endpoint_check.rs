@@ -420,11 +420,9 @@ impl Endpoint {
                     ended.push(context);
                 }
             };
-            let read = self.cq.read(64, |entries| {
-                for words in entries.words.chunks(6) {
-                    count(words[0] as usize);
-                }
-            });
+            let read = self
+                .cq
+                .read(64, |completion| count(completion.context.addr()));
             match read {
                 Err(Errno::EAVAIL) => {
                     if let Ok(error) = self.cq.read_error() {

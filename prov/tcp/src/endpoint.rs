@@ -336,13 +336,13 @@ impl endpoint::Endpoint for Endpoint {
     }
 
     #[inline]
-    fn transmit(&self, message: Transmit) -> Result {
-        self.engine.core().transmit(self.key, &message)
+    fn transmit(&self, message: &Transmit) -> Result {
+        self.engine.core().transmit(self.key, message)
     }
 
     #[inline]
-    fn receive(&self, receive: Receive) -> Result {
-        self.engine.core().receive(self.key, &receive)
+    fn receive(&self, receive: &Receive) -> Result {
+        self.engine.core().receive(self.key, receive)
     }
 
     #[inline]

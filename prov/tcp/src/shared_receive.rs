@@ -38,10 +38,10 @@ impl SharedReceive {
 
 impl endpoint::SharedReceive for SharedReceive {
     #[inline]
-    fn receive(&self, receive: Receive) -> Result {
+    fn receive(&self, receive: &Receive) -> Result {
         self.engine
             .core()
-            .post_receive(self.key, None, false, &receive)
+            .post_receive(self.key, None, false, receive)
     }
 
     fn cancel(&self, context: *mut c_void) -> Result {

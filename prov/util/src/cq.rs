@@ -156,11 +156,15 @@ impl Cq {
     /// Reports an operation that succeeded.
     #[inline]
     pub fn write(&self, completion: &Completion) {
-        self.write_batch(std::slice::from_ref(completion));
+        if self.owner.is_some() {
+            return self.write_batch(std::slice::from_ref(completion));
+        }
+        let mut state = self.state.lock();
+        let more = state.push(completion);
+        self.publish(&mut state, more);
     }
 
     /// Reports operations that succeeded, in order.
-    #[inline]
     pub fn write_batch(&self, completions: &[Completion]) {
         if let Some(owner) = &self.owner {
             for completion in completions {
@@ -171,11 +175,7 @@ impl Cq {
         let mut state = self.state.lock();
         let mut more = 0;
         for completion in completions {
-            more += if state.overrun || state.ring.push(completion).is_err() {
-                state.overrun()
-            } else {
-                1
-            };
+            more += state.push(completion);
         }
         self.publish(&mut state, more);
     }
@@ -445,6 +445,15 @@ impl State {
     fn error_is_next(&self) -> bool {
         let head = self.ring.head();
         self.first_error == head || (self.overrun && head == self.ring.tail())
+    }
+
+    /// Adds an entry; how many more there are to be read for that.
+    #[inline(always)]
+    fn push(&mut self, completion: &Completion) -> usize {
+        if self.overrun || self.ring.push(completion).is_err() {
+            return self.overrun();
+        }
+        1
     }
 
     /// Loses an entry; how many more there are to be read for that.

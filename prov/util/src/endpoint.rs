@@ -60,10 +60,10 @@ pub trait Endpoint: Send + Sync + Sized + 'static {
     fn close(this: &Handle<EndpointObject<Self>>) -> Result;
 
     /// A message. `-FI_EAGAIN` when it should be tried again later.
-    fn transmit(&self, message: Transmit) -> Result;
+    fn transmit(&self, message: &Transmit) -> Result;
 
     /// A receive buffer, or a look at what arrived unexpected.
-    fn receive(&self, receive: Receive) -> Result;
+    fn receive(&self, receive: &Receive) -> Result;
 
     /// A remote memory access.
     fn access(&self, _access: RemoteAccess) -> Result {
@@ -157,7 +157,7 @@ pub struct AtomicQuery {
 /// (`fi_srx_context`).
 pub trait SharedReceive: Send + Sync + Sized + 'static {
     /// A receive buffer.
-    fn receive(&self, receive: Receive) -> Result;
+    fn receive(&self, receive: &Receive) -> Result;
 
     /// `fi_cancel`
     fn cancel(&self, context: *mut c_void) -> Result;
@@ -188,7 +188,7 @@ pub trait SharedReceive: Send + Sync + Sized + 'static {
 pub enum NoSharedReceive {}
 
 impl SharedReceive for NoSharedReceive {
-    fn receive(&self, _: Receive) -> Result {
+    fn receive(&self, _: &Receive) -> Result {
         match *self {}
     }
 

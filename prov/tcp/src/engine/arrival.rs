@@ -66,30 +66,38 @@ impl Core {
             let tag = simple.tag.unwrap_or(0);
             let len = simple.payload.len();
             let queue = receiver.queue(tagged);
-            let Some(matched) = queue.arrive(conn.src, tag, len) else {
-                break;
-            };
-            bytes = simple.rest;
-            conn.is_bulk |= len >= BULK;
-            matched.buf.write_at(0, simple.payload);
-            let release = match matched.multi {
-                None => false,
-                Some(multi) => queue.finish_multi(multi),
-            };
-            let receipt = Receipt {
+            let receipt = |context, flags, multi| Receipt {
                 receiver: ep.receiver,
                 tagged,
-                context: Context(matched.context),
-                flags: matched.flags,
-                multi: matched.multi,
+                context: Context(context),
+                flags,
+                multi,
                 src: conn.src,
                 tag,
                 data: None,
                 len,
                 ack: Ack::None,
             };
-            ep.queues
-                .report_receive(&receipt, &matched.buf, release, Ok(()));
+            let taken = queue.arrive_single(conn.src, tag, |context, flags, buf| {
+                buf.write_at(0, simple.payload);
+                ep.queues
+                    .report_plain_receive(&receipt(context, flags, None), buf);
+            });
+            if !taken {
+                let Some(matched) = queue.arrive(conn.src, tag, len) else {
+                    break;
+                };
+                matched.buf.write_at(0, simple.payload);
+                let release = match matched.multi {
+                    None => false,
+                    Some(multi) => queue.finish_multi(multi),
+                };
+                let receipt = receipt(matched.context, matched.flags, matched.multi);
+                ep.queues
+                    .report_receive(&receipt, &matched.buf, release, Ok(()));
+            }
+            bytes = simple.rest;
+            conn.is_bulk |= len >= BULK;
         }
         bytes
     }

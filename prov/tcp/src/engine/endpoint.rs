@@ -150,7 +150,6 @@ impl Queues {
     /// Tells the application how a receive ended; `room` is what the buffer
     /// has for the message and `release` whether a multi-receive buffer is the
     /// application's again.
-    #[inline]
     pub fn report_receive(
         &self,
         receipt: &Receipt,
@@ -158,15 +157,7 @@ impl Queues {
         release: bool,
         outcome: Result,
     ) {
-        let mut completion = Completion {
-            context: receipt.context.pointer(),
-            flags: FI_RECV | if receipt.tagged { FI_TAGGED } else { FI_MSG },
-            len: receipt.len,
-            buf: memory.address(),
-            data: 0,
-            tag: receipt.tag,
-            src: self.source(receipt.src),
-        };
+        let mut completion = self.completion_of_receive(receipt, memory);
         if let Some(data) = receipt.data {
             completion.flags |= FI_REMOTE_CQ_DATA;
             completion.data = data;
@@ -174,15 +165,41 @@ impl Queues {
         if release {
             completion.flags |= fabric_abi::FI_MULTI_RECV;
         }
-        let excess = receipt.len.saturating_sub(memory.len());
+        let wanted = receipt.flags & FI_COMPLETION != 0 || release;
+        self.end_receive(completion, wanted, memory, outcome);
+    }
+
+    /// [`Queues::report_receive`] for a message that came whole, without
+    /// immediate data, into a buffer of its own.
+    #[inline(always)]
+    pub fn report_plain_receive(&self, receipt: &Receipt, memory: &AppIov) {
+        let completion = self.completion_of_receive(receipt, memory);
+        let wanted = receipt.flags & FI_COMPLETION != 0;
+        self.end_receive(completion, wanted, memory, Ok(()));
+    }
+
+    #[inline(always)]
+    fn completion_of_receive(&self, receipt: &Receipt, memory: &AppIov) -> Completion {
+        Completion {
+            context: receipt.context.pointer(),
+            flags: FI_RECV | if receipt.tagged { FI_TAGGED } else { FI_MSG },
+            len: receipt.len,
+            buf: memory.address(),
+            data: 0,
+            tag: receipt.tag,
+            src: self.source(receipt.src),
+        }
+    }
+
+    #[inline(always)]
+    fn end_receive(&self, completion: Completion, wanted: bool, memory: &AppIov, outcome: Result) {
+        let excess = completion.len.saturating_sub(memory.len());
         let error = match outcome {
             Ok(()) if excess == 0 => {
                 if let Some(counter) = &self.recv {
-                    counter.count(receipt.len);
+                    counter.count(completion.len);
                 }
-                if (receipt.flags & FI_COMPLETION != 0 || release)
-                    && let Some(cq) = &self.rx_cq
-                {
+                if wanted && let Some(cq) = &self.rx_cq {
                     cq.write(&completion);
                 }
                 return;

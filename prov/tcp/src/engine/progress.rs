@@ -234,6 +234,7 @@ impl Core {
                 self.read_later(key);
                 break;
             }
+            let to_end = to_end || conn.peer_ended;
             let left = conn.stream.payload_left();
             // What is read into the staging area is copied from there.
             let ahead = match conn.is_bulk {
@@ -275,10 +276,7 @@ impl Core {
                 self.placed_directly(key, placed);
             }
             self.take_in(key, &staging[..received - placed]);
-            if received < room
-                && !to_end
-                && !self.conns.get(key).is_some_and(|conn| conn.peer_ended)
-            {
+            if received < room && !to_end {
                 break;
             }
         }

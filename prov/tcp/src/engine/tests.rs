@@ -63,14 +63,12 @@ impl Side {
 
     fn drive(&self) {
         self.engine.progress();
-        let read = self.cq.read(1000, |entries| {
-            for (words, src) in entries.words.chunks(6).zip(entries.sources) {
-                self.done.borrow_mut().push(Done {
-                    len: words[2] as usize,
-                    tag: words[5],
-                    src: *src,
-                });
-            }
+        let read = self.cq.read(1000, |completion| {
+            self.done.borrow_mut().push(Done {
+                len: completion.len,
+                tag: completion.tag,
+                src: completion.src,
+            });
         });
         if read == Err(Errno::EAVAIL) {
             self.failed.borrow_mut().push(self.cq.read_error().unwrap());

@@ -80,7 +80,10 @@ fn a_full_queue_grows_and_loses_nothing() {
         for completion in completions {
             let wanted = numbered(expected);
             assert_eq!(completion.context, wanted.context);
-            assert_eq!((completion.flags, completion.len), (wanted.flags, wanted.len));
+            assert_eq!(
+                (completion.flags, completion.len),
+                (wanted.flags, wanted.len)
+            );
             assert_eq!((completion.buf, completion.data), (wanted.buf, wanted.data));
             assert_eq!((completion.tag, completion.src), (wanted.tag, wanted.src));
             expected += 1;

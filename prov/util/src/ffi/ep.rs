@@ -351,7 +351,7 @@ fn resolve<S: SharedReceive>(other: AnyFid) -> Bound<S> {
 
 /// What posts receives: an endpoint or a shared receive context.
 pub(super) trait Receiver: Class<Header = fid_ep> {
-    fn receive(&self, receive: Receive) -> Result;
+    fn receive(&self, receive: &Receive) -> Result;
     fn flags(&self) -> &OperationFlags;
     fn cancel(&self, context: *mut c_void) -> Result;
     fn option(&self, name: c_int) -> Result<OptionValue>;
@@ -361,7 +361,7 @@ pub(super) trait Receiver: Class<Header = fid_ep> {
 
 impl<E: Endpoint> Receiver for EndpointObject<E> {
     #[inline(always)]
-    fn receive(&self, receive: Receive) -> Result {
+    fn receive(&self, receive: &Receive) -> Result {
         self.endpoint.receive(receive)
     }
 
@@ -389,7 +389,7 @@ impl<E: Endpoint> Receiver for EndpointObject<E> {
 
 impl<S: SharedReceive> Receiver for SharedReceiveObject<S> {
     #[inline(always)]
-    fn receive(&self, receive: Receive) -> Result {
+    fn receive(&self, receive: &Receive) -> Result {
         self.context.receive(receive)
     }
 

@@ -38,18 +38,29 @@ pub(super) unsafe fn receive<R: Receiver>(
 ) -> isize {
     // SAFETY: the caller vouches for the object.
     let receiver = unsafe { Handle::<R>::borrow(ep) };
-    posted(buffers.and_then(|buffers| {
-        receiver.receive(Receive {
+    let buffers = match buffers {
+        Ok(buffers) => buffers,
+        Err(error) => return posted(Err(error)),
+    };
+    let flags = match flags {
+        Flags::Given(flags) => receiver.flags().with(flags),
+        Flags::Plain | Flags::Inject => receiver.flags().plain(),
+    };
+    post_receive(
+        receiver,
+        &Receive {
             select,
             buffers,
             peer,
-            flags: match flags {
-                Flags::Given(flags) => receiver.flags().with(flags),
-                Flags::Plain | Flags::Inject => receiver.flags().plain(),
-            },
+            flags,
             context,
-        })
-    }))
+        },
+    )
+}
+
+#[inline(never)]
+fn post_receive<R: Receiver>(receiver: &R, receive: &Receive) -> isize {
+    posted(receiver.receive(receive))
 }
 
 /// Posts a message, with immediate data where there is `data`.
@@ -74,14 +85,24 @@ pub(super) unsafe fn send<E: Endpoint>(
         Flags::Given(flags) => ep.tx.with(flags),
         Flags::Inject => ep.tx.inject(),
     };
-    posted(buffers.and_then(|buffers| {
-        ep.transmit(Transmit {
+    let buffers = match buffers {
+        Ok(buffers) => buffers,
+        Err(error) => return posted(Err(error)),
+    };
+    transmit(
+        &**ep,
+        &Transmit {
             tag,
             buffers,
             peer,
             data: data.unwrap_or(0),
             flags: flags | data.map_or(0, |_| FI_REMOTE_CQ_DATA),
             context,
-        })
-    }))
+        },
+    )
+}
+
+#[inline(never)]
+fn transmit<E: Endpoint>(ep: &E, message: &Transmit) -> isize {
+    posted(ep.transmit(message))
 }

@@ -102,7 +102,7 @@ impl<B> PostedQueue<B> {
     }
 
     /// Adds a receive behind all others.
-    #[inline]
+    #[inline(always)]
     pub fn push(&mut self, context: usize, flags: u64, filter: Filter, space: Space<B>) -> u32 {
         let Filter { src, tag, ignore } = filter;
         let few = !self.hashing && self.entries.len() < FEW;
@@ -192,10 +192,38 @@ impl<B> PostedQueue<B> {
         }
     }
 
+    /// Hands a receive with a buffer of its own to `deliver` and takes it off
+    /// the queue; `false` if it is not one.
+    #[inline(always)]
+    pub fn deliver_single(&mut self, index: u32, deliver: impl FnOnce(&Posted, &B)) -> bool {
+        let Some(posted) = self.entries.get(index) else {
+            return false;
+        };
+        let Some(Space::Single(buf)) = self.spaces.get(index as usize) else {
+            return false;
+        };
+        deliver(posted, buf);
+        self.unlist(index);
+        if let Some(space) = self.spaces.get_mut(index as usize) {
+            *space = Space::Vacant;
+        }
+        true
+    }
+
     /// Takes a receive off the queue. What [`PostedQueue::get`] returned for it
     /// is the rest of it.
     #[inline]
     pub fn remove(&mut self, index: u32) -> Space<B> {
+        self.unlist(index);
+        match self.spaces.get_mut(index as usize) {
+            Some(space) => std::mem::replace(space, Space::Vacant),
+            None => Space::Vacant,
+        }
+    }
+
+    /// Frees a receive's entry, but not its space.
+    #[inline(always)]
+    fn unlist(&mut self, index: u32) {
         let Some(&Posted {
             class,
             src,
@@ -204,7 +232,7 @@ impl<B> PostedQueue<B> {
             ..
         }) = self.entries.get(index)
         else {
-            return Space::Vacant;
+            return;
         };
         if class == UNHASHED {
             self.entries.unlink(0, &mut self.unhashed, index);
@@ -215,10 +243,6 @@ impl<B> PostedQueue<B> {
         if self.entries.len() == 0 {
             self.hashing = false;
             self.classes_used = 0;
-        }
-        match self.spaces.get_mut(index as usize) {
-            Some(space) => std::mem::replace(space, Space::Vacant),
-            None => Space::Vacant,
         }
     }
 

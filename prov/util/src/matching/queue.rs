@@ -65,7 +65,7 @@ impl<B: ReceiveBuffer, U> ReceiveQueue<B, U> {
     /// A multi-receive buffer goes on waiting behind its first match: for the
     /// other unexpected messages that fit into it, call
     /// [`ReceiveQueue::refill`] until that has no more.
-    #[inline]
+    #[inline(always)]
     pub fn post(&mut self, receive: Receive<B>) -> Option<(Matched<B>, Message<U>)> {
         if receive.flags & FI_MULTI_RECV != 0 {
             return self.post_multi(receive);
@@ -148,8 +148,26 @@ impl<B: ReceiveBuffer, U> ReceiveQueue<B, U> {
         self.take(index, len)
     }
 
+    /// Hands the context, flags and buffer of the receive for a message that
+    /// arrives now to `deliver`, and takes it off the queue. `false`: nobody
+    /// waits for the message, or it goes into a buffer for many, so that it is
+    /// for [`ReceiveQueue::arrive`].
+    #[inline(always)]
+    pub fn arrive_single(
+        &mut self,
+        src: u64,
+        tag: u64,
+        deliver: impl FnOnce(usize, u64, &B),
+    ) -> bool {
+        let Some(index) = self.posted.find(src, tag) else {
+            return false;
+        };
+        self.posted.deliver_single(index, |posted, buf| {
+            deliver(posted.context, posted.flags, buf);
+        })
+    }
+
     /// Uses a waiting receive for a message of `len` bytes.
-    #[inline]
     fn take(&mut self, index: u32, len: usize) -> Option<Matched<B>> {
         let posted = self.posted.get(index)?;
         let (context, flags) = (posted.context, posted.flags);
