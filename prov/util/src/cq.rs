@@ -154,7 +154,7 @@ impl Cq {
     }
 
     /// Reports an operation that succeeded.
-    #[inline]
+    #[inline(always)]
     pub fn write(&self, completion: &Completion) {
         if self.owner.is_some() {
             return self.write_batch(std::slice::from_ref(completion));

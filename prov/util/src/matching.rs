@@ -26,7 +26,7 @@ mod unexpected;
 #[cfg(test)]
 mod model_tests;
 
-pub use queue::{Cancelled, ReceiveQueue};
+pub use queue::{Cancelled, ReceiveQueue, Single};
 
 use crate::buffer::AppIov;
 

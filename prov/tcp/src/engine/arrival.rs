@@ -2,12 +2,14 @@
 
 use prov_util::buffer::AppIov;
 use prov_util::errno::Errno;
-use prov_util::matching::{Matched, Message};
+use prov_util::matching::{Matched, Message, ReceiveQueue};
 use prov_util::mr::Grant;
+use slotmap::SlotMap;
 
 use super::Core;
 use super::closing::Fault;
-use super::connection::{Named, Owner, UNKNOWN_SOURCE};
+use super::connection::{Connection, Named, Owner, UNKNOWN_SOURCE};
+use super::endpoint::{EndpointState, Queues, Receiver};
 use super::incoming::{
     Ack, Body, Collecting, Incoming, Kept, Placing, Receipt, Rendezvous, Then, Unexpected,
 };
@@ -25,84 +27,106 @@ const KEEPING_COST: usize = 128;
 /// Largest message of ours alone (operands of an atomic operation).
 const COLLECT_LIMIT: usize = 1 << 20;
 
+/// Takes in the messages at the start of `bytes` that have nothing special
+/// about them and find their receives; returns what is left.
+#[inline(always)]
+pub(super) fn take_in_simple<'a>(
+    conn: &mut Connection,
+    eps: &SlotMap<EpKey, EndpointState>,
+    receivers: &mut SlotMap<ReceiverKey, Receiver>,
+    mut bytes: &'a [u8],
+) -> &'a [u8] {
+    if !conn.stream.is_between_messages()
+        || conn.held_back.is_some()
+        || conn.src == UNKNOWN_SOURCE && conn.peer.is_some()
+    {
+        return bytes;
+    }
+    let Owner::Ep(ep) = conn.owner else {
+        return bytes;
+    };
+    let Some(ep) = eps.get(ep) else {
+        return bytes;
+    };
+    let Some(receiver) = receivers.get_mut(ep.receiver) else {
+        return bytes;
+    };
+    while let Some(simple) = decode_simple(bytes) {
+        let tagged = simple.tag.is_some();
+        let tag = simple.tag.unwrap_or(0);
+        let len = simple.payload.len();
+        let queue = receiver.queue(tagged);
+        let mut receipt = Receipt {
+            receiver: ep.receiver,
+            tagged,
+            context: Context(0),
+            flags: 0,
+            multi: None,
+            src: conn.src,
+            tag,
+            data: None,
+            len,
+            ack: Ack::None,
+        };
+        if let Some(single) = queue.find_single(conn.src, tag) {
+            single.buf.write_at(0, simple.payload);
+            receipt.context = Context(single.context);
+            receipt.flags = single.flags;
+            ep.queues.report_plain_receive(&receipt, single.buf);
+            let index = single.index;
+            queue.finish_single(index);
+        } else if !take_into_many(queue, &ep.queues, receipt, simple.payload) {
+            break;
+        }
+        bytes = simple.rest;
+        conn.is_bulk |= len >= BULK;
+    }
+    bytes
+}
+
+/// Takes in a plain message that goes into a buffer for many; `false` if nobody
+/// waits for it.
+#[inline(never)]
+fn take_into_many(
+    queue: &mut ReceiveQueue<AppIov, Unexpected>,
+    queues: &Queues,
+    mut receipt: Receipt,
+    payload: &[u8],
+) -> bool {
+    let Some(matched) = queue.arrive(receipt.src, receipt.tag, receipt.len) else {
+        return false;
+    };
+    matched.buf.write_at(0, payload);
+    let release = match matched.multi {
+        None => false,
+        Some(multi) => queue.finish_multi(multi),
+    };
+    receipt.context = Context(matched.context);
+    receipt.flags = matched.flags;
+    receipt.multi = matched.multi;
+    queues.report_receive(&receipt, &matched.buf, release, Ok(()));
+    true
+}
+
 /// Whether to go on taking in.
 pub(super) type Step = Result<(), Fault>;
 
 impl Core {
     /// Takes in bytes that came on a connection.
-    #[inline]
-    pub(super) fn take_in(&mut self, key: ConnKey, bytes: &[u8]) {
-        let mut bytes = self.take_in_simple(key, bytes);
-        if !bytes.is_empty() {
-            self.take_in_any(key, &mut bytes);
-        }
-    }
-
-    /// Takes in the messages at the start of `bytes` that have nothing special
-    /// about them and find their receives; returns what is left.
-    #[inline]
-    fn take_in_simple<'a>(&mut self, key: ConnKey, mut bytes: &'a [u8]) -> &'a [u8] {
-        let Some(conn) = self.conns.get_mut(key) else {
-            return bytes;
-        };
-        if self.quick_end == 0
-            || !conn.stream.is_between_messages()
-            || conn.held_back.is_some()
-            || conn.src == UNKNOWN_SOURCE && conn.peer.is_some()
+    pub(super) fn take_in(&mut self, key: ConnKey, mut bytes: &[u8]) {
+        if let Some(conn) = self.conns.get_mut(key)
+            && self.quick_end != 0
         {
-            return bytes;
+            bytes = take_in_simple(conn, &self.eps, &mut self.receivers, bytes);
         }
-        let Owner::Ep(ep) = conn.owner else {
-            return bytes;
-        };
-        let Some(ep) = self.eps.get(ep) else {
-            return bytes;
-        };
-        let Some(receiver) = self.receivers.get_mut(ep.receiver) else {
-            return bytes;
-        };
-        while let Some(simple) = decode_simple(bytes) {
-            let tagged = simple.tag.is_some();
-            let tag = simple.tag.unwrap_or(0);
-            let len = simple.payload.len();
-            let queue = receiver.queue(tagged);
-            let receipt = |context, flags, multi| Receipt {
-                receiver: ep.receiver,
-                tagged,
-                context: Context(context),
-                flags,
-                multi,
-                src: conn.src,
-                tag,
-                data: None,
-                len,
-                ack: Ack::None,
-            };
-            let taken = queue.arrive_single(conn.src, tag, |context, flags, buf| {
-                buf.write_at(0, simple.payload);
-                ep.queues
-                    .report_plain_receive(&receipt(context, flags, None), buf);
-            });
-            if !taken {
-                let Some(matched) = queue.arrive(conn.src, tag, len) else {
-                    break;
-                };
-                matched.buf.write_at(0, simple.payload);
-                let release = match matched.multi {
-                    None => false,
-                    Some(multi) => queue.finish_multi(multi),
-                };
-                let receipt = receipt(matched.context, matched.flags, matched.multi);
-                ep.queues
-                    .report_receive(&receipt, &matched.buf, release, Ok(()));
-            }
-            bytes = simple.rest;
-            conn.is_bulk |= len >= BULK;
+        if !bytes.is_empty() {
+            self.take_in_any(key, bytes);
         }
-        bytes
     }
 
-    fn take_in_any(&mut self, key: ConnKey, bytes: &mut &[u8]) {
+    #[inline(never)]
+    pub(super) fn take_in_any(&mut self, key: ConnKey, mut bytes: &[u8]) {
+        let bytes = &mut bytes;
         loop {
             let Some(conn) = self.conns.get_mut(key) else {
                 return;
@@ -426,8 +450,8 @@ impl Core {
     pub(super) fn acknowledge(&mut self, key: ConnKey, ack: Ack) {
         let header = match ack {
             Ack::None => return,
-            Ack::Next => super::connection::Connection::ack_header(None),
-            Ack::Named(name) => super::connection::Connection::ack_header(Some(name)),
+            Ack::Next => Connection::ack_header(None),
+            Ack::Named(name) => Connection::ack_header(Some(name)),
         };
         self.post_control(key, header);
     }

@@ -99,6 +99,7 @@ impl Queues {
         }
     }
 
+    #[inline(always)]
     fn counter(&self, class: OpClass) -> Option<&Cntr> {
         let counter = match class {
             OpClass::Send | OpClass::TaggedSend => &self.send,
@@ -118,7 +119,7 @@ impl Queues {
     }
 
     /// Tells the application how an operation ended.
-    #[inline]
+    #[inline(always)]
     pub fn report_op(&self, op: &Op, outcome: Result) {
         match outcome {
             Ok(()) => {

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use prov_util::errno::Errno;
 
+use super::arrival::take_in_simple;
 use super::incoming::Incoming;
 use super::keys::{ConnKey, Source};
 use super::poller::Event;
@@ -31,7 +32,7 @@ const BULK_AHEAD: usize = 4096;
 
 impl Core {
     /// Does what is ready, without blocking.
-    #[inline]
+    #[inline(always)]
     pub fn progress(&mut self) {
         self.end_bursts();
         self.read_hot();
@@ -272,10 +273,19 @@ impl Core {
                 // Unless another large message begins in there.
                 conn.is_bulk = false;
             }
+            let bytes = &staging[..received - placed];
             if placed > 0 {
                 self.placed_directly(key, placed);
+                self.take_in(key, bytes);
+            } else {
+                let rest = match self.quick_end {
+                    0 => bytes,
+                    _ => take_in_simple(conn, &self.eps, &mut self.receivers, bytes),
+                };
+                if !rest.is_empty() {
+                    self.take_in_any(key, rest);
+                }
             }
-            self.take_in(key, &staging[..received - placed]);
             if received < room && !to_end {
                 break;
             }

@@ -32,22 +32,53 @@ impl Receiver {
 
 impl Core {
     /// Posts a receive to an endpoint.
-    #[inline]
+    #[inline(always)]
     pub fn receive(&mut self, ep: EpKey, receive: &Receive) -> Result {
         let state = self.eps.get(ep).ok_or(Errno::EOPBADSTATE)?;
         let (key, directed) = (state.receiver, state.directed);
-        if directed
+        if directed {
+            return self.receive_directed(ep, key, receive);
+        }
+        self.post_receive(key, Some(ep), false, receive)
+    }
+
+    #[inline(never)]
+    fn receive_directed(&mut self, ep: EpKey, key: ReceiverKey, receive: &Receive) -> Result {
+        if let Some(state) = self.eps.get(ep)
             && let Kind::Rdm(rdm) = &state.kind
             && (rdm.av_changed() || !rdm.lost.is_empty())
         {
             self.look_for_peer(ep, receive.peer);
         }
-        self.post_receive(key, Some(ep), directed, receive)
+        self.post_receive(key, Some(ep), true, receive)
     }
 
     /// Posts a receive to a receive context.
-    #[inline]
+    #[inline(always)]
     pub fn post_receive(
+        &mut self,
+        key: ReceiverKey,
+        ep: Option<EpKey>,
+        directed: bool,
+        receive: &Receive,
+    ) -> Result {
+        let receiver = self.receivers.get_mut(key).ok_or(Errno::EOPBADSTATE)?;
+        let (tagged, filter) = select(receive, directed);
+        let size = receiver.size;
+        let queue = receiver.queue(tagged);
+        let context = Context::of(receive.context).0;
+        if receive.flags & (FI_PEEK | FI_CLAIM) == 0
+            && queue.posted_len() < size
+            && queue.post_waiting(context, receive.flags, filter, &receive.buffers)
+        {
+            return Ok(());
+        }
+        self.post_special_receive(key, ep, directed, receive)
+    }
+
+    /// Posts a receive that may not just wait.
+    #[inline(never)]
+    fn post_special_receive(
         &mut self,
         key: ReceiverKey,
         ep: Option<EpKey>,
@@ -476,7 +507,7 @@ pub(super) fn posted(receive: &Receive, filter: Filter) -> Posted<AppIov> {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn select(receive: &Receive, directed: bool) -> (bool, Filter) {
     let src = if directed { receive.peer } else { ANY_SOURCE };
     match receive.select {

@@ -39,17 +39,22 @@ pub struct Simple<'a> {
 /// order; everything else is for [`Header::decode`] to judge.
 #[inline]
 pub fn decode_simple(bytes: &[u8]) -> Option<Simple<'_>> {
-    const TAGGED: [u8; 7] = [VERSION, Op::Tagged as u8, 0, 0, 0, 0, (BASE + 8) as u8];
-    const PLAIN: [u8; 7] = [VERSION, Op::Msg as u8, 0, 0, 0, 0, BASE as u8];
-    let head = bytes.first_chunk::<BASE>()?;
-    let mut size = [0; 8];
-    size.copy_from_slice(&head[8..]);
-    let size = usize::try_from(u64::from_ne_bytes(size)).ok()?;
-    let (tag, body) = if head[..7] == TAGGED {
+    const fn start(op: Op, len: usize) -> u64 {
+        u64::from_le_bytes([VERSION, op as u8, 0, 0, 0, 0, len as u8, 0])
+    }
+    const TAGGED: u64 = start(Op::Tagged, BASE + 8);
+    const PLAIN: u64 = start(Op::Msg, BASE);
+    // The last byte of these is the message's number, which may be any.
+    const COMPARED: u64 = u64::MAX >> 8;
+    let (head, rest) = bytes.split_first_chunk::<8>()?;
+    let (size, _) = rest.split_first_chunk::<8>()?;
+    let head = u64::from_le_bytes(*head) & COMPARED;
+    let size = usize::try_from(u64::from_ne_bytes(*size)).ok()?;
+    let (tag, body) = if head == TAGGED {
         let (_, body) = bytes.split_first_chunk::<BASE>()?;
         let (tag, _) = body.split_first_chunk::<8>()?;
         (Some(u64::from_ne_bytes(*tag)), BASE + 8)
-    } else if head[..7] == PLAIN {
+    } else if head == PLAIN {
         (None, BASE)
     } else {
         return None;

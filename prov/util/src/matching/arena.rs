@@ -76,7 +76,7 @@ impl<T, const N: usize> Arena<T, N> {
     }
 
     /// Stores an entry, in no list yet.
-    #[inline]
+    #[inline(always)]
     pub fn insert(&mut self, value: T) -> u32 {
         if self.free == NIL {
             self.grow();
@@ -115,7 +115,7 @@ impl<T, const N: usize> Arena<T, N> {
     }
 
     /// Drops an entry. It must stand in no list any more.
-    #[inline]
+    #[inline(always)]
     pub fn free(&mut self, index: u32) {
         if let Some(slot) = self.slots.get_mut(index as usize)
             && slot.value.is_some()
@@ -125,7 +125,7 @@ impl<T, const N: usize> Arena<T, N> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn retire(&mut self, index: u32) {
         let slot = &mut self.slots[index as usize];
         slot.generation = slot.generation.wrapping_add(1);
@@ -180,7 +180,7 @@ impl<T, const N: usize> Arena<T, N> {
     }
 
     /// Appends an entry to `list`, through link `which`.
-    #[inline]
+    #[inline(always)]
     pub fn push_back(&mut self, which: usize, list: &mut List, index: u32) {
         let prev = list.tail;
         self.slots[index as usize].links[which] = Link { prev, next: NIL };
@@ -192,7 +192,7 @@ impl<T, const N: usize> Arena<T, N> {
     }
 
     /// Takes an entry out of `list`, which it must stand in through link `which`.
-    #[inline]
+    #[inline(always)]
     pub fn unlink(&mut self, which: usize, list: &mut List, index: u32) {
         let Link { prev, next } = self.slots[index as usize].links[which];
         match self.slots.get_mut(prev as usize) {

@@ -103,7 +103,13 @@ impl<B> PostedQueue<B> {
 
     /// Adds a receive behind all others.
     #[inline(always)]
-    pub fn push(&mut self, context: usize, flags: u64, filter: Filter, space: Space<B>) -> u32 {
+    pub fn push(
+        &mut self,
+        context: usize,
+        flags: u64,
+        filter: Filter,
+        space: impl FnOnce() -> Space<B>,
+    ) -> u32 {
         let Filter { src, tag, ignore } = filter;
         let few = !self.hashing && self.entries.len() < FEW;
         let class = if few {
@@ -123,9 +129,9 @@ impl<B> PostedQueue<B> {
             class,
         });
         match self.spaces.get_mut(index as usize) {
-            Some(slot) => *slot = space,
+            Some(slot) => *slot = space(),
             // The arena has grown by one slot.
-            None => self.spaces.push(space),
+            None => self.grow(space()),
         }
         if class == UNHASHED {
             self.entries.push_back(0, &mut self.unhashed, index);
@@ -135,8 +141,13 @@ impl<B> PostedQueue<B> {
         index
     }
 
+    #[cold]
+    fn grow(&mut self, space: Space<B>) {
+        self.spaces.push(space);
+    }
+
     /// The oldest receive that accepts a message with this source and tag.
-    #[inline]
+    #[inline(always)]
     pub fn find(&self, src: u64, tag: u64) -> Option<u32> {
         let best = self.search(self.unhashed, src, tag, u64::MAX);
         let best = match self.hashing {
@@ -163,7 +174,7 @@ impl<B> PostedQueue<B> {
 
     /// The first receive of `list` that accepts a message, and its order, if
     /// that is below `before`.
-    #[inline]
+    #[inline(always)]
     fn search(&self, list: List, src: u64, tag: u64, before: u64) -> Option<(u32, u64)> {
         let mut index = list.head;
         while let Some(posted) = self.entries.get(index) {
@@ -192,22 +203,22 @@ impl<B> PostedQueue<B> {
         }
     }
 
-    /// Hands a receive with a buffer of its own to `deliver` and takes it off
-    /// the queue; `false` if it is not one.
+    /// A receive and its buffer, if it has one of its own.
     #[inline(always)]
-    pub fn deliver_single(&mut self, index: u32, deliver: impl FnOnce(&Posted, &B)) -> bool {
-        let Some(posted) = self.entries.get(index) else {
-            return false;
-        };
-        let Some(Space::Single(buf)) = self.spaces.get(index as usize) else {
-            return false;
-        };
-        deliver(posted, buf);
+    pub fn single(&self, index: u32) -> Option<(&Posted, &B)> {
+        match self.spaces.get(index as usize)? {
+            Space::Single(buf) => Some((self.entries.get(index)?, buf)),
+            Space::Multi(_) | Space::Vacant => None,
+        }
+    }
+
+    /// [`PostedQueue::remove`] of what is not needed any more.
+    #[inline(always)]
+    pub fn discard(&mut self, index: u32) {
         self.unlist(index);
         if let Some(space) = self.spaces.get_mut(index as usize) {
             *space = Space::Vacant;
         }
-        true
     }
 
     /// Takes a receive off the queue. What [`PostedQueue::get`] returned for it

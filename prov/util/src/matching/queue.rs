@@ -17,6 +17,18 @@ pub struct ReceiveQueue<B, U> {
     min_multi_recv: usize,
 }
 
+/// A receive that waits, with a buffer for one message.
+pub struct Single<'a, B> {
+    /// Its place in the queue.
+    pub index: u32,
+    /// See [`Receive::context`].
+    pub context: usize,
+    /// See [`Receive::flags`].
+    pub flags: u64,
+    /// See [`Receive::buf`].
+    pub buf: &'a B,
+}
+
 /// A receive that left the queue without a message.
 #[derive(Clone, Debug)]
 pub struct Cancelled<B> {
@@ -65,7 +77,6 @@ impl<B: ReceiveBuffer, U> ReceiveQueue<B, U> {
     /// A multi-receive buffer goes on waiting behind its first match: for the
     /// other unexpected messages that fit into it, call
     /// [`ReceiveQueue::refill`] until that has no more.
-    #[inline(always)]
     pub fn post(&mut self, receive: Receive<B>) -> Option<(Matched<B>, Message<U>)> {
         if receive.flags & FI_MULTI_RECV != 0 {
             return self.post_multi(receive);
@@ -78,10 +89,25 @@ impl<B: ReceiveBuffer, U> ReceiveQueue<B, U> {
         if let Some(index) = self.unexpected.find(filter) {
             return self.post_matched(receive, index);
         }
-        let space = Space::Single(receive.buf);
+        let space = || Space::Single(receive.buf);
         self.posted
             .push(receive.context, receive.flags, filter, space);
         None
+    }
+
+    /// Posts a receive with a buffer for one message, if no message waits at
+    /// all; `false` leaves it to [`ReceiveQueue::post`].
+    #[inline(always)]
+    pub fn post_waiting(&mut self, context: usize, flags: u64, filter: Filter, buf: &B) -> bool
+    where
+        B: Copy,
+    {
+        if !self.unexpected.is_empty() || flags & FI_MULTI_RECV != 0 {
+            return false;
+        }
+        self.posted
+            .push(context, flags, filter, || Space::Single(*buf));
+        true
     }
 
     #[cold]
@@ -110,10 +136,9 @@ impl<B: ReceiveBuffer, U> ReceiveQueue<B, U> {
             ignore: receive.ignore,
         };
         let key = self.multi.insert(receive.buf, self.min_multi_recv);
-        let space = Space::Multi(key);
         let index = self
             .posted
-            .push(receive.context, receive.flags, filter, space);
+            .push(receive.context, receive.flags, filter, || Space::Multi(key));
         self.multi.set_posted(key, index);
         self.match_posted(index)
     }
@@ -148,23 +173,27 @@ impl<B: ReceiveBuffer, U> ReceiveQueue<B, U> {
         self.take(index, len)
     }
 
-    /// Hands the context, flags and buffer of the receive for a message that
-    /// arrives now to `deliver`, and takes it off the queue. `false`: nobody
-    /// waits for the message, or it goes into a buffer for many, so that it is
-    /// for [`ReceiveQueue::arrive`].
+    /// The receive for a message that arrives now, to be [finished] with it.
+    /// `None`: nobody waits for the message, or it goes into a buffer for many,
+    /// so that it is for [`ReceiveQueue::arrive`].
+    ///
+    /// [finished]: ReceiveQueue::finish_single
     #[inline(always)]
-    pub fn arrive_single(
-        &mut self,
-        src: u64,
-        tag: u64,
-        deliver: impl FnOnce(usize, u64, &B),
-    ) -> bool {
-        let Some(index) = self.posted.find(src, tag) else {
-            return false;
-        };
-        self.posted.deliver_single(index, |posted, buf| {
-            deliver(posted.context, posted.flags, buf);
+    pub fn find_single(&self, src: u64, tag: u64) -> Option<Single<'_, B>> {
+        let index = self.posted.find(src, tag)?;
+        let (posted, buf) = self.posted.single(index)?;
+        Some(Single {
+            index,
+            context: posted.context,
+            flags: posted.flags,
+            buf,
         })
+    }
+
+    /// Takes the receive with this [`Single::index`] off the queue.
+    #[inline(always)]
+    pub fn finish_single(&mut self, index: u32) {
+        self.posted.discard(index);
     }
 
     /// Uses a waiting receive for a message of `len` bytes.

@@ -81,10 +81,16 @@ impl<U> UnexpectedQueue<U> {
         self.entries.key(index)
     }
 
+    /// Whether no message waits.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.arrival.head == NIL
+    }
+
     /// The oldest message that `filter` accepts.
     #[inline]
     pub fn find(&mut self, filter: Filter) -> Option<u32> {
-        if self.arrival.head == NIL {
+        if self.is_empty() {
             return None;
         }
         self.search(filter)
