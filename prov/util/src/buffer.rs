@@ -152,7 +152,7 @@ impl AppIov {
     }
 
     /// Copies `bytes` into the memory from `offset` on; returns how many fit.
-    #[inline]
+    #[inline(always)]
     pub fn write_at(&self, offset: usize, bytes: &[u8]) -> usize {
         if self.count == 1 && offset == 0 && bytes.len() <= self.len {
             // SAFETY: the first piece is valid for `len` bytes and belongs to
@@ -186,7 +186,7 @@ impl AppIov {
     }
 
     /// Copies from the memory at `offset` into `bytes`; returns how many came.
-    #[inline]
+    #[inline(always)]
     pub fn read_at(&self, offset: usize, bytes: &mut [u8]) -> usize {
         if self.count == 1 && offset == 0 && bytes.len() <= self.len {
             // SAFETY: as in `write_at`, with the roles exchanged.

@@ -350,8 +350,8 @@ impl Cq {
     #[inline(always)]
     fn progress(&self, count: usize) {
         let reads = self.reads.load(Ordering::Relaxed);
-        if self.pending.load(Ordering::Relaxed) >= count.max(1)
-            && count > 0
+        // With a count of 0 there are never enough.
+        if self.pending.load(Ordering::Relaxed) > count.wrapping_sub(1)
             && reads < READS_WITHOUT_PROGRESS
             && !self.sources.is_due()
         {

@@ -134,7 +134,7 @@ impl<'a> Bytes<'a> {
 }
 
 /// What the application wants to hear of a message.
-#[inline]
+#[inline(always)]
 pub fn op_of_transmit(ep: EpKey, message: &Transmit) -> Op {
     Op {
         ep,

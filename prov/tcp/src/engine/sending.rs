@@ -74,19 +74,38 @@ impl Core {
         message
             .buffers
             .read_at(0, &mut self.scratch[header_len..total]);
-        let op = op_of_transmit(key, message);
         match socket::send(conn.socket.as_fd(), &self.scratch[..total]) {
-            Ok(sent) if sent == total => ep.queues.report_op(&op, Ok(())),
-            Ok(sent) => self.keep_rest(conn_key, sent, total, Some(op)),
+            Ok(sent) if sent == total => {
+                ep.queues.report_op(&op_of_transmit(key, message), Ok(()));
+            }
+            outcome => self.sent_in_part(key, conn_key, message, outcome, total),
+        }
+        Some(())
+    }
+
+    /// The kernel did not take all of the `total` bytes of a message in the
+    /// scratch area.
+    #[cold]
+    #[inline(never)]
+    fn sent_in_part(
+        &mut self,
+        ep: EpKey,
+        conn: ConnKey,
+        message: &Transmit,
+        outcome: Result<usize>,
+        total: usize,
+    ) {
+        let op = op_of_transmit(ep, message);
+        match outcome {
+            Ok(sent) => self.keep_rest(conn, sent, total, Some(op)),
             Err(Errno::EAGAIN | Errno::EINTR | Errno::ENOBUFS) => {
-                self.keep_rest(conn_key, 0, total, Some(op));
+                self.keep_rest(conn, 0, total, Some(op));
             }
             Err(error) => {
                 self.report(&op, Err(error));
-                self.break_connection(conn_key, error);
+                self.break_connection(conn, error);
             }
         }
-        Some(())
     }
 
     fn transmit_in_turn(&mut self, ep: EpKey, message: &Transmit) -> Result {

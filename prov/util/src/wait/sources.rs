@@ -102,6 +102,9 @@ impl Sources {
     #[inline(always)]
     pub fn drive(&self) {
         self.list.read(|list| {
+            if let [only] = &**list {
+                return only.progress();
+            }
             for progress in list {
                 progress.progress();
             }
@@ -111,8 +114,10 @@ impl Sources {
     /// Whether a transport has work that must not wait for an empty queue.
     #[inline(always)]
     pub fn is_due(&self) -> bool {
-        self.list
-            .read(|list| list.iter().any(|progress| progress.is_due()))
+        self.list.read(|list| match &**list {
+            [only] => only.is_due(),
+            all => all.iter().any(|progress| progress.is_due()),
+        })
     }
 
     /// Tells every transport that a thread is about to sleep; whether all of
