@@ -5,6 +5,7 @@
 #   make fabtests LIB=<dir>              another libfabric.so.1
 #   make fabtests FABTESTS=<bin dir>     an installed upstream fabtests instead
 #   SETS=quick,standard                  upstream's test sets (default quick)
+#   CONFIGS=<dir>                        upstream's test_configs, for SETS=complex,stress
 #   VALGRIND=1                           the programs under memcheck
 #   PROVIDER=tcp  PROGRAMS="message rma"
 
@@ -16,7 +17,7 @@ KNOWN ?= fabtests/known/c-library-2.x
 fabtests:
 ifdef FABTESTS
 	fabtests/upstream/run --bin $(FABTESTS) --sets $(SETS) -p $(PROVIDER) \
-		$(if $(LIB),--lib $(LIB),--exclude fabtests/upstream/exclude)
+		$(if $(CONFIGS),--configs $(CONFIGS)) $(if $(LIB),--lib $(LIB),--exclude fabtests/upstream/exclude)
 else
 	VALGRIND=$(VALGRIND) fabtests/run -p $(PROVIDER) \
 		$(if $(LIB),--lib $(LIB) --known $(KNOWN)) $(PROGRAMS)
