@@ -68,7 +68,7 @@ const DEFAULT_SIZE: usize = 1024;
 
 /// Reads that a full enough queue may answer before transports are driven
 /// again.
-const READS_WITHOUT_PROGRESS: u32 = 32;
+const READS_WITHOUT_PROGRESS: u32 = 16;
 
 /// A completion queue.
 ///
