@@ -25,6 +25,8 @@ pub enum Fault {
     Io(Errno),
     /// The peer refused, with these connection data.
     Refused(Vec<u8>),
+    /// The other side has no endpoint of the RDM type.
+    Foreign,
     /// The peer did not prove that it has the key of this side, for this
     /// reason.
     Unproven(&'static str),
@@ -60,6 +62,10 @@ impl Core {
             Fault::Io(error) => error,
             Fault::Refused(refusal) => {
                 data = refusal;
+                Errno::ECONNREFUSED
+            }
+            Fault::Foreign => {
+                hopeless = true;
                 Errno::ECONNREFUSED
             }
             Fault::Unproven(reason) => {

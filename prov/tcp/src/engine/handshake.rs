@@ -150,18 +150,21 @@ impl Core {
     /// The answer to a request of ours has come.
     fn answered(&mut self, key: ConnKey, ep: EpKey, message: &Message) {
         let is_rdm = self.rdm(ep).is_some();
-        if message.kind == MessageKind::Reject {
+        let is_refused = message.kind == MessageKind::Reject;
+        let identity = match is_rdm.then(|| Identity::decode(&message.data)) {
+            // Who refuses without a word may have another answer later.
+            Some(Err(_)) if !(is_refused && message.data.is_empty()) => {
+                let fault = self.foreign(key, ep, message);
+                self.break_with(key, fault);
+                return;
+            }
+            Some(Ok(identity)) => Some(identity),
+            Some(Err(_)) | None => None,
+        };
+        if is_refused {
             self.break_with(key, Fault::Refused(message.data.clone()));
             return;
         }
-        let identity = match is_rdm.then(|| Identity::decode(&message.data)) {
-            None => None,
-            Some(Ok(identity)) => Some(identity),
-            Some(Err(error)) => {
-                self.break_with(key, Fault::Protocol(error));
-                return;
-            }
-        };
         let Some(conn) = self.conns.get_mut(key) else {
             return;
         };
@@ -217,8 +220,10 @@ impl Core {
     fn rdm_requested(&mut self, key: ConnKey, ep: EpKey, message: &Message) {
         let identity = match Identity::decode(&message.data) {
             Ok(identity) => identity,
-            Err(error) => {
-                self.break_with(key, Fault::Protocol(error));
+            Err(_) => {
+                let fault = self.foreign(key, ep, message);
+                self.reject(key, &[]);
+                self.break_with(key, fault);
                 return;
             }
         };
@@ -341,12 +346,34 @@ impl Core {
 
     /// Refuses a connection that is not needed; the peer gets its own data back.
     fn reject_rdm(&mut self, key: ConnKey, message: &Message) {
-        let answer = Message::new(MessageKind::Reject, Features::default(), 0, &message.data);
+        self.reject(key, &message.data);
+        self.remove_connection(key);
+    }
+
+    fn reject(&self, key: ConnKey, data: &[u8]) {
+        let answer = Message::new(MessageKind::Reject, Features::default(), 0, data);
         if let Some(socket) = self.socket(key) {
             // If it does not reach the peer, the end of the connection does.
             let _ = socket::send(socket, &answer.encode());
         }
-        self.remove_connection(key);
+    }
+
+    /// What is at the other end is not of the RDM type: one line in the log, as
+    /// it may not stop trying.
+    fn foreign(&mut self, key: ConnKey, ep: EpKey, message: &Message) -> Fault {
+        let from = self.socket(key).map(socket::peer_name);
+        if let Some(Ok(from)) = from
+            && let Some(rdm) = self.rdm(ep)
+            && rdm.foreign.replace(from.ip()) != Some(from.ip())
+        {
+            log::warn!(
+                "no connection with {from}: its endpoint is not tcp's of the RDM type ({} bytes \
+                 of connection data), but an MSG endpoint or one of a provider over tcp, such as \
+                 ofi_rxm",
+                message.data.len()
+            );
+        }
+        Fault::Foreign
     }
 
     /// The handshake of a connection may have taken too long.

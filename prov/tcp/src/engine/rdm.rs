@@ -1,7 +1,7 @@
 //! RDM endpoints: peers, and connections to them on first use.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -32,6 +32,8 @@ pub struct Rdm {
     /// Peers whose connection has ended and that are not back, where receives
     /// can name their peer.
     pub lost: HashSet<PeerKey>,
+    /// Who was last found to have no endpoint of the RDM type.
+    pub foreign: Option<IpAddr>,
     routes: Routes,
     /// Connections whose peers have another source than their messages say.
     pub changed: Vec<(ConnKey, u64)>,
@@ -156,6 +158,7 @@ impl Rdm {
             peers: SlotMap::with_key(),
             by_addr: HashMap::new(),
             lost: HashSet::new(),
+            foreign: None,
             routes: Routes::default(),
             changed: Vec::new(),
             removals: Arc::default(),

@@ -2,6 +2,7 @@
 
 mod authentication;
 mod endpoint_check_tests;
+mod foreign;
 mod hostile;
 mod lost;
 mod negotiated;
