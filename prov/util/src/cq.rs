@@ -194,9 +194,7 @@ impl Cq {
             let position = state.ring.tail();
             state.errors.push_back((position, error));
             state.first_error = state.first_error.min(position);
-            if state.armed_at != usize::MAX {
-                state.armed_at = 1;
-            }
+            state.ring_at_once();
             1
         };
         self.publish(&mut state, more);
@@ -464,7 +462,15 @@ impl State {
         }
         log::error!("no memory for a completion: the completion queue is overrun");
         self.overrun = true;
+        self.ring_at_once();
         1
+    }
+
+    /// Whoever waits for a number of entries is not to wait for the rest.
+    fn ring_at_once(&mut self) {
+        if self.armed_at != usize::MAX {
+            self.armed_at = 1;
+        }
     }
 }
 

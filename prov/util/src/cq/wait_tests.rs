@@ -200,6 +200,20 @@ fn an_error_ends_a_blocking_read_whatever_its_threshold() {
 }
 
 #[test]
+fn a_completion_that_is_lost_rings_whatever_the_threshold() {
+    let cq = open(WaitKind::Fd);
+    cq.write(&numbered(1));
+    assert!(cq.arm_at(5));
+    let rings = cq.attachment().wait().unwrap().rings();
+    // What running out of memory leads to.
+    let mut state = cq.state.lock();
+    let more = state.overrun();
+    cq.publish(&mut state, more);
+    drop(state);
+    assert_eq!(cq.attachment().wait().unwrap().rings(), rings + 1);
+}
+
+#[test]
 fn without_a_wait_object_nothing_blocks() {
     let cq = open(WaitKind::None);
     assert_eq!(sread(&cq, 1, 1, -1), Err(Errno::ENOSYS));
