@@ -72,6 +72,38 @@ static void unanswered(void)
 	ct_close_pair(&pair);
 }
 
+/* Strangers ask for connections and are gone when they get them. */
+static void vanished(void)
+{
+	enum { STRANGERS = 300 };
+	const struct linger at_once = { .l_onoff = 1 };
+	struct ct_spec spec = { .caps = FI_MSG };
+	unsigned char bytes[32] = { 3 }, name[256];
+	struct ct_event event;
+	uint64_t mark = 1;
+	struct ct_pair pair;
+
+	ct_open_strangers(&pair, &spec, name);
+	memcpy(bytes + 24, &mark, sizeof(mark));
+	for (int i = 0; i < STRANGERS; i++) {
+		int fd = ct_connect_plainly(name);
+
+		REQUIRE(write(fd, bytes, sizeof(bytes)) == sizeof(bytes));
+		ct_wait_request(&pair.a, &event);
+		REQUIRE(!setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once,
+				    sizeof(at_once)));
+		close(fd);
+		ct_open_ep(&pair.a, event.info);
+		/* Whether it says so or an event does. */
+		fi_accept(pair.a.ep, NULL, 0);
+		OK(fi_close(&pair.a.ep->fid));
+		pair.a.ep = NULL;
+		fi_freeinfo(event.info);
+	}
+	ct_get_through(&pair, name);
+	ct_close_pair(&pair);
+}
+
 static int open_descriptors(void)
 {
 	DIR *folder = opendir("/proc/self/fd");
@@ -174,6 +206,7 @@ static const struct ct_test tests[] = {
 	{ "half-open", half_open, CT_BOTH },
 	{ "unanswered", unanswered, CT_MSG },
 	{ "unread", unread, CT_MSG },
+	{ "vanished", vanished, CT_MSG },
 };
 
 CT_MAIN(tests)

@@ -441,10 +441,11 @@ impl endpoint::Endpoint for Endpoint {
             return Err(Errno::EINVAL);
         }
         let mut setup = self.setup();
+        self.engine.core().may_connect(self.key)?;
         let incomer = setup.incomer.take().ok_or(Errno::EOPBADSTATE)?;
-        self.engine.core().accept_msg(self.key, incomer, data)?;
+        // The request has its answer, whether or not that gets through.
         self.requests.forget(setup.info.handle.0);
-        Ok(())
+        self.engine.core().accept_msg(self.key, incomer, data)
     }
 
     fn shutdown(&self, _flags: u64) -> Result {

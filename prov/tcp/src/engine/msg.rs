@@ -30,6 +30,12 @@ impl Core {
         }
     }
 
+    /// Whether the endpoint may get a connection: `-FI_EISCONN` if it has one,
+    /// `-FI_EOPBADSTATE` if it had, `-FI_ENOEQ` without an event queue.
+    pub fn may_connect(&mut self, ep: EpKey) -> Result {
+        self.unconnected(ep).map(|_| ())
+    }
+
     /// `fi_connect`, with a socket that is `bound` already or else from
     /// `source`.
     pub fn connect_msg(
