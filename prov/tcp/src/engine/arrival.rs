@@ -208,13 +208,7 @@ impl Core {
         let Some((ep, receiver_key)) = self.receiver_of(key) else {
             return Err(Fault::Gone);
         };
-        if self
-            .conns
-            .get(key)
-            .is_some_and(|conn| conn.src == UNKNOWN_SOURCE)
-        {
-            self.follow_av(ep);
-        }
+        self.look_for_source(key, ep);
         let Some(conn) = self.conns.get_mut(key) else {
             return Err(Fault::Gone);
         };
@@ -243,6 +237,19 @@ impl Core {
             }));
         }
         Ok(())
+    }
+
+    /// Finds out whether the address vector knows the peer by now, if it did
+    /// not.
+    #[inline]
+    pub(super) fn look_for_source(&mut self, key: ConnKey, ep: EpKey) {
+        if self
+            .conns
+            .get(key)
+            .is_some_and(|conn| conn.src == UNKNOWN_SOURCE)
+        {
+            self.follow_av(ep);
+        }
     }
 
     /// A message begins for which there is no receive.

@@ -184,6 +184,7 @@ impl Core {
         name: Rendezvous,
     ) -> Step {
         let (ep, receiver_key) = self.receiver_of(key).ok_or(Fault::Gone)?;
+        self.look_for_source(key, ep);
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         let src = conn.src;
         if conn.asked.len() >= ASKED_LIMIT {

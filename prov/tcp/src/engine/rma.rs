@@ -198,9 +198,13 @@ impl Core {
 
     /// A peer has written to our memory.
     pub(super) fn written_to(&mut self, key: ConnKey, data: Option<u64>, len: usize, ack: Ack) {
-        if let Some((ep, _)) = self.receiver_of(key)
-            && let Some(ep) = self.eps.get(ep)
+        let owner = self.receiver_of(key).map(|(ep, _)| ep);
+        if let Some(ep) = owner
+            && data.is_some()
         {
+            self.look_for_source(key, ep);
+        }
+        if let Some(ep) = owner.and_then(|ep| self.eps.get(ep)) {
             if let Some(counter) = &ep.queues.remote_write {
                 counter.count(len);
             }

@@ -449,6 +449,24 @@ fn a_message_behind_one_that_is_too_large_to_keep_is_received_first() {
 }
 
 #[test]
+fn large_messages_name_a_source_that_the_address_vector_has_learnt() {
+    let (a, b) = (side(), side());
+    a.knows(b.addr);
+    let mut out = vec![5; 3 << 20];
+    let mut place = vec![0; 3 << 20];
+    for (tag, src) in [(1, u64::MAX), (2, 0)] {
+        receive(&b, &mut place, tag);
+        send(&a, &mut out, tag);
+        until([&a, &b], || a.count() == 1 && b.count() == 1);
+        a.done.borrow_mut().clear();
+        assert_eq!(b.done.borrow_mut().pop().unwrap().src, src);
+        if src != 0 {
+            b.knows(a.addr);
+        }
+    }
+}
+
+#[test]
 fn messages_sent_without_a_copy_complete_when_the_kernel_lets_go() {
     let (a, b) = (
         side_with(Params {
