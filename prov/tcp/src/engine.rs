@@ -124,6 +124,8 @@ pub struct Core {
     spare_buffers: Vec<Vec<u8>>,
     /// Whether the poller had something to say the last time.
     had_events: bool,
+    /// Whether a thread was ever told that it may sleep at the poller.
+    has_sleepers: bool,
     /// Bytes of unexpected messages that are kept, with an allowance for the
     /// keeping.
     unexpected_bytes: usize,
@@ -203,6 +205,7 @@ impl Engine {
                 idle_calls: 0,
                 spare_buffers: Vec::new(),
                 had_events: false,
+                has_sleepers: false,
                 unexpected_bytes: 0,
                 throttled: Vec::new(),
                 held_back: VecDeque::new(),

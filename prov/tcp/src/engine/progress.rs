@@ -54,7 +54,12 @@ impl Core {
         self.read_ready();
         self.poll();
         // What is ready now has to be in the poller's descriptor to wake.
-        self.events.is_empty() && self.ready.is_empty() && self.held.is_empty() && !self.had_events
+        let may_sleep = self.events.is_empty()
+            && self.ready.is_empty()
+            && self.held.is_empty()
+            && !self.had_events;
+        self.has_sleepers |= may_sleep;
+        may_sleep
     }
 
     #[inline]
@@ -206,6 +211,17 @@ impl Core {
             }
         }
         self.poller.set_alarm(self.timers.next());
+        if !self.ready.is_empty() {
+            self.wake_sleepers();
+        }
+    }
+
+    /// Wakes a thread that sleeps at the poller, if one may: there is something
+    /// to read of which the poller has told another thread.
+    fn wake_sleepers(&mut self) {
+        if self.has_sleepers {
+            self.poller.wake_at(Instant::now());
+        }
     }
 
     /// Reads what has come on a connection; whether there was anything. With
@@ -309,13 +325,15 @@ impl Core {
         }
     }
 
-    /// Gives a connection another turn with the next progress call.
+    /// Gives a connection another turn with the next progress call, which is to
+    /// come even if this thread makes no more.
     pub(super) fn read_later(&mut self, key: ConnKey) {
         if let Some(conn) = self.conns.get_mut(key)
             && !conn.is_ready
         {
             conn.is_ready = true;
             self.ready.push_back(key);
+            self.wake_sleepers();
         }
     }
 }

@@ -8,6 +8,7 @@ mod lost;
 mod negotiated;
 #[path = "../../../../fuzz/src/seeds.rs"]
 mod seeds;
+mod sleepers;
 
 use std::cell::RefCell;
 use std::net::SocketAddr;

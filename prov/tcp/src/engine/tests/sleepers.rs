@@ -1,0 +1,87 @@
+//! Threads that sleep while another one uses the engine.
+
+use super::super::timers::Timers;
+use super::*;
+use crate::wire::handshake::Features;
+
+/// What a thread does that is about to sleep. Nothing but what is tested wakes
+/// it: no timer, and no connection is read without asking the poller.
+fn prepare_sleep(side: &Side) {
+    until([side, side], || side.engine.prepare_wait());
+    let mut core = side.engine.core();
+    core.timers = Timers::default();
+    core.poller.set_alarm(None);
+    core.hot.clear();
+    core.conns.values_mut().for_each(|conn| conn.is_hot = false);
+}
+
+/// Whether a thread that sleeps at the engine's descriptor wakes.
+fn wakes(side: &Side) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec};
+    let poller = side.engine.share_poller().unwrap();
+    let mut fds = [PollFd::new(&poller, PollFlags::IN)];
+    let patience = Timespec {
+        tv_sec: 20,
+        tv_nsec: 0,
+    };
+    rustix::event::poll(&mut fds, Some(&patience)) == Ok(1)
+}
+
+#[test]
+fn a_receive_for_a_message_that_is_held_back_wakes_who_sleeps_meanwhile() {
+    const LEN: usize = 60_000;
+    let (a, b) = (
+        side(),
+        side_with(Params {
+            max_unexpected: 1000,
+            prefetch_rbuf_size: 4096,
+            ..Params::default()
+        }),
+    );
+    a.knows(b.addr);
+    let (mut first, mut at_b) = ([1; 8], [0; 8]);
+    receive(&b, &mut at_b, 0);
+    send(&a, &mut first, 0);
+    until([&a, &b], || a.count() == 1 && b.count() == 1);
+    // As with the C library, which announces nothing.
+    for side in [&a, &b] {
+        let conn = side.open_connections()[0];
+        side.engine.core().conns[conn].features = Features::default();
+    }
+    let (mut out, mut place) = (vec![5; LEN], vec![0; LEN]);
+    send(&a, &mut out, 1);
+    until([&a, &b], || {
+        a.count() == 2 && b.engine.core().held_back.len() == 1
+    });
+    // A thread goes to sleep, and another posts the receive.
+    prepare_sleep(&b);
+    receive(&b, &mut place, 1);
+    assert!(wakes(&b));
+    until([&b, &b], || b.count() == 2);
+    assert_eq!(place, out);
+}
+
+#[test]
+fn a_thread_that_sleeps_is_woken_for_what_another_leaves_unread() {
+    const LEN: usize = 100_000;
+    let (a, b) = (
+        side(),
+        side_with(Params {
+            prefetch_rbuf_size: 4096,
+            ..Params::default()
+        }),
+    );
+    a.knows(b.addr);
+    let (mut first, mut at_b) = ([1; 8], [0; 8]);
+    receive(&b, &mut at_b, 0);
+    send(&a, &mut first, 0);
+    until([&a, &b], || a.count() == 1 && b.count() == 1);
+    prepare_sleep(&b);
+    let mut out = vec![5; LEN];
+    send(&a, &mut out, 1);
+    until([&a, &a], || a.count() == 2);
+    // More than one call takes in, and nobody makes another.
+    b.engine.progress();
+    assert_eq!(b.engine.core().ready.len(), 1);
+    assert!(wakes(&b));
+}
