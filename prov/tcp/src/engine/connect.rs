@@ -148,6 +148,7 @@ impl Core {
         // Receives may wait for a peer that was lost.
         let is_wanted = known.is_wanted() || was_lost;
         let Some(attempt) = &mut known.attempt else {
+            rdm.forget_idle(peer);
             return;
         };
         attempt.error = error;

@@ -281,10 +281,15 @@ impl Core {
                 std::cmp::Ordering::Equal => loopback = true,
             },
         }
+        // A peer that nobody knows was forgotten with its old connection.
+        let Some(rdm) = self.rdm(ep) else {
+            return;
+        };
+        let peer = rdm.peer_at(addr);
         self.accept_rdm(key, ep, peer, message, &identity, loopback);
     }
 
-    fn accept_rdm(
+    pub(super) fn accept_rdm(
         &mut self,
         key: ConnKey,
         ep: EpKey,
@@ -323,21 +328,20 @@ impl Core {
             return;
         };
         conn.owner = Owner::Ep(ep);
+        // Should the answer not leave, this attempt of the peer's has failed,
+        // and with it ours that has given way to it.
+        conn.peer = (!loopback).then_some(peer);
         conn.src = src;
         conn.pid = identity.pid;
+        if let Err(fault) = send_all(conn.socket.as_fd(), &answer.encode()) {
+            self.break_with(key, fault);
+            return;
+        }
         conn.open(
             message.order,
             message.features.and(Features::OURS),
             message.instance,
         );
-        let bytes = answer.encode();
-        match socket::send(conn.socket.as_fd(), &bytes) {
-            Ok(sent) if sent == bytes.len() => {}
-            _ => {
-                self.break_with(key, Fault::Io(Errno::ECONNRESET));
-                return;
-            }
-        }
         if !loopback {
             self.peer_connected(ep, peer, key);
         }
@@ -381,7 +385,9 @@ impl Core {
         if let Some(conn) = self.conns.get(key)
             && conn.deadline().is_some_and(|deadline| deadline <= now)
         {
-            self.break_with(key, Fault::Io(Errno::ETIMEDOUT));
+            // The socket may know better, and its event be on the way.
+            let error = socket::connect_outcome(conn.socket.as_fd(), &self.params).err();
+            self.break_with(key, Fault::Io(error.unwrap_or(Errno::ETIMEDOUT)));
         }
     }
 }

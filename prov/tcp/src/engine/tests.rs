@@ -6,6 +6,7 @@ mod foreign;
 mod hostile;
 mod lost;
 mod negotiated;
+mod requests;
 #[path = "../../../../fuzz/src/seeds.rs"]
 mod seeds;
 mod sleepers;
