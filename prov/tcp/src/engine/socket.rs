@@ -150,6 +150,8 @@ fn internet(addr: SocketAddrAny) -> Result<SocketAddr> {
 /// Why a connection attempt failed, once it has ended.
 pub fn connect_outcome(socket: BorrowedFd<'_>, params: &Params) -> Result {
     match sockopt::socket_error(socket).map_err(system)? {
+        // Nobody listens, and the system gave this socket the port of the peer.
+        Ok(()) if name(socket)? == peer_name(socket)? => Err(Errno::ECONNREFUSED),
         Ok(()) => {
             set_up_path(socket, params);
             Ok(())
@@ -242,5 +244,18 @@ mod tests {
             let (system, used) = congestion(setting);
             assert_eq!(used, system);
         }
+    }
+
+    #[test]
+    fn a_socket_that_reaches_itself_is_refused() {
+        let params = Params::default();
+        let socket = bound(&SocketAddr::from(([127, 0, 0, 1], 0)), &params).unwrap();
+        let own = name(socket.as_fd()).unwrap();
+        let socket = connect_bound(socket, &own, &params).unwrap();
+        wait_writable(socket.as_fd(), std::time::Duration::from_secs(60));
+        assert_eq!(
+            connect_outcome(socket.as_fd(), &params),
+            Err(Errno::ECONNREFUSED)
+        );
     }
 }
