@@ -10,6 +10,7 @@
 
 #include "check.h"
 #include "connect.h"
+#include "large.h"
 #include "memory.h"
 #include "pattern.h"
 #include "side.h"
@@ -121,7 +122,7 @@ static void tagged_messages(void)
 	every_form_and_size("tagged", FI_TAGGED);
 }
 
-/* One message and one RMA read and write longer than any buffer between. */
+/* A message longer than any buffer between, waited for and not. */
 static void very_large(void)
 {
 	struct ct_spec spec = { .caps = FI_MSG };
@@ -605,6 +606,7 @@ static const struct ct_test tests[] = {
 	{ "messages", messages, CT_BOTH | CT_SLOW },
 	{ "tagged", tagged_messages, CT_BOTH | CT_SLOW },
 	{ "very_large", very_large, CT_BOTH },
+	{ "beyond_2_gib", beyond_2_gib, CT_BOTH | CT_SLOW },
 	{ "bursts", bursts, CT_BOTH },
 	{ "tag_order", tag_order, CT_BOTH },
 	{ "completion_levels", completion_levels, CT_BOTH },
