@@ -147,16 +147,24 @@ fn internet(addr: SocketAddrAny) -> Result<SocketAddr> {
     SocketAddr::try_from(addr).map_err(system)
 }
 
-/// Why a connection attempt failed, once it has ended.
+/// Why a connection attempt failed, once it has ended; success for one that is
+/// still under way.
 pub fn connect_outcome(socket: BorrowedFd<'_>, params: &Params) -> Result {
     match sockopt::socket_error(socket).map_err(system)? {
-        // Nobody listens, and the system gave this socket the port of the peer.
-        Ok(()) if name(socket)? == peer_name(socket)? => Err(Errno::ECONNREFUSED),
+        Ok(()) if reached_itself(socket) => Err(Errno::ECONNREFUSED),
         Ok(()) => {
             set_up_path(socket, params);
             Ok(())
         }
         Err(error) => Err(system(error)),
+    }
+}
+
+/// Whether nobody listens, and the system gave the socket the port of the peer.
+fn reached_itself(socket: BorrowedFd<'_>) -> bool {
+    match (name(socket), peer_name(socket)) {
+        (Ok(near), Ok(far)) => near == far,
+        _ => false,
     }
 }
 
@@ -244,6 +252,14 @@ mod tests {
             let (system, used) = congestion(setting);
             assert_eq!(used, system);
         }
+    }
+
+    #[test]
+    fn a_socket_that_is_still_connecting_has_not_failed() {
+        let params = Params::default();
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let unconnected = bound(&any, &params).unwrap();
+        assert_eq!(connect_outcome(unconnected.as_fd(), &params), Ok(()));
     }
 
     #[test]
