@@ -162,7 +162,7 @@ impl Outbox {
                     lent.note_sent();
                 }
                 self.advance(taken);
-                if taken < len {
+                if taken < len && taken < socket::CALL_LIMIT {
                     return Ok(false);
                 }
                 continue;
@@ -204,7 +204,7 @@ impl Outbox {
             match sent {
                 Ok(taken) => {
                     self.advance(taken);
-                    if taken < offered {
+                    if taken < offered && taken < socket::CALL_LIMIT {
                         return Ok(false);
                     }
                 }

@@ -187,6 +187,9 @@ impl Core {
             conn.outbox.push_op(op);
             self.count_outstanding(&op);
         }
+        if sent >= socket::CALL_LIMIT {
+            self.flush(key);
+        }
     }
 
     /// Sends a message whose payload is registered memory.

@@ -302,7 +302,7 @@ impl Core {
                     self.take_in_any(key, rest);
                 }
             }
-            if received < room && !to_end {
+            if received < room && received < socket::CALL_LIMIT && !to_end {
                 break;
             }
         }

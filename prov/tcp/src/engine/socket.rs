@@ -168,6 +168,12 @@ fn reached_itself(socket: BorrowedFd<'_>) -> bool {
     }
 }
 
+/// A call that moved fewer bytes than it was asked to has stopped at the
+/// socket's limit, and an event will tell when there is more to do; unless it
+/// moved so many. The system cuts a call short below 2 GiB, whatever the socket
+/// has room for, and no event follows.
+pub const CALL_LIMIT: usize = 1 << 30;
+
 /// Sends from one buffer.
 #[inline]
 pub fn send(socket: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize> {
