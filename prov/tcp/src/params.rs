@@ -42,6 +42,11 @@ param_table! {
         /// Congestion control of connections within this host, which have no
         /// use for the pacing of some; `system` leaves the system's choice
         local_congestion: String = "reno".into();
+        /// Bytes that a connection within this host has on its way at most:
+        /// few enough to stay in the processors' caches, where the copies from
+        /// and to the kernel are fast. 0 leaves it to the system, and so does a
+        /// net.core.wmem_max below it
+        local_sndbuf_size: usize = 512 << 10, in 0..=1 << 30;
         /// Bytes of messages that are kept because no receive has taken them
         /// yet; beyond that the senders are held back, those of this library
         /// only after 64 MiB more, since they announce their messages by then

@@ -28,15 +28,18 @@ const KEEPING_COST: usize = 128;
 const COLLECT_LIMIT: usize = 1 << 20;
 
 /// Takes in the messages at the start of `bytes` that have nothing special
-/// about them and find their receives; returns what is left.
+/// about them and find their receives; returns what is left, which is all where
+/// there is no short way (`quick_end`).
 #[inline(always)]
 pub(super) fn take_in_simple<'a>(
+    quick_end: usize,
     conn: &mut Connection,
     eps: &SlotMap<EpKey, EndpointState>,
     receivers: &mut SlotMap<ReceiverKey, Receiver>,
     mut bytes: &'a [u8],
 ) -> &'a [u8] {
-    if !conn.stream.is_between_messages()
+    if quick_end == 0
+        || !conn.stream.is_between_messages()
         || conn.held_back.is_some()
         || conn.src == UNKNOWN_SOURCE && conn.peer.is_some()
     {
@@ -114,10 +117,9 @@ pub(super) type Step = Result<(), Fault>;
 impl Core {
     /// Takes in bytes that came on a connection.
     pub(super) fn take_in(&mut self, key: ConnKey, mut bytes: &[u8]) {
-        if let Some(conn) = self.conns.get_mut(key)
-            && self.quick_end != 0
-        {
-            bytes = take_in_simple(conn, &self.eps, &mut self.receivers, bytes);
+        if let Some(conn) = self.conns.get_mut(key) {
+            let (quick_end, receivers) = (self.quick_end, &mut self.receivers);
+            bytes = take_in_simple(quick_end, conn, &self.eps, receivers, bytes);
         }
         if !bytes.is_empty() {
             self.take_in_any(key, bytes);

@@ -41,6 +41,11 @@ pub struct Poller {
     alarm: Option<Instant>,
 }
 
+/// What is told of a connection, and only when it changes.
+const CONNECTION: epoll::EventFlags = epoll::EventFlags::IN
+    .union(epoll::EventFlags::OUT)
+    .union(epoll::EventFlags::RDHUP)
+    .union(epoll::EventFlags::ET);
 /// Events taken from the kernel at once.
 const BATCH: usize = 128;
 
@@ -74,15 +79,16 @@ impl Poller {
 
     /// Watches a connection's socket.
     pub fn watch(&self, socket: BorrowedFd<'_>, source: Source) -> Result {
-        use epoll::EventFlags as E;
-        let flags = E::IN | E::OUT | E::RDHUP | E::ET;
-        epoll::add(
-            &self.epoll,
-            socket,
-            epoll::EventData::new_u64(source.token()),
-            flags,
-        )
-        .map_err(system)
+        let data = epoll::EventData::new_u64(source.token());
+        epoll::add(&self.epoll, socket, data, CONNECTION).map_err(system)
+    }
+
+    /// Tells once more what a watched connection's socket has, though it was
+    /// told before.
+    pub fn tell_again(&self, socket: BorrowedFd<'_>, source: Source) {
+        let data = epoll::EventData::new_u64(source.token());
+        // A socket that is watched can be watched so.
+        let _ = epoll::modify(&self.epoll, socket, data, CONNECTION);
     }
 
     /// Watches a listening socket, level-triggered.

@@ -21,6 +21,9 @@ const COLD_AFTER: u32 = 20_000;
 const LONGEST_INTERVAL: u32 = 32;
 /// Reads of one connection before others have their turn.
 const READS_PER_TURN: usize = 16;
+/// Bytes after which others have their turn, too: a progress call is to be
+/// short, and what the peer waits for goes out between two of them.
+const BYTES_PER_TURN: usize = 1 << 20;
 /// A message with more bytes than this to come is read straight to its place.
 const DIRECT: usize = 4096;
 /// A message of this many bytes makes its connection one for bulk data.
@@ -211,17 +214,6 @@ impl Core {
             }
         }
         self.poller.set_alarm(self.timers.next());
-        if !self.ready.is_empty() {
-            self.wake_sleepers();
-        }
-    }
-
-    /// Wakes a thread that sleeps at the poller, if one may: there is something
-    /// to read of which the poller has told another thread.
-    fn wake_sleepers(&mut self) {
-        if self.has_sleepers {
-            self.poller.wake_at(Instant::now());
-        }
     }
 
     /// Reads what has come on a connection; whether there was anything. With
@@ -236,6 +228,7 @@ impl Core {
             return false;
         }
         let mut any = false;
+        let mut bytes_read = 0;
         for turn in 0.. {
             let Some(conn) = self.conns.get_mut(key) else {
                 break;
@@ -247,7 +240,7 @@ impl Core {
             if !conn.is_open() {
                 break;
             }
-            if turn == READS_PER_TURN {
+            if turn == READS_PER_TURN || bytes_read >= BYTES_PER_TURN {
                 self.read_later(key);
                 break;
             }
@@ -283,6 +276,7 @@ impl Core {
                 }
             };
             any = true;
+            bytes_read += received;
             self.idle_calls = 0;
             let placed = received.min(direct);
             if received - placed == ahead_len {
@@ -294,10 +288,8 @@ impl Core {
                 self.placed_directly(key, placed);
                 self.take_in(key, bytes);
             } else {
-                let rest = match self.quick_end {
-                    0 => bytes,
-                    _ => take_in_simple(conn, &self.eps, &mut self.receivers, bytes),
-                };
+                let (quick_end, receivers) = (self.quick_end, &mut self.receivers);
+                let rest = take_in_simple(quick_end, conn, &self.eps, receivers, bytes);
                 if !rest.is_empty() {
                     self.take_in_any(key, rest);
                 }
@@ -328,12 +320,17 @@ impl Core {
     /// Gives a connection another turn with the next progress call, which is to
     /// come even if this thread makes no more.
     pub(super) fn read_later(&mut self, key: ConnKey) {
-        if let Some(conn) = self.conns.get_mut(key)
-            && !conn.is_ready
-        {
+        let Some(conn) = self.conns.get_mut(key) else {
+            return;
+        };
+        if self.has_sleepers {
+            // The poller has told this thread, not the one that sleeps there.
+            self.poller
+                .tell_again(conn.socket.as_fd(), Source::Conn(key));
+        }
+        if !conn.is_ready {
             conn.is_ready = true;
             self.ready.push_back(key);
-            self.wake_sleepers();
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 
 use prov_util::errno::{Errno, Result};
 use rustix::net::{
@@ -38,12 +39,23 @@ fn set_up(socket: BorrowedFd<'_>, params: &Params) {
     }
 }
 
-/// Chooses how fast a connected socket sends: between two sockets of one host
-/// nothing is lost on the way, and what paces the sender only slows it.
+/// Chooses how a connected socket sends where it is connected to this host:
+/// nothing is lost on the way, and what paces the sender only slows it, but
+/// what waits in a long queue has left the caches when it is received.
 fn set_up_path(socket: BorrowedFd<'_>, params: &Params) {
+    let is_local = match (name(socket), peer_name(socket)) {
+        (Ok(near), Ok(far)) => near.ip() == far.ip() || far.ip().is_loopback(),
+        _ => false,
+    };
+    if !is_local {
+        return;
+    }
+    let sndbuf = params.local_sndbuf_size;
+    if (1..=largest_sndbuf()).contains(&sndbuf) {
+        // A socket with another buffer works, only slower.
+        let _ = sockopt::set_socket_send_buffer_size(socket, sndbuf);
+    }
     if params.local_congestion != "system"
-        && let (Ok(near), Ok(far)) = (name(socket), peer_name(socket))
-        && (near.ip() == far.ip() || far.ip().is_loopback())
         && let Err(error) = sockopt::set_tcp_congestion(socket, &params.local_congestion)
     {
         log::info!(
@@ -51,6 +63,21 @@ fn set_up_path(socket: BorrowedFd<'_>, params: &Params) {
             params.local_congestion
         );
     }
+}
+
+/// The largest send buffer that a socket can be given (net.core.wmem_max, which
+/// cannot be read in every network namespace).
+fn largest_sndbuf() -> usize {
+    static LARGEST: OnceLock<usize> = OnceLock::new();
+    *LARGEST.get_or_init(|| {
+        let probe = || -> Result<usize> {
+            let socket = open(&SocketAddr::from(([127, 0, 0, 1], 0)))?;
+            sockopt::set_socket_send_buffer_size(&socket, i32::MAX as usize).map_err(system)?;
+            // The system doubles what it is given.
+            Ok(sockopt::socket_send_buffer_size(&socket).map_err(system)? / 2)
+        };
+        probe().unwrap_or(0)
+    })
 }
 
 /// A socket that is being connected from `source`, whose port is not used, to
@@ -228,36 +255,58 @@ pub fn wait_writable(socket: BorrowedFd<'_>, timeout: std::time::Duration) {
 mod tests {
     use super::*;
 
+    /// Both ends of a connection within this host.
+    fn local_pair(params: &Params) -> [OwnedFd; 2] {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let listener = bound(&any, params).unwrap();
+        listen(listener.as_fd(), 1).unwrap();
+        let near = connect(None, &name(listener.as_fd()).unwrap(), params).unwrap();
+        wait_writable(near.as_fd(), std::time::Duration::from_secs(60));
+        connect_outcome(near.as_fd(), params).unwrap();
+        let far = loop {
+            match accept(listener.as_fd(), params) {
+                Err(Errno::EAGAIN) => std::thread::yield_now(),
+                far => break far.unwrap(),
+            }
+        };
+        [near, far]
+    }
+
     #[test]
-    fn only_connections_within_the_host_get_another_congestion_control() {
+    fn connections_within_the_host_get_another_congestion_control() {
+        let system = || {
+            let socket = open(&SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+            sockopt::tcp_congestion(socket).unwrap()
+        };
         let congestion = |setting: &str| {
             let params = Params {
                 local_congestion: setting.into(),
                 ..Params::default()
             };
-            let any = SocketAddr::from(([127, 0, 0, 1], 0));
-            let listener = bound(&any, &params).unwrap();
-            listen(listener.as_fd(), 1).unwrap();
-            let system = sockopt::tcp_congestion(&listener).unwrap();
-            let dest = name(listener.as_fd()).unwrap();
-            let near = connect(None, &dest, &params).unwrap();
-            wait_writable(near.as_fd(), std::time::Duration::from_secs(60));
-            connect_outcome(near.as_fd(), &params).unwrap();
-            let far = loop {
-                match accept(listener.as_fd(), &params) {
-                    Err(Errno::EAGAIN) => std::thread::yield_now(),
-                    far => break far.unwrap(),
-                }
-            };
-            let [near, far] = [near, far].map(|end| sockopt::tcp_congestion(end).unwrap());
+            let [near, far] = local_pair(&params).map(|end| sockopt::tcp_congestion(end).unwrap());
             assert_eq!(near, far);
-            (system, near)
+            near
         };
-        assert_eq!(congestion("reno").1, "reno");
+        assert_eq!(congestion("reno"), "reno");
         for setting in ["system", "no such thing"] {
-            let (system, used) = congestion(setting);
-            assert_eq!(used, system);
+            assert_eq!(congestion(setting), system());
         }
+    }
+
+    #[test]
+    fn connections_within_the_host_get_a_send_buffer_that_the_system_can_give() {
+        let buffer = |local_sndbuf_size: usize| {
+            let params = Params {
+                local_sndbuf_size,
+                ..Params::default()
+            };
+            local_pair(&params).map(|end| sockopt::socket_send_buffer_size(end).unwrap())
+        };
+        let system = buffer(0);
+        let largest = largest_sndbuf();
+        assert_eq!(buffer(largest), [2 * largest; 2]);
+        assert_eq!(buffer(100_000), [200_000; 2]);
+        assert_eq!(buffer(largest + 1), system);
     }
 
     #[test]
