@@ -7,20 +7,18 @@
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <fcntl.h>
-#include <net/if.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "check.h"
 #include "connect.h"
+#include "network.h"
 #include "stranger.h"
 #include "transfer.h"
 #include "wait.h"
@@ -334,40 +332,6 @@ static void full_backlog(void)
 	ct_close_pair(&pair);
 }
 
-#define ADDRESS "10.77.0.1"
-
-static void set_flags(int fd, const char *interface, bool up)
-{
-	struct ifreq request = { 0 };
-
-	strcpy(request.ifr_name, interface);
-	REQUIRE(!ioctl(fd, SIOCGIFFLAGS, &request));
-	if (up)
-		request.ifr_flags |= IFF_UP | IFF_RUNNING;
-	else
-		request.ifr_flags &= ~IFF_UP;
-	REQUIRE(!ioctl(fd, SIOCSIFFLAGS, &request));
-}
-
-/* An interface in a network of our own comes or goes, with its address. */
-static void set_up(bool up)
-{
-	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	struct ifreq request = { .ifr_name = "lo:1" };
-	struct sockaddr_in *address = (struct sockaddr_in *)&request.ifr_addr;
-
-	REQUIRE(fd >= 0);
-	if (up) {
-		set_flags(fd, "lo", true);
-		address->sin_family = AF_INET;
-		REQUIRE(inet_pton(AF_INET, ADDRESS, &address->sin_addr) == 1);
-		REQUIRE(!ioctl(fd, SIOCSIFADDR, &request));
-	} else {
-		set_flags(fd, "lo:1", false);
-	}
-	close(fd);
-}
-
 static void interface_gone(void)
 {
 	struct ct_spec spec = { .caps = FI_MSG };
@@ -377,15 +341,12 @@ static void interface_gone(void)
 	struct fid_ep *ep;
 	int err;
 
-	if (unshare(CLONE_NEWNET) && unshare(CLONE_NEWUSER | CLONE_NEWNET))
-		SKIP("no privilege for a network of our own");
 	patience_of("1000");
-	ct_opt.source = ADDRESS;
-	set_up(true);
+	ct_own_network();
 	ct_open_strangers(&pair, &spec, name);
 	ct_open_pair(&old, &spec);
 	ct_warm_up(&old);
-	set_up(false);
+	ct_set_network(false);
 	err = fails(&pair, name);
 	CHECK(err == FI_EADDRNOTAVAIL || err == FI_ENETUNREACH ||
 	      err == FI_EHOSTUNREACH, "errno");
@@ -405,7 +366,7 @@ static void interface_gone(void)
 		send_one(&old.a);
 		ct_done(&old.a, &old.a.tx, &tx_context);
 		REQUIRE(ct_stays_empty(&old.b, &old.b.rx));
-		set_up(true);
+		ct_set_network(true);
 		ct_done(&old.b, &old.b.rx, &rx_context);
 	}
 	OK(fi_close(rdm() ? &ep->fid : &pep->fid));

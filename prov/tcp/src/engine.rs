@@ -35,6 +35,7 @@ mod rendezvous;
 mod request;
 mod rma;
 mod sending;
+mod silence;
 pub mod socket;
 #[cfg(test)]
 mod tests;
@@ -126,6 +127,8 @@ pub struct Core {
     had_events: bool,
     /// Whether a thread was ever told that it may sleep at the poller.
     has_sleepers: bool,
+    /// Whether connections are looked at from time to time.
+    is_watching: bool,
     /// Bytes of unexpected messages that are kept, with an allowance for the
     /// keeping.
     unexpected_bytes: usize,
@@ -206,6 +209,7 @@ impl Engine {
                 spare_buffers: Vec::new(),
                 had_events: false,
                 has_sleepers: false,
+                is_watching: false,
                 unexpected_bytes: 0,
                 throttled: Vec::new(),
                 held_back: VecDeque::new(),
@@ -306,6 +310,7 @@ impl Core {
             self.conns.remove(key);
             return Err(error);
         }
+        self.watch_for_silence();
         Ok(key)
     }
 

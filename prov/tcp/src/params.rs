@@ -51,7 +51,8 @@ param_table! {
         /// yet; beyond that the senders are held back, those of this library
         /// only after 64 MiB more, since they announce their messages by then
         max_unexpected: usize = 64 << 20;
-        /// Milliseconds within which a connection must come about
+        /// Milliseconds within which a connection must come about, and for
+        /// which the peer's host may leave everything unacknowledged
         connect_timeout: i32 = 15_000, in 1..=3_600_000;
         /// Whether peers cannot connect to this node, only this node to them
         firewall_addr: bool = false;

@@ -12,6 +12,7 @@ use super::incoming::{Incoming, Kept, Receipt, Rendezvous};
 use super::keys::{EpKey, ListenerKey, PeerKey};
 use super::op::Op;
 use super::outbox::Outbox;
+use super::silence::Watch;
 use super::zerocopy::Lent;
 use crate::wire::ByteOrder;
 use crate::wire::authentication::Nonce;
@@ -66,6 +67,8 @@ pub struct Connection {
     pub is_ready: bool,
     /// Whether the last message that came was large.
     pub is_bulk: bool,
+    /// Whether its host is still there.
+    pub watch: Watch,
     /// Number of the next message in the stream.
     pub sequence: u8,
     /// Reads whose bytes have not come, oldest first.
@@ -195,6 +198,7 @@ impl Connection {
             is_hot: false,
             is_ready: false,
             is_bulk: false,
+            watch: Watch::default(),
             sequence: 0,
             reads: VecDeque::new(),
             acks: VecDeque::new(),

@@ -211,6 +211,7 @@ impl Core {
                 super::timers::Target::Conn(key) => self.check_deadline(key, now),
                 super::timers::Target::Peer(ep, peer) => self.check_peer(ep, peer, now),
                 super::timers::Target::Listener(key) => self.wake_listener(key),
+                super::timers::Target::Silence => self.look_for_silence(now),
             }
         }
         self.poller.set_alarm(self.timers.next());

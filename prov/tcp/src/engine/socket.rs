@@ -33,10 +33,12 @@ fn open(family: &SocketAddr) -> Result<OwnedFd> {
 
 /// Options of a connection's socket.
 fn set_up(socket: BorrowedFd<'_>, params: &Params) {
-    // A socket without these works, only slower.
+    // A socket without these works, but is slower, or silent for longer when
+    // its peer's host is gone.
     if params.nodelay() {
         let _ = sockopt::set_tcp_nodelay(socket, true);
     }
+    let _ = super::silence::probe(socket, params);
 }
 
 /// Chooses how a connected socket sends where it is connected to this host:

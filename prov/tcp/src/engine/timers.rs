@@ -15,6 +15,8 @@ pub enum Target {
     Peer(EpKey, PeerKey),
     /// A listener that rests.
     Listener(ListenerKey),
+    /// All open connections, whose hosts may be silent.
+    Silence,
 }
 
 /// What is due when. Nothing is ever taken back: whoever is called looks
