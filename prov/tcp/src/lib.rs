@@ -14,6 +14,7 @@ mod engine;
 #[cfg(fuzzing)]
 pub mod engine;
 mod fabric;
+mod host;
 #[cfg(not(fuzzing))]
 mod params;
 #[cfg(fuzzing)]

@@ -13,6 +13,7 @@ use super::rdm::{Attempt, Awaited, Rdm};
 use super::request::{Bytes, Replay, Request};
 use super::socket;
 use super::timers::Target;
+use crate::host;
 use crate::wire::handshake::{Features, Kind as MessageKind, Message};
 use crate::wire::rdm::{self, Identity};
 
@@ -103,7 +104,8 @@ impl Core {
             Features::OURS,
             rdm.instance,
             &identity.encode(),
-        );
+        )
+        .from_host(host::mark());
         let source = SocketAddr::new(own.ip(), 0);
         let source = (!own.ip().is_unspecified()).then_some(source);
         let made = socket::connect(source, &dest, &params).and_then(|socket| {

@@ -3,7 +3,7 @@
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
 use prov_util::buffer::AppIov;
@@ -13,10 +13,12 @@ use super::keys::{EpKey, ListenerKey, PeerKey};
 use super::op::Op;
 use super::outbox::Outbox;
 use super::silence::Watch;
+use super::socket;
 use super::zerocopy::Lent;
+use crate::params::Params;
 use crate::wire::ByteOrder;
 use crate::wire::authentication::Nonce;
-use crate::wire::handshake::Features;
+use crate::wire::handshake::{Features, Message};
 use crate::wire::header::Header;
 use crate::wire::stream::Stream;
 
@@ -218,17 +220,19 @@ impl Connection {
         matches!(self.stage, Stage::Open)
     }
 
-    /// The handshake is over: the stream begins.
-    pub fn open(&mut self, order: ByteOrder, features: Features, instance: u64) {
+    /// The handshake is over, which the peer ended with this message: the stream
+    /// begins.
+    pub fn open(&mut self, message: &Message, params: &Params) {
         self.stage = Stage::Open;
-        self.order = order;
+        self.order = message.order;
         // Atomic values are exchanged as they stand in memory.
-        self.features = match order {
-            ByteOrder::Native => features,
+        self.features = match message.order {
+            ByteOrder::Native => message.features.and(Features::OURS),
             ByteOrder::Big => Features::default(),
         };
-        self.instance = instance;
-        self.stream = Stream::new(order, self.features);
+        self.instance = message.instance;
+        self.stream = Stream::new(self.order, self.features);
+        socket::set_up_path(self.socket.as_fd(), message.host, params);
     }
 
     /// When the present stage has lasted too long.
@@ -262,8 +266,7 @@ impl Connection {
 
     /// The address of the far end, for the log.
     pub fn peer_text(&self) -> String {
-        use std::os::fd::AsFd;
-        match super::socket::peer_name(self.socket.as_fd()) {
+        match socket::peer_name(self.socket.as_fd()) {
             Ok(addr) => addr.to_string(),
             Err(_) => "a peer that is gone".to_string(),
         }

@@ -13,6 +13,7 @@ use super::keys::{ConnKey, EpKey, ListenerKey};
 use super::listener::{Incomer, ListenerKind};
 use super::poller::Event;
 use super::socket;
+use crate::host;
 use crate::wire::WireError;
 use crate::wire::authentication::Key;
 use crate::wire::handshake::{
@@ -83,7 +84,7 @@ impl Core {
     /// A socket is connected, or not: the first message goes out.
     fn connected(&mut self, key: ConnKey) -> Result<(), Fault> {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
-        socket::connect_outcome(conn.socket.as_fd(), &self.params).map_err(Fault::Io)?;
+        socket::connect_outcome(conn.socket.as_fd()).map_err(Fault::Io)?;
         let Stage::Connecting { request, deadline } = &mut conn.stage else {
             return Ok(());
         };
@@ -168,11 +169,7 @@ impl Core {
         let Some(conn) = self.conns.get_mut(key) else {
             return;
         };
-        conn.open(
-            message.order,
-            message.features.and(Features::OURS),
-            message.instance,
-        );
+        conn.open(message, &self.params);
         if let Some(identity) = identity {
             conn.pid = identity.pid;
             if let Some(peer) = conn.peer {
@@ -323,7 +320,8 @@ impl Core {
             message.features.and(Features::OURS),
             instance,
             &answer.encode(),
-        );
+        )
+        .from_host(host::mark());
         let Some(conn) = self.conns.get_mut(key) else {
             return;
         };
@@ -337,11 +335,7 @@ impl Core {
             self.break_with(key, fault);
             return;
         }
-        conn.open(
-            message.order,
-            message.features.and(Features::OURS),
-            message.instance,
-        );
+        conn.open(message, &self.params);
         if !loopback {
             self.peer_connected(ep, peer, key);
         }
@@ -386,7 +380,7 @@ impl Core {
             && conn.deadline().is_some_and(|deadline| deadline <= now)
         {
             // The socket may know better, and its event be on the way.
-            let error = socket::connect_outcome(conn.socket.as_fd(), &self.params).err();
+            let error = socket::connect_outcome(conn.socket.as_fd()).err();
             self.break_with(key, Fault::Io(error.unwrap_or(Errno::ETIMEDOUT)));
         }
     }

@@ -11,6 +11,7 @@ use super::endpoint::{Kind, Msg};
 use super::keys::{ConnKey, EpKey};
 use super::listener::Incomer;
 use super::{Core, socket};
+use crate::host;
 use crate::wire::handshake::{Features, Kind as MessageKind, Message};
 
 impl Core {
@@ -47,7 +48,8 @@ impl Core {
         data: &[u8],
     ) -> Result {
         self.unconnected(ep)?;
-        let request = Message::new(MessageKind::Request, Features::OURS, 0, data);
+        let request =
+            Message::new(MessageKind::Request, Features::OURS, 0, data).from_host(host::mark());
         let socket = match bound {
             Some(socket) => socket::connect_bound(socket, dest, &self.params)?,
             None => socket::connect(source, dest, &self.params)?,
@@ -68,13 +70,15 @@ impl Core {
             socket, message, ..
         } = incomer;
         let features = message.features.and(Features::OURS);
-        let answer = Message::new(MessageKind::Accept, features, 0, data).encode();
+        let answer = Message::new(MessageKind::Accept, features, 0, data)
+            .from_host(host::mark())
+            .encode();
         let sent = socket::send(socket.as_fd(), &answer)?;
         if sent != answer.len() {
             return Err(Errno::ECONNABORTED);
         }
         let mut conn = Connection::new(socket, Owner::Ep(ep), Stage::Open);
-        conn.open(message.order, features, message.instance);
+        conn.open(&message, &self.params);
         let key = self.add_connection(conn)?;
         let msg = self.unconnected(ep)?;
         msg.conn = Some(key);

@@ -1,6 +1,6 @@
 //! TCP sockets as the provider needs them.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 
@@ -41,15 +41,13 @@ fn set_up(socket: BorrowedFd<'_>, params: &Params) {
     let _ = super::silence::probe(socket, params);
 }
 
-/// Chooses how a connected socket sends where it is connected to this host:
-/// nothing is lost on the way, and what paces the sender only slows it, but
-/// what waits in a long queue has left the caches when it is received.
-fn set_up_path(socket: BorrowedFd<'_>, params: &Params) {
-    let is_local = match (name(socket), peer_name(socket)) {
-        (Ok(near), Ok(far)) => near.ip() == far.ip() || far.ip().is_loopback(),
-        _ => false,
-    };
-    if !is_local {
+/// Chooses how a connected socket sends where its peer is on this host, as the
+/// addresses or the peer (`host`) say: nothing is lost on the way, and what
+/// paces the sender only slows it, but what waits in a long queue has left the
+/// caches when it is received.
+pub fn set_up_path(socket: BorrowedFd<'_>, host: u32, params: &Params) {
+    let ends = name(socket).and_then(|near| Ok((near.ip(), peer_name(socket)?.ip())));
+    if !ends.is_ok_and(|(near, far)| is_within_host(near, far, host)) {
         return;
     }
     let sndbuf = params.local_sndbuf_size;
@@ -65,6 +63,10 @@ fn set_up_path(socket: BorrowedFd<'_>, params: &Params) {
             params.local_congestion
         );
     }
+}
+
+fn is_within_host(near: IpAddr, far: IpAddr, host: u32) -> bool {
+    near == far || far.is_loopback() || host != 0 && host == crate::host::mark()
 }
 
 /// The largest send buffer that a socket can be given (net.core.wmem_max, which
@@ -154,7 +156,6 @@ pub fn accept(listener: BorrowedFd<'_>, params: &Params) -> Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::accept_with(listener, flags).map_err(system)?;
     set_up(socket.as_fd(), params);
-    set_up_path(socket.as_fd(), params);
     Ok(socket)
 }
 
@@ -178,13 +179,10 @@ fn internet(addr: SocketAddrAny) -> Result<SocketAddr> {
 
 /// Why a connection attempt failed, once it has ended; success for one that is
 /// still under way.
-pub fn connect_outcome(socket: BorrowedFd<'_>, params: &Params) -> Result {
+pub fn connect_outcome(socket: BorrowedFd<'_>) -> Result {
     match sockopt::socket_error(socket).map_err(system)? {
         Ok(()) if reached_itself(socket) => Err(Errno::ECONNREFUSED),
-        Ok(()) => {
-            set_up_path(socket, params);
-            Ok(())
-        }
+        Ok(()) => Ok(()),
         Err(error) => Err(system(error)),
     }
 }
@@ -264,14 +262,28 @@ mod tests {
         listen(listener.as_fd(), 1).unwrap();
         let near = connect(None, &name(listener.as_fd()).unwrap(), params).unwrap();
         wait_writable(near.as_fd(), std::time::Duration::from_secs(60));
-        connect_outcome(near.as_fd(), params).unwrap();
+        connect_outcome(near.as_fd()).unwrap();
         let far = loop {
             match accept(listener.as_fd(), params) {
                 Err(Errno::EAGAIN) => std::thread::yield_now(),
                 far => break far.unwrap(),
             }
         };
+        for end in [&near, &far] {
+            set_up_path(end.as_fd(), 0, params);
+        }
         [near, far]
+    }
+
+    #[test]
+    fn a_peer_is_on_this_host_by_its_address_or_because_it_says_so() {
+        let ip = |last| IpAddr::from([10, 77, 0, last]);
+        let ours = crate::host::mark();
+        assert!(is_within_host(ip(1), ip(1), 0));
+        assert!(is_within_host(ip(1), IpAddr::from([127, 0, 0, 2]), 0));
+        assert!(!is_within_host(ip(1), ip(2), 0));
+        assert!(!is_within_host(ip(1), ip(2), ours.wrapping_add(1)));
+        assert_eq!(is_within_host(ip(1), ip(2), ours), ours != 0);
     }
 
     #[test]
@@ -316,7 +328,7 @@ mod tests {
         let params = Params::default();
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let unconnected = bound(&any, &params).unwrap();
-        assert_eq!(connect_outcome(unconnected.as_fd(), &params), Ok(()));
+        assert_eq!(connect_outcome(unconnected.as_fd()), Ok(()));
     }
 
     #[test]
@@ -326,9 +338,6 @@ mod tests {
         let own = name(socket.as_fd()).unwrap();
         let socket = connect_bound(socket, &own, &params).unwrap();
         wait_writable(socket.as_fd(), std::time::Duration::from_secs(60));
-        assert_eq!(
-            connect_outcome(socket.as_fd(), &params),
-            Err(Errno::ECONNREFUSED)
-        );
+        assert_eq!(connect_outcome(socket.as_fd()), Err(Errno::ECONNREFUSED));
     }
 }

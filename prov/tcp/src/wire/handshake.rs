@@ -120,6 +120,9 @@ pub struct Message {
     /// Drawn anew by each endpoint, so that a peer that restarted is told from
     /// one that connects twice; 0 from the C library.
     pub instance: u64,
+    /// Tells the sender's host from others; 0 from the C library, and where
+    /// that is not known.
+    pub host: u32,
     /// Byte order that the stream will have.
     pub order: ByteOrder,
     /// Connection data, at most [`MAX_DATA`] bytes.
@@ -133,9 +136,16 @@ impl Message {
             kind,
             features,
             instance,
+            host: 0,
             order: ByteOrder::Native,
             data: data[..data.len().min(MAX_DATA)].to_vec(),
         }
+    }
+
+    /// The same message, which tells where it is from.
+    #[must_use]
+    pub fn from_host(self, host: u32) -> Self {
+        Message { host, ..self }
     }
 
     /// The bytes of the message.
@@ -144,6 +154,7 @@ impl Message {
         out[0] = VERSION;
         out[1] = self.kind.code();
         out[2..4].copy_from_slice(&(self.data.len() as u16).to_be_bytes());
+        out[4..8].copy_from_slice(&self.host.to_be_bytes());
         out[8..16].copy_from_slice(&self.instance.to_be_bytes());
         out[16..24].copy_from_slice(&self.features.to_field().to_be_bytes());
         if self.kind != Kind::Reject {
@@ -200,6 +211,7 @@ pub fn decode(bytes: &[u8], expected: &[Kind]) -> Result<Decoded, WireError> {
         kind,
         features: Features::from_field(field(header, 16).to_be()),
         instance: field(header, 8).to_be(),
+        host: u32::from_be_bytes([header[4], header[5], header[6], header[7]]),
         order,
         data: rest[..data_len].to_vec(),
     }))
@@ -231,7 +243,8 @@ mod tests {
             Features::OURS,
             0x1234_5678_9abc_def0,
             b"hello",
-        );
+        )
+        .from_host(0x0102_0304);
         assert_eq!(complete(&sent.encode()), sent);
         let refused = Message::new(Kind::Reject, Features::default(), 7, b"");
         assert_eq!(complete(&refused.encode()), refused);
@@ -257,6 +270,7 @@ mod tests {
         bytes.extend(b"hi");
         let message = complete(&bytes);
         assert_eq!(message.features, Features::default());
+        assert_eq!(message.host, 0);
         assert_eq!(
             (message.kind, message.order),
             (Kind::Accept, ByteOrder::Native)
