@@ -423,9 +423,14 @@ static void returning_peer(void)
 	for (int round = 0; round < 20; round++) {
 		memset(name, 0, sizeof(name));
 		if (!side.server) {
-			/* What the server holds of the old endpoint dies with it. */
+			/* What the server holds of the old endpoint dies with it. The new
+			 * one has another address: what the server sends to the old one
+			 * before it knows of its end is lost. */
+			struct ct_peer fresh;
+
+			ct_open_single(&fresh, &spec);
 			ct_close_peer(&side.peer);
-			ct_open_single(&side.peer, &spec);
+			side.peer = fresh;
 		}
 		ct_name(&side.peer.ep->fid, name, sizeof(name));
 		unsigned char theirs[256];

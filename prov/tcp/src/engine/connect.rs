@@ -147,6 +147,19 @@ impl Core {
             return;
         };
         known.conn = None;
+        if known.crossing.is_some() {
+            self.take_up_crossing(ep, peer);
+            let conn = self.rdm(ep).and_then(|rdm| rdm.peers.get(peer)?.conn);
+            if conn.is_some() {
+                return;
+            }
+        }
+        let Some(rdm) = self.rdm(ep) else {
+            return;
+        };
+        let Some(known) = rdm.peers.get_mut(peer) else {
+            return;
+        };
         // Receives may wait for a peer that was lost.
         let is_wanted = known.is_wanted() || was_lost;
         let Some(attempt) = &mut known.attempt else {

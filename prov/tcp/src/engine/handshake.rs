@@ -9,7 +9,7 @@ use super::Core;
 use super::closing::Fault;
 use super::connection::{Connection, Door, Owner, Stage, endpoint_address};
 use super::endpoint::Kind;
-use super::keys::{ConnKey, EpKey, ListenerKey};
+use super::keys::{ConnKey, EpKey, ListenerKey, PeerKey};
 use super::listener::{Incomer, ListenerKind};
 use super::poller::Event;
 use super::socket;
@@ -174,6 +174,7 @@ impl Core {
             conn.pid = identity.pid;
             if let Some(peer) = conn.peer {
                 self.peer_connected(ep, peer, key);
+                self.take_up_crossing(ep, peer);
             }
         } else if let Some(state) = self.eps.get(ep)
             && let Kind::Msg(msg) = &state.kind
@@ -187,7 +188,6 @@ impl Core {
 
     /// A request has come to a listener.
     fn requested(&mut self, key: ConnKey, listener: ListenerKey, message: Message) {
-        self.no_longer_half_open(key, listener);
         let Some(state) = self.listeners.get(listener) else {
             self.remove_connection(key);
             return;
@@ -198,11 +198,14 @@ impl Core {
                 self.rdm_requested(key, ep, &message);
             }
             ListenerKind::Passive(_) => {
+                self.no_longer_half_open(key, listener);
                 let Some(conn) = self.conns.remove(key) else {
                     return;
                 };
                 self.poller.forget(conn.socket.as_fd());
-                if let ListenerKind::Passive(sink) = &state.kind {
+                if let Some(state) = self.listeners.get(listener)
+                    && let ListenerKind::Passive(sink) = &state.kind
+                {
                     sink.request(Incomer {
                         socket: conn.socket,
                         message,
@@ -269,9 +272,19 @@ impl Core {
                 log::info!("{addr} has restarted");
                 self.break_connection(old, Errno::ECONNRESET);
             }
-            Some((old, _)) => match wire_order(&addr).cmp(&wire_order(&own)) {
+            Some((old, conn)) => match wire_order(&addr).cmp(&wire_order(&own)) {
                 std::cmp::Ordering::Less => {
                     self.reject_rdm(key, message);
+                    return;
+                }
+                std::cmp::Ordering::Greater if matches!(conn.stage, Stage::Requested { .. }) => {
+                    // The peer refuses ours, and only then knows that its own
+                    // stands: the C library up to 2.5 takes ours as well where
+                    // it is accepted before it has looked, and drops its own
+                    // with all that was sent on it.
+                    if let Some(known) = self.rdm(ep).and_then(|rdm| rdm.peers.get_mut(peer)) {
+                        known.crossing = Some(key);
+                    }
                     return;
                 }
                 std::cmp::Ordering::Greater => self.remove_connection(old),
@@ -286,11 +299,25 @@ impl Core {
         self.accept_rdm(key, ep, peer, message, &identity, loopback);
     }
 
+    /// A request of ours has been answered, or will not be: the peer's own one
+    /// that it met has its turn.
+    pub(super) fn take_up_crossing(&mut self, ep: EpKey, peer: PeerKey) {
+        let Some(known) = self.rdm(ep).and_then(|rdm| rdm.peers.get_mut(peer)) else {
+            return;
+        };
+        if let Some(key) = known.crossing.take()
+            && let Some(Owner::Listener(listener)) = self.conns.get(key).map(|conn| conn.owner)
+            && let Read::Complete(message) = self.read_handshake(key)
+        {
+            self.requested(key, listener, message);
+        }
+    }
+
     pub(super) fn accept_rdm(
         &mut self,
         key: ConnKey,
         ep: EpKey,
-        peer: super::keys::PeerKey,
+        peer: PeerKey,
         message: &Message,
         identity: &Identity,
         loopback: bool,
@@ -322,6 +349,9 @@ impl Core {
             &answer.encode(),
         )
         .from_host(host::mark());
+        if let Some(Owner::Listener(listener)) = self.conns.get(key).map(|conn| conn.owner) {
+            self.no_longer_half_open(key, listener);
+        }
         let Some(conn) = self.conns.get_mut(key) else {
             return;
         };

@@ -74,6 +74,9 @@ pub struct Peer {
     pub awaited: Awaited,
     /// While there is no connection: what the attempts to make one have come to.
     pub attempt: Option<Attempt>,
+    /// The peer's own request, which has met one of ours and waits for that to
+    /// be refused.
+    pub crossing: Option<ConnKey>,
     /// The peer said that it cannot be connected to.
     pub behind_firewall: bool,
 }
@@ -223,6 +226,7 @@ impl Rdm {
             pending: VecDeque::new(),
             awaited: Awaited::No,
             attempt: None,
+            crossing: None,
             behind_firewall: false,
         });
         self.by_addr.insert(addr, key);

@@ -1,6 +1,7 @@
 //! Two endpoints in two engines, over loopback.
 
 mod authentication;
+mod crossing;
 mod endpoint_check_tests;
 mod foreign;
 mod hostile;
