@@ -52,7 +52,8 @@ param_table! {
         /// only after 64 MiB more, since they announce their messages by then
         max_unexpected: usize = 64 << 20;
         /// Milliseconds within which a connection must come about, and for
-        /// which the peer's host may leave everything unacknowledged
+        /// which, or for two seconds if that is longer, the peer's host may
+        /// leave everything unacknowledged
         connect_timeout: i32 = 15_000, in 1..=3_600_000;
         /// Whether peers cannot connect to this node, only this node to them
         firewall_addr: bool = false;

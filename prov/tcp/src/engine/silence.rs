@@ -19,6 +19,14 @@ use crate::params::Params;
 
 /// Looks within the time that a host may be silent.
 const LOOKS: u32 = 4;
+/// The least such time: a packet that is lost is sent again after a fifth of a
+/// second, then after twice that.
+const LEAST: Duration = Duration::from_secs(2);
+
+/// How long a host may be silent.
+fn patience(params: &Params) -> Duration {
+    params.connect_timeout().max(LEAST)
+}
 
 /// What the looks at a connection have found.
 #[derive(Default)]
@@ -71,7 +79,7 @@ impl Core {
     }
 
     fn look_later(&mut self) {
-        let next = Instant::now() + self.params.connect_timeout() / LOOKS;
+        let next = Instant::now() + patience(&self.params) / LOOKS;
         self.timers.set(next, Target::Silence);
         self.poller.wake_at(next);
     }
@@ -79,7 +87,7 @@ impl Core {
     /// Ends the connections with hosts that have been silent for too long.
     pub(super) fn look_for_silence(&mut self, now: Instant) {
         // The rest of the time has passed before the first look.
-        let limit = self.params.connect_timeout() / LOOKS * (LOOKS - 1);
+        let limit = patience(&self.params) / LOOKS * (LOOKS - 1);
         let mut silent: Vec<ConnKey> = Vec::new();
         for (key, conn) in &mut self.conns {
             if !conn.is_open() || !(conn.watch.is_due(conn.sequence) | !conn.outbox.is_empty()) {
@@ -105,7 +113,7 @@ impl Core {
 /// Has the system probe the other host while nothing is on its way, so that its
 /// silence shows within the connection timeout (in whole seconds).
 pub fn probe(socket: BorrowedFd<'_>, params: &Params) -> Result {
-    let patience = params.connect_timeout().as_secs().max(2);
+    let patience = patience(params).as_secs();
     let interval = (patience / 8).max(1);
     let idle = patience / 2;
     let probes = (patience - idle) / interval;
