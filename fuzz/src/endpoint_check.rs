@@ -6,6 +6,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use fabric_abi::{
     FI_ADDR_UNSPEC, FI_COMPLETION, FI_DELIVERY_COMPLETE, FI_MULTI_RECV, FI_REMOTE_READ,
@@ -37,8 +38,22 @@ use prov_util::wait::Attachment;
 const STRANGER: u16 = 9;
 /// The key of the memory that the stranger may access.
 const KEY: u64 = 3;
-/// Progress calls after which things that do not move never will.
-const PATIENCE: usize = 20_000;
+/// How long the system may take to bring what was sent, or the news that a
+/// socket was closed, on a machine with much else to do.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Rounds until patience is at an end.
+fn rounds() -> impl Iterator<Item = ()> {
+    let end = Instant::now() + PATIENCE;
+    (0u32..).map_while(move |round| {
+        // The clock is not looked at each time.
+        (round % 256 != 0 || Instant::now() < end).then(|| {
+            if round % 256 == 255 {
+                std::thread::yield_now();
+            }
+        })
+    })
+}
 
 /// The type of the endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -265,7 +280,7 @@ impl Endpoint {
         let request = Message::new(handshake::Kind::Request, features, 5, &identity.encode());
         stranger.write_all(&request.encode()).unwrap();
         let mut answer = Vec::new();
-        for _ in 0..PATIENCE {
+        for () in rounds() {
             self.engine.progress();
             if let Some(incomer) = self.incomer.lock().unwrap().take() {
                 let accepted = self.engine.core().accept_msg(self.ep, incomer, &[]);
@@ -386,27 +401,22 @@ impl Endpoint {
 
     /// The stranger has left: everything posted ends, and its connection does.
     fn part(&mut self, room: &mut Room) {
-        for round in 0..PATIENCE {
+        let mut left = usize::MAX;
+        for () in rounds() {
             self.engine.progress();
             self.read_completions();
             let core = self.engine.core();
-            if core.conns.is_empty() && self.ended.len() == self.posted.len() {
+            left = core.conns.len();
+            if left == 0 && self.ended.len() == self.posted.len() {
                 break;
             }
             // A message that came whole waits for its receive.
             if core.conns.values().any(|conn| conn.held_back.is_some()) {
                 drop(core);
                 self.post_receives(room);
-            } else {
-                assert!(
-                    round + 1 < PATIENCE,
-                    "{} connections left; posted {:?}, ended {:?}",
-                    core.conns.len(),
-                    self.posted,
-                    self.ended
-                );
             }
         }
+        assert_eq!(left, 0, "posted {:?}, ended {:?}", self.posted, self.ended);
         self.ended.sort_unstable();
         assert_eq!(self.ended, self.posted);
         self.engine.core().close_endpoint(self.ep);
