@@ -277,11 +277,13 @@ impl Core {
                     self.reject_rdm(key, message);
                     return;
                 }
-                std::cmp::Ordering::Greater if matches!(conn.stage, Stage::Requested { .. }) => {
-                    // The peer refuses ours, and only then knows that its own
-                    // stands: the C library up to 2.5 takes ours as well where
-                    // it is accepted before it has looked, and drops its own
-                    // with all that was sent on it.
+                std::cmp::Ordering::Greater
+                    if message.instance == 0 && matches!(conn.stage, Stage::Requested { .. }) =>
+                {
+                    // The C library up to 2.5 takes our request as well where
+                    // its own is accepted before it has looked at ours, and
+                    // drops its own with all that was sent on it. It refuses
+                    // ours as long as its own has no answer.
                     if let Some(known) = self.rdm(ep).and_then(|rdm| rdm.peers.get_mut(peer)) {
                         known.crossing = Some(key);
                     }
