@@ -4,6 +4,21 @@ use super::super::timers::Timers;
 use super::*;
 use crate::wire::handshake::Features;
 
+/// Two sides with a connection, of which the second reads little at once.
+fn connected(params: Params) -> (Side, Side) {
+    let b = side_with(Params {
+        prefetch_rbuf_size: 4096,
+        ..params
+    });
+    let a = side();
+    a.knows(b.addr);
+    let (mut first, mut at_b) = ([1; 8], [0; 8]);
+    receive(&b, &mut at_b, 0);
+    send(&a, &mut first, 0);
+    until([&a, &b], || a.count() == 1 && b.count() == 1);
+    (a, b)
+}
+
 /// What a thread does that is about to sleep. Nothing but what is tested wakes
 /// it: no timer, and no connection is read without asking the poller.
 fn prepare_sleep(side: &Side) {
@@ -30,19 +45,10 @@ fn wakes(side: &Side) -> bool {
 #[test]
 fn a_receive_for_a_message_that_is_held_back_wakes_who_sleeps_meanwhile() {
     const LEN: usize = 60_000;
-    let (a, b) = (
-        side(),
-        side_with(Params {
-            max_unexpected: 1000,
-            prefetch_rbuf_size: 4096,
-            ..Params::default()
-        }),
-    );
-    a.knows(b.addr);
-    let (mut first, mut at_b) = ([1; 8], [0; 8]);
-    receive(&b, &mut at_b, 0);
-    send(&a, &mut first, 0);
-    until([&a, &b], || a.count() == 1 && b.count() == 1);
+    let (a, b) = connected(Params {
+        max_unexpected: 1000,
+        ..Params::default()
+    });
     // As with the C library, which announces nothing.
     for side in [&a, &b] {
         let conn = side.open_connections()[0];
@@ -64,18 +70,7 @@ fn a_receive_for_a_message_that_is_held_back_wakes_who_sleeps_meanwhile() {
 #[test]
 fn a_thread_that_sleeps_is_woken_for_what_another_leaves_unread() {
     const LEN: usize = 100_000;
-    let (a, b) = (
-        side(),
-        side_with(Params {
-            prefetch_rbuf_size: 4096,
-            ..Params::default()
-        }),
-    );
-    a.knows(b.addr);
-    let (mut first, mut at_b) = ([1; 8], [0; 8]);
-    receive(&b, &mut at_b, 0);
-    send(&a, &mut first, 0);
-    until([&a, &b], || a.count() == 1 && b.count() == 1);
+    let (a, b) = connected(Params::default());
     prepare_sleep(&b);
     let mut out = vec![5; LEN];
     send(&a, &mut out, 1);
