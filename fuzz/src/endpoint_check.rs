@@ -4,7 +4,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,10 @@ use prov_tcp::engine::listener::{Incomer, ListenerKind, RequestSink};
 use prov_tcp::engine::rdm::Rdm;
 use prov_tcp::engine::{Engine, Running, socket};
 use prov_tcp::params::Params;
+use prov_tcp::wire::ByteOrder;
+use prov_tcp::wire::direct::Acquaintance;
 use prov_tcp::wire::handshake::{self, Features, Message};
+use prov_tcp::wire::header::{BASE, Header, MAX_HEADER, Op};
 use prov_tcp::wire::rdm::Identity;
 use prov_util::av::{self, Av, Insertion};
 use prov_util::buffer::AppIov;
@@ -26,6 +29,7 @@ use prov_util::cq::{Cq, CqConfig, CqFormat};
 use prov_util::errno::{Errno, Result};
 use prov_util::ffi::{Class, Handle, Use};
 use prov_util::mr::{self, Job, Memory, MrTable};
+use prov_util::process_memory::Token;
 use prov_util::progress::Progress;
 use prov_util::request::{
     Access, Atomic, AtomicKind, Receive, RemoteAccess, RemoteIov, RemotePiece, Select, Tag,
@@ -38,6 +42,8 @@ use prov_util::wait::Attachment;
 const STRANGER: u16 = 9;
 /// The key of the memory that the stranger may access.
 const KEY: u64 = 3;
+/// Bytes of a message by which two processes get acquainted.
+const ACQUAINTANCE: usize = BASE + 16;
 /// How long the system may take to bring what was sent, or the news that a
 /// socket was closed, on a machine with much else to do.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -81,6 +87,9 @@ pub fn check(kind: Type, input: &[u8]) {
     let Some(mut stranger) = endpoint.meet(features) else {
         panic!("a request in order is refused");
     };
+    if choice & 16 != 0 && features == Features::OURS {
+        endpoint.acquaint(&mut stranger);
+    }
     if choice & 4 != 0 {
         endpoint.post_operations(&mut room);
     }
@@ -169,6 +178,8 @@ impl Endpoint {
             max_unexpected: 16 << 10,
             prefetch_rbuf_size: 4096,
             staging_sbuf_size: 4096,
+            local_read_size: 1,
+            local_write_size: 1,
             ..Params::default()
         });
         let table = Arc::new(MrTable::new(&mr::Config::default()));
@@ -296,6 +307,37 @@ impl Endpoint {
             }
         }
         None
+    }
+
+    /// Stranger and endpoint can read one another's memory: they are one
+    /// process.
+    fn acquaint(&mut self, stranger: &mut TcpStream) {
+        let pid = u64::from(std::process::id());
+        let number = u64::from(stranger.as_raw_fd().unsigned_abs());
+        let token = Token::own().unwrap();
+        for (what, id, word) in [
+            (Acquaintance::Introduction, pid, number),
+            (Acquaintance::Token, token.addr, token.value),
+            (Acquaintance::Ready, 0, 0),
+        ] {
+            let mut header = Header::new(Op::Acquaint);
+            (header.op_data, header.id, header.word) = (what.code(), id, word);
+            let mut bytes = [0; MAX_HEADER];
+            let len = header.encode(&[], ByteOrder::Native, 0, &mut bytes);
+            stranger.write_all(&bytes[..len]).unwrap();
+        }
+        // The endpoint says as much.
+        let mut heard = 0;
+        for () in rounds() {
+            self.engine.progress();
+            if let Ok(n) = stranger.read(&mut [0; 4096]) {
+                heard += n;
+            }
+            if heard == 3 * ACQUAINTANCE {
+                return;
+            }
+        }
+        panic!("{heard} bytes heard");
     }
 
     fn post_receives(&mut self, room: &mut Room) {

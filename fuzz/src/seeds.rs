@@ -125,5 +125,12 @@ fn headers() -> Vec<(Header, Vec<RmaIov>)> {
             h.id = 1;
             h.payload = 8;
         }),
+        with(Op::Acquaint, |h| h.op_data = 1),
+        with(Op::DirectRead, |h| h.payload = 16),
+        with(Op::DirectWrite, |h| {
+            h.id = 2;
+            h.rma_count = 1;
+            h.payload = 32;
+        }),
     ]
 }

@@ -7,6 +7,7 @@ use prov_util::errno::{Errno, Result};
 use prov_util::param_table;
 
 use crate::wire::authentication::Key;
+use crate::wire::handshake::Features;
 
 param_table! {
     /// The parameters of the provider.
@@ -47,6 +48,13 @@ param_table! {
         /// and to the kernel are fast. 0 leaves it to the system, and so does a
         /// net.core.wmem_max below it
         local_sndbuf_size: usize = 512 << 10, in 0..=1 << 30;
+        /// Reads of at least so many bytes are copied straight from the memory
+        /// of the peer's process, where that runs on this host as the same user
+        /// and the system permits it (process_vm_readv(2))
+        local_read_size: usize = 16 << 10, in 4096..=usize::MAX;
+        /// Writes of at least so many bytes are copied likewise, by the peer.
+        /// It spares a copy, but the two processes do not share the work
+        local_write_size: usize = 1 << 20, in 4096..=usize::MAX;
         /// Bytes of messages that are kept because no receive has taken them
         /// yet; beyond that the senders are held back, those of this library
         /// only after 64 MiB more, since they announce their messages by then
@@ -96,6 +104,14 @@ impl Params {
         let low = u16::try_from(self.port_low_range).ok()?;
         let high = u16::try_from(self.port_high_range).ok()?;
         (high != 0 && low <= high).then_some(low.max(1)..=high)
+    }
+
+    /// What peers are told that this side can.
+    pub fn features(&self) -> Features {
+        match self.local_read_size.min(self.local_write_size) {
+            usize::MAX => Features::OURS.without(Features::DIRECT),
+            _ => Features::OURS,
+        }
     }
 
     /// Whether sockets send small segments without delay.

@@ -17,6 +17,7 @@ pub mod mr;
 pub mod netif;
 pub mod param;
 pub mod poll_set;
+pub mod process_memory;
 pub mod progress;
 pub mod request;
 pub mod resolve;

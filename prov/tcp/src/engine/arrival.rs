@@ -18,13 +18,14 @@ use super::op::Context;
 use super::place::Place;
 use super::progress::BULK;
 use crate::wire::WireError;
+use crate::wire::direct::MAX_LIST;
 use crate::wire::header::{self, Header, Op};
 use crate::wire::simple::decode_simple;
 use crate::wire::stream::Event;
 
 /// Cost of keeping an unexpected message, beside its bytes.
 const KEEPING_COST: usize = 128;
-/// Largest message of ours alone (operands of an atomic operation).
+/// Most bytes of operands of an atomic operation.
 const COLLECT_LIMIT: usize = 1 << 20;
 
 /// Takes in the messages at the start of `bytes` that have nothing special
@@ -41,6 +42,7 @@ pub(super) fn take_in_simple<'a>(
     if quick_end == 0
         || !conn.stream.is_between_messages()
         || conn.held_back.is_some()
+        || conn.neighbour.is_copying()
         || conn.src == UNKNOWN_SOURCE && conn.peer.is_some()
     {
         return bytes;
@@ -133,12 +135,16 @@ impl Core {
             let Some(conn) = self.conns.get_mut(key) else {
                 return;
             };
-            if conn.held_back.is_some() {
+            if conn.is_paused() {
                 conn.backlog.extend_from_slice(bytes);
                 return;
             }
             let step = match conn.stream.next(bytes) {
                 Ok(Event::Need) => return,
+                Ok(Event::Message(header)) if conn.neighbour.must_wait(&header) => {
+                    conn.neighbour.waiting = Some(header);
+                    continue;
+                }
                 Ok(Event::Message(header)) => {
                     conn.is_bulk |= header.payload >= BULK;
                     self.begin(key, &header, bytes)
@@ -155,7 +161,7 @@ impl Core {
 
     /// A message begins.
     #[inline]
-    fn begin(&mut self, key: ConnKey, header: &Header, bytes: &mut &[u8]) -> Step {
+    pub(super) fn begin(&mut self, key: ConnKey, header: &Header, bytes: &mut &[u8]) -> Step {
         if self.params.trace_msg
             && let Some(conn) = self.conns.get(key)
         {
@@ -190,7 +196,9 @@ impl Core {
                 }
                 Ok(())
             }
-            Op::AtomicRequest => self.collect(key, header),
+            Op::AtomicRequest => self.collect(key, header, COLLECT_LIMIT),
+            Op::Acquaint => self.acquainted(key, header),
+            Op::DirectRead | Op::DirectWrite => self.collect(key, header, MAX_LIST),
             Op::AtomicResponse => self.atomic_answered(key, header),
         }
     }
@@ -383,8 +391,17 @@ impl Core {
         match std::mem::take(&mut conn.incoming) {
             Incoming::Place(placing) => self.placed(key, *placing),
             Incoming::Keep(kept) => self.kept(key, kept),
-            Incoming::Collect(collecting) => self.atomic_requested(key, *collecting),
+            Incoming::Collect(collecting) => self.collected(key, *collecting),
             Incoming::Discard | Incoming::Nothing => Ok(()),
+        }
+    }
+
+    /// A message that is acted upon is here.
+    fn collected(&mut self, key: ConnKey, collecting: Collecting) -> Step {
+        match collecting.header.op {
+            Op::DirectRead => self.direct_read(key, &collecting),
+            Op::DirectWrite => self.direct_write(key, &collecting),
+            _ => self.atomic_requested(key, collecting),
         }
     }
 
@@ -501,9 +518,9 @@ impl Core {
     }
 
     /// Gathers a message that is acted upon when it is complete.
-    fn collect(&mut self, key: ConnKey, header: &Header) -> Step {
+    fn collect(&mut self, key: ConnKey, header: &Header, limit: usize) -> Step {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
-        if header.payload > COLLECT_LIMIT {
+        if header.payload > limit {
             return Err(Fault::Protocol(WireError::Payload(header.payload as u64)));
         }
         let collecting = Collecting {
@@ -512,7 +529,7 @@ impl Core {
             bytes: Vec::with_capacity(header.payload),
         };
         if header.payload == 0 {
-            return self.atomic_requested(key, collecting);
+            return self.collected(key, collecting);
         }
         conn.incoming = Incoming::Collect(Box::new(collecting));
         Ok(())

@@ -14,7 +14,7 @@ use super::request::{Bytes, Replay, Request};
 use super::socket;
 use super::timers::Target;
 use crate::host;
-use crate::wire::handshake::{Features, Kind as MessageKind, Message};
+use crate::wire::handshake::{Kind as MessageKind, Message};
 use crate::wire::rdm::{self, Identity};
 
 /// Pause before the second attempt to connect; doubles with each.
@@ -101,7 +101,7 @@ impl Core {
         };
         let request = Message::new(
             MessageKind::Request,
-            Features::OURS,
+            params.features(),
             rdm.instance,
             &identity.encode(),
         )

@@ -8,19 +8,22 @@ use std::time::Instant;
 
 use prov_util::buffer::AppIov;
 
-use super::incoming::{Incoming, Kept, Receipt, Rendezvous};
+use super::closing::Fault;
+use super::direct::Neighbour;
+use super::incoming::{Incoming, Kept, Placing, Receipt, Rendezvous, Then};
 use super::keys::{EpKey, ListenerKey, PeerKey};
 use super::op::Op;
 use super::outbox::Outbox;
+use super::place::Place;
 use super::silence::Watch;
 use super::socket;
 use super::zerocopy::Lent;
 use crate::params::Params;
-use crate::wire::ByteOrder;
 use crate::wire::authentication::Nonce;
 use crate::wire::handshake::{Features, Message};
 use crate::wire::header::Header;
 use crate::wire::stream::Stream;
+use crate::wire::{ByteOrder, WireError};
 
 /// The message of a source that the address vector does not know.
 pub const UNKNOWN_SOURCE: u64 = u64::MAX;
@@ -71,6 +74,8 @@ pub struct Connection {
     pub is_bulk: bool,
     /// Whether its host is still there.
     pub watch: Watch,
+    /// Whether the two processes can read one another's memory.
+    pub neighbour: Neighbour,
     /// Number of the next message in the stream.
     pub sequence: u8,
     /// Reads whose bytes have not come, oldest first.
@@ -201,6 +206,7 @@ impl Connection {
             is_ready: false,
             is_bulk: false,
             watch: Watch::default(),
+            neighbour: Neighbour::default(),
             sequence: 0,
             reads: VecDeque::new(),
             acks: VecDeque::new(),
@@ -220,6 +226,12 @@ impl Connection {
         matches!(self.stage, Stage::Open)
     }
 
+    /// Whether what comes next has to wait.
+    #[inline]
+    pub fn is_paused(&self) -> bool {
+        self.held_back.is_some() || self.neighbour.waiting.is_some()
+    }
+
     /// The handshake is over, which the peer ended with this message: the stream
     /// begins.
     pub fn open(&mut self, message: &Message, params: &Params) {
@@ -227,7 +239,7 @@ impl Connection {
         self.order = message.order;
         // Atomic values are exchanged as they stand in memory.
         self.features = match message.order {
-            ByteOrder::Native => message.features.and(Features::OURS),
+            ByteOrder::Native => message.features.and(params.features()),
             ByteOrder::Big => Features::default(),
         };
         self.instance = message.instance;
@@ -244,6 +256,17 @@ impl Connection {
             | Stage::Accepted { deadline, .. } => Some(deadline),
             Stage::Open => None,
         }
+    }
+
+    /// The oldest read, on the way to its place.
+    pub fn oldest_read(&mut self) -> Result<Placing, Fault> {
+        let unasked = Fault::Protocol(WireError::Field("read response"));
+        let read = self.reads.pop_front().ok_or(unasked)?;
+        Ok(Placing {
+            place: Place::App(read.memory),
+            done: 0,
+            then: Then::Read(read.op),
+        })
     }
 
     /// A name for an operation that waits for an answer.
@@ -277,6 +300,7 @@ impl Connection {
         let mut ops: Vec<Op> = self.lent.abandon().collect();
         ops.extend(self.outbox.abandon());
         ops.extend(self.acks.drain(..));
+        ops.extend(self.neighbour.abandon());
         ops.extend(self.reads.drain(..).map(|read| read.op));
         let mut named: Vec<_> = self.named.drain().collect();
         named.sort_unstable_by_key(|&(name, _)| name);

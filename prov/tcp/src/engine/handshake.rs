@@ -346,7 +346,7 @@ impl Core {
         };
         let answer = Message::new(
             MessageKind::Accept,
-            message.features.and(Features::OURS),
+            message.features.and(self.params.features()),
             instance,
             &answer.encode(),
         )

@@ -12,7 +12,7 @@ use super::keys::{ConnKey, EpKey};
 use super::listener::Incomer;
 use super::{Core, socket};
 use crate::host;
-use crate::wire::handshake::{Features, Kind as MessageKind, Message};
+use crate::wire::handshake::{Kind as MessageKind, Message};
 
 impl Core {
     fn unconnected(&mut self, ep: EpKey) -> Result<&mut Msg> {
@@ -48,8 +48,8 @@ impl Core {
         data: &[u8],
     ) -> Result {
         self.unconnected(ep)?;
-        let request =
-            Message::new(MessageKind::Request, Features::OURS, 0, data).from_host(host::mark());
+        let request = Message::new(MessageKind::Request, self.params.features(), 0, data)
+            .from_host(host::mark());
         let socket = match bound {
             Some(socket) => socket::connect_bound(socket, dest, &self.params)?,
             None => socket::connect(source, dest, &self.params)?,
@@ -69,7 +69,7 @@ impl Core {
         let Incomer {
             socket, message, ..
         } = incomer;
-        let features = message.features.and(Features::OURS);
+        let features = message.features.and(self.params.features());
         let answer = Message::new(MessageKind::Accept, features, 0, data)
             .from_host(host::mark())
             .encode();

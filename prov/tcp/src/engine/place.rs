@@ -56,29 +56,42 @@ impl Place {
             let received = transfer.receive(socket, libc::MSG_DONTWAIT);
             (room, memory.len(), received)
         };
+        if let Place::App(memory) = self {
+            return receive(&memory.slice(at, len), behind);
+        }
+        let mut received = None;
+        let part = self.part(at, len, |memory| {
+            // Behind this part there may be another, so its end is the end.
+            let behind = match memory.len() == len {
+                true => &mut *behind,
+                false => &mut [],
+            };
+            received = Some(receive(memory, behind));
+        });
+        // Closed: its bytes are read and dropped.
+        received.unwrap_or_else(|| {
+            let room = part.min(behind.len());
+            receive(&AppIov::EMPTY, &mut behind[..room])
+        })
+    }
+
+    /// Calls `work` with the memory from the offset on, up to `len` bytes and to
+    /// the end of its part; not if that is closed. Returns how many bytes the
+    /// memory has, or would have.
+    pub fn part(&self, at: usize, len: usize, work: impl FnOnce(&AppIov)) -> usize {
         match self {
-            Place::App(memory) => receive(&memory.slice(at, len), behind),
+            Place::App(memory) => {
+                let part = memory.slice(at, len);
+                work(&part);
+                part.len()
+            }
             Place::Registered(grants) => {
                 let Some((grant, start)) = find(grants, at) else {
-                    return receive(&AppIov::EMPTY, behind);
+                    return 0;
                 };
-                // Behind this part there may be another, so its end is the end.
-                let left = len.min(grant.len() - start);
-                let is_last = left == len;
-                let mut received = None;
-                grant.with(|memory| {
-                    let part = memory.slice(start, left);
-                    received = Some(if is_last {
-                        receive(&part, behind)
-                    } else {
-                        receive(&part, &mut [])
-                    });
-                });
-                // Closed: its bytes are read and dropped.
-                received.unwrap_or_else(|| {
-                    let room = left.min(behind.len());
-                    receive(&AppIov::EMPTY, &mut behind[..room])
-                })
+                let len = len.min(grant.len() - start);
+                grant.with(|memory| work(&memory.slice(start, len)));
+                len
             }
         }
     }

@@ -23,7 +23,7 @@ const LONGEST_INTERVAL: u32 = 32;
 const READS_PER_TURN: usize = 16;
 /// Bytes after which others have their turn, too: a progress call is to be
 /// short, and what the peer waits for goes out between two of them.
-const BYTES_PER_TURN: usize = 1 << 20;
+pub(super) const BYTES_PER_TURN: usize = 1 << 20;
 /// A message with more bytes than this to come is read straight to its place.
 const DIRECT: usize = 4096;
 /// A message of this many bytes makes its connection one for bulk data.
@@ -130,7 +130,11 @@ impl Core {
         for key in turn.drain(..) {
             if let Some(conn) = self.conns.get_mut(key) {
                 conn.is_ready = false;
+                let is_copying = conn.neighbour.is_copying();
                 self.read(key, false);
+                if is_copying {
+                    self.copy_on(key);
+                }
             }
         }
         if self.ready.is_empty() {
@@ -238,7 +242,7 @@ impl Core {
                 self.check_held_back(key);
                 break;
             }
-            if !conn.is_open() {
+            if conn.is_paused() || !conn.is_open() {
                 break;
             }
             if turn == READS_PER_TURN || bytes_read >= BYTES_PER_TURN {

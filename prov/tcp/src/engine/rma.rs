@@ -54,6 +54,7 @@ impl Core {
         let remote = remote_list(&access.remote);
         let op = op_of_access(ep, access);
         match access.access {
+            Access::Write if self.write_directly(key, access, &remote, op) => {}
             Access::Write => {
                 let mut header = Header::new(header::Op::Write);
                 header.rma_count = remote.len() as u8;
@@ -135,8 +136,12 @@ impl Core {
         let list = *conn.stream.rma();
         let grants = self.registered(key, &list, FI_RMA, FI_REMOTE_READ)?;
         self.read_from(key);
+        let len = grants.iter().map(Grant::len).sum();
+        if self.offer(key, &grants, len) {
+            return Ok(());
+        }
         let mut header = Header::new(header::Op::ReadResponse);
-        header.payload = grants.iter().map(Grant::len).sum();
+        header.payload = len;
         self.post_registered(key, header, grants);
         Ok(())
     }
@@ -144,19 +149,11 @@ impl Core {
     /// The bytes come that the oldest read asked for.
     pub(super) fn read_answered(&mut self, key: ConnKey, header: &Header) -> Step {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
-        let read = conn
-            .reads
-            .pop_front()
-            .ok_or(Fault::Protocol(WireError::Field("read response")))?;
-        if read.memory.len() != header.payload {
-            conn.reads.push_front(read);
+        let expected = conn.reads.front().map(|read| read.memory.len());
+        if expected.is_some_and(|expected| expected != header.payload) {
             return Err(Fault::Protocol(WireError::Payload(header.payload as u64)));
         }
-        let placing = Placing {
-            place: Place::App(read.memory),
-            done: 0,
-            then: Then::Read(read.op),
-        };
+        let placing = conn.oldest_read()?;
         if header.payload == 0 {
             return self.placed(key, placing);
         }

@@ -46,8 +46,7 @@ fn set_up(socket: BorrowedFd<'_>, params: &Params) {
 /// paces the sender only slows it, but what waits in a long queue has left the
 /// caches when it is received.
 pub fn set_up_path(socket: BorrowedFd<'_>, host: u32, params: &Params) {
-    let ends = name(socket).and_then(|near| Ok((near.ip(), peer_name(socket)?.ip())));
-    if !ends.is_ok_and(|(near, far)| is_within_host(near, far, host)) {
+    if !ends(socket).is_ok_and(|(near, far)| is_within_host(near.ip(), far.ip(), host)) {
         return;
     }
     let sndbuf = params.local_sndbuf_size;
@@ -63,6 +62,12 @@ pub fn set_up_path(socket: BorrowedFd<'_>, host: u32, params: &Params) {
             params.local_congestion
         );
     }
+}
+
+/// Whether both ends of a connection are in one network namespace, as far as
+/// their addresses tell.
+pub fn is_within_namespace(socket: BorrowedFd<'_>) -> bool {
+    ends(socket).is_ok_and(|(near, far)| is_within_host(near.ip(), far.ip(), 0))
 }
 
 fn is_within_host(near: IpAddr, far: IpAddr, host: u32) -> bool {
@@ -173,6 +178,11 @@ pub fn peer_name(socket: BorrowedFd<'_>) -> Result<SocketAddr> {
     )
 }
 
+/// The addresses at the socket's near and far end.
+pub fn ends(socket: BorrowedFd<'_>) -> Result<(SocketAddr, SocketAddr)> {
+    Ok((name(socket)?, peer_name(socket)?))
+}
+
 fn internet(addr: SocketAddrAny) -> Result<SocketAddr> {
     SocketAddr::try_from(addr).map_err(system)
 }
@@ -189,10 +199,7 @@ pub fn connect_outcome(socket: BorrowedFd<'_>) -> Result {
 
 /// Whether nobody listens, and the system gave the socket the port of the peer.
 fn reached_itself(socket: BorrowedFd<'_>) -> bool {
-    match (name(socket), peer_name(socket)) {
-        (Ok(near), Ok(far)) => near == far,
-        _ => false,
-    }
+    ends(socket).is_ok_and(|(near, far)| near == far)
 }
 
 /// A call that moved fewer bytes than it was asked to has stopped at the

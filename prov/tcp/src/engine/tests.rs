@@ -2,6 +2,7 @@
 
 mod authentication;
 mod crossing;
+mod direct;
 mod endpoint_check_tests;
 mod foreign;
 mod hostile;
@@ -23,7 +24,7 @@ use prov_util::av::Insertion;
 use prov_util::buffer::AppIov;
 use prov_util::cq::{CqConfig, CqFormat};
 use prov_util::errno::Errno;
-use prov_util::mr::Job;
+use prov_util::mr::{Job, MrTable};
 use prov_util::progress::Progress;
 use prov_util::request::{Receive, Select, Tag, Transmit};
 use prov_util::sync::LockKind;
@@ -44,6 +45,7 @@ struct Side {
     engine: Running,
     ep: EpKey,
     addr: SocketAddr,
+    memory: Arc<MrTable>,
     av: Use<Av>,
     cq: Use<Cq>,
     done: RefCell<Vec<Done>>,
@@ -104,7 +106,8 @@ fn side_with(params: Params) -> Side {
 
 fn keyed_side(params: Params, auth_key: Option<Key>) -> Side {
     let params = Arc::new(params);
-    let engine = Engine::start(params.clone(), None).unwrap();
+    let memory = Arc::new(MrTable::new(&prov_util::mr::Config::default()));
+    let engine = Engine::start(params.clone(), Some(memory.clone())).unwrap();
     let socket = socket::bound(&"127.0.0.1:0".parse().unwrap(), &params).unwrap();
     let addr = socket::name(socket.as_fd()).unwrap();
     let av = open(
@@ -157,6 +160,7 @@ fn keyed_side(params: Params, auth_key: Option<Key>) -> Side {
         engine,
         ep,
         addr,
+        memory,
         av,
         cq,
         done: RefCell::default(),

@@ -67,13 +67,18 @@ impl Features {
     /// switching to it on the receiver's demand.
     pub const RENDEZVOUS: Features = Features(1 << 2);
 
+    /// Large reads and writes between two processes of one host are copied
+    /// from the other's memory.
+    pub const DIRECT: Features = Features(1 << 3);
+
     /// In a refusal: only one of the two sides has a key to prove.
     pub const KEY: Features = Features(1 << 31);
 
     const MARK: u64 = 0x7066_7253; // tells the field from any other use of it
 
     /// Everything this version speaks.
-    pub const OURS: Features = Features(Self::ATOMICS.0 | Self::NAMED_ACKS.0 | Self::RENDEZVOUS.0);
+    pub const OURS: Features =
+        Features(Self::ATOMICS.0 | Self::NAMED_ACKS.0 | Self::RENDEZVOUS.0 | Self::DIRECT.0);
 
     /// What both sides have.
     #[must_use]
@@ -85,6 +90,12 @@ impl Features {
     #[must_use]
     pub fn or(self, other: Features) -> Features {
         Features(self.0 | other.0)
+    }
+
+    /// These but not those.
+    #[must_use]
+    pub fn without(self, other: Features) -> Features {
+        Features(self.0 & !other.0)
     }
 
     /// Whether all of `wanted` is there.

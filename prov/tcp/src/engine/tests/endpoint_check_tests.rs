@@ -9,7 +9,7 @@ use endpoint_check::{Type, check};
 #[test]
 fn well_formed_streams_do_no_harm_to_endpoints() {
     for seed in seeds::streams() {
-        for choice in 0..16 {
+        for choice in 0..32 {
             for kind in [Type::Msg, Type::Rdm] {
                 let mut input = vec![choice, seed[1]];
                 input.extend(&seed[2..]);

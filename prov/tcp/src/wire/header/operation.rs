@@ -38,6 +38,15 @@ pub enum Op {
     AtomicRequest = 0x45,
     /// Old values for the request that `id` names.
     AtomicResponse = 0x46,
+    /// Towards reading one another's memory; `op_data` is an
+    /// [`Acquaintance`](crate::wire::direct::Acquaintance).
+    Acquaint = 0x47,
+    /// Says where the bytes are that [`Op::ReadRequest`] asked for: in the order
+    /// of the requests, as [`Op::ReadResponse`].
+    DirectRead = 0x48,
+    /// Says where the bytes for remote buffers are. The peer acknowledges when
+    /// it has them, and names `id`.
+    DirectWrite = 0x49,
 }
 
 /// Which fields an operation has beyond the base, in the order of the wire.
@@ -73,6 +82,9 @@ impl Op {
             0x44 => Op::Throttle,
             0x45 => Op::AtomicRequest,
             0x46 => Op::AtomicResponse,
+            0x47 => Op::Acquaint,
+            0x48 => Op::DirectRead,
+            0x49 => Op::DirectWrite,
             _ => return None,
         })
     }
@@ -161,6 +173,25 @@ impl Op {
                 id: true,
                 payload: true,
                 needs: Some(Features::ATOMICS),
+                ..NONE
+            },
+            Op::Acquaint => Layout {
+                id: true,
+                word: true,
+                needs: Some(Features::DIRECT),
+                ..NONE
+            },
+            Op::DirectRead => Layout {
+                payload: true,
+                needs: Some(Features::DIRECT),
+                ..NONE
+            },
+            Op::DirectWrite => Layout {
+                data: true,
+                id: true,
+                rma: true,
+                payload: true,
+                needs: Some(Features::DIRECT),
                 ..NONE
             },
         }

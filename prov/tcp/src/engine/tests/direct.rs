@@ -1,0 +1,347 @@
+//! Peers that read, or say that they read, one another's memory.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::fd::AsRawFd;
+
+use fabric_abi::{FI_REMOTE_READ, FI_REMOTE_WRITE};
+use libc::iovec;
+use prov_util::mr::{Memory, Region, Request};
+use prov_util::process_memory::{OtherIov, OtherPiece, Token};
+
+use super::*;
+use crate::wire::ByteOrder;
+use crate::wire::direct::{Acquaintance, encode};
+use crate::wire::handshake::{self, Features, Kind as MessageKind, Message};
+use crate::wire::header::{Header, MAX_HEADER, Op, RmaIov};
+use crate::wire::rdm::Identity;
+use crate::wire::stream::{Event, Stream};
+
+/// The key of the endpoint's memory.
+const KEY: u64 = 5;
+
+/// A peer that says what it likes, in this process.
+struct Stranger {
+    stream: TcpStream,
+    heard: Stream,
+    bytes: Vec<u8>,
+}
+
+impl Stranger {
+    /// Connects to an endpoint.
+    fn of(side: &Side) -> Stranger {
+        let mut stream = TcpStream::connect(side.addr).unwrap();
+        let identity = Identity {
+            version: 1,
+            version_checked: false,
+            behind_firewall: false,
+            port: stream.local_addr().unwrap().port(),
+            pid: std::process::id(),
+        };
+        let request = Message::new(MessageKind::Request, Features::OURS, 9, &identity.encode());
+        stream.write_all(&request.encode()).unwrap();
+        stream.set_nonblocking(true).unwrap();
+        let mut answer = [0; handshake::HEADER + 8];
+        until([side, side], || {
+            stream.peek(&mut answer).is_ok_and(|n| n == answer.len())
+        });
+        stream.read_exact(&mut answer).unwrap();
+        Stranger {
+            stream,
+            heard: Stream::new(ByteOrder::Native, Features::OURS),
+            bytes: Vec::new(),
+        }
+    }
+
+    fn say(&mut self, header: &Header, rma: &[RmaIov], payload: &[u8]) {
+        let mut header = *header;
+        header.payload = payload.len();
+        header.rma_count = rma.len() as u8;
+        let mut bytes = [0; MAX_HEADER];
+        let len = header.encode(rma, ByteOrder::Native, 0, &mut bytes);
+        self.stream
+            .write_all(&[&bytes[..len], payload].concat())
+            .unwrap();
+    }
+
+    fn acquaint(&mut self, what: u8, id: u64, word: u64) {
+        let mut header = Header::new(Op::Acquaint);
+        (header.op_data, header.id, header.word) = (what, id, word);
+        self.say(&header, &[], &[]);
+    }
+
+    /// Says who it is, which is true.
+    fn introduce(&mut self) {
+        let number = self.stream.as_raw_fd() as u64;
+        let what = Acquaintance::Introduction.code();
+        self.acquaint(what, u64::from(std::process::id()), number);
+    }
+
+    /// Shows where its own token is, which is true.
+    fn show_token(&mut self) {
+        let Token { addr, value } = Token::own().unwrap();
+        self.acquaint(Acquaintance::Token.code(), addr, value);
+    }
+
+    /// What the endpoint has said since; `None` when it has closed the
+    /// connection.
+    fn hear(&mut self, side: &Side) -> Option<Vec<(Header, Vec<u8>)>> {
+        let mut is_open = true;
+        for _ in 0..100 {
+            side.drive();
+            let mut more = [0; 4096];
+            match self.stream.read(&mut more) {
+                Ok(0) => is_open = false,
+                Ok(n) => self.bytes.extend(&more[..n]),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                Err(_) => is_open = false,
+            }
+        }
+        let mut messages: Vec<(Header, Vec<u8>)> = Vec::new();
+        let bytes = std::mem::take(&mut self.bytes);
+        let mut rest = &bytes[..];
+        loop {
+            match self.heard.next(&mut rest).unwrap() {
+                Event::Need => break,
+                Event::Message(header) => messages.push((header, Vec::new())),
+                Event::Payload(part) => messages.last_mut().unwrap().1.extend(part),
+            }
+        }
+        is_open.then_some(messages)
+    }
+
+    /// What the endpoint says of itself.
+    fn hear_acquaintance(&mut self, side: &Side) -> Vec<(u8, u64, u64)> {
+        let heard = self.hear(side).unwrap();
+        let what = |(header, _): (Header, _)| match header.op {
+            Op::Acquaint => (header.op_data, header.id, header.word),
+            other => panic!("{other:?}"),
+        };
+        heard.into_iter().map(what).collect()
+    }
+}
+
+fn register(side: &Side, bytes: &mut [u8]) -> Arc<Region> {
+    let iov = iovec {
+        iov_base: bytes.as_mut_ptr().cast(),
+        iov_len: bytes.len(),
+    };
+    let request = Request {
+        // SAFETY: the tests keep the bytes as long as the engine.
+        memory: unsafe { Memory::new(&[iov]) }.unwrap(),
+        access: FI_REMOTE_READ | FI_REMOTE_WRITE,
+        key: KEY,
+        flags: 0,
+        auth_key: None,
+    };
+    side.memory.register(request).unwrap()
+}
+
+fn remote(addr: u64, len: usize) -> RmaIov {
+    RmaIov {
+        addr,
+        len: len as u64,
+        key: KEY,
+    }
+}
+
+fn list(bytes: &mut [u8]) -> Vec<u8> {
+    let mut list = OtherIov::default();
+    assert!(list.push_own(&memory(bytes)));
+    encode(&list)
+}
+
+/// A peer that is known to be who it says it is, and reads and is read.
+fn acquainted(side: &Side) -> Stranger {
+    let mut stranger = Stranger::of(side);
+    stranger.introduce();
+    stranger.show_token();
+    stranger.acquaint(Acquaintance::Ready.code(), 0, 0);
+    let codes: Vec<u8> = stranger
+        .hear_acquaintance(side)
+        .into_iter()
+        .map(|(code, ..)| code)
+        .collect();
+    assert_eq!(codes, [0, 1, 2]);
+    stranger
+}
+
+#[test]
+fn only_who_has_the_far_end_is_told_where_the_token_is() {
+    let a = side();
+    let pid = u64::from(std::process::id());
+    let other = TcpStream::connect(a.addr).unwrap();
+    let claims = [
+        (pid, other.as_raw_fd() as u64),
+        (pid, 0),
+        (pid, 1 << 40),
+        (pid, u64::MAX),
+        (0, 0),
+        (1, 3),
+        (u64::from(u32::MAX), 3),
+        (u64::MAX, 3),
+    ];
+    for (pid, number) in claims {
+        let mut liar = Stranger::of(&a);
+        liar.acquaint(Acquaintance::Introduction.code(), pid, number);
+        liar.show_token();
+        let heard = liar.hear_acquaintance(&a);
+        // Who the endpoint is can be told to anybody.
+        assert_eq!(heard.len(), 1, "{pid} {number}");
+        assert_eq!((heard[0].0, heard[0].1), (0, u64::from(std::process::id())));
+    }
+    let mut honest = Stranger::of(&a);
+    honest.introduce();
+    let Token { addr, value } = Token::own().unwrap();
+    assert_eq!(honest.hear_acquaintance(&a)[1], (1, addr, value));
+}
+
+#[test]
+fn a_token_that_is_not_there_is_not_believed() {
+    let a = side();
+    let Token { addr, value } = Token::own().unwrap();
+    for (addr, value) in [(addr, !value), (0, value), (u64::MAX, value)] {
+        let mut liar = Stranger::of(&a);
+        liar.introduce();
+        liar.acquaint(Acquaintance::Token.code(), addr, value);
+        let codes = liar.hear_acquaintance(&a).len();
+        assert_eq!(codes, 2);
+    }
+}
+
+#[test]
+fn who_says_such_things_out_of_turn_loses_the_connection() {
+    let a = side();
+    let mut place = vec![0; 4096];
+    register(&a, &mut place);
+    let says: [&dyn Fn(&mut Stranger); 9] = [
+        &|peer| peer.acquaint(3, 0, 0),
+        &|peer| peer.acquaint(Acquaintance::Ready.code(), 0, 0),
+        &|peer| {
+            peer.introduce();
+            peer.introduce();
+        },
+        &|peer| {
+            peer.introduce();
+            peer.show_token();
+            peer.show_token();
+        },
+        &|peer| {
+            let mut header = Header::new(Op::DirectWrite);
+            header.id = 1;
+            peer.say(&header, &[remote(0, 8)], &list(&mut [0; 8]));
+        },
+        &|peer| peer.say(&Header::new(Op::DirectRead), &[], &list(&mut [0; 8])),
+        &|peer| peer.say(&Header::new(Op::DirectRead), &[], &[]),
+        &|peer| peer.say(&Header::new(Op::DirectRead), &[], &[7; 1 << 16]),
+        &|peer| peer.say(&Header::new(Op::DirectWrite), &[], &[7; 65]),
+    ];
+    for (i, say) in says.iter().enumerate() {
+        let mut peer = Stranger::of(&a);
+        say(&mut peer);
+        assert_eq!(peer.hear(&a), None, "{i}");
+        assert_eq!(a.open_connections().len(), 0);
+    }
+}
+
+#[test]
+fn what_a_peer_does_after_a_write_comes_after_it() {
+    let a = side();
+    let mut place = vec![0; 3 << 20];
+    let region = register(&a, &mut place);
+    let mut peer = acquainted(&a);
+    let mut bytes: Vec<u8> = (0..place.len()).map(|i| (i * 7) as u8).collect();
+    for round in 0..3 {
+        bytes[0] = round;
+        let mut write = Header::new(Op::DirectWrite);
+        write.id = 40;
+        peer.say(&write, &[remote(0, bytes.len())], &list(&mut bytes));
+        // Into the middle of that.
+        let mut small = Header::new(Op::Write);
+        small.flags = crate::wire::header::DELIVERY_COMPLETE | crate::wire::header::NAMED;
+        small.id = 41;
+        peer.say(&small, &[remote(2 << 20, 4)], b"last");
+        peer.say(&Header::new(Op::ReadRequest), &[remote(0, 100)], &[]);
+        peer.say(&Header::new(Op::ReadRequest), &[remote(2 << 20, 4)], &[]);
+        let heard = peer.hear(&a).unwrap();
+        let acks: Vec<u64> = heard[..2].iter().map(|(header, _)| header.id).collect();
+        assert_eq!(acks, [40, 41]);
+        assert_eq!(heard[2].1, bytes[..100]);
+        assert_eq!(heard[3].1, b"last");
+    }
+    a.memory.close(&region);
+    bytes[2 << 20..(2 << 20) + 4].copy_from_slice(b"last");
+    assert!(place == bytes);
+}
+
+#[test]
+fn a_read_is_answered_with_the_place_once_the_peer_can_read_it() {
+    let a = side();
+    let mut place = vec![7; 1 << 20];
+    let region = register(&a, &mut place);
+    let expected = list(&mut place[10..1 << 20]);
+    let mut peer = acquainted(&a);
+    let parts = [remote(10, 1 << 19), remote(10 + (1 << 19), (1 << 19) - 10)];
+    peer.say(&Header::new(Op::ReadRequest), &parts[..1], &[]);
+    peer.say(&Header::new(Op::ReadRequest), &parts, &[]);
+    peer.say(&Header::new(Op::ReadRequest), &[remote(0, 16383)], &[]);
+    let heard = peer.hear(&a).unwrap();
+    let ops: Vec<Op> = heard.iter().map(|(header, _)| header.op).collect();
+    assert_eq!(ops, [Op::DirectRead, Op::DirectRead, Op::ReadResponse]);
+    assert_eq!(heard[0].1[..8], expected[..8]);
+    assert_eq!(heard[1].1.len(), 32);
+    assert_eq!(heard[2].1, [7; 16383]);
+    a.memory.close(&region);
+}
+
+#[test]
+fn memory_that_is_not_there_costs_its_peer_the_connection() {
+    let a = side();
+    let mut place = vec![0; 1 << 20];
+    register(&a, &mut place);
+    let mut lists = vec![Vec::new(), list(&mut [0; 9])];
+    for addr in [8, 0xffff_8000_0000_0000] {
+        let mut nowhere = OtherIov::default();
+        nowhere.push(OtherPiece { addr, len: 8 });
+        lists.push(encode(&nowhere));
+    }
+    for list in lists {
+        let mut peer = acquainted(&a);
+        let mut header = Header::new(Op::DirectWrite);
+        header.id = 1;
+        peer.say(&header, &[remote(0, 8)], &list);
+        assert_eq!(peer.hear(&a), None);
+    }
+    // Nor may it write where it must not.
+    let mut peer = acquainted(&a);
+    let mut header = Header::new(Op::DirectWrite);
+    header.id = 1;
+    peer.say(&header, &[remote(1 << 20, 8)], &list(&mut [0; 8]));
+    assert_eq!(peer.hear(&a), None);
+    assert!(place.iter().all(|&byte| byte == 0));
+}
+
+#[test]
+fn many_writes_do_not_pile_up() {
+    let a = side();
+    let mut place = vec![0; 64];
+    let region = register(&a, &mut place);
+    let mut peer = acquainted(&a);
+    let mut bytes: [u8; 64] = std::array::from_fn(|i| i as u8);
+    let from = list(&mut bytes);
+    let count = 3000;
+    for id in 0..count {
+        let mut header = Header::new(Op::DirectWrite);
+        header.id = id;
+        peer.say(&header, &[remote(0, 64)], &from);
+    }
+    let mut next = 0;
+    while next < count {
+        for (header, _) in peer.hear(&a).unwrap() {
+            assert_eq!((header.op, header.id), (Op::NamedAck, next));
+            next += 1;
+        }
+    }
+    a.memory.close(&region);
+    assert_eq!(place, bytes);
+}
