@@ -50,7 +50,7 @@ static void open_side(struct side *side, int fd, bool listens)
 	bool rdm = ct_opt.type == FI_EP_RDM;
 
 	ct_open_domain(&side->peer, &spec, ct_getinfo(&spec), NULL, NULL);
-	ct_memory_open(&side->peer, &side->memory, ROOM, FI_READ | FI_WRITE |
+	ct_memory_open(&side->peer, &side->memory, 2 * ROOM, FI_READ | FI_WRITE |
 		       FI_REMOTE_READ | FI_REMOTE_WRITE);
 	if (rdm)
 		ct_open_ep(&side->peer, side->peer.info);
@@ -75,11 +75,24 @@ static void limit(const char *name, bool is_limited)
 		REQUIRE(!setenv(name, "18446744073709551615", 1));
 }
 
-/* Lets itself be read and written until it is told to leave. */
+/* One write, into the half of the other's memory that is for this. */
+static void write_back(struct side *side)
+{
+	static struct fi_context2 context;
+	struct ct_peer *peer = &side->peer;
+
+	POST(peer, fi_write(peer->ep, side->memory.data, ROOM,
+			    side->memory.desc, peer->to, side->other.addr + ROOM,
+			    side->other.key, &context));
+	ct_done(peer, &peer->tx, &context);
+}
+
+/* Lets itself be read and written, and writes when it is asked to, until it is
+ * told to leave. */
 static void owner(int fd)
 {
 	static struct side side;
-	char word;
+	char word = 0;
 
 	if (plan.other_user)
 		REQUIRE(!setresuid(NOBODY, NOBODY, NOBODY));
@@ -88,8 +101,13 @@ static void owner(int fd)
 	open_side(&side, fd, true);
 	ct_fill(side.memory.data, ROOM, 1);
 	ct_tell(fd, "r", 1);
-	while (recv(fd, &word, 1, MSG_DONTWAIT) != 1)
+	while (word != 'q') {
 		ct_pull(&side.peer.rx);
+		if (recv(fd, &word, 1, MSG_DONTWAIT) == 1 && word == 'w') {
+			write_back(&side);
+			ct_tell(fd, "d", 1);
+		}
+	}
 	ct_tell(fd, "b", 1);
 	ct_hear(fd, &word, 1);
 	close_side(&side);
@@ -195,6 +213,16 @@ static bool is_bypassed(struct side *side)
 	return false;
 }
 
+/* Has the other process write: while both do, writes bypass the network. */
+static void be_written(struct side *side, struct ct_child *child)
+{
+	char word;
+
+	ct_tell(child->fd, "w", 1);
+	while (recv(child->fd, &word, 1, MSG_DONTWAIT) != 1)
+		ct_pull(&side->peer.rx);
+}
+
 static void copied(void)
 {
 	struct ct_child child;
@@ -207,6 +235,7 @@ static void copied(void)
 	CHECK(is_bypassed(&side), "reads");
 	local = side.peer.info->tx_attr->iov_limit;
 	remote = side.peer.info->tx_attr->rma_iov_limit;
+	be_written(&side, &child);
 	before = passed();
 	for (size_t i = 1; i <= local; i++)
 		for (size_t j = 1; j <= remote; j++) {
@@ -219,6 +248,8 @@ static void copied(void)
 	CHECK(passed() - before < ROOM, "writes");
 	/* What is small goes through the network, among the rest. */
 	for (unsigned seed = 20; seed < 40; seed++) {
+		if (seed % 8 == 0)
+			be_written(&side, &child);
 		write_all(&side, ROOM, 1, 1, seed);
 		write_all(&side, 1000, 1, 1, seed + 100);
 		write_all(&side, 100000, 1, 1, seed + 200);

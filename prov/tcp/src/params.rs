@@ -52,8 +52,8 @@ param_table! {
         /// of the peer's process, where that runs on this host as the same user
         /// and the system permits it (process_vm_readv(2))
         local_read_size: usize = 16 << 10, in 4096..=usize::MAX;
-        /// Writes of at least so many bytes are copied likewise, by the peer.
-        /// It spares a copy, but the two processes do not share the work
+        /// Writes of at least so many bytes are copied likewise, by the peer,
+        /// while that writes as much
         local_write_size: usize = 1 << 20, in 4096..=usize::MAX;
         /// Bytes of messages that are kept because no receive has taken them
         /// yet; beyond that the senders are held back, those of this library

@@ -9,8 +9,8 @@ mod memory;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use fabric_abi::*;
 use hashbrown::DefaultHashBuilder;
@@ -103,6 +103,8 @@ pub trait RemoteEvents: Send + Sync {
 /// One registered region.
 pub struct Region {
     memory: Memory,
+    /// See [`Grant::can_be_copied`].
+    can_be_copied: OnceLock<bool>,
     access: u64,
     key: u64,
     /// Where the region begins in the peers' eyes: its address, or 0.
@@ -188,6 +190,7 @@ impl MrTable {
                 open: RwLock::new(true),
                 counters: RwLock::default(),
                 memory: request.memory,
+                can_be_copied: OnceLock::new(),
             })
         };
         if request.access & REMOTE == 0 {
@@ -358,6 +361,14 @@ impl Grant {
     /// Whether there is not one byte.
     pub fn is_empty(&self) -> bool {
         self.memory.is_empty()
+    }
+
+    /// Whether another process can copy the memory, if that is certain. It is
+    /// looked at once per region, at the ends of its pieces.
+    pub fn can_be_copied(&self) -> bool {
+        let region = &*self.region;
+        let look = || region.memory.ends().all(|end| end.can_be_copied());
+        *region.can_be_copied.get_or_init(look)
     }
 
     /// Calls `work` with the memory; `None` once the region is closed. The

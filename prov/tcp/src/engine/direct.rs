@@ -49,6 +49,8 @@ pub struct Neighbour {
     memory: Option<OtherProcess>,
     /// Whether the peer can read the memory of this process.
     reads_ours: bool,
+    /// Large writes since the peer's last one, if it has made one.
+    one_way: Option<u32>,
     /// What is being copied from the peer's memory, in the order in which it
     /// came.
     copies: VecDeque<Copy>,
@@ -57,6 +59,11 @@ pub struct Neighbour {
     pub waiting: Option<Header>,
 }
 
+/// Large writes without one by the peer after which they go through the socket
+/// again: two processes with nothing else to do get them through it faster, as
+/// they share the work.
+const MUTUAL: u32 = 256;
+
 /// A transfer on its way to its place.
 struct Copy {
     placing: Placing,
@@ -64,6 +71,9 @@ struct Copy {
     from: OtherIov,
 }
 
+/// Bytes after which no other copy is begun in this turn: meanwhile, the peer
+/// may wait for an answer.
+const ENOUGH: usize = 128 << 10;
 /// Copies that may wait before nothing more is read.
 const COPIES_LIMIT: usize = 1024;
 
@@ -101,6 +111,19 @@ impl Neighbour {
             | header::Op::WideRts
             | header::Op::Write => self.copies.iter().any(Copy::is_write),
         }
+    }
+
+    /// Counts a large write by the peer.
+    pub fn written(&mut self) {
+        self.one_way = Some(0);
+    }
+
+    /// Counts a large write by this process; whether the peer has large writes
+    /// under way, too.
+    fn is_mutual(&mut self) -> bool {
+        let count = self.one_way.map(|count| count.saturating_add(1));
+        self.one_way = count;
+        count.is_some_and(|count| count <= MUTUAL)
     }
 
     /// Operations that will not be done any more.
@@ -238,10 +261,13 @@ impl Core {
         remote: &RmaList,
         op: Op,
     ) -> bool {
-        if access.is_inject()
-            || access.local.len() < self.params.local_write_size
-            || !self.reads_ours(key)
-        {
+        if access.is_inject() || access.local.len() < self.params.local_write_size {
+            return false;
+        }
+        let Some(conn) = self.conns.get_mut(key) else {
+            return false;
+        };
+        if !conn.neighbour.is_mutual() || !self.reads_ours(key) {
             return false;
         }
         let mut from = OtherIov::default();
@@ -277,7 +303,8 @@ impl Core {
         for grant in grants.iter().filter(|grant| !grant.is_empty()) {
             is_whole &= grant.with(|memory| from.push_own(memory)) == Some(true);
         }
-        let is_whole = is_whole && from.can_be_copied();
+        let is_certain = grants.iter().all(Grant::can_be_copied);
+        let is_whole = is_whole && (is_certain || from.can_be_copied());
         if is_whole {
             grants.iter().for_each(Grant::complete);
             self.post_list(
@@ -319,6 +346,9 @@ impl Core {
         let len = message.rma.total().unwrap_or(u64::MAX);
         let from = decode(&message.bytes, len)?;
         let grants = self.registered(key, &message.rma, FI_RMA, FI_REMOTE_WRITE)?;
+        if let Some(conn) = self.conns.get_mut(key) {
+            conn.neighbour.written();
+        }
         let header = &message.header;
         let placing = Placing {
             place: Place::Registered(grants),
@@ -345,12 +375,15 @@ impl Core {
     /// Goes on copying from the peer's memory for one turn.
     pub(super) fn copy_on(&mut self, key: ConnKey) {
         self.idle_calls = 0;
-        let mut left = BYTES_PER_TURN;
+        let mut copied = 0;
         let outcome = loop {
-            match self.copy_some(key, left) {
-                Ok(Some(copied)) if copied < left => left -= copied,
-                Ok(_) => break self.go_on_behind_copies(key),
+            match self.copy_some(key) {
+                Ok(Some(more)) => copied += more,
+                Ok(None) => break self.go_on_behind_copies(key),
                 Err(fault) => break Err(fault),
+            }
+            if copied >= ENOUGH {
+                break self.go_on_behind_copies(key);
             }
         };
         match outcome {
@@ -359,9 +392,9 @@ impl Core {
         }
     }
 
-    /// Copies up to `limit` bytes for the oldest transfer that waits for some;
-    /// how many, `None` if there is no such transfer.
-    fn copy_some(&mut self, key: ConnKey, limit: usize) -> Result<Option<usize>, Fault> {
+    /// Copies bytes for the oldest transfer that waits for some; how many,
+    /// `None` if there is no such transfer.
+    fn copy_some(&mut self, key: ConnKey) -> Result<Option<usize>, Fault> {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         let neighbour = &mut conn.neighbour;
         let (Some(copy), Some(memory)) = (neighbour.copies.front_mut(), neighbour.memory) else {
@@ -370,7 +403,7 @@ impl Core {
         let Copy { placing, from } = copy;
         let done = placing.done;
         let mut outcome = Ok(());
-        let copied = placing.place.part(done, limit, |to| {
+        let copied = placing.place.part(done, BYTES_PER_TURN, |to| {
             outcome = memory.copy(&from.slice(done as u64, to.len() as u64), to);
         });
         if let Err(error) = outcome {

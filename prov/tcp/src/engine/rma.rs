@@ -179,6 +179,9 @@ impl Core {
             return self.placed(key, placing);
         }
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
+        if header.payload >= self.params.local_write_size {
+            conn.neighbour.written();
+        }
         conn.incoming = Incoming::Place(Box::new(placing));
         Ok(())
     }

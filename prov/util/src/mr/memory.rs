@@ -4,6 +4,7 @@ use libc::iovec;
 
 use crate::buffer::{AppIov, IOV_LIMIT};
 use crate::errno::{Errno, Result};
+use crate::process_memory::{OtherIov, OtherPiece};
 
 /// Pieces of application memory, one after another. Unlike an [`AppIov`] they
 /// may cover all of the address space, of which peers then access parts.
@@ -71,6 +72,21 @@ impl Memory {
                 outer.address <= inner.address
                     && inner.address + inner.len <= outer.address + outer.len
             })
+        })
+    }
+
+    /// The first and the last byte of each piece.
+    pub fn ends(&self) -> impl Iterator<Item = OtherIov> {
+        let pieces = self.pieces[..self.count].iter();
+        pieces.filter(|piece| piece.len != 0).map(|piece| {
+            let mut ends = OtherIov::default();
+            for addr in [piece.address, piece.address + piece.len - 1] {
+                ends.push(OtherPiece {
+                    addr: addr as u64,
+                    len: 1,
+                });
+            }
+            ends
         })
     }
 

@@ -394,3 +394,26 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_others_can_copy_for_certain_is_looked_at_once() {
+    let (mut a, mut b) = ([1u8; 5], [2u8; 5]);
+    let table = table(0);
+    let nowhere = libc::iovec {
+        iov_base: std::ptr::without_provenance_mut(8),
+        iov_len: 5,
+    };
+    // SAFETY: nobody accesses the second region.
+    let nowhere = unsafe { Memory::new(&[nowhere]) }.unwrap();
+    for (key, memory, expected) in [
+        (1, memory(&mut [&mut a, &mut b]), true),
+        (2, nowhere, false),
+    ] {
+        let region = table.register(request(memory, key)).unwrap();
+        for _ in 0..2 {
+            let grant = table.resolve(key, 1, 2, FI_REMOTE_READ, Job::NONE);
+            assert_eq!(grant.unwrap().can_be_copied(), expected);
+        }
+        table.close(&region);
+    }
+}
