@@ -238,11 +238,11 @@ impl Core {
             let Some(conn) = self.conns.get_mut(key) else {
                 break;
             };
-            if conn.held_back.is_some() {
+            if conn.is_paused() {
                 self.check_held_back(key);
                 break;
             }
-            if conn.is_paused() || !conn.is_open() {
+            if !conn.is_open() {
                 break;
             }
             if turn == READS_PER_TURN || bytes_read >= BYTES_PER_TURN {
@@ -314,7 +314,8 @@ impl Core {
         let Some(conn) = self.conns.get(key) else {
             return;
         };
-        if conn.peer_ended
+        if conn.held_back.is_some()
+            && conn.peer_ended
             && socket::waiting(conn.socket.as_fd()).saturating_add(conn.backlog.len())
                 < conn.stream.payload_left()
         {
