@@ -29,7 +29,7 @@ use prov_util::cq::{Cq, CqConfig, CqFormat};
 use prov_util::errno::{Errno, Result};
 use prov_util::ffi::{Class, Handle, Use};
 use prov_util::mr::{self, Job, Memory, MrTable};
-use prov_util::process_memory::Token;
+use prov_util::process_memory::Seal;
 use prov_util::progress::Progress;
 use prov_util::request::{
     Access, Atomic, AtomicKind, Receive, RemoteAccess, RemoteIov, RemotePiece, Select, Tag,
@@ -140,6 +140,8 @@ struct Endpoint {
     addr: SocketAddr,
     cq: Use<Cq>,
     incomer: Arc<Mutex<Option<Incomer>>>,
+    /// The stranger's.
+    seal: Seal,
     /// The contexts of operations posted and of those that ended, each not 0,
     /// which is the context of receives.
     posted: Vec<usize>,
@@ -272,6 +274,7 @@ impl Endpoint {
             addr,
             cq,
             incomer,
+            seal: Seal::new().unwrap(),
             posted: Vec::new(),
             ended: Vec::new(),
         }
@@ -314,10 +317,10 @@ impl Endpoint {
     fn acquaint(&mut self, stranger: &mut TcpStream) {
         let pid = u64::from(std::process::id());
         let number = u64::from(stranger.as_raw_fd().unsigned_abs());
-        let token = Token::own().unwrap();
+        let token = self.seal.token();
         for (what, id, word) in [
             (Acquaintance::Introduction, pid, number),
-            (Acquaintance::Token, token.addr, token.value),
+            (Acquaintance::Seal, token.addr, token.value),
             (Acquaintance::Ready, 0, 0),
         ] {
             let mut header = Header::new(Op::Acquaint);

@@ -126,11 +126,11 @@ fn headers() -> Vec<(Header, Vec<RmaIov>)> {
             h.payload = 8;
         }),
         with(Op::Acquaint, |h| h.op_data = 1),
-        with(Op::DirectRead, |h| h.payload = 16),
+        with(Op::DirectRead, |h| h.payload = 32),
         with(Op::DirectWrite, |h| {
             h.id = 2;
             h.rma_count = 1;
-            h.payload = 32;
+            h.payload = 64;
         }),
     ]
 }

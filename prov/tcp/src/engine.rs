@@ -24,6 +24,7 @@ pub mod listener;
 mod lost;
 mod msg;
 mod negotiated;
+mod neighbour;
 pub mod op;
 mod outbox;
 mod place;

@@ -48,9 +48,9 @@ param_table! {
         /// and to the kernel are fast. 0 leaves it to the system, and so does a
         /// net.core.wmem_max below it
         local_sndbuf_size: usize = 512 << 10, in 0..=1 << 30;
-        /// Reads of at least so many bytes are copied straight from the memory
-        /// of the peer's process, where that runs on this host as the same user
-        /// and the system permits it (process_vm_readv(2))
+        /// A peer's reads of at least so many bytes are copied by it straight
+        /// from this process's memory, where it runs on this host as the same
+        /// user and the system permits it (process_vm_readv(2))
         local_read_size: usize = 16 << 10, in 4096..=usize::MAX;
         /// Writes of at least so many bytes are copied likewise, by the peer,
         /// while that writes as much

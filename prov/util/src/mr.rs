@@ -19,6 +19,7 @@ use parking_lot::RwLock;
 use crate::attr::{MR_BASIC, MR_SCALABLE};
 use crate::buffer::AppIov;
 use crate::errno::{Errno, Result};
+use crate::process_memory::{OtherIov, Seal};
 
 pub use self::memory::Memory;
 
@@ -105,6 +106,8 @@ pub struct Region {
     memory: Memory,
     /// See [`Grant::can_be_copied`].
     can_be_copied: OnceLock<bool>,
+    /// Vouches for the memory to other processes; none without random numbers.
+    seal: OnceLock<Option<Seal>>,
     access: u64,
     key: u64,
     /// Where the region begins in the peers' eyes: its address, or 0.
@@ -191,6 +194,7 @@ impl MrTable {
                 counters: RwLock::default(),
                 memory: request.memory,
                 can_be_copied: OnceLock::new(),
+                seal: OnceLock::new(),
             })
         };
         if request.access & REMOTE == 0 {
@@ -224,10 +228,14 @@ impl MrTable {
         Ok(random & self.key_mask)
     }
 
-    /// Closes a region. When this returns, its memory is no longer accessed.
+    /// Closes a region. When this returns, its memory is no longer accessed, and
+    /// what another process still copies from it is not taken for its bytes.
     pub fn close(&self, region: &Region) {
         self.forget(region);
         *region.open.write() = false;
+        if let Some(Some(seal)) = region.seal.get() {
+            seal.destroy();
+        }
         region.counters.write().clear();
     }
 
@@ -369,6 +377,17 @@ impl Grant {
         let region = &*self.region;
         let look = || region.memory.ends().all(|end| end.can_be_copied());
         *region.can_be_copied.get_or_init(look)
+    }
+
+    /// Adds the memory, sealed, to what another process may copy; `false` where
+    /// it does not fit, once the region is closed, and without a seal.
+    pub fn offer(&self, list: &mut OtherIov) -> bool {
+        let offered = self.with(|memory| {
+            let seal = self.region.seal.get_or_init(|| Seal::new().ok());
+            let token = seal.as_ref().map(Seal::token);
+            token.is_some() && list.push_own(memory, token)
+        });
+        offered == Some(true)
     }
 
     /// Calls `work` with the memory; `None` once the region is closed. The

@@ -2,9 +2,10 @@
 //!
 //! Nothing here follows an address of the other process: the system copies,
 //! and refuses what the other process has not mapped or this one may not read.
-//! Which process is which is shown by a [`Token`].
+//! That it is still the same process, and that the bytes still are what they
+//! were offered for, shows in a [`Seal`].
 
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use libc::iovec;
 
@@ -18,6 +19,8 @@ pub struct OtherPiece {
     pub addr: u64,
     /// Bytes.
     pub len: u64,
+    /// The seal that vouches for it beside the process's, if any.
+    pub seal: Option<Token>,
 }
 
 impl OtherPiece {
@@ -72,11 +75,12 @@ impl OtherIov {
     }
 
     /// Adds what this process calls `memory`; `false` where it does not fit.
-    pub fn push_own(&mut self, memory: &AppIov) -> bool {
+    pub fn push_own(&mut self, memory: &AppIov, seal: Option<Token>) -> bool {
         memory.pieces().iter().all(|piece| {
             self.push(OtherPiece {
                 addr: piece.iov_base.expose_provenance() as u64,
                 len: piece.iov_len as u64,
+                seal,
             })
         })
     }
@@ -113,6 +117,7 @@ impl OtherIov {
                 part.push(OtherPiece {
                     addr: piece.addr.wrapping_add(skipped),
                     len: taken,
+                    ..*piece
                 });
             }
         }
@@ -120,9 +125,13 @@ impl OtherIov {
     }
 }
 
-/// A random number and where it stands in the memory of the process that drew
-/// it: who finds it there reads the memory of that process, not that of one
-/// which has got its number since.
+/// A random number that stands at its place in this process's memory as long as
+/// something holds: that the memory it vouches for is what it was offered for.
+/// Who copies reads it behind the bytes, and so knows that it held until then.
+#[derive(Debug)]
+pub struct Seal(Box<AtomicU64>);
+
+/// A [`Seal`] as others know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Token {
     /// Where the number stands.
@@ -131,21 +140,32 @@ pub struct Token {
     pub value: u64,
 }
 
-impl Token {
-    /// This process's; `-FI_EIO` without random numbers.
-    pub fn own() -> Result<Token> {
-        static NUMBER: OnceLock<u64> = OnceLock::new();
-        let number = match NUMBER.get() {
-            Some(number) => number,
-            None => {
-                let drawn = getrandom::u64().map_err(|_| Errno::EIO)?;
-                NUMBER.get_or_init(|| drawn)
-            }
-        };
-        Ok(Token {
-            addr: std::ptr::from_ref(number).expose_provenance() as u64,
-            value: *number,
-        })
+impl Seal {
+    /// `-FI_EIO` without random numbers.
+    pub fn new() -> Result<Seal> {
+        let number = getrandom::u64().map_err(|_| Errno::EIO)?;
+        Ok(Seal(Box::new(AtomicU64::new(number.max(1)))))
+    }
+
+    /// What others need to know.
+    pub fn token(&self) -> Token {
+        Token {
+            addr: std::ptr::from_ref(&*self.0).expose_provenance() as u64,
+            value: self.0.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Nothing holds any more. What is written to the memory from here on is
+    /// not taken for what it was.
+    pub fn destroy(&self) {
+        self.0.store(0, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+    }
+}
+
+impl Drop for Seal {
+    fn drop(&mut self) {
+        self.destroy();
     }
 }
 
@@ -153,20 +173,20 @@ impl Token {
 #[derive(Clone, Copy, Debug)]
 pub struct OtherProcess {
     pid: libc::pid_t,
-    token: Token,
+    seal: Token,
 }
 
 impl OtherProcess {
-    /// The process `pid` if this one may read its memory and finds the token
+    /// The process `pid` if this one may read its memory and finds the seal
     /// there. `-FI_EPERM` where the system does not let it (ptrace(2),
-    /// "Ptrace access mode checking"), `-FI_ESHUTDOWN` if it is another process or
-    /// none.
-    pub fn find(pid: u32, token: Token) -> Result<OtherProcess> {
+    /// "Ptrace access mode checking"), `-FI_ESHUTDOWN` if it is another process
+    /// or none.
+    pub fn find(pid: u32, seal: Token) -> Result<OtherProcess> {
         let pid = libc::pid_t::try_from(pid).map_err(|_| Errno::EINVAL)?;
         if pid == 0 {
             return Err(Errno::EINVAL);
         }
-        let this = OtherProcess { pid, token };
+        let this = OtherProcess { pid, seal };
         this.copy(&OtherIov::default(), &AppIov::EMPTY)?;
         Ok(this)
     }
@@ -174,40 +194,73 @@ impl OtherProcess {
     /// Copies all of `from` to `to`.
     ///
     /// # Errors
-    /// `-FI_EINVAL` for different lengths, `-FI_EFAULT` where one of the two
-    /// is not mapped, which leaves `to` filled in part, `-FI_ESHUTDOWN` if the
-    /// process has ended or become another one.
+    /// `to` is filled in part or with anything after one. `-FI_EINVAL` for
+    /// different lengths, `-FI_EFAULT` where one of the two is not mapped,
+    /// `-FI_ESHUTDOWN` if the process has ended, or the process's seal or that
+    /// of a piece did not hold until the end.
     pub fn copy(&self, from: &OtherIov, to: &AppIov) -> Result {
         if from.len() != to.len() as u64 {
             return Err(Errno::EINVAL);
         }
-        // The token comes along, behind the bytes: the system makes all of
-        // the copy in one and the same address space.
-        let mut value = 0u64;
-        let token = iovec {
-            iov_base: std::ptr::from_mut(&mut value).cast(),
-            iov_len: size_of::<u64>(),
-        };
-        let mut near = [NOTHING; IOV_LIMIT + 1];
-        let near = fill(&mut near, to.pieces().iter().copied(), token);
-        let token = OtherPiece {
-            addr: self.token.addr,
-            len: size_of::<u64>() as u64,
-        };
-        let mut far = [NOTHING; IOV_LIMIT + 1];
-        let far = fill(
-            &mut far,
-            from.pieces().iter().map(OtherPiece::iov),
-            token.iov(),
-        );
-        let expected = to.len() + size_of::<u64>();
-        // SAFETY: `near` describes memory of an operation in flight and
-        // `value`, both valid for their lengths.
-        match unsafe { read(self.pid, near, far) }? {
-            copied if copied < expected => Err(Errno::EFAULT),
-            _ if value != self.token.value => Err(Errno::ESHUTDOWN),
-            _ => Ok(()),
+        let mut near = List::default();
+        let mut far = List::default();
+        near.extend(to.pieces().iter().copied());
+        far.extend(from.pieces().iter().map(OtherPiece::iov));
+        // The seals come along, behind the bytes: the system makes all of the
+        // copy in order, and in one and the same address space.
+        let seals = from.pieces().iter().filter_map(|piece| piece.seal);
+        let mut numbers = [0u64; 1 + IOV_LIMIT];
+        let mut expected = to.len();
+        for (seal, number) in seals.clone().chain([self.seal]).zip(&mut numbers) {
+            let len = size_of::<u64>();
+            near.extend([iovec {
+                iov_base: std::ptr::from_mut(number).cast(),
+                iov_len: len,
+            }]);
+            far.extend([iovec {
+                iov_base: std::ptr::without_provenance_mut(seal.addr as usize),
+                iov_len: len,
+            }]);
+            expected += len;
         }
+        // SAFETY: `near` describes memory of an operation in flight and
+        // `numbers`, both valid for their lengths.
+        if unsafe { read(self.pid, near.pieces(), far.pieces()) }? < expected {
+            return Err(Errno::EFAULT);
+        }
+        let mut found = seals.chain([self.seal]).zip(numbers);
+        match found.all(|(seal, number)| seal.value == number) {
+            true => Ok(()),
+            false => Err(Errno::ESHUTDOWN),
+        }
+    }
+}
+
+/// Pieces of a copy, with their seals.
+struct List {
+    pieces: [iovec; 2 * IOV_LIMIT + 1],
+    count: usize,
+}
+
+impl Default for List {
+    fn default() -> Self {
+        List {
+            pieces: [NOTHING; _],
+            count: 0,
+        }
+    }
+}
+
+impl List {
+    fn extend(&mut self, pieces: impl IntoIterator<Item = iovec>) {
+        for (slot, piece) in self.pieces[self.count..].iter_mut().zip(pieces) {
+            *slot = piece;
+            self.count += 1;
+        }
+    }
+
+    fn pieces(&self) -> &[iovec] {
+        &self.pieces[..self.count]
     }
 }
 
@@ -235,19 +288,6 @@ unsafe fn read(pid: libc::pid_t, near: &[iovec], far: &[iovec]) -> Result<usize>
     })
 }
 
-fn fill(
-    list: &mut [iovec; IOV_LIMIT + 1],
-    pieces: impl Iterator<Item = iovec>,
-    last: iovec,
-) -> &[iovec] {
-    let mut count = 0;
-    for (slot, piece) in list.iter_mut().zip(pieces.chain([last])) {
-        *slot = piece;
-        count += 1;
-    }
-    &list[..count]
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -257,47 +297,71 @@ mod tests {
         unsafe { AppIov::from_raw(bytes.as_mut_ptr(), bytes.len()) }
     }
 
-    fn own(parts: &mut [&mut [u8]]) -> OtherIov {
+    fn own(parts: &mut [&mut [u8]], seal: Option<Token>) -> OtherIov {
         let mut all = OtherIov::default();
         for part in parts {
-            assert!(all.push_own(&memory(part)));
+            assert!(all.push_own(&memory(part), seal));
         }
         all
     }
 
-    fn this_process() -> OtherProcess {
-        OtherProcess::find(std::process::id(), Token::own().unwrap()).unwrap()
+    fn piece(addr: u64, len: u64) -> OtherPiece {
+        OtherPiece {
+            addr,
+            len,
+            seal: None,
+        }
+    }
+
+    /// This process, as long as the seal holds.
+    fn this_process() -> (OtherProcess, Seal) {
+        let seal = Seal::new().unwrap();
+        let process = OtherProcess::find(std::process::id(), seal.token());
+        (process.unwrap(), seal)
     }
 
     #[test]
     fn bytes_are_gathered_from_the_pieces() {
         let (mut a, mut b) = (*b"one ", *b"two three");
-        let from = own(&mut [&mut a, &mut b]);
+        let from = own(&mut [&mut a, &mut b], None);
         assert_eq!(from.len(), 13);
         let mut to = [0; 13];
-        this_process().copy(&from, &memory(&mut to)).unwrap();
+        let (process, _seal) = this_process();
+        process.copy(&from, &memory(&mut to)).unwrap();
         assert_eq!(&to, b"one two three");
         let mut to = [0; 5];
         let part = from.slice(2, 5);
-        this_process().copy(&part, &memory(&mut to)).unwrap();
+        process.copy(&part, &memory(&mut to)).unwrap();
         assert_eq!(&to, b"e two");
         assert_eq!(from.slice(13, 1), OtherIov::default());
         assert_eq!(from.slice(u64::MAX, u64::MAX), OtherIov::default());
     }
 
     #[test]
-    fn every_piece_of_a_full_list_is_copied() {
+    fn every_piece_of_a_full_list_is_copied_and_vouched_for() {
         let (mut a, mut b, mut c, mut d) = ([1u8], [2u8], [3u8], [4u8]);
-        let mut from = own(&mut [&mut a, &mut b, &mut c, &mut d]);
+        let vouches = Seal::new().unwrap();
+        let token = Some(vouches.token());
+        let mut from = own(&mut [&mut a, &mut b, &mut c, &mut d], token);
         assert!(!from.push(OtherPiece::default()));
         let mut to = [0; 4];
-        this_process().copy(&from, &memory(&mut to)).unwrap();
+        let (process, seal) = this_process();
+        process.copy(&from, &memory(&mut to)).unwrap();
         assert_eq!(to, [1, 2, 3, 4]);
+        vouches.destroy();
+        let copied = process.copy(&from, &memory(&mut to));
+        assert_eq!(copied, Err(Errno::ESHUTDOWN));
+        let unsealed = own(&mut [&mut a, &mut b, &mut c, &mut d], None);
+        process.copy(&unsealed, &memory(&mut to)).unwrap();
+        drop(seal);
+        let copied = process.copy(&unsealed, &memory(&mut to));
+        assert_eq!(copied, Err(Errno::ESHUTDOWN));
     }
 
     #[test]
-    fn a_process_without_the_token_is_not_read_as_if_it_were_the_other() {
-        let Token { addr, value } = Token::own().unwrap();
+    fn a_process_without_the_seal_is_not_read_as_if_it_were_the_other() {
+        let seal = Seal::new().unwrap();
+        let Token { addr, value } = seal.token();
         let token = Token {
             addr,
             value: value ^ 1,
@@ -317,33 +381,32 @@ mod tests {
     fn what_is_not_mapped_is_an_error() {
         let mut to = [0; 16];
         let mut from = OtherIov::default();
-        from.push(OtherPiece { addr: 8, len: 16 });
-        let copied = this_process().copy(&from, &memory(&mut to));
+        from.push(piece(8, 16));
+        let (process, _seal) = this_process();
+        let copied = process.copy(&from, &memory(&mut to));
         assert_eq!(copied, Err(Errno::EFAULT));
     }
 
     #[test]
     fn what_others_cannot_copy_is_known() {
         let (mut a, mut b) = ([1u8; 3], [2u8; 5]);
-        let mut list = own(&mut [&mut a, &mut b]);
+        let mut list = own(&mut [&mut a, &mut b], None);
         assert!(list.can_be_copied());
         assert!(OtherIov::default().can_be_copied());
-        list.push(OtherPiece { addr: 8, len: 16 });
+        list.push(piece(8, 16));
         assert!(!list.can_be_copied());
     }
 
     #[test]
     fn lengths_have_to_agree() {
         let mut from = [0u8; 4];
-        let from = own(&mut [&mut from]);
-        let copied = this_process().copy(&from, &memory(&mut [0; 3]));
+        let from = own(&mut [&mut from], None);
+        let (process, _seal) = this_process();
+        let copied = process.copy(&from, &memory(&mut [0; 3]));
         assert_eq!(copied, Err(Errno::EINVAL));
         let mut endless = from;
-        endless.push(OtherPiece {
-            addr: 1,
-            len: u64::MAX,
-        });
-        let copied = this_process().copy(&endless, &memory(&mut [0; 3]));
+        endless.push(piece(1, u64::MAX));
+        let copied = process.copy(&endless, &memory(&mut [0; 3]));
         assert_eq!(copied, Err(Errno::EINVAL));
     }
 }

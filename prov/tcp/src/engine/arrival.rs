@@ -42,7 +42,7 @@ pub(super) fn take_in_simple<'a>(
     if quick_end == 0
         || !conn.stream.is_between_messages()
         || conn.held_back.is_some()
-        || conn.neighbour.is_copying()
+        || conn.direct.is_copying()
         || conn.src == UNKNOWN_SOURCE && conn.peer.is_some()
     {
         return bytes;
@@ -141,14 +141,11 @@ impl Core {
             }
             let step = match conn.stream.next(bytes) {
                 Ok(Event::Need) => return,
-                Ok(Event::Message(header)) if conn.neighbour.must_wait(&header) => {
-                    conn.neighbour.waiting = Some(header);
+                Ok(Event::Message(header)) if conn.direct.must_wait(&header) => {
+                    conn.direct.waiting = Some(header);
                     continue;
                 }
-                Ok(Event::Message(header)) => {
-                    conn.is_bulk |= header.payload >= BULK;
-                    self.begin(key, &header, bytes)
-                }
+                Ok(Event::Message(header)) => self.begin(key, &header, bytes),
                 Ok(Event::Payload(part)) => self.payload(key, part),
                 Err(error) => Err(Fault::Protocol(error)),
             };
@@ -166,6 +163,11 @@ impl Core {
             && let Some(conn) = self.conns.get(key)
         {
             super::posting::trace("received", conn, 0, header);
+        }
+        if header.payload >= BULK
+            && let Some(conn) = self.conns.get_mut(key)
+        {
+            conn.is_bulk = true;
         }
         match header.op {
             Op::Tagged => self.message(key, header, true, bytes),

@@ -182,6 +182,8 @@ impl Core {
             return Vec::new();
         };
         self.poller.forget(conn.socket.as_fd());
+        // Before the application hears that the operations have ended.
+        conn.neighbour.part();
         let mut ops = conn.abandon();
         self.forget_arrivals(key, &mut conn, error, &mut ops);
         if conn.is_hot {

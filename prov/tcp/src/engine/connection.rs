@@ -9,9 +9,10 @@ use std::time::Instant;
 use prov_util::buffer::AppIov;
 
 use super::closing::Fault;
-use super::direct::Neighbour;
+use super::direct::Direct;
 use super::incoming::{Incoming, Kept, Placing, Receipt, Rendezvous, Then};
 use super::keys::{EpKey, ListenerKey, PeerKey};
+use super::neighbour::Neighbour;
 use super::op::Op;
 use super::outbox::Outbox;
 use super::place::Place;
@@ -76,6 +77,8 @@ pub struct Connection {
     pub watch: Watch,
     /// Whether the two processes can read one another's memory.
     pub neighbour: Neighbour,
+    /// What they read there.
+    pub direct: Direct,
     /// Number of the next message in the stream.
     pub sequence: u8,
     /// Reads whose bytes have not come, oldest first.
@@ -207,6 +210,7 @@ impl Connection {
             is_bulk: false,
             watch: Watch::default(),
             neighbour: Neighbour::default(),
+            direct: Direct::default(),
             sequence: 0,
             reads: VecDeque::new(),
             acks: VecDeque::new(),
@@ -229,7 +233,7 @@ impl Connection {
     /// Whether what comes next has to wait.
     #[inline]
     pub fn is_paused(&self) -> bool {
-        self.held_back.is_some() || self.neighbour.waiting.is_some()
+        self.held_back.is_some() || self.direct.waiting.is_some()
     }
 
     /// The handshake is over, which the peer ended with this message: the stream
@@ -300,7 +304,7 @@ impl Connection {
         let mut ops: Vec<Op> = self.lent.abandon().collect();
         ops.extend(self.outbox.abandon());
         ops.extend(self.acks.drain(..));
-        ops.extend(self.neighbour.abandon());
+        ops.extend(self.direct.abandon());
         ops.extend(self.reads.drain(..).map(|read| read.op));
         let mut named: Vec<_> = self.named.drain().collect();
         named.sort_unstable_by_key(|&(name, _)| name);

@@ -2,18 +2,14 @@
 //! bytes copies them from the memory of who has them. What goes through a
 //! socket is copied twice.
 //!
-//! The system decides who may read whose memory (ptrace(2), "Ptrace access mode
-//! checking"), and this library only reads that of its own user. First the two
-//! get acquainted: each says which process it is and which number its end of
-//! the connection has there, and looks whether the other does hold that end, so
-//! that nobody is made to read from a third; then each tells the other where a
-//! random number stands, which is read along with every copy.
+//! [`neighbour`](super::neighbour) finds out who may.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, AsRawFd};
+use std::time::Instant;
 
+use fabric_abi::{FI_REMOTE_WRITE, FI_RMA};
 use prov_util::mr::Grant;
-use prov_util::process_memory::{OtherIov, OtherProcess, Token};
+use prov_util::process_memory::OtherIov;
 use prov_util::request::RemoteAccess;
 
 use super::Core;
@@ -27,33 +23,20 @@ use super::place::Place;
 use super::posting::Post;
 use super::progress::BYTES_PER_TURN;
 use super::request::Bytes;
-use super::{far_end, socket};
 use crate::wire::WireError;
-use crate::wire::direct::{Acquaintance, decode, encode};
-use crate::wire::handshake::Features;
+use crate::wire::direct::{decode, encode};
 use crate::wire::header::{self, Header, RmaList};
-use fabric_abi::{FI_REMOTE_WRITE, FI_RMA};
 
-/// How well two processes know each other.
+/// What of a connection does not come through its socket.
 #[derive(Default)]
-pub struct Neighbour {
-    /// Whether this one has introduced itself, or had no reason to.
-    is_introduced: bool,
-    /// Whether the peer has introduced itself.
-    is_met: bool,
-    /// The peer's process, where that is certain.
-    pid: Option<u32>,
-    /// Whether the peer has shown its token.
-    is_tried: bool,
-    /// The peer's memory, where it can be read.
-    memory: Option<OtherProcess>,
-    /// Whether the peer can read the memory of this process.
-    reads_ours: bool,
+pub struct Direct {
     /// Large writes since the peer's last one, if it has made one.
     one_way: Option<u32>,
     /// What is being copied from the peer's memory, in the order in which it
     /// came.
-    copies: VecDeque<Copy>,
+    transfers: VecDeque<Transfer>,
+    /// The peer's writes among those.
+    writes: usize,
     /// The header of a message that may not overtake those. Nothing behind it
     /// is read until then.
     pub waiting: Option<Header>,
@@ -65,7 +48,7 @@ pub struct Neighbour {
 const MUTUAL: u32 = 256;
 
 /// A transfer on its way to its place.
-struct Copy {
+struct Transfer {
     placing: Placing,
     /// Where it is in the peer's memory.
     from: OtherIov,
@@ -74,14 +57,14 @@ struct Copy {
 /// Bytes after which no other copy is begun in this turn: meanwhile, the peer
 /// may wait for an answer.
 const ENOUGH: usize = 128 << 10;
-/// Copies that may wait before nothing more is read.
-const COPIES_LIMIT: usize = 1024;
+/// Transfers that may wait before nothing more is read.
+const LIMIT: usize = 1024;
 
-impl Neighbour {
+impl Direct {
     /// Whether something is being copied from the peer's memory.
     #[inline]
     pub fn is_copying(&self) -> bool {
-        !self.copies.is_empty()
+        !self.transfers.is_empty()
     }
 
     /// Whether a message has to wait until what came before it is copied.
@@ -92,7 +75,7 @@ impl Neighbour {
         match header.op {
             // Reads are done in order.
             header::Op::ReadResponse => true,
-            header::Op::DirectRead | header::Op::DirectWrite => self.copies.len() >= COPIES_LIMIT,
+            header::Op::DirectRead | header::Op::DirectWrite => self.transfers.len() >= LIMIT,
             header::Op::Msg if header.is_ack() => false,
             header::Op::Acquaint
             | header::Op::AtomicResponse
@@ -109,7 +92,7 @@ impl Neighbour {
             | header::Op::TaggedRts
             | header::Op::WideData
             | header::Op::WideRts
-            | header::Op::Write => self.copies.iter().any(Copy::is_write),
+            | header::Op::Write => self.writes != 0,
         }
     }
 
@@ -128,130 +111,22 @@ impl Neighbour {
 
     /// Operations that will not be done any more.
     pub fn abandon(&mut self) -> impl Iterator<Item = Op> {
-        self.copies
+        self.transfers
             .drain(..)
-            .filter_map(|copy| match copy.placing.then {
+            .filter_map(|transfer| match transfer.placing.then {
                 Then::Read(op) => Some(op),
                 Then::Receive(_) | Then::RemoteWrite { .. } => None,
             })
     }
 }
 
-impl Copy {
+impl Transfer {
     fn is_write(&self) -> bool {
         matches!(self.placing.then, Then::RemoteWrite { .. })
     }
 }
 
 impl Core {
-    /// Whether the peer can read the memory of this process. To find out, the
-    /// first call begins the acquaintance.
-    #[inline(never)]
-    fn reads_ours(&mut self, key: ConnKey) -> bool {
-        let Some(conn) = self.conns.get(key) else {
-            return false;
-        };
-        if !conn.neighbour.is_introduced {
-            self.introduce(key);
-            return false;
-        }
-        conn.neighbour.reads_ours
-    }
-
-    /// Tells a peer of this host which process this is.
-    fn introduce(&mut self, key: ConnKey) {
-        let Some(conn) = self.conns.get_mut(key) else {
-            return;
-        };
-        if std::mem::replace(&mut conn.neighbour.is_introduced, true)
-            || !conn.features.has(Features::DIRECT.or(Features::NAMED_ACKS))
-            || !socket::is_within_namespace(conn.socket.as_fd())
-        {
-            return;
-        }
-        let number = conn.socket.as_raw_fd().unsigned_abs();
-        self.acquaint(
-            key,
-            Acquaintance::Introduction,
-            u64::from(std::process::id()),
-            u64::from(number),
-        );
-    }
-
-    fn acquaint(&mut self, key: ConnKey, what: Acquaintance, id: u64, word: u64) {
-        let mut header = Header::new(header::Op::Acquaint);
-        header.op_data = what.code();
-        header.id = id;
-        header.word = word;
-        self.post_control(key, header);
-    }
-
-    /// The peer tells something about itself.
-    pub(super) fn acquainted(&mut self, key: ConnKey, header: &Header) -> Step {
-        let out_of_turn = || Fault::Protocol(WireError::Field("acquaintance"));
-        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
-        match Acquaintance::from_code(header.op_data).ok_or_else(out_of_turn)? {
-            Acquaintance::Introduction => {
-                if std::mem::replace(&mut conn.neighbour.is_met, true) {
-                    return Err(out_of_turn());
-                }
-                self.introduce(key);
-                self.met(key, header.id, header.word);
-            }
-            Acquaintance::Token => {
-                if std::mem::replace(&mut conn.neighbour.is_tried, true) {
-                    return Err(out_of_turn());
-                }
-                let token = Token {
-                    addr: header.id,
-                    value: header.word,
-                };
-                let Some(pid) = conn.neighbour.pid else {
-                    return Ok(());
-                };
-                match OtherProcess::find(pid, token) {
-                    Ok(memory) => {
-                        conn.neighbour.memory = Some(memory);
-                        self.acquaint(key, Acquaintance::Ready, 0, 0);
-                    }
-                    Err(error) => log::debug!("cannot read the memory of process {pid}: {error}"),
-                }
-            }
-            Acquaintance::Ready => {
-                // It cannot read what it does not know the place of.
-                if conn.neighbour.pid.is_none() {
-                    return Err(out_of_turn());
-                }
-                conn.neighbour.reads_ours = true;
-            }
-        }
-        Ok(())
-    }
-
-    /// The peer says that it is process `pid`, which has its end of the
-    /// connection as number `number`. If that is so, it may know where to find
-    /// this process's token.
-    fn met(&mut self, key: ConnKey, pid: u64, number: u64) {
-        let Some(conn) = self.conns.get_mut(key) else {
-            return;
-        };
-        let process = far_end::process(conn.socket.as_fd(), pid, number);
-        let token = match process.and_then(|pid| Ok((pid, Token::own()?))) {
-            Ok((pid, token)) => {
-                conn.neighbour.pid = Some(pid);
-                token
-            }
-            Err(error) => {
-                log::debug!(
-                    "{} is not known to be process {pid} of this host and user: {error}",
-                    conn.peer_text()
-                );
-                return;
-            }
-        };
-        self.acquaint(key, Acquaintance::Token, token.addr, token.value);
-    }
-
     /// Writes: tells the peer where the bytes are. `false` if that is not
     /// possible.
     pub(super) fn write_directly(
@@ -267,11 +142,11 @@ impl Core {
         let Some(conn) = self.conns.get_mut(key) else {
             return false;
         };
-        if !conn.neighbour.is_mutual() || !self.reads_ours(key) {
+        if !conn.direct.is_mutual() || !self.reads_ours(key) {
             return false;
         }
         let mut from = OtherIov::default();
-        if !from.push_own(&access.local) || !from.can_be_copied() {
+        if !from.push_own(&access.local, None) || !from.can_be_copied() {
             return false;
         }
         let Some(conn) = self.conns.get_mut(key) else {
@@ -299,13 +174,9 @@ impl Core {
             return false;
         }
         let mut from = OtherIov::default();
-        let mut is_whole = true;
-        for grant in grants.iter().filter(|grant| !grant.is_empty()) {
-            is_whole &= grant.with(|memory| from.push_own(memory)) == Some(true);
-        }
-        let is_certain = grants.iter().all(Grant::can_be_copied);
-        let is_whole = is_whole && (is_certain || from.can_be_copied());
-        if is_whole {
+        let is_possible = grants.iter().all(|grant| grant.offer(&mut from))
+            && (grants.iter().all(Grant::can_be_copied) || from.can_be_copied());
+        if is_possible {
             grants.iter().for_each(Grant::complete);
             self.post_list(
                 key,
@@ -314,7 +185,7 @@ impl Core {
                 &from,
             );
         }
-        is_whole
+        is_possible
     }
 
     fn post_list(&mut self, key: ConnKey, mut header: Header, remote: &RmaList, list: &OtherIov) {
@@ -335,20 +206,25 @@ impl Core {
     /// The peer says where the bytes are that the oldest read asked for.
     pub(super) fn direct_read(&mut self, key: ConnKey, message: &Collecting) -> Step {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
+        if conn.neighbour.memory().is_none() {
+            return Err(Fault::Protocol(WireError::Field("direct read")));
+        }
         let len = conn.reads.front().map_or(0, |read| read.memory.len());
         let from = decode(&message.bytes, len as u64)?;
         let placing = conn.oldest_read()?;
-        self.copy_later(key, Copy { placing, from })
+        self.copy_later(key, Transfer { placing, from })
     }
 
     /// A peer says where the bytes are for our memory.
     pub(super) fn direct_write(&mut self, key: ConnKey, message: &Collecting) -> Step {
+        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
+        if conn.neighbour.memory().is_none() {
+            return Err(Fault::Protocol(WireError::Field("direct write")));
+        }
+        conn.direct.written();
         let len = message.rma.total().unwrap_or(u64::MAX);
         let from = decode(&message.bytes, len)?;
         let grants = self.registered(key, &message.rma, FI_RMA, FI_REMOTE_WRITE)?;
-        if let Some(conn) = self.conns.get_mut(key) {
-            conn.neighbour.written();
-        }
         let header = &message.header;
         let placing = Placing {
             place: Place::Registered(grants),
@@ -359,17 +235,29 @@ impl Core {
                 ack: Ack::Named(header.id),
             },
         };
-        self.copy_later(key, Copy { placing, from })
+        self.copy_later(key, Transfer { placing, from })
     }
 
-    fn copy_later(&mut self, key: ConnKey, copy: Copy) -> Step {
+    fn copy_later(&mut self, key: ConnKey, transfer: Transfer) -> Step {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
-        if conn.neighbour.memory.is_none() {
-            return Err(Fault::Protocol(WireError::Field("acquaintance")));
-        }
-        conn.neighbour.copies.push_back(copy);
-        self.read_later(key);
+        conn.direct.writes += usize::from(transfer.is_write());
+        conn.direct.transfers.push_back(transfer);
+        self.copy_on_later(key);
         Ok(())
+    }
+
+    /// Gives a connection a turn with the next progress call, which is to come
+    /// even if its socket has nothing to tell a thread that sleeps.
+    fn copy_on_later(&mut self, key: ConnKey) {
+        self.read_later(key);
+        if self.has_sleepers {
+            self.poller.wake_at(Instant::now());
+        }
+    }
+
+    fn is_copying(&self, key: ConnKey) -> bool {
+        let conn = self.conns.get(key);
+        conn.is_some_and(|conn| conn.direct.is_copying())
     }
 
     /// Goes on copying from the peer's memory for one turn.
@@ -387,6 +275,7 @@ impl Core {
             }
         };
         match outcome {
+            Ok(()) if self.is_copying(key) => self.copy_on_later(key),
             Ok(()) => self.read_later(key),
             Err(fault) => self.break_with(key, fault),
         }
@@ -396,11 +285,11 @@ impl Core {
     /// `None` if there is no such transfer.
     fn copy_some(&mut self, key: ConnKey) -> Result<Option<usize>, Fault> {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
-        let neighbour = &mut conn.neighbour;
-        let (Some(copy), Some(memory)) = (neighbour.copies.front_mut(), neighbour.memory) else {
+        let memory = conn.neighbour.memory();
+        let (Some(transfer), Some(memory)) = (conn.direct.transfers.front_mut(), memory) else {
             return Ok(None);
         };
-        let Copy { placing, from } = copy;
+        let Transfer { placing, from } = transfer;
         let done = placing.done;
         let mut outcome = Ok(());
         let copied = placing.place.part(done, BYTES_PER_TURN, |to| {
@@ -415,9 +304,10 @@ impl Core {
         }
         placing.done += copied;
         if (placing.done as u64) >= from.len()
-            && let Some(copy) = neighbour.copies.pop_front()
+            && let Some(transfer) = conn.direct.transfers.pop_front()
         {
-            self.placed(key, copy.placing)?;
+            conn.direct.writes -= usize::from(transfer.is_write());
+            self.placed(key, transfer.placing)?;
         }
         Ok(Some(copied))
     }
@@ -425,12 +315,12 @@ impl Core {
     /// Goes on with the stream where it had to wait for copies.
     fn go_on_behind_copies(&mut self, key: ConnKey) -> Step {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
-        let waiting = conn.neighbour.waiting.take();
+        let waiting = conn.direct.waiting.take();
         let Some(header) = waiting else {
             return Ok(());
         };
-        if conn.neighbour.must_wait(&header) {
-            conn.neighbour.waiting = waiting;
+        if conn.direct.must_wait(&header) {
+            conn.direct.waiting = waiting;
             return Ok(());
         }
         let backlog = std::mem::take(&mut conn.backlog);

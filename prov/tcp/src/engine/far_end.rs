@@ -11,32 +11,45 @@ use super::socket::{self, system};
 
 /// Bytes of `struct nlmsghdr` and `struct inet_diag_req_v2`.
 const REQUEST: usize = 16 + 56;
-/// Where `idiag_inode` ends in the answer, behind its `struct nlmsghdr`.
-const INODE_END: usize = 16 + 72;
+/// Bytes of `struct nlmsghdr` and `struct inet_diag_msg`.
+const ANSWER: usize = 16 + 72;
 /// `SOCK_DIAG_BY_FAMILY`
 const BY_FAMILY: u16 = 20;
 /// `NLM_F_REQUEST`
 const IS_REQUEST: u16 = 1;
+/// `TCP_ESTABLISHED`
+const ESTABLISHED: u8 = 1;
 
-/// The process `pid`, if it is one of this user's and has the far end of the
-/// connection as descriptor `number`. `-FI_EPERM` otherwise.
+/// The process `pid`, if it has the far end of the connection as descriptor
+/// `number`, and both it and who opened that socket are this process's user.
+/// `-FI_EPERM` otherwise.
 pub fn process(socket: BorrowedFd<'_>, pid: u64, number: u64) -> Result<u32> {
     let pid = i32::try_from(pid)
         .map_err(|_| Errno::EINVAL)?
         .unsigned_abs();
     let held = std::fs::read_link(format!("/proc/{pid}/fd/{number}"))?;
-    let inode = inode(socket)?;
+    let (near, far) = socket::ends(socket)?;
+    let end = look_up(&far, &near)?;
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let is_held = held.as_os_str() == format!("socket:[{inode}]").as_str();
-    match is_held && runs_as(&status, rustix::process::geteuid().as_raw()) {
+    let user = rustix::process::geteuid().as_raw();
+    let is_held = held.as_os_str() == format!("socket:[{}]", end.inode).as_str();
+    match is_held && end.user == user && runs_as(&status, user) {
         true => Ok(pid),
         false => Err(Errno::EPERM),
     }
 }
 
-/// The number of the socket at the far end.
-fn inode(socket: BorrowedFd<'_>) -> Result<u32> {
-    let (near, far) = socket::ends(socket)?;
+/// What the system knows of a socket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct End {
+    inode: u32,
+    /// Who opened it.
+    user: u32,
+}
+
+/// The connected socket of this network namespace between two addresses, its
+/// own one first.
+fn look_up(own: &SocketAddr, other: &SocketAddr) -> Result<End> {
     let diag = rustix::net::socket_with(
         AddressFamily::NETLINK,
         SocketType::RAW,
@@ -44,12 +57,11 @@ fn inode(socket: BorrowedFd<'_>) -> Result<u32> {
         Some(netlink::SOCK_DIAG),
     )
     .map_err(system)?;
-    let request = request(&far, &near);
-    rustix::net::send(&diag, &request, SendFlags::empty()).map_err(system)?;
+    rustix::net::send(&diag, &request(own, other), SendFlags::empty()).map_err(system)?;
     // The system has answered by now.
     let mut answer = [0; 1024];
     let (len, _) = rustix::net::recv(&diag, &mut answer[..], RecvFlags::empty()).map_err(system)?;
-    inode_in(&answer[..len]).ok_or(Errno::ENOENT)
+    read_answer(&answer[..len], own, other).ok_or(Errno::ENOENT)
 }
 
 /// Asks for the socket between these two addresses, its own one first.
@@ -78,10 +90,37 @@ fn request(own: &SocketAddr, other: &SocketAddr) -> [u8; REQUEST] {
     bytes
 }
 
-fn inode_in(answer: &[u8]) -> Option<u32> {
-    let (_, inode) = answer.get(..INODE_END)?.split_last_chunk()?;
-    let is_answer = answer[4..6] == BY_FAMILY.to_ne_bytes();
-    is_answer.then(|| u32::from_ne_bytes(*inode))
+/// What is asked for, if the answer is about that: for want of it the system
+/// may tell of a socket that listens at any address.
+fn read_answer(bytes: &[u8], own: &SocketAddr, other: &SocketAddr) -> Option<End> {
+    let answer = bytes.first_chunk::<ANSWER>()?;
+    let u16_at = |at: usize| [answer[at], answer[at + 1]];
+    let u32_at = |at: usize| {
+        u32::from_ne_bytes([answer[at], answer[at + 1], answer[at + 2], answer[at + 3]])
+    };
+    let is_v4 = match AddressFamily::from_raw(answer[16].into()) {
+        AddressFamily::INET => true,
+        AddressFamily::INET6 => false,
+        _ => return None,
+    };
+    let addr_at = |port_at: usize, ip_at: usize| {
+        let mut ip = [0; 16];
+        ip.copy_from_slice(&answer[ip_at..ip_at + 16]);
+        let ip = match is_v4 {
+            true => IpAddr::from([ip[0], ip[1], ip[2], ip[3]]),
+            false => IpAddr::from(ip),
+        };
+        (ip.to_canonical(), u16::from_be_bytes(u16_at(port_at)))
+    };
+    let asked = |addr: &SocketAddr| (addr.ip().to_canonical(), addr.port());
+    let is_it = u16::from_ne_bytes(u16_at(4)) == BY_FAMILY
+        && answer[17] == ESTABLISHED
+        && addr_at(20, 24) == asked(own)
+        && addr_at(22, 40) == asked(other);
+    is_it.then(|| End {
+        user: u32_at(ANSWER - 8),
+        inode: u32_at(ANSWER - 4),
+    })
 }
 
 /// Whether a process with this status (proc_pid_status(5)) is this user's, and
@@ -118,20 +157,66 @@ mod tests {
             assert_eq!(look(own.into(), &near), Err(Errno::EPERM));
             assert!(look(1 << 40, &far).is_err());
             assert!(look(0, &far).is_err());
-            drop(far);
         }
     }
 
     #[test]
+    fn a_socket_that_listens_is_not_taken_for_the_far_end() {
+        let listener = TcpListener::bind("0.0.0.0:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let own = SocketAddr::from(([192, 0, 2, 77], port));
+        let other = SocketAddr::from(([127, 0, 0, 1], 4711));
+        assert_eq!(look_up(&own, &other), Err(Errno::ENOENT));
+        let own = SocketAddr::from(([127, 0, 0, 1], port));
+        assert_eq!(look_up(&own, &other), Err(Errno::ENOENT));
+    }
+
+    #[test]
+    fn a_socket_that_another_user_opened_is_not_this_users() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        let opened = std::thread::spawn(move || {
+            let nobody: libc::uid_t = 65534;
+            // SAFETY: the call is about this thread alone, unlike setresuid(3).
+            let done = unsafe { libc::syscall(libc::SYS_setresuid, nobody, nobody, nobody) };
+            assert_eq!(done, 0);
+            TcpStream::connect(addr).unwrap()
+        });
+        let far = opened.join().unwrap();
+        let (near, _) = listener.accept().unwrap();
+        let number = far.as_raw_fd().unsigned_abs().into();
+        let found = process(near.as_fd(), std::process::id().into(), number);
+        assert_eq!(found, Err(Errno::EPERM));
+    }
+
+    #[test]
     fn only_the_answer_to_the_question_is_taken_for_one() {
-        let mut answer = [7; INODE_END + 8];
+        let own = SocketAddr::from(([10, 0, 0, 1], 1000));
+        let other = SocketAddr::from(([10, 0, 0, 2], 2000));
+        let mut answer = [7; ANSWER + 8];
         answer[4..6].copy_from_slice(&BY_FAMILY.to_ne_bytes());
-        assert_eq!(inode_in(&answer), Some(0x0707_0707));
-        assert_eq!(inode_in(&answer[..INODE_END - 1]), None);
-        assert_eq!(inode_in(&[]), None);
-        // NLMSG_ERROR
-        answer[4..6].copy_from_slice(&2u16.to_ne_bytes());
-        assert_eq!(inode_in(&answer), None);
+        answer[17] = ESTABLISHED;
+        // The addresses stand in the answer as in the question, 4 bytes earlier.
+        let asked = request(&own, &other);
+        answer[16] = asked[16];
+        answer[20..56].copy_from_slice(&asked[24..60]);
+        let end = End {
+            inode: 0x0707_0707,
+            user: 0x0707_0707,
+        };
+        assert_eq!(read_answer(&answer, &own, &other), Some(end));
+        assert_eq!(read_answer(&answer, &other, &own), None);
+        assert_eq!(read_answer(&answer[..ANSWER - 1], &own, &other), None);
+        assert_eq!(read_answer(&[], &own, &other), None);
+        // The kind of the answer, family, state, ports, addresses.
+        for at in [4, 16, 17, 20, 23, 24, 27, 40, 43] {
+            let mut changed = answer;
+            changed[at] ^= 8;
+            assert_eq!(read_answer(&changed, &own, &other), None, "{at}");
+        }
     }
 
     #[test]

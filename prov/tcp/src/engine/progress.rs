@@ -130,7 +130,7 @@ impl Core {
         for key in turn.drain(..) {
             if let Some(conn) = self.conns.get_mut(key) {
                 conn.is_ready = false;
-                let is_copying = conn.neighbour.is_copying();
+                let is_copying = conn.direct.is_copying();
                 self.read(key, false);
                 if is_copying {
                     self.copy_on(key);

@@ -180,7 +180,7 @@ impl Core {
         }
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         if header.payload >= self.params.local_write_size {
-            conn.neighbour.written();
+            conn.direct.written();
         }
         conn.incoming = Incoming::Place(Box::new(placing));
         Ok(())

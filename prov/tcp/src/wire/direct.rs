@@ -1,12 +1,14 @@
 //! What two processes of one host tell each other so that one can read the
 //! other's memory.
 
-use prov_util::process_memory::{OtherIov, OtherPiece};
+use prov_util::process_memory::{OtherIov, OtherPiece, Token};
 
 use super::WireError;
 
-/// Bytes of one piece of memory: its address and its length.
-const PIECE: usize = 16;
+/// Bytes of one piece of memory: its address, its length, and the address and
+/// the number of its seal, which has none at 0.
+const PIECE: usize = 4 * FIELD;
+const FIELD: usize = 8;
 /// Most bytes of a list of such pieces.
 pub const MAX_LIST: usize = PIECE * prov_util::buffer::IOV_LIMIT;
 
@@ -17,8 +19,8 @@ pub enum Acquaintance {
     /// of the connection has there.
     Introduction,
     /// To a peer that is who it says it is: at the address `id` of the
-    /// sender's memory stands `word`.
-    Token,
+    /// sender's memory stands its seal `word`.
+    Seal,
     /// The sender has read that, and will read more.
     Ready,
 }
@@ -33,7 +35,7 @@ impl Acquaintance {
     pub fn from_code(code: u8) -> Option<Self> {
         match code {
             0 => Some(Acquaintance::Introduction),
-            1 => Some(Acquaintance::Token),
+            1 => Some(Acquaintance::Seal),
             2 => Some(Acquaintance::Ready),
             _ => None,
         }
@@ -42,10 +44,10 @@ impl Acquaintance {
 
 /// The bytes of a list, in the order of the host that both processes have.
 pub fn encode(list: &OtherIov) -> Vec<u8> {
-    let fields = list
-        .pieces()
-        .iter()
-        .flat_map(|piece| [piece.addr, piece.len]);
+    let fields = list.pieces().iter().flat_map(|piece| {
+        let seal = piece.seal.unwrap_or(Token { addr: 0, value: 0 });
+        [piece.addr, piece.len, seal.addr, seal.value]
+    });
     fields.flat_map(u64::to_ne_bytes).collect()
 }
 
@@ -55,12 +57,18 @@ pub fn decode(bytes: &[u8], len: u64) -> Result<OtherIov, WireError> {
     let mut list = OtherIov::default();
     let (pieces, rest) = bytes.as_chunks::<PIECE>();
     for piece in pieces {
-        let (fields, _) = piece.as_chunks::<{ PIECE / 2 }>();
-        let &[addr, len] = fields else {
+        let (fields, _) = piece.as_chunks::<FIELD>();
+        let &[addr, len, seal_addr, value] = fields else {
             return Err(wrong());
         };
         let (addr, len) = (u64::from_ne_bytes(addr), u64::from_ne_bytes(len));
-        if len == 0 || addr.checked_add(len).is_none() || !list.push(OtherPiece { addr, len }) {
+        let seal = Token {
+            addr: u64::from_ne_bytes(seal_addr),
+            value: u64::from_ne_bytes(value),
+        };
+        let seal = (seal.addr != 0).then_some(seal);
+        if len == 0 || addr.checked_add(len).is_none() || !list.push(OtherPiece { addr, len, seal })
+        {
             return Err(wrong());
         }
     }
@@ -78,7 +86,8 @@ mod tests {
     fn list(pieces: &[(u64, u64)]) -> OtherIov {
         let mut list = OtherIov::default();
         for &(addr, len) in pieces {
-            assert!(list.push(OtherPiece { addr, len }));
+            let seal = (len % 2 == 0).then_some(Token { addr: 9, value: 7 });
+            assert!(list.push(OtherPiece { addr, len, seal }));
         }
         list
     }

@@ -84,6 +84,7 @@ impl Memory {
                 ends.push(OtherPiece {
                     addr: addr as u64,
                     len: 1,
+                    seal: None,
                 });
             }
             ends

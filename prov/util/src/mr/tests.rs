@@ -417,3 +417,23 @@ fn what_others_can_copy_for_certain_is_looked_at_once() {
         table.close(&region);
     }
 }
+
+#[test]
+fn what_others_copy_of_a_closed_region_is_not_taken_for_its_bytes() {
+    use crate::process_memory::{OtherProcess, Seal};
+    let (mut a, mut b) = ([1u8; 5], [0u8; 2]);
+    let table = table(0);
+    let process = Seal::new().unwrap();
+    let other = OtherProcess::find(std::process::id(), process.token()).unwrap();
+    let region = table.register(request(memory(&mut [&mut a]), 1)).unwrap();
+    let grant = table.resolve(1, 1, 2, FI_REMOTE_READ, Job::NONE).unwrap();
+    let mut list = OtherIov::default();
+    assert!(grant.offer(&mut list));
+    // SAFETY: `b` outlives the copies.
+    let to = unsafe { AppIov::from_raw(b.as_mut_ptr(), b.len()) };
+    assert_eq!(other.copy(&list, &to), Ok(()));
+    table.close(&region);
+    assert_eq!(other.copy(&list, &to), Err(Errno::ESHUTDOWN));
+    assert!(!grant.offer(&mut list));
+    assert_eq!(b, [1, 1]);
+}

@@ -7,7 +7,8 @@ use std::os::fd::AsRawFd;
 use fabric_abi::{FI_REMOTE_READ, FI_REMOTE_WRITE};
 use libc::iovec;
 use prov_util::mr::{Memory, Region, Request};
-use prov_util::process_memory::{OtherIov, OtherPiece, Token};
+use prov_util::process_memory::{OtherIov, OtherPiece, OtherProcess, Seal, Token};
+use prov_util::request::{Access, RemoteAccess, RemoteIov, RemotePiece};
 
 use super::*;
 use crate::wire::ByteOrder;
@@ -23,6 +24,7 @@ const KEY: u64 = 5;
 /// A peer that says what it likes, in this process.
 struct Stranger {
     stream: TcpStream,
+    seal: Seal,
     heard: Stream,
     bytes: Vec<u8>,
 }
@@ -48,6 +50,7 @@ impl Stranger {
         stream.read_exact(&mut answer).unwrap();
         Stranger {
             stream,
+            seal: Seal::new().unwrap(),
             heard: Stream::new(ByteOrder::Native, Features::OURS),
             bytes: Vec::new(),
         }
@@ -77,10 +80,17 @@ impl Stranger {
         self.acquaint(what, u64::from(std::process::id()), number);
     }
 
-    /// Shows where its own token is, which is true.
-    fn show_token(&mut self) {
-        let Token { addr, value } = Token::own().unwrap();
-        self.acquaint(Acquaintance::Token.code(), addr, value);
+    /// Shows where its seal is, which is true.
+    fn show_seal(&mut self) {
+        let Token { addr, value } = self.seal.token();
+        self.acquaint(Acquaintance::Seal.code(), addr, value);
+    }
+
+    /// Answers the endpoint's read.
+    fn offer(&mut self, bytes: &mut [u8], seal: Option<Token>) {
+        let mut offer = OtherIov::default();
+        assert!(offer.push_own(&memory(bytes), seal));
+        self.say(&Header::new(Op::DirectRead), &[], &encode(&offer));
     }
 
     /// What the endpoint has said since; `None` when it has closed the
@@ -147,7 +157,7 @@ fn remote(addr: u64, len: usize) -> RmaIov {
 
 fn list(bytes: &mut [u8]) -> Vec<u8> {
     let mut list = OtherIov::default();
-    assert!(list.push_own(&memory(bytes)));
+    assert!(list.push_own(&memory(bytes), None));
     encode(&list)
 }
 
@@ -155,7 +165,7 @@ fn list(bytes: &mut [u8]) -> Vec<u8> {
 fn acquainted(side: &Side) -> Stranger {
     let mut stranger = Stranger::of(side);
     stranger.introduce();
-    stranger.show_token();
+    stranger.show_seal();
     stranger.acquaint(Acquaintance::Ready.code(), 0, 0);
     let codes: Vec<u8> = stranger
         .hear_acquaintance(side)
@@ -167,7 +177,7 @@ fn acquainted(side: &Side) -> Stranger {
 }
 
 #[test]
-fn only_who_has_the_far_end_is_told_where_the_token_is() {
+fn only_who_has_the_far_end_is_shown_the_seal() {
     let a = side();
     let pid = u64::from(std::process::id());
     let other = TcpStream::connect(a.addr).unwrap();
@@ -184,7 +194,7 @@ fn only_who_has_the_far_end_is_told_where_the_token_is() {
     for (pid, number) in claims {
         let mut liar = Stranger::of(&a);
         liar.acquaint(Acquaintance::Introduction.code(), pid, number);
-        liar.show_token();
+        liar.show_seal();
         let heard = liar.hear_acquaintance(&a);
         // Who the endpoint is can be told to anybody.
         assert_eq!(heard.len(), 1, "{pid} {number}");
@@ -192,18 +202,33 @@ fn only_who_has_the_far_end_is_told_where_the_token_is() {
     }
     let mut honest = Stranger::of(&a);
     honest.introduce();
-    let Token { addr, value } = Token::own().unwrap();
-    assert_eq!(honest.hear_acquaintance(&a)[1], (1, addr, value));
+    let (code, addr, value) = honest.hear_acquaintance(&a)[1];
+    assert_eq!(code, Acquaintance::Seal.code());
+    let found = OtherProcess::find(std::process::id(), Token { addr, value });
+    assert!(found.is_ok());
 }
 
 #[test]
-fn a_token_that_is_not_there_is_not_believed() {
+fn the_seal_of_a_connection_is_broken_before_its_operations_end() {
     let a = side();
-    let Token { addr, value } = Token::own().unwrap();
+    let mut peer = Stranger::of(&a);
+    peer.introduce();
+    let (_, addr, value) = peer.hear_acquaintance(&a)[1];
+    let seal = || OtherProcess::find(std::process::id(), Token { addr, value });
+    assert!(seal().is_ok());
+    a.engine.core().close_endpoint(a.ep);
+    assert!(seal().is_err());
+}
+
+#[test]
+fn a_seal_that_is_not_there_is_not_believed() {
+    let a = side();
+    let seal = Seal::new().unwrap();
+    let Token { addr, value } = seal.token();
     for (addr, value) in [(addr, !value), (0, value), (u64::MAX, value)] {
         let mut liar = Stranger::of(&a);
         liar.introduce();
-        liar.acquaint(Acquaintance::Token.code(), addr, value);
+        liar.acquaint(Acquaintance::Seal.code(), addr, value);
         let codes = liar.hear_acquaintance(&a).len();
         assert_eq!(codes, 2);
     }
@@ -214,17 +239,18 @@ fn who_says_such_things_out_of_turn_loses_the_connection() {
     let a = side();
     let mut place = vec![0; 4096];
     register(&a, &mut place);
-    let says: [&dyn Fn(&mut Stranger); 9] = [
+    let says: [&dyn Fn(&mut Stranger); 10] = [
         &|peer| peer.acquaint(3, 0, 0),
         &|peer| peer.acquaint(Acquaintance::Ready.code(), 0, 0),
+        &|peer| peer.show_seal(),
         &|peer| {
             peer.introduce();
             peer.introduce();
         },
         &|peer| {
             peer.introduce();
-            peer.show_token();
-            peer.show_token();
+            peer.show_seal();
+            peer.show_seal();
         },
         &|peer| {
             let mut header = Header::new(Op::DirectWrite);
@@ -234,7 +260,7 @@ fn who_says_such_things_out_of_turn_loses_the_connection() {
         &|peer| peer.say(&Header::new(Op::DirectRead), &[], &list(&mut [0; 8])),
         &|peer| peer.say(&Header::new(Op::DirectRead), &[], &[]),
         &|peer| peer.say(&Header::new(Op::DirectRead), &[], &[7; 1 << 16]),
-        &|peer| peer.say(&Header::new(Op::DirectWrite), &[], &[7; 65]),
+        &|peer| peer.say(&Header::new(Op::DirectWrite), &[], &[7; 129]),
     ];
     for (i, say) in says.iter().enumerate() {
         let mut peer = Stranger::of(&a);
@@ -289,7 +315,7 @@ fn a_read_is_answered_with_the_place_once_the_peer_can_read_it() {
     let ops: Vec<Op> = heard.iter().map(|(header, _)| header.op).collect();
     assert_eq!(ops, [Op::DirectRead, Op::DirectRead, Op::ReadResponse]);
     assert_eq!(heard[0].1[..8], expected[..8]);
-    assert_eq!(heard[1].1.len(), 32);
+    assert_eq!(heard[1].1.len(), 64);
     assert_eq!(heard[2].1, [7; 16383]);
     a.memory.close(&region);
 }
@@ -302,7 +328,11 @@ fn memory_that_is_not_there_costs_its_peer_the_connection() {
     let mut lists = vec![Vec::new(), list(&mut [0; 9])];
     for addr in [8, 0xffff_8000_0000_0000] {
         let mut nowhere = OtherIov::default();
-        nowhere.push(OtherPiece { addr, len: 8 });
+        nowhere.push(OtherPiece {
+            addr,
+            len: 8,
+            seal: None,
+        });
         lists.push(encode(&nowhere));
     }
     for list in lists {
@@ -344,4 +374,142 @@ fn many_writes_do_not_pile_up() {
     }
     a.memory.close(&region);
     assert_eq!(place, bytes);
+}
+
+/// Posts a read of so many bytes from the stranger's memory.
+fn read(side: &Side, place: &mut [u8]) {
+    let mut remote = RemoteIov::default();
+    remote.push(RemotePiece {
+        addr: 0,
+        len: place.len() as u64,
+        key: 1,
+    });
+    let access = RemoteAccess {
+        access: Access::Read,
+        local: memory(place),
+        remote,
+        peer: 0,
+        data: 0,
+        flags: FI_COMPLETION,
+        context: std::ptr::null_mut(),
+    };
+    side.engine.core().access(side.ep, &access).unwrap();
+}
+
+/// Completions, error completions, and operations left.
+fn outcome(side: &Side) -> (usize, usize, usize) {
+    let outstanding = side.engine.core().eps[side.ep].outstanding;
+    (side.count(), side.failed.borrow().len(), outstanding)
+}
+
+#[test]
+fn reads_end_in_order_however_they_are_answered() {
+    let a = side();
+    let mut peer = acquainted(&a);
+    a.knows(peer.stream.local_addr().unwrap());
+    let mut places = [vec![0; 2 << 20], vec![0; 10], vec![0; 1000]];
+    for place in &mut places {
+        read(&a, place);
+    }
+    assert_eq!(peer.hear(&a).unwrap().len(), 3);
+    let mut bytes: Vec<u8> = (0..2 << 20).map(|i| (i * 7) as u8).collect();
+    let region = Seal::new().unwrap();
+    peer.offer(&mut bytes, Some(region.token()));
+    peer.say(&Header::new(Op::ReadResponse), &[], &[4; 10]);
+    peer.offer(&mut [5; 1000], None);
+    until([&a, &a], || a.count() == 3);
+    assert_eq!(outcome(&a), (3, 0, 0));
+    assert!(places == [bytes, vec![4; 10], vec![5; 1000]]);
+}
+
+#[test]
+fn a_read_that_is_answered_out_of_turn_fails() {
+    let a = side();
+    let mut peer = Stranger::of(&a);
+    a.knows(peer.stream.local_addr().unwrap());
+    let mut place = [0; 64];
+    read(&a, &mut place);
+    assert_eq!(peer.hear(&a).unwrap().len(), 1);
+    peer.offer(&mut [1; 64], None);
+    assert_eq!(peer.hear(&a), None);
+    assert_eq!(outcome(&a), (0, 1, 0));
+    assert_eq!(place, [0; 64]);
+}
+
+#[test]
+fn bytes_that_nobody_vouches_for_any_more_are_not_taken_for_those_asked_for() {
+    for is_process in [true, false] {
+        let a = side();
+        let mut peer = acquainted(&a);
+        a.knows(peer.stream.local_addr().unwrap());
+        let mut places = [vec![0; 1 << 20], vec![0; 64]];
+        for place in &mut places {
+            read(&a, place);
+        }
+        assert_eq!(peer.hear(&a).unwrap().len(), 2);
+        let region = Seal::new().unwrap();
+        let mut bytes = vec![1; 1 << 20];
+        peer.offer(&mut bytes, Some(region.token()));
+        peer.offer(&mut bytes[..64], Some(region.token()));
+        match is_process {
+            true => peer.seal.destroy(),
+            false => region.destroy(),
+        }
+        bytes.fill(2);
+        assert_eq!(peer.hear(&a), None);
+        // Of several that fail with the connection, this test reads one.
+        let (done, failed, left) = outcome(&a);
+        assert_eq!((done, left), (0, 0));
+        assert!(failed >= 1);
+    }
+}
+
+#[test]
+fn a_peer_that_ends_while_its_write_is_copied_has_not_written() {
+    let a = side();
+    let mut place = vec![0; 8 << 20];
+    let region = register(&a, &mut place);
+    let mut peer = acquainted(&a);
+    let mut bytes = vec![1; place.len()];
+    let mut write = Header::new(Op::DirectWrite);
+    write.id = 40;
+    write.flags = crate::wire::header::REMOTE_CQ_DATA;
+    write.data = 4711;
+    peer.say(&write, &[remote(0, bytes.len())], &list(&mut bytes));
+    // Which has to wait, so that the end is not seen.
+    peer.say(&Header::new(Op::Write), &[remote(0, 1)], &[1]);
+    for _ in 0..3 {
+        a.drive();
+    }
+    peer.seal.destroy();
+    drop(peer);
+    bytes.fill(2);
+    until([&a, &a], || a.open_connections().is_empty());
+    assert_eq!(a.count(), 0);
+    a.memory.close(&region);
+}
+
+#[test]
+fn a_thread_that_sleeps_is_woken_for_what_is_left_to_copy() {
+    let b = side();
+    let mut place = vec![0; 8 << 20];
+    let region = register(&b, &mut place);
+    let mut peer = acquainted(&b);
+    // Until the socket takes no more answers, so that it has nothing to tell.
+    let key = b.open_connections()[0];
+    while !b.engine.core().conns[key].is_blocked {
+        peer.say(&Header::new(Op::ReadRequest), &[remote(0, 16383)], &[]);
+        b.drive();
+    }
+    sleepers::prepare_sleep(&b);
+    let mut bytes = vec![1; place.len()];
+    let mut write = Header::new(Op::DirectWrite);
+    write.id = 40;
+    peer.say(&write, &[remote(0, bytes.len())], &list(&mut bytes));
+    // Another thread than the one that sleeps makes a call, or some.
+    until([&b, &b], || b.engine.core().ready.len() == 1);
+    assert!(sleepers::wakes(&b));
+    until([&b, &b], || !b.engine.core().conns[key].direct.is_copying());
+    b.memory.close(&region);
+    assert!(place == bytes);
 }

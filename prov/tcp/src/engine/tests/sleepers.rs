@@ -21,7 +21,7 @@ fn connected(params: Params) -> (Side, Side) {
 
 /// What a thread does that is about to sleep. Nothing but what is tested wakes
 /// it: no timer, and no connection is read without asking the poller.
-fn prepare_sleep(side: &Side) {
+pub(super) fn prepare_sleep(side: &Side) {
     until([side, side], || side.engine.prepare_wait());
     let mut core = side.engine.core();
     core.timers = Timers::default();
@@ -31,7 +31,7 @@ fn prepare_sleep(side: &Side) {
 }
 
 /// Whether a thread that sleeps at the engine's descriptor wakes.
-fn wakes(side: &Side) -> bool {
+pub(super) fn wakes(side: &Side) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec};
     let poller = side.engine.share_poller().unwrap();
     let mut fds = [PollFd::new(&poller, PollFlags::IN)];
