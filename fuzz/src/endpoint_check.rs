@@ -23,13 +23,14 @@ use prov_tcp::wire::direct::Acquaintance;
 use prov_tcp::wire::handshake::{self, Features, Message};
 use prov_tcp::wire::header::{BASE, Header, MAX_HEADER, Op};
 use prov_tcp::wire::rdm::Identity;
+use prov_tcp::wire::stream::{Event, Stream};
 use prov_util::av::{self, Av, Insertion};
 use prov_util::buffer::AppIov;
 use prov_util::cq::{Cq, CqConfig, CqFormat};
 use prov_util::errno::{Errno, Result};
 use prov_util::ffi::{Class, Handle, Use};
 use prov_util::mr::{self, Job, Memory, MrTable};
-use prov_util::process_memory::Seal;
+use prov_util::process_memory::{Card, Seal};
 use prov_util::progress::Progress;
 use prov_util::request::{
     Access, Atomic, AtomicKind, Receive, RemoteAccess, RemoteIov, RemotePiece, Select, Tag,
@@ -284,6 +285,7 @@ impl Endpoint {
     fn meet(&mut self, features: Features) -> Option<TcpStream> {
         let mut stranger = TcpStream::connect(self.addr).unwrap();
         stranger.set_nonblocking(true).unwrap();
+        stranger.set_nodelay(true).unwrap();
         let identity = Identity {
             version: 1,
             version_checked: false,
@@ -317,30 +319,36 @@ impl Endpoint {
     fn acquaint(&mut self, stranger: &mut TcpStream) {
         let pid = u64::from(std::process::id());
         let number = u64::from(stranger.as_raw_fd().unsigned_abs());
-        let token = self.seal.token();
-        for (what, id, word) in [
-            (Acquaintance::Introduction, pid, number),
-            (Acquaintance::Seal, token.addr, token.value),
-            (Acquaintance::Ready, 0, 0),
-        ] {
+        let card = Card::new(&self.seal).unwrap();
+        let say = |mut stranger: &TcpStream, what: Acquaintance, id, word| {
             let mut header = Header::new(Op::Acquaint);
             (header.op_data, header.id, header.word) = (what.code(), id, word);
             let mut bytes = [0; MAX_HEADER];
             let len = header.encode(&[], ByteOrder::Native, 0, &mut bytes);
             stranger.write_all(&bytes[..len]).unwrap();
-        }
-        // The endpoint says as much.
-        let mut heard = 0;
+        };
+        say(stranger, Acquaintance::Introduction, pid, number);
+        say(stranger, Acquaintance::Card, card.number().into(), 0);
+        // The endpoint introduces itself, shows its card and is ready.
+        let mut heard = Vec::new();
         for () in rounds() {
             self.engine.progress();
-            if let Ok(n) = stranger.read(&mut [0; 4096]) {
-                heard += n;
+            let mut more = [0; 4096];
+            if let Ok(n) = stranger.read(&mut more) {
+                heard.extend(&more[..n]);
             }
-            if heard == 3 * ACQUAINTANCE {
-                return;
+            if heard.len() == 3 * ACQUAINTANCE {
+                break;
             }
         }
-        panic!("{heard} bytes heard");
+        let (mut shown, order) = (&heard[ACQUAINTANCE..], ByteOrder::Native);
+        let mut stream = Stream::new(order, Features::OURS);
+        let Ok(Event::Message(shown)) = stream.next(&mut shown) else {
+            panic!("{heard:?}");
+        };
+        let reading = Card::read(std::process::id(), shown.id as u32).unwrap();
+        say(stranger, Acquaintance::Ready, reading.secret, 0);
+        self.engine.progress();
     }
 
     fn post_receives(&mut self, room: &mut Room) {

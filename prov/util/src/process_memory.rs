@@ -5,6 +5,10 @@
 //! That it is still the same process, and that the bytes still are what they
 //! were offered for, shows in a [`Seal`].
 
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use libc::iovec;
@@ -169,6 +173,81 @@ impl Drop for Seal {
     }
 }
 
+/// What only who may read this process's memory can read: a secret, by which he
+/// shows that, and a seal. So neither its place nor anything else in this
+/// process is told to anybody else.
+#[derive(Debug)]
+pub struct Card {
+    file: OwnedFd,
+    secret: u64,
+}
+
+/// What another process's [`Card`] says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reading {
+    /// The secret.
+    pub secret: u64,
+    /// The seal.
+    pub seal: Token,
+}
+
+/// The name of the file that is a card.
+const CARD: &str = "libfabric card";
+/// Bytes of one of the three numbers on a card.
+const FIELD: usize = 8;
+
+impl Card {
+    /// A card with this seal; an error of memfd_create(2) or write(2),
+    /// `-FI_EIO` without random numbers.
+    pub fn new(seal: &Seal) -> Result<Card> {
+        let secret = getrandom::u64().map_err(|_| Errno::EIO)?;
+        let file = rustix::fs::memfd_create(CARD, rustix::fs::MemfdFlags::CLOEXEC);
+        let mut file = File::from(file.map_err(std::io::Error::from)?);
+        let Token { addr, value } = seal.token();
+        file.write_all([secret, addr, value].map(u64::to_ne_bytes).as_flattened())?;
+        Ok(Card {
+            file: file.into(),
+            secret,
+        })
+    }
+
+    /// Where to find it among the files of this process.
+    pub fn number(&self) -> u32 {
+        self.file.as_raw_fd().unsigned_abs()
+    }
+
+    /// What who has read it knows.
+    pub fn secret(&self) -> u64 {
+        self.secret
+    }
+
+    /// Reads the card that a process has as file `number`. `-FI_EPERM` if that
+    /// is no card, an error of open(2) or read(2).
+    pub fn read(pid: u32, number: u32) -> Result<Reading> {
+        let path = format!("/proc/{pid}/fd/{number}");
+        // To open some other file could do something.
+        let name = std::fs::read_link(&path)?;
+        if name.as_os_str() != format!("/memfd:{CARD} (deleted)").as_str() {
+            return Err(Errno::EPERM);
+        }
+        let mut options = File::options();
+        let options = options.read(true).custom_flags(libc::O_NONBLOCK);
+        let mut bytes = [0; 3 * FIELD];
+        options.open(&path)?.read_exact(&mut bytes)?;
+        let (fields, _) = bytes.as_chunks::<FIELD>();
+        let &[secret, addr, value] = fields else {
+            return Err(Errno::EIO);
+        };
+        Ok(Reading {
+            secret: u64::from_ne_bytes(secret),
+            seal: Token {
+                addr: u64::from_ne_bytes(addr),
+                value: u64::from_ne_bytes(value),
+            },
+        })
+    }
+}
+
 /// Another process whose memory can be read.
 #[derive(Clone, Copy, Debug)]
 pub struct OtherProcess {
@@ -318,6 +397,21 @@ mod tests {
         let seal = Seal::new().unwrap();
         let process = OtherProcess::find(std::process::id(), seal.token());
         (process.unwrap(), seal)
+    }
+
+    #[test]
+    fn a_card_says_what_was_written_on_it() {
+        let seal = Seal::new().unwrap();
+        let card = Card::new(&seal).unwrap();
+        let own = std::process::id();
+        let reading = Card::read(own, card.number()).unwrap();
+        assert_eq!(reading.secret, card.secret());
+        assert_eq!(reading.seal, seal.token());
+        assert_ne!(Card::new(&seal).unwrap().secret(), card.secret());
+        let other = File::open("/proc/self/exe").unwrap();
+        let number = other.as_raw_fd().unsigned_abs();
+        assert_eq!(Card::read(own, number), Err(Errno::EPERM));
+        assert!(Card::read(own, u32::MAX).is_err());
     }
 
     #[test]

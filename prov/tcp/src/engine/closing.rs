@@ -176,14 +176,12 @@ impl Core {
     }
 
     /// Removes a connection with its half-received messages. Returns the
-    /// operations that end with it.
+    /// operations that end with it; its seal has ended when they are reported.
     fn take_down(&mut self, key: ConnKey, error: Errno) -> Vec<Op> {
         let Some(mut conn) = self.conns.remove(key) else {
             return Vec::new();
         };
         self.poller.forget(conn.socket.as_fd());
-        // Before the application hears that the operations have ended.
-        conn.neighbour.part();
         let mut ops = conn.abandon();
         self.forget_arrivals(key, &mut conn, error, &mut ops);
         if conn.is_hot {

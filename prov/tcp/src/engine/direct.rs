@@ -142,7 +142,7 @@ impl Core {
         let Some(conn) = self.conns.get_mut(key) else {
             return false;
         };
-        if !conn.direct.is_mutual() || !self.reads_ours(key) {
+        if !conn.direct.is_mutual() || !self.is_neighbour(key) {
             return false;
         }
         let mut from = OtherIov::default();
@@ -170,7 +170,7 @@ impl Core {
     /// Answers a read: tells the peer where the bytes are. `false` if that is
     /// not possible.
     pub(super) fn offer(&mut self, key: ConnKey, grants: &[Grant], len: usize) -> bool {
-        if len < self.params.local_read_size || !self.reads_ours(key) {
+        if len < self.params.local_read_size || !self.is_neighbour(key) {
             return false;
         }
         let mut from = OtherIov::default();

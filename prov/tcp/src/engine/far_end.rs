@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 
 use prov_util::errno::{Errno, Result};
+use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
 
 use super::socket::{self, system};
@@ -60,7 +61,13 @@ fn look_up(own: &SocketAddr, other: &SocketAddr) -> Result<End> {
     rustix::net::send(&diag, &request(own, other), SendFlags::empty()).map_err(system)?;
     // The system has answered by now.
     let mut answer = [0; 1024];
-    let (len, _) = rustix::net::recv(&diag, &mut answer[..], RecvFlags::empty()).map_err(system)?;
+    let received = rustix::net::recvfrom(&diag, &mut answer[..], RecvFlags::empty());
+    let (len, _, sender) = received.map_err(system)?;
+    let sender = sender.and_then(|sender| SocketAddrNetlink::try_from(sender).ok());
+    // The system is number 0.
+    if sender.is_none_or(|sender| sender.pid() != 0) {
+        return Err(Errno::EPERM);
+    }
     read_answer(&answer[..len], own, other).ok_or(Errno::ENOENT)
 }
 

@@ -3,14 +3,16 @@
 //! The system decides who may (ptrace(2), "Ptrace access mode checking"), and
 //! this library only reads that of its own user. Each of the two says which
 //! process it is and which number its end of the connection has there. Each
-//! looks whether the other does hold that end, so that nobody is made to read
-//! from a third, nor told where something is in this process's memory; and then
-//! shows a seal, which is read along with every copy. It holds as long as the
-//! connection has operations.
+//! looks whether the other does hold that end, and shows it a card that only
+//! who may read its memory can read. Who then knows what stands on the card is
+//! no third that speaks through the other, and could not be made to read, or
+//! be told, what it may not. On the card is the place of a seal, which is read
+//! along with every copy; it holds as long as the connection.
 
 use std::os::fd::{AsFd, AsRawFd};
 
-use prov_util::process_memory::{OtherProcess, Seal, Token};
+use prov_util::errno::{Errno, Result};
+use prov_util::process_memory::{Card, OtherProcess, Reading, Seal};
 
 use super::Core;
 use super::arrival::Step;
@@ -27,8 +29,6 @@ use crate::wire::header::{Header, Op};
 pub struct Neighbour {
     said: Said,
     heard: Heard,
-    /// Whether the peer can read the memory of this process.
-    reads_ours: bool,
 }
 
 /// What this process has said of itself.
@@ -38,8 +38,10 @@ enum Said {
     Nothing,
     /// Who it is; or it has no reason to.
     Name,
-    /// Where its seal is, which lasts as long as this.
-    Seal(#[expect(dead_code)] Seal),
+    /// Where its card is.
+    Card { card: Card, seal: Seal },
+    /// The peer has read the card.
+    Read(#[expect(dead_code, reason = "lasts as long as this")] Seal),
 }
 
 /// What the peer has said of itself.
@@ -49,33 +51,27 @@ enum Heard {
     Nothing,
     /// Who it is; the process, if it is that.
     Name(Option<u32>),
-    /// Where its seal is; its memory, if it is there.
-    Seal(Option<OtherProcess>),
+    /// Where its card is; its memory, if that can be read.
+    Card(Option<OtherProcess>),
 }
 
 impl Neighbour {
-    /// The peer's memory, where this process can read it.
+    /// The peer's memory, where each of the two can read the other's.
     pub fn memory(&self) -> Option<OtherProcess> {
-        match self.heard {
-            Heard::Seal(memory) => memory,
-            Heard::Nothing | Heard::Name(_) => None,
+        match (&self.said, &self.heard) {
+            (Said::Read(_), Heard::Card(memory)) => *memory,
+            _ => None,
         }
-    }
-
-    /// What the peer still copies is worth nothing from here on.
-    pub fn part(&mut self) {
-        self.said = Said::Nothing;
-        self.reads_ours = false;
     }
 }
 
 impl Core {
-    /// Whether the peer can read the memory of this process. To find out, the
-    /// first call begins the acquaintance.
-    pub(super) fn reads_ours(&mut self, key: ConnKey) -> bool {
+    /// Whether this process and the peer's can read one another's memory. To
+    /// find out, the first call begins the acquaintance.
+    pub(super) fn is_neighbour(&mut self, key: ConnKey) -> bool {
         self.introduce(key);
         let conn = self.conns.get(key);
-        conn.is_some_and(|conn| conn.neighbour.reads_ours)
+        conn.is_some_and(|conn| conn.neighbour.memory().is_some())
     }
 
     /// Tells a peer of this host which process this is, unless it was told.
@@ -120,36 +116,34 @@ impl Core {
                 self.meet(key, header.id, header.word);
                 Ok(())
             }
-            (Acquaintance::Seal, &Heard::Name(pid)) => {
-                let token = Token {
-                    addr: header.id,
-                    value: header.word,
-                };
-                let memory = pid.and_then(|pid| match OtherProcess::find(pid, token) {
-                    Ok(memory) => Some(memory),
+            (Acquaintance::Card, &Heard::Name(pid)) => {
+                let read = pid.and_then(|pid| match read(pid, header.id) {
+                    Ok(read) => Some(read),
                     Err(error) => {
                         log::debug!("cannot read the memory of process {pid}: {error}");
                         None
                     }
                 });
-                neighbour.heard = Heard::Seal(memory);
-                if memory.is_some() {
-                    self.acquaint(key, Acquaintance::Ready, 0, 0);
+                neighbour.heard = Heard::Card(read.map(|(memory, _)| memory));
+                if let Some((_, secret)) = read {
+                    self.acquaint(key, Acquaintance::Ready, secret, 0);
                 }
                 Ok(())
             }
-            // It cannot read a seal that it was not shown.
-            (Acquaintance::Ready, _) if matches!(neighbour.said, Said::Seal(_)) => {
-                neighbour.reads_ours = true;
-                Ok(())
-            }
+            (Acquaintance::Ready, _) => match std::mem::take(&mut neighbour.said) {
+                Said::Card { card, seal } if card.secret() == header.id => {
+                    neighbour.said = Said::Read(seal);
+                    Ok(())
+                }
+                _ => Err(out_of_turn()),
+            },
             _ => Err(out_of_turn()),
         }
     }
 
     /// The peer says that it is process `pid`, which has its end of the
     /// connection as number `number`. If that is so, it is shown this process's
-    /// seal.
+    /// card.
     fn meet(&mut self, key: ConnKey, pid: u64, number: u64) {
         let Some(conn) = self.conns.get_mut(key) else {
             return;
@@ -159,8 +153,11 @@ impl Core {
         if !socket::is_within_namespace(socket) {
             return;
         }
-        let met = far_end::process(socket, pid, number).and_then(|pid| Ok((pid, Seal::new()?)));
-        let (pid, seal) = match met {
+        let met = far_end::process(socket, pid, number).and_then(|pid| {
+            let seal = Seal::new()?;
+            Ok((pid, Card::new(&seal)?, seal))
+        });
+        let (pid, card, seal) = match met {
             Ok(met) => met,
             Err(error) => {
                 log::debug!(
@@ -170,9 +167,17 @@ impl Core {
                 return;
             }
         };
-        let Token { addr, value } = seal.token();
+        let number = u64::from(card.number());
         conn.neighbour.heard = Heard::Name(Some(pid));
-        conn.neighbour.said = Said::Seal(seal);
-        self.acquaint(key, Acquaintance::Seal, addr, value);
+        conn.neighbour.said = Said::Card { card, seal };
+        self.acquaint(key, Acquaintance::Card, number, 0);
     }
+}
+
+/// The memory of process `pid`, which has its card as file `number`, and the
+/// secret that stands on the card.
+fn read(pid: u32, number: u64) -> Result<(OtherProcess, u64)> {
+    let number = u32::try_from(number).map_err(|_| Errno::EINVAL)?;
+    let Reading { secret, seal } = Card::read(pid, number)?;
+    Ok((OtherProcess::find(pid, seal)?, secret))
 }

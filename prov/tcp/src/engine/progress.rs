@@ -219,6 +219,10 @@ impl Core {
             }
         }
         self.poller.set_alarm(self.timers.next());
+        if self.has_sleepers && !self.ready.is_empty() {
+            // This alarm may have been for a thread that sleeps.
+            self.poller.wake_at(now);
+        }
     }
 
     /// Reads what has come on a connection; whether there was anything. With

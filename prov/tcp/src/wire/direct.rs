@@ -18,10 +18,11 @@ pub enum Acquaintance {
     /// Who the sender is: `id` is its process, `word` the number that its end
     /// of the connection has there.
     Introduction,
-    /// To a peer that is who it says it is: at the address `id` of the
-    /// sender's memory stands its seal `word`.
-    Seal,
-    /// The sender has read that, and will read more.
+    /// To a peer that is who it says it is: `id` is the number of a file of the
+    /// sender's that only who may read its memory can read.
+    Card,
+    /// The sender has read that, where it found the secret `id`, and can read
+    /// the peer's memory.
     Ready,
 }
 
@@ -35,7 +36,7 @@ impl Acquaintance {
     pub fn from_code(code: u8) -> Option<Self> {
         match code {
             0 => Some(Acquaintance::Introduction),
-            1 => Some(Acquaintance::Seal),
+            1 => Some(Acquaintance::Card),
             2 => Some(Acquaintance::Ready),
             _ => None,
         }

@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use fabric_abi::{FI_REMOTE_READ, FI_REMOTE_WRITE};
 use libc::iovec;
 use prov_util::mr::{Memory, Region, Request};
-use prov_util::process_memory::{OtherIov, OtherPiece, OtherProcess, Seal, Token};
+use prov_util::process_memory::{Card, OtherIov, OtherPiece, OtherProcess, Reading, Seal, Token};
 use prov_util::request::{Access, RemoteAccess, RemoteIov, RemotePiece};
 
 use super::*;
@@ -25,6 +25,7 @@ const KEY: u64 = 5;
 struct Stranger {
     stream: TcpStream,
     seal: Seal,
+    card: Option<Card>,
     heard: Stream,
     bytes: Vec<u8>,
 }
@@ -33,6 +34,7 @@ impl Stranger {
     /// Connects to an endpoint.
     fn of(side: &Side) -> Stranger {
         let mut stream = TcpStream::connect(side.addr).unwrap();
+        stream.set_nodelay(true).unwrap();
         let identity = Identity {
             version: 1,
             version_checked: false,
@@ -51,6 +53,7 @@ impl Stranger {
         Stranger {
             stream,
             seal: Seal::new().unwrap(),
+            card: None,
             heard: Stream::new(ByteOrder::Native, Features::OURS),
             bytes: Vec::new(),
         }
@@ -80,10 +83,11 @@ impl Stranger {
         self.acquaint(what, u64::from(std::process::id()), number);
     }
 
-    /// Shows where its seal is, which is true.
-    fn show_seal(&mut self) {
-        let Token { addr, value } = self.seal.token();
-        self.acquaint(Acquaintance::Seal.code(), addr, value);
+    /// Shows its card, which is in order.
+    fn show_card(&mut self) {
+        let card = Card::new(&self.seal).unwrap();
+        self.acquaint(Acquaintance::Card.code(), card.number().into(), 0);
+        self.card = Some(card);
     }
 
     /// Answers the endpoint's read.
@@ -161,23 +165,30 @@ fn list(bytes: &mut [u8]) -> Vec<u8> {
     encode(&list)
 }
 
+/// The card that the endpoint has shown.
+fn shown(heard: &[(u8, u64, u64)]) -> Reading {
+    let card = heard
+        .iter()
+        .find(|what| what.0 == Acquaintance::Card.code());
+    Card::read(std::process::id(), card.unwrap().1 as u32).unwrap()
+}
+
 /// A peer that is known to be who it says it is, and reads and is read.
 fn acquainted(side: &Side) -> Stranger {
     let mut stranger = Stranger::of(side);
     stranger.introduce();
-    stranger.show_seal();
-    stranger.acquaint(Acquaintance::Ready.code(), 0, 0);
-    let codes: Vec<u8> = stranger
-        .hear_acquaintance(side)
-        .into_iter()
-        .map(|(code, ..)| code)
-        .collect();
+    stranger.show_card();
+    let heard = stranger.hear_acquaintance(side);
+    let codes: Vec<u8> = heard.iter().map(|&(code, ..)| code).collect();
     assert_eq!(codes, [0, 1, 2]);
+    // The endpoint has read the card.
+    assert_eq!(heard[2].1, stranger.card.as_ref().unwrap().secret());
+    stranger.acquaint(Acquaintance::Ready.code(), shown(&heard).secret, 0);
     stranger
 }
 
 #[test]
-fn only_who_has_the_far_end_is_shown_the_seal() {
+fn only_who_has_the_far_end_is_shown_the_card() {
     let a = side();
     let pid = u64::from(std::process::id());
     let other = TcpStream::connect(a.addr).unwrap();
@@ -194,7 +205,7 @@ fn only_who_has_the_far_end_is_shown_the_seal() {
     for (pid, number) in claims {
         let mut liar = Stranger::of(&a);
         liar.acquaint(Acquaintance::Introduction.code(), pid, number);
-        liar.show_seal();
+        liar.show_card();
         let heard = liar.hear_acquaintance(&a);
         // Who the endpoint is can be told to anybody.
         assert_eq!(heard.len(), 1, "{pid} {number}");
@@ -202,35 +213,66 @@ fn only_who_has_the_far_end_is_shown_the_seal() {
     }
     let mut honest = Stranger::of(&a);
     honest.introduce();
-    let (code, addr, value) = honest.hear_acquaintance(&a)[1];
-    assert_eq!(code, Acquaintance::Seal.code());
-    let found = OtherProcess::find(std::process::id(), Token { addr, value });
-    assert!(found.is_ok());
+    let reading = shown(&honest.hear_acquaintance(&a));
+    assert!(OtherProcess::find(std::process::id(), reading.seal).is_ok());
+}
+
+/// As if through a forwarder: the process that it names does have the far end,
+/// but who speaks is another, which can read nobody's card.
+#[test]
+fn who_speaks_through_another_is_not_taken_for_it() {
+    let a = side();
+    let mut place = vec![0; 64];
+    register(&a, &mut place);
+    for guess in [0, 1, u64::MAX] {
+        let mut third = Stranger::of(&a);
+        third.introduce();
+        third.show_card();
+        assert_eq!(third.hear_acquaintance(&a).len(), 3);
+        third.acquaint(Acquaintance::Ready.code(), guess, 0);
+        assert_eq!(third.hear(&a), None);
+    }
+    let mut third = Stranger::of(&a);
+    third.introduce();
+    third.show_card();
+    assert_eq!(third.hear_acquaintance(&a).len(), 3);
+    let mut write = Header::new(Op::DirectWrite);
+    write.id = 1;
+    third.say(&write, &[remote(0, 8)], &list(&mut [7; 8]));
+    assert_eq!(third.hear(&a), None);
+    assert!(place.iter().all(|&byte| byte == 0));
 }
 
 #[test]
-fn the_seal_of_a_connection_is_broken_before_its_operations_end() {
+fn the_seal_of_a_connection_ends_with_it() {
     let a = side();
     let mut peer = Stranger::of(&a);
     peer.introduce();
-    let (_, addr, value) = peer.hear_acquaintance(&a)[1];
-    let seal = || OtherProcess::find(std::process::id(), Token { addr, value });
-    assert!(seal().is_ok());
+    let reading = shown(&peer.hear_acquaintance(&a));
+    let found = || OtherProcess::find(std::process::id(), reading.seal);
+    assert!(found().is_ok());
     a.engine.core().close_endpoint(a.ep);
-    assert!(seal().is_err());
+    assert!(found().is_err());
 }
 
 #[test]
-fn a_seal_that_is_not_there_is_not_believed() {
+fn a_card_that_is_none_is_not_believed() {
     let a = side();
-    let seal = Seal::new().unwrap();
-    let Token { addr, value } = seal.token();
-    for (addr, value) in [(addr, !value), (0, value), (u64::MAX, value)] {
+    let exe = std::fs::File::open("/proc/self/exe").unwrap();
+    let ended = Seal::new().unwrap();
+    let card = Card::new(&ended).unwrap();
+    drop(ended);
+    let numbers = [
+        u64::MAX,
+        1 << 40,
+        exe.as_raw_fd() as u64,
+        card.number().into(),
+    ];
+    for number in numbers {
         let mut liar = Stranger::of(&a);
         liar.introduce();
-        liar.acquaint(Acquaintance::Seal.code(), addr, value);
-        let codes = liar.hear_acquaintance(&a).len();
-        assert_eq!(codes, 2);
+        liar.acquaint(Acquaintance::Card.code(), number, 0);
+        assert_eq!(liar.hear_acquaintance(&a).len(), 2, "{number}");
     }
 }
 
@@ -242,15 +284,15 @@ fn who_says_such_things_out_of_turn_loses_the_connection() {
     let says: [&dyn Fn(&mut Stranger); 10] = [
         &|peer| peer.acquaint(3, 0, 0),
         &|peer| peer.acquaint(Acquaintance::Ready.code(), 0, 0),
-        &|peer| peer.show_seal(),
+        &|peer| peer.show_card(),
         &|peer| {
             peer.introduce();
             peer.introduce();
         },
         &|peer| {
             peer.introduce();
-            peer.show_seal();
-            peer.show_seal();
+            peer.show_card();
+            peer.show_card();
         },
         &|peer| {
             let mut header = Header::new(Op::DirectWrite);
@@ -491,25 +533,39 @@ fn a_peer_that_ends_while_its_write_is_copied_has_not_written() {
 
 #[test]
 fn a_thread_that_sleeps_is_woken_for_what_is_left_to_copy() {
+    for is_blocked in [true, false] {
+        for calls in 0..6 {
+            sleep_over_a_copy(is_blocked, calls);
+        }
+    }
+}
+
+/// Another thread than the one that sleeps makes the first calls, and then no
+/// more. The socket may take no more answers, so that it has nothing to tell.
+fn sleep_over_a_copy(is_blocked: bool, calls: usize) {
     let b = side();
     let mut place = vec![0; 8 << 20];
     let region = register(&b, &mut place);
     let mut peer = acquainted(&b);
-    // Until the socket takes no more answers, so that it has nothing to tell.
     let key = b.open_connections()[0];
-    while !b.engine.core().conns[key].is_blocked {
+    while is_blocked && !b.engine.core().conns[key].is_blocked {
         peer.say(&Header::new(Op::ReadRequest), &[remote(0, 16383)], &[]);
         b.drive();
     }
+    b.drive();
     sleepers::prepare_sleep(&b);
     let mut bytes = vec![1; place.len()];
     let mut write = Header::new(Op::DirectWrite);
     write.id = 40;
     peer.say(&write, &[remote(0, bytes.len())], &list(&mut bytes));
-    // Another thread than the one that sleeps makes a call, or some.
-    until([&b, &b], || b.engine.core().ready.len() == 1);
-    assert!(sleepers::wakes(&b));
-    until([&b, &b], || !b.engine.core().conns[key].direct.is_copying());
+    let is_copying = || b.engine.core().conns[key].direct.is_copying();
+    until([&b, &b], is_copying);
+    for _ in 0..calls {
+        b.engine.progress();
+    }
+    assert!(is_copying());
+    assert!(sleepers::wakes(&b), "blocked {is_blocked}, {calls} calls");
+    until([&b, &b], || !is_copying());
     b.memory.close(&region);
     assert!(place == bytes);
 }
