@@ -5,6 +5,7 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -30,7 +31,7 @@ use prov_util::cq::{Cq, CqConfig, CqFormat};
 use prov_util::errno::{Errno, Result};
 use prov_util::ffi::{Class, Handle, Use};
 use prov_util::mr::{self, Job, Memory, MrTable};
-use prov_util::process_memory::{Card, Seal};
+use prov_util::process_memory::{Card, OtherProcess, Reading, Seal};
 use prov_util::progress::Progress;
 use prov_util::request::{
     Access, Atomic, AtomicKind, Receive, RemoteAccess, RemoteIov, RemotePiece, Select, Tag,
@@ -319,7 +320,9 @@ impl Endpoint {
     fn acquaint(&mut self, stranger: &mut TcpStream) {
         let pid = u64::from(std::process::id());
         let number = u64::from(stranger.as_raw_fd().unsigned_abs());
-        let card = Card::new(&self.seal).unwrap();
+        let link = std::fs::metadata(format!("/proc/self/fd/{number}"));
+        let inode = link.unwrap().ino();
+        let card = Card::new(inode, self.seal.token()).unwrap();
         let say = |mut stranger: &TcpStream, what: Acquaintance, id, word| {
             let mut header = Header::new(Op::Acquaint);
             (header.op_data, header.id, header.word) = (what.code(), id, word);
@@ -346,8 +349,10 @@ impl Endpoint {
         let Ok(Event::Message(shown)) = stream.next(&mut shown) else {
             panic!("{heard:?}");
         };
-        let reading = Card::read(std::process::id(), shown.id as u32).unwrap();
-        say(stranger, Acquaintance::Ready, reading.secret, 0);
+        let pid = std::process::id();
+        let Reading { seal, .. } = Card::read(pid, shown.id as u32).unwrap();
+        let (_, secret) = OtherProcess::find(pid, seal).unwrap();
+        say(stranger, Acquaintance::Ready, secret, 0);
         self.engine.progress();
     }
 

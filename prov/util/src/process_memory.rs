@@ -7,11 +7,12 @@
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use libc::iovec;
+use rustix::fs::{AtFlags, FileType, MemfdFlags, StatxFlags, memfd_create, statx};
 
 use crate::buffer::{AppIov, IOV_LIMIT};
 use crate::errno::{Errno, Result};
@@ -132,8 +133,9 @@ impl OtherIov {
 /// A random number that stands at its place in this process's memory as long as
 /// something holds: that the memory it vouches for is what it was offered for.
 /// Who copies reads it behind the bytes, and so knows that it held until then.
+/// Beside it stands a secret, by which others show that they can read it.
 #[derive(Debug)]
-pub struct Seal(Box<AtomicU64>);
+pub struct Seal(Box<[AtomicU64; 2]>);
 
 /// A [`Seal`] as others know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,22 +149,28 @@ pub struct Token {
 impl Seal {
     /// `-FI_EIO` without random numbers.
     pub fn new() -> Result<Seal> {
-        let number = getrandom::u64().map_err(|_| Errno::EIO)?;
-        Ok(Seal(Box::new(AtomicU64::new(number.max(1)))))
+        let draw = || getrandom::u64().map_err(|_| Errno::EIO);
+        let (number, secret) = (draw()?.max(1), draw()?);
+        Ok(Seal(Box::new([number.into(), secret.into()])))
     }
 
     /// What others need to know.
     pub fn token(&self) -> Token {
         Token {
             addr: std::ptr::from_ref(&*self.0).expose_provenance() as u64,
-            value: self.0.load(Ordering::Relaxed),
+            value: self.0[0].load(Ordering::Relaxed),
         }
+    }
+
+    /// What only who can read this process's memory knows.
+    pub fn secret(&self) -> u64 {
+        self.0[1].load(Ordering::Relaxed)
     }
 
     /// Nothing holds any more. What is written to the memory from here on is
     /// not taken for what it was.
     pub fn destroy(&self) {
-        self.0.store(0, Ordering::SeqCst);
+        self.0[0].store(0, Ordering::SeqCst);
         fence(Ordering::SeqCst);
     }
 }
@@ -173,73 +181,73 @@ impl Drop for Seal {
     }
 }
 
-/// What only who may read this process's memory can read: a secret, by which he
-/// shows that, and a seal. So neither its place nor anything else in this
-/// process is told to anybody else.
+/// Where a seal is, for who may look at the files of this process; nobody else
+/// is told where anything is in it.
 #[derive(Debug)]
-pub struct Card {
-    file: OwnedFd,
-    secret: u64,
-}
+pub struct Card(File);
 
-/// What another process's [`Card`] says.
+/// What stands on another process's [`Card`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
-    /// The secret.
-    pub secret: u64,
+    /// The socket that it is for, by its number in the system.
+    pub inode: u64,
     /// The seal.
     pub seal: Token,
 }
 
-/// The name of the file that is a card.
-const CARD: &str = "libfabric card";
 /// Bytes of one of the three numbers on a card.
 const FIELD: usize = 8;
 
 impl Card {
-    /// A card with this seal; an error of memfd_create(2) or write(2),
-    /// `-FI_EIO` without random numbers.
-    pub fn new(seal: &Seal) -> Result<Card> {
-        let secret = getrandom::u64().map_err(|_| Errno::EIO)?;
-        let file = rustix::fs::memfd_create(CARD, rustix::fs::MemfdFlags::CLOEXEC);
-        let mut file = File::from(file.map_err(std::io::Error::from)?);
-        let Token { addr, value } = seal.token();
-        file.write_all([secret, addr, value].map(u64::to_ne_bytes).as_flattened())?;
-        Ok(Card {
-            file: file.into(),
-            secret,
-        })
+    /// A card for a socket, with a seal; an error of memfd_create(2) or
+    /// write(2).
+    pub fn new(inode: u64, seal: Token) -> Result<Card> {
+        let mut file = Card::blank()?;
+        let fields = [inode, seal.addr, seal.value].map(u64::to_ne_bytes);
+        file.write_all(fields.as_flattened())?;
+        Ok(Card(file))
+    }
+
+    fn blank() -> Result<File> {
+        let file = memfd_create("libfabric card", MemfdFlags::CLOEXEC);
+        Ok(file.map_err(std::io::Error::from)?.into())
     }
 
     /// Where to find it among the files of this process.
     pub fn number(&self) -> u32 {
-        self.file.as_raw_fd().unsigned_abs()
-    }
-
-    /// What who has read it knows.
-    pub fn secret(&self) -> u64 {
-        self.secret
+        self.0.as_raw_fd().unsigned_abs()
     }
 
     /// Reads the card that a process has as file `number`. `-FI_EPERM` if that
     /// is no card, an error of open(2) or read(2).
     pub fn read(pid: u32, number: u32) -> Result<Reading> {
-        let path = format!("/proc/{pid}/fd/{number}");
-        // To open some other file could do something.
-        let name = std::fs::read_link(&path)?;
-        if name.as_os_str() != format!("/memfd:{CARD} (deleted)").as_str() {
+        let open = |flags, path: &str| {
+            let mut options = File::options();
+            options.read(true).custom_flags(flags).open(path)
+        };
+        // To open a file of another kind could do something, or take for ever:
+        // this only points to it.
+        let pointer = open(libc::O_PATH, &format!("/proc/{pid}/fd/{number}"))?;
+        let device = |file: &File| {
+            let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+            let stat = statx(file, "", flags, StatxFlags::TYPE).map_err(std::io::Error::from)?;
+            let kind = FileType::from_raw_mode(stat.stx_mode.into());
+            let device = (stat.stx_dev_major, stat.stx_dev_minor);
+            Ok::<_, Errno>((kind, device))
+        };
+        // All such files are in one place, where there are no others.
+        if device(&pointer)? != device(&Card::blank()?)? {
             return Err(Errno::EPERM);
         }
-        let mut options = File::options();
-        let options = options.read(true).custom_flags(libc::O_NONBLOCK);
         let mut bytes = [0; 3 * FIELD];
-        options.open(&path)?.read_exact(&mut bytes)?;
+        let mut card = open(0, &format!("/proc/self/fd/{}", pointer.as_raw_fd()))?;
+        card.read_exact(&mut bytes)?;
         let (fields, _) = bytes.as_chunks::<FIELD>();
-        let &[secret, addr, value] = fields else {
+        let &[inode, addr, value] = fields else {
             return Err(Errno::EIO);
         };
         Ok(Reading {
-            secret: u64::from_ne_bytes(secret),
+            inode: u64::from_ne_bytes(inode),
             seal: Token {
                 addr: u64::from_ne_bytes(addr),
                 value: u64::from_ne_bytes(value),
@@ -257,17 +265,33 @@ pub struct OtherProcess {
 
 impl OtherProcess {
     /// The process `pid` if this one may read its memory and finds the seal
-    /// there. `-FI_EPERM` where the system does not let it (ptrace(2),
-    /// "Ptrace access mode checking"), `-FI_ESHUTDOWN` if it is another process
-    /// or none.
-    pub fn find(pid: u32, seal: Token) -> Result<OtherProcess> {
+    /// there, and the secret beside that. `-FI_EPERM` where the system does not
+    /// let it (ptrace(2), "Ptrace access mode checking"), `-FI_ESHUTDOWN` if it
+    /// is another process or none.
+    pub fn find(pid: u32, seal: Token) -> Result<(OtherProcess, u64)> {
         let pid = libc::pid_t::try_from(pid).map_err(|_| Errno::EINVAL)?;
         if pid == 0 {
             return Err(Errno::EINVAL);
         }
-        let this = OtherProcess { pid, seal };
-        this.copy(&OtherIov::default(), &AppIov::EMPTY)?;
-        Ok(this)
+        let mut found = [0u64; 2];
+        let len = size_of_val(&found);
+        let near = iovec {
+            iov_base: found.as_mut_ptr().cast(),
+            iov_len: len,
+        };
+        let far = iovec {
+            iov_base: std::ptr::without_provenance_mut(seal.addr as usize),
+            iov_len: len,
+        };
+        // SAFETY: `near` describes `found`.
+        if unsafe { read(pid, &[near], &[far]) }? < len {
+            return Err(Errno::EFAULT);
+        }
+        let [value, secret] = found;
+        match value == seal.value {
+            true => Ok((OtherProcess { pid, seal }, secret)),
+            false => Err(Errno::ESHUTDOWN),
+        }
     }
 
     /// Copies all of `from` to `to`.
@@ -396,22 +420,38 @@ mod tests {
     fn this_process() -> (OtherProcess, Seal) {
         let seal = Seal::new().unwrap();
         let process = OtherProcess::find(std::process::id(), seal.token());
-        (process.unwrap(), seal)
+        assert_eq!(process.unwrap().1, seal.secret());
+        (process.unwrap().0, seal)
     }
 
     #[test]
     fn a_card_says_what_was_written_on_it() {
         let seal = Seal::new().unwrap();
-        let card = Card::new(&seal).unwrap();
+        let card = Card::new(77, seal.token()).unwrap();
         let own = std::process::id();
         let reading = Card::read(own, card.number()).unwrap();
-        assert_eq!(reading.secret, card.secret());
-        assert_eq!(reading.seal, seal.token());
-        assert_ne!(Card::new(&seal).unwrap().secret(), card.secret());
-        let other = File::open("/proc/self/exe").unwrap();
-        let number = other.as_raw_fd().unsigned_abs();
-        assert_eq!(Card::read(own, number), Err(Errno::EPERM));
+        assert_eq!((reading.inode, reading.seal), (77, seal.token()));
         assert!(Card::read(own, u32::MAX).is_err());
+    }
+
+    #[test]
+    fn what_is_no_card_is_not_opened() {
+        let folder = std::env::temp_dir().join(format!("no-card-{}", std::process::id()));
+        std::fs::create_dir(&folder).unwrap();
+        let fifo = folder.join("fifo");
+        let file = folder.join("file");
+        std::fs::write(&file, [7; 24]).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, 0o600.into()).unwrap();
+        for path in [&fifo, &file, std::path::Path::new("/dev/null")] {
+            let mut options = File::options();
+            let options = options.read(true).custom_flags(libc::O_PATH);
+            let other = options.open(path).unwrap();
+            let number = other.as_raw_fd().unsigned_abs();
+            // To open the fifo would wait for a writer.
+            let read = Card::read(std::process::id(), number);
+            assert_eq!(read, Err(Errno::EPERM), "{path:?}");
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

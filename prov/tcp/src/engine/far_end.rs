@@ -21,10 +21,18 @@ const IS_REQUEST: u16 = 1;
 /// `TCP_ESTABLISHED`
 const ESTABLISHED: u8 = 1;
 
+/// The far end of a connection, and a process that holds it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Holder {
+    pub pid: u32,
+    /// The number of the socket in the system.
+    pub inode: u64,
+}
+
 /// The process `pid`, if it has the far end of the connection as descriptor
 /// `number`, and both it and who opened that socket are this process's user.
 /// `-FI_EPERM` otherwise.
-pub fn process(socket: BorrowedFd<'_>, pid: u64, number: u64) -> Result<u32> {
+pub fn holder(socket: BorrowedFd<'_>, pid: u64, number: u64) -> Result<Holder> {
     let pid = i32::try_from(pid)
         .map_err(|_| Errno::EINVAL)?
         .unsigned_abs();
@@ -35,9 +43,17 @@ pub fn process(socket: BorrowedFd<'_>, pid: u64, number: u64) -> Result<u32> {
     let user = rustix::process::geteuid().as_raw();
     let is_held = held.as_os_str() == format!("socket:[{}]", end.inode).as_str();
     match is_held && end.user == user && runs_as(&status, user) {
-        true => Ok(pid),
+        true => Ok(Holder {
+            pid,
+            inode: end.inode.into(),
+        }),
         false => Err(Errno::EPERM),
     }
+}
+
+/// The number of a socket in the system.
+pub fn inode(socket: BorrowedFd<'_>) -> Result<u64> {
+    Ok(rustix::fs::fstat(socket).map_err(system)?.st_ino)
 }
 
 /// What the system knows of a socket.
@@ -158,9 +174,10 @@ mod tests {
             let (far, _) = listener.accept().unwrap();
             let own = std::process::id();
             let look = |pid: u64, end: &TcpStream| {
-                process(near.as_fd(), pid, end.as_raw_fd().unsigned_abs().into())
+                holder(near.as_fd(), pid, end.as_raw_fd().unsigned_abs().into())
             };
-            assert_eq!(look(own.into(), &far), Ok(own));
+            let inode = inode(far.as_fd()).unwrap();
+            assert_eq!(look(own.into(), &far), Ok(Holder { pid: own, inode }));
             assert_eq!(look(own.into(), &near), Err(Errno::EPERM));
             assert!(look(1 << 40, &far).is_err());
             assert!(look(0, &far).is_err());
@@ -195,7 +212,7 @@ mod tests {
         let far = opened.join().unwrap();
         let (near, _) = listener.accept().unwrap();
         let number = far.as_raw_fd().unsigned_abs().into();
-        let found = process(near.as_fd(), std::process::id().into(), number);
+        let found = holder(near.as_fd(), std::process::id().into(), number);
         assert_eq!(found, Err(Errno::EPERM));
     }
 

@@ -3,11 +3,12 @@
 //! The system decides who may (ptrace(2), "Ptrace access mode checking"), and
 //! this library only reads that of its own user. Each of the two says which
 //! process it is and which number its end of the connection has there. Each
-//! looks whether the other does hold that end, and shows it a card that only
-//! who may read its memory can read. Who then knows what stands on the card is
-//! no third that speaks through the other, and could not be made to read, or
-//! be told, what it may not. On the card is the place of a seal, which is read
-//! along with every copy; it holds as long as the connection.
+//! looks whether the other does hold that end, and shows it a card: a file that
+//! only a process with rights over it can read. On it stand the end that it is
+//! for, and the place of a seal, with a secret beside it. Who knows the secret
+//! is no third that speaks through the other, and could not be made to read,
+//! or be told, what it may not. The seal is read along with every copy; it
+//! holds as long as the connection.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -17,8 +18,9 @@ use prov_util::process_memory::{Card, OtherProcess, Reading, Seal};
 use super::Core;
 use super::arrival::Step;
 use super::closing::Fault;
+use super::far_end::{self, Holder};
 use super::keys::ConnKey;
-use super::{far_end, socket};
+use super::socket;
 use crate::wire::WireError;
 use crate::wire::direct::Acquaintance;
 use crate::wire::handshake::Features;
@@ -39,7 +41,11 @@ enum Said {
     /// Who it is; or it has no reason to.
     Name,
     /// Where its card is.
-    Card { card: Card, seal: Seal },
+    Card {
+        #[expect(dead_code, reason = "open as long as this")]
+        card: Card,
+        seal: Seal,
+    },
     /// The peer has read the card.
     Read(#[expect(dead_code, reason = "lasts as long as this")] Seal),
 }
@@ -49,8 +55,8 @@ enum Said {
 enum Heard {
     #[default]
     Nothing,
-    /// Who it is; the process, if it is that.
-    Name(Option<u32>),
+    /// Who it is, if it is that.
+    Name(Option<Holder>),
     /// Where its card is; its memory, if that can be read.
     Card(Option<OtherProcess>),
 }
@@ -116,11 +122,11 @@ impl Core {
                 self.meet(key, header.id, header.word);
                 Ok(())
             }
-            (Acquaintance::Card, &Heard::Name(pid)) => {
-                let read = pid.and_then(|pid| match read(pid, header.id) {
+            (Acquaintance::Card, &Heard::Name(holder)) => {
+                let read = holder.and_then(|holder| match read(holder, header.id) {
                     Ok(read) => Some(read),
                     Err(error) => {
-                        log::debug!("cannot read the memory of process {pid}: {error}");
+                        log::debug!("cannot read the memory of process {}: {error}", holder.pid);
                         None
                     }
                 });
@@ -131,7 +137,7 @@ impl Core {
                 Ok(())
             }
             (Acquaintance::Ready, _) => match std::mem::take(&mut neighbour.said) {
-                Said::Card { card, seal } if card.secret() == header.id => {
+                Said::Card { seal, .. } if seal.secret() == header.id => {
                     neighbour.said = Said::Read(seal);
                     Ok(())
                 }
@@ -153,11 +159,12 @@ impl Core {
         if !socket::is_within_namespace(socket) {
             return;
         }
-        let met = far_end::process(socket, pid, number).and_then(|pid| {
+        let met = far_end::holder(socket, pid, number).and_then(|holder| {
             let seal = Seal::new()?;
-            Ok((pid, Card::new(&seal)?, seal))
+            let card = Card::new(far_end::inode(socket)?, seal.token())?;
+            Ok((holder, card, seal))
         });
-        let (pid, card, seal) = match met {
+        let (holder, card, seal) = match met {
             Ok(met) => met,
             Err(error) => {
                 log::debug!(
@@ -168,16 +175,20 @@ impl Core {
             }
         };
         let number = u64::from(card.number());
-        conn.neighbour.heard = Heard::Name(Some(pid));
+        conn.neighbour.heard = Heard::Name(Some(holder));
         conn.neighbour.said = Said::Card { card, seal };
         self.acquaint(key, Acquaintance::Card, number, 0);
     }
 }
 
-/// The memory of process `pid`, which has its card as file `number`, and the
-/// secret that stands on the card.
-fn read(pid: u32, number: u64) -> Result<(OtherProcess, u64)> {
+/// The memory of the process that has the far end, and its card for that as file
+/// `number`, and the secret of the card's seal.
+fn read(holder: Holder, number: u64) -> Result<(OtherProcess, u64)> {
     let number = u32::try_from(number).map_err(|_| Errno::EINVAL)?;
-    let Reading { secret, seal } = Card::read(pid, number)?;
-    Ok((OtherProcess::find(pid, seal)?, secret))
+    let Reading { inode, seal } = Card::read(holder.pid, number)?;
+    match inode == holder.inode {
+        true => OtherProcess::find(holder.pid, seal),
+        // It is shown by somebody else, through the holder.
+        false => Err(Errno::EPERM),
+    }
 }

@@ -424,7 +424,7 @@ fn what_others_copy_of_a_closed_region_is_not_taken_for_its_bytes() {
     let (mut a, mut b) = ([1u8; 5], [0u8; 2]);
     let table = table(0);
     let process = Seal::new().unwrap();
-    let other = OtherProcess::find(std::process::id(), process.token()).unwrap();
+    let (other, _) = OtherProcess::find(std::process::id(), process.token()).unwrap();
     let region = table.register(request(memory(&mut [&mut a]), 1)).unwrap();
     let grant = table.resolve(1, 1, 2, FI_REMOTE_READ, Job::NONE).unwrap();
     let mut list = OtherIov::default();

@@ -10,6 +10,7 @@ use prov_util::mr::{Memory, Region, Request};
 use prov_util::process_memory::{Card, OtherIov, OtherPiece, OtherProcess, Reading, Seal, Token};
 use prov_util::request::{Access, RemoteAccess, RemoteIov, RemotePiece};
 
+use super::super::far_end;
 use super::*;
 use crate::wire::ByteOrder;
 use crate::wire::direct::{Acquaintance, encode};
@@ -85,7 +86,13 @@ impl Stranger {
 
     /// Shows its card, which is in order.
     fn show_card(&mut self) {
-        let card = Card::new(&self.seal).unwrap();
+        let inode = far_end::inode(self.stream.as_fd()).unwrap();
+        self.show_card_for(inode);
+    }
+
+    /// Shows a card that is for some socket.
+    fn show_card_for(&mut self, inode: u64) {
+        let card = Card::new(inode, self.seal.token()).unwrap();
         self.acquaint(Acquaintance::Card.code(), card.number().into(), 0);
         self.card = Some(card);
     }
@@ -173,6 +180,12 @@ fn shown(heard: &[(u8, u64, u64)]) -> Reading {
     Card::read(std::process::id(), card.unwrap().1 as u32).unwrap()
 }
 
+/// The secret beside the seal on a card.
+fn secret_of(card: &Reading) -> u64 {
+    let (_, secret) = OtherProcess::find(std::process::id(), card.seal).unwrap();
+    secret
+}
+
 /// A peer that is known to be who it says it is, and reads and is read.
 fn acquainted(side: &Side) -> Stranger {
     let mut stranger = Stranger::of(side);
@@ -182,8 +195,9 @@ fn acquainted(side: &Side) -> Stranger {
     let codes: Vec<u8> = heard.iter().map(|&(code, ..)| code).collect();
     assert_eq!(codes, [0, 1, 2]);
     // The endpoint has read the card.
-    assert_eq!(heard[2].1, stranger.card.as_ref().unwrap().secret());
-    stranger.acquaint(Acquaintance::Ready.code(), shown(&heard).secret, 0);
+    assert_eq!(heard[2].1, stranger.seal.secret());
+    let secret = secret_of(&shown(&heard));
+    stranger.acquaint(Acquaintance::Ready.code(), secret, 0);
     stranger
 }
 
@@ -214,7 +228,7 @@ fn only_who_has_the_far_end_is_shown_the_card() {
     let mut honest = Stranger::of(&a);
     honest.introduce();
     let reading = shown(&honest.hear_acquaintance(&a));
-    assert!(OtherProcess::find(std::process::id(), reading.seal).is_ok());
+    secret_of(&reading);
 }
 
 /// As if through a forwarder: the process that it names does have the far end,
@@ -243,6 +257,26 @@ fn who_speaks_through_another_is_not_taken_for_it() {
     assert!(place.iter().all(|&byte| byte == 0));
 }
 
+/// A third that speaks through a forwarder within the endpoint's process can show
+/// that process its own cards, for other connections, but none for the socket
+/// that the forwarder has.
+#[test]
+fn a_card_for_another_socket_is_not_believed() {
+    let a = side();
+    let mut third = Stranger::of(&a);
+    third.introduce();
+    let heard = third.hear_acquaintance(&a);
+    let card = heard[1];
+    assert_eq!(card.0, Acquaintance::Card.code());
+    // Back to where it comes from.
+    third.acquaint(card.0, card.1, card.2);
+    assert_eq!(third.hear_acquaintance(&a), []);
+    let mut other = Stranger::of(&a);
+    other.introduce();
+    other.show_card_for(far_end::inode(third.stream.as_fd()).unwrap());
+    assert_eq!(other.hear_acquaintance(&a).len(), 2);
+}
+
 #[test]
 fn the_seal_of_a_connection_ends_with_it() {
     let a = side();
@@ -259,21 +293,19 @@ fn the_seal_of_a_connection_ends_with_it() {
 fn a_card_that_is_none_is_not_believed() {
     let a = side();
     let exe = std::fs::File::open("/proc/self/exe").unwrap();
-    let ended = Seal::new().unwrap();
-    let card = Card::new(&ended).unwrap();
-    drop(ended);
-    let numbers = [
-        u64::MAX,
-        1 << 40,
-        exe.as_raw_fd() as u64,
-        card.number().into(),
-    ];
-    for number in numbers {
+    for number in [u64::MAX, 1 << 40, exe.as_raw_fd() as u64] {
         let mut liar = Stranger::of(&a);
         liar.introduce();
         liar.acquaint(Acquaintance::Card.code(), number, 0);
         assert_eq!(liar.hear_acquaintance(&a).len(), 2, "{number}");
     }
+    let mut liar = Stranger::of(&a);
+    liar.introduce();
+    let ended = Seal::new().unwrap().token();
+    let inode = far_end::inode(liar.stream.as_fd()).unwrap();
+    let card = Card::new(inode, ended).unwrap();
+    liar.acquaint(Acquaintance::Card.code(), card.number().into(), 0);
+    assert_eq!(liar.hear_acquaintance(&a).len(), 2);
 }
 
 #[test]
