@@ -13,11 +13,11 @@ use fabric_abi::{
     FI_ADDR_UNSPEC, FI_COMPLETION, FI_DELIVERY_COMPLETE, FI_MULTI_RECV, FI_REMOTE_READ,
     FI_REMOTE_WRITE, FI_SOCKADDR_IN, FI_SUM, FI_UINT64, FI_VERSION,
 };
-use prov_tcp::engine::endpoint::{EndpointState, EventSink, Kind, Msg, Queues, Receiver};
-use prov_tcp::engine::keys::EpKey;
+use prov_message::{Attributes, Core as _, EpKey};
+use prov_tcp::engine::endpoint::{Kind, Msg, OwnPart};
 use prov_tcp::engine::listener::{Incomer, ListenerKind, RequestSink};
 use prov_tcp::engine::rdm::Rdm;
-use prov_tcp::engine::{Engine, Running, socket};
+use prov_tcp::engine::{Core, Lane, socket};
 use prov_tcp::params::Params;
 use prov_tcp::wire::ByteOrder;
 use prov_tcp::wire::direct::Acquaintance;
@@ -28,6 +28,7 @@ use prov_tcp::wire::stream::{Event, Stream};
 use prov_util::av::{self, Av, Insertion};
 use prov_util::buffer::AppIov;
 use prov_util::cq::{Cq, CqConfig, CqFormat};
+use prov_util::eq::{ConnectionEvents, Eq};
 use prov_util::errno::{Errno, Result};
 use prov_util::ffi::{Class, Handle, Use};
 use prov_util::mr::{self, Job, Memory, MrTable};
@@ -137,7 +138,7 @@ fn memory(bytes: &mut [u8]) -> AppIov {
 }
 
 struct Endpoint {
-    engine: Running,
+    engine: Arc<Lane>,
     ep: EpKey,
     addr: SocketAddr,
     cq: Use<Cq>,
@@ -148,15 +149,6 @@ struct Endpoint {
     /// which is the context of receives.
     posted: Vec<usize>,
     ended: Vec<usize>,
-}
-
-/// Events are of no interest here.
-struct Nobody;
-
-impl EventSink for Nobody {
-    fn connected(&self, _: &[u8]) {}
-    fn shut_down(&self) {}
-    fn failed(&self, _: Errno, _: &[u8]) {}
 }
 
 struct Door(Arc<Mutex<Option<Incomer>>>);
@@ -201,7 +193,10 @@ impl Endpoint {
                 auth_key: None,
             })
             .unwrap();
-        let engine = Engine::start(params.clone(), Some(table)).unwrap();
+        let engine = Lane::start(LockKind::Real, |signals| {
+            Core::new(params.clone(), Some(table), signals.clone())
+        })
+        .unwrap();
         let socket = socket::bound(&"127.0.0.1:0".parse().unwrap(), &params).unwrap();
         let addr = socket::name(socket.as_fd()).unwrap();
         let cq = open(
@@ -217,13 +212,14 @@ impl Endpoint {
             })
             .unwrap(),
         );
+        // Events are of no interest here.
+        let eq = open(Eq::new(Attachment::None, FI_VERSION(2, 0)));
         let incomer = Arc::new(Mutex::new(None));
         let mut core = engine.core();
-        let receiver = core.receivers.insert(Receiver::new(1024, 256, false));
         let state = match kind {
             Type::Msg => Kind::Msg(Msg {
                 conn: None,
-                events: Some(Box::new(Nobody)),
+                events: Some(ConnectionEvents::new(eq.handle().named(), eq.clone())),
                 ended: false,
             }),
             Type::Rdm => {
@@ -239,34 +235,33 @@ impl Endpoint {
                     outcome.unwrap();
                 })
                 .unwrap();
-                let mut rdm = Rdm::new();
-                rdm.bind_av(av);
-                rdm.addr = Some(addr);
-                Kind::Rdm(Box::new(rdm))
+                Kind::Rdm(Box::new(Rdm::new(av, addr)))
             }
         };
-        let ep = core.add_endpoint(EndpointState {
-            kind: state,
-            queues: Queues {
-                tx_cq: Some(cq.clone()),
-                rx_cq: Some(cq.clone()),
-                ..Queues::default()
-            },
-            receiver,
-            outstanding: 0,
+        let attributes = Attributes {
             tx_size: 1024,
-            enabled: true,
+            rx_size: 1024,
             directed: false,
             rx_caps: u64::MAX,
-            auth_key: None,
             job: Job::NONE,
-        });
+        };
+        let part = OwnPart {
+            kind: state,
+            auth_key: None,
+        };
+        let ep = core.endpoints.add(attributes, part);
+        let state = core.endpoints.get_mut(ep).unwrap();
+        state.reports.tx_cq = Some(cq.clone());
+        state.reports.rx_cq = Some(cq.clone());
+        let inbox = state.inbox;
+        let inbox = core.endpoints.inbox_mut(inbox).unwrap();
+        inbox.set_min_multi_recv(256);
         let door = match kind {
             Type::Msg => ListenerKind::Passive(Box::new(Door(incomer.clone()))),
             Type::Rdm => ListenerKind::Rdm(ep),
         };
         let listener = core.add_listener(socket, door, None, 8).unwrap();
-        if let Kind::Rdm(rdm) = &mut core.endpoint(ep).unwrap().kind {
+        if let Some(rdm) = core.rdm(ep) {
             rdm.listener = Some(listener);
         }
         drop(core);
@@ -469,7 +464,7 @@ impl Endpoint {
                 break;
             }
             // A message that came whole waits for its receive.
-            if core.conns.values().any(|conn| conn.held_back.is_some()) {
+            if core.conns.values().any(|conn| conn.held_back) {
                 drop(core);
                 self.post_receives(room);
             }
@@ -477,7 +472,7 @@ impl Endpoint {
         assert_eq!(left, 0, "posted {:?}, ended {:?}", self.posted, self.ended);
         self.ended.sort_unstable();
         assert_eq!(self.ended, self.posted);
-        self.engine.core().close_endpoint(self.ep);
+        self.engine.core().close(self.ep);
     }
 
     fn read_completions(&mut self) {

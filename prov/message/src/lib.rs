@@ -3,3 +3,25 @@
 //! no lock; they are called with facts and return what is to be done.
 
 #![forbid(unsafe_code)]
+
+pub mod arriving;
+pub mod budget;
+pub mod endpoints;
+pub mod inbox;
+pub mod keeping;
+pub mod lane;
+pub mod objects;
+pub mod operation;
+pub mod receiving;
+pub mod reports;
+pub mod target;
+
+pub use arriving::{Arrival, Expected, Plain, Unmatched};
+pub use endpoints::{Attributes, Endpoint, Endpoints, EpKey};
+pub use inbox::{Action, Course, Fetch, Inbox, InboxKey, Kept, Placing, Receipt, Then, Transport};
+pub use keeping::Limits;
+pub use lane::{Core, Lane, Signals};
+pub use operation::{Context, Ledger, Op, OpClass, Ticket};
+pub use receiving::{Poster, Posting};
+pub use reports::Reports;
+pub use target::Place;

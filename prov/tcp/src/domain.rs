@@ -1,118 +1,300 @@
-//! fi_domain(3): an engine, its memory registrations and its endpoints.
+//! fi_domain(3) and fi_endpoint(3): what tcp adds to the objects of a software
+//! provider.
 
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use fabric_abi::{FI_EP_MSG, FI_EP_RDM, FI_PROGRESS_AUTO};
+use fabric_abi::*;
+use prov_message::objects::{Domain, Enabling, Provider, SoftEndpoint};
+use prov_message::{EpKey, Signals};
 use prov_util::attr::Info;
-use prov_util::domain;
+use prov_util::endpoint::OptionValue;
+use prov_util::eq::ConnectionEvents;
 use prov_util::errno::{Errno, Result};
-use prov_util::ffi::Handle;
-use prov_util::ffi::domain::DomainObject;
-use prov_util::mr::{Config, Job, MrTable};
-use prov_util::progress::Progress;
+use prov_util::ffi::AnyFid;
+use prov_util::ffi::pep::PassiveObject;
+use prov_util::mr::{Job, MrTable};
+use prov_util::sockaddr;
 
 use crate::LOG;
-use crate::auto_progress::AutoProgress;
 use crate::connreq::Requests;
-use crate::endpoint::Endpoint;
-use crate::engine::{Engine, Running};
+use crate::engine::endpoint::{Kind, Msg, OwnPart};
+use crate::engine::listener::{Incomer, ListenerKind};
+use crate::engine::rdm::Rdm;
+use crate::engine::{ATOMIC_LIMIT, Core, closing, socket};
 use crate::fabric::Fabric;
 use crate::params::Params;
-use crate::shared_receive::SharedReceive;
+use crate::passive::PassiveEndpoint;
 use crate::wire::authentication::Key;
+use crate::wire::handshake::MAX_DATA;
 
-/// A domain.
-pub struct Domain {
-    /// Drives the engine where the application asked for that. It ends first.
-    _auto_progress: Option<AutoProgress>,
-    pub(crate) params: Arc<Params>,
-    pub(crate) engine: Running,
-    pub(crate) requests: Arc<Requests>,
-    memory: Arc<MrTable>,
+/// Connections that may wait to be taken from the system.
+pub const BACKLOG: i32 = 4096;
+
+type Endpoint = SoftEndpoint<Tcp>;
+
+/// What a domain of tcp has.
+pub struct Tcp {
+    params: Arc<Params>,
+    requests: Arc<Requests>,
     /// What peers of its endpoints must prove to know, unless these have keys
     /// of their own.
     auth_key: Option<Key>,
 }
 
-impl Domain {
+impl Tcp {
     /// A domain with the attributes in `info`.
-    pub fn new(params: Arc<Params>, requests: Arc<Requests>, info: &Info) -> Result<Self> {
+    pub fn domain(
+        params: Arc<Params>,
+        requests: Arc<Requests>,
+        info: &Info,
+    ) -> Result<Domain<Self>> {
         let auth_key = match info.domain.authorization()? {
             Some(key) => Key::new(key),
             None => params.auth_key()?,
         };
-        let memory = Arc::new(MrTable::new(&Config {
-            mr_mode: info.domain.mr_mode,
-            key_size: info.domain.mr_key_size.clamp(1, 8),
-            job: auth_key.as_ref().map(|key| key.bytes().to_vec()),
-            target: LOG.mr,
-        }));
-        let engine = Engine::start(params.clone(), Some(memory.clone()))?;
-        let auto = info.domain.data_progress == FI_PROGRESS_AUTO
-            || info.domain.control_progress == FI_PROGRESS_AUTO;
-        let auto_progress = if auto && !params.disable_auto_progress {
-            Some(AutoProgress::start(&engine)?)
-        } else {
-            None
-        };
-        Ok(Domain {
+        let job = auth_key.as_ref().map(|key| key.bytes().to_vec());
+        let own = Tcp {
             params,
-            engine,
             requests,
-            memory,
             auth_key,
-            _auto_progress: auto_progress,
-        })
+        };
+        Ok(Domain::new(own, info, job, LOG.mr))
     }
 
-    /// What peers of an endpoint with these attributes must prove to know.
-    pub(crate) fn auth_key(&self, info: &Info) -> Result<Option<Key>> {
-        let own = info.ep.authorization()?.and_then(Key::new);
-        Ok(own.or_else(|| self.auth_key.clone()))
-    }
-
-    /// To whom peers belong that have proved this key.
-    pub(crate) fn job(&self, auth_key: Option<&Key>) -> Job {
-        auth_key.map_or(Job::NONE, |key| self.memory.job(key.bytes()))
+    /// The peer whose request an endpoint is to accept, or the socket of the
+    /// passive endpoint that it takes the place of.
+    fn take_handle(
+        &self,
+        info: &Info,
+        auth_key: &Option<Key>,
+    ) -> Result<(Option<Incomer>, Option<OwnedFd>)> {
+        let handle = info.handle.0;
+        if handle.is_null() {
+            return Ok((None, None));
+        }
+        if !self.requests.knows(handle) {
+            let passive = AnyFid::of_info(info)?;
+            let passive = passive.expect::<PassiveObject<PassiveEndpoint>>()?;
+            let socket = passive.take_socket().ok_or(Errno::EINVAL)?;
+            return Ok((None, Some(socket)));
+        }
+        let incomer = self.requests.take(handle).ok_or(Errno::EINVAL)?;
+        if incomer.auth_key != *auth_key {
+            log::warn!("a connection request came with another key than the endpoint has");
+            self.requests.put_back(handle, incomer);
+            return Err(Errno::EKEYREJECTED);
+        }
+        Ok((Some(incomer), None))
     }
 }
 
-impl domain::Domain for Domain {
+/// What an endpoint has until it is enabled, and for its name.
+pub struct Setup {
+    info: Info,
+    is_rdm: bool,
+    auth_key: Option<Key>,
+    /// Bound, and not listening or connecting yet.
+    socket: Option<OwnedFd>,
+    /// The peer whose request this endpoint is to accept.
+    incomer: Option<Incomer>,
+}
+
+impl Provider for Tcp {
     type Fabric = Fabric;
-    type Endpoint = Endpoint;
-    type SharedReceive = SharedReceive;
+    type Core = Core;
+    type Setup = Setup;
 
     const LOG_TARGET: &'static str = LOG.domain;
+    const ATOMIC_LIMIT: usize = ATOMIC_LIMIT;
 
-    fn endpoint(this: &Handle<DomainObject<Self>>, info: &Info) -> Result<Endpoint> {
+    fn lane(&self, memory: &Arc<MrTable>, signals: &Arc<Signals>) -> Result<Core> {
+        Core::new(self.params.clone(), Some(memory.clone()), signals.clone())
+    }
+
+    fn open(domain: &Domain<Self>, info: &Info) -> Result<Setup> {
+        let own = &domain.own;
+        let auth_key = info.ep.authorization()?.and_then(Key::new);
+        let auth_key = auth_key.or_else(|| own.auth_key.clone());
+        let (incomer, socket) = match info.ep.ep_type {
+            FI_EP_RDM => (None, Some(socket::bound(&own_address(info), &own.params)?)),
+            FI_EP_MSG => own.take_handle(info, &auth_key)?,
+            _ => return Err(Errno::EINVAL),
+        };
+        Ok(Setup {
+            info: info.clone(),
+            is_rdm: info.ep.ep_type == FI_EP_RDM,
+            auth_key,
+            socket,
+            incomer,
+        })
+    }
+
+    fn job(domain: &Domain<Self>, setup: &Setup) -> Job {
+        let key = setup.auth_key.as_ref();
+        key.map_or(Job::NONE, |key| domain.memory.job(key.bytes()))
+    }
+
+    fn is_alone(info: &Info) -> bool {
+        info.ep.ep_type == FI_EP_RDM
+    }
+
+    fn usual_size(info: &Info) -> usize {
         match info.ep.ep_type {
-            FI_EP_RDM => Endpoint::rdm(this, info),
-            FI_EP_MSG => Endpoint::msg(this, info),
-            _ => Err(Errno::EINVAL),
+            FI_EP_RDM => 65536,
+            _ => 256,
         }
     }
 
-    fn shared_receive(
-        this: &Handle<DomainObject<Self>>,
-        op_flags: u64,
-        size: usize,
-    ) -> Result<SharedReceive> {
-        Ok(SharedReceive::new(
-            this.engine.clone(),
-            op_flags,
-            if size == 0 { 65536 } else { size },
-        ))
+    fn enable(&self, setup: &mut Setup, enabling: Enabling<'_, Self>) -> Result<OwnPart> {
+        let bindings = enabling.bindings;
+        let kind = if setup.is_rdm {
+            let av = bindings.av.clone().ok_or(Errno::ENOAV)?;
+            let socket = setup.socket.as_ref().ok_or(Errno::EOPBADSTATE)?;
+            Kind::Rdm(Box::new(Rdm::new(av, socket::name(socket.as_fd())?)))
+        } else {
+            let eq = bindings.eq.clone();
+            Kind::Msg(Msg {
+                events: eq.map(|eq| ConnectionEvents::new(enabling.endpoint, eq)),
+                ..Msg::default()
+            })
+        };
+        Ok(OwnPart {
+            kind,
+            auth_key: setup.auth_key.clone(),
+        })
     }
 
-    fn memory(&self) -> &Arc<MrTable> {
-        &self.memory
+    fn enabled(&self, setup: &mut Setup, ep: &Endpoint) -> Result {
+        if !setup.is_rdm {
+            return Ok(());
+        }
+        let seat = ep.seated()?;
+        let socket = setup.socket.take().ok_or(Errno::EOPBADSTATE)?;
+        let mut core = seat.lane.core();
+        let door = ListenerKind::Rdm(seat.key);
+        let listener = core.add_listener(socket, door, setup.auth_key.clone(), BACKLOG)?;
+        if let Some(rdm) = core.rdm(seat.key) {
+            rdm.listener = Some(listener);
+        }
+        Ok(())
     }
 
-    fn progress(&self) -> Option<Arc<dyn Progress>> {
-        Some(self.engine.clone())
+    fn closed(&self, setup: &mut Setup) {
+        setup.socket = None;
+        if let Some(incomer) = setup.incomer.take() {
+            self.requests.put_back(setup.info.handle.0, incomer);
+        }
     }
 
-    fn atomic_limit(&self) -> usize {
-        crate::engine::ATOMIC_LIMIT
+    fn name(ep: &Endpoint) -> Result<Vec<u8>> {
+        let setup = ep.setup();
+        let addr = if let Some(socket) = &setup.socket {
+            socket::name(socket.as_fd())?
+        } else if let Some(incomer) = &setup.incomer {
+            socket::name(incomer.socket.as_fd())?
+        } else {
+            match in_lane(ep, |core, key| core.own_name(key)) {
+                Some(addr) => addr?,
+                None if setup.info.src_addr.is_empty() => return Err(Errno::EADDRNOTAVAIL),
+                None => return Ok(setup.info.src_addr.clone()),
+            }
+        };
+        Ok(sockaddr::encode(&addr).as_bytes().to_vec())
     }
+
+    fn set_name(ep: &Endpoint, name: &[u8]) -> Result {
+        let addr = sockaddr::decode(name).ok_or(Errno::EINVAL)?;
+        let mut setup = ep.setup();
+        if setup.is_rdm {
+            if setup.socket.is_none() {
+                return Err(Errno::EOPBADSTATE);
+            }
+            // The old address first: it may be the same.
+            setup.socket = None;
+            setup.socket = Some(socket::bound(&addr, &ep.domain().own.params)?);
+        }
+        setup.info.src_addr = sockaddr::encode(&addr).as_bytes().to_vec();
+        Ok(())
+    }
+
+    fn peer_name(ep: &Endpoint) -> Result<Vec<u8>> {
+        let setup = ep.setup();
+        if setup.is_rdm {
+            return Err(Errno::ENOSYS);
+        }
+        let addr = match &setup.incomer {
+            Some(incomer) => socket::peer_name(incomer.socket.as_fd())?,
+            None => in_lane(ep, |core, key| core.peer_name(key)).ok_or(Errno::ENOTCONN)??,
+        };
+        Ok(sockaddr::encode(&addr).as_bytes().to_vec())
+    }
+
+    fn connect(ep: &Endpoint, address: &[u8], data: &[u8]) -> Result {
+        let mut setup = ep.setup();
+        if setup.is_rdm {
+            return Err(Errno::ENOSYS);
+        }
+        if data.len() > MAX_DATA {
+            return Err(Errno::EINVAL);
+        }
+        let dest = match address.is_empty() {
+            true => &setup.info.dest_addr,
+            false => address,
+        };
+        let dest = sockaddr::decode(dest).ok_or(Errno::EINVAL)?;
+        let source = sockaddr::decode(&setup.info.src_addr);
+        let seat = ep.seated()?;
+        let mut core = seat.lane.core();
+        core.connect_msg(seat.key, setup.socket.take(), source, &dest, data)
+    }
+
+    fn accept(ep: &Endpoint, data: &[u8]) -> Result {
+        let mut setup = ep.setup();
+        if data.len() > MAX_DATA {
+            return Err(Errno::EINVAL);
+        }
+        let seat = ep.seated()?;
+        let mut core = seat.lane.core();
+        core.may_connect(seat.key)?;
+        let incomer = setup.incomer.take().ok_or(Errno::EOPBADSTATE)?;
+        // The request has its answer, whether or not that gets through.
+        ep.domain().own.requests.forget(setup.info.handle.0);
+        core.accept_msg(seat.key, incomer, data)
+    }
+
+    fn shutdown(ep: &Endpoint) -> Result {
+        if ep.setup().is_rdm {
+            return Err(Errno::ENOSYS);
+        }
+        if let Some(seat) = ep.seat() {
+            closing::shut_down(&seat.lane, seat.key);
+        }
+        Ok(())
+    }
+
+    fn option(&self, name: i32) -> Result<OptionValue> {
+        match name {
+            FI_OPT_CM_DATA_SIZE => Ok(OptionValue::Size(MAX_DATA)),
+            _ => Err(Errno::ENOPROTOOPT),
+        }
+    }
+}
+
+/// The address that an RDM endpoint is to be bound to.
+fn own_address(info: &Info) -> SocketAddr {
+    match sockaddr::decode(&info.src_addr) {
+        Some(addr) => addr,
+        None if info.addr_format == FI_SOCKADDR_IN6 => {
+            SocketAddr::from((std::net::Ipv6Addr::UNSPECIFIED, 0))
+        }
+        None => SocketAddr::from((std::net::Ipv4Addr::UNSPECIFIED, 0)),
+    }
+}
+
+/// Asks the lane of an endpoint that is in one; it may have no answer.
+fn in_lane<R>(ep: &Endpoint, ask: impl FnOnce(&Core, EpKey) -> Option<R>) -> Option<R> {
+    let seat = ep.seat()?;
+    ask(&seat.lane.core(), seat.key)
 }

@@ -2,23 +2,25 @@
 
 use std::sync::{Arc, OnceLock};
 
+use prov_message::objects::Domain;
 use prov_util::attr::Info;
 use prov_util::domain;
 use prov_util::errno::Result;
 use prov_util::ffi::Handle;
 use prov_util::ffi::fabric::FabricObject;
+use prov_util::sync::LockKind;
 
 use crate::connreq::Requests;
-use crate::domain::Domain;
-use crate::engine::{Engine, Running};
+use crate::domain::Tcp;
+use crate::engine::{Core, Lane};
 use crate::params::Params;
 use crate::passive::PassiveEndpoint;
 
 /// A fabric.
 pub struct Fabric {
     params: Arc<Params>,
-    /// Drives the listeners of passive endpoints; made for the first one.
-    engine: OnceLock<Running>,
+    /// Has the listeners of passive endpoints; made for the first one.
+    lane: OnceLock<Arc<Lane>>,
     requests: Arc<Requests>,
 }
 
@@ -27,31 +29,33 @@ impl Fabric {
     pub fn new(params: Arc<Params>) -> Self {
         Fabric {
             params,
-            engine: OnceLock::new(),
+            lane: OnceLock::new(),
             requests: Arc::default(),
         }
     }
 
-    fn engine(&self) -> Result<&Running> {
-        if let Some(engine) = self.engine.get() {
-            return Ok(engine);
+    fn lane(&self) -> Result<Arc<Lane>> {
+        if let Some(lane) = self.lane.get() {
+            return Ok(lane.clone());
         }
-        let engine = Engine::start(self.params.clone(), None)?;
-        Ok(self.engine.get_or_init(|| engine))
+        let lane = Lane::start(LockKind::Real, |signals| {
+            Core::new(self.params.clone(), None, signals.clone())
+        })?;
+        Ok(self.lane.get_or_init(|| lane).clone())
     }
 }
 
 impl domain::Fabric for Fabric {
-    type Domain = Domain;
+    type Domain = Domain<Tcp>;
     type PassiveEndpoint = PassiveEndpoint;
 
-    fn domain(this: &Handle<FabricObject<Self>>, info: &Info) -> Result<Domain> {
-        Domain::new(this.params.clone(), this.requests.clone(), info)
+    fn domain(this: &Handle<FabricObject<Self>>, info: &Info) -> Result<Domain<Tcp>> {
+        Tcp::domain(this.params.clone(), this.requests.clone(), info)
     }
 
     fn passive_endpoint(this: &Handle<FabricObject<Self>>, info: &Info) -> Result<PassiveEndpoint> {
         PassiveEndpoint::new(
-            Arc::clone(this.engine()?),
+            this.lane()?,
             this.params.clone(),
             this.requests.clone(),
             info,

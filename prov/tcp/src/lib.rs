@@ -4,11 +4,9 @@
 #[cfg(test)]
 extern crate self as prov_tcp;
 
-mod auto_progress;
 mod bases;
 mod connreq;
 mod domain;
-mod endpoint;
 #[cfg(not(fuzzing))]
 mod engine;
 #[cfg(fuzzing)]
@@ -22,7 +20,6 @@ pub mod params;
 mod passive;
 mod provider;
 mod random;
-mod shared_receive;
 mod signals;
 #[cfg(any(test, fuzzing))]
 mod stand_in;

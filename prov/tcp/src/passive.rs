@@ -4,30 +4,27 @@ use std::ffi::c_int;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fabric_abi::{FI_CONNREQ, fid};
 use prov_util::attr::{Info, Opaque};
 use prov_util::endpoint;
-use prov_util::eq::{Eq, Event, EventBody, EventInfo};
+use prov_util::eq::{ConnectionEvents, Eq};
 use prov_util::errno::{Errno, Result};
 use prov_util::ffi::pep::PassiveObject;
-use prov_util::ffi::{AnyFid, Handle, Use, info};
+use prov_util::ffi::{AnyFid, Handle, Use};
 use prov_util::progress::Progress;
 use prov_util::sockaddr;
 
 use crate::connreq::{Requests, UNANSWERED_LIMIT, Unanswered};
+use crate::domain::BACKLOG;
 use crate::engine::keys::ListenerKey;
 use crate::engine::listener::{Incomer, ListenerKind, RequestSink};
-use crate::engine::{Engine, socket};
+use crate::engine::{Lane, socket};
 use crate::params::Params;
 use crate::wire::authentication::Key;
 use crate::wire::handshake::MAX_DATA;
 
-/// Connections that may wait to be taken from the system.
-const BACKLOG: i32 = 4096;
-
 /// A passive endpoint.
 pub struct PassiveEndpoint {
-    engine: Arc<Engine>,
+    lane: Arc<Lane>,
     params: Arc<Params>,
     requests: Arc<Requests>,
     state: Mutex<State>,
@@ -48,7 +45,7 @@ struct State {
 impl PassiveEndpoint {
     /// Bound to the source address in `info`, where there is one.
     pub fn new(
-        engine: Arc<Engine>,
+        lane: Arc<Lane>,
         params: Arc<Params>,
         requests: Arc<Requests>,
         info: &Info,
@@ -62,7 +59,7 @@ impl PassiveEndpoint {
             None => None,
         };
         Ok(PassiveEndpoint {
-            engine,
+            lane,
             params,
             requests,
             state: Mutex::new(State {
@@ -87,7 +84,7 @@ impl PassiveEndpoint {
     }
 
     fn progress(&self) -> Arc<dyn Progress> {
-        self.engine.clone()
+        self.lane.clone()
     }
 }
 
@@ -114,16 +111,15 @@ impl endpoint::PassiveEndpoint for PassiveEndpoint {
                 Errno::EOPBADSTATE
             });
         };
-        let sink = Sink {
-            fid: Fid(this.fid()),
-            eq,
+        let door = Door {
+            events: ConnectionEvents::new(this.named(), eq),
             info: state.info.clone(),
             requests: this.requests.clone(),
             unanswered: Unanswered::default(),
         };
-        let kind = ListenerKind::Passive(Box::new(sink));
+        let kind = ListenerKind::Passive(Box::new(door));
         let listener =
-            this.engine
+            this.lane
                 .core()
                 .add_listener(socket, kind, state.auth_key.clone(), state.backlog)?;
         state.listener = Some(listener);
@@ -146,7 +142,7 @@ impl endpoint::PassiveEndpoint for PassiveEndpoint {
         let addr = match (&state.socket, state.listener) {
             (Some(socket), _) => socket::name(socket.as_fd())?,
             (None, Some(listener)) => {
-                let core = self.engine.core();
+                let core = self.lane.core();
                 let listener = core.listeners.get(listener).ok_or(Errno::EOPBADSTATE)?;
                 socket::name(listener.socket.as_fd())?
             }
@@ -183,7 +179,7 @@ impl endpoint::PassiveEndpoint for PassiveEndpoint {
     fn close(this: &Handle<PassiveObject<Self>>) -> Result {
         let mut state = this.state();
         if let Some(listener) = state.listener.take() {
-            this.engine.core().remove_listener(listener);
+            this.lane.core().remove_listener(listener);
         }
         state.socket = None;
         if let Some(eq) = state.eq.take() {
@@ -194,22 +190,16 @@ impl endpoint::PassiveEndpoint for PassiveEndpoint {
     }
 }
 
-/// The passive endpoint as events name it.
-struct Fid(*mut fid);
-
-// SAFETY: the pointer is handed to the application and never followed here.
-unsafe impl Send for Fid {}
-
 /// Tells the application of requests.
-struct Sink {
-    fid: Fid,
-    eq: Use<Eq>,
+struct Door {
+    events: ConnectionEvents,
+    /// What endpoints for them are opened with.
     info: Info,
     requests: Arc<Requests>,
     unanswered: Unanswered,
 }
 
-impl RequestSink for Sink {
+impl RequestSink for Door {
     fn has_room(&self) -> bool {
         self.unanswered.count() < UNANSWERED_LIMIT
     }
@@ -223,34 +213,11 @@ impl RequestSink for Sink {
         let data = incomer.message.data.clone();
         let handle = self.requests.add(incomer, &self.unanswered);
         offered.handle = Opaque(handle);
-        let list = match info::to_c(&[offered]) {
-            Ok(list) => list,
-            Err(error) => {
-                log::warn!("a connection request is lost: {error}");
-                self.requests.forget(handle);
-                return;
-            }
-        };
-        // SAFETY: the list was made for this and has no other owner.
-        let mut event_info = unsafe { EventInfo::new(list, free_info) };
-        let requests = self.requests.clone();
-        let address = handle.addr();
-        event_info.if_unread(move || requests.drop_unread(address));
-        let written = self.eq.write(Event {
-            kind: FI_CONNREQ,
-            body: EventBody::Connection {
-                fid: self.fid.0,
-                info: Some(event_info),
-                data,
-            },
-        });
-        if let Err(error) = written {
+        let (requests, address) = (self.requests.clone(), handle.addr());
+        let unread = move || requests.drop_unread(address);
+        if let Err(error) = self.events.requested(&offered, &data, unread) {
             log::warn!("a connection request is lost: {error}");
+            self.requests.forget(handle);
         }
     }
-}
-
-unsafe extern "C" fn free_info(list: *mut fabric_abi::fi_info) {
-    // SAFETY: called with what `info::to_c` made and nobody uses any more.
-    unsafe { info::free(list) }
 }

@@ -11,6 +11,7 @@ use crate::ffi::domain::DomainObject;
 use crate::ffi::fabric::FabricObject;
 use crate::mr::MrTable;
 use crate::progress::Progress;
+use crate::sync::LockKind;
 
 /// A provider's fabric.
 pub trait Fabric: Send + Sync + Sized + 'static {
@@ -41,21 +42,23 @@ pub trait Domain: Send + Sync + Sized + 'static {
     /// Where the domain's objects log, such as `tcp::domain`.
     const LOG_TARGET: &'static str;
 
-    /// Whether threads of the provider report to queues, so that these need
-    /// locks whatever the application's threading level is.
-    const HAS_THREADS: bool = true;
-
     /// `fi_endpoint`. The seam keeps the domain open as long as the endpoint
     /// is.
     fn endpoint(this: &Handle<DomainObject<Self>>, info: &Info) -> Result<Self::Endpoint>;
 
-    /// `fi_srx_context`, with `fi_rx_attr::op_flags` and `size`.
+    /// `fi_srx_context`, with `fi_rx_attr::size`.
     fn shared_receive(
         _this: &Handle<DomainObject<Self>>,
-        _op_flags: u64,
         _size: usize,
     ) -> Result<Self::SharedReceive> {
         Err(Errno::ENOSYS)
+    }
+
+    /// Whether threads may meet at the domain's completion queues: those of the
+    /// application, by its threading level, and those of the provider, if they
+    /// report to queues.
+    fn lock(&self) -> LockKind {
+        LockKind::Real
     }
 
     /// Its memory registrations.

@@ -1,6 +1,9 @@
 //! What a provider implements to offer endpoints (fi_endpoint(3), fi_cm(3)).
 
 use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+use fabric_abi::{FI_READ, FI_RECV, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_SEND, FI_WRITE};
 
 use crate::av::Av;
 use crate::cntr::Cntr;
@@ -9,23 +12,81 @@ use crate::eq::Eq;
 use crate::errno::{Errno, Result};
 use crate::ffi::ep::{EndpointObject, SharedReceiveObject};
 use crate::ffi::{AnyFid, Handle, Use};
+use crate::progress::Progress;
 use crate::request::{Atomic, Receive, RemoteAccess, Transmit};
 
-/// An object bound to an endpoint with `fi_ep_bind`; it stays open as long as
-/// this value lives.
-pub enum Bound<S: SharedReceive> {
-    /// `FI_CLASS_CQ`
-    Cq(Use<Cq>),
-    /// `FI_CLASS_EQ`
-    Eq(Use<Eq>),
-    /// `FI_CLASS_AV`
-    Av(Use<Av>),
-    /// `FI_CLASS_CNTR`
-    Cntr(Use<Cntr>),
-    /// `FI_CLASS_SRX_CTX`
-    SharedReceive(Use<SharedReceiveObject<S>>),
-    /// An object that is not of this library.
-    Foreign(AnyFid),
+/// What the application has bound to an endpoint (`fi_ep_bind`). Each object
+/// stays open as long as this value lives.
+pub struct Bindings<S: SharedReceive> {
+    /// Completions of transmits.
+    pub tx_cq: Option<Use<Cq>>,
+    /// Completions of receives.
+    pub rx_cq: Option<Use<Cq>>,
+    /// Counters by the kind of operation that they count.
+    pub counters: Counters,
+    /// Events of the connection.
+    pub eq: Option<Use<Eq>>,
+    /// Addresses of peers.
+    pub av: Option<Use<Av>>,
+    /// Where receives are taken from instead of the endpoint.
+    pub shared: Option<Use<SharedReceiveObject<S>>>,
+}
+
+/// The counters of an endpoint: a place for each kind of operation.
+#[derive(Clone, Default)]
+pub struct Counters {
+    /// `FI_SEND`
+    pub send: Option<Use<Cntr>>,
+    /// `FI_RECV`
+    pub recv: Option<Use<Cntr>>,
+    /// `FI_READ`
+    pub read: Option<Use<Cntr>>,
+    /// `FI_WRITE`
+    pub write: Option<Use<Cntr>>,
+    /// `FI_REMOTE_READ`
+    pub remote_read: Option<Use<Cntr>>,
+    /// `FI_REMOTE_WRITE`
+    pub remote_write: Option<Use<Cntr>>,
+}
+
+impl Counters {
+    /// The places, with the flags of `fi_ep_bind` that mean them.
+    pub fn places(&mut self) -> [(u64, &mut Option<Use<Cntr>>); 6] {
+        [
+            (FI_SEND, &mut self.send),
+            (FI_RECV, &mut self.recv),
+            (FI_READ, &mut self.read),
+            (FI_WRITE, &mut self.write),
+            (FI_REMOTE_READ, &mut self.remote_read),
+            (FI_REMOTE_WRITE, &mut self.remote_write),
+        ]
+    }
+
+    /// Those that there are; one that counts several kinds as often.
+    pub fn iter(&self) -> impl Iterator<Item = &Use<Cntr>> {
+        let all = [
+            &self.send,
+            &self.recv,
+            &self.read,
+            &self.write,
+            &self.remote_read,
+            &self.remote_write,
+        ];
+        all.into_iter().flatten()
+    }
+}
+
+impl<S: SharedReceive> Default for Bindings<S> {
+    fn default() -> Self {
+        Bindings {
+            tx_cq: None,
+            rx_cq: None,
+            counters: Counters::default(),
+            eq: None,
+            av: None,
+            shared: None,
+        }
+    }
 }
 
 /// An endpoint option's value, as `fi_setopt` and `fi_getopt` pass it.
@@ -44,16 +105,13 @@ pub trait Endpoint: Send + Sync + Sized + 'static {
     /// The provider's shared receive context.
     type SharedReceive: SharedReceive;
 
-    /// `fi_ep_bind`, with the flags of the call.
-    fn bind(
+    /// `fi_enable`, once: everything is bound that will be. Returns what moves
+    /// the endpoint's transfers on, which the seam has driven from the reads of
+    /// what is bound.
+    fn enable(
         this: &Handle<EndpointObject<Self>>,
-        bound: Bound<Self::SharedReceive>,
-        flags: u64,
-    ) -> Result;
-
-    /// `fi_enable`. Called on every `FI_ENABLE`; the second one is the
-    /// endpoint's to judge.
-    fn enable(this: &Handle<EndpointObject<Self>>) -> Result;
+        bindings: &Bindings<Self::SharedReceive>,
+    ) -> Result<Arc<dyn Progress>>;
 
     /// `fi_close`, once no alias is left. Operations in flight end without
     /// completions.
@@ -66,12 +124,12 @@ pub trait Endpoint: Send + Sync + Sized + 'static {
     fn receive(&self, receive: &Receive) -> Result;
 
     /// A remote memory access.
-    fn access(&self, _access: RemoteAccess) -> Result {
+    fn access(&self, _access: &RemoteAccess) -> Result {
         Err(Errno::ENOSYS)
     }
 
     /// An atomic operation.
-    fn atomic(&self, _atomic: Atomic) -> Result {
+    fn atomic(&self, _atomic: &Atomic) -> Result {
         Err(Errno::ENOSYS)
     }
 
@@ -128,29 +186,6 @@ pub trait Endpoint: Send + Sync + Sized + 'static {
     fn receive_room(&self) -> Result<usize> {
         Err(Errno::ENOSYS)
     }
-
-    /// The largest count of elements of one atomic operation
-    /// (`fi_atomicvalid` and its relatives); `-FI_EOPNOTSUPP` where the
-    /// combination is not supported.
-    fn atomic_count(&self, _query: AtomicQuery) -> Result<usize> {
-        Err(Errno::EOPNOTSUPP)
-    }
-
-    /// `fi_tx_attr::op_flags` and `fi_rx_attr::op_flags` of the endpoint.
-    fn default_flags(&self) -> (u64, u64);
-}
-
-/// Which combination `fi_atomicvalid`, `fi_fetch_atomicvalid` or
-/// `fi_compare_atomicvalid` asks about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AtomicQuery {
-    /// `enum fi_datatype`
-    pub datatype: fabric_abi::fi_datatype,
-    /// `enum fi_op`
-    pub op: fabric_abi::fi_op,
-    /// 0, `FI_FETCH_ATOMIC` or `FI_COMPARE_ATOMIC`, with `FI_TAGGED` for
-    /// tagged atomics.
-    pub flags: u64,
 }
 
 /// A receive context that several endpoints take their receives from
@@ -162,8 +197,12 @@ pub trait SharedReceive: Send + Sync + Sized + 'static {
     /// `fi_cancel`
     fn cancel(&self, context: *mut c_void) -> Result;
 
-    /// `fi_ep_bind` of a CQ or counter to the context.
-    fn bind(this: &Handle<SharedReceiveObject<Self>>, bound: Bound<Self>, flags: u64) -> Result;
+    /// Where receives complete that no endpoint has taken: a CQ and a counter,
+    /// each bound once.
+    fn bind(&self, cq: Option<Use<Cq>>, cntr: Option<Use<Cntr>>) -> Result;
+
+    /// What moves the context's transfers on.
+    fn progress(&self) -> Arc<dyn Progress>;
 
     /// `fi_close`
     fn close(_this: &Handle<SharedReceiveObject<Self>>) -> Result {
@@ -179,9 +218,6 @@ pub trait SharedReceive: Send + Sync + Sized + 'static {
     fn set_option(&self, _name: c_int, _value: OptionValue) -> Result {
         Err(Errno::ENOPROTOOPT)
     }
-
-    /// `fi_rx_attr::op_flags` of the context.
-    fn default_flags(&self) -> u64;
 }
 
 /// For providers without shared receive contexts.
@@ -196,11 +232,11 @@ impl SharedReceive for NoSharedReceive {
         match *self {}
     }
 
-    fn bind(this: &Handle<SharedReceiveObject<Self>>, _: Bound<Self>, _: u64) -> Result {
-        match ***this {}
+    fn bind(&self, _: Option<Use<Cq>>, _: Option<Use<Cntr>>) -> Result {
+        match *self {}
     }
 
-    fn default_flags(&self) -> u64 {
+    fn progress(&self) -> Arc<dyn Progress> {
         match *self {}
     }
 }

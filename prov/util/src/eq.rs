@@ -1,5 +1,6 @@
 //! Event queues (fi_eq(3)).
 
+mod connection;
 mod event;
 #[cfg(test)]
 mod tests;
@@ -11,6 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use fabric_abi::fid;
 use parking_lot::Mutex;
 
+pub use connection::ConnectionEvents;
 pub use event::{Event, EventBody, EventError, EventInfo};
 
 use crate::errno::{Errno, Result};

@@ -1,30 +1,23 @@
 //! What comes on an open connection.
 
-use prov_util::buffer::AppIov;
-use prov_util::errno::Errno;
-use prov_util::matching::{Matched, Message, ReceiveQueue};
+use fabric_abi::FI_RMA;
+use prov_message::{Core as _, Expected, Place, Unmatched};
 use prov_util::mr::Grant;
-use slotmap::SlotMap;
 
 use super::Core;
 use super::closing::Fault;
 use super::connection::{Connection, Named, Owner, UNKNOWN_SOURCE};
-use super::endpoint::{EndpointState, Queues, Receiver};
-use super::incoming::{
-    Ack, Body, Collecting, Incoming, Kept, Placing, Receipt, Rendezvous, Then, Unexpected,
-};
-use super::keys::{ConnKey, EpKey, ReceiverKey};
-use super::op::Context;
-use super::place::Place;
+use super::incoming::{Collecting, Incoming};
+use super::keys::{ConnKey, EpKey};
+use super::messages::{Ack, Action, Arrival, Endpoints, Placing, Rendezvous, Then};
 use super::progress::BULK;
 use crate::wire::WireError;
 use crate::wire::direct::MAX_LIST;
+use crate::wire::handshake::Features;
 use crate::wire::header::{self, Header, Op};
 use crate::wire::simple::decode_simple;
 use crate::wire::stream::Event;
 
-/// Cost of keeping an unexpected message, beside its bytes.
-const KEEPING_COST: usize = 128;
 /// Most bytes of operands of an atomic operation.
 const COLLECT_LIMIT: usize = 1 << 20;
 
@@ -35,13 +28,12 @@ const COLLECT_LIMIT: usize = 1 << 20;
 pub(super) fn take_in_simple<'a>(
     quick_end: usize,
     conn: &mut Connection,
-    eps: &SlotMap<EpKey, EndpointState>,
-    receivers: &mut SlotMap<ReceiverKey, Receiver>,
+    endpoints: &mut Endpoints,
     mut bytes: &'a [u8],
 ) -> &'a [u8] {
     if quick_end == 0
         || !conn.stream.is_between_messages()
-        || conn.held_back.is_some()
+        || conn.held_back
         || conn.direct.is_copying()
         || conn.src == UNKNOWN_SOURCE && conn.peer.is_some()
     {
@@ -50,67 +42,17 @@ pub(super) fn take_in_simple<'a>(
     let Owner::Ep(ep) = conn.owner else {
         return bytes;
     };
-    let Some(ep) = eps.get(ep) else {
-        return bytes;
-    };
-    let Some(receiver) = receivers.get_mut(ep.receiver) else {
+    let Some(mut plain) = endpoints.plain(ep) else {
         return bytes;
     };
     while let Some(simple) = decode_simple(bytes) {
-        let tagged = simple.tag.is_some();
-        let tag = simple.tag.unwrap_or(0);
-        let len = simple.payload.len();
-        let queue = receiver.queue(tagged);
-        let mut receipt = Receipt {
-            receiver: ep.receiver,
-            tagged,
-            context: Context(0),
-            flags: 0,
-            multi: None,
-            src: conn.src,
-            tag,
-            data: None,
-            len,
-            ack: Ack::None,
-        };
-        if let Some(single) = queue.find_single(conn.src, tag) {
-            single.buf.write_at(0, simple.payload);
-            receipt.context = Context(single.context);
-            receipt.flags = single.flags;
-            ep.queues.report_plain_receive(&receipt, single.buf);
-            let index = single.index;
-            queue.finish_single(index);
-        } else if !take_into_many(queue, &ep.queues, receipt, simple.payload) {
+        if !plain.take(conn.src, simple.tag, simple.payload) {
             break;
         }
         bytes = simple.rest;
-        conn.is_bulk |= len >= BULK;
+        conn.is_bulk |= simple.payload.len() >= BULK;
     }
     bytes
-}
-
-/// Takes in a plain message that goes into a buffer for many; `false` if nobody
-/// waits for it.
-#[inline(never)]
-fn take_into_many(
-    queue: &mut ReceiveQueue<AppIov, Unexpected>,
-    queues: &Queues,
-    mut receipt: Receipt,
-    payload: &[u8],
-) -> bool {
-    let Some(matched) = queue.arrive(receipt.src, receipt.tag, receipt.len) else {
-        return false;
-    };
-    matched.buf.write_at(0, payload);
-    let release = match matched.multi {
-        None => false,
-        Some(multi) => queue.finish_multi(multi),
-    };
-    receipt.context = Context(matched.context);
-    receipt.flags = matched.flags;
-    receipt.multi = matched.multi;
-    queues.report_receive(&receipt, &matched.buf, release, Ok(()));
-    true
 }
 
 /// Whether to go on taking in.
@@ -120,8 +62,7 @@ impl Core {
     /// Takes in bytes that came on a connection.
     pub(super) fn take_in(&mut self, key: ConnKey, mut bytes: &[u8]) {
         if let Some(conn) = self.conns.get_mut(key) {
-            let (quick_end, receivers) = (self.quick_end, &mut self.receivers);
-            bytes = take_in_simple(quick_end, conn, &self.eps, receivers, bytes);
+            bytes = take_in_simple(self.quick_end, conn, &mut self.endpoints, bytes);
         }
         if !bytes.is_empty() {
             self.take_in_any(key, bytes);
@@ -205,45 +146,59 @@ impl Core {
         }
     }
 
-    /// The endpoint and the receive context behind a connection.
+    /// The endpoint behind a connection.
     #[inline]
-    pub(super) fn receiver_of(&self, key: ConnKey) -> Option<(EpKey, ReceiverKey)> {
+    pub(super) fn owner_of(&self, key: ConnKey) -> Option<EpKey> {
         match self.conns.get(key)?.owner {
-            Owner::Ep(ep) => Some((ep, self.eps.get(ep)?.receiver)),
+            Owner::Ep(ep) => Some(ep),
             Owner::Listener(_) => None,
         }
+    }
+
+    /// The message of a header, of `len` bytes, that comes on a connection.
+    #[inline]
+    pub(super) fn arrival(
+        &mut self,
+        key: ConnKey,
+        header: &Header,
+        tagged: bool,
+        len: usize,
+    ) -> Result<Arrival, Fault> {
+        let ep = self.owner_of(key).ok_or(Fault::Gone)?;
+        self.look_for_source(key, ep);
+        let conn = self.conns.get(key).ok_or(Fault::Gone)?;
+        Ok(Arrival {
+            link: key,
+            ep,
+            src: conn.src,
+            tagged,
+            tag: header.tag,
+            len,
+            data: header.has_data().then_some(header.data),
+            ack: ack_of(header),
+            announces: conn.features.has(Features::RENDEZVOUS),
+        })
     }
 
     /// A plain or tagged message with its bytes begins.
     #[inline]
     fn message(&mut self, key: ConnKey, header: &Header, tagged: bool, bytes: &mut &[u8]) -> Step {
-        let Some((ep, receiver_key)) = self.receiver_of(key) else {
-            return Err(Fault::Gone);
+        let arrival = self.arrival(key, header, tagged, header.payload)?;
+        let Some(Expected { memory, receipt }) = self.endpoints.arrive(&arrival) else {
+            return self.unexpected(key, &arrival);
         };
-        self.look_for_source(key, ep);
-        let Some(conn) = self.conns.get_mut(key) else {
-            return Err(Fault::Gone);
-        };
-        let src = conn.src;
-        let len = header.payload;
-        let Some(receiver) = self.receivers.get_mut(receiver_key) else {
-            return Err(Fault::Gone);
-        };
-        let ack = ack_of(header);
-        let Some(matched) = receiver.queue(tagged).arrive(src, header.tag, len) else {
-            return self.unexpected(key, header, tagged, ep, receiver_key);
-        };
-        let receipt = receipt(&matched, receiver_key, tagged, src, header, len, ack);
-        if bytes.len() >= len {
+        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
+        if bytes.len() >= arrival.len {
             // All of it is here.
-            let (body, rest) = bytes.split_at(len);
+            let (body, rest) = bytes.split_at(arrival.len);
             *bytes = rest;
-            conn.stream.payload_done(len);
-            matched.buf.write_at(0, body);
-            self.received(key, ep, &receipt, &matched.buf, Ok(()));
+            conn.stream.payload_done(arrival.len);
+            memory.write_at(0, body);
+            let ack = self.endpoints.received(&receipt, &memory, Ok(()));
+            self.acknowledge(key, ack);
         } else {
             conn.incoming = Incoming::Place(Box::new(Placing {
-                place: Place::App(matched.buf),
+                place: Place::App(memory),
                 done: 0,
                 then: Then::Receive(receipt),
             }));
@@ -266,74 +221,17 @@ impl Core {
 
     /// A message begins for which there is no receive.
     #[inline(never)]
-    fn unexpected(
-        &mut self,
-        key: ConnKey,
-        header: &Header,
-        tagged: bool,
-        ep: EpKey,
-        receiver_key: ReceiverKey,
-    ) -> Step {
-        let len = header.payload;
-        let cost = len.saturating_add(KEEPING_COST);
-        let fits = self.has_room_to_keep(key, cost);
-        let mut ack = ack_of(header);
-        let body = match (fits, len) {
-            (true, 0) => {
-                // The C library acknowledges what it has taken in.
-                if ack == Ack::Next {
-                    self.acknowledge(key, ack);
-                    ack = Ack::None;
-                }
-                Body::Complete(Vec::new())
-            }
-            (true, _) => Body::Arriving(Vec::new()),
-            (false, _) => Body::HeldBack,
-        };
+    fn unexpected(&mut self, key: ConnKey, arrival: &Arrival) -> Step {
+        let unmatched = self.endpoints.unmatched(arrival);
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
-        let receiver = self.receivers.get_mut(receiver_key).ok_or(Fault::Gone)?;
-        let id = receiver.queue(tagged).keep(Message {
-            src: conn.src,
-            tag: header.tag,
-            len,
-            data: header.data,
-            flags: if header.has_data() {
-                fabric_abi::FI_REMOTE_CQ_DATA
-            } else {
-                0
-            },
-            payload: Unexpected {
-                conn: key,
-                ep,
-                ack,
-                body,
-            },
-        });
-        let kept = Kept {
-            receiver: receiver_key,
-            tagged,
-            id,
-        };
-        if !fits {
-            conn.held_back = Some(kept);
-            self.held_back.push_back(key);
-        } else {
-            self.unexpected_bytes += cost;
-            if len > 0 {
-                conn.incoming = Incoming::Keep(kept);
-            }
+        match unmatched {
+            Unmatched::Keep(kept) => conn.incoming = Incoming::Keep(kept),
+            Unmatched::Complete => {}
+            Unmatched::HeldBack => conn.held_back = true,
+            Unmatched::Gone => return Err(Fault::Gone),
         }
-        self.throttle(key);
+        self.follow_up();
         Ok(())
-    }
-
-    /// What an unexpected message costs while it is kept.
-    pub(super) fn keeping_cost(len: usize, body: &Body) -> usize {
-        match body {
-            Body::Complete(_) | Body::Arriving(_) => len.saturating_add(KEEPING_COST),
-            Body::Announced(_) => KEEPING_COST,
-            Body::HeldBack => 0,
-        }
     }
 
     /// More bytes of the message that began last.
@@ -347,16 +245,8 @@ impl Core {
                 placing.done += part.len();
             }
             Incoming::Keep(kept) => {
-                let kept = *kept;
-                if let Some(receiver) = self.receivers.get_mut(kept.receiver)
-                    && let Some(message) = receiver.queue(kept.tagged).payload_mut(kept.id)
-                    && let Body::Arriving(bytes) = &mut message.body
-                {
-                    if bytes.is_empty() {
-                        bytes.reserve_exact(part.len() + conn.stream.payload_left());
-                    }
-                    bytes.extend_from_slice(part);
-                } else {
+                let more = conn.stream.payload_left();
+                if !self.endpoints.append(*kept, part, more) {
                     conn.incoming = Incoming::Discard;
                 }
             }
@@ -392,7 +282,11 @@ impl Core {
         };
         match std::mem::take(&mut conn.incoming) {
             Incoming::Place(placing) => self.placed(key, *placing),
-            Incoming::Keep(kept) => self.kept(key, kept),
+            Incoming::Keep(kept) => {
+                self.endpoints.kept(kept);
+                self.follow_up();
+                Ok(())
+            }
             Incoming::Collect(collecting) => self.collected(key, *collecting),
             Incoming::Discard | Incoming::Nothing => Ok(()),
         }
@@ -411,66 +305,47 @@ impl Core {
     pub(super) fn placed(&mut self, key: ConnKey, placing: Placing) -> Step {
         match placing.then {
             Then::Receive(receipt) => {
-                if let Some((ep, _)) = self.receiver_of(key) {
-                    let memory = placing.place.memory();
-                    self.received(key, ep, &receipt, &memory, Ok(()));
-                }
+                let memory = placing.place.memory();
+                let ack = self.endpoints.received(&receipt, &memory, Ok(()));
+                self.acknowledge(key, ack);
                 Ok(())
             }
-            Then::Read(op) => {
-                self.finish(&op, Ok(()));
+            Then::Read(ticket) => {
+                self.endpoints.finish(ticket, Ok(()));
                 Ok(())
             }
             Then::RemoteWrite { data, len, ack } => {
                 if let Place::Registered(grants) = &placing.place {
                     grants.iter().for_each(Grant::complete);
                 }
-                self.written_to(key, data, len, ack);
+                self.written_to(key, FI_RMA, data, len, ack);
                 Ok(())
             }
         }
     }
 
-    /// An unexpected message is complete.
-    fn kept(&mut self, key: ConnKey, kept: Kept) -> Step {
-        let Some(receiver) = self.receivers.get_mut(kept.receiver) else {
-            return Ok(());
-        };
-        let Some(message) = receiver.queue(kept.tagged).payload_mut(kept.id) else {
-            return Ok(());
-        };
-        if let Body::Arriving(bytes) = &mut message.body {
-            message.body = Body::Complete(std::mem::take(bytes));
-        }
-        if message.ack == Ack::Next {
-            message.ack = Ack::None;
-            self.acknowledge(key, Ack::Next);
-        }
-        Ok(())
-    }
-
-    /// A receive has got its message.
-    #[inline]
-    pub(super) fn received(
-        &mut self,
-        key: ConnKey,
-        ep: EpKey,
-        receipt: &Receipt,
-        memory: &AppIov,
-        outcome: Result<(), Errno>,
-    ) {
-        let release = match receipt.multi {
-            None => false,
-            Some(multi) => self
-                .receivers
-                .get_mut(receipt.receiver)
-                .is_some_and(|receiver| receiver.queue(receipt.tagged).finish_multi(multi)),
-        };
-        if let Some(ep) = self.eps.get(ep) {
-            ep.queues.report_receive(receipt, memory, release, outcome);
-        }
-        if receipt.ack != Ack::None && outcome.is_ok() {
-            self.acknowledge(key, receipt.ack);
+    /// Does for a connection what a receive, or the lack of one, has led to.
+    pub(super) fn act_on(&mut self, action: Action) {
+        match action {
+            Action::Acknowledge(key, ack) => self.acknowledge(key, ack),
+            Action::Redirect(key, course) => {
+                if let Some(conn) = self.conns.get_mut(key) {
+                    conn.incoming = course.into();
+                }
+            }
+            Action::Resume(key, course) => {
+                let Some(conn) = self.conns.get_mut(key) else {
+                    return;
+                };
+                conn.held_back = false;
+                conn.incoming = course.into();
+                let backlog = std::mem::take(&mut conn.backlog);
+                self.take_in(key, &backlog);
+                self.read_later(key);
+            }
+            Action::Fetch(key, fetch) => self.fetch(key, fetch),
+            Action::Refuse(key, name, ack, len) => self.refuse(key, name, ack, len),
+            Action::Throttle(key, on) => self.throttle(key, on),
         }
     }
 
@@ -504,15 +379,20 @@ impl Core {
             .get_mut(key)
             .and_then(|conn| conn.acks.pop_front());
         let op = op.ok_or(Fault::Protocol(WireError::Field("acknowledgement")))?;
-        self.finish(&op, Ok(()));
+        self.endpoints.finish(op, Ok(()));
         Ok(())
     }
 
     fn acknowledged_by_name(&mut self, key: ConnKey, name: u64) -> Step {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
-        match conn.take_named(name, |waits| matches!(waits, Named::Ack(_))) {
-            Some(Named::Ack(op)) => {
-                self.finish(&op, Ok(()));
+        let is_awaited = |waits: &Named| match waits {
+            Named::Ack(_) => true,
+            Named::Announced { payload, .. } => payload.is_none(),
+            Named::Atomic { .. } => false,
+        };
+        match conn.take_named(name, is_awaited) {
+            Some(Named::Ack(ticket) | Named::Announced { ticket, .. }) => {
+                self.endpoints.finish(ticket, Ok(()));
                 Ok(())
             }
             _ => Err(Fault::Protocol(WireError::Field("acknowledgement"))),
@@ -547,30 +427,5 @@ pub(super) fn ack_of(header: &Header) -> Ack {
         Ack::Named(header.id)
     } else {
         Ack::Next
-    }
-}
-
-/// The receipt of a message that was matched as it came.
-#[inline]
-pub(super) fn receipt(
-    matched: &Matched<AppIov>,
-    receiver: ReceiverKey,
-    tagged: bool,
-    src: u64,
-    header: &Header,
-    len: usize,
-    ack: Ack,
-) -> Receipt {
-    Receipt {
-        receiver,
-        tagged,
-        context: Context(matched.context),
-        flags: matched.flags,
-        multi: matched.multi,
-        src,
-        tag: header.tag,
-        data: header.has_data().then_some(header.data),
-        len,
-        ack,
     }
 }

@@ -2,6 +2,7 @@
 //! library's protocol has none.
 
 use fabric_abi::{FI_ATOMIC, FI_REMOTE_READ, FI_REMOTE_WRITE};
+use prov_message::{Op, Place};
 use prov_util::atomic_ops::{self, Datatype};
 use prov_util::buffer::AppIov;
 use prov_util::errno::{Errno, Result};
@@ -11,10 +12,9 @@ use super::Core;
 use super::arrival::Step;
 use super::closing::Fault;
 use super::connection::Named;
-use super::incoming::{Ack, Collecting, Incoming, Placing, Then};
+use super::incoming::{Collecting, Incoming};
 use super::keys::{ConnKey, EpKey};
-use super::op::{Context, Op, OpClass};
-use super::place::Place;
+use super::messages::{Ack, Placing, Then};
 use super::posting::Post;
 use super::request::Bytes;
 use super::rma::remote_list;
@@ -30,11 +30,10 @@ pub const MAX_BYTES: usize = 64 * 1024;
 impl Core {
     /// Posts an atomic operation; `-FI_EOPNOTSUPP` towards a peer whose
     /// protocol has none.
-    pub fn atomic(&mut self, ep: EpKey, atomic: &Atomic) -> Result {
+    pub(super) fn post_atomic(&mut self, ep: EpKey, atomic: &Atomic) -> Result {
         check_lengths(atomic)?;
         let key = self.negotiated(ep, atomic.peer, Features::ATOMICS, "atomic operations")?;
         self.check_room(key)?;
-        let op = op_of_atomic(ep, atomic);
         let operand = Bytes::App(&atomic.operand);
         let conn = self.conns.get_mut(key).ok_or(Errno::ENOTCONN)?;
         let remote = remote_list(&atomic.remote);
@@ -51,13 +50,12 @@ impl Core {
             datatype: atomic.datatype as u8,
         }
         .pack();
-        header.id = conn.name_op(Named::Atomic { op, result });
+        let ticket = self.endpoints.count(Op::of_atomic(ep, atomic));
+        let ticket = ticket.ok_or(Errno::EOPBADSTATE)?;
+        header.id = conn.name_op(Named::Atomic { ticket, result });
         if let Some(data) = atomic.immediate() {
             header.flags |= header::REMOTE_CQ_DATA;
             header.data = data;
-        }
-        if let Some(ep) = self.eps.get_mut(ep) {
-            ep.outstanding += 1;
         }
         let payload = if compare.is_empty() {
             None
@@ -143,7 +141,7 @@ impl Core {
         );
         let data = request.header.has_data().then_some(request.header.data);
         if op.writes() || data.is_some() {
-            self.written_to(key, data, total, Ack::None);
+            self.written_to(key, FI_ATOMIC, data, total, Ack::None);
         } else {
             self.read_from(key);
         }
@@ -153,18 +151,17 @@ impl Core {
     /// The answer to an atomic operation begins.
     pub(super) fn atomic_answered(&mut self, key: ConnKey, header: &Header) -> Step {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
-        let is_atomic = |waits: &Named| matches!(waits, Named::Atomic { .. });
-        let Some(Named::Atomic { op, result }) = conn.take_named(header.id, is_atomic) else {
+        let is_awaited = |waits: &Named| match waits {
+            Named::Atomic { result, .. } => result.len() == header.payload,
+            Named::Ack(_) | Named::Announced { .. } => false,
+        };
+        let Some(Named::Atomic { ticket, result }) = conn.take_named(header.id, is_awaited) else {
             return Err(Fault::Protocol(WireError::Field("atomic response")));
         };
-        if result.len() != header.payload {
-            conn.named.insert(header.id, Named::Atomic { op, result });
-            return Err(Fault::Protocol(WireError::Payload(header.payload as u64)));
-        }
         let placing = Placing {
             place: Place::App(result),
             done: 0,
-            then: Then::Read(op),
+            then: Then::Read(ticket),
         };
         if header.payload == 0 {
             return self.placed(key, placing);
@@ -190,19 +187,5 @@ fn check_lengths(atomic: &Atomic) -> Result {
         Err(Errno::EMSGSIZE)
     } else {
         Ok(())
-    }
-}
-
-fn op_of_atomic(ep: EpKey, atomic: &Atomic) -> Op {
-    Op {
-        ep,
-        class: match atomic.kind {
-            AtomicKind::Base => OpClass::Atomic,
-            AtomicKind::Fetch { .. } | AtomicKind::Compare { .. } => OpClass::FetchAtomic,
-        },
-        report: atomic.wants_completion(),
-        is_inject: atomic.is_inject() && !atomic.wants_completion(),
-        len: atomic.remote.len() as usize,
-        context: Context::of(atomic.context),
     }
 }

@@ -1,17 +1,18 @@
 //! How connections and endpoints end.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use prov_util::errno::{Errno, Result};
+use prov_message::{Core as _, Ticket};
+use prov_util::eq::ConnectionEvents;
+use prov_util::errno::Errno;
 
-use super::Core;
-use super::connection::{Connection, Owner, Stage};
+use super::connection::{Connection, Owner};
 use super::endpoint::Kind;
-use super::incoming::{Body, Incoming, Then};
-use super::keys::{ConnKey, EpKey, ReceiverKey};
-use super::op::Op;
-use super::socket;
+use super::incoming::Incoming;
+use super::keys::{ConnKey, EpKey};
+use super::messages::Then;
+use super::{Core, Lane, socket};
 use crate::wire::WireError;
 
 /// Why a connection ends.
@@ -96,8 +97,8 @@ impl Core {
         match owner {
             Owner::Listener(listener) => self.no_longer_half_open(key, listener),
             Owner::Ep(ep) => {
-                for op in &ops {
-                    self.finish(op, Err(error));
+                for op in ops {
+                    self.endpoints.finish(op, Err(error));
                 }
                 match peer {
                     Some(peer) if !was_open => self.attempt_failed(ep, peer, error, hopeless),
@@ -127,33 +128,25 @@ impl Core {
         error: Errno,
         data: &[u8],
     ) {
-        let Some(state) = self.eps.get_mut(ep) else {
+        let Some(state) = self.endpoints.get_mut(ep) else {
             return;
         };
-        let receiver = state.receiver;
-        let Kind::Msg(msg) = &mut state.kind else {
-            if let Kind::Rdm(rdm) = &mut state.kind
-                && rdm.loopback == Some(key)
-            {
-                rdm.loopback = None;
+        let msg = match &mut state.own.kind {
+            Kind::Msg(msg) => msg,
+            Kind::Rdm(rdm) => {
+                if rdm.loopback == Some(key) {
+                    rdm.loopback = None;
+                }
+                return;
             }
-            return;
         };
         if msg.conn != Some(key) {
             return;
         }
         msg.conn = None;
         msg.ended = true;
-        if let Some(own) = self.receivers.get_mut(receiver)
-            && !own.shared
-        {
-            own.size = 0;
-            self.cancel_receives(ep, receiver);
-        }
-        if let Some(state) = self.eps.get(ep)
-            && let Kind::Msg(msg) = &state.kind
-            && let Some(events) = &msg.events
-        {
+        self.endpoints.end_receives(ep);
+        if let Some(events) = self.events_of(ep) {
             if was_open {
                 events.shut_down();
             } else {
@@ -162,22 +155,17 @@ impl Core {
         }
     }
 
-    pub(super) fn cancel_receives(&mut self, ep: EpKey, key: ReceiverKey) {
-        for tagged in [false, true] {
-            let Some(receiver) = self.receivers.get_mut(key) else {
-                return;
-            };
-            for cancelled in receiver.queue(tagged).cancel_all() {
-                if cancelled.buf.is_some() {
-                    self.report_cancelled(key, Some(ep), tagged, &cancelled, Errno::ECANCELED);
-                }
-            }
+    /// Where the fate of a connected endpoint's connection is reported.
+    pub(super) fn events_of(&self, ep: EpKey) -> Option<&ConnectionEvents> {
+        match &self.endpoints.get(ep)?.own.kind {
+            Kind::Msg(msg) => msg.events.as_ref(),
+            Kind::Rdm(_) => None,
         }
     }
 
     /// Removes a connection with its half-received messages. Returns the
     /// operations that end with it; its seal has ended when they are reported.
-    fn take_down(&mut self, key: ConnKey, error: Errno) -> Vec<Op> {
+    fn take_down(&mut self, key: ConnKey, error: Errno) -> Vec<Ticket> {
         let Some(mut conn) = self.conns.remove(key) else {
             return Vec::new();
         };
@@ -198,7 +186,7 @@ impl Core {
         key: ConnKey,
         conn: &mut Connection,
         error: Errno,
-        ops: &mut Vec<Op>,
+        ops: &mut Vec<Ticket>,
     ) {
         let Owner::Ep(ep) = conn.owner else {
             return;
@@ -207,7 +195,7 @@ impl Core {
         match std::mem::take(&mut conn.incoming) {
             Incoming::Place(placing) => match placing.then {
                 Then::Receive(receipt) => receipts.push((receipt, placing.place.memory())),
-                Then::Read(op) => ops.insert(0, op),
+                Then::Read(ticket) => ops.insert(0, ticket),
                 Then::RemoteWrite { .. } => {}
             },
             Incoming::Nothing | Incoming::Keep(_) | Incoming::Collect(_) | Incoming::Discard => {}
@@ -218,22 +206,9 @@ impl Core {
                 .filter_map(|(_, asked)| Some((asked.receipt?, asked.memory))),
         );
         for (receipt, memory) in receipts {
-            self.received(key, ep, &receipt, &memory, Err(error));
+            self.endpoints.received(&receipt, &memory, Err(error));
         }
-        let Some(receiver) = self.eps.get(ep).map(|state| state.receiver) else {
-            return;
-        };
-        for tagged in [false, true] {
-            let Some(receiver) = self.receivers.get_mut(receiver) else {
-                break;
-            };
-            let gone = receiver.queue(tagged).withdraw_if(|message| {
-                message.payload.conn == key && !matches!(message.payload.body, Body::Complete(_))
-            });
-            for message in gone {
-                self.unexpected_bytes -= Core::keeping_cost(message.len, &message.payload.body);
-            }
-        }
+        self.endpoints.link_ended(ep, key);
     }
 
     /// Ends a connection on which nothing was transferred yet, without telling
@@ -245,98 +220,81 @@ impl Core {
         if let Owner::Listener(listener) = conn.owner {
             self.no_longer_half_open(key, listener);
         }
-        self.take_down(key, Errno::ECANCELED);
+        let ops = self.take_down(key, Errno::ECANCELED);
+        ops.into_iter().for_each(Ticket::abandon);
     }
 
-    /// Sends what is due on a connection before it ends, as far as that is
-    /// possible in reasonable time.
-    fn linger(&mut self, key: ConnKey, deadline: Instant) {
-        loop {
+    /// Sends what is due on the connections of an endpoint before they end.
+    /// Returns the sockets that take no more for now.
+    fn send_last(&mut self, ep: EpKey) -> Vec<OwnedFd> {
+        let mine = self.connections_of(ep);
+        let mut blocked = Vec::new();
+        for key in mine {
             self.flush(key);
-            let Some(conn) = self.conns.get(key) else {
-                return;
-            };
-            let left = deadline.saturating_duration_since(Instant::now());
-            if conn.outbox.is_empty() || !matches!(conn.stage, Stage::Open) || left.is_zero() {
-                return;
+            if let Some(conn) = self.conns.get(key)
+                && conn.is_open()
+                && !conn.outbox.is_empty()
+                && let Ok(socket) = conn.socket.try_clone()
+            {
+                blocked.push(socket);
             }
-            socket::wait_writable(conn.socket.as_fd(), left);
         }
+        blocked
+    }
+
+    fn connections_of(&self, ep: EpKey) -> Vec<ConnKey> {
+        let mine = self.conns.iter();
+        let mine = mine.filter(|(_, conn)| conn.owner == Owner::Ep(ep));
+        mine.map(|(key, _)| key).collect()
     }
 
     /// `fi_shutdown` of a connected endpoint.
-    pub fn shut_down(&mut self, ep: EpKey) -> Result {
-        let state = self.eps.get(ep).ok_or(Errno::EOPBADSTATE)?;
-        let Kind::Msg(msg) = &state.kind else {
-            return Err(Errno::ENOSYS);
-        };
-        let Some(conn) = msg.conn else {
-            return Ok(());
-        };
-        self.linger(conn, Instant::now() + LINGER);
-        self.break_connection(conn, Errno::ESHUTDOWN);
-        Ok(())
+    fn shut_down(&mut self, ep: EpKey) {
+        if let Some(state) = self.endpoints.get(ep)
+            && let Kind::Msg(msg) = &state.own.kind
+            && let Some(conn) = msg.conn
+        {
+            self.break_connection(conn, Errno::ESHUTDOWN);
+        }
     }
 
     /// `fi_close` of an endpoint: its connections end, its operations end
     /// without a word.
-    pub fn close_endpoint(&mut self, ep: EpKey) {
-        let mine: Vec<ConnKey> = self
-            .conns
-            .iter()
-            .filter(|(_, conn)| conn.owner == Owner::Ep(ep))
-            .map(|(key, _)| key)
-            .collect();
-        let deadline = Instant::now() + LINGER;
-        for &conn in &mine {
-            self.linger(conn, deadline);
+    pub(super) fn close_endpoint(&mut self, ep: EpKey) {
+        let mine = self.connections_of(ep);
+        for key in mine {
+            let ops = self.take_down(key, Errno::ECANCELED);
+            ops.into_iter().for_each(Ticket::abandon);
         }
-        let Some(state) = self.eps.remove(ep) else {
+        let Some(own) = self.endpoints.close(ep) else {
             return;
         };
-        if let Kind::Rdm(rdm) = &state.kind
-            && let Some(listener) = rdm.listener
-        {
-            self.remove_listener(listener);
-        }
-        for conn in mine {
-            self.take_down(conn, Errno::ECANCELED);
-        }
-        let shared = self
-            .receivers
-            .get(state.receiver)
-            .is_some_and(|receiver| receiver.shared);
-        if shared {
-            self.drop_messages_of(state.receiver, ep);
-        } else {
-            self.close_receiver(state.receiver);
-        }
-        self.admit_held_back();
-    }
-
-    /// Drops a receive context with all that waits in it.
-    pub fn close_receiver(&mut self, key: ReceiverKey) {
-        if let Some(mut receiver) = self.receivers.remove(key) {
-            for tagged in [false, true] {
-                for message in receiver.queue(tagged).withdraw_if(|_| true) {
-                    self.unexpected_bytes -= Core::keeping_cost(message.len, &message.payload.body);
-                }
+        if let Kind::Rdm(rdm) = own.kind {
+            if let Some(listener) = rdm.listener {
+                self.remove_listener(listener);
             }
+            rdm.abandon();
         }
+        self.follow_up();
     }
+}
 
-    /// Drops the messages in a shared context that came to an endpoint.
-    fn drop_messages_of(&mut self, key: ReceiverKey, ep: EpKey) {
-        for tagged in [false, true] {
-            let Some(receiver) = self.receivers.get_mut(key) else {
-                return;
-            };
-            for message in receiver
-                .queue(tagged)
-                .withdraw_if(|message| message.payload.ep == ep)
-            {
-                self.unexpected_bytes -= Core::keeping_cost(message.len, &message.payload.body);
-            }
+/// `fi_shutdown` of a connected endpoint, when what is due has been sent.
+pub fn shut_down(lane: &Lane, ep: EpKey) {
+    linger(lane, ep);
+    lane.core().shut_down(ep);
+}
+
+/// Sends what is due on an endpoint's connections before they end, as far as
+/// that is possible in reasonable time. Others go on meanwhile.
+pub fn linger(lane: &Lane, ep: EpKey) {
+    let deadline = Instant::now() + LINGER;
+    loop {
+        let blocked = lane.core().send_last(ep);
+        let left = deadline.saturating_duration_since(Instant::now());
+        if blocked.is_empty() || left.is_zero() {
+            return;
         }
+        socket::wait_writable(&blocked, left);
     }
 }

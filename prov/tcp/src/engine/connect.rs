@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use prov_message::{Op, Ticket};
 use prov_util::errno::{Errno, Result};
 
 use super::Core;
@@ -23,24 +24,30 @@ const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
 impl Core {
-    pub(super) fn rdm(&mut self, ep: EpKey) -> Option<&mut Rdm> {
-        match &mut self.eps.get_mut(ep)?.kind {
+    pub fn rdm(&mut self, ep: EpKey) -> Option<&mut Rdm> {
+        match &mut self.endpoints.get_mut(ep)?.own.kind {
             Kind::Rdm(rdm) => Some(rdm),
             Kind::Msg(_) => None,
         }
     }
 
     /// Keeps an operation until there is a connection to its peer.
-    pub(super) fn defer(&mut self, ep: EpKey, peer: PeerKey, request: Request) -> Result {
-        let state = self.eps.get_mut(ep).ok_or(Errno::EOPBADSTATE)?;
-        if state.outstanding >= state.tx_size {
+    pub(super) fn defer(
+        &mut self,
+        peer: PeerKey,
+        op: Op,
+        request: impl FnOnce(Ticket) -> Request,
+    ) -> Result {
+        let ep = op.ep;
+        let state = self.endpoints.get_mut(ep).ok_or(Errno::EOPBADSTATE)?;
+        if !state.ledger.has_room() {
             return Err(Errno::EAGAIN);
         }
-        let Kind::Rdm(rdm) = &mut state.kind else {
+        let Kind::Rdm(rdm) = &mut state.own.kind else {
             return Err(Errno::EOPBADSTATE);
         };
         let waiting = rdm.peers.get_mut(peer).ok_or(Errno::EINVAL)?;
-        state.outstanding += 1;
+        let request = request(state.ledger.count(op));
         waiting.pending.push_back(request);
         if waiting.conn.is_none() && waiting.attempt.is_none() {
             // The connection failed as it was being made.
@@ -55,9 +62,6 @@ impl Core {
         let Some(rdm) = self.rdm(ep) else {
             return Err(Errno::EOPBADSTATE);
         };
-        if rdm.addr.is_none() {
-            return Err(Errno::EOPBADSTATE);
-        }
         let Some(known) = rdm.peers.get_mut(peer) else {
             return Err(Errno::EINVAL);
         };
@@ -82,7 +86,8 @@ impl Core {
         let Some(rdm) = self.rdm(ep) else {
             return;
         };
-        let (Some(own), Some(known)) = (rdm.addr, rdm.peers.get_mut(peer)) else {
+        let own = rdm.addr;
+        let Some(known) = rdm.peers.get_mut(peer) else {
             return;
         };
         let Some(attempt) = &mut known.attempt else {
@@ -218,7 +223,7 @@ impl Core {
             );
         }
         for request in pending {
-            self.finish(&request.op(ep), Err(error));
+            self.endpoints.finish(request.ticket, Err(error));
         }
         if self.rdm(ep).is_some_and(|rdm| rdm.lost.contains(&peer)) {
             self.end_directed_receives(ep, peer, error);
@@ -247,11 +252,9 @@ impl Core {
             conn.src = src;
         }
         for request in pending {
-            if let Some(state) = self.eps.get_mut(ep) {
-                // Posting counts it again if it has to wait.
-                state.outstanding -= 1;
-            }
-            let (replay, copy) = request.replay();
+            let (replay, copy, ticket) = request.replay();
+            // Posting counts it again if it has to wait.
+            self.endpoints.settle(ticket);
             match replay {
                 Replay::Transmit(message) => {
                     let bytes = Bytes::of(&copy, &message.buffers);

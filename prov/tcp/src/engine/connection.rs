@@ -1,21 +1,22 @@
 //! One TCP connection and all that hangs on it.
 
-use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
+use prov_message::{Place, Ticket};
 use prov_util::buffer::AppIov;
+use prov_util::matching::ANY_SOURCE;
+use slotmap::{Key, KeyData, SlotMap};
 
 use super::closing::Fault;
 use super::direct::Direct;
-use super::incoming::{Incoming, Kept, Placing, Receipt, Rendezvous, Then};
-use super::keys::{EpKey, ListenerKey, PeerKey};
+use super::incoming::Incoming;
+use super::keys::{EpKey, ListenerKey, NameKey, PeerKey};
+use super::messages::{Placing, Receipt, Rendezvous, Then};
 use super::neighbour::Neighbour;
-use super::op::Op;
 use super::outbox::Outbox;
-use super::place::Place;
 use super::silence::Watch;
 use super::socket;
 use super::zerocopy::Lent;
@@ -27,7 +28,7 @@ use crate::wire::stream::Stream;
 use crate::wire::{ByteOrder, WireError};
 
 /// The message of a source that the address vector does not know.
-pub const UNKNOWN_SOURCE: u64 = u64::MAX;
+pub const UNKNOWN_SOURCE: u64 = ANY_SOURCE;
 
 /// A connection of any age.
 pub struct Connection {
@@ -47,9 +48,9 @@ pub struct Connection {
     pub pid: u32,
     pub stream: Stream,
     pub incoming: Incoming,
-    /// A message that waits, unread, for a receive to take it. Nothing behind
+    /// Whether a message waits, unread, for a receive to take it. Nothing behind
     /// it is read until then.
-    pub held_back: Option<Kept>,
+    pub held_back: bool,
     /// Whether the poller has said that the peer sends no more. It says so only
     /// once, and then reading has to go on until the end of the stream shows.
     pub peer_ended: bool,
@@ -84,20 +85,15 @@ pub struct Connection {
     /// Reads whose bytes have not come, oldest first.
     pub reads: VecDeque<PendingRead>,
     /// Operations that wait for an acknowledgement, oldest first.
-    pub acks: VecDeque<Op>,
+    pub acks: VecDeque<Ticket>,
     /// Operations that wait for an answer that names them.
-    pub named: HashMap<u64, Named>,
+    pub named: SlotMap<NameKey, Named>,
     /// Receives whose messages were asked for.
     pub asked: HashMap<Rendezvous, Asked>,
-    /// Messages that the peer announced and no receive has taken.
-    pub announced: usize,
-    pub next_name: u64,
     /// Whether the log says that the peer lacks what operations asked for.
     pub is_refused: bool,
     /// Whether the peer wants every message announced.
     pub throttled: bool,
-    /// Whether the peer was asked to announce every message.
-    pub throttles: bool,
 }
 
 /// How far a connection has come.
@@ -148,20 +144,21 @@ pub enum Owner {
 
 /// A read on its way.
 pub struct PendingRead {
-    pub op: Op,
+    pub ticket: Ticket,
     pub memory: AppIov,
 }
 
 /// An operation that waits for an answer with its name.
 pub enum Named {
     /// To be acknowledged.
-    Ack(Op),
+    Ack(Ticket),
     /// An atomic operation, with the place for its old values.
-    Atomic { op: Op, result: AppIov },
+    Atomic { ticket: Ticket, result: AppIov },
     /// A message that was announced: to be sent when it is asked for.
     Announced {
-        op: Op,
-        payload: Payload,
+        ticket: Ticket,
+        /// `None` once it was asked for.
+        payload: Option<Payload>,
         /// Whether it is done only when it has been acknowledged.
         ack: bool,
     },
@@ -197,7 +194,7 @@ impl Connection {
             pid: 0,
             stream: Stream::new(ByteOrder::Native, Features::default()),
             incoming: Incoming::Nothing,
-            held_back: None,
+            held_back: false,
             peer_ended: false,
             backlog: Vec::new(),
             outbox: Outbox::default(),
@@ -214,13 +211,10 @@ impl Connection {
             sequence: 0,
             reads: VecDeque::new(),
             acks: VecDeque::new(),
-            named: HashMap::new(),
+            named: SlotMap::with_key(),
             asked: HashMap::new(),
-            announced: 0,
-            next_name: 0,
             is_refused: false,
             throttled: false,
-            throttles: false,
         }
     }
 
@@ -233,7 +227,7 @@ impl Connection {
     /// Whether what comes next has to wait.
     #[inline]
     pub fn is_paused(&self) -> bool {
-        self.held_back.is_some() || self.direct.waiting.is_some()
+        self.held_back || self.direct.waiting.is_some()
     }
 
     /// The handshake is over, which the peer ended with this message: the stream
@@ -269,24 +263,31 @@ impl Connection {
         Ok(Placing {
             place: Place::App(read.memory),
             done: 0,
-            then: Then::Read(read.op),
+            then: Then::Read(read.ticket),
         })
     }
 
     /// A name for an operation that waits for an answer.
     pub fn name_op(&mut self, waits: Named) -> u64 {
-        let name = self.next_name;
-        self.next_name += 1;
-        self.named.insert(name, waits);
-        name
+        self.named.insert(waits).data().as_ffi()
     }
 
-    /// The operation of this name, if it waits for the kind of answer that
-    /// `is_awaited` knows. Another kind of answer breaks the protocol, and must
-    /// not make the operation disappear.
-    pub fn take_named(&mut self, name: u64, is_awaited: fn(&Named) -> bool) -> Option<Named> {
-        match self.named.entry(name) {
-            Entry::Occupied(entry) if is_awaited(entry.get()) => Some(entry.remove()),
+    /// The operation of this name.
+    pub fn named(&mut self, name: u64) -> Option<&mut Named> {
+        self.named.get_mut(NameKey::from(KeyData::from_ffi(name)))
+    }
+
+    /// The operation of this name, off the list, if it waits for the kind of
+    /// answer that `is_awaited` knows. Another kind of answer breaks the
+    /// protocol, and must not make the operation disappear.
+    pub fn take_named(
+        &mut self,
+        name: u64,
+        is_awaited: impl FnOnce(&Named) -> bool,
+    ) -> Option<Named> {
+        let key = NameKey::from(KeyData::from_ffi(name));
+        match self.named.get(key) {
+            Some(waits) if is_awaited(waits) => self.named.remove(key),
             _ => None,
         }
     }
@@ -299,17 +300,17 @@ impl Connection {
         }
     }
 
-    /// Operations that will not be done any more, oldest kind first.
-    pub fn abandon(&mut self) -> Vec<Op> {
-        let mut ops: Vec<Op> = self.lent.abandon().collect();
+    /// Operations that will not be done any more.
+    pub fn abandon(&mut self) -> Vec<Ticket> {
+        let mut ops: Vec<Ticket> = self.lent.abandon().collect();
         ops.extend(self.outbox.abandon());
         ops.extend(self.acks.drain(..));
         ops.extend(self.direct.abandon());
-        ops.extend(self.reads.drain(..).map(|read| read.op));
-        let mut named: Vec<_> = self.named.drain().collect();
-        named.sort_unstable_by_key(|&(name, _)| name);
-        ops.extend(named.into_iter().map(|(_, waits)| match waits {
-            Named::Ack(op) | Named::Atomic { op, .. } | Named::Announced { op, .. } => op,
+        ops.extend(self.reads.drain(..).map(|read| read.ticket));
+        ops.extend(self.named.drain().map(|(_, waits)| match waits {
+            Named::Ack(ticket) | Named::Atomic { ticket, .. } | Named::Announced { ticket, .. } => {
+                ticket
+            }
         }));
         ops
     }

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use fabric_abi::{FI_REMOTE_WRITE, FI_RMA};
+use prov_message::{Op, Place, Ticket};
 use prov_util::mr::Grant;
 use prov_util::process_memory::OtherIov;
 use prov_util::request::RemoteAccess;
@@ -16,10 +17,9 @@ use super::Core;
 use super::arrival::Step;
 use super::closing::Fault;
 use super::connection::Named;
-use super::incoming::{Ack, Collecting, Placing, Then};
+use super::incoming::Collecting;
 use super::keys::ConnKey;
-use super::op::Op;
-use super::place::Place;
+use super::messages::{Ack, Placing, Then};
 use super::posting::Post;
 use super::progress::BYTES_PER_TURN;
 use super::request::Bytes;
@@ -110,11 +110,11 @@ impl Direct {
     }
 
     /// Operations that will not be done any more.
-    pub fn abandon(&mut self) -> impl Iterator<Item = Op> {
+    pub fn abandon(&mut self) -> impl Iterator<Item = Ticket> {
         self.transfers
             .drain(..)
             .filter_map(|transfer| match transfer.placing.then {
-                Then::Read(op) => Some(op),
+                Then::Read(ticket) => Some(ticket),
                 Then::Receive(_) | Then::RemoteWrite { .. } => None,
             })
     }
@@ -149,7 +149,7 @@ impl Core {
         if !from.push_own(&access.local, None) || !from.can_be_copied() {
             return false;
         }
-        let Some(conn) = self.conns.get_mut(key) else {
+        let (Some(conn), Some(ticket)) = (self.conns.get_mut(key), self.endpoints.count(op)) else {
             return false;
         };
         let mut header = Header::new(header::Op::DirectWrite);
@@ -159,10 +159,7 @@ impl Core {
             header.flags |= header::REMOTE_CQ_DATA;
             header.data = data;
         }
-        header.id = conn.name_op(Named::Ack(op));
-        if let Some(ep) = self.eps.get_mut(op.ep) {
-            ep.outstanding += 1;
-        }
+        header.id = conn.name_op(Named::Ack(ticket));
         self.post_list(key, header, remote, &from);
         true
     }

@@ -8,7 +8,6 @@ use prov_util::errno::Errno;
 use super::Core;
 use super::closing::Fault;
 use super::connection::{Connection, Door, Owner, Stage, endpoint_address};
-use super::endpoint::Kind;
 use super::keys::{ConnKey, EpKey, ListenerKey, PeerKey};
 use super::listener::{Incomer, ListenerKind};
 use super::poller::Event;
@@ -90,7 +89,10 @@ impl Core {
         };
         let (request, deadline) = (std::mem::take(request), *deadline);
         let keyed = match conn.owner {
-            Owner::Ep(ep) => self.eps.get(ep).is_some_and(|ep| ep.auth_key.is_some()),
+            Owner::Ep(ep) => self
+                .endpoints
+                .get(ep)
+                .is_some_and(|ep| ep.own.auth_key.is_some()),
             Owner::Listener(_) => false,
         };
         if !keyed {
@@ -176,10 +178,7 @@ impl Core {
                 self.peer_connected(ep, peer, key);
                 self.take_up_crossing(ep, peer);
             }
-        } else if let Some(state) = self.eps.get(ep)
-            && let Kind::Msg(msg) = &state.kind
-            && let Some(events) = &msg.events
-        {
+        } else if let Some(events) = self.events_of(ep) {
             events.connected(&message.data);
         }
         // What follows the answer may have come with it.
@@ -240,10 +239,7 @@ impl Core {
             self.remove_connection(key);
             return;
         };
-        let Some(own) = rdm.addr else {
-            self.remove_connection(key);
-            return;
-        };
+        let own = rdm.addr;
         let peer = rdm.peer_at(addr);
         let mut existing = rdm.peers.get(peer).and_then(|known| known.conn);
         if let Some(old) = existing

@@ -1,19 +1,18 @@
 //! Names of the engine's things. A name is never used twice, so that an event
 //! for something that is gone finds nothing.
 
+pub use prov_message::EpKey;
 use slotmap::{Key, KeyData, new_key_type};
 
 new_key_type! {
-    /// An endpoint.
-    pub struct EpKey;
-    /// A receive context, an endpoint's own or a shared one.
-    pub struct ReceiverKey;
     /// A connection, from connect(2) or accept(2) to its end.
     pub struct ConnKey;
     /// A listening socket.
     pub struct ListenerKey;
     /// A peer of an RDM endpoint.
     pub struct PeerKey;
+    /// An operation that waits for an answer with its name.
+    pub struct NameKey;
 }
 
 /// What a descriptor in the poller belongs to.

@@ -8,7 +8,7 @@ use prov_util::errno::{Errno, Result};
 
 use super::connection::{Connection, Owner, Stage};
 use super::endpoint::{Kind, Msg};
-use super::keys::{ConnKey, EpKey};
+use super::keys::EpKey;
 use super::listener::Incomer;
 use super::{Core, socket};
 use crate::host;
@@ -16,17 +16,12 @@ use crate::wire::handshake::{Kind as MessageKind, Message};
 
 impl Core {
     fn unconnected(&mut self, ep: EpKey) -> Result<&mut Msg> {
-        let state = self.eps.get_mut(ep).ok_or(Errno::EOPBADSTATE)?;
-        match &mut state.kind {
+        let state = self.endpoints.get_mut(ep).ok_or(Errno::EOPBADSTATE)?;
+        match &mut state.own.kind {
             Kind::Msg(msg) if msg.conn.is_some() => Err(Errno::EISCONN),
             Kind::Msg(msg) if msg.ended => Err(Errno::EOPBADSTATE),
-            Kind::Msg(msg) => {
-                if msg.events.is_none() {
-                    return Err(Errno::ENOEQ);
-                }
-                state.enabled = true;
-                Ok(msg)
-            }
+            Kind::Msg(msg) if msg.events.is_none() => Err(Errno::ENOEQ),
+            Kind::Msg(msg) => Ok(msg),
             Kind::Rdm(_) => Err(Errno::ENOSYS),
         }
     }
@@ -89,13 +84,21 @@ impl Core {
         Ok(())
     }
 
-    /// The address at the near end of a connection.
-    pub fn local_name(&self, key: ConnKey) -> Result<SocketAddr> {
-        socket::name(self.socket(key).ok_or(Errno::ENOTCONN)?)
+    /// The address of an endpoint: where an RDM one listens, and the near end of
+    /// a connected one's connection, if it has one.
+    pub fn own_name(&self, ep: EpKey) -> Option<Result<SocketAddr>> {
+        match &self.endpoints.get(ep)?.own.kind {
+            Kind::Rdm(rdm) => Some(Ok(rdm.addr)),
+            Kind::Msg(msg) => self.socket(msg.conn?).map(socket::name),
+        }
     }
 
-    /// The address at the far end of a connection.
-    pub fn peer_name(&self, key: ConnKey) -> Result<SocketAddr> {
-        socket::peer_name(self.socket(key).ok_or(Errno::ENOTCONN)?)
+    /// The address at the far end of a connected endpoint's connection, if it
+    /// has one.
+    pub fn peer_name(&self, ep: EpKey) -> Option<Result<SocketAddr>> {
+        match &self.endpoints.get(ep)?.own.kind {
+            Kind::Rdm(_) => None,
+            Kind::Msg(msg) => self.socket(msg.conn?).map(socket::peer_name),
+        }
     }
 }

@@ -40,7 +40,7 @@ impl Core {
     /// The open connection for an address, if it was used before.
     #[inline]
     fn known_connection(&self, ep: EpKey, addr: u64) -> Option<ConnKey> {
-        let key = match &self.eps.get(ep)?.kind {
+        let key = match &self.endpoints.get(ep)?.own.kind {
             Kind::Rdm(rdm) => rdm.known_connection(addr)?,
             Kind::Msg(msg) => msg.conn?,
         };
@@ -53,7 +53,7 @@ impl Core {
             return Ok(key);
         }
         // The application may do nothing else but try again.
-        self.progress();
+        self.do_what_is_ready();
         self.connection_or_failure(ep, addr)?.ok_or(Errno::EAGAIN)
     }
 

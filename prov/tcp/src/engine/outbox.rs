@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 
+use prov_message::Ticket;
 use prov_util::buffer::{AppIov, Outgoing};
 use prov_util::errno::{Errno, Result};
 use prov_util::mr::Grant;
 
-use super::op::Op;
 use super::place::send_registered;
 use super::socket;
 use super::zerocopy::Lent;
@@ -23,7 +23,7 @@ pub struct Outbox {
     /// What goes out, in order; none is empty.
     segments: VecDeque<Segment>,
     /// Operations by the position in the stream where each ends, ascending.
-    done: VecDeque<(u64, Op)>,
+    done: VecDeque<(u64, Ticket)>,
     /// Position in the stream up to which the kernel has taken everything.
     sent: u64,
     /// Position in the stream where the queue ends.
@@ -104,7 +104,7 @@ impl Outbox {
 
     /// `op` is done when the kernel has taken everything queued so far.
     #[inline]
-    pub fn push_op(&mut self, op: Op) {
+    pub fn push_op(&mut self, op: Ticket) {
         self.done.push_back((self.queued, op));
     }
 
@@ -117,12 +117,9 @@ impl Outbox {
 
     /// The next operation whose bytes the kernel has taken.
     #[inline]
-    pub fn pop_done(&mut self) -> Option<Op> {
+    pub fn pop_done(&mut self) -> Option<Ticket> {
         match self.done.front() {
-            Some(&(end, op)) if end <= self.sent => {
-                self.done.pop_front();
-                Some(op)
-            }
+            Some((end, _)) if *end <= self.sent => self.done.pop_front().map(|(_, op)| op),
             _ => None,
         }
     }
@@ -265,7 +262,7 @@ impl Outbox {
     }
 
     /// Gives up the queue: all operations in it, oldest first.
-    pub fn abandon(&mut self) -> Vec<Op> {
+    pub fn abandon(&mut self) -> Vec<Ticket> {
         self.segments.clear();
         self.bytes = Vec::new();
         self.head = 0;
@@ -278,7 +275,7 @@ impl Outbox {
     pub fn memory(&self) -> usize {
         self.bytes.capacity()
             + self.segments.capacity() * size_of::<Segment>()
-            + self.done.capacity() * size_of::<(u64, Op)>()
+            + self.done.capacity() * size_of::<(u64, Ticket)>()
     }
 
     /// An empty buffer with room, for the coalescing to come.

@@ -5,7 +5,7 @@
 //! no change of interest ever takes a system call.
 
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use prov_util::errno::Result;
@@ -70,11 +70,6 @@ impl Poller {
             timer,
             alarm: None,
         })
-    }
-
-    /// The descriptor, readable while there are events.
-    pub fn fd(&self) -> RawFd {
-        self.epoll.as_raw_fd()
     }
 
     /// Watches a connection's socket.
@@ -163,10 +158,12 @@ impl Poller {
         self.alarm = None;
         let _ = rustix::io::read(&self.timer, &mut [0u8; 8]);
     }
+}
 
-    /// The descriptor, to be waited on without the engine's lock.
-    pub fn share(&self) -> Result<OwnedFd> {
-        Ok(self.epoll.as_fd().try_clone_to_owned()?)
+impl AsFd for Poller {
+    /// The descriptor, readable while there are events.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
     }
 }
 

@@ -3,13 +3,13 @@
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 
+use prov_message::{Op, Ticket};
 use prov_util::buffer::Outgoing;
 use prov_util::errno::{Errno, Result};
 use prov_util::mr::Grant;
 
 use super::connection::Connection;
 use super::keys::ConnKey;
-use super::op::Op;
 use super::request::Bytes;
 use super::{Core, SCRATCH, socket};
 use crate::wire::header::{Header, MAX_HEADER, RmaIov};
@@ -37,10 +37,9 @@ impl Core {
     pub(super) fn check_room(&self, key: ConnKey) -> Result {
         let conn = self.conns.get(key).ok_or(Errno::ENOTCONN)?;
         let may_wait = match conn.owner {
-            super::connection::Owner::Ep(ep) => self
-                .eps
-                .get(ep)
-                .is_none_or(|ep| ep.outstanding < ep.tx_size),
+            super::connection::Owner::Ep(ep) => {
+                self.endpoints.get(ep).is_none_or(|ep| ep.ledger.has_room())
+            }
             super::connection::Owner::Listener(_) => true,
         };
         if may_wait && conn.outbox.own_len() < OWN_LIMIT {
@@ -56,7 +55,7 @@ impl Core {
     pub(super) fn post(&mut self, key: ConnKey, post: Post<'_>) {
         let Some(conn) = self.conns.get_mut(key) else {
             if let Some(op) = post.op {
-                self.report(&op, Err(Errno::ENOTCONN));
+                self.endpoints.report(&op, Err(Errno::ENOTCONN));
             }
             return;
         };
@@ -65,7 +64,7 @@ impl Core {
         if self.params.trace_msg {
             trace("sent", conn, sequence, &post.header);
         }
-        let call = self.shared.calls.load(Ordering::Relaxed);
+        let call = self.signals.calls.load(Ordering::Relaxed);
         if conn.sent_after == call || !conn.outbox.is_empty() {
             self.enqueue(key, post, sequence);
             return;
@@ -94,7 +93,7 @@ impl Core {
             Ok(sent) if sent == total => {
                 conn.outbox.sent_directly(total);
                 if let Some(op) = &post.op {
-                    self.report(op, Ok(()));
+                    self.endpoints.report(op, Ok(()));
                 }
             }
             Ok(sent) => self.keep_rest(key, sent, total, post.op),
@@ -103,7 +102,7 @@ impl Core {
             }
             Err(error) => {
                 if let Some(op) = &post.op {
-                    self.report(op, Err(error));
+                    self.endpoints.report(op, Err(error));
                 }
                 self.break_connection(key, error);
             }
@@ -120,15 +119,8 @@ impl Core {
         conn.outbox.sent_directly(sent);
         conn.outbox.push(&self.scratch[sent..total]);
         conn.is_blocked = true;
-        if let Some(op) = op {
-            conn.outbox.push_op(op);
-            self.count_outstanding(&op);
-        }
-    }
-
-    fn count_outstanding(&mut self, op: &Op) {
-        if let Some(ep) = self.eps.get_mut(op.ep) {
-            ep.outstanding += 1;
+        if let Some(ticket) = op.and_then(|op| self.endpoints.count(op)) {
+            conn.outbox.push_op(ticket);
         }
     }
 
@@ -158,7 +150,7 @@ impl Core {
             Err(Errno::EAGAIN | Errno::EINTR | Errno::ENOBUFS) => 0,
             Err(error) => {
                 if let Some(op) = &post.op {
-                    self.report(op, Err(error));
+                    self.endpoints.report(op, Err(error));
                 }
                 self.break_connection(key, error);
                 return;
@@ -167,7 +159,7 @@ impl Core {
         conn.outbox.sent_directly(sent);
         if sent == total {
             if let Some(op) = &post.op {
-                self.report(op, Ok(()));
+                self.endpoints.report(op, Ok(()));
             }
             return;
         }
@@ -183,9 +175,8 @@ impl Core {
             Bytes::App(memory) => conn.outbox.push_app(memory.slice(done, usize::MAX)),
             Bytes::Own(bytes) => conn.outbox.push(&bytes[done..]),
         }
-        if let Some(op) = post.op {
-            conn.outbox.push_op(op);
-            self.count_outstanding(&op);
+        if let Some(ticket) = post.op.and_then(|op| self.endpoints.count(op)) {
+            conn.outbox.push_op(ticket);
         }
         if sent >= socket::CALL_LIMIT {
             self.flush(key);
@@ -255,11 +246,8 @@ impl Core {
             Bytes::App(memory) => conn.outbox.push_app(*memory),
             Bytes::Own(bytes) => conn.outbox.push(bytes),
         }
-        if let Some(op) = post.op {
-            conn.outbox.push_op(op);
-            if let Some(ep) = self.eps.get_mut(op.ep) {
-                ep.outstanding += 1;
-            }
+        if let Some(ticket) = post.op.and_then(|op| self.endpoints.count(op)) {
+            conn.outbox.push_op(ticket);
         }
         if conn.is_blocked {
             return;
@@ -269,8 +257,7 @@ impl Core {
         } else if !conn.is_held {
             conn.is_held = true;
             if self.held.is_empty() {
-                self.shared.due.store(true, Ordering::Relaxed);
-                self.flusher.burst_begins();
+                self.signals.due.store(true, Ordering::Relaxed);
             }
             self.held.push(key);
         }
@@ -296,8 +283,8 @@ impl Core {
                 return;
             }
         }
-        while let Some(op) = self.next_done(key) {
-            self.finish(&op, Ok(()));
+        while let Some(ticket) = self.next_done(key) {
+            self.endpoints.finish(ticket, Ok(()));
         }
         if let Some(conn) = self.conns.get_mut(key)
             && let Some(buffer) = conn.outbox.take_buffer()
@@ -309,7 +296,7 @@ impl Core {
 
     /// The next operation on a connection that the kernel has nothing left to
     /// do for.
-    fn next_done(&mut self, key: ConnKey) -> Option<Op> {
+    fn next_done(&mut self, key: ConnKey) -> Option<Ticket> {
         let conn = self.conns.get_mut(key)?;
         while let Some(op) = conn.outbox.pop_done() {
             if let Some(op) = conn.lent.hold(op) {
@@ -324,8 +311,8 @@ impl Core {
         if let Some(conn) = self.conns.get_mut(key) {
             conn.lent.listen(conn.socket.as_fd());
         }
-        while let Some(op) = self.next_done(key) {
-            self.finish(&op, Ok(()));
+        while let Some(ticket) = self.next_done(key) {
+            self.endpoints.finish(ticket, Ok(()));
         }
     }
 
@@ -345,8 +332,7 @@ impl Core {
                 self.flush(key);
             }
         }
-        self.shared.due.store(false, Ordering::Relaxed);
-        self.flusher.burst_ends();
+        self.signals.due.store(false, Ordering::Relaxed);
     }
 }
 

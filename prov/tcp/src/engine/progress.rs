@@ -10,7 +10,7 @@ use super::arrival::take_in_simple;
 use super::incoming::Incoming;
 use super::keys::{ConnKey, Source};
 use super::poller::Event;
-use super::{Core, Hot, socket};
+use super::{Core, Hot, place, socket};
 
 /// Connections that are read without asking the poller.
 const HOT_LIMIT: usize = 4;
@@ -36,7 +36,7 @@ const BULK_AHEAD: usize = 4096;
 impl Core {
     /// Does what is ready, without blocking.
     #[inline(always)]
-    pub fn progress(&mut self) {
+    pub(super) fn do_what_is_ready(&mut self) {
         self.end_bursts();
         self.read_hot();
         if !self.ready.is_empty() {
@@ -51,7 +51,7 @@ impl Core {
 
     /// Does what is ready before a thread goes to sleep; `false` if there was
     /// something, as there may be more.
-    pub fn prepare_wait(&mut self) -> bool {
+    pub(super) fn may_sleep(&mut self) -> bool {
         self.end_bursts();
         self.read_hot();
         self.read_ready();
@@ -264,7 +264,7 @@ impl Core {
             let (room, direct, outcome) = match &conn.incoming {
                 Incoming::Place(placing) if left > DIRECT => {
                     let socket = conn.socket.as_fd();
-                    placing.place.receive(placing.done, left, ahead, socket)
+                    place::receive(&placing.place, placing.done, left, ahead, socket)
                 }
                 _ => {
                     let outcome = socket::receive(conn.socket.as_fd(), ahead);
@@ -297,8 +297,7 @@ impl Core {
                 self.placed_directly(key, placed);
                 self.take_in(key, bytes);
             } else {
-                let (quick_end, receivers) = (self.quick_end, &mut self.receivers);
-                let rest = take_in_simple(quick_end, conn, &self.eps, receivers, bytes);
+                let rest = take_in_simple(self.quick_end, conn, &mut self.endpoints, bytes);
                 if !rest.is_empty() {
                     self.take_in_any(key, rest);
                 }
@@ -318,7 +317,7 @@ impl Core {
         let Some(conn) = self.conns.get(key) else {
             return;
         };
-        if conn.held_back.is_some()
+        if conn.held_back
             && conn.peer_ended
             && socket::waiting(conn.socket.as_fd()).saturating_add(conn.backlog.len())
                 < conn.stream.payload_left()

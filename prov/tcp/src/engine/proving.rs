@@ -19,7 +19,7 @@ impl Core {
     /// What the far end of a connection must prove to know, and this end.
     fn key_of(&self, owner: Owner) -> Option<Key> {
         match owner {
-            Owner::Ep(ep) => self.eps.get(ep)?.auth_key.clone(),
+            Owner::Ep(ep) => self.endpoints.get(ep)?.own.auth_key.clone(),
             Owner::Listener(listener) => self.listeners.get(listener)?.auth_key.clone(),
         }
     }

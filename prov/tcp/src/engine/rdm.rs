@@ -18,9 +18,9 @@ use prov_util::ffi::Use;
 
 /// The part of an endpoint's state that RDM endpoints have.
 pub struct Rdm {
-    pub av: Option<Use<Av>>,
-    /// Where it listens, once enabled.
-    pub addr: Option<SocketAddr>,
+    av: Use<Av>,
+    /// Where it listens.
+    pub addr: SocketAddr,
     pub listener: Option<ListenerKey>,
     /// The near end of a connection from this endpoint to itself.
     pub loopback: Option<ConnKey>,
@@ -150,11 +150,14 @@ impl Routes {
 }
 
 impl Rdm {
-    /// Without peers.
-    pub fn new() -> Self {
+    /// Without peers, at this address, and with an address vector.
+    pub fn new(av: Use<Av>, addr: SocketAddr) -> Self {
+        let removals = Arc::new(Removals::default());
+        let observer: Arc<dyn Observer> = removals.clone();
+        av.observe(Arc::downgrade(&observer));
         Rdm {
-            av: None,
-            addr: None,
+            av,
+            addr,
             listener: None,
             loopback: None,
             instance: crate::random::number() | 1,
@@ -164,7 +167,7 @@ impl Rdm {
             foreign: None,
             routes: Routes::default(),
             changed: Vec::new(),
-            removals: Arc::default(),
+            removals,
             seen: Seen::default(),
         }
     }
@@ -201,8 +204,7 @@ impl Rdm {
     #[cold]
     fn find_route(&mut self, addr: u64) -> Result<PeerKey> {
         self.follow_av();
-        let av = self.av.as_ref().ok_or(Errno::ENOAV)?;
-        let socket_addr = av.lookup(addr).ok_or(Errno::EINVAL)?;
+        let socket_addr = self.av.lookup(addr).ok_or(Errno::EINVAL)?;
         let key = self.peer_at(socket_addr);
         let conn = ConnKey::null();
         self.routes.set(addr, Route { peer: key, conn });
@@ -214,11 +216,7 @@ impl Rdm {
         if let Some(&key) = self.by_addr.get(&addr) {
             return key;
         }
-        let src = self
-            .av
-            .as_ref()
-            .and_then(|av| av.find(&addr))
-            .unwrap_or(UNKNOWN_SOURCE);
+        let src = self.av.find(&addr).unwrap_or(UNKNOWN_SOURCE);
         let key = self.peers.insert(Peer {
             addr,
             conn: None,
@@ -247,34 +245,31 @@ impl Rdm {
         }
     }
 
-    /// Uses an address vector from now on.
-    pub fn bind_av(&mut self, av: Use<Av>) {
-        let removals: Arc<dyn Observer> = self.removals.clone();
-        av.observe(Arc::downgrade(&removals));
-        self.av = Some(av);
+    /// Gives up what waits for connections, without a word.
+    pub fn abandon(mut self) {
+        for (_, peer) in self.peers.drain() {
+            for request in peer.pending {
+                request.ticket.abandon();
+            }
+        }
     }
 
-    fn look_at(&self, av: &Av) -> Seen {
+    fn look_at_av(&self) -> Seen {
         Seen {
             removals: self.removals.0.load(Ordering::Acquire),
-            len: av.len(),
+            len: self.av.len(),
         }
     }
 
     /// Whether the address vector has changed since the sources were looked up.
     #[inline]
     pub fn av_changed(&self) -> bool {
-        self.av
-            .as_ref()
-            .is_some_and(|av| self.look_at(av) != self.seen)
+        self.look_at_av() != self.seen
     }
 
     /// Takes in what changed in the address vector.
     pub fn follow_av(&mut self) {
-        let Some(av) = &self.av else {
-            return;
-        };
-        let now = self.look_at(av);
+        let now = self.look_at_av();
         if now == self.seen {
             return;
         }
@@ -283,14 +278,14 @@ impl Rdm {
         }
         self.seen = now;
         for peer in self.peers.values_mut() {
-            let src = av.find(&peer.addr).unwrap_or(UNKNOWN_SOURCE);
+            let src = self.av.find(&peer.addr).unwrap_or(UNKNOWN_SOURCE);
             if src != peer.src {
                 peer.src = src;
                 if let Some(conn) = peer.conn {
                     self.changed.push((conn, src));
                 }
                 if let Some(loopback) = self.loopback
-                    && Some(peer.addr) == self.addr
+                    && peer.addr == self.addr
                 {
                     self.changed.push((loopback, src));
                 }

@@ -9,19 +9,18 @@
 
 use std::collections::hash_map::Entry;
 
-use fabric_abi::{FI_COMMIT_COMPLETE, FI_DELIVERY_COMPLETE, FI_REMOTE_CQ_DATA};
+use fabric_abi::{FI_COMMIT_COMPLETE, FI_DELIVERY_COMPLETE};
+use prov_message::{Core as _, Op, Place};
 use prov_util::buffer::AppIov;
 use prov_util::errno::Errno;
-use prov_util::matching::Message;
 
 use super::Core;
-use super::arrival::{Step, ack_of, receipt};
+use super::arrival::Step;
 use super::closing::Fault;
 use super::connection::{Asked, Named, Payload};
-use super::incoming::{Body, Incoming, Placing, Receipt, Rendezvous, Then, Unexpected};
+use super::incoming::Incoming;
 use super::keys::ConnKey;
-use super::op::Op;
-use super::place::Place;
+use super::messages::{Ack, Fetch, Placing, Rendezvous, Then};
 use super::posting::{COPY_LIMIT, Post};
 use super::request::Bytes;
 use crate::wire::WireError;
@@ -35,53 +34,13 @@ const QUEUE_LIMIT: u64 = 4 << 20;
 const WORTH_ANNOUNCING: usize = COPY_LIMIT;
 /// Longer messages are always announced: the peer could not keep many.
 const ALWAYS_ANNOUNCED: usize = 2 << 20;
-/// Bytes of unexpected messages that are kept beyond the limit from peers that
-/// announce their messages by then: what they had sent before. Holding such a
-/// peer back could last for ever, since the message that the application waits
-/// for may be on its way behind the one that it does not want yet.
-const IN_FLIGHT: usize = 64 << 20;
 
 impl Core {
-    /// Asks the peer to announce its messages, if too much is kept already that
-    /// nobody receives.
-    pub(super) fn throttle(&mut self, key: ConnKey) {
-        if self.unexpected_bytes <= self.params.max_unexpected / 2 {
-            return;
-        }
-        if let Some(conn) = self.conns.get_mut(key)
-            && !conn.throttles
-            && conn.features.has(Features::RENDEZVOUS)
-        {
-            conn.throttles = true;
-            self.throttled.push(key);
-            let mut header = Header::new(header::Op::Throttle);
-            header.op_data = 1;
-            self.post_control(key, header);
-        }
-    }
-
-    /// Whether an unexpected message on a connection can be kept at this cost.
-    pub(super) fn has_room_to_keep(&self, key: ConnKey, cost: usize) -> bool {
-        let announces = self
-            .conns
-            .get(key)
-            .is_some_and(|conn| conn.features.has(Features::RENDEZVOUS));
-        let allowance = if announces { IN_FLIGHT } else { 0 };
-        let limit = self.params.max_unexpected.saturating_add(allowance);
-        self.unexpected_bytes.saturating_add(cost) <= limit
-    }
-
-    /// Lets peers send without announcing again, once little is kept.
-    pub(super) fn release_throttle(&mut self) {
-        if self.throttled.is_empty() || self.unexpected_bytes > self.params.max_unexpected / 4 {
-            return;
-        }
-        for key in std::mem::take(&mut self.throttled) {
-            if let Some(conn) = self.conns.get_mut(key) {
-                conn.throttles = false;
-                self.post_control(key, Header::new(header::Op::Throttle));
-            }
-        }
+    /// Asks the peer to announce its messages, or no longer to do so.
+    pub(super) fn throttle(&mut self, key: ConnKey, on: bool) {
+        let mut header = Header::new(header::Op::Throttle);
+        header.op_data = u8::from(on);
+        self.post_control(key, header);
     }
 
     /// Whether a message of `len` bytes is better announced.
@@ -109,7 +68,7 @@ impl Core {
         copy: bool,
         op: Op,
     ) {
-        let Some(conn) = self.conns.get_mut(key) else {
+        let (Some(conn), Some(ticket)) = (self.conns.get_mut(key), self.endpoints.count(op)) else {
             return;
         };
         if header.op == header::Op::Tagged {
@@ -127,33 +86,38 @@ impl Core {
             Bytes::Own(bytes) => Payload::Own(bytes.to_vec()),
         };
         header.id = conn.name_op(Named::Announced {
-            op,
-            payload: waiting,
+            ticket,
+            payload: Some(waiting),
             ack: header.wants_ack(),
         });
-        if let Some(ep) = self.eps.get_mut(op.ep) {
-            ep.outstanding += 1;
-        }
         self.post_control(key, header);
     }
 
     /// The peer asks for a message that was announced to it, or drops it.
     pub(super) fn asked_for(&mut self, key: ConnKey, header: &Header) -> Step {
+        let fault = || Fault::Protocol(WireError::Field("clear to send"));
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
-        let is_announced = |waits: &Named| matches!(waits, Named::Announced { .. });
-        let Some(Named::Announced { op, payload, ack }) = conn.take_named(header.id, is_announced)
+        let Some(Named::Announced {
+            payload,
+            ack: wants_ack,
+            ..
+        }) = conn.named(header.id)
         else {
-            return Err(Fault::Protocol(WireError::Field("clear to send")));
+            return Err(fault());
         };
-        if header.op_data != 0 {
-            self.finish(&op, Ok(()));
-            return Ok(());
-        }
-        if ack {
-            conn.named.insert(header.id, Named::Ack(op));
-        } else if let Some(ep) = self.eps.get_mut(op.ep) {
+        let payload = payload.take().ok_or_else(fault)?;
+        let wants_ack = *wants_ack;
+        let is_refused = header.op_data != 0;
+        let mut op = None;
+        if (is_refused || !wants_ack)
+            && let Some(Named::Announced { ticket, .. }) = conn.take_named(header.id, |_| true)
+        {
+            if is_refused {
+                self.endpoints.finish(ticket, Ok(()));
+                return Ok(());
+            }
             // Posting counts it again if it has to wait.
-            ep.outstanding -= 1;
+            op = Some(self.endpoints.settle(ticket));
         }
         let mut data = Header::new(header::Op::WideData);
         data.id = header.id;
@@ -169,7 +133,7 @@ impl Core {
                 rma: &[],
                 payload: bytes,
                 copy,
-                op: (!ack).then_some(op),
+                op,
             },
         );
         Ok(())
@@ -183,69 +147,67 @@ impl Core {
         tagged: bool,
         name: Rendezvous,
     ) -> Step {
-        let (ep, receiver_key) = self.receiver_of(key).ok_or(Fault::Gone)?;
-        self.look_for_source(key, ep);
-        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
-        let src = conn.src;
-        if conn.asked.len() >= ASKED_LIMIT {
+        let arrival = self.arrival(key, header, tagged, header.size as usize)?;
+        let conn = self.conns.get(key).ok_or(Fault::Gone)?;
+        if conn.asked.len() >= ASKED_LIMIT || !self.endpoints.announced(&arrival, name) {
             return Err(Fault::Protocol(WireError::Field("request to send")));
         }
-        let receiver = self.receivers.get_mut(receiver_key).ok_or(Fault::Gone)?;
-        let len = header.size as usize;
-        let ack = ack_of(header);
-        match receiver.queue(tagged).arrive(src, header.tag, len) {
-            Some(matched) => {
-                let receipt = receipt(&matched, receiver_key, tagged, src, header, len, ack);
-                self.ask_for(key, name, matched.buf, Some(receipt), len);
-            }
-            None => {
-                let body = Body::Announced(name);
-                conn.announced += 1;
-                if conn.announced > ANNOUNCED_LIMIT {
-                    return Err(Fault::Protocol(WireError::Field("request to send")));
-                }
-                self.unexpected_bytes += Core::keeping_cost(len, &body);
-                receiver.queue(tagged).keep(Message {
-                    src,
-                    tag: header.tag,
-                    len,
-                    data: header.data,
-                    flags: if header.has_data() {
-                        FI_REMOTE_CQ_DATA
-                    } else {
-                        0
-                    },
-                    payload: Unexpected {
-                        conn: key,
-                        ep,
-                        ack,
-                        body,
-                    },
-                });
-            }
-        }
+        self.follow_up();
         Ok(())
     }
 
-    /// A message that was announced on a connection is kept no longer.
-    pub(super) fn announcement_taken(&mut self, key: ConnKey) {
-        if let Some(conn) = self.conns.get_mut(key) {
-            conn.announced = conn.announced.saturating_sub(1);
-        }
-    }
-
-    /// Asks for a message that was announced; without a receipt it is dropped.
-    pub(super) fn ask_for(
-        &mut self,
-        key: ConnKey,
-        name: Rendezvous,
-        memory: AppIov,
-        receipt: Option<Receipt>,
-        len: usize,
-    ) {
+    /// Asks for a message that was announced.
+    pub(super) fn fetch(&mut self, key: ConnKey, fetch: Fetch) {
+        let Fetch {
+            name,
+            memory,
+            receipt,
+            len,
+        } = fetch;
         let Some(conn) = self.conns.get_mut(key) else {
             return;
         };
+        if conn.asked.contains_key(&name) {
+            self.endpoints
+                .received(&receipt, &memory, Err(Errno::EPROTO));
+            return self.named_twice(key);
+        }
+        let receipt = Some(receipt);
+        let asked = Asked {
+            memory,
+            receipt,
+            len,
+        };
+        conn.asked.insert(name, asked);
+        self.ask(key, name, false);
+    }
+
+    /// Tells the peer that nobody wants a message that it has announced.
+    pub(super) fn refuse(&mut self, key: ConnKey, name: Rendezvous, ack: Ack, len: usize) {
+        let Some(conn) = self.conns.get_mut(key) else {
+            return;
+        };
+        if conn.asked.contains_key(&name) {
+            return self.named_twice(key);
+        }
+        if let Rendezvous::Narrow(_) = name {
+            // The C library's protocol has no word for it: it comes.
+            let asked = Asked {
+                memory: AppIov::EMPTY,
+                receipt: None,
+                len,
+            };
+            conn.asked.insert(name, asked);
+            self.acknowledge(key, ack);
+        }
+        self.ask(key, name, true);
+    }
+
+    fn named_twice(&mut self, key: ConnKey) {
+        self.break_with(key, Fault::Protocol(WireError::Field("request to send")));
+    }
+
+    fn ask(&mut self, key: ConnKey, name: Rendezvous, is_refused: bool) {
         let header = match name {
             Rendezvous::Narrow(name) => {
                 let mut header = Header::new(header::Op::Cts);
@@ -255,30 +217,10 @@ impl Core {
             Rendezvous::Wide(name) => {
                 let mut header = Header::new(header::Op::WideCts);
                 header.id = name;
-                header.op_data = u8::from(receipt.is_none());
+                header.op_data = u8::from(is_refused);
                 header
             }
         };
-        if conn.asked.contains_key(&name) {
-            // The peer has used the name twice.
-            if let Some(receipt) = receipt
-                && let Some((ep, _)) = self.receiver_of(key)
-            {
-                self.received(key, ep, &receipt, &memory, Err(Errno::EPROTO));
-            }
-            self.break_with(key, Fault::Protocol(WireError::Field("request to send")));
-            return;
-        }
-        if receipt.is_some() || matches!(name, Rendezvous::Narrow(_)) {
-            conn.asked.insert(
-                name,
-                Asked {
-                    memory,
-                    receipt,
-                    len,
-                },
-            );
-        }
         self.post_control(key, header);
     }
 
@@ -313,6 +255,3 @@ impl Core {
 
 /// Messages that one peer may have announced and been asked for at once.
 const ASKED_LIMIT: usize = 1 << 20;
-/// Messages that one peer may have announced without a receive for them: more
-/// than any endpoint has under way, and a bound on what a peer can make us keep.
-const ANNOUNCED_LIMIT: usize = 1 << 20;

@@ -1,14 +1,14 @@
 //! Operations that wait for their connection.
 
+use prov_message::{Context, Ticket};
 use prov_util::buffer::AppIov;
 use prov_util::request::{Access, RemoteAccess, RemoteIov, Tag, Transmit};
-
-use super::keys::EpKey;
-use super::op::{Context, Op, OpClass};
 
 /// An operation as it was posted, with a copy of what is not the library's to
 /// keep.
 pub struct Request {
+    /// Counts the operation.
+    pub ticket: Ticket,
     kind: Kind,
     data: u64,
     flags: u64,
@@ -38,8 +38,9 @@ pub enum Replay {
 
 impl Request {
     /// A message that waits.
-    pub fn transmit(message: &Transmit, copy: Option<Vec<u8>>) -> Self {
+    pub fn transmit(ticket: Ticket, message: &Transmit, copy: Option<Vec<u8>>) -> Self {
         Request {
+            ticket,
             kind: Kind::Transmit {
                 tag: message.tag,
                 buffers: message.buffers,
@@ -52,8 +53,9 @@ impl Request {
     }
 
     /// A read or a write that waits.
-    pub fn access(access: &RemoteAccess, copy: Option<Vec<u8>>) -> Self {
+    pub fn access(ticket: Ticket, access: &RemoteAccess, copy: Option<Vec<u8>>) -> Self {
         Request {
+            ticket,
             kind: Kind::Access {
                 access: access.access,
                 local: access.local,
@@ -66,8 +68,8 @@ impl Request {
         }
     }
 
-    /// The operation again, and its bytes if they were copied.
-    pub fn replay(self) -> (Replay, Option<Vec<u8>>) {
+    /// The operation again, its bytes if they were copied, and what counts it.
+    pub fn replay(self) -> (Replay, Option<Vec<u8>>, Ticket) {
         let (data, flags, context) = (self.data, self.flags, self.context.pointer());
         let peer = fabric_abi::FI_ADDR_UNSPEC;
         let replay = match self.kind {
@@ -93,15 +95,7 @@ impl Request {
                 context,
             }),
         };
-        (replay, self.copy)
-    }
-
-    /// What the application wants to hear of it.
-    pub fn op(self, ep: EpKey) -> Op {
-        match self.replay().0 {
-            Replay::Transmit(message) => op_of_transmit(ep, &message),
-            Replay::Access(access) => super::rma::op_of_access(ep, &access),
-        }
+        (replay, self.copy, self.ticket)
     }
 }
 
@@ -130,21 +124,5 @@ impl<'a> Bytes<'a> {
             Some(bytes) => Bytes::Own(bytes),
             None => Bytes::App(memory),
         }
-    }
-}
-
-/// What the application wants to hear of a message.
-#[inline(always)]
-pub fn op_of_transmit(ep: EpKey, message: &Transmit) -> Op {
-    Op {
-        ep,
-        class: match message.tag {
-            Tag::None => OpClass::Send,
-            Tag::Value(_) => OpClass::TaggedSend,
-        },
-        report: message.wants_completion(),
-        is_inject: message.is_inject() && !message.wants_completion(),
-        len: message.buffers.len(),
-        context: Context::of(message.context),
     }
 }

@@ -1,6 +1,7 @@
 //! Remote memory access (fi_rma(3)), on both sides.
 
-use fabric_abi::{FI_REMOTE_CQ_DATA, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA};
+use fabric_abi::{FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA};
+use prov_message::{Op, Place};
 use prov_util::errno::{Errno, Result};
 use prov_util::mr::Grant;
 use prov_util::request::{Access, RemoteAccess, RemoteIov};
@@ -8,21 +9,19 @@ use prov_util::request::{Access, RemoteAccess, RemoteIov};
 use super::Core;
 use super::arrival::{Step, ack_of};
 use super::closing::Fault;
-use super::connection::PendingRead;
-use super::incoming::{Ack, Incoming, Placing, Then};
+use super::connection::{PendingRead, UNKNOWN_SOURCE};
+use super::incoming::Incoming;
 use super::keys::{ConnKey, EpKey};
-use super::op::{Context, Op, OpClass};
-use super::place::Place;
+use super::messages::{Ack, Placing, Then};
 use super::posting::Post;
 use super::request::{Bytes, Request};
 use super::sending::{Destination, copy_of};
 use crate::wire::WireError;
 use crate::wire::header::{self, Header, RmaIov, RmaList};
-use prov_util::cq::Completion;
 
 impl Core {
     /// Posts a read or a write.
-    pub fn access(&mut self, ep: EpKey, access: &RemoteAccess) -> Result {
+    pub(super) fn post_access(&mut self, ep: EpKey, access: &RemoteAccess) -> Result {
         if access.local.len() as u64 != access.remote.len() {
             return Err(Errno::EINVAL);
         }
@@ -38,7 +37,8 @@ impl Core {
             Destination::Pending(peer) => {
                 let copy = (access.is_inject() && access.access == Access::Write)
                     .then(|| copy_of(&access.local));
-                self.defer(ep, peer, Request::access(access, copy))
+                let request = |ticket| Request::access(ticket, access, copy);
+                self.defer(peer, Op::of_access(ep, access), request)
             }
         }
     }
@@ -52,7 +52,7 @@ impl Core {
         payload: Bytes<'_>,
     ) {
         let remote = remote_list(&access.remote);
-        let op = op_of_access(ep, access);
+        let op = Op::of_access(ep, access);
         match access.access {
             Access::Write if self.write_directly(key, access, &remote, op) => {}
             Access::Write => {
@@ -77,16 +77,16 @@ impl Core {
             }
             Access::Read => {
                 let Some(conn) = self.conns.get_mut(key) else {
-                    self.report(&op, Err(Errno::ENOTCONN));
+                    self.endpoints.report(&op, Err(Errno::ENOTCONN));
+                    return;
+                };
+                let Some(ticket) = self.endpoints.count(op) else {
                     return;
                 };
                 conn.reads.push_back(PendingRead {
-                    op,
+                    ticket,
                     memory: access.local,
                 });
-                if let Some(ep) = self.eps.get_mut(ep) {
-                    ep.outstanding += 1;
-                }
                 let mut header = Header::new(header::Op::ReadRequest);
                 header.rma_count = remote.len() as u8;
                 self.post(
@@ -113,8 +113,8 @@ impl Core {
         access: u64,
     ) -> std::result::Result<Vec<Grant>, Fault> {
         let memory = self.memory.as_ref().ok_or(Fault::Gone)?;
-        let (ep, _) = self.receiver_of(key).ok_or(Fault::Gone)?;
-        let state = self.eps.get(ep).ok_or(Fault::Gone)?;
+        let ep = self.owner_of(key).ok_or(Fault::Gone)?;
+        let state = self.endpoints.get(ep).ok_or(Fault::Gone)?;
         let permitted = state.rx_caps & (kind | access) == kind | access;
         let resolve = |part: &RmaIov| {
             let grant = match permitted {
@@ -188,41 +188,31 @@ impl Core {
 
     /// A peer reads our memory.
     pub(super) fn read_from(&mut self, key: ConnKey) {
-        if let Some((ep, _)) = self.receiver_of(key)
-            && let Some(ep) = self.eps.get(ep)
-            && let Some(counter) = &ep.queues.remote_read
-        {
-            counter.count(0);
+        let owner = self.owner_of(key);
+        if let Some(ep) = owner.and_then(|ep| self.endpoints.get(ep)) {
+            ep.reports.remote_read();
         }
     }
 
-    /// A peer has written to our memory.
-    pub(super) fn written_to(&mut self, key: ConnKey, data: Option<u64>, len: usize, ack: Ack) {
-        let owner = self.receiver_of(key).map(|(ep, _)| ep);
+    /// A peer has written to our memory, with an operation of `kind` (`FI_RMA`,
+    /// `FI_ATOMIC`).
+    pub(super) fn written_to(
+        &mut self,
+        key: ConnKey,
+        kind: u64,
+        data: Option<u64>,
+        len: usize,
+        ack: Ack,
+    ) {
+        let owner = self.owner_of(key);
         if let Some(ep) = owner
             && data.is_some()
         {
             self.look_for_source(key, ep);
         }
-        if let Some(ep) = owner.and_then(|ep| self.eps.get(ep)) {
-            if let Some(counter) = &ep.queues.remote_write {
-                counter.count(len);
-            }
-            if let Some(data) = data
-                && let Some(cq) = &ep.queues.rx_cq
-            {
-                let src = self.conns.get(key).map_or(u64::MAX, |conn| conn.src);
-                let src = ep.queues.source(src);
-                cq.write(&Completion {
-                    len,
-                    data,
-                    src,
-                    ..Completion::new(
-                        std::ptr::null_mut(),
-                        FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA,
-                    )
-                });
-            }
+        if let Some(ep) = owner.and_then(|ep| self.endpoints.get(ep)) {
+            let src = self.conns.get(key).map_or(UNKNOWN_SOURCE, |conn| conn.src);
+            ep.reports.remote_write(kind, len, data, src);
         }
         self.acknowledge(key, ack);
     }
@@ -238,18 +228,4 @@ pub(super) fn remote_list(remote: &RemoteIov) -> RmaList {
         });
     }
     list
-}
-
-pub(super) fn op_of_access(ep: EpKey, access: &RemoteAccess) -> Op {
-    Op {
-        ep,
-        class: match access.access {
-            Access::Read => OpClass::Read,
-            Access::Write => OpClass::Write,
-        },
-        report: access.wants_completion(),
-        is_inject: access.is_inject() && !access.wants_completion(),
-        len: access.local.len(),
-        context: Context::of(access.context),
-    }
 }

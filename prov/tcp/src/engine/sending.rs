@@ -4,15 +4,15 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 
 use fabric_abi::{FI_COMMIT_COMPLETE, FI_DELIVERY_COMPLETE, FI_REMOTE_CQ_DATA};
+use prov_message::Op;
 use prov_util::errno::{Errno, Result};
 use prov_util::request::{Tag, Transmit};
 
 use super::connection::Named;
 use super::endpoint::Kind;
 use super::keys::{ConnKey, EpKey, PeerKey};
-use super::op::Op;
 use super::posting::Post;
-use super::request::{Bytes, Request, op_of_transmit};
+use super::request::{Bytes, Request};
 use super::{Core, socket};
 use crate::wire::ByteOrder;
 use crate::wire::handshake::Features;
@@ -33,7 +33,7 @@ pub(super) enum Destination {
 impl Core {
     /// Posts a message. `-FI_EAGAIN` when it should be tried again later.
     #[inline]
-    pub fn transmit(&mut self, ep: EpKey, message: &Transmit) -> Result {
+    pub(super) fn post_message(&mut self, ep: EpKey, message: &Transmit) -> Result {
         if self.transmit_at_once(ep, message).is_some() {
             return Ok(());
         }
@@ -48,13 +48,13 @@ impl Core {
         if message.flags & SPECIAL != 0 || len >= self.quick_end {
             return None;
         }
-        let ep = self.eps.get(key)?;
-        let conn_key = match &ep.kind {
+        let ep = self.endpoints.get(key)?;
+        let conn_key = match &ep.own.kind {
             Kind::Rdm(rdm) => rdm.known_connection(message.peer)?,
             Kind::Msg(msg) => msg.conn?,
         };
         let conn = self.conns.get_mut(conn_key)?;
-        let call = self.shared.calls.load(Ordering::Relaxed);
+        let call = self.signals.calls.load(Ordering::Relaxed);
         if conn.sent_after == call
             || !conn.outbox.is_empty()
             || conn.throttled
@@ -76,7 +76,7 @@ impl Core {
             .read_at(0, &mut self.scratch[header_len..total]);
         match socket::send(conn.socket.as_fd(), &self.scratch[..total]) {
             Ok(sent) if sent == total => {
-                ep.queues.report_op(&op_of_transmit(key, message), Ok(()));
+                ep.reports.operation(&Op::of_transmit(key, message), Ok(()));
             }
             outcome => self.sent_in_part(key, conn_key, message, outcome, total),
         }
@@ -95,14 +95,14 @@ impl Core {
         outcome: Result<usize>,
         total: usize,
     ) {
-        let op = op_of_transmit(ep, message);
+        let op = Op::of_transmit(ep, message);
         match outcome {
             Ok(sent) => self.keep_rest(conn, sent, total, Some(op)),
             Err(Errno::EAGAIN | Errno::EINTR | Errno::ENOBUFS) => {
                 self.keep_rest(conn, 0, total, Some(op));
             }
             Err(error) => {
-                self.report(&op, Err(error));
+                self.endpoints.report(&op, Err(error));
                 self.break_connection(conn, error);
             }
         }
@@ -120,7 +120,8 @@ impl Core {
             }
             Destination::Pending(peer) => {
                 let copy = message.is_inject().then(|| copy_of(&message.buffers));
-                self.defer(ep, peer, Request::transmit(message, copy))
+                let request = |ticket| Request::transmit(ticket, message, copy);
+                self.defer(peer, Op::of_transmit(ep, message), request)
             }
         }
     }
@@ -128,8 +129,8 @@ impl Core {
     /// Where an operation of an endpoint for the peer `addr` goes.
     #[inline]
     pub(super) fn destination(&mut self, ep: EpKey, addr: u64) -> Result<Destination> {
-        let state = self.eps.get_mut(ep).ok_or(Errno::EOPBADSTATE)?;
-        match &mut state.kind {
+        let state = self.endpoints.get_mut(ep).ok_or(Errno::EOPBADSTATE)?;
+        match &mut state.own.kind {
             Kind::Msg(msg) => match msg.conn {
                 Some(conn) if self.conns.get(conn).is_some_and(|conn| conn.is_open()) => {
                     Ok(Destination::Open(conn))
@@ -169,7 +170,7 @@ impl Core {
             header.data = data;
         }
         header.payload = payload.len();
-        let op = op_of_transmit(ep, message);
+        let op = Op::of_transmit(ep, message);
         if self.should_announce(key, header.payload) {
             self.announce(key, header, message.flags, payload, message.is_inject(), op);
             return;
@@ -200,7 +201,7 @@ impl Core {
         if flags & (FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE) == 0 {
             return Some(op);
         }
-        let Some(conn) = self.conns.get_mut(key) else {
+        let (Some(conn), Some(ticket)) = (self.conns.get_mut(key), self.endpoints.count(op)) else {
             return Some(op);
         };
         header.flags |= if flags & FI_COMMIT_COMPLETE != 0 {
@@ -210,12 +211,9 @@ impl Core {
         };
         if conn.features.has(Features::NAMED_ACKS) {
             header.flags |= header::NAMED;
-            header.id = conn.name_op(Named::Ack(op));
+            header.id = conn.name_op(Named::Ack(ticket));
         } else {
-            conn.acks.push_back(op);
-        }
-        if let Some(ep) = self.eps.get_mut(op.ep) {
-            ep.outstanding += 1;
+            conn.acks.push_back(ticket);
         }
         None
     }

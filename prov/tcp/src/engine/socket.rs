@@ -244,16 +244,17 @@ pub fn end(socket: OwnedFd) {
     }
 }
 
-/// Waits until the socket has room for writing, at most so long.
-pub fn wait_writable(socket: BorrowedFd<'_>, timeout: std::time::Duration) {
+/// Waits until one of the sockets has room for writing, at most so long.
+pub fn wait_writable(sockets: &[impl AsFd], timeout: std::time::Duration) {
+    use rustix::event::{PollFd, PollFlags};
     let timeout = rustix::time::Timespec {
         tv_sec: timeout.as_secs() as i64,
         tv_nsec: timeout.subsec_nanos().into(),
     };
-    let mut fds = [rustix::event::PollFd::from_borrowed_fd(
-        socket,
-        rustix::event::PollFlags::OUT,
-    )];
+    let mut fds: Vec<_> = sockets
+        .iter()
+        .map(|socket| PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::OUT))
+        .collect();
     // The caller looks at the clock itself.
     let _ = rustix::event::poll(&mut fds, Some(&timeout));
 }
@@ -268,7 +269,7 @@ mod tests {
         let listener = bound(&any, params).unwrap();
         listen(listener.as_fd(), 1).unwrap();
         let near = connect(None, &name(listener.as_fd()).unwrap(), params).unwrap();
-        wait_writable(near.as_fd(), std::time::Duration::from_secs(60));
+        wait_writable(&[near.as_fd()], std::time::Duration::from_secs(60));
         connect_outcome(near.as_fd()).unwrap();
         let far = loop {
             match accept(listener.as_fd(), params) {
@@ -344,7 +345,7 @@ mod tests {
         let socket = bound(&SocketAddr::from(([127, 0, 0, 1], 0)), &params).unwrap();
         let own = name(socket.as_fd()).unwrap();
         let socket = connect_bound(socket, &own, &params).unwrap();
-        wait_writable(socket.as_fd(), std::time::Duration::from_secs(60));
+        wait_writable(&[socket.as_fd()], std::time::Duration::from_secs(60));
         assert_eq!(connect_outcome(socket.as_fd()), Err(Errno::ECONNREFUSED));
     }
 }

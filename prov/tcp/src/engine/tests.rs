@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fabric_abi::{FI_ADDR_UNSPEC, FI_COMPLETION};
+use prov_message::{Attributes, Core as _};
 use prov_util::av::Insertion;
 use prov_util::buffer::AppIov;
 use prov_util::cq::{CqConfig, CqFormat};
@@ -30,11 +31,11 @@ use prov_util::request::{Receive, Select, Tag, Transmit};
 use prov_util::sync::LockKind;
 use prov_util::wait::Attachment;
 
-use super::endpoint::{EndpointState, Kind, Queues, Receiver};
+use super::endpoint::{Kind, OwnPart};
 use super::keys::{ConnKey, EpKey};
 use super::listener::ListenerKind;
 use super::rdm::Rdm;
-use super::{Engine, Running, socket};
+use super::{Core, Lane, socket};
 use crate::params::Params;
 use crate::wire::authentication::Key;
 use prov_util::av::Av;
@@ -42,7 +43,7 @@ use prov_util::cq::{Cq, ErrorCompletion};
 use prov_util::ffi::{Handle, Use};
 
 struct Side {
-    engine: Running,
+    engine: Arc<Lane>,
     ep: EpKey,
     addr: SocketAddr,
     memory: Arc<MrTable>,
@@ -87,6 +88,11 @@ impl Side {
         open.map(|(key, _)| key).collect()
     }
 
+    fn outstanding(&self) -> usize {
+        let core = self.engine.core();
+        core.endpoints.get(self.ep).unwrap().ledger.outstanding()
+    }
+
     fn count(&self) -> usize {
         self.done.borrow().len()
     }
@@ -107,7 +113,10 @@ fn side_with(params: Params) -> Side {
 fn keyed_side(params: Params, auth_key: Option<Key>) -> Side {
     let params = Arc::new(params);
     let memory = Arc::new(MrTable::new(&prov_util::mr::Config::default()));
-    let engine = Engine::start(params.clone(), Some(memory.clone())).unwrap();
+    let engine = Lane::start(LockKind::Real, |signals| {
+        Core::new(params.clone(), Some(memory.clone()), signals.clone())
+    })
+    .unwrap();
     let socket = socket::bound(&"127.0.0.1:0".parse().unwrap(), &params).unwrap();
     let addr = socket::name(socket.as_fd()).unwrap();
     let av = open(
@@ -131,26 +140,21 @@ fn keyed_side(params: Params, auth_key: Option<Key>) -> Side {
         .unwrap(),
     );
     let mut core = engine.core();
-    let receiver = core.receivers.insert(Receiver::new(1024, 0, false));
-    let mut rdm = Rdm::new();
-    rdm.bind_av(av.clone());
-    rdm.addr = Some(addr);
-    let ep = core.add_endpoint(EndpointState {
-        kind: Kind::Rdm(Box::new(rdm)),
-        queues: Queues {
-            tx_cq: Some(cq.clone()),
-            rx_cq: Some(cq.clone()),
-            ..Queues::default()
-        },
-        receiver,
-        outstanding: 0,
+    let attributes = Attributes {
         tx_size: 1024,
-        enabled: true,
+        rx_size: 1024,
         directed: false,
         rx_caps: u64::MAX,
-        auth_key: auth_key.clone(),
         job: Job::NONE,
-    });
+    };
+    let part = OwnPart {
+        kind: Kind::Rdm(Box::new(Rdm::new(av.clone(), addr))),
+        auth_key: auth_key.clone(),
+    };
+    let ep = core.endpoints.add(attributes, part);
+    let reports = &mut core.endpoints.get_mut(ep).unwrap().reports;
+    reports.tx_cq = Some(cq.clone());
+    reports.rx_cq = Some(cq.clone());
     let listener = core
         .add_listener(socket, ListenerKind::Rdm(ep), auth_key, 128)
         .unwrap();
@@ -393,7 +397,7 @@ fn messages_received_in_the_opposite_order_all_arrive() {
         assert!(place == out[tag], "message {tag}");
     }
     until([&a, &b], || a.count() == COUNT);
-    assert_eq!(b.engine.core().unexpected_bytes, 0);
+    assert_eq!(b.engine.core().endpoints.kept_bytes(), 0);
 }
 
 #[test]
@@ -413,7 +417,7 @@ fn a_receiver_that_keeps_much_has_messages_announced_until_it_keeps_little() {
         a.drive();
         b.drive();
     }
-    assert_eq!(b.engine.core().throttled.len(), 1);
+    assert_eq!(b.engine.core().endpoints.throttled().count(), 1);
     let mut places = vec![[0u8; LEN]; 1000];
     for (tag, place) in places.iter_mut().enumerate() {
         receive(&b, place, tag as u64);
@@ -421,7 +425,13 @@ fn a_receiver_that_keeps_much_has_messages_announced_until_it_keeps_little() {
     until([&a, &b], || a.count() == 1000 && b.count() == 1000);
     assert!(places.iter().all(|place| place == &out));
     let core = b.engine.core();
-    assert_eq!((core.throttled.len(), core.unexpected_bytes), (0, 0));
+    assert_eq!(
+        (
+            core.endpoints.throttled().count(),
+            core.endpoints.kept_bytes()
+        ),
+        (0, 0)
+    );
 }
 
 #[test]
@@ -451,7 +461,7 @@ fn a_message_behind_one_that_is_too_large_to_keep_is_received_first() {
         }
         assert!(places == out, "{sizes:?}");
         until([&a, &b], || a.count() == 2);
-        assert_eq!(b.engine.core().unexpected_bytes, 0);
+        assert_eq!(b.engine.core().endpoints.kept_bytes(), 0);
     }
 }
 

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use super::op::Op;
+use prov_message::Ticket;
 
 /// A connection's messages of which the kernel may still need the memory.
 #[derive(Default)]
@@ -17,7 +17,7 @@ pub struct Lent {
     /// Calls whose memory is free again.
     released: u32,
     /// Operations by the number of calls that were made when they were sent.
-    waiting: VecDeque<(u32, Op)>,
+    waiting: VecDeque<(u32, Ticket)>,
 }
 
 impl Lent {
@@ -29,7 +29,7 @@ impl Lent {
     /// Keeps an operation that was sent until its memory is free. Gives it
     /// back if that is so already.
     #[inline]
-    pub fn hold(&mut self, op: Op) -> Option<Op> {
+    pub fn hold(&mut self, op: Ticket) -> Option<Ticket> {
         if self.sent == self.released {
             return Some(op);
         }
@@ -38,14 +38,13 @@ impl Lent {
     }
 
     /// The next operation whose memory is free.
-    pub fn pop_released(&mut self) -> Option<Op> {
-        let &(calls, op) = self.waiting.front()?;
+    pub fn pop_released(&mut self) -> Option<Ticket> {
+        let calls = self.waiting.front()?.0;
         // The difference is small, whichever number has wrapped around.
         if (self.released.wrapping_sub(calls) as i32) < 0 {
             return None;
         }
-        self.waiting.pop_front();
-        Some(op)
+        self.waiting.pop_front().map(|(_, ticket)| ticket)
     }
 
     /// Takes in what the kernel says about the socket.
@@ -61,7 +60,7 @@ impl Lent {
     }
 
     /// Gives up waiting.
-    pub fn abandon(&mut self) -> impl Iterator<Item = Op> {
+    pub fn abandon(&mut self) -> impl Iterator<Item = Ticket> {
         self.waiting.drain(..).map(|(_, op)| op)
     }
 }

@@ -7,9 +7,10 @@ use libc::iovec;
 
 use super::ep::{Caps, EndpointObject};
 use super::{Handle, missing, posted, status};
+use crate::atomic_ops;
 use crate::atomic_ops::{Datatype, Form, Op};
 use crate::buffer::{AppIov, IOV_LIMIT};
-use crate::endpoint::{AtomicQuery, Endpoint};
+use crate::endpoint::Endpoint;
 use crate::errno::{Errno, Result};
 use crate::request::{Atomic, AtomicKind, RemoteIov, RemotePiece};
 
@@ -176,7 +177,7 @@ fn post<E: Endpoint>(
     {
         return Err(Errno::EINVAL);
     }
-    ep.atomic(Atomic {
+    ep.atomic(&Atomic {
         kind,
         datatype: target.datatype,
         op: target.op,
@@ -554,20 +555,14 @@ unsafe fn valid<E: Endpoint>(
     flags: u64,
     count: *mut usize,
 ) -> c_int {
-    let query = AtomicQuery {
-        datatype,
-        op,
-        flags,
-    };
     // SAFETY: the caller vouches for the endpoint and the place.
     status(unsafe {
-        Handle::<EndpointObject<E>>::borrow(ep)
-            .atomic_count(query)
-            .map(|limit| {
-                if let Some(count) = count.as_mut() {
-                    *count = limit;
-                }
-            })
+        let limit = Handle::<EndpointObject<E>>::borrow(ep).atomic_limit();
+        atomic_ops::query(datatype, op, flags, limit).map(|attr| {
+            if let Some(count) = count.as_mut() {
+                *count = attr.count;
+            }
+        })
     })
 }
 

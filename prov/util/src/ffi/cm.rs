@@ -115,8 +115,11 @@ unsafe extern "C" fn connect<E: Endpoint>(
     // SAFETY: the table belongs to endpoints of `E`; `addr` is an address of
     // the domain's format and `param` has `paramlen` bytes.
     status(unsafe {
-        let ep = Handle::<EndpointObject<E>>::borrow(ep);
-        address(addr).and_then(|addr| ep.connect(addr, bytes(param, paramlen)))
+        let ep = Handle::<EndpointObject<E>>::from_c(ep);
+        address(addr).and_then(|addr| {
+            EndpointObject::enable(&ep)?;
+            ep.connect(addr, bytes(param, paramlen))
+        })
     })
 }
 
@@ -126,7 +129,10 @@ unsafe extern "C" fn accept<E: Endpoint>(
     paramlen: usize,
 ) -> c_int {
     // SAFETY: as in `connect`.
-    status(unsafe { Handle::<EndpointObject<E>>::borrow(ep).accept(bytes(param, paramlen)) })
+    status(unsafe {
+        let ep = Handle::<EndpointObject<E>>::from_c(ep);
+        EndpointObject::enable(&ep).and_then(|()| ep.accept(bytes(param, paramlen)))
+    })
 }
 
 unsafe extern "C" fn shutdown<E: Endpoint>(ep: *mut fid_ep, flags: u64) -> c_int {

@@ -20,7 +20,6 @@ use crate::eq::Eq;
 use crate::errno::{Errno, Result};
 use crate::mr::MrTable;
 use crate::progress::Progress;
-use crate::sync::LockKind;
 
 /// A domain as C sees it.
 pub struct DomainObject<D: Domain> {
@@ -121,11 +120,7 @@ impl<D: Domain> CntrDomain for DomainObject<D> {
 impl<D: Domain> CqDomain for DomainObject<D> {
     fn cq_traits(&self) -> CqTraits {
         CqTraits {
-            lock: if D::HAS_THREADS {
-                LockKind::Real
-            } else {
-                LockKind::for_domain(self.threading)
-            },
+            lock: self.domain.lock(),
             with_sources: self.caps & FI_SOURCE != 0,
             api_version: self.api_version,
             target: D::LOG_TARGET,
@@ -215,8 +210,11 @@ unsafe extern "C" fn endpoint2<D: Domain>(
         let domain = Handle::<DomainObject<D>>::from_c(domain);
         let made = info::info(info, domain.api_version).and_then(|info| {
             let endpoint = D::endpoint(&domain, &info)?;
+            let limit = domain.atomic_limit();
             let domain = Use::of(&domain).any();
-            Ok(EndpointObject::open(endpoint, &info, context, domain))
+            Ok(EndpointObject::open(
+                endpoint, &info, context, limit, domain,
+            ))
         });
         deliver(ep, made)
     }
@@ -234,8 +232,8 @@ unsafe extern "C" fn srx_ctx<D: Domain>(
         let (op_flags, size, caps) = attr
             .as_ref()
             .map_or((0, 0, 0), |attr| (attr.op_flags, attr.size, attr.caps));
-        let made = D::shared_receive(&domain, op_flags, size).map(|shared| {
-            let object = SharedReceiveObject::new(shared, caps);
+        let made = D::shared_receive(&domain, size).map(|shared| {
+            let object = SharedReceiveObject::new(shared, caps, op_flags);
             Handle::new(object, context, vec![Use::of(&domain).any()])
         });
         deliver(srx, made)
@@ -253,11 +251,7 @@ unsafe extern "C" fn query_atomic<D: Domain>(
     status(unsafe {
         let domain = Handle::<DomainObject<D>>::from_c(domain);
         let limit = domain.atomic_limit();
-        let answer = match limit {
-            0 => Err(Errno::EOPNOTSUPP),
-            _ => atomic_ops::query(datatype, op, flags, limit),
-        };
-        answer.and_then(|found| {
+        atomic_ops::query(datatype, op, flags, limit).and_then(|found| {
             let attr = attr.as_mut().ok_or(Errno::EINVAL)?;
             attr.count = found.count;
             attr.size = found.size;

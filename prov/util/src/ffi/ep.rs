@@ -3,8 +3,8 @@
 //! `atomic`.
 
 use std::ffi::{c_int, c_void};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fabric_abi::*;
 
@@ -14,15 +14,16 @@ use crate::attr::{self, Info};
 use crate::av::Av;
 use crate::cntr::Cntr;
 use crate::cq::Cq;
-use crate::endpoint::{Bound, Endpoint, OptionValue, SharedReceive};
+use crate::endpoint::{Bindings, Endpoint, OptionValue, SharedReceive};
 use crate::eq::Eq;
 use crate::errno::{Errno, Result};
+use crate::progress::Progress;
 use crate::request::Receive;
 
 /// An endpoint as C sees it: the provider's endpoint, or one of the aliases of
 /// it, with the flags of operations posted through this object.
 pub struct EndpointObject<E: Endpoint> {
-    endpoint: Arc<E>,
+    opened: Arc<Opened<E>>,
     /// An alias keeps the object it was made from open and closes nothing.
     is_alias: bool,
     caps: Caps,
@@ -30,6 +31,23 @@ pub struct EndpointObject<E: Endpoint> {
     pub(super) tx: OperationFlags,
     /// Flags of receives.
     pub(super) rx: OperationFlags,
+}
+
+/// What an endpoint and its aliases share.
+struct Opened<E: Endpoint> {
+    endpoint: E,
+    /// The largest atomic operation, in bytes.
+    atomic_limit: usize,
+    stage: Mutex<Stage<E>>,
+}
+
+/// How far an endpoint has come.
+enum Stage<E: Endpoint> {
+    /// It can be bound.
+    New(Bindings<E::SharedReceive>),
+    /// It is bound, and driven by reads of what it is bound to.
+    Enabled(Bindings<E::SharedReceive>, Arc<dyn Progress>),
+    Closed,
 }
 
 /// The capabilities of an endpoint, which decide on its tables: what is not
@@ -65,6 +83,8 @@ impl Caps {
 
 /// The flags that operations of one direction get besides their own.
 pub(super) struct OperationFlags {
+    /// The default flags that the object was opened with.
+    opened_with: u64,
     /// For calls without a flags argument: the default flags, and
     /// `FI_COMPLETION` where every operation is reported.
     plain: AtomicU64,
@@ -74,8 +94,10 @@ pub(super) struct OperationFlags {
 }
 
 impl OperationFlags {
+    /// With these default flags, every operation being reported.
     fn new(default: u64) -> Self {
         OperationFlags {
+            opened_with: default,
             plain: AtomicU64::new(default | FI_COMPLETION),
             msg: AtomicU64::new(FI_COMPLETION),
         }
@@ -85,15 +107,16 @@ impl OperationFlags {
     fn alias(of: &Self, default: u64) -> Self {
         let completion = of.msg.load(Ordering::Relaxed);
         OperationFlags {
+            opened_with: default,
             plain: AtomicU64::new(default | completion),
             msg: AtomicU64::new(completion),
         }
     }
 
     /// Only operations with `FI_COMPLETION` are reported from now on; plain
-    /// calls when `default` holds it.
-    fn select(&self, default: u64) {
-        self.plain.store(default, Ordering::Relaxed);
+    /// calls if the default flags hold it.
+    fn select(&self) {
+        self.plain.store(self.opened_with, Ordering::Relaxed);
         self.msg.store(0, Ordering::Relaxed);
     }
 
@@ -126,25 +149,40 @@ impl OperationFlags {
 }
 
 impl<E: Endpoint> EndpointObject<E> {
-    /// The object of a new endpoint with these attributes.
-    pub fn open(endpoint: E, info: &Info, context: *mut c_void, domain: AnyUse) -> Handle<Self> {
-        let (tx, rx) = endpoint.default_flags();
+    /// The object of a new endpoint with these attributes, in a domain with
+    /// atomic operations of up to `atomic_limit` bytes.
+    pub fn open(
+        endpoint: E,
+        info: &Info,
+        context: *mut c_void,
+        atomic_limit: usize,
+        domain: AnyUse,
+    ) -> Handle<Self> {
         let object = EndpointObject {
-            endpoint: Arc::new(endpoint),
+            opened: Arc::new(Opened {
+                endpoint,
+                atomic_limit,
+                stage: Mutex::new(Stage::New(Bindings::default())),
+            }),
             is_alias: false,
             caps: Caps {
                 tx: info.tx_caps(),
                 rx: info.rx_caps(),
             },
-            tx: OperationFlags::new(tx),
-            rx: OperationFlags::new(rx),
+            tx: OperationFlags::new(info.tx.op_flags),
+            rx: OperationFlags::new(info.rx.op_flags),
         };
         Handle::new(object, context, vec![domain])
     }
 
-    /// The endpoint, shared by its aliases.
-    pub fn endpoint(&self) -> &Arc<E> {
-        &self.endpoint
+    /// The largest atomic operation, in bytes; 0 where there are none.
+    pub(super) fn atomic_limit(&self) -> usize {
+        self.opened.atomic_limit
+    }
+
+    fn stage(&self) -> MutexGuard<'_, Stage<E>> {
+        let stage = self.opened.stage.lock();
+        stage.unwrap_or_else(PoisonError::into_inner)
     }
 
     fn alias(this: &Handle<Self>, flags: u64, context: *mut c_void) -> Result<Handle<Self>> {
@@ -158,13 +196,30 @@ impl<E: Endpoint> EndpointObject<E> {
             _ => (operation_flags, rx),
         };
         let alias = EndpointObject {
-            endpoint: this.endpoint.clone(),
+            opened: this.opened.clone(),
             is_alias: true,
             caps: this.caps,
             tx: OperationFlags::alias(&this.tx, tx),
             rx: OperationFlags::alias(&this.rx, rx),
         };
         Ok(Handle::new(alias, context, vec![Use::of(this).any()]))
+    }
+
+    /// `fi_enable`, and what connecting does first (fi_cm(3)). Once enabled, an
+    /// endpoint stays so.
+    pub(super) fn enable(this: &Handle<Self>) -> Result {
+        let mut stage = this.stage();
+        let bindings = match &mut *stage {
+            Stage::New(bindings) => bindings,
+            Stage::Enabled(..) => return Ok(()),
+            Stage::Closed => return Err(Errno::EOPBADSTATE),
+        };
+        bindings.check(this.caps)?;
+        let progress = E::enable(this, bindings)?;
+        let bindings = std::mem::take(bindings);
+        let added = bindings.add_source(&progress);
+        *stage = Stage::Enabled(bindings, progress);
+        added
     }
 
     /// `FI_GETOPSFLAG` and `FI_SETOPSFLAG`: the direction is in the flags.
@@ -182,7 +237,7 @@ impl<E: Endpoint> std::ops::Deref for EndpointObject<E> {
 
     #[inline(always)]
     fn deref(&self) -> &E {
-        &self.endpoint
+        &self.opened.endpoint
     }
 }
 
@@ -210,28 +265,34 @@ impl<E: Endpoint> Class for EndpointObject<E> {
         if this.is_alias {
             return Ok(());
         }
-        E::close(this)
+        E::close(this)?;
+        let stage = std::mem::replace(&mut *this.stage(), Stage::Closed);
+        if let Stage::Enabled(bindings, progress) = stage {
+            bindings.remove_source(&progress, this.fid());
+        }
+        Ok(())
     }
 
     fn bind(this: &Handle<Self>, other: AnyFid, flags: u64) -> Result {
-        let bound = resolve(other);
-        if let Bound::Cq(_) = bound
-            && flags & FI_SELECTIVE_COMPLETION != 0
-        {
-            let (tx, rx) = this.endpoint.default_flags();
+        let mut stage = this.stage();
+        let Stage::New(bindings) = &mut *stage else {
+            return Err(Errno::EOPBADSTATE);
+        };
+        bindings.bind(other, flags)?;
+        if flags & FI_SELECTIVE_COMPLETION != 0 {
             if flags & FI_TRANSMIT != 0 {
-                this.tx.select(tx);
+                this.tx.select();
             }
             if flags & FI_RECV != 0 {
-                this.rx.select(rx);
+                this.rx.select();
             }
         }
-        E::bind(this, bound, flags)
+        Ok(())
     }
 
     unsafe fn control(this: &Handle<Self>, command: c_int, arg: *mut c_void) -> Result<c_int> {
         match command {
-            FI_ENABLE => E::enable(this).map(|()| 0),
+            FI_ENABLE => Self::enable(this).map(|()| 0),
             FI_ALIAS => {
                 // SAFETY: fi_control(3): the argument of FI_ALIAS is a
                 // `struct fi_alias`, whose `fid` is a place for a pointer.
@@ -266,18 +327,34 @@ pub struct SharedReceiveObject<S: SharedReceive> {
     context: S,
     caps: Caps,
     rx: OperationFlags,
+    bound: Mutex<SharedBindings>,
+}
+
+#[derive(Default)]
+struct SharedBindings {
+    cq: Option<Use<Cq>>,
+    cntr: Option<Use<Cntr>>,
 }
 
 impl<S: SharedReceive> SharedReceiveObject<S> {
-    /// The object of a new context with these capabilities, for
-    /// [`Handle::new`].
-    pub fn new(context: S, caps: u64) -> Self {
-        let rx = OperationFlags::new(context.default_flags());
+    /// The object of a new context with these capabilities and default flags,
+    /// for [`Handle::new`].
+    pub fn new(context: S, caps: u64, op_flags: u64) -> Self {
+        let rx = OperationFlags::new(op_flags);
         let caps = Caps {
             tx: 0,
             rx: attr::context_caps(caps),
         };
-        SharedReceiveObject { context, caps, rx }
+        SharedReceiveObject {
+            context,
+            caps,
+            rx,
+            bound: Mutex::default(),
+        }
+    }
+
+    fn bound(&self) -> MutexGuard<'_, SharedBindings> {
+        self.bound.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -311,17 +388,38 @@ impl<S: SharedReceive> Class for SharedReceiveObject<S> {
     }
 
     fn close(this: &Handle<Self>) -> Result {
-        S::close(this)
+        S::close(this)?;
+        let bound = std::mem::take(&mut *this.bound());
+        let progress = this.context.progress();
+        if let Some(cq) = bound.cq {
+            cq.remove_source(&progress);
+        }
+        if let Some(cntr) = bound.cntr {
+            cntr.remove_source(&progress);
+        }
+        Ok(())
     }
 
     fn bind(this: &Handle<Self>, other: AnyFid, flags: u64) -> Result {
-        let bound = resolve(other);
-        if let Bound::Cq(_) = bound
-            && flags & FI_SELECTIVE_COMPLETION != 0
-        {
-            this.rx.select(this.context.default_flags());
+        let mut bound = this.bound();
+        let progress = this.context.progress();
+        if let Some(cq) = other.downcast::<Cq>() {
+            check_flags(flags, FI_RECV, FI_SELECTIVE_COMPLETION)?;
+            let cq = Use::of(&cq);
+            occupy(&mut bound.cq, &cq)?;
+            cq.add_source(progress)?;
+            if flags & FI_SELECTIVE_COMPLETION != 0 {
+                this.rx.select();
+            }
+        } else if let Some(cntr) = other.downcast::<Cntr>() {
+            check_flags(flags, FI_RECV, 0)?;
+            let cntr = Use::of(&cntr);
+            occupy(&mut bound.cntr, &cntr)?;
+            cntr.add_source(progress)?;
+        } else {
+            return Err(Errno::EINVAL);
         }
-        S::bind(this, bound, flags)
+        S::bind(&this.context, bound.cq.clone(), bound.cntr.clone())
     }
 
     unsafe fn control(_: &Handle<Self>, command: c_int, _: *mut c_void) -> Result<c_int> {
@@ -333,20 +431,116 @@ impl<S: SharedReceive> Class for SharedReceiveObject<S> {
     }
 }
 
-fn resolve<S: SharedReceive>(other: AnyFid) -> Bound<S> {
-    if let Some(cq) = other.downcast::<Cq>() {
-        Bound::Cq(Use::of(&cq))
-    } else if let Some(cntr) = other.downcast::<Cntr>() {
-        Bound::Cntr(Use::of(&cntr))
-    } else if let Some(av) = other.downcast::<Av>() {
-        Bound::Av(Use::of(&av))
-    } else if let Some(eq) = other.downcast::<Eq>() {
-        Bound::Eq(Use::of(&eq))
-    } else if let Some(context) = other.downcast::<SharedReceiveObject<S>>() {
-        Bound::SharedReceive(Use::of(&context))
-    } else {
-        Bound::Foreign(other)
+impl<S: SharedReceive> Bindings<S> {
+    /// Adds an object of a call to `fi_ep_bind`.
+    fn bind(&mut self, other: AnyFid, flags: u64) -> Result {
+        if let Some(cq) = other.downcast::<Cq>() {
+            check_flags(flags, FI_TRANSMIT | FI_RECV, FI_SELECTIVE_COMPLETION)?;
+            let cq = Use::of(&cq);
+            let wants = |flag| flags & flag != 0;
+            // One queue for each direction (fi_endpoint(3)).
+            if wants(FI_TRANSMIT) && self.tx_cq.is_some() || wants(FI_RECV) && self.rx_cq.is_some()
+            {
+                return Err(Errno::EINVAL);
+            }
+            if wants(FI_TRANSMIT) {
+                self.tx_cq = Some(cq.clone());
+            }
+            if wants(FI_RECV) {
+                self.rx_cq = Some(cq);
+            }
+            Ok(())
+        } else if let Some(cntr) = other.downcast::<Cntr>() {
+            let mut places = self.counters.places();
+            let all = places.iter().fold(0, |all, (flag, _)| all | flag);
+            check_flags(flags, all, 0)?;
+            let mut wanted = places.iter().filter(|(flag, _)| flags & flag != 0);
+            if wanted.any(|(_, place)| place.is_some()) {
+                return Err(Errno::EINVAL);
+            }
+            for (flag, place) in &mut places {
+                if flags & *flag != 0 {
+                    **place = Some(Use::of(&cntr));
+                }
+            }
+            Ok(())
+        } else {
+            check_flags(flags, 0, 0)?;
+            if let Some(av) = other.downcast::<Av>() {
+                occupy(&mut self.av, &Use::of(&av))
+            } else if let Some(eq) = other.downcast::<Eq>() {
+                occupy(&mut self.eq, &Use::of(&eq))
+            } else {
+                let shared = other.expect::<SharedReceiveObject<S>>()?;
+                occupy(&mut self.shared, &Use::of(&shared))
+            }
+        }
     }
+
+    /// `-FI_ENOCQ` unless the application can see operations complete in each
+    /// direction in which there will be some: in a queue, or in a counter.
+    fn check(&self, caps: Caps) -> Result {
+        let counters = &self.counters;
+        let sends = caps.tx & (FI_SEND | FI_READ | FI_WRITE) != 0;
+        let counted = [&counters.send, &counters.read, &counters.write];
+        let seen = self.tx_cq.is_some() || counted.iter().any(|counter| counter.is_some());
+        let receives = caps.rx & FI_RECV != 0;
+        let received = self.rx_cq.is_some() || counters.recv.is_some();
+        if sends && !seen || receives && !received {
+            return Err(Errno::ENOCQ);
+        }
+        Ok(())
+    }
+
+    /// Has what is bound drive `progress`.
+    fn add_source(&self, progress: &Arc<dyn Progress>) -> Result {
+        for cq in self.cqs() {
+            cq.add_source(progress.clone())?;
+        }
+        for cntr in self.counters.iter() {
+            cntr.add_source(progress.clone())?;
+        }
+        match &self.eq {
+            Some(eq) => eq.add_source(progress.clone()),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes back [`Bindings::add_source`], and the events about `fid`.
+    fn remove_source(&self, progress: &Arc<dyn Progress>, fid: *mut fid) {
+        for cq in self.cqs() {
+            cq.remove_source(progress);
+        }
+        for cntr in self.counters.iter() {
+            cntr.remove_source(progress);
+        }
+        if let Some(eq) = &self.eq {
+            eq.remove_source(progress);
+            eq.forget(fid);
+        }
+    }
+
+    fn cqs(&self) -> impl Iterator<Item = &Use<Cq>> {
+        self.tx_cq.iter().chain(&self.rx_cq)
+    }
+}
+
+/// `-FI_EBADFLAGS` unless `flags` has one of `needed`, if there are any, and
+/// besides them none but `allowed`.
+fn check_flags(flags: u64, needed: u64, allowed: u64) -> Result {
+    if flags & !(needed | allowed) != 0 || needed != 0 && flags & needed == 0 {
+        return Err(Errno::EBADFLAGS);
+    }
+    Ok(())
+}
+
+/// Fills a place for one object; `-FI_EINVAL` where there is one already.
+fn occupy<T: Class>(place: &mut Option<Use<T>>, object: &Use<T>) -> Result {
+    if place.is_some() {
+        return Err(Errno::EINVAL);
+    }
+    *place = Some(object.clone());
+    Ok(())
 }
 
 /// What posts receives: an endpoint or a shared receive context.
@@ -362,7 +556,7 @@ pub(super) trait Receiver: Class<Header = fid_ep> {
 impl<E: Endpoint> Receiver for EndpointObject<E> {
     #[inline(always)]
     fn receive(&self, receive: &Receive) -> Result {
-        self.endpoint.receive(receive)
+        self.opened.endpoint.receive(receive)
     }
 
     #[inline(always)]
@@ -371,19 +565,20 @@ impl<E: Endpoint> Receiver for EndpointObject<E> {
     }
 
     fn cancel(&self, context: *mut c_void) -> Result {
-        self.endpoint.cancel(context)
+        self.opened.endpoint.cancel(context)
     }
 
     fn option(&self, name: c_int) -> Result<OptionValue> {
-        self.endpoint.option(name)
+        self.opened.endpoint.option(name)
     }
 
     fn set_option(&self, name: c_int, value: OptionValue) -> Result {
-        self.endpoint.set_option(name, value)
+        self.opened.endpoint.set_option(name, value)
     }
 
     fn room(&self) -> (Result<usize>, Result<usize>) {
-        (self.endpoint.transmit_room(), self.endpoint.receive_room())
+        let endpoint = &self.opened.endpoint;
+        (endpoint.transmit_room(), endpoint.receive_room())
     }
 }
 

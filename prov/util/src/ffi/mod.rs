@@ -31,7 +31,7 @@ mod tagged;
 mod test_domain;
 pub mod wait;
 
-pub use object::{AnyFid, AnyUse, Class, Handle, Use};
+pub use object::{AnyFid, AnyUse, Class, FidRef, Handle, Use};
 
 use std::ffi::{c_char, c_int};
 

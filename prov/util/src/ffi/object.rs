@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use fabric_abi::{fi_ops, fid};
 
 use super::missing;
+use crate::attr::Info;
 use crate::errno::{Errno, Result};
 
 /// A C structure of the interface whose first member is a `fid`.
@@ -105,6 +106,33 @@ pub struct Use<T: Class>(Handle<T>);
 #[derive(Clone)]
 pub struct AnyUse(Arc<dyn Send + Sync>);
 
+/// An object of whatever type as events name it: keeps its memory, and not the
+/// object open.
+#[derive(Clone)]
+pub struct FidRef {
+    fid: *mut fid,
+    _memory: Arc<dyn Send + Sync>,
+}
+
+// SAFETY: the pointer is handed to the application; here only its context is
+// read, which the application's own rules protect as it does every member.
+unsafe impl Send for FidRef {}
+// SAFETY: as above.
+unsafe impl Sync for FidRef {}
+
+impl FidRef {
+    /// The pointer, as the application knows it.
+    pub fn as_ptr(&self) -> *mut fid {
+        self.fid
+    }
+
+    /// The application's context of the object, as it is now.
+    pub fn context(&self) -> *mut c_void {
+        // SAFETY: the object's memory is kept, and begins with a `fid`.
+        unsafe { (*self.fid).context }
+    }
+}
+
 /// A function table with a mark by which this library knows its own objects.
 /// `fi_ops::size` covers all of it, which no foreign table's does.
 #[repr(C)]
@@ -168,6 +196,14 @@ impl<T: Class> Handle<T> {
     /// The object's `fid`, as events report it.
     pub fn fid(&self) -> *mut fid {
         self.as_c().cast()
+    }
+
+    /// The object as events name it.
+    pub fn named(&self) -> FidRef {
+        FidRef {
+            fid: self.fid(),
+            _memory: self.0.clone(),
+        }
     }
 
     /// The application's context of the object, as it is now.
@@ -304,6 +340,13 @@ impl AnyFid {
     /// A `fid` that is not null is an open object's while the result is used.
     pub unsafe fn new(fid: *mut fid) -> Result<Self> {
         NonNull::new(fid).map(AnyFid).ok_or(Errno::EINVAL)
+    }
+
+    /// What `fi_info::handle` names; `-FI_EINVAL` where it names nothing.
+    pub fn of_info(info: &Info) -> Result<Self> {
+        // SAFETY: fi_endpoint(3): the handle is that of a connection request or
+        // an open passive endpoint, both of which begin with a `fid`.
+        unsafe { Self::new(info.handle.0.cast()) }
     }
 
     /// `FI_CLASS_*`.

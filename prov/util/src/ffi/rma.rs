@@ -96,7 +96,7 @@ unsafe fn post_msg<E: Endpoint>(
         if remote.len() != local.len() as u64 {
             return Err(Errno::EINVAL);
         }
-        ep.access(RemoteAccess {
+        ep.access(&RemoteAccess {
             access,
             local,
             remote,
@@ -122,7 +122,7 @@ unsafe extern "C" fn read<E: Endpoint>(
     // `len` bytes at `buf`.
     unsafe {
         let ep = Handle::<EndpointObject<E>>::borrow(ep);
-        posted(ep.access(RemoteAccess {
+        posted(ep.access(&RemoteAccess {
             access: Access::Read,
             local: AppIov::from_raw(buf.cast(), len),
             remote: single(addr, len, key),
@@ -148,7 +148,7 @@ unsafe extern "C" fn readv<E: Endpoint>(
     unsafe {
         let ep = Handle::<EndpointObject<E>>::borrow(ep);
         posted(AppIov::from_iov(iov, count).and_then(|local| {
-            ep.access(RemoteAccess {
+            ep.access(&RemoteAccess {
                 access: Access::Read,
                 local,
                 remote: single(addr, local.len(), key),
@@ -186,7 +186,7 @@ unsafe fn post_write<E: Endpoint>(
 ) -> isize {
     // SAFETY: the caller vouches for the endpoint.
     let ep = unsafe { Handle::<EndpointObject<E>>::borrow(ep) };
-    posted(ep.access(RemoteAccess {
+    posted(ep.access(&RemoteAccess {
         access: Access::Write,
         local,
         remote: single(addr, local.len(), key),

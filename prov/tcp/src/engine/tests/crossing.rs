@@ -39,7 +39,7 @@ fn a_request_that_meets_ours_is_accepted_once_ours_is_refused() {
     let message = |kind| Message::new(kind, Features::default(), 0, &identity.encode()).encode();
     let source = SocketAddr::new(addr.ip(), 0);
     let theirs = socket::connect(Some(source), &a.addr, &Params::default()).unwrap();
-    socket::wait_writable(theirs.as_fd(), Duration::from_secs(60));
+    socket::wait_writable(&[theirs.as_fd()], Duration::from_secs(60));
     let mut theirs = std::net::TcpStream::from(theirs);
     theirs.write_all(&message(MessageKind::Request)).unwrap();
     let waits = || {

@@ -472,7 +472,7 @@ fn read(side: &Side, place: &mut [u8]) {
 
 /// Completions, error completions, and operations left.
 fn outcome(side: &Side) -> (usize, usize, usize) {
-    let outstanding = side.engine.core().eps[side.ep].outstanding;
+    let outstanding = side.outstanding();
     (side.count(), side.failed.borrow().len(), outstanding)
 }
 

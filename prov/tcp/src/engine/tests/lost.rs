@@ -10,7 +10,12 @@ fn directed_side() -> Side {
         connect_timeout: 500,
         ..Params::default()
     });
-    side.engine.core().eps[side.ep].directed = true;
+    side.engine
+        .core()
+        .endpoints
+        .get_mut(side.ep)
+        .unwrap()
+        .directed = true;
     side
 }
 
@@ -142,7 +147,7 @@ fn everything_under_way_to_a_peer_that_dies_ends_in_an_error() {
         // What the system had taken may be done.
         assert!(ended.iter().all(|context| contexts.contains(context)));
         assert!(ended.contains(&1) && ended.contains(&4) && ended.contains(&5));
-        assert_eq!(a.engine.core().eps[a.ep].outstanding, 0);
+        assert_eq!(a.outstanding(), 0);
         // A new operation fails, too.
         let before = a.failed.borrow().len();
         send(&a, &mut bytes[..8], 1);

@@ -12,7 +12,7 @@ use crate::wire::rdm::Identity;
 fn an_unknown_peer_that_has_restarted_is_found_once_its_address_is_known() {
     let (a, before, after) = (side(), side(), side());
     // At the same port, as far as anybody is told.
-    after.engine.core().rdm(after.ep).unwrap().addr = Some(before.addr);
+    after.engine.core().rdm(after.ep).unwrap().addr = before.addr;
     let (mut out, mut place) = ([7; 8], [0; 8]);
     for (tag, peer) in [(1, &before), (2, &after)] {
         peer.knows(a.addr);
@@ -74,7 +74,7 @@ fn operations_for_a_peer_that_asked_and_is_gone_end_in_an_error() {
     send(&a, &mut out, 1);
     give_way_in_vain(&a, addr.port());
     until([&a, &a], || a.failed.borrow().len() == 1);
-    assert_eq!(a.engine.core().eps[a.ep].outstanding, 0);
+    assert_eq!(a.outstanding(), 0);
 }
 
 #[test]

@@ -1,0 +1,467 @@
+//! Messages that arrive: they find the receive that they are for, or are kept.
+
+use fabric_abi::FI_REMOTE_CQ_DATA;
+use prov_util::buffer::AppIov;
+use prov_util::errno::Result;
+use prov_util::matching::{Matched, Message};
+
+use crate::endpoints::{Endpoints, EpKey};
+use crate::inbox::{
+    Action, Body, Course, Fetch, Inbox, InboxKey, Kept, Receipt, Transport, Unexpected,
+};
+use crate::keeping::{HeldBack, KEEPING_COST};
+use crate::operation::Context;
+use crate::reports::Reports;
+
+/// A message begins, or is announced.
+#[derive(Clone, Copy)]
+pub struct Arrival<T: Transport> {
+    /// What it comes on.
+    pub link: T::Link,
+    /// The endpoint that it comes to.
+    pub ep: EpKey,
+    /// The sender, or [`ANY_SOURCE`](prov_util::matching::ANY_SOURCE) while the
+    /// address vector does not know it.
+    pub src: u64,
+    pub tagged: bool,
+    pub tag: u64,
+    /// Bytes in the message.
+    pub len: usize,
+    /// Immediate data.
+    pub data: Option<u64>,
+    pub ack: T::Ack,
+    /// Whether the sender could announce its messages.
+    pub announces: bool,
+}
+
+/// The receive for a message that is arriving.
+pub struct Expected<A> {
+    /// Where it goes; if this is shorter than the message, the receive completes
+    /// with `-FI_ETRUNC`.
+    pub memory: AppIov,
+    /// To be handed to [`Endpoints::received`] when it is there.
+    pub receipt: Receipt<A>,
+}
+
+/// What becomes of a message that found no receive.
+pub enum Unmatched {
+    /// Its bytes go to the inbox.
+    Keep(Kept),
+    /// It has no bytes, and waits in the inbox.
+    Complete,
+    /// There is no room for it: it stays on the link, and nothing behind it is
+    /// taken in until an action says how it goes on.
+    HeldBack,
+    /// The endpoint is closed.
+    Gone,
+}
+
+/// Takes in whole messages that have nothing special about them, one after the
+/// other from the same sender.
+pub struct Plain<'a, T: Transport> {
+    inbox: &'a mut Inbox<T>,
+    key: InboxKey,
+    ep: EpKey,
+    reports: &'a Reports,
+}
+
+impl<T: Transport> Plain<'_, T> {
+    /// Takes in a message; `false` if nobody waits for it.
+    #[inline(always)]
+    pub fn take(&mut self, src: u64, tag: Option<u64>, payload: &[u8]) -> bool {
+        let mut receipt = Receipt {
+            inbox: self.key,
+            ep: self.ep,
+            tagged: tag.is_some(),
+            context: Context(0),
+            flags: 0,
+            multi: None,
+            src,
+            tag: tag.unwrap_or(0),
+            data: None,
+            len: payload.len(),
+            ack: (),
+        };
+        let queue = self.inbox.queue(tag.is_some());
+        let Some(single) = queue.find_single(src, receipt.tag) else {
+            return self.take_into_many(receipt, payload);
+        };
+        single.buf.write_at(0, payload);
+        receipt.context = Context(single.context);
+        receipt.flags = single.flags;
+        self.reports.plain_receive(&receipt, single.buf);
+        let index = single.index;
+        queue.finish_single(index);
+        true
+    }
+
+    /// Takes in a message that goes into a buffer for many.
+    #[inline(never)]
+    fn take_into_many(&mut self, mut receipt: Receipt<()>, payload: &[u8]) -> bool {
+        let queue = self.inbox.queue(receipt.tagged);
+        let Some(matched) = queue.arrive(receipt.src, receipt.tag, receipt.len) else {
+            return false;
+        };
+        matched.buf.write_at(0, payload);
+        let release = match matched.multi {
+            None => false,
+            Some(multi) => queue.finish_multi(multi),
+        };
+        receipt.context = Context(matched.context);
+        receipt.flags = matched.flags;
+        receipt.multi = matched.multi;
+        self.reports
+            .receive(&receipt, &matched.buf, release, Ok(()));
+        true
+    }
+}
+
+impl<T: Transport> Endpoints<T> {
+    /// For whole messages to an endpoint that have nothing special about them.
+    #[inline(always)]
+    pub fn plain(&mut self, key: EpKey) -> Option<Plain<'_, T>> {
+        let ep = self.eps.get(key)?;
+        Some(Plain {
+            inbox: self.inboxes.get_mut(ep.inbox)?,
+            key: ep.inbox,
+            ep: key,
+            reports: &ep.reports,
+        })
+    }
+
+    /// Finds the receive for a message; if there is none, the message is for
+    /// [`Endpoints::unmatched`] or [`Endpoints::announced`].
+    #[inline]
+    pub fn arrive(&mut self, arrival: &Arrival<T>) -> Option<Expected<T::Ack>> {
+        let key = self.eps.get(arrival.ep)?.inbox;
+        let queue = self.inboxes.get_mut(key)?.queue(arrival.tagged);
+        let matched = queue.arrive(arrival.src, arrival.tag, arrival.len)?;
+        Some(Expected {
+            memory: matched.buf,
+            receipt: Receipt {
+                inbox: key,
+                ep: arrival.ep,
+                tagged: arrival.tagged,
+                context: Context(matched.context),
+                flags: matched.flags,
+                multi: matched.multi,
+                src: arrival.src,
+                tag: arrival.tag,
+                data: arrival.data,
+                len: arrival.len,
+                ack: arrival.ack,
+            },
+        })
+    }
+
+    /// A message begins for which there is no receive.
+    #[inline(never)]
+    pub fn unmatched(&mut self, arrival: &Arrival<T>) -> Unmatched {
+        let cost = arrival.len.saturating_add(KEEPING_COST);
+        let fits = self.may_keep(arrival.link, cost, arrival.announces);
+        let mut ack = arrival.ack;
+        let body = match (fits, arrival.len) {
+            (true, 0) => {
+                self.acknowledge_kept(arrival.link, &mut ack);
+                Body::Complete(Vec::new())
+            }
+            (true, _) => Body::Arriving(Vec::new()),
+            (false, _) => Body::HeldBack,
+        };
+        let Some(kept) = self.keep(arrival, ack, body) else {
+            return Unmatched::Gone;
+        };
+        if !fits {
+            self.kept.of(arrival.link).held_back = true;
+            self.kept.held_back.push_back(HeldBack {
+                link: arrival.link,
+                kept,
+                len: arrival.len,
+                announces: arrival.announces,
+            });
+        }
+        self.throttle(arrival.link, arrival.announces);
+        match (fits, arrival.len) {
+            (false, _) => Unmatched::HeldBack,
+            (true, 0) => Unmatched::Complete,
+            (true, _) => Unmatched::Keep(kept),
+        }
+    }
+
+    /// A message is announced: it is asked for if there is a receive for it, or
+    /// noted. `false`: the sender has announced more than there is room for.
+    pub fn announced(&mut self, arrival: &Arrival<T>, name: T::Name) -> bool {
+        if let Some(Expected { memory, receipt }) = self.arrive(arrival) {
+            let fetch = Fetch {
+                name,
+                memory,
+                receipt,
+                len: arrival.len,
+            };
+            self.actions.push_back(Action::Fetch(arrival.link, fetch));
+            return true;
+        }
+        let account = self.kept.of(arrival.link).announcements;
+        if !self.kept.announcements.has_room(account, 1, 0) {
+            return false;
+        }
+        self.keep(arrival, arrival.ack, Body::Announced(name));
+        true
+    }
+
+    fn keep(&mut self, arrival: &Arrival<T>, ack: T::Ack, body: Body<T::Name>) -> Option<Kept> {
+        let inbox = self.eps.get(arrival.ep)?.inbox;
+        self.charge(arrival.link, arrival.len, &body);
+        let flags = arrival.data.map_or(0, |_| FI_REMOTE_CQ_DATA);
+        let id = self
+            .inboxes
+            .get_mut(inbox)?
+            .queue(arrival.tagged)
+            .keep(Message {
+                src: arrival.src,
+                tag: arrival.tag,
+                len: arrival.len,
+                data: arrival.data.unwrap_or(0),
+                flags,
+                payload: Unexpected {
+                    link: arrival.link,
+                    ep: arrival.ep,
+                    ack,
+                    body,
+                },
+            });
+        Some(Kept {
+            inbox,
+            tagged: arrival.tagged,
+            id,
+        })
+    }
+
+    /// More bytes of a message that is kept, with `more` to come behind them;
+    /// `false` if nobody wants it any longer.
+    pub fn append(&mut self, kept: Kept, bytes: &[u8], more: usize) -> bool {
+        let Some(message) = self.kept_mut(kept) else {
+            return false;
+        };
+        let Body::Arriving(body) = &mut message.body else {
+            return false;
+        };
+        if body.is_empty() {
+            body.reserve_exact(bytes.len() + more);
+        }
+        body.extend_from_slice(bytes);
+        true
+    }
+
+    /// A message that is kept has come in full.
+    pub fn kept(&mut self, kept: Kept) {
+        let Some(message) = self.kept_mut(kept) else {
+            return;
+        };
+        if let Body::Arriving(bytes) = &mut message.body {
+            message.body = Body::Complete(std::mem::take(bytes));
+        }
+        let (link, mut ack) = (message.link, std::mem::take(&mut message.ack));
+        self.acknowledge_kept(link, &mut ack);
+        if let Some(message) = self.kept_mut(kept) {
+            message.ack = ack;
+        }
+    }
+
+    fn kept_mut(&mut self, kept: Kept) -> Option<&mut Unexpected<T>> {
+        let inbox = self.inboxes.get_mut(kept.inbox)?;
+        inbox.queue(kept.tagged).payload_mut(kept.id)
+    }
+
+    /// Tells the sender of a message that is kept, if it is to be told now.
+    fn acknowledge_kept(&mut self, link: T::Link, ack: &mut T::Ack) {
+        if T::acknowledges_what_is_kept(*ack) {
+            self.acknowledge(link, std::mem::take(ack));
+        }
+    }
+
+    fn acknowledge(&mut self, link: T::Link, ack: T::Ack) {
+        if ack != T::Ack::default() {
+            self.actions.push_back(Action::Acknowledge(link, ack));
+        }
+    }
+
+    /// A receive has got its message, or `outcome` says why not. Returns what
+    /// its sender is to be told.
+    #[inline]
+    pub fn received(
+        &mut self,
+        receipt: &Receipt<T::Ack>,
+        memory: &AppIov,
+        outcome: Result,
+    ) -> T::Ack {
+        let release = match receipt.multi {
+            None => false,
+            Some(multi) => self
+                .inboxes
+                .get_mut(receipt.inbox)
+                .is_some_and(|inbox| inbox.queue(receipt.tagged).finish_multi(multi)),
+        };
+        if let Some(ep) = self.eps.get(receipt.ep) {
+            ep.reports.receive(receipt, memory, release, outcome);
+        }
+        match outcome {
+            Ok(()) => receipt.ack,
+            Err(_) => T::Ack::default(),
+        }
+    }
+
+    /// Brings a message that came before to the receive that took it.
+    pub(crate) fn deliver(
+        &mut self,
+        inbox: InboxKey,
+        tagged: bool,
+        matched: Matched<AppIov>,
+        message: Message<Unexpected<T>>,
+    ) {
+        self.refund(&message);
+        let Unexpected {
+            link,
+            ep,
+            ack,
+            body,
+        } = message.payload;
+        let receipt = Receipt {
+            inbox,
+            ep,
+            tagged,
+            context: Context(matched.context),
+            flags: matched.flags,
+            multi: matched.multi,
+            src: message.src,
+            tag: message.tag,
+            data: (message.flags & FI_REMOTE_CQ_DATA != 0).then_some(message.data),
+            len: message.len,
+            ack,
+        };
+        let memory = matched.buf;
+        let action = match body {
+            Body::Complete(bytes) => {
+                memory.write_at(0, &bytes);
+                let ack = self.received(&receipt, &memory, Ok(()));
+                return self.acknowledge(link, ack);
+            }
+            Body::Arriving(bytes) => {
+                memory.write_at(0, &bytes);
+                Action::Redirect(link, Course::receive(memory, bytes.len(), receipt))
+            }
+            Body::HeldBack => {
+                self.release(link);
+                if message.len > 0 {
+                    Action::Resume(link, Course::receive(memory, 0, receipt))
+                } else {
+                    let ack = self.received(&receipt, &memory, Ok(()));
+                    self.acknowledge(link, ack);
+                    Action::Resume(link, Course::Done)
+                }
+            }
+            Body::Announced(name) => Action::Fetch(
+                link,
+                Fetch {
+                    name,
+                    memory,
+                    receipt,
+                    len: message.len,
+                },
+            ),
+        };
+        self.actions.push_back(action);
+    }
+
+    /// Drops a message that nobody will receive.
+    pub(crate) fn drop_message(&mut self, message: Message<Unexpected<T>>) {
+        self.refund(&message);
+        let Unexpected {
+            link, ack, body, ..
+        } = message.payload;
+        match body {
+            Body::Complete(_) => {}
+            Body::Arriving(_) => self
+                .actions
+                .push_back(Action::Redirect(link, Course::Discard)),
+            Body::HeldBack => {
+                self.release(link);
+                let course = match message.len {
+                    0 => Course::Done,
+                    _ => Course::Discard,
+                };
+                self.actions.push_back(Action::Resume(link, course));
+            }
+            Body::Announced(name) => {
+                let refusal = Action::Refuse(link, name, ack, message.len);
+                return self.actions.push_back(refusal);
+            }
+        }
+        self.acknowledge(link, ack);
+    }
+
+    /// Lets links go on that were held back for want of room, as far as there is
+    /// room for their messages now.
+    pub fn admit_held_back(&mut self) {
+        self.unthrottle();
+        for _ in 0..self.kept.held_back.len() {
+            let Some(next) = self.kept.held_back.pop_front() else {
+                return;
+            };
+            if !self.is_held_back(next.link, next.kept) {
+                continue;
+            }
+            let cost = next.len.saturating_add(KEEPING_COST);
+            if self.may_keep(next.link, cost, next.announces) {
+                self.admit(&next);
+            } else {
+                self.kept.held_back.push_back(next);
+            }
+        }
+    }
+
+    fn admit(&mut self, waits: &HeldBack<T>) {
+        self.release(waits.link);
+        let body = match waits.len {
+            0 => Body::Complete(Vec::new()),
+            _ => Body::Arriving(Vec::new()),
+        };
+        self.charge(waits.link, waits.len, &body);
+        if let Some(message) = self.kept_mut(waits.kept) {
+            message.body = body;
+        }
+        let course = match waits.len {
+            0 => {
+                self.kept(waits.kept);
+                Course::Done
+            }
+            _ => Course::Keep(waits.kept),
+        };
+        self.actions.push_back(Action::Resume(waits.link, course));
+    }
+
+    /// Whether a link still waits for a receive to take this message.
+    fn is_held_back(&mut self, link: T::Link, kept: Kept) -> bool {
+        let waits = self.kept.known(link).is_some_and(|of| of.held_back);
+        waits
+            && self
+                .kept_mut(kept)
+                .is_some_and(|message| matches!(message.body, Body::HeldBack))
+    }
+
+    fn release(&mut self, link: T::Link) {
+        if let Some(of) = self.kept.known(link) {
+            of.held_back = false;
+        }
+    }
+}
+
+impl<T: Transport> Course<T> {
+    fn receive(memory: AppIov, done: usize, receipt: Receipt<T::Ack>) -> Self {
+        Course::Place(Box::new(crate::inbox::Placing {
+            place: crate::target::Place::App(memory),
+            done,
+            then: crate::inbox::Then::Receive(receipt),
+        }))
+    }
+}

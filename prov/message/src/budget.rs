@@ -1,0 +1,156 @@
+//! How much may be kept for peers whose messages nobody receives, per peer and
+//! in all.
+//!
+//! A peer may have as much as is left for everybody: with a budget of 1, one
+//! peer gets 1/2, each of two 1/3, each of ten 1/11, and there is always as much
+//! room left as the greediest has taken. So a peer that floods never takes the
+//! room of others, whoever comes first. What a peer has at least is never
+//! refused to it.
+
+/// See the [module](self) description.
+#[derive(Debug)]
+pub struct Budget {
+    limit: usize,
+    /// What every peer may have, even beyond `limit`.
+    least: usize,
+    /// What is kept of all peers.
+    total: usize,
+}
+
+/// What is kept of one peer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Account(usize);
+
+impl Account {
+    /// How much.
+    pub fn kept(self) -> usize {
+        self.0
+    }
+}
+
+impl Budget {
+    /// Nothing is kept yet; `limit` is for all peers, `least` for each.
+    pub fn new(limit: usize, least: usize) -> Self {
+        Budget {
+            limit,
+            least,
+            total: 0,
+        }
+    }
+
+    /// What is kept in all.
+    pub fn total(&self) -> usize {
+        self.total
+    }
+
+    /// What may be kept of a peer, with `allowance` on top of the limit.
+    fn share(&self, account: Account, allowance: usize) -> usize {
+        let others = self.total - account.0;
+        let limit = self.limit.saturating_add(allowance);
+        self.least.max(limit.saturating_sub(others) / 2)
+    }
+
+    /// Whether `cost` more may be kept of a peer, with `allowance` on top of the
+    /// limit.
+    pub fn has_room(&self, account: Account, cost: usize, allowance: usize) -> bool {
+        account.0.saturating_add(cost) <= self.share(account, allowance)
+    }
+
+    /// Whether a peer has used up half of what it may have: it is time to slow
+    /// it down.
+    pub fn is_running_low(&self, account: Account) -> bool {
+        account.0 > self.share(account, 0) / 2
+    }
+
+    /// Whether a peer that was slowed down may go on as before.
+    pub fn has_recovered(&self, account: Account) -> bool {
+        account.0 <= self.share(account, 0) / 4
+    }
+
+    /// Keeps `cost` of a peer.
+    pub fn charge(&mut self, account: &mut Account, cost: usize) {
+        account.0 += cost;
+        self.total += cost;
+    }
+
+    /// Keeps `cost` of a peer no longer; `None` for one that is forgotten.
+    pub fn refund(&mut self, account: Option<&mut Account>, cost: usize) {
+        self.total = self.total.saturating_sub(cost);
+        if let Some(account) = account {
+            account.0 = account.0.saturating_sub(cost);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn fill(budget: &mut Budget, account: &mut Account) {
+        while budget.has_room(*account, 1, 0) {
+            budget.charge(account, 1);
+        }
+    }
+
+    #[test]
+    fn a_peer_that_floods_leaves_as_much_as_it_takes() {
+        let mut budget = Budget::new(1200, 10);
+        let mut accounts = [Account::default(); 3];
+        fill(&mut budget, &mut accounts[0]);
+        assert_eq!(accounts[0].kept(), 600);
+        fill(&mut budget, &mut accounts[1]);
+        assert_eq!(accounts[1].kept(), 300);
+        fill(&mut budget, &mut accounts[2]);
+        assert_eq!(accounts[2].kept(), 150);
+        // The first one is over its share by now.
+        assert!(!budget.has_room(accounts[0], 1, 0));
+    }
+
+    #[test]
+    fn the_least_is_there_even_where_nothing_is_left() {
+        let mut budget = Budget::new(100, 10);
+        for _ in 0..50 {
+            let mut account = Account::default();
+            fill(&mut budget, &mut account);
+            assert!(account.kept() >= 10);
+        }
+        assert!(budget.total() >= 500);
+    }
+
+    #[test]
+    fn who_is_slowed_down_recovers_when_most_is_taken() {
+        let mut budget = Budget::new(1000, 0);
+        let mut account = Account::default();
+        budget.charge(&mut account, 125);
+        assert!(!budget.is_running_low(account) && budget.has_recovered(account));
+        budget.charge(&mut account, 150);
+        assert!(budget.is_running_low(account));
+        budget.refund(Some(&mut account), 100);
+        assert!(!budget.has_recovered(account));
+        budget.refund(Some(&mut account), 50);
+        assert!(budget.has_recovered(account));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_kept_adds_up_and_newcomers_find_room(
+            steps in prop::collection::vec((0usize..8, 1usize..200, any::<bool>()), 0..300)
+        ) {
+            let mut budget = Budget::new(1 << 12, 16);
+            let mut accounts = [Account::default(); 8];
+            for (peer, cost, keep) in steps {
+                let account = &mut accounts[peer];
+                if !keep {
+                    let cost = cost.min(account.kept());
+                    budget.refund(Some(account), cost);
+                } else if budget.has_room(*account, cost, 0) {
+                    budget.charge(account, cost);
+                }
+                prop_assert_eq!(budget.total(), accounts.iter().map(|a| a.kept()).sum::<usize>());
+                prop_assert!(budget.has_room(Account::default(), 16, 0));
+            }
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! The endpoints that share a lock, and their inboxes.
+
+use std::collections::VecDeque;
+
+use prov_util::errno::{Errno, Result};
+use prov_util::mr::Job;
+use slotmap::{SlotMap, new_key_type};
+
+use crate::inbox::{Action, Inbox, InboxKey, Transport};
+use crate::keeping::{Keeping, Limits};
+use crate::operation::{Ledger, Op, Ticket};
+use crate::reports::Reports;
+
+new_key_type! {
+    /// An endpoint.
+    pub struct EpKey;
+}
+
+/// An endpoint.
+pub struct Endpoint<T: Transport> {
+    pub reports: Reports,
+    /// Where its receives are posted.
+    pub inbox: InboxKey,
+    pub ledger: Ledger,
+    /// Whether receives name the peer they are for (`FI_DIRECTED_RECV`).
+    pub directed: bool,
+    /// What may be received, and what peers may do to memory.
+    pub rx_caps: u64,
+    /// To whom its peers belong: the regions that they may access.
+    pub job: Job,
+    /// The provider's part.
+    pub own: T::Endpoint,
+}
+
+/// What an endpoint is opened with.
+#[derive(Clone, Copy, Debug)]
+pub struct Attributes {
+    /// Transmits that may be outstanding.
+    pub tx_size: usize,
+    /// Receives that may be posted.
+    pub rx_size: usize,
+    /// Whether receives name the peer they are for (`FI_DIRECTED_RECV`).
+    pub directed: bool,
+    /// See [`Endpoint::rx_caps`].
+    pub rx_caps: u64,
+    /// See [`Endpoint::job`].
+    pub job: Job,
+}
+
+/// See the [module](self) description. A method that makes something of
+/// messages which came earlier leaves [`Action`]s behind, for the provider to
+/// take out with [`Endpoints::next_action`].
+pub struct Endpoints<T: Transport> {
+    pub(crate) eps: SlotMap<EpKey, Endpoint<T>>,
+    pub(crate) inboxes: SlotMap<InboxKey, Inbox<T>>,
+    pub(crate) actions: VecDeque<Action<T>>,
+    pub(crate) kept: Keeping<T>,
+}
+
+impl<T: Transport> Endpoints<T> {
+    /// None.
+    pub fn new(limits: Limits) -> Self {
+        Endpoints {
+            eps: SlotMap::with_key(),
+            inboxes: SlotMap::with_key(),
+            actions: VecDeque::new(),
+            kept: Keeping::new(limits),
+        }
+    }
+
+    /// Adds an endpoint with an inbox of its own.
+    pub fn add(&mut self, attributes: Attributes, own: T::Endpoint) -> EpKey {
+        let inbox = self.add_inbox(attributes.rx_size, false);
+        self.eps.insert(Endpoint {
+            reports: Reports::default(),
+            inbox,
+            ledger: Ledger::new(attributes.tx_size),
+            directed: attributes.directed,
+            rx_caps: attributes.rx_caps,
+            job: attributes.job,
+            own,
+        })
+    }
+
+    /// Adds an inbox for up to `size` receives.
+    pub fn add_inbox(&mut self, size: usize, shared: bool) -> InboxKey {
+        self.inboxes.insert(Inbox::new(size, shared))
+    }
+
+    /// Has an endpoint take its receives from a shared inbox.
+    pub fn share(&mut self, ep: EpKey, inbox: InboxKey) -> Result {
+        let state = self.eps.get_mut(ep).ok_or(Errno::EOPBADSTATE)?;
+        let own = std::mem::replace(&mut state.inbox, inbox);
+        self.inboxes.remove(own);
+        Ok(())
+    }
+
+    /// Sets `FI_OPT_MIN_MULTI_RECV` of an endpoint's own inbox.
+    pub fn set_min_multi_recv(&mut self, ep: EpKey, bytes: usize) {
+        if let Some(state) = self.eps.get(ep)
+            && let Some(inbox) = self.inboxes.get_mut(state.inbox)
+            && !inbox.shared
+        {
+            inbox.set_min_multi_recv(bytes);
+        }
+    }
+
+    /// The endpoint, unless it is closed.
+    #[inline]
+    pub fn get(&self, ep: EpKey) -> Option<&Endpoint<T>> {
+        self.eps.get(ep)
+    }
+
+    /// As [`Endpoints::get`].
+    #[inline]
+    pub fn get_mut(&mut self, ep: EpKey) -> Option<&mut Endpoint<T>> {
+        self.eps.get_mut(ep)
+    }
+
+    /// An inbox, unless it is closed.
+    pub fn inbox(&self, inbox: InboxKey) -> Option<&Inbox<T>> {
+        self.inboxes.get(inbox)
+    }
+
+    /// As [`Endpoints::inbox`].
+    pub fn inbox_mut(&mut self, inbox: InboxKey) -> Option<&mut Inbox<T>> {
+        self.inboxes.get_mut(inbox)
+    }
+
+    /// All endpoints.
+    pub fn iter(&self) -> impl Iterator<Item = (EpKey, &Endpoint<T>)> {
+        self.eps.iter()
+    }
+
+    /// Counts an operation that is under way from now on.
+    #[inline]
+    pub fn count(&mut self, op: Op) -> Option<Ticket> {
+        Some(self.eps.get_mut(op.ep)?.ledger.count(op))
+    }
+
+    /// Takes an operation off the count that goes on otherwise.
+    #[inline]
+    pub fn settle(&mut self, ticket: Ticket) -> Op {
+        match self.eps.get_mut(ticket.op().ep) {
+            Some(ep) => ep.ledger.settle(ticket),
+            None => {
+                let op = *ticket.op();
+                ticket.abandon();
+                op
+            }
+        }
+    }
+
+    /// Tells the application how an operation ended that was never counted.
+    #[inline]
+    pub fn report(&self, op: &Op, outcome: Result) {
+        if let Some(ep) = self.eps.get(op.ep) {
+            ep.reports.operation(op, outcome);
+        }
+    }
+
+    /// Tells the application how an operation ended.
+    #[inline]
+    pub fn finish(&mut self, ticket: Ticket, outcome: Result) {
+        match self.eps.get_mut(ticket.op().ep) {
+            Some(ep) => {
+                let op = ep.ledger.settle(ticket);
+                ep.reports.operation(&op, outcome);
+            }
+            None => ticket.abandon(),
+        }
+    }
+
+    /// The next thing to do, until there is nothing left.
+    #[inline]
+    pub fn next_action(&mut self) -> Option<Action<T>> {
+        self.actions.pop_front()
+    }
+}

@@ -1,0 +1,212 @@
+//! Receives that wait for messages, and messages that wait for receives: the
+//! types. What happens with them is in [`receiving`](crate::receiving) and
+//! [`arriving`](crate::arriving).
+
+use std::fmt::Debug;
+use std::hash::Hash;
+
+use prov_util::buffer::AppIov;
+use prov_util::matching::{MessageId, MultiId, ReceiveContext, ReceiveQueue};
+use slotmap::new_key_type;
+
+use crate::endpoints::EpKey;
+use crate::operation::{Context, Ticket};
+use crate::reports::Reports;
+use crate::target::Place;
+
+/// What tells the messages of one provider from those of another.
+pub trait Transport: Sized + 'static {
+    /// Names what messages come on, such as a connection, until that ends. It is
+    /// never used again.
+    type Link: slotmap::Key + Hash + Send;
+    /// What the sender of a message wants to hear of it; nothing by default.
+    type Ack: Copy + Default + PartialEq + Debug + Send;
+    /// The sender's name for a message that it has announced and kept.
+    type Name: Copy + PartialEq + Debug + Send;
+    /// What the provider knows of an endpoint.
+    type Endpoint: Send;
+
+    /// Whether the sender is told already when its message is kept, and not only
+    /// when a receive has taken it.
+    fn acknowledges_what_is_kept(_ack: Self::Ack) -> bool {
+        false
+    }
+}
+
+new_key_type! {
+    /// A receive context, an endpoint's own or a shared one.
+    pub struct InboxKey;
+}
+
+/// The posted receives and unexpected messages of an endpoint, or of several
+/// that share a context.
+pub struct Inbox<T: Transport> {
+    matching: ReceiveContext<AppIov, Unexpected<T>>,
+    /// Whether it is not a single endpoint's own.
+    pub shared: bool,
+    /// Receives that may be posted at once; none once the only link that could
+    /// bring messages for them has ended.
+    pub(crate) size: usize,
+    /// See `FI_OPT_MIN_MULTI_RECV`.
+    min_multi_recv: usize,
+    /// Of a shared context: where receives complete that no endpoint took.
+    pub reports: Reports,
+}
+
+/// Room below which a multi-receive buffer is given back, unless the
+/// application says otherwise (`FI_OPT_MIN_MULTI_RECV`).
+pub const MIN_MULTI_RECV: usize = 64;
+
+impl<T: Transport> Inbox<T> {
+    /// Without receives and messages.
+    pub(crate) fn new(size: usize, shared: bool) -> Self {
+        Inbox {
+            matching: ReceiveContext::new(MIN_MULTI_RECV),
+            shared,
+            size,
+            min_multi_recv: MIN_MULTI_RECV,
+            reports: Reports::default(),
+        }
+    }
+
+    /// The queue of plain or of tagged messages.
+    #[inline]
+    pub(crate) fn queue(&mut self, tagged: bool) -> &mut ReceiveQueue<AppIov, Unexpected<T>> {
+        if tagged {
+            &mut self.matching.tagged
+        } else {
+            &mut self.matching.msg
+        }
+    }
+
+    /// `FI_OPT_MIN_MULTI_RECV`
+    pub fn min_multi_recv(&self) -> usize {
+        self.min_multi_recv
+    }
+
+    /// Sets `FI_OPT_MIN_MULTI_RECV`.
+    pub fn set_min_multi_recv(&mut self, bytes: usize) {
+        self.min_multi_recv = bytes;
+        self.matching.set_min_multi_recv(bytes);
+    }
+}
+
+/// A receive that has its message.
+#[derive(Clone, Copy, Debug)]
+pub struct Receipt<A> {
+    /// Where it was posted.
+    pub inbox: InboxKey,
+    /// The endpoint that the message came to.
+    pub ep: EpKey,
+    pub tagged: bool,
+    pub context: Context,
+    /// Operation flags of the receive.
+    pub flags: u64,
+    pub multi: Option<MultiId>,
+    pub src: u64,
+    pub tag: u64,
+    /// Immediate data.
+    pub data: Option<u64>,
+    /// Bytes in the message.
+    pub len: usize,
+    pub ack: A,
+}
+
+/// A message that found no receive and whose bytes go to the inbox.
+#[derive(Clone, Copy, Debug)]
+pub struct Kept {
+    pub(crate) inbox: InboxKey,
+    pub(crate) tagged: bool,
+    pub(crate) id: MessageId,
+}
+
+/// What stands in the queue of unexpected messages.
+pub struct Unexpected<T: Transport> {
+    /// What it came on.
+    pub(crate) link: T::Link,
+    /// The endpoint that it came to.
+    pub(crate) ep: EpKey,
+    pub(crate) ack: T::Ack,
+    pub(crate) body: Body<T::Name>,
+}
+
+impl<T: Transport> Unexpected<T> {
+    pub(crate) fn is_complete(&self) -> bool {
+        matches!(self.body, Body::Complete(_))
+    }
+}
+
+/// Where the bytes of an unexpected message are.
+pub(crate) enum Body<N> {
+    /// Here.
+    Complete(Vec<u8>),
+    /// Here as far as they have come; the link goes on adding.
+    Arriving(Vec<u8>),
+    /// Still on the link, which is held back until a receive takes the message.
+    HeldBack,
+    /// With the sender, until it is asked for them.
+    Announced(N),
+}
+
+/// Where the rest of a message goes that is arriving.
+pub enum Course<T: Transport> {
+    /// To its place in memory, which may be too small.
+    Place(Box<Placing<T>>),
+    /// To the inbox.
+    Keep(Kept),
+    /// Nowhere: nobody wants it.
+    Discard,
+    /// There is no rest.
+    Done,
+}
+
+/// A message on its way to its place.
+pub struct Placing<T: Transport> {
+    /// The place.
+    pub place: Place,
+    /// Bytes of the message that came, whether or not they had room.
+    pub done: usize,
+    /// What then.
+    pub then: Then<T>,
+}
+
+/// What happens when a message has reached its place.
+pub enum Then<T: Transport> {
+    /// A receive completes.
+    Receive(Receipt<T::Ack>),
+    /// A read, or an atomic operation with a result, completes.
+    Read(Ticket),
+    /// A peer has written to our memory.
+    RemoteWrite {
+        data: Option<u64>,
+        len: usize,
+        ack: T::Ack,
+    },
+}
+
+/// What a provider has to do for its links when a receive was posted, withdrawn
+/// or matched late.
+pub enum Action<T: Transport> {
+    /// Tell the sender of a message that it has come.
+    Acknowledge(T::Link, T::Ack),
+    /// The rest of the message that is arriving on a link takes this course.
+    Redirect(T::Link, Course<T>),
+    /// A link that was held back goes on, with this course for the message that
+    /// it was held back for.
+    Resume(T::Link, Course<T>),
+    /// Ask the sender for a message that it has announced, to be put there.
+    Fetch(T::Link, Fetch<T>),
+    /// Tell a sender that nobody wants a message that it has announced.
+    Refuse(T::Link, T::Name, T::Ack, usize),
+    /// Ask a sender to announce its messages, or no longer to do so.
+    Throttle(T::Link, bool),
+}
+
+/// A message that is asked for.
+pub struct Fetch<T: Transport> {
+    pub name: T::Name,
+    pub memory: AppIov,
+    pub receipt: Receipt<T::Ack>,
+    /// Bytes in the message.
+    pub len: usize,
+}

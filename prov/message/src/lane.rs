@@ -1,0 +1,206 @@
+//! What moves together has one lock: a lane. It is driven from the reads of the
+//! queues that its endpoints are bound to.
+//!
+//! An RDM endpoint is a lane of its own; connected endpoints share one by their
+//! receive context or completion queue. So threads that drive different
+//! endpoints meet nowhere.
+
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use prov_util::errno::{Errno, Result};
+use prov_util::progress::Progress;
+use prov_util::request::{Atomic, Receive, RemoteAccess, Transmit};
+use prov_util::sync::{Guard, Lock, LockKind};
+
+use crate::endpoints::{Endpoints, EpKey};
+use crate::inbox::{Action, Transport};
+use crate::receiving::{Poster, Posting};
+
+/// What a lane holds: endpoints, and the transport of a provider.
+pub trait Core: Send + Sized + 'static {
+    /// What tells its messages from those of other providers.
+    type Transport: Transport;
+
+    /// The endpoints.
+    fn endpoints(&mut self) -> &mut Endpoints<Self::Transport>;
+
+    /// Posts a message. `-FI_EAGAIN` when it should be tried again later.
+    fn transmit(&mut self, ep: EpKey, message: &Transmit) -> Result;
+
+    /// Posts a read or a write.
+    fn access(&mut self, _ep: EpKey, _access: &RemoteAccess) -> Result {
+        Err(Errno::ENOSYS)
+    }
+
+    /// Posts an atomic operation.
+    fn atomic(&mut self, _ep: EpKey, _atomic: &Atomic) -> Result {
+        Err(Errno::ENOSYS)
+    }
+
+    /// A receive will be posted that names the peer it is for.
+    fn expects(&mut self, _ep: EpKey, _peer: u64) {}
+
+    /// Does for a link what a receive, or the lack of one, has led to.
+    fn act(&mut self, action: Action<Self::Transport>);
+
+    /// Does what is ready, without blocking. Returns whether other processes
+    /// should have their turn: nothing has been for long, and whoever is to send
+    /// may be waiting for this processor.
+    fn progress(&mut self) -> bool;
+
+    /// Does what is ready before a thread goes to sleep at the descriptor of
+    /// [`Core::poller`]; `false` if there was something, as there may be more.
+    fn prepare_wait(&mut self) -> bool;
+
+    /// Readable when there is something to do; `None` where only
+    /// [`Core::progress`] finds out.
+    fn poller(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// `fi_close` of an endpoint: its operations end without a word.
+    fn close(&mut self, ep: EpKey);
+
+    /// `fi_close` of an endpoint whose messages may still have to leave, for
+    /// which this may wait, but not with the lane's lock. Ends in
+    /// [`Core::close`].
+    fn leave(lane: &Lane<Self>, ep: EpKey) {
+        lane.core().close(ep);
+    }
+
+    /// Posts a receive.
+    ///
+    /// # Errors
+    /// Those of [`Endpoints::post_special`].
+    #[inline(always)]
+    fn receive(&mut self, ep: EpKey, receive: &Receive) -> Result {
+        let poster = self.endpoints().poster(ep)?;
+        if poster.directed {
+            self.expects(ep, receive.peer);
+        }
+        self.post_receive(poster, receive)
+    }
+
+    /// Posts a receive to an inbox.
+    ///
+    /// # Errors
+    /// Those of [`Endpoints::post_special`].
+    #[inline(always)]
+    fn post_receive(&mut self, poster: Poster, receive: &Receive) -> Result {
+        match self.endpoints().post(poster, receive) {
+            Some(()) => Ok(()),
+            None => post_special(self, poster, receive),
+        }
+    }
+
+    /// Does what earlier calls have led to.
+    #[inline]
+    fn follow_up(&mut self) {
+        while let Some(action) = self.endpoints().next_action() {
+            self.act(action);
+        }
+    }
+}
+
+#[inline(never)]
+fn post_special<C: Core>(core: &mut C, poster: Poster, receive: &Receive) -> Result {
+    let mut posting = core.endpoints().post_special(poster, receive)?;
+    core.follow_up();
+    if posting == Posting::NotFound {
+        // What is looked for may be here already.
+        core.progress();
+        posting = core.endpoints().post_special(poster, receive)?;
+        core.follow_up();
+    }
+    if posting == Posting::NotFound {
+        core.endpoints().report_nothing_found(poster, receive);
+    }
+    Ok(())
+}
+
+/// What is looked at without the lane's lock.
+#[derive(Default)]
+pub struct Signals {
+    /// Whether messages are held back.
+    pub due: AtomicBool,
+    /// Counts, about, the application's calls that read queues.
+    pub calls: AtomicU64,
+}
+
+impl Signals {
+    /// The application reads a queue. An approximation will do.
+    #[inline]
+    fn called(&self) {
+        let calls = self.calls.load(Ordering::Relaxed);
+        self.calls.store(calls.wrapping_add(1), Ordering::Relaxed);
+    }
+}
+
+/// See the [module](self) description.
+pub struct Lane<C: Core> {
+    core: Lock<C>,
+    signals: Arc<Signals>,
+    wait_fd: Option<RawFd>,
+}
+
+impl<C: Core> Lane<C> {
+    /// A lane; `make` gets what is looked at without its lock.
+    ///
+    /// # Errors
+    /// Those of `make`.
+    pub fn start(
+        kind: LockKind,
+        make: impl FnOnce(&Arc<Signals>) -> Result<C>,
+    ) -> Result<Arc<Self>> {
+        let signals = Arc::default();
+        let core = make(&signals)?;
+        Ok(Arc::new(Lane {
+            wait_fd: core.poller().map(|fd| fd.as_raw_fd()),
+            core: Lock::new(kind, core),
+            signals,
+        }))
+    }
+
+    /// Enters the lane.
+    #[inline(always)]
+    pub fn core(&self) -> Guard<'_, C> {
+        self.core.lock()
+    }
+
+    /// About how many calls the application has made that read queues.
+    pub fn calls(&self) -> u64 {
+        self.signals.calls.load(Ordering::Relaxed)
+    }
+}
+
+impl<C: Core> Progress for Lane<C> {
+    #[inline]
+    fn progress(&self) {
+        self.signals.called();
+        // Whoever is inside makes progress.
+        let Some(mut core) = self.core.try_lock() else {
+            return;
+        };
+        let is_idle = core.progress();
+        drop(core);
+        if is_idle {
+            std::thread::yield_now();
+        }
+    }
+
+    #[inline]
+    fn is_due(&self) -> bool {
+        self.signals.called();
+        self.signals.due.load(Ordering::Relaxed)
+    }
+
+    fn wait_fd(&self) -> Option<RawFd> {
+        self.wait_fd
+    }
+
+    fn prepare_wait(&self) -> bool {
+        self.core().prepare_wait()
+    }
+}

@@ -1,0 +1,320 @@
+//! fi_domain(3): memory registrations, and the lanes of endpoints.
+
+use std::ffi::c_int;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use fabric_abi::FI_PROGRESS_AUTO;
+use prov_util::attr::Info;
+use prov_util::domain;
+use prov_util::endpoint::{Bindings, OptionValue};
+use prov_util::errno::{Errno, Result};
+use prov_util::ffi::Handle;
+use prov_util::ffi::domain::DomainObject;
+use prov_util::mr::{Config, Job, MrTable};
+use prov_util::progress::Progress;
+use prov_util::sync::LockKind;
+use rustix::event::epoll;
+
+use super::{Enabling, SoftEndpoint, SoftSharedReceive};
+use crate::inbox::Transport;
+use crate::lane::{Core, Lane, Signals};
+
+/// What a provider adds to the objects of a software provider: the value that
+/// its domains have, and what its endpoints do about names and connections.
+pub trait Provider: Send + Sync + Sized + 'static {
+    /// Its fabric.
+    type Fabric: domain::Fabric<Domain = Domain<Self>>;
+    /// What its lanes hold.
+    type Core: Core;
+    /// What an endpoint has besides what its lane knows of it: what it needs
+    /// until it is enabled, and its addresses.
+    type Setup: Send;
+
+    /// Where the domain's objects log, such as `tcp::domain`.
+    const LOG_TARGET: &'static str;
+
+    /// What a new lane holds.
+    ///
+    /// # Errors
+    /// What the system says to the descriptors that it needs.
+    fn lane(&self, memory: &Arc<MrTable>, signals: &Arc<Signals>) -> Result<Self::Core>;
+
+    /// `fi_endpoint`
+    ///
+    /// # Errors
+    /// `-FI_EINVAL` for attributes that the provider does not have.
+    fn open(domain: &Domain<Self>, info: &Info) -> Result<Self::Setup>;
+
+    /// `fi_enable`: the endpoint's own part, for its lane. Nothing may fail after
+    /// it.
+    ///
+    /// # Errors
+    /// `-FI_ENOAV` and the like, and those of the system.
+    fn enable(
+        &self,
+        setup: &mut Self::Setup,
+        enabling: Enabling<'_, Self>,
+    ) -> Result<<<Self::Core as Core>::Transport as Transport>::Endpoint>;
+
+    /// The endpoint has got its place in the lane.
+    ///
+    /// # Errors
+    /// Those of the system; the endpoint then is closed in its lane again.
+    fn enabled(&self, _setup: &mut Self::Setup, _ep: &SoftEndpoint<Self>) -> Result {
+        Ok(())
+    }
+
+    /// `fi_close` of an endpoint that its lane knows no longer.
+    fn closed(&self, _setup: &mut Self::Setup) {}
+
+    /// The endpoint's own address.
+    fn name(ep: &SoftEndpoint<Self>) -> Result<Vec<u8>>;
+
+    /// `fi_setname`
+    fn set_name(_ep: &SoftEndpoint<Self>, _name: &[u8]) -> Result {
+        Err(Errno::ENOSYS)
+    }
+
+    /// The connected peer's address.
+    fn peer_name(_ep: &SoftEndpoint<Self>) -> Result<Vec<u8>> {
+        Err(Errno::ENOSYS)
+    }
+
+    /// `fi_connect`
+    fn connect(_ep: &SoftEndpoint<Self>, _address: &[u8], _data: &[u8]) -> Result {
+        Err(Errno::ENOSYS)
+    }
+
+    /// `fi_accept`
+    fn accept(_ep: &SoftEndpoint<Self>, _data: &[u8]) -> Result {
+        Err(Errno::ENOSYS)
+    }
+
+    /// `fi_shutdown`
+    fn shutdown(_ep: &SoftEndpoint<Self>) -> Result {
+        Err(Errno::ENOSYS)
+    }
+
+    /// `fi_getopt` for what not all endpoints have.
+    fn option(&self, _name: c_int) -> Result<OptionValue> {
+        Err(Errno::ENOPROTOOPT)
+    }
+
+    /// Whether an endpoint with these attributes has a lane of its own, and does
+    /// not share one by its receive context or completion queue.
+    fn is_alone(info: &Info) -> bool;
+
+    /// Operations, and receives, that an endpoint with these attributes may have
+    /// posted at once where the application names no number.
+    fn usual_size(info: &Info) -> usize;
+
+    /// Receives that a shared context may have posted at once, likewise.
+    const USUAL_SHARED_SIZE: usize = 65536;
+
+    /// The largest atomic operation, in bytes; 0 where there are none.
+    const ATOMIC_LIMIT: usize = 0;
+
+    /// To whom peers of an endpoint with these attributes belong.
+    fn job(_domain: &Domain<Self>, _setup: &Self::Setup) -> Job {
+        Job::NONE
+    }
+}
+
+/// See the [module](self) description.
+pub struct Domain<P: Provider> {
+    /// What the provider adds.
+    pub own: P,
+    /// What peers may access.
+    pub memory: Arc<MrTable>,
+    lock: LockKind,
+    lanes: Arc<Lanes<P::Core>>,
+    /// Lanes that endpoints share, by the address of the completion queue that
+    /// they are bound to.
+    by_queue: Mutex<Vec<(usize, Weak<Lane<P::Core>>)>>,
+}
+
+impl<P: Provider> Domain<P> {
+    /// A domain with the attributes in `info`; peers have proved `job` for
+    /// regions without an authorization key of their own.
+    pub fn new(own: P, info: &Info, job: Option<Vec<u8>>, mr_target: &'static str) -> Self {
+        let memory = Arc::new(MrTable::new(&Config {
+            mr_mode: info.domain.mr_mode,
+            key_size: info.domain.mr_key_size.clamp(1, 8),
+            job,
+            target: mr_target,
+        }));
+        let is_auto = info.domain.data_progress == FI_PROGRESS_AUTO
+            || info.domain.control_progress == FI_PROGRESS_AUTO;
+        let lock = match is_auto {
+            true => LockKind::Real,
+            false => LockKind::for_completion(info.domain.threading),
+        };
+        Domain {
+            own,
+            memory,
+            lock,
+            lanes: Arc::default(),
+            by_queue: Mutex::default(),
+        }
+    }
+
+    /// A lane of its own for an endpoint or a receive context.
+    ///
+    /// # Errors
+    /// Those of [`Provider::lane`].
+    pub(super) fn lane(&self) -> Result<Arc<Lane<P::Core>>> {
+        let lane = Lane::start(self.lock, |signals| self.own.lane(&self.memory, signals))?;
+        self.lanes.add(&lane)?;
+        Ok(lane)
+    }
+
+    /// The lane for an endpoint that is bound so and shares it with others: that
+    /// of its receive context, or of its completion queue for receives or else
+    /// transmits.
+    ///
+    /// # Errors
+    /// Those of [`Provider::lane`].
+    pub(super) fn shared_lane(
+        &self,
+        bindings: &Bindings<SoftSharedReceive<P>>,
+    ) -> Result<Arc<Lane<P::Core>>> {
+        if let Some(shared) = &bindings.shared {
+            return Ok(shared.lane().clone());
+        }
+        let Some(queue) = bindings.rx_cq.as_ref().or(bindings.tx_cq.as_ref()) else {
+            return self.lane();
+        };
+        let queue = queue.handle().as_c().addr();
+        let mut known = self.by_queue.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|(_, lane)| lane.strong_count() != 0);
+        let lane = known.iter().find(|(of, _)| *of == queue);
+        if let Some(lane) = lane.and_then(|(_, lane)| lane.upgrade()) {
+            return Ok(lane);
+        }
+        let lane = self.lane()?;
+        known.push((queue, Arc::downgrade(&lane)));
+        Ok(lane)
+    }
+}
+
+impl<P: Provider> domain::Domain for Domain<P> {
+    type Fabric = P::Fabric;
+    type Endpoint = SoftEndpoint<P>;
+    type SharedReceive = SoftSharedReceive<P>;
+
+    const LOG_TARGET: &'static str = P::LOG_TARGET;
+
+    fn lock(&self) -> LockKind {
+        self.lock
+    }
+
+    fn endpoint(this: &Handle<DomainObject<Self>>, info: &Info) -> Result<SoftEndpoint<P>> {
+        SoftEndpoint::open(this, info)
+    }
+
+    fn shared_receive(
+        this: &Handle<DomainObject<Self>>,
+        size: usize,
+    ) -> Result<SoftSharedReceive<P>> {
+        let size = if size == 0 {
+            P::USUAL_SHARED_SIZE
+        } else {
+            size
+        };
+        Ok(SoftSharedReceive::new(this.lane()?, size))
+    }
+
+    fn memory(&self) -> &Arc<MrTable> {
+        &self.memory
+    }
+
+    fn progress(&self) -> Option<Arc<dyn Progress>> {
+        Some(self.lanes.clone())
+    }
+
+    fn atomic_limit(&self) -> usize {
+        P::ATOMIC_LIMIT
+    }
+}
+
+/// All lanes of a domain: what a counter drives that counts accesses of peers to
+/// memory, whichever endpoint they come to.
+struct Lanes<C: Core> {
+    state: Mutex<LanesState<C>>,
+}
+
+struct LanesState<C: Core> {
+    list: Vec<Weak<Lane<C>>>,
+    /// Readable when a lane's descriptor is; made when it is first asked for.
+    poller: Option<OwnedFd>,
+}
+
+impl<C: Core> Default for Lanes<C> {
+    fn default() -> Self {
+        Lanes {
+            state: Mutex::new(LanesState {
+                list: Vec::new(),
+                poller: None,
+            }),
+        }
+    }
+}
+
+impl<C: Core> Lanes<C> {
+    fn state(&self) -> MutexGuard<'_, LanesState<C>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn add(&self, lane: &Arc<Lane<C>>) -> Result {
+        let mut state = self.state();
+        if let Some(poller) = &state.poller {
+            watch(poller, lane)?;
+        }
+        state.list.retain(|lane| lane.strong_count() != 0);
+        state.list.push(Arc::downgrade(lane));
+        Ok(())
+    }
+
+    fn all(&self) -> Vec<Arc<Lane<C>>> {
+        self.state().list.iter().filter_map(Weak::upgrade).collect()
+    }
+}
+
+impl<C: Core> Progress for Lanes<C> {
+    fn progress(&self) {
+        self.all().iter().for_each(|lane| lane.progress());
+    }
+
+    fn is_due(&self) -> bool {
+        self.all().iter().any(|lane| lane.is_due())
+    }
+
+    fn wait_fd(&self) -> Option<RawFd> {
+        let mut state = self.state();
+        if state.poller.is_none() {
+            let poller = epoll::create(epoll::CreateFlags::CLOEXEC).ok()?;
+            for lane in state.list.iter().filter_map(Weak::upgrade) {
+                watch(&poller, &lane).ok()?;
+            }
+            state.poller = Some(poller);
+        }
+        state.poller.as_ref().map(AsRawFd::as_raw_fd)
+    }
+
+    fn prepare_wait(&self) -> bool {
+        self.all().iter().all(|lane| lane.prepare_wait())
+    }
+}
+
+/// Has a poller tell when a lane's has something. The system forgets it with
+/// the lane's.
+fn watch<C: Core>(poller: &OwnedFd, lane: &Lane<C>) -> Result {
+    let core = lane.core();
+    let Some(fd) = core.poller() else {
+        return Ok(());
+    };
+    let data = epoll::EventData::new_u64(0);
+    let watched = epoll::add(poller, fd, data, epoll::EventFlags::IN);
+    watched.map_err(|error| std::io::Error::from(error).into())
+}

@@ -1,0 +1,236 @@
+//! fi_endpoint(3): an endpoint and its place in a lane.
+
+use std::ffi::{c_int, c_void};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use fabric_abi::{FI_DIRECTED_RECV, FI_OPT_MIN_MULTI_RECV};
+use prov_util::attr::Info;
+use prov_util::endpoint::{self, Bindings, OptionValue};
+use prov_util::errno::{Errno, Result};
+use prov_util::ffi::domain::DomainObject;
+use prov_util::ffi::ep::EndpointObject;
+use prov_util::ffi::{FidRef, Handle};
+use prov_util::progress::Progress;
+use prov_util::request::{Atomic, Receive, RemoteAccess, Transmit};
+
+use super::{Domain, Provider, SoftSharedReceive};
+use crate::endpoints::{Attributes, EpKey};
+use crate::inbox::MIN_MULTI_RECV;
+use crate::lane::{Core, Lane};
+use crate::operation::Context;
+use crate::reports::Reports;
+
+/// See the [module](self) description.
+pub struct SoftEndpoint<P: Provider> {
+    domain: Handle<DomainObject<Domain<P>>>,
+    attributes: Attributes,
+    /// Whether it has a lane of its own.
+    is_alone: bool,
+    /// Where it is, once it is enabled.
+    place: OnceLock<Seat<P>>,
+    setup: Mutex<P::Setup>,
+    min_multi_recv: Mutex<Option<usize>>,
+}
+
+/// An endpoint's place.
+pub struct Seat<P: Provider> {
+    /// The lane that it is in.
+    pub lane: Arc<Lane<P::Core>>,
+    /// Its name there.
+    pub key: EpKey,
+}
+
+/// What a provider gets to know when an endpoint is enabled.
+pub struct Enabling<'a, P: Provider> {
+    /// How events name the endpoint.
+    pub endpoint: FidRef,
+    /// What the application has bound.
+    pub bindings: &'a Bindings<SoftSharedReceive<P>>,
+}
+
+impl<P: Provider> SoftEndpoint<P> {
+    /// An endpoint with these attributes.
+    ///
+    /// # Errors
+    /// Those of [`Provider::open`].
+    pub(super) fn open(domain: &Handle<DomainObject<Domain<P>>>, info: &Info) -> Result<Self> {
+        let setup = P::open(domain, info)?;
+        let usual = P::usual_size(info);
+        let or_usual = |size: usize| if size == 0 { usual } else { size };
+        Ok(SoftEndpoint {
+            attributes: Attributes {
+                tx_size: or_usual(info.tx.size),
+                rx_size: or_usual(info.rx.size),
+                directed: info.caps & FI_DIRECTED_RECV != 0,
+                rx_caps: info.rx_caps(),
+                job: P::job(domain, &setup),
+            },
+            is_alone: P::is_alone(info),
+            place: OnceLock::new(),
+            setup: Mutex::new(setup),
+            min_multi_recv: Mutex::new(None),
+            domain: domain.clone(),
+        })
+    }
+
+    /// What the provider keeps beside the lane.
+    pub fn setup(&self) -> MutexGuard<'_, P::Setup> {
+        self.setup.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The domain.
+    pub fn domain(&self) -> &Domain<P> {
+        &self.domain
+    }
+
+    fn min_multi_recv(&self) -> MutexGuard<'_, Option<usize>> {
+        let bytes = self.min_multi_recv.lock();
+        bytes.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where it is; `None` until it is enabled.
+    pub fn seat(&self) -> Option<&Seat<P>> {
+        self.place.get()
+    }
+
+    /// Where it is; `-FI_EOPBADSTATE` until it is enabled.
+    #[inline(always)]
+    pub fn seated(&self) -> Result<&Seat<P>> {
+        self.place.get().ok_or(Errno::EOPBADSTATE)
+    }
+}
+
+impl<P: Provider> endpoint::Endpoint for SoftEndpoint<P> {
+    type SharedReceive = SoftSharedReceive<P>;
+
+    fn enable(
+        this: &Handle<EndpointObject<Self>>,
+        bindings: &Bindings<Self::SharedReceive>,
+    ) -> Result<Arc<dyn Progress>> {
+        let own = &this.domain.own;
+        let mut setup = this.setup();
+        let enabling = Enabling {
+            endpoint: this.named(),
+            bindings,
+        };
+        let part = own.enable(&mut setup, enabling)?;
+        let lane = match this.is_alone {
+            true => this.domain.lane()?,
+            false => this.domain.shared_lane(bindings)?,
+        };
+        let key = {
+            let mut core = lane.core();
+            let endpoints = core.endpoints();
+            let key = endpoints.add(this.attributes, part);
+            if let Some(ep) = endpoints.get_mut(key) {
+                ep.reports = Reports::to(bindings);
+                let inbox = ep.inbox;
+                if let Some(shared) = &bindings.shared {
+                    endpoints.share(key, shared.key())?;
+                } else if let (Some(bytes), Some(inbox)) =
+                    (*this.min_multi_recv(), endpoints.inbox_mut(inbox))
+                {
+                    inbox.set_min_multi_recv(bytes);
+                }
+            }
+            key
+        };
+        let seat = Seat { lane, key };
+        let progress: Arc<dyn Progress> = seat.lane.clone();
+        let _ = this.place.set(seat);
+        if let Err(error) = own.enabled(&mut setup, this) {
+            this.seated()?.lane.core().close(key);
+            return Err(error);
+        }
+        Ok(progress)
+    }
+
+    fn close(this: &Handle<EndpointObject<Self>>) -> Result {
+        if let Some(seat) = this.seat() {
+            P::Core::leave(&seat.lane, seat.key);
+        }
+        this.domain.own.closed(&mut this.setup());
+        Ok(())
+    }
+
+    #[inline]
+    fn transmit(&self, message: &Transmit) -> Result {
+        let seat = self.seated()?;
+        seat.lane.core().transmit(seat.key, message)
+    }
+
+    #[inline]
+    fn receive(&self, receive: &Receive) -> Result {
+        let seat = self.seated()?;
+        seat.lane.core().receive(seat.key, receive)
+    }
+
+    #[inline]
+    fn access(&self, access: &RemoteAccess) -> Result {
+        let seat = self.seated()?;
+        seat.lane.core().access(seat.key, access)
+    }
+
+    #[inline]
+    fn atomic(&self, atomic: &Atomic) -> Result {
+        let seat = self.seated()?;
+        seat.lane.core().atomic(seat.key, atomic)
+    }
+
+    fn cancel(&self, context: *mut c_void) -> Result {
+        let seat = self.seated()?;
+        let mut core = seat.lane.core();
+        let poster = core.endpoints().poster(seat.key)?;
+        core.endpoints().cancel(poster, Context::of(context))
+    }
+
+    fn name(&self) -> Result<Vec<u8>> {
+        P::name(self)
+    }
+
+    fn set_name(&self, name: &[u8]) -> Result {
+        P::set_name(self, name)
+    }
+
+    fn peer_name(&self) -> Result<Vec<u8>> {
+        P::peer_name(self)
+    }
+
+    fn connect(&self, address: &[u8], data: &[u8]) -> Result {
+        P::connect(self, address, data)
+    }
+
+    fn accept(&self, data: &[u8]) -> Result {
+        P::accept(self, data)
+    }
+
+    fn shutdown(&self, _flags: u64) -> Result {
+        P::shutdown(self)
+    }
+
+    fn option(&self, name: c_int) -> Result<OptionValue> {
+        match name {
+            FI_OPT_MIN_MULTI_RECV => {
+                let bytes = *self.min_multi_recv();
+                Ok(OptionValue::Size(bytes.unwrap_or(MIN_MULTI_RECV)))
+            }
+            _ => self.domain.own.option(name),
+        }
+    }
+
+    fn set_option(&self, name: c_int, value: OptionValue) -> Result {
+        match (name, value) {
+            (FI_OPT_MIN_MULTI_RECV, OptionValue::Size(bytes)) => {
+                *self.min_multi_recv() = Some(bytes);
+                if let Some(seat) = self.seat() {
+                    seat.lane
+                        .core()
+                        .endpoints()
+                        .set_min_multi_recv(seat.key, bytes);
+                }
+                Ok(())
+            }
+            _ => Err(Errno::ENOPROTOOPT),
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! `fi_srx_context`: receives that several endpoints share.
+
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+use fabric_abi::FI_OPT_MIN_MULTI_RECV;
+use prov_util::cntr::Cntr;
+use prov_util::cq::Cq;
+use prov_util::endpoint::{self, OptionValue};
+use prov_util::errno::{Errno, Result};
+use prov_util::ffi::ep::SharedReceiveObject;
+use prov_util::ffi::{Handle, Use};
+use prov_util::progress::Progress;
+use prov_util::request::Receive;
+
+use super::Provider;
+use crate::inbox::InboxKey;
+use crate::lane::{Core, Lane};
+use crate::operation::Context;
+use crate::receiving::Poster;
+
+/// See the [module](self) description.
+pub struct SoftSharedReceive<P: Provider> {
+    lane: Arc<Lane<P::Core>>,
+    key: InboxKey,
+}
+
+impl<P: Provider> SoftSharedReceive<P> {
+    /// For up to `size` receives at once.
+    pub(super) fn new(lane: Arc<Lane<P::Core>>, size: usize) -> Self {
+        let key = lane.core().endpoints().add_inbox(size, true);
+        SoftSharedReceive { lane, key }
+    }
+
+    /// The lane of the endpoints that share it.
+    pub(super) fn lane(&self) -> &Arc<Lane<P::Core>> {
+        &self.lane
+    }
+
+    /// Its name there.
+    pub(super) fn key(&self) -> InboxKey {
+        self.key
+    }
+
+    fn poster(&self) -> Poster {
+        Poster {
+            inbox: self.key,
+            ep: None,
+            directed: false,
+        }
+    }
+}
+
+impl<P: Provider> endpoint::SharedReceive for SoftSharedReceive<P> {
+    #[inline]
+    fn receive(&self, receive: &Receive) -> Result {
+        self.lane.core().post_receive(self.poster(), receive)
+    }
+
+    fn cancel(&self, context: *mut c_void) -> Result {
+        let mut core = self.lane.core();
+        core.endpoints().cancel(self.poster(), Context::of(context))
+    }
+
+    fn bind(&self, cq: Option<Use<Cq>>, cntr: Option<Use<Cntr>>) -> Result {
+        let mut core = self.lane.core();
+        let inbox = core.endpoints().inbox_mut(self.key);
+        let reports = &mut inbox.ok_or(Errno::EOPBADSTATE)?.reports;
+        reports.rx_cq = cq;
+        reports.counters.recv = cntr;
+        Ok(())
+    }
+
+    fn progress(&self) -> Arc<dyn Progress> {
+        self.lane.clone()
+    }
+
+    fn close(this: &Handle<SharedReceiveObject<Self>>) -> Result {
+        this.lane.core().endpoints().close_inbox(this.key);
+        Ok(())
+    }
+
+    fn option(&self, name: c_int) -> Result<OptionValue> {
+        let mut core = self.lane.core();
+        let inbox = core.endpoints().inbox_mut(self.key);
+        let inbox = inbox.ok_or(Errno::EOPBADSTATE)?;
+        match name {
+            FI_OPT_MIN_MULTI_RECV => Ok(OptionValue::Size(inbox.min_multi_recv())),
+            _ => Err(Errno::ENOPROTOOPT),
+        }
+    }
+
+    fn set_option(&self, name: c_int, value: OptionValue) -> Result {
+        let mut core = self.lane.core();
+        let inbox = core.endpoints().inbox_mut(self.key);
+        let inbox = inbox.ok_or(Errno::EOPBADSTATE)?;
+        match (name, value) {
+            (FI_OPT_MIN_MULTI_RECV, OptionValue::Size(bytes)) => {
+                inbox.set_min_multi_recv(bytes);
+                Ok(())
+            }
+            _ => Err(Errno::ENOPROTOOPT),
+        }
+    }
+}

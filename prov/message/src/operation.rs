@@ -1,0 +1,251 @@
+//! Operations of the application that are under way: what is left to tell about
+//! them, and how they are counted.
+
+use std::ffi::c_void;
+
+use fabric_abi::{FI_ATOMIC, FI_MSG, FI_READ, FI_RMA, FI_SEND, FI_TAGGED, FI_WRITE};
+use prov_util::request::{Access, Atomic, AtomicKind, RemoteAccess, Tag, Transmit};
+
+use crate::endpoints::EpKey;
+
+/// What kind of operation, for completion flags and counters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OpClass {
+    /// fi_msg(3)
+    Send,
+    /// fi_tagged(3)
+    TaggedSend,
+    /// fi_rma(3) read
+    Read,
+    /// fi_rma(3) write
+    Write,
+    /// fi_atomic(3) without a result
+    Atomic,
+    /// fi_atomic(3) with a result
+    FetchAtomic,
+}
+
+impl OpClass {
+    /// Flags of the operation's completion.
+    #[inline]
+    pub fn completion_flags(self) -> u64 {
+        match self {
+            OpClass::Send => FI_MSG | FI_SEND,
+            OpClass::TaggedSend => FI_TAGGED | FI_SEND,
+            OpClass::Read => FI_RMA | FI_READ,
+            OpClass::Write => FI_RMA | FI_WRITE,
+            OpClass::Atomic => FI_ATOMIC | FI_WRITE,
+            OpClass::FetchAtomic => FI_ATOMIC | FI_READ,
+        }
+    }
+}
+
+/// What is left to tell the application about an operation.
+#[derive(Clone, Copy, Debug)]
+pub struct Op {
+    /// The endpoint that it was posted to.
+    pub ep: EpKey,
+    /// Its kind.
+    pub class: OpClass,
+    /// Whether success is reported on the completion queue; failure always is,
+    /// unless `is_inject`.
+    pub report: bool,
+    /// Whether the application has already forgotten it.
+    pub is_inject: bool,
+    /// Bytes that it transfers.
+    pub len: usize,
+    /// The application's context.
+    pub context: Context,
+}
+
+impl Op {
+    /// What the application wants to hear of a message.
+    #[inline(always)]
+    pub fn of_transmit(ep: EpKey, message: &Transmit) -> Self {
+        Op {
+            ep,
+            class: match message.tag {
+                Tag::None => OpClass::Send,
+                Tag::Value(_) => OpClass::TaggedSend,
+            },
+            report: message.wants_completion(),
+            is_inject: message.is_inject() && !message.wants_completion(),
+            len: message.buffers.len(),
+            context: Context::of(message.context),
+        }
+    }
+
+    /// What the application wants to hear of a remote memory access.
+    #[inline]
+    pub fn of_access(ep: EpKey, access: &RemoteAccess) -> Self {
+        Op {
+            ep,
+            class: match access.access {
+                Access::Read => OpClass::Read,
+                Access::Write => OpClass::Write,
+            },
+            report: access.wants_completion(),
+            is_inject: access.is_inject() && !access.wants_completion(),
+            len: access.local.len(),
+            context: Context::of(access.context),
+        }
+    }
+
+    /// What the application wants to hear of an atomic operation.
+    #[inline]
+    pub fn of_atomic(ep: EpKey, atomic: &Atomic) -> Self {
+        Op {
+            ep,
+            class: match atomic.kind {
+                AtomicKind::Base => OpClass::Atomic,
+                AtomicKind::Fetch { .. } | AtomicKind::Compare { .. } => OpClass::FetchAtomic,
+            },
+            report: atomic.wants_completion(),
+            is_inject: atomic.is_inject() && !atomic.wants_completion(),
+            len: atomic.remote.len() as usize,
+            context: Context::of(atomic.context),
+        }
+    }
+}
+
+/// The application's context pointer, handed back and never followed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Context(pub usize);
+
+impl Context {
+    /// From the call.
+    #[inline]
+    pub fn of(context: *mut c_void) -> Self {
+        Context(context.expose_provenance())
+    }
+
+    /// For the completion.
+    #[inline]
+    pub fn pointer(self) -> *mut c_void {
+        std::ptr::with_exposed_provenance_mut(self.0)
+    }
+}
+
+/// An operation that is counted as outstanding. It is given back once, when the
+/// operation ends ([`Endpoints::finish`](crate::Endpoints::finish)): the type
+/// cannot be copied, and a ticket that is dropped is a bug, which tests find.
+#[must_use = "the operation never ends"]
+#[derive(Debug)]
+pub struct Ticket(Op);
+
+impl Ticket {
+    /// Only [`Ledger::count`] makes them.
+    fn new(op: Op) -> Self {
+        Ticket(op)
+    }
+
+    /// The operation.
+    #[inline]
+    pub fn op(&self) -> &Op {
+        &self.0
+    }
+
+    /// The operation, which is counted no longer.
+    #[inline]
+    fn end(self) -> Op {
+        let op = self.0;
+        std::mem::forget(self);
+        op
+    }
+
+    /// Gives up the operation of an endpoint that is closed: it ends without a
+    /// word.
+    pub fn abandon(self) {
+        self.end();
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        debug_assert!(
+            std::thread::panicking(),
+            "an operation was forgotten: {:?}",
+            self.0
+        );
+    }
+}
+
+/// Counts the operations of an endpoint that are outstanding: posted and not
+/// done, without receives.
+#[derive(Debug)]
+pub struct Ledger {
+    outstanding: usize,
+    /// How many of them there may be.
+    limit: usize,
+}
+
+impl Ledger {
+    /// For up to `limit` operations.
+    pub fn new(limit: usize) -> Self {
+        Ledger {
+            outstanding: 0,
+            limit,
+        }
+    }
+
+    /// Whether another operation may be posted.
+    #[inline]
+    pub fn has_room(&self) -> bool {
+        self.outstanding < self.limit
+    }
+
+    /// Operations that are outstanding.
+    pub fn outstanding(&self) -> usize {
+        self.outstanding
+    }
+
+    /// Counts an operation.
+    #[inline]
+    pub fn count(&mut self, op: Op) -> Ticket {
+        self.outstanding += 1;
+        Ticket::new(op)
+    }
+
+    /// Takes an operation off the count.
+    #[inline]
+    pub fn settle(&mut self, ticket: Ticket) -> Op {
+        self.outstanding -= 1;
+        ticket.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn op() -> Op {
+        Op {
+            ep: EpKey::default(),
+            class: OpClass::Send,
+            report: true,
+            is_inject: false,
+            len: 8,
+            context: Context(1),
+        }
+    }
+
+    #[test]
+    fn room_is_what_is_not_outstanding() {
+        let mut ledger = Ledger::new(2);
+        let first = ledger.count(op());
+        assert!(ledger.has_room());
+        let second = ledger.count(op());
+        assert!(!ledger.has_room());
+        ledger.settle(first);
+        assert!(ledger.has_room());
+        assert_eq!(ledger.settle(second).context, Context(1));
+        assert_eq!(ledger.outstanding(), 0);
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "forgotten")]
+    fn a_ticket_that_is_dropped_is_noticed() {
+        drop(Ledger::new(1).count(op()));
+    }
+}

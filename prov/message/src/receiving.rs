@@ -1,0 +1,352 @@
+//! Receives that the application posts (fi_msg(3), fi_tagged(3)), and what they
+//! do to messages that came before them.
+
+use fabric_abi::{FI_CLAIM, FI_DISCARD, FI_PEEK};
+use prov_util::buffer::AppIov;
+use prov_util::errno::{Errno, Result};
+use prov_util::matching::{ANY_SOURCE, Cancelled, Filter, Matched, Message, Receive as Posted};
+use prov_util::request::{Receive, Select};
+
+use crate::endpoints::{Endpoints, EpKey};
+use crate::inbox::{InboxKey, Transport, Unexpected};
+use crate::operation::Context;
+use crate::reports::{Reports, Seen};
+
+/// What a posted receive has come to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Posting {
+    /// It waits, or has taken messages that had come: see to the actions.
+    Done,
+    /// Nothing was found by a look at messages that wait (`FI_PEEK`). What is
+    /// ready on the links may change that, and then the answer is final.
+    NotFound,
+}
+
+/// Who posts a receive.
+#[derive(Clone, Copy, Debug)]
+pub struct Poster {
+    /// Where to.
+    pub inbox: InboxKey,
+    /// The endpoint; none for a shared context.
+    pub ep: Option<EpKey>,
+    /// Whether the receive names the peer it is for.
+    pub directed: bool,
+}
+
+impl<T: Transport> Endpoints<T> {
+    /// An endpoint as the poster of receives.
+    #[inline(always)]
+    pub fn poster(&self, ep: EpKey) -> Result<Poster> {
+        let state = self.eps.get(ep).ok_or(Errno::EOPBADSTATE)?;
+        Ok(Poster {
+            inbox: state.inbox,
+            ep: Some(ep),
+            directed: state.directed,
+        })
+    }
+
+    /// Posts a receive that just waits: `None`, and nothing has happened, if it
+    /// may not, and is for [`Endpoints::post_special`].
+    #[inline(always)]
+    pub fn post(&mut self, poster: Poster, receive: &Receive) -> Option<()> {
+        let inbox = self.inboxes.get_mut(poster.inbox)?;
+        let (tagged, filter) = select(receive, poster.directed);
+        let size = inbox.size;
+        let queue = inbox.queue(tagged);
+        let context = Context::of(receive.context).0;
+        let waits = receive.flags & (FI_PEEK | FI_CLAIM) == 0
+            && queue.posted_len() < size
+            && queue.post_waiting(context, receive.flags, filter, &receive.buffers);
+        waits.then_some(())
+    }
+
+    /// Posts a receive that may not just wait, or looks at messages that do.
+    ///
+    /// # Errors
+    /// `-FI_EAGAIN` where there is no room for it, `-FI_ENOMSG` for a claim of
+    /// what was not set aside, `-FI_ENOTCONN` where no message will come.
+    #[inline(never)]
+    pub fn post_special(&mut self, poster: Poster, receive: &Receive) -> Result<Posting> {
+        let posting = if receive.flags & FI_PEEK != 0 {
+            self.peek(poster, receive)
+        } else if receive.flags & FI_CLAIM != 0 {
+            self.claim(poster, receive)
+        } else {
+            self.post_to_queue(poster, receive)
+        };
+        self.admit_held_back();
+        posting
+    }
+
+    fn post_to_queue(&mut self, poster: Poster, receive: &Receive) -> Result<Posting> {
+        let key = poster.inbox;
+        let inbox = self.inboxes.get_mut(key).ok_or(Errno::EOPBADSTATE)?;
+        let (tagged, filter) = select(receive, poster.directed);
+        let (size, shared) = (inbox.size, inbox.shared);
+        let queue = inbox.queue(tagged);
+        let has_ended = size == 0 && !shared;
+        if has_ended && queue.peek(filter).is_none() {
+            return Err(Errno::ENOTCONN);
+        }
+        if queue.posted_len() >= size && !has_ended {
+            return Err(Errno::EAGAIN);
+        }
+        let mut taken = queue.post(Posted {
+            context: Context::of(receive.context).0,
+            buf: receive.buffers,
+            src: filter.src,
+            tag: filter.tag,
+            ignore: filter.ignore,
+            flags: receive.flags,
+        });
+        // A buffer for many messages takes all that fit.
+        while let Some((matched, message)) = taken {
+            let multi = matched.multi;
+            self.deliver(key, tagged, matched, message);
+            taken = multi.and_then(|multi| self.inboxes.get_mut(key)?.queue(tagged).refill(multi));
+        }
+        if let (true, Some(ep)) = (has_ended, poster.ep) {
+            // And gets no more.
+            self.cancel_receives(ep);
+        }
+        Ok(Posting::Done)
+    }
+
+    /// `FI_CLAIM` without `FI_PEEK`: receives or drops what was set aside.
+    fn claim(&mut self, poster: Poster, receive: &Receive) -> Result<Posting> {
+        let (tagged, _) = select(receive, poster.directed);
+        let context = Context::of(receive.context).0;
+        let inbox = self.inboxes.get_mut(poster.inbox);
+        let queue = inbox.ok_or(Errno::EOPBADSTATE)?.queue(tagged);
+        let message = queue.claim(context).ok_or(Errno::ENOMSG)?;
+        if receive.flags & FI_DISCARD != 0 {
+            let seen = Seen::of(&message);
+            self.drop_message(message);
+            self.report_look(poster, receive, Some(&seen));
+        } else {
+            let matched = Matched {
+                context,
+                buf: receive.buffers,
+                flags: receive.flags,
+                multi: None,
+            };
+            self.deliver(poster.inbox, tagged, matched, message);
+        }
+        Ok(Posting::Done)
+    }
+
+    fn peek(&mut self, poster: Poster, receive: &Receive) -> Result<Posting> {
+        let (tagged, filter) = select(receive, poster.directed);
+        let inbox = self.inboxes.get_mut(poster.inbox);
+        let queue = inbox.ok_or(Errno::EOPBADSTATE)?.queue(tagged);
+        let seen = if receive.flags & FI_DISCARD != 0 {
+            let message = queue.peek_discard(filter);
+            let seen = message.as_ref().map(Seen::of);
+            if let Some(message) = message {
+                self.drop_message(message);
+            }
+            seen
+        } else if receive.flags & FI_CLAIM != 0 {
+            let context = Context::of(receive.context).0;
+            queue.peek_claim(filter, context).map(Seen::of)
+        } else {
+            queue.peek(filter).map(Seen::of)
+        };
+        let Some(seen) = seen else {
+            return Ok(Posting::NotFound);
+        };
+        self.report_look(poster, receive, Some(&seen));
+        Ok(Posting::Done)
+    }
+
+    /// Tells the application that a look has found nothing.
+    pub fn report_nothing_found(&self, poster: Poster, receive: &Receive) {
+        self.report_look(poster, receive, None);
+    }
+
+    fn report_look(&self, poster: Poster, receive: &Receive, seen: Option<&Seen>) {
+        let reports = match poster.ep {
+            Some(ep) => self.eps.get(ep).map(|ep| &ep.reports),
+            None => self.inboxes.get(poster.inbox).map(|inbox| &inbox.reports),
+        };
+        if let Some(reports) = reports {
+            reports.look(receive, seen);
+        }
+    }
+
+    /// `fi_cancel`: `-FI_ENOENT` where no such receive waits.
+    pub fn cancel(&mut self, poster: Poster, context: Context) -> Result {
+        let inbox = self.inboxes.get_mut(poster.inbox);
+        let inbox = inbox.ok_or(Errno::EOPBADSTATE)?;
+        for tagged in [false, true] {
+            if let Some(cancelled) = inbox.queue(tagged).cancel(context.0) {
+                self.report_cancelled(
+                    poster.inbox,
+                    poster.ep,
+                    tagged,
+                    &cancelled,
+                    Errno::ECANCELED,
+                );
+                return Ok(());
+            }
+        }
+        Err(Errno::ENOENT)
+    }
+
+    /// Ends an endpoint's receives, unless others share them.
+    pub fn cancel_receives(&mut self, ep: EpKey) {
+        let Some(key) = self.eps.get(ep).map(|ep| ep.inbox) else {
+            return;
+        };
+        for tagged in [false, true] {
+            let Some(inbox) = self.inboxes.get_mut(key).filter(|inbox| !inbox.shared) else {
+                return;
+            };
+            for cancelled in inbox.queue(tagged).cancel_all() {
+                self.report_cancelled(key, Some(ep), tagged, &cancelled, Errno::ECANCELED);
+            }
+        }
+    }
+
+    /// Ends an endpoint's receives that only messages from `src` could have
+    /// filled, with `error`.
+    pub fn cancel_receives_from(&mut self, ep: EpKey, src: u64, error: Errno) {
+        let Some(key) = self.eps.get(ep).map(|ep| ep.inbox) else {
+            return;
+        };
+        if src == ANY_SOURCE {
+            return;
+        }
+        for tagged in [false, true] {
+            let Some(inbox) = self.inboxes.get_mut(key) else {
+                return;
+            };
+            for cancelled in inbox.queue(tagged).cancel_from(src) {
+                self.report_cancelled(key, Some(ep), tagged, &cancelled, error);
+            }
+        }
+    }
+
+    /// The only link that could bring messages for an endpoint's own inbox has
+    /// ended: its receives end, and no more are taken but for what has come.
+    pub fn end_receives(&mut self, ep: EpKey) {
+        if let Some(state) = self.eps.get(ep)
+            && let Some(inbox) = self.inboxes.get_mut(state.inbox)
+            && !inbox.shared
+        {
+            inbox.size = 0;
+            self.cancel_receives(ep);
+        }
+    }
+
+    fn report_cancelled(
+        &self,
+        inbox: InboxKey,
+        ep: Option<EpKey>,
+        tagged: bool,
+        cancelled: &Cancelled<AppIov>,
+        error: Errno,
+    ) {
+        let reports = match ep {
+            Some(ep) => self.eps.get(ep).map(|ep| &ep.reports),
+            None => self.shared_reports(inbox),
+        };
+        // A buffer for many messages is reported with the last of those that
+        // are still arriving.
+        if cancelled.buf.is_some()
+            && let Some(reports) = reports
+        {
+            reports.cancelled_receive(tagged, cancelled, error);
+        }
+    }
+
+    /// Where a shared receive context reports what belongs to no endpoint: to
+    /// queues of its own, or else, as fi_endpoint(3) has none for it, to those
+    /// of an endpoint that receives through it.
+    fn shared_reports(&self, key: InboxKey) -> Option<&Reports> {
+        let own = self.inboxes.get(key).map(|inbox| &inbox.reports);
+        own.filter(|own| own.rx_cq.is_some() || own.counters.recv.is_some())
+            .or_else(|| {
+                let mut eps = self.eps.values();
+                eps.find(|ep| ep.inbox == key).map(|ep| &ep.reports)
+            })
+    }
+
+    /// Gives the messages of a link another source: the address vector learnt or
+    /// forgot the peer.
+    pub fn relabel(&mut self, ep: EpKey, link: T::Link, src: u64) {
+        let Some(key) = self.eps.get(ep).map(|ep| ep.inbox) else {
+            return;
+        };
+        for tagged in [false, true] {
+            let Some(inbox) = self.inboxes.get_mut(key) else {
+                return;
+            };
+            let of_link = |message: &Message<Unexpected<T>>| message.payload.link == link;
+            let pairs = inbox
+                .queue(tagged)
+                .relabel(|message| of_link(message).then_some(src));
+            for (matched, message) in pairs {
+                self.deliver(key, tagged, matched, message);
+            }
+        }
+    }
+
+    /// A link of an endpoint has ended: its messages that are not complete are
+    /// dropped.
+    pub fn link_ended(&mut self, ep: EpKey, link: T::Link) {
+        if let Some(key) = self.eps.get(ep).map(|ep| ep.inbox) {
+            self.drop_messages(key, |unexpected| {
+                unexpected.link == link && !unexpected.is_complete()
+            });
+        }
+        self.kept.forget(link);
+    }
+
+    /// Closes an endpoint, whose links have ended, and returns the provider's
+    /// part.
+    pub fn close(&mut self, ep: EpKey) -> Option<T::Endpoint> {
+        let state = self.eps.remove(ep)?;
+        let shared = self
+            .inboxes
+            .get(state.inbox)
+            .is_some_and(|inbox| inbox.shared);
+        if shared {
+            self.drop_messages(state.inbox, |unexpected| unexpected.ep == ep);
+        } else {
+            self.close_inbox(state.inbox);
+        }
+        self.admit_held_back();
+        Some(state.own)
+    }
+
+    /// Closes an inbox with all that waits in it.
+    pub fn close_inbox(&mut self, key: InboxKey) {
+        self.drop_messages(key, |_| true);
+        self.inboxes.remove(key);
+    }
+
+    /// Drops messages without a word to their senders.
+    fn drop_messages(&mut self, key: InboxKey, is_gone: impl Fn(&Unexpected<T>) -> bool) {
+        for tagged in [false, true] {
+            let Some(inbox) = self.inboxes.get_mut(key) else {
+                return;
+            };
+            let gone = inbox
+                .queue(tagged)
+                .withdraw_if(|message| is_gone(&message.payload));
+            for message in gone {
+                self.refund(&message);
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn select(receive: &Receive, directed: bool) -> (bool, Filter) {
+    let src = if directed { receive.peer } else { ANY_SOURCE };
+    match receive.select {
+        Select::Untagged => (false, Filter { src, ..Filter::ANY }),
+        Select::Tagged { tag, ignore } => (true, Filter { src, tag, ignore }),
+    }
+}

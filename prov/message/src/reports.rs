@@ -1,0 +1,271 @@
+//! How the application hears what happened to operations: completion queues and
+//! counters.
+
+use std::ptr::null_mut;
+
+use fabric_abi::{
+    FI_COMPLETION, FI_MSG, FI_MULTI_RECV, FI_RECV, FI_REMOTE_CQ_DATA, FI_REMOTE_READ,
+    FI_REMOTE_WRITE, FI_TAGGED,
+};
+use prov_util::av::Av;
+use prov_util::buffer::AppIov;
+use prov_util::cntr::Cntr;
+use prov_util::cq::{Completion, Cq, ErrorCompletion};
+use prov_util::endpoint::{Bindings, Counters, SharedReceive};
+use prov_util::errno::{Errno, Result};
+use prov_util::ffi::Use;
+use prov_util::matching::{ANY_SOURCE, Cancelled, Message};
+use prov_util::request::{Receive, Select};
+
+use crate::inbox::Receipt;
+use crate::operation::{Context, Op, OpClass};
+
+/// An endpoint's completion queues and counters.
+#[derive(Default)]
+pub struct Reports {
+    pub tx_cq: Option<Use<Cq>>,
+    pub rx_cq: Option<Use<Cq>>,
+    pub counters: Counters,
+    /// Says what completions report for a source.
+    pub av: Option<Use<Av>>,
+}
+
+fn completion_of(op: &Op) -> Completion {
+    Completion::new(op.context.pointer(), op.class.completion_flags())
+}
+
+fn receive_flags(tagged: bool) -> u64 {
+    FI_RECV | if tagged { FI_TAGGED } else { FI_MSG }
+}
+
+impl Reports {
+    /// To what the application has bound.
+    pub fn to<S: SharedReceive>(bindings: &Bindings<S>) -> Self {
+        Reports {
+            tx_cq: bindings.tx_cq.clone(),
+            rx_cq: bindings.rx_cq.clone(),
+            counters: bindings.counters.clone(),
+            av: bindings.av.clone(),
+        }
+    }
+
+    #[inline(always)]
+    fn counter(&self, class: OpClass) -> Option<&Cntr> {
+        let counter = match class {
+            OpClass::Send | OpClass::TaggedSend => &self.counters.send,
+            OpClass::Read | OpClass::FetchAtomic => &self.counters.read,
+            OpClass::Write | OpClass::Atomic => &self.counters.write,
+        };
+        counter.as_deref()
+    }
+
+    /// What completions report for a source.
+    #[inline]
+    pub fn source(&self, src: u64) -> u64 {
+        match &self.av {
+            Some(av) if src != ANY_SOURCE => av.reported(src),
+            _ => src,
+        }
+    }
+
+    /// An operation has ended.
+    #[inline(always)]
+    pub fn operation(&self, op: &Op, outcome: Result) {
+        match outcome {
+            Ok(()) => {
+                if let Some(counter) = self.counter(op.class) {
+                    counter.count(op.len);
+                }
+                if op.report
+                    && let Some(cq) = &self.tx_cq
+                {
+                    cq.write(&completion_of(op));
+                }
+            }
+            Err(error) => self.failed_operation(op, error),
+        }
+    }
+
+    #[cold]
+    fn failed_operation(&self, op: &Op, error: Errno) {
+        if let Some(counter) = self.counter(op.class) {
+            counter.count_error();
+        }
+        if !op.is_inject
+            && let Some(cq) = &self.tx_cq
+        {
+            cq.write_error(ErrorCompletion::new(completion_of(op), error));
+        }
+    }
+
+    /// A receive has ended; `memory` is what the buffer has for the message and
+    /// `release` whether a multi-receive buffer is the application's again.
+    pub fn receive<A>(
+        &self,
+        receipt: &Receipt<A>,
+        memory: &AppIov,
+        release: bool,
+        outcome: Result,
+    ) {
+        let mut completion = self.completion_of_receive(receipt, memory);
+        if let Some(data) = receipt.data {
+            completion.flags |= FI_REMOTE_CQ_DATA;
+            completion.data = data;
+        }
+        if release {
+            completion.flags |= FI_MULTI_RECV;
+        }
+        let wanted = receipt.flags & FI_COMPLETION != 0 || release;
+        self.end_receive(completion, wanted, memory, outcome);
+    }
+
+    /// [`Reports::receive`] for a message that came whole, without immediate
+    /// data, into a buffer of its own.
+    #[inline(always)]
+    pub fn plain_receive<A>(&self, receipt: &Receipt<A>, memory: &AppIov) {
+        let completion = self.completion_of_receive(receipt, memory);
+        let wanted = receipt.flags & FI_COMPLETION != 0;
+        self.end_receive(completion, wanted, memory, Ok(()));
+    }
+
+    #[inline(always)]
+    fn completion_of_receive<A>(&self, receipt: &Receipt<A>, memory: &AppIov) -> Completion {
+        Completion {
+            context: receipt.context.pointer(),
+            flags: receive_flags(receipt.tagged),
+            len: receipt.len,
+            buf: memory.address(),
+            data: 0,
+            tag: receipt.tag,
+            src: self.source(receipt.src),
+        }
+    }
+
+    #[inline(always)]
+    fn end_receive(&self, completion: Completion, wanted: bool, memory: &AppIov, outcome: Result) {
+        let excess = completion.len.saturating_sub(memory.len());
+        let error = match outcome {
+            Ok(()) if excess == 0 => {
+                if let Some(counter) = &self.counters.recv {
+                    counter.count(completion.len);
+                }
+                if wanted && let Some(cq) = &self.rx_cq {
+                    cq.write(&completion);
+                }
+                return;
+            }
+            Ok(()) => Errno::ETRUNC,
+            Err(error) => error,
+        };
+        self.failed_receive(completion, error, excess);
+    }
+
+    #[cold]
+    fn failed_receive(&self, mut completion: Completion, error: Errno, excess: usize) {
+        if let Some(counter) = &self.counters.recv {
+            counter.count_error();
+        }
+        completion.len -= excess.min(completion.len);
+        if let Some(cq) = &self.rx_cq {
+            cq.write_error(ErrorCompletion {
+                olen: excess,
+                ..ErrorCompletion::new(completion, error)
+            });
+        }
+    }
+
+    /// A receive has ended without a message.
+    pub fn cancelled_receive(&self, tagged: bool, cancelled: &Cancelled<AppIov>, error: Errno) {
+        let flags = receive_flags(tagged) | cancelled.flags & FI_MULTI_RECV;
+        let completion = Completion {
+            tag: cancelled.tag,
+            ..Completion::new(Context(cancelled.context).pointer(), flags)
+        };
+        self.failed_receive(completion, error, 0);
+    }
+
+    /// What a look at the messages that wait has found (`FI_PEEK`).
+    pub fn look(&self, receive: &Receive, seen: Option<&Seen>) {
+        let Some(cq) = &self.rx_cq else {
+            return;
+        };
+        let (tagged, tag) = match receive.select {
+            Select::Untagged => (false, 0),
+            Select::Tagged { tag, .. } => (true, tag),
+        };
+        let completion = Completion {
+            tag,
+            ..Completion::new(receive.context, receive_flags(tagged))
+        };
+        match seen {
+            None => cq.write_error(ErrorCompletion::new(completion, Errno::ENOMSG)),
+            Some(seen) if receive.flags & FI_COMPLETION != 0 => cq.write(&Completion {
+                flags: completion.flags | seen.flags,
+                len: seen.len,
+                data: seen.data,
+                tag: seen.tag,
+                src: self.source(seen.src),
+                ..completion
+            }),
+            Some(_) => {}
+        }
+    }
+
+    /// A peer has read this process's memory.
+    pub fn remote_read(&self) {
+        if let Some(counter) = &self.counters.remote_read {
+            counter.count(0);
+        }
+    }
+
+    /// A peer has written to this process's memory, with an operation of `kind`
+    /// (`FI_RMA`, `FI_ATOMIC`) and perhaps immediate data.
+    pub fn remote_write(&self, kind: u64, len: usize, data: Option<u64>, src: u64) {
+        if let Some(counter) = &self.counters.remote_write {
+            counter.count(len);
+        }
+        self.immediate(kind | FI_REMOTE_WRITE, len, data, src);
+    }
+
+    /// A peer's read came with immediate data: only an atomic one can.
+    pub fn remote_read_with(&self, kind: u64, len: usize, data: Option<u64>, src: u64) {
+        self.remote_read();
+        self.immediate(kind | FI_REMOTE_READ, len, data, src);
+    }
+
+    fn immediate(&self, flags: u64, len: usize, data: Option<u64>, src: u64) {
+        if let Some(data) = data
+            && let Some(cq) = &self.rx_cq
+        {
+            cq.write(&Completion {
+                len,
+                data,
+                src: self.source(src),
+                ..Completion::new(null_mut(), flags | FI_REMOTE_CQ_DATA)
+            });
+        }
+    }
+}
+
+/// What a look at a message shows.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen {
+    src: u64,
+    tag: u64,
+    len: usize,
+    data: u64,
+    flags: u64,
+}
+
+impl Seen {
+    /// A message that waits.
+    pub fn of<U>(message: &Message<U>) -> Self {
+        Seen {
+            src: message.src,
+            tag: message.tag,
+            len: message.len,
+            data: message.data,
+            flags: message.flags,
+        }
+    }
+}

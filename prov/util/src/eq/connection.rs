@@ -1,0 +1,79 @@
+//! What becomes of connections (fi_cm(3)).
+
+use fabric_abi::{FI_CONNECTED, FI_CONNREQ, FI_SHUTDOWN};
+
+use super::{Eq, Event, EventBody, EventError, EventInfo};
+use crate::attr::Info;
+use crate::errno::{Errno, Result};
+use crate::ffi::{FidRef, Use};
+
+/// Tells the application what becomes of the connection of an endpoint, or who
+/// asks a passive one for a connection.
+pub struct ConnectionEvents {
+    /// The endpoint.
+    endpoint: FidRef,
+    eq: Use<Eq>,
+}
+
+impl ConnectionEvents {
+    /// Of this endpoint, to this queue.
+    pub fn new(endpoint: FidRef, eq: Use<Eq>) -> Self {
+        ConnectionEvents { endpoint, eq }
+    }
+
+    /// `FI_CONNECTED`, with the peer's connection data.
+    pub fn connected(&self, data: &[u8]) {
+        self.write(FI_CONNECTED, None, data);
+    }
+
+    /// `FI_SHUTDOWN`
+    pub fn shut_down(&self) {
+        self.write(FI_SHUTDOWN, None, &[]);
+    }
+
+    /// The connection did not come about; `data` came with the refusal.
+    pub fn failed(&self, error: Errno, data: &[u8]) {
+        let fid = self.endpoint.as_ptr();
+        let written = self.eq.write_error(EventError {
+            err_data: data.into(),
+            ..EventError::new(fid, self.endpoint.context(), error)
+        });
+        self.written(written);
+    }
+
+    /// `FI_CONNREQ`: a peer asks for a connection, to be made with an endpoint of
+    /// these attributes. If the application never reads of it, `unread` is
+    /// called.
+    ///
+    /// # Errors
+    /// `-FI_ENOMEM`; `unread` is not called.
+    pub fn requested(
+        &self,
+        offered: &Info,
+        data: &[u8],
+        unread: impl FnOnce() + Send + 'static,
+    ) -> Result {
+        let mut info = EventInfo::of(offered)?;
+        info.if_unread(unread);
+        self.write(FI_CONNREQ, Some(info), data);
+        Ok(())
+    }
+
+    fn write(&self, kind: u32, info: Option<EventInfo>, data: &[u8]) {
+        let written = self.eq.write(Event {
+            kind,
+            body: EventBody::Connection {
+                fid: self.endpoint.as_ptr(),
+                info,
+                data: data.to_vec(),
+            },
+        });
+        self.written(written);
+    }
+
+    fn written(&self, outcome: Result) {
+        if let Err(error) = outcome {
+            log::warn!(target: crate::logging::UTIL.eq, "an event is lost: {error}");
+        }
+    }
+}
