@@ -1,31 +1,42 @@
 //! A mutex whose reality is decided when an object is opened.
 //!
 //! Applications tell with the threading level of their hints how much locking
-//! they need (fi_domain(3)). A lock that nobody asked for costs three plain
-//! instructions; one that is real costs an uncontended compare-and-swap.
+//! they need (fi_domain(3)). A lock that nobody asked for costs a few plain
+//! instructions, also where threads of the library itself may have to enter;
+//! one that is real costs an uncontended compare-and-swap.
+
+pub mod barrier;
+mod bias;
+mod futex;
 
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use fabric_abi::{FI_THREAD_COMPLETION, FI_THREAD_DOMAIN, fi_threading};
+use fabric_abi::{
+    FI_PROGRESS_MANUAL, FI_THREAD_COMPLETION, FI_THREAD_DOMAIN, fi_progress, fi_threading,
+};
 use parking_lot::RawMutex;
 use parking_lot::lock_api::RawMutex as _;
+
+use self::bias::Bias;
 
 /// Whether a [`Lock`] locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockKind {
     /// Threads may meet; they exclude each other.
     Real,
-    /// The application promised that threads do not meet. Being entered twice
-    /// all the same is detected and aborts.
+    /// The application promised that its threads do not meet. Being entered
+    /// twice all the same is detected and aborts.
     Elided,
+    /// As [`LockKind::Elided`] for the application, which threads of the
+    /// library help now and then ([`Lock::lock_as_helper`]). They pay.
+    Biased,
 }
 
 impl LockKind {
-    /// For state that everything in a domain shares, such as a provider's
-    /// engine: only `FI_THREAD_DOMAIN` lets threads never meet there.
+    /// For state that everything in a domain shares: only `FI_THREAD_DOMAIN`
+    /// lets threads never meet there.
     pub fn for_domain(threading: fi_threading) -> Self {
         if threading == FI_THREAD_DOMAIN {
             LockKind::Elided
@@ -44,32 +55,49 @@ impl LockKind {
             Self::for_domain(threading)
         }
     }
+
+    /// For what moves together, which belongs to one endpoint or one completion
+    /// object, and which a thread of the library helps. With automatic progress
+    /// that thread enters too often for the application to be preferred.
+    pub fn for_lane(threading: fi_threading, progress: fi_progress) -> Self {
+        match Self::for_completion(threading) {
+            LockKind::Elided if progress == FI_PROGRESS_MANUAL => LockKind::Biased,
+            _ => LockKind::Real,
+        }
+    }
 }
 
 /// A value that one thread at a time uses.
 pub struct Lock<T: ?Sized> {
     kind: LockKind,
+    /// Who is inside, where the lock is real.
     raw: RawMutex,
-    /// Set while an elided lock is held.
-    entered: AtomicBool,
+    /// Who is inside, where it is not.
+    bias: Bias,
     value: UnsafeCell<T>,
 }
 
 // SAFETY: a real lock gives out the value to one thread at a time, which moves
-// it between threads at most. An elided one relies on the promise that came
-// with the threading level, to the same extent as on the application's
-// pointers.
+// it between threads at most. So do the others, of which one thread of the
+// application is on one side and helpers on the other; that it is one thread
+// is the promise that came with the threading level, on which they rely to the
+// same extent as on the application's pointers.
 unsafe impl<T: ?Sized + Send> Sync for Lock<T> {}
 // SAFETY: owning the lock is owning the value.
 unsafe impl<T: ?Sized + Send> Send for Lock<T> {}
 
 impl<T> Lock<T> {
-    /// A free lock around `value`.
-    pub const fn new(kind: LockKind, value: T) -> Self {
+    /// A free lock around `value`. Where the system does not let it be biased,
+    /// it is real.
+    pub fn new(kind: LockKind, value: T) -> Self {
+        let kind = match kind {
+            LockKind::Biased if !barrier::is_available() => LockKind::Real,
+            kind => kind,
+        };
         Self {
             kind,
             raw: RawMutex::INIT,
-            entered: AtomicBool::new(false),
+            bias: Bias::new(),
             value: UnsafeCell::new(value),
         }
     }
@@ -81,44 +109,80 @@ impl<T> Lock<T> {
 }
 
 impl<T: ?Sized> Lock<T> {
-    /// Whether this lock is real.
+    /// What this lock is.
     pub fn kind(&self) -> LockKind {
         self.kind
     }
 
-    /// Enters, waiting for other threads where the lock is real.
+    /// Enters, waiting for other threads where the lock is real, and for
+    /// helpers.
     ///
     /// # Panics
-    /// When an elided lock is held already: a caller broke the threading level
-    /// it asked for, or code of this library entered twice.
+    /// When a lock that is not real is held by the application already: a
+    /// caller broke the threading level it asked for, or code of this library
+    /// entered twice.
     #[inline(always)]
     pub fn lock(&self) -> Guard<'_, T> {
-        match self.kind {
-            LockKind::Real => self.raw.lock(),
-            LockKind::Elided => {
-                if self.entered.load(Ordering::Relaxed) {
-                    entered_twice();
-                }
-                self.entered.store(true, Ordering::Relaxed);
-            }
+        if self.kind == LockKind::Real {
+            self.raw.lock();
+        } else if !self.bias.enter() {
+            entered_twice();
         }
-        Guard::of(self)
+        Guard {
+            inside: self,
+            _thread_bound: PhantomData,
+        }
     }
 
     /// Enters if nobody is inside.
     #[inline(always)]
     pub fn try_lock(&self) -> Option<Guard<'_, T>> {
-        let free = match self.kind {
-            LockKind::Real => self.raw.try_lock(),
-            LockKind::Elided => {
-                let free = !self.entered.load(Ordering::Relaxed);
-                if free {
-                    self.entered.store(true, Ordering::Relaxed);
-                }
-                free
-            }
+        let free = if self.kind == LockKind::Real {
+            self.raw.try_lock()
+        } else {
+            self.bias.try_enter()
         };
-        free.then_some(Guard::of(self))
+        free.then(|| Guard {
+            inside: self,
+            _thread_bound: PhantomData,
+        })
+    }
+
+    /// Enters from a thread of the library, waiting for whoever is inside.
+    /// `None`: the system has begun to refuse what a biased lock needs for
+    /// that.
+    ///
+    /// # Panics
+    /// For [`LockKind::Elided`].
+    pub fn lock_as_helper(&self) -> Option<HelperGuard<'_, T>> {
+        let entered = match self.kind {
+            LockKind::Real => {
+                self.raw.lock();
+                true
+            }
+            LockKind::Biased => self.bias.enter_as_helper(),
+            LockKind::Elided => not_for_helpers(),
+        };
+        entered.then(|| HelperGuard {
+            inside: self,
+            _thread_bound: PhantomData,
+        })
+    }
+
+    /// [`Lock::lock_as_helper`] if nobody is inside.
+    ///
+    /// # Panics
+    /// For [`LockKind::Elided`].
+    pub fn try_lock_as_helper(&self) -> Option<HelperGuard<'_, T>> {
+        let entered = match self.kind {
+            LockKind::Real => self.raw.try_lock(),
+            LockKind::Biased => self.bias.try_enter_as_helper(),
+            LockKind::Elided => not_for_helpers(),
+        };
+        entered.then(|| HelperGuard {
+            inside: self,
+            _thread_bound: PhantomData,
+        })
     }
 
     /// The value, without locking: nobody else can hold a reference.
@@ -136,21 +200,16 @@ fn entered_twice() -> ! {
     );
 }
 
-/// The right to use the value of a [`Lock`]; ends when dropped.
-pub struct Guard<'a, T: ?Sized> {
-    lock: &'a Lock<T>,
-    /// Stays on its thread, and is as shareable as a pointer: not at all.
-    _thread_bound: PhantomData<*mut T>,
+#[cold]
+fn not_for_helpers() -> ! {
+    panic!("a helper at a lock that was opened for the application alone");
 }
 
-impl<'a, T: ?Sized> Guard<'a, T> {
-    #[inline(always)]
-    fn of(lock: &'a Lock<T>) -> Self {
-        Self {
-            lock,
-            _thread_bound: PhantomData,
-        }
-    }
+/// The right to use the value of a [`Lock`]; ends when dropped.
+pub struct Guard<'a, T: ?Sized> {
+    inside: &'a Lock<T>,
+    /// Stays on its thread, and is as shareable as a pointer: not at all.
+    _thread_bound: PhantomData<*mut T>,
 }
 
 impl<T: ?Sized> Deref for Guard<'_, T> {
@@ -159,7 +218,7 @@ impl<T: ?Sized> Deref for Guard<'_, T> {
     #[inline(always)]
     fn deref(&self) -> &T {
         // SAFETY: the guard exists, so this thread is the one inside.
-        unsafe { &*self.lock.value.get() }
+        unsafe { &*self.inside.value.get() }
     }
 }
 
@@ -168,75 +227,54 @@ impl<T: ?Sized> DerefMut for Guard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: the guard exists, so this thread is the one inside, and the
         // guard itself is borrowed mutably.
-        unsafe { &mut *self.lock.value.get() }
+        unsafe { &mut *self.inside.value.get() }
     }
 }
 
 impl<T: ?Sized> Drop for Guard<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
-        match self.lock.kind {
+        if self.inside.kind == LockKind::Real {
             // SAFETY: this guard came from locking, and it is dropped once.
-            LockKind::Real => unsafe { self.lock.raw.unlock() },
-            LockKind::Elided => self.lock.entered.store(false, Ordering::Relaxed),
+            unsafe { self.inside.raw.unlock() }
+        } else {
+            self.inside.bias.leave();
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::Arc;
+/// The same right in the hands of a thread of the library.
+pub struct HelperGuard<'a, T: ?Sized> {
+    inside: &'a Lock<T>,
+    _thread_bound: PhantomData<*mut T>,
+}
 
-    #[test]
-    fn a_real_lock_excludes_other_threads() {
-        let lock = Arc::new(Lock::new(LockKind::Real, 0u64));
-        let threads: Vec<_> = (0..4)
-            .map(|_| {
-                let lock = lock.clone();
-                std::thread::spawn(move || {
-                    for _ in 0..10_000 {
-                        *lock.lock() += 1;
-                    }
-                })
-            })
-            .collect();
-        for thread in threads {
-            thread.join().unwrap();
-        }
-        assert_eq!(*lock.lock(), 40_000);
-    }
+impl<T: ?Sized> Deref for HelperGuard<'_, T> {
+    type Target = T;
 
-    #[test]
-    #[should_panic(expected = "entered twice")]
-    fn an_elided_lock_notices_being_entered_twice() {
-        let lock = Lock::new(LockKind::Elided, ());
-        let _first = lock.lock();
-        let _second = lock.lock();
-    }
-
-    #[test]
-    fn a_held_lock_cannot_be_tried() {
-        for kind in [LockKind::Real, LockKind::Elided] {
-            let lock = Lock::new(kind, 1);
-            let held = lock.lock();
-            assert!(lock.try_lock().is_none());
-            drop(held);
-            assert_eq!(lock.try_lock().map(|value| *value), Some(1));
-        }
-    }
-
-    #[test]
-    fn the_threading_level_decides_what_is_real() {
-        assert_eq!(LockKind::for_domain(FI_THREAD_DOMAIN), LockKind::Elided);
-        assert_eq!(LockKind::for_domain(FI_THREAD_COMPLETION), LockKind::Real);
-        assert_eq!(
-            LockKind::for_completion(FI_THREAD_COMPLETION),
-            LockKind::Elided
-        );
-        assert_eq!(
-            LockKind::for_completion(fabric_abi::FI_THREAD_SAFE),
-            LockKind::Real
-        );
+    fn deref(&self) -> &T {
+        // SAFETY: as for `Guard`.
+        unsafe { &*self.inside.value.get() }
     }
 }
+
+impl<T: ?Sized> DerefMut for HelperGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as for `Guard`.
+        unsafe { &mut *self.inside.value.get() }
+    }
+}
+
+impl<T: ?Sized> Drop for HelperGuard<'_, T> {
+    fn drop(&mut self) {
+        if self.inside.kind == LockKind::Real {
+            // SAFETY: this guard came from locking, and it is dropped once.
+            unsafe { self.inside.raw.unlock() }
+        } else {
+            self.inside.bias.leave_as_helper();
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;

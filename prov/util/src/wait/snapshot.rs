@@ -85,7 +85,7 @@ impl<T: Send + Sync> Snapshot<T> {
                 #[cfg(any(loom, not(target_arch = "x86_64")))]
                 fence(Ordering::SeqCst);
             }
-            LockKind::Elided => {
+            LockKind::Elided | LockKind::Biased => {
                 let readers = self.readers.load(Ordering::Relaxed);
                 self.readers.store(readers + 1, Ordering::Relaxed);
             }
@@ -125,7 +125,7 @@ impl<T: Send + Sync> Drop for Leaves<'_, T> {
         let snapshot = self.0;
         let last = match snapshot.kind {
             LockKind::Real => snapshot.readers.fetch_sub(1, Ordering::Release) == 1,
-            LockKind::Elided => {
+            LockKind::Elided | LockKind::Biased => {
                 let readers = snapshot.readers.load(Ordering::Relaxed);
                 snapshot.readers.store(readers - 1, Ordering::Relaxed);
                 readers == 1

@@ -1,0 +1,298 @@
+//! Exclusion between the application, whose threads exclude each other
+//! themselves, and threads of the library that help it now and then.
+//!
+//! The application says that it is inside and looks whether a helper claims
+//! the place; it executes no locked instruction for that. A helper claims it,
+//! has a [`barrier`] executed by whatever runs the application, and looks
+//! whether the application is inside. So if both come at once, at least one of
+//! them notices, and it is the application that steps back: it comes by all
+//! the time, and helpers are quick.
+
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicU32, Ordering};
+#[cfg(not(loom))]
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use super::{barrier, futex};
+
+/// See the module.
+pub(super) struct Bias {
+    /// [`INSIDE`] while the application is, or is about to be. Only the
+    /// application writes it.
+    application: AtomicU32,
+    /// [`FREE`], [`CLAIMED`] or [`AWAITED`]. Only helpers change it from and to
+    /// `FREE`.
+    claim: AtomicU32,
+}
+
+const OUTSIDE: u32 = 0;
+const INSIDE: u32 = 1;
+
+const FREE: u32 = 0;
+/// A helper is inside, or waits for the application to leave.
+const CLAIMED: u32 = 1;
+/// The same, and somebody sleeps until it is over.
+const AWAITED: u32 = 2;
+
+/// Looks at what another thread is about to change, before sleeping.
+const SPINS: u32 = if cfg!(loom) { 1 } else { 64 };
+/// How long a helper sleeps before it looks again whether the application has
+/// left: an application that leaves does not say so, one that comes back does.
+const LOOK: Duration = Duration::from_micros(50);
+
+impl Bias {
+    /// Nobody is inside.
+    pub(super) fn new() -> Self {
+        Self {
+            application: AtomicU32::new(OUTSIDE),
+            claim: AtomicU32::new(FREE),
+        }
+    }
+
+    /// The application enters, waiting for a helper at most. `false`: it is
+    /// inside already.
+    #[inline(always)]
+    pub(super) fn enter(&self) -> bool {
+        let before = self.application.load(Ordering::Relaxed);
+        self.application.store(INSIDE, Ordering::Relaxed);
+        barrier::light();
+        let claim = self.claim.load(Ordering::Acquire);
+        if before | claim != 0 {
+            return before == OUTSIDE && self.enter_after_helper();
+        }
+        true
+    }
+
+    /// The application enters if nobody is inside.
+    #[inline(always)]
+    pub(super) fn try_enter(&self) -> bool {
+        if self.application.load(Ordering::Relaxed) != OUTSIDE {
+            return false;
+        }
+        self.application.store(INSIDE, Ordering::Relaxed);
+        barrier::light();
+        if self.claim.load(Ordering::Acquire) != FREE {
+            self.step_back();
+            return false;
+        }
+        true
+    }
+
+    /// The application leaves.
+    #[inline(always)]
+    pub(super) fn leave(&self) {
+        self.application.store(OUTSIDE, Ordering::Release);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn enter_after_helper(&self) -> bool {
+        loop {
+            self.step_back();
+            self.await_free();
+            self.application.store(INSIDE, Ordering::Relaxed);
+            barrier::light();
+            if self.claim.load(Ordering::Acquire) == FREE {
+                return true;
+            }
+        }
+    }
+
+    /// Leaves the place to the helper, which may be asleep.
+    #[cold]
+    #[inline(never)]
+    fn step_back(&self) {
+        self.application.store(OUTSIDE, Ordering::Release);
+        futex::wake_all(&self.application);
+    }
+
+    /// A helper enters, waiting for whoever is inside. `false`: the kernel does
+    /// not let it.
+    pub(super) fn enter_as_helper(&self) -> bool {
+        while !self.try_claim() {
+            self.await_free();
+        }
+        if !barrier::heavy() {
+            self.leave_as_helper();
+            return false;
+        }
+        let mut looks = 0;
+        while self.application.load(Ordering::Acquire) != OUTSIDE {
+            pause_or(&mut looks, || {
+                futex::wait(&self.application, INSIDE, Some(LOOK));
+            });
+        }
+        true
+    }
+
+    /// A helper enters if nobody is inside.
+    pub(super) fn try_enter_as_helper(&self) -> bool {
+        if !self.try_claim() {
+            return false;
+        }
+        if barrier::heavy() && self.application.load(Ordering::Acquire) == OUTSIDE {
+            return true;
+        }
+        self.leave_as_helper();
+        false
+    }
+
+    /// A helper leaves.
+    pub(super) fn leave_as_helper(&self) {
+        if self.claim.swap(FREE, Ordering::Release) == AWAITED {
+            futex::wake_all(&self.claim);
+        }
+    }
+
+    fn try_claim(&self) -> bool {
+        self.claim
+            .compare_exchange(FREE, CLAIMED, Ordering::Acquire, Ordering::Relaxed)
+            .is_ok()
+    }
+
+    /// Returns when the place has been free of helpers.
+    fn await_free(&self) {
+        let mut looks = 0;
+        loop {
+            match self.claim.load(Ordering::Acquire) {
+                FREE => return,
+                claim => pause_or(&mut looks, || {
+                    let awaited = claim == AWAITED
+                        || self
+                            .claim
+                            .compare_exchange(
+                                CLAIMED,
+                                AWAITED,
+                                Ordering::Relaxed,
+                                Ordering::Relaxed,
+                            )
+                            .is_ok();
+                    if awaited {
+                        futex::wait(&self.claim, AWAITED, None);
+                    }
+                }),
+            }
+        }
+    }
+}
+
+/// Wastes a moment, or does `sleep` after [`SPINS`] moments.
+fn pause_or(looks: &mut u32, sleep: impl FnOnce()) {
+    if *looks < SPINS {
+        *looks += 1;
+        #[cfg(not(loom))]
+        std::hint::spin_loop();
+        #[cfg(loom)]
+        loom::thread::yield_now();
+    } else {
+        sleep();
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::cell::UnsafeCell;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    /// What is excluded from: loom notices two threads that meet here.
+    struct Place {
+        bias: Bias,
+        value: UnsafeCell<u32>,
+    }
+
+    // SAFETY: `bias` guards `value`; that it does is what is tested.
+    unsafe impl Sync for Place {}
+    // SAFETY: as above.
+    unsafe impl Send for Place {}
+
+    impl Place {
+        fn new() -> Arc<Self> {
+            Arc::new(Place {
+                bias: Bias::new(),
+                value: UnsafeCell::new(0),
+            })
+        }
+
+        fn add(&self) {
+            // SAFETY: loom checks.
+            self.value.with_mut(|value| unsafe { *value += 1 });
+        }
+    }
+
+    #[test]
+    fn the_application_and_a_helper_do_not_meet() {
+        loom::model(|| {
+            let place = Place::new();
+            let helper = {
+                let place = place.clone();
+                thread::spawn(move || {
+                    assert!(place.bias.enter_as_helper());
+                    place.add();
+                    place.bias.leave_as_helper();
+                })
+            };
+            for _ in 0..2 {
+                assert!(place.bias.enter());
+                place.add();
+                place.bias.leave();
+            }
+            helper.join().unwrap();
+            assert!(place.bias.enter());
+            // SAFETY: loom checks.
+            assert_eq!(place.value.with(|value| unsafe { *value }), 3);
+        });
+    }
+
+    #[test]
+    fn those_that_only_try_do_not_meet() {
+        loom::model(|| {
+            let place = Place::new();
+            let helper = {
+                let place = place.clone();
+                thread::spawn(move || {
+                    if place.bias.try_enter_as_helper() {
+                        place.add();
+                        place.bias.leave_as_helper();
+                    }
+                })
+            };
+            for _ in 0..2 {
+                if place.bias.try_enter() {
+                    place.add();
+                    place.bias.leave();
+                }
+            }
+            helper.join().unwrap();
+            assert!(place.bias.try_enter(), "nobody is left inside");
+        });
+    }
+
+    #[test]
+    fn two_helpers_and_the_application_do_not_meet() {
+        // Only one of them waits: loom does not see to it that of two threads
+        // that wait the third has its turn.
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(|| {
+            let place = Place::new();
+            let helpers = [0, 1].map(|_| {
+                let place = place.clone();
+                thread::spawn(move || {
+                    if place.bias.try_enter_as_helper() {
+                        place.add();
+                        place.bias.leave_as_helper();
+                    }
+                })
+            });
+            assert!(place.bias.enter());
+            place.add();
+            place.bias.leave();
+            for helper in helpers {
+                helper.join().unwrap();
+            }
+        });
+    }
+}
