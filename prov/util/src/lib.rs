@@ -7,6 +7,7 @@ pub mod buffer;
 pub mod cntr;
 pub mod cq;
 pub mod domain;
+pub mod drive;
 pub mod endpoint;
 pub mod eq;
 pub mod errno;

@@ -1,0 +1,126 @@
+//! `FI_PROGRESS_AUTO`: the thread drives a lane while the application does not.
+
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll;
+
+use super::helper::Place;
+
+/// How long the thread keeps out of the way of an application that makes
+/// progress calls, before it looks whether it still does.
+const AWAY: Duration = Duration::from_millis(10);
+/// How long the thread sleeps between two looks at a lane without a descriptor.
+const POLL: Duration = Duration::from_micros(500);
+
+/// What the thread does about a lane.
+pub(super) struct Auto {
+    phase: Phase,
+    /// The application's progress calls at the last look.
+    calls: Option<u64>,
+    fd: Watched,
+}
+
+enum Phase {
+    /// There may be something to do.
+    Due,
+    /// Nothing, until this time.
+    Until(Instant),
+    /// Nothing, until the lane's descriptor is readable.
+    Asleep,
+}
+
+/// The lane's descriptor among those that wake the thread.
+#[derive(PartialEq, Eq)]
+enum Watched {
+    Unknown,
+    Yes,
+    /// It is known, and does not wake.
+    No,
+}
+
+impl Auto {
+    pub(super) fn new() -> Self {
+        Auto {
+            phase: Phase::Due,
+            calls: None,
+            fd: Watched::Unknown,
+        }
+    }
+
+    /// The lane's descriptor is readable.
+    pub(super) fn wake(&mut self) {
+        if matches!(self.phase, Phase::Asleep) {
+            self.phase = Phase::Due;
+        }
+    }
+
+    /// When there is something to do without an event, if at all.
+    pub(super) fn due(&self, now: Instant) -> Option<Instant> {
+        match self.phase {
+            Phase::Due => Some(now),
+            Phase::Until(time) => Some(time),
+            Phase::Asleep => None,
+        }
+    }
+
+    /// Drives the lane if it is time, once.
+    pub(super) fn step(&mut self, place: &Place, epoll: &OwnedFd, now: Instant) {
+        if self.due(now).is_none_or(|due| due > now) {
+            return;
+        }
+        let known = self.calls;
+        let seen = place.visit(|lane| {
+            let calls = lane.calls();
+            let is_alone = known.is_none_or(|known| known == calls);
+            // `None`: the application does it itself.
+            (calls, is_alone.then(|| lane.drive()))
+        });
+        self.phase = match seen {
+            Some((_, Some(false))) => Phase::Due,
+            Some((_, Some(true))) if self.watch(place, epoll) => Phase::Asleep,
+            Some((_, Some(true))) => Phase::Until(now + POLL),
+            Some((_, None)) => {
+                self.unwatch(place, epoll);
+                Phase::Until(now + AWAY)
+            }
+            // It is gone.
+            None => Phase::Asleep,
+        };
+        if let Some((calls, _)) = seen {
+            self.calls = Some(calls);
+        }
+    }
+
+    /// Lets the lane's descriptor wake the thread; whether it does.
+    fn watch(&mut self, place: &Place, epoll: &OwnedFd) -> bool {
+        let Some(fd) = place.wait_fd() else {
+            return false;
+        };
+        let data = epoll::EventData::new_u64(place.id);
+        let watched = match self.fd {
+            Watched::Yes => return true,
+            Watched::Unknown => epoll::add(epoll, fd, data, epoll::EventFlags::IN),
+            Watched::No => epoll::modify(epoll, fd, data, epoll::EventFlags::IN),
+        };
+        if watched.is_ok() {
+            self.fd = Watched::Yes;
+        }
+        watched.is_ok()
+    }
+
+    /// The descriptor stays readable while the application drives the lane, and
+    /// must not wake the thread.
+    fn unwatch(&mut self, place: &Place, epoll: &OwnedFd) {
+        if self.fd == Watched::Yes
+            && let Some(fd) = place.wait_fd()
+        {
+            let data = epoll::EventData::new_u64(place.id);
+            // With EPOLLET even an error, which is always reported, wakes once.
+            let nothing = epoll::EventFlags::ET;
+            if epoll::modify(epoll, fd, data, nothing).is_ok() {
+                self.fd = Watched::No;
+            }
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! The thread: rounds through the lanes that have something due, and sleep.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll, eventfd};
+use rustix::time::Timespec;
+
+use super::auto::Auto;
+use super::fork::AtWork;
+use super::helper::Place;
+use super::pace::{Next, Pace};
+use super::thread;
+use crate::errno::{Errno, Result};
+
+/// A thread, as those see it that tell it what to do.
+pub(super) struct Run {
+    news: Mutex<Vec<News>>,
+    is_over: AtomicBool,
+    /// Rung for news and for the end.
+    bell: OwnedFd,
+    /// Readable when the bell is, or a lane that is waited for.
+    epoll: OwnedFd,
+}
+
+/// What the thread is told.
+pub(super) enum News {
+    /// A burst began; its lane has to be looked after.
+    Burst(Arc<Place>),
+    /// The lane is to be driven.
+    Drive(Arc<Place>),
+    /// The lane with this id has left.
+    Left(u64),
+}
+
+/// Names the bell among the events; lanes begin at 1.
+const BELL: u64 = 0;
+
+impl Run {
+    pub(super) fn new() -> Result<Self> {
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(system)?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
+        let data = epoll::EventData::new_u64(BELL);
+        epoll::add(&epoll, &bell, data, epoll::EventFlags::IN).map_err(system)?;
+        Ok(Run {
+            news: Mutex::default(),
+            is_over: AtomicBool::new(false),
+            bell,
+            epoll,
+        })
+    }
+
+    pub(super) fn tell(&self, news: News) {
+        self.news.lock().push(news);
+        self.ring();
+    }
+
+    /// The thread is to end.
+    pub(super) fn end(&self) {
+        self.is_over.store(true, Ordering::Release);
+        self.ring();
+    }
+
+    fn ring(&self) {
+        // Cannot fail: the count is far from its limit.
+        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+    }
+
+    /// What the thread does all its life.
+    pub(super) fn run(&self) {
+        thread::sleep_exactly();
+        let mut lanes = Lanes::default();
+        let mut ready = Vec::with_capacity(64);
+        loop {
+            let at_work = AtWork::begin();
+            if self.is_over.load(Ordering::Acquire) {
+                return;
+            }
+            lanes.hear(std::mem::take(&mut *self.news.lock()), &self.epoll);
+            lanes.wake(&ready);
+            let pause = lanes.round(&self.epoll);
+            drop(at_work);
+            self.sleep(pause, &mut ready);
+        }
+    }
+
+    /// Sleeps for so long (`None`: for ever), or until there are events.
+    fn sleep(&self, pause: Option<Duration>, ready: &mut Vec<epoll::Event>) {
+        ready.clear();
+        // epoll_wait(2) counts in milliseconds.
+        if let Some(pause) = pause.filter(|pause| !pause.is_zero()) {
+            let pause = timespec(pause);
+            let mut fds = [PollFd::new(&self.epoll, PollFlags::IN)];
+            match rustix::event::poll(&mut fds, Some(&pause)) {
+                Ok(1) => {}
+                // Waking early does no harm.
+                _ => return,
+            }
+        }
+        let timeout = pause.map(|_| timespec(Duration::ZERO));
+        let events = rustix::buffer::spare_capacity(ready);
+        // No event does no harm either.
+        let _ = epoll::wait(&self.epoll, events, timeout.as_ref());
+        if ready.iter().any(|event| event.data.u64() == BELL) {
+            let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
+        }
+    }
+}
+
+/// The lanes that the thread was told of.
+#[derive(Default)]
+struct Lanes {
+    list: Vec<Lane>,
+}
+
+struct Lane {
+    place: Arc<Place>,
+    /// How its bursts are looked after, and when next, if they are.
+    pace: Pace,
+    look: Option<Look>,
+    auto: Option<Auto>,
+}
+
+struct Look {
+    at: Instant,
+    /// How long the pause before it is.
+    pause: Duration,
+}
+
+impl Look {
+    fn after(pause: Duration) -> Option<Self> {
+        Some(Look {
+            at: Instant::now() + pause,
+            pause,
+        })
+    }
+
+    /// Whether to look now. A little early is soon enough, so that the lanes
+    /// are looked after together and not each at a time of its own.
+    fn is_due(&self, now: Instant) -> bool {
+        self.at <= now + self.pause / 4
+    }
+}
+
+impl Lanes {
+    fn hear(&mut self, news: Vec<News>, epoll: &OwnedFd) {
+        for news in news {
+            match news {
+                News::Burst(place) => {
+                    let mark = place.burst.mark();
+                    let lane = self.lane(place);
+                    lane.look = Look::after(lane.pace.begin(mark));
+                }
+                News::Drive(place) => self.lane(place).auto = Some(Auto::new()),
+                News::Left(id) => self.forget(id, epoll),
+            }
+        }
+    }
+
+    fn forget(&mut self, id: u64, epoll: &OwnedFd) {
+        let Some(index) = self.list.iter().position(|lane| lane.place.id == id) else {
+            return;
+        };
+        let lane = self.list.swap_remove(index);
+        // Closing it would not do: a forked child may have it open.
+        if let Some(fd) = lane.place.wait_fd() {
+            // An error means that it was not watched.
+            let _ = epoll::delete(epoll, fd);
+        }
+    }
+
+    fn lane(&mut self, place: Arc<Place>) -> &mut Lane {
+        let known = self.list.iter().position(|lane| lane.place.id == place.id);
+        let index = known.unwrap_or_else(|| {
+            self.list.push(Lane {
+                place,
+                pace: Pace::default(),
+                look: None,
+                auto: None,
+            });
+            self.list.len() - 1
+        });
+        &mut self.list[index]
+    }
+
+    /// There are events for these lanes.
+    fn wake(&mut self, ready: &[epoll::Event]) {
+        for event in ready {
+            let id = event.data.u64();
+            let lane = self.list.iter_mut().find(|lane| lane.place.id == id);
+            if let Some(auto) = lane.and_then(|lane| lane.auto.as_mut()) {
+                auto.wake();
+            }
+        }
+    }
+
+    /// Does what is due; how long to sleep after that.
+    fn round(&mut self, epoll: &OwnedFd) -> Option<Duration> {
+        if self.list.is_empty() {
+            return None;
+        }
+        let now = Instant::now();
+        for lane in &mut self.list {
+            lane.look_after_bursts(now);
+            if let Some(auto) = &mut lane.auto {
+                auto.step(&lane.place, epoll, now);
+            }
+        }
+        let looks = self.list.iter().filter_map(|lane| lane.look.as_ref());
+        let steps = self.list.iter().filter_map(|lane| lane.auto.as_ref());
+        let next = looks
+            .map(|look| look.at)
+            .chain(steps.filter_map(|auto| auto.due(now)))
+            .min()?;
+        Some(next.saturating_duration_since(Instant::now()))
+    }
+}
+
+impl Lane {
+    fn look_after_bursts(&mut self, now: Instant) {
+        if !self.look.as_ref().is_some_and(|look| look.is_due(now)) {
+            return;
+        }
+        let pause = match self.pace.look(self.place.burst.mark()) {
+            Next::Look(pause) => Some(pause),
+            Next::End(pause) => {
+                let visited = self.place.visit(|lane| lane.end_burst());
+                // A lane that is gone has no bursts.
+                visited.map(|()| pause)
+            }
+            Next::Rest if self.place.burst.rest() => None,
+            Next::Rest => Some(self.pace.begin(self.place.burst.mark())),
+        };
+        self.look = pause.and_then(Look::after);
+    }
+}
+
+fn timespec(duration: Duration) -> Timespec {
+    Timespec {
+        tv_sec: duration.as_secs() as _,
+        tv_nsec: duration.subsec_nanos() as _,
+    }
+}
+
+fn system(error: rustix::io::Errno) -> Errno {
+    Errno::new(error.raw_os_error())
+}
