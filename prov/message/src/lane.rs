@@ -5,10 +5,11 @@
 //! receive context or completion queue. So threads that drive different
 //! endpoints meet nowhere.
 
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
-use std::sync::Arc;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 
+use prov_util::drive::{Driven, Helper, Seat};
 use prov_util::errno::{Errno, Result};
 use prov_util::progress::Progress;
 use prov_util::request::{Atomic, Receive, RemoteAccess, Transmit};
@@ -53,6 +54,11 @@ pub trait Core: Send + Sized + 'static {
     /// Does what is ready before a thread goes to sleep at the descriptor of
     /// [`Core::poller`]; `false` if there was something, as there may be more.
     fn prepare_wait(&mut self) -> bool;
+
+    /// Sends what is held back, for an application that has left it, and calls
+    /// [`Signals::burst_ends`]. Reports nothing: the application may be at its
+    /// queues.
+    fn end_burst(&mut self) {}
 
     /// Readable when there is something to do; `None` where only
     /// [`Core::progress`] finds out.
@@ -124,9 +130,11 @@ fn post_special<C: Core>(core: &mut C, poster: Poster, receive: &Receive) -> Res
 #[derive(Default)]
 pub struct Signals {
     /// Whether messages are held back.
-    pub due: AtomicBool,
+    due: AtomicBool,
     /// Counts, about, the application's calls that read queues.
-    pub calls: AtomicU64,
+    calls: AtomicU64,
+    /// The lane's place at the thread that helps it.
+    seat: OnceLock<Seat>,
 }
 
 impl Signals {
@@ -135,6 +143,42 @@ impl Signals {
     fn called(&self) {
         let calls = self.calls.load(Ordering::Relaxed);
         self.calls.store(calls.wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// About how many calls the application has made that read queues. What is
+    /// sent after the same one may go out together.
+    #[inline]
+    pub fn calls(&self) -> u64 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    /// Whether the next message to a peer is to be held back, if `sent` of them
+    /// have left after the application's last call.
+    #[inline]
+    pub fn holds_after(&self, sent: u32) -> bool {
+        match self.seat.get() {
+            Some(seat) => seat.holds_after(sent),
+            None => sent != 0,
+        }
+    }
+
+    /// Messages are held back from now on, and none were. Called with the lane's
+    /// lock, as the next one.
+    #[inline]
+    pub fn burst_begins(&self) {
+        self.due.store(true, Ordering::Relaxed);
+        if let Some(seat) = self.seat.get() {
+            seat.burst_begins();
+        }
+    }
+
+    /// Nothing is held back any more.
+    #[inline]
+    pub fn burst_ends(&self) {
+        self.due.store(false, Ordering::Relaxed);
+        if let Some(seat) = self.seat.get() {
+            seat.burst_ends();
+        }
     }
 }
 
@@ -163,15 +207,34 @@ impl<C: Core> Lane<C> {
         }))
     }
 
+    /// Has a thread end the lane's bursts.
+    pub fn help(self: &Arc<Self>, helper: &Arc<Helper>) {
+        let lane: Weak<Self> = Arc::downgrade(self);
+        self.signals.seat.get_or_init(|| helper.seat(lane));
+    }
+
+    /// Takes the lane from the thread that helps it, for good: it is not in the
+    /// lane when this returns.
+    pub fn retire(&self) {
+        if let Some(seat) = self.signals.seat.get() {
+            seat.leave();
+        }
+    }
+
+    /// Has the thread that helps drive the lane while the application does not,
+    /// too.
+    ///
+    /// # Errors
+    /// Those of [`Seat::drive_automatically`].
+    pub fn drive_automatically(&self) -> Result {
+        let seat = self.signals.seat.get();
+        seat.map_or(Ok(()), Seat::drive_automatically)
+    }
+
     /// Enters the lane.
     #[inline(always)]
     pub fn core(&self) -> Guard<'_, C> {
         self.core.lock()
-    }
-
-    /// About how many calls the application has made that read queues.
-    pub fn calls(&self) -> u64 {
-        self.signals.calls.load(Ordering::Relaxed)
     }
 }
 
@@ -202,5 +265,30 @@ impl<C: Core> Progress for Lane<C> {
 
     fn prepare_wait(&self) -> bool {
         self.core().prepare_wait()
+    }
+}
+
+impl<C: Core> Driven for Lane<C> {
+    fn end_burst(&self) {
+        if let Some(mut core) = self.core.lock_as_helper() {
+            core.end_burst();
+        }
+    }
+
+    fn drive(&self) -> bool {
+        match self.core.lock_as_helper() {
+            Some(mut core) => core.prepare_wait(),
+            None => true,
+        }
+    }
+
+    fn share_wait_fd(&self) -> Result<Option<OwnedFd>> {
+        let core = self.core.lock_as_helper().ok_or(Errno::EAGAIN)?;
+        let shared = core.poller().map(|fd| fd.try_clone_to_owned());
+        Ok(shared.transpose()?)
+    }
+
+    fn calls(&self) -> u64 {
+        self.signals.calls()
     }
 }

@@ -108,6 +108,11 @@ impl Provider for Tcp {
 
     const LOG_TARGET: &'static str = LOG.domain;
     const ATOMIC_LIMIT: usize = ATOMIC_LIMIT;
+    const THREAD: &'static str = "fi_tcp helper";
+
+    fn drives_automatically(&self) -> bool {
+        !self.params.disable_auto_progress
+    }
 
     fn lane(&self, memory: &Arc<MrTable>, signals: &Arc<Signals>) -> Result<Core> {
         Core::new(self.params.clone(), Some(memory.clone()), signals.clone())

@@ -79,6 +79,8 @@ pub struct Core {
     ready: VecDeque<ConnKey>,
     /// Connections whose outboxes wait for the end of a burst.
     held: Vec<ConnKey>,
+    /// Connections whose outboxes were sent in the application's stead.
+    sent: Vec<ConnKey>,
     signals: Arc<Signals>,
     /// Progress calls until the poller is asked.
     polls_left: u32,
@@ -154,6 +156,7 @@ impl Core {
             hot: Vec::new(),
             ready: VecDeque::new(),
             held: Vec::new(),
+            sent: Vec::new(),
             signals,
             polls_left: 0,
             poll_interval: 1,
@@ -230,6 +233,10 @@ impl prov_message::Core for Core {
         self.do_what_is_ready();
         self.idle_calls = self.idle_calls.wrapping_add(1);
         self.idle_calls.is_multiple_of(YIELD_AFTER)
+    }
+
+    fn end_burst(&mut self) {
+        self.flush_for_application();
     }
 
     fn prepare_wait(&mut self) -> bool {

@@ -20,7 +20,6 @@ pub mod params;
 mod passive;
 mod provider;
 mod random;
-mod signals;
 #[cfg(any(test, fuzzing))]
 mod stand_in;
 pub mod wire;

@@ -4,9 +4,10 @@ use std::ffi::c_int;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use fabric_abi::FI_PROGRESS_AUTO;
+use fabric_abi::{FI_PROGRESS_AUTO, FI_PROGRESS_MANUAL};
 use prov_util::attr::Info;
 use prov_util::domain;
+use prov_util::drive::Helper;
 use prov_util::endpoint::{Bindings, OptionValue};
 use prov_util::errno::{Errno, Result};
 use prov_util::ffi::Handle;
@@ -33,6 +34,15 @@ pub trait Provider: Send + Sync + Sized + 'static {
 
     /// Where the domain's objects log, such as `tcp::domain`.
     const LOG_TARGET: &'static str;
+
+    /// What the thread is called that helps the lanes, in 15 bytes at most.
+    const THREAD: &'static str;
+
+    /// Whether a thread drives transfers where the application asks for
+    /// automatic progress.
+    fn drives_automatically(&self) -> bool {
+        true
+    }
 
     /// What a new lane holds.
     ///
@@ -127,11 +137,21 @@ pub struct Domain<P: Provider> {
     pub own: P,
     /// What peers may access.
     pub memory: Arc<MrTable>,
-    lock: LockKind,
+    /// Whether transfers are driven while the application does not.
+    is_auto: bool,
+    lane_lock: LockKind,
+    queue_lock: LockKind,
+    helper: Arc<Helper>,
     lanes: Arc<Lanes<P::Core>>,
-    /// Lanes that endpoints share, by the address of the completion queue that
-    /// they are bound to.
-    by_queue: Mutex<Vec<(usize, Weak<Lane<P::Core>>)>>,
+    /// Lanes that endpoints share by a completion queue.
+    by_queue: Mutex<Vec<OfQueue<P>>>,
+}
+
+/// The lane of the endpoints that are bound to a completion queue.
+struct OfQueue<P: Provider> {
+    /// The queue's address.
+    queue: usize,
+    lane: Weak<Lane<P::Core>>,
 }
 
 impl<P: Provider> Domain<P> {
@@ -146,14 +166,21 @@ impl<P: Provider> Domain<P> {
         }));
         let is_auto = info.domain.data_progress == FI_PROGRESS_AUTO
             || info.domain.control_progress == FI_PROGRESS_AUTO;
-        let lock = match is_auto {
-            true => LockKind::Real,
-            false => LockKind::for_completion(info.domain.threading),
+        let progress = match is_auto {
+            true => FI_PROGRESS_AUTO,
+            false => FI_PROGRESS_MANUAL,
         };
+        let threading = info.domain.threading;
         Domain {
             own,
             memory,
-            lock,
+            is_auto,
+            lane_lock: LockKind::for_lane(threading, progress),
+            queue_lock: match is_auto {
+                true => LockKind::Real,
+                false => LockKind::for_completion(threading),
+            },
+            helper: Helper::new(P::THREAD),
             lanes: Arc::default(),
             by_queue: Mutex::default(),
         }
@@ -164,7 +191,12 @@ impl<P: Provider> Domain<P> {
     /// # Errors
     /// Those of [`Provider::lane`].
     pub(super) fn lane(&self) -> Result<Arc<Lane<P::Core>>> {
-        let lane = Lane::start(self.lock, |signals| self.own.lane(&self.memory, signals))?;
+        let make = |signals: &_| self.own.lane(&self.memory, signals);
+        let lane = Lane::start(self.lane_lock, make)?;
+        lane.help(&self.helper);
+        if self.is_auto && self.own.drives_automatically() {
+            lane.drive_automatically()?;
+        }
         self.lanes.add(&lane)?;
         Ok(lane)
     }
@@ -187,13 +219,16 @@ impl<P: Provider> Domain<P> {
         };
         let queue = queue.handle().as_c().addr();
         let mut known = self.by_queue.lock().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|(_, lane)| lane.strong_count() != 0);
-        let lane = known.iter().find(|(of, _)| *of == queue);
-        if let Some(lane) = lane.and_then(|(_, lane)| lane.upgrade()) {
+        known.retain(|of| of.lane.strong_count() != 0);
+        let lane = known.iter().find(|of| of.queue == queue);
+        if let Some(lane) = lane.and_then(|of| of.lane.upgrade()) {
             return Ok(lane);
         }
         let lane = self.lane()?;
-        known.push((queue, Arc::downgrade(&lane)));
+        known.push(OfQueue {
+            queue,
+            lane: Arc::downgrade(&lane),
+        });
         Ok(lane)
     }
 }
@@ -206,7 +241,7 @@ impl<P: Provider> domain::Domain for Domain<P> {
     const LOG_TARGET: &'static str = P::LOG_TARGET;
 
     fn lock(&self) -> LockKind {
-        self.lock
+        self.queue_lock
     }
 
     fn endpoint(this: &Handle<DomainObject<Self>>, info: &Info) -> Result<SoftEndpoint<P>> {

@@ -148,6 +148,9 @@ impl<P: Provider> endpoint::Endpoint for SoftEndpoint<P> {
     fn close(this: &Handle<EndpointObject<Self>>) -> Result {
         if let Some(seat) = this.seat() {
             P::Core::leave(&seat.lane, seat.key);
+            if this.is_alone {
+                seat.lane.retire();
+            }
         }
         this.domain.own.closed(&mut this.setup());
         Ok(())

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
-use prov_message::{Place, Ticket};
+use prov_message::{Place, Signals, Ticket};
 use prov_util::buffer::AppIov;
 use prov_util::matching::ANY_SOURCE;
 use slotmap::{Key, KeyData, SlotMap};
@@ -59,10 +59,7 @@ pub struct Connection {
     pub outbox: Outbox,
     /// What was sent without a copy.
     pub lent: Lent,
-    /// The application's call (see [`super::Shared`]) after which something was
-    /// sent last. What is sent after the same one goes out together with what
-    /// follows.
-    pub sent_after: u64,
+    pub burst: Burst,
     /// Whether the outbox waits for its burst to end.
     pub is_held: bool,
     /// Whether the kernel takes no more for now.
@@ -94,6 +91,46 @@ pub struct Connection {
     pub is_refused: bool,
     /// Whether the peer wants every message announced.
     pub throttled: bool,
+}
+
+/// Messages that follow each other: what is sent after the same call of the
+/// application goes out together, but for the first.
+#[derive(Default)]
+pub struct Burst {
+    /// The application's call ([`Signals::calls`]) after which something was sent
+    /// last.
+    call: u64,
+    /// Messages that have left after it.
+    sent: u32,
+}
+
+impl Burst {
+    /// Whether the next message is to be held back. If not, it leaves.
+    #[inline]
+    pub fn holds_back(&mut self, signals: &Signals) -> bool {
+        let holds_back = self.would_hold_back(signals);
+        if !holds_back {
+            self.sent();
+        }
+        holds_back
+    }
+
+    /// Whether the next message is to be held back.
+    #[inline]
+    pub fn would_hold_back(&mut self, signals: &Signals) -> bool {
+        let call = signals.calls();
+        if call != self.call {
+            self.call = call;
+            self.sent = 0;
+        }
+        self.sent != 0 && signals.holds_after(self.sent)
+    }
+
+    /// A message has left.
+    #[inline]
+    pub fn sent(&mut self) {
+        self.sent = self.sent.saturating_add(1);
+    }
 }
 
 /// How far a connection has come.
@@ -199,7 +236,7 @@ impl Connection {
             backlog: Vec::new(),
             outbox: Outbox::default(),
             lent: Lent::default(),
-            sent_after: u64::MAX,
+            burst: Burst::default(),
             is_held: false,
             is_blocked: false,
             is_hot: false,

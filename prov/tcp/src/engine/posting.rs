@@ -1,7 +1,7 @@
 //! Messages on their way out: directly, or with others in a burst.
 
 use std::os::fd::AsFd;
-use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use prov_message::{Op, Ticket};
 use prov_util::buffer::Outgoing;
@@ -64,12 +64,10 @@ impl Core {
         if self.params.trace_msg {
             trace("sent", conn, sequence, &post.header);
         }
-        let call = self.signals.calls.load(Ordering::Relaxed);
-        if conn.sent_after == call || !conn.outbox.is_empty() {
+        if !conn.outbox.is_empty() || conn.burst.holds_back(&self.signals) {
             self.enqueue(key, post, sequence);
             return;
         }
-        conn.sent_after = call;
         let payload_len = post.payload.len();
         if payload_len > COPY_LIMIT {
             self.post_large(key, post, sequence);
@@ -257,7 +255,7 @@ impl Core {
         } else if !conn.is_held {
             conn.is_held = true;
             if self.held.is_empty() {
-                self.signals.due.store(true, Ordering::Relaxed);
+                self.signals.burst_begins();
             }
             self.held.push(key);
         }
@@ -319,6 +317,9 @@ impl Core {
     /// Sends what was held back, if anything was.
     #[inline]
     pub(super) fn end_bursts(&mut self) {
+        if !self.sent.is_empty() {
+            self.report_sent();
+        }
         if !self.held.is_empty() {
             self.flush_held();
         }
@@ -332,7 +333,38 @@ impl Core {
                 self.flush(key);
             }
         }
-        self.signals.due.store(false, Ordering::Relaxed);
+        self.signals.burst_ends();
+    }
+
+    /// Sends what was held back, for an application that makes no further call.
+    /// What that leads to is reported with the next one.
+    pub(super) fn flush_for_application(&mut self) {
+        for key in std::mem::take(&mut self.held) {
+            let Some(conn) = self.conns.get_mut(key) else {
+                continue;
+            };
+            conn.is_held = false;
+            let flushed = conn.outbox.flush(
+                conn.socket.as_fd(),
+                self.params.zerocopy_size,
+                &mut conn.lent,
+            );
+            // If the socket is broken, the next attempt says so again.
+            conn.is_blocked = matches!(flushed, Ok(false));
+            self.sent.push(key);
+        }
+        if !self.sent.is_empty() && self.has_sleepers {
+            self.poller.wake_at(Instant::now());
+        }
+        self.signals.burst_ends();
+    }
+
+    /// Reports what was sent in the application's stead.
+    #[cold]
+    fn report_sent(&mut self) {
+        for key in std::mem::take(&mut self.sent) {
+            self.flush(key);
+        }
     }
 }
 

@@ -1,7 +1,6 @@
 //! Messages (fi_msg(3), fi_tagged(3)) that the application sends.
 
 use std::os::fd::AsFd;
-use std::sync::atomic::Ordering;
 
 use fabric_abi::{FI_COMMIT_COMPLETE, FI_DELIVERY_COMPLETE, FI_REMOTE_CQ_DATA};
 use prov_message::Op;
@@ -54,16 +53,15 @@ impl Core {
             Kind::Msg(msg) => msg.conn?,
         };
         let conn = self.conns.get_mut(conn_key)?;
-        let call = self.signals.calls.load(Ordering::Relaxed);
-        if conn.sent_after == call
-            || !conn.outbox.is_empty()
+        if !conn.outbox.is_empty()
             || conn.throttled
             || !conn.is_open()
             || conn.order != ByteOrder::Native
+            || conn.burst.would_hold_back(&self.signals)
         {
             return None;
         }
-        conn.sent_after = call;
+        conn.burst.sent();
         let tag = match message.tag {
             Tag::Value(tag) => Some(tag),
             Tag::None => None,

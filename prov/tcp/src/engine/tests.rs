@@ -24,6 +24,7 @@ use prov_message::{Attributes, Core as _};
 use prov_util::av::Insertion;
 use prov_util::buffer::AppIov;
 use prov_util::cq::{CqConfig, CqFormat};
+use prov_util::drive::Helper;
 use prov_util::errno::Errno;
 use prov_util::mr::{Job, MrTable};
 use prov_util::progress::Progress;
@@ -117,6 +118,7 @@ fn keyed_side(params: Params, auth_key: Option<Key>) -> Side {
         Core::new(params.clone(), Some(memory.clone()), signals.clone())
     })
     .unwrap();
+    engine.help(&Helper::new("tests"));
     let socket = socket::bound(&"127.0.0.1:0".parse().unwrap(), &params).unwrap();
     let addr = socket::name(socket.as_fd()).unwrap();
     let av = open(
@@ -308,6 +310,7 @@ fn nothing_is_left_of_an_engine_that_ends_in_a_burst() {
         send(&a, &mut out, 2);
         // The thread that ends the burst may be about to, at it, or done.
         std::thread::sleep(Duration::from_micros(round));
+        a.engine.retire();
         let engine = Arc::downgrade(&a.engine);
         drop(a);
         assert_eq!(engine.strong_count(), 0);
