@@ -12,6 +12,7 @@ pub mod keeping;
 pub mod lane;
 pub mod objects;
 pub mod operation;
+pub mod peers;
 pub mod receiving;
 pub mod reports;
 pub mod target;

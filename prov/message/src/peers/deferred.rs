@@ -1,0 +1,220 @@
+//! Requests that wait: as they were posted, with a copy of what is not the
+//! library's to keep.
+
+use std::ffi::c_void;
+
+use fabric_abi::{FI_ADDR_UNSPEC, fi_datatype, fi_op};
+use prov_util::buffer::AppIov;
+use prov_util::request::{Access, Atomic, AtomicKind, RemoteAccess, RemoteIov, Tag, Transmit};
+
+/// A request that waits.
+pub struct Deferred {
+    kind: Kind,
+    data: u64,
+    flags: u64,
+    /// The application's context pointer, handed back and never followed.
+    context: usize,
+    /// Of an injected request: what it sends, and then what it compares with.
+    copy: Option<Box<[u8]>>,
+}
+
+/// Messages are what mostly waits; the others are much larger.
+enum Kind {
+    Transmit { tag: Tag, buffers: AppIov },
+    Access(Box<WaitingAccess>),
+    Atomic(Box<WaitingAtomic>),
+}
+
+struct WaitingAccess {
+    access: Access,
+    local: AppIov,
+    remote: RemoteIov,
+}
+
+struct WaitingAtomic {
+    kind: AtomicKind,
+    datatype: fi_datatype,
+    op: fi_op,
+    operand: AppIov,
+    remote: RemoteIov,
+}
+
+/// A request that has waited long enough. Of an injected one the buffers that
+/// it reads say how much there is, but are the application's again: the bytes
+/// are [`Replay::payload`] and [`Replay::compared`].
+pub struct Replay {
+    /// The request, for whatever peer it has waited for: its own is
+    /// `FI_ADDR_UNSPEC`.
+    pub request: Request,
+    copy: Option<Box<[u8]>>,
+}
+
+/// What can wait.
+pub enum Request {
+    /// A message.
+    Transmit(Transmit),
+    /// A read or a write.
+    Access(RemoteAccess),
+    /// An atomic operation.
+    Atomic(Atomic),
+}
+
+/// The bytes of a request.
+#[derive(Clone, Copy)]
+pub enum Bytes<'a> {
+    /// The application's.
+    App(&'a AppIov),
+    /// A copy of ours.
+    Own(&'a [u8]),
+}
+
+impl Deferred {
+    /// A message.
+    pub fn transmit(message: &Transmit) -> Self {
+        Deferred {
+            kind: Kind::Transmit {
+                tag: message.tag,
+                buffers: message.buffers,
+            },
+            data: message.data,
+            flags: message.flags,
+            context: message.context.expose_provenance(),
+            copy: message.is_inject().then(|| copy_of(&[&message.buffers])),
+        }
+    }
+
+    /// A read or a write.
+    pub fn access(access: &RemoteAccess) -> Self {
+        let is_copied = access.is_inject() && access.access == Access::Write;
+        Deferred {
+            kind: Kind::Access(Box::new(WaitingAccess {
+                access: access.access,
+                local: access.local,
+                remote: access.remote,
+            })),
+            data: access.data,
+            flags: access.flags,
+            context: access.context.expose_provenance(),
+            copy: is_copied.then(|| copy_of(&[&access.local])),
+        }
+    }
+
+    /// An atomic operation.
+    pub fn atomic(atomic: &Atomic) -> Self {
+        let compared = compared_by(atomic);
+        Deferred {
+            kind: Kind::Atomic(Box::new(WaitingAtomic {
+                kind: atomic.kind,
+                datatype: atomic.datatype,
+                op: atomic.op,
+                operand: atomic.operand,
+                remote: atomic.remote,
+            })),
+            data: atomic.data,
+            flags: atomic.flags,
+            context: atomic.context.expose_provenance(),
+            copy: atomic
+                .is_inject()
+                .then(|| copy_of(&[&atomic.operand, compared])),
+        }
+    }
+
+    /// The request again.
+    pub fn replay(self) -> Replay {
+        let (data, flags) = (self.data, self.flags);
+        let peer = FI_ADDR_UNSPEC;
+        let context: *mut c_void = std::ptr::with_exposed_provenance_mut(self.context);
+        let request = match self.kind {
+            Kind::Transmit { tag, buffers } => Request::Transmit(Transmit {
+                tag,
+                buffers,
+                peer,
+                data,
+                flags,
+                context,
+            }),
+            Kind::Access(waiting) => Request::Access(RemoteAccess {
+                access: waiting.access,
+                local: waiting.local,
+                remote: waiting.remote,
+                peer,
+                data,
+                flags,
+                context,
+            }),
+            Kind::Atomic(waiting) => Request::Atomic(Atomic {
+                kind: waiting.kind,
+                datatype: waiting.datatype,
+                op: waiting.op,
+                operand: waiting.operand,
+                remote: waiting.remote,
+                peer,
+                data,
+                flags,
+                context,
+            }),
+        };
+        Replay {
+            request,
+            copy: self.copy,
+        }
+    }
+}
+
+impl Replay {
+    /// What is sent to the peer: a message, what is written, or operands. None
+    /// for a read.
+    pub fn payload(&self) -> Bytes<'_> {
+        let memory = match &self.request {
+            Request::Transmit(message) => &message.buffers,
+            Request::Access(access) if access.access == Access::Write => &access.local,
+            Request::Access(_) => return Bytes::Own(&[]),
+            Request::Atomic(atomic) => &atomic.operand,
+        };
+        match &self.copy {
+            Some(copy) => Bytes::Own(&copy[..memory.len()]),
+            None => Bytes::App(memory),
+        }
+    }
+
+    /// What an atomic operation compares with.
+    pub fn compared(&self) -> Bytes<'_> {
+        let Request::Atomic(atomic) = &self.request else {
+            return Bytes::Own(&[]);
+        };
+        match &self.copy {
+            Some(copy) => Bytes::Own(&copy[atomic.operand.len()..]),
+            None => Bytes::App(compared_by(atomic)),
+        }
+    }
+}
+
+impl Bytes<'_> {
+    /// How many.
+    #[inline]
+    pub fn len(&self) -> usize {
+        match self {
+            Bytes::App(memory) => memory.len(),
+            Bytes::Own(bytes) => bytes.len(),
+        }
+    }
+
+    /// Whether there are none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+fn compared_by(atomic: &Atomic) -> &AppIov {
+    match &atomic.kind {
+        AtomicKind::Base | AtomicKind::Fetch { .. } => &AppIov::EMPTY,
+        AtomicKind::Compare { compare, .. } => compare,
+    }
+}
+
+fn copy_of(memory: &[&AppIov]) -> Box<[u8]> {
+    let mut bytes = Vec::with_capacity(memory.iter().map(|part| part.len()).sum());
+    memory.iter().for_each(|part| part.append_to(&mut bytes));
+    bytes.into_boxed_slice()
+}

@@ -1,0 +1,118 @@
+//! How links to peers begin and end, and what waits ends with them.
+
+use std::time::Instant;
+
+use prov_util::errno::{Errno, Result};
+
+use super::address_vector::AddressVector;
+use super::answer::{Ended, GivenUp, Step};
+use super::attempt::{Attempt, Failure, Stage};
+use super::peer::{Asked, Link, Reach, Standing};
+use super::{PeerKey, Peers};
+
+impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
+    /// Sees to it that a link is being made.
+    pub(super) fn connect(&mut self, key: PeerKey, now: Instant) -> Result<Step> {
+        let patience = self.patience;
+        let peer = self.table.get_mut(key).ok_or(Errno::EINVAL)?;
+        match (&peer.link, peer.reach) {
+            (Link::Open(_) | Link::Attempted(_), _) => Ok(Step::Wait),
+            (Link::None, Reach::PeerOnly) => Err(Errno::EFIREWALLADDR),
+            (Link::None, Reach::Both) => {
+                peer.link = Link::Attempted(Box::new(Attempt::begin(&patience, now)));
+                Ok(Step::Start(key))
+            }
+        }
+    }
+
+    pub(super) fn stage(&mut self, key: PeerKey) -> Option<&mut Stage<L>> {
+        match &mut self.table.get_mut(key)?.link {
+            Link::Attempted(attempt) => Some(&mut attempt.stage),
+            Link::None | Link::Open(_) => None,
+        }
+    }
+
+    pub(super) fn attempt_failed(
+        &mut self,
+        key: PeerKey,
+        failure: Failure,
+        now: Instant,
+    ) -> Ended<V::Address, W> {
+        let patience = self.patience;
+        let Some(peer) = self.table.get_mut(key) else {
+            return Ended::Quietly;
+        };
+        let is_wanted = peer.is_wanted();
+        if is_wanted
+            && let Link::Attempted(attempt) = &mut peer.link
+            && let Some(at) = attempt.fail(failure, &patience, now)
+        {
+            return Ended::Again(at);
+        }
+        peer.link = Link::None;
+        if is_wanted && let Some(given_up) = self.give_up(key, failure.error(), now) {
+            return Ended::GivenUp(given_up);
+        }
+        self.forget_idle(key);
+        Ended::Quietly
+    }
+
+    /// What has waited for a peer without a link fails.
+    fn give_up(
+        &mut self,
+        key: PeerKey,
+        error: Errno,
+        now: Instant,
+    ) -> Option<GivenUp<V::Address, W>> {
+        let peer = self.table.get_mut(key)?;
+        if peer.asked == Asked::Yes {
+            peer.asked = Asked::Failed(now, error);
+        }
+        let is_missed = peer.standing == Standing::Missed;
+        let given_up = GivenUp {
+            addr: peer.addr.clone(),
+            error,
+            failed: std::mem::take(&mut peer.waiting),
+            source: peer.known_source().filter(|_| is_missed),
+        };
+        if is_missed {
+            self.stand(key, Standing::Lost);
+        }
+        self.forget_idle(key);
+        Some(given_up)
+    }
+
+    /// The open link of a peer has ended.
+    pub(super) fn lose(&mut self, key: PeerKey, now: Instant) -> Ended<V::Address, W> {
+        self.stand(key, Standing::Lost);
+        let patience = self.patience;
+        let Some(peer) = self.table.get_mut(key) else {
+            return Ended::Quietly;
+        };
+        let source = peer.known_source();
+        peer.link = Link::None;
+        let mut again = None;
+        if !peer.waiting.is_empty() {
+            if peer.reach == Reach::PeerOnly {
+                // Receives end even if none was posted since.
+                self.stand(key, Standing::Missed);
+                let given_up = self.give_up(key, Errno::EFIREWALLADDR, now);
+                return given_up.map_or(Ended::Quietly, Ended::GivenUp);
+            }
+            // A link that ends as soon as it is made is not made all the time.
+            let (attempt, at) = Attempt::begin_later(&patience, now);
+            peer.link = Link::Attempted(Box::new(attempt));
+            again = Some(at);
+        }
+        self.forget_idle(key);
+        Ended::Lost { source, again }
+    }
+
+    pub(super) fn stand(&mut self, key: PeerKey, standing: Standing) {
+        if let Some(peer) = self.table.get_mut(key) {
+            let was_lost = std::mem::replace(&mut peer.standing, standing) != Standing::Good;
+            self.lost -= usize::from(was_lost);
+            self.lost += usize::from(standing != Standing::Good);
+        }
+    }
+}

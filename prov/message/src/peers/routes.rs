@@ -1,0 +1,121 @@
+//! Which peer an address of the address vector is, found by index.
+
+use super::PeerKey;
+
+/// A page for every 256 addresses of which one was used.
+pub(super) struct Routes<L> {
+    pages: Vec<Option<Box<Page<L>>>>,
+}
+
+const PAGE: usize = 256;
+
+type Page<L> = [Route<L>; PAGE];
+
+/// Where messages for an address go.
+struct Route<L> {
+    peer: Option<PeerKey>,
+    /// The peer's link, if it was open when last looked at. Once it has ended
+    /// its name means nothing.
+    link: Option<L>,
+}
+
+impl<L: Copy> Routes<L> {
+    /// Without any.
+    pub fn new() -> Self {
+        Routes { pages: Vec::new() }
+    }
+
+    #[inline]
+    fn get(&self, fi_addr: u64) -> Option<&Route<L>> {
+        let page = self.pages.get(page_of(fi_addr)?)?.as_deref()?;
+        Some(&page[fi_addr as usize % PAGE])
+    }
+
+    /// The peer at an address, if it was looked up before.
+    #[inline]
+    pub fn peer(&self, fi_addr: u64) -> Option<PeerKey> {
+        self.get(fi_addr)?.peer
+    }
+
+    /// The link over which messages for an address went last.
+    #[inline]
+    pub fn link(&self, fi_addr: u64) -> Option<L> {
+        self.get(fi_addr)?.link
+    }
+
+    /// Remembers what an address that the vector knows leads to. Numbers beyond
+    /// 32 bits are no plain indices and are looked up each time.
+    pub fn set(&mut self, fi_addr: u64, peer: PeerKey, link: Option<L>) {
+        let Some(page) = page_of(fi_addr).filter(|_| u32::try_from(fi_addr).is_ok()) else {
+            return;
+        };
+        if page >= self.pages.len() {
+            self.pages.resize_with(page + 1, || None);
+        }
+        let page = self.pages[page].get_or_insert_with(|| {
+            Box::new(std::array::from_fn(|_| Route {
+                peer: None,
+                link: None,
+            }))
+        });
+        page[fi_addr as usize % PAGE] = Route {
+            peer: Some(peer),
+            link,
+        };
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.pages = Vec::new();
+    }
+}
+
+#[inline]
+fn page_of(fi_addr: u64) -> Option<usize> {
+    usize::try_from(fi_addr / PAGE as u64).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use slotmap::{SlotMap, new_key_type};
+
+    use super::*;
+
+    new_key_type! { struct LinkKey; }
+
+    #[test]
+    fn a_route_takes_sixteen_bytes_with_and_without_a_link() {
+        assert_eq!(size_of::<Route<LinkKey>>(), 16);
+    }
+
+    #[test]
+    fn only_pages_that_are_used_take_memory() {
+        let (mut peers, mut links) = (
+            SlotMap::<PeerKey, ()>::with_key(),
+            SlotMap::<LinkKey, ()>::with_key(),
+        );
+        let (peer, link) = (peers.insert(()), links.insert(()));
+        let mut routes = Routes::new();
+        routes.set(1_000_000, peer, Some(link));
+        routes.set(1_000_001, peer, None);
+        assert_eq!(routes.pages.iter().flatten().count(), 1);
+        assert_eq!(routes.peer(1_000_000), Some(peer));
+        assert_eq!(routes.link(1_000_000), Some(link));
+        assert_eq!(routes.peer(1_000_001), Some(peer));
+        assert_eq!(routes.link(1_000_001), None);
+        for unused in [0, 999_999, 1_000_002, 1_000_256, u64::MAX] {
+            assert_eq!(routes.peer(unused), None);
+        }
+        routes.clear();
+        assert_eq!(routes.peer(1_000_000), None);
+    }
+
+    #[test]
+    fn a_number_that_also_names_a_receive_context_takes_no_memory() {
+        let mut peers = SlotMap::<PeerKey, ()>::with_key();
+        let peer = peers.insert(());
+        let mut routes = Routes::<LinkKey>::new();
+        routes.set(1 << 60 | 1, peer, None);
+        assert!(routes.pages.is_empty());
+    }
+}
