@@ -237,13 +237,15 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
         }
     }
 
-    /// The attempt has failed before its link had a name.
+    /// The attempt has failed before its link had a name. As with
+    /// [`Peers::ended`], links are to be relabelled before anything else.
     pub fn not_begun(
         &mut self,
         key: PeerKey,
         failure: Failure,
         now: Instant,
     ) -> Ended<V::Address, W> {
+        self.follow();
         match self.stage(key) {
             Some(Stage::UnderWay { link: None, .. }) => self.attempt_failed(key, failure, now),
             _ => Ended::Quietly,
@@ -318,6 +320,10 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
 
     /// A link to a peer has ended, whether it was open or not. Quietly if it is
     /// not the link of the attempt, or the open one.
+    ///
+    /// The source that the answer names is what the address vector says now, so
+    /// links are to be relabelled ([`Peers::take_relabelled`]) before receives
+    /// end.
     pub fn ended(
         &mut self,
         key: PeerKey,
@@ -325,6 +331,7 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
         failure: Failure,
         now: Instant,
     ) -> Ended<V::Address, W> {
+        self.follow();
         let Some(peer) = self.table.get(key) else {
             return Ended::Quietly;
         };

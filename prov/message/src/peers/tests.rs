@@ -488,6 +488,18 @@ fn links_are_relabelled_when_the_vector_changes() {
 }
 
 #[test]
+fn receives_that_end_with_a_link_are_those_that_name_its_peer_now() {
+    let (av, mut peers, now) = acquainted();
+    let key = connected(&mut peers, 0, 7, now);
+    av.remove(0);
+    assert_eq!((av.insert('C'), av.insert('A')), (0, 2));
+    let Ended::Lost { source, .. } = peers.ended(key, 7, RESET, now) else {
+        panic!();
+    };
+    assert_eq!(source, Some(2));
+}
+
+#[test]
 fn both_ends_of_a_link_to_oneself_are_relabelled() {
     let (av, mut peers, now) = acquainted();
     let key = connected(&mut peers, 0, 7, now);
