@@ -209,6 +209,9 @@ unsafe extern "C" fn endpoint2<D: Domain>(
     unsafe {
         let domain = Handle::<DomainObject<D>>::from_c(domain);
         let made = info::info(info, domain.api_version).and_then(|info| {
+            if info.mode & FI_PEER_TRANSFER != 0 {
+                return Err(Errno::EINVAL);
+            }
             let endpoint = D::endpoint(&domain, &info)?;
             let limit = domain.atomic_limit();
             let domain = Use::of(&domain).any();
@@ -232,6 +235,10 @@ unsafe extern "C" fn srx_ctx<D: Domain>(
         let (op_flags, size, caps) = attr
             .as_ref()
             .map_or((0, 0, 0), |attr| (attr.op_flags, attr.size, attr.caps));
+        if op_flags & FI_PEER != 0 {
+            // The owner keeps the receives: they would not be found here.
+            return Errno::EINVAL.to_c();
+        }
         let made = D::shared_receive(&domain, size).map(|shared| {
             let object = SharedReceiveObject::new(shared, caps, op_flags);
             Handle::new(object, context, vec![Use::of(&domain).any()])

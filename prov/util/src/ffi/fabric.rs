@@ -104,7 +104,7 @@ unsafe extern "C" fn domain2<F: Fabric>(
         return Errno::EBADFLAGS.to_c();
     }
     if flags & FI_PEER != 0 {
-        return Errno::ENOSYS.to_c();
+        return Errno::EINVAL.to_c();
     }
     // SAFETY: the table belongs to fabrics of `F`; the application passes a
     // valid `fi_info` and a place for the result.
