@@ -9,6 +9,7 @@ use crate::errno::{Errno, Result};
 use crate::ffi::Handle;
 use crate::ffi::domain::DomainObject;
 use crate::ffi::fabric::FabricObject;
+use crate::ffi::srx::ImportedSrx;
 use crate::mr::MrTable;
 use crate::progress::Progress;
 use crate::sync::LockKind;
@@ -59,6 +60,16 @@ pub trait Domain: Send + Sync + Sized + 'static {
     /// report to queues.
     fn lock(&self) -> LockKind {
         LockKind::Real
+    }
+
+    /// `fi_srx_context` under `FI_PEER`: the receives are with `owner`, and
+    /// nothing can be posted to the result. What comes from `owner` is gone when
+    /// the result is closed.
+    fn peer_receive(
+        _this: &Handle<DomainObject<Self>>,
+        _owner: ImportedSrx,
+    ) -> Result<Self::SharedReceive> {
+        Err(Errno::EINVAL)
     }
 
     /// Its memory registrations.

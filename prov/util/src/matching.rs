@@ -18,6 +18,7 @@
 //! messages cost no more per lookup than one does.
 
 mod arena;
+mod foreign;
 mod multi;
 mod posted;
 mod queue;
@@ -26,6 +27,7 @@ mod unexpected;
 #[cfg(test)]
 mod model_tests;
 
+pub use foreign::ForeignQueue;
 pub use queue::{Cancelled, ReceiveQueue, Single};
 
 use crate::buffer::AppIov;
@@ -138,6 +140,18 @@ pub struct MultiId(arena::Key);
 /// Names a message kept in a queue until it is taken out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MessageId(arena::Key);
+
+impl MessageId {
+    /// The id as a number, for a place that takes nothing else.
+    pub(crate) fn to_bits(self) -> u64 {
+        self.0.to_bits()
+    }
+
+    /// The id of which `bits` is the number.
+    pub(crate) fn from_bits(bits: u64) -> Self {
+        MessageId(arena::Key::from_bits(bits))
+    }
+}
 
 /// The receive queues of one endpoint or shared receive context.
 #[derive(Debug)]

@@ -1,6 +1,7 @@
 //! fi_domain(3): domains, and what is opened on them.
 
 use std::ffi::{c_int, c_void};
+use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use fabric_abi::*;
@@ -12,6 +13,7 @@ use super::ep::{EndpointObject, SharedReceiveObject};
 use super::mr::{MrDomain, MrOps};
 use super::object::{AnyFid, Class, Handle, Use};
 use super::poll::poll_open;
+use super::srx::ImportedSrx;
 use super::{deliver, info, missing, mr, status};
 use crate::atomic_ops;
 use crate::attr::Info;
@@ -138,8 +140,8 @@ impl<D: Domain> Class for DomainObject<D> {
     fn header(&self, fid: fid) -> fid_domain {
         fid_domain {
             fid,
-            ops: std::ptr::from_ref(Table::<D>::DOMAIN).cast_mut(),
-            mr: std::ptr::from_ref(MrOps::<Self>::TABLE).cast_mut(),
+            ops: ptr::from_ref(Table::<D>::DOMAIN).cast_mut(),
+            mr: ptr::from_ref(MrOps::<Self>::TABLE).cast_mut(),
         }
     }
 
@@ -235,14 +237,17 @@ unsafe extern "C" fn srx_ctx<D: Domain>(
         let (op_flags, size, caps) = attr
             .as_ref()
             .map_or((0, 0, 0), |attr| (attr.op_flags, attr.size, attr.caps));
-        if op_flags & FI_PEER != 0 {
-            // The owner keeps the receives: they would not be found here.
-            return Errno::EINVAL.to_c();
-        }
-        let made = D::shared_receive(&domain, size).map(|shared| {
-            let object = SharedReceiveObject::new(shared, caps, op_flags);
-            Handle::new(object, context, vec![Use::of(&domain).any()])
-        });
+        let parent = Use::of(&domain).any();
+        let made = if op_flags & FI_PEER != 0 {
+            ImportedSrx::import(context)
+                .and_then(|owner| D::peer_receive(&domain, owner))
+                .map(SharedReceiveObject::of_peer)
+                .map(|object| Handle::new(object, ptr::null_mut(), vec![parent]))
+        } else {
+            D::shared_receive(&domain, size)
+                .map(|shared| SharedReceiveObject::new(shared, caps, op_flags))
+                .map(|object| Handle::new(object, context, vec![parent]))
+        };
         deliver(srx, made)
     }
 }

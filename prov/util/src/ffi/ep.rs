@@ -340,21 +340,30 @@ impl<S: SharedReceive> SharedReceiveObject<S> {
     /// The object of a new context with these capabilities and default flags,
     /// for [`Handle::new`].
     pub fn new(context: S, caps: u64, op_flags: u64) -> Self {
-        let rx = OperationFlags::new(op_flags);
         let caps = Caps {
             tx: 0,
             rx: attr::context_caps(caps),
         };
-        SharedReceiveObject {
-            context,
-            caps,
-            rx,
-            bound: Mutex::default(),
-        }
+        Self::with_caps(context, caps, op_flags)
     }
 
     fn bound(&self) -> MutexGuard<'_, SharedBindings> {
         self.bound.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The object of a context whose receives another provider has: none can be
+    /// posted here (fi_peer(3)).
+    pub(super) fn of_peer(context: S) -> Self {
+        Self::with_caps(context, Caps { tx: 0, rx: 0 }, 0)
+    }
+
+    fn with_caps(context: S, caps: Caps, op_flags: u64) -> Self {
+        SharedReceiveObject {
+            context,
+            caps,
+            rx: OperationFlags::new(op_flags),
+            bound: Mutex::default(),
+        }
     }
 }
 

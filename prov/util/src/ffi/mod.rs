@@ -22,10 +22,12 @@ pub mod mr;
 mod msg;
 pub mod object;
 mod options;
+mod peer;
 pub mod pep;
 pub mod poll;
 mod rma;
 pub mod services;
+pub mod srx;
 mod tagged;
 #[cfg(test)]
 mod test_domain;

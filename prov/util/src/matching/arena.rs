@@ -51,6 +51,19 @@ pub(super) struct Key {
     generation: u32,
 }
 
+impl Key {
+    pub fn to_bits(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.index)
+    }
+
+    pub fn from_bits(bits: u64) -> Self {
+        Key {
+            index: bits as u32,
+            generation: (bits >> 32) as u32,
+        }
+    }
+}
+
 /// Entries of type `T`, each with room to stand in `N` lists.
 #[derive(Debug)]
 pub(super) struct Arena<T, const N: usize> {

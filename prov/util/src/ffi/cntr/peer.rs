@@ -7,6 +7,7 @@ use std::ptr::{self, NonNull};
 use fabric_abi::*;
 
 use super::super::object::{Class, Handle, Header, Use};
+use super::super::peer;
 use crate::cntr::{Cntr, CntrOwner};
 use crate::errno::{Errno, Result};
 
@@ -26,9 +27,8 @@ unsafe impl Sync for Imported {}
 pub(super) unsafe fn import(context: *mut c_void) -> Result<Box<dyn CntrOwner>> {
     // SAFETY: the caller vouches for the context and its counter.
     unsafe {
-        let context = context.cast::<fi_peer_cntr_context>().as_ref();
-        let cntr = context.and_then(|context| NonNull::new(context.cntr));
-        let cntr = cntr.ok_or(Errno::EINVAL)?;
+        let cntr = peer::context::<fi_peer_cntr_context>(context)?.cntr;
+        let cntr = NonNull::new(cntr).ok_or(Errno::EINVAL)?;
         cntr.as_ref().owner_ops.as_ref().ok_or(Errno::EINVAL)?;
         Ok(Box::new(Imported(cntr)))
     }

@@ -7,6 +7,7 @@ use std::ptr::{self, NonNull};
 use fabric_abi::*;
 
 use super::super::object::{Class, Handle, Header, Use};
+use super::super::peer;
 use crate::cq::{Completion, Cq, CqOwner, ErrorCompletion};
 use crate::errno::{Errno, Result};
 
@@ -25,9 +26,8 @@ unsafe impl Sync for Imported {}
 /// the peer's is closed.
 pub(super) unsafe fn import(context: *mut c_void) -> Result<Box<dyn CqOwner>> {
     // SAFETY: the caller vouches for the context.
-    let context = unsafe { context.cast::<fi_peer_cq_context>().as_ref() };
-    let cq = context.and_then(|context| NonNull::new(context.cq));
-    let cq = cq.ok_or(Errno::EINVAL)?;
+    let cq = unsafe { peer::context::<fi_peer_cq_context>(context) }?.cq;
+    let cq = NonNull::new(cq).ok_or(Errno::EINVAL)?;
     // SAFETY: the caller vouches for the queue.
     unsafe { cq.as_ref().owner_ops.as_ref() }.ok_or(Errno::EINVAL)?;
     Ok(Box::new(Imported(cq)))

@@ -1,0 +1,46 @@
+//! What the ways of sharing objects between providers have in common
+//! (fi_peer(3)).
+
+use std::ffi::c_void;
+
+use fabric_abi::*;
+
+use crate::errno::{Errno, Result};
+
+/// A `fi_peer_*_context`, which an opening call gets under `FI_PEER`.
+///
+/// # Safety
+/// Implementors are `repr(C)` and begin with their size.
+pub(super) unsafe trait PeerContext {}
+
+macro_rules! contexts {
+    ($($name:ident),*) => {
+        $(
+            // SAFETY: `size` is its first member.
+            unsafe impl PeerContext for $name {}
+            const _: () = assert!(std::mem::offset_of!($name, size) == 0);
+        )*
+    };
+}
+
+contexts!(
+    fi_peer_cq_context,
+    fi_peer_cntr_context,
+    fi_peer_srx_context
+);
+
+/// The context of an opening call under `FI_PEER`; `-FI_EINVAL` where there is
+/// none, or one of an earlier interface.
+///
+/// # Safety
+/// `context` is null or a `T` of the size that it says, and nobody else's during
+/// the call.
+pub(super) unsafe fn context<'a, T: PeerContext>(context: *mut c_void) -> Result<&'a mut T> {
+    // SAFETY: the caller vouches for the context, which begins with its size.
+    unsafe {
+        if context.is_null() || *context.cast::<usize>() < size_of::<T>() {
+            return Err(Errno::EINVAL);
+        }
+        Ok(&mut *context.cast())
+    }
+}

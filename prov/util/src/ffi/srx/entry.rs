@@ -1,0 +1,172 @@
+//! The owner's entries: `fi_peer_rx_entry` with room for what it points to.
+
+use std::ptr::{self, NonNull};
+
+use fabric_abi::*;
+use libc::iovec;
+
+use crate::buffer::{AppIov, IOV_LIMIT};
+use crate::matching::{Matched, MessageId, MultiId};
+
+/// What peers see, and behind it the owner's own.
+#[repr(C)]
+struct Entry {
+    public: fi_peer_rx_entry,
+    iov: [iovec; IOV_LIMIT],
+    desc: [*mut std::ffi::c_void; IOV_LIMIT],
+    tagged: bool,
+    phase: Phase,
+}
+
+/// Where an entry is between the look-up that made it and its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// In the pool.
+    Free,
+    /// With the peer, which found no receive and has yet to queue its message.
+    New,
+    /// Its message waits in the owner's queue.
+    Waiting(MessageId),
+    /// With the peer, which receives its message.
+    Given(Option<MultiId>),
+}
+
+/// A live entry, as C passes it around.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EntryRef(NonNull<Entry>);
+
+// SAFETY: entries are used under their owner's lock (fi_peer(3)).
+unsafe impl Send for EntryRef {}
+
+/// Of which message an entry is.
+#[derive(Clone, Copy)]
+pub(super) struct Arrived {
+    pub tagged: bool,
+    pub src: fi_addr_t,
+    pub tag: u64,
+    pub len: usize,
+}
+
+impl EntryRef {
+    /// The entry that a peer names.
+    ///
+    /// # Safety
+    /// `entry` is null or came out of [`Pool::take`] of a pool that still is.
+    pub unsafe fn from_c(entry: *mut fi_peer_rx_entry) -> Option<Self> {
+        NonNull::new(entry.cast()).map(EntryRef)
+    }
+
+    pub fn as_c(self) -> *mut fi_peer_rx_entry {
+        self.0.as_ptr().cast()
+    }
+
+    /// The members that peers see, as they are now.
+    pub fn public(self) -> fi_peer_rx_entry {
+        // SAFETY: the entry lives as long as its pool's owner, who calls this.
+        unsafe { (*self.0.as_ptr()).public }
+    }
+
+    pub fn tagged(self) -> bool {
+        // SAFETY: as in `public`.
+        unsafe { (*self.0.as_ptr()).tagged }
+    }
+
+    pub fn phase(self) -> Phase {
+        // SAFETY: as in `public`.
+        unsafe { (*self.0.as_ptr()).phase }
+    }
+
+    pub fn set_phase(self, phase: Phase) {
+        // SAFETY: as in `public`; the member is the owner's.
+        unsafe { (*self.0.as_ptr()).phase = phase }
+    }
+
+    /// Makes it the entry of a message, of the peer with this queue.
+    pub fn begin(self, srx: *mut fid_peer_srx, arrived: Arrived) {
+        let this = self.0.as_ptr();
+        let kind = if arrived.tagged { FI_TAGGED } else { FI_MSG };
+        // SAFETY: as in `public`; the entry is nobody else's now.
+        unsafe {
+            (*this).tagged = arrived.tagged;
+            (*this).phase = Phase::New;
+            (*this).public = fi_peer_rx_entry {
+                srx,
+                addr: arrived.src,
+                msg_size: arrived.len,
+                tag: arrived.tag,
+                cq_data: 0,
+                flags: kind | FI_RECV,
+                context: ptr::null_mut(),
+                count: 0,
+                desc: (&raw mut (*this).desc).cast(),
+                peer_context: ptr::null_mut(),
+                owner_context: ptr::null_mut(),
+                iov: (&raw mut (*this).iov).cast(),
+            };
+        }
+    }
+
+    /// Fills in the receive that its message, from `src`, has got.
+    pub fn give(self, matched: &Matched<AppIov>, src: fi_addr_t) {
+        let this = self.0.as_ptr();
+        let pieces = matched.buf.pieces();
+        // SAFETY: as in `begin`; a buffer has at most `IOV_LIMIT` pieces.
+        unsafe {
+            for (i, piece) in pieces.iter().enumerate() {
+                (*this).iov[i] = *piece;
+            }
+            let public = &mut (*this).public;
+            public.addr = src;
+            public.count = pieces.len();
+            public.context = ptr::without_provenance_mut(matched.context);
+            // A peer reports one message; the end of the buffer is the owner's.
+            public.flags |= matched.flags & !FI_MULTI_RECV;
+            public.msg_size = public.msg_size.min(matched.buf.len());
+            (*this).phase = Phase::Given(matched.multi);
+        }
+    }
+}
+
+/// Entries that are free, for the next messages.
+#[derive(Debug)]
+pub(super) struct Pool(Vec<EntryRef>);
+
+impl Pool {
+    pub const fn new() -> Self {
+        Pool(Vec::new())
+    }
+
+    /// An entry to [begin](EntryRef::begin) a message with.
+    pub fn take(&mut self) -> EntryRef {
+        self.0.pop().unwrap_or_else(|| {
+            // SAFETY: zeros are an entry that says nothing.
+            let public = unsafe { std::mem::zeroed() };
+            let entry = Box::new(Entry {
+                public,
+                iov: [iovec {
+                    iov_base: ptr::null_mut(),
+                    iov_len: 0,
+                }; IOV_LIMIT],
+                desc: [ptr::null_mut(); IOV_LIMIT],
+                tagged: false,
+                phase: Phase::Free,
+            });
+            EntryRef(NonNull::from(Box::leak(entry)))
+        })
+    }
+
+    pub fn put(&mut self, entry: EntryRef) {
+        entry.set_phase(Phase::Free);
+        self.0.push(entry);
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        for entry in self.0.drain(..) {
+            // SAFETY: it was leaked in `take`, and what is in the pool is
+            // nobody else's. What peers still have stays theirs for ever.
+            drop(unsafe { Box::from_raw(entry.0.as_ptr()) });
+        }
+    }
+}

@@ -1,0 +1,410 @@
+//! The importer's side: another provider's receive queue, and its entries as
+//! types that cannot be freed twice or forgotten.
+
+use std::cell::RefCell;
+use std::ffi::{c_int, c_void};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use fabric_abi::*;
+
+use super::super::{peer, status};
+use crate::buffer::AppIov;
+use crate::errno::{Errno, Result};
+use crate::matching::MessageId;
+
+/// What an importer does when the owner has a receive for a message that is
+/// queued with it. Called with the owner's lock held and none of the importer.
+pub trait StartReceives: Send + Sync {
+    /// A message has got its receive: see
+    /// [`ForeignQueue::start`](crate::matching::ForeignQueue::start).
+    ///
+    /// # Errors
+    /// Those of that function, and no others: what goes wrong with the message
+    /// is a completion.
+    fn start(&self, started: Started) -> Result;
+
+    /// Nobody will receive a message, and nothing is reported: see
+    /// [`ForeignQueue::discard`](crate::matching::ForeignQueue::discard).
+    ///
+    /// # Errors
+    /// Those of that function.
+    fn discard(&self, discarded: Discarded) -> Result;
+}
+
+/// Which message the owner starts.
+pub struct Started(pub(crate) MessageId);
+
+/// Which message the owner discards.
+pub struct Discarded(pub(crate) MessageId);
+
+type Get = unsafe extern "C" fn(
+    *mut fid_peer_srx,
+    *mut fi_peer_match_attr,
+    *mut *mut fi_peer_rx_entry,
+) -> c_int;
+type Queue = unsafe extern "C" fn(*mut fi_peer_rx_entry) -> c_int;
+type Free = unsafe extern "C" fn(*mut fi_peer_rx_entry);
+type GetAddr = Option<unsafe extern "C" fn(*mut fi_peer_rx_entry) -> fi_addr_t>;
+
+/// Another provider's receive queue.
+#[derive(Clone, Copy)]
+pub struct ImportedSrx {
+    srx: NonNull<fid_peer_srx>,
+    get_msg: Get,
+    get_tag: Get,
+    queue_msg: Queue,
+    queue_tag: Queue,
+    free: Free,
+    for_each_unknown: unsafe extern "C" fn(*mut fid_peer_srx, GetAddr),
+}
+
+// SAFETY: the owner is responsible for locking (fi_peer(3)).
+unsafe impl Send for ImportedSrx {}
+// SAFETY: as above.
+unsafe impl Sync for ImportedSrx {}
+
+/// What the owner says to a message that arrives.
+pub enum Arrival {
+    /// It goes there. To be dropped when its completion has been written.
+    Received(Received),
+    /// No receive waits for it: to be kept, or dropped with the message.
+    Unexpected(Unexpected),
+}
+
+impl ImportedSrx {
+    /// The queue that the context of `fi_srx_context` names under `FI_PEER`.
+    ///
+    /// # Errors
+    /// `FI_EINVAL` for a context or a queue that is not complete.
+    ///
+    /// # Safety
+    /// `context` is null or a `fi_peer_srx_context` whose queue stays valid as
+    /// long as the result, its copies and what comes from them.
+    pub unsafe fn import(context: *mut c_void) -> Result<Self> {
+        // SAFETY: the caller vouches for the context.
+        let srx = unsafe { peer::context::<fi_peer_srx_context>(context) }?.srx;
+        let srx = NonNull::new(srx).ok_or(Errno::EINVAL)?;
+        // SAFETY: the caller vouches for the queue.
+        let ops = unsafe { srx.as_ref().owner_ops.as_ref() }.ok_or(Errno::EINVAL)?;
+        Ok(ImportedSrx {
+            srx,
+            get_msg: ops.get_msg.ok_or(Errno::EINVAL)?,
+            get_tag: ops.get_tag.ok_or(Errno::EINVAL)?,
+            queue_msg: ops.queue_msg.ok_or(Errno::EINVAL)?,
+            queue_tag: ops.queue_tag.ok_or(Errno::EINVAL)?,
+            free: ops.free_entry.ok_or(Errno::EINVAL)?,
+            for_each_unknown: ops.foreach_unspec_addr.ok_or(Errno::EINVAL)?,
+        })
+    }
+
+    /// Gives the owner the functions with which it answers for queued messages.
+    pub(crate) fn answer(&self) {
+        static OPS: fi_ops_srx_peer = fi_ops_srx_peer {
+            size: size_of::<fi_ops_srx_peer>(),
+            start_msg: Some(start),
+            start_tag: Some(start),
+            discard_msg: Some(discard),
+            discard_tag: Some(discard),
+        };
+        // SAFETY: see `ImportedSrx::import`; this member is the peer's to set.
+        unsafe { (*self.srx.as_ptr()).peer_ops = (&raw const OPS).cast_mut() }
+    }
+
+    /// Asks for the receive of a message of `len` bytes from `src`, which is
+    /// `FI_ADDR_UNSPEC` where it is not known.
+    ///
+    /// # Errors
+    /// What the owner returns: it cannot take the message at all.
+    pub(crate) fn get(
+        &self,
+        tagged: bool,
+        src: fi_addr_t,
+        tag: u64,
+        len: usize,
+    ) -> Result<Arrival> {
+        let mut attr = fi_peer_match_attr {
+            addr: src,
+            msg_size: len,
+            tag: if tagged { tag } else { 0 },
+        };
+        let get = if tagged { self.get_tag } else { self.get_msg };
+        let mut entry = ptr::null_mut();
+        // SAFETY: see `ImportedSrx::import`; both places live through the call.
+        let answer = unsafe { get(self.srx.as_ptr(), &raw mut attr, &raw mut entry) };
+        let taken = || -> Result<Entry> {
+            let entry = NonNull::new(entry).ok_or(Errno::EINVAL)?;
+            let free = self.free;
+            Ok(Entry { entry, free })
+        };
+        match Errno::check(answer) {
+            Ok(_) => Ok(Arrival::Received(Received(taken()?))),
+            Err(Errno::ENOENT) => Ok(Arrival::Unexpected(Unexpected {
+                entry: taken()?,
+                queue: if tagged {
+                    self.queue_tag
+                } else {
+                    self.queue_msg
+                },
+            })),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// An entry that the importer has to free.
+struct Entry {
+    entry: NonNull<fi_peer_rx_entry>,
+    free: Free,
+}
+
+// SAFETY: an entry belongs to its message, not to a thread.
+unsafe impl Send for Entry {}
+
+impl Entry {
+    fn get(&self) -> &fi_peer_rx_entry {
+        // SAFETY: the owner's entry is valid until it is freed, which ends
+        // `self`, and nobody else changes it until then.
+        unsafe { self.entry.as_ref() }
+    }
+
+    /// Leaves the entry to the owner.
+    fn give_up(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        // SAFETY: this value was the right to free it.
+        unsafe { (self.free)(self.entry.as_ptr()) }
+    }
+}
+
+/// A receive of the owner's application that a message goes to. Dropped once
+/// the message has been completed, it goes back to the owner.
+pub struct Received(Entry);
+
+impl Received {
+    /// Where the message goes: all of the receive, however long the message.
+    ///
+    /// # Errors
+    /// `FI_EINVAL` where there are more pieces than this library takes.
+    pub fn buffers(&self) -> Result<AppIov> {
+        let entry = self.0.get();
+        // SAFETY: the owner passes on what its application vouches for.
+        unsafe { AppIov::from_iov(entry.iov, entry.count) }
+    }
+
+    /// Descriptor of the piece at `index` of what was posted; null where there
+    /// is none.
+    pub fn descriptor(&self, index: usize) -> *mut c_void {
+        let entry = self.0.get();
+        if entry.desc.is_null() || index >= entry.count {
+            return ptr::null_mut();
+        }
+        // SAFETY: the array is as long as the vector of pieces.
+        unsafe { *entry.desc.add(index) }
+    }
+
+    /// The application's context, for the completion.
+    pub fn context(&self) -> *mut c_void {
+        self.0.get().context
+    }
+
+    /// Flags of the receive and its completion; `FI_COMPLETION` says whether to
+    /// report success.
+    pub fn flags(&self) -> u64 {
+        self.0.get().flags
+    }
+}
+
+/// A message that no receive waits for and that is not queued yet. Dropped, the
+/// owner never hears of it again.
+pub struct Unexpected {
+    entry: Entry,
+    queue: Queue,
+}
+
+impl Unexpected {
+    /// Leaves it to the owner to find a receive for the message.
+    ///
+    /// # Errors
+    /// What the owner returns; then the message is not queued.
+    pub(crate) fn queue(self, data: Option<u64>, ticket: Ticket) -> Result<Queued> {
+        let entry = self.entry.entry.as_ptr();
+        // SAFETY: the entry is ours until it is queued; these members are for
+        // the peer to fill in.
+        unsafe {
+            if let Some(data) = data {
+                (*entry).flags |= FI_REMOTE_CQ_DATA;
+                (*entry).cq_data = data;
+            }
+            (*entry).peer_context = ticket.0.as_ptr().cast();
+            Errno::check((self.queue)(entry))?;
+        }
+        Ok(Queued {
+            entry: self.entry,
+            ticket,
+        })
+    }
+}
+
+/// A message that is queued with the owner. Dropped, it is withdrawn: for an
+/// importer that closes, since not every owner takes a message back before.
+pub struct Queued {
+    entry: Entry,
+    ticket: Ticket,
+}
+
+impl Queued {
+    /// The owner has started the entry.
+    pub(crate) fn started(self) -> (Received, Ticket) {
+        (Received(self.entry), self.ticket)
+    }
+
+    /// The owner has discarded the entry, and frees it.
+    pub(crate) fn discarded(self) -> Ticket {
+        self.entry.give_up();
+        self.ticket
+    }
+
+    fn news(&self, source: fi_addr_t) -> News {
+        News {
+            entry: self.entry.entry,
+            ticket: self.ticket.0,
+            id: self.ticket.body().id.load(Ordering::Relaxed),
+            source,
+        }
+    }
+}
+
+/// What the owner keeps for a queued message (`peer_context`): whose it is.
+pub(crate) struct Ticket(NonNull<TicketBody>);
+
+struct TicketBody {
+    home: Weak<dyn StartReceives>,
+    /// [`MessageId::to_bits`]
+    id: AtomicU64,
+}
+
+// SAFETY: the body is Send and Sync, and this is its only owner.
+unsafe impl Send for Ticket {}
+
+impl Ticket {
+    pub(crate) fn new(home: Weak<dyn StartReceives>) -> Self {
+        let body = Box::new(TicketBody {
+            home,
+            id: AtomicU64::new(0),
+        });
+        Ticket(NonNull::from(Box::leak(body)))
+    }
+
+    /// For the message `id` from now on.
+    pub(crate) fn set(&self, id: MessageId) {
+        self.body().id.store(id.to_bits(), Ordering::Relaxed);
+    }
+
+    fn body(&self) -> &TicketBody {
+        // SAFETY: the body lives as long as the ticket, and is only shared.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        // SAFETY: it was leaked in `new`. What is queued has its ticket, so the
+        // owner has no entry any more that leads here.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
+}
+
+/// Takes the ticket's contents out of an entry that the owner hands back.
+///
+/// # Safety
+/// `entry` is null or one that was queued here.
+unsafe fn redeem(entry: *mut fi_peer_rx_entry) -> Result<(Arc<dyn StartReceives>, MessageId)> {
+    if entry.is_null() {
+        return Err(Errno::EINVAL);
+    }
+    // SAFETY: the caller vouches for the entry, whose ticket lives until the
+    // message leaves the queue of its importer.
+    unsafe {
+        // A second call for the same entry finds nothing.
+        let ticket = ptr::replace(&raw mut (*entry).peer_context, ptr::null_mut());
+        let body = ticket.cast::<TicketBody>().as_ref().ok_or(Errno::EINVAL)?;
+        let home = body.home.upgrade().ok_or(Errno::EOPBADSTATE)?;
+        Ok((home, MessageId::from_bits(body.id.load(Ordering::Relaxed))))
+    }
+}
+
+unsafe extern "C" fn start(entry: *mut fi_peer_rx_entry) -> c_int {
+    // SAFETY: the owner hands back what was queued.
+    status(unsafe { redeem(entry) }.and_then(|(home, id)| home.start(Started(id))))
+}
+
+unsafe extern "C" fn discard(entry: *mut fi_peer_rx_entry) -> c_int {
+    // SAFETY: as in `start`.
+    status(unsafe { redeem(entry) }.and_then(|(home, id)| home.discard(Discarded(id))))
+}
+
+/// Sources that an importer has learnt of messages it had queued without: the
+/// address vector has grown.
+#[must_use]
+pub struct NewSources {
+    owner: ImportedSrx,
+    news: Vec<News>,
+}
+
+struct News {
+    entry: NonNull<fi_peer_rx_entry>,
+    ticket: NonNull<TicketBody>,
+    id: u64,
+    source: fi_addr_t,
+}
+
+thread_local! {
+    /// What this thread is telling an owner.
+    static NEWS: RefCell<Vec<News>> = const { RefCell::new(Vec::new()) };
+}
+
+impl NewSources {
+    pub(crate) fn new<'a>(
+        owner: ImportedSrx,
+        news: impl Iterator<Item = (&'a Queued, fi_addr_t)>,
+    ) -> Self {
+        let news = news.map(|(queued, source)| queued.news(source)).collect();
+        NewSources { owner, news }
+    }
+
+    /// Tells the owner, which may start messages. To be called without any lock
+    /// of the importer.
+    pub fn tell(self) {
+        if self.news.is_empty() {
+            return;
+        }
+        NEWS.set(self.news);
+        // SAFETY: see `ImportedSrx::import`.
+        unsafe { (self.owner.for_each_unknown)(self.owner.srx.as_ptr(), Some(source_of)) }
+        NEWS.set(Vec::new());
+    }
+}
+
+/// The source of an entry, `FI_ADDR_UNSPEC` while it is not known. Some owners
+/// ask for entries of other peers, too.
+unsafe extern "C" fn source_of(entry: *mut fi_peer_rx_entry) -> fi_addr_t {
+    let source = NEWS.with_borrow(|news| {
+        let news = news.iter().find(|news| news.entry.as_ptr() == entry)?;
+        // SAFETY: the entry stands in the owner's queue. With our ticket in it,
+        // it is ours; and perhaps that of a later message by now.
+        unsafe {
+            if (*entry).peer_context != news.ticket.as_ptr().cast() {
+                return None;
+            }
+            let id = news.ticket.as_ref().id.load(Ordering::Relaxed);
+            (id == news.id).then_some(news.source)
+        }
+    });
+    source.unwrap_or(FI_ADDR_UNSPEC)
+}

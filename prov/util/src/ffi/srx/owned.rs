@@ -1,0 +1,512 @@
+//! The owner's side: receives of this provider that messages of its peers go
+//! to.
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use fabric_abi::*;
+
+use super::super::object::{Class, Handle, Header};
+use super::super::{missing, options, status};
+use super::entry::{Arrived, EntryRef, Phase, Pool};
+use crate::buffer::AppIov;
+use crate::endpoint::OptionValue;
+use crate::errno::{Errno, Result};
+use crate::logging::UTIL;
+use crate::matching::{
+    ANY_SOURCE, Cancelled, Filter, Matched, Message, Receive, ReceiveContext, ReceiveQueue,
+};
+use crate::sync::{Guard, Lock, LockKind};
+
+/// What the provider that owns a queue is told.
+pub trait QueueOwner: Send + Sync {
+    /// The last message in a buffer for many, posted with `context`, has
+    /// completed, and the buffer takes no more: to be reported with
+    /// `FI_MULTI_RECV`. Called with the queue's lock held.
+    fn buffer_released(&self, context: *mut c_void);
+}
+
+/// A receive queue that peers match their messages with.
+pub struct OwnedQueue {
+    /// The owner's lock; see the [module](super) description.
+    lock: Lock<()>,
+    /// Held for moments, so that peers can call back under the lock above.
+    state: Lock<State>,
+    min_multi_recv: AtomicUsize,
+    owner: Box<dyn QueueOwner>,
+}
+
+struct State {
+    matching: ReceiveContext<AppIov, EntryRef>,
+    pool: Pool,
+}
+
+impl State {
+    fn queue(&mut self, tagged: bool) -> &mut ReceiveQueue<AppIov, EntryRef> {
+        match tagged {
+            true => &mut self.matching.tagged,
+            false => &mut self.matching.msg,
+        }
+    }
+}
+
+/// A message that a peek has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// Sender, or `FI_ADDR_UNSPEC`; as the peer calls it.
+    pub src: fi_addr_t,
+    /// Its tag.
+    pub tag: u64,
+    /// Its bytes.
+    pub len: usize,
+    /// Immediate data, with `FI_REMOTE_CQ_DATA` in `flags`.
+    pub data: u64,
+    /// Flags for the completion.
+    pub flags: u64,
+}
+
+impl Seen {
+    fn of(message: &Message<EntryRef>) -> Self {
+        Seen {
+            src: message.src,
+            tag: message.tag,
+            len: message.len,
+            data: message.data,
+            flags: message.flags,
+        }
+    }
+}
+
+impl OwnedQueue {
+    /// An empty queue, with locks of this kind and `FI_OPT_MIN_MULTI_RECV`.
+    pub fn new(kind: LockKind, min_multi_recv: usize, owner: Box<dyn QueueOwner>) -> Arc<Self> {
+        Arc::new(OwnedQueue {
+            lock: Lock::new(kind, ()),
+            state: Lock::new(
+                kind,
+                State {
+                    matching: ReceiveContext::new(min_multi_recv),
+                    pool: Pool::new(),
+                },
+            ),
+            min_multi_recv: AtomicUsize::new(min_multi_recv),
+            owner,
+        })
+    }
+
+    /// Shares the queue with one more peer: what `fi_peer_srx_context::srx`
+    /// points to. To be kept until the peer has closed what imported it.
+    pub fn share(self: &Arc<Self>) -> Handle<SharedQueue> {
+        Handle::new(SharedQueue(self.clone()), ptr::null_mut(), Vec::new())
+    }
+
+    /// Takes the queue's lock: to use the queue, or to drive a peer.
+    pub fn enter(&self) -> Section<'_> {
+        Section {
+            queue: self,
+            _lock: self.lock.lock(),
+        }
+    }
+
+    /// A peer asks for the receive of a message.
+    fn get(&self, srx: *mut fid_peer_srx, arrived: Arrived) -> (bool, EntryRef) {
+        let mut state = self.state.lock();
+        let matched = state
+            .queue(arrived.tagged)
+            .arrive(arrived.src, arrived.tag, arrived.len);
+        let entry = state.pool.take();
+        entry.begin(srx, arrived);
+        if let Some(matched) = &matched {
+            entry.give(matched, arrived.src);
+        }
+        (matched.is_some(), entry)
+    }
+
+    /// A peer queues a message for which there was none.
+    fn put(&self, entry: EntryRef) -> Result {
+        if entry.phase() != Phase::New {
+            return Err(Errno::EINVAL);
+        }
+        let public = entry.public();
+        let id = self.state.lock().queue(entry.tagged()).keep(Message {
+            src: public.addr,
+            tag: public.tag,
+            len: public.msg_size,
+            data: public.cq_data,
+            flags: public.flags & FI_REMOTE_CQ_DATA,
+            payload: entry,
+        });
+        entry.set_phase(Phase::Waiting(id));
+        Ok(())
+    }
+
+    /// A peer is done with an entry.
+    fn free(&self, entry: EntryRef) {
+        let mut state = self.state.lock();
+        let mut released = false;
+        match entry.phase() {
+            // Freed twice; it may be another message's any time.
+            Phase::Free => return,
+            Phase::New => {}
+            Phase::Waiting(id) => drop(state.queue(entry.tagged()).withdraw(id)),
+            Phase::Given(multi) => {
+                released = multi.is_some_and(|id| state.queue(entry.tagged()).finish_multi(id));
+            }
+        }
+        let context = entry.public().context;
+        state.pool.put(entry);
+        drop(state);
+        if released {
+            self.owner.buffer_released(context);
+        }
+    }
+
+    /// A peer has learnt the sources of messages.
+    fn relabel(&self, srx: *mut fid_peer_srx, source: impl Fn(EntryRef) -> fi_addr_t) {
+        let section = self.enter();
+        for tagged in [false, true] {
+            let mut unknown = Vec::new();
+            // Looks at all messages, and changes none.
+            self.state.lock().queue(tagged).relabel(|message| {
+                if message.src == ANY_SOURCE && message.payload.public().srx == srx {
+                    unknown.push(message.payload);
+                }
+                None
+            });
+            let known: std::collections::HashMap<_, _> = unknown
+                .into_iter()
+                .map(|entry| (entry.as_c(), source(entry)))
+                .filter(|&(_, src)| src != ANY_SOURCE)
+                .collect();
+            if known.is_empty() {
+                continue;
+            }
+            let pairs = self
+                .state
+                .lock()
+                .queue(tagged)
+                .relabel(|message| known.get(&message.payload.as_c()).copied());
+            for (matched, message) in pairs {
+                if let Err(error) = section.catch_up(tagged, matched, message) {
+                    log::warn!(target: UTIL.ep_data, "a peer did not start a message: {error}");
+                }
+            }
+        }
+    }
+}
+
+/// The right to use an [`OwnedQueue`] and to drive its peers.
+pub struct Section<'a> {
+    queue: &'a OwnedQueue,
+    _lock: Guard<'a, ()>,
+}
+
+impl Section<'_> {
+    /// Posts a receive: it waits, or a peer starts the message that waited for
+    /// it.
+    ///
+    /// # Errors
+    /// What the peer returns; the receive is then lost to it.
+    #[inline]
+    pub fn post(&self, tagged: bool, receive: Receive<AppIov>) -> Result {
+        let mut state = self.queue.state.lock();
+        let Some((matched, message)) = state.queue(tagged).post(receive) else {
+            return Ok(());
+        };
+        drop(state);
+        self.catch_up(tagged, matched, message)
+    }
+
+    /// Starts a message that waited, and with a buffer for many all that fit.
+    fn catch_up(
+        &self,
+        tagged: bool,
+        matched: Matched<AppIov>,
+        message: Message<EntryRef>,
+    ) -> Result {
+        let multi = matched.multi;
+        let mut next = Some((matched, message));
+        while let Some((matched, message)) = next {
+            self.start(&matched, message)?;
+            next = multi.and_then(|id| self.queue.state.lock().queue(tagged).refill(id));
+        }
+        Ok(())
+    }
+
+    /// The oldest message that a receive with this filter would get
+    /// (`FI_PEEK`).
+    pub fn peek(&self, tagged: bool, filter: Filter) -> Option<Seen> {
+        let mut state = self.queue.state.lock();
+        state.queue(tagged).peek(filter).map(Seen::of)
+    }
+
+    /// The same, and the message is set aside for `context`
+    /// (`FI_PEEK | FI_CLAIM`).
+    pub fn peek_claim(&self, tagged: bool, filter: Filter, context: usize) -> Option<Seen> {
+        let mut state = self.queue.state.lock();
+        let found = state.queue(tagged).peek_claim(filter, context);
+        found.map(Seen::of)
+    }
+
+    /// The same as [`Section::peek`], and the message is gone
+    /// (`FI_PEEK | FI_DISCARD`).
+    pub fn peek_discard(&self, tagged: bool, filter: Filter) -> Option<Seen> {
+        let found = self.queue.state.lock().queue(tagged).peek_discard(filter);
+        found.map(|message| self.discard(message))
+    }
+
+    /// Receives the message that was set aside for the receive's context
+    /// (`FI_CLAIM`).
+    ///
+    /// # Errors
+    /// `FI_ENOMSG` where there is none; otherwise as [`Section::post`].
+    pub fn claim(&self, tagged: bool, receive: Receive<AppIov>) -> Result {
+        let found = self.queue.state.lock().queue(tagged).claim(receive.context);
+        let matched = Matched {
+            context: receive.context,
+            buf: receive.buf,
+            flags: receive.flags,
+            multi: None,
+        };
+        self.start(&matched, found.ok_or(Errno::ENOMSG)?)
+    }
+
+    /// Drops the message that was set aside for `context`
+    /// (`FI_CLAIM | FI_DISCARD`).
+    pub fn claim_discard(&self, tagged: bool, context: usize) -> Option<Seen> {
+        let found = self.queue.state.lock().queue(tagged).claim(context);
+        found.map(|message| self.discard(message))
+    }
+
+    /// Takes the oldest receive with this context back (`fi_cancel`).
+    pub fn cancel(&self, context: usize) -> Option<Cancelled<AppIov>> {
+        self.queue.state.lock().matching.cancel(context)
+    }
+
+    /// Receives that wait.
+    pub fn posted_len(&self) -> usize {
+        self.queue.state.lock().matching.posted_len()
+    }
+
+    /// `FI_OPT_MIN_MULTI_RECV`, for buffers posted from now on.
+    pub fn set_min_multi_recv(&self, bytes: usize) {
+        self.queue.min_multi_recv.store(bytes, Ordering::Relaxed);
+        let mut state = self.queue.state.lock();
+        state.matching.set_min_multi_recv(bytes);
+    }
+
+    /// Ends the queue: receives that wait are forgotten, and peers discard their
+    /// messages.
+    pub fn shut(&self) {
+        for tagged in [false, true] {
+            let mut state = self.queue.state.lock();
+            let queue = state.queue(tagged);
+            queue.cancel_all();
+            let messages = queue.withdraw_if(|_| true);
+            drop(state);
+            for message in messages {
+                self.discard(message);
+            }
+        }
+    }
+
+    fn start(&self, matched: &Matched<AppIov>, message: Message<EntryRef>) -> Result {
+        let entry = message.payload;
+        entry.give(matched, message.src);
+        let start = |ops: &fi_ops_srx_peer| match entry.tagged() {
+            true => ops.start_tag,
+            false => ops.start_msg,
+        };
+        call_peer(entry, start)
+    }
+
+    fn discard(&self, message: Message<EntryRef>) -> Seen {
+        let entry = message.payload;
+        let discard = |ops: &fi_ops_srx_peer| match entry.tagged() {
+            true => ops.discard_tag,
+            false => ops.discard_msg,
+        };
+        if let Err(error) = call_peer(entry, discard) {
+            log::warn!(target: UTIL.ep_data, "a peer did not discard a message: {error}");
+        }
+        self.queue.state.lock().pool.put(entry);
+        Seen::of(&message)
+    }
+}
+
+type PeerFunction = Option<unsafe extern "C" fn(*mut fi_peer_rx_entry) -> c_int>;
+
+/// Calls the peer that an entry came from. No lock of a queue's state is held.
+fn call_peer(entry: EntryRef, function: impl Fn(&fi_ops_srx_peer) -> PeerFunction) -> Result {
+    // SAFETY: the queue is shared as long as the peer has it, and the peer set
+    // the table before it could make the entry.
+    unsafe {
+        let ops = (*entry.public().srx).peer_ops.as_ref();
+        let function = ops.and_then(function).ok_or(Errno::ENOSYS)?;
+        Errno::check(function(entry.as_c())).map(drop)
+    }
+}
+
+/// An [`OwnedQueue`] as one peer has it.
+pub struct SharedQueue(Arc<OwnedQueue>);
+
+// SAFETY: `fid_peer_srx` begins with a `fid_ep`, which is published as beginning
+// with a `fid`.
+unsafe impl Header for fid_peer_srx {}
+
+impl Class for SharedQueue {
+    type Header = fid_peer_srx;
+
+    fn class(&self) -> usize {
+        FI_CLASS_PEER_SRX
+    }
+
+    fn header(&self, fid: fid) -> fid_peer_srx {
+        static OWNER_OPS: fi_ops_srx_owner = fi_ops_srx_owner {
+            size: size_of::<fi_ops_srx_owner>(),
+            get_msg: Some(get_msg),
+            get_tag: Some(get_tag),
+            queue_msg: Some(queue),
+            queue_tag: Some(queue),
+            foreach_unspec_addr: Some(foreach_unspec_addr),
+            free_entry: Some(free_entry),
+        };
+        static EP_OPS: fi_ops_ep = fi_ops_ep {
+            size: size_of::<fi_ops_ep>(),
+            cancel: Some(missing::ep_cancel),
+            getopt: Some(getopt),
+            setopt: Some(missing::ep_setopt),
+            tx_ctx: Some(missing::tx_ctx),
+            rx_ctx: Some(missing::rx_ctx),
+            rx_size_left: Some(missing::ep_rx_size_left),
+            tx_size_left: Some(missing::ep_tx_size_left),
+            export_xpu: Some(missing::export_xpu),
+        };
+        fid_peer_srx {
+            ep_fid: fid_ep {
+                fid,
+                ops: (&raw const EP_OPS).cast_mut(),
+                cm: (&raw const missing::CM).cast_mut(),
+                msg: (&raw const missing::MSG).cast_mut(),
+                rma: (&raw const missing::RMA).cast_mut(),
+                tagged: (&raw const missing::TAGGED).cast_mut(),
+                atomic: (&raw const missing::ATOMIC).cast_mut(),
+                collective: (&raw const missing::COLLECTIVE).cast_mut(),
+            },
+            owner_ops: (&raw const OWNER_OPS).cast_mut(),
+            // The peer's to set.
+            peer_ops: ptr::null_mut(),
+        }
+    }
+}
+
+unsafe extern "C" fn get_msg(
+    srx: *mut fid_peer_srx,
+    attr: *mut fi_peer_match_attr,
+    entry: *mut *mut fi_peer_rx_entry,
+) -> c_int {
+    // SAFETY: the same arguments.
+    unsafe { get(false, srx, attr, entry) }
+}
+
+unsafe extern "C" fn get_tag(
+    srx: *mut fid_peer_srx,
+    attr: *mut fi_peer_match_attr,
+    entry: *mut *mut fi_peer_rx_entry,
+) -> c_int {
+    // SAFETY: the same arguments.
+    unsafe { get(true, srx, attr, entry) }
+}
+
+/// # Safety
+/// Arguments of a peer.
+unsafe fn get(
+    tagged: bool,
+    srx: *mut fid_peer_srx,
+    attr: *mut fi_peer_match_attr,
+    place: *mut *mut fi_peer_rx_entry,
+) -> c_int {
+    // SAFETY: the table that holds the function belongs to shared queues; the
+    // peer passes attributes and a place for the entry.
+    unsafe {
+        let Some(attr) = attr.as_ref().filter(|_| !place.is_null()) else {
+            return Errno::EINVAL.to_c();
+        };
+        let arrived = Arrived {
+            tagged,
+            src: attr.addr,
+            tag: if tagged { attr.tag } else { 0 },
+            len: attr.msg_size,
+        };
+        let (expected, entry) = Handle::<SharedQueue>::borrow(srx).0.get(srx, arrived);
+        place.write(entry.as_c());
+        match expected {
+            true => 0,
+            false => Errno::ENOENT.to_c(),
+        }
+    }
+}
+
+/// The queue that an entry came from, and the entry.
+///
+/// # Safety
+/// `entry` is null or one that `get` has returned.
+unsafe fn named<'a>(entry: *mut fi_peer_rx_entry) -> Option<(&'a OwnedQueue, EntryRef)> {
+    // SAFETY: the caller vouches for the entry, whose queue is shared as long as
+    // peers have entries of it.
+    unsafe {
+        let entry = EntryRef::from_c(entry)?;
+        let shared = Handle::<SharedQueue>::borrow(entry.public().srx);
+        Some((&shared.0, entry))
+    }
+}
+
+unsafe extern "C" fn queue(entry: *mut fi_peer_rx_entry) -> c_int {
+    // SAFETY: the peer passes what `get` returned to it.
+    let named = unsafe { named(entry) }.ok_or(Errno::EINVAL);
+    status(named.and_then(|(queue, entry)| queue.put(entry)))
+}
+
+unsafe extern "C" fn free_entry(entry: *mut fi_peer_rx_entry) {
+    // SAFETY: as in `queue`.
+    if let Some((queue, entry)) = unsafe { named(entry) } {
+        queue.free(entry);
+    }
+}
+
+unsafe extern "C" fn foreach_unspec_addr(
+    srx: *mut fid_peer_srx,
+    get_addr: Option<unsafe extern "C" fn(*mut fi_peer_rx_entry) -> fi_addr_t>,
+) {
+    let Some(get_addr) = get_addr else {
+        return;
+    };
+    // SAFETY: the table that holds this function belongs to shared queues.
+    let queue = &unsafe { Handle::<SharedQueue>::borrow(srx) }.0;
+    // SAFETY: the function is the peer's, and so is the entry.
+    queue.relabel(srx, |entry| unsafe { get_addr(entry.as_c()) });
+}
+
+unsafe extern "C" fn getopt(
+    fid: fid_t,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    length: *mut usize,
+) -> c_int {
+    // SAFETY: as in `foreach_unspec_addr`; `value` has room for `*length`
+    // bytes.
+    status(unsafe {
+        options::get(level, value, length, || {
+            let queue = &Handle::<SharedQueue>::borrow(fid.cast()).0;
+            match name {
+                FI_OPT_MIN_MULTI_RECV => Ok(OptionValue::Size(
+                    queue.min_multi_recv.load(Ordering::Relaxed),
+                )),
+                _ => Err(Errno::ENOPROTOOPT),
+            }
+        })
+    })
+}

@@ -1,0 +1,174 @@
+//! Receive matching that another provider does (fi_peer(3)): the messages of
+//! this one that wait for a receive there. It stands where a
+//! [`ReceiveQueue`](super::ReceiveQueue) of the provider's own would, for plain
+//! and for tagged messages; receives are posted to the owner.
+//!
+//! When it may be used, and under which locks, is told in [`crate::ffi::srx`].
+
+use std::sync::Weak;
+
+use fabric_abi::FI_REMOTE_CQ_DATA;
+
+use super::arena::Arena;
+use super::{ANY_SOURCE, Message, MessageId};
+use crate::errno::{Errno, Result};
+use crate::ffi::srx::{
+    Arrival, Discarded, ImportedSrx, NewSources, Queued, Received, StartReceives, Started, Ticket,
+    Unexpected,
+};
+
+/// See the [module](self) description.
+pub struct ForeignQueue<U> {
+    owner: ImportedSrx,
+    home: Weak<dyn StartReceives>,
+    kept: Arena<Kept<U>, 1>,
+    /// Tickets of messages that are gone, for the next ones.
+    spare: Vec<Ticket>,
+}
+
+struct Kept<U> {
+    message: Message<U>,
+    /// `None` only while it is being queued.
+    queued: Option<Queued>,
+}
+
+impl<U> ForeignQueue<U> {
+    /// A queue whose receives `owner` has; `home` is called when one of them
+    /// takes a message that waits here.
+    pub fn new(owner: ImportedSrx, home: Weak<dyn StartReceives>) -> Self {
+        owner.answer();
+        ForeignQueue {
+            owner,
+            home,
+            kept: Arena::new(),
+            spare: Vec::new(),
+        }
+    }
+
+    /// Finds the receive for a message of `len` bytes that arrives now. The tag
+    /// of a plain message does not count.
+    ///
+    /// # Errors
+    /// What the owner returns: it cannot take the message at all.
+    pub fn arrive(&self, tagged: bool, src: u64, tag: u64, len: usize) -> Result<Arrival> {
+        self.owner.get(tagged, src, tag, len)
+    }
+
+    /// Keeps a message that is unexpected until the owner has a receive for it.
+    ///
+    /// # Errors
+    /// What the owner returns; then the message is not kept.
+    pub fn keep(&mut self, unexpected: Unexpected, message: Message<U>) -> Result<MessageId> {
+        let data = (message.flags & FI_REMOTE_CQ_DATA != 0).then_some(message.data);
+        let index = self.kept.insert(Kept {
+            message,
+            queued: None,
+        });
+        let id = MessageId(self.kept.key(index));
+        let ticket = match self.spare.pop() {
+            Some(ticket) => ticket,
+            None => Ticket::new(self.home.clone()),
+        };
+        ticket.set(id);
+        match unexpected.queue(data, ticket) {
+            Ok(queued) => {
+                if let Some(kept) = self.kept.get_mut(index) {
+                    kept.queued = Some(queued);
+                }
+                Ok(id)
+            }
+            Err(error) => {
+                self.kept.remove(index);
+                Err(error)
+            }
+        }
+    }
+
+    /// The payload of a kept message, `None` once it has been taken out.
+    pub fn payload_mut(&mut self, id: MessageId) -> Option<&mut U> {
+        let index = self.kept.find(id.0)?;
+        self.kept
+            .get_mut(index)
+            .map(|kept| &mut kept.message.payload)
+    }
+
+    /// Takes out a message that the owner starts, with its receive.
+    ///
+    /// # Errors
+    /// `FI_ENOENT` where the message is not here any more.
+    pub fn start(&mut self, started: Started) -> Result<(Message<U>, Received)> {
+        let (message, queued) = self.take(started.0)?;
+        let (receive, ticket) = queued.started();
+        self.spare.push(ticket);
+        Ok((message, receive))
+    }
+
+    /// Takes out a message that the owner discards.
+    ///
+    /// # Errors
+    /// As for [`ForeignQueue::start`].
+    pub fn discard(&mut self, discarded: Discarded) -> Result<Message<U>> {
+        let (message, queued) = self.take(discarded.0)?;
+        self.spare.push(queued.discarded());
+        Ok(message)
+    }
+
+    fn take(&mut self, id: MessageId) -> Result<(Message<U>, Queued)> {
+        let index = self.kept.find(id.0).ok_or(Errno::ENOENT)?;
+        match self.kept.remove(index) {
+            Some(Kept {
+                message,
+                queued: Some(queued),
+            }) => Ok((message, queued)),
+            _ => Err(Errno::ENOENT),
+        }
+    }
+
+    /// Takes all messages back: the importer closes. Not every owner can take
+    /// one back earlier; a message whose sender is gone stays, and ends with an
+    /// error when it is started.
+    pub fn withdraw_all(&mut self) -> Vec<Message<U>> {
+        let indices: Vec<u32> = self.kept.iter().map(|(index, _)| index).collect();
+        indices
+            .into_iter()
+            .filter_map(|index| self.kept.remove(index))
+            .map(|kept| kept.message)
+            .collect()
+    }
+
+    /// Gives messages whose source was not known the one that `source` returns
+    /// for them. The result is to be [told](NewSources::tell) to the owner once
+    /// the importer has released its lock.
+    pub fn relabel(&mut self, mut source: impl FnMut(&Message<U>) -> Option<u64>) -> NewSources {
+        let mut changed = Vec::new();
+        let unknown: Vec<u32> = self
+            .kept
+            .iter()
+            .filter(|(_, kept)| kept.message.src == ANY_SOURCE)
+            .map(|(index, _)| index)
+            .collect();
+        for index in unknown {
+            if let Some(kept) = self.kept.get_mut(index)
+                && let Some(src) = source(&kept.message)
+            {
+                kept.message.src = src;
+                changed.push((index, src));
+            }
+        }
+        let news = changed.iter().filter_map(|&(index, src)| {
+            let queued = self.kept.get(index)?.queued.as_ref()?;
+            Some((queued, src))
+        });
+        NewSources::new(self.owner, news)
+    }
+
+    /// Messages that wait for a receive.
+    pub fn len(&self) -> usize {
+        self.kept.len()
+    }
+
+    /// Whether no message waits.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
