@@ -20,6 +20,24 @@ use crate::progress::Progress;
 use crate::sync::LockKind;
 use crate::wait::{Attachment, Deadline, Sources, Waitable, Wake};
 
+/// A queue which takes another one's events (fi_peer(3)).
+pub trait EqOwner: Send + Sync {
+    /// As [`Eq::write`].
+    fn write(&self, event: Event) -> Result;
+
+    /// As [`Eq::write_error`].
+    fn write_error(&self, error: EventError) -> Result;
+
+    /// As [`Eq::forget`].
+    fn forget(&self, fid: *mut fid);
+
+    /// As [`Eq::add_source`].
+    fn add_source(&self, progress: Arc<dyn Progress>) -> Result;
+
+    /// As [`Eq::remove_source`].
+    fn remove_source(&self, progress: &Arc<dyn Progress>);
+}
+
 /// An event queue. Like a completion queue it calls nobody while it holds its
 /// lock; it grows without bound, and is overrun when memory runs out.
 pub struct Eq {
@@ -29,6 +47,8 @@ pub struct Eq {
     sources: Sources,
     attachment: Attachment,
     api_version: u32,
+    /// The queue that everything goes to instead.
+    owner: Option<Box<dyn EqOwner>>,
 }
 
 struct State {
@@ -61,6 +81,15 @@ impl Eq {
             sources: Sources::new(LockKind::Real),
             attachment: wait,
             api_version,
+            owner: None,
+        }
+    }
+
+    /// A queue whose events go to `owner`.
+    pub fn of_peer(wait: Attachment, api_version: u32, owner: Box<dyn EqOwner>) -> Self {
+        Self {
+            owner: Some(owner),
+            ..Self::new(wait, api_version)
         }
     }
 
@@ -69,6 +98,9 @@ impl Eq {
     /// # Errors
     /// `FI_EOVERRUN` when the queue is overrun.
     pub fn write(&self, event: Event) -> Result {
+        if let Some(owner) = &self.owner {
+            return owner.write(event);
+        }
         self.push(Queued::Event(event))
     }
 
@@ -77,6 +109,9 @@ impl Eq {
     /// # Errors
     /// `FI_EOVERRUN` when the queue is overrun.
     pub fn write_error(&self, error: EventError) -> Result {
+        if let Some(owner) = &self.owner {
+            return owner.write_error(error);
+        }
         self.push(Queued::Error(error))
     }
 
@@ -157,6 +192,9 @@ impl Eq {
 
     /// Drops the events of an object that closes.
     pub fn forget(&self, fid: *mut fid) {
+        if let Some(owner) = &self.owner {
+            return owner.forget(fid);
+        }
         let mut state = self.state.lock();
         let (gone, kept): (VecDeque<_>, VecDeque<_>) = std::mem::take(&mut state.queue)
             .into_iter()
@@ -176,11 +214,17 @@ impl Eq {
     /// # Errors
     /// What watching its descriptor returns.
     pub fn add_source(&self, progress: Arc<dyn Progress>) -> Result {
+        if let Some(owner) = &self.owner {
+            owner.add_source(progress.clone())?;
+        }
         self.sources.add(progress, self.attachment.wait())
     }
 
     /// Takes back one [`Eq::add_source`].
     pub fn remove_source(&self, progress: &Arc<dyn Progress>) {
+        if let Some(owner) = &self.owner {
+            owner.remove_source(progress);
+        }
         self.sources.remove(progress, self.attachment.wait());
     }
 
@@ -192,6 +236,11 @@ impl Eq {
     /// Interface version of the application.
     pub fn api_version(&self) -> u32 {
         self.api_version
+    }
+
+    /// Whether events go to another queue.
+    pub fn is_peer(&self) -> bool {
+        self.owner.is_some()
     }
 
     fn push(&self, queued: Queued) -> Result {

@@ -94,6 +94,11 @@ impl Event {
         }
     }
 
+    /// Bytes that this takes where there is room.
+    pub(crate) fn len(&self) -> usize {
+        self.len_within(usize::MAX).unwrap_or_default()
+    }
+
     /// Bytes that this takes of `room`; `None` if it does not fit. Only
     /// connection data may be cut off.
     pub(super) fn len_within(&self, room: usize) -> Option<usize> {
@@ -112,7 +117,7 @@ impl Event {
     }
 
     /// The application has what it needs to free the rest.
-    pub(super) fn delivered(self) {
+    pub(crate) fn delivered(self) {
         if let EventBody::Connection {
             info: Some(info), ..
         } = self.body

@@ -1,5 +1,6 @@
 //! Event queues as C sees them (fi_eq(3)).
 
+mod peer;
 #[cfg(test)]
 mod tests;
 
@@ -41,7 +42,8 @@ pub unsafe extern "C" fn eq_open<F: Class<Header = fid_fabric>>(
 }
 
 /// # Safety
-/// A wait set in `attr` is open where one is asked for.
+/// A wait set in `attr` is open where one is asked for, and `context` is a
+/// `fi_peer_eq_context` under `FI_PEER`.
 unsafe fn open(
     attr: Option<&fi_eq_attr>,
     api_version: u32,
@@ -51,13 +53,21 @@ unsafe fn open(
         Some(attr) => (attr.wait_obj, attr.wait_set, attr.flags),
         None => (FI_WAIT_NONE, ptr::null_mut(), 0),
     };
-    if flags & !(FI_AFFINITY | FI_WRITE) != 0 {
+    if flags & !(FI_AFFINITY | FI_WRITE | FI_PEER) != 0 {
         return Err(Errno::EINVAL);
     }
+    let (owner, context) = match flags & FI_PEER {
+        0 => (None, context),
+        // SAFETY: the caller vouches for the context.
+        _ => (Some(unsafe { peer::import(context) }?), ptr::null_mut()),
+    };
     // SAFETY: the caller vouches for the wait set.
     let mut opened = unsafe { OpenedWait::open(wait_obj, wait_set) }?;
     let joiner = opened.joiner();
-    let eq = Eq::new(opened.attachment, api_version);
+    let eq = match owner {
+        None => Eq::new(opened.attachment, api_version),
+        Some(owner) => Eq::of_peer(opened.attachment, api_version, owner),
+    };
     Ok(joiner.join(Handle::new(eq, context, Vec::new())))
 }
 
@@ -77,9 +87,10 @@ impl Class for Eq {
             sread: Some(sread),
             strerror: Some(strerror),
         };
+        let ops = if self.is_peer() { &peer::OPS } else { &OPS };
         fid_eq {
             fid,
-            ops: (&raw const OPS).cast_mut(),
+            ops: ptr::from_ref(ops).cast_mut(),
         }
     }
 
@@ -211,7 +222,8 @@ unsafe extern "C" fn write(
     len: usize,
     flags: u64,
 ) -> isize {
-    if flags != 0 {
+    // Peers that do collective operations say so with their events.
+    if flags & !FI_COLLECTIVE != 0 {
         return Errno::EBADFLAGS.to_c() as isize;
     }
     // SAFETY: the table that holds this function belongs to event queues, and

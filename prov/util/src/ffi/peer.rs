@@ -26,6 +26,7 @@ macro_rules! contexts {
 contexts!(
     fi_peer_cq_context,
     fi_peer_cntr_context,
+    fi_peer_eq_context,
     fi_peer_srx_context
 );
 

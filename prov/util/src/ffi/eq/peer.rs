@@ -1,0 +1,175 @@
+//! Event queues that providers share (fi_peer(3)): the side of the peer whose
+//! events go to another's queue. The owner's side is its queue as it is.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use fabric_abi::*;
+
+use super::super::object::{AnyFid, Handle, Use};
+use super::super::peer;
+use crate::eq::{Eq, EqOwner, Event, EventError};
+use crate::errno::{Errno, Result};
+use crate::logging::UTIL;
+use crate::progress::Progress;
+
+/// The owner that the context of `fi_eq_open` names under `FI_PEER`.
+///
+/// # Safety
+/// `context` is null or a `fi_peer_eq_context` whose queue stays valid until the
+/// peer's is closed.
+pub(super) unsafe fn import(context: *mut c_void) -> Result<Box<dyn EqOwner>> {
+    // SAFETY: the caller vouches for the context and its queue.
+    unsafe {
+        let eq = peer::context::<fi_peer_eq_context>(context)?.eq;
+        let owner = AnyFid::new(eq.cast())?;
+        if owner.class() != FI_CLASS_EQ {
+            return Err(Errno::EINVAL);
+        }
+        match owner.downcast::<Eq>() {
+            Some(eq) => Ok(Box::new(Ours(Use::of(&eq)))),
+            None => Ok(Box::new(Foreign::of(eq)?)),
+        }
+    }
+}
+
+/// A queue of this library.
+struct Ours(Use<Eq>);
+
+impl EqOwner for Ours {
+    fn write(&self, event: Event) -> Result {
+        self.0.write(event)
+    }
+
+    fn write_error(&self, error: EventError) -> Result {
+        self.0.write_error(error)
+    }
+
+    fn forget(&self, fid: *mut fid) {
+        self.0.forget(fid);
+    }
+
+    fn add_source(&self, progress: Arc<dyn Progress>) -> Result {
+        self.0.add_source(progress)
+    }
+
+    fn remove_source(&self, progress: &Arc<dyn Progress>) {
+        self.0.remove_source(progress);
+    }
+}
+
+/// Another library's queue, written to as an application does. It learns of no
+/// transport: its owner has to drive the peer.
+struct Foreign {
+    eq: NonNull<fid_eq>,
+    write: unsafe extern "C" fn(*mut fid_eq, u32, *const c_void, usize, u64) -> isize,
+}
+
+// SAFETY: event queues may be used by any thread.
+unsafe impl Send for Foreign {}
+// SAFETY: as above.
+unsafe impl Sync for Foreign {}
+
+impl Foreign {
+    /// # Safety
+    /// `eq` is an open event queue for as long as the result is used.
+    unsafe fn of(eq: *mut fid_eq) -> Result<Self> {
+        let eq = NonNull::new(eq).ok_or(Errno::EINVAL)?;
+        // SAFETY: the caller vouches for the queue.
+        let ops = unsafe { eq.as_ref().ops.as_ref() }.ok_or(Errno::EINVAL)?;
+        let write = ops.write.ok_or(Errno::EINVAL)?;
+        Ok(Foreign { eq, write })
+    }
+}
+
+impl EqOwner for Foreign {
+    fn write(&self, event: Event) -> Result {
+        let mut bytes = vec![0u8; event.len()];
+        let place = bytes.as_mut_ptr().cast();
+        // SAFETY: the event has the room it needs, and the queue is open.
+        let written = unsafe {
+            super::put(&event, ptr::null_mut(), place, bytes.len());
+            (self.write)(self.eq.as_ptr(), event.kind, place, bytes.len(), 0)
+        };
+        if written < 0 {
+            return Err(Errno::new(written as i32));
+        }
+        event.delivered();
+        Ok(())
+    }
+
+    fn write_error(&self, error: EventError) -> Result {
+        // fi_eq(3) lets nobody write one.
+        log::error!(
+            target: UTIL.eq,
+            "the owner of a peer event queue takes no errors: {} is lost",
+            error.err
+        );
+        Err(Errno::ENOSYS)
+    }
+
+    fn forget(&self, _: *mut fid) {}
+
+    fn add_source(&self, _: Arc<dyn Progress>) -> Result {
+        Ok(())
+    }
+
+    fn remove_source(&self, _: &Arc<dyn Progress>) {}
+}
+
+/// The functions of a peer's queue: it has nothing to read.
+pub(super) static OPS: fi_ops_eq = fi_ops_eq {
+    size: size_of::<fi_ops_eq>(),
+    read: Some(progress),
+    readerr: Some(no_readerr),
+    write: Some(no_write),
+    sread: Some(no_sread),
+    strerror: Some(no_strerror),
+};
+
+/// The owner's way to drive the peer.
+unsafe extern "C" fn progress(
+    eq: *mut fid_eq,
+    _: *mut u32,
+    _: *mut c_void,
+    _: usize,
+    _: u64,
+) -> isize {
+    // SAFETY: the table that holds this function belongs to queues.
+    let this = unsafe { Handle::<Eq>::borrow(eq) };
+    // Nothing is ever there to be read.
+    let _ = this.read(0, false, |_| ());
+    Errno::EAGAIN.to_c() as isize
+}
+
+const ENOSYS: isize = Errno::ENOSYS.to_c() as isize;
+
+unsafe extern "C" fn no_readerr(_: *mut fid_eq, _: *mut fi_eq_err_entry, _: u64) -> isize {
+    ENOSYS
+}
+
+unsafe extern "C" fn no_write(_: *mut fid_eq, _: u32, _: *const c_void, _: usize, _: u64) -> isize {
+    ENOSYS
+}
+
+unsafe extern "C" fn no_sread(
+    _: *mut fid_eq,
+    _: *mut u32,
+    _: *mut c_void,
+    _: usize,
+    _: c_int,
+    _: u64,
+) -> isize {
+    ENOSYS
+}
+
+unsafe extern "C" fn no_strerror(
+    _: *mut fid_eq,
+    _: c_int,
+    _: *const c_void,
+    _: *mut c_char,
+    _: usize,
+) -> *const c_char {
+    ptr::null()
+}
