@@ -7,7 +7,8 @@ use crate::attr::Info;
 use crate::endpoint::{Endpoint, PassiveEndpoint, SharedReceive};
 use crate::errno::{Errno, Result};
 use crate::ffi::Handle;
-use crate::ffi::domain::DomainObject;
+use crate::ffi::domain::{DomainObject, PeerDomain};
+use crate::ffi::ep::TransferOwner;
 use crate::ffi::fabric::FabricObject;
 use crate::ffi::srx::ImportedSrx;
 use crate::mr::MrTable;
@@ -23,6 +24,16 @@ pub trait Fabric: Send + Sync + Sized + 'static {
 
     /// `fi_domain`. The seam keeps the fabric open as long as the domain is.
     fn domain(this: &Handle<FabricObject<Self>>, info: &Info) -> Result<Self::Domain>;
+
+    /// `fi_domain2` under `FI_PEER`: a domain that works for `owner`, the main
+    /// provider's, which stays open as long.
+    fn peer_domain(
+        _this: &Handle<FabricObject<Self>>,
+        _info: &Info,
+        _owner: PeerDomain,
+    ) -> Result<Self::Domain> {
+        Err(Errno::EINVAL)
+    }
 
     /// `fi_passive_ep`
     fn passive_endpoint(
@@ -46,6 +57,17 @@ pub trait Domain: Send + Sync + Sized + 'static {
     /// `fi_endpoint`. The seam keeps the domain open as long as the endpoint
     /// is.
     fn endpoint(this: &Handle<DomainObject<Self>>, info: &Info) -> Result<Self::Endpoint>;
+
+    /// `fi_endpoint` with `FI_PEER_TRANSFER` in the mode: an endpoint that
+    /// transfers over the one of `owner`, which stays open as long. It hears of
+    /// them with [`Endpoint::transfer_done`].
+    fn transfer_endpoint(
+        _this: &Handle<DomainObject<Self>>,
+        _info: &Info,
+        _owner: TransferOwner,
+    ) -> Result<Self::Endpoint> {
+        Err(Errno::EINVAL)
+    }
 
     /// `fi_srx_context`, with `fi_rx_attr::size`.
     fn shared_receive(

@@ -7,7 +7,7 @@ use fabric_abi::{FI_READ, FI_RECV, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_SEND, FI_
 
 use crate::av::Av;
 use crate::cntr::Cntr;
-use crate::cq::Cq;
+use crate::cq::{Completion, Cq, ErrorCompletion};
 use crate::eq::Eq;
 use crate::errno::{Errno, Result};
 use crate::ffi::ep::{EndpointObject, SharedReceiveObject};
@@ -186,6 +186,19 @@ pub trait Endpoint: Send + Sync + Sized + 'static {
     fn receive_room(&self) -> Result<usize> {
         Err(Errno::ENOSYS)
     }
+
+    /// A transfer over the main provider's endpoint has completed
+    /// (`fi_ops_transfer_peer::complete`): of an endpoint that makes some, see
+    /// [`Domain::transfer_endpoint`](crate::domain::Domain::transfer_endpoint).
+    fn transfer_done(&self, _completion: &Completion) -> Result {
+        Err(Errno::ENOSYS)
+    }
+
+    /// As [`Endpoint::transfer_done`], of one that has failed
+    /// (`fi_ops_transfer_peer::comperr`).
+    fn transfer_failed(&self, _error: ErrorCompletion) -> Result {
+        Err(Errno::ENOSYS)
+    }
 }
 
 /// A receive context that several endpoints take their receives from
@@ -269,5 +282,38 @@ pub trait PassiveEndpoint: Send + Sync + Sized + 'static {
     /// `fi_close`
     fn close(_this: &Handle<crate::ffi::pep::PassiveObject<Self>>) -> Result {
         Ok(())
+    }
+}
+
+/// For providers without passive endpoints.
+pub enum NoPassiveEndpoint {}
+
+impl PassiveEndpoint for NoPassiveEndpoint {
+    fn bind(&self, _: Use<Eq>, _: u64) -> Result {
+        match *self {}
+    }
+
+    fn listen(this: &Handle<crate::ffi::pep::PassiveObject<Self>>) -> Result {
+        match this.0 {}
+    }
+
+    fn reject(&self, _: AnyFid, _: &[u8]) -> Result {
+        match *self {}
+    }
+
+    fn name(&self) -> Result<Vec<u8>> {
+        match *self {}
+    }
+
+    fn set_name(&self, _: &[u8]) -> Result {
+        match *self {}
+    }
+
+    fn set_backlog(&self, _: i32) -> Result {
+        match *self {}
+    }
+
+    fn connection_data_limit(&self) -> usize {
+        match *self {}
     }
 }

@@ -12,6 +12,7 @@ use fabric_abi::*;
 
 pub(super) use error::put_err_data;
 pub use peer::SharedCq;
+pub(super) use peer::{error_entry, read_error_entry};
 
 use super::object::{Class, Handle, Use};
 use super::wait::{self, OpenedWait};

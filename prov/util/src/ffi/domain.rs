@@ -1,15 +1,19 @@
 //! fi_domain(3): domains, and what is opened on them.
 
+mod peer;
+
 use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use fabric_abi::*;
 
+pub use peer::{PeerDomain, PeerRegion};
+
 use super::av::{AvDomain, AvTraits, av_open};
 use super::cntr::{CntrDomain, cntr_open};
 use super::cq::{CqDomain, CqTraits, cq_open};
-use super::ep::{EndpointObject, SharedReceiveObject};
+use super::ep::{EndpointObject, SharedReceiveObject, transfer};
 use super::mr::{MrDomain, MrOps};
 use super::object::{AnyFid, Class, Handle, Use};
 use super::poll::poll_open;
@@ -211,14 +215,22 @@ unsafe extern "C" fn endpoint2<D: Domain>(
     unsafe {
         let domain = Handle::<DomainObject<D>>::from_c(domain);
         let made = info::info(info, domain.api_version).and_then(|info| {
+            let parent = Use::of(&domain).any();
+            let limit = domain.atomic_limit();
             if info.mode & FI_PEER_TRANSFER != 0 {
-                return Err(Errno::EINVAL);
+                let open = |owner| D::transfer_endpoint(&domain, &info, owner);
+                let endpoint = transfer::import(context, domain.api_version, open)?;
+                return Ok(EndpointObject::open(
+                    endpoint,
+                    &info,
+                    ptr::null_mut(),
+                    limit,
+                    parent,
+                ));
             }
             let endpoint = D::endpoint(&domain, &info)?;
-            let limit = domain.atomic_limit();
-            let domain = Use::of(&domain).any();
             Ok(EndpointObject::open(
-                endpoint, &info, context, limit, domain,
+                endpoint, &info, context, limit, parent,
             ))
         });
         deliver(ep, made)

@@ -2,11 +2,15 @@
 //! control and options. The data calls are in `msg`, `tagged`, `rma` and
 //! `atomic`.
 
+pub(super) mod transfer;
+
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fabric_abi::*;
+
+pub use transfer::{TransferOwner, TransferPeer};
 
 use super::object::{AnyFid, AnyUse, Class, Handle, Use};
 use super::{atomic, cm, count, missing, msg, options, posted, rma, status, tagged};

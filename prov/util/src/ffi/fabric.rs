@@ -1,10 +1,11 @@
 //! fi_fabric(3): fabrics, from which everything else is opened.
 
 use std::ffi::{c_int, c_void};
+use std::ptr;
 
 use fabric_abi::*;
 
-use super::domain::DomainObject;
+use super::domain::{DomainObject, PeerDomain};
 use super::object::{Class, Handle, Use};
 use super::pep::PassiveObject;
 use super::{deliver, eq, info, wait};
@@ -63,7 +64,7 @@ impl<F: Fabric> Class for FabricObject<F> {
     fn header(&self, fid: fid) -> fid_fabric {
         fid_fabric {
             fid,
-            ops: std::ptr::from_ref(Table::<F>::FABRIC).cast_mut(),
+            ops: ptr::from_ref(Table::<F>::FABRIC).cast_mut(),
             api_version: self.api_version,
         }
     }
@@ -103,15 +104,18 @@ unsafe extern "C" fn domain2<F: Fabric>(
     if flags & !FI_PEER != 0 {
         return Errno::EBADFLAGS.to_c();
     }
-    if flags & FI_PEER != 0 {
-        return Errno::EINVAL.to_c();
-    }
     // SAFETY: the table belongs to fabrics of `F`; the application passes a
     // valid `fi_info` and a place for the result.
     unsafe {
         let fabric = Handle::<FabricObject<F>>::from_c(fabric);
         let made = info::info(info, fabric.api_version).and_then(|info| {
-            let domain = F::domain(&fabric, &info)?;
+            let (domain, context) = match flags & FI_PEER {
+                0 => (F::domain(&fabric, &info)?, context),
+                _ => {
+                    let owner = PeerDomain::import(context)?;
+                    (F::peer_domain(&fabric, &info, owner)?, ptr::null_mut())
+                }
+            };
             let object = DomainObject::new(domain, &info, fabric.api_version);
             Ok(Handle::new(object, context, vec![Use::of(&fabric).any()]))
         });

@@ -1,6 +1,9 @@
 //! What the ways of sharing objects between providers have in common
 //! (fi_peer(3)).
 
+#[cfg(test)]
+mod tests;
+
 use std::ffi::c_void;
 
 use fabric_abi::*;
@@ -27,6 +30,8 @@ contexts!(
     fi_peer_cq_context,
     fi_peer_cntr_context,
     fi_peer_eq_context,
+    fi_peer_domain_context,
+    fi_peer_transfer_context,
     fi_peer_srx_context
 );
 

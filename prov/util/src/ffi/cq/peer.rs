@@ -53,26 +53,55 @@ impl CqOwner for Imported {
     }
 
     fn write_error(&self, error: &ErrorCompletion) -> Result {
-        let completion = &error.completion;
-        let entry = fi_cq_err_entry {
-            op_context: completion.context,
-            flags: completion.flags,
-            len: completion.len,
-            buf: completion.buf,
-            data: completion.data,
-            tag: completion.tag,
-            olen: error.olen,
-            err: error.err.number(),
-            prov_errno: error.prov_errno,
-            err_data: error.err_data.as_ptr().cast_mut().cast(),
-            err_data_size: error.err_data.len(),
-            src_addr: completion.src,
-        };
+        let entry = error_entry(error);
         // SAFETY: as above; the owner copies what it needs of the entry.
         unsafe {
             let writeerr = (*self.0.as_ref().owner_ops).writeerr.ok_or(Errno::ENOSYS)?;
             Errno::check(writeerr(self.0.as_ptr(), &entry) as i32).map(drop)
         }
+    }
+}
+
+/// The entry of an error, with data that it borrows.
+pub(in crate::ffi) fn error_entry(error: &ErrorCompletion) -> fi_cq_err_entry {
+    let completion = &error.completion;
+    fi_cq_err_entry {
+        op_context: completion.context,
+        flags: completion.flags,
+        len: completion.len,
+        buf: completion.buf,
+        data: completion.data,
+        tag: completion.tag,
+        olen: error.olen,
+        err: error.err.number(),
+        prov_errno: error.prov_errno,
+        err_data: error.err_data.as_ptr().cast_mut().cast(),
+        err_data_size: error.err_data.len(),
+        src_addr: completion.src,
+    }
+}
+
+/// The error that an entry is of.
+///
+/// # Safety
+/// The entry's data is as long as it says.
+pub(in crate::ffi) unsafe fn read_error_entry(entry: &fi_cq_err_entry) -> ErrorCompletion {
+    // SAFETY: the caller vouches for the data.
+    let err_data = unsafe { super::super::bytes(entry.err_data, entry.err_data_size) };
+    ErrorCompletion {
+        completion: Completion {
+            context: entry.op_context,
+            flags: entry.flags,
+            len: entry.len,
+            buf: entry.buf,
+            data: entry.data,
+            tag: entry.tag,
+            src: entry.src_addr,
+        },
+        olen: entry.olen,
+        err: Errno::new(entry.err),
+        prov_errno: entry.prov_errno,
+        err_data: err_data.into(),
     }
 }
 
@@ -214,21 +243,6 @@ unsafe extern "C" fn writeerr(cq: *mut fid_peer_cq, entry: *const fi_cq_err_entr
     // SAFETY: the table that holds this function belongs to shared queues.
     let this = unsafe { Handle::<SharedCq>::borrow(cq) };
     // SAFETY: the entry's data is as long as it says.
-    let err_data = unsafe { super::super::bytes(entry.err_data, entry.err_data_size) };
-    this.0.write_error(ErrorCompletion {
-        completion: Completion {
-            context: entry.op_context,
-            flags: entry.flags,
-            len: entry.len,
-            buf: entry.buf,
-            data: entry.data,
-            tag: entry.tag,
-            src: entry.src_addr,
-        },
-        olen: entry.olen,
-        err: Errno::new(entry.err),
-        prov_errno: entry.prov_errno,
-        err_data: err_data.into(),
-    });
+    this.0.write_error(unsafe { read_error_entry(entry) });
     0
 }
