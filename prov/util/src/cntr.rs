@@ -31,7 +31,9 @@ pub trait CntrOwner: Send + Sync {
     fn increment_error(&self);
 }
 
-/// A counter of successes and one of errors. Updates take no lock.
+/// A counter of successes and one of errors. Updates take no lock, and threads
+/// that use different counters share no cache line.
+#[repr(align(128))]
 pub struct Cntr {
     value: Value,
     events: CntrEvents,

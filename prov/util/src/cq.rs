@@ -75,6 +75,10 @@ const READS_WITHOUT_PROGRESS: u32 = 16;
 /// Providers write to it under their locks, so it calls nobody while it holds
 /// its own. A queue that overflows grows; only when memory runs out is it
 /// *overrun*, and reports that when all it has is read.
+///
+/// Threads that use different queues share no cache line that is written, nor
+/// a pair of them, which processors fetch together.
+#[repr(align(128))]
 pub struct Cq {
     /// Entries of both kinds in `state`, and one more where it is overrun.
     /// Written under its lock, and read without, so that reading an empty queue

@@ -140,3 +140,9 @@ fn what_the_application_does_itself_is_no_news() {
     assert!(cntr.take_news());
     assert!(!cntr.take_news());
 }
+
+#[test]
+fn counters_share_no_cache_line() {
+    assert_eq!(align_of::<Cntr>(), 128);
+    assert!(size_of::<Cntr>().is_multiple_of(128));
+}

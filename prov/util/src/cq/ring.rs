@@ -106,8 +106,13 @@ impl Ring {
 }
 
 fn vacant(len: usize) -> Result<Vec<Completion>> {
+    // The last entry is to share no cache line with whatever comes after it,
+    // such as another queue's first.
+    const APART: usize = 128_usize.div_ceil(size_of::<Completion>());
     let mut memory = Vec::new();
-    memory.try_reserve_exact(len).map_err(|_| Errno::ENOMEM)?;
+    memory
+        .try_reserve_exact(len.saturating_add(APART))
+        .map_err(|_| Errno::ENOMEM)?;
     memory.resize(len, Completion::new(std::ptr::null_mut(), 0));
     Ok(memory)
 }

@@ -252,3 +252,17 @@ fn an_overrun_queue_gives_what_it_has_and_then_only_says_so() {
         assert_eq!(cq.read_error().unwrap().err, Errno::EOVERRUN);
     }
 }
+
+#[test]
+fn queues_share_no_cache_line() {
+    let lines = |cq: &Arc<Cq>| {
+        let start = Arc::as_ptr(cq).addr();
+        (start / 128, (start + size_of::<Cq>() - 1) / 128)
+    };
+    let queues: Vec<_> = (0..8)
+        .map(|_| Arc::new(open(CqFormat::Context, 2)))
+        .collect();
+    let mut used: Vec<_> = queues.iter().map(lines).collect();
+    used.sort_unstable();
+    assert!(used.windows(2).all(|pair| pair[0].1 < pair[1].0));
+}
