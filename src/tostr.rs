@@ -1,6 +1,5 @@
 //! `fi_tostr`: everything as text (fi_getinfo(3), fi_tostr in fi_fabric(3)).
 
-mod address;
 pub mod names;
 mod object;
 mod structures;

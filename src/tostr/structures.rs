@@ -3,9 +3,10 @@
 use std::fmt::{self, Write};
 
 use fabric_abi::*;
+use prov_util::address_text;
 
 use super::names::{self, Names};
-use super::{address, object};
+use super::object;
 use crate::deep::Deep;
 
 /// Text under construction, with the indentation of the current structure.
@@ -268,7 +269,7 @@ impl Lines {
     fn address(&mut self, name: &str, format: u32, bytes: Option<&[u8]>) {
         match bytes {
             None => self.value(name, "(null)"),
-            Some(bytes) => self.value(name, address::text(format, bytes).unwrap_or_default()),
+            Some(bytes) => self.value(name, address_text::text(format, bytes).unwrap_or_default()),
         }
     }
 

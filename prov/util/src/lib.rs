@@ -1,5 +1,6 @@
 //! What every provider is built from. See ARCHITECTURE.md for the map.
 
+pub mod address_text;
 pub mod atomic_ops;
 pub mod attr;
 pub mod av;

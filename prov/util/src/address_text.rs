@@ -2,8 +2,8 @@
 
 use std::net::{Ipv6Addr, SocketAddr};
 
+use crate::sockaddr;
 use fabric_abi::*;
-use prov_util::sockaddr;
 
 const AF_IB: u16 = 27;
 
