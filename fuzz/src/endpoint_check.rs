@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use fabric_abi::{
     FI_ADDR_UNSPEC, FI_COMPLETION, FI_DELIVERY_COMPLETE, FI_MULTI_RECV, FI_REMOTE_READ,
-    FI_REMOTE_WRITE, FI_SOCKADDR_IN, FI_SUM, FI_UINT64, FI_VERSION,
+    FI_REMOTE_WRITE, FI_SUM, FI_UINT64, FI_VERSION,
 };
 use prov_message::{Attributes, Core as _, EpKey};
 use prov_tcp::engine::endpoint::{Kind, Msg, OwnPart};
@@ -225,7 +225,7 @@ impl Endpoint {
             Type::Rdm => {
                 let av = open(
                     Av::open(&av::Config {
-                        format: FI_SOCKADDR_IN,
+                        format: av::format::Format::IN,
                         ..av::Config::default()
                     })
                     .unwrap(),

@@ -1,13 +1,19 @@
 //! Address vectors (fi_av(3)): the peers of a process, by number.
 //!
 //! Both types of vectors are tables: the `fi_addr_t` of an address is its
-//! index. An address takes few bytes (see [`entry`]), the way back from it to
-//! its index a few more.
+//! index. Addresses are of the domain's format ([`format`]) and take few bytes
+//! ([`entry`], [`slots`]), the way back from one to its index a few more.
+//!
+//! The numbers of an imported vector (fi_peer(3)) are its owner's: who inserts
+//! an address says which one it has.
 
 pub mod entry;
+pub mod format;
 mod keys;
 mod map_array;
 mod shared;
+mod slots;
+mod store;
 pub mod symmetric;
 mod table;
 
@@ -19,21 +25,20 @@ use std::sync::{Arc, Weak};
 use fabric_abi::*;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use self::entry::{Entry, V4Entry, V6Entry};
+use self::format::{Address, Format};
 use self::keys::{AuthKeys, UserIds};
 use self::shared::Shared;
-use self::table::Table;
+use self::store::{Place, Store};
 use crate::errno::{Errno, Result};
-use crate::sockaddr;
+use crate::ffi::AnyFid;
 
 pub use self::shared::Name;
 
 /// How to open a vector.
 #[derive(Clone, Copy, Debug)]
 pub struct Config<'a> {
-    /// `FI_SOCKADDR_*` of the domain. The general formats take addresses of
-    /// both families.
-    pub format: u32,
+    /// The format of the domain's addresses.
+    pub format: Format,
     /// Upper bits of a `fi_addr_t` that name a receive context.
     pub rx_ctx_bits: u32,
     /// Whether addresses are only reported by the identifiers that the
@@ -55,7 +60,7 @@ pub struct Config<'a> {
 impl Default for Config<'_> {
     fn default() -> Self {
         Config {
-            format: FI_SOCKADDR_IP,
+            format: Format::IP,
             rx_ctx_bits: 0,
             user_ids: false,
             auth_key_size: None,
@@ -69,19 +74,20 @@ impl Default for Config<'_> {
 
 /// One address to insert.
 #[derive(Clone, Copy, Debug)]
-pub struct Insertion {
+pub struct Insertion<'a> {
     /// The address, or why there is none.
-    pub addr: Result<SocketAddr>,
-    /// The application's identifier (`FI_AV_USER_ID`).
+    pub addr: Result<Address<'a>>,
+    /// The application's identifier (`FI_AV_USER_ID`); in an imported vector
+    /// the owner's number.
     pub user_id: Option<u64>,
     /// The handle of an authorization key (`FI_AUTH_KEY`).
     pub auth_key: Option<u64>,
 }
 
-impl From<SocketAddr> for Insertion {
-    fn from(addr: SocketAddr) -> Self {
+impl<'a, A: Into<Address<'a>>> From<A> for Insertion<'a> {
+    fn from(addr: A) -> Self {
         Insertion {
-            addr: Ok(addr),
+            addr: Ok(addr.into()),
             user_id: None,
             auth_key: None,
         }
@@ -104,13 +110,29 @@ pub trait InsertEvents: Send + Sync {
     fn complete(&self, context: *mut c_void, count: usize);
 }
 
+/// The owner of an imported vector, another provider (fi_peer(3)).
+pub trait AvOwner: Send + Sync {
+    /// How many addresses its vector has now.
+    fn count(&self) -> Result<usize>;
+
+    /// The number of a local endpoint's address, `FI_ADDR_NOTAVAIL` for one
+    /// that is not in its vector.
+    fn endpoint_number(&self, ep: AnyFid) -> fi_addr_t;
+}
+
+/// Numbers of an imported vector are below this: they are indices of the
+/// owner's table, and cost memory here as they do there.
+const MAX_OWNER_NUMBER: fi_addr_t = 1 << 24;
+
 /// An address vector.
 pub struct Av {
     state: RwLock<State>,
     /// `None` in a vector that is not asynchronous.
     events: Option<Mutex<Option<Arc<dyn InsertEvents>>>>,
     observers: Mutex<Vec<Weak<dyn Observer>>>,
-    format: u32,
+    /// `None` in a vector of this provider's own.
+    owner: Option<Box<dyn AvOwner>>,
+    format: Format,
     rx_ctx_bits: u32,
     auth_key_size: Option<usize>,
     user_ids_required: bool,
@@ -126,46 +148,36 @@ struct State {
     keys: AuthKeys,
 }
 
-enum Store {
-    V4(Table<V4Entry>),
-    V6(Table<V6Entry>),
-    SharedV4(Shared<V4Entry>),
-    SharedV6(Shared<V6Entry>),
-}
-
-/// What to do with whatever store there is.
-macro_rules! with_store {
-    ($store:expr, $any:ident => $do:expr) => {
-        match $store {
-            Store::V4($any) => $do,
-            Store::V6($any) => $do,
-            Store::SharedV4($any) => $do,
-            Store::SharedV6($any) => $do,
-        }
-    };
-}
-
 impl Av {
     /// Opens a vector; for a shared one errors as fi_av_open(3) has them.
     pub fn open(config: &Config<'_>) -> Result<Self> {
+        Self::with_owner(config, None)
+    }
+
+    /// Opens a vector whose addresses and numbers come from the vector of
+    /// another provider. `-FI_EINVAL` for a shared one, and for identifiers of
+    /// its own.
+    pub fn import(config: &Config<'_>, owner: Box<dyn AvOwner>) -> Result<Self> {
+        if config.shared.is_some() || config.user_ids {
+            return Err(Errno::EINVAL);
+        }
+        let count = config.count.max(owner.count()?);
+        Self::with_owner(&Config { count, ..*config }, Some(owner))
+    }
+
+    fn with_owner(config: &Config<'_>, owner: Option<Box<dyn AvOwner>>) -> Result<Self> {
         if config.rx_ctx_bits > 32 {
             return Err(Errno::EINVAL);
         }
-        let only_v4 = config.format == FI_SOCKADDR_IN;
-        let store = match &config.shared {
-            Some(name) if only_v4 => Store::SharedV4(Shared::open(name)?),
-            Some(name) => Store::SharedV6(Shared::open(name)?),
-            // A vector for both families begins with the small slots.
-            None => Store::V4(Table::expecting(config.count)),
-        };
         Ok(Av {
             state: RwLock::new(State {
-                store,
+                store: Store::open(config.format, config.count, config.shared.as_ref())?,
                 ids: UserIds::new(config.user_ids),
                 keys: AuthKeys::default(),
             }),
             events: config.asynchronous.then(Mutex::default),
             observers: Mutex::default(),
+            owner,
             format: config.format,
             rx_ctx_bits: config.rx_ctx_bits,
             auth_key_size: config.auth_key_size,
@@ -175,9 +187,19 @@ impl Av {
         })
     }
 
-    /// The `FI_SOCKADDR_*` format that the vector was opened with.
-    pub fn format(&self) -> u32 {
+    /// The format that the vector was opened with.
+    pub fn format(&self) -> Format {
         self.format
+    }
+
+    /// The upper bits of a `fi_addr_t` that name a receive context.
+    pub fn rx_ctx_bits(&self) -> u32 {
+        self.rx_ctx_bits
+    }
+
+    /// The provider that this vector was imported from.
+    pub fn owner(&self) -> Option<&dyn AvOwner> {
+        self.owner.as_deref()
     }
 
     /// Calls `observer` when addresses are removed, as long as it lives.
@@ -187,15 +209,35 @@ impl Av {
         observers.push(observer);
     }
 
-    /// The address of a peer; `None` where `fi_addr` means none.
+    /// The internet address of a peer; `None` where `fi_addr` means none, and
+    /// in vectors of other addresses.
     pub fn lookup(&self, fi_addr: fi_addr_t) -> Option<SocketAddr> {
-        let index = self.index(fi_addr)?;
-        with_store!(&self.read().store, store => store.get(index)?.unpack())
+        let internet = |addr: Address<'_>| match addr {
+            Address::Internet(addr) => Some(addr),
+            Address::Bytes(_) => None,
+        };
+        self.with_address(fi_addr, internet).flatten()
     }
 
-    /// The number of an address.
+    /// Calls `read` with the address of a peer, of whatever format. Nobody can
+    /// insert meanwhile.
+    pub fn with_address<R>(
+        &self,
+        fi_addr: fi_addr_t,
+        read: impl FnOnce(Address<'_>) -> R,
+    ) -> Option<R> {
+        let index = self.index(fi_addr)?;
+        self.read().store.get(index, read)
+    }
+
+    /// The number of an internet address.
     pub fn find(&self, addr: &SocketAddr) -> Option<fi_addr_t> {
-        self.read().find(addr).map(fi_addr_t::from)
+        self.read().store.find_internet(addr).map(fi_addr_t::from)
+    }
+
+    /// The number of an address of whatever format.
+    pub fn find_address(&self, addr: Address<'_>) -> Option<fi_addr_t> {
+        self.read().store.find(&addr).map(fi_addr_t::from)
     }
 
     /// What completions report for a peer of a known number.
@@ -214,7 +256,7 @@ impl Av {
     /// `FI_ADDR_NOTAVAIL` for one that is not in the vector.
     pub fn source(&self, addr: &SocketAddr) -> fi_addr_t {
         let state = self.read();
-        match state.find(addr) {
+        match state.store.find_internet(addr) {
             Some(index) => state.ids.reported(index),
             None => FI_ADDR_NOTAVAIL as fi_addr_t,
         }
@@ -222,7 +264,7 @@ impl Av {
 
     /// How many addresses there are.
     pub fn len(&self) -> usize {
-        with_store!(&self.read().store, store => store.len())
+        self.read().store.len()
     }
 
     /// Whether there is no address.
@@ -233,11 +275,7 @@ impl Av {
     /// Address of the array that maps insertion order to `fi_addr_t`, 0 for a
     /// vector that is not shared.
     pub fn map_addr(&self) -> usize {
-        match &self.read().store {
-            Store::SharedV4(shared) => shared.map_addr(),
-            Store::SharedV6(shared) => shared.map_addr(),
-            Store::V4(_) | Store::V6(_) => 0,
-        }
+        self.read().store.shared().map_or(0, Shared::map_addr)
     }
 
     /// Inserts addresses and calls `report` for each in order, with its number
@@ -246,9 +284,9 @@ impl Av {
     /// as it was inserted (once, where the vector is shared).
     ///
     /// Errors are those that concern the call as a whole.
-    pub fn insert(
+    pub fn insert<'a>(
         &self,
-        insertions: impl IntoIterator<Item = Insertion>,
+        insertions: impl IntoIterator<Item = Insertion<'a>>,
         mut report: impl FnMut(usize, Result<fi_addr_t>),
     ) -> Result<usize> {
         let mut state = self.write();
@@ -258,14 +296,13 @@ impl Av {
             report: &mut report,
         };
         let insertions = insertions.into_iter();
-        match &state.store {
-            Store::SharedV4(shared) => insert_shared(shared, insertions, &mut outcomes)?,
-            Store::SharedV6(shared) => insert_shared(shared, insertions, &mut outcomes)?,
-            Store::V4(_) | Store::V6(_) => {
-                for insertion in insertions {
-                    let outcome = state.insert(self, &insertion);
-                    outcomes.note(outcome);
-                }
+        if let Some(shared) = state.store.shared() {
+            let records = insertions.map(|insertion| self.record(&insertion));
+            shared.insert(records, |outcome| outcomes.note(outcome))?;
+        } else {
+            for insertion in insertions {
+                let outcome = state.insert(self, &insertion);
+                outcomes.note(outcome);
             }
         }
         Ok(outcomes.inserted)
@@ -290,9 +327,9 @@ impl Av {
     /// outcome of an asynchronous vector is an event for each error and one
     /// for the call with this `context`, and the call itself returns 0.
     /// `-FI_ENOEQ` where nobody takes those events.
-    pub fn insert_with_events(
+    pub fn insert_with_events<'a>(
         &self,
-        insertions: impl IntoIterator<Item = Insertion>,
+        insertions: impl IntoIterator<Item = Insertion<'a>>,
         context: *mut c_void,
         mut report: impl FnMut(usize, Result<fi_addr_t>),
     ) -> Result<usize> {
@@ -323,7 +360,7 @@ impl Av {
             match self
                 .index(fi_addr)
                 .ok_or(Errno::EINVAL)
-                .and_then(|index| state.remove(index))
+                .and_then(|index| state.remove(index, self.owner.is_none()))
             {
                 Ok(true) => gone.push(fi_addr),
                 Ok(false) => {}
@@ -346,7 +383,7 @@ impl Av {
     /// Sets the identifier that is reported for an address; `-FI_EINVAL` for
     /// a vector opened without `FI_AV_USER_ID`.
     pub fn set_user_id(&self, fi_addr: fi_addr_t, id: fi_addr_t) -> Result {
-        if !self.user_ids_required || self.lookup(fi_addr).is_none() {
+        if !self.user_ids_required || self.with_address(fi_addr, |_| ()).is_none() {
             return Err(Errno::EINVAL);
         }
         let index = self.index(fi_addr).ok_or(Errno::EINVAL)?;
@@ -420,6 +457,17 @@ impl Av {
         u32::try_from(fi_addr & (u64::MAX >> self.rx_ctx_bits)).ok()
     }
 
+    /// What a shared table keeps of an insertion. Identifiers and keys belong
+    /// to one process; shared vectors have none.
+    fn record(&self, insertion: &Insertion<'_>) -> Result<Vec<u8>> {
+        if insertion.user_id.is_some() || insertion.auth_key.is_some() {
+            return Err(Errno::ENOSYS);
+        }
+        let addr = insertion.addr.as_ref().map_err(|&error| error)?;
+        self.format.admit(addr)?;
+        store::encode(&self.format, addr)
+    }
+
     fn read(&self) -> RwLockReadGuard<'_, State> {
         self.state.read()
     }
@@ -444,48 +492,11 @@ impl<F: FnMut(usize, Result<fi_addr_t>)> Outcomes<'_, F> {
     }
 }
 
-/// The address of an insertion, if messages can be sent there.
-fn destination(insertion: &Insertion) -> Result<SocketAddr> {
-    let addr = insertion.addr?;
-    if sockaddr::is_destination(&addr) {
-        Ok(addr)
-    } else {
-        Err(Errno::EADDRNOTAVAIL)
-    }
-}
-
-/// Identifiers and keys belong to one process; shared vectors have none.
-fn insert_shared<E: Entry>(
-    shared: &Shared<E>,
-    insertions: impl Iterator<Item = Insertion>,
-    outcomes: &mut Outcomes<'_, impl FnMut(usize, Result<fi_addr_t>)>,
-) -> Result {
-    let entries = insertions.map(|insertion| {
-        if insertion.user_id.is_some() || insertion.auth_key.is_some() {
-            return Err(Errno::ENOSYS);
-        }
-        E::pack(&destination(&insertion)?).ok_or(Errno::EINVAL)
-    });
-    shared.insert(entries, |outcome| outcomes.note(outcome))
-}
-
 impl State {
-    fn find(&self, addr: &SocketAddr) -> Option<u32> {
-        match &self.store {
-            Store::V4(table) => table.find(V4Entry::pack(addr)?, |_| true),
-            Store::V6(table) => table.find(V6Entry::pack(addr)?, |_| true),
-            Store::SharedV4(shared) => shared.find(V4Entry::pack(addr)?),
-            Store::SharedV6(shared) => shared.find(V6Entry::pack(addr)?),
-        }
-    }
-
     /// Inserts into a table of this process.
-    fn insert(&mut self, av: &Av, insertion: &Insertion) -> Result<u32> {
-        let addr = destination(insertion)?;
-        let any_family = av.format == FI_ADDR_STR;
-        if !any_family && !crate::attr::address_format_fits(av.format, sockaddr::format_of(&addr)) {
-            return Err(Errno::EINVAL);
-        }
+    fn insert(&mut self, av: &Av, insertion: &Insertion<'_>) -> Result<u32> {
+        let addr = insertion.addr.as_ref().map_err(|&error| error)?;
+        av.format.admit(addr)?;
         let key = match insertion.auth_key {
             Some(handle) => {
                 let handle = u32::try_from(handle).map_err(|_| Errno::EINVAL)?;
@@ -494,24 +505,24 @@ impl State {
             }
             None => None,
         };
-        if insertion.user_id.is_some() && av.user_ids_required {
-            return Err(Errno::EINVAL);
-        }
-        if addr.is_ipv6()
-            && let Store::V4(table) = &self.store
-        {
-            self.store = Store::V6(table.convert());
-        }
+        let (place, user_id) = match insertion.user_id {
+            Some(_) if av.user_ids_required => return Err(Errno::EINVAL),
+            Some(number) if av.owner.is_some() && number < MAX_OWNER_NUMBER => {
+                (Place::At(number as u32), None)
+            }
+            _ if av.owner.is_some() => return Err(Errno::EINVAL),
+            user_id => (Place::Any, user_id),
+        };
         let State { store, keys, ids } = self;
-        let index = match store {
-            Store::V4(table) => insert_local(table, &addr, keys, key),
-            Store::V6(table) => insert_local(table, &addr, keys, key),
-            Store::SharedV4(_) | Store::SharedV6(_) => Err(Errno::ENOSYS),
-        }?;
+        // The same address under another key is another peer, as it is under
+        // another number of the owner's.
+        let index = store.insert(addr, place, |index| {
+            keys.of_address(index) == key && !matches!(place, Place::At(at) if at != index)
+        })?;
         if key.is_some() {
             keys.assign(index, key);
         }
-        if let Some(id) = insertion.user_id {
+        if let Some(id) = user_id {
             ids.set(index, id);
             av.user_ids.store(true, Ordering::Relaxed);
         }
@@ -519,35 +530,13 @@ impl State {
     }
 
     /// Takes one insertion back; whether the number is free now.
-    fn remove(&mut self, index: u32) -> Result<bool> {
-        let gone = match &mut self.store {
-            Store::V4(table) => table.remove(index).ok_or(Errno::EINVAL)?,
-            Store::V6(table) => table.remove(index).ok_or(Errno::EINVAL)?,
-            Store::SharedV4(shared) => shared.remove(index).map(|()| true)?,
-            Store::SharedV6(shared) => shared.remove(index).map(|()| true)?,
-        };
+    fn remove(&mut self, index: u32, reuse: bool) -> Result<bool> {
+        let gone = self.store.remove(index, reuse)?;
         if gone {
             self.ids.remove(index);
             self.keys.assign(index, None);
         }
         Ok(gone)
-    }
-}
-
-fn insert_local<E: Entry>(
-    table: &mut Table<E>,
-    addr: &SocketAddr,
-    keys: &AuthKeys,
-    key: Option<u32>,
-) -> Result<u32> {
-    let entry = E::pack(addr).ok_or(Errno::EINVAL)?;
-    // The same address under another key is another peer.
-    match table.find(entry, |index| keys.of_address(index) == key) {
-        Some(index) => {
-            table.insert_again(index);
-            Ok(index)
-        }
-        None => table.insert(entry).ok_or(Errno::ENOMEM),
     }
 }
 

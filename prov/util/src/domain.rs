@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use crate::attr::Info;
+use crate::av::format::Format;
 use crate::endpoint::{Endpoint, PassiveEndpoint, SharedReceive};
 use crate::errno::{Errno, Result};
 use crate::ffi::Handle;
@@ -101,6 +102,12 @@ pub trait Domain: Send + Sync + Sized + 'static {
     /// they are opened, other queues once an endpoint has bound them.
     fn progress(&self) -> Option<Arc<dyn Progress>> {
         None
+    }
+
+    /// The format that `fi_info::addr_format` means to this provider, for its
+    /// address vectors; `None` where it has none.
+    fn address_format(&self, addr_format: u32) -> Option<Format> {
+        Format::of(addr_format)
     }
 
     /// The largest atomic operation, in bytes; 0 where there are none.

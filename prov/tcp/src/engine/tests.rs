@@ -123,7 +123,7 @@ fn keyed_side(params: Params, auth_key: Option<Key>) -> Side {
     let addr = socket::name(socket.as_fd()).unwrap();
     let av = open(
         Av::open(&prov_util::av::Config {
-            format: fabric_abi::FI_SOCKADDR_IN,
+            format: prov_util::av::format::Format::IN,
             ..prov_util::av::Config::default()
         })
         .unwrap(),

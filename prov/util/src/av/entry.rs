@@ -1,6 +1,8 @@
 //! How the address of a peer is kept: in as few bytes as its family allows.
 
+use std::hash::Hash;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::ops::Range;
 
 /// One slot of an address table, which holds an address or is free.
 pub trait Entry: Copy + Send + Sync + 'static {
@@ -19,14 +21,18 @@ pub trait Entry: Copy + Send + Sync + 'static {
     fn is_used(self) -> bool;
 
     /// What decides whether two slots hold the same peer.
-    fn key(self) -> (u64, u64, u64);
+    type Key: Hash + Eq;
+
+    /// The key of a slot.
+    fn key(self) -> Self::Key;
 
     /// Whether both hold the same peer.
     fn same(self, other: Self) -> bool {
         self.key() == other.key()
     }
 
-    /// Writes the [`Entry::SIZE`] bytes of the encoded form.
+    /// Writes the [`Entry::SIZE`] bytes of the encoded form. The first of them
+    /// is 0 in a free slot, and only there.
     fn encode(self, bytes: &mut [u8]);
 
     /// Reads the encoded form. Any bytes make some slot.
@@ -40,6 +46,7 @@ pub struct V4Entry(u64);
 const V4_USED: u64 = 1 << 63;
 
 impl Entry for V4Entry {
+    type Key = u64;
     const SIZE: usize = 8;
     const FREE: Self = V4Entry(0);
 
@@ -62,16 +69,16 @@ impl Entry for V4Entry {
         self.0 & V4_USED != 0
     }
 
-    fn key(self) -> (u64, u64, u64) {
-        (self.0, 0, 0)
+    fn key(self) -> Self::Key {
+        self.0
     }
 
     fn encode(self, bytes: &mut [u8]) {
-        bytes[..8].copy_from_slice(&self.0.to_ne_bytes());
+        bytes[..8].copy_from_slice(&self.0.to_be_bytes());
     }
 
     fn decode(bytes: &[u8]) -> Option<Self> {
-        Some(V4Entry(u64::from_ne_bytes(*bytes.first_chunk()?)))
+        Some(V4Entry(u64::from_be_bytes(*bytes.first_chunk()?)))
     }
 }
 
@@ -86,11 +93,15 @@ pub struct V6Entry {
     state: u16,
 }
 
+/// Where the encoded form has the flow label.
+pub const V6_FLOW: Range<usize> = 4..8;
+
 const V6_USED: u16 = 1;
 /// The address is an IPv4 one, in the last four bytes of `ip`.
 const V6_IS_V4: u16 = 2;
 
 impl Entry for V6Entry {
+    type Key = (u64, u64, u64);
     const SIZE: usize = 28;
     const FREE: Self = V6Entry {
         ip: [0; 16],
@@ -135,7 +146,7 @@ impl Entry for V6Entry {
         self.state & V6_USED != 0
     }
 
-    fn key(self) -> (u64, u64, u64) {
+    fn key(self) -> Self::Key {
         let ip = u128::from_ne_bytes(self.ip);
         let rest = u64::from(self.scope) << 32
             | u64::from(self.port) << 16
@@ -144,21 +155,21 @@ impl Entry for V6Entry {
     }
 
     fn encode(self, bytes: &mut [u8]) {
-        bytes[..16].copy_from_slice(&self.ip);
-        bytes[16..20].copy_from_slice(&self.scope.to_ne_bytes());
-        bytes[20..24].copy_from_slice(&self.flow.to_ne_bytes());
-        bytes[24..26].copy_from_slice(&self.port.to_ne_bytes());
-        bytes[26..28].copy_from_slice(&self.state.to_ne_bytes());
+        bytes[..2].copy_from_slice(&self.state.to_le_bytes());
+        bytes[2..4].copy_from_slice(&self.port.to_ne_bytes());
+        bytes[V6_FLOW].copy_from_slice(&self.flow.to_ne_bytes());
+        bytes[8..12].copy_from_slice(&self.scope.to_ne_bytes());
+        bytes[12..28].copy_from_slice(&self.ip);
     }
 
     fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; 28] = bytes.first_chunk()?;
         Some(V6Entry {
-            ip: *bytes.first_chunk()?,
-            scope: u32::from_ne_bytes(*bytes[16..].first_chunk()?),
-            flow: u32::from_ne_bytes(*bytes[20..].first_chunk()?),
-            port: u16::from_ne_bytes(*bytes[24..].first_chunk()?),
-            state: u16::from_ne_bytes(*bytes[26..].first_chunk()?),
+            state: u16::from_le_bytes(*bytes.first_chunk()?),
+            port: u16::from_ne_bytes(*bytes[2..].first_chunk()?),
+            flow: u32::from_ne_bytes(*bytes[V6_FLOW].first_chunk()?),
+            scope: u32::from_ne_bytes(*bytes[8..].first_chunk()?),
+            ip: *bytes[12..].first_chunk()?,
         })
     }
 }
@@ -174,6 +185,7 @@ mod tests {
         let mut bytes = vec![0; E::SIZE];
         entry.encode(&mut bytes);
         assert_eq!(E::decode(&bytes).unwrap().unpack(), Some(addr));
+        assert_ne!(bytes[0], 0);
         assert!(E::decode(&bytes[1..]).is_none());
     }
 
@@ -190,6 +202,8 @@ mod tests {
     fn free_slots_hold_nothing() {
         assert_eq!(V4Entry::FREE.unpack(), None);
         assert_eq!(V6Entry::FREE.unpack(), None);
+        assert!(V4Entry::decode(&[0; 8]).is_some_and(|slot| !slot.is_used()));
+        assert!(V6Entry::decode(&[0; 28]).is_some_and(|slot| !slot.is_used()));
     }
 
     #[test]

@@ -19,7 +19,7 @@ use std::collections::BinaryHeap;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::hash::BuildHasher;
 use std::io;
-use std::marker::PhantomData;
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -27,11 +27,10 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 use nix::fcntl::FcntlArg;
 use parking_lot::{Mutex, MutexGuard};
 
-use super::entry::Entry;
 use super::map_array::MapArray;
 use crate::errno::{Errno, Result};
 
-const MAGIC: u64 = u64::from_ne_bytes(*b"ofi-av\0\x01");
+const MAGIC: u64 = u64::from_ne_bytes(*b"ofi-av\0\x02");
 /// Most slots of a table, so that a header which promises more than there are
 /// cannot make this process read and keep slots without end.
 const CAPACITY: usize = 1 << 24;
@@ -53,14 +52,26 @@ pub struct Name<'a> {
     pub count: usize,
 }
 
+/// What the slots of a table hold: records of one size, whose first byte is 0
+/// in a free slot and only there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Records {
+    /// Bytes of a record.
+    pub size: usize,
+    /// The format of the addresses: `FI_SOCKADDR_*`, `FI_ADDR_*`.
+    pub format: u32,
+    /// Bytes of a record that are no part of a peer's identity.
+    pub ignored: Range<usize>,
+}
+
 /// A shared table of slots of one kind.
-pub struct Shared<E> {
+pub struct Shared {
+    records: Records,
     file: File,
     path: PathBuf,
     read_only: bool,
     map: Option<MapArray>,
     local: Mutex<Local>,
-    entries: PhantomData<E>,
 }
 
 /// What this process knows about the table.
@@ -86,34 +97,37 @@ struct Header {
 impl Header {
     const SIZE: usize = 40;
 
-    fn encode<E: Entry>(self) -> [u8; Self::SIZE] {
+    fn encode(self, records: &Records) -> [u8; Self::SIZE] {
         let mut bytes = [0; Self::SIZE];
         bytes[0..8].copy_from_slice(&MAGIC.to_ne_bytes());
-        bytes[8..16].copy_from_slice(&(E::SIZE as u64).to_ne_bytes());
+        bytes[8..16].copy_from_slice(&(records.size as u64).to_ne_bytes());
         bytes[16..24].copy_from_slice(&self.slots.to_ne_bytes());
         bytes[24..32].copy_from_slice(&self.epoch.to_ne_bytes());
+        bytes[32..40].copy_from_slice(&u64::from(records.format).to_ne_bytes());
         bytes
     }
 
     /// `None` for anything but the header of such a table.
-    fn decode<E: Entry>(bytes: &[u8; Self::SIZE]) -> Option<Self> {
+    fn decode(bytes: &[u8; Self::SIZE], records: &Records) -> Option<Self> {
         let word = |at: usize| {
             let mut word = [0; 8];
             word.copy_from_slice(&bytes[at..at + 8]);
             u64::from_ne_bytes(word)
         };
-        (word(0) == MAGIC && word(8) == E::SIZE as u64).then(|| Header {
+        let kind = (word(8), word(32));
+        let expected = (records.size as u64, u64::from(records.format));
+        (word(0) == MAGIC && kind == expected).then(|| Header {
             slots: word(16).min(CAPACITY as u64),
             epoch: word(24),
         })
     }
 }
 
-impl<E: Entry> Shared<E> {
+impl Shared {
     /// Opens the table, creating it where there is none. `-FI_ENOENT` for a
     /// table that must exist and does not, `-FI_EINVAL` for one that is not of
     /// this kind.
-    pub fn open(name: &Name<'_>) -> Result<Self> {
+    pub fn open(name: &Name<'_>, records: Records) -> Result<Self> {
         let path = path_of(name)?;
         // Each round fails because another process opened or closed the table
         // in between, which cannot go on for ever.
@@ -121,14 +135,14 @@ impl<E: Entry> Shared<E> {
             if round > 0 {
                 std::thread::sleep(std::time::Duration::from_millis(1));
             }
-            if let Some(file) = Self::attach(&path, name)? {
+            if let Some(file) = Self::attach(&path, name, &records)? {
                 return Ok(Shared {
                     map: MapArray::open(&map_path(&path), name.read_only),
                     file,
                     path,
                     read_only: name.read_only,
                     local: Mutex::default(),
-                    entries: PhantomData,
+                    records,
                 });
             }
         }
@@ -136,7 +150,7 @@ impl<E: Entry> Shared<E> {
     }
 
     /// One attempt to open; `None` where somebody else interfered.
-    fn attach(path: &Path, name: &Name<'_>) -> Result<Option<File>> {
+    fn attach(path: &Path, name: &Name<'_>, records: &Records) -> Result<Option<File>> {
         let file = OpenOptions::new()
             .read(true)
             .write(!name.read_only)
@@ -158,7 +172,7 @@ impl<E: Entry> Shared<E> {
             file.set_len(0)?;
             file.set_len(FIRST_SLOT)?;
             MapArray::create(&map_path(path), name.count)?;
-            file.write_all_at(&Header::default().encode::<E>(), 0)?;
+            file.write_all_at(&Header::default().encode(records), 0)?;
         }
         file.lock_shared()?;
         if !is_at(&file, path)? {
@@ -166,7 +180,7 @@ impl<E: Entry> Shared<E> {
         }
         let mut bytes = [0; Header::SIZE];
         match file.read_exact_at(&mut bytes, 0) {
-            Ok(()) if Header::decode::<E>(&bytes).is_some() => Ok(Some(file)),
+            Ok(()) if Header::decode(&bytes, records).is_some() => Ok(Some(file)),
             Ok(()) if bytes != [0; Header::SIZE] => {
                 log::warn!(
                     target: crate::logging::UTIL.av,
@@ -188,19 +202,25 @@ impl<E: Entry> Shared<E> {
         self.map.as_ref().map_or(0, MapArray::address)
     }
 
-    /// The slot at `index`; `None` beyond the end and where it cannot be read.
-    pub fn get(&self, index: u32) -> Option<E> {
+    /// The record at `index`; `None` for a free slot, beyond the end and where
+    /// it cannot be read.
+    pub fn get(&self, index: u32) -> Option<Vec<u8>> {
         if u64::from(index) >= self.header().ok()?.slots {
             return None;
         }
         self.read_slot(index)
     }
 
-    fn read_slot(&self, index: u32) -> Option<E> {
-        let mut bytes = [0; 64];
-        let bytes: &mut [u8] = bytes.get_mut(..E::SIZE)?;
-        self.file.read_exact_at(bytes, offset::<E>(index)).ok()?;
-        E::decode(bytes)
+    fn read_slot(&self, index: u32) -> Option<Vec<u8>> {
+        let mut record = vec![0; self.records.size];
+        self.file
+            .read_exact_at(&mut record, self.offset(index.into()))
+            .ok()?;
+        is_used(&record).then_some(record)
+    }
+
+    fn offset(&self, slots: u64) -> u64 {
+        FIRST_SLOT + slots * self.records.size as u64
     }
 
     /// Addresses in the table.
@@ -212,25 +232,28 @@ impl<E: Entry> Shared<E> {
         }
     }
 
-    /// The index of the slot that holds the same peer as `entry`.
-    pub fn find(&self, entry: E) -> Option<u32> {
+    /// The index of the slot that holds the same peer as `record`.
+    pub fn find(&self, record: &[u8]) -> Option<u32> {
         let mut local = self.local();
         self.catch_up(&mut local).ok()?;
-        self.find_known(&local, entry, &[])
+        self.find_known(&local, record, &[])
     }
 
-    /// `written` are the slots beyond those that `local` has seen.
-    fn find_known(&self, local: &Local, entry: E, written: &[E]) -> Option<u32> {
-        let (short, hash) = local.hash(entry);
+    /// `written` are the records beyond the slots that `local` has seen.
+    fn find_known(&self, local: &Local, record: &[u8], written: &[Vec<u8>]) -> Option<u32> {
+        let (short, hash) = local.hash(&self.records, record);
         local
             .index
             .find(hash, |&(index, other)| {
                 other == short
                     && match u64::from(index).checked_sub(local.seen.slots) {
-                        Some(at) => written.get(at as usize).copied(),
-                        None => self.read_slot(index),
+                        Some(at) => written
+                            .get(at as usize)
+                            .is_some_and(|known| self.records.same(known, record)),
+                        None => self
+                            .read_slot(index)
+                            .is_some_and(|known| self.records.same(&known, record)),
                     }
-                    .is_some_and(|slot| slot.same(entry))
             })
             .map(|&(index, _)| index)
     }
@@ -240,7 +263,7 @@ impl<E: Entry> Shared<E> {
     /// `-FI_EACCES` for a table open for reading only.
     pub fn insert(
         &self,
-        entries: impl Iterator<Item = Result<E>>,
+        records: impl Iterator<Item = Result<Vec<u8>>>,
         mut report: impl FnMut(Result<u32>),
     ) -> Result {
         if self.read_only {
@@ -252,25 +275,24 @@ impl<E: Entry> Shared<E> {
         let mut header = local.seen;
         let mut written = Vec::new();
         let mut outcomes = Vec::new();
-        for entry in entries {
-            let outcome = entry.and_then(|entry| {
-                if let Some(index) = self.find_known(&local, entry, &written) {
+        for record in records {
+            let outcome = record.and_then(|record| {
+                if let Some(index) = self.find_known(&local, &record, &written) {
                     return Ok(index);
                 }
-                let index = if let Some(Reverse(index)) = local.free.pop() {
-                    self.write_slot(index, entry)?;
+                if let Some(Reverse(index)) = local.free.pop() {
+                    self.write_slot(index, &record)?;
                     header.epoch = header.epoch.wrapping_add(1);
-                    index
-                } else {
-                    let index = local.seen.slots + written.len() as u64;
-                    if index >= CAPACITY as u64 {
-                        return Err(Errno::ENOMEM);
-                    }
-                    written.push(entry);
-                    index as u32
-                };
-                local.note(index, entry);
-                Ok(index)
+                    local.note(&self.records, index, &record);
+                    return Ok(index);
+                }
+                let index = local.seen.slots + written.len() as u64;
+                if index >= CAPACITY as u64 {
+                    return Err(Errno::ENOMEM);
+                }
+                local.note(&self.records, index as u32, &record);
+                written.push(record);
+                Ok(index as u32)
             });
             outcomes.push(outcome);
         }
@@ -285,28 +307,22 @@ impl<E: Entry> Shared<E> {
     }
 
     /// Writes new slots, then the header that makes them count.
-    fn append(&self, header: &mut Header, entries: &[E]) -> Result {
+    fn append(&self, header: &mut Header, records: &[Vec<u8>]) -> Result {
         let first = header.slots;
-        let mut bytes = vec![0; entries.len() * E::SIZE];
-        for (entry, bytes) in entries.iter().zip(bytes.chunks_exact_mut(E::SIZE)) {
-            entry.encode(bytes);
-        }
-        if !entries.is_empty() {
+        if !records.is_empty() {
             self.file
-                .write_all_at(&bytes, FIRST_SLOT + first * E::SIZE as u64)?;
-            header.slots += entries.len() as u64;
+                .write_all_at(&records.concat(), self.offset(first))?;
+            header.slots += records.len() as u64;
             if let Some(map) = &self.map {
                 map.fill(first, header.slots)?;
             }
         }
-        self.file.write_all_at(&header.encode::<E>(), 0)?;
+        self.file.write_all_at(&header.encode(&self.records), 0)?;
         Ok(())
     }
 
-    fn write_slot(&self, index: u32, entry: E) -> Result {
-        let mut bytes = vec![0; E::SIZE];
-        entry.encode(&mut bytes);
-        self.file.write_all_at(&bytes, offset::<E>(index))?;
+    fn write_slot(&self, index: u32, record: &[u8]) -> Result {
+        self.file.write_all_at(record, self.offset(index.into()))?;
         Ok(())
     }
 
@@ -321,16 +337,13 @@ impl<E: Entry> Shared<E> {
         if u64::from(index) >= local.seen.slots {
             return Err(Errno::EINVAL);
         }
-        let entry = self.read_slot(index).ok_or(Errno::EINVAL)?;
-        if !entry.is_used() {
-            return Err(Errno::EINVAL);
-        }
-        self.write_slot(index, E::FREE)?;
+        let record = self.read_slot(index).ok_or(Errno::EINVAL)?;
+        self.write_slot(index, &vec![0; self.records.size])?;
         let mut header = local.seen;
         header.epoch = header.epoch.wrapping_add(1);
         self.append(&mut header, &[])?;
 
-        let (_, hash) = local.hash(entry);
+        let (_, hash) = local.hash(&self.records, &record);
         if let Ok(found) = local.index.find_entry(hash, |&(other, _)| other == index) {
             found.remove();
         }
@@ -342,7 +355,7 @@ impl<E: Entry> Shared<E> {
     fn header(&self) -> Result<Header> {
         let mut bytes = [0; Header::SIZE];
         self.file.read_exact_at(&mut bytes, 0)?;
-        Header::decode::<E>(&bytes).ok_or(Errno::EIO)
+        Header::decode(&bytes, &self.records).ok_or(Errno::EIO)
     }
 
     fn local(&self) -> MutexGuard<'_, Local> {
@@ -359,16 +372,16 @@ impl<E: Entry> Shared<E> {
             *local = Local::default();
         }
         let mut next = local.seen.slots;
-        let mut bytes = vec![0; CHUNK / E::SIZE * E::SIZE];
+        let size = self.records.size;
+        let mut bytes = vec![0; (CHUNK / size).max(1) * size];
         while next < now.slots {
-            let wanted = (now.slots - next).min((bytes.len() / E::SIZE) as u64) as usize;
-            let bytes = &mut bytes[..wanted * E::SIZE];
+            let wanted = (now.slots - next).min((bytes.len() / size) as u64) as usize;
+            let bytes = &mut bytes[..wanted * size];
             // Slots that the header promises and the file lacks end it here.
-            self.file
-                .read_exact_at(bytes, FIRST_SLOT + next * E::SIZE as u64)?;
-            for slot in bytes.chunks_exact(E::SIZE).filter_map(E::decode) {
-                if slot.is_used() {
-                    local.note(next as u32, slot);
+            self.file.read_exact_at(bytes, self.offset(next))?;
+            for record in bytes.chunks_exact(size) {
+                if is_used(record) {
+                    local.note(&self.records, next as u32, record);
                 } else {
                     local.free.push(Reverse(next as u32));
                 }
@@ -382,16 +395,36 @@ impl<E: Entry> Shared<E> {
 
 impl Local {
     /// Notes that the slot at `index` is used.
-    fn note<E: Entry>(&mut self, index: u32, entry: E) {
-        let (short, hash) = self.hash(entry);
+    fn note(&mut self, records: &Records, index: u32, record: &[u8]) {
+        let (short, hash) = self.hash(records, record);
         self.index
             .insert_unique(hash, (index, short), |&(_, short)| widen(short));
     }
 
-    fn hash<E: Entry>(&self, entry: E) -> (u32, u64) {
-        let short = self.hasher.hash_one(entry.key()) as u32;
+    fn hash(&self, records: &Records, record: &[u8]) -> (u32, u64) {
+        let short = self.hasher.hash_one(records.identity(record)) as u32;
         (short, widen(short))
     }
+}
+
+impl Records {
+    /// What decides whether two records are of the same peer.
+    fn identity<'a>(&self, record: &'a [u8]) -> [&'a [u8]; 2] {
+        let Range { start, end } = self.ignored;
+        [
+            record.get(..start).unwrap_or(record),
+            record.get(end..).unwrap_or_default(),
+        ]
+    }
+
+    fn same(&self, a: &[u8], b: &[u8]) -> bool {
+        self.identity(a) == self.identity(b)
+    }
+}
+
+/// Whether a record is of a slot that holds an address.
+fn is_used(record: &[u8]) -> bool {
+    record.first().is_some_and(|&first| first != 0)
 }
 
 /// The hash that a stored half stands for. The index looks at the low bits and
@@ -468,11 +501,7 @@ fn set_record_lock(file: &File, kind: libc::c_int) -> nix::Result<()> {
     nix::fcntl::fcntl(file, FcntlArg::F_OFD_SETLKW(&lock)).map(drop)
 }
 
-fn offset<E: Entry>(index: u32) -> u64 {
-    FIRST_SLOT + u64::from(index) * E::SIZE as u64
-}
-
-impl<E> Drop for Shared<E> {
+impl Drop for Shared {
     fn drop(&mut self) {
         // The last one out removes the files. Who has just opened them will
         // notice and start again.

@@ -3,62 +3,41 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
-use std::hash::BuildHasher;
 
 use hashbrown::DefaultHashBuilder;
 use hashbrown::HashTable;
 
 use super::entry::Entry;
-
-/// Slots in one piece of storage. Storage grows piece by piece: it never moves
-/// and wastes at most one piece.
-const PIECE: usize = 1024;
+use super::slots::{Packed, Slots};
 
 /// Most slots a table can have. Indices must fit `u32`.
 pub const CAPACITY: usize = u32::MAX as usize;
 
 /// Addresses by index, and indices by address.
-pub struct Table<E> {
-    /// All pieces but the last are full.
-    pieces: Vec<Vec<E>>,
+pub struct Table<S> {
+    slots: S,
     /// The used slots, by the hash of their address.
     index: HashTable<u32>,
     hasher: DefaultHashBuilder,
-    /// Free slots below the end, lowest first.
+    /// Free slots below the end, lowest first; none in a table whose indices
+    /// are given.
     free: BinaryHeap<Reverse<u32>>,
     /// How often, beyond the first time, an address was inserted.
     again: HashMap<u32, u32>,
 }
 
-impl<E: Entry> Default for Table<E> {
-    fn default() -> Self {
-        Table {
-            pieces: Vec::new(),
-            index: HashTable::new(),
-            hasher: DefaultHashBuilder::default(),
-            free: BinaryHeap::new(),
-            again: HashMap::new(),
-        }
-    }
-}
-
 /// Most addresses that room is made for before they come.
 const MAX_EXPECTED: usize = 1 << 20;
 
-impl<E: Entry> Table<E> {
+impl<S: Slots> Table<S> {
     /// An empty table for about so many addresses.
-    pub fn expecting(count: usize) -> Self {
+    pub fn expecting(count: usize, slots: S) -> Self {
         Table {
+            slots,
             index: HashTable::with_capacity(count.min(MAX_EXPECTED)),
-            ..Table::default()
-        }
-    }
-
-    /// Slots, used and free.
-    pub fn slots(&self) -> usize {
-        match self.pieces.split_last() {
-            Some((last, full)) => full.len() * PIECE + last.len(),
-            None => 0,
+            hasher: DefaultHashBuilder::default(),
+            free: BinaryHeap::new(),
+            again: HashMap::new(),
         }
     }
 
@@ -67,77 +46,97 @@ impl<E: Entry> Table<E> {
         self.index.len()
     }
 
-    /// The slot at `index`, which may be free; `None` beyond the end.
-    pub fn get(&self, index: u32) -> Option<E> {
-        let index = index as usize;
-        self.pieces.get(index / PIECE)?.get(index % PIECE).copied()
+    /// The address at `index`, where there is one.
+    #[inline]
+    pub fn get(&self, index: u32) -> Option<S::Address<'_>> {
+        self.slots.get(index as usize)
     }
 
-    /// The index of a slot that holds the same peer as `entry` and that
+    /// The index of a slot that holds the same peer as `addr`.
+    #[inline]
+    pub fn find(&self, addr: S::Address<'_>) -> Option<u32> {
+        self.find_accepted(self.hash(addr), addr, |_| true)
+    }
+
+    /// The hash of an address, for [`Table::find_accepted`] and what follows
+    /// it.
+    #[inline]
+    pub fn hash(&self, addr: S::Address<'_>) -> u64 {
+        S::hash(&self.hasher, addr)
+    }
+
+    /// [`Table::find`] of an address whose hash is known, and of a slot that
     /// `accept` agrees to.
-    pub fn find(&self, entry: E, accept: impl Fn(u32) -> bool) -> Option<u32> {
-        self.index
-            .find(self.hasher.hash_one(entry.key()), |&index| {
-                self.get(index).is_some_and(|slot| slot.same(entry)) && accept(index)
-            })
-            .copied()
+    #[inline]
+    pub fn find_accepted(
+        &self,
+        hash: u64,
+        addr: S::Address<'_>,
+        accept: impl Fn(u32) -> bool,
+    ) -> Option<u32> {
+        let is_it =
+            |&index: &u32| self.get(index).is_some_and(|slot| S::same(slot, addr)) && accept(index);
+        self.index.find(hash, is_it).copied()
     }
 
     /// Puts an address into the lowest free slot; `None` when the table is
     /// full.
-    pub fn insert(&mut self, entry: E) -> Option<u32> {
+    #[inline]
+    pub fn insert(&mut self, hash: u64, addr: S::Address<'_>) -> Option<u32> {
         let index = match self.free.pop() {
             Some(Reverse(index)) => {
-                self.pieces[index as usize / PIECE][index as usize % PIECE] = entry;
+                self.slots.set(index as usize, Some(addr));
                 index
             }
-            None => self.push(entry)?,
+            None => {
+                let index = self.slots.len();
+                if index >= CAPACITY {
+                    return None;
+                }
+                self.slots.push(Some(addr));
+                index as u32
+            }
         };
-        self.enter(index, entry);
+        self.enter(index, hash);
         Some(index)
     }
 
+    /// Puts an address into the slot at `index`, which is free; all other
+    /// indices of this table are given, too.
+    pub fn insert_at(&mut self, index: u32, hash: u64, addr: S::Address<'_>) {
+        while self.slots.len() <= index as usize {
+            self.slots.push(None);
+        }
+        self.slots.set(index as usize, Some(addr));
+        self.enter(index, hash);
+    }
+
     /// Enters a slot, which is used already, into the index.
-    fn enter(&mut self, index: u32, entry: E) {
+    #[inline]
+    fn enter(&mut self, index: u32, hash: u64) {
         if self.index.len() == self.index.capacity() {
             return self.grow();
         }
-        let Table { pieces, hasher, .. } = self;
-        let hash = hasher.hash_one(entry.key());
+        let Table { slots, hasher, .. } = self;
         self.index.insert_unique(hash, index, |&index| {
-            let slot = pieces[index as usize / PIECE][index as usize % PIECE];
-            hasher.hash_one(slot.key())
+            let known = slots.get(index as usize);
+            known.map_or(0, |known| S::hash(hasher, known))
         });
     }
 
     /// Makes the index anew from all used slots, with room for more. The slots know
     /// all that it holds, so the old one can go first, and reading the slots
     /// in order is faster than in the order of the old one.
+    #[cold]
     fn grow(&mut self) {
         let len = self.index.len();
         self.index = HashTable::new();
         self.index = HashTable::with_capacity(len + len / 2 + 4);
-        for (index, entry) in (0..).zip(self.pieces.iter().flatten()) {
-            if entry.is_used() {
-                let hash = self.hasher.hash_one(entry.key());
-                // There is room for all of them.
-                self.index.insert_unique(hash, index, |_| 0);
-            }
+        for (index, addr) in self.slots.used() {
+            let hash = S::hash(&self.hasher, addr);
+            // There is room for all of them.
+            self.index.insert_unique(hash, index as u32, |_| 0);
         }
-    }
-
-    fn push(&mut self, entry: E) -> Option<u32> {
-        let index = self.slots();
-        if index >= CAPACITY {
-            return None;
-        }
-        if index.is_multiple_of(PIECE) {
-            // The first piece grows, so that a small table stays small.
-            let room = if index == 0 { 4 } else { PIECE };
-            self.pieces.push(Vec::with_capacity(room));
-        }
-        self.pieces.last_mut()?.push(entry);
-        u32::try_from(index).ok()
     }
 
     /// Counts one more insertion of the address at `index`.
@@ -147,9 +146,9 @@ impl<E: Entry> Table<E> {
 
     /// Takes one insertion back: `Some(true)` where the slot is free now,
     /// `Some(false)` where the address had been inserted more often, `None`
-    /// where there is none.
-    pub fn remove(&mut self, index: u32) -> Option<bool> {
-        let entry = self.get(index).filter(|slot| slot.is_used())?;
+    /// where there is none. A freed slot is used again if `reuse` says so.
+    pub fn remove(&mut self, index: u32, reuse: bool) -> Option<bool> {
+        let hash = S::hash(&self.hasher, self.get(index)?);
         if let Some(more) = self.again.get_mut(&index) {
             *more -= 1;
             if *more == 0 {
@@ -157,30 +156,31 @@ impl<E: Entry> Table<E> {
             }
             return Some(false);
         }
-        let hash = self.hasher.hash_one(entry.key());
         if let Ok(found) = self.index.find_entry(hash, |&other| other == index) {
             found.remove();
         }
-        self.pieces[index as usize / PIECE][index as usize % PIECE] = E::FREE;
-        self.free.push(Reverse(index));
+        self.slots.set(index as usize, None);
+        if reuse {
+            self.free.push(Reverse(index));
+        }
         Some(true)
     }
+}
 
+impl<E: Entry> Table<Packed<E>> {
     /// The same table with slots of another kind, which must hold every
     /// address of this one.
-    pub fn convert<F: Entry>(&self) -> Table<F> {
-        let mut table = Table::<F> {
-            free: self.free.clone(),
-            again: self.again.clone(),
-            ..Table::default()
-        };
-        for index in 0..self.slots() as u32 {
-            let addr = self.get(index).and_then(E::unpack);
-            let entry = addr.and_then(|addr| F::pack(&addr));
-            table.push(entry.unwrap_or(F::FREE));
-            if let Some(entry) = entry {
-                table.enter(index, entry);
+    pub fn convert<F: Entry>(&self) -> Table<Packed<F>> {
+        let mut table = Table::expecting(self.len(), Packed::default());
+        table.free = self.free.clone();
+        table.again = self.again.clone();
+        for (index, entry) in self.slots.used() {
+            if let Some(entry) = entry.unpack().and_then(|addr| F::pack(&addr)) {
+                table.insert_at(index as u32, table.hash(entry), entry);
             }
+        }
+        while table.slots.len() < self.slots.len() {
+            table.slots.push(None);
         }
         table
     }
@@ -189,6 +189,7 @@ impl<E: Entry> Table<E> {
 #[cfg(test)]
 mod tests {
     use super::super::entry::{V4Entry, V6Entry};
+    use super::super::slots::{Fixed, Varied};
     use super::*;
     use std::net::SocketAddr;
 
@@ -196,66 +197,117 @@ mod tests {
         SocketAddr::new(std::net::Ipv4Addr::from_bits(0x0a00_0000 + n).into(), 7)
     }
 
+    fn insert<S: Slots>(table: &mut Table<S>, addr: S::Address<'_>) -> Option<u32> {
+        table.insert(table.hash(addr), addr)
+    }
+
     fn entry(n: u32) -> V4Entry {
         V4Entry::pack(&addr(n)).unwrap()
     }
 
+    fn empty() -> Table<Packed<V4Entry>> {
+        Table::expecting(0, Packed::default())
+    }
+
     #[test]
     fn indices_count_up_and_freed_ones_come_back_lowest_first() {
-        let mut table = Table::default();
+        let mut table = empty();
         for n in 0..3000 {
-            assert_eq!(table.insert(entry(n)), Some(n));
+            assert_eq!(insert(&mut table, entry(n)), Some(n));
         }
-        assert_eq!(table.remove(2000), Some(true));
-        assert_eq!(table.remove(5), Some(true));
-        assert_eq!(table.remove(5), None);
-        assert_eq!(table.insert(entry(10_000)), Some(5));
-        assert_eq!(table.insert(entry(10_001)), Some(2000));
-        assert_eq!(table.insert(entry(10_002)), Some(3000));
-        assert_eq!((table.len(), table.slots()), (3001, 3001));
+        assert_eq!(table.remove(2000, true), Some(true));
+        assert_eq!(table.remove(5, true), Some(true));
+        assert_eq!(table.remove(5, true), None);
+        assert_eq!(insert(&mut table, entry(10_000)), Some(5));
+        assert_eq!(insert(&mut table, entry(10_001)), Some(2000));
+        assert_eq!(insert(&mut table, entry(10_002)), Some(3000));
+        assert_eq!((table.len(), table.slots.len()), (3001, 3001));
     }
 
     #[test]
     fn addresses_lead_back_to_their_index() {
-        let mut table = Table::default();
+        let mut table = empty();
         for n in 0..5000 {
-            table.insert(entry(n));
+            insert(&mut table, entry(n));
         }
-        table.remove(77);
+        table.remove(77, true);
         for n in 0..5000 {
             let expected = (n != 77).then_some(n);
-            assert_eq!(table.find(entry(n), |_| true), expected);
-            assert_eq!(table.get(n).unwrap().unpack(), expected.map(addr));
+            assert_eq!(table.find(entry(n)), expected);
+            assert_eq!(table.get(n).and_then(Entry::unpack), expected.map(addr));
         }
         assert!(table.get(5000).is_none());
-        assert_eq!(table.find(entry(1), |_| false), None);
+        let hash = table.hash(entry(1));
+        assert_eq!(table.find_accepted(hash, entry(1), |_| false), None);
+    }
+
+    #[test]
+    fn addresses_of_any_kind_of_slots_lead_back_to_their_index() {
+        fn check<S>(mut table: Table<S>, addr: impl Fn(u32) -> Vec<u8>)
+        where
+            S: for<'a> Slots<Address<'a> = &'a [u8]> + 'static,
+        {
+            for n in 0..3000 {
+                assert_eq!(insert(&mut table, &addr(n)), Some(n));
+            }
+            table.remove(0, true);
+            table.remove(2999, true);
+            for n in 0..3000 {
+                let expected = (n != 0 && n != 2999).then_some(n);
+                assert_eq!(table.find(&addr(n)), expected);
+                assert_eq!(table.get(n), expected.map(&addr).as_deref());
+            }
+            assert_eq!(insert(&mut table, &addr(7000)), Some(0));
+            assert_eq!(table.get(0), Some(&*addr(7000)));
+            assert_eq!(table.len(), 2999);
+        }
+        let gid = |n: u32| u128::from(n).to_be_bytes().to_vec();
+        check(Table::expecting(0, Fixed::new(16)), gid);
+        let name = |n: u32| format!("fi_shm://{n}").into_bytes();
+        check(Table::expecting(0, Varied::default()), name);
+    }
+
+    #[test]
+    fn slots_of_given_indices_are_not_used_again_by_themselves() {
+        let mut table = empty();
+        table.insert_at(5, table.hash(entry(5)), entry(5));
+        table.insert_at(2, table.hash(entry(2)), entry(2));
+        assert_eq!(table.find(entry(5)), Some(5));
+        assert_eq!(table.remove(5, false), Some(true));
+        assert_eq!((table.get(5), table.get(0)), (None, None));
+        table.insert_at(5, table.hash(entry(7)), entry(7));
+        assert_eq!(table.find(entry(7)), Some(5));
+        assert_eq!(table.len(), 2);
     }
 
     #[test]
     fn an_address_leaves_with_its_last_insertion() {
-        let mut table = Table::default();
-        table.insert(entry(1));
+        let mut table = empty();
+        insert(&mut table, entry(1));
         table.insert_again(0);
-        assert_eq!(table.remove(0), Some(false));
-        assert_eq!(table.remove(0), Some(true));
-        assert_eq!(table.remove(0), None);
+        assert_eq!(table.remove(0, true), Some(false));
+        assert_eq!(table.remove(0, true), Some(true));
+        assert_eq!(table.remove(0, true), None);
     }
 
     #[test]
     fn conversion_keeps_indices_and_gaps() {
-        let mut table = Table::default();
+        let mut table = empty();
         for n in 0..10 {
-            table.insert(entry(n));
+            insert(&mut table, entry(n));
         }
-        table.remove(4);
-        let mut wide: Table<V6Entry> = table.convert();
+        table.remove(4, true);
+        let mut wide: Table<Packed<V6Entry>> = table.convert();
         for n in 0..10 {
             let expected = (n != 4).then_some(n);
             let packed = V6Entry::pack(&addr(n)).unwrap();
-            assert_eq!(wide.find(packed, |_| true), expected);
+            assert_eq!(wide.find(packed), expected);
         }
         let v6 = V6Entry::pack(&"[::1]:5".parse().unwrap()).unwrap();
-        assert_eq!(wide.insert(v6), Some(4));
-        assert_eq!(wide.insert(V6Entry::pack(&addr(99)).unwrap()), Some(10));
+        assert_eq!(insert(&mut wide, v6), Some(4));
+        assert_eq!(
+            insert(&mut wide, V6Entry::pack(&addr(99)).unwrap()),
+            Some(10)
+        );
     }
 }

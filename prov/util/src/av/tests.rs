@@ -20,7 +20,10 @@ fn insert(av: &Av, addrs: &[SocketAddr]) -> Vec<Result<fi_addr_t>> {
     insert_all(av, addrs.iter().copied().map(Insertion::from))
 }
 
-fn insert_all(av: &Av, insertions: impl IntoIterator<Item = Insertion>) -> Vec<Result<fi_addr_t>> {
+fn insert_all<'a>(
+    av: &Av,
+    insertions: impl IntoIterator<Item = Insertion<'a>>,
+) -> Vec<Result<fi_addr_t>> {
     let mut outcomes = Vec::new();
     let count = av
         .insert(insertions, |at, outcome| {
@@ -69,13 +72,13 @@ fn a_bad_address_among_good_ones_fails_alone() {
 #[test]
 fn a_vector_of_one_family_takes_no_other() {
     let av = Av::open(&Config {
-        format: FI_SOCKADDR_IN,
+        format: Format::IN,
         ..Config::default()
     })
     .unwrap();
     assert_eq!(insert(&av, &[v6(1)]), [Err(Errno::EINVAL)]);
     let av = Av::open(&Config {
-        format: FI_SOCKADDR_IN6,
+        format: Format::IN6,
         ..Config::default()
     })
     .unwrap();
@@ -252,6 +255,94 @@ fn a_named_vector_is_shared() {
     assert_eq!(reader.insert([v4(5).into()], |_, _| ()), Err(Errno::EACCES));
     assert_ne!(reader.map_addr(), 0);
     assert_eq!(open().map_addr(), 0);
+}
+
+struct Owner(usize);
+
+impl AvOwner for Owner {
+    fn count(&self) -> Result<usize> {
+        match self.0 {
+            0 => Err(Errno::EIO),
+            count => Ok(count),
+        }
+    }
+
+    fn endpoint_number(&self, _: AnyFid) -> fi_addr_t {
+        FI_ADDR_NOTAVAIL as fi_addr_t
+    }
+}
+
+#[test]
+fn an_imported_vector_has_the_owners_numbers() {
+    let av = Av::import(&Config::default(), Box::new(Owner(9))).unwrap();
+    let at = |number, n| Insertion {
+        user_id: Some(number),
+        ..Insertion::from(v4(n))
+    };
+    assert_eq!(
+        insert_all(&av, [at(5, 1), at(2, 0), at(5, 1), at(5, 9), v4(3).into()]),
+        [Ok(5), Ok(2), Ok(5), Err(Errno::EINVAL), Err(Errno::EINVAL)]
+    );
+    assert_eq!((av.lookup(5), av.lookup(0)), (Some(v4(1)), None));
+    assert_eq!((av.find(&v4(0)), av.reported(2)), (Some(2), 2));
+    av.remove(&[5]).unwrap();
+    assert_eq!(av.lookup(5), Some(v4(1)));
+    av.remove(&[5]).unwrap();
+    assert_eq!(av.lookup(5), None);
+    assert_eq!(av.remove(&[5]), Err(Errno::EINVAL));
+    assert_eq!(insert_all(&av, [at(5, 7)]), [Ok(5)]);
+    assert_eq!(av.find(&v4(7)), Some(5));
+    assert_eq!(insert_all(&av, [at(1 << 24, 8)]), [Err(Errno::EINVAL)]);
+}
+
+#[test]
+fn an_imported_vector_keeps_an_address_under_each_of_its_numbers() {
+    let av = Av::import(&Config::default(), Box::new(Owner(9))).unwrap();
+    for number in [3, 1] {
+        let insertion = Insertion {
+            user_id: Some(number),
+            ..Insertion::from(v4(0))
+        };
+        assert_eq!(insert_all(&av, [insertion]), [Ok(number)]);
+    }
+    av.remove(&[3]).unwrap();
+    assert_eq!((av.lookup(1), av.find(&v4(0))), (Some(v4(0)), Some(1)));
+}
+
+#[test]
+fn an_owner_without_answer_is_not_imported() {
+    let imported = Av::import(&Config::default(), Box::new(Owner(0)));
+    assert_eq!(imported.err(), Some(Errno::EIO));
+}
+
+#[test]
+fn named_vectors_hold_any_format() {
+    let name = format!("av-text-{}", std::process::id());
+    let config = Config {
+        format: Format::text(20),
+        shared: Some(Name {
+            name: &name,
+            domain: "shm",
+            read_only: false,
+            count: 0,
+        }),
+        ..Config::default()
+    };
+    let (one, other) = (Av::open(&config).unwrap(), Av::open(&config).unwrap());
+    let (short, long): (&[u8], &[u8]) = (b"fi_shm://1", b"fi_shm://1234567:0");
+    assert_eq!(
+        insert_all(&one, [short, long, b""].map(Insertion::from)),
+        [Ok(0), Ok(1), Err(Errno::EINVAL)]
+    );
+    let found = other.with_address(1, |addr| addr == Address::Bytes(long));
+    assert_eq!(found, Some(true));
+    assert_eq!(other.find_address(short.into()), Some(0));
+    assert_eq!(other.find(&v4(0)), None);
+    let of_another = Config {
+        format: Format::fixed(FI_ADDR_OPX, 20),
+        ..config
+    };
+    assert_eq!(Av::open(&of_another).err(), Some(Errno::EINVAL));
 }
 
 #[test]

@@ -1,19 +1,24 @@
 //! Address vectors as C sees them (fi_av(3)).
 
-use std::ffi::{CStr, c_char, c_int, c_void};
-use std::net::SocketAddr;
+mod addresses;
+mod peer;
+
+use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
 
 use fabric_abi::*;
 
+pub use peer::SharedAv;
+
+use self::addresses::Addresses;
 use super::object::{AnyFid, AnyUse, Class, Handle, Use};
 use super::status;
 use crate::attr::{Opaque, version};
+use crate::av::format::{Address, Format};
 use crate::av::symmetric::Symmetric;
 use crate::av::{Av, Config, InsertEvents, Insertion, Name};
 use crate::eq::{Eq, Event, EventBody, EventError};
 use crate::errno::{Errno, Result};
-use crate::sockaddr;
 
 /// A domain that has address vectors.
 pub trait AvDomain: Class<Header = fid_domain> {
@@ -26,8 +31,8 @@ pub trait AvDomain: Class<Header = fid_domain> {
 pub struct AvTraits<'a> {
     /// `fi_domain_attr::name`, which tells shared vectors apart.
     pub name: &'a str,
-    /// `fi_info::addr_format`
-    pub format: u32,
+    /// The format of its addresses; `None` where no vector can hold them.
+    pub format: Option<Format>,
     /// `fi_domain_attr::av_type`
     pub av_type: u32,
     /// Interface version of the application.
@@ -59,7 +64,8 @@ pub unsafe extern "C" fn av_open<D: AvDomain>(
 }
 
 /// # Safety
-/// `attr` is null or a valid structure.
+/// `attr` is null or a valid structure, and `context` is a
+/// `fi_peer_av_context` under `FI_PEER`.
 unsafe fn open(
     domain: &AvTraits<'_>,
     attr: *mut fi_av_attr,
@@ -69,32 +75,32 @@ unsafe fn open(
     const FLAGS: u64 = FI_EVENT | FI_READ | FI_SYMMETRIC | FI_PEER | FI_AV_USER_ID;
     // SAFETY: the caller vouches for the pointer.
     let attr = unsafe { attr.as_mut() }.ok_or(Errno::EINVAL)?;
-    let refuse = |reason: &str| {
+    let refused = |reason: &str| {
         log::warn!(target: domain.target, "cannot open an address vector: {reason}");
-        Err(Errno::EINVAL)
+        Errno::EINVAL
     };
     if attr.flags & !FLAGS != 0 {
-        return refuse("unknown flags");
+        return Err(refused("unknown flags"));
     }
     let any = FI_AV_UNSPEC;
     let known = [any, FI_AV_MAP, FI_AV_TABLE];
     let asked = attr.type_;
     if !known.contains(&asked) {
-        return refuse("unknown type");
+        return Err(refused("unknown type"));
     }
     if asked != any && domain.av_type != any && asked != domain.av_type {
-        return refuse("the domain was opened for the other type");
+        return Err(refused("the domain was opened for the other type"));
     }
     // SAFETY: the application's name is a C string or null.
     let name = match unsafe { super::string(attr.name) } {
         Some(name) => Some(name.to_str().map_err(|_| Errno::EINVAL)?),
         None if attr.flags & FI_READ != 0 => {
-            return refuse("only a named one can be opened for reading");
+            return Err(refused("only a named one can be opened for reading"));
         }
         None => None,
     };
-    let av = Av::open(&Config {
-        format: domain.format,
+    let config = Config {
+        format: domain.format.ok_or(Errno::ENOSYS)?,
         rx_ctx_bits: u32::try_from(attr.rx_ctx_bits).map_err(|_| Errno::EINVAL)?,
         user_ids: attr.flags & FI_AV_USER_ID != 0,
         auth_key_size: domain
@@ -109,7 +115,16 @@ unsafe fn open(
             count: attr.count,
         }),
         target: domain.target,
-    })?;
+    };
+    let (av, context) = if attr.flags & FI_PEER == 0 {
+        (Av::open(&config)?, context)
+    } else {
+        // SAFETY: the caller vouches for the context.
+        let owner = unsafe { peer::import(context) };
+        let imported = owner.and_then(|owner| Av::import(&config, owner));
+        let av = imported.map_err(|_| refused("there is nothing to import"))?;
+        (av, std::ptr::null_mut())
+    };
     if asked == any {
         let default = if domain.av_type == any {
             FI_AV_TABLE
@@ -234,9 +249,9 @@ impl Results {
 /// # Safety
 /// `av` is an open vector; `fi_addr` is null or has an entry for each address,
 /// and so has `context` under `FI_SYNC_ERR`.
-unsafe fn insert_all(
+unsafe fn insert_all<'a>(
     av: *mut fid_av,
-    addresses: impl Iterator<Item = Result<SocketAddr>>,
+    addresses: impl Iterator<Item = Result<Address<'a>>>,
     fi_addr: *mut fi_addr_t,
     flags: u64,
     context: *mut c_void,
@@ -291,58 +306,13 @@ unsafe extern "C" fn insert(
     flags: u64,
     context: *mut c_void,
 ) -> c_int {
-    if addr.is_null() && count != 0 {
-        return Errno::EINVAL.to_c();
-    }
     // SAFETY: the application passes an open vector and `count` addresses of
     // its format.
     unsafe {
         let format = Handle::<Av>::borrow(av).format();
-        let stride = if count == 0 {
-            Ok(0)
-        } else {
-            stride(format, addr)
-        };
-        let outcome = stride.and_then(|stride| {
-            let addresses = (0..count).map(|at| address(format, addr, stride, at));
-            insert_all(av, addresses, fi_addr, flags, context)
-        });
+        let outcome = Addresses::new(format, addr, count)
+            .and_then(|addresses| insert_all(av, addresses, fi_addr, flags, context));
         inserted(outcome)
-    }
-}
-
-/// Bytes from one address of an array to the next.
-///
-/// # Safety
-/// `addr` points to an address of the format.
-unsafe fn stride(format: u32, addr: *const c_void) -> Result<usize> {
-    match format {
-        FI_ADDR_STR => Ok(size_of::<*const c_char>()),
-        FI_SOCKADDR_IN => Ok(sockaddr::SIZE_IN),
-        FI_SOCKADDR_IN6 => Ok(sockaddr::SIZE_IN6),
-        // SAFETY: a socket address begins with its family.
-        _ => sockaddr::size_of_family(unsafe { addr.cast::<u16>().read_unaligned() })
-            .ok_or(Errno::EINVAL),
-    }
-}
-
-/// # Safety
-/// `addr` points to more than `at` addresses of the format.
-unsafe fn address(
-    format: u32,
-    addr: *const c_void,
-    stride: usize,
-    at: usize,
-) -> Result<SocketAddr> {
-    // SAFETY: the caller vouches for the array.
-    unsafe {
-        let addr = addr.byte_add(at * stride);
-        if format != FI_ADDR_STR {
-            return sockaddr::decode(super::bytes(addr, stride)).ok_or(Errno::EINVAL);
-        }
-        let text = super::string(addr.cast::<*const c_char>().read_unaligned());
-        let text = text.and_then(|text| text.to_str().ok());
-        text.and_then(sockaddr::parse).ok_or(Errno::EINVAL)
     }
 }
 
@@ -370,7 +340,11 @@ unsafe extern "C" fn insertsym(
 ) -> c_int {
     // SAFETY: the application passes an open vector and C strings or null.
     unsafe {
-        let family = match Handle::<Av>::borrow(av).format() {
+        let format = Handle::<Av>::borrow(av).format();
+        if !format.is_internet() {
+            return Errno::ENOSYS.to_c();
+        }
+        let family = match format.number() {
             FI_SOCKADDR_IN => libc::AF_INET,
             FI_SOCKADDR_IN6 => libc::AF_INET6,
             _ => 0,
@@ -378,11 +352,12 @@ unsafe extern "C" fn insertsym(
         let (node, service) = (super::string(node), super::string(service));
         let outcome =
             Symmetric::new(node, node_count, service, service_count, family).and_then(|range| {
+                let addresses = range.addresses().map(|addr| addr.map(Address::Internet));
                 if range.is_numeric() {
-                    return insert_all(av, range.addresses(), fi_addr, flags, context);
+                    return insert_all(av, addresses, fi_addr, flags, context);
                 }
                 // Nobody should wait for the vector while names are resolved.
-                let resolved: Vec<_> = range.addresses().collect();
+                let resolved: Vec<_> = addresses.collect();
                 insert_all(av, resolved.into_iter(), fi_addr, flags, context)
             });
         inserted(outcome)
@@ -421,19 +396,12 @@ unsafe extern "C" fn lookup(
 ) -> c_int {
     // SAFETY: the application passes an open vector.
     let av = unsafe { Handle::<Av>::borrow(av) };
-    let Some(found) = av.lookup(fi_addr) else {
-        return Errno::EINVAL.to_c();
-    };
-    // SAFETY: the application passes a buffer of `*len` bytes.
-    status(unsafe {
-        if av.format() == FI_ADDR_STR {
-            let mut text = sockaddr::to_string(&found).into_bytes();
-            text.push(0);
-            copy_out(&text, addr, len)
-        } else {
-            copy_out(sockaddr::encode(&found).as_bytes(), addr, len)
-        }
-    })
+    let format = av.format();
+    let copied = av.with_address(fi_addr, |found| {
+        // SAFETY: the application passes a buffer of `*len` bytes.
+        format.write(found, |bytes| unsafe { copy_out(bytes, addr, len) })
+    });
+    status(copied.ok_or(Errno::EINVAL).flatten())
 }
 
 unsafe extern "C" fn lookup2(
@@ -483,15 +451,12 @@ unsafe extern "C" fn straddr(
     // SAFETY: the application passes an open vector, an address of its format
     // and a buffer of `*len` bytes.
     unsafe {
-        let mut text = if Handle::<Av>::borrow(av).format() == FI_ADDR_STR {
-            CStr::from_ptr(addr.cast()).to_bytes().to_vec()
-        } else {
-            let size = sockaddr::size_of_family(addr.cast::<u16>().read_unaligned());
-            match size.and_then(|size| sockaddr::decode(super::bytes(addr, size))) {
-                Some(addr) => sockaddr::to_string(&addr).into_bytes(),
-                None => return std::ptr::null(),
-            }
+        let format = Handle::<Av>::borrow(av).format();
+        let text = addresses::bytes_of(format, addr).ok();
+        let Some(text) = text.and_then(|bytes| format.to_text(bytes)) else {
+            return std::ptr::null();
         };
+        let mut text = text.into_bytes();
         let needed = text.len() + 1;
         let room = len.read();
         len.write(needed);

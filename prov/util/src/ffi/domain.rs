@@ -108,7 +108,7 @@ impl<D: Domain> AvDomain for DomainObject<D> {
     fn av_traits(&self) -> AvTraits<'_> {
         AvTraits {
             name: &self.name,
-            format: self.addr_format,
+            format: self.domain.address_format(self.addr_format),
             av_type: self.av_type,
             api_version: self.api_version,
             auth_key_size: self.auth_key_size,

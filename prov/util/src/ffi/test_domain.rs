@@ -10,12 +10,13 @@ use super::cntr::CntrDomain;
 use super::cq::{CqDomain, CqTraits};
 use super::mr::{MrDomain, MrOps};
 use super::object::{Class, Handle};
+use crate::av::format::Format;
 use crate::mr::{Config, MrTable};
 use crate::progress::Progress;
 use crate::sync::LockKind;
 
 pub struct TestDomain {
-    pub format: u32,
+    pub format: Format,
     pub auth_key_size: Option<usize>,
     pub table: Arc<MrTable>,
     pub api_version: u32,
@@ -23,7 +24,13 @@ pub struct TestDomain {
 
 impl TestDomain {
     /// An open domain with a format of addresses and a registration mode.
-    pub fn open(format: u32, mr_mode: i32) -> Handle<TestDomain> {
+    pub fn open(addr_format: u32, mr_mode: i32) -> Handle<TestDomain> {
+        let format = Format::of(addr_format).expect("tests know what they ask for");
+        TestDomain::of_format(format, mr_mode)
+    }
+
+    /// An open domain with addresses of any format.
+    pub fn of_format(format: Format, mr_mode: i32) -> Handle<TestDomain> {
         let table = MrTable::new(&Config {
             mr_mode,
             ..Config::default()
@@ -58,7 +65,7 @@ impl AvDomain for TestDomain {
     fn av_traits(&self) -> AvTraits<'_> {
         AvTraits {
             name: "lo",
-            format: self.format,
+            format: Some(self.format),
             av_type: FI_AV_UNSPEC,
             api_version: self.api_version,
             auth_key_size: self.auth_key_size,

@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Command, Stdio};
 
-use super::super::entry::{V4Entry, V6Entry};
+use super::super::entry::{Entry, V4Entry};
 use super::*;
 
 /// A name that no other test and no earlier run uses.
@@ -23,28 +23,38 @@ fn name(name: &str, read_only: bool) -> Name<'_> {
     }
 }
 
-fn open(called: &str) -> Shared<V4Entry> {
-    Shared::open(&name(called, false)).unwrap()
+fn records() -> Records {
+    Records {
+        size: V4Entry::SIZE,
+        format: fabric_abi::FI_SOCKADDR_IN,
+        ignored: 0..0,
+    }
+}
+
+fn open(called: &str) -> Shared {
+    Shared::open(&name(called, false), records()).unwrap()
 }
 
 fn addr(n: u32) -> SocketAddr {
     SocketAddr::new(Ipv4Addr::from_bits(0x0a00_0001 + n).into(), 7)
 }
 
-fn entry(n: u32) -> V4Entry {
-    V4Entry::pack(&addr(n)).unwrap()
+fn record(n: u32) -> Vec<u8> {
+    let mut record = vec![0; V4Entry::SIZE];
+    V4Entry::pack(&addr(n)).unwrap().encode(&mut record);
+    record
 }
 
-fn insert(table: &Shared<V4Entry>, numbers: impl Iterator<Item = u32>) -> Vec<Result<u32>> {
+fn insert(table: &Shared, numbers: impl Iterator<Item = u32>) -> Vec<Result<u32>> {
     let mut indices = Vec::new();
     table
-        .insert(numbers.map(|n| Ok(entry(n))), |index| indices.push(index))
+        .insert(numbers.map(|n| Ok(record(n))), |index| indices.push(index))
         .unwrap();
     indices
 }
 
-fn address_at(table: &Shared<V4Entry>, index: u32) -> Option<SocketAddr> {
-    table.get(index).and_then(V4Entry::unpack)
+fn address_at(table: &Shared, index: u32) -> Option<SocketAddr> {
+    V4Entry::decode(&table.get(index)?)?.unpack()
 }
 
 #[test]
@@ -55,10 +65,10 @@ fn what_one_inserts_the_other_finds() {
     assert_eq!(insert(&b, 2..5), [Ok(2), Ok(3), Ok(4)]);
     assert_eq!((a.len(), b.len()), (5, 5));
     for n in 0..5 {
-        assert_eq!(a.find(entry(n)), Some(n));
+        assert_eq!(a.find(&record(n)), Some(n));
         assert_eq!(address_at(&b, n), Some(addr(n)));
     }
-    assert_eq!(a.find(entry(9)), None);
+    assert_eq!(a.find(&record(9)), None);
     assert_eq!(address_at(&a, 5), None);
 }
 
@@ -67,14 +77,14 @@ fn what_one_removes_the_other_no_longer_finds() {
     let called = fresh();
     let (a, b) = (open(&called), open(&called));
     insert(&a, 0..10);
-    assert_eq!(b.find(entry(4)), Some(4));
+    assert_eq!(b.find(&record(4)), Some(4));
     a.remove(4).unwrap();
     assert_eq!(a.remove(4), Err(Errno::EINVAL));
     assert_eq!(b.remove(10), Err(Errno::EINVAL));
-    assert_eq!(b.find(entry(4)), None);
+    assert_eq!(b.find(&record(4)), None);
     assert_eq!(address_at(&b, 4), None);
     assert_eq!(insert(&b, 50..52), [Ok(4), Ok(10)]);
-    assert_eq!(a.find(entry(50)), Some(4));
+    assert_eq!(a.find(&record(50)), Some(4));
     assert_eq!(a.len(), 11);
 }
 
@@ -85,18 +95,18 @@ fn a_table_grows_beyond_what_is_read_at_once() {
     let count = 3 * CHUNK as u32 / 8 + 5;
     insert(&a, 0..count);
     assert_eq!(b.len(), count as usize);
-    assert_eq!(b.find(entry(count - 1)), Some(count - 1));
+    assert_eq!(b.find(&record(count - 1)), Some(count - 1));
 }
 
 #[test]
 fn readers_need_a_table_and_cannot_write() {
     let called = fresh();
-    let missing = Shared::<V4Entry>::open(&name(&called, true));
+    let missing = Shared::open(&name(&called, true), records());
     assert_eq!(missing.err(), Some(Errno::ENOENT));
     let writer = open(&called);
     insert(&writer, 0..2);
-    let reader = Shared::<V4Entry>::open(&name(&called, true)).unwrap();
-    assert_eq!(reader.find(entry(1)), Some(1));
+    let reader = Shared::open(&name(&called, true), records()).unwrap();
+    assert_eq!(reader.find(&record(1)), Some(1));
     assert_eq!(
         reader.insert(std::iter::empty(), |_| ()),
         Err(Errno::EACCES)
@@ -124,7 +134,7 @@ fn domains_have_tables_of_their_own() {
         domain: "eth0",
         ..name(&called, false)
     };
-    let b = Shared::<V4Entry>::open(&other).unwrap();
+    let b = Shared::open(&other, records()).unwrap();
     insert(&a, 0..3);
     assert_eq!(b.len(), 0);
 }
@@ -142,8 +152,37 @@ fn names_are_no_paths() {
 fn a_table_of_another_kind_is_refused() {
     let called = fresh();
     let _v4 = open(&called);
-    let v6 = Shared::<V6Entry>::open(&name(&called, false));
-    assert_eq!(v6.err(), Some(Errno::EINVAL));
+    for other in [
+        Records {
+            size: 28,
+            ..records()
+        },
+        Records {
+            format: fabric_abi::FI_ADDR_OPX,
+            ..records()
+        },
+    ] {
+        let opened = Shared::open(&name(&called, false), other);
+        assert_eq!(opened.err(), Some(Errno::EINVAL));
+    }
+}
+
+#[test]
+fn bytes_that_are_ignored_make_no_other_peer() {
+    let called = fresh();
+    let records = Records {
+        size: 6,
+        format: 0,
+        ignored: 2..4,
+    };
+    let table = Shared::open(&name(&called, false), records).unwrap();
+    let mut indices = Vec::new();
+    let inserted = [b"1a__b2", b"1axxb2", b"1a__c2"].map(|record| Ok(record.to_vec()));
+    table
+        .insert(inserted.into_iter(), |index| indices.push(index))
+        .unwrap();
+    assert_eq!(indices, [Ok(0), Ok(0), Ok(1)]);
+    assert_eq!(table.get(0).as_deref(), Some(&b"1a__b2"[..]));
 }
 
 #[test]
@@ -158,10 +197,14 @@ fn whatever_stands_in_the_file_is_no_reason_to_fault() {
         slots: u64::MAX,
         epoch: 77,
     };
-    file.write_all_at(&huge.encode::<V4Entry>(), 0).unwrap();
+    file.write_all_at(&huge.encode(&records()), 0).unwrap();
     assert_eq!(address_at(&table, CAPACITY as u32 - 1), None);
-    assert_eq!(table.find(entry(5)), None);
-    assert!(table.insert(std::iter::once(Ok(entry(5))), |_| ()).is_err());
+    assert_eq!(table.find(&record(5)), None);
+    assert!(
+        table
+            .insert(std::iter::once(Ok(record(5))), |_| ())
+            .is_err()
+    );
 
     file.write_all_at(&[0xff; 4096], 0).unwrap();
     assert_eq!(table.get(0).map(|_| ()), None);
@@ -170,7 +213,7 @@ fn whatever_stands_in_the_file_is_no_reason_to_fault() {
     assert_eq!(table.get(0).map(|_| ()), None);
     assert!(table.remove(0).is_err());
 
-    let other = Shared::<V4Entry>::open(&name(&called, true));
+    let other = Shared::open(&name(&called, true), records());
     assert!(other.is_err());
 }
 
@@ -190,7 +233,7 @@ fn random_slots_are_addresses_or_free() {
         let _ = address_at(&late, index);
     }
     let fresh_index = insert(&late, 1000..1001)[0].unwrap();
-    assert_eq!(late.find(entry(1000)), Some(fresh_index));
+    assert_eq!(late.find(&record(1000)), Some(fresh_index));
 }
 
 #[test]
@@ -198,7 +241,7 @@ fn the_array_maps_insertion_order_to_numbers() {
     let called = fresh();
     let table = open(&called);
     insert(&table, 0..70);
-    let reader = Shared::<V4Entry>::open(&name(&called, true)).unwrap();
+    let reader = Shared::open(&name(&called, true), records()).unwrap();
     for at in [table.map_addr(), reader.map_addr()] {
         assert_ne!(at, 0);
         let array = at as *const u64;
@@ -248,7 +291,7 @@ fn a_writer_killed_at_any_moment_leaves_a_whole_table() {
         let len = table.len() as u32;
         for index in 0..len {
             let found = table.get(index).unwrap();
-            assert_eq!(table.find(found), Some(index));
+            assert_eq!(table.find(&found), Some(index));
         }
         let own = 0x5000_0000 + round;
         assert_eq!(insert(&table, own..own + 1), [Ok(len)]);

@@ -1,9 +1,14 @@
 //! Address vectors through the tables that C uses.
 
+mod peer;
+
+use std::ffi::CStr;
 use std::ptr::{null, null_mut};
 
 use super::super::test_domain::{TestDomain, close};
 use super::*;
+use crate::av::format::Extent;
+use crate::sockaddr;
 use crate::wait::Attachment;
 
 const NONE: fi_addr_t = FI_ADDR_NOTAVAIL as fi_addr_t;
@@ -28,11 +33,18 @@ fn attr() -> fi_av_attr {
     }
 }
 
-fn try_open(format: u32, mut attr: fi_av_attr) -> std::result::Result<Opened, i32> {
-    let domain = TestDomain::open(format, 0);
+fn try_open(format: u32, attr: fi_av_attr) -> std::result::Result<Opened, i32> {
+    open_on(TestDomain::open(format, 0), attr, null_mut())
+}
+
+fn open_on(
+    domain: Handle<TestDomain>,
+    mut attr: fi_av_attr,
+    context: *mut c_void,
+) -> std::result::Result<Opened, i32> {
     let mut av = null_mut();
     // SAFETY: all pointers are valid.
-    let status = unsafe { av_open::<TestDomain>(domain.as_c(), &mut attr, &mut av, null_mut()) };
+    let status = unsafe { av_open::<TestDomain>(domain.as_c(), &mut attr, &mut av, context) };
     match status {
         0 => Ok(Opened { av, attr, domain }),
         status => Err(status),
@@ -43,6 +55,11 @@ fn open(format: u32) -> Opened {
     try_open(format, attr()).unwrap()
 }
 
+/// A vector of a format that has no number of its own.
+fn open_format(format: Format) -> Opened {
+    open_on(TestDomain::of_format(format, 0), attr(), null_mut()).unwrap()
+}
+
 impl Drop for Opened {
     fn drop(&mut self) {
         assert_eq!(close(self.av.cast()), 0);
@@ -50,6 +67,11 @@ impl Drop for Opened {
 }
 
 impl Opened {
+    fn handle(&self) -> Handle<Av> {
+        // SAFETY: the vector is open.
+        unsafe { Handle::from_c(self.av) }
+    }
+
     fn ops(&self) -> &fi_ops_av {
         // SAFETY: the vector is open.
         unsafe { &*(*self.av).ops }
@@ -246,6 +268,112 @@ fn strings_are_addresses_where_the_format_says_so() {
 }
 
 #[test]
+fn a_providers_own_strings_lie_one_behind_the_other() {
+    let opened = open_format(Format::text(16));
+    let names = b"fi_shm://1:0\0fi_shm://22:0\0\0fi_shm://1:0\0";
+    let mut numbers = [7; 4];
+    assert_eq!(opened.insert(names, 4, &mut numbers, 0), 3);
+    assert_eq!(numbers, [0, 1, NONE, 0]);
+    assert_eq!(opened.lookup(1, 64), Ok((b"fi_shm://22:0\0".to_vec(), 14)));
+    assert_eq!(opened.lookup(1, 6), Ok((b"fi_shm".to_vec(), 14)));
+    assert_eq!(
+        opened.straddr(b"fi_shm://1:0\0", 64),
+        Some(("fi_shm://1:0".into(), 13))
+    );
+    // Nobody knows where the one behind a string without end begins.
+    let endless = [b'x'; 17];
+    assert_eq!(opened.insert(&endless, 2, &mut numbers, 0), 0);
+    assert_eq!(numbers[..2], [NONE, NONE]);
+}
+
+#[test]
+fn addresses_of_devices_are_bytes_of_one_size() {
+    let opened = open_format(Format::fixed(FI_FORMAT_UNSPEC, 16));
+    let gids: Vec<u8> = (0..48).map(|n| n % 32).collect();
+    let mut numbers = [7; 3];
+    assert_eq!(opened.insert(&gids, 3, &mut numbers, 0), 3);
+    assert_eq!(numbers, [0, 1, 0]);
+    assert_eq!(opened.lookup(1, 64), Ok((gids[16..32].to_vec(), 16)));
+    assert_eq!(opened.straddr(&gids, 64), None);
+
+    let opened = open(FI_ADDR_PSMX2);
+    let words = [0x17_u64, 0xab].map(u64::to_ne_bytes).concat();
+    assert_eq!(opened.insert(&words, 1, &mut [], 0), 1);
+    let (text, _) = opened.straddr(&words, 64).unwrap();
+    assert_eq!(text, "fi_addr_psmx2://17:ab");
+}
+
+#[test]
+fn infiniband_addresses_are_checked_one_by_one() {
+    let opened = open(FI_SOCKADDR_IB);
+    let addr = |family: u16, last: u8| {
+        let mut addr = vec![0; 48];
+        addr[..2].copy_from_slice(&family.to_ne_bytes());
+        (addr[2], addr[3], addr[8], addr[23]) = (0xff, 0xff, 0xfe, last);
+        addr
+    };
+    let mut nowhere = addr(27, 0);
+    nowhere[8] = 0;
+    let three = [addr(27, 1), nowhere, addr(2, 1), addr(27, 2)].concat();
+    let mut numbers = [7; 4];
+    assert_eq!(opened.insert(&three, 4, &mut numbers, 0), 2);
+    assert_eq!(numbers, [0, NONE, NONE, 1]);
+    let (text, _) = opened.straddr(&three, 64).unwrap();
+    assert_eq!(text, "fi_sockaddr_ib://[fe00::1]:0xffff:0x0:0x0");
+}
+
+/// A byte that counts parts, then the parts: a length and as many bytes.
+fn parts(seen: &[u8]) -> Extent {
+    let Some(&count) = seen.first() else {
+        return Extent::Unseen(1);
+    };
+    let mut end = 1;
+    for _ in 0..count {
+        match seen.get(end) {
+            Some(&len) => end += 1 + usize::from(len),
+            None => return Extent::Unseen(end + 1),
+        }
+    }
+    Extent::Is(end)
+}
+
+#[test]
+fn composites_say_how_long_they_are() {
+    let opened = open_format(Format::composite(FI_FORMAT_UNSPEC, 20, parts));
+    let (one, two): (&[u8], &[u8]) = (&[1, 3, 7, 8, 9], &[2, 1, 5, 0]);
+    let mut numbers = [7; 3];
+    assert_eq!(
+        opened.insert(&[one, two, one].concat(), 3, &mut numbers, 0),
+        3
+    );
+    assert_eq!(numbers, [0, 1, 0]);
+    assert_eq!(opened.lookup(1, 64), Ok((two.to_vec(), 4)));
+    let too_long = [2, 17, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9];
+    assert_eq!(opened.insert(&too_long, 2, &mut numbers, 0), 0);
+    assert_eq!(opened.straddr(one, 64), None);
+}
+
+#[test]
+fn only_internet_addresses_have_services() {
+    let opened = open_format(Format::text(64));
+    let enosys = Errno::ENOSYS.to_c();
+    assert_eq!(opened.insertsym(c"10.1.1.1", 2, Some(c"5"), 2), enosys);
+    // SAFETY: the strings are C strings, and nothing is returned.
+    let outcome = unsafe {
+        let (node, service) = (c"10.1.1.1".as_ptr(), c"5".as_ptr());
+        opened.ops().insertsvc.unwrap()(opened.av, node, service, null_mut(), 0, null_mut())
+    };
+    assert_eq!(outcome, enosys);
+}
+
+#[test]
+fn a_domain_whose_addresses_no_vector_can_hold_has_none() {
+    let domain = TestDomain::of_format(Format::fixed(FI_ADDR_MLX, 0), 0);
+    let refused = open_on(domain, attr(), null_mut()).err();
+    assert_eq!(refused, Some(Errno::EINVAL.to_c()));
+}
+
+#[test]
 fn services_and_symmetric_ranges_are_inserted() {
     let opened = open(FI_SOCKADDR_IN);
     assert_eq!(opened.insertsym(c"10.1.1.1", 2, Some(c"5000"), 2), 4);
@@ -387,6 +515,16 @@ fn authorization_keys_have_handles() {
     let addrs = bytes(&["10.0.0.1:1"]);
     assert_eq!(opened.insert(&addrs, 1, &mut numbers, FI_AUTH_KEY), 1);
     assert_eq!(numbers, [0]);
+}
+
+#[test]
+fn vectors_have_no_sets() {
+    let opened = open(FI_SOCKADDR_IN);
+    let mut set = null_mut();
+    // SAFETY: the vector is open, and nothing is read through the others.
+    let outcome =
+        unsafe { opened.ops().av_set.unwrap()(opened.av, null_mut(), &raw mut set, null_mut()) };
+    assert_eq!(outcome, Errno::ENOSYS.to_c());
 }
 
 #[test]

@@ -214,7 +214,7 @@ fn old_applications_get_the_error_entry_of_their_time() {
         (crate::attr::version(1, 20), true, true),
     ] {
         let domain = TestDomain {
-            format: FI_SOCKADDR_IN,
+            format: crate::av::format::Format::IN,
             auth_key_size: None,
             table: TestDomain::open(FI_SOCKADDR_IN, 0).table.clone(),
             api_version: version,

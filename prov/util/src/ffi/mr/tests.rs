@@ -312,7 +312,7 @@ fn callers_of_old_interfaces_have_no_new_members() {
     let table = TestDomain::open(FI_SOCKADDR_IN, 0).table.clone();
     let domain = Handle::new(
         TestDomain {
-            format: FI_SOCKADDR_IN,
+            format: crate::av::format::Format::IN,
             auth_key_size: None,
             table,
             api_version: version(1, 4),

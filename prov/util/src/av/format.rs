@@ -1,0 +1,326 @@
+//! What addresses look like (fi_getinfo(3), "Addressing formats"), for C and in
+//! a vector.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use fabric_abi::*;
+
+use crate::address_text;
+use crate::errno::{Errno, Result};
+use crate::sockaddr;
+
+/// An address on its way into a vector or out of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Address<'a> {
+    /// In the formats of internet addresses.
+    Internet(SocketAddr),
+    /// In every other format; text without the zero that ends it in C.
+    Bytes(&'a [u8]),
+}
+
+impl From<SocketAddr> for Address<'_> {
+    fn from(addr: SocketAddr) -> Self {
+        Address::Internet(addr)
+    }
+}
+
+impl<'a> From<&'a [u8]> for Address<'a> {
+    fn from(bytes: &'a [u8]) -> Self {
+        Address::Bytes(bytes)
+    }
+}
+
+/// How addresses lie in the array that `fi_av_insert` is given.
+#[derive(Clone, Copy, Debug)]
+pub enum Layout {
+    /// Socket addresses, all of the first one's family.
+    Internet,
+    /// Internet addresses as text: an array of pointers to C strings.
+    InternetText,
+    /// So many bytes each.
+    Fixed(usize),
+    /// C strings of at most `max` bytes, one behind the other, as the shared
+    /// memory provider takes them.
+    Text {
+        /// Bytes before the final zero.
+        max: usize,
+    },
+    /// Addresses of various lengths, one behind the other: composites of other
+    /// providers' addresses.
+    Composite {
+        /// Most bytes of an address.
+        max: usize,
+        /// Reads its length from its beginning.
+        extent: fn(&[u8]) -> Extent,
+    },
+}
+
+/// What the beginning of a composite address says about its length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// So many bytes have to be seen first.
+    Unseen(usize),
+    /// The address has so many bytes.
+    Is(usize),
+}
+
+/// A format of addresses.
+#[derive(Clone, Copy)]
+pub struct Format {
+    number: u32,
+    layout: Layout,
+    /// Which internet addresses are of this format.
+    takes_v4: bool,
+    takes_v6: bool,
+    /// Whether bytes of the right length are an address.
+    check: fn(&[u8]) -> Result,
+}
+
+const AF_IB: u16 = 27;
+/// Longest address that a vector keeps. Lengths must fit `u16`.
+const MAX_SIZE: usize = 4096;
+
+impl Format {
+    /// Internet addresses of either family (`FI_SOCKADDR_IP`).
+    pub const IP: Format = Format::with(FI_SOCKADDR_IP, Layout::Internet);
+    /// IPv4 addresses (`FI_SOCKADDR_IN`).
+    pub const IN: Format = Format::with(FI_SOCKADDR_IN, Layout::Internet);
+    /// IPv6 addresses (`FI_SOCKADDR_IN6`).
+    pub const IN6: Format = Format::with(FI_SOCKADDR_IN6, Layout::Internet);
+
+    /// The format with this number (`fi_info::addr_format`), where the number
+    /// alone says it. `FI_ADDR_STR` is taken for internet addresses as text.
+    pub fn of(number: u32) -> Option<Self> {
+        Some(match number {
+            FI_SOCKADDR | FI_SOCKADDR_IP | FI_SOCKADDR_IN | FI_SOCKADDR_IN6 => {
+                Format::with(number, Layout::Internet)
+            }
+            FI_ADDR_STR => Format::with(number, Layout::InternetText),
+            FI_SOCKADDR_IB => Format::fixed(number, 48).checked_by(infiniband),
+            FI_ADDR_IB_UD => Format::fixed(number, 32).checked_by(not_zero),
+            FI_ADDR_PSMX => Format::fixed(number, 8),
+            FI_ADDR_PSMX2 => Format::fixed(number, 16),
+            FI_ADDR_PSMX3 => Format::fixed(number, 32),
+            _ => return None,
+        })
+    }
+
+    /// Addresses of `size` bytes, which mean nothing to the vector: GIDs and
+    /// the formats of devices.
+    pub const fn fixed(number: u32, size: usize) -> Self {
+        Format::with(number, Layout::Fixed(size))
+    }
+
+    /// Text of at most `max` bytes (`FI_ADDR_STR`), such as `fi_shm://17:0`.
+    pub const fn text(max: usize) -> Self {
+        Format::with(FI_ADDR_STR, Layout::Text { max })
+    }
+
+    /// Addresses of at most `max` bytes, which say themselves how long they
+    /// are.
+    pub const fn composite(number: u32, max: usize, extent: fn(&[u8]) -> Extent) -> Self {
+        Format::with(number, Layout::Composite { max, extent })
+    }
+
+    /// The same, but taking only addresses that `check` has nothing against.
+    /// Internet addresses are not asked about.
+    pub const fn checked_by(self, check: fn(&[u8]) -> Result) -> Self {
+        Format { check, ..self }
+    }
+
+    const fn with(number: u32, layout: Layout) -> Self {
+        let internet = matches!(layout, Layout::Internet | Layout::InternetText);
+        Format {
+            number,
+            layout,
+            takes_v4: internet && number != FI_SOCKADDR_IN6,
+            takes_v6: internet && number != FI_SOCKADDR_IN,
+            check: |_| Ok(()),
+        }
+    }
+
+    /// `FI_SOCKADDR_*`, `FI_ADDR_*`.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// How the addresses lie in an array.
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// Whether its addresses are internet addresses.
+    pub fn is_internet(&self) -> bool {
+        matches!(self.layout, Layout::Internet | Layout::InternetText)
+    }
+
+    /// Most bytes of an address, without the zero behind text; `None` for
+    /// internet addresses.
+    pub fn max_size(&self) -> Option<usize> {
+        match self.layout {
+            Layout::Internet | Layout::InternetText => None,
+            Layout::Fixed(size) => Some(size),
+            Layout::Text { max } | Layout::Composite { max, .. } => Some(max),
+        }
+    }
+
+    /// `-FI_EINVAL` for a format whose addresses no vector can keep.
+    pub(super) fn validate(&self) -> Result {
+        match self.max_size() {
+            Some(max) if max == 0 || max > MAX_SIZE => Err(Errno::EINVAL),
+            _ => Ok(()),
+        }
+    }
+
+    /// The address in the bytes that C knows it as, text without its zero.
+    pub fn read<'a>(&self, bytes: &'a [u8]) -> Result<Address<'a>> {
+        let internet = match self.layout {
+            Layout::Internet => sockaddr::decode(bytes),
+            Layout::InternetText => str::from_utf8(bytes).ok().and_then(sockaddr::parse),
+            _ => return Ok(Address::Bytes(bytes)),
+        };
+        internet.map(Address::Internet).ok_or(Errno::EINVAL)
+    }
+
+    /// Calls `take` with the bytes that C knows an address as.
+    pub fn write<R>(&self, addr: Address<'_>, take: impl FnOnce(&[u8]) -> R) -> R {
+        let terminated = |text: &[u8]| [text, b"\0"].concat();
+        match (addr, self.layout) {
+            (Address::Internet(addr), Layout::InternetText) => {
+                take(&terminated(sockaddr::to_string(&addr).as_bytes()))
+            }
+            (Address::Internet(addr), _) => take(sockaddr::encode(&addr).as_bytes()),
+            (Address::Bytes(text), Layout::Text { .. }) => take(&terminated(text)),
+            (Address::Bytes(bytes), _) => take(bytes),
+        }
+    }
+
+    /// Whether a vector of this format takes an address: `-FI_EADDRNOTAVAIL` for one where nobody can be, `-FI_EINVAL` for what
+    /// is no address of this format.
+    #[inline]
+    pub(super) fn admit(&self, addr: &Address<'_>) -> Result {
+        match addr {
+            Address::Internet(internet) => match internet {
+                SocketAddr::V4(_) if !self.takes_v4 => Err(Errno::EINVAL),
+                SocketAddr::V6(_) if !self.takes_v6 => Err(Errno::EINVAL),
+                _ if !sockaddr::is_destination(internet) => Err(Errno::EADDRNOTAVAIL),
+                _ => Ok(()),
+            },
+            Address::Bytes(bytes) if !self.fits(bytes.len()) => Err(Errno::EINVAL),
+            Address::Bytes(bytes) => (self.check)(bytes),
+        }
+    }
+
+    fn fits(&self, size: usize) -> bool {
+        match self.layout {
+            Layout::Internet | Layout::InternetText => false,
+            Layout::Fixed(fixed) => size == fixed,
+            Layout::Text { max } | Layout::Composite { max, .. } => (1..=max).contains(&size),
+        }
+    }
+
+    /// An address as text (`fi_av_straddr`); `None` where its bytes are none
+    /// of this format, or the format has no text.
+    pub fn to_text(&self, bytes: &[u8]) -> Option<String> {
+        address_text::text(self.number, bytes)
+    }
+}
+
+impl fmt::Debug for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {:?}", self.number, self.layout)
+    }
+}
+
+/// `sockaddr_ib`: its family comes first, its GID after eight bytes.
+fn infiniband(bytes: &[u8]) -> Result {
+    if bytes.first_chunk().copied().map(u16::from_ne_bytes) != Some(AF_IB) {
+        return Err(Errno::EINVAL);
+    }
+    not_zero(bytes.get(8..24).ok_or(Errno::EINVAL)?)
+}
+
+/// All zeros stand for no address.
+fn not_zero(bytes: &[u8]) -> Result {
+    if bytes.iter().all(|&byte| byte == 0) {
+        return Err(Errno::EADDRNOTAVAIL);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn admitted(format: Format, bytes: &[u8]) -> Result {
+        format.admit(&Address::Bytes(bytes))
+    }
+
+    #[test]
+    fn addresses_have_the_length_of_their_format() {
+        let gid = Format::fixed(FI_FORMAT_UNSPEC, 16);
+        assert_eq!(admitted(gid, &[0; 16]), Ok(()));
+        assert_eq!(admitted(gid, &[1; 15]), Err(Errno::EINVAL));
+        let text = Format::text(5);
+        assert_eq!(admitted(text, b"a://b"), Ok(()));
+        assert_eq!(admitted(text, b"a://bc"), Err(Errno::EINVAL));
+        assert_eq!(admitted(text, b""), Err(Errno::EINVAL));
+        assert_eq!(admitted(Format::IP, &[2; 16]), Err(Errno::EINVAL));
+        let internet: SocketAddr = "10.0.0.1:1".parse().unwrap();
+        assert_eq!(gid.admit(&internet.into()), Err(Errno::EINVAL));
+    }
+
+    #[test]
+    fn infiniband_addresses_have_their_family_and_a_gid() {
+        let format = Format::of(FI_SOCKADDR_IB).unwrap();
+        let mut addr = [0; 48];
+        assert_eq!(admitted(format, &addr), Err(Errno::EINVAL));
+        addr[..2].copy_from_slice(&AF_IB.to_ne_bytes());
+        assert_eq!(admitted(format, &addr), Err(Errno::EADDRNOTAVAIL));
+        addr[23] = 1;
+        assert_eq!(admitted(format, &addr), Ok(()));
+        let datagrams = Format::of(FI_ADDR_IB_UD).unwrap();
+        assert_eq!(admitted(datagrams, &[0; 32]), Err(Errno::EADDRNOTAVAIL));
+    }
+
+    #[test]
+    fn a_provider_has_the_last_word_about_its_addresses() {
+        let format = Format::text(64).checked_by(|text| match text {
+            [b'f', b'i', ..] => Ok(()),
+            _ => Err(Errno::EINVAL),
+        });
+        assert_eq!(admitted(format, b"fi_shm://1"), Ok(()));
+        assert_eq!(admitted(format, b"shm"), Err(Errno::EINVAL));
+    }
+
+    #[test]
+    fn c_gets_the_bytes_it_gave() {
+        let internet = sockaddr::encode(&"[fd00::1]:7".parse().unwrap());
+        for (format, bytes) in [
+            (Format::IP, internet.as_bytes()),
+            (
+                Format::of(FI_ADDR_STR).unwrap(),
+                b"fi_sockaddr_in://10.0.0.1:7\0",
+            ),
+            (Format::text(20), b"fi_shm://1\0"),
+            (Format::fixed(FI_ADDR_CXI, 4), b"abcd"),
+        ] {
+            let inner = match format.number() {
+                FI_ADDR_STR => bytes.strip_suffix(b"\0").unwrap(),
+                _ => bytes,
+            };
+            let addr = format.read(inner).unwrap();
+            assert_eq!(format.write(addr, <[u8]>::to_vec), bytes, "{format:?}");
+        }
+    }
+
+    #[test]
+    fn formats_that_no_vector_can_keep_are_refused() {
+        for size in [0, MAX_SIZE + 1] {
+            let format = Format::fixed(FI_FORMAT_UNSPEC, size);
+            assert_eq!(format.validate(), Err(Errno::EINVAL));
+        }
+        assert!(Format::of(FI_ADDR_GNI).is_none());
+    }
+}

@@ -1,0 +1,140 @@
+//! The addresses that C passes to `fi_av_insert`, one after the other.
+
+use std::ffi::{c_char, c_void};
+use std::marker::PhantomData;
+
+use crate::av::format::{Address, Extent, Format, Layout};
+use crate::errno::{Errno, Result};
+use crate::ffi::{bytes, string};
+use crate::sockaddr;
+
+/// Addresses of one format in memory of the application.
+pub struct Addresses<'a> {
+    format: Format,
+    /// The next one; `None` behind an address whose end is not known.
+    next: Option<*const c_void>,
+    /// Bytes of each, where all have the same.
+    stride: usize,
+    left: usize,
+    memory: PhantomData<&'a [u8]>,
+}
+
+impl<'a> Addresses<'a> {
+    /// The array at `addr`; `-FI_EINVAL` for one that no address can be found
+    /// in.
+    ///
+    /// # Safety
+    /// `addr` leads to `count` addresses of the format, as fi_av(3) asks, which
+    /// outlive `'a`.
+    pub unsafe fn new(format: Format, addr: *const c_void, count: usize) -> Result<Self> {
+        if addr.is_null() && count != 0 {
+            return Err(Errno::EINVAL);
+        }
+        let stride = match format.layout() {
+            _ if count == 0 => 0,
+            // SAFETY: the caller vouches for the first address.
+            Layout::Internet => unsafe { internet_size(format, addr) }?,
+            Layout::InternetText => size_of::<*const c_char>(),
+            Layout::Fixed(size) => size,
+            Layout::Text { .. } | Layout::Composite { .. } => 0,
+        };
+        Ok(Addresses {
+            format,
+            next: Some(addr),
+            stride,
+            left: count,
+            memory: PhantomData,
+        })
+    }
+
+    fn read(&mut self) -> Result<Address<'a>> {
+        let addr = self.next.take().ok_or(Errno::EINVAL)?;
+        // SAFETY: the caller of `new` vouches for the addresses that are left.
+        let found = unsafe {
+            match self.format.layout() {
+                Layout::Internet | Layout::Fixed(_) => bytes(addr, self.stride),
+                Layout::InternetText => {
+                    self.next = Some(addr.byte_add(self.stride));
+                    let text = string(addr.cast::<*const c_char>().read_unaligned());
+                    return self.format.read(text.ok_or(Errno::EINVAL)?.to_bytes());
+                }
+                Layout::Text { max } => {
+                    let len = libc::strnlen(addr.cast(), max + 1);
+                    if len > max {
+                        return Err(Errno::EINVAL);
+                    }
+                    self.next = Some(addr.byte_add(len + 1));
+                    return self.format.read(bytes(addr, len));
+                }
+                Layout::Composite { max, extent } => composite(addr, max, extent)?,
+            }
+        };
+        // SAFETY: as above, the next address begins where this one ends.
+        self.next = Some(unsafe { addr.byte_add(found.len()) });
+        self.format.read(found)
+    }
+}
+
+impl<'a> Iterator for Addresses<'a> {
+    type Item = Result<Address<'a>>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        self.left = self.left.checked_sub(1)?;
+        Some(self.read())
+    }
+}
+
+/// The bytes of the address of a format at `addr`, text without its zero.
+///
+/// # Safety
+/// `addr` leads to an address of the format, which outlives `'a`; one of
+/// `FI_ADDR_STR` is the text itself.
+pub unsafe fn bytes_of<'a>(format: Format, addr: *const c_void) -> Result<&'a [u8]> {
+    // SAFETY: the caller vouches for the address.
+    unsafe {
+        match format.layout() {
+            Layout::Internet => Ok(bytes(addr, internet_size(format, addr)?)),
+            Layout::InternetText => Ok(string(addr.cast()).ok_or(Errno::EINVAL)?.to_bytes()),
+            Layout::Text { max } => Ok(bytes(addr, libc::strnlen(addr.cast(), max))),
+            Layout::Fixed(size) => Ok(bytes(addr, size)),
+            Layout::Composite { max, extent } => composite(addr, max, extent),
+        }
+    }
+}
+
+/// Bytes of a socket address.
+///
+/// # Safety
+/// `addr` points to a socket address of the format.
+unsafe fn internet_size(format: Format, addr: *const c_void) -> Result<usize> {
+    match format.number() {
+        fabric_abi::FI_SOCKADDR_IN => Ok(sockaddr::SIZE_IN),
+        fabric_abi::FI_SOCKADDR_IN6 => Ok(sockaddr::SIZE_IN6),
+        // SAFETY: a socket address begins with its family.
+        _ => sockaddr::size_of_family(unsafe { addr.cast::<u16>().read_unaligned() })
+            .ok_or(Errno::EINVAL),
+    }
+}
+
+/// An address that says itself how long it is.
+///
+/// # Safety
+/// `addr` points to as many bytes as `extent` asks to see, and then to as many
+/// as it says there are.
+unsafe fn composite<'a>(
+    addr: *const c_void,
+    max: usize,
+    extent: fn(&[u8]) -> Extent,
+) -> Result<&'a [u8]> {
+    let mut seen = 0;
+    loop {
+        // SAFETY: the caller vouches for what was asked for.
+        match extent(unsafe { bytes(addr, seen) }) {
+            Extent::Unseen(more) if more > seen && more <= max => seen = more,
+            // SAFETY: the caller vouches for the whole address.
+            Extent::Is(len) if (1..=max).contains(&len) => return Ok(unsafe { bytes(addr, len) }),
+            _ => return Err(Errno::EINVAL),
+        }
+    }
+}

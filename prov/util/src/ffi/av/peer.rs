@@ -1,0 +1,167 @@
+//! Address vectors that providers share (fi_peer(3)): the owner's side and the
+//! side of the peer that imports one.
+//!
+//! What the interface lets a peer ask of the owner is little: how many
+//! addresses there are, and which one a local endpoint has. Addresses reach a
+//! peer that moves data itself through `fi_av_insert` on the peer's vector,
+//! with `FI_AV_USER_ID` and the owner's number in `fi_addr`.
+
+use std::ffi::{c_int, c_void};
+use std::ptr::{self, NonNull};
+
+use fabric_abi::*;
+
+use crate::av::{Av, AvOwner};
+use crate::errno::{Errno, Result};
+use crate::ffi::object::{AnyFid, Class, Handle, Header, Use};
+
+/// Another provider's vector, as this one's owner.
+struct Imported {
+    av: NonNull<fid_peer_av>,
+    query: unsafe extern "C" fn(*mut fid_peer_av, *mut fi_av_attr) -> c_int,
+    ep_addr: unsafe extern "C" fn(*mut fid_peer_av, *mut fid_ep) -> fi_addr_t,
+}
+
+// SAFETY: the owner is responsible for locking (fi_peer(3)).
+unsafe impl Send for Imported {}
+// SAFETY: as above.
+unsafe impl Sync for Imported {}
+
+/// The owner that the context of `fi_av_open` names under `FI_PEER`:
+/// `-FI_EINVAL` for one without the calls of an owner.
+///
+/// # Safety
+/// `context` is null or a `fi_peer_av_context` whose vector stays valid until
+/// the peer's is closed.
+pub(super) unsafe fn import(context: *mut c_void) -> Result<Box<dyn AvOwner>> {
+    let whole = size_of::<fi_peer_av_context>();
+    // SAFETY: the caller vouches for the context.
+    let context = unsafe { context.cast::<fi_peer_av_context>().as_ref() };
+    let context = context.filter(|context| context.size >= whole);
+    let av = context.and_then(|context| NonNull::new(context.av));
+    let av = av.ok_or(Errno::EINVAL)?;
+    // SAFETY: the caller vouches for the vector.
+    let ops = unsafe { av.as_ref().owner_ops.as_ref() }.ok_or(Errno::EINVAL)?;
+    Ok(Box::new(Imported {
+        av,
+        query: ops.query.ok_or(Errno::EINVAL)?,
+        ep_addr: ops.ep_addr.ok_or(Errno::EINVAL)?,
+    }))
+}
+
+impl AvOwner for Imported {
+    fn count(&self) -> Result<usize> {
+        let mut attr = NOTHING;
+        // SAFETY: the owner's vector is valid while this one is open.
+        Errno::check(unsafe { (self.query)(self.av.as_ptr(), &mut attr) })?;
+        Ok(attr.count)
+    }
+
+    fn endpoint_number(&self, ep: AnyFid) -> fi_addr_t {
+        // SAFETY: as above; an endpoint is open while it is named.
+        unsafe { (self.ep_addr)(self.av.as_ptr(), ep.as_ptr().cast()) }
+    }
+}
+
+const NOTHING: fi_av_attr = fi_av_attr {
+    type_: FI_AV_UNSPEC,
+    rx_ctx_bits: 0,
+    count: 0,
+    ep_per_node: 0,
+    name: ptr::null(),
+    map_addr: ptr::null_mut(),
+    flags: 0,
+};
+
+/// A vector of ours that another provider may import: what
+/// `fi_peer_av_context::av` points to. One for each peer.
+pub struct SharedAv(Use<Av>);
+
+// SAFETY: `fid_peer_av` is published as beginning with a `fid`.
+unsafe impl Header for fid_peer_av {}
+
+impl SharedAv {
+    /// Shares `av`, which stays open until the result is closed or dropped.
+    pub fn of(av: &Handle<Av>) -> Handle<SharedAv> {
+        Handle::new(SharedAv(Use::of(av)), ptr::null_mut(), Vec::new())
+    }
+}
+
+impl Class for SharedAv {
+    type Header = fid_peer_av;
+
+    fn class(&self) -> usize {
+        FI_CLASS_PEER_AV
+    }
+
+    fn header(&self, fid: fid) -> fid_peer_av {
+        static OPS: fi_ops_av_owner = fi_ops_av_owner {
+            size: size_of::<fi_ops_av_owner>(),
+            query: Some(query),
+            ep_addr: Some(ep_addr),
+        };
+        fid_peer_av {
+            fid,
+            owner_ops: (&raw const OPS).cast_mut(),
+        }
+    }
+}
+
+unsafe extern "C" fn query(av: *mut fid_peer_av, attr: *mut fi_av_attr) -> c_int {
+    // SAFETY: the table that holds this function belongs to shared vectors,
+    // and the peer passes a place for the attributes.
+    unsafe {
+        let this = Handle::<SharedAv>::borrow(av);
+        if attr.is_null() {
+            return Errno::EINVAL.to_c();
+        }
+        attr.write(fi_av_attr {
+            type_: FI_AV_TABLE,
+            rx_ctx_bits: this.0.rx_ctx_bits() as c_int,
+            count: this.0.len(),
+            map_addr: ptr::without_provenance_mut(this.0.map_addr()),
+            ..NOTHING
+        });
+    }
+    0
+}
+
+unsafe extern "C" fn ep_addr(av: *mut fid_peer_av, ep: *mut fid_ep) -> fi_addr_t {
+    // SAFETY: as in `query`; the peer passes an open endpoint.
+    unsafe {
+        let this = Handle::<SharedAv>::borrow(av);
+        let name = name_of(ep);
+        let number = name.and_then(|name| {
+            // Text ends with a zero.
+            let text = name.strip_suffix(b"\0").unwrap_or(&name);
+            let format = this.0.format();
+            let is_text = format.number() == FI_ADDR_STR;
+            let addr = format.read(if is_text { text } else { &name });
+            this.0.find_address(addr.ok()?)
+        });
+        number.unwrap_or(FI_ADDR_NOTAVAIL as fi_addr_t)
+    }
+}
+
+/// The address of an endpoint of whatever provider; `None` where it has none.
+///
+/// # Safety
+/// `ep` is null or an open endpoint.
+unsafe fn name_of(ep: *mut fid_ep) -> Option<Vec<u8>> {
+    // SAFETY: the caller vouches for the endpoint; the provider writes as many
+    // bytes as it is told there are.
+    unsafe {
+        let getname = ep.as_ref()?.cm.as_ref()?.getname?;
+        let mut name = vec![0; 256];
+        for _ in 0..2 {
+            let mut len = name.len();
+            let status = getname(ep.cast(), name.as_mut_ptr().cast(), &mut len);
+            if status == 0 && len <= name.len() {
+                name.truncate(len);
+                return Some(name);
+            }
+            name.resize(len, 0);
+        }
+        None
+    }
+}
