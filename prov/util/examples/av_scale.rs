@@ -9,6 +9,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
+use prov_util::av::format::{Address, Format};
 use prov_util::av::{Av, Config, Insertion};
 
 /// Counts the bytes that are allocated.
@@ -39,56 +40,69 @@ fn main() {
         .nth(1)
         .and_then(|count| count.parse().ok())
         .unwrap_or(1_000_000);
-    println!("family  peers      bytes/peer  insert ns  insert-by-8 ns  find ns  lookup ns");
-    measure("IPv4", peers, |n| {
-        SocketAddr::new(
-            Ipv4Addr::from_bits(0x0a00_0001 + n / 8).into(),
-            7000 + (n % 8) as u16,
-        )
+    println!("format  peers      bytes/peer  insert ns  find ns  lookup ns");
+    measure("IPv4", peers, Format::IP, |n, use_it| {
+        let ip = Ipv4Addr::from_bits(0x0a00_0001 + n / 8);
+        use_it(SocketAddr::new(ip.into(), 7000 + (n % 8) as u16).into())
     });
-    measure("IPv6", peers, |n| {
+    measure("IPv6", peers, Format::IP, |n, use_it| {
         let ip = Ipv6Addr::from_bits((0xfd << 120) + u128::from(n / 8) + 1);
-        SocketAddr::new(ip.into(), 7000 + (n % 8) as u16)
+        use_it(SocketAddr::new(ip.into(), 7000 + (n % 8) as u16).into())
+    });
+    measure("GID", peers, Format::fixed(0, 16), |n, use_it| {
+        use_it(Address::Bytes(&u128::from(n).to_be_bytes()))
+    });
+    measure("text", peers, Format::text(64), |n, use_it| {
+        use_it(Address::Bytes(format!("fi_shm://{n}:1000:0").as_bytes()))
     });
 }
 
-fn measure(family: &str, peers: u32, addr: impl Fn(u32) -> SocketAddr) {
+/// `addr` passes the address of a number on.
+fn measure(
+    name: &str,
+    peers: u32,
+    format: Format,
+    addr: impl Fn(u32, &mut dyn FnMut(Address<'_>)),
+) {
+    let open = || {
+        let config = Config {
+            format,
+            ..Config::default()
+        };
+        Av::open(&config).expect("a private vector always opens")
+    };
     let per_peer = |start: Instant| start.elapsed().as_nanos() as f64 / f64::from(peers);
     let before = LIVE.load(Ordering::Relaxed);
-    let av = Av::open(&Config::default()).expect("a private vector always opens");
+    let av = open();
     let start = Instant::now();
     for n in 0..peers {
-        av.insert([Insertion::from(addr(n))], |_, _| ())
-            .expect("a private vector takes addresses");
+        addr(n, &mut |addr| {
+            av.insert([Insertion::from(addr)], |_, _| ())
+                .expect("a private vector takes addresses");
+        });
     }
     let insert = per_peer(start);
     let bytes = (LIVE.load(Ordering::Relaxed) - before) as f64 / f64::from(peers);
     assert_eq!(av.len(), peers as usize);
 
     let start = Instant::now();
-    let found = (0..peers)
-        .filter(|&n| av.find(&addr(n)) == Some(n.into()))
-        .count();
+    let mut found = 0;
+    for n in 0..peers {
+        addr(n, &mut |addr| {
+            found += u32::from(match addr {
+                Address::Internet(addr) => av.find(&addr) == Some(n.into()),
+                Address::Bytes(_) => av.find_address(addr) == Some(n.into()),
+            });
+        });
+    }
     let find = per_peer(start);
-    assert_eq!(found, peers as usize);
+    assert_eq!(found, peers);
 
     let start = Instant::now();
     let known = (0..peers)
-        .filter(|&n| av.lookup(n.into()).is_some())
+        .filter(|&n| av.with_address(n.into(), |_| ()).is_some())
         .count();
     let lookup = per_peer(start);
     assert_eq!(known, peers as usize);
-    drop(av);
-
-    let av = Av::open(&Config::default()).expect("a private vector always opens");
-    let start = Instant::now();
-    for n in (0..peers).step_by(8) {
-        let several = (n..n + 8).map(|n| Insertion::from(addr(n)));
-        av.insert(several, |_, _| ())
-            .expect("a private vector takes addresses");
-    }
-    let several = per_peer(start);
-    println!(
-        "{family}    {peers:<10} {bytes:<11.1} {insert:<10.0} {several:<15.0} {find:<8.0} {lookup:.0}"
-    );
+    println!("{name:<7} {peers:<10} {bytes:<11.1} {insert:<10.0} {find:<8.0} {lookup:.0}");
 }
