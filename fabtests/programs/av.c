@@ -423,6 +423,31 @@ static void removed_peer_returns(void)
 	ct_close_pair(&pair);
 }
 
+/* An address that names a receive context is its peer's all the same. */
+static void receive_context(void)
+{
+	static struct fi_context2 tx_context, rx_context;
+	struct fi_av_attr attr = { .rx_ctx_bits = 4 };
+	struct ct_spec spec = { 0 };
+	struct ct_peer one;
+	unsigned char name[256];
+
+	ct_open_domain(&one, &spec, ct_getinfo(&spec), NULL, NULL);
+	OK(fi_close(&one.av->fid));
+	OK(fi_av_open(one.domain, &attr, &one.av, NULL));
+	ct_open_ep(&one, one.info);
+	ct_name(&one.ep->fid, name, sizeof(name));
+	one.to = fi_rx_addr(ct_insert(&one, name), 1, attr.rx_ctx_bits);
+	for (int i = 0; i < 2; i++) {
+		POST(&one, fi_recv(one.ep, NULL, 0, NULL, FI_ADDR_UNSPEC,
+				   &rx_context));
+		POST(&one, fi_send(one.ep, NULL, 0, NULL, one.to, &tx_context));
+		ct_done(&one, &one.rx, &rx_context);
+		ct_done(&one, &one.tx, &tx_context);
+	}
+	ct_close_peer(&one);
+}
+
 /* A large vector: everything is where it was put. */
 static void many(void)
 {
@@ -464,6 +489,7 @@ static const struct ct_test tests[] = {
 	{ "unspecified-type", unspecified_type, CT_RDM },
 	{ "busy", busy, CT_RDM },
 	{ "removed-peer-returns", removed_peer_returns, CT_RDM },
+	{ "receive-context", receive_context, CT_RDM },
 	{ "many", many, CT_RDM },
 };
 

@@ -138,8 +138,13 @@ impl Routes {
         (!route.peer.is_null()).then_some(route)
     }
 
-    /// `addr` is an index that the address vector gave out.
+    /// `addr` is an index that the address vector gave out. With the bits of a
+    /// receive context (fi_rx_addr(3)) it has no place here, and is looked up
+    /// every time.
     fn set(&mut self, addr: u64, route: Route) {
+        if addr > u32::MAX.into() {
+            return;
+        }
         let page = addr as usize / PAGE;
         if page >= self.pages.len() {
             self.pages.resize_with(page + 1, || None);
