@@ -47,7 +47,7 @@ use std::sync::Arc;
 
 use prov_message::{EpKey, Limits, Signals};
 use prov_util::errno::Result;
-use prov_util::mr::MrTable;
+use prov_util::mr::{Accessor, MrTable};
 use prov_util::request::{Atomic, RemoteAccess, Transmit};
 use slotmap::SlotMap;
 
@@ -70,7 +70,7 @@ pub struct Core {
     pub endpoints: Endpoints,
     pub listeners: SlotMap<ListenerKey, Listener>,
     /// The domain's registered memory; none in a fabric's lane.
-    memory: Option<Arc<MrTable>>,
+    memory: Option<Accessor>,
     poller: Poller,
     timers: Timers,
     /// Connections that are read without asking the poller.
@@ -150,7 +150,7 @@ impl Core {
             conns: SlotMap::with_key(),
             endpoints,
             listeners: SlotMap::with_key(),
-            memory,
+            memory: memory.map(|table| table.accessor()),
             poller: Poller::new()?,
             timers: Timers::default(),
             hot: Vec::new(),

@@ -2,7 +2,6 @@
 
 use fabric_abi::FI_RMA;
 use prov_message::{Core as _, Expected, Place, Unmatched};
-use prov_util::mr::Grant;
 
 use super::Core;
 use super::closing::Fault;
@@ -241,7 +240,7 @@ impl Core {
         };
         match &mut conn.incoming {
             Incoming::Place(placing) => {
-                placing.place.write_at(placing.done, part);
+                placing.place.write_at(&mut self.memory, placing.done, part);
                 placing.done += part.len();
             }
             Incoming::Keep(kept) => {
@@ -315,8 +314,10 @@ impl Core {
                 Ok(())
             }
             Then::RemoteWrite { data, len, ack } => {
-                if let Place::Registered(grants) = &placing.place {
-                    grants.iter().for_each(Grant::complete);
+                if let Place::Registered(grants) = &placing.place
+                    && let Some(accessor) = &mut self.memory
+                {
+                    grants.complete(accessor);
                 }
                 self.written_to(key, FI_RMA, data, len, ack);
                 Ok(())

@@ -114,17 +114,20 @@ impl Core {
         };
         let (operand, compare) = request.bytes.split_at(operands);
         let mut at = 0;
-        for part in &parts {
+        for part in parts.parts() {
             let range = at..at + part.len();
             at = range.end;
             let slice = |bytes: &'_ [u8]| bytes.get(range.clone()).map(<[u8]>::to_vec);
             let operand = slice(operand).unwrap_or_default();
             let compare = slice(compare).unwrap_or_default();
             let result = old.get_mut(range.clone()).unwrap_or_default();
-            part.with(|memory| atomic_ops::apply(op, datatype, memory, &operand, &compare, result))
-                .unwrap_or(Ok(()))
-                .map_err(|_| Fault::Protocol(WireError::Field("atomic operation")))?;
-            part.complete();
+            let accessor = self.memory.as_mut().ok_or(Fault::Gone)?;
+            if let Some(held) = accessor.hold(part) {
+                let memory = held.memory();
+                atomic_ops::apply(op, datatype, &memory, &operand, &compare, result)
+                    .map_err(|_| Fault::Protocol(WireError::Field("atomic operation")))?;
+            }
+            accessor.complete(part);
         }
         let mut header = Header::new(header::Op::AtomicResponse);
         header.id = request.header.id;

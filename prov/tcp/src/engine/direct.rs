@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use fabric_abi::{FI_REMOTE_WRITE, FI_RMA};
 use prov_message::{Op, Place, Ticket};
-use prov_util::mr::Grant;
+use prov_util::mr::Grants;
 use prov_util::process_memory::OtherIov;
 use prov_util::request::RemoteAccess;
 
@@ -166,15 +166,18 @@ impl Core {
 
     /// Answers a read: tells the peer where the bytes are. `false` if that is
     /// not possible.
-    pub(super) fn offer(&mut self, key: ConnKey, grants: &[Grant], len: usize) -> bool {
+    pub(super) fn offer(&mut self, key: ConnKey, grants: &Grants, len: usize) -> bool {
         if len < self.params.local_read_size || !self.is_neighbour(key) {
             return false;
         }
         let mut from = OtherIov::default();
-        let is_possible = grants.iter().all(|grant| grant.offer(&mut from))
-            && (grants.iter().all(Grant::can_be_copied) || from.can_be_copied());
+        let Some(accessor) = &mut self.memory else {
+            return false;
+        };
+        let is_possible = grants.offer(accessor, &mut from)
+            && (grants.can_be_copied(accessor) || from.can_be_copied());
         if is_possible {
-            grants.iter().for_each(Grant::complete);
+            grants.complete(accessor);
             self.post_list(
                 key,
                 Header::new(header::Op::DirectRead),
@@ -289,9 +292,11 @@ impl Core {
         let Transfer { placing, from } = transfer;
         let done = placing.done;
         let mut outcome = Ok(());
-        let copied = placing.place.part(done, BYTES_PER_TURN, |to| {
-            outcome = memory.copy(&from.slice(done as u64, to.len() as u64), to);
-        });
+        let copied = placing
+            .place
+            .part(&mut self.memory, done, BYTES_PER_TURN, |to| {
+                outcome = memory.copy(&from.slice(done as u64, to.len() as u64), to);
+            });
         if let Err(error) = outcome {
             log::warn!(
                 "cannot copy from the memory of {}: {error}",

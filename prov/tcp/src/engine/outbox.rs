@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use prov_message::Ticket;
 use prov_util::buffer::{AppIov, Outgoing};
 use prov_util::errno::{Errno, Result};
-use prov_util::mr::Grant;
+use prov_util::mr::{Accessor, Grant};
 
 use super::place::send_registered;
 use super::socket;
@@ -129,6 +129,7 @@ impl Outbox {
     /// which is noted in `lent`.
     pub fn flush(
         &mut self,
+        registered: &mut Option<Accessor>,
         socket: BorrowedFd<'_>,
         zerocopy: usize,
         lent: &mut Lent,
@@ -166,7 +167,7 @@ impl Outbox {
             }
             let mut out = Outgoing::default();
             let mut own = self.head;
-            let mut registered = None;
+            let mut granted = None;
             let mut flags = libc::MSG_DONTWAIT;
             for segment in &self.segments {
                 let fits = match segment {
@@ -182,7 +183,7 @@ impl Outbox {
                     }
                     Segment::App(memory) => out.push_app(memory),
                     Segment::Registered(grant, from) => {
-                        registered = Some((grant, *from));
+                        granted = Some((grant, *from));
                         false
                     }
                 };
@@ -191,11 +192,11 @@ impl Outbox {
                 }
             }
             let mut offered = out.len();
-            let sent = match registered {
+            let sent = match granted {
                 None => out.send(socket, flags),
                 Some((grant, from)) => {
                     offered += grant.len() - from;
-                    send_registered(out, grant, from, socket)
+                    send_registered(out, registered.as_mut(), grant, from, socket)
                 }
             };
             match sent {
@@ -348,7 +349,7 @@ mod tests {
         let mut piece = vec![0; 10_000];
         loop {
             let empty = outbox
-                .flush(near.as_fd(), usize::MAX, &mut Lent::default())
+                .flush(&mut None, near.as_fd(), usize::MAX, &mut Lent::default())
                 .unwrap();
             if empty && outbox.is_empty() && got.len() == expected.len() {
                 break;

@@ -5,13 +5,14 @@ use std::os::fd::BorrowedFd;
 use prov_message::Place;
 use prov_util::buffer::{AppIov, Incoming, Outgoing};
 use prov_util::errno::{Errno, Result};
-use prov_util::mr::Grant;
+use prov_util::mr::{Accessor, Grant};
 
 /// Receives up to `len` bytes for the offset `at`, and what comes behind
 /// into `behind`. Returns how many bytes there was room for, how many of
 /// those here, and how many came.
 pub fn receive(
     to: &Place,
+    registered: &mut Option<Accessor>,
     at: usize,
     len: usize,
     behind: &mut [u8],
@@ -29,7 +30,7 @@ pub fn receive(
         return receive(&memory.slice(at, len), behind);
     }
     let mut received = None;
-    let part = to.part(at, len, |memory| {
+    let part = to.part(registered, at, len, |memory| {
         // Behind this part there may be another, so its end is the end.
         let behind = match memory.len() == len {
             true => &mut *behind,
@@ -48,14 +49,13 @@ pub fn receive(
 /// the socket took, or `-FI_EACCES` if the memory is closed.
 pub fn send_registered(
     mut out: Outgoing<'_>,
+    registered: Option<&mut Accessor>,
     grant: &Grant,
     from: usize,
     socket: BorrowedFd<'_>,
 ) -> Result<usize> {
-    grant
-        .with(|memory| {
-            out.push_app(&memory.slice(from, usize::MAX));
-            out.send(socket, libc::MSG_DONTWAIT)
-        })
-        .unwrap_or(Err(Errno::EACCES))
+    let held = registered.and_then(|accessor| accessor.hold(grant));
+    let held = held.ok_or(Errno::EACCES)?;
+    out.push_app(&held.part(from, usize::MAX));
+    out.send(socket, libc::MSG_DONTWAIT)
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use prov_message::{Op, Ticket};
 use prov_util::buffer::Outgoing;
 use prov_util::errno::{Errno, Result};
-use prov_util::mr::Grant;
+use prov_util::mr::Grants;
 
 use super::connection::Connection;
 use super::keys::ConnKey;
@@ -182,15 +182,12 @@ impl Core {
     }
 
     /// Sends a message whose payload is registered memory.
-    pub(super) fn post_registered(&mut self, key: ConnKey, header: Header, grants: Vec<Grant>) {
+    pub(super) fn post_registered(&mut self, key: ConnKey, header: Header, grants: &Grants) {
         if header.payload <= COPY_LIMIT {
             let mut bytes = Vec::with_capacity(header.payload);
-            for grant in &grants {
-                // What was closed meanwhile reads as zeros.
-                let end = bytes.len() + grant.len();
-                grant.with(|memory| memory.append_to(&mut bytes));
-                bytes.resize(end, 0);
-                grant.complete();
+            if let Some(accessor) = &mut self.memory {
+                grants.append_to(accessor, &mut bytes);
+                grants.complete(accessor);
             }
             let payload = Bytes::Own(&bytes);
             self.post(
@@ -212,8 +209,10 @@ impl Core {
         let header_len = header.encode(&[], conn.order, conn.sequence, &mut head);
         conn.sequence = conn.sequence.wrapping_add(1);
         conn.outbox.push(&head[..header_len]);
-        for grant in grants {
-            grant.complete();
+        if let Some(accessor) = &mut self.memory {
+            grants.complete(accessor);
+        }
+        for &grant in grants.parts() {
             conn.outbox.push_registered(grant);
         }
         if !conn.is_blocked {
@@ -270,6 +269,7 @@ impl Core {
             return;
         }
         let flushed = conn.outbox.flush(
+            &mut self.memory,
             conn.socket.as_fd(),
             self.params.zerocopy_size,
             &mut conn.lent,
@@ -345,6 +345,7 @@ impl Core {
             };
             conn.is_held = false;
             let flushed = conn.outbox.flush(
+                &mut self.memory,
                 conn.socket.as_fd(),
                 self.params.zerocopy_size,
                 &mut conn.lent,

@@ -264,7 +264,15 @@ impl Core {
             let (room, direct, outcome) = match &conn.incoming {
                 Incoming::Place(placing) if left > DIRECT => {
                     let socket = conn.socket.as_fd();
-                    place::receive(&placing.place, placing.done, left, ahead, socket)
+                    let registered = &mut self.memory;
+                    place::receive(
+                        &placing.place,
+                        registered,
+                        placing.done,
+                        left,
+                        ahead,
+                        socket,
+                    )
                 }
                 _ => {
                     let outcome = socket::receive(conn.socket.as_fd(), ahead);

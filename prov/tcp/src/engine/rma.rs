@@ -3,7 +3,7 @@
 use fabric_abi::{FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA};
 use prov_message::{Op, Place};
 use prov_util::errno::{Errno, Result};
-use prov_util::mr::Grant;
+use prov_util::mr::Grants;
 use prov_util::request::{Access, RemoteAccess, RemoteIov};
 
 use super::Core;
@@ -106,28 +106,33 @@ impl Core {
     /// The local memory that a peer names, if it may access it so (`access`)
     /// with operations of this kind (`FI_RMA`, `FI_ATOMIC`).
     pub(super) fn registered(
-        &self,
+        &mut self,
         key: ConnKey,
         list: &RmaList,
         kind: u64,
         access: u64,
-    ) -> std::result::Result<Vec<Grant>, Fault> {
-        let memory = self.memory.as_ref().ok_or(Fault::Gone)?;
+    ) -> std::result::Result<Grants, Fault> {
         let ep = self.owner_of(key).ok_or(Fault::Gone)?;
         let state = self.endpoints.get(ep).ok_or(Fault::Gone)?;
+        let memory = self.memory.as_mut().ok_or(Fault::Gone)?;
         let permitted = state.rx_caps & (kind | access) == kind | access;
-        let resolve = |part: &RmaIov| {
+        let mut grants = Grants::default();
+        for part in list.iter() {
             let grant = match permitted {
                 true => memory.resolve(part.key, part.addr, part.len, access, state.job),
                 false => Err(Errno::EACCES),
             };
-            grant.map_err(|error| Fault::Memory {
+            let granted = grant.and_then(|grant| match grants.push(grant) {
+                true => Ok(()),
+                false => Err(Errno::EACCES),
+            });
+            granted.map_err(|error| Fault::Memory {
                 error,
                 addr: part.addr,
                 len: part.len,
-            })
-        };
-        list.iter().map(resolve).collect()
+            })?;
+        }
+        Ok(grants)
     }
 
     /// A peer wants to read our memory.
@@ -136,13 +141,13 @@ impl Core {
         let list = *conn.stream.rma();
         let grants = self.registered(key, &list, FI_RMA, FI_REMOTE_READ)?;
         self.read_from(key);
-        let len = grants.iter().map(Grant::len).sum();
+        let len = grants.len();
         if self.offer(key, &grants, len) {
             return Ok(());
         }
         let mut header = Header::new(header::Op::ReadResponse);
         header.payload = len;
-        self.post_registered(key, header, grants);
+        self.post_registered(key, header, &grants);
         Ok(())
     }
 

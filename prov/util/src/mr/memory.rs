@@ -93,9 +93,16 @@ impl Memory {
 
     /// `len` bytes from `offset` on; `None` where not all of them are in the
     /// memory.
+    #[inline]
     pub fn slice(&self, offset: usize, len: usize) -> Option<AppIov> {
         if offset.checked_add(len)? > self.len {
             return None;
+        }
+        if self.count == 1 && len <= isize::MAX as usize {
+            let base = std::ptr::with_exposed_provenance_mut(self.pieces[0].address + offset);
+            // SAFETY: within the registered memory, for whose validity the
+            // application answers (see `new`).
+            return Some(unsafe { AppIov::from_raw(base, len) });
         }
         let mut iov = [iovec {
             iov_base: std::ptr::null_mut(),

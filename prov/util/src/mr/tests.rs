@@ -1,10 +1,12 @@
 //! The rules of fi_mr(3), and what hostile requests meet.
 
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use proptest::prelude::*;
 
 use super::*;
+use crate::buffer::AppIov;
+use crate::process_memory::OtherIov;
 
 const BITS: i32 = FI_MR_VIRT_ADDR | FI_MR_PROV_KEY;
 
@@ -37,12 +39,11 @@ fn request(memory: Memory, key: u64) -> Request {
     }
 }
 
-fn bytes(access: &Grant) -> Option<Vec<u8>> {
-    access.with(|memory| {
-        let mut bytes = Vec::new();
-        memory.append_to(&mut bytes);
-        bytes
-    })
+fn bytes(accessor: &mut Accessor, granted: &Grant) -> Option<Vec<u8>> {
+    let held = accessor.hold(granted)?;
+    let mut bytes = Vec::new();
+    held.memory().append_to(&mut bytes);
+    Some(bytes)
 }
 
 fn refused(outcome: Result<Grant>) -> Option<Errno> {
@@ -63,7 +64,7 @@ fn a_region_with_an_authorization_key_is_for_those_who_proved_it() {
         ..request(piece, 2)
     };
     table.register(own).unwrap();
-    let resolve = |key, job| refused(table.resolve(key, 0, 8, FI_REMOTE_READ, job));
+    let resolve = |key, job| refused(table.accessor().resolve(key, 0, 8, FI_REMOTE_READ, job));
     let (domain, region) = (table.job(b"domain"), table.job(b"region"));
     assert_ne!(domain, region);
     assert_eq!(table.job(b"region"), region);
@@ -87,12 +88,21 @@ fn offsets_count_over_all_pieces() {
     table
         .register(request(memory(&mut [&mut a, &mut b]), 9))
         .unwrap();
-    let granted = table.resolve(9, 2, 3, FI_REMOTE_READ, Job::NONE).unwrap();
-    assert_eq!(bytes(&granted).unwrap(), b"cde");
-    granted.with(|memory| memory.write_at(0, b"XYZ"));
+    let granted = table
+        .accessor()
+        .resolve(9, 2, 3, FI_REMOTE_READ, Job::NONE)
+        .unwrap();
+    assert_eq!(bytes(&mut table.accessor(), &granted).unwrap(), b"cde");
+    table
+        .accessor()
+        .hold(&granted)
+        .unwrap()
+        .memory()
+        .write_at(0, b"XYZ");
     assert_eq!((&a, &b), (b"abX", b"YZfg"));
     assert!(
         table
+            .accessor()
             .resolve(9, 7, 0, FI_REMOTE_READ, Job::NONE)
             .unwrap()
             .is_empty()
@@ -106,10 +116,13 @@ fn virtual_addresses_begin_at_the_memory() {
     let base = a.as_ptr() as u64;
     let region = table.register(request(memory(&mut [&mut a]), 9)).unwrap();
     let granted = table
+        .accessor()
         .resolve(region.key(), base + 4, 2, FI_REMOTE_READ, Job::NONE)
         .unwrap();
-    assert_eq!(bytes(&granted).unwrap(), b"ef");
-    let outside = table.resolve(region.key(), 0, 1, FI_REMOTE_READ, Job::NONE);
+    assert_eq!(bytes(&mut table.accessor(), &granted).unwrap(), b"ef");
+    let outside = table
+        .accessor()
+        .resolve(region.key(), 0, 1, FI_REMOTE_READ, Job::NONE);
     assert_eq!(refused(outside), Some(Errno::EACCES));
     assert_eq!(table.raw_attr(&region).0, base);
 }
@@ -126,10 +139,13 @@ fn all_memory_can_be_registered_at_once() {
     table.register(request(everything, 0)).unwrap();
     let a = *b"xyz";
     let granted = table
+        .accessor()
         .resolve(0, a.as_ptr() as u64, 3, FI_REMOTE_READ, Job::NONE)
         .unwrap();
-    assert_eq!(bytes(&granted).unwrap(), b"xyz");
-    let too_much = table.resolve(0, 0, u64::MAX, FI_REMOTE_READ, Job::NONE);
+    assert_eq!(bytes(&mut table.accessor(), &granted).unwrap(), b"xyz");
+    let too_much = table
+        .accessor()
+        .resolve(0, 0, u64::MAX, FI_REMOTE_READ, Job::NONE);
     assert_eq!(refused(too_much), Some(Errno::EACCES));
 }
 
@@ -142,8 +158,9 @@ fn keys_and_permissions_are_checked() {
         ..request(memory(&mut [&mut a]), 5)
     };
     table.register(read_only).unwrap();
-    let resolve =
-        |key, addr, len, access| refused(table.resolve(key, addr, len, access, Job::NONE));
+    let resolve = |key, addr, len, access| {
+        refused(table.accessor().resolve(key, addr, len, access, Job::NONE))
+    };
     assert_eq!(resolve(5, 0, 8, FI_REMOTE_READ), None);
     assert_eq!(resolve(6, 0, 8, FI_REMOTE_READ), Some(Errno::ENOKEY));
     assert_eq!(resolve(5, 0, 8, FI_REMOTE_WRITE), Some(Errno::EACCES));
@@ -195,7 +212,9 @@ fn local_regions_have_no_key() {
     };
     let region = table.register(local).unwrap();
     assert_eq!(region.key(), NO_KEY);
-    let remote = table.resolve(NO_KEY, 0, 1, FI_REMOTE_READ, Job::NONE);
+    let remote = table
+        .accessor()
+        .resolve(NO_KEY, 0, 1, FI_REMOTE_READ, Job::NONE);
     assert_eq!(refused(remote), Some(Errno::ENOKEY));
     table.close(&region);
 }
@@ -205,11 +224,14 @@ fn a_closed_region_is_not_accessed_any_more() {
     let table = table(0);
     let mut a = [0; 8];
     let region = table.register(request(memory(&mut [&mut a]), 5)).unwrap();
-    let granted = table.resolve(5, 0, 8, FI_REMOTE_READ, Job::NONE).unwrap();
-    assert!(granted.with(|_| ()).is_some());
+    let granted = table
+        .accessor()
+        .resolve(5, 0, 8, FI_REMOTE_READ, Job::NONE)
+        .unwrap();
+    assert!(table.accessor().hold(&granted).is_some());
     table.close(&region);
-    assert!(granted.with(|_| ()).is_none());
-    let later = table.resolve(5, 0, 8, FI_REMOTE_READ, Job::NONE);
+    assert!(table.accessor().hold(&granted).is_none());
+    let later = table.accessor().resolve(5, 0, 8, FI_REMOTE_READ, Job::NONE);
     assert_eq!(refused(later), Some(Errno::ENOKEY));
 }
 
@@ -218,23 +240,30 @@ fn closing_waits_for_an_access_in_progress() {
     let table = table(0);
     let mut a = [0; 8];
     let region = table.register(request(memory(&mut [&mut a]), 5)).unwrap();
-    let granted = table.resolve(5, 0, 8, FI_REMOTE_READ, Job::NONE).unwrap();
+    let granted = table
+        .accessor()
+        .resolve(5, 0, 8, FI_REMOTE_READ, Job::NONE)
+        .unwrap();
     let closed = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let closer = granted.with(|_| {
-            let closer = scope.spawn(|| {
-                table.close(&region);
-                closed.store(true, Ordering::SeqCst);
-            });
-            while table.resolve(5, 0, 8, FI_REMOTE_READ, Job::NONE).is_ok() {
-                std::thread::yield_now();
-            }
-            assert!(!closed.load(Ordering::SeqCst));
-            closer
+        let mut accessor = table.accessor();
+        let held = accessor.hold(&granted).unwrap();
+        let closer = scope.spawn(|| {
+            table.close(&region);
+            closed.store(true, Ordering::SeqCst);
         });
-        closer.unwrap().join().unwrap();
+        while table
+            .accessor()
+            .resolve(5, 0, 8, FI_REMOTE_READ, Job::NONE)
+            .is_ok()
+        {
+            std::thread::yield_now();
+        }
+        assert!(!closed.load(Ordering::SeqCst));
+        drop(held);
+        closer.join().unwrap();
     });
-    assert!(granted.with(|_| ()).is_none());
+    assert!(table.accessor().hold(&granted).is_none());
 }
 
 #[test]
@@ -247,19 +276,27 @@ fn a_region_for_one_use_is_used_once() {
     };
     let region = table.register(once).unwrap();
     assert_eq!(
-        refused(table.resolve(5, 0, 9, FI_REMOTE_READ, Job::NONE)),
+        refused(table.accessor().resolve(5, 0, 9, FI_REMOTE_READ, Job::NONE)),
         Some(Errno::EACCES)
     );
-    let granted = table.resolve(5, 0, 8, FI_REMOTE_READ, Job::NONE).unwrap();
+    let granted = table
+        .accessor()
+        .resolve(5, 0, 8, FI_REMOTE_READ, Job::NONE)
+        .unwrap();
     assert_eq!(
-        refused(table.resolve(5, 0, 8, FI_REMOTE_READ, Job::NONE)),
+        refused(table.accessor().resolve(5, 0, 8, FI_REMOTE_READ, Job::NONE)),
         Some(Errno::ENOKEY)
     );
     // Another region may have the key now, and keeps it.
     table.register(request(memory(&mut [&mut a]), 5)).unwrap();
     table.close(&region);
-    assert!(granted.with(|_| ()).is_none());
-    assert!(table.resolve(5, 0, 8, FI_REMOTE_READ, Job::NONE).is_ok());
+    assert!(table.accessor().hold(&granted).is_none());
+    assert!(
+        table
+            .accessor()
+            .resolve(5, 0, 8, FI_REMOTE_READ, Job::NONE)
+            .is_ok()
+    );
 }
 
 #[test]
@@ -273,11 +310,16 @@ fn a_region_for_events_waits_to_be_enabled() {
     };
     let region = table.register(events).unwrap();
     assert_eq!(
-        refused(table.resolve(5, 0, 8, FI_REMOTE_READ, Job::NONE)),
+        refused(table.accessor().resolve(5, 0, 8, FI_REMOTE_READ, Job::NONE)),
         Some(Errno::EACCES)
     );
     region.enable();
-    assert!(table.resolve(5, 0, 8, FI_REMOTE_READ, Job::NONE).is_ok());
+    assert!(
+        table
+            .accessor()
+            .resolve(5, 0, 8, FI_REMOTE_READ, Job::NONE)
+            .is_ok()
+    );
     assert!(table.register(request(piece, 6)).unwrap().is_enabled());
 }
 
@@ -296,17 +338,19 @@ fn counters_count_the_accesses_they_are_bound_for() {
     let writes = Arc::new(Counter::default());
     region.count_in(FI_REMOTE_WRITE, writes.clone());
     for access in [FI_REMOTE_WRITE, FI_REMOTE_READ, FI_REMOTE_WRITE] {
-        table
-            .resolve(5, 0, 8, access, Job::NONE)
-            .unwrap()
-            .complete();
+        let mut accessor = table.accessor();
+        let granted = accessor.resolve(5, 0, 8, access, Job::NONE).unwrap();
+        accessor.complete(&granted);
     }
     assert_eq!(writes.0.load(Ordering::Relaxed), 16);
 
-    let late = table.resolve(5, 0, 8, FI_REMOTE_WRITE, Job::NONE).unwrap();
+    let late = table
+        .accessor()
+        .resolve(5, 0, 8, FI_REMOTE_WRITE, Job::NONE)
+        .unwrap();
     table.close(&region);
     assert_eq!(Arc::strong_count(&writes), 1);
-    late.complete();
+    table.accessor().complete(&late);
 }
 
 #[test]
@@ -382,9 +426,9 @@ proptest! {
             .ok()
             .zip(usize::try_from(len).ok())
             .and_then(|(addr, len)| whole.get(addr..addr.checked_add(len)?));
-        match table.resolve(1, addr, len, FI_REMOTE_READ, Job::NONE) {
+        match table.accessor().resolve(1, addr, len, FI_REMOTE_READ, Job::NONE) {
             Ok(granted) => {
-                let granted = bytes(&granted);
+                let granted = bytes(&mut table.accessor(), &granted);
                 prop_assert_eq!(granted.as_deref(), expected);
             }
             Err(error) => {
@@ -411,8 +455,12 @@ fn what_others_can_copy_for_certain_is_looked_at_once() {
     ] {
         let region = table.register(request(memory, key)).unwrap();
         for _ in 0..2 {
-            let grant = table.resolve(key, 1, 2, FI_REMOTE_READ, Job::NONE);
-            assert_eq!(grant.unwrap().can_be_copied(), expected);
+            let grant = table
+                .accessor()
+                .resolve(key, 1, 2, FI_REMOTE_READ, Job::NONE);
+            let mut accessor = table.accessor();
+            let held = accessor.hold(&grant.unwrap()).unwrap();
+            assert_eq!(held.can_be_copied(), expected);
         }
         table.close(&region);
     }
@@ -426,14 +474,18 @@ fn what_others_copy_of_a_closed_region_is_not_taken_for_its_bytes() {
     let process = Seal::new().unwrap();
     let (other, _) = OtherProcess::find(std::process::id(), process.token()).unwrap();
     let region = table.register(request(memory(&mut [&mut a]), 1)).unwrap();
-    let grant = table.resolve(1, 1, 2, FI_REMOTE_READ, Job::NONE).unwrap();
+    let grant = table
+        .accessor()
+        .resolve(1, 1, 2, FI_REMOTE_READ, Job::NONE)
+        .unwrap();
     let mut list = OtherIov::default();
-    assert!(grant.offer(&mut list));
+    let mut accessor = table.accessor();
+    assert!(accessor.hold(&grant).unwrap().offer(&mut list));
     // SAFETY: `b` outlives the copies.
     let to = unsafe { AppIov::from_raw(b.as_mut_ptr(), b.len()) };
     assert_eq!(other.copy(&list, &to), Ok(()));
     table.close(&region);
     assert_eq!(other.copy(&list, &to), Err(Errno::ESHUTDOWN));
-    assert!(!grant.offer(&mut list));
+    assert!(accessor.hold(&grant).is_none());
     assert_eq!(b, [1, 1]);
 }

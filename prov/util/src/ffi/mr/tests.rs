@@ -88,6 +88,7 @@ fn a_region_has_its_key_until_it_is_closed() {
     assert!(
         domain
             .table
+            .accessor()
             .resolve(7, 0, 16, FI_REMOTE_READ, Job::NONE)
             .is_ok()
     );
@@ -96,6 +97,7 @@ fn a_region_has_its_key_until_it_is_closed() {
     assert!(
         domain
             .table
+            .accessor()
             .resolve(7, 0, 16, FI_REMOTE_READ, Job::NONE)
             .is_err()
     );
@@ -236,6 +238,7 @@ fn a_region_of_an_endpoint_is_bound_before_it_is_enabled() {
     assert!(
         domain
             .table
+            .accessor()
             .resolve(7, 0, 1, FI_REMOTE_READ, Job::NONE)
             .is_err()
     );
@@ -243,6 +246,7 @@ fn a_region_of_an_endpoint_is_bound_before_it_is_enabled() {
     assert!(
         domain
             .table
+            .accessor()
             .resolve(7, 0, 1, FI_REMOTE_READ, Job::NONE)
             .is_ok()
     );
@@ -262,11 +266,9 @@ fn accesses_by_peers_are_counted_by_the_counter_that_is_bound() {
     assert_eq!(bind(FI_SEND), Errno::EBADFLAGS.to_c());
     assert_eq!(bind(FI_REMOTE_WRITE), 0);
     for access in [FI_REMOTE_WRITE, FI_REMOTE_READ] {
-        domain
-            .table
-            .resolve(7, 0, 8, access, Job::NONE)
-            .unwrap()
-            .complete();
+        let mut accessor = domain.table.accessor();
+        let granted = accessor.resolve(7, 0, 8, access, Job::NONE).unwrap();
+        accessor.complete(&granted);
     }
     assert_eq!(cntr.read(), 1);
     assert_eq!(close(cntr.fid()), Errno::EBUSY.to_c());
@@ -288,7 +290,13 @@ fn a_registration_may_have_an_authorization_key() {
         ..attr(&vector)
     };
     let mr = regattr(&domain, &with_key, 0).unwrap();
-    let resolve = |job| domain.table.resolve(7, 0, 16, FI_REMOTE_READ, job).err();
+    let resolve = |job| {
+        domain
+            .table
+            .accessor()
+            .resolve(7, 0, 16, FI_REMOTE_READ, job)
+            .err()
+    };
     assert_eq!(resolve(Job::NONE), Some(Errno::EACCES));
     assert_eq!(resolve(domain.table.job(b"region")), None);
     assert_eq!(close(mr.cast()), 0);

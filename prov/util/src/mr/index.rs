@@ -1,0 +1,358 @@
+//! Entries by key, found without a lock and without a locked instruction.
+//!
+//! Many look entries up all the time, one thread each ([`Reader`]); few add and
+//! remove. A reader says in a word of its own what it does: nothing, looking,
+//! or using one entry. Whoever removes an entry takes it out of the table first
+//! and then waits until no reader looks or uses it. The barrier between a
+//! reader's word and its look is the remover's to pay for ([`crate::barrier`]).
+//!
+//! The table is an array in which a search goes from one slot to the next. It is
+//! never more than half full, and keys are only looked up by peers, not chosen:
+//! the hash needs no secret.
+
+#[cfg(loom)]
+use loom::sync::{
+    Mutex, MutexGuard,
+    atomic::{AtomicPtr, AtomicUsize, Ordering},
+};
+#[cfg(not(loom))]
+use std::sync::{
+    Mutex, MutexGuard,
+    atomic::{AtomicPtr, AtomicUsize, Ordering},
+};
+
+use std::ops::Deref;
+use std::ptr;
+use std::sync::{Arc, PoisonError};
+
+use crate::barrier;
+
+/// What has a key.
+pub(super) trait Keyed {
+    /// The key, which never changes.
+    fn key(&self) -> u64;
+}
+
+/// See the module.
+pub(super) struct Index<T> {
+    /// From `Box::into_raw`; owned by this.
+    slots: AtomicPtr<Slots<T>>,
+    writer: Mutex<Writer>,
+    readers: Mutex<Vec<Arc<State>>>,
+}
+
+struct Slots<T> {
+    /// A power of two of them. Null: there is nothing here and behind.
+    /// [`REMOVED`]: an entry was here. Otherwise an entry, from
+    /// `Arc::into_raw`.
+    slots: Box<[AtomicPtr<T>]>,
+    /// Bits of a hash that do not choose a slot.
+    shift: u32,
+}
+
+#[derive(Default)]
+struct Writer {
+    /// Entries in the table.
+    live: usize,
+    /// Slots in which an entry was.
+    removed: usize,
+}
+
+/// What a reader does: [`IDLE`], [`LOOKING`], or the address of the entry that
+/// it uses. Nobody else writes the cache line.
+#[repr(align(128))]
+struct State(AtomicUsize);
+
+const IDLE: usize = 0;
+const LOOKING: usize = 1;
+/// The address that is no entry's.
+const REMOVED: usize = 1;
+/// Slots of an index without entries.
+const FEWEST: usize = 8;
+
+impl<T: Keyed> Index<T> {
+    /// No entries, no readers.
+    pub(super) fn new() -> Self {
+        const { assert!(align_of::<T>() > 1, "no entry is at the address 1") };
+        barrier::prepare();
+        Index {
+            slots: AtomicPtr::new(Slots::allocate(FEWEST)),
+            writer: Mutex::new(Writer::default()),
+            readers: Mutex::new(Vec::new()),
+        }
+    }
+
+    /// Somebody who looks entries up.
+    pub(super) fn reader(self: &Arc<Self>) -> Reader<T> {
+        let state = Arc::new(State(AtomicUsize::new(IDLE)));
+        lock(&self.readers).push(state.clone());
+        Reader {
+            index: self.clone(),
+            state,
+        }
+    }
+
+    /// Adds an entry unless one that is there excludes it. Whether it is in.
+    pub(super) fn insert(&self, entry: Arc<T>, excludes: impl Fn(&T) -> bool) -> bool {
+        let mut writer = lock(&self.writer);
+        self.make_room(&mut writer);
+        // SAFETY: replaced and freed behind the writer's mutex alone, which is
+        // held here.
+        let slots = unsafe { &*self.slots.load(Ordering::Relaxed) };
+        let mut place = None;
+        for slot in slots.search(entry.key()) {
+            let found = slot.load(Ordering::Relaxed);
+            if found.is_null() {
+                place = place.or(Some(slot));
+                break;
+            }
+            if found.addr() == REMOVED {
+                place = place.or(Some(slot));
+                continue;
+            }
+            // SAFETY: what is in the table has not been freed: it is taken out
+            // before, with the mutex held.
+            let found = unsafe { &*found };
+            if found.key() == entry.key() && excludes(found) {
+                return false;
+            }
+        }
+        // There is one: the table is never full.
+        let Some(place) = place else {
+            return false;
+        };
+        if place.load(Ordering::Relaxed).addr() == REMOVED {
+            writer.removed -= 1;
+        }
+        writer.live += 1;
+        place.store(Arc::into_raw(entry).cast_mut(), Ordering::Release);
+        true
+    }
+
+    /// Takes an entry out, if it is in. When this returns, no reader uses it.
+    pub(super) fn remove(&self, entry: &T) {
+        let taken = {
+            let mut writer = lock(&self.writer);
+            // SAFETY: as in `insert`.
+            let slots = unsafe { &*self.slots.load(Ordering::Relaxed) };
+            slots.take_out(entry, &mut writer)
+        };
+        let Some(taken) = taken else {
+            return;
+        };
+        self.wait_for_readers(taken.addr());
+        // SAFETY: the table's own reference, which was taken out above, by this
+        // call alone; no reader borrows from it any more.
+        drop(unsafe { Arc::from_raw(taken.cast_const()) });
+    }
+
+    /// Waits until no reader looks or uses the entry at this address. It was
+    /// taken out of reach before.
+    fn wait_for_readers(&self, address: usize) {
+        barrier::heavy();
+        let readers = lock(&self.readers).clone();
+        for reader in readers {
+            let mut turns = 0u32;
+            loop {
+                let state = reader.0.load(Ordering::Acquire);
+                if state != LOOKING && state != address {
+                    break;
+                }
+                turns += 1;
+                wait_a_turn(turns);
+            }
+        }
+    }
+
+    /// Sees to it that the table is at most half full with one more entry.
+    fn make_room(&self, writer: &mut Writer) {
+        let old = self.slots.load(Ordering::Relaxed);
+        // SAFETY: as in `insert`, whose mutex it is.
+        let slots = unsafe { &*old };
+        if (writer.live + writer.removed + 1) * 2 <= slots.slots.len() {
+            return;
+        }
+        let capacity = ((writer.live + 1) * 4).next_power_of_two().max(FEWEST);
+        let new = Slots::allocate(capacity);
+        for slot in &slots.slots {
+            let entry = slot.load(Ordering::Relaxed);
+            if entry.is_null() || entry.addr() == REMOVED {
+                continue;
+            }
+            // SAFETY: `new` is not shared yet; entries in the table are valid.
+            let (new, entry_key) = unsafe { (&*new, (*entry).key()) };
+            let free = |slot: &&AtomicPtr<T>| slot.load(Ordering::Relaxed).is_null();
+            if let Some(slot) = new.search(entry_key).find(free) {
+                slot.store(entry, Ordering::Relaxed);
+            }
+        }
+        self.slots.store(new, Ordering::Release);
+        writer.removed = 0;
+        self.wait_for_readers(LOOKING);
+        // SAFETY: out of reach for readers that begin now, and no other reader
+        // looks: the last reference. It owns none of its entries.
+        drop(unsafe { Box::from_raw(old) });
+    }
+}
+
+impl<T> Slots<T> {
+    fn allocate(capacity: usize) -> *mut Self {
+        let empty = || AtomicPtr::new(ptr::null_mut());
+        Box::into_raw(Box::new(Slots {
+            slots: (0..capacity).map(|_| empty()).collect(),
+            shift: u64::BITS - capacity.ilog2(),
+        }))
+    }
+
+    /// All slots, in the order in which a key is searched for.
+    #[inline(always)]
+    fn search(&self, key: u64) -> impl Iterator<Item = &AtomicPtr<T>> {
+        let slots = &*self.slots;
+        let mask = slots.len() - 1;
+        // Multiplied by 2^64 divided by the golden ratio, neighbours are far
+        // apart in the upper bits.
+        let start = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize;
+        (0..slots.len()).map(move |step| &slots[(start + step) & mask])
+    }
+
+    /// Takes an entry out of the table, as it stands there.
+    fn take_out(&self, entry: &T, writer: &mut Writer) -> Option<*mut T>
+    where
+        T: Keyed,
+    {
+        let mut search = self.search(entry.key());
+        let slot = search
+            .by_ref()
+            .take_while(|slot| !is_end(slot))
+            .find(|slot| ptr::eq(slot.load(Ordering::Relaxed), entry))?;
+        let taken = slot.load(Ordering::Relaxed);
+        if search.next().is_none_or(is_end) {
+            // A search may stop here where it would have stopped at the next.
+            slot.store(ptr::null_mut(), Ordering::Release);
+        } else {
+            slot.store(ptr::without_provenance_mut(REMOVED), Ordering::Release);
+            writer.removed += 1;
+        }
+        writer.live -= 1;
+        Some(taken)
+    }
+}
+
+fn is_end<T>(slot: &AtomicPtr<T>) -> bool {
+    slot.load(Ordering::Relaxed).is_null()
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Leaves the processor to a reader, which may need it to get on.
+fn wait_a_turn(turns: u32) {
+    #[cfg(loom)]
+    {
+        let _ = turns;
+        loom::thread::yield_now();
+    }
+    #[cfg(not(loom))]
+    match turns {
+        0..=64 => std::hint::spin_loop(),
+        65..=128 => std::thread::yield_now(),
+        _ => std::thread::sleep(std::time::Duration::from_micros(20)),
+    }
+}
+
+impl<T> Drop for Index<T> {
+    fn drop(&mut self) {
+        // SAFETY: the index's own box; there are no readers, which keep the
+        // index.
+        let slots = unsafe { Box::from_raw(self.slots.load(Ordering::Relaxed)) };
+        for slot in &slots.slots {
+            let entry = slot.load(Ordering::Relaxed);
+            if !entry.is_null() && entry.addr() != REMOVED {
+                // SAFETY: the table's own reference.
+                drop(unsafe { Arc::from_raw(entry.cast_const()) });
+            }
+        }
+    }
+}
+
+/// Somebody who looks entries up, one at a time.
+pub(super) struct Reader<T> {
+    index: Arc<Index<T>>,
+    state: Arc<State>,
+}
+
+// SAFETY: entries are shared with and dropped by any thread, hence the bounds;
+// everything else is atomic.
+unsafe impl<T: Send + Sync> Send for Index<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send + Sync> Sync for Index<T> {}
+
+impl<T: Keyed> Reader<T> {
+    /// The first entry with this key that is `wanted`.
+    #[inline(always)]
+    pub(super) fn find(&mut self, key: u64, wanted: impl Fn(&T) -> bool) -> Option<Found<'_, T>> {
+        let state = &*self.state;
+        state.0.store(LOOKING, Ordering::Relaxed);
+        barrier::light();
+        let slots = self.index.slots.load(Ordering::Acquire);
+        // SAFETY: a table that is replaced is freed when no reader was seen
+        // looking after that. This one looks, and says so: either it is seen,
+        // or it has loaded the new table.
+        for slot in unsafe { &*slots }.search(key) {
+            let entry = slot.load(Ordering::Acquire);
+            if entry.is_null() {
+                break;
+            }
+            if entry.addr() == REMOVED {
+                continue;
+            }
+            // SAFETY: as for the table: an entry is freed when it has been
+            // taken out and no reader was seen looking or using it after that.
+            let found = unsafe { &*entry };
+            if found.key() == key && wanted(found) {
+                // Whoever sees that this no longer looks may free the table.
+                state.0.store(entry.addr(), Ordering::Release);
+                return Some(Found {
+                    entry: found,
+                    state,
+                });
+            }
+        }
+        state.0.store(IDLE, Ordering::Release);
+        None
+    }
+}
+
+impl<T> Drop for Reader<T> {
+    fn drop(&mut self) {
+        lock(&self.index.readers).retain(|state| !Arc::ptr_eq(state, &self.state));
+    }
+}
+
+/// An entry in use: until this is dropped, [`Index::remove`] waits.
+pub(super) struct Found<'a, T> {
+    entry: &'a T,
+    state: &'a State,
+}
+
+impl<T> Deref for Found<'_, T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        self.entry
+    }
+}
+
+impl<T> Drop for Found<'_, T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.state.0.store(IDLE, Ordering::Release);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests;
+#[cfg(all(test, not(loom)))]
+mod tests;
