@@ -256,17 +256,7 @@ pub fn apply(
     compare: &[u8],
     result: &mut [u8],
 ) -> Result {
-    if !op.supports(datatype) {
-        return Err(Errno::EOPNOTSUPP);
-    }
-    let len = target.len();
-    let whole = len.is_multiple_of(datatype.size());
-    let operand_fits = operand.len() == len || !op.takes_operand();
-    let compare_fits = compare.len() == len || !op.has_form(Form::Compare);
-    let result_fits = result.len() == len || result.is_empty();
-    if !(whole && operand_fits && compare_fits && result_fits) {
-        return Err(Errno::EINVAL);
-    }
+    check(op, datatype, target.len(), operand, compare, result)?;
     let run = match datatype {
         Datatype::Int8 => apply_to::<i8>,
         Datatype::Uint8 => apply_to::<u8>,
@@ -295,6 +285,28 @@ pub fn apply(
     };
     run(op, target, operand, compare, result);
     Ok(())
+}
+
+/// Whether the arguments of [`apply`] are in order for a target of `len` bytes.
+pub(crate) fn check(
+    op: Op,
+    datatype: Datatype,
+    len: usize,
+    operand: &[u8],
+    compare: &[u8],
+    result: &[u8],
+) -> Result {
+    if !op.supports(datatype) {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let whole = len.is_multiple_of(datatype.size());
+    let operand_fits = operand.len() == len || !op.takes_operand();
+    let compare_fits = compare.len() == len || !op.has_form(Form::Compare);
+    let result_fits = result.len() == len || result.is_empty();
+    match whole && operand_fits && compare_fits && result_fits {
+        true => Ok(()),
+        false => Err(Errno::EINVAL),
+    }
 }
 
 fn apply_to<V: Value>(op: Op, target: &AppIov, operand: &[u8], compare: &[u8], result: &mut [u8]) {

@@ -106,29 +106,18 @@ impl Core {
                 request.bytes.len() as u64
             )));
         }
-        let parts = self.registered(key, &request.rma, FI_ATOMIC, access)?;
+        let grants = self.registered(key, &request.rma, FI_ATOMIC, access)?;
         let mut old = if word.kind == WireKind::Base {
             Vec::new()
         } else {
             vec![0; total]
         };
         let (operand, compare) = request.bytes.split_at(operands);
-        let mut at = 0;
-        for part in parts.parts() {
-            let range = at..at + part.len();
-            at = range.end;
-            let slice = |bytes: &'_ [u8]| bytes.get(range.clone()).map(<[u8]>::to_vec);
-            let operand = slice(operand).unwrap_or_default();
-            let compare = slice(compare).unwrap_or_default();
-            let result = old.get_mut(range.clone()).unwrap_or_default();
-            let accessor = self.memory.as_mut().ok_or(Fault::Gone)?;
-            if let Some(held) = accessor.hold(part) {
-                let memory = held.memory();
-                atomic_ops::apply(op, datatype, &memory, &operand, &compare, result)
-                    .map_err(|_| Fault::Protocol(WireError::Field("atomic operation")))?;
-            }
-            accessor.complete(part);
-        }
+        let accessor = self.memory.as_mut().ok_or(Fault::Gone)?;
+        grants
+            .apply(accessor, op, datatype, operand, compare, &mut old)
+            .map_err(|_| Fault::Protocol(WireError::Field("atomic operation")))?;
+        grants.complete(accessor);
         let mut header = Header::new(header::Op::AtomicResponse);
         header.id = request.header.id;
         header.payload = old.len();

@@ -2,7 +2,9 @@
 //! to.
 
 use super::{Accessor, Grant};
+use crate::atomic_ops::{self, Datatype, Op};
 use crate::buffer::{AppIov, IOV_LIMIT};
+use crate::errno::{Errno, Result};
 use crate::process_memory::OtherIov;
 
 /// Up to [`IOV_LIMIT`] grants, one after another, without memory of their own.
@@ -116,6 +118,48 @@ impl Grants {
         let len = len.min(part.len() - skip);
         let held = accessor.hold(part);
         (len, held.map(|held| work(&held.part(skip, len))))
+    }
+
+    /// Applies an atomic operation to each element, as [`atomic_ops::apply`]
+    /// does: `operand`, `compare` and `result` stand for all parts together and
+    /// are empty where the operation has none.
+    ///
+    /// `-FI_EOPNOTSUPP` and `-FI_EINVAL` as there, the latter also for a part
+    /// that is not a whole number of elements (a peer's list counts elements,
+    /// fi_atomic(3)); nothing has happened then.
+    pub fn apply(
+        &self,
+        accessor: &mut Accessor,
+        op: Op,
+        datatype: Datatype,
+        operand: &[u8],
+        compare: &[u8],
+        result: &mut [u8],
+    ) -> Result {
+        atomic_ops::check(op, datatype, self.len, operand, compare, result)?;
+        let size = datatype.size();
+        if !self
+            .parts()
+            .iter()
+            .all(|part| part.len().is_multiple_of(size))
+        {
+            return Err(Errno::EINVAL);
+        }
+        let mut end = 0;
+        for part in self.parts() {
+            let range = end..end + part.len();
+            end = range.end;
+            let operand = operand.get(range.clone()).unwrap_or_default();
+            let compare = compare.get(range.clone()).unwrap_or_default();
+            let result = result.get_mut(range).unwrap_or_default();
+            match accessor.hold(part) {
+                Some(held) => {
+                    atomic_ops::apply(op, datatype, &held.memory(), operand, compare, result)?;
+                }
+                None => result.fill(0),
+            }
+        }
+        Ok(())
     }
 
     /// Tells the counters bound to the regions that the operation is complete.

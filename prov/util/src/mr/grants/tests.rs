@@ -98,6 +98,115 @@ proptest! {
     }
 }
 
+proptest! {
+    /// Wherever the list, the regions and their pieces are cut: the same as on
+    /// one buffer.
+    #[test]
+    fn an_atomic_operation_does_not_see_where_the_memory_is_cut(
+        counts in prop::collection::vec(0usize..4, 1..=IOV_LIMIT),
+        cuts in prop::collection::vec(0usize..40, IOV_LIMIT),
+        bytes in prop::collection::vec(any::<u8>(), 3 * 192),
+        op in prop::sample::select(vec![Op::Sum, Op::Write, Op::Mswap, Op::Cswap, Op::Read, Op::Bxor]),
+        datatype in prop::sample::select(vec![Datatype::Uint8, Datatype::Uint16, Datatype::Int64, Datatype::Uint128]),
+        fetches in any::<bool>(),
+    ) {
+        let size = datatype.size();
+        let table = MrTable::new(&Config::default());
+        let mut accessor = table.accessor();
+        let mut start = 0;
+        let mut memory = Vec::new();
+        for count in &counts {
+            memory.push(bytes[start..start + count * size].to_vec());
+            start += count * size;
+        }
+        let len = start;
+        let mut grants = Grants::default();
+        for (key, (piece, cut)) in memory.iter_mut().zip(cuts).enumerate() {
+            // Two pieces per region, cut anywhere.
+            let cut = cut.min(piece.len());
+            let (left, right) = piece.split_at_mut(cut);
+            let iov = [left, right].map(|part| libc::iovec {
+                iov_base: part.as_mut_ptr().cast(),
+                iov_len: part.len(),
+            });
+            let region = table.register(Request {
+                // SAFETY: the pieces are kept while the regions are open.
+                memory: unsafe { Memory::new(&iov) }.unwrap(),
+                access: REMOTE,
+                key: key as u64,
+                flags: 0,
+                auth_key: None,
+            }).unwrap();
+            let all = region.len() as u64;
+            let grant = accessor.resolve(key as u64, 0, all, REMOTE, Job::NONE);
+            prop_assert!(grants.push(grant.unwrap()));
+        }
+        let operand = match op.takes_operand() {
+            true => &bytes[192..192 + len],
+            false => &[],
+        };
+        let compare = match op.has_form(atomic_ops::Form::Compare) {
+            true => &bytes[384..384 + len],
+            false => &[],
+        };
+        let mut result = vec![1; if fetches { len } else { 0 }];
+        let mut expected = bytes[..len].to_vec();
+        let mut expected_result = result.clone();
+        // SAFETY: the buffer outlives the operation.
+        let whole = unsafe { AppIov::from_raw(expected.as_mut_ptr(), len) };
+        let outcome =
+            atomic_ops::apply(op, datatype, &whole, operand, compare, &mut expected_result);
+        let applied =
+            grants.apply(&mut accessor, op, datatype, operand, compare, &mut result);
+        prop_assert_eq!(applied, outcome);
+        prop_assert_eq!(memory.concat(), expected);
+        prop_assert_eq!(result, expected_result);
+    }
+}
+
+#[test]
+fn an_atomic_operation_that_is_not_in_order_changes_nothing() {
+    let table = MrTable::new(&Config::default());
+    let mut pieces = vec![vec![1; 8], vec![2; 4], vec![3; 4]];
+    let regions = register(&table, &mut pieces);
+    let mut accessor = table.accessor();
+    let grants = all(&mut accessor, &regions);
+    let mut apply = |op, datatype, operand: &[u8], result: &mut [u8]| {
+        grants.apply(&mut accessor, op, datatype, operand, &[], result)
+    };
+    // The second element would be half in one part and half in the next.
+    let split = apply(Op::Sum, Datatype::Uint64, &[1; 16], &mut []);
+    assert_eq!(split, Err(Errno::EINVAL));
+    let short = apply(Op::Sum, Datatype::Uint32, &[1; 12], &mut []);
+    assert_eq!(short, Err(Errno::EINVAL));
+    let narrow = apply(Op::Sum, Datatype::Uint32, &[1; 16], &mut [0; 4]);
+    assert_eq!(narrow, Err(Errno::EINVAL));
+    let unsupported = apply(Op::Bor, Datatype::Float, &[1; 16], &mut []);
+    assert_eq!(unsupported, Err(Errno::EOPNOTSUPP));
+    assert_eq!(pieces.concat(), [[1; 8], [2, 2, 2, 2, 3, 3, 3, 3]].concat());
+}
+
+#[test]
+fn an_atomic_operation_leaves_closed_regions_alone() {
+    let table = MrTable::new(&Config::default());
+    let mut pieces = vec![vec![1; 2], vec![2; 2], vec![3; 2]];
+    let regions = register(&table, &mut pieces);
+    let mut accessor = table.accessor();
+    let grants = all(&mut accessor, &regions);
+    table.close(&regions[1]);
+    let mut old = [9; 6];
+    let applied = grants.apply(
+        &mut accessor,
+        Op::Sum,
+        Datatype::Uint8,
+        &[10, 20, 30, 40, 50, 60],
+        &[],
+        &mut old,
+    );
+    assert_eq!((applied, old), (Ok(()), [1, 1, 0, 0, 3, 3]));
+    assert_eq!(pieces, [[11, 21], [2, 2], [53, 63]]);
+}
+
 #[test]
 fn a_list_takes_as_many_parts_as_an_operation_may_have() {
     let table = MrTable::new(&Config::default());
