@@ -183,15 +183,11 @@ impl Endpoint {
             iov_base: room.registered.as_mut_ptr().cast(),
             iov_len: room.registered.len(),
         };
+        // SAFETY: the room outlives the endpoint.
+        let memory = unsafe { Memory::new(&[piece]) }.unwrap();
+        let access = FI_REMOTE_READ | FI_REMOTE_WRITE;
         table
-            .register(mr::Request {
-                // SAFETY: the room outlives the endpoint.
-                memory: unsafe { Memory::new(&[piece]) }.unwrap(),
-                access: FI_REMOTE_READ | FI_REMOTE_WRITE,
-                key: KEY,
-                flags: 0,
-                auth_key: None,
-            })
+            .register(mr::Request::new(memory, access, KEY))
             .unwrap();
         let engine = Lane::start(LockKind::Real, |signals| {
             Core::new(params.clone(), Some(table), signals.clone())

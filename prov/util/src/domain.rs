@@ -95,7 +95,8 @@ pub trait Domain: Send + Sync + Sized + 'static {
         Err(Errno::EINVAL)
     }
 
-    /// Its memory registrations.
+    /// Its memory registrations: the software's, those of its device, or both
+    /// ([`crate::mr::Registrar`]).
     fn memory(&self) -> &Arc<MrTable>;
 
     /// What moves the domain's transfers on. Counters drive it from the time

@@ -4,11 +4,16 @@
 //! it, which stands between every request of a peer and the application's
 //! memory: it checks key, permission and range. What it grants stays safe to use
 //! when the application closes the region meanwhile.
+//!
+//! Where a device moves the data, it registers the memory, too: a [`Device`],
+//! alone or beside the table ([`Registrar`]).
 
 mod access;
+mod device;
 mod grants;
 mod index;
 mod memory;
+mod place;
 mod region;
 
 use std::sync::Arc;
@@ -20,9 +25,11 @@ use crate::attr::{MR_BASIC, MR_SCALABLE};
 use crate::errno::{Errno, Result};
 
 pub use self::access::{Accessor, Grant, Held};
+pub use self::device::{Device, Registrar, Registration};
 pub use self::grants::Grants;
 use self::index::Index;
 pub use self::memory::Memory;
+pub use self::place::{Allocation, Dmabuf, Interface, Place};
 pub use self::region::{Region, RemoteEvents};
 
 /// `FI_KEY_NOTAVAIL`: the key of a region that peers cannot access.
@@ -41,6 +48,8 @@ pub struct Config {
     /// What peers have to have proved for regions without an authorization
     /// key of their own; see [`MrTable::job`].
     pub job: Option<Vec<u8>>,
+    /// Who registers.
+    pub registrar: Registrar,
     /// Where to log.
     pub target: &'static str,
 }
@@ -51,6 +60,7 @@ impl Default for Config {
             mr_mode: 0,
             key_size: 8,
             job: None,
+            registrar: Registrar::Software,
             target: crate::logging::UTIL.mr,
         }
     }
@@ -66,9 +76,11 @@ impl Job {
     pub const NONE: Job = Job(0);
 }
 
-/// The regions of a domain that peers can access, by key.
+/// The memory registrations of a domain.
 pub struct MrTable {
+    /// Those that peers can access by way of the software.
     regions: Arc<Index<Region>>,
+    registrar: Registrar,
     /// `FI_MR_*` bits that apply, the old modes translated.
     mode: i32,
     /// The largest key.
@@ -82,7 +94,6 @@ pub struct MrTable {
 }
 
 /// What to register.
-#[derive(Debug)]
 pub struct Request {
     /// The memory.
     pub memory: Memory,
@@ -92,9 +103,28 @@ pub struct Request {
     pub key: u64,
     /// `FI_RMA_EVENT`, `FI_RMA_PMEM`, `FI_MR_SINGLE_USE`, `FI_COLLECTIVE`.
     pub flags: u64,
+    /// Where the memory is.
+    pub place: Place,
+    /// The region that this one is part of, whose place it has.
+    pub part_of: Option<Arc<Region>>,
     /// The authorization key that peers must have proved; `None` for the
     /// domain's.
     pub auth_key: Option<Vec<u8>>,
+}
+
+impl Request {
+    /// For ordinary memory, under the domain's authorization key.
+    pub fn new(memory: Memory, access: u64, key: u64) -> Self {
+        Request {
+            memory,
+            access,
+            key,
+            flags: 0,
+            place: Place::SYSTEM,
+            part_of: None,
+            auth_key: None,
+        }
+    }
 }
 
 impl MrTable {
@@ -108,6 +138,7 @@ impl MrTable {
         let bits = (config.key_size.clamp(1, 8) * 8) as u32;
         let mut table = MrTable {
             regions: Arc::new(Index::new()),
+            registrar: config.registrar.clone(),
             mode,
             key_mask: u64::MAX >> (64 - bits),
             jobs: RwLock::default(),
@@ -138,50 +169,88 @@ impl MrTable {
 
     /// Registers memory. `-FI_ENOKEY` for a key that is in use,
     /// `-FI_EKEYREJECTED` for one beyond the key size, `-FI_EBADFLAGS` for
-    /// flags that are not supported.
+    /// flags that are not supported, [`Place::refusal`] for memory that the
+    /// domain cannot reach; whatever a device answers.
     pub fn register(&self, request: Request) -> Result<Arc<Region>> {
         const FLAGS: u64 = FI_RMA_EVENT | FI_RMA_PMEM | FI_COLLECTIVE | FI_MR_SINGLE_USE;
         if request.flags & !FLAGS != 0 {
             return Err(Errno::EBADFLAGS);
         }
+        let device = self.registrar.device();
+        let reaches = |device: &Arc<dyn Device>| device.reaches(&request.place);
+        if !request.place.is_ordinary() && !device.is_some_and(reaches) {
+            return Err(request.place.refusal());
+        }
+        let is_remote = request.access & REMOTE != 0;
+        let chooses_key = is_remote && self.mode & FI_MR_PROV_KEY == 0;
+        if chooses_key && (request.key > self.key_mask || request.key == NO_KEY) {
+            return Err(Errno::EKEYREJECTED);
+        }
+        let is_served = is_remote && self.registrar.is_software() && request.place.is_ordinary();
+        match device {
+            Some(device) => self.register_with(&**device, &request, is_served),
+            None if !is_remote => Ok(self.region(&request, NO_KEY, None)),
+            None if chooses_key => self.publish(self.region(&request, request.key, None)),
+            None => loop {
+                let key = self.random_key()?;
+                let region = self.region(&request, key, None);
+                match self.publish(region) {
+                    Err(Errno::ENOKEY) => {}
+                    published => return published,
+                }
+            },
+        }
+    }
+
+    fn register_with(
+        &self,
+        device: &dyn Device,
+        request: &Request,
+        is_served: bool,
+    ) -> Result<Arc<Region>> {
+        let registration = device.register(request)?;
+        let key = registration.key();
+        let region = self.region(request, key, Some(registration));
+        if !is_served {
+            return Ok(region);
+        }
+        self.publish(region.clone()).inspect_err(|_| {
+            // Nobody could use it; what the device says does not help.
+            let _ = region.release();
+        })
+    }
+
+    fn region(
+        &self,
+        request: &Request,
+        key: u64,
+        registration: Option<Box<dyn Registration>>,
+    ) -> Arc<Region> {
         let mode = |bit| self.mode & bit != 0;
-        let base = if mode(FI_MR_VIRT_ADDR) {
-            request.memory.address() as u64
-        } else {
-            0
+        let base = match mode(FI_MR_VIRT_ADDR) {
+            true => request.memory.address() as u64,
+            false => 0,
         };
-        let waits_to_be_enabled =
-            mode(FI_MR_ENDPOINT) || mode(FI_MR_RMA_EVENT) && request.flags & FI_RMA_EVENT != 0;
         let job = match &request.auth_key {
             Some(key) => self.job(key),
             None => self.default_job,
         };
-        let region = |key| Arc::new(Region::new(&request, key, base, job, !waits_to_be_enabled));
-        if request.access & REMOTE == 0 {
-            return Ok(region(NO_KEY));
+        let waits_to_be_enabled =
+            mode(FI_MR_ENDPOINT) || mode(FI_MR_RMA_EVENT) && request.flags & FI_RMA_EVENT != 0;
+        let region = Region::new(request, key, base, job, registration);
+        if !waits_to_be_enabled {
+            region.open();
         }
-        if mode(FI_MR_PROV_KEY) {
-            loop {
-                let region = region(self.random_key()?);
-                if region.key() != NO_KEY && self.publish(&region) {
-                    return Ok(region);
-                }
-            }
-        }
-        if request.key > self.key_mask {
-            return Err(Errno::EKEYREJECTED);
-        }
-        let region = region(request.key);
-        match self.publish(&region) {
+        Arc::new(region)
+    }
+
+    /// Lets peers find a region; `-FI_ENOKEY` where its key is in use, or none.
+    fn publish(&self, region: Arc<Region>) -> Result<Arc<Region>> {
+        let excludes = |other: &Region| !other.is_spent();
+        match region.key() != NO_KEY && self.regions.insert(region.clone(), excludes) {
             true => Ok(region),
             false => Err(Errno::ENOKEY),
         }
-    }
-
-    /// Lets peers find a region; `false` where its key is in use.
-    fn publish(&self, region: &Arc<Region>) -> bool {
-        let excludes = |other: &Region| !other.is_spent();
-        self.regions.insert(region.clone(), excludes)
     }
 
     /// A key that peers cannot guess.
@@ -195,10 +264,13 @@ impl MrTable {
 
     /// Closes a region. When this returns, its memory is no longer accessed, and
     /// what another process still copies from it is not taken for its bytes.
-    /// Waits for whoever is at the memory: not to be called by one who is.
-    pub fn close(&self, region: &Region) {
+    /// Waits for whoever is at the memory: not to be called by one who is. An
+    /// error is the device's, and leaves the region open.
+    pub fn close(&self, region: &Region) -> Result {
+        region.release()?;
         self.regions.remove(region);
         region.end();
+        Ok(())
     }
 
     /// Who looks up regions for the peers of one place, such as a lane.
@@ -206,15 +278,36 @@ impl MrTable {
         Accessor::new(self.regions.reader(), self.target)
     }
 
-    /// The raw form of a region's key and its base address (fi_mr_raw_attr).
-    pub fn raw_attr(&self, region: &Region) -> (u64, [u8; 8]) {
-        (region.base(), region.key().to_le_bytes())
+    /// The key that a raw key stands for (`fi_mr_map_raw`); `-FI_EINVAL` for
+    /// what is no raw key.
+    pub fn map_raw(&self, base: u64, raw: &[u8]) -> Result<u64> {
+        match self.registrar.device() {
+            Some(device) => device.map_raw(base, raw),
+            None => device::plain_key(raw),
+        }
     }
 
-    /// The key that a raw key stands for; `-FI_EINVAL` for another size.
-    pub fn map_raw(&self, raw: &[u8]) -> Result<u64> {
-        let bytes: [u8; 8] = raw.try_into().map_err(|_| Errno::EINVAL)?;
-        Ok(u64::from_le_bytes(bytes))
+    /// A key from [`MrTable::map_raw`] is not used any more
+    /// (`fi_mr_unmap_key`).
+    pub fn unmap(&self, key: u64) -> Result {
+        match self.registrar.device() {
+            Some(device) => device.unmap(key),
+            None => Ok(()),
+        }
+    }
+
+    /// Counts accesses to a region of the kinds `access` (`FI_REMOTE_*`) from
+    /// now on; `-FI_ENOSYS` where the device cannot.
+    pub fn count_in(&self, region: &Region, access: u64, counter: Arc<dyn RemoteEvents>) -> Result {
+        if let Some(registration) = region.registration() {
+            match registration.count_in(access, counter.clone()) {
+                // Then only what the software does is counted.
+                Err(Errno::ENOSYS) if self.registrar.is_software() => {}
+                outcome => outcome?,
+            }
+        }
+        region.count_in(access, counter);
+        Ok(())
     }
 }
 

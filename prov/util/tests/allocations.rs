@@ -55,15 +55,9 @@ fn registered(table: &MrTable, key: u64, memory: &mut [u8]) {
         iov_base: memory.as_mut_ptr().cast(),
         iov_len: memory.len(),
     };
-    let region = table.register(Request {
-        // SAFETY: the tests keep the memory as long as the table.
-        memory: unsafe { Memory::new(&[iov]) }.unwrap(),
-        access: REMOTE,
-        key,
-        flags: 0,
-        auth_key: None,
-    });
-    region.unwrap();
+    // SAFETY: the tests keep the memory as long as the table.
+    let memory = unsafe { Memory::new(&[iov]) }.unwrap();
+    table.register(Request::new(memory, REMOTE, key)).unwrap();
 }
 
 /// 8 bytes of each of the first regions.

@@ -163,6 +163,7 @@ impl<P: Provider> Domain<P> {
             key_size: info.domain.mr_key_size.clamp(1, 8),
             job,
             target: mr_target,
+            ..Config::default()
         }));
         let is_auto = info.domain.data_progress == FI_PROGRESS_AUTO
             || info.domain.control_progress == FI_PROGRESS_AUTO;

@@ -2,17 +2,19 @@
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use fabric_abi::*;
 use libc::iovec;
-use parking_lot::Mutex;
 
 use super::object::{AnyFid, AnyUse, Class, Handle, Use};
 use crate::attr::version;
 use crate::cntr::Cntr;
 use crate::eq::{Eq, Event, EventBody};
 use crate::errno::{Errno, Result};
-use crate::mr::{Memory, MrTable, Region, RemoteEvents, Request};
+use crate::mr::{
+    Allocation, Dmabuf, Interface, Memory, MrTable, NO_KEY, Place, Region, RemoteEvents, Request,
+};
 
 /// A domain that registers memory.
 pub trait MrDomain: Class<Header = fid_domain> {
@@ -45,14 +47,9 @@ impl<D: MrDomain> MrOps<D> {
 pub struct Mr {
     region: Arc<Region>,
     table: Arc<MrTable>,
-    /// The endpoint that a region of an `FI_MR_ENDPOINT` domain is bound to.
-    endpoint: Mutex<Option<*mut fid>>,
+    /// Whether an endpoint was bound.
+    has_endpoint: AtomicBool,
 }
-
-// SAFETY: the endpoint's address is only compared.
-unsafe impl Send for Mr {}
-// SAFETY: as above.
-unsafe impl Sync for Mr {}
 
 impl Mr {
     /// What is registered.
@@ -66,16 +63,8 @@ impl Mr {
     }
 }
 
-/// The arguments of any of the three calls.
-struct Arguments {
-    access: u64,
-    offset: u64,
-    key: u64,
-    flags: u64,
-    context: *mut c_void,
-    /// The key that peers must have proved; `None` for the domain's.
-    auth_key: Option<Vec<u8>>,
-}
+/// Flags that say where memory is, for calls that can.
+const PLACE_FLAGS: u64 = FI_MR_DMABUF | FI_HMEM_DEVICE_ONLY | FI_HMEM_HOST_ALLOC;
 
 unsafe extern "C" fn reg<D: MrDomain>(
     domain: *mut fid,
@@ -107,23 +96,20 @@ unsafe extern "C" fn regv<D: MrDomain>(
     mr: *mut *mut fid_mr,
     context: *mut c_void,
 ) -> c_int {
-    let arguments = Arguments {
-        access,
-        offset,
-        key,
-        flags,
-        context,
-        auth_key: None,
-    };
     // SAFETY: the application passes an open domain, an I/O vector of `count`
     // entries and a place for the result.
     unsafe {
-        let domain = Handle::<D>::from_c(domain.cast());
-        finish(
-            &*domain,
-            mr,
-            register(&domain, iov, count, &arguments, None),
-        )
+        register::<D>(domain, mr, context, || {
+            // These calls cannot say where memory is.
+            if flags & PLACE_FLAGS != 0 {
+                return Err(Errno::EBADFLAGS);
+            }
+            if offset != 0 {
+                return Err(Errno::EINVAL);
+            }
+            let request = Request::new(memory(iov, count)?, access, key);
+            Ok((Request { flags, ..request }, None))
+        })
     }
 }
 
@@ -137,52 +123,127 @@ unsafe extern "C" fn regattr<D: MrDomain>(
         return Errno::EINVAL.to_c();
     }
     // SAFETY: the application passes an open domain and a place for the
-    // result. Its structure may be shorter than ours, so members are read one
+    // result, and its structure is as its interface version has it.
+    unsafe {
+        let context = (&raw const (*attr).context).read();
+        let api_version = Handle::<D>::borrow(domain.cast()).api_version();
+        register::<D>(domain, mr, context, || request(attr, flags, api_version))
+    }
+}
+
+/// What to register, and the region that it is part of.
+type Wanted = (Request, Option<Handle<Mr>>);
+
+/// What a structure of fi_mr_regattr(3) asks for.
+///
+/// # Safety
+/// `attr` is as an interface of this version has it, and what it leads to is as
+/// fi_mr(3) asks.
+unsafe fn request(attr: *const fi_mr_attr, flags: u64, api_version: u32) -> Result<Wanted> {
+    let since = |major, minor| api_version >= version(major, minor);
+    // SAFETY: the structure may be shorter than ours, so members are read one
     // by one, those that its interface version does not have not at all.
     unsafe {
-        let domain = Handle::<D>::from_c(domain.cast());
-        let since = |major, minor| domain.api_version() >= version(major, minor);
+        if (&raw const (*attr).offset).read() != 0 {
+            return Err(Errno::EINVAL);
+        }
         let auth_key = match since(1, 5) {
             true => authorization(
                 (&raw const (*attr).auth_key).read(),
                 (&raw const (*attr).auth_key_size).read(),
-            ),
-            false => Ok(None),
+            )?,
+            false => None,
         };
-        let auth_key = match auth_key {
-            Ok(auth_key) => auth_key,
-            Err(error) => return error.to_c(),
-        };
-        if since(1, 10) && (&raw const (*attr).iface).read() != FI_HMEM_SYSTEM {
-            return Errno::ENOSYS.to_c();
-        }
         let base = match since(2, 0) {
             true => (&raw const (*attr).base_mr).read().cast_mut(),
             false => std::ptr::null_mut(),
         };
         let base = match base.is_null() {
             true => None,
-            false => match AnyFid::new(base.cast()).and_then(AnyFid::expect::<Mr>) {
-                Ok(base) => Some(base),
-                Err(error) => return error.to_c(),
-            },
-        };
-        let arguments = Arguments {
-            access: (&raw const (*attr).access).read(),
-            offset: (&raw const (*attr).offset).read(),
-            key: (&raw const (*attr).requested_key).read(),
-            flags,
-            context: (&raw const (*attr).context).read(),
-            auth_key,
+            false => Some(AnyFid::new(base.cast())?.expect::<Mr>()?),
         };
         let iov = (&raw const (*attr).mr_iov).read();
         let count = (&raw const (*attr).iov_count).read();
-        finish(
-            &*domain,
-            mr,
-            register(&domain, iov, count, &arguments, base),
-        )
+        let dmabuf = match flags & FI_MR_DMABUF {
+            0 => None,
+            _ if base.is_some() || count != 1 => return Err(Errno::EINVAL),
+            _ => iov.cast::<fi_mr_dmabuf>().as_ref(),
+        };
+        let memory = match dmabuf {
+            Some(dmabuf) => shared_file(dmabuf)?,
+            None if flags & FI_MR_DMABUF != 0 => return Err(Errno::EINVAL),
+            None => memory(iov, count)?,
+        };
+        let place = match &base {
+            // A part is where the whole is.
+            Some(base) => *base.region.place(),
+            None => Place {
+                interface: match since(1, 10) {
+                    true => interface(attr)?,
+                    false => Interface::System,
+                },
+                allocation: Allocation::from_flags(flags)?,
+                dmabuf: dmabuf.map(|dmabuf| Dmabuf {
+                    fd: dmabuf.fd,
+                    offset: dmabuf.offset,
+                    base: dmabuf.base_addr.addr(),
+                }),
+            },
+        };
+        let request = Request {
+            memory,
+            access: (&raw const (*attr).access).read(),
+            key: (&raw const (*attr).requested_key).read(),
+            flags: flags & !PLACE_FLAGS,
+            place,
+            part_of: base.as_ref().map(|base| base.region.clone()),
+            auth_key,
+        };
+        Ok((request, base))
     }
+}
+
+/// The memory of an I/O vector.
+///
+/// # Safety
+/// `iov` is null or has `count` entries, whose memory obeys fi_mr(3).
+unsafe fn memory(iov: *const iovec, count: usize) -> Result<Memory> {
+    if iov.is_null() || count == 0 {
+        return Err(Errno::EINVAL);
+    }
+    // SAFETY: the caller vouches for the vector and its memory.
+    unsafe { Memory::new(std::slice::from_raw_parts(iov, count)) }
+}
+
+/// The memory that a file stands for.
+///
+/// # Safety
+/// It obeys fi_mr(3).
+unsafe fn shared_file(dmabuf: &fi_mr_dmabuf) -> Result<Memory> {
+    let offset = usize::try_from(dmabuf.offset).map_err(|_| Errno::EINVAL)?;
+    let address = dmabuf.base_addr.addr().checked_add(offset);
+    let iov = iovec {
+        iov_base: std::ptr::with_exposed_provenance_mut(address.ok_or(Errno::EINVAL)?),
+        iov_len: dmabuf.len,
+    };
+    // SAFETY: the caller's promise.
+    unsafe { Memory::new(&[iov]) }
+}
+
+/// Whose memory it is; `-FI_ENOSYS` for an interface that nobody knows.
+///
+/// # Safety
+/// The structure has the members for it.
+unsafe fn interface(attr: *const fi_mr_attr) -> Result<Interface> {
+    // SAFETY: the caller's promise; every device of the union is an integer that
+    // fits into the first of its members, and is at its beginning.
+    let (number, device) = unsafe {
+        (
+            (&raw const (*attr).iface).read(),
+            (&raw const (*attr).device.cuda).read(),
+        )
+    };
+    Interface::new(number, device).ok_or(Errno::ENOSYS)
 }
 
 /// The authorization key of a registration, where there is one.
@@ -200,62 +261,27 @@ unsafe fn authorization(key: *const u8, size: usize) -> Result<Option<Vec<u8>>> 
     Ok(Some(unsafe { super::bytes(key.cast(), size) }.to_vec()))
 }
 
-/// # Safety
-/// `iov` is null or has `count` entries, whose memory obeys fi_mr(3).
-unsafe fn register<D: MrDomain>(
-    domain: &Handle<D>,
-    iov: *const iovec,
-    count: usize,
-    arguments: &Arguments,
-    base: Option<Handle<Mr>>,
-) -> Result<Handle<Mr>> {
-    if iov.is_null() || count == 0 || arguments.offset != 0 {
-        return Err(Errno::EINVAL);
-    }
-    // The other kinds of memory come with flags of their own.
-    if arguments.flags & (FI_MR_DMABUF | FI_HMEM_DEVICE_ONLY | FI_HMEM_HOST_ALLOC) != 0 {
-        return Err(Errno::EBADFLAGS);
-    }
-    // SAFETY: the caller vouches for the vector and its memory.
-    let memory = unsafe { Memory::new(std::slice::from_raw_parts(iov, count)) }?;
-    let mut parents: Vec<AnyUse> = vec![Use::of(domain).any()];
-    if let Some(base) = base {
-        if !base.region.memory().contains(&memory) {
-            return Err(Errno::EINVAL);
-        }
-        parents.push(Use::of(&base).any());
-    }
-    let table = domain.mr_table().clone();
-    let region = table.register(Request {
-        memory,
-        access: arguments.access,
-        key: arguments.key,
-        flags: arguments.flags,
-        auth_key: arguments.auth_key.clone(),
-    })?;
-    let mr = Mr {
-        region,
-        table,
-        endpoint: Mutex::default(),
-    };
-    Ok(Handle::new(mr, arguments.context, parents))
-}
-
-/// Hands the region out, and reports it where registrations are asynchronous.
+/// Registers what is `wanted`, hands the region out, and reports it where
+/// registrations are asynchronous.
 ///
 /// # Safety
-/// `place` is null or may be written.
-unsafe fn finish<D: MrDomain>(
-    domain: &D,
+/// `domain` is an open domain of type `D`; `place` is null or may be written.
+unsafe fn register<D: MrDomain>(
+    domain: *mut fid,
     place: *mut *mut fid_mr,
-    made: Result<Handle<Mr>>,
+    context: *mut c_void,
+    wanted: impl FnOnce() -> Result<Wanted>,
 ) -> c_int {
+    if place.is_null() {
+        return Errno::EINVAL.to_c();
+    }
+    // SAFETY: the caller vouches for the domain.
+    let domain = unsafe { Handle::<D>::from_c(domain.cast()) };
+    let made = wanted().and_then(|(request, base)| open(&domain, request, base, context));
     let about = made.as_ref().ok().map(|mr| (mr.fid(), mr.context()));
     // SAFETY: the caller vouches for the place.
     let status = unsafe { super::deliver(place, made) };
-    if status == 0
-        && let (Some(eq), Some((fid, context))) = (domain.mr_eq(), about)
-    {
+    if let (Some(eq), Some((fid, context))) = (domain.mr_eq(), about) {
         let event = Event {
             kind: FI_MR_COMPLETE,
             body: EventBody::Control {
@@ -269,6 +295,29 @@ unsafe fn finish<D: MrDomain>(
         }
     }
     status
+}
+
+fn open<D: MrDomain>(
+    domain: &Handle<D>,
+    request: Request,
+    base: Option<Handle<Mr>>,
+    context: *mut c_void,
+) -> Result<Handle<Mr>> {
+    let table = domain.mr_table().clone();
+    let mut parents: Vec<AnyUse> = vec![Use::of(domain).any()];
+    if let Some(base) = base {
+        let is_part = base.region.memory().contains(&request.memory);
+        if !is_part || !Arc::ptr_eq(&base.table, &table) {
+            return Err(Errno::EINVAL);
+        }
+        parents.push(Use::of(&base).any());
+    }
+    let mr = Mr {
+        region: table.register(request)?,
+        table,
+        has_endpoint: AtomicBool::new(false),
+    };
+    Ok(Handle::new(mr, context, parents))
 }
 
 /// A counter of accesses by peers.
@@ -290,15 +339,17 @@ impl Class for Mr {
     fn header(&self, fid: fid) -> fid_mr {
         fid_mr {
             fid,
-            // Nothing looks behind a descriptor, but it must not be null.
-            mem_desc: Arc::as_ptr(&self.region).cast_mut().cast(),
-            key: self.region.key(),
+            mem_desc: std::ptr::without_provenance_mut(self.region.desc()),
+            key: match self.table.mode() & FI_MR_RAW {
+                0 => self.region.key(),
+                // It takes the raw one.
+                _ => NO_KEY,
+            },
         }
     }
 
     fn close(this: &Handle<Self>) -> Result {
-        this.table.close(&this.region);
-        Ok(())
+        this.table.close(&this.region)
     }
 
     fn bind(this: &Handle<Self>, other: AnyFid, flags: u64) -> Result {
@@ -311,7 +362,12 @@ impl Class for Mr {
                 if flags != 0 {
                     return Err(Errno::EBADFLAGS);
                 }
-                *this.endpoint.lock() = Some(other.as_ptr());
+                if this.needs_endpoint() {
+                    let keep = other.keep_open()?;
+                    this.region.bind(other)?;
+                    this.keep_open(keep);
+                    this.has_endpoint.store(true, Ordering::Release);
+                }
                 Ok(())
             }
             FI_CLASS_CNTR => {
@@ -319,9 +375,8 @@ impl Class for Mr {
                     return Err(Errno::EBADFLAGS);
                 }
                 let cntr = other.expect::<Cntr>()?;
-                let counter = CountIn(Use::of(&cntr));
-                this.region.count_in(flags, Arc::new(counter));
-                Ok(())
+                let counter = Arc::new(CountIn(Use::of(&cntr)));
+                this.table.count_in(&this.region, flags, counter)
             }
             _ => Err(Errno::EINVAL),
         }
@@ -338,12 +393,10 @@ impl Class for Mr {
                 unsafe { refresh(this, arg.cast()) }
             }
             FI_ENABLE => {
-                let endpoint = this.endpoint.lock();
-                if this.needs_endpoint() && endpoint.is_none() {
+                if this.needs_endpoint() && !this.has_endpoint.load(Ordering::Acquire) {
                     return Err(Errno::EINVAL);
                 }
-                this.region.enable();
-                Ok(())
+                this.region.enable()
             }
             _ => Err(Errno::ENOSYS),
         }
@@ -360,7 +413,7 @@ unsafe fn raw_attr(mr: &Mr, attr: *mut fi_mr_raw_attr) -> Result {
         if attr.key_size.is_null() {
             return Err(Errno::EINVAL);
         }
-        let (base, key) = mr.table.raw_attr(&mr.region);
+        let (base, key) = (mr.region.base(), mr.region.raw_key());
         let room = attr.key_size.read();
         attr.key_size.write(key.len());
         if !attr.base_addr.is_null() {
@@ -378,29 +431,27 @@ unsafe fn raw_attr(mr: &Mr, attr: *mut fi_mr_raw_attr) -> Result {
     Ok(())
 }
 
-/// Pages are looked up when they are accessed, so a refresh only has to be
-/// about the region.
-///
 /// # Safety
 /// `modify` is null or as fi_mr_refresh(3) passes it.
 unsafe fn refresh(mr: &Mr, modify: *const fi_mr_modify) -> Result {
     // SAFETY: the caller vouches for the structure and its I/O vector.
     let iov = unsafe {
         let modify = modify.as_ref().ok_or(Errno::EINVAL)?;
-        let (iov, count) = (modify.attr.mr_iov, modify.attr.iov_count);
-        if iov.is_null() || count == 0 {
-            return Ok(());
+        match (modify.attr.mr_iov, modify.attr.iov_count) {
+            (iov, count) if iov.is_null() || count == 0 => &[],
+            (iov, count) => std::slice::from_raw_parts(iov, count),
         }
-        std::slice::from_raw_parts(iov, count)
     };
-    for piece in iov {
-        // SAFETY: nothing is accessed through it.
-        let piece = unsafe { Memory::new(std::slice::from_ref(piece)) }?;
-        if !mr.region.memory().contains(&piece) {
-            return Err(Errno::EINVAL);
+    let part = |piece: &iovec| {
+        // SAFETY: nothing is accessed but what is part of the region.
+        let part = unsafe { Memory::new(std::slice::from_ref(piece)) }?;
+        match mr.region.memory().contains(&part) {
+            true => Ok(part),
+            false => Err(Errno::EINVAL),
         }
-    }
-    Ok(())
+    };
+    let parts: Vec<Memory> = iov.iter().map(part).collect::<Result<_>>()?;
+    mr.region.refresh(&parts)
 }
 
 /// The commands of `fi_control` on a domain that concern registrations:
@@ -410,8 +461,10 @@ unsafe fn refresh(mr: &Mr, modify: *const fi_mr_modify) -> Result {
 /// `arg` is what the command asks for.
 pub unsafe fn control(table: &MrTable, command: c_int, arg: *mut c_void) -> Option<Result<c_int>> {
     if command == FI_UNMAP_KEY as c_int {
-        // Mapping a key takes nothing that could be given back.
-        return Some(Ok(0));
+        // SAFETY: the command's argument is a key.
+        let key = unsafe { arg.cast::<u64>().as_ref() };
+        let unmapped = key.ok_or(Errno::EINVAL).and_then(|&key| table.unmap(key));
+        return Some(unmapped.map(|()| 0));
     }
     if command != FI_MAP_RAW_MR as c_int {
         return None;
@@ -425,7 +478,8 @@ pub unsafe fn control(table: &MrTable, command: c_int, arg: *mut c_void) -> Opti
         // SAFETY: the application passes a raw key of that size and a place
         // for the key.
         unsafe {
-            let key = table.map_raw(super::bytes(map.raw_key.cast(), map.key_size))?;
+            let raw = super::bytes(map.raw_key.cast(), map.key_size);
+            let key = table.map_raw(map.base_addr, raw)?;
             map.key.write(key);
         }
         Ok(0)

@@ -140,6 +140,7 @@ struct MarkedOps {
     ops: fi_ops,
     mark: *const u8,
     type_id: TypeId,
+    keep_open: unsafe fn(*mut fid) -> AnyUse,
 }
 
 // SAFETY: the table is constant.
@@ -162,6 +163,7 @@ impl<T: Class> OpsOf<T> {
         },
         mark: &raw const MARK,
         type_id: TypeId::of::<T>(),
+        keep_open: keep_open::<T>,
     };
 }
 
@@ -362,6 +364,23 @@ impl AnyFid {
 
     /// The object, where it is this library's and of type `T`.
     pub fn downcast<T: Class>(self) -> Option<Handle<T>> {
+        if self.marked()?.type_id != TypeId::of::<T>() {
+            return None;
+        }
+        // SAFETY: the object is open, and its table is that of objects of `T`.
+        Some(unsafe { Handle::from_c(self.0.as_ptr().cast()) })
+    }
+
+    /// Keeps the object open, whatever it is, where it is this library's:
+    /// `-FI_EINVAL` where it is not.
+    pub fn keep_open(self) -> Result<AnyUse> {
+        let marked = self.marked().ok_or(Errno::EINVAL)?;
+        // SAFETY: the object is open, and the function is from its own table.
+        Ok(unsafe { (marked.keep_open)(self.0.as_ptr()) })
+    }
+
+    /// The table of an object of this library.
+    fn marked(self) -> Option<&'static MarkedOps> {
         // SAFETY: an open object's table is a valid `fi_ops`; only one of ours
         // says that it is as large as `MarkedOps`, and then it is one.
         unsafe {
@@ -370,10 +389,7 @@ impl AnyFid {
                 return None;
             }
             let marked = &*ops.cast::<MarkedOps>().cast_const();
-            if marked.mark != &raw const MARK || marked.type_id != TypeId::of::<T>() {
-                return None;
-            }
-            Some(Handle::from_c(self.0.as_ptr().cast()))
+            (marked.mark == &raw const MARK).then_some(marked)
         }
     }
 
@@ -382,6 +398,13 @@ impl AnyFid {
     pub fn expect<T: Class>(self) -> Result<Handle<T>> {
         self.downcast().ok_or(Errno::EINVAL)
     }
+}
+
+/// # Safety
+/// `fid` is that of an open object of `T`.
+unsafe fn keep_open<T: Class>(fid: *mut fid) -> AnyUse {
+    // SAFETY: the caller's promise.
+    Use::of(&unsafe { Handle::<T>::from_c(fid.cast()) }).any()
 }
 
 unsafe extern "C" fn close<T: Class>(fid: *mut fid) -> c_int {

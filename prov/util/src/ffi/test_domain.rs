@@ -11,7 +11,7 @@ use super::cq::{CqDomain, CqTraits};
 use super::mr::{MrDomain, MrOps};
 use super::object::{Class, Handle};
 use crate::av::format::Format;
-use crate::mr::{Config, MrTable};
+use crate::mr::{Config, MrTable, Registrar};
 use crate::progress::Progress;
 use crate::sync::LockKind;
 
@@ -25,14 +25,24 @@ pub struct TestDomain {
 impl TestDomain {
     /// An open domain with a format of addresses and a registration mode.
     pub fn open(addr_format: u32, mr_mode: i32) -> Handle<TestDomain> {
+        Self::registering(addr_format, mr_mode, Registrar::Software)
+    }
+
+    /// An open domain that has its memory registered by somebody.
+    pub fn registering(addr_format: u32, mr_mode: i32, registrar: Registrar) -> Handle<TestDomain> {
         let format = Format::of(addr_format).expect("tests know what they ask for");
-        TestDomain::of_format(format, mr_mode)
+        Self::new(format, mr_mode, registrar)
     }
 
     /// An open domain with addresses of any format.
     pub fn of_format(format: Format, mr_mode: i32) -> Handle<TestDomain> {
+        Self::new(format, mr_mode, Registrar::Software)
+    }
+
+    fn new(format: Format, mr_mode: i32, registrar: Registrar) -> Handle<TestDomain> {
         let table = MrTable::new(&Config {
             mr_mode,
+            registrar,
             ..Config::default()
         });
         let domain = TestDomain {

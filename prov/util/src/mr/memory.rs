@@ -54,6 +54,12 @@ impl Memory {
         self.pieces[0].address
     }
 
+    /// The pieces, each with its address and length in bytes.
+    pub fn pieces(&self) -> impl ExactSizeIterator<Item = (usize, usize)> {
+        let pieces = self.pieces[..self.count].iter();
+        pieces.map(|piece| (piece.address, piece.len))
+    }
+
     /// Bytes in all pieces together.
     pub fn len(&self) -> usize {
         self.len

@@ -7,7 +7,9 @@ use fabric_abi::FI_MR_SINGLE_USE;
 use parking_lot::Mutex;
 
 use super::index::Keyed;
-use super::{Job, Memory, Request};
+use super::{Job, Memory, Place, Registration, Request};
+use crate::errno::Result;
+use crate::ffi::AnyFid;
 use crate::process_memory::Seal;
 
 /// Who wants to know of accesses by peers: a counter.
@@ -19,6 +21,9 @@ pub trait RemoteEvents: Send + Sync {
 /// One registered region.
 pub struct Region {
     memory: Memory,
+    place: Place,
+    /// The device's, where it registers memory.
+    registration: Option<Box<dyn Registration>>,
     key: u64,
     /// No other region of this process has or had it.
     id: u64,
@@ -43,16 +48,25 @@ pub struct Region {
 }
 
 impl Region {
-    pub(super) fn new(request: &Request, key: u64, base: u64, job: Job, enabled: bool) -> Self {
+    /// A region that has to be opened.
+    pub(super) fn new(
+        request: &Request,
+        key: u64,
+        base: u64,
+        job: Job,
+        registration: Option<Box<dyn Registration>>,
+    ) -> Self {
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
         Region {
             memory: request.memory,
+            place: request.place,
+            registration,
             key,
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             access: request.access,
             base,
             job,
-            enabled: AtomicBool::new(enabled),
+            enabled: AtomicBool::new(false),
             single_use: request.flags & FI_MR_SINGLE_USE != 0,
             spent: AtomicBool::new(false),
             counters: Mutex::default(),
@@ -100,9 +114,70 @@ impl Region {
         &self.memory
     }
 
+    /// Where the memory is.
+    pub fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// What the device made of it, where it registers memory.
+    pub fn registration(&self) -> Option<&dyn Registration> {
+        self.registration.as_deref()
+    }
+
+    /// What stands for the region in requests: the device's descriptor, or an
+    /// address behind which nobody looks; not 0.
+    pub fn desc(&self) -> usize {
+        match &self.registration {
+            Some(registration) => registration.desc(),
+            None => std::ptr::from_ref(self).addr(),
+        }
+    }
+
+    /// The raw form of the key (`fi_mr_raw_attr`).
+    pub fn raw_key(&self) -> Vec<u8> {
+        match &self.registration {
+            Some(registration) => registration.raw_key(),
+            None => self.key.to_le_bytes().to_vec(),
+        }
+    }
+
+    /// Restricts the region to an endpoint.
+    pub fn bind(&self, endpoint: AnyFid) -> Result {
+        match &self.registration {
+            Some(registration) => registration.bind(endpoint),
+            None => Ok(()),
+        }
+    }
+
+    /// Other pages may be behind these parts of the memory, or behind all of it
+    /// where none is named. The software looks them up at each access.
+    pub fn refresh(&self, parts: &[Memory]) -> Result {
+        match &self.registration {
+            Some(registration) => registration.refresh(parts),
+            None => Ok(()),
+        }
+    }
+
     /// Lets peers access the region, where it had to be set up first.
-    pub fn enable(&self) {
+    pub fn enable(&self) -> Result {
+        if let Some(registration) = &self.registration {
+            registration.enable()?;
+        }
+        self.open();
+        Ok(())
+    }
+
+    /// Lets the software access the region.
+    pub(super) fn open(&self) {
         self.enabled.store(true, Ordering::Release);
+    }
+
+    /// Gives the device's registration back.
+    pub(super) fn release(&self) -> Result {
+        match &self.registration {
+            Some(registration) => registration.close(),
+            None => Ok(()),
+        }
     }
 
     /// Whether the region can be accessed, and bound no more where it has to
@@ -118,8 +193,9 @@ impl Region {
         self.job == Job::NONE || self.job == job
     }
 
-    /// Counts accesses of the kinds `access` (`FI_REMOTE_*`) from now on.
-    pub fn count_in(&self, access: u64, counter: Arc<dyn RemoteEvents>) {
+    /// Counts accesses of the kinds `access` (`FI_REMOTE_*`) by way of the
+    /// software from now on.
+    pub(super) fn count_in(&self, access: u64, counter: Arc<dyn RemoteEvents>) {
         self.counters.lock().push((access, counter));
         self.counted.store(true, Ordering::Release);
     }

@@ -30,13 +30,7 @@ fn memory(pieces: &mut [&mut [u8]]) -> Memory {
 }
 
 fn request(memory: Memory, key: u64) -> Request {
-    Request {
-        memory,
-        access: REMOTE,
-        key,
-        flags: 0,
-        auth_key: None,
-    }
+    Request::new(memory, REMOTE, key)
 }
 
 fn bytes(accessor: &mut Accessor, granted: &Grant) -> Option<Vec<u8>> {
@@ -124,7 +118,7 @@ fn virtual_addresses_begin_at_the_memory() {
         .accessor()
         .resolve(region.key(), 0, 1, FI_REMOTE_READ, Job::NONE);
     assert_eq!(refused(outside), Some(Errno::EACCES));
-    assert_eq!(table.raw_attr(&region).0, base);
+    assert_eq!(region.base(), base);
 }
 
 #[test]
@@ -185,7 +179,9 @@ fn chosen_keys_are_unique_and_within_their_size() {
     assert_eq!(again.err(), Some(Errno::ENOKEY));
     let large = narrow.register(request(piece, 0x1_0000));
     assert_eq!(large.err(), Some(Errno::EKEYREJECTED));
-    narrow.close(&region);
+    narrow.close(&region).unwrap();
+    let none = MrTable::new(&Config::default()).register(request(piece, NO_KEY));
+    assert_eq!(none.err(), Some(Errno::EKEYREJECTED));
     assert!(narrow.register(request(piece, 0xffff)).is_ok());
 }
 
@@ -216,7 +212,7 @@ fn local_regions_have_no_key() {
         .accessor()
         .resolve(NO_KEY, 0, 1, FI_REMOTE_READ, Job::NONE);
     assert_eq!(refused(remote), Some(Errno::ENOKEY));
-    table.close(&region);
+    table.close(&region).unwrap();
 }
 
 #[test]
@@ -229,7 +225,7 @@ fn a_closed_region_is_not_accessed_any_more() {
         .resolve(5, 0, 8, FI_REMOTE_READ, Job::NONE)
         .unwrap();
     assert!(table.accessor().hold(&granted).is_some());
-    table.close(&region);
+    table.close(&region).unwrap();
     assert!(table.accessor().hold(&granted).is_none());
     let later = table.accessor().resolve(5, 0, 8, FI_REMOTE_READ, Job::NONE);
     assert_eq!(refused(later), Some(Errno::ENOKEY));
@@ -249,7 +245,7 @@ fn closing_waits_for_an_access_in_progress() {
         let mut accessor = table.accessor();
         let held = accessor.hold(&granted).unwrap();
         let closer = scope.spawn(|| {
-            table.close(&region);
+            table.close(&region).unwrap();
             closed.store(true, Ordering::SeqCst);
         });
         while table
@@ -289,7 +285,7 @@ fn a_region_for_one_use_is_used_once() {
     );
     // Another region may have the key now, and keeps it.
     table.register(request(memory(&mut [&mut a]), 5)).unwrap();
-    table.close(&region);
+    table.close(&region).unwrap();
     assert!(table.accessor().hold(&granted).is_none());
     assert!(
         table
@@ -313,7 +309,7 @@ fn a_region_for_events_waits_to_be_enabled() {
         refused(table.accessor().resolve(5, 0, 8, FI_REMOTE_READ, Job::NONE)),
         Some(Errno::EACCES)
     );
-    region.enable();
+    region.enable().unwrap();
     assert!(
         table
             .accessor()
@@ -336,7 +332,9 @@ fn counters_count_the_accesses_they_are_bound_for() {
     let mut a = [0; 8];
     let region = table.register(request(memory(&mut [&mut a]), 5)).unwrap();
     let writes = Arc::new(Counter::default());
-    region.count_in(FI_REMOTE_WRITE, writes.clone());
+    table
+        .count_in(&region, FI_REMOTE_WRITE, writes.clone())
+        .unwrap();
     for access in [FI_REMOTE_WRITE, FI_REMOTE_READ, FI_REMOTE_WRITE] {
         let mut accessor = table.accessor();
         let granted = accessor.resolve(5, 0, 8, access, Job::NONE).unwrap();
@@ -348,7 +346,7 @@ fn counters_count_the_accesses_they_are_bound_for() {
         .accessor()
         .resolve(5, 0, 8, FI_REMOTE_WRITE, Job::NONE)
         .unwrap();
-    table.close(&region);
+    table.close(&region).unwrap();
     assert_eq!(Arc::strong_count(&writes), 1);
     table.accessor().complete(&late);
 }
@@ -370,9 +368,10 @@ fn raw_keys_map_back() {
     let region = table
         .register(request(memory(&mut [&mut a]), 0x1234))
         .unwrap();
-    let (base, raw) = table.raw_attr(&region);
-    assert_eq!((base, table.map_raw(&raw)), (0, Ok(0x1234)));
-    assert_eq!(table.map_raw(&raw[..7]), Err(Errno::EINVAL));
+    let (base, raw) = (region.base(), region.raw_key());
+    assert_eq!((base, table.map_raw(base, &raw)), (0, Ok(0x1234)));
+    assert_eq!(table.map_raw(base, &raw[..7]), Err(Errno::EINVAL));
+    assert_eq!(table.unmap(0x1234), Ok(()));
 }
 
 #[test]
@@ -462,7 +461,7 @@ fn what_others_can_copy_for_certain_is_looked_at_once() {
             let held = accessor.hold(&grant.unwrap()).unwrap();
             assert_eq!(held.can_be_copied(), expected);
         }
-        table.close(&region);
+        table.close(&region).unwrap();
     }
 }
 
@@ -484,7 +483,7 @@ fn what_others_copy_of_a_closed_region_is_not_taken_for_its_bytes() {
     // SAFETY: `b` outlives the copies.
     let to = unsafe { AppIov::from_raw(b.as_mut_ptr(), b.len()) };
     assert_eq!(other.copy(&list, &to), Ok(()));
-    table.close(&region);
+    table.close(&region).unwrap();
     assert_eq!(other.copy(&list, &to), Err(Errno::ESHUTDOWN));
     assert!(accessor.hold(&grant).is_none());
     assert_eq!(b, [1, 1]);

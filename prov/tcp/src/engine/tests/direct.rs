@@ -147,14 +147,9 @@ fn register(side: &Side, bytes: &mut [u8]) -> Arc<Region> {
         iov_base: bytes.as_mut_ptr().cast(),
         iov_len: bytes.len(),
     };
-    let request = Request {
-        // SAFETY: the tests keep the bytes as long as the engine.
-        memory: unsafe { Memory::new(&[iov]) }.unwrap(),
-        access: FI_REMOTE_READ | FI_REMOTE_WRITE,
-        key: KEY,
-        flags: 0,
-        auth_key: None,
-    };
+    // SAFETY: the tests keep the bytes as long as the engine.
+    let memory = unsafe { Memory::new(&[iov]) }.unwrap();
+    let request = Request::new(memory, FI_REMOTE_READ | FI_REMOTE_WRITE, KEY);
     side.memory.register(request).unwrap()
 }
 
@@ -369,7 +364,7 @@ fn what_a_peer_does_after_a_write_comes_after_it() {
         assert_eq!(heard[2].1, bytes[..100]);
         assert_eq!(heard[3].1, b"last");
     }
-    a.memory.close(&region);
+    a.memory.close(&region).unwrap();
     bytes[2 << 20..(2 << 20) + 4].copy_from_slice(b"last");
     assert!(place == bytes);
 }
@@ -391,7 +386,7 @@ fn a_read_is_answered_with_the_place_once_the_peer_can_read_it() {
     assert_eq!(heard[0].1[..8], expected[..8]);
     assert_eq!(heard[1].1.len(), 64);
     assert_eq!(heard[2].1, [7; 16383]);
-    a.memory.close(&region);
+    a.memory.close(&region).unwrap();
 }
 
 #[test]
@@ -446,7 +441,7 @@ fn many_writes_do_not_pile_up() {
             next += 1;
         }
     }
-    a.memory.close(&region);
+    a.memory.close(&region).unwrap();
     assert_eq!(place, bytes);
 }
 
@@ -560,7 +555,7 @@ fn a_peer_that_ends_while_its_write_is_copied_has_not_written() {
     bytes.fill(2);
     until([&a, &a], || a.open_connections().is_empty());
     assert_eq!(a.count(), 0);
-    a.memory.close(&region);
+    a.memory.close(&region).unwrap();
 }
 
 #[test]
@@ -598,6 +593,6 @@ fn sleep_over_a_copy(is_blocked: bool, calls: usize) {
     assert!(is_copying());
     assert!(sleepers::wakes(&b), "blocked {is_blocked}, {calls} calls");
     until([&b, &b], || !is_copying());
-    b.memory.close(&region);
+    b.memory.close(&region).unwrap();
     assert!(place == bytes);
 }

@@ -1,5 +1,7 @@
 //! Registrations through the tables that C uses.
 
+mod device;
+
 use std::ptr::null_mut;
 
 use super::super::test_domain::{TestDomain, close};
@@ -66,6 +68,21 @@ fn regattr(
     // SAFETY: the domain is open, and the memory outlives the region.
     let status = unsafe { ops(domain).regattr.unwrap()(domain.fid(), attr, flags, &mut mr) };
     if status == 0 { Ok(mr) } else { Err(status) }
+}
+
+/// An endpoint, for what regions want of it.
+struct TestEndpoint;
+
+impl Class for TestEndpoint {
+    type Header = fid;
+
+    fn class(&self) -> usize {
+        FI_CLASS_EP
+    }
+
+    fn header(&self, fid: fid) -> fid {
+        fid
+    }
 }
 
 fn control<T>(mr: *mut fid_mr, command: c_int, arg: *mut T) -> i32 {
@@ -226,15 +243,17 @@ fn a_region_of_an_endpoint_is_bound_before_it_is_enabled() {
     let mr = register(&domain, &mut memory, REMOTE, 7, 0).unwrap();
     let enable = || control(mr, FI_ENABLE, null_mut::<c_void>());
     assert_eq!(enable(), Errno::EINVAL.to_c());
-    let mut endpoint = fid {
+    let mut stranger = fid {
         fclass: FI_CLASS_EP,
         context: null_mut(),
         ops: null_mut(),
     };
-    // SAFETY: the region is open, and of the endpoint only the class is read.
+    let endpoint = Handle::new(TestEndpoint, null_mut(), Vec::new()).into_c();
+    // SAFETY: region and endpoint are open; of the stranger nothing is called.
     let bind =
         |endpoint: *mut fid| unsafe { (*(*mr).fid.ops).bind.unwrap()(mr.cast(), endpoint, 0) };
-    assert_eq!(bind(&mut endpoint), 0);
+    assert_eq!(bind(&mut stranger), Errno::EINVAL.to_c());
+    assert_eq!(bind(endpoint), 0);
     assert!(
         domain
             .table
@@ -250,8 +269,10 @@ fn a_region_of_an_endpoint_is_bound_before_it_is_enabled() {
             .resolve(7, 0, 1, FI_REMOTE_READ, Job::NONE)
             .is_ok()
     );
-    assert_eq!(bind(&mut endpoint), Errno::EOPBADSTATE.to_c());
+    assert_eq!(bind(endpoint), Errno::EOPBADSTATE.to_c());
+    assert_eq!(close(endpoint), Errno::EBUSY.to_c());
     assert_eq!(close(mr.cast()), 0);
+    assert_eq!(close(endpoint), 0);
 }
 
 #[test]

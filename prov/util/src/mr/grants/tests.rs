@@ -17,14 +17,9 @@ fn register(table: &MrTable, pieces: &mut [Vec<u8>]) -> Vec<Arc<Region>> {
             iov_base: piece.as_mut_ptr().cast(),
             iov_len: piece.len(),
         };
-        let request = Request {
-            // SAFETY: the tests keep the pieces while the regions are open.
-            memory: unsafe { Memory::new(&[iov]) }.unwrap(),
-            access: REMOTE,
-            key: key as u64,
-            flags: 0,
-            auth_key: None,
-        };
+        // SAFETY: the tests keep the pieces while the regions are open.
+        let memory = unsafe { Memory::new(&[iov]) }.unwrap();
+        let request = Request::new(memory, REMOTE, key as u64);
         regions.push(table.register(request).unwrap());
     }
     regions
@@ -65,7 +60,7 @@ proptest! {
         let mut start = 0;
         for (region, closed) in regions.iter().zip(closed) {
             if closed {
-                table.close(region);
+                table.close(region).unwrap();
                 expected[start..start + region.len()].fill(0);
             }
             start += region.len();
@@ -129,14 +124,9 @@ proptest! {
                 iov_base: part.as_mut_ptr().cast(),
                 iov_len: part.len(),
             });
-            let region = table.register(Request {
-                // SAFETY: the pieces are kept while the regions are open.
-                memory: unsafe { Memory::new(&iov) }.unwrap(),
-                access: REMOTE,
-                key: key as u64,
-                flags: 0,
-                auth_key: None,
-            }).unwrap();
+            // SAFETY: the pieces are kept while the regions are open.
+            let memory = unsafe { Memory::new(&iov) }.unwrap();
+            let region = table.register(Request::new(memory, REMOTE, key as u64)).unwrap();
             let all = region.len() as u64;
             let grant = accessor.resolve(key as u64, 0, all, REMOTE, Job::NONE);
             prop_assert!(grants.push(grant.unwrap()));
@@ -193,7 +183,7 @@ fn an_atomic_operation_leaves_closed_regions_alone() {
     let regions = register(&table, &mut pieces);
     let mut accessor = table.accessor();
     let grants = all(&mut accessor, &regions);
-    table.close(&regions[1]);
+    table.close(&regions[1]).unwrap();
     let mut old = [9; 6];
     let applied = grants.apply(
         &mut accessor,
@@ -229,7 +219,7 @@ fn nothing_of_a_closed_region_is_written() {
     let regions = register(&table, &mut pieces);
     let mut accessor = table.accessor();
     let grants = all(&mut accessor, &regions);
-    table.close(&regions[1]);
+    table.close(&regions[1]).unwrap();
     grants.write_at(&mut accessor, 2, &[9; 8]);
     assert_eq!(pieces, [[1, 1, 9, 9], [2; 4], [9, 9, 3, 3]]);
 }
@@ -245,7 +235,7 @@ fn only_a_list_that_is_open_is_offered() {
     assert!(grants.can_be_copied(&mut accessor));
     assert!(grants.offer(&mut accessor, &mut list));
     assert_eq!(list.len(), 8);
-    table.close(&regions[1]);
+    table.close(&regions[1]).unwrap();
     assert!(!grants.can_be_copied(&mut accessor));
     assert!(!grants.offer(&mut accessor, &mut OtherIov::default()));
 }
