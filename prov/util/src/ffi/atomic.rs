@@ -36,10 +36,10 @@ impl<E: Endpoint> Table<E> {
     const BOTH: &'static fi_ops_atomic = &Self::FUNCTIONS;
     /// What brings values back.
     const FETCH: &'static fi_ops_atomic = &fi_ops_atomic {
-        write: Some(missing::atomic_write),
-        writev: Some(missing::atomic_writev),
-        writemsg: Some(missing::atomic_writemsg),
-        inject: Some(missing::atomic_inject),
+        write: missing::slot(),
+        writev: missing::slot(),
+        writemsg: missing::slot(),
+        inject: missing::slot(),
         ..Self::FUNCTIONS
     };
     /// What does not.
@@ -49,7 +49,7 @@ impl<E: Endpoint> Table<E> {
         writemsg: Some(writemsg::<E>),
         inject: Some(inject::<E>),
         writevalid: Some(writevalid::<E>),
-        ..missing::ATOMIC_FUNCTIONS
+        ..missing::ATOMIC
     };
 }
 

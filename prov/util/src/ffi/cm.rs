@@ -19,11 +19,11 @@ impl<E: Endpoint> Table<E> {
         getname: Some(getname::<E>),
         getpeer: Some(getpeer::<E>),
         connect: Some(connect::<E>),
-        listen: Some(missing::listen),
+        listen: missing::slot(),
         accept: Some(accept::<E>),
-        reject: Some(missing::reject),
+        reject: missing::slot(),
         shutdown: Some(shutdown::<E>),
-        join: Some(missing::join),
+        join: missing::slot(),
     };
 }
 

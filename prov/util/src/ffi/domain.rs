@@ -178,15 +178,15 @@ impl<D: Domain> Table<D> {
         av_open: Some(av_open::<DomainObject<D>>),
         cq_open: Some(cq_open::<DomainObject<D>>),
         endpoint: Some(endpoint::<D>),
-        scalable_ep: Some(missing::domain_scalable_ep),
+        scalable_ep: missing::slot(),
         cntr_open: Some(cntr_open::<DomainObject<D>>),
         poll_open: Some(poll_open::<DomainObject<D>>),
-        stx_ctx: Some(missing::domain_stx_ctx),
+        stx_ctx: missing::slot(),
         srx_ctx: Some(srx_ctx::<D>),
         query_atomic: Some(query_atomic::<D>),
-        query_collective: Some(missing::domain_query_collective),
+        query_collective: missing::slot(),
         endpoint2: Some(endpoint2::<D>),
-        xpu_ctx: Some(missing::domain_xpu_ctx),
+        xpu_ctx: missing::slot(),
     };
 }
 

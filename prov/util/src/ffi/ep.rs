@@ -631,11 +631,11 @@ impl<R: Receiver> Tables<R> {
         cancel: Some(cancel::<R>),
         getopt: Some(getopt::<R>),
         setopt: Some(setopt::<R>),
-        tx_ctx: Some(missing::tx_ctx),
-        rx_ctx: Some(missing::rx_ctx),
+        tx_ctx: missing::slot(),
+        rx_ctx: missing::slot(),
         rx_size_left: Some(rx_size_left::<R>),
         tx_size_left: Some(tx_size_left::<R>),
-        export_xpu: Some(missing::export_xpu),
+        export_xpu: missing::slot(),
     };
 }
 

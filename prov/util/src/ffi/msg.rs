@@ -31,9 +31,9 @@ impl<E: Endpoint> Table<E> {
     };
     const BOTH: &'static fi_ops_msg = &Self::FUNCTIONS;
     const SEND: &'static fi_ops_msg = &fi_ops_msg {
-        recv: Some(missing::msg_recv),
-        recvv: Some(missing::msg_recvv),
-        recvmsg: Some(missing::msg_recvmsg),
+        recv: missing::slot(),
+        recvv: missing::slot(),
+        recvmsg: missing::slot(),
         ..Self::FUNCTIONS
     };
 }
@@ -46,12 +46,12 @@ impl<R: Receiver> ReceiveTable<R> {
         recv: Some(recv::<R>),
         recvv: Some(recvv::<R>),
         recvmsg: Some(recvmsg::<R>),
-        send: Some(missing::msg_send),
-        sendv: Some(missing::msg_sendv),
-        sendmsg: Some(missing::msg_sendmsg),
-        inject: Some(missing::msg_inject),
-        senddata: Some(missing::msg_senddata),
-        injectdata: Some(missing::msg_injectdata),
+        send: missing::slot(),
+        sendv: missing::slot(),
+        sendmsg: missing::slot(),
+        inject: missing::slot(),
+        senddata: missing::slot(),
+        injectdata: missing::slot(),
     };
 }
 

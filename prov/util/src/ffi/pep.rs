@@ -62,27 +62,27 @@ struct Tables<P>(std::marker::PhantomData<P>);
 impl<P: PassiveEndpoint> Tables<P> {
     const EP: &'static fi_ops_ep = &fi_ops_ep {
         size: size_of::<fi_ops_ep>(),
-        cancel: Some(missing::ep_cancel),
+        cancel: missing::slot(),
         getopt: Some(getopt::<P>),
-        setopt: Some(missing::ep_setopt),
-        tx_ctx: Some(missing::tx_ctx),
-        rx_ctx: Some(missing::rx_ctx),
-        rx_size_left: Some(missing::ep_rx_size_left),
-        tx_size_left: Some(missing::ep_tx_size_left),
-        export_xpu: Some(missing::export_xpu),
+        setopt: missing::slot(),
+        tx_ctx: missing::slot(),
+        rx_ctx: missing::slot(),
+        rx_size_left: missing::slot(),
+        tx_size_left: missing::slot(),
+        export_xpu: missing::slot(),
     };
 
     const CM: &'static fi_ops_cm = &fi_ops_cm {
         size: size_of::<fi_ops_cm>(),
         setname: Some(setname::<P>),
         getname: Some(getname::<P>),
-        getpeer: Some(missing::getpeer),
-        connect: Some(missing::connect),
+        getpeer: missing::slot(),
+        connect: missing::slot(),
         listen: Some(listen::<P>),
-        accept: Some(missing::accept),
+        accept: missing::slot(),
         reject: Some(reject::<P>),
-        shutdown: Some(missing::shutdown),
-        join: Some(missing::join),
+        shutdown: missing::slot(),
+        join: missing::slot(),
     };
 }
 

@@ -32,12 +32,12 @@ impl<E: Endpoint> Table<E> {
         read: Some(read::<E>),
         readv: Some(readv::<E>),
         readmsg: Some(readmsg::<E>),
-        ..missing::RMA_FUNCTIONS
+        ..missing::RMA
     };
     const WRITE: &'static fi_ops_rma = &fi_ops_rma {
-        read: Some(missing::rma_read),
-        readv: Some(missing::rma_readv),
-        readmsg: Some(missing::rma_readmsg),
+        read: missing::slot(),
+        readv: missing::slot(),
+        readmsg: missing::slot(),
         ..Self::FUNCTIONS
     };
 }

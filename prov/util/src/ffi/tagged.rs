@@ -31,9 +31,9 @@ impl<E: Endpoint> Table<E> {
     };
     const BOTH: &'static fi_ops_tagged = &Self::FUNCTIONS;
     const SEND: &'static fi_ops_tagged = &fi_ops_tagged {
-        recv: Some(missing::tagged_recv),
-        recvv: Some(missing::tagged_recvv),
-        recvmsg: Some(missing::tagged_recvmsg),
+        recv: missing::slot(),
+        recvv: missing::slot(),
+        recvmsg: missing::slot(),
         ..Self::FUNCTIONS
     };
 }
@@ -46,12 +46,12 @@ impl<R: Receiver> ReceiveTable<R> {
         recv: Some(recv::<R>),
         recvv: Some(recvv::<R>),
         recvmsg: Some(recvmsg::<R>),
-        send: Some(missing::tagged_send),
-        sendv: Some(missing::tagged_sendv),
-        sendmsg: Some(missing::tagged_sendmsg),
-        inject: Some(missing::tagged_inject),
-        senddata: Some(missing::tagged_senddata),
-        injectdata: Some(missing::tagged_injectdata),
+        send: missing::slot(),
+        sendv: missing::slot(),
+        sendmsg: missing::slot(),
+        inject: missing::slot(),
+        senddata: missing::slot(),
+        injectdata: missing::slot(),
     };
 }
 
