@@ -131,6 +131,15 @@ impl RemoteIov {
     }
 }
 
+impl From<RemotePiece> for RemoteIov {
+    #[inline]
+    fn from(piece: RemotePiece) -> Self {
+        let mut this = Self::default();
+        this.push(piece);
+        this
+    }
+}
+
 /// `fi_read`, `fi_write` and their variants.
 #[derive(Clone, Copy, Debug)]
 pub struct RemoteAccess {

@@ -1,108 +1,195 @@
-//! What the calls of fi_msg(3) and fi_tagged(3) have in common.
+//! The calls of fi_msg(3) and fi_tagged(3), which differ in their tags alone.
 
-use std::ffi::c_void;
+use fabric_abi::fid_ep;
 
-use fabric_abi::{FI_REMOTE_CQ_DATA, fi_addr_t, fid_ep};
-
+use super::Handle;
+use super::call::{Call, Local};
 use super::ep::{EndpointObject, Receiver};
-use super::{Handle, posted};
-use crate::buffer::AppIov;
 use crate::endpoint::Endpoint;
 use crate::errno::Result;
 use crate::request::{Receive, Select, Tag, Transmit};
 
-/// Where the flags of a call come from.
-#[derive(Clone, Copy)]
-pub(super) enum Flags {
-    /// The call has none: the endpoint's default.
-    Plain,
-    /// The call brought these.
-    Given(u64),
-    /// An inject call.
-    Inject,
+/// The functions of one of the two interfaces, and its tables: `send` has the
+/// arguments that sends have for their tag, `receive` those that receives have,
+/// each with what they mean.
+macro_rules! interface {
+    (
+        $kind:ident: $table:ident, $message:ident, $missing:ident,
+        send($($tag:ident)?) $tag_of:expr,
+        receive($($select:ident),*) $select_of:expr $(,)?
+    ) => {
+        use std::ptr::null_mut;
+
+        use fabric_abi::{$kind, $message, $table};
+
+        use $crate::endpoint::Endpoint;
+        use $crate::errno::Errno;
+        use $crate::ffi::call::{Call, Local, calls};
+        use $crate::ffi::ep::{Caps, EndpointObject, Receiver};
+        use $crate::ffi::{message, missing};
+        use $crate::request::{Select, Tag};
+
+        struct Table<T>(std::marker::PhantomData<T>);
+
+        impl<E: Endpoint> Table<E> {
+            const BOTH: &'static $table = &$table {
+                recv: Some(recv::<EndpointObject<E>>),
+                recvv: Some(recvv::<EndpointObject<E>>),
+                recvmsg: Some(recvmsg::<EndpointObject<E>>),
+                ..*Self::SEND
+            };
+            const SEND: &'static $table = &$table {
+                send: Some(send::<E>),
+                sendv: Some(sendv::<E>),
+                sendmsg: Some(sendmsg::<E>),
+                inject: Some(inject::<E>),
+                senddata: Some(senddata::<E>),
+                injectdata: Some(injectdata::<E>),
+                ..missing::$missing
+            };
+        }
+
+        impl<R: Receiver> Table<R> {
+            const RECEIVE: &'static $table = &$table {
+                recv: Some(recv::<R>),
+                recvv: Some(recvv::<R>),
+                recvmsg: Some(recvmsg::<R>),
+                ..missing::$missing
+            };
+        }
+
+        /// The table of an endpoint with these capabilities.
+        pub(super) fn table<E: Endpoint>(caps: Caps) -> *const $table {
+            match (caps.sends($kind), caps.receives($kind)) {
+                (true, true) => Table::<E>::BOTH,
+                (true, false) => Table::<E>::SEND,
+                (false, receives) => receive_table::<EndpointObject<E>>(receives),
+            }
+        }
+
+        /// The table of what only receives, if it does that.
+        pub(super) fn receive_table<R: Receiver>(receives: bool) -> *const $table {
+            match receives {
+                true => Table::<R>::RECEIVE,
+                false => &raw const missing::$missing,
+            }
+        }
+
+        calls! {
+            fn recv<R: Receiver>(ep, room, len, desc, peer, $($select,)* context) {
+                let local = Local::one(room, len, desc);
+                message::receive::<R>(ep, local, $select_of, Call::plain(peer, context))
+            }
+
+            fn recvv<R: Receiver>(ep, iov, descs, count, peer, $($select,)* context) {
+                let local = Local::vector(iov, descs, count)?;
+                message::receive::<R>(ep, local, $select_of, Call::plain(peer, context))
+            }
+
+            fn recvmsg<R: Receiver>(ep, msg: *const $message, flags) {
+                let msg = msg.as_ref().ok_or(Errno::EINVAL)?;
+                $(let $select = msg.$select;)*
+                let local = Local::vector(msg.msg_iov, msg.desc, msg.iov_count)?;
+                let call = Call::message(msg.addr, flags, 0, msg.context);
+                message::receive::<R>(ep, local, $select_of, call)
+            }
+
+            fn send<E: Endpoint>(ep, buf, len, desc, peer, $($tag,)? context) {
+                let local = Local::one(buf, len, desc);
+                message::send::<E>(ep, local, $tag_of, Call::plain(peer, context))
+            }
+
+            fn sendv<E: Endpoint>(ep, iov, descs, count, peer, $($tag,)? context) {
+                let local = Local::vector(iov, descs, count)?;
+                message::send::<E>(ep, local, $tag_of, Call::plain(peer, context))
+            }
+
+            fn sendmsg<E: Endpoint>(ep, msg: *const $message, flags) {
+                let msg = msg.as_ref().ok_or(Errno::EINVAL)?;
+                $(let $tag = msg.$tag;)?
+                let local = Local::vector(msg.msg_iov, msg.desc, msg.iov_count)?;
+                let call = Call::message(msg.addr, flags, msg.data, msg.context);
+                message::send::<E>(ep, local, $tag_of, call)
+            }
+
+            fn inject<E: Endpoint>(ep, buf, len, peer $(, $tag)?) {
+                let local = Local::one(buf, len, null_mut());
+                message::send::<E>(ep, local, $tag_of, Call::inject(peer))
+            }
+
+            fn senddata<E: Endpoint>(ep, buf, len, desc, data, peer, $($tag,)? context) {
+                let local = Local::one(buf, len, desc);
+                let call = Call::plain(peer, context).with_data(data);
+                message::send::<E>(ep, local, $tag_of, call)
+            }
+
+            fn injectdata<E: Endpoint>(ep, buf, len, data, peer $(, $tag)?) {
+                let local = Local::one(buf, len, null_mut());
+                message::send::<E>(ep, local, $tag_of, Call::inject(peer).with_data(data))
+            }
+        }
+    };
 }
+
+pub(super) use interface;
 
 /// Posts a receive.
 ///
 /// # Safety
-/// `ep` is an open object of type `R`, and `buffers` is memory that the
-/// application lends.
+/// `ep` is an open object of type `R`.
 #[inline(always)]
 pub(super) unsafe fn receive<R: Receiver>(
     ep: *mut fid_ep,
-    buffers: Result<AppIov>,
-    peer: fi_addr_t,
+    local: Local,
     select: Select,
-    flags: Flags,
-    context: *mut c_void,
-) -> isize {
+    call: Call,
+) -> Result {
     // SAFETY: the caller vouches for the object.
     let receiver = unsafe { Handle::<R>::borrow(ep) };
-    let buffers = match buffers {
-        Ok(buffers) => buffers,
-        Err(error) => return posted(Err(error)),
-    };
-    let flags = match flags {
-        Flags::Given(flags) => receiver.flags().with(flags),
-        Flags::Plain | Flags::Inject => receiver.flags().plain(),
-    };
     post_receive(
         receiver,
         &Receive {
             select,
-            buffers,
-            peer,
-            flags,
-            context,
+            buffers: local.buffers,
+            peer: call.peer,
+            flags: call.flags(receiver.flags()),
+            context: call.context,
         },
     )
 }
 
 #[inline(never)]
-fn post_receive<R: Receiver>(receiver: &R, receive: &Receive) -> isize {
-    posted(receiver.receive(receive))
+fn post_receive<R: Receiver>(receiver: &R, receive: &Receive) -> Result {
+    receiver.receive(receive)
 }
 
-/// Posts a message, with immediate data where there is `data`.
+/// Posts a message.
 ///
 /// # Safety
-/// `ep` is an open endpoint of `E`, and `buffers` is memory that the
-/// application lends.
+/// `ep` is an open endpoint of `E`.
 #[inline(always)]
 pub(super) unsafe fn send<E: Endpoint>(
     ep: *mut fid_ep,
-    buffers: Result<AppIov>,
-    peer: fi_addr_t,
+    local: Local,
     tag: Tag,
-    flags: Flags,
-    data: Option<u64>,
-    context: *mut c_void,
-) -> isize {
+    call: Call,
+) -> Result {
     // SAFETY: the caller vouches for the endpoint.
     let ep = unsafe { Handle::<EndpointObject<E>>::borrow(ep) };
-    let flags = match flags {
-        Flags::Plain => ep.tx.plain(),
-        Flags::Given(flags) => ep.tx.with(flags),
-        Flags::Inject => ep.tx.inject(),
-    };
-    let buffers = match buffers {
-        Ok(buffers) => buffers,
-        Err(error) => return posted(Err(error)),
-    };
     transmit(
         &**ep,
         &Transmit {
             tag,
-            buffers,
-            peer,
-            data: data.unwrap_or(0),
-            flags: flags | data.map_or(0, |_| FI_REMOTE_CQ_DATA),
-            context,
+            buffers: local.buffers,
+            peer: call.peer,
+            data: call.data(),
+            flags: call.flags(&ep.tx),
+            context: call.context,
         },
     )
 }
 
 #[inline(never)]
-fn transmit<E: Endpoint>(ep: &E, message: &Transmit) -> isize {
-    posted(ep.transmit(message))
+fn transmit<E: Endpoint>(ep: &E, message: &Transmit) -> Result {
+    ep.transmit(message)
 }

@@ -7,6 +7,7 @@
 
 mod atomic;
 pub mod av;
+mod call;
 mod cm;
 pub mod cntr;
 pub mod cq;

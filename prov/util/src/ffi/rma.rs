@@ -1,44 +1,40 @@
 //! fi_rma(3): remote memory access.
 
-use std::ffi::c_void;
+use std::ptr::null_mut;
 
 use fabric_abi::*;
-use libc::iovec;
 
+use super::call::{self, Call, Local, calls};
 use super::ep::{Caps, EndpointObject};
-use super::{Handle, missing, posted};
-use crate::buffer::AppIov;
+use super::{Handle, missing};
 use crate::endpoint::Endpoint;
 use crate::errno::{Errno, Result};
-use crate::request::{Access, RemoteAccess, RemoteIov, RemotePiece};
+use crate::request::Access::{self, Read, Write};
+use crate::request::{RemoteAccess, RemoteIov, RemotePiece};
 
 struct Table<E>(std::marker::PhantomData<E>);
 
 impl<E: Endpoint> Table<E> {
-    const FUNCTIONS: fi_ops_rma = fi_ops_rma {
-        size: size_of::<fi_ops_rma>(),
+    const BOTH: &'static fi_ops_rma = &fi_ops_rma {
         read: Some(read::<E>),
         readv: Some(readv::<E>),
         readmsg: Some(readmsg::<E>),
+        ..*Self::WRITE
+    };
+    const READ: &'static fi_ops_rma = &fi_ops_rma {
+        read: Self::BOTH.read,
+        readv: Self::BOTH.readv,
+        readmsg: Self::BOTH.readmsg,
+        ..missing::RMA
+    };
+    const WRITE: &'static fi_ops_rma = &fi_ops_rma {
         write: Some(write::<E>),
         writev: Some(writev::<E>),
         writemsg: Some(writemsg::<E>),
         inject: Some(inject::<E>),
         writedata: Some(writedata::<E>),
         injectdata: Some(injectdata::<E>),
-    };
-    const BOTH: &'static fi_ops_rma = &Self::FUNCTIONS;
-    const READ: &'static fi_ops_rma = &fi_ops_rma {
-        read: Some(read::<E>),
-        readv: Some(readv::<E>),
-        readmsg: Some(readmsg::<E>),
         ..missing::RMA
-    };
-    const WRITE: &'static fi_ops_rma = &fi_ops_rma {
-        read: missing::slot(),
-        readv: missing::slot(),
-        readmsg: missing::slot(),
-        ..Self::FUNCTIONS
     };
 }
 
@@ -52,250 +48,118 @@ pub(super) fn table<E: Endpoint>(caps: Caps) -> *const fi_ops_rma {
     }
 }
 
-/// One remote piece as long as the local memory.
-#[inline(always)]
-fn single(addr: u64, len: usize, key: u64) -> RemoteIov {
-    let mut remote = RemoteIov::default();
-    remote.push(RemotePiece {
-        addr,
-        len: len as u64,
-        key,
-    });
-    remote
+calls! {
+    fn read<E: Endpoint>(ep, room, len, desc, peer, addr, key, context) {
+        one::<E>(ep, Read, Local::one(room, len, desc), addr, key, Call::plain(peer, context))
+    }
+
+    fn write<E: Endpoint>(ep, buf, len, desc, peer, addr, key, context) {
+        one::<E>(ep, Write, Local::one(buf, len, desc), addr, key, Call::plain(peer, context))
+    }
+
+    fn readv<E: Endpoint>(ep, iov, descs, count, peer, addr, key, context) {
+        let local = Local::vector(iov, descs, count)?;
+        one::<E>(ep, Read, local, addr, key, Call::plain(peer, context))
+    }
+
+    fn writev<E: Endpoint>(ep, iov, descs, count, peer, addr, key, context) {
+        let local = Local::vector(iov, descs, count)?;
+        one::<E>(ep, Write, local, addr, key, Call::plain(peer, context))
+    }
+
+    fn readmsg<E: Endpoint>(ep, msg: *const fi_msg_rma, flags) {
+        message::<E>(ep, Read, msg, flags)
+    }
+
+    fn writemsg<E: Endpoint>(ep, msg: *const fi_msg_rma, flags) {
+        message::<E>(ep, Write, msg, flags)
+    }
+
+    fn inject<E: Endpoint>(ep, buf, len, peer, addr, key) {
+        let local = Local::one(buf, len, null_mut());
+        one::<E>(ep, Write, local, addr, key, Call::inject(peer))
+    }
+
+    fn writedata<E: Endpoint>(ep, buf, len, desc, data, peer, addr, key, context) {
+        let call = Call::plain(peer, context).with_data(data);
+        one::<E>(ep, Write, Local::one(buf, len, desc), addr, key, call)
+    }
+
+    fn injectdata<E: Endpoint>(ep, buf, len, data, peer, addr, key) {
+        let local = Local::one(buf, len, null_mut());
+        one::<E>(ep, Write, local, addr, key, Call::inject(peer).with_data(data))
+    }
 }
 
+/// Posts an access to one remote piece, which is as long as the local memory.
+///
 /// # Safety
-/// `msg` is null or a valid message whose memory the application lends.
+/// `ep` is an open endpoint of `E`.
 #[inline(always)]
-unsafe fn post_msg<E: Endpoint>(
+unsafe fn one<E: Endpoint>(
+    ep: *mut fid_ep,
+    access: Access,
+    local: Local,
+    addr: u64,
+    key: u64,
+    call: Call,
+) -> Result {
+    let len = local.buffers.len() as u64;
+    let remote = RemoteIov::from(RemotePiece { addr, len, key });
+    // SAFETY: the caller vouches for the endpoint.
+    unsafe { post::<E>(ep, access, local, remote, call) }
+}
+
+/// Posts what a message describes.
+///
+/// # Safety
+/// `ep` is an open endpoint of `E`; `msg` is null or a valid message whose
+/// memory the application lends.
+#[inline(always)]
+unsafe fn message<E: Endpoint>(
     ep: *mut fid_ep,
     access: Access,
     msg: *const fi_msg_rma,
     flags: u64,
 ) -> Result {
-    // SAFETY: the caller vouches for the message and its vectors; the table
-    // belongs to endpoints of `E`.
+    // SAFETY: the caller vouches for the message, its vectors and the endpoint.
     unsafe {
-        let ep = Handle::<EndpointObject<E>>::borrow(ep);
         let msg = msg.as_ref().ok_or(Errno::EINVAL)?;
-        let local = AppIov::from_iov(msg.msg_iov, msg.iov_count)?;
-        if msg.rma_iov.is_null() && msg.rma_iov_count != 0 {
-            return Err(Errno::EINVAL);
-        }
-        let mut remote = RemoteIov::default();
-        for i in 0..msg.rma_iov_count {
-            let piece = &*msg.rma_iov.add(i);
-            if !remote.push(RemotePiece {
+        let local = Local::vector(msg.msg_iov, msg.desc, msg.iov_count)?;
+        let remote = call::remote(msg.rma_iov, msg.rma_iov_count, |piece| {
+            Some(RemotePiece {
                 addr: piece.addr,
                 len: piece.len as u64,
                 key: piece.key,
-            }) {
-                return Err(Errno::EINVAL);
-            }
-        }
-        if remote.len() != local.len() as u64 {
+            })
+        })?;
+        if remote.len() != local.buffers.len() as u64 {
             return Err(Errno::EINVAL);
         }
-        ep.access(&RemoteAccess {
-            access,
-            local,
-            remote,
-            peer: msg.addr,
-            data: msg.data,
-            flags: ep.tx.with(flags),
-            context: msg.context,
-        })
+        let call = Call::message(msg.addr, flags, msg.data, msg.context);
+        post::<E>(ep, access, local, remote, call)
     }
 }
 
-unsafe extern "C" fn read<E: Endpoint>(
-    ep: *mut fid_ep,
-    buf: *mut c_void,
-    len: usize,
-    _desc: *mut c_void,
-    src_addr: fi_addr_t,
-    addr: u64,
-    key: u64,
-    context: *mut c_void,
-) -> isize {
-    // SAFETY: the table belongs to endpoints of `E`; the application lends
-    // `len` bytes at `buf`.
-    unsafe {
-        let ep = Handle::<EndpointObject<E>>::borrow(ep);
-        posted(ep.access(&RemoteAccess {
-            access: Access::Read,
-            local: AppIov::from_raw(buf.cast(), len),
-            remote: single(addr, len, key),
-            peer: src_addr,
-            data: 0,
-            flags: ep.tx.plain(),
-            context,
-        }))
-    }
-}
-
-unsafe extern "C" fn readv<E: Endpoint>(
-    ep: *mut fid_ep,
-    iov: *const iovec,
-    _desc: *mut *mut c_void,
-    count: usize,
-    src_addr: fi_addr_t,
-    addr: u64,
-    key: u64,
-    context: *mut c_void,
-) -> isize {
-    // SAFETY: as in `read`, for the memory of `count` entries.
-    unsafe {
-        let ep = Handle::<EndpointObject<E>>::borrow(ep);
-        posted(AppIov::from_iov(iov, count).and_then(|local| {
-            ep.access(&RemoteAccess {
-                access: Access::Read,
-                local,
-                remote: single(addr, local.len(), key),
-                peer: src_addr,
-                data: 0,
-                flags: ep.tx.plain(),
-                context,
-            })
-        }))
-    }
-}
-
-unsafe extern "C" fn readmsg<E: Endpoint>(
-    ep: *mut fid_ep,
-    msg: *const fi_msg_rma,
-    flags: u64,
-) -> isize {
-    // SAFETY: the application passes a valid message.
-    posted(unsafe { post_msg::<E>(ep, Access::Read, msg, flags) })
-}
-
-/// The single-buffer writes differ in their flags and data alone.
-///
 /// # Safety
-/// As for [`read`].
+/// `ep` is an open endpoint of `E`.
 #[inline(always)]
-unsafe fn post_write<E: Endpoint>(
+unsafe fn post<E: Endpoint>(
     ep: *mut fid_ep,
-    local: AppIov,
-    peer: fi_addr_t,
-    (addr, key): (u64, u64),
-    flags: impl FnOnce(&EndpointObject<E>) -> u64,
-    data: u64,
-    context: *mut c_void,
-) -> isize {
+    access: Access,
+    local: Local,
+    remote: RemoteIov,
+    call: Call,
+) -> Result {
     // SAFETY: the caller vouches for the endpoint.
     let ep = unsafe { Handle::<EndpointObject<E>>::borrow(ep) };
-    posted(ep.access(&RemoteAccess {
-        access: Access::Write,
-        local,
-        remote: single(addr, local.len(), key),
-        peer,
-        data,
-        flags: flags(ep),
-        context,
-    }))
-}
-
-unsafe extern "C" fn write<E: Endpoint>(
-    ep: *mut fid_ep,
-    buf: *const c_void,
-    len: usize,
-    _desc: *mut c_void,
-    dest_addr: fi_addr_t,
-    addr: u64,
-    key: u64,
-    context: *mut c_void,
-) -> isize {
-    // SAFETY: as in `read`.
-    unsafe {
-        let local = AppIov::from_raw(buf.cast_mut().cast(), len);
-        let flags = |ep: &EndpointObject<E>| ep.tx.plain();
-        post_write::<E>(ep, local, dest_addr, (addr, key), flags, 0, context)
-    }
-}
-
-unsafe extern "C" fn writev<E: Endpoint>(
-    ep: *mut fid_ep,
-    iov: *const iovec,
-    _desc: *mut *mut c_void,
-    count: usize,
-    dest_addr: fi_addr_t,
-    addr: u64,
-    key: u64,
-    context: *mut c_void,
-) -> isize {
-    // SAFETY: as in `read`, for the memory of `count` entries.
-    unsafe {
-        match AppIov::from_iov(iov, count) {
-            Ok(local) => {
-                let flags = |ep: &EndpointObject<E>| ep.tx.plain();
-                post_write::<E>(ep, local, dest_addr, (addr, key), flags, 0, context)
-            }
-            Err(error) => posted(Err(error)),
-        }
-    }
-}
-
-unsafe extern "C" fn writemsg<E: Endpoint>(
-    ep: *mut fid_ep,
-    msg: *const fi_msg_rma,
-    flags: u64,
-) -> isize {
-    // SAFETY: the application passes a valid message.
-    posted(unsafe { post_msg::<E>(ep, Access::Write, msg, flags) })
-}
-
-unsafe extern "C" fn inject<E: Endpoint>(
-    ep: *mut fid_ep,
-    buf: *const c_void,
-    len: usize,
-    dest_addr: fi_addr_t,
-    addr: u64,
-    key: u64,
-) -> isize {
-    // SAFETY: as in `read`.
-    unsafe {
-        let local = AppIov::from_raw(buf.cast_mut().cast(), len);
-        let flags = |ep: &EndpointObject<E>| ep.tx.inject();
-        let context = std::ptr::null_mut();
-        post_write::<E>(ep, local, dest_addr, (addr, key), flags, 0, context)
-    }
-}
-
-unsafe extern "C" fn writedata<E: Endpoint>(
-    ep: *mut fid_ep,
-    buf: *const c_void,
-    len: usize,
-    _desc: *mut c_void,
-    data: u64,
-    dest_addr: fi_addr_t,
-    addr: u64,
-    key: u64,
-    context: *mut c_void,
-) -> isize {
-    // SAFETY: as in `read`.
-    unsafe {
-        let local = AppIov::from_raw(buf.cast_mut().cast(), len);
-        let flags = |ep: &EndpointObject<E>| ep.tx.plain() | FI_REMOTE_CQ_DATA;
-        post_write::<E>(ep, local, dest_addr, (addr, key), flags, data, context)
-    }
-}
-
-unsafe extern "C" fn injectdata<E: Endpoint>(
-    ep: *mut fid_ep,
-    buf: *const c_void,
-    len: usize,
-    data: u64,
-    dest_addr: fi_addr_t,
-    addr: u64,
-    key: u64,
-) -> isize {
-    // SAFETY: as in `read`.
-    unsafe {
-        let local = AppIov::from_raw(buf.cast_mut().cast(), len);
-        let flags = |ep: &EndpointObject<E>| ep.tx.inject() | FI_REMOTE_CQ_DATA;
-        let context = std::ptr::null_mut();
-        post_write::<E>(ep, local, dest_addr, (addr, key), flags, data, context)
-    }
+    ep.access(&RemoteAccess {
+        access,
+        local: local.buffers,
+        remote,
+        peer: call.peer,
+        data: call.data(),
+        flags: call.flags(&ep.tx),
+        context: call.context,
+    })
 }

@@ -375,14 +375,14 @@ impl Class for SharedQueue {
         };
         static EP_OPS: fi_ops_ep = fi_ops_ep {
             size: size_of::<fi_ops_ep>(),
-            cancel: Some(missing::ep_cancel),
+            cancel: missing::slot(),
             getopt: Some(getopt),
-            setopt: Some(missing::ep_setopt),
-            tx_ctx: Some(missing::tx_ctx),
-            rx_ctx: Some(missing::rx_ctx),
-            rx_size_left: Some(missing::ep_rx_size_left),
-            tx_size_left: Some(missing::ep_tx_size_left),
-            export_xpu: Some(missing::export_xpu),
+            setopt: missing::slot(),
+            tx_ctx: missing::slot(),
+            rx_ctx: missing::slot(),
+            rx_size_left: missing::slot(),
+            tx_size_left: missing::slot(),
+            export_xpu: missing::slot(),
         };
         fid_peer_srx {
             ep_fid: fid_ep {

@@ -1,0 +1,232 @@
+//! What the data calls of fi_msg(3), fi_tagged(3), fi_rma(3) and fi_atomic(3)
+//! have in common.
+
+use std::ffi::c_void;
+
+use fabric_abi::{FI_REMOTE_CQ_DATA, fi_addr_t};
+use libc::iovec;
+
+use super::ep::OperationFlags;
+use super::posted;
+use crate::buffer::{AppIov, IOV_LIMIT};
+use crate::errno::{Errno, Result};
+use crate::request::{RemoteIov, RemotePiece};
+
+/// Makes functions for the slots of a table. Each is written as the names of
+/// its arguments, which say their types ([`argument`]), and what it does with
+/// them; the slot that takes it checks its signature.
+///
+/// The bodies may use what the application passed: see the safety comment.
+macro_rules! calls {
+    ($(
+        fn $name:ident<$object:ident: $bound:ident>(
+            $($argument:ident $(: $type:ty)?),* $(,)?
+        ) $body:block
+    )*) => {
+        $(
+            unsafe extern "C" fn $name<$object: $bound>(
+                $($argument: $crate::ffi::call::argument!($argument $(: $type)?)),*
+            ) -> isize {
+                $crate::ffi::call::answer(
+                    // SAFETY: the table that holds this function belongs to
+                    // objects of this type, and the application passes what the
+                    // manual page asks for: an open object, vectors of as many
+                    // entries as it says, and memory that it lends until the
+                    // operation completes.
+                    #[inline(always)]
+                    || unsafe { $body },
+                )
+            }
+        )*
+    };
+}
+
+/// The type of an argument of [`calls`].
+macro_rules! argument {
+    ($name:ident: $type:ty) => { $type };
+    (ep) => { *mut fabric_abi::fid_ep };
+    // Memory: one buffer that is read or written, or a vector of them.
+    (buf) => { *const std::ffi::c_void };
+    (room) => { *mut std::ffi::c_void };
+    (len) => { usize };
+    (count) => { usize };
+    (iov) => { *const libc::iovec };
+    (ioc) => { *const fabric_abi::fi_ioc };
+    // Its descriptors, one or as many as there are buffers.
+    (desc) => { *mut std::ffi::c_void };
+    (descs) => { *mut *mut std::ffi::c_void };
+    // What the operation is about.
+    (peer) => { fabric_abi::fi_addr_t };
+    (tag) => { u64 };
+    (ignore) => { u64 };
+    (addr) => { u64 };
+    (key) => { u64 };
+    (datatype) => { fabric_abi::fi_datatype };
+    (op) => { fabric_abi::fi_op };
+    // Further memory of atomic operations.
+    (compare) => { *const std::ffi::c_void };
+    (compare_desc) => { *mut std::ffi::c_void };
+    (comparev) => { *const fabric_abi::fi_ioc };
+    (compare_descs) => { *mut *mut std::ffi::c_void };
+    (compare_count) => { usize };
+    (result) => { *mut std::ffi::c_void };
+    (result_desc) => { *mut std::ffi::c_void };
+    (resultv) => { *mut fabric_abi::fi_ioc };
+    (result_descs) => { *mut *mut std::ffi::c_void };
+    (result_count) => { usize };
+    // How, and what to report.
+    (data) => { u64 };
+    (flags) => { u64 };
+    (context) => { *mut std::ffi::c_void };
+}
+
+pub(super) use {argument, calls};
+
+/// The return value of what a call does.
+#[inline(always)]
+pub(super) fn answer(call: impl FnOnce() -> Result) -> isize {
+    posted(call())
+}
+
+/// What any data call says, whatever it moves.
+pub(super) struct Call {
+    /// The other side.
+    pub peer: fi_addr_t,
+    /// Immediate data, where there is any.
+    data: Option<u64>,
+    flags: Flags,
+    /// Reported with the completion.
+    pub context: *mut c_void,
+}
+
+/// Where the flags of a call come from.
+enum Flags {
+    /// The call has none: the endpoint's default.
+    Plain,
+    /// The call brought these.
+    Given(u64),
+    /// An inject call.
+    Inject,
+}
+
+impl Call {
+    /// A call without a flags argument.
+    #[inline(always)]
+    pub fn plain(peer: fi_addr_t, context: *mut c_void) -> Self {
+        Call {
+            peer,
+            data: None,
+            flags: Flags::Plain,
+            context,
+        }
+    }
+
+    /// An inject call.
+    #[inline(always)]
+    pub fn inject(peer: fi_addr_t) -> Self {
+        Call {
+            flags: Flags::Inject,
+            ..Self::plain(peer, std::ptr::null_mut())
+        }
+    }
+
+    /// A call with a flags argument, which says whether `data` counts.
+    #[inline(always)]
+    pub fn message(peer: fi_addr_t, flags: u64, data: u64, context: *mut c_void) -> Self {
+        Call {
+            data: (flags & FI_REMOTE_CQ_DATA != 0).then_some(data),
+            flags: Flags::Given(flags),
+            ..Self::plain(peer, context)
+        }
+    }
+
+    /// The same, with immediate data.
+    #[inline(always)]
+    pub fn with_data(self, data: u64) -> Self {
+        Call {
+            data: Some(data),
+            ..self
+        }
+    }
+
+    /// The immediate data, 0 for none.
+    #[inline(always)]
+    pub fn data(&self) -> u64 {
+        self.data.unwrap_or(0)
+    }
+
+    /// The complete flags of the operation, on an endpoint that adds these.
+    #[inline(always)]
+    pub fn flags(&self, of: &OperationFlags) -> u64 {
+        let flags = match self.flags {
+            Flags::Plain => of.plain(),
+            Flags::Given(flags) => of.with(flags),
+            Flags::Inject => of.inject(),
+        };
+        flags | self.data.map_or(0, |_| FI_REMOTE_CQ_DATA)
+    }
+}
+
+/// Local memory as a call passes it.
+pub(super) struct Local {
+    pub buffers: AppIov,
+}
+
+impl Local {
+    /// No memory.
+    pub const NONE: Local = Local {
+        buffers: AppIov::EMPTY,
+    };
+
+    /// One buffer.
+    ///
+    /// # Safety
+    /// The application lends `len` bytes at `base`.
+    #[inline(always)]
+    pub unsafe fn one(base: *const c_void, len: usize, _desc: *mut c_void) -> Self {
+        Local {
+            // SAFETY: the caller vouches for the memory.
+            buffers: unsafe { AppIov::from_raw(base.cast_mut().cast(), len) },
+        }
+    }
+
+    /// A vector of buffers; `-FI_EINVAL` for more than an operation takes.
+    ///
+    /// # Safety
+    /// `iov` is null or points to `count` entries of memory that the
+    /// application lends, `descs` is null or points to as many.
+    #[inline(always)]
+    pub unsafe fn vector(
+        iov: *const iovec,
+        _descs: *mut *mut c_void,
+        count: usize,
+    ) -> Result<Self> {
+        Ok(Local {
+            // SAFETY: the caller vouches for the vector.
+            buffers: unsafe { AppIov::from_iov(iov, count)? },
+        })
+    }
+}
+
+/// The remote memory of a message, a piece for each entry; `-FI_EINVAL` for
+/// more than an operation takes, and for an entry that is no piece.
+///
+/// # Safety
+/// `entries` is null or points to `count` entries.
+#[inline(always)]
+pub(super) unsafe fn remote<T>(
+    entries: *const T,
+    count: usize,
+    piece: impl Fn(&T) -> Option<RemotePiece>,
+) -> Result<RemoteIov> {
+    if count > IOV_LIMIT || (entries.is_null() && count != 0) {
+        return Err(Errno::EINVAL);
+    }
+    let mut remote = RemoteIov::default();
+    for i in 0..count {
+        // SAFETY: `i < count`, and the caller vouches for `count` entries.
+        let piece = piece(unsafe { &*entries.add(i) }).ok_or(Errno::EINVAL)?;
+        remote.push(piece);
+    }
+    Ok(remote)
+}
