@@ -7,6 +7,7 @@
 //! one promise on which every `unsafe` block of this file rests.
 
 use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use libc::iovec;
@@ -19,8 +20,9 @@ pub const IOV_LIMIT: usize = 4;
 /// Up to [`IOV_LIMIT`] pieces of application memory, one after another.
 #[derive(Clone, Copy)]
 pub struct AppIov {
-    /// Only the first `count` are meaningful, and none of those is empty.
-    iov: [iovec; IOV_LIMIT],
+    /// The first one is always there, the others up to `count`. None of the
+    /// first `count` is empty.
+    iov: [MaybeUninit<iovec>; IOV_LIMIT],
     count: u32,
     /// Sum of the lengths; checked for overflow where the pieces came in.
     len: usize,
@@ -39,10 +41,14 @@ const NOTHING: iovec = iovec {
 
 impl AppIov {
     /// No memory at all: an empty message.
-    pub const EMPTY: AppIov = AppIov {
-        iov: [NOTHING; IOV_LIMIT],
-        count: 0,
-        len: 0,
+    pub const EMPTY: AppIov = {
+        let mut iov = [MaybeUninit::uninit(); IOV_LIMIT];
+        iov[0] = MaybeUninit::new(NOTHING);
+        AppIov {
+            iov,
+            count: 0,
+            len: 0,
+        }
     };
 
     /// One buffer of `len` bytes at `base`.
@@ -51,16 +57,19 @@ impl AppIov {
     /// The memory is valid for the operation's accesses until it completes.
     #[inline]
     pub unsafe fn from_raw(base: *mut u8, len: usize) -> Self {
-        let mut this = Self::EMPTY;
-        if len != 0 {
-            this.iov[0] = iovec {
+        let mut iov = [MaybeUninit::uninit(); IOV_LIMIT];
+        iov[0] = MaybeUninit::new(match len {
+            0 => NOTHING,
+            _ => iovec {
                 iov_base: base.cast(),
                 iov_len: len,
-            };
-            this.count = 1;
-            this.len = len;
+            },
+        });
+        AppIov {
+            iov,
+            count: u32::from(len != 0),
+            len,
         }
-        this
     }
 
     /// The buffers of an I/O vector; `-FI_EINVAL` for more than
@@ -92,9 +101,15 @@ impl AppIov {
             .checked_add(piece.iov_len)
             .filter(|&len| len <= isize::MAX as usize)
             .ok_or(Errno::EINVAL)?;
-        *slot = piece;
+        *slot = MaybeUninit::new(piece);
         self.count += 1;
         Ok(())
+    }
+
+    #[inline]
+    fn first(&self) -> iovec {
+        // SAFETY: see `iov`.
+        unsafe { self.iov[0].assume_init() }
     }
 
     /// Bytes in all pieces together.
@@ -113,13 +128,14 @@ impl AppIov {
     /// report (`fi_cq_data_entry::buf`), not one to read through.
     #[inline]
     pub fn address(&self) -> *mut std::ffi::c_void {
-        self.iov[0].iov_base
+        self.first().iov_base
     }
 
     /// The pieces, for a system call's I/O vector.
     #[inline]
     pub fn pieces(&self) -> &[iovec] {
-        &self.iov[..self.count as usize]
+        // SAFETY: see `iov`.
+        unsafe { self.iov[..self.count as usize].assume_init_ref() }
     }
 
     /// `len` bytes from `offset` on, both cut to what there is.
@@ -139,10 +155,10 @@ impl AppIov {
                 continue;
             }
             let take = left.min(piece.iov_len - skip);
-            part.iov[part.count as usize] = iovec {
+            part.iov[part.count as usize] = MaybeUninit::new(iovec {
                 iov_base: piece.iov_base.cast::<u8>().wrapping_add(skip).cast(),
                 iov_len: take,
-            };
+            });
             part.count += 1;
             part.len += take;
             left -= take;
@@ -158,7 +174,7 @@ impl AppIov {
             // SAFETY: the first piece is valid for `len` bytes and belongs to
             // the operation until it completes.
             unsafe {
-                copy(bytes.as_ptr(), self.iov[0].iov_base.cast(), bytes.len());
+                copy(bytes.as_ptr(), self.first().iov_base.cast(), bytes.len());
             }
             return bytes.len();
         }
@@ -192,7 +208,7 @@ impl AppIov {
             // SAFETY: as in `write_at`, with the roles exchanged.
             unsafe {
                 copy(
-                    self.iov[0].iov_base.cast::<u8>().cast_const(),
+                    self.first().iov_base.cast::<u8>().cast_const(),
                     bytes.as_mut_ptr(),
                     bytes.len(),
                 );
