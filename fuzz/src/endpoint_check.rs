@@ -28,6 +28,7 @@ use prov_tcp::wire::stream::{Event, Stream};
 use prov_util::av::{self, Av, Insertion};
 use prov_util::buffer::AppIov;
 use prov_util::cq::{Cq, CqConfig, CqFormat};
+use prov_util::desc::Descs;
 use prov_util::eq::{ConnectionEvents, Eq};
 use prov_util::errno::{Errno, Result};
 use prov_util::ffi::{Class, Handle, Use};
@@ -374,6 +375,7 @@ impl Endpoint {
             let receive = Receive {
                 select,
                 buffers: memory(&mut bytes),
+                desc: Descs::NONE,
                 peer: FI_ADDR_UNSPEC,
                 flags: FI_COMPLETION | flags,
                 context: std::ptr::null_mut(),
@@ -409,6 +411,7 @@ impl Endpoint {
             let message = Transmit {
                 tag,
                 buffers: sends.slice(0, len),
+                desc: Descs::NONE,
                 peer: 0,
                 data: 0,
                 flags: FI_COMPLETION | flags,
@@ -425,6 +428,7 @@ impl Endpoint {
                 access,
                 local,
                 remote,
+                desc: Descs::NONE,
                 peer: 0,
                 data: 0,
                 flags: FI_COMPLETION | FI_DELIVERY_COMPLETE,
@@ -435,11 +439,13 @@ impl Endpoint {
         let atomic = Atomic {
             kind: AtomicKind::Fetch {
                 result: memory(&mut fetched[..64]),
+                result_desc: Descs::NONE,
             },
             datatype: FI_UINT64,
             op: FI_SUM,
             operand: sends.slice(0, 64),
             remote,
+            desc: Descs::NONE,
             peer: 0,
             data: 0,
             flags: FI_COMPLETION,

@@ -6,6 +6,7 @@ use std::ffi::c_void;
 use fabric_abi::{FI_ADDR_UNSPEC, FI_COMPLETION, FI_INJECT, FI_REMOTE_CQ_DATA, FI_SUM, FI_UINT64};
 use prov_message::peers::{Bytes, Deferred, Request};
 use prov_util::buffer::AppIov;
+use prov_util::desc::Descs;
 use prov_util::request::{
     Access, Atomic, AtomicKind, RemoteAccess, RemoteIov, RemotePiece, Tag, Transmit,
 };
@@ -42,6 +43,7 @@ fn message(memory: AppIov, flags: u64) -> Transmit {
     Transmit {
         tag: Tag::Value(9),
         buffers: memory,
+        desc: Descs::NONE,
         peer: 3,
         data: 0xda,
         flags,
@@ -54,6 +56,7 @@ fn access(access: Access, memory: AppIov, flags: u64) -> RemoteAccess {
         access,
         local: memory,
         remote: remote(memory.len() as u64),
+        desc: Descs::NONE,
         peer: 3,
         data: 0xda,
         flags,
@@ -63,11 +66,17 @@ fn access(access: Access, memory: AppIov, flags: u64) -> RemoteAccess {
 
 fn compare_and_swap(operand: AppIov, compare: AppIov, result: AppIov, flags: u64) -> Atomic {
     Atomic {
-        kind: AtomicKind::Compare { compare, result },
+        kind: AtomicKind::Compare {
+            compare,
+            compare_desc: Descs::NONE,
+            result,
+            result_desc: Descs::NONE,
+        },
         datatype: FI_UINT64,
         op: FI_SUM,
         operand,
         remote: remote(operand.len() as u64),
+        desc: Descs::NONE,
         peer: 3,
         data: 0xda,
         flags,

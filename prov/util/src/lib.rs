@@ -8,6 +8,7 @@ pub mod barrier;
 pub mod buffer;
 pub mod cntr;
 pub mod cq;
+pub mod desc;
 pub mod domain;
 pub mod drive;
 pub mod endpoint;

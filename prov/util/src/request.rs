@@ -8,6 +8,7 @@ use fabric_abi::{
 };
 
 use crate::buffer::{AppIov, IOV_LIMIT};
+use crate::desc::Descs;
 
 /// Whether a message carries a tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +26,8 @@ pub struct Transmit {
     pub tag: Tag,
     /// The message.
     pub buffers: AppIov,
+    /// Descriptors of `buffers`.
+    pub desc: Descs,
     /// The receiver; ignored by connected endpoints.
     pub peer: fi_addr_t,
     /// Immediate data; meaningful with [`flags::REMOTE_CQ_DATA`](Self::flags).
@@ -60,6 +63,8 @@ pub struct Receive {
     pub select: Select,
     /// Where to.
     pub buffers: AppIov,
+    /// Descriptors of `buffers`.
+    pub desc: Descs,
     /// The sender, or `FI_ADDR_UNSPEC` for any; meaningful on endpoints with
     /// `FI_DIRECTED_RECV`.
     pub peer: fi_addr_t,
@@ -147,6 +152,8 @@ pub struct RemoteAccess {
     pub access: Access,
     /// Local memory.
     pub local: AppIov,
+    /// Descriptors of `local`.
+    pub desc: Descs,
     /// The peer's memory.
     pub remote: RemoteIov,
     /// The target; ignored by connected endpoints.
@@ -168,13 +175,19 @@ pub enum AtomicKind {
     Fetch {
         /// Local memory for the target's former values.
         result: AppIov,
+        /// Descriptors of `result`.
+        result_desc: Descs,
     },
     /// `fi_compare_atomic`
     Compare {
         /// What the target is compared to.
         compare: AppIov,
+        /// Descriptors of `compare`.
+        compare_desc: Descs,
         /// Local memory for the target's former values.
         result: AppIov,
+        /// Descriptors of `result`.
+        result_desc: Descs,
     },
 }
 
@@ -189,6 +202,8 @@ pub struct Atomic {
     pub op: fi_op,
     /// The operands; empty for `FI_ATOMIC_READ`.
     pub operand: AppIov,
+    /// Descriptors of `operand`.
+    pub desc: Descs,
     /// The peer's memory.
     pub remote: RemoteIov,
     /// The target; ignored by connected endpoints.

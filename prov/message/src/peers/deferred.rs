@@ -5,11 +5,14 @@ use std::ffi::c_void;
 
 use fabric_abi::{FI_ADDR_UNSPEC, fi_datatype, fi_op};
 use prov_util::buffer::AppIov;
+use prov_util::desc::Descs;
 use prov_util::request::{Access, Atomic, AtomicKind, RemoteAccess, RemoteIov, Tag, Transmit};
 
 /// A request that waits.
 pub struct Deferred {
     kind: Kind,
+    /// Descriptors of the local memory.
+    desc: Descs,
     data: u64,
     flags: u64,
     /// The application's context pointer, handed back and never followed.
@@ -76,6 +79,7 @@ impl Deferred {
                 tag: message.tag,
                 buffers: message.buffers,
             },
+            desc: message.desc,
             data: message.data,
             flags: message.flags,
             context: message.context.expose_provenance(),
@@ -92,6 +96,7 @@ impl Deferred {
                 local: access.local,
                 remote: access.remote,
             })),
+            desc: access.desc,
             data: access.data,
             flags: access.flags,
             context: access.context.expose_provenance(),
@@ -110,6 +115,7 @@ impl Deferred {
                 operand: atomic.operand,
                 remote: atomic.remote,
             })),
+            desc: atomic.desc,
             data: atomic.data,
             flags: atomic.flags,
             context: atomic.context.expose_provenance(),
@@ -121,13 +127,14 @@ impl Deferred {
 
     /// The request again.
     pub fn replay(self) -> Replay {
-        let (data, flags) = (self.data, self.flags);
+        let (desc, data, flags) = (self.desc, self.data, self.flags);
         let peer = FI_ADDR_UNSPEC;
         let context: *mut c_void = std::ptr::with_exposed_provenance_mut(self.context);
         let request = match self.kind {
             Kind::Transmit { tag, buffers } => Request::Transmit(Transmit {
                 tag,
                 buffers,
+                desc,
                 peer,
                 data,
                 flags,
@@ -137,6 +144,7 @@ impl Deferred {
                 access: waiting.access,
                 local: waiting.local,
                 remote: waiting.remote,
+                desc,
                 peer,
                 data,
                 flags,
@@ -148,6 +156,7 @@ impl Deferred {
                 op: waiting.op,
                 operand: waiting.operand,
                 remote: waiting.remote,
+                desc,
                 peer,
                 data,
                 flags,

@@ -39,8 +39,10 @@ impl Core {
         let remote = remote_list(&atomic.remote);
         let (kind, compare, result) = match atomic.kind {
             AtomicKind::Base => (WireKind::Base, AppIov::EMPTY, AppIov::EMPTY),
-            AtomicKind::Fetch { result } => (WireKind::Fetch, AppIov::EMPTY, result),
-            AtomicKind::Compare { compare, result } => (WireKind::Compare, compare, result),
+            AtomicKind::Fetch { result, .. } => (WireKind::Fetch, AppIov::EMPTY, result),
+            AtomicKind::Compare {
+                compare, result, ..
+            } => (WireKind::Compare, compare, result),
         };
         let mut header = Header::new(header::Op::AtomicRequest);
         header.rma_count = remote.len() as u8;
@@ -170,8 +172,10 @@ fn check_lengths(atomic: &Atomic) -> Result {
     let operand = atomic.operand.is_empty() || fits(&atomic.operand);
     let rest = match &atomic.kind {
         AtomicKind::Base => true,
-        AtomicKind::Fetch { result } => fits(result),
-        AtomicKind::Compare { compare, result } => fits(compare) && fits(result),
+        AtomicKind::Fetch { result, .. } => fits(result),
+        AtomicKind::Compare {
+            compare, result, ..
+        } => fits(compare) && fits(result),
     };
     if !operand || !rest {
         Err(Errno::EINVAL)

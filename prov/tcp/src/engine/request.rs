@@ -2,6 +2,7 @@
 
 use prov_message::{Context, Ticket};
 use prov_util::buffer::AppIov;
+use prov_util::desc::Descs;
 use prov_util::request::{Access, RemoteAccess, RemoteIov, Tag, Transmit};
 
 /// An operation as it was posted, with a copy of what is not the library's to
@@ -76,6 +77,7 @@ impl Request {
             Kind::Transmit { tag, buffers } => Replay::Transmit(Transmit {
                 tag,
                 buffers,
+                desc: Descs::NONE,
                 peer,
                 data,
                 flags,
@@ -88,6 +90,7 @@ impl Request {
             } => Replay::Access(RemoteAccess {
                 access,
                 local,
+                desc: Descs::NONE,
                 remote,
                 peer,
                 data,

@@ -24,6 +24,7 @@ use prov_message::{Attributes, Core as _};
 use prov_util::av::Insertion;
 use prov_util::buffer::AppIov;
 use prov_util::cq::{CqConfig, CqFormat};
+use prov_util::desc::Descs;
 use prov_util::drive::Helper;
 use prov_util::errno::Errno;
 use prov_util::mr::{Job, MrTable};
@@ -183,6 +184,7 @@ fn send(side: &Side, bytes: &mut [u8], tag: u64) {
     let message = Transmit {
         tag: Tag::Value(tag),
         buffers: memory(bytes),
+        desc: Descs::NONE,
         peer: 0,
         data: 0,
         flags: FI_COMPLETION,
@@ -195,6 +197,7 @@ fn receive(side: &Side, bytes: &mut [u8], tag: u64) {
     let receive = Receive {
         select: Select::Tagged { tag, ignore: 0 },
         buffers: memory(bytes),
+        desc: Descs::NONE,
         peer: FI_ADDR_UNSPEC,
         flags: FI_COMPLETION,
         context: std::ptr::without_provenance_mut(tag as usize),

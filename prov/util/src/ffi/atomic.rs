@@ -8,7 +8,7 @@ use libc::iovec;
 
 use super::call::{self, Call, Local, calls};
 use super::ep::{Caps, EndpointObject};
-use super::{Handle, missing, status};
+use super::{Handle, missing, posted, status};
 use crate::atomic_ops::{self, Datatype, Form, Op};
 use crate::buffer::{AppIov, IOV_LIMIT};
 use crate::endpoint::Endpoint;
@@ -158,20 +158,19 @@ impl Elements {
     #[inline]
     unsafe fn local(&self, size: usize) -> Result<Local> {
         let bytes = |base: *const c_void, count: usize| {
-            let len = count.checked_mul(size).ok_or(Errno::EINVAL)?;
-            match base.is_null() && len != 0 {
-                true => Err(Errno::EINVAL),
-                false => Ok(len),
+            let len = count
+                .checked_mul(size)
+                .filter(|&len| len <= isize::MAX as usize);
+            match len {
+                Some(len) if len == 0 || !base.is_null() => Ok(len),
+                _ => Err(Errno::EINVAL),
             }
         };
         match *self {
             Elements::One(base, count, desc) => {
-                let iov = iovec {
-                    iov_base: base.cast_mut(),
-                    iov_len: bytes(base, count)?,
-                };
-                // SAFETY: the caller lends the memory, in a vector of one.
-                unsafe { Local::vector(&iov, &mut { desc }, 1) }
+                let len = bytes(base, count)?;
+                // SAFETY: the caller lends the memory.
+                Ok(unsafe { Local::one(base, len, desc) })
             }
             Elements::Many(ioc, count, descs) => {
                 if count > IOV_LIMIT || (ioc.is_null() && count != 0) {
@@ -222,16 +221,25 @@ impl Kind {
     unsafe fn local(&self, size: usize) -> Result<AtomicKind> {
         // SAFETY: the caller's.
         let local = |elements: &Elements| unsafe { elements.local(size) };
-        Ok(match self {
-            Kind::Base => AtomicKind::Base,
-            Kind::Fetch(result) => AtomicKind::Fetch {
-                result: local(result)?.buffers,
-            },
-            Kind::Compare(compare, result) => AtomicKind::Compare {
-                compare: local(compare)?.buffers,
-                result: local(result)?.buffers,
-            },
-        })
+        match self {
+            Kind::Base => Ok(AtomicKind::Base),
+            Kind::Fetch(result) => {
+                let result = local(result)?;
+                Ok(AtomicKind::Fetch {
+                    result: result.buffers,
+                    result_desc: result.desc,
+                })
+            }
+            Kind::Compare(compare, result) => {
+                let (compare, result) = (local(compare)?, local(result)?);
+                Ok(AtomicKind::Compare {
+                    compare: compare.buffers,
+                    compare_desc: compare.desc,
+                    result: result.buffers,
+                    result_desc: result.desc,
+                })
+            }
+        }
     }
 }
 
@@ -277,7 +285,7 @@ unsafe fn message<E: Endpoint>(
     msg: *const fi_msg_atomic,
     kind: Kind,
     flags: u64,
-) -> Result {
+) -> Result<isize> {
     // SAFETY: the caller vouches for the message, its vectors and the endpoint.
     unsafe {
         let msg = msg.as_ref().ok_or(Errno::EINVAL)?;
@@ -302,7 +310,7 @@ unsafe fn post<E: Endpoint>(
     datatype: fi_datatype,
     op: fi_op,
     call: Call,
-) -> Result {
+) -> Result<isize> {
     let size = element(datatype, op, kind.form()).ok_or(Errno::EOPNOTSUPP)?;
     // SAFETY: the caller vouches for the endpoint.
     let ep = unsafe { Handle::<EndpointObject<E>>::borrow(ep) };
@@ -317,7 +325,7 @@ unsafe fn post<E: Endpoint>(
         };
         let kind = kind.local(size)?;
         let bytes = match &kind {
-            AtomicKind::Fetch { result } if reads_only => result.len(),
+            AtomicKind::Fetch { result, .. } if reads_only => result.len(),
             _ => operand.buffers.len(),
         };
         (operand, kind, target.remote(size, bytes as u64)?)
@@ -325,23 +333,26 @@ unsafe fn post<E: Endpoint>(
     let fits = |memory: &AppIov| memory.len() as u64 == remote.len();
     let all_fit = match &kind {
         AtomicKind::Base => true,
-        AtomicKind::Fetch { result } => fits(result),
-        AtomicKind::Compare { compare, result } => fits(compare) && fits(result),
+        AtomicKind::Fetch { result, .. } => fits(result),
+        AtomicKind::Compare {
+            compare, result, ..
+        } => fits(compare) && fits(result),
     };
     if remote.is_empty() || !all_fit || !(reads_only || fits(&operand.buffers)) {
         return Err(Errno::EINVAL);
     }
-    ep.atomic(&Atomic {
+    Ok(posted(ep.atomic(&Atomic {
         kind,
         datatype,
         op,
         operand: operand.buffers,
+        desc: operand.desc,
         remote,
         peer: call.peer,
         data: call.data(),
         flags: call.flags(&ep.tx),
         context: call.context,
-    })
+    })))
 }
 
 /// Bytes of one element, where the operation exists for the datatype in this

@@ -9,6 +9,7 @@ use libc::iovec;
 use super::ep::OperationFlags;
 use super::posted;
 use crate::buffer::{AppIov, IOV_LIMIT};
+use crate::desc::Descs;
 use crate::errno::{Errno, Result};
 use crate::request::{RemoteIov, RemotePiece};
 
@@ -82,10 +83,11 @@ macro_rules! argument {
 
 pub(super) use {argument, calls};
 
-/// The return value of what a call does.
+/// The return value of a call: what the provider answered, as C returns it, or
+/// the error for which the provider was not asked.
 #[inline(always)]
-pub(super) fn answer(call: impl FnOnce() -> Result) -> isize {
-    posted(call())
+pub(super) fn answer(call: impl FnOnce() -> Result<isize>) -> isize {
+    call().unwrap_or_else(|error| posted(Err(error)))
 }
 
 /// What any data call says, whatever it moves.
@@ -170,27 +172,32 @@ impl Call {
 /// Local memory as a call passes it.
 pub(super) struct Local {
     pub buffers: AppIov,
+    /// Descriptors of `buffers`.
+    pub desc: Descs,
 }
 
 impl Local {
     /// No memory.
     pub const NONE: Local = Local {
         buffers: AppIov::EMPTY,
+        desc: Descs::NONE,
     };
 
-    /// One buffer.
+    /// One buffer and its descriptor.
     ///
     /// # Safety
     /// The application lends `len` bytes at `base`.
     #[inline(always)]
-    pub unsafe fn one(base: *const c_void, len: usize, _desc: *mut c_void) -> Self {
+    pub unsafe fn one(base: *const c_void, len: usize, desc: *mut c_void) -> Self {
         Local {
             // SAFETY: the caller vouches for the memory.
             buffers: unsafe { AppIov::from_raw(base.cast_mut().cast(), len) },
+            desc: Descs::one(desc),
         }
     }
 
-    /// A vector of buffers; `-FI_EINVAL` for more than an operation takes.
+    /// A vector of buffers and their descriptors; `-FI_EINVAL` for more than
+    /// an operation takes.
     ///
     /// # Safety
     /// `iov` is null or points to `count` entries of memory that the
@@ -198,13 +205,22 @@ impl Local {
     #[inline(always)]
     pub unsafe fn vector(
         iov: *const iovec,
-        _descs: *mut *mut c_void,
+        descs: *const *mut c_void,
         count: usize,
     ) -> Result<Self> {
-        Ok(Local {
-            // SAFETY: the caller vouches for the vector.
-            buffers: unsafe { AppIov::from_iov(iov, count)? },
-        })
+        // SAFETY: the caller vouches for the vectors, whose entries below
+        // `count` are read; `from_iov` refuses a null `iov` that has any.
+        unsafe {
+            let buffers = AppIov::from_iov(iov, count)?;
+            let desc = if descs.is_null() {
+                Descs::NONE
+            } else {
+                // Empty buffers are no pieces.
+                let pieces = (0..count).filter(|&i| (*iov.add(i)).iov_len != 0);
+                Descs::each(pieces.map(|i| *descs.add(i)))
+            };
+            Ok(Local { buffers, desc })
+        }
     }
 }
 
@@ -230,3 +246,6 @@ pub(super) unsafe fn remote<T>(
     }
     Ok(remote)
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,9 +2,9 @@
 
 use fabric_abi::fid_ep;
 
-use super::Handle;
 use super::call::{Call, Local};
 use super::ep::{EndpointObject, Receiver};
+use super::{Handle, posted};
 use crate::endpoint::Endpoint;
 use crate::errno::Result;
 use crate::request::{Receive, Select, Tag, Transmit};
@@ -143,24 +143,25 @@ pub(super) unsafe fn receive<R: Receiver>(
     local: Local,
     select: Select,
     call: Call,
-) -> Result {
+) -> Result<isize> {
     // SAFETY: the caller vouches for the object.
     let receiver = unsafe { Handle::<R>::borrow(ep) };
-    post_receive(
+    Ok(post_receive(
         receiver,
         &Receive {
             select,
             buffers: local.buffers,
+            desc: local.desc,
             peer: call.peer,
             flags: call.flags(receiver.flags()),
             context: call.context,
         },
-    )
+    ))
 }
 
 #[inline(never)]
-fn post_receive<R: Receiver>(receiver: &R, receive: &Receive) -> Result {
-    receiver.receive(receive)
+fn post_receive<R: Receiver>(receiver: &R, receive: &Receive) -> isize {
+    posted(receiver.receive(receive))
 }
 
 /// Posts a message.
@@ -173,23 +174,24 @@ pub(super) unsafe fn send<E: Endpoint>(
     local: Local,
     tag: Tag,
     call: Call,
-) -> Result {
+) -> Result<isize> {
     // SAFETY: the caller vouches for the endpoint.
     let ep = unsafe { Handle::<EndpointObject<E>>::borrow(ep) };
-    transmit(
+    Ok(transmit(
         &**ep,
         &Transmit {
             tag,
             buffers: local.buffers,
+            desc: local.desc,
             peer: call.peer,
             data: call.data(),
             flags: call.flags(&ep.tx),
             context: call.context,
         },
-    )
+    ))
 }
 
 #[inline(never)]
-fn transmit<E: Endpoint>(ep: &E, message: &Transmit) -> Result {
-    ep.transmit(message)
+fn transmit<E: Endpoint>(ep: &E, message: &Transmit) -> isize {
+    posted(ep.transmit(message))
 }

@@ -32,6 +32,8 @@ pub mod srx;
 mod tagged;
 #[cfg(test)]
 mod test_domain;
+#[cfg(test)]
+mod test_endpoint;
 pub mod wait;
 
 pub use object::{AnyFid, AnyUse, Class, FidRef, Handle, Use};

@@ -6,7 +6,7 @@ use fabric_abi::*;
 
 use super::call::{self, Call, Local, calls};
 use super::ep::{Caps, EndpointObject};
-use super::{Handle, missing};
+use super::{Handle, missing, posted};
 use crate::endpoint::Endpoint;
 use crate::errno::{Errno, Result};
 use crate::request::Access::{self, Read, Write};
@@ -103,7 +103,7 @@ unsafe fn one<E: Endpoint>(
     addr: u64,
     key: u64,
     call: Call,
-) -> Result {
+) -> Result<isize> {
     let len = local.buffers.len() as u64;
     let remote = RemoteIov::from(RemotePiece { addr, len, key });
     // SAFETY: the caller vouches for the endpoint.
@@ -121,7 +121,7 @@ unsafe fn message<E: Endpoint>(
     access: Access,
     msg: *const fi_msg_rma,
     flags: u64,
-) -> Result {
+) -> Result<isize> {
     // SAFETY: the caller vouches for the message, its vectors and the endpoint.
     unsafe {
         let msg = msg.as_ref().ok_or(Errno::EINVAL)?;
@@ -150,16 +150,17 @@ unsafe fn post<E: Endpoint>(
     local: Local,
     remote: RemoteIov,
     call: Call,
-) -> Result {
+) -> Result<isize> {
     // SAFETY: the caller vouches for the endpoint.
     let ep = unsafe { Handle::<EndpointObject<E>>::borrow(ep) };
-    ep.access(&RemoteAccess {
+    Ok(posted(ep.access(&RemoteAccess {
         access,
         local: local.buffers,
+        desc: local.desc,
         remote,
         peer: call.peer,
         data: call.data(),
         flags: call.flags(&ep.tx),
         context: call.context,
-    })
+    })))
 }

@@ -6,6 +6,7 @@ use std::os::fd::AsRawFd;
 
 use fabric_abi::{FI_REMOTE_READ, FI_REMOTE_WRITE};
 use libc::iovec;
+use prov_util::desc::Descs;
 use prov_util::mr::{Memory, Region, Request};
 use prov_util::process_memory::{Card, OtherIov, OtherPiece, OtherProcess, Reading, Seal, Token};
 use prov_util::request::{Access, RemoteAccess, RemoteIov, RemotePiece};
@@ -457,6 +458,7 @@ fn read(side: &Side, place: &mut [u8]) {
         access: Access::Read,
         local: memory(place),
         remote,
+        desc: Descs::NONE,
         peer: 0,
         data: 0,
         flags: FI_COMPLETION,

@@ -1,6 +1,7 @@
 //! What waits for a peer that dies.
 
 use fabric_abi::FI_DELIVERY_COMPLETE;
+use prov_util::desc::Descs;
 use prov_util::request::{Access, RemoteAccess, RemoteIov};
 
 use super::*;
@@ -23,6 +24,7 @@ fn receive_from(side: &Side, bytes: &mut [u8], peer: u64, tag: u64) {
     let receive = Receive {
         select: Select::Tagged { tag, ignore: 0 },
         buffers: memory(bytes),
+        desc: Descs::NONE,
         peer,
         flags: FI_COMPLETION,
         context: std::ptr::without_provenance_mut(tag as usize),
@@ -120,6 +122,7 @@ fn everything_under_way_to_a_peer_that_dies_ends_in_an_error() {
             let message = Transmit {
                 tag: Tag::Value(1),
                 buffers: memory(&mut bytes[..len]),
+                desc: Descs::NONE,
                 peer: 0,
                 data: 0,
                 flags: FI_COMPLETION | flags,
@@ -132,6 +135,7 @@ fn everything_under_way_to_a_peer_that_dies_ends_in_an_error() {
                 access,
                 local: memory(&mut []),
                 remote: RemoteIov::default(),
+                desc: Descs::NONE,
                 peer: 0,
                 data: 0,
                 flags: FI_COMPLETION,

@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
+use prov_util::desc::Descs;
 use prov_util::request::{Atomic, AtomicKind, RemoteIov, RemotePiece};
 
 use super::*;
@@ -22,6 +23,7 @@ fn add(side: &Side, operand: &mut [u8; 8], flags: u64) -> prov_util::errno::Resu
         op: fabric_abi::FI_SUM,
         operand: memory(operand),
         remote,
+        desc: Descs::NONE,
         peer: 0,
         data: 0,
         flags,

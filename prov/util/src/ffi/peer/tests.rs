@@ -18,6 +18,7 @@ use crate::attr::{Info, version};
 use crate::buffer::AppIov;
 use crate::cntr::Cntr;
 use crate::cq::{Completion, Cq, ErrorCompletion};
+use crate::desc::Descs;
 use crate::domain::{Domain, Fabric};
 use crate::endpoint::{Bindings, Endpoint, NoPassiveEndpoint, SharedReceive};
 use crate::matching::{ForeignQueue, Receive as Posted};
@@ -392,6 +393,7 @@ fn transfers_go_over_the_owners_endpoint_and_come_back() {
             let transmit = Transmit {
                 tag,
                 buffers: AppIov::EMPTY,
+                desc: Descs::NONE,
                 peer: 1,
                 data: 0,
                 flags: FI_INJECT,
@@ -403,6 +405,7 @@ fn transfers_go_over_the_owners_endpoint_and_come_back() {
             let receive = Receive {
                 select,
                 buffers: AppIov::EMPTY,
+                desc: Descs::NONE,
                 peer: 1,
                 flags: 0,
                 context,

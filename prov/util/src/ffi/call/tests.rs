@@ -1,0 +1,525 @@
+//! Every form of every data call, through the tables that C uses, down to the
+//! request that the endpoint gets.
+
+use std::ptr::{null, null_mut, without_provenance_mut};
+
+use fabric_abi::*;
+
+use super::super::test_endpoint::{DEFAULT_FLAGS, Piece, Request, TestEndpoint, What};
+use super::*;
+use crate::request::{Access, Select, Tag};
+
+const PEER: fi_addr_t = 3;
+const TAG: u64 = 4;
+const IGNORE: u64 = 5;
+const DATA: u64 = 6;
+const ADDR: u64 = 0x1000;
+const KEY: u64 = 8;
+/// Flags of calls that have any.
+const GIVEN: u64 = FI_MORE;
+const PLAIN: u64 = DEFAULT_FLAGS | FI_COMPLETION;
+const INJECT: u64 = DEFAULT_FLAGS | FI_INJECT;
+const CONTEXT: usize = 0xc0;
+
+/// What a call with one buffer passes: two elements of 8 bytes.
+const ONE: Piece = (0x100, 16, 0xd0);
+/// What an inject call passes.
+const NO_DESC: Piece = (0x100, 16, 0);
+/// Where the buffers of a vector are.
+const MANY: usize = 0x200;
+
+/// Two buffers and an empty one between them, each with a descriptor.
+struct Buffers {
+    iov: [iovec; 3],
+    ioc: [fi_ioc; 3],
+    descs: [*mut c_void; 3],
+}
+
+impl Buffers {
+    fn at(address: usize) -> Self {
+        let places = [(address, 8), (address + 8, 0), (address + 8, 24)];
+        Buffers {
+            iov: places.map(|(address, len)| iovec {
+                iov_base: pointer(address),
+                iov_len: len,
+            }),
+            ioc: places.map(|(address, len)| fi_ioc {
+                addr: pointer(address),
+                count: len / 8,
+            }),
+            descs: [1, 2, 3].map(|desc| pointer(address + desc)),
+        }
+    }
+
+    fn messages(&mut self) -> (fi_msg, fi_msg_tagged) {
+        let message = fi_msg {
+            msg_iov: self.iov.as_ptr(),
+            desc: self.descs.as_mut_ptr(),
+            iov_count: 3,
+            addr: PEER,
+            context: pointer(CONTEXT),
+            data: DATA,
+        };
+        let tagged = fi_msg_tagged {
+            msg_iov: message.msg_iov,
+            desc: message.desc,
+            iov_count: 3,
+            addr: PEER,
+            tag: TAG,
+            ignore: IGNORE,
+            context: message.context,
+            data: DATA,
+        };
+        (message, tagged)
+    }
+}
+
+/// What a request has of [`Buffers::at`].
+fn two(address: usize) -> [Piece; 2] {
+    [(address, 8, address + 1), (address + 8, 24, address + 3)]
+}
+
+impl Request {
+    fn with_data(self) -> Self {
+        Request {
+            data: Some(DATA),
+            ..self
+        }
+    }
+}
+
+fn pointer(address: usize) -> *mut c_void {
+    without_provenance_mut(address)
+}
+
+/// The request of a call that succeeded.
+fn posted(test: &TestEndpoint, status: isize) -> Request {
+    assert_eq!(status, 0);
+    test.take().unwrap()
+}
+
+/// What a call should have made.
+fn request(what: What, local: &[&[Piece]], flags: u64) -> Request {
+    let bytes = |pieces: &[Piece]| pieces.iter().map(|&(_, len, _)| len as u64).sum();
+    let remote = match what {
+        What::Send(_) | What::Receive(_) => Vec::new(),
+        What::Access(_) | What::Atomic(_) => vec![RemotePiece {
+            addr: ADDR,
+            len: bytes(local.last().unwrap()),
+            key: KEY,
+        }],
+    };
+    Request {
+        what,
+        local: local.iter().map(|pieces| pieces.to_vec()).collect(),
+        remote,
+        peer: PEER,
+        data: None,
+        flags,
+        context: if flags & FI_INJECT != 0 { 0 } else { CONTEXT },
+    }
+}
+
+/// The forms of receives, without and with tags.
+#[test]
+fn every_receive_hands_over_what_the_call_says() {
+    let test = TestEndpoint::open();
+    let (msg, tagged, ..) = test.tables();
+    let (ep, context) = (test.ep(), pointer(CONTEXT));
+    let (room, desc) = (pointer(ONE.0), pointer(ONE.2));
+    let mut many = Buffers::at(MANY);
+    let (iov, descs) = (many.iov.as_ptr(), many.descs.as_mut_ptr());
+    let (message, tagged_message) = many.messages();
+    // SAFETY: the endpoint is open and looks at none of the memory.
+    let found = unsafe {
+        [
+            posted(&test, msg.recv.unwrap()(ep, room, 16, desc, PEER, context)),
+            posted(&test, msg.recvv.unwrap()(ep, iov, descs, 3, PEER, context)),
+            posted(&test, msg.recvmsg.unwrap()(ep, &message, GIVEN)),
+            posted(
+                &test,
+                tagged.recv.unwrap()(ep, room, 16, desc, PEER, TAG, IGNORE, context),
+            ),
+            posted(
+                &test,
+                tagged.recvv.unwrap()(ep, iov, descs, 3, PEER, TAG, IGNORE, context),
+            ),
+            posted(&test, tagged.recvmsg.unwrap()(ep, &tagged_message, GIVEN)),
+        ]
+    };
+    let tagged = Select::Tagged {
+        tag: TAG,
+        ignore: IGNORE,
+    };
+    let expected = [Select::Untagged, tagged].map(|select| {
+        let what = What::Receive(select);
+        [
+            request(what, &[&[ONE]], PLAIN),
+            request(what, &[&two(MANY)], PLAIN),
+            request(what, &[&two(MANY)], GIVEN | FI_COMPLETION),
+        ]
+    });
+    assert_eq!(found, expected.as_flattened());
+}
+
+/// The forms of sends, without and with tags.
+#[test]
+fn every_send_hands_over_what_the_call_says() {
+    let test = TestEndpoint::open();
+    let (msg, tagged, ..) = test.tables();
+    let (ep, context) = (test.ep(), pointer(CONTEXT));
+    let (buf, desc) = (pointer(ONE.0), pointer(ONE.2));
+    let mut many = Buffers::at(MANY);
+    let (iov, descs) = (many.iov.as_ptr(), many.descs.as_mut_ptr());
+    let (message, tagged_message) = many.messages();
+    let flags = GIVEN | FI_REMOTE_CQ_DATA;
+    // SAFETY: the endpoint is open and looks at none of the memory.
+    let found = unsafe {
+        [
+            posted(&test, msg.send.unwrap()(ep, buf, 16, desc, PEER, context)),
+            posted(&test, msg.sendv.unwrap()(ep, iov, descs, 3, PEER, context)),
+            posted(&test, msg.sendmsg.unwrap()(ep, &message, GIVEN)),
+            posted(&test, msg.inject.unwrap()(ep, buf, 16, PEER)),
+            posted(&test, msg.sendmsg.unwrap()(ep, &message, flags)),
+            posted(
+                &test,
+                msg.senddata.unwrap()(ep, buf, 16, desc, DATA, PEER, context),
+            ),
+            posted(&test, msg.injectdata.unwrap()(ep, buf, 16, DATA, PEER)),
+            posted(
+                &test,
+                tagged.send.unwrap()(ep, buf, 16, desc, PEER, TAG, context),
+            ),
+            posted(
+                &test,
+                tagged.sendv.unwrap()(ep, iov, descs, 3, PEER, TAG, context),
+            ),
+            posted(&test, tagged.sendmsg.unwrap()(ep, &tagged_message, GIVEN)),
+            posted(&test, tagged.inject.unwrap()(ep, buf, 16, PEER, TAG)),
+            posted(&test, tagged.sendmsg.unwrap()(ep, &tagged_message, flags)),
+            posted(
+                &test,
+                tagged.senddata.unwrap()(ep, buf, 16, desc, DATA, PEER, TAG, context),
+            ),
+            posted(
+                &test,
+                tagged.injectdata.unwrap()(ep, buf, 16, DATA, PEER, TAG),
+            ),
+        ]
+    };
+    let expected = [Tag::None, Tag::Value(TAG)].map(|tag| {
+        let what = What::Send(tag);
+        [
+            request(what, &[&[ONE]], PLAIN),
+            request(what, &[&two(MANY)], PLAIN),
+            request(what, &[&two(MANY)], GIVEN | FI_COMPLETION),
+            request(what, &[&[NO_DESC]], INJECT),
+            request(what, &[&two(MANY)], GIVEN | FI_COMPLETION).with_data(),
+            request(what, &[&[ONE]], PLAIN).with_data(),
+            request(what, &[&[NO_DESC]], INJECT).with_data(),
+        ]
+    });
+    assert_eq!(found, expected.as_flattened());
+}
+
+/// The forms of reads and writes.
+#[test]
+fn every_access_hands_over_what_the_call_says() {
+    let test = TestEndpoint::open();
+    let (.., rma, _) = test.tables();
+    let (ep, context) = (test.ep(), pointer(CONTEXT));
+    let (buf, desc) = (pointer(ONE.0), pointer(ONE.2));
+    let mut many = Buffers::at(MANY);
+    let (iov, descs) = (many.iov.as_ptr(), many.descs.as_mut_ptr());
+    let target = fi_rma_iov {
+        addr: ADDR,
+        len: 32,
+        key: KEY,
+    };
+    let message = fi_msg_rma {
+        msg_iov: iov,
+        desc: descs,
+        iov_count: 3,
+        addr: PEER,
+        rma_iov: &target,
+        rma_iov_count: 1,
+        context,
+        data: DATA,
+    };
+    let flags = GIVEN | FI_REMOTE_CQ_DATA;
+    // SAFETY: the endpoint is open and looks at none of the memory.
+    let found = unsafe {
+        [
+            posted(
+                &test,
+                rma.read.unwrap()(ep, buf, 16, desc, PEER, ADDR, KEY, context),
+            ),
+            posted(
+                &test,
+                rma.readv.unwrap()(ep, iov, descs, 3, PEER, ADDR, KEY, context),
+            ),
+            posted(&test, rma.readmsg.unwrap()(ep, &message, GIVEN)),
+            posted(
+                &test,
+                rma.write.unwrap()(ep, buf, 16, desc, PEER, ADDR, KEY, context),
+            ),
+            posted(
+                &test,
+                rma.writev.unwrap()(ep, iov, descs, 3, PEER, ADDR, KEY, context),
+            ),
+            posted(&test, rma.writemsg.unwrap()(ep, &message, GIVEN)),
+            posted(&test, rma.inject.unwrap()(ep, buf, 16, PEER, ADDR, KEY)),
+            posted(&test, rma.writemsg.unwrap()(ep, &message, flags)),
+            posted(
+                &test,
+                rma.writedata.unwrap()(ep, buf, 16, desc, DATA, PEER, ADDR, KEY, context),
+            ),
+            posted(
+                &test,
+                rma.injectdata.unwrap()(ep, buf, 16, DATA, PEER, ADDR, KEY),
+            ),
+        ]
+    };
+    let [read, write] = [Access::Read, Access::Write].map(What::Access);
+    let expected = [
+        request(read, &[&[ONE]], PLAIN),
+        request(read, &[&two(MANY)], PLAIN),
+        request(read, &[&two(MANY)], GIVEN | FI_COMPLETION),
+        request(write, &[&[ONE]], PLAIN),
+        request(write, &[&two(MANY)], PLAIN),
+        request(write, &[&two(MANY)], GIVEN | FI_COMPLETION),
+        request(write, &[&[NO_DESC]], INJECT),
+        request(write, &[&two(MANY)], GIVEN | FI_COMPLETION).with_data(),
+        request(write, &[&[ONE]], PLAIN).with_data(),
+        request(write, &[&[NO_DESC]], INJECT).with_data(),
+    ];
+    assert_eq!(found, expected);
+}
+
+/// The forms of the three kinds of atomic operations, two elements or four.
+#[test]
+fn every_atomic_hands_over_what_the_call_says() {
+    const COMPARE: Piece = (0x1100, 16, 0x1d0);
+    const RESULT: Piece = (0x2100, 16, 0x2d0);
+    let test = TestEndpoint::open();
+    let (.., atomic) = test.tables();
+    let (ep, context) = (test.ep(), pointer(CONTEXT));
+    let [(buf, desc), (compare, compare_desc), (result, result_desc)] =
+        [ONE, COMPARE, RESULT].map(|(base, _, desc)| (pointer(base), pointer(desc)));
+    let [mut many, mut compares, mut results] =
+        [MANY, MANY + 0x1000, MANY + 0x2000].map(Buffers::at);
+    let (ioc, descs) = (many.ioc.as_ptr(), many.descs.as_mut_ptr());
+    let (comparev, compare_descs) = (compares.ioc.as_ptr(), compares.descs.as_mut_ptr());
+    let (resultv, result_descs) = (results.ioc.as_mut_ptr(), results.descs.as_mut_ptr());
+    let target = fi_rma_ioc {
+        addr: ADDR,
+        count: 4,
+        key: KEY,
+    };
+    let message = |op| fi_msg_atomic {
+        msg_iov: ioc,
+        desc: descs,
+        iov_count: 3,
+        addr: PEER,
+        rma_iov: &target,
+        rma_iov_count: 1,
+        datatype: FI_UINT64,
+        op,
+        context,
+        data: DATA,
+    };
+    let flags = GIVEN | FI_REMOTE_CQ_DATA;
+    // SAFETY: the endpoint is open and looks at none of the memory.
+    let found = unsafe {
+        [
+            posted(
+                &test,
+                atomic.write.unwrap()(
+                    ep, buf, 2, desc, PEER, ADDR, KEY, FI_UINT64, FI_SUM, context,
+                ),
+            ),
+            posted(
+                &test,
+                atomic.writev.unwrap()(
+                    ep, ioc, descs, 3, PEER, ADDR, KEY, FI_UINT64, FI_SUM, context,
+                ),
+            ),
+            posted(&test, atomic.writemsg.unwrap()(ep, &message(FI_SUM), flags)),
+            posted(
+                &test,
+                atomic.inject.unwrap()(ep, buf, 2, PEER, ADDR, KEY, FI_UINT64, FI_SUM),
+            ),
+            posted(
+                &test,
+                atomic.readwrite.unwrap()(
+                    ep,
+                    buf,
+                    2,
+                    desc,
+                    result,
+                    result_desc,
+                    PEER,
+                    ADDR,
+                    KEY,
+                    FI_UINT64,
+                    FI_SUM,
+                    context,
+                ),
+            ),
+            posted(
+                &test,
+                atomic.readwritev.unwrap()(
+                    ep,
+                    ioc,
+                    descs,
+                    3,
+                    resultv,
+                    result_descs,
+                    3,
+                    PEER,
+                    ADDR,
+                    KEY,
+                    FI_UINT64,
+                    FI_SUM,
+                    context,
+                ),
+            ),
+            posted(
+                &test,
+                atomic.readwritemsg.unwrap()(ep, &message(FI_SUM), resultv, result_descs, 3, flags),
+            ),
+            posted(
+                &test,
+                atomic.compwrite.unwrap()(
+                    ep,
+                    buf,
+                    2,
+                    desc,
+                    compare,
+                    compare_desc,
+                    result,
+                    result_desc,
+                    PEER,
+                    ADDR,
+                    KEY,
+                    FI_UINT64,
+                    FI_CSWAP,
+                    context,
+                ),
+            ),
+            posted(
+                &test,
+                atomic.compwritev.unwrap()(
+                    ep,
+                    ioc,
+                    descs,
+                    3,
+                    comparev,
+                    compare_descs,
+                    3,
+                    resultv,
+                    result_descs,
+                    3,
+                    PEER,
+                    ADDR,
+                    KEY,
+                    FI_UINT64,
+                    FI_CSWAP,
+                    context,
+                ),
+            ),
+            posted(
+                &test,
+                atomic.compwritemsg.unwrap()(
+                    ep,
+                    &message(FI_CSWAP),
+                    comparev,
+                    compare_descs,
+                    3,
+                    resultv,
+                    result_descs,
+                    3,
+                    flags,
+                ),
+            ),
+        ]
+    };
+    let [sum, swap] = [FI_SUM, FI_CSWAP].map(What::Atomic);
+    let (operands, compares, results) = (two(MANY), two(MANY + 0x1000), two(MANY + 0x2000));
+    let many: [&[Piece]; 3] = [&operands, &compares, &results];
+    let message = GIVEN | FI_COMPLETION;
+    let expected = [
+        request(sum, &[&[ONE]], PLAIN),
+        request(sum, &many[..1], PLAIN),
+        request(sum, &many[..1], message).with_data(),
+        request(sum, &[&[NO_DESC]], INJECT),
+        request(sum, &[&[ONE], &[RESULT]], PLAIN),
+        request(sum, &[many[0], many[2]], PLAIN),
+        request(sum, &[many[0], many[2]], message).with_data(),
+        request(swap, &[&[ONE], &[COMPARE], &[RESULT]], PLAIN),
+        request(swap, &many, PLAIN),
+        request(swap, &many, message).with_data(),
+    ];
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn an_atomic_read_needs_no_operands() {
+    let test = TestEndpoint::open();
+    let (.., atomic) = test.tables();
+    let (ep, context) = (test.ep(), pointer(CONTEXT));
+    let mut results = Buffers::at(MANY);
+    let (resultv, descs) = (results.ioc.as_mut_ptr(), results.descs.as_mut_ptr());
+    // SAFETY: the endpoint is open and looks at none of the memory.
+    let found = unsafe {
+        let call = atomic.readwritev.unwrap();
+        posted(
+            &test,
+            call(
+                ep,
+                null(),
+                null_mut(),
+                0,
+                resultv,
+                descs,
+                3,
+                PEER,
+                ADDR,
+                KEY,
+                FI_UINT64,
+                FI_ATOMIC_READ,
+                context,
+            ),
+        )
+    };
+    let what = What::Atomic(FI_ATOMIC_READ);
+    assert_eq!(found, request(what, &[&[], &two(MANY)], PLAIN));
+}
+
+#[test]
+fn a_call_without_its_memory_or_message_is_refused() {
+    let test = TestEndpoint::open();
+    let (msg, tagged, rma, atomic) = test.tables();
+    let (ep, buf, none) = (test.ep(), pointer(ONE.0), null_mut());
+    // SAFETY: the endpoint is open, and what is null is not looked at.
+    let refused = unsafe {
+        let atomic_of = |buf, datatype, op| {
+            atomic.write.unwrap()(ep, buf, 1, none, PEER, ADDR, KEY, datatype, op, none)
+        };
+        [
+            msg.sendv.unwrap()(ep, null(), none.cast(), 1, PEER, none),
+            msg.recvmsg.unwrap()(ep, null(), 0),
+            tagged.sendmsg.unwrap()(ep, null(), 0),
+            rma.readmsg.unwrap()(ep, null(), 0),
+            atomic.writemsg.unwrap()(ep, null(), 0),
+            atomic_of(null_mut(), FI_UINT64, FI_SUM),
+            // Operations that this kind of call does not have.
+            atomic_of(buf, FI_UINT64, FI_CSWAP),
+            atomic_of(buf, u32::MAX, FI_SUM),
+        ]
+    };
+    let [invalid, unsupported] = [Errno::EINVAL, Errno::EOPNOTSUPP].map(|it| it.to_c() as isize);
+    assert_eq!(refused[..6], [invalid; 6]);
+    assert_eq!(refused[6..], [unsupported; 2]);
+    assert_eq!(test.take(), None);
+}
