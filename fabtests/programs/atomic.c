@@ -553,6 +553,40 @@ static void refused(void)
 	}
 }
 
+/* With immediate data the target hears of the operation, by its name. */
+static void immediate(void)
+{
+	struct bench bench;
+	struct ct_peer *a = &bench.pair.a, *b = &bench.pair.b;
+	struct fi_ioc ioc = { .count = 1 };
+	struct fi_rma_ioc remote = { .count = 1 };
+	void *desc;
+	struct fi_msg_atomic msg = {
+		.msg_iov = &ioc, .desc = &desc, .iov_count = 1,
+		.rma_iov = &remote, .rma_iov_count = 1,
+		.datatype = FI_UINT64, .op = FI_SUM, .context = &context,
+		.data = 0x5a,
+	};
+	struct ct_completion done;
+
+	setup(&bench, (struct ct_spec) { 0 });
+	desc = bench.source.desc;
+	ioc.addr = bench.source.data;
+	remote.addr = bench.target.addr;
+	remote.key = bench.target.key;
+	msg.addr = a->to;
+	POST(a, fi_atomicmsg(a->ep, &msg, FI_REMOTE_CQ_DATA));
+	ct_done(a, &a->tx, &context);
+	done = ct_next(b, &b->rx);
+	REQUIRE(!done.err);
+	REQUIRE(done.data == 0x5a);
+	REQUIRE(done.flags & FI_REMOTE_CQ_DATA);
+	REQUIRE(done.flags & FI_REMOTE_WRITE);
+	REQUIRE(done.flags & FI_ATOMIC);
+	REQUIRE(!(done.flags & FI_RMA));
+	teardown(&bench);
+}
+
 static void counted(void)
 {
 	struct bench bench;
@@ -582,6 +616,7 @@ static const struct ct_test tests[] = {
 	{ "contended", contended, CT_RDM },
 	{ "ordered", ordered, CT_BOTH },
 	{ "refused", refused, CT_BOTH },
+	{ "immediate", immediate, CT_BOTH },
 	{ "counted", counted, CT_BOTH },
 };
 
