@@ -353,6 +353,10 @@ static void validity(void)
 	      "both-flags");
 	CHECK(post(&bench, BASE, PLAIN, FI_UINT64, (enum fi_op)1000, 1) < 0,
 	      "post-no-such-op");
+	count = bench.pair.a.info->tx_attr->inject_size + 1;
+	CHECK(count > ROOM ||
+	      post(&bench, BASE, INJECT, FI_UINT8, FI_SUM, count) < 0,
+	      "inject-too-much");
 	teardown(&bench);
 }
 

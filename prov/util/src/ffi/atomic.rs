@@ -296,7 +296,7 @@ unsafe fn message<E: Endpoint>(
     }
 }
 
-/// Checks the lengths against each other and posts. `-FI_EOPNOTSUPP` for an
+/// Checks the lengths against each other and the limit of injecting, and posts. `-FI_EOPNOTSUPP` for an
 /// operation that does not exist for the datatype in this kind of call.
 ///
 /// # Safety
@@ -338,7 +338,9 @@ unsafe fn post<E: Endpoint>(
             compare, result, ..
         } => fits(compare) && fits(result),
     };
-    if remote.is_empty() || !all_fit || !(reads_only || fits(&operand.buffers)) {
+    let flags = call.flags(&ep.tx);
+    let is_too_long = flags & FI_INJECT != 0 && operand.buffers.len() > ep.inject_size;
+    if remote.is_empty() || !all_fit || !(reads_only || fits(&operand.buffers)) || is_too_long {
         return Err(Errno::EINVAL);
     }
     Ok(posted(ep.atomic(&Atomic {
@@ -350,7 +352,7 @@ unsafe fn post<E: Endpoint>(
         remote,
         peer: call.peer,
         data: call.data(),
-        flags: call.flags(&ep.tx),
+        flags,
         context: call.context,
     })))
 }

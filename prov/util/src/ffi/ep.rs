@@ -31,6 +31,8 @@ pub struct EndpointObject<E: Endpoint> {
     /// An alias keeps the object it was made from open and closes nothing.
     is_alias: bool,
     caps: Caps,
+    /// Bytes that an inject call takes.
+    pub(super) inject_size: usize,
     /// Flags of transmits.
     pub(super) tx: OperationFlags,
     /// Flags of receives.
@@ -173,6 +175,7 @@ impl<E: Endpoint> EndpointObject<E> {
                 tx: info.tx_caps(),
                 rx: info.rx_caps(),
             },
+            inject_size: info.tx.inject_size,
             tx: OperationFlags::new(info.tx.op_flags),
             rx: OperationFlags::new(info.rx.op_flags),
         };
@@ -203,6 +206,7 @@ impl<E: Endpoint> EndpointObject<E> {
             opened: this.opened.clone(),
             is_alias: true,
             caps: this.caps,
+            inject_size: this.inject_size,
             tx: OperationFlags::alias(&this.tx, tx),
             rx: OperationFlags::alias(&this.rx, rx),
         };

@@ -21,6 +21,8 @@ use crate::request::{
 
 /// `op_flags` of the endpoint.
 pub const DEFAULT_FLAGS: u64 = FI_TRANSMIT_COMPLETE;
+/// `inject_size` of the endpoint.
+pub const INJECT_SIZE: usize = 64;
 
 /// Address, bytes and descriptor.
 pub type Piece = (usize, usize, usize);
@@ -144,6 +146,7 @@ impl TestEndpoint {
         let mut info = Info::default();
         info.tx.op_flags = DEFAULT_FLAGS;
         info.rx.op_flags = DEFAULT_FLAGS;
+        info.tx.inject_size = INJECT_SIZE;
         TestEndpoint(EndpointObject::open(endpoint, &info, null_mut(), 0, domain))
     }
 

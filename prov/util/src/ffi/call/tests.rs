@@ -5,7 +5,7 @@ use std::ptr::{null, null_mut, without_provenance_mut};
 
 use fabric_abi::*;
 
-use super::super::test_endpoint::{DEFAULT_FLAGS, Piece, Request, TestEndpoint, What};
+use super::super::test_endpoint::{DEFAULT_FLAGS, INJECT_SIZE, Piece, Request, TestEndpoint, What};
 use super::*;
 use crate::request::{Access, Select, Tag};
 
@@ -521,5 +521,20 @@ fn a_call_without_its_memory_or_message_is_refused() {
     let [invalid, unsupported] = [Errno::EINVAL, Errno::EOPNOTSUPP].map(|it| it.to_c() as isize);
     assert_eq!(refused[..6], [invalid; 6]);
     assert_eq!(refused[6..], [unsupported; 2]);
+    assert_eq!(test.take(), None);
+}
+
+#[test]
+fn an_inject_beyond_the_inject_size_of_the_endpoint_is_refused() {
+    let test = TestEndpoint::open();
+    let (.., atomic) = test.tables();
+    let (ep, buf) = (test.ep(), pointer(ONE.0));
+    let inject = |count| {
+        // SAFETY: the endpoint is open and looks at none of the memory.
+        unsafe { atomic.inject.unwrap()(ep, buf, count, PEER, ADDR, KEY, FI_UINT8, FI_SUM) }
+    };
+    assert_eq!(inject(INJECT_SIZE), 0);
+    assert!(test.take().is_some());
+    assert_eq!(inject(INJECT_SIZE + 1), Errno::EINVAL.to_c() as isize);
     assert_eq!(test.take(), None);
 }
