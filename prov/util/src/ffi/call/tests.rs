@@ -19,9 +19,12 @@ const KEY: u64 = 8;
 const GIVEN: u64 = FI_MORE;
 const PLAIN: u64 = DEFAULT_FLAGS | FI_COMPLETION;
 const INJECT: u64 = DEFAULT_FLAGS | FI_INJECT;
-const CONTEXT: usize = 0xc0;
+const CONTEXT: *mut c_void = pointer(0xc0);
 
-/// What a call with one buffer passes: two elements of 8 bytes.
+/// What a call with one buffer passes, two elements of 8 bytes, and what its
+/// request has of it.
+const BUF: *mut c_void = pointer(ONE.0);
+const DESC: *mut c_void = pointer(ONE.2);
 const ONE: Piece = (0x100, 16, 0xd0);
 /// What an inject call passes.
 const NO_DESC: Piece = (0x100, 16, 0);
@@ -57,7 +60,7 @@ impl Buffers {
             desc: self.descs.as_mut_ptr(),
             iov_count: 3,
             addr: PEER,
-            context: pointer(CONTEXT),
+            context: CONTEXT,
             data: DATA,
         };
         let tagged = fi_msg_tagged {
@@ -88,7 +91,7 @@ impl Request {
     }
 }
 
-fn pointer(address: usize) -> *mut c_void {
+const fn pointer(address: usize) -> *mut c_void {
     without_provenance_mut(address)
 }
 
@@ -116,7 +119,11 @@ fn request(what: What, local: &[&[Piece]], flags: u64) -> Request {
         peer: PEER,
         data: None,
         flags,
-        context: if flags & FI_INJECT != 0 { 0 } else { CONTEXT },
+        context: if flags & FI_INJECT != 0 {
+            0
+        } else {
+            CONTEXT.addr()
+        },
     }
 }
 
@@ -125,24 +132,23 @@ fn request(what: What, local: &[&[Piece]], flags: u64) -> Request {
 fn every_receive_hands_over_what_the_call_says() {
     let test = TestEndpoint::open();
     let (msg, tagged, ..) = test.tables();
-    let (ep, context) = (test.ep(), pointer(CONTEXT));
-    let (room, desc) = (pointer(ONE.0), pointer(ONE.2));
+    let ep = test.ep();
     let mut many = Buffers::at(MANY);
     let (iov, descs) = (many.iov.as_ptr(), many.descs.as_mut_ptr());
     let (message, tagged_message) = many.messages();
     // SAFETY: the endpoint is open and looks at none of the memory.
     let found = unsafe {
         [
-            posted(&test, msg.recv.unwrap()(ep, room, 16, desc, PEER, context)),
-            posted(&test, msg.recvv.unwrap()(ep, iov, descs, 3, PEER, context)),
+            posted(&test, msg.recv.unwrap()(ep, BUF, 16, DESC, PEER, CONTEXT)),
+            posted(&test, msg.recvv.unwrap()(ep, iov, descs, 3, PEER, CONTEXT)),
             posted(&test, msg.recvmsg.unwrap()(ep, &message, GIVEN)),
             posted(
                 &test,
-                tagged.recv.unwrap()(ep, room, 16, desc, PEER, TAG, IGNORE, context),
+                tagged.recv.unwrap()(ep, BUF, 16, DESC, PEER, TAG, IGNORE, CONTEXT),
             ),
             posted(
                 &test,
-                tagged.recvv.unwrap()(ep, iov, descs, 3, PEER, TAG, IGNORE, context),
+                tagged.recvv.unwrap()(ep, iov, descs, 3, PEER, TAG, IGNORE, CONTEXT),
             ),
             posted(&test, tagged.recvmsg.unwrap()(ep, &tagged_message, GIVEN)),
         ]
@@ -167,8 +173,7 @@ fn every_receive_hands_over_what_the_call_says() {
 fn every_send_hands_over_what_the_call_says() {
     let test = TestEndpoint::open();
     let (msg, tagged, ..) = test.tables();
-    let (ep, context) = (test.ep(), pointer(CONTEXT));
-    let (buf, desc) = (pointer(ONE.0), pointer(ONE.2));
+    let ep = test.ep();
     let mut many = Buffers::at(MANY);
     let (iov, descs) = (many.iov.as_ptr(), many.descs.as_mut_ptr());
     let (message, tagged_message) = many.messages();
@@ -176,34 +181,34 @@ fn every_send_hands_over_what_the_call_says() {
     // SAFETY: the endpoint is open and looks at none of the memory.
     let found = unsafe {
         [
-            posted(&test, msg.send.unwrap()(ep, buf, 16, desc, PEER, context)),
-            posted(&test, msg.sendv.unwrap()(ep, iov, descs, 3, PEER, context)),
+            posted(&test, msg.send.unwrap()(ep, BUF, 16, DESC, PEER, CONTEXT)),
+            posted(&test, msg.sendv.unwrap()(ep, iov, descs, 3, PEER, CONTEXT)),
             posted(&test, msg.sendmsg.unwrap()(ep, &message, GIVEN)),
-            posted(&test, msg.inject.unwrap()(ep, buf, 16, PEER)),
+            posted(&test, msg.inject.unwrap()(ep, BUF, 16, PEER)),
             posted(&test, msg.sendmsg.unwrap()(ep, &message, flags)),
             posted(
                 &test,
-                msg.senddata.unwrap()(ep, buf, 16, desc, DATA, PEER, context),
+                msg.senddata.unwrap()(ep, BUF, 16, DESC, DATA, PEER, CONTEXT),
             ),
-            posted(&test, msg.injectdata.unwrap()(ep, buf, 16, DATA, PEER)),
+            posted(&test, msg.injectdata.unwrap()(ep, BUF, 16, DATA, PEER)),
             posted(
                 &test,
-                tagged.send.unwrap()(ep, buf, 16, desc, PEER, TAG, context),
+                tagged.send.unwrap()(ep, BUF, 16, DESC, PEER, TAG, CONTEXT),
             ),
             posted(
                 &test,
-                tagged.sendv.unwrap()(ep, iov, descs, 3, PEER, TAG, context),
+                tagged.sendv.unwrap()(ep, iov, descs, 3, PEER, TAG, CONTEXT),
             ),
             posted(&test, tagged.sendmsg.unwrap()(ep, &tagged_message, GIVEN)),
-            posted(&test, tagged.inject.unwrap()(ep, buf, 16, PEER, TAG)),
+            posted(&test, tagged.inject.unwrap()(ep, BUF, 16, PEER, TAG)),
             posted(&test, tagged.sendmsg.unwrap()(ep, &tagged_message, flags)),
             posted(
                 &test,
-                tagged.senddata.unwrap()(ep, buf, 16, desc, DATA, PEER, TAG, context),
+                tagged.senddata.unwrap()(ep, BUF, 16, DESC, DATA, PEER, TAG, CONTEXT),
             ),
             posted(
                 &test,
-                tagged.injectdata.unwrap()(ep, buf, 16, DATA, PEER, TAG),
+                tagged.injectdata.unwrap()(ep, BUF, 16, DATA, PEER, TAG),
             ),
         ]
     };
@@ -227,8 +232,7 @@ fn every_send_hands_over_what_the_call_says() {
 fn every_access_hands_over_what_the_call_says() {
     let test = TestEndpoint::open();
     let (.., rma, _) = test.tables();
-    let (ep, context) = (test.ep(), pointer(CONTEXT));
-    let (buf, desc) = (pointer(ONE.0), pointer(ONE.2));
+    let ep = test.ep();
     let mut many = Buffers::at(MANY);
     let (iov, descs) = (many.iov.as_ptr(), many.descs.as_mut_ptr());
     let target = fi_rma_iov {
@@ -243,7 +247,7 @@ fn every_access_hands_over_what_the_call_says() {
         addr: PEER,
         rma_iov: &target,
         rma_iov_count: 1,
-        context,
+        context: CONTEXT,
         data: DATA,
     };
     let flags = GIVEN | FI_REMOTE_CQ_DATA;
@@ -252,31 +256,31 @@ fn every_access_hands_over_what_the_call_says() {
         [
             posted(
                 &test,
-                rma.read.unwrap()(ep, buf, 16, desc, PEER, ADDR, KEY, context),
+                rma.read.unwrap()(ep, BUF, 16, DESC, PEER, ADDR, KEY, CONTEXT),
             ),
             posted(
                 &test,
-                rma.readv.unwrap()(ep, iov, descs, 3, PEER, ADDR, KEY, context),
+                rma.readv.unwrap()(ep, iov, descs, 3, PEER, ADDR, KEY, CONTEXT),
             ),
             posted(&test, rma.readmsg.unwrap()(ep, &message, GIVEN)),
             posted(
                 &test,
-                rma.write.unwrap()(ep, buf, 16, desc, PEER, ADDR, KEY, context),
+                rma.write.unwrap()(ep, BUF, 16, DESC, PEER, ADDR, KEY, CONTEXT),
             ),
             posted(
                 &test,
-                rma.writev.unwrap()(ep, iov, descs, 3, PEER, ADDR, KEY, context),
+                rma.writev.unwrap()(ep, iov, descs, 3, PEER, ADDR, KEY, CONTEXT),
             ),
             posted(&test, rma.writemsg.unwrap()(ep, &message, GIVEN)),
-            posted(&test, rma.inject.unwrap()(ep, buf, 16, PEER, ADDR, KEY)),
+            posted(&test, rma.inject.unwrap()(ep, BUF, 16, PEER, ADDR, KEY)),
             posted(&test, rma.writemsg.unwrap()(ep, &message, flags)),
             posted(
                 &test,
-                rma.writedata.unwrap()(ep, buf, 16, desc, DATA, PEER, ADDR, KEY, context),
+                rma.writedata.unwrap()(ep, BUF, 16, DESC, DATA, PEER, ADDR, KEY, CONTEXT),
             ),
             posted(
                 &test,
-                rma.injectdata.unwrap()(ep, buf, 16, DATA, PEER, ADDR, KEY),
+                rma.injectdata.unwrap()(ep, BUF, 16, DATA, PEER, ADDR, KEY),
             ),
         ]
     };
@@ -303,9 +307,9 @@ fn every_atomic_hands_over_what_the_call_says() {
     const RESULT: Piece = (0x2100, 16, 0x2d0);
     let test = TestEndpoint::open();
     let (.., atomic) = test.tables();
-    let (ep, context) = (test.ep(), pointer(CONTEXT));
-    let [(buf, desc), (compare, compare_desc), (result, result_desc)] =
-        [ONE, COMPARE, RESULT].map(|(base, _, desc)| (pointer(base), pointer(desc)));
+    let ep = test.ep();
+    let [(compare, compare_desc), (result, result_desc)] =
+        [COMPARE, RESULT].map(|(base, _, desc)| (pointer(base), pointer(desc)));
     let [mut many, mut compares, mut results] =
         [MANY, MANY + 0x1000, MANY + 0x2000].map(Buffers::at);
     let (ioc, descs) = (many.ioc.as_ptr(), many.descs.as_mut_ptr());
@@ -325,7 +329,7 @@ fn every_atomic_hands_over_what_the_call_says() {
         rma_iov_count: 1,
         datatype: FI_UINT64,
         op,
-        context,
+        context: CONTEXT,
         data: DATA,
     };
     let flags = GIVEN | FI_REMOTE_CQ_DATA;
@@ -335,27 +339,27 @@ fn every_atomic_hands_over_what_the_call_says() {
             posted(
                 &test,
                 atomic.write.unwrap()(
-                    ep, buf, 2, desc, PEER, ADDR, KEY, FI_UINT64, FI_SUM, context,
+                    ep, BUF, 2, DESC, PEER, ADDR, KEY, FI_UINT64, FI_SUM, CONTEXT,
                 ),
             ),
             posted(
                 &test,
                 atomic.writev.unwrap()(
-                    ep, ioc, descs, 3, PEER, ADDR, KEY, FI_UINT64, FI_SUM, context,
+                    ep, ioc, descs, 3, PEER, ADDR, KEY, FI_UINT64, FI_SUM, CONTEXT,
                 ),
             ),
             posted(&test, atomic.writemsg.unwrap()(ep, &message(FI_SUM), flags)),
             posted(
                 &test,
-                atomic.inject.unwrap()(ep, buf, 2, PEER, ADDR, KEY, FI_UINT64, FI_SUM),
+                atomic.inject.unwrap()(ep, BUF, 2, PEER, ADDR, KEY, FI_UINT64, FI_SUM),
             ),
             posted(
                 &test,
                 atomic.readwrite.unwrap()(
                     ep,
-                    buf,
+                    BUF,
                     2,
-                    desc,
+                    DESC,
                     result,
                     result_desc,
                     PEER,
@@ -363,7 +367,7 @@ fn every_atomic_hands_over_what_the_call_says() {
                     KEY,
                     FI_UINT64,
                     FI_SUM,
-                    context,
+                    CONTEXT,
                 ),
             ),
             posted(
@@ -381,7 +385,7 @@ fn every_atomic_hands_over_what_the_call_says() {
                     KEY,
                     FI_UINT64,
                     FI_SUM,
-                    context,
+                    CONTEXT,
                 ),
             ),
             posted(
@@ -392,9 +396,9 @@ fn every_atomic_hands_over_what_the_call_says() {
                 &test,
                 atomic.compwrite.unwrap()(
                     ep,
-                    buf,
+                    BUF,
                     2,
-                    desc,
+                    DESC,
                     compare,
                     compare_desc,
                     result,
@@ -404,7 +408,7 @@ fn every_atomic_hands_over_what_the_call_says() {
                     KEY,
                     FI_UINT64,
                     FI_CSWAP,
-                    context,
+                    CONTEXT,
                 ),
             ),
             posted(
@@ -425,7 +429,7 @@ fn every_atomic_hands_over_what_the_call_says() {
                     KEY,
                     FI_UINT64,
                     FI_CSWAP,
-                    context,
+                    CONTEXT,
                 ),
             ),
             posted(
@@ -467,7 +471,7 @@ fn every_atomic_hands_over_what_the_call_says() {
 fn an_atomic_read_needs_no_operands() {
     let test = TestEndpoint::open();
     let (.., atomic) = test.tables();
-    let (ep, context) = (test.ep(), pointer(CONTEXT));
+    let ep = test.ep();
     let mut results = Buffers::at(MANY);
     let (resultv, descs) = (results.ioc.as_mut_ptr(), results.descs.as_mut_ptr());
     // SAFETY: the endpoint is open and looks at none of the memory.
@@ -488,7 +492,7 @@ fn an_atomic_read_needs_no_operands() {
                 KEY,
                 FI_UINT64,
                 FI_ATOMIC_READ,
-                context,
+                CONTEXT,
             ),
         )
     };
@@ -500,7 +504,7 @@ fn an_atomic_read_needs_no_operands() {
 fn a_call_without_its_memory_or_message_is_refused() {
     let test = TestEndpoint::open();
     let (msg, tagged, rma, atomic) = test.tables();
-    let (ep, buf, none) = (test.ep(), pointer(ONE.0), null_mut());
+    let (ep, none) = (test.ep(), null_mut());
     // SAFETY: the endpoint is open, and what is null is not looked at.
     let refused = unsafe {
         let atomic_of = |buf, datatype, op| {
@@ -514,8 +518,8 @@ fn a_call_without_its_memory_or_message_is_refused() {
             atomic.writemsg.unwrap()(ep, null(), 0),
             atomic_of(null_mut(), FI_UINT64, FI_SUM),
             // Operations that this kind of call does not have.
-            atomic_of(buf, FI_UINT64, FI_CSWAP),
-            atomic_of(buf, u32::MAX, FI_SUM),
+            atomic_of(BUF, FI_UINT64, FI_CSWAP),
+            atomic_of(BUF, u32::MAX, FI_SUM),
         ]
     };
     let [invalid, unsupported] = [Errno::EINVAL, Errno::EOPNOTSUPP].map(|it| it.to_c() as isize);
@@ -528,10 +532,10 @@ fn a_call_without_its_memory_or_message_is_refused() {
 fn an_inject_beyond_the_inject_size_of_the_endpoint_is_refused() {
     let test = TestEndpoint::open();
     let (.., atomic) = test.tables();
-    let (ep, buf) = (test.ep(), pointer(ONE.0));
+    let ep = test.ep();
     let inject = |count| {
         // SAFETY: the endpoint is open and looks at none of the memory.
-        unsafe { atomic.inject.unwrap()(ep, buf, count, PEER, ADDR, KEY, FI_UINT8, FI_SUM) }
+        unsafe { atomic.inject.unwrap()(ep, BUF, count, PEER, ADDR, KEY, FI_UINT8, FI_SUM) }
     };
     assert_eq!(inject(INJECT_SIZE), 0);
     assert!(test.take().is_some());
