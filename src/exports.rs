@@ -11,11 +11,12 @@ use std::sync::OnceLock;
 
 use fabric_abi::*;
 use prov_util::errno::{Errno, Result};
+use prov_util::ffi::layout::{self, Layout};
 
 use crate::c_log::{self, Topic};
 use crate::deep::Deep;
 use crate::info::{Info, Owned, free_list};
-use crate::old_abi::{self, Layout};
+use crate::old_abi;
 use crate::params::{self, Kind, Owner, Value};
 use crate::provider::{Provider, Request};
 use crate::variadic::{self, Fixed, VaList, collect_arguments};
@@ -147,13 +148,13 @@ macro_rules! older_info {
     };
 }
 
-older_info!("FABRIC_1.0" old_abi::ABI_1_0, Owned::NoKeys, fi_getinfo_1_0 fi_dupinfo_1_0 fi_freeinfo_1_0);
-older_info!("FABRIC_1.1" old_abi::ABI_1_1, Owned::All, fi_getinfo_1_1 fi_dupinfo_1_1 fi_freeinfo_1_1);
-older_info!("FABRIC_1.2" old_abi::ABI_1_2, Owned::All, fi_getinfo_1_2 fi_dupinfo_1_2 fi_freeinfo_1_2);
-older_info!("FABRIC_1.3" old_abi::ABI_1_3, Owned::All, fi_getinfo_1_3 fi_dupinfo_1_3 fi_freeinfo_1_3);
-older_info!("FABRIC_1.7" old_abi::ABI_1_7, Owned::All, fi_getinfo_1_7 fi_dupinfo_1_7 fi_freeinfo_1_7);
-older_info!("FABRIC_1.8" old_abi::ABI_1_8, Owned::All, fi_getinfo_1_8 fi_dupinfo_1_8 fi_freeinfo_1_8);
-older_info!("FABRIC_1.9" old_abi::ABI_1_9, Owned::All, fi_getinfo_1_9 fi_dupinfo_1_9 fi_freeinfo_1_9);
+older_info!("FABRIC_1.0" layout::ABI_1_0, Owned::NoKeys, fi_getinfo_1_0 fi_dupinfo_1_0 fi_freeinfo_1_0);
+older_info!("FABRIC_1.1" layout::ABI_1_1, Owned::All, fi_getinfo_1_1 fi_dupinfo_1_1 fi_freeinfo_1_1);
+older_info!("FABRIC_1.2" layout::ABI_1_2, Owned::All, fi_getinfo_1_2 fi_dupinfo_1_2 fi_freeinfo_1_2);
+older_info!("FABRIC_1.3" layout::ABI_1_3, Owned::All, fi_getinfo_1_3 fi_dupinfo_1_3 fi_freeinfo_1_3);
+older_info!("FABRIC_1.7" layout::ABI_1_7, Owned::All, fi_getinfo_1_7 fi_dupinfo_1_7 fi_freeinfo_1_7);
+older_info!("FABRIC_1.8" layout::ABI_1_8, Owned::All, fi_getinfo_1_8 fi_dupinfo_1_8 fi_freeinfo_1_8);
+older_info!("FABRIC_1.9" layout::ABI_1_9, Owned::All, fi_getinfo_1_9 fi_dupinfo_1_9 fi_freeinfo_1_9);
 
 unsafe fn older_answer(
     layout: &Layout,

@@ -1,73 +1,11 @@
 //! The structures of callers that were built against older headers.
-//!
-//! Every ABI change so far appended fields, so that a structure of the current
-//! layout can be handed to any caller, old or new. The other way an older
-//! structure ends early; what it does not have counts as zero here.
-
-use std::mem::{MaybeUninit, offset_of};
 
 use fabric_abi::*;
 use prov_util::errno::Result;
+use prov_util::ffi::layout::{self, Layout, widen};
 
 use crate::deep::Deep;
 use crate::info::Info;
-
-/// How many bytes of each current structure an older one has.
-pub struct Layout {
-    info: usize,
-    tx_attr: usize,
-    ep_attr: usize,
-    domain_attr: usize,
-    fabric_attr: usize,
-}
-
-/// libfabric 1.0 to 1.4.
-pub const ABI_1_0: Layout = Layout {
-    info: offset_of!(fi_info, nic),
-    tx_attr: offset_of!(fi_tx_attr, tclass),
-    ep_attr: offset_of!(fi_ep_attr, auth_key_size),
-    domain_attr: offset_of!(fi_domain_attr, cntr_cnt),
-    fabric_attr: offset_of!(fi_fabric_attr, api_version),
-};
-
-/// libfabric 1.5 and 1.6.
-pub const ABI_1_1: Layout = Layout {
-    ep_attr: offset_of!(fi_ep_attr, xpu_ctx),
-    domain_attr: offset_of!(fi_domain_attr, tclass),
-    fabric_attr: size_of::<fi_fabric_attr>(),
-    ..ABI_1_0
-};
-
-/// libfabric 1.7 and 1.8.
-pub const ABI_1_2: Layout = Layout {
-    info: size_of::<fi_info>(),
-    ..ABI_1_1
-};
-
-/// libfabric 1.9 to 1.19.
-pub const ABI_1_3: Layout = Layout {
-    tx_attr: size_of::<fi_tx_attr>(),
-    domain_attr: offset_of!(fi_domain_attr, max_ep_auth_key),
-    ..ABI_1_2
-};
-
-/// libfabric 1.20 to 1.22.
-pub const ABI_1_7: Layout = Layout {
-    domain_attr: offset_of!(fi_domain_attr, max_group_id),
-    ..ABI_1_3
-};
-
-/// libfabric 2.0 to 2.4.
-pub const ABI_1_8: Layout = Layout {
-    domain_attr: offset_of!(fi_domain_attr, max_cntr_value),
-    ..ABI_1_7
-};
-
-/// libfabric 2.5 and 2.6.
-pub const ABI_1_9: Layout = Layout {
-    domain_attr: offset_of!(fi_domain_attr, max_xpu_ctx_cnt),
-    ..ABI_1_8
-};
 
 /// A copy in the current layout of an `fi_info` in an older one, or `None`
 /// where there is none. `next` is not followed.
@@ -100,29 +38,9 @@ pub unsafe fn import(layout: &Layout, info: *const fi_info) -> Result<Option<Inf
 /// `attr` is NULL or points to a structure of that layout.
 pub unsafe fn import_fabric_attr_1_0(attr: *const fi_fabric_attr) -> Option<fi_fabric_attr> {
     // SAFETY: the caller's promise.
-    let mut current = unsafe { widen(attr, ABI_1_0.fabric_attr) }?;
+    let mut current = unsafe { widen(attr, layout::ABI_1_0.fabric_attr) }?;
     current.api_version = crate::version::Version::of(1, 0).to_c();
     Some(current)
-}
-
-/// The first `length` bytes of a structure, with zeroes for the rest.
-///
-/// # Safety
-/// `source` is NULL or has `length` bytes, which is at most the size of `T`;
-/// `T` is a C structure for which zero is a value, and so are the bytes.
-unsafe fn widen<T: Copy>(source: *const T, length: usize) -> Option<T> {
-    debug_assert!(length <= size_of::<T>());
-    if source.is_null() {
-        return None;
-    }
-    let mut wide = MaybeUninit::<T>::zeroed();
-    // SAFETY: the caller's promise; the copy is as large as a T.
-    unsafe {
-        wide.as_mut_ptr()
-            .cast::<MaybeUninit<u8>>()
-            .copy_from_nonoverlapping(source.cast(), length);
-        Some(wide.assume_init())
-    }
 }
 
 fn pointer_to<T>(value: &mut Option<T>) -> *mut T {
@@ -134,25 +52,6 @@ fn pointer_to<T>(value: &mut Option<T>) -> *mut T {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn layouts_have_the_sizes_of_their_time() {
-        for (layout, info, tx, ep, domain, fabric) in [
-            (&ABI_1_0, 112, 72, 80, 120, 28),
-            (&ABI_1_1, 112, 72, 96, 184, 32),
-            (&ABI_1_2, 120, 72, 96, 184, 32),
-            (&ABI_1_3, 120, 80, 96, 192, 32),
-            (&ABI_1_7, 120, 80, 96, 200, 32),
-            (&ABI_1_8, 120, 80, 96, 208, 32),
-            (&ABI_1_9, 120, 80, 96, 224, 32),
-        ] {
-            assert_eq!(layout.info, info);
-            assert_eq!(layout.tx_attr, tx);
-            assert_eq!(layout.ep_attr, ep);
-            assert_eq!(layout.domain_attr, domain);
-            assert_eq!(layout.fabric_attr, fabric);
-        }
-    }
 
     /// A structure in memory that ends where the layout ends, so that the
     /// sanitizers and valgrind see any access behind it.
@@ -197,7 +96,7 @@ mod tests {
         info.tx_attr = tx.as_mut_ptr().cast();
         let info = short(&info, 112);
         // SAFETY: each structure has the length that ABI 1.0 gives it.
-        let copy = unsafe { import(&ABI_1_0, info.as_ptr().cast()) }
+        let copy = unsafe { import(&layout::ABI_1_0, info.as_ptr().cast()) }
             .unwrap()
             .unwrap();
         let view = copy.view();
@@ -216,7 +115,7 @@ mod tests {
     #[test]
     fn nothing_stays_nothing() {
         // SAFETY: NULL is allowed.
-        let copy = unsafe { import(&ABI_1_3, std::ptr::null()) };
+        let copy = unsafe { import(&layout::ABI_1_3, std::ptr::null()) };
         assert!(copy.unwrap().is_none());
     }
 }

@@ -17,6 +17,7 @@ pub mod eq;
 pub mod fabric;
 pub mod getinfo;
 pub mod info;
+pub mod layout;
 mod message;
 pub mod missing;
 pub mod mr;
