@@ -1,5 +1,9 @@
 //! `fi_info` structures: read from the caller, and made for it.
 //!
+//! What is read has the layout of the library that loaded the provider, which
+//! may be an older one: its structures end early, whatever interface the
+//! application was written for.
+//!
 //! What is made is allocated with malloc(3), piece by piece as
 //! `fi_freeinfo` expects it, since this library and the one that loaded an
 //! external provider may each free what the other allocated.
@@ -11,16 +15,26 @@ use fabric_abi::*;
 use crate::attr::{DomainAttr, EpAttr, FabricAttr, Hints, Info, Opaque, RxAttr, TxAttr, version};
 use crate::errno::{Errno, Result};
 
+use super::layout::{self, Layout, widen};
+use super::services;
+
 /// Reads hints, or an `fi_info` with which an object is opened. `None` for a
 /// null pointer.
 ///
 /// # Safety
-/// A pointer that is not null leads to an `fi_info` of the current layout.
+/// A pointer that is not null leads to an `fi_info` of the library's layout.
 pub unsafe fn hints(info: *const fi_info) -> Option<Hints> {
-    // SAFETY: the caller vouches for the pointer.
-    let info = unsafe { info.as_ref() }?;
-    // SAFETY: so it does for the structures that hang off it.
+    // SAFETY: the caller's promise.
+    unsafe { hints_in(layout::of(services::library_version()), info) }
+}
+
+/// # Safety
+/// As for [`hints`], of the given layout.
+unsafe fn hints_in(layout: &Layout, info: *const fi_info) -> Option<Hints> {
+    // SAFETY: the caller vouches for the pointer, and for the structures that
+    // hang off it.
     unsafe {
+        let info = widen(info, layout.info)?;
         Some(Hints {
             caps: info.caps,
             mode: info.mode,
@@ -28,11 +42,11 @@ pub unsafe fn hints(info: *const fi_info) -> Option<Hints> {
             src_addr: address(info.addr_format, info.src_addr, info.src_addrlen),
             dest_addr: address(info.addr_format, info.dest_addr, info.dest_addrlen),
             handle: Opaque(info.handle.cast()),
-            tx: info.tx_attr.as_ref().map(tx_attr),
+            tx: widen(info.tx_attr, layout.tx_attr).map(|attr| tx_attr(&attr)),
             rx: info.rx_attr.as_ref().map(rx_attr),
-            ep: info.ep_attr.as_ref().map(|attr| ep_attr(attr)),
-            domain: info.domain_attr.as_ref().map(|attr| domain_attr(attr)),
-            fabric: info.fabric_attr.as_ref().map(|attr| fabric_attr(attr)),
+            ep: widen(info.ep_attr, layout.ep_attr).map(|attr| ep_attr(&attr)),
+            domain: widen(info.domain_attr, layout.domain_attr).map(|attr| domain_attr(&attr)),
+            fabric: fabric(info.fabric_attr).ok(),
         })
     }
 }
@@ -58,7 +72,8 @@ pub unsafe fn info(info: *const fi_info, api: u32) -> Result<Info> {
 /// Reads the fabric attributes with which a fabric is opened.
 ///
 /// # Safety
-/// A pointer that is not null leads to a `fi_fabric_attr`.
+/// A pointer that is not null leads to a `fi_fabric_attr`, whose layout has
+/// not changed since the oldest library that may load a provider.
 pub unsafe fn fabric(attr: *const fi_fabric_attr) -> Result<FabricAttr> {
     // SAFETY: the caller vouches for the pointer.
     unsafe { attr.as_ref().map(|attr| fabric_attr(attr)) }.ok_or(Errno::EINVAL)
@@ -464,6 +479,35 @@ mod tests {
             assert!((*(*list).next).next.is_null());
         }
         // SAFETY: as above.
+        unsafe { free(list) };
+    }
+
+    #[test]
+    fn what_an_older_library_hands_over_is_read_as_far_as_it_goes() {
+        let current = Info {
+            domain: DomainAttr {
+                tclass: 7,
+                max_ep_auth_key: 8,
+                max_cntr_value: 9,
+                max_xpu_ctx_cnt: 10,
+                ..DomainAttr::default()
+            },
+            ..sample()
+        };
+        let list = to_c(&[current]).unwrap();
+        let read = |library| {
+            // SAFETY: the list is of the current layout, of which each older
+            // one is the beginning.
+            let read = unsafe { hints_in(layout::of(library), list) }.unwrap();
+            let domain = read.domain.unwrap();
+            let later = [domain.max_ep_auth_key, domain.max_xpu_ctx_cnt];
+            (domain.tclass, later, domain.max_cntr_value)
+        };
+        assert_eq!(read(version(1, 17)), (7, [0, 0], 0));
+        assert_eq!(read(version(1, 22)), (7, [8, 0], 0));
+        assert_eq!(read(version(2, 5)), (7, [8, 0], 9));
+        assert_eq!(read(version(2, 7)), (7, [8, 10], 9));
+        // SAFETY: the list is freed once.
         unsafe { free(list) };
     }
 

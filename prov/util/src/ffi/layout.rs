@@ -8,6 +8,8 @@ use std::mem::{MaybeUninit, offset_of};
 
 use fabric_abi::*;
 
+use crate::attr::version;
+
 /// How many bytes of each current structure an older one has.
 #[allow(missing_docs)]
 pub struct Layout {
@@ -66,6 +68,37 @@ pub const ABI_1_9: Layout = Layout {
     ..ABI_1_8
 };
 
+/// This library's own.
+pub const CURRENT: Layout = Layout {
+    info: size_of::<fi_info>(),
+    tx_attr: size_of::<fi_tx_attr>(),
+    ep_attr: size_of::<fi_ep_attr>(),
+    domain_attr: size_of::<fi_domain_attr>(),
+    fabric_attr: size_of::<fi_fabric_attr>(),
+};
+
+/// The layout of what a library of interface `library` allocates and hands to
+/// its providers.
+pub const fn of(library: u32) -> &'static Layout {
+    if library < version(1, 5) {
+        &ABI_1_0
+    } else if library < version(1, 7) {
+        &ABI_1_1
+    } else if library < version(1, 9) {
+        &ABI_1_2
+    } else if library < version(1, 20) {
+        &ABI_1_3
+    } else if library < version(2, 0) {
+        &ABI_1_7
+    } else if library < version(2, 5) {
+        &ABI_1_8
+    } else if library < version(2, 7) {
+        &ABI_1_9
+    } else {
+        &CURRENT
+    }
+}
+
 /// The first `length` bytes of a structure, with zeroes for the rest.
 ///
 /// # Safety
@@ -89,6 +122,22 @@ pub unsafe fn widen<T: Copy>(source: *const T, length: usize) -> Option<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_library_has_the_layout_that_it_was_released_with() {
+        for (library, domain) in [
+            ((1, 4), 120),
+            ((1, 17), 192),
+            ((1, 20), 200),
+            ((2, 0), 208),
+            ((2, 5), 224),
+            ((2, 7), size_of::<fi_domain_attr>()),
+            ((3, 0), size_of::<fi_domain_attr>()),
+        ] {
+            let (major, minor) = library;
+            assert_eq!(of(version(major, minor)).domain_attr, domain, "{library:?}");
+        }
+    }
 
     #[test]
     fn layouts_have_the_sizes_of_their_time() {

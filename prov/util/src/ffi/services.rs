@@ -15,8 +15,16 @@ unsafe extern "C" {
     ) -> c_int;
     fn fi_param_get(provider: *const fi_provider, name: *const c_char, value: *mut c_void)
     -> c_int;
+    fn fi_version() -> u32;
     fn fi_strerror(number: c_int) -> *const c_char;
     fn fi_tostr_r(buf: *mut c_char, len: usize, data: *const c_void, kind: fi_type) -> *mut c_char;
+}
+
+/// The interface of the library that this code was loaded by or is part of
+/// (fi_version(3)).
+pub fn library_version() -> u32 {
+    // SAFETY: the function has no preconditions.
+    unsafe { fi_version() }
 }
 
 /// Makes a parameter known. Without it the parameter cannot be read, which
@@ -220,6 +228,11 @@ pub mod stand_in {
             }
         }
         0
+    }
+
+    #[unsafe(no_mangle)]
+    extern "C" fn fi_version() -> u32 {
+        crate::attr::version(2, 7)
     }
 
     #[unsafe(no_mangle)]
