@@ -1,12 +1,13 @@
 //! External providers: shared libraries with a function `fi_prov_ini`
 //! (fi_provider(3), and fabric(7) for where they are looked for).
 
-use std::ffi::{CStr, OsStr, c_void};
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use fabric_abi::fi_provider;
 pub use libloading::Library;
+use prov_util::ffi::provider::file_of;
 
 use crate::logging::CORE;
 use crate::provider::Provider;
@@ -136,26 +137,7 @@ pub fn has_raised_rights() -> bool {
 
 /// The file that this library was loaded from.
 pub fn own_path() -> Option<PathBuf> {
-    library_of(own_path as *const c_void)
-}
-
-/// The file that a function was loaded from.
-pub fn library_of(function: *const c_void) -> Option<PathBuf> {
-    let mut found = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();
-    // SAFETY: dladdr takes any address, and fills in the structure unless it
-    // returns zero; the file name lives as long as the library.
-    let name = unsafe {
-        if libc::dladdr(function, found.as_mut_ptr()) == 0 {
-            return None;
-        }
-        let name = found.assume_init().dli_fname;
-        if name.is_null() {
-            return None;
-        }
-        CStr::from_ptr(name)
-    };
-    let path = PathBuf::from(OsStr::from_bytes(name.to_bytes()));
-    Some(path.canonicalize().unwrap_or(path))
+    file_of(own_path as *const () as usize)
 }
 
 fn candidate(provider: Provider, library: Library, preferred: bool) -> Candidate {

@@ -179,7 +179,7 @@ impl Provider {
 
     /// The library that the provider's code is in.
     pub fn library_path(self) -> Option<PathBuf> {
-        crate::loader::library_of(self.raw().fabric? as *const c_void)
+        prov_util::ffi::provider::file_of(self.raw().fabric? as usize)
     }
 
     fn raw(&self) -> &fi_provider {

@@ -24,7 +24,7 @@ mod random;
 mod stand_in;
 pub mod wire;
 
-pub use provider::provider;
+pub use provider::{Tcp, provider};
 
 /// Where the provider logs.
 const LOG: prov_util::logging::Targets = prov_util::log_targets!("tcp");

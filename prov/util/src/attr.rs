@@ -4,12 +4,15 @@
 //! A provider describes each kind of endpoint that it offers as a [`Base`].
 //! [`check`] compares it with the caller's [`Hints`] and names the attribute
 //! that rules it out; [`fit`] narrows it to what was asked. [`ip::getinfo`]
-//! does both for providers that use IP addresses, and adds the addresses.
+//! does both for providers that use IP addresses, and adds the addresses;
+//! [`named::getinfo`] does so for those that have other ones.
 
 mod check;
 mod fit;
 pub mod ip;
 mod mismatch;
+pub mod named;
+mod request;
 #[cfg(test)]
 mod tests;
 
@@ -20,6 +23,7 @@ use fabric_abi::*;
 pub use check::{address_format_fits, check};
 pub use fit::fit;
 pub use mismatch::{Mismatch, Value};
+pub use request::{Ends, Request};
 
 use crate::errno::{self, Errno};
 

@@ -23,6 +23,7 @@ pub mod param;
 pub mod poll_set;
 pub mod process_memory;
 pub mod progress;
+pub mod provider;
 pub mod request;
 pub mod resolve;
 pub mod sockaddr;

@@ -1,6 +1,5 @@
 //! fi_getinfo(3) for providers whose addresses are internet addresses.
 
-use std::ffi::CStr;
 use std::net::SocketAddr;
 
 use fabric_abi::*;
@@ -11,49 +10,21 @@ use crate::netif::{self, Interface};
 use crate::resolve::{self, Query};
 use crate::sockaddr;
 
-/// The arguments of fi_getinfo(3), and what the provider adds to them.
-#[derive(Clone, Copy, Debug, Default)]
-#[allow(missing_docs)]
-pub struct Request<'a> {
-    /// Interface version of the caller.
-    pub version: u32,
-    pub node: Option<&'a CStr>,
-    pub service: Option<&'a CStr>,
-    /// `FI_SOURCE`, `FI_NUMERICHOST`; other flags are the framework's.
-    pub flags: u64,
-    pub hints: Option<&'a Hints>,
-    /// The one interface to use, by the user's choice.
-    pub iface: Option<&'a str>,
-    /// Where to say why an entry does not fit (see [`crate::logging`]).
-    pub target: &'static str,
-}
-
 /// The endpoints out of `bases` that fit, with their addresses: one for each
 /// base entry where node, service or hints name an address, otherwise one for
-/// each base entry and interface, best interface first.
+/// each base entry and interface, best interface first. `iface` is the one
+/// interface to use, by the user's choice.
 ///
 /// `-FI_ENODATA` where nothing fits.
-pub fn getinfo(request: &Request<'_>, bases: &[Base]) -> Result<Vec<Info>> {
-    let source = request.flags & FI_SOURCE != 0;
-    if source && request.node.is_none() && request.service.is_none() {
-        return Err(Errno::EINVAL);
-    }
-    let fitting: Vec<Info> = bases
-        .iter()
-        .filter(|base| explain(request, base))
-        .map(|base| fit(base, request.version, request.hints))
-        .collect();
-    if fitting.is_empty() {
-        return Err(Errno::ENODATA);
-    }
-
-    let ends = Ends::of(request)?;
-    let interfaces = netif::interfaces(request.iface);
+pub fn getinfo(request: &Request<'_>, bases: &[Base], iface: Option<&str>) -> Result<Vec<Info>> {
+    let fitting = request.fitting(bases)?;
+    let ends = ends(request)?;
+    let interfaces = netif::interfaces(iface);
     if interfaces.is_empty() {
         log::warn!(
             target: request.target,
             "no usable address on interface {}",
-            request.iface.unwrap_or("(any)")
+            iface.unwrap_or("(any)")
         );
         return Err(Errno::ENODATA);
     }
@@ -79,66 +50,18 @@ pub fn getinfo(request: &Request<'_>, bases: &[Base]) -> Result<Vec<Info>> {
     }
 }
 
-/// Whether the entry fits; says why where it does not.
-fn explain(request: &Request<'_>, base: &Base) -> bool {
-    let Some(hints) = request.hints else {
-        return true;
-    };
-    match check(&base.limits, request.version, hints) {
-        Ok(()) => true,
-        Err(mismatch) => {
-            let kind = Value::Named(base.limits.ep.ep_type.into(), FI_TYPE_EP_TYPE);
-            log::info!(target: request.target, "{kind}: {mismatch}");
-            false
-        }
+/// The two addresses of a request, as far as it names them. One that names
+/// only the destination is answered with the address that leads there.
+fn ends(request: &Request<'_>) -> Result<Ends<SocketAddr>> {
+    let mut ends = request.ends(|| look_up(request), sockaddr::decode)?;
+    if let (None, Some(dest)) = (ends.src, ends.dest) {
+        ends.src = resolve::source_towards(&dest)
+            .inspect_err(|error| {
+                log::info!(target: request.target, "no route to {dest}: {error}");
+            })
+            .ok();
     }
-}
-
-/// The two addresses of a request, as far as it names them.
-#[derive(Default)]
-struct Ends {
-    src: Option<SocketAddr>,
-    dest: Option<SocketAddr>,
-}
-
-impl Ends {
-    fn of(request: &Request<'_>) -> Result<Ends> {
-        let named = match (request.node, request.service) {
-            (None, None) => None,
-            _ => Some(look_up(request)?),
-        };
-        let none = Hints::default();
-        let hints = request.hints.unwrap_or(&none);
-        let hinted = |bytes: &[u8]| match bytes {
-            [] => Ok(None),
-            bytes => match sockaddr::decode(bytes) {
-                Some(addr) => Ok(Some(addr)),
-                None => {
-                    log::info!(target: request.target, "the hints hold no internet address");
-                    Err(Errno::ENODATA)
-                }
-            },
-        };
-        if request.flags & FI_SOURCE != 0 {
-            return Ok(Ends {
-                src: named,
-                dest: hinted(&hints.dest_addr)?,
-            });
-        }
-        let dest = match named {
-            Some(dest) => Some(dest),
-            None => hinted(&hints.dest_addr)?,
-        };
-        let src = match (hinted(&hints.src_addr)?, dest) {
-            (None, Some(dest)) => resolve::source_towards(&dest)
-                .inspect_err(|error| {
-                    log::info!(target: request.target, "no route to {dest}: {error}");
-                })
-                .ok(),
-            (src, _) => src,
-        };
-        Ok(Ends { src, dest })
-    }
+    Ok(ends)
 }
 
 fn look_up(request: &Request<'_>) -> Result<SocketAddr> {
@@ -208,7 +131,7 @@ fn on_interface(
 fn between(
     request: &Request<'_>,
     mut info: Info,
-    ends: &Ends,
+    ends: &Ends<SocketAddr>,
     interfaces: &[Interface],
 ) -> Option<Info> {
     let bytes = |addr: Option<SocketAddr>| {

@@ -2,8 +2,10 @@
 //! back.
 
 mod ip;
+mod named;
 
 use super::*;
+use crate::errno::Errno;
 
 const CAPS: u64 = FI_MSG
     | FI_RMA

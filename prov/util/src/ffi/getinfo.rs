@@ -1,59 +1,52 @@
-//! `fi_provider::getinfo` of providers whose addresses are internet addresses.
+//! `fi_provider::getinfo`: fi_getinfo(3) between C and a provider.
 
 use std::ffi::{c_char, c_int};
 
 use fabric_abi::fi_info;
 
 use super::{info, status, string};
-use crate::attr::Base;
-use crate::attr::ip::{self, Request};
-use crate::errno::Errno;
+use crate::attr::{Info, Request};
+use crate::errno::{Errno, Result};
 
 /// The arguments of fi_getinfo(3) as C passes them.
 #[derive(Clone, Copy)]
-#[allow(missing_docs)]
-pub struct Arguments {
+pub(super) struct Arguments {
     pub version: u32,
     pub node: *const c_char,
     pub service: *const c_char,
     pub flags: u64,
     pub hints: *const fi_info,
-    pub info: *mut *mut fi_info,
+    pub list: *mut *mut fi_info,
 }
 
-/// Answers with the endpoints out of `bases` that fit, on the interface
-/// `iface` or on any, and says in the log (`target`) why others do not.
+/// Hands over what `getinfo` answers. `target` is where a provider says why
+/// something does not fit.
 ///
 /// # Safety
 /// Pointers that are not null are as fi_getinfo(3) demands, and `hints` have
-/// the current layout.
-pub unsafe fn ip_getinfo(
+/// the library's layout.
+pub(super) unsafe fn answer(
     arguments: &Arguments,
-    bases: &[Base],
-    iface: Option<&str>,
     target: &'static str,
+    getinfo: impl FnOnce(&Request<'_>) -> Result<Vec<Info>>,
 ) -> c_int {
-    if arguments.info.is_null() {
+    if arguments.list.is_null() {
         return Errno::EINVAL.to_c();
     }
     // SAFETY: the caller vouches for the pointers.
     unsafe {
-        arguments.info.write(std::ptr::null_mut());
+        arguments.list.write(std::ptr::null_mut());
         let hints = info::hints(arguments.hints);
-        let infos = ip::getinfo(
-            &Request {
-                version: arguments.version,
-                node: string(arguments.node),
-                service: string(arguments.service),
-                flags: arguments.flags,
-                hints: hints.as_ref(),
-                iface,
-                target,
-            },
-            bases,
-        );
+        let infos = getinfo(&Request {
+            version: arguments.version,
+            node: string(arguments.node),
+            service: string(arguments.service),
+            flags: arguments.flags,
+            hints: hints.as_ref(),
+            target,
+        });
         let list = infos.and_then(|infos| info::to_c(&infos));
-        status(list.map(|list| arguments.info.write(list)))
+        status(list.map(|list| arguments.list.write(list)))
     }
 }
 
@@ -64,16 +57,16 @@ mod tests {
     use fabric_abi::*;
 
     use super::*;
-    use crate::attr::{FabricAttr, Info};
+    use crate::attr::{Base, FabricAttr, ip};
 
-    fn arguments(hints: *const fi_info, info: *mut *mut fi_info) -> Arguments {
+    fn arguments(hints: *const fi_info, list: *mut *mut fi_info) -> Arguments {
         Arguments {
             version: crate::attr::version(2, 7),
             node: c"127.0.0.1".as_ptr(),
             service: null(),
             flags: 0,
             hints,
-            info,
+            list,
         }
     }
 
@@ -93,7 +86,12 @@ mod tests {
         // freed.
         unsafe {
             let bases = [base.clone(), base];
-            let status = ip_getinfo(&arguments(null(), &mut list), &bases, None, "test::core");
+            let ask = |arguments| {
+                answer(&arguments, "test::core", |request| {
+                    ip::getinfo(request, &bases, None)
+                })
+            };
+            let status = ask(arguments(null(), &mut list));
             assert_eq!(status, 0);
             let second = info::hints((*list).next).unwrap();
             assert_eq!(second.caps, FI_MSG);
@@ -102,9 +100,10 @@ mod tests {
             let mut hints: fi_info = std::mem::zeroed();
             hints.caps = FI_RMA;
             let mut none = list;
-            let status = ip_getinfo(&arguments(&hints, &mut none), &bases, None, "test::core");
+            let status = ask(arguments(&hints, &mut none));
             assert_eq!(status, Errno::ENODATA.to_c());
             assert!(none.is_null());
+            assert_eq!(ask(arguments(null(), null_mut())), Errno::EINVAL.to_c());
             info::free(list);
         }
     }

@@ -1,8 +1,8 @@
 //! Which addresses an answer has.
 
-use super::super::ip::{Request, getinfo};
+use super::super::ip;
 use super::*;
-use crate::errno::Errno;
+use crate::errno::Result;
 use crate::sockaddr;
 
 fn request<'a>(hints: Option<&'a Hints>) -> Request<'a> {
@@ -12,6 +12,10 @@ fn request<'a>(hints: Option<&'a Hints>) -> Request<'a> {
         target: "test::core",
         ..Request::default()
     }
+}
+
+fn getinfo(request: &Request<'_>, bases: &[Base]) -> Result<Vec<Info>> {
+    ip::getinfo(request, bases, None)
 }
 
 fn names(info: &Info) -> (&str, &str) {
@@ -165,9 +169,6 @@ fn hinted_addresses_are_used_unless_the_call_names_others() {
 
 #[test]
 fn an_interface_that_is_not_there_offers_nothing() {
-    let nowhere = Request {
-        iface: Some("no-such-interface"),
-        ..request(None)
-    };
-    assert_eq!(getinfo(&nowhere, &[base().into()]), Err(Errno::ENODATA));
+    let nowhere = ip::getinfo(&request(None), &[base().into()], Some("no-such-interface"));
+    assert_eq!(nowhere, Err(Errno::ENODATA));
 }

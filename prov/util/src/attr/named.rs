@@ -1,0 +1,86 @@
+//! fi_getinfo(3) for providers whose addresses are no internet addresses:
+//! strings (`FI_ADDR_STR`), or whatever they make of a node and a service.
+
+use fabric_abi::*;
+
+use super::{Base, Hints, Info, Request};
+use crate::errno::{Errno, Result};
+
+/// How a provider makes addresses of names. Addresses are bytes in its
+/// `addr_format`; those of the format `FI_ADDR_STR` end with a NUL.
+pub trait Naming {
+    /// The address that a caller names, which gives a node, a service or both.
+    fn address(&self, node: Option<&str>, service: Option<&str>) -> Result<Vec<u8>>;
+
+    /// Whether the bytes, which a caller gives, are an address of the provider.
+    fn is_address(&self, bytes: &[u8]) -> bool;
+
+    /// The source address of callers that name none; none by default, which
+    /// leaves it to the endpoint.
+    fn own(&self) -> Vec<u8> {
+        Vec::new()
+    }
+}
+
+/// The endpoints out of `bases` that fit, with their addresses. Where the
+/// provider's addresses are strings, a node that is one (`fi_shm://7`) stands
+/// for itself and needs no service.
+///
+/// # Errors
+/// `-FI_ENODATA` where nothing fits, `-FI_EINVAL` for a service beside a node
+/// that is a complete address, and what [`Naming::address`] returns.
+pub fn getinfo(request: &Request<'_>, bases: &[Base], naming: &impl Naming) -> Result<Vec<Info>> {
+    let mut infos = request.fitting(bases)?;
+    infos.retain(|info| names_fit(request, info));
+    if infos.is_empty() {
+        return Err(Errno::ENODATA);
+    }
+    let strings = infos.iter().any(|info| info.addr_format == FI_ADDR_STR);
+    let ends = request.ends(
+        || look_up(request, strings, naming),
+        |bytes| naming.is_address(bytes).then(|| bytes.to_vec()),
+    )?;
+    for info in &mut infos {
+        info.src_addr = ends.src.clone().unwrap_or_else(|| naming.own());
+        info.dest_addr = ends.dest.clone().unwrap_or_default();
+    }
+    Ok(infos)
+}
+
+fn look_up(request: &Request<'_>, strings: bool, naming: &impl Naming) -> Result<Vec<u8>> {
+    let text = |name: Option<&std::ffi::CStr>| match name.map(|name| name.to_str()) {
+        None => Ok(None),
+        Some(Ok(text)) => Ok(Some(text.to_owned())),
+        Some(Err(_)) => Err(Errno::ENODATA),
+    };
+    let node = text(request.node)?;
+    let service = text(request.service)?;
+    match node {
+        Some(node) if strings && node.contains("://") => {
+            if service.is_some() {
+                return Err(Errno::EINVAL);
+            }
+            let mut bytes = node.into_bytes();
+            bytes.push(0);
+            if naming.is_address(&bytes) {
+                Ok(bytes)
+            } else {
+                log::info!(target: request.target, "the node is an address of another kind");
+                Err(Errno::ENODATA)
+            }
+        }
+        node => naming.address(node.as_deref(), service.as_deref()),
+    }
+}
+
+/// Whether fabric and domain, where the hints name them, are those of the entry.
+fn names_fit(request: &Request<'_>, info: &Info) -> bool {
+    let none = Hints::default();
+    let hints = request.hints.unwrap_or(&none);
+    let fabric = hints.fabric.as_ref().and_then(|attr| attr.name.as_ref());
+    let domain = hints.domain.as_ref().and_then(|attr| attr.name.as_ref());
+    let fits = |asked: Option<&String>, own: &Option<String>| {
+        asked.is_none_or(|asked| own.as_ref() == Some(asked))
+    };
+    fits(fabric, &info.fabric.name) && fits(domain, &info.domain.name)
+}
