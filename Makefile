@@ -6,6 +6,16 @@ CARGO ?= cargo
 all:
 	$(CARGO) build --release
 
+# Providers as libraries of their own, for FI_PROVIDER_PATH=target/providers of any libfabric.so.1.
+PROVIDERS = tcp
+.PHONY: providers
+providers:
+	$(CARGO) build --release $(PROVIDERS:%=-p %-fi)
+	@mkdir -p target/providers
+	@for name in $(PROVIDERS); do \
+		ln -sf ../release/lib$${name}_fi.so target/providers/lib$$name-fi.so || exit 1; \
+	done
+
 # include/rdma from the abi crate.
 .PHONY: headers
 headers:

@@ -5,8 +5,10 @@ use std::ffi::CStr;
 use std::sync::OnceLock;
 use std::time::Instant;
 
+use prov_util::logging::SUBSYSTEMS;
+
 use crate::log_import;
-use crate::logging::{self, Level, SUBSYSTEMS};
+use crate::logging::{self, Level};
 use crate::provider::Provider;
 
 /// The level and the subsystem of a message, checked.

@@ -8,9 +8,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use fabric_abi::*;
 use log::Record;
 use prov_util::errno::{Errno, Result};
+use prov_util::logging::SUBSYSTEMS;
 
 use crate::c_log::{self, Topic};
-use crate::logging::{self, Level, SUBSYSTEMS};
+use crate::logging::{self, Level};
 use crate::open::{self, OPS_UNSUPPORTED};
 use crate::provider::Provider;
 use crate::{core_provider, framework};

@@ -17,6 +17,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use env_logger::{Target, WriteStyle};
 use log::{LevelFilter, Log, Metadata, Record};
+use prov_util::logging::origin;
 
 use crate::log_import;
 use crate::name_filter::NameFilter;
@@ -77,12 +78,6 @@ impl Level {
             .find(|level| level.name().eq_ignore_ascii_case(text.trim()))
     }
 }
-
-/// The names of the subsystems, indexed by their C value
-/// (`enum fi_log_subsys`).
-pub const SUBSYSTEMS: [&str; 10] = [
-    "core", "fabric", "domain", "ep_ctrl", "ep_data", "av", "cq", "eq", "mr", "cntr",
-];
 
 const PARAMETERS: [Definition; 7] = [
     Definition {
@@ -222,20 +217,6 @@ pub fn write_message(
     );
 }
 
-/// The provider and the subsystem of a Rust target. A target that names no
-/// subsystem, such as a module's path, belongs to `core`.
-pub fn origin(target: &str) -> (&str, &str) {
-    let mut parts = target.split("::");
-    let provider = match parts.next().unwrap_or_default() {
-        "" | "fabric" | "prov_util" => "core",
-        name => name.strip_prefix("prov_").unwrap_or(name),
-    };
-    let subsystem = parts
-        .find_map(|part| SUBSYSTEMS.into_iter().find(|&name| name == part))
-        .unwrap_or("core");
-    (provider, subsystem)
-}
-
 /// The name under which a record carries a level that `log` does not have.
 const LEVEL_KEY: &str = "fabric_level";
 
@@ -354,22 +335,6 @@ fn log_file(location: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_target_names_its_provider_and_subsystem() {
-        for (target, origin_expected) in [
-            ("tcp::ep_ctrl", ("tcp", "ep_ctrl")),
-            ("tcp", ("tcp", "core")),
-            ("core::core", ("core", "core")),
-            ("prov_tcp::connection", ("tcp", "core")),
-            ("prov_util::cq", ("core", "cq")),
-            ("fabric::registry", ("core", "core")),
-            ("ofi_rxm::ep_data", ("ofi_rxm", "ep_data")),
-            ("", ("core", "core")),
-        ] {
-            assert_eq!(origin(target), origin_expected, "{target:?}");
-        }
-    }
 
     #[test]
     fn a_level_shows_itself_and_those_before_it() {

@@ -2,6 +2,26 @@
 //! subsystem (`FI_LOG_PROV`, `FI_LOG_SUBSYS`, fabric(7)) out of a target
 //! `<provider>::<subsystem>`.
 
+/// The names of the subsystems, indexed by their C value
+/// (`enum fi_log_subsys`).
+pub const SUBSYSTEMS: [&str; 10] = [
+    "core", "fabric", "domain", "ep_ctrl", "ep_data", "av", "cq", "eq", "mr", "cntr",
+];
+
+/// The provider and the subsystem of a target. A target that names no
+/// subsystem, such as a module's path, belongs to `core`.
+pub fn origin(target: &str) -> (&str, &str) {
+    let mut parts = target.split("::");
+    let provider = match parts.next().unwrap_or_default() {
+        "" | "fabric" | "prov_util" => "core",
+        name => name.strip_prefix("prov_").unwrap_or(name),
+    };
+    let subsystem = parts
+        .find_map(|part| SUBSYSTEMS.into_iter().find(|&name| name == part))
+        .unwrap_or("core");
+    (provider, subsystem)
+}
+
 /// The log targets of one provider, one for each subsystem. Toolkit objects
 /// keep those of the provider that they work for.
 #[derive(Clone, Copy, Debug)]
@@ -40,3 +60,24 @@ macro_rules! log_targets {
 
 /// The toolkit's own targets, for what belongs to no provider.
 pub const UTIL: Targets = log_targets!("core");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_names_its_provider_and_subsystem() {
+        for (target, origin_expected) in [
+            ("tcp::ep_ctrl", ("tcp", "ep_ctrl")),
+            ("tcp", ("tcp", "core")),
+            ("core::core", ("core", "core")),
+            ("prov_tcp::connection", ("tcp", "core")),
+            ("prov_util::cq", ("core", "cq")),
+            ("fabric::registry", ("core", "core")),
+            ("ofi_rxm::ep_data", ("ofi_rxm", "ep_data")),
+            ("", ("core", "core")),
+        ] {
+            assert_eq!(origin(target), origin_expected, "{target:?}");
+        }
+    }
+}

@@ -2,7 +2,9 @@
 //! answer to fi_getinfo(3), and fabrics.
 //!
 //! A provider implements [`Provider`] for a type of its own, and
-//! [`provider!`](crate::provider!) makes the `struct fi_provider` for it.
+//! [`provider!`](crate::provider!) makes the `struct fi_provider` for it. With
+//! [`external!`](crate::external!) a library that contains nothing else is an
+//! external provider.
 
 use std::ffi::CStr;
 
@@ -57,6 +59,20 @@ macro_rules! provider {
         /// and reads them.
         pub fn provider() -> *mut $crate::provider::fi_provider {
             <$provider as $crate::ffi::provider::Entered>::entry().start()
+        }
+    };
+}
+
+/// Makes the library that contains a [`Provider`] and nothing else an external
+/// provider: its entry point is `fi_prov_ini`, and what it logs goes to the
+/// library that loads it.
+#[macro_export]
+macro_rules! external {
+    ($provider:ty) => {
+        /// The entry point of an external provider (fi_provider(3)).
+        #[unsafe(no_mangle)]
+        pub extern "C" fn fi_prov_ini() -> *mut $crate::provider::fi_provider {
+            $crate::ffi::external::start::<$provider>()
         }
     };
 }

@@ -14,6 +14,7 @@ pub mod cq;
 pub mod domain;
 pub mod ep;
 pub mod eq;
+pub mod external;
 pub mod fabric;
 mod getinfo;
 pub mod info;

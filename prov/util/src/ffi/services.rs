@@ -3,22 +3,10 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
+use fabric_abi::symbols::*;
 use fabric_abi::*;
 
-unsafe extern "C" {
-    fn fi_param_define(
-        provider: *const fi_provider,
-        name: *const c_char,
-        kind: fi_param_type,
-        help: *const c_char,
-        ...
-    ) -> c_int;
-    fn fi_param_get(provider: *const fi_provider, name: *const c_char, value: *mut c_void)
-    -> c_int;
-    fn fi_version() -> u32;
-    fn fi_strerror(number: c_int) -> *const c_char;
-    fn fi_tostr_r(buf: *mut c_char, len: usize, data: *const c_void, kind: fi_type) -> *mut c_char;
-}
+use crate::logging::UTIL;
 
 /// The interface of the library that this code was loaded by or is part of
 /// (fi_version(3)).
@@ -37,7 +25,7 @@ pub fn define_param(provider: &fi_provider, name: &CStr, kind: fi_param_type, he
     // SAFETY: the strings are C strings, and the format asks for no arguments.
     let status = unsafe { fi_param_define(provider, name.as_ptr(), kind, help.as_ptr()) };
     if status != 0 {
-        log::warn!("cannot define parameter {name:?}: {status}");
+        log::warn!(target: UTIL.core, "cannot define parameter {name:?}: {status}");
     }
 }
 
@@ -45,7 +33,13 @@ pub fn define_param(provider: &fi_provider, name: &CStr, kind: fi_param_type, he
 pub fn param_int(provider: &fi_provider, name: &CStr) -> Option<i32> {
     let mut value: c_int = 0;
     // SAFETY: an integer parameter stores an `int`.
-    let status = unsafe { fi_param_get(provider, name.as_ptr(), (&raw mut value).cast()) };
+    let status = unsafe {
+        fi_param_get(
+            std::ptr::from_ref(provider).cast_mut(),
+            name.as_ptr(),
+            (&raw mut value).cast(),
+        )
+    };
     (status == 0).then_some(value)
 }
 
@@ -53,7 +47,13 @@ pub fn param_int(provider: &fi_provider, name: &CStr) -> Option<i32> {
 pub fn param_size(provider: &fi_provider, name: &CStr) -> Option<usize> {
     let mut value: usize = 0;
     // SAFETY: a size parameter stores a `size_t`.
-    let status = unsafe { fi_param_get(provider, name.as_ptr(), (&raw mut value).cast()) };
+    let status = unsafe {
+        fi_param_get(
+            std::ptr::from_ref(provider).cast_mut(),
+            name.as_ptr(),
+            (&raw mut value).cast(),
+        )
+    };
     (status == 0).then_some(value)
 }
 
@@ -67,7 +67,13 @@ pub fn param_bool(provider: &fi_provider, name: &CStr) -> Option<bool> {
 pub fn param_text(provider: &fi_provider, name: &CStr) -> Option<String> {
     let mut value: *const c_char = std::ptr::null();
     // SAFETY: a text parameter stores a pointer to a C string.
-    let status = unsafe { fi_param_get(provider, name.as_ptr(), (&raw mut value).cast()) };
+    let status = unsafe {
+        fi_param_get(
+            std::ptr::from_ref(provider).cast_mut(),
+            name.as_ptr(),
+            (&raw mut value).cast(),
+        )
+    };
     if status != 0 || value.is_null() {
         return None;
     }
@@ -120,7 +126,9 @@ pub mod stand_in {
     use std::collections::HashMap;
     use std::sync::{Mutex, MutexGuard};
 
-    use super::*;
+    use fabric_abi::*;
+
+    use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
     struct Param {
         kind: fi_param_type,
@@ -228,6 +236,45 @@ pub mod stand_in {
             }
         }
         0
+    }
+
+    /// The messages of the provider of a name, each as
+    /// `<level>:<subsystem>:<function>: <message>`.
+    pub fn logged(provider: &str) -> Vec<String> {
+        let lines = LINES.lock().unwrap();
+        lines
+            .iter()
+            .filter(|(name, _)| name == provider)
+            .map(|(_, line)| line.clone())
+            .collect()
+    }
+
+    static LINES: Mutex<Vec<(String, String)>> = Mutex::new(Vec::new());
+
+    /// Everything but debug messages is wanted.
+    #[unsafe(no_mangle)]
+    extern "C" fn fi_log_enabled(_: *const fi_provider, level: u32, _: u32) -> c_int {
+        (level < FI_LOG_DEBUG).into()
+    }
+
+    #[unsafe(no_mangle)]
+    unsafe extern "C" fn fi_log(
+        provider: *const fi_provider,
+        level: u32,
+        subsystem: u32,
+        function: *const c_char,
+        _line: c_int,
+        format: *const c_char,
+        message: *const c_char,
+    ) {
+        // SAFETY: a provider and C strings; the format asks for one of them.
+        let [name, function, format, message] = unsafe {
+            [(*provider).name, function, format, message]
+                .map(|text| CStr::from_ptr(text).to_str().unwrap())
+        };
+        let message = format.replacen("%s", message, 1);
+        let line = format!("{level}:{subsystem}:{function}: {message}");
+        LINES.lock().unwrap().push((name.into(), line));
     }
 
     #[unsafe(no_mangle)]

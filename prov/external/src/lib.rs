@@ -1,0 +1,100 @@
+//! How a provider is linked as a library of its own, `lib<name>-fi.so`
+//! (fi_provider(3)). Build scripts of such libraries call [`link`].
+//!
+//! A provider calls the functions of the libfabric that loads it. It finds
+//! them as the C library's own external providers do: it needs a
+//! `libfabric.so.1`, which is the one that is already there, even where that
+//! is not in the process's global scope (a plugin's, for instance). To be
+//! loaded by old libraries as well as new ones, it asks for each function
+//! under the oldest version that has what the provider uses, so it cannot be
+//! linked with a library that has newer ones. It is linked with a stand-in,
+//! made here, that has exactly those.
+
+#![forbid(unsafe_code)]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The functions that a provider may call, under the versions that it asks
+/// for. All are in libfabric 1.17, the newest is that of fi_tostr_r(3).
+///
+/// `fi_getinfo` and its like have later versions, for callers whose
+/// structures are longer; what those have more, no provider looks for in the
+/// one below it.
+const FUNCTIONS: [(&str, &[&str]); 4] = [
+    (
+        "FABRIC_1.0",
+        &[
+            "fi_log",
+            "fi_log_enabled",
+            "fi_param_define",
+            "fi_param_get",
+            "fi_strerror",
+            "fi_version",
+        ],
+    ),
+    ("FABRIC_1.1", &["fi_fabric"]),
+    ("FABRIC_1.3", &["fi_getinfo", "fi_dupinfo", "fi_freeinfo"]),
+    ("FABRIC_1.4", &["fi_tostr_r"]),
+];
+
+/// Tells cargo how to link the external build of the provider `name`.
+///
+/// # Panics
+/// Without a C compiler, which is what Rust links with, too.
+pub fn link(name: &str) {
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").expect("cargo sets it"));
+    let stand_in = stand_in(&out);
+    println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-env-changed=CC");
+    println!("cargo:rustc-cdylib-link-arg={}", stand_in.display());
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,lib{name}-fi.so");
+    // A thread of the provider may be on its way out when the library that
+    // loaded it has let it go.
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
+}
+
+/// Makes a library with nothing but the names of the functions.
+fn stand_in(out: &Path) -> PathBuf {
+    let mut source = String::new();
+    let mut versions = String::new();
+    let mut parent = "";
+    for (version, functions) in FUNCTIONS {
+        for function in functions {
+            source.push_str(&format!("void {function}(void) {{}}\n"));
+        }
+        let names = functions.join("; ");
+        versions.push_str(&format!("{version} {{ global: {names}; }} {parent};\n"));
+        parent = version;
+    }
+    let file = |name: &str| out.join(name);
+    let write = |name: &str, text: &str| {
+        std::fs::write(file(name), text)
+            .unwrap_or_else(|error| panic!("cannot write {name}: {error}"));
+    };
+    write("libfabric.c", &source);
+    write("libfabric.map", &versions);
+    let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
+    let library = file("libfabric.so.1");
+    let done = Command::new(&compiler)
+        .args([
+            "-shared",
+            "-fPIC",
+            "-nostdlib",
+            "-Wl,-soname,libfabric.so.1",
+            "-o",
+        ])
+        .arg(&library)
+        .arg(format!(
+            "-Wl,--version-script={}",
+            file("libfabric.map").display()
+        ))
+        .arg(file("libfabric.c"))
+        .status();
+    assert!(
+        matches!(done, Ok(status) if status.success()),
+        "{} makes no library: {done:?}",
+        compiler.display()
+    );
+    library
+}

@@ -1,0 +1,121 @@
+//! A provider in a library of its own (fi_provider(3)).
+//!
+//! Such a library has its own copy of everything that is in a provider, and of
+//! the `log` crate as well, whose records would go nowhere: here they reach
+//! `fi_log` of the library that loaded the provider.
+
+use std::ffi::CString;
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use fabric_abi::symbols::{fi_log, fi_log_enabled};
+use fabric_abi::*;
+use log::{LevelFilter, Log, Metadata, Record};
+
+use super::provider::Entered;
+use crate::logging::{SUBSYSTEMS, origin};
+
+/// The provider for the library that loads it, with a logger in place
+/// (`fi_prov_ini`).
+pub fn start<P: Entered>() -> *mut fi_provider {
+    static LOGGER: LibraryLog = LibraryLog(AtomicPtr::new(null_mut()));
+    LOGGER.0.store(P::entry().as_c(), Ordering::Release);
+    // There is nobody else in this library to set one.
+    if log::set_logger(&LOGGER).is_ok() {
+        // What is wanted may change, when an application takes over the log:
+        // the library is asked about each record.
+        log::set_max_level(LevelFilter::Trace);
+    }
+    P::entry().start()
+}
+
+/// The log of the library that loaded the provider.
+struct LibraryLog(AtomicPtr<fi_provider>);
+
+impl LibraryLog {
+    fn provider(&self) -> *const fi_provider {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+impl Log for LibraryLog {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        let level = level(metadata.level());
+        // SAFETY: the provider is static.
+        unsafe { fi_log_enabled(self.provider(), level, subsystem(metadata.target())) != 0 }
+    }
+
+    fn log(&self, record: &Record<'_>) {
+        if !self.enabled(record.metadata()) {
+            return;
+        }
+        let text = |text: String| CString::new(text.replace('\0', "?")).unwrap_or_default();
+        let message = text(record.args().to_string());
+        let function = text(record.module_path().unwrap_or("unknown").into());
+        // SAFETY: the provider is static, the strings are C strings, and the
+        // format asks for one.
+        unsafe {
+            fi_log(
+                self.provider(),
+                level(record.level()),
+                subsystem(record.target()),
+                function.as_ptr(),
+                record.line().unwrap_or_default() as i32,
+                c"%s\n".as_ptr(),
+                message.as_ptr(),
+            );
+        }
+    }
+
+    fn flush(&self) {}
+}
+
+/// What the C interface calls a level. It has no errors, and its trace comes
+/// before information, which is another thing than the `log` crate's.
+fn level(level: log::Level) -> fi_log_level {
+    match level {
+        log::Level::Error | log::Level::Warn => FI_LOG_WARN,
+        log::Level::Info => FI_LOG_INFO,
+        log::Level::Debug | log::Level::Trace => FI_LOG_DEBUG,
+    }
+}
+
+/// The subsystem of a record's target.
+fn subsystem(target: &str) -> fi_log_subsys {
+    let (_, name) = origin(target);
+    let index = SUBSYSTEMS.iter().position(|&subsystem| subsystem == name);
+    index.map_or(FI_LOG_CORE, |index| index as fi_log_subsys)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ffi::services::stand_in;
+
+    #[test]
+    fn records_reach_the_library_with_their_subsystem_and_level() {
+        let provider = Box::leak(Box::new(stand_in::provider("logging")));
+        let logger = LibraryLog(AtomicPtr::new(provider));
+        for (level, target, message) in [
+            (log::Level::Error, "logging::core", "bad"),
+            (log::Level::Warn, "logging::mr", "50% gone"),
+            (log::Level::Info, "logging::ep_ctrl", "nul \0 inside"),
+            (log::Level::Debug, "logging::cq", "nobody asked"),
+        ] {
+            logger.log(
+                &Record::builder()
+                    .level(level)
+                    .target(target)
+                    .module_path(Some("module"))
+                    .args(format_args!("{message}"))
+                    .build(),
+            );
+        }
+        let expected = [
+            "0:0:module: bad\n".to_owned(),
+            "0:8:module: 50% gone\n".to_owned(),
+            format!("{FI_LOG_INFO}:{FI_LOG_EP_CTRL}:module: nul ? inside\n"),
+        ];
+        assert_eq!(stand_in::logged("logging"), expected);
+    }
+}
