@@ -30,7 +30,6 @@ const FUNCTIONS: [(&str, &[&str]); 4] = [
             "fi_param_define",
             "fi_param_get",
             "fi_strerror",
-            "fi_version",
         ],
     ),
     ("FABRIC_1.1", &["fi_fabric"]),

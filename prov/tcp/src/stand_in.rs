@@ -21,11 +21,6 @@ extern "C" fn fi_param_get(_: *const fi_provider, _: *const c_char, _: *mut c_vo
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn fi_version() -> u32 {
-    fabric_abi::FI_VERSION(2, 7)
-}
-
-#[unsafe(no_mangle)]
 extern "C" fn fi_strerror(_: c_int) -> *const c_char {
     c"an error".as_ptr()
 }

@@ -4,7 +4,7 @@
 //! the `log` crate as well, whose records would go nowhere: here they reach
 //! `fi_log` of the library that loaded the provider.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
@@ -12,6 +12,7 @@ use fabric_abi::symbols::{fi_log, fi_log_enabled};
 use fabric_abi::*;
 use log::{LevelFilter, Log, Metadata, Record};
 
+use super::layout::{self, Layout};
 use super::provider::Entered;
 use crate::logging::{SUBSYSTEMS, origin};
 
@@ -26,7 +27,32 @@ pub fn start<P: Entered>() -> *mut fi_provider {
         // the library is asked about each record.
         log::set_max_level(LevelFilter::Trace);
     }
+    layout::loaded_by(library_layout());
     P::entry().start()
+}
+
+/// The layout of `fi_info` in the library that this one is bound to, which may
+/// be older or newer. Its interface version does not tell: libraries that are
+/// under development have the one of the last release.
+fn library_layout() -> &'static Layout {
+    const LAYOUTS: [(&CStr, &Layout); 4] = [
+        (c"FABRIC_1.10", &layout::CURRENT),
+        (c"FABRIC_1.9", &layout::ABI_1_9),
+        (c"FABRIC_1.8", &layout::ABI_1_8),
+        (c"FABRIC_1.7", &layout::ABI_1_7),
+    ];
+    let has = |version: &CStr| {
+        // SAFETY: both are C strings; what is found is not called.
+        let found =
+            unsafe { libc::dlvsym(libc::RTLD_DEFAULT, c"fi_getinfo".as_ptr(), version.as_ptr()) };
+        !found.is_null()
+    };
+    LAYOUTS
+        .into_iter()
+        .find(|(version, _)| has(version))
+        // Without fi_tostr_r(3), which is younger than this one, the provider
+        // could not have been loaded.
+        .map_or(&layout::ABI_1_3, |(_, layout)| layout)
 }
 
 /// The log of the library that loaded the provider.

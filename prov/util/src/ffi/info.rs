@@ -16,7 +16,6 @@ use crate::attr::{DomainAttr, EpAttr, FabricAttr, Hints, Info, Opaque, RxAttr, T
 use crate::errno::{Errno, Result};
 
 use super::layout::{self, Layout, widen};
-use super::services;
 
 /// Reads hints, or an `fi_info` with which an object is opened. `None` for a
 /// null pointer.
@@ -25,7 +24,7 @@ use super::services;
 /// A pointer that is not null leads to an `fi_info` of the library's layout.
 pub unsafe fn hints(info: *const fi_info) -> Option<Hints> {
     // SAFETY: the caller's promise.
-    unsafe { hints_in(layout::of(services::library_version()), info) }
+    unsafe { hints_in(layout::of_library(), info) }
 }
 
 /// # Safety
@@ -495,18 +494,18 @@ mod tests {
             ..sample()
         };
         let list = to_c(&[current]).unwrap();
-        let read = |library| {
+        let read = |layout| {
             // SAFETY: the list is of the current layout, of which each older
             // one is the beginning.
-            let read = unsafe { hints_in(layout::of(library), list) }.unwrap();
+            let read = unsafe { hints_in(layout, list) }.unwrap();
             let domain = read.domain.unwrap();
             let later = [domain.max_ep_auth_key, domain.max_xpu_ctx_cnt];
             (domain.tclass, later, domain.max_cntr_value)
         };
-        assert_eq!(read(version(1, 17)), (7, [0, 0], 0));
-        assert_eq!(read(version(1, 22)), (7, [8, 0], 0));
-        assert_eq!(read(version(2, 5)), (7, [8, 0], 9));
-        assert_eq!(read(version(2, 7)), (7, [8, 10], 9));
+        assert_eq!(read(&layout::ABI_1_3), (7, [0, 0], 0));
+        assert_eq!(read(&layout::ABI_1_7), (7, [8, 0], 0));
+        assert_eq!(read(&layout::ABI_1_9), (7, [8, 0], 9));
+        assert_eq!(read(&layout::CURRENT), (7, [8, 10], 9));
         // SAFETY: the list is freed once.
         unsafe { free(list) };
     }

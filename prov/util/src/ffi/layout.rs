@@ -5,10 +5,9 @@
 //! structure ends early; what it does not have counts as zero here.
 
 use std::mem::{MaybeUninit, offset_of};
+use std::sync::OnceLock;
 
 use fabric_abi::*;
-
-use crate::attr::version;
 
 /// How many bytes of each current structure an older one has.
 #[allow(missing_docs)]
@@ -77,27 +76,19 @@ pub const CURRENT: Layout = Layout {
     fabric_attr: size_of::<fi_fabric_attr>(),
 };
 
-/// The layout of what a library of interface `library` allocates and hands to
-/// its providers.
-pub const fn of(library: u32) -> &'static Layout {
-    if library < version(1, 5) {
-        &ABI_1_0
-    } else if library < version(1, 7) {
-        &ABI_1_1
-    } else if library < version(1, 9) {
-        &ABI_1_2
-    } else if library < version(1, 20) {
-        &ABI_1_3
-    } else if library < version(2, 0) {
-        &ABI_1_7
-    } else if library < version(2, 5) {
-        &ABI_1_8
-    } else if library < version(2, 7) {
-        &ABI_1_9
-    } else {
-        &CURRENT
-    }
+/// The layout of what the library allocates and hands to its providers: the
+/// current one, unless [`loaded_by`] has said otherwise.
+pub fn of_library() -> &'static Layout {
+    LIBRARY.get().copied().unwrap_or(&CURRENT)
 }
+
+/// Says that a library of another layout has loaded this provider.
+pub fn loaded_by(layout: &'static Layout) {
+    // Set once: the library is the one whose symbols this one is bound to.
+    LIBRARY.get_or_init(|| layout);
+}
+
+static LIBRARY: OnceLock<&'static Layout> = OnceLock::new();
 
 /// The first `length` bytes of a structure, with zeroes for the rest.
 ///
@@ -122,22 +113,6 @@ pub unsafe fn widen<T: Copy>(source: *const T, length: usize) -> Option<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_library_has_the_layout_that_it_was_released_with() {
-        for (library, domain) in [
-            ((1, 4), 120),
-            ((1, 17), 192),
-            ((1, 20), 200),
-            ((2, 0), 208),
-            ((2, 5), 224),
-            ((2, 7), size_of::<fi_domain_attr>()),
-            ((3, 0), size_of::<fi_domain_attr>()),
-        ] {
-            let (major, minor) = library;
-            assert_eq!(of(version(major, minor)).domain_attr, domain, "{library:?}");
-        }
-    }
 
     #[test]
     fn layouts_have_the_sizes_of_their_time() {

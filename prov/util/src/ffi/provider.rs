@@ -37,7 +37,7 @@ impl<P: Entered> Entry<P> {
         Entry {
             c: UnsafeCell::new(fi_provider {
                 version: P::VERSION,
-                fi_version: version(FI_MAJOR_VERSION, FI_MINOR_VERSION),
+                fi_version: version(2, 7),
                 context: fi_context {
                     internal: [std::ptr::null_mut(); 4],
                 },

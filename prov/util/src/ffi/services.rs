@@ -8,13 +8,6 @@ use fabric_abi::*;
 
 use crate::logging::UTIL;
 
-/// The interface of the library that this code was loaded by or is part of
-/// (fi_version(3)).
-pub fn library_version() -> u32 {
-    // SAFETY: the function has no preconditions.
-    unsafe { fi_version() }
-}
-
 /// Makes a parameter known. Without it the parameter cannot be read, which
 /// leaves its default.
 pub fn define_param(provider: &fi_provider, name: &CStr, kind: fi_param_type, help: &str) {
@@ -275,11 +268,6 @@ pub mod stand_in {
         let message = format.replacen("%s", message, 1);
         let line = format!("{level}:{subsystem}:{function}: {message}");
         LINES.lock().unwrap().push((name.into(), line));
-    }
-
-    #[unsafe(no_mangle)]
-    extern "C" fn fi_version() -> u32 {
-        crate::attr::version(2, 7)
     }
 
     #[unsafe(no_mangle)]
