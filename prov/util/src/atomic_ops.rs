@@ -16,6 +16,7 @@ mod compute;
 mod long_double;
 mod narrow_float;
 mod raw;
+mod split_lock;
 mod target;
 mod values;
 
@@ -23,6 +24,8 @@ mod values;
 mod tests;
 
 use fabric_abi::{FI_COMPARE_ATOMIC, FI_FETCH_ATOMIC, FI_TAGGED};
+
+pub(crate) use split_lock::share as share_with_other_copies;
 
 use crate::buffer::AppIov;
 use crate::errno::{Errno, Result};

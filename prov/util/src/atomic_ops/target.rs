@@ -2,17 +2,10 @@
 //! updating at the same time.
 
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::SeqCst};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::raw::{Raw, Wide};
+use super::split_lock;
 use crate::buffer::AppIov;
-
-/// Held over every update that no single instruction makes atomic.
-static SPLIT_UPDATES: Mutex<()> = Mutex::new(());
-
-fn lock_split_updates() -> MutexGuard<'static, ()> {
-    SPLIT_UPDATES.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// A memory image that the processor may be able to update in one step.
 pub(super) trait Cell: Sized {
@@ -59,7 +52,7 @@ unsafe fn update_element<R: Raw>(address: *mut u8, mut update: impl FnMut(R) -> 
     if unsafe { R::update_at(address, &mut update) }.is_some() {
         return;
     }
-    let _guard = lock_split_updates();
+    let _guard = split_lock::lock();
     // SAFETY: the caller's promise; no alignment is assumed.
     let old = unsafe { address.cast::<R>().read_unaligned() };
     if let Some(new) = update(old) {
@@ -72,7 +65,7 @@ unsafe fn update_element<R: Raw>(address: *mut u8, mut update: impl FnMut(R) -> 
 fn update_scattered<R: Raw>(element: &AppIov, update: impl FnOnce(R) -> Option<R>) {
     let mut bytes = [0; size_of::<Wide>()];
     let bytes = &mut bytes[..size_of::<R>()];
-    let _guard = lock_split_updates();
+    let _guard = split_lock::lock();
     element.read_at(0, bytes);
     if let Some(new) = R::from_bytes(bytes).and_then(update) {
         new.to_bytes(bytes);

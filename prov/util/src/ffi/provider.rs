@@ -52,6 +52,7 @@ impl<P: Entered> Entry<P> {
 
     /// The structure for the library, with the provider loaded.
     pub fn start(&self) -> *mut fi_provider {
+        crate::atomic_ops::share_with_other_copies();
         self.provider();
         self.as_c()
     }
