@@ -2,6 +2,7 @@
 #
 #   make install                          below /usr/local
 #   make install PREFIX=/usr DESTDIR=/tmp/package LIBDIR=/usr/lib/x86_64-linux-gnu
+#   make install-providers PROVIDER_DIR=/opt/providers    providers for another libfabric
 
 PREFIX ?= /usr/local
 LIBDIR ?= $(PREFIX)/lib
@@ -16,7 +17,10 @@ LIBRARY_FILE = libfabric.so.1.32.0
 VERSION = $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 TOOLS = fi_info fi_pingpong fi_strerror
 
-.PHONY: install uninstall
+# Where libfabric, this one and others, looks for providers without being told.
+PROVIDER_DIR ?= $(LIBDIR)/libfabric
+
+.PHONY: install install-providers uninstall
 
 install: tools
 	$(INSTALL) -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(BINDIR) \
@@ -36,11 +40,18 @@ install: tools
 		$(INSTALL) -d $$section && $(INSTALL) -m 644 $$page $$section || exit 1; \
 	done
 
+# What libfabric.so.1 has built in needs no library of its own: these are for other libfabrics, or
+# to replace a provider alone.
+install-providers: providers
+	$(INSTALL) -d $(DESTDIR)$(PROVIDER_DIR)
+	$(INSTALL) -m 755 $(PROVIDERS:%=target/providers/lib%-fi.so) $(DESTDIR)$(PROVIDER_DIR)
+
 uninstall:
 	rm -f $(DESTDIR)$(LIBDIR)/$(LIBRARY_FILE) $(DESTDIR)$(LIBDIR)/libfabric.so.1 \
 		$(DESTDIR)$(LIBDIR)/libfabric.so $(DESTDIR)$(LIBDIR)/pkgconfig/libfabric.pc
 	rm -f $(patsubst include/%,$(DESTDIR)$(INCLUDEDIR)/%,$(wildcard include/rdma/*.h include/rdma/providers/*.h))
 	rm -f $(TOOLS:%=$(DESTDIR)$(BINDIR)/%)
+	rm -f $(PROVIDERS:%=$(DESTDIR)$(PROVIDER_DIR)/lib%-fi.so)
 	for page in docs/man/*.[0-9]; do \
 		rm -f $(DESTDIR)$(MANDIR)/man$${page##*.}/$${page##*/}; \
 	done
