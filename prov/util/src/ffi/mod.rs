@@ -7,6 +7,7 @@
 
 mod atomic;
 pub mod av;
+pub mod below;
 mod call;
 mod cm;
 pub mod cntr;

@@ -1,0 +1,211 @@
+//! What a provider that layers over another one asks the library for: the
+//! providers below it, and their fabrics (fi_getinfo(3), fi_fabric(3)).
+//!
+//! It asks through the public functions, so that what is below may be any
+//! provider that the library has, be it written in C, linked in or loaded.
+
+use std::ffi::{CStr, c_int};
+use std::ptr::{NonNull, null_mut};
+
+use fabric_abi::symbols::{fi_fabric, fi_freeinfo, fi_getinfo};
+use fabric_abi::*;
+
+use super::info;
+use crate::attr::Info;
+use crate::errno::{Errno, Result};
+use crate::logging::UTIL;
+
+/// What the library offers for the hints, all parts of which count.
+///
+/// # Errors
+/// `-FI_ENODATA` where nothing fits, and whatever else the library returns.
+pub fn getinfo(
+    version: u32,
+    node: Option<&CStr>,
+    service: Option<&CStr>,
+    flags: u64,
+    hints: &Info,
+) -> Result<Vec<Info>> {
+    let text = |text: Option<&CStr>| text.map_or(std::ptr::null(), CStr::as_ptr);
+    let hints = Made(info::to_c(std::slice::from_ref(hints))?);
+    let mut list = null_mut();
+    // SAFETY: the arguments are as fi_getinfo(3) demands.
+    let status = unsafe {
+        fi_getinfo(
+            version,
+            text(node),
+            text(service),
+            flags,
+            hints.0,
+            &mut list,
+        )
+    };
+    done(status)?;
+    let mut infos = Vec::new();
+    let mut next = list;
+    // SAFETY: the list is the library's, in its layout, and is freed by it
+    // once everything has been copied.
+    unsafe {
+        while let Some(entry) = info::hints(next) {
+            infos.push(entry.into());
+            next = (*next).next;
+        }
+        fi_freeinfo(list);
+    }
+    Ok(infos)
+}
+
+/// Hints for the library, freed after the call.
+struct Made(*mut fi_info);
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        // SAFETY: `getinfo` made the list, and it is the only owner.
+        unsafe { info::free(self.0) }
+    }
+}
+
+/// An open fabric of another provider, closed at the end. Everything that was
+/// opened from it must be closed before.
+pub struct Fabric(NonNull<fid_fabric>);
+
+// SAFETY: the interface lets any thread call a fabric's functions.
+unsafe impl Send for Fabric {}
+// SAFETY: as above.
+unsafe impl Sync for Fabric {}
+
+impl Fabric {
+    /// Opens the fabric of an entry that [`getinfo`] returned.
+    ///
+    /// # Errors
+    /// What the library or the provider returns.
+    pub fn open(entry: &Info) -> Result<Fabric> {
+        let entry = Made(info::to_c(std::slice::from_ref(entry))?);
+        let mut fabric = null_mut();
+        // SAFETY: the entry has all its parts; fi_fabric(3) copies what it
+        // keeps.
+        let status = unsafe { fi_fabric((*entry.0).fabric_attr, &mut fabric, null_mut()) };
+        done(status)?;
+        NonNull::new(fabric).map(Fabric).ok_or(Errno::EOTHER)
+    }
+
+    /// The object, for calls into the provider that made it. It is open as
+    /// long as this lives.
+    pub fn as_c(&self) -> *mut fid_fabric {
+        self.0.as_ptr()
+    }
+}
+
+impl Drop for Fabric {
+    fn drop(&mut self) {
+        // SAFETY: the object is open, and this is its only owner.
+        let status = unsafe {
+            let fid = &raw mut (*self.0.as_ptr()).fid;
+            (*(*fid).ops).close.map_or(0, |close| close(fid))
+        };
+        if status != 0 {
+            log::warn!(target: UTIL.fabric, "a fabric below does not close: {status}");
+        }
+    }
+}
+
+/// The outcome of a call that returns 0 or a negative error number.
+fn done(status: c_int) -> Result {
+    match status {
+        0 => Ok(()),
+        error => Err(Errno::new(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::{c_char, c_void};
+
+    use super::*;
+    use crate::attr::{FabricAttr, version};
+    use crate::ffi::test_domain::TestFabric;
+
+    /// Offers what is asked for twice, the second time without a node.
+    #[unsafe(no_mangle)]
+    unsafe extern "C" fn fi_getinfo(
+        version: u32,
+        node: *const c_char,
+        service: *const c_char,
+        _flags: u64,
+        hints: *const fi_info,
+        list: *mut *mut fi_info,
+    ) -> c_int {
+        assert!(service.is_null());
+        // SAFETY: the tests pass valid arguments.
+        unsafe {
+            let mut info = Info::from(info::hints(hints).unwrap());
+            if info.caps == FI_RMA {
+                return -libc::ENODATA;
+            }
+            info.fabric.api_version = version;
+            let mut named = info.clone();
+            named.dest_addr = CStr::from_ptr(node).to_bytes().to_vec();
+            list.write(info::to_c(&[named, info]).unwrap());
+        }
+        0
+    }
+
+    #[unsafe(no_mangle)]
+    unsafe extern "C" fn fi_freeinfo(list: *mut fi_info) {
+        // SAFETY: `fi_getinfo` made the list.
+        unsafe { info::free(list) }
+    }
+
+    #[unsafe(no_mangle)]
+    unsafe extern "C" fn fi_fabric(
+        attr: *mut fi_fabric_attr,
+        fabric: *mut *mut fid_fabric,
+        _context: *mut c_void,
+    ) -> c_int {
+        // SAFETY: the tests pass valid arguments.
+        unsafe {
+            if (*attr).name.is_null() {
+                return -libc::ENODATA;
+            }
+            let version = (*attr).api_version;
+            let made = TestFabric::open(version >> 16, version & 0xffff);
+            fabric.write(made.into_c());
+        }
+        0
+    }
+
+    fn entry(name: Option<&str>) -> Info {
+        Info {
+            caps: FI_MSG,
+            fabric: FabricAttr {
+                name: name.map(str::to_owned),
+                api_version: version(1, 17),
+                ..FabricAttr::default()
+            },
+            ..Info::default()
+        }
+    }
+
+    #[test]
+    fn what_the_library_offers_comes_back_as_values() {
+        let mut hints = entry(Some("below"));
+        let ask = |hints: &Info| getinfo(version(2, 0), Some(c"node"), None, 0, hints);
+        let infos = ask(&hints).unwrap();
+        assert_eq!(infos.len(), 2);
+        assert_eq!(infos[0].dest_addr, b"node");
+        assert!(infos[1].dest_addr.is_empty());
+        assert_eq!(infos[1].fabric.api_version, version(2, 0));
+        hints.caps = FI_RMA;
+        assert_eq!(ask(&hints), Err(Errno::ENODATA));
+    }
+
+    #[test]
+    fn a_fabric_is_open_until_it_is_dropped() {
+        let fabric = Fabric::open(&entry(Some("below"))).unwrap();
+        // SAFETY: the fabric is open.
+        unsafe { assert_eq!((*fabric.as_c()).api_version, version(1, 17)) };
+        drop(fabric);
+        let refused = Fabric::open(&entry(None));
+        assert_eq!(refused.err(), Some(Errno::ENODATA));
+    }
+}
