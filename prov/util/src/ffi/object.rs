@@ -146,6 +146,8 @@ struct MarkedOps {
 // SAFETY: the table is constant.
 unsafe impl Sync for MarkedOps {}
 
+/// Its address is the mark. Another copy of this code in the process (an external
+/// provider) has another one: its objects are strangers, made by other code.
 static MARK: u8 = 0;
 
 struct OpsOf<T>(std::marker::PhantomData<T>);
