@@ -16,6 +16,7 @@ pub use completion::{Completion, ErrorCompletion};
 use ring::Ring;
 
 use crate::errno::{Errno, Result};
+use crate::logging::UTIL;
 use crate::progress::Progress;
 use crate::sync::{Guard, Lock, LockKind};
 use crate::wait::{Attachment, Deadline, Sources, Waitable, Wake};
@@ -424,7 +425,7 @@ impl Cq {
     #[cold]
     fn forwarded(&self, outcome: Result) {
         if let Err(error) = outcome {
-            log::error!("the owner of a peer completion queue lost an entry: {error}");
+            log::error!(target: UTIL.cq, "the owner of a peer completion queue lost an entry: {error}");
         }
     }
 
@@ -464,7 +465,7 @@ impl State {
         if self.overrun {
             return 0;
         }
-        log::error!("no memory for a completion: the completion queue is overrun");
+        log::error!(target: UTIL.cq, "no memory for a completion: the completion queue is overrun");
         self.overrun = true;
         self.ring_at_once();
         1

@@ -17,6 +17,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
 
 use super::system;
 use crate::errno::Result;
+use crate::logging::UTIL;
 
 /// The pair, and the thread that signals it.
 pub struct MutexCond {
@@ -77,7 +78,9 @@ impl MutexCond {
             let thread = std::thread::Builder::new().name("fi-wait".into());
             match thread.spawn(move || shared.run()) {
                 Ok(thread) => *watcher = Some(thread),
-                Err(error) => log::warn!("FI_WAIT_MUTEX_COND has no thread: {error}"),
+                Err(error) => {
+                    log::warn!(target: UTIL.core, "FI_WAIT_MUTEX_COND has no thread: {error}")
+                }
             }
         }
         let mut task = self.shared.task.lock();

@@ -7,6 +7,7 @@ use rustix::event::epoll;
 
 use super::system;
 use crate::errno::Result;
+use crate::logging::UTIL;
 
 /// An epoll descriptor and what was added to it.
 pub(super) struct Watched {
@@ -85,7 +86,7 @@ impl Watched {
             // call returns.
             let fd = unsafe { BorrowedFd::borrow_raw(fd) };
             if let Err(error) = epoll::delete(&self.epoll, fd) {
-                log::debug!("epoll_ctl(EPOLL_CTL_DEL, {}): {error}", fd.as_raw_fd());
+                log::debug!(target: UTIL.core, "epoll_ctl(EPOLL_CTL_DEL, {}): {error}", fd.as_raw_fd());
             }
         }
     }
