@@ -1,6 +1,6 @@
 //! `fi_provider::getinfo`: fi_getinfo(3) between C and a provider.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{CStr, c_char, c_int};
 
 use fabric_abi::fi_info;
 
@@ -19,14 +19,15 @@ pub(super) struct Arguments {
     pub list: *mut *mut fi_info,
 }
 
-/// Hands over what `getinfo` answers. `target` is where a provider says why
-/// something does not fit.
+/// Hands over what `getinfo`, of the provider `name`, answers. `target` is where
+/// it says why something does not fit.
 ///
 /// # Safety
 /// Pointers that are not null are as fi_getinfo(3) demands, and `hints` have
 /// the library's layout.
 pub(super) unsafe fn answer(
     arguments: &Arguments,
+    name: &CStr,
     target: &'static str,
     getinfo: impl FnOnce(&Request<'_>) -> Result<Vec<Info>>,
 ) -> c_int {
@@ -45,8 +46,20 @@ pub(super) unsafe fn answer(
             hints: hints.as_ref(),
             target,
         });
-        let list = infos.and_then(|infos| info::to_c(&infos));
+        let list = infos.and_then(|mut infos| {
+            infos.iter_mut().for_each(|info| leave_out(info, name));
+            info::to_c(&infos)
+        });
         status(list.map(|list| arguments.list.write(list)))
+    }
+}
+
+/// A name that is the provider's own is for the library to enter: it takes one
+/// that stands there for that of a provider below, and puts both in a row.
+fn leave_out(info: &mut Info, name: &CStr) {
+    let entered = info.fabric.prov_name.as_deref();
+    if entered.is_some_and(|entered| entered.as_bytes() == name.to_bytes()) {
+        info.fabric.prov_name = None;
     }
 }
 
@@ -87,7 +100,7 @@ mod tests {
         unsafe {
             let bases = [base.clone(), base];
             let ask = |arguments| {
-                answer(&arguments, "test::core", |request| {
+                answer(&arguments, c"test", "test::core", |request| {
                     ip::getinfo(request, &bases, None)
                 })
             };
@@ -95,6 +108,7 @@ mod tests {
             assert_eq!(status, 0);
             let second = info::hints((*list).next).unwrap();
             assert_eq!(second.caps, FI_MSG);
+            assert_eq!(second.fabric.unwrap().prov_name, None);
             assert!((*(*list).next).next.is_null());
 
             let mut hints: fi_info = std::mem::zeroed();

@@ -90,7 +90,7 @@ unsafe extern "C" fn fi_getinfo<P: Entered>(
     // SAFETY: the library passes arguments as fi_getinfo(3) demands, and hints
     // in its layout.
     unsafe {
-        getinfo::answer(&arguments, P::LOG.core, |request| {
+        getinfo::answer(&arguments, P::NAME, P::LOG.core, |request| {
             P::entry().provider().getinfo(request)
         })
     }
