@@ -19,6 +19,8 @@
 #include "wait.h"
 
 #define TAG 7
+#define OPTIONS "k:e:s:n:w:N:p:a:L:C:T:1"
+#define THREAD_OPTIONS "t:m:di"
 
 static const char *const kind_names[BENCH_KINDS] = {
 	"msg", "tagged", "write", "read", "atomic",
@@ -34,10 +36,15 @@ static void usage(const char *program)
 	fprintf(stderr,
 		"usage: %s [-k msg|tagged|write|read|atomic] [-e rdm|msg]\n"
 		"       [-s bytes] [-n iterations] [-w window] [-N peers]\n"
-		"       [-p provider] [-a node|none] [-1]\n"
-		"       [-L port | -C host:port]\n"
+		"       [-p provider] [-a node|none] [-T safe|completion|domain]\n"
+		"       [-1] [-L port | -C host:port]\n"
 		"Without -L (server) or -C (client) both sides run here.\n"
-		"  -1  do not pin the sides to processors\n", program);
+		"  -1  do not pin to processors\n"
+		"Programs with threads:\n"
+		"       [-t threads] [-m endpoints of each] [-d] [-i]\n"
+		"  -d  a domain for each thread\n"
+		"  -i  both sides in one process, and in one thread each pair\n",
+		program);
 	exit(1);
 }
 
@@ -114,7 +121,15 @@ static int call(char *where)
 	return fd;
 }
 
-static void pin(int which)
+int bench_processors(void)
+{
+	cpu_set_t allowed;
+
+	REQUIRE(!sched_getaffinity(0, sizeof(allowed), &allowed));
+	return CPU_COUNT(&allowed);
+}
+
+void bench_pin(int which)
 {
 	cpu_set_t allowed, one;
 	int seen = 0;
@@ -131,18 +146,31 @@ static void pin(int which)
 	}
 }
 
-int bench_main(int argc, char **argv, void (*run)(struct bench_side *side))
+static enum fi_threading threading_of(const char *program, const char *name)
+{
+	if (!strcmp(name, "safe"))
+		return FI_THREAD_SAFE;
+	if (!strcmp(name, "completion"))
+		return FI_THREAD_COMPLETION;
+	if (strcmp(name, "domain"))
+		usage(program);
+	return FI_THREAD_DOMAIN;
+}
+
+static int start(int argc, char **argv, void (*run)(struct bench_side *side),
+		 bool threads)
 {
 	struct bench_side side = {
 		.options = { .kind = BENCH_TAGGED, .size = 8, .window = 64,
-			     .peers = 1000 },
+			     .peers = 1000, .threads = 2, .endpoints = 1,
+			     .threading = FI_THREAD_UNSPEC, .pinned = true },
 	};
 	char *server = NULL, *client = NULL;
-	bool pinned = true;
 	int c, fds[2], status;
 	pid_t pid;
 
-	while ((c = getopt(argc, argv, "k:e:s:n:w:N:p:a:L:C:1")) != -1) {
+	while ((c = getopt(argc, argv, threads ? OPTIONS THREAD_OPTIONS
+					       : OPTIONS)) != -1) {
 		switch (c) {
 		case 'k':
 			side.options.kind = BENCH_KINDS;
@@ -181,17 +209,38 @@ int bench_main(int argc, char **argv, void (*run)(struct bench_side *side))
 			client = optarg;
 			break;
 		case '1':
-			pinned = false;
+			side.options.pinned = false;
+			break;
+		case 't':
+			side.options.threads = atol(optarg);
+			break;
+		case 'm':
+			side.options.endpoints = atol(optarg);
+			break;
+		case 'T':
+			side.options.threading = threading_of(argv[0], optarg);
+			break;
+		case 'd':
+			side.options.own_domains = true;
+			break;
+		case 'i':
+			side.options.inside = true;
 			break;
 		default:
 			usage(argv[0]);
 		}
 	}
+	if (side.options.inside) {
+		side.client = true;
+		side.fd = -1;
+		run(&side);
+		return 0;
+	}
 	if (server || client) {
 		side.client = client != NULL;
 		side.fd = client ? call(client) : listen_once(server);
-		if (pinned)
-			pin(!side.client);
+		if (side.options.pinned && !threads)
+			bench_pin(!side.client);
 		run(&side);
 		return 0;
 	}
@@ -201,13 +250,24 @@ int bench_main(int argc, char **argv, void (*run)(struct bench_side *side))
 	side.client = pid != 0;
 	side.fd = fds[pid == 0];
 	close(fds[pid != 0]);
-	if (pinned)
-		pin(!side.client);
+	if (side.options.pinned && !threads)
+		bench_pin(!side.client);
 	run(&side);
 	if (!pid)
 		_exit(0);
 	REQUIRE(waitpid(pid, &status, 0) == pid);
 	return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+}
+
+int bench_main(int argc, char **argv, void (*run)(struct bench_side *side))
+{
+	return start(argc, argv, run, false);
+}
+
+int bench_main_threads(int argc, char **argv,
+		       void (*run)(struct bench_side *side))
+{
+	return start(argc, argv, run, true);
 }
 
 static uint64_t wanted(enum bench_kind kind)
@@ -224,19 +284,25 @@ static uint64_t wanted(enum bench_kind kind)
 	}
 }
 
-void bench_connect(struct bench_side *side)
+void bench_open(struct bench_side *side, const struct ct_peer *shared)
 {
 	struct ct_spec spec = {
 		.caps = wanted(side->options.kind),
 		.format = FI_CQ_FORMAT_CONTEXT,
+		.threading = side->options.threading,
 	};
+
+	ct_open_domain(&side->peer, &spec, ct_getinfo(&spec),
+		       shared ? shared->fabric : NULL,
+		       shared ? shared->domain : NULL);
+}
+
+void bench_meet(struct bench_side *side)
+{
 	struct ct_peer *peer = &side->peer;
 	unsigned char name[256] = { 0 };
-	uint64_t target[2], theirs[2];
-	size_t room = side->options.size > 64 ? side->options.size : 64;
 	struct ct_event request;
 
-	ct_open_domain(peer, &spec, ct_getinfo(&spec), NULL, NULL);
 	if (ct_opt.type != FI_EP_MSG) {
 		ct_open_ep(peer, peer->info);
 		ct_name(&peer->ep->fid, name, sizeof(name));
@@ -256,6 +322,16 @@ void bench_connect(struct bench_side *side)
 		OK(fi_connect(peer->ep, name, NULL, 0));
 		ct_wait_connected(peer);
 	}
+}
+
+void bench_connect(struct bench_side *side)
+{
+	struct ct_peer *peer = &side->peer;
+	uint64_t target[2], theirs[2];
+	size_t room = side->options.size > 64 ? side->options.size : 64;
+
+	bench_open(side, NULL);
+	bench_meet(side);
 	ct_memory_open(peer, &side->out, room,
 		       FI_SEND | FI_WRITE | FI_READ);
 	ct_memory_open(peer, &side->in, room, wanted(side->options.kind) &

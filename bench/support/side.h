@@ -28,6 +28,12 @@ struct bench_options {
 	long iterations;	/* 0: chosen from the size */
 	long window;		/* operations in flight */
 	long peers;		/* many-peers program */
+	long threads;		/* of a side */
+	long endpoints;		/* of each thread */
+	bool own_domains;	/* one for each thread */
+	bool inside;		/* both sides are one process */
+	bool pinned;		/* to processors */
+	enum fi_threading threading;
 };
 
 /* One side, connected to the other. */
@@ -44,7 +50,23 @@ struct bench_side {
 /* Reads the options, makes the two processes and runs the function in each. */
 int bench_main(int argc, char **argv, void (*run)(struct bench_side *side));
 
-/* Opens an endpoint and its buffers, and connects the sides. */
+/* The same for a program whose threads say where they run. */
+int bench_main_threads(int argc, char **argv,
+		       void (*run)(struct bench_side *side));
+
+/* Binds this thread to one of the processors that the program may use; how
+ * many those are, asked before any thread is bound. */
+void bench_pin(int which);
+int bench_processors(void);
+
+/* Opens queues of its own, in a domain of its own or in another peer's. */
+void bench_open(struct bench_side *side, const struct ct_peer *shared);
+
+/* Opens an endpoint, one more if there are others, connected to the one that
+ * the other side opens likewise: peer.ep and peer.to. */
+void bench_meet(struct bench_side *side);
+
+/* All of it for a side with one endpoint, and its buffers. */
 void bench_connect(struct bench_side *side);
 void bench_close(struct bench_side *side);
 
