@@ -2,16 +2,22 @@
 # Performance programs. Included by the Makefile of the tree.
 #
 #   make bench BASELINE=<dir>       beside the libfabric.so.1 in that folder
+#   make bench-count BASELINE=<dir> instructions and system calls only
 #   make bench-net BASELINE=<dir>   over a veth pair: plain, with delay, with loss
 #   ROUNDS=5  CASES='tagged|read'  FABTESTS=<bin dir> (upstream's programs too)
 
 ROUNDS ?= 5
-BENCH = bench/run --rounds $(ROUNDS) $(if $(LIB),--lib $(LIB)) \
-	$(if $(BASELINE),--baseline $(BASELINE)) $(if $(CASES),--only '$(CASES)')
+SELECT = $(if $(LIB),--lib $(LIB)) $(if $(BASELINE),--baseline $(BASELINE)) \
+	$(if $(CASES),--only '$(CASES)')
+BENCH = bench/run --rounds $(ROUNDS) $(SELECT)
 
 .PHONY: bench
 bench:
 	$(BENCH) $(if $(FABTESTS),--fabtests $(FABTESTS))
+
+.PHONY: bench-count
+bench-count:
+	bench/count $(SELECT)
 
 .PHONY: bench-net
 bench-net:

@@ -1,41 +1,191 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
- * Work for an instruction counter: n times an 8-byte tagged message between
- * two RDM endpoints of one thread. Two runs with different n give the cost of
- * one message as the difference of their counts.
+ * Work for an instruction counter, in one thread: n times one operation
+ * between RDM endpoints, both ends of it, or n reads of an empty queue. Two
+ * runs with different n give the cost of one as the difference of their counts.
  */
+#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <rdma/fi_atomic.h>
 
 #include "check.h"
+#include "memory.h"
 #include "peer.h"
 #include "transfer.h"
+#include "wait.h"
+
+static struct fi_context2 tx_context, rx_context;
+
+static struct {
+	long count, peers;
+	enum fi_threading threading;
+} options = { .count = 1000, .peers = 1 };
+
+/* A pair, memory of b that a may reach, and more peers of b. */
+struct work {
+	struct ct_pair pair;
+	struct ct_memory out, in;
+	struct ct_peer *others;
+};
+
+static void pass_message(struct work *work, struct ct_peer *from)
+{
+	struct ct_peer *to = &work->pair.b;
+	struct fi_cq_tagged_entry entry;
+
+	OK(fi_trecv(to->ep, work->in.data, 8, work->in.desc, FI_ADDR_UNSPEC, 1,
+		    0, &rx_context));
+	OK(fi_tsend(from->ep, work->out.data, 8, work->out.desc, from->to, 1,
+		    &tx_context));
+	while (fi_cq_read(from->tx.fid, &entry, 1) != 1)
+		;
+	while (fi_cq_read(to->rx.fid, &entry, 1) != 1)
+		;
+}
+
+static void tagged_message(struct work *work)
+{
+	pass_message(work, &work->pair.a);
+}
+
+/* One message from each peer. */
+static void gather(struct work *work)
+{
+	pass_message(work, &work->pair.a);
+	for (long i = 0; i < options.peers - 1; i++)
+		pass_message(work, &work->others[i]);
+}
+
+/* The initiator's completion and the target's, in whichever order. */
+static void write_with_data(struct work *work)
+{
+	struct ct_peer *a = &work->pair.a, *b = &work->pair.b;
+	struct fi_cq_tagged_entry entry;
+	bool written = false, told = false;
+
+	OK(fi_writedata(a->ep, work->out.data, 8, work->out.desc, 1, a->to,
+			work->in.addr, work->in.key, &tx_context));
+	while (!written || !told) {
+		if (!written)
+			written = fi_cq_read(a->tx.fid, &entry, 1) == 1;
+		if (!told)
+			told = fi_cq_read(b->rx.fid, &entry, 1) == 1;
+	}
+}
+
+static void fetch_atomic(struct work *work)
+{
+	struct ct_peer *a = &work->pair.a, *b = &work->pair.b;
+	struct fi_cq_tagged_entry entry;
+
+	OK(fi_fetch_atomic(a->ep, work->out.data, 1, work->out.desc,
+			   work->out.data + 8, work->out.desc, a->to,
+			   work->in.addr, work->in.key, FI_UINT64, FI_SUM,
+			   &tx_context));
+	do
+		fi_cq_read(b->rx.fid, &entry, 1);
+	while (fi_cq_read(a->tx.fid, &entry, 1) != 1);
+}
+
+static void empty_read(struct work *work)
+{
+	struct fi_cq_tagged_entry entry;
+
+	EXPECT(fi_cq_read(work->pair.b.rx.fid, &entry, 1), -FI_EAGAIN);
+}
+
+static const struct kind {
+	const char *name;
+	void (*run)(struct work *work);
+	uint64_t caps;
+} kinds[] = {
+	{ "tagged", tagged_message, FI_TAGGED },
+	{ "write", write_with_data, FI_MSG | FI_RMA },
+	{ "atomic", fetch_atomic, FI_MSG | FI_ATOMIC },
+	{ "gather", gather, FI_TAGGED },
+	{ "empty", empty_read, FI_TAGGED },
+};
+
+static void open_others(struct work *work)
+{
+	struct ct_peer *b = &work->pair.b;
+
+	work->others = calloc((size_t)options.peers, sizeof(*work->others));
+	REQUIRE(work->others);
+	for (long i = 0; i < options.peers - 1; i++) {
+		struct ct_pair pair;
+
+		b->to = ct_open_third(&work->others[i], b);
+		pair = (struct ct_pair) { .a = work->others[i], .b = *b };
+		pair.a.partner = &pair.b;
+		pair.b.partner = &pair.a;
+		ct_warm_up(&pair);
+	}
+}
+
+static void run(const struct kind *kind)
+{
+	struct ct_spec spec = {
+		.caps = kind->caps, .format = FI_CQ_FORMAT_TAGGED,
+		.threading = options.threading,
+	};
+	static struct work work;
+
+	ct_open_pair(&work.pair, &spec);
+	ct_memory_open(&work.pair.a, &work.out, 16,
+		       FI_SEND | FI_READ | FI_WRITE);
+	ct_memory_open(&work.pair.b, &work.in, 16, kind->caps & FI_TAGGED ?
+		       FI_RECV : FI_REMOTE_READ | FI_REMOTE_WRITE);
+	ct_warm_up(&work.pair);
+	open_others(&work);
+	for (long i = 0; i < options.count; i++)
+		kind->run(&work);
+}
+
+static void usage(const char *program)
+{
+	fprintf(stderr,
+		"usage: %s [-k tagged|write|atomic|gather|empty]\n"
+		"       [-T safe|domain] [-n count] [-N peers] [-p provider]\n",
+		program);
+	exit(1);
+}
 
 int main(int argc, char **argv)
 {
-	static struct fi_context2 tx_context, rx_context;
-	struct ct_spec spec = {
-		.caps = FI_TAGGED, .format = FI_CQ_FORMAT_TAGGED,
-	};
-	long count = argc > 1 ? atol(argv[1]) : 1000;
-	struct fi_cq_tagged_entry entry;
-	struct ct_pair pair;
-	char out[8] = "message", in[8];
+	const struct kind *kind = kinds;
+	size_t count = sizeof(kinds) / sizeof(kinds[0]);
+	int c;
 
 	ct_opt.type = FI_EP_RDM;
-	ct_opt.provider = argc > 2 ? argv[2] : NULL;
-	ct_open_pair(&pair, &spec);
-	ct_warm_up(&pair);
-	for (long i = 0; i < count; i++) {
-		OK(fi_trecv(pair.b.ep, in, sizeof(in), NULL, FI_ADDR_UNSPEC, 1,
-			    0, &rx_context));
-		OK(fi_tsend(pair.a.ep, out, sizeof(out), NULL, pair.a.to, 1,
-			    &tx_context));
-		while (fi_cq_read(pair.a.tx.fid, &entry, 1) != 1)
-			;
-		while (fi_cq_read(pair.b.rx.fid, &entry, 1) != 1)
-			;
+	while ((c = getopt(argc, argv, "k:T:n:N:p:")) != -1) {
+		switch (c) {
+		case 'k':
+			kind = kinds;
+			while (kind < kinds + count && strcmp(kind->name, optarg))
+				kind++;
+			if (kind == kinds + count)
+				usage(argv[0]);
+			break;
+		case 'T':
+			options.threading = strcmp(optarg, "domain") ?
+					    FI_THREAD_SAFE : FI_THREAD_DOMAIN;
+			break;
+		case 'n':
+			options.count = atol(optarg);
+			break;
+		case 'N':
+			options.peers = atol(optarg);
+			break;
+		case 'p':
+			ct_opt.provider = optarg;
+			break;
+		default:
+			usage(argv[0]);
+		}
 	}
-	ct_close_pair(&pair);
+	run(kind);
 	return 0;
 }
