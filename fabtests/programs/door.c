@@ -146,7 +146,7 @@ static void unread(void)
 	ct_close_pair(&pair);
 }
 
-enum { SILENT = 600, KEPT = 512 };
+enum { SILENT = 600, KEPT = 512, OWN = 8 };
 
 /* Connects and says nothing, until it is told to go. */
 static void silent_strangers(int fd)
@@ -188,11 +188,11 @@ static void half_open(void)
 		drive(&pair);
 	}
 	ct_get_through(&pair, name);
-	/* The two of the connection among them. */
+	/* What the two endpoints opened to be connected among them. */
 	count = open_descriptors() - before;
-	CHECK(count > 2 && count <= KEPT + 2, "number");
+	CHECK(count > OWN && count <= KEPT + OWN, "number");
 	until = ct_now() + 10 + ct_patience();
-	while (open_descriptors() - before > 2) {
+	while (open_descriptors() - before > OWN) {
 		REQUIRE(ct_now() < until);
 		drive(&pair);
 		usleep(1000);

@@ -167,7 +167,6 @@ static void open_without_descriptors(void)
 {
 	struct ct_spec spec = { .caps = FI_MSG, .wait = FI_WAIT_FD };
 	struct fi_cq_attr attr = { .wait_obj = FI_WAIT_FD };
-	struct fid_domain *domain;
 	struct fid_pep *pep;
 	struct fid_cq *cq;
 	struct fid_ep *ep;
@@ -179,8 +178,6 @@ static void open_without_descriptors(void)
 		int want = round ? 0 : -FI_EMFILE;
 
 		no_more_descriptors(!round);
-		EXPECT(fi_domain(pair.a.fabric, pair.a.info, &domain, NULL),
-		       want);
 		EXPECT(fi_cq_open(pair.a.domain, &attr, &cq, NULL), want);
 		if (rdm())
 			EXPECT(fi_endpoint(pair.a.domain, pair.a.info, &ep,
@@ -191,7 +188,6 @@ static void open_without_descriptors(void)
 	}
 	OK(fi_close(rdm() ? &ep->fid : &pep->fid));
 	OK(fi_close(&cq->fid));
-	OK(fi_close(&domain->fid));
 	ct_get_through(&pair, name);
 	ct_close_pair(&pair);
 }

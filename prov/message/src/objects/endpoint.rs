@@ -114,7 +114,7 @@ impl<P: Provider> endpoint::Endpoint for SoftEndpoint<P> {
             bindings,
         };
         let part = own.enable(&mut setup, enabling)?;
-        let lane = match this.is_alone {
+        let lane = match this.is_alone && bindings.shared.is_none() {
             true => this.domain.lane()?,
             false => this.domain.shared_lane(bindings)?,
         };
@@ -148,7 +148,7 @@ impl<P: Provider> endpoint::Endpoint for SoftEndpoint<P> {
     fn close(this: &Handle<EndpointObject<Self>>) -> Result {
         if let Some(seat) = this.seat() {
             P::Core::leave(&seat.lane, seat.key);
-            if this.is_alone {
+            if Arc::strong_count(&seat.lane) == 1 {
                 seat.lane.retire();
             }
         }

@@ -46,6 +46,13 @@ impl Outbox {
         self.segments.is_empty()
     }
 
+    /// Whether there is nothing to send, nor to report of what was sent: what is
+    /// sent now may be reported now.
+    #[inline]
+    pub fn is_idle(&self) -> bool {
+        self.segments.is_empty() && self.done.is_empty()
+    }
+
     /// Bytes to send.
     #[inline]
     pub fn len(&self) -> u64 {

@@ -64,7 +64,7 @@ impl Core {
         if self.params.trace_msg {
             trace("sent", conn, sequence, &post.header);
         }
-        if !conn.outbox.is_empty() || conn.burst.holds_back(&self.signals) {
+        if !conn.outbox.is_idle() || conn.burst.holds_back(&self.signals) {
             self.enqueue(key, post, sequence);
             return;
         }

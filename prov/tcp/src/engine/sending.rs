@@ -53,7 +53,7 @@ impl Core {
             Kind::Msg(msg) => msg.conn?,
         };
         let conn = self.conns.get_mut(conn_key)?;
-        if !conn.outbox.is_empty()
+        if !conn.outbox.is_idle()
             || conn.throttled
             || !conn.is_open()
             || conn.order != ByteOrder::Native
