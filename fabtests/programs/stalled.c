@@ -277,7 +277,7 @@ static void go_on(struct ct_peer *peer)
 	moved();
 }
 
-static void run(bool threads, bool shuts_down)
+static void run(bool shuts_down)
 {
 	struct ct_child deaf_child = ct_spawn(deaf);
 	struct ct_child busy_child = ct_spawn(echo);
@@ -294,20 +294,15 @@ static void run(bool threads, bool shuts_down)
 
 	stop_clock();
 	moved();
-	if (threads) {
-		REQUIRE(!pthread_create(&thread, NULL, closing_main, &closing));
-		while (!under_way(&closing) && !atomic_load(&watch.late))
-			go_on(&busy);
-	} else {
-		closing_main(&closing);
-	}
+	REQUIRE(!pthread_create(&thread, NULL, closing_main, &closing));
+	while (!under_way(&closing) && !atomic_load(&watch.late))
+		go_on(&busy);
 	for (int i = 0; i < ROUNDS && !atomic_load(&watch.late); i++)
 		go_on(&busy);
 	start_clock();
 
 	ct_kill(&deaf_child);
-	if (threads)
-		pthread_join(thread, NULL);
+	pthread_join(thread, NULL);
 	atomic_store(&watch.over, true);
 	pthread_join(watch.thread, NULL);
 	if (atomic_load(&watch.late)) {
@@ -334,29 +329,17 @@ static void run(bool threads, bool shuts_down)
 
 static void close_in_thread(void)
 {
-	run(true, false);
-}
-
-static void close_between(void)
-{
-	run(false, false);
+	run(false);
 }
 
 static void shutdown_in_thread(void)
 {
-	run(true, true);
-}
-
-static void shutdown_between(void)
-{
-	run(false, true);
+	run(true);
 }
 
 static const struct ct_test tests[] = {
 	{ "close", close_in_thread, CT_BOTH | CT_SLOW },
-	{ "close-same-thread", close_between, CT_BOTH | CT_SLOW },
 	{ "shutdown", shutdown_in_thread, CT_MSG | CT_SLOW },
-	{ "shutdown-same-thread", shutdown_between, CT_MSG | CT_SLOW },
 };
 
 CT_MAIN(tests)
