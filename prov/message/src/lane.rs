@@ -19,10 +19,31 @@ use crate::endpoints::{Endpoints, EpKey};
 use crate::inbox::{Action, Transport};
 use crate::receiving::{Poster, Posting};
 
+/// Work of a lane that may block: whoever drives the lane does it without the
+/// lane's lock, so that others go on meanwhile.
+pub trait Errand: Send {
+    /// Does it; whether that was short, and there is time for another.
+    fn run(&mut self) -> bool;
+}
+
+/// Errands between two looks at what else there is to do.
+const ERRANDS_PER_TURN: u32 = 8;
+
+/// For lanes that have none.
+pub enum NoErrand {}
+
+impl Errand for NoErrand {
+    fn run(&mut self) -> bool {
+        match *self {}
+    }
+}
+
 /// What a lane holds: endpoints, and the transport of a provider.
 pub trait Core: Send + Sized + 'static {
     /// What tells its messages from those of other providers.
     type Transport: Transport;
+    /// What may block, or [`NoErrand`].
+    type Errand: Errand;
 
     /// The endpoints.
     fn endpoints(&mut self) -> &mut Endpoints<Self::Transport>;
@@ -59,6 +80,17 @@ pub trait Core: Send + Sized + 'static {
     /// [`Signals::burst_ends`]. Reports nothing: the application may be at its
     /// queues.
     fn end_burst(&mut self) {}
+
+    /// The next errand. Called with the lane's lock, which its work is done
+    /// without.
+    fn next_errand(&mut self) -> Option<Self::Errand> {
+        None
+    }
+
+    /// An errand is done.
+    fn errand_done(&mut self, errand: Self::Errand) {
+        let _ = errand;
+    }
 
     /// Readable when there is something to do; `None` where only
     /// [`Core::progress`] finds out.
@@ -207,6 +239,22 @@ impl<C: Core> Lane<C> {
         }))
     }
 
+    #[cold]
+    fn run_errand(&self, mut errand: C::Errand) {
+        for left in (0..ERRANDS_PER_TURN).rev() {
+            let was_short = errand.run();
+            let mut core = self.core();
+            core.errand_done(errand);
+            if left == 0 || !was_short {
+                return;
+            }
+            errand = match core.next_errand() {
+                Some(next) => next,
+                None => return,
+            };
+        }
+    }
+
     /// Has a thread end the lane's bursts.
     pub fn help(self: &Arc<Self>, helper: &Arc<Helper>) {
         let lane: Weak<Self> = Arc::downgrade(self);
@@ -247,7 +295,11 @@ impl<C: Core> Progress for Lane<C> {
             return;
         };
         let is_idle = core.progress();
+        let errand = core.next_errand();
         drop(core);
+        if let Some(errand) = errand {
+            self.run_errand(errand);
+        }
         if is_idle {
             std::thread::yield_now();
         }
@@ -264,7 +316,17 @@ impl<C: Core> Progress for Lane<C> {
     }
 
     fn prepare_wait(&self) -> bool {
-        self.core().prepare_wait()
+        let mut core = self.core();
+        let may_sleep = core.prepare_wait();
+        let errand = core.next_errand();
+        drop(core);
+        match errand {
+            None => may_sleep,
+            Some(errand) => {
+                self.run_errand(errand);
+                false
+            }
+        }
     }
 }
 
@@ -276,10 +338,19 @@ impl<C: Core> Driven for Lane<C> {
     }
 
     fn drive(&self) -> bool {
-        match self.core.lock_as_helper() {
-            Some(mut core) => core.prepare_wait(),
-            None => true,
+        let Some(mut core) = self.core.lock_as_helper() else {
+            return true;
+        };
+        let may_sleep = core.prepare_wait();
+        let Some(mut errand) = core.next_errand() else {
+            return may_sleep;
+        };
+        drop(core);
+        errand.run();
+        if let Some(mut core) = self.core.lock_as_helper() {
+            core.errand_done(errand);
         }
+        false
     }
 
     fn share_wait_fd(&self) -> Result<Option<OwnedFd>> {

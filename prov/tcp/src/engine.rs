@@ -53,6 +53,7 @@ use slotmap::SlotMap;
 
 pub use self::atomics::MAX_BYTES as ATOMIC_LIMIT;
 use self::connection::Connection;
+use self::direct::Copying;
 use self::keys::{ConnKey, ListenerKey};
 use self::listener::Listener;
 use self::messages::{Action, Endpoints, Tcp};
@@ -77,6 +78,12 @@ pub struct Core {
     hot: Vec<Hot>,
     /// Connections that may have more to read.
     ready: VecDeque<ConnKey>,
+    /// Connections with something to be copied from the peer's memory.
+    copies: VecDeque<ConnKey>,
+    /// For what is copied without the lane's lock; none while that is done.
+    copier: Option<Accessor>,
+    /// The endpoint for which that is done.
+    copies_for: Option<EpKey>,
     /// Connections whose outboxes wait for the end of a burst.
     held: Vec<ConnKey>,
     /// Connections whose outboxes were sent in the application's stead.
@@ -150,6 +157,9 @@ impl Core {
             conns: SlotMap::with_key(),
             endpoints,
             listeners: SlotMap::with_key(),
+            copies: VecDeque::new(),
+            copier: memory.as_ref().map(|table| table.accessor()),
+            copies_for: None,
             memory: memory.map(|table| table.accessor()),
             poller: Poller::new()?,
             timers: Timers::default(),
@@ -200,6 +210,7 @@ impl Core {
 
 impl prov_message::Core for Core {
     type Transport = Tcp;
+    type Errand = Copying;
 
     #[inline(always)]
     fn endpoints(&mut self) -> &mut Endpoints {
@@ -235,6 +246,17 @@ impl prov_message::Core for Core {
         self.idle_calls.is_multiple_of(YIELD_AFTER)
     }
 
+    fn next_errand(&mut self) -> Option<Copying> {
+        match self.copies.is_empty() {
+            true => None,
+            false => self.next_copy(),
+        }
+    }
+
+    fn errand_done(&mut self, errand: Copying) {
+        self.copied(errand);
+    }
+
     fn end_burst(&mut self) {
         self.flush_for_application();
     }
@@ -253,7 +275,7 @@ impl prov_message::Core for Core {
 
     fn leave(lane: &Lane, ep: EpKey) {
         closing::linger(lane, ep);
-        lane.core().close_endpoint(ep);
+        closing::close(lane, ep);
     }
 }
 

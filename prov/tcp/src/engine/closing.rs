@@ -35,6 +35,8 @@ pub enum Fault {
     Gone,
 }
 
+/// How often to look whether a copy has been made that another thread makes.
+const LOOK: Duration = Duration::from_micros(50);
 /// How long closing an endpoint may take to send what is due.
 const LINGER: Duration = Duration::from_secs(2);
 
@@ -296,5 +298,18 @@ pub fn linger(lane: &Lane, ep: EpKey) {
             return;
         }
         socket::wait_writable(&blocked, left);
+    }
+}
+
+/// `fi_close` of an endpoint, when nothing is copied for it any more: its memory
+/// is the application's again.
+pub fn close(lane: &Lane, ep: EpKey) {
+    loop {
+        let mut core = lane.core();
+        if !core.is_copying_for(ep) {
+            return core.close_endpoint(ep);
+        }
+        drop(core);
+        std::thread::sleep(LOOK);
     }
 }

@@ -8,20 +8,21 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use fabric_abi::{FI_REMOTE_WRITE, FI_RMA};
+use prov_message::lane::Errand;
 use prov_message::{Op, Place, Ticket};
-use prov_util::mr::Grants;
-use prov_util::process_memory::OtherIov;
+use prov_util::errno::{Errno, Result};
+use prov_util::mr::{Accessor, Grants};
+use prov_util::process_memory::{OtherIov, OtherProcess};
 use prov_util::request::RemoteAccess;
 
 use super::Core;
 use super::arrival::Step;
 use super::closing::Fault;
-use super::connection::Named;
+use super::connection::{Named, Owner};
 use super::incoming::Collecting;
-use super::keys::ConnKey;
+use super::keys::{ConnKey, EpKey};
 use super::messages::{Ack, Placing, Then};
 use super::posting::Post;
-use super::progress::BYTES_PER_TURN;
 use super::request::Bytes;
 use crate::wire::WireError;
 use crate::wire::direct::{decode, encode};
@@ -35,6 +36,8 @@ pub struct Direct {
     /// What is being copied from the peer's memory, in the order in which it
     /// came.
     transfers: VecDeque<Transfer>,
+    /// Whether the oldest of them is with whoever copies, and not here.
+    is_away: bool,
     /// The peer's writes among those.
     writes: usize,
     /// The header of a message that may not overtake those. Nothing behind it
@@ -54,9 +57,10 @@ struct Transfer {
     from: OtherIov,
 }
 
-/// Bytes after which no other copy is begun in this turn: meanwhile, the peer
-/// may wait for an answer.
-const ENOUGH: usize = 128 << 10;
+/// Bytes that are copied at once: meanwhile, the peer may wait for an answer.
+const BYTES_PER_TURN: usize = 1 << 20;
+/// Bytes after which there is time for another copy.
+const SHORT: usize = 32 << 10;
 /// Transfers that may wait before nothing more is read.
 const LIMIT: usize = 1024;
 
@@ -64,7 +68,7 @@ impl Direct {
     /// Whether something is being copied from the peer's memory.
     #[inline]
     pub fn is_copying(&self) -> bool {
-        !self.transfers.is_empty()
+        self.is_away || !self.transfers.is_empty()
     }
 
     /// Whether a message has to wait until what came before it is copied.
@@ -117,6 +121,41 @@ impl Direct {
                 Then::Read(ticket) => Some(ticket),
                 Then::Receive(_) | Then::RemoteWrite { .. } => None,
             })
+    }
+}
+
+/// A copy from the peer's memory, which may have to wait for that: a page of it
+/// may be anywhere.
+pub struct Copying {
+    key: ConnKey,
+    transfer: Transfer,
+    memory: OtherProcess,
+    accessor: Option<Accessor>,
+    outcome: Result<()>,
+}
+
+impl Errand for Copying {
+    fn run(&mut self) -> bool {
+        let Transfer { placing, from } = &mut self.transfer;
+        let start = placing.done;
+        let until = start + BYTES_PER_TURN;
+        while placing.done < until && (placing.done as u64) < from.len() {
+            let done = placing.done;
+            let mut outcome = Ok(());
+            let room = placing
+                .place
+                .part(&mut self.accessor, done, until - done, |to| {
+                    outcome = self
+                        .memory
+                        .copy(&from.slice(done as u64, to.len() as u64), to);
+                });
+            if let Err(error) = outcome {
+                self.outcome = Err(error);
+                return false;
+            }
+            placing.done += room;
+        }
+        placing.done - start <= SHORT
     }
 }
 
@@ -242,76 +281,101 @@ impl Core {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         conn.direct.writes += usize::from(transfer.is_write());
         conn.direct.transfers.push_back(transfer);
-        self.copy_on_later(key);
+        if conn.direct.transfers.len() == 1 && !conn.direct.is_away {
+            self.copy_in_turn(key);
+        }
         Ok(())
     }
 
-    /// Gives a connection a turn with the next progress call, which is to come
-    /// even if its socket has nothing to tell a thread that sleeps.
-    fn copy_on_later(&mut self, key: ConnKey) {
-        self.read_later(key);
+    /// Has a connection's next transfer copied in its turn, which comes even if
+    /// its socket has nothing to tell a thread that sleeps.
+    fn copy_in_turn(&mut self, key: ConnKey) {
+        self.copies.push_back(key);
         if self.has_sleepers {
             self.poller.wake_at(Instant::now());
         }
     }
 
-    fn is_copying(&self, key: ConnKey) -> bool {
-        let conn = self.conns.get(key);
-        conn.is_some_and(|conn| conn.direct.is_copying())
-    }
-
-    /// Goes on copying from the peer's memory for one turn.
-    pub(super) fn copy_on(&mut self, key: ConnKey) {
-        self.idle_calls = 0;
-        let mut copied = 0;
-        let outcome = loop {
-            match self.copy_some(key) {
-                Ok(Some(more)) => copied += more,
-                Ok(None) => break self.go_on_behind_copies(key),
-                Err(fault) => break Err(fault),
+    /// The next copy, to be made without the lane's lock.
+    #[cold]
+    pub(super) fn next_copy(&mut self) -> Option<Copying> {
+        let accessor = self.copier.take()?;
+        while let Some(key) = self.copies.pop_front() {
+            if let Some(conn) = self.conns.get_mut(key)
+                && let Owner::Ep(ep) = conn.owner
+                && let Some(memory) = conn.neighbour.memory()
+                && let Some(transfer) = conn.direct.transfers.pop_front()
+            {
+                conn.direct.is_away = true;
+                self.copies_for = Some(ep);
+                self.idle_calls = 0;
+                return Some(Copying {
+                    key,
+                    transfer,
+                    memory,
+                    accessor: Some(accessor),
+                    outcome: Ok(()),
+                });
             }
-            if copied >= ENOUGH {
-                break self.go_on_behind_copies(key);
-            }
-        };
-        match outcome {
-            Ok(()) if self.is_copying(key) => self.copy_on_later(key),
-            Ok(()) => self.read_later(key),
-            Err(fault) => self.break_with(key, fault),
         }
+        self.copier = Some(accessor);
+        None
     }
 
-    /// Copies bytes for the oldest transfer that waits for some; how many,
-    /// `None` if there is no such transfer.
-    fn copy_some(&mut self, key: ConnKey) -> Result<Option<usize>, Fault> {
-        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
-        let memory = conn.neighbour.memory();
-        let (Some(transfer), Some(memory)) = (conn.direct.transfers.front_mut(), memory) else {
-            return Ok(None);
+    /// Whether something is being copied for an endpoint.
+    pub(super) fn is_copying_for(&self, ep: EpKey) -> bool {
+        self.copies_for == Some(ep)
+    }
+
+    /// A copy has been made, or not.
+    pub(super) fn copied(&mut self, copying: Copying) {
+        let Copying {
+            key,
+            transfer,
+            accessor,
+            outcome,
+            ..
+        } = copying;
+        self.copier = accessor;
+        self.copies_for = None;
+        let Some(conn) = self.conns.get_mut(key) else {
+            if let Then::Read(ticket) = transfer.placing.then {
+                self.endpoints.finish(ticket, Err(Errno::ESHUTDOWN));
+            }
+            return;
         };
-        let Transfer { placing, from } = transfer;
-        let done = placing.done;
-        let mut outcome = Ok(());
-        let copied = placing
-            .place
-            .part(&mut self.memory, done, BYTES_PER_TURN, |to| {
-                outcome = memory.copy(&from.slice(done as u64, to.len() as u64), to);
-            });
+        conn.direct.is_away = false;
         if let Err(error) = outcome {
             log::warn!(
+                target: crate::LOG.ep_data,
                 "cannot copy from the memory of {}: {error}",
                 conn.peer_text()
             );
-            return Err(Fault::Io(error));
+            // Ends with the others.
+            conn.direct.transfers.push_front(transfer);
+            return self.break_with(key, Fault::Io(error));
         }
-        placing.done += copied;
-        if (placing.done as u64) >= from.len()
-            && let Some(transfer) = conn.direct.transfers.pop_front()
-        {
+        if let Err(fault) = self.copied_well(key, transfer) {
+            self.break_with(key, fault);
+        }
+    }
+
+    fn copied_well(&mut self, key: ConnKey, transfer: Transfer) -> Step {
+        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
+        if (transfer.placing.done as u64) < transfer.from.len() {
+            conn.direct.transfers.push_front(transfer);
+        } else {
             conn.direct.writes -= usize::from(transfer.is_write());
             self.placed(key, transfer.placing)?;
         }
-        Ok(Some(copied))
+        self.go_on_behind_copies(key)?;
+        let conn = self.conns.get(key).ok_or(Fault::Gone)?;
+        if conn.direct.is_copying() {
+            self.copy_in_turn(key);
+        } else {
+            self.read_later(key);
+        }
+        Ok(())
     }
 
     /// Goes on with the stream where it had to wait for copies.

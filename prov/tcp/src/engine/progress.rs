@@ -23,7 +23,7 @@ const LONGEST_INTERVAL: u32 = 32;
 const READS_PER_TURN: usize = 16;
 /// Bytes after which others have their turn, too: a progress call is to be
 /// short, and what the peer waits for goes out between two of them.
-pub(super) const BYTES_PER_TURN: usize = 1 << 20;
+const BYTES_PER_TURN: usize = 1 << 20;
 /// A message with more bytes than this to come is read straight to its place.
 const DIRECT: usize = 4096;
 /// A message of this many bytes makes its connection one for bulk data.
@@ -60,6 +60,7 @@ impl Core {
         let may_sleep = self.events.is_empty()
             && self.ready.is_empty()
             && self.held.is_empty()
+            && self.copies.is_empty()
             && !self.had_events;
         self.has_sleepers |= may_sleep;
         may_sleep
@@ -130,11 +131,7 @@ impl Core {
         for key in turn.drain(..) {
             if let Some(conn) = self.conns.get_mut(key) {
                 conn.is_ready = false;
-                let is_copying = conn.direct.is_copying();
                 self.read(key, false);
-                if is_copying {
-                    self.copy_on(key);
-                }
             }
         }
         if self.ready.is_empty() {

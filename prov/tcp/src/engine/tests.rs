@@ -180,8 +180,8 @@ fn memory(bytes: &mut [u8]) -> AppIov {
     unsafe { AppIov::from_raw(bytes.as_mut_ptr(), bytes.len()) }
 }
 
-fn send(side: &Side, bytes: &mut [u8], tag: u64) {
-    let message = Transmit {
+fn tagged(bytes: &mut [u8], tag: u64) -> Transmit {
+    Transmit {
         tag: Tag::Value(tag),
         buffers: memory(bytes),
         desc: Descs::NONE,
@@ -189,7 +189,11 @@ fn send(side: &Side, bytes: &mut [u8], tag: u64) {
         data: 0,
         flags: FI_COMPLETION,
         context: std::ptr::without_provenance_mut(tag as usize),
-    };
+    }
+}
+
+fn send(side: &Side, bytes: &mut [u8], tag: u64) {
+    let message = tagged(bytes, tag);
     side.engine.core().transmit(side.ep, &message).unwrap();
 }
 

@@ -6,6 +6,7 @@ use std::os::fd::AsRawFd;
 
 use fabric_abi::{FI_REMOTE_READ, FI_REMOTE_WRITE};
 use libc::iovec;
+use prov_message::lane::Errand;
 use prov_util::desc::Descs;
 use prov_util::mr::{Memory, Region, Request};
 use prov_util::process_memory::{Card, OtherIov, OtherPiece, OtherProcess, Reading, Seal, Token};
@@ -597,4 +598,53 @@ fn sleep_over_a_copy(is_blocked: bool, calls: usize) {
     until([&b, &b], || !is_copying());
     b.memory.close(&region).unwrap();
     assert!(place == bytes);
+}
+
+/// A copy may have to wait for the peer's memory.
+#[test]
+fn while_a_copy_is_made_others_go_on_and_its_memory_stays_lent() {
+    for is_broken in [false, true] {
+        let (a, b) = (side(), side());
+        let mut peer = acquainted(&a);
+        a.knows(peer.stream.local_addr().unwrap());
+        a.knows(b.addr);
+        b.knows(a.addr);
+        let mut place = vec![0; 1 << 20];
+        read(&a, &mut place);
+        assert_eq!(peer.hear(&a).unwrap().len(), 1);
+        let mut bytes = vec![7; 1 << 20];
+        peer.offer(&mut bytes, None);
+        let mut copying = None;
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while copying.is_none() {
+            assert!(Instant::now() < deadline);
+            let mut core = a.engine.core();
+            core.do_what_is_ready();
+            copying = core.next_errand();
+        }
+        let key = a.open_connections()[0];
+        // Under way on another thread. This one does something else.
+        let (mut out, mut at_b) = ([5; 8], [0; 8]);
+        receive(&b, &mut at_b, 1);
+        let message = Transmit {
+            peer: 1,
+            ..tagged(&mut out, 1)
+        };
+        a.engine.core().transmit(a.ep, &message).unwrap();
+        until([&a, &b], || b.count() == 1);
+        assert_eq!(at_b, out);
+        if is_broken {
+            a.engine.core().break_connection(key, Errno::ECONNRESET);
+        }
+        a.drive();
+        assert_eq!(a.outstanding(), 1);
+        let mut copying = copying.unwrap();
+        assert!(!copying.run());
+        a.engine.core().errand_done(copying);
+        until([&a, &a], || {
+            a.outstanding() == 0 && a.count() + a.failed.borrow().len() == 2
+        });
+        assert_eq!(a.failed.borrow().len(), usize::from(is_broken));
+        assert!(is_broken || place == bytes);
+    }
 }
