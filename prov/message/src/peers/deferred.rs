@@ -53,6 +53,7 @@ pub struct Replay {
 }
 
 /// What can wait.
+#[expect(clippy::large_enum_variant, reason = "it lives as long as a call")]
 pub enum Request {
     /// A message.
     Transmit(Transmit),
