@@ -232,7 +232,7 @@ impl Endpoint {
                     outcome.unwrap();
                 })
                 .unwrap();
-                Kind::Rdm(Box::new(Rdm::new(av, addr)))
+                Kind::Rdm(Box::new(Rdm::new(av, addr, &params)))
             }
         };
         let attributes = Attributes {

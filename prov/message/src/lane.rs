@@ -9,6 +9,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
+use fabric_abi::FI_PEEK;
 use prov_util::drive::{Driven, Helper, Seat};
 use prov_util::errno::{Errno, Result};
 use prov_util::progress::Progress;
@@ -61,8 +62,15 @@ pub trait Core: Send + Sized + 'static {
         Err(Errno::ENOSYS)
     }
 
-    /// A receive will be posted that names the peer it is for.
-    fn expects(&mut self, _ep: EpKey, _peer: u64) {}
+    /// A receive will be posted that names the peer it is for: messages are to
+    /// have their sources by then. Returns whether [`Core::awaits`] is to be
+    /// called once it is.
+    fn expects(&mut self, _ep: EpKey) -> bool {
+        false
+    }
+
+    /// A receive was posted that only messages of this peer can fill.
+    fn awaits(&mut self, _ep: EpKey, _peer: u64) {}
 
     /// Does for a link what a receive, or the lack of one, has led to.
     fn act(&mut self, action: Action<Self::Transport>);
@@ -115,10 +123,15 @@ pub trait Core: Send + Sized + 'static {
     #[inline(always)]
     fn receive(&mut self, ep: EpKey, receive: &Receive) -> Result {
         let poster = self.endpoints().poster(ep)?;
-        if poster.directed {
-            self.expects(ep, receive.peer);
+        let is_awaited = poster.directed && self.expects(ep);
+        self.post_receive(poster, receive)?;
+        if is_awaited
+            && receive.flags & FI_PEEK == 0
+            && let Some(peer) = receive.directed()
+        {
+            self.awaits(ep, peer);
         }
-        self.post_receive(poster, receive)
+        Ok(())
     }
 
     /// Posts a receive to an inbox.

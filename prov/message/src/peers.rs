@@ -36,8 +36,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use fabric_abi::FI_ADDR_NOTAVAIL;
 use prov_util::errno::{Errno, Result};
+use prov_util::matching::ANY_SOURCE;
 use slotmap::{SlotMap, new_key_type};
 
 use self::address_vector::{Removals, Seen};
@@ -56,7 +56,8 @@ new_key_type! {
 }
 
 /// The source of messages from a peer that the address vector does not know.
-pub const UNKNOWN_SOURCE: u64 = FI_ADDR_NOTAVAIL;
+/// No receive can name it.
+pub const UNKNOWN_SOURCE: u64 = ANY_SOURCE;
 
 /// The peers of an endpoint, for links named `L`, addresses of a vector `V`,
 /// and requests `W` that wait.

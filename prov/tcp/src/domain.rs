@@ -157,7 +157,8 @@ impl Provider for Tcp {
         let kind = if setup.is_rdm {
             let av = bindings.av.clone().ok_or(Errno::ENOAV)?;
             let socket = setup.socket.as_ref().ok_or(Errno::EOPBADSTATE)?;
-            Kind::Rdm(Box::new(Rdm::new(av, socket::name(socket.as_fd())?)))
+            let addr = socket::name(socket.as_fd())?;
+            Kind::Rdm(Box::new(Rdm::new(av, addr, &self.params)))
         } else {
             let eq = bindings.eq.clone();
             Kind::Msg(Msg {

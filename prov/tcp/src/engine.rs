@@ -31,7 +31,6 @@ mod progress;
 mod proving;
 pub mod rdm;
 mod rendezvous;
-mod request;
 mod rma;
 mod sending;
 mod silence;
@@ -231,8 +230,12 @@ impl prov_message::Core for Core {
     }
 
     #[inline]
-    fn expects(&mut self, ep: EpKey, peer: u64) {
-        self.expects_from(ep, peer);
+    fn expects(&mut self, ep: EpKey) -> bool {
+        self.expects_one(ep)
+    }
+
+    fn awaits(&mut self, ep: EpKey, peer: u64) {
+        self.look_for_peer(ep, peer);
     }
 
     fn act(&mut self, action: Action) {

@@ -123,9 +123,4 @@ impl Params {
     pub fn connect_timeout(&self) -> Duration {
         Duration::from_millis(self.connect_timeout.unsigned_abs().into())
     }
-
-    /// How long a peer that refuses connections is given to come back.
-    pub fn refused_timeout(&self) -> Duration {
-        (self.connect_timeout() / 5).max(Duration::from_millis(100))
-    }
 }

@@ -1,11 +1,12 @@
 //! What comes on an open connection.
 
 use fabric_abi::FI_RMA;
+use prov_message::peers::{Bytes, UNKNOWN_SOURCE};
 use prov_message::{Core as _, Expected, Place, Unmatched};
 
 use super::Core;
 use super::closing::Fault;
-use super::connection::{Connection, Named, Owner, UNKNOWN_SOURCE};
+use super::connection::{Connection, Named, Owner};
 use super::incoming::{Collecting, Incoming};
 use super::keys::{ConnKey, EpKey};
 use super::messages::{Ack, Action, Arrival, Endpoints, Placing, Rendezvous, Then};
@@ -367,7 +368,7 @@ impl Core {
             super::posting::Post {
                 header,
                 rma: &[],
-                payload: super::request::Bytes::Own(&[]),
+                payload: Bytes::Own(&[]),
                 copy: true,
                 op: None,
             },

@@ -2,6 +2,7 @@
 //! library's protocol has none.
 
 use fabric_abi::{FI_ATOMIC, FI_REMOTE_READ, FI_REMOTE_WRITE};
+use prov_message::peers::Bytes;
 use prov_message::{Op, Place};
 use prov_util::atomic_ops::{self, Datatype};
 use prov_util::buffer::AppIov;
@@ -16,7 +17,6 @@ use super::incoming::{Collecting, Incoming};
 use super::keys::{ConnKey, EpKey};
 use super::messages::{Ack, Placing, Then};
 use super::posting::Post;
-use super::request::Bytes;
 use super::rma::remote_list;
 use super::sending::copy_of;
 use crate::wire::WireError;

@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use prov_message::peers::Failure;
 use prov_message::{Core as _, Ticket};
 use prov_util::eq::ConnectionEvents;
 use prov_util::errno::Errno;
@@ -103,17 +104,12 @@ impl Core {
                     self.endpoints.finish(op, Err(error));
                 }
                 match peer {
-                    Some(peer) if !was_open => self.attempt_failed(ep, peer, error, hopeless),
                     Some(peer) => {
-                        if let Some(rdm) = self.rdm(ep) {
-                            if let Some(known) = rdm.peers.get_mut(peer)
-                                && known.conn == Some(key)
-                            {
-                                known.conn = None;
-                            }
-                            rdm.forget_idle(peer);
-                        }
-                        self.peer_lost(ep, peer, error);
+                        let failure = match hopeless {
+                            true => Failure::Hopeless(error),
+                            false => Failure::of(error),
+                        };
+                        self.peer_connection_ended(ep, peer, key, failure);
                     }
                     None => self.msg_connection_ended(ep, key, was_open, error, &data),
                 }
@@ -136,9 +132,7 @@ impl Core {
         let msg = match &mut state.own.kind {
             Kind::Msg(msg) => msg,
             Kind::Rdm(rdm) => {
-                if rdm.loopback == Some(key) {
-                    rdm.loopback = None;
-                }
+                rdm.peers.loopback_ended(key);
                 return;
             }
         };

@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
+use prov_message::peers::UNKNOWN_SOURCE;
 use prov_message::{Place, Signals, Ticket};
 use prov_util::buffer::AppIov;
-use prov_util::matching::ANY_SOURCE;
 use slotmap::{Key, KeyData, SlotMap};
 
 use super::closing::Fault;
@@ -26,9 +26,6 @@ use crate::wire::handshake::{Features, Message};
 use crate::wire::header::Header;
 use crate::wire::stream::Stream;
 use crate::wire::{ByteOrder, WireError};
-
-/// The message of a source that the address vector does not know.
-pub const UNKNOWN_SOURCE: u64 = ANY_SOURCE;
 
 /// A connection of any age.
 pub struct Connection {

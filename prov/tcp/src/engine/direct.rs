@@ -23,10 +23,10 @@ use super::incoming::Collecting;
 use super::keys::{ConnKey, EpKey};
 use super::messages::{Ack, Placing, Then};
 use super::posting::Post;
-use super::request::Bytes;
 use crate::wire::WireError;
 use crate::wire::direct::{decode, encode};
 use crate::wire::header::{self, Header, RmaList};
+use prov_message::peers::Bytes;
 
 /// What of a connection does not come through its socket.
 #[derive(Default)]

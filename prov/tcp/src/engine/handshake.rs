@@ -11,6 +11,7 @@ use super::connection::{Connection, Door, Owner, Stage, endpoint_address};
 use super::keys::{ConnKey, EpKey, ListenerKey, PeerKey};
 use super::listener::{Incomer, ListenerKind};
 use super::poller::Event;
+use super::rdm::Rdm;
 use super::socket;
 use crate::host;
 use crate::wire::WireError;
@@ -176,7 +177,6 @@ impl Core {
             conn.pid = identity.pid;
             if let Some(peer) = conn.peer {
                 self.peer_connected(ep, peer, key);
-                self.take_up_crossing(ep, peer);
             }
         } else if let Some(events) = self.events_of(ep) {
             events.connected(&message.data);
@@ -240,17 +240,14 @@ impl Core {
             return;
         };
         let own = rdm.addr;
-        let peer = rdm.peer_at(addr);
-        let mut existing = rdm.peers.get(peer).and_then(|known| known.conn);
+        let connection_to = |rdm: &Rdm| rdm.peers.link(rdm.peers.find(&addr)?);
+        let mut existing = connection_to(rdm);
         if let Some(old) = existing
             && self.conns.get(old).is_some_and(Connection::is_open)
         {
             // It may have ended, and this is why the peer comes again.
             self.read(old, true);
-            existing = self
-                .rdm(ep)
-                .and_then(|rdm| rdm.peers.get(peer))
-                .and_then(|known| known.conn);
+            existing = self.rdm(ep).and_then(|rdm| connection_to(rdm));
         }
         let mut loopback = false;
         match existing.and_then(|old| self.conns.get(old).map(|conn| (old, conn))) {
@@ -268,7 +265,7 @@ impl Core {
                 log::info!("{addr} has restarted");
                 self.break_connection(old, Errno::ECONNRESET);
             }
-            Some((old, conn)) => match wire_order(&addr).cmp(&wire_order(&own)) {
+            Some((_, conn)) => match wire_order(&addr).cmp(&wire_order(&own)) {
                 std::cmp::Ordering::Less => {
                     self.reject_rdm(key, message);
                     return;
@@ -280,31 +277,37 @@ impl Core {
                     // its own is accepted before it has looked at ours, and
                     // drops its own with all that was sent on it. It refuses
                     // ours as long as its own has no answer.
-                    if let Some(known) = self.rdm(ep).and_then(|rdm| rdm.peers.get_mut(peer)) {
-                        known.crossing = Some(key);
+                    if let Some(rdm) = self.rdm(ep)
+                        && let Some(peer) = rdm.peers.find(&addr)
+                    {
+                        rdm.peers.crosses(peer, key);
                     }
                     return;
                 }
-                std::cmp::Ordering::Greater => self.remove_connection(old),
+                std::cmp::Ordering::Greater => {}
                 std::cmp::Ordering::Equal => loopback = true,
             },
         }
-        // A peer that nobody knows was forgotten with its old connection.
         let Some(rdm) = self.rdm(ep) else {
             return;
         };
-        let peer = rdm.peer_at(addr);
+        let peer = rdm.peers.peer_at(&addr);
         self.accept_rdm(key, ep, peer, message, &identity, loopback);
     }
 
-    /// A request of ours has been answered, or will not be: the peer's own one
-    /// that it met has its turn.
+    /// A request of ours will not be answered: the peer's own one that it met
+    /// has its turn.
     pub(super) fn take_up_crossing(&mut self, ep: EpKey, peer: PeerKey) {
-        let Some(known) = self.rdm(ep).and_then(|rdm| rdm.peers.get_mut(peer)) else {
-            return;
-        };
-        if let Some(key) = known.crossing.take()
-            && let Some(Owner::Listener(listener)) = self.conns.get(key).map(|conn| conn.owner)
+        if let Some(rdm) = self.rdm(ep)
+            && let Some(key) = rdm.peers.take_crossing(peer)
+        {
+            self.answer_crossing(key);
+        }
+    }
+
+    /// Answers a request that has waited for one of ours.
+    pub(super) fn answer_crossing(&mut self, key: ConnKey) {
+        if let Some(Owner::Listener(listener)) = self.conns.get(key).map(|conn| conn.owner)
             && let Read::Complete(message) = self.read_handshake(key)
         {
             self.requested(key, listener, message);
@@ -321,17 +324,27 @@ impl Core {
         loopback: bool,
     ) {
         let behind_firewall = self.params.firewall_addr;
+        if !self.conns.contains_key(key) {
+            return;
+        }
         let Some(rdm) = self.rdm(ep) else {
             return;
         };
         let instance = rdm.instance;
-        let mut src = super::connection::UNKNOWN_SOURCE;
-        if let Some(known) = rdm.peers.get_mut(peer) {
-            known.behind_firewall |= identity.behind_firewall;
-            src = known.src;
+        let src = rdm.peers.source(peer);
+        if identity.behind_firewall {
+            rdm.peers.only_calls(peer);
         }
-        if loopback {
-            rdm.loopback = Some(key);
+        // Should the answer not leave, this attempt of the peer's has failed,
+        // and with it ours that has given way to it.
+        let gave_way = if loopback {
+            rdm.peers.loops_back(peer, key);
+            None
+        } else {
+            rdm.peers.adopt(peer, key, Instant::now())
+        };
+        if let Some(ours) = gave_way {
+            self.remove_connection(ours);
         }
         let answer = Identity {
             version: identity.agreed(),
@@ -354,8 +367,6 @@ impl Core {
             return;
         };
         conn.owner = Owner::Ep(ep);
-        // Should the answer not leave, this attempt of the peer's has failed,
-        // and with it ours that has given way to it.
         conn.peer = (!loopback).then_some(peer);
         conn.src = src;
         conn.pid = identity.pid;

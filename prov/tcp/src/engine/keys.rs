@@ -2,6 +2,7 @@
 //! for something that is gone finds nothing.
 
 pub use prov_message::EpKey;
+pub use prov_message::peers::PeerKey;
 use slotmap::{Key, KeyData, new_key_type};
 
 new_key_type! {
@@ -9,8 +10,6 @@ new_key_type! {
     pub struct ConnKey;
     /// A listening socket.
     pub struct ListenerKey;
-    /// A peer of an RDM endpoint.
-    pub struct PeerKey;
     /// An operation that waits for an answer with its name.
     pub struct NameKey;
 }

@@ -3,67 +3,50 @@
 //! back. Receives for anybody's messages wait on. A connected endpoint takes no
 //! more receives.
 
-use fabric_abi::FI_ADDR_UNSPEC;
+use std::time::Instant;
+
 use prov_message::Core as _;
 use prov_util::errno::Errno;
 
 use super::Core;
-use super::connection::UNKNOWN_SOURCE;
 use super::endpoint::Kind;
-use super::keys::{EpKey, PeerKey};
+use super::keys::EpKey;
 
 impl Core {
-    /// The open connection to a peer has ended.
-    pub(super) fn peer_lost(&mut self, ep: EpKey, peer: PeerKey, error: Errno) {
-        let Some(state) = self.endpoints.get(ep) else {
-            return;
-        };
-        if !state.directed {
-            return;
-        }
-        if let Some(rdm) = self.rdm(ep)
-            && rdm.peers.contains_key(peer)
-        {
-            rdm.lost.insert(peer);
-        }
-        self.end_directed_receives(ep, peer, error);
-    }
-
-    /// A receive is posted for messages of one peer.
+    /// A receive will be posted for messages of one peer. Returns whether one of
+    /// the peers is lost.
     #[inline]
-    pub(super) fn expects_from(&mut self, ep: EpKey, addr: u64) {
-        if let Some(state) = self.endpoints.get(ep)
-            && let Kind::Rdm(rdm) = &state.own.kind
-            && (rdm.av_changed() || !rdm.lost.is_empty())
-        {
-            self.look_for_peer(ep, addr);
+    pub(super) fn expects_one(&mut self, ep: EpKey) -> bool {
+        let Some(state) = self.endpoints.get(ep) else {
+            return false;
+        };
+        let Kind::Rdm(rdm) = &state.own.kind else {
+            return false;
+        };
+        let any_lost = rdm.peers.any_lost();
+        if rdm.peers.av_changed() {
+            self.follow_av(ep);
         }
+        any_lost
     }
 
-    /// If a peer was lost, finds out whether it is back.
+    /// A receive was posted for messages of one peer. If that was lost, finds
+    /// out whether it is back.
     #[cold]
     pub(super) fn look_for_peer(&mut self, ep: EpKey, addr: u64) {
-        self.follow_av(ep);
-        if addr == FI_ADDR_UNSPEC {
-            return;
-        }
-        if let Some(rdm) = self.rdm(ep)
-            && let Ok(peer) = rdm.route(addr)
-            && rdm.lost.contains(&peer)
-        {
-            // A peer behind a firewall comes back on its own, or not at all.
-            let _ = self.connect_peer(ep, peer);
+        if let Some(rdm) = self.rdm(ep) {
+            let step = rdm.peers.seek(addr, Instant::now());
+            self.connect_if(ep, step);
         }
     }
 
-    /// Ends the receives that only messages of this peer could have filled.
-    pub(super) fn end_directed_receives(&mut self, ep: EpKey, peer: PeerKey, error: Errno) {
-        self.follow_av(ep);
-        let src = self
-            .rdm(ep)
-            .and_then(|rdm| rdm.peers.get(peer))
-            .map_or(UNKNOWN_SOURCE, |peer| peer.src);
-        self.endpoints.cancel_receives_from(ep, src, error);
+    /// Ends the receives that only messages of this source could have filled.
+    pub(super) fn end_directed_receives(&mut self, ep: EpKey, source: Option<u64>, error: Errno) {
+        if let (Some(src), Some(state)) = (source, self.endpoints.get(ep))
+            && state.directed
+        {
+            self.endpoints.cancel_receives_from(ep, src, error);
+        }
     }
 
     /// Takes in what changed in an endpoint's address vector.
@@ -71,12 +54,12 @@ impl Core {
         let Some(rdm) = self.rdm(ep) else {
             return;
         };
-        rdm.follow_av();
-        for (key, src) in std::mem::take(&mut rdm.changed) {
+        rdm.peers.follow();
+        for (key, src) in rdm.peers.take_relabelled() {
             if let Some(conn) = self.conns.get_mut(key) {
                 conn.src = src;
-                self.endpoints.relabel(ep, key, src);
             }
+            self.endpoints.relabel(ep, key, src);
         }
         self.follow_up();
     }

@@ -2,13 +2,14 @@
 //! only once it has answered a connection request, and they are refused when
 //! they are posted: so they wait for the connection with the application.
 
+use std::time::Instant;
+
+use prov_message::peers::Destination;
 use prov_util::errno::{Errno, Result};
 
 use super::Core;
 use super::endpoint::Kind;
 use super::keys::{ConnKey, EpKey};
-use super::rdm::Awaited;
-use super::sending::Destination;
 use crate::wire::handshake::Features;
 
 impl Core {
@@ -41,7 +42,7 @@ impl Core {
     #[inline]
     fn known_connection(&self, ep: EpKey, addr: u64) -> Option<ConnKey> {
         let key = match &self.endpoints.get(ep)?.own.kind {
-            Kind::Rdm(rdm) => rdm.known_connection(addr)?,
+            Kind::Rdm(rdm) => rdm.peers.open_link(addr)?,
             Kind::Msg(msg) => msg.conn?,
         };
         self.conns.get(key)?.is_open().then_some(key)
@@ -58,29 +59,14 @@ impl Core {
     }
 
     fn connection_or_failure(&mut self, ep: EpKey, addr: u64) -> Result<Option<ConnKey>> {
-        let patience = self.params.connect_timeout();
-        if let Some(rdm) = self.rdm(ep) {
-            let peer = rdm.route(addr)?;
-            let known = rdm.peers.get_mut(peer).ok_or(Errno::EINVAL)?;
-            match std::mem::replace(&mut known.awaited, Awaited::Yes) {
-                // What failed long ago is no answer to this call.
-                Awaited::Failed(at, error) if at.elapsed() < patience => {
-                    known.awaited = Awaited::No;
-                    return Err(error);
-                }
-                _ => {}
-            }
-        }
-        let Destination::Open(key) = self.destination(ep, addr)? else {
-            return Ok(None);
+        let peer = match self.destination(ep, addr)? {
+            Destination::Open(key) => return Ok(Some(key)),
+            Destination::Waits(peer) => peer,
         };
-        let peer = self.conns.get(key).and_then(|conn| conn.peer);
-        if let Some(rdm) = self.rdm(ep)
-            && let Some(known) = peer.and_then(|peer| rdm.peers.get_mut(peer))
-        {
-            known.awaited = Awaited::No;
-        }
-        Ok(Some(key))
+        let rdm = self.rdm(ep).ok_or(Errno::EOPBADSTATE)?;
+        let step = rdm.peers.await_link(peer, Instant::now())?;
+        self.connect_if(ep, step);
+        Ok(None)
     }
 
     #[cold]

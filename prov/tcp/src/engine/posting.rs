@@ -10,9 +10,9 @@ use prov_util::mr::Grants;
 
 use super::connection::Connection;
 use super::keys::ConnKey;
-use super::request::Bytes;
 use super::{Core, SCRATCH, socket};
 use crate::wire::header::{Header, MAX_HEADER, RmaIov};
+use prov_message::peers::Bytes;
 
 /// What is posted: a header and what follows it.
 pub struct Post<'a> {

@@ -22,10 +22,10 @@ use super::incoming::Incoming;
 use super::keys::ConnKey;
 use super::messages::{Ack, Fetch, Placing, Rendezvous, Then};
 use super::posting::{COPY_LIMIT, Post};
-use super::request::Bytes;
 use crate::wire::WireError;
 use crate::wire::handshake::Features;
 use crate::wire::header::{self, Header};
+use prov_message::peers::Bytes;
 
 /// Bytes in a connection's queue beyond which messages are announced.
 const QUEUE_LIMIT: u64 = 4 << 20;

@@ -1,6 +1,7 @@
 //! Remote memory access (fi_rma(3)), on both sides.
 
 use fabric_abi::{FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA};
+use prov_message::peers::{Bytes, Deferred, Destination, UNKNOWN_SOURCE};
 use prov_message::{Op, Place};
 use prov_util::errno::{Errno, Result};
 use prov_util::mr::Grants;
@@ -9,13 +10,11 @@ use prov_util::request::{Access, RemoteAccess, RemoteIov};
 use super::Core;
 use super::arrival::{Step, ack_of};
 use super::closing::Fault;
-use super::connection::{PendingRead, UNKNOWN_SOURCE};
+use super::connection::PendingRead;
 use super::incoming::Incoming;
 use super::keys::{ConnKey, EpKey};
 use super::messages::{Ack, Placing, Then};
 use super::posting::Post;
-use super::request::{Bytes, Request};
-use super::sending::{Destination, copy_of};
 use crate::wire::WireError;
 use crate::wire::header::{self, Header, RmaIov, RmaList};
 
@@ -34,11 +33,9 @@ impl Core {
                 self.start_access(ep, conn, access, Bytes::App(&access.local));
                 Ok(())
             }
-            Destination::Pending(peer) => {
-                let copy = (access.is_inject() && access.access == Access::Write)
-                    .then(|| copy_of(&access.local));
-                let request = |ticket| Request::access(ticket, access, copy);
-                self.defer(peer, Op::of_access(ep, access), request)
+            Destination::Waits(peer) => {
+                let op = Op::of_access(ep, access);
+                self.defer(peer, op, || Deferred::access(access))
             }
         }
     }

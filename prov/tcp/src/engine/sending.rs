@@ -4,14 +4,14 @@ use std::os::fd::AsFd;
 
 use fabric_abi::{FI_COMMIT_COMPLETE, FI_DELIVERY_COMPLETE, FI_REMOTE_CQ_DATA};
 use prov_message::Op;
+use prov_message::peers::{Bytes, Deferred, Destination};
 use prov_util::errno::{Errno, Result};
 use prov_util::request::{Tag, Transmit};
 
 use super::connection::Named;
 use super::endpoint::Kind;
-use super::keys::{ConnKey, EpKey, PeerKey};
+use super::keys::{ConnKey, EpKey};
 use super::posting::Post;
-use super::request::{Bytes, Request};
 use super::{Core, socket};
 use crate::wire::ByteOrder;
 use crate::wire::handshake::Features;
@@ -20,14 +20,6 @@ use crate::wire::simple;
 
 /// Flags of messages that do not take the short way.
 const SPECIAL: u64 = FI_REMOTE_CQ_DATA | FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE;
-
-/// Where an operation goes.
-pub(super) enum Destination {
-    /// Out, on this connection.
-    Open(ConnKey),
-    /// Nowhere yet: a connection to the peer is being made.
-    Pending(PeerKey),
-}
 
 impl Core {
     /// Posts a message. `-FI_EAGAIN` when it should be tried again later.
@@ -49,7 +41,7 @@ impl Core {
         }
         let ep = self.endpoints.get(key)?;
         let conn_key = match &ep.own.kind {
-            Kind::Rdm(rdm) => rdm.known_connection(message.peer)?,
+            Kind::Rdm(rdm) => rdm.peers.open_link(message.peer)?,
             Kind::Msg(msg) => msg.conn?,
         };
         let conn = self.conns.get_mut(conn_key)?;
@@ -116,17 +108,16 @@ impl Core {
                 self.send(ep, conn, message, Bytes::App(&message.buffers));
                 Ok(())
             }
-            Destination::Pending(peer) => {
-                let copy = message.is_inject().then(|| copy_of(&message.buffers));
-                let request = |ticket| Request::transmit(ticket, message, copy);
-                self.defer(peer, Op::of_transmit(ep, message), request)
+            Destination::Waits(peer) => {
+                let op = Op::of_transmit(ep, message);
+                self.defer(peer, op, || Deferred::transmit(message))
             }
         }
     }
 
     /// Where an operation of an endpoint for the peer `addr` goes.
     #[inline]
-    pub(super) fn destination(&mut self, ep: EpKey, addr: u64) -> Result<Destination> {
+    pub(super) fn destination(&mut self, ep: EpKey, addr: u64) -> Result<Destination<ConnKey>> {
         let state = self.endpoints.get_mut(ep).ok_or(Errno::EOPBADSTATE)?;
         match &mut state.own.kind {
             Kind::Msg(msg) => match msg.conn {
@@ -136,21 +127,12 @@ impl Core {
                 _ => Err(Errno::ENOTCONN),
             },
             Kind::Rdm(rdm) => {
-                let peer = rdm.route(addr)?;
-                if !rdm.changed.is_empty() {
+                let destination = rdm.peers.destination(addr)?;
+                if rdm.peers.is_relabelled() {
                     self.follow_av(ep);
                     return self.destination(ep, addr);
                 }
-                if let Some(known) = rdm.peers.get(peer)
-                    && known.pending.is_empty()
-                    && let Some(conn) = known.conn
-                    && self.conns.get(conn).is_some_and(|conn| conn.is_open())
-                {
-                    rdm.remember_connection(addr, conn);
-                    return Ok(Destination::Open(conn));
-                }
-                self.connect_peer(ep, peer)?;
-                Ok(Destination::Pending(peer))
+                Ok(destination)
             }
         }
     }

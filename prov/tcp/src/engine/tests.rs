@@ -151,7 +151,7 @@ fn keyed_side(params: Params, auth_key: Option<Key>) -> Side {
         job: Job::NONE,
     };
     let part = OwnPart {
-        kind: Kind::Rdm(Box::new(Rdm::new(av.clone(), addr))),
+        kind: Kind::Rdm(Box::new(Rdm::new(av.clone(), addr, &params))),
         auth_key: auth_key.clone(),
     };
     let ep = core.endpoints.add(attributes, part);
@@ -368,12 +368,10 @@ fn two_peers_that_connect_at_once_again_and_again_have_one_connection() {
 
 #[test]
 fn operations_for_a_peer_that_is_not_there_fail() {
-    let params = Params {
+    let a = side_with(Params {
         connect_timeout: 300,
         ..Params::default()
-    };
-    let a = side();
-    a.engine.core().params = Arc::new(params);
+    });
     let gone = side();
     let addr = gone.addr;
     gone.engine.core().close_endpoint(gone.ep);

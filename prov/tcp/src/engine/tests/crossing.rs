@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::TcpListener;
 
+use super::super::connection::Stage;
 use super::*;
 use crate::wire::handshake::{self, Decoded, Features, Kind as MessageKind, Message};
 use crate::wire::rdm::Identity;
@@ -43,9 +44,12 @@ fn a_request_that_meets_ours_is_accepted_once_ours_is_refused() {
     let mut theirs = std::net::TcpStream::from(theirs);
     theirs.write_all(&message(MessageKind::Request)).unwrap();
     let waits = || {
-        let mut core = a.engine.core();
-        let mut peers = core.rdm(a.ep).unwrap().peers.values();
-        peers.any(|peer| peer.crossing.is_some())
+        let core = a.engine.core();
+        let mut conns = core.conns.values();
+        conns.any(|conn| match &conn.stage {
+            Stage::Accepted { request, .. } => request.len() == handshake::HEADER + 8,
+            _ => false,
+        })
     };
     until([&a, &a], waits);
     let mut answer = [0; handshake::HEADER + 8];

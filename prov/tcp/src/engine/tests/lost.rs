@@ -97,7 +97,7 @@ fn a_receive_that_names_a_peer_that_was_lost_waits_if_it_is_back() {
     // Without a word from the peer.
     until([&a, &b], || {
         b.engine.core().conns.values().any(|conn| conn.is_open())
-            && a.engine.core().rdm(a.ep).unwrap().lost.is_empty()
+            && !a.engine.core().rdm(a.ep).unwrap().peers.any_lost()
     });
     send(&b, &mut out, 1);
     until([&a, &b], || a.count() == 1);
