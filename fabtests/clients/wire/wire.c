@@ -507,9 +507,9 @@ static void keys(void)
 	bool keyed, other_keyed;
 	struct side side;
 
-	/* The side with the key tries again for a fifth of this, and a slow
+	/* The side with the key tries again for a fifteenth of this, and a slow
 	 * other one must have answered by then; read at the first call. */
-	setenv("FI_TCP_CONNECT_TIMEOUT", "10000", 1);
+	setenv("FI_TCP_CONNECT_TIMEOUT", "30000", 1);
 	keyed = side_prepare_as_able(&side, "keys", &wanted, &otherwise);
 	side_swap(&side, &keyed, &other_keyed, sizeof(keyed));
 	if (keyed == other_keyed) {

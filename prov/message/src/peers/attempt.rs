@@ -19,13 +19,13 @@ pub struct Patience {
 }
 
 impl Patience {
-    /// For a link that has to come about within `connect`: a fifth of it, or a
-    /// tenth of a second if that is longer, for a peer that refuses, and pauses
+    /// For a link that has to come about within `connect`: a fifteenth of it, or
+    /// a tenth of a second if that is longer, for a peer that refuses, and pauses
     /// from 10 ms to half a second.
     pub fn within(connect: Duration) -> Self {
         Patience {
             connect,
-            refused: (connect / 5).max(Duration::from_millis(100)),
+            refused: (connect / 15).max(Duration::from_millis(100)),
             first_pause: Duration::from_millis(10),
             longest_pause: Duration::from_millis(500),
         }
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn who_refuses_is_given_less_time() {
         let patience = Patience::within(MILLISECOND * 15_000);
-        assert_eq!(patience.refused, MILLISECOND * 3000);
+        assert_eq!(patience.refused, MILLISECOND * 1000);
         let refused = attempts(&patience, Failure::of(Errno::ECONNREFUSED));
         let unreached = attempts(&patience, Failure::of(Errno::EHOSTUNREACH));
         assert!(refused.last() < Some(&patience.refused));

@@ -88,7 +88,8 @@ fn a_peer_without_atomics_is_refused_them_at_the_call() {
 fn who_cannot_be_reached_is_an_error_in_the_end_and_may_be_tried_again() {
     let refusing = socket::bound(&"127.0.0.1:0".parse().unwrap(), &Params::default()).unwrap();
     let a = side_with(Params {
-        // Refusals are borne a fifth of it; a busy machine may be as late as all of it.
+        // Refusals are borne a fifteenth of it; a busy machine may be as late as
+        // all of it.
         connect_timeout: 3000,
         ..Params::default()
     });
