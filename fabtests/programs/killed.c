@@ -137,7 +137,9 @@ static void reap(struct side *side)
 			REQUIRE(op->open);
 			op->open = false;
 			op->failed = end.err;
-			side->gone |= end.err && end.err != FI_ECANCELED;
+			/* Nobody takes the notice back. */
+			side->gone |= end.err && (end.err != FI_ECANCELED ||
+						  op == &side->notice);
 			side->done += !end.err;
 		}
 }

@@ -6,6 +6,7 @@ use std::fmt::Debug;
 use std::hash::Hash;
 
 use prov_util::buffer::AppIov;
+use prov_util::errno::Errno;
 use prov_util::matching::{MessageId, MultiId, ReceiveContext, ReceiveQueue};
 use slotmap::new_key_type;
 
@@ -47,6 +48,8 @@ pub struct Inbox<T: Transport> {
     /// Receives that may be posted at once; none once the only link that could
     /// bring messages for them has ended.
     pub(crate) size: usize,
+    /// Why that link has ended.
+    pub(crate) ended: Option<Errno>,
     /// See `FI_OPT_MIN_MULTI_RECV`.
     min_multi_recv: usize,
     /// Of a shared context: where receives complete that no endpoint took.
@@ -64,6 +67,7 @@ impl<T: Transport> Inbox<T> {
             matching: ReceiveContext::new(MIN_MULTI_RECV),
             shared,
             size,
+            ended: None,
             min_multi_recv: MIN_MULTI_RECV,
             reports: Reports::default(),
         }

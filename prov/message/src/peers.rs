@@ -192,7 +192,8 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
         Ok(step)
     }
 
-    /// Whether a peer is lost: its link has ended, and it is not back.
+    /// Whether a peer is lost: its link has ended, or could not be made, and it
+    /// is not back.
     #[inline]
     pub fn any_lost(&self) -> bool {
         self.lost != 0

@@ -82,13 +82,12 @@ impl<T: Transport> Endpoints<T> {
         let key = poster.inbox;
         let inbox = self.inboxes.get_mut(key).ok_or(Errno::EOPBADSTATE)?;
         let (tagged, filter) = select(receive, poster.directed);
-        let (size, shared) = (inbox.size, inbox.shared);
+        let (size, ended) = (inbox.size, inbox.ended);
         let queue = inbox.queue(tagged);
-        let has_ended = size == 0 && !shared;
-        if has_ended && queue.peek(filter).is_none() {
+        if ended.is_some() && queue.peek(filter).is_none() {
             return Err(Errno::ENOTCONN);
         }
-        if queue.posted_len() >= size && !has_ended {
+        if queue.posted_len() >= size && ended.is_none() {
             return Err(Errno::EAGAIN);
         }
         let mut taken = queue.post(Posted {
@@ -105,9 +104,9 @@ impl<T: Transport> Endpoints<T> {
             self.deliver(key, tagged, matched, message);
             taken = multi.and_then(|multi| self.inboxes.get_mut(key)?.queue(tagged).refill(multi));
         }
-        if let (true, Some(ep)) = (has_ended, poster.ep) {
+        if let (Some(cause), Some(ep)) = (ended, poster.ep) {
             // And gets no more.
-            self.cancel_receives(ep);
+            self.cancel_receives(ep, cause);
         }
         Ok(Posting::Done)
     }
@@ -193,8 +192,8 @@ impl<T: Transport> Endpoints<T> {
         Err(Errno::ENOENT)
     }
 
-    /// Ends an endpoint's receives, unless others share them.
-    pub fn cancel_receives(&mut self, ep: EpKey) {
+    /// Ends an endpoint's receives for this cause, unless others share them.
+    pub fn cancel_receives(&mut self, ep: EpKey, cause: Errno) {
         let Some(key) = self.eps.get(ep).map(|ep| ep.inbox) else {
             return;
         };
@@ -203,14 +202,14 @@ impl<T: Transport> Endpoints<T> {
                 return;
             };
             for cancelled in inbox.queue(tagged).cancel_all() {
-                self.report_cancelled(key, Some(ep), tagged, &cancelled, Errno::ECANCELED);
+                self.report_cancelled(key, Some(ep), tagged, &cancelled, cause);
             }
         }
     }
 
     /// Ends an endpoint's receives that only messages from `src` could have
-    /// filled, with `error`.
-    pub fn cancel_receives_from(&mut self, ep: EpKey, src: u64, error: Errno) {
+    /// filled, for this cause.
+    pub fn cancel_receives_from(&mut self, ep: EpKey, src: u64, cause: Errno) {
         let Some(key) = self.eps.get(ep).map(|ep| ep.inbox) else {
             return;
         };
@@ -222,20 +221,22 @@ impl<T: Transport> Endpoints<T> {
                 return;
             };
             for cancelled in inbox.queue(tagged).cancel_from(src) {
-                self.report_cancelled(key, Some(ep), tagged, &cancelled, error);
+                self.report_cancelled(key, Some(ep), tagged, &cancelled, cause);
             }
         }
     }
 
     /// The only link that could bring messages for an endpoint's own inbox has
-    /// ended: its receives end, and no more are taken but for what has come.
-    pub fn end_receives(&mut self, ep: EpKey) {
+    /// ended, for this cause: its receives end, and no more are taken but for what
+    /// has come.
+    pub fn end_receives(&mut self, ep: EpKey, cause: Errno) {
         if let Some(state) = self.eps.get(ep)
             && let Some(inbox) = self.inboxes.get_mut(state.inbox)
             && !inbox.shared
         {
             inbox.size = 0;
-            self.cancel_receives(ep);
+            inbox.ended = Some(cause);
+            self.cancel_receives(ep, cause);
         }
     }
 
@@ -245,7 +246,7 @@ impl<T: Transport> Endpoints<T> {
         ep: Option<EpKey>,
         tagged: bool,
         cancelled: &Cancelled<AppIov>,
-        error: Errno,
+        cause: Errno,
     ) {
         let reports = match ep {
             Some(ep) => self.eps.get(ep).map(|ep| &ep.reports),
@@ -256,7 +257,7 @@ impl<T: Transport> Endpoints<T> {
         if cancelled.buf.is_some()
             && let Some(reports) = reports
         {
-            reports.cancelled_receive(tagged, cancelled, error);
+            reports.cancelled_receive(tagged, cancelled, cause);
         }
     }
 

@@ -162,26 +162,35 @@ impl Reports {
 
     #[cold]
     fn failed_receive(&self, mut completion: Completion, error: Errno, excess: usize) {
+        completion.len -= excess.min(completion.len);
+        self.report_receive_in_error(ErrorCompletion {
+            olen: excess,
+            ..ErrorCompletion::new(completion, error)
+        });
+    }
+
+    fn report_receive_in_error(&self, error: ErrorCompletion) {
         if let Some(counter) = &self.counters.recv {
             counter.count_error();
         }
-        completion.len -= excess.min(completion.len);
         if let Some(cq) = &self.rx_cq {
-            cq.write_error(ErrorCompletion {
-                olen: excess,
-                ..ErrorCompletion::new(completion, error)
-            });
+            cq.write_error(error);
         }
     }
 
-    /// A receive has ended without a message.
-    pub fn cancelled_receive(&self, tagged: bool, cancelled: &Cancelled<AppIov>, error: Errno) {
+    /// A receive has ended without a message, for this cause; `-FI_ECANCELED`
+    /// where the application has taken it back. Programs that do not ask for the
+    /// cause find it taken back either way.
+    pub fn cancelled_receive(&self, tagged: bool, cancelled: &Cancelled<AppIov>, cause: Errno) {
         let flags = receive_flags(tagged) | cancelled.flags & FI_MULTI_RECV;
         let completion = Completion {
             tag: cancelled.tag,
             ..Completion::new(Context(cancelled.context).pointer(), flags)
         };
-        self.failed_receive(completion, error, 0);
+        self.report_receive_in_error(ErrorCompletion {
+            prov_errno: cause.number(),
+            ..ErrorCompletion::new(completion, Errno::ECANCELED)
+        });
     }
 
     /// What a look at the messages that wait has found (`FI_PEEK`).

@@ -69,7 +69,7 @@ pub enum Ended<A, W> {
     Again(Instant),
     /// The end of what depended on an open link.
     Lost {
-        /// Receives that only messages of this source could fill end with the
+        /// Receives that only messages of this source could fill end for the
         /// link's error (fi_getinfo(3), `FI_DIRECTED_RECV`).
         source: Option<u64>,
         /// As in [`Ended::Again`]: something waits for another link.
@@ -88,6 +88,6 @@ pub struct GivenUp<A, W> {
     pub error: Errno,
     /// What has waited, in order, and fails with this error.
     pub failed: VecDeque<W>,
-    /// Receives that only messages of this source could fill end with it, too.
+    /// Receives that only messages of this source could fill end for it, too.
     pub source: Option<u64>,
 }

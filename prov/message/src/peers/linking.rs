@@ -68,16 +68,13 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
         if peer.asked == Asked::Yes {
             peer.asked = Asked::Failed(now, error);
         }
-        let is_missed = peer.standing == Standing::Missed;
         let given_up = GivenUp {
             addr: peer.addr.clone(),
             error,
             failed: std::mem::take(&mut peer.waiting),
-            source: peer.known_source().filter(|_| is_missed),
+            source: peer.known_source(),
         };
-        if is_missed {
-            self.stand(key, Standing::Lost);
-        }
+        self.stand(key, Standing::Lost);
         self.forget_idle(key);
         Some(given_up)
     }
@@ -94,8 +91,6 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
         let mut again = None;
         if !peer.waiting.is_empty() {
             if peer.reach == Reach::PeerOnly {
-                // Receives end even if none was posted since.
-                self.stand(key, Standing::Missed);
                 let given_up = self.give_up(key, Errno::EFIREWALLADDR, now);
                 return given_up.map_or(Ended::Quietly, Ended::GivenUp);
             }

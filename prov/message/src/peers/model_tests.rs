@@ -352,7 +352,8 @@ impl World {
             Ended::GivenUp(given_up) => {
                 assert!(!was_open);
                 assert_eq!((given_up.addr, &given_up.failed), (addr, &known.waiting));
-                assert!(given_up.source.is_none() || known.is_missed);
+                assert_eq!(given_up.source, self.av.find(&addr));
+                known.is_lost = true;
                 self.ended += given_up.failed.len() as u32;
                 known.waiting.clear();
                 known.deadline = None;

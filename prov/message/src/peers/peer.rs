@@ -44,9 +44,10 @@ pub(super) enum Asked {
 /// What has become of the links there were.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Standing {
-    /// There was none, or it is open.
+    /// Nobody has asked for one, or it is open.
     Good,
-    /// The last one has ended, and the peer is not back.
+    /// The last one has ended, or attempts to make one were given up, and the
+    /// peer is not back.
     Lost,
     /// As before, and receives wait for this peer's messages only.
     Missed,

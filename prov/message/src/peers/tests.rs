@@ -212,7 +212,7 @@ fn what_waits_fails_when_time_is_over() {
     };
     assert_eq!(
         (given_up.addr, given_up.error, given_up.source),
-        ('A', Errno::ECONNREFUSED, None)
+        ('A', Errno::ECONNREFUSED, Some(0))
     );
     assert_eq!(given_up.failed, ["one", "two"]);
     // The next operation tries again.
@@ -419,6 +419,24 @@ fn receives_that_name_a_lost_peer_end_unless_it_is_back() {
     peers.opened(key, 9).unwrap();
     assert!(!peers.any_lost());
     assert_eq!(peers.seek(1, now), Step::Wait);
+}
+
+#[test]
+fn receives_that_name_a_peer_that_was_never_reached_end_once_an_attempt_is_given_up() {
+    let (_, mut peers, now) = acquainted();
+    // Whom nobody has tried to reach may call.
+    assert_eq!(peers.seek(0, now), Step::Wait);
+    let key = begun(&mut peers, 0, 7, "one", now);
+    let Ended::GivenUp(given_up) = peers.ended(key, 7, REFUSED, now + CONNECT) else {
+        panic!()
+    };
+    assert_eq!(given_up.source, Some(0));
+    assert!(peers.any_lost());
+    assert_eq!(peers.seek(1, now), Step::Wait);
+    assert_eq!(peers.seek(0, now), Step::Start(key));
+    peers.begun(key, 8);
+    peers.opened(key, 8).unwrap();
+    assert!(!peers.any_lost());
 }
 
 #[test]

@@ -141,7 +141,7 @@ impl Core {
         }
         msg.conn = None;
         msg.ended = true;
-        self.endpoints.end_receives(ep);
+        self.endpoints.end_receives(ep, error);
         if let Some(events) = self.events_of(ep) {
             if was_open {
                 events.shut_down();

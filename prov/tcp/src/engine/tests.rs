@@ -3,6 +3,7 @@
 mod authentication;
 mod crossing;
 mod direct;
+mod ended;
 mod endpoint_check_tests;
 mod foreign;
 mod hostile;
@@ -113,6 +114,45 @@ fn side_with(params: Params) -> Side {
 }
 
 fn keyed_side(params: Params, auth_key: Option<Key>) -> Side {
+    rdm_side(params, auth_key, vector(None))
+}
+
+fn rdm_side(params: Params, auth_key: Option<Key>, av: Use<Av>) -> Side {
+    let kind = |addr, params: &Params| Kind::Rdm(Box::new(Rdm::new(av.clone(), addr, params)));
+    side_of(params, auth_key, av.clone(), kind, ListenerKind::Rdm)
+}
+
+/// An address vector, which may be shared under a name.
+fn vector(shared: Option<prov_util::av::Name<'_>>) -> Use<Av> {
+    let config = prov_util::av::Config {
+        format: prov_util::av::format::Format::IN,
+        shared,
+        ..prov_util::av::Config::default()
+    };
+    open(Av::open(&config).unwrap())
+}
+
+fn queue() -> Use<Cq> {
+    let config = CqConfig {
+        format: CqFormat::Tagged,
+        size: 0,
+        with_sources: true,
+        lock: LockKind::Real,
+        wait: Attachment::None,
+        owner: None,
+        by_threshold: false,
+        api_version: fabric_abi::FI_VERSION(2, 0),
+    };
+    open(Cq::new(config).unwrap())
+}
+
+fn side_of(
+    params: Params,
+    auth_key: Option<Key>,
+    av: Use<Av>,
+    kind: impl FnOnce(SocketAddr, &Params) -> Kind,
+    door: impl FnOnce(EpKey) -> ListenerKind,
+) -> Side {
     let params = Arc::new(params);
     let memory = Arc::new(MrTable::new(&prov_util::mr::Config::default()));
     let engine = Lane::start(LockKind::Real, |signals| {
@@ -122,26 +162,7 @@ fn keyed_side(params: Params, auth_key: Option<Key>) -> Side {
     engine.help(&Helper::new("tests"));
     let socket = socket::bound(&"127.0.0.1:0".parse().unwrap(), &params).unwrap();
     let addr = socket::name(socket.as_fd()).unwrap();
-    let av = open(
-        Av::open(&prov_util::av::Config {
-            format: prov_util::av::format::Format::IN,
-            ..prov_util::av::Config::default()
-        })
-        .unwrap(),
-    );
-    let cq = open(
-        Cq::new(CqConfig {
-            format: CqFormat::Tagged,
-            size: 0,
-            with_sources: true,
-            lock: LockKind::Real,
-            wait: Attachment::None,
-            owner: None,
-            by_threshold: false,
-            api_version: fabric_abi::FI_VERSION(2, 0),
-        })
-        .unwrap(),
-    );
+    let cq = queue();
     let mut core = engine.core();
     let attributes = Attributes {
         tx_size: 1024,
@@ -151,17 +172,17 @@ fn keyed_side(params: Params, auth_key: Option<Key>) -> Side {
         job: Job::NONE,
     };
     let part = OwnPart {
-        kind: Kind::Rdm(Box::new(Rdm::new(av.clone(), addr, &params))),
+        kind: kind(addr, &params),
         auth_key: auth_key.clone(),
     };
     let ep = core.endpoints.add(attributes, part);
     let reports = &mut core.endpoints.get_mut(ep).unwrap().reports;
     reports.tx_cq = Some(cq.clone());
     reports.rx_cq = Some(cq.clone());
-    let listener = core
-        .add_listener(socket, ListenerKind::Rdm(ep), auth_key, 128)
-        .unwrap();
-    core.rdm(ep).unwrap().listener = Some(listener);
+    let listener = core.add_listener(socket, door(ep), auth_key, 128).unwrap();
+    if let Some(rdm) = core.rdm(ep) {
+        rdm.listener = Some(listener);
+    }
     drop(core);
     Side {
         engine,

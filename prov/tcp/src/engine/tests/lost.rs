@@ -7,10 +7,15 @@ use prov_util::request::{Access, RemoteAccess, RemoteIov};
 use super::*;
 
 fn directed_side() -> Side {
-    let side = side_with(Params {
+    directed_side_with(vector(None))
+}
+
+fn directed_side_with(av: Use<Av>) -> Side {
+    let params = Params {
         connect_timeout: 500,
         ..Params::default()
-    });
+    };
+    let side = rdm_side(params, None, av);
     side.engine
         .core()
         .endpoints
@@ -57,6 +62,18 @@ fn errors(side: &Side) -> Vec<usize> {
         .collect()
 }
 
+/// The cause of a receive's end: it reads as if it had been taken back.
+fn ends_because_of(error: &ErrorCompletion, causes: &[Errno]) -> bool {
+    assert_eq!(error.err, Errno::ECANCELED);
+    causes
+        .iter()
+        .any(|cause| cause.number() == error.prov_errno)
+}
+
+fn is_lost_connection(error: &ErrorCompletion) -> bool {
+    ends_because_of(error, &[Errno::ECONNRESET, Errno::ESHUTDOWN])
+}
+
 #[test]
 fn receives_that_name_a_peer_that_dies_fail_and_others_wait_on() {
     let (a, b, c) = (directed_side(), side(), side());
@@ -71,11 +88,16 @@ fn receives_that_name_a_peer_that_dies_fail_and_others_wait_on() {
     kill(b);
     until([&a, &c], || a.failed.borrow().len() == 1);
     assert_eq!(errors(&a), [1]);
+    assert!(is_lost_connection(&a.failed.borrow()[0]));
     // One that is posted when the peer is known to be gone.
     receive_from(&a, also_b, 0, 4);
     receive_from(&a, any_late, FI_ADDR_UNSPEC, 5);
     until([&a, &c], || a.failed.borrow().len() == 2);
     assert_eq!(errors(&a), [1, 4]);
+    assert!(ends_because_of(
+        &a.failed.borrow()[1],
+        &[Errno::ECONNREFUSED]
+    ));
     let mut out = [7; 8];
     for tag in [2, 3, 5] {
         send(&c, &mut out, tag);
@@ -102,6 +124,85 @@ fn a_receive_that_names_a_peer_that_was_lost_waits_if_it_is_back() {
     send(&b, &mut out, 1);
     until([&a, &b], || a.count() == 1);
     assert_eq!((place, a.failed.borrow().len()), (out, 0));
+}
+
+#[test]
+fn receives_that_name_a_peer_that_was_never_reached_end_with_what_is_sent_there() {
+    let refusing = socket::bound(&"127.0.0.1:0".parse().unwrap(), &Params::default()).unwrap();
+    let refusing_addr = socket::name(refusing.as_fd()).unwrap();
+    // The system takes the connection, and nobody answers.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent_addr = silent.local_addr().unwrap();
+    for (addr, cause) in [
+        (refusing_addr, Errno::ECONNREFUSED),
+        (silent_addr, Errno::ETIMEDOUT),
+    ] {
+        let (a, b) = (directed_side(), side());
+        a.knows(addr);
+        a.knows(b.addr);
+        b.knows(a.addr);
+        let mut places = [[0; 8]; 4];
+        let [from_nobody, from_b, any, late] = &mut places;
+        receive_from(&a, from_nobody, 0, 1);
+        receive_from(&a, from_b, 1, 2);
+        receive_from(&a, any, FI_ADDR_UNSPEC, 3);
+        let mut out = [7; 8];
+        // Until somebody tries, it may be that the peer has yet to call.
+        for _ in 0..100 {
+            a.drive();
+        }
+        assert_eq!(a.failed.borrow().len(), 0);
+        send(&a, &mut out, 9);
+        until([&a, &b], || a.failed.borrow().len() == 2);
+        assert_eq!(errors(&a), [9, 1]);
+        assert_eq!(a.failed.borrow()[0].err, cause);
+        assert!(ends_because_of(&a.failed.borrow()[1], &[cause]));
+        // So does one that is posted when this is known.
+        receive_from(&a, late, 0, 4);
+        until([&a, &b], || a.failed.borrow().len() == 3);
+        assert_eq!(errors(&a)[2], 4);
+        assert!(ends_because_of(&a.failed.borrow()[2], &[cause]));
+        for tag in [2, 3] {
+            send(&b, &mut out, tag);
+        }
+        until([&a, &b], || a.count() == 2);
+        assert_eq!(a.failed.borrow().len(), 3);
+    }
+}
+
+#[test]
+fn receives_end_on_each_of_the_endpoints_that_share_an_address_vector() {
+    let pid = std::process::id();
+    let name = format!("prov-tcp-tests-{pid}");
+    let name = prov_util::av::Name {
+        name: &name,
+        domain: "tests",
+        read_only: false,
+        count: 8,
+    };
+    let own = vector(None);
+    // Two endpoints of a process, and of two processes.
+    for vectors in [[own.clone(), own], [(); 2].map(|()| vector(Some(name)))] {
+        let [a, also_a] = vectors.map(directed_side_with);
+        let b = side();
+        let (mut out, mut places) = ([1; 8], [[0; 8]; 2]);
+        a.knows(b.addr);
+        for (side, place) in [&a, &also_a].into_iter().zip(&mut places) {
+            receive(&b, place, 0x7fff);
+            send(side, &mut out, 0x7fff);
+            until([side, &b], || side.count() == 1 && b.count() == 1);
+            b.done.borrow_mut().clear();
+        }
+        let [place, also_place] = &mut places;
+        receive_from(&a, place, 0, 1);
+        receive_from(&also_a, also_place, 0, 2);
+        kill(b);
+        for (side, context) in [(&a, 1), (&also_a, 2)] {
+            until([side, side], || side.failed.borrow().len() == 1);
+            assert_eq!(errors(side), [context]);
+            assert!(is_lost_connection(&side.failed.borrow()[0]));
+        }
+    }
 }
 
 #[test]

@@ -1,0 +1,115 @@
+//! What waits on connected endpoints whose connection ends.
+
+use std::sync::Mutex;
+
+use prov_util::eq::{ConnectionEvents, Eq};
+
+use super::super::endpoint::Msg;
+use super::super::listener::{Incomer, RequestSink};
+use super::*;
+
+#[derive(Clone, Default)]
+struct Door(Arc<Mutex<Option<Incomer>>>);
+
+impl RequestSink for Door {
+    fn has_room(&self) -> bool {
+        true
+    }
+
+    fn request(&self, incomer: Incomer) {
+        *self.0.lock().unwrap() = Some(incomer);
+    }
+}
+
+fn msg_side(door: &Door) -> Side {
+    let eq = open(Eq::new(Attachment::None, fabric_abi::FI_VERSION(2, 0)));
+    let kind = |_, _: &Params| {
+        Kind::Msg(Msg {
+            events: Some(ConnectionEvents::new(eq.handle().named(), eq.clone())),
+            ..Msg::default()
+        })
+    };
+    let listener = |_| ListenerKind::Passive(Box::new(door.clone()));
+    side_of(Params::default(), None, vector(None), kind, listener)
+}
+
+/// Two of them, connected.
+fn connected() -> [Side; 2] {
+    let door = Door::default();
+    let [a, b] = [msg_side(&Door::default()), msg_side(&door)];
+    let mut core = a.engine.core();
+    core.connect_msg(a.ep, None, None, &b.addr, &[]).unwrap();
+    drop(core);
+    until([&a, &b], || door.0.lock().unwrap().is_some());
+    let incomer = door.0.lock().unwrap().take().unwrap();
+    b.engine.core().accept_msg(b.ep, incomer, &[]).unwrap();
+    until([&a, &b], || !a.open_connections().is_empty());
+    [a, b]
+}
+
+fn ends_of_receives(side: &Side) -> Vec<(usize, Errno, i32)> {
+    let failed = side.failed.borrow();
+    let ends = failed.iter().map(|error| {
+        let context = error.completion.context.addr();
+        (context, error.err, error.prov_errno)
+    });
+    ends.collect()
+}
+
+#[test]
+fn receives_end_with_their_connection_and_name_its_end_as_the_cause() {
+    let [a, b] = connected();
+    let (mut out, mut places) = ([7; 8], [[0; 8]; 3]);
+    let [first, second, late] = &mut places;
+    receive(&a, first, 1);
+    receive(&a, second, 2);
+    send(&b, &mut out, 3);
+    until([&a, &b], || b.count() == 1);
+    b.engine.core().close_endpoint(b.ep);
+    until([&a, &a], || a.failed.borrow().len() == 2);
+    let cause = Errno::ESHUTDOWN.number();
+    assert_eq!(
+        ends_of_receives(&a),
+        [(1, Errno::ECANCELED, cause), (2, Errno::ECANCELED, cause)]
+    );
+    // What had come is there still, and then nothing more comes.
+    receive(&a, late, 3);
+    until([&a, &a], || a.count() == 1);
+    let late = Receive {
+        select: Select::Tagged { tag: 4, ignore: 0 },
+        buffers: memory(late),
+        peer: FI_ADDR_UNSPEC,
+        flags: FI_COMPLETION,
+        context: std::ptr::null_mut(),
+    };
+    let posted = a.engine.core().receive(a.ep, &late);
+    assert_eq!(posted, Err(Errno::ENOTCONN));
+}
+
+#[test]
+fn receives_end_where_a_connection_does_not_come_about() {
+    let refusing = socket::bound(&"127.0.0.1:0".parse().unwrap(), &Params::default()).unwrap();
+    let nobody = socket::name(refusing.as_fd()).unwrap();
+    let a = msg_side(&Door::default());
+    receive(&a, &mut [0; 8], 1);
+    let mut core = a.engine.core();
+    core.connect_msg(a.ep, None, None, &nobody, &[]).unwrap();
+    drop(core);
+    until([&a, &a], || a.failed.borrow().len() == 1);
+    let cause = Errno::ECONNREFUSED.number();
+    assert_eq!(ends_of_receives(&a), [(1, Errno::ECANCELED, cause)]);
+}
+
+#[test]
+fn a_receive_that_the_application_takes_back_has_no_other_cause() {
+    let a = msg_side(&Door::default());
+    receive(&a, &mut [0; 8], 1);
+    let mut core = a.engine.core();
+    let poster = core.endpoints.poster(a.ep).unwrap();
+    let cancelled = core.endpoints.cancel(poster, prov_message::Context(1));
+    assert_eq!(cancelled, Ok(()));
+    drop(core);
+    a.drive();
+    let cause = Errno::ECANCELED.number();
+    assert_eq!(ends_of_receives(&a), [(1, Errno::ECANCELED, cause)]);
+}
