@@ -78,6 +78,7 @@ fn receives_end_with_their_connection_and_name_its_end_as_the_cause() {
     let late = Receive {
         select: Select::Tagged { tag: 4, ignore: 0 },
         buffers: memory(late),
+        desc: prov_util::desc::Descs::NONE,
         peer: FI_ADDR_UNSPEC,
         flags: FI_COMPLETION,
         context: std::ptr::null_mut(),
