@@ -4,7 +4,6 @@ pub mod address_text;
 pub mod atomic_ops;
 pub mod attr;
 pub mod av;
-pub mod barrier;
 pub mod buffer;
 pub mod cntr;
 pub mod cq;

@@ -9,6 +9,7 @@
 //! alone or beside the table ([`Registrar`]).
 
 mod access;
+mod barrier;
 mod device;
 mod grants;
 mod index;

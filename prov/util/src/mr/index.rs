@@ -4,7 +4,7 @@
 //! remove. A reader says in a word of its own what it does: nothing, looking,
 //! or using one entry. Whoever removes an entry takes it out of the table first
 //! and then waits until no reader looks or uses it. The barrier between a
-//! reader's word and its look is the remover's to pay for ([`crate::barrier`]).
+//! reader's word and its look is the remover's to pay for ([`super::barrier`]).
 //!
 //! The table is an array in which a search goes from one slot to the next. It is
 //! never more than half full, and keys are only looked up by peers, not chosen:
@@ -25,7 +25,7 @@ use std::ops::Deref;
 use std::ptr;
 use std::sync::{Arc, PoisonError};
 
-use crate::barrier;
+use super::barrier;
 
 /// What has a key.
 pub(super) trait Keyed {

@@ -1,14 +1,12 @@
-//! Memory barriers of which one side pays nothing.
-//!
-//! Two threads that each store and then look for what the other stored need a
-//! full barrier in between: without one, both may miss the other. Where one of
-//! them does so all the time and the other hardly ever, the rare one can pay for
-//! both: membarrier(2) makes every thread of the process pass a barrier.
+//! The barrier of [`crate::sync`] of which one side pays nothing, with a way out
+//! where the system does not let the other pay for both: then both pay.
 
 #[cfg(loom)]
 use loom::sync::atomic::{Ordering, fence};
 #[cfg(not(loom))]
-use std::sync::atomic::{AtomicBool, Ordering, compiler_fence, fence};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+
+use crate::sync::barrier;
 
 /// Whether [`heavy`] reaches other threads, which need no instruction then.
 #[cfg(not(loom))]
@@ -21,10 +19,7 @@ pub fn prepare() {
     {
         use std::sync::Once;
         static PREPARED: Once = Once::new();
-        PREPARED.call_once(|| {
-            let reaches_others = register().is_ok() && reach_others().is_ok();
-            REACHES_OTHERS.store(reaches_others, Ordering::Relaxed);
-        });
+        PREPARED.call_once(|| REACHES_OTHERS.store(barrier::is_available(), Ordering::Relaxed));
     }
 }
 
@@ -34,10 +29,10 @@ pub fn prepare() {
 #[inline(always)]
 pub fn light() {
     #[cfg(loom)]
-    fence(Ordering::SeqCst);
+    barrier::light();
     #[cfg(not(loom))]
     match REACHES_OTHERS.load(Ordering::Relaxed) {
-        true => compiler_fence(Ordering::SeqCst),
+        true => barrier::light(),
         false => fence(Ordering::SeqCst),
     }
 }
@@ -46,25 +41,9 @@ pub fn light() {
 pub fn heavy() {
     fence(Ordering::SeqCst);
     #[cfg(not(loom))]
-    if REACHES_OTHERS.load(Ordering::Relaxed) {
-        // A child of fork(2) may have to register itself.
-        let reached = reach_others().or_else(|_| register().and_then(|()| reach_others()));
-        if reached.is_err() {
-            missed_others();
-        }
+    if REACHES_OTHERS.load(Ordering::Relaxed) && !barrier::heavy() {
+        missed_others();
     }
-}
-
-#[cfg(not(loom))]
-fn register() -> rustix::io::Result<()> {
-    use rustix::thread::{MembarrierCommand, membarrier};
-    membarrier(MembarrierCommand::RegisterPrivateExpedited)
-}
-
-#[cfg(not(loom))]
-fn reach_others() -> rustix::io::Result<()> {
-    use rustix::thread::{MembarrierCommand, membarrier};
-    membarrier(MembarrierCommand::PrivateExpedited)
 }
 
 /// The process was denied the call after it had used it, by a filter of system
