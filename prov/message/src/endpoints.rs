@@ -49,11 +49,12 @@ pub struct Attributes {
 
 /// See the [module](self) description. A method that makes something of
 /// messages which came earlier leaves [`Action`]s behind, for the provider to
-/// take out with [`Endpoints::next_action`].
+/// act upon in [`Core::follow_up`](crate::Core::follow_up).
 pub struct Endpoints<T: Transport> {
     pub(crate) eps: SlotMap<EpKey, Endpoint<T>>,
     pub(crate) inboxes: SlotMap<InboxKey, Inbox<T>>,
     pub(crate) actions: VecDeque<Action<T>>,
+    is_acting: bool,
     pub(crate) kept: Keeping<T>,
 }
 
@@ -64,6 +65,7 @@ impl<T: Transport> Endpoints<T> {
             eps: SlotMap::with_key(),
             inboxes: SlotMap::with_key(),
             actions: VecDeque::new(),
+            is_acting: false,
             kept: Keeping::new(limits),
         }
     }
@@ -171,9 +173,18 @@ impl<T: Transport> Endpoints<T> {
         }
     }
 
+    /// Whether there is something to do, and nobody is at it: whoever asked is,
+    /// from now on.
+    #[inline]
+    pub(crate) fn start_acting(&mut self) -> bool {
+        !self.actions.is_empty() && !std::mem::replace(&mut self.is_acting, true)
+    }
+
     /// The next thing to do, until there is nothing left.
     #[inline]
-    pub fn next_action(&mut self) -> Option<Action<T>> {
-        self.actions.pop_front()
+    pub(crate) fn next_action(&mut self) -> Option<Action<T>> {
+        let next = self.actions.pop_front();
+        self.is_acting = next.is_some();
+        next
     }
 }

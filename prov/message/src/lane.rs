@@ -146,9 +146,13 @@ pub trait Core: Send + Sized + 'static {
         }
     }
 
-    /// Does what earlier calls have led to.
+    /// Does what earlier calls have led to. What that leads to in turn is done
+    /// behind it, not within: there may be thousands of links.
     #[inline]
     fn follow_up(&mut self) {
+        if !self.endpoints().start_acting() {
+            return;
+        }
         while let Some(action) = self.endpoints().next_action() {
             self.act(action);
         }
