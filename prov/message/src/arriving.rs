@@ -211,6 +211,7 @@ impl<T: Transport> Endpoints<T> {
 
     fn keep(&mut self, arrival: &Arrival<T>, ack: T::Ack, body: Body<T::Name>) -> Option<Kept> {
         let inbox = self.eps.get(arrival.ep)?.inbox;
+        self.inboxes.get(inbox)?;
         self.charge(arrival.link, arrival.len, &body);
         let flags = arrival.data.map_or(0, |_| FI_REMOTE_CQ_DATA);
         let id = self
@@ -348,7 +349,8 @@ impl<T: Transport> Endpoints<T> {
             }
             Body::Arriving(bytes) => {
                 memory.write_at(0, &bytes);
-                Action::Redirect(link, Course::receive(memory, bytes.len(), receipt))
+                let course = Course::receive(memory, bytes.len(), receipt);
+                return self.redirect(link, course);
             }
             Body::HeldBack => {
                 self.release(link);
@@ -381,9 +383,7 @@ impl<T: Transport> Endpoints<T> {
         } = message.payload;
         match body {
             Body::Complete(_) => {}
-            Body::Arriving(_) => self
-                .actions
-                .push_back(Action::Redirect(link, Course::Discard)),
+            Body::Arriving(_) => self.redirect(link, Course::Discard),
             Body::HeldBack => {
                 self.release(link);
                 let course = match message.len {
@@ -398,6 +398,20 @@ impl<T: Transport> Endpoints<T> {
             }
         }
         self.acknowledge(link, ack);
+    }
+
+    /// The message that is arriving on a link takes another course; if the link
+    /// is yet to go on with it, this one from the start.
+    fn redirect(&mut self, link: T::Link, course: Course<T>) {
+        let mut actions = self.actions.iter_mut();
+        let resumed = actions.find_map(|action| match action {
+            Action::Resume(resumed, course) if *resumed == link => Some(course),
+            _ => None,
+        });
+        match resumed {
+            Some(resumed) => *resumed = course,
+            None => self.actions.push_back(Action::Redirect(link, course)),
+        }
     }
 
     /// Lets links go on that were held back for want of room, as far as there is

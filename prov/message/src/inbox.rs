@@ -206,6 +206,33 @@ pub enum Action<T: Transport> {
     Throttle(T::Link, bool),
 }
 
+impl<T: Transport> Action<T> {
+    /// The link that it is for.
+    pub(crate) fn link(&self) -> T::Link {
+        match *self {
+            Action::Acknowledge(link, _)
+            | Action::Redirect(link, _)
+            | Action::Resume(link, _)
+            | Action::Fetch(link, _)
+            | Action::Refuse(link, ..)
+            | Action::Throttle(link, _) => link,
+        }
+    }
+
+    /// The receive whose message it would have brought on its way.
+    pub(crate) fn receive(self) -> Option<(Receipt<T::Ack>, AppIov)> {
+        match self {
+            Action::Redirect(_, Course::Place(placing))
+            | Action::Resume(_, Course::Place(placing)) => match placing.then {
+                Then::Receive(receipt) => Some((receipt, placing.place.memory())),
+                Then::Read(_) | Then::RemoteWrite { .. } => None,
+            },
+            Action::Fetch(_, fetch) => Some((fetch.receipt, fetch.memory)),
+            _ => None,
+        }
+    }
+}
+
 /// A message that is asked for.
 pub struct Fetch<T: Transport> {
     pub name: T::Name,

@@ -291,17 +291,32 @@ impl<T: Transport> Endpoints<T> {
                 self.deliver(key, tagged, matched, message);
             }
         }
+        self.admit_held_back();
     }
 
     /// A link of an endpoint has ended: its messages that are not complete are
-    /// dropped.
-    pub fn link_ended(&mut self, ep: EpKey, link: T::Link) {
+    /// dropped. Receives that have got one, of which the provider does not know
+    /// yet, end with `error`.
+    pub fn link_ended(&mut self, ep: EpKey, link: T::Link, error: Errno) {
+        self.end_actions(link, error);
         if let Some(key) = self.eps.get(ep).map(|ep| ep.inbox) {
             self.drop_messages(key, |unexpected| {
                 unexpected.link == link && !unexpected.is_complete()
             });
         }
         self.kept.forget(link);
+        self.admit_held_back();
+    }
+
+    /// Nothing is to be done any more for a link.
+    fn end_actions(&mut self, link: T::Link, error: Errno) {
+        for action in std::mem::take(&mut self.actions) {
+            if action.link() != link {
+                self.actions.push_back(action);
+            } else if let Some((receipt, memory)) = action.receive() {
+                self.received(&receipt, &memory, Err(error));
+            }
+        }
     }
 
     /// Closes an endpoint, whose links have ended, and returns the provider's
@@ -314,10 +329,10 @@ impl<T: Transport> Endpoints<T> {
             .is_some_and(|inbox| inbox.shared);
         if shared {
             self.drop_messages(state.inbox, |unexpected| unexpected.ep == ep);
+            self.admit_held_back();
         } else {
             self.close_inbox(state.inbox);
         }
-        self.admit_held_back();
         Some(state.own)
     }
 
@@ -325,6 +340,7 @@ impl<T: Transport> Endpoints<T> {
     pub fn close_inbox(&mut self, key: InboxKey) {
         self.drop_messages(key, |_| true);
         self.inboxes.remove(key);
+        self.admit_held_back();
     }
 
     /// Drops messages without a word to their senders.

@@ -76,7 +76,9 @@ impl<P: Provider> endpoint::SharedReceive for SoftSharedReceive<P> {
     }
 
     fn close(this: &Handle<SharedReceiveObject<Self>>) -> Result {
-        this.lane.core().endpoints().close_inbox(this.key);
+        let mut core = this.lane.core();
+        core.endpoints().close_inbox(this.key);
+        core.follow_up();
         Ok(())
     }
 

@@ -113,6 +113,8 @@ impl Core {
                     }
                     None => self.msg_connection_ended(ep, key, was_open, error, &data),
                 }
+                // Others may go on where it has left room.
+                self.follow_up();
             }
         }
     }
@@ -204,7 +206,7 @@ impl Core {
         for (receipt, memory) in receipts {
             self.endpoints.received(&receipt, &memory, Err(error));
         }
-        self.endpoints.link_ended(ep, key);
+        self.endpoints.link_ended(ep, key, error);
     }
 
     /// Ends a connection on which nothing was transferred yet, without telling
