@@ -5,7 +5,8 @@
 //! peer gets 1/2, each of two 1/3, each of ten 1/11, and there is always as much
 //! room left as the greediest has taken. So a peer that floods never takes the
 //! room of others, whoever comes first. What a peer has at least is never
-//! refused to it.
+//! refused to it, unless peers that are gone have left so much behind that
+//! nothing is left: or else one that comes again and again could fill the memory.
 
 /// See the [module](self) description.
 #[derive(Debug)]
@@ -15,6 +16,8 @@ pub struct Budget {
     least: usize,
     /// What is kept of all peers.
     total: usize,
+    /// How much of it peers have left behind that are gone.
+    left_behind: usize,
 }
 
 /// What is kept of one peer.
@@ -35,6 +38,7 @@ impl Budget {
             limit,
             least,
             total: 0,
+            left_behind: 0,
         }
     }
 
@@ -47,7 +51,11 @@ impl Budget {
     fn share(&self, account: Account, allowance: usize) -> usize {
         let others = self.total - account.0;
         let limit = self.limit.saturating_add(allowance);
-        self.least.max(limit.saturating_sub(others) / 2)
+        let least = match self.left_behind < self.limit {
+            true => self.least,
+            false => 0,
+        };
+        least.max(limit.saturating_sub(others) / 2)
     }
 
     /// Whether `cost` more may be kept of a peer, with `allowance` on top of the
@@ -73,12 +81,16 @@ impl Budget {
         self.total += cost;
     }
 
-    /// Keeps `cost` of a peer no longer; `None` for one that is forgotten.
+    /// Keeps `cost` of a peer no longer; `None` for one that is gone.
     pub fn refund(&mut self, account: Option<&mut Account>, cost: usize) {
         self.total = self.total.saturating_sub(cost);
-        if let Some(account) = account {
-            account.0 = account.0.saturating_sub(cost);
-        }
+        let account = account.map_or(&mut self.left_behind, |account| &mut account.0);
+        *account = account.saturating_sub(cost);
+    }
+
+    /// A peer is gone, and leaves behind what is kept of it.
+    pub fn leave_behind(&mut self, account: Account) {
+        self.left_behind += account.0;
     }
 }
 
@@ -117,6 +129,19 @@ mod tests {
             assert!(account.kept() >= 10);
         }
         assert!(budget.total() >= 500);
+    }
+
+    #[test]
+    fn the_least_is_there_again_when_what_was_left_behind_is_taken() {
+        let mut budget = Budget::new(100, 10);
+        while budget.has_room(Account::default(), 10, 0) {
+            let mut account = Account::default();
+            budget.charge(&mut account, 10);
+            budget.leave_behind(account);
+        }
+        assert_eq!(budget.total(), 100);
+        budget.refund(None, 10);
+        assert!(budget.has_room(Account::default(), 10, 0));
     }
 
     #[test]

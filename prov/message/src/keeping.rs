@@ -91,7 +91,10 @@ impl<T: Transport> Keeping<T> {
 
     /// Forgets a link that has ended. Messages of it that are complete are kept.
     pub fn forget(&mut self, link: T::Link) {
-        self.links.remove(link);
+        if let Some(of) = self.links.remove(link) {
+            self.bytes.leave_behind(of.bytes);
+            self.announcements.leave_behind(of.announcements);
+        }
     }
 }
 
