@@ -216,6 +216,8 @@ impl Ledger {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn op() -> Op {
@@ -240,6 +242,31 @@ mod tests {
         assert!(ledger.has_room());
         assert_eq!(ledger.settle(second).context, Context(1));
         assert_eq!(ledger.outstanding(), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_counted_is_outstanding_until_it_is_given_back(
+            steps in prop::collection::vec(prop::option::of(any::<prop::sample::Index>()), 0..200)
+        ) {
+            let mut ledger = Ledger::new(16);
+            let mut tickets = Vec::new();
+            for (number, step) in steps.into_iter().enumerate() {
+                match step {
+                    Some(which) if !tickets.is_empty() => {
+                        let (number, ticket) = tickets.swap_remove(which.index(tickets.len()));
+                        prop_assert_eq!(ledger.settle(ticket).context, Context(number));
+                    }
+                    _ if ledger.has_room() => {
+                        let op = Op { context: Context(number), ..op() };
+                        tickets.push((number, ledger.count(op)));
+                    }
+                    _ => prop_assert_eq!(tickets.len(), 16),
+                }
+                prop_assert_eq!(ledger.outstanding(), tickets.len());
+            }
+            tickets.into_iter().for_each(|(_, ticket)| ticket.abandon());
+        }
     }
 
     #[test]

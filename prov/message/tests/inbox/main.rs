@@ -1,0 +1,90 @@
+//! Inboxes against a model, for any sequence of messages, receives, looks and
+//! ends: every receive completes at most once, with the message that it is for
+//! and its bytes; nothing is lost or overtaken; what is kept stays within its
+//! budgets, and whoever is held back goes on as soon as there is room.
+//!
+//! Here and not beside the code, since this needs memory that an application
+//! lends, and the crate has no unsafe code.
+
+mod budgets;
+mod checks;
+mod model;
+mod provider;
+mod step;
+mod world;
+
+use std::ffi::{c_char, c_int};
+
+use proptest::prelude::*;
+
+use self::step::{Setting, Step, Wanted, Way, setting, step};
+use self::world::World;
+
+fn run(setting: Setting, steps: Vec<Step>) {
+    let mut world = World::new(setting);
+    for step in steps {
+        world.step(step);
+        world.check();
+    }
+    world.finish();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_message_comes_to_its_receive_once_and_whole(
+        setting in setting(),
+        steps in prop::collection::vec(step(), 1..120),
+    ) {
+        run(setting, steps);
+    }
+}
+
+#[test]
+fn a_receive_takes_a_message_whose_link_was_about_to_go_on_with_it() {
+    let setting = Setting {
+        unexpected: 0,
+        in_flight: 400,
+    };
+    let send = |link| Step::Send {
+        link,
+        way: Way::Pieces,
+        tagged: true,
+        tag: 0,
+        len: 50,
+        data: false,
+        ack: 0,
+    };
+    let post = |src| Step::Post {
+        at: 0,
+        wanted: Wanted {
+            tagged: true,
+            tag: 0,
+            ignore: 0,
+            src: Some(src),
+        },
+        len: 50,
+        multi: false,
+    };
+    // There is room for one of two messages whose senders are not known.
+    let steps = vec![
+        Step::Connect(0),
+        Step::Relabel(vec![(0, None), (4, None)]),
+        send(0),
+        Step::Move(0, 0),
+        send(4),
+        Step::Move(4, 0),
+        post(0),
+        post(1),
+        // The first one leaves room for the second, and then that goes, too.
+        Step::Relabel(vec![(0, Some(0)), (4, Some(1))]),
+    ];
+    run(setting, steps);
+}
+
+/// The framework's, where there is no framework.
+#[unsafe(no_mangle)]
+extern "C" fn fi_strerror(_: c_int) -> *const c_char {
+    c"an error".as_ptr()
+}

@@ -1,0 +1,455 @@
+//! A provider whose peers send what the test says: it does what a provider does
+//! with a link, and holds every answer and action against the model.
+
+use std::collections::VecDeque;
+
+use prov_message::{
+    Action, Arrival, Core, Course, Endpoints, EpKey, Expected, Fetch, InboxKey, Kept, Placing,
+    Receipt, Then, Transport, Unmatched,
+};
+use prov_util::buffer::AppIov;
+use prov_util::cq::Cq;
+use prov_util::errno::{Errno, Result};
+use prov_util::ffi::Use;
+use prov_util::request::Transmit;
+use slotmap::SlotMap;
+
+use crate::model::{Given, LinkKey, Model, Number, Place};
+use crate::step::Way;
+
+pub enum Fake {}
+
+impl Transport for Fake {
+    type Link = LinkKey;
+    /// The number of the message, and what its sender asks for.
+    type Ack = (Number, u32);
+    type Name = Number;
+    type Endpoint = ();
+
+    fn acknowledges_what_is_kept((_, ack): (Number, u32)) -> bool {
+        ack == 1
+    }
+}
+
+pub struct Ep {
+    pub key: EpKey,
+    pub cq: Use<Cq>,
+    pub inbox: usize,
+    pub is_open: bool,
+    /// Its only link has ended.
+    pub has_ended: bool,
+}
+
+pub struct Link {
+    pub ep: usize,
+    pub src: u64,
+    /// Whether its sender could announce messages.
+    pub announces: bool,
+    pub is_held_back: bool,
+    pub is_throttled: bool,
+    pub incoming: Option<Incoming>,
+    pub sent: VecDeque<Sent>,
+}
+
+/// The message that is coming.
+pub enum Incoming {
+    Keep(Number, Kept, usize),
+    Place(Number, Box<Placing<Fake>>),
+    Discard(Number, usize),
+}
+
+/// What a peer has sent that has not begun to come.
+pub enum Sent {
+    Message(Number),
+    /// What was asked for.
+    Data(Number, Fetch<Fake>),
+}
+
+pub struct Provider {
+    pub endpoints: Endpoints<Fake>,
+    pub model: Model,
+    pub eps: Vec<Ep>,
+    pub inboxes: Vec<InboxKey>,
+    pub links: SlotMap<LinkKey, Link>,
+    /// Actions until the link of one ends with it.
+    pub end_at: Option<usize>,
+    pub acting: bool,
+}
+
+/// Why links end.
+pub const LOST: Errno = Errno::ECONNRESET;
+
+impl Core for Provider {
+    type Transport = Fake;
+
+    fn endpoints(&mut self) -> &mut Endpoints<Fake> {
+        &mut self.endpoints
+    }
+
+    fn transmit(&mut self, _: EpKey, _: &Transmit) -> Result {
+        Ok(())
+    }
+
+    fn act(&mut self, action: Action<Fake>) {
+        assert!(!self.acting, "an action leads to another before it is done");
+        self.acting = true;
+        let key = self.act_on(action);
+        match self.end_at.take() {
+            Some(0) if !self.may_be_going_on(key) => self.end_link(key),
+            left => self.end_at = left.map(|left| left.saturating_sub(1)),
+        }
+        self.acting = false;
+    }
+
+    fn progress(&mut self) -> bool {
+        false
+    }
+
+    fn prepare_wait(&mut self) -> bool {
+        true
+    }
+
+    fn close(&mut self, _: EpKey) {}
+}
+
+impl Provider {
+    /// Whether a link is held back for a message without bytes: it may have been
+    /// let go, and the message be complete, without the model's knowing yet.
+    fn may_be_going_on(&self, key: LinkKey) -> bool {
+        let Some(link) = self.links.get(key) else {
+            return false;
+        };
+        match link.incoming {
+            Some(Incoming::Discard(number, 0)) => self.model.messages[number].len == 0,
+            _ => false,
+        }
+    }
+
+    fn act_on(&mut self, action: Action<Fake>) -> LinkKey {
+        match action {
+            Action::Acknowledge(key, ack) => {
+                self.acknowledge(key, ack);
+                key
+            }
+            Action::Redirect(key, course) => {
+                let link = &mut self.links[key];
+                let Some(Incoming::Keep(number, _, done)) = link.incoming.take() else {
+                    panic!("nothing is arriving that could be redirected");
+                };
+                self.take_course(key, number, done, course);
+                key
+            }
+            Action::Resume(key, course) => {
+                let link = &mut self.links[key];
+                assert!(
+                    std::mem::take(&mut link.is_held_back),
+                    "it was not held back"
+                );
+                let Some(Incoming::Discard(number, 0)) = link.incoming.take() else {
+                    panic!("it was held back for a message");
+                };
+                self.take_course(key, number, 0, course);
+                // What has come behind it.
+                self.rush(key);
+                key
+            }
+            Action::Fetch(key, fetch) => {
+                let number = fetch.name;
+                assert_eq!(self.model.messages[number].link, key);
+                assert_eq!(fetch.len, self.model.messages[number].len);
+                self.check_receipt(number, &fetch.receipt, &fetch.memory);
+                self.links[key].sent.push_back(Sent::Data(number, fetch));
+                key
+            }
+            Action::Refuse(key, number, ack, len) => {
+                assert!(self.links.contains_key(key));
+                let message = &self.model.messages[number];
+                assert_eq!((message.link, message.len), (key, len));
+                assert_eq!(message.place, Place::Dropped);
+                if ack != (0, 0) {
+                    self.acknowledge(key, ack);
+                }
+                key
+            }
+            Action::Throttle(key, on) => {
+                let link = &mut self.links[key];
+                assert!(link.announces && link.is_throttled != on);
+                link.is_throttled = on;
+                key
+            }
+        }
+    }
+
+    /// The message that a link was keeping, or was held back for, goes on.
+    fn take_course(&mut self, key: LinkKey, number: Number, done: usize, course: Course<Fake>) {
+        let message = &mut self.model.messages[number];
+        let len = message.len;
+        let incoming = match course {
+            Course::Place(placing) => {
+                assert_eq!(placing.done, done);
+                let Then::Receive(receipt) = &placing.then else {
+                    panic!("no receive");
+                };
+                let (receipt, memory) = (*receipt, placing.place.memory());
+                self.check_receipt(number, &receipt, &memory);
+                Some(Incoming::Place(number, placing))
+            }
+            Course::Keep(kept) => {
+                // There is room for it now, even if a receive is about to take it.
+                assert!(len > 0);
+                if message.place == Place::HeldBack {
+                    message.place = Place::Arriving;
+                }
+                Some(Incoming::Keep(number, kept, 0))
+            }
+            Course::Discard => {
+                assert_eq!(message.place, Place::Dropped);
+                Some(Incoming::Discard(number, done))
+            }
+            Course::Done => {
+                assert_eq!(len, 0);
+                if message.place == Place::HeldBack {
+                    message.place = Place::Complete;
+                }
+                None
+            }
+        };
+        self.links[key].incoming = incoming;
+    }
+
+    pub fn acknowledge(&mut self, key: LinkKey, (number, ack): (Number, u32)) {
+        let message = &mut self.model.messages[number];
+        assert_eq!((message.link, message.ack), (key, ack));
+        message.acknowledged += 1;
+        assert_eq!(message.acknowledged, 1, "message {number}");
+    }
+
+    fn check_receipt(&self, number: Number, receipt: &Receipt<(Number, u32)>, memory: &AppIov) {
+        let message = &self.model.messages[number];
+        let Place::Given(Given {
+            receive,
+            offset,
+            room,
+        }) = message.place
+        else {
+            panic!("message {number} has no receive: {:?}", message.place);
+        };
+        assert_eq!(receipt.context.0, self.model.receives[receive].context);
+        let seen = (
+            receipt.src,
+            receipt.tagged,
+            receipt.tag,
+            receipt.len,
+            receipt.data,
+        );
+        let sent = (
+            message.src,
+            message.tagged,
+            message.tag,
+            message.len,
+            message.data,
+        );
+        assert_eq!(seen, sent);
+        assert_eq!(memory.len(), room);
+        if room > 0 {
+            let buffer = &self.model.receives[receive].buffer;
+            let place = buffer.as_ptr().wrapping_add(offset);
+            assert_eq!(memory.address().cast_const().cast(), place);
+        }
+    }
+
+    /// All that was sent comes, as far as nothing is in its way.
+    pub fn rush(&mut self, key: LinkKey) {
+        while self.move_on(key, usize::MAX) {}
+    }
+
+    /// So many bytes come of the current message, or another one begins;
+    /// whether something happened.
+    pub fn move_on(&mut self, key: LinkKey, bytes: usize) -> bool {
+        let Some(link) = self.links.get_mut(key) else {
+            return false;
+        };
+        if link.is_held_back {
+            return false;
+        }
+        if link.incoming.is_some() {
+            self.continue_with(key, bytes);
+            return true;
+        }
+        match link.sent.pop_front() {
+            None => return false,
+            Some(Sent::Message(number)) => self.begin(key, number),
+            Some(Sent::Data(number, fetch)) => {
+                let placing = Placing {
+                    place: prov_message::Place::App(fetch.memory),
+                    done: 0,
+                    then: Then::Receive(fetch.receipt),
+                };
+                self.links[key].incoming = Some(Incoming::Place(number, Box::new(placing)));
+                self.continue_with(key, 0);
+            }
+        }
+        true
+    }
+
+    fn begin(&mut self, key: LinkKey, number: Number) {
+        let link = &self.links[key];
+        let message = &mut self.model.messages[number];
+        message.src = link.src;
+        let bytes = message.bytes(number);
+        let arrival = Arrival {
+            link: key,
+            ep: self.eps[link.ep].key,
+            src: link.src,
+            tagged: message.tagged,
+            tag: message.tag,
+            len: message.len,
+            data: message.data,
+            ack: match message.ack {
+                0 => (0, 0),
+                ack => (number, ack),
+            },
+            announces: link.announces,
+        };
+        let (way, announces) = (message.way, link.announces);
+        let is_plain = way == Way::Plain && message.data.is_none() && message.ack == 0;
+        let fits = self.model.has_room(key, arrival.len, announces);
+        let given = self.model.arrive(number);
+        if is_plain {
+            let mut plain = self.endpoints.plain(arrival.ep).unwrap();
+            let tag = arrival.tagged.then_some(arrival.tag);
+            assert_eq!(plain.take(arrival.src, tag, &bytes), given);
+            if given {
+                return;
+            }
+        }
+        if way == Way::Announced {
+            assert!(self.endpoints.announced(&arrival, number));
+            if !given {
+                self.model.messages[number].place = Place::Announced;
+            }
+            return self.follow_up();
+        }
+        match self.endpoints.arrive(&arrival) {
+            Some(Expected { memory, receipt }) => {
+                assert!(given);
+                self.check_receipt(number, &receipt, &memory);
+                let placing = Placing {
+                    place: prov_message::Place::App(memory),
+                    done: 0,
+                    then: Then::Receive(receipt),
+                };
+                self.links[key].incoming = Some(Incoming::Place(number, Box::new(placing)));
+            }
+            None => {
+                assert!(!given);
+                self.keep(key, number, &arrival, fits);
+            }
+        }
+        let at_once = if way == Way::Pieces { 0 } else { usize::MAX };
+        if self.links.get(key).is_some_and(|link| !link.is_held_back) {
+            self.continue_with(key, at_once);
+        }
+        self.follow_up();
+    }
+
+    fn keep(&mut self, key: LinkKey, number: Number, arrival: &Arrival<Fake>, fits: bool) {
+        let unmatched = self.endpoints.unmatched(arrival);
+        let link = &mut self.links[key];
+        let message = &mut self.model.messages[number];
+        match unmatched {
+            Unmatched::Keep(kept) => {
+                assert!(fits && arrival.len > 0);
+                message.place = Place::Arriving;
+                link.incoming = Some(Incoming::Keep(number, kept, 0));
+            }
+            Unmatched::Complete => {
+                assert!(fits && arrival.len == 0);
+                message.place = Place::Complete;
+            }
+            Unmatched::HeldBack => {
+                assert!(!fits);
+                message.place = Place::HeldBack;
+                link.is_held_back = true;
+                link.incoming = Some(Incoming::Discard(number, 0));
+            }
+            Unmatched::Gone => panic!("the endpoint is open"),
+        }
+    }
+
+    fn continue_with(&mut self, key: LinkKey, bytes: usize) {
+        let link = &mut self.links[key];
+        let Some(incoming) = &mut link.incoming else {
+            return;
+        };
+        let (number, done) = match incoming {
+            Incoming::Keep(number, _, done) | Incoming::Discard(number, done) => (*number, done),
+            Incoming::Place(number, placing) => (*number, &mut placing.done),
+        };
+        let message = &mut self.model.messages[number];
+        let (from, to) = (*done, message.len.min(done.saturating_add(bytes)));
+        *done = to;
+        let part = &message.bytes(number)[from..to];
+        match incoming {
+            Incoming::Keep(_, kept, _) => {
+                let is_wanted =
+                    part.is_empty() || self.endpoints.append(*kept, part, message.len - to);
+                assert!(
+                    is_wanted,
+                    "the link was not told that nobody wants the rest"
+                );
+            }
+            Incoming::Place(_, placing) => placing.place.write_at(from, part),
+            Incoming::Discard(..) => {}
+        }
+        if to < message.len {
+            return;
+        }
+        match link.incoming.take() {
+            Some(Incoming::Keep(_, kept, _)) => {
+                assert_eq!(message.place, Place::Arriving);
+                message.place = Place::Complete;
+                self.endpoints.kept(kept);
+            }
+            Some(Incoming::Place(_, placing)) => {
+                let Then::Receive(receipt) = placing.then else {
+                    panic!("no receive");
+                };
+                let memory = placing.place.memory();
+                let ack = self.endpoints.received(&receipt, &memory, Ok(()));
+                if ack != (0, 0) {
+                    self.acknowledge(key, ack);
+                }
+            }
+            _ => {}
+        }
+        self.follow_up();
+    }
+
+    /// A link ends, and what was under way on it.
+    pub fn end_link(&mut self, key: LinkKey) {
+        let Some(link) = self.links.remove(key) else {
+            return;
+        };
+        self.model.links.remove(&key);
+        let mut lost = Vec::new();
+        if let Some(Incoming::Place(_, placing)) = link.incoming
+            && let Then::Receive(receipt) = placing.then
+        {
+            lost.push((receipt, placing.place.memory()));
+        }
+        for sent in link.sent {
+            match sent {
+                Sent::Message(number) => self.model.messages[number].place = Place::Dropped,
+                Sent::Data(_, fetch) => lost.push((fetch.receipt, fetch.memory)),
+            }
+        }
+        for (receipt, memory) in lost {
+            self.endpoints.received(&receipt, &memory, Err(LOST));
+        }
+        self.model
+            .drop_messages(|message| message.link == key && message.place != Place::Complete);
+        let ep = &self.eps[link.ep];
+        self.endpoints.link_ended(ep.key, key, LOST);
+    }
+}

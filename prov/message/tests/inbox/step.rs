@@ -1,0 +1,156 @@
+//! What may happen, in any order.
+
+use proptest::prelude::*;
+
+/// Limits of what is kept.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting {
+    pub unexpected: usize,
+    pub in_flight: usize,
+}
+
+pub fn setting() -> impl Strategy<Value = Setting> {
+    let unexpected = prop_oneof![Just(0usize), 200..4000usize, Just(1 << 20)];
+    let in_flight = prop_oneof![Just(0usize), 0..4000usize];
+    (unexpected, in_flight).prop_map(|(unexpected, in_flight)| Setting {
+        unexpected,
+        in_flight,
+    })
+}
+
+/// How a message comes.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Way {
+    /// With nothing special about it.
+    Plain,
+    /// All of it at once.
+    Whole,
+    /// Its bytes come bit by bit.
+    Pieces,
+    /// Its bytes come when they are asked for.
+    Announced,
+}
+
+/// Which messages a receive or a look is for.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    pub tagged: bool,
+    pub tag: u64,
+    pub ignore: u64,
+    pub src: Option<u64>,
+}
+
+#[derive(Clone, Debug)]
+pub enum Step {
+    Send {
+        link: usize,
+        way: Way,
+        tagged: bool,
+        tag: u64,
+        len: usize,
+        data: bool,
+        ack: u32,
+    },
+    /// So many bytes of a message come, or another one begins.
+    Move(usize, usize),
+    /// All that was sent comes, as far as the link is not held back.
+    Rush(usize),
+    Post {
+        at: usize,
+        wanted: Wanted,
+        len: usize,
+        multi: bool,
+    },
+    Peek(usize, Wanted),
+    PeekDiscard(usize, Wanted),
+    PeekClaim(usize, Wanted),
+    /// Receives what was claimed, at a place of so many bytes.
+    Claim(usize, usize),
+    DropClaimed(usize),
+    Cancel(usize),
+    CancelAll(usize),
+    CancelFrom(usize, u64),
+    /// The address vector learns and forgets peers.
+    Relabel(Vec<(usize, Option<u64>)>),
+    EndLink(usize),
+    /// A link ends when something is to be done for it, after so many times.
+    EndAtAction(usize),
+    Close(usize),
+    /// A peer comes, perhaps again.
+    Connect(usize),
+}
+
+fn wanted() -> impl Strategy<Value = Wanted> {
+    let ignore = prop_oneof![3 => Just(0u64), 1 => Just(1u64), 1 => Just(u64::MAX)];
+    let src = prop::option::weighted(0.3, 0..3u64);
+    (any::<bool>(), 0..3u64, ignore, src).prop_map(|(tagged, tag, ignore, src)| Wanted {
+        tagged,
+        tag,
+        ignore,
+        src,
+    })
+}
+
+fn len() -> impl Strategy<Value = usize> {
+    prop_oneof![Just(0usize), 1..64usize, 1..700usize, 1..3000usize]
+}
+
+fn way() -> impl Strategy<Value = Way> {
+    prop_oneof![
+        1 => Just(Way::Plain),
+        1 => Just(Way::Whole),
+        2 => Just(Way::Pieces),
+        1 => Just(Way::Announced),
+    ]
+}
+
+pub fn step() -> impl Strategy<Value = Step> {
+    let at = 0..5usize;
+    let link = 0..8usize;
+    let send = (
+        link.clone(),
+        way(),
+        any::<bool>(),
+        0..3u64,
+        len(),
+        any::<bool>(),
+        0..3u32,
+    )
+        .prop_map(|(link, way, tagged, tag, len, data, ack)| Step::Send {
+            link,
+            way,
+            tagged,
+            tag,
+            len,
+            data,
+            ack,
+        });
+    let post = (at.clone(), wanted(), len(), prop::bool::weighted(0.2)).prop_map(
+        |(at, wanted, len, multi)| Step::Post {
+            at,
+            wanted,
+            len,
+            multi,
+        },
+    );
+    prop_oneof![
+        20 => send,
+        12 => (link.clone(), 0..1500usize).prop_map(|(link, bytes)| Step::Move(link, bytes)),
+        8 => link.clone().prop_map(Step::Rush),
+        16 => post,
+        1 => (at.clone(), wanted()).prop_map(|(at, wanted)| Step::Peek(at, wanted)),
+        1 => (at.clone(), wanted()).prop_map(|(at, wanted)| Step::PeekDiscard(at, wanted)),
+        2 => (at.clone(), wanted()).prop_map(|(at, wanted)| Step::PeekClaim(at, wanted)),
+        2 => (0..4usize, len()).prop_map(|(which, len)| Step::Claim(which, len)),
+        1 => (0..4usize).prop_map(Step::DropClaimed),
+        2 => (0..100usize).prop_map(Step::Cancel),
+        1 => at.clone().prop_map(Step::CancelAll),
+        1 => (at.clone(), 0..3u64).prop_map(|(at, src)| Step::CancelFrom(at, src)),
+        2 => prop::collection::vec((link.clone(), prop::option::of(0..3u64)), 1..4)
+            .prop_map(Step::Relabel),
+        2 => link.clone().prop_map(Step::EndLink),
+        1 => (0..4usize).prop_map(Step::EndAtAction),
+        1 => at.prop_map(Step::Close),
+        3 => (0..4usize).prop_map(Step::Connect),
+    ]
+}
