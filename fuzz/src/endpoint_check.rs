@@ -173,6 +173,8 @@ impl Endpoint {
         let params = Arc::new(Params {
             // Little, so that the limits are reached.
             max_unexpected: 16 << 10,
+            max_unannounced: 4 << 10,
+            max_saved: 2,
             prefetch_rbuf_size: 4096,
             staging_sbuf_size: 4096,
             local_read_size: 1,

@@ -3,13 +3,13 @@
 use fabric_abi::FI_REMOTE_CQ_DATA;
 use prov_util::buffer::AppIov;
 use prov_util::errno::Result;
-use prov_util::matching::{Matched, Message};
+use prov_util::matching::{ANY_SOURCE, Matched, Message};
 
 use crate::endpoints::{Endpoints, EpKey};
 use crate::inbox::{
     Action, Body, Course, Fetch, Inbox, InboxKey, Kept, Receipt, Transport, Unexpected,
 };
-use crate::keeping::{HeldBack, KEEPING_COST};
+use crate::keeping::{HeldBack, Room, Wish};
 use crate::operation::Context;
 use crate::reports::Reports;
 
@@ -55,6 +55,10 @@ pub enum Unmatched {
     /// The endpoint is closed.
     Gone,
 }
+
+/// Bytes of a message that is kept for which memory is taken before they have
+/// come.
+const AHEAD: usize = 1 << 20;
 
 /// Takes in whole messages that have nothing special about them, one after the
 /// other from the same sender.
@@ -157,34 +161,35 @@ impl<T: Transport> Endpoints<T> {
     /// A message begins for which there is no receive.
     #[inline(never)]
     pub fn unmatched(&mut self, arrival: &Arrival<T>) -> Unmatched {
-        let cost = arrival.len.saturating_add(KEEPING_COST);
-        let fits = self.may_keep(arrival.link, cost, arrival.announces);
+        let wish = Wish {
+            link: arrival.link,
+            len: arrival.len,
+            announces: arrival.announces,
+            tagged: arrival.tagged,
+            is_known: arrival.src != ANY_SOURCE,
+        };
+        let room = self.room_for(&wish);
         let mut ack = arrival.ack;
-        let body = match (fits, arrival.len) {
-            (true, 0) => {
+        let body = match (room, arrival.len) {
+            (Some(_), 0) => {
                 self.acknowledge_kept(arrival.link, &mut ack);
                 Body::Complete(Vec::new())
             }
-            (true, _) => Body::Arriving(Vec::new()),
-            (false, _) => Body::HeldBack,
+            (Some(_), _) => Body::Arriving(Vec::new()),
+            (None, _) => Body::HeldBack,
         };
-        let Some(kept) = self.keep(arrival, ack, body) else {
+        let Some(kept) = self.keep(arrival, ack, body, room.unwrap_or(Room::Shared)) else {
             return Unmatched::Gone;
         };
-        if !fits {
+        if room.is_none() {
             self.kept.of(arrival.link).held_back = true;
-            self.kept.held_back.push_back(HeldBack {
-                link: arrival.link,
-                kept,
-                len: arrival.len,
-                announces: arrival.announces,
-            });
+            self.kept.held_back.push_back(HeldBack { wish, kept });
         }
         self.throttle(arrival.link, arrival.announces);
-        match (fits, arrival.len) {
-            (false, _) => Unmatched::HeldBack,
-            (true, 0) => Unmatched::Complete,
-            (true, _) => Unmatched::Keep(kept),
+        match (room, arrival.len) {
+            (None, _) => Unmatched::HeldBack,
+            (Some(_), 0) => Unmatched::Complete,
+            (Some(_), _) => Unmatched::Keep(kept),
         }
     }
 
@@ -205,14 +210,20 @@ impl<T: Transport> Endpoints<T> {
         if !self.kept.announcements.has_room(account, 1, 0) {
             return false;
         }
-        self.keep(arrival, arrival.ack, Body::Announced(name));
+        self.keep(arrival, arrival.ack, Body::Announced(name), Room::Shared);
         true
     }
 
-    fn keep(&mut self, arrival: &Arrival<T>, ack: T::Ack, body: Body<T::Name>) -> Option<Kept> {
+    fn keep(
+        &mut self,
+        arrival: &Arrival<T>,
+        ack: T::Ack,
+        body: Body<T::Name>,
+        room: Room,
+    ) -> Option<Kept> {
         let inbox = self.eps.get(arrival.ep)?.inbox;
         self.inboxes.get(inbox)?;
-        self.charge(arrival.link, arrival.len, &body);
+        self.charge(arrival.link, arrival.len, &body, room);
         let flags = arrival.data.map_or(0, |_| FI_REMOTE_CQ_DATA);
         let id = self
             .inboxes
@@ -229,6 +240,7 @@ impl<T: Transport> Endpoints<T> {
                     ep: arrival.ep,
                     ack,
                     body,
+                    room,
                 },
             });
         Some(Kept {
@@ -247,8 +259,10 @@ impl<T: Transport> Endpoints<T> {
         let Body::Arriving(body) = &mut message.body else {
             return false;
         };
-        if body.is_empty() {
-            body.reserve_exact(bytes.len() + more);
+        if body.capacity() - body.len() < bytes.len() {
+            // Memory for all of a long message is taken as it comes.
+            let ahead = body.len().max(AHEAD).min(bytes.len().saturating_add(more));
+            body.reserve_exact(ahead.max(bytes.len()));
         }
         body.extend_from_slice(bytes);
         true
@@ -326,6 +340,7 @@ impl<T: Transport> Endpoints<T> {
             ep,
             ack,
             body,
+            ..
         } = message.payload;
         let receipt = Receipt {
             inbox,
@@ -422,36 +437,36 @@ impl<T: Transport> Endpoints<T> {
             let Some(next) = self.kept.held_back.pop_front() else {
                 return;
             };
-            if !self.is_held_back(next.link, next.kept) {
+            if !self.is_held_back(next.wish.link, next.kept) {
                 continue;
             }
-            let cost = next.len.saturating_add(KEEPING_COST);
-            if self.may_keep(next.link, cost, next.announces) {
-                self.admit(&next);
-            } else {
-                self.kept.held_back.push_back(next);
+            match self.room_for(&next.wish) {
+                Some(room) => self.admit(&next, room),
+                None => self.kept.held_back.push_back(next),
             }
         }
     }
 
-    fn admit(&mut self, waits: &HeldBack<T>) {
-        self.release(waits.link);
-        let body = match waits.len {
+    fn admit(&mut self, waits: &HeldBack<T>, room: Room) {
+        let Wish { link, len, .. } = waits.wish;
+        self.release(link);
+        let body = match len {
             0 => Body::Complete(Vec::new()),
             _ => Body::Arriving(Vec::new()),
         };
-        self.charge(waits.link, waits.len, &body);
+        self.charge(link, len, &body, room);
         if let Some(message) = self.kept_mut(waits.kept) {
             message.body = body;
+            message.room = room;
         }
-        let course = match waits.len {
+        let course = match len {
             0 => {
                 self.kept(waits.kept);
                 Course::Done
             }
             _ => Course::Keep(waits.kept),
         };
-        self.actions.push_back(Action::Resume(waits.link, course));
+        self.actions.push_back(Action::Resume(link, course));
     }
 
     /// Whether a link still waits for a receive to take this message.

@@ -11,6 +11,7 @@ use prov_util::matching::{MessageId, MultiId, ReceiveContext, ReceiveQueue};
 use slotmap::new_key_type;
 
 use crate::endpoints::EpKey;
+use crate::keeping::Room;
 use crate::operation::{Context, Ticket};
 use crate::reports::Reports;
 use crate::target::Place;
@@ -132,6 +133,8 @@ pub struct Unexpected<T: Transport> {
     pub(crate) ep: EpKey,
     pub(crate) ack: T::Ack,
     pub(crate) body: Body<T::Name>,
+    /// What it is charged to if its bytes are here.
+    pub(crate) room: Room,
 }
 
 impl<T: Transport> Unexpected<T> {

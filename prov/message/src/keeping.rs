@@ -1,5 +1,12 @@
 //! What is kept of messages that nobody receives, and of whom: within
-//! [`Budget`]s, one for their bytes and one for announcements.
+//! [`Budget`]s for their bytes and one for announcements.
+//!
+//! A sender that can announce its messages is told to when much is kept of it,
+//! and then goes on for as long as there is room for announcements. One that
+//! cannot is held back in the end, and may wait for ever if the application
+//! wants a message behind the one that has no room. So there is a budget more
+//! for those, and the first few messages of each that is known are kept beyond
+//! it, too.
 
 use std::collections::VecDeque;
 
@@ -22,13 +29,24 @@ pub struct Limits {
     pub in_flight: usize,
     /// Announcements.
     pub announcements: usize,
+    /// Bytes on top of `unexpected` from senders that cannot announce.
+    pub unannounced: usize,
+    /// Tagged messages of each known sender that cannot announce which are kept
+    /// even beyond that, whatever their length.
+    pub saved: usize,
+    /// Bytes of unexpected messages of all senders that keep even these out.
+    pub memory: usize,
 }
 
 /// See the [module](self) description.
 pub(crate) struct Keeping<T: Transport> {
     bytes: Budget,
+    /// What senders that cannot announce may have on top of `bytes`.
+    unannounced: Budget,
     pub announcements: Budget,
     in_flight: usize,
+    saved: usize,
+    memory: usize,
     links: SecondaryMap<T::Link, KeptOf>,
     ended: KeptOf,
     /// Links whose senders were asked to announce their messages.
@@ -41,17 +59,39 @@ pub(crate) struct Keeping<T: Transport> {
 #[derive(Clone, Copy, Default)]
 pub(crate) struct KeptOf {
     pub bytes: Account,
+    pub unannounced: Account,
     pub announcements: Account,
+    /// Messages that are kept with their bytes.
+    pub messages: usize,
     pub throttled: bool,
     pub held_back: bool,
 }
 
 /// A link that is held back, and for which message.
 pub(crate) struct HeldBack<T: Transport> {
-    pub link: T::Link,
+    pub wish: Wish<T::Link>,
     pub kept: Kept,
+}
+
+/// What decides whether a message is kept.
+#[derive(Clone, Copy)]
+pub(crate) struct Wish<L> {
+    pub link: L,
     pub len: usize,
+    /// Whether the sender could have announced it.
     pub announces: bool,
+    pub tagged: bool,
+    /// Whether the address vector knows the sender.
+    pub is_known: bool,
+}
+
+/// Which budget a message is charged to that is kept with its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Room {
+    /// The one that all senders share.
+    Shared,
+    /// That of senders which cannot announce.
+    Unannounced,
 }
 
 /// Cost of keeping an unexpected message, beside its bytes.
@@ -66,8 +106,11 @@ impl<T: Transport> Keeping<T> {
     pub fn new(limits: Limits) -> Self {
         Keeping {
             bytes: Budget::new(limits.unexpected, LEAST.min(limits.unexpected / 2)),
+            unannounced: Budget::new(limits.unannounced, 0),
             announcements: Budget::new(limits.announcements, LEAST_ANNOUNCEMENTS),
             in_flight: limits.in_flight,
+            saved: limits.saved,
+            memory: limits.memory,
             links: SecondaryMap::new(),
             ended: KeptOf::default(),
             throttled: Vec::new(),
@@ -93,6 +136,7 @@ impl<T: Transport> Keeping<T> {
     pub fn forget(&mut self, link: T::Link) {
         if let Some(of) = self.links.remove(link) {
             self.bytes.leave_behind(of.bytes);
+            self.unannounced.leave_behind(of.unannounced);
             self.announcements.leave_behind(of.announcements);
         }
     }
@@ -102,7 +146,7 @@ impl<T: Transport> Endpoints<T> {
     /// Bytes of unexpected messages that are kept, with an allowance for the
     /// keeping.
     pub fn kept_bytes(&self) -> usize {
-        self.kept.bytes.total()
+        self.kept.bytes.total() + self.kept.unannounced.total()
     }
 
     /// Links whose senders were asked to announce their messages.
@@ -110,20 +154,34 @@ impl<T: Transport> Endpoints<T> {
         self.kept.throttled.iter().copied()
     }
 
-    /// Whether a message of a link can be kept at this cost.
-    pub(crate) fn may_keep(&mut self, link: T::Link, cost: usize, announces: bool) -> bool {
-        let account = self.kept.of(link).bytes;
-        let allowance = if announces { self.kept.in_flight } else { 0 };
-        self.kept.bytes.has_room(account, cost, allowance)
+    /// Where there is room for a message, if anywhere.
+    pub(crate) fn room_for(&mut self, wish: &Wish<T::Link>) -> Option<Room> {
+        let of = *self.kept.of(wish.link);
+        let kept = &self.kept;
+        let cost = wish.len.saturating_add(KEEPING_COST);
+        let allowance = if wish.announces { kept.in_flight } else { 0 };
+        if kept.bytes.has_room(of.bytes, cost, allowance) {
+            return Some(Room::Shared);
+        }
+        let is_saved = wish.tagged
+            && wish.is_known
+            && of.messages < kept.saved
+            && self.kept_bytes().saturating_add(cost) <= kept.memory;
+        let has_room = kept.unannounced.has_room(of.unannounced, cost, 0);
+        (!wish.announces && (has_room || is_saved)).then_some(Room::Unannounced)
     }
 
-    /// Keeps a message with a body of this kind.
-    pub(crate) fn charge(&mut self, link: T::Link, len: usize, body: &Body<T::Name>) {
+    /// Keeps a message with a body of this kind, in this room.
+    pub(crate) fn charge(&mut self, link: T::Link, len: usize, body: &Body<T::Name>, room: Room) {
         let mut of = *self.kept.of(link);
         match body {
             Body::Complete(_) | Body::Arriving(_) => {
                 let cost = len.saturating_add(KEEPING_COST);
-                self.kept.bytes.charge(&mut of.bytes, cost);
+                of.messages += 1;
+                match room {
+                    Room::Shared => self.kept.bytes.charge(&mut of.bytes, cost),
+                    Room::Unannounced => self.kept.unannounced.charge(&mut of.unannounced, cost),
+                }
             }
             Body::Announced(_) => self.kept.announcements.charge(&mut of.announcements, 1),
             Body::HeldBack => {}
@@ -131,19 +189,39 @@ impl<T: Transport> Endpoints<T> {
         *self.kept.of(link) = of;
     }
 
+    /// The address vector has learnt, or forgotten, who is at the other end of a
+    /// link.
+    pub(crate) fn link_known(&mut self, link: T::Link, is_known: bool) {
+        for waits in &mut self.kept.held_back {
+            if waits.wish.link == link {
+                waits.wish.is_known = is_known;
+            }
+        }
+        self.admit_held_back();
+    }
+
     /// A message is kept no longer.
     pub(crate) fn refund(&mut self, message: &Message<Unexpected<T>>) {
         let Keeping {
             bytes,
+            unannounced,
             announcements,
             links,
             ..
         } = &mut self.kept;
-        let of = links.get_mut(message.payload.link);
+        let mut of = links.get_mut(message.payload.link);
         match message.payload.body {
             Body::Complete(_) | Body::Arriving(_) => {
                 let cost = message.len.saturating_add(KEEPING_COST);
-                bytes.refund(of.map(|of| &mut of.bytes), cost);
+                if let Some(of) = &mut of {
+                    of.messages = of.messages.saturating_sub(1);
+                }
+                match message.payload.room {
+                    Room::Shared => bytes.refund(of.map(|of| &mut of.bytes), cost),
+                    Room::Unannounced => {
+                        unannounced.refund(of.map(|of| &mut of.unannounced), cost);
+                    }
+                }
             }
             Body::Announced(_) => announcements.refund(of.map(|of| &mut of.announcements), 1),
             Body::HeldBack => {}

@@ -291,6 +291,7 @@ impl<T: Transport> Endpoints<T> {
                 self.deliver(key, tagged, matched, message);
             }
         }
+        self.link_known(link, src != ANY_SOURCE);
         self.admit_held_back();
     }
 

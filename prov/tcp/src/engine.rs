@@ -131,6 +131,13 @@ const IN_FLIGHT: usize = 64 << 20;
 /// Announcements that are kept of all peers.
 const ANNOUNCEMENTS: usize = 1 << 21;
 
+/// Half of this machine's memory, in bytes.
+fn half_of_memory() -> usize {
+    let system = rustix::system::sysinfo();
+    let bytes = u128::from(system.totalram) * u128::from(system.mem_unit.max(1));
+    usize::try_from(bytes / 2).unwrap_or(usize::MAX)
+}
+
 impl Core {
     /// Without sockets.
     ///
@@ -150,6 +157,9 @@ impl Core {
             unexpected: params.max_unexpected,
             in_flight: IN_FLIGHT,
             announcements: ANNOUNCEMENTS,
+            unannounced: params.max_unannounced,
+            saved: params.max_saved,
+            memory: half_of_memory(),
         });
         Ok(Core {
             params,

@@ -59,6 +59,14 @@ param_table! {
         /// yet; beyond that the senders are held back, those of this library
         /// only after 64 MiB more, since they announce their messages by then
         max_unexpected: usize = 64 << 20;
+        /// Bytes of such messages, on top of that, from peers of the C
+        /// library, which cannot be asked to announce theirs
+        max_unannounced: usize = 512 << 20;
+        /// Tagged messages of each peer of the C library that are kept
+        /// whatever the limits above, as long as all that is kept takes less
+        /// than half of the machine's memory: whoever sends to the C library
+        /// can count on that
+        max_saved: usize = 64;
         /// Milliseconds within which a connection must come about, and for
         /// which, or for two seconds if that is longer, the peer's host may
         /// leave everything unacknowledged

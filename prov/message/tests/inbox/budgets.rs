@@ -20,6 +20,9 @@ impl Receiver {
             unexpected: 1 << 20,
             in_flight: 0,
             announcements: 1 << 12,
+            unannounced: 0,
+            saved: 0,
+            memory: usize::MAX,
         });
         let attributes = Attributes {
             tx_size: 1,

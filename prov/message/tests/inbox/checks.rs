@@ -113,10 +113,13 @@ impl World {
                 assert!(!self.own.links.contains_key(message.link));
                 message.place = Place::Dropped;
             }
-            error => {
+            other => {
+                assert_eq!(other, Errno::ECANCELED);
                 let id = self.receive_of(completion);
                 let cancelled = &mut self.cancelled;
-                let place = cancelled.iter().position(|&other| other == (id, error));
+                let is_this =
+                    |of: ReceiveId, cause: Errno| (of, cause.number()) == (id, error.prov_errno);
+                let place = cancelled.iter().position(|&(of, cause)| is_this(of, cause));
                 cancelled.remove(place.unwrap());
                 let receive = &mut self.own.model.receives[id];
                 assert!(receive.given.is_empty() && !receive.ended);

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use prov_message::lane::NoErrand;
 use prov_message::{
     Action, Arrival, Core, Course, Endpoints, EpKey, Expected, Fetch, InboxKey, Kept, Placing,
     Receipt, Then, Transport, Unmatched,
@@ -81,6 +82,7 @@ pub const LOST: Errno = Errno::ECONNRESET;
 
 impl Core for Provider {
     type Transport = Fake;
+    type Errand = NoErrand;
 
     fn endpoints(&mut self) -> &mut Endpoints<Fake> {
         &mut self.endpoints
@@ -399,7 +401,7 @@ impl Provider {
                     "the link was not told that nobody wants the rest"
                 );
             }
-            Incoming::Place(_, placing) => placing.place.write_at(from, part),
+            Incoming::Place(_, placing) => placing.place.write_at(&mut None, from, part),
             Incoming::Discard(..) => {}
         }
         if to < message.len {

@@ -247,6 +247,7 @@ impl World {
                 false => Select::Untagged,
             },
             buffers: AppIov::EMPTY,
+            desc: prov_util::desc::Descs::NONE,
             peer: wanted.src.unwrap_or(FI_ADDR_UNSPEC),
             flags: flags | FI_COMPLETION,
             context: context(0),
@@ -277,7 +278,7 @@ impl World {
             if has_ended && self.own.model.receives[id].open {
                 // It takes no more, and what it took is complete.
                 self.own.model.cancel(inbox, id);
-                self.cancelled.push((id, Errno::ECANCELED));
+                self.cancelled.push((id, Errno::ESHUTDOWN));
             }
         } else {
             self.own.model.receives[id].end();
@@ -437,7 +438,7 @@ impl World {
             self.cancel_where(at, Errno::ECANCELED, |_| true);
         }
         let key = self.own.eps[at].key;
-        self.own.endpoints.cancel_receives(key);
+        self.own.endpoints.cancel_receives(key, Errno::ECANCELED);
     }
 
     fn cancel_from(&mut self, at: usize, src: u64) {
@@ -495,8 +496,8 @@ impl World {
         let is_alone = !self.own.links.values().any(|link| link.ep == OF_ONE_LINK);
         if ep.is_open && is_alone && !std::mem::replace(&mut ep.has_ended, true) {
             let key = ep.key;
-            self.cancel_where(OF_ONE_LINK, Errno::ECANCELED, |_| true);
-            self.own.endpoints.end_receives(key);
+            self.cancel_where(OF_ONE_LINK, Errno::ESHUTDOWN, |_| true);
+            self.own.endpoints.end_receives(key, Errno::ESHUTDOWN);
         }
     }
 

@@ -53,6 +53,8 @@ fn a_receive_for_a_message_that_is_held_back_wakes_who_sleeps_meanwhile() {
     const LEN: usize = 60_000;
     let (a, b) = connected(Params {
         max_unexpected: 1000,
+        max_unannounced: 0,
+        max_saved: 0,
         ..Params::default()
     });
     // As with the C library, which announces nothing.
