@@ -175,6 +175,7 @@ impl Endpoint {
             max_unexpected: 16 << 10,
             max_unannounced: 4 << 10,
             max_saved: 2,
+            max_saved_size: 50_000,
             prefetch_rbuf_size: 4096,
             staging_sbuf_size: 4096,
             local_read_size: 1,
@@ -402,6 +403,7 @@ impl Endpoint {
             (Tag::Value(1), 8, FI_DELIVERY_COMPLETE),
             (Tag::Value(2), 100_000, 0),
             (Tag::None, 100_000, FI_DELIVERY_COMPLETE),
+            (Tag::Value(3), 100_000, FI_DELIVERY_COMPLETE),
         ];
         let mut core = self.engine.core();
         let mut post = |context, outcome: Result| {

@@ -52,7 +52,26 @@ pub fn streams() -> Vec<Vec<u8>> {
         }
         seeds.push(conversation);
     }
+    seeds.push(asking());
     seeds
+}
+
+/// A C peer that asks an endpoint with operations under way for what was
+/// announced to it, and acknowledges what came.
+fn asking() -> Vec<u8> {
+    let mut seed = vec![6, 255];
+    let clear_to_send = |name| {
+        let mut header = Header::new(Op::Cts);
+        header.op_data = name;
+        header
+    };
+    let ack = Header::ack();
+    for header in [clear_to_send(2), ack, clear_to_send(1), ack, ack, ack] {
+        let mut encoded = [0; MAX_HEADER];
+        let len = header.encode(&[], ByteOrder::Native, 0, &mut encoded);
+        seed.extend(&encoded[..len]);
+    }
+    seed
 }
 
 fn headers() -> Vec<(Header, Vec<RmaIov>)> {

@@ -367,6 +367,12 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
         let peers = self.table.values_mut();
         peers.flat_map(|peer| peer.waiting.drain(..))
     }
+
+    /// What waits for the link to a peer, oldest first.
+    pub fn waiting(&self, key: PeerKey) -> impl Iterator<Item = &W> {
+        let peer = self.table.get(key).into_iter();
+        peer.flat_map(|peer| &peer.waiting)
+    }
 }
 
 /// Who is a peer.

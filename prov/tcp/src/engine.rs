@@ -21,6 +21,7 @@ pub mod listener;
 mod lost;
 pub mod messages;
 mod msg;
+mod narrow;
 mod negotiated;
 mod neighbour;
 mod outbox;

@@ -67,6 +67,10 @@ param_table! {
         /// than half of the machine's memory: whoever sends to the C library
         /// can count on that
         max_saved: usize = 64;
+        /// Longer tagged messages are announced to peers of the C library, and
+        /// sent when these ask for them. To be lowered where the parameter of
+        /// this name has these peers keep less
+        max_saved_size: usize = 64 << 20, in 16384..=usize::MAX;
         /// Milliseconds within which a connection must come about, and for
         /// which, or for two seconds if that is longer, the peer's host may
         /// leave everything unacknowledged

@@ -126,6 +126,14 @@ impl Deferred {
         }
     }
 
+    /// Bytes of a message; `None` for other requests.
+    pub fn message_len(&self) -> Option<usize> {
+        match &self.kind {
+            Kind::Transmit { buffers, .. } => Some(buffers.len()),
+            Kind::Access(_) | Kind::Atomic(_) => None,
+        }
+    }
+
     /// The request again.
     pub fn replay(self) -> Replay {
         let (desc, data, flags) = (self.desc, self.data, self.flags);

@@ -129,7 +129,7 @@ impl Core {
                 let tagged = header.flags & header::TAGGED != 0;
                 self.announced(key, header, tagged, Rendezvous::Wide(header.id))
             }
-            Op::Cts => Err(Fault::Protocol(WireError::Field("clear to send"))),
+            Op::Cts => self.asked_for_by_c(key, header.op_data),
             Op::WideCts => self.asked_for(key, header),
             Op::Data => self.announced_data(key, header, Rendezvous::Narrow(header.op_data)),
             Op::WideData => self.announced_data(key, header, Rendezvous::Wide(header.id)),

@@ -15,6 +15,7 @@ use super::direct::Direct;
 use super::incoming::Incoming;
 use super::keys::{EpKey, ListenerKey, NameKey, PeerKey};
 use super::messages::{Placing, Receipt, Rendezvous, Then};
+use super::narrow::Narrow;
 use super::neighbour::Neighbour;
 use super::outbox::Outbox;
 use super::silence::Watch;
@@ -25,7 +26,7 @@ use crate::wire::authentication::Nonce;
 use crate::wire::handshake::{Features, Message};
 use crate::wire::header::Header;
 use crate::wire::stream::Stream;
-use crate::wire::{ByteOrder, WireError};
+use crate::wire::{ByteOrder, WireError, rdm};
 
 /// A connection of any age.
 pub struct Connection {
@@ -82,6 +83,9 @@ pub struct Connection {
     pub acks: VecDeque<Ticket>,
     /// Operations that wait for an answer that names them.
     pub named: SlotMap<NameKey, Named>,
+    /// Messages announced in the C library's protocol; `None` where the peer
+    /// does not know that, or this library's.
+    pub narrow: Option<Narrow>,
     /// Receives whose messages were asked for.
     pub asked: HashMap<Rendezvous, Asked>,
     /// Whether the log says that the peer lacks what operations asked for.
@@ -246,6 +250,7 @@ impl Connection {
             reads: VecDeque::new(),
             acks: VecDeque::new(),
             named: SlotMap::with_key(),
+            narrow: None,
             asked: HashMap::new(),
             is_refused: false,
             throttled: false,
@@ -277,6 +282,12 @@ impl Connection {
         self.instance = message.instance;
         self.stream = Stream::new(self.order, self.features);
         socket::set_up_path(self.socket.as_fd(), message.host, params);
+    }
+
+    /// The RDM protocol that both sides speak is of this version.
+    pub fn agree_on(&mut self, version: u8) {
+        let narrow = version >= rdm::RENDEZVOUS && !self.features.has(Features::RENDEZVOUS);
+        self.narrow = narrow.then(Narrow::default);
     }
 
     /// When the present stage has lasted too long.
@@ -339,6 +350,7 @@ impl Connection {
         let mut ops: Vec<Ticket> = self.lent.abandon().collect();
         ops.extend(self.outbox.abandon());
         ops.extend(self.acks.drain(..));
+        ops.extend(self.narrow.iter_mut().flat_map(Narrow::abandon));
         ops.extend(self.direct.abandon());
         ops.extend(self.reads.drain(..).map(|read| read.ticket));
         ops.extend(self.named.drain().map(|(_, waits)| match waits {

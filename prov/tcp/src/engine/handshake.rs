@@ -175,6 +175,7 @@ impl Core {
         conn.open(message, &self.params);
         if let Some(identity) = identity {
             conn.pid = identity.pid;
+            conn.agree_on(identity.answered());
             if let Some(peer) = conn.peer {
                 self.peer_connected(ep, peer, key);
             }
@@ -375,6 +376,7 @@ impl Core {
             return;
         }
         conn.open(message, &self.params);
+        conn.agree_on(identity.agreed());
         if !loopback {
             self.peer_connected(ep, peer, key);
         }

@@ -4,12 +4,11 @@
 //! sending them when much is queued already, or when the receiver is
 //! [throttling](crate::wire::header::Op::Throttle) it because it keeps too much
 //! that nobody receives. What was announced takes no room at the receiver, so
-//! it can go on reading what comes behind it. From a C peer announcements are
-//! taken, none are made to it.
+//! it can go on reading what comes behind it. With a C peer it is done as the
+//! C library does it: see [`Announcing::Narrow`].
 
 use std::collections::hash_map::Entry;
 
-use fabric_abi::{FI_COMMIT_COMPLETE, FI_DELIVERY_COMPLETE};
 use prov_message::{Core as _, Op, Place};
 use prov_util::buffer::AppIov;
 use prov_util::errno::Errno;
@@ -17,11 +16,13 @@ use prov_util::errno::Errno;
 use super::Core;
 use super::arrival::Step;
 use super::closing::Fault;
-use super::connection::{Asked, Named, Payload};
+use super::connection::{Asked, Connection, Named, Payload};
 use super::incoming::Incoming;
 use super::keys::ConnKey;
 use super::messages::{Ack, Fetch, Placing, Rendezvous, Then};
+use super::narrow::Waiting;
 use super::posting::{COPY_LIMIT, Post};
+use super::sending::ack_flag;
 use crate::wire::WireError;
 use crate::wire::handshake::Features;
 use crate::wire::header::{self, Header};
@@ -31,9 +32,22 @@ use prov_message::peers::Bytes;
 const QUEUE_LIMIT: u64 = 4 << 20;
 /// Up to this size messages are only announced to a peer that throttles. They
 /// are copied to the queue, which takes few of them.
-const WORTH_ANNOUNCING: usize = COPY_LIMIT;
+pub(super) const WORTH_ANNOUNCING: usize = COPY_LIMIT;
 /// Longer messages are always announced: the peer could not keep many.
 const ALWAYS_ANNOUNCED: usize = 2 << 20;
+
+/// Whether and how a message is announced.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Announcing {
+    /// It is sent as it is.
+    No,
+    /// To a peer of this library.
+    Wide,
+    /// To a C peer, by this name.
+    Narrow(u8),
+    /// To a C peer, once there is a name again.
+    Later,
+}
 
 impl Core {
     /// Asks the peer to announce its messages, or no longer to do so.
@@ -43,54 +57,111 @@ impl Core {
         self.post_control(key, header);
     }
 
-    /// Whether a message of `len` bytes is better announced.
+    /// Whether and how a message of `len` bytes is to be announced.
     #[inline]
-    pub(super) fn should_announce(&self, key: ConnKey, len: usize) -> bool {
+    pub(super) fn announcing(&self, key: ConnKey, tagged: bool, len: usize) -> Announcing {
         let Some(conn) = self.conns.get(key) else {
-            return false;
+            return Announcing::No;
         };
-        let worth_it = conn.throttled
-            || len > ALWAYS_ANNOUNCED
-            || (len > WORTH_ANNOUNCING && conn.outbox.len() >= QUEUE_LIMIT);
-        if !worth_it {
-            return false;
+        if len <= WORTH_ANNOUNCING && !conn.throttled {
+            return Announcing::No;
         }
-        len > 0 && conn.features.has(Features::RENDEZVOUS)
+        if !conn.features.has(Features::RENDEZVOUS) {
+            return self.announcing_to_c(conn, tagged, len);
+        }
+        let is_wanted =
+            conn.throttled || len > ALWAYS_ANNOUNCED || conn.outbox.len() >= QUEUE_LIMIT;
+        if is_wanted && len > 0 {
+            Announcing::Wide
+        } else {
+            Announcing::No
+        }
     }
 
-    /// Announces a message.
+    /// As the C library does it: what is too long for the peer to keep is
+    /// announced, and nothing else. A C peer keeps no more announcements than
+    /// messages, and what is announced is done only when somebody receives it,
+    /// which applications that know the C library may not expect.
+    fn announcing_to_c(&self, conn: &Connection, tagged: bool, len: usize) -> Announcing {
+        match &conn.narrow {
+            Some(narrow) if tagged && len > self.params.max_saved_size => narrow
+                .free_name()
+                .map_or(Announcing::Later, Announcing::Narrow),
+            _ => Announcing::No,
+        }
+    }
+
+    /// Announces a message, by this name to a C peer.
     pub(super) fn announce(
         &mut self,
         key: ConnKey,
-        mut header: Header,
+        name: Option<u8>,
+        message: Post<'_>,
         flags: u64,
-        payload: Bytes<'_>,
-        copy: bool,
         op: Op,
     ) {
         let (Some(conn), Some(ticket)) = (self.conns.get_mut(key), self.endpoints.count(op)) else {
             return;
         };
-        if header.op == header::Op::Tagged {
-            header.flags |= header::TAGGED;
-        }
-        if flags & (FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE) != 0 {
-            header.flags |= header::DELIVERY_COMPLETE;
-        }
-        header.op = header::Op::WideRts;
-        header.size = payload.len() as u64;
+        let mut header = message.header;
+        header.size = header.payload as u64;
         header.payload = 0;
-        let waiting = match payload {
-            Bytes::App(memory) if copy => Payload::Own(super::sending::copy_of(memory)),
+        header.flags |= ack_flag(flags);
+        let wants_ack = header.wants_ack();
+        let payload = match message.payload {
+            Bytes::App(memory) if message.copy => Payload::Own(super::sending::copy_of(memory)),
             Bytes::App(memory) => Payload::App(*memory),
             Bytes::Own(bytes) => Payload::Own(bytes.to_vec()),
         };
-        header.id = conn.name_op(Named::Announced {
-            ticket,
-            payload: Some(waiting),
-            ack: header.wants_ack(),
-        });
+        match (name, &mut conn.narrow) {
+            (Some(name), Some(narrow)) => {
+                header.op = header::Op::TaggedRts;
+                header.op_data = name;
+                let message = Waiting {
+                    ticket,
+                    payload,
+                    wants_ack,
+                };
+                narrow.insert(name, message);
+            }
+            _ => {
+                if header.op == header::Op::Tagged {
+                    header.flags |= header::TAGGED;
+                }
+                header.op = header::Op::WideRts;
+                header.id = conn.name_op(Named::Announced {
+                    ticket,
+                    payload: Some(payload),
+                    ack: wants_ack,
+                });
+            }
+        }
         self.post_control(key, header);
+    }
+
+    /// A C peer asks for a message that was announced to it.
+    pub(super) fn asked_for_by_c(&mut self, key: ConnKey, name: u8) -> Step {
+        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
+        let waiting = conn.narrow.as_mut().and_then(|narrow| narrow.take(name));
+        let Some(Waiting {
+            ticket,
+            payload,
+            wants_ack,
+        }) = waiting
+        else {
+            return Err(Fault::Protocol(WireError::Field("clear to send")));
+        };
+        let op = if wants_ack {
+            conn.acks.push_back(ticket);
+            None
+        } else {
+            // Posting counts it again if it has to wait.
+            Some(self.endpoints.settle(ticket))
+        };
+        let mut data = Header::new(header::Op::Data);
+        data.op_data = name;
+        self.post_announced(key, data, &payload, op);
+        Ok(())
     }
 
     /// The peer asks for a message that was announced to it, or drops it.
@@ -121,22 +192,33 @@ impl Core {
         }
         let mut data = Header::new(header::Op::WideData);
         data.id = header.id;
-        let (bytes, copy) = match &payload {
+        self.post_announced(key, data, &payload, op);
+        Ok(())
+    }
+
+    /// Sends a message that was announced.
+    fn post_announced(
+        &mut self,
+        key: ConnKey,
+        mut data: Header,
+        payload: &Payload,
+        op: Option<Op>,
+    ) {
+        let (payload, copy) = match payload {
             Payload::App(memory) => (Bytes::App(memory), false),
             Payload::Own(bytes) => (Bytes::Own(bytes), true),
         };
-        data.payload = bytes.len();
+        data.payload = payload.len();
         self.post(
             key,
             Post {
                 header: data,
                 rma: &[],
-                payload: bytes,
+                payload,
                 copy,
                 op,
             },
         );
-        Ok(())
     }
 
     /// The peer announces a message.

@@ -4,14 +4,16 @@ use std::os::fd::AsFd;
 
 use fabric_abi::{FI_COMMIT_COMPLETE, FI_DELIVERY_COMPLETE, FI_REMOTE_CQ_DATA};
 use prov_message::Op;
-use prov_message::peers::{Bytes, Deferred, Destination};
+use prov_message::peers::{Bytes, Deferred, Destination, PeerKey};
 use prov_util::errno::{Errno, Result};
 use prov_util::request::{Tag, Transmit};
 
 use super::connection::Named;
 use super::endpoint::Kind;
 use super::keys::{ConnKey, EpKey};
+use super::narrow::NAMES;
 use super::posting::Post;
+use super::rendezvous::{Announcing, WORTH_ANNOUNCING};
 use super::{Core, socket};
 use crate::wire::ByteOrder;
 use crate::wire::handshake::Features;
@@ -105,13 +107,39 @@ impl Core {
         match self.destination(ep, message.peer)? {
             Destination::Open(conn) => {
                 self.check_room(conn)?;
+                let len = message.buffers.len();
+                if len > WORTH_ANNOUNCING
+                    && self.announcing(conn, message.tag != Tag::None, len) == Announcing::Later
+                {
+                    return Err(Errno::EAGAIN);
+                }
                 self.send(ep, conn, message, Bytes::App(&message.buffers));
                 Ok(())
             }
             Destination::Waits(peer) => {
+                self.check_names(ep, peer, message)?;
                 let op = Op::of_transmit(ep, message);
                 self.defer(peer, op, || Deferred::transmit(message))
             }
+        }
+    }
+
+    /// Whether there will be a name for a message that a C peer has to be
+    /// announced, once there is a connection.
+    fn check_names(&mut self, ep: EpKey, peer: PeerKey, message: &Transmit) -> Result {
+        let is_long = |len| len > self.params.max_saved_size;
+        if !is_long(message.buffers.len()) {
+            return Ok(());
+        }
+        let state = self.endpoints.get(ep).ok_or(Errno::EOPBADSTATE)?;
+        let Kind::Rdm(rdm) = &state.own.kind else {
+            return Ok(());
+        };
+        let waiting = rdm.peers.waiting(peer);
+        let long = waiting.filter(|(request, _)| request.message_len().is_some_and(is_long));
+        match long.count() < NAMES {
+            true => Ok(()),
+            false => Err(Errno::EAGAIN),
         }
     }
 
@@ -151,21 +179,22 @@ impl Core {
         }
         header.payload = payload.len();
         let op = Op::of_transmit(ep, message);
-        if self.should_announce(key, header.payload) {
-            self.announce(key, header, message.flags, payload, message.is_inject(), op);
-            return;
+        let mut post = Post {
+            header,
+            rma: &[],
+            payload,
+            copy: message.is_inject(),
+            op: None,
+        };
+        match self.announcing(key, header.op == header::Op::Tagged, header.payload) {
+            Announcing::Wide => return self.announce(key, None, post, message.flags, op),
+            Announcing::Narrow(name) => {
+                return self.announce(key, Some(name), post, message.flags, op);
+            }
+            Announcing::No | Announcing::Later => {}
         }
-        let op = self.ask_for_ack(key, &mut header, message.flags, op);
-        self.post(
-            key,
-            Post {
-                header,
-                rma: &[],
-                payload,
-                copy: message.is_inject(),
-                op,
-            },
-        );
+        post.op = self.ask_for_ack(key, &mut post.header, message.flags, op);
+        self.post(key, post);
     }
 
     /// Makes the header ask for an acknowledgement if the operation's flags
@@ -178,17 +207,13 @@ impl Core {
         flags: u64,
         op: Op,
     ) -> Option<Op> {
-        if flags & (FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE) == 0 {
+        if ack_flag(flags) == 0 {
             return Some(op);
         }
         let (Some(conn), Some(ticket)) = (self.conns.get_mut(key), self.endpoints.count(op)) else {
             return Some(op);
         };
-        header.flags |= if flags & FI_COMMIT_COMPLETE != 0 {
-            header::COMMIT_COMPLETE
-        } else {
-            header::DELIVERY_COMPLETE
-        };
+        header.flags |= ack_flag(flags);
         if conn.features.has(Features::NAMED_ACKS) {
             header.flags |= header::NAMED;
             header.id = conn.name_op(Named::Ack(ticket));
@@ -196,6 +221,18 @@ impl Core {
             conn.acks.push_back(ticket);
         }
         None
+    }
+}
+
+/// How a header asks for the acknowledgement that an operation's flags want.
+#[inline]
+pub(super) fn ack_flag(flags: u64) -> u16 {
+    if flags & FI_COMMIT_COMPLETE != 0 {
+        header::COMMIT_COMPLETE
+    } else if flags & FI_DELIVERY_COMPLETE != 0 {
+        header::DELIVERY_COMPLETE
+    } else {
+        0
     }
 }
 

@@ -1,6 +1,7 @@
 //! Two endpoints in two engines, over loopback.
 
 mod authentication;
+mod c_peer;
 mod crossing;
 mod direct;
 mod ended;

@@ -5,8 +5,10 @@ use super::WireError;
 /// Bytes of the data.
 pub const SIZE: usize = 8;
 
-/// Newest version of the RDM protocol: with rendezvous of tagged messages.
-pub const VERSION: u8 = 1;
+/// Newest version of the RDM protocol.
+pub const VERSION: u8 = RENDEZVOUS;
+/// The first version with rendezvous of tagged messages.
+pub const RENDEZVOUS: u8 = 1;
 
 /// Set by the accepting side to say that it looked at the version at all.
 const VERSION_CHECKED: u8 = 1 << 7;
@@ -68,6 +70,16 @@ impl Identity {
     /// The version that the two sides speak, as the accepting side answers.
     pub fn agreed(&self) -> u8 {
         self.version.min(VERSION)
+    }
+
+    /// The version that the two sides speak, as the connecting side reads it in
+    /// this answer.
+    pub fn answered(&self) -> u8 {
+        if self.version_checked {
+            self.version
+        } else {
+            0
+        }
     }
 }
 

@@ -1,0 +1,360 @@
+//! What a peer of the C library sees, and does, with messages that nobody
+//! receives yet.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+
+use fabric_abi::{FI_DELIVERY_COMPLETE, FI_REMOTE_CQ_DATA};
+
+use super::*;
+use crate::wire::ByteOrder;
+use crate::wire::handshake::{Features, Kind as MessageKind, Message};
+use crate::wire::header::{self, Header, MAX_HEADER, Op, RmaList};
+use crate::wire::rdm::Identity;
+
+/// From which length on messages are announced here.
+const LONG: usize = 20_000;
+
+/// A C peer to which everything is said by a test.
+struct Peer {
+    stream: TcpStream,
+}
+
+impl Peer {
+    /// Lets an endpoint connect that knows the address.
+    fn accepts(listener: &TcpListener, version: u8) -> Self {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.set_nodelay(true).unwrap();
+        let mut request = [0; 40];
+        stream.read_exact(&mut request).unwrap();
+        let identity = Identity {
+            version,
+            version_checked: version != 0,
+            behind_firewall: false,
+            port: 0,
+            pid: 1,
+        };
+        let answer = Message::new(
+            MessageKind::Accept,
+            Features::default(),
+            0,
+            &identity.encode(),
+        );
+        stream.write_all(&answer.encode()).unwrap();
+        Peer { stream }
+    }
+
+    /// Connects to an endpoint, as one that listens at `port`.
+    fn connects(side: &Side, port: u16) -> Self {
+        let mut stream = TcpStream::connect(side.addr).unwrap();
+        stream.set_nodelay(true).unwrap();
+        let identity = Identity {
+            version: 1,
+            version_checked: false,
+            behind_firewall: false,
+            port,
+            pid: 1,
+        };
+        let request = Message::new(
+            MessageKind::Request,
+            Features::default(),
+            0,
+            &identity.encode(),
+        );
+        stream.write_all(&request.encode()).unwrap();
+        let mut peer = Peer { stream };
+        let mut answer = [0; 40];
+        peer.read(side, &mut answer);
+        assert_eq!(Identity::decode(&answer[32..]).unwrap().answered(), 1);
+        peer
+    }
+
+    /// Fills `bytes`, while the endpoint is driven.
+    fn read(&mut self, side: &Side, bytes: &mut [u8]) {
+        self.stream.set_nonblocking(true).unwrap();
+        let mut done = 0;
+        until([side, side], || {
+            if let Ok(n) = self.stream.read(&mut bytes[done..]) {
+                done += n;
+            }
+            done == bytes.len()
+        });
+        self.stream.set_nonblocking(false).unwrap();
+    }
+
+    /// The next header.
+    fn header(&mut self, side: &Side) -> Header {
+        let mut bytes = vec![0; header::BASE];
+        self.read(side, &mut bytes);
+        let (base, len) = (bytes.len(), usize::from(bytes[6]));
+        bytes.resize(len, 0);
+        self.read(side, &mut bytes[base..]);
+        let mut rma = RmaList::EMPTY;
+        let features = Features::default();
+        let decoded = Header::decode(&bytes, ByteOrder::Native, features, &mut rma);
+        decoded.unwrap().0
+    }
+
+    /// What follows a header.
+    fn payload(&mut self, side: &Side, header: &Header) -> Vec<u8> {
+        let mut bytes = vec![0; header.payload];
+        self.read(side, &mut bytes);
+        bytes
+    }
+
+    fn say(&mut self, header: Header, payload: &[u8]) {
+        let header = Header {
+            payload: payload.len(),
+            ..header
+        };
+        let mut bytes = [0; MAX_HEADER];
+        let len = header.encode(&[], ByteOrder::Native, 0, &mut bytes);
+        self.stream.write_all(&bytes[..len]).unwrap();
+        self.stream.write_all(payload).unwrap();
+    }
+
+    fn asks_for(&mut self, name: u8) {
+        let header = Header {
+            op_data: name,
+            ..Header::new(Op::Cts)
+        };
+        self.say(header, &[]);
+    }
+}
+
+fn lowered() -> Params {
+    Params {
+        max_saved_size: LONG,
+        ..Params::default()
+    }
+}
+
+/// A side that knows a listener, at which a peer speaks this version.
+fn side_and_peer(version: u8) -> (Side, Peer) {
+    let a = side_with(lowered());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    a.knows(listener.local_addr().unwrap());
+    let peer = std::thread::spawn(move || Peer::accepts(&listener, version));
+    let mut hello = [7; 8];
+    send(&a, &mut hello, 0);
+    until([&a, &a], || a.count() == 1);
+    let mut peer = peer.join().unwrap();
+    let first = peer.header(&a);
+    peer.payload(&a, &first);
+    a.done.borrow_mut().clear();
+    (a, peer)
+}
+
+fn transmit(side: &Side, bytes: &mut [u8], tag: Tag, flags: u64) -> prov_util::errno::Result {
+    let message = Transmit {
+        tag,
+        buffers: memory(bytes),
+        desc: Descs::NONE,
+        peer: 0,
+        data: 0xda7a,
+        flags: FI_COMPLETION | flags,
+        context: std::ptr::null_mut(),
+    };
+    side.engine.core().transmit(side.ep, &message)
+}
+
+fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 7 / 3) as u8).collect()
+}
+
+#[test]
+fn a_long_tagged_message_is_sent_when_the_peer_asks_for_it() {
+    let (a, mut peer) = side_and_peer(1);
+    let mut out = pattern(LONG + 1);
+    transmit(&a, &mut out, Tag::Value(77), FI_REMOTE_CQ_DATA).unwrap();
+    let announced = peer.header(&a);
+    assert_eq!(
+        announced,
+        Header {
+            op_data: 1,
+            flags: header::REMOTE_CQ_DATA,
+            data: 0xda7a,
+            tag: 77,
+            size: LONG as u64 + 1,
+            ..Header::new(Op::TaggedRts)
+        }
+    );
+    // What comes behind it does not wait.
+    let mut short = pattern(LONG);
+    transmit(&a, &mut short, Tag::Value(78), 0).unwrap();
+    let next = peer.header(&a);
+    assert_eq!((next.op, next.tag), (Op::Tagged, 78));
+    assert!(peer.payload(&a, &next) == short);
+    until([&a, &a], || a.count() == 1);
+    peer.asks_for(1);
+    let data = peer.header(&a);
+    assert_eq!((data.op, data.op_data, data.flags), (Op::Data, 1, 0));
+    assert!(peer.payload(&a, &data) == out);
+    until([&a, &a], || a.count() == 2);
+    assert_eq!(a.outstanding(), 0);
+}
+
+#[test]
+fn a_message_of_which_delivery_counts_is_done_when_its_data_are_acknowledged() {
+    let (a, mut peer) = side_and_peer(1);
+    let (mut long, mut short) = (pattern(LONG + 1), pattern(100));
+    transmit(&a, &mut long, Tag::Value(1), FI_DELIVERY_COMPLETE).unwrap();
+    transmit(&a, &mut short, Tag::Value(2), FI_DELIVERY_COMPLETE).unwrap();
+    let announced = peer.header(&a);
+    assert_eq!(announced.op, Op::TaggedRts);
+    assert_eq!(announced.flags, header::DELIVERY_COMPLETE);
+    let next = peer.header(&a);
+    peer.payload(&a, &next);
+    // The acknowledgement is of the message that has come, the later one.
+    peer.say(Header::ack(), &[]);
+    until([&a, &a], || a.count() == 1);
+    assert_eq!(a.done.borrow()[0].len, 0);
+    peer.asks_for(announced.op_data);
+    let data = peer.header(&a);
+    assert!(peer.payload(&a, &data) == long);
+    for _ in 0..100 {
+        a.drive();
+    }
+    assert_eq!((a.count(), a.outstanding()), (1, 1));
+    peer.say(Header::ack(), &[]);
+    until([&a, &a], || a.count() == 2);
+}
+
+#[test]
+fn what_the_peer_keeps_or_cannot_ask_for_is_sent_as_it_is() {
+    for (version, tag, len) in [
+        (1, Tag::Value(1), LONG),
+        (1, Tag::None, LONG + 1),
+        (0, Tag::Value(1), LONG + 1),
+    ] {
+        let (a, mut peer) = side_and_peer(version);
+        let mut out = pattern(len);
+        transmit(&a, &mut out, tag, 0).unwrap();
+        let sent = peer.header(&a);
+        assert_eq!(sent.payload, len, "{sent:?}");
+        assert!(peer.payload(&a, &sent) == out);
+    }
+}
+
+#[test]
+fn where_all_names_are_in_use_the_message_is_to_be_tried_again() {
+    let (a, mut peer) = side_and_peer(1);
+    let mut out = pattern(LONG + 1);
+    for _ in 0..254 {
+        transmit(&a, &mut out, Tag::Value(1), 0).unwrap();
+    }
+    let mut names = Vec::new();
+    for _ in 0..254 {
+        names.push(peer.header(&a).op_data);
+    }
+    names.sort_unstable();
+    assert!(names.iter().copied().eq(1..=254));
+    let again = transmit(&a, &mut out, Tag::Value(2), 0);
+    assert_eq!(again, Err(Errno::EAGAIN));
+    // Other messages need none.
+    transmit(&a, &mut out, Tag::None, 0).unwrap();
+    let other = peer.header(&a);
+    peer.payload(&a, &other);
+    peer.asks_for(99);
+    let data = peer.header(&a);
+    peer.payload(&a, &data);
+    transmit(&a, &mut out, Tag::Value(2), 0).unwrap();
+    assert_eq!(peer.header(&a).op_data, 99);
+    // With the connection everything ends.
+    drop(peer);
+    until([&a, &a], || a.failed.borrow().len() == 254);
+    assert_eq!(a.outstanding(), 0);
+}
+
+#[test]
+fn no_more_long_messages_wait_for_a_connection_than_there_are_names() {
+    let a = side_with(lowered());
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    a.knows(listener.local_addr().unwrap());
+    let mut out = pattern(LONG + 1);
+    for _ in 0..254 {
+        transmit(&a, &mut out, Tag::Value(1), 0).unwrap();
+    }
+    let again = transmit(&a, &mut out, Tag::Value(1), 0);
+    assert_eq!(again, Err(Errno::EAGAIN));
+    let peer = std::thread::spawn(move || Peer::accepts(&listener, 1));
+    until([&a, &a], || !a.open_connections().is_empty());
+    let mut peer = peer.join().unwrap();
+    for _ in 0..254 {
+        assert_eq!(peer.header(&a).op, Op::TaggedRts);
+    }
+    for name in 1..=254 {
+        peer.asks_for(name);
+        let data = peer.header(&a);
+        assert_eq!(data.op_data, name);
+        peer.payload(&a, &data);
+    }
+    until([&a, &a], || a.count() == 254);
+}
+
+#[test]
+fn a_peer_that_connects_has_messages_announced_too() {
+    let a = side_with(lowered());
+    let port = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = port.local_addr().unwrap();
+    a.knows(addr);
+    let mut peer = Peer::connects(&a, addr.port());
+    let mut out = pattern(LONG + 1);
+    transmit(&a, &mut out, Tag::Value(1), 0).unwrap();
+    assert_eq!(peer.header(&a).op, Op::TaggedRts);
+}
+
+#[test]
+fn asking_for_what_was_not_announced_costs_the_connection() {
+    let mut out = pattern(LONG + 1);
+    for name in [0, 1, 2, 255] {
+        let (a, mut peer) = side_and_peer(1);
+        if name == 2 {
+            transmit(&a, &mut out, Tag::Value(1), 0).unwrap();
+            peer.asks_for(1);
+            peer.asks_for(1);
+        } else {
+            peer.asks_for(name);
+        }
+        until([&a, &a], || a.open_connections().is_empty());
+    }
+}
+
+#[test]
+fn messages_that_the_c_library_would_keep_are_kept_beyond_every_limit() {
+    const LEN: usize = 300_000;
+    let a = side_with(Params {
+        max_unexpected: 1000,
+        max_unannounced: 1000,
+        ..Params::default()
+    });
+    let port = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = port.local_addr().unwrap();
+    a.knows(addr);
+    let mut peer = Peer::connects(&a, addr.port());
+    let out = pattern(LEN);
+    let sender = std::thread::spawn(move || {
+        for tag in 0..66 {
+            let header = Header {
+                tag,
+                ..Header::new(Op::Tagged)
+            };
+            peer.say(header, &out);
+        }
+        (peer, out)
+    });
+    // 63 before this one are kept, one behind it, and the last one waits outside.
+    let mut place = vec![0; LEN];
+    receive(&a, &mut place, 63);
+    until([&a, &a], || a.count() == 1);
+    let held_back = || a.engine.core().conns.values().any(|conn| conn.held_back);
+    until([&a, &a], held_back);
+    for tag in (0..63).rev().chain([64, 65]) {
+        let before = a.count();
+        receive(&a, &mut place, tag);
+        until([&a, &a], || a.count() > before);
+    }
+    let (_peer, out) = sender.join().unwrap();
+    assert!(place == out);
+    assert_eq!(a.engine.core().endpoints.kept_bytes(), 0);
+}
