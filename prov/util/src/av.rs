@@ -16,6 +16,7 @@ mod slots;
 mod store;
 pub mod symmetric;
 mod table;
+mod write_lock;
 
 use std::ffi::c_void;
 use std::net::SocketAddr;

@@ -1,12 +1,11 @@
 //! The network interfaces of this machine, in the order of preference.
 
 use std::cmp::Reverse;
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::time::Duration;
 
-use nix::ifaddrs::getifaddrs;
-use nix::net::if_::InterfaceFlags;
-use nix::sys::socket::SockaddrStorage;
+use getifaddrs::{Address, InterfaceFilter, InterfaceFlags};
 
 /// One address of one interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,12 +36,12 @@ pub fn interfaces(only: Option<&str>) -> Vec<Interface> {
     let mut found = Vec::new();
     // A netlink socket that the kernel refuses under load is not an error.
     for attempt in 0..10 {
-        match getifaddrs() {
+        match InterfaceFilter::new().v4().v6().get() {
             Ok(all) => {
                 found = all.filter_map(|entry| usable(entry, only)).collect();
                 break;
             }
-            Err(nix::Error::ECONNREFUSED) => {
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
                 std::thread::sleep(Duration::from_millis(1 << attempt));
             }
             Err(error) => {
@@ -77,30 +76,21 @@ fn sort(interfaces: &mut [Interface]) {
     });
 }
 
-fn usable(entry: nix::ifaddrs::InterfaceAddress, only: Option<&str>) -> Option<Interface> {
+fn usable(entry: getifaddrs::Interface, only: Option<&str>) -> Option<Interface> {
     let flags = entry.flags;
-    let named = only == Some(entry.interface_name.as_str());
-    if !flags.contains(InterfaceFlags::IFF_UP | InterfaceFlags::IFF_RUNNING)
+    let named = only == Some(entry.name.as_str());
+    if !flags.contains(InterfaceFlags::UP | InterfaceFlags::RUNNING)
         || only.is_some() && !named
-        || flags.contains(InterfaceFlags::IFF_POINTOPOINT) && !named
+        || flags.contains(InterfaceFlags::POINTTOPOINT) && !named
     {
         return None;
     }
-    let addr = address(&entry.address?)?;
-    let prefix = match (entry.netmask.as_ref().and_then(address), addr.ip()) {
-        (Some(mask), ip) if mask.is_ipv4() == ip.is_ipv4() => prefix_len(mask.ip()),
-        (_, IpAddr::V4(_)) => 32,
-        (_, IpAddr::V6(_)) => 128,
-    };
-    let loopback = flags.contains(InterfaceFlags::IFF_LOOPBACK);
+    let (addr, prefix) = address(&entry.address, entry.index)?;
+    let loopback = flags.contains(InterfaceFlags::LOOPBACK);
     Some(Interface {
         network: network(addr.ip(), prefix),
-        speed: if loopback {
-            0
-        } else {
-            speed(&entry.interface_name)
-        },
-        name: entry.interface_name,
+        speed: if loopback { 0 } else { speed(&entry.name) },
+        name: entry.name,
         addr,
         loopback,
     })
@@ -121,18 +111,23 @@ fn loopback() -> [Interface; 2] {
     ]
 }
 
-fn address(storage: &SockaddrStorage) -> Option<SocketAddr> {
-    if let Some(v4) = storage.as_sockaddr_in() {
-        return Some(SocketAddr::new(v4.ip().into(), 0));
-    }
-    let v6 = storage.as_sockaddr_in6()?;
-    Some(SocketAddrV6::new(v6.ip(), 0, v6.flowinfo(), v6.scope_id()).into())
-}
-
-fn prefix_len(mask: IpAddr) -> u32 {
-    match mask {
-        IpAddr::V4(mask) => mask.to_bits().leading_ones(),
-        IpAddr::V6(mask) => mask.to_bits().leading_ones(),
+/// An address of the interface with this number, and the bits of its network.
+fn address(address: &Address, index: Option<u32>) -> Option<(SocketAddr, u32)> {
+    match address {
+        Address::V4(v4) => {
+            let prefix = v4.netmask.map_or(32, |mask| mask.to_bits().leading_ones());
+            Some((SocketAddr::new(v4.address.into(), 0), prefix))
+        }
+        Address::V6(v6) => {
+            let prefix = v6.netmask.map_or(128, |mask| mask.to_bits().leading_ones());
+            // Only these addresses mean nothing without their interface.
+            let scope = match v6.address.is_unicast_link_local() {
+                true => index.unwrap_or(0),
+                false => 0,
+            };
+            Some((SocketAddrV6::new(v6.address, 0, 0, scope).into(), prefix))
+        }
+        Address::Mac(_) => None,
     }
 }
 
@@ -205,6 +200,22 @@ mod tests {
         assert_eq!(network("10.1.2.3".parse().unwrap(), 32), "10.1.2.3/32");
         assert_eq!(network("fe80::1:2".parse().unwrap(), 64), "fe80::/64");
         assert_eq!(network("fe80::1".parse().unwrap(), 0), "::/0");
+    }
+
+    #[test]
+    fn an_address_of_one_link_names_its_interface() {
+        let of = |address: &str| {
+            let address = Address::V6(getifaddrs::NetworkAddress {
+                address: address.parse().unwrap(),
+                netmask: Some("ffff:ffff:ffff:ffff::".parse().unwrap()),
+                associated_address: None,
+            });
+            super::address(&address, Some(7))
+        };
+        let addr = SocketAddrV6::new("fe80::1".parse().unwrap(), 0, 0, 7);
+        assert_eq!(of("fe80::1"), Some((addr.into(), 64)));
+        let addr = SocketAddrV6::new("fd00::1".parse().unwrap(), 0, 0, 0);
+        assert_eq!(of("fd00::1"), Some((addr.into(), 64)));
     }
 
     #[test]

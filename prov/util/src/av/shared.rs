@@ -24,10 +24,10 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use hashbrown::{DefaultHashBuilder, HashTable};
-use nix::fcntl::FcntlArg;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::map_array::MapArray;
+use super::write_lock::WriteLock;
 use crate::errno::{Errno, Result};
 
 const MAGIC: u64 = u64::from_ne_bytes(*b"ofi-av\0\x02");
@@ -436,7 +436,7 @@ fn widen(short: u32) -> u64 {
 /// The name of the table's file: what is not plainly a file name is written as
 /// `%xx`.
 fn path_of(name: &Name<'_>) -> Result<PathBuf> {
-    let mut file = format!("ofi-av-{}-", nix::unistd::geteuid());
+    let mut file = format!("ofi-av-{}-", rustix::process::geteuid().as_raw());
     for part in [name.domain, "\0", name.name] {
         for byte in part.bytes() {
             match byte {
@@ -466,39 +466,6 @@ fn is_at(file: &File, path: &Path) -> Result<bool> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error.into()),
     }
-}
-
-/// The right to write, among all processes.
-struct WriteLock<'a>(&'a File);
-
-impl<'a> WriteLock<'a> {
-    fn take(file: &'a File) -> Result<Self> {
-        loop {
-            match set_record_lock(file, libc::F_WRLCK) {
-                Ok(()) => return Ok(WriteLock(file)),
-                Err(nix::Error::EINTR) => {}
-                Err(error) => return Err(Errno::new(error as i32)),
-            }
-        }
-    }
-}
-
-impl Drop for WriteLock<'_> {
-    fn drop(&mut self) {
-        // Releasing a lock that is held cannot fail.
-        let _ = set_record_lock(self.0, libc::F_UNLCK);
-    }
-}
-
-fn set_record_lock(file: &File, kind: libc::c_int) -> nix::Result<()> {
-    let lock = libc::flock {
-        l_type: kind as _,
-        l_whence: libc::SEEK_SET as _,
-        l_start: 0,
-        l_len: 0,
-        l_pid: 0,
-    };
-    nix::fcntl::fcntl(file, FcntlArg::F_OFD_SETLKW(&lock)).map(drop)
 }
 
 impl Drop for Shared {

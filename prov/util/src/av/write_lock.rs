@@ -1,0 +1,119 @@
+//! The right to write to a file, among all who have it open.
+//!
+//! It is a record lock of the open file (`F_OFD_SETLKW`, fcntl_locking(2)), so
+//! that it excludes the other threads of a process, too, ends with its holder,
+//! and leaves flock(2) alone.
+
+use std::fs::File;
+use std::os::fd::AsRawFd;
+
+use crate::errno::{Errno, Result};
+
+/// Holds the lock until it is dropped.
+pub struct WriteLock<'a>(&'a File);
+
+impl<'a> WriteLock<'a> {
+    /// Waits until nobody else has the lock.
+    ///
+    /// # Errors
+    /// `-FI_EBADF` if the file is not open for writing, `-FI_ENOLCK`.
+    pub fn take(file: &'a File) -> Result<Self> {
+        loop {
+            match set(file, libc::F_WRLCK) {
+                Ok(()) => return Ok(WriteLock(file)),
+                Err(Errno::EINTR) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+impl Drop for WriteLock<'_> {
+    fn drop(&mut self) {
+        // Releasing a lock that is held cannot fail.
+        let _ = set(self.0, libc::F_UNLCK);
+    }
+}
+
+/// Sets the lock on the whole file.
+fn set(file: &File, kind: libc::c_int) -> Result {
+    let lock = libc::flock {
+        l_type: kind as _,
+        l_whence: libc::SEEK_SET as _,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    };
+    // SAFETY: the descriptor is open while `file` is; the system reads `lock`
+    // during the call.
+    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLKW, &raw const lock) } {
+        -1 => Err(std::io::Error::last_os_error().into()),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::OpenOptions;
+
+    use super::*;
+
+    /// One file, opened twice.
+    fn twice() -> [File; 2] {
+        let file = rustix::fs::memfd_create("write lock", rustix::fs::MemfdFlags::CLOEXEC);
+        let file = File::from(file.unwrap());
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let again = OpenOptions::new().read(true).write(true).open(path);
+        [file, again.unwrap()]
+    }
+
+    /// Whether somebody else's lock keeps this open file from one.
+    fn is_locked(file: &File) -> bool {
+        let mut lock = libc::flock {
+            l_type: libc::F_WRLCK as _,
+            l_whence: libc::SEEK_SET as _,
+            l_start: 0,
+            l_len: 0,
+            l_pid: 0,
+        };
+        // SAFETY: as in `set`; the system writes `lock` during the call.
+        let asked = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
+        assert_eq!(asked, 0);
+        libc::c_int::from(lock.l_type) != libc::F_UNLCK
+    }
+
+    #[test]
+    fn the_lock_excludes_others_of_the_same_process_until_it_is_dropped() {
+        let [one, other] = twice();
+        let lock = WriteLock::take(&one).unwrap();
+        assert!(is_locked(&other));
+        assert!(!is_locked(&one));
+        drop(lock);
+        assert!(!is_locked(&other));
+        drop(WriteLock::take(&other).unwrap());
+    }
+
+    #[test]
+    fn the_lock_ends_with_its_open_file() {
+        let [one, other] = twice();
+        std::mem::forget(WriteLock::take(&one).unwrap());
+        assert!(is_locked(&other));
+        drop(one);
+        assert!(!is_locked(&other));
+    }
+
+    #[test]
+    fn the_lock_and_that_of_the_whole_file_know_nothing_of_each_other() {
+        let [one, other] = twice();
+        one.lock_shared().unwrap();
+        other.lock_shared().unwrap();
+        let _lock = WriteLock::take(&one).unwrap();
+        other.try_lock_shared().unwrap();
+    }
+
+    #[test]
+    fn a_file_that_is_only_read_cannot_be_locked() {
+        let file = File::open("/proc/self/stat").unwrap();
+        assert_eq!(WriteLock::take(&file).err(), Some(Errno::EBADF));
+    }
+}
