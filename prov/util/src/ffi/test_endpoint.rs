@@ -165,6 +165,6 @@ impl TestEndpoint {
 
     /// The last request, once.
     pub fn take(&self) -> Option<Request> {
-        (**self.0).0.lock().unwrap().take()
+        self.0.0.lock().unwrap().take()
     }
 }
