@@ -54,18 +54,18 @@ const MOST_ENTRIES: usize = 1 << 24;
 
 /// The kinds of endpoints, the one to prefer first.
 pub fn bases(params: &Params) -> Vec<Base> {
-    let rdm = base(params, FI_EP_RDM, 65536, 65536);
-    let msg = base(params, FI_EP_MSG, 256, 256);
+    let rdm = base(params, FI_EP_RDM);
+    let msg = base(params, FI_EP_MSG);
     let shared = |mut base: Base| {
         base.limits.ep.rx_ctx_cnt = FI_SHARED_CONTEXT;
+        base.rx_size = params.usual_shared_size();
         base
     };
-    let shared_msg = shared(base(params, FI_EP_MSG, 256, 65536));
-    let shared_rdm = shared(rdm.clone());
+    let (shared_msg, shared_rdm) = (shared(msg.clone()), shared(rdm.clone()));
     vec![msg, shared_msg, rdm, shared_rdm]
 }
 
-fn base(params: &Params, ep_type: fi_ep_type, tx_size: usize, rx_size: usize) -> Base {
+fn base(params: &Params, ep_type: fi_ep_type) -> Base {
     let is_rdm = ep_type == FI_EP_RDM;
     let rx_caps = RX_CAPS | if is_rdm { SOURCE_CAPS } else { 0 };
     let limits = Info {
@@ -140,10 +140,9 @@ fn base(params: &Params, ep_type: fi_ep_type, tx_size: usize, rx_size: usize) ->
         },
         ..Info::default()
     };
-    let or = |set: usize, otherwise| if set == 0 { otherwise } else { set };
     Base {
         limits,
-        tx_size: or(params.tx_size, tx_size),
-        rx_size: or(params.rx_size, rx_size),
+        tx_size: params.usual_tx_size(ep_type),
+        rx_size: params.usual_rx_size(ep_type),
     }
 }

@@ -145,11 +145,16 @@ impl Provider for Tcp {
         info.ep.ep_type == FI_EP_RDM
     }
 
-    fn usual_size(info: &Info) -> usize {
-        match info.ep.ep_type {
-            FI_EP_RDM => 65536,
-            _ => 256,
-        }
+    fn usual_tx_size(&self, info: &Info) -> usize {
+        self.params.usual_tx_size(info.ep.ep_type)
+    }
+
+    fn usual_rx_size(&self, info: &Info) -> usize {
+        self.params.usual_rx_size(info.ep.ep_type)
+    }
+
+    fn usual_shared_size(&self) -> usize {
+        self.params.usual_shared_size()
     }
 
     fn enable(&self, setup: &mut Setup, enabling: Enabling<'_, Self>) -> Result<OwnPart> {

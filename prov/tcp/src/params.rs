@@ -3,11 +3,17 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use fabric_abi::{FI_EP_RDM, fi_ep_type};
 use prov_util::errno::{Errno, Result};
 use prov_util::param_table;
 
 use crate::wire::authentication::Key;
 use crate::wire::handshake::Features;
+
+/// What an endpoint with one peer holds at once where nobody names a number.
+const FOR_ONE_PEER: usize = 256;
+/// What endpoints with many peers, and contexts for many endpoints, hold.
+const FOR_MANY_PEERS: usize = 65536;
 
 param_table! {
     /// The parameters of the provider.
@@ -118,6 +124,22 @@ impl Params {
         (high != 0 && low <= high).then_some(low.max(1)..=high)
     }
 
+    /// Transmit operations that an endpoint of this kind holds at once, unless the
+    /// application asks for another number.
+    pub fn usual_tx_size(&self, ep_type: fi_ep_type) -> usize {
+        set_or(self.tx_size, usual_size(ep_type))
+    }
+
+    /// Receives that it holds at once, likewise.
+    pub fn usual_rx_size(&self, ep_type: fi_ep_type) -> usize {
+        set_or(self.rx_size, usual_size(ep_type))
+    }
+
+    /// Receives that a shared context holds at once, likewise.
+    pub fn usual_shared_size(&self) -> usize {
+        set_or(self.rx_size, FOR_MANY_PEERS)
+    }
+
     /// What peers are told that this side can.
     pub fn features(&self) -> Features {
         match self.local_read_size.min(self.local_write_size) {
@@ -134,5 +156,43 @@ impl Params {
     /// See `connect_timeout`.
     pub fn connect_timeout(&self) -> Duration {
         Duration::from_millis(self.connect_timeout.unsigned_abs().into())
+    }
+}
+
+fn usual_size(ep_type: fi_ep_type) -> usize {
+    match ep_type {
+        FI_EP_RDM => FOR_MANY_PEERS,
+        _ => FOR_ONE_PEER,
+    }
+}
+
+fn set_or(set: usize, otherwise: usize) -> usize {
+    match set {
+        0 => otherwise,
+        set => set,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fabric_abi::FI_EP_MSG;
+
+    use super::*;
+
+    #[test]
+    fn what_the_user_sets_is_the_size_of_every_kind() {
+        let usual = Params::default();
+        assert_eq!(usual.usual_tx_size(FI_EP_MSG), 256);
+        assert_eq!(usual.usual_rx_size(FI_EP_RDM), 65536);
+        assert_eq!(usual.usual_shared_size(), 65536);
+        let set = Params {
+            tx_size: 7,
+            rx_size: 8,
+            ..Params::default()
+        };
+        for kind in [FI_EP_MSG, FI_EP_RDM] {
+            assert_eq!((set.usual_tx_size(kind), set.usual_rx_size(kind)), (7, 8));
+        }
+        assert_eq!(set.usual_shared_size(), 8);
     }
 }

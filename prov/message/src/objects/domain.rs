@@ -115,12 +115,15 @@ pub trait Provider: Send + Sync + Sized + 'static {
     /// not share one by its receive context or completion queue.
     fn is_alone(info: &Info) -> bool;
 
-    /// Operations, and receives, that an endpoint with these attributes may have
-    /// posted at once where the application names no number.
-    fn usual_size(info: &Info) -> usize;
+    /// Operations that an endpoint with these attributes may have posted at once
+    /// where the application names no number.
+    fn usual_tx_size(&self, info: &Info) -> usize;
+
+    /// Receives that it may have posted at once, likewise.
+    fn usual_rx_size(&self, info: &Info) -> usize;
 
     /// Receives that a shared context may have posted at once, likewise.
-    const USUAL_SHARED_SIZE: usize = 65536;
+    fn usual_shared_size(&self) -> usize;
 
     /// The largest atomic operation, in bytes; 0 where there are none.
     const ATOMIC_LIMIT: usize = 0;
@@ -253,10 +256,9 @@ impl<P: Provider> domain::Domain for Domain<P> {
         this: &Handle<DomainObject<Self>>,
         size: usize,
     ) -> Result<SoftSharedReceive<P>> {
-        let size = if size == 0 {
-            P::USUAL_SHARED_SIZE
-        } else {
-            size
+        let size = match size {
+            0 => this.own.usual_shared_size(),
+            size => size,
         };
         Ok(SoftSharedReceive::new(this.lane()?, size))
     }

@@ -55,12 +55,17 @@ impl<P: Provider> SoftEndpoint<P> {
     /// Those of [`Provider::open`].
     pub(super) fn open(domain: &Handle<DomainObject<Domain<P>>>, info: &Info) -> Result<Self> {
         let setup = P::open(domain, info)?;
-        let usual = P::usual_size(info);
-        let or_usual = |size: usize| if size == 0 { usual } else { size };
+        let own = &domain.own;
         Ok(SoftEndpoint {
             attributes: Attributes {
-                tx_size: or_usual(info.tx.size),
-                rx_size: or_usual(info.rx.size),
+                tx_size: match info.tx.size {
+                    0 => own.usual_tx_size(info),
+                    size => size,
+                },
+                rx_size: match info.rx.size {
+                    0 => own.usual_rx_size(info),
+                    size => size,
+                },
                 directed: info.caps & FI_DIRECTED_RECV != 0,
                 rx_caps: info.rx_caps(),
                 job: P::job(domain, &setup),
