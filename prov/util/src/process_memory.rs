@@ -209,8 +209,8 @@ impl Card {
     }
 
     fn blank() -> Result<File> {
-        let file = memfd_create("libfabric card", MemfdFlags::CLOEXEC);
-        Ok(file.map_err(std::io::Error::from)?.into())
+        let file = memfd_create("libfabric card", MemfdFlags::CLOEXEC)?;
+        Ok(file.into())
     }
 
     /// Where to find it among the files of this process.
@@ -230,7 +230,7 @@ impl Card {
         let pointer = open(libc::O_PATH, &format!("/proc/{pid}/fd/{number}"))?;
         let device = |file: &File| {
             let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-            let stat = statx(file, "", flags, StatxFlags::TYPE).map_err(std::io::Error::from)?;
+            let stat = statx(file, "", flags, StatxFlags::TYPE)?;
             let kind = FileType::from_raw_mode(stat.stx_mode.into());
             let device = (stat.stx_dev_major, stat.stx_dev_minor);
             Ok::<_, Errno>((kind, device))

@@ -25,7 +25,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
 
-use crate::errno::{Errno, Result};
+use crate::errno::Result;
 pub use attachment::{Attachment, Waitable, may_block};
 pub use deadline::{Deadline, Remaining};
 pub use mutex_cond::MutexCond;
@@ -91,7 +91,7 @@ impl Wait {
     /// # Errors
     /// What epoll_create(2) and eventfd(2) return, such as `FI_EMFILE`.
     pub fn new(kind: WaitKind) -> Result<Self> {
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(system)?;
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let watched = Watched::new(bell.as_fd())?;
         let mutex_cond = match kind {
             WaitKind::MutexCond => Some(MutexCond::new(watched.epoll().try_clone_to_owned()?)?),
@@ -256,8 +256,4 @@ impl Drop for Ticket<'_> {
             sleepers.owed -= 1;
         }
     }
-}
-
-fn system(error: rustix::io::Errno) -> Errno {
-    Errno::new(error.raw_os_error())
 }

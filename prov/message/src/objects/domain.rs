@@ -353,6 +353,6 @@ fn watch<C: Core>(poller: &OwnedFd, lane: &Lane<C>) -> Result {
         return Ok(());
     };
     let data = epoll::EventData::new_u64(0);
-    let watched = epoll::add(poller, fd, data, epoll::EventFlags::IN);
-    watched.map_err(|error| std::io::Error::from(error).into())
+    epoll::add(poller, fd, data, epoll::EventFlags::IN)?;
+    Ok(())
 }

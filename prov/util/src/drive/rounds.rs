@@ -14,7 +14,7 @@ use super::fork::AtWork;
 use super::helper::Place;
 use super::pace::{Next, Pace};
 use super::thread;
-use crate::errno::{Errno, Result};
+use crate::errno::Result;
 
 /// A thread, as those see it that tell it what to do.
 pub(super) struct Run {
@@ -41,10 +41,10 @@ const BELL: u64 = 0;
 
 impl Run {
     pub(super) fn new() -> Result<Self> {
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(system)?;
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let data = epoll::EventData::new_u64(BELL);
-        epoll::add(&epoll, &bell, data, epoll::EventFlags::IN).map_err(system)?;
+        epoll::add(&epoll, &bell, data, epoll::EventFlags::IN)?;
         Ok(Run {
             news: Mutex::default(),
             is_over: AtomicBool::new(false),
@@ -243,8 +243,4 @@ fn timespec(duration: Duration) -> Timespec {
         tv_sec: duration.as_secs() as _,
         tv_nsec: duration.subsec_nanos() as _,
     }
-}
-
-fn system(error: rustix::io::Errno) -> Errno {
-    Errno::new(error.raw_os_error())
 }

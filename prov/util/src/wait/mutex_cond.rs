@@ -15,7 +15,6 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
 
-use super::system;
 use crate::errno::Result;
 use crate::logging::UTIL;
 
@@ -49,7 +48,7 @@ impl MutexCond {
     /// # Errors
     /// What eventfd(2) returns.
     pub fn new(readable: OwnedFd) -> Result<Self> {
-        let ending = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(system)?;
+        let ending = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Self {
             shared: Arc::new(Shared {
                 native: Native::new(),

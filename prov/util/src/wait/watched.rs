@@ -5,7 +5,6 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use parking_lot::Mutex;
 use rustix::event::epoll;
 
-use super::system;
 use crate::errno::Result;
 use crate::logging::UTIL;
 
@@ -28,7 +27,7 @@ struct List {
 impl Watched {
     /// Watches `always` for good, which stays open as long as this lives.
     pub(super) fn new(always: BorrowedFd<'_>) -> Result<Self> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         add_readable(&epoll, always)?;
         Ok(Self {
             epoll,
@@ -94,5 +93,6 @@ impl Watched {
 
 fn add_readable(epoll: &OwnedFd, fd: BorrowedFd<'_>) -> Result {
     let data = epoll::EventData::new_u64(fd.as_raw_fd() as u64);
-    epoll::add(epoll, fd, data, epoll::EventFlags::IN).map_err(system)
+    epoll::add(epoll, fd, data, epoll::EventFlags::IN)?;
+    Ok(())
 }
