@@ -8,8 +8,6 @@ use prov_util::errno::{Errno, Result};
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
 
-use super::socket::{self, system};
-
 /// Bytes of `struct nlmsghdr` and `struct inet_diag_req_v2`.
 const REQUEST: usize = 16 + 56;
 /// Bytes of `struct nlmsghdr` and `struct inet_diag_msg`.
@@ -37,7 +35,9 @@ pub fn holder(socket: BorrowedFd<'_>, pid: u64, number: u64) -> Result<Holder> {
         .map_err(|_| Errno::EINVAL)?
         .unsigned_abs();
     let held = std::fs::read_link(format!("/proc/{pid}/fd/{number}"))?;
-    let (near, far) = socket::ends(socket)?;
+    let near = SocketAddr::try_from(rustix::net::getsockname(socket)?)?;
+    let far = rustix::net::getpeername(socket)?.ok_or(Errno::ENOTCONN)?;
+    let far = SocketAddr::try_from(far)?;
     let end = look_up(&far, &near)?;
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let user = rustix::process::geteuid().as_raw();
@@ -53,7 +53,7 @@ pub fn holder(socket: BorrowedFd<'_>, pid: u64, number: u64) -> Result<Holder> {
 
 /// The number of a socket in the system.
 pub fn inode(socket: BorrowedFd<'_>) -> Result<u64> {
-    Ok(rustix::fs::fstat(socket).map_err(system)?.st_ino)
+    Ok(rustix::fs::fstat(socket)?.st_ino)
 }
 
 /// What the system knows of a socket.
@@ -72,13 +72,12 @@ fn look_up(own: &SocketAddr, other: &SocketAddr) -> Result<End> {
         SocketType::RAW,
         SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
         Some(netlink::SOCK_DIAG),
-    )
-    .map_err(system)?;
-    rustix::net::send(&diag, &request(own, other), SendFlags::empty()).map_err(system)?;
+    )?;
+    rustix::net::send(&diag, &request(own, other), SendFlags::empty())?;
     // The system has answered by now.
     let mut answer = [0; 1024];
     let received = rustix::net::recvfrom(&diag, &mut answer[..], RecvFlags::empty());
-    let (len, _, sender) = received.map_err(system)?;
+    let (len, _, sender) = received?;
     let sender = sender.and_then(|sender| SocketAddrNetlink::try_from(sender).ok());
     // The system is number 0.
     if sender.is_none_or(|sender| sender.pid() != 0) {
@@ -98,7 +97,7 @@ fn request(own: &SocketAddr, other: &SocketAddr) -> [u8; REQUEST] {
         SocketAddr::V6(_) => AddressFamily::INET6,
     };
     bytes[16] = family.as_raw() as u8;
-    bytes[17] = libc::IPPROTO_TCP as u8;
+    bytes[17] = rustix::net::ipproto::TCP.as_raw().get() as u8;
     // In any state.
     bytes[20..24].fill(0xff);
     for (addr, port_at, ip_at) in [(own, 24, 28), (other, 26, 44)] {
