@@ -14,6 +14,7 @@ pub mod connection;
 mod direct;
 pub mod endpoint;
 mod far_end;
+mod favourite;
 mod handshake;
 mod incoming;
 pub mod keys;
@@ -54,6 +55,7 @@ use slotmap::SlotMap;
 pub use self::atomics::MAX_BYTES as ATOMIC_LIMIT;
 use self::connection::Connection;
 use self::direct::Copying;
+use self::favourite::Favourite;
 use self::keys::{ConnKey, ListenerKey};
 use self::listener::Listener;
 use self::messages::{Action, Endpoints, Tcp};
@@ -74,8 +76,7 @@ pub struct Core {
     memory: Option<Accessor>,
     poller: Poller,
     timers: Timers,
-    /// Connections that are read without asking the poller.
-    hot: Vec<Hot>,
+    favourite: Favourite,
     /// Connections that may have more to read.
     ready: VecDeque<ConnKey>,
     /// Connections with something to be copied from the peer's memory.
@@ -89,9 +90,10 @@ pub struct Core {
     /// Connections whose outboxes were sent in the application's stead.
     sent: Vec<ConnKey>,
     signals: Arc<Signals>,
-    /// Progress calls until the poller is asked.
-    polls_left: u32,
-    /// How many progress calls there are between two questions to the poller.
+    /// Reads of the favourite until the poller is asked, of those that bring
+    /// something; one in vain counts for several.
+    reads_left: u32,
+    /// How many such reads there are between two questions to the poller.
     poll_interval: u32,
     events: Vec<Event>,
     /// Where a read from a socket lands; empty while one is taken apart.
@@ -111,13 +113,6 @@ pub struct Core {
     has_sleepers: bool,
     /// Whether connections are looked at from time to time.
     is_watching: bool,
-}
-
-/// A connection on the list of those that are read without asking the poller.
-struct Hot {
-    conn: ConnKey,
-    /// Fruitless reads since the last one that brought something.
-    misses: u32,
 }
 
 /// Progress calls in vain after which other processes have their turn, where
@@ -173,12 +168,12 @@ impl Core {
             memory: memory.map(|table| table.accessor()),
             poller: Poller::new()?,
             timers: Timers::default(),
-            hot: Vec::new(),
+            favourite: Favourite::default(),
             ready: VecDeque::new(),
             held: Vec::new(),
             sent: Vec::new(),
             signals,
-            polls_left: 0,
+            reads_left: 0,
             poll_interval: 1,
             events: Vec::new(),
             staging,

@@ -170,9 +170,7 @@ impl Core {
         self.poller.forget(conn.socket.as_fd());
         let mut ops = conn.abandon();
         self.forget_arrivals(key, &mut conn, error, &mut ops);
-        if conn.is_hot {
-            self.hot.retain(|hot| hot.conn != key);
-        }
+        self.favourite.forget(key);
         socket::end(conn.socket);
         ops
     }

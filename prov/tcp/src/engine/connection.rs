@@ -62,9 +62,6 @@ pub struct Connection {
     pub is_held: bool,
     /// Whether the kernel takes no more for now.
     pub is_blocked: bool,
-    /// Whether the connection is in the list of those that are read without
-    /// asking the poller.
-    pub is_hot: bool,
     /// Whether the connection is in the list of those with more to read.
     pub is_ready: bool,
     /// Whether the last message that came was large.
@@ -240,7 +237,6 @@ impl Connection {
             burst: Burst::default(),
             is_held: false,
             is_blocked: false,
-            is_hot: false,
             is_ready: false,
             is_bulk: false,
             watch: Watch::default(),

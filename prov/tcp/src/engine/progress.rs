@@ -10,15 +10,13 @@ use super::arrival::take_in_simple;
 use super::incoming::Incoming;
 use super::keys::{ConnKey, Source};
 use super::poller::Event;
-use super::{Core, Hot, place, socket};
+use super::{Core, place, socket};
 
-/// Connections that are read without asking the poller.
-const HOT_LIMIT: usize = 4;
-/// Fruitless reads after which a connection is left to the poller.
-const COLD_AFTER: u32 = 20_000;
-/// Progress calls between two questions to the poller, while reading some
-/// connections directly brings everything there is.
+/// Reads of the favourite that bring something between two questions to the
+/// poller, while these say nothing new.
 const LONGEST_INTERVAL: u32 = 32;
+/// For how many of them a read in vain counts: then there is time to ask.
+const VAIN: u32 = 4;
 /// Reads of one connection before others have their turn.
 const READS_PER_TURN: usize = 16;
 /// Bytes after which others have their turn, too: a progress call is to be
@@ -34,18 +32,17 @@ pub(super) const BULK: usize = 16 << 10;
 const BULK_AHEAD: usize = 4096;
 
 impl Core {
-    /// Does what is ready, without blocking.
+    /// Does what is ready, without blocking. One call into the system at most
+    /// is in vain: a read of the favourite, or a question to the poller.
     #[inline(always)]
     pub(super) fn do_what_is_ready(&mut self) {
         self.end_bursts();
-        self.read_hot();
         if !self.ready.is_empty() {
             self.read_ready();
         }
-        if self.polls_left == 0 || self.hot.is_empty() {
-            self.poll();
-        } else {
-            self.polls_left -= 1;
+        match self.favourite.get() {
+            Some(key) if self.reads_left > 0 => self.read_favourite(key),
+            _ => self.poll(),
         }
     }
 
@@ -53,7 +50,6 @@ impl Core {
     /// something, as there may be more.
     pub(super) fn may_sleep(&mut self) -> bool {
         self.end_bursts();
-        self.read_hot();
         self.read_ready();
         self.poll();
         // What is ready now has to be in the poller's descriptor to wake.
@@ -66,62 +62,14 @@ impl Core {
         may_sleep
     }
 
-    #[inline]
-    fn read_hot(&mut self) {
-        let mut i = 0;
-        while let Some(hot) = self.hot.get_mut(i) {
-            let key = hot.conn;
-            hot.misses += 1;
-            if hot.misses > COLD_AFTER {
-                self.make_cold(i);
-                continue;
-            }
-            if self.read(key, false)
-                && let Some(hot) = self.hot.get_mut(i)
-                && hot.conn == key
-            {
-                hot.misses = 0;
-            }
-            i += 1;
-        }
-    }
-
-    #[cold]
-    fn make_cold(&mut self, index: usize) {
-        let hot = self.hot.swap_remove(index);
-        if let Some(conn) = self.conns.get_mut(hot.conn) {
-            conn.is_hot = false;
-        }
-    }
-
-    /// Remembers to read a connection directly from now on.
-    fn make_hot(&mut self, key: ConnKey) {
-        let Some(conn) = self.conns.get_mut(key) else {
-            return;
-        };
-        if conn.is_hot {
-            return;
-        }
-        if self.hot.len() >= HOT_LIMIT {
-            let coldest = self
-                .hot
-                .iter()
-                .enumerate()
-                .max_by_key(|(_, hot)| hot.misses)
-                .map(|(index, hot)| (index, hot.misses));
-            match coldest {
-                // All of them are busy: then the poller is the better way.
-                Some((_, misses)) if misses < 8 => return,
-                Some((index, _)) => self.make_cold(index),
-                None => {}
-            }
-        }
-        if let Some(conn) = self.conns.get_mut(key) {
-            conn.is_hot = true;
-            self.hot.push(Hot {
-                conn: key,
-                misses: 0,
-            });
+    #[inline(always)]
+    fn read_favourite(&mut self, key: ConnKey) {
+        if self.read(key, false) {
+            self.favourite.brought(key);
+            self.reads_left = self.reads_left.saturating_sub(1);
+        } else {
+            self.favourite.missed();
+            self.reads_left = self.reads_left.saturating_sub(VAIN);
         }
     }
 
@@ -156,7 +104,7 @@ impl Core {
         } else {
             (self.poll_interval * 2).min(LONGEST_INTERVAL)
         };
-        self.polls_left = self.poll_interval;
+        self.reads_left = self.poll_interval;
     }
 
     /// Handles one event; whether it was news.
@@ -185,7 +133,6 @@ impl Core {
                 let Some(conn) = self.conns.get_mut(key) else {
                     return true;
                 };
-                let was_hot = conn.is_hot;
                 let mut news = false;
                 if event.writable && !conn.outbox.is_empty() {
                     self.flush(key);
@@ -197,8 +144,7 @@ impl Core {
                     conn.peer_ended = true;
                 }
                 if event.readable && self.read(key, false) {
-                    news = !was_hot;
-                    self.make_hot(key);
+                    news |= self.favourite.brought(key);
                 }
                 news
             }

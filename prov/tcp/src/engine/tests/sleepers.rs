@@ -1,5 +1,6 @@
 //! Threads that sleep while another one uses the engine.
 
+use super::super::favourite::Favourite;
 use super::super::timers::Timers;
 use super::*;
 use crate::wire::handshake::Features;
@@ -26,8 +27,7 @@ pub(super) fn prepare_sleep(side: &Side) {
     let mut core = side.engine.core();
     core.timers = Timers::default();
     core.poller.set_alarm(None);
-    core.hot.clear();
-    core.conns.values_mut().for_each(|conn| conn.is_hot = false);
+    core.favourite = Favourite::default();
 }
 
 /// Whether a thread that sleeps at the engine's descriptor wakes.
