@@ -14,10 +14,11 @@ use fabric_abi::{
     FI_REMOTE_WRITE, FI_SUM, FI_UINT64, FI_VERSION,
 };
 use prov_message::{Attributes, Core as _, EpKey};
-use prov_tcp::engine::endpoint::{Kind, Msg, OwnPart};
-use prov_tcp::engine::listener::{Incomer, ListenerKind, RequestSink};
-use prov_tcp::engine::rdm::Rdm;
-use prov_tcp::engine::{Core, Lane, socket};
+use prov_tcp::engine::link::endpoint::{Kind, Msg, OwnPart};
+use prov_tcp::engine::link::listener::{Incomer, ListenerKind, RequestSink};
+use prov_tcp::engine::link::rdm::Rdm;
+use prov_tcp::engine::link::socket;
+use prov_tcp::engine::{Core, Lane};
 use prov_tcp::params::Params;
 use prov_tcp::wire::ByteOrder;
 use prov_tcp::wire::direct::Acquaintance;

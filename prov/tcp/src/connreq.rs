@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use fabric_abi::{FI_CLASS_CONNREQ, fid};
 use prov_util::ffi::{Class, Handle};
 
-use crate::engine::listener::Incomer;
-use crate::engine::socket;
+use crate::engine::link::listener::Incomer;
+use crate::engine::link::socket;
 use crate::wire::handshake::{Features, Kind, Message};
 
 /// Unanswered requests of a passive endpoint beyond which no more connections

@@ -19,10 +19,12 @@ use prov_util::sockaddr;
 
 use crate::LOG;
 use crate::connreq::Requests;
-use crate::engine::endpoint::{Kind, Msg, OwnPart};
-use crate::engine::listener::{Incomer, ListenerKind};
-use crate::engine::rdm::Rdm;
-use crate::engine::{ATOMIC_LIMIT, Core, closing, socket};
+use crate::engine::ending::closing;
+use crate::engine::link::endpoint::{Kind, Msg, OwnPart};
+use crate::engine::link::listener::{Incomer, ListenerKind};
+use crate::engine::link::rdm::Rdm;
+use crate::engine::link::socket;
+use crate::engine::{ATOMIC_LIMIT, Core};
 use crate::fabric::Fabric;
 use crate::params::Params;
 use crate::passive::PassiveEndpoint;

@@ -6,41 +6,14 @@
 //! are posted to it and it reports to completion queues and event queues under
 //! the lane's lock.
 
-mod arrival;
-mod atomics;
-pub mod closing;
-mod connect;
-pub mod connection;
-mod direct;
-pub mod endpoint;
+pub mod ending;
 mod far_end;
-mod favourite;
-mod handshake;
-mod incoming;
-pub mod keys;
-pub mod listener;
-mod lost;
-pub mod messages;
-mod msg;
-mod narrow;
-mod negotiated;
-mod neighbour;
-mod outbox;
-mod place;
-mod poller;
-mod posting;
-mod progress;
-mod proving;
-pub mod rdm;
-mod rendezvous;
-mod rma;
-mod sending;
-mod silence;
-pub mod socket;
+pub mod link;
+mod local;
+mod setup;
 #[cfg(test)]
 mod tests;
-mod timers;
-mod zerocopy;
+mod transfer;
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -52,15 +25,16 @@ use prov_util::mr::{Accessor, MrTable};
 use prov_util::request::{Atomic, RemoteAccess, Transmit};
 use slotmap::SlotMap;
 
-pub use self::atomics::MAX_BYTES as ATOMIC_LIMIT;
-use self::connection::Connection;
-use self::direct::Copying;
-use self::favourite::Favourite;
-use self::keys::{ConnKey, ListenerKey};
-use self::listener::Listener;
-use self::messages::{Action, Endpoints, Tcp};
-use self::poller::{Event, Poller};
-use self::timers::Timers;
+use self::link::connection::Connection;
+use self::link::favourite::Favourite;
+use self::link::keys::{ConnKey, ListenerKey};
+use self::link::listener::Listener;
+use self::link::messages::{Action, Endpoints, Tcp};
+use self::link::poller::{Event, Poller};
+use self::link::post::{COPY_LIMIT, SCRATCH};
+use self::link::timers::Timers;
+use self::local::copying::Copying;
+pub use self::transfer::atomics::MAX_BYTES as ATOMIC_LIMIT;
 use crate::params::Params;
 
 /// A lane of tcp.
@@ -118,8 +92,6 @@ pub struct Core {
 /// Progress calls in vain after which other processes have their turn, where
 /// there are more of them than processors.
 const YIELD_AFTER: u32 = 512;
-/// Longest message, header included, that is copied to leave in one piece.
-const SCRATCH: usize = 4096 + crate::wire::header::MAX_HEADER;
 
 /// Bytes of unexpected messages beyond the limit that are kept from peers which
 /// were asked to announce their messages.
@@ -147,7 +119,7 @@ impl Core {
         let staging = vec![0; params.prefetch_rbuf_size];
         let quick_end = match params.trace_msg {
             true => 0,
-            false => params.max_inject.min(posting::COPY_LIMIT) + 1,
+            false => params.max_inject.min(COPY_LIMIT) + 1,
         };
         let endpoints = Endpoints::new(Limits {
             unexpected: params.max_unexpected,
@@ -192,11 +164,11 @@ impl Core {
         let key = self.conns.insert(conn);
         if self.params.zerocopy_size != usize::MAX {
             let conn = &mut self.conns[key];
-            conn.lent.enabled = zerocopy::enable(conn.socket.as_fd());
+            conn.lent.enabled = link::zerocopy::enable(conn.socket.as_fd());
         }
-        let source = keys::Source::Conn(key);
+        let source = link::keys::Source::Conn(key);
         if let Some(deadline) = self.conns[key].deadline() {
-            self.timers.set(deadline, timers::Target::Conn(key));
+            self.timers.set(deadline, link::timers::Target::Conn(key));
             self.poller.wake_at(deadline);
         }
         if let Err(error) = self.poller.watch(self.conns[key].socket.as_fd(), source) {
@@ -283,8 +255,8 @@ impl prov_message::Core for Core {
     }
 
     fn leave(lane: &Lane, ep: EpKey) {
-        closing::linger(lane, ep);
-        closing::close(lane, ep);
+        ending::closing::linger(lane, ep);
+        ending::closing::close(lane, ep);
     }
 }
 

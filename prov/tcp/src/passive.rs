@@ -15,9 +15,10 @@ use prov_util::sockaddr;
 
 use crate::connreq::{Requests, UNANSWERED_LIMIT, Unanswered};
 use crate::domain::BACKLOG;
-use crate::engine::keys::ListenerKey;
-use crate::engine::listener::{Incomer, ListenerKind, RequestSink};
-use crate::engine::{Lane, socket};
+use crate::engine::Lane;
+use crate::engine::link::keys::ListenerKey;
+use crate::engine::link::listener::{Incomer, ListenerKind, RequestSink};
+use crate::engine::link::socket;
 use crate::params::Params;
 use crate::wire::authentication::Key;
 use crate::wire::handshake::MAX_DATA;

@@ -35,11 +35,12 @@ use prov_util::request::{Receive, Select, Tag, Transmit};
 use prov_util::sync::LockKind;
 use prov_util::wait::Attachment;
 
-use super::endpoint::{Kind, OwnPart};
-use super::keys::{ConnKey, EpKey};
-use super::listener::ListenerKind;
-use super::rdm::Rdm;
-use super::{Core, Lane, socket};
+use super::{Core, Lane};
+use crate::engine::link::endpoint::{Kind, OwnPart};
+use crate::engine::link::keys::{ConnKey, EpKey};
+use crate::engine::link::listener::ListenerKind;
+use crate::engine::link::rdm::Rdm;
+use crate::engine::link::socket;
 use crate::params::Params;
 use crate::wire::authentication::Key;
 use prov_util::av::Av;
@@ -549,6 +550,6 @@ fn an_idle_connection_costs_little_memory() {
     until([&a, &b], || a.count() == 500 && b.count() == 500);
     let core = a.engine.core();
     let own: usize = core.conns.values().map(|conn| conn.outbox.memory()).sum();
-    let fixed = size_of::<super::connection::Connection>();
+    let fixed = size_of::<super::link::connection::Connection>();
     assert!(own + fixed < 8 << 10, "{own} and {fixed} bytes");
 }

@@ -3,8 +3,8 @@
 use std::io::{Read, Write};
 use std::net::TcpListener;
 
-use super::super::connection::Stage;
 use super::*;
+use crate::engine::link::connection::Stage;
 use crate::wire::handshake::{self, Decoded, Features, Kind as MessageKind, Message};
 use crate::wire::rdm::Identity;
 

@@ -4,9 +4,9 @@ use std::sync::Mutex;
 
 use prov_util::eq::{ConnectionEvents, Eq};
 
-use super::super::endpoint::Msg;
-use super::super::listener::{Incomer, RequestSink};
 use super::*;
+use crate::engine::link::endpoint::Msg;
+use crate::engine::link::listener::{Incomer, RequestSink};
 
 #[derive(Clone, Default)]
 struct Door(Arc<Mutex<Option<Incomer>>>);

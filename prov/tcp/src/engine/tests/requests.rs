@@ -3,8 +3,8 @@
 use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 
-use super::super::connection::{Connection, Owner, Stage};
 use super::*;
+use crate::engine::link::connection::{Connection, Owner, Stage};
 use crate::wire::handshake::{Features, Kind as MessageKind, Message};
 use crate::wire::rdm::Identity;
 

@@ -1,8 +1,8 @@
 //! Threads that sleep while another one uses the engine.
 
-use super::super::favourite::Favourite;
-use super::super::timers::Timers;
 use super::*;
+use crate::engine::link::favourite::Favourite;
+use crate::engine::link::timers::Timers;
 use crate::wire::handshake::Features;
 
 /// Two sides with a connection, of which the second reads little at once.

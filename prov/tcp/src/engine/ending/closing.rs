@@ -1,0 +1,290 @@
+//! How connections and endpoints end.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use prov_message::peers::Failure;
+use prov_message::{Core as _, Ticket};
+use prov_util::eq::ConnectionEvents;
+use prov_util::errno::Errno;
+
+use crate::engine::link::connection::{Connection, Owner};
+use crate::engine::link::endpoint::Kind;
+use crate::engine::link::fault::Fault;
+use crate::engine::link::incoming::Incoming;
+use crate::engine::link::keys::{ConnKey, EpKey};
+use crate::engine::link::messages::Then;
+use crate::engine::link::socket;
+use crate::engine::{Core, Lane};
+
+/// How often to look whether a copy has been made that another thread makes.
+const LOOK: Duration = Duration::from_micros(50);
+/// How long closing an endpoint may take to send what is due.
+const LINGER: Duration = Duration::from_secs(2);
+
+impl Core {
+    /// Ends a connection for an error of its socket.
+    #[cold]
+    pub(crate) fn break_connection(&mut self, key: ConnKey, error: Errno) {
+        self.break_with(key, Fault::Io(error));
+    }
+
+    /// The peer has ended the stream.
+    pub(crate) fn end_of_stream(&mut self, key: ConnKey) {
+        self.break_with(key, Fault::Io(Errno::ESHUTDOWN));
+    }
+
+    /// Ends a connection, and with it all operations on it.
+    #[cold]
+    pub(crate) fn break_with(&mut self, key: ConnKey, fault: Fault) {
+        let Some(conn) = self.conns.get(key) else {
+            return;
+        };
+        let mut data = Vec::new();
+        let mut hopeless = false;
+        let error = match fault {
+            Fault::Gone => Errno::ENOTCONN,
+            Fault::Io(error) => error,
+            Fault::Refused(refusal) => {
+                data = refusal;
+                Errno::ECONNREFUSED
+            }
+            Fault::Foreign => {
+                hopeless = true;
+                Errno::ECONNREFUSED
+            }
+            Fault::Unproven(reason) => {
+                log::warn!("no connection with {}: {reason}", conn.peer_text());
+                hopeless = true;
+                Errno::EKEYREJECTED
+            }
+            Fault::Protocol(error) => {
+                log::warn!(
+                    "{} broke the protocol and loses its connection: {error}",
+                    conn.peer_text()
+                );
+                Errno::EPROTO
+            }
+            Fault::Memory { error, addr, len } => {
+                log::warn!(
+                    "{} loses its connection for access to {len} bytes at {addr:#x}: {error}",
+                    conn.peer_text()
+                );
+                error
+            }
+        };
+        let was_open = conn.is_open();
+        let owner = conn.owner;
+        let peer = conn.peer;
+        let ops = self.take_down(key, error);
+        // First the state, then the news of it: the application may act on it.
+        match owner {
+            Owner::Listener(listener) => self.no_longer_half_open(key, listener),
+            Owner::Ep(ep) => {
+                for op in ops {
+                    self.endpoints.finish(op, Err(error));
+                }
+                match peer {
+                    Some(peer) => {
+                        let failure = match hopeless {
+                            true => Failure::Hopeless(error),
+                            false => Failure::of(error),
+                        };
+                        self.peer_connection_ended(ep, peer, key, failure);
+                    }
+                    None => self.msg_connection_ended(ep, key, was_open, error, &data),
+                }
+                // Others may go on where it has left room.
+                self.follow_up();
+            }
+        }
+    }
+
+    /// A connected endpoint has lost its connection.
+    fn msg_connection_ended(
+        &mut self,
+        ep: EpKey,
+        key: ConnKey,
+        was_open: bool,
+        error: Errno,
+        data: &[u8],
+    ) {
+        let Some(state) = self.endpoints.get_mut(ep) else {
+            return;
+        };
+        let msg = match &mut state.own.kind {
+            Kind::Msg(msg) => msg,
+            Kind::Rdm(rdm) => {
+                rdm.peers.loopback_ended(key);
+                return;
+            }
+        };
+        if msg.conn != Some(key) {
+            return;
+        }
+        msg.conn = None;
+        msg.ended = true;
+        self.endpoints.end_receives(ep, error);
+        if let Some(events) = self.events_of(ep) {
+            if was_open {
+                events.shut_down();
+            } else {
+                events.failed(error, data);
+            }
+        }
+    }
+
+    /// Where the fate of a connected endpoint's connection is reported.
+    pub(crate) fn events_of(&self, ep: EpKey) -> Option<&ConnectionEvents> {
+        match &self.endpoints.get(ep)?.own.kind {
+            Kind::Msg(msg) => msg.events.as_ref(),
+            Kind::Rdm(_) => None,
+        }
+    }
+
+    /// Removes a connection with its half-received messages. Returns the
+    /// operations that end with it; its seal has ended when they are reported.
+    fn take_down(&mut self, key: ConnKey, error: Errno) -> Vec<Ticket> {
+        let Some(mut conn) = self.conns.remove(key) else {
+            return Vec::new();
+        };
+        self.poller.forget(conn.socket.as_fd());
+        let mut ops = conn.abandon();
+        self.forget_arrivals(key, &mut conn, error, &mut ops);
+        self.favourite.forget(key);
+        socket::end(conn.socket);
+        ops
+    }
+
+    /// Ends receives whose messages will not come, and drops unexpected
+    /// messages that are not complete.
+    fn forget_arrivals(
+        &mut self,
+        key: ConnKey,
+        conn: &mut Connection,
+        error: Errno,
+        ops: &mut Vec<Ticket>,
+    ) {
+        let Owner::Ep(ep) = conn.owner else {
+            return;
+        };
+        let mut receipts = Vec::new();
+        match std::mem::take(&mut conn.incoming) {
+            Incoming::Place(placing) => match placing.then {
+                Then::Receive(receipt) => receipts.push((receipt, placing.place.memory())),
+                Then::Read(ticket) => ops.insert(0, ticket),
+                Then::RemoteWrite { .. } => {}
+            },
+            Incoming::Nothing | Incoming::Keep(_) | Incoming::Collect(_) | Incoming::Discard => {}
+        }
+        receipts.extend(
+            conn.asked
+                .drain()
+                .filter_map(|(_, asked)| Some((asked.receipt?, asked.memory))),
+        );
+        for (receipt, memory) in receipts {
+            self.endpoints.received(&receipt, &memory, Err(error));
+        }
+        self.endpoints.link_ended(ep, key, error);
+    }
+
+    /// Ends a connection on which nothing was transferred yet, without telling
+    /// anybody.
+    pub(crate) fn remove_connection(&mut self, key: ConnKey) {
+        let Some(conn) = self.conns.get(key) else {
+            return;
+        };
+        if let Owner::Listener(listener) = conn.owner {
+            self.no_longer_half_open(key, listener);
+        }
+        let ops = self.take_down(key, Errno::ECANCELED);
+        ops.into_iter().for_each(Ticket::abandon);
+    }
+
+    /// Sends what is due on the connections of an endpoint before they end.
+    /// Returns the sockets that take no more for now.
+    fn send_last(&mut self, ep: EpKey) -> Vec<OwnedFd> {
+        let mine = self.connections_of(ep);
+        let mut blocked = Vec::new();
+        for key in mine {
+            self.flush(key);
+            if let Some(conn) = self.conns.get(key)
+                && conn.is_open()
+                && !conn.outbox.is_empty()
+                && let Ok(socket) = conn.socket.try_clone()
+            {
+                blocked.push(socket);
+            }
+        }
+        blocked
+    }
+
+    fn connections_of(&self, ep: EpKey) -> Vec<ConnKey> {
+        let mine = self.conns.iter();
+        let mine = mine.filter(|(_, conn)| conn.owner == Owner::Ep(ep));
+        mine.map(|(key, _)| key).collect()
+    }
+
+    /// `fi_shutdown` of a connected endpoint.
+    fn shut_down(&mut self, ep: EpKey) {
+        if let Some(state) = self.endpoints.get(ep)
+            && let Kind::Msg(msg) = &state.own.kind
+            && let Some(conn) = msg.conn
+        {
+            self.break_connection(conn, Errno::ESHUTDOWN);
+        }
+    }
+
+    /// `fi_close` of an endpoint: its connections end, its operations end
+    /// without a word.
+    pub(crate) fn close_endpoint(&mut self, ep: EpKey) {
+        let mine = self.connections_of(ep);
+        for key in mine {
+            let ops = self.take_down(key, Errno::ECANCELED);
+            ops.into_iter().for_each(Ticket::abandon);
+        }
+        let Some(own) = self.endpoints.close(ep) else {
+            return;
+        };
+        if let Kind::Rdm(rdm) = own.kind {
+            if let Some(listener) = rdm.listener {
+                self.remove_listener(listener);
+            }
+            rdm.abandon();
+        }
+        self.follow_up();
+    }
+}
+
+/// `fi_shutdown` of a connected endpoint, when what is due has been sent.
+pub fn shut_down(lane: &Lane, ep: EpKey) {
+    linger(lane, ep);
+    lane.core().shut_down(ep);
+}
+
+/// Sends what is due on an endpoint's connections before they end, as far as
+/// that is possible in reasonable time. Others go on meanwhile.
+pub fn linger(lane: &Lane, ep: EpKey) {
+    let deadline = Instant::now() + LINGER;
+    loop {
+        let blocked = lane.core().send_last(ep);
+        let left = deadline.saturating_duration_since(Instant::now());
+        if blocked.is_empty() || left.is_zero() {
+            return;
+        }
+        socket::wait_writable(&blocked, left);
+    }
+}
+
+/// `fi_close` of an endpoint, when nothing is copied for it any more: its memory
+/// is the application's again.
+pub fn close(lane: &Lane, ep: EpKey) {
+    loop {
+        let mut core = lane.core();
+        if !core.is_copying_for(ep) {
+            return core.close_endpoint(ep);
+        }
+        drop(core);
+        std::thread::sleep(LOOK);
+    }
+}

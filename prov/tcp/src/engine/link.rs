@@ -1,0 +1,23 @@
+//! A connection, what it is made of, and what belongs to it: state and sockets. Nothing
+//! here knows the lane that it is in.
+
+pub mod connection;
+pub mod copies;
+pub mod endpoint;
+pub mod fault;
+pub mod favourite;
+pub mod incoming;
+pub mod keys;
+pub mod listener;
+pub mod messages;
+pub mod narrow;
+pub mod neighbour;
+pub mod outbox;
+pub mod place;
+pub mod poller;
+pub mod post;
+pub mod rdm;
+pub mod socket;
+pub mod timers;
+pub mod watch;
+pub mod zerocopy;

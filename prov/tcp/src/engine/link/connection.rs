@@ -1,0 +1,382 @@
+//! One TCP connection and all that hangs on it.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Instant;
+
+use prov_message::peers::UNKNOWN_SOURCE;
+use prov_message::{Place, Signals, Ticket};
+use prov_util::buffer::AppIov;
+use slotmap::{Key, KeyData, SlotMap};
+
+use crate::engine::link::copies::Copies;
+use crate::engine::link::fault::Fault;
+use crate::engine::link::incoming::Incoming;
+use crate::engine::link::keys::{EpKey, ListenerKey, NameKey, PeerKey};
+use crate::engine::link::messages::{Placing, Receipt, Rendezvous, Then};
+use crate::engine::link::narrow::Narrow;
+use crate::engine::link::neighbour::Neighbour;
+use crate::engine::link::outbox::Outbox;
+use crate::engine::link::socket;
+use crate::engine::link::watch::Watch;
+use crate::engine::link::zerocopy::Lent;
+use crate::params::Params;
+use crate::wire::authentication::Nonce;
+use crate::wire::handshake::{Features, Message};
+use crate::wire::header::Header;
+use crate::wire::stream::Stream;
+use crate::wire::{ByteOrder, WireError, rdm};
+
+/// A connection of any age.
+pub struct Connection {
+    pub socket: OwnedFd,
+    pub stage: Stage,
+    pub owner: Owner,
+    /// The peer in its endpoint's table; RDM only.
+    pub peer: Option<PeerKey>,
+    /// The peer in the endpoint's address vector, or [`UNKNOWN_SOURCE`].
+    pub src: u64,
+    /// What both sides can beyond the C library's protocol.
+    pub features: Features,
+    pub order: ByteOrder,
+    /// Names the peer's endpoint, see [`crate::wire::handshake::Message`].
+    pub instance: u64,
+    /// The peer's process; RDM only.
+    pub pid: u32,
+    pub stream: Stream,
+    pub incoming: Incoming,
+    /// Whether a message waits, unread, for a receive to take it. Nothing behind
+    /// it is read until then.
+    pub held_back: bool,
+    /// Whether the poller has said that the peer sends no more. It says so only
+    /// once, and then reading has to go on until the end of the stream shows.
+    pub peer_ended: bool,
+    /// Bytes that were read behind a message that waits.
+    pub backlog: Vec<u8>,
+    pub outbox: Outbox,
+    /// What was sent without a copy.
+    pub lent: Lent,
+    pub burst: Burst,
+    /// Whether the outbox waits for its burst to end.
+    pub is_held: bool,
+    /// Whether the kernel takes no more for now.
+    pub is_blocked: bool,
+    /// Whether the connection is in the list of those with more to read.
+    pub is_ready: bool,
+    /// Whether the last message that came was large.
+    pub is_bulk: bool,
+    /// Whether its host is still there.
+    pub watch: Watch,
+    /// Whether the two processes can read one another's memory.
+    pub neighbour: Neighbour,
+    /// What they read there.
+    pub copies: Copies,
+    /// Number of the next message in the stream.
+    pub sequence: u8,
+    /// Reads whose bytes have not come, oldest first.
+    pub reads: VecDeque<PendingRead>,
+    /// Operations that wait for an acknowledgement, oldest first.
+    pub acks: VecDeque<Ticket>,
+    /// Operations that wait for an answer that names them.
+    pub named: SlotMap<NameKey, Named>,
+    /// Messages announced in the C library's protocol; `None` where the peer
+    /// does not know that, or this library's.
+    pub narrow: Option<Narrow>,
+    /// Receives whose messages were asked for.
+    pub asked: HashMap<Rendezvous, Asked>,
+    /// Whether the log says that the peer lacks what operations asked for.
+    pub is_refused: bool,
+    /// Whether the peer wants every message announced.
+    pub throttled: bool,
+}
+
+/// Messages that follow each other: what is sent after the same call of the
+/// application goes out together, but for the first.
+#[derive(Default)]
+pub struct Burst {
+    /// The application's call ([`Signals::calls`]) after which something was sent
+    /// last.
+    call: u64,
+    /// Messages that have left after it.
+    sent: u32,
+}
+
+impl Burst {
+    /// Whether the next message is to be held back. If not, it leaves.
+    #[inline]
+    pub fn holds_back(&mut self, signals: &Signals) -> bool {
+        let holds_back = self.would_hold_back(signals);
+        if !holds_back {
+            self.sent();
+        }
+        holds_back
+    }
+
+    /// Whether the next message is to be held back.
+    #[inline]
+    pub fn would_hold_back(&mut self, signals: &Signals) -> bool {
+        let call = signals.calls();
+        if call != self.call {
+            self.call = call;
+            self.sent = 0;
+        }
+        self.sent != 0 && signals.holds_after(self.sent)
+    }
+
+    /// A message has left.
+    #[inline]
+    pub fn sent(&mut self) {
+        self.sent = self.sent.saturating_add(1);
+    }
+}
+
+/// How far a connection has come.
+pub enum Stage {
+    /// connect(2) is under way; then this goes out.
+    Connecting { request: Vec<u8>, deadline: Instant },
+    /// Our hello is out; of the challenge, this has come. Then the request
+    /// follows.
+    Proving {
+        nonce: Nonce,
+        challenge: Vec<u8>,
+        request: Vec<u8>,
+        deadline: Instant,
+    },
+    /// The request is out; of the answer, this has come.
+    Requested { answer: Vec<u8>, deadline: Instant },
+    /// Accepted; of the request, this has come.
+    Accepted {
+        request: Vec<u8>,
+        deadline: Instant,
+        door: Door,
+    },
+    /// The stream flows.
+    Open,
+}
+
+/// What a peer that has connected must do first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Door {
+    /// Send its request; no key is needed.
+    Open,
+    /// Send its request, having proved its key.
+    Proven,
+    /// Say hello.
+    Closed,
+    /// Prove its key, after these numbers.
+    Challenged { theirs: Nonce, ours: Nonce },
+}
+
+/// Whose connection it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Owner {
+    /// An endpoint's.
+    Ep(EpKey),
+    /// Nobody's yet, it came in here.
+    Listener(ListenerKey),
+}
+
+/// A read on its way.
+pub struct PendingRead {
+    pub ticket: Ticket,
+    pub memory: AppIov,
+}
+
+/// An operation that waits for an answer with its name.
+pub enum Named {
+    /// To be acknowledged.
+    Ack(Ticket),
+    /// An atomic operation, with the place for its old values.
+    Atomic { ticket: Ticket, result: AppIov },
+    /// A message that was announced: to be sent when it is asked for.
+    Announced {
+        ticket: Ticket,
+        /// `None` once it was asked for.
+        payload: Option<Payload>,
+        /// Whether it is done only when it has been acknowledged.
+        ack: bool,
+    },
+}
+
+/// The bytes of a message that waits to be sent.
+pub enum Payload {
+    /// The application's.
+    App(AppIov),
+    /// A copy.
+    Own(Vec<u8>),
+}
+
+/// A receive that has asked for its message.
+pub struct Asked {
+    pub memory: AppIov,
+    pub receipt: Option<Receipt>,
+    pub len: usize,
+}
+
+impl Connection {
+    /// A connection that has just begun.
+    pub fn new(socket: OwnedFd, owner: Owner, stage: Stage) -> Self {
+        Connection {
+            socket,
+            stage,
+            owner,
+            peer: None,
+            src: UNKNOWN_SOURCE,
+            features: Features::default(),
+            order: ByteOrder::Native,
+            instance: 0,
+            pid: 0,
+            stream: Stream::new(ByteOrder::Native, Features::default()),
+            incoming: Incoming::Nothing,
+            held_back: false,
+            peer_ended: false,
+            backlog: Vec::new(),
+            outbox: Outbox::default(),
+            lent: Lent::default(),
+            burst: Burst::default(),
+            is_held: false,
+            is_blocked: false,
+            is_ready: false,
+            is_bulk: false,
+            watch: Watch::default(),
+            neighbour: Neighbour::default(),
+            copies: Copies::default(),
+            sequence: 0,
+            reads: VecDeque::new(),
+            acks: VecDeque::new(),
+            named: SlotMap::with_key(),
+            narrow: None,
+            asked: HashMap::new(),
+            is_refused: false,
+            throttled: false,
+        }
+    }
+
+    /// Whether the stream flows.
+    #[inline]
+    pub fn is_open(&self) -> bool {
+        matches!(self.stage, Stage::Open)
+    }
+
+    /// Whether what comes next has to wait.
+    #[inline]
+    pub fn is_paused(&self) -> bool {
+        self.held_back || self.copies.waiting.is_some()
+    }
+
+    /// The handshake is over, which the peer ended with this message: the stream
+    /// begins.
+    pub fn open(&mut self, message: &Message, params: &Params) {
+        self.stage = Stage::Open;
+        self.order = message.order;
+        // Atomic values are exchanged as they stand in memory.
+        self.features = match message.order {
+            ByteOrder::Native => message.features.and(params.features()),
+            ByteOrder::Big => Features::default(),
+        };
+        self.instance = message.instance;
+        self.stream = Stream::new(self.order, self.features);
+        socket::set_up_path(self.socket.as_fd(), message.host, params);
+    }
+
+    /// The RDM protocol that both sides speak is of this version.
+    pub fn agree_on(&mut self, version: u8) {
+        let narrow = version >= rdm::RENDEZVOUS && !self.features.has(Features::RENDEZVOUS);
+        self.narrow = narrow.then(Narrow::default);
+    }
+
+    /// When the present stage has lasted too long.
+    pub fn deadline(&self) -> Option<Instant> {
+        match self.stage {
+            Stage::Connecting { deadline, .. }
+            | Stage::Proving { deadline, .. }
+            | Stage::Requested { deadline, .. }
+            | Stage::Accepted { deadline, .. } => Some(deadline),
+            Stage::Open => None,
+        }
+    }
+
+    /// The oldest read, on the way to its place.
+    pub fn oldest_read(&mut self) -> Result<Placing, Fault> {
+        let unasked = Fault::Protocol(WireError::Field("read response"));
+        let read = self.reads.pop_front().ok_or(unasked)?;
+        Ok(Placing {
+            place: Place::App(read.memory),
+            done: 0,
+            then: Then::Read(read.ticket),
+        })
+    }
+
+    /// A name for an operation that waits for an answer.
+    pub fn name_op(&mut self, waits: Named) -> u64 {
+        self.named.insert(waits).data().as_ffi()
+    }
+
+    /// The operation of this name.
+    pub fn named(&mut self, name: u64) -> Option<&mut Named> {
+        self.named.get_mut(NameKey::from(KeyData::from_ffi(name)))
+    }
+
+    /// The operation of this name, off the list, if it waits for the kind of
+    /// answer that `is_awaited` knows. Another kind of answer breaks the
+    /// protocol, and must not make the operation disappear.
+    pub fn take_named(
+        &mut self,
+        name: u64,
+        is_awaited: impl FnOnce(&Named) -> bool,
+    ) -> Option<Named> {
+        let key = NameKey::from(KeyData::from_ffi(name));
+        match self.named.get(key) {
+            Some(waits) if is_awaited(waits) => self.named.remove(key),
+            _ => None,
+        }
+    }
+
+    /// The address of the far end, for the log.
+    pub fn peer_text(&self) -> String {
+        match socket::peer_name(self.socket.as_fd()) {
+            Ok(addr) => addr.to_string(),
+            Err(_) => "a peer that is gone".to_string(),
+        }
+    }
+
+    /// Operations that will not be done any more.
+    pub fn abandon(&mut self) -> Vec<Ticket> {
+        let mut ops: Vec<Ticket> = self.lent.abandon().collect();
+        ops.extend(self.outbox.abandon());
+        ops.extend(self.acks.drain(..));
+        ops.extend(self.narrow.iter_mut().flat_map(Narrow::abandon));
+        ops.extend(self.copies.abandon());
+        ops.extend(self.reads.drain(..).map(|read| read.ticket));
+        ops.extend(self.named.drain().map(|(_, waits)| match waits {
+            Named::Ack(ticket) | Named::Atomic { ticket, .. } | Named::Announced { ticket, .. } => {
+                ticket
+            }
+        }));
+        ops
+    }
+
+    /// A header that acknowledges.
+    pub fn ack_header(name: Option<u64>) -> Header {
+        match name {
+            None => Header::ack(),
+            Some(id) => {
+                let mut header = Header::new(crate::wire::header::Op::NamedAck);
+                header.id = id;
+                header
+            }
+        }
+    }
+}
+
+/// The address of an RDM endpoint: where its connection comes from, with the
+/// port at which it listens.
+pub fn endpoint_address(from: SocketAddr, port: u16) -> SocketAddr {
+    let mut addr = from;
+    addr.set_port(port);
+    if let SocketAddr::V6(v6) = &mut addr {
+        v6.set_flowinfo(0);
+    }
+    addr
+}

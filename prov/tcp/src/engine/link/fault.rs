@@ -1,0 +1,28 @@
+//! Why connections end.
+
+use prov_util::errno::Errno;
+
+use crate::wire::WireError;
+
+/// Why a connection ends.
+#[derive(Debug)]
+pub enum Fault {
+    /// The peer broke the protocol.
+    Protocol(WireError),
+    /// The peer named memory that it may not access.
+    Memory { error: Errno, addr: u64, len: u64 },
+    /// The socket has an error, or has ended.
+    Io(Errno),
+    /// The peer refused, with these connection data.
+    Refused(Vec<u8>),
+    /// The other side has no endpoint of the RDM type.
+    Foreign,
+    /// The peer did not prove that it has the key of this side, for this
+    /// reason.
+    Unproven(&'static str),
+    /// It has ended already.
+    Gone,
+}
+
+/// Whether to go on taking in.
+pub type Step = Result<(), Fault>;

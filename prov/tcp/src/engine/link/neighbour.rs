@@ -1,0 +1,49 @@
+//! What the processes at the two ends of a connection know of one another.
+
+use crate::engine::far_end::Holder;
+use prov_util::process_memory::{Card, OtherProcess, Seal};
+
+/// How well this process and the peer's know each other.
+#[derive(Default)]
+pub struct Neighbour {
+    pub said: Said,
+    pub heard: Heard,
+}
+
+/// What this process has said of itself.
+#[derive(Default)]
+pub enum Said {
+    #[default]
+    Nothing,
+    /// Who it is; or it has no reason to.
+    Name,
+    /// Where its card is.
+    Card {
+        /// Open as long as this.
+        card: Card,
+        seal: Seal,
+    },
+    /// The peer has read the card; the seal lasts as long as this.
+    Read(Seal),
+}
+
+/// What the peer has said of itself.
+#[derive(Default)]
+pub enum Heard {
+    #[default]
+    Nothing,
+    /// Who it is, if it is that.
+    Name(Option<Holder>),
+    /// Where its card is; its memory, if that can be read.
+    Card(Option<OtherProcess>),
+}
+
+impl Neighbour {
+    /// The peer's memory, where each of the two can read the other's.
+    pub fn memory(&self) -> Option<OtherProcess> {
+        match (&self.said, &self.heard) {
+            (Said::Read(_), Heard::Card(memory)) => *memory,
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,370 @@
+//! What a connection has still to send, in order.
+
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+
+use prov_message::Ticket;
+use prov_util::buffer::{AppIov, Outgoing};
+use prov_util::errno::{Errno, Result};
+use prov_util::mr::{Accessor, Grant};
+
+use crate::engine::link::place::send_registered;
+use crate::engine::link::socket;
+use crate::engine::link::zerocopy::Lent;
+
+/// Queued bytes, ours and the application's, and the operations that are done
+/// when the kernel has taken them.
+#[derive(Default)]
+pub struct Outbox {
+    /// Our own bytes of all segments, from `head` on.
+    bytes: Vec<u8>,
+    /// Bytes at the front of `bytes` that the kernel has taken.
+    head: usize,
+    /// What goes out, in order; none is empty.
+    segments: VecDeque<Segment>,
+    /// Operations by the position in the stream where each ends, ascending.
+    done: VecDeque<(u64, Ticket)>,
+    /// Position in the stream up to which the kernel has taken everything.
+    sent: u64,
+    /// Position in the stream where the queue ends.
+    queued: u64,
+}
+
+enum Segment {
+    /// So many bytes of [`Outbox::bytes`].
+    Own(usize),
+    /// Memory of an operation in flight.
+    App(AppIov),
+    /// Registered memory, from an offset on.
+    Registered(Grant, usize),
+}
+
+impl Outbox {
+    /// Whether there is nothing to send.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.segments.is_empty()
+    }
+
+    /// Whether there is nothing to send, nor to report of what was sent: what is
+    /// sent now may be reported now.
+    #[inline]
+    pub fn is_idle(&self) -> bool {
+        self.segments.is_empty() && self.done.is_empty()
+    }
+
+    /// Bytes to send.
+    #[inline]
+    pub fn len(&self) -> u64 {
+        self.queued - self.sent
+    }
+
+    /// Our own bytes among them.
+    pub fn own_len(&self) -> usize {
+        self.bytes.len() - self.head
+    }
+
+    /// Appends our own bytes.
+    #[inline]
+    pub fn push(&mut self, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        self.bytes.extend_from_slice(bytes);
+        self.grow_own(bytes.len());
+    }
+
+    /// Appends a copy of application memory.
+    #[inline]
+    pub fn push_copy(&mut self, memory: &AppIov) {
+        if memory.is_empty() {
+            return;
+        }
+        memory.append_to(&mut self.bytes);
+        self.grow_own(memory.len());
+    }
+
+    #[inline]
+    fn grow_own(&mut self, len: usize) {
+        self.queued += len as u64;
+        match self.segments.back_mut() {
+            Some(Segment::Own(own)) => *own += len,
+            _ => self.segments.push_back(Segment::Own(len)),
+        }
+    }
+
+    /// Appends application memory, which has to stay as it is until it is sent.
+    pub fn push_app(&mut self, memory: AppIov) {
+        if !memory.is_empty() {
+            self.queued += memory.len() as u64;
+            self.segments.push_back(Segment::App(memory));
+        }
+    }
+
+    /// Appends registered memory.
+    pub fn push_registered(&mut self, grant: Grant) {
+        if !grant.is_empty() {
+            self.queued += grant.len() as u64;
+            self.segments.push_back(Segment::Registered(grant, 0));
+        }
+    }
+
+    /// `op` is done when the kernel has taken everything queued so far.
+    #[inline]
+    pub fn push_op(&mut self, op: Ticket) {
+        self.done.push_back((self.queued, op));
+    }
+
+    /// Counts bytes that went out while the queue was empty.
+    #[inline]
+    pub fn sent_directly(&mut self, len: usize) {
+        self.queued += len as u64;
+        self.sent += len as u64;
+    }
+
+    /// The next operation whose bytes the kernel has taken.
+    #[inline]
+    pub fn pop_done(&mut self) -> Option<Ticket> {
+        match self.done.front() {
+            Some((end, _)) if *end <= self.sent => self.done.pop_front().map(|(_, op)| op),
+            _ => None,
+        }
+    }
+
+    /// Sends until the queue is empty, `true`, or the kernel takes no more.
+    /// Application memory of at least `zerocopy` bytes is sent without a copy,
+    /// which is noted in `lent`.
+    pub fn flush(
+        &mut self,
+        registered: &mut Option<Accessor>,
+        socket: BorrowedFd<'_>,
+        zerocopy: usize,
+        lent: &mut Lent,
+    ) -> Result<bool> {
+        let zerocopy = if lent.enabled { zerocopy } else { usize::MAX };
+        while !self.segments.is_empty() {
+            if let (1, Some(&Segment::Own(len))) = (self.segments.len(), self.segments.front()) {
+                let bytes = &self.bytes[self.head..self.head + len];
+                match socket::send(socket, bytes) {
+                    Ok(taken) => {
+                        self.advance(taken);
+                        if taken < len {
+                            return Ok(false);
+                        }
+                    }
+                    Err(Errno::EAGAIN) => return Ok(false),
+                    Err(Errno::EINTR) => {}
+                    Err(error) => return Err(error),
+                }
+                continue;
+            }
+            if let Some(Segment::App(memory)) = self.segments.front()
+                && memory.len() >= zerocopy
+                && let Some(outcome) = send_uncopied(memory, socket)
+            {
+                let (len, taken) = (memory.len(), outcome?);
+                if taken > 0 {
+                    lent.note_sent();
+                }
+                self.advance(taken);
+                if taken < len && taken < socket::CALL_LIMIT {
+                    return Ok(false);
+                }
+                continue;
+            }
+            let mut out = Outgoing::default();
+            let mut own = self.head;
+            let mut granted = None;
+            let mut flags = libc::MSG_DONTWAIT;
+            for segment in &self.segments {
+                let fits = match segment {
+                    Segment::Own(len) => {
+                        let fits = out.push(&self.bytes[own..own + len]);
+                        own += len;
+                        fits
+                    }
+                    Segment::App(memory) if memory.len() >= zerocopy && !out.is_empty() => {
+                        // Its turn comes with the next call.
+                        flags |= libc::MSG_MORE;
+                        false
+                    }
+                    Segment::App(memory) => out.push_app(memory),
+                    Segment::Registered(grant, from) => {
+                        granted = Some((grant, *from));
+                        false
+                    }
+                };
+                if !fits || out.is_full() {
+                    break;
+                }
+            }
+            let mut offered = out.len();
+            let sent = match granted {
+                None => out.send(socket, flags),
+                Some((grant, from)) => {
+                    offered += grant.len() - from;
+                    send_registered(out, registered.as_mut(), grant, from, socket)
+                }
+            };
+            match sent {
+                Ok(taken) => {
+                    self.advance(taken);
+                    if taken < offered && taken < socket::CALL_LIMIT {
+                        return Ok(false);
+                    }
+                }
+                Err(Errno::EAGAIN) => return Ok(false),
+                Err(Errno::EINTR) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+
+    fn advance(&mut self, mut taken: usize) {
+        self.sent += taken as u64;
+        while taken > 0 {
+            let Some(segment) = self.segments.front_mut() else {
+                break;
+            };
+            match segment {
+                Segment::Own(len) => {
+                    let n = taken.min(*len);
+                    self.head += n;
+                    *len -= n;
+                    taken -= n;
+                    if *len > 0 {
+                        break;
+                    }
+                }
+                Segment::App(memory) => {
+                    let n = taken.min(memory.len());
+                    taken -= n;
+                    if n < memory.len() {
+                        *memory = memory.slice(n, usize::MAX);
+                        break;
+                    }
+                }
+                Segment::Registered(grant, from) => {
+                    let n = taken.min(grant.len() - *from);
+                    taken -= n;
+                    *from += n;
+                    if *from < grant.len() {
+                        break;
+                    }
+                }
+            }
+            self.segments.pop_front();
+        }
+        if self.head == self.bytes.len() {
+            self.bytes.clear();
+            self.head = 0;
+            // An idle connection keeps little memory.
+            if self.bytes.capacity() > KEPT_CAPACITY {
+                self.bytes = Vec::new();
+            }
+        } else if self.head > COMPACT_AT {
+            self.bytes.drain(..self.head);
+            self.head = 0;
+        }
+    }
+
+    /// Gives up the queue: all operations in it, oldest first.
+    pub fn abandon(&mut self) -> Vec<Ticket> {
+        self.segments.clear();
+        self.bytes = Vec::new();
+        self.head = 0;
+        self.sent = self.queued;
+        self.done.drain(..).map(|(_, op)| op).collect()
+    }
+
+    /// Bytes of memory that the queue holds on to.
+    #[cfg(test)]
+    pub fn memory(&self) -> usize {
+        self.bytes.capacity()
+            + self.segments.capacity() * size_of::<Segment>()
+            + self.done.capacity() * size_of::<(u64, Ticket)>()
+    }
+
+    /// An empty buffer with room, for the coalescing to come.
+    pub fn lend_buffer(&mut self, buffer: Vec<u8>) {
+        if self.bytes.capacity() == 0 {
+            self.bytes = buffer;
+        }
+    }
+
+    /// The buffer back, once the queue is empty.
+    pub fn take_buffer(&mut self) -> Option<Vec<u8>> {
+        if !self.segments.is_empty() || self.bytes.capacity() == 0 {
+            return None;
+        }
+        // An idle connection keeps little memory.
+        self.segments.shrink_to(KEPT_ENTRIES);
+        self.done.shrink_to(KEPT_ENTRIES);
+        Some(std::mem::take(&mut self.bytes))
+    }
+}
+
+/// Sends memory without a copy: the bytes that the kernel took, 0 where it
+/// takes none now. `None` if it cannot do that at the moment.
+fn send_uncopied(memory: &AppIov, socket: BorrowedFd<'_>) -> Option<Result<usize>> {
+    let mut out = Outgoing::default();
+    out.push_app(memory);
+    match out.send(socket, libc::MSG_DONTWAIT | libc::MSG_ZEROCOPY) {
+        Ok(taken) => Some(Ok(taken)),
+        Err(Errno::EAGAIN | Errno::EINTR) => Some(Ok(0)),
+        Err(Errno::ENOBUFS) => None,
+        Err(error) => Some(Err(error)),
+    }
+}
+
+/// Entries for which an empty queue keeps room.
+const KEPT_ENTRIES: usize = 64;
+/// Room that an empty queue may keep.
+const KEPT_CAPACITY: usize = 256 * 1024;
+/// Sent bytes at the front of the buffer that are worth moving the rest for.
+const COMPACT_AT: usize = 256 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn bytes_leave_in_order_however_little_the_kernel_takes() {
+        let (near, mut far) = UnixStream::pair().unwrap();
+        near.set_nonblocking(true).unwrap();
+        let mut large = vec![0u8; 3 << 20];
+        for (i, byte) in large.iter_mut().enumerate() {
+            *byte = (i * 7 / 3) as u8;
+        }
+        // SAFETY: `large` outlives the queue.
+        let memory = unsafe { AppIov::from_raw(large.as_mut_ptr(), large.len()) };
+        let mut outbox = Outbox::default();
+        outbox.push(b"head");
+        outbox.push_app(memory);
+        outbox.push(b"mid");
+        outbox.push_copy(&memory.slice(0, 100));
+        let mut expected = b"head".to_vec();
+        expected.extend(&large);
+        expected.extend(b"mid");
+        expected.extend(&large[..100]);
+        let mut got: Vec<u8> = Vec::new();
+        let mut piece = vec![0; 10_000];
+        loop {
+            let empty = outbox
+                .flush(&mut None, near.as_fd(), usize::MAX, &mut Lent::default())
+                .unwrap();
+            if empty && outbox.is_empty() && got.len() == expected.len() {
+                break;
+            }
+            let n = far.read(&mut piece).unwrap();
+            got.extend(&piece[..n]);
+        }
+        assert!(got == expected);
+        assert_eq!((outbox.len(), outbox.own_len()), (0, 0));
+    }
+}

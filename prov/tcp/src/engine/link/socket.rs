@@ -1,0 +1,351 @@
+//! TCP sockets as the provider needs them.
+
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
+
+use prov_util::errno::{Errno, Result};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrAny, SocketFlags, SocketType, ipproto,
+    sockopt,
+};
+
+use crate::params::Params;
+
+/// The error of a system call.
+pub fn system(error: rustix::io::Errno) -> Errno {
+    Errno::new(error.raw_os_error())
+}
+
+fn open(family: &SocketAddr) -> Result<OwnedFd> {
+    let family = match family {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    rustix::net::socket_with(
+        family,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+        Some(ipproto::TCP),
+    )
+    .map_err(system)
+}
+
+/// Options of a connection's socket.
+fn set_up(socket: BorrowedFd<'_>, params: &Params) {
+    // A socket without these works, but is slower, or silent for longer when
+    // its peer's host is gone.
+    if params.nodelay() {
+        let _ = sockopt::set_tcp_nodelay(socket, true);
+    }
+    let _ = super::watch::probe(socket, params);
+}
+
+/// Chooses how a connected socket sends where its peer is on this host, as the
+/// addresses or the peer (`host`) say: nothing is lost on the way, and what
+/// paces the sender only slows it, but what waits in a long queue has left the
+/// caches when it is received.
+pub fn set_up_path(socket: BorrowedFd<'_>, host: u32, params: &Params) {
+    if !ends(socket).is_ok_and(|(near, far)| is_within_host(near.ip(), far.ip(), host)) {
+        return;
+    }
+    let sndbuf = params.local_sndbuf_size;
+    if (1..=largest_sndbuf()).contains(&sndbuf) {
+        // A socket with another buffer works, only slower.
+        let _ = sockopt::set_socket_send_buffer_size(socket, sndbuf);
+    }
+    if params.local_congestion != "system"
+        && let Err(error) = sockopt::set_tcp_congestion(socket, &params.local_congestion)
+    {
+        log::info!(
+            "congestion control {} is not to be had: {error}",
+            params.local_congestion
+        );
+    }
+}
+
+/// Whether both ends of a connection are in one network namespace, as far as
+/// their addresses tell.
+pub fn is_within_namespace(socket: BorrowedFd<'_>) -> bool {
+    ends(socket).is_ok_and(|(near, far)| is_within_host(near.ip(), far.ip(), 0))
+}
+
+fn is_within_host(near: IpAddr, far: IpAddr, host: u32) -> bool {
+    near == far || far.is_loopback() || host != 0 && host == crate::host::mark()
+}
+
+/// The largest send buffer that a socket can be given (net.core.wmem_max, which
+/// cannot be read in every network namespace).
+fn largest_sndbuf() -> usize {
+    static LARGEST: OnceLock<usize> = OnceLock::new();
+    *LARGEST.get_or_init(|| {
+        let probe = || -> Result<usize> {
+            let socket = open(&SocketAddr::from(([127, 0, 0, 1], 0)))?;
+            sockopt::set_socket_send_buffer_size(&socket, i32::MAX as usize).map_err(system)?;
+            // The system doubles what it is given.
+            Ok(sockopt::socket_send_buffer_size(&socket).map_err(system)? / 2)
+        };
+        probe().unwrap_or(0)
+    })
+}
+
+/// A socket that is being connected from `source`, whose port is not used, to
+/// `dest`.
+pub fn connect(source: Option<SocketAddr>, dest: &SocketAddr, params: &Params) -> Result<OwnedFd> {
+    let socket = open(dest)?;
+    set_up(socket.as_fd(), params);
+    if let Some(source) = source
+        && source.is_ipv4() == dest.is_ipv4()
+        && (!source.ip().is_unspecified() || source.port() != 0)
+    {
+        sockopt::set_socket_reuseaddr(&socket, true).map_err(system)?;
+        rustix::net::bind(&socket, &source).map_err(system)?;
+    }
+    start_connect(socket.as_fd(), dest)?;
+    Ok(socket)
+}
+
+/// A bound socket that is being connected to `dest`.
+pub fn connect_bound(socket: OwnedFd, dest: &SocketAddr, params: &Params) -> Result<OwnedFd> {
+    set_up(socket.as_fd(), params);
+    start_connect(socket.as_fd(), dest)?;
+    Ok(socket)
+}
+
+/// Starts connecting a socket that may be bound already.
+fn start_connect(socket: BorrowedFd<'_>, dest: &SocketAddr) -> Result {
+    match rustix::net::connect(socket, dest) {
+        Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(()),
+        Err(error) => Err(system(error)),
+    }
+}
+
+/// A socket bound to `addr`, or with port 0 to one in the port range of the
+/// parameters.
+pub fn bound(addr: &SocketAddr, params: &Params) -> Result<OwnedFd> {
+    let socket = open(addr)?;
+    sockopt::set_socket_reuseaddr(&socket, true).map_err(system)?;
+    let range = match params.port_range() {
+        Some(range) if addr.port() == 0 => range,
+        _ => {
+            rustix::net::bind(&socket, addr).map_err(system)?;
+            return Ok(socket);
+        }
+    };
+    let ports = u32::from(range.end() - range.start()) + 1;
+    let first = crate::random::number() as u32 % ports;
+    for i in 0..ports {
+        let port = range.start() + ((first + i) % ports) as u16;
+        match rustix::net::bind(&socket, &SocketAddr::new(addr.ip(), port)) {
+            Ok(()) => return Ok(socket),
+            Err(rustix::io::Errno::ADDRINUSE) => {}
+            Err(error) => return Err(system(error)),
+        }
+    }
+    log::warn!(
+        "every port from {} to {} is in use at {}",
+        range.start(),
+        range.end(),
+        addr.ip()
+    );
+    Err(Errno::EADDRNOTAVAIL)
+}
+
+/// Makes a bound socket listen.
+pub fn listen(socket: BorrowedFd<'_>, backlog: i32) -> Result {
+    rustix::net::listen(socket, backlog).map_err(system)
+}
+
+/// The next connection that waits at a listening socket.
+pub fn accept(listener: BorrowedFd<'_>, params: &Params) -> Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::accept_with(listener, flags).map_err(system)?;
+    set_up(socket.as_fd(), params);
+    Ok(socket)
+}
+
+/// The address at the socket's near end.
+pub fn name(socket: BorrowedFd<'_>) -> Result<SocketAddr> {
+    internet(rustix::net::getsockname(socket).map_err(system)?)
+}
+
+/// The address at the socket's far end.
+pub fn peer_name(socket: BorrowedFd<'_>) -> Result<SocketAddr> {
+    internet(
+        rustix::net::getpeername(socket)
+            .map_err(system)?
+            .ok_or(Errno::ENOTCONN)?,
+    )
+}
+
+/// The addresses at the socket's near and far end.
+pub fn ends(socket: BorrowedFd<'_>) -> Result<(SocketAddr, SocketAddr)> {
+    Ok((name(socket)?, peer_name(socket)?))
+}
+
+fn internet(addr: SocketAddrAny) -> Result<SocketAddr> {
+    SocketAddr::try_from(addr).map_err(system)
+}
+
+/// Why a connection attempt failed, once it has ended; success for one that is
+/// still under way.
+pub fn connect_outcome(socket: BorrowedFd<'_>) -> Result {
+    match sockopt::socket_error(socket).map_err(system)? {
+        Ok(()) if reached_itself(socket) => Err(Errno::ECONNREFUSED),
+        Ok(()) => Ok(()),
+        Err(error) => Err(system(error)),
+    }
+}
+
+/// Whether nobody listens, and the system gave the socket the port of the peer.
+fn reached_itself(socket: BorrowedFd<'_>) -> bool {
+    ends(socket).is_ok_and(|(near, far)| near == far)
+}
+
+/// A call that moved fewer bytes than it was asked to has stopped at the
+/// socket's limit, and an event will tell when there is more to do; unless it
+/// moved so many. The system cuts a call short below 2 GiB, whatever the socket
+/// has room for, and no event follows.
+pub const CALL_LIMIT: usize = 1 << 30;
+
+/// Sends from one buffer.
+#[inline]
+pub fn send(socket: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize> {
+    rustix::net::send(socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT).map_err(system)
+}
+
+/// Receives into one buffer; 0 at the end of the stream.
+#[inline]
+pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<usize> {
+    match rustix::net::recv(socket, buffer, RecvFlags::DONTWAIT) {
+        Ok((received, _)) => Ok(received),
+        Err(error) => Err(system(error)),
+    }
+}
+
+/// Bytes that have come and were not received.
+pub fn waiting(socket: BorrowedFd<'_>) -> usize {
+    rustix::io::ioctl_fionread(socket)
+        .ok()
+        .and_then(|bytes| usize::try_from(bytes).ok())
+        .unwrap_or(0)
+}
+
+/// Ends a connection so that what the peer has not read yet still reaches it:
+/// a socket closed with unread bytes would reset the connection.
+pub fn end(socket: OwnedFd) {
+    if rustix::net::shutdown(&socket, Shutdown::Write).is_ok() {
+        let mut sink = [0; 4096];
+        for _ in 0..64 {
+            if !matches!(receive(socket.as_fd(), &mut sink), Ok(1..)) {
+                break;
+            }
+        }
+    }
+}
+
+/// Waits until one of the sockets has room for writing, at most so long.
+pub fn wait_writable(sockets: &[impl AsFd], timeout: std::time::Duration) {
+    use rustix::event::{PollFd, PollFlags};
+    let timeout = rustix::time::Timespec {
+        tv_sec: timeout.as_secs() as i64,
+        tv_nsec: timeout.subsec_nanos().into(),
+    };
+    let mut fds: Vec<_> = sockets
+        .iter()
+        .map(|socket| PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::OUT))
+        .collect();
+    // The caller looks at the clock itself.
+    let _ = rustix::event::poll(&mut fds, Some(&timeout));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Both ends of a connection within this host.
+    fn local_pair(params: &Params) -> [OwnedFd; 2] {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let listener = bound(&any, params).unwrap();
+        listen(listener.as_fd(), 1).unwrap();
+        let near = connect(None, &name(listener.as_fd()).unwrap(), params).unwrap();
+        wait_writable(&[near.as_fd()], std::time::Duration::from_secs(60));
+        connect_outcome(near.as_fd()).unwrap();
+        let far = loop {
+            match accept(listener.as_fd(), params) {
+                Err(Errno::EAGAIN) => std::thread::yield_now(),
+                far => break far.unwrap(),
+            }
+        };
+        for end in [&near, &far] {
+            set_up_path(end.as_fd(), 0, params);
+        }
+        [near, far]
+    }
+
+    #[test]
+    fn a_peer_is_on_this_host_by_its_address_or_because_it_says_so() {
+        let ip = |last| IpAddr::from([10, 77, 0, last]);
+        let ours = crate::host::mark();
+        assert!(is_within_host(ip(1), ip(1), 0));
+        assert!(is_within_host(ip(1), IpAddr::from([127, 0, 0, 2]), 0));
+        assert!(!is_within_host(ip(1), ip(2), 0));
+        assert!(!is_within_host(ip(1), ip(2), ours.wrapping_add(1)));
+        assert_eq!(is_within_host(ip(1), ip(2), ours), ours != 0);
+    }
+
+    #[test]
+    fn connections_within_the_host_get_another_congestion_control() {
+        let system = || {
+            let socket = open(&SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+            sockopt::tcp_congestion(socket).unwrap()
+        };
+        let congestion = |setting: &str| {
+            let params = Params {
+                local_congestion: setting.into(),
+                ..Params::default()
+            };
+            let [near, far] = local_pair(&params).map(|end| sockopt::tcp_congestion(end).unwrap());
+            assert_eq!(near, far);
+            near
+        };
+        assert_eq!(congestion("reno"), "reno");
+        for setting in ["system", "no such thing"] {
+            assert_eq!(congestion(setting), system());
+        }
+    }
+
+    #[test]
+    fn connections_within_the_host_get_a_send_buffer_that_the_system_can_give() {
+        let buffer = |local_sndbuf_size: usize| {
+            let params = Params {
+                local_sndbuf_size,
+                ..Params::default()
+            };
+            local_pair(&params).map(|end| sockopt::socket_send_buffer_size(end).unwrap())
+        };
+        let system = buffer(0);
+        let largest = largest_sndbuf();
+        assert_eq!(buffer(largest), [2 * largest; 2]);
+        assert_eq!(buffer(100_000), [200_000; 2]);
+        assert_eq!(buffer(largest + 1), system);
+    }
+
+    #[test]
+    fn a_socket_that_is_still_connecting_has_not_failed() {
+        let params = Params::default();
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        let unconnected = bound(&any, &params).unwrap();
+        assert_eq!(connect_outcome(unconnected.as_fd()), Ok(()));
+    }
+
+    #[test]
+    fn a_socket_that_reaches_itself_is_refused() {
+        let params = Params::default();
+        let socket = bound(&SocketAddr::from(([127, 0, 0, 1], 0)), &params).unwrap();
+        let own = name(socket.as_fd()).unwrap();
+        let socket = connect_bound(socket, &own, &params).unwrap();
+        wait_writable(&[socket.as_fd()], std::time::Duration::from_secs(60));
+        assert_eq!(connect_outcome(socket.as_fd()), Err(Errno::ECONNREFUSED));
+    }
+}

@@ -1,0 +1,106 @@
+//! Whether the host of a peer is still there.
+
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use prov_util::errno::Result;
+use rustix::net::sockopt;
+
+use crate::engine::link::socket::system;
+use crate::params::Params;
+
+/// The least such time: a packet that is lost is sent again after a fifth of a
+/// second, then after twice that.
+const LEAST: Duration = Duration::from_secs(2);
+
+/// How long a host may be silent.
+pub fn patience(params: &Params) -> Duration {
+    params.connect_timeout().max(LEAST)
+}
+
+/// Has the system probe the other host while nothing is on its way, so that its
+/// silence shows within the connection timeout (in whole seconds).
+pub fn probe(socket: BorrowedFd<'_>, params: &Params) -> Result {
+    let patience = patience(params).as_secs();
+    let interval = (patience / 8).max(1);
+    let idle = patience / 2;
+    let probes = (patience - idle) / interval;
+    sockopt::set_tcp_keepidle(socket, Duration::from_secs(idle)).map_err(system)?;
+    sockopt::set_tcp_keepintvl(socket, Duration::from_secs(interval)).map_err(system)?;
+    sockopt::set_tcp_keepcnt(socket, u32::try_from(probes).unwrap_or(u32::MAX)).map_err(system)?;
+    sockopt::set_socket_keepalive(socket, true).map_err(system)
+}
+
+/// What the looks at a connection have found.
+#[derive(Default)]
+pub struct Watch {
+    /// The number of the next message at the last look.
+    sequence: u8,
+    /// The look since which the host has had to acknowledge something and has
+    /// not acknowledged anything.
+    silent_since: Option<Instant>,
+}
+
+/// What the system knows about the other host.
+pub struct Signs {
+    /// Whether it has something to acknowledge.
+    pub is_expected: bool,
+    /// How long ago it acknowledged something last.
+    pub heard: Duration,
+}
+
+impl Watch {
+    /// Whether the system has to be asked, when the next message is number
+    /// `sequence`: something may be on its way.
+    pub fn is_due(&mut self, sequence: u8) -> bool {
+        let sent = std::mem::replace(&mut self.sequence, sequence) != sequence;
+        sent || self.silent_since.is_some()
+    }
+
+    /// Takes note of what the system says; how long the host has been silent.
+    pub fn note(&mut self, signs: &Signs, now: Instant) -> Duration {
+        if !signs.is_expected {
+            self.silent_since = None;
+            return Duration::ZERO;
+        }
+        let silent = match self.silent_since {
+            Some(since) if signs.heard >= now - since => now - since,
+            _ => Duration::ZERO,
+        };
+        self.silent_since = Some(now - silent);
+        silent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn note(watch: &mut Watch, now: Instant, is_expected: bool, heard: Duration) -> Duration {
+        watch.note(&Signs { is_expected, heard }, now)
+    }
+
+    #[test]
+    fn silence_counts_from_the_first_look_that_missed_an_answer() {
+        let start = Instant::now();
+        let mut watch = Watch::default();
+        assert!(!watch.is_due(0) && watch.is_due(1) && !watch.is_due(1));
+        // Nothing was heard for an hour, because there was nothing to say.
+        let hour = SECOND * 3600;
+        assert_eq!(note(&mut watch, start, true, hour), Duration::ZERO);
+        assert!(watch.is_due(1));
+        assert_eq!(note(&mut watch, start + SECOND, true, hour), SECOND);
+        let later = start + SECOND * 2;
+        assert_eq!(note(&mut watch, later, true, SECOND * 3), SECOND * 2);
+        // An answer to something.
+        let later = start + SECOND * 5;
+        assert_eq!(note(&mut watch, later, true, SECOND), Duration::ZERO);
+        let later = start + SECOND * 6;
+        assert_eq!(note(&mut watch, later, true, SECOND * 2), SECOND);
+        // All of it was acknowledged.
+        assert_eq!(note(&mut watch, later, false, SECOND), Duration::ZERO);
+        assert!(!watch.is_due(1));
+    }
+}

@@ -1,0 +1,149 @@
+//! Processes of one host that may read one another's memory.
+//!
+//! The system decides who may (ptrace(2), "Ptrace access mode checking"), and
+//! this library only reads that of its own user. Each of the two says which
+//! process it is and which number its end of the connection has there. Each
+//! looks whether the other does hold that end, and shows it a card: a file that
+//! only a process with rights over it can read. On it stand the end that it is
+//! for, and the place of a seal, with a secret beside it. Who knows the secret
+//! is no third that speaks through the other, and could not be made to read,
+//! or be told, what it may not. The seal is read along with every copy; it
+//! holds as long as the connection.
+
+use std::os::fd::{AsFd, AsRawFd};
+
+use prov_util::errno::{Errno, Result};
+use prov_util::process_memory::{Card, OtherProcess, Reading, Seal};
+
+use crate::engine::far_end::Holder;
+use crate::engine::link::fault::{Fault, Step};
+use crate::engine::link::keys::ConnKey;
+use crate::engine::link::neighbour::{Heard, Said};
+use crate::engine::link::socket;
+use crate::engine::{Core, far_end};
+use crate::wire::WireError;
+use crate::wire::direct::Acquaintance;
+use crate::wire::handshake::Features;
+use crate::wire::header::{Header, Op};
+
+impl Core {
+    /// Whether this process and the peer's can read one another's memory. To
+    /// find out, the first call begins the acquaintance.
+    pub(crate) fn is_neighbour(&mut self, key: ConnKey) -> bool {
+        self.introduce(key);
+        let conn = self.conns.get(key);
+        conn.is_some_and(|conn| conn.neighbour.memory().is_some())
+    }
+
+    /// Tells a peer of this host which process this is, unless it was told.
+    fn introduce(&mut self, key: ConnKey) {
+        let Some(conn) = self.conns.get_mut(key) else {
+            return;
+        };
+        if !matches!(conn.neighbour.said, Said::Nothing) {
+            return;
+        }
+        conn.neighbour.said = Said::Name;
+        if !conn.features.has(Features::DIRECT.or(Features::NAMED_ACKS))
+            || !socket::is_within_namespace(conn.socket.as_fd())
+        {
+            return;
+        }
+        let number = conn.socket.as_raw_fd().unsigned_abs();
+        self.acquaint(
+            key,
+            Acquaintance::Introduction,
+            u64::from(std::process::id()),
+            u64::from(number),
+        );
+    }
+
+    fn acquaint(&mut self, key: ConnKey, what: Acquaintance, id: u64, word: u64) {
+        let mut header = Header::new(Op::Acquaint);
+        header.op_data = what.code();
+        header.id = id;
+        header.word = word;
+        self.post_control(key, header);
+    }
+
+    /// The peer tells something about itself.
+    pub(crate) fn acquainted(&mut self, key: ConnKey, header: &Header) -> Step {
+        let out_of_turn = || Fault::Protocol(WireError::Field("acquaintance"));
+        let neighbour = &mut self.conns.get_mut(key).ok_or(Fault::Gone)?.neighbour;
+        let what = Acquaintance::from_code(header.op_data).ok_or_else(out_of_turn)?;
+        match (what, &neighbour.heard) {
+            (Acquaintance::Introduction, Heard::Nothing) => {
+                self.introduce(key);
+                self.meet(key, header.id, header.word);
+                Ok(())
+            }
+            (Acquaintance::Card, &Heard::Name(holder)) => {
+                let read = holder.and_then(|holder| match read(holder, header.id) {
+                    Ok(read) => Some(read),
+                    Err(error) => {
+                        log::debug!("cannot read the memory of process {}: {error}", holder.pid);
+                        None
+                    }
+                });
+                neighbour.heard = Heard::Card(read.map(|(memory, _)| memory));
+                if let Some((_, secret)) = read {
+                    self.acquaint(key, Acquaintance::Ready, secret, 0);
+                }
+                Ok(())
+            }
+            (Acquaintance::Ready, _) => match std::mem::take(&mut neighbour.said) {
+                Said::Card { seal, .. } if seal.secret() == header.id => {
+                    neighbour.said = Said::Read(seal);
+                    Ok(())
+                }
+                _ => Err(out_of_turn()),
+            },
+            _ => Err(out_of_turn()),
+        }
+    }
+
+    /// The peer says that it is process `pid`, which has its end of the
+    /// connection as number `number`. If that is so, it is shown this process's
+    /// card.
+    fn meet(&mut self, key: ConnKey, pid: u64, number: u64) {
+        let Some(conn) = self.conns.get_mut(key) else {
+            return;
+        };
+        conn.neighbour.heard = Heard::Name(None);
+        let socket = conn.socket.as_fd();
+        if !socket::is_within_namespace(socket) {
+            return;
+        }
+        let met = far_end::holder(socket, pid, number).and_then(|holder| {
+            let seal = Seal::new()?;
+            let card = Card::new(far_end::inode(socket)?, seal.token())?;
+            Ok((holder, card, seal))
+        });
+        let (holder, card, seal) = match met {
+            Ok(met) => met,
+            Err(error) => {
+                log::debug!(
+                    "{} is not known to be process {pid} of this host and user: {error}",
+                    conn.peer_text()
+                );
+                return;
+            }
+        };
+        let number = u64::from(card.number());
+        conn.neighbour.heard = Heard::Name(Some(holder));
+        conn.neighbour.said = Said::Card { card, seal };
+        self.acquaint(key, Acquaintance::Card, number, 0);
+    }
+}
+
+/// The memory of the process that has the far end, and its card for that as file
+/// `number`, and the secret of the card's seal.
+fn read(holder: Holder, number: u64) -> Result<(OtherProcess, u64)> {
+    let number = u32::try_from(number).map_err(|_| Errno::EINVAL)?;
+    let Reading { inode, seal } = Card::read(holder.pid, number)?;
+    match inode == holder.inode {
+        true => OtherProcess::find(holder.pid, seal),
+        // It is shown by somebody else, through the holder.
+        false => Err(Errno::EPERM),
+    }
+}

@@ -1,0 +1,8 @@
+//! How connections come about.
+
+pub mod connect;
+pub mod handshake;
+pub mod listening;
+pub mod msg;
+pub mod negotiated;
+pub mod proving;

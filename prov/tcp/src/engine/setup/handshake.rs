@@ -1,0 +1,454 @@
+//! Connections before their stream begins.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Instant;
+
+use prov_util::errno::Errno;
+
+use crate::engine::Core;
+use crate::engine::link::connection::{Connection, Door, Owner, Stage, endpoint_address};
+use crate::engine::link::fault::Fault;
+use crate::engine::link::keys::{ConnKey, EpKey, ListenerKey, PeerKey};
+use crate::engine::link::listener::{Incomer, ListenerKind};
+use crate::engine::link::poller::Event;
+use crate::engine::link::rdm::Rdm;
+use crate::engine::link::socket;
+use crate::host;
+use crate::wire::WireError;
+use crate::wire::authentication::Key;
+use crate::wire::handshake::{
+    Decoded, Features, Kind as MessageKind, MAX_MESSAGE, Message, decode,
+};
+use crate::wire::rdm::Identity;
+
+/// What the bytes of a handshake led to.
+enum Read {
+    /// More has to come.
+    Partial,
+    /// The message.
+    Complete(Message),
+    /// Nothing good.
+    Failed(Fault),
+}
+
+impl Core {
+    /// A connection whose stream has not begun has an event.
+    pub(crate) fn advance_handshake(&mut self, key: ConnKey, event: Event) {
+        let Some(conn) = self.conns.get_mut(key) else {
+            return;
+        };
+        if matches!(conn.stage, Stage::Connecting { .. }) {
+            if (event.writable || event.ended || event.failed)
+                && let Err(fault) = self.connected(key)
+            {
+                self.break_with(key, fault);
+            }
+            return;
+        }
+        // One event may bring several messages of the handshake.
+        while self.conns.get(key).is_some_and(|conn| !conn.is_open()) {
+            let message = match self.read_handshake(key) {
+                Read::Partial => return,
+                Read::Failed(fault) => {
+                    let fault = self.without_proof(key, fault);
+                    self.break_with(key, fault);
+                    return;
+                }
+                Read::Complete(message) => message,
+            };
+            let outcome = match message.kind {
+                MessageKind::Challenge => self.challenged(key, &message),
+                MessageKind::Hello | MessageKind::Proof => self.admit(key, &message),
+                MessageKind::Request if self.is_closed_to(key) => {
+                    Err(self.refuse_request(key, &message))
+                }
+                MessageKind::Reject if message.features.has(Features::KEY) => {
+                    Err(Fault::Unproven("it has no key, or demands one"))
+                }
+                MessageKind::Request | MessageKind::Accept | MessageKind::Reject => {
+                    match self.conns.get(key).map(|conn| conn.owner) {
+                        Some(Owner::Ep(ep)) => self.answered(key, ep, &message),
+                        Some(Owner::Listener(listener)) => self.requested(key, listener, message),
+                        None => {}
+                    }
+                    return;
+                }
+            };
+            if let Err(fault) = outcome {
+                self.break_with(key, fault);
+                return;
+            }
+        }
+    }
+
+    /// A socket is connected, or not: the first message goes out.
+    fn connected(&mut self, key: ConnKey) -> Result<(), Fault> {
+        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
+        socket::connect_outcome(conn.socket.as_fd()).map_err(Fault::Io)?;
+        let Stage::Connecting { request, deadline } = &mut conn.stage else {
+            return Ok(());
+        };
+        let (request, deadline) = (std::mem::take(request), *deadline);
+        let keyed = match conn.owner {
+            Owner::Ep(ep) => self
+                .endpoints
+                .get(ep)
+                .is_some_and(|ep| ep.own.auth_key.is_some()),
+            Owner::Listener(_) => false,
+        };
+        if !keyed {
+            send_all(conn.socket.as_fd(), &request)?;
+            conn.stage = Stage::Requested {
+                answer: Vec::new(),
+                deadline,
+            };
+            return Ok(());
+        }
+        let nonce = crate::random::bytes().ok_or(Fault::Io(Errno::EIO))?;
+        send_all(conn.socket.as_fd(), &Key::hello(&nonce).encode())?;
+        conn.stage = Stage::Proving {
+            nonce,
+            challenge: Vec::new(),
+            request,
+            deadline,
+        };
+        Ok(())
+    }
+
+    fn read_handshake(&mut self, key: ConnKey) -> Read {
+        let Some(conn) = self.conns.get_mut(key) else {
+            return Read::Failed(Fault::Gone);
+        };
+        let (bytes, expected): (_, &[MessageKind]) = match &mut conn.stage {
+            Stage::Requested { answer, .. } => {
+                (answer, &[MessageKind::Accept, MessageKind::Reject])
+            }
+            Stage::Proving { challenge, .. } => {
+                (challenge, &[MessageKind::Challenge, MessageKind::Reject])
+            }
+            Stage::Accepted { request, door, .. } => match door {
+                Door::Proven => (request, &[MessageKind::Request]),
+                Door::Open | Door::Closed => (request, &[MessageKind::Request, MessageKind::Hello]),
+                Door::Challenged { .. } => (request, &[MessageKind::Proof]),
+            },
+            Stage::Connecting { .. } | Stage::Open => return Read::Partial,
+        };
+        loop {
+            let need = match decode(bytes, expected) {
+                Ok(Decoded::Complete(message)) => return Read::Complete(message),
+                Ok(Decoded::Need(need)) => need,
+                Err(error) => return Read::Failed(Fault::Protocol(error)),
+            };
+            let mut buffer = [0; MAX_MESSAGE];
+            let room = need.min(buffer.len());
+            match socket::receive(conn.socket.as_fd(), &mut buffer[..room]) {
+                Ok(0) => return Read::Failed(Fault::Io(Errno::ECONNRESET)),
+                Ok(n) => bytes.extend_from_slice(&buffer[..n]),
+                Err(Errno::EAGAIN) => return Read::Partial,
+                Err(Errno::EINTR) => {}
+                Err(error) => return Read::Failed(Fault::Io(error)),
+            }
+        }
+    }
+
+    /// The answer to a request of ours has come.
+    fn answered(&mut self, key: ConnKey, ep: EpKey, message: &Message) {
+        let is_rdm = self.rdm(ep).is_some();
+        let is_refused = message.kind == MessageKind::Reject;
+        let identity = match is_rdm.then(|| Identity::decode(&message.data)) {
+            // Who refuses without a word may have another answer later.
+            Some(Err(_)) if !(is_refused && message.data.is_empty()) => {
+                let fault = self.foreign(key, ep, message);
+                self.break_with(key, fault);
+                return;
+            }
+            Some(Ok(identity)) => Some(identity),
+            Some(Err(_)) | None => None,
+        };
+        if is_refused {
+            self.break_with(key, Fault::Refused(message.data.clone()));
+            return;
+        }
+        let Some(conn) = self.conns.get_mut(key) else {
+            return;
+        };
+        conn.open(message, &self.params);
+        if let Some(identity) = identity {
+            conn.pid = identity.pid;
+            conn.agree_on(identity.answered());
+            if let Some(peer) = conn.peer {
+                self.peer_connected(ep, peer, key);
+            }
+        } else if let Some(events) = self.events_of(ep) {
+            events.connected(&message.data);
+        }
+        // What follows the answer may have come with it.
+        self.read_later(key);
+    }
+
+    /// A request has come to a listener.
+    fn requested(&mut self, key: ConnKey, listener: ListenerKey, message: Message) {
+        let Some(state) = self.listeners.get(listener) else {
+            self.remove_connection(key);
+            return;
+        };
+        match &state.kind {
+            ListenerKind::Rdm(ep) => {
+                let ep = *ep;
+                self.rdm_requested(key, ep, &message);
+            }
+            ListenerKind::Passive(_) => {
+                self.no_longer_half_open(key, listener);
+                let Some(conn) = self.conns.remove(key) else {
+                    return;
+                };
+                self.poller.forget(conn.socket.as_fd());
+                if let Some(state) = self.listeners.get(listener)
+                    && let ListenerKind::Passive(sink) = &state.kind
+                {
+                    sink.request(Incomer {
+                        socket: conn.socket,
+                        message,
+                        auth_key: state.auth_key.clone(),
+                    });
+                }
+            }
+        }
+    }
+
+    /// Another RDM endpoint wants a connection.
+    fn rdm_requested(&mut self, key: ConnKey, ep: EpKey, message: &Message) {
+        let identity = match Identity::decode(&message.data) {
+            Ok(identity) => identity,
+            Err(_) => {
+                let fault = self.foreign(key, ep, message);
+                self.reject(key, &[]);
+                self.break_with(key, fault);
+                return;
+            }
+        };
+        let from = self
+            .socket(key)
+            .map(socket::peer_name)
+            .unwrap_or(Err(Errno::ENOTCONN));
+        let Ok(from) = from else {
+            self.remove_connection(key);
+            return;
+        };
+        let addr = endpoint_address(from, identity.port);
+        let Some(rdm) = self.rdm(ep) else {
+            self.remove_connection(key);
+            return;
+        };
+        let own = rdm.addr;
+        let connection_to = |rdm: &Rdm| rdm.peers.link(rdm.peers.find(&addr)?);
+        let mut existing = connection_to(rdm);
+        if let Some(old) = existing
+            && self.conns.get(old).is_some_and(Connection::is_open)
+        {
+            // It may have ended, and this is why the peer comes again.
+            self.read(old, true);
+            existing = self.rdm(ep).and_then(|rdm| connection_to(rdm));
+        }
+        let mut loopback = false;
+        match existing.and_then(|old| self.conns.get(old).map(|conn| (old, conn))) {
+            None => {}
+            Some((old, conn)) if conn.is_open() => {
+                let same = if conn.instance != 0 && message.instance != 0 {
+                    conn.instance == message.instance
+                } else {
+                    conn.pid == identity.pid
+                };
+                if same {
+                    self.reject_rdm(key, message);
+                    return;
+                }
+                log::info!("{addr} has restarted");
+                self.break_connection(old, Errno::ECONNRESET);
+            }
+            Some((_, conn)) => match wire_order(&addr).cmp(&wire_order(&own)) {
+                std::cmp::Ordering::Less => {
+                    self.reject_rdm(key, message);
+                    return;
+                }
+                std::cmp::Ordering::Greater
+                    if message.instance == 0 && matches!(conn.stage, Stage::Requested { .. }) =>
+                {
+                    // The C library up to 2.5 takes our request as well where
+                    // its own is accepted before it has looked at ours, and
+                    // drops its own with all that was sent on it. It refuses
+                    // ours as long as its own has no answer.
+                    if let Some(rdm) = self.rdm(ep)
+                        && let Some(peer) = rdm.peers.find(&addr)
+                    {
+                        rdm.peers.crosses(peer, key);
+                    }
+                    return;
+                }
+                std::cmp::Ordering::Greater => {}
+                std::cmp::Ordering::Equal => loopback = true,
+            },
+        }
+        let Some(rdm) = self.rdm(ep) else {
+            return;
+        };
+        let peer = rdm.peers.peer_at(&addr);
+        self.accept_rdm(key, ep, peer, message, &identity, loopback);
+    }
+
+    /// A request of ours will not be answered: the peer's own one that it met
+    /// has its turn.
+    pub(crate) fn take_up_crossing(&mut self, ep: EpKey, peer: PeerKey) {
+        if let Some(rdm) = self.rdm(ep)
+            && let Some(key) = rdm.peers.take_crossing(peer)
+        {
+            self.answer_crossing(key);
+        }
+    }
+
+    /// Answers a request that has waited for one of ours.
+    pub(crate) fn answer_crossing(&mut self, key: ConnKey) {
+        if let Some(Owner::Listener(listener)) = self.conns.get(key).map(|conn| conn.owner)
+            && let Read::Complete(message) = self.read_handshake(key)
+        {
+            self.requested(key, listener, message);
+        }
+    }
+
+    pub(crate) fn accept_rdm(
+        &mut self,
+        key: ConnKey,
+        ep: EpKey,
+        peer: PeerKey,
+        message: &Message,
+        identity: &Identity,
+        loopback: bool,
+    ) {
+        let behind_firewall = self.params.firewall_addr;
+        if !self.conns.contains_key(key) {
+            return;
+        }
+        let Some(rdm) = self.rdm(ep) else {
+            return;
+        };
+        let instance = rdm.instance;
+        let src = rdm.peers.source(peer);
+        if identity.behind_firewall {
+            rdm.peers.only_calls(peer);
+        }
+        // Should the answer not leave, this attempt of the peer's has failed,
+        // and with it ours that has given way to it.
+        let gave_way = if loopback {
+            rdm.peers.loops_back(peer, key);
+            None
+        } else {
+            rdm.peers.adopt(peer, key, Instant::now())
+        };
+        if let Some(ours) = gave_way {
+            self.remove_connection(ours);
+        }
+        let answer = Identity {
+            version: identity.agreed(),
+            version_checked: identity.version != 0,
+            behind_firewall: identity.behind_firewall && behind_firewall,
+            port: identity.port,
+            pid: std::process::id(),
+        };
+        let answer = Message::new(
+            MessageKind::Accept,
+            message.features.and(self.params.features()),
+            instance,
+            &answer.encode(),
+        )
+        .from_host(host::mark());
+        if let Some(Owner::Listener(listener)) = self.conns.get(key).map(|conn| conn.owner) {
+            self.no_longer_half_open(key, listener);
+        }
+        let Some(conn) = self.conns.get_mut(key) else {
+            return;
+        };
+        conn.owner = Owner::Ep(ep);
+        conn.peer = (!loopback).then_some(peer);
+        conn.src = src;
+        conn.pid = identity.pid;
+        if let Err(fault) = send_all(conn.socket.as_fd(), &answer.encode()) {
+            self.break_with(key, fault);
+            return;
+        }
+        conn.open(message, &self.params);
+        conn.agree_on(identity.agreed());
+        if !loopback {
+            self.peer_connected(ep, peer, key);
+        }
+        self.read_later(key);
+    }
+
+    /// Refuses a connection that is not needed; the peer gets its own data back.
+    fn reject_rdm(&mut self, key: ConnKey, message: &Message) {
+        self.reject(key, &message.data);
+        self.remove_connection(key);
+    }
+
+    fn reject(&self, key: ConnKey, data: &[u8]) {
+        let answer = Message::new(MessageKind::Reject, Features::default(), 0, data);
+        if let Some(socket) = self.socket(key) {
+            // If it does not reach the peer, the end of the connection does.
+            let _ = socket::send(socket, &answer.encode());
+        }
+    }
+
+    /// What is at the other end is not of the RDM type: one line in the log, as
+    /// it may not stop trying.
+    fn foreign(&mut self, key: ConnKey, ep: EpKey, message: &Message) -> Fault {
+        let from = self.socket(key).map(socket::peer_name);
+        if let Some(Ok(from)) = from
+            && let Some(rdm) = self.rdm(ep)
+            && rdm.foreign.replace(from.ip()) != Some(from.ip())
+        {
+            log::warn!(
+                "no connection with {from}: its endpoint is not tcp's of the RDM type ({} bytes \
+                 of connection data), but an MSG endpoint or one of a provider over tcp, such as \
+                 ofi_rxm",
+                message.data.len()
+            );
+        }
+        Fault::Foreign
+    }
+
+    /// The handshake of a connection may have taken too long.
+    pub(crate) fn check_deadline(&mut self, key: ConnKey, now: Instant) {
+        if let Some(conn) = self.conns.get(key)
+            && conn.deadline().is_some_and(|deadline| deadline <= now)
+        {
+            // The socket may know better, and its event be on the way.
+            let error = socket::connect_outcome(conn.socket.as_fd()).err();
+            self.break_with(key, Fault::Io(error.unwrap_or(Errno::ETIMEDOUT)));
+        }
+    }
+}
+
+impl From<WireError> for Fault {
+    fn from(error: WireError) -> Self {
+        Fault::Protocol(error)
+    }
+}
+
+/// Sends a message of the handshake: a fresh socket takes a few hundred bytes,
+/// or is not connected.
+pub(crate) fn send_all(socket: BorrowedFd<'_>, bytes: &[u8]) -> Result<(), Fault> {
+    match socket::send(socket, bytes) {
+        Ok(sent) if sent == bytes.len() => Ok(()),
+        Ok(_) => Err(Fault::Io(Errno::ECONNABORTED)),
+        Err(error) => Err(Fault::Io(error)),
+    }
+}
+
+/// The address as the two ends compare it: IP address, then port, as bytes in
+/// network order.
+fn wire_order(addr: &std::net::SocketAddr) -> (Vec<u8>, u16) {
+    let ip = match addr.ip() {
+        std::net::IpAddr::V4(ip) => ip.octets().to_vec(),
+        std::net::IpAddr::V6(ip) => ip.octets().to_vec(),
+    };
+    (ip, addr.port())
+}

@@ -1,0 +1,148 @@
+//! Who connects to a listening socket.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use prov_util::errno::{Errno, Result};
+
+use crate::engine::Core;
+use crate::engine::link::connection::{Connection, Door, Owner, Stage};
+use crate::engine::link::keys::{ConnKey, ListenerKey, Source};
+use crate::engine::link::listener::{Listener, ListenerKind};
+use crate::engine::link::socket;
+use crate::engine::link::timers::Target;
+use crate::wire::authentication::Key;
+
+/// How long a peer may take for its request.
+const REQUEST_TIME: Duration = Duration::from_secs(10);
+/// Connections without a request at one listener; the oldest has to go for one
+/// more.
+const HALF_OPEN_LIMIT: usize = 512;
+/// Connections taken from the system at once.
+const ACCEPTS_PER_TURN: usize = 64;
+/// How long a listener rests when the system has no descriptors left, or the
+/// application too many requests to answer.
+const REST: Duration = Duration::from_millis(100);
+
+impl Core {
+    /// Listens at a bound socket.
+    pub fn add_listener(
+        &mut self,
+        socket: OwnedFd,
+        kind: ListenerKind,
+        auth_key: Option<Key>,
+        backlog: i32,
+    ) -> Result<ListenerKey> {
+        socket::listen(socket.as_fd(), backlog)?;
+        let key = self.listeners.insert(Listener {
+            socket,
+            kind,
+            auth_key,
+            half_open: VecDeque::new(),
+        });
+        let source = Source::Listener(key);
+        let watched = self
+            .poller
+            .watch_listener(self.listeners[key].socket.as_fd(), source);
+        if let Err(error) = watched {
+            self.listeners.remove(key);
+            return Err(error);
+        }
+        Ok(key)
+    }
+
+    /// Stops listening; connections without a request end.
+    pub fn remove_listener(&mut self, key: ListenerKey) {
+        if let Some(listener) = self.listeners.remove(key) {
+            self.poller.forget(listener.socket.as_fd());
+            for conn in listener.half_open {
+                self.remove_connection(conn);
+            }
+        }
+    }
+
+    /// Takes the connections that wait at a listener.
+    pub(crate) fn accept(&mut self, key: ListenerKey) {
+        for _ in 0..ACCEPTS_PER_TURN {
+            let Some(listener) = self.listeners.get(key) else {
+                return;
+            };
+            if !listener.has_room() {
+                log::info!("too many connection requests without an answer; others wait");
+                self.rest(key);
+                return;
+            }
+            match socket::accept(listener.socket.as_fd(), &self.params) {
+                Ok(socket) => self.accepted(key, socket),
+                Err(Errno::EAGAIN) => return,
+                Err(Errno::ECONNABORTED | Errno::EINTR | Errno::EPROTO) => {}
+                Err(error) => {
+                    // Most likely there are no descriptors. The connections
+                    // wait in the kernel meanwhile.
+                    log::warn!("cannot accept connections for the moment: {error}");
+                    self.rest(key);
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Leaves a listener alone for a while.
+    fn rest(&mut self, key: ListenerKey) {
+        if let Some(listener) = self.listeners.get(key) {
+            self.poller.forget(listener.socket.as_fd());
+            let again = Instant::now() + REST;
+            self.timers.set(again, Target::Listener(key));
+            self.poller.wake_at(again);
+        }
+    }
+
+    /// A listener has rested.
+    pub(crate) fn wake_listener(&mut self, key: ListenerKey) {
+        if let Some(listener) = self.listeners.get(key) {
+            // If this fails now, the next attempt may not.
+            let source = Source::Listener(key);
+            if self
+                .poller
+                .watch_listener(listener.socket.as_fd(), source)
+                .is_err()
+            {
+                self.rest(key);
+            }
+        }
+    }
+
+    fn accepted(&mut self, key: ListenerKey, socket: OwnedFd) {
+        let keyed = self
+            .listeners
+            .get(key)
+            .is_some_and(|listener| listener.auth_key.is_some());
+        let stage = Stage::Accepted {
+            request: Vec::new(),
+            deadline: Instant::now() + REQUEST_TIME,
+            door: if keyed { Door::Closed } else { Door::Open },
+        };
+        let Ok(conn) = self.add_connection(Connection::new(socket, Owner::Listener(key), stage))
+        else {
+            return;
+        };
+        let Some(listener) = self.listeners.get_mut(key) else {
+            return;
+        };
+        listener.half_open.push_back(conn);
+        if listener.half_open.len() > HALF_OPEN_LIMIT
+            && let Some(oldest) = listener.half_open.pop_front()
+        {
+            log::info!("too many connections without a request; the oldest is closed");
+            self.remove_connection(oldest);
+        }
+    }
+
+    /// A connection has sent its request, or has ended.
+    pub(crate) fn no_longer_half_open(&mut self, key: ConnKey, listener: ListenerKey) {
+        if let Some(listener) = self.listeners.get_mut(listener) {
+            listener.half_open.retain(|&other| other != key);
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Peers prove that they have the key of an endpoint, and it proves the same
+//! to them, before a connection is asked for
+//! ([`crate::wire::authentication`]).
+
+use std::os::fd::AsFd;
+
+use prov_util::errno::Errno;
+
+use crate::engine::Core;
+use crate::engine::link::connection::{Door, Owner, Stage};
+use crate::engine::link::fault::Fault;
+use crate::engine::link::keys::ConnKey;
+use crate::engine::link::socket;
+use crate::engine::setup::handshake::send_all;
+use crate::wire::authentication::Key;
+use crate::wire::handshake::{Features, Kind as MessageKind, Message};
+
+impl Core {
+    /// What the far end of a connection must prove to know, and this end.
+    fn key_of(&self, owner: Owner) -> Option<Key> {
+        match owner {
+            Owner::Ep(ep) => self.endpoints.get(ep)?.own.auth_key.clone(),
+            Owner::Listener(listener) => self.listeners.get(listener)?.auth_key.clone(),
+        }
+    }
+
+    /// The other side has proved its key, or not: we prove ours and ask for
+    /// the connection.
+    pub(crate) fn challenged(&mut self, key: ConnKey, message: &Message) -> Result<(), Fault> {
+        let conn = self.conns.get(key).ok_or(Fault::Gone)?;
+        let auth_key = self.key_of(conn.owner);
+        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
+        let Stage::Proving {
+            nonce,
+            request,
+            deadline,
+            ..
+        } = &mut conn.stage
+        else {
+            return Ok(());
+        };
+        let proof = auth_key
+            .and_then(|key| key.proof(message, nonce))
+            .ok_or(Fault::Unproven("it has another key"))?;
+        let mut bytes = proof.encode();
+        bytes.append(request);
+        let deadline = *deadline;
+        send_all(conn.socket.as_fd(), &bytes)?;
+        conn.stage = Stage::Requested {
+            answer: Vec::new(),
+            deadline,
+        };
+        Ok(())
+    }
+
+    /// A peer that has connected says hello or proves its key.
+    pub(crate) fn admit(&mut self, key: ConnKey, message: &Message) -> Result<(), Fault> {
+        let conn = self.conns.get(key).ok_or(Fault::Gone)?;
+        let Some(auth_key) = self.key_of(conn.owner) else {
+            self.refuse_for_key(key);
+            return Err(Fault::Unproven("it has a key, and none is known here"));
+        };
+        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
+        let Stage::Accepted { request, door, .. } = &mut conn.stage else {
+            return Ok(());
+        };
+        match *door {
+            Door::Open | Door::Proven => Ok(()),
+            Door::Closed => {
+                let ours = crate::random::bytes().ok_or(Fault::Io(Errno::EIO))?;
+                let (challenge, theirs) = auth_key
+                    .challenge(message, &ours)
+                    .ok_or(Fault::Unproven("its hello is none"))?;
+                *door = Door::Challenged { theirs, ours };
+                request.clear();
+                send_all(conn.socket.as_fd(), &challenge.encode())
+            }
+            Door::Challenged { theirs, ours } => {
+                if !auth_key.accepts(message, &theirs, &ours) {
+                    return Err(Fault::Unproven("it has another key"));
+                }
+                *door = Door::Proven;
+                request.clear();
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether a peer that has connected must do something else before its
+    /// request.
+    pub(crate) fn is_closed_to(&self, key: ConnKey) -> bool {
+        self.conns.get(key).is_some_and(|conn| {
+            matches!(
+                conn.stage,
+                Stage::Accepted {
+                    door: Door::Closed | Door::Challenged { .. },
+                    ..
+                }
+            )
+        })
+    }
+
+    /// Refuses the request of a peer that has not proved the key.
+    pub(crate) fn refuse_request(&self, key: ConnKey, request: &Message) -> Fault {
+        // The C library would take a refusal for something else.
+        if request.features != Features::default() {
+            self.refuse_for_key(key);
+        }
+        Fault::Unproven("it does not prove the key that is needed here")
+    }
+
+    /// Tells a peer of this library why there will be no connection.
+    fn refuse_for_key(&self, key: ConnKey) {
+        if let Some(socket) = self.socket(key) {
+            let refusal = Message::new(MessageKind::Reject, Features::KEY, 0, &[]);
+            // If it does not reach the peer, the end of the connection does.
+            let _ = socket::send(socket, &refusal.encode());
+        }
+    }
+
+    /// What it means that a connection has ended with `fault`, if a proof was
+    /// due from the other side.
+    pub(crate) fn without_proof(&self, key: ConnKey, fault: Fault) -> Fault {
+        match (self.conns.get(key).map(|conn| &conn.stage), fault) {
+            (Some(Stage::Proving { .. }), Fault::Io(_)) => Fault::Io(Errno::EKEYREJECTED),
+            (_, fault) => fault,
+        }
+    }
+}

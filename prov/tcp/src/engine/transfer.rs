@@ -1,0 +1,9 @@
+//! What goes over open connections, both ways.
+
+pub mod arrival;
+pub mod atomics;
+pub mod posting;
+pub mod progress;
+pub mod rendezvous;
+pub mod rma;
+pub mod sending;

@@ -1,0 +1,432 @@
+//! What comes on an open connection.
+
+use fabric_abi::FI_RMA;
+use prov_message::peers::{Bytes, UNKNOWN_SOURCE};
+use prov_message::{Core as _, Expected, Place, Unmatched};
+
+use crate::engine::Core;
+use crate::engine::link::connection::{Connection, Named, Owner};
+use crate::engine::link::fault::Fault;
+use crate::engine::link::fault::Step;
+use crate::engine::link::incoming::{Collecting, Incoming};
+use crate::engine::link::keys::{ConnKey, EpKey};
+use crate::engine::link::messages::{Ack, Action, Arrival, Endpoints, Placing, Rendezvous, Then};
+use crate::engine::link::post::Post;
+use crate::engine::transfer::progress::BULK;
+use crate::wire::WireError;
+use crate::wire::direct::MAX_LIST;
+use crate::wire::handshake::Features;
+use crate::wire::header::{self, Header, Op};
+use crate::wire::simple::decode_simple;
+use crate::wire::stream::Event;
+
+/// Most bytes of operands of an atomic operation.
+const COLLECT_LIMIT: usize = 1 << 20;
+
+/// Takes in the messages at the start of `bytes` that have nothing special
+/// about them and find their receives; returns what is left, which is all where
+/// there is no short way (`quick_end`).
+#[inline(always)]
+pub(crate) fn take_in_simple<'a>(
+    quick_end: usize,
+    conn: &mut Connection,
+    endpoints: &mut Endpoints,
+    mut bytes: &'a [u8],
+) -> &'a [u8] {
+    if quick_end == 0
+        || !conn.stream.is_between_messages()
+        || conn.held_back
+        || conn.copies.is_copying()
+        || conn.src == UNKNOWN_SOURCE && conn.peer.is_some()
+    {
+        return bytes;
+    }
+    let Owner::Ep(ep) = conn.owner else {
+        return bytes;
+    };
+    let Some(mut plain) = endpoints.plain(ep) else {
+        return bytes;
+    };
+    while let Some(simple) = decode_simple(bytes) {
+        if !plain.take(conn.src, simple.tag, simple.payload) {
+            break;
+        }
+        bytes = simple.rest;
+        conn.is_bulk |= simple.payload.len() >= BULK;
+    }
+    bytes
+}
+
+impl Core {
+    /// Takes in bytes that came on a connection.
+    pub(crate) fn take_in(&mut self, key: ConnKey, mut bytes: &[u8]) {
+        if let Some(conn) = self.conns.get_mut(key) {
+            bytes = take_in_simple(self.quick_end, conn, &mut self.endpoints, bytes);
+        }
+        if !bytes.is_empty() {
+            self.take_in_any(key, bytes);
+        }
+    }
+
+    #[inline(never)]
+    pub(crate) fn take_in_any(&mut self, key: ConnKey, mut bytes: &[u8]) {
+        let bytes = &mut bytes;
+        loop {
+            let Some(conn) = self.conns.get_mut(key) else {
+                return;
+            };
+            if conn.is_paused() {
+                conn.backlog.extend_from_slice(bytes);
+                return;
+            }
+            let step = match conn.stream.next(bytes) {
+                Ok(Event::Need) => return,
+                Ok(Event::Message(header)) if conn.copies.must_wait(&header) => {
+                    conn.copies.waiting = Some(header);
+                    continue;
+                }
+                Ok(Event::Message(header)) => self.begin(key, &header, bytes),
+                Ok(Event::Payload(part)) => self.payload(key, part),
+                Err(error) => Err(Fault::Protocol(error)),
+            };
+            if let Err(fault) = step {
+                self.break_with(key, fault);
+                return;
+            }
+        }
+    }
+
+    /// A message begins.
+    #[inline]
+    pub(crate) fn begin(&mut self, key: ConnKey, header: &Header, bytes: &mut &[u8]) -> Step {
+        if self.params.trace_msg
+            && let Some(conn) = self.conns.get(key)
+        {
+            super::posting::trace("received", conn, 0, header);
+        }
+        if header.payload >= BULK
+            && let Some(conn) = self.conns.get_mut(key)
+        {
+            conn.is_bulk = true;
+        }
+        match header.op {
+            Op::Tagged => self.message(key, header, true, bytes),
+            Op::Msg if !header.is_ack() => self.message(key, header, false, bytes),
+            _ => self.other(key, header),
+        }
+    }
+
+    fn other(&mut self, key: ConnKey, header: &Header) -> Step {
+        match header.op {
+            Op::Msg | Op::Tagged => self.acknowledged(key),
+            Op::NamedAck => self.acknowledged_by_name(key, header.id),
+            Op::ReadRequest => self.read_requested(key),
+            Op::ReadResponse => self.read_answered(key, header),
+            Op::Write => self.write_begins(key, header),
+            Op::TaggedRts => self.announced(key, header, true, Rendezvous::Narrow(header.op_data)),
+            Op::WideRts => {
+                let tagged = header.flags & header::TAGGED != 0;
+                self.announced(key, header, tagged, Rendezvous::Wide(header.id))
+            }
+            Op::Cts => self.asked_for_by_c(key, header.op_data),
+            Op::WideCts => self.asked_for(key, header),
+            Op::Data => self.announced_data(key, header, Rendezvous::Narrow(header.op_data)),
+            Op::WideData => self.announced_data(key, header, Rendezvous::Wide(header.id)),
+            Op::Throttle => {
+                if let Some(conn) = self.conns.get_mut(key) {
+                    conn.throttled = header.op_data != 0;
+                }
+                Ok(())
+            }
+            Op::AtomicRequest => self.collect(key, header, COLLECT_LIMIT),
+            Op::Acquaint => self.acquainted(key, header),
+            Op::DirectRead | Op::DirectWrite => self.collect(key, header, MAX_LIST),
+            Op::AtomicResponse => self.atomic_answered(key, header),
+        }
+    }
+
+    /// The endpoint behind a connection.
+    #[inline]
+    pub(crate) fn owner_of(&self, key: ConnKey) -> Option<EpKey> {
+        match self.conns.get(key)?.owner {
+            Owner::Ep(ep) => Some(ep),
+            Owner::Listener(_) => None,
+        }
+    }
+
+    /// The message of a header, of `len` bytes, that comes on a connection.
+    #[inline]
+    pub(crate) fn arrival(
+        &mut self,
+        key: ConnKey,
+        header: &Header,
+        tagged: bool,
+        len: usize,
+    ) -> Result<Arrival, Fault> {
+        let ep = self.owner_of(key).ok_or(Fault::Gone)?;
+        self.look_for_source(key, ep);
+        let conn = self.conns.get(key).ok_or(Fault::Gone)?;
+        Ok(Arrival {
+            link: key,
+            ep,
+            src: conn.src,
+            tagged,
+            tag: header.tag,
+            len,
+            data: header.has_data().then_some(header.data),
+            ack: ack_of(header),
+            announces: conn.features.has(Features::RENDEZVOUS),
+        })
+    }
+
+    /// A plain or tagged message with its bytes begins.
+    #[inline]
+    fn message(&mut self, key: ConnKey, header: &Header, tagged: bool, bytes: &mut &[u8]) -> Step {
+        let arrival = self.arrival(key, header, tagged, header.payload)?;
+        let Some(Expected { memory, receipt }) = self.endpoints.arrive(&arrival) else {
+            return self.unexpected(key, &arrival);
+        };
+        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
+        if bytes.len() >= arrival.len {
+            // All of it is here.
+            let (body, rest) = bytes.split_at(arrival.len);
+            *bytes = rest;
+            conn.stream.payload_done(arrival.len);
+            memory.write_at(0, body);
+            let ack = self.endpoints.received(&receipt, &memory, Ok(()));
+            self.acknowledge(key, ack);
+        } else {
+            conn.incoming = Incoming::Place(Box::new(Placing {
+                place: Place::App(memory),
+                done: 0,
+                then: Then::Receive(receipt),
+            }));
+        }
+        Ok(())
+    }
+
+    /// Finds out whether the address vector knows the peer by now, if it did
+    /// not.
+    #[inline]
+    pub(crate) fn look_for_source(&mut self, key: ConnKey, ep: EpKey) {
+        if self
+            .conns
+            .get(key)
+            .is_some_and(|conn| conn.src == UNKNOWN_SOURCE)
+        {
+            self.follow_av(ep);
+        }
+    }
+
+    /// A message begins for which there is no receive.
+    #[inline(never)]
+    fn unexpected(&mut self, key: ConnKey, arrival: &Arrival) -> Step {
+        let unmatched = self.endpoints.unmatched(arrival);
+        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
+        match unmatched {
+            Unmatched::Keep(kept) => conn.incoming = Incoming::Keep(kept),
+            Unmatched::Complete => {}
+            Unmatched::HeldBack => conn.held_back = true,
+            Unmatched::Gone => return Err(Fault::Gone),
+        }
+        self.follow_up();
+        Ok(())
+    }
+
+    /// More bytes of the message that began last.
+    fn payload(&mut self, key: ConnKey, part: &[u8]) -> Step {
+        let Some(conn) = self.conns.get_mut(key) else {
+            return Err(Fault::Gone);
+        };
+        match &mut conn.incoming {
+            Incoming::Place(placing) => {
+                placing.place.write_at(&mut self.memory, placing.done, part);
+                placing.done += part.len();
+            }
+            Incoming::Keep(kept) => {
+                let more = conn.stream.payload_left();
+                if !self.endpoints.append(*kept, part, more) {
+                    conn.incoming = Incoming::Discard;
+                }
+            }
+            Incoming::Collect(collecting) => collecting.bytes.extend_from_slice(part),
+            Incoming::Discard | Incoming::Nothing => {}
+        }
+        if conn.stream.payload_left() == 0 {
+            return self.message_ends(key);
+        }
+        Ok(())
+    }
+
+    /// `n` bytes of the current message have gone to their place.
+    pub(crate) fn placed_directly(&mut self, key: ConnKey, n: usize) {
+        let Some(conn) = self.conns.get_mut(key) else {
+            return;
+        };
+        if let Incoming::Place(placing) = &mut conn.incoming {
+            placing.done += n;
+        }
+        conn.stream.payload_done(n);
+        if conn.stream.payload_left() == 0
+            && let Err(fault) = self.message_ends(key)
+        {
+            self.break_with(key, fault);
+        }
+    }
+
+    /// All bytes of a message have come.
+    fn message_ends(&mut self, key: ConnKey) -> Step {
+        let Some(conn) = self.conns.get_mut(key) else {
+            return Err(Fault::Gone);
+        };
+        match std::mem::take(&mut conn.incoming) {
+            Incoming::Place(placing) => self.placed(key, *placing),
+            Incoming::Keep(kept) => {
+                self.endpoints.kept(kept);
+                self.follow_up();
+                Ok(())
+            }
+            Incoming::Collect(collecting) => self.collected(key, *collecting),
+            Incoming::Discard | Incoming::Nothing => Ok(()),
+        }
+    }
+
+    /// A message that is acted upon is here.
+    fn collected(&mut self, key: ConnKey, collecting: Collecting) -> Step {
+        match collecting.header.op {
+            Op::DirectRead => self.direct_read(key, &collecting),
+            Op::DirectWrite => self.direct_write(key, &collecting),
+            _ => self.atomic_requested(key, collecting),
+        }
+    }
+
+    /// A message is in its place.
+    pub(crate) fn placed(&mut self, key: ConnKey, placing: Placing) -> Step {
+        match placing.then {
+            Then::Receive(receipt) => {
+                let memory = placing.place.memory();
+                let ack = self.endpoints.received(&receipt, &memory, Ok(()));
+                self.acknowledge(key, ack);
+                Ok(())
+            }
+            Then::Read(ticket) => {
+                self.endpoints.finish(ticket, Ok(()));
+                Ok(())
+            }
+            Then::RemoteWrite { data, len, ack } => {
+                if let Place::Registered(grants) = &placing.place
+                    && let Some(accessor) = &mut self.memory
+                {
+                    grants.complete(accessor);
+                }
+                self.written_to(key, FI_RMA, data, len, ack);
+                Ok(())
+            }
+        }
+    }
+
+    /// Does for a connection what a receive, or the lack of one, has led to.
+    pub(crate) fn act_on(&mut self, action: Action) {
+        match action {
+            Action::Acknowledge(key, ack) => self.acknowledge(key, ack),
+            Action::Redirect(key, course) => {
+                if let Some(conn) = self.conns.get_mut(key) {
+                    conn.incoming = course.into();
+                }
+            }
+            Action::Resume(key, course) => {
+                let Some(conn) = self.conns.get_mut(key) else {
+                    return;
+                };
+                conn.held_back = false;
+                conn.incoming = course.into();
+                let backlog = std::mem::take(&mut conn.backlog);
+                self.take_in(key, &backlog);
+                self.read_later(key);
+            }
+            Action::Fetch(key, fetch) => self.fetch(key, fetch),
+            Action::Refuse(key, name, ack, len) => self.refuse(key, name, ack, len),
+            Action::Throttle(key, on) => self.throttle(key, on),
+        }
+    }
+
+    /// Tells the sender that its message has come.
+    pub(crate) fn acknowledge(&mut self, key: ConnKey, ack: Ack) {
+        let header = match ack {
+            Ack::None => return,
+            Ack::Next => Connection::ack_header(None),
+            Ack::Named(name) => Connection::ack_header(Some(name)),
+        };
+        self.post_control(key, header);
+    }
+
+    /// Sends a header without payload that no operation waits for.
+    pub(crate) fn post_control(&mut self, key: ConnKey, header: Header) {
+        self.post(
+            key,
+            Post {
+                header,
+                rma: &[],
+                payload: Bytes::Own(&[]),
+                copy: true,
+                op: None,
+            },
+        );
+    }
+
+    fn acknowledged(&mut self, key: ConnKey) -> Step {
+        let op = self
+            .conns
+            .get_mut(key)
+            .and_then(|conn| conn.acks.pop_front());
+        let op = op.ok_or(Fault::Protocol(WireError::Field("acknowledgement")))?;
+        self.endpoints.finish(op, Ok(()));
+        Ok(())
+    }
+
+    fn acknowledged_by_name(&mut self, key: ConnKey, name: u64) -> Step {
+        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
+        let is_awaited = |waits: &Named| match waits {
+            Named::Ack(_) => true,
+            Named::Announced { payload, .. } => payload.is_none(),
+            Named::Atomic { .. } => false,
+        };
+        match conn.take_named(name, is_awaited) {
+            Some(Named::Ack(ticket) | Named::Announced { ticket, .. }) => {
+                self.endpoints.finish(ticket, Ok(()));
+                Ok(())
+            }
+            _ => Err(Fault::Protocol(WireError::Field("acknowledgement"))),
+        }
+    }
+
+    /// Gathers a message that is acted upon when it is complete.
+    fn collect(&mut self, key: ConnKey, header: &Header, limit: usize) -> Step {
+        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
+        if header.payload > limit {
+            return Err(Fault::Protocol(WireError::Payload(header.payload as u64)));
+        }
+        let collecting = Collecting {
+            header: *header,
+            rma: *conn.stream.rma(),
+            bytes: Vec::with_capacity(header.payload),
+        };
+        if header.payload == 0 {
+            return self.collected(key, collecting);
+        }
+        conn.incoming = Incoming::Collect(Box::new(collecting));
+        Ok(())
+    }
+}
+
+/// What the sender of a message wants to hear.
+#[inline]
+pub(crate) fn ack_of(header: &Header) -> Ack {
+    if !header.wants_ack() {
+        Ack::None
+    } else if header.flags & header::NAMED != 0 || header.op == Op::WideRts {
+        Ack::Named(header.id)
+    } else {
+        Ack::Next
+    }
+}

@@ -1,0 +1,377 @@
+//! Messages on their way out: directly, or with others in a burst.
+
+use std::os::fd::AsFd;
+use std::time::Instant;
+
+use prov_message::{Op, Ticket};
+use prov_util::buffer::Outgoing;
+use prov_util::errno::{Errno, Result};
+use prov_util::mr::Grants;
+
+use crate::engine::Core;
+use crate::engine::link::connection::Connection;
+use crate::engine::link::connection::Owner;
+use crate::engine::link::keys::ConnKey;
+use crate::engine::link::post::{COPY_LIMIT, Post};
+use crate::engine::link::socket;
+use crate::wire::header::{Header, MAX_HEADER};
+use prov_message::peers::Bytes;
+
+/// Own bytes that a connection's queue may hold before posting is refused.
+const OWN_LIMIT: usize = 1 << 20;
+
+impl Core {
+    /// Whether another operation may be posted to the connection:
+    /// `-FI_EAGAIN` where too much waits already.
+    #[inline]
+    pub(crate) fn check_room(&self, key: ConnKey) -> Result {
+        let conn = self.conns.get(key).ok_or(Errno::ENOTCONN)?;
+        let may_wait = match conn.owner {
+            Owner::Ep(ep) => self.endpoints.get(ep).is_none_or(|ep| ep.ledger.has_room()),
+            Owner::Listener(_) => true,
+        };
+        if may_wait && conn.outbox.own_len() < OWN_LIMIT {
+            Ok(())
+        } else {
+            Err(Errno::EAGAIN)
+        }
+    }
+
+    /// Sends a message on an open connection, or queues it. Never fails: if
+    /// the connection breaks, its operations end with the reason.
+    #[inline]
+    pub(crate) fn post(&mut self, key: ConnKey, post: Post<'_>) {
+        let Some(conn) = self.conns.get_mut(key) else {
+            if let Some(op) = post.op {
+                self.endpoints.report(&op, Err(Errno::ENOTCONN));
+            }
+            return;
+        };
+        let sequence = conn.sequence;
+        conn.sequence = sequence.wrapping_add(1);
+        if self.params.trace_msg {
+            trace("sent", conn, sequence, &post.header);
+        }
+        if !conn.outbox.is_idle() || conn.burst.holds_back(&self.signals) {
+            self.enqueue(key, post, sequence);
+            return;
+        }
+        let payload_len = post.payload.len();
+        if payload_len > COPY_LIMIT {
+            self.post_large(key, post, sequence);
+            return;
+        }
+        let Some((head, body)) = self.scratch.split_first_chunk_mut::<MAX_HEADER>() else {
+            return;
+        };
+        let header_len = post.header.encode(post.rma, conn.order, sequence, head);
+        // The payload belongs directly behind the header.
+        let total = header_len + payload_len;
+        let _ = body;
+        let place = &mut self.scratch[header_len..total];
+        match post.payload {
+            Bytes::App(memory) => {
+                memory.read_at(0, place);
+            }
+            Bytes::Own(bytes) => place.copy_from_slice(bytes),
+        }
+        match socket::send(conn.socket.as_fd(), &self.scratch[..total]) {
+            Ok(sent) if sent == total => {
+                conn.outbox.sent_directly(total);
+                if let Some(op) = &post.op {
+                    self.endpoints.report(op, Ok(()));
+                }
+            }
+            Ok(sent) => self.keep_rest(key, sent, total, post.op),
+            Err(Errno::EAGAIN | Errno::EINTR | Errno::ENOBUFS) => {
+                self.keep_rest(key, 0, total, post.op);
+            }
+            Err(error) => {
+                if let Some(op) = &post.op {
+                    self.endpoints.report(op, Err(error));
+                }
+                self.break_connection(key, error);
+            }
+        }
+    }
+
+    /// Queues what the kernel did not take of the first `total` bytes in the
+    /// scratch area.
+    #[cold]
+    pub(crate) fn keep_rest(&mut self, key: ConnKey, sent: usize, total: usize, op: Option<Op>) {
+        let Some(conn) = self.conns.get_mut(key) else {
+            return;
+        };
+        conn.outbox.sent_directly(sent);
+        conn.outbox.push(&self.scratch[sent..total]);
+        conn.is_blocked = true;
+        if let Some(ticket) = op.and_then(|op| self.endpoints.count(op)) {
+            conn.outbox.push_op(ticket);
+        }
+    }
+
+    /// Sends a message whose payload is too large to copy, from its place.
+    fn post_large(&mut self, key: ConnKey, post: Post<'_>, sequence: u8) {
+        let Some(conn) = self.conns.get_mut(key) else {
+            return;
+        };
+        if conn.lent.enabled && post.payload.len() >= self.params.zerocopy_size && !post.copy {
+            self.enqueue(key, post, sequence);
+            self.flush(key);
+            return;
+        }
+        let mut head = [0; MAX_HEADER];
+        let header_len = post
+            .header
+            .encode(post.rma, conn.order, sequence, &mut head);
+        let total = header_len + post.payload.len();
+        let mut out = Outgoing::default();
+        out.push(&head[..header_len]);
+        match post.payload {
+            Bytes::App(memory) => out.push_app(memory),
+            Bytes::Own(bytes) => out.push(bytes),
+        };
+        let sent = match out.send(conn.socket.as_fd(), libc::MSG_DONTWAIT) {
+            Ok(sent) => sent,
+            Err(Errno::EAGAIN | Errno::EINTR | Errno::ENOBUFS) => 0,
+            Err(error) => {
+                if let Some(op) = &post.op {
+                    self.endpoints.report(op, Err(error));
+                }
+                self.break_connection(key, error);
+                return;
+            }
+        };
+        conn.outbox.sent_directly(sent);
+        if sent == total {
+            if let Some(op) = &post.op {
+                self.endpoints.report(op, Ok(()));
+            }
+            return;
+        }
+        conn.is_blocked = true;
+        if sent < header_len {
+            conn.outbox.push(&head[sent..header_len]);
+        }
+        let done = sent.saturating_sub(header_len);
+        match post.payload {
+            Bytes::App(memory) if post.copy => {
+                conn.outbox.push_copy(&memory.slice(done, usize::MAX))
+            }
+            Bytes::App(memory) => conn.outbox.push_app(memory.slice(done, usize::MAX)),
+            Bytes::Own(bytes) => conn.outbox.push(&bytes[done..]),
+        }
+        if let Some(ticket) = post.op.and_then(|op| self.endpoints.count(op)) {
+            conn.outbox.push_op(ticket);
+        }
+        if sent >= socket::CALL_LIMIT {
+            self.flush(key);
+        }
+    }
+
+    /// Sends a message whose payload is registered memory.
+    pub(crate) fn post_registered(&mut self, key: ConnKey, header: Header, grants: &Grants) {
+        if header.payload <= COPY_LIMIT {
+            let mut bytes = Vec::with_capacity(header.payload);
+            if let Some(accessor) = &mut self.memory {
+                grants.append_to(accessor, &mut bytes);
+                grants.complete(accessor);
+            }
+            let payload = Bytes::Own(&bytes);
+            self.post(
+                key,
+                Post {
+                    header,
+                    rma: &[],
+                    payload,
+                    copy: true,
+                    op: None,
+                },
+            );
+            return;
+        }
+        let Some(conn) = self.conns.get_mut(key) else {
+            return;
+        };
+        let mut head = [0; MAX_HEADER];
+        let header_len = header.encode(&[], conn.order, conn.sequence, &mut head);
+        conn.sequence = conn.sequence.wrapping_add(1);
+        conn.outbox.push(&head[..header_len]);
+        if let Some(accessor) = &mut self.memory {
+            grants.complete(accessor);
+        }
+        for &grant in grants.parts() {
+            conn.outbox.push_registered(grant);
+        }
+        if !conn.is_blocked {
+            self.flush(key);
+        }
+    }
+
+    /// Appends a message to the connection's queue.
+    fn enqueue(&mut self, key: ConnKey, post: Post<'_>, sequence: u8) {
+        let limit = self.params.staging_sbuf_size;
+        let Some(conn) = self.conns.get_mut(key) else {
+            return;
+        };
+        if conn.outbox.is_empty()
+            && let Some(buffer) = self.spare_buffers.pop()
+        {
+            conn.outbox.lend_buffer(buffer);
+        }
+        let mut head = [0; MAX_HEADER];
+        let header_len = post
+            .header
+            .encode(post.rma, conn.order, sequence, &mut head);
+        conn.outbox.push(&head[..header_len]);
+        match post.payload {
+            Bytes::App(memory) if post.copy || memory.len() <= COPY_LIMIT => {
+                conn.outbox.push_copy(memory);
+            }
+            Bytes::App(memory) => conn.outbox.push_app(*memory),
+            Bytes::Own(bytes) => conn.outbox.push(bytes),
+        }
+        if let Some(ticket) = post.op.and_then(|op| self.endpoints.count(op)) {
+            conn.outbox.push_op(ticket);
+        }
+        if conn.is_blocked {
+            return;
+        }
+        if conn.outbox.len() >= limit as u64 {
+            self.flush(key);
+        } else if !conn.is_held {
+            conn.is_held = true;
+            if self.held.is_empty() {
+                self.signals.burst_begins();
+            }
+            self.held.push(key);
+        }
+    }
+
+    /// Sends what is queued, as far as the kernel takes it.
+    pub(crate) fn flush(&mut self, key: ConnKey) {
+        let Some(conn) = self.conns.get_mut(key) else {
+            return;
+        };
+        if !conn.is_open() {
+            return;
+        }
+        let flushed = conn.outbox.flush(
+            &mut self.memory,
+            conn.socket.as_fd(),
+            self.params.zerocopy_size,
+            &mut conn.lent,
+        );
+        match flushed {
+            Ok(empty) => conn.is_blocked = !empty,
+            Err(error) => {
+                self.break_connection(key, error);
+                return;
+            }
+        }
+        while let Some(ticket) = self.next_done(key) {
+            self.endpoints.finish(ticket, Ok(()));
+        }
+        if let Some(conn) = self.conns.get_mut(key)
+            && let Some(buffer) = conn.outbox.take_buffer()
+            && self.spare_buffers.len() < SPARE_BUFFERS
+        {
+            self.spare_buffers.push(buffer);
+        }
+    }
+
+    /// The next operation on a connection that the kernel has nothing left to
+    /// do for.
+    fn next_done(&mut self, key: ConnKey) -> Option<Ticket> {
+        let conn = self.conns.get_mut(key)?;
+        while let Some(op) = conn.outbox.pop_done() {
+            if let Some(op) = conn.lent.hold(op) {
+                return Some(op);
+            }
+        }
+        conn.lent.pop_released()
+    }
+
+    /// The kernel may have let go of memory that it sent from.
+    pub(crate) fn memory_released(&mut self, key: ConnKey) {
+        if let Some(conn) = self.conns.get_mut(key) {
+            conn.lent.listen(conn.socket.as_fd());
+        }
+        while let Some(ticket) = self.next_done(key) {
+            self.endpoints.finish(ticket, Ok(()));
+        }
+    }
+
+    /// Sends what was held back, if anything was.
+    #[inline]
+    pub(crate) fn end_bursts(&mut self) {
+        if !self.sent.is_empty() {
+            self.report_sent();
+        }
+        if !self.held.is_empty() {
+            self.flush_held();
+        }
+    }
+
+    /// Sends what was held back.
+    pub(crate) fn flush_held(&mut self) {
+        while let Some(key) = self.held.pop() {
+            if let Some(conn) = self.conns.get_mut(key) {
+                conn.is_held = false;
+                self.flush(key);
+            }
+        }
+        self.signals.burst_ends();
+    }
+
+    /// Sends what was held back, for an application that makes no further call.
+    /// What that leads to is reported with the next one.
+    pub(crate) fn flush_for_application(&mut self) {
+        for key in std::mem::take(&mut self.held) {
+            let Some(conn) = self.conns.get_mut(key) else {
+                continue;
+            };
+            conn.is_held = false;
+            let flushed = conn.outbox.flush(
+                &mut self.memory,
+                conn.socket.as_fd(),
+                self.params.zerocopy_size,
+                &mut conn.lent,
+            );
+            // If the socket is broken, the next attempt says so again.
+            conn.is_blocked = matches!(flushed, Ok(false));
+            self.sent.push(key);
+        }
+        if !self.sent.is_empty() && self.has_sleepers {
+            self.poller.wake_at(Instant::now());
+        }
+        self.signals.burst_ends();
+    }
+
+    /// Reports what was sent in the application's stead.
+    #[cold]
+    fn report_sent(&mut self) {
+        for key in std::mem::take(&mut self.sent) {
+            self.flush(key);
+        }
+    }
+}
+
+/// Logs a message (`FI_TCP_TRACE_MSG`).
+#[cold]
+pub(crate) fn trace(what: &str, conn: &Connection, sequence: u8, header: &Header) {
+    log::trace!(
+        target: crate::LOG.ep_data,
+        "{what} {:?} {sequence} {} {}: tag {:#x} flags {:#x} op_data {:#x} payload {}",
+        header.op,
+        if what == "sent" { "to" } else { "from" },
+        conn.peer_text(),
+        header.tag,
+        header.flags,
+        header.op_data,
+        header.payload
+    );
+}
+
+/// Outbox buffers that are kept for later.
+const SPARE_BUFFERS: usize = 16;

@@ -1,0 +1,298 @@
+//! A progress call: what is held back leaves, what has come is taken in.
+
+use std::collections::VecDeque;
+use std::os::fd::AsFd;
+use std::time::Instant;
+
+use prov_util::errno::Errno;
+
+use crate::engine::Core;
+use crate::engine::link::incoming::Incoming;
+use crate::engine::link::keys::{ConnKey, Source};
+use crate::engine::link::poller::Event;
+use crate::engine::link::timers::Target;
+use crate::engine::link::{place, socket};
+use crate::engine::transfer::arrival::take_in_simple;
+
+/// Reads of the favourite that bring something between two questions to the
+/// poller, while these say nothing new.
+const LONGEST_INTERVAL: u32 = 32;
+/// For how many of them a read in vain counts: then there is time to ask.
+const VAIN: u32 = 4;
+/// Reads of one connection before others have their turn.
+const READS_PER_TURN: usize = 16;
+/// Bytes after which others have their turn, too: a progress call is to be
+/// short, and what the peer waits for goes out between two of them.
+const BYTES_PER_TURN: usize = 1 << 20;
+/// A message with more bytes than this to come is read straight to its place.
+const DIRECT: usize = 4096;
+/// A message of this many bytes makes its connection one for bulk data.
+pub(crate) const BULK: usize = 16 << 10;
+/// Bytes that are read ahead of the message's end on such a connection. They
+/// are copied, so there are only few: the rest of the next message is then read
+/// to its place.
+const BULK_AHEAD: usize = 4096;
+
+impl Core {
+    /// Does what is ready, without blocking. One call into the system at most
+    /// is in vain: a read of the favourite, or a question to the poller.
+    #[inline(always)]
+    pub(crate) fn do_what_is_ready(&mut self) {
+        self.end_bursts();
+        if !self.ready.is_empty() {
+            self.read_ready();
+        }
+        match self.favourite.get() {
+            Some(key) if self.reads_left > 0 => self.read_favourite(key),
+            _ => self.poll(),
+        }
+    }
+
+    /// Does what is ready before a thread goes to sleep; `false` if there was
+    /// something, as there may be more.
+    pub(crate) fn may_sleep(&mut self) -> bool {
+        self.end_bursts();
+        self.read_ready();
+        self.poll();
+        // What is ready now has to be in the poller's descriptor to wake.
+        let may_sleep = self.events.is_empty()
+            && self.ready.is_empty()
+            && self.held.is_empty()
+            && self.copies.is_empty()
+            && !self.had_events;
+        self.has_sleepers |= may_sleep;
+        may_sleep
+    }
+
+    #[inline(always)]
+    fn read_favourite(&mut self, key: ConnKey) {
+        if self.read(key, false) {
+            self.favourite.brought(key);
+            self.reads_left = self.reads_left.saturating_sub(1);
+        } else {
+            self.favourite.missed();
+            self.reads_left = self.reads_left.saturating_sub(VAIN);
+        }
+    }
+
+    /// Goes on with connections that had more to read than their turn allowed.
+    fn read_ready(&mut self) {
+        let mut turn: VecDeque<ConnKey> = std::mem::take(&mut self.ready);
+        for key in turn.drain(..) {
+            if let Some(conn) = self.conns.get_mut(key) {
+                conn.is_ready = false;
+                self.read(key, false);
+            }
+        }
+        if self.ready.is_empty() {
+            self.ready = turn;
+        }
+    }
+
+    /// Asks the poller, and handles what it says.
+    #[inline(never)]
+    fn poll(&mut self) {
+        let mut events = std::mem::take(&mut self.events);
+        self.poller.poll(&mut events);
+        self.had_events = !events.is_empty();
+        let mut news = false;
+        for event in events.drain(..) {
+            news |= self.handle(event);
+        }
+        self.events = events;
+        // If reading directly has missed something, ask more often.
+        self.poll_interval = if news {
+            1
+        } else {
+            (self.poll_interval * 2).min(LONGEST_INTERVAL)
+        };
+        self.reads_left = self.poll_interval;
+    }
+
+    /// Handles one event; whether it was news.
+    fn handle(&mut self, event: Event) -> bool {
+        match event.source {
+            Source::Timer => {
+                self.poller.alarm_heard();
+                self.run_timers();
+                true
+            }
+            Source::Listener(listener) => {
+                self.accept(listener);
+                true
+            }
+            Source::Conn(key) => {
+                let Some(conn) = self.conns.get_mut(key) else {
+                    return false;
+                };
+                if !conn.is_open() {
+                    self.advance_handshake(key, event);
+                    return true;
+                }
+                if event.failed && conn.lent.enabled {
+                    self.memory_released(key);
+                }
+                let Some(conn) = self.conns.get_mut(key) else {
+                    return true;
+                };
+                let mut news = false;
+                if event.writable && !conn.outbox.is_empty() {
+                    self.flush(key);
+                    news = true;
+                }
+                if event.ended
+                    && let Some(conn) = self.conns.get_mut(key)
+                {
+                    conn.peer_ended = true;
+                }
+                if event.readable && self.read(key, false) {
+                    news |= self.favourite.brought(key);
+                }
+                news
+            }
+        }
+    }
+
+    fn run_timers(&mut self) {
+        let now = Instant::now();
+        while let Some(target) = self.timers.pop_due(now) {
+            match target {
+                Target::Conn(key) => self.check_deadline(key, now),
+                Target::Peer(ep, peer) => self.check_peer(ep, peer, now),
+                Target::Listener(key) => self.wake_listener(key),
+                Target::Silence => self.look_for_silence(now),
+            }
+        }
+        self.poller.set_alarm(self.timers.next());
+        if self.has_sleepers && !self.ready.is_empty() {
+            // This alarm may have been for a thread that sleeps.
+            self.poller.wake_at(now);
+        }
+    }
+
+    /// Reads what has come on a connection; whether there was anything. With
+    /// `to_end`, and if the peer sends no more, reads until the socket says that
+    /// there is nothing left, which may be that it has ended.
+    #[inline]
+    pub(crate) fn read(&mut self, key: ConnKey, to_end: bool) -> bool {
+        let mut staging = std::mem::take(&mut self.staging);
+        if staging.is_empty() {
+            // Reading already: the connection has its turn later.
+            self.read_later(key);
+            return false;
+        }
+        let mut any = false;
+        let mut bytes_read = 0;
+        for turn in 0.. {
+            let Some(conn) = self.conns.get_mut(key) else {
+                break;
+            };
+            if conn.is_paused() {
+                self.check_held_back(key);
+                break;
+            }
+            if !conn.is_open() {
+                break;
+            }
+            if turn == READS_PER_TURN || bytes_read >= BYTES_PER_TURN {
+                self.read_later(key);
+                break;
+            }
+            let to_end = to_end || conn.peer_ended;
+            let left = conn.stream.payload_left();
+            // What is read into the staging area is copied from there.
+            let ahead = match conn.is_bulk {
+                true => &mut staging[..BULK_AHEAD],
+                false => &mut staging[..],
+            };
+            let ahead_len = ahead.len();
+            let (room, direct, outcome) = match &conn.incoming {
+                Incoming::Place(placing) if left > DIRECT => {
+                    let socket = conn.socket.as_fd();
+                    let registered = &mut self.memory;
+                    place::receive(
+                        &placing.place,
+                        registered,
+                        placing.done,
+                        left,
+                        ahead,
+                        socket,
+                    )
+                }
+                _ => {
+                    let outcome = socket::receive(conn.socket.as_fd(), ahead);
+                    (ahead_len, 0, outcome)
+                }
+            };
+            let received = match outcome {
+                Ok(0) => {
+                    self.end_of_stream(key);
+                    break;
+                }
+                Ok(received) => received,
+                Err(Errno::EAGAIN) => break,
+                Err(Errno::EINTR) => continue,
+                Err(error) => {
+                    self.break_connection(key, error);
+                    break;
+                }
+            };
+            any = true;
+            bytes_read += received;
+            self.idle_calls = 0;
+            let placed = received.min(direct);
+            if received - placed == ahead_len {
+                // Unless another large message begins in there.
+                conn.is_bulk = false;
+            }
+            let bytes = &staging[..received - placed];
+            if placed > 0 {
+                self.placed_directly(key, placed);
+                self.take_in(key, bytes);
+            } else {
+                let rest = take_in_simple(self.quick_end, conn, &mut self.endpoints, bytes);
+                if !rest.is_empty() {
+                    self.take_in_any(key, rest);
+                }
+            }
+            if received < room && received < socket::CALL_LIMIT && !to_end {
+                break;
+            }
+        }
+        self.staging = staging;
+        any
+    }
+
+    /// Ends a connection that waits for a receive to take a message of which
+    /// the peer has not sent everything and will not.
+    #[cold]
+    fn check_held_back(&mut self, key: ConnKey) {
+        let Some(conn) = self.conns.get(key) else {
+            return;
+        };
+        if conn.held_back
+            && conn.peer_ended
+            && socket::waiting(conn.socket.as_fd()).saturating_add(conn.backlog.len())
+                < conn.stream.payload_left()
+        {
+            self.end_of_stream(key);
+        }
+    }
+
+    /// Gives a connection another turn with the next progress call, which is to
+    /// come even if this thread makes no more.
+    pub(crate) fn read_later(&mut self, key: ConnKey) {
+        let Some(conn) = self.conns.get_mut(key) else {
+            return;
+        };
+        if self.has_sleepers {
+            // The poller has told this thread, not the one that sleeps there.
+            self.poller
+                .tell_again(conn.socket.as_fd(), Source::Conn(key));
+        }
+        if !conn.is_ready {
+            conn.is_ready = true;
+            self.ready.push_back(key);
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! Messages that are announced before they are sent.
+//!
+//! Between two of this library the sender announces messages instead of
+//! sending them when much is queued already, or when the receiver is
+//! [throttling](crate::wire::header::Op::Throttle) it because it keeps too much
+//! that nobody receives. What was announced takes no room at the receiver, so
+//! it can go on reading what comes behind it. With a C peer it is done as the
+//! C library does it: see [`Announcing::Narrow`].
+
+use std::collections::hash_map::Entry;
+
+use prov_message::{Core as _, Op, Place};
+use prov_util::buffer::AppIov;
+use prov_util::errno::Errno;
+
+use crate::engine::Core;
+use crate::engine::link::connection::{Asked, Connection, Named, Payload};
+use crate::engine::link::fault::{Fault, Step};
+use crate::engine::link::incoming::Incoming;
+use crate::engine::link::keys::ConnKey;
+use crate::engine::link::messages::{Ack, Fetch, Placing, Rendezvous, Then};
+use crate::engine::link::narrow::Waiting;
+use crate::engine::link::post::{COPY_LIMIT, Post};
+use crate::engine::transfer::sending::ack_flag;
+use crate::wire::WireError;
+use crate::wire::handshake::Features;
+use crate::wire::header::{self, Header};
+use prov_message::peers::Bytes;
+
+/// Bytes in a connection's queue beyond which messages are announced.
+const QUEUE_LIMIT: u64 = 4 << 20;
+/// Up to this size messages are only announced to a peer that throttles. They
+/// are copied to the queue, which takes few of them.
+pub(crate) const WORTH_ANNOUNCING: usize = COPY_LIMIT;
+/// Longer messages are always announced: the peer could not keep many.
+const ALWAYS_ANNOUNCED: usize = 2 << 20;
+
+/// Whether and how a message is announced.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Announcing {
+    /// It is sent as it is.
+    No,
+    /// To a peer of this library.
+    Wide,
+    /// To a C peer, by this name.
+    Narrow(u8),
+    /// To a C peer, once there is a name again.
+    Later,
+}
+
+impl Core {
+    /// Asks the peer to announce its messages, or no longer to do so.
+    pub(crate) fn throttle(&mut self, key: ConnKey, on: bool) {
+        let mut header = Header::new(header::Op::Throttle);
+        header.op_data = u8::from(on);
+        self.post_control(key, header);
+    }
+
+    /// Whether and how a message of `len` bytes is to be announced.
+    #[inline]
+    pub(crate) fn announcing(&self, key: ConnKey, tagged: bool, len: usize) -> Announcing {
+        let Some(conn) = self.conns.get(key) else {
+            return Announcing::No;
+        };
+        if len <= WORTH_ANNOUNCING && !conn.throttled {
+            return Announcing::No;
+        }
+        if !conn.features.has(Features::RENDEZVOUS) {
+            return self.announcing_to_c(conn, tagged, len);
+        }
+        let is_wanted =
+            conn.throttled || len > ALWAYS_ANNOUNCED || conn.outbox.len() >= QUEUE_LIMIT;
+        if is_wanted && len > 0 {
+            Announcing::Wide
+        } else {
+            Announcing::No
+        }
+    }
+
+    /// As the C library does it: what is too long for the peer to keep is
+    /// announced, and nothing else. A C peer keeps no more announcements than
+    /// messages, and what is announced is done only when somebody receives it,
+    /// which applications that know the C library may not expect.
+    fn announcing_to_c(&self, conn: &Connection, tagged: bool, len: usize) -> Announcing {
+        match &conn.narrow {
+            Some(narrow) if tagged && len > self.params.max_saved_size => narrow
+                .free_name()
+                .map_or(Announcing::Later, Announcing::Narrow),
+            _ => Announcing::No,
+        }
+    }
+
+    /// Announces a message, by this name to a C peer.
+    pub(crate) fn announce(
+        &mut self,
+        key: ConnKey,
+        name: Option<u8>,
+        message: Post<'_>,
+        flags: u64,
+        op: Op,
+    ) {
+        let (Some(conn), Some(ticket)) = (self.conns.get_mut(key), self.endpoints.count(op)) else {
+            return;
+        };
+        let mut header = message.header;
+        header.size = header.payload as u64;
+        header.payload = 0;
+        header.flags |= ack_flag(flags);
+        let wants_ack = header.wants_ack();
+        let payload = match message.payload {
+            Bytes::App(memory) if message.copy => Payload::Own(super::sending::copy_of(memory)),
+            Bytes::App(memory) => Payload::App(*memory),
+            Bytes::Own(bytes) => Payload::Own(bytes.to_vec()),
+        };
+        match (name, &mut conn.narrow) {
+            (Some(name), Some(narrow)) => {
+                header.op = header::Op::TaggedRts;
+                header.op_data = name;
+                let message = Waiting {
+                    ticket,
+                    payload,
+                    wants_ack,
+                };
+                narrow.insert(name, message);
+            }
+            _ => {
+                if header.op == header::Op::Tagged {
+                    header.flags |= header::TAGGED;
+                }
+                header.op = header::Op::WideRts;
+                header.id = conn.name_op(Named::Announced {
+                    ticket,
+                    payload: Some(payload),
+                    ack: wants_ack,
+                });
+            }
+        }
+        self.post_control(key, header);
+    }
+
+    /// A C peer asks for a message that was announced to it.
+    pub(crate) fn asked_for_by_c(&mut self, key: ConnKey, name: u8) -> Step {
+        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
+        let waiting = conn.narrow.as_mut().and_then(|narrow| narrow.take(name));
+        let Some(Waiting {
+            ticket,
+            payload,
+            wants_ack,
+        }) = waiting
+        else {
+            return Err(Fault::Protocol(WireError::Field("clear to send")));
+        };
+        let op = if wants_ack {
+            conn.acks.push_back(ticket);
+            None
+        } else {
+            // Posting counts it again if it has to wait.
+            Some(self.endpoints.settle(ticket))
+        };
+        let mut data = Header::new(header::Op::Data);
+        data.op_data = name;
+        self.post_announced(key, data, &payload, op);
+        Ok(())
+    }
+
+    /// The peer asks for a message that was announced to it, or drops it.
+    pub(crate) fn asked_for(&mut self, key: ConnKey, header: &Header) -> Step {
+        let fault = || Fault::Protocol(WireError::Field("clear to send"));
+        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
+        let Some(Named::Announced {
+            payload,
+            ack: wants_ack,
+            ..
+        }) = conn.named(header.id)
+        else {
+            return Err(fault());
+        };
+        let payload = payload.take().ok_or_else(fault)?;
+        let wants_ack = *wants_ack;
+        let is_refused = header.op_data != 0;
+        let mut op = None;
+        if (is_refused || !wants_ack)
+            && let Some(Named::Announced { ticket, .. }) = conn.take_named(header.id, |_| true)
+        {
+            if is_refused {
+                self.endpoints.finish(ticket, Ok(()));
+                return Ok(());
+            }
+            // Posting counts it again if it has to wait.
+            op = Some(self.endpoints.settle(ticket));
+        }
+        let mut data = Header::new(header::Op::WideData);
+        data.id = header.id;
+        self.post_announced(key, data, &payload, op);
+        Ok(())
+    }
+
+    /// Sends a message that was announced.
+    fn post_announced(
+        &mut self,
+        key: ConnKey,
+        mut data: Header,
+        payload: &Payload,
+        op: Option<Op>,
+    ) {
+        let (payload, copy) = match payload {
+            Payload::App(memory) => (Bytes::App(memory), false),
+            Payload::Own(bytes) => (Bytes::Own(bytes), true),
+        };
+        data.payload = payload.len();
+        self.post(
+            key,
+            Post {
+                header: data,
+                rma: &[],
+                payload,
+                copy,
+                op,
+            },
+        );
+    }
+
+    /// The peer announces a message.
+    pub(crate) fn announced(
+        &mut self,
+        key: ConnKey,
+        header: &Header,
+        tagged: bool,
+        name: Rendezvous,
+    ) -> Step {
+        let arrival = self.arrival(key, header, tagged, header.size as usize)?;
+        let conn = self.conns.get(key).ok_or(Fault::Gone)?;
+        if conn.asked.len() >= ASKED_LIMIT || !self.endpoints.announced(&arrival, name) {
+            return Err(Fault::Protocol(WireError::Field("request to send")));
+        }
+        self.follow_up();
+        Ok(())
+    }
+
+    /// Asks for a message that was announced.
+    pub(crate) fn fetch(&mut self, key: ConnKey, fetch: Fetch) {
+        let Fetch {
+            name,
+            memory,
+            receipt,
+            len,
+        } = fetch;
+        let Some(conn) = self.conns.get_mut(key) else {
+            return;
+        };
+        if conn.asked.contains_key(&name) {
+            self.endpoints
+                .received(&receipt, &memory, Err(Errno::EPROTO));
+            return self.named_twice(key);
+        }
+        let receipt = Some(receipt);
+        let asked = Asked {
+            memory,
+            receipt,
+            len,
+        };
+        conn.asked.insert(name, asked);
+        self.ask(key, name, false);
+    }
+
+    /// Tells the peer that nobody wants a message that it has announced.
+    pub(crate) fn refuse(&mut self, key: ConnKey, name: Rendezvous, ack: Ack, len: usize) {
+        let Some(conn) = self.conns.get_mut(key) else {
+            return;
+        };
+        if conn.asked.contains_key(&name) {
+            return self.named_twice(key);
+        }
+        if let Rendezvous::Narrow(_) = name {
+            // The C library's protocol has no word for it: it comes.
+            let asked = Asked {
+                memory: AppIov::EMPTY,
+                receipt: None,
+                len,
+            };
+            conn.asked.insert(name, asked);
+            self.acknowledge(key, ack);
+        }
+        self.ask(key, name, true);
+    }
+
+    fn named_twice(&mut self, key: ConnKey) {
+        self.break_with(key, Fault::Protocol(WireError::Field("request to send")));
+    }
+
+    fn ask(&mut self, key: ConnKey, name: Rendezvous, is_refused: bool) {
+        let header = match name {
+            Rendezvous::Narrow(name) => {
+                let mut header = Header::new(header::Op::Cts);
+                header.op_data = name;
+                header
+            }
+            Rendezvous::Wide(name) => {
+                let mut header = Header::new(header::Op::WideCts);
+                header.id = name;
+                header.op_data = u8::from(is_refused);
+                header
+            }
+        };
+        self.post_control(key, header);
+    }
+
+    /// A message comes that was asked for.
+    pub(crate) fn announced_data(
+        &mut self,
+        key: ConnKey,
+        header: &Header,
+        name: Rendezvous,
+    ) -> Step {
+        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
+        let asked = match conn.asked.entry(name) {
+            Entry::Occupied(asked) if asked.get().len == header.payload => asked.remove(),
+            _ => return Err(Fault::Protocol(WireError::Field("rendezvous"))),
+        };
+        let Some(receipt) = asked.receipt else {
+            conn.incoming = Incoming::Discard;
+            return Ok(());
+        };
+        let placing = Placing {
+            place: Place::App(asked.memory),
+            done: 0,
+            then: Then::Receive(receipt),
+        };
+        if header.payload == 0 {
+            return self.placed(key, placing);
+        }
+        conn.incoming = Incoming::Place(Box::new(placing));
+        Ok(())
+    }
+}
+
+/// Messages that one peer may have announced and been asked for at once.
+const ASKED_LIMIT: usize = 1 << 20;

@@ -1,0 +1,233 @@
+//! Remote memory access (fi_rma(3)), on both sides.
+
+use fabric_abi::{FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA};
+use prov_message::peers::{Bytes, Deferred, Destination, UNKNOWN_SOURCE};
+use prov_message::{Op, Place};
+use prov_util::errno::{Errno, Result};
+use prov_util::mr::Grants;
+use prov_util::request::{Access, RemoteAccess, RemoteIov};
+
+use crate::engine::Core;
+use crate::engine::link::connection::PendingRead;
+use crate::engine::link::fault::{Fault, Step};
+use crate::engine::link::incoming::Incoming;
+use crate::engine::link::keys::{ConnKey, EpKey};
+use crate::engine::link::messages::{Ack, Placing, Then};
+use crate::engine::link::post::Post;
+use crate::engine::transfer::arrival::ack_of;
+use crate::wire::WireError;
+use crate::wire::header::{self, Header, RmaIov, RmaList};
+
+impl Core {
+    /// Posts a read or a write.
+    pub(crate) fn post_access(&mut self, ep: EpKey, access: &RemoteAccess) -> Result {
+        if access.local.len() as u64 != access.remote.len() {
+            return Err(Errno::EINVAL);
+        }
+        if access.is_inject() && access.local.len() > self.params.max_inject {
+            return Err(Errno::EINVAL);
+        }
+        match self.destination(ep, access.peer)? {
+            Destination::Open(conn) => {
+                self.check_room(conn)?;
+                self.start_access(ep, conn, access, Bytes::App(&access.local));
+                Ok(())
+            }
+            Destination::Waits(peer) => {
+                let op = Op::of_access(ep, access);
+                self.defer(peer, op, || Deferred::access(access))
+            }
+        }
+    }
+
+    /// Starts a read or a write on an open connection.
+    pub(crate) fn start_access(
+        &mut self,
+        ep: EpKey,
+        key: ConnKey,
+        access: &RemoteAccess,
+        payload: Bytes<'_>,
+    ) {
+        let remote = remote_list(&access.remote);
+        let op = Op::of_access(ep, access);
+        match access.access {
+            Access::Write if self.write_directly(key, access, &remote, op) => {}
+            Access::Write => {
+                let mut header = Header::new(header::Op::Write);
+                header.rma_count = remote.len() as u8;
+                header.payload = payload.len();
+                if let Some(data) = access.immediate() {
+                    header.flags |= header::REMOTE_CQ_DATA;
+                    header.data = data;
+                }
+                let op = self.ask_for_ack(key, &mut header, access.flags, op);
+                self.post(
+                    key,
+                    Post {
+                        header,
+                        rma: &remote,
+                        payload,
+                        copy: access.is_inject(),
+                        op,
+                    },
+                );
+            }
+            Access::Read => {
+                let Some(conn) = self.conns.get_mut(key) else {
+                    self.endpoints.report(&op, Err(Errno::ENOTCONN));
+                    return;
+                };
+                let Some(ticket) = self.endpoints.count(op) else {
+                    return;
+                };
+                conn.reads.push_back(PendingRead {
+                    ticket,
+                    memory: access.local,
+                });
+                let mut header = Header::new(header::Op::ReadRequest);
+                header.rma_count = remote.len() as u8;
+                self.post(
+                    key,
+                    Post {
+                        header,
+                        rma: &remote,
+                        payload: Bytes::Own(&[]),
+                        copy: true,
+                        op: None,
+                    },
+                );
+            }
+        }
+    }
+
+    /// The local memory that a peer names, if it may access it so (`access`)
+    /// with operations of this kind (`FI_RMA`, `FI_ATOMIC`).
+    pub(crate) fn registered(
+        &mut self,
+        key: ConnKey,
+        list: &RmaList,
+        kind: u64,
+        access: u64,
+    ) -> std::result::Result<Grants, Fault> {
+        let ep = self.owner_of(key).ok_or(Fault::Gone)?;
+        let state = self.endpoints.get(ep).ok_or(Fault::Gone)?;
+        let memory = self.memory.as_mut().ok_or(Fault::Gone)?;
+        let permitted = state.rx_caps & (kind | access) == kind | access;
+        let mut grants = Grants::default();
+        for part in list.iter() {
+            let grant = match permitted {
+                true => memory.resolve(part.key, part.addr, part.len, access, state.job),
+                false => Err(Errno::EACCES),
+            };
+            let granted = grant.and_then(|grant| match grants.push(grant) {
+                true => Ok(()),
+                false => Err(Errno::EACCES),
+            });
+            granted.map_err(|error| Fault::Memory {
+                error,
+                addr: part.addr,
+                len: part.len,
+            })?;
+        }
+        Ok(grants)
+    }
+
+    /// A peer wants to read our memory.
+    pub(crate) fn read_requested(&mut self, key: ConnKey) -> Step {
+        let conn = self.conns.get(key).ok_or(Fault::Gone)?;
+        let list = *conn.stream.rma();
+        let grants = self.registered(key, &list, FI_RMA, FI_REMOTE_READ)?;
+        self.read_from(key);
+        let len = grants.len();
+        if self.offer(key, &grants, len) {
+            return Ok(());
+        }
+        let mut header = Header::new(header::Op::ReadResponse);
+        header.payload = len;
+        self.post_registered(key, header, &grants);
+        Ok(())
+    }
+
+    /// The bytes come that the oldest read asked for.
+    pub(crate) fn read_answered(&mut self, key: ConnKey, header: &Header) -> Step {
+        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
+        let expected = conn.reads.front().map(|read| read.memory.len());
+        if expected.is_some_and(|expected| expected != header.payload) {
+            return Err(Fault::Protocol(WireError::Payload(header.payload as u64)));
+        }
+        let placing = conn.oldest_read()?;
+        if header.payload == 0 {
+            return self.placed(key, placing);
+        }
+        conn.incoming = Incoming::Place(Box::new(placing));
+        Ok(())
+    }
+
+    /// A peer writes to our memory.
+    pub(crate) fn write_begins(&mut self, key: ConnKey, header: &Header) -> Step {
+        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
+        let list = *conn.stream.rma();
+        let grants = self.registered(key, &list, FI_RMA, FI_REMOTE_WRITE)?;
+        let placing = Placing {
+            place: Place::Registered(grants),
+            done: 0,
+            then: Then::RemoteWrite {
+                data: header.has_data().then_some(header.data),
+                len: header.payload,
+                ack: ack_of(header),
+            },
+        };
+        if header.payload == 0 {
+            return self.placed(key, placing);
+        }
+        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
+        if header.payload >= self.params.local_write_size {
+            conn.copies.written();
+        }
+        conn.incoming = Incoming::Place(Box::new(placing));
+        Ok(())
+    }
+
+    /// A peer reads our memory.
+    pub(crate) fn read_from(&mut self, key: ConnKey) {
+        let owner = self.owner_of(key);
+        if let Some(ep) = owner.and_then(|ep| self.endpoints.get(ep)) {
+            ep.reports.remote_read();
+        }
+    }
+
+    /// A peer has written to our memory, with an operation of `kind` (`FI_RMA`,
+    /// `FI_ATOMIC`).
+    pub(crate) fn written_to(
+        &mut self,
+        key: ConnKey,
+        kind: u64,
+        data: Option<u64>,
+        len: usize,
+        ack: Ack,
+    ) {
+        let owner = self.owner_of(key);
+        if let Some(ep) = owner
+            && data.is_some()
+        {
+            self.look_for_source(key, ep);
+        }
+        if let Some(ep) = owner.and_then(|ep| self.endpoints.get(ep)) {
+            let src = self.conns.get(key).map_or(UNKNOWN_SOURCE, |conn| conn.src);
+            ep.reports.remote_write(kind, len, data, src);
+        }
+        self.acknowledge(key, ack);
+    }
+}
+
+pub(crate) fn remote_list(remote: &RemoteIov) -> RmaList {
+    let mut list = RmaList::EMPTY;
+    for piece in remote.pieces() {
+        list.push(RmaIov {
+            addr: piece.addr,
+            len: piece.len,
+            key: piece.key,
+        });
+    }
+    list
+}

@@ -1,0 +1,245 @@
+//! Messages (fi_msg(3), fi_tagged(3)) that the application sends.
+
+use std::os::fd::AsFd;
+
+use fabric_abi::{FI_COMMIT_COMPLETE, FI_DELIVERY_COMPLETE, FI_REMOTE_CQ_DATA};
+use prov_message::Op;
+use prov_message::peers::{Bytes, Deferred, Destination, PeerKey};
+use prov_util::errno::{Errno, Result};
+use prov_util::request::{Tag, Transmit};
+
+use crate::engine::Core;
+use crate::engine::link::connection::Named;
+use crate::engine::link::endpoint::Kind;
+use crate::engine::link::keys::{ConnKey, EpKey};
+use crate::engine::link::narrow::NAMES;
+use crate::engine::link::post::Post;
+use crate::engine::link::socket;
+use crate::engine::transfer::rendezvous::{Announcing, WORTH_ANNOUNCING};
+use crate::wire::ByteOrder;
+use crate::wire::handshake::Features;
+use crate::wire::header::{self, Header};
+use crate::wire::simple;
+
+/// Flags of messages that do not take the short way.
+const SPECIAL: u64 = FI_REMOTE_CQ_DATA | FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE;
+
+impl Core {
+    /// Posts a message. `-FI_EAGAIN` when it should be tried again later.
+    #[inline]
+    pub(crate) fn post_message(&mut self, ep: EpKey, message: &Transmit) -> Result {
+        if self.transmit_at_once(ep, message).is_some() {
+            return Ok(());
+        }
+        self.transmit_in_turn(ep, message)
+    }
+
+    /// The short way for a small message with nothing special about it, on an
+    /// open connection with nothing to send.
+    #[inline]
+    fn transmit_at_once(&mut self, key: EpKey, message: &Transmit) -> Option<()> {
+        let len = message.buffers.len();
+        if message.flags & SPECIAL != 0 || len >= self.quick_end {
+            return None;
+        }
+        let ep = self.endpoints.get(key)?;
+        let conn_key = match &ep.own.kind {
+            Kind::Rdm(rdm) => rdm.peers.open_link(message.peer)?,
+            Kind::Msg(msg) => msg.conn?,
+        };
+        let conn = self.conns.get_mut(conn_key)?;
+        if !conn.outbox.is_idle()
+            || conn.throttled
+            || !conn.is_open()
+            || conn.order != ByteOrder::Native
+            || conn.burst.would_hold_back(&self.signals)
+        {
+            return None;
+        }
+        conn.burst.sent();
+        let tag = match message.tag {
+            Tag::Value(tag) => Some(tag),
+            Tag::None => None,
+        };
+        let header_len = simple::encode_simple(tag, len, conn.sequence, &mut self.scratch[..]);
+        conn.sequence = conn.sequence.wrapping_add(1);
+        let total = header_len + len;
+        message
+            .buffers
+            .read_at(0, &mut self.scratch[header_len..total]);
+        match socket::send(conn.socket.as_fd(), &self.scratch[..total]) {
+            Ok(sent) if sent == total => {
+                ep.reports.operation(&Op::of_transmit(key, message), Ok(()));
+            }
+            outcome => self.sent_in_part(key, conn_key, message, outcome, total),
+        }
+        Some(())
+    }
+
+    /// The kernel did not take all of the `total` bytes of a message in the
+    /// scratch area.
+    #[cold]
+    #[inline(never)]
+    fn sent_in_part(
+        &mut self,
+        ep: EpKey,
+        conn: ConnKey,
+        message: &Transmit,
+        outcome: Result<usize>,
+        total: usize,
+    ) {
+        let op = Op::of_transmit(ep, message);
+        match outcome {
+            Ok(sent) => self.keep_rest(conn, sent, total, Some(op)),
+            Err(Errno::EAGAIN | Errno::EINTR | Errno::ENOBUFS) => {
+                self.keep_rest(conn, 0, total, Some(op));
+            }
+            Err(error) => {
+                self.endpoints.report(&op, Err(error));
+                self.break_connection(conn, error);
+            }
+        }
+    }
+
+    fn transmit_in_turn(&mut self, ep: EpKey, message: &Transmit) -> Result {
+        if message.is_inject() && message.buffers.len() > self.params.max_inject {
+            return Err(Errno::EINVAL);
+        }
+        match self.destination(ep, message.peer)? {
+            Destination::Open(conn) => {
+                self.check_room(conn)?;
+                let len = message.buffers.len();
+                if len > WORTH_ANNOUNCING
+                    && self.announcing(conn, message.tag != Tag::None, len) == Announcing::Later
+                {
+                    return Err(Errno::EAGAIN);
+                }
+                self.send(ep, conn, message, Bytes::App(&message.buffers));
+                Ok(())
+            }
+            Destination::Waits(peer) => {
+                self.check_names(ep, peer, message)?;
+                let op = Op::of_transmit(ep, message);
+                self.defer(peer, op, || Deferred::transmit(message))
+            }
+        }
+    }
+
+    /// Whether there will be a name for a message that a C peer has to be
+    /// announced, once there is a connection.
+    fn check_names(&mut self, ep: EpKey, peer: PeerKey, message: &Transmit) -> Result {
+        let is_long = |len| len > self.params.max_saved_size;
+        if !is_long(message.buffers.len()) {
+            return Ok(());
+        }
+        let state = self.endpoints.get(ep).ok_or(Errno::EOPBADSTATE)?;
+        let Kind::Rdm(rdm) = &state.own.kind else {
+            return Ok(());
+        };
+        let waiting = rdm.peers.waiting(peer);
+        let long = waiting.filter(|(request, _)| request.message_len().is_some_and(is_long));
+        match long.count() < NAMES {
+            true => Ok(()),
+            false => Err(Errno::EAGAIN),
+        }
+    }
+
+    /// Where an operation of an endpoint for the peer `addr` goes.
+    #[inline]
+    pub(crate) fn destination(&mut self, ep: EpKey, addr: u64) -> Result<Destination<ConnKey>> {
+        let state = self.endpoints.get_mut(ep).ok_or(Errno::EOPBADSTATE)?;
+        match &mut state.own.kind {
+            Kind::Msg(msg) => match msg.conn {
+                Some(conn) if self.conns.get(conn).is_some_and(|conn| conn.is_open()) => {
+                    Ok(Destination::Open(conn))
+                }
+                _ => Err(Errno::ENOTCONN),
+            },
+            Kind::Rdm(rdm) => {
+                let destination = rdm.peers.destination(addr)?;
+                if rdm.peers.is_relabelled() {
+                    self.follow_av(ep);
+                    return self.destination(ep, addr);
+                }
+                Ok(destination)
+            }
+        }
+    }
+
+    /// Sends a message on an open connection.
+    #[inline]
+    pub(crate) fn send(&mut self, ep: EpKey, key: ConnKey, message: &Transmit, payload: Bytes<'_>) {
+        let mut header = Header::new(header::Op::Msg);
+        if let Tag::Value(tag) = message.tag {
+            header.op = header::Op::Tagged;
+            header.tag = tag;
+        }
+        if let Some(data) = message.immediate() {
+            header.flags = header::REMOTE_CQ_DATA;
+            header.data = data;
+        }
+        header.payload = payload.len();
+        let op = Op::of_transmit(ep, message);
+        let mut post = Post {
+            header,
+            rma: &[],
+            payload,
+            copy: message.is_inject(),
+            op: None,
+        };
+        match self.announcing(key, header.op == header::Op::Tagged, header.payload) {
+            Announcing::Wide => return self.announce(key, None, post, message.flags, op),
+            Announcing::Narrow(name) => {
+                return self.announce(key, Some(name), post, message.flags, op);
+            }
+            Announcing::No | Announcing::Later => {}
+        }
+        post.op = self.ask_for_ack(key, &mut post.header, message.flags, op);
+        self.post(key, post);
+    }
+
+    /// Makes the header ask for an acknowledgement if the operation's flags
+    /// want one. Returns the operation if it is done once it is sent.
+    #[inline]
+    pub(crate) fn ask_for_ack(
+        &mut self,
+        key: ConnKey,
+        header: &mut Header,
+        flags: u64,
+        op: Op,
+    ) -> Option<Op> {
+        if ack_flag(flags) == 0 {
+            return Some(op);
+        }
+        let (Some(conn), Some(ticket)) = (self.conns.get_mut(key), self.endpoints.count(op)) else {
+            return Some(op);
+        };
+        header.flags |= ack_flag(flags);
+        if conn.features.has(Features::NAMED_ACKS) {
+            header.flags |= header::NAMED;
+            header.id = conn.name_op(Named::Ack(ticket));
+        } else {
+            conn.acks.push_back(ticket);
+        }
+        None
+    }
+}
+
+/// How a header asks for the acknowledgement that an operation's flags want.
+#[inline]
+pub(crate) fn ack_flag(flags: u64) -> u16 {
+    if flags & FI_COMMIT_COMPLETE != 0 {
+        header::COMMIT_COMPLETE
+    } else if flags & FI_DELIVERY_COMPLETE != 0 {
+        header::DELIVERY_COMPLETE
+    } else {
+        0
+    }
+}
+
+/// A copy of the application's memory.
+pub(crate) fn copy_of(memory: &prov_util::buffer::AppIov) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    memory.append_to(&mut bytes);
+    bytes
+}
