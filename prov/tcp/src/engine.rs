@@ -7,7 +7,6 @@
 //! the lane's lock.
 
 pub mod ending;
-mod far_end;
 pub mod link;
 mod local;
 mod setup;

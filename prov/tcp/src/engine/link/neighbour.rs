@@ -1,6 +1,6 @@
 //! What the processes at the two ends of a connection know of one another.
 
-use crate::engine::far_end::Holder;
+use prov_util::far_end::Holder;
 use prov_util::process_memory::{Card, OtherProcess, Seal};
 
 /// How well this process and the peer's know each other.

@@ -13,14 +13,14 @@
 use std::os::fd::{AsFd, AsRawFd};
 
 use prov_util::errno::{Errno, Result};
+use prov_util::far_end::{self, Holder};
 use prov_util::process_memory::{Card, OtherProcess, Reading, Seal};
 
-use crate::engine::far_end::Holder;
+use crate::engine::Core;
 use crate::engine::link::fault::{Fault, Step};
 use crate::engine::link::keys::ConnKey;
 use crate::engine::link::neighbour::{Heard, Said};
 use crate::engine::link::socket;
-use crate::engine::{Core, far_end};
 use crate::wire::WireError;
 use crate::wire::direct::Acquaintance;
 use crate::wire::handshake::Features;

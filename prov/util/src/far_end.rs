@@ -4,9 +4,10 @@
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 
-use prov_util::errno::{Errno, Result};
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
+
+use crate::errno::{Errno, Result};
 
 /// Bytes of `struct nlmsghdr` and `struct inet_diag_req_v2`.
 const REQUEST: usize = 16 + 56;
@@ -22,6 +23,7 @@ const ESTABLISHED: u8 = 1;
 /// The far end of a connection, and a process that holds it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Holder {
+    /// The process.
     pub pid: u32,
     /// The number of the socket in the system.
     pub inode: u64,
