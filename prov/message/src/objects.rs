@@ -1,10 +1,12 @@
-//! Domains, endpoints and shared receive contexts of a software provider: what
-//! of them is the same for all.
+//! Domains, endpoints, shared receive contexts and connection requests of a
+//! software provider: what of them is the same for all.
 
 mod domain;
 mod endpoint;
+mod requests;
 mod shared_receive;
 
 pub use domain::{Domain, Provider};
 pub use endpoint::{Enabling, SoftEndpoint};
+pub use requests::{Requests, Unanswered};
 pub use shared_receive::SoftSharedReceive;

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use fabric_abi::*;
-use prov_message::objects::{Domain, Enabling, Provider, SoftEndpoint};
+use prov_message::objects::{Domain, Enabling, Provider, Requests, SoftEndpoint};
 use prov_message::{EpKey, Signals};
 use prov_util::attr::Info;
 use prov_util::endpoint::OptionValue;
@@ -18,7 +18,6 @@ use prov_util::mr::{Job, MrTable};
 use prov_util::sockaddr;
 
 use crate::LOG;
-use crate::connreq::Requests;
 use crate::engine::ending::closing;
 use crate::engine::link::endpoint::{Kind, Msg, OwnPart};
 use crate::engine::link::listener::{Incomer, ListenerKind};
@@ -39,7 +38,7 @@ type Endpoint = SoftEndpoint<Tcp>;
 /// What a domain of tcp has.
 pub struct Tcp {
     params: Arc<Params>,
-    requests: Arc<Requests>,
+    requests: Arc<Requests<Incomer>>,
     /// What peers of its endpoints must prove to know, unless these have keys
     /// of their own.
     auth_key: Option<Key>,
@@ -49,7 +48,7 @@ impl Tcp {
     /// A domain with the attributes in `info`.
     pub fn domain(
         params: Arc<Params>,
-        requests: Arc<Requests>,
+        requests: Arc<Requests<Incomer>>,
         info: &Info,
     ) -> Result<Domain<Self>> {
         let auth_key = match info.domain.authorization()? {

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use prov_message::objects::Domain;
+use prov_message::objects::{Domain, Requests};
 use prov_util::attr::Info;
 use prov_util::domain;
 use prov_util::errno::Result;
@@ -10,8 +10,8 @@ use prov_util::ffi::Handle;
 use prov_util::ffi::fabric::FabricObject;
 use prov_util::sync::LockKind;
 
-use crate::connreq::Requests;
 use crate::domain::Tcp;
+use crate::engine::link::listener::Incomer;
 use crate::engine::{Core, Lane};
 use crate::params::Params;
 use crate::passive::PassiveEndpoint;
@@ -21,7 +21,7 @@ pub struct Fabric {
     params: Arc<Params>,
     /// Has the listeners of passive endpoints; made for the first one.
     lane: OnceLock<Arc<Lane>>,
-    requests: Arc<Requests>,
+    requests: Arc<Requests<Incomer>>,
 }
 
 impl Fabric {

@@ -5,7 +5,6 @@
 extern crate self as prov_tcp;
 
 mod bases;
-mod connreq;
 mod domain;
 #[cfg(not(fuzzing))]
 mod engine;

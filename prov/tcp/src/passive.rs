@@ -4,6 +4,7 @@ use std::ffi::c_int;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use prov_message::objects::{Requests, Unanswered};
 use prov_util::attr::{Info, Opaque};
 use prov_util::endpoint;
 use prov_util::eq::{ConnectionEvents, Eq};
@@ -13,7 +14,6 @@ use prov_util::ffi::{AnyFid, Handle, Use};
 use prov_util::progress::Progress;
 use prov_util::sockaddr;
 
-use crate::connreq::{Requests, UNANSWERED_LIMIT, Unanswered};
 use crate::domain::BACKLOG;
 use crate::engine::Lane;
 use crate::engine::link::keys::ListenerKey;
@@ -21,13 +21,18 @@ use crate::engine::link::listener::{Incomer, ListenerKind, RequestSink};
 use crate::engine::link::socket;
 use crate::params::Params;
 use crate::wire::authentication::Key;
-use crate::wire::handshake::MAX_DATA;
+use crate::wire::handshake::{Features, Kind, MAX_DATA, Message};
+
+/// Unanswered requests of a passive endpoint beyond which no more connections
+/// are taken from the system. Those that were taken before and have not sent
+/// their request yet may add to them.
+const UNANSWERED_LIMIT: usize = 256;
 
 /// A passive endpoint.
 pub struct PassiveEndpoint {
     lane: Arc<Lane>,
     params: Arc<Params>,
-    requests: Arc<Requests>,
+    requests: Arc<Requests<Incomer>>,
     state: Mutex<State>,
 }
 
@@ -48,7 +53,7 @@ impl PassiveEndpoint {
     pub fn new(
         lane: Arc<Lane>,
         params: Arc<Params>,
-        requests: Arc<Requests>,
+        requests: Arc<Requests<Incomer>>,
         info: &Info,
     ) -> Result<Self> {
         let auth_key = match (info.ep.authorization()?, info.domain.authorization()?) {
@@ -131,11 +136,13 @@ impl endpoint::PassiveEndpoint for PassiveEndpoint {
         if data.len() > MAX_DATA {
             return Err(Errno::EINVAL);
         }
-        if self.requests.reject(handle.as_ptr().cast(), data) {
-            Ok(())
-        } else {
-            Err(Errno::EINVAL)
+        if let Some(incomer) = self.requests.reject(handle.as_ptr().cast())? {
+            let answer = Message::new(Kind::Reject, Features::default(), 0, data);
+            // If it does not reach the peer, the end of the connection does.
+            let _ = socket::send(incomer.socket.as_fd(), &answer.encode());
+            socket::end(incomer.socket);
         }
+        Ok(())
     }
 
     fn name(&self) -> Result<Vec<u8>> {
@@ -196,7 +203,7 @@ struct Door {
     events: ConnectionEvents,
     /// What endpoints for them are opened with.
     info: Info,
-    requests: Arc<Requests>,
+    requests: Arc<Requests<Incomer>>,
     unanswered: Unanswered,
 }
 
@@ -215,7 +222,7 @@ impl RequestSink for Door {
         let handle = self.requests.add(incomer, &self.unanswered);
         offered.handle = Opaque(handle);
         let (requests, address) = (self.requests.clone(), handle.addr());
-        let unread = move || requests.drop_unread(address);
+        let unread = move || requests.forget_unread(address);
         if let Err(error) = self.events.requested(&offered, &data, unread) {
             log::warn!("a connection request is lost: {error}");
             self.requests.forget(handle);
