@@ -263,7 +263,7 @@ impl Outbox {
             if self.bytes.capacity() > KEPT_CAPACITY {
                 self.bytes = Vec::new();
             }
-        } else if self.head > COMPACT_AT {
+        } else if self.head > COMPACT_AT && self.head > self.bytes.len() / 2 {
             self.bytes.drain(..self.head);
             self.head = 0;
         }
@@ -322,7 +322,8 @@ fn send_uncopied(memory: &AppIov, socket: BorrowedFd<'_>) -> Option<Result<usize
 const KEPT_ENTRIES: usize = 64;
 /// Room that an empty queue may keep.
 const KEPT_CAPACITY: usize = 256 * 1024;
-/// Sent bytes at the front of the buffer that are worth moving the rest for.
+/// Sent bytes at the front of the buffer that are worth moving the rest for, if
+/// that is less.
 const COMPACT_AT: usize = 256 * 1024;
 
 #[cfg(test)]

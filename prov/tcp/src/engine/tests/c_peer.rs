@@ -267,6 +267,31 @@ fn where_all_names_are_in_use_the_message_is_to_be_tried_again() {
 }
 
 #[test]
+fn a_peer_that_stops_reading_is_sent_to_as_long_as_operations_may_be_outstanding() {
+    let (a, mut peer) = side_and_peer(1);
+    let mut out = pattern(4000);
+    let mut posted = 0;
+    // More of them are done than the sockets take.
+    until([&a, &a], || {
+        match transmit(&a, &mut out, Tag::Value(1), 0) {
+            Ok(()) => {
+                posted += 1;
+                false
+            }
+            Err(error) => {
+                assert_eq!(error, Errno::EAGAIN);
+                a.outstanding() == 1024
+            }
+        }
+    });
+    for _ in 0..posted {
+        let header = peer.header(&a);
+        assert!(peer.payload(&a, &header) == out);
+    }
+    until([&a, &a], || a.count() == posted);
+}
+
+#[test]
 fn no_more_long_messages_wait_for_a_connection_than_there_are_names() {
     let a = side_with(lowered());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

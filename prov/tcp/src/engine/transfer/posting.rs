@@ -14,11 +14,15 @@ use crate::engine::link::connection::Owner;
 use crate::engine::link::keys::ConnKey;
 use crate::engine::link::post::{COPY_LIMIT, Post};
 use crate::engine::link::socket;
+use crate::wire::handshake::Features;
 use crate::wire::header::{Header, MAX_HEADER};
 use prov_message::peers::Bytes;
 
 /// Own bytes that a connection's queue may hold before posting is refused.
 const OWN_LIMIT: usize = 1 << 20;
+/// The same towards C peers, which stop reading early: applications that first
+/// send and then receive have to get through with sending.
+const OWN_LIMIT_FOR_C: usize = 64 << 20;
 
 impl Core {
     /// Whether another operation may be posted to the connection:
@@ -30,7 +34,10 @@ impl Core {
             Owner::Ep(ep) => self.endpoints.get(ep).is_none_or(|ep| ep.ledger.has_room()),
             Owner::Listener(_) => true,
         };
-        if may_wait && conn.outbox.own_len() < OWN_LIMIT {
+        let own = conn.outbox.own_len();
+        let fits =
+            own < OWN_LIMIT || own < OWN_LIMIT_FOR_C && !conn.features.has(Features::RENDEZVOUS);
+        if may_wait && fits {
             Ok(())
         } else {
             Err(Errno::EAGAIN)
