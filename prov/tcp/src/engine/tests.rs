@@ -466,6 +466,35 @@ fn a_receiver_that_keeps_much_has_messages_announced_until_it_keeps_little() {
 }
 
 #[test]
+fn a_sender_that_makes_no_other_calls_hears_that_it_is_to_announce() {
+    const LEN: usize = 64 << 10;
+    const COUNT: u64 = 700;
+    let (a, b) = (
+        side(),
+        side_with(Params {
+            max_unexpected: 1 << 20,
+            ..Params::default()
+        }),
+    );
+    a.knows(b.addr);
+    let (mut out, mut place) = (vec![7; LEN], vec![0; LEN]);
+    receive(&b, &mut place, 0);
+    send(&a, &mut out, 0);
+    until([&a, &b], || a.count() == 1 && b.count() == 1);
+    for tag in 1..=COUNT {
+        send(&a, &mut out, tag);
+        b.drive();
+    }
+    // More than could be kept; the last one comes first nevertheless.
+    receive(&b, &mut place, COUNT);
+    until([&a, &b], || b.count() == 2);
+    for tag in 1..COUNT {
+        receive(&b, &mut place, tag);
+    }
+    until([&a, &b], || a.count() == COUNT as usize + 1);
+}
+
+#[test]
 fn a_message_behind_one_that_is_too_large_to_keep_is_received_first() {
     for sizes in [[8 << 20, 100], [1 << 20, 3000], [4000, 0], [3000, 6 << 20]] {
         let (a, b) = (

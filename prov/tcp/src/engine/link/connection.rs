@@ -55,6 +55,8 @@ pub struct Connection {
     /// Bytes that were read behind a message that waits.
     pub backlog: Vec<u8>,
     pub outbox: Outbox,
+    /// How much of it had left when senders last looked for what has come.
+    pub looked_at: u64,
     /// What was sent without a copy.
     pub lent: Lent,
     pub burst: Burst,
@@ -233,6 +235,7 @@ impl Connection {
             peer_ended: false,
             backlog: Vec::new(),
             outbox: Outbox::default(),
+            looked_at: 0,
             lent: Lent::default(),
             burst: Burst::default(),
             is_held: false,

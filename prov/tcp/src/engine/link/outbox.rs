@@ -59,6 +59,12 @@ impl Outbox {
         self.queued - self.sent
     }
 
+    /// Position in the stream up to which everything has left.
+    #[inline]
+    pub fn sent(&self) -> u64 {
+        self.sent
+    }
+
     /// Our own bytes among them.
     pub fn own_len(&self) -> usize {
         self.bytes.len() - self.head

@@ -9,7 +9,7 @@ use prov_util::errno::{Errno, Result};
 use prov_util::request::{Tag, Transmit};
 
 use crate::engine::Core;
-use crate::engine::link::connection::Named;
+use crate::engine::link::connection::{Connection, Named};
 use crate::engine::link::endpoint::Kind;
 use crate::engine::link::keys::{ConnKey, EpKey};
 use crate::engine::link::narrow::NAMES;
@@ -23,6 +23,9 @@ use crate::wire::simple;
 
 /// Flags of messages that do not take the short way.
 const SPECIAL: u64 = FI_REMOTE_CQ_DATA | FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE;
+
+/// Bytes that are sent on a connection between two looks for what has come.
+const LOOK_EVERY: u64 = 1 << 20;
 
 impl Core {
     /// Posts a message. `-FI_EAGAIN` when it should be tried again later.
@@ -108,6 +111,9 @@ impl Core {
         match self.destination(ep, message.peer)? {
             Destination::Open(conn) => {
                 self.check_room(conn)?;
+                if self.has_sent_much(conn) {
+                    self.look_for_throttle(conn)?;
+                }
                 let len = message.buffers.len();
                 if len > WORTH_ANNOUNCING
                     && self.announcing(conn, message.tag != Tag::None, len) == Announcing::Later
@@ -123,6 +129,25 @@ impl Core {
                 self.defer(peer, op, || Deferred::transmit(message))
             }
         }
+    }
+
+    /// Whether much has left since the last look for what has come.
+    #[inline]
+    fn has_sent_much(&self, key: ConnKey) -> bool {
+        let conn = self.conns.get(key);
+        conn.is_some_and(|conn| conn.outbox.sent() - conn.looked_at >= LOOK_EVERY)
+    }
+
+    /// The peer may have asked for announcements, while the application sends
+    /// and makes no other call: it has room for no more than some time's worth.
+    #[cold]
+    fn look_for_throttle(&mut self, key: ConnKey) -> Result {
+        let conn = self.conns.get_mut(key).ok_or(Errno::EAGAIN)?;
+        conn.looked_at = conn.outbox.sent();
+        self.read(key, false);
+        // Where it has ended, the next attempt finds that out.
+        let is_open = self.conns.get(key).is_some_and(Connection::is_open);
+        is_open.then_some(()).ok_or(Errno::EAGAIN)
     }
 
     /// Whether there will be a name for a message that a C peer has to be
