@@ -236,6 +236,15 @@ impl AppIov {
         done
     }
 
+    /// Fills the memory.
+    pub fn fill(&self, byte: u8) {
+        for piece in self.pieces() {
+            // SAFETY: the piece is valid for its length and belongs to the
+            // operation.
+            unsafe { std::ptr::write_bytes(piece.iov_base.cast::<u8>(), byte, piece.iov_len) };
+        }
+    }
+
     /// Appends all bytes to `bytes`.
     #[inline]
     pub fn append_to(&self, bytes: &mut Vec<u8>) {

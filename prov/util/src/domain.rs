@@ -20,7 +20,7 @@ use crate::sync::LockKind;
 pub trait Fabric: Send + Sync + Sized + 'static {
     /// Its domains.
     type Domain: Domain<Fabric = Self>;
-    /// Its passive endpoints.
+    /// Its passive endpoints, or [`crate::endpoint::NoPassiveEndpoint`].
     type PassiveEndpoint: PassiveEndpoint;
 
     /// `fi_domain`. The seam keeps the fabric open as long as the domain is.
@@ -38,9 +38,11 @@ pub trait Fabric: Send + Sync + Sized + 'static {
 
     /// `fi_passive_ep`
     fn passive_endpoint(
-        this: &Handle<FabricObject<Self>>,
-        info: &Info,
-    ) -> Result<Self::PassiveEndpoint>;
+        _this: &Handle<FabricObject<Self>>,
+        _info: &Info,
+    ) -> Result<Self::PassiveEndpoint> {
+        Err(Errno::ENOSYS)
+    }
 }
 
 /// A provider's domain.

@@ -6,6 +6,12 @@ use std::os::fd::RawFd;
 /// provider's engine. A queue never calls it with a lock of its own held, since
 /// the engine writes to queues under its lock.
 pub trait Progress: Send + Sync {
+    /// Whether anything happens between the application's calls. What does
+    /// everything in these is never called from queues.
+    fn is_driven(&self) -> bool {
+        true
+    }
+
     /// Does what is ready, without blocking.
     fn progress(&self);
 

@@ -9,8 +9,11 @@ use crate::errno::{Errno, Result};
 /// How a provider makes addresses of names. Addresses are bytes in its
 /// `addr_format`; those of the format `FI_ADDR_STR` end with a NUL.
 pub trait Naming {
-    /// The address that a caller names, which gives a node, a service or both.
-    fn address(&self, node: Option<&str>, service: Option<&str>) -> Result<Vec<u8>>;
+    /// The address that a caller names, which gives a node, a service or both;
+    /// `-FI_ENODATA` by default, where nobody but the provider makes addresses.
+    fn address(&self, _node: Option<&str>, _service: Option<&str>) -> Result<Vec<u8>> {
+        Err(Errno::ENODATA)
+    }
 
     /// Whether the bytes, which a caller gives, are an address of the provider.
     fn is_address(&self, bytes: &[u8]) -> bool;

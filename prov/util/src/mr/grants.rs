@@ -101,6 +101,33 @@ impl Grants {
         }
     }
 
+    /// Copies the memory to `target`, as far as that has room; what is closed as
+    /// zeros.
+    pub fn copy_to(&self, accessor: &mut Accessor, target: &AppIov) {
+        let mut at = 0;
+        for part in self.parts() {
+            let room = target.slice(at, part.len());
+            match accessor.hold(part) {
+                Some(held) => {
+                    held.memory().copy_to(&room);
+                }
+                None => room.fill(0),
+            }
+            at += part.len();
+        }
+    }
+
+    /// Copies `source` into the memory, as far as there is room.
+    pub fn copy_from(&self, accessor: &mut Accessor, source: &AppIov) {
+        let mut at = 0;
+        for part in self.parts() {
+            if let Some(held) = accessor.hold(part) {
+                source.slice(at, part.len()).copy_to(&held.memory());
+            }
+            at += part.len();
+        }
+    }
+
     /// Calls `work` with the memory from `offset` on, up to `len` bytes and to
     /// the end of its part; not if that is closed. Returns how many bytes the
     /// memory has, or would have. `work` must not block.

@@ -44,11 +44,15 @@ impl Sources {
         }
     }
 
-    /// Adds a transport, or counts it once more, and lets `wait` watch it.
+    /// Adds a transport that is driven, or counts it once more, and lets `wait`
+    /// watch it.
     ///
     /// # Errors
     /// Those of [`Wait::watch`].
     pub fn add(&self, progress: Arc<dyn Progress>, wait: Option<&Wait>) -> Result {
+        if !progress.is_driven() {
+            return Ok(());
+        }
         let mut uses = self.uses.lock();
         if let Some(known) = uses.iter_mut().find(|known| known.is_of(&progress)) {
             known.count += 1;
