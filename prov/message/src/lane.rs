@@ -46,6 +46,10 @@ pub trait Core: Send + Sized + 'static {
     /// What may block, or [`NoErrand`].
     type Errand: Errand;
 
+    /// Whether anything happens between the application's calls; if not,
+    /// reading queues does not call [`Core::progress`].
+    const IS_DRIVEN: bool = true;
+
     /// The endpoints.
     fn endpoints(&mut self) -> &mut Endpoints<Self::Transport>;
 
@@ -78,11 +82,15 @@ pub trait Core: Send + Sized + 'static {
     /// Does what is ready, without blocking. Returns whether other processes
     /// should have their turn: nothing has been for long, and whoever is to send
     /// may be waiting for this processor.
-    fn progress(&mut self) -> bool;
+    fn progress(&mut self) -> bool {
+        false
+    }
 
     /// Does what is ready before a thread goes to sleep at the descriptor of
     /// [`Core::poller`]; `false` if there was something, as there may be more.
-    fn prepare_wait(&mut self) -> bool;
+    fn prepare_wait(&mut self) -> bool {
+        true
+    }
 
     /// Sends what is held back, for an application that has left it, and calls
     /// [`Signals::burst_ends`]. Reports nothing: the application may be at its
@@ -304,6 +312,10 @@ impl<C: Core> Lane<C> {
 }
 
 impl<C: Core> Progress for Lane<C> {
+    fn is_driven(&self) -> bool {
+        C::IS_DRIVEN
+    }
+
     #[inline]
     fn progress(&self) {
         self.signals.called();

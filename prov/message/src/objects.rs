@@ -3,10 +3,12 @@
 
 mod domain;
 mod endpoint;
+mod fabric;
 mod requests;
 mod shared_receive;
 
 pub use domain::{Domain, Provider};
 pub use endpoint::{Enabling, SoftEndpoint};
+pub use fabric::SoftFabric;
 pub use requests::{Requests, Unanswered};
 pub use shared_receive::SoftSharedReceive;

@@ -14,8 +14,10 @@ use prov_util::eq::ConnectionEvents;
 use prov_util::errno::{Errno, Result};
 use prov_util::ffi::AnyFid;
 use prov_util::ffi::pep::PassiveObject;
+use prov_util::logging::Targets;
 use prov_util::mr::{Job, MrTable};
 use prov_util::sockaddr;
+use prov_util::sync::LockKind;
 
 use crate::LOG;
 use crate::engine::ending::closing;
@@ -23,7 +25,7 @@ use crate::engine::link::endpoint::{Kind, Msg, OwnPart};
 use crate::engine::link::listener::{Incomer, ListenerKind};
 use crate::engine::link::rdm::Rdm;
 use crate::engine::link::socket;
-use crate::engine::{ATOMIC_LIMIT, Core};
+use crate::engine::{ATOMIC_LIMIT, Core, Lane};
 use crate::fabric::Fabric;
 use crate::params::Params;
 use crate::passive::PassiveEndpoint;
@@ -107,7 +109,7 @@ impl Provider for Tcp {
     type Core = Core;
     type Setup = Setup;
 
-    const LOG_TARGET: &'static str = LOG.domain;
+    const LOG: Targets = LOG;
     const ATOMIC_LIMIT: usize = ATOMIC_LIMIT;
     const THREAD: &'static str = "fi_tcp helper";
 
@@ -115,8 +117,11 @@ impl Provider for Tcp {
         !self.params.disable_auto_progress
     }
 
-    fn lane(&self, memory: &Arc<MrTable>, signals: &Arc<Signals>) -> Result<Core> {
-        Core::new(self.params.clone(), Some(memory.clone()), signals.clone())
+    fn lane(&self, memory: &Arc<MrTable>, lock: LockKind) -> Result<Arc<Lane>> {
+        let core = |signals: &Arc<Signals>| {
+            Core::new(self.params.clone(), Some(memory.clone()), signals.clone())
+        };
+        Lane::start(lock, core)
     }
 
     fn open(domain: &Domain<Self>, info: &Info) -> Result<Setup> {

@@ -4,14 +4,16 @@ use std::ffi::c_int;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use fabric_abi::{FI_PROGRESS_AUTO, FI_PROGRESS_MANUAL};
+use fabric_abi::{FI_EP_RDM, FI_PROGRESS_AUTO, FI_PROGRESS_MANUAL};
 use prov_util::attr::Info;
+use prov_util::av::format::Format;
 use prov_util::domain;
 use prov_util::drive::Helper;
 use prov_util::endpoint::{Bindings, OptionValue};
 use prov_util::errno::{Errno, Result};
 use prov_util::ffi::Handle;
 use prov_util::ffi::domain::DomainObject;
+use prov_util::logging::Targets;
 use prov_util::mr::{Config, Job, MrTable};
 use prov_util::progress::Progress;
 use prov_util::sync::LockKind;
@@ -19,7 +21,10 @@ use rustix::event::epoll;
 
 use super::{Enabling, SoftEndpoint, SoftSharedReceive};
 use crate::inbox::Transport;
-use crate::lane::{Core, Lane, Signals};
+use crate::lane::{Core, Lane};
+
+/// Operations of one kind that may be posted at once where nobody says how many.
+const USUAL_SIZE: usize = 65536;
 
 /// What a provider adds to the objects of a software provider: the value that
 /// its domains have, and what its endpoints do about names and connections.
@@ -32,11 +37,20 @@ pub trait Provider: Send + Sync + Sized + 'static {
     /// until it is enabled, and its addresses.
     type Setup: Send;
 
-    /// Where the domain's objects log, such as `tcp::domain`.
-    const LOG_TARGET: &'static str;
+    /// Where its objects log.
+    const LOG: Targets;
 
     /// What the thread is called that helps the lanes, in 15 bytes at most.
     const THREAD: &'static str;
+
+    /// The format of addresses, by the number in `fi_info::addr_format`.
+    fn address_format(addr_format: u32) -> Option<Format> {
+        Format::of(addr_format)
+    }
+
+    /// Whether endpoints report to queues of another domain, so that threads
+    /// which have domains of their own meet there all the same.
+    const DOMAINS_MEET: bool = false;
 
     /// Whether a thread drives transfers where the application asks for
     /// automatic progress.
@@ -44,11 +58,11 @@ pub trait Provider: Send + Sync + Sized + 'static {
         true
     }
 
-    /// What a new lane holds.
+    /// A new lane, with a lock of this kind, or one that all endpoints are in.
     ///
     /// # Errors
     /// What the system says to the descriptors that it needs.
-    fn lane(&self, memory: &Arc<MrTable>, signals: &Arc<Signals>) -> Result<Self::Core>;
+    fn lane(&self, memory: &Arc<MrTable>, lock: LockKind) -> Result<Arc<Lane<Self::Core>>>;
 
     /// `fi_endpoint`
     ///
@@ -113,17 +127,25 @@ pub trait Provider: Send + Sync + Sized + 'static {
 
     /// Whether an endpoint with these attributes has a lane of its own, and does
     /// not share one by its receive context or completion queue.
-    fn is_alone(info: &Info) -> bool;
+    fn is_alone(info: &Info) -> bool {
+        info.ep.ep_type == FI_EP_RDM
+    }
 
     /// Operations that an endpoint with these attributes may have posted at once
     /// where the application names no number.
-    fn usual_tx_size(&self, info: &Info) -> usize;
+    fn usual_tx_size(&self, _info: &Info) -> usize {
+        USUAL_SIZE
+    }
 
     /// Receives that it may have posted at once, likewise.
-    fn usual_rx_size(&self, info: &Info) -> usize;
+    fn usual_rx_size(&self, _info: &Info) -> usize {
+        USUAL_SIZE
+    }
 
     /// Receives that a shared context may have posted at once, likewise.
-    fn usual_shared_size(&self) -> usize;
+    fn usual_shared_size(&self) -> usize {
+        USUAL_SIZE
+    }
 
     /// The largest atomic operation, in bytes; 0 where there are none.
     const ATOMIC_LIMIT: usize = 0;
@@ -190,15 +212,15 @@ impl<P: Provider> Domain<P> {
         }
     }
 
-    /// A lane of its own for an endpoint or a receive context.
+    /// The lane for an endpoint or a receive context that shares none by what it
+    /// is bound to.
     ///
     /// # Errors
     /// Those of [`Provider::lane`].
     pub(super) fn lane(&self) -> Result<Arc<Lane<P::Core>>> {
-        let make = |signals: &_| self.own.lane(&self.memory, signals);
-        let lane = Lane::start(self.lane_lock, make)?;
+        let lane = self.own.lane(&self.memory, self.lane_lock)?;
         lane.help(&self.helper);
-        if self.is_auto && self.own.drives_automatically() {
+        if P::Core::IS_DRIVEN && self.is_auto && self.own.drives_automatically() {
             lane.drive_automatically()?;
         }
         self.lanes.add(&lane)?;
@@ -242,7 +264,7 @@ impl<P: Provider> domain::Domain for Domain<P> {
     type Endpoint = SoftEndpoint<P>;
     type SharedReceive = SoftSharedReceive<P>;
 
-    const LOG_TARGET: &'static str = P::LOG_TARGET;
+    const LOG_TARGET: &'static str = P::LOG.domain;
 
     fn lock(&self) -> LockKind {
         self.queue_lock
@@ -269,6 +291,10 @@ impl<P: Provider> domain::Domain for Domain<P> {
 
     fn progress(&self) -> Option<Arc<dyn Progress>> {
         Some(self.lanes.clone())
+    }
+
+    fn address_format(&self, addr_format: u32) -> Option<Format> {
+        P::address_format(addr_format)
     }
 
     fn atomic_limit(&self) -> usize {
@@ -306,11 +332,14 @@ impl<C: Core> Lanes<C> {
 
     fn add(&self, lane: &Arc<Lane<C>>) -> Result {
         let mut state = self.state();
-        if let Some(poller) = &state.poller {
-            watch(poller, lane)?;
-        }
+        let is_known = |known: &Weak<Lane<C>>| std::ptr::eq(known.as_ptr(), Arc::as_ptr(lane));
         state.list.retain(|lane| lane.strong_count() != 0);
-        state.list.push(Arc::downgrade(lane));
+        if !state.list.iter().any(is_known) {
+            if let Some(poller) = &state.poller {
+                watch(poller, lane)?;
+            }
+            state.list.push(Arc::downgrade(lane));
+        }
         Ok(())
     }
 
@@ -320,6 +349,10 @@ impl<C: Core> Lanes<C> {
 }
 
 impl<C: Core> Progress for Lanes<C> {
+    fn is_driven(&self) -> bool {
+        C::IS_DRIVEN
+    }
+
     fn progress(&self) {
         self.all().iter().for_each(|lane| lane.progress());
     }

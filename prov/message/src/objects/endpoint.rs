@@ -42,6 +42,8 @@ pub struct Seat<P: Provider> {
 
 /// What a provider gets to know when an endpoint is enabled.
 pub struct Enabling<'a, P: Provider> {
+    /// The domain.
+    pub domain: &'a Domain<P>,
     /// How events name the endpoint.
     pub endpoint: FidRef,
     /// What the application has bound.
@@ -54,6 +56,8 @@ impl<P: Provider> SoftEndpoint<P> {
     /// # Errors
     /// Those of [`Provider::open`].
     pub(super) fn open(domain: &Handle<DomainObject<Domain<P>>>, info: &Info) -> Result<Self> {
+        // A size without a key is wrong, whether or not there can be keys.
+        info.ep.authorization()?;
         let setup = P::open(domain, info)?;
         let own = &domain.own;
         Ok(SoftEndpoint {
@@ -115,6 +119,7 @@ impl<P: Provider> endpoint::Endpoint for SoftEndpoint<P> {
         let own = &this.domain.own;
         let mut setup = this.setup();
         let enabling = Enabling {
+            domain: &this.domain,
             endpoint: this.named(),
             bindings,
         };
