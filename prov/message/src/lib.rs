@@ -25,4 +25,4 @@ pub use lane::{Core, Lane, Signals};
 pub use operation::{Context, Ledger, Op, OpClass, Ticket};
 pub use receiving::{Poster, Posting};
 pub use reports::Reports;
-pub use target::Place;
+pub use target::{AtomicRequest, Place, Refusal, Target, Visitor};

@@ -1,11 +1,216 @@
 //! What peers do to this process's memory (fi_rma(3), fi_atomic(3)), and where
 //! messages go.
 //!
+//! A peer names memory by a list of keys and addresses. [`Target::resolve`] says
+//! what that is, and whether the peer may touch it. Then the provider moves the
+//! bytes, at once or as they come, and says so when it is done
+//! ([`Target::was_written`], [`Target::was_read`]). [`Target::atomic`] does
+//! everything, and so does [`own`] for peers in this process. None of it
+//! allocates, but an atomic operation may lengthen the buffer that it is given
+//! for its result.
+//!
 //! Registered memory can be closed at any time. Whoever touches it holds the
 //! region open for that moment, and what was closed is left alone.
 
+pub mod own;
+
+use fabric_abi::{FI_ATOMIC, FI_REMOTE_READ, FI_REMOTE_WRITE};
+use prov_util::atomic_ops::{Datatype, Form, Op};
 use prov_util::buffer::AppIov;
-use prov_util::mr::{Accessor, Grants};
+use prov_util::errno::Errno;
+use prov_util::mr::{Accessor, Grants, Job, MrTable};
+use prov_util::request::RemotePiece;
+
+use crate::endpoints::Endpoint;
+use crate::inbox::Transport;
+use crate::reports::Reports;
+
+/// The registered memory of a domain, for the peers of one lane or endpoint.
+pub struct Target {
+    /// Finds the regions; the memory of a [`Place`] is reached through it.
+    pub memory: Accessor,
+    /// Room for the operands and the results of [`own`] operations.
+    operands: Vec<u8>,
+    old: Vec<u8>,
+}
+
+/// Who accesses memory, and where the application hears of it.
+#[derive(Clone, Copy)]
+pub struct Visitor<'a> {
+    /// What the endpoint lets peers do ([`Endpoint::rx_caps`]).
+    pub rx_caps: u64,
+    /// To whom the peer belongs.
+    pub job: Job,
+    /// Of the endpoint that the access came to.
+    pub reports: &'a Reports,
+    /// The peer, or [`ANY_SOURCE`](prov_util::matching::ANY_SOURCE) while the
+    /// address vector does not know it. Looked at for immediate data only.
+    pub src: u64,
+}
+
+impl<T: Transport> Endpoint<T> {
+    /// The provider's part, and the peer `src` as visitor of the endpoint's
+    /// memory.
+    #[inline]
+    pub fn visited(&mut self, src: u64) -> (&mut T::Endpoint, Visitor<'_>) {
+        let visitor = Visitor {
+            rx_caps: self.rx_caps,
+            job: self.job,
+            reports: &self.reports,
+            src,
+        };
+        (&mut self.own, visitor)
+    }
+}
+
+/// Why a peer does not get what it asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// It names memory that it may not access so, or that is not there.
+    Memory {
+        /// `-FI_ENOKEY`, `-FI_EACCES`
+        error: Errno,
+        /// The part of its list.
+        piece: RemotePiece,
+    },
+    /// The request makes no sense: this library's peers make none of that kind.
+    Malformed(&'static str),
+}
+
+impl Refusal {
+    /// As an operation's outcome.
+    pub fn error(&self) -> Errno {
+        match self {
+            Refusal::Memory { error, .. } => *error,
+            Refusal::Malformed(_) => Errno::EINVAL,
+        }
+    }
+}
+
+/// A peer's atomic operation.
+#[derive(Clone, Copy, Debug)]
+pub struct AtomicRequest<'a> {
+    /// Whether it has a result, or compares.
+    pub form: Form,
+    /// `enum fi_op`, as the peer sent it.
+    pub op: u32,
+    /// `enum fi_datatype`, as the peer sent it.
+    pub datatype: u32,
+    /// The operands, where the operation has some, and then what the memory is
+    /// compared with, where it is.
+    pub operands: &'a [u8],
+    /// Immediate data.
+    pub data: Option<u64>,
+}
+
+impl Target {
+    /// The memory that is registered in this table.
+    pub fn new(table: &MrTable) -> Self {
+        Target {
+            memory: table.accessor(),
+            operands: Vec::new(),
+            old: Vec::new(),
+        }
+    }
+
+    /// The memory that a peer names for operations of this kind (`FI_RMA`,
+    /// `FI_ATOMIC`), if it may access it so (`FI_REMOTE_READ`,
+    /// `FI_REMOTE_WRITE`).
+    #[inline]
+    pub fn resolve(
+        &mut self,
+        visitor: &Visitor<'_>,
+        kind: u64,
+        access: u64,
+        list: &[RemotePiece],
+    ) -> std::result::Result<Grants, Refusal> {
+        let wanted = kind | access;
+        let mut grants = Grants::default();
+        for &piece in list {
+            let RemotePiece { addr, len, key } = piece;
+            let refuse = |error| Refusal::Memory { error, piece };
+            if visitor.rx_caps & wanted != wanted {
+                return Err(refuse(Errno::EACCES));
+            }
+            let grant = self.memory.resolve(key, addr, len, access, visitor.job);
+            if !grants.push(grant.map_err(refuse)?) {
+                return Err(refuse(Errno::EACCES));
+            }
+        }
+        Ok(grants)
+    }
+
+    /// A peer's atomic operation. `result` is filled with what the memory held
+    /// before, or emptied where the peer does not ask for it.
+    pub fn atomic(
+        &mut self,
+        visitor: &Visitor<'_>,
+        list: &[RemotePiece],
+        request: &AtomicRequest<'_>,
+        result: &mut Vec<u8>,
+    ) -> std::result::Result<(), Refusal> {
+        result.clear();
+        let op = Op::from_number(request.op);
+        let op = op.ok_or(Refusal::Malformed("atomic operation"))?;
+        let datatype = Datatype::from_number(request.datatype);
+        let datatype = datatype.ok_or(Refusal::Malformed("datatype"))?;
+        if !op.has_form(request.form) {
+            return Err(Refusal::Malformed("form of an atomic operation"));
+        }
+        let access = match (op.writes(), request.form) {
+            (true, Form::Base) => FI_REMOTE_WRITE,
+            (true, _) => FI_REMOTE_READ | FI_REMOTE_WRITE,
+            (false, _) => FI_REMOTE_READ,
+        };
+        let grants = self.resolve(visitor, FI_ATOMIC, access, list)?;
+        let operand_len = if op.takes_operand() { grants.len() } else { 0 };
+        let split = request.operands.split_at_checked(operand_len);
+        let (operand, compare) = split.ok_or(Refusal::Malformed("operands"))?;
+        let compare_len = match request.form {
+            Form::Compare => grants.len(),
+            _ => 0,
+        };
+        if compare.len() != compare_len {
+            return Err(Refusal::Malformed("operands"));
+        }
+        if request.form != Form::Base {
+            result.resize(grants.len(), 0);
+        }
+        grants
+            .apply(&mut self.memory, op, datatype, operand, compare, result)
+            .map_err(|_| Refusal::Malformed("elements"))?;
+        if op.writes() {
+            self.was_written(visitor, &grants, FI_ATOMIC, request.data);
+        } else {
+            grants.complete(&mut self.memory);
+            let reports = visitor.reports;
+            reports.remote_read_with(FI_ATOMIC, grants.len(), request.data, visitor.src);
+        }
+        Ok(())
+    }
+
+    /// A peer has written to memory, with an operation of `kind` (`FI_RMA`,
+    /// `FI_ATOMIC`) and perhaps immediate data.
+    #[inline]
+    pub fn was_written(
+        &mut self,
+        visitor: &Visitor<'_>,
+        grants: &Grants,
+        kind: u64,
+        data: Option<u64>,
+    ) {
+        grants.complete(&mut self.memory);
+        let len = grants.len();
+        visitor.reports.remote_write(kind, len, data, visitor.src);
+    }
+
+    /// A peer has read memory.
+    #[inline]
+    pub fn was_read(&mut self, visitor: &Visitor<'_>, grants: &Grants) {
+        grants.complete(&mut self.memory);
+        visitor.reports.remote_read();
+    }
+}
 
 /// Where a message goes to: memory of an operation, or memory that the
 /// application registered for peers.

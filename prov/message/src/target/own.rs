@@ -1,0 +1,58 @@
+//! Operations on the memory of an endpoint of this process, done where they are
+//! posted.
+
+use fabric_abi::{FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA};
+use prov_util::atomic_ops::Form;
+use prov_util::buffer::AppIov;
+use prov_util::request::{Access, Atomic, AtomicKind, RemoteAccess};
+
+use super::{AtomicRequest, Refusal, Target, Visitor};
+
+impl Target {
+    /// Does a read or a write.
+    pub fn access(&mut self, visitor: &Visitor<'_>, access: &RemoteAccess) -> Result<(), Refusal> {
+        let (local, list) = (&access.local, access.remote.pieces());
+        match access.access {
+            Access::Read => {
+                let grants = self.resolve(visitor, FI_RMA, FI_REMOTE_READ, list)?;
+                grants.copy_to(&mut self.memory, local);
+                self.was_read(visitor, &grants);
+            }
+            Access::Write => {
+                let grants = self.resolve(visitor, FI_RMA, FI_REMOTE_WRITE, list)?;
+                grants.copy_from(&mut self.memory, local);
+                self.was_written(visitor, &grants, FI_RMA, access.immediate());
+            }
+        }
+        Ok(())
+    }
+
+    /// Does an atomic operation.
+    pub fn atomic_of(&mut self, visitor: &Visitor<'_>, atomic: &Atomic) -> Result<(), Refusal> {
+        let (form, compare, result) = match atomic.kind {
+            AtomicKind::Base => (Form::Base, AppIov::EMPTY, AppIov::EMPTY),
+            AtomicKind::Fetch { result } => (Form::Fetch, AppIov::EMPTY, result),
+            AtomicKind::Compare { compare, result } => (Form::Compare, compare, result),
+        };
+        let (mut operands, mut old) = (
+            std::mem::take(&mut self.operands),
+            std::mem::take(&mut self.old),
+        );
+        operands.clear();
+        atomic.operand.append_to(&mut operands);
+        compare.append_to(&mut operands);
+        let request = AtomicRequest {
+            form,
+            op: atomic.op,
+            datatype: atomic.datatype,
+            operands: &operands,
+            data: atomic.immediate(),
+        };
+        let outcome = self.atomic(visitor, atomic.remote.pieces(), &request, &mut old);
+        if outcome.is_ok() {
+            result.write_at(0, &old);
+        }
+        (self.operands, self.old) = (operands, old);
+        outcome
+    }
+}

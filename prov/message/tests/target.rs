@@ -1,0 +1,249 @@
+//! What peers may do to registered memory, and that it allocates nothing.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::Arc;
+
+use fabric_abi::*;
+use prov_message::{AtomicRequest, Place, Refusal, Reports, Target, Visitor};
+use prov_util::atomic_ops::Form;
+use prov_util::buffer::AppIov;
+use prov_util::errno::Errno;
+use prov_util::mr::{Config, Job, Memory, MrTable, Region, Request};
+use prov_util::request::{Access, Atomic, AtomicKind, RemoteAccess, RemoteIov, RemotePiece};
+
+/// The system's, counting for each thread.
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
+
+fn count() {
+    // A thread that ends has nothing to count in.
+    let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
+}
+
+// SAFETY: everything is the system's.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: the caller's.
+        unsafe { System.dealloc(memory, layout) }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count();
+        // SAFETY: the caller's.
+        unsafe { System.realloc(memory, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn allocations_of(work: impl FnOnce()) -> usize {
+    let before = ALLOCATIONS.get();
+    work();
+    ALLOCATIONS.get() - before
+}
+
+fn memory(bytes: &mut [u8]) -> AppIov {
+    // SAFETY: the tests keep the bytes until the operation is done.
+    unsafe { AppIov::from_raw(bytes.as_mut_ptr(), bytes.len()) }
+}
+
+fn register(table: &MrTable, key: u64, bytes: &mut [u8], access: u64) -> Arc<Region> {
+    let request = Request {
+        // SAFETY: the tests keep the bytes as long as the table.
+        memory: unsafe { Memory::new(memory(bytes).pieces()) }.unwrap(),
+        access,
+        key,
+        flags: 0,
+        auth_key: None,
+    };
+    table.register(request).unwrap()
+}
+
+const BOTH: u64 = FI_REMOTE_READ | FI_REMOTE_WRITE;
+
+fn piece(key: u64, addr: u64, len: u64) -> RemotePiece {
+    RemotePiece { addr, len, key }
+}
+
+fn visitor(reports: &Reports, rx_caps: u64) -> Visitor<'_> {
+    Visitor {
+        rx_caps,
+        job: Job::NONE,
+        reports,
+        src: 0,
+    }
+}
+
+fn sum(form: Form, operands: &[u8]) -> AtomicRequest<'_> {
+    AtomicRequest {
+        form,
+        op: FI_SUM,
+        datatype: FI_UINT64,
+        operands,
+        data: None,
+    }
+}
+
+#[test]
+fn what_the_endpoint_or_the_region_does_not_permit_is_refused_with_its_piece() {
+    let (table, reports) = (MrTable::new(&Config::default()), Reports::default());
+    let (mut open, mut closed) = ([0; 64], [0; 64]);
+    register(&table, 1, &mut open, BOTH);
+    register(&table, 2, &mut closed, FI_REMOTE_READ);
+    let mut target = Target::new(&table);
+    let mut resolve = |caps, access, list: &[RemotePiece]| {
+        let grants = target.resolve(&visitor(&reports, caps), FI_RMA, access, list);
+        grants.map(|grants| grants.len())
+    };
+    let caps = FI_RMA | BOTH;
+    let good = piece(1, 0, 32);
+    let refused = |error, piece| Err(Refusal::Memory { error, piece });
+    assert_eq!(resolve(caps, FI_REMOTE_WRITE, &[good, good]), Ok(64));
+    for bad in [piece(1, 32, 33), piece(1, u64::MAX, 1), piece(2, 0, 1)] {
+        let outcome = resolve(caps, FI_REMOTE_WRITE, &[good, bad]);
+        assert_eq!(outcome, refused(Errno::EACCES, bad));
+    }
+    let unknown = piece(3, 0, 1);
+    let outcome = resolve(caps, FI_REMOTE_READ, &[unknown]);
+    assert_eq!(outcome, refused(Errno::ENOKEY, unknown));
+    for lacking in [FI_RMA | FI_REMOTE_READ, FI_ATOMIC | BOTH, 0] {
+        let outcome = resolve(lacking, FI_REMOTE_WRITE, &[good]);
+        assert_eq!(outcome, refused(Errno::EACCES, good));
+    }
+    let too_many = [good; 5];
+    assert_eq!(
+        resolve(caps, FI_REMOTE_READ, &too_many),
+        refused(Errno::EACCES, good)
+    );
+}
+
+#[test]
+fn a_write_may_come_in_pieces_and_its_region_may_go_meanwhile() {
+    let (table, reports) = (MrTable::new(&Config::default()), Reports::default());
+    let (mut first, mut second) = ([0; 8], [0; 8]);
+    let region = register(&table, 1, &mut first, BOTH);
+    register(&table, 2, &mut second, BOTH);
+    let mut target = Target::new(&table);
+    let visitor = visitor(&reports, u64::MAX);
+    let list = [piece(1, 2, 6), piece(2, 0, 8)];
+    let grants = target.resolve(&visitor, FI_RMA, FI_REMOTE_WRITE, &list);
+    let grants = grants.unwrap();
+    let place = Place::Registered(grants);
+    let mut registered = Some(target.memory);
+    place.write_at(&mut registered, 0, &[1; 4]);
+    place.write_at(&mut registered, 4, &[2; 4]);
+    assert_eq!(
+        (first, second),
+        ([0, 0, 1, 1, 1, 1, 2, 2], [2, 2, 0, 0, 0, 0, 0, 0])
+    );
+    table.close(&region);
+    place.write_at(&mut registered, 0, &[9; 14]);
+    assert_eq!((first[2], second), (1, [9; 8]));
+}
+
+#[test]
+fn atomic_operations_leave_and_bring_back_what_they_should() {
+    let (table, reports) = (MrTable::new(&Config::default()), Reports::default());
+    let mut cells = [1; 16];
+    register(&table, 1, &mut cells, BOTH);
+    let mut target = Target::new(&table);
+    let visitor = visitor(&reports, u64::MAX);
+    let (list, ones) = ([piece(1, 0, 16)], 1u64.to_ne_bytes().repeat(2));
+    let mut old = vec![7];
+    let request = sum(Form::Base, &ones);
+    target.atomic(&visitor, &list, &request, &mut old).unwrap();
+    assert!(old.is_empty());
+    let request = sum(Form::Fetch, &ones);
+    target.atomic(&visitor, &list, &request, &mut old).unwrap();
+    let [was, is] = [1, 2].map(|n| (u64::from_ne_bytes([1; 8]) + n).to_ne_bytes());
+    assert_eq!((&old[8..], &cells[8..]), (&was[..], &is[..]));
+
+    // Operands, and then what is compared with.
+    let operands = [is; 4].concat();
+    let swap = AtomicRequest {
+        op: FI_CSWAP,
+        ..sum(Form::Compare, &operands)
+    };
+    target.atomic(&visitor, &list, &swap, &mut old).unwrap();
+    assert_eq!(old, [is; 2].concat());
+
+    let malformed = [
+        AtomicRequest { op: 99, ..request },
+        AtomicRequest {
+            datatype: 99,
+            ..request
+        },
+        AtomicRequest {
+            op: FI_CSWAP,
+            ..request
+        },
+        AtomicRequest {
+            operands: &ones[..8],
+            ..request
+        },
+    ];
+    for request in &malformed {
+        let outcome = target.atomic(&visitor, &list, request, &mut old);
+        assert!(matches!(outcome, Err(Refusal::Malformed(_))), "{request:?}");
+    }
+    let halves = [piece(1, 0, 4), piece(1, 4, 12)];
+    let outcome = target.atomic(&visitor, &halves, &request, &mut old);
+    assert!(matches!(outcome, Err(Refusal::Malformed(_))));
+}
+
+#[test]
+fn nothing_is_allocated_for_operations_of_a_few_pieces() {
+    let (table, reports) = (MrTable::new(&Config::default()), Reports::default());
+    let mut cells = [0; 64];
+    register(&table, 1, &mut cells, BOTH);
+    let mut target = Target::new(&table);
+    let visitor = visitor(&reports, u64::MAX);
+    let (mut here, mut result) = ([1; 16], [0; 16]);
+    let mut remote = RemoteIov::default();
+    remote.push(piece(1, 0, 8));
+    remote.push(piece(1, 32, 8));
+    let mut access = RemoteAccess {
+        access: Access::Write,
+        local: memory(&mut here),
+        remote,
+        peer: 0,
+        data: 0,
+        flags: 0,
+        context: std::ptr::null_mut(),
+    };
+    let fetch = Atomic {
+        kind: AtomicKind::Fetch {
+            result: memory(&mut result),
+        },
+        datatype: FI_UINT64,
+        op: FI_SUM,
+        operand: access.local,
+        remote,
+        peer: 0,
+        data: 0,
+        flags: 0,
+        context: std::ptr::null_mut(),
+    };
+    // The room for operands and results, and what a region has on first use.
+    target.atomic_of(&visitor, &fetch).unwrap();
+    let allocations = allocations_of(|| {
+        target.access(&visitor, &access).unwrap();
+        access.access = Access::Read;
+        target.access(&visitor, &access).unwrap();
+        target.atomic_of(&visitor, &fetch).unwrap();
+    });
+    assert_eq!(allocations, 0);
+    assert_eq!((result, here), ([1; 16], [1; 16]));
+    assert_eq!((cells[0], cells[8], cells[39]), (2, 0, 2));
+}
