@@ -34,6 +34,19 @@ pub struct Arrival<T: Transport> {
     pub announces: bool,
 }
 
+impl<T: Transport> Arrival<T> {
+    /// What decides whether the message is kept.
+    pub(crate) fn wish(&self) -> Wish<T::Link> {
+        Wish {
+            link: self.link,
+            len: self.len,
+            announces: self.announces,
+            tagged: self.tagged,
+            is_known: self.src != ANY_SOURCE,
+        }
+    }
+}
+
 /// The receive for a message that is arriving.
 pub struct Expected<A> {
     /// Where it goes; if this is shorter than the message, the receive completes
@@ -161,13 +174,7 @@ impl<T: Transport> Endpoints<T> {
     /// A message begins for which there is no receive.
     #[inline(never)]
     pub fn unmatched(&mut self, arrival: &Arrival<T>) -> Unmatched {
-        let wish = Wish {
-            link: arrival.link,
-            len: arrival.len,
-            announces: arrival.announces,
-            tagged: arrival.tagged,
-            is_known: arrival.src != ANY_SOURCE,
-        };
+        let wish = arrival.wish();
         let room = self.room_for(&wish);
         let mut ack = arrival.ack;
         let body = match (room, arrival.len) {
@@ -214,7 +221,7 @@ impl<T: Transport> Endpoints<T> {
         true
     }
 
-    fn keep(
+    pub(crate) fn keep(
         &mut self,
         arrival: &Arrival<T>,
         ack: T::Ack,
@@ -289,7 +296,7 @@ impl<T: Transport> Endpoints<T> {
     }
 
     /// Tells the sender of a message that is kept, if it is to be told now.
-    fn acknowledge_kept(&mut self, link: T::Link, ack: &mut T::Ack) {
+    pub(crate) fn acknowledge_kept(&mut self, link: T::Link, ack: &mut T::Ack) {
         if T::acknowledges_what_is_kept(*ack) {
             self.acknowledge(link, std::mem::take(ack));
         }

@@ -58,6 +58,12 @@ pub struct Endpoints<T: Transport> {
     pub(crate) kept: Keeping<T>,
 }
 
+impl<T: Transport> Default for Endpoints<T> {
+    fn default() -> Self {
+        Endpoints::new(Limits::default())
+    }
+}
+
 impl<T: Transport> Endpoints<T> {
     /// None.
     pub fn new(limits: Limits) -> Self {
@@ -138,6 +144,17 @@ impl<T: Transport> Endpoints<T> {
     #[inline]
     pub fn count(&mut self, op: Op) -> Option<Ticket> {
         Some(self.eps.get_mut(op.ep)?.ledger.count(op))
+    }
+
+    /// As [`Endpoints::count`], for an operation that may not be begun:
+    /// `-FI_EAGAIN` where too many are outstanding.
+    #[inline]
+    pub fn begin(&mut self, op: Op) -> Result<Ticket> {
+        let ep = self.eps.get_mut(op.ep).ok_or(Errno::EOPBADSTATE)?;
+        match ep.ledger.has_room() {
+            true => Ok(ep.ledger.count(op)),
+            false => Err(Errno::EAGAIN),
+        }
     }
 
     /// Takes an operation off the count that goes on otherwise.

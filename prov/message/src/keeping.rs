@@ -38,6 +38,19 @@ pub struct Limits {
     pub memory: usize,
 }
 
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            unexpected: 64 << 20,
+            in_flight: 64 << 20,
+            announcements: 1 << 20,
+            unannounced: 0,
+            saved: 0,
+            memory: usize::MAX,
+        }
+    }
+}
+
 /// See the [module](self) description.
 pub(crate) struct Keeping<T: Transport> {
     bytes: Budget,

@@ -5,24 +5,33 @@
 #![forbid(unsafe_code)]
 
 pub mod arriving;
+pub mod attributes;
 pub mod budget;
+pub mod checks;
 pub mod endpoints;
 pub mod inbox;
 pub mod keeping;
 pub mod lane;
+pub mod names;
 pub mod objects;
 pub mod operation;
+pub mod own;
 pub mod peers;
 pub mod receiving;
 pub mod reports;
 pub mod target;
+pub mod whole;
 
 pub use arriving::{Arrival, Expected, Plain, Unmatched};
+pub use checks::Sizes;
 pub use endpoints::{Attributes, Endpoint, Endpoints, EpKey};
 pub use inbox::{Action, Course, Fetch, Inbox, InboxKey, Kept, Placing, Receipt, Then, Transport};
 pub use keeping::Limits;
 pub use lane::{Core, Lane, Signals};
+pub use names::Names;
 pub use operation::{Context, Ledger, Op, OpClass, Ticket};
+pub use own::{Far, Member, Own, Within};
 pub use receiving::{Poster, Posting};
 pub use reports::Reports;
 pub use target::{AtomicRequest, Place, Refusal, Target, Visitor};
+pub use whole::{Taken, Whole};

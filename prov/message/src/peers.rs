@@ -40,7 +40,7 @@ use prov_util::errno::{Errno, Result};
 use prov_util::matching::ANY_SOURCE;
 use slotmap::{SlotMap, new_key_type};
 
-use self::address_vector::{Removals, Seen};
+pub(crate) use self::address_vector::{Removals, Seen};
 use self::attempt::{Attempt, Stage};
 use self::peer::{Asked, Link, Peer, Reach, Standing};
 use self::routes::Routes;

@@ -8,6 +8,7 @@ use fabric_abi::*;
 use prov_message::{AtomicRequest, Place, Refusal, Reports, Target, Visitor};
 use prov_util::atomic_ops::Form;
 use prov_util::buffer::AppIov;
+use prov_util::desc::Descs;
 use prov_util::errno::Errno;
 use prov_util::mr::{Config, Job, Memory, MrTable, Region, Request};
 use prov_util::request::{Access, Atomic, AtomicKind, RemoteAccess, RemoteIov, RemotePiece};
@@ -59,15 +60,9 @@ fn memory(bytes: &mut [u8]) -> AppIov {
 }
 
 fn register(table: &MrTable, key: u64, bytes: &mut [u8], access: u64) -> Arc<Region> {
-    let request = Request {
-        // SAFETY: the tests keep the bytes as long as the table.
-        memory: unsafe { Memory::new(memory(bytes).pieces()) }.unwrap(),
-        access,
-        key,
-        flags: 0,
-        auth_key: None,
-    };
-    table.register(request).unwrap()
+    // SAFETY: the tests keep the bytes as long as the table.
+    let memory = unsafe { Memory::new(memory(bytes).pieces()) }.unwrap();
+    table.register(Request::new(memory, access, key)).unwrap()
 }
 
 const BOTH: u64 = FI_REMOTE_READ | FI_REMOTE_WRITE;
@@ -217,6 +212,7 @@ fn nothing_is_allocated_for_operations_of_a_few_pieces() {
         access: Access::Write,
         local: memory(&mut here),
         remote,
+        desc: Descs::NONE,
         peer: 0,
         data: 0,
         flags: 0,
@@ -225,11 +221,13 @@ fn nothing_is_allocated_for_operations_of_a_few_pieces() {
     let fetch = Atomic {
         kind: AtomicKind::Fetch {
             result: memory(&mut result),
+            result_desc: Descs::NONE,
         },
         datatype: FI_UINT64,
         op: FI_SUM,
         operand: access.local,
         remote,
+        desc: Descs::NONE,
         peer: 0,
         data: 0,
         flags: 0,

@@ -31,7 +31,7 @@ pub trait AddressVector {
 
 /// Counts addresses that leave the address vector.
 #[derive(Default)]
-pub(super) struct Removals(AtomicU64);
+pub(crate) struct Removals(AtomicU64);
 
 impl Removals {
     /// How many there were.
@@ -55,7 +55,7 @@ impl Observer for Removals {
 
 /// What tells one state of an address vector from another.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(crate) struct Seen {
     /// Counted before anything is looked up, so that what changes meanwhile is
     /// found the next time.
     pub removals: u64,

@@ -31,8 +31,10 @@ impl Target {
     pub fn atomic_of(&mut self, visitor: &Visitor<'_>, atomic: &Atomic) -> Result<(), Refusal> {
         let (form, compare, result) = match atomic.kind {
             AtomicKind::Base => (Form::Base, AppIov::EMPTY, AppIov::EMPTY),
-            AtomicKind::Fetch { result } => (Form::Fetch, AppIov::EMPTY, result),
-            AtomicKind::Compare { compare, result } => (Form::Compare, compare, result),
+            AtomicKind::Fetch { result, .. } => (Form::Fetch, AppIov::EMPTY, result),
+            AtomicKind::Compare {
+                compare, result, ..
+            } => (Form::Compare, compare, result),
         };
         let (mut operands, mut old) = (
             std::mem::take(&mut self.operands),

@@ -1,0 +1,129 @@
+//! What fi_getinfo(3) says of a provider that is built from these parts.
+
+use fabric_abi::*;
+use prov_util::attr::{
+    DomainAttr, EpAttr, FabricAttr, Info, MR_BASIC, MR_SCALABLE, RxAttr, TxAttr,
+};
+use prov_util::buffer::IOV_LIMIT;
+
+use crate::checks::Sizes;
+
+const TX_CAPS: u64 = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_SEND | FI_READ | FI_WRITE;
+const RX_CAPS: u64 = FI_MSG
+    | FI_TAGGED
+    | FI_RMA
+    | FI_ATOMIC
+    | FI_RECV
+    | FI_REMOTE_READ
+    | FI_REMOTE_WRITE
+    | FI_RMA_EVENT
+    | FI_MULTI_RECV
+    | FI_SOURCE
+    | FI_DIRECTED_RECV;
+const DOMAIN_CAPS: u64 = FI_LOCAL_COMM | FI_SHARED_AV;
+
+const TX_FLAGS: u64 = FI_INJECT
+    | FI_INJECT_COMPLETE
+    | FI_TRANSMIT_COMPLETE
+    | FI_DELIVERY_COMPLETE
+    | FI_COMMIT_COMPLETE
+    | FI_COMPLETION;
+const RX_FLAGS: u64 = FI_COMPLETION | FI_MULTI_RECV;
+
+/// Every operation takes effect before the next one.
+const ORDER: u64 = FI_ORDER_RAR
+    | FI_ORDER_RAW
+    | FI_ORDER_RAS
+    | FI_ORDER_WAR
+    | FI_ORDER_WAW
+    | FI_ORDER_WAS
+    | FI_ORDER_SAR
+    | FI_ORDER_SAW
+    | FI_ORDER_SAS
+    | FI_ORDER_RMA_RAR
+    | FI_ORDER_RMA_RAW
+    | FI_ORDER_RMA_WAR
+    | FI_ORDER_RMA_WAW
+    | FI_ORDER_ATOMIC_RAR
+    | FI_ORDER_ATOMIC_RAW
+    | FI_ORDER_ATOMIC_WAR
+    | FI_ORDER_ATOMIC_WAW;
+
+/// Entries of a context at most.
+const MOST_ENTRIES: usize = 1 << 24;
+
+/// A reliable datagram endpoint, within this host, of a provider of this name
+/// and version, whose operations take effect in the order in which they are
+/// posted. A transport that cannot do all of it takes away what it cannot.
+pub fn rdm(name: &str, version: u32, sizes: Sizes) -> Info {
+    let name = || Some(name.to_owned());
+    Info {
+        caps: TX_CAPS | RX_CAPS | DOMAIN_CAPS,
+        tx: TxAttr {
+            caps: TX_CAPS,
+            op_flags: TX_FLAGS,
+            msg_order: ORDER,
+            inject_size: sizes.inject,
+            size: MOST_ENTRIES,
+            iov_limit: IOV_LIMIT,
+            rma_iov_limit: IOV_LIMIT,
+            ..TxAttr::default()
+        },
+        rx: RxAttr {
+            caps: RX_CAPS,
+            op_flags: RX_FLAGS,
+            msg_order: ORDER,
+            size: MOST_ENTRIES,
+            iov_limit: IOV_LIMIT,
+            ..RxAttr::default()
+        },
+        ep: EpAttr {
+            ep_type: FI_EP_RDM,
+            max_msg_size: isize::MAX as usize,
+            max_order_raw_size: usize::MAX,
+            max_order_war_size: usize::MAX,
+            max_order_waw_size: usize::MAX,
+            mem_tag_format: u64::MAX,
+            tx_ctx_cnt: 1,
+            rx_ctx_cnt: 1,
+            ..EpAttr::default()
+        },
+        domain: DomainAttr {
+            name: name(),
+            caps: DOMAIN_CAPS,
+            threading: FI_THREAD_SAFE,
+            control_progress: FI_PROGRESS_AUTO,
+            data_progress: FI_PROGRESS_AUTO,
+            resource_mgmt: FI_RM_ENABLED,
+            mr_mode: MR_BASIC | MR_SCALABLE,
+            mr_key_size: size_of::<u64>(),
+            av_type: FI_AV_UNSPEC,
+            cq_data_size: size_of::<u64>(),
+            cq_cnt: 65536,
+            ep_cnt: 65536,
+            tx_ctx_cnt: 65536,
+            rx_ctx_cnt: 65536,
+            cntr_cnt: 65536,
+            max_ep_tx_ctx: 1,
+            max_ep_rx_ctx: 1,
+            max_ep_srx_ctx: 65536,
+            mr_iov_limit: IOV_LIMIT,
+            max_cntr_value: u64::MAX,
+            max_err_cntr_value: u64::MAX,
+            ..DomainAttr::default()
+        },
+        fabric: FabricAttr {
+            name: name(),
+            prov_name: name(),
+            prov_version: version,
+            ..FabricAttr::default()
+        },
+        ..Info::default()
+    }
+}
+
+/// The same endpoint with a receive context that it shares with others.
+pub fn with_shared_receive(mut info: Info) -> Info {
+    info.ep.rx_ctx_cnt = FI_SHARED_CONTEXT;
+    info
+}

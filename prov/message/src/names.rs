@@ -1,0 +1,80 @@
+//! An address vector whose addresses are bytes or text.
+
+use std::sync::{Arc, Weak};
+
+use prov_util::av::format::Address;
+use prov_util::av::{Av, Observer};
+use prov_util::ffi::Use;
+
+use crate::peers::{AddressVector, Removals, Seen, UNKNOWN_SOURCE};
+
+/// An address vector (fi_av(3)) of names: bytes of whatever meaning, or text
+/// without its zero.
+pub struct Names {
+    av: Use<Av>,
+    removals: Arc<Removals>,
+    /// What the vector was like when it was last asked whether it has changed.
+    seen: Seen,
+}
+
+impl Names {
+    /// What an endpoint is bound to.
+    pub fn new(av: Use<Av>) -> Self {
+        let mut names = Names {
+            av,
+            removals: Arc::default(),
+            seen: Seen::default(),
+        };
+        names.removals.watch(&names);
+        names.have_changed();
+        names
+    }
+
+    /// Calls `read` with the name of this number; `None` where it means none.
+    pub fn with<R>(&self, fi_addr: u64, read: impl FnOnce(&[u8]) -> R) -> Option<R> {
+        let bytes = |addr: Address<'_>| match addr {
+            Address::Bytes(bytes) => Some(read(bytes)),
+            Address::Internet(_) => None,
+        };
+        self.av.with_address(fi_addr, bytes).flatten()
+    }
+
+    /// The source of messages from a name, [`UNKNOWN_SOURCE`] where the vector
+    /// does not know it.
+    pub fn source(&self, name: &[u8]) -> u64 {
+        let number = self.av.find_address(Address::Bytes(name));
+        number.unwrap_or(UNKNOWN_SOURCE)
+    }
+
+    /// Whether the vector has changed since the last call: messages that wait
+    /// may have another source now, for
+    /// [`Endpoints::relabel`](crate::Endpoints::relabel). For those whose peers
+    /// need no links; [`Peers`](crate::peers::Peers) sees to it itself.
+    pub fn have_changed(&mut self) -> bool {
+        let now = Seen {
+            removals: self.removals.count(),
+            len: self.av.len(),
+        };
+        std::mem::replace(&mut self.seen, now) != now
+    }
+}
+
+impl AddressVector for Names {
+    type Address = Vec<u8>;
+
+    fn lookup(&self, fi_addr: u64) -> Option<Vec<u8>> {
+        self.with(fi_addr, <[u8]>::to_vec)
+    }
+
+    fn find(&self, addr: &Vec<u8>) -> Option<u64> {
+        self.av.find_address(Address::Bytes(addr))
+    }
+
+    fn len(&self) -> usize {
+        self.av.len()
+    }
+
+    fn observe(&self, observer: Weak<dyn Observer>) {
+        self.av.observe(observer);
+    }
+}

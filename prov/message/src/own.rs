@@ -1,0 +1,234 @@
+//! Operations between endpoints of one lane, and of an endpoint on itself: no
+//! bytes leave the process, and none are on their way.
+//!
+//! A short message is copied when it is posted, to its receive or to the inbox;
+//! a long one that nobody waits for stays with its sender, who is told when it
+//! was taken.
+
+use fabric_abi::{FI_COMMIT_COMPLETE, FI_DELIVERY_COMPLETE};
+use prov_util::buffer::AppIov;
+use prov_util::errno::{Errno, Result};
+use prov_util::request::{Atomic, RemoteAccess, Transmit};
+use slotmap::{SlotMap, new_key_type};
+
+use crate::arriving::Arrival;
+use crate::endpoints::{Endpoints, EpKey};
+use crate::inbox::{Action, Fetch, Transport};
+use crate::names::Names;
+use crate::operation::{Op, Ticket};
+use crate::target::{Refusal, Target, Visitor};
+use crate::whole::Taken;
+
+/// Longest message that is kept where no receive waits for it.
+const EAGER: usize = 64 << 10;
+
+new_key_type! {
+    /// A message whose sender waits.
+    pub struct SendKey;
+}
+
+/// A transport that has nothing but messages within a lane.
+pub enum Within {}
+
+impl Transport for Within {
+    /// The sender.
+    type Link = EpKey;
+    type Ack = SendKey;
+    type Name = SendKey;
+    type Endpoint = Member;
+}
+
+/// What an endpoint has for the others.
+pub struct Member {
+    /// Its address vector.
+    pub names: Names,
+    /// Its memory.
+    pub target: Target,
+}
+
+/// Whom an operation is for.
+#[derive(Clone, Copy, Debug)]
+pub struct Far {
+    /// The endpoint.
+    pub ep: EpKey,
+    /// What it calls the poster.
+    pub src: u64,
+}
+
+/// See the [module](self) description.
+#[derive(Default)]
+pub struct Own {
+    sent: SlotMap<SendKey, Sent>,
+}
+
+struct Sent {
+    ticket: Ticket,
+    to: EpKey,
+    bytes: AppIov,
+}
+
+impl Own {
+    /// Posts a message; where there is nobody `far`, it fails with
+    /// `-FI_EHOSTUNREACH`.
+    ///
+    /// # Errors
+    /// `-FI_EAGAIN` while too many messages wait.
+    pub fn transmit(
+        &mut self,
+        endpoints: &mut Endpoints<Within>,
+        message: &Transmit,
+        ep: EpKey,
+        far: Option<Far>,
+    ) -> Result {
+        let op = Op::of_transmit(ep, message);
+        let Some(Far { ep: to, src }) = far else {
+            endpoints.report(&op, Err(Errno::EHOSTUNREACH));
+            return Ok(());
+        };
+        let bytes = message.buffers;
+        let ticket = endpoints.begin(op)?;
+        let name = self.sent.insert(Sent { ticket, to, bytes });
+        let mut arrival = Arrival::of(message, ep, to, src);
+        let until_received = message.flags & (FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE) != 0;
+        if until_received {
+            arrival.ack = name;
+        }
+        let may_stay = !message.is_inject();
+        let taken = match may_stay && bytes.len() > EAGER {
+            true => Taken::Refused,
+            false => endpoints.take_in(&arrival, &bytes),
+        };
+        match taken {
+            Taken::Kept if until_received => {}
+            Taken::Kept | Taken::Received(_) => self.done(endpoints, name, Ok(())),
+            Taken::Refused if may_stay && endpoints.announced(&arrival, name) => {}
+            Taken::Refused => {
+                if let Some(sent) = self.sent.remove(name) {
+                    endpoints.settle(sent.ticket);
+                }
+                return Err(Errno::EAGAIN);
+            }
+        }
+        Ok(())
+    }
+
+    fn done(&mut self, endpoints: &mut Endpoints<Within>, name: SendKey, outcome: Result) {
+        if let Some(sent) = self.sent.remove(name) {
+            endpoints.finish(sent.ticket, outcome);
+        }
+    }
+
+    /// Does what a receive has led to.
+    pub fn act(&mut self, endpoints: &mut Endpoints<Within>, action: Action<Within>) {
+        match action {
+            Action::Acknowledge(_, name) | Action::Refuse(_, name, ..) => {
+                self.done(endpoints, name, Ok(()));
+            }
+            Action::Fetch(_, fetch) => self.fetch(endpoints, &fetch),
+            // Messages come whole, and nobody is held back.
+            Action::Redirect(..) | Action::Resume(..) | Action::Throttle(..) => {}
+        }
+    }
+
+    fn fetch(&mut self, endpoints: &mut Endpoints<Within>, fetch: &Fetch<Within>) {
+        let (receipt, memory) = (&fetch.receipt, &fetch.memory);
+        let outcome = match self.sent.get(fetch.name) {
+            Some(sent) => {
+                sent.bytes.copy_to(memory);
+                Ok(())
+            }
+            None => Err(Errno::ECONNRESET),
+        };
+        endpoints.received(receipt, memory, outcome);
+        self.done(endpoints, fetch.name, Ok(()));
+    }
+
+    /// Posts a read or a write, as [`Own::transmit`] a message.
+    pub fn access(
+        endpoints: &mut Endpoints<Within>,
+        ep: EpKey,
+        far: Option<Far>,
+        access: &RemoteAccess,
+    ) {
+        visit(
+            endpoints,
+            &Op::of_access(ep, access),
+            far,
+            |target, visitor| target.access(visitor, access),
+        );
+    }
+
+    /// Posts an atomic operation, likewise.
+    pub fn atomic(endpoints: &mut Endpoints<Within>, ep: EpKey, far: Option<Far>, atomic: &Atomic) {
+        visit(
+            endpoints,
+            &Op::of_atomic(ep, atomic),
+            far,
+            |target, visitor| target.atomic_of(visitor, atomic),
+        );
+    }
+
+    /// Takes in what has changed in the address vector of `ep`: messages that
+    /// wait there may have another source now. `name` says what an endpoint is
+    /// called in vectors.
+    pub fn follow(endpoints: &mut Endpoints<Within>, ep: EpKey, name: impl Fn(EpKey) -> String) {
+        let state = endpoints.get_mut(ep);
+        if !state.is_some_and(|state| state.own.names.have_changed()) {
+            return;
+        }
+        for from in everybody(endpoints) {
+            if let Some(state) = endpoints.get(ep) {
+                let src = state.own.names.source(name(from).as_bytes());
+                endpoints.relabel(ep, from, src);
+            }
+        }
+    }
+
+    /// Closes an endpoint. Messages to it that wait end with `-FI_ECONNRESET`.
+    pub fn close(&mut self, endpoints: &mut Endpoints<Within>, ep: EpKey) -> Option<Member> {
+        let own = endpoints.close(ep);
+        for other in everybody(endpoints) {
+            endpoints.link_ended(other, ep, Errno::ECONNRESET);
+        }
+        let ends = |(_, sent): &(_, &Sent)| sent.to == ep || sent.ticket.op().ep == ep;
+        let ended: Vec<_> = self
+            .sent
+            .iter()
+            .filter(ends)
+            .map(|(name, _)| name)
+            .collect();
+        for name in ended {
+            self.done(endpoints, name, Err(Errno::ECONNRESET));
+        }
+        own
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        for (_, sent) in self.sent.drain() {
+            sent.ticket.abandon();
+        }
+    }
+}
+
+fn visit(
+    endpoints: &mut Endpoints<Within>,
+    op: &Op,
+    far: Option<Far>,
+    work: impl FnOnce(&mut Target, &Visitor<'_>) -> std::result::Result<(), Refusal>,
+) {
+    let reached = far.and_then(|far| Some((endpoints.get_mut(far.ep)?, far.src)));
+    let outcome = match reached {
+        None => Err(Errno::EHOSTUNREACH),
+        Some((far, src)) => {
+            let (member, visitor) = far.visited(src);
+            work(&mut member.target, &visitor).map_err(|refusal| refusal.error())
+        }
+    };
+    endpoints.report(op, outcome);
+}
+
+fn everybody(endpoints: &Endpoints<Within>) -> Vec<EpKey> {
+    endpoints.iter().map(|(ep, _)| ep).collect()
+}

@@ -1,0 +1,112 @@
+//! Messages that are here in full when they come: received, or kept, in one
+//! step.
+
+use prov_util::buffer::AppIov;
+use prov_util::request::{Tag, Transmit};
+
+use crate::arriving::{Arrival, Expected};
+use crate::endpoints::{Endpoints, EpKey};
+use crate::inbox::{Body, Transport};
+use crate::keeping::Room;
+
+/// The bytes of a message that is here in full.
+pub trait Whole {
+    /// Copies as many of them as fit.
+    fn copy_to(&self, memory: &AppIov);
+
+    /// Appends all of them.
+    fn append_to(&self, bytes: &mut Vec<u8>);
+}
+
+impl Whole for [u8] {
+    #[inline]
+    fn copy_to(&self, memory: &AppIov) {
+        memory.write_at(0, self);
+    }
+
+    fn append_to(&self, bytes: &mut Vec<u8>) {
+        bytes.extend_from_slice(self);
+    }
+}
+
+impl Whole for AppIov {
+    #[inline]
+    fn copy_to(&self, memory: &AppIov) {
+        AppIov::copy_to(self, memory);
+    }
+
+    fn append_to(&self, bytes: &mut Vec<u8>) {
+        AppIov::append_to(self, bytes);
+    }
+}
+
+/// What has become of a message that came whole.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Taken<A> {
+    /// A receive has completed with it; this is what the sender is to be told.
+    Received(A),
+    /// It waits in the inbox.
+    Kept,
+    /// Nothing: there is no room for it, or the endpoint is closed.
+    Refused,
+}
+
+impl<T: Transport> Arrival<T> {
+    /// A message that an endpoint of this process has posted, which comes on
+    /// `link` to the endpoint `ep`.
+    #[inline]
+    pub fn of(message: &Transmit, link: T::Link, ep: EpKey, src: u64) -> Self {
+        let (tagged, tag) = match message.tag {
+            Tag::None => (false, 0),
+            Tag::Value(tag) => (true, tag),
+        };
+        Arrival {
+            link,
+            ep,
+            src,
+            tagged,
+            tag,
+            len: message.buffers.len(),
+            data: message.immediate(),
+            ack: T::Ack::default(),
+            announces: false,
+        }
+    }
+}
+
+impl<T: Transport> Endpoints<T> {
+    /// Takes in a message that is here in full.
+    #[inline]
+    pub fn take_in(
+        &mut self,
+        arrival: &Arrival<T>,
+        message: &(impl Whole + ?Sized),
+    ) -> Taken<T::Ack> {
+        match self.arrive(arrival) {
+            Some(Expected { memory, receipt }) => {
+                message.copy_to(&memory);
+                Taken::Received(self.received(&receipt, &memory, Ok(())))
+            }
+            None => self.keep_whole(arrival, message),
+        }
+    }
+
+    #[inline(never)]
+    fn keep_whole(
+        &mut self,
+        arrival: &Arrival<T>,
+        message: &(impl Whole + ?Sized),
+    ) -> Taken<T::Ack> {
+        let room = self.room_for(&arrival.wish());
+        let (Some(room @ Room::Shared), Some(_)) = (room, self.get(arrival.ep)) else {
+            return Taken::Refused;
+        };
+        let mut ack = arrival.ack;
+        self.acknowledge_kept(arrival.link, &mut ack);
+        let mut bytes = Vec::with_capacity(arrival.len);
+        message.append_to(&mut bytes);
+        self.keep(arrival, ack, Body::Complete(bytes), room);
+        self.throttle(arrival.link, arrival.announces);
+        Taken::Kept
+    }
+}
