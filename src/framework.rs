@@ -126,6 +126,6 @@ fn set_up() -> Framework {
 }
 
 /// The providers that are part of this library.
-fn built_in_providers() -> [*mut fi_provider; 1] {
-    [prov_tcp::provider()]
+fn built_in_providers() -> [*mut fi_provider; 2] {
+    [prov_tcp::provider(), prov_loopback::provider()]
 }

@@ -109,6 +109,9 @@ fn admit(
     if !entry.provider.answers_getinfo() {
         return Err("it only hooks other providers".into());
     }
+    if !layers.names() && registry.is_for_hints_alone(entry) {
+        return Err("it is offered by name only".into());
+    }
     if entry.class == Class::Offload && request.flags & flags::OFFLOAD == 0 {
         return Err("it only serves other providers".into());
     }

@@ -56,6 +56,11 @@ impl<'a> Layers<'a> {
         Layers { wanted, unwanted }
     }
 
+    /// Whether a layer is asked for by its name.
+    pub fn names(&self) -> bool {
+        !self.wanted.is_empty()
+    }
+
     /// Whether `provider` may answer, or else why not. `find` knows the other
     /// providers by name.
     pub fn admit<'b>(

@@ -52,6 +52,11 @@ impl NameFilter {
         self.is_empty() || self.lists(name) != self.negated
     }
 
+    /// Whether the list names what is wanted, and this among it.
+    pub fn wants(&self, name: &str) -> bool {
+        !self.negated && self.lists(name)
+    }
+
     /// Whether a provider by itself passes, before any layering: a list that
     /// wants `tcp;ofi_rxm` needs `tcp` for it, and one that does not want
     /// `tcp;ofi_rxm` still leaves `tcp` alone.

@@ -39,7 +39,10 @@ pub const ORDER: [&str; 24] = [
 
 /// Core providers over which utility providers layer only when the caller
 /// names that combination: these have reliable datagrams of their own.
-const ALONE: [&str; 6] = ["sockets", "shm", "efa", "psm3", "ucx", "cxi"];
+const ALONE: [&str; 7] = ["sockets", "shm", "efa", "psm3", "ucx", "cxi", "loopback"];
+
+/// Providers that only those get who name them: they lead nowhere.
+const ON_REQUEST: [&str; 1] = ["loopback"];
 
 /// The oldest interface whose providers still fit.
 const OLDEST_INTERFACE: Version = Version::of(1, 3);
@@ -102,6 +105,13 @@ impl Registry {
     /// What `FI_PROVIDER` says.
     pub fn filter(&self) -> &NameFilter {
         &self.filter
+    }
+
+    /// Whether `fi_getinfo` asks a provider only where `FI_PROVIDER` or the hints
+    /// name it, and `FI_PROVIDER` does not.
+    pub fn is_for_hints_alone(&self, entry: &Entry) -> bool {
+        let name = entry.provider.name();
+        is_one_of(name, &ON_REQUEST) && !self.filter.wants(name)
     }
 
     /// All providers, in order, hidden ones included.
@@ -292,6 +302,29 @@ mod tests {
 
     fn active_version(registry: &Registry, name: &str) -> Version {
         registry.find(name).unwrap().provider.version()
+    }
+
+    #[test]
+    fn what_is_offered_on_request_is_requested_by_its_name_alone() {
+        for (filter, is_for_hints_alone) in [
+            ("", true),
+            ("^tcp", true),
+            ("Loopback", false),
+            ("tcp,loopback", false),
+        ] {
+            let mut registry = Registry::new(NameFilter::parse(filter));
+            enter(&mut registry, c"loopback", (1, 0), false);
+            enter(&mut registry, c"tcp", (1, 0), false);
+            let [tcp, loopback] = registry.entries() else {
+                panic!("two providers");
+            };
+            assert!(!registry.is_for_hints_alone(tcp));
+            assert_eq!(
+                registry.is_for_hints_alone(loopback),
+                is_for_hints_alone,
+                "{filter}"
+            );
+        }
     }
 
     #[test]

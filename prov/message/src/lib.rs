@@ -27,7 +27,7 @@ pub use checks::Sizes;
 pub use endpoints::{Attributes, Endpoint, Endpoints, EpKey};
 pub use inbox::{Action, Course, Fetch, Inbox, InboxKey, Kept, Placing, Receipt, Then, Transport};
 pub use keeping::Limits;
-pub use lane::{Core, Lane, Signals};
+pub use lane::{Core, Errand, Lane, NoErrand, Signals};
 pub use names::Names;
 pub use operation::{Context, Ledger, Op, OpClass, Ticket};
 pub use own::{Far, Member, Own, Within};

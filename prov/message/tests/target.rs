@@ -142,7 +142,7 @@ fn a_write_may_come_in_pieces_and_its_region_may_go_meanwhile() {
         (first, second),
         ([0, 0, 1, 1, 1, 1, 2, 2], [2, 2, 0, 0, 0, 0, 0, 0])
     );
-    table.close(&region);
+    table.close(&region).unwrap();
     place.write_at(&mut registered, 0, &[9; 14]);
     assert_eq!((first[2], second), (1, [9; 8]));
 }
