@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause OR MIT
 # Conformance programs. Included by the Makefile of the tree.
 #
-#   make fabtests                        this tree's library
+#   make fabtests                        this tree's library, tcp and loopback
 #   make fabtests LIB=<dir>              another libfabric.so.1
 #   make fabtests FABTESTS=<bin dir>     an installed upstream fabtests instead
 #   SETS=quick,standard                  upstream's test sets (default quick)
@@ -13,6 +13,10 @@ PROVIDER ?= tcp
 SETS ?= quick
 KNOWN ?= fabtests/known/c-library-2.x
 
+# What needs one process and no network: for the loopback provider.
+WITHIN = atomic auth av caps cntr completion cq endpoint eq getinfo leak match message mr \
+	param peer peer_av poll rma simulation srx text threads unreachable
+
 .PHONY: fabtests
 fabtests:
 ifdef FABTESTS
@@ -21,4 +25,7 @@ ifdef FABTESTS
 else
 	VALGRIND=$(VALGRIND) fabtests/run -p $(PROVIDER) \
 		$(if $(LIB),--lib $(LIB) --known $(KNOWN)) $(PROGRAMS)
+ifeq ($(LIB)$(PROGRAMS)$(PROVIDER),tcp)
+	VALGRIND=$(VALGRIND) fabtests/run -p loopback -a none -e rdm $(WITHIN)
+endif
 endif

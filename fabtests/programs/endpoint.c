@@ -494,6 +494,7 @@ static void peer_restarts(void)
 		ct_close_peer(&b);
 		{
 			struct fi_info *info = ct_getinfo(&spec);
+			int ret;
 
 			free(info->src_addr);
 			info->src_addr = malloc(len);
@@ -501,6 +502,11 @@ static void peer_restarts(void)
 			memcpy(info->src_addr, name, len);
 			info->src_addrlen = len;
 			ct_open_domain(&b, &spec, info, NULL, NULL);
+			ret = fi_endpoint(b.domain, b.info, &b.ep, NULL);
+			if (ret == -FI_EADDRNOTAVAIL)
+				SKIP("addresses are given out, not chosen");
+			OK(ret);
+			OK(fi_close(&b.ep->fid));
 			ct_open_ep(&b, b.info);
 		}
 	}

@@ -318,6 +318,18 @@ static bool same_v4(const void *addr, size_t len, const char *node, int port)
 	       ntohs(sin->sin_port) == port;
 }
 
+/* What follows is about internet addresses. */
+static void internet_only(void)
+{
+	struct ct_spec spec = { 0 };
+	struct fi_info *info = ct_getinfo(&spec);
+	bool is_text = info->addr_format == FI_ADDR_STR;
+
+	fi_freeinfo(info);
+	if (is_text)
+		SKIP("addresses are text");
+}
+
 static void ask_v4(struct fi_info *hints)
 {
 	hints->addr_format = FI_SOCKADDR_IN;
@@ -328,6 +340,7 @@ static void addresses(void)
 {
 	struct fi_info *info;
 
+	internet_only();
 	OK(query("127.0.0.1", "7471", 0, ask_v4, &info));
 	CHECK(same_v4(info->dest_addr, info->dest_addrlen, "127.0.0.1", 7471),
 	      "destination");
@@ -416,6 +429,7 @@ static void hinted_addresses(void)
 {
 	struct fi_info *info;
 
+	internet_only();
 	inet_pton(AF_INET, "127.0.0.1", &hinted.sin_addr);
 	hinted.sin_port = htons(7999);
 	OK(query(NULL, NULL, 0, give_source, &info));
@@ -456,6 +470,7 @@ static void round_trip_any_address(void)
 {
 	struct ct_spec spec = { 0 };
 	struct fi_info *info = ct_getinfo(&spec), *hints, *again = NULL;
+	bool has_source = info->src_addr;
 	char domain[256];
 
 	snprintf(domain, sizeof(domain), "%s", info->domain_attr->name);
@@ -465,7 +480,7 @@ static void round_trip_any_address(void)
 	hints->src_addr = NULL;
 	hints->src_addrlen = 0;
 	OK(fi_getinfo(CT_API_VERSION, NULL, NULL, 0, hints, &again));
-	REQUIRE(again->src_addr);
+	REQUIRE(!has_source || again->src_addr);
 	REQUIRE(!strcmp(again->domain_attr->name, domain));
 	fi_freeinfo(again);
 	fi_freeinfo(hints);
@@ -502,8 +517,11 @@ static void copies(void)
 	REQUIRE(copy && !copy->next);
 	REQUIRE(copy->tx_attr != info->tx_attr);
 	REQUIRE(copy->domain_attr->name != info->domain_attr->name);
-	REQUIRE(copy->src_addr != info->src_addr);
-	REQUIRE(!memcmp(copy->src_addr, info->src_addr, info->src_addrlen));
+	if (info->src_addr) {
+		REQUIRE(copy->src_addr != info->src_addr);
+		REQUIRE(!memcmp(copy->src_addr, info->src_addr,
+				info->src_addrlen));
+	}
 	REQUIRE(!memcmp(copy->tx_attr, info->tx_attr, sizeof(*copy->tx_attr)));
 	snprintf(name, sizeof(name), "%s", info->fabric_attr->prov_name);
 	fi_freeinfo(info);
