@@ -102,6 +102,12 @@ pub trait Observer: Send + Sync {
     fn removed(&self, fi_addr: fi_addr_t);
 }
 
+/// Whom an address vector tells that it has grown.
+pub trait InsertObserver: Send + Sync {
+    /// Addresses were inserted. Called without a lock held.
+    fn inserted(&self);
+}
+
 /// Where insertions of an asynchronous vector are reported: an event queue.
 pub trait InsertEvents: Send + Sync {
     /// The address at `index` of the call with this `context` was not inserted.
@@ -131,6 +137,7 @@ pub struct Av {
     /// `None` in a vector that is not asynchronous.
     events: Option<Mutex<Option<Arc<dyn InsertEvents>>>>,
     observers: Mutex<Vec<Weak<dyn Observer>>>,
+    insert_observers: Mutex<Vec<Weak<dyn InsertObserver>>>,
     /// `None` in a vector of this provider's own.
     owner: Option<Box<dyn AvOwner>>,
     format: Format,
@@ -178,6 +185,7 @@ impl Av {
             }),
             events: config.asynchronous.then(Mutex::default),
             observers: Mutex::default(),
+            insert_observers: Mutex::default(),
             owner,
             format: config.format,
             rx_ctx_bits: config.rx_ctx_bits,
@@ -206,6 +214,13 @@ impl Av {
     /// Calls `observer` when addresses are removed, as long as it lives.
     pub fn observe(&self, observer: Weak<dyn Observer>) {
         let mut observers = self.observers.lock();
+        observers.retain(|observer| observer.strong_count() != 0);
+        observers.push(observer);
+    }
+
+    /// Calls `observer` when addresses are inserted, as long as it lives.
+    pub fn observe_insertions(&self, observer: Weak<dyn InsertObserver>) {
+        let mut observers = self.insert_observers.lock();
         observers.retain(|observer| observer.strong_count() != 0);
         observers.push(observer);
     }
@@ -306,7 +321,13 @@ impl Av {
                 outcomes.note(outcome);
             }
         }
-        Ok(outcomes.inserted)
+        let inserted = outcomes.inserted;
+        drop(state);
+        let observers = self.insert_observers.lock().clone();
+        for observer in observers.iter().filter_map(Weak::upgrade) {
+            observer.inserted();
+        }
+        Ok(inserted)
     }
 
     /// Reports insertions to `events` from now on; `-FI_EINVAL` for a vector

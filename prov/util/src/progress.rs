@@ -1,6 +1,7 @@
 //! How completion queues, event queues and counters move the transport on.
 
 use std::os::fd::RawFd;
+use std::sync::Arc;
 
 /// Something that has work to do when the application reads a queue: a
 /// provider's engine. A queue never calls it with a lock of its own held, since
@@ -20,6 +21,11 @@ pub trait Progress: Send + Sync {
     /// Cheap: one load.
     fn is_due(&self) -> bool {
         false
+    }
+
+    /// What event queues are to drive instead, where it makes a difference.
+    fn for_events(&self) -> Option<Arc<dyn Progress>> {
+        None
     }
 
     /// A descriptor that polls readable when [`Progress::progress`] has

@@ -252,7 +252,10 @@ unsafe extern "C" fn srx_ctx<D: Domain>(
         let parent = Use::of(&domain).any();
         let made = if op_flags & FI_PEER != 0 {
             ImportedSrx::import(context)
-                .and_then(|owner| D::peer_receive(&domain, owner))
+                .and_then(|owner| {
+                    let made = D::peer_receive(&domain, owner);
+                    made.inspect(|_| owner.answer())
+                })
                 .map(SharedReceiveObject::of_peer)
                 .map(|object| Handle::new(object, ptr::null_mut(), vec![parent]))
         } else {

@@ -518,7 +518,7 @@ impl<S: SharedReceive> Bindings<S> {
             cntr.add_source(progress.clone())?;
         }
         match &self.eq {
-            Some(eq) => eq.add_source(progress.clone()),
+            Some(eq) => eq.add_source(for_events(progress)),
             None => Ok(()),
         }
     }
@@ -532,7 +532,7 @@ impl<S: SharedReceive> Bindings<S> {
             cntr.remove_source(progress);
         }
         if let Some(eq) = &self.eq {
-            eq.remove_source(progress);
+            eq.remove_source(&for_events(progress));
             eq.forget(fid);
         }
     }
@@ -558,6 +558,10 @@ fn occupy<T: Class>(place: &mut Option<Use<T>>, object: &Use<T>) -> Result {
     }
     *place = Some(object.clone());
     Ok(())
+}
+
+fn for_events(progress: &Arc<dyn Progress>) -> Arc<dyn Progress> {
+    progress.for_events().unwrap_or_else(|| progress.clone())
 }
 
 /// What posts receives: an endpoint or a shared receive context.

@@ -162,6 +162,16 @@ impl<U> ForeignQueue<U> {
         NewSources::new(self.owner, news)
     }
 
+    /// Calls `each` with the messages that wait, in no order.
+    pub fn for_each(&mut self, mut each: impl FnMut(&mut Message<U>)) {
+        let indices: Vec<u32> = self.kept.iter().map(|(index, _)| index).collect();
+        for index in indices {
+            if let Some(kept) = self.kept.get_mut(index) {
+                each(&mut kept.message);
+            }
+        }
+    }
+
     /// Messages that wait for a receive.
     pub fn len(&self) -> usize {
         self.kept.len()

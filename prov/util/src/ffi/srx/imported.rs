@@ -378,6 +378,11 @@ impl NewSources {
         NewSources { owner, news }
     }
 
+    /// Whether there is nothing to tell.
+    pub fn is_empty(&self) -> bool {
+        self.news.is_empty()
+    }
+
     /// Tells the owner, which may start messages. To be called without any lock
     /// of the importer.
     pub fn tell(self) {
