@@ -7,9 +7,9 @@ use prov_util::matching::{ANY_SOURCE, Matched, Message};
 
 use crate::endpoints::{Endpoints, EpKey};
 use crate::inbox::{
-    Action, Body, Course, Fetch, Inbox, InboxKey, Kept, Receipt, Transport, Unexpected,
+    Action, Body, Buffer, Course, Fetch, Inbox, InboxKey, Kept, Receipt, Transport, Unexpected,
 };
-use crate::keeping::{HeldBack, Room, Wish};
+use crate::keeping::{Cost, HeldBack, KEEPING_COST, Room, Wish};
 use crate::operation::Context;
 use crate::reports::Reports;
 
@@ -92,7 +92,7 @@ impl<T: Transport> Plain<'_, T> {
             tagged: tag.is_some(),
             context: Context(0),
             flags: 0,
-            multi: None,
+            buffer: Buffer::Single,
             src,
             tag: tag.unwrap_or(0),
             data: None,
@@ -126,7 +126,7 @@ impl<T: Transport> Plain<'_, T> {
         };
         receipt.context = Context(matched.context);
         receipt.flags = matched.flags;
-        receipt.multi = matched.multi;
+        receipt.buffer = Buffer::of(matched.multi);
         self.reports
             .receive(&receipt, &matched.buf, release, Ok(()));
         true
@@ -151,8 +151,11 @@ impl<T: Transport> Endpoints<T> {
     #[inline]
     pub fn arrive(&mut self, arrival: &Arrival<T>) -> Option<Expected<T::Ack>> {
         let key = self.eps.get(arrival.ep)?.inbox;
-        let queue = self.inboxes.get_mut(key)?.queue(arrival.tagged);
-        let matched = queue.arrive(arrival.src, arrival.tag, arrival.len)?;
+        let inbox = self.inboxes.get_mut(key)?;
+        let queue = inbox.queue(arrival.tagged);
+        let Some(matched) = queue.arrive(arrival.src, arrival.tag, arrival.len) else {
+            return inbox.foreign.as_mut()?.arrive(key, arrival);
+        };
         Some(Expected {
             memory: matched.buf,
             receipt: Receipt {
@@ -161,7 +164,7 @@ impl<T: Transport> Endpoints<T> {
                 tagged: arrival.tagged,
                 context: Context(matched.context),
                 flags: matched.flags,
-                multi: matched.multi,
+                buffer: Buffer::of(matched.multi),
                 src: arrival.src,
                 tag: arrival.tag,
                 data: arrival.data,
@@ -214,11 +217,10 @@ impl<T: Transport> Endpoints<T> {
             return true;
         }
         let account = self.kept.of(arrival.link).announcements;
-        if !self.kept.announcements.has_room(account, 1, 0) {
-            return false;
-        }
-        self.keep(arrival, arrival.ack, Body::Announced(name), Room::Shared);
-        true
+        self.kept.announcements.has_room(account, 1, 0)
+            && self
+                .keep(arrival, arrival.ack, Body::Announced(name), Room::Shared)
+                .is_some()
     }
 
     pub(crate) fn keep(
@@ -229,27 +231,24 @@ impl<T: Transport> Endpoints<T> {
         room: Room,
     ) -> Option<Kept> {
         let inbox = self.eps.get(arrival.ep)?.inbox;
-        self.inboxes.get(inbox)?;
-        self.charge(arrival.link, arrival.len, &body, room);
-        let flags = arrival.data.map_or(0, |_| FI_REMOTE_CQ_DATA);
-        let id = self
-            .inboxes
-            .get_mut(inbox)?
-            .queue(arrival.tagged)
-            .keep(Message {
-                src: arrival.src,
-                tag: arrival.tag,
-                len: arrival.len,
-                data: arrival.data.unwrap_or(0),
-                flags,
-                payload: Unexpected {
-                    link: arrival.link,
-                    ep: arrival.ep,
-                    ack,
-                    body,
-                    room,
-                },
-            });
+        let payload = Unexpected {
+            link: arrival.link,
+            ep: arrival.ep,
+            tagged: arrival.tagged,
+            ack,
+            body,
+            room,
+        };
+        let cost = payload.cost(arrival.len);
+        let id = self.inboxes.get_mut(inbox)?.keep(Message {
+            src: arrival.src,
+            tag: arrival.tag,
+            len: arrival.len,
+            data: arrival.data.unwrap_or(0),
+            flags: arrival.data.map_or(0, |_| FI_REMOTE_CQ_DATA),
+            payload,
+        })?;
+        self.charge(arrival.link, cost);
         Some(Kept {
             inbox,
             tagged: arrival.tagged,
@@ -291,8 +290,7 @@ impl<T: Transport> Endpoints<T> {
     }
 
     fn kept_mut(&mut self, kept: Kept) -> Option<&mut Unexpected<T>> {
-        let inbox = self.inboxes.get_mut(kept.inbox)?;
-        inbox.queue(kept.tagged).payload_mut(kept.id)
+        self.inboxes.get_mut(kept.inbox)?.payload_mut(kept)
     }
 
     /// Tells the sender of a message that is kept, if it is to be told now.
@@ -317,12 +315,15 @@ impl<T: Transport> Endpoints<T> {
         memory: &AppIov,
         outcome: Result,
     ) -> T::Ack {
-        let release = match receipt.multi {
-            None => false,
-            Some(multi) => self
+        let release = match receipt.buffer {
+            Buffer::Single => false,
+            Buffer::Multi(multi) => self
                 .inboxes
                 .get_mut(receipt.inbox)
                 .is_some_and(|inbox| inbox.queue(receipt.tagged).finish_multi(multi)),
+            Buffer::Foreign(given) => {
+                return self.received_elsewhere(given, receipt, memory, outcome);
+            }
         };
         if let Some(ep) = self.eps.get(receipt.ep) {
             ep.reports.receive(receipt, memory, release, outcome);
@@ -337,14 +338,26 @@ impl<T: Transport> Endpoints<T> {
     pub(crate) fn deliver(
         &mut self,
         inbox: InboxKey,
-        tagged: bool,
         matched: Matched<AppIov>,
+        message: Message<Unexpected<T>>,
+    ) {
+        let buffer = Buffer::of(matched.multi);
+        self.deliver_to(inbox, matched, buffer, message);
+    }
+
+    /// As [`Endpoints::deliver`], for a receive with a buffer of this kind.
+    pub(crate) fn deliver_to(
+        &mut self,
+        inbox: InboxKey,
+        matched: Matched<AppIov>,
+        buffer: Buffer,
         message: Message<Unexpected<T>>,
     ) {
         self.refund(&message);
         let Unexpected {
             link,
             ep,
+            tagged,
             ack,
             body,
             ..
@@ -355,7 +368,7 @@ impl<T: Transport> Endpoints<T> {
             tagged,
             context: Context(matched.context),
             flags: matched.flags,
-            multi: matched.multi,
+            buffer,
             src: message.src,
             tag: message.tag,
             data: (message.flags & FI_REMOTE_CQ_DATA != 0).then_some(message.data),
@@ -393,6 +406,10 @@ impl<T: Transport> Endpoints<T> {
                     len: message.len,
                 },
             ),
+            Body::Lost(error) => {
+                self.received(&receipt, &memory, Err(error));
+                return;
+            }
         };
         self.actions.push_back(action);
     }
@@ -404,7 +421,7 @@ impl<T: Transport> Endpoints<T> {
             link, ack, body, ..
         } = message.payload;
         match body {
-            Body::Complete(_) => {}
+            Body::Complete(_) | Body::Lost(_) => {}
             Body::Arriving(_) => self.redirect(link, Course::Discard),
             Body::HeldBack => {
                 self.release(link);
@@ -461,7 +478,8 @@ impl<T: Transport> Endpoints<T> {
             0 => Body::Complete(Vec::new()),
             _ => Body::Arriving(Vec::new()),
         };
-        self.charge(link, len, &body, room);
+        let cost = len.saturating_add(KEEPING_COST);
+        self.charge(link, Cost::Bytes(cost, room));
         if let Some(message) = self.kept_mut(waits.kept) {
             message.body = body;
             message.room = room;

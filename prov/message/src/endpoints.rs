@@ -2,11 +2,12 @@
 
 use std::collections::VecDeque;
 
+use prov_util::buffer::AppIov;
 use prov_util::errno::{Errno, Result};
 use prov_util::mr::Job;
 use slotmap::{SlotMap, new_key_type};
 
-use crate::inbox::{Action, Inbox, InboxKey, Transport};
+use crate::inbox::{Action, Inbox, InboxKey, Receipt, Transport};
 use crate::keeping::{Keeping, Limits};
 use crate::operation::{Ledger, Op, Ticket};
 use crate::reports::Reports;
@@ -55,6 +56,10 @@ pub struct Endpoints<T: Transport> {
     pub(crate) inboxes: SlotMap<InboxKey, Inbox<T>>,
     pub(crate) actions: VecDeque<Action<T>>,
     is_acting: bool,
+    /// See the [`foreign`](crate::foreign) module.
+    pub(crate) is_deaf: bool,
+    /// Receives of another provider's that have ended while this is deaf.
+    pub(crate) late: Vec<(Receipt<T::Ack>, AppIov, Result)>,
     pub(crate) kept: Keeping<T>,
 }
 
@@ -72,6 +77,8 @@ impl<T: Transport> Endpoints<T> {
             inboxes: SlotMap::with_key(),
             actions: VecDeque::new(),
             is_acting: false,
+            is_deaf: false,
+            late: Vec::new(),
             kept: Keeping::new(limits),
         }
     }
@@ -190,11 +197,12 @@ impl<T: Transport> Endpoints<T> {
         }
     }
 
-    /// Whether there is something to do, and nobody is at it: whoever asked is,
+    /// Whether there is something to do that may be done, and nobody is at it:
+    /// whoever asked is,
     /// from now on.
     #[inline]
     pub(crate) fn start_acting(&mut self) -> bool {
-        !self.actions.is_empty() && !std::mem::replace(&mut self.is_acting, true)
+        !self.actions.is_empty() && !self.is_deaf && !std::mem::replace(&mut self.is_acting, true)
     }
 
     /// The next thing to do, until there is nothing left.

@@ -11,6 +11,7 @@ use prov_util::matching::{MessageId, MultiId, ReceiveContext, ReceiveQueue};
 use slotmap::new_key_type;
 
 use crate::endpoints::EpKey;
+use crate::foreign::{Foreign, GivenKey};
 use crate::keeping::Room;
 use crate::operation::{Context, Ticket};
 use crate::reports::Reports;
@@ -43,11 +44,14 @@ new_key_type! {
 /// The posted receives and unexpected messages of an endpoint, or of several
 /// that share a context.
 pub struct Inbox<T: Transport> {
+    /// Stays empty where another provider has the receives.
     matching: ReceiveContext<AppIov, Unexpected<T>>,
+    /// See the [`foreign`](crate::foreign) module.
+    pub(crate) foreign: Option<Box<Foreign<T>>>,
     /// Whether it is not a single endpoint's own.
     pub shared: bool,
     /// Receives that may be posted at once; none once the only link that could
-    /// bring messages for them has ended.
+    /// bring messages for them has ended, or where another provider has them.
     pub(crate) size: usize,
     /// Why that link has ended.
     pub(crate) ended: Option<Errno>,
@@ -66,6 +70,7 @@ impl<T: Transport> Inbox<T> {
     pub(crate) fn new(size: usize, shared: bool) -> Self {
         Inbox {
             matching: ReceiveContext::new(MIN_MULTI_RECV),
+            foreign: None,
             shared,
             size,
             ended: None,
@@ -107,7 +112,7 @@ pub struct Receipt<A> {
     pub context: Context,
     /// Operation flags of the receive.
     pub flags: u64,
-    pub multi: Option<MultiId>,
+    pub buffer: Buffer,
     pub src: u64,
     pub tag: u64,
     /// Immediate data.
@@ -115,6 +120,25 @@ pub struct Receipt<A> {
     /// Bytes in the message.
     pub len: usize,
     pub ack: A,
+}
+
+/// Whose a receive's buffer is once the message is in it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Buffer {
+    /// The application's.
+    Single,
+    /// The application's with the last of several messages.
+    Multi(MultiId),
+    /// Of the provider that has the receives.
+    Foreign(GivenKey),
+}
+
+impl Buffer {
+    /// Of a receive of our own.
+    #[inline]
+    pub(crate) fn of(multi: Option<MultiId>) -> Self {
+        multi.map_or(Buffer::Single, Buffer::Multi)
+    }
 }
 
 /// A message that found no receive and whose bytes go to the inbox.
@@ -131,6 +155,7 @@ pub struct Unexpected<T: Transport> {
     pub(crate) link: T::Link,
     /// The endpoint that it came to.
     pub(crate) ep: EpKey,
+    pub(crate) tagged: bool,
     pub(crate) ack: T::Ack,
     pub(crate) body: Body<T::Name>,
     /// What it is charged to if its bytes are here.
@@ -153,6 +178,9 @@ pub(crate) enum Body<N> {
     HeldBack,
     /// With the sender, until it is asked for them.
     Announced(N),
+    /// Nowhere: the sender is gone. Only where another provider has the receives,
+    /// and cannot forget the message.
+    Lost(Errno),
 }
 
 /// Where the rest of a message goes that is arriving.

@@ -107,6 +107,14 @@ pub(crate) enum Room {
     Unannounced,
 }
 
+/// What keeping a message takes.
+#[derive(Clone, Copy)]
+pub(crate) enum Cost {
+    Bytes(usize, Room),
+    Announcement,
+    Nothing,
+}
+
 /// Cost of keeping an unexpected message, beside its bytes.
 pub(crate) const KEEPING_COST: usize = 128;
 /// Bytes of unexpected messages, and announcements, that every peer may have
@@ -155,6 +163,19 @@ impl<T: Transport> Keeping<T> {
     }
 }
 
+impl<T: Transport> Unexpected<T> {
+    /// What keeping it takes, if it has `len` bytes.
+    pub(crate) fn cost(&self, len: usize) -> Cost {
+        match self.body {
+            Body::Complete(_) | Body::Arriving(_) => {
+                Cost::Bytes(len.saturating_add(KEEPING_COST), self.room)
+            }
+            Body::Announced(_) => Cost::Announcement,
+            Body::HeldBack | Body::Lost(_) => Cost::Nothing,
+        }
+    }
+}
+
 impl<T: Transport> Endpoints<T> {
     /// Bytes of unexpected messages that are kept, with an allowance for the
     /// keeping.
@@ -184,20 +205,19 @@ impl<T: Transport> Endpoints<T> {
         (!wish.announces && (has_room || is_saved)).then_some(Room::Unannounced)
     }
 
-    /// Keeps a message with a body of this kind, in this room.
-    pub(crate) fn charge(&mut self, link: T::Link, len: usize, body: &Body<T::Name>, room: Room) {
+    /// A message of a link is kept.
+    pub(crate) fn charge(&mut self, link: T::Link, cost: Cost) {
         let mut of = *self.kept.of(link);
-        match body {
-            Body::Complete(_) | Body::Arriving(_) => {
-                let cost = len.saturating_add(KEEPING_COST);
+        match cost {
+            Cost::Bytes(cost, room) => {
                 of.messages += 1;
                 match room {
                     Room::Shared => self.kept.bytes.charge(&mut of.bytes, cost),
                     Room::Unannounced => self.kept.unannounced.charge(&mut of.unannounced, cost),
                 }
             }
-            Body::Announced(_) => self.kept.announcements.charge(&mut of.announcements, 1),
-            Body::HeldBack => {}
+            Cost::Announcement => self.kept.announcements.charge(&mut of.announcements, 1),
+            Cost::Nothing => {}
         }
         *self.kept.of(link) = of;
     }
@@ -215,6 +235,12 @@ impl<T: Transport> Endpoints<T> {
 
     /// A message is kept no longer.
     pub(crate) fn refund(&mut self, message: &Message<Unexpected<T>>) {
+        let cost = message.payload.cost(message.len);
+        self.refund_link(message.payload.link, cost);
+    }
+
+    /// A message of a link is kept no longer.
+    pub(crate) fn refund_link(&mut self, link: T::Link, cost: Cost) {
         let Keeping {
             bytes,
             unannounced,
@@ -222,22 +248,21 @@ impl<T: Transport> Endpoints<T> {
             links,
             ..
         } = &mut self.kept;
-        let mut of = links.get_mut(message.payload.link);
-        match message.payload.body {
-            Body::Complete(_) | Body::Arriving(_) => {
-                let cost = message.len.saturating_add(KEEPING_COST);
+        let mut of = links.get_mut(link);
+        match cost {
+            Cost::Bytes(cost, room) => {
                 if let Some(of) = &mut of {
                     of.messages = of.messages.saturating_sub(1);
                 }
-                match message.payload.room {
+                match room {
                     Room::Shared => bytes.refund(of.map(|of| &mut of.bytes), cost),
                     Room::Unannounced => {
                         unannounced.refund(of.map(|of| &mut of.unannounced), cost);
                     }
                 }
             }
-            Body::Announced(_) => announcements.refund(of.map(|of| &mut of.announcements), 1),
-            Body::HeldBack => {}
+            Cost::Announcement => announcements.refund(of.map(|of| &mut of.announcements), 1),
+            Cost::Nothing => {}
         }
     }
 

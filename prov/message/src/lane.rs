@@ -76,6 +76,10 @@ pub trait Core: Send + Sized + 'static {
     /// A receive was posted that only messages of this peer can fill.
     fn awaits(&mut self, _ep: EpKey, _peer: u64) {}
 
+    /// Looks for the sources of messages in the address vector, which has grown:
+    /// for an endpoint whose receives another provider has.
+    fn look_for_sources(&mut self, _ep: EpKey) {}
+
     /// Does for a link what a receive, or the lack of one, has led to.
     fn act(&mut self, action: Action<Self::Transport>);
 
@@ -302,6 +306,40 @@ impl<C: Core> Lane<C> {
     pub fn drive_automatically(&self) -> Result {
         let seat = self.signals.seat.get();
         seat.map_or(Ok(()), Seat::drive_automatically)
+    }
+
+    /// Does what is ready, for the owner of receives.
+    pub(crate) fn progress_for_owner(&self) {
+        self.signals.called();
+        let Some(mut core) = self.core.try_lock() else {
+            return;
+        };
+        core.endpoints().owner_enters();
+        core.follow_up();
+        let is_idle = core.progress();
+        let errand = core.next_errand();
+        core.endpoints().owner_leaves();
+        drop(core);
+        if let Some(mut errand) = errand {
+            errand.run();
+            let mut core = self.core();
+            core.endpoints().owner_enters();
+            core.errand_done(errand);
+            core.endpoints().owner_leaves();
+        }
+        if is_idle {
+            std::thread::yield_now();
+        }
+    }
+
+    /// [`Progress::prepare_wait`] for the owner of receives.
+    pub(crate) fn prepare_wait_for_owner(&self) -> bool {
+        let mut core = self.core();
+        core.endpoints().owner_enters();
+        core.follow_up();
+        let may_sleep = core.prepare_wait();
+        core.endpoints().owner_leaves();
+        may_sleep
     }
 
     /// Enters the lane.

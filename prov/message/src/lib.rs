@@ -9,6 +9,8 @@ pub mod attributes;
 pub mod budget;
 pub mod checks;
 pub mod endpoints;
+pub mod foreign;
+pub mod importing;
 pub mod inbox;
 pub mod keeping;
 pub mod lane;
@@ -25,7 +27,10 @@ pub mod whole;
 pub use arriving::{Arrival, Expected, Plain, Unmatched};
 pub use checks::Sizes;
 pub use endpoints::{Attributes, Endpoint, Endpoints, EpKey};
-pub use inbox::{Action, Course, Fetch, Inbox, InboxKey, Kept, Placing, Receipt, Then, Transport};
+pub use importing::{Importing, OwnerDrives};
+pub use inbox::{
+    Action, Buffer, Course, Fetch, Inbox, InboxKey, Kept, Placing, Receipt, Then, Transport,
+};
 pub use keeping::Limits;
 pub use lane::{Core, Errand, Lane, NoErrand, Signals};
 pub use names::Names;

@@ -64,9 +64,14 @@ impl<T: Transport> Endpoints<T> {
     ///
     /// # Errors
     /// `-FI_EAGAIN` where there is no room for it, `-FI_ENOMSG` for a claim of
-    /// what was not set aside, `-FI_ENOTCONN` where no message will come.
+    /// what was not set aside, `-FI_ENOTCONN` where no message will come,
+    /// `-FI_ENOSYS` where another provider has the receives.
     #[inline(never)]
     pub fn post_special(&mut self, poster: Poster, receive: &Receive) -> Result<Posting> {
+        let inbox = self.inboxes.get(poster.inbox);
+        if inbox.is_some_and(|inbox| inbox.foreign.is_some()) {
+            return Err(Errno::ENOSYS);
+        }
         let posting = if receive.flags & FI_PEEK != 0 {
             self.peek(poster, receive)
         } else if receive.flags & FI_CLAIM != 0 {
@@ -101,7 +106,7 @@ impl<T: Transport> Endpoints<T> {
         // A buffer for many messages takes all that fit.
         while let Some((matched, message)) = taken {
             let multi = matched.multi;
-            self.deliver(key, tagged, matched, message);
+            self.deliver(key, matched, message);
             taken = multi.and_then(|multi| self.inboxes.get_mut(key)?.queue(tagged).refill(multi));
         }
         if let (Some(cause), Some(ep)) = (ended, poster.ep) {
@@ -129,7 +134,7 @@ impl<T: Transport> Endpoints<T> {
                 flags: receive.flags,
                 multi: None,
             };
-            self.deliver(poster.inbox, tagged, matched, message);
+            self.deliver(poster.inbox, matched, message);
         }
         Ok(Posting::Done)
     }
@@ -283,12 +288,16 @@ impl<T: Transport> Endpoints<T> {
             let Some(inbox) = self.inboxes.get_mut(key) else {
                 return;
             };
+            if let Some(foreign) = &mut inbox.foreign {
+                foreign.relabel(link, src);
+                break;
+            }
             let of_link = |message: &Message<Unexpected<T>>| message.payload.link == link;
             let pairs = inbox
                 .queue(tagged)
                 .relabel(|message| of_link(message).then_some(src));
             for (matched, message) in pairs {
-                self.deliver(key, tagged, matched, message);
+                self.deliver(key, matched, message);
             }
         }
         self.link_known(link, src != ANY_SOURCE);
@@ -304,6 +313,7 @@ impl<T: Transport> Endpoints<T> {
             self.drop_messages(key, |unexpected| {
                 unexpected.link == link && !unexpected.is_complete()
             });
+            self.lose_messages(key, link, error);
         }
         self.kept.forget(link);
         self.admit_held_back();
@@ -340,6 +350,7 @@ impl<T: Transport> Endpoints<T> {
     /// Closes an inbox with all that waits in it.
     pub fn close_inbox(&mut self, key: InboxKey) {
         self.drop_messages(key, |_| true);
+        self.withdraw(key);
         self.inboxes.remove(key);
         self.admit_held_back();
     }

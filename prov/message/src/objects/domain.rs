@@ -13,6 +13,7 @@ use prov_util::endpoint::{Bindings, OptionValue};
 use prov_util::errno::{Errno, Result};
 use prov_util::ffi::Handle;
 use prov_util::ffi::domain::DomainObject;
+use prov_util::ffi::srx::ImportedSrx;
 use prov_util::logging::Targets;
 use prov_util::mr::{Config, Job, MrTable};
 use prov_util::progress::Progress;
@@ -147,6 +148,10 @@ pub trait Provider: Send + Sync + Sized + 'static {
         USUAL_SIZE
     }
 
+    /// Whether receives may be another provider's (fi_peer(3)): the lanes take
+    /// in nothing while they are [deaf](crate::foreign).
+    const IMPORTS_RECEIVES: bool = false;
+
     /// The largest atomic operation, in bytes; 0 where there are none.
     const ATOMIC_LIMIT: usize = 0;
 
@@ -227,6 +232,16 @@ impl<P: Provider> Domain<P> {
         Ok(lane)
     }
 
+    /// A lane that only the owner of its receives drives.
+    ///
+    /// # Errors
+    /// Those of [`Provider::lane`].
+    fn lane_for_owner(&self) -> Result<Arc<Lane<P::Core>>> {
+        let lane = self.own.lane(&self.memory, self.lane_lock)?;
+        lane.help(&self.helper);
+        Ok(lane)
+    }
+
     /// The lane for an endpoint that is bound so and shares it with others: that
     /// of its receive context, or of its completion queue for receives or else
     /// transmits.
@@ -283,6 +298,16 @@ impl<P: Provider> domain::Domain for Domain<P> {
             size => size,
         };
         Ok(SoftSharedReceive::new(this.lane()?, size))
+    }
+
+    fn peer_receive(
+        this: &Handle<DomainObject<Self>>,
+        owner: ImportedSrx,
+    ) -> Result<SoftSharedReceive<P>> {
+        if !P::IMPORTS_RECEIVES {
+            return Err(Errno::EINVAL);
+        }
+        Ok(SoftSharedReceive::imported(this.lane_for_owner()?, owner))
     }
 
     fn memory(&self) -> &Arc<MrTable> {

@@ -5,16 +5,21 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use fabric_abi::{FI_DIRECTED_RECV, FI_OPT_MIN_MULTI_RECV};
 use prov_util::attr::Info;
+use prov_util::av::InsertObserver;
 use prov_util::endpoint::{self, Bindings, OptionValue};
 use prov_util::errno::{Errno, Result};
 use prov_util::ffi::domain::DomainObject;
 use prov_util::ffi::ep::EndpointObject;
+use prov_util::ffi::srx::ImportedSrx;
+use prov_util::ffi::srx::StartReceives;
 use prov_util::ffi::{FidRef, Handle};
 use prov_util::progress::Progress;
 use prov_util::request::{Atomic, Receive, RemoteAccess, Transmit};
 
+use super::shared_receive::Source;
 use super::{Domain, Provider, SoftSharedReceive};
-use crate::endpoints::{Attributes, EpKey};
+use crate::endpoints::{Attributes, Endpoints, EpKey};
+use crate::importing::{Importing, OwnerDrives};
 use crate::inbox::MIN_MULTI_RECV;
 use crate::lane::{Core, Lane};
 use crate::operation::Context;
@@ -29,6 +34,8 @@ pub struct SoftEndpoint<P: Provider> {
     /// Where it is, once it is enabled.
     place: OnceLock<Seat<P>>,
     setup: Mutex<P::Setup>,
+    /// What calls it that has its receives, if another provider has.
+    importing: OnceLock<Arc<Importing<P::Core>>>,
     min_multi_recv: Mutex<Option<usize>>,
 }
 
@@ -77,6 +84,7 @@ impl<P: Provider> SoftEndpoint<P> {
             is_alone: P::is_alone(info),
             place: OnceLock::new(),
             setup: Mutex::new(setup),
+            importing: OnceLock::new(),
             min_multi_recv: Mutex::new(None),
             domain: domain.clone(),
         })
@@ -95,6 +103,25 @@ impl<P: Provider> SoftEndpoint<P> {
     fn min_multi_recv(&self) -> MutexGuard<'_, Option<usize>> {
         let bytes = self.min_multi_recv.lock();
         bytes.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has another provider's receives be this endpoint's.
+    fn import(
+        &self,
+        endpoints: &mut Endpoints<<P::Core as Core>::Transport>,
+        owner: ImportedSrx,
+        lane: &Arc<Lane<P::Core>>,
+        key: EpKey,
+        bindings: &Bindings<SoftSharedReceive<P>>,
+    ) -> Result {
+        let importing = self.importing.get_or_init(|| Importing::new(lane, key));
+        let home: Arc<dyn StartReceives> = importing.clone();
+        endpoints.import_receives(key, owner, Arc::downgrade(&home))?;
+        if let Some(av) = &bindings.av {
+            let observer: Arc<dyn InsertObserver> = importing.clone();
+            av.observe_insertions(Arc::downgrade(&observer));
+        }
+        Ok(())
     }
 
     /// Where it is; `None` until it is enabled.
@@ -128,6 +155,7 @@ impl<P: Provider> endpoint::Endpoint for SoftEndpoint<P> {
             true => this.domain.lane()?,
             false => this.domain.shared_lane(bindings)?,
         };
+        let source = bindings.shared.as_ref().map(|shared| shared.source());
         let key = {
             let mut core = lane.core();
             let endpoints = core.endpoints();
@@ -135,18 +163,27 @@ impl<P: Provider> endpoint::Endpoint for SoftEndpoint<P> {
             if let Some(ep) = endpoints.get_mut(key) {
                 ep.reports = Reports::to(bindings);
                 let inbox = ep.inbox;
-                if let Some(shared) = &bindings.shared {
-                    endpoints.share(key, shared.key())?;
-                } else if let (Some(bytes), Some(inbox)) =
-                    (*this.min_multi_recv(), endpoints.inbox_mut(inbox))
-                {
-                    inbox.set_min_multi_recv(bytes);
+                match source {
+                    Some(Source::Own(shared)) => endpoints.share(key, shared)?,
+                    Some(Source::Imported(owner)) => {
+                        this.import(endpoints, owner, &lane, key, bindings)?;
+                    }
+                    None => {
+                        if let (Some(bytes), Some(inbox)) =
+                            (*this.min_multi_recv(), endpoints.inbox_mut(inbox))
+                        {
+                            inbox.set_min_multi_recv(bytes);
+                        }
+                    }
                 }
             }
             key
         };
+        let progress: Arc<dyn Progress> = match source {
+            Some(Source::Imported(_)) => Arc::new(OwnerDrives(lane.clone())),
+            _ => lane.clone(),
+        };
         let seat = Seat { lane, key };
-        let progress: Arc<dyn Progress> = seat.lane.clone();
         let _ = this.place.set(seat);
         if let Err(error) = own.enabled(&mut setup, this) {
             this.seated()?.lane.core().close(key);

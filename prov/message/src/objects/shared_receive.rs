@@ -9,6 +9,7 @@ use prov_util::cq::Cq;
 use prov_util::endpoint::{self, OptionValue};
 use prov_util::errno::{Errno, Result};
 use prov_util::ffi::ep::SharedReceiveObject;
+use prov_util::ffi::srx::ImportedSrx;
 use prov_util::ffi::{Handle, Use};
 use prov_util::progress::Progress;
 use prov_util::request::Receive;
@@ -22,14 +23,33 @@ use crate::receiving::Poster;
 /// See the [module](self) description.
 pub struct SoftSharedReceive<P: Provider> {
     lane: Arc<Lane<P::Core>>,
-    key: InboxKey,
+    source: Source,
+}
+
+/// Where the receives are.
+#[derive(Clone, Copy)]
+pub(super) enum Source {
+    Own(InboxKey),
+    /// With another provider.
+    Imported(ImportedSrx),
 }
 
 impl<P: Provider> SoftSharedReceive<P> {
     /// For up to `size` receives at once.
     pub(super) fn new(lane: Arc<Lane<P::Core>>, size: usize) -> Self {
         let key = lane.core().endpoints().add_inbox(size, true);
-        SoftSharedReceive { lane, key }
+        SoftSharedReceive {
+            lane,
+            source: Source::Own(key),
+        }
+    }
+
+    /// Of another provider (fi_peer(3)).
+    pub(super) fn imported(lane: Arc<Lane<P::Core>>, owner: ImportedSrx) -> Self {
+        SoftSharedReceive {
+            lane,
+            source: Source::Imported(owner),
+        }
     }
 
     /// The lane of the endpoints that share it.
@@ -37,34 +57,43 @@ impl<P: Provider> SoftSharedReceive<P> {
         &self.lane
     }
 
-    /// Its name there.
-    pub(super) fn key(&self) -> InboxKey {
-        self.key
+    /// Where the receives are.
+    pub(super) fn source(&self) -> Source {
+        self.source
     }
 
-    fn poster(&self) -> Poster {
-        Poster {
-            inbox: self.key,
+    /// Its name in the lane; `-FI_ENOSYS` where it is another provider's.
+    fn key(&self) -> Result<InboxKey> {
+        match self.source {
+            Source::Own(key) => Ok(key),
+            Source::Imported(_) => Err(Errno::ENOSYS),
+        }
+    }
+
+    fn poster(&self) -> Result<Poster> {
+        Ok(Poster {
+            inbox: self.key()?,
             ep: None,
             directed: false,
-        }
+        })
     }
 }
 
 impl<P: Provider> endpoint::SharedReceive for SoftSharedReceive<P> {
     #[inline]
     fn receive(&self, receive: &Receive) -> Result {
-        self.lane.core().post_receive(self.poster(), receive)
+        self.lane.core().post_receive(self.poster()?, receive)
     }
 
     fn cancel(&self, context: *mut c_void) -> Result {
         let mut core = self.lane.core();
-        core.endpoints().cancel(self.poster(), Context::of(context))
+        core.endpoints()
+            .cancel(self.poster()?, Context::of(context))
     }
 
     fn bind(&self, cq: Option<Use<Cq>>, cntr: Option<Use<Cntr>>) -> Result {
         let mut core = self.lane.core();
-        let inbox = core.endpoints().inbox_mut(self.key);
+        let inbox = core.endpoints().inbox_mut(self.key()?);
         let reports = &mut inbox.ok_or(Errno::EOPBADSTATE)?.reports;
         reports.rx_cq = cq;
         reports.counters.recv = cntr;
@@ -77,14 +106,16 @@ impl<P: Provider> endpoint::SharedReceive for SoftSharedReceive<P> {
 
     fn close(this: &Handle<SharedReceiveObject<Self>>) -> Result {
         let mut core = this.lane.core();
-        core.endpoints().close_inbox(this.key);
-        core.follow_up();
+        if let Source::Own(key) = this.source {
+            core.endpoints().close_inbox(key);
+            core.follow_up();
+        }
         Ok(())
     }
 
     fn option(&self, name: c_int) -> Result<OptionValue> {
         let mut core = self.lane.core();
-        let inbox = core.endpoints().inbox_mut(self.key);
+        let inbox = core.endpoints().inbox_mut(self.key()?);
         let inbox = inbox.ok_or(Errno::EOPBADSTATE)?;
         match name {
             FI_OPT_MIN_MULTI_RECV => Ok(OptionValue::Size(inbox.min_multi_recv())),
@@ -94,7 +125,7 @@ impl<P: Provider> endpoint::SharedReceive for SoftSharedReceive<P> {
 
     fn set_option(&self, name: c_int, value: OptionValue) -> Result {
         let mut core = self.lane.core();
-        let inbox = core.endpoints().inbox_mut(self.key);
+        let inbox = core.endpoints().inbox_mut(self.key()?);
         let inbox = inbox.ok_or(Errno::EOPBADSTATE)?;
         match (name, value) {
             (FI_OPT_MIN_MULTI_RECV, OptionValue::Size(bytes)) => {

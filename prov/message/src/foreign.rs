@@ -1,0 +1,290 @@
+//! Receives that another provider has (fi_peer(3)): its queue stands in an
+//! endpoint's inbox in place of the inbox's own.
+//!
+//! The owner may be called only while it drives the lane or starts a message
+//! (see [`prov_util::ffi::srx`]). At other times the lane is *deaf*: it takes in
+//! nothing, follows up nothing, and receives whose link ends are reported later.
+
+use std::sync::Weak;
+
+use prov_util::buffer::AppIov;
+use prov_util::errno::{Errno, Result};
+use prov_util::ffi::srx::{
+    Arrival as Found, Discarded, ImportedSrx, NewSources, Received, StartReceives, Started,
+    Unexpected as Queueable,
+};
+use prov_util::matching::{ANY_SOURCE, ForeignQueue, Matched, Message, MessageId};
+use slotmap::{SlotMap, new_key_type};
+
+use crate::arriving::{Arrival, Expected};
+use crate::endpoints::{Endpoints, EpKey};
+use crate::inbox::{Body, Buffer, Inbox, InboxKey, Kept, Receipt, Transport, Unexpected};
+use crate::operation::Context;
+
+new_key_type! {
+    /// A receive of the owner's that has its message.
+    pub struct GivenKey;
+}
+
+/// See the [module](self) description.
+pub(crate) struct Foreign<T: Transport> {
+    queue: ForeignQueue<Unexpected<T>>,
+    /// The message that came last and found no receive: its place in the owner's
+    /// queue, until it is kept.
+    queueable: Option<Queueable>,
+    given: SlotMap<GivenKey, Received>,
+    /// Links whose messages have a source that the owner was not told yet. They
+    /// go without until it was, lest one overtakes another.
+    untold: Vec<(T::Link, u64)>,
+}
+
+impl<T: Transport> Foreign<T> {
+    fn new(owner: ImportedSrx, home: Weak<dyn StartReceives>) -> Self {
+        Foreign {
+            queue: ForeignQueue::new(owner, home),
+            queueable: None,
+            given: SlotMap::with_key(),
+            untold: Vec::new(),
+        }
+    }
+
+    /// Finds the receive for a message.
+    #[inline(never)]
+    pub fn arrive(&mut self, inbox: InboxKey, arrival: &Arrival<T>) -> Option<Expected<T::Ack>> {
+        let src = self.told(arrival.link, arrival.src);
+        let found = self
+            .queue
+            .arrive(arrival.tagged, src, arrival.tag, arrival.len);
+        self.queueable = None;
+        let received = match found {
+            Ok(Found::Received(received)) => received,
+            Ok(Found::Unexpected(queueable)) => {
+                self.queueable = Some(queueable);
+                return None;
+            }
+            Err(error) => {
+                log::warn!("the owner of a receive queue takes no message: {error}");
+                return None;
+            }
+        };
+        let (matched, buffer) = self.give(received);
+        Some(Expected {
+            memory: matched.buf,
+            receipt: Receipt {
+                inbox,
+                ep: arrival.ep,
+                tagged: arrival.tagged,
+                context: Context(matched.context),
+                flags: matched.flags,
+                buffer,
+                src: arrival.src,
+                tag: arrival.tag,
+                data: arrival.data,
+                len: arrival.len,
+                ack: arrival.ack,
+            },
+        })
+    }
+
+    fn keep(&mut self, message: Message<Unexpected<T>>) -> Option<MessageId> {
+        let queueable = self.queueable.take()?;
+        let src = self.told(message.payload.link, message.src);
+        self.queue.keep(queueable, Message { src, ..message }).ok()
+    }
+
+    fn give(&mut self, received: Received) -> (Matched<AppIov>, Buffer) {
+        let matched = Matched {
+            context: Context::of(received.context()).0,
+            // More pieces than fi_info(3) allows: the message is truncated.
+            buf: received.buffers().unwrap_or(AppIov::EMPTY),
+            flags: received.flags(),
+            multi: None,
+        };
+        (matched, Buffer::Foreign(self.given.insert(received)))
+    }
+
+    fn told(&self, link: T::Link, src: u64) -> u64 {
+        match self.untold.iter().any(|&(other, _)| other == link) {
+            true => ANY_SOURCE,
+            false => src,
+        }
+    }
+
+    /// The messages of a link have another source.
+    pub fn relabel(&mut self, link: T::Link, src: u64) {
+        self.untold.retain(|&(other, _)| other != link);
+        let mut waits = false;
+        self.queue.for_each(|message| {
+            waits |= message.payload.link == link && message.src == ANY_SOURCE;
+        });
+        if waits && src != ANY_SOURCE {
+            self.untold.push((link, src));
+        }
+    }
+}
+
+impl<T: Transport> Inbox<T> {
+    /// Keeps a message for which there is no receive; `None` where its owner
+    /// takes none.
+    pub(crate) fn keep(&mut self, message: Message<Unexpected<T>>) -> Option<MessageId> {
+        match &mut self.foreign {
+            None => Some(self.queue(message.payload.tagged).keep(message)),
+            Some(foreign) => foreign.keep(message),
+        }
+    }
+
+    /// A message that is kept, unless a receive has taken it.
+    pub(crate) fn payload_mut(&mut self, kept: Kept) -> Option<&mut Unexpected<T>> {
+        if self.foreign.is_none() {
+            return self.queue(kept.tagged).payload_mut(kept.id);
+        }
+        self.foreign.as_mut()?.queue.payload_mut(kept.id)
+    }
+}
+
+impl<T: Transport> Endpoints<T> {
+    /// Has an endpoint take its receives from another provider, which calls
+    /// `home` for messages that waited.
+    ///
+    /// # Errors
+    /// `-FI_EOPBADSTATE` for an endpoint that is closed.
+    pub fn import_receives(
+        &mut self,
+        ep: EpKey,
+        owner: ImportedSrx,
+        home: Weak<dyn StartReceives>,
+    ) -> Result {
+        let inbox = self.eps.get(ep).map(|ep| ep.inbox);
+        let inbox = inbox.and_then(|inbox| self.inboxes.get_mut(inbox));
+        let inbox = inbox.ok_or(Errno::EOPBADSTATE)?;
+        inbox.size = 0;
+        inbox.foreign = Some(Box::new(Foreign::new(owner, home)));
+        self.is_deaf = true;
+        Ok(())
+    }
+
+    /// Whether nothing may be taken in now.
+    #[inline]
+    pub fn is_deaf(&self) -> bool {
+        self.is_deaf
+    }
+
+    /// The owner of receives drives the lane, or starts a message, until
+    /// [`Endpoints::owner_leaves`].
+    pub(crate) fn owner_enters(&mut self) {
+        self.is_deaf = false;
+        for (receipt, memory, outcome) in std::mem::take(&mut self.late) {
+            self.received(&receipt, &memory, outcome);
+        }
+    }
+
+    /// See [`Endpoints::owner_enters`].
+    pub(crate) fn owner_leaves(&mut self) {
+        self.is_deaf = true;
+    }
+
+    /// The owner has a receive for a message that waits.
+    pub(crate) fn start(&mut self, ep: EpKey, started: Started) -> Result {
+        let (inbox, foreign) = self.foreign(ep).ok_or(Errno::EOPBADSTATE)?;
+        let (message, received) = foreign.queue.start(started)?;
+        let (matched, buffer) = foreign.give(received);
+        self.deliver_to(inbox, matched, buffer, message);
+        self.admit_held_back();
+        Ok(())
+    }
+
+    /// The owner knows that nobody will receive a message that waits.
+    pub(crate) fn discard(&mut self, ep: EpKey, discarded: Discarded) -> Result {
+        let (_, foreign) = self.foreign(ep).ok_or(Errno::EOPBADSTATE)?;
+        let message = foreign.queue.discard(discarded)?;
+        self.drop_message(message);
+        self.admit_held_back();
+        Ok(())
+    }
+
+    /// What the owner is to be told about the sources of messages that wait;
+    /// `None` when it knows all. To be asked again when it was told.
+    pub(crate) fn new_sources(&mut self, ep: EpKey) -> Option<NewSources> {
+        let (_, foreign) = self.foreign(ep)?;
+        if foreign.untold.is_empty() {
+            return None;
+        }
+        let untold = &foreign.untold;
+        let news = foreign.queue.relabel(|message| {
+            let mut untold = untold.iter();
+            let of_link = untold.find(|&&(link, _)| link == message.payload.link);
+            of_link.map(|&(_, src)| src)
+        });
+        if news.is_empty() {
+            foreign.untold.clear();
+            return None;
+        }
+        Some(news)
+    }
+
+    fn foreign(&mut self, ep: EpKey) -> Option<(InboxKey, &mut Foreign<T>)> {
+        let key = self.eps.get(ep)?.inbox;
+        let foreign = self.inboxes.get_mut(key)?.foreign.as_mut()?;
+        Some((key, foreign))
+    }
+
+    /// [`Endpoints::received`] for a receive of another provider's.
+    #[inline(never)]
+    pub(crate) fn received_elsewhere(
+        &mut self,
+        given: GivenKey,
+        receipt: &Receipt<T::Ack>,
+        memory: &AppIov,
+        outcome: Result,
+    ) -> T::Ack {
+        let inbox = self.inboxes.get_mut(receipt.inbox);
+        let Some(foreign) = inbox.and_then(|inbox| inbox.foreign.as_mut()) else {
+            return T::Ack::default();
+        };
+        if self.is_deaf {
+            self.late.push((*receipt, *memory, outcome));
+        } else {
+            if let Some(ep) = self.eps.get(receipt.ep) {
+                ep.reports.receive(receipt, memory, false, outcome);
+            }
+            // The owner has it back, after the completion.
+            foreign.given.remove(given);
+        }
+        match outcome {
+            Ok(()) => receipt.ack,
+            Err(_) => T::Ack::default(),
+        }
+    }
+
+    /// A link has ended: the owner's receives that take its messages later end
+    /// with `error`.
+    pub(crate) fn lose_messages(&mut self, key: InboxKey, link: T::Link, error: Errno) {
+        let inbox = self.inboxes.get_mut(key);
+        let Some(foreign) = inbox.and_then(|inbox| inbox.foreign.as_mut()) else {
+            return;
+        };
+        foreign.untold.retain(|&(other, _)| other != link);
+        let mut costs = Vec::new();
+        foreign.queue.for_each(|message| {
+            let unexpected = &mut message.payload;
+            if unexpected.link == link && !unexpected.is_complete() {
+                costs.push(unexpected.cost(message.len));
+                unexpected.body = Body::Lost(error);
+            }
+        });
+        for cost in costs {
+            self.refund_link(link, cost);
+        }
+    }
+
+    /// Takes back what waits in an inbox that closes.
+    pub(crate) fn withdraw(&mut self, key: InboxKey) {
+        let inbox = self.inboxes.get_mut(key);
+        let Some(foreign) = inbox.and_then(|inbox| inbox.foreign.as_mut()) else {
+            return;
+        };
+        for message in foreign.queue.withdraw_all() {
+            self.refund(&message);
+        }
+    }
+}

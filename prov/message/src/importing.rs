@@ -1,0 +1,94 @@
+//! The lane of an endpoint whose receives another provider has
+//! ([`foreign`](crate::foreign)): the owner drives it and starts its messages.
+
+use std::os::fd::RawFd;
+use std::sync::{Arc, Weak};
+
+use prov_util::av::InsertObserver;
+use prov_util::errno::{Errno, Result};
+use prov_util::ffi::srx::{Discarded, StartReceives, Started};
+use prov_util::progress::Progress;
+
+use crate::endpoints::EpKey;
+use crate::lane::{Core, Lane};
+
+/// Where the owner finds an endpoint again.
+pub struct Importing<C: Core> {
+    lane: Weak<Lane<C>>,
+    ep: EpKey,
+}
+
+impl<C: Core> Importing<C> {
+    /// Of an endpoint in a lane.
+    pub fn new(lane: &Arc<Lane<C>>, ep: EpKey) -> Arc<Self> {
+        Arc::new(Importing {
+            lane: Arc::downgrade(lane),
+            ep,
+        })
+    }
+
+    /// Does something for the owner.
+    fn for_owner(&self, work: impl FnOnce(&mut C) -> Result) -> Result {
+        let lane = self.lane.upgrade().ok_or(Errno::EOPBADSTATE)?;
+        let mut core = lane.core();
+        core.endpoints().owner_enters();
+        let outcome = work(&mut core);
+        core.follow_up();
+        core.endpoints().owner_leaves();
+        outcome
+    }
+}
+
+impl<C: Core> StartReceives for Importing<C> {
+    fn start(&self, started: Started) -> Result {
+        self.for_owner(|core| core.endpoints().start(self.ep, started))
+    }
+
+    fn discard(&self, discarded: Discarded) -> Result {
+        self.for_owner(|core| core.endpoints().discard(self.ep, discarded))
+    }
+}
+
+impl<C: Core> InsertObserver for Importing<C> {
+    fn inserted(&self) {
+        let Some(lane) = self.lane.upgrade() else {
+            return;
+        };
+        lane.core().look_for_sources(self.ep);
+        loop {
+            // The owner is told without the lane's lock.
+            let news = lane.core().endpoints().new_sources(self.ep);
+            match news {
+                Some(news) => news.tell(),
+                None => return,
+            }
+        }
+    }
+}
+
+/// A lane as the queues drive it that its endpoints are bound to: they are read
+/// by the owner.
+pub struct OwnerDrives<C: Core>(pub Arc<Lane<C>>);
+
+impl<C: Core> Progress for OwnerDrives<C> {
+    fn progress(&self) {
+        self.0.progress_for_owner();
+    }
+
+    fn is_due(&self) -> bool {
+        self.0.is_due()
+    }
+
+    fn wait_fd(&self) -> Option<RawFd> {
+        self.0.wait_fd()
+    }
+
+    fn prepare_wait(&self) -> bool {
+        self.0.prepare_wait_for_owner()
+    }
+
+    /// Events do not bring the owner in.
+    fn for_events(&self) -> Option<Arc<dyn Progress>> {
+        Some(self.0.clone())
+    }
+}
