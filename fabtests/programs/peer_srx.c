@@ -209,7 +209,8 @@ static void drive(void)
 #define UNTIL_DRIVEN(bench, cond)					\
 	UNTIL(&(bench)->pair.a, (drive(), (cond)))
 
-static void setup(struct bench *bench)
+/* With known, b knows a from the start. */
+static void setup_between(struct bench *bench, bool known)
 {
 	struct fi_peer_srx_context srx = { sizeof(srx), &owner.srx };
 	struct fi_peer_cq_context cq = { sizeof(cq), &owner.cq };
@@ -241,8 +242,10 @@ static void setup(struct bench *bench)
 	if (ct_opt.type != FI_EP_MSG) {
 		ct_name(&b->ep->fid, name, sizeof(name));
 		a->to = ct_insert(a, name);
-		ct_name(&a->ep->fid, name, sizeof(name));
-		b->to = ct_insert(b, name);
+		if (known) {
+			ct_name(&a->ep->fid, name, sizeof(name));
+			b->to = ct_insert(b, name);
+		}
 	} else {
 		a->partner = b;
 		b->partner = a;
@@ -256,6 +259,11 @@ static void setup(struct bench *bench)
 	}
 	ct_memory_open(b, &bench->in, 2 * ROOM, FI_RECV | FI_SEND);
 	ct_memory_open(a, &bench->out, 2 * ROOM, FI_SEND | FI_RECV);
+}
+
+static void setup(struct bench *bench)
+{
+	setup_between(bench, true);
 }
 
 /* Nothing that the peer had is left with it. */
@@ -407,6 +415,29 @@ static void truncated(void)
 	teardown(&bench);
 }
 
+/* The owner hears whose message waits as soon as the address is inserted. */
+static void learnt(void)
+{
+	unsigned char name[256];
+	struct bench bench;
+	struct ct_peer *b = &bench.pair.b;
+
+	setup_between(&bench, false);
+	send_one(&bench, 0, 0, 100, true, 5);
+	send_one(&bench, 1, 100, ROOM, true, 6);
+	UNTIL_DRIVEN(&bench, owner.live == 2);
+	REQUIRE(owner.unexpected->rx.addr == FI_ADDR_UNSPEC);
+	ct_name(&bench.pair.a.ep->fid, name, sizeof(name));
+	b->to = ct_insert(b, name);
+	for (struct entry *entry = owner.unexpected; entry; entry = entry->next)
+		REQUIRE(entry->rx.addr == b->to);
+	post(0, bench.in.data, 100, bench.in.desc, true, 5);
+	received(&bench, 0, 0, 0, 100, 0, true, 5);
+	post(1, bench.in.data, ROOM, bench.in.desc, true, 6);
+	received(&bench, 1, 1, 0, ROOM, 1, true, 6);
+	teardown(&bench);
+}
+
 /* What nobody received goes with the endpoint. */
 static void closed(void)
 {
@@ -448,6 +479,7 @@ static const struct ct_test tests[] = {
 	{ "chosen", chosen, CT_BOTH },
 	{ "discard", discard, CT_BOTH },
 	{ "truncated", truncated, CT_BOTH },
+	{ "learnt", learnt, CT_RDM },
 	{ "closed", closed, CT_BOTH },
 	{ "no-receives", no_receives, CT_BOTH },
 };

@@ -111,6 +111,7 @@ impl Provider for Tcp {
 
     const LOG: Targets = LOG;
     const ATOMIC_LIMIT: usize = ATOMIC_LIMIT;
+    const IMPORTS_RECEIVES: bool = true;
     const THREAD: &'static str = "fi_tcp helper";
 
     fn drives_automatically(&self) -> bool {

@@ -215,6 +215,10 @@ impl prov_message::Core for Core {
         self.look_for_peer(ep, peer);
     }
 
+    fn look_for_sources(&mut self, ep: EpKey) {
+        self.follow_av(ep);
+    }
+
     fn act(&mut self, action: Action) {
         self.act_on(action);
     }
@@ -227,7 +231,8 @@ impl prov_message::Core for Core {
     }
 
     fn next_errand(&mut self) -> Option<Copying> {
-        match self.copies.is_empty() {
+        // When one is done, its connection goes on.
+        match self.copies.is_empty() || self.endpoints.is_deaf() {
             true => None,
             false => self.next_copy(),
         }

@@ -175,6 +175,10 @@ impl Core {
     /// there is nothing left, which may be that it has ended.
     #[inline]
     pub(crate) fn read(&mut self, key: ConnKey, to_end: bool) -> bool {
+        if self.endpoints.is_deaf() {
+            self.read_later(key);
+            return false;
+        }
         let mut staging = std::mem::take(&mut self.staging);
         if staging.is_empty() {
             // Reading already: the connection has its turn later.
