@@ -80,7 +80,8 @@ impl Tcp {
         if !self.requests.knows(handle) {
             let passive = AnyFid::of_info(info)?;
             let passive = passive.expect::<PassiveObject<PassiveEndpoint>>()?;
-            let socket = passive.take_socket().ok_or(Errno::EINVAL)?;
+            let socket = passive.with_setup(|setup| setup.socket.take());
+            let socket = socket.ok_or(Errno::EINVAL)?;
             return Ok((None, Some(socket)));
         }
         let incomer = self.requests.take(handle).ok_or(Errno::EINVAL)?;

@@ -14,7 +14,7 @@ use crate::domain::Tcp;
 use crate::engine::link::listener::Incomer;
 use crate::engine::{Core, Lane};
 use crate::params::Params;
-use crate::passive::PassiveEndpoint;
+use crate::passive::{Passive, PassiveEndpoint};
 
 /// A fabric.
 pub struct Fabric {
@@ -54,7 +54,7 @@ impl domain::Fabric for Fabric {
     }
 
     fn passive_endpoint(this: &Handle<FabricObject<Self>>, info: &Info) -> Result<PassiveEndpoint> {
-        PassiveEndpoint::new(
+        Passive::endpoint(
             this.lane()?,
             this.params.clone(),
             this.requests.clone(),

@@ -1,0 +1,231 @@
+//! What passive endpoints do, whoever listens. Here, since event queues need a
+//! function of the framework, and the crate has no unsafe code.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::os::fd::RawFd;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use prov_message::objects::{Door, Listening, Requests, SoftPassive, Unanswered};
+use prov_util::attr::{Info, Opaque, version};
+use prov_util::endpoint::PassiveEndpoint as _;
+use prov_util::eq::Eq;
+use prov_util::errno::{Errno, Result};
+use prov_util::ffi::pep::PassiveObject;
+use prov_util::ffi::{AnyFid, Handle, Use};
+use prov_util::progress::Progress;
+use prov_util::wait::{Attachment, WaitKind};
+
+#[unsafe(no_mangle)]
+extern "C" fn fi_strerror(_: c_int) -> *const c_char {
+    c"an error".as_ptr()
+}
+
+/// Listens nowhere.
+#[derive(Clone, Default)]
+struct Nowhere(Arc<Mutex<Seen>>);
+
+#[derive(Default)]
+struct Seen {
+    door: Option<Door<&'static str>>,
+    backlog: c_int,
+    refused: Vec<(&'static str, Vec<u8>)>,
+}
+
+impl Nowhere {
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.0.lock().unwrap()
+    }
+}
+
+impl Progress for Nowhere {
+    fn progress(&self) {}
+
+    fn wait_fd(&self) -> Option<RawFd> {
+        None
+    }
+
+    fn prepare_wait(&self) -> bool {
+        true
+    }
+}
+
+impl Listening for Nowhere {
+    type Incomer = &'static str;
+    type Setup = Option<Vec<u8>>;
+    type Listener = Vec<u8>;
+
+    const LOG_TARGET: &'static str = "nowhere::ep_ctrl";
+    const BACKLOG: c_int = 16;
+    const DATA_LIMIT: usize = 4;
+
+    fn progress(&self) -> Arc<dyn Progress> {
+        Arc::new(self.clone())
+    }
+
+    fn listen(
+        &self,
+        setup: &mut Option<Vec<u8>>,
+        door: Door<&'static str>,
+        backlog: c_int,
+    ) -> Result<Vec<u8>> {
+        let name = setup.take().ok_or(Errno::EOPBADSTATE)?;
+        let mut seen = self.seen();
+        seen.backlog = backlog;
+        seen.door = Some(door);
+        Ok(name)
+    }
+
+    fn close(&self, setup: &mut Option<Vec<u8>>, _: Option<Vec<u8>>) {
+        *setup = None;
+    }
+
+    fn name(&self, setup: &Option<Vec<u8>>, listener: Option<&Vec<u8>>) -> Result<Vec<u8>> {
+        let name = setup.as_ref().or(listener);
+        name.cloned().ok_or(Errno::EADDRNOTAVAIL)
+    }
+
+    fn set_name(&self, setup: &mut Option<Vec<u8>>, name: &[u8]) -> Result<Vec<u8>> {
+        *setup = Some(name.to_vec());
+        Ok(name.to_vec())
+    }
+
+    fn refuse(&self, incomer: &'static str, data: &[u8]) {
+        self.seen().refused.push((incomer, data.to_vec()));
+    }
+}
+
+type Endpoint = SoftPassive<Nowhere>;
+
+struct Setting {
+    own: Nowhere,
+    requests: Arc<Requests<&'static str>>,
+    eq: Handle<Eq>,
+    ep: Handle<PassiveObject<Endpoint>>,
+}
+
+fn set_up() -> Setting {
+    let own = Nowhere::default();
+    let requests = Arc::<Requests<_>>::default();
+    let ep = SoftPassive::new(own.clone(), None, requests.clone(), &Info::default());
+    let attachment = Attachment::open(WaitKind::None, None).unwrap();
+    let eq = Eq::new(attachment, version(2, 0));
+    Setting {
+        own,
+        requests,
+        eq: Handle::new(eq, std::ptr::null_mut(), Vec::new()),
+        ep: Handle::new(PassiveObject(ep), std::ptr::null_mut(), Vec::new()),
+    }
+}
+
+impl Setting {
+    /// With a queue and a name, it listens.
+    fn listening() -> Self {
+        let setting = set_up();
+        setting.ep.bind(Use::of(&setting.eq), 0).unwrap();
+        setting.ep.set_name(b"here").unwrap();
+        Endpoint::listen(&setting.ep).unwrap();
+        setting
+    }
+
+    fn ask(&self, peer: &'static str) {
+        let seen = self.own.seen();
+        seen.door.as_ref().unwrap().request(peer, b"there", b"data");
+    }
+
+    fn has_room(&self) -> bool {
+        self.own.seen().door.as_ref().unwrap().has_room()
+    }
+
+    /// Whether the application is told of something.
+    fn told(&self) -> bool {
+        self.eq.read(1 << 10, false, |_| {}).is_ok()
+    }
+}
+
+fn handle(of: *mut c_void) -> AnyFid {
+    let info = Info {
+        handle: Opaque(of),
+        ..Info::default()
+    };
+    AnyFid::of_info(&info).unwrap()
+}
+
+#[test]
+fn listening_takes_an_event_queue_and_a_name_and_happens_once() {
+    let Setting { own, eq, ep, .. } = set_up();
+    assert_eq!(Endpoint::listen(&ep), Err(Errno::ENOEQ));
+    ep.bind(Use::of(&eq), 0).unwrap();
+    assert_eq!(ep.bind(Use::of(&eq), 0), Err(Errno::EINVAL));
+    assert_eq!(Endpoint::listen(&ep), Err(Errno::EOPBADSTATE));
+    assert_eq!(ep.name(), Err(Errno::EADDRNOTAVAIL));
+    ep.set_name(b"here").unwrap();
+    Endpoint::listen(&ep).unwrap();
+    assert_eq!(own.seen().backlog, Nowhere::BACKLOG);
+    assert_eq!(Endpoint::listen(&ep), Err(Errno::EINVAL));
+    assert_eq!(ep.set_name(b"there"), Err(Errno::EOPBADSTATE));
+    assert_eq!(ep.name().as_deref(), Ok(&b"here"[..]));
+}
+
+#[test]
+fn the_backlog_is_the_applications_and_never_negative() {
+    let Setting { own, eq, ep, .. } = set_up();
+    ep.bind(Use::of(&eq), 0).unwrap();
+    ep.set_name(b"here").unwrap();
+    assert_eq!(ep.set_backlog(-1), Err(Errno::EINVAL));
+    ep.set_backlog(3).unwrap();
+    Endpoint::listen(&ep).unwrap();
+    assert_eq!(own.seen().backlog, 3);
+}
+
+#[test]
+fn the_application_is_told_of_each_request() {
+    let setting = Setting::listening();
+    assert!(!setting.told());
+    setting.ask("one");
+    setting.ask("other");
+    assert!(setting.told() && setting.told() && !setting.told());
+}
+
+/// Asks until the door has no room.
+fn ask_often(setting: &Setting) -> usize {
+    let mut asked = 0;
+    while setting.has_room() {
+        setting.ask("peer");
+        asked += 1;
+    }
+    asked
+}
+
+#[test]
+fn requests_of_which_nobody_has_read_end_with_the_endpoint() {
+    let setting = Setting::listening();
+    assert_eq!(ask_often(&setting), 256);
+    Endpoint::close(&setting.ep).unwrap();
+    assert!(setting.has_room());
+}
+
+#[test]
+fn requests_that_were_read_stay_open_until_they_are_answered() {
+    let setting = Setting::listening();
+    for _ in 0..ask_often(&setting) {
+        assert!(setting.told());
+    }
+    Endpoint::close(&setting.ep).unwrap();
+    assert!(!setting.has_room());
+}
+
+#[test]
+fn who_is_rejected_is_told_so_unless_an_endpoint_has_it() {
+    let Setting {
+        own, requests, ep, ..
+    } = set_up();
+    let unanswered = Unanswered::default();
+    let one = requests.add("one", &unanswered);
+    let other = requests.add("other", &unanswered);
+    assert_eq!(ep.reject(handle(one), b"too much"), Err(Errno::EINVAL));
+    ep.reject(handle(one), b"no").unwrap();
+    assert_eq!(ep.reject(handle(one), b"no"), Err(Errno::EINVAL));
+    requests.take(other).unwrap();
+    ep.reject(handle(other), b"no").unwrap();
+    assert_eq!(own.seen().refused, [("one", b"no".to_vec())]);
+}
