@@ -10,6 +10,7 @@
 
 #include "check.h"
 #include "connect.h"
+#include "flood.h"
 #include "large.h"
 #include "memory.h"
 #include "pattern.h"
@@ -614,6 +615,9 @@ static const struct ct_test tests[] = {
 	{ "beyond_2_gib", beyond_2_gib, CT_BOTH | CT_SLOW },
 	{ "bursts", bursts, CT_BOTH },
 	{ "tag_order", tag_order, CT_BOTH },
+	{ "few_unexpected", few_unexpected, CT_RDM | CT_SLOW },
+	{ "many_unexpected", many_unexpected, CT_RDM | CT_SLOW },
+	{ "many_unexpected_reversed", many_unexpected_reversed, CT_RDM | CT_SLOW },
 	{ "completion_levels", completion_levels, CT_BOTH },
 	{ "remote_access", remote_access, CT_BOTH | CT_SLOW },
 	{ "sources", sources, CT_RDM },
