@@ -86,37 +86,21 @@ impl<T: Transport> Plain<'_, T> {
     /// Takes in a message; `false` if nobody waits for it.
     #[inline(always)]
     pub fn take(&mut self, src: u64, tag: Option<u64>, payload: &[u8]) -> bool {
-        let mut receipt = Receipt {
-            inbox: self.key,
-            ep: self.ep,
-            tagged: tag.is_some(),
-            context: Context(0),
-            flags: 0,
-            buffer: Buffer::Single,
-            src,
-            tag: tag.unwrap_or(0),
-            data: None,
-            len: payload.len(),
-            ack: (),
-        };
-        let queue = self.inbox.queue(tag.is_some());
-        let Some(single) = queue.find_single(src, receipt.tag) else {
-            return self.take_into_many(receipt, payload);
+        let (tagged, tag) = (tag.is_some(), tag.unwrap_or(0));
+        let Some(single) = self.inbox.queue(tagged).take_single(src, tag) else {
+            return self.take_into_many(src, tagged, tag, payload);
         };
         single.buf.write_at(0, payload);
-        receipt.context = Context(single.context);
-        receipt.flags = single.flags;
-        self.reports.plain_receive(&receipt, single.buf);
-        let index = single.index;
-        queue.finish_single(index);
+        self.reports
+            .plain_receive(&single, src, tagged, tag, payload.len());
         true
     }
 
     /// Takes in a message that goes into a buffer for many.
     #[inline(never)]
-    fn take_into_many(&mut self, mut receipt: Receipt<()>, payload: &[u8]) -> bool {
-        let queue = self.inbox.queue(receipt.tagged);
-        let Some(matched) = queue.arrive(receipt.src, receipt.tag, receipt.len) else {
+    fn take_into_many(&mut self, src: u64, tagged: bool, tag: u64, payload: &[u8]) -> bool {
+        let queue = self.inbox.queue(tagged);
+        let Some(matched) = queue.arrive(src, tag, payload.len()) else {
             return false;
         };
         matched.buf.write_at(0, payload);
@@ -124,9 +108,19 @@ impl<T: Transport> Plain<'_, T> {
             None => false,
             Some(multi) => queue.finish_multi(multi),
         };
-        receipt.context = Context(matched.context);
-        receipt.flags = matched.flags;
-        receipt.buffer = Buffer::of(matched.multi);
+        let receipt = Receipt {
+            inbox: self.key,
+            ep: self.ep,
+            tagged,
+            context: Context(matched.context),
+            flags: matched.flags,
+            buffer: Buffer::of(matched.multi),
+            src,
+            tag,
+            data: None,
+            len: payload.len(),
+            ack: (),
+        };
         self.reports
             .receive(&receipt, &matched.buf, release, Ok(()));
         true

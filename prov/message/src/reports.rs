@@ -14,7 +14,7 @@ use prov_util::cq::{Completion, Cq, ErrorCompletion};
 use prov_util::endpoint::{Bindings, Counters, SharedReceive};
 use prov_util::errno::{Errno, Result};
 use prov_util::ffi::Use;
-use prov_util::matching::{ANY_SOURCE, Cancelled, Message};
+use prov_util::matching::{ANY_SOURCE, Cancelled, Message, Single};
 use prov_util::request::{Receive, Select};
 
 use crate::inbox::Receipt;
@@ -36,6 +36,25 @@ fn completion_of(op: &Op) -> Completion {
 
 fn receive_flags(tagged: bool) -> u64 {
     FI_RECV | if tagged { FI_TAGGED } else { FI_MSG }
+}
+
+#[inline(always)]
+fn completion_of_plain(
+    single: &Single<'_, AppIov>,
+    src: u64,
+    tagged: bool,
+    tag: u64,
+    len: usize,
+) -> Completion {
+    Completion {
+        context: Context(single.context).pointer(),
+        flags: receive_flags(tagged),
+        len,
+        buf: single.buf.address(),
+        data: 0,
+        tag,
+        src,
+    }
 }
 
 impl Reports {
@@ -79,7 +98,10 @@ impl Reports {
                 if op.report
                     && let Some(cq) = &self.tx_cq
                 {
-                    cq.write(&completion_of(op));
+                    cq.write_with(
+                        #[inline(always)]
+                        || completion_of(op),
+                    );
                 }
             }
             Err(error) => self.failed_operation(op, error),
@@ -122,13 +144,45 @@ impl Reports {
     /// [`Reports::receive`] for a message that came whole, without immediate
     /// data, into a buffer of its own.
     #[inline(always)]
-    pub fn plain_receive<A>(&self, receipt: &Receipt<A>, memory: &AppIov) {
-        let completion = self.completion_of_receive(receipt, memory);
-        let wanted = receipt.flags & FI_COMPLETION != 0;
-        self.end_receive(completion, wanted, memory, Ok(()));
+    pub fn plain_receive(
+        &self,
+        single: &Single<'_, AppIov>,
+        src: u64,
+        tagged: bool,
+        tag: u64,
+        len: usize,
+    ) {
+        if len > single.buf.len() {
+            return self.plain_failed(single, src, tagged, tag, len);
+        }
+        if let Some(counter) = &self.counters.recv {
+            counter.count(len);
+        }
+        if single.flags & FI_COMPLETION != 0
+            && let Some(cq) = &self.rx_cq
+        {
+            let src = self.source(src);
+            cq.write_with(
+                #[inline(always)]
+                || completion_of_plain(single, src, tagged, tag, len),
+            );
+        }
     }
 
-    #[inline(always)]
+    #[cold]
+    #[inline(never)]
+    fn plain_failed(
+        &self,
+        single: &Single<'_, AppIov>,
+        src: u64,
+        tagged: bool,
+        tag: u64,
+        len: usize,
+    ) {
+        let completion = completion_of_plain(single, self.source(src), tagged, tag, len);
+        self.end_receive(completion, true, single.buf, Ok(()));
+    }
+
     fn completion_of_receive<A>(&self, receipt: &Receipt<A>, memory: &AppIov) -> Completion {
         Completion {
             context: receipt.context.pointer(),
@@ -141,7 +195,7 @@ impl Reports {
         }
     }
 
-    #[inline(always)]
+    #[inline(never)]
     fn end_receive(&self, completion: Completion, wanted: bool, memory: &AppIov, outcome: Result) {
         let excess = completion.len.saturating_sub(memory.len());
         let error = match outcome {

@@ -223,7 +223,7 @@ impl prov_message::Core for Core {
         self.act_on(action);
     }
 
-    #[inline]
+    #[inline(always)]
     fn progress(&mut self) -> bool {
         self.do_what_is_ready();
         self.idle_calls = self.idle_calls.wrapping_add(1);

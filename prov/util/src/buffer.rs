@@ -90,6 +90,18 @@ impl AppIov {
         Ok(this)
     }
 
+    /// Becomes a copy of `other`, of which no more is copied than there is.
+    #[inline(always)]
+    pub fn assign(&mut self, other: &Self) {
+        if other.count > 1 {
+            *self = *other;
+            return;
+        }
+        self.iov[0] = other.iov[0];
+        self.count = other.count;
+        self.len = other.len;
+    }
+
     #[inline]
     fn push(&mut self, piece: iovec) -> Result {
         if piece.iov_len == 0 {
@@ -520,6 +532,21 @@ mod tests {
         assert_eq!(memory.slice(3, 1).len(), 0);
         assert_eq!(memory.slice(usize::MAX, usize::MAX).len(), 0);
         assert_eq!(memory.slice(1, usize::MAX).len(), 2);
+    }
+
+    #[test]
+    fn memory_takes_the_place_of_memory_with_more_or_fewer_pieces() {
+        let (mut a, mut b) = (*b"abc", *b"de");
+        let one = lend(&mut [&mut a]);
+        let two = lend(&mut [&mut a, &mut b]);
+        let mut memory = AppIov::EMPTY;
+        for other in [two, one, two, AppIov::EMPTY, one] {
+            memory.assign(&other);
+            let mut bytes = Vec::new();
+            memory.append_to(&mut bytes);
+            assert_eq!(bytes, &b"abcde"[..other.len()]);
+            assert_eq!(memory.len(), other.len());
+        }
     }
 
     #[test]

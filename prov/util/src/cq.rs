@@ -159,14 +159,27 @@ impl Cq {
     }
 
     /// Reports an operation that succeeded.
-    #[inline(always)]
+    #[inline]
     pub fn write(&self, completion: &Completion) {
+        self.write_with(|| *completion);
+    }
+
+    /// Reports an operation that succeeded. What `make` says is written to its
+    /// place, and not moved there.
+    #[inline(always)]
+    pub fn write_with(&self, make: impl Fn() -> Completion) {
         if self.owner.is_some() {
-            return self.write_batch(std::slice::from_ref(completion));
+            return self.forward(make());
         }
         let mut state = self.state.lock();
-        let more = state.push(completion);
+        let more = state.push(make);
         self.publish(&mut state, more);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn forward(&self, completion: Completion) {
+        self.write_batch(&[completion]);
     }
 
     /// Reports operations that succeeded, in order.
@@ -180,7 +193,7 @@ impl Cq {
         let mut state = self.state.lock();
         let mut more = 0;
         for completion in completions {
-            more += state.push(completion);
+            more += state.push(|| *completion);
         }
         self.publish(&mut state, more);
     }
@@ -452,8 +465,8 @@ impl State {
 
     /// Adds an entry; how many more there are to be read for that.
     #[inline(always)]
-    fn push(&mut self, completion: &Completion) -> usize {
-        if self.overrun || self.ring.push(completion).is_err() {
+    fn push(&mut self, make: impl FnOnce() -> Completion) -> usize {
+        if self.overrun || self.ring.push(make).is_err() {
             return self.overrun();
         }
         1

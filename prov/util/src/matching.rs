@@ -48,6 +48,15 @@ pub trait ReceiveBuffer {
 
     /// The part of `len` bytes at `offset`, both within the buffer.
     fn slice(&self, offset: usize, len: usize) -> Self;
+
+    /// Becomes a copy of `other`.
+    #[inline]
+    fn assign(&mut self, other: &Self)
+    where
+        Self: Copy,
+    {
+        *self = *other;
+    }
 }
 
 impl ReceiveBuffer for AppIov {
@@ -57,6 +66,11 @@ impl ReceiveBuffer for AppIov {
 
     fn slice(&self, offset: usize, len: usize) -> Self {
         self.slice(offset, len)
+    }
+
+    #[inline(always)]
+    fn assign(&mut self, other: &Self) {
+        self.assign(other);
     }
 }
 

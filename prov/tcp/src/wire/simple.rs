@@ -4,9 +4,14 @@
 
 use super::header::{BASE, Op, VERSION};
 
+/// The first bytes of a header, with the number of the message 0.
+const fn start(op: Op, len: usize) -> u64 {
+    u64::from_le_bytes([VERSION, op as u8, 0, 0, 0, 0, len as u8, 0])
+}
+
 /// Writes the header of a message without immediate data or flags, in native
 /// order, and returns its length.
-#[inline]
+#[inline(always)]
 pub fn encode_simple(tag: Option<u64>, payload: usize, sequence: u8, out: &mut [u8]) -> usize {
     let (op, len) = match tag {
         Some(_) => (Op::Tagged, BASE + 8),
@@ -15,8 +20,9 @@ pub fn encode_simple(tag: Option<u64>, payload: usize, sequence: u8, out: &mut [
     let Some((head, rest)) = out.split_first_chunk_mut::<BASE>() else {
         return 0;
     };
-    let start = [VERSION, op as u8, 0, 0, 0, 0, len as u8, sequence];
-    head[..8].copy_from_slice(&start);
+    // One number, and so one store.
+    let start = start(op, len) | u64::from(sequence) << 56;
+    head[..8].copy_from_slice(&start.to_le_bytes());
     head[8..].copy_from_slice(&((len + payload) as u64).to_ne_bytes());
     if let (Some(tag), Some(place)) = (tag, rest.first_chunk_mut::<8>()) {
         *place = tag.to_ne_bytes();
@@ -37,11 +43,8 @@ pub struct Simple<'a> {
 
 /// The message at the start of `bytes` if it is a [`Simple`] one in native
 /// order; everything else is for [`Header::decode`] to judge.
-#[inline]
+#[inline(always)]
 pub fn decode_simple(bytes: &[u8]) -> Option<Simple<'_>> {
-    const fn start(op: Op, len: usize) -> u64 {
-        u64::from_le_bytes([VERSION, op as u8, 0, 0, 0, 0, len as u8, 0])
-    }
     const TAGGED: u64 = start(Op::Tagged, BASE + 8);
     const PLAIN: u64 = start(Op::Msg, BASE);
     // The last byte of these is the message's number, which may be any.

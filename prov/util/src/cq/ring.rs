@@ -45,13 +45,13 @@ impl Ring {
     /// # Errors
     /// `FI_ENOMEM` when the ring is full and cannot grow.
     #[inline(always)]
-    pub(super) fn push(&mut self, completion: &Completion) -> Result {
+    pub(super) fn push(&mut self, make: impl FnOnce() -> Completion) -> Result {
         if self.tail.wrapping_sub(self.head) >= self.entries.len() as u64 {
             self.resize(2 * self.entries.len())?;
         }
         let slot = self.slot(self.tail);
         if let Some(entry) = self.entries.get_mut(slot) {
-            *entry = *completion;
+            *entry = make();
         }
         self.tail += 1;
         Ok(())
@@ -67,12 +67,16 @@ impl Ring {
     ) -> usize {
         let available = end.min(self.tail) - self.head;
         let count = count.min(available as usize);
+        // Not in `self` meanwhile: the sink writes to memory that might be it,
+        // as far as the compiler knows.
+        let (entries, mut head) = (&self.entries[..], self.head);
         for _ in 0..count {
-            if let Some(entry) = self.entries.get(self.slot(self.head)) {
+            if let Some(entry) = entries.get(head as usize & (entries.len() - 1)) {
                 sink(entry);
             }
-            self.head += 1;
+            head += 1;
         }
+        self.head = head;
         if self.head == self.tail && self.entries.len() > self.usual_capacity {
             self.shrink();
         }

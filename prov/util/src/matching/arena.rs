@@ -127,15 +127,22 @@ impl<T, const N: usize> Arena<T, N> {
         Some(value)
     }
 
-    /// Drops an entry. It must stand in no list any more.
+    /// Takes an entry out of `list`, as [`Arena::unlink`], and out of the arena.
     #[inline(always)]
-    pub fn free(&mut self, index: u32) {
-        if let Some(slot) = self.slots.get_mut(index as usize)
-            && slot.value.is_some()
-        {
-            slot.value = None;
-            self.retire(index);
-        }
+    pub fn take_from(&mut self, which: usize, list: &mut List, index: u32) -> Option<T>
+    where
+        T: Copy,
+    {
+        let slot = self.slots.get_mut(index as usize)?;
+        let value = slot.value?;
+        slot.value = None;
+        let Link { prev, next } = slot.links[which];
+        slot.generation = slot.generation.wrapping_add(1);
+        slot.links[0].next = self.free;
+        self.free = index;
+        self.len -= 1;
+        self.join(which, list, prev, next);
+        Some(value)
     }
 
     #[inline(always)]
@@ -208,6 +215,12 @@ impl<T, const N: usize> Arena<T, N> {
     #[inline(always)]
     pub fn unlink(&mut self, which: usize, list: &mut List, index: u32) {
         let Link { prev, next } = self.slots[index as usize].links[which];
+        self.join(which, list, prev, next);
+    }
+
+    /// Closes the gap that an entry between these two leaves.
+    #[inline(always)]
+    fn join(&mut self, which: usize, list: &mut List, prev: u32, next: u32) {
         match self.slots.get_mut(prev as usize) {
             Some(slot) => slot.links[which].next = next,
             None => list.head = next,

@@ -10,6 +10,8 @@
 //! no room among [`CLASSES`] wait in a plain list that is searched linearly; so
 //! do all of them as long as they are [`FEW`].
 
+use fabric_abi::FI_MULTI_RECV;
+
 use super::arena::{Arena, List};
 use super::multi::MultiKey;
 use super::{ANY_SOURCE, Filter, bucket_of, tags_match};
@@ -34,6 +36,8 @@ pub(super) struct Posted {
     /// Rises with each receive posted to this queue.
     pub order: u64,
     class: u8,
+    /// Whether its memory is a multi-receive buffer.
+    is_multi: bool,
 }
 
 /// Where the message will go.
@@ -43,6 +47,16 @@ pub(super) enum Space<B> {
     Multi(MultiKey),
     /// Nothing waits in this slot.
     Vacant,
+}
+
+/// A receive that has left the queue, with a buffer for one message.
+pub struct Single<'a, B> {
+    /// See [`Receive::context`](super::Receive::context).
+    pub context: usize,
+    /// See [`Receive::flags`](super::Receive::flags).
+    pub flags: u64,
+    /// See [`Receive::buf`](super::Receive::buf).
+    pub buf: &'a B,
 }
 
 impl Posted {
@@ -64,7 +78,8 @@ struct Class {
 pub(super) struct PostedQueue<B> {
     entries: Arena<Posted, 1>,
     /// The memory of each entry, under the same index. It stands apart so that
-    /// it moves straight from the caller and straight back.
+    /// it moves straight from the caller and straight back. Where nothing waits
+    /// in a slot, what is here means nothing.
     spaces: Vec<Space<B>>,
     /// A power of two of them; a receive stands in the bucket of its class and key.
     buckets: Vec<List>,
@@ -108,7 +123,7 @@ impl<B> PostedQueue<B> {
         context: usize,
         flags: u64,
         filter: Filter,
-        space: impl FnOnce() -> Space<B>,
+        put: impl FnOnce(Option<&mut Space<B>>) -> Option<Space<B>>,
     ) -> u32 {
         let Filter { src, tag, ignore } = filter;
         let few = !self.hashing && self.entries.len() < FEW;
@@ -127,11 +142,11 @@ impl<B> PostedQueue<B> {
             ignore,
             order,
             class,
+            is_multi: flags & FI_MULTI_RECV != 0,
         });
-        match self.spaces.get_mut(index as usize) {
-            Some(slot) => *slot = space(),
-            // The arena has grown by one slot.
-            None => self.grow(space()),
+        // The arena may have grown by one slot.
+        if let Some(space) = put(self.spaces.get_mut(index as usize)) {
+            self.grow(space);
         }
         if class == UNHASHED {
             self.entries.push_back(0, &mut self.unhashed, index);
@@ -149,40 +164,40 @@ impl<B> PostedQueue<B> {
     /// The oldest receive that accepts a message with this source and tag.
     #[inline(always)]
     pub fn find(&self, src: u64, tag: u64) -> Option<u32> {
-        let best = self.search(self.unhashed, src, tag, u64::MAX);
-        let best = match self.hashing {
-            true => self.find_hashed(src, tag, best),
-            false => best,
-        };
-        best.map(|(index, _)| index)
+        if self.hashing {
+            return self.find_hashed(src, tag);
+        }
+        let (index, _) = self.search(self.unhashed, src, tag, u64::MAX)?;
+        Some(index)
     }
 
-    /// The oldest of `best` and the receives in the buckets.
+    /// The oldest of the receives in the linear list and in the buckets.
     #[inline(never)]
-    fn find_hashed(&self, src: u64, tag: u64, mut best: Option<(u32, u64)>) -> Option<(u32, u64)> {
+    fn find_hashed(&self, src: u64, tag: u64) -> Option<u32> {
+        let mut best = self.search(self.unhashed, src, tag, u64::MAX);
         for class in &self.classes[..self.classes_used] {
             if class.waiting == 0 || (class.directed && src == ANY_SOURCE) {
                 continue;
             }
             let key_src = if class.directed { src } else { ANY_SOURCE };
             let bucket = bucket_of(tag & !class.ignore, key_src, self.buckets.len());
-            let before = best.map_or(u64::MAX, |(_, order)| order);
+            let before = best.map_or(u64::MAX, |(_, posted)| posted.order);
             best = self.search(self.buckets[bucket], src, tag, before).or(best);
         }
-        best
+        best.map(|(index, _)| index)
     }
 
-    /// The first receive of `list` that accepts a message, and its order, if
-    /// that is below `before`.
+    /// The first receive of `list` that accepts a message, if its order is below
+    /// `before`.
     #[inline(always)]
-    fn search(&self, list: List, src: u64, tag: u64, before: u64) -> Option<(u32, u64)> {
+    fn search(&self, list: List, src: u64, tag: u64, before: u64) -> Option<(u32, &Posted)> {
         let mut index = list.head;
         while let Some(posted) = self.entries.get(index) {
             if posted.order >= before {
                 break;
             }
             if posted.accepts(src, tag) {
-                return Some((index, posted.order));
+                return Some((index, posted));
             }
             index = self.entries.next(0, index);
         }
@@ -203,21 +218,28 @@ impl<B> PostedQueue<B> {
         }
     }
 
-    /// A receive and its buffer, if it has one of its own.
+    /// Takes the oldest receive that accepts a message off the queue, if it has a
+    /// buffer of its own, which stays in its place until the next one is posted.
     #[inline(always)]
-    pub fn single(&self, index: u32) -> Option<(&Posted, &B)> {
+    pub fn take_single(&mut self, src: u64, tag: u64) -> Option<Single<'_, B>> {
+        let index = match self.hashing {
+            true => self.find_hashed(src, tag).filter(|&index| {
+                let posted = self.entries.get(index);
+                posted.is_some_and(|posted| !posted.is_multi)
+            })?,
+            false => match self.search(self.unhashed, src, tag, u64::MAX)? {
+                (_, posted) if posted.is_multi => return None,
+                (index, _) => index,
+            },
+        };
+        let Posted { context, flags, .. } = self.unlist(index)?;
         match self.spaces.get(index as usize)? {
-            Space::Single(buf) => Some((self.entries.get(index)?, buf)),
+            Space::Single(buf) => Some(Single {
+                context,
+                flags,
+                buf,
+            }),
             Space::Multi(_) | Space::Vacant => None,
-        }
-    }
-
-    /// [`PostedQueue::remove`] of what is not needed any more.
-    #[inline(always)]
-    pub fn discard(&mut self, index: u32) {
-        self.unlist(index);
-        if let Some(space) = self.spaces.get_mut(index as usize) {
-            *space = Space::Vacant;
         }
     }
 
@@ -234,27 +256,34 @@ impl<B> PostedQueue<B> {
 
     /// Frees a receive's entry, but not its space.
     #[inline(always)]
-    fn unlist(&mut self, index: u32) {
-        let Some(&Posted {
+    fn unlist(&mut self, index: u32) -> Option<Posted> {
+        let posted = if self.hashing {
+            self.unlist_hashed(index)?
+        } else {
+            self.entries.take_from(0, &mut self.unhashed, index)?
+        };
+        if self.hashing && self.entries.len() == 0 {
+            self.hashing = false;
+            self.classes_used = 0;
+        }
+        Some(posted)
+    }
+
+    #[inline(never)]
+    fn unlist_hashed(&mut self, index: u32) -> Option<Posted> {
+        let &Posted {
             class,
             src,
             tag,
             ignore,
             ..
-        }) = self.entries.get(index)
-        else {
-            return;
-        };
+        } = self.entries.get(index)?;
         if class == UNHASHED {
-            self.entries.unlink(0, &mut self.unhashed, index);
-        } else {
-            self.leave_bucket(index, class, Filter { src, tag, ignore });
+            return self.entries.take_from(0, &mut self.unhashed, index);
         }
-        self.entries.free(index);
-        if self.entries.len() == 0 {
-            self.hashing = false;
-            self.classes_used = 0;
-        }
+        self.classes[class as usize].waiting -= 1;
+        let bucket = bucket_of(tag & !ignore, src, self.buckets.len());
+        self.entries.take_from(0, &mut self.buckets[bucket], index)
     }
 
     /// The oldest receive posted with `context`.
@@ -322,14 +351,6 @@ impl<B> PostedQueue<B> {
         let bucket = bucket_of(tag & !ignore, src, self.buckets.len());
         let list = &mut self.buckets[bucket];
         self.entries.push_back(0, list, index);
-    }
-
-    #[inline(never)]
-    fn leave_bucket(&mut self, index: u32, class: u8, Filter { src, tag, ignore }: Filter) {
-        self.classes[class as usize].waiting -= 1;
-        let bucket = bucket_of(tag & !ignore, src, self.buckets.len());
-        let list = &mut self.buckets[bucket];
-        self.entries.unlink(0, list, index);
     }
 
     /// Moves what waits in the linear list into buckets.

@@ -4,6 +4,7 @@
 use fabric_abi::FI_MULTI_RECV;
 
 use super::multi::{MultiBuffers, MultiKey};
+pub use super::posted::Single;
 use super::posted::{Posted, PostedQueue, Space};
 use super::unexpected::UnexpectedQueue;
 use super::{Filter, Matched, Message, MessageId, MultiId, Receive, ReceiveBuffer};
@@ -15,18 +16,6 @@ pub struct ReceiveQueue<B, U> {
     unexpected: UnexpectedQueue<U>,
     multi: MultiBuffers<B>,
     min_multi_recv: usize,
-}
-
-/// A receive that waits, with a buffer for one message.
-pub struct Single<'a, B> {
-    /// Its place in the queue.
-    pub index: u32,
-    /// See [`Receive::context`].
-    pub context: usize,
-    /// See [`Receive::flags`].
-    pub flags: u64,
-    /// See [`Receive::buf`].
-    pub buf: &'a B,
 }
 
 /// A receive that left the queue without a message.
@@ -89,9 +78,10 @@ impl<B: ReceiveBuffer, U> ReceiveQueue<B, U> {
         if let Some(index) = self.unexpected.find(filter) {
             return self.post_matched(receive, index);
         }
-        let space = || Space::Single(receive.buf);
         self.posted
-            .push(receive.context, receive.flags, filter, space);
+            .push(receive.context, receive.flags, filter, |slot| {
+                put(slot, Space::Single(receive.buf))
+            });
         None
     }
 
@@ -105,8 +95,20 @@ impl<B: ReceiveBuffer, U> ReceiveQueue<B, U> {
         if !self.unexpected.is_empty() || flags & FI_MULTI_RECV != 0 {
             return false;
         }
-        self.posted
-            .push(context, flags, filter, || Space::Single(*buf));
+        self.posted.push(
+            context,
+            flags,
+            filter,
+            #[inline(always)]
+            |slot| match slot {
+                // What was here of an earlier receive makes room for it.
+                Some(Space::Single(place)) => {
+                    place.assign(buf);
+                    None
+                }
+                slot => put(slot, Space::Single(*buf)),
+            },
+        );
         true
     }
 
@@ -138,7 +140,9 @@ impl<B: ReceiveBuffer, U> ReceiveQueue<B, U> {
         let key = self.multi.insert(receive.buf, self.min_multi_recv);
         let index = self
             .posted
-            .push(receive.context, receive.flags, filter, || Space::Multi(key));
+            .push(receive.context, receive.flags, filter, |slot| {
+                put(slot, Space::Multi(key))
+            });
         self.multi.set_posted(key, index);
         self.match_posted(index)
     }
@@ -173,27 +177,11 @@ impl<B: ReceiveBuffer, U> ReceiveQueue<B, U> {
         self.take(index, len)
     }
 
-    /// The receive for a message that arrives now, to be [finished] with it.
-    /// `None`: nobody waits for the message, or it goes into a buffer for many,
-    /// so that it is for [`ReceiveQueue::arrive`].
-    ///
-    /// [finished]: ReceiveQueue::finish_single
+    /// [`ReceiveQueue::arrive`] for a message of any length. `None`: nobody waits
+    /// for it, or it goes into a buffer for many, so that it is for that method.
     #[inline(always)]
-    pub fn find_single(&self, src: u64, tag: u64) -> Option<Single<'_, B>> {
-        let index = self.posted.find(src, tag)?;
-        let (posted, buf) = self.posted.single(index)?;
-        Some(Single {
-            index,
-            context: posted.context,
-            flags: posted.flags,
-            buf,
-        })
-    }
-
-    /// Takes the receive with this [`Single::index`] off the queue.
-    #[inline(always)]
-    pub fn finish_single(&mut self, index: u32) {
-        self.posted.discard(index);
+    pub fn take_single(&mut self, src: u64, tag: u64) -> Option<Single<'_, B>> {
+        self.posted.take_single(src, tag)
     }
 
     /// Uses a waiting receive for a message of `len` bytes.
@@ -394,4 +382,14 @@ impl<B: ReceiveBuffer, U> ReceiveQueue<B, U> {
     pub fn claimed_len(&self) -> usize {
         self.unexpected.claimed_len()
     }
+}
+
+/// Puts memory into its slot, or returns it where there is none.
+#[inline(never)]
+fn put<B>(slot: Option<&mut Space<B>>, space: Space<B>) -> Option<Space<B>> {
+    match slot {
+        Some(slot) => *slot = space,
+        None => return Some(space),
+    }
+    None
 }

@@ -116,7 +116,7 @@ impl Burst {
     }
 
     /// Whether the next message is to be held back.
-    #[inline]
+    #[inline(always)]
     pub fn would_hold_back(&mut self, signals: &Signals) -> bool {
         let call = signals.calls();
         if call != self.call {

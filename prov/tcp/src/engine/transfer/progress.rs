@@ -1,10 +1,11 @@
 //! A progress call: what is held back leaves, what has come is taken in.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::time::Instant;
 
-use prov_util::errno::Errno;
+use prov_util::errno::{Errno, Result};
 
 use crate::engine::Core;
 use crate::engine::link::incoming::Incoming;
@@ -32,6 +33,21 @@ pub(crate) const BULK: usize = 16 << 10;
 /// are copied, so there are only few: the rest of the next message is then read
 /// to its place.
 const BULK_AHEAD: usize = 4096;
+
+/// What a read by the short way has come to.
+enum Read {
+    /// There is nothing.
+    Nothing,
+    /// Everything that was there is taken in.
+    All,
+    /// These bytes of the staging area are left, and nothing in the socket.
+    Part(Range<usize>),
+    /// The system's answer, which is not for the short way: the staging area is
+    /// full, or empty.
+    Special(Result<usize>),
+    /// There is no short way now.
+    NotYet,
+}
 
 impl Core {
     /// Does what is ready, without blocking. One call into the system at most
@@ -173,8 +189,62 @@ impl Core {
     /// Reads what has come on a connection; whether there was anything. With
     /// `to_end`, and if the peer sends no more, reads until the socket says that
     /// there is nothing left, which may be that it has ended.
-    #[inline]
     pub(crate) fn read(&mut self, key: ConnKey, to_end: bool) -> bool {
+        match self.read_simple(key) {
+            Read::Nothing if !to_end => false,
+            Read::All if !to_end => true,
+            Read::Nothing | Read::NotYet => self.read_on(key, to_end, None),
+            Read::All => self.read_on(key, to_end, None) | true,
+            Read::Part(rest) => self.finish_read(key, rest, to_end),
+            Read::Special(outcome) => self.read_on(key, to_end, Some(outcome)),
+        }
+    }
+
+    /// The short way for messages with nothing special about them, that are
+    /// here as a whole.
+    #[inline(always)]
+    fn read_simple(&mut self, key: ConnKey) -> Read {
+        let Some(conn) = self.conns.get_mut(key) else {
+            return Read::Nothing;
+        };
+        if self.staging.is_empty()
+            || self.endpoints.is_deaf()
+            || conn.is_bulk | conn.peer_ended
+            || conn.is_paused()
+            || !conn.is_open()
+            || conn.stream.payload_left() != 0
+        {
+            return Read::NotYet;
+        }
+        let received = match socket::receive(conn.socket.as_fd(), &mut self.staging) {
+            Ok(received) if received != 0 && received < self.staging.len() => received,
+            Err(Errno::EAGAIN) => return Read::Nothing,
+            outcome => return Read::Special(outcome),
+        };
+        self.idle_calls = 0;
+        let bytes = &self.staging[..received];
+        match take_in_simple(self.quick_end, conn, &mut self.endpoints, bytes).len() {
+            0 => Read::All,
+            left => Read::Part(received - left..received),
+        }
+    }
+
+    /// Takes in what is left of the bytes of a short read.
+    #[inline(never)]
+    fn finish_read(&mut self, key: ConnKey, rest: Range<usize>, to_end: bool) -> bool {
+        let staging = std::mem::take(&mut self.staging);
+        self.take_in_any(key, &staging[rest]);
+        self.staging = staging;
+        if to_end {
+            self.read_on(key, to_end, None);
+        }
+        true
+    }
+
+    /// [`Core::read`] for what the short way does not do, which may have begun
+    /// with a read of as many bytes as there was room for, the end, or an error.
+    #[inline(never)]
+    fn read_on(&mut self, key: ConnKey, to_end: bool, mut first: Option<Result<usize>>) -> bool {
         if self.endpoints.is_deaf() {
             self.read_later(key);
             return false;
@@ -210,8 +280,9 @@ impl Core {
                 false => &mut staging[..],
             };
             let ahead_len = ahead.len();
-            let (room, direct, outcome) = match &conn.incoming {
-                Incoming::Place(placing) if left > DIRECT => {
+            let (room, direct, outcome) = match (&conn.incoming, first.take()) {
+                (_, Some(outcome)) => (ahead_len, 0, outcome),
+                (Incoming::Place(placing), None) if left > DIRECT => {
                     let socket = conn.socket.as_fd();
                     let registered = &mut self.memory;
                     place::receive(
@@ -254,10 +325,7 @@ impl Core {
                 self.placed_directly(key, placed);
                 self.take_in(key, bytes);
             } else {
-                let rest = take_in_simple(self.quick_end, conn, &mut self.endpoints, bytes);
-                if !rest.is_empty() {
-                    self.take_in_any(key, rest);
-                }
+                self.take_in(key, bytes);
             }
             if received < room && received < socket::CALL_LIMIT && !to_end {
                 break;
