@@ -136,7 +136,9 @@ pub trait Core: Send + Sized + 'static {
     fn receive(&mut self, ep: EpKey, receive: &Receive) -> Result {
         let poster = self.endpoints().poster(ep)?;
         let is_awaited = poster.directed && self.expects(ep);
-        self.post_receive(poster, receive)?;
+        if self.endpoints().post(poster, receive).is_none() {
+            receive_special(self, ep, receive)?;
+        }
         if is_awaited
             && receive.flags & FI_PEEK == 0
             && let Some(peer) = receive.directed()
@@ -169,6 +171,13 @@ pub trait Core: Send + Sized + 'static {
             self.act(action);
         }
     }
+}
+
+/// Looks the poster up again: the short way would pay for keeping it.
+#[inline(never)]
+fn receive_special<C: Core>(core: &mut C, ep: EpKey, receive: &Receive) -> Result {
+    let poster = core.endpoints().poster(ep)?;
+    post_special(core, poster, receive)
 }
 
 #[inline(never)]

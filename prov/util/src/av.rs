@@ -257,11 +257,16 @@ impl Av {
     }
 
     /// What completions report for a peer of a known number.
-    #[inline]
+    #[inline(always)]
     pub fn reported(&self, fi_addr: fi_addr_t) -> fi_addr_t {
-        if !self.user_ids.load(Ordering::Relaxed) {
-            return fi_addr;
+        match self.user_ids.load(Ordering::Relaxed) {
+            true => self.user_id(fi_addr),
+            false => fi_addr,
         }
+    }
+
+    #[inline(never)]
+    fn user_id(&self, fi_addr: fi_addr_t) -> fi_addr_t {
         match self.index(fi_addr) {
             Some(index) => self.read().ids.reported(index),
             None => fi_addr,

@@ -49,13 +49,12 @@ pub fn decode_simple(bytes: &[u8]) -> Option<Simple<'_>> {
     const PLAIN: u64 = start(Op::Msg, BASE);
     // The last byte of these is the message's number, which may be any.
     const COMPARED: u64 = u64::MAX >> 8;
-    let (head, rest) = bytes.split_first_chunk::<8>()?;
-    let (size, _) = rest.split_first_chunk::<8>()?;
+    let (head, rest) = bytes.split_first_chunk::<BASE>()?;
+    let (head, size) = (head.first_chunk::<8>()?, head.last_chunk::<8>()?);
     let head = u64::from_le_bytes(*head) & COMPARED;
     let size = usize::try_from(u64::from_ne_bytes(*size)).ok()?;
     let (tag, body) = if head == TAGGED {
-        let (_, body) = bytes.split_first_chunk::<BASE>()?;
-        let (tag, _) = body.split_first_chunk::<8>()?;
+        let (tag, _) = rest.split_first_chunk::<8>()?;
         (Some(u64::from_ne_bytes(*tag)), BASE + 8)
     } else if head == PLAIN {
         (None, BASE)

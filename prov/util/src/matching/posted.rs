@@ -130,7 +130,7 @@ impl<B> PostedQueue<B> {
         let class = if few {
             UNHASHED
         } else {
-            self.join_class(filter)
+            self.join_class(ignore, src != ANY_SOURCE)
         };
         let order = self.next_order;
         self.next_order += 1;
@@ -151,7 +151,7 @@ impl<B> PostedQueue<B> {
         if class == UNHASHED {
             self.entries.push_back(0, &mut self.unhashed, index);
         } else {
-            self.enter_bucket(index, filter);
+            self.enter_bucket(index, tag & !ignore, src);
         }
         index
     }
@@ -308,21 +308,20 @@ impl<B> PostedQueue<B> {
 
     /// The class of a receive about to be queued, counted in.
     #[inline(never)]
-    fn join_class(&mut self, filter: Filter) -> u8 {
+    fn join_class(&mut self, ignore: u64, directed: bool) -> u8 {
         if !self.hashing {
             self.start_hashing();
         } else if self.entries.len() >= self.buckets.len() && self.buckets.len() < MOST_BUCKETS {
             self.double_buckets();
         }
-        let directed = filter.src != ANY_SOURCE;
         let used = &mut self.classes[..self.classes_used];
         for (number, class) in used.iter_mut().enumerate() {
-            if class.ignore == filter.ignore && class.directed == directed {
+            if class.ignore == ignore && class.directed == directed {
                 class.waiting += 1;
                 return number as u8;
             }
         }
-        self.open_class(filter.ignore, directed)
+        self.open_class(ignore, directed)
     }
 
     #[cold]
@@ -346,9 +345,9 @@ impl<B> PostedQueue<B> {
         number as u8
     }
 
-    #[inline]
-    fn enter_bucket(&mut self, index: u32, Filter { src, tag, ignore }: Filter) {
-        let bucket = bucket_of(tag & !ignore, src, self.buckets.len());
+    #[inline(never)]
+    fn enter_bucket(&mut self, index: u32, tag: u64, src: u64) {
+        let bucket = bucket_of(tag, src, self.buckets.len());
         let list = &mut self.buckets[bucket];
         self.entries.push_back(0, list, index);
     }
@@ -366,15 +365,14 @@ impl<B> PostedQueue<B> {
         }) = self.entries.get(index)
         {
             let next = self.entries.next(0, index);
-            let filter = Filter { src, tag, ignore };
-            let class = self.join_class(filter);
+            let class = self.join_class(ignore, src != ANY_SOURCE);
             if let Some(posted) = self.entries.get_mut(index) {
                 posted.class = class;
             }
             if class == UNHASHED {
                 self.entries.push_back(0, &mut self.unhashed, index);
             } else {
-                self.enter_bucket(index, filter);
+                self.enter_bucket(index, tag & !ignore, src);
             }
             index = next;
         }

@@ -45,6 +45,12 @@ impl Favourite {
         is_other
     }
 
+    /// A read of the favourite has brought something.
+    #[inline]
+    pub fn brought_again(&mut self) {
+        self.misses = 0;
+    }
+
     /// A read of the favourite has brought nothing.
     #[inline]
     pub fn missed(&mut self) {

@@ -2,7 +2,7 @@
 
 use fabric_abi::FI_RMA;
 use prov_message::peers::{Bytes, UNKNOWN_SOURCE};
-use prov_message::{Core as _, Expected, Place, Unmatched};
+use prov_message::{Core as _, Expected, Place, Plain, Unmatched};
 
 use crate::engine::Core;
 use crate::engine::link::connection::{Connection, Named, Owner};
@@ -10,7 +10,9 @@ use crate::engine::link::fault::Fault;
 use crate::engine::link::fault::Step;
 use crate::engine::link::incoming::{Collecting, Incoming};
 use crate::engine::link::keys::{ConnKey, EpKey};
-use crate::engine::link::messages::{Ack, Action, Arrival, Endpoints, Placing, Rendezvous, Then};
+use crate::engine::link::messages::{
+    Ack, Action, Arrival, Endpoints, Placing, Rendezvous, Tcp, Then,
+};
 use crate::engine::link::post::Post;
 use crate::engine::transfer::progress::BULK;
 use crate::wire::WireError;
@@ -23,30 +25,36 @@ use crate::wire::stream::Event;
 /// Most bytes of operands of an atomic operation.
 const COLLECT_LIMIT: usize = 1 << 20;
 
-/// Takes in the messages at the start of `bytes` that have nothing special
-/// about them and find their receives; returns what is left, which is all where
-/// there is no short way (`quick_end`).
+/// The short way for messages that have nothing special about them, if there is
+/// one (`quick_end`) and nothing on the connection is in the way.
 #[inline(always)]
-pub(crate) fn take_in_simple<'a>(
+pub(crate) fn short_way<'a>(
     quick_end: usize,
-    conn: &mut Connection,
-    endpoints: &mut Endpoints,
-    mut bytes: &'a [u8],
-) -> &'a [u8] {
+    conn: &Connection,
+    endpoints: &'a mut Endpoints,
+) -> Option<Plain<'a, Tcp>> {
+    let Owner::Ep(ep) = conn.owner else {
+        return None;
+    };
     if quick_end == 0
         || !conn.stream.is_between_messages()
         || conn.held_back
         || conn.copies.is_copying()
         || conn.src == UNKNOWN_SOURCE && conn.peer.is_some()
     {
-        return bytes;
+        return None;
     }
-    let Owner::Ep(ep) = conn.owner else {
-        return bytes;
-    };
-    let Some(mut plain) = endpoints.plain(ep) else {
-        return bytes;
-    };
+    endpoints.plain(ep)
+}
+
+/// Takes in the messages at the start of `bytes` that have nothing special
+/// about them and find their receives; returns what is left.
+#[inline(always)]
+pub(crate) fn take_in_simple<'a>(
+    mut plain: Plain<'_, Tcp>,
+    conn: &mut Connection,
+    mut bytes: &'a [u8],
+) -> &'a [u8] {
     while let Some(simple) = decode_simple(bytes) {
         if !plain.take(conn.src, simple.tag, simple.payload) {
             break;
@@ -60,8 +68,10 @@ pub(crate) fn take_in_simple<'a>(
 impl Core {
     /// Takes in bytes that came on a connection.
     pub(crate) fn take_in(&mut self, key: ConnKey, mut bytes: &[u8]) {
-        if let Some(conn) = self.conns.get_mut(key) {
-            bytes = take_in_simple(self.quick_end, conn, &mut self.endpoints, bytes);
+        if let Some(conn) = self.conns.get_mut(key)
+            && let Some(plain) = short_way(self.quick_end, conn, &mut self.endpoints)
+        {
+            bytes = take_in_simple(plain, conn, bytes);
         }
         if !bytes.is_empty() {
             self.take_in_any(key, bytes);

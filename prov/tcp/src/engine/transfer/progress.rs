@@ -13,7 +13,7 @@ use crate::engine::link::keys::{ConnKey, Source};
 use crate::engine::link::poller::Event;
 use crate::engine::link::timers::Target;
 use crate::engine::link::{place, socket};
-use crate::engine::transfer::arrival::take_in_simple;
+use crate::engine::transfer::arrival::{short_way, take_in_simple};
 
 /// Reads of the favourite that bring something between two questions to the
 /// poller, while these say nothing new.
@@ -82,8 +82,13 @@ impl Core {
 
     #[inline(always)]
     fn read_favourite(&mut self, key: ConnKey) {
-        if self.read(key, false) {
-            self.favourite.brought(key);
+        let has_come = match self.read_simple(key) {
+            Read::Nothing => false,
+            Read::All => true,
+            other => self.read_after(key, other, false),
+        };
+        if has_come {
+            self.favourite.brought_again();
             self.reads_left = self.reads_left.saturating_sub(1);
         } else {
             self.favourite.missed();
@@ -193,6 +198,14 @@ impl Core {
         match self.read_simple(key) {
             Read::Nothing if !to_end => false,
             Read::All if !to_end => true,
+            other => self.read_after(key, other, to_end),
+        }
+    }
+
+    /// Goes on where the short way has left off.
+    #[inline(never)]
+    fn read_after(&mut self, key: ConnKey, read: Read, to_end: bool) -> bool {
+        match read {
             Read::Nothing | Read::NotYet => self.read_on(key, to_end, None),
             Read::All => self.read_on(key, to_end, None) | true,
             Read::Part(rest) => self.finish_read(key, rest, to_end),
@@ -222,15 +235,16 @@ impl Core {
             outcome => return Read::Special(outcome),
         };
         self.idle_calls = 0;
-        let bytes = &self.staging[..received];
-        match take_in_simple(self.quick_end, conn, &mut self.endpoints, bytes).len() {
+        let Some(plain) = short_way(self.quick_end, conn, &mut self.endpoints) else {
+            return Read::Part(0..received);
+        };
+        match take_in_simple(plain, conn, &self.staging[..received]).len() {
             0 => Read::All,
             left => Read::Part(received - left..received),
         }
     }
 
     /// Takes in what is left of the bytes of a short read.
-    #[inline(never)]
     fn finish_read(&mut self, key: ConnKey, rest: Range<usize>, to_end: bool) -> bool {
         let staging = std::mem::take(&mut self.staging);
         self.take_in_any(key, &staging[rest]);
@@ -243,7 +257,6 @@ impl Core {
 
     /// [`Core::read`] for what the short way does not do, which may have begun
     /// with a read of as many bytes as there was room for, the end, or an error.
-    #[inline(never)]
     fn read_on(&mut self, key: ConnKey, to_end: bool, mut first: Option<Result<usize>>) -> bool {
         if self.endpoints.is_deaf() {
             self.read_later(key);

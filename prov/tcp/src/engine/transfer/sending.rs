@@ -74,13 +74,14 @@ impl Core {
             Ok(sent) if sent == total => {
                 ep.reports.operation(&Op::of_transmit(key, message), Ok(()));
             }
-            outcome => self.sent_in_part(key, conn_key, message, outcome, total),
+            Ok(sent) => self.sent_in_part(key, conn_key, message, sent, total),
+            Err(error) => self.not_sent(key, conn_key, message, error, total),
         }
         Some(())
     }
 
-    /// The kernel did not take all of the `total` bytes of a message in the
-    /// scratch area.
+    /// The kernel took `sent` of the `total` bytes of a message in the scratch
+    /// area.
     #[cold]
     #[inline(never)]
     fn sent_in_part(
@@ -88,17 +89,30 @@ impl Core {
         ep: EpKey,
         conn: ConnKey,
         message: &Transmit,
-        outcome: Result<usize>,
+        sent: usize,
         total: usize,
     ) {
-        let op = Op::of_transmit(ep, message);
-        match outcome {
-            Ok(sent) => self.keep_rest(conn, sent, total, Some(op)),
-            Err(Errno::EAGAIN | Errno::EINTR | Errno::ENOBUFS) => {
-                self.keep_rest(conn, 0, total, Some(op));
+        self.keep_rest(conn, sent, total, Some(Op::of_transmit(ep, message)));
+    }
+
+    /// The kernel took none of them.
+    #[cold]
+    #[inline(never)]
+    fn not_sent(
+        &mut self,
+        ep: EpKey,
+        conn: ConnKey,
+        message: &Transmit,
+        error: Errno,
+        total: usize,
+    ) {
+        match error {
+            Errno::EAGAIN | Errno::EINTR | Errno::ENOBUFS => {
+                self.sent_in_part(ep, conn, message, 0, total);
             }
-            Err(error) => {
-                self.endpoints.report(&op, Err(error));
+            _ => {
+                self.endpoints
+                    .report(&Op::of_transmit(ep, message), Err(error));
                 self.break_connection(conn, error);
             }
         }
