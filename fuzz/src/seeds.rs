@@ -2,12 +2,13 @@
 //! says, and a conversation of all of it.
 
 use prov_tcp::wire::ByteOrder;
-use prov_tcp::wire::atomic::{AtomicKind, AtomicWord};
+use prov_tcp::wire::atomic::AtomicWord;
 use prov_tcp::wire::handshake::{Features, Kind, Message};
 use prov_tcp::wire::header::{
     DELIVERY_COMPLETE, Header, MAX_HEADER, NAMED, Op, REMOTE_CQ_DATA, RmaIov, TAGGED,
 };
 use prov_tcp::wire::rdm::Identity;
+use prov_util::atomic_ops::Form;
 
 /// Inputs for the `handshake` target.
 pub fn handshakes() -> Vec<Vec<u8>> {
@@ -134,7 +135,7 @@ fn headers() -> Vec<(Header, Vec<RmaIov>)> {
             h.rma_count = 1;
             h.payload = 16;
             h.word = AtomicWord {
-                kind: AtomicKind::Compare,
+                form: Form::Compare,
                 op: 12,
                 datatype: 7,
             }

@@ -212,11 +212,7 @@ pub enum Then<T: Transport> {
     /// A read, or an atomic operation with a result, completes.
     Read(Ticket),
     /// A peer has written to our memory.
-    RemoteWrite {
-        data: Option<u64>,
-        len: usize,
-        ack: T::Ack,
-    },
+    RemoteWrite { data: Option<u64>, ack: T::Ack },
 }
 
 /// What a provider has to do for its links when a receive was posted, withdrawn

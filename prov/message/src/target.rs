@@ -224,14 +224,14 @@ pub enum Place {
 impl Place {
     /// Copies bytes to their place `at` the offset, as far as there is room.
     #[inline]
-    pub fn write_at(&self, registered: &mut Option<Accessor>, at: usize, bytes: &[u8]) {
+    pub fn write_at(&self, registered: &mut Option<Target>, at: usize, bytes: &[u8]) {
         match self {
             Place::App(memory) => {
                 memory.write_at(at, bytes);
             }
             Place::Registered(grants) => {
-                if let Some(accessor) = registered {
-                    grants.write_at(accessor, at, bytes);
+                if let Some(target) = registered {
+                    grants.write_at(&mut target.memory, at, bytes);
                 }
             }
         }
@@ -250,7 +250,7 @@ impl Place {
     /// memory has, or would have.
     pub fn part(
         &self,
-        registered: &mut Option<Accessor>,
+        registered: &mut Option<Target>,
         at: usize,
         len: usize,
         work: impl FnOnce(&AppIov),
@@ -262,7 +262,7 @@ impl Place {
                 part.len()
             }
             Place::Registered(grants) => match registered {
-                Some(accessor) => grants.part(accessor, at, len, work).0,
+                Some(target) => grants.part(&mut target.memory, at, len, work).0,
                 None => 0,
             },
         }

@@ -135,7 +135,7 @@ fn a_write_may_come_in_pieces_and_its_region_may_go_meanwhile() {
     let grants = target.resolve(&visitor, FI_RMA, FI_REMOTE_WRITE, &list);
     let grants = grants.unwrap();
     let place = Place::Registered(grants);
-    let mut registered = Some(target.memory);
+    let mut registered = Some(target);
     place.write_at(&mut registered, 0, &[1; 4]);
     place.write_at(&mut registered, 4, &[2; 4]);
     assert_eq!(

@@ -18,9 +18,9 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use prov_message::{EpKey, Limits, Signals};
+use prov_message::{EpKey, Limits, Signals, Target};
 use prov_util::errno::Result;
-use prov_util::mr::{Accessor, MrTable};
+use prov_util::mr::MrTable;
 use prov_util::request::{Atomic, RemoteAccess, Transmit};
 use slotmap::SlotMap;
 
@@ -46,7 +46,7 @@ pub struct Core {
     pub endpoints: Endpoints,
     pub listeners: SlotMap<ListenerKey, Listener>,
     /// The domain's registered memory; none in a fabric's lane.
-    memory: Option<Accessor>,
+    target: Option<Target>,
     poller: Poller,
     timers: Timers,
     favourite: Favourite,
@@ -55,7 +55,7 @@ pub struct Core {
     /// Connections with something to be copied from the peer's memory.
     copies: VecDeque<ConnKey>,
     /// For what is copied without the lane's lock; none while that is done.
-    copier: Option<Accessor>,
+    copier: Option<Target>,
     /// The endpoint for which that is done.
     copies_for: Option<EpKey>,
     /// Connections whose outboxes wait for the end of a burst.
@@ -71,6 +71,9 @@ pub struct Core {
     events: Vec<Event>,
     /// Where a read from a socket lands; empty while one is taken apart.
     staging: Vec<u8>,
+    /// The results of a peer's atomic operation, or what else is put together
+    /// to be copied.
+    gathered: Vec<u8>,
     /// Where a message is put together that leaves in one call.
     scratch: Box<[u8; SCRATCH]>,
     /// Messages shorter than this may take the short way; 0 where each message
@@ -134,9 +137,9 @@ impl Core {
             endpoints,
             listeners: SlotMap::with_key(),
             copies: VecDeque::new(),
-            copier: memory.as_ref().map(|table| table.accessor()),
+            copier: memory.as_ref().map(|table| Target::new(table)),
             copies_for: None,
-            memory: memory.map(|table| table.accessor()),
+            target: memory.map(|table| Target::new(&table)),
             poller: Poller::new()?,
             timers: Timers::default(),
             favourite: Favourite::default(),
@@ -148,6 +151,7 @@ impl Core {
             poll_interval: 1,
             events: Vec::new(),
             staging,
+            gathered: Vec::new(),
             scratch: Box::new([0; SCRATCH]),
             quick_end,
             idle_calls: 0,

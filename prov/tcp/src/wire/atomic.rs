@@ -2,25 +2,15 @@
 //!
 //! [`Header::word`]: super::header::Header::word
 
-use super::WireError;
+use prov_util::atomic_ops::Form;
 
-/// What an atomic request brings back.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum AtomicKind {
-    /// Nothing.
-    Base,
-    /// The old values.
-    Fetch,
-    /// The old values; the payload has the values to compare with behind the
-    /// operands.
-    Compare,
-}
+use super::WireError;
 
 /// An atomic operation on one or more values.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AtomicWord {
     /// What comes back.
-    pub kind: AtomicKind,
+    pub form: Form,
     /// `enum fi_op`.
     pub op: u8,
     /// `enum fi_datatype`.
@@ -30,10 +20,10 @@ pub struct AtomicWord {
 impl AtomicWord {
     /// The packed form.
     pub fn pack(self) -> u64 {
-        let kind = match self.kind {
-            AtomicKind::Base => 0u64,
-            AtomicKind::Fetch => 1,
-            AtomicKind::Compare => 2,
+        let kind = match self.form {
+            Form::Base => 0u64,
+            Form::Fetch => 1,
+            Form::Compare => 2,
         };
         kind << 16 | u64::from(self.datatype) << 8 | u64::from(self.op)
     }
@@ -42,13 +32,13 @@ impl AtomicWord {
     /// the executor to say.
     pub fn unpack(word: u64) -> Result<AtomicWord, WireError> {
         let kind = match word >> 16 {
-            0 => AtomicKind::Base,
-            1 => AtomicKind::Fetch,
-            2 => AtomicKind::Compare,
+            0 => Form::Base,
+            1 => Form::Fetch,
+            2 => Form::Compare,
             _ => return Err(WireError::Field("atomic operation")),
         };
         Ok(AtomicWord {
-            kind,
+            form: kind,
             op: word as u8,
             datatype: (word >> 8) as u8,
         })
@@ -62,7 +52,7 @@ mod tests {
     #[test]
     fn words_come_back_and_unknown_kinds_do_not() {
         let word = AtomicWord {
-            kind: AtomicKind::Compare,
+            form: Form::Compare,
             op: 14,
             datatype: 7,
         };

@@ -31,15 +31,7 @@ pub const TAGGED: u16 = 1 << 7;
 pub const NAMED: u16 = 1 << 8;
 
 /// A part of a peer's memory (`struct fi_rma_iov`).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct RmaIov {
-    /// Address, or offset in the region.
-    pub addr: u64,
-    /// Bytes.
-    pub len: u64,
-    /// The region's key.
-    pub key: u64,
-}
+pub use prov_util::request::RemotePiece as RmaIov;
 
 /// Up to [`RMA_IOV_LIMIT`] parts of a peer's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -1,5 +1,6 @@
 //! Why connections end.
 
+use prov_message::Refusal;
 use prov_util::errno::Errno;
 
 use crate::wire::WireError;
@@ -22,6 +23,19 @@ pub enum Fault {
     Unproven(&'static str),
     /// It has ended already.
     Gone,
+}
+
+impl From<Refusal> for Fault {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Memory { error, piece } => Fault::Memory {
+                error,
+                addr: piece.addr,
+                len: piece.len,
+            },
+            Refusal::Malformed(what) => Fault::Protocol(WireError::Field(what)),
+        }
+    }
 }
 
 /// Whether to go on taking in.

@@ -3,7 +3,7 @@
 use prov_message::{Course, Kept};
 
 use crate::engine::link::messages::{Placing, Tcp};
-use crate::wire::header::{Header, RmaList};
+use crate::wire::header::Header;
 
 /// Where the rest of the current message goes.
 #[derive(Default)]
@@ -16,7 +16,7 @@ pub enum Incoming {
     /// Into the queue of unexpected messages.
     Keep(Kept),
     /// Into a buffer of ours, to be acted upon when complete.
-    Collect(Box<Collecting>),
+    Collect(Collecting),
     /// Nobody wants it.
     Discard,
 }
@@ -35,6 +35,5 @@ impl From<Course<Tcp>> for Incoming {
 /// A message that is acted upon.
 pub struct Collecting {
     pub header: Header,
-    pub rma: RmaList,
     pub bytes: Vec<u8>,
 }

@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 
+use prov_message::Target;
 use prov_message::Ticket;
 use prov_util::buffer::{AppIov, Outgoing};
 use prov_util::errno::{Errno, Result};
-use prov_util::mr::{Accessor, Grant};
+use prov_util::mr::Grant;
 
 use crate::engine::link::place::send_registered;
 use crate::engine::link::socket;
@@ -142,7 +143,7 @@ impl Outbox {
     /// which is noted in `lent`.
     pub fn flush(
         &mut self,
-        registered: &mut Option<Accessor>,
+        registered: &mut Option<Target>,
         socket: BorrowedFd<'_>,
         zerocopy: usize,
         lent: &mut Lent,

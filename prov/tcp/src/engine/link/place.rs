@@ -2,17 +2,17 @@
 
 use std::os::fd::BorrowedFd;
 
-use prov_message::Place;
+use prov_message::{Place, Target};
 use prov_util::buffer::{AppIov, Incoming, Outgoing};
 use prov_util::errno::{Errno, Result};
-use prov_util::mr::{Accessor, Grant};
+use prov_util::mr::Grant;
 
 /// Receives up to `len` bytes for the offset `at`, and what comes behind
 /// into `behind`. Returns how many bytes there was room for, how many of
 /// those here, and how many came.
 pub fn receive(
     to: &Place,
-    registered: &mut Option<Accessor>,
+    registered: &mut Option<Target>,
     at: usize,
     len: usize,
     behind: &mut [u8],
@@ -49,12 +49,12 @@ pub fn receive(
 /// the socket took, or `-FI_EACCES` if the memory is closed.
 pub fn send_registered(
     mut out: Outgoing<'_>,
-    registered: Option<&mut Accessor>,
+    registered: Option<&mut Target>,
     grant: &Grant,
     from: usize,
     socket: BorrowedFd<'_>,
 ) -> Result<usize> {
-    let held = registered.and_then(|accessor| accessor.hold(grant));
+    let held = registered.and_then(|target| target.memory.hold(grant));
     let held = held.ok_or(Errno::EACCES)?;
     out.push_app(&held.part(from, usize::MAX));
     out.send(socket, libc::MSG_DONTWAIT)

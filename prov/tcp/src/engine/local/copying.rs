@@ -6,11 +6,11 @@
 
 use std::time::Instant;
 
-use fabric_abi::{FI_REMOTE_WRITE, FI_RMA};
+use fabric_abi::FI_REMOTE_WRITE;
 use prov_message::lane::Errand;
-use prov_message::{Op, Place};
+use prov_message::{Op, Place, Target};
 use prov_util::errno::{Errno, Result};
-use prov_util::mr::{Accessor, Grants};
+use prov_util::mr::Grants;
 use prov_util::process_memory::{OtherIov, OtherProcess};
 use prov_util::request::RemoteAccess;
 
@@ -18,7 +18,6 @@ use crate::engine::Core;
 use crate::engine::link::connection::{Named, Owner};
 use crate::engine::link::copies::Transfer;
 use crate::engine::link::fault::{Fault, Step};
-use crate::engine::link::incoming::Collecting;
 use crate::engine::link::keys::{ConnKey, EpKey};
 use crate::engine::link::messages::{Ack, Placing, Then};
 use crate::engine::link::post::Post;
@@ -37,7 +36,7 @@ pub struct Copying {
     key: ConnKey,
     transfer: Transfer,
     memory: OtherProcess,
-    accessor: Option<Accessor>,
+    target: Option<Target>,
     outcome: Result<()>,
 }
 
@@ -51,7 +50,7 @@ impl Errand for Copying {
             let mut outcome = Ok(());
             let room = placing
                 .place
-                .part(&mut self.accessor, done, until - done, |to| {
+                .part(&mut self.target, done, until - done, |to| {
                     outcome = self
                         .memory
                         .copy(&from.slice(done as u64, to.len() as u64), to);
@@ -111,13 +110,12 @@ impl Core {
             return false;
         }
         let mut from = OtherIov::default();
-        let Some(accessor) = &mut self.memory else {
+        let Some(Target { memory, .. }) = &mut self.target else {
             return false;
         };
-        let is_possible = grants.offer(accessor, &mut from)
-            && (grants.can_be_copied(accessor) || from.can_be_copied());
+        let is_possible = grants.offer(memory, &mut from)
+            && (grants.can_be_copied(memory) || from.can_be_copied());
         if is_possible {
-            grants.complete(accessor);
             self.post_list(
                 key,
                 Header::new(header::Op::DirectRead),
@@ -144,34 +142,32 @@ impl Core {
     }
 
     /// The peer says where the bytes are that the oldest read asked for.
-    pub(crate) fn direct_read(&mut self, key: ConnKey, message: &Collecting) -> Step {
+    pub(crate) fn direct_read(&mut self, key: ConnKey, bytes: &[u8]) -> Step {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         if conn.neighbour.memory().is_none() {
             return Err(Fault::Protocol(WireError::Field("direct read")));
         }
         let len = conn.reads.front().map_or(0, |read| read.memory.len());
-        let from = decode(&message.bytes, len as u64)?;
+        let from = decode(bytes, len as u64)?;
         let placing = conn.oldest_read()?;
         self.copy_later(key, Transfer { placing, from })
     }
 
     /// A peer says where the bytes are for our memory.
-    pub(crate) fn direct_write(&mut self, key: ConnKey, message: &Collecting) -> Step {
+    pub(crate) fn direct_write(&mut self, key: ConnKey, header: &Header, bytes: &[u8]) -> Step {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         if conn.neighbour.memory().is_none() {
             return Err(Fault::Protocol(WireError::Field("direct write")));
         }
         conn.copies.written();
-        let len = message.rma.total().unwrap_or(u64::MAX);
-        let from = decode(&message.bytes, len)?;
-        let grants = self.registered(key, &message.rma, FI_RMA, FI_REMOTE_WRITE)?;
-        let header = &message.header;
+        let list = *conn.stream.rma();
+        let from = decode(bytes, list.total().unwrap_or(u64::MAX))?;
+        let grants = self.registered(key, &list, FI_REMOTE_WRITE)?;
         let placing = Placing {
             place: Place::Registered(grants),
             done: 0,
             then: Then::RemoteWrite {
                 data: header.has_data().then_some(header.data),
-                len: from.len() as usize,
                 ack: Ack::Named(header.id),
             },
         };
@@ -200,7 +196,7 @@ impl Core {
     /// The next copy, to be made without the lane's lock.
     #[cold]
     pub(crate) fn next_copy(&mut self) -> Option<Copying> {
-        let accessor = self.copier.take()?;
+        let target = self.copier.take()?;
         while let Some(key) = self.copies.pop_front() {
             if let Some(conn) = self.conns.get_mut(key)
                 && let Owner::Ep(ep) = conn.owner
@@ -214,12 +210,12 @@ impl Core {
                     key,
                     transfer,
                     memory,
-                    accessor: Some(accessor),
+                    target: Some(target),
                     outcome: Ok(()),
                 });
             }
         }
-        self.copier = Some(accessor);
+        self.copier = Some(target);
         None
     }
 
@@ -233,11 +229,11 @@ impl Core {
         let Copying {
             key,
             transfer,
-            accessor,
+            target,
             outcome,
             ..
         } = copying;
-        self.copier = accessor;
+        self.copier = target;
         self.copies_for = None;
         let Some(conn) = self.conns.get_mut(key) else {
             if let Then::Read(ticket) = transfer.placing.then {

@@ -1,6 +1,5 @@
 //! What comes on an open connection.
 
-use fabric_abi::FI_RMA;
 use prov_message::peers::{Bytes, UNKNOWN_SOURCE};
 use prov_message::{Core as _, Expected, Place, Plain, Unmatched};
 
@@ -122,17 +121,17 @@ impl Core {
         match header.op {
             Op::Tagged => self.message(key, header, true, bytes),
             Op::Msg if !header.is_ack() => self.message(key, header, false, bytes),
-            _ => self.other(key, header),
+            _ => self.other(key, header, bytes),
         }
     }
 
-    fn other(&mut self, key: ConnKey, header: &Header) -> Step {
+    fn other(&mut self, key: ConnKey, header: &Header, bytes: &mut &[u8]) -> Step {
         match header.op {
             Op::Msg | Op::Tagged => self.acknowledged(key),
             Op::NamedAck => self.acknowledged_by_name(key, header.id),
             Op::ReadRequest => self.read_requested(key),
-            Op::ReadResponse => self.read_answered(key, header),
-            Op::Write => self.write_begins(key, header),
+            Op::ReadResponse => self.read_answered(key, header, bytes),
+            Op::Write => self.write_begins(key, header, bytes),
             Op::TaggedRts => self.announced(key, header, true, Rendezvous::Narrow(header.op_data)),
             Op::WideRts => {
                 let tagged = header.flags & header::TAGGED != 0;
@@ -148,10 +147,10 @@ impl Core {
                 }
                 Ok(())
             }
-            Op::AtomicRequest => self.collect(key, header, COLLECT_LIMIT),
+            Op::AtomicRequest => self.collect(key, header, COLLECT_LIMIT, bytes),
             Op::Acquaint => self.acquainted(key, header),
-            Op::DirectRead | Op::DirectWrite => self.collect(key, header, MAX_LIST),
-            Op::AtomicResponse => self.atomic_answered(key, header),
+            Op::DirectRead | Op::DirectWrite => self.collect(key, header, MAX_LIST, bytes),
+            Op::AtomicResponse => self.atomic_answered(key, header, bytes),
         }
     }
 
@@ -228,6 +227,13 @@ impl Core {
         }
     }
 
+    /// As above, of the endpoint behind the connection.
+    pub(crate) fn look_for_source_of(&mut self, key: ConnKey) {
+        if let Some(ep) = self.owner_of(key) {
+            self.look_for_source(key, ep);
+        }
+    }
+
     /// A message begins for which there is no receive.
     #[inline(never)]
     fn unexpected(&mut self, key: ConnKey, arrival: &Arrival) -> Step {
@@ -250,7 +256,7 @@ impl Core {
         };
         match &mut conn.incoming {
             Incoming::Place(placing) => {
-                placing.place.write_at(&mut self.memory, placing.done, part);
+                placing.place.write_at(&mut self.target, placing.done, part);
                 placing.done += part.len();
             }
             Incoming::Keep(kept) => {
@@ -296,17 +302,17 @@ impl Core {
                 self.follow_up();
                 Ok(())
             }
-            Incoming::Collect(collecting) => self.collected(key, *collecting),
+            Incoming::Collect(Collecting { header, bytes }) => self.collected(key, &header, &bytes),
             Incoming::Discard | Incoming::Nothing => Ok(()),
         }
     }
 
     /// A message that is acted upon is here.
-    fn collected(&mut self, key: ConnKey, collecting: Collecting) -> Step {
-        match collecting.header.op {
-            Op::DirectRead => self.direct_read(key, &collecting),
-            Op::DirectWrite => self.direct_write(key, &collecting),
-            _ => self.atomic_requested(key, collecting),
+    fn collected(&mut self, key: ConnKey, header: &Header, bytes: &[u8]) -> Step {
+        match header.op {
+            Op::DirectRead => self.direct_read(key, bytes),
+            Op::DirectWrite => self.direct_write(key, header, bytes),
+            _ => self.atomic_requested(key, header, bytes),
         }
     }
 
@@ -323,15 +329,10 @@ impl Core {
                 self.endpoints.finish(ticket, Ok(()));
                 Ok(())
             }
-            Then::RemoteWrite { data, len, ack } => {
-                if let Place::Registered(grants) = &placing.place
-                    && let Some(accessor) = &mut self.memory
-                {
-                    grants.complete(accessor);
-                }
-                self.written_to(key, FI_RMA, data, len, ack);
-                Ok(())
-            }
+            Then::RemoteWrite { data, ack } => match &placing.place {
+                Place::Registered(grants) => self.written_to(key, grants, data, ack),
+                Place::App(_) => Ok(()),
+            },
         }
     }
 
@@ -411,21 +412,40 @@ impl Core {
     }
 
     /// Gathers a message that is acted upon when it is complete.
-    fn collect(&mut self, key: ConnKey, header: &Header, limit: usize) -> Step {
+    fn collect(&mut self, key: ConnKey, header: &Header, limit: usize, bytes: &mut &[u8]) -> Step {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         if header.payload > limit {
             return Err(Fault::Protocol(WireError::Payload(header.payload as u64)));
         }
-        let collecting = Collecting {
-            header: *header,
-            rma: *conn.stream.rma(),
-            bytes: Vec::with_capacity(header.payload),
+        let Some((all, rest)) = bytes.split_at_checked(header.payload) else {
+            conn.incoming = Incoming::Collect(Collecting {
+                header: *header,
+                bytes: Vec::with_capacity(header.payload),
+            });
+            return Ok(());
         };
-        if header.payload == 0 {
-            return self.collected(key, collecting);
-        }
-        conn.incoming = Incoming::Collect(Box::new(collecting));
-        Ok(())
+        *bytes = rest;
+        conn.stream.payload_done(header.payload);
+        self.collected(key, header, all)
+    }
+
+    /// Puts a message of `len` bytes into its place, or what is here of it.
+    pub(crate) fn place(
+        &mut self,
+        key: ConnKey,
+        placing: Placing,
+        len: usize,
+        bytes: &mut &[u8],
+    ) -> Step {
+        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
+        let Some((all, rest)) = bytes.split_at_checked(len) else {
+            conn.incoming = Incoming::Place(Box::new(placing));
+            return Ok(());
+        };
+        *bytes = rest;
+        conn.stream.payload_done(len);
+        placing.place.write_at(&mut self.target, 0, all);
+        self.placed(key, placing)
     }
 }
 

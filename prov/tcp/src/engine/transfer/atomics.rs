@@ -1,10 +1,9 @@
 //! Atomic operations (fi_atomic(3)), on both sides. An extension: the C
 //! library's protocol has none.
 
-use fabric_abi::{FI_ATOMIC, FI_REMOTE_READ, FI_REMOTE_WRITE};
 use prov_message::peers::Bytes;
-use prov_message::{Op, Place};
-use prov_util::atomic_ops::{self, Datatype};
+use prov_message::{AtomicRequest, Op, Place};
+use prov_util::atomic_ops::Form;
 use prov_util::buffer::AppIov;
 use prov_util::errno::{Errno, Result};
 use prov_util::request::{Atomic, AtomicKind};
@@ -12,14 +11,12 @@ use prov_util::request::{Atomic, AtomicKind};
 use crate::engine::Core;
 use crate::engine::link::connection::Named;
 use crate::engine::link::fault::{Fault, Step};
-use crate::engine::link::incoming::{Collecting, Incoming};
 use crate::engine::link::keys::{ConnKey, EpKey};
-use crate::engine::link::messages::{Ack, Placing, Then};
+use crate::engine::link::messages::{Placing, Then};
 use crate::engine::link::post::Post;
 use crate::engine::transfer::rma::remote_list;
-use crate::engine::transfer::sending::copy_of;
 use crate::wire::WireError;
-use crate::wire::atomic::{AtomicKind as WireKind, AtomicWord};
+use crate::wire::atomic::AtomicWord;
 use crate::wire::handshake::Features;
 use crate::wire::header::{self, Header};
 
@@ -33,20 +30,19 @@ impl Core {
         check_lengths(atomic)?;
         let key = self.negotiated(ep, atomic.peer, Features::ATOMICS, "atomic operations")?;
         self.check_room(key)?;
-        let operand = Bytes::App(&atomic.operand);
         let conn = self.conns.get_mut(key).ok_or(Errno::ENOTCONN)?;
         let remote = remote_list(&atomic.remote);
-        let (kind, compare, result) = match atomic.kind {
-            AtomicKind::Base => (WireKind::Base, AppIov::EMPTY, AppIov::EMPTY),
-            AtomicKind::Fetch { result, .. } => (WireKind::Fetch, AppIov::EMPTY, result),
+        let (form, compare, result) = match atomic.kind {
+            AtomicKind::Base => (Form::Base, AppIov::EMPTY, AppIov::EMPTY),
+            AtomicKind::Fetch { result, .. } => (Form::Fetch, AppIov::EMPTY, result),
             AtomicKind::Compare {
                 compare, result, ..
-            } => (WireKind::Compare, compare, result),
+            } => (Form::Compare, compare, result),
         };
         let mut header = Header::new(header::Op::AtomicRequest);
         header.rma_count = remote.len() as u8;
         header.word = AtomicWord {
-            kind,
+            form,
             op: atomic.op as u8,
             datatype: atomic.datatype as u8,
         }
@@ -58,14 +54,16 @@ impl Core {
             header.flags |= header::REMOTE_CQ_DATA;
             header.data = data;
         }
-        let payload = if compare.is_empty() {
-            None
-        } else {
-            let mut bytes = copy_of(&atomic.operand);
-            compare.append_to(&mut bytes);
-            Some(bytes)
+        let mut gathered = std::mem::take(&mut self.gathered);
+        let payload = match compare.is_empty() {
+            true => Bytes::App(&atomic.operand),
+            false => {
+                gathered.clear();
+                atomic.operand.append_to(&mut gathered);
+                compare.append_to(&mut gathered);
+                Bytes::Own(&gathered)
+            }
         };
-        let payload = payload.as_deref().map_or(operand, Bytes::Own);
         header.payload = payload.len();
         self.post(
             key,
@@ -77,72 +75,62 @@ impl Core {
                 op: None,
             },
         );
+        self.gathered = gathered;
         Ok(())
     }
 
     /// A peer's atomic operation has come in full.
-    pub(crate) fn atomic_requested(&mut self, key: ConnKey, request: Collecting) -> Step {
-        let word = AtomicWord::unpack(request.header.word)?;
-        let unknown = || Fault::Protocol(WireError::Field("atomic operation"));
-        let datatype = Datatype::from_number(word.datatype.into()).ok_or_else(unknown)?;
-        let op = atomic_ops::Op::from_number(word.op.into()).ok_or_else(unknown)?;
-        let access = match (op.writes(), word.kind) {
-            (true, WireKind::Base) => FI_REMOTE_WRITE,
-            (true, _) => FI_REMOTE_READ | FI_REMOTE_WRITE,
-            (false, _) => FI_REMOTE_READ,
-        };
-        let total = request.rma.total().unwrap_or(u64::MAX);
+    pub(crate) fn atomic_requested(
+        &mut self,
+        key: ConnKey,
+        header: &Header,
+        operands: &[u8],
+    ) -> Step {
+        let word = AtomicWord::unpack(header.word)?;
+        let conn = self.conns.get(key).ok_or(Fault::Gone)?;
+        let list = *conn.stream.rma();
+        let total = list.total().unwrap_or(u64::MAX);
         if total > MAX_BYTES as u64 {
             return Err(Fault::Protocol(WireError::Size(total)));
         }
-        let total = total as usize;
-        let operands = if op.takes_operand() { total } else { 0 };
-        let compares = if word.kind == WireKind::Compare {
-            total
-        } else {
-            0
-        };
-        if request.bytes.len() != operands + compares {
-            return Err(Fault::Protocol(WireError::Payload(
-                request.bytes.len() as u64
-            )));
+        let data = header.has_data().then_some(header.data);
+        if data.is_some() {
+            self.look_for_source_of(key);
         }
-        let grants = self.registered(key, &request.rma, FI_ATOMIC, access)?;
-        let mut old = if word.kind == WireKind::Base {
-            Vec::new()
-        } else {
-            vec![0; total]
+        let mut result = std::mem::take(&mut self.gathered);
+        let (target, visitor) = self.visited(key)?;
+        let request = AtomicRequest {
+            form: word.form,
+            op: word.op.into(),
+            datatype: word.datatype.into(),
+            operands,
+            data,
         };
-        let (operand, compare) = request.bytes.split_at(operands);
-        let accessor = self.memory.as_mut().ok_or(Fault::Gone)?;
-        grants
-            .apply(accessor, op, datatype, operand, compare, &mut old)
-            .map_err(|_| Fault::Protocol(WireError::Field("atomic operation")))?;
-        grants.complete(accessor);
-        let mut header = Header::new(header::Op::AtomicResponse);
-        header.id = request.header.id;
-        header.payload = old.len();
+        target.atomic(&visitor, &list, &request, &mut result)?;
+        let mut answer = Header::new(header::Op::AtomicResponse);
+        answer.id = header.id;
+        answer.payload = result.len();
         self.post(
             key,
             Post {
-                header,
+                header: answer,
                 rma: &[],
-                payload: Bytes::Own(&old),
+                payload: Bytes::Own(&result),
                 copy: true,
                 op: None,
             },
         );
-        let data = request.header.has_data().then_some(request.header.data);
-        if op.writes() || data.is_some() {
-            self.written_to(key, FI_ATOMIC, data, total, Ack::None);
-        } else {
-            self.read_from(key);
-        }
+        self.gathered = result;
         Ok(())
     }
 
     /// The answer to an atomic operation begins.
-    pub(crate) fn atomic_answered(&mut self, key: ConnKey, header: &Header) -> Step {
+    pub(crate) fn atomic_answered(
+        &mut self,
+        key: ConnKey,
+        header: &Header,
+        bytes: &mut &[u8],
+    ) -> Step {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         let is_awaited = |waits: &Named| match waits {
             Named::Atomic { result, .. } => result.len() == header.payload,
@@ -156,11 +144,7 @@ impl Core {
             done: 0,
             then: Then::Read(ticket),
         };
-        if header.payload == 0 {
-            return self.placed(key, placing);
-        }
-        conn.incoming = Incoming::Place(Box::new(placing));
-        Ok(())
+        self.place(key, placing, header.payload, bytes)
     }
 }
 

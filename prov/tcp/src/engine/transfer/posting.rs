@@ -179,10 +179,10 @@ impl Core {
     /// Sends a message whose payload is registered memory.
     pub(crate) fn post_registered(&mut self, key: ConnKey, header: Header, grants: &Grants) {
         if header.payload <= COPY_LIMIT {
-            let mut bytes = Vec::with_capacity(header.payload);
-            if let Some(accessor) = &mut self.memory {
-                grants.append_to(accessor, &mut bytes);
-                grants.complete(accessor);
+            let mut bytes = std::mem::take(&mut self.gathered);
+            bytes.clear();
+            if let Some(target) = &mut self.target {
+                grants.append_to(&mut target.memory, &mut bytes);
             }
             let payload = Bytes::Own(&bytes);
             self.post(
@@ -195,6 +195,7 @@ impl Core {
                     op: None,
                 },
             );
+            self.gathered = bytes;
             return;
         }
         let Some(conn) = self.conns.get_mut(key) else {
@@ -204,9 +205,6 @@ impl Core {
         let header_len = header.encode(&[], conn.order, conn.sequence, &mut head);
         conn.sequence = conn.sequence.wrapping_add(1);
         conn.outbox.push(&head[..header_len]);
-        if let Some(accessor) = &mut self.memory {
-            grants.complete(accessor);
-        }
         for &grant in grants.parts() {
             conn.outbox.push_registered(grant);
         }
@@ -264,7 +262,7 @@ impl Core {
             return;
         }
         let flushed = conn.outbox.flush(
-            &mut self.memory,
+            &mut self.target,
             conn.socket.as_fd(),
             self.params.zerocopy_size,
             &mut conn.lent,
@@ -340,7 +338,7 @@ impl Core {
             };
             conn.is_held = false;
             let flushed = conn.outbox.flush(
-                &mut self.memory,
+                &mut self.target,
                 conn.socket.as_fd(),
                 self.params.zerocopy_size,
                 &mut conn.lent,

@@ -297,7 +297,7 @@ impl Core {
                 (_, Some(outcome)) => (ahead_len, 0, outcome),
                 (Incoming::Place(placing), None) if left > DIRECT => {
                     let socket = conn.socket.as_fd();
-                    let registered = &mut self.memory;
+                    let registered = &mut self.target;
                     place::receive(
                         &placing.place,
                         registered,

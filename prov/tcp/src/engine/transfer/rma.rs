@@ -1,22 +1,21 @@
 //! Remote memory access (fi_rma(3)), on both sides.
 
 use fabric_abi::{FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA};
-use prov_message::peers::{Bytes, Deferred, Destination, UNKNOWN_SOURCE};
-use prov_message::{Op, Place};
+use prov_message::peers::{Bytes, Deferred, Destination};
+use prov_message::{Op, Place, Target, Visitor};
 use prov_util::errno::{Errno, Result};
 use prov_util::mr::Grants;
 use prov_util::request::{Access, RemoteAccess, RemoteIov};
 
 use crate::engine::Core;
-use crate::engine::link::connection::PendingRead;
+use crate::engine::link::connection::{Owner, PendingRead};
 use crate::engine::link::fault::{Fault, Step};
-use crate::engine::link::incoming::Incoming;
 use crate::engine::link::keys::{ConnKey, EpKey};
 use crate::engine::link::messages::{Ack, Placing, Then};
 use crate::engine::link::post::Post;
 use crate::engine::transfer::arrival::ack_of;
 use crate::wire::WireError;
-use crate::wire::header::{self, Header, RmaIov, RmaList};
+use crate::wire::header::{self, Header, RmaList};
 
 impl Core {
     /// Posts a read or a write.
@@ -100,44 +99,39 @@ impl Core {
         }
     }
 
-    /// The local memory that a peer names, if it may access it so (`access`)
-    /// with operations of this kind (`FI_RMA`, `FI_ATOMIC`).
+    /// The memory that a peer may access, and the peer.
+    #[inline]
+    pub(crate) fn visited(
+        &mut self,
+        key: ConnKey,
+    ) -> std::result::Result<(&mut Target, Visitor<'_>), Fault> {
+        let conn = self.conns.get(key).ok_or(Fault::Gone)?;
+        let Owner::Ep(ep) = conn.owner else {
+            return Err(Fault::Gone);
+        };
+        let target = self.target.as_mut().ok_or(Fault::Gone)?;
+        let endpoint = self.endpoints.get_mut(ep).ok_or(Fault::Gone)?;
+        Ok((target, endpoint.visited(conn.src).1))
+    }
+
+    /// The local memory that a peer names, if it may access it so.
     pub(crate) fn registered(
         &mut self,
         key: ConnKey,
         list: &RmaList,
-        kind: u64,
         access: u64,
     ) -> std::result::Result<Grants, Fault> {
-        let ep = self.owner_of(key).ok_or(Fault::Gone)?;
-        let state = self.endpoints.get(ep).ok_or(Fault::Gone)?;
-        let memory = self.memory.as_mut().ok_or(Fault::Gone)?;
-        let permitted = state.rx_caps & (kind | access) == kind | access;
-        let mut grants = Grants::default();
-        for part in list.iter() {
-            let grant = match permitted {
-                true => memory.resolve(part.key, part.addr, part.len, access, state.job),
-                false => Err(Errno::EACCES),
-            };
-            let granted = grant.and_then(|grant| match grants.push(grant) {
-                true => Ok(()),
-                false => Err(Errno::EACCES),
-            });
-            granted.map_err(|error| Fault::Memory {
-                error,
-                addr: part.addr,
-                len: part.len,
-            })?;
-        }
-        Ok(grants)
+        let (target, visitor) = self.visited(key)?;
+        Ok(target.resolve(&visitor, FI_RMA, access, list)?)
     }
 
     /// A peer wants to read our memory.
     pub(crate) fn read_requested(&mut self, key: ConnKey) -> Step {
         let conn = self.conns.get(key).ok_or(Fault::Gone)?;
         let list = *conn.stream.rma();
-        let grants = self.registered(key, &list, FI_RMA, FI_REMOTE_READ)?;
-        self.read_from(key);
+        let (target, visitor) = self.visited(key)?;
+        let grants = target.resolve(&visitor, FI_RMA, FI_REMOTE_READ, &list)?;
+        target.was_read(&visitor, &grants);
         let len = grants.len();
         if self.offer(key, &grants, len) {
             return Ok(());
@@ -149,85 +143,68 @@ impl Core {
     }
 
     /// The bytes come that the oldest read asked for.
-    pub(crate) fn read_answered(&mut self, key: ConnKey, header: &Header) -> Step {
+    pub(crate) fn read_answered(
+        &mut self,
+        key: ConnKey,
+        header: &Header,
+        bytes: &mut &[u8],
+    ) -> Step {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         let expected = conn.reads.front().map(|read| read.memory.len());
         if expected.is_some_and(|expected| expected != header.payload) {
             return Err(Fault::Protocol(WireError::Payload(header.payload as u64)));
         }
         let placing = conn.oldest_read()?;
-        if header.payload == 0 {
-            return self.placed(key, placing);
-        }
-        conn.incoming = Incoming::Place(Box::new(placing));
-        Ok(())
+        self.place(key, placing, header.payload, bytes)
     }
 
     /// A peer writes to our memory.
-    pub(crate) fn write_begins(&mut self, key: ConnKey, header: &Header) -> Step {
+    pub(crate) fn write_begins(
+        &mut self,
+        key: ConnKey,
+        header: &Header,
+        bytes: &mut &[u8],
+    ) -> Step {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         let list = *conn.stream.rma();
-        let grants = self.registered(key, &list, FI_RMA, FI_REMOTE_WRITE)?;
+        let grants = self.registered(key, &list, FI_REMOTE_WRITE)?;
         let placing = Placing {
             place: Place::Registered(grants),
             done: 0,
             then: Then::RemoteWrite {
                 data: header.has_data().then_some(header.data),
-                len: header.payload,
                 ack: ack_of(header),
             },
         };
-        if header.payload == 0 {
-            return self.placed(key, placing);
-        }
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
-        if header.payload >= self.params.local_write_size {
+        if header.payload >= self.params.local_write_size && header.payload != 0 {
             conn.copies.written();
         }
-        conn.incoming = Incoming::Place(Box::new(placing));
-        Ok(())
+        self.place(key, placing, header.payload, bytes)
     }
 
-    /// A peer reads our memory.
-    pub(crate) fn read_from(&mut self, key: ConnKey) {
-        let owner = self.owner_of(key);
-        if let Some(ep) = owner.and_then(|ep| self.endpoints.get(ep)) {
-            ep.reports.remote_read();
-        }
-    }
-
-    /// A peer has written to our memory, with an operation of `kind` (`FI_RMA`,
-    /// `FI_ATOMIC`).
+    /// A peer has written to our memory.
     pub(crate) fn written_to(
         &mut self,
         key: ConnKey,
-        kind: u64,
+        grants: &Grants,
         data: Option<u64>,
-        len: usize,
         ack: Ack,
-    ) {
-        let owner = self.owner_of(key);
-        if let Some(ep) = owner
-            && data.is_some()
-        {
-            self.look_for_source(key, ep);
+    ) -> Step {
+        if data.is_some() {
+            self.look_for_source_of(key);
         }
-        if let Some(ep) = owner.and_then(|ep| self.endpoints.get(ep)) {
-            let src = self.conns.get(key).map_or(UNKNOWN_SOURCE, |conn| conn.src);
-            ep.reports.remote_write(kind, len, data, src);
-        }
+        let (target, visitor) = self.visited(key)?;
+        target.was_written(&visitor, grants, FI_RMA, data);
         self.acknowledge(key, ack);
+        Ok(())
     }
 }
 
 pub(crate) fn remote_list(remote: &RemoteIov) -> RmaList {
     let mut list = RmaList::EMPTY;
     for piece in remote.pieces() {
-        list.push(RmaIov {
-            addr: piece.addr,
-            len: piece.len,
-            key: piece.key,
-        });
+        list.push(*piece);
     }
     list
 }
