@@ -1,6 +1,7 @@
 //! What every software endpoint does with messages: parts that a provider puts
 //! together with a transport of its own. They do no I/O, know no clock and take
-//! no lock; they are called with facts and return what is to be done.
+//! no lock; they are called with facts and return what is to be done. [`lane`]
+//! puts them under one lock, [`objects`] behind the interface.
 
 #![forbid(unsafe_code)]
 

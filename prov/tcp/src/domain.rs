@@ -86,7 +86,10 @@ impl Tcp {
         }
         let incomer = self.requests.take(handle).ok_or(Errno::EINVAL)?;
         if incomer.auth_key != *auth_key {
-            log::warn!("a connection request came with another key than the endpoint has");
+            log::warn!(
+                target: crate::LOG.ep_ctrl,
+                "a connection request came with another key than the endpoint has"
+            );
             self.requests.put_back(handle, incomer);
             return Err(Errno::EKEYREJECTED);
         }

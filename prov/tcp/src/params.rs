@@ -107,12 +107,15 @@ impl Params {
             return Ok(None);
         };
         let bytes = std::fs::read(file).map_err(|error| {
-            log::error!("cannot read FI_TCP_AUTH_KEY_FILE {file}: {error}");
+            log::error!(
+                target: crate::LOG.core,
+                "cannot read FI_TCP_AUTH_KEY_FILE {file}: {error}"
+            );
             Errno::EACCES
         })?;
         let key = Key::new(bytes.trim_ascii_end());
         if key.is_none() {
-            log::error!("FI_TCP_AUTH_KEY_FILE {file} is empty");
+            log::error!(target: crate::LOG.core, "FI_TCP_AUTH_KEY_FILE {file} is empty");
         }
         key.map(Some).ok_or(Errno::EACCES)
     }

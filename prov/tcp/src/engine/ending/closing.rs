@@ -54,12 +54,16 @@ impl Core {
                 Errno::ECONNREFUSED
             }
             Fault::Unproven(reason) => {
-                log::warn!("no connection with {}: {reason}", conn.peer_text());
+                log::warn!(
+                    target: crate::LOG.ep_ctrl,
+                    "no connection with {}: {reason}", conn.peer_text()
+                );
                 hopeless = true;
                 Errno::EKEYREJECTED
             }
             Fault::Protocol(error) => {
                 log::warn!(
+                    target: crate::LOG.ep_ctrl,
                     "{} broke the protocol and loses its connection: {error}",
                     conn.peer_text()
                 );
@@ -67,6 +71,7 @@ impl Core {
             }
             Fault::Memory { error, addr, len } => {
                 log::warn!(
+                    target: crate::LOG.ep_ctrl,
                     "{} loses its connection for access to {len} bytes at {addr:#x}: {error}",
                     conn.peer_text()
                 );

@@ -44,7 +44,7 @@ impl Core {
             if let Ok(signs) = signs(conn.socket.as_fd())
                 && conn.watch.note(&signs, now) >= limit
             {
-                log::warn!("{} has fallen silent", conn.peer_text());
+                log::warn!(target: crate::LOG.ep_ctrl, "{} has fallen silent", conn.peer_text());
                 silent.push(key);
             }
         }

@@ -58,6 +58,7 @@ pub fn set_up_path(socket: BorrowedFd<'_>, host: u32, params: &Params) {
         && let Err(error) = sockopt::set_tcp_congestion(socket, &params.local_congestion)
     {
         log::info!(
+            target: crate::LOG.ep_ctrl,
             "congestion control {} is not to be had: {error}",
             params.local_congestion
         );
@@ -143,6 +144,7 @@ pub fn bound(addr: &SocketAddr, params: &Params) -> Result<OwnedFd> {
         }
     }
     log::warn!(
+        target: crate::LOG.ep_ctrl,
         "every port from {} to {} is in use at {}",
         range.start(),
         range.end(),

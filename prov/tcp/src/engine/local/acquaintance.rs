@@ -81,7 +81,10 @@ impl Core {
                 let read = holder.and_then(|holder| match read(holder, header.id) {
                     Ok(read) => Some(read),
                     Err(error) => {
-                        log::debug!("cannot read the memory of process {}: {error}", holder.pid);
+                        log::debug!(
+                            target: crate::LOG.ep_ctrl,
+                            "cannot read the memory of process {}: {error}", holder.pid
+                        );
                         None
                     }
                 });
@@ -123,6 +126,7 @@ impl Core {
             Ok(met) => met,
             Err(error) => {
                 log::debug!(
+                    target: crate::LOG.ep_ctrl,
                     "{} is not known to be process {pid} of this host and user: {error}",
                     conn.peer_text()
                 );

@@ -157,6 +157,7 @@ impl Core {
     fn give_up(&mut self, ep: EpKey, given_up: GivenUp<SocketAddr, Waiting>) {
         let error = given_up.error;
         log::warn!(
+            target: crate::LOG.ep_ctrl,
             "no connection to {}: {error}; {} operations fail",
             given_up.addr,
             given_up.failed.len()

@@ -263,7 +263,7 @@ impl Core {
                     self.reject_rdm(key, message);
                     return;
                 }
-                log::info!("{addr} has restarted");
+                log::info!(target: crate::LOG.ep_ctrl, "{addr} has restarted");
                 self.break_connection(old, Errno::ECONNRESET);
             }
             Some((_, conn)) => match wire_order(&addr).cmp(&wire_order(&own)) {
@@ -406,6 +406,7 @@ impl Core {
             && rdm.foreign.replace(from.ip()) != Some(from.ip())
         {
             log::warn!(
+                target: crate::LOG.ep_ctrl,
                 "no connection with {from}: its endpoint is not tcp's of the RDM type ({} bytes \
                  of connection data), but an MSG endpoint or one of a provider over tcp, such as \
                  ofi_rxm",

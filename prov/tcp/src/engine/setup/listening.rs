@@ -69,7 +69,10 @@ impl Core {
                 return;
             };
             if !listener.has_room() {
-                log::info!("too many connection requests without an answer; others wait");
+                log::info!(
+                    target: crate::LOG.ep_ctrl,
+                    "too many connection requests without an answer; others wait"
+                );
                 self.rest(key);
                 return;
             }
@@ -80,7 +83,10 @@ impl Core {
                 Err(error) => {
                     // Most likely there are no descriptors. The connections
                     // wait in the kernel meanwhile.
-                    log::warn!("cannot accept connections for the moment: {error}");
+                    log::warn!(
+                        target: crate::LOG.ep_ctrl,
+                        "cannot accept connections for the moment: {error}"
+                    );
                     self.rest(key);
                     return;
                 }
@@ -134,7 +140,10 @@ impl Core {
         if listener.half_open.len() > HALF_OPEN_LIMIT
             && let Some(oldest) = listener.half_open.pop_front()
         {
-            log::info!("too many connections without a request; the oldest is closed");
+            log::info!(
+                target: crate::LOG.ep_ctrl,
+                "too many connections without a request; the oldest is closed"
+            );
             self.remove_connection(oldest);
         }
     }

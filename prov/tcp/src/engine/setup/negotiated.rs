@@ -74,6 +74,7 @@ impl Core {
         let conn = self.conns.get_mut(key).ok_or(Errno::ENOTCONN)?;
         if !std::mem::replace(&mut conn.is_refused, true) {
             log::warn!(
+                target: crate::LOG.ep_ctrl,
                 "{} has no {what}: its library does not know them",
                 conn.peer_text()
             );
