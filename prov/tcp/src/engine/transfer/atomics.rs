@@ -2,7 +2,7 @@
 //! library's protocol has none.
 
 use prov_message::peers::Bytes;
-use prov_message::{AtomicRequest, Op, Place};
+use prov_message::{AtomicRequest, Op, Place, Sizes};
 use prov_util::atomic_ops::Form;
 use prov_util::buffer::AppIov;
 use prov_util::errno::{Errno, Result};
@@ -24,10 +24,19 @@ use crate::wire::header::{self, Header};
 pub const MAX_BYTES: usize = 64 * 1024;
 
 impl Core {
+    /// What requests are checked against.
+    #[inline]
+    pub(crate) fn sizes(&self) -> Sizes {
+        Sizes {
+            inject: self.params.max_inject,
+            atomic: MAX_BYTES,
+        }
+    }
+
     /// Posts an atomic operation; `-FI_EOPNOTSUPP` towards a peer whose
     /// protocol has none.
     pub(crate) fn post_atomic(&mut self, ep: EpKey, atomic: &Atomic) -> Result {
-        check_lengths(atomic)?;
+        self.sizes().check_atomic(atomic)?;
         let key = self.negotiated(ep, atomic.peer, Features::ATOMICS, "atomic operations")?;
         self.check_room(key)?;
         let conn = self.conns.get_mut(key).ok_or(Errno::ENOTCONN)?;
@@ -145,26 +154,5 @@ impl Core {
             then: Then::Read(ticket),
         };
         self.place(key, placing, header.payload, bytes)
-    }
-}
-
-/// All buffers of an operation have to be as long as the remote memory.
-fn check_lengths(atomic: &Atomic) -> Result {
-    let total = atomic.remote.len();
-    let fits = |memory: &AppIov| memory.len() as u64 == total;
-    let operand = atomic.operand.is_empty() || fits(&atomic.operand);
-    let rest = match &atomic.kind {
-        AtomicKind::Base => true,
-        AtomicKind::Fetch { result, .. } => fits(result),
-        AtomicKind::Compare {
-            compare, result, ..
-        } => fits(compare) && fits(result),
-    };
-    if !operand || !rest {
-        Err(Errno::EINVAL)
-    } else if total > MAX_BYTES as u64 {
-        Err(Errno::EMSGSIZE)
-    } else {
-        Ok(())
     }
 }

@@ -20,12 +20,7 @@ use crate::wire::header::{self, Header, RmaList};
 impl Core {
     /// Posts a read or a write.
     pub(crate) fn post_access(&mut self, ep: EpKey, access: &RemoteAccess) -> Result {
-        if access.local.len() as u64 != access.remote.len() {
-            return Err(Errno::EINVAL);
-        }
-        if access.is_inject() && access.local.len() > self.params.max_inject {
-            return Err(Errno::EINVAL);
-        }
+        self.sizes().check_access(access)?;
         match self.destination(ep, access.peer)? {
             Destination::Open(conn) => {
                 self.check_room(conn)?;
