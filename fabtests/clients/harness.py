@@ -104,7 +104,7 @@ class Job:
                     capture_output=True, text=True, timeout=20, check=False)
             except subprocess.TimeoutExpired:
                 continue
-            if "libfabric" in shown.stdout:
+            if "fi_" in shown.stdout or "fabric" in shown.stdout:
                 text += f"\n--- stacks of process {pid}\n" + "\n".join(
                     line for line in shown.stdout.splitlines() if line.startswith(("#", "Thread")))
         return text
@@ -235,7 +235,7 @@ class Table:
         except Failure as failure:
             cells, result = [], f"FAIL {failure}"
             self.failed.append(" ".join(names))
-            for line in failure.output.strip().splitlines()[-40:]:
+            for line in failure.output.strip().splitlines()[-90:]:
                 print(f"    {line}")
         self._print(names + [f"{time.monotonic() - start:.1f} s"] +
                     (cells or [""]) + [result])

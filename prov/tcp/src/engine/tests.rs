@@ -101,6 +101,11 @@ impl Side {
     fn count(&self) -> usize {
         self.done.borrow().len()
     }
+
+    /// Bytes of messages that nobody has received yet, and of keeping them.
+    fn kept(&self) -> usize {
+        self.engine.core().endpoints.kept_bytes()
+    }
 }
 
 fn open<T: prov_util::ffi::Class>(object: T) -> Use<T> {
@@ -492,6 +497,33 @@ fn a_sender_that_makes_no_other_calls_hears_that_it_is_to_announce() {
         receive(&b, &mut place, tag);
     }
     until([&a, &b], || a.count() == COUNT as usize + 1);
+}
+
+#[test]
+fn who_reads_its_queues_is_told_nothing_new_by_a_send() {
+    const LEN: usize = 64 << 10;
+    let (a, b) = (side(), side());
+    a.knows(b.addr);
+    b.knows(a.addr);
+    let (mut out, mut word, mut place) = (vec![7; LEN], vec![1; 8], vec![0; LEN]);
+    receive(&b, &mut place, 0);
+    send(&a, &mut out, 0);
+    until([&a, &b], || a.count() == 1 && b.count() == 1);
+    send(&b, &mut word, 0);
+    until([&a, &b], || a.kept() != 0);
+    for tag in 1..=64 {
+        a.drive();
+        send(&b, &mut word, tag);
+        b.drive();
+        let before = a.kept();
+        send(&a, &mut out, tag);
+        assert_eq!(a.kept(), before, "at message {tag}");
+    }
+    for tag in 1..=64 {
+        let before = b.count();
+        receive(&b, &mut place, tag);
+        until([&a, &b], || b.count() > before);
+    }
 }
 
 #[test]

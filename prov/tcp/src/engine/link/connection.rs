@@ -55,8 +55,7 @@ pub struct Connection {
     /// Bytes that were read behind a message that waits.
     pub backlog: Vec<u8>,
     pub outbox: Outbox,
-    /// How much of it had left when senders last looked for what has come.
-    pub looked_at: u64,
+    pub looked: Looked,
     /// What was sent without a copy.
     pub lent: Lent,
     pub burst: Burst,
@@ -102,6 +101,33 @@ pub struct Burst {
     call: u64,
     /// Messages that have left after it.
     sent: u32,
+}
+
+/// When this connection was last looked at for what has come.
+#[derive(Default)]
+pub struct Looked {
+    /// The application's call that reads queues ([`Signals::calls`]), which looks
+    /// anyway.
+    call: u64,
+    /// How much of the outbox had left.
+    sent: u64,
+}
+
+impl Looked {
+    /// Notes a look.
+    pub fn note(&mut self, signals: &Signals, sent: u64) {
+        self.call = signals.calls();
+        self.sent = sent;
+    }
+
+    /// How much of `sent` has left without a look.
+    #[inline]
+    pub fn sent_since(&mut self, signals: &Signals, sent: u64) -> u64 {
+        if signals.calls() != self.call {
+            self.note(signals, sent);
+        }
+        sent - self.sent
+    }
 }
 
 impl Burst {
@@ -235,7 +261,7 @@ impl Connection {
             peer_ended: false,
             backlog: Vec::new(),
             outbox: Outbox::default(),
-            looked_at: 0,
+            looked: Looked::default(),
             lent: Lent::default(),
             burst: Burst::default(),
             is_held: false,

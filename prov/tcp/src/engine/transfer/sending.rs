@@ -24,7 +24,8 @@ use crate::wire::simple;
 /// Flags of messages that do not take the short way.
 const SPECIAL: u64 = FI_REMOTE_CQ_DATA | FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE;
 
-/// Bytes that are sent on a connection between two looks for what has come.
+/// Bytes that are sent on a connection, by an application that does not read its
+/// queues, between two looks for what has come.
 const LOOK_EVERY: u64 = 1 << 20;
 
 impl Core {
@@ -147,17 +148,21 @@ impl Core {
 
     /// Whether much has left since the last look for what has come.
     #[inline]
-    fn has_sent_much(&self, key: ConnKey) -> bool {
-        let conn = self.conns.get(key);
-        conn.is_some_and(|conn| conn.outbox.sent() - conn.looked_at >= LOOK_EVERY)
+    fn has_sent_much(&mut self, key: ConnKey) -> bool {
+        let conn = self.conns.get_mut(key);
+        conn.is_some_and(|conn| {
+            let sent = conn.outbox.sent();
+            conn.looked.sent_since(&self.signals, sent) >= LOOK_EVERY
+        })
     }
 
     /// The peer may have asked for announcements, while the application sends
     /// and makes no other call: it has room for no more than some time's worth.
+    /// Programs that do read their queues find nothing new there after a send.
     #[cold]
     fn look_for_throttle(&mut self, key: ConnKey) -> Result {
         let conn = self.conns.get_mut(key).ok_or(Errno::EAGAIN)?;
-        conn.looked_at = conn.outbox.sent();
+        conn.looked.note(&self.signals, conn.outbox.sent());
         self.read(key, false);
         // Where it has ended, the next attempt finds that out.
         let is_open = self.conns.get(key).is_some_and(Connection::is_open);
