@@ -12,6 +12,10 @@ import sys
 import tempfile
 import time
 
+# Jobs that run are ended when this process is.
+for _number in (signal.SIGTERM, signal.SIGHUP):
+    signal.signal(_number, lambda *_: sys.exit(1))
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))
 DEPS = os.path.join(ROOT, ".deps")

@@ -13,6 +13,7 @@ use prov_util::ffi::srx::{
     Arrival as Found, Discarded, ImportedSrx, NewSources, Received, StartReceives, Started,
     Unexpected as Queueable,
 };
+use prov_util::logging::UTIL;
 use prov_util::matching::{ANY_SOURCE, ForeignQueue, Matched, Message, MessageId};
 use slotmap::{SlotMap, new_key_type};
 
@@ -63,7 +64,10 @@ impl<T: Transport> Foreign<T> {
                 return None;
             }
             Err(error) => {
-                log::warn!("the owner of a receive queue takes no message: {error}");
+                log::warn!(
+                    target: UTIL.ep_data,
+                    "the owner of a receive queue takes no message: {error}"
+                );
                 return None;
             }
         };

@@ -25,9 +25,9 @@ use crate::engine::link::endpoint::{Kind, Msg, OwnPart};
 use crate::engine::link::listener::{Incomer, ListenerKind};
 use crate::engine::link::rdm::Rdm;
 use crate::engine::link::socket;
-use crate::engine::{ATOMIC_LIMIT, Core, Lane};
+use crate::engine::{Core, Lane};
 use crate::fabric::Fabric;
-use crate::params::Params;
+use crate::params::{self, Params};
 use crate::passive::PassiveEndpoint;
 use crate::wire::authentication::Key;
 use crate::wire::handshake::MAX_DATA;
@@ -114,7 +114,7 @@ impl Provider for Tcp {
     type Setup = Setup;
 
     const LOG: Targets = LOG;
-    const ATOMIC_LIMIT: usize = ATOMIC_LIMIT;
+    const ATOMIC_LIMIT: usize = params::ATOMIC_LIMIT;
     const IMPORTS_RECEIVES: bool = true;
     const THREAD: &'static str = "fi_tcp helper";
 

@@ -21,19 +21,18 @@ use std::sync::Arc;
 use prov_message::{EpKey, Limits, Signals, Target};
 use prov_util::errno::Result;
 use prov_util::mr::MrTable;
+use prov_util::poller::Poller;
 use prov_util::request::{Atomic, RemoteAccess, Transmit};
+use prov_util::timers::Timers;
 use slotmap::SlotMap;
 
 use self::link::connection::Connection;
 use self::link::favourite::Favourite;
-use self::link::keys::{ConnKey, ListenerKey};
+use self::link::keys::{ConnKey, Due, Event, ListenerKey, Source};
 use self::link::listener::Listener;
 use self::link::messages::{Action, Endpoints, Tcp};
-use self::link::poller::{Event, Poller};
 use self::link::post::{COPY_LIMIT, SCRATCH};
-use self::link::timers::Timers;
 use self::local::copying::Copying;
-pub use self::transfer::atomics::MAX_BYTES as ATOMIC_LIMIT;
 use crate::params::Params;
 
 /// A lane of tcp.
@@ -47,8 +46,8 @@ pub struct Core {
     pub listeners: SlotMap<ListenerKey, Listener>,
     /// The domain's registered memory; none in a fabric's lane.
     target: Option<Target>,
-    poller: Poller,
-    timers: Timers,
+    poller: Poller<Source>,
+    timers: Timers<Due>,
     favourite: Favourite,
     /// Connections that may have more to read.
     ready: VecDeque<ConnKey>,
@@ -171,7 +170,7 @@ impl Core {
         }
         let source = link::keys::Source::Conn(key);
         if let Some(deadline) = self.conns[key].deadline() {
-            self.timers.set(deadline, link::timers::Target::Conn(key));
+            self.timers.set(deadline, Due::Conn(key));
             self.poller.wake_at(deadline);
         }
         if let Err(error) = self.poller.watch(self.conns[key].socket.as_fd(), source) {

@@ -4,12 +4,15 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use fabric_abi::{FI_EP_RDM, fi_ep_type};
+use prov_message::Sizes;
 use prov_util::errno::{Errno, Result};
 use prov_util::param_table;
 
 use crate::wire::authentication::Key;
 use crate::wire::handshake::Features;
 
+/// Most bytes of operands of an atomic operation.
+pub const ATOMIC_LIMIT: usize = 64 * 1024;
 /// What an endpoint with one peer holds at once where nobody names a number.
 const FOR_ONE_PEER: usize = 256;
 /// What endpoints with many peers, and contexts for many endpoints, hold.
@@ -125,6 +128,15 @@ impl Params {
         let low = u16::try_from(self.port_low_range).ok()?;
         let high = u16::try_from(self.port_high_range).ok()?;
         (high != 0 && low <= high).then_some(low.max(1)..=high)
+    }
+
+    /// What requests are checked against.
+    #[inline]
+    pub fn sizes(&self) -> Sizes {
+        Sizes {
+            inject: self.max_inject,
+            atomic: ATOMIC_LIMIT,
+        }
     }
 
     /// Transmit operations that an endpoint of this kind holds at once, unless the

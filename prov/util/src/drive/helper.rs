@@ -12,6 +12,7 @@ use super::burst::Burst;
 use super::rounds::{News, Run};
 use super::{fork, thread};
 use crate::errno::{Errno, Result};
+use crate::logging::UTIL;
 
 /// What the lanes of a domain share: one thread that helps them, at most.
 pub struct Helper {
@@ -223,7 +224,10 @@ impl Seat {
         {
             Ok(()) | Err(Errno::EOPBADSTATE) => {}
             // What is held back then leaves with the next call.
-            Err(error) => log::warn!("no thread to end bursts with: {error}"),
+            Err(error) => log::warn!(
+                target: UTIL.domain,
+                "no thread to end bursts with: {error}"
+            ),
         }
     }
 

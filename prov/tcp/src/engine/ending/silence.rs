@@ -12,7 +12,7 @@ use prov_util::errno::{Errno, Result};
 
 use crate::engine::Core;
 use crate::engine::link::keys::ConnKey;
-use crate::engine::link::timers::Target;
+use crate::engine::link::keys::Due;
 use crate::engine::link::watch::{Signs, patience};
 
 /// Looks within the time that a host may be silent.
@@ -28,7 +28,7 @@ impl Core {
 
     fn look_later(&mut self) {
         let next = Instant::now() + patience(&self.params) / LOOKS;
-        self.timers.set(next, Target::Silence);
+        self.timers.set(next, Due::Silence);
         self.poller.wake_at(next);
     }
 

@@ -3,6 +3,7 @@
 
 pub use prov_message::EpKey;
 pub use prov_message::peers::PeerKey;
+use prov_util::poller;
 use slotmap::{Key, KeyData, new_key_type};
 
 new_key_type! {
@@ -25,14 +26,31 @@ pub enum Source {
     Timer,
 }
 
+/// What a descriptor has.
+pub type Event = poller::Event<Source>;
+
+/// What is looked at again when its time has come.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Due {
+    /// A connection whose handshake takes long.
+    Conn(ConnKey),
+    /// A peer to which there is no connection.
+    Peer(EpKey, PeerKey),
+    /// A listener that rests.
+    Listener(ListenerKey),
+    /// All open connections, whose hosts may be silent.
+    Silence,
+}
+
 /// Keys have their index in the low half; so many things at once there never
 /// are that its top bits would be used.
 const LISTENER: u64 = 1 << 31;
 const TIMER: u64 = u64::MAX;
 
-impl Source {
-    /// The number to register with epoll(7).
-    pub fn token(self) -> u64 {
+impl poller::Source for Source {
+    const TIMER: Self = Source::Timer;
+
+    fn token(self) -> u64 {
         match self {
             Source::Conn(key) => key.data().as_ffi(),
             Source::Listener(key) => key.data().as_ffi() | LISTENER,
@@ -40,8 +58,7 @@ impl Source {
         }
     }
 
-    /// From that number.
-    pub fn of_token(token: u64) -> Self {
+    fn of_token(token: u64) -> Self {
         if token == TIMER {
             Source::Timer
         } else if token & LISTENER != 0 {
@@ -54,6 +71,8 @@ impl Source {
 
 #[cfg(test)]
 mod tests {
+    use prov_util::poller::Source as _;
+
     use super::*;
 
     #[test]

@@ -11,10 +11,10 @@ use prov_util::errno::{Errno, Result};
 use crate::engine::Core;
 use crate::engine::link::connection::{Connection, Owner, Stage};
 use crate::engine::link::endpoint::Kind;
+use crate::engine::link::keys::Due;
 use crate::engine::link::keys::{ConnKey, EpKey, PeerKey};
 use crate::engine::link::rdm::{Rdm, Waiting};
 use crate::engine::link::socket;
-use crate::engine::link::timers::Target;
 use crate::host;
 use crate::wire::handshake::{Kind as MessageKind, Message};
 use crate::wire::rdm::{self, Identity};
@@ -149,7 +149,7 @@ impl Core {
     }
 
     fn look_again(&mut self, ep: EpKey, peer: PeerKey, at: Instant) {
-        self.timers.set(at, Target::Peer(ep, peer));
+        self.timers.set(at, Due::Peer(ep, peer));
         self.poller.wake_at(at);
     }
 

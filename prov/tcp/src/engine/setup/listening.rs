@@ -8,10 +8,10 @@ use prov_util::errno::{Errno, Result};
 
 use crate::engine::Core;
 use crate::engine::link::connection::{Connection, Door, Owner, Stage};
+use crate::engine::link::keys::Due;
 use crate::engine::link::keys::{ConnKey, ListenerKey, Source};
 use crate::engine::link::listener::{Listener, ListenerKind};
 use crate::engine::link::socket;
-use crate::engine::link::timers::Target;
 use crate::wire::authentication::Key;
 
 /// How long a peer may take for its request.
@@ -99,7 +99,7 @@ impl Core {
         if let Some(listener) = self.listeners.get(key) {
             self.poller.forget(listener.socket.as_fd());
             let again = Instant::now() + REST;
-            self.timers.set(again, Target::Listener(key));
+            self.timers.set(again, Due::Listener(key));
             self.poller.wake_at(again);
         }
     }

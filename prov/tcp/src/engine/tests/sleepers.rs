@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::engine::link::favourite::Favourite;
-use crate::engine::link::timers::Timers;
 use crate::wire::handshake::Features;
+use prov_util::timers::Timers;
 
 /// Two sides with a connection, of which the second reads little at once.
 fn connected(params: Params) -> (Side, Side) {

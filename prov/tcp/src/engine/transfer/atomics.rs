@@ -2,7 +2,7 @@
 //! library's protocol has none.
 
 use prov_message::peers::Bytes;
-use prov_message::{AtomicRequest, Op, Place, Sizes};
+use prov_message::{AtomicRequest, Op, Place};
 use prov_util::atomic_ops::Form;
 use prov_util::buffer::AppIov;
 use prov_util::errno::{Errno, Result};
@@ -15,28 +15,17 @@ use crate::engine::link::keys::{ConnKey, EpKey};
 use crate::engine::link::messages::{Placing, Then};
 use crate::engine::link::post::Post;
 use crate::engine::transfer::rma::remote_list;
+use crate::params::ATOMIC_LIMIT;
 use crate::wire::WireError;
 use crate::wire::atomic::AtomicWord;
 use crate::wire::handshake::Features;
 use crate::wire::header::{self, Header};
 
-/// Most bytes of operands of one operation.
-pub const MAX_BYTES: usize = 64 * 1024;
-
 impl Core {
-    /// What requests are checked against.
-    #[inline]
-    pub(crate) fn sizes(&self) -> Sizes {
-        Sizes {
-            inject: self.params.max_inject,
-            atomic: MAX_BYTES,
-        }
-    }
-
     /// Posts an atomic operation; `-FI_EOPNOTSUPP` towards a peer whose
     /// protocol has none.
     pub(crate) fn post_atomic(&mut self, ep: EpKey, atomic: &Atomic) -> Result {
-        self.sizes().check_atomic(atomic)?;
+        self.params.sizes().check_atomic(atomic)?;
         let key = self.negotiated(ep, atomic.peer, Features::ATOMICS, "atomic operations")?;
         self.check_room(key)?;
         let conn = self.conns.get_mut(key).ok_or(Errno::ENOTCONN)?;
@@ -99,7 +88,7 @@ impl Core {
         let conn = self.conns.get(key).ok_or(Fault::Gone)?;
         let list = *conn.stream.rma();
         let total = list.total().unwrap_or(u64::MAX);
-        if total > MAX_BYTES as u64 {
+        if total > ATOMIC_LIMIT as u64 {
             return Err(Fault::Protocol(WireError::Size(total)));
         }
         let data = header.has_data().then_some(header.data);

@@ -9,9 +9,9 @@ use prov_util::errno::{Errno, Result};
 
 use crate::engine::Core;
 use crate::engine::link::incoming::Incoming;
+use crate::engine::link::keys::Due;
+use crate::engine::link::keys::Event;
 use crate::engine::link::keys::{ConnKey, Source};
-use crate::engine::link::poller::Event;
-use crate::engine::link::timers::Target;
 use crate::engine::link::{place, socket};
 use crate::engine::transfer::arrival::{short_way, take_in_simple};
 
@@ -178,10 +178,10 @@ impl Core {
         let now = Instant::now();
         while let Some(target) = self.timers.pop_due(now) {
             match target {
-                Target::Conn(key) => self.check_deadline(key, now),
-                Target::Peer(ep, peer) => self.check_peer(ep, peer, now),
-                Target::Listener(key) => self.wake_listener(key),
-                Target::Silence => self.look_for_silence(now),
+                Due::Conn(key) => self.check_deadline(key, now),
+                Due::Peer(ep, peer) => self.check_peer(ep, peer, now),
+                Due::Listener(key) => self.wake_listener(key),
+                Due::Silence => self.look_for_silence(now),
             }
         }
         self.poller.set_alarm(self.timers.next());

@@ -20,7 +20,7 @@ use crate::wire::header::{self, Header, RmaList};
 impl Core {
     /// Posts a read or a write.
     pub(crate) fn post_access(&mut self, ep: EpKey, access: &RemoteAccess) -> Result {
-        self.sizes().check_access(access)?;
+        self.params.sizes().check_access(access)?;
         match self.destination(ep, access.peer)? {
             Destination::Open(conn) => {
                 self.check_room(conn)?;

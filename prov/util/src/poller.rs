@@ -8,21 +8,33 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use prov_util::errno::Result;
+use std::marker::PhantomData;
+
 use rustix::event::epoll;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
     timerfd_settime,
 };
 
-use crate::engine::link::keys::Source;
-use crate::engine::link::socket::system;
+use crate::errno::Result;
+
+/// What a descriptor in a poller belongs to, as a number.
+pub trait Source: Copy {
+    /// The poller's timer.
+    const TIMER: Self;
+
+    /// The number.
+    fn token(self) -> u64;
+
+    /// From that number.
+    fn of_token(token: u64) -> Self;
+}
 
 /// What a socket has.
 #[derive(Clone, Copy, Debug)]
-pub struct Event {
+pub struct Event<S> {
     /// Whose it is.
-    pub source: Source,
+    pub source: S,
     /// Something to read.
     pub readable: bool,
     /// Room to write.
@@ -34,11 +46,12 @@ pub struct Event {
 }
 
 /// See the module description.
-pub struct Poller {
+pub struct Poller<S> {
     epoll: OwnedFd,
     timer: OwnedFd,
     /// When the timer goes off.
     alarm: Option<Instant>,
+    sources: PhantomData<S>,
 }
 
 /// What is told of a connection, and only when it changes.
@@ -49,52 +62,61 @@ const CONNECTION: epoll::EventFlags = epoll::EventFlags::IN
 /// Events taken from the kernel at once.
 const BATCH: usize = 128;
 
-impl Poller {
+impl<S: Source> Poller<S> {
     /// A poller with its timer, not set.
+    ///
+    /// # Errors
+    /// `-FI_EMFILE` and others of epoll_create(2) and timerfd_create(2).
     pub fn new() -> Result<Self> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system)?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let timer = timerfd_create(
             TimerfdClockId::Monotonic,
             TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK,
-        )
-        .map_err(system)?;
+        )?;
         epoll::add(
             &epoll,
             &timer,
-            epoll::EventData::new_u64(Source::Timer.token()),
+            epoll::EventData::new_u64(S::TIMER.token()),
             epoll::EventFlags::IN,
-        )
-        .map_err(system)?;
+        )?;
         Ok(Poller {
             epoll,
             timer,
             alarm: None,
+            sources: PhantomData,
         })
     }
 
     /// Watches a connection's socket.
-    pub fn watch(&self, socket: BorrowedFd<'_>, source: Source) -> Result {
+    ///
+    /// # Errors
+    /// Those of epoll_ctl(2).
+    pub fn watch(&self, socket: BorrowedFd<'_>, source: S) -> Result {
         let data = epoll::EventData::new_u64(source.token());
-        epoll::add(&self.epoll, socket, data, CONNECTION).map_err(system)
+        epoll::add(&self.epoll, socket, data, CONNECTION)?;
+        Ok(())
     }
 
     /// Tells once more what a watched connection's socket has, though it was
     /// told before.
-    pub fn tell_again(&self, socket: BorrowedFd<'_>, source: Source) {
+    pub fn tell_again(&self, socket: BorrowedFd<'_>, source: S) {
         let data = epoll::EventData::new_u64(source.token());
         // A socket that is watched can be watched so.
         let _ = epoll::modify(&self.epoll, socket, data, CONNECTION);
     }
 
     /// Watches a listening socket, level-triggered.
-    pub fn watch_listener(&self, socket: BorrowedFd<'_>, source: Source) -> Result {
+    ///
+    /// # Errors
+    /// Those of epoll_ctl(2).
+    pub fn watch_listener(&self, socket: BorrowedFd<'_>, source: S) -> Result {
         epoll::add(
             &self.epoll,
             socket,
             epoll::EventData::new_u64(source.token()),
             epoll::EventFlags::IN,
-        )
-        .map_err(system)
+        )?;
+        Ok(())
     }
 
     /// Stops watching.
@@ -104,7 +126,7 @@ impl Poller {
     }
 
     /// Appends what is ready now to `events`.
-    pub fn poll(&mut self, events: &mut Vec<Event>) {
+    pub fn poll(&mut self, events: &mut Vec<Event<S>>) {
         let now = Timespec {
             tv_sec: 0,
             tv_nsec: 0,
@@ -118,7 +140,7 @@ impl Poller {
             use epoll::EventFlags as E;
             let flags = event.flags;
             events.push(Event {
-                source: Source::of_token(event.data.u64()),
+                source: S::of_token(event.data.u64()),
                 readable: flags.intersects(E::IN | E::RDHUP | E::HUP | E::ERR),
                 writable: flags.contains(E::OUT),
                 ended: flags.intersects(E::RDHUP | E::HUP),
@@ -160,7 +182,7 @@ impl Poller {
     }
 }
 
-impl AsFd for Poller {
+impl<S> AsFd for Poller<S> {
     /// The descriptor, readable while there are events.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
@@ -171,5 +193,71 @@ fn timespec(duration: Duration) -> Timespec {
     Timespec {
         tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: duration.subsec_nanos().into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    struct Number(u64);
+
+    impl Source for Number {
+        const TIMER: Self = Number(0);
+
+        fn token(self) -> u64 {
+            self.0
+        }
+
+        fn of_token(token: u64) -> Self {
+            Number(token)
+        }
+    }
+
+    fn polled(poller: &mut Poller<Number>) -> Vec<Event<Number>> {
+        let mut events = Vec::new();
+        poller.poll(&mut events);
+        events
+    }
+
+    #[test]
+    fn what_a_socket_has_is_told_once() {
+        let mut poller = Poller::new().unwrap();
+        let (here, mut there) = UnixStream::pair().unwrap();
+        poller.watch(here.as_fd(), Number(7)).unwrap();
+        let first = polled(&mut poller);
+        assert_eq!(first.len(), 1);
+        assert_eq!(first[0].source, Number(7));
+        assert!(first[0].writable && !first[0].readable && !first[0].ended);
+        assert!(polled(&mut poller).is_empty());
+        std::io::Write::write_all(&mut there, b"x").unwrap();
+        assert!(polled(&mut poller)[0].readable);
+        assert!(polled(&mut poller).is_empty());
+        poller.tell_again(here.as_fd(), Number(8));
+        let again = polled(&mut poller);
+        assert!(again[0].readable && again[0].source == Number(8));
+        drop(there);
+        assert!(polled(&mut poller)[0].ended);
+        poller.forget(here.as_fd());
+        assert!(polled(&mut poller).is_empty());
+    }
+
+    #[test]
+    fn the_timer_goes_off_until_it_is_heard() {
+        let mut poller = Poller::<Number>::new().unwrap();
+        let (now, late) = (Instant::now(), Duration::from_secs(3600));
+        poller.wake_at(now + late);
+        assert!(polled(&mut poller).is_empty());
+        poller.wake_at(now);
+        let deadline = now + Duration::from_secs(20);
+        while polled(&mut poller).is_empty() {
+            assert!(Instant::now() < deadline, "the timer is silent");
+        }
+        assert_eq!(polled(&mut poller)[0].source, Number::TIMER);
+        poller.alarm_heard();
+        assert!(polled(&mut poller).is_empty());
     }
 }
