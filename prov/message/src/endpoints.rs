@@ -185,6 +185,13 @@ impl<T: Transport> Endpoints<T> {
         }
     }
 
+    /// Whether the application hears of an operation that succeeds.
+    #[inline]
+    pub fn tells_of(&self, op: &Op) -> bool {
+        let ep = self.eps.get(op.ep);
+        ep.is_some_and(|ep| ep.reports.tells_of(op))
+    }
+
     /// Tells the application how an operation ended.
     #[inline]
     pub fn finish(&mut self, ticket: Ticket, outcome: Result) {

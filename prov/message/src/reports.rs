@@ -78,6 +78,12 @@ impl Reports {
         counter.as_deref()
     }
 
+    /// Whether the application hears of an operation that succeeds.
+    #[inline]
+    pub fn tells_of(&self, op: &Op) -> bool {
+        op.report && self.tx_cq.is_some() || self.counter(op.class).is_some()
+    }
+
     /// What completions report for a source.
     #[inline]
     pub fn source(&self, src: u64) -> u64 {

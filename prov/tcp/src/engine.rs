@@ -48,6 +48,8 @@ pub struct Core {
     target: Option<Target>,
     poller: Poller<Source>,
     timers: Timers<Due>,
+    /// Whether this is a progress call: what is held back then leaves at its end.
+    is_in_progress: bool,
     favourite: Favourite,
     /// Connections that may have more to read.
     ready: VecDeque<ConnKey>,
@@ -140,6 +142,7 @@ impl Core {
             copies_for: None,
             target: memory.map(|table| Target::new(&table)),
             poller: Poller::new()?,
+            is_in_progress: false,
             timers: Timers::default(),
             favourite: Favourite::default(),
             ready: VecDeque::new(),
@@ -228,7 +231,10 @@ impl prov_message::Core for Core {
 
     #[inline(always)]
     fn progress(&mut self) -> bool {
+        self.is_in_progress = true;
         self.do_what_is_ready();
+        self.is_in_progress = false;
+        self.send_answers();
         self.idle_calls = self.idle_calls.wrapping_add(1);
         self.idle_calls.is_multiple_of(YIELD_AFTER)
     }

@@ -135,6 +135,31 @@ impl Header {
         self.op == Op::Msg && self.op_data == ACKNOWLEDGEMENT
     }
 
+    /// Whether the peer has asked for it, and not the application here.
+    #[inline]
+    pub fn is_answer(&self) -> bool {
+        match self.op {
+            Op::Msg => self.is_ack(),
+            Op::Acquaint
+            | Op::AtomicResponse
+            | Op::Cts
+            | Op::Data
+            | Op::DirectRead
+            | Op::NamedAck
+            | Op::ReadResponse
+            | Op::Throttle
+            | Op::WideCts
+            | Op::WideData => true,
+            Op::AtomicRequest
+            | Op::DirectWrite
+            | Op::ReadRequest
+            | Op::Tagged
+            | Op::TaggedRts
+            | Op::WideRts
+            | Op::Write => false,
+        }
+    }
+
     /// Whether immediate data comes along.
     #[inline]
     pub fn has_data(&self) -> bool {

@@ -59,8 +59,12 @@ pub struct Connection {
     /// What was sent without a copy.
     pub lent: Lent,
     pub burst: Burst,
+    /// Answers to what the peer has sent, which are not the application's.
+    pub answers: Burst,
     /// Whether the outbox waits for its burst to end.
     pub is_held: bool,
+    /// Whether there are only answers in it then.
+    pub owes: bool,
     /// Whether the kernel takes no more for now.
     pub is_blocked: bool,
     /// Whether the connection is in the list of those with more to read.
@@ -264,7 +268,9 @@ impl Connection {
             looked: Looked::default(),
             lent: Lent::default(),
             burst: Burst::default(),
+            answers: Burst::default(),
             is_held: false,
+            owes: false,
             is_blocked: false,
             is_ready: false,
             is_bulk: false,

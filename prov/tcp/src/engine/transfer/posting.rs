@@ -59,8 +59,21 @@ impl Core {
         if self.params.trace_msg {
             trace("sent", conn, sequence, &post.header);
         }
-        if !conn.outbox.is_idle() || conn.burst.holds_back(&self.signals) {
+        let is_answer = post.header.is_answer();
+        let burst = match is_answer {
+            true => &mut conn.answers,
+            false => &mut conn.burst,
+        };
+        let holds_back = burst.holds_back(&self.signals);
+        if holds_back || !conn.outbox.is_idle() {
+            // Nothing of our own delays what is the application's: it takes along
+            // what waits.
+            let leaves = !holds_back && conn.owes && !is_answer && !conn.is_blocked;
+            conn.owes = is_answer && (conn.owes || conn.outbox.is_idle());
             self.enqueue(key, post, sequence);
+            if leaves {
+                self.flush(key);
+            }
             return;
         }
         let payload_len = post.payload.len();
@@ -246,7 +259,7 @@ impl Core {
             self.flush(key);
         } else if !conn.is_held {
             conn.is_held = true;
-            if self.held.is_empty() {
+            if self.held.is_empty() && !self.is_in_progress {
                 self.signals.burst_begins();
             }
             self.held.push(key);
@@ -318,11 +331,22 @@ impl Core {
         }
     }
 
+    /// Sends answers that were held back for one another in a progress call,
+    /// before which nothing was.
+    #[inline]
+    pub(crate) fn send_answers(&mut self) {
+        if !self.held.is_empty() {
+            self.flush_held();
+        }
+    }
+
     /// Sends what was held back.
+    #[inline(never)]
     pub(crate) fn flush_held(&mut self) {
         while let Some(key) = self.held.pop() {
             if let Some(conn) = self.conns.get_mut(key) {
                 conn.is_held = false;
+                conn.owes = false;
                 self.flush(key);
             }
         }
@@ -337,6 +361,7 @@ impl Core {
                 continue;
             };
             conn.is_held = false;
+            conn.owes = false;
             let flushed = conn.outbox.flush(
                 &mut self.target,
                 conn.socket.as_fd(),

@@ -68,8 +68,11 @@ impl Core {
     /// something, as there may be more.
     pub(crate) fn may_sleep(&mut self) -> bool {
         self.end_bursts();
+        self.is_in_progress = true;
         self.read_ready();
         self.poll();
+        self.is_in_progress = false;
+        self.send_answers();
         // What is ready now has to be in the poller's descriptor to wake.
         let may_sleep = self.events.is_empty()
             && self.ready.is_empty()

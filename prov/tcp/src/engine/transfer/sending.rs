@@ -252,7 +252,8 @@ impl Core {
         flags: u64,
         op: Op,
     ) -> Option<Op> {
-        if ack_flag(flags) == 0 {
+        // Nobody waits to hear of an injected message, for example.
+        if ack_flag(flags) == 0 || !self.endpoints.tells_of(&op) {
             return Some(op);
         }
         let (Some(conn), Some(ticket)) = (self.conns.get_mut(key), self.endpoints.count(op)) else {
