@@ -12,9 +12,18 @@ import sys
 import tempfile
 import time
 
+
+
+def _end(*_):
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    sys.exit(1)
+
+
 # Jobs that run are ended when this process is.
 for _number in (signal.SIGTERM, signal.SIGHUP):
-    signal.signal(_number, lambda *_: sys.exit(1))
+    if signal.getsignal(_number) is not signal.SIG_IGN:
+        signal.signal(_number, _end)
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.dirname(os.path.dirname(HERE))

@@ -185,7 +185,7 @@ impl<T: Transport> Endpoints<T> {
         }
     }
 
-    /// Whether the application hears of an operation that succeeds.
+    /// Whether the application hears how an operation ends.
     #[inline]
     pub fn tells_of(&self, op: &Op) -> bool {
         let ep = self.eps.get(op.ep);

@@ -78,10 +78,12 @@ impl Reports {
         counter.as_deref()
     }
 
-    /// Whether the application hears of an operation that succeeds.
+    /// Whether the application hears how an operation ends: that it fails where
+    /// it does not ask for more.
     #[inline]
     pub fn tells_of(&self, op: &Op) -> bool {
-        op.report && self.tx_cq.is_some() || self.counter(op.class).is_some()
+        let is_forgotten = op.is_inject && !op.report;
+        !is_forgotten && self.tx_cq.is_some() || self.counter(op.class).is_some()
     }
 
     /// What completions report for a source.

@@ -48,6 +48,8 @@ pub struct Core {
     target: Option<Target>,
     poller: Poller<Source>,
     timers: Timers<Due>,
+    /// How often the poller was asked.
+    polls: u64,
     /// Whether this is a progress call: what is held back then leaves at its end.
     is_in_progress: bool,
     favourite: Favourite,
@@ -142,6 +144,7 @@ impl Core {
             copies_for: None,
             target: memory.map(|table| Target::new(&table)),
             poller: Poller::new()?,
+            polls: 0,
             is_in_progress: false,
             timers: Timers::default(),
             favourite: Favourite::default(),

@@ -110,25 +110,23 @@ pub struct Burst {
 /// When this connection was last looked at for what has come.
 #[derive(Default)]
 pub struct Looked {
-    /// The application's call that reads queues ([`Signals::calls`]), which looks
-    /// anyway.
-    call: u64,
+    /// The progress call that did, by the number of those that look at it.
+    round: u64,
     /// How much of the outbox had left.
     sent: u64,
 }
 
 impl Looked {
     /// Notes a look.
-    pub fn note(&mut self, signals: &Signals, sent: u64) {
-        self.call = signals.calls();
-        self.sent = sent;
+    pub fn note(&mut self, round: u64, sent: u64) {
+        *self = Looked { round, sent };
     }
 
     /// How much of `sent` has left without a look.
     #[inline]
-    pub fn sent_since(&mut self, signals: &Signals, sent: u64) -> u64 {
-        if signals.calls() != self.call {
-            self.note(signals, sent);
+    pub fn sent_since(&mut self, round: u64, sent: u64) -> u64 {
+        if round != self.round {
+            self.note(round, sent);
         }
         sent - self.sent
     }

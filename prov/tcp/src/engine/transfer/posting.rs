@@ -281,7 +281,10 @@ impl Core {
             &mut conn.lent,
         );
         match flushed {
-            Ok(empty) => conn.is_blocked = !empty,
+            Ok(empty) => {
+                conn.is_blocked = !empty;
+                conn.owes &= !empty;
+            }
             Err(error) => {
                 self.break_connection(key, error);
                 return;

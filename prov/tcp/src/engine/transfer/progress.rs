@@ -116,6 +116,7 @@ impl Core {
     /// Asks the poller, and handles what it says.
     #[inline(never)]
     fn poll(&mut self) {
+        self.polls = self.polls.wrapping_add(1);
         let mut events = std::mem::take(&mut self.events);
         self.poller.poll(&mut events);
         self.had_events = !events.is_empty();

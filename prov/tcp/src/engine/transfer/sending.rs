@@ -149,11 +149,23 @@ impl Core {
     /// Whether much has left since the last look for what has come.
     #[inline]
     fn has_sent_much(&mut self, key: ConnKey) -> bool {
+        let round = self.looks_at(key);
         let conn = self.conns.get_mut(key);
         conn.is_some_and(|conn| {
             let sent = conn.outbox.sent();
-            conn.looked.sent_since(&self.signals, sent) >= LOOK_EVERY
+            conn.looked.sent_since(round, sent) >= LOOK_EVERY
         })
+    }
+
+    /// Counts the progress calls that have looked whether something came on a
+    /// connection: all of them at the favourite, at others those that ask the
+    /// poller.
+    #[inline]
+    fn looks_at(&self, key: ConnKey) -> u64 {
+        match self.favourite.get() {
+            Some(favourite) if favourite == key => self.polls.wrapping_add(self.signals.calls()),
+            _ => self.polls,
+        }
     }
 
     /// The peer may have asked for announcements, while the application sends
@@ -161,8 +173,9 @@ impl Core {
     /// Programs that do read their queues find nothing new there after a send.
     #[cold]
     fn look_for_throttle(&mut self, key: ConnKey) -> Result {
+        let round = self.looks_at(key);
         let conn = self.conns.get_mut(key).ok_or(Errno::EAGAIN)?;
-        conn.looked.note(&self.signals, conn.outbox.sent());
+        conn.looked.note(round, conn.outbox.sent());
         self.read(key, false);
         // Where it has ended, the next attempt finds that out.
         let is_open = self.conns.get(key).is_some_and(Connection::is_open);
