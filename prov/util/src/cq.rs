@@ -67,7 +67,7 @@ pub trait CqOwner: Send + Sync {
 /// Entries that a queue has room for unless it is told.
 const DEFAULT_SIZE: usize = 1024;
 
-/// Reads that a full enough queue may answer before transports are driven
+/// Reads that a queue may answer with what it has before transports are driven
 /// again.
 const READS_WITHOUT_PROGRESS: u32 = 16;
 
@@ -362,12 +362,12 @@ impl Cq {
         self.owner.is_some()
     }
 
-    /// Drives the transports, unless `count` completions are here already.
+    /// Drives the transports, unless completions are here already that the caller
+    /// wants.
     #[inline(always)]
     fn progress(&self, count: usize) {
         let reads = self.reads.load(Ordering::Relaxed);
-        // With a count of 0 there are never enough.
-        if self.pending.load(Ordering::Relaxed) > count.wrapping_sub(1)
+        if self.pending.load(Ordering::Relaxed).min(count) != 0
             && reads < READS_WITHOUT_PROGRESS
             && !self.sources.is_due()
         {

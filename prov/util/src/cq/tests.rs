@@ -195,7 +195,7 @@ impl Progress for Transport {
 }
 
 #[test]
-fn transports_are_driven_when_the_queue_has_too_little() {
+fn transports_are_driven_when_the_queue_has_nothing() {
     let cq = open(CqFormat::Context, 64);
     let transport = Arc::new(Transport::default());
     let driven = || transport.driven.swap(0, Ordering::Relaxed);
@@ -206,10 +206,13 @@ fn transports_are_driven_when_the_queue_has_too_little() {
     let _ = read(&cq, 1);
     assert_eq!(driven(), 1, "bound twice, driven once");
     cq.write_batch(&[numbered(1); 4]);
-    let _ = read(&cq, 2);
+    let _ = read(&cq, 3);
     assert_eq!(driven(), 0);
     let _ = read(&cq, 0);
     assert_eq!(driven(), 1);
+    let _ = read(&cq, 8);
+    assert_eq!(driven(), 0, "there is one, though not eight");
+    cq.write_batch(&[numbered(1); 2]);
     transport.due.store(true, Ordering::Relaxed);
     let _ = read(&cq, 2);
     assert_eq!(driven(), 1);
