@@ -69,14 +69,16 @@ mod tests {
 
     #[test]
     fn fields_that_a_layout_lacks_count_as_zero() {
-        // SAFETY: C structures for which all zeroes is a value.
-        let (mut info, mut ep, mut domain, mut fabric, mut tx): (
+        type Structures = (
             fi_info,
             fi_ep_attr,
             fi_domain_attr,
             fi_fabric_attr,
             fi_tx_attr,
-        ) = unsafe { std::mem::zeroed() };
+        );
+        // SAFETY: C structures for which all zeroes is a value.
+        let zeroes: Structures = unsafe { std::mem::zeroed() };
+        let (mut info, mut ep, mut domain, mut fabric, mut tx) = zeroes;
         ep.max_msg_size = 11;
         ep.auth_key_size = 99;
         domain.cq_cnt = 12;

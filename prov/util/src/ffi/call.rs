@@ -29,12 +29,12 @@ macro_rules! calls {
                 $($argument: $crate::ffi::call::argument!($argument $(: $type)?)),*
             ) -> isize {
                 $crate::ffi::call::answer(
+                    #[inline(always)]
                     // SAFETY: the table that holds this function belongs to
                     // objects of this type, and the application passes what the
                     // manual page asks for: an open object, vectors of as many
                     // entries as it says, and memory that it lends until the
                     // operation completes.
-                    #[inline(always)]
                     || unsafe { $body },
                 )
             }
