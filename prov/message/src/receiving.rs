@@ -64,8 +64,10 @@ impl<T: Transport> Endpoints<T> {
     ///
     /// # Errors
     /// `-FI_EAGAIN` where there is no room for it, `-FI_ENOMSG` for a claim of
-    /// what was not set aside, `-FI_ENOTCONN` where no message will come,
-    /// `-FI_ENOSYS` where another provider has the receives.
+    /// what was not set aside, `-FI_ENOSYS` where another provider has the
+    /// receives. One that no message will come for is taken, and ends at once
+    /// with an error entry, as those posted before the end do: its application
+    /// may not know of the end yet.
     #[inline(never)]
     pub fn post_special(&mut self, poster: Poster, receive: &Receive) -> Result<Posting> {
         let inbox = self.inboxes.get(poster.inbox);
@@ -89,9 +91,6 @@ impl<T: Transport> Endpoints<T> {
         let (tagged, filter) = select(receive, poster.directed);
         let (size, ended) = (inbox.size, inbox.ended);
         let queue = inbox.queue(tagged);
-        if ended.is_some() && queue.peek(filter).is_none() {
-            return Err(Errno::ENOTCONN);
-        }
         if queue.posted_len() >= size && ended.is_none() {
             return Err(Errno::EAGAIN);
         }

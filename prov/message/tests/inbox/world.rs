@@ -265,9 +265,7 @@ impl World {
         let has_ended = at < EPS && self.own.eps[at].has_ended;
         let model = &mut self.own.model;
         let posted = model.queue(inbox, wanted.tagged).posted.len();
-        let expected = if has_ended && model.find(inbox, &wanted).is_none() {
-            Err(Errno::ENOTCONN)
-        } else if posted >= RX_SIZE {
+        let expected = if posted >= RX_SIZE {
             Err(Errno::EAGAIN)
         } else {
             Ok(())
