@@ -196,6 +196,10 @@ fn post_special<C: Core>(core: &mut C, poster: Poster, receive: &Receive) -> Res
     Ok(())
 }
 
+/// Progress calls after which the thread that drives the lane while the
+/// application does not is told of them.
+const CALLS_BETWEEN_SIGNS: u64 = 64;
+
 /// What is looked at without the lane's lock.
 #[derive(Default)]
 pub struct Signals {
@@ -211,8 +215,18 @@ impl Signals {
     /// The application reads a queue. An approximation will do.
     #[inline]
     fn called(&self) {
-        let calls = self.calls.load(Ordering::Relaxed);
-        self.calls.store(calls.wrapping_add(1), Ordering::Relaxed);
+        let calls = self.calls.load(Ordering::Relaxed).wrapping_add(1);
+        self.calls.store(calls, Ordering::Relaxed);
+        if calls.is_multiple_of(CALLS_BETWEEN_SIGNS) {
+            self.calls_go_on();
+        }
+    }
+
+    #[cold]
+    fn calls_go_on(&self) {
+        if let Some(seat) = self.seat.get() {
+            seat.calls_go_on();
+        }
     }
 
     /// About how many calls the application has made that read queues. What is

@@ -11,6 +11,7 @@
 //! can be closed; no lock is held by a thread that it does not have, since a
 //! fork waits for helpers to be done with the lane they are in.
 
+mod alarm;
 mod auto;
 mod burst;
 mod fork;

@@ -5,11 +5,9 @@ use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
 
+use super::alarm::{ALARM, AWAY, Alarm};
 use super::helper::Place;
 
-/// How long the thread keeps out of the way of an application that makes
-/// progress calls, before it looks whether it still does.
-const AWAY: Duration = Duration::from_millis(10);
 /// How long the thread sleeps between two looks at a lane without a descriptor.
 const POLL: Duration = Duration::from_micros(500);
 
@@ -19,6 +17,8 @@ pub(super) struct Auto {
     /// The application's progress calls at the last look.
     calls: Option<u64>,
     fd: Watched,
+    /// Whether the lane's alarm wakes the thread.
+    has_alarm: bool,
 }
 
 enum Phase {
@@ -28,6 +28,9 @@ enum Phase {
     Until(Instant),
     /// Nothing, until the lane's descriptor is readable.
     Asleep,
+    /// The application does it; nothing, until it has stopped for a while and
+    /// the lane's alarm rings.
+    Away,
 }
 
 /// The lane's descriptor among those that wake the thread.
@@ -40,8 +43,12 @@ enum Watched {
 }
 
 impl Auto {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(place: &Place, epoll: &OwnedFd) -> Self {
+        let data = epoll::EventData::new_u64(place.id | ALARM);
+        let once = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        let alarm = place.alarm.get();
         Auto {
+            has_alarm: alarm.is_some_and(|alarm| epoll::add(epoll, alarm, data, once).is_ok()),
             phase: Phase::Due,
             calls: None,
             fd: Watched::Unknown,
@@ -55,12 +62,19 @@ impl Auto {
         }
     }
 
+    /// The lane's alarm rings.
+    pub(super) fn alarm(&mut self) {
+        if matches!(self.phase, Phase::Away) {
+            self.phase = Phase::Due;
+        }
+    }
+
     /// When there is something to do without an event, if at all.
     pub(super) fn due(&self, now: Instant) -> Option<Instant> {
         match self.phase {
             Phase::Due => Some(now),
             Phase::Until(time) => Some(time),
-            Phase::Asleep => None,
+            Phase::Asleep | Phase::Away => None,
         }
     }
 
@@ -82,7 +96,13 @@ impl Auto {
             Some((_, Some(true))) => Phase::Until(now + POLL),
             Some((_, None)) => {
                 self.unwatch(place, epoll);
-                Phase::Until(now + AWAY)
+                match self.alarm_of(place) {
+                    Some(alarm) => {
+                        alarm.set(now);
+                        Phase::Away
+                    }
+                    None => Phase::Until(now + AWAY),
+                }
             }
             // It is gone.
             None => Phase::Asleep,
@@ -90,6 +110,13 @@ impl Auto {
         if let Some((calls, _)) = seen {
             self.calls = Some(calls);
         }
+        if let (Some(alarm), false) = (self.alarm_of(place), matches!(self.phase, Phase::Away)) {
+            alarm.unset();
+        }
+    }
+
+    fn alarm_of<'p>(&self, place: &'p Place) -> Option<&'p Alarm> {
+        place.alarm.get().filter(|_| self.has_alarm)
     }
 
     /// Lets the lane's descriptor wake the thread; whether it does.

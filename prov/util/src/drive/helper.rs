@@ -4,10 +4,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use parking_lot::Mutex;
 
 use super::Driven;
+use super::alarm::Alarm;
 use super::burst::Burst;
 use super::rounds::{News, Run};
 use super::{fork, thread};
@@ -51,6 +53,9 @@ pub(super) struct Place {
     lane: Weak<dyn Driven>,
     /// What to sleep at with automatic progress.
     pub(super) wait_fd: OnceLock<OwnedFd>,
+    /// What wakes the thread when the application stops driving the lane itself,
+    /// with automatic progress.
+    pub(super) alarm: OnceLock<Alarm>,
     /// Whether the thread must stay away. Held while it is in the lane.
     is_closed: Mutex<bool>,
     is_left: AtomicBool,
@@ -78,6 +83,7 @@ impl Helper {
                 id: NEXT.fetch_add(1, Ordering::Relaxed),
                 lane,
                 wait_fd: OnceLock::new(),
+                alarm: OnceLock::new(),
                 is_closed: Mutex::new(false),
                 is_left: AtomicBool::new(false),
                 is_known: AtomicBool::new(false),
@@ -231,12 +237,20 @@ impl Seat {
         }
     }
 
+    /// The application makes progress calls, and has made some dozens since this
+    /// was called last: a thread that would drive the lane for it need not look.
+    pub fn calls_go_on(&self) {
+        if let Some(alarm) = self.place.alarm.get() {
+            alarm.put_off(Instant::now);
+        }
+    }
+
     /// Lets the thread drive the lane while the application does not, from now
     /// on (`FI_PROGRESS_AUTO`). At most once.
     ///
     /// # Errors
-    /// What starting the thread and sharing the lane's descriptor return;
-    /// `FI_EOPBADSTATE` in a forked child.
+    /// What starting the thread, sharing the lane's descriptor and
+    /// timerfd_create(2) return; `FI_EOPBADSTATE` in a forked child.
     pub fn drive_automatically(&self) -> Result {
         let Some(lane) = self.place.lane.upgrade() else {
             return Err(Errno::EOPBADSTATE);
@@ -244,6 +258,8 @@ impl Seat {
         if let Some(fd) = lane.share_wait_fd()? {
             self.place.wait_fd.get_or_init(|| fd);
         }
+        let alarm = Alarm::new()?;
+        self.place.alarm.get_or_init(|| alarm);
         self.helper
             .tell(&self.place, News::Drive(self.place.clone()))
     }

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll, eventfd};
 use rustix::time::Timespec;
 
+use super::alarm::ALARM;
 use super::auto::Auto;
 use super::fork::AtWork;
 use super::helper::Place;
@@ -154,7 +155,10 @@ impl Lanes {
                     let lane = self.lane(place);
                     lane.look = Look::after(lane.pace.begin(mark));
                 }
-                News::Drive(place) => self.lane(place).auto = Some(Auto::new()),
+                News::Drive(place) => {
+                    let auto = Auto::new(&place, epoll);
+                    self.lane(place).auto = Some(auto);
+                }
                 News::Left(id) => self.forget(id, epoll),
             }
         }
@@ -166,9 +170,12 @@ impl Lanes {
         };
         let lane = self.list.swap_remove(index);
         // Closing it would not do: a forked child may have it open.
+        // An error means that it was not watched.
         if let Some(fd) = lane.place.wait_fd() {
-            // An error means that it was not watched.
             let _ = epoll::delete(epoll, fd);
+        }
+        if let Some(alarm) = lane.place.alarm.get() {
+            let _ = epoll::delete(epoll, alarm);
         }
     }
 
@@ -190,9 +197,12 @@ impl Lanes {
     fn wake(&mut self, ready: &[epoll::Event]) {
         for event in ready {
             let id = event.data.u64();
-            let lane = self.list.iter_mut().find(|lane| lane.place.id == id);
-            if let Some(auto) = lane.and_then(|lane| lane.auto.as_mut()) {
-                auto.wake();
+            let mut lanes = self.list.iter_mut();
+            let lane = lanes.find(|lane| lane.place.id == id & !ALARM);
+            match lane.and_then(|lane| lane.auto.as_mut()) {
+                Some(auto) if id & ALARM != 0 => auto.alarm(),
+                Some(auto) => auto.wake(),
+                None => {}
             }
         }
     }
