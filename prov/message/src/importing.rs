@@ -5,6 +5,7 @@ use std::os::fd::RawFd;
 use std::sync::{Arc, Weak};
 
 use prov_util::av::InsertObserver;
+use prov_util::drive::Signals;
 use prov_util::errno::{Errno, Result};
 use prov_util::ffi::srx::{Discarded, StartReceives, Started};
 use prov_util::progress::Progress;
@@ -75,8 +76,8 @@ impl<C: Core> Progress for OwnerDrives<C> {
         self.0.progress_for_owner();
     }
 
-    fn is_due(&self) -> bool {
-        self.0.is_due()
+    fn signals(&self) -> Arc<Signals> {
+        self.0.signals()
     }
 
     fn wait_fd(&self) -> Option<RawFd> {

@@ -6,11 +6,10 @@
 //! endpoints meet nowhere.
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 
 use fabric_abi::FI_PEEK;
-use prov_util::drive::{Driven, Helper, Seat};
+use prov_util::drive::{Driven, Helper, Seat, Signals};
 use prov_util::errno::{Errno, Result};
 use prov_util::progress::Progress;
 use prov_util::request::{Atomic, Receive, RemoteAccess, Transmit};
@@ -196,76 +195,6 @@ fn post_special<C: Core>(core: &mut C, poster: Poster, receive: &Receive) -> Res
     Ok(())
 }
 
-/// Progress calls after which the thread that drives the lane while the
-/// application does not is told of them.
-const CALLS_BETWEEN_SIGNS: u64 = 64;
-
-/// What is looked at without the lane's lock.
-#[derive(Default)]
-pub struct Signals {
-    /// Whether messages are held back.
-    due: AtomicBool,
-    /// Counts, about, the application's calls that read queues.
-    calls: AtomicU64,
-    /// The lane's place at the thread that helps it.
-    seat: OnceLock<Seat>,
-}
-
-impl Signals {
-    /// The application reads a queue. An approximation will do.
-    #[inline]
-    fn called(&self) {
-        let calls = self.calls.load(Ordering::Relaxed).wrapping_add(1);
-        self.calls.store(calls, Ordering::Relaxed);
-        if calls.is_multiple_of(CALLS_BETWEEN_SIGNS) {
-            self.calls_go_on();
-        }
-    }
-
-    #[cold]
-    fn calls_go_on(&self) {
-        if let Some(seat) = self.seat.get() {
-            seat.calls_go_on();
-        }
-    }
-
-    /// About how many calls the application has made that read queues. What is
-    /// sent after the same one may go out together.
-    #[inline]
-    pub fn calls(&self) -> u64 {
-        self.calls.load(Ordering::Relaxed)
-    }
-
-    /// Whether the next message to a peer is to be held back, if `sent` of them
-    /// have left after the application's last call.
-    #[inline]
-    pub fn holds_after(&self, sent: u32) -> bool {
-        match self.seat.get() {
-            Some(seat) => seat.holds_after(sent),
-            None => sent != 0,
-        }
-    }
-
-    /// Messages are held back from now on, and none were. Called with the lane's
-    /// lock, as the next one.
-    #[inline]
-    pub fn burst_begins(&self) {
-        self.due.store(true, Ordering::Relaxed);
-        if let Some(seat) = self.seat.get() {
-            seat.burst_begins();
-        }
-    }
-
-    /// Nothing is held back any more.
-    #[inline]
-    pub fn burst_ends(&self) {
-        self.due.store(false, Ordering::Relaxed);
-        if let Some(seat) = self.seat.get() {
-            seat.burst_ends();
-        }
-    }
-}
-
 /// See the [module](self) description.
 pub struct Lane<C: Core> {
     core: Lock<C>,
@@ -310,13 +239,13 @@ impl<C: Core> Lane<C> {
     /// Has a thread end the lane's bursts.
     pub fn help(self: &Arc<Self>, helper: &Arc<Helper>) {
         let lane: Weak<Self> = Arc::downgrade(self);
-        self.signals.seat.get_or_init(|| helper.seat(lane));
+        self.signals.seat_with(|| helper.seat(lane));
     }
 
     /// Takes the lane from the thread that helps it, for good: it is not in the
     /// lane when this returns.
     pub fn retire(&self) {
-        if let Some(seat) = self.signals.seat.get() {
+        if let Some(seat) = self.signals.seat() {
             seat.leave();
         }
     }
@@ -327,13 +256,13 @@ impl<C: Core> Lane<C> {
     /// # Errors
     /// Those of [`Seat::drive_automatically`].
     pub fn drive_automatically(&self) -> Result {
-        let seat = self.signals.seat.get();
+        let seat = self.signals.seat();
         seat.map_or(Ok(()), Seat::drive_automatically)
     }
 
     /// Does what is ready, for the owner of receives.
     pub(crate) fn progress_for_owner(&self) {
-        self.signals.called();
+        self.signals.driven();
         let Some(mut core) = self.core.try_lock() else {
             return;
         };
@@ -379,7 +308,7 @@ impl<C: Core> Progress for Lane<C> {
 
     #[inline]
     fn progress(&self) {
-        self.signals.called();
+        self.signals.driven();
         // Whoever is inside makes progress.
         let Some(mut core) = self.core.try_lock() else {
             return;
@@ -395,10 +324,8 @@ impl<C: Core> Progress for Lane<C> {
         }
     }
 
-    #[inline]
-    fn is_due(&self) -> bool {
-        self.signals.called();
-        self.signals.due.load(Ordering::Relaxed)
+    fn signals(&self) -> Arc<Signals> {
+        self.signals.clone()
     }
 
     fn wait_fd(&self) -> Option<RawFd> {

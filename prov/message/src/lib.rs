@@ -33,7 +33,8 @@ pub use inbox::{
     Action, Buffer, Course, Fetch, Inbox, InboxKey, Kept, Placing, Receipt, Then, Transport,
 };
 pub use keeping::Limits;
-pub use lane::{Core, Errand, Lane, NoErrand, Signals};
+pub use lane::{Core, Errand, Lane, NoErrand};
+pub use prov_util::drive::Signals;
 pub use names::Names;
 pub use operation::{Context, Ledger, Op, OpClass, Ticket};
 pub use own::{Far, Member, Own, Within};

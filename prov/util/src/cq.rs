@@ -10,7 +10,7 @@ mod wait_tests;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 pub use completion::{Completion, ErrorCompletion};
 use ring::Ring;
@@ -67,10 +67,6 @@ pub trait CqOwner: Send + Sync {
 /// Entries that a queue has room for unless it is told.
 const DEFAULT_SIZE: usize = 1024;
 
-/// Reads that a queue may answer with what it has before transports are driven
-/// again.
-const READS_WITHOUT_PROGRESS: u32 = 16;
-
 /// A completion queue.
 ///
 /// Providers write to it under their locks, so it calls nobody while it holds
@@ -85,8 +81,6 @@ pub struct Cq {
     /// Written under its lock, and read without, so that reading an empty queue
     /// takes none.
     pending: AtomicUsize,
-    /// Reads since transports were driven last.
-    reads: AtomicU32,
     format: CqFormat,
     with_sources: bool,
     state: Lock<State>,
@@ -99,6 +93,16 @@ pub struct Cq {
     signals: AtomicU64,
     /// Those that a blocking read has answered.
     answered: AtomicU64,
+}
+
+/// What a read of a queue comes to, as far as that is plain to see.
+pub enum Outlook {
+    /// Transports are to be driven first.
+    Nothing,
+    /// There is one completion, or an error.
+    Single,
+    /// It takes a closer look.
+    Open,
 }
 
 struct State {
@@ -134,7 +138,6 @@ impl Cq {
         };
         Ok(Self {
             pending: AtomicUsize::new(0),
-            reads: AtomicU32::new(0),
             format: config.format,
             with_sources: config.with_sources,
             state: Lock::new(
@@ -225,7 +228,9 @@ impl Cq {
     /// next.
     #[inline(always)]
     pub fn read(&self, count: usize, sink: impl FnMut(&Completion)) -> Result<usize> {
-        self.progress(count);
+        if !self.is_ready(count) {
+            self.drive();
+        }
         self.take(count, sink)
     }
 
@@ -255,7 +260,9 @@ impl Cq {
             answered,
         };
         loop {
-            self.progress(count);
+            if !self.is_ready(count) {
+                self.drive();
+            }
             if waiter.is_satisfied() {
                 match self.take(count, &mut sink) {
                     Err(Errno::EAGAIN) => {}
@@ -362,29 +369,60 @@ impl Cq {
         self.owner.is_some()
     }
 
-    /// Drives the transports, unless completions are here already that the caller
-    /// wants.
+    /// Whether completions are here that the caller wants, and transports need
+    /// not be driven before they are taken.
     #[inline(always)]
-    fn progress(&self, count: usize) {
-        let reads = self.reads.load(Ordering::Relaxed);
-        if self.pending.load(Ordering::Relaxed).min(count) != 0
-            && reads < READS_WITHOUT_PROGRESS
-            && !self.sources.is_due()
-        {
-            self.reads.store(reads + 1, Ordering::Relaxed);
-        } else {
-            self.drive();
+    fn is_ready(&self, count: usize) -> bool {
+        self.pending.load(Ordering::Relaxed).min(count) != 0 && !self.sources.read()
+    }
+
+    /// What a read of up to `count` completions comes to.
+    #[inline(always)]
+    pub fn outlook(&self, count: usize) -> Outlook {
+        match self.pending.load(Ordering::Relaxed).min(count) {
+            0 => Outlook::Nothing,
+            1 => match self.sources.read_at_once() {
+                Some(false) => Outlook::Single,
+                Some(true) => Outlook::Nothing,
+                None => Outlook::Open,
+            },
+            _ => Outlook::Open,
         }
     }
 
-    #[inline(never)]
-    fn drive(&self) {
-        self.reads.store(0, Ordering::Relaxed);
+    /// Whether there is one completion, or an error, of up to `count`.
+    #[inline(always)]
+    pub fn has_single(&self, count: usize) -> bool {
+        self.pending.load(Ordering::Relaxed).min(count) == 1
+    }
+
+    /// Drives the transports.
+    #[inline(always)]
+    pub fn drive(&self) {
         self.sources.drive();
     }
 
+    /// Hands the completion that is next to `sink`, where that takes a few
+    /// instructions. If not, it is for [`Cq::take`]; whether it was done.
     #[inline(always)]
-    fn take(&self, count: usize, sink: impl FnMut(&Completion)) -> Result<usize> {
+    pub fn take_single(&self, sink: impl FnOnce(&Completion)) -> bool {
+        let Some(mut state) = self.state.try_lock() else {
+            return false;
+        };
+        let end = state.first_error;
+        let taken = state.ring.take_single(end, sink);
+        if taken {
+            self.taken(1);
+        }
+        taken
+    }
+
+    /// Hands up to `count` completions that are here to `sink`.
+    ///
+    /// # Errors
+    /// Those of [`Cq::read`].
+    #[inline(always)]
+    pub fn take(&self, count: usize, sink: impl FnMut(&Completion)) -> Result<usize> {
         if self.pending.load(Ordering::Relaxed) == 0 {
             return Err(Errno::EAGAIN);
         }

@@ -18,6 +18,7 @@ mod fork;
 mod helper;
 mod pace;
 mod rounds;
+mod signals;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod thread;
@@ -25,6 +26,7 @@ mod thread;
 use std::os::fd::OwnedFd;
 
 pub use helper::{Helper, Seat};
+pub use signals::{READS_WITHOUT_PROGRESS, Signals};
 
 use crate::errno::Result;
 

@@ -3,6 +3,8 @@
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
+use crate::drive::Signals;
+
 /// Something that has work to do when the application reads a queue: a
 /// provider's engine. A queue never calls it with a lock of its own held, since
 /// the engine writes to queues under its lock.
@@ -16,11 +18,10 @@ pub trait Progress: Send + Sync {
     /// Does what is ready, without blocking.
     fn progress(&self);
 
-    /// Whether work is due that no descriptor shows and that must not wait
-    /// for a queue to run empty, such as messages held back for coalescing.
-    /// Cheap: one load.
-    fn is_due(&self) -> bool {
-        false
+    /// What tells queues that have completions whether it is to be driven all
+    /// the same. Read once, when it is added to a queue.
+    fn signals(&self) -> Arc<Signals> {
+        Arc::default()
     }
 
     /// What event queues are to drive instead, where it makes a difference.

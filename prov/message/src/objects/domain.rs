@@ -382,10 +382,6 @@ impl<C: Core> Progress for Lanes<C> {
         self.all().iter().for_each(|lane| lane.progress());
     }
 
-    fn is_due(&self) -> bool {
-        self.all().iter().any(|lane| lane.is_due())
-    }
-
     fn wait_fd(&self) -> Option<RawFd> {
         let mut state = self.state();
         if state.poller.is_none() {

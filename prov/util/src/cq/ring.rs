@@ -13,6 +13,8 @@ pub(super) struct Ring {
     tail: u64,
     /// What the ring goes back to when it has emptied.
     usual_capacity: usize,
+    /// Whether there are more entries than that.
+    has_grown: bool,
 }
 
 /// Memory is not set aside for more entries than these before they exist.
@@ -27,6 +29,7 @@ impl Ring {
             head: 0,
             tail: 0,
             usual_capacity,
+            has_grown: false,
         })
     }
 
@@ -77,10 +80,26 @@ impl Ring {
             head += 1;
         }
         self.head = head;
-        if self.head == self.tail && self.entries.len() > self.usual_capacity {
+        if self.has_grown {
             self.shrink();
         }
         count
+    }
+
+    /// Takes out an entry before position `end`; `false` if there is none, or if
+    /// there is more to do.
+    #[inline(always)]
+    pub(super) fn take_single(&mut self, end: u64, sink: impl FnOnce(&Completion)) -> bool {
+        if self.head == self.tail || self.head == end || self.has_grown {
+            return false;
+        }
+        let slot = self.slot(self.head);
+        let Some(entry) = self.entries.get(slot) else {
+            return false;
+        };
+        self.head += 1;
+        sink(entry);
+        true
     }
 
     #[inline(always)]
@@ -91,6 +110,9 @@ impl Ring {
     #[cold]
     #[inline(never)]
     fn shrink(&mut self) {
+        if self.head != self.tail {
+            return;
+        }
         // Without memory for a small ring, the large one serves.
         let _ = self.resize(self.usual_capacity);
     }
@@ -105,6 +127,7 @@ impl Ring {
             entries[position as usize & (capacity - 1)] = self.entries[self.slot(position)];
         }
         self.entries = entries;
+        self.has_grown = capacity > self.usual_capacity;
         Ok(())
     }
 }

@@ -2,6 +2,8 @@ use super::*;
 use std::ffi::c_void;
 use std::ptr;
 
+use crate::drive::{READS_WITHOUT_PROGRESS, Signals};
+
 fn open(format: CqFormat, size: usize) -> Cq {
     Cq::new(CqConfig {
         format,
@@ -172,19 +174,20 @@ fn a_peer_queue_passes_everything_to_its_owner() {
     assert_eq!(owner.read_error().unwrap().err, Errno::EIO);
 }
 
-/// Counts how often it is driven; due as long as `due` says so.
+/// Counts how often it is driven.
 #[derive(Default)]
 struct Transport {
     driven: AtomicUsize,
-    due: std::sync::atomic::AtomicBool,
+    signals: Arc<Signals>,
 }
 
 impl Progress for Transport {
     fn progress(&self) {
         self.driven.fetch_add(1, Ordering::Relaxed);
+        self.signals.driven();
     }
-    fn is_due(&self) -> bool {
-        self.due.load(Ordering::Relaxed)
+    fn signals(&self) -> Arc<Signals> {
+        self.signals.clone()
     }
     fn wait_fd(&self) -> Option<std::os::fd::RawFd> {
         None
@@ -213,11 +216,11 @@ fn transports_are_driven_when_the_queue_has_nothing() {
     let _ = read(&cq, 8);
     assert_eq!(driven(), 0, "there is one, though not eight");
     cq.write_batch(&[numbered(1); 2]);
-    transport.due.store(true, Ordering::Relaxed);
+    transport.signals.burst_begins();
     let _ = read(&cq, 2);
     assert_eq!(driven(), 1);
 
-    transport.due.store(false, Ordering::Relaxed);
+    transport.signals.burst_ends();
     for _ in 0..5 * (READS_WITHOUT_PROGRESS + 1) {
         cq.write(&numbered(1));
         let _ = read(&cq, 1);

@@ -17,7 +17,7 @@ pub(super) use peer::{error_entry, read_error_entry};
 use super::object::{Class, Handle, Use};
 use super::wait::{self, OpenedWait};
 use super::{count as counted, status};
-use crate::cq::{Completion, Cq, CqConfig, CqFormat};
+use crate::cq::{Outlook, Completion, Cq, CqConfig, CqFormat};
 use crate::errno::{Errno, Result};
 use crate::sync::LockKind;
 use crate::wait::Waitable;
@@ -155,6 +155,7 @@ impl Class for Cq {
 /// Where the application wants its completions.
 struct Destination {
     entries: *mut u8,
+    /// Null where it wants none.
     sources: *mut fi_addr_t,
     format: CqFormat,
     with_sources: bool,
@@ -178,28 +179,10 @@ impl Destination {
     unsafe fn put(&mut self, completion: &Completion) {
         // SAFETY: the caller vouches for the room.
         unsafe {
-            match self.format {
-                CqFormat::Tagged => self.put_entry::<fi_cq_tagged_entry>(completion),
-                CqFormat::Data => self.put_entry::<fi_cq_data_entry>(completion),
-                CqFormat::Msg => self.put_entry::<fi_cq_msg_entry>(completion),
-                CqFormat::Context => self.put_entry::<fi_cq_entry>(completion),
-            }
+            self.entries = self.entries.add(put(self.entries, self.format, completion));
             if !self.sources.is_null() {
                 self.put_source(completion);
             }
-        }
-    }
-
-    /// # Safety
-    /// As for [`Destination::put`]; `Entry` is the structure of a format.
-    #[inline(always)]
-    unsafe fn put_entry<Entry: Copy>(&mut self, completion: &Completion) {
-        // SAFETY: a completion begins with the entry of every format, and the
-        // caller vouches for the room, which may lie anywhere.
-        unsafe {
-            let entry = ptr::from_ref(completion).cast::<Entry>().read();
-            self.entries.cast::<Entry>().write_unaligned(entry);
-            self.entries = self.entries.add(size_of::<Entry>());
         }
     }
 
@@ -219,9 +202,95 @@ impl Destination {
     }
 }
 
+/// Writes a completion as an entry of this format; returns how long that is.
+///
+/// # Safety
+/// There is room for it at `place`, which may be any address.
+#[inline(always)]
+unsafe fn put(place: *mut u8, format: CqFormat, completion: &Completion) -> usize {
+    // SAFETY: the caller vouches for the room.
+    unsafe {
+        match format {
+            CqFormat::Tagged => put_entry::<fi_cq_tagged_entry>(place, completion),
+            CqFormat::Data => put_entry::<fi_cq_data_entry>(place, completion),
+            CqFormat::Msg => put_entry::<fi_cq_msg_entry>(place, completion),
+            CqFormat::Context => put_entry::<fi_cq_entry>(place, completion),
+        }
+    }
+}
+
+/// # Safety
+/// As for [`put`]; `Entry` is the structure of a format.
+#[inline(always)]
+unsafe fn put_entry<Entry: Copy>(place: *mut u8, completion: &Completion) -> usize {
+    // SAFETY: a completion begins with the entry of every format, and the caller
+    // vouches for the room.
+    unsafe {
+        let entry = ptr::from_ref(completion).cast::<Entry>().read();
+        place.cast::<Entry>().write_unaligned(entry);
+    }
+    size_of::<Entry>()
+}
+
 unsafe extern "C" fn read(cq: *mut fid_cq, buf: *mut c_void, count: usize) -> isize {
-    // SAFETY: this function's own conditions, with no sources asked for.
+    // SAFETY: the table that holds this function belongs to queues.
+    let this = unsafe { Handle::<Cq>::borrow(cq) };
+    // SAFETY: this function's own conditions.
+    unsafe {
+        match this.outlook(count) {
+            Outlook::Nothing => drive_and_read(cq, buf, count),
+            Outlook::Single => take_single(cq, buf, count),
+            Outlook::Open => read_any(cq, buf, count),
+        }
+    }
+}
+
+/// Apart from `read`, which so has no registers to save.
+#[inline(never)]
+unsafe extern "C" fn drive_and_read(cq: *mut fid_cq, buf: *mut c_void, count: usize) -> isize {
+    // SAFETY: the table that holds `read` belongs to queues.
+    let this = unsafe { Handle::<Cq>::borrow(cq) };
+    this.drive();
+    // SAFETY: the conditions of `read`.
+    unsafe {
+        match this.has_single(count) {
+            true => take_single(cq, buf, count),
+            false => take_any(cq, buf, count),
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn take_single(cq: *mut fid_cq, buf: *mut c_void, count: usize) -> isize {
+    // SAFETY: the table that holds `read` belongs to queues.
+    let this = unsafe { Handle::<Cq>::borrow(cq) };
+    let format = this.format();
+    // SAFETY: the application has room for `count` entries, and so for one.
+    if this.take_single(|completion| unsafe {
+        put(buf.cast(), format, completion);
+    }) {
+        return 1;
+    }
+    // SAFETY: the conditions of `read`.
+    unsafe { take_any(cq, buf, count) }
+}
+
+/// Apart from `read` for the same reason.
+#[inline(never)]
+unsafe extern "C" fn read_any(cq: *mut fid_cq, buf: *mut c_void, count: usize) -> isize {
+    // SAFETY: the conditions of `read`, with no sources asked for.
     unsafe { readfrom(cq, buf, count, ptr::null_mut()) }
+}
+
+/// Apart from `read` for the same reason.
+#[inline(never)]
+unsafe extern "C" fn take_any(cq: *mut fid_cq, buf: *mut c_void, count: usize) -> isize {
+    // SAFETY: the table that holds `read` belongs to queues.
+    let this = unsafe { Handle::<Cq>::borrow(cq) };
+    let mut destination = Destination::new(this, buf, ptr::null_mut());
+    // SAFETY: the queue brings no more than `count` entries, for which the
+    // application has room.
+    counted(this.take(count, |completion| unsafe { destination.put(completion) }))
 }
 
 unsafe extern "C" fn readfrom(
@@ -233,8 +302,7 @@ unsafe extern "C" fn readfrom(
     // SAFETY: the table that holds this function belongs to queues.
     let this = unsafe { Handle::<Cq>::borrow(cq) };
     let mut destination = Destination::new(this, buf, src_addr);
-    // SAFETY: the queue brings no more than `count` entries, for which the
-    // application has room.
+    // SAFETY: as in `take_any`.
     counted(this.read(count, |completion| unsafe { destination.put(completion) }))
 }
 
@@ -262,7 +330,7 @@ unsafe extern "C" fn sreadfrom(
     let mut destination = Destination::new(this, buf, src_addr);
     // The condition is the number itself, not a pointer to it.
     let threshold = if this.by_threshold() { cond.addr() } else { 1 };
-    // SAFETY: as in `readfrom`.
+    // SAFETY: as in `take_any`.
     counted(
         this.read_blocking(count, threshold, timeout, |completion| unsafe {
             destination.put(completion)

@@ -58,6 +58,28 @@ impl<T: Send + Sync> Snapshot<T> {
         reader(unsafe { &*current })
     }
 
+    /// [`Snapshot::read`] for a reader that does not replace the value, and so
+    /// need not be counted where no other thread does. `None`: it takes a whole
+    /// one.
+    ///
+    /// # Safety
+    /// `reader` leads to no call of [`Snapshot::replace`].
+    #[inline(always)]
+    pub(super) unsafe fn look_at_once<R>(&self, reader: impl FnOnce(&T) -> R) -> Option<R> {
+        if self.kind != LockKind::Real {
+            // SAFETY: `current` is a box of this. Threads do not meet here, and
+            // this one does not replace it, as the caller vouches.
+            return Some(reader(unsafe { &*self.current.load(Ordering::Acquire) }));
+        }
+        let leaves = self.enter();
+        // SAFETY: as in `read`.
+        let outcome = reader(unsafe { &*self.current.load(Ordering::Acquire) });
+        std::mem::forget(leaves);
+        let is_last = self.readers.fetch_sub(1, Ordering::Release) == 1;
+        // What was replaced meanwhile is for the next reader to drop.
+        (!is_last || !self.has_retired.load(Ordering::Relaxed)).then_some(outcome)
+    }
+
     /// Stores what `make` makes of the value. One at a time.
     pub(super) fn replace(&self, make: impl FnOnce(&T) -> T) {
         let mut retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);

@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 
 use super::Wait;
 use super::snapshot::Snapshot;
+use crate::drive::Signals;
 use crate::errno::Result;
 use crate::progress::Progress;
 use crate::sync::LockKind;
@@ -16,13 +17,19 @@ use crate::sync::LockKind;
 pub struct Sources {
     /// Those in `uses`. Read without a lock, since an engine may bind and
     /// unbind endpoints while it is being driven.
-    list: Snapshot<Box<[Arc<dyn Progress>]>>,
+    list: Snapshot<Box<[Source]>>,
     uses: Mutex<Vec<Use>>,
+}
+
+#[derive(Clone)]
+struct Source {
+    progress: Arc<dyn Progress>,
+    signals: Arc<Signals>,
 }
 
 /// A transport that was added.
 struct Use {
-    progress: Arc<dyn Progress>,
+    source: Source,
     /// What it answered to `wait_fd` then.
     fd: Option<RawFd>,
     /// How many times it was added, at least once.
@@ -31,7 +38,7 @@ struct Use {
 
 impl Use {
     fn is_of(&self, progress: &Arc<dyn Progress>) -> bool {
-        std::ptr::addr_eq(Arc::as_ptr(&self.progress), Arc::as_ptr(progress))
+        std::ptr::addr_eq(Arc::as_ptr(&self.source.progress), Arc::as_ptr(progress))
     }
 }
 
@@ -62,8 +69,9 @@ impl Sources {
         if let Some(wait) = wait {
             wait.watch(fd)?;
         }
+        let signals = progress.signals();
         uses.push(Use {
-            progress,
+            source: Source { progress, signals },
             fd,
             count: 1,
         });
@@ -107,32 +115,52 @@ impl Sources {
     pub fn drive(&self) {
         self.list.read(|list| {
             if let [only] = &**list {
-                return only.progress();
+                return only.progress.progress();
             }
-            for progress in list {
-                progress.progress();
+            for source in list {
+                source.progress.progress();
             }
         });
     }
 
-    /// Whether a transport has work that must not wait for an empty queue.
+    /// A queue is read that has what the reader wants. Whether transports are to
+    /// be driven all the same, see [`Signals::read`].
     #[inline(always)]
-    pub fn is_due(&self) -> bool {
-        self.list.read(|list| match &**list {
-            [only] => only.is_due(),
-            all => all.iter().any(|progress| progress.is_due()),
+    pub fn read(&self) -> bool {
+        self.list.read(|list| {
+            let mut due = false;
+            for source in list {
+                due |= source.signals.read();
+            }
+            due
         })
+    }
+
+    /// [`Sources::read`] where there is one transport and that takes a few
+    /// instructions.
+    #[inline(always)]
+    pub fn read_at_once(&self) -> Option<bool> {
+        // SAFETY: signals are read and written, and nobody is called.
+        unsafe {
+            self.list.look_at_once(
+                #[inline(always)]
+                |list| match &**list {
+                    [only] => Some(only.signals.read()),
+                    _ => None,
+                },
+            )?
+        }
     }
 
     /// Tells every transport that a thread is about to sleep; whether all of
     /// them agree.
     pub fn prepare_wait(&self) -> bool {
         self.list
-            .read(|list| list.iter().all(|progress| progress.prepare_wait()))
+            .read(|list| list.iter().all(|source| source.progress.prepare_wait()))
     }
 
     fn publish(&self, uses: &[Use]) {
-        let list = uses.iter().map(|source| source.progress.clone()).collect();
+        let list = uses.iter().map(|known| known.source.clone()).collect();
         self.list.replace(|_| list);
     }
 }
