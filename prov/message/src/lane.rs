@@ -100,6 +100,11 @@ pub trait Core: Send + Sized + 'static {
     /// queues.
     fn end_burst(&mut self) {}
 
+    /// Whether there may be an errand. Cheap.
+    fn has_errands(&self) -> bool {
+        true
+    }
+
     /// The next errand. Called with the lane's lock, which its work is done
     /// without.
     fn next_errand(&mut self) -> Option<Self::Errand> {
@@ -221,6 +226,16 @@ impl<C: Core> Lane<C> {
     }
 
     #[cold]
+    #[inline(never)]
+    fn run_errands(&self, mut core: Guard<'_, C>) {
+        let errand = core.next_errand();
+        drop(core);
+        if let Some(errand) = errand {
+            self.run_errand(errand);
+        }
+    }
+
+    #[cold]
     fn run_errand(&self, mut errand: C::Errand) {
         for left in (0..ERRANDS_PER_TURN).rev() {
             let was_short = errand.run();
@@ -314,10 +329,10 @@ impl<C: Core> Progress for Lane<C> {
             return;
         };
         let is_idle = core.progress();
-        let errand = core.next_errand();
-        drop(core);
-        if let Some(errand) = errand {
-            self.run_errand(errand);
+        if core.has_errands() {
+            self.run_errands(core);
+        } else {
+            drop(core);
         }
         if is_idle {
             std::thread::yield_now();

@@ -96,7 +96,7 @@ pub struct Core {
 
 /// Progress calls in vain after which other processes have their turn, where
 /// there are more of them than processors.
-const YIELD_AFTER: u32 = 512;
+pub(crate) const YIELD_AFTER: u32 = 512;
 
 /// Bytes of unexpected messages beyond the limit that are kept from peers which
 /// were asked to announce their messages.
@@ -235,11 +235,15 @@ impl prov_message::Core for Core {
     #[inline(always)]
     fn progress(&mut self) -> bool {
         self.is_in_progress = true;
-        self.do_what_is_ready();
+        let has_come = self.do_what_is_ready();
         self.is_in_progress = false;
         self.send_answers();
-        self.idle_calls = self.idle_calls.wrapping_add(1);
-        self.idle_calls.is_multiple_of(YIELD_AFTER)
+        !has_come && self.is_idle_for_long()
+    }
+
+    #[inline(always)]
+    fn has_errands(&self) -> bool {
+        !self.copies.is_empty()
     }
 
     fn next_errand(&mut self) -> Option<Copying> {

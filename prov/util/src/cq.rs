@@ -136,6 +136,10 @@ impl Cq {
             Some(_) => 1,
             None => usize::MAX,
         };
+        let mut ring = Ring::new(size)?;
+        if config.owner.is_some() {
+            ring.close();
+        }
         Ok(Self {
             pending: AtomicUsize::new(0),
             format: config.format,
@@ -143,7 +147,7 @@ impl Cq {
             state: Lock::new(
                 config.lock,
                 State {
-                    ring: Ring::new(size)?,
+                    ring,
                     errors: VecDeque::new(),
                     first_error: u64::MAX,
                     armed_at,
@@ -171,18 +175,21 @@ impl Cq {
     /// place, and not moved there.
     #[inline(always)]
     pub fn write_with(&self, make: impl Fn() -> Completion) {
-        if self.owner.is_some() {
-            return self.forward(make());
-        }
         let mut state = self.state.lock();
-        let more = state.push(make);
-        self.publish(&mut state, more);
+        match state.ring.push_at_once(&make) {
+            true => self.publish(&mut state, 1),
+            false => {
+                drop(state);
+                self.write_specially(&make());
+            }
+        }
     }
 
+    /// The ring is full, or closed.
     #[cold]
     #[inline(never)]
-    fn forward(&self, completion: Completion) {
-        self.write_batch(&[completion]);
+    fn write_specially(&self, completion: &Completion) {
+        self.write_batch(std::slice::from_ref(completion));
     }
 
     /// Reports operations that succeeded, in order.
@@ -196,7 +203,7 @@ impl Cq {
         let mut state = self.state.lock();
         let mut more = 0;
         for completion in completions {
-            more += state.push(|| *completion);
+            more += state.push(completion);
         }
         self.publish(&mut state, more);
     }
@@ -502,12 +509,11 @@ impl State {
     }
 
     /// Adds an entry; how many more there are to be read for that.
-    #[inline(always)]
-    fn push(&mut self, make: impl FnOnce() -> Completion) -> usize {
-        if self.overrun || self.ring.push(make).is_err() {
-            return self.overrun();
+    fn push(&mut self, completion: &Completion) -> usize {
+        match self.ring.push(completion) {
+            Ok(()) => 1,
+            Err(_) => self.overrun(),
         }
-        1
     }
 
     /// Loses an entry; how many more there are to be read for that.
@@ -518,6 +524,7 @@ impl State {
         }
         log::error!(target: UTIL.cq, "no memory for a completion: the completion queue is overrun");
         self.overrun = true;
+        self.ring.close();
         self.ring_at_once();
         1
     }

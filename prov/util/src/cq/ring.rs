@@ -7,6 +7,9 @@ use crate::errno::{Errno, Result};
 pub(super) struct Ring {
     /// A power of two of them.
     entries: Vec<Completion>,
+    /// Entries that there is room for: all of them, or none if the ring is
+    /// closed.
+    room: u64,
     /// Entries ever taken out.
     head: u64,
     /// Entries ever put in, at most `entries.len()` more than `head`.
@@ -26,6 +29,7 @@ impl Ring {
         let usual_capacity = size.clamp(2, MAX_USUAL_CAPACITY).next_power_of_two();
         Ok(Self {
             entries: vacant(usual_capacity)?,
+            room: usual_capacity as u64,
             head: 0,
             tail: 0,
             usual_capacity,
@@ -43,21 +47,41 @@ impl Ring {
         self.head
     }
 
-    /// Adds an entry.
-    ///
-    /// # Errors
-    /// `FI_ENOMEM` when the ring is full and cannot grow.
+    /// Adds an entry, unless the ring is full or closed; whether it did.
     #[inline(always)]
-    pub(super) fn push(&mut self, make: impl FnOnce() -> Completion) -> Result {
-        if self.tail.wrapping_sub(self.head) >= self.entries.len() as u64 {
-            self.resize(2 * self.entries.len())?;
+    pub(super) fn push_at_once(&mut self, make: impl FnOnce() -> Completion) -> bool {
+        if self.tail.wrapping_sub(self.head) >= self.room {
+            return false;
         }
         let slot = self.slot(self.tail);
         if let Some(entry) = self.entries.get_mut(slot) {
             *entry = make();
         }
         self.tail += 1;
-        Ok(())
+        true
+    }
+
+    /// Adds an entry.
+    ///
+    /// # Errors
+    /// `FI_ENOMEM` when the ring is full and cannot grow, or closed.
+    pub(super) fn push(&mut self, completion: &Completion) -> Result {
+        if self.push_at_once(|| *completion) {
+            return Ok(());
+        }
+        if self.room == 0 {
+            return Err(Errno::ENOMEM);
+        }
+        self.resize(2 * self.entries.len())?;
+        match self.push_at_once(|| *completion) {
+            true => Ok(()),
+            false => Err(Errno::ENOMEM),
+        }
+    }
+
+    /// Takes no more entries from now on.
+    pub(super) fn close(&mut self) {
+        self.room = 0;
     }
 
     /// Takes out up to `count` entries before position `end`.
@@ -127,6 +151,9 @@ impl Ring {
             entries[position as usize & (capacity - 1)] = self.entries[self.slot(position)];
         }
         self.entries = entries;
+        if self.room != 0 {
+            self.room = capacity as u64;
+        }
         self.has_grown = capacity > self.usual_capacity;
         Ok(())
     }

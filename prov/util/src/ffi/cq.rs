@@ -17,7 +17,7 @@ pub(super) use peer::{error_entry, read_error_entry};
 use super::object::{Class, Handle, Use};
 use super::wait::{self, OpenedWait};
 use super::{count as counted, status};
-use crate::cq::{Outlook, Completion, Cq, CqConfig, CqFormat};
+use crate::cq::{Completion, Cq, CqConfig, CqFormat, Outlook};
 use crate::errno::{Errno, Result};
 use crate::sync::LockKind;
 use crate::wait::Waitable;

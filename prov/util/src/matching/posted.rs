@@ -167,14 +167,14 @@ impl<B> PostedQueue<B> {
         if self.hashing {
             return self.find_hashed(src, tag);
         }
-        let (index, _) = self.search(self.unhashed, src, tag, u64::MAX)?;
+        let (index, _) = self.search(self.unhashed, src, tag, |_| false)?;
         Some(index)
     }
 
     /// The oldest of the receives in the linear list and in the buckets.
     #[inline(never)]
     fn find_hashed(&self, src: u64, tag: u64) -> Option<u32> {
-        let mut best = self.search(self.unhashed, src, tag, u64::MAX);
+        let mut best = self.search(self.unhashed, src, tag, |_| false);
         for class in &self.classes[..self.classes_used] {
             if class.waiting == 0 || (class.directed && src == ANY_SOURCE) {
                 continue;
@@ -182,18 +182,26 @@ impl<B> PostedQueue<B> {
             let key_src = if class.directed { src } else { ANY_SOURCE };
             let bucket = bucket_of(tag & !class.ignore, key_src, self.buckets.len());
             let before = best.map_or(u64::MAX, |(_, posted)| posted.order);
-            best = self.search(self.buckets[bucket], src, tag, before).or(best);
+            let list = self.buckets[bucket];
+            let earlier = self.search(list, src, tag, |posted| posted.order >= before);
+            best = earlier.or(best);
         }
         best.map(|(index, _)| index)
     }
 
-    /// The first receive of `list` that accepts a message, if its order is below
-    /// `before`.
+    /// The first receive of `list` that accepts a message, if no earlier one is
+    /// at the `end`.
     #[inline(always)]
-    fn search(&self, list: List, src: u64, tag: u64, before: u64) -> Option<(u32, &Posted)> {
+    fn search(
+        &self,
+        list: List,
+        src: u64,
+        tag: u64,
+        end: impl Fn(&Posted) -> bool,
+    ) -> Option<(u32, &Posted)> {
         let mut index = list.head;
         while let Some(posted) = self.entries.get(index) {
-            if posted.order >= before {
+            if end(posted) {
                 break;
             }
             if posted.accepts(src, tag) {
@@ -227,7 +235,7 @@ impl<B> PostedQueue<B> {
                 let posted = self.entries.get(index);
                 posted.is_some_and(|posted| !posted.is_multi)
             })?,
-            false => match self.search(self.unhashed, src, tag, u64::MAX)? {
+            false => match self.search(self.unhashed, src, tag, |_| false)? {
                 (_, posted) if posted.is_multi => return None,
                 (index, _) => index,
             },

@@ -227,6 +227,38 @@ mod loom_tests {
     }
 
     #[test]
+    fn a_value_is_not_dropped_while_it_is_looked_at() {
+        loom::model(|| {
+            let dropped = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+            let make = |number| Guarded {
+                number,
+                dropped: dropped.clone(),
+            };
+            let snapshot = Arc::new(Snapshot::new(LockKind::Real, make(0)));
+            let reader = {
+                let snapshot = snapshot.clone();
+                loom::thread::spawn(move || {
+                    let look = |value: &Guarded| {
+                        loom::thread::yield_now();
+                        let dropped = value.dropped.load(std::sync::atomic::Ordering::Relaxed);
+                        assert_eq!(dropped & (1 << value.number), 0);
+                    };
+                    // SAFETY: `look` replaces nothing.
+                    let seen = unsafe { snapshot.look_at_once(look) };
+                    if seen.is_none() {
+                        snapshot.read(look);
+                    }
+                })
+            };
+            snapshot.replace(|_| make(1));
+            reader.join().unwrap();
+            snapshot.replace(|_| make(2));
+            let dropped = dropped.load(std::sync::atomic::Ordering::Relaxed);
+            assert_eq!(dropped, 0b011, "nothing is kept longer than needed");
+        });
+    }
+
+    #[test]
     fn a_value_is_not_dropped_while_it_is_read() {
         loom::model(|| {
             let dropped = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));

@@ -162,6 +162,9 @@ impl Burst {
 }
 
 /// How far a connection has come.
+///
+/// Told apart by a byte of its own, which every message looks at.
+#[repr(u8)]
 pub enum Stage {
     /// connect(2) is under way; then this goes out.
     Connecting { request: Vec<u8>, deadline: Instant },
@@ -296,6 +299,17 @@ impl Connection {
     #[inline]
     pub fn is_paused(&self) -> bool {
         self.held_back || self.copies.waiting.is_some()
+    }
+
+    /// Whether messages with nothing special about them may take the short way.
+    #[inline(always)]
+    pub fn is_plain(&self) -> bool {
+        let is_special = self.is_bulk | self.peer_ended | self.held_back | self.copies.is_away;
+        !is_special
+            && self.is_open()
+            && self.copies.waiting.is_none()
+            && self.copies.transfers.is_empty()
+            && self.stream.is_between_messages()
     }
 
     /// The handshake is over, which the peer ended with this message: the stream

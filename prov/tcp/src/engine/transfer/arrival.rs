@@ -25,7 +25,8 @@ use crate::wire::stream::Event;
 const COLLECT_LIMIT: usize = 1 << 20;
 
 /// The short way for messages that have nothing special about them, if there is
-/// one (`quick_end`) and nothing on the connection is in the way.
+/// one (`quick_end`) on a connection with nothing in its way
+/// ([`Connection::is_plain`]).
 #[inline(always)]
 pub(crate) fn short_way<'a>(
     quick_end: usize,
@@ -35,12 +36,7 @@ pub(crate) fn short_way<'a>(
     let Owner::Ep(ep) = conn.owner else {
         return None;
     };
-    if quick_end == 0
-        || !conn.stream.is_between_messages()
-        || conn.held_back
-        || conn.copies.is_copying()
-        || conn.src == UNKNOWN_SOURCE && conn.peer.is_some()
-    {
+    if quick_end == 0 || conn.src == UNKNOWN_SOURCE && conn.peer.is_some() {
         return None;
     }
     endpoints.plain(ep)
@@ -68,6 +64,7 @@ impl Core {
     /// Takes in bytes that came on a connection.
     pub(crate) fn take_in(&mut self, key: ConnKey, mut bytes: &[u8]) {
         if let Some(conn) = self.conns.get_mut(key)
+            && conn.is_plain()
             && let Some(plain) = short_way(self.quick_end, conn, &mut self.endpoints)
         {
             bytes = take_in_simple(plain, conn, bytes);

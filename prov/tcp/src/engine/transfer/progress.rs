@@ -7,13 +7,13 @@ use std::time::Instant;
 
 use prov_util::errno::{Errno, Result};
 
-use crate::engine::Core;
 use crate::engine::link::incoming::Incoming;
 use crate::engine::link::keys::Due;
 use crate::engine::link::keys::Event;
 use crate::engine::link::keys::{ConnKey, Source};
 use crate::engine::link::{place, socket};
 use crate::engine::transfer::arrival::{short_way, take_in_simple};
+use crate::engine::{Core, YIELD_AFTER};
 
 /// Reads of the favourite that bring something between two questions to the
 /// poller, while these say nothing new.
@@ -51,9 +51,10 @@ enum Read {
 
 impl Core {
     /// Does what is ready, without blocking. One call into the system at most
-    /// is in vain: a read of the favourite, or a question to the poller.
+    /// is in vain: a read of the favourite, or a question to the poller. Returns
+    /// whether anything has come, as far as that is easily told.
     #[inline(always)]
-    pub(crate) fn do_what_is_ready(&mut self) {
+    pub(crate) fn do_what_is_ready(&mut self) -> bool {
         self.end_bursts();
         if !self.ready.is_empty() {
             self.read_ready();
@@ -84,7 +85,7 @@ impl Core {
     }
 
     #[inline(always)]
-    fn read_favourite(&mut self, key: ConnKey) {
+    fn read_favourite(&mut self, key: ConnKey) -> bool {
         let has_come = match self.read_simple(key) {
             Read::Nothing => false,
             Read::All => true,
@@ -97,6 +98,7 @@ impl Core {
             self.favourite.missed();
             self.reads_left = self.reads_left.saturating_sub(VAIN);
         }
+        has_come
     }
 
     /// Goes on with connections that had more to read than their turn allowed.
@@ -113,9 +115,10 @@ impl Core {
         }
     }
 
-    /// Asks the poller, and handles what it says.
+    /// Asks the poller, and handles what it says; whether anything has come.
     #[inline(never)]
-    fn poll(&mut self) {
+    fn poll(&mut self) -> bool {
+        let idle_calls = std::mem::replace(&mut self.idle_calls, 1);
         self.polls = self.polls.wrapping_add(1);
         let mut events = std::mem::take(&mut self.events);
         self.poller.poll(&mut events);
@@ -132,6 +135,19 @@ impl Core {
             (self.poll_interval * 2).min(LONGEST_INTERVAL)
         };
         self.reads_left = self.poll_interval;
+        let has_come = self.idle_calls == 0;
+        if !has_come {
+            self.idle_calls = idle_calls;
+        }
+        has_come
+    }
+
+    /// Counts a progress call that nothing has come to; whether other processes
+    /// should have their turn.
+    #[inline(always)]
+    pub(crate) fn is_idle_for_long(&mut self) -> bool {
+        self.idle_calls = self.idle_calls.wrapping_add(1);
+        self.idle_calls.is_multiple_of(YIELD_AFTER)
     }
 
     /// Handles one event; whether it was news.
@@ -224,13 +240,7 @@ impl Core {
         let Some(conn) = self.conns.get_mut(key) else {
             return Read::Nothing;
         };
-        if self.staging.is_empty()
-            || self.endpoints.is_deaf()
-            || conn.is_bulk | conn.peer_ended
-            || conn.is_paused()
-            || !conn.is_open()
-            || conn.stream.payload_left() != 0
-        {
+        if !conn.is_plain() || self.staging.is_empty() || self.endpoints.is_deaf() {
             return Read::NotYet;
         }
         let received = match socket::receive(conn.socket.as_fd(), &mut self.staging) {
