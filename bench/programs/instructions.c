@@ -16,7 +16,11 @@
 #include "transfer.h"
 #include "wait.h"
 
+/* Messages of a burst. */
+#define BURST 64
+
 static struct fi_context2 tx_context, rx_context;
+static struct fi_context2 tx_contexts[BURST], rx_contexts[BURST];
 
 static struct {
 	long count, peers;
@@ -48,6 +52,49 @@ static void pass_message(struct work *work, struct ct_peer *from)
 static void tagged_message(struct work *work)
 {
 	pass_message(work, &work->pair.a);
+}
+
+static void read_all(struct ct_peer *from, struct ct_peer *to)
+{
+	struct fi_cq_tagged_entry entries[BURST];
+	ssize_t sent = 0, received = 0, ret;
+
+	while (sent < BURST || received < BURST) {
+		ret = fi_cq_read(from->tx.fid, entries, BURST);
+		sent += ret > 0 ? ret : 0;
+		ret = fi_cq_read(to->rx.fid, entries, BURST);
+		received += ret > 0 ? ret : 0;
+	}
+}
+
+/* Messages that follow each other, counted one by one. */
+static void pass_burst(struct work *work, uint64_t flags)
+{
+	struct ct_peer *from = &work->pair.a, *to = &work->pair.b;
+	struct iovec iov = { .iov_base = work->out.data, .iov_len = 8 };
+	struct fi_msg_tagged msg = {
+		.msg_iov = &iov, .desc = &work->out.desc, .iov_count = 1,
+		.addr = from->to, .tag = 1,
+	};
+
+	for (int i = 0; i < BURST; i++)
+		OK(fi_trecv(to->ep, work->in.data, 8, work->in.desc,
+			    FI_ADDR_UNSPEC, 1, 0, &rx_contexts[i]));
+	for (int i = 0; i < BURST; i++) {
+		msg.context = &tx_contexts[i];
+		OK(fi_tsendmsg(from->ep, &msg, flags | FI_COMPLETION));
+	}
+	read_all(from, to);
+}
+
+static void burst(struct work *work)
+{
+	pass_burst(work, 0);
+}
+
+static void delivered_burst(struct work *work)
+{
+	pass_burst(work, FI_DELIVERY_COMPLETE);
 }
 
 /* One message from each peer. */
@@ -105,6 +152,8 @@ static const struct kind {
 	{ "write", write_with_data, FI_MSG | FI_RMA },
 	{ "atomic", fetch_atomic, FI_MSG | FI_ATOMIC },
 	{ "gather", gather, FI_TAGGED },
+	{ "burst", burst, FI_TAGGED },
+	{ "delivered", delivered_burst, FI_TAGGED },
 	{ "empty", empty_read, FI_TAGGED },
 };
 
@@ -147,7 +196,7 @@ static void run(const struct kind *kind)
 static void usage(const char *program)
 {
 	fprintf(stderr,
-		"usage: %s [-k tagged|write|atomic|gather|empty]\n"
+		"usage: %s [-k tagged|write|atomic|gather|burst|delivered|empty]\n"
 		"       [-T safe|domain] [-n count] [-N peers] [-p provider]\n",
 		program);
 	exit(1);

@@ -59,6 +59,8 @@ impl Kind {
 pub struct Features(u32);
 
 impl Features {
+    /// Nothing.
+    pub const NONE: Features = Features(0);
     /// Atomic operations.
     pub const ATOMICS: Features = Features(1 << 0);
     /// Acknowledgements that name the message, for delivery-complete.

@@ -2,7 +2,7 @@
 
 mod operation;
 
-pub use self::operation::Op;
+pub use self::operation::{Fields, Op};
 use super::handshake::Features;
 use super::{ByteOrder, WireError};
 
@@ -163,7 +163,7 @@ impl Header {
     /// Whether immediate data comes along.
     #[inline]
     pub fn has_data(&self) -> bool {
-        self.flags & REMOTE_CQ_DATA != 0 && self.op.layout().data
+        self.fields().has(Fields::DATA)
     }
 
     /// Whether the sender waits for an acknowledgement.
@@ -172,33 +172,40 @@ impl Header {
         self.flags & (DELIVERY_COMPLETE | COMMIT_COMPLETE) != 0
     }
 
-    #[inline]
-    fn has_id(&self) -> bool {
-        self.op.layout().id || self.carries_ack_name()
+    /// The fields that it has.
+    #[inline(always)]
+    fn fields(&self) -> Fields {
+        let mut fields = self.op.layout().fields;
+        if self.flags & REMOTE_CQ_DATA == 0 {
+            fields = fields.without(Fields::DATA);
+        }
+        if self.flags & NAMED != 0 && fields.has(Fields::NAMEABLE) {
+            fields = fields.and(Fields::ID);
+        }
+        fields
     }
 
     /// Whether `id` stands at the end of a header of the C library's protocol,
     /// for the acknowledgement to name.
     #[inline]
     fn carries_ack_name(&self) -> bool {
-        self.flags & NAMED != 0 && matches!(self.op, Op::Msg | Op::Tagged | Op::Write)
+        self.flags & NAMED != 0 && self.op.layout().fields.has(Fields::NAMEABLE)
+    }
+
+    /// Bytes of a header with these fields.
+    #[inline(always)]
+    fn len(&self, fields: Fields) -> usize {
+        let rma = match fields.has(Fields::RMA) {
+            true => RMA_IOV * usize::from(self.rma_count),
+            false => 0,
+        };
+        BASE + 8 * fields.words() + rma
     }
 
     /// Bytes of the header.
     #[inline]
     pub fn encoded_len(&self) -> usize {
-        let layout = self.op.layout();
-        BASE + 8
-            * (usize::from(self.has_data())
-                + usize::from(layout.tag)
-                + usize::from(layout.size)
-                + usize::from(self.has_id())
-                + usize::from(layout.word))
-            + if layout.rma {
-                RMA_IOV * usize::from(self.rma_count)
-            } else {
-                0
-            }
+        self.len(self.fields())
     }
 
     /// Writes the header and returns its length. `sequence` is the number of
@@ -211,8 +218,8 @@ impl Header {
         sequence: u8,
         out: &mut [u8; MAX_HEADER],
     ) -> usize {
-        let len = self.encoded_len();
-        let layout = self.op.layout();
+        let fields = self.fields();
+        let len = self.len(fields);
         out[0] = VERSION;
         out[1] = self.op as u8;
         out[2..4].copy_from_slice(&order.put_u16(self.flags));
@@ -226,22 +233,22 @@ impl Header {
             out[at..at + 8].copy_from_slice(&order.put_u64(value));
             at += 8;
         };
-        if self.has_data() {
+        if fields.has(Fields::DATA) {
             put(self.data);
         }
-        if layout.tag {
+        if fields.has(Fields::TAG) {
             put(self.tag);
         }
-        if layout.size {
+        if fields.has(Fields::SIZE) {
             put(self.size);
         }
-        if self.has_id() {
+        if fields.has(Fields::ID) {
             put(self.id);
         }
-        if layout.word {
+        if fields.has(Fields::WORD) {
             put(self.word);
         }
-        if layout.rma {
+        if fields.has(Fields::RMA) {
             for part in rma.iter().take(RMA_IOV_LIMIT) {
                 put(part.addr);
                 put(part.len);
@@ -271,8 +278,7 @@ impl Header {
             return Err(Some(WireError::Version(base[0])));
         }
         let op = Op::from_code(base[1]).ok_or(Some(WireError::Opcode(base[1])))?;
-        let layout = op.layout();
-        if layout.needs.is_some_and(|needs| !features.has(needs)) {
+        if !features.has(op.layout().needs) {
             return Err(Some(WireError::Opcode(base[1])));
         }
         let mut header = Header::new(op);
@@ -282,10 +288,11 @@ impl Header {
         if header.carries_ack_name() && !features.has(Features::NAMED_ACKS) {
             return Err(Some(WireError::Field("flags")));
         }
-        if layout.rma && usize::from(header.rma_count) > RMA_IOV_LIMIT {
+        let has = header.fields();
+        if has.has(Fields::RMA) && usize::from(header.rma_count) > RMA_IOV_LIMIT {
             return Err(Some(WireError::RmaIovCount(header.rma_count)));
         }
-        let len = header.encoded_len();
+        let len = header.len(has);
         if usize::from(base[6]) != len {
             return Err(Some(WireError::HeaderSize(base[6])));
         }
@@ -296,7 +303,7 @@ impl Header {
             .checked_sub(len as u64)
             .filter(|&payload| payload <= isize::MAX as u64)
             .ok_or(Some(WireError::Size(total)))? as usize;
-        if header.payload != 0 && (!layout.payload || header.is_ack()) {
+        if header.payload != 0 && (!has.has(Fields::PAYLOAD) || header.is_ack()) {
             return Err(Some(WireError::Payload(header.payload as u64)));
         }
         let Some(mut fields) = rest.get(..len - BASE) else {
@@ -310,25 +317,25 @@ impl Header {
             }
             order.u64(bytes)
         };
-        if header.has_data() {
+        if has.has(Fields::DATA) {
             header.data = take();
         }
-        if layout.tag {
+        if has.has(Fields::TAG) {
             header.tag = take();
         }
-        if layout.size {
+        if has.has(Fields::SIZE) {
             header.size = take();
             if header.size > isize::MAX as u64 {
                 return Err(Some(WireError::Size(header.size)));
             }
         }
-        if header.has_id() {
+        if has.has(Fields::ID) {
             header.id = take();
         }
-        if layout.word {
+        if has.has(Fields::WORD) {
             header.word = take();
         }
-        if layout.rma {
+        if has.has(Fields::RMA) {
             *rma = RmaList::EMPTY;
             for _ in 0..header.rma_count {
                 let (addr, len, key) = (take(), take(), take());
@@ -369,23 +376,27 @@ pub(super) mod tests {
             let Some(op) = Op::from_code(code) else {
                 continue;
             };
-            let layout = op.layout();
+            let layout = op.layout().fields;
             for flags in [0, REMOTE_CQ_DATA, NAMED, REMOTE_CQ_DATA | NAMED] {
                 for count in 0..=RMA_IOV_LIMIT {
                     let mut header = Header::new(op);
                     header.flags = flags;
                     header.op_data = 1;
-                    if layout.rma {
+                    if layout.has(Fields::RMA) {
                         header.rma_count = count as u8;
                     }
-                    if layout.payload {
+                    if layout.has(Fields::PAYLOAD) {
                         header.payload = if op == Op::Write { 3 * count } else { 1000 };
                     }
                     header.data = if header.has_data() { 5 } else { 0 };
-                    header.tag = if layout.tag { 6 } else { 0 };
-                    header.size = if layout.size { 7 } else { 0 };
-                    header.id = if header.has_id() { 8 } else { 0 };
-                    header.word = if layout.word { 9 } else { 0 };
+                    header.tag = if layout.has(Fields::TAG) { 6 } else { 0 };
+                    header.size = if layout.has(Fields::SIZE) { 7 } else { 0 };
+                    header.id = if header.fields().has(Fields::ID) {
+                        8
+                    } else {
+                        0
+                    };
+                    header.word = if layout.has(Fields::WORD) { 9 } else { 0 };
                     all.push((header, vec![part; usize::from(header.rma_count)]));
                 }
             }
@@ -428,7 +439,7 @@ pub(super) mod tests {
     #[test]
     fn an_extension_that_was_not_negotiated_is_an_unknown_operation() {
         for (header, parts) in every_header() {
-            let extended = header.op.layout().needs.is_some() || header.carries_ack_name();
+            let extended = header.op.layout().needs != Features::NONE || header.carries_ack_name();
             let encoded = bytes(&header, &parts, ByteOrder::Native);
             let decoded = Header::decode(
                 &encoded,

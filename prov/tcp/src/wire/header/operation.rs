@@ -49,23 +49,72 @@ pub enum Op {
     DirectWrite = 0x49,
 }
 
-/// Which fields an operation has beyond the base, in the order of the wire.
+/// What the header of an operation consists of.
+#[derive(Clone, Copy)]
 pub struct Layout {
-    /// Immediate data, where the flag says so.
-    pub data: bool,
-    pub tag: bool,
-    pub size: bool,
-    pub id: bool,
-    pub word: bool,
-    pub rma: bool,
-    pub payload: bool,
+    pub fields: Fields,
     /// What the peer has to be able to do.
-    pub needs: Option<Features>,
+    pub needs: Features,
+}
+
+/// Fields that a header has beyond the base.
+#[derive(Clone, Copy)]
+pub struct Fields(u8);
+
+impl Fields {
+    const NONE: Fields = Fields(0);
+    /// Immediate data, where the flag says so.
+    pub const DATA: Fields = Fields(1 << 0);
+    pub const TAG: Fields = Fields(1 << 1);
+    pub const SIZE: Fields = Fields(1 << 2);
+    pub const ID: Fields = Fields(1 << 3);
+    pub const WORD: Fields = Fields(1 << 4);
+    /// Remote buffers.
+    pub const RMA: Fields = Fields(1 << 5);
+    /// Bytes follow the header.
+    pub const PAYLOAD: Fields = Fields(1 << 6);
+    /// There is an id where the flag says so.
+    pub const NAMEABLE: Fields = Fields(1 << 7);
+
+    /// Whether these are among them.
+    #[inline(always)]
+    pub const fn has(self, fields: Fields) -> bool {
+        self.0 & fields.0 == fields.0
+    }
+
+    /// These and those.
+    #[inline(always)]
+    #[must_use]
+    pub const fn and(self, fields: Fields) -> Fields {
+        Fields(self.0 | fields.0)
+    }
+
+    /// These but not those.
+    #[inline(always)]
+    #[must_use]
+    pub const fn without(self, fields: Fields) -> Fields {
+        Fields(self.0 & !fields.0)
+    }
+
+    /// How many of them are words of 8 bytes.
+    #[inline(always)]
+    pub const fn words(self) -> usize {
+        const COUNTS: [u8; 32] = {
+            let mut counts = [0; 32];
+            let mut bits = 0u8;
+            while bits < 32 {
+                counts[bits as usize] = bits.count_ones() as u8;
+                bits += 1;
+            }
+            counts
+        };
+        COUNTS[(self.0 % 32) as usize] as usize
+    }
 }
 
 impl Op {
     /// The operation that this code stands for.
-    pub fn from_code(code: u8) -> Option<Op> {
+    pub const fn from_code(code: u8) -> Option<Op> {
         Some(match code {
             0 => Op::Msg,
             1 => Op::Tagged,
@@ -90,110 +139,76 @@ impl Op {
     }
 
     /// See [`Layout`].
-    #[inline]
-    pub const fn layout(self) -> Layout {
-        const NONE: Layout = Layout {
-            data: false,
-            tag: false,
-            size: false,
-            id: false,
-            word: false,
-            rma: false,
-            payload: false,
-            needs: None,
+    #[inline(always)]
+    pub fn layout(self) -> Layout {
+        const CODES: usize = Op::DirectWrite as usize + 1;
+        static LAYOUTS: [Layout; CODES] = {
+            let mut layouts = [Layout {
+                fields: Fields::NONE,
+                needs: Features::NONE,
+            }; CODES];
+            let mut code = 0;
+            while code < CODES {
+                if let Some(op) = Op::from_code(code as u8) {
+                    layouts[code] = op.laid_out();
+                }
+                code += 1;
+            }
+            layouts
         };
-        match self {
-            Op::Msg => Layout {
-                data: true,
-                payload: true,
-                ..NONE
-            },
-            Op::Tagged => Layout {
-                data: true,
-                tag: true,
-                payload: true,
-                ..NONE
-            },
-            Op::ReadRequest => Layout { rma: true, ..NONE },
-            Op::ReadResponse | Op::Data => Layout {
-                payload: true,
-                ..NONE
-            },
-            Op::Write => Layout {
-                data: true,
-                rma: true,
-                payload: true,
-                ..NONE
-            },
-            Op::TaggedRts => Layout {
-                data: true,
-                tag: true,
-                size: true,
-                ..NONE
-            },
-            Op::Cts => NONE,
-            Op::NamedAck => Layout {
-                id: true,
-                needs: Some(Features::NAMED_ACKS),
-                ..NONE
-            },
-            Op::WideRts => Layout {
-                data: true,
-                tag: true,
-                size: true,
-                id: true,
-                needs: Some(Features::RENDEZVOUS),
-                ..NONE
-            },
-            Op::WideCts => Layout {
-                id: true,
-                needs: Some(Features::RENDEZVOUS),
-                ..NONE
-            },
-            Op::WideData => Layout {
-                id: true,
-                payload: true,
-                needs: Some(Features::RENDEZVOUS),
-                ..NONE
-            },
-            Op::Throttle => Layout {
-                needs: Some(Features::RENDEZVOUS),
-                ..NONE
-            },
-            Op::AtomicRequest => Layout {
-                data: true,
-                id: true,
-                word: true,
-                rma: true,
-                payload: true,
-                needs: Some(Features::ATOMICS),
-                ..NONE
-            },
-            Op::AtomicResponse => Layout {
-                id: true,
-                payload: true,
-                needs: Some(Features::ATOMICS),
-                ..NONE
-            },
-            Op::Acquaint => Layout {
-                id: true,
-                word: true,
-                needs: Some(Features::DIRECT),
-                ..NONE
-            },
-            Op::DirectRead => Layout {
-                payload: true,
-                needs: Some(Features::DIRECT),
-                ..NONE
-            },
-            Op::DirectWrite => Layout {
-                data: true,
-                id: true,
-                rma: true,
-                payload: true,
-                needs: Some(Features::DIRECT),
-                ..NONE
-            },
+        LAYOUTS[self as usize]
+    }
+
+    const fn laid_out(self) -> Layout {
+        let (list, needs): (&[Fields], _) = match self {
+            Op::Msg => (
+                &[Fields::DATA, Fields::PAYLOAD, Fields::NAMEABLE],
+                Features::NONE,
+            ),
+            Op::Tagged => (
+                &[Fields::DATA, Fields::TAG, Fields::PAYLOAD, Fields::NAMEABLE],
+                Features::NONE,
+            ),
+            Op::ReadRequest => (&[Fields::RMA], Features::NONE),
+            Op::ReadResponse | Op::Data => (&[Fields::PAYLOAD], Features::NONE),
+            Op::Write => (
+                &[Fields::DATA, Fields::RMA, Fields::PAYLOAD, Fields::NAMEABLE],
+                Features::NONE,
+            ),
+            Op::TaggedRts => (&[Fields::DATA, Fields::TAG, Fields::SIZE], Features::NONE),
+            Op::Cts => (&[], Features::NONE),
+            Op::NamedAck => (&[Fields::ID], Features::NAMED_ACKS),
+            Op::WideRts => (
+                &[Fields::DATA, Fields::TAG, Fields::SIZE, Fields::ID],
+                Features::RENDEZVOUS,
+            ),
+            Op::WideCts => (&[Fields::ID], Features::RENDEZVOUS),
+            Op::WideData => (&[Fields::ID, Fields::PAYLOAD], Features::RENDEZVOUS),
+            Op::Throttle => (&[], Features::RENDEZVOUS),
+            Op::AtomicRequest => (
+                &[
+                    Fields::DATA,
+                    Fields::ID,
+                    Fields::WORD,
+                    Fields::RMA,
+                    Fields::PAYLOAD,
+                ],
+                Features::ATOMICS,
+            ),
+            Op::AtomicResponse => (&[Fields::ID, Fields::PAYLOAD], Features::ATOMICS),
+            Op::Acquaint => (&[Fields::ID, Fields::WORD], Features::DIRECT),
+            Op::DirectRead => (&[Fields::PAYLOAD], Features::DIRECT),
+            Op::DirectWrite => (
+                &[Fields::DATA, Fields::ID, Fields::RMA, Fields::PAYLOAD],
+                Features::DIRECT,
+            ),
+        };
+        let mut fields = Fields::NONE;
+        let mut index = 0;
+        while index < list.len() {
+            fields = fields.and(list[index]);
+            index += 1;
         }
+        Layout { fields, needs }
     }
 }
