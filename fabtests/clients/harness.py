@@ -3,6 +3,7 @@
 and proves which library they loaded. Used by `run` and `interop` beside it."""
 
 import os
+import pathlib
 import re
 import shutil
 import signal
@@ -58,6 +59,7 @@ class Job:
         self.command = [str(word) for word in command]
         self.folder = tempfile.mkdtemp(prefix="fabric-client-")
         self.extra = dict(environment or {})
+        self.shared = set()
         self.log = open(os.path.join(self.folder, "output"), "w+b")
         env = dict(os.environ, **self.extra)
         env["LD_DEBUG"] = "libs"
@@ -148,14 +150,28 @@ class Job:
             raise Failure(f"{len(found)} processes loaded {library.real}, "
                           f"expected {processes}", self.output())
 
+    def note_shared(self):
+        """Remembers the shared memory that the job's processes use, which
+        nobody removes where they do not end by themselves."""
+        for pid in self.members():
+            try:
+                with open(f"/proc/{pid}/maps", errors="replace") as file:
+                    self.shared |= {line.split(maxsplit=5)[5].strip() for line in file
+                                    if " /dev/shm/" in line}
+            except OSError:
+                continue
+
     def end(self):
         """Stops whatever is left and removes the job's files."""
+        self.note_shared()
         for pid in self.members():
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
         self.process.wait()
+        for path in self.shared:
+            pathlib.Path(path).unlink(missing_ok=True)
         self.log.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
