@@ -6,6 +6,9 @@
  * over when the receive has ended as one that was taken back, and it must not
  * take long.
  */
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -16,6 +19,9 @@
 #include "wait.h"
 
 enum { REQUEST = 1, ANSWER = 2, CALLS = 4 };
+
+/* More than what is on its way to a process that does not look. */
+static char large[64 << 20];
 
 /* Of the usual patience, ten seconds: what a call in vain may take. */
 #define MOST 0.3
@@ -41,10 +47,10 @@ static void post_answer(struct ct_peer *peer, struct call *call)
 	POST(peer, ct_recv(peer, CT_RECV, &message));
 }
 
-static void post_request(struct ct_peer *peer, struct call *call)
+static void post_request(struct ct_peer *peer, struct call *call, size_t len)
 {
 	struct ct_message message = {
-		.tagged = true, .tag = REQUEST, .buf = "request", .len = 8,
+		.tagged = true, .tag = REQUEST, .buf = large, .len = len,
 		.context = &call->request,
 	};
 
@@ -86,73 +92,118 @@ static void reap(struct ct_peer *peer, struct call *call)
 		}							\
 	} while (0)
 
-/* A call in vain. */
+/* Waits for the end of a call in vain, and takes its receive back. */
+static void give_up(struct ct_peer *peer, struct call *call)
+{
+	REAP_UNTIL(peer, call, call->requested || call->answered);
+	if (!call->answered) {
+		int ret = fi_cancel(&peer->ep->fid, &call->answer);
+
+		REQUIRE(ret == 0 || ret == -FI_ENOENT);
+	}
+	REAP_UNTIL(peer, call, call->requested && call->answered);
+	REQUIRE(call->taken_back);
+}
+
 static void call_nobody(struct ct_peer *peer)
 {
 	struct call call = { 0 };
 
 	post_answer(peer, &call);
-	post_request(peer, &call);
-	REAP_UNTIL(peer, &call, call.requested || call.answered);
-	if (!call.answered) {
-		int ret = fi_cancel(&peer->ep->fid, &call.answer);
+	post_request(peer, &call, 8);
+	give_up(peer, &call);
+}
 
-		REQUIRE(ret == 0 || ret == -FI_ENOENT);
-	}
-	REAP_UNTIL(peer, &call, call.requested && call.answered);
-	REQUIRE(call.taken_back);
+static void answer(struct ct_peer *peer)
+{
+	static struct fi_context2 rx, tx;
+	char buf[8];
+	struct ct_message request = {
+		.tagged = true, .tag = REQUEST, .buf = buf,
+		.len = sizeof(buf), .from = FI_ADDR_UNSPEC, .context = &rx,
+	};
+	struct ct_message reply = {
+		.tagged = true, .tag = ANSWER, .buf = buf,
+		.len = sizeof(buf), .context = &tx,
+	};
+
+	POST(peer, ct_recv(peer, CT_RECV, &request));
+	while (!peer->rx.count)
+		ct_progress(peer);
+	ct_done(peer, &peer->rx, &rx);
+	POST(peer, ct_send(peer, CT_SEND, &reply));
+	ct_done(peer, &peer->tx, &tx);
+}
+
+static void open_server(struct ct_peer *peer, int fd)
+{
+	struct ct_card own = { 0 }, other;
+
+	ct_open_domain(peer, &spec, ct_getinfo(&spec), NULL, NULL);
+	ct_open_ep(peer, peer->info);
+	ct_meet(peer, &own, &other, fd, NULL);
 }
 
 /* Answers calls until it is killed. */
 static void server(int fd)
 {
-	struct ct_card own = { 0 }, other;
 	struct ct_peer peer;
 
-	ct_open_domain(&peer, &spec, ct_getinfo(&spec), NULL, NULL);
-	ct_open_ep(&peer, peer.info);
-	ct_meet(&peer, &own, &other, fd, NULL);
-	for (;;) {
-		static struct fi_context2 rx, tx;
-		char buf[8];
-		struct ct_message request = {
-			.tagged = true, .tag = REQUEST, .buf = buf,
-			.len = sizeof(buf), .from = FI_ADDR_UNSPEC,
-			.context = &rx,
-		};
-		struct ct_message answer = {
-			.tagged = true, .tag = ANSWER, .buf = buf,
-			.len = sizeof(buf), .context = &tx,
-		};
-
-		POST(&peer, ct_recv(&peer, CT_RECV, &request));
-		while (!peer.rx.count)
-			ct_progress(&peer);
-		ct_done(&peer, &peer.rx, &rx);
-		POST(&peer, ct_send(&peer, CT_SEND, &answer));
-		ct_done(&peer, &peer.tx, &tx);
-	}
+	open_server(&peer, fd);
+	for (;;)
+		answer(&peer);
 }
 
-/* The server is killed with a call under way, or before the first one. */
+/* Answers one, and looks at nothing that comes later. */
+static void stuck_server(int fd)
+{
+	struct ct_peer peer;
+
+	open_server(&peer, fd);
+	answer(&peer);
+	for (;;)
+		pause();
+}
+
+/* A client that has met the server of this process. */
+static void open_client(struct ct_peer *peer, const struct ct_child *child)
+{
+	struct ct_card own = { 0 }, other;
+
+	ct_open_domain(peer, &spec, ct_getinfo(&spec), NULL, NULL);
+	ct_begin(child);
+	ct_open_ep(peer, peer->info);
+	ct_meet(peer, &own, &other, child->fd, NULL);
+}
+
+static void call_server(struct ct_peer *peer)
+{
+	struct call call = { 0 };
+
+	post_answer(peer, &call);
+	post_request(peer, &call, 8);
+	REAP_UNTIL(peer, &call, call.requested && call.answered);
+	REQUIRE(!call.failed && !call.taken_back);
+}
+
+static void close_in_time(struct ct_peer *peer, double since)
+{
+	ct_close_peer(peer);
+	REQUIRE(ct_now() - since < ct_patience() * MOST);
+}
+
+/* The server is killed where an answer is waited for, or before the first
+ * call. */
 static void server_dies(bool was_called)
 {
 	struct ct_child child = ct_spawn(server);
-	struct ct_card own = { 0 }, other;
 	struct call call = { 0 };
 	struct ct_peer peer;
 	double since;
 
-	ct_open_domain(&peer, &spec, ct_getinfo(&spec), NULL, NULL);
-	ct_begin(&child);
-	ct_open_ep(&peer, peer.info);
-	ct_meet(&peer, &own, &other, child.fd, NULL);
+	open_client(&peer, &child);
 	if (was_called) {
-		post_answer(&peer, &call);
-		post_request(&peer, &call);
-		REAP_UNTIL(&peer, &call, call.requested && call.answered);
-		REQUIRE(!call.failed && !call.taken_back);
-		call = (struct call) { 0 };
+		call_server(&peer);
 		post_answer(&peer, &call);
 	}
 	ct_kill(&child);
@@ -162,8 +213,7 @@ static void server_dies(bool was_called)
 		REQUIRE(call.taken_back);
 	}
 	call_nobody(&peer);
-	ct_close_peer(&peer);
-	REQUIRE(ct_now() - since < ct_patience() * MOST);
+	close_in_time(&peer, since);
 }
 
 static void connected(void)
@@ -176,29 +226,84 @@ static void never_reached(void)
 	server_dies(false);
 }
 
+/* The server is killed with a request on its way to it. */
+static void in_the_middle(void)
+{
+	struct ct_child child = ct_spawn(stuck_server);
+	struct call call = { 0 };
+	struct ct_peer peer;
+	double since;
+
+	open_client(&peer, &child);
+	call_server(&peer);
+	post_answer(&peer, &call);
+	post_request(&peer, &call, sizeof(large));
+	ct_progress(&peer);
+	ct_kill(&child);
+	since = ct_now();
+	give_up(&peer, &call);
+	REQUIRE(call.failed);
+	close_in_time(&peer, since);
+}
+
+/* An address like this endpoint's, at which nobody has ever listened: a socket
+ * that does not listen keeps others from it. */
+static int nobodys_address(struct ct_peer *peer, unsigned char *name)
+{
+	struct sockaddr_storage address = { 0 };
+	socklen_t size = sizeof(address);
+	int fd;
+
+	ct_name(&peer->ep->fid, &address, sizeof(address));
+	if (address.ss_family == AF_INET6)
+		((struct sockaddr_in6 *)&address)->sin6_port = 0;
+	else
+		((struct sockaddr_in *)&address)->sin_port = 0;
+	fd = socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	REQUIRE(fd >= 0);
+	REQUIRE(!bind(fd, (struct sockaddr *)&address, sizeof(address)));
+	REQUIRE(!getsockname(fd, (struct sockaddr *)&address, &size));
+	memcpy(name, &address, sizeof(address));
+	return fd;
+}
+
+static void never_existed(void)
+{
+	unsigned char name[256] = { 0 };
+	struct ct_peer peer;
+	double since;
+	int fd;
+
+	ct_open_single(&peer, &spec);
+	fd = nobodys_address(&peer, name);
+	peer.to = ct_insert(&peer, name);
+	since = ct_now();
+	call_nobody(&peer);
+	close_in_time(&peer, since);
+	close(fd);
+}
+
 /* Nobody waits for the calls: their receives are the application's at close. */
 static void left_behind(void)
 {
 	struct ct_child child = ct_spawn(server);
-	struct ct_card own = { 0 }, other;
 	static struct call calls[CALLS];
 	struct ct_peer peer;
 
-	ct_open_domain(&peer, &spec, ct_getinfo(&spec), NULL, NULL);
-	ct_begin(&child);
-	ct_open_ep(&peer, peer.info);
-	ct_meet(&peer, &own, &other, child.fd, NULL);
+	open_client(&peer, &child);
 	ct_kill(&child);
 	for (int i = 0; i < CALLS; i++) {
 		post_answer(&peer, &calls[i]);
-		post_request(&peer, &calls[i]);
+		post_request(&peer, &calls[i], 8);
 	}
 	ct_close_peer(&peer);
 }
 
 static const struct ct_test tests[] = {
 	{ "connected", connected, CT_RDM },
+	{ "in-the-middle", in_the_middle, CT_RDM },
 	{ "never-reached", never_reached, CT_RDM },
+	{ "never-existed", never_existed, CT_RDM },
 	{ "left-behind", left_behind, CT_RDM },
 };
 
