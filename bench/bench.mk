@@ -4,6 +4,7 @@
 #   make bench BASELINE=<dir>       beside the libfabric.so.1 in that folder
 #   make bench-count BASELINE=<dir> instructions and system calls only
 #   make bench-net BASELINE=<dir>   over a veth pair: plain, with delay, with loss
+#   make bench-mpi BASELINE=<dir>   MPI programs, of the MPI libraries of make check
 #   ROUNDS=5  CASES='tagged|read'  FABTESTS=<bin dir> (upstream's programs too)
 
 ROUNDS ?= 5
@@ -24,3 +25,7 @@ bench-net:
 	$(BENCH) --net
 	$(BENCH) --net --delay 1ms
 	$(BENCH) --net --delay 1ms --loss 0.1%
+
+.PHONY: bench-mpi
+bench-mpi: $(if $(LIB),,library-folder)
+	bench/mpi --rounds $(ROUNDS) $(SELECT) $(if $(OUT),--out $(OUT))

@@ -2,6 +2,7 @@
 """The MPI libraries that are at hand, each with the command that runs a program
 on a given libfabric.so.1 through the tcp provider, within one machine too."""
 
+import glob
 import os
 import subprocess
 
@@ -98,7 +99,8 @@ def build(mpi, folder, sources, flags=()):
     library = os.path.basename(os.path.dirname(os.path.dirname(mpi.compiler))) or "debian"
     name = os.path.splitext(os.path.basename(sources[0]))[0]
     program = os.path.join(folder, f"{name}.{library}")
-    newest = max(os.path.getmtime(source) for source in sources)
+    headers = glob.glob(os.path.join(os.path.dirname(sources[0]), "*.h"))
+    newest = max(os.path.getmtime(source) for source in [*sources, *headers])
     if os.path.exists(program) and os.path.getmtime(program) > newest:
         return program
     os.makedirs(folder, exist_ok=True)
