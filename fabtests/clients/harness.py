@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause OR MIT
 """Runs other people's programs on a given libfabric.so.1, with time limits,
-and proves which library they loaded. Used by `run` and `interop` beside it."""
+and proves which library they loaded. Used by the runners beside it, and by
+bench/mpi."""
 
 import os
 import pathlib

@@ -15,13 +15,13 @@ from harness import DEPS, Failure
 HOME = pathlib.Path(DEPS) / "mpi4py"
 EXCLUDED = pathlib.Path(__file__).with_name("mpi4py-excluded")
 RANKS = 2
-# mpi4py 4.1.2 without numpy passes 2,018 of 2,125 tests, and skips the
-# rest for want of other packages or of a property of MPICH.
+# mpi4py 4.1.2 passes 2,018 of 2,125 tests, and skips the rest: they want
+# packages that are not there, such as numpy, or another number of ranks.
 FEWEST_PASSED = 2000
 # What has to be among them: a suite without it proves less than it says.
 PARTS = ["test_p2p_buf", "test_cco_buf", "test_cco_nb_buf", "test_rma", "test_rma_nb", "test_win",
          "test_threads", "test_util_pool", "test_dynproc"]
-# For all tests, of which a quiet machine with two processors needs one tenth.
+# Seconds for all tests. A quiet machine with two processors needs a tenth.
 LIMIT = 600
 
 
@@ -120,7 +120,7 @@ def suite(mpi, library, patience):
     leave_out = [word for pattern in excluded() for word in ("-x", pattern)]
     launcher, environment = mpi.command(library, RANKS, [
         HOME / "bin/python", tests, "--verbose", "--failfast", "--no-builddir", *leave_out])
-    # As its first words: what the launcher is called with.
+    # The launcher's own words come first.
     launcher[1:1] = ["-errfile-pattern", folder / "rank.%r"]
     job = harness.Job(launcher, {**environment, "TMPDIR": os.fspath(folder)})
     try:
