@@ -19,6 +19,17 @@ pub enum Tag {
     Value(u64),
 }
 
+impl Tag {
+    /// The tag, if there is one.
+    #[inline(always)]
+    pub fn value(self) -> Option<u64> {
+        match self {
+            Tag::None => None,
+            Tag::Value(tag) => Some(tag),
+        }
+    }
+}
+
 /// `fi_send`, `fi_tsend` and their variants.
 #[derive(Clone, Copy, Debug)]
 pub struct Transmit {

@@ -377,7 +377,13 @@ pub(super) mod tests {
                 continue;
             };
             let layout = op.layout().fields;
-            for flags in [0, REMOTE_CQ_DATA, NAMED, REMOTE_CQ_DATA | NAMED] {
+            for flags in [
+                0,
+                REMOTE_CQ_DATA,
+                NAMED,
+                REMOTE_CQ_DATA | NAMED,
+                DELIVERY_COMPLETE | NAMED,
+            ] {
                 for count in 0..=RMA_IOV_LIMIT {
                     let mut header = Header::new(op);
                     header.flags = flags;

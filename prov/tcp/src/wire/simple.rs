@@ -1,40 +1,81 @@
 //! The short way for messages with nothing special about them: no immediate
-//! data, no flags, native byte order. It writes and reads what
-//! [`Header`](super::header::Header) does, and leaves everything else to it.
+//! data, native byte order, and no flags but for those of a message that is to
+//! be acknowledged by name; and for these acknowledgements. It writes and reads
+//! what [`Header`](super::header::Header) does, and leaves everything else to it.
 
-use super::header::{BASE, Op, VERSION};
+use super::header::{BASE, DELIVERY_COMPLETE, NAMED, Op, VERSION};
+
+/// Bytes of a header, at most.
+pub const MAX_SIMPLE: usize = BASE + 2 * 8;
 
 /// The first bytes of a header, with the number of the message 0.
-const fn start(op: Op, len: usize) -> u64 {
-    u64::from_le_bytes([VERSION, op as u8, 0, 0, 0, 0, len as u8, 0])
+const fn start(op: Op, flags: u16, len: usize) -> u64 {
+    let flags = flags.to_ne_bytes();
+    u64::from_le_bytes([VERSION, op as u8, flags[0], flags[1], 0, 0, len as u8, 0])
 }
 
-/// Writes the header of a message without immediate data or flags, in native
-/// order, and returns its length.
+const TAGGED: u64 = start(Op::Tagged, 0, BASE + 8);
+const PLAIN: u64 = start(Op::Msg, 0, BASE);
+/// Flags of a message that is to be acknowledged by name.
+const ACKNOWLEDGED: u16 = DELIVERY_COMPLETE | NAMED;
+const TAGGED_NAMED: u64 = start(Op::Tagged, ACKNOWLEDGED, BASE + 16);
+const PLAIN_NAMED: u64 = start(Op::Msg, ACKNOWLEDGED, BASE + 8);
+const ACK: u64 = start(Op::NamedAck, 0, ACK_LEN);
+/// Bytes of an acknowledgement.
+const ACK_LEN: usize = BASE + 8;
+/// The last byte of these is the message's number, which may be any.
+const COMPARED: u64 = u64::MAX >> 8;
+
+/// Writes the header of a message without immediate data, in native order, which
+/// is to be acknowledged by `name`, if that is given. Returns its length.
 #[inline(always)]
-pub fn encode_simple(tag: Option<u64>, payload: usize, sequence: u8, out: &mut [u8]) -> usize {
-    let (op, len) = match tag {
-        Some(_) => (Op::Tagged, BASE + 8),
-        None => (Op::Msg, BASE),
-    };
-    let Some((head, rest)) = out.split_first_chunk_mut::<BASE>() else {
-        return 0;
+pub fn encode_simple(
+    tag: Option<u64>,
+    name: Option<u64>,
+    payload: usize,
+    sequence: u8,
+    out: &mut [u8; MAX_SIMPLE],
+) -> usize {
+    let (start, len) = match (tag, name) {
+        (Some(_), None) => (TAGGED, BASE + 8),
+        (None, None) => (PLAIN, BASE),
+        (Some(_), Some(_)) => (TAGGED_NAMED, BASE + 16),
+        (None, Some(_)) => (PLAIN_NAMED, BASE + 8),
     };
     // One number, and so one store.
-    let start = start(op, len) | u64::from(sequence) << 56;
-    head[..8].copy_from_slice(&start.to_le_bytes());
-    head[8..].copy_from_slice(&((len + payload) as u64).to_ne_bytes());
-    if let (Some(tag), Some(place)) = (tag, rest.first_chunk_mut::<8>()) {
-        *place = tag.to_ne_bytes();
+    let start = start | u64::from(sequence) << 56;
+    out[..8].copy_from_slice(&start.to_le_bytes());
+    out[8..16].copy_from_slice(&((len + payload) as u64).to_ne_bytes());
+    match (tag, name) {
+        (Some(first), second) => {
+            out[16..24].copy_from_slice(&first.to_ne_bytes());
+            if let Some(second) = second {
+                out[24..32].copy_from_slice(&second.to_ne_bytes());
+            }
+        }
+        (None, Some(first)) => out[16..24].copy_from_slice(&first.to_ne_bytes()),
+        (None, None) => {}
     }
     len
 }
 
-/// A message without immediate data or flags that is here as a whole.
+/// The header that acknowledges the message of this name.
+#[inline(always)]
+pub fn encode_ack(name: u64, sequence: u8) -> [u8; ACK_LEN] {
+    let mut out = [0; ACK_LEN];
+    out[..8].copy_from_slice(&(ACK | u64::from(sequence) << 56).to_le_bytes());
+    out[8..16].copy_from_slice(&(ACK_LEN as u64).to_ne_bytes());
+    out[16..].copy_from_slice(&name.to_ne_bytes());
+    out
+}
+
+/// A message without immediate data that is here as a whole.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Simple<'a> {
     /// The tag of a tagged message.
     pub tag: Option<u64>,
+    /// What its acknowledgement is to name, if it wants one.
+    pub name: Option<u64>,
     /// The message.
     pub payload: &'a [u8],
     /// What follows.
@@ -42,65 +83,130 @@ pub struct Simple<'a> {
 }
 
 /// The message at the start of `bytes` if it is a [`Simple`] one in native
-/// order; everything else is for [`Header::decode`] to judge.
+/// order; everything else is for [`Header::decode`](super::header::Header::decode)
+/// to judge.
 #[inline(always)]
 pub fn decode_simple(bytes: &[u8]) -> Option<Simple<'_>> {
-    const TAGGED: u64 = start(Op::Tagged, BASE + 8);
-    const PLAIN: u64 = start(Op::Msg, BASE);
-    // The last byte of these is the message's number, which may be any.
-    const COMPARED: u64 = u64::MAX >> 8;
-    let (head, rest) = bytes.split_first_chunk::<BASE>()?;
-    let (head, size) = (head.first_chunk::<8>()?, head.last_chunk::<8>()?);
-    let head = u64::from_le_bytes(*head) & COMPARED;
-    let size = usize::try_from(u64::from_ne_bytes(*size)).ok()?;
-    let (tag, body) = if head == TAGGED {
-        let (tag, _) = rest.split_first_chunk::<8>()?;
-        (Some(u64::from_ne_bytes(*tag)), BASE + 8)
-    } else if head == PLAIN {
-        (None, BASE)
-    } else {
-        return None;
+    let (head, size, rest) = split_base(bytes)?;
+    let word = |at: usize| {
+        rest.get(at..)?
+            .first_chunk()
+            .copied()
+            .map(u64::from_ne_bytes)
+    };
+    let (tag, name, body) = match head {
+        TAGGED => (Some(word(0)?), None, BASE + 8),
+        PLAIN => (None, None, BASE),
+        TAGGED_NAMED => (Some(word(0)?), Some(word(8)?), BASE + 16),
+        PLAIN_NAMED => (None, Some(word(0)?), BASE + 8),
+        _ => return None,
     };
     if size > bytes.len() {
         return None;
     }
     let (message, rest) = bytes.split_at(size);
     let payload = message.get(body..)?;
-    Some(Simple { tag, payload, rest })
+    Some(Simple {
+        tag,
+        name,
+        payload,
+        rest,
+    })
+}
+
+/// The name in the acknowledgement at the start of `bytes`, in native order, if
+/// there is one, and what follows.
+#[inline(always)]
+pub fn decode_ack(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let (head, size, rest) = split_base(bytes)?;
+    if head != ACK || size != ACK_LEN {
+        return None;
+    }
+    let (name, rest) = rest.split_first_chunk()?;
+    Some((u64::from_ne_bytes(*name), rest))
+}
+
+/// The start of a header without its number, the size of its message, and what
+/// follows the base.
+#[inline(always)]
+fn split_base(bytes: &[u8]) -> Option<(u64, usize, &[u8])> {
+    let (base, rest) = bytes.split_first_chunk::<BASE>()?;
+    let (head, size) = (base.first_chunk::<8>()?, base.last_chunk::<8>()?);
+    let head = u64::from_le_bytes(*head) & COMPARED;
+    let size = usize::try_from(u64::from_ne_bytes(*size)).ok()?;
+    Some((head, size, rest))
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::ByteOrder;
+    use super::super::header::Header;
     use super::super::header::tests::{bytes, every_header};
-    use super::super::header::{Header, MAX_HEADER};
     use super::*;
 
     #[test]
     fn the_short_way_writes_and_reads_what_the_long_one_does() {
-        for tag in [None, Some(0x1234_5678_9abc_def0)] {
+        let tag = 0x1234_5678_9abc_def0;
+        for (tag, name) in [
+            (None, None),
+            (Some(tag), None),
+            (None, Some(77)),
+            (Some(tag), Some(77)),
+        ] {
             let mut header = Header::new(if tag.is_some() { Op::Tagged } else { Op::Msg });
             header.tag = tag.unwrap_or(0);
             header.payload = 5;
+            if let Some(name) = name {
+                header.flags = ACKNOWLEDGED;
+                header.id = name;
+            }
             let mut long = bytes(&header, &[], ByteOrder::Native);
-            let mut short = [0xaa; MAX_HEADER];
-            let len = encode_simple(tag, 5, 0, &mut short);
+            let mut short = [0xaa; MAX_SIMPLE];
+            let len = encode_simple(tag, name, 5, 0, &mut short);
             assert_eq!(short[..len], long);
             long.extend(b"helloand more");
             let simple = decode_simple(&long).unwrap();
-            assert_eq!((simple.tag, simple.payload), (tag, &b"hello"[..]));
+            assert_eq!((simple.tag, simple.name), (tag, name));
+            assert_eq!(simple.payload, b"hello");
             assert_eq!(simple.rest, b"and more");
             for cut in 0..len + 5 {
                 assert_eq!(decode_simple(&long[..cut]), None);
             }
         }
+    }
+
+    #[test]
+    fn so_do_acknowledgements() {
+        let mut header = Header::new(Op::NamedAck);
+        header.id = 77;
+        let mut all = bytes(&header, &[], ByteOrder::Native);
+        assert_eq!(encode_ack(77, 0)[..], all);
+        for cut in 0..all.len() {
+            assert_eq!(decode_ack(&all[..cut]), None);
+        }
+        all.extend(b"more");
+        assert_eq!(decode_ack(&all), Some((77, &b"more"[..])));
+        assert_eq!(decode_simple(&all), None);
+        // A wrong size is for the long way to judge.
+        all[8..16].copy_from_slice(&25u64.to_ne_bytes());
+        assert_eq!(decode_ack(&all), None);
+    }
+
+    #[test]
+    fn the_short_way_reads_nothing_else() {
         for (header, parts) in every_header() {
             let mut all = bytes(&header, &parts, ByteOrder::Native);
             all.resize(all.len() + header.payload, 7);
             if let Some(simple) = decode_simple(&all) {
-                assert!(!header.is_ack() && header.flags == 0 && header.op_data == 0);
+                assert!(!header.is_ack() && header.op_data == 0);
+                assert_eq!(simple.name.is_some(), header.flags != 0);
+                assert_eq!(simple.name.unwrap_or(0), header.id);
                 assert_eq!(simple.tag.unwrap_or(0), header.tag);
                 assert_eq!(simple.payload.len(), header.payload);
+            }
+            if let Some((name, _)) = decode_ack(&all) {
+                assert_eq!((header.op, header.id), (Op::NamedAck, name));
+                assert_eq!((header.flags, header.op_data), (0, 0));
             }
         }
     }

@@ -83,6 +83,8 @@ pub struct Connection {
     pub reads: VecDeque<PendingRead>,
     /// Operations that wait for an acknowledgement, oldest first.
     pub acks: VecDeque<Ticket>,
+    /// Names of messages that have come and are to be acknowledged.
+    pub owed: Vec<u64>,
     /// Operations that wait for an answer that names them.
     pub named: SlotMap<NameKey, Named>,
     /// Messages announced in the C library's protocol; `None` where the peer
@@ -281,6 +283,7 @@ impl Connection {
             sequence: 0,
             reads: VecDeque::new(),
             acks: VecDeque::new(),
+            owed: Vec::new(),
             named: SlotMap::with_key(),
             narrow: None,
             asked: HashMap::new(),

@@ -81,6 +81,14 @@ impl Outbox {
         self.grow_own(bytes.len());
     }
 
+    /// Appends our own bytes and a copy of application memory.
+    #[inline]
+    pub fn push_with(&mut self, bytes: &[u8], memory: &AppIov) {
+        self.bytes.extend_from_slice(bytes);
+        memory.append_to(&mut self.bytes);
+        self.grow_own(bytes.len() + memory.len());
+    }
+
     /// Appends a copy of application memory.
     #[inline]
     pub fn push_copy(&mut self, memory: &AppIov) {

@@ -13,12 +13,13 @@ use crate::engine::link::messages::{
     Ack, Action, Arrival, Endpoints, Placing, Rendezvous, Tcp, Then,
 };
 use crate::engine::link::post::Post;
+use crate::engine::transfer::posting::lend_buffer;
 use crate::engine::transfer::progress::BULK;
 use crate::wire::WireError;
 use crate::wire::direct::MAX_LIST;
 use crate::wire::handshake::Features;
 use crate::wire::header::{self, Header, Op};
-use crate::wire::simple::decode_simple;
+use crate::wire::simple::{decode_ack, decode_simple, encode_ack};
 use crate::wire::stream::Event;
 
 /// Most bytes of operands of an atomic operation.
@@ -51,11 +52,14 @@ pub(crate) fn take_in_simple<'a>(
     mut bytes: &'a [u8],
 ) -> &'a [u8] {
     while let Some(simple) = decode_simple(bytes) {
-        if !plain.take(conn.src, simple.tag, simple.payload) {
+        if simple.name.is_some() && !conn.features.has(Features::NAMED_ACKS)
+            || !plain.take(conn.src, simple.tag, simple.payload)
+        {
             break;
         }
         bytes = simple.rest;
         conn.is_bulk |= simple.payload.len() >= BULK;
+        conn.owed.extend(simple.name);
     }
     bytes
 }
@@ -63,15 +67,42 @@ pub(crate) fn take_in_simple<'a>(
 impl Core {
     /// Takes in bytes that came on a connection.
     pub(crate) fn take_in(&mut self, key: ConnKey, mut bytes: &[u8]) {
+        self.take_in_plain(key, &mut bytes);
+        if !bytes.is_empty() {
+            self.take_in_any(key, bytes);
+        }
+        self.acknowledge_owed(key);
+    }
+
+    /// Takes in the messages at the start of `bytes` that have nothing special
+    /// about them; whether there were any.
+    #[inline]
+    fn take_in_plain(&mut self, key: ConnKey, bytes: &mut &[u8]) -> bool {
+        let before = bytes.len();
         if let Some(conn) = self.conns.get_mut(key)
             && conn.is_plain()
             && let Some(plain) = short_way(self.quick_end, conn, &mut self.endpoints)
         {
-            bytes = take_in_simple(plain, conn, bytes);
+            *bytes = take_in_simple(plain, conn, bytes);
         }
-        if !bytes.is_empty() {
-            self.take_in_any(key, bytes);
+        bytes.len() != before
+    }
+
+    /// Takes in the acknowledgements at the start of `bytes`; whether there were
+    /// any.
+    #[inline]
+    fn take_in_acks(&mut self, key: ConnKey, bytes: &mut &[u8]) -> Result<bool, Fault> {
+        let before = bytes.len();
+        while let Some((name, rest)) = decode_ack(bytes) {
+            let conn = self.conns.get(key).ok_or(Fault::Gone)?;
+            let is_known = conn.features.has(Features::NAMED_ACKS) && conn.is_plain();
+            if !is_known || self.quick_end == 0 {
+                break;
+            }
+            *bytes = rest;
+            self.acknowledged_by_name(key, name)?;
         }
+        Ok(bytes.len() != before)
     }
 
     #[inline(never)]
@@ -85,6 +116,20 @@ impl Core {
                 conn.backlog.extend_from_slice(bytes);
                 return;
             }
+            match self.take_in_acks(key, bytes) {
+                Ok(false) => {}
+                Ok(true) => {
+                    self.take_in_plain(key, bytes);
+                    continue;
+                }
+                Err(fault) => {
+                    self.break_with(key, fault);
+                    return;
+                }
+            }
+            let Some(conn) = self.conns.get_mut(key) else {
+                return;
+            };
             let step = match conn.stream.next(bytes) {
                 Ok(Event::Need) => return,
                 Ok(Event::Message(header)) if conn.copies.must_wait(&header) => {
@@ -366,6 +411,39 @@ impl Core {
             Ack::Named(name) => Connection::ack_header(Some(name)),
         };
         self.post_control(key, header);
+    }
+
+    /// Acknowledges what has come by the short way.
+    #[inline]
+    pub(crate) fn acknowledge_owed(&mut self, key: ConnKey) {
+        if self
+            .conns
+            .get(key)
+            .is_some_and(|conn| !conn.owed.is_empty())
+        {
+            self.acknowledge_all(key);
+        }
+    }
+
+    #[inline(never)]
+    fn acknowledge_all(&mut self, key: ConnKey) {
+        let Some(conn) = self.conns.get_mut(key) else {
+            return;
+        };
+        let is_alone = conn.outbox.is_idle();
+        if conn.outbox.is_empty() {
+            lend_buffer(&mut self.spare_buffers, conn);
+        }
+        for name in conn.owed.drain(..) {
+            conn.outbox.push(&encode_ack(name, conn.sequence));
+            conn.sequence = conn.sequence.wrapping_add(1);
+        }
+        conn.owes |= is_alone;
+        if is_alone && !self.is_in_progress {
+            self.flush(key);
+        } else {
+            self.hold(key);
+        }
     }
 
     /// Sends a header without payload that no operation waits for.

@@ -19,7 +19,7 @@ use crate::wire::header::{Header, MAX_HEADER};
 use prov_message::peers::Bytes;
 
 /// Own bytes that a connection's queue may hold before posting is refused.
-const OWN_LIMIT: usize = 1 << 20;
+pub(crate) const OWN_LIMIT: usize = 1 << 20;
 /// The same towards C peers, which stop reading early: applications that first
 /// send and then receive have to get through with sending.
 const OWN_LIMIT_FOR_C: usize = 64 << 20;
@@ -228,14 +228,11 @@ impl Core {
 
     /// Appends a message to the connection's queue.
     fn enqueue(&mut self, key: ConnKey, post: Post<'_>, sequence: u8) {
-        let limit = self.params.staging_sbuf_size;
         let Some(conn) = self.conns.get_mut(key) else {
             return;
         };
-        if conn.outbox.is_empty()
-            && let Some(buffer) = self.spare_buffers.pop()
-        {
-            conn.outbox.lend_buffer(buffer);
+        if conn.outbox.is_empty() {
+            lend_buffer(&mut self.spare_buffers, conn);
         }
         let mut head = [0; MAX_HEADER];
         let header_len = post
@@ -252,10 +249,20 @@ impl Core {
         if let Some(ticket) = post.op.and_then(|op| self.endpoints.count(op)) {
             conn.outbox.push_op(ticket);
         }
+        self.hold(key);
+    }
+
+    /// Holds back what was appended to a connection's queue, unless it is too
+    /// much.
+    #[inline]
+    pub(crate) fn hold(&mut self, key: ConnKey) {
+        let Some(conn) = self.conns.get_mut(key) else {
+            return;
+        };
         if conn.is_blocked {
             return;
         }
-        if conn.outbox.len() >= limit as u64 {
+        if conn.outbox.len() >= self.params.staging_sbuf_size as u64 {
             self.flush(key);
         } else if !conn.is_held {
             conn.is_held = true;
@@ -290,8 +297,14 @@ impl Core {
                 return;
             }
         }
-        while let Some(ticket) = self.next_done(key) {
-            self.endpoints.finish(ticket, Ok(()));
+        if conn.lent.enabled {
+            while let Some(ticket) = self.next_done(key) {
+                self.endpoints.finish(ticket, Ok(()));
+            }
+        } else {
+            while let Some(ticket) = conn.outbox.pop_done() {
+                self.endpoints.finish(ticket, Ok(()));
+            }
         }
         if let Some(conn) = self.conns.get_mut(key)
             && let Some(buffer) = conn.outbox.take_buffer()
@@ -387,6 +400,14 @@ impl Core {
         for key in std::mem::take(&mut self.sent) {
             self.flush(key);
         }
+    }
+}
+
+/// Gives a connection that begins to queue a buffer for it.
+#[inline]
+pub(crate) fn lend_buffer(spare: &mut Vec<Vec<u8>>, conn: &mut Connection) {
+    if let Some(buffer) = spare.pop() {
+        conn.outbox.lend_buffer(buffer);
     }
 }
 

@@ -252,7 +252,11 @@ impl Core {
         let Some(plain) = short_way(self.quick_end, conn, &mut self.endpoints) else {
             return Read::Part(0..received);
         };
-        match take_in_simple(plain, conn, &self.staging[..received]).len() {
+        let left = take_in_simple(plain, conn, &self.staging[..received]).len();
+        if !conn.owed.is_empty() {
+            self.acknowledge_owed(key);
+        }
+        match left {
             0 => Read::All,
             left => Read::Part(received - left..received),
         }
@@ -262,6 +266,7 @@ impl Core {
     fn finish_read(&mut self, key: ConnKey, rest: Range<usize>, to_end: bool) -> bool {
         let staging = std::mem::take(&mut self.staging);
         self.take_in_any(key, &staging[rest]);
+        self.acknowledge_owed(key);
         self.staging = staging;
         if to_end {
             self.read_on(key, to_end, None);

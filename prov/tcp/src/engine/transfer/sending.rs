@@ -15,6 +15,7 @@ use crate::engine::link::keys::{ConnKey, EpKey};
 use crate::engine::link::narrow::NAMES;
 use crate::engine::link::post::Post;
 use crate::engine::link::socket;
+use crate::engine::transfer::posting::{OWN_LIMIT, lend_buffer};
 use crate::engine::transfer::rendezvous::{Announcing, WORTH_ANNOUNCING};
 use crate::wire::ByteOrder;
 use crate::wire::handshake::Features;
@@ -22,7 +23,7 @@ use crate::wire::header::{self, Header};
 use crate::wire::simple;
 
 /// Flags of messages that do not take the short way.
-const SPECIAL: u64 = FI_REMOTE_CQ_DATA | FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE;
+const SPECIAL: u64 = FI_REMOTE_CQ_DATA | FI_COMMIT_COMPLETE;
 
 /// Bytes that are sent on a connection, by an application that does not read its
 /// queues, between two looks for what has come.
@@ -39,7 +40,7 @@ impl Core {
     }
 
     /// The short way for a small message with nothing special about it, on an
-    /// open connection with nothing to send.
+    /// open connection.
     #[inline]
     fn transmit_at_once(&mut self, key: EpKey, message: &Transmit) -> Option<()> {
         let len = message.buffers.len();
@@ -52,20 +53,19 @@ impl Core {
             Kind::Msg(msg) => msg.conn?,
         };
         let conn = self.conns.get_mut(conn_key)?;
-        if !conn.outbox.is_idle()
-            || conn.throttled
-            || !conn.is_open()
-            || conn.order != ByteOrder::Native
-            || conn.burst.would_hold_back(&self.signals)
-        {
+        if conn.throttled || !conn.is_open() || conn.order != ByteOrder::Native {
             return None;
         }
+        if message.flags & FI_DELIVERY_COMPLETE != 0
+            || !conn.outbox.is_idle()
+            || conn.burst.would_hold_back(&self.signals)
+        {
+            return self.transmit_with_others(key, conn_key, message);
+        }
         conn.burst.sent();
-        let tag = match message.tag {
-            Tag::Value(tag) => Some(tag),
-            Tag::None => None,
-        };
-        let header_len = simple::encode_simple(tag, len, conn.sequence, &mut self.scratch[..]);
+        let tag = message.tag.value();
+        let head = self.scratch.first_chunk_mut()?;
+        let header_len = simple::encode_simple(tag, None, len, conn.sequence, head);
         conn.sequence = conn.sequence.wrapping_add(1);
         let total = header_len + len;
         message
@@ -77,6 +77,58 @@ impl Core {
             }
             Ok(sent) => self.sent_in_part(key, conn_key, message, sent, total),
             Err(error) => self.not_sent(key, conn_key, message, error, total),
+        }
+        Some(())
+    }
+
+    /// The same where the message is to be acknowledged, or other messages wait:
+    /// it is queued behind them.
+    #[inline(never)]
+    fn transmit_with_others(
+        &mut self,
+        key: EpKey,
+        conn_key: ConnKey,
+        message: &Transmit,
+    ) -> Option<()> {
+        if self.has_sent_much(conn_key) {
+            return None;
+        }
+        let ep = self.endpoints.get_mut(key)?;
+        let conn = self.conns.get_mut(conn_key)?;
+        let op = Op::of_transmit(key, message);
+        let asks = message.flags & FI_DELIVERY_COMPLETE != 0 && ep.reports.tells_of(&op);
+        if !ep.ledger.has_room()
+            || conn.outbox.own_len() >= OWN_LIMIT
+            || asks && !conn.features.has(Features::NAMED_ACKS)
+        {
+            return None;
+        }
+        let is_alone = conn.outbox.is_empty();
+        let holds_back = conn.burst.holds_back(&self.signals);
+        // Nothing of our own delays what is the application's: it takes along
+        // what waits.
+        let leaves = !holds_back && (is_alone || conn.owes) && !conn.is_blocked;
+        conn.owes = false;
+        let ticket = ep.ledger.count(op);
+        let (name, sent) = match asks {
+            true => (Some(conn.name_op(Named::Ack(ticket))), None),
+            false => (None, Some(ticket)),
+        };
+        if is_alone {
+            lend_buffer(&mut self.spare_buffers, conn);
+        }
+        let mut head = [0; simple::MAX_SIMPLE];
+        let (tag, len) = (message.tag.value(), message.buffers.len());
+        let header_len = simple::encode_simple(tag, name, len, conn.sequence, &mut head);
+        conn.sequence = conn.sequence.wrapping_add(1);
+        conn.outbox.push_with(&head[..header_len], &message.buffers);
+        if let Some(ticket) = sent {
+            conn.outbox.push_op(ticket);
+        }
+        if leaves {
+            self.flush(conn_key);
+        } else {
+            self.hold(conn_key);
         }
         Some(())
     }
