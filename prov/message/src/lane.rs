@@ -49,6 +49,11 @@ pub trait Core: Send + Sized + 'static {
     /// reading queues does not call [`Core::progress`].
     const IS_DRIVEN: bool = true;
 
+    /// What is looked at without the lane's lock, where the lane is driven.
+    fn signals(&self) -> Option<&Signals> {
+        None
+    }
+
     /// The endpoints.
     fn endpoints(&mut self) -> &mut Endpoints<Self::Transport>;
 
@@ -186,16 +191,17 @@ fn receive_special<C: Core>(core: &mut C, ep: EpKey, receive: &Receive) -> Resul
 
 #[inline(never)]
 fn post_special<C: Core>(core: &mut C, poster: Poster, receive: &Receive) -> Result {
-    let mut posting = core.endpoints().post_special(poster, receive)?;
+    let posting = core.endpoints().post_special(poster, receive)?;
     core.follow_up();
     if posting == Posting::NotFound {
-        // What is looked for may be here already.
-        core.progress();
-        posting = core.endpoints().post_special(poster, receive)?;
-        core.follow_up();
-    }
-    if posting == Posting::NotFound {
         core.endpoints().report_nothing_found(poster, receive);
+        // What is looked for may be on its way: the read that finds this entry
+        // drives, so that the next look sees more. This call does not, as the C
+        // library's does not. MPICH looks into its own queue first and then
+        // here, and takes what came in between for what is not there.
+        if let Some(signals) = core.signals() {
+            signals.drive_next();
+        }
     }
     Ok(())
 }

@@ -198,6 +198,10 @@ impl prov_message::Core for Core {
     type Errand = Copying;
 
     #[inline(always)]
+    fn signals(&self) -> Option<&Signals> {
+        Some(&self.signals)
+    }
+
     fn endpoints(&mut self) -> &mut Endpoints {
         &mut self.endpoints
     }

@@ -11,6 +11,7 @@ mod foreign;
 mod hostile;
 mod lost;
 mod negotiated;
+mod peek;
 mod requests;
 #[path = "../../../../fuzz/src/seeds.rs"]
 mod seeds;

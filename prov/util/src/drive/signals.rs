@@ -39,6 +39,13 @@ impl Signals {
         calls.is_multiple_of(READS_WITHOUT_PROGRESS) || self.due.load(Ordering::Relaxed)
     }
 
+    /// The next queue that is read drives the lane, whatever it has.
+    pub fn drive_next(&self) {
+        let calls = self.calls.load(Ordering::Relaxed);
+        self.calls
+            .store(calls | (READS_WITHOUT_PROGRESS - 1), Ordering::Relaxed);
+    }
+
     /// The lane is driven by the application.
     #[inline(always)]
     pub fn driven(&self) {
