@@ -94,12 +94,17 @@ pub fn decode_simple(bytes: &[u8]) -> Option<Simple<'_>> {
             .copied()
             .map(u64::from_ne_bytes)
     };
-    let (tag, name, body) = match head {
-        TAGGED => (Some(word(0)?), None, BASE + 8),
-        PLAIN => (None, None, BASE),
-        TAGGED_NAMED => (Some(word(0)?), Some(word(8)?), BASE + 16),
-        PLAIN_NAMED => (None, Some(word(0)?), BASE + 8),
-        _ => return None,
+    // Most frequent first.
+    let (tag, name, body) = if head == TAGGED {
+        (Some(word(0)?), None, BASE + 8)
+    } else if head == TAGGED_NAMED {
+        (Some(word(0)?), Some(word(8)?), BASE + 16)
+    } else if head == PLAIN {
+        (None, None, BASE)
+    } else if head == PLAIN_NAMED {
+        (None, Some(word(0)?), BASE + 8)
+    } else {
+        return None;
     };
     if size > bytes.len() {
         return None;

@@ -7,8 +7,12 @@
 //! message can only match one key (its tag without the ignored bits, and its
 //! source if directed), and that key is hashed. A message looks into one bucket
 //! per class in use and takes the oldest candidate. Receives whose class finds
-//! no room among [`CLASSES`] wait in a plain list that is searched linearly; so
-//! do all of them as long as they are [`FEW`].
+//! no room among [`CLASSES`] wait in a plain list that is searched linearly.
+//!
+//! So do all of them at first. Most programs post receives in the order in which
+//! the messages come, and then that list is searched in no time, however long it
+//! is. The first message that is not for one of its first [`FEW`] has them
+//! hashed.
 
 use fabric_abi::FI_MULTI_RECV;
 
@@ -20,7 +24,7 @@ use super::{ANY_SOURCE, Filter, bucket_of, tags_match};
 const CLASSES: usize = 8;
 /// The class number of receives in the linear list.
 const UNHASHED: u8 = CLASSES as u8;
-/// Receives that are found faster in the linear list than by hashing.
+/// Receives that are looked at faster in the linear list than by hashing.
 const FEW: usize = 8;
 const FIRST_BUCKETS: usize = 64;
 const MOST_BUCKETS: usize = 1 << 16;
@@ -66,6 +70,15 @@ impl Posted {
     }
 }
 
+/// What a look at the first receives of the linear list has come to.
+enum Search<'a> {
+    Found(u32, &'a Posted),
+    /// There are no more.
+    Nothing,
+    /// There are more than are worth looking at.
+    Long,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Class {
     ignore: u64,
@@ -84,8 +97,8 @@ pub(super) struct PostedQueue<B> {
     /// A power of two of them; a receive stands in the bucket of its class and key.
     buckets: Vec<List>,
     unhashed: List,
-    /// Whether new receives go into buckets. From the first receive that is one
-    /// too many for the linear list until the queue is empty.
+    /// Whether new receives go into buckets. From the first message that was not
+    /// found at the head of the linear list until the queue is empty.
     hashing: bool,
     classes: [Class; CLASSES],
     /// Classes from here on have never been used.
@@ -126,11 +139,9 @@ impl<B> PostedQueue<B> {
         put: impl FnOnce(Option<&mut Space<B>>) -> Option<Space<B>>,
     ) -> u32 {
         let Filter { src, tag, ignore } = filter;
-        let few = !self.hashing && self.entries.len() < FEW;
-        let class = if few {
-            UNHASHED
-        } else {
-            self.join_class(ignore, src != ANY_SOURCE)
+        let class = match self.hashing {
+            false => UNHASHED,
+            true => self.join_class(ignore, src != ANY_SOURCE),
         };
         let order = self.next_order;
         self.next_order += 1;
@@ -163,18 +174,59 @@ impl<B> PostedQueue<B> {
 
     /// The oldest receive that accepts a message with this source and tag.
     #[inline(always)]
-    pub fn find(&self, src: u64, tag: u64) -> Option<u32> {
+    pub fn find(&mut self, src: u64, tag: u64) -> Option<u32> {
         if self.hashing {
             return self.find_hashed(src, tag);
         }
-        let (index, _) = self.search(self.unhashed, src, tag, |_| false)?;
-        Some(index)
+        match self.search_first(src, tag) {
+            Search::Found(index, _) => Some(index),
+            Search::Nothing => None,
+            Search::Long => self.find_by_hashing(src, tag),
+        }
+    }
+
+    /// The first receive of the linear list that accepts a message, if it is one
+    /// of the first few.
+    #[inline(always)]
+    fn search_first(&self, src: u64, tag: u64) -> Search<'_> {
+        let index = self.unhashed.head;
+        match self.entries.get(index) {
+            Some(posted) if posted.accepts(src, tag) => Search::Found(index, posted),
+            _ => self.search_few(src, tag),
+        }
+    }
+
+    #[inline(never)]
+    fn search_few(&self, src: u64, tag: u64) -> Search<'_> {
+        let mut index = self.unhashed.head;
+        for _ in 0..FEW {
+            match self.entries.get(index) {
+                None => return Search::Nothing,
+                Some(posted) if posted.accepts(src, tag) => return Search::Found(index, posted),
+                Some(_) => index = self.entries.next(0, index),
+            }
+        }
+        Search::Long
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn find_by_hashing(&mut self, src: u64, tag: u64) -> Option<u32> {
+        self.start_hashing();
+        self.find_hashed(src, tag)
+    }
+
+    #[inline(never)]
+    fn find_hashed_single(&self, src: u64, tag: u64) -> Option<u32> {
+        let index = self.find_hashed(src, tag)?;
+        let posted = self.entries.get(index)?;
+        (!posted.is_multi).then_some(index)
     }
 
     /// The oldest of the receives in the linear list and in the buckets.
     #[inline(never)]
     fn find_hashed(&self, src: u64, tag: u64) -> Option<u32> {
-        let mut best = self.search(self.unhashed, src, tag, |_| false);
+        let mut best = self.search(self.unhashed, src, tag, u64::MAX);
         for class in &self.classes[..self.classes_used] {
             if class.waiting == 0 || (class.directed && src == ANY_SOURCE) {
                 continue;
@@ -182,26 +234,17 @@ impl<B> PostedQueue<B> {
             let key_src = if class.directed { src } else { ANY_SOURCE };
             let bucket = bucket_of(tag & !class.ignore, key_src, self.buckets.len());
             let before = best.map_or(u64::MAX, |(_, posted)| posted.order);
-            let list = self.buckets[bucket];
-            let earlier = self.search(list, src, tag, |posted| posted.order >= before);
-            best = earlier.or(best);
+            best = self.search(self.buckets[bucket], src, tag, before).or(best);
         }
         best.map(|(index, _)| index)
     }
 
-    /// The first receive of `list` that accepts a message, if no earlier one is
-    /// at the `end`.
-    #[inline(always)]
-    fn search(
-        &self,
-        list: List,
-        src: u64,
-        tag: u64,
-        end: impl Fn(&Posted) -> bool,
-    ) -> Option<(u32, &Posted)> {
+    /// The first receive of `list` that accepts a message, if its order is below
+    /// `before`.
+    fn search(&self, list: List, src: u64, tag: u64, before: u64) -> Option<(u32, &Posted)> {
         let mut index = list.head;
         while let Some(posted) = self.entries.get(index) {
-            if end(posted) {
+            if posted.order >= before {
                 break;
             }
             if posted.accepts(src, tag) {
@@ -231,13 +274,15 @@ impl<B> PostedQueue<B> {
     #[inline(always)]
     pub fn take_single(&mut self, src: u64, tag: u64) -> Option<Single<'_, B>> {
         let index = match self.hashing {
-            true => self.find_hashed(src, tag).filter(|&index| {
-                let posted = self.entries.get(index);
-                posted.is_some_and(|posted| !posted.is_multi)
-            })?,
-            false => match self.search(self.unhashed, src, tag, |_| false)? {
-                (_, posted) if posted.is_multi => return None,
-                (index, _) => index,
+            true => self.find_hashed_single(src, tag)?,
+            false => match self.search_first(src, tag) {
+                Search::Found(_, posted) if posted.is_multi => return None,
+                Search::Found(index, _) => index,
+                Search::Nothing => return None,
+                Search::Long => {
+                    self.start_hashing();
+                    self.find_hashed_single(src, tag)?
+                }
             },
         };
         let Posted { context, flags, .. } = self.unlist(index)?;
@@ -317,9 +362,7 @@ impl<B> PostedQueue<B> {
     /// The class of a receive about to be queued, counted in.
     #[inline(never)]
     fn join_class(&mut self, ignore: u64, directed: bool) -> u8 {
-        if !self.hashing {
-            self.start_hashing();
-        } else if self.entries.len() >= self.buckets.len() && self.buckets.len() < MOST_BUCKETS {
+        if self.entries.len() >= self.buckets.len() && self.buckets.len() < MOST_BUCKETS {
             self.double_buckets();
         }
         let used = &mut self.classes[..self.classes_used];

@@ -59,7 +59,9 @@ pub(crate) fn take_in_simple<'a>(
         }
         bytes = simple.rest;
         conn.is_bulk |= simple.payload.len() >= BULK;
-        conn.owed.extend(simple.name);
+        if let Some(name) = simple.name {
+            conn.owed.push(name);
+        }
     }
     bytes
 }
