@@ -383,3 +383,27 @@ fn messages_that_the_c_library_would_keep_are_kept_beyond_every_limit() {
     assert!(place == out);
     assert_eq!(a.engine.core().endpoints.kept_bytes(), 0);
 }
+
+#[test]
+fn names_of_messages_mean_nothing_to_a_peer_that_has_not_agreed_to_them() {
+    // By the short way and by the long one; acknowledgements, too.
+    for (op, data) in [(Op::Tagged, 0), (Op::Tagged, 5), (Op::NamedAck, 0)] {
+        let (a, mut peer) = side_and_peer(1);
+        let mut place = [0; 8];
+        receive(&a, &mut place, 1);
+        let mut header = Header::new(op);
+        header.id = 3;
+        if op == Op::Tagged {
+            header.tag = 1;
+            header.flags = header::DELIVERY_COMPLETE | header::NAMED;
+        }
+        if data != 0 {
+            header.flags |= header::REMOTE_CQ_DATA;
+            header.data = data;
+        }
+        let payload: &[u8] = if op == Op::Tagged { &[9; 8] } else { &[] };
+        peer.say(header, payload);
+        until([&a, &a], || a.open_connections().is_empty());
+        assert_eq!((a.count(), place), (0, [0; 8]));
+    }
+}
