@@ -46,6 +46,13 @@ impl PollSet {
         (members.len() < before).then_some(()).ok_or(Errno::EINVAL)
     }
 
+    /// Whether it has no member that is still open.
+    pub fn is_empty(&self) -> bool {
+        let mut members = self.members.lock();
+        members.retain(|member| !member.is_closed());
+        members.is_empty()
+    }
+
     /// Drives all members and gives the contexts of those with something to
     /// read to `found`, up to `limit`; how many that were.
     pub fn poll(&self, limit: usize, mut found: impl FnMut(*mut c_void)) -> usize {

@@ -78,6 +78,13 @@ impl Class for PollSet {
             ops: (&raw const OPS).cast_mut(),
         }
     }
+
+    fn close(this: &Handle<Self>) -> Result {
+        match this.is_empty() {
+            true => Ok(()),
+            false => Err(Errno::EBUSY),
+        }
+    }
 }
 
 unsafe extern "C" fn poll(
@@ -105,7 +112,10 @@ unsafe extern "C" fn poll(
     found as c_int
 }
 
-unsafe extern "C" fn poll_add(pollset: *mut fid_poll, object: *mut fid, _flags: u64) -> c_int {
+unsafe extern "C" fn poll_add(pollset: *mut fid_poll, object: *mut fid, flags: u64) -> c_int {
+    if flags != 0 {
+        return Errno::EINVAL.to_c();
+    }
     // SAFETY: as in `poll`; the application names an open object.
     status(unsafe {
         AnyFid::new(object)
@@ -114,7 +124,10 @@ unsafe extern "C" fn poll_add(pollset: *mut fid_poll, object: *mut fid, _flags: 
     })
 }
 
-unsafe extern "C" fn poll_del(pollset: *mut fid_poll, object: *mut fid, _flags: u64) -> c_int {
+unsafe extern "C" fn poll_del(pollset: *mut fid_poll, object: *mut fid, flags: u64) -> c_int {
+    if flags != 0 {
+        return Errno::EINVAL.to_c();
+    }
     // SAFETY: as in `poll_add`.
     status(unsafe {
         AnyFid::new(object)

@@ -226,6 +226,9 @@ fn a_poll_set_names_those_with_something_to_read() {
         assert_eq!(del(set, cntr.cast(), 0), Errno::EINVAL.to_c());
         Handle::<Cntr>::borrow(cntr).count(1);
         assert_eq!(poll(2).0, 0);
+        assert_eq!(add(set, cntr.cast(), 1 << 15), Errno::EINVAL.to_c());
+        assert_eq!(del(set, cq.cast(), 1 << 15), Errno::EINVAL.to_c());
+        assert_eq!(close(set.cast()), Errno::EBUSY.to_c());
 
         // A closed member is no member.
         write(cq);
