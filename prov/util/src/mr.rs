@@ -173,6 +173,16 @@ impl MrTable {
     /// flags that are not supported, [`Place::refusal`] for memory that the
     /// domain cannot reach; whatever a device answers.
     pub fn register(&self, request: Request) -> Result<Arc<Region>> {
+        const ACCESS: u64 = FI_SEND
+            | FI_RECV
+            | FI_READ
+            | FI_WRITE
+            | FI_REMOTE_READ
+            | FI_REMOTE_WRITE
+            | FI_COLLECTIVE;
+        if request.access & !ACCESS != 0 {
+            return Err(Errno::EINVAL);
+        }
         const FLAGS: u64 = FI_RMA_EVENT | FI_RMA_PMEM | FI_COLLECTIVE | FI_MR_SINGLE_USE;
         if request.flags & !FLAGS != 0 {
             return Err(Errno::EBADFLAGS);

@@ -371,7 +371,8 @@ impl Class for Mr {
                 Ok(())
             }
             FI_CLASS_CNTR => {
-                if flags & !(FI_REMOTE_READ | FI_REMOTE_WRITE) != 0 {
+                let counted = FI_REMOTE_READ | FI_REMOTE_WRITE;
+                if flags == 0 || flags & !counted != 0 {
                     return Err(Errno::EBADFLAGS);
                 }
                 let cntr = other.expect::<Cntr>()?;

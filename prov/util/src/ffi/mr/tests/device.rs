@@ -461,9 +461,10 @@ fn a_device_hears_what_a_region_is_bound_to() {
     assert_eq!(enable(), 0);
     assert!(resolve().is_ok());
 
+    let part = iov(&mut memory[8..]);
     let mut modify = fi_mr_modify {
         flags: 0,
-        attr: attr(&iov(&mut memory[8..])),
+        attr: attr(&part),
     };
     assert_eq!(control(mr, FI_REFRESH, &mut modify), 0);
     modify.attr.iov_count = 0;
