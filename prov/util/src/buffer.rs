@@ -136,8 +136,8 @@ impl AppIov {
         self.len == 0
     }
 
-    /// Address of the first byte, null where there is none. A value to
-    /// report (`fi_cq_data_entry::buf`), not one to read through.
+    /// Address of the first byte; for no bytes the place they were cut from,
+    /// or null. A value to report (`fi_cq_data_entry::buf`), not one to read through.
     #[inline]
     pub fn address(&self) -> *mut std::ffi::c_void {
         self.first().iov_base
@@ -150,11 +150,15 @@ impl AppIov {
         unsafe { self.iov[..self.count as usize].assume_init_ref() }
     }
 
-    /// `len` bytes from `offset` on, both cut to what there is.
+    /// `len` bytes from `offset` on, both cut to what there is. No bytes keep
+    /// their place: it is their [`AppIov::address`].
     #[inline]
     pub fn slice(&self, offset: usize, len: usize) -> AppIov {
         if offset == 0 && len >= self.len {
             return *self;
+        }
+        if len == 0 {
+            return self.nothing_at(offset);
         }
         let (mut skip, mut left) = (offset, len);
         let mut part = Self::EMPTY;
@@ -177,6 +181,27 @@ impl AppIov {
             skip = 0;
         }
         part
+    }
+
+    /// No bytes, at the place of the one at `offset` or behind the last.
+    #[cold]
+    fn nothing_at(&self, offset: usize) -> AppIov {
+        let mut skip = offset;
+        let mut place = std::ptr::null_mut();
+        for piece in self.pieces() {
+            let within = skip.min(piece.iov_len);
+            place = piece.iov_base.cast::<u8>().wrapping_add(within).cast();
+            skip -= within;
+            if within < piece.iov_len {
+                break;
+            }
+        }
+        let mut nothing = Self::EMPTY;
+        nothing.iov[0] = MaybeUninit::new(iovec {
+            iov_base: place,
+            iov_len: 0,
+        });
+        nothing
     }
 
     /// Copies `bytes` into the memory from `offset` on; returns how many fit.
@@ -532,6 +557,20 @@ mod tests {
         assert_eq!(memory.slice(3, 1).len(), 0);
         assert_eq!(memory.slice(usize::MAX, usize::MAX).len(), 0);
         assert_eq!(memory.slice(1, usize::MAX).len(), 2);
+    }
+
+    #[test]
+    fn a_slice_of_nothing_has_its_place() {
+        let (mut a, mut b) = ([0u8; 3], [0u8; 2]);
+        let memory = lend(&mut [&mut a, &mut b]);
+        let [first, second] = [0, 1].map(|piece| memory.pieces()[piece].iov_base.addr());
+        let place = |offset| memory.slice(offset, 0).address().addr();
+        assert_eq!(place(0), first);
+        assert_eq!(place(2), first + 2);
+        assert_eq!(place(3), second);
+        assert_eq!(place(5), second + 2);
+        assert_eq!(place(usize::MAX), second + 2);
+        assert!(memory.slice(4, 0).pieces().is_empty());
     }
 
     #[test]
