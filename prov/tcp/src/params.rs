@@ -6,6 +6,7 @@ use std::time::Duration;
 use fabric_abi::{FI_EP_RDM, fi_ep_type};
 use prov_message::Sizes;
 use prov_util::errno::{Errno, Result};
+use prov_util::netif;
 use prov_util::param_table;
 
 use crate::wire::authentication::Key;
@@ -121,6 +122,21 @@ impl Params {
             log::error!(target: crate::LOG.core, "FI_TCP_AUTH_KEY_FILE {file} is empty");
         }
         key.map(Some).ok_or(Errno::EACCES)
+    }
+
+    /// Leaves the choice of the interface to the provider where the user's has no
+    /// address, and says so.
+    pub fn drop_unknown_interface(&mut self) {
+        let name = self.iface.take().filter(|name| !name.is_empty());
+        let Some(name) = name else { return };
+        if netif::interfaces(Some(&name)).is_empty() {
+            log::error!(
+                target: crate::LOG.core,
+                "FI_TCP_IFACE: there is no usable address on {name}; using any interface"
+            );
+        } else {
+            self.iface = Some(name);
+        }
     }
 
     /// Ports to listen at where the application names none.

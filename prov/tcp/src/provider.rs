@@ -30,8 +30,10 @@ impl Provider for Tcp {
     type Fabric = Fabric;
 
     fn load(provider: &fi_provider) -> Self {
+        let mut params = Params::load(provider);
+        params.drop_unknown_interface();
         Tcp {
-            params: Arc::new(Params::load(provider)),
+            params: Arc::new(params),
         }
     }
 

@@ -46,7 +46,7 @@ impl ParamType for usize {
 
     fn show(&self) -> String {
         if *self == usize::MAX {
-            "no limit".into()
+            UNLIMITED.into()
         } else {
             self.to_string()
         }
@@ -104,7 +104,9 @@ pub fn load<T: ParamType + PartialOrd>(
     };
     // The doc comment of the row, on one line.
     let help: Vec<&str> = help.split_whitespace().collect();
-    let help = format!("{} (default: {})", help.join(" "), default.show());
+    let bounds = range.as_ref().map(bounds).unwrap_or_default();
+    let default_text = default.show();
+    let help = format!("{} (default: {default_text}{bounds})", help.join(" "));
     services::define_param(provider, &c_name, T::KIND, &help);
     match (T::read(provider, &c_name), range) {
         (Some(value), Some(range)) if !range.contains(&value) => {
@@ -122,6 +124,19 @@ pub fn load<T: ParamType + PartialOrd>(
         (None, _) => default,
     }
 }
+
+/// What a range leaves, as the help text shows it.
+fn bounds<T: ParamType>(range: &RangeInclusive<T>) -> String {
+    let (start, end) = (range.start().show(), range.end().show());
+    match (&*start, &*end) {
+        ("0", _) => format!("; at most {end}"),
+        (_, UNLIMITED) => format!("; at least {start}"),
+        _ => format!("; from {start} to {end}"),
+    }
+}
+
+/// The largest size.
+const UNLIMITED: &str = "no limit";
 
 /// Defines a structure with one field for each parameter of a provider. The
 /// doc comment of a field is its help text; types are those of
@@ -213,7 +228,7 @@ mod tests {
         assert_eq!(Params::load(&provider), Params::default());
         assert_eq!(
             stand_in::help(&provider, "port").as_deref(),
-            Some("A port, or 0 (default: 7)")
+            Some("A port, or 0 (default: 7; at most 100)")
         );
         assert_eq!(
             stand_in::help(&provider, "limit").as_deref(),
