@@ -18,7 +18,7 @@ use std::sync::{Arc, OnceLock};
 use fabric_abi::{FI_ADDR_STR, fi_provider};
 use prov_message::objects::{Domain, Enabling, Provider, SoftEndpoint, SoftFabric};
 use prov_message::{Lane, Member, Names, Sizes, Target, attributes};
-use prov_util::attr::{FabricAttr, Info, Request, named, version};
+use prov_util::attr::{Base, FabricAttr, Info, Request, named, version};
 use prov_util::av::format::Format;
 use prov_util::errno::{Errno, Result};
 use prov_util::{log_targets, logging::Targets, mr::MrTable, provider, sync::LockKind};
@@ -49,16 +49,22 @@ impl provider::Provider for Loopback {
     }
 
     fn getinfo(&self, request: &Request<'_>) -> Result<Vec<Info>> {
-        let mut info = attributes::rdm("loopback", VERSION, SIZES);
-        info.addr_format = FI_ADDR_STR;
-        let shared = attributes::with_shared_receive(info.clone());
-        named::getinfo(request, &[info.into(), shared.into()], self)
+        named::getinfo(request, &bases(), self)
     }
 
     fn fabric(&self, _: &FabricAttr) -> Result<Self::Fabric> {
         let network = Lane::start(LockKind::Real, |_| Ok(Network::default()))?;
-        Ok(SoftFabric(Joined(self.0.get_or_init(|| network).clone())))
+        let joined = Joined(self.0.get_or_init(|| network).clone());
+        Ok(SoftFabric::new(joined, bases()))
     }
+}
+
+/// The kinds of endpoints.
+fn bases() -> Vec<Base> {
+    let mut info = attributes::rdm("loopback", VERSION, SIZES);
+    info.addr_format = FI_ADDR_STR;
+    let shared = attributes::with_shared_receive(info.clone());
+    vec![info.into(), shared.into()]
 }
 
 impl named::Naming for Loopback {

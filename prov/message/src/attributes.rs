@@ -6,7 +6,7 @@ use prov_util::attr::{
 };
 use prov_util::buffer::IOV_LIMIT;
 
-use crate::checks::Sizes;
+use crate::checks::{LONGEST, Sizes};
 
 const TX_CAPS: u64 = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_SEND | FI_READ | FI_WRITE;
 const RX_CAPS: u64 = FI_MSG
@@ -51,6 +51,8 @@ const ORDER: u64 = FI_ORDER_RAR
 
 /// Entries of a context at most.
 const MOST_ENTRIES: usize = 1 << 24;
+/// Memory regions of a domain at most.
+const MOST_REGIONS: usize = 1 << 24;
 
 /// A reliable datagram endpoint, within this host, of a provider of this name
 /// and version, whose operations take effect in the order in which they are
@@ -58,7 +60,7 @@ const MOST_ENTRIES: usize = 1 << 24;
 pub fn rdm(name: &str, version: u32, sizes: Sizes) -> Info {
     let name = || Some(name.to_owned());
     Info {
-        caps: TX_CAPS | RX_CAPS | DOMAIN_CAPS,
+        caps: TX_CAPS | RX_CAPS | DOMAIN_CAPS | FI_AV_USER_ID,
         tx: TxAttr {
             caps: TX_CAPS,
             op_flags: TX_FLAGS,
@@ -79,7 +81,7 @@ pub fn rdm(name: &str, version: u32, sizes: Sizes) -> Info {
         },
         ep: EpAttr {
             ep_type: FI_EP_RDM,
-            max_msg_size: isize::MAX as usize,
+            max_msg_size: LONGEST,
             max_order_raw_size: usize::MAX,
             max_order_war_size: usize::MAX,
             max_order_waw_size: usize::MAX,
@@ -108,6 +110,7 @@ pub fn rdm(name: &str, version: u32, sizes: Sizes) -> Info {
             max_ep_rx_ctx: 1,
             max_ep_srx_ctx: 65536,
             mr_iov_limit: IOV_LIMIT,
+            mr_cnt: MOST_REGIONS,
             max_cntr_value: u64::MAX,
             max_err_cntr_value: u64::MAX,
             ..DomainAttr::default()

@@ -14,21 +14,25 @@ pub struct Sizes {
     pub atomic: usize,
 }
 
+/// Bytes of the longest message (`max_msg_size`).
+pub const LONGEST: usize = isize::MAX as usize;
+
 impl Sizes {
-    /// `-FI_EINVAL` for an injected message that is too long.
+    /// `-FI_EINVAL` for an injected message that is too long, `-FI_EMSGSIZE` for
+    /// one that is longer than memory can be.
     #[inline]
     pub fn check_message(&self, message: &Transmit) -> Result {
-        self.check_injected(message.is_inject(), &message.buffers)
+        self.check_length(message.is_inject(), &message.buffers)
     }
 
-    /// `-FI_EINVAL` for memory of different lengths here and there, and for an
-    /// injected write that is too long.
+    /// `-FI_EINVAL` for memory of different lengths here and there, and as
+    /// [`Sizes::check_message`].
     #[inline]
     pub fn check_access(&self, access: &RemoteAccess) -> Result {
         if access.local.len() as u64 != access.remote.len() {
             return Err(Errno::EINVAL);
         }
-        self.check_injected(access.is_inject(), &access.local)
+        self.check_length(access.is_inject(), &access.local)
     }
 
     /// `-FI_EINVAL` for buffers that are not as long as the remote memory,
@@ -54,9 +58,12 @@ impl Sizes {
     }
 
     #[inline]
-    fn check_injected(&self, is_inject: bool, bytes: &AppIov) -> Result {
+    fn check_length(&self, is_inject: bool, bytes: &AppIov) -> Result {
         if is_inject && bytes.len() > self.inject {
             return Err(Errno::EINVAL);
+        }
+        if bytes.len() > LONGEST {
+            return Err(Errno::EMSGSIZE);
         }
         Ok(())
     }

@@ -9,7 +9,7 @@ use crate::provider::VERSION;
 use crate::wire;
 
 /// What only endpoints with several peers have.
-const SOURCE_CAPS: u64 = FI_SOURCE | FI_DIRECTED_RECV;
+const SOURCE_CAPS: u64 = FI_SOURCE | FI_DIRECTED_RECV | FI_AV_USER_ID;
 
 /// What is not in the order of posting: requests for data are taken up in it, but
 /// the data comes later, when the memory may have been written to.

@@ -2,7 +2,7 @@
 //! provider.
 
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use fabric_abi::*;
@@ -227,18 +227,40 @@ impl Provider for Tcp {
     }
 
     fn set_name(ep: &Endpoint, name: &[u8]) -> Result {
-        let addr = sockaddr::decode(name).ok_or(Errno::EINVAL)?;
         let mut setup = ep.setup();
-        if setup.is_rdm {
-            if setup.socket.is_none() {
-                return Err(Errno::EOPBADSTATE);
-            }
-            // The old address first: it may be the same.
-            setup.socket = None;
-            setup.socket = Some(socket::bound(&addr, &ep.domain().own.params)?);
+        let addr = own_name(name, setup.info.addr_format)?;
+        let has_begun = match ep.seat() {
+            Some(seat) => setup.is_rdm || seat.lane.core().may_connect(seat.key).is_err(),
+            None => false,
+        };
+        if has_begun || setup.incomer.is_some() {
+            return Err(Errno::EOPBADSTATE);
         }
+        let is_rdm = setup.is_rdm;
+        socket::rebind(&mut setup.socket, &addr, |addr| match is_rdm {
+            true => socket::bound(addr, &ep.domain().own.params),
+            false => socket::from_source(addr),
+        })?;
         setup.info.src_addr = sockaddr::encode(&addr).as_bytes().to_vec();
         Ok(())
+    }
+
+    fn descriptor(ep: &Endpoint) -> Result<RawFd> {
+        let mut setup = ep.setup();
+        let in_use = match &setup.incomer {
+            Some(incomer) => Some(incomer.socket.as_raw_fd()),
+            None => in_lane(ep, |core, key| core.descriptor(key)),
+        };
+        if let Some(fd) = in_use {
+            return Ok(fd);
+        }
+        let socket = match setup.socket.take() {
+            Some(socket) => socket,
+            // What is set on it now is to hold when it is connected.
+            None if !setup.is_rdm => socket::from_source(&own_address(&setup.info))?,
+            None => return Err(Errno::EOPBADSTATE),
+        };
+        Ok(setup.socket.insert(socket).as_raw_fd())
     }
 
     fn peer_name(ep: &Endpoint) -> Result<Vec<u8>> {
@@ -258,9 +280,7 @@ impl Provider for Tcp {
         if setup.is_rdm {
             return Err(Errno::ENOSYS);
         }
-        if data.len() > MAX_DATA {
-            return Err(Errno::EINVAL);
-        }
+        let data = &data[..data.len().min(MAX_DATA)];
         let dest = match address.is_empty() {
             true => &setup.info.dest_addr,
             false => address,
@@ -274,9 +294,7 @@ impl Provider for Tcp {
 
     fn accept(ep: &Endpoint, data: &[u8]) -> Result {
         let mut setup = ep.setup();
-        if data.len() > MAX_DATA {
-            return Err(Errno::EINVAL);
-        }
+        let data = &data[..data.len().min(MAX_DATA)];
         let seat = ep.seated()?;
         let mut core = seat.lane.core();
         core.may_connect(seat.key)?;
@@ -304,7 +322,19 @@ impl Provider for Tcp {
     }
 }
 
-/// The address that an RDM endpoint is to be bound to.
+/// The address that the application gives to an endpoint with addresses of this
+/// format: `-FI_EINVAL` for none, `-FI_EAFNOSUPPORT` for one of another family.
+pub fn own_name(name: &[u8], format: u32) -> Result<SocketAddr> {
+    let addr = sockaddr::decode(name).ok_or(Errno::EINVAL)?;
+    let fits = match format {
+        FI_SOCKADDR_IN => addr.is_ipv4(),
+        FI_SOCKADDR_IN6 => addr.is_ipv6(),
+        _ => true,
+    };
+    fits.then_some(addr).ok_or(Errno::EAFNOSUPPORT)
+}
+
+/// The address that an endpoint is to be bound to.
 fn own_address(info: &Info) -> SocketAddr {
     match sockaddr::decode(&info.src_addr) {
         Some(addr) => addr,

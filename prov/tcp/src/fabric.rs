@@ -3,13 +3,15 @@
 use std::sync::{Arc, OnceLock};
 
 use prov_message::objects::{Domain, Requests};
-use prov_util::attr::Info;
+use prov_util::attr::{Info, Offers};
 use prov_util::domain;
 use prov_util::errno::Result;
 use prov_util::ffi::Handle;
 use prov_util::ffi::fabric::FabricObject;
 use prov_util::sync::LockKind;
 
+use crate::LOG;
+use crate::bases::bases;
 use crate::domain::Tcp;
 use crate::engine::link::listener::Incomer;
 use crate::engine::{Core, Lane};
@@ -48,6 +50,10 @@ impl Fabric {
 impl domain::Fabric for Fabric {
     type Domain = Domain<Tcp>;
     type PassiveEndpoint = PassiveEndpoint;
+
+    fn offers(&self) -> Offers {
+        Offers::new(bases(&self.params), LOG.core)
+    }
 
     fn domain(this: &Handle<FabricObject<Self>>, info: &Info) -> Result<Domain<Tcp>> {
         Tcp::domain(this.params.clone(), this.requests.clone(), info)

@@ -10,7 +10,7 @@ use prov_util::progress::Progress;
 use prov_util::sockaddr;
 
 use crate::LOG;
-use crate::domain::BACKLOG;
+use crate::domain::{BACKLOG, own_name};
 use crate::engine::Lane;
 use crate::engine::link::keys::ListenerKey;
 use crate::engine::link::listener::{Incomer, ListenerKind, RequestSink};
@@ -33,6 +33,8 @@ pub type PassiveEndpoint = SoftPassive<Passive>;
 pub struct Setup {
     /// What peers must prove to know.
     auth_key: Option<Key>,
+    /// `fi_info::addr_format`
+    addr_format: u32,
     /// Bound, and not listening yet.
     pub socket: Option<OwnedFd>,
 }
@@ -54,7 +56,11 @@ impl Passive {
             Some(addr) => Some(socket::bound(&addr, &params)?),
             None => None,
         };
-        let setup = Setup { auth_key, socket };
+        let setup = Setup {
+            auth_key,
+            addr_format: info.addr_format,
+            socket,
+        };
         let own = Passive { lane, params };
         Ok(SoftPassive::new(own, setup, requests, info))
     }
@@ -101,10 +107,10 @@ impl Listening for Passive {
     }
 
     fn set_name(&self, setup: &mut Setup, name: &[u8]) -> Result<Vec<u8>> {
-        let addr = sockaddr::decode(name).ok_or(Errno::EINVAL)?;
-        // The old address first: it may be the same.
-        setup.socket = None;
-        setup.socket = Some(socket::bound(&addr, &self.params)?);
+        let addr = own_name(name, setup.addr_format)?;
+        socket::rebind(&mut setup.socket, &addr, |addr| {
+            socket::bound(addr, &self.params)
+        })?;
         Ok(sockaddr::encode(&addr).as_bytes().to_vec())
     }
 

@@ -12,6 +12,7 @@ mod fit;
 pub mod ip;
 mod mismatch;
 pub mod named;
+mod offers;
 mod request;
 #[cfg(test)]
 mod tests;
@@ -23,6 +24,7 @@ use fabric_abi::*;
 pub use check::{address_format_fits, check};
 pub use fit::fit;
 pub use mismatch::{Mismatch, Value};
+pub use offers::Offers;
 pub use request::{Ends, Request};
 
 use crate::errno::{self, Errno};

@@ -45,6 +45,8 @@ pub struct Config<'a> {
     /// Whether addresses are only reported by the identifiers that the
     /// application sets (`FI_AV_USER_ID`).
     pub user_ids: bool,
+    /// Whether addresses may be inserted with such an identifier of their own.
+    pub takes_user_ids: bool,
     /// Size of authorization keys in a domain that takes them from the vector
     /// (`FI_AV_AUTH_KEY`), 0 for any size.
     pub auth_key_size: Option<usize>,
@@ -64,6 +66,7 @@ impl Default for Config<'_> {
             format: Format::IP,
             rx_ctx_bits: 0,
             user_ids: false,
+            takes_user_ids: true,
             auth_key_size: None,
             asynchronous: false,
             count: 0,
@@ -144,6 +147,7 @@ pub struct Av {
     rx_ctx_bits: u32,
     auth_key_size: Option<usize>,
     user_ids_required: bool,
+    takes_user_ids: bool,
     /// Whether [`Av::reported`] has to look: addresses may be reported as
     /// something else than themselves.
     user_ids: AtomicBool,
@@ -191,6 +195,7 @@ impl Av {
             rx_ctx_bits: config.rx_ctx_bits,
             auth_key_size: config.auth_key_size,
             user_ids_required: config.user_ids,
+            takes_user_ids: config.takes_user_ids,
             user_ids: AtomicBool::new(config.user_ids),
             target: config.target,
         })
@@ -538,6 +543,7 @@ impl State {
                 (Place::At(number as u32), None)
             }
             _ if av.owner.is_some() => return Err(Errno::EINVAL),
+            Some(_) if !av.takes_user_ids => return Err(Errno::EINVAL),
             user_id => (Place::Any, user_id),
         };
         let State { store, keys, ids } = self;

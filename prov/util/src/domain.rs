@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::attr::Info;
+use crate::attr::{Info, Offers};
 use crate::av::format::Format;
 use crate::endpoint::{Endpoint, PassiveEndpoint, SharedReceive};
 use crate::errno::{Errno, Result};
@@ -22,6 +22,9 @@ pub trait Fabric: Send + Sync + Sized + 'static {
     type Domain: Domain<Fabric = Self>;
     /// Its passive endpoints, or [`crate::endpoint::NoPassiveEndpoint`].
     type PassiveEndpoint: PassiveEndpoint;
+
+    /// What fi_getinfo(3) offers, which is all that can be opened.
+    fn offers(&self) -> Offers;
 
     /// `fi_domain`. The seam keeps the fabric open as long as the domain is.
     fn domain(this: &Handle<FabricObject<Self>>, info: &Info) -> Result<Self::Domain>;

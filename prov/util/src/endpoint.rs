@@ -1,6 +1,7 @@
 //! What a provider implements to offer endpoints (fi_endpoint(3), fi_cm(3)).
 
 use std::ffi::{c_int, c_void};
+use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use fabric_abi::{FI_READ, FI_RECV, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_SEND, FI_WRITE};
@@ -151,18 +152,24 @@ pub trait Endpoint: Send + Sync + Sized + 'static {
         Err(Errno::ENOSYS)
     }
 
-    /// `fi_connect` with connection data.
+    /// `fi_connect` with connection data; what is too long is cut.
     fn connect(&self, _address: &[u8], _data: &[u8]) -> Result {
         Err(Errno::ENOSYS)
     }
 
-    /// `fi_accept` with connection data.
+    /// `fi_accept` with connection data, likewise.
     fn accept(&self, _data: &[u8]) -> Result {
         Err(Errno::ENOSYS)
     }
 
+    /// `FI_GET_FD`: the socket or the like that the endpoint transfers over.
+    /// It stays the endpoint's.
+    fn descriptor(&self) -> Result<RawFd> {
+        Err(Errno::ENOSYS)
+    }
+
     /// `fi_shutdown`
-    fn shutdown(&self, _flags: u64) -> Result {
+    fn shutdown(&self) -> Result {
         Err(Errno::ENOSYS)
     }
 
@@ -257,13 +264,14 @@ impl SharedReceive for NoSharedReceive {
 /// A listener for connection requests (`fi_passive_ep`).
 pub trait PassiveEndpoint: Send + Sync + Sized + 'static {
     /// Its event queue; a second one is `-FI_EINVAL`.
-    fn bind(&self, eq: Use<Eq>, flags: u64) -> Result;
+    fn bind(&self, eq: Use<Eq>) -> Result;
 
     /// `fi_listen`. Connection requests arrive at the event queue; `this`
     /// gives the `fid` that events report.
     fn listen(this: &Handle<crate::ffi::pep::PassiveObject<Self>>) -> Result;
 
-    /// `fi_reject`: the request that `handle` names, with connection data.
+    /// `fi_reject`: the request that `handle` names, with connection data; what
+    /// is too long is cut.
     fn reject(&self, handle: AnyFid, data: &[u8]) -> Result;
 
     /// Its own address.
@@ -289,7 +297,7 @@ pub trait PassiveEndpoint: Send + Sync + Sized + 'static {
 pub enum NoPassiveEndpoint {}
 
 impl PassiveEndpoint for NoPassiveEndpoint {
-    fn bind(&self, _: Use<Eq>, _: u64) -> Result {
+    fn bind(&self, _: Use<Eq>) -> Result {
         match *self {}
     }
 

@@ -106,6 +106,11 @@ pub trait Provider: Send + Sync + Sized + 'static {
         Err(Errno::ENOSYS)
     }
 
+    /// `FI_GET_FD`: see [`Endpoint::descriptor`](prov_util::endpoint::Endpoint::descriptor).
+    fn descriptor(_ep: &SoftEndpoint<Self>) -> Result<RawFd> {
+        Err(Errno::ENOSYS)
+    }
+
     /// `fi_connect`
     fn connect(_ep: &SoftEndpoint<Self>, _address: &[u8], _data: &[u8]) -> Result {
         Err(Errno::ENOSYS)

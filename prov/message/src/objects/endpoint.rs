@@ -1,6 +1,7 @@
 //! fi_endpoint(3): an endpoint and its place in a lane.
 
 use std::ffi::{c_int, c_void};
+use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use fabric_abi::{FI_DIRECTED_RECV, FI_OPT_MIN_MULTI_RECV};
@@ -254,7 +255,11 @@ impl<P: Provider> endpoint::Endpoint for SoftEndpoint<P> {
         P::accept(self, data)
     }
 
-    fn shutdown(&self, _flags: u64) -> Result {
+    fn descriptor(&self) -> Result<RawFd> {
+        P::descriptor(self)
+    }
+
+    fn shutdown(&self) -> Result {
         P::shutdown(self)
     }
 

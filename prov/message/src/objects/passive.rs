@@ -107,7 +107,7 @@ impl<P: Listening> SoftPassive<P> {
 }
 
 impl<P: Listening> endpoint::PassiveEndpoint for SoftPassive<P> {
-    fn bind(&self, eq: Use<Eq>, _flags: u64) -> Result {
+    fn bind(&self, eq: Use<Eq>) -> Result {
         let mut state = self.state();
         if state.eq.is_some() {
             return Err(Errno::EINVAL);
@@ -138,9 +138,7 @@ impl<P: Listening> endpoint::PassiveEndpoint for SoftPassive<P> {
     }
 
     fn reject(&self, handle: AnyFid, data: &[u8]) -> Result {
-        if data.len() > P::DATA_LIMIT {
-            return Err(Errno::EINVAL);
-        }
+        let data = &data[..data.len().min(P::DATA_LIMIT)];
         if let Some(incomer) = self.requests.reject(handle.as_ptr().cast())? {
             self.own.refuse(incomer, data);
         }

@@ -156,6 +156,11 @@ fn check_endpoint(base: &Info, api: u32, hints: &Hints, asked: &EpAttr) -> Outco
         ep.protocol_version as usize,
     )?;
     at_most("ep_attr->max_msg_size", asked.max_msg_size, ep.max_msg_size)?;
+    at_most(
+        "ep_attr->msg_prefix_size",
+        asked.msg_prefix_size,
+        ep.msg_prefix_size,
+    )?;
     contexts(
         "ep_attr->tx_ctx_cnt",
         asked.tx_ctx_cnt,
@@ -297,7 +302,7 @@ fn check_tx(base: &TxAttr, info_mode: u64, asked: &TxAttr) -> Outcome {
     )
 }
 
-fn check_rx(base: &RxAttr, info_mode: u64, asked: &RxAttr) -> Outcome {
+pub(super) fn check_rx(base: &RxAttr, info_mode: u64, asked: &RxAttr) -> Outcome {
     let caps = asked.caps & !(TX_CAPS & !RX_CAPS);
     within("rx_attr->caps", FI_TYPE_CAPS, caps, base.caps)?;
     let mode = if asked.mode != 0 {

@@ -206,6 +206,20 @@ fn domain_attributes_are_checked() {
                 Some("domain_attr->mr_key_size"),
             ),
             (|h| domain(h).cntr_cnt = 101, Some("domain_attr->cntr_cnt")),
+            (|h| domain(h).cq_cnt = 1, Some("domain_attr->cq_cnt")),
+            (|h| domain(h).ep_cnt = 1, Some("domain_attr->ep_cnt")),
+            (
+                |h| domain(h).tx_ctx_cnt = 1,
+                Some("domain_attr->tx_ctx_cnt"),
+            ),
+            (
+                |h| domain(h).rx_ctx_cnt = 1,
+                Some("domain_attr->rx_ctx_cnt"),
+            ),
+            (
+                |h| domain(h).max_ep_stx_ctx = 1,
+                Some("domain_attr->max_ep_stx_ctx"),
+            ),
             (|h| domain(h).mr_cnt = 101, Some("domain_attr->mr_cnt")),
             (
                 |h| domain(h).mr_iov_limit = 2,

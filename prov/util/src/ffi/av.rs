@@ -35,6 +35,8 @@ pub struct AvTraits<'a> {
     pub format: Option<Format>,
     /// `fi_domain_attr::av_type`
     pub av_type: u32,
+    /// Whether the domain was opened with `FI_AV_USER_ID`.
+    pub user_ids: bool,
     /// Interface version of the application.
     pub api_version: u32,
     /// Size of authorization keys (0: any) where the domain takes them from
@@ -82,6 +84,11 @@ unsafe fn open(
     if attr.flags & !FLAGS != 0 {
         return Err(refused("unknown flags"));
     }
+    if attr.flags & FI_AV_USER_ID != 0 && !domain.user_ids {
+        return Err(refused(
+            "FI_AV_USER_ID is not among the domain's capabilities",
+        ));
+    }
     let any = FI_AV_UNSPEC;
     let known = [any, FI_AV_MAP, FI_AV_TABLE];
     let asked = attr.type_;
@@ -103,6 +110,7 @@ unsafe fn open(
         format: domain.format.ok_or(Errno::ENOSYS)?,
         rx_ctx_bits: u32::try_from(attr.rx_ctx_bits).map_err(|_| Errno::EINVAL)?,
         user_ids: attr.flags & FI_AV_USER_ID != 0,
+        takes_user_ids: domain.user_ids,
         auth_key_size: domain
             .auth_key_size
             .filter(|_| domain.api_version >= version(1, 20)),

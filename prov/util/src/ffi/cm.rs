@@ -136,6 +136,9 @@ unsafe extern "C" fn accept<E: Endpoint>(
 }
 
 unsafe extern "C" fn shutdown<E: Endpoint>(ep: *mut fid_ep, flags: u64) -> c_int {
+    if flags != 0 {
+        return Errno::EINVAL.to_c();
+    }
     // SAFETY: as in `connect`.
-    status(unsafe { Handle::<EndpointObject<E>>::borrow(ep).shutdown(flags) })
+    status(unsafe { Handle::<EndpointObject<E>>::borrow(ep) }.shutdown())
 }

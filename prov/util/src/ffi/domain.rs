@@ -13,14 +13,14 @@ pub use peer::{PeerDomain, PeerRegion};
 use super::av::{AvDomain, AvTraits, av_open};
 use super::cntr::{CntrDomain, cntr_open};
 use super::cq::{CqDomain, CqTraits, cq_open};
-use super::ep::{EndpointObject, SharedReceiveObject, transfer};
+use super::ep::{EndpointObject, Limits, SharedReceiveObject, transfer};
 use super::mr::{MrDomain, MrOps};
 use super::object::{AnyFid, Class, Handle, Use};
 use super::poll::poll_open;
 use super::srx::ImportedSrx;
 use super::{deliver, info, missing, mr, status};
 use crate::atomic_ops;
-use crate::attr::Info;
+use crate::attr::{Info, Offers, context_caps};
 use crate::domain::Domain;
 use crate::eq::Eq;
 use crate::errno::{Errno, Result};
@@ -36,6 +36,7 @@ pub struct DomainObject<D: Domain> {
     av_type: u32,
     addr_format: u32,
     api_version: u32,
+    offers: Arc<Offers>,
     /// Size of authorization keys where the domain takes them from its
     /// address vectors.
     auth_key_size: Option<usize>,
@@ -44,7 +45,7 @@ pub struct DomainObject<D: Domain> {
 }
 
 impl<D: Domain> DomainObject<D> {
-    pub(super) fn new(domain: D, info: &Info, api_version: u32) -> Self {
+    pub(super) fn new(domain: D, info: &Info, api_version: u32, offers: Arc<Offers>) -> Self {
         DomainObject {
             domain,
             name: info.domain.name.clone().unwrap_or_default(),
@@ -53,6 +54,7 @@ impl<D: Domain> DomainObject<D> {
             av_type: info.domain.av_type,
             addr_format: info.addr_format,
             api_version,
+            offers,
             auth_key_size: None,
             eq: Mutex::new(None),
         }
@@ -110,6 +112,7 @@ impl<D: Domain> AvDomain for DomainObject<D> {
             name: &self.name,
             format: self.domain.address_format(self.addr_format),
             av_type: self.av_type,
+            user_ids: self.caps & FI_AV_USER_ID != 0,
             api_version: self.api_version,
             auth_key_size: self.auth_key_size,
             target: D::LOG_TARGET,
@@ -216,7 +219,7 @@ unsafe extern "C" fn endpoint2<D: Domain>(
         let domain = Handle::<DomainObject<D>>::from_c(domain);
         let made = info::info(info, domain.api_version).and_then(|info| {
             let parent = Use::of(&domain).any();
-            let limit = domain.atomic_limit();
+            let limits = Limits::of(&domain.offers, &info, domain.atomic_limit());
             if info.mode & FI_PEER_TRANSFER != 0 {
                 let open = |owner| D::transfer_endpoint(&domain, &info, owner);
                 let endpoint = transfer::import(context, domain.api_version, open)?;
@@ -224,13 +227,15 @@ unsafe extern "C" fn endpoint2<D: Domain>(
                     endpoint,
                     &info,
                     ptr::null_mut(),
-                    limit,
+                    limits,
                     parent,
                 ));
             }
+            let version = domain.api_version;
+            domain.offers.admit("fi_endpoint", version, &info)?;
             let endpoint = D::endpoint(&domain, &info)?;
             Ok(EndpointObject::open(
-                endpoint, &info, context, limit, parent,
+                endpoint, &info, context, limits, parent,
             ))
         });
         deliver(ep, made)
@@ -246,11 +251,9 @@ unsafe extern "C" fn srx_ctx<D: Domain>(
     // SAFETY: as in `endpoint2`; `attr` is null or valid.
     unsafe {
         let domain = Handle::<DomainObject<D>>::from_c(domain);
-        let (op_flags, size, caps) = attr
-            .as_ref()
-            .map_or((0, 0, 0), |attr| (attr.op_flags, attr.size, attr.caps));
+        let attr = attr.as_ref().map(info::rx_attr).unwrap_or_default();
         let parent = Use::of(&domain).any();
-        let made = if op_flags & FI_PEER != 0 {
+        let made = if attr.op_flags & FI_PEER != 0 {
             ImportedSrx::import(context)
                 .and_then(|owner| {
                     let made = D::peer_receive(&domain, owner);
@@ -259,8 +262,11 @@ unsafe extern "C" fn srx_ctx<D: Domain>(
                 .map(SharedReceiveObject::of_peer)
                 .map(|object| Handle::new(object, ptr::null_mut(), vec![parent]))
         } else {
-            D::shared_receive(&domain, size)
-                .map(|shared| SharedReceiveObject::new(shared, caps, op_flags))
+            let admitted = domain.offers.admit_receive(&attr);
+            let caps = context_caps(attr.caps) & domain.offers.caps();
+            admitted
+                .and_then(|()| D::shared_receive(&domain, attr.size))
+                .map(|shared| SharedReceiveObject::new(shared, caps, attr.op_flags))
                 .map(|object| Handle::new(object, context, vec![parent]))
         };
         deliver(srx, made)

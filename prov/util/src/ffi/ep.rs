@@ -14,7 +14,7 @@ pub use transfer::{TransferOwner, TransferPeer};
 
 use super::object::{AnyFid, AnyUse, Class, Handle, Use};
 use super::{atomic, cm, count, missing, msg, options, posted, rma, status, tagged};
-use crate::attr::{self, Info};
+use crate::attr::{self, Info, Offers};
 use crate::av::Av;
 use crate::cntr::Cntr;
 use crate::cq::Cq;
@@ -31,6 +31,7 @@ pub struct EndpointObject<E: Endpoint> {
     /// An alias keeps the object it was made from open and closes nothing.
     is_alias: bool,
     caps: Caps,
+    limits: Limits,
     /// Bytes that an inject call takes.
     pub(super) inject_size: usize,
     /// Flags of transmits.
@@ -42,8 +43,9 @@ pub struct EndpointObject<E: Endpoint> {
 /// What an endpoint and its aliases share.
 struct Opened<E: Endpoint> {
     endpoint: E,
-    /// The largest atomic operation, in bytes.
-    atomic_limit: usize,
+    /// Whether receives are to come from a shared context
+    /// (`FI_SHARED_CONTEXT`).
+    shares_receives: bool,
     stage: Mutex<Stage<E>>,
 }
 
@@ -54,6 +56,46 @@ enum Stage<E: Endpoint> {
     /// It is bound, and driven by reads of what it is bound to.
     Enabled(Bindings<E::SharedReceive>, Arc<dyn Progress>),
     Closed,
+}
+
+/// What a provider sets bounds to.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// The largest atomic operation, in bytes; 0 where there are none.
+    atomic: usize,
+    /// The capabilities that an endpoint can have.
+    caps: u64,
+    /// The default flags that transmits may have.
+    tx_flags: u64,
+    /// The default flags that receives may have.
+    rx_flags: u64,
+}
+
+impl Limits {
+    /// Those of an endpoint with these attributes, in a domain with atomic
+    /// operations of up to `atomic` bytes.
+    pub(super) fn of(offers: &Offers, info: &Info, atomic: usize) -> Self {
+        let (tx_flags, rx_flags) = offers.op_flags(info.ep.ep_type);
+        Limits {
+            atomic,
+            caps: offers.caps(),
+            tx_flags,
+            rx_flags,
+        }
+    }
+
+    /// `-FI_EINVAL` for `flags` of operations in this direction
+    /// (`FI_TRANSMIT`, `FI_RECV`) that mean nothing there.
+    fn check_flags(&self, direction: u64, flags: u64) -> Result {
+        let known = match direction {
+            FI_RECV => self.rx_flags,
+            _ => self.tx_flags,
+        };
+        match flags & !known {
+            0 => Ok(()),
+            _ => Err(Errno::EINVAL),
+        }
+    }
 }
 
 /// The capabilities of an endpoint, which decide on its tables: what is not
@@ -73,6 +115,11 @@ impl Caps {
     /// Whether messages of this kind may be received.
     pub fn receives(self, kind: u64) -> bool {
         self.rx & (kind | FI_RECV) == kind | FI_RECV
+    }
+
+    /// Whether a receive of tagged messages may take several.
+    pub fn takes_several_tagged(self) -> bool {
+        self.rx & FI_TAGGED_MULTI_RECV != 0
     }
 
     /// Whether the remote memory access of this kind (`FI_RMA`, `FI_ATOMIC`)
@@ -155,26 +202,26 @@ impl OperationFlags {
 }
 
 impl<E: Endpoint> EndpointObject<E> {
-    /// The object of a new endpoint with these attributes, in a domain with
-    /// atomic operations of up to `atomic_limit` bytes.
+    /// The object of a new endpoint with these attributes.
     pub fn open(
         endpoint: E,
         info: &Info,
         context: *mut c_void,
-        atomic_limit: usize,
+        limits: Limits,
         domain: AnyUse,
     ) -> Handle<Self> {
         let object = EndpointObject {
             opened: Arc::new(Opened {
                 endpoint,
-                atomic_limit,
+                shares_receives: info.ep.rx_ctx_cnt == FI_SHARED_CONTEXT,
                 stage: Mutex::new(Stage::New(Bindings::default())),
             }),
             is_alias: false,
             caps: Caps {
-                tx: info.tx_caps(),
-                rx: info.rx_caps(),
+                tx: info.tx_caps() & limits.caps,
+                rx: info.rx_caps() & limits.caps,
             },
+            limits,
             inject_size: info.tx.inject_size,
             tx: OperationFlags::new(info.tx.op_flags),
             rx: OperationFlags::new(info.rx.op_flags),
@@ -184,7 +231,7 @@ impl<E: Endpoint> EndpointObject<E> {
 
     /// The largest atomic operation, in bytes; 0 where there are none.
     pub(super) fn atomic_limit(&self) -> usize {
-        self.opened.atomic_limit
+        self.limits.atomic
     }
 
     fn stage(&self) -> MutexGuard<'_, Stage<E>> {
@@ -193,19 +240,17 @@ impl<E: Endpoint> EndpointObject<E> {
     }
 
     fn alias(this: &Handle<Self>, flags: u64, context: *mut c_void) -> Result<Handle<Self>> {
-        if flags & FI_TRANSMIT != 0 && flags & FI_RECV != 0 {
-            return Err(Errno::EINVAL);
-        }
-        let (tx, rx) = (this.tx.default(), this.rx.default());
-        let operation_flags = flags & !(FI_TRANSMIT | FI_RECV);
-        let (tx, rx) = match flags & (FI_TRANSMIT | FI_RECV) {
-            FI_RECV => (tx, operation_flags),
-            _ => (operation_flags, rx),
+        let (direction, flags) = split_direction(flags)?;
+        this.limits.check_flags(direction, flags)?;
+        let (tx, rx) = match direction {
+            FI_RECV => (this.tx.default(), flags),
+            _ => (flags, this.rx.default()),
         };
         let alias = EndpointObject {
             opened: this.opened.clone(),
             is_alias: true,
             caps: this.caps,
+            limits: this.limits,
             inject_size: this.inject_size,
             tx: OperationFlags::alias(&this.tx, tx),
             rx: OperationFlags::alias(&this.rx, rx),
@@ -222,7 +267,7 @@ impl<E: Endpoint> EndpointObject<E> {
             Stage::Enabled(..) => return Ok(()),
             Stage::Closed => return Err(Errno::EOPBADSTATE),
         };
-        bindings.check(this.caps)?;
+        bindings.check(this.caps, this.opened.shares_receives)?;
         let progress = E::enable(this, bindings)?;
         let bindings = std::mem::take(bindings);
         let added = bindings.add_source(&progress);
@@ -230,13 +275,22 @@ impl<E: Endpoint> EndpointObject<E> {
         added
     }
 
-    /// `FI_GETOPSFLAG` and `FI_SETOPSFLAG`: the direction is in the flags.
-    fn operation_flags(&self, flags: u64) -> Result<&OperationFlags> {
-        match flags & (FI_TRANSMIT | FI_RECV) {
-            FI_TRANSMIT => Ok(&self.tx),
-            FI_RECV => Ok(&self.rx),
-            _ => Err(Errno::EINVAL),
+    /// The flags of operations in a direction.
+    fn operation_flags(&self, direction: u64) -> &OperationFlags {
+        match direction {
+            FI_RECV => &self.rx,
+            _ => &self.tx,
         }
+    }
+}
+
+/// The direction that operation flags are for, `FI_TRANSMIT` or `FI_RECV`, and
+/// the flags without it; `-FI_EINVAL` for none and for both.
+fn split_direction(flags: u64) -> Result<(u64, u64)> {
+    const BOTH: u64 = FI_TRANSMIT | FI_RECV;
+    match flags & BOTH {
+        direction @ (FI_TRANSMIT | FI_RECV) => Ok((direction, flags & !BOTH)),
+        _ => Err(Errno::EINVAL),
     }
 }
 
@@ -317,12 +371,20 @@ impl<E: Endpoint> Class for EndpointObject<E> {
             FI_GETOPSFLAG | FI_SETOPSFLAG => {
                 // SAFETY: fi_control(3): the argument is a `uint64_t`.
                 let flags = unsafe { arg.cast::<u64>().as_mut() }.ok_or(Errno::EINVAL)?;
-                let ours = this.operation_flags(*flags)?;
+                let (direction, asked) = split_direction(*flags)?;
+                let ours = this.operation_flags(direction);
                 if command == FI_SETOPSFLAG {
-                    ours.set_default(*flags & !(FI_TRANSMIT | FI_RECV));
+                    this.limits.check_flags(direction, asked)?;
+                    ours.set_default(asked);
                 } else {
                     *flags = ours.default();
                 }
+                Ok(0)
+            }
+            FI_GET_FD => {
+                // SAFETY: fi_tcp(7): the argument is an `int`.
+                let place = unsafe { arg.cast::<c_int>().as_mut() }.ok_or(Errno::EINVAL)?;
+                *place = this.opened.endpoint.descriptor()?;
                 Ok(0)
             }
             _ => Err(Errno::ENOSYS),
@@ -494,17 +556,17 @@ impl<S: SharedReceive> Bindings<S> {
         }
     }
 
-    /// `-FI_ENOCQ` unless the application can see operations complete in each
-    /// direction in which there will be some: in a queue, or in a counter.
-    fn check(&self, caps: Caps) -> Result {
-        let counters = &self.counters;
+    /// `-FI_ENOCQ` unless there is a queue for each direction in which operations
+    /// will complete: counters come on top of it. `-FI_EOPBADSTATE` without the
+    /// shared context that receives are to come from.
+    fn check(&self, caps: Caps, shares_receives: bool) -> Result {
         let sends = caps.tx & (FI_SEND | FI_READ | FI_WRITE) != 0;
-        let counted = [&counters.send, &counters.read, &counters.write];
-        let seen = self.tx_cq.is_some() || counted.iter().any(|counter| counter.is_some());
         let receives = caps.rx & FI_RECV != 0;
-        let received = self.rx_cq.is_some() || counters.recv.is_some();
-        if sends && !seen || receives && !received {
+        if sends && self.tx_cq.is_none() || receives && self.rx_cq.is_none() {
             return Err(Errno::ENOCQ);
+        }
+        if shares_receives && self.shared.is_none() {
+            return Err(Errno::EOPBADSTATE);
         }
         Ok(())
     }
@@ -568,6 +630,7 @@ fn for_events(progress: &Arc<dyn Progress>) -> Arc<dyn Progress> {
 pub(super) trait Receiver: Class<Header = fid_ep> {
     fn receive(&self, receive: &Receive) -> Result;
     fn flags(&self) -> &OperationFlags;
+    fn caps(&self) -> Caps;
     fn cancel(&self, context: *mut c_void) -> Result;
     fn option(&self, name: c_int) -> Result<OptionValue>;
     fn set_option(&self, name: c_int, value: OptionValue) -> Result;
@@ -583,6 +646,10 @@ impl<E: Endpoint> Receiver for EndpointObject<E> {
     #[inline(always)]
     fn flags(&self) -> &OperationFlags {
         &self.rx
+    }
+
+    fn caps(&self) -> Caps {
+        self.caps
     }
 
     fn cancel(&self, context: *mut c_void) -> Result {
@@ -612,6 +679,10 @@ impl<S: SharedReceive> Receiver for SharedReceiveObject<S> {
     #[inline(always)]
     fn flags(&self) -> &OperationFlags {
         &self.rx
+    }
+
+    fn caps(&self) -> Caps {
+        self.caps
     }
 
     fn cancel(&self, context: *mut c_void) -> Result {

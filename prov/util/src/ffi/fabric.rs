@@ -2,6 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
+use std::sync::Arc;
 
 use fabric_abi::*;
 
@@ -9,6 +10,7 @@ use super::domain::{DomainObject, PeerDomain};
 use super::object::{Class, Handle, Use};
 use super::pep::PassiveObject;
 use super::{deliver, eq, info, wait};
+use crate::attr::Offers;
 use crate::domain::Fabric;
 use crate::errno::{Errno, Result};
 
@@ -16,6 +18,7 @@ use crate::errno::{Errno, Result};
 pub struct FabricObject<F: Fabric> {
     fabric: F,
     api_version: u32,
+    offers: Arc<Offers>,
 }
 
 impl<F: Fabric> FabricObject<F> {
@@ -31,6 +34,7 @@ impl<F: Fabric> FabricObject<F> {
     ) -> c_int {
         let made = fabric.map(|fabric| {
             let object = FabricObject {
+                offers: Arc::new(fabric.offers()),
                 fabric,
                 api_version,
             };
@@ -110,13 +114,19 @@ unsafe extern "C" fn domain2<F: Fabric>(
         let fabric = Handle::<FabricObject<F>>::from_c(fabric);
         let made = info::info(info, fabric.api_version).and_then(|info| {
             let (domain, context) = match flags & FI_PEER {
-                0 => (F::domain(&fabric, &info)?, context),
+                0 => {
+                    fabric
+                        .offers
+                        .admit("fi_domain", fabric.api_version, &info)?;
+                    (F::domain(&fabric, &info)?, context)
+                }
                 _ => {
                     let owner = PeerDomain::import(context)?;
                     (F::peer_domain(&fabric, &info, owner)?, ptr::null_mut())
                 }
             };
-            let object = DomainObject::new(domain, &info, fabric.api_version);
+            let offers = fabric.offers.clone();
+            let object = DomainObject::new(domain, &info, fabric.api_version, offers);
             Ok(Handle::new(object, context, vec![Use::of(&fabric).any()]))
         });
         deliver(domain, made)
@@ -133,6 +143,12 @@ unsafe extern "C" fn passive_ep<F: Fabric>(
     unsafe {
         let fabric = Handle::<FabricObject<F>>::from_c(fabric);
         let made = info::info(info, fabric.api_version).and_then(|info| {
+            // Listening is for connections.
+            if info.ep.ep_type != FI_EP_MSG {
+                return Err(Errno::EINVAL);
+            }
+            let (offers, version) = (&fabric.offers, fabric.api_version);
+            offers.admit("fi_passive_ep", version, &info)?;
             let pep = PassiveObject(F::passive_endpoint(&fabric, &info)?);
             Ok(Handle::new(pep, context, vec![Use::of(&fabric).any()]))
         });

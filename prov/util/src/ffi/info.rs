@@ -127,7 +127,8 @@ fn tx_attr(attr: &fi_tx_attr) -> TxAttr {
     }
 }
 
-fn rx_attr(attr: &fi_rx_attr) -> RxAttr {
+/// The attributes of a receive context.
+pub(super) fn rx_attr(attr: &fi_rx_attr) -> RxAttr {
     RxAttr {
         caps: attr.caps,
         mode: attr.mode,

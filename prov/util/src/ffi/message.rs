@@ -11,22 +11,24 @@ use crate::request::{Receive, Select, Tag, Transmit};
 
 /// The functions of one of the two interfaces, and its tables: `send` has the
 /// arguments that sends have for their tag, `receive` those that receives have,
-/// each with what they mean.
+/// each with what they mean; `several` says whether a receive may take several
+/// messages (`FI_MULTI_RECV`).
 macro_rules! interface {
     (
         $kind:ident: $table:ident, $message:ident, $missing:ident,
         send($($tag:ident)?) $tag_of:expr,
-        receive($($select:ident),*) $select_of:expr $(,)?
+        receive($($select:ident),*) $select_of:expr,
+        several($receiver:ident) $takes_several:expr $(,)?
     ) => {
         use std::ptr::null_mut;
 
-        use fabric_abi::{$kind, $message, $table};
+        use fabric_abi::{$kind, $message, $table, FI_MULTI_RECV};
 
         use $crate::endpoint::Endpoint;
         use $crate::errno::Errno;
         use $crate::ffi::call::{Call, Local, calls};
         use $crate::ffi::ep::{Caps, EndpointObject, Receiver};
-        use $crate::ffi::{message, missing};
+        use $crate::ffi::{Handle, message, missing};
         use $crate::request::{Select, Tag};
 
         struct Table<T>(std::marker::PhantomData<T>);
@@ -88,6 +90,10 @@ macro_rules! interface {
 
             fn recvmsg<R: Receiver>(ep, msg: *const $message, flags) {
                 let msg = msg.as_ref().ok_or(Errno::EINVAL)?;
+                let $receiver = Handle::<R>::borrow(ep);
+                if flags & FI_MULTI_RECV != 0 && !$takes_several {
+                    return Err(Errno::EINVAL);
+                }
                 $(let $select = msg.$select;)*
                 let local = Local::vector(msg.msg_iov, msg.desc, msg.iov_count)?;
                 let call = Call::message(msg.addr, flags, 0, msg.context);

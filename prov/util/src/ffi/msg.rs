@@ -4,4 +4,5 @@ super::message::interface! {
     FI_MSG: fi_ops_msg, fi_msg, MSG,
     send() Tag::None,
     receive() Select::Untagged,
+    several(_receiver) true,
 }

@@ -42,7 +42,10 @@ impl<P: PassiveEndpoint> Class for PassiveObject<P> {
     }
 
     fn bind(this: &Handle<Self>, other: AnyFid, flags: u64) -> Result {
-        PassiveEndpoint::bind(&this.0, Use::of(&other.expect::<Eq>()?), flags)
+        if flags != 0 {
+            return Err(Errno::EINVAL);
+        }
+        PassiveEndpoint::bind(&this.0, Use::of(&other.expect::<Eq>()?))
     }
 
     unsafe fn control(this: &Handle<Self>, command: c_int, arg: *mut c_void) -> Result<c_int> {

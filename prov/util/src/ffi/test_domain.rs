@@ -77,6 +77,7 @@ impl AvDomain for TestDomain {
             name: "lo",
             format: Some(self.format),
             av_type: FI_AV_UNSPEC,
+            user_ids: true,
             api_version: self.api_version,
             auth_key_size: self.auth_key_size,
             target: crate::logging::UTIL.av,

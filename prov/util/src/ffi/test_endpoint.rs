@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex};
 
 use fabric_abi::*;
 
-use super::ep::EndpointObject;
+use super::ep::{EndpointObject, Limits};
 use super::test_domain::TestDomain;
 use super::{Handle, Use};
-use crate::attr::Info;
+use crate::attr::{Info, Offers};
 use crate::buffer::AppIov;
 use crate::desc::Descs;
 use crate::endpoint::{Bindings, Endpoint, NoSharedReceive};
@@ -147,7 +147,14 @@ impl TestEndpoint {
         info.tx.op_flags = DEFAULT_FLAGS;
         info.rx.op_flags = DEFAULT_FLAGS;
         info.tx.inject_size = INJECT_SIZE;
-        TestEndpoint(EndpointObject::open(endpoint, &info, null_mut(), 0, domain))
+        let limits = Limits::of(&Offers::default(), &info, 0);
+        TestEndpoint(EndpointObject::open(
+            endpoint,
+            &info,
+            null_mut(),
+            limits,
+            domain,
+        ))
     }
 
     pub fn ep(&self) -> *mut fid_ep {

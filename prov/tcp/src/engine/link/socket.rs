@@ -93,16 +93,22 @@ fn largest_sndbuf() -> usize {
 /// A socket that is being connected from `source`, whose port is not used, to
 /// `dest`.
 pub fn connect(source: Option<SocketAddr>, dest: &SocketAddr, params: &Params) -> Result<OwnedFd> {
-    let socket = open(dest)?;
-    set_up(socket.as_fd(), params);
-    if let Some(source) = source
-        && source.is_ipv4() == dest.is_ipv4()
-        && (!source.ip().is_unspecified() || source.port() != 0)
-    {
+    let source = source.filter(|source| source.is_ipv4() == dest.is_ipv4());
+    let socket = match source {
+        Some(source) => from_source(&source)?,
+        None => open(dest)?,
+    };
+    connect_bound(socket, dest, params)
+}
+
+/// A socket that will connect from `source`; an unspecified address leaves that
+/// to the system, and gives the family.
+pub fn from_source(source: &SocketAddr) -> Result<OwnedFd> {
+    let socket = open(source)?;
+    if !source.ip().is_unspecified() || source.port() != 0 {
         sockopt::set_socket_reuseaddr(&socket, true).map_err(system)?;
-        rustix::net::bind(&socket, &source).map_err(system)?;
+        rustix::net::bind(&socket, source).map_err(system)?;
     }
-    start_connect(socket.as_fd(), dest)?;
     Ok(socket)
 }
 
@@ -151,6 +157,31 @@ pub fn bound(addr: &SocketAddr, params: &Params) -> Result<OwnedFd> {
         addr.ip()
     );
     Err(Errno::EADDRNOTAVAIL)
+}
+
+/// Puts a socket that `bind` makes for `addr` in the place of another one, which
+/// stays there if that fails.
+pub fn rebind(
+    socket: &mut Option<OwnedFd>,
+    addr: &SocketAddr,
+    bind: impl Fn(&SocketAddr) -> Result<OwnedFd>,
+) -> Result {
+    let old = socket.as_ref().and_then(|old| name(old.as_fd()).ok());
+    let is_own = |old: &SocketAddr| addr.port() != 0 && old.port() == addr.port();
+    let made = match (bind(addr), old.filter(is_own)) {
+        // It may be the old one that is in the way.
+        (Err(Errno::EADDRINUSE), Some(old)) => {
+            *socket = None;
+            let made = bind(addr);
+            if made.is_err() {
+                *socket = bind(&old).ok();
+            }
+            made
+        }
+        (made, _) => made,
+    };
+    *socket = Some(made?);
+    Ok(())
 }
 
 /// Makes a bound socket listen.

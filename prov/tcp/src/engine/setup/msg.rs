@@ -1,7 +1,7 @@
 //! Connections of connected endpoints (fi_cm(3)).
 
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::time::Instant;
 
 use prov_util::errno::{Errno, Result};
@@ -91,6 +91,15 @@ impl Core {
         match &self.endpoints.get(ep)?.own.kind {
             Kind::Rdm(rdm) => Some(Ok(rdm.addr)),
             Kind::Msg(msg) => self.socket(msg.conn?).map(socket::name),
+        }
+    }
+
+    /// The socket at which an RDM endpoint listens, and that of a connected
+    /// endpoint's connection, if it has one.
+    pub fn descriptor(&self, ep: EpKey) -> Option<RawFd> {
+        match &self.endpoints.get(ep)?.own.kind {
+            Kind::Rdm(rdm) => Some(self.listeners.get(rdm.listener?)?.socket.as_raw_fd()),
+            Kind::Msg(msg) => Some(self.socket(msg.conn?)?.as_raw_fd()),
         }
     }
 

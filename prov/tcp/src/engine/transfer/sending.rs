@@ -172,9 +172,7 @@ impl Core {
     }
 
     fn transmit_in_turn(&mut self, ep: EpKey, message: &Transmit) -> Result {
-        if message.is_inject() && message.buffers.len() > self.params.max_inject {
-            return Err(Errno::EINVAL);
-        }
+        self.params.sizes().check_message(message)?;
         match self.destination(ep, message.peer)? {
             Destination::Open(conn) => {
                 self.check_room(conn)?;

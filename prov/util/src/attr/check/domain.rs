@@ -89,8 +89,42 @@ pub fn check_domain(base: &DomainAttr, api: u32, hints: &Hints, asked: &DomainAt
         base.cq_data_size,
     )?;
     check_mr_mode(base.mr_mode, api, hints, asked.mr_mode)?;
+    check_counts(base, asked)?;
     if api >= version(1, 5) {
         check_domain_since_1_5(base, api, asked)?;
+    }
+    Ok(())
+}
+
+/// How many objects there can be, and how many contexts of an endpoint.
+fn check_counts(base: &DomainAttr, asked: &DomainAttr) -> Outcome {
+    for (attribute, asked, base) in [
+        ("domain_attr->cq_cnt", asked.cq_cnt, base.cq_cnt),
+        ("domain_attr->ep_cnt", asked.ep_cnt, base.ep_cnt),
+        ("domain_attr->tx_ctx_cnt", asked.tx_ctx_cnt, base.tx_ctx_cnt),
+        ("domain_attr->rx_ctx_cnt", asked.rx_ctx_cnt, base.rx_ctx_cnt),
+        (
+            "domain_attr->max_ep_tx_ctx",
+            asked.max_ep_tx_ctx,
+            base.max_ep_tx_ctx,
+        ),
+        (
+            "domain_attr->max_ep_rx_ctx",
+            asked.max_ep_rx_ctx,
+            base.max_ep_rx_ctx,
+        ),
+        (
+            "domain_attr->max_ep_stx_ctx",
+            asked.max_ep_stx_ctx,
+            base.max_ep_stx_ctx,
+        ),
+        (
+            "domain_attr->max_ep_srx_ctx",
+            asked.max_ep_srx_ctx,
+            base.max_ep_srx_ctx,
+        ),
+    ] {
+        at_most(attribute, asked, base)?;
     }
     Ok(())
 }

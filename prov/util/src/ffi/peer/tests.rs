@@ -14,7 +14,7 @@ use super::super::srx::{
 };
 use super::super::test_domain::{TestDomain, close};
 use super::*;
-use crate::attr::{Info, version};
+use crate::attr::{Info, Offers, version};
 use crate::buffer::AppIov;
 use crate::cntr::Cntr;
 use crate::cq::{Completion, Cq, ErrorCompletion};
@@ -32,6 +32,10 @@ struct Offload;
 impl Fabric for Offload {
     type Domain = OffloadDomain;
     type PassiveEndpoint = NoPassiveEndpoint;
+
+    fn offers(&self) -> Offers {
+        Offers::default()
+    }
 
     fn domain(_: &Handle<FabricObject<Self>>, _: &Info) -> Result<OffloadDomain> {
         Ok(OffloadDomain::new(None))

@@ -1,0 +1,190 @@
+//! What a provider offers, as the rule for what is opened: objects have no
+//! attributes that fi_getinfo(3) would not give.
+
+use fabric_abi::*;
+
+use super::check::{check, check_rx};
+use super::{Base, Hints, Info, Mismatch, RxAttr};
+use crate::errno::{Errno, Result};
+
+/// The kinds of endpoints of a provider, for the objects of one fabric.
+#[derive(Clone, Debug, Default)]
+pub struct Offers {
+    bases: Vec<Base>,
+    /// Where refusals are logged.
+    target: &'static str,
+}
+
+impl Offers {
+    /// The kinds that fi_getinfo(3) answers with; without any, everything may
+    /// be opened.
+    pub fn new(bases: Vec<Base>, target: &'static str) -> Self {
+        Offers { bases, target }
+    }
+
+    /// Whether `call` may open something with these attributes, which the
+    /// application may have changed since it got them.
+    ///
+    /// # Errors
+    /// `-FI_EINVAL`, with the attribute in the log.
+    pub fn admit(&self, call: &str, version: u32, info: &Info) -> Result {
+        // The caller has chosen the provider, and opened its fabric.
+        let asked = Hints {
+            fabric: None,
+            ..Hints::from(info.clone())
+        };
+        let kind = |base: &&Base| base.limits.ep.ep_type == info.ep.ep_type;
+        self.judge(call, kind, |base| check(base, version, &asked))
+    }
+
+    /// The same for fi_srx_context(3).
+    ///
+    /// # Errors
+    /// Those of [`Offers::admit`].
+    pub fn admit_receive(&self, attr: &RxAttr) -> Result {
+        let kind = |base: &&Base| base.limits.ep.rx_ctx_cnt == FI_SHARED_CONTEXT;
+        // Modes are those of the domain.
+        self.judge("fi_srx_context", kind, |base| {
+            check_rx(&base.rx, u64::MAX, attr)
+        })
+    }
+
+    /// Whether one of the kinds fits. If none does, the reason of the first of
+    /// which `kind` holds says most.
+    fn judge(
+        &self,
+        call: &str,
+        kind: impl Fn(&&Base) -> bool,
+        fits: impl Fn(&Info) -> std::result::Result<(), Mismatch>,
+    ) -> Result {
+        let reason = |base: &Base| fits(&base.limits).err();
+        if self.bases.is_empty() || self.bases.iter().any(|base| reason(base).is_none()) {
+            return Ok(());
+        }
+        let nearest = self.bases.iter().find(kind).or(self.bases.first());
+        if let Some(mismatch) = nearest.and_then(reason) {
+            log::warn!(target: self.target, "{call}: {mismatch}");
+        }
+        Err(Errno::EINVAL)
+    }
+
+    /// Every capability that there is.
+    pub fn caps(&self) -> u64 {
+        let all = self.bases.iter().map(|base| base.limits.caps);
+        all.reduce(|all, caps| all | caps).unwrap_or(u64::MAX)
+    }
+
+    /// The flags that operations of an endpoint of this type may have by
+    /// default: of transmits and of receives.
+    pub fn op_flags(&self, ep_type: fi_ep_type) -> (u64, u64) {
+        let mut bases = self.bases.iter().map(|base| &base.limits);
+        match bases.find(|base| base.ep.ep_type == ep_type) {
+            Some(base) => (base.tx.op_flags, base.rx.op_flags),
+            None => (u64::MAX, u64::MAX),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attr::{DomainAttr, EpAttr, TxAttr, version};
+
+    fn kind(ep_type: fi_ep_type, rx_ctx_cnt: usize, inject_size: usize) -> Base {
+        let limits = Info {
+            caps: FI_MSG | FI_SEND | FI_RECV,
+            tx: TxAttr {
+                inject_size,
+                size: 64,
+                op_flags: FI_COMPLETION | FI_INJECT_COMPLETE,
+                ..TxAttr::default()
+            },
+            rx: RxAttr {
+                size: 64,
+                op_flags: FI_COMPLETION,
+                ..RxAttr::default()
+            },
+            ep: EpAttr {
+                ep_type,
+                rx_ctx_cnt,
+                ..EpAttr::default()
+            },
+            domain: DomainAttr {
+                max_ep_rx_ctx: 1,
+                max_ep_srx_ctx: 1,
+                ..DomainAttr::default()
+            },
+            ..Info::default()
+        };
+        limits.into()
+    }
+
+    fn offers() -> Offers {
+        let kinds = vec![
+            kind(FI_EP_RDM, 1, 128),
+            kind(FI_EP_MSG, 1, 64),
+            kind(FI_EP_MSG, FI_SHARED_CONTEXT, 64),
+        ];
+        Offers::new(kinds, "test")
+    }
+
+    fn admit(info: &Info) -> Result {
+        offers().admit("fi_endpoint", version(2, 0), info)
+    }
+
+    #[test]
+    fn what_one_of_the_kinds_has_is_admitted() {
+        for mut info in offers().bases.into_iter().map(|base| base.limits) {
+            assert_eq!(admit(&info), Ok(()));
+            info.tx.size = 1;
+            info.rx.size = 0;
+            assert_eq!(admit(&info), Ok(()));
+        }
+    }
+
+    #[test]
+    fn what_only_another_kind_has_is_not() {
+        let mut info = kind(FI_EP_MSG, 1, 64).limits;
+        info.tx.inject_size = 128;
+        assert_eq!(admit(&info), Err(Errno::EINVAL));
+        info.ep.ep_type = FI_EP_RDM;
+        assert_eq!(admit(&info), Ok(()));
+    }
+
+    #[test]
+    fn the_fabric_is_the_callers_choice() {
+        let mut info = kind(FI_EP_RDM, 1, 128).limits;
+        info.fabric.prov_name = Some("a layer of another name".into());
+        info.fabric.prov_version = u32::MAX;
+        assert_eq!(admit(&info), Ok(()));
+    }
+
+    #[test]
+    fn shared_contexts_have_the_bounds_of_receive_attributes() {
+        let admit = |attr: RxAttr| offers().admit_receive(&attr);
+        assert_eq!(admit(RxAttr::default()), Ok(()));
+        let refused = [
+            RxAttr {
+                size: 65,
+                ..RxAttr::default()
+            },
+            RxAttr {
+                op_flags: FI_MULTI_RECV,
+                ..RxAttr::default()
+            },
+        ];
+        assert_eq!(refused.map(admit), [Err(Errno::EINVAL); 2]);
+    }
+
+    #[test]
+    fn a_provider_that_says_nothing_refuses_nothing() {
+        let none = Offers::default();
+        let mut info = Info::default();
+        info.tx.size = usize::MAX;
+        assert_eq!(none.admit("fi_domain", version(2, 0), &info), Ok(()));
+        assert_eq!(none.caps(), u64::MAX);
+        assert_eq!(none.op_flags(FI_EP_RDM), (u64::MAX, u64::MAX));
+        let flags = (FI_COMPLETION | FI_INJECT_COMPLETE, FI_COMPLETION);
+        assert_eq!(offers().op_flags(FI_EP_RDM), flags);
+    }
+}
