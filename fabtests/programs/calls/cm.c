@@ -131,6 +131,17 @@ ROW(MSG, "connect/bind-afterwards", "fi_endpoint(3)", REFUSED,
     (FIRST(fi_connect(bound_ep(), target(), NULL, 0)),
      fi_ep_bind(bound_ep(), &cntr()->fid, FI_SEND)))
 
+/* Options that are set on the socket before it connects are those of the
+ * connection. */
+ROW(MSG, "connect/socket-stays", "fi_tcp(7)", 0, ({
+	int before = -1, after = -2;
+
+	OK(fi_control(&bound_ep()->fid, FI_GET_FD, &before));
+	OK(fi_connect(bound_ep(), target(), NULL, 0));
+	OK(fi_control(&bound_ep()->fid, FI_GET_FD, &after));
+	before == after ? 0 : 1;
+    }))
+
 /* fi_accept */
 static struct fi_info *request(const void *data, size_t len)
 {
@@ -170,13 +181,6 @@ ROW(MSG, "accept/endpoint-of-one-request-twice", "fi_endpoint(3)", REFUSED, ({
 	struct fid_ep *ep;
 
 	acceptor(from);
-	fi_endpoint(domain(), from, &ep, NULL);
-    }))
-ROW(MSG, "accept/endpoint-of-rejected-request", "fi_endpoint(3)", REFUSED, ({
-	struct fi_info *from = request(NULL, 0);
-	struct fid_ep *ep;
-
-	OK(fi_reject(listener(), from->handle, NULL, 0));
 	fi_endpoint(domain(), from, &ep, NULL);
     }))
 

@@ -382,9 +382,12 @@ impl<E: Endpoint> Class for EndpointObject<E> {
                 Ok(0)
             }
             FI_GET_FD => {
-                // SAFETY: fi_tcp(7): the argument is an `int`.
-                let place = unsafe { arg.cast::<c_int>().as_mut() }.ok_or(Errno::EINVAL)?;
-                *place = this.opened.endpoint.descriptor()?;
+                if arg.is_null() {
+                    return Err(Errno::EINVAL);
+                }
+                let fd = this.opened.endpoint.descriptor()?;
+                // SAFETY: fi_tcp(7): the argument is a place for an `int`.
+                unsafe { arg.cast::<c_int>().write(fd) };
                 Ok(0)
             }
             _ => Err(Errno::ENOSYS),
