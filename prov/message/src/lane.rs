@@ -49,7 +49,9 @@ pub trait Core: Send + Sized + 'static {
     /// reading queues does not call [`Core::progress`].
     const IS_DRIVEN: bool = true;
 
-    /// What is looked at without the lane's lock, where the lane is driven.
+    /// What is looked at without the lane's lock. A provider that takes in
+    /// messages only when it is driven gives its own: after a look that finds
+    /// nothing (`FI_PEEK`), the next read of a queue is to drive.
     fn signals(&self) -> Option<&Signals> {
         None
     }
@@ -287,6 +289,7 @@ impl<C: Core> Lane<C> {
         let Some(mut core) = self.core.try_lock() else {
             return;
         };
+        self.signals.serve();
         core.endpoints().owner_enters();
         core.follow_up();
         let is_idle = core.progress();
@@ -334,6 +337,7 @@ impl<C: Core> Progress for Lane<C> {
         let Some(mut core) = self.core.try_lock() else {
             return;
         };
+        self.signals.serve();
         let is_idle = core.progress();
         if core.has_errands() {
             self.run_errands(core);

@@ -17,8 +17,7 @@ use crate::reports::{Reports, Seen};
 pub enum Posting {
     /// It waits, or has taken messages that had come: see to the actions.
     Done,
-    /// Nothing was found by a look at messages that wait (`FI_PEEK`). What is
-    /// ready on the links may change that, and then the answer is final.
+    /// Nothing was found by a look at messages that wait (`FI_PEEK`).
     NotFound,
 }
 

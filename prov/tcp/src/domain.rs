@@ -257,7 +257,7 @@ impl Provider for Tcp {
         let socket = match setup.socket.take() {
             Some(socket) => socket,
             // What is set on it now is to hold when it is connected.
-            None if !setup.is_rdm => socket::from_source(&own_address(&setup.info))?,
+            None if !setup.is_rdm => socket::from_source(&source_towards(&setup.info))?,
             None => return Err(Errno::EOPBADSTATE),
         };
         Ok(setup.socket.insert(socket).as_raw_fd())
@@ -342,6 +342,19 @@ fn own_address(info: &Info) -> SocketAddr {
             SocketAddr::from((std::net::Ipv6Addr::UNSPECIFIED, 0))
         }
         None => SocketAddr::from((std::net::Ipv4Addr::UNSPECIFIED, 0)),
+    }
+}
+
+/// The address that an endpoint connects from, of a family that can reach where
+/// it connects to.
+fn source_towards(info: &Info) -> SocketAddr {
+    let own = own_address(info);
+    match sockaddr::decode(&info.dest_addr) {
+        Some(dest) if dest.is_ipv4() != own.is_ipv4() => match dest.is_ipv4() {
+            true => SocketAddr::from((std::net::Ipv4Addr::UNSPECIFIED, 0)),
+            false => SocketAddr::from((std::net::Ipv6Addr::UNSPECIFIED, 0)),
+        },
+        _ => own,
     }
 }
 

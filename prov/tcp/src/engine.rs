@@ -197,11 +197,11 @@ impl prov_message::Core for Core {
     type Transport = Tcp;
     type Errand = Copying;
 
-    #[inline(always)]
     fn signals(&self) -> Option<&Signals> {
         Some(&self.signals)
     }
 
+    #[inline(always)]
     fn endpoints(&mut self) -> &mut Endpoints {
         &mut self.endpoints
     }

@@ -144,8 +144,12 @@ impl Cq {
             pending: AtomicUsize::new(0),
             format: config.format,
             with_sources: config.with_sources,
+            // What the owner's queue is used from is not this domain's to say.
             state: Lock::new(
-                config.lock,
+                match config.owner {
+                    Some(_) => LockKind::Real,
+                    None => config.lock,
+                },
                 State {
                     ring,
                     errors: VecDeque::new(),

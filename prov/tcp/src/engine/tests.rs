@@ -250,6 +250,25 @@ fn until(sides: [&Side; 2], mut done: impl FnMut() -> bool) {
 }
 
 #[test]
+fn a_connection_of_small_messages_is_none_for_bulk_data_any_more() {
+    let (a, b) = (side(), side());
+    a.knows(b.addr);
+    b.knows(a.addr);
+    let (mut out, mut place) = (vec![1; 1 << 20], vec![0; 1 << 20]);
+    let is_bulk = || b.engine.core().conns.values().any(|conn| conn.is_bulk);
+    receive(&b, &mut place, 1);
+    send(&a, &mut out, 1);
+    until([&a, &b], || b.count() == 1);
+    assert!(is_bulk());
+    for message in 2..40 {
+        receive(&b, &mut place, 1);
+        send(&a, &mut out[..8], 1);
+        until([&a, &b], || b.count() == message);
+    }
+    assert!(!is_bulk());
+}
+
+#[test]
 fn messages_of_all_sizes_arrive_expected_or_not() {
     let (a, b) = (side(), side());
     a.knows(b.addr);

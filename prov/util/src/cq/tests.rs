@@ -237,6 +237,29 @@ fn transports_are_driven_when_the_queue_has_nothing() {
 }
 
 #[test]
+fn transports_of_one_queue_take_one_turn_together() {
+    let cq = open(CqFormat::Context, 64);
+    let transports: Vec<_> = (0..16).map(|_| Arc::new(Transport::default())).collect();
+    for (phase, transport) in transports.iter().enumerate() {
+        // Other queues of theirs were read.
+        (0..phase).for_each(|_| _ = transport.signals.read());
+        cq.add_source(transport.clone()).unwrap();
+    }
+    for _ in 0..=10 * (READS_WITHOUT_PROGRESS - 1) {
+        cq.write(&numbered(1));
+        let _ = read(&cq, 1);
+    }
+    for transport in &transports {
+        assert_eq!(transport.driven.swap(0, Ordering::Relaxed), 10);
+    }
+    transports[5].signals.drive_next();
+    cq.write(&numbered(1));
+    let _ = read(&cq, 1);
+    assert_eq!(transports[0].driven.load(Ordering::Relaxed), 1);
+    cq.shut();
+}
+
+#[test]
 fn an_overrun_queue_gives_what_it_has_and_then_only_says_so() {
     let cq = open(CqFormat::Context, 4);
     cq.write(&numbered(1));

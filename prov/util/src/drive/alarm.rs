@@ -69,7 +69,11 @@ impl Alarm {
         let now = now();
         let last = Duration::from_nanos(self.put_off.load(Ordering::Relaxed));
         let is_long_ago = now.duration_since(self.start) >= last + AWAY / 2;
-        if !is_long_ago || std::process::id() != self.process {
+        if !is_long_ago {
+            return false;
+        }
+        if std::process::id() != self.process {
+            self.unset();
             return false;
         }
         self.ring_after(AWAY, now);

@@ -249,8 +249,8 @@ impl Seat {
     /// on (`FI_PROGRESS_AUTO`). At most once.
     ///
     /// # Errors
-    /// What starting the thread, sharing the lane's descriptor and
-    /// timerfd_create(2) return; `FI_EOPBADSTATE` in a forked child.
+    /// What starting the thread and sharing the lane's descriptor return;
+    /// `FI_EOPBADSTATE` in a forked child.
     pub fn drive_automatically(&self) -> Result {
         let Some(lane) = self.place.lane.upgrade() else {
             return Err(Errno::EOPBADSTATE);
@@ -258,8 +258,10 @@ impl Seat {
         if let Some(fd) = lane.share_wait_fd()? {
             self.place.wait_fd.get_or_init(|| fd);
         }
-        let alarm = Alarm::new()?;
-        self.place.alarm.get_or_init(|| alarm);
+        // Without one the thread looks whether the application still calls.
+        if let Ok(alarm) = Alarm::new() {
+            self.place.alarm.get_or_init(|| alarm);
+        }
         self.helper
             .tell(&self.place, News::Drive(self.place.clone()))
     }

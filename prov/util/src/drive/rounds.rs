@@ -175,6 +175,7 @@ impl Lanes {
             let _ = epoll::delete(epoll, fd);
         }
         if let Some(alarm) = lane.place.alarm.get() {
+            alarm.unset();
             let _ = epoll::delete(epoll, alarm);
         }
     }

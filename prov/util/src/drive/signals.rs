@@ -1,13 +1,18 @@
 //! What a lane and the queues that drive it tell each other without its lock.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use super::Seat;
 
-/// Reads in a row that queues may answer with what they have, without the lane
-/// being driven.
+/// Reads of queues that have completions, and drives, of which one at least is a
+/// drive.
 pub const READS_WITHOUT_PROGRESS: u64 = 16;
+
+/// Messages are held back.
+const HELD: u8 = 1 << 0;
+/// A read is to drive the lane, whatever the queue has.
+const WANTED: u8 = 1 << 1;
 
 /// Progress calls after which the thread that drives the lane while the
 /// application does not is told of them.
@@ -20,8 +25,8 @@ const CALLS_BETWEEN_SIGNS: u64 = 64;
 #[derive(Default)]
 #[repr(align(128))]
 pub struct Signals {
-    /// Whether messages are held back.
-    due: AtomicBool,
+    /// Why the lane is to be driven, if it is. Written with its lock.
+    due: AtomicU8,
     /// Counts, about, the application's calls that read queues.
     calls: AtomicU64,
     /// The lane's place at the thread that helps it.
@@ -30,20 +35,42 @@ pub struct Signals {
 
 impl Signals {
     /// A queue is read that has completions. An approximation will do. Whether
-    /// the lane is to be driven all the same: work is due that must not wait for
-    /// the queue to run empty, or it has not been its turn for long.
+    /// it is time to drive the lane all the same.
     #[inline(always)]
     pub fn read(&self) -> bool {
         let calls = self.calls.load(Ordering::Relaxed).wrapping_add(1);
         self.calls.store(calls, Ordering::Relaxed);
-        calls.is_multiple_of(READS_WITHOUT_PROGRESS) || self.due.load(Ordering::Relaxed)
+        calls.is_multiple_of(READS_WITHOUT_PROGRESS)
     }
 
-    /// The next queue that is read drives the lane, whatever it has.
+    /// Whether work is due that must not wait for a queue to run empty.
+    #[inline(always)]
+    pub fn is_due(&self) -> bool {
+        self.due.load(Ordering::Relaxed) != 0
+    }
+
+    /// The next queue that is read is to drive the lane, whatever it has. Called
+    /// with the lane's lock.
     pub fn drive_next(&self) {
-        let calls = self.calls.load(Ordering::Relaxed);
-        self.calls
-            .store(calls | (READS_WITHOUT_PROGRESS - 1), Ordering::Relaxed);
+        self.set(WANTED);
+    }
+
+    /// The lane is driven, with its lock.
+    #[inline(always)]
+    pub fn serve(&self) {
+        if self.due.load(Ordering::Relaxed) & WANTED != 0 {
+            self.clear(WANTED);
+        }
+    }
+
+    fn set(&self, reason: u8) {
+        let due = self.due.load(Ordering::Relaxed);
+        self.due.store(due | reason, Ordering::Relaxed);
+    }
+
+    fn clear(&self, reason: u8) {
+        let due = self.due.load(Ordering::Relaxed);
+        self.due.store(due & !reason, Ordering::Relaxed);
     }
 
     /// The lane is driven by the application.
@@ -51,7 +78,8 @@ impl Signals {
     pub fn driven(&self) {
         let calls = self.calls.load(Ordering::Relaxed);
         self.calls.store(calls.wrapping_add(1), Ordering::Relaxed);
-        if calls.is_multiple_of(CALLS_BETWEEN_SIGNS) {
+        // Whatever else counts, one drive at least is among so many.
+        if calls % CALLS_BETWEEN_SIGNS < READS_WITHOUT_PROGRESS {
             self.calls_go_on();
         }
     }
@@ -96,18 +124,38 @@ impl Signals {
     /// lock, as the next one.
     #[inline]
     pub fn burst_begins(&self) {
-        self.due.store(true, Ordering::Relaxed);
+        self.set(HELD);
         if let Some(seat) = self.seat.get() {
             seat.burst_begins();
         }
     }
 
-    /// Nothing is held back any more.
+    /// Nothing is held back any more. Called with the lane's lock.
     #[inline]
     pub fn burst_ends(&self) {
-        self.due.store(false, Ordering::Relaxed);
+        self.clear(HELD);
         if let Some(seat) = self.seat.get() {
             seat.burst_ends();
         }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_read_drives_in_its_turn_or_where_there_is_a_reason() {
+        let signals = Signals::default();
+        let turns = (0..10 * READS_WITHOUT_PROGRESS).filter(|_| signals.read());
+        assert_eq!(turns.count(), 10);
+        assert!(!signals.is_due());
+        signals.drive_next();
+        assert!(signals.is_due());
+        signals.burst_begins();
+        signals.serve();
+        assert!(signals.is_due(), "messages are held back still");
+        signals.burst_ends();
+        assert!(!signals.is_due());
     }
 }

@@ -98,7 +98,7 @@ pub(super) struct PostedQueue<B> {
     buckets: Vec<List>,
     unhashed: List,
     /// Whether new receives go into buckets. From the first message that was not
-    /// found at the head of the linear list until the queue is empty.
+    /// for one of the first [`FEW`] of the linear list until the queue is empty.
     hashing: bool,
     classes: [Class; CLASSES],
     /// Classes from here on have never been used.
@@ -206,7 +206,10 @@ impl<B> PostedQueue<B> {
                 Some(_) => index = self.entries.next(0, index),
             }
         }
-        Search::Long
+        match self.entries.get(index) {
+            None => Search::Nothing,
+            Some(_) => Search::Long,
+        }
     }
 
     #[cold]

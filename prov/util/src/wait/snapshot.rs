@@ -60,7 +60,7 @@ impl<T: Send + Sync> Snapshot<T> {
 
     /// [`Snapshot::read`] for a reader that does not replace the value, and so
     /// need not be counted where no other thread does. `None`: it takes a whole
-    /// one.
+    /// one, and the reader may have been run.
     ///
     /// # Safety
     /// `reader` leads to no call of [`Snapshot::replace`].

@@ -128,9 +128,13 @@ impl Sources {
     #[inline(always)]
     pub fn read(&self) -> bool {
         self.list.read(|list| {
-            let mut due = false;
+            // Each has its own count; one turn is enough for all.
+            let mut due = list.first().is_some_and(|first| first.signals.read());
             for source in list {
-                due |= source.signals.read();
+                due |= source.signals.is_due();
+            }
+            for other in list.iter().skip(1) {
+                other.signals.read();
             }
             due
         })
@@ -145,7 +149,7 @@ impl Sources {
             self.list.look_at_once(
                 #[inline(always)]
                 |list| match &**list {
-                    [only] => Some(only.signals.read()),
+                    [only] => Some(only.signals.read() || only.signals.is_due()),
                     _ => None,
                 },
             )?

@@ -69,8 +69,10 @@ pub struct Connection {
     pub is_blocked: bool,
     /// Whether the connection is in the list of those with more to read.
     pub is_ready: bool,
-    /// Whether the last message that came was large.
+    /// Whether large messages come: little is read ahead of them.
     pub is_bulk: bool,
+    /// Reads in a row that were of small messages while it is so.
+    pub small_reads: u8,
     /// Whether its host is still there.
     pub watch: Watch,
     /// Whether the two processes can read one another's memory.
@@ -277,6 +279,7 @@ impl Connection {
             is_blocked: false,
             is_ready: false,
             is_bulk: false,
+            small_reads: 0,
             watch: Watch::default(),
             neighbour: Neighbour::default(),
             copies: Copies::default(),
@@ -307,7 +310,7 @@ impl Connection {
     /// Whether messages with nothing special about them may take the short way.
     #[inline(always)]
     pub fn is_plain(&self) -> bool {
-        let is_special = self.is_bulk | self.peer_ended | self.held_back | self.copies.is_away;
+        let is_special = self.held_back | self.copies.is_away;
         !is_special
             && self.is_open()
             && self.copies.waiting.is_none()

@@ -22,6 +22,8 @@ use crate::wire::header::{self, Header, Op};
 use crate::wire::simple::{decode_ack, decode_simple, encode_ack};
 use crate::wire::stream::Event;
 
+/// Names to acknowledge that a connection has room for at any time.
+const KEPT_NAMES: usize = 64;
 /// Most bytes of operands of an atomic operation.
 const COLLECT_LIMIT: usize = 1 << 20;
 
@@ -432,14 +434,16 @@ impl Core {
         let Some(conn) = self.conns.get_mut(key) else {
             return;
         };
-        let is_alone = conn.outbox.is_idle();
-        if conn.outbox.is_empty() {
+        let is_alone = conn.outbox.is_empty();
+        if is_alone {
             lend_buffer(&mut self.spare_buffers, conn);
         }
         for name in conn.owed.drain(..) {
             conn.outbox.push(&encode_ack(name, conn.sequence));
             conn.sequence = conn.sequence.wrapping_add(1);
         }
+        // An idle connection keeps little memory.
+        conn.owed.shrink_to(KEPT_NAMES);
         conn.owes |= is_alone;
         if is_alone && !self.is_in_progress {
             self.flush(key);

@@ -34,6 +34,10 @@ pub(crate) const BULK: usize = 16 << 10;
 /// to its place.
 const BULK_AHEAD: usize = 4096;
 
+/// Reads in a row of small messages alone after which a connection is none for
+/// bulk data.
+const SMALL_READS: u8 = 16;
+
 /// What a read by the short way has come to.
 enum Read {
     /// There is nothing.
@@ -240,7 +244,11 @@ impl Core {
         let Some(conn) = self.conns.get_mut(key) else {
             return Read::Nothing;
         };
-        if !conn.is_plain() || self.staging.is_empty() || self.endpoints.is_deaf() {
+        if !conn.is_plain()
+            || conn.is_bulk | conn.peer_ended
+            || self.staging.is_empty()
+            || self.endpoints.is_deaf()
+        {
             return Read::NotYet;
         }
         let received = match socket::receive(conn.socket.as_fd(), &mut self.staging) {
@@ -348,7 +356,11 @@ impl Core {
             bytes_read += received;
             self.idle_calls = 0;
             let placed = received.min(direct);
-            if received - placed == ahead_len {
+            conn.small_reads = match left {
+                0 => conn.small_reads.saturating_add(1),
+                _ => 0,
+            };
+            if received - placed == ahead_len || conn.small_reads >= SMALL_READS {
                 // Unless another large message begins in there.
                 conn.is_bulk = false;
             }

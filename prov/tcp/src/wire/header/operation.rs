@@ -142,6 +142,13 @@ impl Op {
     #[inline(always)]
     pub fn layout(self) -> Layout {
         const CODES: usize = Op::DirectWrite as usize + 1;
+        const {
+            let mut code = CODES;
+            while code <= u8::MAX as usize {
+                assert!(Op::from_code(code as u8).is_none(), "CODES is too small");
+                code += 1;
+            }
+        }
         static LAYOUTS: [Layout; CODES] = {
             let mut layouts = [Layout {
                 fields: Fields::NONE,
