@@ -13,6 +13,7 @@ use fabric_abi::{
     FI_ADDR_UNSPEC, FI_COMPLETION, FI_DELIVERY_COMPLETE, FI_MULTI_RECV, FI_REMOTE_READ,
     FI_REMOTE_WRITE, FI_SUM, FI_UINT64, FI_VERSION,
 };
+use prov_local::process::{Card, OtherProcess, Reading};
 use prov_message::{Attributes, Core as _, EpKey};
 use prov_tcp::engine::link::endpoint::{Kind, Msg, OwnPart};
 use prov_tcp::engine::link::listener::{Incomer, ListenerKind, RequestSink};
@@ -34,7 +35,7 @@ use prov_util::eq::{ConnectionEvents, Eq};
 use prov_util::errno::{Errno, Result};
 use prov_util::ffi::{Class, Handle, Use};
 use prov_util::mr::{self, Job, Memory, MrTable};
-use prov_util::process_memory::{Card, OtherProcess, Reading, Seal};
+use prov_util::process_memory::Seal;
 use prov_util::progress::Progress;
 use prov_util::request::{
     Access, Atomic, AtomicKind, Receive, RemoteAccess, RemoteIov, RemotePiece, Select, Tag,

@@ -13,7 +13,6 @@ pub mod drive;
 pub mod endpoint;
 pub mod eq;
 pub mod errno;
-pub mod far_end;
 pub mod ffi;
 pub mod logging;
 pub mod matching;

@@ -1,18 +1,13 @@
-//! Memory of another process of this host (process_vm_readv(2)).
+//! Memory that one process of this host offers another (process_vm_readv(2)).
 //!
 //! Nothing here follows an address of the other process: the system copies,
 //! and refuses what the other process has not mapped or this one may not read.
 //! That it is still the same process, and that the bytes still are what they
 //! were offered for, shows in a [`Seal`].
 
-use std::fs::File;
-use std::io::{Read as _, Write as _};
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use libc::iovec;
-use rustix::fs::{AtFlags, FileType, MemfdFlags, StatxFlags, memfd_create, statx};
 
 use crate::buffer::{AppIov, IOV_LIMIT};
 use crate::errno::{Errno, Result};
@@ -30,7 +25,7 @@ pub struct OtherPiece {
 
 impl OtherPiece {
     /// As the system takes it.
-    fn iov(&self) -> iovec {
+    pub fn iov(&self) -> iovec {
         iovec {
             iov_base: std::ptr::without_provenance_mut(self.addr as usize),
             iov_len: self.len as usize,
@@ -181,198 +176,12 @@ impl Drop for Seal {
     }
 }
 
-/// Where a seal is, for who may look at the files of this process; nobody else
-/// is told where anything is in it.
-#[derive(Debug)]
-pub struct Card(File);
-
-/// What stands on another process's [`Card`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reading {
-    /// The socket that it is for, by its number in the system.
-    pub inode: u64,
-    /// The seal.
-    pub seal: Token,
-}
-
-/// Bytes of one of the three numbers on a card.
-const FIELD: usize = 8;
-
-impl Card {
-    /// A card for a socket, with a seal; an error of memfd_create(2) or
-    /// write(2).
-    pub fn new(inode: u64, seal: Token) -> Result<Card> {
-        let mut file = Card::blank()?;
-        let fields = [inode, seal.addr, seal.value].map(u64::to_ne_bytes);
-        file.write_all(fields.as_flattened())?;
-        Ok(Card(file))
-    }
-
-    fn blank() -> Result<File> {
-        let file = memfd_create("libfabric card", MemfdFlags::CLOEXEC)?;
-        Ok(file.into())
-    }
-
-    /// Where to find it among the files of this process.
-    pub fn number(&self) -> u32 {
-        self.0.as_raw_fd().unsigned_abs()
-    }
-
-    /// Reads the card that a process has as file `number`. `-FI_EPERM` if that
-    /// is no card, an error of open(2) or read(2).
-    pub fn read(pid: u32, number: u32) -> Result<Reading> {
-        let open = |flags, path: &str| {
-            let mut options = File::options();
-            options.read(true).custom_flags(flags).open(path)
-        };
-        // To open a file of another kind could do something, or take for ever:
-        // this only points to it.
-        let pointer = open(libc::O_PATH, &format!("/proc/{pid}/fd/{number}"))?;
-        let device = |file: &File| {
-            let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-            let stat = statx(file, "", flags, StatxFlags::TYPE)?;
-            let kind = FileType::from_raw_mode(stat.stx_mode.into());
-            let device = (stat.stx_dev_major, stat.stx_dev_minor);
-            Ok::<_, Errno>((kind, device))
-        };
-        // All such files are in one place, where there are no others.
-        if device(&pointer)? != device(&Card::blank()?)? {
-            return Err(Errno::EPERM);
-        }
-        let mut bytes = [0; 3 * FIELD];
-        let mut card = open(0, &format!("/proc/self/fd/{}", pointer.as_raw_fd()))?;
-        card.read_exact(&mut bytes)?;
-        let (fields, _) = bytes.as_chunks::<FIELD>();
-        let &[inode, addr, value] = fields else {
-            return Err(Errno::EIO);
-        };
-        Ok(Reading {
-            inode: u64::from_ne_bytes(inode),
-            seal: Token {
-                addr: u64::from_ne_bytes(addr),
-                value: u64::from_ne_bytes(value),
-            },
-        })
-    }
-}
-
-/// Another process whose memory can be read.
-#[derive(Clone, Copy, Debug)]
-pub struct OtherProcess {
-    pid: libc::pid_t,
-    seal: Token,
-}
-
-impl OtherProcess {
-    /// The process `pid` if this one may read its memory and finds the seal
-    /// there, and the secret beside that. `-FI_EPERM` where the system does not
-    /// let it (ptrace(2), "Ptrace access mode checking"), `-FI_ESHUTDOWN` if it
-    /// is another process or none.
-    pub fn find(pid: u32, seal: Token) -> Result<(OtherProcess, u64)> {
-        let pid = libc::pid_t::try_from(pid).map_err(|_| Errno::EINVAL)?;
-        if pid == 0 {
-            return Err(Errno::EINVAL);
-        }
-        let mut found = [0u64; 2];
-        let len = size_of_val(&found);
-        let near = iovec {
-            iov_base: found.as_mut_ptr().cast(),
-            iov_len: len,
-        };
-        let far = iovec {
-            iov_base: std::ptr::without_provenance_mut(seal.addr as usize),
-            iov_len: len,
-        };
-        // SAFETY: `near` describes `found`.
-        if unsafe { read(pid, &[near], &[far]) }? < len {
-            return Err(Errno::EFAULT);
-        }
-        let [value, secret] = found;
-        match value == seal.value {
-            true => Ok((OtherProcess { pid, seal }, secret)),
-            false => Err(Errno::ESHUTDOWN),
-        }
-    }
-
-    /// Copies all of `from` to `to`.
-    ///
-    /// # Errors
-    /// `to` is filled in part or with anything after one. `-FI_EINVAL` for
-    /// different lengths, `-FI_EFAULT` where one of the two is not mapped,
-    /// `-FI_ESHUTDOWN` if the process has ended, or the process's seal or that
-    /// of a piece did not hold until the end.
-    pub fn copy(&self, from: &OtherIov, to: &AppIov) -> Result {
-        if from.len() != to.len() as u64 {
-            return Err(Errno::EINVAL);
-        }
-        let mut near = List::default();
-        let mut far = List::default();
-        near.extend(to.pieces().iter().copied());
-        far.extend(from.pieces().iter().map(OtherPiece::iov));
-        // The seals come along, behind the bytes: the system makes all of the
-        // copy in order, and in one and the same address space.
-        let seals = from.pieces().iter().filter_map(|piece| piece.seal);
-        let mut numbers = [0u64; 1 + IOV_LIMIT];
-        let mut expected = to.len();
-        for (seal, number) in seals.clone().chain([self.seal]).zip(&mut numbers) {
-            let len = size_of::<u64>();
-            near.extend([iovec {
-                iov_base: std::ptr::from_mut(number).cast(),
-                iov_len: len,
-            }]);
-            far.extend([iovec {
-                iov_base: std::ptr::without_provenance_mut(seal.addr as usize),
-                iov_len: len,
-            }]);
-            expected += len;
-        }
-        // SAFETY: `near` describes memory of an operation in flight and
-        // `numbers`, both valid for their lengths.
-        if unsafe { read(self.pid, near.pieces(), far.pieces()) }? < expected {
-            return Err(Errno::EFAULT);
-        }
-        let mut found = seals.chain([self.seal]).zip(numbers);
-        match found.all(|(seal, number)| seal.value == number) {
-            true => Ok(()),
-            false => Err(Errno::ESHUTDOWN),
-        }
-    }
-}
-
-/// Pieces of a copy, with their seals.
-struct List {
-    pieces: [iovec; 2 * IOV_LIMIT + 1],
-    count: usize,
-}
-
-impl Default for List {
-    fn default() -> Self {
-        List {
-            pieces: [NOTHING; _],
-            count: 0,
-        }
-    }
-}
-
-impl List {
-    fn extend(&mut self, pieces: impl IntoIterator<Item = iovec>) {
-        for (slot, piece) in self.pieces[self.count..].iter_mut().zip(pieces) {
-            *slot = piece;
-            self.count += 1;
-        }
-    }
-
-    fn pieces(&self) -> &[iovec] {
-        &self.pieces[..self.count]
-    }
-}
-
 /// Copies from pieces of another process's memory, which only the system looks
 /// at, to pieces of this one's; how many bytes.
 ///
 /// # Safety
 /// `near` describes memory that may be written to.
-unsafe fn read(pid: libc::pid_t, near: &[iovec], far: &[iovec]) -> Result<usize> {
+pub unsafe fn read(pid: libc::pid_t, near: &[iovec], far: &[iovec]) -> Result<usize> {
     // SAFETY: as the caller promises; the system checks `far` against the
     // other process's mappings.
     let copied = unsafe {
@@ -416,111 +225,6 @@ mod tests {
         }
     }
 
-    /// This process, as long as the seal holds.
-    fn this_process() -> (OtherProcess, Seal) {
-        let seal = Seal::new().unwrap();
-        let process = OtherProcess::find(std::process::id(), seal.token());
-        assert_eq!(process.unwrap().1, seal.secret());
-        (process.unwrap().0, seal)
-    }
-
-    #[test]
-    fn a_card_says_what_was_written_on_it() {
-        let seal = Seal::new().unwrap();
-        let card = Card::new(77, seal.token()).unwrap();
-        let own = std::process::id();
-        let reading = Card::read(own, card.number()).unwrap();
-        assert_eq!((reading.inode, reading.seal), (77, seal.token()));
-        assert!(Card::read(own, u32::MAX).is_err());
-    }
-
-    #[test]
-    fn what_is_no_card_is_not_opened() {
-        let folder = std::env::temp_dir().join(format!("no-card-{}", std::process::id()));
-        std::fs::create_dir(&folder).unwrap();
-        let fifo = folder.join("fifo");
-        let file = folder.join("file");
-        std::fs::write(&file, [7; 24]).unwrap();
-        rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, 0o600.into()).unwrap();
-        for path in [&fifo, &file, std::path::Path::new("/dev/null")] {
-            let mut options = File::options();
-            let options = options.read(true).custom_flags(libc::O_PATH);
-            let other = options.open(path).unwrap();
-            let number = other.as_raw_fd().unsigned_abs();
-            // To open the fifo would wait for a writer.
-            let read = Card::read(std::process::id(), number);
-            assert_eq!(read, Err(Errno::EPERM), "{path:?}");
-        }
-        std::fs::remove_dir_all(&folder).unwrap();
-    }
-
-    #[test]
-    fn bytes_are_gathered_from_the_pieces() {
-        let (mut a, mut b) = (*b"one ", *b"two three");
-        let from = own(&mut [&mut a, &mut b], None);
-        assert_eq!(from.len(), 13);
-        let mut to = [0; 13];
-        let (process, _seal) = this_process();
-        process.copy(&from, &memory(&mut to)).unwrap();
-        assert_eq!(&to, b"one two three");
-        let mut to = [0; 5];
-        let part = from.slice(2, 5);
-        process.copy(&part, &memory(&mut to)).unwrap();
-        assert_eq!(&to, b"e two");
-        assert_eq!(from.slice(13, 1), OtherIov::default());
-        assert_eq!(from.slice(u64::MAX, u64::MAX), OtherIov::default());
-    }
-
-    #[test]
-    fn every_piece_of_a_full_list_is_copied_and_vouched_for() {
-        let (mut a, mut b, mut c, mut d) = ([1u8], [2u8], [3u8], [4u8]);
-        let vouches = Seal::new().unwrap();
-        let token = Some(vouches.token());
-        let mut from = own(&mut [&mut a, &mut b, &mut c, &mut d], token);
-        assert!(!from.push(OtherPiece::default()));
-        let mut to = [0; 4];
-        let (process, seal) = this_process();
-        process.copy(&from, &memory(&mut to)).unwrap();
-        assert_eq!(to, [1, 2, 3, 4]);
-        vouches.destroy();
-        let copied = process.copy(&from, &memory(&mut to));
-        assert_eq!(copied, Err(Errno::ESHUTDOWN));
-        let unsealed = own(&mut [&mut a, &mut b, &mut c, &mut d], None);
-        process.copy(&unsealed, &memory(&mut to)).unwrap();
-        drop(seal);
-        let copied = process.copy(&unsealed, &memory(&mut to));
-        assert_eq!(copied, Err(Errno::ESHUTDOWN));
-    }
-
-    #[test]
-    fn a_process_without_the_seal_is_not_read_as_if_it_were_the_other() {
-        let seal = Seal::new().unwrap();
-        let Token { addr, value } = seal.token();
-        let token = Token {
-            addr,
-            value: value ^ 1,
-        };
-        let found = OtherProcess::find(std::process::id(), token);
-        assert_eq!(found.err(), Some(Errno::ESHUTDOWN));
-        let nowhere = Token { addr: 0, value };
-        let found = OtherProcess::find(std::process::id(), nowhere);
-        assert_eq!(found.err(), Some(Errno::EFAULT));
-        for pid in [0, u32::MAX] {
-            let found = OtherProcess::find(pid, Token { addr, value });
-            assert_eq!(found.err(), Some(Errno::EINVAL));
-        }
-    }
-
-    #[test]
-    fn what_is_not_mapped_is_an_error() {
-        let mut to = [0; 16];
-        let mut from = OtherIov::default();
-        from.push(piece(8, 16));
-        let (process, _seal) = this_process();
-        let copied = process.copy(&from, &memory(&mut to));
-        assert_eq!(copied, Err(Errno::EFAULT));
-    }
-
     #[test]
     fn what_others_cannot_copy_is_known() {
         let (mut a, mut b) = ([1u8; 3], [2u8; 5]);
@@ -529,18 +233,5 @@ mod tests {
         assert!(OtherIov::default().can_be_copied());
         list.push(piece(8, 16));
         assert!(!list.can_be_copied());
-    }
-
-    #[test]
-    fn lengths_have_to_agree() {
-        let mut from = [0u8; 4];
-        let from = own(&mut [&mut from], None);
-        let (process, _seal) = this_process();
-        let copied = process.copy(&from, &memory(&mut [0; 3]));
-        assert_eq!(copied, Err(Errno::EINVAL));
-        let mut endless = from;
-        endless.push(piece(1, u64::MAX));
-        let copied = process.copy(&endless, &memory(&mut [0; 3]));
-        assert_eq!(copied, Err(Errno::EINVAL));
     }
 }

@@ -11,7 +11,6 @@ pub mod keys;
 pub mod listener;
 pub mod messages;
 pub mod narrow;
-pub mod neighbour;
 pub mod outbox;
 pub mod place;
 pub mod post;

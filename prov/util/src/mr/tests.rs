@@ -5,8 +5,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use proptest::prelude::*;
 
 use super::*;
-use crate::buffer::AppIov;
-use crate::process_memory::OtherIov;
 
 const BITS: i32 = FI_MR_VIRT_ADDR | FI_MR_PROV_KEY;
 
@@ -463,28 +461,4 @@ fn what_others_can_copy_for_certain_is_looked_at_once() {
         }
         table.close(&region).unwrap();
     }
-}
-
-#[test]
-fn what_others_copy_of_a_closed_region_is_not_taken_for_its_bytes() {
-    use crate::process_memory::{OtherProcess, Seal};
-    let (mut a, mut b) = ([1u8; 5], [0u8; 2]);
-    let table = table(0);
-    let process = Seal::new().unwrap();
-    let (other, _) = OtherProcess::find(std::process::id(), process.token()).unwrap();
-    let region = table.register(request(memory(&mut [&mut a]), 1)).unwrap();
-    let grant = table
-        .accessor()
-        .resolve(1, 1, 2, FI_REMOTE_READ, Job::NONE)
-        .unwrap();
-    let mut list = OtherIov::default();
-    let mut accessor = table.accessor();
-    assert!(accessor.hold(&grant).unwrap().offer(&mut list));
-    // SAFETY: `b` outlives the copies.
-    let to = unsafe { AppIov::from_raw(b.as_mut_ptr(), b.len()) };
-    assert_eq!(other.copy(&list, &to), Ok(()));
-    table.close(&region).unwrap();
-    assert_eq!(other.copy(&list, &to), Err(Errno::ESHUTDOWN));
-    assert!(accessor.hold(&grant).is_none());
-    assert_eq!(b, [1, 1]);
 }

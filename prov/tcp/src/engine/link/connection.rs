@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
+use prov_local::neighbour::Neighbour;
 use prov_message::peers::UNKNOWN_SOURCE;
 use prov_message::{Place, Signals, Ticket};
 use prov_util::buffer::AppIov;
@@ -16,7 +17,6 @@ use crate::engine::link::incoming::Incoming;
 use crate::engine::link::keys::{EpKey, ListenerKey, NameKey, PeerKey};
 use crate::engine::link::messages::{Placing, Receipt, Rendezvous, Then};
 use crate::engine::link::narrow::Narrow;
-use crate::engine::link::neighbour::Neighbour;
 use crate::engine::link::outbox::Outbox;
 use crate::engine::link::socket;
 use crate::engine::link::watch::Watch;

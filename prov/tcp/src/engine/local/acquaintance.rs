@@ -12,14 +12,14 @@
 
 use std::os::fd::{AsFd, AsRawFd};
 
-use prov_util::errno::{Errno, Result};
-use prov_util::far_end::{self, Holder};
-use prov_util::process_memory::{Card, OtherProcess, Reading, Seal};
+use prov_local::far_end;
+use prov_local::neighbour::{self, Heard, Said};
+use prov_local::process::Card;
+use prov_util::process_memory::Seal;
 
 use crate::engine::Core;
 use crate::engine::link::fault::{Fault, Step};
 use crate::engine::link::keys::ConnKey;
-use crate::engine::link::neighbour::{Heard, Said};
 use crate::engine::link::socket;
 use crate::wire::WireError;
 use crate::wire::direct::Acquaintance;
@@ -78,7 +78,7 @@ impl Core {
                 Ok(())
             }
             (Acquaintance::Card, &Heard::Name(holder)) => {
-                let read = holder.and_then(|holder| match read(holder, header.id) {
+                let read = holder.and_then(|holder| match neighbour::read(holder, header.id) {
                     Ok(read) => Some(read),
                     Err(error) => {
                         log::debug!(
@@ -137,17 +137,5 @@ impl Core {
         conn.neighbour.heard = Heard::Name(Some(holder));
         conn.neighbour.said = Said::Card { card, seal };
         self.acquaint(key, Acquaintance::Card, number, 0);
-    }
-}
-
-/// The memory of the process that has the far end, and its card for that as file
-/// `number`, and the secret of the card's seal.
-fn read(holder: Holder, number: u64) -> Result<(OtherProcess, u64)> {
-    let number = u32::try_from(number).map_err(|_| Errno::EINVAL)?;
-    let Reading { inode, seal } = Card::read(holder.pid, number)?;
-    match inode == holder.inode {
-        true => OtherProcess::find(holder.pid, seal),
-        // It is shown by somebody else, through the holder.
-        false => Err(Errno::EPERM),
     }
 }

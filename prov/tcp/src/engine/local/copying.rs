@@ -7,11 +7,12 @@
 use std::time::Instant;
 
 use fabric_abi::FI_REMOTE_WRITE;
+use prov_local::process::OtherProcess;
 use prov_message::lane::Errand;
 use prov_message::{Op, Place, Target};
 use prov_util::errno::{Errno, Result};
 use prov_util::mr::Grants;
-use prov_util::process_memory::{OtherIov, OtherProcess};
+use prov_util::process_memory::OtherIov;
 use prov_util::request::RemoteAccess;
 
 use crate::engine::Core;

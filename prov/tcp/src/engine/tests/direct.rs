@@ -6,11 +6,12 @@ use std::os::fd::AsRawFd;
 
 use fabric_abi::{FI_REMOTE_READ, FI_REMOTE_WRITE};
 use libc::iovec;
+use prov_local::far_end;
+use prov_local::process::{Card, OtherProcess, Reading};
 use prov_message::lane::Errand;
 use prov_util::desc::Descs;
-use prov_util::far_end;
 use prov_util::mr::{Memory, Region, Request};
-use prov_util::process_memory::{Card, OtherIov, OtherPiece, OtherProcess, Reading, Seal, Token};
+use prov_util::process_memory::{OtherIov, OtherPiece, Seal, Token};
 use prov_util::request::{Access, RemoteAccess, RemoteIov, RemotePiece};
 
 use super::*;

@@ -4,10 +4,9 @@
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 
+use prov_util::errno::{Errno, Result};
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
-
-use crate::errno::{Errno, Result};
 
 /// Bytes of `struct nlmsghdr` and `struct inet_diag_req_v2`.
 const REQUEST: usize = 16 + 56;

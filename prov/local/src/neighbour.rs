@@ -1,7 +1,10 @@
 //! What the processes at the two ends of a connection know of one another.
 
-use prov_util::far_end::Holder;
-use prov_util::process_memory::{Card, OtherProcess, Seal};
+use prov_util::errno::{Errno, Result};
+use prov_util::process_memory::Seal;
+
+use crate::far_end::Holder;
+use crate::process::{Card, OtherProcess, Reading};
 
 /// How well this process and the peer's know each other.
 #[derive(Default)]
@@ -45,5 +48,21 @@ impl Neighbour {
             (Said::Read(_), Heard::Card(memory)) => *memory,
             _ => None,
         }
+    }
+}
+
+/// The memory of the process that has the far end, and its card for that as file
+/// `number`, and the secret of the card's seal.
+///
+/// # Errors
+/// `-FI_EPERM` where it is not the holder's own card, and those of [`Card::read`]
+/// and [`OtherProcess::find`].
+pub fn read(holder: Holder, number: u64) -> Result<(OtherProcess, u64)> {
+    let number = u32::try_from(number).map_err(|_| Errno::EINVAL)?;
+    let Reading { inode, seal } = Card::read(holder.pid, number)?;
+    match inode == holder.inode {
+        true => OtherProcess::find(holder.pid, seal),
+        // It is shown by somebody else, through the holder.
+        false => Err(Errno::EPERM),
     }
 }
