@@ -1,6 +1,23 @@
-//! Two processes of one host: proof of who the other is, and copies from each
-//! other's memory. No provider by itself.
+//! Two processes of one host: how they meet, memory that they share, queues in
+//! it, proof of who the other is, and copies from each other's memory. No
+//! provider by itself.
+//!
+//! [`rendezvous`] is for processes that know each other's names; those that have
+//! a connection already show each other who they are ([`neighbour`]). A
+//! [`channel`] is for two, whichever way they have met.
 
+#[cfg(not(loom))]
+pub mod barrier;
+#[cfg(not(loom))]
+pub mod channel;
+#[cfg(not(loom))]
 pub mod far_end;
+#[cfg(not(loom))]
 pub mod neighbour;
+#[cfg(not(loom))]
 pub mod process;
+#[cfg(not(loom))]
+pub mod rendezvous;
+pub mod ring;
+#[cfg(not(loom))]
+pub mod segment;

@@ -1,0 +1,459 @@
+//! Messages between two processes through a segment that they share: a ring of
+//! slots each way.
+//!
+//! A short message is all in its slot, and the shortest in one cache line. The
+//! bytes of a longer one are in an area beside the ring, where their room is
+//! free again when their slot is. What one side writes is in cache lines of its
+//! own: besides the slots, how far it has read, and whether it sleeps.
+//!
+//! Everything that the other process could change is read once, checked, and
+//! then used. The bytes of a message may change while they are read; where they
+//! are and how many never do.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use prov_util::buffer::AppIov;
+use prov_util::errno::{Errno, Result};
+
+use crate::barrier;
+use crate::ring::{Broken, Consumer, Producer, Words};
+use crate::segment::Segment;
+
+/// What the first word of a segment says: that it is one, and which version.
+const MAGIC: u64 = u64::from_le_bytes(*b"fi_lcl\x01\x00");
+/// Slots each way.
+const SLOTS: usize = 256;
+/// Bytes of a slot.
+const SLOT: usize = 128;
+/// Bytes of a slot before a message.
+const HEAD: usize = 32;
+/// Longest message that is in its slot.
+const INLINE: usize = SLOT - HEAD;
+/// Bytes of the area for longer ones.
+const AREA: usize = 64 << 10;
+/// Longest message.
+pub const LONGEST: usize = 16 << 10;
+
+/// What a side writes, beside slots, is from here on.
+const CONTROL: usize = 1024;
+/// Bytes for each side.
+const CONTROL_SIZE: usize = 512;
+/// Where in them it says whether it sleeps.
+const SLEEP: usize = 256;
+/// Where the slots begin.
+const RINGS: usize = 4096;
+/// Bytes of each direction.
+const DIRECTION: usize = SLOTS * SLOT + AREA;
+/// Bytes of a segment.
+pub const SEGMENT: usize = RINGS + 2 * DIRECTION;
+
+/// The other side sleeps.
+const ASLEEP: u64 = 1;
+/// It sleeps until there is room for what it has to send.
+const STARVED: u64 = 2;
+/// Added each time that a side goes to sleep.
+const NAP: u64 = 4;
+
+/// What stands before a message's bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Head {
+    pub kind: u8,
+    pub flags: u8,
+    pub words: [u64; 3],
+}
+
+/// A message that has come.
+#[derive(Clone, Copy, Debug)]
+pub struct Record {
+    pub head: Head,
+    /// Its bytes, which are there until the message is taken, and can be copied
+    /// but not trusted to stay as they are.
+    pub bytes: AppIov,
+}
+
+/// One way through a segment.
+struct Direction {
+    /// Keeps what the pointers point to.
+    _segment: Arc<Segment>,
+    /// The first slot, and behind the last one the area for long messages.
+    slots: NonNull<u8>,
+    /// What the side that fills the slots writes elsewhere.
+    filling: NonNull<u8>,
+    /// What the side that takes them writes.
+    taking: NonNull<u8>,
+}
+
+// SAFETY: the memory is used through atomic words and copies, from any thread.
+unsafe impl Send for Direction {}
+// SAFETY: as above.
+unsafe impl Sync for Direction {}
+
+impl Direction {
+    fn new(segment: &Arc<Segment>, filler: usize) -> Self {
+        let at = |offset: usize| {
+            debug_assert!(offset < SEGMENT);
+            // SAFETY: all offsets are below `SEGMENT`, as many bytes as every
+            // segment here has.
+            unsafe { segment.base().add(offset) }
+        };
+        Direction {
+            _segment: segment.clone(),
+            slots: at(RINGS + filler * DIRECTION),
+            filling: at(CONTROL + filler * CONTROL_SIZE),
+            taking: at(CONTROL + (1 - filler) * CONTROL_SIZE),
+        }
+    }
+
+    /// A word of a slot.
+    #[inline(always)]
+    fn word(&self, slot: usize, number: usize) -> &AtomicU64 {
+        let at = (slot % SLOTS) * SLOT + (number % (SLOT / 8)) * 8;
+        // SAFETY: inside the slots of this direction, and aligned; mapped as
+        // long as this, and used as atomic words only, but for what comes
+        // behind the head.
+        unsafe { AtomicU64::from_ptr(self.slots.add(at).cast().as_ptr()) }
+    }
+
+    /// The bytes behind the head of a slot.
+    #[inline(always)]
+    fn inline(&self, slot: usize, len: usize) -> AppIov {
+        debug_assert!(len <= INLINE);
+        let at = (slot % SLOTS) * SLOT + HEAD;
+        // SAFETY: inside the slot. The ring says whose it is; that the other
+        // process breaks that can spoil the bytes only.
+        unsafe { AppIov::from_raw(self.slots.as_ptr().add(at), len) }
+    }
+
+    /// Bytes of the area for long messages; `None` beyond its end.
+    #[inline]
+    fn area(&self, offset: u64, len: usize) -> Option<AppIov> {
+        let end = usize::try_from(offset).ok()?.checked_add(len)?;
+        if end > AREA {
+            return None;
+        }
+        let at = SLOTS * SLOT + (end - len);
+        // SAFETY: inside the area, and otherwise as in `inline`.
+        Some(unsafe { AppIov::from_raw(self.slots.as_ptr().add(at), len) })
+    }
+}
+
+/// A word of what a side writes.
+#[inline(always)]
+fn control(side: &NonNull<u8>, at: usize) -> &AtomicU64 {
+    // SAFETY: one of the two words of a side, aligned, and mapped as long as
+    // the direction from which the pointer is.
+    unsafe { AtomicU64::from_ptr(side.add(at).cast().as_ptr()) }
+}
+
+impl Words for Direction {
+    const SLOTS: u64 = SLOTS as u64;
+
+    #[inline(always)]
+    fn published(&self, slot: usize) -> &AtomicU64 {
+        self.word(slot, 0)
+    }
+
+    #[inline(always)]
+    fn done(&self) -> &AtomicU64 {
+        control(&self.taking, 0)
+    }
+}
+
+/// The end of a channel that sends.
+pub struct Sender {
+    way: Direction,
+    ring: Producer,
+    /// Bytes of the area that were given out, of all times, and free again.
+    given: u64,
+    free: u64,
+    /// How many had been given out when each slot was filled.
+    given_by: Box<[u64; SLOTS]>,
+    /// What the other side's word said when it was last woken.
+    woken: u64,
+    asymmetric: bool,
+    /// Whether there was no room for the last message.
+    pub is_starved: bool,
+}
+
+/// Room for a message, until it is published.
+pub struct Space<'a> {
+    sender: &'a mut Sender,
+    slot: usize,
+    len: usize,
+    /// Where in the area, unless it is in the slot.
+    offset: u64,
+    given: u64,
+    /// Where its bytes go.
+    pub bytes: AppIov,
+}
+
+impl Sender {
+    fn new(way: Direction) -> Self {
+        Sender {
+            way,
+            ring: Producer::default(),
+            given: 0,
+            free: 0,
+            given_by: Box::new([0; SLOTS]),
+            woken: 0,
+            asymmetric: false,
+            is_starved: false,
+        }
+    }
+
+    /// Room for a message of `len` bytes, at most [`LONGEST`]; `None` if there
+    /// is none now.
+    ///
+    /// # Errors
+    /// The other side has broken the channel.
+    #[inline(always)]
+    pub fn space(&mut self, len: usize) -> std::result::Result<Option<Space<'_>>, Broken> {
+        match self.ring.free_slot::<Direction>() {
+            Some(slot) if len <= INLINE => Ok(Some(Space {
+                bytes: self.way.inline(slot, len),
+                offset: 0,
+                given: self.given,
+                sender: self,
+                slot,
+                len,
+            })),
+            _ => self.find_space(len),
+        }
+    }
+
+    #[inline(never)]
+    fn find_space(&mut self, len: usize) -> std::result::Result<Option<Space<'_>>, Broken> {
+        for looks_again in [true, false] {
+            if let Some(slot) = self.ring.free_slot::<Direction>()
+                && let Some((offset, given)) = self.find_bytes(len)
+            {
+                let bytes = match len <= INLINE {
+                    true => Some(self.way.inline(slot, len)),
+                    false => self.way.area(offset, len),
+                };
+                self.is_starved = false;
+                return Ok(bytes.map(|bytes| Space {
+                    sender: self,
+                    slot,
+                    len,
+                    offset,
+                    given,
+                    bytes,
+                }));
+            }
+            if looks_again {
+                let done = self.ring.look(&self.way)?;
+                if let Some(last) = done.checked_sub(1) {
+                    self.free = self.given_by[last as usize % SLOTS];
+                }
+            }
+        }
+        self.is_starved = true;
+        Ok(None)
+    }
+
+    /// Where in the area `len` bytes go, all together, and what is given out
+    /// then.
+    fn find_bytes(&self, len: usize) -> Option<(u64, u64)> {
+        if len <= INLINE {
+            return Some((0, self.given));
+        }
+        let (area, len) = (AREA as u64, len.next_multiple_of(64) as u64);
+        let mut start = self.given;
+        if start % area + len > area {
+            start = start.next_multiple_of(area);
+        }
+        let given = start + len;
+        (given - self.free <= area).then_some((start % area, given))
+    }
+}
+
+impl Space<'_> {
+    /// Publishes the message, whose bytes are in place. Whether the other side
+    /// sleeps and is to be woken.
+    #[inline(always)]
+    #[must_use]
+    pub fn publish(self, head: Head) -> bool {
+        let Sender { way, ring, .. } = &mut *self.sender;
+        for (number, word) in (1..).zip(head.words) {
+            way.word(self.slot, number).store(word, Ordering::Relaxed);
+        }
+        if self.len > INLINE {
+            way.word(self.slot, 4).store(self.offset, Ordering::Relaxed);
+        }
+        let half = u32::from(head.kind) | u32::from(head.flags) << 8 | (self.len as u32) << 16;
+        ring.publish(way, half);
+        self.sender.given = self.given;
+        self.sender.given_by[self.slot % SLOTS] = self.given;
+        barrier::light(self.sender.asymmetric);
+        let sleep = control(&self.sender.way.taking, SLEEP).load(Ordering::Relaxed);
+        sleep & ASLEEP != 0 && self.sender.wakes(sleep)
+    }
+}
+
+impl Sender {
+    #[cold]
+    fn wakes(&mut self, sleep: u64) -> bool {
+        std::mem::replace(&mut self.woken, sleep) != sleep
+    }
+}
+
+/// The end of a channel that receives.
+pub struct Receiver {
+    way: Direction,
+    ring: Consumer,
+    /// Bytes of the area taken since the other side was told.
+    untold: usize,
+    woken: u64,
+    asymmetric: bool,
+}
+
+impl Receiver {
+    fn new(way: Direction) -> Self {
+        Receiver {
+            way,
+            ring: Consumer::default(),
+            untold: 0,
+            woken: 0,
+            asymmetric: false,
+        }
+    }
+
+    /// The next message, if it has come.
+    ///
+    /// # Errors
+    /// The other side has broken the channel.
+    #[inline(always)]
+    pub fn next(&self) -> std::result::Result<Option<Record>, Broken> {
+        let Some((slot, half)) = self.ring.next(&self.way) else {
+            return Ok(None);
+        };
+        let len = (half >> 16) as usize;
+        let bytes = match len <= INLINE {
+            true => self.way.inline(slot, len),
+            false => {
+                let offset = self.way.word(slot, 4).load(Ordering::Relaxed);
+                let bytes = self.way.area(offset, len);
+                bytes.ok_or(Broken("place of a message"))?
+            }
+        };
+        let word = |number| self.way.word(slot, number).load(Ordering::Relaxed);
+        Ok(Some(Record {
+            head: Head {
+                kind: half as u8,
+                flags: (half >> 8) as u8,
+                words: [word(1), word(2), word(3)],
+            },
+            bytes,
+        }))
+    }
+
+    /// Whether a message has come.
+    #[inline(always)]
+    pub fn has_next(&self) -> bool {
+        self.ring.next(&self.way).is_some()
+    }
+
+    /// The next message, of `len` bytes, is taken. Whether the other side waits
+    /// for room and is to be woken.
+    #[inline(always)]
+    #[must_use]
+    pub fn take(&mut self, len: usize) -> bool {
+        self.ring.take();
+        if len > INLINE {
+            self.untold += len;
+        }
+        let is_time = self.ring.untold() >= SLOTS as u64 / 4 || self.untold >= AREA / 4;
+        is_time && self.tell()
+    }
+
+    /// Tells the other side what was taken. Whether it waits for room and is to
+    /// be woken.
+    #[inline]
+    #[must_use]
+    pub fn tell(&mut self) -> bool {
+        if self.ring.untold() == 0 {
+            return false;
+        }
+        self.untold = 0;
+        self.ring.tell(&self.way);
+        barrier::light(self.asymmetric);
+        let sleep = control(&self.way.filling, SLEEP).load(Ordering::Relaxed);
+        sleep & STARVED != 0 && std::mem::replace(&mut self.woken, sleep) != sleep
+    }
+}
+
+/// One side of a channel.
+pub struct Channel {
+    pub sender: Sender,
+    pub receiver: Receiver,
+    /// What this side has written about its sleep.
+    sleep: u64,
+}
+
+impl Channel {
+    /// A new one, and the descriptor for the other side.
+    ///
+    /// # Errors
+    /// Those of [`Segment::create`].
+    pub fn create() -> Result<(Channel, std::os::fd::OwnedFd)> {
+        let (segment, fd) = Segment::create(SEGMENT)?;
+        let segment = Arc::new(segment);
+        magic(&segment).store(MAGIC, Ordering::Relaxed);
+        Ok((Channel::new(&segment, 0), fd))
+    }
+
+    /// The other side of one that another process has made.
+    ///
+    /// # Errors
+    /// `-FI_EPROTO` if it is none of this version.
+    pub fn attach(fd: std::os::fd::BorrowedFd<'_>) -> Result<Channel> {
+        let segment = Arc::new(Segment::attach(fd, SEGMENT)?);
+        match magic(&segment).load(Ordering::Relaxed) {
+            MAGIC => Ok(Channel::new(&segment, 1)),
+            _ => Err(Errno::EPROTO),
+        }
+    }
+
+    fn new(segment: &Arc<Segment>, side: usize) -> Self {
+        Channel {
+            sender: Sender::new(Direction::new(segment, side)),
+            receiver: Receiver::new(Direction::new(segment, 1 - side)),
+            sleep: 0,
+        }
+    }
+
+    /// Both processes take part in [`barrier`].
+    pub fn is_asymmetric(&mut self, asymmetric: bool) {
+        self.sender.asymmetric = asymmetric;
+        self.receiver.asymmetric = asymmetric;
+    }
+
+    /// This side goes to sleep: after [`barrier::heavy`], what has come before
+    /// is seen, and what comes then wakes it.
+    pub fn sleep(&mut self) {
+        let starved = if self.sender.is_starved { STARVED } else { 0 };
+        self.sleep = (self.sleep | (NAP - 1)) + 1;
+        self.say(self.sleep | ASLEEP | starved);
+    }
+
+    /// This side is awake.
+    pub fn wake_up(&mut self) {
+        self.say(self.sleep);
+    }
+
+    fn say(&self, sleep: u64) {
+        control(&self.sender.way.filling, SLEEP).store(sleep, Ordering::Relaxed);
+    }
+}
+
+/// The first word of a segment.
+fn magic(segment: &Segment) -> &AtomicU64 {
+    // SAFETY: the first word, aligned, mapped as long as the segment.
+    unsafe { AtomicU64::from_ptr(segment.base().cast().as_ptr()) }
+}
+
+#[cfg(test)]
+mod tests;

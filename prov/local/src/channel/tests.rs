@@ -1,0 +1,179 @@
+use std::os::fd::AsFd;
+
+use super::*;
+
+fn pair() -> (Channel, Channel) {
+    let (here, fd) = Channel::create().unwrap();
+    let there = Channel::attach(fd.as_fd()).unwrap();
+    (here, there)
+}
+
+fn head(tag: u64) -> Head {
+    Head {
+        kind: 3,
+        flags: 5,
+        words: [tag, !tag, 7],
+    }
+}
+
+fn pattern(seed: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|at| (seed * 31 + at) as u8).collect()
+}
+
+/// Sends; whether there was room.
+fn send(from: &mut Channel, tag: u64, bytes: &[u8]) -> bool {
+    let Some(space) = from.sender.space(bytes.len()).unwrap() else {
+        return false;
+    };
+    assert_eq!(space.bytes.write_at(0, bytes), bytes.len());
+    let _ = space.publish(head(tag));
+    true
+}
+
+fn receive(at: &mut Channel) -> Option<(u64, Vec<u8>)> {
+    let record = at.receiver.next().unwrap()?;
+    let tag = record.head.words[0];
+    assert_eq!(record.head, head(tag));
+    let mut bytes = Vec::new();
+    record.bytes.append_to(&mut bytes);
+    let _ = at.receiver.take(bytes.len());
+    Some((tag, bytes))
+}
+
+#[test]
+fn messages_of_any_length_come_as_they_were_sent() {
+    let (mut here, mut there) = pair();
+    let lengths = [0, 1, 8, 32, INLINE, INLINE + 1, 1000, 4096, LONGEST];
+    let (mut sent, mut received) = (0usize, 0usize);
+    while received < 5000 {
+        let len = lengths[sent * 7 % lengths.len()];
+        if sent < 5000 && send(&mut here, sent as u64, &pattern(sent, len)) {
+            sent += 1;
+            continue;
+        }
+        // There is no room, or nothing left: whatever is there comes.
+        let before = received;
+        while let Some((tag, bytes)) = receive(&mut there) {
+            let len = lengths[received * 7 % lengths.len()];
+            assert_eq!(tag, received as u64);
+            assert_eq!(bytes, pattern(received, len));
+            received += 1;
+        }
+        assert!(received > before);
+        let _ = there.receiver.tell();
+    }
+}
+
+#[test]
+fn both_directions_are_apart() {
+    let (mut here, mut there) = pair();
+    assert!(send(&mut here, 1, b"there"));
+    assert!(send(&mut there, 2, b"here"));
+    assert_eq!(receive(&mut here), Some((2, b"here".to_vec())));
+    assert_eq!(receive(&mut there), Some((1, b"there".to_vec())));
+    assert_eq!((receive(&mut here), receive(&mut there)), (None, None));
+}
+
+#[test]
+fn who_sleeps_is_woken_once_and_who_does_not_is_not() {
+    let (mut here, mut there) = pair();
+    let wakes = |here: &mut Channel| {
+        let space = here.sender.space(0).unwrap().unwrap();
+        space.publish(head(0))
+    };
+    assert!(!wakes(&mut here));
+    for _ in 0..3 {
+        there.sleep();
+        barrier::heavy();
+        assert!(wakes(&mut here));
+        assert!(!wakes(&mut here));
+        there.wake_up();
+        assert!(!wakes(&mut here));
+        while receive(&mut there).is_some() {}
+        let _ = there.receiver.tell();
+    }
+}
+
+#[test]
+fn who_waits_for_room_is_woken_when_there_is_some() {
+    let (mut here, mut there) = pair();
+    while send(&mut here, 0, &pattern(0, LONGEST)) {}
+    here.sleep();
+    let record = there.receiver.next().unwrap().unwrap();
+    let len = record.bytes.len();
+    let woken = there.receiver.take(len) || there.receiver.tell();
+    assert!(woken);
+    assert!(send(&mut here, 0, &pattern(0, LONGEST)));
+    // Who has nothing to send is not disturbed.
+    here.wake_up();
+    here.sleep();
+    let _ = there.receiver.take(len);
+    assert!(!there.receiver.tell());
+}
+
+#[test]
+fn a_segment_of_another_kind_is_refused() {
+    let (segment, fd) = Segment::create(SEGMENT).unwrap();
+    assert_eq!(Channel::attach(fd.as_fd()).err(), Some(Errno::EPROTO));
+    magic(&segment).store(MAGIC + 1, Ordering::Relaxed);
+    assert_eq!(Channel::attach(fd.as_fd()).err(), Some(Errno::EPROTO));
+}
+
+#[test]
+fn whatever_the_other_side_writes_is_an_error_or_bytes() {
+    let (mut here, fd) = Channel::create().unwrap();
+    let far = Segment::attach(fd.as_fd(), SEGMENT).unwrap();
+    let mut random = 0x2545_f491_4f6c_dd1du64;
+    let mut next = || {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random
+    };
+    let (mut errors, mut records, mut taken) = (0, 0, 0);
+    for round in 0..20_000u64 {
+        // Anything anywhere, or what looks like the next message.
+        let (at, word) = match round % 3 {
+            0 => (
+                CONTROL + (next() as usize % (SEGMENT - CONTROL)) / 8 * 8,
+                next(),
+            ),
+            1 => {
+                let at = taken % SLOTS * SLOT + if next() % 2 == 0 { 0 } else { HEAD };
+                (RINGS + DIRECTION + at, next() % (2 * AREA as u64))
+            }
+            _ => {
+                let lap = (taken / SLOTS + 1) as u64;
+                let half = next() & u64::from(u32::MAX);
+                (RINGS + DIRECTION + taken % SLOTS * SLOT, lap << 32 | half)
+            }
+        };
+        // SAFETY: inside the segment, and aligned.
+        unsafe { AtomicU64::from_ptr(far.base().add(at).cast().as_ptr()) }
+            .store(word, Ordering::Relaxed);
+        match here.receiver.next() {
+            Ok(Some(record)) => {
+                let mut bytes = Vec::new();
+                record.bytes.append_to(&mut bytes);
+                let _ = here.receiver.take(bytes.len());
+                records += 1;
+                taken += 1;
+            }
+            Ok(None) => {}
+            Err(_) => {
+                errors += 1;
+                taken += 1;
+                let _ = here.receiver.take(0);
+            }
+        }
+        match here.sender.space(next() as usize % LONGEST) {
+            Ok(Some(space)) => {
+                space.bytes.fill(1);
+                let _ = space.publish(head(round));
+            }
+            Ok(None) => {}
+            Err(_) => errors += 1,
+        }
+    }
+    assert!(errors > 0 && records > 0, "{errors} {records}");
+}

@@ -1,0 +1,226 @@
+//! How two processes of one host and user meet: by a name, at a socket that
+//! ends with the process that has it (unix(7), abstract names).
+//!
+//! Who the other is the system says. The socket stays between the two: over it
+//! goes what describes the memory that they share, and what wakes a sleeper,
+//! and its end is the other's end.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use prov_util::errno::{Errno, Result};
+use rustix::net::{
+    self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
+};
+
+/// Longest name, in bytes.
+pub const LONGEST_NAME: usize = 80;
+
+/// Requests that may wait to be taken from the system.
+const BACKLOG: i32 = 4096;
+
+/// Where others find this process by a name.
+pub struct Door(OwnedFd);
+
+/// One end of the socket between two processes.
+pub struct Wire {
+    socket: OwnedFd,
+    /// The other process, as the system knows it here.
+    pub pid: u32,
+}
+
+fn socket() -> Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    Ok(net::socket_with(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        flags,
+        None,
+    )?)
+}
+
+/// Where a service of this user is found by a name.
+fn address(service: &str, name: &str) -> Result<SocketAddrUnix> {
+    if name.is_empty() || name.len() > LONGEST_NAME {
+        return Err(Errno::EINVAL);
+    }
+    let user = rustix::process::geteuid().as_raw();
+    let full = format!("{service}/{user}/{name}");
+    Ok(SocketAddrUnix::new_abstract_name(full.as_bytes())?)
+}
+
+impl Door {
+    /// Takes a name, under which nobody is let in yet.
+    ///
+    /// # Errors
+    /// `-FI_EADDRINUSE` if another process or endpoint has it, `-FI_EINVAL` if
+    /// it is none, others of socket(2).
+    pub fn new(service: &str, name: &str) -> Result<Door> {
+        let socket = socket()?;
+        net::bind(&socket, &address(service, name)?)?;
+        Ok(Door(socket))
+    }
+
+    /// Lets others in from now on.
+    ///
+    /// # Errors
+    /// Those of listen(2).
+    pub fn open(&self) -> Result {
+        net::listen(&self.0, BACKLOG)?;
+        Ok(())
+    }
+
+    /// The next one who wants in, if there is one.
+    ///
+    /// # Errors
+    /// `-FI_EPERM` for another user's process, which is sent away; others of
+    /// accept(2).
+    pub fn admit(&self) -> Result<Option<Wire>> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        match net::accept_with(&self.0, flags) {
+            Ok(socket) => Wire::new(socket).map(Some),
+            Err(rustix::io::Errno::AGAIN) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl AsFd for Door {
+    /// Readable when somebody wants in.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Wire {
+    /// Reaches the process that has a name.
+    ///
+    /// # Errors
+    /// `-FI_ECONNREFUSED` where nobody has it, or lets nobody in yet,
+    /// `-FI_EAGAIN` where too many wait, `-FI_EPERM` where it is another user's.
+    pub fn reach(service: &str, name: &str) -> Result<Wire> {
+        let socket = socket()?;
+        net::connect(&socket, &address(service, name)?)?;
+        Wire::new(socket)
+    }
+
+    /// Checks who is at the other end.
+    fn new(socket: OwnedFd) -> Result<Wire> {
+        let peer = net::sockopt::socket_peercred(&socket)?;
+        if peer.uid != rustix::process::geteuid() {
+            return Err(Errno::EPERM);
+        }
+        let pid = peer.pid.as_raw_nonzero().get().unsigned_abs();
+        Ok(Wire { socket, pid })
+    }
+
+    /// Sends a packet, with a descriptor where there is one.
+    ///
+    /// # Errors
+    /// `-FI_EAGAIN` if the other takes nothing, others of sendmsg(2).
+    pub fn send(&self, packet: &[u8], with: Option<BorrowedFd<'_>>) -> Result {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let with = with.map(|fd| [fd]);
+        if let Some(with) = &with {
+            control.push(SendAncillaryMessage::ScmRights(with));
+        }
+        let bytes = [IoSlice::new(packet)];
+        net::sendmsg(&self.socket, &bytes, &mut control, SendFlags::NOSIGNAL)?;
+        Ok(())
+    }
+
+    /// Takes a packet, cut to `packet`; its length, and the descriptor that came
+    /// with it. A length of 0 is the other's end.
+    ///
+    /// # Errors
+    /// `-FI_EAGAIN` if none has come, others of recvmsg(2).
+    pub fn receive(&self, packet: &mut [u8]) -> Result<(usize, Option<OwnedFd>)> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut bytes = [IoSliceMut::new(packet)];
+        let flags = RecvFlags::CMSG_CLOEXEC;
+        let received = net::recvmsg(&self.socket, &mut bytes, &mut control, flags)?;
+        let mut with = None;
+        for message in control.drain() {
+            if let RecvAncillaryMessage::ScmRights(mut fds) = message {
+                with = fds.next().or(with);
+            }
+        }
+        Ok((received.bytes, with))
+    }
+}
+
+impl AsFd for Wire {
+    /// Readable when a packet has come, or the other has ended.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::{Read, Seek, Write};
+
+    use super::*;
+
+    const SERVICE: &str = "fi_local_test";
+
+    fn name(of: &str) -> String {
+        format!("{}:{of}", std::process::id())
+    }
+
+    #[test]
+    fn packets_and_descriptors_go_both_ways_until_the_end() {
+        let door = Door::new(SERVICE, &name("both")).unwrap();
+        door.open().unwrap();
+        assert!(door.admit().unwrap().is_none());
+        let near = Wire::reach(SERVICE, &name("both")).unwrap();
+        let far = door.admit().unwrap().unwrap();
+        assert_eq!(
+            (near.pid, far.pid),
+            (std::process::id(), std::process::id())
+        );
+        let mut bytes = [0; 8];
+        assert_eq!(far.receive(&mut bytes).err(), Some(Errno::EAGAIN));
+        let memory = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+        near.send(b"one", Some(memory.as_fd())).unwrap();
+        near.send(b"two", None).unwrap();
+        let (len, with) = far.receive(&mut bytes).unwrap();
+        assert_eq!(&bytes[..len], b"one");
+        File::from(with.unwrap()).write_all(b"shared").unwrap();
+        let mut file = File::from(memory);
+        file.rewind().unwrap();
+        let mut text = String::new();
+        file.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "shared");
+        let (len, with) = far.receive(&mut bytes).unwrap();
+        assert_eq!((&bytes[..len], with.is_none()), (&b"two"[..], true));
+        drop(near);
+        assert_eq!(far.receive(&mut bytes).unwrap().0, 0);
+    }
+
+    #[test]
+    fn a_name_is_one_owners_and_leads_in_when_the_door_is_open() {
+        let name = name("one");
+        assert_eq!(Wire::reach(SERVICE, &name).err(), Some(Errno::ECONNREFUSED));
+        let door = Door::new(SERVICE, &name).unwrap();
+        assert_eq!(Door::new(SERVICE, &name).err(), Some(Errno::EADDRINUSE));
+        assert_eq!(Wire::reach(SERVICE, &name).err(), Some(Errno::ECONNREFUSED));
+        door.open().unwrap();
+        assert!(Wire::reach(SERVICE, &name).is_ok());
+        drop(door);
+        assert!(Door::new(SERVICE, &name).is_ok());
+    }
+
+    #[test]
+    fn what_is_no_name_is_refused() {
+        for bad in ["", &"x".repeat(LONGEST_NAME + 1)] {
+            assert_eq!(Door::new(SERVICE, bad).err(), Some(Errno::EINVAL));
+            assert_eq!(Wire::reach(SERVICE, bad).err(), Some(Errno::EINVAL));
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! A bounded queue of slots between one producer and one consumer, without
+//! locks and locked instructions. How long a message is and where its bytes
+//! are, [`channel`](crate::channel) knows.
+//!
+//! Each slot has a word of its own, which publishes what is in it: half of it
+//! says in which lap of the ring it was written, so that a slot's former
+//! message is never taken for a new one. The consumer polls nothing else, and
+//! tells now and then how far it is.
+//!
+//! The other side is another process, which may write anything at any time:
+//! each word is read once, and what makes no sense is [`Broken`].
+
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicU64, Ordering};
+#[cfg(not(loom))]
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The other side has written what it never would.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Broken(pub &'static str);
+
+/// The words that both sides look at.
+pub trait Words {
+    /// Slots in the ring, a power of two.
+    const SLOTS: u64;
+
+    /// What publishes a slot.
+    fn published(&self, slot: usize) -> &AtomicU64;
+
+    /// How many slots the consumer is done with, of all times.
+    fn done(&self) -> &AtomicU64;
+}
+
+/// The half of a slot's word that says when it was written.
+#[inline(always)]
+fn lap<W: Words>(position: u64) -> u64 {
+    ((position / W::SLOTS + 1) & u64::from(u32::MAX)) << 32
+}
+
+/// Where a position of all times is in the ring.
+#[inline(always)]
+fn slot_of<W: Words>(position: u64) -> usize {
+    (position % W::SLOTS) as usize
+}
+
+/// Who fills slots.
+#[derive(Debug, Default)]
+pub struct Producer {
+    /// Slots filled, of all times.
+    filled: u64,
+    /// How many of them the consumer was done with when this was last looked at.
+    done: u64,
+}
+
+impl Producer {
+    /// The slot to be filled next, if it is known to be free.
+    #[inline(always)]
+    pub fn free_slot<W: Words>(&self) -> Option<usize> {
+        (self.filled - self.done < W::SLOTS).then(|| slot_of::<W>(self.filled))
+    }
+
+    /// Looks how far the consumer is: the number of slots, of all times.
+    pub fn look<W: Words>(&mut self, words: &W) -> Result<u64, Broken> {
+        let done = words.done().load(Ordering::Acquire);
+        if done < self.done || done > self.filled {
+            return Err(Broken("position of the consumer"));
+        }
+        self.done = done;
+        Ok(done)
+    }
+
+    /// Publishes the slot that [`Producer::free_slot`] named, with half a word.
+    #[inline(always)]
+    pub fn publish<W: Words>(&mut self, words: &W, half: u32) {
+        let word = lap::<W>(self.filled) | u64::from(half);
+        let slot = words.published(slot_of::<W>(self.filled));
+        slot.store(word, Ordering::Release);
+        self.filled += 1;
+    }
+}
+
+/// Who takes what is in them.
+#[derive(Debug, Default)]
+pub struct Consumer {
+    /// Slots taken, of all times.
+    taken: u64,
+    /// How many of them the producer was told of.
+    told: u64,
+}
+
+impl Consumer {
+    /// The slot that is next and the half of its word, if it is published.
+    #[inline(always)]
+    pub fn next<W: Words>(&self, words: &W) -> Option<(usize, u32)> {
+        let slot = slot_of::<W>(self.taken);
+        let word = words.published(slot).load(Ordering::Acquire);
+        let is_new = word & !u64::from(u32::MAX) == lap::<W>(self.taken);
+        is_new.then_some((slot, word as u32))
+    }
+
+    /// The next slot is taken.
+    #[inline(always)]
+    pub fn take(&mut self) {
+        self.taken += 1;
+    }
+
+    /// Slots taken since the producer was told.
+    #[inline(always)]
+    pub fn untold(&self) -> u64 {
+        self.taken - self.told
+    }
+
+    /// Tells the producer how far this is.
+    #[inline(always)]
+    pub fn tell<W: Words>(&mut self, words: &W) {
+        self.told = self.taken;
+        words.done().store(self.taken, Ordering::Release);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests;
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -1,0 +1,109 @@
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::sync::atomic::fence;
+use loom::thread;
+
+use super::*;
+
+/// A ring with its payloads, and a word in which the consumer says that it
+/// sleeps.
+struct Shared {
+    slots: [AtomicU64; 2],
+    payloads: [UnsafeCell<u32>; 2],
+    done: AtomicU64,
+    asleep: AtomicU64,
+    woken: AtomicU64,
+}
+
+impl Shared {
+    fn new() -> Arc<Self> {
+        Arc::new(Shared {
+            slots: std::array::from_fn(|_| AtomicU64::new(0)),
+            payloads: std::array::from_fn(|_| UnsafeCell::new(0)),
+            done: AtomicU64::new(0),
+            asleep: AtomicU64::new(0),
+            woken: AtomicU64::new(0),
+        })
+    }
+
+    fn put(&self, producer: &mut Producer, value: u32) -> bool {
+        let Some(slot) = producer.free_slot::<Shared>() else {
+            producer.look(self).unwrap();
+            return false;
+        };
+        // SAFETY: the slot is free; the model says if anybody looks at it.
+        self.payloads[slot].with_mut(|payload| unsafe { *payload = value });
+        producer.publish(self, value);
+        true
+    }
+
+    fn take(&self, consumer: &mut Consumer) -> Option<u32> {
+        let (slot, half) = consumer.next(self)?;
+        // SAFETY: the slot is published; the model says if anybody writes to it.
+        let value = self.payloads[slot].with(|payload| unsafe { *payload });
+        assert_eq!(value, half);
+        consumer.take();
+        consumer.tell(self);
+        Some(value)
+    }
+}
+
+impl Words for Shared {
+    const SLOTS: u64 = 2;
+
+    fn published(&self, slot: usize) -> &AtomicU64 {
+        &self.slots[slot]
+    }
+
+    fn done(&self) -> &AtomicU64 {
+        &self.done
+    }
+}
+
+#[test]
+fn payloads_are_read_whole_and_slots_filled_when_they_are_free() {
+    loom::model(|| {
+        let shared = Shared::new();
+        let far = shared.clone();
+        let producer = thread::spawn(move || {
+            let mut producer = Producer::default();
+            for value in 1..=3 {
+                while !far.put(&mut producer, value) {
+                    thread::yield_now();
+                }
+            }
+        });
+        let mut consumer = Consumer::default();
+        for expected in 1..=3 {
+            loop {
+                match shared.take(&mut consumer) {
+                    Some(value) => break assert_eq!(value, expected),
+                    None => thread::yield_now(),
+                }
+            }
+        }
+        producer.join().unwrap();
+    });
+}
+
+#[test]
+fn who_goes_to_sleep_sees_the_message_or_is_woken() {
+    loom::model(|| {
+        let shared = Shared::new();
+        let far = shared.clone();
+        let producer = thread::spawn(move || {
+            far.put(&mut Producer::default(), 7);
+            // The light barrier: what the system makes of it for this thread.
+            fence(Ordering::SeqCst);
+            if far.asleep.load(Ordering::Relaxed) & 1 != 0 {
+                far.woken.store(1, Ordering::Relaxed);
+            }
+        });
+        shared.asleep.store(1, Ordering::Relaxed);
+        // The heavy one.
+        fence(Ordering::SeqCst);
+        let has_come = Consumer::default().next(&*shared).is_some();
+        producer.join().unwrap();
+        assert!(has_come || shared.woken.load(Ordering::Relaxed) == 1);
+    });
+}

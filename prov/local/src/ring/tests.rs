@@ -1,0 +1,65 @@
+use super::*;
+
+struct Few {
+    slots: [AtomicU64; 4],
+    done: AtomicU64,
+}
+
+impl Few {
+    fn new() -> Self {
+        Few {
+            slots: [const { AtomicU64::new(0) }; 4],
+            done: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Words for Few {
+    const SLOTS: u64 = 4;
+
+    fn published(&self, slot: usize) -> &AtomicU64 {
+        &self.slots[slot]
+    }
+
+    fn done(&self) -> &AtomicU64 {
+        &self.done
+    }
+}
+
+#[test]
+fn what_is_published_comes_in_order_lap_after_lap() {
+    let (words, mut producer, mut consumer) =
+        (Few::new(), Producer::default(), Consumer::default());
+    for round in 0..10u32 {
+        for number in 0..4 {
+            assert!(producer.free_slot::<Few>().is_some());
+            producer.publish(&words, round * 4 + number);
+        }
+        assert_eq!(producer.free_slot::<Few>(), None);
+        for number in 0..4 {
+            assert_eq!(
+                consumer.next(&words),
+                Some((number as usize, round * 4 + number))
+            );
+            consumer.take();
+        }
+        assert_eq!(consumer.next(&words), None);
+        assert_eq!(consumer.untold(), 4);
+        assert_eq!(producer.look(&words), Ok(u64::from(round) * 4));
+        assert_eq!(producer.free_slot::<Few>(), None);
+        consumer.tell(&words);
+        assert_eq!(producer.look(&words), Ok(u64::from(round) * 4 + 4));
+    }
+}
+
+#[test]
+fn a_consumer_that_goes_back_or_ahead_is_broken() {
+    let (words, mut producer) = (Few::new(), Producer::default());
+    (0..3).for_each(|_| producer.publish(&words, 0));
+    words.done.store(2, Ordering::Relaxed);
+    assert_eq!(producer.look(&words), Ok(2));
+    for nonsense in [1, 4, u64::MAX] {
+        words.done.store(nonsense, Ordering::Relaxed);
+        assert!(producer.look(&words).is_err());
+    }
+}

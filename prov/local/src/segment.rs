@@ -1,0 +1,127 @@
+//! Memory that two processes share.
+//!
+//! It has no name anywhere (memfd_create(2)): whoever is to share it gets the
+//! descriptor, and it ends with the last process that has it. Its size is
+//! sealed, so that no process can take memory away from under another one, and
+//! all of it is there from the start: that there is none shows when it is made.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+
+use prov_util::errno::{Errno, Result};
+use rustix::fs::{
+    FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat,
+    ftruncate, memfd_create,
+};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+/// What nobody may do to a segment.
+const SEALS: SealFlags = SealFlags::SHRINK
+    .union(SealFlags::GROW)
+    .union(SealFlags::SEAL);
+
+/// A segment in this process's memory.
+pub struct Segment {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: it is memory that any thread may use; who accesses it answers for how.
+unsafe impl Send for Segment {}
+// SAFETY: as above.
+unsafe impl Sync for Segment {}
+
+impl Segment {
+    /// A new one of `len` bytes, all zero, and the descriptor for the other
+    /// process.
+    ///
+    /// # Errors
+    /// `-FI_ENOMEM` and `-FI_ENOSPC` where there is no memory for it, and others
+    /// of memfd_create(2) and mmap(2).
+    pub fn create(len: usize) -> Result<(Segment, OwnedFd)> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let fd = memfd_create("libfabric segment", flags)?;
+        ftruncate(&fd, len as u64)?;
+        fallocate(&fd, FallocateFlags::empty(), 0, len as u64)?;
+        fcntl_add_seals(&fd, SEALS)?;
+        Ok((Segment::map(fd.as_fd(), len)?, fd))
+    }
+
+    /// One that another process has made.
+    ///
+    /// # Errors
+    /// `-FI_EPROTO` if it is not of `len` bytes, or not sealed.
+    pub fn attach(fd: BorrowedFd<'_>, len: usize) -> Result<Segment> {
+        let sealed = fcntl_get_seals(fd).is_ok_and(|seals| seals.contains(SEALS));
+        if !sealed || fstat(fd)?.st_size != len as i64 {
+            return Err(Errno::EPROTO);
+        }
+        Segment::map(fd, len)
+    }
+
+    fn map(fd: BorrowedFd<'_>, len: usize) -> Result<Segment> {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new mapping, at an address of the system's choice.
+        let base = unsafe { mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, fd, 0) }?;
+        let base = NonNull::new(base.cast()).ok_or(Errno::EFAULT)?;
+        Ok(Segment { base, len })
+    }
+
+    /// Its first byte. All of it is mapped as long as this lives, and may change
+    /// at any time.
+    pub fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// Bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is not one byte.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `map`, and nobody uses it any more.
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_see_the_same_memory() {
+        let (here, fd) = Segment::create(8192).unwrap();
+        let there = Segment::attach(fd.as_fd(), 8192).unwrap();
+        drop(fd);
+        // SAFETY: both are mapped, and nobody else writes there.
+        unsafe {
+            here.base().add(8191).write(7);
+            assert_eq!(there.base().add(8191).read(), 7);
+        }
+    }
+
+    #[test]
+    fn what_could_shrink_or_has_another_size_is_not_mapped() {
+        let (_here, fd) = Segment::create(8192).unwrap();
+        assert!(ftruncate(&fd, 0).is_err());
+        assert_eq!(Segment::attach(fd.as_fd(), 4096).err(), Some(Errno::EPROTO));
+        let unsealed = memfd_create("test", MemfdFlags::ALLOW_SEALING).unwrap();
+        ftruncate(&unsealed, 8192).unwrap();
+        assert_eq!(
+            Segment::attach(unsealed.as_fd(), 8192).err(),
+            Some(Errno::EPROTO)
+        );
+        let file = std::fs::File::open("/proc/self/exe").unwrap();
+        assert_eq!(
+            Segment::attach(file.as_fd(), 8192).err(),
+            Some(Errno::EPROTO)
+        );
+    }
+}
