@@ -126,6 +126,10 @@ fn set_up() -> Framework {
 }
 
 /// The providers that are part of this library.
-fn built_in_providers() -> [*mut fi_provider; 2] {
-    [prov_tcp::provider(), prov_loopback::provider()]
+fn built_in_providers() -> [*mut fi_provider; 3] {
+    [
+        prov_tcp::provider(),
+        prov_shm::provider(),
+        prov_loopback::provider(),
+    ]
 }

@@ -289,14 +289,15 @@ impl Space<'_> {
         self.sender.given_by[self.slot % SLOTS] = self.given;
         barrier::light(self.sender.asymmetric);
         let sleep = control(&self.sender.way.taking, SLEEP).load(Ordering::Relaxed);
-        sleep & ASLEEP != 0 && self.sender.wakes(sleep)
+        sleep & ASLEEP != 0 && sleep != self.sender.woken && self.sender.wakes(sleep)
     }
 }
 
 impl Sender {
     #[cold]
     fn wakes(&mut self, sleep: u64) -> bool {
-        std::mem::replace(&mut self.woken, sleep) != sleep
+        self.woken = sleep;
+        true
     }
 }
 
@@ -431,21 +432,18 @@ impl Channel {
         self.receiver.asymmetric = asymmetric;
     }
 
-    /// This side goes to sleep: after [`barrier::heavy`], what has come before
-    /// is seen, and what comes then wakes it.
+    /// This side may sleep from now on: after [`barrier::heavy`], what has come
+    /// before is seen, and what comes first then wakes it.
     pub fn sleep(&mut self) {
         let starved = if self.sender.is_starved { STARVED } else { 0 };
-        self.sleep = (self.sleep | (NAP - 1)) + 1;
-        self.say(self.sleep | ASLEEP | starved);
+        let nap = (self.sleep & !(NAP - 1)) + NAP;
+        self.sleep = nap | ASLEEP | starved;
+        control(&self.sender.way.filling, SLEEP).store(self.sleep, Ordering::Relaxed);
     }
 
-    /// This side is awake.
-    pub fn wake_up(&mut self) {
-        self.say(self.sleep);
-    }
-
-    fn say(&self, sleep: u64) {
-        control(&self.sender.way.filling, SLEEP).store(sleep, Ordering::Relaxed);
+    /// Whether the other side would not wake this one, unless it did so already.
+    pub fn is_awake(&self) -> bool {
+        self.sleep & ASLEEP == 0 || self.sender.is_starved && self.sleep & STARVED == 0
     }
 }
 

@@ -41,13 +41,17 @@ fn socket() -> Result<OwnedFd> {
     )?)
 }
 
+/// The number of the user whose processes meet.
+pub fn user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
 /// Where a service of this user is found by a name.
 fn address(service: &str, name: &str) -> Result<SocketAddrUnix> {
     if name.is_empty() || name.len() > LONGEST_NAME {
         return Err(Errno::EINVAL);
     }
-    let user = rustix::process::geteuid().as_raw();
-    let full = format!("{service}/{user}/{name}");
+    let full = format!("{service}/{}/{name}", user());
     Ok(SocketAddrUnix::new_abstract_name(full.as_bytes())?)
 }
 

@@ -12,6 +12,7 @@ use crate::inbox::{
 use crate::keeping::{Cost, HeldBack, KEEPING_COST, Room, Wish};
 use crate::operation::Context;
 use crate::reports::Reports;
+use crate::whole::Whole;
 
 /// A message begins, or is announced.
 #[derive(Clone, Copy)]
@@ -85,12 +86,12 @@ pub struct Plain<'a, T: Transport> {
 impl<T: Transport> Plain<'_, T> {
     /// Takes in a message; `false` if nobody waits for it.
     #[inline(always)]
-    pub fn take(&mut self, src: u64, tag: Option<u64>, payload: &[u8]) -> bool {
+    pub fn take(&mut self, src: u64, tag: Option<u64>, payload: &(impl Whole + ?Sized)) -> bool {
         let (tagged, tag) = (tag.is_some(), tag.unwrap_or(0));
         let Some(single) = self.inbox.queue(tagged).take_single(src, tag) else {
             return self.take_into_many(src, tagged, tag, payload);
         };
-        single.buf.write_at(0, payload);
+        payload.copy_to(single.buf);
         self.reports
             .plain_receive(&single, src, tagged, tag, payload.len());
         true
@@ -98,12 +99,18 @@ impl<T: Transport> Plain<'_, T> {
 
     /// Takes in a message that goes into a buffer for many.
     #[inline(never)]
-    fn take_into_many(&mut self, src: u64, tagged: bool, tag: u64, payload: &[u8]) -> bool {
+    fn take_into_many(
+        &mut self,
+        src: u64,
+        tagged: bool,
+        tag: u64,
+        payload: &(impl Whole + ?Sized),
+    ) -> bool {
         let queue = self.inbox.queue(tagged);
         let Some(matched) = queue.arrive(src, tag, payload.len()) else {
             return false;
         };
-        matched.buf.write_at(0, payload);
+        payload.copy_to(&matched.buf);
         let release = match matched.multi {
             None => false,
             Some(multi) => queue.finish_multi(multi),

@@ -11,6 +11,14 @@ use crate::keeping::Room;
 
 /// The bytes of a message that is here in full.
 pub trait Whole {
+    /// How many.
+    fn len(&self) -> usize;
+
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Copies as many of them as fit.
     fn copy_to(&self, memory: &AppIov);
 
@@ -19,7 +27,12 @@ pub trait Whole {
 }
 
 impl Whole for [u8] {
-    #[inline]
+    #[inline(always)]
+    fn len(&self) -> usize {
+        <[u8]>::len(self)
+    }
+
+    #[inline(always)]
     fn copy_to(&self, memory: &AppIov) {
         memory.write_at(0, self);
     }
@@ -30,7 +43,12 @@ impl Whole for [u8] {
 }
 
 impl Whole for AppIov {
-    #[inline]
+    #[inline(always)]
+    fn len(&self) -> usize {
+        AppIov::len(self)
+    }
+
+    #[inline(always)]
     fn copy_to(&self, memory: &AppIov) {
         AppIov::copy_to(self, memory);
     }

@@ -303,7 +303,20 @@ impl AppIov {
     }
 
     /// Copies as much of `self` into `target` as fits; returns how many.
+    #[inline(always)]
     pub fn copy_to(&self, target: &AppIov) -> usize {
+        if self.count == 1 && target.count == 1 && self.len <= target.len {
+            let (from, to) = (self.first().iov_base, target.first().iov_base);
+            // SAFETY: both are memory of operations in flight, and each first
+            // piece is valid for the bytes of all.
+            unsafe { copy(from.cast::<u8>().cast_const(), to.cast(), self.len) };
+            return self.len;
+        }
+        self.copy_pieces(target)
+    }
+
+    #[inline(never)]
+    fn copy_pieces(&self, target: &AppIov) -> usize {
         let mut done = 0;
         for piece in self.pieces() {
             let room = target.slice(done, piece.iov_len);

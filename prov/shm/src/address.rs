@@ -1,0 +1,113 @@
+//! Addresses: text with a prefix, of which the rest is an endpoint's name.
+//!
+//! `fi_shm://` stands before what is not unique by itself, such as a process
+//! number, and gets the user's number and one more behind it when an endpoint is
+//! opened; `fi_ns://` and any other before what is. The prefix is no part of the
+//! name: with another one it is the same endpoint.
+
+use prov_local::rendezvous::{LONGEST_NAME, user};
+
+/// Before a name that is not unique by itself.
+const NOT_UNIQUE: &str = "fi_shm://";
+/// Before one that is.
+const UNIQUE: &str = "fi_ns://";
+/// Longest address, without the zero at its end.
+pub const LONGEST: usize = LONGEST_NAME + 32;
+
+/// The name in an address, with or without its zero; `None` if it is none.
+pub fn name(address: &[u8]) -> Option<&str> {
+    let text = address.strip_suffix(b"\0").unwrap_or(address);
+    let text = str::from_utf8(text).ok()?;
+    let name = text.split_once("://").map_or(text, |(_, name)| name);
+    let is_name = !name.is_empty() && name.len() <= LONGEST_NAME && !name.contains('\0');
+    is_name.then_some(name)
+}
+
+/// The address of the endpoint with this name.
+pub fn of_name(name: &str) -> Vec<u8> {
+    [NOT_UNIQUE, name].concat().into_bytes()
+}
+
+/// The addresses that lead to the endpoint with this name, most likely first.
+pub fn all_of_name(name: &str) -> [Vec<u8>; 3] {
+    [NOT_UNIQUE, UNIQUE, ""].map(|prefix| [prefix, name].concat().into_bytes())
+}
+
+/// The names that an endpoint with this source address tries to get, the best
+/// first.
+pub fn candidates(source: &[u8]) -> impl Iterator<Item = String> {
+    let text = source.strip_suffix(b"\0").unwrap_or(source);
+    let text = str::from_utf8(text).unwrap_or_default();
+    let text = if text.is_empty() {
+        own()
+    } else {
+        text.to_owned()
+    };
+    let user = user();
+    let (base, is_unique) = match text.strip_prefix(NOT_UNIQUE) {
+        Some(name) => (name.to_owned(), false),
+        None => (name(text.as_bytes()).unwrap_or_default().to_owned(), true),
+    };
+    let count = if is_unique { 1 } else { u32::MAX };
+    (0..count).map(move |index| match is_unique {
+        true => base.clone(),
+        false => format!("{base}:{user}:{index}"),
+    })
+}
+
+/// The address that a node and a service stand for.
+pub fn of_service(node: Option<&str>, service: Option<&str>) -> String {
+    match (node, service) {
+        (Some(node), Some(service)) => format!("{UNIQUE}{node}:{service}"),
+        (None, Some(service)) => format!("{UNIQUE}{service}"),
+        (Some(node), None) => format!("{NOT_UNIQUE}{node}"),
+        (None, None) => own(),
+    }
+}
+
+/// The address of this process, which its endpoints add to.
+pub fn own() -> String {
+    format!("{NOT_UNIQUE}{}", std::process::id())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_what_is_behind_the_prefix() {
+        for text in ["fi_shm://a:b", "fi_ns://a:b\0", "x://a:b", "a:b"] {
+            assert_eq!(name(text.as_bytes()), Some("a:b"));
+        }
+        let long = format!("fi_ns://{}", "x".repeat(LONGEST_NAME + 1));
+        for bad in [
+            &b""[..],
+            b"fi_shm://",
+            b"fi_shm://\0",
+            b"\xff",
+            b"a\0b",
+            long.as_bytes(),
+        ] {
+            assert_eq!(name(bad), None);
+        }
+    }
+
+    #[test]
+    fn names_that_are_not_unique_are_numbered() {
+        let names: Vec<_> = candidates(b"fi_shm://77\0").take(2).collect();
+        let user = user();
+        assert_eq!(names, [format!("77:{user}:0"), format!("77:{user}:1")]);
+        let names: Vec<_> = candidates(b"fi_ns://node:7\0").collect();
+        assert_eq!(names, ["node:7"]);
+        let own = candidates(b"").next();
+        assert_eq!(own, Some(format!("{}:{user}:0", std::process::id())));
+    }
+
+    #[test]
+    fn nodes_and_services_become_addresses() {
+        assert_eq!(of_service(Some("n"), Some("s")), "fi_ns://n:s");
+        assert_eq!(of_service(None, Some("s")), "fi_ns://s");
+        assert_eq!(of_service(Some("n"), None), "fi_shm://n");
+        assert_eq!(of_service(None, None), own());
+    }
+}

@@ -1,0 +1,122 @@
+//! fi_domain(3) and fi_endpoint(3): what shm adds to the objects of a software
+//! provider.
+
+use std::sync::Arc;
+
+use fabric_abi::FI_ADDR_STR;
+use prov_local::rendezvous::Door;
+use prov_message::objects::{Domain, Enabling, Provider, SoftEndpoint, SoftFabric};
+use prov_message::{Lane, Signals};
+use prov_util::attr::Info;
+use prov_util::av::format::Format;
+use prov_util::errno::{Errno, Result};
+use prov_util::logging::Targets;
+use prov_util::mr::MrTable;
+use prov_util::sync::LockKind;
+
+use crate::engine::endpoint::Rdm;
+use crate::engine::{Core, SERVICE};
+use crate::params::{ATOMIC_LIMIT, Params};
+use crate::{LOG, address};
+
+/// What a domain of shm has.
+#[derive(Clone)]
+pub struct Local {
+    params: Arc<Params>,
+}
+
+/// What an endpoint has until it is enabled.
+pub struct Setup {
+    name: String,
+    /// Holds the name.
+    door: Option<Door>,
+}
+
+impl Local {
+    /// With what the user has set.
+    pub fn new(params: Arc<Params>) -> Self {
+        Local { params }
+    }
+}
+
+impl Provider for Local {
+    type Fabric = SoftFabric<Local>;
+    type Core = Core;
+    type Setup = Setup;
+
+    const LOG: Targets = LOG;
+    const ATOMIC_LIMIT: usize = ATOMIC_LIMIT;
+    const IMPORTS_RECEIVES: bool = true;
+    const THREAD: &'static str = "fi_shm helper";
+
+    fn address_format(addr_format: u32) -> Option<Format> {
+        let check = |text: &[u8]| address::name(text).map(drop).ok_or(Errno::EINVAL);
+        (addr_format == FI_ADDR_STR).then(|| Format::text(address::LONGEST).checked_by(check))
+    }
+
+    fn lane(&self, memory: &Arc<MrTable>, lock: LockKind) -> Result<Arc<Lane<Core>>> {
+        let core = |signals: &Arc<Signals>| Core::new(self.params.clone(), memory, signals.clone());
+        Lane::start(lock, core)
+    }
+
+    fn open(_: &Domain<Self>, info: &Info) -> Result<Setup> {
+        let mut names = address::candidates(&info.src_addr);
+        names
+            .find_map(|name| match Door::new(SERVICE, &name) {
+                Ok(door) => Some(Ok(Setup {
+                    name,
+                    door: Some(door),
+                })),
+                Err(Errno::EADDRINUSE) => None,
+                Err(error) => Some(Err(error)),
+            })
+            .unwrap_or(Err(Errno::EADDRINUSE))
+    }
+
+    fn usual_tx_size(&self, _: &Info) -> usize {
+        self.params.tx_size
+    }
+
+    fn usual_rx_size(&self, _: &Info) -> usize {
+        self.params.rx_size
+    }
+
+    fn usual_shared_size(&self) -> usize {
+        self.params.rx_size
+    }
+
+    fn enable(&self, setup: &mut Setup, enabling: Enabling<'_, Self>) -> Result<Box<Rdm>> {
+        let av = enabling.bindings.av.clone().ok_or(Errno::ENOAV)?;
+        let name = setup.name.clone();
+        Ok(Box::new(Rdm::new(av, name, &self.params)))
+    }
+
+    fn enabled(&self, setup: &mut Setup, ep: &SoftEndpoint<Self>) -> Result {
+        let seat = ep.seated()?;
+        let door = setup.door.take().ok_or(Errno::EOPBADSTATE)?;
+        seat.lane.core().open_door(seat.key, door)
+    }
+
+    fn closed(&self, setup: &mut Setup) {
+        setup.door = None;
+    }
+
+    fn name(ep: &SoftEndpoint<Self>) -> Result<Vec<u8>> {
+        let mut address = address::of_name(&ep.setup().name);
+        address.push(0);
+        Ok(address)
+    }
+
+    fn set_name(ep: &SoftEndpoint<Self>, name: &[u8]) -> Result {
+        let name = address::name(name).ok_or(Errno::EINVAL)?;
+        let mut setup = ep.setup();
+        if setup.door.is_none() {
+            return Err(Errno::EOPBADSTATE);
+        }
+        // The old name first: it may be the same.
+        setup.door = None;
+        setup.door = Some(Door::new(SERVICE, name)?);
+        setup.name = name.to_owned();
+        Ok(())
+    }
+}

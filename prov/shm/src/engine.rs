@@ -1,0 +1,204 @@
+//! What moves data: the links of a lane, driven from the calls that read its
+//! queues.
+
+mod arrival;
+mod ending;
+pub mod endpoint;
+mod keys;
+mod link;
+mod progress;
+mod pulling;
+mod records;
+mod remote;
+mod replaying;
+mod sending;
+mod setup;
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use prov_message::{EpKey, Lane, Limits, Signals, Target};
+use prov_util::errno::Result;
+use prov_util::mr::MrTable;
+use prov_util::poller::{Event, Poller};
+use prov_util::request::{Atomic, RemoteAccess, Transmit};
+use prov_util::timers::Timers;
+use slotmap::SlotMap;
+
+use self::keys::{LinkKey, PeerKey, Source};
+use self::link::{Action, Endpoints, Link, Shm};
+use self::pulling::Pulling;
+use crate::params::Params;
+
+/// What names are taken for.
+pub const SERVICE: &str = "fi_shm";
+
+/// See the [module](self) description.
+pub struct Core {
+    params: Arc<Params>,
+    signals: Arc<Signals>,
+    endpoints: Endpoints,
+    links: SlotMap<LinkKey, Link>,
+    /// Links that are open, in the order of their turns.
+    open: Vec<LinkKey>,
+    /// Links that have something to send for which there was no room.
+    busy: Vec<LinkKey>,
+    /// The domain's registered memory.
+    target: Option<Target>,
+    /// Links with something to be copied from the peer's memory.
+    pulling: VecDeque<LinkKey>,
+    /// For what is copied without the lane's lock; none while that is done.
+    copier: Option<Target>,
+    /// The endpoint for which that is done.
+    copies_for: Option<EpKey>,
+    poller: Poller<Source>,
+    timers: Timers<(EpKey, PeerKey)>,
+    events: Vec<Event<Source>>,
+    /// Turns until the poller is asked.
+    until_poll: u32,
+    /// Progress calls since the last one in which something came.
+    idle_calls: u32,
+    /// Whether a thread may sleep at the poller, of which peers are told.
+    has_sleepers: bool,
+    /// Whether a peer has woken it since.
+    was_woken: bool,
+    /// The result of an atomic operation.
+    result: Vec<u8>,
+    /// A peer's operands.
+    operands: Vec<u8>,
+}
+
+/// Announcements that are kept of all peers.
+const ANNOUNCEMENTS: usize = 1 << 21;
+/// Bytes of unexpected messages beyond the limit that are kept from peers which
+/// were asked to keep theirs: much more than is on its way then.
+const IN_FLIGHT: usize = 64 << 20;
+
+impl Core {
+    /// Without endpoints.
+    ///
+    /// # Errors
+    /// What the system says to a poller.
+    pub fn new(params: Arc<Params>, memory: &Arc<MrTable>, signals: Arc<Signals>) -> Result<Self> {
+        let limits = Limits {
+            unexpected: params.max_unexpected,
+            in_flight: IN_FLIGHT,
+            announcements: ANNOUNCEMENTS,
+            ..Limits::default()
+        };
+        Ok(Core {
+            params,
+            signals,
+            endpoints: Endpoints::new(limits),
+            links: SlotMap::with_key(),
+            open: Vec::new(),
+            busy: Vec::new(),
+            target: Some(Target::new(memory)),
+            pulling: VecDeque::new(),
+            copier: Some(Target::new(memory)),
+            copies_for: None,
+            poller: Poller::new()?,
+            timers: Timers::default(),
+            events: Vec::new(),
+            until_poll: 0,
+            idle_calls: 0,
+            has_sleepers: false,
+            was_woken: false,
+            result: Vec::new(),
+            operands: Vec::new(),
+        })
+    }
+}
+
+impl prov_message::Core for Core {
+    type Transport = Shm;
+    type Errand = Pulling;
+
+    #[inline(always)]
+    fn signals(&self) -> Option<&Signals> {
+        Some(&self.signals)
+    }
+
+    #[inline(always)]
+    fn endpoints(&mut self) -> &mut Endpoints {
+        &mut self.endpoints
+    }
+
+    #[inline]
+    fn transmit(&mut self, ep: EpKey, message: &Transmit) -> Result {
+        self.post_message(ep, message)
+    }
+
+    fn access(&mut self, ep: EpKey, access: &RemoteAccess) -> Result {
+        self.post_access(ep, access)
+    }
+
+    fn atomic(&mut self, ep: EpKey, atomic: &Atomic) -> Result {
+        self.post_atomic(ep, atomic)
+    }
+
+    #[inline]
+    fn expects(&mut self, ep: EpKey) -> bool {
+        self.expects_one(ep)
+    }
+
+    fn awaits(&mut self, ep: EpKey, peer: u64) {
+        self.look_for_peer(ep, peer);
+    }
+
+    fn look_for_sources(&mut self, ep: EpKey) {
+        self.follow_av(ep);
+    }
+
+    fn act(&mut self, action: Action) {
+        self.act_on(action);
+    }
+
+    #[inline(always)]
+    fn progress(&mut self) -> bool {
+        self.do_what_is_ready()
+    }
+
+    fn prepare_wait(&mut self) -> bool {
+        self.may_sleep()
+    }
+
+    #[inline(always)]
+    fn has_errands(&self) -> bool {
+        !self.pulling.is_empty()
+    }
+
+    fn next_errand(&mut self) -> Option<Pulling> {
+        match self.pulling.is_empty() || self.endpoints.is_deaf() {
+            true => None,
+            false => self.next_pull(),
+        }
+    }
+
+    fn errand_done(&mut self, errand: Pulling) {
+        self.pulled(errand);
+    }
+
+    fn poller(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.poller.as_fd())
+    }
+
+    fn close(&mut self, ep: EpKey) {
+        self.close_endpoint(ep);
+    }
+
+    fn leave(lane: &Lane<Self>, ep: EpKey) {
+        ending::leave(lane, ep);
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        // What is left of endpoints that nobody has closed.
+        let eps: Vec<EpKey> = self.endpoints.iter().map(|(key, _)| key).collect();
+        for ep in eps {
+            self.close_endpoint(ep);
+        }
+    }
+}

@@ -1,0 +1,380 @@
+//! What comes through a channel.
+
+use prov_local::channel::{Head, Record};
+use prov_message::peers::UNKNOWN_SOURCE;
+use prov_message::{Place, Taken};
+use prov_util::errno::Errno;
+
+use super::Core;
+use super::keys::{LinkKey, from_peer};
+use super::link::{
+    Ack, Action, Arrival, Coming, Fault, Link, Offered, Pending, Placing, Stream, Then,
+};
+use super::records::*;
+
+/// Messages that are taken in from one link before it is the others' turn.
+const TURN: usize = 64;
+/// Answers that wait for room in the channel, of one link.
+const ANSWERS: usize = 1 << 20;
+
+impl Core {
+    /// Takes in what has come on a link; whether there was anything.
+    #[inline(always)]
+    pub(super) fn take_in(&mut self, key: LinkKey) -> bool {
+        let Core {
+            links, endpoints, ..
+        } = self;
+        let Some(link) = links.get_mut(key) else {
+            return false;
+        };
+        let Some(channel) = &mut link.channel else {
+            return false;
+        };
+        if !channel.receiver.has_next() {
+            return false;
+        }
+        if link.pulled_writes != 0 || link.src == UNKNOWN_SOURCE {
+            return self.take_in_slowly(key);
+        }
+        let Some(mut plain) = endpoints.plain(link.ep) else {
+            return false;
+        };
+        let mut wakes = false;
+        for _ in 0..TURN {
+            match channel.receiver.next() {
+                Ok(Some(Record { head, bytes }))
+                    if head.kind == MESSAGE && head.flags & !TAGGED == 0 && head.words[2] == 0 =>
+                {
+                    let tag = (head.flags & TAGGED != 0).then_some(head.words[0]);
+                    if !plain.take(link.src, tag, &bytes) {
+                        break;
+                    }
+                    wakes |= channel.receiver.take(bytes.len());
+                }
+                Ok(None) => {
+                    wakes |= channel.receiver.tell();
+                    if wakes {
+                        link.wake_peer();
+                    }
+                    return true;
+                }
+                _ => break,
+            }
+        }
+        if wakes {
+            link.wake_peer();
+        }
+        self.take_in_slowly(key)
+    }
+
+    /// Takes in messages of any kind.
+    #[inline(never)]
+    pub(super) fn take_in_slowly(&mut self, key: LinkKey) -> bool {
+        let mut any = false;
+        if self.endpoints.is_deaf() {
+            return false;
+        }
+        for _ in 0..TURN {
+            let Some(link) = self
+                .links
+                .get_mut(key)
+                .filter(|link| link.pulled_writes == 0)
+            else {
+                break;
+            };
+            let Some(channel) = &link.channel else {
+                break;
+            };
+            let handled = match channel.receiver.next() {
+                Ok(None) => break,
+                Ok(Some(record)) => self.handle(key, &record).map(|taken| (taken, record)),
+                Err(broken) => Err(broken.into()),
+            };
+            let Some(link) = self.links.get_mut(key) else {
+                break;
+            };
+            match handled {
+                Ok((true, record)) => {
+                    any = true;
+                    link.is_stalled = false;
+                    if let Some(channel) = &mut link.channel
+                        && channel.receiver.take(record.bytes.len())
+                    {
+                        link.wake_peer();
+                    }
+                }
+                Ok((false, _)) => {
+                    link.is_stalled = true;
+                    break;
+                }
+                Err(fault) => {
+                    self.break_link(key, fault);
+                    break;
+                }
+            }
+            self.finish_acting();
+        }
+        if let Some(link) = self.links.get_mut(key)
+            && let Some(channel) = &mut link.channel
+            && channel.receiver.tell()
+        {
+            link.wake_peer();
+        }
+        any
+    }
+
+    /// Handles a message; `false` if there is no room for it, and it stays.
+    fn handle(&mut self, key: LinkKey, record: &Record) -> Result<bool, Fault> {
+        let Head { kind, words, .. } = record.head;
+        match kind {
+            MESSAGE => return Ok(self.message(key, record)),
+            OFFERED => return self.offered(key, record),
+            DONE => self.is_done(key, words),
+            FETCH => self.asked_for(key, words)?,
+            BYTES => self.bytes_have_come(key, record)?,
+            WRITE => self.written(key, record)?,
+            WRITE_OFFERED => self.write_offered(key, record)?,
+            READ => self.read(key, record)?,
+            RESULT => self.result(key, record)?,
+            RESULT_OFFERED => self.result_offered(key, record)?,
+            ATOMIC => self.atomic_requested(key, record)?,
+            THROTTLE => self.link_mut(key)?.offers_only = words[0] != 0,
+            CAN_READ => self.link_mut(key)?.is_read = true,
+            _ => return Err(Fault::Protocol("kind of a message")),
+        }
+        match self.links.get(key) {
+            Some(link) if link.answers.len() > ANSWERS => {
+                Err(Fault::Protocol("more requests than answers are read"))
+            }
+            _ => Ok(true),
+        }
+    }
+
+    fn link_mut(&mut self, key: LinkKey) -> Result<&mut Link, Fault> {
+        self.links.get_mut(key).ok_or(Fault::Ended(Errno::ENOTCONN))
+    }
+
+    /// Looks for the source of a link whose peer the address vector did not know.
+    #[inline]
+    pub(super) fn find_source(&mut self, key: LinkKey) {
+        let Some(link) = self
+            .links
+            .get(key)
+            .filter(|link| link.src == UNKNOWN_SOURCE)
+        else {
+            return;
+        };
+        let ep = link.ep;
+        if self.rdm(ep).is_some_and(|rdm| rdm.peers.av_changed()) {
+            self.follow_av(ep);
+        }
+    }
+
+    fn arrival(&mut self, key: LinkKey, head: Head, len: usize) -> Option<Arrival> {
+        self.find_source(key);
+        let link = self.links.get(key)?;
+        Some(Arrival {
+            link: key,
+            ep: link.ep,
+            src: link.src,
+            tagged: head.flags & TAGGED != 0,
+            tag: head.words[0],
+            len,
+            data: (head.flags & HAS_DATA != 0).then_some(head.words[1]),
+            ack: Ack(head.words[2]),
+            announces: true,
+        })
+    }
+
+    fn message(&mut self, key: LinkKey, record: &Record) -> bool {
+        let len = record.bytes.len();
+        let Some(arrival) = self.arrival(key, record.head, len) else {
+            return true;
+        };
+        match self.endpoints.take_in(&arrival, &record.bytes) {
+            Taken::Received(Ack(0)) | Taken::Kept => true,
+            Taken::Received(Ack(name)) => {
+                self.done(key, name, Ok(()));
+                true
+            }
+            Taken::Refused => false,
+        }
+    }
+
+    fn offered(&mut self, key: LinkKey, record: &Record) -> Result<bool, Fault> {
+        let from = read_offered_list(&record.bytes);
+        let from = from.ok_or(Fault::Protocol("place of a message"))?;
+        let mut head = record.head;
+        // Its end is told when it has been copied.
+        let name = std::mem::take(&mut head.words[2]);
+        let Some(arrival) = self.arrival(key, head, from.len() as usize) else {
+            return Ok(true);
+        };
+        Ok(self.endpoints.announced(&arrival, Offered { name, from }))
+    }
+
+    /// Does for a link what a receive, or the lack of one, has led to.
+    pub(super) fn act_on(&mut self, action: Action) {
+        match action {
+            Action::Acknowledge(key, Ack(name)) => self.done(key, name, Ok(())),
+            Action::Refuse(key, offered, ..) => self.done(key, offered.name, Ok(())),
+            Action::Fetch(key, fetch) => {
+                let len = fetch.memory.len() as u64;
+                let placing = Placing {
+                    place: Place::App(fetch.memory),
+                    done: 0,
+                    then: Then::Receive(fetch.receipt),
+                };
+                let from = fetch.name.from.slice(0, len);
+                let len = (fetch.len as u64).min(len) as usize;
+                self.pull_or_ask(key, placing, from, fetch.name.name, len);
+            }
+            Action::Throttle(key, is_on) => {
+                let head = Head {
+                    kind: THROTTLE,
+                    flags: 0,
+                    words: [is_on.into(), 0, 0],
+                };
+                self.answer(key, head, &[]);
+            }
+            // Messages come whole, or are offered.
+            Action::Redirect(..) | Action::Resume(..) => {}
+        }
+    }
+
+    /// The peer is done with an operation or an offer. Of one that it has refused
+    /// before, it may say so for each part.
+    fn is_done(&mut self, key: LinkKey, words: [u64; 3]) {
+        let Some(link) = self.links.get_mut(key) else {
+            return;
+        };
+        let outcome = match words[1] {
+            0 => Ok(()),
+            number => Err(Errno::new(i32::try_from(number).unwrap_or(0))),
+        };
+        match link.pending.remove(from_peer(words[0])) {
+            None => {}
+            Some(
+                Pending::Op(ticket)
+                | Pending::Result { ticket, .. }
+                | Pending::Offer {
+                    ticket: Some(ticket),
+                    ..
+                },
+            ) => self.endpoints.finish(ticket, outcome),
+            Some(Pending::Offer {
+                ticket: None,
+                bytes,
+            }) => self.was_read(key, &bytes),
+        }
+    }
+
+    /// The peer asks for what was offered to be sent.
+    fn asked_for(&mut self, key: LinkKey, words: [u64; 3]) -> Result<(), Fault> {
+        let link = self.link_mut(key)?;
+        let offer = from_peer(words[0]);
+        let Some(Pending::Offer { bytes, .. }) = link.pending.get(offer) else {
+            return Err(Fault::Protocol("name of an offer"));
+        };
+        let len = usize::try_from(words[2])
+            .ok()
+            .filter(|len| *len <= bytes.len());
+        let len = len.ok_or(Fault::Protocol("bytes of an offer"))?;
+        if link.streams.len() > link.pending.len() {
+            return Err(Fault::Protocol("an offer is asked for twice"));
+        }
+        link.streams.push_back(Stream {
+            offer,
+            to: words[1],
+            done: 0,
+            len,
+        });
+        self.is_busy(key);
+        Ok(())
+    }
+
+    /// Bytes have come that were asked for.
+    fn bytes_have_come(&mut self, key: LinkKey, record: &Record) -> Result<(), Fault> {
+        let Core { links, target, .. } = self;
+        let link = links.get_mut(key).ok_or(Fault::Ended(Errno::ENOTCONN))?;
+        let name = from_peer(record.head.words[0]);
+        let coming = link.coming.get_mut(name);
+        let coming = coming.ok_or(Fault::Protocol("name of bytes"))?;
+        let bytes = &record.bytes;
+        if bytes.is_empty() || bytes.len() > coming.len - coming.placing.done {
+            return Err(Fault::Protocol("bytes that were not asked for"));
+        }
+        let mut copied = 0;
+        while copied < bytes.len() {
+            let at = coming.placing.done + copied;
+            let rest = bytes.slice(copied, usize::MAX);
+            let len = coming.placing.place.part(target, at, rest.len(), |to| {
+                rest.copy_to(to);
+            });
+            if len == 0 {
+                break;
+            }
+            copied += len;
+        }
+        coming.placing.done += bytes.len();
+        if coming.placing.done == coming.len
+            && let Some(Coming { placing, name, .. }) = link.coming.remove(name)
+        {
+            self.placed(key, placing, name, Ok(()));
+        }
+        Ok(())
+    }
+
+    /// What was read, or the result of an atomic operation.
+    fn result(&mut self, key: LinkKey, record: &Record) -> Result<(), Fault> {
+        let name = from_peer(record.head.words[0]);
+        let link = self.link_mut(key)?;
+        match link.pending.remove(name) {
+            Some(Pending::Result { ticket, to }) => {
+                let outcome = match to.len() == record.bytes.len() {
+                    true => Ok(()),
+                    false => Err(Errno::EPROTO),
+                };
+                if outcome.is_ok() {
+                    record.bytes.copy_to(&to);
+                }
+                self.endpoints.finish(ticket, outcome);
+                Ok(())
+            }
+            other => {
+                self.give_back(key, other);
+                Err(Fault::Protocol("name of a result"))
+            }
+        }
+    }
+
+    /// Where is what was read.
+    fn result_offered(&mut self, key: LinkKey, record: &Record) -> Result<(), Fault> {
+        let [name, offer, _] = record.head.words;
+        let from = read_offered_list(&record.bytes);
+        let from = from.ok_or(Fault::Protocol("place of a result"))?;
+        let link = self.link_mut(key)?;
+        match link.pending.remove(from_peer(name)) {
+            Some(Pending::Result { ticket, to }) => {
+                let placing = Placing {
+                    place: Place::App(to),
+                    done: 0,
+                    then: Then::Read(ticket),
+                };
+                self.pull_or_ask(key, placing, from, offer, to.len());
+                Ok(())
+            }
+            other => {
+                self.give_back(key, other);
+                Err(Fault::Protocol("name of a result"))
+            }
+        }
+    }
+
+    /// What a peer has named by mistake ends with its link.
+    fn give_back(&mut self, key: LinkKey, pending: Option<Pending>) {
+        if let (Some(link), Some(pending)) = (self.links.get_mut(key), pending) {
+            link.pending.insert(pending);
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! How links and endpoints end, and what depends on them.
+
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use prov_message::peers::{Ended, Failure, GivenUp};
+use prov_message::{Core as _, EpKey, Lane, Ticket};
+use prov_util::errno::Errno;
+
+use super::Core;
+use super::endpoint::Waiting;
+use super::keys::{LinkKey, PeerKey};
+use super::link::{Fault, Link, Pending};
+use crate::LOG;
+
+/// How long closing an endpoint may take to send what is due.
+const LINGER: Duration = Duration::from_secs(2);
+/// How often to look whether it has been sent.
+const LOOK: Duration = Duration::from_micros(50);
+
+impl Core {
+    /// Ends a link, and with it all operations on it.
+    #[cold]
+    pub(super) fn break_link(&mut self, key: LinkKey, fault: Fault) {
+        let Some(link) = self.links.get(key) else {
+            return;
+        };
+        let (ep, peer) = (link.ep, link.peer);
+        let error = match fault {
+            Fault::Ended(error) => error,
+            Fault::Refused => Errno::ECONNREFUSED,
+            Fault::Protocol(what) => {
+                log::warn!(
+                    target: LOG.ep_ctrl,
+                    "process {} broke the protocol and loses its link: {what}", link.wire.pid
+                );
+                Errno::EPROTO
+            }
+        };
+        let ops = self.take_down(key, error);
+        for op in ops {
+            self.endpoints.finish(op, Err(error));
+        }
+        if let Some(peer) = peer {
+            let failure = Failure::Unreached(error);
+            if let Some(rdm) = self.rdm(ep) {
+                let ended = rdm.peers.ended(peer, key, failure, Instant::now());
+                self.end_with_link(ep, peer, error, ended);
+            }
+        } else if let Some(rdm) = self.rdm(ep) {
+            rdm.peers.loopback_ended(key);
+        }
+        // Others may go on where it has left room.
+        self.finish_acting();
+    }
+
+    /// Removes a link without a word: it was never open.
+    pub(super) fn remove_link(&mut self, key: LinkKey) {
+        if let Some(link) = self.links.remove(key) {
+            self.poller.forget(link.wire.as_fd());
+        }
+    }
+
+    /// Removes a link with what was on its way. Returns the operations that end
+    /// with it; its seal has ended when they are reported.
+    fn take_down(&mut self, key: LinkKey, error: Errno) -> Vec<Ticket> {
+        let Some(link) = self.links.remove(key) else {
+            return Vec::new();
+        };
+        self.poller.forget(link.wire.as_fd());
+        self.open.retain(|open| *open != key);
+        let Link {
+            ep,
+            seal,
+            pending,
+            coming,
+            pulls,
+            ..
+        } = link;
+        seal.destroy();
+        let placings = coming.into_iter().map(|(_, coming)| coming.placing);
+        for placing in placings.chain(pulls.into_iter().map(|pull| pull.placing)) {
+            self.abandon(placing, error);
+        }
+        self.endpoints.link_ended(ep, key, error);
+        let tickets = pending
+            .into_iter()
+            .filter_map(|(_, pending)| match pending {
+                Pending::Op(ticket) | Pending::Result { ticket, .. } => Some(ticket),
+                Pending::Offer { ticket, .. } => ticket,
+            });
+        tickets.collect()
+    }
+
+    /// What the end of a link, or of an attempt to make one, leads to.
+    pub(super) fn end_with_link(
+        &mut self,
+        ep: EpKey,
+        peer: PeerKey,
+        error: Errno,
+        ended: Ended<String, Waiting>,
+    ) {
+        self.follow_av(ep);
+        match ended {
+            Ended::Quietly => {}
+            Ended::Again(at) => self.look_again(ep, peer, at),
+            Ended::Lost { source, again } => {
+                if let Some(at) = again {
+                    self.look_again(ep, peer, at);
+                }
+                self.end_directed_receives(ep, source, error);
+            }
+            Ended::GivenUp(given_up) => self.give_up(ep, given_up),
+        }
+    }
+
+    fn look_again(&mut self, ep: EpKey, peer: PeerKey, at: Instant) {
+        self.timers.set(at, (ep, peer));
+        self.poller.wake_at(at);
+    }
+
+    /// The attempts to make a link have ended: what waits fails.
+    fn give_up(&mut self, ep: EpKey, given_up: GivenUp<String, Waiting>) {
+        let error = given_up.error;
+        log::warn!(
+            target: LOG.ep_ctrl,
+            "no link to {}: {error}; {} operations fail",
+            given_up.addr,
+            given_up.failed.len()
+        );
+        for (_, ticket) in given_up.failed {
+            self.endpoints.finish(ticket, Err(error));
+        }
+        self.end_directed_receives(ep, given_up.source, error);
+    }
+
+    /// Ends the receives that only messages of this source could have filled.
+    fn end_directed_receives(&mut self, ep: EpKey, source: Option<u64>, error: Errno) {
+        if let (Some(src), Some(state)) = (source, self.endpoints.get(ep))
+            && state.directed
+        {
+            self.endpoints.cancel_receives_from(ep, src, error);
+        }
+    }
+
+    /// A receive will be posted for messages of one peer. Returns whether one of
+    /// the peers is lost.
+    #[inline]
+    pub(super) fn expects_one(&mut self, ep: EpKey) -> bool {
+        let Some(rdm) = self.rdm(ep) else {
+            return false;
+        };
+        let any_lost = rdm.peers.any_lost();
+        if rdm.peers.av_changed() {
+            self.follow_av(ep);
+        }
+        any_lost
+    }
+
+    /// A receive was posted for messages of one peer. If that was lost, finds
+    /// out whether it is back.
+    #[cold]
+    pub(super) fn look_for_peer(&mut self, ep: EpKey, addr: u64) {
+        if let Some(rdm) = self.rdm(ep) {
+            let step = rdm.peers.seek(addr, Instant::now());
+            self.take_step(ep, step);
+        }
+    }
+
+    /// Takes in what changed in an endpoint's address vector.
+    pub(super) fn follow_av(&mut self, ep: EpKey) {
+        if let Some(rdm) = self.rdm(ep) {
+            rdm.peers.follow();
+            self.relabel(ep);
+        }
+    }
+
+    /// Gives links the sources that their peers have now.
+    pub(super) fn relabel(&mut self, ep: EpKey) {
+        let Some(rdm) = self.rdm(ep) else {
+            return;
+        };
+        for (key, src) in rdm.peers.take_relabelled() {
+            if let Some(link) = self.links.get_mut(key) {
+                link.src = src;
+            }
+            self.endpoints.relabel(ep, key, src);
+        }
+        self.finish_acting();
+    }
+
+    /// Sends what is due for an endpoint; whether all of it has left.
+    fn send_last(&mut self, ep: EpKey) -> bool {
+        self.do_what_is_ready();
+        let mut links = self.links.values().filter(|link| link.ep == ep);
+        let is_sent = !links.any(|link| link.is_open() && link.has_something_to_send());
+        let state = self.endpoints.get(ep);
+        is_sent && state.is_none_or(|state| state.ledger.outstanding() == 0)
+    }
+
+    /// `fi_close` of an endpoint: its links end, its operations end without a
+    /// word.
+    pub(super) fn close_endpoint(&mut self, ep: EpKey) {
+        let links = self.links.iter();
+        let mine: Vec<LinkKey> = links
+            .filter(|(_, link)| link.ep == ep)
+            .map(|(key, _)| key)
+            .collect();
+        for key in mine {
+            let ops = self.take_down(key, Errno::ECANCELED);
+            ops.into_iter().for_each(Ticket::abandon);
+        }
+        let Some(own) = self.endpoints.close(ep) else {
+            return;
+        };
+        if let Some(door) = &own.door {
+            self.poller.forget(door.as_fd());
+        }
+        own.abandon();
+        self.follow_up();
+    }
+}
+
+/// `fi_close` of an endpoint, when what is due has been sent, as far as that is
+/// possible in reasonable time, and nothing is copied for it any more: its memory
+/// is the application's again.
+pub fn leave(lane: &Lane<Core>, ep: EpKey) {
+    let deadline = Instant::now() + LINGER;
+    while !lane.core().send_last(ep) && Instant::now() < deadline {
+        std::thread::sleep(LOOK);
+    }
+    loop {
+        let mut core = lane.core();
+        if !core.is_copying_for(ep) {
+            return core.close_endpoint(ep);
+        }
+        drop(core);
+        std::thread::sleep(LOOK);
+    }
+}

@@ -1,0 +1,71 @@
+//! What an endpoint has besides its messages: its name, and its peers.
+
+use std::sync::Weak;
+
+use prov_local::rendezvous::Door;
+use prov_message::peers::{AddressVector, Deferred, Patience, Peers};
+use prov_message::{Names, Ticket};
+use prov_util::av::{Av, Observer};
+use prov_util::ffi::Use;
+
+use super::keys::LinkKey;
+use crate::address;
+use crate::params::Params;
+
+/// See the [module](self) description.
+pub struct Rdm {
+    pub name: String,
+    /// Where peers find it, once that is open.
+    pub door: Option<Door>,
+    pub peers: Peers<LinkKey, Vector, Waiting>,
+}
+
+/// An operation that waits for its link, and what counts it.
+pub type Waiting = (Deferred, Ticket);
+
+impl Rdm {
+    /// Without peers.
+    pub fn new(av: Use<Av>, name: String, params: &Params) -> Self {
+        let mut peers = Peers::new(Patience {
+            // Nobody is disturbed by an attempt.
+            longest_pause: std::time::Duration::from_millis(50),
+            ..Patience::within(params.connect_timeout())
+        });
+        peers.bind_av(Vector(Names::new(av)));
+        Rdm {
+            name,
+            door: None,
+            peers,
+        }
+    }
+
+    /// Gives up what waits for links, without a word.
+    pub fn abandon(mut self) {
+        self.peers.drain().for_each(|(_, ticket)| ticket.abandon());
+    }
+}
+
+/// An address vector, of names without their prefixes.
+pub struct Vector(Names);
+
+impl AddressVector for Vector {
+    type Address = String;
+
+    fn lookup(&self, fi_addr: u64) -> Option<String> {
+        let name = |bytes: &[u8]| address::name(bytes).map(str::to_owned);
+        self.0.with(fi_addr, name).flatten()
+    }
+
+    fn find(&self, name: &String) -> Option<u64> {
+        let mut addresses = address::all_of_name(name).into_iter();
+        addresses.find_map(|address| self.0.find(&address))
+    }
+
+    fn len(&self) -> usize {
+        AddressVector::len(&self.0)
+    }
+
+    fn observe(&self, observer: Weak<dyn Observer>) {
+        AddressVector::observe(&self.0, observer);
+    }
+}

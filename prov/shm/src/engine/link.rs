@@ -1,0 +1,279 @@
+//! A link: what connects two endpoints, without the engine.
+
+use std::collections::VecDeque;
+
+use prov_local::channel::{Channel, Head};
+use prov_local::process::OtherProcess;
+use prov_local::rendezvous::Wire;
+use prov_local::ring::Broken;
+use prov_message::{Ticket, Transport};
+use prov_util::buffer::AppIov;
+use prov_util::errno::Errno;
+use prov_util::mr::Grants;
+use prov_util::process_memory::{OtherIov, Seal};
+use prov_util::request::RemoteIov;
+use slotmap::SlotMap;
+
+use super::endpoint::Rdm;
+use super::keys::{ComingKey, EpKey, LinkKey, PeerKey, PendingKey};
+
+/// What tells the messages of this provider from those of others.
+pub enum Shm {}
+
+impl Transport for Shm {
+    type Link = LinkKey;
+    type Ack = Ack;
+    type Name = Offered;
+    type Endpoint = Box<Rdm>;
+}
+
+/// The sender's name for a message that it wants acknowledged; 0 for none.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Ack(pub u64);
+
+/// A message that its sender has kept.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Offered {
+    /// The sender's name for it.
+    pub name: u64,
+    /// Where it is in the sender's memory.
+    pub from: OtherIov,
+}
+
+pub type Endpoints = prov_message::Endpoints<Shm>;
+pub type Action = prov_message::Action<Shm>;
+pub type Arrival = prov_message::Arrival<Shm>;
+pub type Placing = prov_message::Placing<Shm>;
+pub type Then = prov_message::Then<Shm>;
+
+/// See the [module](self) description.
+pub struct Link {
+    pub ep: EpKey,
+    /// Whose it is; none for the far end of an endpoint's link to itself, and
+    /// before it is known.
+    pub peer: Option<PeerKey>,
+    /// The peer's source, as the address vector has it.
+    pub src: u64,
+    pub stage: Stage,
+    pub wire: Wire,
+    /// There is one once the link is open, or asked for by this side.
+    pub channel: Option<Channel>,
+    /// What vouches for this process's memory towards the peer.
+    pub seal: Seal,
+    /// The peer's memory, where this process can read it.
+    pub memory: Option<OtherProcess>,
+    /// Whether the peer can read this one's.
+    pub is_read: bool,
+    /// Whether the peer wants messages to be offered.
+    pub offers_only: bool,
+    pub pending: SlotMap<PendingKey, Pending>,
+    /// Answers for which there was no room in the channel.
+    pub answers: VecDeque<Answer>,
+    /// What the peer has asked to be sent.
+    pub streams: VecDeque<Stream>,
+    /// What this side has asked for.
+    pub coming: SlotMap<ComingKey, Coming>,
+    /// A write that goes out in parts. Nothing is posted behind it.
+    pub writing: Option<Writing>,
+    /// What is copied from the peer's memory, in the order in which it came.
+    pub pulls: VecDeque<Pull>,
+    /// Whether the oldest of them is with whoever copies, and not here.
+    pub is_pulling: bool,
+    /// The peer's writes among them, which nothing may overtake.
+    pub pulled_writes: usize,
+    /// Whether the next message of the peer has to wait for room.
+    pub is_stalled: bool,
+    /// Whether it is among the links that have something to send.
+    pub is_busy: bool,
+    /// Whether the peer has ended: what it has sent before is taken in still.
+    pub has_ended: bool,
+}
+
+/// What has been said.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stage {
+    /// This side has asked.
+    Asking,
+    /// Somebody is there who has not asked yet.
+    Entered,
+    Open,
+}
+
+/// What the peer is to answer.
+pub enum Pending {
+    /// The end of an operation.
+    Op(Ticket),
+    /// A read, or an atomic operation with a result, and where that goes.
+    Result { ticket: Ticket, to: AppIov },
+    /// What was offered, and the operation that is done with it.
+    Offer {
+        ticket: Option<Ticket>,
+        bytes: Bytes,
+    },
+}
+
+/// Bytes that are sent when they are asked for.
+pub enum Bytes {
+    /// Of an operation in flight.
+    App(AppIov),
+    /// A copy.
+    Own(Box<[u8]>),
+    /// Registered memory that the peer reads.
+    Registered(Grants),
+}
+
+impl Bytes {
+    /// How many.
+    pub fn len(&self) -> usize {
+        match self {
+            Bytes::App(memory) => memory.len(),
+            Bytes::Own(bytes) => bytes.len(),
+            Bytes::Registered(grants) => grants.len(),
+        }
+    }
+}
+
+/// An answer with its bytes.
+pub struct Answer {
+    pub head: Head,
+    pub bytes: Vec<u8>,
+}
+
+/// What is being sent, since the peer has asked for it.
+pub struct Stream {
+    pub offer: PendingKey,
+    /// The peer's name for it.
+    pub to: u64,
+    pub done: usize,
+    pub len: usize,
+}
+
+/// What comes in parts.
+pub struct Coming {
+    pub placing: Placing,
+    /// The peer's name for it.
+    pub name: u64,
+    pub len: usize,
+}
+
+/// A write on its way.
+pub struct Writing {
+    pub name: PendingKey,
+    pub bytes: Bytes,
+    pub remote: RemoteIov,
+    pub data: Option<u64>,
+    pub done: usize,
+    pub len: usize,
+}
+
+/// A copy to be made from the peer's memory.
+pub struct Pull {
+    pub placing: Placing,
+    pub from: OtherIov,
+    /// The peer's name for it.
+    pub name: u64,
+}
+
+/// Why a link ends.
+#[derive(Clone, Copy, Debug)]
+pub enum Fault {
+    /// The peer has ended, or cannot be reached.
+    Ended(Errno),
+    /// The peer does not want it: another one is being made.
+    Refused,
+    /// The peer does what it never would.
+    Protocol(&'static str),
+}
+
+impl From<Broken> for Fault {
+    fn from(broken: Broken) -> Self {
+        Fault::Protocol(broken.0)
+    }
+}
+
+/// What waking a sleeper sends.
+pub const WAKE: &[u8] = b"\0";
+
+impl Link {
+    /// Without a channel.
+    pub fn new(ep: EpKey, wire: Wire, seal: Seal, stage: Stage) -> Self {
+        Link {
+            ep,
+            peer: None,
+            src: prov_message::peers::UNKNOWN_SOURCE,
+            stage,
+            wire,
+            channel: None,
+            seal,
+            memory: None,
+            is_read: false,
+            offers_only: false,
+            pending: SlotMap::with_key(),
+            answers: VecDeque::new(),
+            streams: VecDeque::new(),
+            coming: SlotMap::with_key(),
+            writing: None,
+            pulls: VecDeque::new(),
+            is_pulling: false,
+            pulled_writes: 0,
+            is_stalled: false,
+            is_busy: false,
+            has_ended: false,
+        }
+    }
+
+    #[inline(always)]
+    pub fn is_open(&self) -> bool {
+        self.stage == Stage::Open
+    }
+
+    /// Sends a message whose `len` bytes `fill` puts in place; `false` if there
+    /// is no room now.
+    #[inline(always)]
+    pub fn post(
+        &mut self,
+        head: Head,
+        len: usize,
+        fill: impl FnOnce(&AppIov),
+    ) -> Result<bool, Broken> {
+        let Some(channel) = &mut self.channel else {
+            return Ok(false);
+        };
+        let Some(space) = channel.sender.space(len)? else {
+            return Ok(false);
+        };
+        fill(&space.bytes);
+        if space.publish(head) {
+            self.wake_peer();
+        }
+        Ok(true)
+    }
+
+    /// Whether a message of any length can be sent.
+    pub fn has_room(&mut self) -> bool {
+        let sender = self.channel.as_mut().map(|channel| &mut channel.sender);
+        sender.is_some_and(|sender| {
+            let space = sender.space(prov_local::channel::LONGEST);
+            matches!(space, Ok(Some(_)))
+        })
+    }
+
+    #[cold]
+    pub fn wake_peer(&self) {
+        // A socket that takes no more has something to wake the peer already,
+        // and one that has ended ends the link.
+        let _ = self.wire.send(WAKE, None);
+    }
+
+    /// Whether there is something to be sent that waits for room only.
+    pub fn has_something_to_send(&self) -> bool {
+        !self.answers.is_empty() || !self.streams.is_empty() || self.writing.is_some()
+    }
+}
+
+impl Pull {
+    /// Whether the peer writes.
+    pub fn is_write(&self) -> bool {
+        matches!(self.placing.then, Then::RemoteWrite { .. })
+    }
+}

@@ -1,0 +1,167 @@
+//! What is ready is done: what has come through the channels, what the poller
+//! says, and what has waited for room.
+//!
+//! A thread that sleeps does so at the poller. Peers see in their channels that
+//! there may be one, and send a packet over the socket with the first message
+//! after that; once it was taken, they are told again. So a lane in which no
+//! thread has ever slept costs its peers no system call, and one that is driven
+//! all the time hardly any.
+
+use std::time::Instant;
+
+use prov_local::barrier;
+use prov_util::poller::Event;
+
+use super::Core;
+use super::keys::Source;
+use super::link::Link;
+
+/// Turns until the poller is asked again. One in which nothing comes counts
+/// for several.
+const TURNS: u32 = 1024;
+const VAIN: u32 = 16;
+/// Turns in vain after which other processes have theirs.
+const YIELD_AFTER: u32 = 256;
+
+impl Core {
+    #[inline(always)]
+    pub(super) fn do_what_is_ready(&mut self) -> bool {
+        let any = self.take_in_all();
+        if !self.busy.is_empty() {
+            self.send_more();
+        }
+        let cost = if any { 1 } else { VAIN };
+        match self.until_poll.checked_sub(cost) {
+            Some(left) => self.until_poll = left,
+            None => {
+                self.ask_poller();
+            }
+        }
+        if any {
+            self.idle_calls = 0;
+            return false;
+        }
+        self.idle_calls = self.idle_calls.wrapping_add(1);
+        self.idle_calls.is_multiple_of(YIELD_AFTER)
+    }
+
+    /// Takes in what has come on all links; whether there was anything.
+    #[inline(always)]
+    fn take_in_all(&mut self) -> bool {
+        let mut any = false;
+        if self.endpoints.is_deaf() {
+            return false;
+        }
+        let mut at = 0;
+        while let Some(&key) = self.open.get(at) {
+            any |= self.take_in(key);
+            at += 1;
+        }
+        any
+    }
+
+    /// Asks the poller, does what it says, and sees to it that who may sleep can
+    /// be woken. Whether it had something to say.
+    #[inline(never)]
+    fn ask_poller(&mut self) -> bool {
+        self.until_poll = TURNS;
+        let mut events = std::mem::take(&mut self.events);
+        self.poller.poll(&mut events);
+        let had_events = !events.is_empty();
+        for event in events.drain(..) {
+            self.look_at(event);
+        }
+        self.events = events;
+        for at in (0..self.open.len()).rev() {
+            if let Some(&key) = self.open.get(at)
+                && self.links.get(key).is_some_and(|link| link.has_ended)
+            {
+                self.drain(key);
+            }
+        }
+        if self.was_woken && self.has_sleepers {
+            self.nap();
+        }
+        had_events
+    }
+
+    fn look_at(&mut self, event: Event<Source>) {
+        match event.source {
+            Source::Timer => {
+                self.poller.alarm_heard();
+                self.run_timers();
+            }
+            Source::Door(ep) => self.admit(ep),
+            Source::Link(key) if event.readable || event.ended || event.failed => {
+                self.read_wire(key);
+            }
+            Source::Link(_) => {}
+        }
+    }
+
+    fn run_timers(&mut self) {
+        let now = Instant::now();
+        while let Some((ep, peer)) = self.timers.pop_due(now) {
+            if let Some(rdm) = self.rdm(ep) {
+                let step = rdm.peers.due(peer, now);
+                self.take_step(ep, step);
+            }
+        }
+        self.poller.set_alarm(self.timers.next());
+    }
+
+    /// Tells peers that a thread may sleep.
+    fn nap(&mut self) {
+        self.was_woken = false;
+        for key in &self.open {
+            let link = self.links.get_mut(*key);
+            if let Some(channel) = link.and_then(|link| link.channel.as_mut()) {
+                channel.sleep();
+            }
+        }
+        barrier::heavy();
+        // What peers have sent without knowing it.
+        self.until_poll = 0;
+    }
+
+    /// Does what is ready before a thread goes to sleep; `false` if there was
+    /// something, as there may be more.
+    pub(super) fn may_sleep(&mut self) -> bool {
+        let mut any = self.take_in_all();
+        if !self.busy.is_empty() {
+            self.send_more();
+        }
+        any |= self.ask_poller();
+        if any {
+            self.idle_calls = 0;
+            return false;
+        }
+        let is_awake = |link: &Link| {
+            link.channel
+                .as_ref()
+                .is_some_and(|channel| channel.is_awake())
+        };
+        let mut open = self.open.iter().filter_map(|key| self.links.get(*key));
+        if !self.has_sleepers || open.any(is_awake) {
+            self.has_sleepers = true;
+            self.nap();
+        }
+        let open = std::mem::take(&mut self.open);
+        let may_sleep = open.iter().all(|key| match self.links.get_mut(*key) {
+            Some(link) => !has_work(link),
+            None => true,
+        });
+        self.open = open;
+        may_sleep
+    }
+}
+
+/// Whether something has come, or can go.
+fn has_work(link: &mut Link) -> bool {
+    let Some(channel) = &link.channel else {
+        return false;
+    };
+    let can_take = !link.is_stalled && link.pulled_writes == 0;
+    let has_come = can_take && channel.receiver.has_next();
+    has_come || channel.sender.is_starved && link.has_room()
+}

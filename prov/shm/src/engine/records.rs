@@ -1,0 +1,196 @@
+//! What goes through a channel: kinds of messages, and lists in them. What a
+//! peer has written is checked here.
+
+use prov_util::buffer::{AppIov, IOV_LIMIT};
+use prov_util::process_memory::{OtherIov, OtherPiece, Token};
+use prov_util::request::{RemoteIov, RemotePiece};
+
+/// A whole message. Words: tag, immediate data, name to acknowledge.
+pub const MESSAGE: u8 = 1;
+/// A message that stays with the sender. Words: tag, immediate data, name of
+/// the offer. Bytes: where it is.
+pub const OFFERED: u8 = 2;
+/// An operation, or an offer, is done. Words: its name, an error or 0.
+pub const DONE: u8 = 3;
+/// Asks for what was offered to be sent. Words: name of the offer, name for the
+/// bytes, how many.
+pub const FETCH: u8 = 4;
+/// Bytes that were asked for. Words: name for the bytes.
+pub const BYTES: u8 = 5;
+/// A write. Words: immediate data, name, parts of the remote list. Bytes: the
+/// list, and what is written.
+pub const WRITE: u8 = 6;
+/// A write whose bytes stay with the writer. Words as before. Bytes: the list,
+/// and where they are.
+pub const WRITE_OFFERED: u8 = 7;
+/// A read. Words: bytes, name, parts of the remote list. Bytes: the list.
+pub const READ: u8 = 8;
+/// What was read, or the result of an atomic operation. Words: name.
+pub const RESULT: u8 = 9;
+/// Where it is. Words: name, name of the offer. Bytes: where.
+pub const RESULT_OFFERED: u8 = 10;
+/// An atomic operation. Words: immediate data, name, [`AtomicWord`]. Bytes: the
+/// remote list, operands, what is compared with.
+pub const ATOMIC: u8 = 11;
+/// Whether messages are to be offered. Words: 1 or 0.
+pub const THROTTLE: u8 = 12;
+/// The sender can read the receiver's memory.
+pub const CAN_READ: u8 = 13;
+
+/// There is a tag.
+pub const TAGGED: u8 = 1;
+/// There is immediate data.
+pub const HAS_DATA: u8 = 2;
+/// Another part of the same write follows.
+pub const MORE: u8 = 4;
+
+/// Bytes of a part of a remote list.
+const REMOTE_PART: usize = 24;
+/// Bytes of a part of what is offered.
+const OFFERED_PART: usize = 32;
+
+/// Most bytes of a remote list.
+pub const REMOTE_LIST: usize = IOV_LIMIT * REMOTE_PART;
+/// Most bytes of what says where something is.
+pub const OFFERED_LIST: usize = IOV_LIMIT * OFFERED_PART;
+
+/// A list in bytes.
+pub struct List<const N: usize> {
+    bytes: [u8; N],
+    len: usize,
+}
+
+impl<const N: usize> List<N> {
+    fn new(words: impl IntoIterator<Item = u64>) -> Self {
+        let mut list = List {
+            bytes: [0; N],
+            len: 0,
+        };
+        for word in words {
+            if let Some(place) = list.bytes.get_mut(list.len..list.len + 8) {
+                place.copy_from_slice(&word.to_ne_bytes());
+                list.len += 8;
+            }
+        }
+        list
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+/// A remote list in bytes.
+pub fn remote_list(list: &RemoteIov) -> List<REMOTE_LIST> {
+    let parts = list.pieces().iter();
+    List::new(parts.flat_map(|part| [part.addr, part.len, part.key]))
+}
+
+/// Where something is, in bytes.
+pub fn offered_list(list: &OtherIov) -> List<OFFERED_LIST> {
+    let seal = |seal: Option<Token>| seal.map_or([0, 0], |seal| [seal.addr, seal.value]);
+    let parts = list.pieces().iter();
+    List::new(parts.flat_map(|part| {
+        let [addr, value] = seal(part.seal);
+        [part.addr, part.len, addr, value]
+    }))
+}
+
+/// The words at the start of a message's bytes, and how many bytes they are.
+fn words<const N: usize>(bytes: &AppIov, count: usize, size: usize) -> Option<([u8; N], usize)> {
+    let len = count.checked_mul(size).filter(|len| *len <= N)?;
+    let mut copy = [0; N];
+    // One copy, so that it cannot change between a check and a use.
+    (bytes.read_at(0, &mut copy[..len]) == len).then_some((copy, len))
+}
+
+fn word(bytes: &[u8], at: usize) -> u64 {
+    let mut word = [0; 8];
+    word.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_ne_bytes(word)
+}
+
+/// A remote list of `count` parts at the start of a message's bytes, and the
+/// bytes behind it. The parts have fewer bytes than there are addresses.
+pub fn read_remote_list(bytes: &AppIov, count: u64) -> Option<(RemoteIov, AppIov)> {
+    let count = usize::try_from(count).ok()?;
+    let (copy, len) = words::<REMOTE_LIST>(bytes, count, REMOTE_PART)?;
+    let mut list = RemoteIov::default();
+    for at in (0..len).step_by(REMOTE_PART) {
+        list.push(RemotePiece {
+            addr: word(&copy, at),
+            len: word(&copy, at + 8),
+            key: word(&copy, at + 16),
+        });
+    }
+    let rest = bytes.slice(len, usize::MAX);
+    (list.len() <= isize::MAX as u64).then_some((list, rest))
+}
+
+/// Where something is: all bytes of a message. The parts have fewer bytes than
+/// there are addresses.
+pub fn read_offered_list(bytes: &AppIov) -> Option<OtherIov> {
+    let len = bytes.len();
+    let (copy, len) = words::<OFFERED_LIST>(bytes, len / OFFERED_PART, OFFERED_PART)
+        .filter(|(_, read)| *read == len)?;
+    let mut list = OtherIov::default();
+    for at in (0..len).step_by(OFFERED_PART) {
+        let seal = Token {
+            addr: word(&copy, at + 16),
+            value: word(&copy, at + 24),
+        };
+        list.push(OtherPiece {
+            addr: word(&copy, at),
+            len: word(&copy, at + 8),
+            seal: (seal.value != 0).then_some(seal),
+        });
+    }
+    (list.len() <= isize::MAX as u64).then_some(list)
+}
+
+/// A part of a remote list: `len` bytes from `offset` on.
+pub fn part_of(list: &RemoteIov, mut offset: u64, mut len: u64) -> RemoteIov {
+    let mut part = RemoteIov::default();
+    for piece in list.pieces() {
+        let skipped = offset.min(piece.len);
+        offset -= skipped;
+        let taken = len.min(piece.len - skipped);
+        len -= taken;
+        if taken != 0 {
+            part.push(RemotePiece {
+                addr: piece.addr.wrapping_add(skipped),
+                len: taken,
+                key: piece.key,
+            });
+        }
+    }
+    part
+}
+
+/// What an atomic operation is, in a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AtomicWord {
+    pub op: u8,
+    pub datatype: u8,
+    /// 0: without a result; 1: with; 2: compares.
+    pub form: u8,
+    /// Parts of the remote list.
+    pub count: u8,
+}
+
+impl AtomicWord {
+    pub fn pack(self) -> u64 {
+        u32::from_ne_bytes([self.op, self.datatype, self.form, self.count]).into()
+    }
+
+    pub fn unpack(word: u64) -> Option<Self> {
+        let [op, datatype, form, count] = u32::try_from(word).ok()?.to_ne_bytes();
+        Some(AtomicWord {
+            op,
+            datatype,
+            form,
+            count,
+        })
+    }
+}

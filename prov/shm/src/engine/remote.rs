@@ -1,0 +1,418 @@
+//! Remote memory (fi_rma(3)) and atomic operations (fi_atomic(3)), on both
+//! sides.
+
+use fabric_abi::{FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA};
+use prov_local::channel::{Head, LONGEST, Record};
+use prov_message::peers::{Bytes as Payload, Deferred, Destination};
+use prov_message::{AtomicRequest, Op, Place, Refusal, Target, Visitor};
+use prov_util::atomic_ops::Form;
+use prov_util::buffer::AppIov;
+use prov_util::errno::{Errno, Result};
+use prov_util::process_memory::OtherIov;
+use prov_util::request::{Access, Atomic, AtomicKind, RemoteAccess};
+
+use super::Core;
+use super::keys::{EpKey, LinkKey, to_peer};
+use super::link::{Ack, Bytes, Fault, Link, Pending, Placing, Then, Writing};
+use super::records::{
+    ATOMIC, AtomicWord, HAS_DATA, MORE, READ, RESULT, RESULT_OFFERED, WRITE, WRITE_OFFERED,
+    offered_list, read_offered_list, read_remote_list, remote_list,
+};
+use super::replaying::copy_part;
+use super::sending::{EAGER, copy, offer};
+use crate::params::{ATOMIC_LIMIT, SIZES};
+
+/// Requests that a peer has yet to answer, of one link.
+const REQUESTS: usize = 4096;
+
+impl Core {
+    pub(super) fn post_access(&mut self, ep: EpKey, access: &RemoteAccess) -> Result {
+        SIZES.check_access(access)?;
+        match self.destination(ep, access.peer)? {
+            Destination::Open(key) => self.start_access(key, access, Payload::App(&access.local)),
+            Destination::Waits(peer) => {
+                self.defer(peer, Op::of_access(ep, access), || Deferred::access(access))
+            }
+        }
+    }
+
+    pub(super) fn post_atomic(&mut self, ep: EpKey, atomic: &Atomic) -> Result {
+        SIZES.check_atomic(atomic)?;
+        match self.destination(ep, atomic.peer)? {
+            Destination::Open(key) => {
+                let compare = match &atomic.kind {
+                    AtomicKind::Compare { compare, .. } => compare,
+                    AtomicKind::Base | AtomicKind::Fetch { .. } => &AppIov::EMPTY,
+                };
+                let operand = Payload::App(&atomic.operand);
+                self.start_atomic(key, atomic, operand, Payload::App(compare))
+            }
+            Destination::Waits(peer) => {
+                self.defer(peer, Op::of_atomic(ep, atomic), || Deferred::atomic(atomic))
+            }
+        }
+    }
+
+    /// Whether another request can be posted on a link.
+    fn may_request(&mut self, key: LinkKey) -> Result<&mut Link> {
+        let link = self.links.get_mut(key).ok_or(Errno::EAGAIN)?;
+        match link.writing.is_none() && link.pending.len() < REQUESTS {
+            true => Ok(link),
+            false => Err(Errno::EAGAIN),
+        }
+    }
+
+    /// Begins a read or a write.
+    ///
+    /// # Errors
+    /// `-FI_EAGAIN` where there is no room.
+    pub(super) fn start_access(
+        &mut self,
+        key: LinkKey,
+        access: &RemoteAccess,
+        bytes: Payload<'_>,
+    ) -> Result {
+        let link = self.may_request(key)?;
+        let op = Op::of_access(link.ep, access);
+        let ticket = self.endpoints.begin(op)?;
+        let link = self.links.get_mut(key).ok_or(Errno::EAGAIN)?;
+        let list = remote_list(&access.remote);
+        let (list, count) = (list.bytes(), access.remote.pieces().len() as u64);
+        let is_read = access.access == Access::Read;
+        let name = link.pending.insert(match is_read {
+            true => Pending::Result {
+                ticket,
+                to: access.local,
+            },
+            false => Pending::Op(ticket),
+        });
+        let data = access.immediate();
+        let mut head = Head {
+            kind: READ,
+            flags: 0,
+            words: [access.local.len() as u64, to_peer(name), count],
+        };
+        let sent = if is_read {
+            link.post(head, list.len(), |to| {
+                to.write_at(0, list);
+            })
+        } else {
+            head.kind = WRITE;
+            head.words[0] = data.unwrap_or(0);
+            if data.is_some() {
+                head.flags = HAS_DATA;
+            }
+            let len = bytes.len();
+            if len <= EAGER {
+                link.post(head, list.len() + len, |to| {
+                    to.write_at(0, list);
+                    copy(&bytes, &to.slice(list.len(), len));
+                })
+            } else if let Payload::App(memory) = bytes
+                && link.is_read
+            {
+                head.kind = WRITE_OFFERED;
+                let mut from = OtherIov::default();
+                from.push_own(memory, None);
+                let from = offered_list(&from);
+                let from = from.bytes();
+                link.post(head, list.len() + from.len(), |to| {
+                    to.write_at(0, list);
+                    to.slice(list.len(), from.len()).write_at(0, from);
+                })
+            } else {
+                let (bytes, _) = offer(&bytes, access.is_inject());
+                link.writing = Some(Writing {
+                    name,
+                    bytes,
+                    remote: access.remote,
+                    data,
+                    done: 0,
+                    len,
+                });
+                self.is_busy(key);
+                return Ok(());
+            }
+        };
+        self.posted(key, name, sent == Ok(true))
+    }
+
+    /// Takes a request back that has not left.
+    fn posted(&mut self, key: LinkKey, name: super::keys::PendingKey, sent: bool) -> Result {
+        if sent {
+            return Ok(());
+        }
+        let pending = self
+            .links
+            .get_mut(key)
+            .and_then(|link| link.pending.remove(name));
+        if let Some(Pending::Op(ticket) | Pending::Result { ticket, .. }) = pending {
+            self.endpoints.settle(ticket);
+        }
+        Err(Errno::EAGAIN)
+    }
+
+    /// Begins an atomic operation.
+    ///
+    /// # Errors
+    /// `-FI_EAGAIN` where there is no room.
+    pub(super) fn start_atomic(
+        &mut self,
+        key: LinkKey,
+        atomic: &Atomic,
+        operand: Payload<'_>,
+        compare: Payload<'_>,
+    ) -> Result {
+        let link = self.may_request(key)?;
+        let op = Op::of_atomic(link.ep, atomic);
+        let ticket = self.endpoints.begin(op)?;
+        let link = self.links.get_mut(key).ok_or(Errno::EAGAIN)?;
+        let (form, to) = match atomic.kind {
+            AtomicKind::Base => (0, None),
+            AtomicKind::Fetch { result, .. } => (1, Some(result)),
+            AtomicKind::Compare { result, .. } => (2, Some(result)),
+        };
+        let name = link.pending.insert(match to {
+            Some(to) => Pending::Result { ticket, to },
+            None => Pending::Op(ticket),
+        });
+        let data = atomic.immediate();
+        let word = AtomicWord {
+            op: atomic.op as u8,
+            datatype: atomic.datatype as u8,
+            form,
+            count: atomic.remote.pieces().len() as u8,
+        };
+        let head = Head {
+            kind: ATOMIC,
+            flags: if data.is_some() { HAS_DATA } else { 0 },
+            words: [data.unwrap_or(0), to_peer(name), word.pack()],
+        };
+        let list = remote_list(&atomic.remote);
+        let list = list.bytes();
+        let (first, second) = (operand.len(), compare.len());
+        let sent = link.post(head, list.len() + first + second, |to| {
+            to.write_at(0, list);
+            copy(&operand, &to.slice(list.len(), first));
+            copy(&compare, &to.slice(list.len() + first, second));
+        });
+        self.posted(key, name, sent == Ok(true))
+    }
+
+    /// The memory of this process as a link's peer finds it.
+    fn visited(&mut self, key: LinkKey) -> Option<(&mut Target, Visitor<'_>)> {
+        let link = self.links.get(key)?;
+        let (_, visitor) = self.endpoints.get_mut(link.ep)?.visited(link.src);
+        Some((self.target.as_mut()?, visitor))
+    }
+
+    /// A peer writes.
+    pub(super) fn written(
+        &mut self,
+        key: LinkKey,
+        record: &Record,
+    ) -> std::result::Result<(), Fault> {
+        let Head { flags, words, .. } = record.head;
+        let list = read_remote_list(&record.bytes, words[2]);
+        let (list, bytes) = list.ok_or(Fault::Protocol("list of a write"))?;
+        if list.len() != bytes.len() as u64 {
+            return Err(Fault::Protocol("bytes of a write"));
+        }
+        let data = (flags & HAS_DATA != 0).then_some(words[0]);
+        if data.is_some() {
+            self.find_source(key);
+        }
+        let is_last = flags & MORE == 0;
+        let Some((target, visitor)) = self.visited(key) else {
+            return Ok(());
+        };
+        let outcome = target
+            .resolve(&visitor, FI_RMA, FI_REMOTE_WRITE, list.pieces())
+            .map(|grants| {
+                grants.copy_from(&mut target.memory, &bytes);
+                if is_last {
+                    target.was_written(&visitor, &grants, FI_RMA, data);
+                }
+            })
+            .map_err(|refusal| refusal.error());
+        if is_last || outcome.is_err() {
+            self.done(key, words[1], outcome);
+        }
+        Ok(())
+    }
+
+    /// A peer says where the bytes are that it writes.
+    pub(super) fn write_offered(
+        &mut self,
+        key: LinkKey,
+        record: &Record,
+    ) -> std::result::Result<(), Fault> {
+        let Head { flags, words, .. } = record.head;
+        let list = read_remote_list(&record.bytes, words[2]);
+        let (list, bytes) = list.ok_or(Fault::Protocol("list of a write"))?;
+        let from = read_offered_list(&bytes).ok_or(Fault::Protocol("place of a write"))?;
+        if from.len() != list.len() {
+            return Err(Fault::Protocol("bytes of a write"));
+        }
+        let Some((target, visitor)) = self.visited(key) else {
+            return Ok(());
+        };
+        let grants = target.resolve(&visitor, FI_RMA, FI_REMOTE_WRITE, list.pieces());
+        match grants {
+            Err(refusal) => self.done(key, words[1], Err(refusal.error())),
+            Ok(grants) => {
+                let placing = Placing {
+                    place: Place::Registered(grants),
+                    done: 0,
+                    then: Then::RemoteWrite {
+                        data: (flags & HAS_DATA != 0).then_some(words[0]),
+                        ack: Ack(words[1]),
+                    },
+                };
+                self.pull(key, placing, from, words[1]);
+            }
+        }
+        Ok(())
+    }
+
+    /// A peer's write is in place.
+    pub(super) fn write_done(&mut self, key: LinkKey, placing: &Placing, outcome: Result) {
+        let Then::RemoteWrite { data, ack } = placing.then else {
+            return;
+        };
+        if data.is_some() {
+            self.find_source(key);
+        }
+        if outcome.is_ok()
+            && let Place::Registered(grants) = &placing.place
+            && let Some((target, visitor)) = self.visited(key)
+        {
+            target.was_written(&visitor, grants, FI_RMA, data);
+        }
+        self.done(key, ack.0, outcome);
+    }
+
+    /// A peer reads.
+    pub(super) fn read(&mut self, key: LinkKey, record: &Record) -> std::result::Result<(), Fault> {
+        let [len, name, count] = record.head.words;
+        let list = read_remote_list(&record.bytes, count);
+        let (list, _) = list.ok_or(Fault::Protocol("list of a read"))?;
+        if list.len() != len {
+            return Err(Fault::Protocol("bytes of a read"));
+        }
+        let Some((target, visitor)) = self.visited(key) else {
+            return Ok(());
+        };
+        let grants = match target.resolve(&visitor, FI_RMA, FI_REMOTE_READ, list.pieces()) {
+            Ok(grants) => grants,
+            Err(refusal) => {
+                self.done(key, name, Err(refusal.error()));
+                return Ok(());
+            }
+        };
+        let len = grants.len();
+        let mut head = Head {
+            kind: RESULT,
+            flags: 0,
+            words: [name, 0, 0],
+        };
+        if len <= EAGER {
+            target.was_read(&visitor, &grants);
+            let bytes = Bytes::Registered(grants);
+            let Core { links, target, .. } = self;
+            let Some(link) = links.get_mut(key) else {
+                return Ok(());
+            };
+            let sent = link.answers.is_empty()
+                && link.post(head, len, |to| copy_part(&bytes, target, 0, to))?;
+            if !sent && let (Bytes::Registered(grants), Some(target)) = (bytes, target) {
+                let mut copy = Vec::new();
+                grants.append_to(&mut target.memory, &mut copy);
+                self.answer(key, head, &copy);
+            }
+            return Ok(());
+        }
+        let mut from = OtherIov::default();
+        if !grants.offer(&mut target.memory, &mut from) {
+            // Then it has to ask for them.
+            from = OtherIov::default();
+        }
+        let Some(link) = self.links.get_mut(key) else {
+            return Ok(());
+        };
+        let offered = link.pending.insert(Pending::Offer {
+            ticket: None,
+            bytes: Bytes::Registered(grants),
+        });
+        head.kind = RESULT_OFFERED;
+        head.words[1] = to_peer(offered);
+        self.answer(key, head, offered_list(&from).bytes());
+        Ok(())
+    }
+
+    /// A peer has copied what it reads.
+    pub(super) fn was_read(&mut self, key: LinkKey, bytes: &Bytes) {
+        if let Bytes::Registered(grants) = bytes
+            && let Some((target, visitor)) = self.visited(key)
+        {
+            target.was_read(&visitor, grants);
+        }
+    }
+
+    /// A peer's atomic operation.
+    pub(super) fn atomic_requested(
+        &mut self,
+        key: LinkKey,
+        record: &Record,
+    ) -> std::result::Result<(), Fault> {
+        let [data, name, word] = record.head.words;
+        let word = AtomicWord::unpack(word).ok_or(Fault::Protocol("atomic operation"))?;
+        let list = read_remote_list(&record.bytes, word.count.into());
+        let (list, bytes) = list.ok_or(Fault::Protocol("list of an atomic operation"))?;
+        if list.len() > ATOMIC_LIMIT as u64 || bytes.len() > LONGEST {
+            return Err(Fault::Protocol("bytes of an atomic operation"));
+        }
+        let form = match word.form {
+            0 => Form::Base,
+            1 => Form::Fetch,
+            2 => Form::Compare,
+            _ => return Err(Fault::Protocol("form of an atomic operation")),
+        };
+        let data = (record.head.flags & HAS_DATA != 0).then_some(data);
+        if data.is_some() {
+            self.find_source(key);
+        }
+        let mut operands = std::mem::take(&mut self.operands);
+        let mut result = std::mem::take(&mut self.result);
+        operands.clear();
+        bytes.append_to(&mut operands);
+        let request = AtomicRequest {
+            form,
+            op: word.op.into(),
+            datatype: word.datatype.into(),
+            operands: &operands,
+            data,
+        };
+        let outcome = match self.visited(key) {
+            Some((target, visitor)) => {
+                target.atomic(&visitor, list.pieces(), &request, &mut result)
+            }
+            None => Ok(()),
+        };
+        match outcome {
+            Ok(()) if form == Form::Base => self.done(key, name, Ok(())),
+            Ok(()) => {
+                let head = Head {
+                    kind: RESULT,
+                    flags: 0,
+                    words: [name, 0, 0],
+                };
+                self.answer(key, head, &result);
+            }
+            Err(Refusal::Malformed(what)) => return Err(Fault::Protocol(what)),
+            Err(refusal) => self.done(key, name, Err(refusal.error())),
+        }
+        (self.operands, self.result) = (operands, result);
+        Ok(())
+    }
+}

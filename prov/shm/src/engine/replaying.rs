@@ -1,0 +1,267 @@
+//! Operations that have waited for a link, and what is sent in parts: both go
+//! on as there is room.
+
+use prov_local::channel::{Head, LONGEST};
+use prov_message::Core as _;
+use prov_message::Op;
+use prov_message::peers::Request;
+use prov_util::buffer::AppIov;
+use prov_util::errno::Errno;
+
+use super::Core;
+use super::keys::LinkKey;
+use super::link::{Bytes, Fault, Link, Pending, Stream, Writing};
+use super::records::{self, BYTES, HAS_DATA, MORE, REMOTE_LIST, WRITE, part_of, remote_list};
+
+/// Bytes of a part.
+pub const PART: usize = LONGEST - REMOTE_LIST;
+
+impl Core {
+    /// A link has something to send as soon as there is room.
+    pub(super) fn is_busy(&mut self, key: LinkKey) {
+        if let Some(link) = self.links.get_mut(key)
+            && !link.is_busy
+        {
+            link.is_busy = true;
+            self.busy.push(key);
+        }
+    }
+
+    /// Sends what has waited for a link, as far as there is room.
+    pub(super) fn replay(&mut self, key: LinkKey) {
+        loop {
+            let Some(link) = self.links.get_mut(key).filter(|link| link.is_open()) else {
+                return;
+            };
+            let (ep, Some(peer)) = (link.ep, link.peer) else {
+                return;
+            };
+            let has_room = link.writing.is_none() && link.has_room();
+            let Some(rdm) = self.rdm(ep) else {
+                return;
+            };
+            if !has_room {
+                if rdm.peers.waiting(peer).next().is_some() {
+                    self.is_busy(key);
+                }
+                return;
+            }
+            let Some((request, ticket)) = rdm.peers.next_waiting(peer, key) else {
+                return;
+            };
+            // Posting counts it again if it is not done at once.
+            self.endpoints.settle(ticket);
+            let replay = request.replay();
+            let (op, posted) = match &replay.request {
+                Request::Transmit(message) => (
+                    Op::of_transmit(ep, message),
+                    self.send(key, message, replay.payload()),
+                ),
+                Request::Access(access) => (
+                    Op::of_access(ep, access),
+                    self.start_access(key, access, replay.payload()),
+                ),
+                Request::Atomic(atomic) => (
+                    Op::of_atomic(ep, atomic),
+                    self.start_atomic(key, atomic, replay.payload(), replay.compared()),
+                ),
+            };
+            if let Err(error) = posted {
+                self.endpoints.report(&op, Err(error));
+            }
+        }
+    }
+
+    /// Sends what links have to send, as far as there is room.
+    #[inline(never)]
+    pub(super) fn send_more(&mut self) {
+        for key in std::mem::take(&mut self.busy) {
+            let Some(link) = self.links.get_mut(key) else {
+                continue;
+            };
+            link.is_busy = false;
+            if let Err(fault) = self.send_more_on(key) {
+                self.break_link(key, fault);
+                continue;
+            }
+            self.replay(key);
+            if self.links.get(key).is_some_and(Link::has_something_to_send) {
+                self.is_busy(key);
+            }
+        }
+    }
+
+    fn send_more_on(&mut self, key: LinkKey) -> Result<(), Fault> {
+        let Some(link) = self.links.get_mut(key) else {
+            return Ok(());
+        };
+        while let Some(answer) = link.answers.pop_front() {
+            let len = answer.bytes.len();
+            let sent = link.post(answer.head, len, |to| {
+                to.write_at(0, &answer.bytes);
+            })?;
+            if !sent {
+                link.answers.push_front(answer);
+                return Ok(());
+            }
+        }
+        while self.send_part_of_write(key)? || self.send_part_of_stream(key)? {}
+        Ok(())
+    }
+
+    /// Sends the next part of a write; whether one was sent.
+    fn send_part_of_write(&mut self, key: LinkKey) -> Result<bool, Fault> {
+        let Some(link) = self.links.get_mut(key) else {
+            return Ok(false);
+        };
+        let Some(writing) = link.writing.take() else {
+            return Ok(false);
+        };
+        if !link.pending.contains_key(writing.name) {
+            // The peer has refused a part: the rest is of no use.
+            return Ok(true);
+        }
+        let Writing {
+            name, done, len, ..
+        } = writing;
+        let part = (len - done).min(PART);
+        let is_last = done + part == len;
+        let remote = part_of(&writing.remote, done as u64, part as u64);
+        let list = remote_list(&remote);
+        let mut flags = if is_last { 0 } else { MORE };
+        if is_last && writing.data.is_some() {
+            flags |= HAS_DATA;
+        }
+        let head = Head {
+            kind: WRITE,
+            flags,
+            words: [
+                writing.data.unwrap_or(0),
+                super::keys::to_peer(name),
+                remote.pieces().len() as u64,
+            ],
+        };
+        let at = list.bytes().len();
+        let sent = link.post(head, at + part, |to| {
+            to.write_at(0, list.bytes());
+            copy_part(&writing.bytes, &mut None, done, &to.slice(at, part));
+        })?;
+        if sent && is_last {
+            return Ok(true);
+        }
+        link.writing = Some(Writing {
+            done: done + if sent { part } else { 0 },
+            ..writing
+        });
+        Ok(sent)
+    }
+
+    /// Sends the next part of what the peer has asked for; whether one was sent.
+    fn send_part_of_stream(&mut self, key: LinkKey) -> Result<bool, Fault> {
+        let Some(link) = self.links.get_mut(key) else {
+            return Ok(false);
+        };
+        let Some(stream) = link.streams.pop_front() else {
+            return Ok(false);
+        };
+        let Some(Pending::Offer { bytes, .. }) = link.pending.get(stream.offer) else {
+            return Ok(true);
+        };
+        let part = (stream.len - stream.done).min(PART);
+        let head = Head {
+            kind: BYTES,
+            flags: 0,
+            words: [stream.to, 0, 0],
+        };
+        let channel = link.channel.as_mut();
+        let channel = channel.ok_or(Fault::Protocol("no channel"))?;
+        let Some(space) = channel.sender.space(part)? else {
+            link.streams.push_front(stream);
+            return Ok(false);
+        };
+        copy_part(bytes, &mut self.target, stream.done, &space.bytes);
+        if space.publish(head) {
+            link.wake_peer();
+        }
+        if stream.done + part < stream.len {
+            link.streams.push_front(Stream {
+                done: stream.done + part,
+                ..stream
+            });
+        }
+        Ok(true)
+    }
+
+    /// Answers the peer, at once or as soon as there is room.
+    #[inline]
+    pub(super) fn answer(&mut self, key: LinkKey, head: Head, bytes: &[u8]) {
+        let Some(link) = self.links.get_mut(key) else {
+            return;
+        };
+        let sent = link.answers.is_empty()
+            && link
+                .post(head, bytes.len(), |to| {
+                    to.write_at(0, bytes);
+                })
+                .unwrap_or(true);
+        if !sent {
+            let bytes = bytes.to_vec();
+            link.answers.push_back(super::link::Answer { head, bytes });
+            self.is_busy(key);
+        }
+    }
+
+    /// Tells the peer that what it calls `name` is done.
+    #[inline]
+    pub(super) fn done(&mut self, key: LinkKey, name: u64, outcome: Result<(), Errno>) {
+        let status = outcome.err().map_or(0, |error| error.number() as u64);
+        let head = Head {
+            kind: records::DONE,
+            flags: 0,
+            words: [name, status, 0],
+        };
+        self.answer(key, head, &[]);
+    }
+
+    pub(super) fn finish_acting(&mut self) {
+        self.follow_up();
+    }
+}
+
+/// Copies bytes from an offset on, as many as `to` has.
+pub fn copy_part(
+    bytes: &Bytes,
+    target: &mut Option<prov_message::Target>,
+    offset: usize,
+    to: &AppIov,
+) {
+    match bytes {
+        Bytes::App(memory) => {
+            memory.slice(offset, to.len()).copy_to(to);
+        }
+        Bytes::Own(bytes) => {
+            let end = bytes.len().min(offset + to.len());
+            to.write_at(0, bytes.get(offset..end).unwrap_or_default());
+        }
+        Bytes::Registered(grants) => {
+            let Some(target) = target else {
+                return;
+            };
+            let mut done = 0;
+            while done < to.len() {
+                let room = to.slice(done, usize::MAX);
+                let part = grants.part(&mut target.memory, offset + done, room.len(), |from| {
+                    from.copy_to(&room);
+                });
+                let (len, copied) = part;
+                if copied.is_none() {
+                    room.slice(0, len).fill(0);
+                }
+                if len == 0 {
+                    return;
+                }
+                done += len;
+            }
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Messages go out: short ones at once, long ones when the receiver asks for
+//! them.
+
+use fabric_abi::{FI_COMMIT_COMPLETE, FI_DELIVERY_COMPLETE};
+use prov_local::channel::Head;
+use prov_message::Op;
+use prov_message::peers::{Bytes as Payload, Deferred, Destination};
+use prov_util::buffer::AppIov;
+use prov_util::errno::{Errno, Result};
+use prov_util::process_memory::{OtherIov, OtherPiece};
+use prov_util::request::{Tag, Transmit};
+
+use super::Core;
+use super::keys::{EpKey, LinkKey, to_peer};
+use super::link::{Bytes, Pending};
+use super::records::{HAS_DATA, MESSAGE, OFFERED, TAGGED, offered_list};
+use crate::params::SIZES;
+
+/// Longest message that is sent at once.
+pub const EAGER: usize = 8 << 10;
+
+impl Core {
+    #[inline(always)]
+    pub(super) fn post_message(&mut self, ep: EpKey, message: &Transmit) -> Result {
+        SIZES.check_message(message)?;
+        let state = self.endpoints.get(ep).ok_or(Errno::EOPBADSTATE)?;
+        if let Some(key) = state.own.peers.open_link(message.peer)
+            && let Some(link) = self.links.get_mut(key)
+        {
+            const SPECIAL: u64 = FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE;
+            let len = message.buffers.len();
+            let is_plain = message.flags & SPECIAL == 0 && len <= EAGER;
+            if !is_plain || link.offers_only || link.writing.is_some() {
+                return self.send(key, message, Payload::App(&message.buffers));
+            }
+            let head = head_of(message);
+            let sent = link.post(head, len, |to| {
+                message.buffers.copy_to(to);
+            });
+            return match sent {
+                Ok(true) => {
+                    self.endpoints.report(&Op::of_transmit(ep, message), Ok(()));
+                    Ok(())
+                }
+                Ok(false) | Err(_) => Err(Errno::EAGAIN),
+            };
+        }
+        self.post_message_slowly(ep, message)
+    }
+
+    #[inline(never)]
+    fn post_message_slowly(&mut self, ep: EpKey, message: &Transmit) -> Result {
+        match self.destination(ep, message.peer)? {
+            Destination::Open(key) => self.send(key, message, Payload::App(&message.buffers)),
+            Destination::Waits(peer) => self.defer(peer, Op::of_transmit(ep, message), || {
+                Deferred::transmit(message)
+            }),
+        }
+    }
+
+    /// Where an operation goes.
+    pub(super) fn destination(&mut self, ep: EpKey, addr: u64) -> Result<Destination<LinkKey>> {
+        let rdm = self.rdm(ep).ok_or(Errno::EOPBADSTATE)?;
+        let destination = rdm.peers.destination(addr);
+        if rdm.peers.is_relabelled() {
+            self.relabel(ep);
+        }
+        destination
+    }
+
+    /// Sends a message on a link, or offers it.
+    ///
+    /// # Errors
+    /// `-FI_EAGAIN` where there is no room.
+    #[inline(never)]
+    pub(super) fn send(&mut self, key: LinkKey, message: &Transmit, bytes: Payload<'_>) -> Result {
+        let link = self.links.get_mut(key).ok_or(Errno::EAGAIN)?;
+        if link.writing.is_some() {
+            return Err(Errno::EAGAIN);
+        }
+        let op = Op::of_transmit(link.ep, message);
+        let is_offered = bytes.len() > EAGER || link.offers_only;
+        let until_received = message.flags & (FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE) != 0;
+        let mut head = head_of(message);
+        if !is_offered && !until_received {
+            let sent = link.post(head, bytes.len(), |to| copy(&bytes, to));
+            return match sent {
+                Ok(true) => {
+                    self.endpoints.report(&op, Ok(()));
+                    Ok(())
+                }
+                Ok(false) | Err(_) => Err(Errno::EAGAIN),
+            };
+        }
+        let ticket = self.endpoints.begin(op)?;
+        let (name, sent) = if is_offered {
+            let is_kept = message.is_inject();
+            let (bytes, from) = offer(&bytes, is_kept);
+            let list = offered_list(&from);
+            let ticket = Some(ticket);
+            let name = link.pending.insert(Pending::Offer { ticket, bytes });
+            head.kind = OFFERED;
+            head.words[2] = to_peer(name);
+            let list = list.bytes();
+            let sent = link.post(head, list.len(), |to| {
+                to.write_at(0, list);
+            });
+            (name, sent)
+        } else {
+            let name = link.pending.insert(Pending::Op(ticket));
+            head.words[2] = to_peer(name);
+            (name, link.post(head, bytes.len(), |to| copy(&bytes, to)))
+        };
+        if sent == Ok(true) {
+            return Ok(());
+        }
+        if let Some(
+            Pending::Op(ticket)
+            | Pending::Offer {
+                ticket: Some(ticket),
+                ..
+            },
+        ) = link.pending.remove(name)
+        {
+            self.endpoints.settle(ticket);
+        }
+        Err(Errno::EAGAIN)
+    }
+}
+
+#[inline(always)]
+fn head_of(message: &Transmit) -> Head {
+    let (mut flags, tag) = match message.tag {
+        Tag::None => (0, 0),
+        Tag::Value(tag) => (TAGGED, tag),
+    };
+    let data = message.immediate();
+    if data.is_some() {
+        flags |= HAS_DATA;
+    }
+    Head {
+        kind: MESSAGE,
+        flags,
+        words: [tag, data.unwrap_or(0), 0],
+    }
+}
+
+pub fn copy(bytes: &Payload<'_>, to: &AppIov) {
+    match bytes {
+        Payload::App(memory) => memory.copy_to(to),
+        Payload::Own(bytes) => to.write_at(0, bytes),
+    };
+}
+
+/// Bytes that the peer is to ask for or to copy, and where they are; a copy of
+/// them where the application has them back.
+pub fn offer(bytes: &Payload<'_>, is_kept: bool) -> (Bytes, OtherIov) {
+    let mut from = OtherIov::default();
+    let bytes = match bytes {
+        Payload::App(memory) if !is_kept => {
+            from.push_own(memory, None);
+            return (Bytes::App(**memory), from);
+        }
+        Payload::App(memory) => {
+            let mut copy = Vec::new();
+            memory.append_to(&mut copy);
+            copy.into_boxed_slice()
+        }
+        Payload::Own(bytes) => Box::from(*bytes),
+    };
+    from.push(OtherPiece {
+        addr: bytes.as_ptr().expose_provenance() as u64,
+        len: bytes.len() as u64,
+        seal: None,
+    });
+    (Bytes::Own(bytes), from)
+}

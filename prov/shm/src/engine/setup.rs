@@ -1,0 +1,440 @@
+//! Links: made on first use, one per peer. What is to be done about them,
+//! [`Peers`](prov_message::peers::Peers) says.
+//!
+//! Who asks makes the channel and sends it along with its name. Where two ask
+//! each other at the same time, the link is made by whose name is the smaller.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Instant;
+
+use prov_local::barrier;
+use prov_local::channel::{Channel, Head};
+use prov_local::process::OtherProcess;
+use prov_local::rendezvous::{Door, LONGEST_NAME, Wire};
+use prov_message::Op;
+use prov_message::peers::{Deferred, Failure, Step};
+use prov_util::errno::{Errno, Result};
+use prov_util::process_memory::{Seal, Token};
+
+use super::endpoint::Rdm;
+use super::keys::{EpKey, LinkKey, PeerKey, Source};
+use super::link::{Fault, Link, Stage};
+use super::{Core, SERVICE, records};
+use crate::LOG;
+
+/// What a first packet says that this understands, and which version.
+const HELLO: u64 = u64::from_le_bytes(*b"fi_shm\x01\x00");
+/// The sender's process takes part in [`barrier`].
+const HAS_BARRIER: u64 = 1;
+/// The sender can read the receiver's memory.
+const CAN_READ: u64 = 2;
+/// The sender wants the link.
+const WANTS: u64 = 4;
+
+/// Words before the name.
+const WORDS: usize = 4;
+/// Bytes of a packet at most.
+const PACKET: usize = WORDS * 8 + LONGEST_NAME;
+
+/// What both sides say of themselves.
+struct Introduction<'a> {
+    flags: u64,
+    seal: Token,
+    name: &'a str,
+}
+
+impl<'a> Introduction<'a> {
+    fn encode(&self) -> Vec<u8> {
+        let words = [HELLO, self.flags, self.seal.addr, self.seal.value];
+        let mut bytes = words.map(u64::to_ne_bytes).concat();
+        bytes.extend_from_slice(self.name.as_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &'a [u8]) -> Option<Self> {
+        let (words, name) = bytes.split_at_checked(WORDS * 8)?;
+        let mut words = words
+            .as_chunks()
+            .0
+            .iter()
+            .map(|word| u64::from_ne_bytes(*word));
+        let mut next = || words.next().unwrap_or_default();
+        if next() != HELLO {
+            return None;
+        }
+        Some(Introduction {
+            flags: next(),
+            seal: Token {
+                addr: next(),
+                value: next(),
+            },
+            name: str::from_utf8(name).ok()?,
+        })
+    }
+}
+
+fn own_flags() -> u64 {
+    if barrier::is_available() {
+        HAS_BARRIER
+    } else {
+        0
+    }
+}
+
+impl Core {
+    pub(super) fn rdm(&mut self, ep: EpKey) -> Option<&mut Rdm> {
+        Some(&mut *self.endpoints.get_mut(ep)?.own)
+    }
+
+    /// Lets peers find an endpoint from now on.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn open_door(&mut self, ep: EpKey, door: Door) -> Result {
+        door.open()?;
+        self.poller.watch_listener(door.as_fd(), Source::Door(ep))?;
+        if let Some(rdm) = self.rdm(ep) {
+            rdm.door = Some(door);
+        }
+        Ok(())
+    }
+
+    /// Keeps an operation until there is a link to its peer.
+    pub(super) fn defer(
+        &mut self,
+        peer: PeerKey,
+        op: Op,
+        request: impl FnOnce() -> Deferred,
+    ) -> Result {
+        let state = self.endpoints.get_mut(op.ep).ok_or(Errno::EOPBADSTATE)?;
+        if !state.ledger.has_room() {
+            return Err(Errno::EAGAIN);
+        }
+        let waiting = (request(), state.ledger.count(op));
+        match state.own.peers.defer(peer, waiting, Instant::now()) {
+            Ok(step) => {
+                self.take_step(op.ep, step);
+                Ok(())
+            }
+            Err(declined) => {
+                let (_, ticket) = declined.request;
+                state.ledger.settle(ticket);
+                Err(declined.error)
+            }
+        }
+    }
+
+    /// Starts an attempt to make a link, if that is the step to be taken.
+    pub(super) fn take_step(&mut self, ep: EpKey, step: Step) {
+        let Step::Start(peer) = step else {
+            return;
+        };
+        let Some(rdm) = self.rdm(ep) else {
+            return;
+        };
+        let Some(target) = rdm.peers.target(peer) else {
+            return;
+        };
+        let (name, src) = (target.addr.clone(), target.source);
+        let own = rdm.name.clone();
+        let made = self.ask(ep, &own, &name).map(|mut link| {
+            link.peer = Some(peer);
+            link.src = src;
+            link
+        });
+        let made = made.and_then(|link| self.add_link(link));
+        let Some(rdm) = self.rdm(ep) else {
+            return;
+        };
+        match made {
+            Ok(key) => rdm.peers.begun(peer, key),
+            Err(error) => {
+                let failure = Failure::Unreached(error);
+                let ended = rdm.peers.not_begun(peer, failure, Instant::now());
+                self.end_with_link(ep, peer, error, ended);
+            }
+        }
+    }
+
+    /// Asks the endpoint with this name for a link.
+    fn ask(&mut self, ep: EpKey, own: &str, name: &str) -> Result<Link> {
+        let wire = Wire::reach(SERVICE, name)?;
+        let (channel, fd) = Channel::create().inspect_err(|error| {
+            log::warn!(target: LOG.ep_ctrl, "no memory to be shared with {name}: {error}");
+        })?;
+        let seal = Seal::new()?;
+        let hello = Introduction {
+            flags: own_flags() | WANTS,
+            seal: seal.token(),
+            name: own,
+        };
+        wire.send(&hello.encode(), Some(fd.as_fd()))?;
+        let mut link = Link::new(ep, wire, seal, Stage::Asking);
+        link.channel = Some(channel);
+        Ok(link)
+    }
+
+    fn add_link(&mut self, link: Link) -> Result<LinkKey> {
+        let key = self.links.insert(link);
+        // The next turn looks whether there is an answer.
+        self.until_poll = 0;
+        match self
+            .poller
+            .watch(self.links[key].wire.as_fd(), Source::Link(key))
+        {
+            Ok(()) => Ok(key),
+            Err(error) => {
+                self.links.remove(key);
+                Err(error)
+            }
+        }
+    }
+
+    /// Somebody is at an endpoint's door.
+    pub(super) fn admit(&mut self, ep: EpKey) {
+        loop {
+            let Some(door) = self.rdm(ep).and_then(|rdm| rdm.door.as_ref()) else {
+                return;
+            };
+            let admitted = match door.admit() {
+                Ok(None) => return,
+                Ok(Some(wire)) => Seal::new()
+                    .and_then(|seal| self.add_link(Link::new(ep, wire, seal, Stage::Entered))),
+                // They went away, or are another user's: the next one.
+                Err(Errno::ECONNABORTED | Errno::EPERM) => continue,
+                Err(error) => Err(error),
+            };
+            match admitted {
+                Ok(key) => self.read_wire(key),
+                Err(error) => {
+                    log::warn!(target: LOG.ep_ctrl, "cannot let a peer in: {error}");
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Takes what has come over the socket of a link.
+    pub(super) fn read_wire(&mut self, key: LinkKey) {
+        let mut packet = [0; PACKET + 1];
+        while let Some(link) = self.links.get_mut(key) {
+            let said = match link.wire.receive(&mut packet) {
+                Ok((0, _)) => {
+                    link.has_ended = true;
+                    return self.drain(key);
+                }
+                Ok((len, with)) => self.hear(key, &packet[..len], with),
+                Err(Errno::EAGAIN) => return,
+                Err(Errno::EINTR) => continue,
+                Err(error) => Err(Fault::Ended(error)),
+            };
+            if let Err(fault) = said {
+                return self.break_link(key, fault);
+            }
+        }
+    }
+
+    fn hear(
+        &mut self,
+        key: LinkKey,
+        packet: &[u8],
+        with: Option<OwnedFd>,
+    ) -> std::result::Result<(), Fault> {
+        let Some(link) = self.links.get(key) else {
+            return Ok(());
+        };
+        if link.is_open() {
+            // To wake this side was all.
+            self.was_woken = true;
+            return Ok(());
+        }
+        let is_asked = link.stage == Stage::Entered;
+        let said = Introduction::decode(packet);
+        let said = said.ok_or(Fault::Protocol("first packet"))?;
+        match (is_asked, with) {
+            (true, Some(fd)) => self.asked(key, &said, &fd),
+            (true, None) => Err(Fault::Protocol("first packet without memory")),
+            (false, _) => self.answered(key, &said),
+        }
+    }
+
+    /// The memory of the other end's process, if it can be read.
+    fn find_memory(&self, link: &Link, seal: Token) -> Option<OtherProcess> {
+        if self.params.disable_cma {
+            return None;
+        }
+        let found = OtherProcess::find(link.wire.pid, seal);
+        let found = found.inspect_err(|error| {
+            log::debug!(
+                target: LOG.ep_ctrl,
+                "cannot read the memory of process {}: {error}", link.wire.pid
+            );
+        });
+        found.ok().map(|(memory, _)| memory)
+    }
+
+    /// A peer asks for a link.
+    fn asked(
+        &mut self,
+        key: LinkKey,
+        said: &Introduction<'_>,
+        fd: &OwnedFd,
+    ) -> std::result::Result<(), Fault> {
+        let mut channel = Channel::attach(fd.as_fd()).map_err(Fault::Ended)?;
+        channel.is_asymmetric(said.flags & own_flags() & HAS_BARRIER != 0);
+        let Some(link) = self.links.get(key) else {
+            return Ok(());
+        };
+        let (ep, name) = (link.ep, said.name.to_owned());
+        let memory = self.find_memory(link, said.seal);
+        let Some(rdm) = self.rdm(ep) else {
+            return Err(Fault::Refused);
+        };
+        let is_itself = name == rdm.name;
+        let is_first = rdm.name < name;
+        let own = rdm.name.clone();
+        let peer = rdm.peers.peer_at(&name);
+        let is_refused = if is_itself {
+            rdm.peers.loops_back(peer, key);
+            false
+        } else {
+            self.make_way(ep, peer, key, is_first)
+        };
+        let Some(link) = self.links.get_mut(key) else {
+            return Ok(());
+        };
+        link.memory = memory;
+        link.channel = Some(channel);
+        let mut answer = Introduction {
+            flags: own_flags(),
+            seal: link.seal.token(),
+            name: &own,
+        };
+        if link.memory.is_some() {
+            answer.flags |= CAN_READ;
+        }
+        if !is_refused {
+            answer.flags |= WANTS;
+        }
+        let sent = link.wire.send(&answer.encode(), None);
+        if is_refused {
+            return Err(Fault::Refused);
+        }
+        sent.map_err(Fault::Ended)?;
+        let source = self.rdm(ep).map(|rdm| rdm.peers.source(peer));
+        if let (Some(link), Some(source)) = (self.links.get_mut(key), source) {
+            link.src = source;
+            link.peer = (!is_itself).then_some(peer);
+        }
+        self.opened(key);
+        Ok(())
+    }
+
+    /// Gives up what there is to a peer for a link that it asks for; `true` if
+    /// that has to give way instead.
+    fn make_way(&mut self, ep: EpKey, peer: PeerKey, key: LinkKey, is_first: bool) -> bool {
+        let known = self.rdm(ep).and_then(|rdm| rdm.peers.link(peer));
+        let known = known.filter(|known| self.links.contains_key(*known));
+        if let Some(known) = known {
+            let is_open = self.links[known].is_open();
+            if is_open {
+                // It would not ask if that was not over.
+                self.links[known].has_ended = true;
+                self.drain(known);
+                self.break_link(known, Fault::Ended(Errno::ESHUTDOWN));
+            } else if is_first {
+                return true;
+            }
+        }
+        let Some(rdm) = self.rdm(ep) else {
+            return true;
+        };
+        if let Some(ours) = rdm.peers.adopt(peer, key, Instant::now()) {
+            self.remove_link(ours);
+        }
+        false
+    }
+
+    /// A peer has answered.
+    fn answered(
+        &mut self,
+        key: LinkKey,
+        said: &Introduction<'_>,
+    ) -> std::result::Result<(), Fault> {
+        if said.flags & WANTS == 0 {
+            return Err(Fault::Refused);
+        }
+        let Some(link) = self.links.get(key) else {
+            return Ok(());
+        };
+        let memory = self.find_memory(link, said.seal);
+        let Some(link) = self.links.get_mut(key) else {
+            return Ok(());
+        };
+        link.memory = memory;
+        link.is_read = said.flags & CAN_READ != 0;
+        if let Some(channel) = &mut link.channel {
+            channel.is_asymmetric(said.flags & own_flags() & HAS_BARRIER != 0);
+        }
+        if link.memory.is_some() {
+            let head = Head {
+                kind: records::CAN_READ,
+                flags: 0,
+                words: [0; 3],
+            };
+            link.post(head, 0, |_| {})?;
+        }
+        self.opened(key);
+        Ok(())
+    }
+
+    /// A link is open: what has waited leaves.
+    fn opened(&mut self, key: LinkKey) {
+        let Some(link) = self.links.get_mut(key) else {
+            return;
+        };
+        link.stage = Stage::Open;
+        let (ep, peer) = (link.ep, link.peer);
+        self.open.push(key);
+        // Sleepers are to be woken by this peer, too.
+        self.was_woken = true;
+        let Some(peer) = peer else {
+            return;
+        };
+        let opened = self.rdm(ep).and_then(|rdm| rdm.peers.opened(peer, key));
+        if let (Some(opened), Some(link)) = (opened, self.links.get_mut(key)) {
+            link.src = opened.source;
+            if let Some(displaced) = opened.displaced {
+                self.break_link(displaced, Fault::Ended(Errno::ECONNRESET));
+            }
+        }
+        self.replay(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn introductions_are_read_as_they_were_written() {
+        let seal = Token { addr: 3, value: 4 };
+        let said = Introduction {
+            flags: WANTS | CAN_READ,
+            seal,
+            name: "a:b",
+        };
+        let bytes = said.encode();
+        let read = Introduction::decode(&bytes).unwrap();
+        assert_eq!(
+            (read.flags, read.seal, read.name),
+            (WANTS | CAN_READ, seal, "a:b")
+        );
+        for len in 0..WORDS * 8 {
+            assert!(Introduction::decode(&bytes[..len]).is_none());
+        }
+        let mut other = bytes.clone();
+        other[6] += 1;
+        assert!(Introduction::decode(&other).is_none());
+    }
+}

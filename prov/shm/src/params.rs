@@ -1,0 +1,46 @@
+//! What users can set (fi_shm(7)).
+
+use std::time::Duration;
+
+use prov_message::Sizes;
+use prov_util::param_table;
+
+/// Most bytes of operands of an atomic operation.
+pub const ATOMIC_LIMIT: usize = 4096;
+/// Most bytes of an injected message.
+pub const INJECT_LIMIT: usize = 4096;
+
+/// What requests are checked against.
+pub const SIZES: Sizes = Sizes {
+    inject: INJECT_LIMIT,
+    atomic: ATOMIC_LIMIT,
+};
+
+param_table! {
+    /// The parameters of the provider.
+    pub struct Params for "shm" {
+        /// Transmit operations that an endpoint holds at once, unless the
+        /// application asks for another number
+        tx_size: usize = 1024, in 1..=1 << 24;
+        /// Receives that an endpoint holds at once, unless the application
+        /// asks for another number
+        rx_size: usize = 1024, in 1..=1 << 24;
+        /// Whether large transfers go through shared memory, too, and are not
+        /// copied by the receiving process from the sending one's memory
+        /// (process_vm_readv(2))
+        disable_cma: bool = false;
+        /// Bytes of messages that are kept because no receive has taken them
+        /// yet; beyond that the senders keep theirs
+        max_unexpected: usize = 64 << 20;
+        /// Milliseconds for which operations wait for a peer that has not
+        /// started yet
+        connect_timeout: i32 = 60_000, in 1..=3_600_000;
+    }
+}
+
+impl Params {
+    /// See `connect_timeout`.
+    pub fn connect_timeout(&self) -> Duration {
+        Duration::from_millis(self.connect_timeout.unsigned_abs().into())
+    }
+}

@@ -1,0 +1,88 @@
+//! What the framework sees: name, parameters, fi_getinfo(3) and fi_fabric(3).
+
+use std::ffi::CStr;
+use std::sync::Arc;
+
+use fabric_abi::*;
+use prov_message::attributes;
+use prov_message::objects::SoftFabric;
+use prov_util::attr::{Base, FabricAttr, Info, Request, named, version};
+use prov_util::errno::Result;
+use prov_util::logging::Targets;
+use prov_util::provider::{Provider, fi_provider};
+
+use crate::domain::Local;
+use crate::params::{Params, SIZES};
+use crate::{LOG, address};
+
+/// Version of the provider, which goes with that of the library: 2.7.0.
+const VERSION: u32 = version(207, 0);
+
+/// What is not in the order of posting: a peer copies what it reads when it
+/// finds the time, and the memory may have been written to by then.
+const UNORDERED: u64 = FI_ORDER_WAR | FI_ORDER_SAR | FI_ORDER_RMA_WAR;
+
+/// The provider, with what the user has set.
+pub struct Shm {
+    params: Arc<Params>,
+}
+
+prov_util::provider!(Shm);
+
+impl Provider for Shm {
+    const NAME: &CStr = c"shm";
+    const VERSION: u32 = VERSION;
+    const LOG: Targets = LOG;
+    type Fabric = SoftFabric<Local>;
+
+    fn load(provider: &fi_provider) -> Self {
+        Shm {
+            params: Arc::new(Params::load(provider)),
+        }
+    }
+
+    fn getinfo(&self, request: &Request<'_>) -> Result<Vec<Info>> {
+        named::getinfo(request, &self.bases(), self)
+    }
+
+    fn fabric(&self, _: &FabricAttr) -> Result<Self::Fabric> {
+        Ok(SoftFabric::new(
+            Local::new(self.params.clone()),
+            self.bases(),
+        ))
+    }
+}
+
+impl Shm {
+    /// The kinds of endpoints.
+    fn bases(&self) -> Vec<Base> {
+        let mut info = attributes::rdm("shm", VERSION, SIZES);
+        info.addr_format = FI_ADDR_STR;
+        info.ep.protocol = FI_PROTO_SHM;
+        info.ep.protocol_version = 1;
+        info.tx.msg_order &= !UNORDERED;
+        info.rx.msg_order &= !UNORDERED;
+        info.ep.max_order_war_size = 0;
+        let base = |limits: Info| Base {
+            limits,
+            tx_size: self.params.tx_size,
+            rx_size: self.params.rx_size,
+        };
+        let shared = attributes::with_shared_receive(info.clone());
+        vec![base(info), base(shared)]
+    }
+}
+
+impl named::Naming for Shm {
+    fn address(&self, node: Option<&str>, service: Option<&str>) -> Result<Vec<u8>> {
+        Ok((address::of_service(node, service) + "\0").into_bytes())
+    }
+
+    fn is_address(&self, bytes: &[u8]) -> bool {
+        bytes.ends_with(b"\0") && address::name(bytes).is_some()
+    }
+
+    fn own(&self) -> Vec<u8> {
+        (address::own() + "\0").into_bytes()
+    }
+}
