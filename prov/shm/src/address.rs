@@ -2,7 +2,8 @@
 //!
 //! `fi_shm://` stands before what is not unique by itself, such as a process
 //! number, and gets the user's number and one more behind it when an endpoint is
-//! opened; `fi_ns://` and any other before what is. The prefix is no part of the
+//! opened, unless they are there already; `fi_ns://` and any other before what
+//! is. The prefix is no part of the
 //! name: with another one it is the same endpoint.
 
 use prov_local::rendezvous::{LONGEST_NAME, user};
@@ -45,14 +46,23 @@ pub fn candidates(source: &[u8]) -> impl Iterator<Item = String> {
     };
     let user = user();
     let (base, is_unique) = match text.strip_prefix(NOT_UNIQUE) {
-        Some(name) => (name.to_owned(), false),
-        None => (name(text.as_bytes()).unwrap_or_default().to_owned(), true),
+        Some(name) if !is_numbered(name, user) => (name.to_owned(), false),
+        _ => (name(text.as_bytes()).unwrap_or_default().to_owned(), true),
     };
     let count = if is_unique { 1 } else { u32::MAX };
     (0..count).map(move |index| match is_unique {
         true => base.clone(),
         false => format!("{base}:{user}:{index}"),
     })
+}
+
+/// Whether a name is one that an endpoint of this user has got.
+fn is_numbered(name: &str, user: u32) -> bool {
+    let Some((rest, index)) = name.rsplit_once(':') else {
+        return false;
+    };
+    let named_user = rest.rsplit_once(':').map(|(_, user)| user);
+    index.parse::<u32>().is_ok() && named_user == Some(user.to_string().as_str())
 }
 
 /// The address that a node and a service stand for.
@@ -99,6 +109,8 @@ mod tests {
         assert_eq!(names, [format!("77:{user}:0"), format!("77:{user}:1")]);
         let names: Vec<_> = candidates(b"fi_ns://node:7\0").collect();
         assert_eq!(names, ["node:7"]);
+        let again = candidates(format!("fi_shm://77:{user}:1\0").as_bytes());
+        assert_eq!(again.collect::<Vec<_>>(), [format!("77:{user}:1")]);
         let own = candidates(b"").next();
         assert_eq!(own, Some(format!("{}:{user}:0", std::process::id())));
     }

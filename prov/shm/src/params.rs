@@ -34,7 +34,7 @@ param_table! {
         max_unexpected: usize = 64 << 20;
         /// Milliseconds for which operations wait for a peer that has not
         /// started yet
-        connect_timeout: i32 = 60_000, in 1..=3_600_000;
+        connect_timeout: i32 = 15_000, in 1..=3_600_000;
     }
 }
 

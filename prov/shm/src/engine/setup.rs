@@ -337,7 +337,10 @@ impl Core {
         let known = known.filter(|known| self.links.contains_key(*known));
         if let Some(known) = known {
             let is_open = self.links[known].is_open();
-            if is_open {
+            if is_open && self.has_left(key) {
+                // It has made way for that one.
+                return true;
+            } else if is_open {
                 // It would not ask if that was not over.
                 self.links[known].has_ended = true;
                 self.drain(known);
@@ -353,6 +356,12 @@ impl Core {
             self.remove_link(ours);
         }
         false
+    }
+
+    /// Whether somebody who has asked for a link has gone since.
+    fn has_left(&self, key: LinkKey) -> bool {
+        let link = self.links.get(key);
+        link.is_none_or(|link| !matches!(link.wire.receive(&mut [0]), Err(Errno::EAGAIN)))
     }
 
     /// A peer has answered.
