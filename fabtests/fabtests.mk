@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause OR MIT
 # Conformance programs. Included by the Makefile of the tree.
 #
-#   make fabtests                        this tree's library, tcp and loopback
+#   make fabtests                        this tree's library, tcp, shm and loopback
 #   make fabtests LIB=<dir>              another libfabric.so.1
 #   make fabtests FABTESTS=<bin dir>     an installed upstream fabtests instead
 #   SETS=quick,standard                  upstream's test sets (default quick)
@@ -11,9 +11,13 @@
 
 PROVIDER ?= tcp
 SETS ?= quick
+# Upstream's tests of what a provider does not offer.
+EXCLUDE = fabtests/upstream/exclude$(if $(filter shm,$(PROVIDER)),-shm)
 KNOWN ?= fabtests/known/c-library-2.x
 
-# What needs one process and no network: for the loopback provider.
+# What needs no network: for the shm provider.
+LOCAL = $(WITHIN) allocation deserted killed killed_connecting peer_srx process
+# And one process only: for the loopback provider.
 WITHIN = atomic auth av caps cntr completion cq endpoint eq getinfo leak match message mr \
 	param peer peer_av poll rma simulation srx text threads unreachable
 
@@ -21,11 +25,12 @@ WITHIN = atomic auth av caps cntr completion cq endpoint eq getinfo leak match m
 fabtests:
 ifdef FABTESTS
 	fabtests/upstream/run --bin $(FABTESTS) --sets $(SETS) -p $(PROVIDER) \
-		$(if $(CONFIGS),--configs $(CONFIGS)) $(if $(LIB),--lib $(LIB),--exclude fabtests/upstream/exclude)
+		$(if $(CONFIGS),--configs $(CONFIGS)) $(if $(LIB),--lib $(LIB),--exclude $(EXCLUDE))
 else
 	VALGRIND=$(VALGRIND) fabtests/run -p $(PROVIDER) \
 		$(if $(LIB),--lib $(LIB) --known $(KNOWN)) $(PROGRAMS)
 ifeq ($(LIB)$(PROGRAMS)$(PROVIDER),tcp)
+	VALGRIND=$(VALGRIND) fabtests/run -p shm -a none -e rdm $(LOCAL)
 	VALGRIND=$(VALGRIND) fabtests/run -p loopback -a none -e rdm $(WITHIN)
 endif
 endif

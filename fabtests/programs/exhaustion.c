@@ -31,6 +31,7 @@ static bool rdm(void)
 static void patience_of(const char *milliseconds)
 {
 	REQUIRE(!setenv("FI_TCP_CONNECT_TIMEOUT", milliseconds, 1));
+	REQUIRE(!setenv("FI_SHM_CONNECT_TIMEOUT", milliseconds, 1));
 }
 
 /* Lets this process open no more descriptors, or as many as before. */
