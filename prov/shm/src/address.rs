@@ -36,7 +36,7 @@ pub fn all_of_name(name: &str) -> [Vec<u8>; 3] {
 
 /// The names that an endpoint with this source address tries to get, the best
 /// first.
-pub fn candidates(source: &[u8]) -> impl Iterator<Item = String> {
+pub fn candidates(source: &[u8]) -> impl Iterator<Item = String> + use<> {
     let text = source.strip_suffix(b"\0").unwrap_or(source);
     let text = str::from_utf8(text).unwrap_or_default();
     let text = if text.is_empty() {

@@ -13,6 +13,8 @@ mod remote;
 mod replaying;
 mod sending;
 mod setup;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};

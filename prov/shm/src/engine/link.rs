@@ -75,6 +75,8 @@ pub struct Link {
     pub coming: SlotMap<ComingKey, Coming>,
     /// A write that goes out in parts. Nothing is posted behind it.
     pub writing: Option<Writing>,
+    /// Bytes of the parts of the peer's write that have come.
+    pub parts: usize,
     /// What is copied from the peer's memory, in the order in which it came.
     pub pulls: VecDeque<Pull>,
     /// Whether the oldest of them is with whoever copies, and not here.
@@ -213,6 +215,7 @@ impl Link {
             streams: VecDeque::new(),
             coming: SlotMap::with_key(),
             writing: None,
+            parts: 0,
             pulls: VecDeque::new(),
             is_pulling: false,
             pulled_writes: 0,

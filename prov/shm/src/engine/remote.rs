@@ -223,6 +223,11 @@ impl Core {
             self.find_source(key);
         }
         let is_last = flags & MORE == 0;
+        let len = match self.links.get_mut(key) {
+            Some(link) => link.parts.saturating_add(bytes.len()),
+            None => return Ok(()),
+        };
+        self.links[key].parts = if is_last { 0 } else { len };
         let Some((target, visitor)) = self.visited(key) else {
             return Ok(());
         };
@@ -231,7 +236,8 @@ impl Core {
             .map(|grants| {
                 grants.copy_from(&mut target.memory, &bytes);
                 if is_last {
-                    target.was_written(&visitor, &grants, FI_RMA, data);
+                    grants.complete(&mut target.memory);
+                    visitor.reports.remote_write(FI_RMA, len, data, visitor.src);
                 }
             })
             .map_err(|refusal| refusal.error());

@@ -1,0 +1,524 @@
+//! Endpoints in lanes of their own, without the C interface.
+
+mod hostile;
+
+use std::ffi::{c_char, c_int, c_void};
+use std::ptr::{null_mut, without_provenance_mut};
+use std::time::Duration;
+
+use fabric_abi::*;
+use prov_local::rendezvous::Door;
+use prov_message::lane::Errand as _;
+use prov_message::objects::Provider as _;
+use prov_message::{Attributes, Core as _};
+use prov_util::av::{self, Av, Insertion};
+use prov_util::buffer::AppIov;
+use prov_util::cq::{Completion, Cq, CqConfig, CqFormat};
+use prov_util::desc::Descs;
+use prov_util::errno::Errno;
+use prov_util::ffi::{Class, Handle, Use};
+use prov_util::mr::{self, Job, Memory};
+use prov_util::request::*;
+use prov_util::sync::LockKind;
+use prov_util::wait::Attachment;
+
+use super::endpoint::Rdm;
+use super::*;
+use crate::address;
+use crate::domain::Local;
+
+// The framework's functions, of which there is none: nothing has a name, and no
+// parameter is set.
+
+#[unsafe(no_mangle)]
+extern "C" fn fi_tostr_r(_: *mut c_char, _: usize, _: *const c_void, _: fi_type) -> *mut c_char {
+    null_mut()
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn fi_strerror(_: c_int) -> *const c_char {
+    c"an error".as_ptr()
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn fi_param_define(
+    _: *const fi_provider,
+    _: *const c_char,
+    _: fi_param_type,
+    _: *const c_char,
+) -> c_int {
+    0
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn fi_param_get(_: *const fi_provider, _: *const c_char, _: *mut c_void) -> c_int {
+    -libc::ENODATA
+}
+
+/// How long something may take on a busy machine.
+const LONG: Duration = Duration::from_secs(60);
+
+struct Side {
+    core: Core,
+    ep: EpKey,
+    name: String,
+    av: Use<Av>,
+    cq: Use<Cq>,
+    table: Arc<MrTable>,
+}
+
+fn open<T: Class>(object: T) -> Use<T> {
+    Use::of(&Handle::new(object, null_mut(), Vec::new()))
+}
+
+/// A name that no other test has.
+fn fresh_name() -> String {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!("test:{}:{number}", std::process::id())
+}
+
+impl Side {
+    fn new(params: Params) -> Side {
+        Side::named(fresh_name(), params)
+    }
+
+    fn named(name: String, params: Params) -> Side {
+        let table = Arc::new(MrTable::new(&mr::Config::default()));
+        let format = Local::address_format(FI_ADDR_STR).unwrap();
+        let config = av::Config {
+            format,
+            ..av::Config::default()
+        };
+        let av = open(Av::open(&config).unwrap());
+        let cq = open(
+            Cq::new(CqConfig {
+                format: CqFormat::Tagged,
+                size: 0,
+                with_sources: true,
+                lock: LockKind::Real,
+                wait: Attachment::None,
+                owner: None,
+                by_threshold: false,
+                api_version: FI_VERSION(2, 0),
+            })
+            .unwrap(),
+        );
+        let attributes = Attributes {
+            tx_size: 1 << 16,
+            rx_size: 1 << 16,
+            directed: true,
+            rx_caps: u64::MAX,
+            job: Job::NONE,
+        };
+        let mut core = Core::new(Arc::new(params), &table, Arc::default()).unwrap();
+        let rdm = Rdm::new(av.clone(), name.clone(), &core.params);
+        let ep = core.endpoints.add(attributes, Box::new(rdm));
+        let reports = &mut core.endpoints.get_mut(ep).unwrap().reports;
+        reports.tx_cq = Some(cq.clone());
+        reports.rx_cq = Some(cq.clone());
+        core.open_door(ep, Door::new(SERVICE, &name).unwrap())
+            .unwrap();
+        Side {
+            core,
+            ep,
+            name,
+            av,
+            cq,
+            table,
+        }
+    }
+
+    fn insert(&self, name: &str) -> u64 {
+        let address = address::of_name(name);
+        let mut number = Err(Errno::EINVAL);
+        let inserted = self
+            .av
+            .insert([Insertion::from(&address[..])], |_, outcome| {
+                number = outcome
+            });
+        assert_eq!(inserted, Ok(1));
+        number.unwrap()
+    }
+
+    /// What the application's reads do.
+    fn drive(&mut self) {
+        self.core.progress();
+        while let Some(mut errand) = self.core.next_errand() {
+            errand.run();
+            self.core.errand_done(errand);
+        }
+    }
+
+    fn completions(&self) -> Vec<usize> {
+        let mut list = Vec::new();
+        let _ = self
+            .cq
+            .read(1000, |one: &Completion| list.push(one.context.addr()));
+        list
+    }
+
+    fn error(&self) -> Option<Errno> {
+        match self.cq.read(1, |_| {}) {
+            Err(Errno::EAVAIL) => Some(self.cq.read_error().unwrap().err),
+            _ => None,
+        }
+    }
+
+    fn register(&self, key: u64, bytes: &mut [u8]) {
+        // SAFETY: the tests keep the bytes as long as the table.
+        let memory = unsafe { Memory::new(memory(bytes).pieces()) }.unwrap();
+        let request = mr::Request::new(memory, FI_REMOTE_READ | FI_REMOTE_WRITE, key);
+        self.table.register(request).unwrap();
+    }
+}
+
+/// Drives sides until a condition holds.
+fn until(sides: &mut [&mut Side], mut holds: impl FnMut(&mut [&mut Side]) -> bool) {
+    let deadline = std::time::Instant::now() + LONG;
+    while !holds(sides) {
+        assert!(std::time::Instant::now() < deadline, "it never comes about");
+        sides.iter_mut().for_each(|side| side.drive());
+        std::thread::yield_now();
+    }
+}
+
+/// The next `count` completions of a side.
+fn completed(sides: &mut [&mut Side], of: usize, count: usize) -> Vec<usize> {
+    let mut all = Vec::new();
+    until(sides, |sides| {
+        all.extend(sides[of].completions());
+        all.len() >= count
+    });
+    assert_eq!(all.len(), count);
+    all
+}
+
+fn memory(bytes: &mut [u8]) -> AppIov {
+    // SAFETY: the tests keep the bytes until the operation is done.
+    unsafe { AppIov::from_raw(bytes.as_mut_ptr(), bytes.len()) }
+}
+
+fn message(to: u64, tag: u64, bytes: &mut [u8], flags: u64) -> Transmit {
+    Transmit {
+        tag: Tag::Value(tag),
+        buffers: memory(bytes),
+        desc: Descs::NONE,
+        peer: to,
+        data: tag,
+        flags: FI_COMPLETION | flags,
+        context: without_provenance_mut(tag as usize),
+    }
+}
+
+fn buffer(tag: u64, bytes: &mut [u8], context: usize) -> Receive {
+    Receive {
+        select: Select::Tagged { tag, ignore: 0 },
+        buffers: memory(bytes),
+        desc: Descs::NONE,
+        peer: FI_ADDR_UNSPEC,
+        flags: FI_COMPLETION,
+        context: without_provenance_mut(context),
+    }
+}
+
+fn access(access: Access, to: u64, key: u64, bytes: &mut [u8], context: usize) -> RemoteAccess {
+    let mut remote = RemoteIov::default();
+    remote.push(RemotePiece {
+        addr: 0,
+        len: bytes.len() as u64,
+        key,
+    });
+    RemoteAccess {
+        access,
+        local: memory(bytes),
+        remote,
+        desc: Descs::NONE,
+        peer: to,
+        data: 0,
+        flags: FI_COMPLETION,
+        context: without_provenance_mut(context),
+    }
+}
+
+fn pattern(seed: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|at| (seed * 31 + at * 7) as u8).collect()
+}
+
+const LENGTHS: [usize; 8] = [0, 8, 96, 97, 4096, 8192, 8193, 300_000];
+
+/// Messages of all lengths from one to the other, before and after their
+/// receives, with every way to complete.
+fn exchange(params: impl Fn() -> Params) {
+    let (mut a, mut b) = (Side::new(params()), Side::new(params()));
+    let to = a.insert(&b.name);
+    for round in 0..3usize {
+        for (number, len) in LENGTHS.into_iter().enumerate() {
+            let tag = (round * 100 + number) as u64;
+            let flags = [0, FI_DELIVERY_COMPLETE, FI_REMOTE_CQ_DATA][round];
+            let (mut out, mut into) = (pattern(number, len), vec![0; len]);
+            let sent = message(to, tag, &mut out, flags);
+            let received = buffer(tag, &mut into, 7000);
+            if number % 2 == 0 {
+                b.core.receive(b.ep, &received).unwrap();
+                a.core.transmit(a.ep, &sent).unwrap();
+            } else {
+                a.core.transmit(a.ep, &sent).unwrap();
+                (0..10).for_each(|_| [&mut a, &mut b].into_iter().for_each(Side::drive));
+                b.core.receive(b.ep, &received).unwrap();
+            }
+            assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [tag as usize]);
+            assert_eq!(completed(&mut [&mut a, &mut b], 1, 1), [7000]);
+            assert!(into == out, "{len} bytes in round {round}");
+        }
+    }
+}
+
+/// Reads and writes of all lengths.
+fn reach(params: impl Fn() -> Params) {
+    let (mut a, mut b) = (Side::new(params()), Side::new(params()));
+    let to = a.insert(&b.name);
+    let mut region = vec![0; 300_000];
+    b.register(3, &mut region);
+    for (number, len) in LENGTHS.into_iter().enumerate() {
+        let (mut out, mut back) = (pattern(number + 50, len), vec![0; len]);
+        let write = access(Access::Write, to, 3, &mut out, 1);
+        a.core.access(a.ep, &write).unwrap();
+        assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [1]);
+        let read = access(Access::Read, to, 3, &mut back, 2);
+        a.core.access(a.ep, &read).unwrap();
+        assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [2]);
+        assert!(back == out && region[..len] == out, "{len} bytes");
+    }
+    for kind in [Access::Read, Access::Write] {
+        for len in [8, 100_000] {
+            let mut bytes = vec![0; len];
+            let wrong = access(kind, to, 4, &mut bytes, 3);
+            a.core.access(a.ep, &wrong).unwrap();
+            let mut error = None;
+            until(&mut [&mut a, &mut b], |sides| {
+                error = error.or(sides[0].error());
+                error.is_some()
+            });
+            assert!(
+                matches!(error, Some(Errno::ENOKEY | Errno::EACCES)),
+                "{error:?}"
+            );
+        }
+    }
+    // And the link goes on.
+    let (mut out, mut into) = (*b"after", [0; 5]);
+    b.core.receive(b.ep, &buffer(9, &mut into, 1)).unwrap();
+    a.core.transmit(a.ep, &message(to, 9, &mut out, 0)).unwrap();
+    assert_eq!(completed(&mut [&mut a, &mut b], 1, 1), [1]);
+    assert_eq!(into, out);
+}
+
+fn without_cma() -> Params {
+    Params {
+        disable_cma: true,
+        ..Params::default()
+    }
+}
+
+#[test]
+fn messages_of_any_length_arrive_whole() {
+    exchange(Params::default);
+}
+
+#[test]
+fn messages_arrive_whole_where_memory_cannot_be_read() {
+    exchange(without_cma);
+}
+
+#[test]
+fn remote_memory_of_any_length_is_read_and_written() {
+    reach(Params::default);
+}
+
+#[test]
+fn remote_memory_is_reached_where_it_cannot_be_read() {
+    reach(without_cma);
+}
+
+#[test]
+fn a_peer_that_starts_late_is_found() {
+    let mut a = Side::new(Params::default());
+    let late = fresh_name();
+    let to = a.insert(&late);
+    let mut out = pattern(1, 20_000);
+    for tag in 0..3 {
+        a.core
+            .transmit(a.ep, &message(to, tag, &mut out, 0))
+            .unwrap();
+    }
+    for _ in 0..100 {
+        a.drive();
+    }
+    assert_eq!(a.error(), None);
+    let mut b = Side::named(late, Params::default());
+    let mut into = vec![vec![0; 20_000]; 3];
+    for (tag, into) in into.iter_mut().enumerate() {
+        b.core
+            .receive(b.ep, &buffer(tag as u64, into, tag))
+            .unwrap();
+    }
+    assert_eq!(completed(&mut [&mut a, &mut b], 1, 3), [0, 1, 2]);
+    assert!(into.iter().all(|into| *into == out));
+}
+
+#[test]
+fn a_peer_that_never_starts_is_an_error() {
+    let mut a = Side::new(Params {
+        connect_timeout: 50,
+        ..Params::default()
+    });
+    let to = a.insert(&fresh_name());
+    a.core
+        .transmit(a.ep, &message(to, 1, &mut [0; 8], 0))
+        .unwrap();
+    let mut error = None;
+    until(&mut [&mut a], |sides| {
+        error = sides[0].error();
+        error.is_some()
+    });
+    assert_eq!(error, Some(Errno::ECONNREFUSED));
+}
+
+#[test]
+fn two_that_ask_each_other_at_once_have_one_link() {
+    for _ in 0..20 {
+        let (mut a, mut b) = (Side::new(Params::default()), Side::new(Params::default()));
+        let (to_b, to_a) = (a.insert(&b.name), b.insert(&a.name));
+        let (mut out, mut at_a, mut at_b) = (*b"together", [0; 8], [0; 8]);
+        a.core.receive(a.ep, &buffer(1, &mut at_a, 10)).unwrap();
+        b.core.receive(b.ep, &buffer(1, &mut at_b, 20)).unwrap();
+        a.core
+            .transmit(a.ep, &message(to_b, 1, &mut out, 0))
+            .unwrap();
+        b.core
+            .transmit(b.ep, &message(to_a, 1, &mut out, 0))
+            .unwrap();
+        let at = completed(&mut [&mut a, &mut b], 0, 2);
+        assert!(at.contains(&1) && at.contains(&10));
+        let at = completed(&mut [&mut a, &mut b], 1, 2);
+        assert!(at.contains(&1) && at.contains(&20));
+        assert_eq!((at_a, at_b), (out, out));
+        until(&mut [&mut a, &mut b], |sides| {
+            sides.iter().all(|side| side.core.links.len() == 1)
+        });
+    }
+}
+
+#[test]
+fn an_endpoint_reaches_itself() {
+    let mut a = Side::new(Params::default());
+    let to = a.insert(&a.name);
+    for len in [8, 100_000] {
+        let (mut out, mut into) = (pattern(3, len), vec![0; len]);
+        a.core.receive(a.ep, &buffer(1, &mut into, 2)).unwrap();
+        a.core.transmit(a.ep, &message(to, 1, &mut out, 0)).unwrap();
+        completed(&mut [&mut a], 0, 2);
+        assert!(into == out);
+    }
+}
+
+#[test]
+fn what_was_sent_before_the_end_is_received() {
+    let (mut a, mut b) = (Side::new(Params::default()), Side::new(Params::default()));
+    let to = a.insert(&b.name);
+    let mut out = pattern(5, 500);
+    a.core.transmit(a.ep, &message(to, 0, &mut out, 0)).unwrap();
+    assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [0]);
+    for tag in 1..100 {
+        a.core
+            .transmit(a.ep, &message(to, tag, &mut out, 0))
+            .unwrap();
+    }
+    drop(a);
+    let mut into = vec![vec![0; 500]; 100];
+    for (tag, into) in into.iter_mut().enumerate() {
+        b.core
+            .receive(b.ep, &buffer(tag as u64, into, tag))
+            .unwrap();
+    }
+    assert_eq!(completed(&mut [&mut b], 0, 100).len(), 100);
+    assert!(into.iter().all(|into| *into == out));
+    until(&mut [&mut b], |sides| sides[0].core.links.is_empty());
+}
+
+#[test]
+fn messages_that_nobody_receives_stay_with_their_sender() {
+    let params = || Params {
+        max_unexpected: 64 << 10,
+        tx_size: 1 << 16,
+        ..Params::default()
+    };
+    let (mut a, mut b) = (Side::new(params()), Side::new(params()));
+    let to = a.insert(&b.name);
+    const COUNT: u64 = 5000;
+    let mut out = pattern(1, 100);
+    let mut sent = 0;
+    until(&mut [&mut a, &mut b], |sides| {
+        while sent < COUNT {
+            // Injected ones have to be copied then.
+            let flags = if sent % 2 == 0 { 0 } else { FI_INJECT };
+            let posted = message(to, sent, &mut out, flags);
+            match sides[0].core.transmit(sides[0].ep, &posted) {
+                Ok(()) => sent += 1,
+                Err(error) => {
+                    assert_eq!(error, Errno::EAGAIN);
+                    break;
+                }
+            }
+        }
+        sent == COUNT
+    });
+    (0..100).for_each(|_| [&mut a, &mut b].into_iter().for_each(Side::drive));
+    let mut into = [0; 100];
+    for tag in (0..COUNT).rev() {
+        b.core.receive(b.ep, &buffer(tag, &mut into, 5)).unwrap();
+        assert_eq!(completed(&mut [&mut a, &mut b], 1, 1), [5]);
+        assert!(into[..] == out);
+    }
+}
+
+#[test]
+fn a_sleeper_is_woken_and_who_is_awake_costs_no_packet() {
+    let (mut a, mut b) = (Side::new(Params::default()), Side::new(Params::default()));
+    let to = a.insert(&b.name);
+    let send = |a: &mut Side, tag| {
+        a.core
+            .transmit(a.ep, &message(to, tag, &mut [1; 8], 0))
+            .unwrap();
+    };
+    let is_readable = |b: &Side| {
+        let fd = b.core.poller().unwrap();
+        let mut polled = libc::pollfd {
+            fd: std::os::fd::AsRawFd::as_raw_fd(&fd),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: one descriptor, and a timeout of 0.
+        unsafe { libc::poll(&mut polled, 1, 0) == 1 }
+    };
+    send(&mut a, 0);
+    assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [0]);
+    let mut into = [0; 8];
+    let mut receive = |b: &mut Side, tag| {
+        b.core
+            .receive(b.ep, &buffer(tag, &mut into, tag as usize))
+            .unwrap();
+        completed(&mut [b], 0, 1)
+    };
+    receive(&mut b, 0);
+    for tag in 1..4 {
+        until(&mut [&mut b], |sides| sides[0].core.prepare_wait());
+        assert!(!is_readable(&b));
+        send(&mut a, tag);
+        assert!(is_readable(&b), "nobody woke it for {tag}");
+        assert!(!b.core.prepare_wait());
+        assert_eq!(receive(&mut b, tag), [tag as usize]);
+    }
+}

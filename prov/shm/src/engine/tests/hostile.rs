@@ -1,0 +1,184 @@
+//! A peer that says and writes whatever it likes.
+
+use std::os::fd::AsFd;
+
+use prov_local::channel::{Channel, Head, LONGEST, SEGMENT};
+use prov_local::rendezvous::Wire;
+use prov_local::segment::Segment;
+
+use super::*;
+
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        self.next() as usize % limit
+    }
+}
+
+/// A first packet: version, flags, seal, name.
+fn hello(name: &str, seal: [u64; 2]) -> Vec<u8> {
+    let words = [u64::from_le_bytes(*b"fi_shm\x01\x00"), 4, seal[0], seal[1]];
+    let mut bytes = words.map(u64::to_ne_bytes).concat();
+    bytes.extend_from_slice(name.as_bytes());
+    bytes
+}
+
+/// A link as a stranger makes it, when the victim has taken it.
+fn intrude(victim: &mut Side) -> (Wire, Channel, Segment) {
+    let wire = Wire::reach(SERVICE, &victim.name).unwrap();
+    let (channel, fd) = Channel::create().unwrap();
+    let segment = Segment::attach(fd.as_fd(), SEGMENT).unwrap();
+    wire.send(&hello(&fresh_name(), [0, 0]), Some(fd.as_fd()))
+        .unwrap();
+    let before = victim.core.open.clone();
+    until(&mut [victim], |sides| {
+        let open = &sides[0].core.open;
+        open.iter().any(|key| !before.contains(key))
+    });
+    (wire, channel, segment)
+}
+
+/// A victim with a friend, and what shows that the two are well.
+struct Scene {
+    victim: Side,
+    friend: Side,
+    to: u64,
+    round: u64,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let (victim, friend) = (Side::new(Params::default()), Side::new(Params::default()));
+        victim.register(1, Box::leak(vec![0; 4096].into_boxed_slice()));
+        let to = friend.insert(&victim.name);
+        Scene {
+            victim,
+            friend,
+            to,
+            round: 1 << 40,
+        }
+    }
+
+    fn is_well(&mut self) {
+        let Scene {
+            victim,
+            friend,
+            to,
+            round,
+        } = self;
+        *round += 1;
+        let (mut out, mut into) = (round.to_ne_bytes(), [0; 8]);
+        let posted = buffer(*round, &mut into, 77);
+        victim.core.receive(victim.ep, &posted).unwrap();
+        friend
+            .core
+            .transmit(friend.ep, &message(*to, *round, &mut out, 0))
+            .unwrap();
+        let mut received = false;
+        until(&mut [victim, friend], |sides| {
+            received |= sides[0].completions().contains(&77);
+            while sides[0].error().is_some() {}
+            sides[1].completions();
+            received
+        });
+        assert_eq!(into, out);
+    }
+}
+
+#[test]
+fn a_first_packet_of_any_kind_does_no_harm() {
+    let mut scene = Scene::new();
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let good = hello("intruder", [0, 0]);
+    for round in 0..300 {
+        let wire = Wire::reach(SERVICE, &scene.victim.name).unwrap();
+        let mut packet = good.clone();
+        let at = random.below(packet.len());
+        packet[at] = random.next() as u8;
+        packet.truncate(1 + random.below(packet.len()));
+        let (_channel, fd) = Channel::create().unwrap();
+        let file = std::fs::File::open("/dev/null").unwrap();
+        let with = [None, Some(fd.as_fd()), Some(file.as_fd())][round % 3];
+        wire.send(&packet, with).unwrap();
+        if round % 2 == 0 {
+            scene.victim.drive();
+        }
+    }
+    scene.is_well();
+    until(&mut [&mut scene.victim], |sides| {
+        sides[0].core.links.len() == 1
+    });
+}
+
+#[test]
+fn messages_that_make_no_sense_end_their_own_link_only() {
+    let mut scene = Scene::new();
+    scene.is_well();
+    let mut random = Random(0x2545_f491_4f6c_dd1d);
+    for _ in 0..200 {
+        let (_wire, mut channel, _) = intrude(&mut scene.victim);
+        for _ in 0..30 {
+            let len = [0, 8, 24, 32, 56, 128, 1000, LONGEST][random.below(8)];
+            let Ok(Some(space)) = channel.sender.space(len) else {
+                break;
+            };
+            let mut bytes: Vec<u8> = (0..len).map(|_| random.next() as u8).collect();
+            // A list that may be right.
+            for (word, value) in bytes.chunks_exact_mut(8).zip([0u64, 8, 1]) {
+                if random.below(2) == 0 {
+                    word.copy_from_slice(&value.to_ne_bytes());
+                }
+            }
+            space.bytes.write_at(0, &bytes);
+            let word = |random: &mut Random| match random.below(4) {
+                0 => random.next(),
+                1 => (1 << 32) | 1,
+                _ => random.next() % 20,
+            };
+            let _ = space.publish(Head {
+                kind: random.below(16) as u8,
+                flags: random.below(8) as u8,
+                words: [word(&mut random), word(&mut random), word(&mut random)],
+            });
+            scene.victim.drive();
+        }
+        scene.is_well();
+    }
+}
+
+#[test]
+fn a_segment_that_is_scribbled_over_ends_its_own_link_only() {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    let mut scene = Scene::new();
+    scene.is_well();
+    let mut random = Random(0xda94_2042_e4dd_58b5);
+    for _ in 0..50 {
+        let (_wire, _channel, segment) = intrude(&mut scene.victim);
+        for round in 0..2000usize {
+            let at = random.below(SEGMENT / 8) * 8;
+            let word = match round % 4 {
+                0 => random.next(),
+                1 => (1 << 32) | (random.next() % (1 << 24)),
+                2 => (2 << 32) | (random.next() % (1 << 24)),
+                _ => random.next() % 100_000,
+            };
+            // Mostly where the first slots are.
+            let at = if round % 2 == 0 { at } else { 4096 + at % 4096 };
+            // SAFETY: inside the segment, and aligned.
+            unsafe { AtomicU64::from_ptr(segment.base().add(at).cast().as_ptr()) }
+                .store(word, Ordering::Relaxed);
+            if round % 16 == 0 {
+                scene.victim.drive();
+            }
+        }
+        scene.is_well();
+    }
+}
