@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause OR MIT
 """The MPI libraries that are at hand, each with the command that runs a program
-on a given libfabric.so.1 through the tcp provider, within one machine too."""
+on a given libfabric.so.1 through one provider, within one machine too."""
 
 import glob
 import os
@@ -8,6 +8,7 @@ import subprocess
 
 from harness import DEPS, Failure
 
+# Which one that is; the runner may name another.
 PROVIDER = {"FI_PROVIDER": "tcp"}
 ROOT_MAY_RUN = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
@@ -27,7 +28,7 @@ class OpenMpi4:
     def command(self, library, ranks, program):
         return (["mpirun.openmpi", "--oversubscribe", "-n", ranks,
                  "--mca", "pml", "cm", "--mca", "mtl", "ofi",
-                 "--mca", "mtl_ofi_provider_include", "tcp",
+                 "--mca", "mtl_ofi_provider_include", PROVIDER["FI_PROVIDER"],
                  # one-sided over messages, not over Open MPI's shared memory
                  "--mca", "osc", "pt2pt", "--mca", "btl", "self"] + program,
                 {"LD_LIBRARY_PATH": library.folder, **PROVIDER, **ROOT_MAY_RUN})
@@ -43,7 +44,7 @@ class OpenMpi5:
     def command(self, library, ranks, program):
         return ([os.path.join(DEPS, "openmpi/bin/mpiexec"), "--map-by", ":oversubscribe",
                  "-n", ranks, "--mca", "pml", "cm", "--mca", "mtl", "ofi",
-                 "--mca", "opal_common_ofi_provider_include", "tcp",
+                 "--mca", "opal_common_ofi_provider_include", PROVIDER["FI_PROVIDER"],
                  *self.one_sided] + program,
                 {"LD_PRELOAD": library.file, **PROVIDER, **ROOT_MAY_RUN})
 
