@@ -73,6 +73,16 @@ pub struct Record {
     pub bytes: AppIov,
 }
 
+/// What is next.
+pub enum Peek {
+    /// Nothing has come.
+    Nothing,
+    /// A message that is in its slot.
+    Short(Record),
+    /// One that is not, for [`Receiver::next`].
+    Long,
+}
+
 /// One way through a segment.
 struct Direction {
     /// Keeps what the pointers point to.
@@ -203,6 +213,40 @@ impl Sender {
         }
     }
 
+    /// Sends a message that fits into a slot, whose `len` bytes `fill` puts in
+    /// place: whether the other side sleeps and is to be woken. `None`, and
+    /// nothing has happened, if it is for [`Sender::space`].
+    #[inline(always)]
+    pub fn send_short(
+        &mut self,
+        head: Head,
+        len: usize,
+        fill: impl FnOnce(&AppIov),
+    ) -> Option<bool> {
+        if len > INLINE {
+            return None;
+        }
+        let slot = self.ring.free_slot::<Direction>()?;
+        fill(&self.way.inline(slot, len));
+        Some(self.publish(slot, head, len, self.given))
+    }
+
+    /// Publishes what is in a slot. Whether the other side sleeps and is to be
+    /// woken.
+    #[inline(always)]
+    fn publish(&mut self, slot: usize, head: Head, len: usize, given: u64) -> bool {
+        let way = &self.way;
+        way.word(slot, 1).store(head.words[0], Ordering::Relaxed);
+        way.word(slot, 2).store(head.words[1], Ordering::Relaxed);
+        way.word(slot, 3).store(head.words[2], Ordering::Relaxed);
+        let half = u32::from(head.kind) | u32::from(head.flags) << 8 | (len as u32) << 16;
+        self.ring.publish(way, half);
+        self.given_by[slot % SLOTS] = given;
+        barrier::light(self.asymmetric);
+        let sleep = control(&self.way.taking, SLEEP).load(Ordering::Relaxed);
+        sleep & ASLEEP != 0 && sleep != self.woken && self.wakes(sleep)
+    }
+
     /// Room for a message of `len` bytes, at most [`LONGEST`]; `None` if there
     /// is none now.
     ///
@@ -276,20 +320,19 @@ impl Space<'_> {
     #[inline(always)]
     #[must_use]
     pub fn publish(self, head: Head) -> bool {
-        let Sender { way, ring, .. } = &mut *self.sender;
-        for (number, word) in (1..).zip(head.words) {
-            way.word(self.slot, number).store(word, Ordering::Relaxed);
+        let Space {
+            sender,
+            slot,
+            len,
+            offset,
+            given,
+            ..
+        } = self;
+        if len > INLINE {
+            sender.way.word(slot, 4).store(offset, Ordering::Relaxed);
         }
-        if self.len > INLINE {
-            way.word(self.slot, 4).store(self.offset, Ordering::Relaxed);
-        }
-        let half = u32::from(head.kind) | u32::from(head.flags) << 8 | (self.len as u32) << 16;
-        ring.publish(way, half);
-        self.sender.given = self.given;
-        self.sender.given_by[self.slot % SLOTS] = self.given;
-        barrier::light(self.sender.asymmetric);
-        let sleep = control(&self.sender.way.taking, SLEEP).load(Ordering::Relaxed);
-        sleep & ASLEEP != 0 && sleep != self.sender.woken && self.sender.wakes(sleep)
+        sender.given = given;
+        sender.publish(slot, head, len, given)
     }
 }
 
@@ -322,11 +365,37 @@ impl Receiver {
         }
     }
 
+    /// The next message, without a look at what may be wrong with it.
+    #[inline(always)]
+    pub fn peek(&self) -> Peek {
+        let Some((slot, half)) = self.ring.next(&self.way) else {
+            return Peek::Nothing;
+        };
+        let len = (half >> 16) as usize;
+        if len > INLINE {
+            return Peek::Long;
+        }
+        Peek::Short(Record {
+            head: self.head(slot, half),
+            bytes: self.way.inline(slot, len),
+        })
+    }
+
+    /// What stands before a message.
+    #[inline(always)]
+    fn head(&self, slot: usize, half: u32) -> Head {
+        let word = |number| self.way.word(slot, number).load(Ordering::Relaxed);
+        Head {
+            kind: half as u8,
+            flags: (half >> 8) as u8,
+            words: [word(1), word(2), word(3)],
+        }
+    }
+
     /// The next message, if it has come.
     ///
     /// # Errors
     /// The other side has broken the channel.
-    #[inline(always)]
     pub fn next(&self) -> std::result::Result<Option<Record>, Broken> {
         let Some((slot, half)) = self.ring.next(&self.way) else {
             return Ok(None);
@@ -340,13 +409,8 @@ impl Receiver {
                 bytes.ok_or(Broken("place of a message"))?
             }
         };
-        let word = |number| self.way.word(slot, number).load(Ordering::Relaxed);
         Ok(Some(Record {
-            head: Head {
-                kind: half as u8,
-                flags: (half >> 8) as u8,
-                words: [word(1), word(2), word(3)],
-            },
+            head: self.head(slot, half),
             bytes,
         }))
     }

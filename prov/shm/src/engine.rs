@@ -42,8 +42,12 @@ pub struct Core {
     signals: Arc<Signals>,
     endpoints: Endpoints,
     links: SlotMap<LinkKey, Link>,
-    /// Links that are open, in the order of their turns.
+    /// Links that are open. The first few have brought something lately.
     open: Vec<LinkKey>,
+    /// Whose turn it is among those that have not.
+    next_quiet: usize,
+    /// Whose place the next one gets that brings something.
+    next_lively: usize,
     /// Links that have something to send for which there was no room.
     busy: Vec<LinkKey>,
     /// The domain's registered memory.
@@ -95,6 +99,8 @@ impl Core {
             endpoints: Endpoints::new(limits),
             links: SlotMap::with_key(),
             open: Vec::new(),
+            next_quiet: 0,
+            next_lively: 0,
             busy: Vec::new(),
             target: Some(Target::new(memory)),
             pulling: VecDeque::new(),

@@ -1,6 +1,6 @@
 //! What comes through a channel.
 
-use prov_local::channel::{Head, Record};
+use prov_local::channel::{Head, Peek, Record};
 use prov_message::peers::UNKNOWN_SOURCE;
 use prov_message::{Place, Taken};
 use prov_util::errno::Errno;
@@ -30,7 +30,8 @@ impl Core {
         let Some(channel) = &mut link.channel else {
             return false;
         };
-        if !channel.receiver.has_next() {
+        let mut next = channel.receiver.peek();
+        if matches!(next, Peek::Nothing) {
             return false;
         }
         if link.pulled_writes != 0 || link.src == UNKNOWN_SOURCE {
@@ -40,31 +41,27 @@ impl Core {
             return false;
         };
         let mut wakes = false;
-        for _ in 0..TURN {
-            match channel.receiver.next() {
-                Ok(Some(Record { head, bytes }))
-                    if head.kind == MESSAGE && head.flags & !TAGGED == 0 && head.words[2] == 0 =>
-                {
-                    let tag = (head.flags & TAGGED != 0).then_some(head.words[0]);
-                    if !plain.take(link.src, tag, &bytes) {
-                        break;
-                    }
-                    wakes |= channel.receiver.take(bytes.len());
-                }
-                Ok(None) => {
-                    wakes |= channel.receiver.tell();
-                    if wakes {
-                        link.wake_peer();
-                    }
-                    return true;
-                }
-                _ => break,
+        let mut turns = TURN;
+        while turns != 0
+            && let Peek::Short(Record { head, bytes }) = next
+        {
+            let is_plain = head.kind == MESSAGE && head.flags & !TAGGED == 0;
+            let tag = (head.flags & TAGGED != 0).then_some(head.words[0]);
+            if !is_plain || head.words[2] != 0 || !plain.take(link.src, tag, &bytes) {
+                break;
             }
+            wakes |= channel.receiver.take(bytes.len());
+            turns -= 1;
+            next = channel.receiver.peek();
+        }
+        let is_over = turns == 0 || matches!(next, Peek::Nothing);
+        if is_over {
+            wakes |= channel.receiver.tell();
         }
         if wakes {
             link.wake_peer();
         }
-        self.take_in_slowly(key)
+        is_over || self.take_in_slowly(key)
     }
 
     /// Takes in messages of any kind.

@@ -232,7 +232,6 @@ impl Link {
 
     /// Sends a message whose `len` bytes `fill` puts in place; `false` if there
     /// is no room now.
-    #[inline(always)]
     pub fn post(
         &mut self,
         head: Head,
@@ -250,6 +249,21 @@ impl Link {
             self.wake_peer();
         }
         Ok(true)
+    }
+
+    /// [`Link::post`] for a short message, where that is possible at once.
+    #[inline(always)]
+    pub fn post_short(&mut self, head: Head, len: usize, fill: impl FnOnce(&AppIov)) -> bool {
+        let channel = self.channel.as_mut();
+        match channel.and_then(|channel| channel.sender.send_short(head, len, fill)) {
+            None => false,
+            Some(wakes) => {
+                if wakes {
+                    self.wake_peer();
+                }
+                true
+            }
+        }
     }
 
     /// Whether a message of any length can be sent.

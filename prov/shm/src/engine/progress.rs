@@ -20,13 +20,16 @@ use super::link::Link;
 /// for several.
 const TURNS: u32 = 1024;
 const VAIN: u32 = 16;
+/// Links that are looked at in every turn, and how many of the others are.
+const LIVELY: usize = 8;
+const QUIET: usize = 4;
 /// Turns in vain after which other processes have theirs.
 const YIELD_AFTER: u32 = 256;
 
 impl Core {
     #[inline(always)]
     pub(super) fn do_what_is_ready(&mut self) -> bool {
-        let any = self.take_in_all();
+        let any = self.take_in_some();
         if !self.busy.is_empty() {
             self.send_more();
         }
@@ -45,17 +48,48 @@ impl Core {
         self.idle_calls.is_multiple_of(YIELD_AFTER)
     }
 
-    /// Takes in what has come on all links; whether there was anything.
+    /// Takes in what has come on the links that have brought something lately,
+    /// and on some of the others in turn; whether there was anything.
     #[inline(always)]
-    fn take_in_all(&mut self) -> bool {
+    fn take_in_some(&mut self) -> bool {
         let mut any = false;
         if self.endpoints.is_deaf() {
             return false;
         }
         let mut at = 0;
-        while let Some(&key) = self.open.get(at) {
+        while at < LIVELY
+            && let Some(&key) = self.open.get(at)
+        {
             any |= self.take_in(key);
             at += 1;
+        }
+        if self.open.len() > LIVELY {
+            any |= self.take_in_quiet(QUIET);
+        }
+        any
+    }
+
+    /// Takes in what has come on so many of the other links.
+    #[inline(never)]
+    fn take_in_quiet(&mut self, count: usize) -> bool {
+        let mut any = false;
+        for _ in 0..count {
+            self.next_quiet += 1;
+            if !(LIVELY..self.open.len()).contains(&self.next_quiet) {
+                self.next_quiet = LIVELY;
+            }
+            let at = self.next_quiet;
+            let Some(&key) = self.open.get(at) else {
+                return any;
+            };
+            if self.take_in(key) {
+                any = true;
+                self.next_lively = (self.next_lively + 1) % LIVELY;
+                // It may have ended with what it brought.
+                if self.open.get(at) == Some(&key) {
+                    self.open.swap(at, self.next_lively);
+                }
+            }
         }
         any
     }
@@ -127,7 +161,7 @@ impl Core {
     /// Does what is ready before a thread goes to sleep; `false` if there was
     /// something, as there may be more.
     pub(super) fn may_sleep(&mut self) -> bool {
-        let mut any = self.take_in_all();
+        let mut any = self.take_in_some() | self.take_in_quiet(self.open.len());
         if !self.busy.is_empty() {
             self.send_more();
         }

@@ -28,22 +28,22 @@ impl Core {
             && let Some(link) = self.links.get_mut(key)
         {
             const SPECIAL: u64 = FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE;
+            let is_plain =
+                message.flags & SPECIAL == 0 && !link.offers_only && link.writing.is_none();
             let len = message.buffers.len();
-            let is_plain = message.flags & SPECIAL == 0 && len <= EAGER;
-            if !is_plain || link.offers_only || link.writing.is_some() {
-                return self.send(key, message, Payload::App(&message.buffers));
+            if is_plain
+                && link.post_short(
+                    head_of(message),
+                    len,
+                    #[inline(always)]
+                    |to| _ = message.buffers.copy_to(to),
+                )
+            {
+                let op = Op::of_transmit(ep, message);
+                state.reports.operation(&op, Ok(()));
+                return Ok(());
             }
-            let head = head_of(message);
-            let sent = link.post(head, len, |to| {
-                message.buffers.copy_to(to);
-            });
-            return match sent {
-                Ok(true) => {
-                    self.endpoints.report(&Op::of_transmit(ep, message), Ok(()));
-                    Ok(())
-                }
-                Ok(false) | Err(_) => Err(Errno::EAGAIN),
-            };
+            return self.send(key, message, Payload::App(&message.buffers));
         }
         self.post_message_slowly(ep, message)
     }

@@ -522,3 +522,41 @@ fn a_sleeper_is_woken_and_who_is_awake_costs_no_packet() {
         assert_eq!(receive(&mut b, tag), [tag as usize]);
     }
 }
+
+#[test]
+fn one_hears_all_of_many_whoever_is_loud() {
+    const MANY: usize = 40;
+    let mut one = Side::new(Params::default());
+    let mut many: Vec<Side> = (0..MANY).map(|_| Side::new(Params::default())).collect();
+    let mut out = [5; 8];
+    let mut into = [0; 8];
+    let mut heard = vec![0; MANY];
+    for round in 0..30 {
+        for (number, side) in many.iter_mut().enumerate() {
+            let to = side.insert(&one.name);
+            // The first few say more than the others.
+            let times = if number < 10 { 5 } else { 1 };
+            for _ in 0..times {
+                let posted = buffer(number as u64, &mut into, number);
+                one.core.receive(one.ep, &posted).unwrap();
+                let sent = message(to, number as u64, &mut out, 0);
+                side.core.transmit(side.ep, &sent).unwrap();
+            }
+        }
+        let expected = 10 * 5 + (MANY - 10);
+        let mut count = 0;
+        let deadline = std::time::Instant::now() + LONG;
+        while count < expected {
+            assert!(std::time::Instant::now() < deadline, "{count} in round {round}");
+            one.drive();
+            many.iter_mut().for_each(Side::drive);
+            for from in one.completions() {
+                heard[from] += 1;
+                count += 1;
+            }
+        }
+        many.iter().for_each(|side| _ = side.completions());
+    }
+    assert!(heard[..10].iter().all(|times| *times == 150));
+    assert!(heard[10..].iter().all(|times| *times == 30));
+}
