@@ -1,5 +1,6 @@
 //! Endpoints in lanes of their own, without the C interface.
 
+mod faults;
 mod hostile;
 
 use std::ffi::{c_char, c_int, c_void};
@@ -375,9 +376,8 @@ fn a_peer_that_never_starts_is_an_error() {
         ..Params::default()
     });
     let to = a.insert(&fresh_name());
-    a.core
-        .transmit(a.ep, &message(to, 1, &mut [0; 8], 0))
-        .unwrap();
+    let mut out = [0; 8];
+    a.core.transmit(a.ep, &message(to, 1, &mut out, 0)).unwrap();
     let mut error = None;
     until(&mut [&mut a], |sides| {
         error = sides[0].error();
@@ -488,9 +488,10 @@ fn messages_that_nobody_receives_stay_with_their_sender() {
 fn a_sleeper_is_woken_and_who_is_awake_costs_no_packet() {
     let (mut a, mut b) = (Side::new(Params::default()), Side::new(Params::default()));
     let to = a.insert(&b.name);
-    let send = |a: &mut Side, tag| {
+    let mut out = [1; 8];
+    let mut send = |a: &mut Side, tag| {
         a.core
-            .transmit(a.ep, &message(to, tag, &mut [1; 8], 0))
+            .transmit(a.ep, &message(to, tag, &mut out, 0))
             .unwrap();
     };
     let is_readable = |b: &Side| {
@@ -530,7 +531,7 @@ fn one_hears_all_of_many_whoever_is_loud() {
     let mut many: Vec<Side> = (0..MANY).map(|_| Side::new(Params::default())).collect();
     let mut out = [5; 8];
     let mut into = [0; 8];
-    let mut heard = vec![0; MANY];
+    let mut heard = [0; MANY];
     for round in 0..30 {
         for (number, side) in many.iter_mut().enumerate() {
             let to = side.insert(&one.name);
@@ -547,7 +548,10 @@ fn one_hears_all_of_many_whoever_is_loud() {
         let mut count = 0;
         let deadline = std::time::Instant::now() + LONG;
         while count < expected {
-            assert!(std::time::Instant::now() < deadline, "{count} in round {round}");
+            assert!(
+                std::time::Instant::now() < deadline,
+                "{count} in round {round}"
+            );
             one.drive();
             many.iter_mut().for_each(Side::drive);
             for from in one.completions() {

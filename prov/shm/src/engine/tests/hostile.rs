@@ -52,18 +52,22 @@ struct Scene {
     friend: Side,
     to: u64,
     round: u64,
+    /// Registered with the victim.
+    _memory: Vec<u8>,
 }
 
 impl Scene {
     fn new() -> Self {
         let (victim, friend) = (Side::new(Params::default()), Side::new(Params::default()));
-        victim.register(1, Box::leak(vec![0; 4096].into_boxed_slice()));
+        let mut memory = vec![0; 4096];
+        victim.register(1, &mut memory);
         let to = friend.insert(&victim.name);
         Scene {
             victim,
             friend,
             to,
             round: 1 << 40,
+            _memory: memory,
         }
     }
 
@@ -73,6 +77,7 @@ impl Scene {
             friend,
             to,
             round,
+            ..
         } = self;
         *round += 1;
         let (mut out, mut into) = (round.to_ne_bytes(), [0; 8]);

@@ -1,0 +1,128 @@
+//! Memory whose pages are not there yet, and come when somebody brings them
+//! (userfaultfd(2)).
+
+use super::*;
+
+const PAGE: usize = 4096;
+const LEN: usize = 16 * PAGE;
+
+const API: libc::c_ulong = 0xc018_aa3f;
+const REGISTER: libc::c_ulong = 0xc020_aa00;
+const COPY: libc::c_ulong = 0xc028_aa03;
+
+/// Memory that nobody has touched yet.
+struct Absent {
+    fd: c_int,
+    base: *mut u8,
+}
+
+// SAFETY: a mapping and a descriptor, which any thread may use.
+unsafe impl Send for Absent {}
+
+impl Absent {
+    /// `None` where the system has no such memory for this process.
+    fn new() -> Option<Self> {
+        // SAFETY: the call takes no memory.
+        let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) };
+        let fd = c_int::try_from(fd).ok().filter(|fd| *fd >= 0)?;
+        // SAFETY: a new mapping, at an address of the system's choice.
+        let base = unsafe {
+            let access = libc::PROT_READ | libc::PROT_WRITE;
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            libc::mmap(null_mut(), LEN, access, flags, -1, 0)
+        };
+        assert_ne!(base, libc::MAP_FAILED);
+        let absent = Absent {
+            fd,
+            base: base.cast(),
+        };
+        absent.control(API, &mut [0xaa, 0, 0]);
+        absent.control(REGISTER, &mut [base.addr() as u64, LEN as u64, 1, 0]);
+        Some(absent)
+    }
+
+    fn control(&self, request: libc::c_ulong, words: &mut [u64]) {
+        // SAFETY: each request takes as many words as its callers give.
+        let done = unsafe { libc::ioctl(self.fd, request, words.as_mut_ptr()) };
+        assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+    }
+
+    /// Brings all pages, with these bytes.
+    fn bring(&self, bytes: &[u8]) {
+        let (to, from) = (self.base.addr() as u64, bytes.as_ptr().addr() as u64);
+        assert_eq!(bytes.len(), LEN);
+        self.control(COPY, &mut [to, from, LEN as u64, 0, 0]);
+    }
+
+    /// Whether somebody waits for a page.
+    fn is_missed(&self) -> bool {
+        let mut polled = libc::pollfd {
+            fd: self.fd,
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: one descriptor, and a timeout of 0.
+        unsafe { libc::poll(&mut polled, 1, 0) == 1 }
+    }
+}
+
+impl Drop for Absent {
+    fn drop(&mut self) {
+        // SAFETY: what `new` has made; nobody uses it any more.
+        unsafe {
+            libc::munmap(self.base.cast(), LEN);
+            libc::close(self.fd);
+        }
+    }
+}
+
+#[test]
+fn memory_that_cannot_be_had_delays_its_own_transfer_only() {
+    let Some(absent) = Absent::new() else {
+        return;
+    };
+    let (mut a, mut b) = (Side::new(Params::default()), Side::new(Params::default()));
+    let to = a.insert(&b.name);
+    // SAFETY: the memory outlives the operation.
+    let buffers = unsafe { AppIov::from_raw(absent.base, LEN) };
+    let sent = Transmit {
+        buffers,
+        ..message(to, 1, &mut [], 0)
+    };
+    let mut into = vec![0; LEN];
+    b.core.receive(b.ep, &buffer(1, &mut into, 10)).unwrap();
+    a.core.transmit(a.ep, &sent).unwrap();
+    let mut errand = None;
+    until(&mut [&mut a], |_| {
+        b.core.progress();
+        errand = errand.take().or_else(|| b.core.next_errand());
+        errand.is_some()
+    });
+    // Whoever drives the lane copies without its lock.
+    let mut errand = errand.unwrap();
+    let copier = std::thread::spawn(move || {
+        errand.run();
+        errand
+    });
+    until(&mut [&mut a], |_| absent.is_missed());
+    for tag in 100..200 {
+        let (mut out, mut other) = (pattern(tag as usize, 64), vec![0; 64]);
+        b.core
+            .receive(b.ep, &buffer(tag, &mut other, tag as usize))
+            .unwrap();
+        a.core
+            .transmit(a.ep, &message(to, tag, &mut out, 0))
+            .unwrap();
+        let here = [tag as usize];
+        assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), here);
+        assert_eq!(completed(&mut [&mut a, &mut b], 1, 1), here);
+        assert_eq!(other, out);
+    }
+    assert!(!copier.is_finished());
+    let bytes = pattern(3, LEN);
+    absent.bring(&bytes);
+    b.core.errand_done(copier.join().unwrap());
+    assert_eq!(completed(&mut [&mut a, &mut b], 1, 1), [10]);
+    assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [1]);
+    assert!(into == bytes);
+}
