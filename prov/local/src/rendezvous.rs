@@ -7,7 +7,7 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use prov_util::errno::{Errno, Result};
 use rustix::net::{
@@ -27,7 +27,8 @@ pub struct Door(OwnedFd);
 /// One end of the socket between two processes.
 pub struct Wire {
     socket: OwnedFd,
-    /// The other process, as the system knows it here.
+    /// The other process, as the system knows it here; 0 where it does not, as
+    /// between containers.
     pub pid: u32,
 }
 
@@ -44,6 +45,28 @@ fn socket() -> Result<OwnedFd> {
 /// The number of the user whose processes meet.
 pub fn user() -> u32 {
     rustix::process::geteuid().as_raw()
+}
+
+/// Who is at the other end. Not as rustix tells it: there, no process is 0.
+fn credentials(socket: BorrowedFd<'_>) -> Result<libc::ucred> {
+    let mut peer = libc::ucred {
+        pid: 0,
+        uid: libc::uid_t::MAX,
+        gid: libc::gid_t::MAX,
+    };
+    let mut len = size_of_val(&peer) as libc::socklen_t;
+    // SAFETY: `peer` has room for `len` bytes.
+    let done = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            std::ptr::from_mut(&mut peer).cast(),
+            &mut len,
+        )
+    };
+    Errno::check(done).map_err(|_| Errno::last_os_error())?;
+    Ok(peer)
 }
 
 /// Where a service of this user is found by a name.
@@ -112,12 +135,14 @@ impl Wire {
 
     /// Checks who is at the other end.
     fn new(socket: OwnedFd) -> Result<Wire> {
-        let peer = net::sockopt::socket_peercred(&socket)?;
-        if peer.uid != rustix::process::geteuid() {
-            return Err(Errno::EPERM);
+        let peer = credentials(socket.as_fd())?;
+        match peer.uid == user() {
+            true => Ok(Wire {
+                socket,
+                pid: peer.pid.unsigned_abs(),
+            }),
+            false => Err(Errno::EPERM),
         }
-        let pid = peer.pid.as_raw_nonzero().get().unsigned_abs();
-        Ok(Wire { socket, pid })
     }
 
     /// Sends a packet, with a descriptor where there is one.

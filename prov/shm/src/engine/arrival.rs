@@ -16,6 +16,8 @@ use super::records::*;
 const TURN: usize = 64;
 /// Answers that wait for room in the channel, of one link.
 const ANSWERS: usize = 1 << 20;
+/// Bytes in them: more than all that this library's peers ask for at once.
+const ANSWER_BYTES: usize = 64 << 20;
 
 impl Core {
     /// Takes in what has come on a link; whether there was anything.
@@ -140,7 +142,7 @@ impl Core {
             _ => return Err(Fault::Protocol("kind of a message")),
         }
         match self.links.get(key) {
-            Some(link) if link.answers.len() > ANSWERS => {
+            Some(link) if link.answers.len() > ANSWERS || link.answer_bytes > ANSWER_BYTES => {
                 Err(Fault::Protocol("more requests than answers are read"))
             }
             _ => Ok(true),

@@ -69,6 +69,8 @@ pub struct Link {
     pub pending: SlotMap<PendingKey, Pending>,
     /// Answers for which there was no room in the channel.
     pub answers: VecDeque<Answer>,
+    /// Bytes in them.
+    pub answer_bytes: usize,
     /// What the peer has asked to be sent.
     pub streams: VecDeque<Stream>,
     /// What this side has asked for.
@@ -87,6 +89,8 @@ pub struct Link {
     pub is_stalled: bool,
     /// Whether it is among the links that have something to send.
     pub is_busy: bool,
+    /// What the peer has done to the channel that it never would.
+    pub broken: Option<Broken>,
     /// Whether the peer has ended: what it has sent before is taken in still.
     pub has_ended: bool,
 }
@@ -212,6 +216,7 @@ impl Link {
             offers_only: false,
             pending: SlotMap::with_key(),
             answers: VecDeque::new(),
+            answer_bytes: 0,
             streams: VecDeque::new(),
             coming: SlotMap::with_key(),
             writing: None,
@@ -221,6 +226,7 @@ impl Link {
             pulled_writes: 0,
             is_stalled: false,
             is_busy: false,
+            broken: None,
             has_ended: false,
         }
     }
@@ -241,7 +247,9 @@ impl Link {
         let Some(channel) = &mut self.channel else {
             return Ok(false);
         };
-        let Some(space) = channel.sender.space(len)? else {
+        let space = channel.sender.space(len);
+        let space = space.inspect_err(|broken| self.broken = Some(*broken))?;
+        let Some(space) = space else {
             return Ok(false);
         };
         fill(&space.bytes);

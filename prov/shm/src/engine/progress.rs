@@ -107,9 +107,15 @@ impl Core {
         }
         self.events = events;
         for at in (0..self.open.len()).rev() {
-            if let Some(&key) = self.open.get(at)
-                && self.links.get(key).is_some_and(|link| link.has_ended)
-            {
+            let Some(&key) = self.open.get(at) else {
+                continue;
+            };
+            let Some(link) = self.links.get(key) else {
+                continue;
+            };
+            if let Some(broken) = link.broken {
+                self.break_link(key, broken.into());
+            } else if link.has_ended {
                 self.drain(key);
             }
         }

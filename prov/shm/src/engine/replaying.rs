@@ -104,6 +104,7 @@ impl Core {
                 link.answers.push_front(answer);
                 return Ok(());
             }
+            link.answer_bytes -= len;
         }
         while self.send_part_of_write(key)? || self.send_part_of_stream(key)? {}
         Ok(())
@@ -206,6 +207,7 @@ impl Core {
                 .unwrap_or(true);
         if !sent {
             let bytes = bytes.to_vec();
+            link.answer_bytes += bytes.len();
             link.answers.push_back(super::link::Answer { head, bytes });
             self.is_busy(key);
         }

@@ -62,6 +62,9 @@ impl<'a> Introduction<'a> {
         if next() != HELLO {
             return None;
         }
+        if name.is_empty() || name.len() > LONGEST_NAME {
+            return None;
+        }
         Some(Introduction {
             flags: next(),
             seal: Token {
@@ -318,6 +321,9 @@ impl Core {
         }
         let sent = link.wire.send(&answer.encode(), None);
         if is_refused {
+            if let Some(rdm) = self.rdm(ep) {
+                rdm.peers.forget_idle(peer);
+            }
             return Err(Fault::Refused);
         }
         sent.map_err(Fault::Ended)?;
