@@ -192,6 +192,11 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
         Ok(step)
     }
 
+    /// Whether this peer is lost.
+    pub fn is_lost(&self, key: PeerKey) -> bool {
+        self.table.get(key).is_some_and(Peer::is_lost)
+    }
+
     /// Whether a peer is lost: its link has ended, or could not be made, and it
     /// is not back.
     #[inline]

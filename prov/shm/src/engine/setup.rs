@@ -152,7 +152,12 @@ impl Core {
         match made {
             Ok(key) => rdm.peers.begun(peer, key),
             Err(error) => {
-                let failure = Failure::Unreached(error);
+                // One that was there comes back soon, if at all; another one may
+                // have yet to start.
+                let failure = match rdm.peers.is_lost(peer) {
+                    true => Failure::of(error),
+                    false => Failure::Unreached(error),
+                };
                 let ended = rdm.peers.not_begun(peer, failure, Instant::now());
                 self.end_with_link(ep, peer, error, ended);
             }
