@@ -320,7 +320,7 @@ impl Provider {
         if is_plain {
             let mut plain = self.endpoints.plain(arrival.ep).unwrap();
             let tag = arrival.tagged.then_some(arrival.tag);
-            assert_eq!(plain.take(arrival.src, tag, &bytes), given);
+            assert_eq!(plain.take(arrival.src, tag, &bytes[..]), given);
             if given {
                 return;
             }

@@ -36,7 +36,8 @@ impl Core {
         if matches!(next, Peek::Nothing) {
             return false;
         }
-        if link.pulled_writes != 0 || link.src == UNKNOWN_SOURCE {
+        let is_message = matches!(&next, Peek::Short(next) if next.head.kind == MESSAGE);
+        if !is_message || link.pulled_writes != 0 || link.src == UNKNOWN_SOURCE {
             return self.take_in_slowly(key);
         }
         let Some(mut plain) = endpoints.plain(link.ep) else {
@@ -84,16 +85,20 @@ impl Core {
             let Some(channel) = &link.channel else {
                 break;
             };
-            let handled = match channel.receiver.next() {
+            let record = match channel.receiver.next() {
+                Ok(Some(record)) => record,
                 Ok(None) => break,
-                Ok(Some(record)) => self.handle(key, &record).map(|taken| (taken, record)),
-                Err(broken) => Err(broken.into()),
+                Err(broken) => {
+                    self.break_link(key, broken.into());
+                    break;
+                }
             };
+            let handled = self.handle(key, &record);
             let Some(link) = self.links.get_mut(key) else {
                 break;
             };
             match handled {
-                Ok((true, record)) => {
+                Ok(true) => {
                     any = true;
                     link.is_stalled = false;
                     if let Some(channel) = &mut link.channel
@@ -102,7 +107,7 @@ impl Core {
                         link.wake_peer();
                     }
                 }
-                Ok((false, _)) => {
+                Ok(false) => {
                     link.is_stalled = true;
                     break;
                 }
