@@ -313,6 +313,9 @@ impl Core {
         };
         link.memory = memory;
         link.channel = Some(channel);
+        // Should the answer not leave, the peer's attempt has failed, and with
+        // it ours that has made way.
+        link.peer = (!is_itself && !is_refused).then_some(peer);
         let mut answer = Introduction {
             flags: own_flags(),
             seal: link.seal.token(),
@@ -335,7 +338,6 @@ impl Core {
         let source = self.rdm(ep).map(|rdm| rdm.peers.source(peer));
         if let (Some(link), Some(source)) = (self.links.get_mut(key), source) {
             link.src = source;
-            link.peer = (!is_itself).then_some(peer);
         }
         self.opened(key);
         Ok(())

@@ -117,9 +117,19 @@ fn a_first_packet_of_any_kind_does_no_harm() {
             scene.victim.drive();
         }
     }
+    // Some ask as they should, and are gone before they are answered.
+    for _ in 0..20 {
+        let wire = Wire::reach(SERVICE, &scene.victim.name).unwrap();
+        let (_channel, fd) = Channel::create().unwrap();
+        wire.send(&hello(&fresh_name(), [0, 0]), Some(fd.as_fd()))
+            .unwrap();
+    }
     scene.is_well();
+    // Nothing is left of them.
+    let ep = scene.victim.ep;
     until(&mut [&mut scene.victim], |sides| {
-        sides[0].core.links.len() == 1
+        let core = &mut sides[0].core;
+        core.links.len() == 1 && core.rdm(ep).unwrap().peers.len() == 1
     });
 }
 
