@@ -3,8 +3,11 @@
 //! `fi_shm://` stands before what is not unique by itself, such as a process
 //! number, and gets the user's number and one more behind it when an endpoint is
 //! opened, unless they are there already; `fi_ns://` and any other before what
-//! is. The prefix is no part of the
-//! name: with another one it is the same endpoint.
+//! is. The prefix is no part of the name: with another one it is the same
+//! endpoint.
+//!
+//! A name has no control characters, so that an address of another format, such
+//! as an internet address, is not taken for one.
 
 use prov_local::rendezvous::{LONGEST_NAME, user};
 
@@ -15,13 +18,13 @@ const UNIQUE: &str = "fi_ns://";
 /// Longest address, without the zero at its end.
 pub const LONGEST: usize = LONGEST_NAME + 32;
 
-/// The name in an address, with or without its zero; `None` if it is none.
+/// The name in an address, with or without its zero; `None` if it has none.
 pub fn name(address: &[u8]) -> Option<&str> {
     let text = address.strip_suffix(b"\0").unwrap_or(address);
     let text = str::from_utf8(text).ok()?;
     let name = text.split_once("://").map_or(text, |(_, name)| name);
-    let is_name = !name.is_empty() && name.len() <= LONGEST_NAME && !name.contains('\0');
-    is_name.then_some(name)
+    let is_name = !name.is_empty() && name.len() <= LONGEST_NAME;
+    (is_name && !text.contains(char::is_control)).then_some(name)
 }
 
 /// The address of the endpoint with this name.
@@ -35,25 +38,22 @@ pub fn all_of_name(name: &str) -> [Vec<u8>; 3] {
 }
 
 /// The names that an endpoint with this source address tries to get, the best
-/// first.
-pub fn candidates(source: &[u8]) -> impl Iterator<Item = String> + use<> {
-    let text = source.strip_suffix(b"\0").unwrap_or(source);
-    let text = str::from_utf8(text).unwrap_or_default();
-    let text = if text.is_empty() {
-        own()
-    } else {
-        text.to_owned()
+/// first. Without a source address they are those of the process; `None` if
+/// what is there is no address.
+pub fn candidates(source: &[u8]) -> Option<impl Iterator<Item = String> + use<>> {
+    let own = own();
+    let source = match source {
+        b"" | b"\0" => own.as_bytes(),
+        _ => source,
     };
+    let base = name(source)?.to_owned();
     let user = user();
-    let (base, is_unique) = match text.strip_prefix(NOT_UNIQUE) {
-        Some(name) if !is_numbered(name, user) => (name.to_owned(), false),
-        _ => (name(text.as_bytes()).unwrap_or_default().to_owned(), true),
-    };
+    let is_unique = !source.starts_with(NOT_UNIQUE.as_bytes()) || is_numbered(&base, user);
     let count = if is_unique { 1 } else { u32::MAX };
-    (0..count).map(move |index| match is_unique {
+    Some((0..count).map(move |index| match is_unique {
         true => base.clone(),
         false => format!("{base}:{user}:{index}"),
-    })
+    }))
 }
 
 /// Whether a name is one that an endpoint of this user has got.
@@ -96,23 +96,29 @@ mod tests {
             b"fi_shm://\0",
             b"\xff",
             b"a\0b",
+            b"\x02",
+            b"\x02\0\x1d\x2f\x7f\0\0\x01\0\0\0\0\0\0\0\0",
             long.as_bytes(),
         ] {
             assert_eq!(name(bad), None);
+            assert!(bad.is_empty() || candidates(bad).is_none());
         }
     }
 
     #[test]
     fn names_that_are_not_unique_are_numbered() {
-        let names: Vec<_> = candidates(b"fi_shm://77\0").take(2).collect();
+        fn names(source: &[u8]) -> Vec<String> {
+            candidates(source).into_iter().flatten().take(2).collect()
+        }
         let user = user();
-        assert_eq!(names, [format!("77:{user}:0"), format!("77:{user}:1")]);
-        let names: Vec<_> = candidates(b"fi_ns://node:7\0").collect();
-        assert_eq!(names, ["node:7"]);
-        let again = candidates(format!("fi_shm://77:{user}:1\0").as_bytes());
-        assert_eq!(again.collect::<Vec<_>>(), [format!("77:{user}:1")]);
-        let own = candidates(b"").next();
-        assert_eq!(own, Some(format!("{}:{user}:0", std::process::id())));
+        let numbered = |base: u32| [0, 1].map(|index| format!("{base}:{user}:{index}"));
+        assert_eq!(names(b"fi_shm://77\0"), numbered(77));
+        assert_eq!(names(b"fi_ns://node:7\0"), ["node:7"]);
+        let again = format!("fi_shm://77:{user}:1\0");
+        assert_eq!(names(again.as_bytes()), [format!("77:{user}:1")]);
+        for source in [&b""[..], b"\0"] {
+            assert_eq!(names(source), numbered(std::process::id()));
+        }
     }
 
     #[test]

@@ -60,7 +60,7 @@ impl Provider for Local {
     }
 
     fn open(_: &Domain<Self>, info: &Info) -> Result<Setup> {
-        let mut names = address::candidates(&info.src_addr);
+        let mut names = address::candidates(&info.src_addr).ok_or(Errno::EINVAL)?;
         names
             .find_map(|name| match Door::new(SERVICE, &name) {
                 Ok(door) => Some(Ok(Setup {
