@@ -2,6 +2,7 @@
 
 mod faults;
 mod hostile;
+mod peek;
 
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::{null_mut, without_provenance_mut};
