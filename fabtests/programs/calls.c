@@ -8,6 +8,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 enum { MOST_ROWS = 1024 };
 
@@ -19,6 +20,14 @@ void calls_add(const struct ct_test *row)
 	if (count < MOST_ROWS)
 		rows[count] = *row;
 	count++;
+}
+
+void calls_begin(const char *page)
+{
+	const char *provider = ct_opt.provider ? ct_opt.provider : "tcp";
+
+	if (!strcmp(page, "fi_tcp(7)") && strncmp(provider, "tcp", 3))
+		SKIP("%s is not about %s", page, provider);
 }
 
 /* What a call returned or should, as text. */

@@ -27,6 +27,7 @@ static int rename_to(void *addr, size_t len)
 /* After a name that it does not get, an endpoint takes the next and works. */
 static int next_after(void *addr, size_t len)
 {
+	internet();
 	if (!rename_to(addr, len))
 		return -FI_EOTHER;
 	OK(rename_to(free_address(), sizeof(*free_address())));
@@ -48,11 +49,11 @@ static int stays_after(void *addr, size_t len)
 }
 
 ROW(BOTH, "setname/free", PAGE, 0,
-    rename_to(free_address(), sizeof(*free_address())))
+    (internet(), rename_to(free_address(), sizeof(*free_address()))))
 ROW(BOTH, "setname/foreign", PAGE, -FI_EADDRNOTAVAIL,
-    rename_to(foreign(), sizeof(*foreign())))
+    (internet(), rename_to(foreign(), sizeof(*foreign()))))
 ROW(BOTH, "setname/taken", PAGE, -FI_EADDRINUSE,
-    rename_to(taken(), sizeof(*taken())))
+    (internet(), rename_to(taken(), sizeof(*taken()))))
 ROW(BOTH, "setname/other-family", PAGE, REFUSED,
     rename_to(other_family(), sizeof(*other_family())))
 ROW(BOTH, "setname/nothing", PAGE, -FI_EINVAL, rename_to(NULL, 16))

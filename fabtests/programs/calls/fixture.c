@@ -191,12 +191,35 @@ struct sockaddr_in *free_address(void)
 	return at("127.0.0.1");
 }
 
-struct sockaddr_in *somewhere(void)
+static bool is_text(void)
+{
+	struct fi_info *found = ct_getinfo(&spec);
+	bool is = found->addr_format == FI_ADDR_STR;
+
+	fi_freeinfo(found);
+	return is;
+}
+
+int internet(void)
+{
+	if (is_text())
+		SKIP("addresses are text");
+	return 0;
+}
+
+static char text[] = "fi_ns://somewhere";
+
+void *somewhere(void)
 {
 	struct sockaddr_in *addr = at("127.0.0.1");
 
 	addr->sin_port = htons(7471);
-	return addr;
+	return is_text() ? (void *)text : addr;
+}
+
+size_t somewhere_size(void)
+{
+	return is_text() ? sizeof(text) : sizeof(struct sockaddr_in);
 }
 
 struct sockaddr_in6 *other_family(void)

@@ -51,10 +51,15 @@ struct sockaddr_in6 *other_family(void);
 /* The address of another endpoint of this process. */
 struct sockaddr_in *taken(void);
 
-/* One of the loopback interface, where the system chooses the port, and one
- * with a port, for vectors. */
+/* One of the loopback interface, where the system chooses the port. */
 struct sockaddr_in *free_address(void);
-struct sockaddr_in *somewhere(void);
+
+/* An address for vectors, of the provider's format, and its size. */
+void *somewhere(void);
+size_t somewhere_size(void);
+
+/* Leaves out rows about internet addresses where the provider has others. */
+int internet(void);
 
 /* For calls that take some. */
 extern char memory[1 << 17];

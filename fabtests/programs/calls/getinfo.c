@@ -41,8 +41,10 @@ NOT_GIVEN("caps/unknown", "fi_getinfo(3)", caps |= UNKNOWN_FLAG)
 NOT_GIVEN("caps/multicast", "fi_getinfo(3)", caps |= FI_MULTICAST)
 GIVEN("mode/none", "fi_getinfo(3)", mode = 0)
 GIVEN("mode/all", "fi_getinfo(3)", mode = ~0ULL)
-GIVEN("addr-format/in", "fi_getinfo(3)", addr_format = FI_SOCKADDR_IN)
-GIVEN("addr-format/any-socket", "fi_getinfo(3)", addr_format = FI_SOCKADDR)
+ROW(BOTH, "getinfo/addr-format/in", "fi_getinfo(3)", 0,
+    (internet(), WITH(addr_format = FI_SOCKADDR_IN)))
+ROW(BOTH, "getinfo/addr-format/any-socket", "fi_getinfo(3)", 0,
+    (internet(), WITH(addr_format = FI_SOCKADDR)))
 NOT_GIVEN("addr-format/ib", "fi_getinfo(3)", addr_format = FI_SOCKADDR_IB)
 NOT_GIVEN("addr-format/unknown", "fi_getinfo(3)", addr_format = UNKNOWN_NUMBER)
 
@@ -241,10 +243,10 @@ static int getinfo(uint32_t version, const char *node, const char *service,
 ROW(BOTH, "getinfo/version-too-new", "fi_getinfo(3)", -FI_ENOSYS,
     getinfo(FI_VERSION(99, 0), NULL, NULL, 0))
 ROW(BOTH, "getinfo/node-unknown", "fi_getinfo(3)", REFUSED,
-    getinfo(CT_API_VERSION, "no.such.host.invalid", "1", 0))
+    (internet(), getinfo(CT_API_VERSION, "no.such.host.invalid", "1", 0)))
 ROW(BOTH, "getinfo/service-unknown", "fi_getinfo(3)", REFUSED,
-    getinfo(CT_API_VERSION, "127.0.0.1", "no such service", 0))
+    (internet(), getinfo(CT_API_VERSION, "127.0.0.1", "no such service", 0)))
 ROW(BOTH, "getinfo/numeric-host", "fi_getinfo(3)", REFUSED,
-    getinfo(CT_API_VERSION, "localhost", "1", FI_NUMERICHOST))
+    (internet(), getinfo(CT_API_VERSION, "localhost", "1", FI_NUMERICHOST)))
 ROW(BOTH, "getinfo/nothing-asked", "fi_getinfo(3)", 0,
     getinfo(CT_API_VERSION, NULL, NULL, 0))

@@ -7,7 +7,8 @@
  *
  * says for which endpoint types it is, its name, the page that says what the
  * call returns, the result, and the call. Where the page only says that a call
- * is wrong, the result is REFUSED, any error.
+ * is wrong, the result is REFUSED, any error. What the page of a provider says
+ * is for that provider only.
  *
  * Objects come from fixture.h, which opens them when they are first asked for;
  * a row has its process to itself and closes nothing that it does not test.
@@ -35,6 +36,7 @@
 #define FIRST(call) ({ OK(call); 0; })
 
 void calls_add(const struct ct_test *row);
+void calls_begin(const char *page);
 void calls_judge(const char *file, int line, const char *page,
 		 const char *call, long got, long want);
 
@@ -45,6 +47,7 @@ void calls_judge(const char *file, int line, const char *page,
 #define CALLS_ROW(number, types, name, page, want, text, ...)		\
 	static void run_##number(void)					\
 	{								\
+		calls_begin(page);					\
 		calls_judge(__FILE__, __LINE__, page, text,		\
 			    (long)(__VA_ARGS__), want);			\
 	}								\

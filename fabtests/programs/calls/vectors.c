@@ -68,14 +68,15 @@ ROW(RDM, "av/insert-user-id-not-offered", "fi_av(3)", 0,
 ROW(RDM, "av/insert-no-queue", "fi_av(3)", -FI_ENOEQ,
     fi_av_insert(AV(.flags = FI_EVENT), somewhere(), 1, addr, 0, NULL))
 ROW(RDM, "av/insertsvc", "fi_av(3)", 1,
-    fi_av_insertsvc(AV(), "127.0.0.1", "7471", addr, 0, NULL))
+    (internet(), fi_av_insertsvc(AV(), "127.0.0.1", "7471", addr, 0, NULL)))
 ROW(RDM, "av/insertsvc-nowhere", "fi_av(3)", REFUSED,
     fi_av_insertsvc(AV(), NULL, NULL, addr, 0, NULL))
 ROW(RDM, "av/insertsvc-unknown-host", "fi_av(3)", 0,
     at_least_none(fi_av_insertsvc(AV(), "no.such.host.invalid", "1", addr, 0,
 				  NULL)))
 ROW(RDM, "av/insertsym", "fi_av(3)", 4,
-    fi_av_insertsym(AV(), "127.0.0.1", 2, "7471", 2, addr, 0, NULL))
+    (internet(),
+     fi_av_insertsym(AV(), "127.0.0.1", 2, "7471", 2, addr, 0, NULL)))
 ROW(RDM, "av/remove", "fi_av(3)", 0,
     (fi_av_insert(AV(), somewhere(), 1, addr, 0, NULL),
      fi_av_remove(opened_av, addr, 1, 0)))
@@ -102,7 +103,7 @@ static int look_up(fi_addr_t number, size_t room, size_t *needed)
 static size_t needed;
 
 ROW(RDM, "av/lookup", "fi_av(3)", 0, look_up(0, 64, &needed))
-ROW(RDM, "av/lookup-size", "fi_av(3)", sizeof(struct sockaddr_in),
+ROW(RDM, "av/lookup-size", "fi_av(3)", (long)somewhere_size(),
     (look_up(0, 4, &needed), needed))
 ROW(RDM, "av/lookup-truncated", "fi_av(3)", 0, look_up(0, 4, &needed))
 ROW(RDM, "av/lookup-unset", "fi_av(3)", -FI_EINVAL, look_up(3, 64, &needed))
