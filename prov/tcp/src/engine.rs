@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use prov_message::{EpKey, Limits, Signals, Target};
+use prov_message::{EpKey, Limits, Signals, Sleeper, Target};
 use prov_util::errno::Result;
 use prov_util::mr::MrTable;
 use prov_util::poller::Poller;
@@ -266,7 +266,7 @@ impl prov_message::Core for Core {
         self.flush_for_application();
     }
 
-    fn prepare_wait(&mut self) -> bool {
+    fn prepare_wait(&mut self, _sleeper: Sleeper) -> bool {
         self.may_sleep()
     }
 
