@@ -23,3 +23,5 @@ pub mod ring;
 pub mod rota;
 #[cfg(not(loom))]
 pub mod segment;
+#[cfg(not(loom))]
+pub mod stream;

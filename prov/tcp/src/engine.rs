@@ -18,6 +18,7 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
+use prov_local::rota::Rota;
 use prov_message::{EpKey, Limits, Signals, Sleeper, Target};
 use prov_util::errno::Result;
 use prov_util::mr::MrTable;
@@ -61,6 +62,10 @@ pub struct Core {
     copier: Option<Target>,
     /// The endpoint for which that is done.
     copies_for: Option<EpKey>,
+    /// Connections through memory that is shared.
+    rota: Rota<ConnKey>,
+    /// Those that wait for room in it.
+    starved: Vec<ConnKey>,
     /// Connections whose outboxes wait for the end of a burst.
     held: Vec<ConnKey>,
     /// Connections whose outboxes were sent in the application's stead.
@@ -149,6 +154,8 @@ impl Core {
             timers: Timers::default(),
             favourite: Favourite::default(),
             ready: VecDeque::new(),
+            rota: Rota::default(),
+            starved: Vec::new(),
             held: Vec::new(),
             sent: Vec::new(),
             signals,
@@ -266,8 +273,8 @@ impl prov_message::Core for Core {
         self.flush_for_application();
     }
 
-    fn prepare_wait(&mut self, _sleeper: Sleeper) -> bool {
-        self.may_sleep()
+    fn prepare_wait(&mut self, sleeper: Sleeper) -> bool {
+        self.may_sleep(sleeper)
     }
 
     fn poller(&self) -> Option<BorrowedFd<'_>> {

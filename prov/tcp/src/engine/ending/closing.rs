@@ -17,7 +17,8 @@ use crate::engine::link::messages::Then;
 use crate::engine::link::socket;
 use crate::engine::{Core, Lane};
 
-/// How often to look whether a copy has been made that another thread makes.
+/// How often to look whether a copy has been made that another thread makes, or
+/// whether there is room in memory that is shared.
 const LOOK: Duration = Duration::from_micros(50);
 /// How long closing an endpoint may take to send what is due.
 const LINGER: Duration = Duration::from_secs(2);
@@ -157,6 +158,10 @@ impl Core {
         let mut ops = conn.abandon();
         self.forget_arrivals(key, &mut conn, error, &mut ops);
         self.favourite.forget(key);
+        if conn.shortcut.is_some() {
+            self.rota.remove(key);
+            self.starved.retain(|starved| *starved != key);
+        }
         socket::end(conn.socket);
         ops
     }
@@ -207,21 +212,26 @@ impl Core {
     }
 
     /// Sends what is due on the connections of an endpoint before they end.
-    /// Returns the sockets that take no more for now.
-    fn send_last(&mut self, ep: EpKey) -> Vec<OwnedFd> {
+    /// Returns the sockets that take no more for now, and how long it may take
+    /// until there is more to do that none of them tells.
+    fn send_last(&mut self, ep: EpKey) -> (Vec<OwnedFd>, Option<Duration>) {
         let mine = self.connections_of(ep);
         let mut blocked = Vec::new();
+        let mut look = None;
         for key in mine {
             self.flush(key);
             if let Some(conn) = self.conns.get(key)
                 && conn.is_open()
                 && !conn.outbox.is_empty()
-                && let Ok(socket) = conn.socket.try_clone()
             {
-                blocked.push(socket);
+                if conn.sends_by_memory() {
+                    look = Some(LOOK);
+                } else if let Ok(socket) = conn.socket.try_clone() {
+                    blocked.push(socket);
+                }
             }
         }
-        blocked
+        (blocked, look)
     }
 
     fn connections_of(&self, ep: EpKey) -> Vec<ConnKey> {
@@ -272,12 +282,12 @@ pub fn shut_down(lane: &Lane, ep: EpKey) {
 pub fn linger(lane: &Lane, ep: EpKey) {
     let deadline = Instant::now() + LINGER;
     loop {
-        let blocked = lane.core().send_last(ep);
+        let (blocked, look) = lane.core().send_last(ep);
         let left = deadline.saturating_duration_since(Instant::now());
-        if blocked.is_empty() || left.is_zero() {
+        if blocked.is_empty() && look.is_none() || left.is_zero() {
             return;
         }
-        socket::wait_writable(&blocked, left);
+        socket::wait_writable(&blocked, look.map_or(left, |look| look.min(left)));
     }
 }
 

@@ -194,7 +194,16 @@ impl Core {
                 Ok(())
             }
             Op::AtomicRequest => self.collect(key, header, COLLECT_LIMIT, bytes),
-            Op::Acquaint => self.acquainted(key, header),
+            Op::Acquaint => {
+                let step = self.acquainted(key, header);
+                let conn = self.conns.get(key);
+                let shortcut = conn.and_then(|conn| conn.shortcut.as_ref());
+                if shortcut.is_some_and(|shortcut| shortcut.is_in()) {
+                    // What is behind it in the socket only wakes.
+                    *bytes = &[];
+                }
+                step
+            }
             Op::DirectRead | Op::DirectWrite => self.collect(key, header, MAX_LIST, bytes),
             Op::AtomicResponse => self.atomic_answered(key, header, bytes),
         }

@@ -203,7 +203,7 @@ impl Op {
                 Features::ATOMICS,
             ),
             Op::AtomicResponse => (&[Fields::ID, Fields::PAYLOAD], Features::ATOMICS),
-            Op::Acquaint => (&[Fields::ID, Fields::WORD], Features::DIRECT),
+            Op::Acquaint => (&[Fields::ID, Fields::WORD], Features::NAMED_ACKS),
             Op::DirectRead => (&[Fields::PAYLOAD], Features::DIRECT),
             Op::DirectWrite => (
                 &[Fields::DATA, Fields::ID, Fields::RMA, Fields::PAYLOAD],
