@@ -137,6 +137,17 @@ impl OtherProcess {
         }
     }
 
+    /// [`OtherProcess::copy`] to bytes of this process's own.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn copy_out(&self, from: &OtherIov, to: &mut [u8]) -> Result {
+        // SAFETY: `to` is borrowed until the copy is made.
+        self.copy(from, &unsafe {
+            AppIov::from_raw(to.as_mut_ptr(), to.len())
+        })
+    }
+
     /// Copies all of `from` to `to`.
     ///
     /// # Errors

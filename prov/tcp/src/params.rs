@@ -63,6 +63,10 @@ param_table! {
         /// Whether bytes between two processes of one host and user go through
         /// memory that they share, `auto`, or through their socket, `off`
         local: Local = Local::Auto;
+        /// Messages of at least so many bytes, and writes, that would go through
+        /// shared memory are copied by the peer likewise, straight from this
+        /// process's memory
+        local_message_size: usize = 32 << 10, in 4096..=usize::MAX;
         /// A peer's reads of at least so many bytes are copied by it straight
         /// from this process's memory, where it runs on this host as the same
         /// user and the system permits it (process_vm_readv(2))

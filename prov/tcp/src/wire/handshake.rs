@@ -95,7 +95,7 @@ impl Features {
 
     /// All of either side.
     #[must_use]
-    pub fn or(self, other: Features) -> Features {
+    pub const fn or(self, other: Features) -> Features {
         Features(self.0 | other.0)
     }
 

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use prov_message::peers::Failure;
 use prov_message::{Core as _, Ticket};
+use prov_util::buffer::AppIov;
 use prov_util::eq::ConnectionEvents;
 use prov_util::errno::Errno;
 
@@ -13,7 +14,7 @@ use crate::engine::link::endpoint::Kind;
 use crate::engine::link::fault::Fault;
 use crate::engine::link::incoming::Incoming;
 use crate::engine::link::keys::{ConnKey, EpKey};
-use crate::engine::link::messages::Then;
+use crate::engine::link::messages::{Receipt, Then};
 use crate::engine::link::socket;
 use crate::engine::{Core, Lane};
 
@@ -155,8 +156,9 @@ impl Core {
             return Vec::new();
         };
         self.poller.forget(conn.socket.as_fd());
-        let mut ops = conn.abandon();
-        self.forget_arrivals(key, &mut conn, error, &mut ops);
+        let mut receipts = Vec::new();
+        let mut ops = conn.abandon(&mut receipts);
+        self.forget_arrivals(key, &mut conn, error, &mut ops, receipts);
         self.favourite.forget(key);
         if conn.shortcut.is_some() {
             self.rota.remove(key);
@@ -174,11 +176,11 @@ impl Core {
         conn: &mut Connection,
         error: Errno,
         ops: &mut Vec<Ticket>,
+        mut receipts: Vec<(Receipt, AppIov)>,
     ) {
         let Owner::Ep(ep) = conn.owner else {
             return;
         };
-        let mut receipts = Vec::new();
         match std::mem::take(&mut conn.incoming) {
             Incoming::Place(placing) => match placing.then {
                 Then::Receive(receipt) => receipts.push((receipt, placing.place.memory())),

@@ -427,13 +427,13 @@ impl Connection {
         }
     }
 
-    /// Operations that will not be done any more.
-    pub fn abandon(&mut self) -> Vec<Ticket> {
+    /// Operations that will not be done any more, and receives.
+    pub fn abandon(&mut self, receipts: &mut Vec<(Receipt, AppIov)>) -> Vec<Ticket> {
         let mut ops: Vec<Ticket> = self.lent.abandon().collect();
         ops.extend(self.outbox.abandon());
         ops.extend(self.acks.drain(..));
         ops.extend(self.narrow.iter_mut().flat_map(Narrow::abandon));
-        ops.extend(self.copies.abandon());
+        ops.extend(self.copies.abandon(receipts));
         ops.extend(self.reads.drain(..).map(|read| read.ticket));
         ops.extend(self.named.drain().map(|(_, waits)| match waits {
             Named::Ack(ticket) | Named::Atomic { ticket, .. } | Named::Announced { ticket, .. } => {

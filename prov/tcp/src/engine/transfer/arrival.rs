@@ -204,7 +204,9 @@ impl Core {
                 }
                 step
             }
-            Op::DirectRead | Op::DirectWrite => self.collect(key, header, MAX_LIST, bytes),
+            Op::DirectMsg | Op::DirectRead | Op::DirectWrite => {
+                self.collect(key, header, MAX_LIST, bytes)
+            }
             Op::AtomicResponse => self.atomic_answered(key, header, bytes),
         }
     }
@@ -367,6 +369,7 @@ impl Core {
         match header.op {
             Op::DirectRead => self.direct_read(key, bytes),
             Op::DirectWrite => self.direct_write(key, header, bytes),
+            Op::DirectMsg => self.direct_message(key, header, bytes),
             _ => self.atomic_requested(key, header, bytes),
         }
     }
@@ -396,8 +399,12 @@ impl Core {
         match action {
             Action::Acknowledge(key, ack) => self.acknowledge(key, ack),
             Action::Redirect(key, course) => {
-                if let Some(conn) = self.conns.get_mut(key) {
-                    conn.incoming = course.into();
+                let Some(conn) = self.conns.get_mut(key) else {
+                    return;
+                };
+                match conn.incoming {
+                    Incoming::Keep(_) => conn.incoming = course.into(),
+                    _ => conn.copies.course = Some(course),
                 }
             }
             Action::Resume(key, course) => {
@@ -405,7 +412,13 @@ impl Core {
                     return;
                 };
                 conn.held_back = false;
-                conn.incoming = course.into();
+                match conn.copies.held_back.take() {
+                    None => conn.incoming = course.into(),
+                    Some(held) => self.copy_held(key, held, course.into()),
+                }
+                let Some(conn) = self.conns.get_mut(key) else {
+                    return;
+                };
                 let backlog = std::mem::take(&mut conn.backlog);
                 self.take_in(key, &backlog);
                 self.read_later(key);

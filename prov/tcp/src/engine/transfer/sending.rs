@@ -294,6 +294,9 @@ impl Core {
             copy: message.is_inject(),
             op: None,
         };
+        if self.send_directly(key, &post, message.flags, op) {
+            return;
+        }
         match self.announcing(key, header.op == header::Op::Tagged, header.payload) {
             Announcing::Wide => return self.announce(key, None, post, message.flags, op),
             Announcing::Narrow(name) => {
