@@ -102,6 +102,9 @@ pub struct Core {
 /// Progress calls in vain after which other processes have their turn, where
 /// there are more of them than processors.
 pub(crate) const YIELD_AFTER: u32 = 512;
+/// The same where what comes does so through shared memory: a call in vain asks
+/// the system nothing, and who is to send runs on this host.
+pub(crate) const YIELD_NEARBY_AFTER: u32 = 64;
 
 /// Bytes of unexpected messages beyond the limit that are kept from peers which
 /// were asked to announce their messages.

@@ -15,7 +15,7 @@ use crate::engine::link::keys::{ConnKey, Source};
 use crate::engine::link::path::Path;
 use crate::engine::link::{place, socket};
 use crate::engine::transfer::arrival::{short_way, take_in_simple};
-use crate::engine::{Core, YIELD_AFTER};
+use crate::engine::{Core, YIELD_AFTER, YIELD_NEARBY_AFTER};
 
 /// Reads of the favourite that bring something between two questions to the
 /// poller, while these say nothing new.
@@ -163,7 +163,11 @@ impl Core {
     #[inline(always)]
     pub(crate) fn is_idle_for_long(&mut self) -> bool {
         self.idle_calls = self.idle_calls.wrapping_add(1);
-        self.idle_calls.is_multiple_of(YIELD_AFTER)
+        let after = match self.rota.is_empty() {
+            true => YIELD_AFTER,
+            false => YIELD_NEARBY_AFTER,
+        };
+        self.idle_calls.is_multiple_of(after)
     }
 
     /// Handles one event; whether it was news.
