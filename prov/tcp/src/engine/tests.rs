@@ -10,6 +10,7 @@ mod endpoint_check_tests;
 mod foreign;
 mod hostile;
 mod lost;
+mod nearby;
 mod negotiated;
 mod peek;
 mod requests;

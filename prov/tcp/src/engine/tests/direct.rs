@@ -26,7 +26,7 @@ use crate::wire::stream::{Event, Stream};
 const KEY: u64 = 5;
 
 /// A peer that says what it likes, in this process.
-struct Stranger {
+pub(super) struct Stranger {
     stream: TcpStream,
     seal: Seal,
     card: Option<Card>,
@@ -36,7 +36,7 @@ struct Stranger {
 
 impl Stranger {
     /// Connects to an endpoint.
-    fn of(side: &Side) -> Stranger {
+    pub(super) fn of(side: &Side) -> Stranger {
         let mut stream = TcpStream::connect(side.addr).unwrap();
         stream.set_nodelay(true).unwrap();
         let identity = Identity {
@@ -74,17 +74,23 @@ impl Stranger {
             .unwrap();
     }
 
-    fn acquaint(&mut self, what: u8, id: u64, word: u64) {
+    pub(super) fn acquaint(&mut self, what: u8, id: u64, word: u64) {
         let mut header = Header::new(Op::Acquaint);
         (header.op_data, header.id, header.word) = (what, id, word);
         self.say(&header, &[], &[]);
     }
 
     /// Says who it is, which is true.
-    fn introduce(&mut self) {
+    pub(super) fn introduce(&mut self) {
         let number = self.stream.as_raw_fd() as u64;
         let what = Acquaintance::Introduction.code();
         self.acquaint(what, u64::from(std::process::id()), number);
+    }
+
+    /// Offers a file of this process as memory.
+    pub(super) fn offer_memory(&mut self, fd: std::os::fd::BorrowedFd<'_>) {
+        let number = fd.as_raw_fd() as u64;
+        self.acquaint(Acquaintance::Memory.code(), number, 0);
     }
 
     /// Shows its card, which is in order.
@@ -109,7 +115,7 @@ impl Stranger {
 
     /// What the endpoint has said since; `None` when it has closed the
     /// connection.
-    fn hear(&mut self, side: &Side) -> Option<Vec<(Header, Vec<u8>)>> {
+    pub(super) fn hear(&mut self, side: &Side) -> Option<Vec<(Header, Vec<u8>)>> {
         let mut is_open = true;
         for _ in 0..100 {
             side.drive();
@@ -135,7 +141,7 @@ impl Stranger {
     }
 
     /// What the endpoint says of itself.
-    fn hear_acquaintance(&mut self, side: &Side) -> Vec<(u8, u64, u64)> {
+    pub(super) fn hear_acquaintance(&mut self, side: &Side) -> Vec<(u8, u64, u64)> {
         let heard = self.hear(side).unwrap();
         let what = |(header, _): (Header, _)| match header.op {
             Op::Acquaint => (header.op_data, header.id, header.word),
