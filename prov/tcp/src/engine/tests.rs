@@ -1,5 +1,6 @@
 //! Two endpoints in two engines, over loopback.
 
+mod acknowledgements;
 mod answers;
 mod authentication;
 mod c_peer;

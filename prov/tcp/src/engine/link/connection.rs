@@ -84,7 +84,7 @@ pub struct Connection {
     /// Reads whose bytes have not come, oldest first.
     pub reads: VecDeque<PendingRead>,
     /// Operations that wait for an acknowledgement, oldest first.
-    pub acks: VecDeque<Ticket>,
+    pub acks: VecDeque<Unacknowledged>,
     /// Names of messages that have come and are to be acknowledged.
     pub owed: Vec<u64>,
     /// Operations that wait for an answer that names them.
@@ -220,10 +220,18 @@ pub struct PendingRead {
     pub memory: AppIov,
 }
 
+/// An operation that is done when the peer acknowledges its message.
+pub struct Unacknowledged {
+    pub ticket: Ticket,
+    /// Position in the stream behind the message. As long as it has not left,
+    /// the operation's memory is read, and no acknowledgement can be true.
+    pub end: u64,
+}
+
 /// An operation that waits for an answer with its name.
 pub enum Named {
     /// To be acknowledged.
-    Ack(Ticket),
+    Ack(Unacknowledged),
     /// An atomic operation, with the place for its old values.
     Atomic { ticket: Ticket, result: AppIov },
     /// A message that was announced: to be sent when it is asked for.
@@ -233,6 +241,9 @@ pub enum Named {
         payload: Option<Payload>,
         /// Whether it is done only when it has been acknowledged.
         ack: bool,
+        /// Position in the stream behind the announcement, and behind the message
+        /// once it was asked for.
+        end: u64,
     },
 }
 
@@ -242,6 +253,16 @@ pub enum Payload {
     App(AppIov),
     /// A copy.
     Own(Vec<u8>),
+}
+
+impl Payload {
+    /// How many they are.
+    pub fn len(&self) -> usize {
+        match self {
+            Payload::App(memory) => memory.len(),
+            Payload::Own(bytes) => bytes.len(),
+        }
+    }
 }
 
 /// A receive that has asked for its message.
@@ -371,6 +392,22 @@ impl Connection {
         self.named.get_mut(NameKey::from(KeyData::from_ffi(name)))
     }
 
+    /// The operation of the message that is posted next, with this header, and
+    /// is to be acknowledged.
+    #[inline]
+    pub fn unacknowledged(&self, ticket: Ticket, header: &Header) -> Unacknowledged {
+        let end = self.end_of_next(header);
+        Unacknowledged { ticket, end }
+    }
+
+    /// Position in the stream behind the message that is posted next, with this
+    /// header.
+    #[inline]
+    pub fn end_of_next(&self, header: &Header) -> u64 {
+        let len = header.encoded_len() + header.payload;
+        self.outbox.end_of_next(len)
+    }
+
     /// The operation of this name, off the list, if it waits for the kind of
     /// answer that `is_awaited` knows. Another kind of answer breaks the
     /// protocol, and must not make the operation disappear.
@@ -398,14 +435,14 @@ impl Connection {
     pub fn abandon(&mut self) -> Vec<Ticket> {
         let mut ops: Vec<Ticket> = self.lent.abandon().collect();
         ops.extend(self.outbox.abandon());
-        ops.extend(self.acks.drain(..));
+        ops.extend(self.acks.drain(..).map(|waits| waits.ticket));
         ops.extend(self.narrow.iter_mut().flat_map(Narrow::abandon));
         ops.extend(self.copies.abandon());
         ops.extend(self.reads.drain(..).map(|read| read.ticket));
         ops.extend(self.named.drain().map(|(_, waits)| match waits {
-            Named::Ack(ticket) | Named::Atomic { ticket, .. } | Named::Announced { ticket, .. } => {
-                ticket
-            }
+            Named::Ack(Unacknowledged { ticket, .. })
+            | Named::Atomic { ticket, .. }
+            | Named::Announced { ticket, .. } => ticket,
         }));
         ops
     }

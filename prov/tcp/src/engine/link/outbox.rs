@@ -66,6 +66,13 @@ impl Outbox {
         self.sent
     }
 
+    /// Position in the stream behind a message of `len` bytes that is posted
+    /// next.
+    #[inline]
+    pub fn end_of_next(&self, len: usize) -> u64 {
+        self.queued + len as u64
+    }
+
     /// Our own bytes among them.
     pub fn own_len(&self) -> usize {
         self.bytes.len() - self.head

@@ -26,8 +26,8 @@ use crate::wire::stream::{Event, Stream};
 const KEY: u64 = 5;
 
 /// A peer that says what it likes, in this process.
-struct Stranger {
-    stream: TcpStream,
+pub(super) struct Stranger {
+    pub(super) stream: TcpStream,
     seal: Seal,
     card: Option<Card>,
     heard: Stream,
@@ -36,7 +36,7 @@ struct Stranger {
 
 impl Stranger {
     /// Connects to an endpoint.
-    fn of(side: &Side) -> Stranger {
+    pub(super) fn of(side: &Side) -> Stranger {
         let mut stream = TcpStream::connect(side.addr).unwrap();
         stream.set_nodelay(true).unwrap();
         let identity = Identity {
@@ -63,7 +63,7 @@ impl Stranger {
         }
     }
 
-    fn say(&mut self, header: &Header, rma: &[RmaIov], payload: &[u8]) {
+    pub(super) fn say(&mut self, header: &Header, rma: &[RmaIov], payload: &[u8]) {
         let mut header = *header;
         header.payload = payload.len();
         header.rma_count = rma.len() as u8;
@@ -109,7 +109,7 @@ impl Stranger {
 
     /// What the endpoint has said since; `None` when it has closed the
     /// connection.
-    fn hear(&mut self, side: &Side) -> Option<Vec<(Header, Vec<u8>)>> {
+    pub(super) fn hear(&mut self, side: &Side) -> Option<Vec<(Header, Vec<u8>)>> {
         let mut is_open = true;
         for _ in 0..100 {
             side.drive();
@@ -145,7 +145,7 @@ impl Stranger {
     }
 }
 
-fn register(side: &Side, bytes: &mut [u8]) -> Arc<Region> {
+pub(super) fn register(side: &Side, bytes: &mut [u8]) -> Arc<Region> {
     let iov = iovec {
         iov_base: bytes.as_mut_ptr().cast(),
         iov_len: bytes.len(),
@@ -156,7 +156,7 @@ fn register(side: &Side, bytes: &mut [u8]) -> Arc<Region> {
     side.memory.register(request).unwrap()
 }
 
-fn remote(addr: u64, len: usize) -> RmaIov {
+pub(super) fn remote(addr: u64, len: usize) -> RmaIov {
     RmaIov {
         addr,
         len: len as u64,
