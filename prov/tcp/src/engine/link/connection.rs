@@ -12,6 +12,7 @@ use prov_util::buffer::AppIov;
 use slotmap::{Key, KeyData, SlotMap};
 
 use crate::engine::link::copies::Copies;
+use crate::engine::link::debt::Debt;
 use crate::engine::link::fault::Fault;
 use crate::engine::link::incoming::Incoming;
 use crate::engine::link::keys::{EpKey, ListenerKey, NameKey, PeerKey};
@@ -61,6 +62,11 @@ pub struct Connection {
     pub burst: Burst,
     /// Answers to what the peer has sent, which are not the application's.
     pub answers: Burst,
+    /// What the answers in the outbox take.
+    pub debt: Debt,
+    /// Whether that is too much. Nothing more is read until the peer has read
+    /// some of them.
+    pub is_overdue: bool,
     /// Whether the outbox waits for its burst to end.
     pub is_held: bool,
     /// Whether there are only answers in it then.
@@ -295,6 +301,8 @@ impl Connection {
             lent: Lent::default(),
             burst: Burst::default(),
             answers: Burst::default(),
+            debt: Debt::default(),
+            is_overdue: false,
             is_held: false,
             owes: false,
             is_blocked: false,
@@ -325,18 +333,42 @@ impl Connection {
     /// Whether what comes next has to wait.
     #[inline]
     pub fn is_paused(&self) -> bool {
-        self.held_back || self.copies.waiting.is_some()
+        self.held_back | self.is_overdue || self.copies.waiting.is_some()
     }
 
     /// Whether messages with nothing special about them may take the short way.
     #[inline(always)]
     pub fn is_plain(&self) -> bool {
-        let is_special = self.held_back | self.copies.is_away;
+        let is_special = self.held_back | self.is_overdue | self.copies.is_away;
         !is_special
             && self.is_open()
             && self.copies.waiting.is_none()
             && self.copies.transfers.is_empty()
             && self.stream.is_between_messages()
+    }
+
+    /// Counts answers, by which the outbox is larger than when it took so much
+    /// room.
+    #[inline]
+    pub fn owe(&mut self, room_before: usize) {
+        let bytes = self.outbox.room().saturating_sub(room_before);
+        let awaits = self.awaits_answers();
+        self.is_overdue |= !self.debt.add(bytes, awaits, self.outbox.span());
+    }
+
+    /// Whether the peer has read so many of its answers that it may ask on.
+    pub fn may_ask_on(&mut self) -> bool {
+        let awaits = self.awaits_answers();
+        self.debt.is_small(awaits, self.outbox.span())
+    }
+
+    /// Whether the peer is to answer something.
+    #[inline]
+    fn awaits_answers(&self) -> bool {
+        !(self.named.is_empty()
+            && self.reads.is_empty()
+            && self.acks.is_empty()
+            && self.asked.is_empty())
     }
 
     /// The handshake is over, which the peer ended with this message: the stream

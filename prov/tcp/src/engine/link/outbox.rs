@@ -9,6 +9,7 @@ use prov_util::buffer::{AppIov, Outgoing};
 use prov_util::errno::{Errno, Result};
 use prov_util::mr::Grant;
 
+use crate::engine::link::debt::Span;
 use crate::engine::link::place::send_registered;
 use crate::engine::link::socket;
 use crate::engine::link::zerocopy::Lent;
@@ -73,7 +74,23 @@ impl Outbox {
         self.queued + len as u64
     }
 
+    /// Positions in the stream between which it is.
+    #[inline]
+    pub fn span(&self) -> Span {
+        Span {
+            sent: self.sent,
+            queued: self.queued,
+        }
+    }
+
+    /// Bytes that it takes, without the application's.
+    #[inline]
+    pub fn room(&self) -> usize {
+        self.own_len() + self.segments.len() * size_of::<Segment>()
+    }
+
     /// Our own bytes among them.
+    #[inline]
     pub fn own_len(&self) -> usize {
         self.bytes.len() - self.head
     }

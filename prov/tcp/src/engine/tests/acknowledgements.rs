@@ -1,15 +1,18 @@
 //! Peers that acknowledge what has not come to them, and peers that ask for
 //! acknowledgements which they do not read.
 
+use std::io::{Read, Write};
+
 use fabric_abi::FI_DELIVERY_COMPLETE;
 use slotmap::Key;
 
 use super::c_peer::{Peer, side_and_peer};
-use super::direct::Stranger;
+use super::direct::{Stranger, read, register, remote};
 use super::*;
 use crate::engine::link::connection::Connection;
 use crate::engine::link::keys::NameKey;
-use crate::wire::header::{Header, Op};
+use crate::wire::ByteOrder;
+use crate::wire::header::{BASE, DELIVERY_COMPLETE, Header, MAX_HEADER, NAMED, Op, RmaIov};
 
 /// More than sockets take, and less than what is announced.
 const LEN: usize = 1 << 20;
@@ -177,4 +180,121 @@ fn a_message_is_not_done_while_the_kernel_may_read_its_memory() {
     peer.say(&named_ack(name), &[], &[]);
     until([&a, &a], || names(&a).is_empty());
     assert_eq!((a.count(), a.outstanding()), (0, 1));
+}
+
+/// A request that a peer repeats, and the length of the answer.
+struct Question {
+    header: Header,
+    remote: RmaIov,
+    answer: usize,
+}
+
+impl Question {
+    fn encode(&self) -> Vec<u8> {
+        let mut header = self.header;
+        header.rma_count = 1;
+        let mut bytes = [0; MAX_HEADER];
+        let len = header.encode(&[self.remote], ByteOrder::Native, 0, &mut bytes);
+        bytes[..len].to_vec()
+    }
+}
+
+/// Has a peer that reads nothing ask up to `most` times, and returns how much
+/// room the answers take. Then it reads, and gets all of them.
+fn room_for_answers(question: &Question, most: usize) -> usize {
+    let mut place = vec![0; 1 << 16];
+    let (a, mut peer) = side_and_stranger();
+    register(&a, &mut place);
+    let question_bytes = question.encode();
+    let many = question_bytes.repeat(1000);
+    let mut room = 0;
+    let (mut asked, mut vain_calls) = (0, 0);
+    while asked < most * question_bytes.len() && vain_calls < 100 {
+        match peer.stream.write(&many[asked % many.len()..]) {
+            Ok(n) => (asked, vain_calls) = (asked + n, 0),
+            Err(error) => {
+                assert_eq!(error.kind(), std::io::ErrorKind::WouldBlock);
+                vain_calls += 1;
+            }
+        }
+        a.drive();
+        let key = only_connection(&a);
+        room = room.max(a.engine.core().conns[key].outbox.memory());
+    }
+    // To the end of a question.
+    let count = asked.div_ceil(question_bytes.len());
+    let mut rest = &question_bytes[question_bytes.len() - (count * question_bytes.len() - asked)..];
+    let mut heard = 0;
+    let mut buffer = vec![0; 1 << 20];
+    until([&a, &a], || {
+        if let Ok(n) = peer.stream.write(rest) {
+            rest = &rest[n..];
+        }
+        while let Ok(n @ 1..) = peer.stream.read(&mut buffer) {
+            heard += n;
+        }
+        heard >= count * question.answer
+    });
+    assert_eq!(heard, count * question.answer);
+    assert_eq!((rest.len(), queued(&a)), (0, 0));
+    room
+}
+
+/// What a peer that asks and does not read may cost, in bytes.
+const ROOM: usize = 4 << 20;
+
+#[test]
+fn a_peer_that_reads_no_acknowledgements_is_not_read_from() {
+    let mut header = Header::new(Op::Write);
+    header.flags = DELIVERY_COMPLETE | NAMED;
+    let question = Question {
+        header,
+        remote: remote(0, 0),
+        answer: BASE + 8,
+    };
+    let room = room_for_answers(&question, 600_000);
+    assert!(room < ROOM, "{room} bytes");
+}
+
+#[test]
+fn nor_is_one_that_reads_no_other_answers() {
+    // Copied, and sent from their place.
+    for (len, most) in [(8, 600_000), (4096, 10_000), (4097, 60_000)] {
+        let question = Question {
+            header: Header::new(Op::ReadRequest),
+            remote: remote(0, len),
+            answer: BASE + len,
+        };
+        let room = room_for_answers(&question, most);
+        assert!(room < ROOM, "{room} bytes for answers of {len}");
+    }
+}
+
+#[test]
+fn two_peers_that_owe_one_another_much_do_not_wait_for_one_another() {
+    const COUNT: usize = 20_000;
+    let params = || Params {
+        tx_size: COUNT,
+        ..Params::default()
+    };
+    let (a, b) = (side_with(params()), side_with(params()));
+    a.knows(b.addr);
+    b.knows(a.addr);
+    let (mut from_a, mut from_b) = ([1; 4096], [2; 4096]);
+    register(&a, &mut from_a);
+    register(&b, &mut from_b);
+    let mut places = [[0; 4096]; 2];
+    // Connected before anybody posts much.
+    let [at_a, at_b] = &mut places;
+    read(&a, at_a);
+    until([&a, &b], || a.count() == 1);
+    b.drive();
+    // Neither looks at what comes until all is posted.
+    for _ in 1..COUNT {
+        read(&a, at_a);
+        read(&b, at_b);
+    }
+    read(&b, at_b);
+    until([&a, &b], || a.count() == COUNT && b.count() == COUNT);
+    assert_eq!(places, [[2; 4096], [1; 4096]]);
 }

@@ -449,12 +449,12 @@ fn many_writes_do_not_pile_up() {
 }
 
 /// Posts a read of so many bytes from the stranger's memory.
-fn read(side: &Side, place: &mut [u8]) {
+pub(super) fn read(side: &Side, place: &mut [u8]) {
     let mut remote = RemoteIov::default();
     remote.push(RemotePiece {
         addr: 0,
         len: place.len() as u64,
-        key: 1,
+        key: KEY,
     });
     let access = RemoteAccess {
         access: Access::Read,

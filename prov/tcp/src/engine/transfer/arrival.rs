@@ -438,12 +438,14 @@ impl Core {
         if is_alone {
             lend_buffer(&mut self.spare_buffers, conn);
         }
+        let room = conn.outbox.room();
         for name in conn.owed.drain(..) {
             conn.outbox.push(&encode_ack(name, conn.sequence));
             conn.sequence = conn.sequence.wrapping_add(1);
         }
         // An idle connection keeps little memory.
         conn.owed.shrink_to(KEPT_NAMES);
+        conn.owe(room);
         conn.owes |= is_alone;
         if is_alone && !self.is_in_progress {
             self.flush(key);

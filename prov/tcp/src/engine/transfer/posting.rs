@@ -214,6 +214,7 @@ impl Core {
         let Some(conn) = self.conns.get_mut(key) else {
             return;
         };
+        let room = conn.outbox.room();
         let mut head = [0; MAX_HEADER];
         let header_len = header.encode(&[], conn.order, conn.sequence, &mut head);
         conn.sequence = conn.sequence.wrapping_add(1);
@@ -221,6 +222,7 @@ impl Core {
         for &grant in grants.parts() {
             conn.outbox.push_registered(grant);
         }
+        conn.owe(room);
         if !conn.is_blocked {
             self.flush(key);
         }
@@ -234,6 +236,7 @@ impl Core {
         if conn.outbox.is_empty() {
             lend_buffer(&mut self.spare_buffers, conn);
         }
+        let room = conn.outbox.room();
         let mut head = [0; MAX_HEADER];
         let header_len = post
             .header
@@ -245,6 +248,9 @@ impl Core {
             }
             Bytes::App(memory) => conn.outbox.push_app(*memory),
             Bytes::Own(bytes) => conn.outbox.push(bytes),
+        }
+        if post.header.is_answer() {
+            conn.owe(room);
         }
         if let Some(ticket) = post.op.and_then(|op| self.endpoints.count(op)) {
             conn.outbox.push_op(ticket);
@@ -291,12 +297,18 @@ impl Core {
             Ok(empty) => {
                 conn.is_blocked = !empty;
                 conn.owes &= !empty;
+                if conn.is_overdue && conn.may_ask_on() {
+                    self.read_later(key);
+                }
             }
             Err(error) => {
                 self.break_connection(key, error);
                 return;
             }
         }
+        let Some(conn) = self.conns.get_mut(key) else {
+            return;
+        };
         if conn.lent.enabled {
             while let Some(ticket) = self.next_done(key) {
                 self.endpoints.finish(ticket, Ok(()));
