@@ -12,7 +12,6 @@ use prov_util::attr::Info;
 use prov_util::endpoint::OptionValue;
 use prov_util::eq::ConnectionEvents;
 use prov_util::errno::{Errno, Result};
-use prov_util::ffi::AnyFid;
 use prov_util::ffi::pep::PassiveObject;
 use prov_util::logging::Targets;
 use prov_util::mr::{Job, MrTable};
@@ -78,8 +77,7 @@ impl Tcp {
             return Ok((None, None));
         }
         if !self.requests.knows(handle) {
-            let passive = AnyFid::of_info(info)?;
-            let passive = passive.expect::<PassiveObject<PassiveEndpoint>>()?;
+            let passive = PassiveObject::<PassiveEndpoint>::of_info(info)?;
             let socket = passive.with_setup(|setup| setup.socket.take());
             let socket = socket.ok_or(Errno::EINVAL)?;
             return Ok((None, Some(socket)));
