@@ -458,7 +458,8 @@ fn path_of(name: &Name<'_>) -> Result<PathBuf> {
 
 /// The file of the array at `map_addr`.
 fn map_path(path: &Path) -> PathBuf {
-    path.with_extension("map")
+    // In a table's own name there is no such dot.
+    path.with_added_extension("map")
 }
 
 /// Whether the file has not been removed or replaced meanwhile.

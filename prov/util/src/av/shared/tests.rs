@@ -179,6 +179,17 @@ fn a_forked_child_that_closes_what_it_has_leaves_the_files_to_its_parent() {
 }
 
 #[test]
+fn each_table_has_an_array_of_its_own() {
+    let (called, other) = (fresh(), fresh());
+    let (a, b) = (open(&called), open(&other));
+    insert(&a, 0..3);
+    let arrays = [&called, &other].map(|of| map_path(&path_of(&name(of, false)).unwrap()));
+    assert_ne!(arrays[0], arrays[1]);
+    drop(b);
+    assert!(arrays[0].exists() && !arrays[1].exists());
+}
+
+#[test]
 fn domains_have_tables_of_their_own() {
     let called = fresh();
     let a = open(&called);
