@@ -16,7 +16,7 @@ EXCLUDE = fabtests/upstream/exclude$(if $(filter shm,$(PROVIDER)),-shm)
 KNOWN ?= fabtests/known/c-library-2.x
 
 # What needs no network: for the shm provider.
-LOCAL = $(WITHIN) allocation calls deserted killed killed_connecting peer_srx process
+LOCAL = $(WITHIN) allocation calls crowd deserted killed killed_connecting peer_srx process
 # And one process only: for the loopback provider.
 WITHIN = atomic auth av caps cntr completion cq endpoint eq getinfo leak match message mr \
 	param peer peer_av poll rma simulation srx text threads unreachable

@@ -157,6 +157,41 @@ static void reject(void)
 	ct_close_pair(&bench.pair);
 }
 
+/* A handle names nothing once its request is answered, or its listener closed:
+ * what was there may be anything by now. */
+static void answered_request(void)
+{
+	struct ct_event request;
+	struct fi_info *named;
+	struct bench bench;
+	struct ct_peer *a = &bench.pair.a, *b = &bench.pair.b;
+	struct fid_ep *ep = NULL;
+
+	setup(&bench);
+	ct_open_ep(b, b->info);
+	OK(fi_connect(b->ep, bench.name, NULL, 0));
+	ct_wait_request(a, &request);
+	OK(fi_reject(bench.pair.pep, request.info->handle, NULL, 0));
+	CHECK(fi_endpoint(a->domain, request.info, &ep, NULL) == -FI_EINVAL,
+	      "endpoint");
+	CHECK(fi_reject(bench.pair.pep, request.info->handle, NULL, 0) ==
+		      -FI_EINVAL,
+	      "reject");
+	fi_freeinfo(request.info);
+	REQUIRE(ct_any_event(b).failed);
+
+	named = fi_dupinfo(a->info);
+	REQUIRE(named);
+	named->handle = &bench.pair.pep->fid;
+	OK(fi_close(&bench.pair.pep->fid));
+	bench.pair.pep = NULL;
+	CHECK(fi_endpoint(a->domain, named, &ep, NULL) == -FI_EINVAL,
+	      "closed-listener");
+	named->handle = NULL;
+	fi_freeinfo(named);
+	ct_close_pair(&bench.pair);
+}
+
 /* Nobody listens there. */
 static void refused(void)
 {
@@ -593,6 +628,7 @@ static const struct ct_test tests[] = {
 	{ "data-both-ways", data_both_ways, CT_MSG },
 	{ "no-data", no_data, CT_MSG },
 	{ "reject", reject, CT_MSG },
+	{ "answered-request", answered_request, CT_MSG },
 	{ "refused", refused, CT_MSG },
 	{ "shutdown", shutdown_event, CT_MSG },
 	{ "close", close_event, CT_MSG },

@@ -262,6 +262,7 @@ static void target(void)
 	struct ct_memory local, remote;
 	struct ct_pair pair;
 	uint64_t reads_done = 0, writes_done = 0;
+	size_t completions = 0;
 
 	ct_open_pair(&pair, &spec);
 	ct_memory_open(&pair.a, &local, 64, FI_READ | FI_WRITE);
@@ -275,6 +276,7 @@ static void target(void)
 
 		ct_fill(local.data, 64, (unsigned)form);
 		POST(&pair.a, ct_rma(&pair.a, form, &rma));
+		completions += ct_rma_completes(form);
 		if (ct_rma_is_read(form))
 			reads_done++;
 		else
@@ -286,6 +288,8 @@ static void target(void)
 		CHECK(true, "%s", ct_rma_name(form));
 	}
 	EXPECT(fi_cntr_read(pair.b.cntr[CT_CNTR_RECV]), 0);
+	/* What was read may come after the target has counted it. */
+	UNTIL(&pair.a, pair.a.tx.count == completions);
 	ct_memory_close(&local);
 	ct_memory_close(&remote);
 	ct_close_pair(&pair);

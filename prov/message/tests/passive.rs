@@ -1,7 +1,7 @@
 //! What passive endpoints do, whoever listens. Here, since event queues need a
 //! function of the framework, and the crate has no unsafe code.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_char, c_int};
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -11,7 +11,7 @@ use prov_util::endpoint::PassiveEndpoint as _;
 use prov_util::eq::Eq;
 use prov_util::errno::{Errno, Result};
 use prov_util::ffi::pep::PassiveObject;
-use prov_util::ffi::{AnyFid, Handle, Use};
+use prov_util::ffi::{Handle, Use};
 use prov_util::progress::Progress;
 use prov_util::wait::{Attachment, WaitKind};
 
@@ -142,14 +142,6 @@ impl Setting {
     }
 }
 
-fn handle(of: *mut c_void) -> AnyFid {
-    let info = Info {
-        handle: Opaque(of),
-        ..Info::default()
-    };
-    AnyFid::of_info(&info).unwrap()
-}
-
 #[test]
 fn listening_takes_an_event_queue_and_a_name_and_happens_once() {
     let Setting { own, eq, ep, .. } = set_up();
@@ -223,12 +215,12 @@ fn who_is_rejected_is_told_so_unless_an_endpoint_has_it() {
     let one = requests.add("one", &unanswered);
     let other = requests.add("other", &unanswered);
     let third = requests.add("third", &unanswered);
-    ep.reject(handle(one), b"no").unwrap();
-    assert_eq!(ep.reject(handle(one), b"no"), Err(Errno::EINVAL));
+    ep.reject(Opaque(one), b"no").unwrap();
+    assert_eq!(ep.reject(Opaque(one), b"no"), Err(Errno::EINVAL));
     requests.take(other).unwrap();
-    ep.reject(handle(other), b"no").unwrap();
+    ep.reject(Opaque(other), b"no").unwrap();
     // Connection data is cut silently (fi_cm(3)).
-    ep.reject(handle(third), b"too much").unwrap();
+    ep.reject(Opaque(third), b"too much").unwrap();
     let refused = [("one", &b"no"[..]), ("third", &b"too "[..])];
     assert_eq!(
         own.seen().refused,

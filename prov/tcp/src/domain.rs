@@ -12,7 +12,6 @@ use prov_util::attr::Info;
 use prov_util::endpoint::OptionValue;
 use prov_util::eq::ConnectionEvents;
 use prov_util::errno::{Errno, Result};
-use prov_util::ffi::AnyFid;
 use prov_util::ffi::pep::PassiveObject;
 use prov_util::logging::Targets;
 use prov_util::mr::{Job, MrTable};
@@ -78,8 +77,7 @@ impl Tcp {
             return Ok((None, None));
         }
         if !self.requests.knows(handle) {
-            let passive = AnyFid::of_info(info)?;
-            let passive = passive.expect::<PassiveObject<PassiveEndpoint>>()?;
+            let passive = PassiveObject::<PassiveEndpoint>::of_info(info)?;
             let socket = passive.with_setup(|setup| setup.socket.take());
             let socket = socket.ok_or(Errno::EINVAL)?;
             return Ok((None, Some(socket)));
@@ -362,4 +360,48 @@ fn source_towards(info: &Info) -> SocketAddr {
 fn in_lane<R>(ep: &Endpoint, ask: impl FnOnce(&Core, EpKey) -> Option<R>) -> Option<R> {
     let seat = ep.seat()?;
     ask(&seat.lane.core(), seat.key)
+}
+
+#[cfg(test)]
+mod tests {
+    use fabric_abi::{FI_SOCKADDR, FI_SOCKADDR_IN};
+
+    use super::*;
+
+    fn info(format: u32, source: &str, dest: &str) -> Info {
+        let bytes = |text: &str| match text.parse::<SocketAddr>() {
+            Ok(addr) => sockaddr::encode(&addr).as_bytes().to_vec(),
+            Err(_) => Vec::new(),
+        };
+        Info {
+            addr_format: format,
+            src_addr: bytes(source),
+            dest_addr: bytes(dest),
+            ..Info::default()
+        }
+    }
+
+    /// The socket is given out before it is connected (`FI_GET_FD`), so it is of
+    /// the family of where it will connect to.
+    #[test]
+    fn an_endpoint_connects_from_an_address_that_reaches_its_peer() {
+        let (four, six) = ("127.0.0.1:7", "[::1]:7");
+        for (info, expected) in [
+            (info(FI_SOCKADDR, "", four), "0.0.0.0:0"),
+            (info(FI_SOCKADDR, "", six), "[::]:0"),
+            (info(FI_SOCKADDR_IN, "", six), "[::]:0"),
+            (info(FI_SOCKADDR_IN6, "", six), "[::]:0"),
+            (info(FI_SOCKADDR_IN6, "", four), "0.0.0.0:0"),
+            // Nothing is known of the peer yet.
+            (info(FI_SOCKADDR_IN6, "", ""), "[::]:0"),
+            (info(FI_SOCKADDR_IN, "", ""), "0.0.0.0:0"),
+            // What the application names stays, where it can.
+            (info(FI_SOCKADDR, "127.0.0.2:9", four), "127.0.0.2:9"),
+            (info(FI_SOCKADDR, "[::1]:9", six), "[::1]:9"),
+            (info(FI_SOCKADDR, "127.0.0.2:9", six), "[::]:0"),
+        ] {
+            let source = source_towards(&info);
+            assert_eq!(source, expected.parse().unwrap(), "{info:?}");
+        }
+    }
 }

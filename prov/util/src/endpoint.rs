@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use fabric_abi::{FI_READ, FI_RECV, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_SEND, FI_WRITE};
 
+use crate::attr::Opaque;
 use crate::av::Av;
 use crate::cntr::Cntr;
 use crate::cq::{Completion, Cq, ErrorCompletion};
 use crate::eq::Eq;
 use crate::errno::{Errno, Result};
 use crate::ffi::ep::{EndpointObject, SharedReceiveObject};
-use crate::ffi::{AnyFid, Handle, Use};
+use crate::ffi::{Handle, Use};
 use crate::progress::Progress;
 use crate::request::{Atomic, Receive, RemoteAccess, Transmit};
 
@@ -271,8 +272,9 @@ pub trait PassiveEndpoint: Send + Sync + Sized + 'static {
     fn listen(this: &Handle<crate::ffi::pep::PassiveObject<Self>>) -> Result;
 
     /// `fi_reject`: the request that `handle` names, with connection data; what
-    /// is too long is cut.
-    fn reject(&self, handle: AnyFid, data: &[u8]) -> Result;
+    /// is too long is cut. The handle may be that of a request which has been
+    /// answered, so it is compared, and not followed.
+    fn reject(&self, handle: Opaque, data: &[u8]) -> Result;
 
     /// Its own address.
     fn name(&self) -> Result<Vec<u8>>;
@@ -305,7 +307,7 @@ impl PassiveEndpoint for NoPassiveEndpoint {
         match this.0 {}
     }
 
-    fn reject(&self, _: AnyFid, _: &[u8]) -> Result {
+    fn reject(&self, _: Opaque, _: &[u8]) -> Result {
         match *self {}
     }
 

@@ -8,7 +8,7 @@ use prov_util::endpoint;
 use prov_util::eq::{ConnectionEvents, Eq};
 use prov_util::errno::{Errno, Result};
 use prov_util::ffi::pep::PassiveObject;
-use prov_util::ffi::{AnyFid, Handle, Use};
+use prov_util::ffi::{Handle, Use};
 use prov_util::progress::Progress;
 
 use super::requests::{Requests, Unanswered};
@@ -137,9 +137,9 @@ impl<P: Listening> endpoint::PassiveEndpoint for SoftPassive<P> {
         Ok(())
     }
 
-    fn reject(&self, handle: AnyFid, data: &[u8]) -> Result {
+    fn reject(&self, handle: Opaque, data: &[u8]) -> Result {
         let data = &data[..data.len().min(P::DATA_LIMIT)];
-        if let Some(incomer) = self.requests.reject(handle.as_ptr().cast())? {
+        if let Some(incomer) = self.requests.reject(handle.0)? {
             self.own.refuse(incomer, data);
         }
         Ok(())

@@ -3,6 +3,7 @@
 
 pub mod connection;
 pub mod copies;
+pub mod debt;
 pub mod endpoint;
 pub mod fault;
 pub mod favourite;

@@ -1,5 +1,6 @@
 //! Two endpoints in two engines, over loopback.
 
+mod acknowledgements;
 mod answers;
 mod authentication;
 mod c_peer;
@@ -175,7 +176,10 @@ fn side_of(
     let cq = queue();
     let mut core = engine.core();
     let attributes = Attributes {
-        tx_size: 1024,
+        tx_size: match params.tx_size {
+            0 => 1024,
+            size => size,
+        },
         rx_size: 1024,
         directed: false,
         rx_caps: u64::MAX,

@@ -26,6 +26,12 @@ const ACK_LEN: usize = BASE + 8;
 /// The last byte of these is the message's number, which may be any.
 const COMPARED: u64 = u64::MAX >> 8;
 
+/// Bytes of the header of such a message.
+#[inline(always)]
+pub const fn header_len(is_tagged: bool, is_named: bool) -> usize {
+    BASE + 8 * (is_tagged as usize + is_named as usize)
+}
+
 /// Writes the header of a message without immediate data, in native order, which
 /// is to be acknowledged by `name`, if that is given. Returns its length.
 #[inline(always)]
@@ -36,12 +42,13 @@ pub fn encode_simple(
     sequence: u8,
     out: &mut [u8; MAX_SIMPLE],
 ) -> usize {
-    let (start, len) = match (tag, name) {
-        (Some(_), None) => (TAGGED, BASE + 8),
-        (None, None) => (PLAIN, BASE),
-        (Some(_), Some(_)) => (TAGGED_NAMED, BASE + 16),
-        (None, Some(_)) => (PLAIN_NAMED, BASE + 8),
+    let start = match (tag, name) {
+        (Some(_), None) => TAGGED,
+        (None, None) => PLAIN,
+        (Some(_), Some(_)) => TAGGED_NAMED,
+        (None, Some(_)) => PLAIN_NAMED,
     };
+    let len = header_len(tag.is_some(), name.is_some());
     // One number, and so one store.
     let start = start | u64::from(sequence) << 56;
     out[..8].copy_from_slice(&start.to_le_bytes());

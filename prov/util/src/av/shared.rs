@@ -70,6 +70,8 @@ pub struct Shared {
     file: File,
     path: PathBuf,
     read_only: bool,
+    /// The process that opened it.
+    process: u32,
     map: Option<MapArray>,
     local: Mutex<Local>,
 }
@@ -141,6 +143,7 @@ impl Shared {
                     file,
                     path,
                     read_only: name.read_only,
+                    process: std::process::id(),
                     local: Mutex::default(),
                     records,
                 });
@@ -455,7 +458,8 @@ fn path_of(name: &Name<'_>) -> Result<PathBuf> {
 
 /// The file of the array at `map_addr`.
 fn map_path(path: &Path) -> PathBuf {
-    path.with_extension("map")
+    // In a table's own name there is no such dot.
+    path.with_added_extension("map")
 }
 
 /// Whether the file has not been removed or replaced meanwhile.
@@ -470,12 +474,18 @@ fn is_at(file: &File, path: &Path) -> Result<bool> {
 
 impl Drop for Shared {
     fn drop(&mut self) {
+        // A forked child has the same locks as its parent, and leaves them alone.
+        if self.process != std::process::id() {
+            return;
+        }
         // The last one out removes the files. Who has just opened them will
         // notice and start again.
         if self.file.try_lock().is_ok() && is_at(&self.file, &self.path).unwrap_or(false) {
             let _ = std::fs::remove_file(map_path(&self.path));
             let _ = std::fs::remove_file(&self.path);
         }
+        // A forked child may have the file open, and the lock with it.
+        let _ = self.file.unlock();
     }
 }
 

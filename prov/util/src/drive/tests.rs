@@ -24,7 +24,7 @@ struct Lane {
     did: Mutex<Sender<Did>>,
     /// Answers to `calls`; what is added after each.
     calls: AtomicU64,
-    calls_step: u64,
+    calls_step: AtomicU64,
     looks: AtomicU64,
     wait_fd: Option<OwnedFd>,
     seat: OnceLock<Seat>,
@@ -59,7 +59,7 @@ impl Lane {
             core: Lock::new(LockKind::Biased, Core::default()),
             did: Mutex::new(sender),
             calls: AtomicU64::new(0),
-            calls_step: plan.calls_step,
+            calls_step: AtomicU64::new(plan.calls_step),
             looks: AtomicU64::new(0),
             wait_fd: (!plan.is_polled).then(fd),
             seat: OnceLock::new(),
@@ -138,7 +138,8 @@ impl Driven for Lane {
 
     fn calls(&self) -> u64 {
         self.looks.fetch_add(1, Ordering::Relaxed);
-        self.calls.fetch_add(self.calls_step, Ordering::Relaxed)
+        let step = self.calls_step.load(Ordering::Relaxed);
+        self.calls.fetch_add(step, Ordering::Relaxed)
     }
 }
 
@@ -361,6 +362,40 @@ fn the_thread_keeps_out_of_the_way_of_an_application_that_drives_itself() {
         std::thread::yield_now();
     }
     assert!(did.try_recv().is_err());
+}
+
+/// Two lanes of a domain have an alarm each: what the application does with one
+/// says nothing about the other.
+#[test]
+fn a_lane_is_driven_though_the_application_drives_another_one() {
+    let helper = Helper::new("fi_test");
+    let driven_by_application = || Plan {
+        calls_step: 1,
+        ..Plan::default()
+    };
+    let (busy, busy_did) = Lane::planned(&helper, driven_by_application());
+    let (left, left_did) = Lane::planned(&helper, driven_by_application());
+    for (lane, did) in [(&busy, &busy_did), (&left, &left_did)] {
+        lane.seat().drive_automatically().unwrap();
+        assert_eq!(did.recv().unwrap(), Did::Drove, "nobody has called yet");
+        lane.notify();
+    }
+    while [&busy, &left]
+        .iter()
+        .any(|lane| lane.looks.load(Ordering::Relaxed) < 2)
+    {
+        std::thread::yield_now();
+    }
+    // The application stops driving this one, and goes on with the other.
+    left.calls_step.store(0, Ordering::Relaxed);
+    for _ in 0..3 {
+        left.notify();
+        while left_did.try_recv().is_err() {
+            busy.seat().calls_go_on();
+            std::thread::yield_now();
+        }
+    }
+    assert!(busy_did.try_recv().is_err());
 }
 
 #[test]

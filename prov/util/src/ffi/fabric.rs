@@ -139,6 +139,9 @@ unsafe extern "C" fn passive_ep<F: Fabric>(
     pep: *mut *mut fid_pep,
     context: *mut c_void,
 ) -> c_int {
+    if pep.is_null() {
+        return Errno::EINVAL.to_c();
+    }
     // SAFETY: as in `domain2`.
     unsafe {
         let fabric = Handle::<FabricObject<F>>::from_c(fabric);
@@ -150,7 +153,9 @@ unsafe extern "C" fn passive_ep<F: Fabric>(
             let (offers, version) = (&fabric.offers, fabric.api_version);
             offers.admit("fi_passive_ep", version, &info)?;
             let pep = PassiveObject(F::passive_endpoint(&fabric, &info)?);
-            Ok(Handle::new(pep, context, vec![Use::of(&fabric).any()]))
+            let pep = Handle::new(pep, context, vec![Use::of(&fabric).any()]);
+            PassiveObject::open(&pep);
+            Ok(pep)
         });
         deliver(pep, made)
     }

@@ -17,7 +17,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use fabric_abi::{fi_ops, fid};
 
 use super::missing;
-use crate::attr::Info;
 use crate::errno::{Errno, Result};
 
 /// A C structure of the interface whose first member is a `fid`.
@@ -344,13 +343,6 @@ impl AnyFid {
     /// A `fid` that is not null is an open object's while the result is used.
     pub unsafe fn new(fid: *mut fid) -> Result<Self> {
         NonNull::new(fid).map(AnyFid).ok_or(Errno::EINVAL)
-    }
-
-    /// What `fi_info::handle` names; `-FI_EINVAL` where it names nothing.
-    pub fn of_info(info: &Info) -> Result<Self> {
-        // SAFETY: fi_endpoint(3): the handle is that of a connection request or
-        // an open passive endpoint, both of which begin with a `fid`.
-        unsafe { Self::new(info.handle.0.cast()) }
     }
 
     /// `FI_CLASS_*`.

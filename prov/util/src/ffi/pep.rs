@@ -1,18 +1,48 @@
 //! Passive endpoints (fi_passive_ep(3)) and the connection requests they get.
 
+use std::collections::BTreeSet;
 use std::ffi::{c_int, c_void};
 
 use fabric_abi::*;
+use parking_lot::Mutex;
 
 use super::cm::give_name;
 use super::object::{AnyFid, Class, Handle, Use};
 use super::{bytes, missing, options, status};
+use crate::attr::{Info, Opaque};
 use crate::endpoint::{OptionValue, PassiveEndpoint};
 use crate::eq::Eq;
 use crate::errno::{Errno, Result};
 
 /// A passive endpoint as C sees it.
 pub struct PassiveObject<P: PassiveEndpoint>(pub P);
+
+/// The addresses of the open passive endpoints. An `fi_info` outlives what its
+/// handle names, so nobody looks at that before it is found here, or among the
+/// connection requests that wait for an answer.
+static OPEN: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
+
+impl<P: PassiveEndpoint> PassiveObject<P> {
+    /// Lets `fi_info::handle` name the endpoint, until it is closed.
+    pub(super) fn open(this: &Handle<Self>) {
+        OPEN.lock().insert(this.fid().addr());
+    }
+
+    /// The passive endpoint of this kind that `fi_info::handle` names
+    /// (fi_endpoint(3)).
+    ///
+    /// # Errors
+    /// `-FI_EINVAL` if it names none that is open.
+    pub fn of_info(info: &Info) -> Result<Handle<Self>> {
+        let handle = info.handle.0;
+        let open = OPEN.lock();
+        if !open.contains(&handle.addr()) {
+            return Err(Errno::EINVAL);
+        }
+        // SAFETY: what is listed is open, and is not closed before the lock is free.
+        unsafe { AnyFid::new(handle.cast()) }?.expect()
+    }
+}
 
 impl<P: PassiveEndpoint> std::ops::Deref for PassiveObject<P> {
     type Target = P;
@@ -38,7 +68,9 @@ impl<P: PassiveEndpoint> Class for PassiveObject<P> {
     }
 
     fn close(this: &Handle<Self>) -> Result {
-        P::close(this)
+        P::close(this)?;
+        OPEN.lock().remove(&this.fid().addr());
+        Ok(())
     }
 
     fn bind(this: &Handle<Self>, other: AnyFid, flags: u64) -> Result {
@@ -143,11 +175,84 @@ unsafe extern "C" fn reject<P: PassiveEndpoint>(
     param: *const c_void,
     paramlen: usize,
 ) -> c_int {
-    // SAFETY: as in `getopt`; `handle` came with a connection request and
-    // `param` has `paramlen` bytes.
+    let handle = Opaque(handle.cast());
+    // SAFETY: as in `getopt`; `param` has `paramlen` bytes.
     status(unsafe {
-        AnyFid::new(handle).and_then(|handle| {
-            Handle::<PassiveObject<P>>::borrow(pep).reject(handle, bytes(param, paramlen))
-        })
+        Handle::<PassiveObject<P>>::borrow(pep).reject(handle, bytes(param, paramlen))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ptr::null_mut;
+
+    use super::*;
+
+    /// Listens nowhere.
+    struct Deaf;
+
+    impl PassiveEndpoint for Deaf {
+        fn bind(&self, _: Use<Eq>) -> Result {
+            Ok(())
+        }
+
+        fn listen(_: &Handle<PassiveObject<Self>>) -> Result {
+            Ok(())
+        }
+
+        fn reject(&self, _: Opaque, _: &[u8]) -> Result {
+            Ok(())
+        }
+
+        fn name(&self) -> Result<Vec<u8>> {
+            Ok(Vec::new())
+        }
+
+        fn set_name(&self, _: &[u8]) -> Result {
+            Ok(())
+        }
+
+        fn set_backlog(&self, _: c_int) -> Result {
+            Ok(())
+        }
+
+        fn connection_data_limit(&self) -> usize {
+            0
+        }
+    }
+
+    fn naming(handle: *mut c_void) -> Info {
+        Info {
+            handle: Opaque(handle),
+            ..Info::default()
+        }
+    }
+
+    #[test]
+    fn a_handle_names_a_passive_endpoint_while_it_is_open() {
+        let endpoint = Handle::new(PassiveObject(Deaf), null_mut(), Vec::new());
+        PassiveObject::open(&endpoint);
+        let fid = endpoint.into_c().cast::<fid>();
+        let info = naming(fid.cast());
+        let found = PassiveObject::<Deaf>::of_info(&info).unwrap();
+        assert_eq!(found.fid(), fid);
+        drop(found);
+        // SAFETY: the endpoint is open, and closed only once.
+        unsafe {
+            let close = (*(*fid).ops).close.unwrap();
+            assert_eq!(close(fid), 0);
+        }
+        // Its memory is another's now, if anybody's.
+        let found = PassiveObject::<Deaf>::of_info(&info);
+        assert_eq!(found.err(), Some(Errno::EINVAL));
+    }
+
+    #[test]
+    fn what_was_never_opened_names_none() {
+        let endpoint = Handle::new(PassiveObject(Deaf), null_mut(), Vec::new());
+        for handle in [null_mut(), std::ptr::dangling_mut(), endpoint.fid().cast()] {
+            let found = PassiveObject::<Deaf>::of_info(&naming(handle));
+            assert_eq!(found.err(), Some(Errno::EINVAL));
+        }
+    }
 }

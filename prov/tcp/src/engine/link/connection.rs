@@ -12,6 +12,7 @@ use prov_util::buffer::AppIov;
 use slotmap::{Key, KeyData, SlotMap};
 
 use crate::engine::link::copies::Copies;
+use crate::engine::link::debt::Debt;
 use crate::engine::link::fault::Fault;
 use crate::engine::link::incoming::Incoming;
 use crate::engine::link::keys::{EpKey, ListenerKey, NameKey, PeerKey};
@@ -64,6 +65,11 @@ pub struct Connection {
     pub burst: Burst,
     /// Answers to what the peer has sent, which are not the application's.
     pub answers: Burst,
+    /// What the answers in the outbox take.
+    pub debt: Debt,
+    /// Whether that is too much. Nothing more is read until the peer has read
+    /// some of them.
+    pub is_overdue: bool,
     /// Whether the outbox waits for its burst to end.
     pub is_held: bool,
     /// Whether there are only answers in it then.
@@ -91,7 +97,7 @@ pub struct Connection {
     /// Reads whose bytes have not come, oldest first.
     pub reads: VecDeque<PendingRead>,
     /// Operations that wait for an acknowledgement, oldest first.
-    pub acks: VecDeque<Ticket>,
+    pub acks: VecDeque<Unacknowledged>,
     /// Names of messages that have come and are to be acknowledged.
     pub owed: Vec<u64>,
     /// Operations that wait for an answer that names them.
@@ -236,10 +242,18 @@ pub struct PendingRead {
     pub memory: AppIov,
 }
 
+/// An operation that is done when the peer acknowledges its message.
+pub struct Unacknowledged {
+    pub ticket: Ticket,
+    /// Position in the stream behind the message. As long as it has not left,
+    /// the operation's memory is read, and no acknowledgement can be true.
+    pub end: u64,
+}
+
 /// An operation that waits for an answer with its name.
 pub enum Named {
     /// To be acknowledged.
-    Ack(Ticket),
+    Ack(Unacknowledged),
     /// An atomic operation, with the place for its old values.
     Atomic { ticket: Ticket, result: AppIov },
     /// A message that was announced: to be sent when it is asked for.
@@ -249,6 +263,9 @@ pub enum Named {
         payload: Option<Payload>,
         /// Whether it is done only when it has been acknowledged.
         ack: bool,
+        /// Position in the stream behind the announcement, and behind the message
+        /// once it was asked for.
+        end: u64,
     },
 }
 
@@ -258,6 +275,16 @@ pub enum Payload {
     App(AppIov),
     /// A copy.
     Own(Vec<u8>),
+}
+
+impl Payload {
+    /// How many they are.
+    pub fn len(&self) -> usize {
+        match self {
+            Payload::App(memory) => memory.len(),
+            Payload::Own(bytes) => bytes.len(),
+        }
+    }
 }
 
 /// A receive that has asked for its message.
@@ -293,6 +320,8 @@ impl Connection {
             lent: Lent::default(),
             burst: Burst::default(),
             answers: Burst::default(),
+            debt: Debt::default(),
+            is_overdue: false,
             is_held: false,
             owes: false,
             is_blocked: false,
@@ -337,18 +366,42 @@ impl Connection {
     /// Whether what comes next has to wait.
     #[inline]
     pub fn is_paused(&self) -> bool {
-        self.held_back || self.copies.waiting.is_some()
+        self.held_back | self.is_overdue || self.copies.waiting.is_some()
     }
 
     /// Whether messages with nothing special about them may take the short way.
     #[inline(always)]
     pub fn is_plain(&self) -> bool {
-        let is_special = self.held_back | self.copies.is_away;
+        let is_special = self.held_back | self.is_overdue | self.copies.is_away;
         !is_special
             && self.is_open()
             && self.copies.waiting.is_none()
             && self.copies.transfers.is_empty()
             && self.stream.is_between_messages()
+    }
+
+    /// Counts answers, by which the outbox is larger than when it took so much
+    /// room.
+    #[inline]
+    pub fn owe(&mut self, room_before: usize) {
+        let bytes = self.outbox.room().saturating_sub(room_before);
+        let awaits = self.awaits_answers();
+        self.is_overdue |= !self.debt.add(bytes, awaits, self.outbox.span());
+    }
+
+    /// Whether the peer has read so many of its answers that it may ask on.
+    pub fn may_ask_on(&mut self) -> bool {
+        let awaits = self.awaits_answers();
+        self.debt.is_small(awaits, self.outbox.span())
+    }
+
+    /// Whether the peer is to answer something.
+    #[inline]
+    fn awaits_answers(&self) -> bool {
+        !(self.named.is_empty()
+            && self.reads.is_empty()
+            && self.acks.is_empty()
+            && self.asked.is_empty())
     }
 
     /// The handshake is over, which the peer ended with this message: the stream
@@ -404,6 +457,22 @@ impl Connection {
         self.named.get_mut(NameKey::from(KeyData::from_ffi(name)))
     }
 
+    /// The operation of the message that is posted next, with this header, and
+    /// is to be acknowledged.
+    #[inline]
+    pub fn unacknowledged(&self, ticket: Ticket, header: &Header) -> Unacknowledged {
+        let end = self.end_of_next(header);
+        Unacknowledged { ticket, end }
+    }
+
+    /// Position in the stream behind the message that is posted next, with this
+    /// header.
+    #[inline]
+    pub fn end_of_next(&self, header: &Header) -> u64 {
+        let len = header.encoded_len() + header.payload;
+        self.outbox.end_of_next(len)
+    }
+
     /// The operation of this name, off the list, if it waits for the kind of
     /// answer that `is_awaited` knows. Another kind of answer breaks the
     /// protocol, and must not make the operation disappear.
@@ -431,14 +500,14 @@ impl Connection {
     pub fn abandon(&mut self, receipts: &mut Vec<(Receipt, AppIov)>) -> Vec<Ticket> {
         let mut ops: Vec<Ticket> = self.lent.abandon().collect();
         ops.extend(self.outbox.abandon());
-        ops.extend(self.acks.drain(..));
+        ops.extend(self.acks.drain(..).map(|waits| waits.ticket));
         ops.extend(self.narrow.iter_mut().flat_map(Narrow::abandon));
         ops.extend(self.copies.abandon(receipts));
         ops.extend(self.reads.drain(..).map(|read| read.ticket));
         ops.extend(self.named.drain().map(|(_, waits)| match waits {
-            Named::Ack(ticket) | Named::Atomic { ticket, .. } | Named::Announced { ticket, .. } => {
-                ticket
-            }
+            Named::Ack(Unacknowledged { ticket, .. })
+            | Named::Atomic { ticket, .. }
+            | Named::Announced { ticket, .. } => ticket,
         }));
         ops
     }

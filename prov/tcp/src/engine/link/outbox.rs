@@ -7,6 +7,7 @@ use prov_util::errno::{Errno, Result};
 use prov_util::mr::Grant;
 use std::collections::VecDeque;
 
+use crate::engine::link::debt::Span;
 use crate::engine::link::path::Path;
 use crate::engine::link::place::send_registered;
 use crate::engine::link::socket;
@@ -65,7 +66,30 @@ impl Outbox {
         self.sent
     }
 
+    /// Position in the stream behind a message of `len` bytes that is posted
+    /// next.
+    #[inline]
+    pub fn end_of_next(&self, len: usize) -> u64 {
+        self.queued + len as u64
+    }
+
+    /// Positions in the stream between which it is.
+    #[inline]
+    pub fn span(&self) -> Span {
+        Span {
+            sent: self.sent,
+            queued: self.queued,
+        }
+    }
+
+    /// Bytes that it takes, without the application's.
+    #[inline]
+    pub fn room(&self) -> usize {
+        self.own_len() + self.segments.len() * size_of::<Segment>()
+    }
+
     /// Our own bytes among them.
+    #[inline]
     pub fn own_len(&self) -> usize {
         self.bytes.len() - self.head
     }

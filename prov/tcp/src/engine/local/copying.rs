@@ -127,8 +127,11 @@ impl Core {
             header.flags |= header::REMOTE_CQ_DATA;
             header.data = data;
         }
-        header.id = conn.name_op(Named::Ack(ticket));
-        self.post_list(key, header, remote, &from);
+        let list = encode(&from);
+        header.payload = list.len();
+        let waits = conn.unacknowledged(ticket, &header);
+        header.id = conn.name_op(Named::Ack(waits));
+        self.post_list(key, header, remote, &list);
         true
     }
 
@@ -168,8 +171,11 @@ impl Core {
         header.op = header::Op::DirectMsg;
         header.size = header.payload as u64;
         header.flags |= ack_flag(flags);
-        header.id = conn.name_op(Named::Ack(ticket));
-        self.post_list(key, header, &RmaList::EMPTY, &from);
+        let list = encode(&from);
+        header.payload = list.len();
+        let waits = conn.unacknowledged(ticket, &header);
+        header.id = conn.name_op(Named::Ack(waits));
+        self.post_list(key, header, &RmaList::EMPTY, &list);
         true
     }
 
@@ -256,25 +262,21 @@ impl Core {
         let is_possible = grants.offer(memory, &mut from)
             && (grants.can_be_copied(memory) || from.can_be_copied());
         if is_possible {
-            self.post_list(
-                key,
-                Header::new(header::Op::DirectRead),
-                &RmaList::EMPTY,
-                &from,
-            );
+            let list = encode(&from);
+            let mut header = Header::new(header::Op::DirectRead);
+            header.payload = list.len();
+            self.post_list(key, header, &RmaList::EMPTY, &list);
         }
         is_possible
     }
 
-    fn post_list(&mut self, key: ConnKey, mut header: Header, remote: &RmaList, list: &OtherIov) {
-        let list = encode(list);
-        header.payload = list.len();
+    fn post_list(&mut self, key: ConnKey, header: Header, remote: &RmaList, list: &[u8]) {
         self.post(
             key,
             Post {
                 header,
                 rma: remote,
-                payload: Bytes::Own(&list),
+                payload: Bytes::Own(list),
                 copy: true,
                 op: None,
             },

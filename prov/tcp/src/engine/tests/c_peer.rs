@@ -16,7 +16,7 @@ use crate::wire::rdm::Identity;
 const LONG: usize = 20_000;
 
 /// A C peer to which everything is said by a test.
-struct Peer {
+pub(super) struct Peer {
     stream: TcpStream,
 }
 
@@ -83,7 +83,7 @@ impl Peer {
     }
 
     /// The next header.
-    fn header(&mut self, side: &Side) -> Header {
+    pub(super) fn header(&mut self, side: &Side) -> Header {
         let mut bytes = vec![0; header::BASE];
         self.read(side, &mut bytes);
         let (base, len) = (bytes.len(), usize::from(bytes[6]));
@@ -96,13 +96,13 @@ impl Peer {
     }
 
     /// What follows a header.
-    fn payload(&mut self, side: &Side, header: &Header) -> Vec<u8> {
+    pub(super) fn payload(&mut self, side: &Side, header: &Header) -> Vec<u8> {
         let mut bytes = vec![0; header.payload];
         self.read(side, &mut bytes);
         bytes
     }
 
-    fn say(&mut self, header: Header, payload: &[u8]) {
+    pub(super) fn say(&mut self, header: Header, payload: &[u8]) {
         let header = Header {
             payload: payload.len(),
             ..header
@@ -113,7 +113,7 @@ impl Peer {
         self.stream.write_all(payload).unwrap();
     }
 
-    fn asks_for(&mut self, name: u8) {
+    pub(super) fn asks_for(&mut self, name: u8) {
         let header = Header {
             op_data: name,
             ..Header::new(Op::Cts)
@@ -130,7 +130,7 @@ fn lowered() -> Params {
 }
 
 /// A side that knows a listener, at which a peer speaks this version.
-fn side_and_peer(version: u8) -> (Side, Peer) {
+pub(super) fn side_and_peer(version: u8) -> (Side, Peer) {
     let a = side_with(lowered());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     a.knows(listener.local_addr().unwrap());

@@ -27,7 +27,7 @@ const KEY: u64 = 5;
 
 /// A peer that says what it likes, in this process.
 pub(super) struct Stranger {
-    stream: TcpStream,
+    pub(super) stream: TcpStream,
     seal: Seal,
     card: Option<Card>,
     heard: Stream,
@@ -63,7 +63,7 @@ impl Stranger {
         }
     }
 
-    fn say(&mut self, header: &Header, rma: &[RmaIov], payload: &[u8]) {
+    pub(super) fn say(&mut self, header: &Header, rma: &[RmaIov], payload: &[u8]) {
         let mut header = *header;
         header.payload = payload.len();
         header.rma_count = rma.len() as u8;
@@ -151,7 +151,7 @@ impl Stranger {
     }
 }
 
-fn register(side: &Side, bytes: &mut [u8]) -> Arc<Region> {
+pub(super) fn register(side: &Side, bytes: &mut [u8]) -> Arc<Region> {
     let iov = iovec {
         iov_base: bytes.as_mut_ptr().cast(),
         iov_len: bytes.len(),
@@ -162,7 +162,7 @@ fn register(side: &Side, bytes: &mut [u8]) -> Arc<Region> {
     side.memory.register(request).unwrap()
 }
 
-fn remote(addr: u64, len: usize) -> RmaIov {
+pub(super) fn remote(addr: u64, len: usize) -> RmaIov {
     RmaIov {
         addr,
         len: len as u64,
@@ -457,12 +457,12 @@ fn many_writes_do_not_pile_up() {
 }
 
 /// Posts a read of so many bytes from the stranger's memory.
-fn read(side: &Side, place: &mut [u8]) {
+pub(super) fn read(side: &Side, place: &mut [u8]) {
     let mut remote = RemoteIov::default();
     remote.push(RemotePiece {
         addr: 0,
         len: place.len() as u64,
-        key: 1,
+        key: KEY,
     });
     let access = RemoteAccess {
         access: Access::Read,

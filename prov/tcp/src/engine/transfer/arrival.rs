@@ -1,10 +1,10 @@
 //! What comes on an open connection.
 
 use prov_message::peers::{Bytes, UNKNOWN_SOURCE};
-use prov_message::{Core as _, Expected, Place, Plain, Unmatched};
+use prov_message::{Core as _, Expected, Place, Plain, Ticket, Unmatched};
 
 use crate::engine::Core;
-use crate::engine::link::connection::{Connection, Named, Owner};
+use crate::engine::link::connection::{Connection, Named, Owner, Unacknowledged};
 use crate::engine::link::fault::Fault;
 use crate::engine::link::fault::Step;
 use crate::engine::link::incoming::{Collecting, Incoming};
@@ -460,12 +460,14 @@ impl Core {
         if is_alone {
             lend_buffer(&mut self.spare_buffers, conn);
         }
+        let room = conn.outbox.room();
         for name in conn.owed.drain(..) {
             conn.outbox.push(&encode_ack(name, conn.sequence));
             conn.sequence = conn.sequence.wrapping_add(1);
         }
         // An idle connection keeps little memory.
         conn.owed.shrink_to(KEPT_NAMES);
+        conn.owe(room);
         conn.owes |= is_alone;
         if is_alone && !self.is_in_progress {
             self.flush(key);
@@ -489,28 +491,41 @@ impl Core {
     }
 
     fn acknowledged(&mut self, key: ConnKey) -> Step {
-        let op = self
-            .conns
-            .get_mut(key)
-            .and_then(|conn| conn.acks.pop_front());
-        let op = op.ok_or(Fault::Protocol(WireError::Field("acknowledgement")))?;
-        self.endpoints.finish(op, Ok(()));
+        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
+        let sent = conn.outbox.sent();
+        let waits = conn.acks.pop_front_if(|waits| waits.end <= sent);
+        let waits = waits.ok_or(Fault::Protocol(WireError::Field("acknowledgement")))?;
+        self.has_come_there(key, waits.ticket);
         Ok(())
     }
 
     fn acknowledged_by_name(&mut self, key: ConnKey, name: u64) -> Step {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
+        let sent = conn.outbox.sent();
         let is_awaited = |waits: &Named| match waits {
-            Named::Ack(_) => true,
-            Named::Announced { payload, .. } => payload.is_none(),
+            Named::Ack(waits) => waits.end <= sent,
+            Named::Announced { payload, end, .. } => payload.is_none() && *end <= sent,
             Named::Atomic { .. } => false,
         };
         match conn.take_named(name, is_awaited) {
-            Some(Named::Ack(ticket) | Named::Announced { ticket, .. }) => {
-                self.endpoints.finish(ticket, Ok(()));
+            Some(Named::Ack(Unacknowledged { ticket, .. }) | Named::Announced { ticket, .. }) => {
+                self.has_come_there(key, ticket);
                 Ok(())
             }
             _ => Err(Fault::Protocol(WireError::Field("acknowledgement"))),
+        }
+    }
+
+    /// The peer has acknowledged an operation, of which the kernel may still read
+    /// the memory.
+    #[inline]
+    fn has_come_there(&mut self, key: ConnKey, ticket: Ticket) {
+        let done = match self.conns.get_mut(key) {
+            Some(conn) if conn.lent.enabled => conn.lent.hold(ticket),
+            _ => Some(ticket),
+        };
+        if let Some(ticket) = done {
+            self.endpoints.finish(ticket, Ok(()));
         }
     }
 

@@ -217,6 +217,7 @@ impl Core {
         let Some(conn) = self.conns.get_mut(key) else {
             return;
         };
+        let room = conn.outbox.room();
         let mut head = [0; MAX_HEADER];
         let header_len = header.encode(&[], conn.order, conn.sequence, &mut head);
         conn.sequence = conn.sequence.wrapping_add(1);
@@ -224,6 +225,7 @@ impl Core {
         for &grant in grants.parts() {
             conn.outbox.push_registered(grant);
         }
+        conn.owe(room);
         if !conn.is_blocked {
             self.flush(key);
         }
@@ -237,6 +239,7 @@ impl Core {
         if conn.outbox.is_empty() {
             lend_buffer(&mut self.spare_buffers, conn);
         }
+        let room = conn.outbox.room();
         let mut head = [0; MAX_HEADER];
         let header_len = post
             .header
@@ -248,6 +251,9 @@ impl Core {
             }
             Bytes::App(memory) => conn.outbox.push_app(*memory),
             Bytes::Own(bytes) => conn.outbox.push(bytes),
+        }
+        if post.header.is_answer() {
+            conn.owe(room);
         }
         if let Some(ticket) = post.op.and_then(|op| self.endpoints.count(op)) {
             conn.outbox.push_op(ticket);
@@ -294,7 +300,11 @@ impl Core {
             Ok(empty) => {
                 conn.is_blocked = !empty;
                 conn.owes &= !empty;
-                if conn.shortcut.is_some() {
+                let is_nearby = conn.shortcut.is_some();
+                if conn.is_overdue && conn.may_ask_on() {
+                    self.read_later(key);
+                }
+                if is_nearby {
                     self.flushed_nearby(key, empty);
                 }
             }

@@ -315,6 +315,7 @@ impl Core {
             self.read_later(key);
             return false;
         }
+        self.go_on_with_debtor(key);
         let mut any = false;
         let mut bytes_read = 0;
         for turn in 0.. {
@@ -397,6 +398,22 @@ impl Core {
         }
         self.staging = staging;
         any
+    }
+
+    /// Goes on with a connection from which nothing was read because the peer did
+    /// not read its answers, if it has done that by now.
+    #[inline]
+    fn go_on_with_debtor(&mut self, key: ConnKey) {
+        if let Some(conn) = self.conns.get_mut(key)
+            && conn.is_overdue
+            && conn.may_ask_on()
+        {
+            conn.is_overdue = false;
+            if !conn.is_paused() {
+                let backlog = std::mem::take(&mut conn.backlog);
+                self.take_in(key, &backlog);
+            }
+        }
     }
 
     /// Ends a connection that waits for a receive to take a message of which

@@ -133,6 +133,7 @@ impl Core {
                     ticket,
                     payload: Some(payload),
                     ack: wants_ack,
+                    end: conn.end_of_next(&header),
                 });
             }
         }
@@ -151,15 +152,16 @@ impl Core {
         else {
             return Err(Fault::Protocol(WireError::Field("clear to send")));
         };
+        let mut data = Header::new(header::Op::Data);
+        data.op_data = name;
+        data.payload = payload.len();
         let op = if wants_ack {
-            conn.acks.push_back(ticket);
+            conn.acks.push_back(conn.unacknowledged(ticket, &data));
             None
         } else {
             // Posting counts it again if it has to wait.
             Some(self.endpoints.settle(ticket))
         };
-        let mut data = Header::new(header::Op::Data);
-        data.op_data = name;
         self.post_announced(key, data, &payload, op);
         Ok(())
     }
@@ -168,16 +170,18 @@ impl Core {
     pub(crate) fn asked_for(&mut self, key: ConnKey, header: &Header) -> Step {
         let fault = || Fault::Protocol(WireError::Field("clear to send"));
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
+        let sent = conn.outbox.sent();
         let Some(Named::Announced {
-            payload,
-            ack: wants_ack,
-            ..
+            payload, ack, end, ..
         }) = conn.named(header.id)
         else {
             return Err(fault());
         };
+        if *end > sent {
+            return Err(fault());
+        }
         let payload = payload.take().ok_or_else(fault)?;
-        let wants_ack = *wants_ack;
+        let wants_ack = *ack;
         let is_refused = header.op_data != 0;
         let mut op = None;
         if (is_refused || !wants_ack)
@@ -192,27 +196,26 @@ impl Core {
         }
         let mut data = Header::new(header::Op::WideData);
         data.id = header.id;
+        data.payload = payload.len();
+        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
+        let behind = conn.end_of_next(&data);
+        if let Some(Named::Announced { end, .. }) = conn.named(header.id) {
+            *end = behind;
+        }
         self.post_announced(key, data, &payload, op);
         Ok(())
     }
 
     /// Sends a message that was announced.
-    fn post_announced(
-        &mut self,
-        key: ConnKey,
-        mut data: Header,
-        payload: &Payload,
-        op: Option<Op>,
-    ) {
+    fn post_announced(&mut self, key: ConnKey, header: Header, payload: &Payload, op: Option<Op>) {
         let (payload, copy) = match payload {
             Payload::App(memory) => (Bytes::App(memory), false),
             Payload::Own(bytes) => (Bytes::Own(bytes), true),
         };
-        data.payload = payload.len();
         self.post(
             key,
             Post {
-                header: data,
+                header,
                 rma: &[],
                 payload,
                 copy,

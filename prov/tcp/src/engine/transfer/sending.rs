@@ -7,7 +7,7 @@ use prov_util::errno::{Errno, Result};
 use prov_util::request::{Tag, Transmit};
 
 use crate::engine::Core;
-use crate::engine::link::connection::{Connection, Named};
+use crate::engine::link::connection::{Connection, Named, Unacknowledged};
 use crate::engine::link::endpoint::Kind;
 use crate::engine::link::keys::{ConnKey, EpKey};
 use crate::engine::link::narrow::NAMES;
@@ -107,15 +107,20 @@ impl Core {
         let leaves = !holds_back && (is_alone || conn.owes) && !conn.is_blocked;
         conn.owes = false;
         let ticket = ep.ledger.count(op);
+        let (tag, len) = (message.tag.value(), message.buffers.len());
         let (name, sent) = match asks {
-            true => (Some(conn.name_op(Named::Ack(ticket))), None),
+            true => {
+                let len = simple::header_len(tag.is_some(), true) + len;
+                let end = conn.outbox.end_of_next(len);
+                let waits = Named::Ack(Unacknowledged { ticket, end });
+                (Some(conn.name_op(waits)), None)
+            }
             false => (None, Some(ticket)),
         };
         if is_alone {
             lend_buffer(&mut self.spare_buffers, conn);
         }
         let mut head = [0; simple::MAX_SIMPLE];
-        let (tag, len) = (message.tag.value(), message.buffers.len());
         let header_len = simple::encode_simple(tag, name, len, conn.sequence, &mut head);
         conn.sequence = conn.sequence.wrapping_add(1);
         conn.outbox.push_with(&head[..header_len], &message.buffers);
@@ -328,9 +333,10 @@ impl Core {
         header.flags |= ack_flag(flags);
         if conn.features.has(Features::NAMED_ACKS) {
             header.flags |= header::NAMED;
-            header.id = conn.name_op(Named::Ack(ticket));
+            let waits = conn.unacknowledged(ticket, header);
+            header.id = conn.name_op(Named::Ack(waits));
         } else {
-            conn.acks.push_back(ticket);
+            conn.acks.push_back(conn.unacknowledged(ticket, header));
         }
         None
     }

@@ -1,5 +1,6 @@
 //! Shared tables: between openers, between processes, under hostile changes.
 
+use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Command, Stdio};
 
@@ -124,6 +125,68 @@ fn the_last_one_out_removes_the_files() {
     assert!(path.exists() && map_path(&path).exists());
     drop(b);
     assert!(!path.exists() && !map_path(&path).exists());
+}
+
+/// Runs `child` in a forked child, and `parent` while that is there.
+fn forked(child: impl FnOnce(), parent: impl FnOnce()) {
+    // Other children have these pipes, too: bytes say what the end would not.
+    let (mut far, mut near) = std::io::pipe().unwrap();
+    let (mut done, mut is_done) = std::io::pipe().unwrap();
+    // SAFETY: the child runs what the test gives it, and ends without unwinding.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        // SAFETY: should the parent fail, this ends the child.
+        unsafe { libc::alarm(60) };
+        child();
+        let told = is_done.write(&[0]).is_ok() && far.read_exact(&mut [0]).is_ok();
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(i32::from(!told)) };
+    }
+    done.read_exact(&mut [0]).unwrap();
+    parent();
+    near.write_all(&[0]).unwrap();
+    let mut status = 0;
+    // SAFETY: waits for the child that was made above.
+    assert_eq!(unsafe { libc::waitpid(pid, &mut status, 0) }, pid);
+    assert_eq!(status, 0);
+}
+
+#[test]
+fn a_forked_child_does_not_keep_the_files() {
+    let called = fresh();
+    let path = path_of(&name(&called, false)).unwrap();
+    let (a, b) = (open(&called), open(&called));
+    forked(
+        || {},
+        || {
+            drop(a);
+            assert!(path.exists());
+            drop(b);
+            assert!(!path.exists() && !map_path(&path).exists());
+        },
+    );
+}
+
+#[test]
+fn a_forked_child_that_closes_what_it_has_leaves_the_files_to_its_parent() {
+    let called = fresh();
+    let path = path_of(&name(&called, false)).unwrap();
+    let a = open(&called);
+    forked(
+        || drop(a),
+        || assert!(path.exists() && map_path(&path).exists()),
+    );
+}
+
+#[test]
+fn each_table_has_an_array_of_its_own() {
+    let (called, other) = (fresh(), fresh());
+    let (a, b) = (open(&called), open(&other));
+    insert(&a, 0..3);
+    let arrays = [&called, &other].map(|of| map_path(&path_of(&name(of, false)).unwrap()));
+    assert_ne!(arrays[0], arrays[1]);
+    drop(b);
+    assert!(arrays[0].exists() && !arrays[1].exists());
 }
 
 #[test]

@@ -1,0 +1,132 @@
+//! What is bound to an endpoint (`fi_ep_bind`).
+
+use std::sync::Arc;
+
+use fabric_abi::*;
+
+use super::super::object::{AnyFid, Class, Use};
+use super::operations::Caps;
+use super::shared::SharedReceiveObject;
+use crate::av::Av;
+use crate::cntr::Cntr;
+use crate::cq::Cq;
+use crate::endpoint::{Bindings, SharedReceive};
+use crate::eq::Eq;
+use crate::errno::{Errno, Result};
+use crate::progress::Progress;
+
+impl<S: SharedReceive> Bindings<S> {
+    /// Adds an object of a call to `fi_ep_bind`.
+    pub(super) fn bind(&mut self, other: AnyFid, flags: u64) -> Result {
+        if let Some(cq) = other.downcast::<Cq>() {
+            check_flags(flags, FI_TRANSMIT | FI_RECV, FI_SELECTIVE_COMPLETION)?;
+            let cq = Use::of(&cq);
+            let wants = |flag| flags & flag != 0;
+            // One queue for each direction (fi_endpoint(3)).
+            if wants(FI_TRANSMIT) && self.tx_cq.is_some() || wants(FI_RECV) && self.rx_cq.is_some()
+            {
+                return Err(Errno::EINVAL);
+            }
+            if wants(FI_TRANSMIT) {
+                self.tx_cq = Some(cq.clone());
+            }
+            if wants(FI_RECV) {
+                self.rx_cq = Some(cq);
+            }
+            Ok(())
+        } else if let Some(cntr) = other.downcast::<Cntr>() {
+            let mut places = self.counters.places();
+            let all = places.iter().fold(0, |all, (flag, _)| all | flag);
+            check_flags(flags, all, 0)?;
+            let mut wanted = places.iter().filter(|(flag, _)| flags & flag != 0);
+            if wanted.any(|(_, place)| place.is_some()) {
+                return Err(Errno::EINVAL);
+            }
+            for (flag, place) in &mut places {
+                if flags & *flag != 0 {
+                    **place = Some(Use::of(&cntr));
+                }
+            }
+            Ok(())
+        } else {
+            check_flags(flags, 0, 0)?;
+            if let Some(av) = other.downcast::<Av>() {
+                occupy(&mut self.av, &Use::of(&av))
+            } else if let Some(eq) = other.downcast::<Eq>() {
+                occupy(&mut self.eq, &Use::of(&eq))
+            } else {
+                let shared = other.expect::<SharedReceiveObject<S>>()?;
+                occupy(&mut self.shared, &Use::of(&shared))
+            }
+        }
+    }
+
+    /// `-FI_ENOCQ` unless there is a queue for each direction in which operations
+    /// will complete: counters come on top of it. `-FI_EOPBADSTATE` without the
+    /// shared context that receives are to come from.
+    pub(super) fn check(&self, caps: Caps, shares_receives: bool) -> Result {
+        let sends = caps.tx & (FI_SEND | FI_READ | FI_WRITE) != 0;
+        let receives = caps.rx & FI_RECV != 0;
+        if sends && self.tx_cq.is_none() || receives && self.rx_cq.is_none() {
+            return Err(Errno::ENOCQ);
+        }
+        if shares_receives && self.shared.is_none() {
+            return Err(Errno::EOPBADSTATE);
+        }
+        Ok(())
+    }
+
+    /// Has what is bound drive `progress`.
+    pub(super) fn add_source(&self, progress: &Arc<dyn Progress>) -> Result {
+        for cq in self.cqs() {
+            cq.add_source(progress.clone())?;
+        }
+        for cntr in self.counters.iter() {
+            cntr.add_source(progress.clone())?;
+        }
+        match &self.eq {
+            Some(eq) => eq.add_source(for_events(progress)),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes back [`Bindings::add_source`], and the events about `fid`.
+    pub(super) fn remove_source(&self, progress: &Arc<dyn Progress>, fid: *mut fid) {
+        for cq in self.cqs() {
+            cq.remove_source(progress);
+        }
+        for cntr in self.counters.iter() {
+            cntr.remove_source(progress);
+        }
+        if let Some(eq) = &self.eq {
+            eq.remove_source(&for_events(progress));
+            eq.forget(fid);
+        }
+    }
+
+    fn cqs(&self) -> impl Iterator<Item = &Use<Cq>> {
+        self.tx_cq.iter().chain(&self.rx_cq)
+    }
+}
+
+/// `-FI_EBADFLAGS` unless `flags` has one of `needed`, if there are any, and
+/// besides them none but `allowed`.
+pub(super) fn check_flags(flags: u64, needed: u64, allowed: u64) -> Result {
+    if flags & !(needed | allowed) != 0 || needed != 0 && flags & needed == 0 {
+        return Err(Errno::EBADFLAGS);
+    }
+    Ok(())
+}
+
+/// Fills a place for one object; `-FI_EINVAL` where there is one already.
+pub(super) fn occupy<T: Class>(place: &mut Option<Use<T>>, object: &Use<T>) -> Result {
+    if place.is_some() {
+        return Err(Errno::EINVAL);
+    }
+    *place = Some(object.clone());
+    Ok(())
+}
+
+fn for_events(progress: &Arc<dyn Progress>) -> Arc<dyn Progress> {
+    progress.for_events().unwrap_or_else(|| progress.clone())
+}

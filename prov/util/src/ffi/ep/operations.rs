@@ -1,0 +1,161 @@
+//! Which operations an endpoint has, and the flags that they get.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fabric_abi::*;
+
+use crate::attr::{Info, Offers};
+use crate::errno::{Errno, Result};
+
+/// What a provider sets bounds to.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// The largest atomic operation, in bytes; 0 where there are none.
+    pub(super) atomic: usize,
+    /// The capabilities that an endpoint can have.
+    pub(super) caps: u64,
+    /// The default flags that transmits may have.
+    pub(super) tx_flags: u64,
+    /// The default flags that receives may have.
+    pub(super) rx_flags: u64,
+}
+
+impl Limits {
+    /// Those of an endpoint with these attributes, in a domain with atomic
+    /// operations of up to `atomic` bytes.
+    pub(in crate::ffi) fn of(offers: &Offers, info: &Info, atomic: usize) -> Self {
+        let (tx_flags, rx_flags) = offers.op_flags(info.ep.ep_type);
+        Limits {
+            atomic,
+            caps: offers.caps(),
+            tx_flags,
+            rx_flags,
+        }
+    }
+
+    /// `-FI_EINVAL` for `flags` of operations in this direction
+    /// (`FI_TRANSMIT`, `FI_RECV`) that mean nothing there.
+    pub(super) fn check_flags(&self, direction: u64, flags: u64) -> Result {
+        let known = match direction {
+            FI_RECV => self.rx_flags,
+            _ => self.tx_flags,
+        };
+        match flags & !known {
+            0 => Ok(()),
+            _ => Err(Errno::EINVAL),
+        }
+    }
+}
+
+/// The capabilities of an endpoint, which decide on its tables: what is not
+/// among them is `-FI_ENOSYS`, at no cost to the rest.
+#[derive(Clone, Copy)]
+pub(in crate::ffi) struct Caps {
+    pub(super) tx: u64,
+    pub(super) rx: u64,
+}
+
+impl Caps {
+    /// Whether messages of this kind (`FI_MSG`, `FI_TAGGED`) may be sent.
+    pub fn sends(self, kind: u64) -> bool {
+        self.tx & (kind | FI_SEND) == kind | FI_SEND
+    }
+
+    /// Whether messages of this kind may be received.
+    pub fn receives(self, kind: u64) -> bool {
+        self.rx & (kind | FI_RECV) == kind | FI_RECV
+    }
+
+    /// Whether a receive of tagged messages may take several.
+    pub fn takes_several_tagged(self) -> bool {
+        self.rx & FI_TAGGED_MULTI_RECV != 0
+    }
+
+    /// Whether the remote memory access of this kind (`FI_RMA`, `FI_ATOMIC`)
+    /// that brings something back may be posted.
+    pub fn reads(self, kind: u64) -> bool {
+        self.tx & (kind | FI_READ) == kind | FI_READ
+    }
+
+    /// Whether the other kind of access may be posted.
+    pub fn writes(self, kind: u64) -> bool {
+        self.tx & (kind | FI_WRITE) == kind | FI_WRITE
+    }
+}
+
+/// The flags that operations of one direction get besides their own.
+pub(in crate::ffi) struct OperationFlags {
+    /// The default flags that the object was opened with.
+    opened_with: u64,
+    /// For calls without a flags argument: the default flags, and
+    /// `FI_COMPLETION` where every operation is reported.
+    plain: AtomicU64,
+    /// For calls with a flags argument: `FI_COMPLETION` where every operation
+    /// is reported, else nothing.
+    msg: AtomicU64,
+}
+
+impl OperationFlags {
+    /// With these default flags, every operation being reported.
+    pub(super) fn new(default: u64) -> Self {
+        OperationFlags {
+            opened_with: default,
+            plain: AtomicU64::new(default | FI_COMPLETION),
+            msg: AtomicU64::new(FI_COMPLETION),
+        }
+    }
+
+    /// The same, but reported as `of` is.
+    pub(super) fn alias(of: &Self, default: u64) -> Self {
+        let completion = of.msg.load(Ordering::Relaxed);
+        OperationFlags {
+            opened_with: default,
+            plain: AtomicU64::new(default | completion),
+            msg: AtomicU64::new(completion),
+        }
+    }
+
+    /// Only operations with `FI_COMPLETION` are reported from now on; plain
+    /// calls if the default flags hold it.
+    pub(super) fn select(&self) {
+        self.plain.store(self.opened_with, Ordering::Relaxed);
+        self.msg.store(0, Ordering::Relaxed);
+    }
+
+    pub(super) fn set_default(&self, default: u64) {
+        let completion = self.msg.load(Ordering::Relaxed);
+        self.plain.store(default | completion, Ordering::Relaxed);
+    }
+
+    pub(super) fn default(&self) -> u64 {
+        self.plain.load(Ordering::Relaxed)
+    }
+
+    /// Flags of a call without a flags argument.
+    #[inline(always)]
+    pub(in crate::ffi) fn plain(&self) -> u64 {
+        self.plain.load(Ordering::Relaxed)
+    }
+
+    /// Flags of a call that brought `flags`.
+    #[inline(always)]
+    pub(in crate::ffi) fn with(&self, flags: u64) -> u64 {
+        self.msg.load(Ordering::Relaxed) | flags
+    }
+
+    /// Flags of an inject call: reported never.
+    #[inline(always)]
+    pub(in crate::ffi) fn inject(&self) -> u64 {
+        (self.plain.load(Ordering::Relaxed) & !FI_COMPLETION) | FI_INJECT
+    }
+}
+
+/// The direction that operation flags are for, `FI_TRANSMIT` or `FI_RECV`, and
+/// the flags without it; `-FI_EINVAL` for none and for both.
+pub(super) fn split_direction(flags: u64) -> Result<(u64, u64)> {
+    const BOTH: u64 = FI_TRANSMIT | FI_RECV;
+    match flags & BOTH {
+        direction @ (FI_TRANSMIT | FI_RECV) => Ok((direction, flags & !BOTH)),
+        _ => Err(Errno::EINVAL),
+    }
+}

@@ -1,0 +1,84 @@
+//! What endpoints and shared receive contexts have in common: receives, and the
+//! table of calls about options and room.
+
+use std::ffi::{c_int, c_void};
+
+use fabric_abi::*;
+
+use super::super::object::{Class, Handle};
+use super::super::{count, missing, options, posted, status};
+use super::operations::{Caps, OperationFlags};
+use crate::endpoint::OptionValue;
+use crate::errno::Result;
+use crate::request::Receive;
+
+/// What posts receives: an endpoint or a shared receive context.
+pub(in crate::ffi) trait Receiver: Class<Header = fid_ep> {
+    fn receive(&self, receive: &Receive) -> Result;
+    fn flags(&self) -> &OperationFlags;
+    fn caps(&self) -> Caps;
+    fn cancel(&self, context: *mut c_void) -> Result;
+    fn option(&self, name: c_int) -> Result<OptionValue>;
+    fn set_option(&self, name: c_int, value: OptionValue) -> Result;
+    fn room(&self) -> (Result<usize>, Result<usize>);
+}
+
+pub(super) struct Tables<R>(std::marker::PhantomData<R>);
+
+impl<R: Receiver> Tables<R> {
+    pub(super) const EP: *const fi_ops_ep = &fi_ops_ep {
+        size: size_of::<fi_ops_ep>(),
+        cancel: Some(cancel::<R>),
+        getopt: Some(getopt::<R>),
+        setopt: Some(setopt::<R>),
+        tx_ctx: missing::slot(),
+        rx_ctx: missing::slot(),
+        rx_size_left: Some(rx_size_left::<R>),
+        tx_size_left: Some(tx_size_left::<R>),
+        export_xpu: missing::slot(),
+    };
+}
+
+unsafe extern "C" fn cancel<R: Receiver>(fid: fid_t, context: *mut c_void) -> isize {
+    // SAFETY: the table belongs to objects of `R`.
+    posted(unsafe { Handle::<R>::borrow(fid.cast()) }.cancel(context))
+}
+
+unsafe extern "C" fn getopt<R: Receiver>(
+    fid: fid_t,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    length: *mut usize,
+) -> c_int {
+    // SAFETY: as in `cancel`; `value` has room for `*length` bytes.
+    status(unsafe {
+        options::get(level, value, length, || {
+            Handle::<R>::borrow(fid.cast()).option(name)
+        })
+    })
+}
+
+unsafe extern "C" fn setopt<R: Receiver>(
+    fid: fid_t,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    length: usize,
+) -> c_int {
+    // SAFETY: as in `cancel`; `value` points to `length` bytes.
+    status(unsafe {
+        options::decode(level, name, value, length)
+            .and_then(|value| Handle::<R>::borrow(fid.cast()).set_option(name, value))
+    })
+}
+
+unsafe extern "C" fn rx_size_left<R: Receiver>(ep: *mut fid_ep) -> isize {
+    // SAFETY: as in `cancel`.
+    count(unsafe { Handle::<R>::borrow(ep) }.room().1)
+}
+
+unsafe extern "C" fn tx_size_left<R: Receiver>(ep: *mut fid_ep) -> isize {
+    // SAFETY: as in `cancel`.
+    count(unsafe { Handle::<R>::borrow(ep) }.room().0)
+}

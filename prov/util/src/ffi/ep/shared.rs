@@ -1,0 +1,168 @@
+//! Shared receive contexts.
+
+use std::ffi::{c_int, c_void};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use fabric_abi::*;
+
+use super::super::object::{AnyFid, Class, Handle, Use};
+use super::super::{missing, msg, tagged};
+use super::binding::{check_flags, occupy};
+use super::operations::{Caps, OperationFlags};
+use super::receiver::{Receiver, Tables};
+use crate::attr;
+use crate::cntr::Cntr;
+use crate::cq::Cq;
+use crate::endpoint::{OptionValue, SharedReceive};
+use crate::errno::{Errno, Result};
+use crate::request::Receive;
+
+/// A shared receive context as C sees it.
+pub struct SharedReceiveObject<S: SharedReceive> {
+    context: S,
+    caps: Caps,
+    rx: OperationFlags,
+    bound: Mutex<SharedBindings>,
+}
+
+#[derive(Default)]
+struct SharedBindings {
+    cq: Option<Use<Cq>>,
+    cntr: Option<Use<Cntr>>,
+}
+
+impl<S: SharedReceive> SharedReceiveObject<S> {
+    /// The object of a new context with these capabilities and default flags,
+    /// for [`Handle::new`].
+    pub fn new(context: S, caps: u64, op_flags: u64) -> Self {
+        let caps = Caps {
+            tx: 0,
+            rx: attr::context_caps(caps),
+        };
+        Self::with_caps(context, caps, op_flags)
+    }
+
+    fn bound(&self) -> MutexGuard<'_, SharedBindings> {
+        self.bound.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The object of a context whose receives another provider has: none can be
+    /// posted here (fi_peer(3)).
+    pub(in crate::ffi) fn of_peer(context: S) -> Self {
+        Self::with_caps(context, Caps { tx: 0, rx: 0 }, 0)
+    }
+
+    fn with_caps(context: S, caps: Caps, op_flags: u64) -> Self {
+        SharedReceiveObject {
+            context,
+            caps,
+            rx: OperationFlags::new(op_flags),
+            bound: Mutex::default(),
+        }
+    }
+}
+
+impl<S: SharedReceive> std::ops::Deref for SharedReceiveObject<S> {
+    type Target = S;
+
+    #[inline(always)]
+    fn deref(&self) -> &S {
+        &self.context
+    }
+}
+
+impl<S: SharedReceive> Class for SharedReceiveObject<S> {
+    type Header = fid_ep;
+
+    fn class(&self) -> usize {
+        FI_CLASS_SRX_CTX
+    }
+
+    fn header(&self, fid: fid) -> fid_ep {
+        fid_ep {
+            fid,
+            ops: Tables::<Self>::EP.cast_mut(),
+            cm: (&raw const missing::CM).cast_mut(),
+            msg: msg::receive_table::<Self>(self.caps.receives(FI_MSG)).cast_mut(),
+            rma: (&raw const missing::RMA).cast_mut(),
+            tagged: tagged::receive_table::<Self>(self.caps.receives(FI_TAGGED)).cast_mut(),
+            atomic: (&raw const missing::ATOMIC).cast_mut(),
+            collective: (&raw const missing::COLLECTIVE).cast_mut(),
+        }
+    }
+
+    fn close(this: &Handle<Self>) -> Result {
+        S::close(this)?;
+        let bound = std::mem::take(&mut *this.bound());
+        let progress = this.context.progress();
+        if let Some(cq) = bound.cq {
+            cq.remove_source(&progress);
+        }
+        if let Some(cntr) = bound.cntr {
+            cntr.remove_source(&progress);
+        }
+        Ok(())
+    }
+
+    fn bind(this: &Handle<Self>, other: AnyFid, flags: u64) -> Result {
+        let mut bound = this.bound();
+        let progress = this.context.progress();
+        if let Some(cq) = other.downcast::<Cq>() {
+            check_flags(flags, FI_RECV, FI_SELECTIVE_COMPLETION)?;
+            let cq = Use::of(&cq);
+            occupy(&mut bound.cq, &cq)?;
+            cq.add_source(progress)?;
+            if flags & FI_SELECTIVE_COMPLETION != 0 {
+                this.rx.select();
+            }
+        } else if let Some(cntr) = other.downcast::<Cntr>() {
+            check_flags(flags, FI_RECV, 0)?;
+            let cntr = Use::of(&cntr);
+            occupy(&mut bound.cntr, &cntr)?;
+            cntr.add_source(progress)?;
+        } else {
+            return Err(Errno::EINVAL);
+        }
+        S::bind(&this.context, bound.cq.clone(), bound.cntr.clone())
+    }
+
+    unsafe fn control(_: &Handle<Self>, command: c_int, _: *mut c_void) -> Result<c_int> {
+        match command {
+            // A shared context is ready as soon as it is open.
+            FI_ENABLE => Ok(0),
+            _ => Err(Errno::ENOSYS),
+        }
+    }
+}
+
+impl<S: SharedReceive> Receiver for SharedReceiveObject<S> {
+    #[inline(always)]
+    fn receive(&self, receive: &Receive) -> Result {
+        self.context.receive(receive)
+    }
+
+    #[inline(always)]
+    fn flags(&self) -> &OperationFlags {
+        &self.rx
+    }
+
+    fn caps(&self) -> Caps {
+        self.caps
+    }
+
+    fn cancel(&self, context: *mut c_void) -> Result {
+        self.context.cancel(context)
+    }
+
+    fn option(&self, name: c_int) -> Result<OptionValue> {
+        self.context.option(name)
+    }
+
+    fn set_option(&self, name: c_int, value: OptionValue) -> Result {
+        self.context.set_option(name, value)
+    }
+
+    fn room(&self) -> (Result<usize>, Result<usize>) {
+        (Err(Errno::ENOSYS), Err(Errno::ENOSYS))
+    }
+}
