@@ -86,7 +86,7 @@ pub enum Peek {
 /// One way through a segment.
 struct Direction {
     /// Keeps what the pointers point to.
-    _segment: Arc<Segment>,
+    segment: Arc<Segment>,
     /// The first slot, and behind the last one the area for long messages.
     slots: NonNull<u8>,
     /// What the side that fills the slots writes elsewhere.
@@ -109,7 +109,7 @@ impl Direction {
             unsafe { segment.base().add(offset) }
         };
         Direction {
-            _segment: segment.clone(),
+            segment: segment.clone(),
             slots: at(RINGS + filler * DIRECTION),
             filling: at(CONTROL + filler * CONTROL_SIZE),
             taking: at(CONTROL + (1 - filler) * CONTROL_SIZE),
@@ -415,6 +415,12 @@ impl Receiver {
         }))
     }
 
+    /// Bytes of all messages that have come.
+    pub fn waiting(&self) -> usize {
+        let halves = (0..SLOTS as u64).map_while(|ahead| self.ring.ahead(&self.way, ahead));
+        halves.map(|half| (half >> 16) as usize).sum()
+    }
+
     /// Whether a message has come.
     #[inline(always)]
     pub fn has_next(&self) -> bool {
@@ -490,6 +496,16 @@ impl Channel {
         }
     }
 
+    /// Puts a number into the segment for who attaches to it.
+    pub fn set_secret(&self, secret: u64) {
+        secret_of(&self.sender.way.segment).store(secret, Ordering::Relaxed);
+    }
+
+    /// The number that the segment has.
+    pub fn secret(&self) -> u64 {
+        secret_of(&self.sender.way.segment).load(Ordering::Relaxed)
+    }
+
     /// Both processes take part in [`barrier`].
     pub fn is_asymmetric(&mut self, asymmetric: bool) {
         self.sender.asymmetric = asymmetric;
@@ -515,6 +531,12 @@ impl Channel {
 fn magic(segment: &Segment) -> &AtomicU64 {
     // SAFETY: the first word, aligned, mapped as long as the segment.
     unsafe { AtomicU64::from_ptr(segment.base().cast().as_ptr()) }
+}
+
+/// The second word.
+fn secret_of(segment: &Segment) -> &AtomicU64 {
+    // SAFETY: inside the segment's first page, and otherwise as above.
+    unsafe { AtomicU64::from_ptr(segment.base().add(8).cast().as_ptr()) }
 }
 
 #[cfg(test)]

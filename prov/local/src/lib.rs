@@ -20,4 +20,8 @@ pub mod process;
 pub mod rendezvous;
 pub mod ring;
 #[cfg(not(loom))]
+pub mod rota;
+#[cfg(not(loom))]
 pub mod segment;
+#[cfg(not(loom))]
+pub mod stream;

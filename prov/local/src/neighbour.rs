@@ -11,6 +11,8 @@ use crate::process::{Card, OtherProcess, Reading};
 pub struct Neighbour {
     pub said: Said,
     pub heard: Heard,
+    /// The peer's process, once it is known.
+    pub holder: Option<Holder>,
 }
 
 /// What this process has said of itself.

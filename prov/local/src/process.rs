@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 
 use libc::iovec;
@@ -51,26 +51,8 @@ impl Card {
     /// Reads the card that a process has as file `number`. `-FI_EPERM` if that
     /// is no card, an error of open(2) or read(2).
     pub fn read(pid: u32, number: u32) -> Result<Reading> {
-        let open = |flags, path: &str| {
-            let mut options = File::options();
-            options.read(true).custom_flags(flags).open(path)
-        };
-        // To open a file of another kind could do something, or take for ever:
-        // this only points to it.
-        let pointer = open(libc::O_PATH, &format!("/proc/{pid}/fd/{number}"))?;
-        let device = |file: &File| {
-            let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-            let stat = statx(file, "", flags, StatxFlags::TYPE)?;
-            let kind = FileType::from_raw_mode(stat.stx_mode.into());
-            let device = (stat.stx_dev_major, stat.stx_dev_minor);
-            Ok::<_, Errno>((kind, device))
-        };
-        // All such files are in one place, where there are no others.
-        if device(&pointer)? != device(&Card::blank()?)? {
-            return Err(Errno::EPERM);
-        }
+        let mut card = open_memory(pid, number, false)?;
         let mut bytes = [0; 3 * FIELD];
-        let mut card = open(0, &format!("/proc/self/fd/{}", pointer.as_raw_fd()))?;
         card.read_exact(&mut bytes)?;
         let (fields, _) = bytes.as_chunks::<FIELD>();
         let &[inode, addr, value] = fields else {
@@ -84,6 +66,37 @@ impl Card {
             },
         })
     }
+}
+
+/// Opens the [`Segment`](crate::segment::Segment) that a process has as file
+/// `number`, for who attaches to it. `-FI_EPERM` if that is no memory, or an error
+/// of open(2).
+pub fn open_segment(pid: u32, number: u32) -> Result<OwnedFd> {
+    Ok(open_memory(pid, number, true)?.into())
+}
+
+/// Opens the memory (memfd_create(2)) that a process has as file `number`.
+fn open_memory(pid: u32, number: u32, writes: bool) -> Result<File> {
+    // To open a file of another kind could do something, or take for ever: this
+    // only points to it.
+    let path = format!("/proc/{pid}/fd/{number}");
+    let pointer = File::options()
+        .read(true)
+        .custom_flags(libc::O_PATH)
+        .open(path)?;
+    let device = |file: &File| {
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let stat = statx(file, "", flags, StatxFlags::TYPE)?;
+        let kind = FileType::from_raw_mode(stat.stx_mode.into());
+        let device = (stat.stx_dev_major, stat.stx_dev_minor);
+        Ok::<_, Errno>((kind, device))
+    };
+    // All such files are in one place, where there are no others.
+    if device(&pointer)? != device(&Card::blank()?)? {
+        return Err(Errno::EPERM);
+    }
+    let path = format!("/proc/self/fd/{}", pointer.as_raw_fd());
+    Ok(File::options().read(true).write(writes).open(path)?)
 }
 
 /// Another process whose memory can be read.
@@ -122,6 +135,17 @@ impl OtherProcess {
             true => Ok((OtherProcess { pid, seal }, secret)),
             false => Err(Errno::ESHUTDOWN),
         }
+    }
+
+    /// [`OtherProcess::copy`] to bytes of this process's own.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn copy_out(&self, from: &OtherIov, to: &mut [u8]) -> Result {
+        // SAFETY: `to` is borrowed until the copy is made.
+        self.copy(from, &unsafe {
+            AppIov::from_raw(to.as_mut_ptr(), to.len())
+        })
     }
 
     /// Copies all of `from` to `to`.

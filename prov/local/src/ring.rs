@@ -98,6 +98,15 @@ impl Consumer {
         is_new.then_some((slot, word as u32))
     }
 
+    /// The half of the word of a slot so far behind the next one, if it is
+    /// published.
+    pub fn ahead<W: Words>(&self, words: &W, ahead: u64) -> Option<u32> {
+        let at = self.taken + ahead;
+        let word = words.published(slot_of::<W>(at)).load(Ordering::Acquire);
+        let is_new = word & !u64::from(u32::MAX) == lap::<W>(at);
+        is_new.then_some(word as u32)
+    }
+
     /// The next slot is taken.
     #[inline(always)]
     pub fn take(&mut self) {

@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Arc, Weak};
 
 use fabric_abi::FI_PEEK;
-use prov_util::drive::{Driven, Helper, Seat, Signals};
+use prov_util::drive::{Driven, Helper, Seat, Signals, Sleeper};
 use prov_util::errno::{Errno, Result};
 use prov_util::progress::Progress;
 use prov_util::request::{Atomic, Receive, RemoteAccess, Transmit};
@@ -98,7 +98,7 @@ pub trait Core: Send + Sized + 'static {
 
     /// Does what is ready before a thread goes to sleep at the descriptor of
     /// [`Core::poller`]; `false` if there was something, as there may be more.
-    fn prepare_wait(&mut self) -> bool {
+    fn prepare_wait(&mut self, _sleeper: Sleeper) -> bool {
         true
     }
 
@@ -313,7 +313,7 @@ impl<C: Core> Lane<C> {
         let mut core = self.core();
         core.endpoints().owner_enters();
         core.follow_up();
-        let may_sleep = core.prepare_wait();
+        let may_sleep = core.prepare_wait(Sleeper::Thread);
         core.endpoints().owner_leaves();
         may_sleep
     }
@@ -359,7 +359,7 @@ impl<C: Core> Progress for Lane<C> {
 
     fn prepare_wait(&self) -> bool {
         let mut core = self.core();
-        let may_sleep = core.prepare_wait();
+        let may_sleep = core.prepare_wait(Sleeper::Thread);
         let errand = core.next_errand();
         drop(core);
         match errand {
@@ -383,7 +383,7 @@ impl<C: Core> Driven for Lane<C> {
         let Some(mut core) = self.core.lock_as_helper() else {
             return true;
         };
-        let may_sleep = core.prepare_wait();
+        let may_sleep = core.prepare_wait(Sleeper::Helper);
         let Some(mut errand) = core.next_errand() else {
             return may_sleep;
         };

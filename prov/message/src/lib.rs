@@ -37,7 +37,7 @@ pub use lane::{Core, Errand, Lane, NoErrand};
 pub use names::Names;
 pub use operation::{Context, Ledger, Op, OpClass, Ticket};
 pub use own::{Far, Member, Own, Within};
-pub use prov_util::drive::Signals;
+pub use prov_util::drive::{Signals, Sleeper};
 pub use receiving::{Poster, Posting};
 pub use reports::Reports;
 pub use target::{AtomicRequest, Place, Refusal, Target, Visitor};

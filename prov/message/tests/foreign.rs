@@ -105,7 +105,7 @@ impl Core for Peers {
         false
     }
 
-    fn prepare_wait(&mut self) -> bool {
+    fn prepare_wait(&mut self, _sleeper: prov_message::Sleeper) -> bool {
         true
     }
 

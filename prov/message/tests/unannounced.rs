@@ -62,7 +62,7 @@ impl Core for World {
         false
     }
 
-    fn prepare_wait(&mut self) -> bool {
+    fn prepare_wait(&mut self, _sleeper: prov_message::Sleeper) -> bool {
         true
     }
 

@@ -20,7 +20,8 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use prov_message::{EpKey, Lane, Limits, Signals, Target};
+use prov_local::rota::Rota;
+use prov_message::{EpKey, Lane, Limits, Signals, Sleeper, Target};
 use prov_util::errno::Result;
 use prov_util::mr::MrTable;
 use prov_util::poller::{Event, Poller};
@@ -42,12 +43,8 @@ pub struct Core {
     signals: Arc<Signals>,
     endpoints: Endpoints,
     links: SlotMap<LinkKey, Link>,
-    /// Links that are open. The first few have brought something lately.
-    open: Vec<LinkKey>,
-    /// Whose turn it is among those that have not.
-    next_quiet: usize,
-    /// Whose place the next one gets that brings something.
-    next_lively: usize,
+    /// Links that are open.
+    open: Rota<LinkKey>,
     /// Links that have something to send for which there was no room.
     busy: Vec<LinkKey>,
     /// The domain's registered memory.
@@ -61,14 +58,8 @@ pub struct Core {
     poller: Poller<Source>,
     timers: Timers<(EpKey, PeerKey)>,
     events: Vec<Event<Source>>,
-    /// Turns until the poller is asked.
-    until_poll: u32,
     /// Progress calls since the last one in which something came.
     idle_calls: u32,
-    /// Whether a thread may sleep at the poller, of which peers are told.
-    has_sleepers: bool,
-    /// Whether a peer has woken it since.
-    was_woken: bool,
     /// The result of an atomic operation.
     result: Vec<u8>,
     /// A peer's operands.
@@ -98,9 +89,7 @@ impl Core {
             signals,
             endpoints: Endpoints::new(limits),
             links: SlotMap::with_key(),
-            open: Vec::new(),
-            next_quiet: 0,
-            next_lively: 0,
+            open: Rota::default(),
             busy: Vec::new(),
             target: Some(Target::new(memory)),
             pulling: VecDeque::new(),
@@ -109,10 +98,7 @@ impl Core {
             poller: Poller::new()?,
             timers: Timers::default(),
             events: Vec::new(),
-            until_poll: 0,
             idle_calls: 0,
-            has_sleepers: false,
-            was_woken: false,
             result: Vec::new(),
             operands: Vec::new(),
         })
@@ -168,8 +154,8 @@ impl prov_message::Core for Core {
         self.do_what_is_ready()
     }
 
-    fn prepare_wait(&mut self) -> bool {
-        self.may_sleep()
+    fn prepare_wait(&mut self, sleeper: Sleeper) -> bool {
+        self.may_sleep(sleeper)
     }
 
     #[inline(always)]

@@ -18,7 +18,8 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use prov_message::{EpKey, Limits, Signals, Target};
+use prov_local::rota::Rota;
+use prov_message::{EpKey, Limits, Signals, Sleeper, Target};
 use prov_util::errno::Result;
 use prov_util::mr::MrTable;
 use prov_util::poller::Poller;
@@ -61,6 +62,10 @@ pub struct Core {
     copier: Option<Target>,
     /// The endpoint for which that is done.
     copies_for: Option<EpKey>,
+    /// Connections through memory that is shared.
+    rota: Rota<ConnKey>,
+    /// Those that wait for room in it.
+    starved: Vec<ConnKey>,
     /// Connections whose outboxes wait for the end of a burst.
     held: Vec<ConnKey>,
     /// Connections whose outboxes were sent in the application's stead.
@@ -97,6 +102,9 @@ pub struct Core {
 /// Progress calls in vain after which other processes have their turn, where
 /// there are more of them than processors.
 pub(crate) const YIELD_AFTER: u32 = 512;
+/// The same where what comes does so through shared memory: a call in vain asks
+/// the system nothing, and who is to send runs on this host.
+pub(crate) const YIELD_NEARBY_AFTER: u32 = 64;
 
 /// Bytes of unexpected messages beyond the limit that are kept from peers which
 /// were asked to announce their messages.
@@ -149,6 +157,8 @@ impl Core {
             timers: Timers::default(),
             favourite: Favourite::default(),
             ready: VecDeque::new(),
+            rota: Rota::default(),
+            starved: Vec::new(),
             held: Vec::new(),
             sent: Vec::new(),
             signals,
@@ -266,8 +276,8 @@ impl prov_message::Core for Core {
         self.flush_for_application();
     }
 
-    fn prepare_wait(&mut self) -> bool {
-        self.may_sleep()
+    fn prepare_wait(&mut self, sleeper: Sleeper) -> bool {
+        self.may_sleep(sleeper)
     }
 
     fn poller(&self) -> Option<BorrowedFd<'_>> {

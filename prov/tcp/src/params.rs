@@ -1,12 +1,14 @@
 //! What users can set (fi_tcp(7)).
 
+use std::ffi::CStr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use fabric_abi::{FI_EP_RDM, fi_ep_type};
+use fabric_abi::{FI_EP_RDM, fi_ep_type, fi_param_type};
 use prov_message::Sizes;
 use prov_util::errno::{Errno, Result};
 use prov_util::netif;
+use prov_util::param::{ParamType, fi_provider};
 use prov_util::param_table;
 
 use crate::wire::authentication::Key;
@@ -58,6 +60,13 @@ param_table! {
         /// and to the kernel are fast. 0 leaves it to the system, and so does a
         /// net.core.wmem_max below it
         local_sndbuf_size: usize = 512 << 10, in 0..=1 << 30;
+        /// Whether bytes between two processes of one host and user go through
+        /// memory that they share, `auto`, or through their socket, `off`
+        local: Local = Local::Auto;
+        /// Messages of at least so many bytes, and writes, that would go through
+        /// shared memory are copied by the peer likewise, straight from this
+        /// process's memory
+        local_message_size: usize = 32 << 10, in 4096..=usize::MAX;
         /// A peer's reads of at least so many bytes are copied by it straight
         /// from this process's memory, where it runs on this host as the same
         /// user and the system permits it (process_vm_readv(2))
@@ -96,6 +105,39 @@ param_table! {
         /// File with a secret that peers must prove to know, where the
         /// application gives no key
         auth_key_file: Option<String> = None;
+    }
+}
+
+/// What becomes of connections within the host (`FI_TCP_LOCAL`).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Debug)]
+pub enum Local {
+    /// They go through shared memory where that is possible.
+    Auto,
+    /// They stay with their sockets.
+    Off,
+}
+
+impl ParamType for Local {
+    const KIND: fi_param_type = <String as ParamType>::KIND;
+
+    fn read(provider: &fi_provider, name: &CStr) -> Option<Self> {
+        let text = String::read(provider, name)?;
+        let known = [Local::Auto, Local::Off];
+        let value = known.into_iter().find(|known| known.show() == text);
+        if value.is_none() {
+            log::error!(
+                target: crate::LOG.core,
+                "FI_TCP_LOCAL is {text}, which is neither auto nor off; using auto"
+            );
+        }
+        value
+    }
+
+    fn show(&self) -> String {
+        match self {
+            Local::Auto => "auto".into(),
+            Local::Off => "off".into(),
+        }
     }
 }
 
@@ -173,10 +215,14 @@ impl Params {
 
     /// What peers are told that this side can.
     pub fn features(&self) -> Features {
-        match self.local_read_size.min(self.local_write_size) {
-            usize::MAX => Features::OURS.without(Features::DIRECT),
-            _ => Features::OURS,
+        let mut features = Features::OURS;
+        if self.local_read_size.min(self.local_write_size) == usize::MAX {
+            features = features.without(Features::DIRECT);
         }
+        if self.local == Local::Off {
+            features = features.without(Features::LOCAL);
+        }
+        features
     }
 
     /// Whether sockets send small segments without delay.

@@ -402,6 +402,32 @@ impl Transfer<'_> {
         }
     }
 
+    /// Calls `copy` for each piece from `at` on with the bytes that were copied
+    /// before, until it copies none; how many it has copied.
+    fn walk(&self, mut at: usize, mut copy: impl FnMut(usize, &AppIov) -> usize) -> usize {
+        let mut done = 0;
+        for piece in &self.iov[..self.count] {
+            let skipped = at.min(piece.iov_len);
+            at -= skipped;
+            if skipped == piece.iov_len {
+                continue;
+            }
+            // SAFETY: inside a piece, which is a borrowed buffer of ours or
+            // application memory of an operation in flight; written to only
+            // where it is room for what comes in.
+            let part = unsafe {
+                let base = piece.iov_base.cast::<u8>().add(skipped);
+                AppIov::from_raw(base, piece.iov_len - skipped)
+            };
+            let copied = copy(done, &part);
+            done += copied;
+            if copied < part.len() {
+                break;
+            }
+        }
+        done
+    }
+
     fn header(&mut self) -> libc::msghdr {
         // SAFETY: every field of a `msghdr` may be zero.
         let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
@@ -460,6 +486,12 @@ impl<'a> Outgoing<'a> {
         self.0.room() < IOV_LIMIT + 1
     }
 
+    /// Copies the bytes from `at` on to `to`, as far as there is room; how many.
+    pub fn copy_to(&self, at: usize, to: &AppIov) -> usize {
+        self.0
+            .walk(at, |done, part| part.copy_to(&to.slice(done, usize::MAX)))
+    }
+
     /// `sendmsg(2)` with `MSG_NOSIGNAL`; bytes that the socket took.
     pub fn send(mut self, socket: BorrowedFd<'_>, flags: i32) -> Result<usize> {
         let sent = if self.0.count == 1 {
@@ -514,6 +546,12 @@ impl<'a> Incoming<'a> {
     /// Whether there is no room.
     pub fn is_empty(&self) -> bool {
         self.0.len == 0
+    }
+
+    /// Copies bytes to the place from `at` on, as far as there is room; how many.
+    pub fn copy_from(&mut self, at: usize, from: &AppIov) -> usize {
+        self.0
+            .walk(at, |done, part| from.slice(done, usize::MAX).copy_to(part))
     }
 
     /// `recvmsg(2)`; bytes that came, 0 at the end of the stream.

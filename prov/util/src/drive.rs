@@ -30,6 +30,15 @@ pub use signals::{READS_WITHOUT_PROGRESS, Signals};
 
 use crate::errno::Result;
 
+/// Who goes to sleep at a lane's descriptor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sleeper {
+    /// A thread of the application.
+    Thread,
+    /// The thread that drives the lane while the application does not.
+    Helper,
+}
+
 /// A lane as the thread of its domain sees it.
 ///
 /// The thread calls these without a lock of its own. Whatever takes the lane's

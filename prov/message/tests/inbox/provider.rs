@@ -107,7 +107,7 @@ impl Core for Provider {
         false
     }
 
-    fn prepare_wait(&mut self) -> bool {
+    fn prepare_wait(&mut self, _sleeper: prov_message::Sleeper) -> bool {
         true
     }
 

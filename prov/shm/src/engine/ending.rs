@@ -68,7 +68,7 @@ impl Core {
             return Vec::new();
         };
         self.poller.forget(link.wire.as_fd());
-        self.open.retain(|open| *open != key);
+        self.open.remove(key);
         let Link {
             ep,
             seal,

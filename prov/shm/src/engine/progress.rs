@@ -10,19 +10,14 @@
 use std::time::Instant;
 
 use prov_local::barrier;
+use prov_local::rota::{LIVELY, QUIET};
+use prov_message::Sleeper;
 use prov_util::poller::Event;
 
 use super::Core;
 use super::keys::Source;
 use super::link::Link;
 
-/// Turns until the poller is asked again. One in which nothing comes counts
-/// for several.
-const TURNS: u32 = 1024;
-const VAIN: u32 = 16;
-/// Links that are looked at in every turn, and how many of the others are.
-const LIVELY: usize = 8;
-const QUIET: usize = 4;
 /// Turns in vain after which other processes have theirs.
 const YIELD_AFTER: u32 = 256;
 
@@ -33,12 +28,8 @@ impl Core {
         if !self.busy.is_empty() {
             self.send_more();
         }
-        let cost = if any { 1 } else { VAIN };
-        match self.until_poll.checked_sub(cost) {
-            Some(left) => self.until_poll = left,
-            None => {
-                self.ask_poller();
-            }
+        if self.open.turn_ends(any) {
+            self.ask_poller();
         }
         if any {
             self.idle_calls = 0;
@@ -56,12 +47,12 @@ impl Core {
         if self.endpoints.is_deaf() {
             return false;
         }
-        let mut at = 0;
-        while at < LIVELY
-            && let Some(&key) = self.open.get(at)
+        let mut number = 0;
+        while number < LIVELY
+            && let Some(key) = self.open.lively(number)
         {
             any |= self.take_in(key);
-            at += 1;
+            number += 1;
         }
         if self.open.len() > LIVELY {
             any |= self.take_in_quiet(QUIET);
@@ -74,21 +65,12 @@ impl Core {
     fn take_in_quiet(&mut self, count: usize) -> bool {
         let mut any = false;
         for _ in 0..count {
-            self.next_quiet += 1;
-            if !(LIVELY..self.open.len()).contains(&self.next_quiet) {
-                self.next_quiet = LIVELY;
-            }
-            let at = self.next_quiet;
-            let Some(&key) = self.open.get(at) else {
+            let Some(key) = self.open.next_quiet() else {
                 return any;
             };
             if self.take_in(key) {
                 any = true;
-                self.next_lively = (self.next_lively + 1) % LIVELY;
-                // It may have ended with what it brought.
-                if self.open.get(at) == Some(&key) {
-                    self.open.swap(at, self.next_lively);
-                }
+                self.open.quiet_brought(key);
             }
         }
         any
@@ -98,7 +80,7 @@ impl Core {
     /// be woken. Whether it had something to say.
     #[inline(never)]
     fn ask_poller(&mut self) -> bool {
-        self.until_poll = TURNS;
+        self.open.polled(1);
         let mut events = std::mem::take(&mut self.events);
         self.poller.poll(&mut events);
         let had_events = !events.is_empty();
@@ -107,7 +89,7 @@ impl Core {
         }
         self.events = events;
         for at in (0..self.open.len()).rev() {
-            let Some(&key) = self.open.get(at) else {
+            let Some(&key) = self.open.all().get(at) else {
                 continue;
             };
             let Some(link) = self.links.get(key) else {
@@ -119,7 +101,7 @@ impl Core {
                 self.drain(key);
             }
         }
-        if self.was_woken && self.has_sleepers {
+        if self.open.naps_again(&self.signals) {
             self.nap();
         }
         had_events
@@ -152,8 +134,7 @@ impl Core {
 
     /// Tells peers that a thread may sleep.
     fn nap(&mut self) {
-        self.was_woken = false;
-        for key in &self.open {
+        for key in self.open.all() {
             let link = self.links.get_mut(*key);
             if let Some(channel) = link.and_then(|link| link.channel.as_mut()) {
                 channel.sleep();
@@ -161,12 +142,12 @@ impl Core {
         }
         barrier::heavy();
         // What peers have sent without knowing it.
-        self.until_poll = 0;
+        self.open.poll_soon();
     }
 
     /// Does what is ready before a thread goes to sleep; `false` if there was
     /// something, as there may be more.
-    pub(super) fn may_sleep(&mut self) -> bool {
+    pub(super) fn may_sleep(&mut self, sleeper: Sleeper) -> bool {
         let mut any = self.take_in_some() | self.take_in_quiet(self.open.len());
         if !self.busy.is_empty() {
             self.send_more();
@@ -176,23 +157,20 @@ impl Core {
             self.idle_calls = 0;
             return false;
         }
-        let is_awake = |link: &Link| {
-            link.channel
-                .as_ref()
-                .is_some_and(|channel| channel.is_awake())
+        let knows = |link: &Link| {
+            let channel = link.channel.as_ref();
+            channel.is_none_or(|channel| !channel.is_awake())
         };
-        let mut open = self.open.iter().filter_map(|key| self.links.get(*key));
-        if !self.has_sleepers || open.any(is_awake) {
-            self.has_sleepers = true;
+        let open = self.open.all().iter();
+        let all_know = open.filter_map(|key| self.links.get(*key)).all(knows);
+        if self.open.begins_nap(sleeper, all_know) {
             self.nap();
         }
-        let open = std::mem::take(&mut self.open);
-        let may_sleep = open.iter().all(|key| match self.links.get_mut(*key) {
+        let (open, links) = (self.open.all(), &mut self.links);
+        open.iter().all(|key| match links.get_mut(*key) {
             Some(link) => !has_work(link),
             None => true,
-        });
-        self.open = open;
-        may_sleep
+        })
     }
 }
 

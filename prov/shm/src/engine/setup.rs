@@ -185,7 +185,7 @@ impl Core {
     fn add_link(&mut self, link: Link) -> Result<LinkKey> {
         let key = self.links.insert(link);
         // The next turn looks whether there is an answer.
-        self.until_poll = 0;
+        self.open.poll_soon();
         match self
             .poller
             .watch(self.links[key].wire.as_fd(), Source::Link(key))
@@ -253,7 +253,7 @@ impl Core {
         };
         if link.is_open() {
             // To wake this side was all.
-            self.was_woken = true;
+            self.open.woken();
             return Ok(());
         }
         let is_asked = link.stage == Stage::Entered;
@@ -417,9 +417,7 @@ impl Core {
         };
         link.stage = Stage::Open;
         let (ep, peer) = (link.ep, link.peer);
-        self.open.push(key);
-        // Sleepers are to be woken by this peer, too.
-        self.was_woken = true;
+        self.open.add(key);
         let Some(peer) = peer else {
             return;
         };

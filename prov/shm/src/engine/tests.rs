@@ -485,6 +485,46 @@ fn messages_that_nobody_receives_stay_with_their_sender() {
     }
 }
 
+/// Whether a thread that sleeps at a side's poller would wake.
+fn is_readable(side: &Side) -> bool {
+    let fd = side.core.poller().unwrap();
+    let mut polled = libc::pollfd {
+        fd: std::os::fd::AsRawFd::as_raw_fd(&fd),
+        events: libc::POLLIN,
+        revents: 0,
+    };
+    // SAFETY: one descriptor, and a timeout of 0.
+    unsafe { libc::poll(&mut polled, 1, 0) == 1 }
+}
+
+#[test]
+fn who_helps_is_not_woken_for_what_the_application_takes() {
+    let (mut a, mut b) = (Side::new(Params::default()), Side::new(Params::default()));
+    let to = a.insert(&b.name);
+    let (mut out, mut into) = ([1; 8], [0; 8]);
+    let mut exchange = |a: &mut Side, b: &mut Side, tag: u64| {
+        let sent = message(to, tag, &mut out, 0);
+        a.core.transmit(a.ep, &sent).unwrap();
+        let posted = buffer(tag, &mut into, tag as usize);
+        b.core.receive(b.ep, &posted).unwrap();
+        let woken = is_readable(b);
+        assert_eq!(completed(&mut [a, b], 1, 1), [tag as usize]);
+        woken
+    };
+    exchange(&mut a, &mut b, 0);
+    until(&mut [&mut b], |sides| {
+        sides[0].core.prepare_wait(Sleeper::Helper)
+    });
+    assert!(exchange(&mut a, &mut b, 1));
+    until(&mut [&mut b], |sides| !is_readable(sides[0]));
+    assert!(!exchange(&mut a, &mut b, 2));
+    // It comes back when the application does not.
+    until(&mut [&mut b], |sides| {
+        sides[0].core.prepare_wait(Sleeper::Helper)
+    });
+    assert!(exchange(&mut a, &mut b, 3));
+}
+
 #[test]
 fn a_sleeper_is_woken_and_who_is_awake_costs_no_packet() {
     let (mut a, mut b) = (Side::new(Params::default()), Side::new(Params::default()));
@@ -494,16 +534,6 @@ fn a_sleeper_is_woken_and_who_is_awake_costs_no_packet() {
         a.core
             .transmit(a.ep, &message(to, tag, &mut out, 0))
             .unwrap();
-    };
-    let is_readable = |b: &Side| {
-        let fd = b.core.poller().unwrap();
-        let mut polled = libc::pollfd {
-            fd: std::os::fd::AsRawFd::as_raw_fd(&fd),
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        // SAFETY: one descriptor, and a timeout of 0.
-        unsafe { libc::poll(&mut polled, 1, 0) == 1 }
     };
     send(&mut a, 0);
     assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [0]);
@@ -516,11 +546,13 @@ fn a_sleeper_is_woken_and_who_is_awake_costs_no_packet() {
     };
     receive(&mut b, 0);
     for tag in 1..4 {
-        until(&mut [&mut b], |sides| sides[0].core.prepare_wait());
+        until(&mut [&mut b], |sides| {
+            sides[0].core.prepare_wait(Sleeper::Thread)
+        });
         assert!(!is_readable(&b));
         send(&mut a, tag);
         assert!(is_readable(&b), "nobody woke it for {tag}");
-        assert!(!b.core.prepare_wait());
+        assert!(!b.core.prepare_wait(Sleeper::Thread));
         assert_eq!(receive(&mut b, tag), [tag as usize]);
     }
 }

@@ -13,6 +13,7 @@ pub mod listener;
 pub mod messages;
 pub mod narrow;
 pub mod outbox;
+pub mod path;
 pub mod place;
 pub mod post;
 pub mod rdm;

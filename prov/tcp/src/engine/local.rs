@@ -1,4 +1,5 @@
-//! Processes of one host that copy from one another's memory.
+//! Processes of one host: they copy from one another's memory, and share some.
 
 pub mod acquaintance;
 pub mod copying;
+pub mod moving;

@@ -2,6 +2,7 @@
 
 pub mod arrival;
 pub mod atomics;
+pub mod nearby;
 pub mod posting;
 pub mod progress;
 pub mod rendezvous;

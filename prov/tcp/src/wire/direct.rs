@@ -1,5 +1,5 @@
 //! What two processes of one host tell each other so that one can read the
-//! other's memory.
+//! other's memory, or that they share some.
 
 use prov_util::process_memory::{OtherIov, OtherPiece, Token};
 
@@ -24,6 +24,14 @@ pub enum Acquaintance {
     /// The sender has read that, where it found the secret `id`, and can read
     /// the peer's memory.
     Ready,
+    /// Memory to share: `id` is the number of a file of the sender's. `word` is
+    /// 1 where it takes part in [`prov_local::barrier`], here as below.
+    Memory,
+    /// The sender's next bytes come through that memory. From who was offered
+    /// it, `id` is the number that stands in it.
+    Moved,
+    /// The sender cannot share it.
+    Stays,
 }
 
 impl Acquaintance {
@@ -38,6 +46,9 @@ impl Acquaintance {
             0 => Some(Acquaintance::Introduction),
             1 => Some(Acquaintance::Card),
             2 => Some(Acquaintance::Ready),
+            3 => Some(Acquaintance::Memory),
+            4 => Some(Acquaintance::Moved),
+            5 => Some(Acquaintance::Stays),
             _ => None,
         }
     }
@@ -123,7 +134,7 @@ mod tests {
     fn every_code_stands_for_what_has_it() {
         for code in 0..=u8::MAX {
             let known = Acquaintance::from_code(code);
-            assert_eq!(known.is_some(), code < 3);
+            assert_eq!(known.is_some(), code < 6);
             assert!(known.is_none_or(|known| known.code() == code));
         }
     }

@@ -73,14 +73,19 @@ impl Features {
     /// from the other's memory.
     pub const DIRECT: Features = Features(1 << 3);
 
+    /// Bytes between two processes of one host go through memory that they
+    /// share.
+    pub const LOCAL: Features = Features(1 << 4);
+
     /// In a refusal: only one of the two sides has a key to prove.
     pub const KEY: Features = Features(1 << 31);
 
     const MARK: u64 = 0x7066_7253; // tells the field from any other use of it
 
     /// Everything this version speaks.
-    pub const OURS: Features =
-        Features(Self::ATOMICS.0 | Self::NAMED_ACKS.0 | Self::RENDEZVOUS.0 | Self::DIRECT.0);
+    pub const OURS: Features = Features(
+        Self::ATOMICS.0 | Self::NAMED_ACKS.0 | Self::RENDEZVOUS.0 | Self::DIRECT.0 | Self::LOCAL.0,
+    );
 
     /// What both sides have.
     #[must_use]
@@ -90,7 +95,7 @@ impl Features {
 
     /// All of either side.
     #[must_use]
-    pub fn or(self, other: Features) -> Features {
+    pub const fn or(self, other: Features) -> Features {
         Features(self.0 | other.0)
     }
 

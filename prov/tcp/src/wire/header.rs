@@ -151,6 +151,7 @@ impl Header {
             | Op::WideCts
             | Op::WideData => true,
             Op::AtomicRequest
+            | Op::DirectMsg
             | Op::DirectWrite
             | Op::ReadRequest
             | Op::Tagged

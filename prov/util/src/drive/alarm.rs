@@ -24,6 +24,8 @@ pub(super) const ALARM: u64 = 1 << 63;
 /// A timer that the thread sets and sleeps at, and the application puts off.
 pub(super) struct Alarm {
     timer: OwnedFd,
+    /// Whether the thread hears it.
+    is_heard: AtomicBool,
     /// Whether the thread sleeps at it.
     is_set: AtomicBool,
     /// When it was set or put off last, in nanoseconds after `start`.
@@ -42,11 +44,32 @@ impl Alarm {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         Ok(Alarm {
             timer: timerfd_create(TimerfdClockId::Monotonic, flags)?,
+            is_heard: AtomicBool::new(false),
             is_set: AtomicBool::new(false),
             put_off: AtomicU64::new(0),
             start: Instant::now(),
             process: std::process::id(),
         })
+    }
+
+    /// The thread hears it from now on.
+    pub(super) fn is_heard(&self) {
+        self.is_heard.store(true, Ordering::Release);
+    }
+
+    /// The application makes calls while the thread sleeps at something else, of
+    /// which it takes what would wake that: the alarm will. `false` if the thread
+    /// does not hear it.
+    pub(super) fn relieve(&self, now: Instant) -> bool {
+        if std::process::id() != self.process {
+            // There is no thread.
+            return true;
+        }
+        let is_heard = self.is_heard.load(Ordering::Acquire);
+        if is_heard {
+            self.set(now);
+        }
+        is_heard
     }
 
     /// The thread goes to sleep at it.
@@ -119,6 +142,16 @@ mod tests {
         assert!(alarm.put_off(|| at(2)));
         alarm.unset();
         assert!(!alarm.put_off(|| at(9)));
+    }
+
+    #[test]
+    fn who_takes_what_would_wake_the_thread_sets_it_where_it_is_heard() {
+        let alarm = Alarm::new().unwrap();
+        let start = Instant::now();
+        assert!(!alarm.relieve(start));
+        alarm.is_heard();
+        assert!(alarm.relieve(start));
+        assert!(alarm.put_off(|| start + AWAY));
     }
 
     #[test]

@@ -47,8 +47,10 @@ impl Auto {
         let data = epoll::EventData::new_u64(place.id | ALARM);
         let once = epoll::EventFlags::IN | epoll::EventFlags::ET;
         let alarm = place.alarm.get();
+        let alarm = alarm.filter(|alarm| epoll::add(epoll, alarm, data, once).is_ok());
+        alarm.inspect(|alarm| alarm.is_heard());
         Auto {
-            has_alarm: alarm.is_some_and(|alarm| epoll::add(epoll, alarm, data, once).is_ok()),
+            has_alarm: alarm.is_some(),
             phase: Phase::Due,
             calls: None,
             fd: Watched::Unknown,
@@ -62,9 +64,10 @@ impl Auto {
         }
     }
 
-    /// The lane's alarm rings.
+    /// The lane's alarm rings. The application may have set it because it took
+    /// what would have made the descriptor readable.
     pub(super) fn alarm(&mut self) {
-        if matches!(self.phase, Phase::Away) {
+        if matches!(self.phase, Phase::Away | Phase::Asleep) {
             self.phase = Phase::Due;
         }
     }

@@ -245,6 +245,12 @@ impl Seat {
         }
     }
 
+    /// [`Signals::relieves_helper`](super::Signals::relieves_helper).
+    pub(super) fn is_relieved(&self) -> bool {
+        let alarm = self.place.alarm.get();
+        alarm.is_some_and(|alarm| alarm.relieve(Instant::now()))
+    }
+
     /// Lets the thread drive the lane while the application does not, from now
     /// on (`FI_PROGRESS_AUTO`). At most once.
     ///

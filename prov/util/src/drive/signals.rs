@@ -110,6 +110,13 @@ impl Signals {
         self.seat.get()
     }
 
+    /// The application has taken what would have woken the thread that helps, and
+    /// will go on to drive the lane: that thread looks after it when it no longer
+    /// does. `false` if it has to be woken by what comes.
+    pub fn relieves_helper(&self) -> bool {
+        self.seat.get().is_none_or(Seat::is_relieved)
+    }
+
     /// Whether the next message to a peer is to be held back, if `sent` of them
     /// have left after the application's last call.
     #[inline]

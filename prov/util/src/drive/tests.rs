@@ -469,3 +469,18 @@ fn forks_do_not_meet_a_thread_in_a_lane() {
         lane.progress();
     }
 }
+
+#[test]
+fn a_lane_whose_wake_up_the_application_takes_is_driven_when_that_stops() {
+    let helper = Helper::new("fi_test");
+    let (lane, did) = Lane::new(&helper);
+    lane.seat().drive_automatically().unwrap();
+    assert_eq!(did.recv().unwrap(), Did::Drove);
+    // Nothing makes the descriptor readable from here on.
+    for _ in 0..3 {
+        while !lane.seat().is_relieved() {
+            std::thread::yield_now();
+        }
+        assert_eq!(did.recv().unwrap(), Did::Drove);
+    }
+}

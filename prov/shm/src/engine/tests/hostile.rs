@@ -38,9 +38,9 @@ fn intrude(victim: &mut Side) -> (Wire, Channel, Segment) {
     let segment = Segment::attach(fd.as_fd(), SEGMENT).unwrap();
     wire.send(&hello(&fresh_name(), [0, 0]), Some(fd.as_fd()))
         .unwrap();
-    let before = victim.core.open.clone();
+    let before = victim.core.open.all().to_vec();
     until(&mut [victim], |sides| {
-        let open = &sides[0].core.open;
+        let open = sides[0].core.open.all();
         open.iter().any(|key| !before.contains(key))
     });
     (wire, channel, segment)

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use prov_message::peers::Failure;
 use prov_message::{Core as _, Ticket};
+use prov_util::buffer::AppIov;
 use prov_util::eq::ConnectionEvents;
 use prov_util::errno::Errno;
 
@@ -13,11 +14,12 @@ use crate::engine::link::endpoint::Kind;
 use crate::engine::link::fault::Fault;
 use crate::engine::link::incoming::Incoming;
 use crate::engine::link::keys::{ConnKey, EpKey};
-use crate::engine::link::messages::Then;
+use crate::engine::link::messages::{Receipt, Then};
 use crate::engine::link::socket;
 use crate::engine::{Core, Lane};
 
-/// How often to look whether a copy has been made that another thread makes.
+/// How often to look whether a copy has been made that another thread makes, or
+/// whether there is room in memory that is shared.
 const LOOK: Duration = Duration::from_micros(50);
 /// How long closing an endpoint may take to send what is due.
 const LINGER: Duration = Duration::from_secs(2);
@@ -154,9 +156,14 @@ impl Core {
             return Vec::new();
         };
         self.poller.forget(conn.socket.as_fd());
-        let mut ops = conn.abandon();
-        self.forget_arrivals(key, &mut conn, error, &mut ops);
+        let mut receipts = Vec::new();
+        let mut ops = conn.abandon(&mut receipts);
+        self.forget_arrivals(key, &mut conn, error, &mut ops, receipts);
         self.favourite.forget(key);
+        if conn.shortcut.is_some() {
+            self.rota.remove(key);
+            self.starved.retain(|starved| *starved != key);
+        }
         socket::end(conn.socket);
         ops
     }
@@ -169,11 +176,11 @@ impl Core {
         conn: &mut Connection,
         error: Errno,
         ops: &mut Vec<Ticket>,
+        mut receipts: Vec<(Receipt, AppIov)>,
     ) {
         let Owner::Ep(ep) = conn.owner else {
             return;
         };
-        let mut receipts = Vec::new();
         match std::mem::take(&mut conn.incoming) {
             Incoming::Place(placing) => match placing.then {
                 Then::Receive(receipt) => receipts.push((receipt, placing.place.memory())),
@@ -207,21 +214,26 @@ impl Core {
     }
 
     /// Sends what is due on the connections of an endpoint before they end.
-    /// Returns the sockets that take no more for now.
-    fn send_last(&mut self, ep: EpKey) -> Vec<OwnedFd> {
+    /// Returns the sockets that take no more for now, and how long it may take
+    /// until there is more to do that none of them tells.
+    fn send_last(&mut self, ep: EpKey) -> (Vec<OwnedFd>, Option<Duration>) {
         let mine = self.connections_of(ep);
         let mut blocked = Vec::new();
+        let mut look = None;
         for key in mine {
             self.flush(key);
             if let Some(conn) = self.conns.get(key)
                 && conn.is_open()
                 && !conn.outbox.is_empty()
-                && let Ok(socket) = conn.socket.try_clone()
             {
-                blocked.push(socket);
+                if conn.sends_by_memory() {
+                    look = Some(LOOK);
+                } else if let Ok(socket) = conn.socket.try_clone() {
+                    blocked.push(socket);
+                }
             }
         }
-        blocked
+        (blocked, look)
     }
 
     fn connections_of(&self, ep: EpKey) -> Vec<ConnKey> {
@@ -272,12 +284,12 @@ pub fn shut_down(lane: &Lane, ep: EpKey) {
 pub fn linger(lane: &Lane, ep: EpKey) {
     let deadline = Instant::now() + LINGER;
     loop {
-        let blocked = lane.core().send_last(ep);
+        let (blocked, look) = lane.core().send_last(ep);
         let left = deadline.saturating_duration_since(Instant::now());
-        if blocked.is_empty() || left.is_zero() {
+        if blocked.is_empty() && look.is_none() || left.is_zero() {
             return;
         }
-        socket::wait_writable(&blocked, left);
+        socket::wait_writable(&blocked, look.map_or(left, |look| look.min(left)));
     }
 }
 

@@ -19,6 +19,7 @@ use crate::engine::link::keys::{EpKey, ListenerKey, NameKey, PeerKey};
 use crate::engine::link::messages::{Placing, Receipt, Rendezvous, Then};
 use crate::engine::link::narrow::Narrow;
 use crate::engine::link::outbox::Outbox;
+use crate::engine::link::path::{Path, Shortcut};
 use crate::engine::link::socket;
 use crate::engine::link::watch::Watch;
 use crate::engine::link::zerocopy::Lent;
@@ -32,6 +33,8 @@ use crate::wire::{ByteOrder, WireError, rdm};
 /// A connection of any age.
 pub struct Connection {
     pub socket: OwnedFd,
+    /// Memory that the peer shares, a process of this host.
+    pub shortcut: Option<Box<Shortcut>>,
     pub stage: Stage,
     pub owner: Owner,
     /// The peer in its endpoint's table; RDM only.
@@ -79,6 +82,10 @@ pub struct Connection {
     pub is_bulk: bool,
     /// Reads in a row that were of small messages while it is so.
     pub small_reads: u8,
+    /// Whether this side has asked for the connection.
+    pub calls: bool,
+    /// How often it has brought something, as far as it is counted.
+    pub brought: u8,
     /// Whether its host is still there.
     pub watch: Watch,
     /// Whether the two processes can read one another's memory.
@@ -115,6 +122,9 @@ pub struct Burst {
     call: u64,
     /// Messages that have left after it.
     sent: u32,
+    /// Whether there is nothing to be gained by waiting for others: they go
+    /// through memory.
+    is_free: bool,
 }
 
 /// When this connection was last looked at for what has come.
@@ -164,10 +174,16 @@ impl Burst {
         self.sent != 0 && signals.holds_after(self.sent)
     }
 
+    /// No message is held back any more.
+    pub fn set_free(&mut self) {
+        self.is_free = true;
+        self.sent = 0;
+    }
+
     /// A message has left.
     #[inline]
     pub fn sent(&mut self) {
-        self.sent = self.sent.saturating_add(1);
+        self.sent = self.sent.saturating_add(u32::from(!self.is_free));
     }
 }
 
@@ -283,6 +299,9 @@ impl Connection {
     pub fn new(socket: OwnedFd, owner: Owner, stage: Stage) -> Self {
         Connection {
             socket,
+            shortcut: None,
+            calls: matches!(stage, Stage::Connecting { .. }),
+            brought: 0,
             stage,
             owner,
             peer: None,
@@ -328,6 +347,20 @@ impl Connection {
     #[inline]
     pub fn is_open(&self) -> bool {
         matches!(self.stage, Stage::Open)
+    }
+
+    /// The way that its bytes take.
+    #[inline(always)]
+    pub fn path(&mut self) -> Path<'_> {
+        Path::of(&self.socket, &mut self.shortcut)
+    }
+
+    /// Whether what is sent goes through memory: nothing is held back there.
+    #[inline(always)]
+    pub fn sends_by_memory(&self) -> bool {
+        self.shortcut
+            .as_ref()
+            .is_some_and(|shortcut| shortcut.is_out())
     }
 
     /// Whether what comes next has to wait.
@@ -463,13 +496,13 @@ impl Connection {
         }
     }
 
-    /// Operations that will not be done any more.
-    pub fn abandon(&mut self) -> Vec<Ticket> {
+    /// Operations that will not be done any more, and receives.
+    pub fn abandon(&mut self, receipts: &mut Vec<(Receipt, AppIov)>) -> Vec<Ticket> {
         let mut ops: Vec<Ticket> = self.lent.abandon().collect();
         ops.extend(self.outbox.abandon());
         ops.extend(self.acks.drain(..).map(|waits| waits.ticket));
         ops.extend(self.narrow.iter_mut().flat_map(Narrow::abandon));
-        ops.extend(self.copies.abandon());
+        ops.extend(self.copies.abandon(receipts));
         ops.extend(self.reads.drain(..).map(|read| read.ticket));
         ops.extend(self.named.drain().map(|(_, waits)| match waits {
             Named::Ack(Unacknowledged { ticket, .. })

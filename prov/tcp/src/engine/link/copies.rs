@@ -1,12 +1,13 @@
 //! What of a connection does not come through its socket: what is copied from
 //! the memory of the peer's process.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
-use prov_message::Ticket;
+use prov_message::{Course, Kept, Ticket};
+use prov_util::buffer::AppIov;
 use prov_util::process_memory::OtherIov;
 
-use crate::engine::link::messages::{Placing, Then};
+use crate::engine::link::messages::{Placing, Receipt, Tcp, Then};
 use crate::wire::header::{self, Header};
 
 /// What of a connection does not come through its socket.
@@ -19,11 +20,24 @@ pub struct Copies {
     pub transfers: VecDeque<Transfer>,
     /// Whether the oldest of them is with whoever copies, and not here.
     pub is_away: bool,
-    /// The peer's writes among those.
+    /// The peer's writes and messages among those.
     pub writes: usize,
     /// The header of a message that may not overtake those. Nothing behind it
     /// is read until then.
     pub waiting: Option<Header>,
+    /// A message for which there is no room yet; it goes on with a course.
+    pub held_back: Option<Held>,
+    /// What became of the message that is kept while it was being copied.
+    pub course: Option<Course<Tcp>>,
+    /// Messages that were announced, and where they are.
+    pub announced: HashMap<u64, Held>,
+}
+
+/// A message in the peer's memory.
+pub struct Held {
+    pub from: OtherIov,
+    /// The peer's name for it, if it is acknowledged as soon as it is copied.
+    pub ack: Option<u64>,
 }
 
 /// Large writes without one by the peer after which they go through the socket
@@ -31,11 +45,42 @@ pub struct Copies {
 /// they share the work.
 const MUTUAL: u32 = 256;
 
-/// A transfer on its way to its place.
+/// A transfer on its way.
 pub struct Transfer {
-    pub placing: Placing,
+    pub to: Goal,
     /// Where it is in the peer's memory.
     pub from: OtherIov,
+    /// The peer's name for it, if it is acknowledged as soon as it is copied.
+    pub ack: Option<u64>,
+}
+
+/// Where a transfer goes.
+pub enum Goal {
+    /// To its place in memory, which may be too small for a message.
+    Place(Placing),
+    /// Into the queue of unexpected messages, of which so many bytes are there;
+    /// these follow.
+    Keep {
+        kept: Kept,
+        done: usize,
+        next: Vec<u8>,
+    },
+    /// Nobody wants it.
+    Discard,
+}
+
+impl From<Course<Tcp>> for Goal {
+    fn from(course: Course<Tcp>) -> Self {
+        match course {
+            Course::Place(placing) => Goal::Place(*placing),
+            Course::Keep(kept) => Goal::Keep {
+                kept,
+                done: 0,
+                next: Vec::new(),
+            },
+            Course::Discard | Course::Done => Goal::Discard,
+        }
+    }
 }
 
 /// Transfers that may wait before nothing more is read.
@@ -67,6 +112,7 @@ impl Copies {
             // Nothing that the peer does overtakes what it wrote before.
             header::Op::AtomicRequest
             | header::Op::Data
+            | header::Op::DirectMsg
             | header::Op::Msg
             | header::Op::ReadRequest
             | header::Op::Tagged
@@ -90,20 +136,44 @@ impl Copies {
         count.is_some_and(|count| count <= MUTUAL)
     }
 
-    /// Operations that will not be done any more.
-    pub fn abandon(&mut self) -> impl Iterator<Item = Ticket> {
-        self.transfers
-            .drain(..)
-            .filter_map(|transfer| match transfer.placing.then {
-                Then::Read(ticket) => Some(ticket),
-                Then::Receive(_) | Then::RemoteWrite { .. } => None,
-            })
+    /// Operations that will not be done any more, and receives.
+    pub fn abandon(&mut self, receipts: &mut Vec<(Receipt, AppIov)>) -> Vec<Ticket> {
+        let goals = self.transfers.drain(..).map(|transfer| transfer.to);
+        let goals = goals.chain(self.course.take().map(Goal::from));
+        goals.filter_map(|goal| goal.abandon(receipts)).collect()
+    }
+}
+
+impl Goal {
+    /// The operation that will not be done any more, or the receive.
+    pub fn abandon(self, receipts: &mut Vec<(Receipt, AppIov)>) -> Option<Ticket> {
+        let Goal::Place(placing) = self else {
+            return None;
+        };
+        match placing.then {
+            Then::Read(ticket) => return Some(ticket),
+            Then::Receive(receipt) => receipts.push((receipt, placing.place.memory())),
+            Then::RemoteWrite { .. } => {}
+        }
+        None
     }
 }
 
 impl Transfer {
-    /// Whether the peer writes.
-    pub fn is_write(&self) -> bool {
-        matches!(self.placing.then, Then::RemoteWrite { .. })
+    /// Whether nothing that the peer does later may overtake it.
+    pub fn goes_first(&self) -> bool {
+        match &self.to {
+            Goal::Place(placing) => !matches!(placing.then, Then::Read(_)),
+            Goal::Keep { .. } | Goal::Discard => true,
+        }
+    }
+
+    /// The bytes that are copied.
+    pub fn done(&self) -> u64 {
+        match &self.to {
+            Goal::Place(placing) => placing.done as u64,
+            Goal::Keep { done, next, .. } => (done + next.len()) as u64,
+            Goal::Discard => self.from.len(),
+        }
     }
 }

@@ -47,4 +47,6 @@ pub enum Rendezvous {
     Narrow(u8),
     /// Between two of this library.
     Wide(u64),
+    /// Between two processes of one host: where it is is known.
+    Direct(u64),
 }

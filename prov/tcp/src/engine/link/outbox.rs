@@ -1,15 +1,14 @@
 //! What a connection has still to send, in order.
 
-use std::collections::VecDeque;
-use std::os::fd::BorrowedFd;
-
 use prov_message::Target;
 use prov_message::Ticket;
 use prov_util::buffer::{AppIov, Outgoing};
 use prov_util::errno::{Errno, Result};
 use prov_util::mr::Grant;
+use std::collections::VecDeque;
 
 use crate::engine::link::debt::Span;
+use crate::engine::link::path::Path;
 use crate::engine::link::place::send_registered;
 use crate::engine::link::socket;
 use crate::engine::link::zerocopy::Lent;
@@ -176,15 +175,18 @@ impl Outbox {
     pub fn flush(
         &mut self,
         registered: &mut Option<Target>,
-        socket: BorrowedFd<'_>,
+        mut path: Path<'_>,
         zerocopy: usize,
         lent: &mut Lent,
     ) -> Result<bool> {
-        let zerocopy = if lent.enabled { zerocopy } else { usize::MAX };
+        let zerocopy = match lent.enabled && !path.is_short() {
+            true => zerocopy,
+            false => usize::MAX,
+        };
         while !self.segments.is_empty() {
             if let (1, Some(&Segment::Own(len))) = (self.segments.len(), self.segments.front()) {
                 let bytes = &self.bytes[self.head..self.head + len];
-                match socket::send(socket, bytes) {
+                match path.send(bytes) {
                     Ok(taken) => {
                         self.advance(taken);
                         if taken < len {
@@ -199,7 +201,7 @@ impl Outbox {
             }
             if let Some(Segment::App(memory)) = self.segments.front()
                 && memory.len() >= zerocopy
-                && let Some(outcome) = send_uncopied(memory, socket)
+                && let Some(outcome) = send_uncopied(memory, path.socket())
             {
                 let (len, taken) = (memory.len(), outcome?);
                 if taken > 0 {
@@ -239,10 +241,10 @@ impl Outbox {
             }
             let mut offered = out.len();
             let sent = match granted {
-                None => out.send(socket, flags),
+                None => path.send_out(out, flags),
                 Some((grant, from)) => {
                     offered += grant.len() - from;
-                    send_registered(out, registered.as_mut(), grant, from, socket)
+                    send_registered(out, registered.as_mut(), grant, from, &mut path)
                 }
             };
             match sent {
@@ -346,7 +348,7 @@ impl Outbox {
 
 /// Sends memory without a copy: the bytes that the kernel took, 0 where it
 /// takes none now. `None` if it cannot do that at the moment.
-fn send_uncopied(memory: &AppIov, socket: BorrowedFd<'_>) -> Option<Result<usize>> {
+fn send_uncopied(memory: &AppIov, socket: std::os::fd::BorrowedFd<'_>) -> Option<Result<usize>> {
     let mut out = Outgoing::default();
     out.push_app(memory);
     match out.send(socket, libc::MSG_DONTWAIT | libc::MSG_ZEROCOPY) {
@@ -396,7 +398,12 @@ mod tests {
         let mut piece = vec![0; 10_000];
         loop {
             let empty = outbox
-                .flush(&mut None, near.as_fd(), usize::MAX, &mut Lent::default())
+                .flush(
+                    &mut None,
+                    Path::through(near.as_fd()),
+                    usize::MAX,
+                    &mut Lent::default(),
+                )
                 .unwrap();
             if empty && outbox.is_empty() && got.len() == expected.len() {
                 break;

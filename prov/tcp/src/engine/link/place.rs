@@ -1,11 +1,11 @@
 //! What goes between sockets and places in memory without a stop.
 
-use std::os::fd::BorrowedFd;
-
 use prov_message::{Place, Target};
 use prov_util::buffer::{AppIov, Incoming, Outgoing};
 use prov_util::errno::{Errno, Result};
 use prov_util::mr::Grant;
+
+use crate::engine::link::path::Path;
 
 /// Receives up to `len` bytes for the offset `at`, and what comes behind
 /// into `behind`. Returns how many bytes there was room for, how many of
@@ -16,14 +16,14 @@ pub fn receive(
     at: usize,
     len: usize,
     behind: &mut [u8],
-    socket: BorrowedFd<'_>,
+    path: &mut Path<'_>,
 ) -> (usize, usize, Result<usize>) {
-    let receive = |memory: &AppIov, behind: &mut [u8]| {
+    let mut receive = |memory: &AppIov, behind: &mut [u8]| {
         let mut transfer = Incoming::default();
         transfer.push_app(memory);
         transfer.push(behind);
         let room = transfer.len();
-        let received = transfer.receive(socket, libc::MSG_DONTWAIT);
+        let received = path.receive_in(transfer);
         (room, memory.len(), received)
     };
     if let Place::App(memory) = to {
@@ -52,10 +52,10 @@ pub fn send_registered(
     registered: Option<&mut Target>,
     grant: &Grant,
     from: usize,
-    socket: BorrowedFd<'_>,
+    path: &mut Path<'_>,
 ) -> Result<usize> {
     let held = registered.and_then(|target| target.memory.hold(grant));
     let held = held.ok_or(Errno::EACCES)?;
     out.push_app(&held.part(from, usize::MAX));
-    out.send(socket, libc::MSG_DONTWAIT)
+    path.send_out(out, libc::MSG_DONTWAIT)
 }

@@ -32,11 +32,13 @@ impl Core {
     pub(crate) fn is_neighbour(&mut self, key: ConnKey) -> bool {
         self.introduce(key);
         let conn = self.conns.get(key);
-        conn.is_some_and(|conn| conn.neighbour.memory().is_some())
+        conn.is_some_and(|conn| {
+            conn.features.has(Features::DIRECT) && conn.neighbour.memory().is_some()
+        })
     }
 
     /// Tells a peer of this host which process this is, unless it was told.
-    fn introduce(&mut self, key: ConnKey) {
+    pub(crate) fn introduce(&mut self, key: ConnKey) {
         let Some(conn) = self.conns.get_mut(key) else {
             return;
         };
@@ -44,9 +46,7 @@ impl Core {
             return;
         }
         conn.neighbour.said = Said::Name;
-        if !conn.features.has(Features::DIRECT.or(Features::NAMED_ACKS))
-            || !socket::is_within_namespace(conn.socket.as_fd())
-        {
+        if !may_be_acquainted(conn.features) || !socket::is_within_namespace(conn.socket.as_fd()) {
             return;
         }
         let number = conn.socket.as_raw_fd().unsigned_abs();
@@ -58,7 +58,7 @@ impl Core {
         );
     }
 
-    fn acquaint(&mut self, key: ConnKey, what: Acquaintance, id: u64, word: u64) {
+    pub(crate) fn acquaint(&mut self, key: ConnKey, what: Acquaintance, id: u64, word: u64) {
         let mut header = Header::new(Op::Acquaint);
         header.op_data = what.code();
         header.id = id;
@@ -69,7 +69,11 @@ impl Core {
     /// The peer tells something about itself.
     pub(crate) fn acquainted(&mut self, key: ConnKey, header: &Header) -> Step {
         let out_of_turn = || Fault::Protocol(WireError::Field("acquaintance"));
-        let neighbour = &mut self.conns.get_mut(key).ok_or(Fault::Gone)?.neighbour;
+        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
+        if !may_be_acquainted(conn.features) {
+            return Err(out_of_turn());
+        }
+        let neighbour = &mut conn.neighbour;
         let what = Acquaintance::from_code(header.op_data).ok_or_else(out_of_turn)?;
         match (what, &neighbour.heard) {
             (Acquaintance::Introduction, Heard::Nothing) => {
@@ -94,6 +98,9 @@ impl Core {
                 }
                 Ok(())
             }
+            (Acquaintance::Memory, _) => self.memory_offered(key, header),
+            (Acquaintance::Moved, _) => self.moved(key, header),
+            (Acquaintance::Stays, _) => self.refused_memory(key),
             (Acquaintance::Ready, _) => match std::mem::take(&mut neighbour.said) {
                 Said::Card { seal, .. } if seal.secret() == header.id => {
                     neighbour.said = Said::Read(seal);
@@ -135,7 +142,15 @@ impl Core {
         };
         let number = u64::from(card.number());
         conn.neighbour.heard = Heard::Name(Some(holder));
+        conn.neighbour.holder = Some(holder);
         conn.neighbour.said = Said::Card { card, seal };
         self.acquaint(key, Acquaintance::Card, number, 0);
+        self.offer_memory(key);
     }
+}
+
+/// Whether a peer with these features knows what acquaintance is.
+fn may_be_acquainted(features: Features) -> bool {
+    let has_use = features.has(Features::DIRECT) || features.has(Features::LOCAL);
+    has_use && features.has(Features::NAMED_ACKS)
 }

@@ -9,7 +9,7 @@ use std::time::Instant;
 use fabric_abi::FI_REMOTE_WRITE;
 use prov_local::process::OtherProcess;
 use prov_message::lane::Errand;
-use prov_message::{Op, Place, Target};
+use prov_message::{Core as _, Course, Expected, Op, Place, Target, Unmatched};
 use prov_util::errno::{Errno, Result};
 use prov_util::mr::Grants;
 use prov_util::process_memory::OtherIov;
@@ -17,13 +17,16 @@ use prov_util::request::RemoteAccess;
 
 use crate::engine::Core;
 use crate::engine::link::connection::{Named, Owner};
-use crate::engine::link::copies::Transfer;
+use crate::engine::link::copies::{Goal, Held, Transfer};
 use crate::engine::link::fault::{Fault, Step};
 use crate::engine::link::keys::{ConnKey, EpKey};
-use crate::engine::link::messages::{Ack, Placing, Then};
+use crate::engine::link::messages::{Ack, Arrival, Placing, Rendezvous, Then};
 use crate::engine::link::post::Post;
+use crate::engine::transfer::rendezvous::{ALWAYS_ANNOUNCED, ASKED_LIMIT};
+use crate::engine::transfer::sending::ack_flag;
 use crate::wire::WireError;
 use crate::wire::direct::{decode, encode};
+use crate::wire::handshake::Features;
 use crate::wire::header::{self, Header, RmaList};
 use prov_message::peers::Bytes;
 
@@ -43,27 +46,46 @@ pub struct Copying {
 
 impl Errand for Copying {
     fn run(&mut self) -> bool {
-        let Transfer { placing, from } = &mut self.transfer;
-        let start = placing.done;
-        let until = start + BYTES_PER_TURN;
-        while placing.done < until && (placing.done as u64) < from.len() {
-            let done = placing.done;
-            let mut outcome = Ok(());
-            let room = placing
-                .place
-                .part(&mut self.target, done, until - done, |to| {
-                    outcome = self
-                        .memory
-                        .copy(&from.slice(done as u64, to.len() as u64), to);
-                });
-            if let Err(error) = outcome {
-                self.outcome = Err(error);
-                return false;
+        let done = self.transfer.done();
+        let left = (self.transfer.from.len() - done).min(BYTES_PER_TURN as u64);
+        let from = self.transfer.from.slice(done, left);
+        let left = left as usize;
+        self.outcome = match &mut self.transfer.to {
+            Goal::Place(placing) => place(&self.memory, &mut self.target, placing, &from, left),
+            Goal::Keep { next, .. } => {
+                next.resize(left, 0);
+                self.memory.copy_out(&from, next)
             }
-            placing.done += room;
-        }
-        placing.done - start <= SHORT
+            Goal::Discard => Ok(()),
+        };
+        self.outcome.is_ok() && left <= SHORT
     }
+}
+
+/// Copies `len` bytes to their place, as far as it has room for them.
+fn place(
+    memory: &OtherProcess,
+    target: &mut Option<Target>,
+    placing: &mut Placing,
+    from: &OtherIov,
+    len: usize,
+) -> Result<()> {
+    let mut copied = 0;
+    while copied < len {
+        let mut outcome = Ok(());
+        let room = placing
+            .place
+            .part(target, placing.done + copied, len - copied, |to| {
+                if !to.is_empty() {
+                    outcome = memory.copy(&from.slice(copied as u64, to.len() as u64), to);
+                }
+            });
+        outcome?;
+        // What there is no room for is left where it is.
+        copied += if room == 0 { len - copied } else { room };
+    }
+    placing.done += len;
+    Ok(())
 }
 
 impl Core {
@@ -76,13 +98,19 @@ impl Core {
         remote: &RmaList,
         op: Op,
     ) -> bool {
-        if access.is_inject() || access.local.len() < self.params.local_write_size {
-            return false;
-        }
         let Some(conn) = self.conns.get_mut(key) else {
             return false;
         };
-        if !conn.copies.is_mutual() || !self.is_neighbour(key) {
+        // Through a socket, two processes with nothing else to do share the work.
+        let (is_short, least) = match conn.sends_by_memory() {
+            true => (true, self.params.local_message_size),
+            false => (false, self.params.local_write_size),
+        };
+        if access.is_inject()
+            || access.local.len() < least
+            || !(is_short || conn.copies.is_mutual())
+            || !self.is_neighbour(key)
+        {
             return false;
         }
         let mut from = OtherIov::default();
@@ -105,6 +133,120 @@ impl Core {
         header.id = conn.name_op(Named::Ack(waits));
         self.post_list(key, header, remote, &list);
         true
+    }
+
+    /// Tells the peer where a message is, which copies it and says when it has.
+    /// Through shared memory there would be two copies. `false` if it is to be
+    /// sent.
+    #[inline]
+    pub(crate) fn send_directly(
+        &mut self,
+        key: ConnKey,
+        message: &Post<'_>,
+        flags: u64,
+        op: Op,
+    ) -> bool {
+        let is_long = message.payload.len() >= self.params.local_message_size;
+        is_long && !message.copy && self.send_long_directly(key, message, flags, op)
+    }
+
+    fn send_long_directly(&mut self, key: ConnKey, message: &Post<'_>, flags: u64, op: Op) -> bool {
+        let Some(conn) = self.conns.get(key) else {
+            return false;
+        };
+        let may_be = conn.sends_by_memory() && !conn.throttled && conn.features.has(NEEDED);
+        if !may_be || !self.is_neighbour(key) {
+            return false;
+        }
+        let Some(from) = own(&message.payload) else {
+            return false;
+        };
+        let (Some(conn), Some(ticket)) = (self.conns.get_mut(key), self.endpoints.count(op)) else {
+            return false;
+        };
+        let mut header = message.header;
+        if header.op == header::Op::Tagged {
+            header.flags |= header::TAGGED;
+        }
+        header.op = header::Op::DirectMsg;
+        header.size = header.payload as u64;
+        header.flags |= ack_flag(flags);
+        let list = encode(&from);
+        header.payload = list.len();
+        let waits = conn.unacknowledged(ticket, &header);
+        header.id = conn.name_op(Named::Ack(waits));
+        self.post_list(key, header, &RmaList::EMPTY, &list);
+        true
+    }
+
+    /// A message comes that is in the peer's memory.
+    pub(crate) fn direct_message(&mut self, key: ConnKey, header: &Header, bytes: &[u8]) -> Step {
+        let conn = self.conns.get(key).ok_or(Fault::Gone)?;
+        if conn.neighbour.memory().is_none() || header.size == 0 {
+            return Err(Fault::Protocol(WireError::Field("direct message")));
+        }
+        let from = decode(bytes, header.size)?;
+        let tagged = header.flags & header::TAGGED != 0;
+        let len = usize::try_from(header.size).unwrap_or(usize::MAX);
+        let mut arrival = self.arrival(key, header, tagged, len)?;
+        let mut held = Held { from, ack: None };
+        match header.wants_ack() {
+            true => arrival.ack = Ack::Named(header.id),
+            false => held.ack = Some(header.id),
+        }
+        if len > ALWAYS_ANNOUNCED {
+            return self.announced_directly(key, &arrival, header.id, held);
+        }
+        if let Some(Expected { memory, receipt }) = self.endpoints.arrive(&arrival) {
+            let placing = Placing {
+                place: Place::App(memory),
+                done: 0,
+                then: Then::Receive(receipt),
+            };
+            self.copy_held(key, held, Goal::Place(placing));
+            return Ok(());
+        }
+        match self.endpoints.unmatched(&arrival) {
+            Unmatched::Keep(kept) => self.copy_held(key, held, Course::Keep(kept).into()),
+            Unmatched::Complete => {}
+            Unmatched::HeldBack => {
+                let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
+                conn.held_back = true;
+                conn.copies.held_back = Some(held);
+            }
+            Unmatched::Gone => return Err(Fault::Gone),
+        }
+        self.follow_up();
+        Ok(())
+    }
+
+    /// A message that stays in the peer's memory until somebody receives it.
+    fn announced_directly(&mut self, key: ConnKey, arrival: &Arrival, id: u64, held: Held) -> Step {
+        let fault = || Fault::Protocol(WireError::Field("direct message"));
+        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
+        let announced = &mut conn.copies.announced;
+        if announced.len() >= ASKED_LIMIT || announced.insert(id, held).is_some() {
+            return Err(fault());
+        }
+        if !self.endpoints.announced(arrival, Rendezvous::Direct(id)) {
+            return Err(fault());
+        }
+        self.follow_up();
+        Ok(())
+    }
+
+    /// What becomes of such a message.
+    pub(crate) fn copy_announced(&mut self, key: ConnKey, id: u64, to: Goal) {
+        let conn = self.conns.get_mut(key);
+        if let Some(held) = conn.and_then(|conn| conn.copies.announced.remove(&id)) {
+            self.copy_held(key, held, to);
+        }
+    }
+
+    /// Copies a message from the peer's memory.
+    pub(crate) fn copy_held(&mut self, key: ConnKey, held: Held, to: Goal) {
+        let Held { from, ack } = held;
+        self.copy_later(key, Transfer { to, from, ack });
     }
 
     /// Answers a read: tells the peer where the bytes are. `false` if that is
@@ -150,7 +292,8 @@ impl Core {
         let len = conn.reads.front().map_or(0, |read| read.memory.len());
         let from = decode(bytes, len as u64)?;
         let placing = conn.oldest_read()?;
-        self.copy_later(key, Transfer { placing, from })
+        self.copy_held(key, Held { from, ack: None }, Goal::Place(placing));
+        Ok(())
     }
 
     /// A peer says where the bytes are for our memory.
@@ -171,17 +314,32 @@ impl Core {
                 ack: Ack::Named(header.id),
             },
         };
-        self.copy_later(key, Transfer { placing, from })
+        self.copy_held(key, Held { from, ack: None }, Goal::Place(placing));
+        Ok(())
     }
 
-    fn copy_later(&mut self, key: ConnKey, transfer: Transfer) -> Step {
-        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
-        conn.copies.writes += usize::from(transfer.is_write());
+    fn copy_later(&mut self, key: ConnKey, transfer: Transfer) {
+        let Some(conn) = self.conns.get_mut(key) else {
+            return self.abandon_transfer(transfer);
+        };
+        conn.copies.writes += usize::from(transfer.goes_first());
         conn.copies.transfers.push_back(transfer);
         if conn.copies.transfers.len() == 1 && !conn.copies.is_away {
             self.copy_in_turn(key);
         }
-        Ok(())
+    }
+
+    /// The connection of a transfer is gone.
+    fn abandon_transfer(&mut self, transfer: Transfer) {
+        let mut receipts = Vec::new();
+        let op = transfer.to.abandon(&mut receipts);
+        if let Some(ticket) = op {
+            self.endpoints.finish(ticket, Err(Errno::ESHUTDOWN));
+        }
+        for (receipt, memory) in receipts {
+            self.endpoints
+                .received(&receipt, &memory, Err(Errno::ESHUTDOWN));
+        }
     }
 
     /// Has a connection's next transfer copied in its turn, which comes even if
@@ -236,10 +394,7 @@ impl Core {
         self.copier = target;
         self.copies_for = None;
         let Some(conn) = self.conns.get_mut(key) else {
-            if let Then::Read(ticket) = transfer.placing.then {
-                self.endpoints.finish(ticket, Err(Errno::ESHUTDOWN));
-            }
-            return;
+            return self.abandon_transfer(transfer);
         };
         conn.copies.is_away = false;
         if let Err(error) = outcome {
@@ -257,13 +412,25 @@ impl Core {
         }
     }
 
-    fn copied_well(&mut self, key: ConnKey, transfer: Transfer) -> Step {
+    fn copied_well(&mut self, key: ConnKey, mut transfer: Transfer) -> Step {
+        let has_ended = transfer.done() >= transfer.from.len();
+        self.keep_copied(key, &mut transfer.to);
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
-        if (transfer.placing.done as u64) < transfer.from.len() {
-            conn.copies.transfers.push_front(transfer);
+        if has_ended {
+            conn.copies.writes -= usize::from(transfer.goes_first());
+            if let Some(name) = transfer.ack {
+                self.acknowledge(key, Ack::Named(name));
+            }
+            match transfer.to {
+                Goal::Place(placing) => self.placed(key, placing)?,
+                Goal::Keep { kept, .. } => {
+                    self.endpoints.kept(kept);
+                    self.follow_up();
+                }
+                Goal::Discard => {}
+            }
         } else {
-            conn.copies.writes -= usize::from(transfer.is_write());
-            self.placed(key, transfer.placing)?;
+            conn.copies.transfers.push_front(transfer);
         }
         self.go_on_behind_copies(key)?;
         let conn = self.conns.get(key).ok_or(Fault::Gone)?;
@@ -273,6 +440,35 @@ impl Core {
             self.read_later(key);
         }
         Ok(())
+    }
+
+    /// Gives bytes that were copied to the message that is kept, or to what it has
+    /// become meanwhile.
+    fn keep_copied(&mut self, key: ConnKey, to: &mut Goal) {
+        let Goal::Keep { kept, done, next } = to else {
+            return;
+        };
+        let course = self
+            .conns
+            .get_mut(key)
+            .and_then(|conn| conn.copies.course.take());
+        match course.map(Goal::from) {
+            None => {
+                if self.endpoints.append(*kept, next, 0) {
+                    *done += next.len();
+                    next.clear();
+                } else {
+                    *to = Goal::Discard;
+                }
+            }
+            Some(Goal::Place(mut placing)) => {
+                let place = &placing.place;
+                place.write_at(&mut self.target, placing.done, next);
+                placing.done += next.len();
+                *to = Goal::Place(placing);
+            }
+            Some(other) => *to = other,
+        }
     }
 
     /// Goes on with the stream where it had to wait for copies.
@@ -292,4 +488,16 @@ impl Core {
         self.take_in(key, bytes);
         Ok(())
     }
+}
+
+/// What messages of this kind need of the peer.
+const NEEDED: Features = Features::LOCAL.or(Features::DIRECT);
+
+/// Where a payload is in this process's memory, if others can copy it.
+fn own(payload: &Bytes<'_>) -> Option<OtherIov> {
+    let Bytes::App(memory) = payload else {
+        return None;
+    };
+    let mut from = OtherIov::default();
+    (from.push_own(memory, None) && from.can_be_copied()).then_some(from)
 }

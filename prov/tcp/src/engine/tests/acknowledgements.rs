@@ -11,6 +11,7 @@ use super::direct::{Stranger, read, register, remote};
 use super::*;
 use crate::engine::link::connection::Connection;
 use crate::engine::link::keys::NameKey;
+use crate::params::Local;
 use crate::wire::ByteOrder;
 use crate::wire::header::{BASE, DELIVERY_COMPLETE, Header, MAX_HEADER, NAMED, Op, RmaIov};
 
@@ -19,7 +20,11 @@ const LEN: usize = 1 << 20;
 
 /// A side with a peer of this library that reads nothing by itself.
 fn side_and_stranger() -> (Side, Stranger) {
-    let a = side();
+    // Which is not asked who it is.
+    let a = side_with(Params {
+        local: Local::Off,
+        ..Params::default()
+    });
     let stranger = Stranger::of(&a);
     a.knows(stranger.stream.local_addr().unwrap());
     (a, stranger)

@@ -311,8 +311,10 @@ fn who_says_such_things_out_of_turn_loses_the_connection() {
     let a = side();
     let mut place = vec![0; 4096];
     register(&a, &mut place);
-    let says: [&dyn Fn(&mut Stranger); 10] = [
-        &|peer| peer.acquaint(3, 0, 0),
+    let says: [&dyn Fn(&mut Stranger); 12] = [
+        &|peer| peer.acquaint(6, 0, 0),
+        &|peer| peer.acquaint(Acquaintance::Moved.code(), 0, 0),
+        &|peer| peer.acquaint(Acquaintance::Stays.code(), 0, 0),
         &|peer| peer.acquaint(Acquaintance::Ready.code(), 0, 0),
         &|peer| peer.show_card(),
         &|peer| {

@@ -194,8 +194,19 @@ impl Core {
                 Ok(())
             }
             Op::AtomicRequest => self.collect(key, header, COLLECT_LIMIT, bytes),
-            Op::Acquaint => self.acquainted(key, header),
-            Op::DirectRead | Op::DirectWrite => self.collect(key, header, MAX_LIST, bytes),
+            Op::Acquaint => {
+                let step = self.acquainted(key, header);
+                let conn = self.conns.get(key);
+                let shortcut = conn.and_then(|conn| conn.shortcut.as_ref());
+                if shortcut.is_some_and(|shortcut| shortcut.is_in()) {
+                    // What is behind it in the socket only wakes.
+                    *bytes = &[];
+                }
+                step
+            }
+            Op::DirectMsg | Op::DirectRead | Op::DirectWrite => {
+                self.collect(key, header, MAX_LIST, bytes)
+            }
             Op::AtomicResponse => self.atomic_answered(key, header, bytes),
         }
     }
@@ -358,6 +369,7 @@ impl Core {
         match header.op {
             Op::DirectRead => self.direct_read(key, bytes),
             Op::DirectWrite => self.direct_write(key, header, bytes),
+            Op::DirectMsg => self.direct_message(key, header, bytes),
             _ => self.atomic_requested(key, header, bytes),
         }
     }
@@ -387,8 +399,12 @@ impl Core {
         match action {
             Action::Acknowledge(key, ack) => self.acknowledge(key, ack),
             Action::Redirect(key, course) => {
-                if let Some(conn) = self.conns.get_mut(key) {
-                    conn.incoming = course.into();
+                let Some(conn) = self.conns.get_mut(key) else {
+                    return;
+                };
+                match conn.incoming {
+                    Incoming::Keep(_) => conn.incoming = course.into(),
+                    _ => conn.copies.course = Some(course),
                 }
             }
             Action::Resume(key, course) => {
@@ -396,7 +412,13 @@ impl Core {
                     return;
                 };
                 conn.held_back = false;
-                conn.incoming = course.into();
+                match conn.copies.held_back.take() {
+                    None => conn.incoming = course.into(),
+                    Some(held) => self.copy_held(key, held, course.into()),
+                }
+                let Some(conn) = self.conns.get_mut(key) else {
+                    return;
+                };
                 let backlog = std::mem::take(&mut conn.backlog);
                 self.take_in(key, &backlog);
                 self.read_later(key);

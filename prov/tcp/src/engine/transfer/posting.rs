@@ -12,6 +12,7 @@ use crate::engine::Core;
 use crate::engine::link::connection::Connection;
 use crate::engine::link::connection::Owner;
 use crate::engine::link::keys::ConnKey;
+use crate::engine::link::path::Path;
 use crate::engine::link::post::{COPY_LIMIT, Post};
 use crate::engine::link::socket;
 use crate::wire::handshake::Features;
@@ -95,7 +96,7 @@ impl Core {
             }
             Bytes::Own(bytes) => place.copy_from_slice(bytes),
         }
-        match socket::send(conn.socket.as_fd(), &self.scratch[..total]) {
+        match conn.path().send(&self.scratch[..total]) {
             Ok(sent) if sent == total => {
                 conn.outbox.sent_directly(total);
                 if let Some(op) = &post.op {
@@ -128,6 +129,7 @@ impl Core {
         if let Some(ticket) = op.and_then(|op| self.endpoints.count(op)) {
             conn.outbox.push_op(ticket);
         }
+        self.waits_for_room(key);
     }
 
     /// Sends a message whose payload is too large to copy, from its place.
@@ -151,7 +153,7 @@ impl Core {
             Bytes::App(memory) => out.push_app(memory),
             Bytes::Own(bytes) => out.push(bytes),
         };
-        let sent = match out.send(conn.socket.as_fd(), libc::MSG_DONTWAIT) {
+        let sent = match conn.path().send_out(out, libc::MSG_DONTWAIT) {
             Ok(sent) => sent,
             Err(Errno::EAGAIN | Errno::EINTR | Errno::ENOBUFS) => 0,
             Err(error) => {
@@ -184,6 +186,7 @@ impl Core {
         if let Some(ticket) = post.op.and_then(|op| self.endpoints.count(op)) {
             conn.outbox.push_op(ticket);
         }
+        self.waits_for_room(key);
         if sent >= socket::CALL_LIMIT {
             self.flush(key);
         }
@@ -268,7 +271,7 @@ impl Core {
         if conn.is_blocked {
             return;
         }
-        if conn.outbox.len() >= self.params.staging_sbuf_size as u64 {
+        if conn.outbox.len() >= self.params.staging_sbuf_size as u64 || conn.sends_by_memory() {
             self.flush(key);
         } else if !conn.is_held {
             conn.is_held = true;
@@ -289,7 +292,7 @@ impl Core {
         }
         let flushed = conn.outbox.flush(
             &mut self.target,
-            conn.socket.as_fd(),
+            Path::of(&conn.socket, &mut conn.shortcut),
             self.params.zerocopy_size,
             &mut conn.lent,
         );
@@ -297,7 +300,11 @@ impl Core {
             Ok(empty) => {
                 conn.is_blocked = !empty;
                 conn.owes &= !empty;
-                if conn.is_overdue && conn.may_ask_on() {
+                let may_ask_on = conn.is_overdue && conn.may_ask_on();
+                if conn.shortcut.is_some() {
+                    self.flushed_nearby(key, empty);
+                }
+                if may_ask_on {
                     self.read_later(key);
                 }
             }
@@ -323,6 +330,15 @@ impl Core {
             && self.spare_buffers.len() < SPARE_BUFFERS
         {
             self.spare_buffers.push(buffer);
+        }
+    }
+
+    /// What is queued on a connection within this host has left, or not all.
+    fn flushed_nearby(&mut self, key: ConnKey, is_empty: bool) {
+        if !is_empty {
+            self.waits_for_room(key);
+        } else if let Err(fault) = self.depart_if_due(key) {
+            self.break_with(key, fault);
         }
     }
 
@@ -392,13 +408,14 @@ impl Core {
             conn.owes = false;
             let flushed = conn.outbox.flush(
                 &mut self.target,
-                conn.socket.as_fd(),
+                Path::of(&conn.socket, &mut conn.shortcut),
                 self.params.zerocopy_size,
                 &mut conn.lent,
             );
             // If the socket is broken, the next attempt says so again.
             conn.is_blocked = matches!(flushed, Ok(false));
             self.sent.push(key);
+            self.waits_for_room(key);
         }
         if !self.sent.is_empty() && self.has_sleepers {
             self.poller.wake_at(Instant::now());

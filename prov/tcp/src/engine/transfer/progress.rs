@@ -5,15 +5,17 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 use std::time::Instant;
 
+use prov_message::Sleeper;
 use prov_util::errno::{Errno, Result};
 
 use crate::engine::link::incoming::Incoming;
 use crate::engine::link::keys::Due;
 use crate::engine::link::keys::Event;
 use crate::engine::link::keys::{ConnKey, Source};
+use crate::engine::link::path::Path;
 use crate::engine::link::{place, socket};
 use crate::engine::transfer::arrival::{short_way, take_in_simple};
-use crate::engine::{Core, YIELD_AFTER};
+use crate::engine::{Core, YIELD_AFTER, YIELD_NEARBY_AFTER};
 
 /// Reads of the favourite that bring something between two questions to the
 /// poller, while these say nothing new.
@@ -63,6 +65,13 @@ impl Core {
         if !self.ready.is_empty() {
             self.read_ready();
         }
+        if !self.rota.is_empty() {
+            let has_come = self.read_nearby();
+            return match self.rota.turn_ends(has_come) {
+                false => has_come,
+                true => self.poll() | has_come,
+            };
+        }
         match self.favourite.get() {
             Some(key) if self.reads_left > 0 => self.read_favourite(key),
             _ => self.poll(),
@@ -71,21 +80,23 @@ impl Core {
 
     /// Does what is ready before a thread goes to sleep; `false` if there was
     /// something, as there may be more.
-    pub(crate) fn may_sleep(&mut self) -> bool {
+    pub(crate) fn may_sleep(&mut self, sleeper: Sleeper) -> bool {
         self.end_bursts();
         self.is_in_progress = true;
         self.read_ready();
+        let has_come = self.read_nearby() | self.read_quiet(self.rota.len());
         self.poll();
         self.is_in_progress = false;
         self.send_answers();
         // What is ready now has to be in the poller's descriptor to wake.
-        let may_sleep = self.events.is_empty()
+        let may_sleep = !has_come
+            && self.events.is_empty()
             && self.ready.is_empty()
             && self.held.is_empty()
             && self.copies.is_empty()
             && !self.had_events;
         self.has_sleepers |= may_sleep;
-        may_sleep
+        may_sleep && self.may_nap(sleeper)
     }
 
     #[inline(always)]
@@ -132,6 +143,7 @@ impl Core {
             news |= self.handle(event);
         }
         self.events = events;
+        self.rota_goes_on();
         // If reading directly has missed something, ask more often.
         self.poll_interval = if news {
             1
@@ -151,7 +163,11 @@ impl Core {
     #[inline(always)]
     pub(crate) fn is_idle_for_long(&mut self) -> bool {
         self.idle_calls = self.idle_calls.wrapping_add(1);
-        self.idle_calls.is_multiple_of(YIELD_AFTER)
+        let after = match self.rota.is_empty() {
+            true => YIELD_AFTER,
+            false => YIELD_NEARBY_AFTER,
+        };
+        self.idle_calls.is_multiple_of(after)
     }
 
     /// Handles one event; whether it was news.
@@ -190,8 +206,12 @@ impl Core {
                 {
                     conn.peer_ended = true;
                 }
+                if event.readable {
+                    self.hear(key);
+                }
                 if event.readable && self.read(key, false) {
                     news |= self.favourite.brought(key);
+                    self.brought_something(key);
                 }
                 news
             }
@@ -251,7 +271,7 @@ impl Core {
         {
             return Read::NotYet;
         }
-        let received = match socket::receive(conn.socket.as_fd(), &mut self.staging) {
+        let received = match conn.path().receive(&mut self.staging) {
             Ok(received) if received != 0 && received < self.staging.len() => received,
             Err(Errno::EAGAIN) => return Read::Nothing,
             outcome => return Read::Special(outcome),
@@ -324,7 +344,7 @@ impl Core {
             let (room, direct, outcome) = match (&conn.incoming, first.take()) {
                 (_, Some(outcome)) => (ahead_len, 0, outcome),
                 (Incoming::Place(placing), None) if left > DIRECT => {
-                    let socket = conn.socket.as_fd();
+                    let mut path = Path::of(&conn.socket, &mut conn.shortcut);
                     let registered = &mut self.target;
                     place::receive(
                         &placing.place,
@@ -332,11 +352,11 @@ impl Core {
                         placing.done,
                         left,
                         ahead,
-                        socket,
+                        &mut path,
                     )
                 }
                 _ => {
-                    let outcome = socket::receive(conn.socket.as_fd(), ahead);
+                    let outcome = conn.path().receive(ahead);
                     (ahead_len, 0, outcome)
                 }
             };
@@ -400,13 +420,12 @@ impl Core {
     /// the peer has not sent everything and will not.
     #[cold]
     fn check_held_back(&mut self, key: ConnKey) {
-        let Some(conn) = self.conns.get(key) else {
+        let Some(conn) = self.conns.get_mut(key) else {
             return;
         };
         if conn.held_back
             && conn.peer_ended
-            && socket::waiting(conn.socket.as_fd()).saturating_add(conn.backlog.len())
-                < conn.stream.payload_left()
+            && conn.path().waiting().saturating_add(conn.backlog.len()) < conn.stream.payload_left()
         {
             self.end_of_stream(key);
         }

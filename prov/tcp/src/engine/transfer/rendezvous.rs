@@ -15,6 +15,7 @@ use prov_util::errno::Errno;
 
 use crate::engine::Core;
 use crate::engine::link::connection::{Asked, Connection, Named, Payload};
+use crate::engine::link::copies::Goal;
 use crate::engine::link::fault::{Fault, Step};
 use crate::engine::link::incoming::Incoming;
 use crate::engine::link::keys::ConnKey;
@@ -33,7 +34,7 @@ const QUEUE_LIMIT: u64 = 4 << 20;
 /// are copied to the queue, which takes few of them.
 pub(crate) const WORTH_ANNOUNCING: usize = COPY_LIMIT;
 /// Longer messages are always announced: the peer could not keep many.
-const ALWAYS_ANNOUNCED: usize = 2 << 20;
+pub(crate) const ALWAYS_ANNOUNCED: usize = 2 << 20;
 
 /// Whether and how a message is announced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -251,6 +252,14 @@ impl Core {
         let Some(conn) = self.conns.get_mut(key) else {
             return;
         };
+        if let Rendezvous::Direct(id) = name {
+            let placing = Placing {
+                place: Place::App(memory),
+                done: 0,
+                then: Then::Receive(receipt),
+            };
+            return self.copy_announced(key, id, Goal::Place(placing));
+        }
         if conn.asked.contains_key(&name) {
             self.endpoints
                 .received(&receipt, &memory, Err(Errno::EPROTO));
@@ -271,6 +280,10 @@ impl Core {
         let Some(conn) = self.conns.get_mut(key) else {
             return;
         };
+        if let Rendezvous::Direct(id) = name {
+            self.copy_announced(key, id, Goal::Discard);
+            return self.acknowledge(key, ack);
+        }
         if conn.asked.contains_key(&name) {
             return self.named_twice(key);
         }
@@ -298,7 +311,7 @@ impl Core {
                 header.op_data = name;
                 header
             }
-            Rendezvous::Wide(name) => {
+            Rendezvous::Wide(name) | Rendezvous::Direct(name) => {
                 let mut header = Header::new(header::Op::WideCts);
                 header.id = name;
                 header.op_data = u8::from(is_refused);
@@ -338,4 +351,4 @@ impl Core {
 }
 
 /// Messages that one peer may have announced and been asked for at once.
-const ASKED_LIMIT: usize = 1 << 20;
+pub(crate) const ASKED_LIMIT: usize = 1 << 20;

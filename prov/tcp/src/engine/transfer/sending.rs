@@ -1,7 +1,5 @@
 //! Messages (fi_msg(3), fi_tagged(3)) that the application sends.
 
-use std::os::fd::AsFd;
-
 use fabric_abi::{FI_COMMIT_COMPLETE, FI_DELIVERY_COMPLETE, FI_REMOTE_CQ_DATA};
 use prov_message::Op;
 use prov_message::peers::{Bytes, Deferred, Destination, PeerKey};
@@ -14,7 +12,6 @@ use crate::engine::link::endpoint::Kind;
 use crate::engine::link::keys::{ConnKey, EpKey};
 use crate::engine::link::narrow::NAMES;
 use crate::engine::link::post::Post;
-use crate::engine::link::socket;
 use crate::engine::transfer::posting::{OWN_LIMIT, lend_buffer};
 use crate::engine::transfer::rendezvous::{Announcing, WORTH_ANNOUNCING};
 use crate::wire::ByteOrder;
@@ -71,7 +68,7 @@ impl Core {
         message
             .buffers
             .read_at(0, &mut self.scratch[header_len..total]);
-        match socket::send(conn.socket.as_fd(), &self.scratch[..total]) {
+        match conn.path().send(&self.scratch[..total]) {
             Ok(sent) if sent == total => {
                 ep.reports.operation(&Op::of_transmit(key, message), Ok(()));
             }
@@ -219,6 +216,9 @@ impl Core {
     fn looks_at(&self, key: ConnKey) -> u64 {
         match self.favourite.get() {
             Some(favourite) if favourite == key => self.polls.wrapping_add(self.signals.calls()),
+            _ if self.conns.get(key).is_some_and(Connection::sends_by_memory) => {
+                self.polls.wrapping_add(self.signals.calls())
+            }
             _ => self.polls,
         }
     }
@@ -299,6 +299,9 @@ impl Core {
             copy: message.is_inject(),
             op: None,
         };
+        if self.send_directly(key, &post, message.flags, op) {
+            return;
+        }
         match self.announcing(key, header.op == header::Op::Tagged, header.payload) {
             Announcing::Wide => return self.announce(key, None, post, message.flags, op),
             Announcing::Narrow(name) => {

@@ -47,6 +47,9 @@ pub enum Op {
     /// Says where the bytes for remote buffers are. The peer acknowledges when
     /// it has them, and names `id`.
     DirectWrite = 0x49,
+    /// A message of `size` bytes, tagged if the flags say so, and where they are.
+    /// The peer acknowledges when it has copied them, and names `id`.
+    DirectMsg = 0x4a,
 }
 
 /// What the header of an operation consists of.
@@ -134,6 +137,7 @@ impl Op {
             0x47 => Op::Acquaint,
             0x48 => Op::DirectRead,
             0x49 => Op::DirectWrite,
+            0x4a => Op::DirectMsg,
             _ => return None,
         })
     }
@@ -141,7 +145,7 @@ impl Op {
     /// See [`Layout`].
     #[inline(always)]
     pub fn layout(self) -> Layout {
-        const CODES: usize = Op::DirectWrite as usize + 1;
+        const CODES: usize = Op::DirectMsg as usize + 1;
         const {
             let mut code = CODES;
             while code <= u8::MAX as usize {
@@ -203,11 +207,21 @@ impl Op {
                 Features::ATOMICS,
             ),
             Op::AtomicResponse => (&[Fields::ID, Fields::PAYLOAD], Features::ATOMICS),
-            Op::Acquaint => (&[Fields::ID, Fields::WORD], Features::DIRECT),
+            Op::Acquaint => (&[Fields::ID, Fields::WORD], Features::NAMED_ACKS),
             Op::DirectRead => (&[Fields::PAYLOAD], Features::DIRECT),
             Op::DirectWrite => (
                 &[Fields::DATA, Fields::ID, Fields::RMA, Fields::PAYLOAD],
                 Features::DIRECT,
+            ),
+            Op::DirectMsg => (
+                &[
+                    Fields::DATA,
+                    Fields::TAG,
+                    Fields::SIZE,
+                    Fields::ID,
+                    Fields::PAYLOAD,
+                ],
+                Features::LOCAL,
             ),
         };
         let mut fields = Fields::NONE;

@@ -1,0 +1,275 @@
+//! A stream of bytes each way through a [`channel`](crate::channel), for those
+//! who had a socket before: it takes and gives as many bytes as there is room
+//! for, and where messages begin is for its users to know.
+
+use std::os::fd::{BorrowedFd, OwnedFd};
+
+use prov_util::buffer::{AppIov, Incoming, Outgoing};
+use prov_util::errno::Result;
+
+use crate::channel::{Channel, Head, LONGEST};
+use crate::ring::Broken;
+
+/// See the [module](self) description.
+pub struct Stream {
+    channel: Channel,
+    /// Bytes of the next message in the channel that were received.
+    received: usize,
+}
+
+/// What a call has moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moved {
+    pub bytes: usize,
+    /// Whether the other side sleeps and is to be woken.
+    pub wakes: bool,
+}
+
+/// What stands before the bytes says nothing.
+const HEAD: Head = Head {
+    kind: 0,
+    flags: 0,
+    words: [0; 3],
+};
+
+impl Stream {
+    /// A new one with a number that who attaches to it finds there, and the
+    /// descriptor for the other side.
+    ///
+    /// # Errors
+    /// Those of [`Channel::create`].
+    pub fn create(secret: u64) -> Result<(Stream, OwnedFd)> {
+        let (channel, fd) = Channel::create()?;
+        channel.set_secret(secret);
+        Ok((Stream::over(channel), fd))
+    }
+
+    /// The other side of one that another process has made, and the number.
+    ///
+    /// # Errors
+    /// Those of [`Channel::attach`].
+    pub fn attach(fd: BorrowedFd<'_>) -> Result<(Stream, u64)> {
+        let channel = Channel::attach(fd)?;
+        let secret = channel.secret();
+        Ok((Stream::over(channel), secret))
+    }
+
+    fn over(channel: Channel) -> Stream {
+        Stream {
+            channel,
+            received: 0,
+        }
+    }
+
+    /// [`Channel::is_asymmetric`].
+    pub fn is_asymmetric(&mut self, asymmetric: bool) {
+        self.channel.is_asymmetric(asymmetric);
+    }
+
+    /// Sends as many of the bytes as there is room for.
+    ///
+    /// # Errors
+    /// The other side has broken the channel, here as below.
+    #[inline(always)]
+    pub fn send(&mut self, bytes: &[u8]) -> std::result::Result<Moved, Broken> {
+        let sender = &mut self.channel.sender;
+        let sent = match bytes.is_empty() {
+            true => None,
+            false => sender.send_short(HEAD, bytes.len(), |space| _ = space.write_at(0, bytes)),
+        };
+        match sent {
+            Some(wakes) => Ok(Moved {
+                bytes: bytes.len(),
+                wakes,
+            }),
+            None => self.send_parts(bytes.len(), |at, space| {
+                space.write_at(0, &bytes[at..]);
+            }),
+        }
+    }
+
+    /// Sends as many of the bytes as there is room for.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn send_out(&mut self, out: &Outgoing<'_>) -> std::result::Result<Moved, Broken> {
+        self.send_parts(out.len(), |at, space| _ = out.copy_to(at, space))
+    }
+
+    #[inline(never)]
+    fn send_parts(
+        &mut self,
+        len: usize,
+        mut fill: impl FnMut(usize, &AppIov),
+    ) -> std::result::Result<Moved, Broken> {
+        let mut moved = Moved {
+            bytes: 0,
+            wakes: false,
+        };
+        while moved.bytes < len {
+            let part = (len - moved.bytes).min(LONGEST);
+            let Some(space) = self.channel.sender.space(part)? else {
+                break;
+            };
+            fill(moved.bytes, &space.bytes);
+            moved.wakes |= space.publish(HEAD);
+            moved.bytes += part;
+        }
+        Ok(moved)
+    }
+
+    /// Receives what has come, as far as there is room for it.
+    ///
+    /// # Errors
+    /// As above.
+    #[inline]
+    pub fn receive(&mut self, to: &mut [u8]) -> std::result::Result<Moved, Broken> {
+        self.receive_parts(to.len(), |at, part| {
+            part.read_at(0, &mut to[at..]);
+        })
+    }
+
+    /// Receives what has come, as far as there is room for it.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn receive_in(&mut self, to: &mut Incoming<'_>) -> std::result::Result<Moved, Broken> {
+        self.receive_parts(to.len(), |at, part| _ = to.copy_from(at, part))
+    }
+
+    #[inline(always)]
+    fn receive_parts(
+        &mut self,
+        room: usize,
+        mut take: impl FnMut(usize, &AppIov),
+    ) -> std::result::Result<Moved, Broken> {
+        let receiver = &mut self.channel.receiver;
+        let mut moved = Moved {
+            bytes: 0,
+            wakes: false,
+        };
+        while moved.bytes < room
+            && let Some(record) = receiver.next()?
+        {
+            let len = record.bytes.len();
+            let part = match self.received == 0 && len <= room - moved.bytes {
+                true => record.bytes,
+                false => record.bytes.slice(self.received, room - moved.bytes),
+            };
+            if part.is_empty() {
+                // It has none, or fewer than it had.
+                return Err(Broken("length of a message"));
+            }
+            take(moved.bytes, &part);
+            moved.bytes += part.len();
+            self.received += part.len();
+            if self.received == len {
+                self.received = 0;
+                moved.wakes |= receiver.take(len);
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Whether something has come.
+    #[inline(always)]
+    pub fn has_next(&self) -> bool {
+        self.channel.receiver.has_next()
+    }
+
+    /// Bytes that have come and were not received.
+    pub fn waiting(&self) -> usize {
+        let waiting = self.channel.receiver.waiting();
+        waiting.saturating_sub(self.received)
+    }
+
+    /// Whether a send would find room. Where not, [`Stream::sleep`] says that this
+    /// side waits for it.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn has_room(&mut self) -> std::result::Result<bool, Broken> {
+        Ok(self.channel.sender.space(LONGEST)?.is_some())
+    }
+
+    /// [`Channel::sleep`].
+    pub fn sleep(&mut self) {
+        self.channel.sleep();
+    }
+
+    /// [`Channel::is_awake`].
+    pub fn is_awake(&self) -> bool {
+        self.channel.is_awake()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn pair() -> (Stream, Stream) {
+        let (here, fd) = Stream::create(77).unwrap();
+        let (there, secret) = Stream::attach(fd.as_fd()).unwrap();
+        assert_eq!(secret, 77);
+        (here, there)
+    }
+
+    proptest! {
+        #[test]
+        fn bytes_come_in_order_however_they_are_cut(
+            pieces in prop::collection::vec((1..40_000usize, 1..40_000usize, any::<bool>()), 1..40),
+        ) {
+            let (mut here, mut there) = pair();
+            let total: usize = pieces.iter().map(|(len, ..)| len).sum();
+            let all: Vec<u8> = (0..total).map(|at| (at * 7 / 3) as u8).collect();
+            let (mut sent, mut got) = (0, Vec::<u8>::new());
+            let mut turns = pieces.iter().cycle();
+            while got.len() < total {
+                let (out, room, scattered) = *turns.next().unwrap();
+                let part = &all[sent..total.min(sent + out)];
+                let mut into = vec![0; room];
+                let (first, second) = part.split_at(part.len() / 3);
+                sent += match scattered {
+                    false => here.send(part).unwrap().bytes,
+                    true => {
+                        let mut list = Outgoing::default();
+                        assert!(list.push(first) && list.push(second));
+                        here.send_out(&list).unwrap().bytes
+                    }
+                };
+                prop_assert_eq!(there.waiting(), sent - got.len());
+                let came = match scattered {
+                    false => there.receive(&mut into).unwrap().bytes,
+                    true => {
+                        let (first, second) = into.split_at_mut(room / 2);
+                        let mut list = Incoming::default();
+                        assert!(list.push(first) && list.push(second));
+                        there.receive_in(&mut list).unwrap().bytes
+                    }
+                };
+                got.extend(&into[..came]);
+            }
+            prop_assert!(got == all);
+            prop_assert!(!there.has_next());
+        }
+    }
+
+    #[test]
+    fn who_finds_no_room_has_some_when_the_other_has_received() {
+        let (mut here, mut there) = pair();
+        let out = vec![1; 1 << 20];
+        let sent = here.send(&out).unwrap().bytes;
+        assert!(sent > LONGEST && sent < out.len());
+        assert_eq!(here.has_room(), Ok(false));
+        here.sleep();
+        let mut into = vec![0; 1 << 20];
+        let came = there.receive(&mut into).unwrap();
+        assert_eq!((came.bytes, came.wakes), (sent, true));
+        assert_eq!(here.has_room(), Ok(true));
+        assert_eq!(here.has_room(), Ok(true), "who asks takes none");
+    }
+}

@@ -1,0 +1,340 @@
+//! Which way the bytes of a connection take: through its socket, or, between two
+//! processes of one host, through memory that they share. They change from the
+//! one to the other at a message that says so, each direction by itself.
+//!
+//! The socket stays, to wake who sleeps and to tell of the peer's end.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use prov_local::ring::Broken;
+use prov_local::stream::{Moved, Stream};
+use prov_util::buffer::{Incoming, Outgoing};
+use prov_util::errno::{Errno, Result};
+
+use crate::engine::link::socket;
+
+/// Memory that both ends of a connection share.
+pub struct Shortcut {
+    stream: Stream,
+    out: Out,
+    /// Whether the peer sends through it.
+    is_in: bool,
+    /// To be told to the peer when this side sends through it, as soon as what
+    /// is queued has left.
+    pub departs: Option<u64>,
+    /// Whether it is in the list of those that wait for room.
+    pub is_starved: bool,
+    /// How the socket has ended, after which nothing is added to the memory.
+    end: Option<Result<usize>>,
+    /// What the peer attaches to, until it has.
+    pub offered: Option<Offered>,
+}
+
+/// What a peer is asked to attach to.
+pub struct Offered {
+    /// Open as long as this.
+    pub fd: OwnedFd,
+    /// What it finds there.
+    pub secret: u64,
+}
+
+/// Where what is sent goes.
+enum Out {
+    Socket,
+    /// To the memory, when these bytes have left through the socket, which are
+    /// the last.
+    Leaving(Vec<u8>),
+    Memory,
+}
+
+/// What wakes the peer.
+const WAKE: &[u8] = b"\0";
+
+impl Shortcut {
+    /// Not used yet.
+    pub fn new(stream: Stream, offered: Option<Offered>) -> Self {
+        Shortcut {
+            stream,
+            out: Out::Socket,
+            is_in: false,
+            departs: None,
+            is_starved: false,
+            end: None,
+            offered,
+        }
+    }
+
+    /// [`Stream::is_asymmetric`].
+    pub fn is_asymmetric(&mut self, asymmetric: bool) {
+        self.stream.is_asymmetric(asymmetric);
+    }
+
+    /// Whether what is sent goes through the memory.
+    #[inline(always)]
+    pub fn is_out(&self) -> bool {
+        !matches!(self.out, Out::Socket)
+    }
+
+    /// Whether the last bytes have not all left the socket.
+    pub fn is_leaving(&self) -> bool {
+        matches!(self.out, Out::Leaving(_))
+    }
+
+    /// Whether what comes does.
+    #[inline(always)]
+    pub fn is_in(&self) -> bool {
+        self.is_in
+    }
+
+    /// Sends these bytes through the socket, as the last, and everything else
+    /// through the memory from now on. Nothing else is queued.
+    ///
+    /// # Errors
+    /// The socket's.
+    pub fn depart(&mut self, socket: BorrowedFd<'_>, last: &[u8]) -> Result {
+        self.out = Out::Leaving(last.to_vec());
+        match self.leave(socket) {
+            Err(Errno::EAGAIN | Errno::EINTR | Errno::ENOBUFS) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// Sends what is left of the last bytes.
+    ///
+    /// # Errors
+    /// The socket's; `-FI_EAGAIN` where it does not take all.
+    pub fn leave(&mut self, socket: BorrowedFd<'_>) -> Result {
+        if let Out::Leaving(last) = &mut self.out {
+            let sent = socket::send(socket, last)?;
+            last.drain(..sent);
+            if !last.is_empty() {
+                return Err(Errno::EAGAIN);
+            }
+            self.out = Out::Memory;
+        }
+        Ok(())
+    }
+
+    /// The peer sends through the memory from now on.
+    pub fn comes_in(&mut self, socket: BorrowedFd<'_>) {
+        self.is_in = true;
+        // Its end may have shown already, and shows once.
+        self.hear(socket);
+    }
+
+    /// Takes what has come through the socket besides: calls to wake, and its
+    /// end. Whether there was one to wake.
+    pub fn hear(&mut self, socket: BorrowedFd<'_>) -> bool {
+        let mut calls = [0; 64];
+        let mut is_woken = false;
+        while self.end.is_none() {
+            match socket::receive(socket, &mut calls) {
+                Ok(0) => self.end = Some(Ok(0)),
+                Ok(_) => is_woken = true,
+                Err(Errno::EAGAIN) => break,
+                Err(Errno::EINTR) => {}
+                Err(error) => self.end = Some(Err(error)),
+            }
+        }
+        is_woken
+    }
+
+    /// Whether the socket has ended.
+    pub fn has_ended(&self) -> bool {
+        self.end.is_some()
+    }
+
+    /// Whether something has come through the memory, or it has ended.
+    #[inline(always)]
+    pub fn has_next(&self) -> bool {
+        self.is_in && (self.stream.has_next() || self.end.is_some())
+    }
+
+    /// [`Stream::waiting`].
+    pub fn waiting(&self) -> usize {
+        self.stream.waiting()
+    }
+
+    /// Whether what found no room may be tried again.
+    pub fn has_room(&mut self) -> bool {
+        match self.out {
+            // The next attempt reports what is wrong.
+            Out::Memory => self.stream.has_room().unwrap_or(true),
+            Out::Leaving(_) => true,
+            Out::Socket => false,
+        }
+    }
+
+    /// [`Stream::sleep`].
+    pub fn sleep(&mut self) {
+        self.stream.sleep();
+    }
+
+    /// [`Stream::is_awake`].
+    pub fn is_awake(&self) -> bool {
+        self.stream.is_awake()
+    }
+
+    /// The bytes that a call has moved, `-FI_EAGAIN` for none.
+    #[inline(always)]
+    fn moved(socket: BorrowedFd<'_>, moved: std::result::Result<Moved, Broken>) -> Result<usize> {
+        match moved {
+            Ok(Moved { bytes, wakes }) => {
+                if wakes {
+                    wake(socket);
+                }
+                match bytes {
+                    0 => Err(Errno::EAGAIN),
+                    bytes => Ok(bytes),
+                }
+            }
+            Err(broken) => Err(protocol_error(broken)),
+        }
+    }
+
+    #[inline(always)]
+    fn send(&mut self, socket: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize> {
+        match self.out {
+            Out::Memory => Self::moved(socket, self.stream.send(bytes)),
+            Out::Leaving(_) => {
+                self.leave(socket)?;
+                Self::moved(socket, self.stream.send(bytes))
+            }
+            Out::Socket => socket::send(socket, bytes),
+        }
+    }
+
+    fn send_out(&mut self, socket: BorrowedFd<'_>, out: Outgoing<'_>, flags: i32) -> Result<usize> {
+        if let Out::Socket = self.out {
+            return out.send(socket, flags);
+        }
+        self.leave(socket)?;
+        Self::moved(socket, self.stream.send_out(&out))
+    }
+
+    /// Nothing has come: whether nothing will.
+    #[inline(always)]
+    fn or_end(&self, received: Result<usize>) -> Result<usize> {
+        match (received, self.end) {
+            (Err(Errno::EAGAIN), Some(end)) => end,
+            (received, _) => received,
+        }
+    }
+}
+
+#[cold]
+fn wake(socket: BorrowedFd<'_>) {
+    // A socket that takes no more has something to wake the peer already, and
+    // one that is broken tells by itself.
+    let _ = socket::send(socket, WAKE);
+}
+
+#[cold]
+fn protocol_error(broken: Broken) -> Errno {
+    log::warn!(
+        target: crate::LOG.ep_ctrl,
+        "a peer of this host has spoilt the memory shared with it: {}",
+        broken.0
+    );
+    Errno::EPROTO
+}
+
+/// The way that a connection's bytes take now.
+pub struct Path<'a> {
+    socket: BorrowedFd<'a>,
+    shortcut: Option<&'a mut Shortcut>,
+}
+
+impl<'a> Path<'a> {
+    /// Of a connection with this socket, and perhaps a shortcut.
+    #[inline(always)]
+    pub fn of(socket: &'a OwnedFd, shortcut: &'a mut Option<Box<Shortcut>>) -> Self {
+        Path {
+            socket: socket.as_fd(),
+            shortcut: shortcut.as_deref_mut(),
+        }
+    }
+
+    /// Through a socket.
+    #[cfg(test)]
+    pub fn through(socket: BorrowedFd<'a>) -> Self {
+        Path {
+            socket,
+            shortcut: None,
+        }
+    }
+
+    /// Whether what is sent goes through memory.
+    pub fn is_short(&self) -> bool {
+        self.shortcut
+            .as_ref()
+            .is_some_and(|shortcut| shortcut.is_out())
+    }
+
+    /// The socket, for what the kernel alone can do.
+    pub fn socket(&self) -> BorrowedFd<'_> {
+        self.socket
+    }
+
+    /// Sends from one buffer; the bytes that left, `-FI_EAGAIN` where there is no
+    /// room.
+    ///
+    /// # Errors
+    /// The socket's, and `-FI_EPROTO` where the peer has broken the memory; here
+    /// as below.
+    #[inline(always)]
+    pub fn send(&mut self, bytes: &[u8]) -> Result<usize> {
+        match &mut self.shortcut {
+            None => socket::send(self.socket, bytes),
+            Some(shortcut) => shortcut.send(self.socket, bytes),
+        }
+    }
+
+    /// [`Outgoing::send`].
+    ///
+    /// # Errors
+    /// As above.
+    pub fn send_out(&mut self, out: Outgoing<'_>, flags: i32) -> Result<usize> {
+        match &mut self.shortcut {
+            None => out.send(self.socket, flags),
+            Some(shortcut) => shortcut.send_out(self.socket, out, flags),
+        }
+    }
+
+    /// Receives into one buffer; 0 at the end.
+    ///
+    /// # Errors
+    /// As above; `-FI_EAGAIN` for nothing yet.
+    #[inline(always)]
+    pub fn receive(&mut self, to: &mut [u8]) -> Result<usize> {
+        match &mut self.shortcut {
+            Some(shortcut) if shortcut.is_in => {
+                let received = Shortcut::moved(self.socket, shortcut.stream.receive(to));
+                shortcut.or_end(received)
+            }
+            _ => socket::receive(self.socket, to),
+        }
+    }
+
+    /// [`Incoming::receive`].
+    ///
+    /// # Errors
+    /// As above.
+    pub fn receive_in(&mut self, mut to: Incoming<'_>) -> Result<usize> {
+        match &mut self.shortcut {
+            Some(shortcut) if shortcut.is_in => {
+                let received = Shortcut::moved(self.socket, shortcut.stream.receive_in(&mut to));
+                shortcut.or_end(received)
+            }
+            _ => to.receive(self.socket, libc::MSG_DONTWAIT),
+        }
+    }
+
+    /// Bytes that have come and were not received.
+    pub fn waiting(&self) -> usize {
+        match &self.shortcut {
+            Some(shortcut) if shortcut.is_in => shortcut.waiting(),
+            _ => socket::waiting(self.socket),
+        }
+    }
+}
