@@ -1,8 +1,8 @@
 //! Messages (fi_msg(3), fi_tagged(3)) that the application sends.
 
 use fabric_abi::{FI_COMMIT_COMPLETE, FI_DELIVERY_COMPLETE, FI_REMOTE_CQ_DATA};
-use prov_message::Op;
 use prov_message::peers::{Bytes, Deferred, Destination, PeerKey};
+use prov_message::{Op, Reaching as _};
 use prov_util::errno::{Errno, Result};
 use prov_util::request::{Tag, Transmit};
 
