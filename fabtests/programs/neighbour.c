@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
- * Reads and writes between two processes of one host. What one process can
- * copy from the other's memory does not pass through the network, which is the
- * test's own and counts; all else does, and arrives all the same.
+ * Two processes of one host. What they share memory for, or what one can copy
+ * from the other's, does not pass through the network, which is the test's own
+ * and counts; all else does, and arrives all the same.
  */
 #define _GNU_SOURCE
 #include <inttypes.h>
@@ -29,6 +29,8 @@ static struct plan {
 	bool is_copied;
 	bool other_user;
 	bool reads_nothing, offers_nothing;
+	/* Whether the two stay with their socket. */
+	bool by_socket;
 } plan;
 
 /* One of the two, and what it knows of the other. */
@@ -69,6 +71,12 @@ static void close_side(struct side *side)
 	ct_close_peer(&side->peer);
 }
 
+static void stay_with_socket(void)
+{
+	if (plan.by_socket)
+		REQUIRE(!setenv("FI_TCP_LOCAL", "off", 1));
+}
+
 static void limit(const char *name, bool is_limited)
 {
 	if (is_limited)
@@ -96,6 +104,7 @@ static void owner(int fd)
 
 	if (plan.other_user)
 		REQUIRE(!setresuid(NOBODY, NOBODY, NOBODY));
+	stay_with_socket();
 	limit("FI_TCP_LOCAL_READ_SIZE", plan.offers_nothing);
 	limit("FI_TCP_LOCAL_WRITE_SIZE", plan.offers_nothing);
 	open_side(&side, fd, true);
@@ -180,6 +189,7 @@ static void begin(struct side *side, struct ct_child *child)
 	if (plan.is_copied)
 		need_permission(child);
 	ct_begin(child);
+	stay_with_socket();
 	limit("FI_TCP_LOCAL_READ_SIZE", plan.reads_nothing);
 	limit("FI_TCP_LOCAL_WRITE_SIZE", plan.reads_nothing);
 	memset(side, 0, sizeof(*side));
@@ -223,14 +233,14 @@ static void be_written(struct side *side, struct ct_child *child)
 		ct_pull(&side->peer.rx);
 }
 
-static void copied(void)
+static void copied_large(void)
 {
 	struct ct_child child;
 	struct side side;
 	uint64_t before;
 	size_t local, remote;
 
-	plan.is_copied = true;
+	plan.is_copied = plan.by_socket = true;
 	begin(&side, &child);
 	CHECK(is_bypassed(&side), "reads");
 	local = side.peer.info->tx_attr->iov_limit;
@@ -257,7 +267,41 @@ static void copied(void)
 	end(&side, &child);
 }
 
-static void not_copied(void)
+/* What is small bypasses the network, too. */
+static void shared(bool is_copied)
+{
+	struct ct_child child;
+	uint64_t before;
+	struct side side;
+
+	plan.is_copied = is_copied;
+	begin(&side, &child);
+	CHECK(is_bypassed(&side), "reads");
+	before = passed();
+	for (unsigned seed = 2; seed < 10; seed++) {
+		write_all(&side, ROOM, 1, 1, seed);
+		write_all(&side, 100000, 1, 1, seed + 100);
+		for (int i = 0; i < 1000; i++)
+			write_all(&side, 1000, 1, 1, seed + 200);
+	}
+	CHECK(passed() - before < ROOM, "writes");
+	end(&side, &child);
+}
+
+static void copied(void)
+{
+	shared(true);
+}
+
+/* One copies nothing from the other, so everything takes the memory that they
+ * share. */
+static void passed_on(void)
+{
+	plan.reads_nothing = true;
+	shared(false);
+}
+
+static void by_network(void)
 {
 	struct ct_child child;
 	struct side side;
@@ -273,28 +317,31 @@ static void not_copied(void)
 	end(&side, &child);
 }
 
+/* They share no memory, either. */
 static void another_user(void)
 {
 	if (geteuid())
 		SKIP("only root can be two users");
 	plan.other_user = true;
-	not_copied();
+	by_network();
 }
 
 static void refused_here(void)
 {
-	plan.reads_nothing = true;
-	not_copied();
+	plan.reads_nothing = plan.by_socket = true;
+	by_network();
 }
 
 static void refused_there(void)
 {
-	plan.offers_nothing = true;
-	not_copied();
+	plan.offers_nothing = plan.by_socket = true;
+	by_network();
 }
 
 static const struct ct_test tests[] = {
 	{ "copied", copied, CT_BOTH },
+	{ "copied-large", copied_large, CT_BOTH },
+	{ "passed-on", passed_on, CT_BOTH },
 	{ "another-user", another_user, CT_BOTH },
 	{ "refused-here", refused_here, CT_BOTH },
 	{ "refused-there", refused_there, CT_BOTH },

@@ -11,6 +11,7 @@ mod endpoint_check_tests;
 mod foreign;
 mod hostile;
 mod lost;
+mod nearby;
 mod negotiated;
 mod peek;
 mod requests;

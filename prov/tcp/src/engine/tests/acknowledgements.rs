@@ -11,7 +11,6 @@ use super::direct::{Stranger, read, register, remote};
 use super::*;
 use crate::engine::link::connection::Connection;
 use crate::engine::link::keys::NameKey;
-use crate::params::Local;
 use crate::wire::ByteOrder;
 use crate::wire::header::{BASE, DELIVERY_COMPLETE, Header, MAX_HEADER, NAMED, Op, RmaIov};
 
@@ -20,9 +19,9 @@ const LEN: usize = 1 << 20;
 
 /// A side with a peer of this library that reads nothing by itself.
 fn side_and_stranger() -> (Side, Stranger) {
-    // Which is not asked who it is.
+    // It says nothing of its own.
     let a = side_with(Params {
-        local: Local::Off,
+        local: crate::params::Local::Off,
         ..Params::default()
     });
     let stranger = Stranger::of(&a);

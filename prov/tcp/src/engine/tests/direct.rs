@@ -74,17 +74,23 @@ impl Stranger {
             .unwrap();
     }
 
-    fn acquaint(&mut self, what: u8, id: u64, word: u64) {
+    pub(super) fn acquaint(&mut self, what: u8, id: u64, word: u64) {
         let mut header = Header::new(Op::Acquaint);
         (header.op_data, header.id, header.word) = (what, id, word);
         self.say(&header, &[], &[]);
     }
 
     /// Says who it is, which is true.
-    fn introduce(&mut self) {
+    pub(super) fn introduce(&mut self) {
         let number = self.stream.as_raw_fd() as u64;
         let what = Acquaintance::Introduction.code();
         self.acquaint(what, u64::from(std::process::id()), number);
+    }
+
+    /// Offers a file of this process as memory.
+    pub(super) fn offer_memory(&mut self, fd: std::os::fd::BorrowedFd<'_>) {
+        let number = fd.as_raw_fd() as u64;
+        self.acquaint(Acquaintance::Memory.code(), number, 0);
     }
 
     /// Shows its card, which is in order.
@@ -135,7 +141,7 @@ impl Stranger {
     }
 
     /// What the endpoint says of itself.
-    fn hear_acquaintance(&mut self, side: &Side) -> Vec<(u8, u64, u64)> {
+    pub(super) fn hear_acquaintance(&mut self, side: &Side) -> Vec<(u8, u64, u64)> {
         let heard = self.hear(side).unwrap();
         let what = |(header, _): (Header, _)| match header.op {
             Op::Acquaint => (header.op_data, header.id, header.word),

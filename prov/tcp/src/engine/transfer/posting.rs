@@ -300,12 +300,12 @@ impl Core {
             Ok(empty) => {
                 conn.is_blocked = !empty;
                 conn.owes &= !empty;
-                let may_ask_on = conn.is_overdue && conn.may_ask_on();
-                if conn.shortcut.is_some() {
-                    self.flushed_nearby(key, empty);
-                }
-                if may_ask_on {
+                let is_nearby = conn.shortcut.is_some();
+                if conn.is_overdue && conn.may_ask_on() {
                     self.read_later(key);
+                }
+                if is_nearby {
+                    self.flushed_nearby(key, empty);
                 }
             }
             Err(error) => {

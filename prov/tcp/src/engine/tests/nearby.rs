@@ -1,0 +1,440 @@
+//! Connections between processes of one host, and peers that say so.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use fabric_abi::FI_DELIVERY_COMPLETE;
+use prov_local::channel::SEGMENT;
+use prov_local::segment::Segment;
+use prov_local::stream::Stream;
+use prov_message::Sleeper;
+
+use super::direct::Stranger;
+use super::sleepers::wakes;
+use super::*;
+use crate::params::Local;
+use crate::wire::ByteOrder;
+use crate::wire::direct::Acquaintance;
+use crate::wire::header::{Header, MAX_HEADER, Op};
+
+/// Whether all of what a side sends and receives goes through memory.
+fn has_moved(side: &Side) -> bool {
+    let core = side.engine.core();
+    let mut shortcuts = core.conns.values().map(|conn| conn.shortcut.as_ref());
+    shortcuts.all(|shortcut| shortcut.is_some_and(|it| it.is_out() && it.is_in()))
+}
+
+/// One message from each to the other.
+fn exchange(a: &Side, b: &Side, round: u64) {
+    let (mut out, mut back) = ([1; 8], [2; 8]);
+    let (mut at_a, mut at_b) = ([0; 8], [0; 8]);
+    receive(a, &mut at_a, round);
+    receive(b, &mut at_b, round);
+    send(a, &mut out, round);
+    let done = a.count() + b.count();
+    until([a, b], || a.count() + b.count() == done + 2);
+    send(b, &mut back, round);
+    until([a, b], || a.count() + b.count() == done + 4);
+    assert_eq!((at_a, at_b), (back, out));
+}
+
+fn nearby_of(params: Params) -> (Side, Side) {
+    let (a, b) = (side_with(params.clone()), side_with(params));
+    a.knows(b.addr);
+    b.knows(a.addr);
+    (0..8).for_each(|round| exchange(&a, &b, round));
+    (a, b)
+}
+
+/// Two sides that have left their socket.
+fn nearby() -> (Side, Side) {
+    let (a, b) = nearby_of(Params::default());
+    until([&a, &b], || has_moved(&a) && has_moved(&b));
+    for side in [&a, &b] {
+        side.done.borrow_mut().clear();
+    }
+    (a, b)
+}
+
+/// Like [`nearby`], with all that is sent going through the memory.
+fn nearby_copying() -> (Side, Side) {
+    let (a, b) = nearby_of(Params {
+        local_message_size: usize::MAX,
+        ..Params::default()
+    });
+    until([&a, &b], || has_moved(&a) && has_moved(&b));
+    for side in [&a, &b] {
+        side.done.borrow_mut().clear();
+    }
+    (a, b)
+}
+
+fn pattern(len: usize, seed: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 31 / 7 + seed) as u8).collect()
+}
+
+#[test]
+fn connections_that_are_used_leave_their_socket_unless_told_not_to() {
+    nearby();
+    for (first, second) in [(Local::Off, Local::Auto), (Local::Auto, Local::Off)] {
+        let with = |local| {
+            side_with(Params {
+                local,
+                ..Params::default()
+            })
+        };
+        let (a, b) = (with(first), with(second));
+        a.knows(b.addr);
+        b.knows(a.addr);
+        (0..20).for_each(|round| exchange(&a, &b, round));
+        for side in [&a, &b] {
+            let core = side.engine.core();
+            assert!(core.conns.values().all(|conn| conn.shortcut.is_none()));
+        }
+    }
+}
+
+#[test]
+fn what_is_queued_when_a_connection_moves_comes_before_what_follows() {
+    const COUNT: u64 = 400;
+    for len in [8, 3000, 20_000] {
+        let (a, b) = (side(), side());
+        a.knows(b.addr);
+        let mut outs: Vec<Vec<u8>> = (0..COUNT).map(|i| pattern(len, i as usize)).collect();
+        let mut places: Vec<Vec<u8>> = (0..COUNT).map(|_| vec![0; len]).collect();
+        for place in &mut places {
+            receive(&b, place, 1);
+        }
+        for out in &mut outs {
+            let message = tagged(out, 1);
+            let mut posted = a.engine.core().transmit(a.ep, &message);
+            while posted == Err(Errno::EAGAIN) {
+                a.drive();
+                b.drive();
+                posted = a.engine.core().transmit(a.ep, &message);
+            }
+            assert_eq!(posted, Ok(()));
+            a.drive();
+            b.drive();
+        }
+        until([&a, &b], || b.count() == COUNT as usize);
+        assert!(places == outs, "{len}");
+        until([&a, &b], || has_moved(&a) && has_moved(&b));
+    }
+}
+
+#[test]
+fn messages_of_all_sizes_go_through_the_memory_or_are_copied() {
+    for (a, b) in [nearby(), nearby_copying()] {
+        let lens = [0, 1, 96, 97, 5000, 16 << 10, 33_000, 200_000, 3 << 20];
+        for (round, len) in lens.into_iter().enumerate() {
+            for way in 0..4 {
+                let tag = (round * 4 + way) as u64;
+                let (mut out, mut place) = (pattern(len, way), vec![0; len]);
+                let mut message = tagged(&mut out, tag);
+                if way & 1 != 0 {
+                    message.flags |= FI_DELIVERY_COMPLETE;
+                }
+                if way & 2 != 0 {
+                    receive(&b, &mut place, tag);
+                }
+                a.engine.core().transmit(a.ep, &message).unwrap();
+                if way & 2 == 0 {
+                    for _ in 0..50 {
+                        a.engine.progress();
+                        b.engine.progress();
+                    }
+                    receive(&b, &mut place, tag);
+                }
+                until([&a, &b], || a.count() > 0 && b.count() > 0);
+                assert!(out == place, "{len} bytes, way {way}");
+                assert_eq!(b.done.borrow_mut().pop().unwrap().len, len);
+                a.done.borrow_mut().clear();
+            }
+        }
+        assert!(a.failed.borrow().is_empty() && b.failed.borrow().is_empty());
+        assert_eq!((a.kept(), b.kept()), (0, 0));
+    }
+}
+
+#[test]
+fn what_nobody_receives_yet_is_copied_and_its_sender_has_its_memory_back() {
+    let (a, b) = nearby();
+    let mut out = pattern(1 << 20, 3);
+    send(&a, &mut out, 1);
+    until([&a, &b], || a.count() == 1);
+    let sent = std::mem::take(&mut out);
+    let mut place = vec![0; 1 << 20];
+    receive(&b, &mut place, 1);
+    until([&b, &b], || b.count() == 1);
+    assert!(place == sent);
+}
+
+#[test]
+fn a_receive_takes_a_message_over_while_that_is_being_copied() {
+    const LEN: usize = 2 << 20;
+    for after in 0..6 {
+        let (a, b) = nearby();
+        let mut out = pattern(LEN, after);
+        let mut place = vec![0; LEN];
+        send(&a, &mut out, 1);
+        for _ in 0..after {
+            // Each makes one copy, of half of it.
+            let core = &mut b.engine.core();
+            core.progress();
+            if let Some(mut errand) = core.next_errand() {
+                prov_message::lane::Errand::run(&mut errand);
+                core.errand_done(errand);
+            }
+        }
+        receive(&b, &mut place, 1);
+        until([&a, &b], || a.count() == 1 && b.count() == 1);
+        assert!(place == out, "{after}");
+    }
+}
+
+#[test]
+fn messages_longer_than_their_receives_are_truncated() {
+    let (a, b) = nearby();
+    let (mut out, mut place) = (pattern(100_000, 1), vec![0; 50_000]);
+    receive(&b, &mut place, 1);
+    send(&a, &mut out, 1);
+    until([&a, &b], || a.count() == 1 && !b.failed.borrow().is_empty());
+    assert_eq!(b.failed.borrow()[0].err, Errno::ETRUNC);
+    assert!(place == out[..50_000]);
+    exchange(&a, &b, 7);
+}
+
+#[test]
+fn what_there_is_no_room_for_waits_where_it_is() {
+    let params = Params {
+        max_unexpected: 100_000,
+        ..Params::default()
+    };
+    let (a, b) = nearby_of(params);
+    until([&a, &b], || has_moved(&a) && has_moved(&b));
+    let before = (a.count(), b.count());
+    let mut outs: Vec<Vec<u8>> = (0..200).map(|i| pattern(90_000, i)).collect();
+    for (tag, out) in outs.iter_mut().enumerate() {
+        send(&a, out, tag as u64);
+    }
+    for _ in 0..2000 {
+        a.drive();
+        b.drive();
+    }
+    let mut place = vec![0; 90_000];
+    for tag in (0..outs.len()).rev() {
+        receive(&b, &mut place, tag as u64);
+        let expected = before.1 + outs.len() - tag;
+        until([&a, &b], || b.count() == expected);
+        assert!(place == outs[tag], "{tag}");
+    }
+    until([&a, &b], || a.count() == before.0 + outs.len());
+}
+
+#[test]
+fn who_sleeps_is_woken_by_what_comes_and_by_room() {
+    let (a, b) = nearby_copying();
+    let sleeps = |side: &Side| {
+        until([side, side], || {
+            side.engine.core().prepare_wait(Sleeper::Thread)
+        });
+    };
+    for tag in 0..3 {
+        let (mut out, mut place) = ([1; 8], [0; 8]);
+        receive(&b, &mut place, tag);
+        sleeps(&b);
+        send(&a, &mut out, tag);
+        assert!(wakes(&b));
+        until([&b, &b], || b.count() == tag as usize + 1);
+    }
+    // More than there is room for.
+    let (mut out, mut place) = (pattern(1 << 20, 1), vec![0; 1 << 20]);
+    receive(&b, &mut place, 9);
+    send(&a, &mut out, 9);
+    sleeps(&a);
+    for _ in 0..10 {
+        b.drive();
+    }
+    assert!(wakes(&a));
+    until([&a, &b], || b.count() == 4 && a.count() == 4);
+    assert!(place == out);
+}
+
+#[test]
+fn what_a_peer_has_sent_before_it_closes_arrives() {
+    for len in [8, 5000, 30_000] {
+        let (a, b) = nearby_copying();
+        let (mut out, mut place) = (pattern(len, 1), vec![0; len]);
+        send(&a, &mut out, 1);
+        until([&a, &a], || a.count() == 1);
+        crate::engine::ending::closing::close(&a.engine, a.ep);
+        receive(&b, &mut place, 1);
+        until([&b, &b], || b.count() == 1);
+        assert!(place == out);
+        until([&b, &b], || b.open_connections().is_empty());
+        assert!(b.engine.core().rota.is_empty());
+    }
+}
+
+#[test]
+fn operations_end_with_a_peer_that_does_not_take_them() {
+    let (a, b) = nearby();
+    let mut out = pattern(100_000, 1);
+    send(&a, &mut out, 1);
+    crate::engine::ending::closing::close(&b.engine, b.ep);
+    until([&a, &a], || !a.failed.borrow().is_empty());
+    assert_eq!(a.outstanding(), 0);
+    assert!(a.engine.core().rota.is_empty());
+}
+
+/// A peer with a segment of its own making.
+struct Fiend {
+    stranger: Stranger,
+    stream: Stream,
+    fd: OwnedFd,
+}
+
+/// Moves to memory with an endpoint, as whoever connects does.
+fn fiend(side: &Side) -> Fiend {
+    const SECRET: u64 = 99;
+    let mut stranger = Stranger::of(side);
+    stranger.introduce();
+    stranger.hear_acquaintance(side);
+    let (stream, fd) = Stream::create(SECRET).unwrap();
+    stranger.offer_memory(fd.as_fd());
+    let heard = stranger.hear_acquaintance(side);
+    assert_eq!(heard.len(), 1);
+    assert_eq!(
+        (heard[0].0, heard[0].1),
+        (Acquaintance::Moved.code(), SECRET)
+    );
+    stranger.acquaint(Acquaintance::Moved.code(), 0, 0);
+    side.drive();
+    Fiend {
+        stranger,
+        stream,
+        fd,
+    }
+}
+
+#[test]
+fn a_peer_is_followed_to_memory_that_is_its_own() {
+    let a = side();
+    let mut fiend = fiend(&a);
+    let (mut place, mut bytes) = ([0; 5], [0; MAX_HEADER]);
+    receive(&a, &mut place, 7);
+    let mut header = Header::new(Op::Tagged);
+    (header.tag, header.payload) = (7, 5);
+    let len = header.encode(&[], ByteOrder::Native, 0, &mut bytes);
+    fiend.stream.send(&bytes[..len]).unwrap();
+    fiend.stream.send(b"hello").unwrap();
+    until([&a, &a], || a.count() == 1);
+    assert_eq!(&place, b"hello");
+}
+
+#[test]
+fn memory_that_is_none_is_left_and_the_socket_goes_on() {
+    let a = side();
+    let file = std::fs::File::open("/proc/self/exe").unwrap();
+    let unsealed = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::ALLOW_SEALING).unwrap();
+    rustix::fs::ftruncate(&unsealed, SEGMENT as u64).unwrap();
+    // Nothing in it says that it is one.
+    let (_blank, blank) = Segment::create(SEGMENT).unwrap();
+    for fd in [file.as_fd(), unsealed.as_fd(), blank.as_fd()] {
+        let mut stranger = Stranger::of(&a);
+        stranger.introduce();
+        stranger.hear_acquaintance(&a);
+        stranger.offer_memory(fd);
+        let heard = stranger.hear_acquaintance(&a);
+        assert_eq!(heard, [(Acquaintance::Stays.code(), 0, 0)]);
+        assert!(stranger.hear(&a).is_some());
+    }
+    // Nor does it look at the files of a process that it does not know.
+    let mut stranger = Stranger::of(&a);
+    stranger.offer_memory(blank.as_fd());
+    let heard = stranger.hear_acquaintance(&a);
+    assert_eq!(heard, [(Acquaintance::Stays.code(), 0, 0)]);
+}
+
+#[test]
+fn who_moves_out_of_turn_loses_the_connection() {
+    let a = side();
+    let says: [&dyn Fn(&mut Fiend); 4] = [
+        &|fiend| fiend.stranger.offer_memory(fiend.fd.as_fd()),
+        &|fiend| _ = fiend.stream.send(&[0xff; 64]),
+        &|fiend| {
+            let mut header = Header::new(Op::Acquaint);
+            header.op_data = Acquaintance::Moved.code();
+            let mut bytes = [0; MAX_HEADER];
+            let len = header.encode(&[], ByteOrder::Native, 0, &mut bytes);
+            _ = fiend.stream.send(&bytes[..len]);
+        },
+        &|fiend| {
+            let mut header = Header::new(Op::DirectMsg);
+            (header.size, header.id) = (1 << 20, 5);
+            let mut bytes = [0; MAX_HEADER];
+            let len = header.encode(&[], ByteOrder::Native, 0, &mut bytes);
+            _ = fiend.stream.send(&bytes[..len]);
+        },
+    ];
+    for (number, say) in says.iter().enumerate() {
+        let mut fiend = fiend(&a);
+        say(&mut fiend);
+        let gone = number != 0;
+        let heard = fiend.stranger.hear(&a);
+        // What follows on the socket is no message any more.
+        assert_eq!(heard.is_none(), gone, "{number}");
+        assert_eq!(a.open_connections().is_empty(), gone);
+        drop(fiend);
+        until([&a, &a], || a.open_connections().is_empty());
+    }
+}
+
+#[test]
+fn who_scribbles_over_the_memory_loses_the_connection_at_worst() {
+    let a = side();
+    let mut number = 1u64;
+    for round in 0..300 {
+        let fiend = fiend(&a);
+        let memory = Segment::attach(fiend.fd.as_fd(), SEGMENT).unwrap();
+        for _ in 0..200 {
+            number = number
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            // Words of control, slots, and their heads above all.
+            let at = match number >> 62 {
+                0 => (number >> 20) as usize % 4096,
+                1 => 4096 + (number >> 20) as usize % 8 * 128,
+                _ => (number >> 20) as usize % SEGMENT,
+            } & !7;
+            let value = match (number >> 60) & 3 {
+                0 => number,
+                1 => u64::MAX,
+                2 => 1 << 32 | (number >> 40) & 0xffff_ffff,
+                _ => number & 0xff,
+            };
+            // SAFETY: inside the segment, and aligned; this test is about what
+            // the other side makes of it.
+            unsafe { memory.base().add(at).cast::<u64>().write_volatile(value) };
+            if number.is_multiple_of(16) {
+                a.drive();
+            }
+        }
+        (0..20).for_each(|_| a.drive());
+        drop(fiend);
+        until([&a, &a], || a.open_connections().is_empty());
+        if round % 50 == 0 {
+            let b = side();
+            a.knows(b.addr);
+            let (mut out, mut place) = ([1; 8], [0; 8]);
+            let peer = (round / 50) as u64;
+            receive(&b, &mut place, 1);
+            let message = Transmit {
+                peer,
+                ..tagged(&mut out, 1)
+            };
+            a.engine.core().transmit(a.ep, &message).unwrap();
+            until([&a, &b], || b.count() == 1);
+        }
+    }
+}
