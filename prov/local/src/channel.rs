@@ -30,7 +30,7 @@ const SLOT: usize = 128;
 /// Bytes of a slot before a message.
 const HEAD: usize = 32;
 /// Longest message that is in its slot.
-const INLINE: usize = SLOT - HEAD;
+pub const INLINE: usize = SLOT - HEAD;
 /// Bytes of the area for longer ones.
 const AREA: usize = 64 << 10;
 /// Longest message.

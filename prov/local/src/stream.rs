@@ -7,7 +7,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use prov_util::buffer::{AppIov, Incoming, Outgoing};
 use prov_util::errno::Result;
 
-use crate::channel::{Channel, Head, LONGEST};
+use crate::channel::{Channel, Head, INLINE, LONGEST, Peek};
 use crate::ring::Broken;
 
 /// See the [module](self) description.
@@ -16,6 +16,9 @@ pub struct Stream {
     /// Bytes of the next message in the channel that were received.
     received: usize,
 }
+
+/// Bytes that are short: they go in one or two cache lines.
+pub const SHORT: usize = INLINE;
 
 /// What a call has moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,6 +121,35 @@ impl Stream {
         Ok(moved)
     }
 
+    /// Sends bytes that `fill` puts in place, at most [`SHORT`] and at least one:
+    /// whether the other side is to be woken. `None`, and nothing has happened,
+    /// if there is no room known.
+    #[inline(always)]
+    pub fn send_short(&mut self, len: usize, fill: impl FnOnce(&AppIov)) -> Option<bool> {
+        self.channel.sender.send_short(HEAD, len, fill)
+    }
+
+    /// Copies bytes that have come and are short, and stand at the start of what
+    /// has come; they stay until [`Stream::take_short`].
+    #[inline(always)]
+    pub fn peek_short<'b>(&self, to: &'b mut [u8; SHORT]) -> Option<&'b [u8]> {
+        if self.received != 0 {
+            return None;
+        }
+        let Peek::Short(record) = self.channel.receiver.peek() else {
+            return None;
+        };
+        let to = to.get_mut(..record.bytes.len())?;
+        record.bytes.read_at(0, to);
+        Some(to)
+    }
+
+    /// These bytes are taken. Whether the other side is to be woken.
+    #[inline(always)]
+    pub fn take_short(&mut self, len: usize) -> bool {
+        self.channel.receiver.take(len)
+    }
+
     /// Receives what has come, as far as there is room for it.
     ///
     /// # Errors
@@ -125,7 +157,7 @@ impl Stream {
     #[inline]
     pub fn receive(&mut self, to: &mut [u8]) -> std::result::Result<Moved, Broken> {
         self.receive_parts(to.len(), |at, part| {
-            part.read_at(0, &mut to[at..]);
+            part.read_at(0, &mut to[at..at + part.len()]);
         })
     }
 

@@ -7,8 +7,8 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use prov_local::ring::Broken;
-use prov_local::stream::{Moved, Stream};
-use prov_util::buffer::{Incoming, Outgoing};
+use prov_local::stream::{Moved, SHORT, Stream};
+use prov_util::buffer::{AppIov, Incoming, Outgoing};
 use prov_util::errno::{Errno, Result};
 
 use crate::engine::link::socket;
@@ -142,6 +142,41 @@ impl Shortcut {
     /// Whether the socket has ended.
     pub fn has_ended(&self) -> bool {
         self.end.is_some()
+    }
+
+    /// Sends bytes that `fill` puts in place, if they are few and there is room
+    /// known for them; whether it has.
+    #[inline(always)]
+    pub fn send_short(&mut self, socket: &OwnedFd, len: usize, fill: impl FnOnce(&AppIov)) -> bool {
+        if !matches!(self.out, Out::Memory) {
+            return false;
+        }
+        match self.stream.send_short(len, fill) {
+            None => false,
+            Some(wakes) => {
+                if wakes {
+                    wake(socket.as_fd());
+                }
+                true
+            }
+        }
+    }
+
+    /// [`Stream::peek_short`].
+    #[inline(always)]
+    pub fn peek_short<'b>(&self, to: &'b mut [u8; SHORT]) -> Option<&'b [u8]> {
+        match self.is_in {
+            true => self.stream.peek_short(to),
+            false => None,
+        }
+    }
+
+    /// [`Stream::take_short`].
+    #[inline(always)]
+    pub fn take_short(&mut self, socket: &OwnedFd, len: usize) {
+        if self.stream.take_short(len) {
+            wake(socket.as_fd());
+        }
     }
 
     /// Whether something has come through the memory, or it has ended.

@@ -1,6 +1,7 @@
 //! Messages (fi_msg(3), fi_tagged(3)) that the application sends.
 
 use fabric_abi::{FI_COMMIT_COMPLETE, FI_DELIVERY_COMPLETE, FI_REMOTE_CQ_DATA};
+use prov_local::stream::SHORT;
 use prov_message::peers::{Bytes, Deferred, Destination, PeerKey};
 use prov_message::{Op, Reaching as _};
 use prov_util::errno::{Errno, Result};
@@ -68,7 +69,15 @@ impl Core {
         message
             .buffers
             .read_at(0, &mut self.scratch[header_len..total]);
-        match conn.path().send(&self.scratch[..total]) {
+        let bytes = &self.scratch[..total];
+        if let Some(shortcut) = &mut conn.shortcut
+            && total <= SHORT
+            && shortcut.send_short(&conn.socket, total, |to| _ = to.write_at(0, bytes))
+        {
+            ep.reports.operation(&Op::of_transmit(key, message), Ok(()));
+            return Some(());
+        }
+        match conn.path().send(bytes) {
             Ok(sent) if sent == total => {
                 ep.reports.operation(&Op::of_transmit(key, message), Ok(()));
             }
