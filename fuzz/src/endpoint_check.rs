@@ -29,7 +29,7 @@ use prov_tcp::wire::rdm::Identity;
 use prov_tcp::wire::stream::{Event, Stream};
 use prov_util::av::{self, Av, Insertion};
 use prov_util::buffer::AppIov;
-use prov_util::cq::{Cq, CqConfig, CqFormat};
+use prov_util::cq::{Cq, CqConfig};
 use prov_util::desc::Descs;
 use prov_util::eq::{ConnectionEvents, Eq};
 use prov_util::errno::{Errno, Result};
@@ -201,19 +201,7 @@ impl Endpoint {
         .unwrap();
         let socket = socket::bound(&"127.0.0.1:0".parse().unwrap(), &params).unwrap();
         let addr = socket::name(socket.as_fd()).unwrap();
-        let cq = open(
-            Cq::new(CqConfig {
-                format: CqFormat::Tagged,
-                size: 0,
-                with_sources: true,
-                lock: LockKind::Real,
-                wait: Attachment::None,
-                owner: None,
-                by_threshold: false,
-                api_version: FI_VERSION(2, 0),
-            })
-            .unwrap(),
-        );
+        let cq = open(Cq::new(CqConfig::default()).unwrap());
         // Events are of no interest here.
         let eq = open(Eq::new(Attachment::None, FI_VERSION(2, 0)));
         let incomer = Arc::new(Mutex::new(None));

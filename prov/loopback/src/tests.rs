@@ -8,13 +8,12 @@ use prov_message::{Attributes, Core, EpKey};
 use prov_util::attr::Request;
 use prov_util::av::{self, Av, Insertion};
 use prov_util::buffer::AppIov;
-use prov_util::cq::{Completion, Cq, CqConfig, CqFormat};
+use prov_util::cq::{Completion, Cq, CqConfig};
 use prov_util::desc::Descs;
 use prov_util::ffi::{Class, Use};
 use prov_util::mr::{self, Job, Memory};
 use prov_util::provider::Provider as _;
 use prov_util::request::*;
-use prov_util::wait::Attachment;
 
 use super::*;
 
@@ -51,16 +50,7 @@ impl Side {
             ..av::Config::default()
         };
         let av = open(Av::open(&av).unwrap());
-        let cq = CqConfig {
-            format: CqFormat::Tagged,
-            size: 0,
-            with_sources: true,
-            lock: LockKind::Real,
-            wait: Attachment::None,
-            owner: None,
-            by_threshold: false,
-            api_version: FI_VERSION(2, 0),
-        };
+        let cq = CqConfig::default();
         let cq = open(Cq::new(cq).unwrap());
         let attributes = Attributes {
             tx_size: 1 << 16,

@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::ptr::{null_mut, without_provenance_mut};
 use std::sync::Arc;
 
-use fabric_abi::{FI_COMPLETION, FI_VERSION, fi_peer_srx_context};
+use fabric_abi::{FI_COMPLETION, fi_peer_srx_context};
 use prov_message::lane::NoErrand;
 use prov_message::{
     Action, Arrival, Attributes, Core, Course, Endpoints, EpKey, Expected, Importing, Kept, Lane,
@@ -13,7 +13,7 @@ use prov_message::{
 };
 use prov_util::av::InsertObserver;
 use prov_util::buffer::AppIov;
-use prov_util::cq::{Cq, CqConfig, CqFormat};
+use prov_util::cq::{Cq, CqConfig};
 use prov_util::desc::Descs;
 use prov_util::errno::{Errno, Result};
 use prov_util::ffi::srx::{ImportedSrx, OwnedQueue, QueueOwner, SharedQueue, StartReceives};
@@ -23,7 +23,6 @@ use prov_util::mr::Job;
 use prov_util::progress::Progress;
 use prov_util::request::{Receive as Request, Select, Transmit};
 use prov_util::sync::LockKind;
-use prov_util::wait::Attachment;
 use slotmap::{SlotMap, new_key_type};
 
 new_key_type! { struct LinkKey; }
@@ -183,16 +182,7 @@ fn bench(unexpected: usize) -> Bench {
         })
     })
     .unwrap();
-    let cq = Cq::new(CqConfig {
-        format: CqFormat::Tagged,
-        size: 0,
-        with_sources: true,
-        lock: LockKind::Real,
-        wait: Attachment::None,
-        owner: None,
-        by_threshold: false,
-        api_version: FI_VERSION(2, 0),
-    });
+    let cq = Cq::new(CqConfig::default());
     let cq = Use::of(&Handle::new(cq.unwrap(), null_mut(), Vec::new()));
     let mut core = lane.core();
     let attributes = Attributes {

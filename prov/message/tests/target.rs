@@ -1,9 +1,11 @@
 //! What peers may do to registered memory, and that it allocates nothing.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+#[path = "../../util/tests/counting/mod.rs"]
+mod counting;
+
 use std::sync::Arc;
 
+use counting::allocations_of;
 use fabric_abi::*;
 use prov_message::{AtomicRequest, Place, Refusal, Reports, Target, Visitor};
 use prov_util::atomic_ops::Form;
@@ -12,47 +14,6 @@ use prov_util::desc::Descs;
 use prov_util::errno::Errno;
 use prov_util::mr::{Config, Job, Memory, MrTable, Region, Request};
 use prov_util::request::{Access, Atomic, AtomicKind, RemoteAccess, RemoteIov, RemotePiece};
-
-/// The system's, counting for each thread.
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-}
-
-fn count() {
-    // A thread that ends has nothing to count in.
-    let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-}
-
-// SAFETY: everything is the system's.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: the caller's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: the caller's.
-        unsafe { System.dealloc(memory, layout) }
-    }
-
-    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count();
-        // SAFETY: the caller's.
-        unsafe { System.realloc(memory, layout, size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-fn allocations_of(work: impl FnOnce()) -> usize {
-    let before = ALLOCATIONS.get();
-    work();
-    ALLOCATIONS.get() - before
-}
 
 fn memory(bytes: &mut [u8]) -> AppIov {
     // SAFETY: the tests keep the bytes until the operation is done.

@@ -21,7 +21,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use prov_local::rota::Rota;
-use prov_message::{EpKey, Lane, Limits, Signals, Sleeper, Target};
+use prov_message::{EpKey, Lane, Limits, Reaching as _, Signals, Sleeper, Target};
 use prov_util::errno::Result;
 use prov_util::mr::MrTable;
 use prov_util::poller::{Event, Poller};

@@ -55,6 +55,22 @@ pub struct CqConfig {
     pub owner: Option<Box<dyn CqOwner>>,
 }
 
+/// A queue of entries with all that there is to say, and with nothing to wait with.
+impl Default for CqConfig {
+    fn default() -> Self {
+        CqConfig {
+            format: CqFormat::Tagged,
+            size: 0,
+            with_sources: true,
+            lock: LockKind::Real,
+            wait: Attachment::None,
+            by_threshold: false,
+            api_version: crate::attr::version(2, 0),
+            owner: None,
+        }
+    }
+}
+
 /// A queue of another provider which takes this one's completions.
 pub trait CqOwner: Send + Sync {
     /// Takes a completion.

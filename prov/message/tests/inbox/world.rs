@@ -1,18 +1,14 @@
 //! What happens, to the model and to the parts, and what must hold after it.
 
-use fabric_abi::{
-    FI_ADDR_UNSPEC, FI_CLAIM, FI_COMPLETION, FI_DISCARD, FI_MULTI_RECV, FI_PEEK, FI_VERSION,
-};
+use fabric_abi::{FI_ADDR_UNSPEC, FI_CLAIM, FI_COMPLETION, FI_DISCARD, FI_MULTI_RECV, FI_PEEK};
 use prov_message::{Attributes, Context, Core, Endpoints, Poster};
 use prov_util::buffer::AppIov;
-use prov_util::cq::{Cq, CqConfig, CqFormat};
+use prov_util::cq::{Cq, CqConfig};
 use prov_util::errno::Errno;
 use prov_util::ffi::{Handle, Use};
 use prov_util::matching::ANY_SOURCE;
 use prov_util::mr::Job;
 use prov_util::request::{Receive as Request, Select};
-use prov_util::sync::LockKind;
-use prov_util::wait::Attachment;
 use slotmap::SlotMap;
 
 use crate::model::{Given, LinkKey, Message, Model, Number, Place, Receive, ReceiveId};
@@ -44,16 +40,7 @@ const LINKS: usize = 8;
 const LOOKS: usize = 1 << 20;
 
 fn queue() -> Use<Cq> {
-    let cq = Cq::new(CqConfig {
-        format: CqFormat::Tagged,
-        size: 0,
-        with_sources: true,
-        lock: LockKind::Real,
-        wait: Attachment::None,
-        owner: None,
-        by_threshold: false,
-        api_version: FI_VERSION(2, 0),
-    });
+    let cq = Cq::new(CqConfig::default());
     Use::of(&Handle::new(cq.unwrap(), std::ptr::null_mut(), Vec::new()))
 }
 

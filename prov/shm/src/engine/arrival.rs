@@ -2,7 +2,7 @@
 
 use prov_local::channel::{Head, Peek, Record};
 use prov_message::peers::UNKNOWN_SOURCE;
-use prov_message::{Place, Taken};
+use prov_message::{Place, Reaching as _, Taken};
 use prov_util::errno::Errno;
 
 use super::Core;

@@ -3,13 +3,12 @@
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use prov_message::peers::{Ended, Failure, GivenUp};
-use prov_message::{Core as _, EpKey, Lane, Ticket};
+use prov_message::peers::Failure;
+use prov_message::{Core as _, EpKey, Lane, Reaching as _, Ticket};
 use prov_util::errno::Errno;
 
 use super::Core;
-use super::endpoint::Waiting;
-use super::keys::{LinkKey, PeerKey};
+use super::keys::LinkKey;
 use super::link::{Fault, Link, Pending};
 use crate::LOG;
 
@@ -42,11 +41,7 @@ impl Core {
             self.endpoints.finish(op, Err(error));
         }
         if let Some(peer) = peer {
-            let failure = Failure::Unreached(error);
-            if let Some(rdm) = self.rdm(ep) {
-                let ended = rdm.peers.ended(peer, key, failure, Instant::now());
-                self.end_with_link(ep, peer, error, ended);
-            }
+            self.link_ended(ep, peer, key, Failure::Unreached(error));
         } else if let Some(rdm) = self.rdm(ep) {
             rdm.peers.loopback_ended(key);
         }
@@ -90,103 +85,6 @@ impl Core {
                 Pending::Offer { ticket, .. } => ticket,
             });
         tickets.collect()
-    }
-
-    /// What the end of a link, or of an attempt to make one, leads to.
-    pub(super) fn end_with_link(
-        &mut self,
-        ep: EpKey,
-        peer: PeerKey,
-        error: Errno,
-        ended: Ended<String, Waiting>,
-    ) {
-        self.follow_av(ep);
-        match ended {
-            Ended::Quietly => {}
-            Ended::Again(at) => self.look_again(ep, peer, at),
-            Ended::Lost { source, again } => {
-                if let Some(at) = again {
-                    self.look_again(ep, peer, at);
-                }
-                self.end_directed_receives(ep, source, error);
-            }
-            Ended::GivenUp(given_up) => self.give_up(ep, given_up),
-        }
-    }
-
-    fn look_again(&mut self, ep: EpKey, peer: PeerKey, at: Instant) {
-        self.timers.set(at, (ep, peer));
-        self.poller.wake_at(at);
-    }
-
-    /// The attempts to make a link have ended: what waits fails.
-    fn give_up(&mut self, ep: EpKey, given_up: GivenUp<String, Waiting>) {
-        let error = given_up.error;
-        log::warn!(
-            target: LOG.ep_ctrl,
-            "no link to {}: {error}; {} operations fail",
-            given_up.addr,
-            given_up.failed.len()
-        );
-        for (_, ticket) in given_up.failed {
-            self.endpoints.finish(ticket, Err(error));
-        }
-        self.end_directed_receives(ep, given_up.source, error);
-    }
-
-    /// Ends the receives that only messages of this source could have filled.
-    fn end_directed_receives(&mut self, ep: EpKey, source: Option<u64>, error: Errno) {
-        if let (Some(src), Some(state)) = (source, self.endpoints.get(ep))
-            && state.directed
-        {
-            self.endpoints.cancel_receives_from(ep, src, error);
-        }
-    }
-
-    /// A receive will be posted for messages of one peer. Returns whether one of
-    /// the peers is lost.
-    #[inline]
-    pub(super) fn expects_one(&mut self, ep: EpKey) -> bool {
-        let Some(rdm) = self.rdm(ep) else {
-            return false;
-        };
-        let any_lost = rdm.peers.any_lost();
-        if rdm.peers.av_changed() {
-            self.follow_av(ep);
-        }
-        any_lost
-    }
-
-    /// A receive was posted for messages of one peer. If that was lost, finds
-    /// out whether it is back.
-    #[cold]
-    pub(super) fn look_for_peer(&mut self, ep: EpKey, addr: u64) {
-        if let Some(rdm) = self.rdm(ep) {
-            let step = rdm.peers.seek(addr, Instant::now());
-            self.take_step(ep, step);
-        }
-    }
-
-    /// Takes in what changed in an endpoint's address vector.
-    pub(super) fn follow_av(&mut self, ep: EpKey) {
-        if let Some(rdm) = self.rdm(ep) {
-            rdm.peers.follow();
-            self.relabel(ep);
-        }
-    }
-
-    /// Gives links the sources that their peers have now.
-    pub(super) fn relabel(&mut self, ep: EpKey) {
-        let Some(rdm) = self.rdm(ep) else {
-            return;
-        };
-        for (key, src) in rdm.peers.take_relabelled() {
-            if let Some(link) = self.links.get_mut(key) {
-                link.src = src;
-            }
-            self.endpoints.relabel(ep, key, src);
-        }
-        self.finish_acting();
     }
 
     /// Sends what is due for an endpoint; whether all of it has left.

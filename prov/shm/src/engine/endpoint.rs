@@ -3,8 +3,9 @@
 use std::sync::Weak;
 
 use prov_local::rendezvous::Door;
-use prov_message::peers::{AddressVector, Deferred, Patience, Peers};
-use prov_message::{Names, Ticket};
+use prov_message::Names;
+use prov_message::peers::{AddressVector, Patience, Peers};
+use prov_message::reaching::Waiting;
 use prov_util::av::{Av, Observer};
 use prov_util::ffi::Use;
 
@@ -19,9 +20,6 @@ pub struct Rdm {
     pub door: Option<Door>,
     pub peers: Peers<LinkKey, Vector, Waiting>,
 }
-
-/// An operation that waits for its link, and what counts it.
-pub type Waiting = (Deferred, Ticket);
 
 impl Rdm {
     /// Without peers.

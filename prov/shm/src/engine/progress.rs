@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use prov_local::barrier;
 use prov_local::rota::{LIVELY, QUIET};
-use prov_message::Sleeper;
+use prov_message::{Reaching as _, Sleeper};
 use prov_util::poller::Event;
 
 use super::Core;
@@ -124,10 +124,7 @@ impl Core {
     fn run_timers(&mut self) {
         let now = Instant::now();
         while let Some((ep, peer)) = self.timers.pop_due(now) {
-            if let Some(rdm) = self.rdm(ep) {
-                let step = rdm.peers.due(peer, now);
-                self.take_step(ep, step);
-            }
+            self.due(ep, peer, now);
         }
         self.poller.set_alarm(self.timers.next());
     }

@@ -4,7 +4,7 @@
 use fabric_abi::{FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA};
 use prov_local::channel::{Head, LONGEST, Record};
 use prov_message::peers::{Bytes as Payload, Deferred, Destination};
-use prov_message::{AtomicRequest, Op, Place, Refusal, Target, Visitor};
+use prov_message::{AtomicRequest, Op, Place, Reaching as _, Refusal, Target, Visitor};
 use prov_util::atomic_ops::Form;
 use prov_util::buffer::AppIov;
 use prov_util::errno::{Errno, Result};

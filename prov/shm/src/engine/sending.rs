@@ -3,8 +3,8 @@
 
 use fabric_abi::{FI_COMMIT_COMPLETE, FI_DELIVERY_COMPLETE};
 use prov_local::channel::Head;
-use prov_message::Op;
 use prov_message::peers::{Bytes as Payload, Deferred, Destination};
+use prov_message::{Op, Reaching as _};
 use prov_util::buffer::AppIov;
 use prov_util::errno::{Errno, Result};
 use prov_util::process_memory::{OtherIov, OtherPiece};

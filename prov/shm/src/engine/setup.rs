@@ -1,5 +1,5 @@
 //! Links: made on first use, one per peer. What is to be done about them,
-//! [`Peers`](prov_message::peers::Peers) says.
+//! [`Peers`](prov_message::peers::Peers) says, and [`Reaching`] does.
 //!
 //! Who asks makes the channel and sends it along with its name. Where two ask
 //! each other at the same time, the link is made by whose name is the smaller.
@@ -11,12 +11,13 @@ use prov_local::barrier;
 use prov_local::channel::{Channel, Head};
 use prov_local::process::OtherProcess;
 use prov_local::rendezvous::{Door, LONGEST_NAME, Wire};
-use prov_message::Op;
-use prov_message::peers::{Deferred, Failure, Step};
+use prov_message::Reaching;
+use prov_message::peers::Failure;
+use prov_message::reaching::PeersOf;
 use prov_util::errno::{Errno, Result};
 use prov_util::process_memory::{Seal, Token};
 
-use super::endpoint::Rdm;
+use super::endpoint::{Rdm, Vector};
 use super::keys::{EpKey, LinkKey, PeerKey, Source};
 use super::link::{Fault, Link, Stage};
 use super::{Core, SERVICE, records};
@@ -84,54 +85,16 @@ fn own_flags() -> u64 {
     }
 }
 
-impl Core {
-    pub(super) fn rdm(&mut self, ep: EpKey) -> Option<&mut Rdm> {
-        Some(&mut *self.endpoints.get_mut(ep)?.own)
+impl Reaching for Core {
+    type Vector = Vector;
+
+    const LOG_TARGET: &'static str = LOG.ep_ctrl;
+
+    fn peers(&mut self, ep: EpKey) -> Option<&mut PeersOf<Self>> {
+        self.rdm(ep).map(|rdm| &mut rdm.peers)
     }
 
-    /// Lets peers find an endpoint from now on.
-    ///
-    /// # Errors
-    /// Those of the system.
-    pub fn open_door(&mut self, ep: EpKey, door: Door) -> Result {
-        door.open()?;
-        self.poller.watch_listener(door.as_fd(), Source::Door(ep))?;
-        if let Some(rdm) = self.rdm(ep) {
-            rdm.door = Some(door);
-        }
-        Ok(())
-    }
-
-    /// Keeps an operation until there is a link to its peer.
-    pub(super) fn defer(
-        &mut self,
-        peer: PeerKey,
-        op: Op,
-        request: impl FnOnce() -> Deferred,
-    ) -> Result {
-        let state = self.endpoints.get_mut(op.ep).ok_or(Errno::EOPBADSTATE)?;
-        if !state.ledger.has_room() {
-            return Err(Errno::EAGAIN);
-        }
-        let waiting = (request(), state.ledger.count(op));
-        match state.own.peers.defer(peer, waiting, Instant::now()) {
-            Ok(step) => {
-                self.take_step(op.ep, step);
-                Ok(())
-            }
-            Err(declined) => {
-                let (_, ticket) = declined.request;
-                state.ledger.settle(ticket);
-                Err(declined.error)
-            }
-        }
-    }
-
-    /// Starts an attempt to make a link, if that is the step to be taken.
-    pub(super) fn take_step(&mut self, ep: EpKey, step: Step) {
-        let Step::Start(peer) = step else {
-            return;
-        };
+    fn attempt(&mut self, ep: EpKey, peer: PeerKey) {
         let Some(rdm) = self.rdm(ep) else {
             return;
         };
@@ -158,10 +121,39 @@ impl Core {
                     true => Failure::of(error),
                     false => Failure::Unreached(error),
                 };
-                let ended = rdm.peers.not_begun(peer, failure, Instant::now());
-                self.end_with_link(ep, peer, error, ended);
+                self.not_reached(ep, peer, failure);
             }
         }
+    }
+
+    fn call_at(&mut self, at: Instant, ep: EpKey, peer: PeerKey) {
+        self.timers.set(at, (ep, peer));
+        self.poller.wake_at(at);
+    }
+
+    fn has_source(&mut self, link: LinkKey, source: u64) {
+        if let Some(link) = self.links.get_mut(link) {
+            link.src = source;
+        }
+    }
+}
+
+impl Core {
+    pub(super) fn rdm(&mut self, ep: EpKey) -> Option<&mut Rdm> {
+        Some(&mut *self.endpoints.get_mut(ep)?.own)
+    }
+
+    /// Lets peers find an endpoint from now on.
+    ///
+    /// # Errors
+    /// Those of the system.
+    pub fn open_door(&mut self, ep: EpKey, door: Door) -> Result {
+        door.open()?;
+        self.poller.watch_listener(door.as_fd(), Source::Door(ep))?;
+        if let Some(rdm) = self.rdm(ep) {
+            rdm.door = Some(door);
+        }
+        Ok(())
     }
 
     /// Asks the endpoint with this name for a link.

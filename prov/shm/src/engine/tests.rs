@@ -15,14 +15,13 @@ use prov_message::objects::Provider as _;
 use prov_message::{Attributes, Core as _};
 use prov_util::av::{self, Av, Insertion};
 use prov_util::buffer::AppIov;
-use prov_util::cq::{Completion, Cq, CqConfig, CqFormat};
+use prov_util::cq::{Completion, Cq, CqConfig};
 use prov_util::desc::Descs;
 use prov_util::errno::Errno;
 use prov_util::ffi::{Class, Handle, Use};
 use prov_util::mr::{self, Job, Memory};
 use prov_util::request::*;
 use prov_util::sync::LockKind;
-use prov_util::wait::Attachment;
 
 use super::endpoint::Rdm;
 use super::*;
@@ -94,19 +93,7 @@ impl Side {
             ..av::Config::default()
         };
         let av = open(Av::open(&config).unwrap());
-        let cq = open(
-            Cq::new(CqConfig {
-                format: CqFormat::Tagged,
-                size: 0,
-                with_sources: true,
-                lock: LockKind::Real,
-                wait: Attachment::None,
-                owner: None,
-                by_threshold: false,
-                api_version: FI_VERSION(2, 0),
-            })
-            .unwrap(),
-        );
+        let cq = open(Cq::new(CqConfig::default()).unwrap());
         let attributes = Attributes {
             tx_size: 1 << 16,
             rx_size: 1 << 16,

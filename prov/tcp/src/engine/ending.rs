@@ -1,5 +1,4 @@
 //! How connections and endpoints end.
 
 pub mod closing;
-pub mod lost;
 pub mod silence;

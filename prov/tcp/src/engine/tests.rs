@@ -29,7 +29,7 @@ use fabric_abi::{FI_ADDR_UNSPEC, FI_COMPLETION};
 use prov_message::{Attributes, Core as _};
 use prov_util::av::Insertion;
 use prov_util::buffer::AppIov;
-use prov_util::cq::{CqConfig, CqFormat};
+use prov_util::cq::CqConfig;
 use prov_util::desc::Descs;
 use prov_util::drive::Helper;
 use prov_util::errno::Errno;
@@ -144,16 +144,7 @@ fn vector(shared: Option<prov_util::av::Name<'_>>) -> Use<Av> {
 }
 
 fn queue() -> Use<Cq> {
-    let config = CqConfig {
-        format: CqFormat::Tagged,
-        size: 0,
-        with_sources: true,
-        lock: LockKind::Real,
-        wait: Attachment::None,
-        owner: None,
-        by_threshold: false,
-        api_version: fabric_abi::FI_VERSION(2, 0),
-    };
+    let config = CqConfig::default();
     open(Cq::new(config).unwrap())
 }
 

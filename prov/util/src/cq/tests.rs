@@ -8,12 +8,8 @@ fn open(format: CqFormat, size: usize) -> Cq {
     Cq::new(CqConfig {
         format,
         size,
-        with_sources: true,
         lock: LockKind::Elided,
-        wait: Attachment::None,
-        by_threshold: false,
-        api_version: crate::attr::version(2, 7),
-        owner: None,
+        ..CqConfig::default()
     })
     .unwrap()
 }
@@ -158,13 +154,10 @@ fn a_peer_queue_passes_everything_to_its_owner() {
     let owner = Arc::new(open(CqFormat::Context, 4));
     let peer = Cq::new(CqConfig {
         format: CqFormat::Context,
-        size: 0,
         with_sources: false,
         lock: LockKind::Elided,
-        wait: Attachment::None,
-        by_threshold: false,
-        api_version: crate::attr::version(2, 7),
         owner: Some(Box::new(Owner(owner.clone()))),
+        ..CqConfig::default()
     })
     .unwrap();
     peer.write(&numbered(1));

@@ -22,11 +22,9 @@ fn open(kind: WaitKind) -> Arc<Cq> {
             format: CqFormat::Context,
             size: 8,
             with_sources: false,
-            lock: LockKind::Real,
             wait: Attachment::open(kind, None).unwrap(),
             by_threshold: true,
-            api_version: crate::attr::version(2, 7),
-            owner: None,
+            ..CqConfig::default()
         })
         .unwrap(),
     )

@@ -226,9 +226,12 @@ mod loom_tests {
         }
     }
 
-    #[test]
-    fn a_value_is_not_dropped_while_it_is_looked_at() {
-        loom::model(|| {
+    /// A reader reads as `read` does, given what looks at the value, while another
+    /// value takes its place.
+    fn read_while_it_is_replaced(
+        read: impl Fn(&Snapshot<Guarded>, &dyn Fn(&Guarded)) + Copy + Send + Sync + 'static,
+    ) {
+        loom::model(move || {
             let dropped = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
             let make = |number| Guarded {
                 number,
@@ -238,39 +241,7 @@ mod loom_tests {
             let reader = {
                 let snapshot = snapshot.clone();
                 loom::thread::spawn(move || {
-                    let look = |value: &Guarded| {
-                        loom::thread::yield_now();
-                        let dropped = value.dropped.load(std::sync::atomic::Ordering::Relaxed);
-                        assert_eq!(dropped & (1 << value.number), 0);
-                    };
-                    // SAFETY: `look` replaces nothing.
-                    let seen = unsafe { snapshot.look_at_once(look) };
-                    if seen.is_none() {
-                        snapshot.read(look);
-                    }
-                })
-            };
-            snapshot.replace(|_| make(1));
-            reader.join().unwrap();
-            snapshot.replace(|_| make(2));
-            let dropped = dropped.load(std::sync::atomic::Ordering::Relaxed);
-            assert_eq!(dropped, 0b011, "nothing is kept longer than needed");
-        });
-    }
-
-    #[test]
-    fn a_value_is_not_dropped_while_it_is_read() {
-        loom::model(|| {
-            let dropped = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
-            let make = |number| Guarded {
-                number,
-                dropped: dropped.clone(),
-            };
-            let snapshot = Arc::new(Snapshot::new(LockKind::Real, make(0)));
-            let reader = {
-                let snapshot = snapshot.clone();
-                loom::thread::spawn(move || {
-                    snapshot.read(|value| {
+                    read(&snapshot, &|value| {
                         loom::thread::yield_now();
                         let dropped = value.dropped.load(std::sync::atomic::Ordering::Relaxed);
                         assert_eq!(dropped & (1 << value.number), 0);
@@ -283,5 +254,21 @@ mod loom_tests {
             let dropped = dropped.load(std::sync::atomic::Ordering::Relaxed);
             assert_eq!(dropped, 0b011, "nothing is kept longer than needed");
         });
+    }
+
+    #[test]
+    fn a_value_is_not_dropped_while_it_is_looked_at() {
+        read_while_it_is_replaced(|snapshot, look| {
+            // SAFETY: `look` replaces nothing.
+            let seen = unsafe { snapshot.look_at_once(look) };
+            if seen.is_none() {
+                snapshot.read(look);
+            }
+        });
+    }
+
+    #[test]
+    fn a_value_is_not_dropped_while_it_is_read() {
+        read_while_it_is_replaced(|snapshot, look| snapshot.read(look));
     }
 }

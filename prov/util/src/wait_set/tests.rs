@@ -5,7 +5,6 @@ use std::thread;
 use super::*;
 use crate::cntr::{Cntr, CntrEvents};
 use crate::cq::{Completion, Cq, CqConfig, CqFormat};
-use crate::sync::LockKind;
 use crate::wait::Attachment;
 use crate::wait::test_transport::TestTransport;
 
@@ -50,13 +49,9 @@ fn cq(set: &Arc<WaitSet>) -> Opened<Cq> {
     member(set, |wait| {
         Cq::new(CqConfig {
             format: CqFormat::Context,
-            size: 0,
             with_sources: false,
-            lock: LockKind::Real,
             wait,
-            by_threshold: false,
-            api_version: crate::attr::version(2, 7),
-            owner: None,
+            ..CqConfig::default()
         })
         .unwrap()
     })

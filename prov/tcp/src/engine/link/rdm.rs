@@ -3,8 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Weak;
 
-use prov_message::Ticket;
-use prov_message::peers::{AddressVector, Deferred, Patience, Peers};
+use prov_message::peers::{AddressVector, Patience, Peers};
+use prov_message::reaching::Waiting;
 use prov_util::av::{Av, Observer};
 use prov_util::ffi::Use;
 
@@ -24,9 +24,6 @@ pub struct Rdm {
     /// Who was last found to have no endpoint of the RDM type.
     pub foreign: Option<IpAddr>,
 }
-
-/// An operation that waits for its connection, and what counts it.
-pub type Waiting = (Deferred, Ticket);
 
 impl Rdm {
     /// Without peers, at this address, and with an address vector.

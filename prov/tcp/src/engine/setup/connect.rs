@@ -1,64 +1,56 @@
 //! Connections between RDM endpoints: made on first use, one per peer. What is
-//! to be done about them, [`Peers`](prov_message::peers::Peers) says.
+//! to be done about them, [`Peers`](prov_message::peers::Peers) says, and
+//! [`Reaching`] does.
 
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use prov_message::Op;
-use prov_message::peers::{Deferred, Ended, Failure, GivenUp, Request, Step};
-use prov_util::errno::{Errno, Result};
+use prov_message::peers::{Deferred, Failure, Request};
+use prov_message::reaching::PeersOf;
+use prov_message::{Op, Reaching};
+use prov_util::errno::Errno;
 
 use crate::engine::Core;
 use crate::engine::link::connection::{Connection, Owner, Stage};
 use crate::engine::link::endpoint::Kind;
 use crate::engine::link::keys::Due;
 use crate::engine::link::keys::{ConnKey, EpKey, PeerKey};
-use crate::engine::link::rdm::{Rdm, Waiting};
+use crate::engine::link::rdm::{Rdm, Vector};
 use crate::engine::link::socket;
 use crate::host;
 use crate::wire::handshake::{Kind as MessageKind, Message};
 use crate::wire::rdm::{self, Identity};
+
+impl Reaching for Core {
+    type Vector = Vector;
+
+    const LOG_TARGET: &'static str = crate::LOG.ep_ctrl;
+
+    fn peers(&mut self, ep: EpKey) -> Option<&mut PeersOf<Self>> {
+        self.rdm(ep).map(|rdm| &mut rdm.peers)
+    }
+
+    fn attempt(&mut self, ep: EpKey, peer: PeerKey) {
+        self.start_attempt(ep, peer);
+    }
+
+    fn call_at(&mut self, at: Instant, ep: EpKey, peer: PeerKey) {
+        self.timers.set(at, Due::Peer(ep, peer));
+        self.poller.wake_at(at);
+    }
+
+    fn has_source(&mut self, link: ConnKey, source: u64) {
+        if let Some(conn) = self.conns.get_mut(link) {
+            conn.src = source;
+        }
+    }
+}
 
 impl Core {
     pub fn rdm(&mut self, ep: EpKey) -> Option<&mut Rdm> {
         match &mut self.endpoints.get_mut(ep)?.own.kind {
             Kind::Rdm(rdm) => Some(rdm),
             Kind::Msg(_) => None,
-        }
-    }
-
-    /// Keeps an operation until there is a connection to its peer.
-    pub(crate) fn defer(
-        &mut self,
-        peer: PeerKey,
-        op: Op,
-        request: impl FnOnce() -> Deferred,
-    ) -> Result {
-        let state = self.endpoints.get_mut(op.ep).ok_or(Errno::EOPBADSTATE)?;
-        if !state.ledger.has_room() {
-            return Err(Errno::EAGAIN);
-        }
-        let Kind::Rdm(rdm) = &mut state.own.kind else {
-            return Err(Errno::EOPBADSTATE);
-        };
-        let waiting = (request(), state.ledger.count(op));
-        match rdm.peers.defer(peer, waiting, Instant::now()) {
-            Ok(step) => {
-                self.connect_if(op.ep, step);
-                Ok(())
-            }
-            Err(declined) => {
-                let (_, ticket) = declined.request;
-                state.ledger.settle(ticket);
-                Err(declined.error)
-            }
-        }
-    }
-
-    /// Starts an attempt to connect, if that is the step to be taken.
-    pub(crate) fn connect_if(&mut self, ep: EpKey, step: Step) {
-        if let Step::Start(peer) = step {
-            self.start_attempt(ep, peer);
         }
     }
 
@@ -103,11 +95,7 @@ impl Core {
         };
         match made {
             Ok(key) => rdm.peers.begun(peer, key),
-            Err(error) => {
-                let failure = Failure::of(error);
-                let ended = rdm.peers.not_begun(peer, failure, Instant::now());
-                self.end_with_connection(ep, peer, error, ended);
-            }
+            Err(error) => self.not_reached(ep, peer, Failure::of(error)),
         }
     }
 
@@ -120,60 +108,7 @@ impl Core {
         failure: Failure,
     ) {
         self.take_up_crossing(ep, peer);
-        let Some(rdm) = self.rdm(ep) else {
-            return;
-        };
-        let ended = rdm.peers.ended(peer, key, failure, Instant::now());
-        self.end_with_connection(ep, peer, failure.error(), ended);
-    }
-
-    fn end_with_connection(
-        &mut self,
-        ep: EpKey,
-        peer: PeerKey,
-        error: Errno,
-        ended: Ended<SocketAddr, Waiting>,
-    ) {
-        self.follow_av(ep);
-        match ended {
-            Ended::Quietly => {}
-            Ended::Again(at) => self.look_again(ep, peer, at),
-            Ended::Lost { source, again } => {
-                if let Some(at) = again {
-                    self.look_again(ep, peer, at);
-                }
-                self.end_directed_receives(ep, source, error);
-            }
-            Ended::GivenUp(given_up) => self.give_up(ep, given_up),
-        }
-    }
-
-    fn look_again(&mut self, ep: EpKey, peer: PeerKey, at: Instant) {
-        self.timers.set(at, Due::Peer(ep, peer));
-        self.poller.wake_at(at);
-    }
-
-    /// The attempts to connect have ended: what waits fails.
-    fn give_up(&mut self, ep: EpKey, given_up: GivenUp<SocketAddr, Waiting>) {
-        let error = given_up.error;
-        log::warn!(
-            target: crate::LOG.ep_ctrl,
-            "no connection to {}: {error}; {} operations fail",
-            given_up.addr,
-            given_up.failed.len()
-        );
-        for (_, ticket) in given_up.failed {
-            self.endpoints.finish(ticket, Err(error));
-        }
-        self.end_directed_receives(ep, given_up.source, error);
-    }
-
-    /// The time has come to look after a peer without a connection.
-    pub(crate) fn check_peer(&mut self, ep: EpKey, peer: PeerKey, now: Instant) {
-        if let Some(rdm) = self.rdm(ep) {
-            let step = rdm.peers.due(peer, now);
-            self.connect_if(ep, step);
-        }
+        self.link_ended(ep, peer, key, failure);
     }
 
     /// The connection to a peer is open: what has waited leaves.

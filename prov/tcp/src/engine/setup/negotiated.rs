@@ -2,6 +2,7 @@
 //! only once it has answered a connection request, and they are refused when
 //! they are posted: so they wait for the connection with the application.
 
+use prov_message::Reaching as _;
 use std::time::Instant;
 
 use prov_message::peers::Destination;
@@ -65,7 +66,7 @@ impl Core {
         };
         let rdm = self.rdm(ep).ok_or(Errno::EOPBADSTATE)?;
         let step = rdm.peers.await_link(peer, Instant::now())?;
-        self.connect_if(ep, step);
+        self.take_step(ep, step);
         Ok(None)
     }
 

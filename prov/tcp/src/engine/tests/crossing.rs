@@ -15,7 +15,8 @@ fn a_request_that_meets_ours_is_accepted_once_ours_is_refused() {
     let listener = TcpListener::bind("127.0.0.2:0").unwrap();
     let addr = listener.local_addr().unwrap();
     a.knows(addr);
-    send(&a, &mut [7; 8], 1);
+    let mut out = [7; 8];
+    send(&a, &mut out, 1);
     listener.set_nonblocking(true).unwrap();
     let mut accepted = None;
     until([&a, &a], || {

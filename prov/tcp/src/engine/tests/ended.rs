@@ -75,7 +75,8 @@ fn receives_end_with_their_connection_and_name_its_end_as_the_cause() {
     // What had come is there still, and then nothing more comes.
     receive(&a, late, 3);
     until([&a, &a], || a.count() == 1);
-    receive(&a, &mut [0; 8], 4);
+    let mut place = [0; 8];
+    receive(&a, &mut place, 4);
     until([&a, &a], || a.failed.borrow().len() == 3);
     assert_eq!(ends_of_receives(&a)[2], (4, Errno::ECANCELED, cause));
 }
@@ -85,7 +86,8 @@ fn receives_end_where_a_connection_does_not_come_about() {
     let refusing = socket::bound(&"127.0.0.1:0".parse().unwrap(), &Params::default()).unwrap();
     let nobody = socket::name(refusing.as_fd()).unwrap();
     let a = msg_side(&Door::default());
-    receive(&a, &mut [0; 8], 1);
+    let mut place = [0; 8];
+    receive(&a, &mut place, 1);
     let mut core = a.engine.core();
     core.connect_msg(a.ep, None, None, &nobody, &[]).unwrap();
     drop(core);
@@ -97,7 +99,8 @@ fn receives_end_where_a_connection_does_not_come_about() {
 #[test]
 fn a_receive_that_the_application_takes_back_has_no_other_cause() {
     let a = msg_side(&Door::default());
-    receive(&a, &mut [0; 8], 1);
+    let mut place = [0; 8];
+    receive(&a, &mut place, 1);
     let mut core = a.engine.core();
     let poster = core.endpoints.poster(a.ep).unwrap();
     let cancelled = core.endpoints.cancel(poster, prov_message::Context(1));

@@ -61,7 +61,8 @@ fn an_answer_of_another_kind_of_endpoint_is_an_error_at_once() {
         let (addr, count) = answering(handshake(kind, data));
         let a = side();
         a.knows(addr);
-        send(&a, &mut [7; 8], 1);
+        let mut out = [7; 8];
+        send(&a, &mut out, 1);
         until([&a, &a], || a.failed.borrow().len() == 1);
         assert_eq!(a.failed.borrow()[0].err, Errno::ECONNREFUSED);
         assert_eq!(count.load(Ordering::SeqCst), 1);

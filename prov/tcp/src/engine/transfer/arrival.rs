@@ -1,7 +1,7 @@
 //! What comes on an open connection.
 
 use prov_message::peers::{Bytes, UNKNOWN_SOURCE};
-use prov_message::{Core as _, Expected, Place, Plain, Ticket, Unmatched};
+use prov_message::{Core as _, Expected, Place, Plain, Reaching as _, Ticket, Unmatched};
 
 use crate::engine::Core;
 use crate::engine::link::connection::{Connection, Named, Owner, Unacknowledged};

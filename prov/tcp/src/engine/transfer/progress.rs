@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 use std::time::Instant;
 
-use prov_message::Sleeper;
+use prov_message::{Reaching as _, Sleeper};
 use prov_util::errno::{Errno, Result};
 
 use crate::engine::link::incoming::Incoming;
@@ -223,7 +223,7 @@ impl Core {
         while let Some(target) = self.timers.pop_due(now) {
             match target {
                 Due::Conn(key) => self.check_deadline(key, now),
-                Due::Peer(ep, peer) => self.check_peer(ep, peer, now),
+                Due::Peer(ep, peer) => self.due(ep, peer, now),
                 Due::Listener(key) => self.wake_listener(key),
                 Due::Silence => self.look_for_silence(now),
             }

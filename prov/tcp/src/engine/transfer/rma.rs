@@ -2,7 +2,7 @@
 
 use fabric_abi::{FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA};
 use prov_message::peers::{Bytes, Deferred, Destination};
-use prov_message::{Op, Place, Target, Visitor};
+use prov_message::{Op, Place, Reaching as _, Target, Visitor};
 use prov_util::errno::{Errno, Result};
 use prov_util::mr::Grants;
 use prov_util::request::{Access, RemoteAccess, RemoteIov};

@@ -2,8 +2,8 @@
 
 use fabric_abi::{FI_COMMIT_COMPLETE, FI_DELIVERY_COMPLETE, FI_REMOTE_CQ_DATA};
 use prov_local::stream::SHORT;
-use prov_message::Op;
 use prov_message::peers::{Bytes, Deferred, Destination, PeerKey};
+use prov_message::{Op, Reaching as _};
 use prov_util::errno::{Errno, Result};
 use prov_util::request::{Tag, Transmit};
 

@@ -153,11 +153,7 @@ fn without_source_capability_there_are_no_sources() {
         format: CqFormat::Context,
         size: 2,
         with_sources: false,
-        lock: LockKind::Real,
-        wait: crate::wait::Attachment::None,
-        by_threshold: false,
-        api_version: crate::attr::version(2, 7),
-        owner: None,
+        ..CqConfig::default()
     };
     let cq = Handle::new(Cq::new(config).unwrap(), null_mut(), Vec::new());
     cq.write(&completion(10));

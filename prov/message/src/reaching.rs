@@ -1,0 +1,202 @@
+//! RDM endpoints reach their peers over links: what is done about what
+//! [`Peers`] answers, whatever the links are.
+
+use std::fmt::Display;
+use std::time::Instant;
+
+use prov_util::errno::{Errno, Result};
+
+use crate::endpoints::EpKey;
+use crate::inbox::Transport;
+use crate::lane::Core;
+use crate::operation::{Op, Ticket};
+use crate::peers::{AddressVector, Deferred, Ended, Failure, GivenUp, PeerKey, Peers, Step};
+
+/// An operation that waits for its link, and what counts it.
+pub type Waiting = (Deferred, Ticket);
+
+/// What a core calls a link.
+type Link<C> = <<C as Core>::Transport as Transport>::Link;
+
+/// The peers of an endpoint of a core.
+pub type PeersOf<C> = Peers<Link<C>, <C as Reaching>::Vector, Waiting>;
+
+/// What it calls the address of one.
+type Address<C> = <<C as Reaching>::Vector as AddressVector>::Address;
+
+/// A core with RDM endpoints, which says how a peer is reached.
+pub trait Reaching: Core {
+    /// What the peers are found in.
+    type Vector: AddressVector<Address: Display>;
+
+    /// Where it logs, such as `tcp::ep_ctrl`.
+    const LOG_TARGET: &'static str;
+
+    /// The peers of an endpoint; `None` if it is closed, or has one peer alone.
+    fn peers(&mut self, ep: EpKey) -> Option<&mut PeersOf<Self>>;
+
+    /// Makes an attempt to reach a peer, and tells [`Peers::begun`], or
+    /// [`Reaching::not_reached`] why there is none.
+    fn attempt(&mut self, ep: EpKey, peer: PeerKey);
+
+    /// Has [`Reaching::due`] called at this time.
+    fn call_at(&mut self, at: Instant, ep: EpKey, peer: PeerKey);
+
+    /// The messages of a link have this source from now on.
+    fn has_source(&mut self, link: Link<Self>, source: u64);
+
+    /// Keeps an operation until there is a link to its peer.
+    ///
+    /// # Errors
+    /// `-FI_EAGAIN` where too much waits, and the reason why the peer is out of
+    /// reach.
+    fn defer(&mut self, peer: PeerKey, op: Op, request: impl FnOnce() -> Deferred) -> Result {
+        let endpoint = self.endpoints().get_mut(op.ep).ok_or(Errno::EOPBADSTATE)?;
+        if !endpoint.ledger.has_room() {
+            return Err(Errno::EAGAIN);
+        }
+        let waiting = (request(), endpoint.ledger.count(op));
+        let deferred = match self.peers(op.ep) {
+            Some(peers) => peers.defer(peer, waiting, Instant::now()),
+            None => Err(crate::peers::Declined {
+                error: Errno::EOPBADSTATE,
+                request: waiting,
+            }),
+        };
+        match deferred {
+            Ok(step) => {
+                self.take_step(op.ep, step);
+                Ok(())
+            }
+            Err(declined) => {
+                let (_, ticket) = declined.request;
+                self.endpoints().settle(ticket);
+                Err(declined.error)
+            }
+        }
+    }
+
+    /// Makes an attempt to reach a peer, if that is the step to be taken.
+    fn take_step(&mut self, ep: EpKey, step: Step) {
+        if let Step::Start(peer) = step {
+            self.attempt(ep, peer);
+        }
+    }
+
+    /// There is no link to a peer after all, nor one on its way.
+    fn not_reached(&mut self, ep: EpKey, peer: PeerKey, failure: Failure) {
+        if let Some(peers) = self.peers(ep) {
+            let ended = peers.not_begun(peer, failure, Instant::now());
+            follow_end(self, ep, peer, failure.error(), ended);
+        }
+    }
+
+    /// A link to a peer, open or not yet, has ended.
+    fn link_ended(&mut self, ep: EpKey, peer: PeerKey, link: Link<Self>, failure: Failure) {
+        if let Some(peers) = self.peers(ep) {
+            let ended = peers.ended(peer, link, failure, Instant::now());
+            follow_end(self, ep, peer, failure.error(), ended);
+        }
+    }
+
+    /// The time has come to look after a peer without a link.
+    fn due(&mut self, ep: EpKey, peer: PeerKey, now: Instant) {
+        if let Some(peers) = self.peers(ep) {
+            let step = peers.due(peer, now);
+            self.take_step(ep, step);
+        }
+    }
+
+    /// A receive will be posted for messages of one peer. Returns whether one of
+    /// the peers is lost. See [`Core::expects`].
+    #[inline]
+    fn expects_one(&mut self, ep: EpKey) -> bool {
+        let Some(peers) = self.peers(ep) else {
+            return false;
+        };
+        let any_lost = peers.any_lost();
+        if peers.av_changed() {
+            self.follow_av(ep);
+        }
+        any_lost
+    }
+
+    /// A receive was posted for messages of one peer. If that was lost, finds
+    /// out whether it is back. See [`Core::awaits`].
+    #[cold]
+    fn look_for_peer(&mut self, ep: EpKey, addr: u64) {
+        if let Some(peers) = self.peers(ep) {
+            let step = peers.seek(addr, Instant::now());
+            self.take_step(ep, step);
+        }
+    }
+
+    /// Takes in what changed in an endpoint's address vector. See
+    /// [`Core::look_for_sources`].
+    fn follow_av(&mut self, ep: EpKey) {
+        if let Some(peers) = self.peers(ep) {
+            peers.follow();
+            self.relabel(ep);
+        }
+    }
+
+    /// Gives links the sources that their peers have now.
+    fn relabel(&mut self, ep: EpKey) {
+        let Some(peers) = self.peers(ep) else {
+            return;
+        };
+        for (link, source) in peers.take_relabelled() {
+            self.has_source(link, source);
+            self.endpoints().relabel(ep, link, source);
+        }
+        self.follow_up();
+    }
+}
+
+/// What the end of a link, or of an attempt to make one, leads to.
+fn follow_end<C: Reaching>(
+    core: &mut C,
+    ep: EpKey,
+    peer: PeerKey,
+    error: Errno,
+    ended: Ended<Address<C>, Waiting>,
+) {
+    core.follow_av(ep);
+    match ended {
+        Ended::Quietly => {}
+        Ended::Again(at) => core.call_at(at, ep, peer),
+        Ended::Lost { source, again } => {
+            if let Some(at) = again {
+                core.call_at(at, ep, peer);
+            }
+            end_directed_receives(core, ep, source, error);
+        }
+        Ended::GivenUp(given_up) => give_up(core, ep, given_up),
+    }
+}
+
+/// The attempts to make a link have ended: what waits fails.
+fn give_up<C: Reaching>(core: &mut C, ep: EpKey, given_up: GivenUp<Address<C>, Waiting>) {
+    let error = given_up.error;
+    log::warn!(
+        target: C::LOG_TARGET,
+        "no connection to {}: {error}; {} operations fail",
+        given_up.addr,
+        given_up.failed.len()
+    );
+    for (_, ticket) in given_up.failed {
+        core.endpoints().finish(ticket, Err(error));
+    }
+    end_directed_receives(core, ep, given_up.source, error);
+}
+
+/// Ends the receives that only messages of this source could have filled: later
+/// ones end, too, unless the peer is back. Receives for anybody's messages wait
+/// on.
+fn end_directed_receives<C: Reaching>(core: &mut C, ep: EpKey, source: Option<u64>, error: Errno) {
+    if let (Some(source), Some(endpoint)) = (source, core.endpoints().get(ep))
+        && endpoint.directed
+    {
+        core.endpoints().cancel_receives_from(ep, source, error);
+    }
+}
