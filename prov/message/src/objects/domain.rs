@@ -15,7 +15,7 @@ use prov_util::ffi::Handle;
 use prov_util::ffi::domain::DomainObject;
 use prov_util::ffi::srx::ImportedSrx;
 use prov_util::logging::Targets;
-use prov_util::mr::{Config, Job, MrTable};
+use prov_util::mr::{Config, Job, MrTable, Registrar};
 use prov_util::progress::Progress;
 use prov_util::sync::LockKind;
 use rustix::event::epoll;
@@ -193,12 +193,24 @@ impl<P: Provider> Domain<P> {
     /// A domain with the attributes in `info`; peers have proved `job` for
     /// regions without an authorization key of their own.
     pub fn new(own: P, info: &Info, job: Option<Vec<u8>>, mr_target: &'static str) -> Self {
+        let registrar = Registrar::Software;
+        Self::with_registrar(own, info, job, mr_target, registrar)
+    }
+
+    /// As [`Domain::new`], where somebody else registers memory, too.
+    pub fn with_registrar(
+        own: P,
+        info: &Info,
+        job: Option<Vec<u8>>,
+        mr_target: &'static str,
+        registrar: Registrar,
+    ) -> Self {
         let memory = Arc::new(MrTable::new(&Config {
             mr_mode: info.domain.mr_mode,
             key_size: info.domain.mr_key_size.clamp(1, 8),
             job,
+            registrar,
             target: mr_target,
-            ..Config::default()
         }));
         let is_auto = info.domain.data_progress == FI_PROGRESS_AUTO
             || info.domain.control_progress == FI_PROGRESS_AUTO;
