@@ -5,6 +5,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use fabric_abi::{FI_EP_RDM, FI_PROGRESS_AUTO, FI_PROGRESS_MANUAL};
+use prov_util::atomic_ops::Offered;
 use prov_util::attr::Info;
 use prov_util::av::format::Format;
 use prov_util::domain;
@@ -159,6 +160,9 @@ pub trait Provider: Send + Sync + Sized + 'static {
 
     /// The largest atomic operation, in bytes; 0 where there are none.
     const ATOMIC_LIMIT: usize = 0;
+
+    /// The atomic operations that there are.
+    const ATOMICS: Offered = Offered::up_to(Self::ATOMIC_LIMIT);
 
     /// To whom peers of an endpoint with these attributes belong.
     fn job(_domain: &Domain<Self>, _setup: &Self::Setup) -> Job {
@@ -339,8 +343,8 @@ impl<P: Provider> domain::Domain for Domain<P> {
         P::address_format(addr_format)
     }
 
-    fn atomic_limit(&self) -> usize {
-        P::ATOMIC_LIMIT
+    fn atomics(&self) -> Offered {
+        P::ATOMICS
     }
 }
 

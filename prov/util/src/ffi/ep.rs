@@ -14,6 +14,7 @@ pub use transfer::{TransferOwner, TransferPeer};
 
 use super::object::{AnyFid, AnyUse, Class, Handle, Use};
 use super::{atomic, cm, count, missing, msg, options, posted, rma, status, tagged};
+use crate::atomic_ops::Offered;
 use crate::attr::{self, Info, Offers};
 use crate::av::Av;
 use crate::cntr::Cntr;
@@ -61,8 +62,8 @@ enum Stage<E: Endpoint> {
 /// What a provider sets bounds to.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// The largest atomic operation, in bytes; 0 where there are none.
-    atomic: usize,
+    /// What there is of atomic operations.
+    atomic: Offered,
     /// The capabilities that an endpoint can have.
     caps: u64,
     /// The default flags that transmits may have.
@@ -72,9 +73,9 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Those of an endpoint with these attributes, in a domain with atomic
-    /// operations of up to `atomic` bytes.
-    pub(super) fn of(offers: &Offers, info: &Info, atomic: usize) -> Self {
+    /// Those of an endpoint with these attributes, in a domain with these atomic
+    /// operations.
+    pub(super) fn of(offers: &Offers, info: &Info, atomic: Offered) -> Self {
         let (tx_flags, rx_flags) = offers.op_flags(info.ep.ep_type);
         Limits {
             atomic,
@@ -229,8 +230,8 @@ impl<E: Endpoint> EndpointObject<E> {
         Handle::new(object, context, vec![domain])
     }
 
-    /// The largest atomic operation, in bytes; 0 where there are none.
-    pub(super) fn atomic_limit(&self) -> usize {
+    /// What there is of atomic operations.
+    pub(super) fn atomics(&self) -> Offered {
         self.limits.atomic
     }
 

@@ -1,8 +1,8 @@
 //! Event queues of the provider below (fi_eq(3)), and what stands in them about
 //! connections (fi_cm(3)).
 
-use std::ptr::{NonNull, null_mut};
 use std::os::fd::BorrowedFd;
+use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
 use fabric_abi::symbols::fi_freeinfo;
@@ -131,7 +131,13 @@ impl Eq {
         let read = unsafe {
             let read = (*(*self.object.as_ptr()).ops).read.ok_or(Errno::ENOSYS)?;
             let room = (&raw mut entry).cast();
-            read(self.object.as_ptr(), &mut event, room, size_of::<Entry>(), 0)
+            read(
+                self.object.as_ptr(),
+                &mut event,
+                room,
+                size_of::<Entry>(),
+                0,
+            )
         };
         let Ok(len) = usize::try_from(read) else {
             return match Errno::new(read as i32) {

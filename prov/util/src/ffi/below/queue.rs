@@ -1,7 +1,7 @@
 //! Completion queues of the provider below (fi_cq(3)).
 
-use std::ptr::null_mut;
 use std::os::fd::BorrowedFd;
+use std::ptr::null_mut;
 use std::sync::Arc;
 
 use fabric_abi::*;
@@ -141,7 +141,11 @@ impl Cq {
         // SAFETY: the object is open, and the batch has room.
         let read = unsafe {
             let read = (*(*self.object.as_ptr()).ops).read.ok_or(Errno::ENOSYS)?;
-            read(self.object.as_ptr(), batch.entries.as_mut_ptr().cast(), BATCH)
+            read(
+                self.object.as_ptr(),
+                batch.entries.as_mut_ptr().cast(),
+                BATCH,
+            )
         };
         match usize::try_from(read) {
             Ok(count) => {
