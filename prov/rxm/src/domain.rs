@@ -6,6 +6,7 @@ use std::sync::Arc;
 use fabric_abi::{FI_MR_LOCAL, FI_PROGRESS_AUTO, FI_SHARED_CONTEXT, FI_THREAD_SAFE};
 use prov_message::objects::{Domain, Enabling, Provider, SoftEndpoint};
 use prov_message::{Lane, Signals};
+use prov_util::atomic_ops::Offered;
 use prov_util::attr::{Info, MODE_LOCAL_MR};
 use prov_util::av::format::Format;
 use prov_util::errno::{Errno, Result};
@@ -15,13 +16,13 @@ use prov_util::mr::{MrTable, Registrar};
 use prov_util::sync::LockKind;
 
 use crate::LOG;
+use crate::engine::Core;
 use crate::engine::below::{Below, Setting};
 use crate::engine::endpoint::Rdm;
-use crate::engine::Core;
 use crate::fabric::Fabric;
 use crate::memory;
 use crate::offer;
-use crate::params::{ATOMIC_LIMIT, Params};
+use crate::params::{ATOMIC_LIMIT, ATOMICS, Params};
 use crate::wire::connection::REQUEST;
 
 /// What a domain of rxm has.
@@ -92,6 +93,7 @@ impl Provider for Layered {
 
     const LOG: Targets = LOG;
     const ATOMIC_LIMIT: usize = ATOMIC_LIMIT;
+    const ATOMICS: Offered = ATOMICS;
     const THREAD: &'static str = "fi_rxm helper";
 
     fn address_format(addr_format: u32) -> Option<Format> {

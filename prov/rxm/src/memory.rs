@@ -101,7 +101,10 @@ struct Registered {
 
 impl Registration for Registered {
     fn desc(&self) -> usize {
-        let desc = self.region.as_ref().map_or(0, |region| region.desc().addr());
+        let desc = self
+            .region
+            .as_ref()
+            .map_or(0, |region| region.desc().addr());
         match desc {
             // Nobody looks behind it.
             0 => std::ptr::from_ref(self).addr().max(1),

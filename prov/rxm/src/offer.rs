@@ -25,12 +25,8 @@ const BELOW_MODES: u64 = FI_CONTEXT | FI_CONTEXT2 | FI_RX_CQ_DATA | MODE_LOCAL_M
 /// taken from their packets later.
 const NEVER: u64 = FI_ORDER_RAS | FI_ORDER_WAS;
 /// Nor does it wait for atomic operations.
-const NOT_WITH_ATOMICS: u64 = FI_ORDER_RAR
-    | FI_ORDER_RAW
-    | FI_ORDER_WAR
-    | FI_ORDER_WAW
-    | FI_ORDER_SAR
-    | FI_ORDER_SAW;
+const NOT_WITH_ATOMICS: u64 =
+    FI_ORDER_RAR | FI_ORDER_RAW | FI_ORDER_WAR | FI_ORDER_WAW | FI_ORDER_SAR | FI_ORDER_SAW;
 const ATOMIC_ORDER: u64 =
     FI_ORDER_ATOMIC_RAR | FI_ORDER_ATOMIC_RAW | FI_ORDER_ATOMIC_WAR | FI_ORDER_ATOMIC_WAW;
 /// Entries of a context at most.
@@ -147,7 +143,10 @@ fn below_hints(api: u32, hints: Option<&Hints>, params: &Params) -> Info {
         below.fabric.name = fabric.name.clone();
         below.fabric.api_version = fabric.api_version;
     }
-    let provider = asked.fabric.as_ref().and_then(|attr| attr.prov_name.clone());
+    let provider = asked
+        .fabric
+        .as_ref()
+        .and_then(|attr| attr.prov_name.clone());
     let provider = provider.map(|name| without_layer(&name));
     let provider = provider.filter(|name| !name.is_empty());
     if is_shared(params, provider.as_deref()) {
@@ -176,7 +175,8 @@ fn domain_hints(api: u32, asked: &Hints) -> DomainAttr {
     let domain = asked.domain.as_ref().unwrap_or(&none);
     // Of one endpoint, this layer makes one call below at a time; of two it does
     // not, unless the application does not either.
-    let is_single = domain.threading == FI_THREAD_DOMAIN && domain.data_progress != FI_PROGRESS_AUTO;
+    let is_single =
+        domain.threading == FI_THREAD_DOMAIN && domain.data_progress != FI_PROGRESS_AUTO;
     let mr_mode = if domain.mr_mode & (MR_BASIC | MR_SCALABLE) != 0 {
         domain.mr_mode
     } else if api < version(1, 5) {

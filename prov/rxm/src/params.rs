@@ -2,12 +2,21 @@
 
 use std::time::Duration;
 
+use fabric_abi::{FI_LONG_DOUBLE_COMPLEX, FI_MSWAP};
+use prov_util::atomic_ops::Offered;
 use prov_util::param_table;
 
 use crate::wire::part;
 
 /// Most bytes of operands of an atomic operation.
 pub const ATOMIC_LIMIT: usize = 8064;
+/// What there is of atomic operations: the C library's peers know no others, and
+/// do not look what they are sent.
+pub const ATOMICS: Offered = Offered {
+    bytes: ATOMIC_LIMIT,
+    last_datatype: FI_LONG_DOUBLE_COMPLEX,
+    last_op: FI_MSWAP,
+};
 /// Bytes of a segment are counted in 16 bits.
 const LONGEST_SEGMENT: usize = u16::MAX as usize;
 

@@ -10,6 +10,7 @@ use prov_util::request::{Atomic, AtomicKind, RemoteIov, RemotePiece};
 use super::Core;
 use super::keys::{EpKey, LinkKey, from_peer, to_peer};
 use super::link::{Fault, Pending, copy};
+use crate::params::ATOMICS;
 use crate::wire::packet::{Elements, Head, Kind, Operation, RESULT_HEAD, result_head};
 use crate::wire::part::{LIST, write_parts};
 
@@ -17,12 +18,16 @@ impl Core {
     pub(super) fn post_atomic(&mut self, ep: EpKey, atomic: &Atomic) -> Result {
         let below = self.below.as_ref().ok_or(Errno::EOPBADSTATE)?;
         below.setting.sizes.check_atomic(atomic)?;
+        if !ATOMICS.has(atomic.datatype, atomic.op) {
+            return Err(Errno::EOPNOTSUPP);
+        }
         if atomic.immediate().is_some() {
             // There is no place for it.
             return Err(Errno::EINVAL);
         }
         match self.destination(ep, atomic.peer)? {
             Destination::Open(key) => {
+                self.is_next(key)?;
                 let compare = match &atomic.kind {
                     AtomicKind::Compare { compare, .. } => compare,
                     AtomicKind::Base | AtomicKind::Fetch { .. } => &AppIov::EMPTY,
@@ -48,9 +53,6 @@ impl Core {
         compare: Payload<'_>,
     ) -> Result {
         let link = self.links.get_mut(key).ok_or(Errno::EAGAIN)?;
-        if !link.queue.is_empty() {
-            return Err(Errno::EAGAIN);
-        }
         let far_id = link.far_id;
         let size = Datatype::from_number(atomic.datatype).map_or(1, Datatype::size) as u64;
         let ticket = self.endpoints.begin(Op::of_atomic(link.ep, atomic))?;

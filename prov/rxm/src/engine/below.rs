@@ -12,8 +12,8 @@ use prov_util::buffer::AppIov;
 use prov_util::desc::Descs;
 use prov_util::errno::{Errno, Result};
 use prov_util::ffi::below::{
-    Asking, Cq, Domain, Endpoint, Eq, Local, PassiveEndpoint, Refused, Region, SharedReceive, Size, Slot,
-    Slots, Wiring,
+    Asking, Cq, Domain, Endpoint, Eq, Local, PassiveEndpoint, Refused, Region, SharedReceive, Size,
+    Slot, Slots, Wiring,
 };
 use prov_util::request::{RemoteIov, RemotePiece};
 
@@ -114,7 +114,11 @@ impl Below {
             true => most_posted,
             false => most_posted.saturating_mul(peers),
         };
-        let size = core.tx.size.saturating_mul(peers).saturating_add(for_receives);
+        let size = core
+            .tx
+            .size
+            .saturating_mul(peers)
+            .saturating_add(for_receives);
         let cq = Cq::open(domain, &slots, size, true)?;
         let shared = match is_shared {
             true => Some(SharedReceive::open(domain, core, &slots)?),
@@ -310,7 +314,11 @@ impl Below {
             Load::Copy(bytes) => (&AppIov::EMPTY, &Local::NONE, Some(bytes)),
         };
         let len = HEAD + copied.map_or(0, Payload::len);
-        let size = if len <= SMALL { Size::Small } else { Size::Large };
+        let size = if len <= SMALL {
+            Size::Small
+        } else {
+            Size::Large
+        };
         let slot = match self.slots.take(size) {
             Ok(slot) => slot,
             Err(error) => return Err((error, what)),

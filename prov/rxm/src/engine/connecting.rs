@@ -20,7 +20,10 @@ use crate::wire::connection::{Acceptance, FlowControl, Name, Refusal, Request};
 use crate::{LOG, address};
 
 fn own_pid() -> u32 {
-    rustix::process::getpid().as_raw_nonzero().get().cast_unsigned()
+    rustix::process::getpid()
+        .as_raw_nonzero()
+        .get()
+        .cast_unsigned()
 }
 
 impl Core {

@@ -97,7 +97,9 @@ impl Ids {
         let mut random = [0; 4];
         // Without random numbers, it is told from its predecessor all the same.
         if rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty()).is_err() {
-            random = (self.places[place as usize].0 >> PLACE).wrapping_add(1).to_ne_bytes();
+            random = (self.places[place as usize].0 >> PLACE)
+                .wrapping_add(1)
+                .to_ne_bytes();
         }
         let salt = u32::from_ne_bytes(random) & ((1 << (BITS - PLACE)) - 1);
         let id = salt << PLACE | place;

@@ -1,5 +1,7 @@
 //! What could not be sent at once: it goes out in order, as there is room.
 
+use std::collections::VecDeque;
+
 use prov_message::Op;
 use prov_message::peers::{Replay, Request};
 use prov_util::errno::{Errno, Result};
@@ -15,12 +17,21 @@ use crate::wire::packet::{HEAD, Head};
 const LONGEST: usize = 1 << 16;
 
 impl Core {
-    /// Something goes out as soon as there is room.
+    /// Something goes out as soon as there is room, after all else.
     pub(super) fn queue(&mut self, key: LinkKey, out: Out) {
+        self.queue_at(key, out, VecDeque::push_back);
+    }
+
+    /// The rest of something goes out as soon as there is room, before all else.
+    pub(super) fn queue_first(&mut self, key: LinkKey, out: Out) {
+        self.queue_at(key, out, VecDeque::push_front);
+    }
+
+    fn queue_at(&mut self, key: LinkKey, out: Out, push: fn(&mut VecDeque<Out>, Out)) {
         let Some(link) = self.links.get_mut(key) else {
             return self.forget(out);
         };
-        link.queue.push_back(out);
+        push(&mut link.queue, out);
         let is_flooded = link.queue.len() > LONGEST;
         if !std::mem::replace(&mut link.is_busy, true) {
             self.busy.push(key);

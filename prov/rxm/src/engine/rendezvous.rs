@@ -99,7 +99,7 @@ impl Core {
         }
         match self.fetch_more(key, fetch) {
             Ok(()) => {}
-            Err(Errno::EAGAIN) => self.queue(key, Out::Fetch(fetch)),
+            Err(Errno::EAGAIN) => self.queue_first(key, Out::Fetch(fetch)),
             Err(error) => self.break_link(key, Fault::Ended(error)),
         }
     }
@@ -256,7 +256,7 @@ impl Core {
         match self.push_more(key, name) {
             Ok(()) => Ok(()),
             Err(Errno::EAGAIN) => {
-                self.queue(key, Out::Push(name));
+                self.queue_first(key, Out::Push(name));
                 Ok(())
             }
             Err(error) => Err(Fault::Ended(error)),

@@ -1,8 +1,6 @@
 //! Remote memory (fi_rma(3)): the endpoint below reads and writes it.
 
-use fabric_abi::{
-    FI_DELIVERY_COMPLETE, FI_READ, FI_REMOTE_CQ_DATA, FI_RMA, FI_WRITE,
-};
+use fabric_abi::{FI_DELIVERY_COMPLETE, FI_READ, FI_REMOTE_CQ_DATA, FI_RMA, FI_WRITE};
 use prov_message::Op;
 use prov_message::peers::{Bytes as Payload, Deferred, Destination, UNKNOWN_SOURCE};
 use prov_util::errno::{Errno, Result};
@@ -19,7 +17,10 @@ impl Core {
         let below = self.below.as_ref().ok_or(Errno::EOPBADSTATE)?;
         below.setting.sizes.check_access(access)?;
         match self.destination(ep, access.peer)? {
-            Destination::Open(key) => self.start_access(key, access, Payload::App(&access.local)),
+            Destination::Open(key) => {
+                self.is_next(key)?;
+                self.start_access(key, access, Payload::App(&access.local))
+            }
             Destination::Waits(peer) => {
                 self.defer(peer, Op::of_access(ep, access), || Deferred::access(access))
             }
@@ -46,9 +47,6 @@ impl Core {
             return Err(Errno::EOPBADSTATE);
         };
         let link = links.get_mut(key).ok_or(Errno::EAGAIN)?;
-        if !link.queue.is_empty() {
-            return Err(Errno::EAGAIN);
-        }
         let ticket = endpoints.begin(Op::of_access(link.ep, access))?;
         let mut flags = 0;
         if access.flags & FI_DELIVERY_COMPLETE != 0 {

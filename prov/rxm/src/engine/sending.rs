@@ -2,8 +2,8 @@
 //! longest are announced.
 
 use fabric_abi::{FI_DELIVERY_COMPLETE, FI_REMOTE_READ, FI_SEND, FI_WRITE};
-use prov_message::peers::{Bytes as Payload, Deferred, Destination};
 use prov_message::Op;
+use prov_message::peers::{Bytes as Payload, Deferred, Destination};
 use prov_util::buffer::AppIov;
 use prov_util::errno::{Errno, Result};
 use prov_util::ffi::below::Local;
@@ -48,16 +48,27 @@ impl Core {
             state.reports.operation(&op, Ok(()));
             return Ok(());
         }
-        match links.contains_key(key) {
-            true => self.send(key, message, Payload::App(&message.buffers)),
-            false => self.post_message_slowly(ep, message),
+        self.post_message_slowly(ep, message)
+    }
+
+    /// Whether an operation may be posted on a link, and nothing goes first.
+    ///
+    /// # Errors
+    /// `-FI_EAGAIN` where something does.
+    pub(super) fn is_next(&self, key: LinkKey) -> Result {
+        match self.links.get(key) {
+            Some(link) if link.queue.is_empty() => Ok(()),
+            _ => Err(Errno::EAGAIN),
         }
     }
 
     #[inline(never)]
     fn post_message_slowly(&mut self, ep: EpKey, message: &Transmit) -> Result {
         match self.destination(ep, message.peer)? {
-            Destination::Open(key) => self.send(key, message, Payload::App(&message.buffers)),
+            Destination::Open(key) => {
+                self.is_next(key)?;
+                self.send(key, message, Payload::App(&message.buffers))
+            }
             Destination::Waits(peer) => self.defer(peer, Op::of_transmit(ep, message), || {
                 Deferred::transmit(message)
             }),
@@ -81,9 +92,6 @@ impl Core {
     #[inline(never)]
     pub(super) fn send(&mut self, key: LinkKey, message: &Transmit, bytes: Payload<'_>) -> Result {
         let link = self.links.get(key).ok_or(Errno::EAGAIN)?;
-        if !link.queue.is_empty() {
-            return Err(Errno::EAGAIN);
-        }
         let op = Op::of_transmit(link.ep, message);
         let head = head_of(message, link);
         let len = bytes.len();
@@ -129,7 +137,11 @@ impl Core {
             endpoints.report(&op, Ok(()));
             return Ok(());
         }
-        let flags = if is_delivered { below.until_delivered } else { 0 };
+        let flags = if is_delivered {
+            below.until_delivered
+        } else {
+            0
+        };
         let ticket = endpoints.begin(op)?;
         let posted = match bytes {
             Payload::App(memory) if !message.is_inject() && below.sends_directly(memory) => {
@@ -191,7 +203,7 @@ impl Core {
         match self.send_segments(key, Box::new(segments)) {
             Ok(()) => Ok(()),
             Err((Errno::EAGAIN, rest)) if rest.done != 0 => {
-                self.queue(key, Out::Segments(rest));
+                self.queue_first(key, Out::Segments(rest));
                 Ok(())
             }
             Err((error, rest)) => {
@@ -235,9 +247,7 @@ impl Core {
                 ..rest.head
             };
             let what = match rest.ticket.take() {
-                Some(ticket) if is_last => {
-                    What::Op(key, ticket, std::mem::take(&mut rest.regions))
-                }
+                Some(ticket) if is_last => What::Op(key, ticket, std::mem::take(&mut rest.regions)),
                 ticket => {
                     rest.ticket = ticket;
                     What::Sent(key)

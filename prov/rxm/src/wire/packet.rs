@@ -273,13 +273,13 @@ impl<'a> Packet<'a> {
             }
             Kind::Segment => {
                 let payload = behind.get(..usize::from(u16::from_ne_bytes([low, high])));
-                let position = match words[3][if cfg!(target_endian = "little") { 0 } else { 7 }] & 3
-                {
-                    1 => Position::First,
-                    2 => Position::Middle,
-                    3 => Position::Last,
-                    _ => return Err(Malformed("place of a segment")),
-                };
+                let position =
+                    match words[3][if cfg!(target_endian = "little") { 0 } else { 7 }] & 3 {
+                        1 => Position::First,
+                        2 => Position::Middle,
+                        3 => Position::Last,
+                        _ => return Err(Malformed("place of a segment")),
+                    };
                 Body::Segment(envelope(len)?, position, payload.ok_or(SHORT)?)
             }
             Kind::Announced => Body::Announced(envelope(len)?, part::read_list(behind)?),

@@ -14,7 +14,9 @@ pub const COUNTED_LIST: usize = LIST + 8;
 
 /// Writes a list.
 pub fn write_parts(parts: &[RemotePiece], bytes: &mut [u8]) {
-    let words = parts.iter().flat_map(|part| [part.addr, part.len, part.key]);
+    let words = parts
+        .iter()
+        .flat_map(|part| [part.addr, part.len, part.key]);
     let places = bytes.as_chunks_mut().0.iter_mut();
     let mut places = places.take(PARTS * 3);
     for (place, word) in places.by_ref().zip(words) {

@@ -31,7 +31,13 @@ fn piece(addr: u64, len: u64, key: u64) -> RemotePiece {
 #[test]
 fn a_head_is_laid_out_as_the_c_library_lays_it_out() {
     let segment = Some((0x0102, 0x0304, Position::Last));
-    let bytes = packet(&Head { segment, ..head(Kind::Segment) }, &[]);
+    let bytes = packet(
+        &Head {
+            segment,
+            ..head(Kind::Segment)
+        },
+        &[],
+    );
     let mut expected = vec![4, 1, 2, 1, 4, 3, 0, 0, 0x11, 0, 0, 0, 0, 0, 0, 0];
     expected.extend([3, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]);
     // FI_REMOTE_CQ_DATA is bit 17.
@@ -61,7 +67,10 @@ fn what_is_longer_than_the_packet_is_refused() {
         assert_eq!(Packet::read(&packet(&long, b"abc")), Err(SHORT));
     }
     let segment = Some((4, 0, Position::First));
-    let segment = Head { segment, ..head(Kind::Segment) };
+    let segment = Head {
+        segment,
+        ..head(Kind::Segment)
+    };
     assert_eq!(Packet::read(&packet(&segment, b"abc")), Err(SHORT));
     for len in 0..HEAD {
         assert!(Packet::read(&packet(&long, &[])[..len]).is_err());
@@ -104,11 +113,20 @@ fn an_atomic_operation_is_read_as_it_was_written() {
     let Body::Atomic(atomic) = Packet::read(&bytes).unwrap().body else {
         panic!("no atomic operation");
     };
-    assert_eq!((atomic.operation, atomic.elements), (Operation::FetchAtomic, elements));
+    assert_eq!(
+        (atomic.operation, atomic.elements),
+        (Operation::FetchAtomic, elements)
+    );
     assert_eq!(atomic.memory.pieces(), [piece(1, 2, 3)]);
     assert_eq!(atomic.operands, b"operands");
-    let more = Elements { parts: 5, ..elements };
-    let request = Head { tag: more.word(), ..request };
+    let more = Elements {
+        parts: 5,
+        ..elements
+    };
+    let request = Head {
+        tag: more.word(),
+        ..request
+    };
     assert!(Packet::read(&packet(&request, &list)).is_err());
 }
 
