@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fabric_abi::{FI_LONG_DOUBLE_COMPLEX, FI_MSWAP};
+use fabric_abi::{FI_DOUBLE_COMPLEX, FI_MSWAP};
 use prov_util::atomic_ops::Offered;
 use prov_util::param_table;
 
@@ -14,7 +14,7 @@ pub const ATOMIC_LIMIT: usize = 8064;
 /// do not look what they are sent.
 pub const ATOMICS: Offered = Offered {
     bytes: ATOMIC_LIMIT,
-    last_datatype: FI_LONG_DOUBLE_COMPLEX,
+    last_datatype: FI_DOUBLE_COMPLEX,
     last_op: FI_MSWAP,
 };
 /// Bytes of a segment are counted in 16 bits.
