@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use fabric_abi::{FI_MR_LOCAL, FI_PROGRESS_AUTO, FI_SHARED_CONTEXT, FI_THREAD_SAFE};
+use fabric_abi::{FI_MR_LOCAL, FI_PROGRESS_AUTO, FI_THREAD_SAFE};
 use prov_message::objects::{Domain, Enabling, Provider, SoftEndpoint};
 use prov_message::{Lane, Signals};
 use prov_util::atomic_ops::Offered;
@@ -94,6 +94,7 @@ impl Provider for Layered {
     const LOG: Targets = LOG;
     const ATOMIC_LIMIT: usize = ATOMIC_LIMIT;
     const ATOMICS: Offered = ATOMICS;
+    const IMPORTS_RECEIVES: bool = true;
     const THREAD: &'static str = "fi_rxm helper";
 
     fn address_format(addr_format: u32) -> Option<Format> {
@@ -107,9 +108,6 @@ impl Provider for Layered {
 
     fn open(domain: &Domain<Self>, info: &Info) -> Result<Setup> {
         let own = &domain.own;
-        if info.ep.rx_ctx_cnt == FI_SHARED_CONTEXT {
-            return Err(Errno::EINVAL);
-        }
         let provider = own.provider.as_deref();
         let core = offer::below(own.api_version, info, provider, &own.params)?;
         let eq = Eq::open(&own.fabric)?;
@@ -138,9 +136,6 @@ impl Provider for Layered {
     }
 
     fn enable(&self, _: &mut Setup, enabling: Enabling<'_, Self>) -> Result<Box<Rdm>> {
-        if enabling.bindings.shared.is_some() {
-            return Err(Errno::EINVAL);
-        }
         let av = enabling.bindings.av.clone().ok_or(Errno::ENOAV)?;
         Ok(Box::new(Rdm::new(av, &self.params)))
     }

@@ -67,6 +67,9 @@ pub struct Core {
     /// A peer's operands, and the result for it.
     operands: Vec<u8>,
     result: Vec<u8>,
+    /// What is behind the head of a packet with an atomic operation, or with its
+    /// result.
+    gathered: Vec<u8>,
 }
 
 impl Core {
@@ -100,6 +103,7 @@ impl Core {
             scratch: Box::default(),
             operands: Vec::new(),
             result: Vec::new(),
+            gathered: Vec::new(),
         })
     }
 

@@ -7,6 +7,9 @@
 
 #![cfg_attr(not(test), forbid(unsafe_code))]
 
+#[cfg(test)]
+extern crate self as prov_rxm;
+
 mod address;
 mod domain;
 mod engine;

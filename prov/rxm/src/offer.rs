@@ -300,6 +300,14 @@ pub fn below(api: u32, info: &Info, provider: Option<&str>, params: &Params) -> 
     // What it was found by may not be known here, as an address of the peer is.
     wanted.fabric.api_version = 0;
     wanted.dest_addr = Vec::new();
+    if info.rx_caps() & FI_RMA == 0 || info.rx_caps() & FI_REMOTE_WRITE == 0 {
+        // Peers write long messages, if anything.
+        wanted.caps &= !if params.use_rndv_write {
+            0
+        } else {
+            FI_REMOTE_WRITE
+        };
+    }
     let found = below::getinfo(api, None, None, below::CORE_ONLY, &wanted)?;
     found.into_iter().next().ok_or(Errno::ENODATA)
 }
@@ -317,7 +325,9 @@ pub fn below_of_fabric(attr: &FabricAttr, params: &Params) -> Result<Vec<Info>> 
         }),
         ..Hints::default()
     };
-    let api = attr.api_version;
+    // Older interfaces have modes of registration only for one half of what there
+    // is.
+    let api = attr.api_version.max(version(1, 5));
     let mut wanted = below_hints(api, Some(&hints), params);
     wanted.fabric.api_version = 0;
     below::getinfo(api, None, None, below::CORE_ONLY, &wanted)

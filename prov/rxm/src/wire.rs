@@ -6,6 +6,8 @@
 //! not. What a field is not used for in a packet may hold anything.
 
 pub mod connection;
+#[cfg(test)]
+mod hostile;
 pub mod packet;
 pub mod part;
 
@@ -41,34 +43,5 @@ impl<'a> Reader<'a> {
 
     fn u64(&mut self) -> Option<u64> {
         self.take().map(u64::from_ne_bytes)
-    }
-}
-
-/// Reads bytes as everything that a peer sends, and sees that what is made of
-/// them is within them.
-#[cfg(any(test, fuzzing))]
-pub fn check(bytes: &[u8]) {
-    use self::packet::{Body, Packet};
-
-    let _ = connection::Request::decode(bytes);
-    let _ = connection::Acceptance::decode(bytes);
-    connection::Refusal::decode(bytes);
-    let Ok(packet) = Packet::read(bytes) else {
-        return;
-    };
-    match packet.body {
-        Body::Eager(envelope, payload) => assert_eq!(envelope.len, payload.len() as u64),
-        Body::Segment(_, _, payload) => assert!(payload.len() + packet::HEAD <= bytes.len()),
-        Body::Announced(_, list) | Body::WriteTo(list) => {
-            assert!((1..=part::PARTS).contains(&list.pieces().len()));
-        }
-        Body::Atomic(atomic) => {
-            assert_eq!(atomic.memory.pieces().len(), atomic.elements.parts.into());
-            assert!(atomic.operands.len() + packet::HEAD + part::LIST <= bytes.len());
-        }
-        Body::AtomicResult(_, result) => {
-            assert!(result.len() + packet::HEAD + packet::RESULT_HEAD <= bytes.len());
-        }
-        Body::ReadDone | Body::Credit | Body::WriteDone => {}
     }
 }

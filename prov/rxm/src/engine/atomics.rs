@@ -11,7 +11,7 @@ use super::Core;
 use super::keys::{EpKey, LinkKey, from_peer, to_peer};
 use super::link::{Fault, Pending, copy};
 use crate::params::ATOMICS;
-use crate::wire::packet::{Elements, Head, Kind, Operation, RESULT_HEAD, result_head};
+use crate::wire::packet::{Elements, Head, Kind, Operation, result_head};
 use crate::wire::part::{LIST, write_parts};
 
 impl Core {
@@ -27,13 +27,14 @@ impl Core {
         }
         match self.destination(ep, atomic.peer)? {
             Destination::Open(key) => {
-                self.is_next(key)?;
                 let compare = match &atomic.kind {
                     AtomicKind::Compare { compare, .. } => compare,
                     AtomicKind::Base | AtomicKind::Fetch { .. } => &AppIov::EMPTY,
                 };
-                let operand = Payload::App(&atomic.operand);
-                self.start_atomic(key, atomic, operand, Payload::App(compare))
+                self.post_on(key, |core| {
+                    let operand = Payload::App(&atomic.operand);
+                    core.start_atomic(key, atomic, operand, Payload::App(compare))
+                })
             }
             Destination::Waits(peer) => {
                 self.defer(peer, Op::of_atomic(ep, atomic), || Deferred::atomic(atomic))
@@ -72,14 +73,18 @@ impl Core {
             parts: atomic.remote.pieces().len() as u8,
         };
         // Memory is counted in elements.
-        let parts = atomic.remote.pieces().iter().map(|piece| RemotePiece {
-            len: piece.len / size,
-            ..*piece
-        });
-        let parts: Vec<RemotePiece> = parts.collect();
-        let mut behind = vec![0; LIST + operand.len() + compare.len()];
+        let mut parts = RemoteIov::default();
+        for piece in atomic.remote.pieces() {
+            parts.push(RemotePiece {
+                len: piece.len / size,
+                ..*piece
+            });
+        }
+        let mut behind = std::mem::take(&mut self.gathered);
+        behind.clear();
+        behind.resize(LIST + operand.len() + compare.len(), 0);
         let (list, operands) = behind.split_at_mut(LIST);
-        write_parts(&parts, list);
+        write_parts(parts.pieces(), list);
         let (first, second) = operands.split_at_mut(operand.len());
         copy(&operand, first);
         copy(&compare, second);
@@ -89,7 +94,9 @@ impl Core {
             tag: elements.word(),
             ..Head::note(Kind::Atomic, far_id, to_peer(name))
         };
-        let Err(error) = self.send_packet(key, &head, &behind) else {
+        let sent = self.send_packet(key, &head, &behind);
+        self.gathered = behind;
+        let Err(error) = sent else {
             return Ok(());
         };
         let link = self.links.get_mut(key);
@@ -156,7 +163,8 @@ impl Core {
                 refusal.error().to_c()
             }
         };
-        let mut behind = Vec::with_capacity(RESULT_HEAD + result.len());
+        let mut behind = std::mem::take(&mut self.gathered);
+        behind.clear();
         behind.extend_from_slice(&result_head(status, result.len()));
         behind.extend_from_slice(&result);
         self.result = result;
@@ -171,6 +179,7 @@ impl Core {
             ..Head::note(Kind::AtomicResult, far_id, message)
         };
         self.answer(key, &head, &behind);
+        self.gathered = behind;
         Ok(())
     }
 

@@ -108,6 +108,8 @@ pub struct Segments {
     pub head: Head,
     pub done: usize,
     pub number: u32,
+    /// Of the last part.
+    pub flags: u64,
 }
 
 /// What the peer is to answer.

@@ -83,6 +83,9 @@ impl Core {
     /// there was anything.
     #[inline(always)]
     fn take_in_batch(&mut self) -> Option<i32> {
+        if self.endpoints.is_deaf() {
+            return None;
+        }
         let below = self.below.as_mut()?;
         match below.wiring.cq.read(&mut self.batch) {
             Ok(()) => {}

@@ -17,10 +17,9 @@ impl Core {
         let below = self.below.as_ref().ok_or(Errno::EOPBADSTATE)?;
         below.setting.sizes.check_access(access)?;
         match self.destination(ep, access.peer)? {
-            Destination::Open(key) => {
-                self.is_next(key)?;
-                self.start_access(key, access, Payload::App(&access.local))
-            }
+            Destination::Open(key) => self.post_on(key, |core| {
+                core.start_access(key, access, Payload::App(&access.local))
+            }),
             Destination::Waits(peer) => {
                 self.defer(peer, Op::of_access(ep, access), || Deferred::access(access))
             }

@@ -43,36 +43,60 @@ impl Core {
         {
             head_of(message, link).write(head);
             message.buffers.read_at(0, behind);
-            link.below.inject(packet)?;
-            let op = Op::of_transmit(ep, message);
-            state.reports.operation(&op, Ok(()));
-            return Ok(());
+            match link.below.inject(packet) {
+                Ok(()) => {
+                    let op = Op::of_transmit(ep, message);
+                    state.reports.operation(&op, Ok(()));
+                    return Ok(());
+                }
+                Err(Errno::EAGAIN) => return Err(Errno::EAGAIN),
+                Err(error) => self.has_broken(key, error),
+            }
         }
         self.post_message_slowly(ep, message)
-    }
-
-    /// Whether an operation may be posted on a link, and nothing goes first.
-    ///
-    /// # Errors
-    /// `-FI_EAGAIN` where something does.
-    pub(super) fn is_next(&self, key: LinkKey) -> Result {
-        match self.links.get(key) {
-            Some(link) if link.queue.is_empty() => Ok(()),
-            _ => Err(Errno::EAGAIN),
-        }
     }
 
     #[inline(never)]
     fn post_message_slowly(&mut self, ep: EpKey, message: &Transmit) -> Result {
         match self.destination(ep, message.peer)? {
-            Destination::Open(key) => {
-                self.is_next(key)?;
-                self.send(key, message, Payload::App(&message.buffers))
-            }
+            Destination::Open(key) => self.post_on(key, |core| {
+                core.send(key, message, Payload::App(&message.buffers))
+            }),
             Destination::Waits(peer) => self.defer(peer, Op::of_transmit(ep, message), || {
                 Deferred::transmit(message)
             }),
         }
+    }
+
+    /// Posts an operation on a link that is open; if that turns out to have ended,
+    /// the application comes again, and finds that there is none.
+    ///
+    /// # Errors
+    /// Those of posting; `-FI_EAGAIN` where something else goes first.
+    pub(super) fn post_on(
+        &mut self,
+        key: LinkKey,
+        post: impl FnOnce(&mut Self) -> Result,
+    ) -> Result {
+        match self.links.get(key) {
+            Some(link) if link.queue.is_empty() => {}
+            _ => return Err(Errno::EAGAIN),
+        }
+        match post(self) {
+            Err(error) if is_end(error) => {
+                self.has_broken(key, error);
+                Err(Errno::EAGAIN)
+            }
+            posted => posted,
+        }
+    }
+
+    /// The provider below takes nothing for a link any more.
+    #[cold]
+    fn has_broken(&mut self, key: LinkKey, error: Errno) {
+        // What the peer has sent before.
+        self.take_in_all();
+        self.break_link(key, Fault::Ended(error));
     }
 
     /// Where an operation goes.
@@ -98,9 +122,10 @@ impl Core {
         let below = self.below.as_ref().ok_or(Errno::EOPBADSTATE)?;
         let is_delivered = message.flags & FI_DELIVERY_COMPLETE != 0;
         let eager = self.params.buffer_size;
-        if len <= eager && (!is_delivered || below.until_delivered != 0 || len == 0) {
+        let can_tell = !is_delivered || below.until_delivered != 0;
+        if len <= eager && (can_tell || len == 0) {
             self.send_eagerly(key, op, &head, message, bytes)
-        } else if len <= self.params.segmented() && !is_delivered {
+        } else if len <= self.params.segmented() && can_tell {
             self.send_in_parts(key, op, head, message)
         } else {
             self.announce(key, op, head, &message.buffers)
@@ -199,6 +224,11 @@ impl Core {
             },
             done: 0,
             number: 0,
+            // One after the other: the last is delivered after all others.
+            flags: match message.flags & FI_DELIVERY_COMPLETE {
+                0 => 0,
+                _ => below.until_delivered,
+            },
         };
         match self.send_segments(key, Box::new(segments)) {
             Ok(()) => Ok(()),
@@ -257,7 +287,8 @@ impl Core {
                 true => Load::App(&part, &rest.local),
                 false => Load::Copy(Payload::App(&part)),
             };
-            if let Err((error, what)) = below.send(link, &head, &load, 0, what) {
+            let flags = if is_last { rest.flags } else { 0 };
+            if let Err((error, what)) = below.send(link, &head, &load, flags, what) {
                 if let What::Op(_, ticket, regions) = what {
                     (rest.ticket, rest.regions) = (Some(ticket), regions);
                 }
@@ -342,6 +373,20 @@ impl Core {
         let sent = below.send(link, head, &load, 0, What::Sent(key));
         sent.map_err(|(error, _)| error)
     }
+}
+
+/// Whether an error says that a connection has ended.
+fn is_end(error: Errno) -> bool {
+    matches!(
+        error,
+        Errno::ENOTCONN
+            | Errno::ESHUTDOWN
+            | Errno::EPIPE
+            | Errno::ECONNRESET
+            | Errno::ECONNABORTED
+            | Errno::ETIMEDOUT
+            | Errno::EOPBADSTATE
+    )
 }
 
 /// The head of a message in one packet.

@@ -1,4 +1,3 @@
-use proptest::prelude::*;
 use prov_util::request::RemotePiece;
 
 use super::*;
@@ -139,21 +138,4 @@ fn the_result_of_an_atomic_operation_is_in_network_byte_order() {
     assert_eq!(body, Body::AtomicResult(-13, b"ab"));
     let bytes = packet(&head(Kind::AtomicResult), &[&front[..], b"a"].concat());
     assert!(Packet::read(&bytes).is_err());
-}
-
-proptest! {
-    #[test]
-    fn any_bytes_are_a_packet_or_are_refused(
-        kind in 0_u8..10,
-        mut bytes in prop::collection::vec(any::<u8>(), 0..256),
-    ) {
-        // Most of what is read is behind these.
-        if let [version, is, ..] = &mut bytes[..] {
-            (*version, *is) = (CONTROL_VERSION, kind);
-        }
-        if let Some(version) = bytes.get_mut(32) {
-            *version = OPERATION_HEAD_VERSION;
-        }
-        crate::wire::check(&bytes);
-    }
 }
