@@ -35,6 +35,8 @@ pub struct Layered {
     memory: Arc<memory::Below>,
     /// Whether the application registers the memory of its operations.
     has_descs: bool,
+    /// Whether a thread drives transfers.
+    is_auto: bool,
 }
 
 /// What an endpoint has until it is enabled, and for its name.
@@ -43,6 +45,8 @@ pub struct Setup {
     eq: Arc<Eq>,
     passive: Arc<PassiveEndpoint>,
     is_enabled: bool,
+    /// Whether somebody sleeps until something comes.
+    has_sleepers: bool,
 }
 
 impl Layered {
@@ -70,6 +74,9 @@ impl Layered {
             domain,
             memory: memory.clone(),
             has_descs,
+            is_auto: params.data_auto_progress
+                || info.domain.data_progress == FI_PROGRESS_AUTO
+                || info.domain.control_progress == FI_PROGRESS_AUTO,
         };
         let mut info = info.clone();
         if params.data_auto_progress {
@@ -124,6 +131,7 @@ impl Provider for Layered {
             eq,
             passive: Arc::new(passive),
             is_enabled: false,
+            has_sleepers: own.is_auto,
         })
     }
 
@@ -135,7 +143,13 @@ impl Provider for Layered {
         self.params.rx_size
     }
 
-    fn enable(&self, _: &mut Setup, enabling: Enabling<'_, Self>) -> Result<Box<Rdm>> {
+    fn enable(&self, setup: &mut Setup, enabling: Enabling<'_, Self>) -> Result<Box<Rdm>> {
+        let bindings = enabling.bindings;
+        let queues = [&bindings.tx_cq, &bindings.rx_cq];
+        setup.has_sleepers |= queues.into_iter().flatten().any(|cq| cq.can_sleep() || cq.is_peer())
+            || bindings.counters.can_sleep()
+            // Another provider's queues may have sleepers of their own.
+            || bindings.shared.is_some();
         let av = enabling.bindings.av.clone().ok_or(Errno::ENOAV)?;
         Ok(Box::new(Rdm::new(av, &self.params)))
     }
@@ -150,6 +164,7 @@ impl Provider for Layered {
             sizes: offer::sizes(&setup.core, &self.params),
             is_local,
             has_descs: self.has_descs && is_local,
+            has_sleepers: setup.has_sleepers,
         };
         let (eq, passive) = (setup.eq.clone(), setup.passive.clone());
         let below = Below::open(setting, eq, passive, &self.params)?;

@@ -115,10 +115,12 @@ impl Core {
         if self.below.is_some() {
             return Err(Errno::EBUSY);
         }
-        self.poller
-            .watch_listener(below.wiring.cq.wait_fd()?, Source::Completions)?;
-        self.poller
-            .watch_listener(below.wiring.eq.wait_fd()?, Source::Events)?;
+        if below.setting.has_sleepers {
+            self.poller
+                .watch_listener(below.wiring.cq.wait_fd()?, Source::Completions)?;
+            self.poller
+                .watch_listener(below.wiring.eq.wait_fd()?, Source::Events)?;
+        }
         below.listen(ep)?;
         self.scratch = vec![0; below.inject].into_boxed_slice();
         self.below = Some(below);

@@ -23,7 +23,6 @@ use crate::address;
 use crate::memory;
 use crate::params::{Params, universe_size};
 use crate::wire::packet::{HEAD, Head};
-use crate::wire::part::COUNTED_LIST;
 
 /// What an operation below is about.
 pub enum What {
@@ -52,6 +51,8 @@ pub struct Setting {
     pub is_local: bool,
     /// Whether the application registers it.
     pub has_descs: bool,
+    /// Whether somebody sleeps until something comes.
+    pub has_sleepers: bool,
 }
 
 /// See the [module](self) description.
@@ -81,8 +82,8 @@ pub struct Below {
     spare: Vec<Slot>,
 }
 
-/// Bytes of the slots for packets without a message.
-const SMALL: usize = HEAD + COUNTED_LIST;
+/// Bytes of the slots for packets with short messages, or without one.
+pub const SMALL: usize = HEAD + 256;
 /// Receives of a shared context for the first peers, and for each.
 const FIRST_POSTED: usize = 128;
 const POSTED_PER_PEER: usize = 32;
@@ -119,7 +120,7 @@ impl Below {
             .size
             .saturating_mul(peers)
             .saturating_add(for_receives);
-        let cq = Cq::open(domain, &slots, size, true)?;
+        let cq = Cq::open(domain, &slots, size, setting.has_sleepers)?;
         let shared = match is_shared {
             true => Some(SharedReceive::open(domain, core, &slots)?),
             false => None,
@@ -334,6 +335,37 @@ impl Below {
         let posted = link
             .below
             .send(&mut self.slots, slot, len, behind, local, flags);
+        self.posted(link, posted)
+    }
+
+    /// [`Below::send`] for a message that fits into a small slot, and is reported.
+    ///
+    /// # Errors
+    /// Those of [`Below::send`].
+    #[inline]
+    pub fn send_quickly(
+        &mut self,
+        link: &mut Link,
+        key: LinkKey,
+        head: &Head,
+        message: &AppIov,
+        ticket: Ticket,
+    ) -> std::result::Result<(), Unposted> {
+        let what = What::Op(key, ticket, Vec::new());
+        let slot = match self.slots.take(Size::Small) {
+            Ok(slot) => slot,
+            Err(error) => return Err((error, what)),
+        };
+        let packet = self.slots.bytes_mut(&slot);
+        if let Some((front, behind)) = packet.split_first_chunk_mut::<HEAD>() {
+            head.write(front);
+            let len = message.len().min(behind.len());
+            message.read_at(0, &mut behind[..len]);
+        }
+        self.slots.set(&slot, what);
+        let posted = link
+            .below
+            .send_slot(&mut self.slots, slot, HEAD + message.len());
         self.posted(link, posted)
     }
 

@@ -10,11 +10,14 @@ use prov_util::ffi::below::Local;
 use prov_util::request::{Tag, Transmit};
 
 use super::Core;
-use super::below::{Load, Unposted, What};
+use super::below::{Load, SMALL, Unposted, What};
 use super::keys::{EpKey, LinkKey, to_peer};
 use super::link::{Fault, Link, Out, Pending, Segments, copy};
 use crate::wire::packet::{HEAD, Head, Kind, Operation, Position};
 use crate::wire::part::{COUNTED_LIST, write_list};
+
+/// Longest message that is copied to be sent, in bytes, where it is not injected.
+const QUICK: usize = SMALL - HEAD;
 
 impl Core {
     #[inline(always)]
@@ -35,22 +38,46 @@ impl Core {
             return self.post_message_slowly(ep, message);
         };
         let len = message.buffers.len();
-        if let Some(link) = links.get(key)
+        if let Some(link) = links.get_mut(key)
             && link.queue.is_empty()
             && message.flags & FI_DELIVERY_COMPLETE == 0
-            && let Some(packet) = scratch.get_mut(..HEAD + len)
-            && let Some((head, behind)) = packet.split_first_chunk_mut::<HEAD>()
         {
-            head_of(message, link).write(head);
-            message.buffers.read_at(0, behind);
-            match link.below.inject(packet) {
-                Ok(()) => {
-                    let op = Op::of_transmit(ep, message);
-                    state.reports.operation(&op, Ok(()));
-                    return Ok(());
+            let head = head_of(message, link);
+            let sent = if message.wants_completion() {
+                if len > QUICK {
+                    return self.post_message_slowly(ep, message);
                 }
-                Err(Errno::EAGAIN) => return Err(Errno::EAGAIN),
-                Err(error) => self.has_broken(key, error),
+                // The completion below is what reads of the application's queue
+                // find: so the provider below sees that it is being read, and
+                // holds back nothing.
+                let state = endpoints.get_mut(ep).ok_or(Errno::EOPBADSTATE)?;
+                if !state.ledger.has_room() {
+                    return Err(Errno::EAGAIN);
+                }
+                let ticket = state.ledger.count(Op::of_transmit(ep, message));
+                below.send_quickly(link, key, &head, &message.buffers, ticket)
+            } else if let Some(packet) = scratch.get_mut(..HEAD + len)
+                && let Some((front, behind)) = packet.split_first_chunk_mut::<HEAD>()
+            {
+                head.write(front);
+                message.buffers.read_at(0, behind);
+                match link.below.inject(packet) {
+                    Ok(()) => {
+                        let op = Op::of_transmit(ep, message);
+                        state.reports.operation(&op, Ok(()));
+                        return Ok(());
+                    }
+                    Err(error) => Err((error, What::Packet(None))),
+                }
+            } else {
+                return self.post_message_slowly(ep, message);
+            };
+            match sent {
+                Ok(()) => return Ok(()),
+                Err(unposted) => match self.undo(unposted) {
+                    Errno::EAGAIN => return Err(Errno::EAGAIN),
+                    error => self.has_broken(key, error),
+                },
             }
         }
         self.post_message_slowly(ep, message)
@@ -152,7 +179,10 @@ impl Core {
         };
         let link = links.get_mut(key).ok_or(Errno::EAGAIN)?;
         let is_delivered = message.flags & FI_DELIVERY_COMPLETE != 0;
-        if !is_delivered && let Some(packet) = scratch.get_mut(..HEAD + bytes.len()) {
+        if !is_delivered
+            && !op.report
+            && let Some(packet) = scratch.get_mut(..HEAD + bytes.len())
+        {
             let (front, behind) = packet.split_at_mut(HEAD);
             if let Some(front) = front.first_chunk_mut() {
                 head.write(front);

@@ -303,6 +303,30 @@ impl Endpoint {
         }
     }
 
+    /// Sends so many bytes of a slot.
+    #[inline]
+    pub fn send_slot<T>(&self, slots: &mut Slots<T>, slot: Slot, len: usize) -> Posted {
+        let object = &self.object;
+        post(slots, slot, self.owner, |lent| {
+            let len = len.min(lent.len);
+            // SAFETY: the endpoint is open; the slot's bytes are its own until
+            // the send completes.
+            unsafe {
+                match (*(*object.as_ptr()).msg).send {
+                    Some(send) => send(
+                        object.as_ptr(),
+                        lent.bytes,
+                        len,
+                        lent.desc,
+                        FI_ADDR_UNSPEC,
+                        lent.context,
+                    ),
+                    None => Errno::ENOSYS.to_c() as isize,
+                }
+            }
+        })
+    }
+
     /// Sends so many bytes of a slot, and the application's behind them, which
     /// has [`IOV_LIMIT`] pieces at most, with these flags.
     #[inline]
