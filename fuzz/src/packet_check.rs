@@ -2,7 +2,7 @@
 //! Shared by the fuzz target and the provider's tests.
 
 use prov_rxm::wire::connection::{Acceptance, Refusal, Request};
-use prov_rxm::wire::packet::{Body, HEAD, Packet, RESULT_HEAD};
+use prov_rxm::wire::packet::{Body, HEAD, Packet, Plain, RESULT_HEAD};
 use prov_rxm::wire::part::{LIST, PARTS};
 
 /// Reads bytes as everything that a peer sends.
@@ -14,9 +14,20 @@ pub fn check(bytes: &[u8]) {
         assert_eq!(Acceptance::decode(&acceptance.encode()), Ok(acceptance));
     }
     Refusal::decode(bytes);
+    let plain = Plain::read(bytes);
     let Ok(packet) = Packet::read(bytes) else {
+        assert_eq!(plain, None, "what is no packet is no plain one");
         return;
     };
+    let expected = match packet.body {
+        Body::Eager(envelope, payload) if envelope.data.is_none() => Some(Plain {
+            connection: packet.connection,
+            tag: envelope.tag,
+            payload,
+        }),
+        _ => None,
+    };
+    assert_eq!(plain, expected, "both ways of reading say the same");
     // What is made of a packet is within it.
     match packet.body {
         Body::Eager(envelope, payload) => {

@@ -5,11 +5,10 @@ use prov_message::{Course, Expected, Place, Placing, Taken, Then, Unmatched};
 use prov_util::ffi::below::{Refused, Slot};
 
 use super::Core;
-use super::below::What;
 use super::keys::LinkKey;
 use super::link::{self, Announced, Arrival, Assembly, Fault};
 use crate::LOG;
-use crate::wire::packet::{Body, Envelope, Packet, Position};
+use crate::wire::packet::{Body, Envelope, Packet, Plain, Position};
 
 impl Core {
     /// A packet has come, of the link that its receive was posted for, or of the
@@ -27,7 +26,6 @@ impl Core {
                 let Some(link) = self.links.get(key) else {
                     return below.slots.give_back(slot);
                 };
-                below.slots.set(&slot, What::Packet(of));
                 if let Err(Refused { slot, .. }) = link.below.receive(&mut below.slots, slot) {
                     // It is ending.
                     below.slots.give_back(slot);
@@ -52,15 +50,17 @@ impl Core {
             return true;
         };
         let bytes = below.slots.bytes(slot);
-        if let Ok(packet) = Packet::read(bytes.get(..len).unwrap_or(bytes))
-            && let Body::Eager(envelope, payload) = packet.body
-            && envelope.data.is_none()
-            && let Some(key) = of.or_else(|| ids.find(packet.connection))
+        if let Some(Plain {
+            connection,
+            tag,
+            payload,
+        }) = Plain::read(bytes.get(..len).unwrap_or(bytes))
+            && let Some(key) = of.or_else(|| ids.find(connection))
             && let Some(link) = links.get(key)
             && link.src != UNKNOWN_SOURCE
             && let Some(mut plain) = endpoints.plain(link.ep)
         {
-            plain.take(link.src, envelope.tag, payload)
+            plain.take(link.src, tag, payload)
         } else {
             false
         }

@@ -30,7 +30,7 @@ pub enum What {
     Packet(Option<LinkKey>),
     /// An operation of the application that ends with it, and the memory that
     /// was registered for it.
-    Op(LinkKey, Ticket, Vec<Region>),
+    Op(LinkKey, Ticket, Registered),
     /// Nothing depends on it.
     Sent(LinkKey),
     /// A part of a message that is read.
@@ -38,6 +38,9 @@ pub enum What {
     /// A part of a message that is written.
     Push(LinkKey, PendingKey),
 }
+
+/// Memory that was registered for an operation; mostly none.
+pub type Registered = Option<Box<Vec<Region>>>;
 
 /// What an endpoint is opened with.
 pub struct Setting {
@@ -202,6 +205,7 @@ impl Below {
     fn post_more(&mut self, count: usize) -> Result {
         for _ in 0..count.min(self.most_posted - self.posted) {
             let slot = self.slots.take(Size::Large)?;
+            self.slots.set(&slot, What::Packet(None));
             self.posted += 1;
             self.expect_again(slot);
         }
@@ -214,7 +218,7 @@ impl Below {
         let Some(shared) = &self.wiring.shared else {
             return self.slots.give_back(slot);
         };
-        self.slots.set(&slot, What::Packet(None));
+        // That is what the slot is for still.
         if let Err(refused) = shared.receive(&mut self.slots, slot) {
             self.spare.push(refused.slot);
         }
@@ -238,15 +242,15 @@ impl Below {
         memory: &AppIov,
         descs: &Descs,
         access: u64,
-    ) -> Result<(Local, Vec<Region>)> {
+    ) -> Result<(Local, Registered)> {
         if !self.setting.is_local {
-            return Ok((Local::NONE, Vec::new()));
+            return Ok((Local::NONE, None));
         }
         if self.setting.has_descs {
-            return Ok((Local::given(descs), Vec::new()));
+            return Ok((Local::given(descs), None));
         }
         let regions = self.register(memory, access)?;
-        Ok((Local::of(&regions), regions))
+        Ok((Local::of(&regions), Some(Box::new(regions))))
     }
 
     /// Registers memory, each piece as a region.
@@ -351,7 +355,7 @@ impl Below {
         message: &AppIov,
         ticket: Ticket,
     ) -> std::result::Result<(), Unposted> {
-        let what = What::Op(key, ticket, Vec::new());
+        let what = What::Op(key, ticket, None);
         let slot = match self.slots.take(Size::Small) {
             Ok(slot) => slot,
             Err(error) => return Err((error, what)),

@@ -11,6 +11,7 @@ use prov_util::ffi::below::{Endpoint, Local, Region};
 use prov_util::request::RemoteIov;
 use slotmap::SlotMap;
 
+use super::below::Registered;
 use super::endpoint::Rdm;
 use super::keys::{EpKey, FetchKey, LinkKey, PeerKey, PendingKey};
 use crate::wire::Malformed;
@@ -103,7 +104,7 @@ pub struct Segments {
     pub ticket: Option<Ticket>,
     pub memory: AppIov,
     pub local: Local,
-    pub regions: Vec<Region>,
+    pub regions: Registered,
     /// Of all parts.
     pub head: Head,
     pub done: usize,

@@ -115,14 +115,13 @@ impl Core {
             // Of an endpoint that is closed.
             return;
         };
-        match below.slots.what(&slot) {
-            Some(What::Packet(of)) => self.packet(slot, completion.len, of),
-            what => {
-                below.slots.give_back(slot);
-                if let Some(what) = what {
-                    self.done(what);
-                }
-            }
+        if let Some(&What::Packet(of)) = below.slots.about(&slot) {
+            return self.packet(slot, completion.len, of);
+        }
+        let what = below.slots.what(&slot);
+        below.slots.give_back(slot);
+        if let Some(what) = what {
+            self.done(what);
         }
     }
 
@@ -134,7 +133,7 @@ impl Core {
             return;
         };
         // It has taken a receive.
-        match below.slots.what(&slot) {
+        match below.slots.about(&slot) {
             Some(What::Packet(None)) => below.expect_again(slot),
             _ => below.slots.give_back(slot),
         }
@@ -179,12 +178,12 @@ impl Core {
         let Some(slot) = completion.slot else {
             return Some(1);
         };
-        let what = below.slots.what(&slot);
-        if let Some(What::Packet(None)) = what {
+        if let Some(What::Packet(None)) = below.slots.about(&slot) {
             // The message in it has broken off with its connection.
             below.expect_again(slot);
             return Some(1);
         }
+        let what = below.slots.what(&slot);
         below.slots.give_back(slot);
         log::debug!(target: LOG.cq, "an operation below has failed: {error}");
         match what {

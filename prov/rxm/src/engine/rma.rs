@@ -4,7 +4,7 @@ use fabric_abi::{FI_DELIVERY_COMPLETE, FI_READ, FI_REMOTE_CQ_DATA, FI_RMA, FI_WR
 use prov_message::Op;
 use prov_message::peers::{Bytes as Payload, Deferred, Destination, UNKNOWN_SOURCE};
 use prov_util::errno::{Errno, Result};
-use prov_util::ffi::below::{Completion, Size, Written};
+use prov_util::ffi::below::{Completion, Local, Size, Written};
 use prov_util::request::{Access, RemoteAccess};
 
 use super::Core;
@@ -58,7 +58,7 @@ impl Core {
         let is_copied = is_write && (access.is_inject() || matches!(bytes, Payload::Own(_)));
         let size = if is_copied { Size::Large } else { Size::Small };
         let memory = match is_copied {
-            true => Ok((prov_util::ffi::below::Local::NONE, Vec::new())),
+            true => Ok((Local::NONE, None)),
             false => {
                 let use_of = if is_write { FI_WRITE } else { FI_READ };
                 below.local(&access.local, &access.desc, use_of)
@@ -66,7 +66,7 @@ impl Core {
         };
         let (local, regions) = match memory {
             Ok(memory) => memory,
-            Err(error) => return Err(self.undo((error, What::Op(key, ticket, Vec::new())))),
+            Err(error) => return Err(self.undo((error, What::Op(key, ticket, None)))),
         };
         let slot = match below.slots.take(size) {
             Ok(slot) => slot,

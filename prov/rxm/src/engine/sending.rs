@@ -205,11 +205,11 @@ impl Core {
                         let what = What::Op(key, ticket, regions);
                         below.send(link, head, &Load::App(memory, &local), flags, what)
                     }
-                    Err(error) => Err((error, What::Op(key, ticket, Vec::new()))),
+                    Err(error) => Err((error, What::Op(key, ticket, None))),
                 }
             }
             bytes => {
-                let what = What::Op(key, ticket, Vec::new());
+                let what = What::Op(key, ticket, None);
                 below.send(link, head, &Load::Copy(bytes), flags, what)
             }
         };
@@ -237,7 +237,7 @@ impl Core {
         let link = links.get_mut(key).ok_or(Errno::EAGAIN)?;
         let (local, regions) = match below.sends_directly(&message.buffers) {
             true => below.local(&message.buffers, &message.desc, FI_SEND)?,
-            false => (Local::NONE, Vec::new()),
+            false => (Local::NONE, None),
         };
         let ticket = endpoints.begin(op)?;
         let number = link.next_message;

@@ -232,6 +232,42 @@ impl Elements {
 
 const SHORT: Malformed = Malformed("length of a packet");
 
+/// A whole message without immediate data, as most are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Plain<'a> {
+    /// The connection, as this side calls it.
+    pub connection: u32,
+    /// `None` for an untagged one.
+    pub tag: Option<u64>,
+    pub payload: &'a [u8],
+}
+
+impl<'a> Plain<'a> {
+    /// Reads a packet that is such a message; `None` for all others, which are for
+    /// [`Packet::read`].
+    #[inline(always)]
+    pub fn read(bytes: &'a [u8]) -> Option<Self> {
+        let (head, behind) = bytes.split_first_chunk::<HEAD>()?;
+        let words = head.as_chunks::<8>().0;
+        let word = |at: usize| u64::from_ne_bytes(words[at]);
+        let [version, kind, ..] = words[0];
+        let [operation_version, _, operation, _, flags @ ..] = words[4];
+        let is_plain = version == CONTROL_VERSION
+            && kind == Kind::Eager as u8
+            && operation_version == OPERATION_HEAD_VERSION
+            && operation <= Operation::TaggedMessage as u8
+            && u32::from_ne_bytes(flags) & FI_REMOTE_CQ_DATA as u32 == 0;
+        if !is_plain {
+            return None;
+        }
+        Some(Plain {
+            connection: word(1) as u32,
+            tag: (operation != 0).then(|| word(7)),
+            payload: behind.get(..usize::try_from(word(5)).ok()?)?,
+        })
+    }
+}
+
 impl<'a> Packet<'a> {
     /// Reads a packet.
     ///

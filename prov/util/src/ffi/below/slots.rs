@@ -164,19 +164,23 @@ impl<T> Slots<T> {
         use crate::errno::Errno;
         let stride = (HEAD + self.bytes[size as usize]).next_multiple_of(ALIGN);
         let count = (CHUNK / stride).max(1);
-        let layout = Layout::from_size_align(stride * count, ALIGN);
+        // With more than the usual alignment, all of it would be written to, and
+        // not only what packets fill.
+        let layout = Layout::from_size_align(stride * count + ALIGN, 16);
         let layout = layout.map_err(|_| Errno::ENOMEM)?;
         // SAFETY: the layout is not empty.
-        let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(Errno::ENOMEM)?;
+        let allocated = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(Errno::ENOMEM)?;
         let mut chunk = Chunk {
-            start,
+            start: allocated,
             layout,
             _region: None,
         };
+        // SAFETY: the chunk is that much longer than what is used of it.
+        let start = unsafe { allocated.add(allocated.align_offset(ALIGN)) };
         let mut desc = null_mut();
         if self.is_registered {
             let address = start.as_ptr().expose_provenance();
-            let region = self.register(address, layout.size())?;
+            let region = self.register(address, stride * count)?;
             desc = region.desc();
             chunk._region = Some(region);
         }
@@ -254,7 +258,13 @@ impl<T> Slots<T> {
         }
     }
 
-    /// What the operation of a slot was about.
+    /// What the operation of a slot is or was about.
+    #[inline]
+    pub fn about(&self, slot: &Slot) -> Option<&T> {
+        self.entries.get(slot.0 as usize)?.what.as_ref()
+    }
+
+    /// What the operation of a slot was about, which it is not any more.
     #[inline]
     pub fn what(&mut self, slot: &Slot) -> Option<T> {
         self.entries.get_mut(slot.0 as usize)?.what.take()
