@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fabric_abi::{FI_DOUBLE_COMPLEX, FI_MSWAP};
+use fabric_abi::{FI_FLOAT_COMPLEX, FI_MSWAP};
 use prov_util::atomic_ops::Offered;
 use prov_util::param_table;
 
@@ -10,11 +10,12 @@ use crate::wire::part;
 
 /// Most bytes of operands of an atomic operation.
 pub const ATOMIC_LIMIT: usize = 8064;
-/// What there is of atomic operations: the C library's peers know no others, and
-/// do not look what they are sent.
+/// What there is of atomic operations: the C library's peers know no others, not
+/// even those of 16 bytes where it is built without them, and do not look what
+/// they are sent.
 pub const ATOMICS: Offered = Offered {
     bytes: ATOMIC_LIMIT,
-    last_datatype: FI_DOUBLE_COMPLEX,
+    last_datatype: FI_FLOAT_COMPLEX,
     last_op: FI_MSWAP,
 };
 /// Bytes of a segment are counted in 16 bits.
