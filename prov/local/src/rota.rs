@@ -5,6 +5,8 @@
 //! much for a thousand: those that have brought something lately are looked at
 //! in every turn, the others in turns of their own.
 
+use std::time::{Duration, Instant};
+
 use prov_util::drive::{Signals, Sleeper};
 
 /// Channels that are looked at in every turn.
@@ -15,6 +17,10 @@ pub const QUIET: usize = 4;
 const VAIN_TURNS: u32 = 64;
 /// Turns that bring something for one in vain.
 const TURNS_PER_VAIN: u32 = 16;
+
+/// Time until peers are told again that a thread may sleep. What comes meanwhile
+/// may wait so long, if nobody drives the lane.
+const UNTIL_NAP: Duration = Duration::from_millis(1);
 
 /// See the [module](self) description. `K` names a channel.
 #[derive(Debug)]
@@ -34,8 +40,10 @@ pub struct Rota<K> {
 #[derive(Debug, Default)]
 struct Naps {
     sleeper: Option<Sleeper>,
-    /// Whether peers are to be told again.
+    /// Whether a peer has woken it, or there is a new one.
     is_news: bool,
+    /// When peers are told again.
+    due: Option<Instant>,
 }
 
 impl<K> Default for Rota<K> {
@@ -136,23 +144,35 @@ impl<K: Copy + PartialEq> Rota<K> {
         self.naps.is_news = true;
     }
 
-    /// Whether peers have to be told again that a thread may sleep, after the
-    /// application has taken what woke it. Where that was only the thread that
-    /// helps, it need not know what comes while the application drives the lane.
+    /// When peers have to be told again that a thread may sleep, after another
+    /// one has taken what woke it: the poller's alarm is to go off then. Whoever
+    /// drives the lane hears it, or else who sleeps. Not at once, since all
+    /// threads may be awake; and not at all where only the thread that helps
+    /// sleeps, which need not know what comes while the application drives.
     #[must_use]
-    pub fn naps_again(&mut self, signals: &Signals) -> bool {
+    pub fn naps_again(&mut self, signals: &Signals) -> Option<Instant> {
         if !std::mem::take(&mut self.naps.is_news) {
-            return false;
+            return None;
         }
-        match self.naps.sleeper {
-            None => false,
-            Some(Sleeper::Thread) => true,
-            Some(Sleeper::Helper) if signals.relieves_helper() => {
-                self.naps.sleeper = None;
-                false
-            }
-            Some(Sleeper::Helper) => true,
+        let sleeper = self.naps.sleeper?;
+        if sleeper == Sleeper::Helper && signals.relieves_helper() {
+            self.naps.sleeper = None;
+            return None;
         }
+        let due = self.naps.due;
+        self.naps.due = due.or_else(|| Some(Instant::now() + UNTIL_NAP));
+        self.naps.due
+    }
+
+    /// When peers are told again, if they are.
+    pub fn next_nap(&self) -> Option<Instant> {
+        self.naps.due
+    }
+
+    /// Whether they are to be told by now.
+    #[must_use]
+    pub fn is_nap_due(&mut self, now: Instant) -> bool {
+        self.naps.due.take_if(|due| *due <= now).is_some()
     }
 
     /// A thread will sleep. Whether peers have to be told of it: they do not know,
@@ -163,8 +183,13 @@ impl<K: Copy + PartialEq> Rota<K> {
         if before != Some(Sleeper::Thread) {
             self.naps.sleeper = Some(sleeper);
         }
-        let tells = before.is_none() || !is_known;
-        self.naps.is_news &= !tells;
+        // Whoever has woken one does not do so again before it is told.
+        let has_woken = self.naps.is_news || self.naps.due.is_some();
+        let tells = before.is_none() || has_woken || !is_known;
+        if tells {
+            self.naps.is_news = false;
+            self.naps.due = None;
+        }
         tells
     }
 
@@ -217,16 +242,25 @@ mod tests {
     fn peers_are_told_of_a_thread_that_sleeps_until_it_is_woken_and_again_then() {
         let signals = Signals::default();
         let mut rota: Rota<i32> = Rota::default();
-        assert!(!rota.naps_again(&signals));
+        assert_eq!(rota.naps_again(&signals), None);
         assert!(rota.begins_nap(Sleeper::Thread, false));
         assert!(!rota.begins_nap(Sleeper::Thread, true));
-        assert!(!rota.naps_again(&signals));
+        assert_eq!(rota.naps_again(&signals), None);
         rota.woken();
-        assert!(rota.naps_again(&signals));
-        assert!(!rota.naps_again(&signals));
+        let due = rota.naps_again(&signals).unwrap();
+        assert_eq!(rota.naps_again(&signals), None);
+        rota.woken();
+        assert_eq!(rota.naps_again(&signals), Some(due), "it is not put off");
+        assert_eq!(rota.next_nap(), Some(due));
+        assert!(!rota.is_nap_due(due - UNTIL_NAP));
+        assert!(rota.is_nap_due(due) && !rota.is_nap_due(due));
         // Another that sleeps, too, does not change that.
         assert!(!rota.begins_nap(Sleeper::Helper, true));
+        assert!(!rota.begins_nap(Sleeper::Helper, true));
         rota.woken();
-        assert!(rota.naps_again(&signals));
+        assert!(rota.naps_again(&signals).is_some());
+        // One that goes to sleep tells them itself.
+        assert!(rota.begins_nap(Sleeper::Thread, true));
+        assert_eq!(rota.next_nap(), None);
     }
 }

@@ -101,8 +101,8 @@ impl Core {
                 self.drain(key);
             }
         }
-        if self.open.naps_again(&self.signals) {
-            self.nap();
+        if let Some(due) = self.open.naps_again(&self.signals) {
+            self.poller.wake_at(due);
         }
         had_events
     }
@@ -126,7 +126,11 @@ impl Core {
         while let Some((ep, peer)) = self.timers.pop_due(now) {
             self.due(ep, peer, now);
         }
-        self.poller.set_alarm(self.timers.next());
+        if self.open.is_nap_due(now) {
+            self.nap();
+        }
+        let next = [self.timers.next(), self.open.next_nap()];
+        self.poller.set_alarm(next.into_iter().flatten().min());
     }
 
     /// Tells peers that a thread may sleep.

@@ -119,8 +119,8 @@ impl Core {
     pub(crate) fn rota_goes_on(&mut self) {
         let is_mixed = self.conns.len() > self.rota.len();
         self.rota.polled(if is_mixed { MIXED } else { 1 });
-        if self.rota.naps_again(&self.signals) && !self.rota.is_empty() {
-            self.nap();
+        if let Some(due) = self.rota.naps_again(&self.signals) {
+            self.poller.wake_at(due);
         }
     }
 }

@@ -228,7 +228,11 @@ impl Core {
                 Due::Silence => self.look_for_silence(now),
             }
         }
-        self.poller.set_alarm(self.timers.next());
+        if self.rota.is_nap_due(now) {
+            self.nap();
+        }
+        let next = [self.timers.next(), self.rota.next_nap()];
+        self.poller.set_alarm(next.into_iter().flatten().min());
         if self.has_sleepers && !self.ready.is_empty() {
             // This alarm may have been for a thread that sleeps.
             self.poller.wake_at(now);
