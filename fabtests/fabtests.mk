@@ -12,7 +12,8 @@
 PROVIDER ?= tcp
 SETS ?= quick
 # Upstream's tests of what a provider does not offer.
-EXCLUDE = fabtests/upstream/exclude$(if $(filter shm,$(PROVIDER)),-shm)
+EXCLUDE = fabtests/upstream/exclude$(if $(filter shm,$(PROVIDER)),-shm)$(if $(filter \
+	%ofi_rxm,$(PROVIDER)),-rxm)
 KNOWN ?= fabtests/known/c-library-2.x
 
 # What needs no network: for the shm provider.
@@ -26,10 +27,10 @@ WITHIN = atomic auth av caps cntr completion cq endpoint eq getinfo leak match m
 .PHONY: fabtests
 fabtests:
 ifdef FABTESTS
-	fabtests/upstream/run --bin $(FABTESTS) --sets $(SETS) -p $(PROVIDER) \
+	fabtests/upstream/run --bin $(FABTESTS) --sets $(SETS) -p '$(PROVIDER)' \
 		$(if $(CONFIGS),--configs $(CONFIGS)) $(if $(LIB),--lib $(LIB),--exclude $(EXCLUDE))
 else
-	VALGRIND=$(VALGRIND) fabtests/run -p $(PROVIDER) \
+	VALGRIND=$(VALGRIND) fabtests/run -p '$(PROVIDER)' \
 		$(if $(LIB),--lib $(LIB) --known $(KNOWN)) $(PROGRAMS)
 ifeq ($(LIB)$(PROGRAMS)$(PROVIDER),tcp)
 	VALGRIND=$(VALGRIND) fabtests/run -p shm -a none -e rdm $(LOCAL)

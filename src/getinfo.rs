@@ -11,7 +11,6 @@ use crate::framework::Framework;
 use crate::info::Info;
 use crate::layering::{Layer, Layers, flags};
 use crate::logging::CORE;
-use crate::name_filter::LAYER_SEPARATOR;
 use crate::params;
 use crate::provider::{Class, Request};
 use crate::registry::{Entry, Registry};
@@ -74,31 +73,9 @@ pub fn getinfo(framework: &Framework, request: &Request) -> Result<Vec<Info>> {
         });
     }
     if answers.is_empty() {
-        explain_rxm(registry, name.as_deref());
         Err(Errno::ENODATA)
     } else {
         Ok(answers)
-    }
-}
-
-/// Tells who asked for reliable datagrams over tcp's connections, where no
-/// provider makes them, that tcp has its own.
-fn explain_rxm(registry: &Registry, asked_for: Option<&str>) {
-    const RXM: &str = "ofi_rxm";
-    if registry.find(RXM).is_some() || registry.find("tcp").is_none() {
-        return;
-    }
-    let names_rxm = |list: &str| {
-        let mut names = list.split(LAYER_SEPARATOR);
-        names.any(|name| name.eq_ignore_ascii_case(RXM))
-    };
-    let filter = registry.filter();
-    let by_user = !filter.is_negated() && filter.names().any(names_rxm);
-    if by_user || asked_for.is_some_and(names_rxm) {
-        log::warn!(
-            target: CORE,
-            "there is no {RXM}: the tcp provider has reliable datagrams (FI_EP_RDM) itself, under the name tcp"
-        );
     }
 }
 

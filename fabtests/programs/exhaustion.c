@@ -32,6 +32,7 @@ static void patience_of(const char *milliseconds)
 {
 	REQUIRE(!setenv("FI_TCP_CONNECT_TIMEOUT", milliseconds, 1));
 	REQUIRE(!setenv("FI_SHM_CONNECT_TIMEOUT", milliseconds, 1));
+	REQUIRE(!setenv("FI_OFI_RXM_CONNECT_TIMEOUT", milliseconds, 1));
 }
 
 /* Lets this process open no more descriptors, or as many as before. */

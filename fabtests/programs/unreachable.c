@@ -23,6 +23,7 @@ static void open_alone(struct ct_peer *peer)
 	/* So that the test need not be patient; read at the first call. */
 	setenv("FI_TCP_CONNECT_TIMEOUT", "500", 1);
 	setenv("FI_SHM_CONNECT_TIMEOUT", "500", 1);
+	setenv("FI_OFI_RXM_CONNECT_TIMEOUT", "500", 1);
 	ct_open_single(&gone, &spec);
 	ct_name(&gone.ep->fid, name, sizeof(name));
 	ct_open_single(peer, &spec);

@@ -90,6 +90,7 @@ void ct_open_survivor(struct ct_survivor *survivor, const struct ct_spec *spec)
 	/* Attempts to reach a dead peer do not take long. */
 	REQUIRE(!setenv("FI_TCP_CONNECT_TIMEOUT", "5000", 1));
 	REQUIRE(!setenv("FI_SHM_CONNECT_TIMEOUT", "5000", 1));
+	REQUIRE(!setenv("FI_OFI_RXM_CONNECT_TIMEOUT", "5000", 1));
 	info = ct_getinfo(&wanted);
 	ct_open_domain(&survivor->peer, &wanted, info, NULL, NULL);
 	ct_begin(&survivor->steady);

@@ -1,5 +1,7 @@
 //! Writes the seed corpus: `corpus/<target>/<number>`.
 
+#[path = "packet_seeds.rs"]
+mod packet_seeds;
 #[path = "seeds.rs"]
 mod seeds;
 
@@ -11,6 +13,7 @@ fn main() -> io::Result<()> {
     for (target, inputs) in [
         ("handshake", seeds::handshakes()),
         ("stream", seeds::streams()),
+        ("packet", packet_seeds::packets()),
         ("msg_endpoint", seeds::streams()),
         ("rdm_endpoint", seeds::streams()),
     ] {

@@ -88,9 +88,7 @@ static int too_large(void)
 	return fi_endpoint(domain(), changed, &ep, NULL);
 }
 
-ROW(RDM, "log/rxm-in-hints", "fi_tcp(7)", true,
-    logged(hints_for_rxm, "the tcp provider has reliable datagrams"))
-ROW(RDM, "log/rxm-in-environment", "fi_tcp(7)", true,
-    logged(rxm_by_variable, "the tcp provider has reliable datagrams"))
+ROW(RDM, "layers/rxm-in-hints", "fi_rxm(7)", 0, hints_for_rxm())
+ROW(RDM, "layers/rxm-in-environment", "fi_rxm(7)", 0, rxm_by_variable())
 ROW(BOTH, "log/reason-of-refusal", "fi_tcp(7)", true,
     logged(too_large, "tx_attr->size"))

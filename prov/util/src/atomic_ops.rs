@@ -227,10 +227,43 @@ impl Form {
     }
 }
 
-/// Answers `fi_query_atomic` and the `fi_*_atomicvalid` calls for a provider
-/// that moves at most `max_bytes` of operands in one call; `-FI_EOPNOTSUPP` for
-/// what is not offered.
-pub fn query(datatype: u32, op: u32, flags: u64, max_bytes: usize) -> Result<AtomicAttr> {
+/// What a provider has of atomic operations.
+#[derive(Clone, Copy, Debug)]
+pub struct Offered {
+    /// Bytes of operands of one call at most; 0 where there are none.
+    pub bytes: usize,
+    /// The last datatype (`enum fi_datatype`).
+    pub last_datatype: u32,
+    /// The last operation (`enum fi_op`).
+    pub last_op: u32,
+}
+
+impl Offered {
+    /// No atomic operations.
+    pub const NONE: Offered = Offered::up_to(0);
+
+    /// All that there are, of up to so many bytes.
+    pub const fn up_to(bytes: usize) -> Self {
+        Offered {
+            bytes,
+            last_datatype: u32::MAX,
+            last_op: u32::MAX,
+        }
+    }
+
+    /// Whether this operation is offered for this datatype.
+    pub fn has(&self, datatype: u32, op: u32) -> bool {
+        datatype <= self.last_datatype && op <= self.last_op
+    }
+}
+
+/// Answers `fi_query_atomic` and the `fi_*_atomicvalid` calls; `-FI_EOPNOTSUPP`
+/// for what is not offered.
+pub fn query(datatype: u32, op: u32, flags: u64, offered: &Offered) -> Result<AtomicAttr> {
+    if !offered.has(datatype, op) {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let max_bytes = offered.bytes;
     let form = Form::from_flags(flags)?;
     let datatype = Datatype::from_number(datatype).ok_or(Errno::EOPNOTSUPP)?;
     let op = Op::from_number(op).ok_or(Errno::EOPNOTSUPP)?;

@@ -158,6 +158,11 @@ impl Cntr {
         self.owner.is_some()
     }
 
+    /// Whether threads may sleep until it changes.
+    pub fn can_sleep(&self) -> bool {
+        self.attachment.wait().is_some()
+    }
+
     /// Lets reads of this counter drive `progress`. Counted: endpoint by
     /// endpoint.
     ///

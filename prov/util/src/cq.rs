@@ -352,6 +352,11 @@ impl Cq {
         &raw const *state.lent
     }
 
+    /// Whether threads may sleep until something comes.
+    pub fn can_sleep(&self) -> bool {
+        self.attachment.wait().is_some()
+    }
+
     /// Lets reads of this queue drive `progress`. Counted: endpoint by
     /// endpoint.
     ///

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use crate::atomic_ops::Offered;
 use crate::attr::{Info, Offers};
 use crate::av::format::Format;
 use crate::endpoint::{Endpoint, PassiveEndpoint, SharedReceive};
@@ -116,9 +117,9 @@ pub trait Domain: Send + Sync + Sized + 'static {
         Format::of(addr_format)
     }
 
-    /// The largest atomic operation, in bytes; 0 where there are none.
-    fn atomic_limit(&self) -> usize {
-        0
+    /// What there is of atomic operations.
+    fn atomics(&self) -> Offered {
+        Offered::NONE
     }
 
     /// `fi_close`, with nothing left open in the domain.

@@ -52,6 +52,21 @@ pub struct Counters {
 }
 
 impl Counters {
+    /// Whether threads may sleep until one of them changes.
+    pub fn can_sleep(&self) -> bool {
+        let all = [
+            &self.send,
+            &self.recv,
+            &self.read,
+            &self.write,
+            &self.remote_read,
+            &self.remote_write,
+        ];
+        all.into_iter().flatten().any(|cntr| cntr.can_sleep())
+    }
+}
+
+impl Counters {
     /// The places, with the flags of `fi_ep_bind` that mean them.
     pub fn places(&mut self) -> [(u64, &mut Option<Use<Cntr>>); 6] {
         [

@@ -106,7 +106,7 @@ pub struct RemotePiece {
 }
 
 /// Up to [`IOV_LIMIT`] pieces of a peer's memory.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RemoteIov {
     pieces: [RemotePiece; IOV_LIMIT],
     count: usize,

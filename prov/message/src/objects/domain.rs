@@ -5,6 +5,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use fabric_abi::{FI_EP_RDM, FI_PROGRESS_AUTO, FI_PROGRESS_MANUAL};
+use prov_util::atomic_ops::Offered;
 use prov_util::attr::Info;
 use prov_util::av::format::Format;
 use prov_util::domain;
@@ -15,7 +16,7 @@ use prov_util::ffi::Handle;
 use prov_util::ffi::domain::DomainObject;
 use prov_util::ffi::srx::ImportedSrx;
 use prov_util::logging::Targets;
-use prov_util::mr::{Config, Job, MrTable};
+use prov_util::mr::{Config, Job, MrTable, Registrar};
 use prov_util::progress::Progress;
 use prov_util::sync::LockKind;
 use rustix::event::epoll;
@@ -160,6 +161,9 @@ pub trait Provider: Send + Sync + Sized + 'static {
     /// The largest atomic operation, in bytes; 0 where there are none.
     const ATOMIC_LIMIT: usize = 0;
 
+    /// The atomic operations that there are.
+    const ATOMICS: Offered = Offered::up_to(Self::ATOMIC_LIMIT);
+
     /// To whom peers of an endpoint with these attributes belong.
     fn job(_domain: &Domain<Self>, _setup: &Self::Setup) -> Job {
         Job::NONE
@@ -193,12 +197,24 @@ impl<P: Provider> Domain<P> {
     /// A domain with the attributes in `info`; peers have proved `job` for
     /// regions without an authorization key of their own.
     pub fn new(own: P, info: &Info, job: Option<Vec<u8>>, mr_target: &'static str) -> Self {
+        let registrar = Registrar::Software;
+        Self::with_registrar(own, info, job, mr_target, registrar)
+    }
+
+    /// As [`Domain::new`], where somebody else registers memory, too.
+    pub fn with_registrar(
+        own: P,
+        info: &Info,
+        job: Option<Vec<u8>>,
+        mr_target: &'static str,
+        registrar: Registrar,
+    ) -> Self {
         let memory = Arc::new(MrTable::new(&Config {
             mr_mode: info.domain.mr_mode,
             key_size: info.domain.mr_key_size.clamp(1, 8),
             job,
+            registrar,
             target: mr_target,
-            ..Config::default()
         }));
         let is_auto = info.domain.data_progress == FI_PROGRESS_AUTO
             || info.domain.control_progress == FI_PROGRESS_AUTO;
@@ -327,8 +343,8 @@ impl<P: Provider> domain::Domain for Domain<P> {
         P::address_format(addr_format)
     }
 
-    fn atomic_limit(&self) -> usize {
-        P::ATOMIC_LIMIT
+    fn atomics(&self) -> Offered {
+        P::ATOMICS
     }
 }
 

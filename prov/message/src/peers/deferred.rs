@@ -75,6 +75,11 @@ pub enum Bytes<'a> {
 impl Deferred {
     /// A message.
     pub fn transmit(message: &Transmit) -> Self {
+        let copy = message.is_inject().then(|| copy_of(&[&message.buffers]));
+        Self::of_transmit(message, copy)
+    }
+
+    fn of_transmit(message: &Transmit, copy: Option<Box<[u8]>>) -> Self {
         Deferred {
             kind: Kind::Transmit {
                 tag: message.tag,
@@ -84,13 +89,17 @@ impl Deferred {
             data: message.data,
             flags: message.flags,
             context: message.context.expose_provenance(),
-            copy: message.is_inject().then(|| copy_of(&[&message.buffers])),
+            copy,
         }
     }
 
     /// A read or a write.
     pub fn access(access: &RemoteAccess) -> Self {
         let is_copied = access.is_inject() && access.access == Access::Write;
+        Self::of_access(access, is_copied.then(|| copy_of(&[&access.local])))
+    }
+
+    fn of_access(access: &RemoteAccess, copy: Option<Box<[u8]>>) -> Self {
         Deferred {
             kind: Kind::Access(Box::new(WaitingAccess {
                 access: access.access,
@@ -101,13 +110,20 @@ impl Deferred {
             data: access.data,
             flags: access.flags,
             context: access.context.expose_provenance(),
-            copy: is_copied.then(|| copy_of(&[&access.local])),
+            copy,
         }
     }
 
     /// An atomic operation.
     pub fn atomic(atomic: &Atomic) -> Self {
         let compared = compared_by(atomic);
+        let copy = atomic
+            .is_inject()
+            .then(|| copy_of(&[&atomic.operand, compared]));
+        Self::of_atomic(atomic, copy)
+    }
+
+    fn of_atomic(atomic: &Atomic, copy: Option<Box<[u8]>>) -> Self {
         Deferred {
             kind: Kind::Atomic(Box::new(WaitingAtomic {
                 kind: atomic.kind,
@@ -120,9 +136,7 @@ impl Deferred {
             data: atomic.data,
             flags: atomic.flags,
             context: atomic.context.expose_provenance(),
-            copy: atomic
-                .is_inject()
-                .then(|| copy_of(&[&atomic.operand, compared])),
+            copy,
         }
     }
 
@@ -180,6 +194,15 @@ impl Deferred {
 }
 
 impl Replay {
+    /// The request waits once more.
+    pub fn defer(self) -> Deferred {
+        match &self.request {
+            Request::Transmit(message) => Deferred::of_transmit(message, self.copy),
+            Request::Access(access) => Deferred::of_access(access, self.copy),
+            Request::Atomic(atomic) => Deferred::of_atomic(atomic, self.copy),
+        }
+    }
+
     /// What is sent to the peer: a message, what is written, or operands. None
     /// for a read.
     pub fn payload(&self) -> Bytes<'_> {

@@ -297,8 +297,9 @@ fn the_numbers_are_those_of_the_c_enumerations() {
 
 #[test]
 fn a_query_tells_what_the_calls_accept() {
-    let ask =
-        |datatype: Datatype, op: Op, flags| query(datatype.number(), op.number(), flags, 4096);
+    let ask = |datatype: Datatype, op: Op, flags| {
+        query(datatype.number(), op.number(), flags, &Offered::up_to(4096))
+    };
     let attr = |count, size| Ok(AtomicAttr { count, size });
     assert_eq!(ask(Datatype::Uint64, Op::Sum, 0), attr(512, 8));
     assert_eq!(
@@ -323,8 +324,14 @@ fn a_query_tells_what_the_calls_accept() {
     let both = FI_FETCH_ATOMIC | FI_COMPARE_ATOMIC;
     assert_eq!(ask(Datatype::Int8, Op::Sum, both), Err(Errno::EBADFLAGS));
     assert_eq!(ask(Datatype::Int8, Op::Sum, 1), Err(Errno::EBADFLAGS));
-    assert_eq!(query(256, 0, 0, 4096), Err(Errno::EOPNOTSUPP));
-    assert_eq!(query(0, 256, 0, 4096), Err(Errno::EOPNOTSUPP));
+    assert_eq!(
+        query(256, 0, 0, &Offered::up_to(4096)),
+        Err(Errno::EOPNOTSUPP)
+    );
+    assert_eq!(
+        query(0, 256, 0, &Offered::up_to(4096)),
+        Err(Errno::EOPNOTSUPP)
+    );
 }
 
 #[test]

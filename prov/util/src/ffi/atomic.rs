@@ -375,8 +375,8 @@ unsafe extern "C" fn valid<E: Endpoint, const FLAGS: u64>(
     // SAFETY: the table belongs to endpoints of `E`; the application passes an
     // open one, and null or a place for the answer.
     status(unsafe {
-        let limit = Handle::<EndpointObject<E>>::borrow(ep).atomic_limit();
-        atomic_ops::query(datatype, op, FLAGS, limit).map(|attr| {
+        let offered = Handle::<EndpointObject<E>>::borrow(ep).atomics();
+        atomic_ops::query(datatype, op, FLAGS, &offered).map(|attr| {
             if let Some(count) = count.as_mut() {
                 *count = attr.count;
             }

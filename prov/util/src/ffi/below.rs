@@ -1,11 +1,29 @@
 //! What a provider that layers over another one asks the library for: the
-//! providers below it, and their fabrics (fi_getinfo(3), fi_fabric(3)).
+//! providers below it, and their fabrics (fi_getinfo(3), fi_fabric(3)); and the
+//! objects that it opens there.
 //!
-//! It asks through the public functions, so that what is below may be any
-//! provider that the library has, be it written in C, linked in or loaded.
+//! It asks through the public functions, and calls through the tables of the
+//! objects, so that what is below may be any provider that the library has, be
+//! it written in C, linked in or loaded.
 
-use std::ffi::{CStr, c_int};
+mod endpoint;
+mod events;
+mod memory;
+mod queue;
+mod slots;
+
+use std::ffi::{CStr, c_int, c_void};
+use std::os::fd::BorrowedFd;
 use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
+
+pub use self::endpoint::{
+    Endpoint, Local, PassiveEndpoint, Refused, SharedReceive, Wiring, Written,
+};
+pub use self::events::{Asking, Eq, Event};
+pub use self::memory::Region;
+pub use self::queue::{Batch, Completion, Cq};
+pub use self::slots::{Size, Slot, Slots};
 
 use fabric_abi::symbols::{fi_fabric, fi_freeinfo, fi_getinfo};
 use fabric_abi::*;
@@ -14,6 +32,10 @@ use super::info;
 use crate::attr::Info;
 use crate::errno::{Errno, Result};
 use crate::logging::UTIL;
+
+/// For [`getinfo`]: core providers alone, and the hidden ones among them that
+/// are named. Part of the interface between the library and its providers.
+pub const CORE_ONLY: u64 = 1 << 59;
 
 /// What the library offers for the hints, all parts of which count.
 ///
@@ -65,14 +87,79 @@ impl Drop for Made {
     }
 }
 
+/// An object that the provider below has opened, closed at the end. It starts
+/// with its `fid`.
+struct Object<T>(NonNull<T>);
+
+// SAFETY: the interface lets any thread call an object's functions; what has to
+// be serialised, those who own the object do (fi_domain(3), threading).
+unsafe impl<T> Send for Object<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for Object<T> {}
+
+impl<T> Object<T> {
+    /// # Safety
+    /// The pointer is what the provider below has opened, or null.
+    unsafe fn opened(status: c_int, object: *mut T) -> Result<Self> {
+        done(status)?;
+        NonNull::new(object).map(Object).ok_or(Errno::EOTHER)
+    }
+
+    fn as_ptr(&self) -> *mut T {
+        self.0.as_ptr()
+    }
+
+    fn fid(&self) -> *mut fid {
+        self.as_ptr().cast()
+    }
+
+    fn control(&self, command: c_int, argument: *mut c_void) -> Result {
+        // SAFETY: the object is open, and the callers pass what the command
+        // takes.
+        let status = unsafe {
+            let control = (*(*self.fid()).ops).control.ok_or(Errno::ENOSYS)?;
+            control(self.fid(), command, argument)
+        };
+        done(status)
+    }
+
+    fn bind(&self, other: *mut fid, flags: u64) -> Result {
+        // SAFETY: both objects are open.
+        let status = unsafe {
+            let bind = (*(*self.fid()).ops).bind.ok_or(Errno::ENOSYS)?;
+            bind(self.fid(), other, flags)
+        };
+        done(status)
+    }
+
+    /// The descriptor of a queue that was opened with one.
+    fn wait_fd(&self) -> Result<BorrowedFd<'_>> {
+        let mut fd: c_int = -1;
+        self.control(FI_GETWAIT, (&raw mut fd).cast())?;
+        match fd {
+            // SAFETY: the queue's descriptor, which is open as long as it is.
+            0.. => Ok(unsafe { BorrowedFd::borrow_raw(fd) }),
+            _ => Err(Errno::EOTHER),
+        }
+    }
+}
+
+impl<T> Drop for Object<T> {
+    fn drop(&mut self) {
+        // SAFETY: the object is open, and this is its only owner.
+        let status = unsafe {
+            let close = (*(*self.fid()).ops).close;
+            close.map_or(0, |close| close(self.fid()))
+        };
+        if status != 0 {
+            log::warn!(target: UTIL.core, "an object below does not close: {status}");
+        }
+    }
+}
+
 /// An open fabric of another provider, closed at the end. Everything that was
 /// opened from it must be closed before.
-pub struct Fabric(NonNull<fid_fabric>);
-
-// SAFETY: the interface lets any thread call a fabric's functions.
-unsafe impl Send for Fabric {}
-// SAFETY: as above.
-unsafe impl Sync for Fabric {}
+pub struct Fabric(Object<fid_fabric>);
 
 impl Fabric {
     /// Opens the fabric of an entry that [`getinfo`] returned.
@@ -85,8 +172,8 @@ impl Fabric {
         // SAFETY: the entry has all its parts; fi_fabric(3) copies what it
         // keeps.
         let status = unsafe { fi_fabric((*entry.0).fabric_attr, &mut fabric, null_mut()) };
-        done(status)?;
-        NonNull::new(fabric).map(Fabric).ok_or(Errno::EOTHER)
+        // SAFETY: the library has opened it.
+        unsafe { Object::opened(status, fabric) }.map(Fabric)
     }
 
     /// The object, for calls into the provider that made it. It is open as
@@ -94,18 +181,54 @@ impl Fabric {
     pub fn as_c(&self) -> *mut fid_fabric {
         self.0.as_ptr()
     }
+
+    /// Whether a thread may sleep at the descriptors of these queues of the
+    /// fabric (fi_trywait(3)).
+    pub fn may_sleep(&self, cq: &Cq, eq: &Eq) -> bool {
+        let mut fids = [cq.fid(), eq.fid()];
+        // SAFETY: the objects are open.
+        unsafe {
+            match (*(*self.as_c()).ops).trywait {
+                Some(trywait) => trywait(self.as_c(), fids.as_mut_ptr(), fids.len() as c_int) == 0,
+                None => false,
+            }
+        }
+    }
 }
 
-impl Drop for Fabric {
-    fn drop(&mut self) {
-        // SAFETY: the object is open, and this is its only owner.
-        let status = unsafe {
-            let fid = &raw mut (*self.0.as_ptr()).fid;
-            (*(*fid).ops).close.map_or(0, |close| close(fid))
+/// An open domain of the provider below (fi_domain(3)).
+pub struct Domain {
+    object: Object<fid_domain>,
+    fabric: Arc<Fabric>,
+}
+
+impl Domain {
+    /// Opens the domain of an entry that [`getinfo`] returned.
+    ///
+    /// # Errors
+    /// What the provider returns.
+    pub fn open(fabric: &Arc<Fabric>, entry: &Info) -> Result<Arc<Domain>> {
+        let entry = Made(info::to_c(std::slice::from_ref(entry))?);
+        let mut domain = null_mut();
+        // SAFETY: the entry has all its parts, and the fabric is open.
+        let object = unsafe {
+            let open = (*(*fabric.as_c()).ops).domain.ok_or(Errno::ENOSYS)?;
+            let status = open(fabric.as_c(), entry.0, &mut domain, null_mut());
+            Object::opened(status, domain)?
         };
-        if status != 0 {
-            log::warn!(target: UTIL.fabric, "a fabric below does not close: {status}");
-        }
+        Ok(Arc::new(Domain {
+            object,
+            fabric: fabric.clone(),
+        }))
+    }
+
+    /// The fabric that it belongs to.
+    pub fn fabric(&self) -> &Arc<Fabric> {
+        &self.fabric
+    }
+
+    fn as_c(&self) -> *mut fid_domain {
+        self.object.as_ptr()
     }
 }
 

@@ -24,6 +24,7 @@ use self::operations::split_direction;
 use self::receiver::Tables;
 use super::object::{AnyFid, AnyUse, Class, Handle, Use};
 use super::{atomic, cm, missing, msg, rma, tagged};
+use crate::atomic_ops::Offered;
 use crate::attr::Info;
 use crate::endpoint::{Bindings, Endpoint, OptionValue};
 use crate::errno::{Errno, Result};
@@ -92,8 +93,8 @@ impl<E: Endpoint> EndpointObject<E> {
         Handle::new(object, context, vec![domain])
     }
 
-    /// The largest atomic operation, in bytes; 0 where there are none.
-    pub(super) fn atomic_limit(&self) -> usize {
+    /// What there is of atomic operations.
+    pub(super) fn atomics(&self) -> Offered {
         self.limits.atomic
     }
 

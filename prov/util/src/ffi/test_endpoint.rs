@@ -9,6 +9,7 @@ use fabric_abi::*;
 use super::ep::{EndpointObject, Limits};
 use super::test_domain::TestDomain;
 use super::{Handle, Use};
+use crate::atomic_ops::Offered;
 use crate::attr::{Info, Offers};
 use crate::buffer::AppIov;
 use crate::desc::Descs;
@@ -147,7 +148,7 @@ impl TestEndpoint {
         info.tx.op_flags = DEFAULT_FLAGS;
         info.rx.op_flags = DEFAULT_FLAGS;
         info.tx.inject_size = INJECT_SIZE;
-        let limits = Limits::of(&Offers::default(), &info, 0);
+        let limits = Limits::of(&Offers::default(), &info, Offered::NONE);
         TestEndpoint(EndpointObject::open(
             endpoint,
             &info,

@@ -28,6 +28,9 @@ use crate::wire::header::{Header, MAX_HEADER, Op};
 /// Times that a connection has brought something before it is worth it.
 const WORTH_MOVING: u8 = 4;
 
+/// Connections of a lane that may: each takes memory, and a look now and then.
+const MOST: usize = 256;
+
 impl Core {
     /// A connection has brought something: one that does so often moves, if it
     /// can.
@@ -38,7 +41,8 @@ impl Core {
         };
         if conn.brought < WORTH_MOVING && conn.is_open() {
             conn.brought += 1;
-            if conn.brought == WORTH_MOVING && conn.features.has(Features::LOCAL) {
+            let may_move = conn.features.has(Features::LOCAL) && self.rota.len() < MOST;
+            if conn.brought == WORTH_MOVING && may_move {
                 self.introduce(key);
             }
         }
@@ -74,6 +78,7 @@ impl Core {
             return Err(out_of_turn());
         }
         let attached = match conn.neighbour.holder {
+            Some(_) if self.rota.len() >= MOST => Err(Errno::ENOMEM),
             Some(holder) => attach(holder.pid, header.id),
             None => Err(Errno::EPERM),
         };

@@ -4,14 +4,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use fabric_abi::*;
 
+use crate::atomic_ops::Offered;
 use crate::attr::{Info, Offers};
 use crate::errno::{Errno, Result};
 
 /// What a provider sets bounds to.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// The largest atomic operation, in bytes; 0 where there are none.
-    pub(super) atomic: usize,
+    /// What there is of atomic operations.
+    pub(super) atomic: Offered,
     /// The capabilities that an endpoint can have.
     pub(super) caps: u64,
     /// The default flags that transmits may have.
@@ -21,9 +22,9 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Those of an endpoint with these attributes, in a domain with atomic
-    /// operations of up to `atomic` bytes.
-    pub(in crate::ffi) fn of(offers: &Offers, info: &Info, atomic: usize) -> Self {
+    /// Those of an endpoint with these attributes, in a domain with these atomic
+    /// operations.
+    pub(in crate::ffi) fn of(offers: &Offers, info: &Info, atomic: Offered) -> Self {
         let (tx_flags, rx_flags) = offers.op_flags(info.ep.ep_type);
         Limits {
             atomic,

@@ -1,0 +1,7 @@
+//! Any bytes in place of what a peer of rxm sends.
+#![no_main]
+
+#[path = "../src/packet_check.rs"]
+mod packet_check;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| packet_check::check(bytes));

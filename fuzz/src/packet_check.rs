@@ -1,0 +1,50 @@
+//! What must hold for the reading of what a peer of rxm sends, whatever that is.
+//! Shared by the fuzz target and the provider's tests.
+
+use prov_rxm::wire::connection::{Acceptance, Refusal, Request};
+use prov_rxm::wire::packet::{Body, HEAD, Packet, Plain, RESULT_HEAD};
+use prov_rxm::wire::part::{LIST, PARTS};
+
+/// Reads bytes as everything that a peer sends.
+pub fn check(bytes: &[u8]) {
+    if let Ok(request) = Request::decode(bytes) {
+        assert_eq!(Request::decode(&request.encode()), Ok(request));
+    }
+    if let Ok(acceptance) = Acceptance::decode(bytes) {
+        assert_eq!(Acceptance::decode(&acceptance.encode()), Ok(acceptance));
+    }
+    Refusal::decode(bytes);
+    let plain = Plain::read(bytes);
+    let Ok(packet) = Packet::read(bytes) else {
+        assert_eq!(plain, None, "what is no packet is no plain one");
+        return;
+    };
+    let expected = match packet.body {
+        Body::Eager(envelope, payload) if envelope.data.is_none() => Some(Plain {
+            connection: packet.connection,
+            tag: envelope.tag,
+            payload,
+        }),
+        _ => None,
+    };
+    assert_eq!(plain, expected, "both ways of reading say the same");
+    // What is made of a packet is within it.
+    match packet.body {
+        Body::Eager(envelope, payload) => {
+            assert_eq!(envelope.len, payload.len() as u64);
+            assert!(payload.len() + HEAD <= bytes.len());
+        }
+        Body::Segment(_, _, payload) => assert!(payload.len() + HEAD <= bytes.len()),
+        Body::Announced(_, list) | Body::WriteTo(list) => {
+            assert!((1..=PARTS).contains(&list.pieces().len()));
+        }
+        Body::Atomic(atomic) => {
+            assert_eq!(atomic.memory.pieces().len(), atomic.elements.parts.into());
+            assert!(atomic.operands.len() + HEAD + LIST <= bytes.len());
+        }
+        Body::AtomicResult(_, result) => {
+            assert!(result.len() + HEAD + RESULT_HEAD <= bytes.len());
+        }
+        Body::ReadDone | Body::Credit | Body::WriteDone => {}
+    }
+}

@@ -1,0 +1,187 @@
+//! fi_domain(3) and fi_endpoint(3): what rxm adds to the objects of a software
+//! provider.
+
+use std::sync::Arc;
+
+use fabric_abi::{FI_MR_LOCAL, FI_PROGRESS_AUTO, FI_THREAD_SAFE};
+use prov_message::objects::{Domain, Enabling, Provider, SoftEndpoint};
+use prov_message::{Lane, Signals};
+use prov_util::atomic_ops::Offered;
+use prov_util::attr::{Info, MODE_LOCAL_MR};
+use prov_util::av::format::Format;
+use prov_util::errno::{Errno, Result};
+use prov_util::ffi::below::{self, Eq, PassiveEndpoint};
+use prov_util::logging::Targets;
+use prov_util::mr::{MrTable, Registrar};
+use prov_util::sync::LockKind;
+
+use crate::LOG;
+use crate::engine::Core;
+use crate::engine::below::{Below, Setting};
+use crate::engine::endpoint::Rdm;
+use crate::fabric::Fabric;
+use crate::memory;
+use crate::offer;
+use crate::params::{ATOMIC_LIMIT, ATOMICS, Params};
+use crate::wire::connection::REQUEST;
+
+/// What a domain of rxm has.
+pub struct Layered {
+    params: Arc<Params>,
+    api_version: u32,
+    provider: Option<String>,
+    fabric: Arc<below::Fabric>,
+    domain: Arc<below::Domain>,
+    memory: Arc<memory::Below>,
+    /// Whether the application registers the memory of its operations.
+    has_descs: bool,
+    /// Whether a thread drives transfers.
+    is_auto: bool,
+}
+
+/// What an endpoint has until it is enabled, and for its name.
+pub struct Setup {
+    core: Info,
+    eq: Arc<Eq>,
+    passive: Arc<PassiveEndpoint>,
+    is_enabled: bool,
+    /// Whether somebody sleeps until something comes.
+    has_sleepers: bool,
+}
+
+impl Layered {
+    /// A domain with the attributes in `info`, over the one below that goes with
+    /// it.
+    ///
+    /// # Errors
+    /// `-FI_ENODATA` where there is none, and what the provider below returns.
+    pub fn domain(
+        fabric: &Arc<below::Fabric>,
+        provider: Option<&str>,
+        api_version: u32,
+        info: &Info,
+        params: &Arc<Params>,
+    ) -> Result<Domain<Self>> {
+        let core = offer::below(api_version, info, provider, params)?;
+        let domain = below::Domain::open(fabric, &core)?;
+        let has_descs = info.domain.mr_mode & FI_MR_LOCAL != 0 || info.mode & MODE_LOCAL_MR != 0;
+        let memory = memory::Below::new(domain.clone(), has_descs && is_local(&core));
+        let own = Layered {
+            params: params.clone(),
+            api_version,
+            provider: provider.map(str::to_owned),
+            fabric: fabric.clone(),
+            domain,
+            memory: memory.clone(),
+            has_descs,
+            is_auto: params.data_auto_progress
+                || info.domain.data_progress == FI_PROGRESS_AUTO
+                || info.domain.control_progress == FI_PROGRESS_AUTO,
+        };
+        let mut info = info.clone();
+        if params.data_auto_progress {
+            info.domain.data_progress = FI_PROGRESS_AUTO;
+            info.domain.threading = FI_THREAD_SAFE;
+        }
+        let registrar = Registrar::Both(memory);
+        Ok(Domain::with_registrar(own, &info, None, LOG.mr, registrar))
+    }
+}
+
+/// Whether the provider below wants the memory of operations registered.
+fn is_local(core: &Info) -> bool {
+    core.domain.mr_mode & FI_MR_LOCAL != 0 || core.mode & MODE_LOCAL_MR != 0
+}
+
+impl Provider for Layered {
+    type Fabric = Fabric;
+    type Core = Core;
+    type Setup = Setup;
+
+    const LOG: Targets = LOG;
+    const ATOMIC_LIMIT: usize = ATOMIC_LIMIT;
+    const ATOMICS: Offered = ATOMICS;
+    const IMPORTS_RECEIVES: bool = true;
+    const THREAD: &'static str = "fi_rxm helper";
+
+    fn address_format(addr_format: u32) -> Option<Format> {
+        Format::of(addr_format)
+    }
+
+    fn lane(&self, memory: &Arc<MrTable>, lock: LockKind) -> Result<Arc<Lane<Core>>> {
+        let core = |signals: &Arc<Signals>| Core::new(self.params.clone(), memory, signals.clone());
+        Lane::start(lock, core)
+    }
+
+    fn open(domain: &Domain<Self>, info: &Info) -> Result<Setup> {
+        let own = &domain.own;
+        let provider = own.provider.as_deref();
+        let core = offer::below(own.api_version, info, provider, &own.params)?;
+        let eq = Eq::open(&own.fabric)?;
+        let passive = PassiveEndpoint::open(&own.fabric, &core, &eq)?;
+        if passive.data_limit()? < REQUEST {
+            log::warn!(
+                target: LOG.ep_ctrl,
+                "the provider below takes less connection data than {REQUEST} bytes"
+            );
+            return Err(Errno::EOTHER);
+        }
+        Ok(Setup {
+            core,
+            eq,
+            passive: Arc::new(passive),
+            is_enabled: false,
+            has_sleepers: own.is_auto,
+        })
+    }
+
+    fn usual_tx_size(&self, _: &Info) -> usize {
+        self.params.tx_size
+    }
+
+    fn usual_rx_size(&self, _: &Info) -> usize {
+        self.params.rx_size
+    }
+
+    fn enable(&self, setup: &mut Setup, enabling: Enabling<'_, Self>) -> Result<Box<Rdm>> {
+        let bindings = enabling.bindings;
+        let queues = [&bindings.tx_cq, &bindings.rx_cq];
+        setup.has_sleepers |= queues.into_iter().flatten().any(|cq| cq.can_sleep() || cq.is_peer())
+            || bindings.counters.can_sleep()
+            // Another provider's queues may have sleepers of their own.
+            || bindings.shared.is_some();
+        let av = enabling.bindings.av.clone().ok_or(Errno::ENOAV)?;
+        Ok(Box::new(Rdm::new(av, &self.params)))
+    }
+
+    fn enabled(&self, setup: &mut Setup, ep: &SoftEndpoint<Self>) -> Result {
+        let seat = ep.seated()?;
+        let is_local = is_local(&setup.core);
+        let setting = Setting {
+            domain: self.domain.clone(),
+            memory: self.memory.clone(),
+            core: setup.core.clone(),
+            sizes: offer::sizes(&setup.core, &self.params),
+            is_local,
+            has_descs: self.has_descs && is_local,
+            has_sleepers: setup.has_sleepers,
+        };
+        let (eq, passive) = (setup.eq.clone(), setup.passive.clone());
+        let below = Below::open(setting, eq, passive, &self.params)?;
+        seat.lane.core().start(seat.key, below)?;
+        setup.is_enabled = true;
+        Ok(())
+    }
+
+    fn name(ep: &SoftEndpoint<Self>) -> Result<Vec<u8>> {
+        ep.setup().passive.address()
+    }
+
+    fn set_name(ep: &SoftEndpoint<Self>, name: &[u8]) -> Result {
+        let setup = ep.setup();
+        match setup.is_enabled {
+            true => Err(Errno::EOPBADSTATE),
+            false => setup.passive.set_address(name),
+        }
+    }
+}

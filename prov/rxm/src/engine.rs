@@ -1,0 +1,210 @@
+//! What moves data: the connections of an endpoint, through the provider below,
+//! driven from the calls that read its queues.
+
+mod arrival;
+mod atomics;
+pub mod below;
+mod connecting;
+mod ending;
+pub mod endpoint;
+mod keys;
+mod link;
+mod progress;
+mod queued;
+mod rendezvous;
+mod rma;
+mod sending;
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+use prov_message::{EpKey, Lane, Limits, NoErrand, Signals, Target};
+use prov_util::errno::{Errno, Result};
+use prov_util::ffi::below::Batch;
+use prov_util::mr::MrTable;
+use prov_util::poller::{Event, Poller};
+use prov_util::request::{Atomic, RemoteAccess, Transmit};
+use prov_util::timers::Timers;
+use slotmap::SlotMap;
+
+use self::below::Below;
+use self::keys::{Due, Ids, LinkKey, Names, Source};
+use self::link::{Action, Endpoints, Link, Rxm};
+use crate::params::Params;
+
+/// See the [module](self) description. There is one endpoint in it.
+pub struct Core {
+    params: Arc<Params>,
+    signals: Arc<Signals>,
+    endpoints: Endpoints,
+    // Connections close before what they are bound to.
+    links: SlotMap<LinkKey, Link>,
+    /// Links by the numbers that peers put into packets.
+    ids: Ids,
+    /// Links by what events call them.
+    names: Names,
+    /// What there is of the provider below, once the endpoint is enabled.
+    below: Option<Below>,
+    /// Links with something to send for which there was no room.
+    busy: Vec<LinkKey>,
+    /// Links that are not open yet.
+    connecting: usize,
+    /// The domain's registered memory, for atomic operations.
+    target: Target,
+    batch: Batch,
+    poller: Poller<Source>,
+    timers: Timers<Due>,
+    polled: Vec<Event<Source>>,
+    /// Turns until it is time to look whether it is time to look at events.
+    until_clock: u32,
+    /// When events were last looked at.
+    looked_at_events: Instant,
+    /// Turns in vain since the last one that brought something.
+    idle_turns: u32,
+    /// Packets are put together here that are copied at once.
+    scratch: Box<[u8]>,
+    /// A peer's operands, and the result for it.
+    operands: Vec<u8>,
+    result: Vec<u8>,
+    /// What is behind the head of a packet with an atomic operation, or with its
+    /// result.
+    gathered: Vec<u8>,
+}
+
+impl Core {
+    /// Without an endpoint.
+    ///
+    /// # Errors
+    /// What the system says to a poller.
+    pub fn new(params: Arc<Params>, memory: &Arc<MrTable>, signals: Arc<Signals>) -> Result<Self> {
+        let limits = Limits {
+            unexpected: params.max_unexpected,
+            ..Limits::default()
+        };
+        Ok(Core {
+            params,
+            signals,
+            endpoints: Endpoints::new(limits),
+            links: SlotMap::with_key(),
+            ids: Ids::default(),
+            names: Names::default(),
+            below: None,
+            busy: Vec::new(),
+            connecting: 0,
+            target: Target::new(memory),
+            batch: Batch::default(),
+            poller: Poller::new()?,
+            timers: Timers::default(),
+            polled: Vec::new(),
+            until_clock: 0,
+            looked_at_events: Instant::now(),
+            idle_turns: 0,
+            scratch: Box::default(),
+            operands: Vec::new(),
+            result: Vec::new(),
+            gathered: Vec::new(),
+        })
+    }
+
+    /// Lets peers connect to the endpoint, and the endpoint to them.
+    ///
+    /// # Errors
+    /// Those of the system, `-FI_EBUSY` for a second endpoint.
+    pub fn start(&mut self, ep: EpKey, mut below: Below) -> Result {
+        if self.below.is_some() {
+            return Err(Errno::EBUSY);
+        }
+        if below.setting.has_sleepers {
+            self.poller
+                .watch_listener(below.wiring.cq.wait_fd()?, Source::Completions)?;
+            self.poller
+                .watch_listener(below.wiring.eq.wait_fd()?, Source::Events)?;
+        }
+        below.listen(ep)?;
+        self.scratch = vec![0; below.inject].into_boxed_slice();
+        self.below = Some(below);
+        Ok(())
+    }
+}
+
+impl prov_message::Core for Core {
+    type Transport = Rxm;
+    type Errand = NoErrand;
+
+    #[inline(always)]
+    fn signals(&self) -> Option<&Signals> {
+        Some(&self.signals)
+    }
+
+    #[inline(always)]
+    fn endpoints(&mut self) -> &mut Endpoints {
+        &mut self.endpoints
+    }
+
+    #[inline]
+    fn transmit(&mut self, ep: EpKey, message: &Transmit) -> Result {
+        self.post_message(ep, message)
+    }
+
+    fn access(&mut self, ep: EpKey, access: &RemoteAccess) -> Result {
+        self.post_access(ep, access)
+    }
+
+    fn atomic(&mut self, ep: EpKey, atomic: &Atomic) -> Result {
+        self.post_atomic(ep, atomic)
+    }
+
+    #[inline]
+    fn expects(&mut self, ep: EpKey) -> bool {
+        self.expects_one(ep)
+    }
+
+    fn awaits(&mut self, ep: EpKey, peer: u64) {
+        self.look_for_peer(ep, peer);
+    }
+
+    fn look_for_sources(&mut self, ep: EpKey) {
+        self.follow_av(ep);
+    }
+
+    fn act(&mut self, action: Action) {
+        self.act_on(action);
+    }
+
+    #[inline(always)]
+    fn progress(&mut self) -> bool {
+        self.do_what_is_ready()
+    }
+
+    fn prepare_wait(&mut self, _sleeper: prov_message::Sleeper) -> bool {
+        self.may_sleep()
+    }
+
+    #[inline(always)]
+    fn has_errands(&self) -> bool {
+        false
+    }
+
+    fn poller(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.poller.as_fd())
+    }
+
+    fn close(&mut self, ep: EpKey) {
+        self.close_endpoint(ep);
+    }
+
+    fn leave(lane: &Lane<Self>, ep: EpKey) {
+        ending::leave(lane, ep);
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        // What is left of endpoints that nobody has closed.
+        let eps: Vec<EpKey> = self.endpoints.iter().map(|(key, _)| key).collect();
+        for ep in eps {
+            self.close_endpoint(ep);
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! What comes in packets.
+
+use prov_message::peers::UNKNOWN_SOURCE;
+use prov_message::{Course, Expected, Place, Placing, Taken, Then, Unmatched};
+use prov_util::ffi::below::{Refused, Slot};
+
+use super::Core;
+use super::keys::LinkKey;
+use super::link::{self, Announced, Arrival, Assembly, Fault};
+use crate::LOG;
+use crate::wire::packet::{Body, Envelope, Packet, Plain, Position};
+
+impl Core {
+    /// A packet has come, of the link that its receive was posted for, or of the
+    /// one that it names.
+    #[inline]
+    pub(super) fn packet(&mut self, slot: Slot, len: usize, of: Option<LinkKey>) {
+        if !self.take_plain(&slot, len, of)
+            && let Some((key, Err(fault))) = self.take_any(&slot, len, of)
+        {
+            self.break_link(key, fault);
+        }
+        match (of, &mut self.below) {
+            (None, Some(below)) => below.expect_again(slot),
+            (Some(key), Some(below)) => {
+                let Some(link) = self.links.get(key) else {
+                    return below.slots.give_back(slot);
+                };
+                if let Err(Refused { slot, .. }) = link.below.receive(&mut below.slots, slot) {
+                    // It is ending.
+                    below.slots.give_back(slot);
+                }
+            }
+            (_, None) => {}
+        }
+        self.finish_acting();
+    }
+
+    /// Takes in a message that has nothing special about it, and is waited for.
+    #[inline(always)]
+    fn take_plain(&mut self, slot: &Slot, len: usize, of: Option<LinkKey>) -> bool {
+        let Core {
+            below: Some(below),
+            links,
+            ids,
+            endpoints,
+            ..
+        } = self
+        else {
+            return true;
+        };
+        let bytes = below.slots.bytes(slot);
+        if let Some(Plain {
+            connection,
+            tag,
+            payload,
+        }) = Plain::read(bytes.get(..len).unwrap_or(bytes))
+            && let Some(key) = of.or_else(|| ids.find(connection))
+            && let Some(link) = links.get(key)
+            && link.src != UNKNOWN_SOURCE
+            && let Some(mut plain) = endpoints.plain(link.ep)
+        {
+            plain.take(link.src, tag, payload)
+        } else {
+            false
+        }
+    }
+
+    /// Takes in a packet; on which link, and whether the peer may go on.
+    #[inline(never)]
+    fn take_any(
+        &mut self,
+        slot: &Slot,
+        len: usize,
+        of: Option<LinkKey>,
+    ) -> Option<(LinkKey, Result<(), Fault>)> {
+        let below = self.below.as_ref()?;
+        let bytes = below.slots.bytes(slot);
+        let packet = match Packet::read(bytes.get(..len).unwrap_or(bytes)) {
+            Ok(packet) => packet,
+            Err(malformed) => {
+                if of.is_none() {
+                    log::warn!(target: LOG.ep_data, "a packet of nobody: {}", malformed.0);
+                }
+                return of.map(|key| (key, Err(malformed.into())));
+            }
+        };
+        let Some(key) = of.or_else(|| self.ids.find(packet.connection)) else {
+            // It was sent before its connection ended.
+            log::debug!(target: LOG.ep_data, "a packet of a connection that has ended");
+            return None;
+        };
+        let message = packet.message;
+        let outcome = match packet.body {
+            Body::Eager(envelope, _) => self.message(key, slot, &envelope),
+            Body::Segment(envelope, position, payload) => {
+                let len = payload.len();
+                self.segment(key, slot, message, &envelope, position, len)
+            }
+            Body::Announced(envelope, memory) => {
+                self.announced(key, &envelope, Announced { message, memory })
+            }
+            Body::ReadDone => self.read_done(key, message),
+            Body::WriteTo(memory) => self.write_to(key, message, memory),
+            Body::WriteDone => self.write_done(key, message),
+            Body::Atomic(atomic) => {
+                self.operands.clear();
+                self.operands.extend_from_slice(atomic.operands);
+                let (operation, elements) = (atomic.operation, atomic.elements);
+                let memory = atomic.memory;
+                self.find_source(key);
+                self.atomic_requested(key, message, operation, elements, &memory)
+            }
+            Body::AtomicResult(status, result) => {
+                self.operands.clear();
+                self.operands.extend_from_slice(result);
+                self.atomic_done(key, message, status)
+            }
+            // This side counts nothing.
+            Body::Credit => Ok(()),
+        };
+        Some((key, outcome))
+    }
+
+    /// Looks for the source of a link whose peer the address vector did not know.
+    fn find_source(&mut self, key: LinkKey) {
+        let link = self.links.get(key);
+        let Some(link) = link.filter(|link| link.src == UNKNOWN_SOURCE) else {
+            return;
+        };
+        let ep = link.ep;
+        if self.rdm(ep).is_some_and(|rdm| rdm.peers.av_changed()) {
+            self.follow_av(ep);
+        }
+    }
+
+    fn arrival(&mut self, key: LinkKey, envelope: &Envelope) -> Result<Arrival, Fault> {
+        self.find_source(key);
+        let link = self.links.get(key);
+        let link = link.ok_or(Fault::Protocol("a packet of nobody"))?;
+        let len = usize::try_from(envelope.len).ok();
+        let len = len.filter(|len| *len <= isize::MAX as usize);
+        Ok(Arrival {
+            link: key,
+            ep: link.ep,
+            src: link.src,
+            tagged: envelope.tag.is_some(),
+            tag: envelope.tag.unwrap_or(0),
+            len: len.ok_or(Fault::Protocol("length of a message"))?,
+            data: envelope.data,
+            ack: (),
+            announces: false,
+        })
+    }
+
+    /// A whole message, which is in the slot.
+    fn message(&mut self, key: LinkKey, slot: &Slot, envelope: &Envelope) -> Result<(), Fault> {
+        let arrival = self.arrival(key, envelope)?;
+        let Some(below) = &self.below else {
+            return Ok(());
+        };
+        let payload = payload(below.slots.bytes(slot), arrival.len);
+        match self.endpoints.take_in(&arrival, payload) {
+            Taken::Received(()) | Taken::Kept => Ok(()),
+            Taken::Refused => Err(Fault::Flooded),
+        }
+    }
+
+    fn announced(
+        &mut self,
+        key: LinkKey,
+        envelope: &Envelope,
+        name: Announced,
+    ) -> Result<(), Fault> {
+        let arrival = self.arrival(key, envelope)?;
+        match self.endpoints.announced(&arrival, name) {
+            true => Ok(()),
+            false => Err(Fault::Flooded),
+        }
+    }
+
+    /// A part of a message, which is in the slot.
+    fn segment(
+        &mut self,
+        key: LinkKey,
+        slot: &Slot,
+        message: u64,
+        envelope: &Envelope,
+        position: Position,
+        len: usize,
+    ) -> Result<(), Fault> {
+        if position == Position::First {
+            self.begin(key, message, envelope)?;
+        }
+        let Core {
+            links,
+            endpoints,
+            below: Some(below),
+            ..
+        } = self
+        else {
+            return Ok(());
+        };
+        let Some(link) = links.get_mut(key) else {
+            return Ok(());
+        };
+        let assembly = link.assembly.as_mut();
+        let assembly = assembly.filter(|assembly| assembly.message == message);
+        let assembly = assembly.ok_or(Fault::Protocol("a part without a beginning"))?;
+        let left = assembly.len - assembly.done;
+        let is_last = position == Position::Last;
+        if len > left || is_last && len != left {
+            return Err(Fault::Protocol("length of a part"));
+        }
+        let bytes = payload(below.slots.bytes(slot), len);
+        match &mut assembly.course {
+            Course::Place(placing) => {
+                // The memory of receives alone, never registered one.
+                if let Place::App(memory) = &placing.place {
+                    memory.write_at(placing.done, bytes);
+                }
+                placing.done += len;
+            }
+            Course::Keep(kept) => {
+                endpoints.append(*kept, bytes, left - len);
+            }
+            Course::Discard | Course::Done => {}
+        }
+        assembly.done += len;
+        if is_last && let Some(assembly) = link.assembly.take() {
+            self.assembled(assembly.course);
+        }
+        Ok(())
+    }
+
+    /// A message begins that comes in parts.
+    fn begin(&mut self, key: LinkKey, message: u64, envelope: &Envelope) -> Result<(), Fault> {
+        let arrival = self.arrival(key, envelope)?;
+        if self
+            .links
+            .get(key)
+            .is_some_and(|link| link.assembly.is_some())
+        {
+            return Err(Fault::Protocol("a message within another one"));
+        }
+        let course = match self.endpoints.arrive(&arrival) {
+            Some(Expected { memory, receipt }) => Course::Place(Box::new(Placing {
+                place: Place::App(memory),
+                done: 0,
+                then: Then::Receive(receipt),
+            })),
+            None => match self.endpoints.unmatched(&arrival) {
+                Unmatched::Keep(kept) => Course::Keep(kept),
+                Unmatched::Complete | Unmatched::Gone => Course::Discard,
+                Unmatched::HeldBack => return Err(Fault::Flooded),
+            },
+        };
+        if let Some(link) = self.links.get_mut(key) {
+            link.assembly = Some(Assembly {
+                message,
+                course,
+                done: 0,
+                len: arrival.len,
+            });
+        }
+        Ok(())
+    }
+
+    fn assembled(&mut self, course: link::Course) {
+        match course {
+            Course::Place(placing) => {
+                if let Then::Receive(receipt) = &placing.then {
+                    let memory = placing.place.memory();
+                    self.endpoints.received(receipt, &memory, Ok(()));
+                }
+            }
+            Course::Keep(kept) => self.endpoints.kept(kept),
+            Course::Discard | Course::Done => {}
+        }
+    }
+
+    /// The rest of the message that is coming takes this course.
+    pub(super) fn redirect(&mut self, key: LinkKey, course: link::Course) {
+        let link = self.links.get_mut(key);
+        if let Some(assembly) = link.and_then(|link| link.assembly.as_mut()) {
+            assembly.course = course;
+        }
+    }
+}
+
+/// So many bytes behind the head of a packet.
+#[inline]
+fn payload(packet: &[u8], len: usize) -> &[u8] {
+    use crate::wire::packet::HEAD;
+    packet.get(HEAD..HEAD + len).unwrap_or_default()
+}

@@ -1,0 +1,418 @@
+//! What an endpoint has of the provider below: queues, a passive endpoint, and
+//! slots for packets.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use fabric_abi::{FI_DELIVERY_COMPLETE, FI_MR_VIRT_ADDR, FI_SHARED_CONTEXT};
+use prov_message::peers::Bytes as Payload;
+use prov_message::{Sizes, Ticket};
+use prov_util::attr::{Info, MR_BASIC};
+use prov_util::buffer::AppIov;
+use prov_util::desc::Descs;
+use prov_util::errno::{Errno, Result};
+use prov_util::ffi::below::{
+    Asking, Cq, Domain, Endpoint, Eq, Local, PassiveEndpoint, Refused, Region, SharedReceive, Size,
+    Slot, Slots, Wiring,
+};
+use prov_util::request::{RemoteIov, RemotePiece};
+
+use super::keys::{EpKey, FetchKey, LinkKey, PendingKey};
+use super::link::{Link, copy};
+use crate::address;
+use crate::memory;
+use crate::params::{Params, universe_size};
+use crate::wire::packet::{HEAD, Head};
+
+/// What an operation below is about.
+pub enum What {
+    /// Packets: of any link, or of this one.
+    Packet(Option<LinkKey>),
+    /// An operation of the application that ends with it, and the memory that
+    /// was registered for it.
+    Op(LinkKey, Ticket, Registered),
+    /// Nothing depends on it.
+    Sent(LinkKey),
+    /// A part of a message that is read.
+    Fetch(LinkKey, FetchKey),
+    /// A part of a message that is written.
+    Push(LinkKey, PendingKey),
+}
+
+/// Memory that was registered for an operation; mostly none.
+pub type Registered = Option<Box<Vec<Region>>>;
+
+/// What an endpoint is opened with.
+pub struct Setting {
+    pub domain: Arc<Domain>,
+    pub memory: Arc<memory::Below>,
+    /// The endpoints below.
+    pub core: Info,
+    /// Bytes that operations take.
+    pub sizes: Sizes,
+    /// Whether the provider below wants memory registered.
+    pub is_local: bool,
+    /// Whether the application registers it.
+    pub has_descs: bool,
+    /// Whether somebody sleeps until something comes.
+    pub has_sleepers: bool,
+}
+
+/// See the [module](self) description.
+pub struct Below {
+    /// The endpoint that it is of.
+    pub ep: EpKey,
+    pub setting: Setting,
+    pub slots: Slots<What>,
+    pub wiring: Wiring,
+    pub passive: Arc<PassiveEndpoint>,
+    /// Where peers find the endpoint.
+    pub addr: SocketAddr,
+    /// Bytes of packets that are copied when they are sent.
+    pub inject: usize,
+    /// The flag by which a send completes when it is delivered; none where the
+    /// provider below cannot tell.
+    pub until_delivered: u64,
+    /// Whether peers name memory by addresses.
+    has_addresses: bool,
+    /// Whether packets leave from the application's memory.
+    sends_directly: bool,
+    /// Receives that are posted, of a shared context.
+    posted: usize,
+    /// How many may be.
+    most_posted: usize,
+    /// Slots that are to be posted, for which there was no room.
+    spare: Vec<Slot>,
+}
+
+/// Bytes of the slots for packets with short messages, or without one.
+pub const SMALL: usize = HEAD + 256;
+/// Receives of a shared context for the first peers, and for each.
+const FIRST_POSTED: usize = 128;
+const POSTED_PER_PEER: usize = 32;
+/// Packets that are copied, rather than left where they are, in bytes.
+const COPIED: usize = 1024;
+
+impl Below {
+    /// Opens queues and receives.
+    ///
+    /// # Errors
+    /// What the provider below returns.
+    pub fn open(
+        setting: Setting,
+        eq: Arc<Eq>,
+        passive: Arc<PassiveEndpoint>,
+        params: &Params,
+    ) -> Result<Self> {
+        let Setting {
+            domain,
+            core,
+            is_local,
+            ..
+        } = &setting;
+        let is_shared = core.ep.rx_ctx_cnt == FI_SHARED_CONTEXT;
+        let slots = Slots::new(domain, SMALL, HEAD + params.buffer_size, *is_local);
+        let most_posted = core.rx.size.clamp(1, params.below_rx_size(is_shared));
+        let peers = universe_size();
+        let for_receives = match is_shared {
+            true => most_posted,
+            false => most_posted.saturating_mul(peers),
+        };
+        let size = core
+            .tx
+            .size
+            .saturating_mul(peers)
+            .saturating_add(for_receives);
+        let cq = Cq::open(domain, &slots, size, setting.has_sleepers)?;
+        let shared = match is_shared {
+            true => Some(SharedReceive::open(domain, core, &slots)?),
+            false => None,
+        };
+        let mode = core.domain.mr_mode;
+        Ok(Below {
+            ep: EpKey::default(),
+            wiring: Wiring { cq, eq, shared },
+            passive,
+            addr: SocketAddr::from(([0, 0, 0, 0], 0)),
+            inject: core.tx.inject_size.min(COPIED),
+            until_delivered: FI_DELIVERY_COMPLETE,
+            has_addresses: mode == MR_BASIC || mode & FI_MR_VIRT_ADDR != 0,
+            sends_directly: params.enable_direct_send && !is_local || setting.has_descs,
+            posted: 0,
+            most_posted,
+            spare: Vec::new(),
+            slots,
+            setting,
+        })
+    }
+
+    /// Lets peers connect to this endpoint.
+    ///
+    /// # Errors
+    /// What the provider below returns.
+    pub fn listen(&mut self, ep: EpKey) -> Result {
+        self.ep = ep;
+        self.passive.listen()?;
+        self.addr = address::read(&self.passive.address()?)?;
+        // Connections have ports of their own.
+        let own = address::at_port(self.addr, 0);
+        self.setting.core.src_addr = address::bytes(&own);
+        self.post_more(FIRST_POSTED)
+    }
+
+    /// An endpoint that is to connect to a peer.
+    ///
+    /// # Errors
+    /// What the provider below returns.
+    pub fn endpoint_to(&mut self, peer: &SocketAddr) -> Result<Endpoint> {
+        let core = &mut self.setting.core;
+        core.dest_addr = address::bytes(peer);
+        let core = &self.setting.core;
+        Endpoint::open(&self.setting.domain, core, &self.wiring, &self.slots)
+    }
+
+    /// An endpoint that is to accept a peer's connection.
+    ///
+    /// # Errors
+    /// What the provider below returns.
+    pub fn endpoint_for(&self, asking: &Asking) -> Result<Endpoint> {
+        let domain = &self.setting.domain;
+        Endpoint::open_for(domain, asking, &self.wiring, &self.slots)
+    }
+
+    /// There is another peer: receives for its packets.
+    ///
+    /// # Errors
+    /// What the provider below returns.
+    pub fn expect_packets(&mut self, key: LinkKey, endpoint: &Endpoint) -> Result {
+        if self.wiring.shared.is_some() {
+            return self.post_more(POSTED_PER_PEER);
+        }
+        for _ in 0..self.most_posted {
+            let slot = self.slots.take(Size::Large)?;
+            self.slots.set(&slot, What::Packet(Some(key)));
+            if let Err(refused) = endpoint.receive(&mut self.slots, slot) {
+                self.slots.give_back(refused.slot);
+                return match refused.error {
+                    Errno::EAGAIN => Ok(()),
+                    error => Err(error),
+                };
+            }
+        }
+        Ok(())
+    }
+
+    fn post_more(&mut self, count: usize) -> Result {
+        for _ in 0..count.min(self.most_posted - self.posted) {
+            let slot = self.slots.take(Size::Large)?;
+            self.slots.set(&slot, What::Packet(None));
+            self.posted += 1;
+            self.expect_again(slot);
+        }
+        Ok(())
+    }
+
+    /// Posts a slot of the shared context again, which has brought a packet.
+    #[inline]
+    pub fn expect_again(&mut self, slot: Slot) {
+        let Some(shared) = &self.wiring.shared else {
+            return self.slots.give_back(slot);
+        };
+        // That is what the slot is for still.
+        if let Err(refused) = shared.receive(&mut self.slots, slot) {
+            self.spare.push(refused.slot);
+        }
+    }
+
+    /// Posts what there was no room for.
+    #[inline]
+    pub fn post_spare(&mut self) {
+        if let Some(slot) = self.spare.pop() {
+            self.expect_again(slot);
+        }
+    }
+
+    /// The descriptors of the application's memory, and what was registered for
+    /// it.
+    ///
+    /// # Errors
+    /// What the provider below says to the registration.
+    pub fn local(
+        &self,
+        memory: &AppIov,
+        descs: &Descs,
+        access: u64,
+    ) -> Result<(Local, Registered)> {
+        if !self.setting.is_local {
+            return Ok((Local::NONE, None));
+        }
+        if self.setting.has_descs {
+            return Ok((Local::given(descs), None));
+        }
+        let regions = self.register(memory, access)?;
+        Ok((Local::of(&regions), Some(Box::new(regions))))
+    }
+
+    /// Registers memory, each piece as a region.
+    ///
+    /// # Errors
+    /// What the provider below returns.
+    pub fn register(&self, memory: &AppIov, access: u64) -> Result<Vec<Region>> {
+        let pieces = memory.pieces().iter();
+        let pieces = pieces.map(|piece| (piece.iov_base.expose_provenance(), piece.iov_len));
+        pieces
+            .map(|piece| self.setting.memory.register(std::iter::once(piece), access))
+            .collect()
+    }
+
+    /// How peers name memory that was registered for them.
+    pub fn remote(&self, memory: &AppIov, regions: &[Region]) -> RemoteIov {
+        let mut list = RemoteIov::default();
+        for (piece, region) in memory.pieces().iter().zip(regions) {
+            list.push(RemotePiece {
+                addr: match self.has_addresses {
+                    true => piece.iov_base.expose_provenance() as u64,
+                    false => 0,
+                },
+                len: piece.iov_len as u64,
+                key: region.key(),
+            });
+        }
+        list
+    }
+
+    /// Whether a packet can leave from the application's memory, behind its
+    /// head.
+    #[inline]
+    pub fn sends_directly(&self, memory: &AppIov) -> bool {
+        self.sends_directly && memory.pieces().len() < self.setting.core.tx.iov_limit
+    }
+}
+
+/// What is behind the head of a packet.
+pub enum Load<'a> {
+    /// The application's memory, from where it leaves.
+    App(&'a AppIov, &'a Local),
+    /// Bytes that are copied.
+    Copy(Payload<'a>),
+}
+
+/// What could not be posted, and why.
+pub type Unposted = (Errno, What);
+
+impl Below {
+    /// Sends a packet, of which more is heard.
+    ///
+    /// # Errors
+    /// `-FI_EAGAIN` where there is no room, and what else the provider below
+    /// returns.
+    pub fn send(
+        &mut self,
+        link: &mut Link,
+        head: &Head,
+        load: &Load<'_>,
+        flags: u64,
+        what: What,
+    ) -> std::result::Result<(), Unposted> {
+        let (behind, local, copied) = match load {
+            Load::App(memory, local) => (*memory, *local, None),
+            Load::Copy(bytes) => (&AppIov::EMPTY, &Local::NONE, Some(bytes)),
+        };
+        let len = HEAD + copied.map_or(0, Payload::len);
+        let size = if len <= SMALL {
+            Size::Small
+        } else {
+            Size::Large
+        };
+        let slot = match self.slots.take(size) {
+            Ok(slot) => slot,
+            Err(error) => return Err((error, what)),
+        };
+        let packet = self.slots.bytes_mut(&slot);
+        if let Some((front, behind)) = packet.split_first_chunk_mut::<HEAD>() {
+            head.write(front);
+            if let Some(bytes) = copied {
+                copy(bytes, behind);
+            }
+        }
+        self.slots.set(&slot, what);
+        let posted = link
+            .below
+            .send(&mut self.slots, slot, len, behind, local, flags);
+        self.posted(link, posted)
+    }
+
+    /// [`Below::send`] for a message that fits into a small slot, and is reported.
+    ///
+    /// # Errors
+    /// Those of [`Below::send`].
+    #[inline]
+    pub fn send_quickly(
+        &mut self,
+        link: &mut Link,
+        key: LinkKey,
+        head: &Head,
+        message: &AppIov,
+        ticket: Ticket,
+    ) -> std::result::Result<(), Unposted> {
+        let what = What::Op(key, ticket, None);
+        let slot = match self.slots.take(Size::Small) {
+            Ok(slot) => slot,
+            Err(error) => return Err((error, what)),
+        };
+        let packet = self.slots.bytes_mut(&slot);
+        if let Some((front, behind)) = packet.split_first_chunk_mut::<HEAD>() {
+            head.write(front);
+            let len = message.len().min(behind.len());
+            message.read_at(0, &mut behind[..len]);
+        }
+        self.slots.set(&slot, what);
+        let posted = link
+            .below
+            .send_slot(&mut self.slots, slot, HEAD + message.len());
+        self.posted(link, posted)
+    }
+
+    /// Sends a packet that was put together before.
+    ///
+    /// # Errors
+    /// Those of [`Below::send`].
+    pub fn send_packet(&mut self, link: &mut Link, packet: &[u8], what: What) -> Result {
+        if packet.len() <= self.inject {
+            return link.below.inject(packet);
+        }
+        let size = match packet.len() <= SMALL {
+            true => Size::Small,
+            false => Size::Large,
+        };
+        let slot = self.slots.take(size)?;
+        if let Some(place) = self.slots.bytes_mut(&slot).get_mut(..packet.len()) {
+            place.copy_from_slice(packet);
+        }
+        self.slots.set(&slot, what);
+        let (len, slots) = (packet.len(), &mut self.slots);
+        let nothing = (&AppIov::EMPTY, &Local::NONE);
+        let posted = link.below.send(slots, slot, len, nothing.0, nothing.1, 0);
+        self.posted(link, posted).map_err(|(error, _)| error)
+    }
+
+    /// What has come of posting an operation with a slot.
+    #[inline]
+    pub fn posted(
+        &mut self,
+        link: &mut Link,
+        posted: std::result::Result<(), Refused>,
+    ) -> std::result::Result<(), Unposted> {
+        match posted {
+            Ok(()) => {
+                link.lent += 1;
+                Ok(())
+            }
+            Err(Refused { error, slot }) => {
+                let what = self.slots.what(&slot);
+                self.slots.give_back(slot);
+                Err((error, what.unwrap_or(What::Packet(None))))
+            }
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! Connections: made on first use, one per peer. What is to be done about them,
+//! [`Peers`](prov_message::peers::Peers) says.
+//!
+//! Where two ask each other at the same time, the one with the larger address
+//! has its way: so says the protocol.
+
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use prov_message::Op;
+use prov_message::peers::{Deferred, Failure, Step};
+use prov_util::errno::{Errno, Result};
+use prov_util::ffi::below::{Asking, Event};
+
+use super::Core;
+use super::endpoint::Rdm;
+use super::keys::{Due, EpKey, LinkKey, PeerKey};
+use super::link::{Fault, Link, Stage};
+use crate::wire::connection::{Acceptance, FlowControl, Name, Refusal, Request};
+use crate::{LOG, address};
+
+fn own_pid() -> u32 {
+    rustix::process::getpid()
+        .as_raw_nonzero()
+        .get()
+        .cast_unsigned()
+}
+
+impl Core {
+    pub(super) fn rdm(&mut self, ep: EpKey) -> Option<&mut Rdm> {
+        Some(&mut *self.endpoints.get_mut(ep)?.own)
+    }
+
+    /// Keeps an operation until there is a link to its peer.
+    pub(super) fn defer(
+        &mut self,
+        peer: PeerKey,
+        op: Op,
+        request: impl FnOnce() -> Deferred,
+    ) -> Result {
+        let state = self.endpoints.get_mut(op.ep).ok_or(Errno::EOPBADSTATE)?;
+        if !state.ledger.has_room() {
+            return Err(Errno::EAGAIN);
+        }
+        let waiting = (request(), state.ledger.count(op));
+        match state.own.peers.defer(peer, waiting, Instant::now()) {
+            Ok(step) => {
+                self.take_step(op.ep, step);
+                Ok(())
+            }
+            Err(declined) => {
+                let (_, ticket) = declined.request;
+                state.ledger.settle(ticket);
+                Err(declined.error)
+            }
+        }
+    }
+
+    /// Starts an attempt to make a link, if that is the step to be taken.
+    pub(super) fn take_step(&mut self, ep: EpKey, step: Step) {
+        let Step::Start(peer) = step else {
+            return;
+        };
+        let Some(rdm) = self.rdm(ep) else {
+            return;
+        };
+        let Some(target) = rdm.peers.target(peer) else {
+            return;
+        };
+        let (addr, src, deadline) = (*target.addr, target.source, target.deadline);
+        match self.ask(ep, peer, addr, src) {
+            Ok(key) => {
+                if let Some(rdm) = self.rdm(ep) {
+                    rdm.peers.begun(peer, key);
+                }
+                self.look_at(deadline, Due::Link(key));
+            }
+            Err(error) => {
+                log::debug!(target: LOG.ep_ctrl, "cannot ask {addr} for a connection: {error}");
+                if let Some(rdm) = self.rdm(ep) {
+                    let failure = Failure::of(error);
+                    let ended = rdm.peers.not_begun(peer, failure, Instant::now());
+                    self.end_with_link(ep, peer, error, ended);
+                }
+            }
+        }
+    }
+
+    /// Asks a peer for a connection.
+    fn ask(&mut self, ep: EpKey, peer: PeerKey, addr: SocketAddr, src: u64) -> Result<LinkKey> {
+        let below = self.below.as_mut().ok_or(Errno::EOPBADSTATE)?;
+        let endpoint = below.endpoint_to(&addr)?;
+        let mut link = Link::new(ep, addr, endpoint, Stage::Asking);
+        (link.peer, link.src) = (Some(peer), src);
+        let key = self.add_link(link)?;
+        let asked = self.ask_on(key, &addr);
+        asked.map(|()| key).inspect_err(|_| self.remove_link(key))
+    }
+
+    fn ask_on(&mut self, key: LinkKey, addr: &SocketAddr) -> Result {
+        let (Some(link), Some(below)) = (self.links.get(key), &mut self.below) else {
+            return Err(Errno::EOPBADSTATE);
+        };
+        below.expect_packets(key, &link.below)?;
+        let request = Request {
+            port: below.addr.port(),
+            flow_control: FlowControl::Off,
+            number: 0,
+            eager_limit: self.params.buffer_size as u32,
+            receives: below.setting.core.rx.size as u32,
+            name: Name {
+                pid: own_pid(),
+                id: link.id,
+            },
+        };
+        link.below.connect(&address::bytes(addr), &request.encode())
+    }
+
+    fn add_link(&mut self, link: Link) -> Result<LinkKey> {
+        let name = link.below.name();
+        let key = self.links.insert(link);
+        let Some(id) = self.ids.add(key) else {
+            self.links.remove(key);
+            return Err(Errno::EMFILE);
+        };
+        self.links[key].id = id;
+        self.names.insert(name, key);
+        self.connecting += 1;
+        self.until_clock = 0;
+        Ok(key)
+    }
+
+    /// Removes a link without a word: it was never open.
+    pub(super) fn remove_link(&mut self, key: LinkKey) {
+        let tickets = self.take_down(key, Errno::ECANCELED);
+        for ticket in tickets {
+            self.endpoints.finish(ticket, Err(Errno::ECANCELED));
+        }
+    }
+
+    /// Does what the events of the provider below say.
+    pub(super) fn take_events(&mut self) -> bool {
+        let mut any = false;
+        loop {
+            let Some(below) = &self.below else {
+                return any;
+            };
+            let event = match below.wiring.eq.read() {
+                Ok(Some(event)) => event,
+                Ok(None) => return any,
+                Err(error) => {
+                    log::warn!(target: LOG.ep_ctrl, "no events can be read: {error}");
+                    return any;
+                }
+            };
+            any = true;
+            self.event(event);
+            self.finish_acting();
+        }
+    }
+
+    fn event(&mut self, event: Event) {
+        match event {
+            Event::Asked(asking, data) => self.asked(asking, &data),
+            Event::Connected(name, data) => {
+                if let Some(&key) = self.names.get(&name) {
+                    self.connected(key, &data);
+                }
+            }
+            Event::Shutdown(name) => {
+                if let Some(&key) = self.names.get(&name) {
+                    // What the peer has sent before.
+                    self.take_in_all();
+                    self.break_link(key, Fault::Ended(Errno::ESHUTDOWN));
+                }
+            }
+            Event::Failed(name, error, data) => {
+                if let Some(&key) = self.names.get(&name) {
+                    self.failed(key, error, &data);
+                }
+            }
+            Event::Other => {}
+        }
+    }
+
+    /// A peer asks for a connection.
+    fn asked(&mut self, asking: Asking, data: &[u8]) {
+        let answer = match Request::decode(data) {
+            Ok(request) => self.judge(&asking, &request),
+            Err(malformed) => {
+                log::warn!(target: LOG.ep_ctrl, "a peer with another {}", malformed.0);
+                Err(Refusal::Refused)
+            }
+        };
+        let (addr, request, is_itself) = match answer {
+            Ok(answer) => answer,
+            Err(refusal) => return self.refuse(asking, refusal),
+        };
+        if let Err(error) = self.accept(&asking, addr, &request, is_itself) {
+            log::warn!(target: LOG.ep_ctrl, "cannot let {addr} in: {error}");
+            self.refuse(asking, Refusal::Refused);
+        }
+    }
+
+    fn refuse(&mut self, asking: Asking, refusal: Refusal) {
+        let Some(below) = &self.below else {
+            return;
+        };
+        if let Err(error) = below.passive.reject(asking, &refusal.encode()) {
+            log::debug!(target: LOG.ep_ctrl, "a request cannot be refused: {error}");
+        }
+    }
+
+    /// Whether a peer is let in; makes way for it.
+    fn judge(
+        &mut self,
+        asking: &Asking,
+        request: &Request,
+    ) -> std::result::Result<(SocketAddr, Request, bool), Refusal> {
+        let Some(below) = &self.below else {
+            return Err(Refusal::Refused);
+        };
+        let (ep, own) = (below.ep, below.addr);
+        let from = address::read(&asking.address()).map_err(|_| Refusal::Refused)?;
+        let addr = address::at_port(from, request.port);
+        if request.eager_limit as usize != self.params.buffer_size {
+            log::warn!(
+                target: LOG.ep_ctrl,
+                "{addr} has buffer_size {}, this side {}: set FI_OFI_RXM_BUFFER_SIZE for both",
+                request.eager_limit,
+                self.params.buffer_size
+            );
+            return Err(Refusal::Refused);
+        }
+        if request.number != 0 {
+            // One connection is enough.
+            return Err(Refusal::Refused);
+        }
+        if request.name.pid == own_pid()
+            && request.port == own.port()
+            && let Some(key) = self.ids.find(request.name.id)
+            && self.links[key].stage == Stage::Asking
+        {
+            return Ok((addr, *request, true));
+        }
+        let Some(rdm) = self.rdm(ep) else {
+            return Err(Refusal::Refused);
+        };
+        let known = rdm.peers.find(&addr).and_then(|peer| rdm.peers.link(peer));
+        let Some(known) = known.filter(|known| self.links.contains_key(*known)) else {
+            return Ok((addr, *request, false));
+        };
+        let link = &self.links[known];
+        match link.stage {
+            Stage::Asking if (addr.ip(), addr.port()) < (own.ip(), own.port()) => {
+                Err(Refusal::Already)
+            }
+            // Ours makes way when theirs is accepted.
+            Stage::Asking => Ok((addr, *request, false)),
+            Stage::Accepting | Stage::Open if link.far_pid == request.name.pid => {
+                Err(Refusal::Already)
+            }
+            Stage::Accepting | Stage::Open => {
+                // Another process would not ask if that was not over.
+                self.take_in_all();
+                self.break_link(known, Fault::Ended(Errno::ECONNRESET));
+                Ok((addr, *request, false))
+            }
+        }
+    }
+
+    fn accept(
+        &mut self,
+        asking: &Asking,
+        addr: SocketAddr,
+        request: &Request,
+        is_itself: bool,
+    ) -> Result {
+        let below = self.below.as_mut().ok_or(Errno::EOPBADSTATE)?;
+        let ep = below.ep;
+        let endpoint = below.endpoint_for(asking)?;
+        let mut link = Link::new(ep, addr, endpoint, Stage::Accepting);
+        link.far_id = request.name.id;
+        link.far_pid = request.name.pid;
+        let key = self.add_link(link)?;
+        self.accept_on(key).inspect_err(|_| self.remove_link(key))?;
+        let Some(rdm) = self.rdm(ep) else {
+            return Ok(());
+        };
+        let peer = rdm.peers.peer_at(&addr);
+        let gives_way = if is_itself {
+            rdm.peers.loops_back(peer, key);
+            None
+        } else {
+            rdm.peers.adopt(peer, key, Instant::now())
+        };
+        let source = rdm.peers.source(peer);
+        let deadline = rdm.peers.target(peer).map(|target| target.deadline);
+        let link = &mut self.links[key];
+        link.src = source;
+        link.peer = (!is_itself).then_some(peer);
+        if let Some(deadline) = deadline {
+            self.look_at(deadline, Due::Link(key));
+        }
+        if let Some(ours) = gives_way {
+            self.remove_link(ours);
+        }
+        Ok(())
+    }
+
+    fn accept_on(&mut self, key: LinkKey) -> Result {
+        let (Some(link), Some(below)) = (self.links.get(key), &mut self.below) else {
+            return Err(Errno::EOPBADSTATE);
+        };
+        below.expect_packets(key, &link.below)?;
+        let acceptance = Acceptance {
+            name: Name {
+                pid: own_pid(),
+                id: link.id,
+            },
+            receives: below.setting.core.rx.size as u32,
+            flow_control: FlowControl::Off,
+        };
+        link.below.accept(&acceptance.encode())
+    }
+
+    /// A connection is there.
+    fn connected(&mut self, key: LinkKey, data: &[u8]) {
+        let Some(link) = self.links.get_mut(key) else {
+            return;
+        };
+        match link.stage {
+            Stage::Asking => match Acceptance::decode(data) {
+                Ok(Acceptance { name, .. }) => (link.far_id, link.far_pid) = (name.id, name.pid),
+                Err(malformed) => return self.break_link(key, malformed.into()),
+            },
+            Stage::Accepting => {}
+            Stage::Open => return,
+        }
+        link.stage = Stage::Open;
+        let (ep, peer) = (link.ep, link.peer);
+        self.connecting -= 1;
+        let Some(peer) = peer else {
+            return;
+        };
+        let opened = self.rdm(ep).and_then(|rdm| rdm.peers.opened(peer, key));
+        if let (Some(opened), Some(link)) = (opened, self.links.get_mut(key)) {
+            link.src = opened.source;
+            if let Some(displaced) = opened.displaced {
+                self.break_link(displaced, Fault::Ended(Errno::ECONNRESET));
+            }
+        }
+        self.replay(key);
+    }
+
+    /// A connection has not come about, or is broken.
+    fn failed(&mut self, key: LinkKey, error: Errno, data: &[u8]) {
+        let is_asking = self
+            .links
+            .get(key)
+            .is_some_and(|link| link.stage == Stage::Asking);
+        let fault = match (is_asking, error) {
+            (true, Errno::ECONNREFUSED) => match Refusal::decode(data) {
+                // Its own request is on its way, or was accepted.
+                Refusal::Already => Fault::Ended(Errno::EALREADY),
+                Refusal::Refused => Fault::Refused,
+            },
+            _ => Fault::Ended(error),
+        };
+        self.take_in_all();
+        self.break_link(key, fault);
+    }
+
+    /// Has something looked at when a time has come.
+    pub(super) fn look_at(&mut self, when: Instant, due: Due) {
+        self.timers.set(when, due);
+        self.poller.wake_at(when);
+    }
+}

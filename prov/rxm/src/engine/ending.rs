@@ -1,0 +1,259 @@
+//! How links and endpoints end, and what depends on them.
+
+use std::time::{Duration, Instant};
+
+use prov_message::peers::{Ended, Failure, GivenUp};
+use prov_message::{Core as _, Course, EpKey, Lane, Then, Ticket};
+use prov_util::errno::Errno;
+use std::net::SocketAddr;
+
+use super::Core;
+use super::below::What;
+use super::endpoint::Waiting;
+use super::keys::{Due, LinkKey, PeerKey};
+use super::link::{Fault, Link, Out, Pending};
+use crate::LOG;
+
+/// How long closing an endpoint may take to send what is due.
+const LINGER: Duration = Duration::from_secs(2);
+/// How often to look whether it has been sent.
+const LOOK: Duration = Duration::from_micros(50);
+
+impl Core {
+    /// Ends a link, and with it all operations on it.
+    #[cold]
+    pub(super) fn break_link(&mut self, key: LinkKey, fault: Fault) {
+        let Some(link) = self.links.get(key) else {
+            return;
+        };
+        let (ep, peer, addr) = (link.ep, link.peer, link.addr);
+        let error = match fault {
+            Fault::Ended(error) => error,
+            Fault::Refused => Errno::ECONNREFUSED,
+            Fault::Protocol(what) => {
+                log::warn!(
+                    target: LOG.ep_ctrl,
+                    "{addr} broke the protocol and loses its connection: {what}"
+                );
+                Errno::EPROTO
+            }
+            Fault::Flooded => {
+                log::warn!(
+                    target: LOG.ep_ctrl,
+                    "{addr} sends more than is kept and loses its connection"
+                );
+                Errno::ENOBUFS
+            }
+        };
+        let ops = self.take_down(key, error);
+        for op in ops {
+            self.endpoints.finish(op, Err(error));
+        }
+        let failure = match error {
+            // The peer's own request is on its way.
+            Errno::EALREADY => Failure::Unreached(Errno::ECONNREFUSED),
+            error => Failure::of(error),
+        };
+        if let Some(rdm) = self.rdm(ep) {
+            match peer {
+                Some(peer) => {
+                    let ended = rdm.peers.ended(peer, key, failure, Instant::now());
+                    self.end_with_link(ep, peer, error, ended);
+                }
+                None => rdm.peers.loopback_ended(key),
+            }
+        }
+        // Others may go on where it has left room.
+        self.finish_acting();
+    }
+
+    /// Removes a link with what was on its way. Returns the operations that end
+    /// with it; nobody is at their memory when they are reported.
+    pub(super) fn take_down(&mut self, key: LinkKey, error: Errno) -> Vec<Ticket> {
+        let Some(link) = self.links.remove(key) else {
+            return Vec::new();
+        };
+        let Link {
+            ep,
+            stage,
+            below: endpoint,
+            id,
+            queue,
+            pending,
+            fetches,
+            assembly,
+            ..
+        } = link;
+        if stage != super::link::Stage::Open {
+            self.connecting -= 1;
+        }
+        self.ids.remove(id);
+        self.names.remove(&endpoint.name());
+        let mut tickets = Vec::new();
+        if let Some(below) = &mut self.below {
+            let whats = endpoint.close(&mut below.slots);
+            tickets.extend(whats.into_iter().filter_map(|what| match what {
+                What::Op(_, ticket, _) => Some(ticket),
+                _ => None,
+            }));
+        }
+        tickets.extend(pending.into_iter().map(|(_, pending)| match pending {
+            Pending::Announced { ticket, .. } | Pending::Atomic { ticket, .. } => ticket,
+        }));
+        tickets.extend(queue.into_iter().filter_map(|out| match out {
+            Out::Segments(rest) => rest.ticket,
+            Out::Again(_, ticket) => Some(ticket),
+            Out::Packet(_) | Out::Fetch(_) | Out::Push(_) => None,
+        }));
+        for (_, fetching) in fetches {
+            drop(fetching.regions);
+            self.endpoints
+                .received(&fetching.receipt, &fetching.whole, Err(error));
+        }
+        if let Some(assembly) = assembly
+            && let Course::Place(placing) = assembly.course
+            && let Then::Receive(receipt) = &placing.then
+        {
+            let memory = placing.place.memory();
+            self.endpoints.received(receipt, &memory, Err(error));
+        }
+        self.endpoints.link_ended(ep, key, error);
+        tickets
+    }
+
+    /// What the end of a link, or of an attempt to make one, leads to.
+    pub(super) fn end_with_link(
+        &mut self,
+        ep: EpKey,
+        peer: PeerKey,
+        error: Errno,
+        ended: Ended<SocketAddr, Waiting>,
+    ) {
+        self.follow_av(ep);
+        match ended {
+            Ended::Quietly => {}
+            Ended::Again(at) => self.look_at(at, Due::Peer(ep, peer)),
+            Ended::Lost { source, again } => {
+                if let Some(at) = again {
+                    self.look_at(at, Due::Peer(ep, peer));
+                }
+                self.end_directed_receives(ep, source, error);
+            }
+            Ended::GivenUp(given_up) => self.give_up(ep, given_up),
+        }
+    }
+
+    /// The attempts to make a link have ended: what waits fails.
+    fn give_up(&mut self, ep: EpKey, given_up: GivenUp<SocketAddr, Waiting>) {
+        let error = given_up.error;
+        log::warn!(
+            target: LOG.ep_ctrl,
+            "no connection to {}: {error}; {} operations fail",
+            given_up.addr,
+            given_up.failed.len()
+        );
+        for (_, ticket) in given_up.failed {
+            self.endpoints.finish(ticket, Err(error));
+        }
+        self.end_directed_receives(ep, given_up.source, error);
+    }
+
+    /// Ends the receives that only messages of this source could have filled.
+    fn end_directed_receives(&mut self, ep: EpKey, source: Option<u64>, error: Errno) {
+        if let (Some(src), Some(state)) = (source, self.endpoints.get(ep))
+            && state.directed
+        {
+            self.endpoints.cancel_receives_from(ep, src, error);
+        }
+    }
+
+    /// A receive will be posted for messages of one peer. Returns whether one of
+    /// the peers is lost.
+    #[inline]
+    pub(super) fn expects_one(&mut self, ep: EpKey) -> bool {
+        let Some(rdm) = self.rdm(ep) else {
+            return false;
+        };
+        let any_lost = rdm.peers.any_lost();
+        if rdm.peers.av_changed() {
+            self.follow_av(ep);
+        }
+        any_lost
+    }
+
+    /// A receive was posted for messages of one peer. If that was lost, finds out
+    /// whether it is back.
+    #[cold]
+    pub(super) fn look_for_peer(&mut self, ep: EpKey, addr: u64) {
+        if let Some(rdm) = self.rdm(ep) {
+            let step = rdm.peers.seek(addr, Instant::now());
+            self.take_step(ep, step);
+        }
+    }
+
+    /// Takes in what changed in an endpoint's address vector.
+    pub(super) fn follow_av(&mut self, ep: EpKey) {
+        if let Some(rdm) = self.rdm(ep) {
+            rdm.peers.follow();
+            self.relabel(ep);
+        }
+    }
+
+    /// Gives links the sources that their peers have now.
+    pub(super) fn relabel(&mut self, ep: EpKey) {
+        let Some(rdm) = self.rdm(ep) else {
+            return;
+        };
+        for (key, src) in rdm.peers.take_relabelled() {
+            if let Some(link) = self.links.get_mut(key) {
+                link.src = src;
+            }
+            self.endpoints.relabel(ep, key, src);
+        }
+        self.finish_acting();
+    }
+
+    /// Sends what is due for an endpoint; whether all of it has left.
+    fn send_last(&mut self, ep: EpKey) -> bool {
+        self.do_what_is_ready();
+        let mut links = self.links.values().filter(|link| link.ep == ep);
+        !links.any(|link| link.is_open() && (!link.queue.is_empty() || link.lent != 0))
+    }
+
+    /// `fi_close` of an endpoint: its links end, its operations end without a
+    /// word.
+    pub(super) fn close_endpoint(&mut self, ep: EpKey) {
+        let links = self.links.iter();
+        let mine: Vec<LinkKey> = links
+            .filter(|(_, link)| link.ep == ep)
+            .map(|(key, _)| key)
+            .collect();
+        for key in mine {
+            let ops = self.take_down(key, Errno::ECANCELED);
+            ops.into_iter().for_each(Ticket::abandon);
+        }
+        if let Some(below) = self.below.take_if(|below| below.ep == ep) {
+            if let Ok(fd) = below.wiring.cq.wait_fd() {
+                self.poller.forget(fd);
+            }
+            if let Ok(fd) = below.wiring.eq.wait_fd() {
+                self.poller.forget(fd);
+            }
+        }
+        let Some(own) = self.endpoints.close(ep) else {
+            return;
+        };
+        own.abandon();
+        self.follow_up();
+    }
+}
+
+/// `fi_close` of an endpoint, when what is due has been sent, as far as that is
+/// possible in reasonable time.
+pub fn leave(lane: &Lane<Core>, ep: EpKey) {
+    let deadline = Instant::now() + LINGER;
+    while !lane.core().send_last(ep) && Instant::now() < deadline {
+        std::thread::sleep(LOOK);
+    }
+    lane.core().close_endpoint(ep);
+}

@@ -1,0 +1,226 @@
+//! A link: what connects two endpoints, without the engine.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use prov_message::peers::{Bytes as Payload, Deferred};
+use prov_message::{Receipt, Ticket, Transport};
+use prov_util::buffer::AppIov;
+use prov_util::errno::Errno;
+use prov_util::ffi::below::{Endpoint, Local, Region};
+use prov_util::request::RemoteIov;
+use slotmap::SlotMap;
+
+use super::below::Registered;
+use super::endpoint::Rdm;
+use super::keys::{EpKey, FetchKey, LinkKey, PeerKey, PendingKey};
+use crate::wire::Malformed;
+use crate::wire::packet::Head;
+
+/// What tells the messages of this provider from those of others.
+pub enum Rxm {}
+
+impl Transport for Rxm {
+    type Link = LinkKey;
+    type Ack = ();
+    type Name = Announced;
+    type Endpoint = Box<Rdm>;
+}
+
+/// A message that its sender has kept.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Announced {
+    /// The sender's name for it.
+    pub message: u64,
+    /// Where it is in the sender's memory.
+    pub memory: RemoteIov,
+}
+
+pub type Endpoints = prov_message::Endpoints<Rxm>;
+pub type Action = prov_message::Action<Rxm>;
+pub type Arrival = prov_message::Arrival<Rxm>;
+pub type Course = prov_message::Course<Rxm>;
+
+/// See the [module](self) description.
+pub struct Link {
+    pub ep: EpKey,
+    /// Whose it is; none for the far end of an endpoint's link to itself.
+    pub peer: Option<PeerKey>,
+    /// Where the peer listens.
+    pub addr: SocketAddr,
+    /// The peer's source, as the address vector has it.
+    pub src: u64,
+    pub stage: Stage,
+    pub below: Endpoint,
+    /// What the peer calls it in packets.
+    pub id: u32,
+    /// What this side calls it in packets to the peer.
+    pub far_id: u32,
+    /// The process of the peer.
+    pub far_pid: u32,
+    /// What could not be sent yet, in order.
+    pub queue: VecDeque<Out>,
+    /// Whether it is among the links with something to send.
+    pub is_busy: bool,
+    /// Operations below that have not completed.
+    pub lent: usize,
+    /// Operations that the peer is to answer.
+    pub pending: SlotMap<PendingKey, Pending>,
+    /// Messages that are on their way from the peer's memory.
+    pub fetches: SlotMap<FetchKey, Fetching>,
+    /// The message that is coming in parts.
+    pub assembly: Option<Assembly>,
+    /// The next message's name, of those that are sent in parts.
+    pub next_message: u64,
+}
+
+/// What has been said.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stage {
+    /// This side has asked.
+    Asking,
+    /// This side has accepted.
+    Accepting,
+    Open,
+}
+
+/// What goes out as soon as there is room.
+pub enum Out {
+    /// A packet that nobody waits for.
+    Packet(Box<[u8]>),
+    /// The rest of a message in parts.
+    Segments(Box<Segments>),
+    /// The rest of a message that is read.
+    Fetch(FetchKey),
+    /// The rest of a message that is written.
+    Push(PendingKey),
+    /// An operation that has waited for the link.
+    Again(Box<Deferred>, Ticket),
+}
+
+/// A message that goes out in parts.
+pub struct Segments {
+    /// None with the last part.
+    pub ticket: Option<Ticket>,
+    pub memory: AppIov,
+    pub local: Local,
+    pub regions: Registered,
+    /// Of all parts.
+    pub head: Head,
+    pub done: usize,
+    pub number: u32,
+    /// Of the last part.
+    pub flags: u64,
+}
+
+/// What the peer is to answer.
+pub enum Pending {
+    /// A message that it was told of. Where it has asked for it to be written,
+    /// that is under way.
+    Announced {
+        ticket: Ticket,
+        memory: AppIov,
+        regions: Vec<Region>,
+        writing: Option<Transfer>,
+    },
+    /// An atomic operation, and where its result goes.
+    Atomic { ticket: Ticket, result: AppIov },
+}
+
+/// A message on its way from the peer's memory.
+pub struct Fetching {
+    /// The sender's name for it.
+    pub message: u64,
+    pub receipt: Receipt<()>,
+    /// The receive's buffer, and what of it the message fills.
+    pub whole: AppIov,
+    pub memory: AppIov,
+    pub regions: Vec<Region>,
+    /// How much is read, and how far that is; none where the peer writes.
+    pub reading: Option<Transfer>,
+}
+
+/// Bytes that are read from, or written to, a peer's memory.
+#[derive(Clone, Copy)]
+pub struct Transfer {
+    pub remote: RemoteIov,
+    pub local: Local,
+    /// Bytes in all.
+    pub len: usize,
+    /// Bytes that were asked for.
+    pub posted: usize,
+    /// Operations that have not completed.
+    pub left: usize,
+}
+
+/// A message that is coming in parts.
+pub struct Assembly {
+    pub message: u64,
+    pub course: Course,
+    /// Bytes that have come, and in all.
+    pub done: usize,
+    pub len: usize,
+}
+
+/// Why a link ends.
+#[derive(Clone, Copy, Debug)]
+pub enum Fault {
+    /// The peer has ended, or cannot be reached.
+    Ended(Errno),
+    /// The peer does not want it.
+    Refused,
+    /// The peer does what it never would.
+    Protocol(&'static str),
+    /// There is no room for what it sends.
+    Flooded,
+}
+
+impl From<Malformed> for Fault {
+    fn from(malformed: Malformed) -> Self {
+        Fault::Protocol(malformed.0)
+    }
+}
+
+impl Link {
+    /// Without anything said.
+    pub fn new(ep: EpKey, addr: SocketAddr, below: Endpoint, stage: Stage) -> Self {
+        Link {
+            ep,
+            peer: None,
+            addr,
+            src: prov_message::peers::UNKNOWN_SOURCE,
+            stage,
+            below,
+            id: 0,
+            far_id: 0,
+            far_pid: 0,
+            queue: VecDeque::new(),
+            is_busy: false,
+            lent: 0,
+            pending: SlotMap::with_key(),
+            fetches: SlotMap::with_key(),
+            assembly: None,
+            next_message: 0,
+        }
+    }
+
+    #[inline(always)]
+    pub fn is_open(&self) -> bool {
+        self.stage == Stage::Open
+    }
+}
+
+/// Copies a payload to the front of bytes, which are long enough.
+#[inline(always)]
+pub fn copy(payload: &Payload<'_>, to: &mut [u8]) {
+    match payload {
+        Payload::App(memory) => {
+            let len = memory.len().min(to.len());
+            memory.read_at(0, &mut to[..len]);
+        }
+        Payload::Own(bytes) => {
+            let len = bytes.len().min(to.len());
+            to[..len].copy_from_slice(&bytes[..len]);
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! What is ready is done: what has completed below, what has happened to
+//! connections, and what has waited for room.
+
+use std::time::Instant;
+
+use prov_message::Core as _;
+use prov_util::errno::Errno;
+use prov_util::ffi::below::Completion;
+
+use fabric_abi::FI_REMOTE_WRITE;
+
+use super::Core;
+use super::below::What;
+use super::keys::{Due, Source};
+use super::link::Fault;
+use crate::LOG;
+
+/// Turns in vain until the clock is looked at.
+const VAIN: u32 = 64;
+/// Turns in vain after which other processes have theirs.
+const YIELD_AFTER: u32 = 512;
+
+impl Core {
+    #[inline(always)]
+    pub(super) fn do_what_is_ready(&mut self) -> bool {
+        let any = self.take_in();
+        if !self.busy.is_empty() {
+            self.send_queued();
+        }
+        if any {
+            self.idle_turns = 0;
+            self.until_clock = self.until_clock.saturating_sub(1);
+            if self.connecting == 0 && self.until_clock != 0 {
+                return false;
+            }
+        } else {
+            self.until_clock = self.until_clock.min(VAIN).saturating_sub(1);
+            self.idle_turns = self.idle_turns.wrapping_add(1);
+            if self.connecting == 0 && self.until_clock != 0 {
+                return self.idle_turns.is_multiple_of(YIELD_AFTER);
+            }
+        }
+        self.look_at_connections();
+        !any && self.idle_turns.is_multiple_of(YIELD_AFTER)
+    }
+
+    /// Looks at events, if it is time to.
+    #[inline(never)]
+    fn look_at_connections(&mut self) {
+        self.until_clock = self.params.cq_eq_fairness.unsigned_abs();
+        let now = Instant::now();
+        let since = now.saturating_duration_since(self.looked_at_events);
+        if self.connecting == 0 && since < self.params.event_interval() {
+            return;
+        }
+        self.looked_at_events = now;
+        self.take_events();
+        self.run_timers(now);
+    }
+
+    /// Takes in what has completed below, in one turn; whether there was
+    /// anything.
+    #[inline(always)]
+    fn take_in(&mut self) -> bool {
+        let mut left = self.params.comp_per_progress;
+        let mut any = false;
+        while left > 0 {
+            let Some(count) = self.take_in_batch() else {
+                break;
+            };
+            any = true;
+            left -= count;
+        }
+        any
+    }
+
+    /// Takes in all that has completed below.
+    pub(super) fn take_in_all(&mut self) {
+        while self.take_in_batch().is_some() {}
+    }
+
+    /// Takes in what has completed below, up to a batch; how much that was, if
+    /// there was anything.
+    #[inline(always)]
+    fn take_in_batch(&mut self) -> Option<i32> {
+        if self.endpoints.is_deaf() {
+            return None;
+        }
+        let below = self.below.as_mut()?;
+        match below.wiring.cq.read(&mut self.batch) {
+            Ok(()) => {}
+            Err(Errno::EAGAIN) => {
+                below.slots.bury();
+                below.post_spare();
+                return None;
+            }
+            Err(error) => return self.take_in_error(error),
+        }
+        let mut count = 0;
+        while let Some(below) = &mut self.below
+            && let Some(completion) = self.batch.next(&mut below.slots)
+        {
+            self.completed(completion);
+            count += 1;
+        }
+        Some(count)
+    }
+
+    #[inline(always)]
+    fn completed(&mut self, completion: Completion) {
+        if completion.flags & FI_REMOTE_WRITE != 0 {
+            return self.remote_write(completion);
+        }
+        let (Some(slot), Some(below)) = (completion.slot, &mut self.below) else {
+            // Of an endpoint that is closed.
+            return;
+        };
+        if let Some(&What::Packet(of)) = below.slots.about(&slot) {
+            return self.packet(slot, completion.len, of);
+        }
+        let what = below.slots.what(&slot);
+        below.slots.give_back(slot);
+        if let Some(what) = what {
+            self.done(what);
+        }
+    }
+
+    /// A peer has written, with immediate data.
+    #[cold]
+    fn remote_write(&mut self, completion: Completion) {
+        self.was_written(&completion);
+        let (Some(slot), Some(below)) = (completion.slot, &mut self.below) else {
+            return;
+        };
+        // It has taken a receive.
+        match below.slots.about(&slot) {
+            Some(What::Packet(None)) => below.expect_again(slot),
+            _ => below.slots.give_back(slot),
+        }
+    }
+
+    /// An operation has completed.
+    fn done(&mut self, what: What) {
+        let key = match &what {
+            What::Op(key, ..) | What::Sent(key) | What::Fetch(key, _) | What::Push(key, _) => *key,
+            What::Packet(_) => return,
+        };
+        if let Some(link) = self.links.get_mut(key) {
+            link.lent -= 1;
+        }
+        match what {
+            What::Op(_, ticket, regions) => {
+                drop(regions);
+                self.endpoints.finish(ticket, Ok(()));
+            }
+            What::Fetch(key, fetch) => {
+                self.fetched(key, fetch);
+                self.finish_acting();
+            }
+            What::Push(key, name) => self.pushed(key, name),
+            What::Sent(_) | What::Packet(_) => {}
+        }
+    }
+
+    /// An operation has failed.
+    #[cold]
+    #[inline(never)]
+    fn take_in_error(&mut self, error: Errno) -> Option<i32> {
+        let below = self.below.as_mut()?;
+        if error != Errno::EAVAIL {
+            log::warn!(target: LOG.cq, "completions cannot be read: {error}");
+            return None;
+        }
+        let (completion, error) = match below.wiring.cq.read_error(&mut below.slots) {
+            Ok(read) => read,
+            Err(_) => return None,
+        };
+        let Some(slot) = completion.slot else {
+            return Some(1);
+        };
+        if let Some(What::Packet(None)) = below.slots.about(&slot) {
+            // The message in it has broken off with its connection.
+            below.expect_again(slot);
+            return Some(1);
+        }
+        let what = below.slots.what(&slot);
+        below.slots.give_back(slot);
+        log::debug!(target: LOG.cq, "an operation below has failed: {error}");
+        match what {
+            Some(What::Op(key, ticket, regions)) => {
+                drop(regions);
+                if let Some(link) = self.links.get_mut(key) {
+                    link.lent -= 1;
+                }
+                self.endpoints.finish(ticket, Err(error));
+            }
+            Some(What::Sent(key)) => self.lost_one(key, Fault::Ended(error)),
+            // The peer has named memory that is not there, or is gone.
+            Some(What::Fetch(key, _) | What::Push(key, _)) => {
+                self.lost_one(key, Fault::Ended(error));
+            }
+            Some(What::Packet(_)) | None => {}
+        }
+        Some(1)
+    }
+
+    /// What a link depends on has failed.
+    fn lost_one(&mut self, key: super::keys::LinkKey, fault: Fault) {
+        if let Some(link) = self.links.get_mut(key) {
+            link.lent -= 1;
+        }
+        self.break_link(key, fault);
+    }
+
+    fn run_timers(&mut self, now: Instant) {
+        while let Some(due) = self.timers.pop_due(now) {
+            match due {
+                Due::Peer(ep, peer) => {
+                    if let Some(rdm) = self.rdm(ep) {
+                        let step = rdm.peers.due(peer, now);
+                        self.take_step(ep, step);
+                    }
+                }
+                Due::Link(key) => {
+                    if self.links.get(key).is_some_and(|link| !link.is_open()) {
+                        self.break_link(key, Fault::Ended(Errno::ETIMEDOUT));
+                    }
+                }
+            }
+        }
+        self.poller.set_alarm(self.timers.next());
+    }
+
+    /// Does what is ready before a thread goes to sleep; `false` if there was
+    /// something, as there may be more.
+    pub(super) fn may_sleep(&mut self) -> bool {
+        let mut polled = std::mem::take(&mut self.polled);
+        self.poller.poll(&mut polled);
+        if polled.drain(..).any(|event| event.source == Source::Timer) {
+            self.poller.alarm_heard();
+        }
+        self.polled = polled;
+        let mut any = self.take_in();
+        if !self.busy.is_empty() {
+            self.send_queued();
+        }
+        self.looked_at_events = Instant::now();
+        any |= self.take_events();
+        self.run_timers(self.looked_at_events);
+        if any {
+            self.idle_turns = 0;
+            return false;
+        }
+        match &self.below {
+            Some(below) => {
+                let fabric = below.setting.domain.fabric();
+                fabric.may_sleep(&below.wiring.cq, &below.wiring.eq)
+            }
+            None => true,
+        }
+    }
+
+    pub(super) fn finish_acting(&mut self) {
+        self.follow_up();
+    }
+}

@@ -1,0 +1,409 @@
+//! Messages that are announced: the receiver reads them from the sender's memory
+//! and says so; or it names memory of its own, to which the sender writes them.
+
+use fabric_abi::{FI_READ, FI_REMOTE_WRITE};
+use prov_message::Receipt;
+use prov_util::buffer::AppIov;
+use prov_util::errno::{Errno, Result};
+use prov_util::ffi::below::{Local, Region, Size, Written};
+use prov_util::request::{RemoteIov, RemotePiece};
+
+use super::Core;
+use super::below::What;
+use super::keys::{FetchKey, LinkKey, PendingKey, from_peer};
+use super::link::{Action, Announced, Fault, Fetching, Out, Pending, Transfer};
+use crate::wire::packet::{Head, Kind};
+use crate::wire::part::{COUNTED_LIST, write_list};
+
+impl Core {
+    /// Does for a link what a receive, or the lack of one, has led to.
+    pub(super) fn act_on(&mut self, action: Action) {
+        match action {
+            Action::Fetch(key, fetch) => {
+                let memory = fetch.memory.slice(0, fetch.len);
+                self.fetch(key, fetch.name, fetch.receipt, fetch.memory, memory);
+            }
+            // The sender has its memory back.
+            Action::Refuse(key, name, ..) => self.tell(key, Kind::ReadDone, name.message),
+            Action::Redirect(key, course) | Action::Resume(key, course) => {
+                self.redirect(key, course);
+            }
+            // Nobody waits to be told, and nobody can be.
+            Action::Acknowledge(..) | Action::Throttle(..) => {}
+        }
+    }
+
+    fn tell(&mut self, key: LinkKey, kind: Kind, message: u64) {
+        if let Some(link) = self.links.get(key) {
+            let head = Head::note(kind, link.far_id, message);
+            self.answer(key, &head, &[]);
+        }
+    }
+
+    /// A receive has taken an announced message, of which `wanted` is for its
+    /// buffer.
+    fn fetch(
+        &mut self,
+        key: LinkKey,
+        name: Announced,
+        receipt: Receipt<()>,
+        memory: AppIov,
+        wanted: AppIov,
+    ) {
+        let (Some(link), Some(below)) = (self.links.get_mut(key), &mut self.below) else {
+            self.endpoints
+                .received(&receipt, &memory, Err(Errno::ESHUTDOWN));
+            return;
+        };
+        if wanted.is_empty() || name.memory.len() < wanted.len() as u64 {
+            let outcome = match wanted.is_empty() {
+                true => Ok(()),
+                false => Err(Errno::EPROTO),
+            };
+            self.endpoints.received(&receipt, &memory, outcome);
+            return self.tell(key, Kind::ReadDone, name.message);
+        }
+        let is_written = self.params.use_rndv_write;
+        let prepared = match is_written {
+            true => below
+                .register(&wanted, FI_REMOTE_WRITE)
+                .map(|regions| (Local::NONE, regions)),
+            // What the receive was posted with is not known here.
+            false if below.setting.is_local => below
+                .register(&wanted, FI_READ)
+                .map(|regions| (Local::of(&regions), regions)),
+            false => Ok((Local::NONE, Vec::new())),
+        };
+        let (local, regions) = match prepared {
+            Ok(prepared) => prepared,
+            Err(error) => {
+                self.endpoints.received(&receipt, &memory, Err(error));
+                return self.tell(key, Kind::ReadDone, name.message);
+            }
+        };
+        let mut list = [0; COUNTED_LIST];
+        if is_written {
+            write_list(below.remote(&wanted, &regions).pieces(), &mut list);
+        }
+        let fetch = link.fetches.insert(Fetching {
+            message: name.message,
+            receipt,
+            whole: memory,
+            memory: wanted,
+            regions,
+            reading: (!is_written).then(|| Transfer::new(name.memory, local, wanted.len())),
+        });
+        if is_written {
+            let head = Head::note(Kind::WriteTo, link.far_id, name.message);
+            return self.answer(key, &head, &list);
+        }
+        match self.fetch_more(key, fetch) {
+            Ok(()) => {}
+            Err(Errno::EAGAIN) => self.queue_first(key, Out::Fetch(fetch)),
+            Err(error) => self.break_link(key, Fault::Ended(error)),
+        }
+    }
+
+    /// Asks for the rest of a message.
+    ///
+    /// # Errors
+    /// `-FI_EAGAIN` where there is no room.
+    pub(super) fn fetch_more(&mut self, key: LinkKey, fetch: FetchKey) -> Result {
+        let (Some(link), Some(below)) = (self.links.get_mut(key), &mut self.below) else {
+            return Ok(());
+        };
+        loop {
+            let Some(Fetching {
+                memory,
+                reading: Some(reading),
+                ..
+            }) = link.fetches.get_mut(fetch)
+            else {
+                return Ok(());
+            };
+            let Some((to, from)) = reading.next(memory) else {
+                return Ok(());
+            };
+            let local = reading.local_of(memory);
+            let slot = below.slots.take(Size::Small)?;
+            below.slots.set(&slot, What::Fetch(key, fetch));
+            let posted = link
+                .below
+                .read(&mut below.slots, slot, &to, &local, &[from], 0);
+            below.posted(link, posted).map_err(|(error, _)| error)?;
+            if let Some(Fetching {
+                reading: Some(reading),
+                ..
+            }) = link.fetches.get_mut(fetch)
+            {
+                reading.posted += to.len();
+                reading.left += 1;
+            }
+        }
+    }
+
+    /// A part of a message has been read.
+    pub(super) fn fetched(&mut self, key: LinkKey, fetch: FetchKey) {
+        let Some(link) = self.links.get_mut(key) else {
+            return;
+        };
+        let Some(Fetching {
+            reading: Some(reading),
+            ..
+        }) = link.fetches.get_mut(fetch)
+        else {
+            return;
+        };
+        reading.left -= 1;
+        if reading.left != 0 || reading.posted < reading.len {
+            return;
+        }
+        self.has_come(key, fetch, Kind::ReadDone);
+    }
+
+    fn has_come(&mut self, key: LinkKey, fetch: FetchKey, kind: Kind) {
+        let fetching = self.links.get_mut(key);
+        let Some(fetching) = fetching.and_then(|link| link.fetches.remove(fetch)) else {
+            return;
+        };
+        // Nobody else is to find the memory when the application has it back.
+        drop(fetching.regions);
+        self.endpoints
+            .received(&fetching.receipt, &fetching.whole, Ok(()));
+        if kind == Kind::ReadDone {
+            self.tell(key, kind, fetching.message);
+        }
+    }
+
+    /// The peer has written a message to where it was asked to.
+    pub(super) fn write_done(
+        &mut self,
+        key: LinkKey,
+        message: u64,
+    ) -> std::result::Result<(), Fault> {
+        let Some(link) = self.links.get(key) else {
+            return Ok(());
+        };
+        let is_it = |fetching: &Fetching| fetching.message == message && fetching.reading.is_none();
+        let mut fetches = link.fetches.iter();
+        let fetch = fetches.find_map(|(fetch, fetching)| is_it(fetching).then_some(fetch));
+        let fetch = fetch.ok_or(Fault::Protocol("name of a message"))?;
+        self.has_come(key, fetch, Kind::WriteDone);
+        Ok(())
+    }
+
+    /// The peer has read a message, or wants none of it.
+    pub(super) fn read_done(
+        &mut self,
+        key: LinkKey,
+        message: u64,
+    ) -> std::result::Result<(), Fault> {
+        let Some(link) = self.links.get_mut(key) else {
+            return Ok(());
+        };
+        let name = from_peer(message);
+        match link.pending.get(name) {
+            Some(Pending::Announced { writing: None, .. }) => {}
+            _ => return Err(Fault::Protocol("name of a message")),
+        }
+        self.has_left(key, name);
+        Ok(())
+    }
+
+    fn has_left(&mut self, key: LinkKey, name: PendingKey) {
+        let pending = self.links.get_mut(key);
+        if let Some(Pending::Announced {
+            ticket, regions, ..
+        }) = pending.and_then(|link| link.pending.remove(name))
+        {
+            drop::<Vec<Region>>(regions);
+            self.endpoints.finish(ticket, Ok(()));
+        }
+    }
+
+    /// The peer says where a message is to be written to.
+    pub(super) fn write_to(
+        &mut self,
+        key: LinkKey,
+        message: u64,
+        remote: RemoteIov,
+    ) -> std::result::Result<(), Fault> {
+        let is_local = self
+            .below
+            .as_ref()
+            .is_some_and(|below| below.setting.is_local);
+        let Some(link) = self.links.get_mut(key) else {
+            return Ok(());
+        };
+        let name = from_peer(message);
+        let Some(Pending::Announced {
+            memory,
+            regions,
+            writing: writing @ None,
+            ..
+        }) = link.pending.get_mut(name)
+        else {
+            return Err(Fault::Protocol("name of a message"));
+        };
+        let local = match is_local {
+            true => Local::of(regions),
+            false => Local::NONE,
+        };
+        // It may have room for a part of it only.
+        let len = usize::try_from(remote.len()).unwrap_or(usize::MAX);
+        let len = len.min(memory.len());
+        *writing = Some(Transfer::new(remote, local, len));
+        match self.push_more(key, name) {
+            Ok(()) => Ok(()),
+            Err(Errno::EAGAIN) => {
+                self.queue_first(key, Out::Push(name));
+                Ok(())
+            }
+            Err(error) => Err(Fault::Ended(error)),
+        }
+    }
+
+    /// Writes the rest of a message.
+    ///
+    /// # Errors
+    /// `-FI_EAGAIN` where there is no room.
+    pub(super) fn push_more(&mut self, key: LinkKey, name: PendingKey) -> Result {
+        let (Some(link), Some(below)) = (self.links.get_mut(key), &mut self.below) else {
+            return Ok(());
+        };
+        loop {
+            let Some(Pending::Announced {
+                memory,
+                writing: Some(writing),
+                ..
+            }) = link.pending.get_mut(name)
+            else {
+                return Ok(());
+            };
+            let Some((from, to)) = writing.next(memory) else {
+                return Ok(());
+            };
+            let local = writing.local_of(memory);
+            let slot = below.slots.take(Size::Small)?;
+            below.slots.set(&slot, What::Push(key, name));
+            let written = Written::App(&from, &local);
+            let posted = link
+                .below
+                .write(&mut below.slots, slot, written, &[to], 0, 0);
+            below.posted(link, posted).map_err(|(error, _)| error)?;
+            if let Some(Pending::Announced {
+                writing: Some(writing),
+                ..
+            }) = link.pending.get_mut(name)
+            {
+                writing.posted += from.len();
+                writing.left += 1;
+            }
+        }
+    }
+
+    /// A part of a message has been written.
+    pub(super) fn pushed(&mut self, key: LinkKey, name: PendingKey) {
+        let Some(link) = self.links.get_mut(key) else {
+            return;
+        };
+        let Some(Pending::Announced {
+            writing: Some(writing),
+            ..
+        }) = link.pending.get_mut(name)
+        else {
+            return;
+        };
+        writing.left -= 1;
+        if writing.left != 0 || writing.posted < writing.len {
+            return;
+        }
+        self.tell(key, Kind::WriteDone, super::keys::to_peer(name));
+        self.has_left(key, name);
+    }
+}
+
+impl Transfer {
+    /// None of it is asked for yet.
+    pub fn new(remote: RemoteIov, local: Local, len: usize) -> Self {
+        Transfer {
+            remote,
+            local,
+            len,
+            posted: 0,
+            left: 0,
+        }
+    }
+
+    /// The next part that is in one piece on both sides.
+    fn next(&self, memory: &AppIov) -> Option<(AppIov, RemotePiece)> {
+        if self.posted == self.len {
+            return None;
+        }
+        let mut skip = self.posted as u64;
+        let mut pieces = self.remote.pieces().iter();
+        let piece = pieces.find(|piece| {
+            let is_it = skip < piece.len;
+            if !is_it {
+                skip -= piece.len;
+            }
+            is_it
+        })?;
+        let left = (piece.len - skip).min((self.len - self.posted) as u64) as usize;
+        let rest = memory.slice(self.posted, left);
+        let first = rest.pieces().first()?.iov_len;
+        let part = rest.slice(0, first);
+        let remote = RemotePiece {
+            addr: piece.addr.wrapping_add(skip),
+            len: first as u64,
+            key: piece.key,
+        };
+        Some((part, remote))
+    }
+
+    /// The descriptor of the piece that the next part is in.
+    fn local_of(&self, memory: &AppIov) -> Local {
+        let mut skip = self.posted;
+        let place = memory.pieces().iter().position(|piece| {
+            let is_it = skip < piece.iov_len;
+            if !is_it {
+                skip -= piece.iov_len;
+            }
+            is_it
+        });
+        self.local.piece(place.unwrap_or(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_in_one_piece_on_both_sides_and_make_up_the_whole() {
+        let mut bytes = [[0_u8; 10], [0; 10]];
+        let iov: Vec<libc::iovec> = bytes
+            .iter_mut()
+            .map(|piece| libc::iovec {
+                iov_base: piece.as_mut_ptr().cast(),
+                iov_len: piece.len(),
+            })
+            .collect();
+        // SAFETY: the bytes outlive the memory's use.
+        let memory = unsafe { AppIov::from_iov(iov.as_ptr(), 2) }.unwrap();
+        let mut remote = RemoteIov::default();
+        for (key, len) in [(1, 4), (2, 9), (3, 100)] {
+            let addr = 1000 * key;
+            remote.push(RemotePiece { addr, len, key });
+        }
+        let mut transfer = Transfer::new(remote, Local::NONE, 20);
+        let mut parts = Vec::new();
+        while let Some((part, remote)) = transfer.next(&memory) {
+            assert_eq!(part.len() as u64, remote.len);
+            parts.push((remote.key, remote.addr, remote.len));
+            transfer.posted += part.len();
+        }
+        let expected = [(1, 1000, 4), (2, 2000, 6), (2, 2006, 3), (3, 3000, 7)];
+        assert_eq!(parts, expected);
+    }
+}

@@ -1,0 +1,108 @@
+//! Remote memory (fi_rma(3)): the endpoint below reads and writes it.
+
+use fabric_abi::{FI_DELIVERY_COMPLETE, FI_READ, FI_REMOTE_CQ_DATA, FI_RMA, FI_WRITE};
+use prov_message::Op;
+use prov_message::peers::{Bytes as Payload, Deferred, Destination, UNKNOWN_SOURCE};
+use prov_util::errno::{Errno, Result};
+use prov_util::ffi::below::{Completion, Local, Size, Written};
+use prov_util::request::{Access, RemoteAccess};
+
+use super::Core;
+use super::below::What;
+use super::keys::{EpKey, LinkKey};
+use super::link::copy;
+
+impl Core {
+    pub(super) fn post_access(&mut self, ep: EpKey, access: &RemoteAccess) -> Result {
+        let below = self.below.as_ref().ok_or(Errno::EOPBADSTATE)?;
+        below.setting.sizes.check_access(access)?;
+        match self.destination(ep, access.peer)? {
+            Destination::Open(key) => self.post_on(key, |core| {
+                core.start_access(key, access, Payload::App(&access.local))
+            }),
+            Destination::Waits(peer) => {
+                self.defer(peer, Op::of_access(ep, access), || Deferred::access(access))
+            }
+        }
+    }
+
+    /// Begins a read or a write.
+    ///
+    /// # Errors
+    /// `-FI_EAGAIN` where there is no room.
+    pub(super) fn start_access(
+        &mut self,
+        key: LinkKey,
+        access: &RemoteAccess,
+        bytes: Payload<'_>,
+    ) -> Result {
+        let Core {
+            endpoints,
+            links,
+            below: Some(below),
+            ..
+        } = self
+        else {
+            return Err(Errno::EOPBADSTATE);
+        };
+        let link = links.get_mut(key).ok_or(Errno::EAGAIN)?;
+        let ticket = endpoints.begin(Op::of_access(link.ep, access))?;
+        let mut flags = 0;
+        if access.flags & FI_DELIVERY_COMPLETE != 0 {
+            flags |= below.until_delivered;
+        }
+        if access.immediate().is_some() {
+            flags |= FI_REMOTE_CQ_DATA;
+        }
+        let is_write = access.access == Access::Write;
+        let is_copied = is_write && (access.is_inject() || matches!(bytes, Payload::Own(_)));
+        let size = if is_copied { Size::Large } else { Size::Small };
+        let memory = match is_copied {
+            true => Ok((Local::NONE, None)),
+            false => {
+                let use_of = if is_write { FI_WRITE } else { FI_READ };
+                below.local(&access.local, &access.desc, use_of)
+            }
+        };
+        let (local, regions) = match memory {
+            Ok(memory) => memory,
+            Err(error) => return Err(self.undo((error, What::Op(key, ticket, None)))),
+        };
+        let slot = match below.slots.take(size) {
+            Ok(slot) => slot,
+            Err(error) => return Err(self.undo((error, What::Op(key, ticket, regions)))),
+        };
+        let remote = access.remote.pieces();
+        if is_copied {
+            copy(&bytes, below.slots.bytes_mut(&slot));
+        }
+        below.slots.set(&slot, What::Op(key, ticket, regions));
+        let slots = &mut below.slots;
+        let posted = if is_write {
+            let from = match is_copied {
+                true => Written::Slot(bytes.len()),
+                false => Written::App(&access.local, &local),
+            };
+            let data = access.data;
+            link.below.write(slots, slot, from, remote, data, flags)
+        } else {
+            link.below
+                .read(slots, slot, &access.local, &local, remote, flags)
+        };
+        let posted = below.posted(link, posted);
+        posted.map_err(|unposted| self.undo(unposted))
+    }
+
+    /// A peer has written to memory, with immediate data. The provider below does
+    /// not say which one.
+    pub(super) fn was_written(&mut self, completion: &Completion) {
+        let Some(below) = &self.below else {
+            return;
+        };
+        if let Some(state) = self.endpoints.get(below.ep) {
+            let data = (completion.flags & FI_REMOTE_CQ_DATA != 0).then_some(completion.data);
+            let reports = &state.reports;
+            reports.remote_write(FI_RMA, completion.len, data, UNKNOWN_SOURCE);
+        }
+    }
+}

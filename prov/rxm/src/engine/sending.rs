@@ -1,0 +1,439 @@
+//! Messages go out: short ones in one packet, longer ones in several, and the
+//! longest are announced.
+
+use fabric_abi::{FI_DELIVERY_COMPLETE, FI_REMOTE_READ, FI_SEND, FI_WRITE};
+use prov_message::Op;
+use prov_message::peers::{Bytes as Payload, Deferred, Destination};
+use prov_util::buffer::AppIov;
+use prov_util::errno::{Errno, Result};
+use prov_util::ffi::below::Local;
+use prov_util::request::{Tag, Transmit};
+
+use super::Core;
+use super::below::{Load, SMALL, Unposted, What};
+use super::keys::{EpKey, LinkKey, to_peer};
+use super::link::{Fault, Link, Out, Pending, Segments, copy};
+use crate::wire::packet::{HEAD, Head, Kind, Operation, Position};
+use crate::wire::part::{COUNTED_LIST, write_list};
+
+/// Longest message that is copied to be sent, in bytes, where it is not injected.
+const QUICK: usize = SMALL - HEAD;
+
+impl Core {
+    #[inline(always)]
+    pub(super) fn post_message(&mut self, ep: EpKey, message: &Transmit) -> Result {
+        let Core {
+            endpoints,
+            links,
+            scratch,
+            below: Some(below),
+            ..
+        } = self
+        else {
+            return Err(Errno::EOPBADSTATE);
+        };
+        below.setting.sizes.check_message(message)?;
+        let state = endpoints.get(ep).ok_or(Errno::EOPBADSTATE)?;
+        let Some(key) = state.own.peers.open_link(message.peer) else {
+            return self.post_message_slowly(ep, message);
+        };
+        let len = message.buffers.len();
+        if let Some(link) = links.get_mut(key)
+            && link.queue.is_empty()
+            && message.flags & FI_DELIVERY_COMPLETE == 0
+        {
+            let head = head_of(message, link);
+            let sent = if message.wants_completion() {
+                if len > QUICK {
+                    return self.post_message_slowly(ep, message);
+                }
+                // The completion below is what reads of the application's queue
+                // find: so the provider below sees that it is being read, and
+                // holds back nothing.
+                let state = endpoints.get_mut(ep).ok_or(Errno::EOPBADSTATE)?;
+                if !state.ledger.has_room() {
+                    return Err(Errno::EAGAIN);
+                }
+                let ticket = state.ledger.count(Op::of_transmit(ep, message));
+                below.send_quickly(link, key, &head, &message.buffers, ticket)
+            } else if let Some(packet) = scratch.get_mut(..HEAD + len)
+                && let Some((front, behind)) = packet.split_first_chunk_mut::<HEAD>()
+            {
+                head.write(front);
+                message.buffers.read_at(0, behind);
+                match link.below.inject(packet) {
+                    Ok(()) => {
+                        let op = Op::of_transmit(ep, message);
+                        state.reports.operation(&op, Ok(()));
+                        return Ok(());
+                    }
+                    Err(error) => Err((error, What::Packet(None))),
+                }
+            } else {
+                return self.post_message_slowly(ep, message);
+            };
+            match sent {
+                Ok(()) => return Ok(()),
+                Err(unposted) => match self.undo(unposted) {
+                    Errno::EAGAIN => return Err(Errno::EAGAIN),
+                    error => self.has_broken(key, error),
+                },
+            }
+        }
+        self.post_message_slowly(ep, message)
+    }
+
+    #[inline(never)]
+    fn post_message_slowly(&mut self, ep: EpKey, message: &Transmit) -> Result {
+        match self.destination(ep, message.peer)? {
+            Destination::Open(key) => self.post_on(key, |core| {
+                core.send(key, message, Payload::App(&message.buffers))
+            }),
+            Destination::Waits(peer) => self.defer(peer, Op::of_transmit(ep, message), || {
+                Deferred::transmit(message)
+            }),
+        }
+    }
+
+    /// Posts an operation on a link that is open; if that turns out to have ended,
+    /// the application comes again, and finds that there is none.
+    ///
+    /// # Errors
+    /// Those of posting; `-FI_EAGAIN` where something else goes first.
+    pub(super) fn post_on(
+        &mut self,
+        key: LinkKey,
+        post: impl FnOnce(&mut Self) -> Result,
+    ) -> Result {
+        match self.links.get(key) {
+            Some(link) if link.queue.is_empty() => {}
+            _ => return Err(Errno::EAGAIN),
+        }
+        match post(self) {
+            Err(error) if is_end(error) => {
+                self.has_broken(key, error);
+                Err(Errno::EAGAIN)
+            }
+            posted => posted,
+        }
+    }
+
+    /// The provider below takes nothing for a link any more.
+    #[cold]
+    fn has_broken(&mut self, key: LinkKey, error: Errno) {
+        // What the peer has sent before.
+        self.take_in_all();
+        self.break_link(key, Fault::Ended(error));
+    }
+
+    /// Where an operation goes.
+    pub(super) fn destination(&mut self, ep: EpKey, addr: u64) -> Result<Destination<LinkKey>> {
+        let rdm = self.rdm(ep).ok_or(Errno::EOPBADSTATE)?;
+        let destination = rdm.peers.destination(addr);
+        if rdm.peers.is_relabelled() {
+            self.relabel(ep);
+        }
+        destination
+    }
+
+    /// Sends a message on a link.
+    ///
+    /// # Errors
+    /// `-FI_EAGAIN` where there is no room.
+    #[inline(never)]
+    pub(super) fn send(&mut self, key: LinkKey, message: &Transmit, bytes: Payload<'_>) -> Result {
+        let link = self.links.get(key).ok_or(Errno::EAGAIN)?;
+        let op = Op::of_transmit(link.ep, message);
+        let head = head_of(message, link);
+        let len = bytes.len();
+        let below = self.below.as_ref().ok_or(Errno::EOPBADSTATE)?;
+        let is_delivered = message.flags & FI_DELIVERY_COMPLETE != 0;
+        let eager = self.params.buffer_size;
+        let can_tell = !is_delivered || below.until_delivered != 0;
+        if len <= eager && (can_tell || len == 0) {
+            self.send_eagerly(key, op, &head, message, bytes)
+        } else if len <= self.params.segmented() && can_tell {
+            self.send_in_parts(key, op, head, message)
+        } else {
+            self.announce(key, op, head, &message.buffers)
+        }
+    }
+
+    fn send_eagerly(
+        &mut self,
+        key: LinkKey,
+        op: Op,
+        head: &Head,
+        message: &Transmit,
+        bytes: Payload<'_>,
+    ) -> Result {
+        let Core {
+            endpoints,
+            links,
+            scratch,
+            below: Some(below),
+            ..
+        } = self
+        else {
+            return Err(Errno::EOPBADSTATE);
+        };
+        let link = links.get_mut(key).ok_or(Errno::EAGAIN)?;
+        let is_delivered = message.flags & FI_DELIVERY_COMPLETE != 0;
+        if !is_delivered
+            && !op.report
+            && let Some(packet) = scratch.get_mut(..HEAD + bytes.len())
+        {
+            let (front, behind) = packet.split_at_mut(HEAD);
+            if let Some(front) = front.first_chunk_mut() {
+                head.write(front);
+            }
+            copy(&bytes, behind);
+            link.below.inject(packet)?;
+            endpoints.report(&op, Ok(()));
+            return Ok(());
+        }
+        let flags = if is_delivered {
+            below.until_delivered
+        } else {
+            0
+        };
+        let ticket = endpoints.begin(op)?;
+        let posted = match bytes {
+            Payload::App(memory) if !message.is_inject() && below.sends_directly(memory) => {
+                match below.local(memory, &message.desc, FI_SEND) {
+                    Ok((local, regions)) => {
+                        let what = What::Op(key, ticket, regions);
+                        below.send(link, head, &Load::App(memory, &local), flags, what)
+                    }
+                    Err(error) => Err((error, What::Op(key, ticket, None))),
+                }
+            }
+            bytes => {
+                let what = What::Op(key, ticket, None);
+                below.send(link, head, &Load::Copy(bytes), flags, what)
+            }
+        };
+        posted.map_err(|unposted| self.undo(unposted))
+    }
+
+    /// An operation has not left: it is not counted any more. Why.
+    pub(super) fn undo(&mut self, (error, what): Unposted) -> Errno {
+        if let What::Op(_, ticket, _) = what {
+            self.endpoints.settle(ticket);
+        }
+        error
+    }
+
+    fn send_in_parts(&mut self, key: LinkKey, op: Op, head: Head, message: &Transmit) -> Result {
+        let Core {
+            endpoints,
+            links,
+            below: Some(below),
+            ..
+        } = self
+        else {
+            return Err(Errno::EOPBADSTATE);
+        };
+        let link = links.get_mut(key).ok_or(Errno::EAGAIN)?;
+        let (local, regions) = match below.sends_directly(&message.buffers) {
+            true => below.local(&message.buffers, &message.desc, FI_SEND)?,
+            false => (Local::NONE, None),
+        };
+        let ticket = endpoints.begin(op)?;
+        let number = link.next_message;
+        link.next_message += 1;
+        let segments = Segments {
+            ticket: Some(ticket),
+            memory: message.buffers,
+            local,
+            regions,
+            head: Head {
+                kind: Kind::Segment,
+                message: number,
+                ..head
+            },
+            done: 0,
+            number: 0,
+            // One after the other: the last is delivered after all others.
+            flags: match message.flags & FI_DELIVERY_COMPLETE {
+                0 => 0,
+                _ => below.until_delivered,
+            },
+        };
+        match self.send_segments(key, Box::new(segments)) {
+            Ok(()) => Ok(()),
+            Err((Errno::EAGAIN, rest)) if rest.done != 0 => {
+                self.queue_first(key, Out::Segments(rest));
+                Ok(())
+            }
+            Err((error, rest)) => {
+                let has_begun = rest.done != 0;
+                if let Some(ticket) = rest.ticket {
+                    match has_begun {
+                        true => self.endpoints.finish(ticket, Err(error)),
+                        false => drop(self.endpoints.settle(ticket)),
+                    }
+                }
+                if !has_begun {
+                    return Err(error);
+                }
+                // The peer waits for the rest.
+                self.break_link(key, Fault::Ended(error));
+                Ok(())
+            }
+        }
+    }
+
+    /// Sends the rest of a message in parts; returns what is left, and why.
+    pub(super) fn send_segments(
+        &mut self,
+        key: LinkKey,
+        mut rest: Box<Segments>,
+    ) -> std::result::Result<(), (Errno, Box<Segments>)> {
+        let (Some(below), Some(link)) = (&mut self.below, self.links.get_mut(key)) else {
+            return Err((Errno::ENOTCONN, rest));
+        };
+        let longest = self.params.buffer_size;
+        loop {
+            let part = rest.memory.slice(rest.done, longest);
+            let is_last = rest.done + part.len() == rest.memory.len();
+            let position = match (rest.done, is_last) {
+                (0, _) => Position::First,
+                (_, true) => Position::Last,
+                (_, false) => Position::Middle,
+            };
+            let head = Head {
+                segment: Some((part.len() as u16, rest.number, position)),
+                ..rest.head
+            };
+            let what = match rest.ticket.take() {
+                Some(ticket) if is_last => What::Op(key, ticket, std::mem::take(&mut rest.regions)),
+                ticket => {
+                    rest.ticket = ticket;
+                    What::Sent(key)
+                }
+            };
+            let load = match below.sends_directly(&rest.memory) {
+                true => Load::App(&part, &rest.local),
+                false => Load::Copy(Payload::App(&part)),
+            };
+            let flags = if is_last { rest.flags } else { 0 };
+            if let Err((error, what)) = below.send(link, &head, &load, flags, what) {
+                if let What::Op(_, ticket, regions) = what {
+                    (rest.ticket, rest.regions) = (Some(ticket), regions);
+                }
+                return Err((error, rest));
+            }
+            if is_last {
+                return Ok(());
+            }
+            rest.done += part.len();
+            rest.number += 1;
+        }
+    }
+
+    /// Tells the peer of a message, to be read from its memory.
+    fn announce(&mut self, key: LinkKey, op: Op, mut head: Head, memory: &AppIov) -> Result {
+        let Core {
+            endpoints,
+            links,
+            below: Some(below),
+            ..
+        } = self
+        else {
+            return Err(Errno::EOPBADSTATE);
+        };
+        let link = links.get_mut(key).ok_or(Errno::EAGAIN)?;
+        let ticket = endpoints.begin(op)?;
+        // The peer reads it, or has it written.
+        let regions = match below.register(memory, FI_REMOTE_READ | FI_WRITE) {
+            Ok(regions) => regions,
+            Err(error) => {
+                endpoints.settle(ticket);
+                return Err(error);
+            }
+        };
+        let mut list = [0; COUNTED_LIST];
+        write_list(below.remote(memory, &regions).pieces(), &mut list);
+        let pending = link.pending.insert(Pending::Announced {
+            ticket,
+            memory: *memory,
+            regions,
+            writing: None,
+        });
+        head.kind = Kind::Announced;
+        head.message = to_peer(pending);
+        let sent = self.send_packet(key, &head, &list);
+        let Err(error) = sent else {
+            return Ok(());
+        };
+        let link = self.links.get_mut(key);
+        if let Some(Pending::Announced { ticket, .. }) =
+            link.and_then(|link| link.pending.remove(pending))
+        {
+            self.endpoints.settle(ticket);
+        }
+        Err(error)
+    }
+
+    /// Sends a packet of this layer's own.
+    ///
+    /// # Errors
+    /// `-FI_EAGAIN` where there is no room.
+    pub(super) fn send_packet(&mut self, key: LinkKey, head: &Head, behind: &[u8]) -> Result {
+        let Core {
+            links,
+            scratch,
+            below: Some(below),
+            ..
+        } = self
+        else {
+            return Err(Errno::EOPBADSTATE);
+        };
+        let link = links.get_mut(key).ok_or(Errno::ENOTCONN)?;
+        if let Some(packet) = scratch.get_mut(..HEAD + behind.len()) {
+            let (front, rest) = packet.split_at_mut(HEAD);
+            if let Some(front) = front.first_chunk_mut() {
+                head.write(front);
+            }
+            rest.copy_from_slice(behind);
+            return link.below.inject(packet);
+        }
+        let load = Load::Copy(Payload::Own(behind));
+        let sent = below.send(link, head, &load, 0, What::Sent(key));
+        sent.map_err(|(error, _)| error)
+    }
+}
+
+/// Whether an error says that a connection has ended.
+fn is_end(error: Errno) -> bool {
+    matches!(
+        error,
+        Errno::ENOTCONN
+            | Errno::ESHUTDOWN
+            | Errno::EPIPE
+            | Errno::ECONNRESET
+            | Errno::ECONNABORTED
+            | Errno::ETIMEDOUT
+            | Errno::EOPBADSTATE
+    )
+}
+
+/// The head of a message in one packet.
+#[inline(always)]
+fn head_of(message: &Transmit, link: &Link) -> Head {
+    let (operation, tag) = match message.tag {
+        Tag::None => (Operation::Message, 0),
+        Tag::Value(tag) => (Operation::TaggedMessage, tag),
+    };
+    Head {
+        kind: Kind::Eager,
+        connection: link.far_id,
+        message: 0,
+        operation,
+        len: message.buffers.len() as u64,
+        data: message.immediate(),
+        tag,
+        segment: None,
+    }
+}

@@ -1,0 +1,26 @@
+//! The rxm provider (fi_rxm(7)): reliable datagrams over the connected endpoints
+//! of another provider, which it calls through the C interface as any program
+//! would. So it serves whatever provider the library has.
+//!
+//! Each endpoint has a queue below, and a connected endpoint for each peer.
+//! What goes over that is in [`wire`].
+
+#![cfg_attr(not(test), forbid(unsafe_code))]
+
+#[cfg(test)]
+extern crate self as prov_rxm;
+
+mod address;
+mod domain;
+mod engine;
+mod fabric;
+mod memory;
+mod offer;
+mod params;
+mod provider;
+pub mod wire;
+
+pub use provider::{Rxm, provider};
+
+/// Where the provider logs.
+const LOG: prov_util::logging::Targets = prov_util::log_targets!("ofi_rxm");

@@ -1,0 +1,346 @@
+//! What is offered over the providers below (fi_getinfo(3)): which of their
+//! endpoints it takes, and what comes of them.
+
+use fabric_abi::*;
+use prov_message::{Sizes, attributes};
+use prov_util::attr::{Base, DomainAttr, FabricAttr, Hints, Info, MR_BASIC, MR_SCALABLE, Request};
+use prov_util::attr::{MODE_LOCAL_MR, Opaque, is_rma_target, version};
+use prov_util::errno::{Errno, Result};
+use prov_util::ffi::below;
+use prov_util::resolve::{Query, resolve};
+
+use crate::address;
+use crate::params::Params;
+use crate::provider::VERSION;
+use crate::wire::packet::HEAD;
+
+/// What the endpoints below have to have: long messages are read, or written.
+const BELOW_CAPS: u64 =
+    FI_MSG | FI_SEND | FI_RECV | FI_RMA | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
+/// Modes of registration that this layer takes upon itself.
+const BELOW_MR_MODES: i32 = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+/// Modes of the provider below that are this layer's affair.
+const BELOW_MODES: u64 = FI_CONTEXT | FI_CONTEXT2 | FI_RX_CQ_DATA | MODE_LOCAL_MR;
+/// What peers write and read does not wait for the messages before it, which are
+/// taken from their packets later.
+const NEVER: u64 = FI_ORDER_RAS | FI_ORDER_WAS;
+/// Nor does it wait for atomic operations.
+const NOT_WITH_ATOMICS: u64 =
+    FI_ORDER_RAR | FI_ORDER_RAW | FI_ORDER_WAR | FI_ORDER_WAW | FI_ORDER_SAR | FI_ORDER_SAW;
+const ATOMIC_ORDER: u64 =
+    FI_ORDER_ATOMIC_RAR | FI_ORDER_ATOMIC_RAW | FI_ORDER_ATOMIC_WAR | FI_ORDER_ATOMIC_WAW;
+/// Entries of a context at most.
+const MOST_TRANSMITS: usize = 16384;
+const MOST_RECEIVES: usize = 65536;
+const REACH: u64 = FI_LOCAL_COMM | FI_REMOTE_COMM;
+/// What this provider is called among layers.
+const LAYER: &str = "ofi_rxm";
+
+/// The endpoints that fit.
+///
+/// # Errors
+/// `-FI_ENODATA` where none does, and what the providers below return.
+pub fn getinfo(request: &Request<'_>, params: &Params) -> Result<Vec<Info>> {
+    let (request, port) = without_wildcard(request)?;
+    let wanted = below_hints(request.version, request.hints, params);
+    let flags = request.flags | below::CORE_ONLY;
+    let below = below::getinfo(
+        request.version,
+        request.node,
+        request.service,
+        flags,
+        &wanted,
+    )?;
+    let has_atomics = request
+        .hints
+        .is_some_and(|hints| hints.caps & FI_ATOMIC != 0);
+    let mut infos = Vec::new();
+    // It is the providers below that are asked for a name.
+    let judged = Request {
+        node: None,
+        service: None,
+        flags: 0,
+        ..request
+    };
+    for core in &below {
+        let base = base(core, has_atomics, params);
+        let Ok(fitting) = judged.fitting(&[base]) else {
+            continue;
+        };
+        let fitting = fitting.into_iter().map(|mut info| {
+            info.src_addr = match port {
+                Some(port) => address::read(&core.src_addr)
+                    .map(|addr| address::bytes(&address::at_port(addr, port)))
+                    .unwrap_or_default(),
+                None => core.src_addr.clone(),
+            };
+            info.dest_addr = core.dest_addr.clone();
+            info.addr_format = core.addr_format;
+            info.handle = Opaque::NULL;
+            info.caps = info.caps & !REACH | core.caps & REACH;
+            info.fabric.prov_name = core.fabric.prov_name.clone();
+            info
+        });
+        // Of endpoints below that differ in what this layer hides, the first.
+        for info in fitting {
+            if !infos.contains(&info) {
+                infos.push(info);
+            }
+        }
+    }
+    match infos.is_empty() {
+        true => Err(Errno::ENODATA),
+        false => Ok(infos),
+    }
+}
+
+/// A request that names a port of this host alone: endpoints have to have the
+/// address of an interface, since peers are told it.
+fn without_wildcard<'a>(request: &Request<'a>) -> Result<(Request<'a>, Option<u16>)> {
+    let (None, Some(service), true) = (
+        request.node,
+        request.service,
+        request.flags & FI_SOURCE != 0,
+    ) else {
+        return Ok((*request, None));
+    };
+    let found = resolve(&Query {
+        node: None,
+        service: Some(service),
+        family: 0,
+        passive: true,
+        numeric: false,
+    })?;
+    let port = found.first().ok_or(Errno::ENODATA)?.port();
+    let bare = Request {
+        service: None,
+        flags: request.flags & !FI_SOURCE,
+        ..*request
+    };
+    Ok((bare, Some(port)))
+}
+
+/// Whether packets come through one shared receive context, over a provider of
+/// this name.
+fn is_shared(params: &Params, provider: Option<&str>) -> bool {
+    let is_tcp = |name: &str| name.to_ascii_lowercase().contains("tcp");
+    params.use_srx.unwrap_or(provider.is_none_or(is_tcp))
+}
+
+/// What the providers below are asked for.
+fn below_hints(api: u32, hints: Option<&Hints>, params: &Params) -> Info {
+    let mut below = Info::default();
+    below.caps = BELOW_CAPS;
+    below.mode = BELOW_MODES;
+    below.ep.ep_type = FI_EP_MSG;
+    below.tx.size = params.below_tx_size();
+    let none = Hints::default();
+    let asked = hints.unwrap_or(&none);
+    below.addr_format = asked.addr_format;
+    below.src_addr = asked.src_addr.clone();
+    below.dest_addr = asked.dest_addr.clone();
+    if let Some(fabric) = &asked.fabric {
+        below.fabric.name = fabric.name.clone();
+        below.fabric.api_version = fabric.api_version;
+    }
+    let provider = asked
+        .fabric
+        .as_ref()
+        .and_then(|attr| attr.prov_name.clone());
+    let provider = provider.map(|name| without_layer(&name));
+    let provider = provider.filter(|name| !name.is_empty());
+    if is_shared(params, provider.as_deref()) {
+        below.ep.rx_ctx_cnt = FI_SHARED_CONTEXT;
+        below.rx.size = params.below_rx_size(true);
+    } else {
+        below.rx.size = params.below_rx_size(false);
+    }
+    below.fabric.prov_name = Some(match provider {
+        Some(name) => format!("{name};^{LAYER}"),
+        None => format!("^{LAYER}"),
+    });
+    below.domain = domain_hints(api, asked);
+    below
+}
+
+/// A list of layers without this one.
+fn without_layer(list: &str) -> String {
+    let is_other = |name: &&str| !name.eq_ignore_ascii_case(LAYER);
+    let others: Vec<&str> = list.split(';').filter(is_other).collect();
+    others.join(";")
+}
+
+fn domain_hints(api: u32, asked: &Hints) -> DomainAttr {
+    let none = DomainAttr::default();
+    let domain = asked.domain.as_ref().unwrap_or(&none);
+    // Of one endpoint, this layer makes one call below at a time; of two it does
+    // not, unless the application does not either.
+    let is_single =
+        domain.threading == FI_THREAD_DOMAIN && domain.data_progress != FI_PROGRESS_AUTO;
+    let mr_mode = if domain.mr_mode & (MR_BASIC | MR_SCALABLE) != 0 {
+        domain.mr_mode
+    } else if api < version(1, 5) {
+        0
+    } else if asked.domain.is_none() || !is_rma_target(asked.caps) {
+        BELOW_MR_MODES
+    } else {
+        domain.mr_mode | FI_MR_LOCAL
+    };
+    DomainAttr {
+        name: domain.name.clone(),
+        threading: match is_single {
+            true => FI_THREAD_DOMAIN,
+            false => FI_THREAD_SAFE,
+        },
+        control_progress: FI_PROGRESS_MANUAL,
+        data_progress: FI_PROGRESS_MANUAL,
+        resource_mgmt: FI_RM_ENABLED,
+        mr_mode,
+        ..DomainAttr::default()
+    }
+}
+
+/// The kinds of endpoints that can be opened over endpoints below like this one.
+pub fn bases(core: &Info, params: &Params) -> Vec<Base> {
+    vec![base(core, false, params), base(core, true, params)]
+}
+
+/// Bytes that operations over an endpoint below like this one take.
+pub fn sizes(core: &Info, params: &Params) -> Sizes {
+    // Where memory has to be registered, a copy is cheaper than that.
+    let is_copied = core.domain.mr_mode & FI_MR_LOCAL != 0 || core.mode & MODE_LOCAL_MR != 0;
+    let inject = match core.tx.inject_size.checked_sub(HEAD) {
+        Some(inject @ 1..) if !is_copied => inject.min(params.buffer_size),
+        _ => params.buffer_size,
+    };
+    Sizes {
+        inject,
+        atomic: params.atomic(),
+    }
+}
+
+/// What there is over an endpoint below, with atomic operations or with an order
+/// between all others.
+fn base(core: &Info, has_atomics: bool, params: &Params) -> Base {
+    let mut info = attributes::rdm(LAYER, VERSION, sizes(core, params));
+    let gone = FI_RMA_EVENT | if has_atomics { 0 } else { FI_ATOMIC };
+    info.caps &= !(gone | REACH);
+    info.caps |= core.caps & REACH;
+    info.mode = core.mode & !BELOW_MODES;
+    info.addr_format = core.addr_format;
+    info.tx.caps &= !gone;
+    info.rx.caps &= !gone;
+    info.tx.op_flags &= !FI_COMMIT_COMPLETE;
+    let mut order = core.tx.msg_order & core.rx.msg_order & !NEVER | FI_ORDER_SAS;
+    if has_atomics {
+        order = order & !NOT_WITH_ATOMICS | ATOMIC_ORDER;
+    } else {
+        order &= !ATOMIC_ORDER;
+    }
+    info.tx.msg_order = order;
+    info.rx.msg_order = order;
+    info.tx.size = MOST_TRANSMITS;
+    info.rx.size = MOST_RECEIVES;
+    let narrow = |limit: &mut usize, below: usize| *limit = (*limit).min(below.max(1));
+    narrow(&mut info.tx.iov_limit, core.tx.iov_limit);
+    narrow(&mut info.tx.rma_iov_limit, core.tx.rma_iov_limit);
+    narrow(&mut info.rx.iov_limit, core.rx.iov_limit);
+    narrow(&mut info.ep.max_msg_size, core.ep.max_msg_size);
+    info.ep.protocol = FI_PROTO_RXM;
+    info.ep.protocol_version = 1;
+    let ordered = |below: usize| if has_atomics { 0 } else { below };
+    info.ep.max_order_raw_size = ordered(core.ep.max_order_raw_size);
+    info.ep.max_order_war_size = ordered(core.ep.max_order_war_size);
+    info.ep.max_order_waw_size = ordered(core.ep.max_order_waw_size);
+    info.domain = DomainAttr {
+        name: core.domain.name.clone(),
+        caps: info.domain.caps & !REACH | core.domain.caps & REACH,
+        mr_mode: mr_mode(core),
+        mr_key_size: core.domain.mr_key_size,
+        cq_data_size: info.domain.cq_data_size.min(core.domain.cq_data_size),
+        max_ep_srx_ctx: 0,
+        ..info.domain
+    };
+    info.fabric = FabricAttr {
+        name: core.fabric.name.clone(),
+        prov_version: VERSION,
+        ..FabricAttr::default()
+    };
+    Base {
+        limits: info,
+        tx_size: params.tx_size,
+        rx_size: params.rx_size,
+    }
+}
+
+/// How applications register memory: as the provider below wants it, but for
+/// what this layer does itself.
+fn mr_mode(core: &Info) -> i32 {
+    match core.domain.mr_mode {
+        MR_BASIC => MR_BASIC,
+        MR_SCALABLE => MR_SCALABLE,
+        mode => match mode & !FI_MR_LOCAL {
+            0 => MR_BASIC | MR_SCALABLE,
+            required => required | MR_BASIC,
+        },
+    }
+}
+
+/// The endpoint below for one that is opened with these attributes.
+///
+/// # Errors
+/// `-FI_ENODATA` where there is none any more, and what the providers below
+/// return.
+pub fn below(api: u32, info: &Info, provider: Option<&str>, params: &Params) -> Result<Info> {
+    let mut hints = Hints::from(info.clone());
+    if let (Some(fabric), Some(_)) = (&mut hints.fabric, provider) {
+        fabric.prov_name = provider.map(str::to_owned);
+    }
+    let mut wanted = below_hints(api, Some(&hints), params);
+    // What it was found by may not be known here, as an address of the peer is.
+    wanted.fabric.api_version = 0;
+    wanted.dest_addr = Vec::new();
+    if info.rx_caps() & FI_RMA == 0 || info.rx_caps() & FI_REMOTE_WRITE == 0 {
+        // Peers write long messages, if anything.
+        wanted.caps &= !if params.use_rndv_write {
+            0
+        } else {
+            FI_REMOTE_WRITE
+        };
+    }
+    let found = below::getinfo(api, None, None, below::CORE_ONLY, &wanted)?;
+    found.into_iter().next().ok_or(Errno::ENODATA)
+}
+
+/// The endpoints below of a fabric.
+///
+/// # Errors
+/// `-FI_ENODATA` where there are none, and what the providers below return.
+pub fn below_of_fabric(attr: &FabricAttr, params: &Params) -> Result<Vec<Info>> {
+    let hints = Hints {
+        fabric: Some(FabricAttr {
+            fabric: Opaque::NULL,
+            prov_version: 0,
+            ..attr.clone()
+        }),
+        ..Hints::default()
+    };
+    // Older interfaces have modes of registration only for one half of what there
+    // is.
+    let api = attr.api_version.max(version(1, 5));
+    let mut wanted = below_hints(api, Some(&hints), params);
+    wanted.fabric.api_version = 0;
+    below::getinfo(api, None, None, below::CORE_ONLY, &wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_providers_below_are_asked_without_this_layer() {
+        assert_eq!(without_layer("tcp;ofi_rxm"), "tcp");
+        assert_eq!(without_layer("OFI_RXM;verbs"), "verbs");
+        assert_eq!(without_layer("ofi_rxm"), "");
+    }
+}

@@ -1,0 +1,276 @@
+//! What is said when a connection is made: the data of fi_connect(3),
+//! fi_accept(3) and fi_reject(3).
+
+use super::{Malformed, Reader, Result};
+
+/// Version of the connection data.
+const VERSION: u8 = 1;
+/// Version of the packets' first half.
+pub const CONTROL_VERSION: u8 = 4;
+/// Version of the operations.
+const OPERATION_VERSION: u8 = 3;
+/// This host's byte order.
+const BYTE_ORDER: u8 = if cfg!(target_endian = "little") { 2 } else { 1 };
+
+/// Bytes of a request.
+pub const REQUEST: usize = 24;
+/// Bytes of an answer.
+pub const ACCEPTANCE: usize = 16;
+/// Bytes of a refusal.
+pub const REFUSAL: usize = 2;
+
+/// How a side calls a connection, and which process it is in. The other side
+/// puts the low half into packets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Name {
+    /// The process.
+    pub pid: u32,
+    /// The connection.
+    pub id: u32,
+}
+
+impl Name {
+    fn word(self) -> u64 {
+        u64::from(self.pid) << 32 | u64::from(self.id)
+    }
+
+    fn of_word(word: u64) -> Self {
+        Name {
+            pid: (word >> 32) as u32,
+            id: word as u32,
+        }
+    }
+}
+
+/// Whether a side counts the receives that its peer has posted. This one never
+/// does, so that no packets with such counts come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FlowControl {
+    /// Versions that do not say it.
+    Unsaid,
+    On,
+    Off,
+}
+
+impl FlowControl {
+    fn byte(self) -> u8 {
+        match self {
+            FlowControl::Unsaid => 0,
+            FlowControl::On => 1,
+            FlowControl::Off => 2,
+        }
+    }
+
+    fn of_byte(byte: u8) -> Self {
+        match byte {
+            1 => FlowControl::On,
+            2 => FlowControl::Off,
+            _ => FlowControl::Unsaid,
+        }
+    }
+}
+
+/// A request for a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Request {
+    /// Where the endpoint that asks listens.
+    pub port: u16,
+    pub flow_control: FlowControl,
+    /// Which of several connections between the two endpoints.
+    pub number: u8,
+    /// Bytes of the longest message that is sent in one packet.
+    pub eager_limit: u32,
+    /// Receives that are posted for packets.
+    pub receives: u32,
+    pub name: Name,
+}
+
+impl Request {
+    /// As it is sent.
+    pub fn encode(&self) -> [u8; REQUEST] {
+        let mut bytes = [0; REQUEST];
+        bytes[..4].copy_from_slice(&[VERSION, BYTE_ORDER, CONTROL_VERSION, OPERATION_VERSION]);
+        bytes[4..6].copy_from_slice(&self.port.to_ne_bytes());
+        bytes[6] = self.flow_control.byte();
+        bytes[7] = self.number;
+        bytes[8..12].copy_from_slice(&self.eager_limit.to_ne_bytes());
+        bytes[12..16].copy_from_slice(&self.receives.to_ne_bytes());
+        bytes[16..].copy_from_slice(&self.name.word().to_ne_bytes());
+        bytes
+    }
+
+    /// What a peer has sent.
+    ///
+    /// # Errors
+    /// Where it is not of this protocol, in these versions.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let mut reader = Reader(bytes);
+        let versions: [u8; 4] = reader.take().ok_or(SHORT)?;
+        if versions[0] != VERSION {
+            return Err(Malformed("version of connection data"));
+        }
+        if versions[1] != BYTE_ORDER {
+            return Err(Malformed("byte order"));
+        }
+        if versions[2] != CONTROL_VERSION || versions[3] != OPERATION_VERSION {
+            return Err(Malformed("version of the protocol"));
+        }
+        let mut read = || {
+            Some(Request {
+                port: reader.u16()?,
+                flow_control: FlowControl::of_byte(reader.u8()?),
+                number: reader.u8()?,
+                eager_limit: reader.u32()?,
+                receives: reader.u32()?,
+                name: Name::of_word(reader.u64()?),
+            })
+        };
+        read().ok_or(SHORT)
+    }
+}
+
+const SHORT: Malformed = Malformed("length of connection data");
+
+/// The answer of who accepts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Acceptance {
+    pub name: Name,
+    /// Receives that are posted for packets.
+    pub receives: u32,
+    pub flow_control: FlowControl,
+}
+
+impl Acceptance {
+    /// As it is sent.
+    pub fn encode(&self) -> [u8; ACCEPTANCE] {
+        let mut bytes = [0; ACCEPTANCE];
+        bytes[..8].copy_from_slice(&self.name.word().to_ne_bytes());
+        bytes[8..12].copy_from_slice(&self.receives.to_ne_bytes());
+        bytes[12] = self.flow_control.byte();
+        bytes
+    }
+
+    /// What a peer has sent.
+    ///
+    /// # Errors
+    /// Where it is too short.
+    pub fn decode(bytes: &[u8]) -> Result<Self> {
+        let mut reader = Reader(bytes);
+        let mut read = || {
+            Some(Acceptance {
+                name: Name::of_word(reader.u64()?),
+                receives: reader.u32()?,
+                flow_control: FlowControl::of_byte(reader.u8()?),
+            })
+        };
+        read().ok_or(SHORT)
+    }
+}
+
+/// Why a request is refused.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refusal {
+    /// It does not fit.
+    Refused,
+    /// There is a connection already, or the peer's own request goes first.
+    Already,
+}
+
+impl Refusal {
+    /// As it is sent.
+    pub fn encode(self) -> [u8; REFUSAL] {
+        let reason = match self {
+            Refusal::Refused => 1,
+            Refusal::Already => 2,
+        };
+        [VERSION, reason]
+    }
+
+    /// What a peer has sent; whatever else comes is a refusal, too.
+    pub fn decode(bytes: &[u8]) -> Self {
+        match bytes {
+            [VERSION, 2, ..] => Refusal::Already,
+            _ => Refusal::Refused,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn request() -> Request {
+        Request {
+            port: 0x1234,
+            flow_control: FlowControl::Off,
+            number: 0,
+            eager_limit: 16384,
+            receives: 4096,
+            name: Name { pid: 7, id: 9 },
+        }
+    }
+
+    #[cfg(target_endian = "little")]
+    #[test]
+    fn a_request_is_laid_out_as_the_c_library_lays_it_out() {
+        let expected = [
+            1, 2, 4, 3, 0x34, 0x12, 2, 0, 0, 0x40, 0, 0, 0, 0x10, 0, 0, 9, 0, 0, 0, 7, 0, 0, 0,
+        ];
+        assert_eq!(request().encode(), expected);
+    }
+
+    #[cfg(target_endian = "little")]
+    #[test]
+    fn an_answer_is_laid_out_as_the_c_library_lays_it_out() {
+        let acceptance = Acceptance {
+            name: Name { pid: 7, id: 9 },
+            receives: 4096,
+            flow_control: FlowControl::On,
+        };
+        let expected = [9, 0, 0, 0, 7, 0, 0, 0, 0, 0x10, 0, 0, 1, 0, 0, 0];
+        assert_eq!(acceptance.encode(), expected);
+    }
+
+    #[test]
+    fn other_versions_and_another_byte_order_are_refused() {
+        for at in 0..4 {
+            let mut bytes = request().encode();
+            bytes[at] += 1;
+            assert!(Request::decode(&bytes).is_err());
+        }
+    }
+
+    #[test]
+    fn a_refusal_that_says_nothing_is_one() {
+        assert_eq!(Refusal::decode(&[]), Refusal::Refused);
+        assert_eq!(Refusal::decode(&[2, 2]), Refusal::Refused);
+        for refusal in [Refusal::Refused, Refusal::Already] {
+            assert_eq!(Refusal::decode(&refusal.encode()), refusal);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn requests_and_answers_are_read_as_they_were_written(
+            port: u16, number: u8, eager_limit: u32, receives: u32, pid: u32, id: u32, flow in 0_u8..3,
+        ) {
+            let (name, flow_control) = (Name { pid, id }, FlowControl::of_byte(flow));
+            let request = Request { port, flow_control, number, eager_limit, receives, name };
+            prop_assert_eq!(Request::decode(&request.encode()), Ok(request));
+            let acceptance = Acceptance { name, receives, flow_control };
+            prop_assert_eq!(Acceptance::decode(&acceptance.encode()), Ok(acceptance));
+        }
+
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..40)) {
+            if let Ok(request) = Request::decode(&bytes) {
+                prop_assert_eq!(&request.encode()[..6], &bytes[..6]);
+            }
+            let acceptance = Acceptance::decode(&bytes);
+            prop_assert_eq!(acceptance.is_ok(), bytes.len() >= 13);
+            Refusal::decode(&bytes);
+        }
+    }
+}

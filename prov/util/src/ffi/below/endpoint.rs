@@ -1,0 +1,601 @@
+//! Connected and passive endpoints of the provider below, and what they share
+//! (fi_endpoint(3), fi_cm(3), fi_msg(3), fi_rma(3)).
+
+use std::ffi::c_void;
+use std::ptr::null_mut;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use fabric_abi::*;
+use libc::iovec;
+
+use super::events::{Asking, Eq};
+use super::queue::Cq;
+use super::slots::{Lent, Memory, Slot, Slots};
+use super::{Domain, Fabric, Made, Object, Region, done};
+use crate::attr::Info;
+use crate::buffer::{AppIov, IOV_LIMIT};
+use crate::desc::Descs;
+use crate::errno::{Errno, Result};
+use crate::ffi::info;
+use crate::request::RemotePiece;
+
+/// What the provider below has not taken: the slot is its owner's again.
+#[derive(Debug)]
+pub struct Refused {
+    /// Why; `-FI_EAGAIN` where it may be tried again.
+    pub error: Errno,
+    /// The slot that was to be posted.
+    pub slot: Slot,
+}
+
+type Posted = std::result::Result<(), Refused>;
+
+/// Tells the operations of one endpoint from those of another.
+fn next_owner() -> u32 {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// The descriptors of local memory, one a piece.
+#[derive(Clone, Copy)]
+pub struct Local([*mut c_void; IOV_LIMIT]);
+
+// SAFETY: only the provider below looks behind the pointers.
+unsafe impl Send for Local {}
+
+impl Local {
+    /// None: the provider below wants no memory registered.
+    pub const NONE: Local = Local([null_mut(); IOV_LIMIT]);
+
+    /// Those that the application has given, which are of the provider below.
+    pub fn given(descs: &Descs) -> Self {
+        let mut local = Local::NONE;
+        for (at, place) in local.0.iter_mut().enumerate() {
+            *place = descs.of_piece(at).map_or(null_mut(), |desc| desc.0);
+        }
+        local
+    }
+
+    /// That of a single piece.
+    pub fn piece(&self, position: usize) -> Self {
+        let mut local = Local::NONE;
+        local.0[0] = self.0.get(position).copied().unwrap_or(null_mut());
+        local
+    }
+
+    /// Those of regions, of which each is a piece.
+    pub fn of(regions: &[Region]) -> Self {
+        let mut local = Local::NONE;
+        for (place, region) in local.0.iter_mut().zip(regions) {
+            *place = region.desc();
+        }
+        local
+    }
+}
+
+/// What a shared receive context, or an endpoint, keeps open as long as it is.
+pub struct SharedReceive {
+    object: Object<fid_ep>,
+    owner: u32,
+    _memory: Arc<Memory>,
+    _domain: Arc<Domain>,
+}
+
+impl SharedReceive {
+    /// Opens a context for so many receives (`fi_srx_context`).
+    ///
+    /// # Errors
+    /// What the provider returns.
+    pub fn open<T>(domain: &Arc<Domain>, entry: &Info, slots: &Slots<T>) -> Result<Arc<Self>> {
+        let entry = Made(info::to_c(std::slice::from_ref(entry))?);
+        let mut ep = null_mut();
+        // SAFETY: the domain is open, and the entry has all its parts.
+        let object = unsafe {
+            let open = (*(*domain.as_c()).ops).srx_ctx.ok_or(Errno::ENOSYS)?;
+            let status = open(domain.as_c(), (*entry.0).rx_attr, &mut ep, null_mut());
+            Object::opened(status, ep)?
+        };
+        Ok(Arc::new(SharedReceive {
+            object,
+            owner: next_owner(),
+            _memory: slots.memory(),
+            _domain: domain.clone(),
+        }))
+    }
+
+    /// Posts a slot for a packet.
+    #[inline]
+    pub fn receive<T>(&self, slots: &mut Slots<T>, slot: Slot) -> Posted {
+        receive(&self.object, self.owner, slots, slot)
+    }
+}
+
+fn receive<T>(object: &Object<fid_ep>, owner: u32, slots: &mut Slots<T>, slot: Slot) -> Posted {
+    post(slots, slot, owner, |lent| {
+        // SAFETY: the endpoint is open, and the slot's bytes are its own until
+        // the receive completes.
+        unsafe {
+            match (*(*object.as_ptr()).msg).recv {
+                Some(recv) => recv(
+                    object.as_ptr(),
+                    lent.bytes,
+                    lent.len,
+                    lent.desc,
+                    FI_ADDR_UNSPEC,
+                    lent.context,
+                ),
+                None => Errno::ENOSYS.to_c() as isize,
+            }
+        }
+    })
+}
+
+/// Lends a slot for a call.
+#[inline(always)]
+fn post<T>(
+    slots: &mut Slots<T>,
+    slot: Slot,
+    owner: u32,
+    call: impl FnOnce(&Lent) -> isize,
+) -> Posted {
+    let Some(lent) = slots.lend(&slot, owner) else {
+        let error = Errno::EINVAL;
+        return Err(Refused { error, slot });
+    };
+    match call(&lent) {
+        0 => Ok(()),
+        error => {
+            slots.take_back(&slot);
+            let error = Errno::new(error as i32);
+            Err(Refused { error, slot })
+        }
+    }
+}
+
+/// What an endpoint is bound to.
+#[derive(Clone)]
+pub struct Wiring {
+    /// Where its operations complete.
+    pub cq: Arc<Cq>,
+    /// Where its events go.
+    pub eq: Arc<Eq>,
+    /// Where its receives are, if not its own.
+    pub shared: Option<Arc<SharedReceive>>,
+}
+
+/// A connected endpoint of the provider below, closed at the end.
+pub struct Endpoint {
+    object: Object<fid_ep>,
+    owner: u32,
+    _memory: Arc<Memory>,
+    // What it is bound to closes after it.
+    _wiring: Wiring,
+    _domain: Arc<Domain>,
+}
+
+impl Endpoint {
+    /// Opens an endpoint that is to connect.
+    ///
+    /// # Errors
+    /// What the provider returns.
+    pub fn open<T>(
+        domain: &Arc<Domain>,
+        entry: &Info,
+        wiring: &Wiring,
+        slots: &Slots<T>,
+    ) -> Result<Self> {
+        let entry = Made(info::to_c(std::slice::from_ref(entry))?);
+        // SAFETY: the entry has all its parts.
+        unsafe { Self::open_as(domain, entry.0, wiring, slots) }
+    }
+
+    /// Opens an endpoint that is to accept a peer's connection.
+    ///
+    /// # Errors
+    /// What the provider returns.
+    pub fn open_for<T>(
+        domain: &Arc<Domain>,
+        asking: &Asking,
+        wiring: &Wiring,
+        slots: &Slots<T>,
+    ) -> Result<Self> {
+        // SAFETY: the structure is the library's.
+        unsafe { Self::open_as(domain, asking.as_c(), wiring, slots) }
+    }
+
+    /// # Safety
+    /// The structure has the library's layout.
+    unsafe fn open_as<T>(
+        domain: &Arc<Domain>,
+        entry: *mut fi_info,
+        wiring: &Wiring,
+        slots: &Slots<T>,
+    ) -> Result<Self> {
+        let mut ep = null_mut();
+        // SAFETY: the domain is open; the caller vouches for the structure.
+        let object = unsafe {
+            let open = (*(*domain.as_c()).ops).endpoint.ok_or(Errno::ENOSYS)?;
+            let status = open(domain.as_c(), entry, &mut ep, null_mut());
+            Object::opened(status, ep)?
+        };
+        object.bind(wiring.eq.fid(), 0)?;
+        if let Some(shared) = &wiring.shared {
+            object.bind(shared.object.fid(), 0)?;
+        }
+        object.bind(wiring.cq.fid(), FI_TRANSMIT | FI_RECV)?;
+        object.control(FI_ENABLE, null_mut())?;
+        Ok(Endpoint {
+            object,
+            owner: next_owner(),
+            _memory: slots.memory(),
+            _wiring: wiring.clone(),
+            _domain: domain.clone(),
+        })
+    }
+
+    /// What events call it.
+    pub fn name(&self) -> usize {
+        self.object.as_ptr().addr()
+    }
+
+    /// Closes it. Returns what its operations were about that have not
+    /// completed: they never will.
+    pub fn close<T>(self, slots: &mut Slots<T>) -> Vec<T> {
+        let owner = self.owner;
+        drop(self);
+        slots.orphan(owner)
+    }
+
+    /// Asks the peer at an address for a connection, with connection data.
+    ///
+    /// # Errors
+    /// What the provider returns.
+    pub fn connect(&self, address: &[u8], data: &[u8]) -> Result {
+        // SAFETY: the endpoint is open; address and data are there for the call.
+        let status = unsafe {
+            let connect = (*(*self.object.as_ptr()).cm).connect;
+            connect.ok_or(Errno::ENOSYS)?(
+                self.object.as_ptr(),
+                address.as_ptr().cast(),
+                data.as_ptr().cast(),
+                data.len(),
+            )
+        };
+        done(status)
+    }
+
+    /// Accepts the connection that it was opened for, with connection data.
+    ///
+    /// # Errors
+    /// What the provider returns.
+    pub fn accept(&self, data: &[u8]) -> Result {
+        // SAFETY: as above.
+        let status = unsafe {
+            let accept = (*(*self.object.as_ptr()).cm).accept;
+            let param = data.as_ptr().cast();
+            accept.ok_or(Errno::ENOSYS)?(self.object.as_ptr(), param, data.len())
+        };
+        done(status)
+    }
+
+    /// Posts a slot for a packet, where the endpoint has receives of its own.
+    #[inline]
+    pub fn receive<T>(&self, slots: &mut Slots<T>, slot: Slot) -> Posted {
+        receive(&self.object, self.owner, slots, slot)
+    }
+
+    /// Sends a packet that is copied at once, and of which nothing more is heard.
+    ///
+    /// # Errors
+    /// `-FI_EAGAIN` where there is no room for it now.
+    #[inline]
+    pub fn inject(&self, packet: &[u8]) -> Result {
+        // SAFETY: the endpoint is open; the packet is there for the call.
+        let status = unsafe {
+            let inject = (*(*self.object.as_ptr()).msg).inject.ok_or(Errno::ENOSYS)?;
+            let ep = self.object.as_ptr();
+            inject(ep, packet.as_ptr().cast(), packet.len(), FI_ADDR_UNSPEC)
+        };
+        match status {
+            0 => Ok(()),
+            error => Err(Errno::new(error as i32)),
+        }
+    }
+
+    /// Sends so many bytes of a slot.
+    #[inline]
+    pub fn send_slot<T>(&self, slots: &mut Slots<T>, slot: Slot, len: usize) -> Posted {
+        let object = &self.object;
+        post(slots, slot, self.owner, |lent| {
+            let len = len.min(lent.len);
+            // SAFETY: the endpoint is open; the slot's bytes are its own until
+            // the send completes.
+            unsafe {
+                match (*(*object.as_ptr()).msg).send {
+                    Some(send) => send(
+                        object.as_ptr(),
+                        lent.bytes,
+                        len,
+                        lent.desc,
+                        FI_ADDR_UNSPEC,
+                        lent.context,
+                    ),
+                    None => Errno::ENOSYS.to_c() as isize,
+                }
+            }
+        })
+    }
+
+    /// Sends so many bytes of a slot, and the application's behind them, which
+    /// has [`IOV_LIMIT`] pieces at most, with these flags.
+    #[inline]
+    pub fn send<T>(
+        &self,
+        slots: &mut Slots<T>,
+        slot: Slot,
+        len: usize,
+        behind: &AppIov,
+        local: &Local,
+        flags: u64,
+    ) -> Posted {
+        let object = &self.object;
+        post(slots, slot, self.owner, |lent| {
+            const NOTHING: iovec = iovec {
+                iov_base: null_mut(),
+                iov_len: 0,
+            };
+            let mut iov = [NOTHING; IOV_LIMIT + 1];
+            let mut desc = [null_mut(); IOV_LIMIT + 1];
+            iov[0] = iovec {
+                iov_base: lent.bytes,
+                iov_len: len.min(lent.len),
+            };
+            desc[0] = lent.desc;
+            let mut count = 1;
+            for (piece, own) in behind.pieces().iter().zip(local.0) {
+                (iov[count], desc[count]) = (*piece, own);
+                count += 1;
+            }
+            let message = fi_msg {
+                msg_iov: iov.as_ptr(),
+                desc: desc.as_mut_ptr(),
+                iov_count: count,
+                addr: FI_ADDR_UNSPEC,
+                context: lent.context,
+                data: 0,
+            };
+            // SAFETY: the endpoint is open; the slot's bytes are its own until
+            // the send completes, and so are the application's (see `AppIov`).
+            unsafe {
+                match (*(*object.as_ptr()).msg).sendmsg {
+                    Some(send) => send(object.as_ptr(), &message, FI_COMPLETION | flags),
+                    None => Errno::ENOSYS.to_c() as isize,
+                }
+            }
+        })
+    }
+
+    /// Reads remote memory.
+    pub fn read<T>(
+        &self,
+        slots: &mut Slots<T>,
+        slot: Slot,
+        to: &AppIov,
+        local: &Local,
+        remote: &[RemotePiece],
+        flags: u64,
+    ) -> Posted {
+        let object = &self.object;
+        post(slots, slot, self.owner, |lent| {
+            let mut local = *local;
+            let mut pieces = [EMPTY; IOV_LIMIT];
+            let call = access(to.pieces(), &mut local.0, remote, &mut pieces, lent, 0);
+            // SAFETY: as for `send`.
+            unsafe {
+                match (*(*object.as_ptr()).rma).readmsg {
+                    Some(read) => read(object.as_ptr(), &call, FI_COMPLETION | flags),
+                    None => Errno::ENOSYS.to_c() as isize,
+                }
+            }
+        })
+    }
+
+    /// Writes to remote memory, with immediate data where the flags say so: the
+    /// application's bytes, or so many of the slot.
+    pub fn write<T>(
+        &self,
+        slots: &mut Slots<T>,
+        slot: Slot,
+        from: Written<'_>,
+        remote: &[RemotePiece],
+        data: u64,
+        flags: u64,
+    ) -> Posted {
+        let object = &self.object;
+        post(slots, slot, self.owner, |lent| {
+            let own;
+            let (from, mut local) = match from {
+                Written::App(memory, local) => (memory.pieces(), *local),
+                Written::Slot(len) => {
+                    own = [iovec {
+                        iov_base: lent.bytes,
+                        iov_len: len.min(lent.len),
+                    }];
+                    let mut local = Local::NONE;
+                    local.0[0] = lent.desc;
+                    (&own[..], local)
+                }
+            };
+            let mut pieces = [EMPTY; IOV_LIMIT];
+            let call = access(from, &mut local.0, remote, &mut pieces, lent, data);
+            // SAFETY: as for `send`.
+            unsafe {
+                match (*(*object.as_ptr()).rma).writemsg {
+                    Some(write) => write(object.as_ptr(), &call, FI_COMPLETION | flags),
+                    None => Errno::ENOSYS.to_c() as isize,
+                }
+            }
+        })
+    }
+}
+
+/// What is written to remote memory.
+pub enum Written<'a> {
+    /// The application's bytes.
+    App(&'a AppIov, &'a Local),
+    /// So many of the slot.
+    Slot(usize),
+}
+
+const EMPTY: fi_rma_iov = fi_rma_iov {
+    addr: 0,
+    len: 0,
+    key: 0,
+};
+
+fn access(
+    local: &[iovec],
+    desc: &mut [*mut c_void; IOV_LIMIT],
+    remote: &[RemotePiece],
+    pieces: &mut [fi_rma_iov; IOV_LIMIT],
+    lent: &Lent,
+    data: u64,
+) -> fi_msg_rma {
+    let count = remote.len().min(IOV_LIMIT);
+    for (to, from) in pieces.iter_mut().zip(remote) {
+        *to = fi_rma_iov {
+            addr: from.addr,
+            len: from.len as usize,
+            key: from.key,
+        };
+    }
+    fi_msg_rma {
+        msg_iov: local.as_ptr(),
+        desc: desc.as_mut_ptr(),
+        iov_count: local.len().min(IOV_LIMIT),
+        addr: FI_ADDR_UNSPEC,
+        rma_iov: pieces.as_ptr(),
+        rma_iov_count: count,
+        context: lent.context,
+        data,
+    }
+}
+
+/// A passive endpoint of the provider below, closed at the end.
+pub struct PassiveEndpoint {
+    object: Object<fid_pep>,
+    _eq: Arc<Eq>,
+    _fabric: Arc<Fabric>,
+}
+
+impl PassiveEndpoint {
+    /// Opens an endpoint that does not listen yet.
+    ///
+    /// # Errors
+    /// What the provider returns.
+    pub fn open(fabric: &Arc<Fabric>, entry: &Info, eq: &Arc<Eq>) -> Result<Self> {
+        let entry = Made(info::to_c(std::slice::from_ref(entry))?);
+        let mut pep = null_mut();
+        // SAFETY: the fabric is open, and the entry has all its parts.
+        let object = unsafe {
+            let open = (*(*fabric.as_c()).ops).passive_ep.ok_or(Errno::ENOSYS)?;
+            let status = open(fabric.as_c(), entry.0, &mut pep, null_mut());
+            Object::opened(status, pep)?
+        };
+        object.bind(eq.fid(), 0)?;
+        Ok(PassiveEndpoint {
+            object,
+            _eq: eq.clone(),
+            _fabric: fabric.clone(),
+        })
+    }
+
+    /// Listens from now on: events tell who asks.
+    ///
+    /// # Errors
+    /// What the provider returns.
+    pub fn listen(&self) -> Result {
+        // SAFETY: the endpoint is open.
+        let status = unsafe {
+            let listen = (*(*self.object.as_ptr()).cm).listen;
+            listen.ok_or(Errno::ENOSYS)?(self.object.as_ptr())
+        };
+        done(status)
+    }
+
+    /// Rejects who asks, with connection data.
+    ///
+    /// # Errors
+    /// What the provider returns.
+    pub fn reject(&self, asking: Asking, data: &[u8]) -> Result {
+        // SAFETY: the endpoint is open, and the handle is of its request.
+        let status = unsafe {
+            let reject = (*(*self.object.as_ptr()).cm).reject;
+            reject.ok_or(Errno::ENOSYS)?(
+                self.object.as_ptr(),
+                asking.handle(),
+                data.as_ptr().cast(),
+                data.len(),
+            )
+        };
+        done(status)
+    }
+
+    /// Its own address.
+    ///
+    /// # Errors
+    /// What the provider returns.
+    pub fn address(&self) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; LONGEST_ADDRESS];
+        let mut len = bytes.len();
+        // SAFETY: the endpoint is open, and there is as much room as is said.
+        let status = unsafe {
+            let getname = (*(*self.object.as_ptr()).cm).getname;
+            let fid = self.object.fid();
+            getname.ok_or(Errno::ENOSYS)?(fid, bytes.as_mut_ptr().cast(), &mut len)
+        };
+        done(status)?;
+        bytes.truncate(len);
+        Ok(bytes)
+    }
+
+    /// Gives it another address.
+    ///
+    /// # Errors
+    /// What the provider returns.
+    pub fn set_address(&self, address: &[u8]) -> Result {
+        // SAFETY: the endpoint is open; the address is there for the call.
+        let status = unsafe {
+            let setname = (*(*self.object.as_ptr()).cm).setname;
+            let bytes = address.as_ptr().cast_mut().cast();
+            setname.ok_or(Errno::ENOSYS)?(self.object.fid(), bytes, address.len())
+        };
+        done(status)
+    }
+
+    /// Bytes of connection data that it takes (`FI_OPT_CM_DATA_SIZE`).
+    ///
+    /// # Errors
+    /// What the provider returns.
+    pub fn data_limit(&self) -> Result<usize> {
+        let mut limit = 0_usize;
+        let mut len = size_of::<usize>();
+        // SAFETY: the endpoint is open, and the value has the option's type.
+        let status = unsafe {
+            let getopt = (*(*self.object.as_ptr()).ops).getopt;
+            getopt.ok_or(Errno::ENOSYS)?(
+                self.object.fid(),
+                FI_OPT_ENDPOINT,
+                FI_OPT_CM_DATA_SIZE,
+                (&raw mut limit).cast(),
+                &mut len,
+            )
+        };
+        done(status)?;
+        Ok(limit)
+    }
+}
+
+/// Bytes of an address at most.
+const LONGEST_ADDRESS: usize = 256;

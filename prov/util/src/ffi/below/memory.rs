@@ -1,0 +1,124 @@
+//! Memory that the provider below registers (fi_mr(3)).
+
+use std::ffi::c_void;
+use std::ptr::{null, null_mut};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use fabric_abi::*;
+use libc::iovec;
+
+use super::{Domain, done};
+use crate::errno::{Errno, Result};
+
+/// A region of the provider below, closed at the end.
+pub struct Region {
+    object: *mut fid_mr,
+    is_closed: AtomicBool,
+    _domain: Arc<Domain>,
+}
+
+// SAFETY: the interface lets any thread look at a region and close it.
+unsafe impl Send for Region {}
+// SAFETY: as above.
+unsafe impl Sync for Region {}
+
+impl Domain {
+    /// Registers memory in pieces, each with its address and length in bytes,
+    /// for `access` (`FI_SEND` ... `FI_REMOTE_WRITE`), under `key` where the
+    /// provider does not choose it. Nothing touches the memory but what is asked
+    /// of it later, through endpoints and by peers that are told the key.
+    ///
+    /// # Errors
+    /// `-FI_ENOKEY` for a key in use, and what else the provider returns.
+    pub fn register(
+        self: &Arc<Self>,
+        pieces: impl Iterator<Item = (usize, usize)>,
+        access: u64,
+        key: u64,
+        flags: u64,
+    ) -> Result<Region> {
+        let pieces: Vec<iovec> = pieces
+            .map(|(address, len)| iovec {
+                iov_base: std::ptr::with_exposed_provenance_mut(address),
+                iov_len: len,
+            })
+            .collect();
+        let attr = fi_mr_attr {
+            mr_iov: pieces.as_ptr(),
+            iov_count: pieces.len(),
+            access,
+            offset: 0,
+            requested_key: key,
+            context: null_mut(),
+            auth_key_size: 0,
+            auth_key: null_mut(),
+            iface: FI_HMEM_SYSTEM,
+            device: fi_mr_attr_device { reserved: 0 },
+            hmem_data: null_mut(),
+            page_size: 0,
+            base_mr: null(),
+            sub_mr_cnt: 0,
+        };
+        let mut object = null_mut();
+        // SAFETY: the domain is open, and the attributes live as long as the
+        // call.
+        let status = unsafe {
+            let register = (*(*self.as_c()).mr).regattr.ok_or(Errno::ENOSYS)?;
+            register(self.object.fid(), &attr, flags, &mut object)
+        };
+        done(status)?;
+        if object.is_null() {
+            return Err(Errno::EOTHER);
+        }
+        Ok(Region {
+            object,
+            is_closed: AtomicBool::new(false),
+            _domain: self.clone(),
+        })
+    }
+}
+
+impl Region {
+    /// The key for peers (fi_mr_key(3)).
+    pub fn key(&self) -> u64 {
+        // SAFETY: the object is open, or was and is not written to.
+        match self.is_closed.load(Ordering::Acquire) {
+            false => unsafe { (*self.object).key },
+            true => crate::mr::NO_KEY,
+        }
+    }
+
+    /// What requests bring along for its memory (fi_mr_desc(3)); may be null.
+    pub fn desc(&self) -> *mut c_void {
+        // SAFETY: as for the key.
+        match self.is_closed.load(Ordering::Acquire) {
+            false => unsafe { (*self.object).mem_desc },
+            true => null_mut(),
+        }
+    }
+
+    /// Closes the region: nobody accesses the memory any more. Once is enough.
+    ///
+    /// # Errors
+    /// What the provider returns, which leaves it open.
+    pub fn close(&self) -> Result {
+        if self.is_closed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        // SAFETY: the object is open, and nobody else closes it.
+        let status = unsafe {
+            let fid = &raw mut (*self.object).fid;
+            (*(*fid).ops).close.map_or(0, |close| close(fid))
+        };
+        done(status).inspect_err(|_| self.is_closed.store(false, Ordering::Release))
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        if let Err(error) = self.close() {
+            log::warn!(target: super::UTIL.mr, "a region below does not close: {error}");
+        }
+    }
+}

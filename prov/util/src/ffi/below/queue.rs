@@ -1,0 +1,185 @@
+//! Completion queues of the provider below (fi_cq(3)).
+
+use std::os::fd::BorrowedFd;
+use std::ptr::null_mut;
+use std::sync::Arc;
+
+use fabric_abi::*;
+
+use super::slots::{Memory, Slot, Slots};
+use super::{Domain, Object};
+use crate::errno::{Errno, Result};
+
+/// A completion queue, closed at the end: after the endpoints that are bound to
+/// it.
+pub struct Cq {
+    object: Object<fid_cq>,
+    _domain: Arc<Domain>,
+    /// Completions lead there.
+    _memory: Arc<Memory>,
+}
+
+/// Completions that are read at once.
+const BATCH: usize = 32;
+
+/// Completions that were read, to be taken one after the other.
+pub struct Batch {
+    entries: [fi_cq_data_entry; BATCH],
+    count: usize,
+    next: usize,
+}
+
+// SAFETY: the pointers in it are looked at only with the slots that they are of.
+unsafe impl Send for Batch {}
+
+/// An operation has completed.
+#[derive(Debug)]
+pub struct Completion {
+    /// The slot that it was posted with; none for what a peer has done.
+    pub slot: Option<Slot>,
+    /// `FI_SEND`, `FI_REMOTE_WRITE`, ...
+    pub flags: u64,
+    /// Bytes received.
+    pub len: usize,
+    /// Immediate data, with `FI_REMOTE_CQ_DATA`.
+    pub data: u64,
+}
+
+impl Default for Batch {
+    fn default() -> Self {
+        Batch {
+            entries: [fi_cq_data_entry {
+                op_context: null_mut(),
+                flags: 0,
+                len: 0,
+                buf: null_mut(),
+                data: 0,
+            }; BATCH],
+            count: 0,
+            next: 0,
+        }
+    }
+}
+
+impl Batch {
+    /// The next completion of those that were read last, from the queue of these
+    /// slots. `None` where there are no more.
+    #[inline]
+    pub fn next<T>(&mut self, slots: &mut Slots<T>) -> Option<Completion> {
+        if self.next == self.count {
+            return None;
+        }
+        let entry = &self.entries[self.next];
+        self.next += 1;
+        Some(Completion {
+            // SAFETY: contexts are what the operations were posted with.
+            slot: unsafe { slots.returned(entry.op_context) },
+            flags: entry.flags,
+            len: entry.len,
+            data: entry.data,
+        })
+    }
+}
+
+impl Cq {
+    /// Opens a queue for so many completions at least, of operations with these
+    /// slots; with a descriptor to sleep at where that is wanted.
+    ///
+    /// # Errors
+    /// What the provider returns.
+    pub fn open<T>(
+        domain: &Arc<Domain>,
+        slots: &Slots<T>,
+        size: usize,
+        has_fd: bool,
+    ) -> Result<Arc<Cq>> {
+        let mut attr = fi_cq_attr {
+            size,
+            flags: 0,
+            format: FI_CQ_FORMAT_DATA,
+            wait_obj: if has_fd { FI_WAIT_FD } else { FI_WAIT_NONE },
+            signaling_vector: 0,
+            wait_cond: FI_CQ_COND_NONE,
+            wait_set: null_mut(),
+            xpu_ctx: null_mut(),
+        };
+        let mut cq = null_mut();
+        // SAFETY: the domain is open, and the attributes live as long as the
+        // call.
+        let object = unsafe {
+            let open = (*(*domain.as_c()).ops).cq_open.ok_or(Errno::ENOSYS)?;
+            let status = open(domain.as_c(), &mut attr, &mut cq, null_mut());
+            Object::opened(status, cq)?
+        };
+        Ok(Arc::new(Cq {
+            object,
+            _domain: domain.clone(),
+            _memory: slots.memory(),
+        }))
+    }
+
+    pub(super) fn fid(&self) -> *mut fid {
+        self.object.fid()
+    }
+
+    /// The descriptor to sleep at, after [`super::Fabric::may_sleep`].
+    ///
+    /// # Errors
+    /// What the provider returns.
+    pub fn wait_fd(&self) -> Result<BorrowedFd<'_>> {
+        self.object.wait_fd()
+    }
+
+    /// Reads what has completed.
+    ///
+    /// # Errors
+    /// `-FI_EAGAIN` where nothing has, `-FI_EAVAIL` for an operation that has
+    /// failed, to be read with [`Cq::read_error`].
+    #[inline]
+    pub fn read(&self, batch: &mut Batch) -> Result {
+        (batch.count, batch.next) = (0, 0);
+        // SAFETY: the object is open, and the batch has room.
+        let read = unsafe {
+            let read = (*(*self.object.as_ptr()).ops).read.ok_or(Errno::ENOSYS)?;
+            read(
+                self.object.as_ptr(),
+                batch.entries.as_mut_ptr().cast(),
+                BATCH,
+            )
+        };
+        match usize::try_from(read) {
+            Ok(count) => {
+                batch.count = count.min(BATCH);
+                Ok(())
+            }
+            Err(_) => Err(Errno::new(read as i32)),
+        }
+    }
+
+    /// Reads an operation that has failed, and why.
+    ///
+    /// # Errors
+    /// `-FI_EAGAIN` where none has.
+    pub fn read_error<T>(&self, slots: &mut Slots<T>) -> Result<(Completion, Errno)> {
+        // SAFETY: every field may be zero.
+        let mut entry: fi_cq_err_entry = unsafe { std::mem::zeroed() };
+        // SAFETY: the object is open.
+        let read = unsafe {
+            let read = (*(*self.object.as_ptr()).ops).readerr;
+            read.ok_or(Errno::ENOSYS)?(self.object.as_ptr(), &mut entry, 0)
+        };
+        match read {
+            0 => return Err(Errno::EAGAIN),
+            error if error < 0 => return Err(Errno::new(error as i32)),
+            _ => {}
+        }
+        let completion = Completion {
+            // SAFETY: contexts are what the operations were posted with.
+            slot: unsafe { slots.returned(entry.op_context) },
+            flags: entry.flags,
+            len: entry.len,
+            data: entry.data,
+        };
+        Ok((completion, Errno::new(entry.err)))
+    }
+}
