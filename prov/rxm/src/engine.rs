@@ -19,7 +19,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-use prov_message::{EpKey, Lane, Limits, NoErrand, Signals, Target};
+use prov_message::{EpKey, Lane, Limits, NoErrand, Reaching as _, Signals, Target};
 use prov_util::errno::{Errno, Result};
 use prov_util::ffi::below::Batch;
 use prov_util::mr::MrTable;

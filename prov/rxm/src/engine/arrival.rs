@@ -1,7 +1,7 @@
 //! What comes in packets.
 
 use prov_message::peers::UNKNOWN_SOURCE;
-use prov_message::{Course, Expected, Place, Placing, Taken, Then, Unmatched};
+use prov_message::{Course, Expected, Place, Placing, Reaching as _, Taken, Then, Unmatched};
 use prov_util::ffi::below::{Refused, Slot};
 
 use super::Core;

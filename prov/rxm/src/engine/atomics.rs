@@ -1,7 +1,7 @@
 //! Atomic operations (fi_atomic(3)), on both sides.
 
 use prov_message::peers::{Bytes as Payload, Deferred, Destination};
-use prov_message::{AtomicRequest, Op, Refusal};
+use prov_message::{AtomicRequest, Op, Reaching as _, Refusal};
 use prov_util::atomic_ops::{Datatype, Form};
 use prov_util::buffer::AppIov;
 use prov_util::errno::{Errno, Result};

@@ -1,5 +1,5 @@
 //! Connections: made on first use, one per peer. What is to be done about them,
-//! [`Peers`](prov_message::peers::Peers) says.
+//! [`Peers`](prov_message::peers::Peers) says, and [`Reaching`] does.
 //!
 //! Where two ask each other at the same time, the one with the larger address
 //! has its way: so says the protocol.
@@ -7,13 +7,14 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use prov_message::Op;
-use prov_message::peers::{Deferred, Failure, Step};
+use prov_message::Reaching;
+use prov_message::peers::Failure;
+use prov_message::reaching::PeersOf;
 use prov_util::errno::{Errno, Result};
 use prov_util::ffi::below::{Asking, Event};
 
 use super::Core;
-use super::endpoint::Rdm;
+use super::endpoint::{Rdm, Vector};
 use super::keys::{Due, EpKey, LinkKey, PeerKey};
 use super::link::{Fault, Link, Stage};
 use crate::wire::connection::{Acceptance, FlowControl, Name, Refusal, Request};
@@ -26,41 +27,16 @@ fn own_pid() -> u32 {
         .cast_unsigned()
 }
 
-impl Core {
-    pub(super) fn rdm(&mut self, ep: EpKey) -> Option<&mut Rdm> {
-        Some(&mut *self.endpoints.get_mut(ep)?.own)
+impl Reaching for Core {
+    type Vector = Vector;
+
+    const LOG_TARGET: &'static str = LOG.ep_ctrl;
+
+    fn peers(&mut self, ep: EpKey) -> Option<&mut PeersOf<Self>> {
+        self.rdm(ep).map(|rdm| &mut rdm.peers)
     }
 
-    /// Keeps an operation until there is a link to its peer.
-    pub(super) fn defer(
-        &mut self,
-        peer: PeerKey,
-        op: Op,
-        request: impl FnOnce() -> Deferred,
-    ) -> Result {
-        let state = self.endpoints.get_mut(op.ep).ok_or(Errno::EOPBADSTATE)?;
-        if !state.ledger.has_room() {
-            return Err(Errno::EAGAIN);
-        }
-        let waiting = (request(), state.ledger.count(op));
-        match state.own.peers.defer(peer, waiting, Instant::now()) {
-            Ok(step) => {
-                self.take_step(op.ep, step);
-                Ok(())
-            }
-            Err(declined) => {
-                let (_, ticket) = declined.request;
-                state.ledger.settle(ticket);
-                Err(declined.error)
-            }
-        }
-    }
-
-    /// Starts an attempt to make a link, if that is the step to be taken.
-    pub(super) fn take_step(&mut self, ep: EpKey, step: Step) {
-        let Step::Start(peer) = step else {
-            return;
-        };
+    fn attempt(&mut self, ep: EpKey, peer: PeerKey) {
         let Some(rdm) = self.rdm(ep) else {
             return;
         };
@@ -77,13 +53,25 @@ impl Core {
             }
             Err(error) => {
                 log::debug!(target: LOG.ep_ctrl, "cannot ask {addr} for a connection: {error}");
-                if let Some(rdm) = self.rdm(ep) {
-                    let failure = Failure::of(error);
-                    let ended = rdm.peers.not_begun(peer, failure, Instant::now());
-                    self.end_with_link(ep, peer, error, ended);
-                }
+                self.not_reached(ep, peer, Failure::of(error));
             }
         }
+    }
+
+    fn call_at(&mut self, at: Instant, ep: EpKey, peer: PeerKey) {
+        self.look_at(at, Due::Peer(ep, peer));
+    }
+
+    fn has_source(&mut self, link: LinkKey, source: u64) {
+        if let Some(link) = self.links.get_mut(link) {
+            link.src = source;
+        }
+    }
+}
+
+impl Core {
+    pub(super) fn rdm(&mut self, ep: EpKey) -> Option<&mut Rdm> {
+        Some(&mut *self.endpoints.get_mut(ep)?.own)
     }
 
     /// Asks a peer for a connection.

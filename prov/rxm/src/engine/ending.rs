@@ -2,15 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use prov_message::peers::{Ended, Failure, GivenUp};
-use prov_message::{Core as _, Course, EpKey, Lane, Then, Ticket};
+use prov_message::peers::Failure;
+use prov_message::{Core as _, Course, EpKey, Lane, Reaching as _, Then, Ticket};
 use prov_util::errno::Errno;
-use std::net::SocketAddr;
 
 use super::Core;
 use super::below::What;
-use super::endpoint::Waiting;
-use super::keys::{Due, LinkKey, PeerKey};
+use super::keys::LinkKey;
 use super::link::{Fault, Link, Out, Pending};
 use crate::LOG;
 
@@ -54,14 +52,10 @@ impl Core {
             Errno::EALREADY => Failure::Unreached(Errno::ECONNREFUSED),
             error => Failure::of(error),
         };
-        if let Some(rdm) = self.rdm(ep) {
-            match peer {
-                Some(peer) => {
-                    let ended = rdm.peers.ended(peer, key, failure, Instant::now());
-                    self.end_with_link(ep, peer, error, ended);
-                }
-                None => rdm.peers.loopback_ended(key),
-            }
+        match (peer, self.rdm(ep)) {
+            (Some(peer), _) => self.link_ended(ep, peer, key, failure),
+            (None, Some(rdm)) => rdm.peers.loopback_ended(key),
+            (None, None) => {}
         }
         // Others may go on where it has left room.
         self.finish_acting();
@@ -119,98 +113,6 @@ impl Core {
         }
         self.endpoints.link_ended(ep, key, error);
         tickets
-    }
-
-    /// What the end of a link, or of an attempt to make one, leads to.
-    pub(super) fn end_with_link(
-        &mut self,
-        ep: EpKey,
-        peer: PeerKey,
-        error: Errno,
-        ended: Ended<SocketAddr, Waiting>,
-    ) {
-        self.follow_av(ep);
-        match ended {
-            Ended::Quietly => {}
-            Ended::Again(at) => self.look_at(at, Due::Peer(ep, peer)),
-            Ended::Lost { source, again } => {
-                if let Some(at) = again {
-                    self.look_at(at, Due::Peer(ep, peer));
-                }
-                self.end_directed_receives(ep, source, error);
-            }
-            Ended::GivenUp(given_up) => self.give_up(ep, given_up),
-        }
-    }
-
-    /// The attempts to make a link have ended: what waits fails.
-    fn give_up(&mut self, ep: EpKey, given_up: GivenUp<SocketAddr, Waiting>) {
-        let error = given_up.error;
-        log::warn!(
-            target: LOG.ep_ctrl,
-            "no connection to {}: {error}; {} operations fail",
-            given_up.addr,
-            given_up.failed.len()
-        );
-        for (_, ticket) in given_up.failed {
-            self.endpoints.finish(ticket, Err(error));
-        }
-        self.end_directed_receives(ep, given_up.source, error);
-    }
-
-    /// Ends the receives that only messages of this source could have filled.
-    fn end_directed_receives(&mut self, ep: EpKey, source: Option<u64>, error: Errno) {
-        if let (Some(src), Some(state)) = (source, self.endpoints.get(ep))
-            && state.directed
-        {
-            self.endpoints.cancel_receives_from(ep, src, error);
-        }
-    }
-
-    /// A receive will be posted for messages of one peer. Returns whether one of
-    /// the peers is lost.
-    #[inline]
-    pub(super) fn expects_one(&mut self, ep: EpKey) -> bool {
-        let Some(rdm) = self.rdm(ep) else {
-            return false;
-        };
-        let any_lost = rdm.peers.any_lost();
-        if rdm.peers.av_changed() {
-            self.follow_av(ep);
-        }
-        any_lost
-    }
-
-    /// A receive was posted for messages of one peer. If that was lost, finds out
-    /// whether it is back.
-    #[cold]
-    pub(super) fn look_for_peer(&mut self, ep: EpKey, addr: u64) {
-        if let Some(rdm) = self.rdm(ep) {
-            let step = rdm.peers.seek(addr, Instant::now());
-            self.take_step(ep, step);
-        }
-    }
-
-    /// Takes in what changed in an endpoint's address vector.
-    pub(super) fn follow_av(&mut self, ep: EpKey) {
-        if let Some(rdm) = self.rdm(ep) {
-            rdm.peers.follow();
-            self.relabel(ep);
-        }
-    }
-
-    /// Gives links the sources that their peers have now.
-    pub(super) fn relabel(&mut self, ep: EpKey) {
-        let Some(rdm) = self.rdm(ep) else {
-            return;
-        };
-        for (key, src) in rdm.peers.take_relabelled() {
-            if let Some(link) = self.links.get_mut(key) {
-                link.src = src;
-            }
-            self.endpoints.relabel(ep, key, src);
-        }
-        self.finish_acting();
     }
 
     /// Sends what is due for an endpoint; whether all of it has left.

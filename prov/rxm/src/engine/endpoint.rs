@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::sync::Weak;
 
-use prov_message::Ticket;
-use prov_message::peers::{AddressVector, Deferred, Patience, Peers};
+use prov_message::peers::{AddressVector, Patience, Peers};
+use prov_message::reaching::Waiting;
 use prov_util::av::{Av, Observer};
 use prov_util::ffi::Use;
 
@@ -15,9 +15,6 @@ use crate::params::Params;
 pub struct Rdm {
     pub peers: Peers<LinkKey, Vector, Waiting>,
 }
-
-/// An operation that waits for its link, and what counts it.
-pub type Waiting = (Deferred, Ticket);
 
 impl Rdm {
     /// Without peers.

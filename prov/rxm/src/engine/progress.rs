@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use prov_message::Core as _;
+use prov_message::{Core as _, Reaching as _};
 use prov_util::errno::Errno;
 use prov_util::ffi::below::Completion;
 
@@ -216,10 +216,7 @@ impl Core {
         while let Some(due) = self.timers.pop_due(now) {
             match due {
                 Due::Peer(ep, peer) => {
-                    if let Some(rdm) = self.rdm(ep) {
-                        let step = rdm.peers.due(peer, now);
-                        self.take_step(ep, step);
-                    }
+                    self.due(ep, peer, now);
                 }
                 Due::Link(key) => {
                     if self.links.get(key).is_some_and(|link| !link.is_open()) {

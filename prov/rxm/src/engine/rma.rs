@@ -1,8 +1,8 @@
 //! Remote memory (fi_rma(3)): the endpoint below reads and writes it.
 
 use fabric_abi::{FI_DELIVERY_COMPLETE, FI_READ, FI_REMOTE_CQ_DATA, FI_RMA, FI_WRITE};
-use prov_message::Op;
 use prov_message::peers::{Bytes as Payload, Deferred, Destination, UNKNOWN_SOURCE};
+use prov_message::{Op, Reaching as _};
 use prov_util::errno::{Errno, Result};
 use prov_util::ffi::below::{Completion, Local, Size, Written};
 use prov_util::request::{Access, RemoteAccess};

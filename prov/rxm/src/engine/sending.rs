@@ -2,8 +2,8 @@
 //! longest are announced.
 
 use fabric_abi::{FI_DELIVERY_COMPLETE, FI_REMOTE_READ, FI_SEND, FI_WRITE};
-use prov_message::Op;
 use prov_message::peers::{Bytes as Payload, Deferred, Destination};
+use prov_message::{Op, Reaching as _};
 use prov_util::buffer::AppIov;
 use prov_util::errno::{Errno, Result};
 use prov_util::ffi::below::Local;
