@@ -129,9 +129,11 @@ fn is_shared(params: &Params, provider: Option<&str>) -> bool {
 
 /// What the providers below are asked for.
 fn below_hints(api: u32, hints: Option<&Hints>, params: &Params) -> Info {
-    let mut below = Info::default();
-    below.caps = BELOW_CAPS;
-    below.mode = BELOW_MODES;
+    let mut below = Info {
+        caps: BELOW_CAPS,
+        mode: BELOW_MODES,
+        ..Info::default()
+    };
     below.ep.ep_type = FI_EP_MSG;
     below.tx.size = params.below_tx_size();
     let none = Hints::default();

@@ -173,7 +173,6 @@ pub struct Envelope {
 
 /// What a packet brings.
 #[derive(Clone, Copy, PartialEq, Debug)]
-#[expect(clippy::large_enum_variant, reason = "it lives as long as a call")]
 pub enum Body<'a> {
     Eager(Envelope, &'a [u8]),
     Segment(Envelope, Position, &'a [u8]),

@@ -14,6 +14,8 @@ use crate::errno::{Errno, Result};
 /// A region of the provider below, closed at the end.
 pub struct Region {
     object: *mut fid_mr,
+    key: u64,
+    desc: *mut c_void,
     is_closed: AtomicBool,
     _domain: Arc<Domain>,
 }
@@ -71,8 +73,12 @@ impl Domain {
         if object.is_null() {
             return Err(Errno::EOTHER);
         }
+        // SAFETY: the provider has just opened it.
+        let (key, desc) = unsafe { ((*object).key, (*object).mem_desc) };
         Ok(Region {
             object,
+            key,
+            desc,
             is_closed: AtomicBool::new(false),
             _domain: self.clone(),
         })
@@ -82,20 +88,12 @@ impl Domain {
 impl Region {
     /// The key for peers (fi_mr_key(3)).
     pub fn key(&self) -> u64 {
-        // SAFETY: the object is open, or was and is not written to.
-        match self.is_closed.load(Ordering::Acquire) {
-            false => unsafe { (*self.object).key },
-            true => crate::mr::NO_KEY,
-        }
+        self.key
     }
 
     /// What requests bring along for its memory (fi_mr_desc(3)); may be null.
     pub fn desc(&self) -> *mut c_void {
-        // SAFETY: as for the key.
-        match self.is_closed.load(Ordering::Acquire) {
-            false => unsafe { (*self.object).mem_desc },
-            true => null_mut(),
-        }
+        self.desc
     }
 
     /// Closes the region: nobody accesses the memory any more. Once is enough.
