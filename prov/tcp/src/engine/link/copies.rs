@@ -57,7 +57,7 @@ pub struct Transfer {
 /// Where a transfer goes.
 pub enum Goal {
     /// To its place in memory, which may be too small for a message.
-    Place(Placing),
+    Place(Box<Placing>),
     /// Into the queue of unexpected messages, of which so many bytes are there;
     /// these follow.
     Keep {
@@ -72,7 +72,7 @@ pub enum Goal {
 impl From<Course<Tcp>> for Goal {
     fn from(course: Course<Tcp>) -> Self {
         match course {
-            Course::Place(placing) => Goal::Place(*placing),
+            Course::Place(placing) => Goal::Place(placing),
             Course::Keep(kept) => Goal::Keep {
                 kept,
                 done: 0,

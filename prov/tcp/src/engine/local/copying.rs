@@ -203,7 +203,7 @@ impl Core {
                 done: 0,
                 then: Then::Receive(receipt),
             };
-            self.copy_held(key, held, Goal::Place(placing));
+            self.copy_held(key, held, Goal::Place(Box::new(placing)));
             return Ok(());
         }
         match self.endpoints.unmatched(&arrival) {
@@ -292,7 +292,11 @@ impl Core {
         let len = conn.reads.front().map_or(0, |read| read.memory.len());
         let from = decode(bytes, len as u64)?;
         let placing = conn.oldest_read()?;
-        self.copy_held(key, Held { from, ack: None }, Goal::Place(placing));
+        self.copy_held(
+            key,
+            Held { from, ack: None },
+            Goal::Place(Box::new(placing)),
+        );
         Ok(())
     }
 
@@ -314,7 +318,11 @@ impl Core {
                 ack: Ack::Named(header.id),
             },
         };
-        self.copy_held(key, Held { from, ack: None }, Goal::Place(placing));
+        self.copy_held(
+            key,
+            Held { from, ack: None },
+            Goal::Place(Box::new(placing)),
+        );
         Ok(())
     }
 
@@ -422,7 +430,7 @@ impl Core {
                 self.acknowledge(key, Ack::Named(name));
             }
             match transfer.to {
-                Goal::Place(placing) => self.placed(key, placing)?,
+                Goal::Place(placing) => self.placed(key, *placing)?,
                 Goal::Keep { kept, .. } => {
                     self.endpoints.kept(kept);
                     self.follow_up();

@@ -264,7 +264,7 @@ impl Core {
             let is_blocked = conn.is_blocked;
             conn.shortcut.as_mut().is_none_or(|shortcut| {
                 let has_come = can_take && shortcut.has_next();
-                !has_come && !(is_blocked && shortcut.has_room())
+                !(has_come || is_blocked && shortcut.has_room())
             })
         })
     }

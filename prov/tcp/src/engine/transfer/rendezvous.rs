@@ -258,7 +258,7 @@ impl Core {
                 done: 0,
                 then: Then::Receive(receipt),
             };
-            return self.copy_announced(key, id, Goal::Place(placing));
+            return self.copy_announced(key, id, Goal::Place(Box::new(placing)));
         }
         if conn.asked.contains_key(&name) {
             self.endpoints
