@@ -1,7 +1,10 @@
 //! What a provider implements to offer fabrics and domains (fi_fabric(3),
 //! fi_domain(3)).
 
+use std::ffi::{CStr, c_int};
 use std::sync::Arc;
+
+use fabric_abi::{fi_datatype, fi_op};
 
 use crate::attr::{Info, Offers};
 use crate::av::format::Format;
@@ -119,6 +122,18 @@ pub trait Domain: Send + Sync + Sized + 'static {
     /// The largest atomic operation, in bytes; 0 where there are none.
     fn atomic_limit(&self) -> usize {
         0
+    }
+
+    /// Whether there is such an atomic operation, out of those of fi_atomic(3)
+    /// on so many bytes. `flags` are those of `fi_query_atomic`.
+    fn has_atomic(&self, _datatype: fi_datatype, _op: fi_op, _flags: u64) -> bool {
+        true
+    }
+
+    /// The text for a `prov_errno` in error entries of its completion queues,
+    /// where that is no error number (`fi_cq_strerror`).
+    fn error_text(_prov_errno: c_int) -> Option<&'static CStr> {
+        None
     }
 
     /// `fi_close`, with nothing left open in the domain.

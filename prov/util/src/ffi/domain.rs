@@ -132,6 +132,7 @@ impl<D: Domain> CqDomain for DomainObject<D> {
             lock: self.domain.lock(),
             with_sources: self.caps & FI_SOURCE != 0,
             api_version: self.api_version,
+            error_text: D::error_text,
             target: D::LOG_TARGET,
         }
     }
@@ -285,6 +286,9 @@ unsafe extern "C" fn query_atomic<D: Domain>(
         let domain = Handle::<DomainObject<D>>::from_c(domain);
         let limit = domain.atomic_limit();
         atomic_ops::query(datatype, op, flags, limit).and_then(|found| {
+            if !domain.has_atomic(datatype, op, flags) {
+                return Err(Errno::EOPNOTSUPP);
+            }
             let attr = attr.as_mut().ok_or(Errno::EINVAL)?;
             attr.count = found.count;
             attr.size = found.size;

@@ -577,7 +577,7 @@ impl<S: SharedReceive> Bindings<S> {
     /// Has what is bound drive `progress`.
     fn add_source(&self, progress: &Arc<dyn Progress>) -> Result {
         for cq in self.cqs() {
-            cq.add_source(progress.clone())?;
+            cq.add_source(for_completions(progress, cq))?;
         }
         for cntr in self.counters.iter() {
             cntr.add_source(progress.clone())?;
@@ -591,7 +591,7 @@ impl<S: SharedReceive> Bindings<S> {
     /// Takes back [`Bindings::add_source`], and the events about `fid`.
     fn remove_source(&self, progress: &Arc<dyn Progress>, fid: *mut fid) {
         for cq in self.cqs() {
-            cq.remove_source(progress);
+            cq.remove_source(&for_completions(progress, cq));
         }
         for cntr in self.counters.iter() {
             cntr.remove_source(progress);
@@ -623,6 +623,11 @@ fn occupy<T: Class>(place: &mut Option<Use<T>>, object: &Use<T>) -> Result {
     }
     *place = Some(object.clone());
     Ok(())
+}
+
+fn for_completions(progress: &Arc<dyn Progress>, cq: &Cq) -> Arc<dyn Progress> {
+    let own = progress.for_completions(cq);
+    own.unwrap_or_else(|| progress.clone())
 }
 
 fn for_events(progress: &Arc<dyn Progress>) -> Arc<dyn Progress> {

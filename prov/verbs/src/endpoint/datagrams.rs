@@ -1,0 +1,137 @@
+//! Endpoints that send datagrams to many (`FI_EP_DGRAM`).
+
+mod getinfo;
+mod name;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use fabric_abi::fi_addr_t;
+use prov_util::attr::Info;
+use prov_util::av::Av;
+use prov_util::av::format::Address;
+use prov_util::buffer::AppIov;
+use prov_util::endpoint::Bindings;
+use prov_util::errno::{Errno, Result};
+use prov_util::ffi::Use;
+
+use crate::device::{AddressHandle, Destination, ProtectionDomain, QueuePair};
+use crate::domain::{Domain, PORT};
+use crate::shared_receive::SharedReceive;
+
+pub use getinfo::getinfo;
+pub use name::Name;
+
+/// The key that all endpoints have, and that of the C library's.
+pub const KEY: u32 = 0x1111_1111;
+
+/// Bytes in front of a datagram, where the device puts the header of its network
+/// (`fi_ep_attr::msg_prefix_size`).
+pub const PREFIX: usize = 40;
+
+/// What such an endpoint has besides its queue pair.
+pub struct Datagrams {
+    gid_index: u8,
+    service: u16,
+    av: OnceLock<Use<Av>>,
+    name: OnceLock<Name>,
+    /// Those that it has sent to, by their numbers in the address vector, where
+    /// another one may have come since.
+    peers: Mutex<HashMap<fi_addr_t, Arc<Peer>>>,
+}
+
+/// Somebody who is sent to.
+pub struct Peer {
+    name: Name,
+    /// The device's handle.
+    pub handle: AddressHandle,
+    /// The number of the peer's queue pair.
+    pub pair: u32,
+}
+
+impl Datagrams {
+    /// An endpoint with these attributes.
+    pub fn open(domain: &Domain, info: &Info) -> Result<Self> {
+        let own = Name::decode(&info.src_addr);
+        Ok(Datagrams {
+            gid_index: u8::try_from(domain.params.gid_idx).map_err(|_| Errno::EINVAL)?,
+            service: own.map_or(0, |name| name.service),
+            av: OnceLock::new(),
+            name: OnceLock::new(),
+            peers: Mutex::default(),
+        })
+    }
+
+    /// Keeps the address vector. `-FI_ENOAV` without one.
+    pub fn enable(&self, bindings: &Bindings<SharedReceive>) -> Result {
+        let av = bindings.av.clone().ok_or(Errno::ENOAV)?;
+        self.av.get_or_init(|| av);
+        Ok(())
+    }
+
+    /// Lets the queue pair send and receive.
+    pub fn open_pair(&self, pair: &QueuePair) -> Result {
+        pair.open_for_datagrams(PORT, KEY)
+    }
+
+    /// The queue pair is this one.
+    pub fn named(&self, domain: &Domain, pair: &QueuePair) -> Result {
+        let name = Name {
+            gid: domain.context.gid(PORT, self.gid_index.into())?,
+            pair: pair.number(),
+            lid: domain.port.lid,
+            partition: domain.context.partition_key(PORT, 0)?,
+            service: self.service,
+            service_level: domain.port.service_level,
+        };
+        self.name.get_or_init(|| name);
+        Ok(())
+    }
+
+    /// The endpoint's own address. `-FI_EOPBADSTATE` until it is enabled.
+    pub fn name(&self) -> Result<Vec<u8>> {
+        let name = self.name.get().ok_or(Errno::EOPBADSTATE)?;
+        Ok(name.encode().to_vec())
+    }
+
+    /// Who has this number in the address vector.
+    pub fn peer(&self, pd: &Arc<ProtectionDomain>, number: fi_addr_t) -> Result<Arc<Peer>> {
+        let av = self.av.get().ok_or(Errno::EOPBADSTATE)?;
+        let decode = |address: Address<'_>| match address {
+            Address::Bytes(bytes) => Name::decode(bytes),
+            Address::Internet(_) => None,
+        };
+        let name = av.with_address(number, decode).flatten();
+        let name = name.ok_or(Errno::EINVAL)?;
+        let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(peer) = peers.get(&number)
+            && peer.name == name
+        {
+            return Ok(peer.clone());
+        }
+        let to = Destination {
+            gid: name.has_gid().then_some(name.gid),
+            lid: name.lid,
+            service_level: name.service_level,
+            port: PORT,
+            gid_index: self.gid_index,
+        };
+        let peer = Arc::new(Peer {
+            handle: AddressHandle::new(pd, &to)?,
+            pair: name.pair,
+            name,
+        });
+        peers.insert(number, peer.clone());
+        Ok(peer)
+    }
+
+    /// A message without what stands in front of it (`FI_MSG_PREFIX`).
+    /// `-FI_EINVAL` for one that is shorter than that.
+    pub fn without_prefix(&self, message: &AppIov) -> Result<AppIov> {
+        match message.len().checked_sub(PREFIX) {
+            Some(0) => Ok(AppIov::EMPTY),
+            Some(len) => Ok(message.slice(PREFIX, len)),
+            None => Err(Errno::EINVAL),
+        }
+    }
+}
