@@ -100,6 +100,15 @@ pub fn bases(params: &Params) -> Vec<Base> {
     connected.chain(shared).chain(datagrams).collect()
 }
 
+/// The same for who gets no data with writes, and so needs no receives for it.
+pub fn without_data_mode(mut bases: Vec<Base>) -> Vec<Base> {
+    for base in &mut bases {
+        base.limits.mode &= !FI_RX_CQ_DATA;
+        base.limits.rx.mode &= !FI_RX_CQ_DATA;
+    }
+    bases
+}
+
 /// Rewrites attributes of a connected endpoint on some device for this one.
 pub fn adapt(info: &mut Info, params: &Params, context: Context) {
     let Some(device) = devices(params).into_iter().find(|known| known.context == context) else {

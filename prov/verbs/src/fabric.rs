@@ -10,7 +10,7 @@ use prov_util::ffi::Handle;
 use prov_util::ffi::fabric::FabricObject;
 
 use crate::LOG;
-use crate::bases::bases;
+use crate::bases::{bases, without_data_mode};
 use crate::domain::Domain;
 use crate::manager::{Incomer, Manager};
 use crate::params::Params;
@@ -48,7 +48,7 @@ impl domain::Fabric for Fabric {
     type PassiveEndpoint = PassiveEndpoint;
 
     fn offers(&self) -> Offers {
-        Offers::new(bases(&self.params), LOG.core)
+        Offers::new(without_data_mode(bases(&self.params)), LOG.core)
     }
 
     fn domain(this: &Handle<FabricObject<Self>>, info: &Info) -> Result<Domain> {

@@ -10,7 +10,7 @@ use prov_util::netif;
 use prov_util::resolve::{self, Query};
 
 use crate::address::SocketAddress;
-use crate::bases::bases;
+use crate::bases::{bases, without_data_mode};
 use crate::device::Id;
 use crate::params::{Params, is_listed};
 
@@ -26,16 +26,14 @@ struct Own {
 
 /// See the [module](self) description.
 pub fn getinfo(request: &Request<'_>, params: &Params) -> Result<Vec<Info>> {
-    let mut bases = bases(params);
+    let bases = bases(params);
     if bases.is_empty() {
         return Err(Errno::ENODATA);
     }
-    if !needs_cq_data_mode(request.hints) {
-        for base in &mut bases {
-            base.limits.mode &= !FI_RX_CQ_DATA;
-            base.limits.rx.mode &= !FI_RX_CQ_DATA;
-        }
-    }
+    let bases = match needs_data_mode(request.hints) {
+        true => bases,
+        false => without_data_mode(bases),
+    };
     let (connected, datagrams): (Vec<Base>, Vec<Base>) = bases
         .into_iter()
         .partition(|base| base.limits.ep.ep_type == FI_EP_MSG);
@@ -50,7 +48,7 @@ pub fn getinfo(request: &Request<'_>, params: &Params) -> Result<Vec<Info>> {
 
 /// Whether the caller may get data with writes of its peers: it has to post
 /// receives for these, and only then says so.
-fn needs_cq_data_mode(hints: Option<&Hints>) -> bool {
+fn needs_data_mode(hints: Option<&Hints>) -> bool {
     hints.is_none_or(|hints| {
         let data = hints.domain.as_ref().map_or(0, |domain| domain.cq_data_size);
         let mode = hints.mode | hints.rx.as_ref().map_or(0, |rx| rx.mode);

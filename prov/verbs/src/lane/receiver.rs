@@ -118,7 +118,8 @@ impl Receiver {
         self.under_way() >= self.size()
     }
 
-    /// Posts a receive, where there is room for it.
+    /// Posts a receive, where there is room for it. That its memory has no key
+    /// matters when a message comes to it, and the device says so then.
     #[inline(always)]
     pub fn post(
         &mut self,
@@ -128,7 +129,7 @@ impl Receiver {
         address: *mut c_void,
         is_reported: bool,
     ) -> Result {
-        if self.shared.is_some() || !local.has_keys() {
+        if self.shared.is_some() {
             return Err(Errno::EINVAL);
         }
         self.pair.post_receive(&ReceiveRequest {

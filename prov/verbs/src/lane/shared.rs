@@ -64,7 +64,8 @@ impl Shared {
         self.size
     }
 
-    /// Posts a receive. `-FI_EAGAIN` where there is no room.
+    /// Posts a receive, as [`Receiver::post`](super::Receiver::post). `-FI_EAGAIN`
+    /// where there is no room.
     pub fn post(
         &self,
         local: &Gather,
@@ -72,9 +73,6 @@ impl Shared {
         address: *mut c_void,
         is_reported: bool,
     ) -> Result {
-        if !local.has_keys() {
-            return Err(Errno::EINVAL);
-        }
         let mut table = self.posted.lock();
         let &number = table.free.last().ok_or(Errno::EAGAIN)?;
         // A message may come to it at once, and wait for the lock in `take`.
