@@ -109,6 +109,15 @@ pub fn without_data_mode(mut bases: Vec<Base>) -> Vec<Base> {
     bases
 }
 
+/// What may be opened: the modes are the caller's to know.
+pub fn openable(mut bases: Vec<Base>) -> Vec<Base> {
+    for base in &mut bases {
+        base.limits.mode = 0;
+        base.limits.rx.mode = 0;
+    }
+    bases
+}
+
 /// Rewrites attributes of a connected endpoint on some device for this one.
 pub fn adapt(info: &mut Info, params: &Params, context: Context) {
     let Some(device) = devices(params).into_iter().find(|known| known.context == context) else {

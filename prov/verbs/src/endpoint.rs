@@ -22,7 +22,7 @@ use prov_util::request::{Access, Atomic, Receive, RemoteAccess, Transmit};
 
 use crate::device::{Gather, PairConfig, Pairing, QueuePair, Verb};
 use crate::domain::Domain;
-use crate::lane::{Lane, Name, Operation, Receiver, Sender, Shared, Work};
+use crate::lane::{self, Lane, Operation, Receiver, Sender, Shared, Work};
 use crate::link::Link;
 use crate::manager::DATA_LIMIT;
 use crate::shared_receive::SharedReceive;
@@ -30,7 +30,7 @@ use connected::Connected;
 use datagrams::Datagrams;
 
 pub use atomics::{Form, is_offered};
-pub use datagrams::{PREFIX, getinfo};
+pub use datagrams::{Name, PREFIX, getinfo};
 
 /// An endpoint.
 pub struct Endpoint {
@@ -70,7 +70,7 @@ struct Place {
 /// A member of a lane.
 struct Seat {
     lane: Arc<Lane>,
-    name: Name,
+    name: lane::Name,
 }
 
 impl Sizes {
@@ -145,7 +145,12 @@ impl Endpoint {
                 sends: sizes.sends,
                 receives: if shared.is_some() { 0 } else { sizes.receives },
                 send_pieces: sizes.send_pieces,
-                receive_pieces: if shared.is_some() { 0 } else { sizes.receive_pieces },
+                receive_pieces: match (shared, self.datagrams_of()) {
+                    (Some(_), _) => 0,
+                    (None, None) => sizes.receive_pieces,
+                    // The header may be a piece of its own.
+                    (None, Some(_)) => (sizes.receive_pieces + 1).min(self.domain.limits.pieces),
+                },
                 inline: sizes.inline,
             },
         )?;
@@ -184,8 +189,10 @@ impl Endpoint {
         };
         if let Some(lane) = receive {
             let reports = Reports::to(bindings);
+            let skipped = self.datagrams_of().map_or(0, Datagrams::skipped);
             let size = shared.map_or(sizes.receives, |shared| shared.size());
             let added = Receiver::new(pair.clone(), reports, shared.cloned(), size)
+                .map(|receiver| receiver.skipping(skipped))
                 .and_then(|receiver| lane.add_receiver(receiver));
             match added {
                 Ok(name) => place.receive = Some(Seat { lane, name }),
@@ -333,8 +340,9 @@ impl endpoint::Endpoint for Endpoint {
     }
 
     fn close(this: &Handle<EndpointObject<Self>>) -> Result {
-        if let Kind::Connected(connected) = &this.kind {
-            connected.close(&this.domain);
+        match &this.kind {
+            Kind::Connected(connected) => connected.close(&this.domain),
+            Kind::Datagrams(datagrams) => datagrams.close(),
         }
         let pair = this.pair.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(pair) = pair else {
@@ -376,7 +384,10 @@ impl endpoint::Endpoint for Endpoint {
         if receive.buffers.pieces().len() > self.sizes.receive_pieces {
             return Err(Errno::EINVAL);
         }
-        let local = Gather::new(&receive.buffers, &receive.desc)?;
+        let mut local = Gather::new(&receive.buffers, &receive.desc)?;
+        if let Kind::Datagrams(datagrams) = &self.kind {
+            local = datagrams.received_into(local)?;
+        }
         seat.lane.receive(
             seat.name,
             &local,

@@ -10,9 +10,10 @@ use prov_util::ffi::Handle;
 use prov_util::ffi::fabric::FabricObject;
 
 use crate::LOG;
-use crate::bases::{bases, without_data_mode};
+use crate::bases::{bases, openable};
 use crate::domain::Domain;
 use crate::manager::{Incomer, Manager};
+use crate::name_server::NameServer;
 use crate::params::Params;
 use crate::passive::{Passive, PassiveEndpoint};
 
@@ -22,12 +23,15 @@ pub struct Fabric {
     /// Made when it is first needed.
     manager: OnceLock<Arc<Manager>>,
     requests: Arc<Requests<Incomer>>,
+    /// Runs as long as the fabric is open.
+    _names: Option<Arc<NameServer>>,
 }
 
 impl Fabric {
     /// Without anything in it.
     pub fn new(params: Arc<Params>) -> Self {
         Fabric {
+            _names: params.name_server().and_then(NameServer::start),
             params,
             manager: OnceLock::new(),
             requests: Arc::default(),
@@ -48,7 +52,7 @@ impl domain::Fabric for Fabric {
     type PassiveEndpoint = PassiveEndpoint;
 
     fn offers(&self) -> Offers {
-        Offers::new(without_data_mode(bases(&self.params)), LOG.core)
+        Offers::new(openable(bases(&self.params)), LOG.core)
     }
 
     fn domain(this: &Handle<FabricObject<Self>>, info: &Info) -> Result<Domain> {

@@ -12,6 +12,7 @@ mod lane;
 mod link;
 mod manager;
 mod mr;
+mod name_server;
 mod params;
 mod passive;
 mod provider;

@@ -32,8 +32,26 @@ param_table! {
         device_name: Option<String> = None;
         /// Which of a port's addresses to use
         gid_idx: i32 = 0, in 0..=65535;
+        /// Whether a thread of the first process on a host turns services into
+        /// addresses of endpoints for datagrams; unset, it does but in MPI
+        /// processes
+        dgram_use_name_server: Option<bool> = None;
+        /// The port at which it does so
+        name_server_port: i32 = 5678, in 1..=65535;
         /// Whether memory that a file stands for is registered as such
         use_dmabuf: bool = true;
+    }
+}
+
+impl Params {
+    /// The port of the name server, where there is to be one.
+    pub fn name_server(&self) -> Option<u16> {
+        let is_mpi = || {
+            let is_set = |name| std::env::var_os(name).is_some();
+            is_set("OMPI_COMM_WORLD_RANK") || is_set("PMI_RANK")
+        };
+        let wanted = self.dgram_use_name_server.unwrap_or_else(|| !is_mpi());
+        wanted.then(|| u16::try_from(self.name_server_port).ok())?
     }
 }
 

@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use prov_util::attr::{FabricAttr, Info, Request, version};
 use prov_util::errno::Result;
+use prov_util::ffi::services::core_bool;
 use prov_util::logging::Targets;
 use prov_util::provider::{Provider, fi_provider};
 
 use crate::LOG;
+use crate::device::allow_unsafe_fork;
 use crate::fabric::Fabric;
 use crate::getinfo;
 use crate::params::Params;
@@ -30,6 +32,9 @@ impl Provider for Verbs {
     type Fabric = Fabric;
 
     fn load(provider: &fi_provider) -> Self {
+        if core_bool(c"fork_unsafe") == Some(true) {
+            allow_unsafe_fork();
+        }
         Verbs {
             params: Arc::new(Params::load(provider)),
         }

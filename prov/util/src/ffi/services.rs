@@ -56,6 +56,21 @@ pub fn param_bool(provider: &fi_provider, name: &CStr) -> Option<bool> {
     param_int(provider, name).map(|value| value != 0)
 }
 
+/// A boolean of the framework's own (`FI_<NAME>`), where the user set it.
+pub fn core_bool(name: &CStr) -> Option<bool> {
+    let mut value: c_int = 0;
+    // SAFETY: without a provider the framework's own parameters are meant; a
+    // boolean stores an `int`.
+    let status = unsafe {
+        fi_param_get(
+            std::ptr::null_mut(),
+            name.as_ptr(),
+            (&raw mut value).cast(),
+        )
+    };
+    (status == 0).then_some(value != 0)
+}
+
 /// A text, where the user set it.
 pub fn param_text(provider: &fi_provider, name: &CStr) -> Option<String> {
     let mut value: *const c_char = std::ptr::null();

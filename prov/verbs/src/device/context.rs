@@ -4,6 +4,7 @@ use std::ffi::{CStr, c_int};
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use prov_util::errno::{Errno, Result};
 
@@ -81,7 +82,15 @@ pub struct Gid(pub [u8; 16]);
 /// RDMA. Found once.
 pub fn contexts() -> &'static [Context] {
     static CONTEXTS: OnceLock<Vec<Context>> = OnceLock::new();
-    CONTEXTS.get_or_init(|| libraries().map(open_all).unwrap_or_default())
+    CONTEXTS.get_or_init(|| {
+        let Some(libraries) = libraries() else {
+            return Vec::new();
+        };
+        if !FORK_UNSAFE.load(Ordering::Relaxed) {
+            fork_init(libraries);
+        }
+        open_all(libraries)
+    })
 }
 
 fn open_all(libraries: &'static Libraries) -> Vec<Context> {
@@ -101,14 +110,22 @@ fn open_all(libraries: &'static Libraries) -> Vec<Context> {
     }
 }
 
-/// Has the libraries keep what they pin for devices out of children
-/// (ibv_fork_init(3)). Before the first memory is registered.
-pub fn fork_init() -> Result {
-    let Some(libraries) = libraries() else {
-        return Ok(());
-    };
-    // SAFETY: the function may be called at any time.
-    numbered(unsafe { (libraries.verbs.ibv_fork_init)() })
+/// Leaves out what makes fork(2) safe (`FI_FORK_UNSAFE`). Before the devices are
+/// looked for.
+pub fn allow_unsafe_fork() {
+    FORK_UNSAFE.store(true, Ordering::Relaxed);
+}
+
+static FORK_UNSAFE: AtomicBool = AtomicBool::new(false);
+
+/// Has the library keep what is pinned for devices out of children
+/// (ibv_fork_init(3)).
+fn fork_init(libraries: &Libraries) {
+    // SAFETY: the function may be called at any time, and this is before the
+    // first memory is registered.
+    if let Err(error) = numbered(unsafe { (libraries.verbs.ibv_fork_init)() }) {
+        log::warn!(target: crate::LOG.core, "fork(2) is not safe: {error}");
+    }
 }
 
 impl Context {

@@ -1,5 +1,6 @@
 //! Protection domains and registered memory.
 
+use std::cell::UnsafeCell;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -143,6 +144,49 @@ impl MemoryRegion {
     pub fn remote_key(&self) -> u32 {
         // SAFETY: as above.
         unsafe { (*self.mr.as_ptr()).rkey }
+    }
+}
+
+/// Memory of the library's own that the device may write to and nobody reads.
+pub struct Scratch {
+    region: MemoryRegion,
+    /// Goes after the region.
+    memory: Box<UnsafeCell<[u64; Scratch::SIZE / size_of::<u64>()]>>,
+}
+
+// SAFETY: the memory is accessed by the device alone.
+unsafe impl Send for Scratch {}
+// SAFETY: as above.
+unsafe impl Sync for Scratch {}
+
+impl Scratch {
+    /// Bytes.
+    pub const SIZE: usize = 64;
+
+    /// A piece of memory, registered.
+    pub fn new(pd: &Arc<ProtectionDomain>) -> Result<Self> {
+        let memory = Box::new(UnsafeCell::new([0; Self::SIZE / size_of::<u64>()]));
+        let access = Access {
+            local_write: true,
+            ..Access::default()
+        };
+        // SAFETY: the memory is there as long as the region, and nobody else
+        // accesses it.
+        let mr = unsafe {
+            let verbs = &pd.context.libraries.verbs;
+            (verbs.ibv_reg_mr)(pd.as_ptr(), memory.get().cast(), Self::SIZE, access.bits())
+        };
+        let region = MemoryRegion::made(mr, pd)?;
+        Ok(Scratch { region, memory })
+    }
+
+    /// Its first `len` bytes, for a work request.
+    pub(super) fn piece(&self, len: usize) -> ibv_sge {
+        ibv_sge {
+            addr: self.memory.get().expose_provenance() as u64,
+            length: len.min(Self::SIZE) as u32,
+            lkey: self.region.local_key(),
+        }
     }
 }
 

@@ -19,8 +19,8 @@ pub use completion_queue::{CompletionQueue, WorkCompletion};
 pub use connection::{
     Channel, ConnectionParam, Event, EventKind, Id, PortSpace, REJECTED_BY_PEER, Terms,
 };
-pub use context::{Context, Gid, Limits, Port, contexts, fork_init, status_text};
-pub use memory::{Access, MemoryRegion, ProtectionDomain};
+pub use context::{Context, Gid, Limits, Port, allow_unsafe_fork, contexts, status_text};
+pub use memory::{Access, MemoryRegion, ProtectionDomain, Scratch};
 pub use queue_pair::{PairConfig, Pairing, QueuePair};
 pub use shared_queue::SharedQueue;
 pub use work::{Gather, ReceiveRequest, SendRequest, Verb};

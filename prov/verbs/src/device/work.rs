@@ -4,7 +4,7 @@ use prov_util::buffer::{AppIov, IOV_LIMIT};
 use prov_util::desc::Descs;
 use prov_util::errno::{Errno, Result};
 
-use super::AddressHandle;
+use super::{AddressHandle, Scratch};
 use crate::mr::LocalKey;
 use crate::sys::ibverbs::*;
 
@@ -64,6 +64,20 @@ impl Gather {
         }
         this.count = memory.pieces().len();
         Ok(this)
+    }
+
+    /// The same behind so many bytes of which nobody wants to know.
+    ///
+    /// # Errors
+    /// `-FI_EINVAL` for too many pieces.
+    pub fn led_by(mut self, scratch: &Scratch, len: usize) -> Result<Self> {
+        if self.count == self.pieces.len() {
+            return Err(Errno::EINVAL);
+        }
+        self.pieces.rotate_right(1);
+        self.pieces[0] = scratch.piece(len);
+        self.count += 1;
+        Ok(self)
     }
 
     /// Whether a request with this memory needs not be inline: there is a key for

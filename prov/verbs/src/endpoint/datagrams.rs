@@ -6,17 +6,20 @@ mod name;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use fabric_abi::fi_addr_t;
+use fabric_abi::{FI_MSG_PREFIX, fi_addr_t};
 use prov_util::attr::Info;
 use prov_util::av::Av;
 use prov_util::av::format::Address;
-use prov_util::buffer::AppIov;
+use prov_util::buffer::{AppIov, IOV_LIMIT};
 use prov_util::endpoint::Bindings;
 use prov_util::errno::{Errno, Result};
 use prov_util::ffi::Use;
 
-use crate::device::{AddressHandle, Destination, ProtectionDomain, QueuePair};
+use crate::device::{
+    AddressHandle, Destination, Gather, ProtectionDomain, QueuePair, Scratch,
+};
 use crate::domain::{Domain, PORT};
+use crate::name_server;
 use crate::shared_receive::SharedReceive;
 
 pub use getinfo::getinfo;
@@ -29,10 +32,17 @@ pub const KEY: u32 = 0x1111_1111;
 /// (`fi_ep_attr::msg_prefix_size`).
 pub const PREFIX: usize = 40;
 
+/// Most buffers of a receive that has no room for that.
+pub const MOST_PIECES: usize = IOV_LIMIT - 1;
+
 /// What such an endpoint has besides its queue pair.
 pub struct Datagrams {
     gid_index: u8,
     service: u16,
+    /// Where name servers hear of it.
+    name_server: Option<u16>,
+    /// Where the device's header goes if messages leave no room for it.
+    scratch: Option<Scratch>,
     av: OnceLock<Use<Av>>,
     name: OnceLock<Name>,
     /// Those that it has sent to, by their numbers in the address vector, where
@@ -53,9 +63,16 @@ impl Datagrams {
     /// An endpoint with these attributes.
     pub fn open(domain: &Domain, info: &Info) -> Result<Self> {
         let own = Name::decode(&info.src_addr);
+        let leaves_room = (info.mode | info.rx.mode) & FI_MSG_PREFIX != 0;
+        let scratch = match leaves_room {
+            true => None,
+            false => Some(Scratch::new(&domain.pd)?),
+        };
         Ok(Datagrams {
             gid_index: u8::try_from(domain.params.gid_idx).map_err(|_| Errno::EINVAL)?,
             service: own.map_or(0, |name| name.service),
+            name_server: domain.params.name_server(),
+            scratch,
             av: OnceLock::new(),
             name: OnceLock::new(),
             peers: Mutex::default(),
@@ -85,7 +102,33 @@ impl Datagrams {
             service_level: domain.port.service_level,
         };
         self.name.get_or_init(|| name);
+        if let Some(port) = self.name_server {
+            name_server::announce(port, self.service, &name, false);
+        }
         Ok(())
+    }
+
+    /// The endpoint is closed.
+    pub fn close(&self) {
+        if let (Some(port), Some(name)) = (self.name_server, self.name.get()) {
+            name_server::announce(port, self.service, name, true);
+        }
+    }
+
+    /// Bytes in front of messages that the application does not get.
+    pub fn skipped(&self) -> usize {
+        match self.scratch {
+            Some(_) => PREFIX,
+            None => 0,
+        }
+    }
+
+    /// Where a message comes to, with the device's header.
+    pub fn received_into(&self, local: Gather) -> Result<Gather> {
+        match &self.scratch {
+            Some(scratch) => local.led_by(scratch, PREFIX),
+            None => Ok(local),
+        }
     }
 
     /// The endpoint's own address. `-FI_EOPBADSTATE` until it is enabled.
@@ -128,6 +171,9 @@ impl Datagrams {
     /// A message without what stands in front of it (`FI_MSG_PREFIX`).
     /// `-FI_EINVAL` for one that is shorter than that.
     pub fn without_prefix(&self, message: &AppIov) -> Result<AppIov> {
+        if self.scratch.is_some() {
+            return Ok(*message);
+        }
         match message.len().checked_sub(PREFIX) {
             Some(0) => Ok(AppIov::EMPTY),
             Some(len) => Ok(message.slice(PREFIX, len)),

@@ -26,6 +26,8 @@ pub struct Receiver {
     size: u32,
     head: u32,
     tail: u32,
+    /// Bytes that the device puts in front of messages and that are not theirs.
+    skipped: usize,
 }
 
 /// A receive that waits for a message.
@@ -82,7 +84,13 @@ impl Receiver {
             size,
             head: 0,
             tail: 0,
+            skipped: 0,
         })
+    }
+
+    /// The same, of messages behind so many bytes that are not theirs.
+    pub fn skipping(self, skipped: usize) -> Self {
+        Receiver { skipped, ..self }
     }
 
     /// Whether this is the id of a request of a receiver.
@@ -175,7 +183,7 @@ impl Receiver {
         }
         let is_write = completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM;
         let has_data = completion.wc_flags & IBV_WC_WITH_IMM != 0;
-        let len = completion.byte_len as usize;
+        let len = (completion.byte_len as usize).saturating_sub(self.skipped);
         let counters = &self.reports.counters;
         let counter = if is_write { &counters.remote_write } else { &counters.recv };
         if let Some(counter) = counter {

@@ -85,4 +85,3 @@ pub const RDMA_CM_EVENT_REJECTED: c_uint = 8;
 pub const RDMA_CM_EVENT_ESTABLISHED: c_uint = 9;
 pub const RDMA_CM_EVENT_DISCONNECTED: c_uint = 10;
 pub const RDMA_CM_EVENT_DEVICE_REMOVAL: c_uint = 11;
-pub const RDMA_CM_EVENT_TIMEWAIT_EXIT: c_uint = 15;
