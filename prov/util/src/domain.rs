@@ -19,6 +19,9 @@ use crate::mr::MrTable;
 use crate::progress::Progress;
 use crate::sync::LockKind;
 
+/// Whether there is such an atomic operation ([`Domain::ATOMICS`]).
+pub type AtomicFilter = fn(fi_datatype, fi_op, u64) -> bool;
+
 /// A provider's fabric.
 pub trait Fabric: Send + Sync + Sized + 'static {
     /// Its domains.
@@ -124,11 +127,9 @@ pub trait Domain: Send + Sync + Sized + 'static {
         0
     }
 
-    /// Whether there is such an atomic operation, out of those of fi_atomic(3)
-    /// on so many bytes. `flags` are those of `fi_query_atomic`.
-    fn has_atomic(&self, _datatype: fi_datatype, _op: fi_op, _flags: u64) -> bool {
-        true
-    }
+    /// The atomic operations that there are, out of those of fi_atomic(3) on so
+    /// many bytes: by datatype, operation and the flags of `fi_query_atomic`.
+    const ATOMICS: AtomicFilter = |_, _, _| true;
 
     /// The text for a `prov_errno` in error entries of its completion queues,
     /// where that is no error number (`fi_cq_strerror`).

@@ -128,8 +128,14 @@ mod tests {
             SocketAddress::Internet("[fe80::1]:1".parse().unwrap()),
             SocketAddress::Infiniband(infiniband),
         ] {
-            assert_eq!(SocketAddress::decode(&address.encode()), Some(address.clone()));
-            assert_eq!(SocketAddress::of_storage(&address.to_storage()), Some(address));
+            assert_eq!(
+                SocketAddress::decode(&address.encode()),
+                Some(address.clone())
+            );
+            assert_eq!(
+                SocketAddress::of_storage(&address.to_storage()),
+                Some(address)
+            );
         }
     }
 

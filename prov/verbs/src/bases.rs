@@ -4,9 +4,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use fabric_abi::*;
-use prov_util::attr::{
-    Base, DomainAttr, EpAttr, FabricAttr, Info, MR_BASIC, RxAttr, TxAttr,
-};
+use prov_util::attr::{Base, DomainAttr, EpAttr, FabricAttr, Info, MR_BASIC, RxAttr, TxAttr};
 use prov_util::errno::Result;
 
 use crate::device::{
@@ -87,8 +85,12 @@ struct Device {
 /// The kinds of endpoints on all devices, the kind to prefer first.
 pub fn bases(params: &Params) -> Vec<Base> {
     let devices = devices(params);
-    let connected = devices.iter().map(|device| base(params, device, Kind::Connected));
-    let sharing = devices.iter().filter(|device| device.limits.shared_queues != 0);
+    let connected = devices
+        .iter()
+        .map(|device| base(params, device, Kind::Connected));
+    let sharing = devices
+        .iter()
+        .filter(|device| device.limits.shared_queues != 0);
     let shared = sharing.map(|device| {
         let mut base = base(params, device, Kind::Connected);
         base.limits.ep.rx_ctx_cnt = FI_SHARED_CONTEXT;
@@ -120,7 +122,10 @@ pub fn openable(mut bases: Vec<Base>) -> Vec<Base> {
 
 /// Rewrites attributes of a connected endpoint on some device for this one.
 pub fn adapt(info: &mut Info, params: &Params, context: Context) {
-    let Some(device) = devices(params).into_iter().find(|known| known.context == context) else {
+    let Some(device) = devices(params)
+        .into_iter()
+        .find(|known| known.context == context)
+    else {
         return;
     };
     let limits = base(params, &device, Kind::Connected).limits;
@@ -288,13 +293,17 @@ fn base(params: &Params, device: &Device, kind: Kind) -> Base {
             mr_mode: FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | MR_BASIC,
             mr_key_size: size_of::<u32>(),
             cq_data_size: size_of::<u32>(),
-            cq_cnt: limits.completion_queues,
+            cq_cnt: limits.completion_queues.min(MANY),
             ep_cnt: limits.pairs,
             tx_ctx_cnt: CONTEXTS,
             rx_ctx_cnt: CONTEXTS,
             max_ep_tx_ctx: 1,
             max_ep_rx_ctx: 1,
-            max_ep_srx_ctx: if is_connected { limits.shared_queues } else { 0 },
+            max_ep_srx_ctx: if is_connected {
+                limits.shared_queues
+            } else {
+                0
+            },
             cntr_cnt: MANY,
             mr_iov_limit: 1,
             caps: DOMAIN_CAPS,

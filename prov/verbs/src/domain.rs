@@ -4,13 +4,11 @@ use std::collections::HashMap;
 use std::ffi::CStr;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use fabric_abi::{
-    FI_COMPARE_ATOMIC, FI_EP_DGRAM, FI_EP_MSG, FI_FETCH_ATOMIC, FI_SHARED_CONTEXT, fi_datatype, fi_op,
-};
+use fabric_abi::{FI_COMPARE_ATOMIC, FI_EP_DGRAM, FI_EP_MSG, FI_FETCH_ATOMIC, FI_SHARED_CONTEXT};
 use prov_message::objects::Requests;
 use prov_util::attr::Info;
 use prov_util::cq::Cq;
-use prov_util::domain;
+use prov_util::domain::{self, AtomicFilter};
 use prov_util::errno::{Errno, Result};
 use prov_util::ffi::Handle;
 use prov_util::ffi::domain::DomainObject;
@@ -117,6 +115,15 @@ impl domain::Domain for Domain {
 
     const LOG_TARGET: &'static str = LOG.domain;
 
+    const ATOMICS: AtomicFilter = |datatype, op, flags| {
+        let form = match flags & (FI_FETCH_ATOMIC | FI_COMPARE_ATOMIC) {
+            0 => Form::Base,
+            FI_FETCH_ATOMIC => Form::Fetch,
+            _ => Form::Compare,
+        };
+        is_offered(form, datatype, op)
+    };
+
     fn lock(&self) -> LockKind {
         self.lane_lock
     }
@@ -137,7 +144,10 @@ impl domain::Domain for Domain {
             size => size,
         };
         let size = size.min(this.limits.requests_per_shared_queue);
-        let pieces = this.params.rx_iov_limit.min(this.limits.pieces_per_shared_receive);
+        let pieces = this
+            .params
+            .rx_iov_limit
+            .min(this.limits.pieces_per_shared_receive);
         let shared = Shared::new(&this.pd, size, pieces, this.domain_lock)?;
         Ok(SharedReceive::new(shared))
     }
@@ -151,15 +161,6 @@ impl domain::Domain for Domain {
             true => size_of::<u64>(),
             false => 0,
         }
-    }
-
-    fn has_atomic(&self, datatype: fi_datatype, op: fi_op, flags: u64) -> bool {
-        let form = match flags & (FI_FETCH_ATOMIC | FI_COMPARE_ATOMIC) {
-            0 => Form::Base,
-            FI_FETCH_ATOMIC => Form::Fetch,
-            _ => Form::Compare,
-        };
-        is_offered(form, datatype, op)
     }
 
     fn error_text(status: i32) -> Option<&'static CStr> {

@@ -177,8 +177,7 @@ impl Endpoint {
             None => None,
             Some(lane) => {
                 let reports = Reports::to(bindings);
-                let sender =
-                    Sender::new(pair.clone(), reports, link, sizes.sends, pair.inline())?;
+                let sender = Sender::new(pair.clone(), reports, link, sizes.sends, pair.inline())?;
                 let name = lane.add_sender(sender)?;
                 Some(Seat { lane, name })
             }
@@ -308,7 +307,10 @@ impl endpoint::Endpoint for Endpoint {
         let (link, manager) = match &this.kind {
             Kind::Connected(connected) => {
                 connected.enable(this.named(), bindings);
-                (Some(connected.link().clone()), Some(this.domain.manager.clone()))
+                (
+                    Some(connected.link().clone()),
+                    Some(this.domain.manager.clone()),
+                )
             }
             Kind::Datagrams(datagrams) => {
                 datagrams.enable(bindings)?;
@@ -325,9 +327,7 @@ impl endpoint::Endpoint for Endpoint {
             manager,
         };
         let queue = |cq: &Option<Use<Cq>>| cq.as_ref().map_or(0, |cq| address_of(cq));
-        let of = |seat: &Option<Seat>, queue| {
-            seat.as_ref().map(|seat| (queue, seat.lane.clone()))
-        };
+        let of = |seat: &Option<Seat>, queue| seat.as_ref().map(|seat| (queue, seat.lane.clone()));
         progress.send = of(&place.send, queue(&bindings.tx_cq));
         progress.receive = of(&place.receive, queue(&bindings.rx_cq));
         *this.pair.lock().unwrap_or_else(PoisonError::into_inner) = Some(pair);
@@ -344,7 +344,11 @@ impl endpoint::Endpoint for Endpoint {
             Kind::Connected(connected) => connected.close(&this.domain),
             Kind::Datagrams(datagrams) => datagrams.close(),
         }
-        let pair = this.pair.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let pair = this
+            .pair
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         let Some(pair) = pair else {
             return Ok(());
         };
@@ -462,13 +466,15 @@ impl endpoint::Endpoint for Endpoint {
     fn connect(&self, address: &[u8], data: &[u8]) -> Result {
         let pair = self.pair.lock().unwrap_or_else(PoisonError::into_inner);
         let pair = pair.clone().ok_or(Errno::EOPBADSTATE)?;
-        self.connected_of()?.connect(&self.domain, pair, self.sizes.is_sharing, address, data)
+        self.connected_of()?
+            .connect(&self.domain, pair, self.sizes.is_sharing, address, data)
     }
 
     fn accept(&self, data: &[u8]) -> Result {
         let pair = self.pair.lock().unwrap_or_else(PoisonError::into_inner);
         let pair = pair.clone().ok_or(Errno::EOPBADSTATE)?;
-        self.connected_of()?.accept(&self.domain, pair, self.sizes.is_sharing, data)
+        self.connected_of()?
+            .accept(&self.domain, pair, self.sizes.is_sharing, data)
     }
 
     fn shutdown(&self) -> Result {
@@ -514,9 +520,8 @@ struct EndpointProgress {
 
 impl EndpointProgress {
     fn lanes(&self) -> impl Iterator<Item = &Arc<Lane>> {
-        let [send, receive] = [&self.send, &self.receive].map(|side| {
-            side.as_ref().map(|(_, lane)| lane)
-        });
+        let [send, receive] =
+            [&self.send, &self.receive].map(|side| side.as_ref().map(|(_, lane)| lane));
         let is_other = |lane: &&Arc<Lane>| send.is_none_or(|send| !Arc::ptr_eq(send, lane));
         send.into_iter().chain(receive.filter(is_other))
     }

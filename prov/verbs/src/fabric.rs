@@ -62,6 +62,11 @@ impl domain::Fabric for Fabric {
     }
 
     fn passive_endpoint(this: &Handle<FabricObject<Self>>, info: &Info) -> Result<PassiveEndpoint> {
-        Passive::endpoint(this.params.clone(), this.manager()?, this.requests.clone(), info)
+        Passive::endpoint(
+            this.params.clone(),
+            this.manager()?,
+            this.requests.clone(),
+            info,
+        )
     }
 }

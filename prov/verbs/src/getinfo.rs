@@ -50,7 +50,10 @@ pub fn getinfo(request: &Request<'_>, params: &Params) -> Result<Vec<Info>> {
 /// receives for these, and only then says so.
 fn needs_data_mode(hints: Option<&Hints>) -> bool {
     hints.is_none_or(|hints| {
-        let data = hints.domain.as_ref().map_or(0, |domain| domain.cq_data_size);
+        let data = hints
+            .domain
+            .as_ref()
+            .map_or(0, |domain| domain.cq_data_size);
         let mode = hints.mode | hints.rx.as_ref().map_or(0, |rx| rx.mode);
         data != 0 || mode & FI_RX_CQ_DATA != 0
     })
@@ -71,7 +74,11 @@ fn getinfo_connected(request: &Request<'_>, params: &Params, bases: &[Base]) -> 
         }
         Some(source) => {
             for info in &fitting {
-                if source.device.as_deref().is_none_or(|device| is_of(info, device)) {
+                if source
+                    .device
+                    .as_deref()
+                    .is_none_or(|device| is_of(info, device))
+                {
                     infos.push(with(info, &ends, source.address.as_ref()));
                 }
             }
@@ -107,7 +114,10 @@ fn reach(ends: &Ends<SocketAddress>, own: &[Own]) -> Result<Option<Source>> {
             address: Some(src.clone()),
         })),
         (Some(src), None) => {
-            let device = own.iter().find(|own| is_at(own, src)).map(|own| own.device.clone());
+            let device = own
+                .iter()
+                .find(|own| is_at(own, src))
+                .map(|own| own.device.clone());
             let device = match device {
                 Some(device) => device,
                 None => device_of(None, src, false)?.0,
@@ -150,7 +160,10 @@ fn device_of(
             false => id.bind(&without_port(address))?,
         }
         let context = id.context().ok_or(Errno::ENODATA)?;
-        Ok((context.name(), id.local_address().map(|own| without_port(&own))))
+        Ok((
+            context.name(),
+            id.local_address().map(|own| without_port(&own)),
+        ))
     };
     find().map_err(|error: Errno| {
         log::info!(target: crate::LOG.fabric, "no device for {address:?}: {error}");
@@ -172,7 +185,8 @@ fn without_port(address: &SocketAddress) -> SocketAddress {
 /// An entry with its addresses.
 fn with(info: &Info, ends: &Ends<SocketAddress>, own: Option<&SocketAddress>) -> Info {
     let mut info = info.clone();
-    let encode = |address: Option<&SocketAddress>| address.map_or_else(Vec::new, SocketAddress::encode);
+    let encode =
+        |address: Option<&SocketAddress>| address.map_or_else(Vec::new, SocketAddress::encode);
     info.src_addr = encode(own);
     info.dest_addr = encode(ends.dest.as_ref());
     if let Some(address) = ends.dest.as_ref().or(own) {
@@ -251,4 +265,3 @@ fn look_up(request: &Request<'_>) -> Result<SocketAddress> {
     let first = found.into_iter().next().ok_or(Errno::ENODATA)?;
     Ok(SocketAddress::Internet(first))
 }
-

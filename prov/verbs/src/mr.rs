@@ -37,7 +37,11 @@ impl LocalKey {
     }
 
     fn to_desc(self) -> usize {
-        let place = if self.is_readable { 0 } else { Self::UNREADABLE };
+        let place = if self.is_readable {
+            0
+        } else {
+            Self::UNREADABLE
+        };
         self.key as usize | Self::MARK | place
     }
 }
@@ -124,7 +128,11 @@ impl Registration for Registered {
     }
 
     fn close(&self) -> Result {
-        let region = self.region.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let region = self
+            .region
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         drop(region);
         Ok(())
     }

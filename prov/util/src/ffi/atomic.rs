@@ -375,11 +375,15 @@ unsafe extern "C" fn valid<E: Endpoint, const FLAGS: u64>(
     // SAFETY: the table belongs to endpoints of `E`; the application passes an
     // open one, and null or a place for the answer.
     status(unsafe {
-        let limit = Handle::<EndpointObject<E>>::borrow(ep).atomic_limit();
-        atomic_ops::query(datatype, op, FLAGS, limit).map(|attr| {
+        let ep = Handle::<EndpointObject<E>>::borrow(ep);
+        atomic_ops::query(datatype, op, FLAGS, ep.atomic_limit()).and_then(|attr| {
+            if !ep.has_atomic(datatype, op, FLAGS) {
+                return Err(Errno::EOPNOTSUPP);
+            }
             if let Some(count) = count.as_mut() {
                 *count = attr.count;
             }
+            Ok(())
         })
     })
 }

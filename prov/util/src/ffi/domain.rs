@@ -220,7 +220,7 @@ unsafe extern "C" fn endpoint2<D: Domain>(
         let domain = Handle::<DomainObject<D>>::from_c(domain);
         let made = info::info(info, domain.api_version).and_then(|info| {
             let parent = Use::of(&domain).any();
-            let limits = Limits::of(&domain.offers, &info, domain.atomic_limit());
+            let limits = Limits::of(&domain.offers, &info, domain.atomic_limit(), D::ATOMICS);
             if info.mode & FI_PEER_TRANSFER != 0 {
                 let open = |owner| D::transfer_endpoint(&domain, &info, owner);
                 let endpoint = transfer::import(context, domain.api_version, open)?;
@@ -286,7 +286,7 @@ unsafe extern "C" fn query_atomic<D: Domain>(
         let domain = Handle::<DomainObject<D>>::from_c(domain);
         let limit = domain.atomic_limit();
         atomic_ops::query(datatype, op, flags, limit).and_then(|found| {
-            if !domain.has_atomic(datatype, op, flags) {
+            if !D::ATOMICS(datatype, op, flags) {
                 return Err(Errno::EOPNOTSUPP);
             }
             let attr = attr.as_mut().ok_or(Errno::EINVAL)?;

@@ -18,6 +18,7 @@ use crate::attr::{self, Info, Offers};
 use crate::av::Av;
 use crate::cntr::Cntr;
 use crate::cq::Cq;
+use crate::domain::AtomicFilter;
 use crate::endpoint::{Bindings, Endpoint, OptionValue, SharedReceive};
 use crate::eq::Eq;
 use crate::errno::{Errno, Result};
@@ -63,6 +64,8 @@ enum Stage<E: Endpoint> {
 pub struct Limits {
     /// The largest atomic operation, in bytes; 0 where there are none.
     atomic: usize,
+    /// The atomic operations that there are.
+    atomics: AtomicFilter,
     /// The capabilities that an endpoint can have.
     caps: u64,
     /// The default flags that transmits may have.
@@ -74,10 +77,11 @@ pub struct Limits {
 impl Limits {
     /// Those of an endpoint with these attributes, in a domain with atomic
     /// operations of up to `atomic` bytes.
-    pub(super) fn of(offers: &Offers, info: &Info, atomic: usize) -> Self {
+    pub(super) fn of(offers: &Offers, info: &Info, atomic: usize, atomics: AtomicFilter) -> Self {
         let (tx_flags, rx_flags) = offers.op_flags(info.ep.ep_type);
         Limits {
             atomic,
+            atomics,
             caps: offers.caps(),
             tx_flags,
             rx_flags,
@@ -232,6 +236,11 @@ impl<E: Endpoint> EndpointObject<E> {
     /// The largest atomic operation, in bytes; 0 where there are none.
     pub(super) fn atomic_limit(&self) -> usize {
         self.limits.atomic
+    }
+
+    /// Whether there is such an atomic operation.
+    pub(super) fn has_atomic(&self, datatype: fi_datatype, op: fi_op, flags: u64) -> bool {
+        (self.limits.atomics)(datatype, op, flags)
     }
 
     fn stage(&self) -> MutexGuard<'_, Stage<E>> {

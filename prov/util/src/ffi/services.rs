@@ -61,13 +61,8 @@ pub fn core_bool(name: &CStr) -> Option<bool> {
     let mut value: c_int = 0;
     // SAFETY: without a provider the framework's own parameters are meant; a
     // boolean stores an `int`.
-    let status = unsafe {
-        fi_param_get(
-            std::ptr::null_mut(),
-            name.as_ptr(),
-            (&raw mut value).cast(),
-        )
-    };
+    let status =
+        unsafe { fi_param_get(std::ptr::null_mut(), name.as_ptr(), (&raw mut value).cast()) };
     (status == 0).then_some(value != 0)
 }
 

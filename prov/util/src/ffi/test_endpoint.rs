@@ -147,7 +147,7 @@ impl TestEndpoint {
         info.tx.op_flags = DEFAULT_FLAGS;
         info.rx.op_flags = DEFAULT_FLAGS;
         info.tx.inject_size = INJECT_SIZE;
-        let limits = Limits::of(&Offers::default(), &info, 0);
+        let limits = Limits::of(&Offers::default(), &info, 0, |_, _, _| true);
         TestEndpoint(EndpointObject::open(
             endpoint,
             &info,

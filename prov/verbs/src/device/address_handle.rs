@@ -57,9 +57,7 @@ impl AddressHandle {
             port_num: to.port,
         };
         // SAFETY: the protection domain is open, and kept so by the result.
-        let ah = unsafe {
-            (pd.context().libraries.verbs.ibv_create_ah)(pd.as_ptr(), &mut attr)
-        };
+        let ah = unsafe { (pd.context().libraries.verbs.ibv_create_ah)(pd.as_ptr(), &mut attr) };
         Ok(AddressHandle {
             ah: NonNull::new(ah).ok_or_else(Errno::last_os_error)?,
             pd: pd.clone(),

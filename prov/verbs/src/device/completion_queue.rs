@@ -138,7 +138,9 @@ impl Drop for CompletionQueue {
         // SAFETY: queue pairs that report here held a reference and are gone.
         let outcome = unsafe {
             numbered((verbs.ibv_destroy_cq)(self.as_ptr()))
-                .and(numbered((verbs.ibv_destroy_comp_channel)(self.channel.as_ptr())))
+                .and(numbered((verbs.ibv_destroy_comp_channel)(
+                    self.channel.as_ptr(),
+                )))
         };
         if let Err(error) = outcome {
             log::warn!(target: crate::LOG.cq, "ibv_destroy_cq: {error}");

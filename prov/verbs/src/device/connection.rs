@@ -262,9 +262,7 @@ impl Id {
         let events = channel.map_or(null_mut(), |channel| channel.channel.as_ptr());
         let mut id = null_mut();
         // SAFETY: the channel is open or null; the context is handed back only.
-        done(unsafe {
-            (libraries.cm.rdma_create_id)(events, &mut id, key_pointer(key), space)
-        })?;
+        done(unsafe { (libraries.cm.rdma_create_id)(events, &mut id, key_pointer(key), space) })?;
         let id = NonNull::new(id).ok_or(Errno::ENOMEM)?;
         Ok(Id {
             id,

@@ -193,8 +193,7 @@ impl Scratch {
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
         // SAFETY: the region is open, and nobody else closes it.
-        let outcome =
-            unsafe { (self.pd.context.libraries.verbs.ibv_dereg_mr)(self.mr.as_ptr()) };
+        let outcome = unsafe { (self.pd.context.libraries.verbs.ibv_dereg_mr)(self.mr.as_ptr()) };
         if let Err(error) = numbered(outcome) {
             log::warn!(target: crate::LOG.mr, "ibv_dereg_mr: {error}");
         }

@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use prov_util::errno::{Errno, Result};
 
-use super::{CompletionQueue, ProtectionDomain, ReceiveRequest, SendRequest, SharedQueue, numbered};
+use super::{
+    CompletionQueue, ProtectionDomain, ReceiveRequest, SendRequest, SharedQueue, numbered,
+};
 use crate::sys::ibverbs::*;
 
 /// How queue pairs talk to one another.
@@ -83,9 +85,7 @@ impl QueuePair {
             sq_sig_all: 0,
         };
         // SAFETY: what the attributes name is open, and kept so by the result.
-        let qp = unsafe {
-            (pd.context().libraries.verbs.ibv_create_qp)(pd.as_ptr(), &mut attr)
-        };
+        let qp = unsafe { (pd.context().libraries.verbs.ibv_create_qp)(pd.as_ptr(), &mut attr) };
         let qp = NonNull::new(qp).ok_or_else(Errno::last_os_error)?;
         Ok(QueuePair {
             qp,

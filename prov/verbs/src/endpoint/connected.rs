@@ -105,7 +105,9 @@ impl Connected {
         };
         let own = SocketAddress::decode(&state.info.src_addr);
         let parts = parts(&self.link, &state.events, domain, pair, is_shared)?;
-        let key = domain.manager.connect(parts, id.take(), own.as_ref(), &peer, data)?;
+        let key = domain
+            .manager
+            .connect(parts, id.take(), own.as_ref(), &peer, data)?;
         state.stage = Stage::Begun(key);
         Ok(())
     }

@@ -15,9 +15,7 @@ use prov_util::endpoint::Bindings;
 use prov_util::errno::{Errno, Result};
 use prov_util::ffi::Use;
 
-use crate::device::{
-    AddressHandle, Destination, Gather, ProtectionDomain, QueuePair, Scratch,
-};
+use crate::device::{AddressHandle, Destination, Gather, ProtectionDomain, QueuePair, Scratch};
 use crate::domain::{Domain, PORT};
 use crate::name_server;
 use crate::shared_receive::SharedReceive;

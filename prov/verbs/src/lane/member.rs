@@ -122,7 +122,9 @@ mod tests {
     #[test]
     fn a_request_says_whose_it_is() {
         let mut members = Members::default();
-        let names: Vec<_> = (0..300).map(|number| members.add(number).unwrap()).collect();
+        let names: Vec<_> = (0..300)
+            .map(|number| members.add(number).unwrap())
+            .collect();
         for (number, &name) in names.iter().enumerate() {
             for request in [0, 1, NUMBER_MASK] {
                 let id = name.request(request);

@@ -167,7 +167,10 @@ impl Receiver {
 
     /// The same, of a receive that is shared.
     pub fn shared_completed(&mut self, completion: &WorkCompletion) {
-        let taken = self.shared.as_ref().and_then(|shared| shared.take(completion.wr_id));
+        let taken = self
+            .shared
+            .as_ref()
+            .and_then(|shared| shared.take(completion.wr_id));
         match taken {
             Some(posted) => self.report(&posted, completion),
             None => {
@@ -185,7 +188,11 @@ impl Receiver {
         let has_data = completion.wc_flags & IBV_WC_WITH_IMM != 0;
         let len = (completion.byte_len as usize).saturating_sub(self.skipped);
         let counters = &self.reports.counters;
-        let counter = if is_write { &counters.remote_write } else { &counters.recv };
+        let counter = if is_write {
+            &counters.remote_write
+        } else {
+            &counters.recv
+        };
         if let Some(counter) = counter {
             counter.count(len);
         }
@@ -193,7 +200,11 @@ impl Receiver {
         if (posted.is_reported || is_write)
             && let Some(cq) = &self.reports.rx_cq
         {
-            let kind = if is_write { FI_RMA | FI_REMOTE_WRITE } else { FI_MSG | FI_RECV };
+            let kind = if is_write {
+                FI_RMA | FI_REMOTE_WRITE
+            } else {
+                FI_MSG | FI_RECV
+            };
             let data = if has_data { FI_REMOTE_CQ_DATA } else { 0 };
             cq.write_with(
                 #[inline(always)]

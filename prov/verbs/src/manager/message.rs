@@ -11,11 +11,7 @@ pub const DATA_LIMIT: usize = 55;
 const HEADER: usize = 36;
 
 /// What goes with a request from here to `peer`.
-pub fn request(
-    own: Option<&SocketAddress>,
-    peer: Option<&SocketAddress>,
-    data: &[u8],
-) -> Vec<u8> {
+pub fn request(own: Option<&SocketAddress>, peer: Option<&SocketAddress>, data: &[u8]) -> Vec<u8> {
     let mut message = match (own, peer) {
         (Some(SocketAddress::Infiniband(own)), Some(SocketAddress::Infiniband(peer))) => {
             header(own, peer)

@@ -144,7 +144,11 @@ mod tests {
     #[test]
     fn questions_survive_their_bytes() {
         for command in [Command::Add, Command::Remove, Command::Ask] {
-            let name = if command == Command::Ask { [0; NAME] } else { [7; NAME] };
+            let name = if command == Command::Ask {
+                [0; NAME]
+            } else {
+                [7; NAME]
+            };
             let question = Question {
                 command,
                 service: -5,
@@ -176,6 +180,8 @@ mod tests {
         let bytes = found.encode();
         assert!(Answer::is_known(bytes.first_chunk().unwrap()));
         assert_eq!(bytes[HEAD + SERVICE..], [1; NAME]);
-        assert!(!Answer::is_known(Answer(None).encode().first_chunk().unwrap()));
+        assert!(!Answer::is_known(
+            Answer(None).encode().first_chunk().unwrap()
+        ));
     }
 }

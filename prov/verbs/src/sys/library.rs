@@ -125,7 +125,9 @@ pub fn libraries() -> Option<&'static Libraries> {
     LIBRARIES
         .get_or_init(|| {
             load()
-                .inspect_err(|error| log::info!(target: crate::LOG.core, "no RDMA libraries: {error}"))
+                .inspect_err(
+                    |error| log::info!(target: crate::LOG.core, "no RDMA libraries: {error}"),
+                )
                 .ok()
         })
         .as_ref()

@@ -62,7 +62,8 @@ impl Naming<'_> {
 
 impl named::Naming for Naming<'_> {
     fn address(&self, _: Option<&str>, service: Option<&str>) -> Result<Vec<u8>> {
-        let service = service.map_or(Ok(0), |service| service.parse().map_err(|_| Errno::ENODATA))?;
+        let service =
+            service.map_or(Ok(0), |service| service.parse().map_err(|_| Errno::ENODATA))?;
         if self.request.flags & FI_SOURCE != 0 {
             let own = Name {
                 service,
@@ -73,6 +74,11 @@ impl named::Naming for Naming<'_> {
         let port = self.params.name_server().ok_or(Errno::ENODATA)?;
         let host = self.host()?.ok_or(Errno::ENODATA)?;
         Ok(name_server::ask(host, port, service)?.encode().to_vec())
+    }
+
+    /// Nobody's: the device numbers its queue pairs when endpoints are enabled.
+    fn own(&self) -> Vec<u8> {
+        Name::default().encode().to_vec()
     }
 
     fn is_address(&self, bytes: &[u8]) -> bool {
