@@ -115,6 +115,7 @@ pub fn without_data_mode(mut bases: Vec<Base>) -> Vec<Base> {
 pub fn openable(mut bases: Vec<Base>) -> Vec<Base> {
     for base in &mut bases {
         base.limits.mode = 0;
+        base.limits.tx.mode = 0;
         base.limits.rx.mode = 0;
     }
     bases
@@ -246,7 +247,7 @@ fn base(params: &Params, device: &Device, kind: Kind) -> Base {
         },
         tx: TxAttr {
             caps: tx_caps,
-            mode: 0,
+            mode: mode & FI_MSG_PREFIX,
             op_flags: flags,
             msg_order: order,
             inject_size: device.inline,

@@ -22,6 +22,7 @@ pub fn getinfo(request: &Request<'_>, params: &Params, bases: &[Base]) -> Result
     let mut bases = bases.to_vec();
     for base in &mut bases {
         base.limits.mode &= !FI_MSG_PREFIX;
+        base.limits.tx.mode &= !FI_MSG_PREFIX;
         base.limits.rx.mode &= !FI_MSG_PREFIX;
         base.limits.ep.msg_prefix_size = 0;
         base.limits.rx.iov_limit = base.limits.rx.iov_limit.min(super::MOST_PIECES);
