@@ -3,6 +3,7 @@
  * Connected endpoints of the verbs provider on a device. Run where there is one:
  * `make check-rdma`.
  */
+#define _GNU_SOURCE
 #include "ends.h"
 
 #include <fcntl.h>
@@ -11,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -434,6 +436,36 @@ static void flushed(void)
 	stop();
 }
 
+/*
+ * Memory is mapped, registered, sent, closed and unmapped, and other memory is at
+ * its address the next time: a registration that is kept must not be of the former.
+ */
+static void mapped_again(void)
+{
+	enum { LENGTH = 64 << 10, ROUNDS = 30 };
+	void *at = NULL;
+	int round;
+
+	start(NULL);
+	for (round = 0; round < ROUNDS; round++) {
+		int flags = MAP_PRIVATE | MAP_ANONYMOUS | (at ? MAP_FIXED_NOREPLACE : 0);
+		struct fid_mr *mr;
+
+		at = mmap(at, LENGTH, PROT_READ | PROT_WRITE, flags, -1, 0);
+		REQUIRE(at != MAP_FAILED);
+		fill(at, LENGTH, (unsigned)round);
+		OK(fi_mr_reg(place.domain, at, LENGTH, FI_SEND, 0, 0, 0, &mr, NULL));
+		OK(fi_recv(b.ep, b.memory, MEMORY, b.desc, 0, &b));
+		OK(fi_send(a.ep, at, LENGTH, fi_mr_desc(mr), 0, &a));
+		done(b.rx, &b);
+		done(a.tx, &a);
+		REQUIRE(is_filled(b.memory, LENGTH, (unsigned)round));
+		OK(fi_close(&mr->fid));
+		REQUIRE(!munmap(at, LENGTH));
+	}
+	stop();
+}
+
 /* Two passive ends take their receives from one context. */
 static void shared(void)
 {
@@ -710,6 +742,7 @@ static const struct ct_test tests[] = {
 	{ "wrong-key", wrong_key, CT_MSG },
 	{ "no-descriptor", no_descriptor, CT_MSG },
 	{ "flushed", flushed, CT_MSG },
+	{ "mapped-again", mapped_again, CT_MSG },
 	{ "shared", shared, CT_MSG },
 	{ "crowded", crowded, CT_MSG | CT_SLOW },
 	{ "killed", killed, CT_MSG | CT_SLOW },

@@ -1,11 +1,13 @@
 //! fi_mr(3): memory that the device registers.
 
 use std::fmt;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use fabric_abi::{FI_READ, FI_RECV, FI_REMOTE_READ, FI_REMOTE_WRITE};
 use prov_util::attr::Opaque;
 use prov_util::errno::{Errno, Result};
+use prov_util::mr::cache::{self, Cache, CacheLimits};
 use prov_util::mr::{Device, Place, Registration, Request};
 
 use crate::device::{Access, MemoryRegion, ProtectionDomain};
@@ -53,6 +55,9 @@ pub struct Registrar {
     /// Whether what a file stands for is registered as such.
     uses_dmabuf: bool,
     is_iwarp: bool,
+    /// Registrations of ordinary memory that have been closed; none where they are
+    /// not kept.
+    cache: Option<Cache<MemoryRegion>>,
 }
 
 impl Registrar {
@@ -60,6 +65,7 @@ impl Registrar {
     pub fn new(pd: Arc<ProtectionDomain>, has_atomics: bool, uses_dmabuf: bool) -> Self {
         Registrar {
             is_iwarp: pd.context().is_iwarp(),
+            cache: CacheLimits::of_user().and_then(Cache::new),
             pd,
             has_atomics,
             uses_dmabuf,
@@ -94,12 +100,19 @@ impl Device for Registrar {
             return Err(Errno::EINVAL);
         }
         let access = self.access(request.access);
-        let region = match &request.place.dmabuf {
-            Some(dmabuf) => {
-                MemoryRegion::register_dmabuf(&self.pd, dmabuf, &request.memory, access)
+        let memory = &request.memory;
+        let register = || MemoryRegion::register(&self.pd, memory, access);
+        let region = match (&request.place.dmabuf, &self.cache) {
+            (Some(dmabuf), _) => Region::Own(MemoryRegion::register_dmabuf(
+                &self.pd, dmabuf, memory, access,
+            )?),
+            // What peers can access is theirs no more when it is closed.
+            (None, Some(cache)) if !access.is_remote() => {
+                let (start, len) = (memory.address(), memory.len());
+                Region::Kept(cache.get(start, len, access.number(), register)?)
             }
-            None => MemoryRegion::register(&self.pd, &request.memory, access),
-        }?;
+            (None, _) => Region::Own(register()?),
+        };
         Ok(Box::new(Registered {
             local: LocalKey {
                 key: region.local_key(),
@@ -111,11 +124,30 @@ impl Device for Registrar {
     }
 }
 
+/// What the device has made of memory.
+enum Region {
+    /// For one registration.
+    Own(MemoryRegion),
+    /// Perhaps for several, and for later ones.
+    Kept(cache::Registered<MemoryRegion>),
+}
+
+impl Deref for Region {
+    type Target = MemoryRegion;
+
+    fn deref(&self) -> &MemoryRegion {
+        match self {
+            Region::Own(region) => region,
+            Region::Kept(region) => region,
+        }
+    }
+}
+
 /// Memory that is registered, until it is closed.
 struct Registered {
     local: LocalKey,
     remote: u32,
-    region: Mutex<Option<MemoryRegion>>,
+    region: Mutex<Option<Region>>,
 }
 
 impl Registration for Registered {

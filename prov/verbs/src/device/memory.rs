@@ -69,6 +69,16 @@ pub struct Access {
 }
 
 impl Access {
+    /// Whether peers may do anything.
+    pub fn is_remote(self) -> bool {
+        self.remote_read || self.remote_write || self.remote_atomic
+    }
+
+    /// A number with a bit for each permission.
+    pub fn number(self) -> u64 {
+        self.bits() as u64
+    }
+
     fn bits(self) -> i32 {
         let bit = |is_set, bit| if is_set { bit } else { 0 };
         // Without the local permission there is none for peers.
