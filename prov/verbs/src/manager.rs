@@ -171,7 +171,9 @@ impl Manager {
             connection.ready()?;
             let param = connection.param(&data);
             connection.id.accept(&param)?;
-            // What the peer sends may be here before the word that it can.
+            // What the peer sends may be here before the word that it can, and be
+            // answered.
+            connection.link.set_connected(true);
             Ok(End::Connection(connection))
         });
         outcome.map_err(|error| (error, taken))

@@ -45,7 +45,14 @@ pub struct Datagrams {
     name: OnceLock<Name>,
     /// Those that it has sent to, by their numbers in the address vector, where
     /// another one may have come since.
-    peers: Mutex<HashMap<fi_addr_t, Arc<Peer>>>,
+    peers: Mutex<Peers>,
+}
+
+#[derive(Default)]
+struct Peers {
+    known: HashMap<fi_addr_t, Arc<Peer>>,
+    /// Those that others have followed: requests under way may name them.
+    former: Vec<Arc<Peer>>,
 }
 
 /// Somebody who is sent to.
@@ -145,7 +152,7 @@ impl Datagrams {
         let name = av.with_address(number, decode).flatten();
         let name = name.ok_or(Errno::EINVAL)?;
         let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(peer) = peers.get(&number)
+        if let Some(peer) = peers.known.get(&number)
             && peer.name == name
         {
             return Ok(peer.clone());
@@ -162,7 +169,8 @@ impl Datagrams {
             pair: name.pair,
             name,
         });
-        peers.insert(number, peer.clone());
+        let former = peers.known.insert(number, peer.clone());
+        peers.former.extend(former);
         Ok(peer)
     }
 
