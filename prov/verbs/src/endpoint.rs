@@ -45,7 +45,7 @@ pub struct Endpoint {
 
 /// How it talks.
 enum Kind {
-    Connected(Connected),
+    Connected(Box<Connected>),
     Datagrams(Datagrams),
 }
 
@@ -93,7 +93,7 @@ impl Sizes {
 impl Endpoint {
     /// One that is connected to a single peer.
     pub fn connected(domain: Handle<DomainObject<Domain>>, info: &Info) -> Result<Self> {
-        let kind = Kind::Connected(Connected::open(&domain, info)?);
+        let kind = Kind::Connected(Box::new(Connected::open(&domain, info)?));
         let longest = domain.port.longest_message;
         Ok(Self::of_kind(domain, info, kind, longest))
     }

@@ -40,13 +40,19 @@ struct State {
 }
 
 enum End {
-    Connection(Connection),
-    Listener {
-        _id: Id,
-        door: Door<Incomer>,
-        describe: Box<dyn Fn(&Incomer, &mut Info) + Send>,
-    },
+    Connection(Box<Connection>),
+    Listener(Box<Listener>),
 }
+
+/// What listens.
+struct Listener {
+    id: Id,
+    door: Door<Incomer>,
+    describe: Describe,
+}
+
+/// Says what an endpoint for such a peer is to be opened with.
+pub type Describe = Box<dyn Fn(&Incomer, &mut Info) + Send>;
 
 /// A peer that asks for a connection.
 pub struct Incomer {
@@ -141,12 +147,9 @@ impl Manager {
             // An address that is taken already is not to be named again.
             let own = own.filter(|_| !is_bound);
             id.resolve(own, peer, RESOLVING_MS)?;
-            Ok(End::Connection(Connection::new(
-                id,
-                Stage::Resolving,
-                parts,
-                data.to_vec(),
-            )))
+            let data = data.to_vec();
+            let connection = Connection::new(id, Stage::Resolving, parts, data);
+            Ok(End::Connection(Box::new(connection)))
         })
     }
 
@@ -174,7 +177,7 @@ impl Manager {
             // What the peer sends may be here before the word that it can, and be
             // answered.
             connection.link.set_connected(true);
-            Ok(End::Connection(connection))
+            Ok(End::Connection(Box::new(connection)))
         });
         outcome.map_err(|error| (error, taken))
     }
@@ -185,18 +188,14 @@ impl Manager {
         id: Id,
         door: Door<Incomer>,
         backlog: i32,
-        describe: Box<dyn Fn(&Incomer, &mut Info) + Send>,
+        describe: Describe,
     ) -> Result<EndKey> {
         let state = &mut *self.state.lock();
         state.add(|channel, key| {
             let mut id = id;
             id.move_to(channel, number(key))?;
             id.listen(backlog)?;
-            Ok(End::Listener {
-                _id: id,
-                door,
-                describe,
-            })
+            Ok(End::Listener(Box::new(Listener { id, door, describe })))
         })
     }
 
@@ -223,7 +222,7 @@ impl Manager {
         let state = self.state.lock();
         state.ends.get(key).map(|end| match end {
             End::Connection(connection) => look(&connection.id),
-            End::Listener { _id, .. } => look(_id),
+            End::Listener(listener) => look(&listener.id),
         })
     }
 
@@ -266,12 +265,13 @@ impl State {
         };
         match end {
             End::Connection(connection) => connection.happened(event),
-            End::Listener { door, describe, .. } => {
+            End::Listener(listener) => {
                 if let (EventKind::Requested, Some(id)) = (event.kind, event.incoming) {
                     let incomer = Incomer { id };
                     let peer = incomer.id.peer_address();
                     let data = message::of_request(peer.as_ref(), &event.data);
                     let peer = peer.map(|address| address.encode()).unwrap_or_default();
+                    let Listener { door, describe, .. } = &**listener;
                     door.request_with(incomer, &peer, data, describe);
                 }
             }
