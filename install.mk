@@ -19,10 +19,12 @@ TOOLS = fi_info fi_pingpong fi_strerror
 
 # Where libfabric, this one and others, looks for providers without being told.
 PROVIDER_DIR ?= $(LIBDIR)/libfabric
+# Those that libfabric.so.1 has not built in.
+SEPARATE = verbs
 
 .PHONY: install install-providers uninstall
 
-install: tools
+install: tools providers
 	$(INSTALL) -d $(DESTDIR)$(LIBDIR)/pkgconfig $(DESTDIR)$(BINDIR) \
 		$(DESTDIR)$(INCLUDEDIR)/rdma/providers
 	$(INSTALL) -m 755 target/release/libfabric.so $(DESTDIR)$(LIBDIR)/$(LIBRARY_FILE)
@@ -31,6 +33,8 @@ install: tools
 	$(INSTALL) -m 644 include/rdma/*.h $(DESTDIR)$(INCLUDEDIR)/rdma
 	$(INSTALL) -m 644 include/rdma/providers/*.h $(DESTDIR)$(INCLUDEDIR)/rdma/providers
 	$(INSTALL) -m 755 $(TOOLS:%=target/release/%) $(DESTDIR)$(BINDIR)
+	$(INSTALL) -d $(DESTDIR)$(PROVIDER_DIR)
+	$(INSTALL) -m 755 $(SEPARATE:%=target/providers/lib%-fi.so) $(DESTDIR)$(PROVIDER_DIR)
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' \
 		-e 's|@INCLUDEDIR@|$(INCLUDEDIR)|' -e 's|@VERSION@|$(VERSION)|' \
 		pkgconfig/libfabric.pc.in >$(DESTDIR)$(LIBDIR)/pkgconfig/libfabric.pc

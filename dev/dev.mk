@@ -8,10 +8,12 @@
 #   make interop                 this library against the C library's wire
 #   make interop FABTESTS=<dir> WITH=<dir>   also with upstream's programs
 
+#   make check-rdma              the verbs provider, in an emulated machine with RDMA devices
+
 # A build tree has only libfabric.so; programs ask for libfabric.so.1.
 LIBRARY_FOLDER = target/lib
 
-.PHONY: demo check clients interop library-folder
+.PHONY: demo check clients interop library-folder check-rdma
 
 library-folder:
 	cargo build --release
@@ -34,3 +36,8 @@ clients: $(if $(LIB),,library-folder)
 interop: library-folder
 	fabtests/clients/interop $(LIBRARY_FOLDER) $(if $(WITH),--with $(WITH)) \
 		$(if $(FABTESTS),--fabtests $(FABTESTS))
+
+check-rdma: tools providers
+	fabtests/rdma/run --build
+	dev/rdma-machine setup
+	dev/rdma-machine run fabtests/rdma/run $(LIBRARY_FOLDER) target/providers

@@ -34,7 +34,7 @@ pub fn existing() -> Option<&'static Framework> {
     FRAMEWORK.get()
 }
 
-const PARAMETERS: [Definition; 8] = [
+const PARAMETERS: [Definition; 11] = [
     Definition {
         name: "provider",
         kind: Kind::Text,
@@ -61,6 +61,23 @@ const PARAMETERS: [Definition; 8] = [
         kind: Kind::Text,
         help: "Semicolon separated list of the hooking providers to install over the provider \
                that an application uses (default: none)",
+    },
+    Definition {
+        name: "mr_cache_max_count",
+        kind: Kind::Size,
+        help: "The number of memory registrations that each domain of a provider with a \
+               registration cache keeps at most, 0 for none (default: 1024)",
+    },
+    Definition {
+        name: "mr_cache_max_size",
+        kind: Kind::Size,
+        help: "The bytes that these registrations cover at most, 0 for any number (default: 0)",
+    },
+    Definition {
+        name: "mr_cache_monitor",
+        kind: Kind::Text,
+        help: "What tells registration caches that memory is unmapped: userfaultfd, or disabled, \
+               which has no registrations kept (default: userfaultfd)",
     },
     Definition {
         name: "fork_unsafe",

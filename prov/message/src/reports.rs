@@ -118,14 +118,32 @@ impl Reports {
 
     #[cold]
     fn failed_operation(&self, op: &Op, error: Errno) {
+        self.fail(op, ErrorCompletion::new(completion_of(op), error));
+    }
+
+    fn fail(&self, op: &Op, error: ErrorCompletion) {
         if let Some(counter) = self.counter(op.class) {
             counter.count_error();
         }
         if !op.is_inject
             && let Some(cq) = &self.tx_cq
         {
-            cq.write_error(ErrorCompletion::new(completion_of(op), error));
+            cq.write_error(error);
         }
+    }
+
+    /// An operation has failed on a device, which has a number of its own for it
+    /// and may have more to say.
+    #[cold]
+    pub fn failed_on_device(&self, op: &Op, error: Errno, prov_errno: i32, err_data: Box<[u8]>) {
+        self.fail(
+            op,
+            ErrorCompletion {
+                prov_errno,
+                err_data,
+                ..ErrorCompletion::new(completion_of(op), error)
+            },
+        );
     }
 
     /// A receive has ended; `memory` is what the buffer has for the message and

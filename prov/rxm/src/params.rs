@@ -15,8 +15,7 @@ pub const ATOMIC_LIMIT: usize = 8064;
 /// they are sent.
 pub const ATOMICS: Offered = Offered {
     bytes: ATOMIC_LIMIT,
-    last_datatype: FI_FLOAT_COMPLEX,
-    last_op: FI_MSWAP,
+    filter: |datatype, op, _| datatype <= FI_FLOAT_COMPLEX && op <= FI_MSWAP,
 };
 /// Bytes of a segment are counted in 16 bits.
 const LONGEST_SEGMENT: usize = u16::MAX as usize;

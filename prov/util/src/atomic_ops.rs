@@ -232,10 +232,9 @@ impl Form {
 pub struct Offered {
     /// Bytes of operands of one call at most; 0 where there are none.
     pub bytes: usize,
-    /// The last datatype (`enum fi_datatype`).
-    pub last_datatype: u32,
-    /// The last operation (`enum fi_op`).
-    pub last_op: u32,
+    /// Whether there is this one, out of those of fi_atomic(3) on so many bytes:
+    /// by datatype, operation and the flags of `fi_query_atomic`.
+    pub filter: fn(fabric_abi::fi_datatype, fabric_abi::fi_op, u64) -> bool,
 }
 
 impl Offered {
@@ -246,21 +245,21 @@ impl Offered {
     pub const fn up_to(bytes: usize) -> Self {
         Offered {
             bytes,
-            last_datatype: u32::MAX,
-            last_op: u32::MAX,
+            filter: |_, _, _| true,
         }
     }
 
-    /// Whether this operation is offered for this datatype.
-    pub fn has(&self, datatype: u32, op: u32) -> bool {
-        datatype <= self.last_datatype && op <= self.last_op
+    /// Whether this operation is offered for this datatype, in the form that the
+    /// flags say.
+    pub fn has(&self, datatype: u32, op: u32, flags: u64) -> bool {
+        (self.filter)(datatype, op, flags)
     }
 }
 
 /// Answers `fi_query_atomic` and the `fi_*_atomicvalid` calls; `-FI_EOPNOTSUPP`
 /// for what is not offered.
 pub fn query(datatype: u32, op: u32, flags: u64, offered: &Offered) -> Result<AtomicAttr> {
-    if !offered.has(datatype, op) {
+    if !offered.has(datatype, op, flags) {
         return Err(Errno::EOPNOTSUPP);
     }
     let max_bytes = offered.bytes;

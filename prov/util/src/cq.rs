@@ -9,6 +9,7 @@ mod tests;
 mod wait_tests;
 
 use std::collections::VecDeque;
+use std::ffi::CStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -80,6 +81,9 @@ pub trait CqOwner: Send + Sync {
     fn write_error(&self, error: &ErrorCompletion) -> Result;
 }
 
+/// Texts of error numbers that are a provider's own (`fi_cq_strerror`).
+pub type ErrorTexts = fn(i32) -> Option<&'static CStr>;
+
 /// Entries that a queue has room for unless it is told.
 const DEFAULT_SIZE: usize = 1024;
 
@@ -105,6 +109,8 @@ pub struct Cq {
     by_threshold: bool,
     api_version: u32,
     owner: Option<Box<dyn CqOwner>>,
+    /// Texts of the provider's own error numbers.
+    error_texts: ErrorTexts,
     /// Calls of [`Cq::signal`].
     signals: AtomicU64,
     /// Those that a blocking read has answered.
@@ -180,9 +186,23 @@ impl Cq {
             by_threshold: config.by_threshold,
             api_version: config.api_version,
             owner: config.owner,
+            error_texts: |_| None,
             signals: AtomicU64::new(0),
             answered: AtomicU64::new(0),
         })
+    }
+
+    /// The same, whose provider has error numbers of its own.
+    pub fn with_error_texts(self, error_texts: ErrorTexts) -> Self {
+        Self {
+            error_texts,
+            ..self
+        }
+    }
+
+    /// The text of a `prov_errno`, where it is the provider's own number.
+    pub fn error_text(&self, prov_errno: i32) -> Option<&'static CStr> {
+        (self.error_texts)(prov_errno)
     }
 
     /// Reports an operation that succeeded.

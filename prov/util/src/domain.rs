@@ -1,6 +1,7 @@
 //! What a provider implements to offer fabrics and domains (fi_fabric(3),
 //! fi_domain(3)).
 
+use std::ffi::{CStr, c_int};
 use std::sync::Arc;
 
 use crate::atomic_ops::Offered;
@@ -120,6 +121,12 @@ pub trait Domain: Send + Sync + Sized + 'static {
     /// What there is of atomic operations.
     fn atomics(&self) -> Offered {
         Offered::NONE
+    }
+
+    /// The text for a `prov_errno` in error entries of its completion queues,
+    /// where that is no error number (`fi_cq_strerror`).
+    fn error_text(_prov_errno: c_int) -> Option<&'static CStr> {
+        None
     }
 
     /// `fi_close`, with nothing left open in the domain.

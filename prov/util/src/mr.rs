@@ -10,6 +10,8 @@
 
 mod access;
 mod barrier;
+#[cfg(not(loom))]
+pub mod cache;
 mod device;
 mod grants;
 mod index;

@@ -3,6 +3,7 @@
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
+use crate::cq::Cq;
 use crate::drive::Signals;
 
 /// Something that has work to do when the application reads a queue: a
@@ -26,6 +27,11 @@ pub trait Progress: Send + Sync {
 
     /// What event queues are to drive instead, where it makes a difference.
     fn for_events(&self) -> Option<Arc<dyn Progress>> {
+        None
+    }
+
+    /// What this completion queue is to drive instead, likewise.
+    fn for_completions(&self, _queue: &Cq) -> Option<Arc<dyn Progress>> {
         None
     }
 

@@ -206,8 +206,21 @@ impl<I: Send + 'static> Door<I> {
     /// A peer with this address asks for a connection, with connection data
     /// (`FI_CONNREQ`).
     pub fn request(&self, incomer: I, address: &[u8], data: &[u8]) {
+        self.request_with(incomer, address, data, &|_, _| ());
+    }
+
+    /// As [`Door::request`]; `adapt` says in what the endpoint for such a peer
+    /// differs from the passive one, such as its device.
+    pub fn request_with(
+        &self,
+        incomer: I,
+        address: &[u8],
+        data: &[u8],
+        adapt: &dyn Fn(&I, &mut Info),
+    ) {
         let mut offered = self.info.clone();
         offered.dest_addr = address.to_vec();
+        adapt(&incomer, &mut offered);
         let handle = self.requests.add(incomer, &self.unanswered);
         offered.handle = Opaque(handle);
         let (requests, address) = (self.requests.clone(), handle.addr());

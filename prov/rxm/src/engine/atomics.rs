@@ -18,7 +18,7 @@ impl Core {
     pub(super) fn post_atomic(&mut self, ep: EpKey, atomic: &Atomic) -> Result {
         let below = self.below.as_ref().ok_or(Errno::EOPBADSTATE)?;
         below.setting.sizes.check_atomic(atomic)?;
-        if !ATOMICS.has(atomic.datatype, atomic.op) {
+        if !ATOMICS.has(atomic.datatype, atomic.op, 0) {
             return Err(Errno::EOPNOTSUPP);
         }
         if atomic.immediate().is_some() {

@@ -89,6 +89,11 @@ unsafe extern "C" fn getpeer<E: Endpoint>(
     })
 }
 
+/// `AF_IB`
+const FAMILY_INFINIBAND: u16 = 27;
+/// Bytes of a `struct sockaddr_ib`.
+const SIZE_INFINIBAND: usize = 48;
+
 /// The bytes of a socket address: as many as its family has.
 ///
 /// # Safety
@@ -101,7 +106,11 @@ unsafe fn address<'a>(addr: *const c_void) -> Result<&'a [u8]> {
     // size.
     unsafe {
         let family = addr.cast::<u16>().read_unaligned();
-        let size = sockaddr::size_of_family(family).ok_or(Errno::EAFNOSUPPORT)?;
+        let size = match family {
+            FAMILY_INFINIBAND => Some(SIZE_INFINIBAND),
+            family => sockaddr::size_of_family(family),
+        };
+        let size = size.ok_or(Errno::EAFNOSUPPORT)?;
         Ok(bytes(addr, size))
     }
 }

@@ -5,7 +5,7 @@ mod peer;
 #[cfg(test)]
 mod tests;
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 
 use fabric_abi::*;
@@ -17,7 +17,7 @@ pub(super) use peer::{error_entry, read_error_entry};
 use super::object::{Class, Handle, Use};
 use super::wait::{self, OpenedWait};
 use super::{count as counted, status};
-use crate::cq::{Completion, Cq, CqConfig, CqFormat, Outlook};
+use crate::cq::{Completion, Cq, CqConfig, CqFormat, ErrorTexts, Outlook};
 use crate::errno::{Errno, Result};
 use crate::sync::LockKind;
 use crate::wait::Waitable;
@@ -37,6 +37,8 @@ pub struct CqTraits {
     pub with_sources: bool,
     /// Interface version of the application.
     pub api_version: u32,
+    /// Texts of the provider's own error numbers.
+    pub error_text: ErrorTexts,
     /// Where to log.
     pub target: &'static str,
 }
@@ -110,6 +112,7 @@ unsafe fn open(
         api_version: domain.api_version,
         owner,
     })?;
+    let cq = cq.with_error_texts(domain.error_text);
     Ok(joiner.join(Handle::new(cq, context, Vec::new())))
 }
 
@@ -354,7 +357,15 @@ unsafe extern "C" fn export_xpu(_: *mut fid_cq, _: u64, _: *mut fid_xpu_cq) -> c
 /// # Safety
 /// `buf` is null or has room for `len` bytes.
 pub(super) unsafe fn error_text(number: c_int, buf: *mut c_char, len: usize) -> *const c_char {
-    let text = super::services::strerror(number.saturating_abs());
+    // SAFETY: the caller's.
+    unsafe { copy_text(super::services::strerror(number.saturating_abs()), buf, len) }
+}
+
+/// A text, copied to `buf` where there is one.
+///
+/// # Safety
+/// Those of [`error_text`].
+unsafe fn copy_text(text: &CStr, buf: *mut c_char, len: usize) -> *const c_char {
     if !buf.is_null() && len > 0 {
         let bytes = text.to_bytes();
         let copied = bytes.len().min(len - 1);

@@ -132,6 +132,7 @@ impl<D: Domain> CqDomain for DomainObject<D> {
             lock: self.domain.lock(),
             with_sources: self.caps & FI_SOURCE != 0,
             api_version: self.api_version,
+            error_text: D::error_text,
             target: D::LOG_TARGET,
         }
     }

@@ -56,6 +56,40 @@ pub fn param_bool(provider: &fi_provider, name: &CStr) -> Option<bool> {
     param_int(provider, name).map(|value| value != 0)
 }
 
+/// A boolean of the framework's own (`FI_<NAME>`), where the user set it.
+pub fn core_bool(name: &CStr) -> Option<bool> {
+    let mut value: c_int = 0;
+    // SAFETY: a boolean stores an `int`.
+    unsafe { core_param(name, (&raw mut value).cast()) }.then_some(value != 0)
+}
+
+/// A size of the framework's own, likewise.
+pub fn core_size(name: &CStr) -> Option<usize> {
+    let mut value: usize = 0;
+    // SAFETY: a size stores a `size_t`.
+    unsafe { core_param(name, (&raw mut value).cast()) }.then_some(value)
+}
+
+/// A text of the framework's own, likewise.
+pub fn core_text(name: &CStr) -> Option<String> {
+    let mut value: *const c_char = std::ptr::null();
+    // SAFETY: a text stores a pointer to a C string, which is the framework's and
+    // lives as long as it does.
+    unsafe {
+        let is_set = core_param(name, (&raw mut value).cast()) && !value.is_null();
+        is_set.then(|| CStr::from_ptr(value).to_string_lossy().into_owned())
+    }
+}
+
+/// Stores a parameter of the framework's own; whether it is set.
+///
+/// # Safety
+/// `value` is a place for a value of the parameter's type.
+unsafe fn core_param(name: &CStr, value: *mut std::ffi::c_void) -> bool {
+    // SAFETY: the caller's; without a provider the framework itself is meant.
+    unsafe { fi_param_get(std::ptr::null_mut(), name.as_ptr(), value) == 0 }
+}
+
 /// A text, where the user set it.
 pub fn param_text(provider: &fi_provider, name: &CStr) -> Option<String> {
     let mut value: *const c_char = std::ptr::null();

@@ -98,6 +98,7 @@ impl MrDomain for TestDomain {
 impl CqDomain for TestDomain {
     fn cq_traits(&self) -> CqTraits {
         CqTraits {
+            error_text: |_| None,
             lock: LockKind::Real,
             with_sources: true,
             api_version: self.api_version,

@@ -6,7 +6,7 @@ use std::ptr;
 use fabric_abi::*;
 
 use super::super::object::Handle;
-use super::error_text;
+use super::{copy_text, error_text};
 use crate::attr::version;
 use crate::cq::Cq;
 use crate::errno::Errno;
@@ -86,12 +86,18 @@ pub(in crate::ffi) unsafe fn put_err_data(
 }
 
 pub(super) unsafe extern "C" fn strerror(
-    _cq: *mut fid_cq,
+    cq: *mut fid_cq,
     prov_errno: c_int,
     _err_data: *const c_void,
     buf: *mut c_char,
     len: usize,
 ) -> *const c_char {
-    // SAFETY: the application vouches for its buffer.
-    unsafe { error_text(prov_errno, buf, len) }
+    // SAFETY: the table that holds this function belongs to queues; the
+    // application vouches for its buffer.
+    unsafe {
+        match Handle::<Cq>::borrow(cq).error_text(prov_errno) {
+            Some(text) => copy_text(text, buf, len),
+            None => error_text(prov_errno, buf, len),
+        }
+    }
 }

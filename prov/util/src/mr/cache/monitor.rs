@@ -1,0 +1,220 @@
+//! Who tells that memory is unmapped: the kernel, by userfaultfd(2).
+//!
+//! Ranges are registered for write protection, which is never turned on: so no
+//! access to them ever waits, while what happens to their mappings is told. The
+//! thread that unmaps goes on when that has been read, and a look at what is kept
+//! first waits for readers to have told everybody ([`Monitor::settle`]).
+//!
+//! The kernel's limits: private anonymous memory since Linux 5.7, shared memory
+//! and huge pages since 5.19, files not at all; of others [`Monitor::watch`] says
+//! that it cannot. Where vm.unprivileged_userfaultfd is 0, processes without
+//! privileges watch all the same, since faults of the kernel do not matter here.
+
+use std::io::Read;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+
+use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, poll};
+
+use super::intervals::Interval;
+use crate::errno::{Errno, Result};
+use crate::logging::UTIL;
+
+/// Who is told.
+pub trait Watcher: Send + Sync {
+    /// This memory is not what it was.
+    fn gone(&self, memory: Interval);
+}
+
+/// The watch of a process.
+pub struct Monitor {
+    /// The userfaultfd.
+    file: std::fs::File,
+    watchers: Mutex<Vec<Weak<dyn Watcher>>>,
+    /// Odd while something was read that not everybody has been told.
+    turns: AtomicU64,
+}
+
+const PAGE: usize = 4096;
+
+/// `struct uffdio_api`
+#[repr(C)]
+struct Api {
+    api: u64,
+    features: u64,
+    ioctls: u64,
+}
+
+/// `struct uffdio_register`
+#[repr(C)]
+struct Register {
+    start: u64,
+    len: u64,
+    mode: u64,
+    ioctls: u64,
+}
+
+const API: u64 = 0xaa;
+const UFFDIO_API: libc::c_ulong = 0xc018_aa3f;
+const UFFDIO_REGISTER: libc::c_ulong = 0xc020_aa00;
+const UFFDIO_UNREGISTER: libc::c_ulong = 0x8010_aa01;
+const MODE_WRITE_PROTECT: u64 = 1 << 1;
+const USER_MODE_ONLY: libc::c_int = 1;
+
+const FEATURE_WRITE_PROTECT: u64 = 1 << 0;
+const FEATURE_REMAP: u64 = 1 << 2;
+const FEATURE_REMOVE: u64 = 1 << 3;
+const FEATURE_UNMAP: u64 = 1 << 6;
+const FEATURES: u64 = FEATURE_WRITE_PROTECT | FEATURE_REMAP | FEATURE_REMOVE | FEATURE_UNMAP;
+
+/// `struct uffd_msg`
+const MESSAGE: usize = 32;
+const EVENT_REMAP: u8 = 0x14;
+const EVENT_REMOVE: u8 = 0x15;
+const EVENT_UNMAP: u8 = 0x16;
+
+impl Monitor {
+    /// The watch of this process, made on first use; `None` where the system has
+    /// none.
+    pub fn of_process() -> Option<Arc<Self>> {
+        static MONITOR: OnceLock<Option<Arc<Monitor>>> = OnceLock::new();
+        let start = || {
+            let started = Self::start();
+            started
+                .inspect_err(|error| {
+                    log::info!(target: UTIL.mr, "memory cannot be watched: {error}");
+                })
+                .ok()
+        };
+        MONITOR.get_or_init(start).clone()
+    }
+
+    fn start() -> Result<Arc<Self>> {
+        let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | USER_MODE_ONLY;
+        // SAFETY: the call takes flags, and returns a descriptor of our own.
+        let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
+        let fd =
+            Errno::check(i32::try_from(fd).unwrap_or(-1)).map_err(|_| Errno::last_os_error())?;
+        // SAFETY: as above.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let mut api = Api {
+            api: API,
+            features: FEATURES,
+            ioctls: 0,
+        };
+        // SAFETY: the call reads and writes the structure.
+        match unsafe { libc::ioctl(fd.as_raw_fd(), UFFDIO_API, &mut api) } {
+            0 => {}
+            _ => return Err(Errno::last_os_error()),
+        }
+        let monitor = Arc::new(Monitor {
+            file: fd.into(),
+            watchers: Mutex::default(),
+            turns: AtomicU64::new(0),
+        });
+        let reader = monitor.clone();
+        std::thread::Builder::new()
+            .name("fi-memory".to_owned())
+            .spawn(move || reader.read_all())
+            .map_err(Errno::from)?;
+        Ok(monitor)
+    }
+
+    /// Tells this one, too, from now on.
+    pub fn tell(&self, watcher: Weak<dyn Watcher>) {
+        let mut watchers = self.watchers.lock();
+        watchers.retain(|watcher| watcher.strong_count() != 0);
+        watchers.push(watcher);
+    }
+
+    /// Has the kernel tell what becomes of memory; whether it can.
+    pub fn watch(&self, memory: Interval) -> bool {
+        let start = memory.start() & !(PAGE - 1);
+        let Some(end) = memory.end().checked_next_multiple_of(PAGE) else {
+            return false;
+        };
+        let mut register = Register {
+            start: start as u64,
+            len: (end - start) as u64,
+            mode: MODE_WRITE_PROTECT,
+            ioctls: 0,
+        };
+        // SAFETY: the call reads and writes the structure. It changes nothing
+        // about the memory but who hears of it.
+        let outcome = unsafe { libc::ioctl(self.file.as_raw_fd(), UFFDIO_REGISTER, &mut register) };
+        if outcome != 0 {
+            let error = Errno::last_os_error();
+            log::debug!(target: UTIL.mr, "memory at {start:#x} cannot be watched: {error}");
+        }
+        outcome == 0
+    }
+
+    /// Waits until everybody has been told what was read: what this thread has
+    /// unmapped before, among others.
+    pub fn settle(&self) {
+        while !self.turns.load(Ordering::Acquire).is_multiple_of(2) {
+            std::thread::yield_now();
+        }
+    }
+
+    fn read_all(&self) {
+        loop {
+            let mut fds = [PollFd::new(&self.file, PollFlags::IN)];
+            match poll(&mut fds, None) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => {
+                    log::error!(target: UTIL.mr, "memory is watched no more: {error}");
+                    return;
+                }
+            }
+            self.turns.fetch_add(1, Ordering::AcqRel);
+            let mut messages = [0u8; MESSAGE * 16];
+            // Whoever unmapped goes on from here.
+            if let Ok(length) = (&self.file).read(&mut messages) {
+                for message in messages[..length].chunks_exact(MESSAGE) {
+                    self.happened(message);
+                }
+            }
+            self.turns.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    fn happened(&self, message: &[u8]) {
+        let word = |position: usize| {
+            let bytes = message
+                .get(8 + 8 * position..)
+                .and_then(|rest| rest.first_chunk());
+            bytes.map_or(0, |bytes| u64::from_ne_bytes(*bytes) as usize)
+        };
+        let memory = match message[0] {
+            EVENT_UNMAP | EVENT_REMOVE => {
+                let (start, end) = (word(0), word(1));
+                Interval::new(start, end.saturating_sub(start))
+            }
+            EVENT_REMAP => {
+                let (from, to, len) = (word(0), word(1), word(2));
+                self.forget(to, len);
+                Interval::new(from, len)
+            }
+            _ => return,
+        };
+        let watchers: Vec<_> = self
+            .watchers
+            .lock()
+            .iter()
+            .filter_map(Weak::upgrade)
+            .collect();
+        for watcher in watchers {
+            watcher.gone(memory);
+        }
+    }
+
+    /// Memory that was moved is of no interest at its new place.
+    fn forget(&self, start: usize, len: usize) {
+        let range = [start as u64, len as u64];
+        // SAFETY: the call reads the range, and changes who hears of it.
+        unsafe { libc::ioctl(self.file.as_raw_fd(), UFFDIO_UNREGISTER, &range) };
+    }
+}

@@ -1,0 +1,181 @@
+//! A cache of registrations that count themselves.
+
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::*;
+use crate::errno::Errno;
+
+const PAGE: usize = 4096;
+const LEN: usize = 16 * PAGE;
+const READ: u64 = 1;
+const WRITE: u64 = 2;
+
+/// A mapping of the test's own.
+struct Mapping(usize);
+
+impl Mapping {
+    /// Anywhere, or at a place where there is nothing.
+    fn new(at: Option<usize>) -> Self {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        let (hint, fixed) = match at {
+            None => (null_mut(), 0),
+            Some(at) => (
+                std::ptr::without_provenance_mut(at),
+                libc::MAP_FIXED_NOREPLACE,
+            ),
+        };
+        // SAFETY: new memory, which replaces none.
+        let memory = unsafe {
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            libc::mmap(hint, LEN, protection, flags | fixed, -1, 0)
+        };
+        assert_ne!(memory, libc::MAP_FAILED, "{}", Errno::last_os_error());
+        assert!(at.is_none_or(|at| memory.addr() == at));
+        // SAFETY: the first byte of the mapping.
+        unsafe { memory.cast::<u8>().write(1) };
+        Mapping(memory.expose_provenance())
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is the test's, and nobody has a reference into it.
+        let outcome = unsafe { libc::munmap(std::ptr::with_exposed_provenance_mut(self.0), LEN) };
+        assert_eq!(outcome, 0);
+    }
+}
+
+/// A cache with limits, and how often something was registered.
+struct World {
+    cache: Cache<usize>,
+    made: AtomicUsize,
+}
+
+impl World {
+    /// None where the system does not let memory be watched.
+    fn new(count: usize, bytes: usize) -> Option<Self> {
+        let Some(cache) = Cache::new(CacheLimits { count, bytes }) else {
+            println!("no userfaultfd(2) here: nothing is kept");
+            return None;
+        };
+        let made = AtomicUsize::new(0);
+        Some(World { cache, made })
+    }
+
+    fn get(&self, address: usize, len: usize, access: u64) -> Registered<usize> {
+        let register = || Ok(self.made.fetch_add(1, Ordering::Relaxed));
+        self.cache.get(address, len, access, register).unwrap()
+    }
+
+    fn made(&self) -> usize {
+        self.made.load(Ordering::Relaxed)
+    }
+}
+
+#[test]
+fn what_is_closed_is_kept_for_the_next_one() {
+    let Some(world) = World::new(8, usize::MAX) else {
+        return;
+    };
+    let memory = Mapping::new(None);
+    drop(world.get(memory.0, LEN, READ | WRITE));
+    drop(world.get(memory.0, LEN, READ | WRITE));
+    // A part, with fewer permissions.
+    drop(world.get(memory.0 + PAGE, PAGE, READ));
+    assert_eq!(world.made(), 1);
+    assert_eq!(world.cache.len(), 1);
+}
+
+#[test]
+fn what_has_fewer_permissions_or_bytes_does_not_do() {
+    let Some(world) = World::new(8, usize::MAX) else {
+        return;
+    };
+    let memory = Mapping::new(None);
+    drop(world.get(memory.0, LEN - PAGE, READ));
+    drop(world.get(memory.0, LEN - PAGE, READ | WRITE));
+    drop(world.get(memory.0 + PAGE, LEN - PAGE, READ));
+    assert_eq!((world.made(), world.cache.len()), (3, 3));
+}
+
+#[test]
+fn other_memory_at_the_same_address_is_registered_anew() {
+    let Some(world) = World::new(8, usize::MAX) else {
+        return;
+    };
+    let mut memory = Mapping::new(None);
+    for round in 0..200 {
+        let first = *world.get(memory.0, LEN, READ);
+        assert_eq!(*world.get(memory.0, LEN, READ), first);
+        assert_eq!(world.made(), round + 1);
+        let at = memory.0;
+        drop(memory);
+        memory = Mapping::new(Some(at));
+    }
+}
+
+#[test]
+fn what_is_given_back_to_the_system_is_not_kept() {
+    let Some(world) = World::new(8, usize::MAX) else {
+        return;
+    };
+    let memory = Mapping::new(None);
+    drop(world.get(memory.0, LEN, READ));
+    let last = std::ptr::with_exposed_provenance_mut(memory.0 + LEN - PAGE);
+    // SAFETY: a page of the test's own, of whose contents nobody knows.
+    assert_eq!(unsafe { libc::madvise(last, PAGE, libc::MADV_DONTNEED) }, 0);
+    drop(world.get(memory.0, LEN, READ));
+    assert_eq!(world.made(), 2);
+}
+
+#[test]
+fn a_registration_in_use_outlives_its_memory() {
+    let Some(world) = World::new(8, usize::MAX) else {
+        return;
+    };
+    let memory = Mapping::new(None);
+    let used = world.get(memory.0, LEN, READ);
+    drop(memory);
+    world.cache.monitor.settle();
+    assert!(world.cache.is_empty());
+    assert_eq!(*used, 0);
+}
+
+#[test]
+fn no_more_is_kept_than_the_limits_say() {
+    let Some(world) = World::new(2, LEN) else {
+        return;
+    };
+    let memory = Mapping::new(None);
+    let page = |number| memory.0 + number * PAGE;
+    for number in 0..3 {
+        drop(world.get(page(number), PAGE, READ));
+    }
+    assert_eq!(world.cache.len(), 2);
+    // The first one went.
+    drop(world.get(page(2), PAGE, READ));
+    assert_eq!(world.made(), 3);
+    drop(world.get(page(0), PAGE, READ));
+    assert_eq!(world.made(), 4);
+    let used = world.get(memory.0, LEN, READ);
+    assert_eq!(world.cache.len(), 1, "all bytes are used");
+    // What is in use stays, and others are not kept.
+    drop(world.get(page(0), PAGE, WRITE));
+    assert_eq!(world.cache.len(), 1);
+    drop(used);
+    drop(world.get(page(0), PAGE, WRITE));
+    assert_eq!((world.made(), world.cache.len()), (7, 1));
+}
+
+#[test]
+fn an_error_is_the_registrations_and_nothing_is_kept() {
+    let Some(world) = World::new(2, LEN) else {
+        return;
+    };
+    let memory = Mapping::new(None);
+    let refuse = || Err(Errno::ENOMEM);
+    let refused = world.cache.get(memory.0, LEN, READ, refuse);
+    assert_eq!(refused.err(), Some(Errno::ENOMEM));
+    assert!(world.cache.is_empty());
+}

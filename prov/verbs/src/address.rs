@@ -1,0 +1,151 @@
+//! Addresses of connections: internet addresses, and those of InfiniBand
+//! (`struct sockaddr_ib`).
+
+use std::ffi::CStr;
+use std::net::{Ipv6Addr, SocketAddr};
+
+use fabric_abi::FI_SOCKADDR_IB;
+use prov_util::errno::{Errno, Result};
+use prov_util::sockaddr;
+
+use crate::device::PortSpace;
+use crate::sys::rdmacm::storage;
+
+/// `AF_IB`
+const FAMILY_INFINIBAND: u16 = 27;
+/// Bytes of a `struct sockaddr_ib`.
+const SIZE_INFINIBAND: usize = 48;
+
+/// An address that RDMA CM takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SocketAddress {
+    /// `FI_SOCKADDR_IN`, `FI_SOCKADDR_IN6`
+    Internet(SocketAddr),
+    /// `FI_SOCKADDR_IB`
+    Infiniband([u8; SIZE_INFINIBAND]),
+}
+
+impl SocketAddress {
+    /// The address in a socket structure; `None` for another family, and for too
+    /// few bytes.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let family = u16::from_ne_bytes(*bytes.first_chunk()?);
+        if family == FAMILY_INFINIBAND {
+            return bytes.first_chunk().copied().map(SocketAddress::Infiniband);
+        }
+        sockaddr::decode(bytes).map(SocketAddress::Internet)
+    }
+
+    /// The socket structure.
+    pub fn encode(&self) -> Vec<u8> {
+        match self {
+            SocketAddress::Internet(address) => sockaddr::encode(address).as_bytes().to_vec(),
+            SocketAddress::Infiniband(bytes) => bytes.to_vec(),
+        }
+    }
+
+    /// `FI_SOCKADDR_*`
+    pub fn format(&self) -> u32 {
+        match self {
+            SocketAddress::Internet(address) => sockaddr::format_of(address),
+            SocketAddress::Infiniband(_) => FI_SOCKADDR_IB,
+        }
+    }
+
+    /// The port space that such addresses are in.
+    pub fn space(&self) -> PortSpace {
+        match self {
+            SocketAddress::Internet(_) => PortSpace::Tcp,
+            SocketAddress::Infiniband(_) => PortSpace::Infiniband,
+        }
+    }
+
+    /// In librdmacm's form.
+    pub(crate) fn to_storage(&self) -> storage {
+        let mut bytes = [0; 128];
+        let encoded = self.encode();
+        bytes[..encoded.len()].copy_from_slice(&encoded);
+        storage { bytes }
+    }
+
+    /// From librdmacm's form; `None` where there is no address yet.
+    pub(crate) fn of_storage(storage: &storage) -> Option<Self> {
+        Self::decode(&storage.bytes)
+    }
+}
+
+/// The InfiniBand address that a node and a service name: `fi_sockaddr_ib://[GID]`
+/// or a GID as IPv6 addresses are written, and a port number.
+///
+/// # Errors
+/// `-FI_ENODATA` for what is none.
+pub fn infiniband_named(node: Option<&CStr>, service: Option<&CStr>) -> Result<SocketAddress> {
+    let text = |name: Option<&'_ CStr>| name.map(|name| name.to_str().unwrap_or("?").to_owned());
+    let gid = match text(node) {
+        None => Ipv6Addr::UNSPECIFIED,
+        Some(node) => {
+            let bare = node.strip_prefix("fi_sockaddr_ib://").unwrap_or(&node);
+            let bare = bare.trim_start_matches('[').trim_end_matches(']');
+            bare.parse().map_err(|_| Errno::ENODATA)?
+        }
+    };
+    let port: u16 = match text(service) {
+        None => 0,
+        Some(service) => service.parse().map_err(|_| Errno::ENODATA)?,
+    };
+    /// Anybody's partition.
+    const ANY_PARTITION: u16 = 0xffff;
+    /// `RDMA_IB_PS_IB`: the service identifiers of the port space, each with a
+    /// port in its last bits.
+    const SERVICES: u64 = 0x013f_0000;
+    let mut bytes = [0; SIZE_INFINIBAND];
+    bytes[..2].copy_from_slice(&FAMILY_INFINIBAND.to_ne_bytes());
+    bytes[2..4].copy_from_slice(&ANY_PARTITION.to_be_bytes());
+    bytes[8..24].copy_from_slice(&gid.octets());
+    bytes[24..32].copy_from_slice(&(SERVICES | u64::from(port)).to_be_bytes());
+    bytes[32..40].copy_from_slice(&u64::MAX.to_be_bytes());
+    Ok(SocketAddress::Infiniband(bytes))
+}
+
+/// The port space of addresses of this format.
+pub fn space_of(format: u32) -> PortSpace {
+    match format {
+        FI_SOCKADDR_IB => PortSpace::Infiniband,
+        _ => PortSpace::Tcp,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_survive_both_forms() {
+        let mut infiniband = [7; SIZE_INFINIBAND];
+        infiniband[..2].copy_from_slice(&FAMILY_INFINIBAND.to_ne_bytes());
+        for address in [
+            SocketAddress::Internet("10.77.0.1:7471".parse().unwrap()),
+            SocketAddress::Internet("[fe80::1]:1".parse().unwrap()),
+            SocketAddress::Infiniband(infiniband),
+        ] {
+            assert_eq!(
+                SocketAddress::decode(&address.encode()),
+                Some(address.clone())
+            );
+            assert_eq!(
+                SocketAddress::of_storage(&address.to_storage()),
+                Some(address)
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_no_address_is_none() {
+        let nothing = storage { bytes: [0; 128] };
+        assert_eq!(SocketAddress::of_storage(&nothing), None);
+        let mut short = [0; SIZE_INFINIBAND - 1];
+        short[..2].copy_from_slice(&FAMILY_INFINIBAND.to_ne_bytes());
+        assert_eq!(SocketAddress::decode(&short), None);
+        assert_eq!(SocketAddress::decode(&[2]), None);
+    }
+}

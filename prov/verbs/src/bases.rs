@@ -1,0 +1,330 @@
+//! What the provider supports, as fi_getinfo(3) reports it: kinds of endpoints,
+//! on each device that is there.
+
+use std::sync::{Mutex, PoisonError};
+
+use fabric_abi::*;
+use prov_util::attr::{Base, DomainAttr, EpAttr, FabricAttr, Info, MR_BASIC, RxAttr, TxAttr};
+use prov_util::errno::Result;
+
+use crate::device::{
+    CompletionQueue, Context, Limits, PairConfig, Pairing, Port, ProtectionDomain, QueuePair,
+    contexts,
+};
+use crate::domain::PORT;
+use crate::endpoint::PREFIX;
+use crate::params::{Params, is_listed};
+use crate::provider::VERSION;
+
+const MSG_TX_CAPS: u64 = FI_MSG | FI_RMA | FI_SEND | FI_READ | FI_WRITE;
+const MSG_RX_CAPS: u64 = FI_MSG | FI_RMA | FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE;
+const DGRAM_TX_CAPS: u64 = FI_MSG | FI_SEND;
+const DGRAM_RX_CAPS: u64 = FI_MSG | FI_RECV;
+const DOMAIN_CAPS: u64 = FI_LOCAL_COMM | FI_REMOTE_COMM;
+
+const TX_FLAGS: u64 = FI_INJECT | FI_INJECT_COMPLETE | FI_COMPLETION;
+
+/// Everything that a peer sends takes effect in its order, but for reads, whose
+/// data comes later.
+const ORDER: u64 = FI_ORDER_RAR
+    | FI_ORDER_RAW
+    | FI_ORDER_RAS
+    | FI_ORDER_WAW
+    | FI_ORDER_WAS
+    | FI_ORDER_SAW
+    | FI_ORDER_SAS
+    | FI_ORDER_RMA_RAR
+    | FI_ORDER_RMA_RAW
+    | FI_ORDER_RMA_WAW
+    | FI_ORDER_ATOMIC_RAR
+    | FI_ORDER_ATOMIC_RAW
+    | FI_ORDER_ATOMIC_WAW;
+
+/// Software has no bound for its own objects.
+const MANY: usize = 65536;
+/// Contexts of a domain.
+const CONTEXTS: usize = 1024;
+
+/// The kinds of endpoints, each a domain of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Connected; the receives are its own or shared.
+    Connected,
+    /// For datagrams.
+    Datagrams,
+}
+
+/// What follows the device in the name of a domain for datagrams.
+const DATAGRAMS_SUFFIX: &str = "-dgram";
+
+impl Kind {
+    /// The name of the domain of a device.
+    fn domain_of(self, device: &str) -> String {
+        match self {
+            Kind::Connected => device.to_owned(),
+            Kind::Datagrams => format!("{device}{DATAGRAMS_SUFFIX}"),
+        }
+    }
+
+    /// The device of a domain.
+    pub fn device_of(domain: &str) -> &str {
+        domain.strip_suffix(DATAGRAMS_SUFFIX).unwrap_or(domain)
+    }
+}
+
+/// A device that may be used.
+#[derive(Clone, Copy, Debug)]
+struct Device {
+    context: Context,
+    limits: Limits,
+    port: Port,
+    /// Bytes of an inline request.
+    inline: usize,
+}
+
+/// The kinds of endpoints on all devices, the kind to prefer first.
+pub fn bases(params: &Params) -> Vec<Base> {
+    let devices = devices(params);
+    let connected = devices
+        .iter()
+        .map(|device| base(params, device, Kind::Connected));
+    let sharing = devices
+        .iter()
+        .filter(|device| device.limits.shared_queues != 0);
+    let shared = sharing.map(|device| {
+        let mut base = base(params, device, Kind::Connected);
+        base.limits.ep.rx_ctx_cnt = FI_SHARED_CONTEXT;
+        base
+    });
+    // iWARP has none.
+    let on_datagrams = devices.iter().filter(|device| !device.context.is_iwarp());
+    let datagrams = on_datagrams.map(|device| base(params, device, Kind::Datagrams));
+    connected.chain(shared).chain(datagrams).collect()
+}
+
+/// The same for who gets no data with writes, and so needs no receives for it.
+pub fn without_data_mode(mut bases: Vec<Base>) -> Vec<Base> {
+    for base in &mut bases {
+        base.limits.mode &= !FI_RX_CQ_DATA;
+        base.limits.rx.mode &= !FI_RX_CQ_DATA;
+    }
+    bases
+}
+
+/// What may be opened: the modes are the caller's to know.
+pub fn openable(mut bases: Vec<Base>) -> Vec<Base> {
+    for base in &mut bases {
+        base.limits.mode = 0;
+        base.limits.tx.mode = 0;
+        base.limits.rx.mode = 0;
+    }
+    bases
+}
+
+/// Rewrites attributes of a connected endpoint on some device for this one.
+pub fn adapt(info: &mut Info, params: &Params, context: Context) {
+    let Some(device) = devices(params)
+        .into_iter()
+        .find(|known| known.context == context)
+    else {
+        return;
+    };
+    let limits = base(params, &device, Kind::Connected).limits;
+    info.domain.name = limits.domain.name;
+    info.fabric.name = limits.fabric.name;
+    info.tx.inject_size = info.tx.inject_size.min(limits.tx.inject_size);
+    info.ep.max_msg_size = limits.ep.max_msg_size;
+}
+
+fn devices(params: &Params) -> Vec<Device> {
+    let listed = |context: &&Context| is_listed(params.device_name.as_deref(), &context.name());
+    let usable = contexts().iter().filter(listed).filter_map(|&context| {
+        let found = look(params, context);
+        found
+            .inspect_err(|error| {
+                log::info!(target: crate::LOG.core, "{context:?} is of no use: {error}");
+            })
+            .ok()
+    });
+    usable.filter(|device| device.port.is_active).collect()
+}
+
+fn look(params: &Params, context: Context) -> Result<Device> {
+    Ok(Device {
+        context,
+        limits: context.limits()?,
+        port: context.port(PORT)?,
+        inline: inline(params, context)?,
+    })
+}
+
+/// Bytes that a device takes along with a request, up to as many as the user
+/// wants. It only says by making a queue pair. Found once for a device.
+fn inline(params: &Params, context: Context) -> Result<usize> {
+    static KNOWN: Mutex<Vec<(Context, usize)>> = Mutex::new(Vec::new());
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(&(_, inline)) = known.iter().find(|(of, _)| *of == context) {
+        return Ok(inline);
+    }
+    let inline = try_inline(params, context)?;
+    known.push((context, inline));
+    Ok(inline)
+}
+
+fn try_inline(params: &Params, context: Context) -> Result<usize> {
+    /// More than any device has.
+    const MOST: usize = 1 << 14;
+    let pd = ProtectionDomain::new(context)?;
+    let queue = CompletionQueue::new(context, 1)?;
+    let mut inline = match params.inline_size {
+        0 => MOST,
+        wanted => wanted,
+    };
+    loop {
+        let made = QueuePair::new(
+            &pd,
+            &PairConfig {
+                pairing: Pairing::Connected,
+                send_queue: &queue,
+                receive_queue: &queue,
+                shared: None,
+                sends: 1,
+                receives: 1,
+                send_pieces: 1,
+                receive_pieces: 1,
+                inline,
+            },
+        );
+        match made {
+            Ok(pair) if params.inline_size == 0 => return Ok(pair.inline().max(inline)),
+            Ok(_) => return Ok(inline),
+            Err(error) if inline == 0 => return Err(error),
+            Err(_) => inline /= 2,
+        }
+    }
+}
+
+/// The network: ports of one subnet reach one another.
+fn fabric_of(params: &Params, device: &Device) -> String {
+    if device.context.is_iwarp() {
+        return "Ethernet-iWARP".to_owned();
+    }
+    let gid = device.context.gid(PORT, params.gid_idx).unwrap_or_default();
+    format!("IB-{:#018x}", gid.subnet_prefix())
+}
+
+fn base(params: &Params, device: &Device, kind: Kind) -> Base {
+    let Device { limits, port, .. } = device;
+    let is_connected = kind == Kind::Connected;
+    let atomic = match limits.has_atomics && is_connected {
+        true => FI_ATOMIC,
+        false => 0,
+    };
+    let (tx_caps, rx_caps) = match kind {
+        Kind::Connected => (MSG_TX_CAPS | atomic, MSG_RX_CAPS | atomic),
+        Kind::Datagrams => (DGRAM_TX_CAPS, DGRAM_RX_CAPS),
+    };
+    // An iWARP write is done when it has left.
+    let flags = match device.context.is_iwarp() {
+        true => TX_FLAGS,
+        false => TX_FLAGS | FI_TRANSMIT_COMPLETE,
+    };
+    let (mode, prefix) = match kind {
+        Kind::Connected => (FI_RX_CQ_DATA, 0),
+        Kind::Datagrams => (FI_MSG_PREFIX, PREFIX),
+    };
+    let longest = match kind {
+        Kind::Connected => port.longest_message,
+        Kind::Datagrams => port.mtu,
+    };
+    let order = if is_connected { ORDER } else { 0 };
+    let limits = Info {
+        caps: tx_caps | rx_caps | DOMAIN_CAPS,
+        mode,
+        addr_format: match kind {
+            Kind::Connected => FI_SOCKADDR,
+            Kind::Datagrams => FI_ADDR_IB_UD,
+        },
+        tx: TxAttr {
+            caps: tx_caps,
+            mode: mode & FI_MSG_PREFIX,
+            op_flags: flags,
+            msg_order: order,
+            inject_size: device.inline,
+            size: limits.requests_per_pair,
+            iov_limit: params.tx_iov_limit.min(limits.pieces),
+            rma_iov_limit: if is_connected { 1 } else { 0 },
+            ..TxAttr::default()
+        },
+        rx: RxAttr {
+            caps: rx_caps,
+            mode,
+            op_flags: FI_COMPLETION,
+            msg_order: order,
+            size: limits.requests_per_pair,
+            iov_limit: params.rx_iov_limit.min(limits.pieces),
+            ..RxAttr::default()
+        },
+        ep: EpAttr {
+            ep_type: match kind {
+                Kind::Connected => FI_EP_MSG,
+                Kind::Datagrams => FI_EP_DGRAM,
+            },
+            protocol: match kind {
+                Kind::Connected if device.context.is_iwarp() => FI_PROTO_IWARP,
+                Kind::Connected => FI_PROTO_RDMA_CM_IB_RC,
+                Kind::Datagrams => FI_PROTO_IB_UD,
+            },
+            protocol_version: 1,
+            max_msg_size: longest,
+            msg_prefix_size: prefix,
+            max_order_raw_size: if is_connected { longest } else { 0 },
+            max_order_waw_size: if is_connected { longest } else { 0 },
+            tx_ctx_cnt: 1,
+            rx_ctx_cnt: 1,
+            ..EpAttr::default()
+        },
+        domain: DomainAttr {
+            name: Some(kind.domain_of(&device.context.name())),
+            threading: FI_THREAD_SAFE,
+            control_progress: FI_PROGRESS_AUTO,
+            data_progress: FI_PROGRESS_AUTO,
+            resource_mgmt: FI_RM_ENABLED,
+            av_type: FI_AV_UNSPEC,
+            mr_mode: FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | MR_BASIC,
+            mr_key_size: size_of::<u32>(),
+            cq_data_size: size_of::<u32>(),
+            cq_cnt: limits.completion_queues.min(MANY),
+            ep_cnt: limits.pairs,
+            tx_ctx_cnt: CONTEXTS,
+            rx_ctx_cnt: CONTEXTS,
+            max_ep_tx_ctx: 1,
+            max_ep_rx_ctx: 1,
+            max_ep_srx_ctx: if is_connected {
+                limits.shared_queues
+            } else {
+                0
+            },
+            cntr_cnt: MANY,
+            mr_iov_limit: 1,
+            caps: DOMAIN_CAPS,
+            max_err_data: u8::MAX.into(),
+            mr_cnt: limits.regions,
+            max_cntr_value: u64::MAX,
+            max_err_cntr_value: u64::MAX,
+            ..DomainAttr::default()
+        },
+        fabric: FabricAttr {
+            name: Some(fabric_of(params, device)),
+            prov_name: Some("verbs".to_owned()),
+            prov_version: VERSION,
+            ..FabricAttr::default()
+        },
+        ..Info::default()
+    };
+    Base {
+        tx_size: params.tx_size.min(limits.tx.size),
+        rx_size: params.rx_size.min(limits.rx.size),
+        limits,
+    }
+}

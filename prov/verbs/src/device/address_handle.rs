@@ -1,0 +1,82 @@
+//! Where datagrams go.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use prov_util::errno::{Errno, Result};
+
+use super::{Gid, ProtectionDomain, numbered};
+use crate::sys::ibverbs::*;
+
+/// A port that datagrams can be sent to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Destination {
+    /// Its address, where it has one beyond its subnet.
+    pub gid: Option<Gid>,
+    /// Its address in the subnet, of InfiniBand.
+    pub lid: u16,
+    /// The service level.
+    pub service_level: u8,
+    /// The own port.
+    pub port: u8,
+    /// Which of the own port's addresses is the sender's.
+    pub gid_index: u8,
+}
+
+/// A destination as the device has it.
+pub struct AddressHandle {
+    ah: NonNull<ibv_ah>,
+    pd: Arc<ProtectionDomain>,
+}
+
+// SAFETY: the library allows several threads to use it.
+unsafe impl Send for AddressHandle {}
+// SAFETY: as above.
+unsafe impl Sync for AddressHandle {}
+
+impl AddressHandle {
+    /// The device's handle of a destination.
+    pub fn new(pd: &Arc<ProtectionDomain>, to: &Destination) -> Result<Self> {
+        /// Routers on the way at most.
+        const HOPS: u8 = 64;
+        let mut attr = ibv_ah_attr {
+            grh: ibv_global_route {
+                dgid: ibv_gid {
+                    raw: to.gid.unwrap_or_default().0,
+                },
+                flow_label: 0,
+                sgid_index: to.gid_index,
+                hop_limit: HOPS,
+                traffic_class: 0,
+            },
+            dlid: to.lid,
+            sl: to.service_level,
+            src_path_bits: 0,
+            static_rate: 0,
+            is_global: to.gid.is_some().into(),
+            port_num: to.port,
+        };
+        // SAFETY: the protection domain is open, and kept so by the result.
+        let ah = unsafe { (pd.context().libraries.verbs.ibv_create_ah)(pd.as_ptr(), &mut attr) };
+        Ok(AddressHandle {
+            ah: NonNull::new(ah).ok_or_else(Errno::last_os_error)?,
+            pd: pd.clone(),
+        })
+    }
+
+    pub(super) fn as_ptr(&self) -> *mut ibv_ah {
+        self.ah.as_ptr()
+    }
+}
+
+impl Drop for AddressHandle {
+    fn drop(&mut self) {
+        let verbs = &self.pd.context().libraries.verbs;
+        // SAFETY: the handle is open; requests that name it have left or their
+        // queue pair, which kept it, is gone.
+        let outcome = unsafe { (verbs.ibv_destroy_ah)(self.as_ptr()) };
+        if let Err(error) = numbered(outcome) {
+            log::warn!(target: crate::LOG.av, "ibv_destroy_ah: {error}");
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Completion queues of a device, and the channels that tell of them.
+
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
+
+use prov_util::errno::{Errno, Result};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+
+use super::{Context, numbered};
+use crate::sys::ibverbs::*;
+
+/// What became of a work request.
+pub type WorkCompletion = ibv_wc;
+
+/// A completion queue, and a channel of its own that tells of completions.
+pub struct CompletionQueue {
+    cq: NonNull<ibv_cq>,
+    channel: NonNull<ibv_comp_channel>,
+    context: Context,
+    poll: unsafe extern "C" fn(*mut ibv_cq, i32, *mut ibv_wc) -> i32,
+}
+
+// SAFETY: the library allows several threads to use it.
+unsafe impl Send for CompletionQueue {}
+// SAFETY: as above.
+unsafe impl Sync for CompletionQueue {}
+
+impl CompletionQueue {
+    /// A queue for at least `size` completions.
+    pub fn new(context: Context, size: usize) -> Result<Arc<Self>> {
+        let verbs = &context.libraries.verbs;
+        let poll = context.ops().poll_cq.ok_or(Errno::ENOSYS)?;
+        let size = i32::try_from(size).map_err(|_| Errno::EINVAL)?;
+        // SAFETY: the device is open.
+        let channel = unsafe { (verbs.ibv_create_comp_channel)(context.as_ptr()) };
+        let channel = NonNull::new(channel).ok_or_else(Errno::last_os_error)?;
+        let made = set_nonblocking(channel).and_then(|()| {
+            // SAFETY: device and channel are open.
+            let cq = unsafe {
+                (verbs.ibv_create_cq)(context.as_ptr(), size, null_mut(), channel.as_ptr(), 0)
+            };
+            NonNull::new(cq).ok_or_else(Errno::last_os_error)
+        });
+        match made {
+            Ok(cq) => Ok(Arc::new(CompletionQueue {
+                cq,
+                channel,
+                context,
+                poll,
+            })),
+            Err(error) => {
+                // SAFETY: the channel is open and nobody has it.
+                unsafe { (verbs.ibv_destroy_comp_channel)(channel.as_ptr()) };
+                Err(error)
+            }
+        }
+    }
+
+    pub(super) fn as_ptr(&self) -> *mut ibv_cq {
+        self.cq.as_ptr()
+    }
+
+    /// Completions that it has room for.
+    pub fn size(&self) -> usize {
+        // SAFETY: the queue is open; its size is changed by `resize` alone,
+        // which the caller has excluded (see there).
+        let size = unsafe { (*self.cq.as_ptr()).cqe };
+        usize::try_from(size).unwrap_or(0)
+    }
+
+    /// Makes room for at least `size` completions. Not while another thread is
+    /// in [`Self::size`] or here.
+    pub fn resize(&self, size: usize) -> Result {
+        let size = i32::try_from(size).map_err(|_| Errno::EINVAL)?;
+        // SAFETY: the queue is open.
+        numbered(unsafe { (self.context.libraries.verbs.ibv_resize_cq)(self.as_ptr(), size) })
+    }
+
+    /// Takes completions out; how many.
+    #[inline]
+    pub fn poll(&self, completions: &mut [WorkCompletion]) -> Result<usize> {
+        let room = i32::try_from(completions.len()).unwrap_or(i32::MAX);
+        // SAFETY: the queue is open, and there is room for as many.
+        let count = unsafe { (self.poll)(self.cq.as_ptr(), room, completions.as_mut_ptr()) };
+        usize::try_from(count).map_err(|_| Errno::EIO)
+    }
+
+    /// Has the next completion make [`Self::descriptor`] readable.
+    pub fn arm(&self) -> Result {
+        let arm = self.context.ops().req_notify_cq.ok_or(Errno::ENOSYS)?;
+        // SAFETY: the queue is open.
+        numbered(unsafe { arm(self.as_ptr(), 0) })
+    }
+
+    /// Readable when a completion has come since [`Self::arm`].
+    pub fn descriptor(&self) -> RawFd {
+        // SAFETY: the channel is open.
+        unsafe { (*self.channel.as_ptr()).fd }
+    }
+
+    /// Takes what makes the descriptor readable.
+    pub fn silence(&self) {
+        let verbs = &self.context.libraries.verbs;
+        let (mut cq, mut context) = (null_mut(), null_mut());
+        let mut count = 0;
+        // SAFETY: the channel is open and does not block; what it tells of is
+        // this queue, the only one of the channel, and each is acknowledged.
+        unsafe {
+            while (verbs.ibv_get_cq_event)(self.channel.as_ptr(), &mut cq, &mut context) == 0 {
+                count += 1;
+            }
+            if count != 0 {
+                (verbs.ibv_ack_cq_events)(self.as_ptr(), count);
+            }
+        }
+    }
+}
+
+impl AsRawFd for CompletionQueue {
+    fn as_raw_fd(&self) -> RawFd {
+        self.descriptor()
+    }
+}
+
+fn set_nonblocking(channel: NonNull<ibv_comp_channel>) -> Result {
+    // SAFETY: the channel was just opened, and its descriptor with it.
+    let fd = unsafe { BorrowedFd::borrow_raw((*channel.as_ptr()).fd) };
+    fcntl_setfl(fd, fcntl_getfl(fd)? | OFlags::NONBLOCK)?;
+    Ok(())
+}
+
+impl Drop for CompletionQueue {
+    fn drop(&mut self) {
+        let verbs = &self.context.libraries.verbs;
+        // What is not acknowledged would keep it from being destroyed.
+        self.silence();
+        // SAFETY: queue pairs that report here held a reference and are gone.
+        let outcome = unsafe {
+            numbered((verbs.ibv_destroy_cq)(self.as_ptr()))
+                .and(numbered((verbs.ibv_destroy_comp_channel)(
+                    self.channel.as_ptr(),
+                )))
+        };
+        if let Err(error) = outcome {
+            log::warn!(target: crate::LOG.cq, "ibv_destroy_cq: {error}");
+        }
+    }
+}

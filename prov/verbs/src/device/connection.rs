@@ -1,0 +1,443 @@
+//! Connections (rdma_cm(7)).
+//!
+//! Queue pairs are the caller's own: an identifier never has one, so that the
+//! caller makes them when it wants, and takes them through their states itself.
+
+use std::ffi::{c_int, c_void};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
+
+use prov_util::errno::{Errno, Result};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+
+use super::queue_pair::attributes;
+use super::{Context, QueuePair};
+use crate::address::SocketAddress;
+use crate::sys::ibverbs::*;
+use crate::sys::library::{Libraries, libraries};
+use crate::sys::rdmacm::*;
+
+/// Where events of identifiers come in.
+pub struct Channel {
+    channel: NonNull<rdma_event_channel>,
+    libraries: &'static Libraries,
+}
+
+// SAFETY: the library allows several threads to use it.
+unsafe impl Send for Channel {}
+// SAFETY: as above.
+unsafe impl Sync for Channel {}
+
+/// The port spaces of RDMA CM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PortSpace {
+    /// Reliable connections between IP addresses.
+    Tcp,
+    /// Between InfiniBand addresses.
+    Infiniband,
+}
+
+/// One end of a connection, or what listens for them.
+pub struct Id {
+    id: NonNull<rdma_cm_id>,
+    libraries: &'static Libraries,
+    /// Outlives it; none where its calls wait.
+    channel: Option<Arc<Channel>>,
+}
+
+// SAFETY: the library allows several threads to use it, one at a time; what
+// changes it takes it mutably.
+unsafe impl Send for Id {}
+// SAFETY: as above; shared access reads members that events do not change.
+unsafe impl Sync for Id {}
+
+/// The status of [`EventKind::Rejected`] where the peer itself has said no.
+pub const REJECTED_BY_PEER: c_int = 28;
+
+/// What has happened to an identifier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum EventKind {
+    AddressResolved,
+    RouteResolved,
+    /// An address or a route was not found.
+    NotResolved,
+    Requested,
+    Answered,
+    Rejected,
+    /// The connection did not come about.
+    Failed,
+    Established,
+    Disconnected,
+    DeviceRemoved,
+    Other,
+}
+
+/// An event, which the library has been told is taken.
+pub struct Event {
+    /// What has happened.
+    pub kind: EventKind,
+    /// To whom: the number that the identifier was made with. That of a
+    /// listener, where a connection is asked for.
+    pub key: u64,
+    /// A negated error number, or a number of the protocol.
+    pub status: c_int,
+    /// What the peer sent along.
+    pub data: Vec<u8>,
+    /// A new identifier, where a connection is asked for.
+    pub incoming: Option<Id>,
+}
+
+/// What is agreed upon when a connection is made.
+pub struct ConnectionParam<'a> {
+    /// Goes to the peer.
+    pub data: &'a [u8],
+    /// The queue pair.
+    pub pair: u32,
+    /// Whether its receives are shared with others.
+    pub is_shared: bool,
+}
+
+/// `RDMA_MAX_RESP_RES` and `RDMA_MAX_INIT_DEPTH`.
+const AS_MANY_AS_THERE_ARE: u8 = 0xff;
+
+/// What this end of a connection brings.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
+    /// Reads and atomic operations of the peer that are under way at once, at
+    /// most.
+    pub reads_as_target: u8,
+    /// Own ones.
+    pub reads_as_initiator: u8,
+    /// After what time a peer whose message finds no receive comes again
+    /// (`min_rnr_timer`, 0 to 31).
+    pub receiver_timer: u8,
+}
+
+impl ConnectionParam<'_> {
+    fn to_c(&self) -> Result<rdma_conn_param> {
+        Ok(rdma_conn_param {
+            private_data: match self.data {
+                [] => std::ptr::null(),
+                data => data.as_ptr().cast::<c_void>(),
+            },
+            private_data_len: u8::try_from(self.data.len()).map_err(|_| Errno::EINVAL)?,
+            // As many as both devices have; `Id::ready` is told how many.
+            responder_resources: AS_MANY_AS_THERE_ARE,
+            initiator_depth: AS_MANY_AS_THERE_ARE,
+            flow_control: 1,
+            // The most that three bits say: of receives that are not there yet,
+            // for ever.
+            retry_count: 7,
+            rnr_retry_count: 7,
+            srq: self.is_shared.into(),
+            qp_num: self.pair,
+        })
+    }
+}
+
+impl Channel {
+    /// A new one, which does not block.
+    pub fn new() -> Result<Arc<Self>> {
+        let libraries = libraries().ok_or(Errno::ENODEV)?;
+        // SAFETY: the function has no demands on its caller.
+        let channel = unsafe { (libraries.cm.rdma_create_event_channel)() };
+        let channel = NonNull::new(channel).ok_or_else(Errno::last_os_error)?;
+        let this = Channel { channel, libraries };
+        // SAFETY: the channel is open, and its descriptor with it.
+        let fd = unsafe { BorrowedFd::borrow_raw(this.as_raw_fd()) };
+        fcntl_setfl(fd, fcntl_getfl(fd)? | OFlags::NONBLOCK)?;
+        Ok(Arc::new(this))
+    }
+
+    /// The next event; `None` where there is none.
+    pub fn next_event(self: &Arc<Self>) -> Option<Event> {
+        let mut event = null_mut();
+        // SAFETY: the channel is open and does not block.
+        let outcome =
+            unsafe { (self.libraries.cm.rdma_get_cm_event)(self.channel.as_ptr(), &mut event) };
+        let event = NonNull::new(event).filter(|_| outcome == 0)?;
+        // SAFETY: the event is the library's until it is acknowledged, which
+        // happens once, behind the last look at it. Its identifiers are open:
+        // destroying one waits for that. Private data is as long as it says.
+        unsafe {
+            let (seen, is_request) = {
+                let event = event.as_ref();
+                (event, event.event == RDMA_CM_EVENT_CONNECT_REQUEST)
+            };
+            let told = if is_request { seen.listen_id } else { seen.id };
+            let data = match has_data(seen.event) && !seen.conn.private_data.is_null() {
+                true => std::slice::from_raw_parts(
+                    seen.conn.private_data.cast::<u8>(),
+                    seen.conn.private_data_len.into(),
+                )
+                .to_vec(),
+                false => Vec::new(),
+            };
+            let incoming = NonNull::new(seen.id).filter(|_| is_request).map(|id| Id {
+                id,
+                libraries: self.libraries,
+                channel: Some(self.clone()),
+            });
+            let taken = Event {
+                kind: kind_of(seen.event),
+                key: (*told).context.addr() as u64,
+                status: seen.status,
+                data,
+                incoming,
+            };
+            (self.libraries.cm.rdma_ack_cm_event)(event.as_ptr());
+            Some(taken)
+        }
+    }
+}
+
+/// Events with parameters of a connection. Others have nothing there, or those
+/// of datagrams.
+fn has_data(event: u32) -> bool {
+    matches!(
+        event,
+        RDMA_CM_EVENT_CONNECT_REQUEST
+            | RDMA_CM_EVENT_CONNECT_RESPONSE
+            | RDMA_CM_EVENT_REJECTED
+            | RDMA_CM_EVENT_ESTABLISHED
+            | RDMA_CM_EVENT_DISCONNECTED
+    )
+}
+
+fn kind_of(event: u32) -> EventKind {
+    match event {
+        RDMA_CM_EVENT_ADDR_RESOLVED => EventKind::AddressResolved,
+        RDMA_CM_EVENT_ROUTE_RESOLVED => EventKind::RouteResolved,
+        RDMA_CM_EVENT_ADDR_ERROR | RDMA_CM_EVENT_ROUTE_ERROR => EventKind::NotResolved,
+        RDMA_CM_EVENT_CONNECT_REQUEST => EventKind::Requested,
+        RDMA_CM_EVENT_CONNECT_RESPONSE => EventKind::Answered,
+        RDMA_CM_EVENT_REJECTED => EventKind::Rejected,
+        RDMA_CM_EVENT_CONNECT_ERROR | RDMA_CM_EVENT_UNREACHABLE => EventKind::Failed,
+        RDMA_CM_EVENT_ESTABLISHED => EventKind::Established,
+        RDMA_CM_EVENT_DISCONNECTED => EventKind::Disconnected,
+        RDMA_CM_EVENT_DEVICE_REMOVAL => EventKind::DeviceRemoved,
+        _ => EventKind::Other,
+    }
+}
+
+impl AsRawFd for Channel {
+    fn as_raw_fd(&self) -> RawFd {
+        // SAFETY: the channel is open.
+        unsafe { (*self.channel.as_ptr()).fd }
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        // SAFETY: the channel is open, and its identifiers, which hold a reference,
+        // are gone.
+        unsafe { (self.libraries.cm.rdma_destroy_event_channel)(self.channel.as_ptr()) }
+    }
+}
+
+impl Id {
+    /// An identifier whose events come with `key`.
+    pub fn new(channel: &Arc<Channel>, space: PortSpace, key: u64) -> Result<Self> {
+        Self::made(channel.libraries, Some(channel), space, key)
+    }
+
+    /// An identifier whose calls wait for what they begin.
+    pub fn waiting(space: PortSpace) -> Result<Self> {
+        let libraries = libraries().ok_or(Errno::ENODEV)?;
+        Self::made(libraries, None, space, 0)
+    }
+
+    fn made(
+        libraries: &'static Libraries,
+        channel: Option<&Arc<Channel>>,
+        space: PortSpace,
+        key: u64,
+    ) -> Result<Self> {
+        let space = match space {
+            PortSpace::Tcp => RDMA_PS_TCP,
+            PortSpace::Infiniband => RDMA_PS_IB,
+        };
+        let events = channel.map_or(null_mut(), |channel| channel.channel.as_ptr());
+        let mut id = null_mut();
+        // SAFETY: the channel is open or null; the context is handed back only.
+        done(unsafe { (libraries.cm.rdma_create_id)(events, &mut id, key_pointer(key), space) })?;
+        let id = NonNull::new(id).ok_or(Errno::ENOMEM)?;
+        Ok(Id {
+            id,
+            libraries,
+            channel: channel.cloned(),
+        })
+    }
+
+    /// Has its events come with `key` from now on, into `channel`.
+    pub fn move_to(&mut self, channel: &Arc<Channel>, key: u64) -> Result {
+        // SAFETY: identifier and channel are open, and events of the former are
+        // all acknowledged. The context is read by this module alone, where
+        // events are taken, which the caller excludes.
+        unsafe {
+            if (*self.id.as_ptr()).channel != channel.channel.as_ptr() {
+                done((self.libraries.cm.rdma_migrate_id)(
+                    self.id.as_ptr(),
+                    channel.channel.as_ptr(),
+                ))?;
+            }
+            (*self.id.as_ptr()).context = key_pointer(key);
+        }
+        self.channel = Some(channel.clone());
+        Ok(())
+    }
+
+    /// Its device, once it has an address.
+    pub fn context(&self) -> Option<Context> {
+        // SAFETY: the identifier is open.
+        Context::find(unsafe { (*self.id.as_ptr()).verbs })
+    }
+
+    /// Its port, once it has an address.
+    pub fn port(&self) -> u8 {
+        // SAFETY: the identifier is open.
+        unsafe { (*self.id.as_ptr()).port_num }
+    }
+
+    /// Its own address, if it has one.
+    pub fn local_address(&self) -> Option<SocketAddress> {
+        // SAFETY: the identifier is open.
+        SocketAddress::of_storage(unsafe { &(*self.id.as_ptr()).route.addr.src })
+    }
+
+    /// The peer's address, if it has one.
+    pub fn peer_address(&self) -> Option<SocketAddress> {
+        // SAFETY: the identifier is open.
+        SocketAddress::of_storage(unsafe { &(*self.id.as_ptr()).route.addr.dst })
+    }
+
+    /// Takes an address of this host.
+    pub fn bind(&mut self, address: &SocketAddress) -> Result {
+        let mut storage = address.to_storage();
+        // SAFETY: the identifier is open, and the address is whole.
+        done(unsafe {
+            (self.libraries.cm.rdma_bind_addr)(self.id.as_ptr(), (&raw mut storage).cast())
+        })
+    }
+
+    /// Finds the device that leads to an address, in so many milliseconds.
+    pub fn resolve(
+        &mut self,
+        own: Option<&SocketAddress>,
+        peer: &SocketAddress,
+        milliseconds: c_int,
+    ) -> Result {
+        let mut own = own.map(SocketAddress::to_storage);
+        let mut peer = peer.to_storage();
+        let own = own.as_mut().map_or(null_mut(), std::ptr::from_mut);
+        // SAFETY: the identifier is open, and the addresses are whole.
+        done(unsafe {
+            (self.libraries.cm.rdma_resolve_addr)(
+                self.id.as_ptr(),
+                own.cast(),
+                (&raw mut peer).cast(),
+                milliseconds,
+            )
+        })
+    }
+
+    /// Finds the way to the resolved address.
+    pub fn resolve_route(&mut self, milliseconds: c_int) -> Result {
+        // SAFETY: the identifier is open.
+        done(unsafe { (self.libraries.cm.rdma_resolve_route)(self.id.as_ptr(), milliseconds) })
+    }
+
+    /// Listens for connections.
+    pub fn listen(&mut self, backlog: c_int) -> Result {
+        // SAFETY: the identifier is open.
+        done(unsafe { (self.libraries.cm.rdma_listen)(self.id.as_ptr(), backlog) })
+    }
+
+    /// Asks for a connection.
+    pub fn connect(&mut self, param: &ConnectionParam<'_>) -> Result {
+        let mut param = param.to_c()?;
+        // SAFETY: the identifier is open, and the parameters last for the call.
+        done(unsafe { (self.libraries.cm.rdma_connect)(self.id.as_ptr(), &mut param) })
+    }
+
+    /// Says yes to a peer that asks.
+    pub fn accept(&mut self, param: &ConnectionParam<'_>) -> Result {
+        let mut param = param.to_c()?;
+        // SAFETY: as in `connect`.
+        done(unsafe { (self.libraries.cm.rdma_accept)(self.id.as_ptr(), &mut param) })
+    }
+
+    /// Says no to a peer that asks.
+    pub fn reject(&mut self, data: &[u8]) -> Result {
+        let len = u8::try_from(data.len()).map_err(|_| Errno::EINVAL)?;
+        // SAFETY: the identifier is open, and there are `len` bytes.
+        done(unsafe {
+            (self.libraries.cm.rdma_reject)(self.id.as_ptr(), data.as_ptr().cast(), len)
+        })
+    }
+
+    /// Says that the answer has been taken.
+    pub fn establish(&mut self) -> Result {
+        // SAFETY: the identifier is open.
+        done(unsafe { (self.libraries.cm.rdma_establish)(self.id.as_ptr()) })
+    }
+
+    /// Ends the connection, or agrees that it ends.
+    pub fn disconnect(&mut self) -> Result {
+        // SAFETY: the identifier is open.
+        done(unsafe { (self.libraries.cm.rdma_disconnect)(self.id.as_ptr()) })
+    }
+
+    /// Takes the queue pair of this end to where it sends and receives, and peers
+    /// may read and write.
+    pub fn ready(&self, pair: &QueuePair, terms: &Terms) -> Result {
+        let step = |state: u32| {
+            let mut attr = attributes(state);
+            let mut mask: c_int = 0;
+            // SAFETY: the identifier is open, and both places may be written.
+            done(unsafe {
+                (self.libraries.cm.rdma_init_qp_attr)(self.id.as_ptr(), &mut attr, &mut mask)
+            })?;
+            mask &= !IBV_QP_KERNEL_ONLY;
+            if mask & IBV_QP_ACCESS_FLAGS != 0 {
+                attr.qp_access_flags |=
+                    IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+            }
+            if mask & IBV_QP_MIN_RNR_TIMER != 0 {
+                attr.min_rnr_timer = terms.receiver_timer;
+            }
+            if mask & IBV_QP_MAX_DEST_RD_ATOMIC != 0 {
+                attr.max_dest_rd_atomic = attr.max_dest_rd_atomic.min(terms.reads_as_target);
+            }
+            if mask & IBV_QP_MAX_QP_RD_ATOMIC != 0 {
+                attr.max_rd_atomic = attr.max_rd_atomic.min(terms.reads_as_initiator);
+            }
+            pair.modify(&mut attr, mask)
+        };
+        step(IBV_QPS_INIT)?;
+        step(IBV_QPS_RTR)?;
+        step(IBV_QPS_RTS)
+    }
+}
+
+impl Drop for Id {
+    fn drop(&mut self) {
+        // SAFETY: the identifier is open, and this is its owner.
+        if let Err(error) = done(unsafe { (self.libraries.cm.rdma_destroy_id)(self.id.as_ptr()) }) {
+            log::warn!(target: crate::LOG.ep_ctrl, "rdma_destroy_id: {error}");
+        }
+    }
+}
+
+fn key_pointer(key: u64) -> *mut c_void {
+    std::ptr::without_provenance_mut(key as usize)
+}
+
+fn done(outcome: c_int) -> Result {
+    match outcome {
+        0 => Ok(()),
+        _ => Err(Errno::last_os_error()),
+    }
+}

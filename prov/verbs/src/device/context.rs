@@ -1,0 +1,270 @@
+//! Devices.
+
+use std::ffi::{CStr, c_int};
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use prov_util::errno::{Errno, Result};
+
+use super::numbered;
+use crate::sys::ibverbs::*;
+use crate::sys::library::{Libraries, libraries};
+
+/// An open device. librdmacm opens each once and never closes it, and its
+/// connections can only be used with objects of these.
+#[derive(Clone, Copy)]
+pub struct Context {
+    context: NonNull<ibv_context>,
+    pub(super) libraries: &'static Libraries,
+}
+
+// SAFETY: the libraries allow several threads to use a device, which stays open.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+impl PartialEq for Context {
+    fn eq(&self, other: &Self) -> bool {
+        self.context == other.context
+    }
+}
+
+impl std::fmt::Debug for Context {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.name())
+    }
+}
+
+/// What a device can hold and do.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct Limits {
+    pub pairs: usize,
+    pub requests_per_pair: usize,
+    pub pieces: usize,
+    pub pieces_per_read: usize,
+    pub completion_queues: usize,
+    pub completions_per_queue: usize,
+    pub regions: usize,
+    pub shared_queues: usize,
+    pub requests_per_shared_queue: usize,
+    pub pieces_per_shared_receive: usize,
+    /// Whether it has 8-byte atomic operations.
+    pub has_atomics: bool,
+    /// Reads and atomic operations of peers that are under way at once, and own
+    /// ones.
+    pub reads_as_target: u8,
+    pub reads_as_initiator: u8,
+}
+
+/// A port of a device.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct Port {
+    pub is_active: bool,
+    pub lid: u16,
+    /// Bytes of the longest message of a connection.
+    pub longest_message: usize,
+    /// Bytes of the longest datagram.
+    pub mtu: usize,
+    pub service_level: u8,
+    /// Ethernet, and not InfiniBand.
+    pub is_ethernet: bool,
+}
+
+/// A port's address: 16 bytes, those of the subnet first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Gid(pub [u8; 16]);
+
+/// The devices that connections can be made with; none on a machine without
+/// RDMA. Found once.
+pub fn contexts() -> &'static [Context] {
+    static CONTEXTS: OnceLock<Vec<Context>> = OnceLock::new();
+    CONTEXTS.get_or_init(|| {
+        let Some(libraries) = libraries() else {
+            return Vec::new();
+        };
+        if !FORK_UNSAFE.load(Ordering::Relaxed) {
+            fork_init(libraries);
+        }
+        open_all(libraries)
+    })
+}
+
+fn open_all(libraries: &'static Libraries) -> Vec<Context> {
+    let mut count: c_int = 0;
+    // SAFETY: the list has `count` devices and ends with a null pointer. It is
+    // not given back, which would allow the library to close them.
+    unsafe {
+        let list = (libraries.cm.rdma_get_devices)(&mut count);
+        if list.is_null() {
+            let error = Errno::last_os_error();
+            log::info!(target: crate::LOG.core, "no RDMA devices: {error}");
+            return Vec::new();
+        }
+        let devices = std::slice::from_raw_parts(list, usize::try_from(count).unwrap_or(0));
+        let open = devices.iter().filter_map(|&device| NonNull::new(device));
+        open.map(|context| Context { context, libraries }).collect()
+    }
+}
+
+/// Leaves out what makes fork(2) safe (`FI_FORK_UNSAFE`). Before the devices are
+/// looked for.
+pub fn allow_unsafe_fork() {
+    FORK_UNSAFE.store(true, Ordering::Relaxed);
+}
+
+static FORK_UNSAFE: AtomicBool = AtomicBool::new(false);
+
+/// Has the library keep what is pinned for devices out of children
+/// (ibv_fork_init(3)).
+fn fork_init(libraries: &Libraries) {
+    // SAFETY: the function may be called at any time, and this is before the
+    // first memory is registered.
+    if let Err(error) = numbered(unsafe { (libraries.verbs.ibv_fork_init)() }) {
+        log::warn!(target: crate::LOG.core, "fork(2) is not safe: {error}");
+    }
+}
+
+impl Context {
+    /// The device that the library knows as `context`.
+    pub(super) fn find(context: *mut ibv_context) -> Option<Self> {
+        let is_it = |known: &&Context| known.as_ptr() == context;
+        contexts().iter().find(is_it).copied()
+    }
+
+    pub(super) fn as_ptr(&self) -> *mut ibv_context {
+        self.context.as_ptr()
+    }
+
+    /// The functions of its data path.
+    pub(super) fn ops(&self) -> &'static ibv_context_ops {
+        // SAFETY: the device stays open, and its table is not changed.
+        unsafe { &(*self.context.as_ptr()).ops }
+    }
+
+    fn device(&self) -> *mut ibv_device {
+        // SAFETY: the device stays open.
+        unsafe { (*self.context.as_ptr()).device }
+    }
+
+    /// What the system calls it, such as `mlx5_0`.
+    pub fn name(&self) -> String {
+        // SAFETY: the device's name is a C string in its structure.
+        let name = unsafe { CStr::from_ptr((&raw const (*self.device()).name).cast()) };
+        name.to_string_lossy().into_owned()
+    }
+
+    /// Whether it speaks iWARP.
+    pub fn is_iwarp(&self) -> bool {
+        // SAFETY: the device's structure lives as long as the device is open.
+        unsafe { (*self.device()).transport_type == IBV_TRANSPORT_IWARP }
+    }
+
+    /// What it can hold and do.
+    pub fn limits(&self) -> Result<Limits> {
+        let mut found = MaybeUninit::<ibv_device_attr>::zeroed();
+        // SAFETY: the place has room for the structure, which is plain data.
+        let attr = unsafe {
+            numbered((self.libraries.verbs.ibv_query_device)(
+                self.as_ptr(),
+                found.as_mut_ptr(),
+            ))?;
+            found.assume_init()
+        };
+        let size = |value: c_int| usize::try_from(value).unwrap_or(0);
+        let byte = |value: c_int| u8::try_from(value.max(0)).unwrap_or(u8::MAX);
+        Ok(Limits {
+            pairs: size(attr.max_qp),
+            requests_per_pair: size(attr.max_qp_wr),
+            pieces: size(attr.max_sge),
+            pieces_per_read: size(attr.max_sge_rd),
+            completion_queues: size(attr.max_cq),
+            completions_per_queue: size(attr.max_cqe),
+            regions: size(attr.max_mr),
+            shared_queues: size(attr.max_srq),
+            requests_per_shared_queue: size(attr.max_srq_wr),
+            pieces_per_shared_receive: size(attr.max_srq_sge),
+            has_atomics: attr.atomic_cap != IBV_ATOMIC_NONE,
+            reads_as_target: byte(attr.max_qp_rd_atom),
+            reads_as_initiator: byte(attr.max_qp_init_rd_atom),
+        })
+    }
+
+    /// How many ports it has; they are numbered from 1 on.
+    pub fn ports(&self) -> Result<u8> {
+        let mut found = MaybeUninit::<ibv_device_attr>::zeroed();
+        // SAFETY: as in `limits`.
+        unsafe {
+            numbered((self.libraries.verbs.ibv_query_device)(
+                self.as_ptr(),
+                found.as_mut_ptr(),
+            ))?;
+            Ok(found.assume_init().phys_port_cnt)
+        }
+    }
+
+    /// A port.
+    pub fn port(&self, number: u8) -> Result<Port> {
+        let mut found = MaybeUninit::<ibv_port_attr>::zeroed();
+        // SAFETY: the place has room for the structure, of which the function
+        // writes all but the last members.
+        let attr = unsafe {
+            numbered((self.libraries.verbs.ibv_query_port)(
+                self.as_ptr(),
+                number,
+                found.as_mut_ptr(),
+            ))?;
+            found.assume_init()
+        };
+        const ETHERNET: u8 = 2;
+        Ok(Port {
+            is_active: attr.state == IBV_PORT_ACTIVE,
+            lid: attr.lid,
+            longest_message: attr.max_msg_sz as usize,
+            // 1 stands for 256 bytes, 5 for 4096.
+            mtu: 128usize << attr.active_mtu.clamp(1, 5),
+            service_level: attr.sm_sl,
+            is_ethernet: attr.link_layer == ETHERNET,
+        })
+    }
+
+    /// One of the addresses of a port.
+    pub fn gid(&self, port: u8, index: c_int) -> Result<Gid> {
+        let mut found = ibv_gid::default();
+        // SAFETY: the place has room for the structure.
+        numbered(unsafe {
+            (self.libraries.verbs.ibv_query_gid)(self.as_ptr(), port, index, &mut found)
+        })?;
+        Ok(Gid(found.raw))
+    }
+
+    /// One of the partition keys of a port.
+    pub fn partition_key(&self, port: u8, index: c_int) -> Result<u16> {
+        let mut found = 0u16;
+        // SAFETY: as in `gid`.
+        numbered(unsafe {
+            (self.libraries.verbs.ibv_query_pkey)(self.as_ptr(), port, index, &mut found)
+        })?;
+        Ok(u16::from_be(found))
+    }
+}
+
+impl Gid {
+    /// The part that the ports of one subnet have in common.
+    pub fn subnet_prefix(&self) -> u64 {
+        u64::from_be_bytes(*self.0.first_chunk().expect("16 bytes begin with 8"))
+    }
+}
+
+/// What the library calls an outcome of a work request (ibv_wc_status_str(3)).
+pub fn status_text(status: u32) -> Option<&'static CStr> {
+    let libraries = libraries()?;
+    // SAFETY: the function takes any number and returns a string that stays.
+    unsafe {
+        let text = (libraries.verbs.ibv_wc_status_str)(status);
+        (!text.is_null()).then(|| CStr::from_ptr(text))
+    }
+}

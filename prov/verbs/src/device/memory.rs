@@ -1,0 +1,211 @@
+//! Protection domains and registered memory.
+
+use std::cell::UnsafeCell;
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use prov_util::errno::{Errno, Result};
+use prov_util::mr::{Dmabuf, Memory};
+
+use super::{Context, numbered};
+use crate::sys::ibverbs::*;
+
+/// Keeps objects of a device together: a queue pair reaches the memory of its
+/// own one.
+pub struct ProtectionDomain {
+    pd: NonNull<ibv_pd>,
+    context: Context,
+}
+
+// SAFETY: the library allows several threads to use it.
+unsafe impl Send for ProtectionDomain {}
+// SAFETY: as above.
+unsafe impl Sync for ProtectionDomain {}
+
+impl fmt::Debug for ProtectionDomain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a protection domain of {:?}", self.context)
+    }
+}
+
+impl ProtectionDomain {
+    /// A new one.
+    pub fn new(context: Context) -> Result<Arc<Self>> {
+        // SAFETY: the device is open.
+        let pd = unsafe { (context.libraries.verbs.ibv_alloc_pd)(context.as_ptr()) };
+        let pd = NonNull::new(pd).ok_or_else(Errno::last_os_error)?;
+        Ok(Arc::new(ProtectionDomain { pd, context }))
+    }
+
+    /// Its device.
+    pub fn context(&self) -> Context {
+        self.context
+    }
+
+    pub(super) fn as_ptr(&self) -> *mut ibv_pd {
+        self.pd.as_ptr()
+    }
+}
+
+impl Drop for ProtectionDomain {
+    fn drop(&mut self) {
+        // SAFETY: what was made in it held a reference and is gone.
+        let outcome = unsafe { (self.context.libraries.verbs.ibv_dealloc_pd)(self.as_ptr()) };
+        if let Err(error) = numbered(outcome) {
+            log::warn!(target: crate::LOG.domain, "ibv_dealloc_pd: {error}");
+        }
+    }
+}
+
+/// What may be done to registered memory. The device always reads it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Access {
+    pub local_write: bool,
+    pub remote_read: bool,
+    pub remote_write: bool,
+    pub remote_atomic: bool,
+}
+
+impl Access {
+    /// Whether peers may do anything.
+    pub fn is_remote(self) -> bool {
+        self.remote_read || self.remote_write || self.remote_atomic
+    }
+
+    /// A number with a bit for each permission.
+    pub fn number(self) -> u64 {
+        self.bits() as u64
+    }
+
+    fn bits(self) -> i32 {
+        let bit = |is_set, bit| if is_set { bit } else { 0 };
+        // Without the local permission there is none for peers.
+        let local = self.local_write || self.remote_write || self.remote_atomic;
+        let bits = bit(local, IBV_ACCESS_LOCAL_WRITE)
+            | bit(self.remote_read, IBV_ACCESS_REMOTE_READ)
+            | bit(self.remote_write, IBV_ACCESS_REMOTE_WRITE)
+            | bit(self.remote_atomic, IBV_ACCESS_REMOTE_ATOMIC);
+        bits as i32
+    }
+}
+
+/// Memory that a device can access.
+pub struct MemoryRegion {
+    mr: NonNull<ibv_mr>,
+    pd: Arc<ProtectionDomain>,
+}
+
+// SAFETY: it is only closed, by its one owner.
+unsafe impl Send for MemoryRegion {}
+// SAFETY: as above; its keys do not change.
+unsafe impl Sync for MemoryRegion {}
+
+impl MemoryRegion {
+    /// Registers the first piece of `memory`.
+    pub fn register(pd: &Arc<ProtectionDomain>, memory: &Memory, access: Access) -> Result<Self> {
+        let address = std::ptr::with_exposed_provenance_mut(memory.address());
+        // SAFETY: the application answers for the memory (`Memory::new`); of an
+        // address range without memory the function says so.
+        let mr = unsafe {
+            let verbs = &pd.context.libraries.verbs;
+            (verbs.ibv_reg_mr)(pd.as_ptr(), address, memory.len(), access.bits())
+        };
+        Self::made(mr, pd)
+    }
+
+    /// Registers memory that a file stands for.
+    pub fn register_dmabuf(
+        pd: &Arc<ProtectionDomain>,
+        dmabuf: &Dmabuf,
+        memory: &Memory,
+        access: Access,
+    ) -> Result<Self> {
+        let verbs = &pd.context.libraries.verbs;
+        let register = verbs.ibv_reg_dmabuf_mr.ok_or(Errno::ENOSYS)?;
+        // SAFETY: the file is open during the call; no memory of this process is
+        // named.
+        let mr = unsafe {
+            register(
+                pd.as_ptr(),
+                dmabuf.offset,
+                memory.len(),
+                memory.address() as u64,
+                dmabuf.fd,
+                access.bits(),
+            )
+        };
+        Self::made(mr, pd)
+    }
+
+    fn made(mr: *mut ibv_mr, pd: &Arc<ProtectionDomain>) -> Result<Self> {
+        let mr = NonNull::new(mr).ok_or_else(Errno::last_os_error)?;
+        Ok(MemoryRegion { mr, pd: pd.clone() })
+    }
+
+    /// What requests of this process name the memory with.
+    pub fn local_key(&self) -> u32 {
+        // SAFETY: the region is open, and its keys do not change.
+        unsafe { (*self.mr.as_ptr()).lkey }
+    }
+
+    /// What peers name it with.
+    pub fn remote_key(&self) -> u32 {
+        // SAFETY: as above.
+        unsafe { (*self.mr.as_ptr()).rkey }
+    }
+}
+
+/// Memory of the library's own that the device may write to and nobody reads.
+pub struct Scratch {
+    region: MemoryRegion,
+    /// Goes after the region.
+    memory: Box<UnsafeCell<[u64; Scratch::SIZE / size_of::<u64>()]>>,
+}
+
+// SAFETY: the memory is accessed by the device alone.
+unsafe impl Send for Scratch {}
+// SAFETY: as above.
+unsafe impl Sync for Scratch {}
+
+impl Scratch {
+    /// Bytes.
+    pub const SIZE: usize = 64;
+
+    /// A piece of memory, registered.
+    pub fn new(pd: &Arc<ProtectionDomain>) -> Result<Self> {
+        let memory = Box::new(UnsafeCell::new([0; Self::SIZE / size_of::<u64>()]));
+        let access = Access {
+            local_write: true,
+            ..Access::default()
+        };
+        // SAFETY: the memory is there as long as the region, and nobody else
+        // accesses it.
+        let mr = unsafe {
+            let verbs = &pd.context.libraries.verbs;
+            (verbs.ibv_reg_mr)(pd.as_ptr(), memory.get().cast(), Self::SIZE, access.bits())
+        };
+        let region = MemoryRegion::made(mr, pd)?;
+        Ok(Scratch { region, memory })
+    }
+
+    /// Its first `len` bytes, for a work request.
+    pub(super) fn piece(&self, len: usize) -> ibv_sge {
+        ibv_sge {
+            addr: self.memory.get().expose_provenance() as u64,
+            length: len.min(Self::SIZE) as u32,
+            lkey: self.region.local_key(),
+        }
+    }
+}
+
+impl Drop for MemoryRegion {
+    fn drop(&mut self) {
+        // SAFETY: the region is open, and nobody else closes it.
+        let outcome = unsafe { (self.pd.context.libraries.verbs.ibv_dereg_mr)(self.mr.as_ptr()) };
+        if let Err(error) = numbered(outcome) {
+            log::warn!(target: crate::LOG.mr, "ibv_dereg_mr: {error}");
+        }
+    }
+}

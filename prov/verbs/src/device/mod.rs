@@ -1,0 +1,38 @@
+//! The objects of libibverbs and librdmacm with a safe face.
+//!
+//! Each value owns one object of the library and keeps what that depends on. All
+//! unsafe code of the provider is here and in [`crate::sys`]; it rests on what
+//! the libraries promise: an object may be used by several threads until it is
+//! destroyed, which the last owner does.
+
+mod address_handle;
+mod completion_queue;
+mod connection;
+mod context;
+mod memory;
+mod queue_pair;
+mod shared_queue;
+mod work;
+
+pub use address_handle::{AddressHandle, Destination};
+pub use completion_queue::{CompletionQueue, WorkCompletion};
+pub use connection::{
+    Channel, ConnectionParam, Event, EventKind, Id, PortSpace, REJECTED_BY_PEER, Terms,
+};
+pub use context::{Context, Gid, Limits, Port, allow_unsafe_fork, contexts, status_text};
+pub use memory::{Access, MemoryRegion, ProtectionDomain, Scratch};
+pub use queue_pair::{PairConfig, Pairing, QueuePair};
+pub use shared_queue::SharedQueue;
+pub use work::{Gather, ReceiveRequest, SendRequest, Verb};
+
+use prov_util::errno::{Errno, Result};
+
+/// The outcome of a function that returns an error number.
+fn numbered(outcome: i32) -> Result {
+    match outcome {
+        0 => Ok(()),
+        // Some return -1 with the number in errno.
+        -1 => Err(Errno::last_os_error()),
+        number => Err(Errno::new(number)),
+    }
+}

@@ -1,0 +1,195 @@
+//! Queue pairs.
+
+use std::ffi::c_int;
+use std::mem::MaybeUninit;
+use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
+
+use prov_util::errno::{Errno, Result};
+
+use super::{
+    CompletionQueue, ProtectionDomain, ReceiveRequest, SendRequest, SharedQueue, numbered,
+};
+use crate::sys::ibverbs::*;
+
+/// How queue pairs talk to one another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pairing {
+    /// Connected and reliable (RC).
+    Connected,
+    /// By datagrams (UD).
+    Datagrams,
+}
+
+/// What a queue pair is made with.
+pub struct PairConfig<'a> {
+    /// How it talks.
+    pub pairing: Pairing,
+    /// Where sends complete.
+    pub send_queue: &'a Arc<CompletionQueue>,
+    /// Where receives complete.
+    pub receive_queue: &'a Arc<CompletionQueue>,
+    /// Where receives come from, if not from the pair itself.
+    pub shared: Option<&'a Arc<SharedQueue>>,
+    /// Send requests at once.
+    pub sends: usize,
+    /// Receive requests at once.
+    pub receives: usize,
+    /// Pieces of memory of a send request.
+    pub send_pieces: usize,
+    /// Pieces of memory of a receive request.
+    pub receive_pieces: usize,
+    /// Bytes of an inline request.
+    pub inline: usize,
+}
+
+/// A queue pair.
+pub struct QueuePair {
+    qp: NonNull<ibv_qp>,
+    number: u32,
+    inline: usize,
+    post_send: unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> c_int,
+    post_receive:
+        unsafe extern "C" fn(*mut ibv_qp, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int,
+    pd: Arc<ProtectionDomain>,
+    _queues: [Arc<CompletionQueue>; 2],
+    _shared: Option<Arc<SharedQueue>>,
+}
+
+// SAFETY: the library allows several threads to use it.
+unsafe impl Send for QueuePair {}
+// SAFETY: as above.
+unsafe impl Sync for QueuePair {}
+
+impl QueuePair {
+    /// A new one, not ready for anything.
+    pub fn new(pd: &Arc<ProtectionDomain>, config: &PairConfig<'_>) -> Result<Self> {
+        let number = |value: usize| u32::try_from(value).map_err(|_| Errno::EINVAL);
+        let ops = pd.context().ops();
+        let mut attr = ibv_qp_init_attr {
+            qp_context: null_mut(),
+            send_cq: config.send_queue.as_ptr(),
+            recv_cq: config.receive_queue.as_ptr(),
+            srq: config.shared.map_or(null_mut(), |shared| shared.as_ptr()),
+            cap: ibv_qp_cap {
+                max_send_wr: number(config.sends)?,
+                max_recv_wr: number(config.receives)?,
+                max_send_sge: number(config.send_pieces)?,
+                max_recv_sge: number(config.receive_pieces)?,
+                max_inline_data: number(config.inline)?,
+            },
+            qp_type: match config.pairing {
+                Pairing::Connected => IBV_QPT_RC,
+                Pairing::Datagrams => IBV_QPT_UD,
+            },
+            sq_sig_all: 0,
+        };
+        // SAFETY: what the attributes name is open, and kept so by the result.
+        let qp = unsafe { (pd.context().libraries.verbs.ibv_create_qp)(pd.as_ptr(), &mut attr) };
+        let qp = NonNull::new(qp).ok_or_else(Errno::last_os_error)?;
+        Ok(QueuePair {
+            qp,
+            // SAFETY: the pair was just made; its number does not change.
+            number: unsafe { (*qp.as_ptr()).qp_num },
+            inline: attr.cap.max_inline_data as usize,
+            post_send: ops.post_send.ok_or(Errno::ENOSYS)?,
+            post_receive: ops.post_recv.ok_or(Errno::ENOSYS)?,
+            pd: pd.clone(),
+            _queues: [config.send_queue.clone(), config.receive_queue.clone()],
+            _shared: config.shared.cloned(),
+        })
+    }
+
+    /// Its number on the device.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Bytes that a request can bring along inline: at least as many as asked for.
+    pub fn inline(&self) -> usize {
+        self.inline
+    }
+
+    pub(super) fn modify(&self, attr: &mut ibv_qp_attr, mask: c_int) -> Result {
+        let verbs = &self.pd.context().libraries.verbs;
+        // SAFETY: the pair is open, and the attributes are plain data.
+        numbered(unsafe { (verbs.ibv_modify_qp)(self.qp.as_ptr(), attr, mask) })
+    }
+
+    /// Lets a pair that will be connected take receive requests.
+    pub fn prepare(&self, port: u8) -> Result {
+        let mut attr = attributes(IBV_QPS_INIT);
+        attr.port_num = port;
+        let mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+        self.modify(&mut attr, mask)
+    }
+
+    /// Lets a pair for datagrams send and receive. Those with this `key` reach it.
+    pub fn open_for_datagrams(&self, port: u8, key: u32) -> Result {
+        let mut attr = attributes(IBV_QPS_INIT);
+        attr.port_num = port;
+        attr.qkey = key;
+        let mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
+        self.modify(&mut attr, mask)?;
+        self.modify(&mut attributes(IBV_QPS_RTR), IBV_QP_STATE)?;
+        self.modify(&mut attributes(IBV_QPS_RTS), IBV_QP_STATE | IBV_QP_SQ_PSN)
+    }
+
+    /// Ends all its requests, which complete as flushed, and those that will be
+    /// posted.
+    pub fn end(&self) -> Result {
+        self.modify(&mut attributes(IBV_QPS_ERR), IBV_QP_STATE)
+    }
+
+    /// Posts to the send queue. `-FI_EAGAIN` where it is full.
+    #[inline(always)]
+    pub fn post_send(&self, request: &SendRequest<'_>) -> Result {
+        let mut request = request.to_c();
+        let mut refused = null_mut();
+        // SAFETY: the pair is open. The request is read during the call; the
+        // memory that it names lasts as long as the operation (`Gather::new`).
+        let outcome = unsafe { (self.post_send)(self.qp.as_ptr(), &mut request, &mut refused) };
+        posted(outcome)
+    }
+
+    /// Posts to the receive queue. `-FI_EAGAIN` where it is full.
+    #[inline(always)]
+    pub fn post_receive(&self, request: &ReceiveRequest<'_>) -> Result {
+        let mut request = request.to_c();
+        let mut refused = null_mut();
+        // SAFETY: as in `post_send`.
+        let outcome = unsafe { (self.post_receive)(self.qp.as_ptr(), &mut request, &mut refused) };
+        posted(outcome)
+    }
+}
+
+/// The outcome of posting.
+#[inline(always)]
+pub(super) fn posted(outcome: c_int) -> Result {
+    if outcome == 0 {
+        return Ok(());
+    }
+    Err(match numbered(outcome) {
+        Err(Errno::ENOMEM) | Ok(()) => Errno::EAGAIN,
+        Err(error) => error,
+    })
+}
+
+/// Nothing but a state.
+pub(super) fn attributes(state: u32) -> ibv_qp_attr {
+    // SAFETY: the structure is plain data, for which zero is a value.
+    let mut attr: ibv_qp_attr = unsafe { MaybeUninit::zeroed().assume_init() };
+    attr.qp_state = state;
+    attr
+}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        let verbs = &self.pd.context().libraries.verbs;
+        // SAFETY: the pair is open, and this is its last owner.
+        let outcome = unsafe { (verbs.ibv_destroy_qp)(self.qp.as_ptr()) };
+        if let Err(error) = numbered(outcome) {
+            log::warn!(target: crate::LOG.ep_ctrl, "ibv_destroy_qp: {error}");
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Receive queues that several queue pairs share.
+
+use std::ffi::c_int;
+use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
+
+use prov_util::errno::{Errno, Result};
+
+use super::queue_pair::posted;
+use super::{ProtectionDomain, ReceiveRequest, numbered};
+use crate::sys::ibverbs::*;
+
+/// A shared receive queue.
+pub struct SharedQueue {
+    srq: NonNull<ibv_srq>,
+    pd: Arc<ProtectionDomain>,
+    post: unsafe extern "C" fn(*mut ibv_srq, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int,
+}
+
+// SAFETY: the library allows several threads to use it.
+unsafe impl Send for SharedQueue {}
+// SAFETY: as above.
+unsafe impl Sync for SharedQueue {}
+
+impl SharedQueue {
+    /// For so many requests at once, of so many pieces of memory each.
+    pub fn new(pd: &Arc<ProtectionDomain>, requests: usize, pieces: usize) -> Result<Arc<Self>> {
+        let number = |value: usize| u32::try_from(value).map_err(|_| Errno::EINVAL);
+        let mut attr = ibv_srq_init_attr {
+            srq_context: null_mut(),
+            max_wr: number(requests)?,
+            max_sge: number(pieces)?,
+            srq_limit: 0,
+        };
+        let context = pd.context();
+        // SAFETY: the protection domain is open, and kept so by the result.
+        let srq = unsafe { (context.libraries.verbs.ibv_create_srq)(pd.as_ptr(), &mut attr) };
+        Ok(Arc::new(SharedQueue {
+            srq: NonNull::new(srq).ok_or_else(Errno::last_os_error)?,
+            pd: pd.clone(),
+            post: context.ops().post_srq_recv.ok_or(Errno::ENOSYS)?,
+        }))
+    }
+
+    pub(super) fn as_ptr(&self) -> *mut ibv_srq {
+        self.srq.as_ptr()
+    }
+
+    /// Posts a request. `-FI_EAGAIN` where the queue is full.
+    #[inline]
+    pub fn post(&self, request: &ReceiveRequest<'_>) -> Result {
+        let mut request = request.to_c();
+        let mut refused = null_mut();
+        // SAFETY: the queue is open. The request is read during the call; the
+        // memory that it names lasts as long as the operation.
+        posted(unsafe { (self.post)(self.as_ptr(), &mut request, &mut refused) })
+    }
+}
+
+impl Drop for SharedQueue {
+    fn drop(&mut self) {
+        let verbs = &self.pd.context().libraries.verbs;
+        // SAFETY: queue pairs that use it held a reference and are gone.
+        let outcome = unsafe { (verbs.ibv_destroy_srq)(self.as_ptr()) };
+        if let Err(error) = numbered(outcome) {
+            log::warn!(target: crate::LOG.ep_ctrl, "ibv_destroy_srq: {error}");
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! Work requests.
+
+use prov_util::buffer::{AppIov, IOV_LIMIT};
+use prov_util::desc::Descs;
+use prov_util::errno::{Errno, Result};
+
+use super::{AddressHandle, Scratch};
+use crate::mr::LocalKey;
+use crate::sys::ibverbs::*;
+
+const NO_PIECE: ibv_sge = ibv_sge {
+    addr: 0,
+    length: 0,
+    lkey: 0,
+};
+
+/// Local memory of a work request: application memory that lasts as long as the
+/// operation, with the keys of its regions.
+#[derive(Clone, Copy)]
+pub struct Gather {
+    pieces: [ibv_sge; IOV_LIMIT],
+    count: usize,
+    /// Whether each piece has a key.
+    has_keys: bool,
+    /// Whether this process can read all of it.
+    is_readable: bool,
+}
+
+impl Gather {
+    /// No memory.
+    pub const EMPTY: Gather = Gather {
+        pieces: [NO_PIECE; IOV_LIMIT],
+        count: 0,
+        has_keys: true,
+        is_readable: true,
+    };
+
+    /// Application memory and the descriptors of its regions.
+    ///
+    /// # Errors
+    /// `-FI_EMSGSIZE` for a piece that no request can name.
+    #[inline(always)]
+    pub fn new(memory: &AppIov, descs: &Descs) -> Result<Self> {
+        Self::behind(0, memory, descs)
+    }
+
+    /// The last pieces of memory that `descs` are for, of which the first `gone`
+    /// have been left out.
+    ///
+    /// # Errors
+    /// Those of [`Gather::new`].
+    #[inline(always)]
+    pub fn behind(gone: usize, memory: &AppIov, descs: &Descs) -> Result<Self> {
+        let mut this = Self::EMPTY;
+        for (position, piece) in memory.pieces().iter().enumerate() {
+            let key = descs.of_piece(gone + position).map(LocalKey::of_desc);
+            this.has_keys &= key.is_some();
+            this.is_readable &= key.is_none_or(|key| key.is_readable);
+            this.pieces[position] = ibv_sge {
+                addr: piece.iov_base.expose_provenance() as u64,
+                length: u32::try_from(piece.iov_len).map_err(|_| Errno::EMSGSIZE)?,
+                lkey: key.map_or(0, |key| key.key),
+            };
+        }
+        this.count = memory.pieces().len();
+        Ok(this)
+    }
+
+    /// The same behind so many bytes of which nobody wants to know.
+    ///
+    /// # Errors
+    /// `-FI_EINVAL` for too many pieces.
+    pub fn led_by(mut self, scratch: &Scratch, len: usize) -> Result<Self> {
+        if self.count == self.pieces.len() {
+            return Err(Errno::EINVAL);
+        }
+        self.pieces.rotate_right(1);
+        self.pieces[0] = scratch.piece(len);
+        self.count += 1;
+        Ok(self)
+    }
+
+    /// Whether a request with this memory needs not be inline: there is a key for
+    /// each piece.
+    #[inline]
+    pub fn has_keys(&self) -> bool {
+        self.has_keys
+    }
+
+    /// Whether the library may read the memory itself, to send it inline.
+    #[inline]
+    pub fn is_readable(&self) -> bool {
+        self.is_readable
+    }
+
+    /// How many pieces there are.
+    pub fn pieces(&self) -> usize {
+        self.count
+    }
+
+    /// What a work request of the library is given. The list is read during the
+    /// call.
+    #[inline]
+    pub(super) fn list(&self) -> (*mut ibv_sge, i32) {
+        (self.pieces.as_ptr().cast_mut(), self.count as i32)
+    }
+}
+
+/// What a device is to do.
+#[derive(Clone, Copy)]
+pub enum Verb<'a> {
+    /// A message to the connected peer.
+    Send,
+    /// A datagram.
+    SendTo {
+        /// Where to.
+        handle: &'a AddressHandle,
+        /// Whose queue pair there.
+        pair: u32,
+        /// What the receiver must have been opened with.
+        key: u32,
+    },
+    /// Into the peer's memory.
+    Write {
+        /// The address there.
+        address: u64,
+        /// The key of the region there.
+        key: u32,
+    },
+    /// Out of the peer's memory.
+    Read {
+        /// The address there.
+        address: u64,
+        /// The key of the region there.
+        key: u32,
+    },
+    /// Adds to 8 bytes there; what was there comes back.
+    FetchAdd {
+        /// The address there.
+        address: u64,
+        /// The key of the region there.
+        key: u32,
+        /// What to add.
+        add: u64,
+    },
+    /// Replaces 8 bytes there if they are as expected; what was there comes back.
+    CompareSwap {
+        /// The address there.
+        address: u64,
+        /// The key of the region there.
+        key: u32,
+        /// What is to be there.
+        compare: u64,
+        /// What is to come there.
+        swap: u64,
+    },
+}
+
+/// A request for the send queue.
+pub struct SendRequest<'a> {
+    /// Comes back with the completion.
+    pub id: u64,
+    /// What to do.
+    pub verb: Verb<'a>,
+    /// With what, or where to.
+    pub local: &'a Gather,
+    /// Immediate data of a message or write.
+    pub immediate: Option<u32>,
+    /// Whether there is a completion if nothing goes wrong.
+    pub is_signalled: bool,
+    /// Whether the memory is read at once.
+    pub is_inline: bool,
+}
+
+impl SendRequest<'_> {
+    /// As the library has it.
+    #[inline(always)]
+    pub(super) fn to_c(&self) -> ibv_send_wr {
+        let (sg_list, num_sge) = self.local.list();
+        let rdma = |remote_addr, rkey| send_wr_target {
+            rdma: send_wr_rdma { remote_addr, rkey },
+        };
+        let atomic = |remote_addr, rkey, compare_add, swap| send_wr_target {
+            atomic: send_wr_atomic {
+                remote_addr,
+                compare_add,
+                swap,
+                rkey,
+            },
+        };
+        let with = |plain, immediate| match self.immediate {
+            None => plain,
+            Some(_) => immediate,
+        };
+        let (opcode, wr) = match self.verb {
+            Verb::Send => (with(IBV_WR_SEND, IBV_WR_SEND_WITH_IMM), rdma(0, 0)),
+            Verb::SendTo { handle, pair, key } => (
+                with(IBV_WR_SEND, IBV_WR_SEND_WITH_IMM),
+                send_wr_target {
+                    ud: send_wr_ud {
+                        ah: handle.as_ptr(),
+                        remote_qpn: pair,
+                        remote_qkey: key,
+                    },
+                },
+            ),
+            Verb::Write { address, key } => (
+                with(IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM),
+                rdma(address, key),
+            ),
+            Verb::Read { address, key } => (IBV_WR_RDMA_READ, rdma(address, key)),
+            Verb::FetchAdd { address, key, add } => {
+                (IBV_WR_ATOMIC_FETCH_AND_ADD, atomic(address, key, add, 0))
+            }
+            Verb::CompareSwap {
+                address,
+                key,
+                compare,
+                swap,
+            } => (
+                IBV_WR_ATOMIC_CMP_AND_SWP,
+                atomic(address, key, compare, swap),
+            ),
+        };
+        let flag = |is_set, flag| if is_set { flag } else { 0 };
+        ibv_send_wr {
+            wr_id: self.id,
+            next: std::ptr::null_mut(),
+            sg_list,
+            num_sge,
+            opcode,
+            send_flags: flag(self.is_signalled, IBV_SEND_SIGNALED)
+                | flag(self.is_inline, IBV_SEND_INLINE),
+            imm_data: self.immediate.unwrap_or(0).to_be(),
+            wr,
+            qp_type_xrc_remote_srqn: 0,
+            _bind_mw: [0; 6],
+        }
+    }
+}
+
+/// A request for a receive queue.
+pub struct ReceiveRequest<'a> {
+    /// Comes back with the completion.
+    pub id: u64,
+    /// Where to.
+    pub local: &'a Gather,
+}
+
+impl ReceiveRequest<'_> {
+    /// As the library has it.
+    #[inline(always)]
+    pub(super) fn to_c(&self) -> ibv_recv_wr {
+        let (sg_list, num_sge) = self.local.list();
+        ibv_recv_wr {
+            wr_id: self.id,
+            next: std::ptr::null_mut(),
+            sg_list,
+            num_sge,
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! fi_domain(3): a device, and what is opened on it.
+
+use std::collections::HashMap;
+use std::ffi::CStr;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use fabric_abi::{FI_COMPARE_ATOMIC, FI_EP_DGRAM, FI_EP_MSG, FI_FETCH_ATOMIC, FI_SHARED_CONTEXT};
+use prov_message::objects::Requests;
+use prov_util::atomic_ops::Offered;
+use prov_util::attr::Info;
+use prov_util::cq::Cq;
+use prov_util::domain;
+use prov_util::errno::{Errno, Result};
+use prov_util::ffi::Handle;
+use prov_util::ffi::domain::DomainObject;
+use prov_util::mr::{self, MrTable};
+use prov_util::sync::LockKind;
+
+use crate::LOG;
+use crate::bases::Kind;
+use crate::device::{Context, Limits, Port, ProtectionDomain, Terms, contexts};
+use crate::endpoint::{Endpoint, Form, is_offered};
+use crate::fabric::Fabric;
+use crate::failure;
+use crate::lane::{Lane, Shared};
+use crate::manager::{Incomer, Manager};
+use crate::mr::Registrar;
+use crate::params::Params;
+use crate::shared_receive::SharedReceive;
+
+/// A domain.
+pub struct Domain {
+    pub params: Arc<Params>,
+    pub context: Context,
+    pub limits: Limits,
+    pub port: Port,
+    pub pd: Arc<ProtectionDomain>,
+    pub manager: Arc<Manager>,
+    pub requests: Arc<Requests<Incomer>>,
+    memory: Arc<MrTable>,
+    lane_lock: LockKind,
+    domain_lock: LockKind,
+    /// Lanes by the address of the queue that their endpoints are bound to.
+    lanes: Mutex<HashMap<usize, Weak<Lane>>>,
+}
+
+/// The port that is used of every device, where a connection does not choose.
+pub const PORT: u8 = 1;
+
+impl Domain {
+    /// The domain that `info` names.
+    pub fn open(
+        params: Arc<Params>,
+        manager: Arc<Manager>,
+        requests: Arc<Requests<Incomer>>,
+        info: &Info,
+    ) -> Result<Self> {
+        let name = info.domain.name.as_deref().unwrap_or_default();
+        let device = Kind::device_of(name);
+        let context = contexts().iter().find(|context| context.name() == device);
+        let &context = context.ok_or(Errno::ENODEV)?;
+        let limits = context.limits()?;
+        let pd = ProtectionDomain::new(context)?;
+        let registrar = Registrar::new(pd.clone(), limits.has_atomics, params.use_dmabuf);
+        let memory = MrTable::new(&mr::Config {
+            mr_mode: info.domain.mr_mode,
+            key_size: size_of::<u32>(),
+            registrar: mr::Registrar::Device(Arc::new(registrar)),
+            target: LOG.mr,
+            ..mr::Config::default()
+        });
+        let threading = info.domain.threading;
+        Ok(Domain {
+            params,
+            context,
+            limits,
+            port: context.port(PORT)?,
+            pd,
+            manager,
+            requests,
+            memory: Arc::new(memory),
+            lane_lock: LockKind::for_completion(threading),
+            domain_lock: LockKind::for_domain(threading),
+            lanes: Mutex::default(),
+        })
+    }
+
+    /// The lane of the endpoints that report to a queue.
+    pub fn lane(&self, cq: &Cq) -> Result<Arc<Lane>> {
+        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        lanes.retain(|_, lane| lane.strong_count() != 0);
+        let address = std::ptr::from_ref(cq).addr();
+        if let Some(lane) = lanes.get(&address).and_then(Weak::upgrade) {
+            return Ok(lane);
+        }
+        let bunch = self.params.cqread_bunch_size;
+        let lane = Lane::new(self.context, self.lane_lock, bunch)?;
+        lanes.insert(address, Arc::downgrade(&lane));
+        Ok(lane)
+    }
+
+    /// What an end of a connection brings.
+    pub fn terms(&self) -> Terms {
+        Terms {
+            reads_as_target: self.limits.reads_as_target,
+            reads_as_initiator: self.limits.reads_as_initiator,
+            receiver_timer: self.params.min_rnr_timer.clamp(0, 31) as u8,
+        }
+    }
+}
+
+impl domain::Domain for Domain {
+    type Fabric = Fabric;
+    type Endpoint = Endpoint;
+    type SharedReceive = SharedReceive;
+
+    const LOG_TARGET: &'static str = LOG.domain;
+
+    fn lock(&self) -> LockKind {
+        self.lane_lock
+    }
+
+    fn endpoint(this: &Handle<DomainObject<Self>>, info: &Info) -> Result<Endpoint> {
+        match info.ep.ep_type {
+            FI_EP_MSG => Endpoint::connected(this.clone(), info),
+            FI_EP_DGRAM if info.ep.rx_ctx_cnt != FI_SHARED_CONTEXT => {
+                Endpoint::datagrams(this.clone(), info)
+            }
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    fn shared_receive(this: &Handle<DomainObject<Self>>, size: usize) -> Result<SharedReceive> {
+        let size = match size {
+            0 => this.params.rx_size,
+            size => size,
+        };
+        let size = size.min(this.limits.requests_per_shared_queue);
+        let pieces = this
+            .params
+            .rx_iov_limit
+            .min(this.limits.pieces_per_shared_receive);
+        let shared = Shared::new(&this.pd, size, pieces, this.domain_lock)?;
+        Ok(SharedReceive::new(shared))
+    }
+
+    fn memory(&self) -> &Arc<MrTable> {
+        &self.memory
+    }
+
+    fn atomics(&self) -> Offered {
+        match self.limits.has_atomics {
+            true => ATOMICS,
+            false => Offered::NONE,
+        }
+    }
+
+    fn error_text(status: i32) -> Option<&'static CStr> {
+        failure::text(status)
+    }
+}
+
+/// The atomic operations of a device.
+const ATOMICS: Offered = Offered {
+    bytes: size_of::<u64>(),
+    filter: |datatype, op, flags| {
+        let form = match flags & (FI_FETCH_ATOMIC | FI_COMPARE_ATOMIC) {
+            0 => Form::Base,
+            FI_FETCH_ATOMIC => Form::Fetch,
+            _ => Form::Compare,
+        };
+        is_offered(form, datatype, op)
+    },
+};

@@ -1,0 +1,559 @@
+//! fi_endpoint(3): an endpoint on a queue pair.
+
+mod atomics;
+mod connected;
+mod datagrams;
+
+use std::ffi::{c_int, c_void};
+use std::os::fd::RawFd;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use fabric_abi::{FI_OPT_CM_DATA_SIZE, FI_SHARED_CONTEXT, fi_addr_t};
+use prov_message::{OpClass, Reports};
+use prov_util::attr::Info;
+use prov_util::cq::Cq;
+use prov_util::endpoint::{self, Bindings, OptionValue};
+use prov_util::errno::{Errno, Result};
+use prov_util::ffi::domain::DomainObject;
+use prov_util::ffi::ep::EndpointObject;
+use prov_util::ffi::{Handle, Use};
+use prov_util::progress::Progress;
+use prov_util::request::{Access, Atomic, Receive, RemoteAccess, Transmit};
+
+use crate::device::{Gather, PairConfig, Pairing, QueuePair, Verb};
+use crate::domain::Domain;
+use crate::lane::{self, Lane, Operation, Receiver, Sender, Shared, Work};
+use crate::link::Link;
+use crate::manager::DATA_LIMIT;
+use crate::shared_receive::SharedReceive;
+use connected::Connected;
+use datagrams::Datagrams;
+
+pub use atomics::{Form, is_offered};
+pub use datagrams::{Name, PREFIX, getinfo};
+
+/// An endpoint.
+pub struct Endpoint {
+    domain: Handle<DomainObject<Domain>>,
+    sizes: Sizes,
+    kind: Kind,
+    /// Where its requests are, once it is enabled.
+    place: OnceLock<Place>,
+    /// Its queue pair, until it is closed.
+    pair: Mutex<Option<Arc<QueuePair>>>,
+}
+
+/// How it talks.
+enum Kind {
+    Connected(Box<Connected>),
+    Datagrams(Datagrams),
+}
+
+/// What it was opened with.
+#[derive(Clone, Copy)]
+struct Sizes {
+    sends: usize,
+    receives: usize,
+    send_pieces: usize,
+    receive_pieces: usize,
+    inline: usize,
+    longest: usize,
+    is_sharing: bool,
+}
+
+/// Where an enabled endpoint's requests are.
+struct Place {
+    send: Option<Seat>,
+    receive: Option<Seat>,
+}
+
+/// A member of a lane.
+struct Seat {
+    lane: Arc<Lane>,
+    name: lane::Name,
+}
+
+impl Sizes {
+    fn of(domain: &Domain, info: &Info, longest: usize) -> Self {
+        let params = &domain.params;
+        let or = |size: usize, usual: usize| if size == 0 { usual } else { size };
+        let most = domain.limits.requests_per_pair;
+        Sizes {
+            sends: or(info.tx.size, params.tx_size).min(most),
+            receives: or(info.rx.size, params.rx_size).min(most),
+            send_pieces: or(info.tx.iov_limit, params.tx_iov_limit).min(domain.limits.pieces),
+            receive_pieces: or(info.rx.iov_limit, params.rx_iov_limit).min(domain.limits.pieces),
+            inline: info.tx.inject_size,
+            longest,
+            is_sharing: info.ep.rx_ctx_cnt == FI_SHARED_CONTEXT,
+        }
+    }
+}
+
+impl Endpoint {
+    /// One that is connected to a single peer.
+    pub fn connected(domain: Handle<DomainObject<Domain>>, info: &Info) -> Result<Self> {
+        let kind = Kind::Connected(Box::new(Connected::open(&domain, info)?));
+        let longest = domain.port.longest_message;
+        Ok(Self::of_kind(domain, info, kind, longest))
+    }
+
+    /// One that sends datagrams to many.
+    pub fn datagrams(domain: Handle<DomainObject<Domain>>, info: &Info) -> Result<Self> {
+        let kind = Kind::Datagrams(Datagrams::open(&domain, info)?);
+        let longest = domain.port.mtu;
+        Ok(Self::of_kind(domain, info, kind, longest))
+    }
+
+    fn of_kind(
+        domain: Handle<DomainObject<Domain>>,
+        info: &Info,
+        kind: Kind,
+        longest: usize,
+    ) -> Self {
+        Endpoint {
+            sizes: Sizes::of(&domain, info, longest),
+            domain,
+            kind,
+            place: OnceLock::new(),
+            pair: Mutex::new(None),
+        }
+    }
+
+    /// The queue pair and the seats of an endpoint with these bindings.
+    fn make(
+        &self,
+        bindings: &Bindings<SharedReceive>,
+        link: Option<Arc<Link>>,
+    ) -> Result<(Arc<QueuePair>, Place)> {
+        let lane = |cq: &Option<Use<Cq>>| cq.as_ref().map(|cq| self.domain.lane(cq)).transpose();
+        let (send, receive) = (lane(&bindings.tx_cq)?, lane(&bindings.rx_cq)?);
+        let any = send.as_ref().or(receive.as_ref()).ok_or(Errno::ENOCQ)?;
+        let shared = bindings.shared.as_ref().map(|shared| shared.shared());
+        let shared = shared.filter(|_| self.sizes.is_sharing);
+        let sizes = &self.sizes;
+        let pair = QueuePair::new(
+            &self.domain.pd,
+            &PairConfig {
+                pairing: match self.kind {
+                    Kind::Connected(_) => Pairing::Connected,
+                    Kind::Datagrams(_) => Pairing::Datagrams,
+                },
+                send_queue: send.as_ref().unwrap_or(any).queue(),
+                receive_queue: receive.as_ref().unwrap_or(any).queue(),
+                shared: shared.map(|shared| shared.queue()),
+                sends: sizes.sends,
+                receives: if shared.is_some() { 0 } else { sizes.receives },
+                send_pieces: sizes.send_pieces,
+                receive_pieces: match (shared, self.datagrams_of()) {
+                    (Some(_), _) => 0,
+                    (None, None) => sizes.receive_pieces,
+                    // The header may be a piece of its own.
+                    (None, Some(_)) => (sizes.receive_pieces + 1).min(self.domain.limits.pieces),
+                },
+                inline: sizes.inline,
+            },
+        )?;
+        let pair = Arc::new(pair);
+        match &self.kind {
+            Kind::Connected(_) => pair.prepare(crate::domain::PORT)?,
+            Kind::Datagrams(datagrams) => datagrams.open_pair(&pair)?,
+        }
+        let place = self.seat(&pair, bindings, send, receive, shared, link)?;
+        Ok((pair, place))
+    }
+
+    fn seat(
+        &self,
+        pair: &Arc<QueuePair>,
+        bindings: &Bindings<SharedReceive>,
+        send: Option<Arc<Lane>>,
+        receive: Option<Arc<Lane>>,
+        shared: Option<&Arc<Shared>>,
+        link: Option<Arc<Link>>,
+    ) -> Result<Place> {
+        let sizes = &self.sizes;
+        let send = match send {
+            None => None,
+            Some(lane) => {
+                let reports = Reports::to(bindings);
+                let sender = Sender::new(pair.clone(), reports, link, sizes.sends, pair.inline())?;
+                let name = lane.add_sender(sender)?;
+                Some(Seat { lane, name })
+            }
+        };
+        let mut place = Place {
+            send,
+            receive: None,
+        };
+        if let Some(lane) = receive {
+            let reports = Reports::to(bindings);
+            let skipped = self.datagrams_of().map_or(0, Datagrams::skipped);
+            let size = shared.map_or(sizes.receives, |shared| shared.size());
+            let added = Receiver::new(pair.clone(), reports, shared.cloned(), size)
+                .map(|receiver| receiver.skipping(skipped))
+                .and_then(|receiver| lane.add_receiver(receiver));
+            match added {
+                Ok(name) => place.receive = Some(Seat { lane, name }),
+                Err(error) => {
+                    place.leave(|| ());
+                    return Err(error);
+                }
+            }
+        }
+        Ok(place)
+    }
+
+    fn place(&self) -> Result<&Place> {
+        self.place.get().ok_or(Errno::EOPBADSTATE)
+    }
+
+    #[inline(always)]
+    fn send_seat(&self) -> Result<&Seat> {
+        let seat = self.place.get().and_then(|place| place.send.as_ref());
+        seat.ok_or(Errno::EOPBADSTATE)
+    }
+
+    /// Whom datagrams go to.
+    fn datagrams_of(&self) -> Option<&Datagrams> {
+        match &self.kind {
+            Kind::Connected(_) => None,
+            Kind::Datagrams(datagrams) => Some(datagrams),
+        }
+    }
+
+    fn connected_of(&self) -> Result<&Connected> {
+        match &self.kind {
+            Kind::Connected(connected) => Ok(connected),
+            Kind::Datagrams(_) => Err(Errno::ENOSYS),
+        }
+    }
+
+    /// `-FI_EINVAL` for more pieces than an operation takes, `-FI_EMSGSIZE` for
+    /// more bytes.
+    #[inline(always)]
+    fn check(&self, pieces: usize, len: usize) -> Result {
+        if pieces > self.sizes.send_pieces {
+            return Err(Errno::EINVAL);
+        }
+        if len > self.sizes.longest {
+            return Err(Errno::EMSGSIZE);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn send_datagram(&self, to: fi_addr_t, datagrams: &Datagrams, message: &Transmit) -> Result {
+        let peer = datagrams.peer(&self.domain.pd, to)?;
+        let buffers = datagrams.without_prefix(&message.buffers)?;
+        self.check(buffers.pieces().len(), buffers.len())?;
+        let gone = message.buffers.pieces().len() - buffers.pieces().len();
+        let local = Gather::behind(gone, &buffers, &message.desc)?;
+        let seat = self.send_seat()?;
+        seat.lane.send(
+            seat.name,
+            operation(message),
+            &Work {
+                verb: Verb::SendTo {
+                    handle: &peer.handle,
+                    pair: peer.pair,
+                    key: datagrams::KEY,
+                },
+                local: &local,
+                len: buffers.len(),
+                immediate: message.immediate().map(|data| data as u32),
+            },
+        )
+    }
+}
+
+/// What the application asks for with a message.
+#[inline(always)]
+fn operation(message: &Transmit) -> Operation {
+    Operation {
+        class: OpClass::Send,
+        flags: message.flags,
+        is_reported: message.wants_completion(),
+        context: message.context,
+    }
+}
+
+impl Place {
+    /// Leaves the lanes. `destroy` lets go of the queue pair, whose last
+    /// completions come before that.
+    fn leave(&self, destroy: impl FnOnce()) {
+        let receive = self.receive.as_ref();
+        let send = self.send.as_ref();
+        let received = receive.and_then(|seat| seat.lane.remove_receiver(seat.name));
+        let sent = send.and_then(|seat| seat.lane.remove_sender(seat.name));
+        destroy();
+        if let (Some(seat), Some(unsettled)) = (receive, received) {
+            seat.lane.settle(unsettled);
+        }
+        if let (Some(seat), Some(unsettled)) = (send, sent) {
+            seat.lane.settle(unsettled);
+        }
+    }
+}
+
+impl endpoint::Endpoint for Endpoint {
+    type SharedReceive = SharedReceive;
+
+    fn enable(
+        this: &Handle<EndpointObject<Self>>,
+        bindings: &Bindings<SharedReceive>,
+    ) -> Result<Arc<dyn Progress>> {
+        let (link, manager) = match &this.kind {
+            Kind::Connected(connected) => {
+                connected.enable(this.named(), bindings);
+                (
+                    Some(connected.link().clone()),
+                    Some(this.domain.manager.clone()),
+                )
+            }
+            Kind::Datagrams(datagrams) => {
+                datagrams.enable(bindings)?;
+                (None, None)
+            }
+        };
+        let (pair, place) = this.make(bindings, link)?;
+        if let Kind::Datagrams(datagrams) = &this.kind {
+            datagrams.named(&this.domain, &pair)?;
+        }
+        let mut progress = EndpointProgress {
+            send: None,
+            receive: None,
+            manager,
+        };
+        let queue = |cq: &Option<Use<Cq>>| cq.as_ref().map_or(0, |cq| address_of(cq));
+        let of = |seat: &Option<Seat>, queue| seat.as_ref().map(|seat| (queue, seat.lane.clone()));
+        progress.send = of(&place.send, queue(&bindings.tx_cq));
+        progress.receive = of(&place.receive, queue(&bindings.rx_cq));
+        *this.pair.lock().unwrap_or_else(PoisonError::into_inner) = Some(pair);
+        if let Err(place) = this.place.set(place) {
+            // It was enabled before, which the seam rules out.
+            place.leave(|| ());
+            return Err(Errno::EOPBADSTATE);
+        }
+        Ok(Arc::new(progress))
+    }
+
+    fn close(this: &Handle<EndpointObject<Self>>) -> Result {
+        match &this.kind {
+            Kind::Connected(connected) => connected.close(&this.domain),
+            Kind::Datagrams(datagrams) => datagrams.close(),
+        }
+        let pair = this
+            .pair
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        let Some(pair) = pair else {
+            return Ok(());
+        };
+        if let Err(error) = pair.end() {
+            log::debug!(target: crate::LOG.ep_ctrl, "a queue pair does not end: {error}");
+        }
+        if let Some(place) = this.place.get() {
+            place.leave(|| drop(pair));
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn transmit(&self, message: &Transmit) -> Result {
+        if let Some(datagrams) = self.datagrams_of() {
+            return self.send_datagram(message.peer, datagrams, message);
+        }
+        let seat = self.send_seat()?;
+        let len = message.buffers.len();
+        self.check(message.buffers.pieces().len(), len)?;
+        let local = Gather::new(&message.buffers, &message.desc)?;
+        seat.lane.send(
+            seat.name,
+            operation(message),
+            &Work {
+                verb: Verb::Send,
+                local: &local,
+                len,
+                immediate: message.immediate().map(|data| data as u32),
+            },
+        )
+    }
+
+    #[inline]
+    fn receive(&self, receive: &Receive) -> Result {
+        let seat = self.place()?.receive.as_ref().ok_or(Errno::EOPBADSTATE)?;
+        if receive.buffers.pieces().len() > self.sizes.receive_pieces {
+            return Err(Errno::EINVAL);
+        }
+        let mut local = Gather::new(&receive.buffers, &receive.desc)?;
+        if let Kind::Datagrams(datagrams) = &self.kind {
+            local = datagrams.received_into(local)?;
+        }
+        seat.lane.receive(
+            seat.name,
+            &local,
+            receive.context,
+            receive.buffers.address(),
+            receive.wants_completion(),
+        )
+    }
+
+    #[inline]
+    fn access(&self, access: &RemoteAccess) -> Result {
+        self.connected_of()?;
+        let seat = self.send_seat()?;
+        let len = access.local.len();
+        self.check(access.local.pieces().len(), len)?;
+        let remote = match access.remote.pieces() {
+            [piece] if piece.len == len as u64 => *piece,
+            [] if len == 0 => Default::default(),
+            _ => return Err(Errno::EINVAL),
+        };
+        let (address, key) = (remote.addr, remote_key(remote.key)?);
+        let local = Gather::new(&access.local, &access.desc)?;
+        let (class, verb, immediate) = match access.access {
+            Access::Read => (OpClass::Read, Verb::Read { address, key }, None),
+            Access::Write => {
+                let immediate = access.immediate().map(|data| data as u32);
+                (OpClass::Write, Verb::Write { address, key }, immediate)
+            }
+        };
+        seat.lane.send(
+            seat.name,
+            Operation {
+                class,
+                flags: access.flags,
+                is_reported: access.wants_completion(),
+                context: access.context,
+            },
+            &Work {
+                verb,
+                local: &local,
+                len,
+                immediate,
+            },
+        )
+    }
+
+    fn atomic(&self, atomic: &Atomic) -> Result {
+        self.connected_of()?;
+        let seat = self.send_seat()?;
+        atomics::post(seat, atomic)
+    }
+
+    fn cancel(&self, _: *mut c_void) -> Result {
+        Err(Errno::ENOSYS)
+    }
+
+    fn name(&self) -> Result<Vec<u8>> {
+        match &self.kind {
+            Kind::Connected(connected) => connected.name(&self.domain),
+            Kind::Datagrams(datagrams) => datagrams.name(),
+        }
+    }
+
+    fn set_name(&self, name: &[u8]) -> Result {
+        self.connected_of()?.set_name(name)
+    }
+
+    fn peer_name(&self) -> Result<Vec<u8>> {
+        self.connected_of()?.peer_name(&self.domain)
+    }
+
+    fn connect(&self, address: &[u8], data: &[u8]) -> Result {
+        let pair = self.pair.lock().unwrap_or_else(PoisonError::into_inner);
+        let pair = pair.clone().ok_or(Errno::EOPBADSTATE)?;
+        self.connected_of()?
+            .connect(&self.domain, pair, self.sizes.is_sharing, address, data)
+    }
+
+    fn accept(&self, data: &[u8]) -> Result {
+        let pair = self.pair.lock().unwrap_or_else(PoisonError::into_inner);
+        let pair = pair.clone().ok_or(Errno::EOPBADSTATE)?;
+        self.connected_of()?
+            .accept(&self.domain, pair, self.sizes.is_sharing, data)
+    }
+
+    fn shutdown(&self) -> Result {
+        self.connected_of()?.shut_down(&self.domain)
+    }
+
+    fn option(&self, name: c_int) -> Result<OptionValue> {
+        match (name, &self.kind) {
+            (FI_OPT_CM_DATA_SIZE, Kind::Connected(_)) => Ok(OptionValue::Size(DATA_LIMIT)),
+            _ => Err(Errno::ENOPROTOOPT),
+        }
+    }
+
+    fn transmit_room(&self) -> Result<usize> {
+        let seat = self.send_seat()?;
+        seat.lane.send_room(seat.name)
+    }
+
+    fn receive_room(&self) -> Result<usize> {
+        let seat = self.place()?.receive.as_ref().ok_or(Errno::EOPBADSTATE)?;
+        seat.lane.receive_room(seat.name)
+    }
+}
+
+/// A key of the device. `-FI_EKEYREJECTED` for one that is none.
+#[inline(always)]
+fn remote_key(key: u64) -> Result<u32> {
+    u32::try_from(key).map_err(|_| Errno::EKEYREJECTED)
+}
+
+fn address_of(cq: &Cq) -> usize {
+    std::ptr::from_ref(cq).addr()
+}
+
+/// What moves an endpoint on: for each of its queues the lane that reports there,
+/// for its event queue the connection manager.
+struct EndpointProgress {
+    /// With the address of the queue.
+    send: Option<(usize, Arc<Lane>)>,
+    receive: Option<(usize, Arc<Lane>)>,
+    manager: Option<Arc<crate::manager::Manager>>,
+}
+
+impl EndpointProgress {
+    fn lanes(&self) -> impl Iterator<Item = &Arc<Lane>> {
+        let [send, receive] =
+            [&self.send, &self.receive].map(|side| side.as_ref().map(|(_, lane)| lane));
+        let is_other = |lane: &&Arc<Lane>| send.is_none_or(|send| !Arc::ptr_eq(send, lane));
+        send.into_iter().chain(receive.filter(is_other))
+    }
+}
+
+impl Progress for EndpointProgress {
+    fn progress(&self) {
+        self.lanes().for_each(|lane| lane.progress());
+    }
+
+    fn for_events(&self) -> Option<Arc<dyn Progress>> {
+        let manager = self.manager.clone()?;
+        Some(manager)
+    }
+
+    fn for_completions(&self, queue: &Cq) -> Option<Arc<dyn Progress>> {
+        let address = address_of(queue);
+        let mut sides = [&self.send, &self.receive].into_iter().flatten();
+        let (_, lane) = sides.find(|(queue, _)| *queue == address)?;
+        Some(lane.clone())
+    }
+
+    /// Only counters look, which have several kinds of operations.
+    fn wait_fd(&self) -> Option<RawFd> {
+        let mut lanes = self.lanes();
+        match (lanes.next(), lanes.next()) {
+            (Some(only), None) => only.wait_fd(),
+            _ => None,
+        }
+    }
+
+    fn prepare_wait(&self) -> bool {
+        self.lanes().all(|lane| lane.prepare_wait())
+    }
+}

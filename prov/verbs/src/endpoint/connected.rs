@@ -1,0 +1,236 @@
+//! Endpoints that are connected to a peer (`FI_EP_MSG`).
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use prov_util::attr::Info;
+use prov_util::endpoint::Bindings;
+use prov_util::eq::{ConnectionEvents, Eq};
+use prov_util::errno::{Errno, Result};
+use prov_util::ffi::pep::PassiveObject;
+use prov_util::ffi::{FidRef, Use};
+
+use crate::address::{SocketAddress, space_of};
+use crate::device::{Id, PortSpace, QueuePair};
+use crate::domain::Domain;
+use crate::link::Link;
+use crate::manager::{EndConfig, EndKey, EndParts, Incomer};
+use crate::passive::PassiveEndpoint;
+use crate::shared_receive::SharedReceive;
+
+/// What a connected endpoint has besides its queue pair.
+pub struct Connected {
+    link: Arc<Link>,
+    space: PortSpace,
+    state: Mutex<State>,
+}
+
+struct State {
+    info: Info,
+    /// Whom to tell, once it is enabled.
+    events: Option<(FidRef, Use<Eq>)>,
+    stage: Stage,
+}
+
+/// How far it has come.
+enum Stage {
+    /// It may connect, perhaps from an address that it has already.
+    New(Option<Id>),
+    /// A peer asks, and this is to be the answer.
+    Asked(Incomer),
+    /// It has a connection, or has had one.
+    Begun(EndKey),
+    Closed,
+}
+
+impl Connected {
+    /// An endpoint with these attributes. The handle in them is a connection
+    /// request, a passive endpoint whose address it takes, or none.
+    pub fn open(domain: &Domain, info: &Info) -> Result<Self> {
+        let stage = if info.handle.0.is_null() {
+            Stage::New(None)
+        } else if domain.requests.knows(info.handle.0) {
+            let incomer = domain.requests.take(info.handle.0).ok_or(Errno::EINVAL)?;
+            Stage::Asked(incomer)
+        } else {
+            Stage::New(Some(id_of_passive(info)?))
+        };
+        let this = Connected {
+            link: Arc::default(),
+            space: space_of(info.addr_format),
+            state: Mutex::new(State {
+                info: info.clone(),
+                events: None,
+                stage,
+            }),
+        };
+        Ok(this)
+    }
+
+    /// How far the connection has come.
+    pub fn link(&self) -> &Arc<Link> {
+        &self.link
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells of the connection as the application has bound.
+    pub fn enable(&self, endpoint: FidRef, bindings: &Bindings<SharedReceive>) {
+        let mut state = self.state();
+        state.events = bindings.eq.clone().map(|eq| (endpoint, eq));
+    }
+
+    /// `fi_connect`
+    pub fn connect(
+        &self,
+        domain: &Domain,
+        pair: Arc<QueuePair>,
+        is_shared: bool,
+        address: &[u8],
+        data: &[u8],
+    ) -> Result {
+        let state = &mut *self.state();
+        let address = match address.is_empty() {
+            true => &state.info.dest_addr,
+            false => address,
+        };
+        let peer = SocketAddress::decode(address).ok_or(Errno::EINVAL)?;
+        if peer.space() != self.space {
+            return Err(Errno::EINVAL);
+        }
+        let Stage::New(id) = &mut state.stage else {
+            return Err(Errno::EOPBADSTATE);
+        };
+        let own = SocketAddress::decode(&state.info.src_addr);
+        let parts = parts(&self.link, &state.events, domain, pair, is_shared)?;
+        let key = domain
+            .manager
+            .connect(parts, id.take(), own.as_ref(), &peer, data)?;
+        state.stage = Stage::Begun(key);
+        Ok(())
+    }
+
+    /// `fi_accept`
+    pub fn accept(
+        &self,
+        domain: &Domain,
+        pair: Arc<QueuePair>,
+        is_shared: bool,
+        data: &[u8],
+    ) -> Result {
+        let state = &mut *self.state();
+        let parts = parts(&self.link, &state.events, domain, pair, is_shared)?;
+        let incomer = match std::mem::replace(&mut state.stage, Stage::Closed) {
+            Stage::Asked(incomer) => incomer,
+            other => {
+                state.stage = other;
+                return Err(Errno::EOPBADSTATE);
+            }
+        };
+        match domain.manager.accept(parts, incomer, data) {
+            Ok(key) => {
+                domain.requests.forget(state.info.handle.0);
+                state.stage = Stage::Begun(key);
+                Ok(())
+            }
+            Err((error, Some(incomer))) => {
+                state.stage = Stage::Asked(incomer);
+                Err(error)
+            }
+            Err((error, None)) => {
+                domain.requests.forget(state.info.handle.0);
+                Err(error)
+            }
+        }
+    }
+
+    /// `fi_shutdown`
+    pub fn shut_down(&self, domain: &Domain) -> Result {
+        match self.state().stage {
+            Stage::Begun(key) => domain.manager.shut_down(key),
+            _ => Err(Errno::ENOTCONN),
+        }
+    }
+
+    /// Its own address: where it is connected from, or what it was opened with.
+    pub fn name(&self, domain: &Domain) -> Result<Vec<u8>> {
+        let state = self.state();
+        let address = match &state.stage {
+            Stage::New(Some(id)) => id.local_address(),
+            Stage::Asked(incomer) => incomer.id.local_address(),
+            Stage::Begun(key) => domain.manager.with_id(*key, Id::local_address).flatten(),
+            Stage::New(None) | Stage::Closed => None,
+        };
+        let known = || SocketAddress::decode(&state.info.src_addr);
+        let address = address.or_else(known).ok_or(Errno::EADDRNOTAVAIL)?;
+        Ok(address.encode())
+    }
+
+    /// The peer's address.
+    pub fn peer_name(&self, domain: &Domain) -> Result<Vec<u8>> {
+        let address = match &self.state().stage {
+            Stage::Asked(incomer) => incomer.id.peer_address(),
+            Stage::Begun(key) => domain.manager.with_id(*key, Id::peer_address).flatten(),
+            Stage::New(_) | Stage::Closed => None,
+        };
+        Ok(address.ok_or(Errno::ENOTCONN)?.encode())
+    }
+
+    /// `fi_setname`
+    pub fn set_name(&self, name: &[u8]) -> Result {
+        let state = &mut *self.state();
+        let address = SocketAddress::decode(name).ok_or(Errno::EINVAL)?;
+        if address.space() != self.space {
+            return Err(Errno::EINVAL);
+        }
+        let Stage::New(id) = &mut state.stage else {
+            return Err(Errno::EOPBADSTATE);
+        };
+        *id = None;
+        let mut bound = Id::waiting(self.space)?;
+        bound.bind(&address)?;
+        state.info.src_addr = bound.local_address().unwrap_or(address).encode();
+        *id = Some(bound);
+        Ok(())
+    }
+
+    /// `fi_close`. The queue pair is the endpoint's to end.
+    pub fn close(&self, domain: &Domain) {
+        let state = &mut *self.state();
+        match std::mem::replace(&mut state.stage, Stage::Closed) {
+            Stage::Begun(key) => domain.manager.remove(key),
+            // The request may still be rejected, or accepted by another one.
+            Stage::Asked(incomer) => domain.requests.put_back(state.info.handle.0, incomer),
+            Stage::New(_) | Stage::Closed => {}
+        }
+        state.events = None;
+    }
+}
+
+fn parts(
+    link: &Arc<Link>,
+    events: &Option<(FidRef, Use<Eq>)>,
+    domain: &Domain,
+    pair: Arc<QueuePair>,
+    is_shared: bool,
+) -> Result<EndParts> {
+    let (endpoint, eq) = events.clone().ok_or(Errno::ENOEQ)?;
+    Ok(EndParts {
+        pair,
+        link: link.clone(),
+        events: ConnectionEvents::new(endpoint, eq),
+        config: EndConfig {
+            context: domain.context,
+            is_shared,
+            terms: domain.terms(),
+        },
+    })
+}
+
+/// The bound identifier of a passive endpoint that does not listen.
+fn id_of_passive(info: &Info) -> Result<Id> {
+    let passive = PassiveObject::<PassiveEndpoint>::of_info(info)?;
+    let id = passive.with_setup(|setup| setup.id.take());
+    id.ok_or(Errno::EOPBADSTATE)
+}

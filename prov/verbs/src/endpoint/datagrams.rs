@@ -1,0 +1,189 @@
+//! Endpoints that send datagrams to many (`FI_EP_DGRAM`).
+
+mod getinfo;
+mod name;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use fabric_abi::{FI_MSG_PREFIX, fi_addr_t};
+use prov_util::attr::Info;
+use prov_util::av::Av;
+use prov_util::av::format::Address;
+use prov_util::buffer::{AppIov, IOV_LIMIT};
+use prov_util::endpoint::Bindings;
+use prov_util::errno::{Errno, Result};
+use prov_util::ffi::Use;
+
+use crate::device::{AddressHandle, Destination, Gather, ProtectionDomain, QueuePair, Scratch};
+use crate::domain::{Domain, PORT};
+use crate::name_server;
+use crate::shared_receive::SharedReceive;
+
+pub use getinfo::getinfo;
+pub use name::Name;
+
+/// The key that all endpoints have, and that of the C library's.
+pub const KEY: u32 = 0x1111_1111;
+
+/// Bytes in front of a datagram, where the device puts the header of its network
+/// (`fi_ep_attr::msg_prefix_size`).
+pub const PREFIX: usize = 40;
+
+/// Most buffers of a receive that has no room for that.
+pub const MOST_PIECES: usize = IOV_LIMIT - 1;
+
+/// What such an endpoint has besides its queue pair.
+pub struct Datagrams {
+    gid_index: u8,
+    service: u16,
+    /// Where name servers hear of it.
+    name_server: Option<u16>,
+    /// Where the device's header goes if messages leave no room for it.
+    scratch: Option<Scratch>,
+    av: OnceLock<Use<Av>>,
+    name: OnceLock<Name>,
+    /// Those that it has sent to, by their numbers in the address vector, where
+    /// another one may have come since.
+    peers: Mutex<Peers>,
+}
+
+#[derive(Default)]
+struct Peers {
+    known: HashMap<fi_addr_t, Arc<Peer>>,
+    /// Those that others have followed: requests under way may name them.
+    former: Vec<Arc<Peer>>,
+}
+
+/// Somebody who is sent to.
+pub struct Peer {
+    name: Name,
+    /// The device's handle.
+    pub handle: AddressHandle,
+    /// The number of the peer's queue pair.
+    pub pair: u32,
+}
+
+impl Datagrams {
+    /// An endpoint with these attributes.
+    pub fn open(domain: &Domain, info: &Info) -> Result<Self> {
+        let own = Name::decode(&info.src_addr);
+        let leaves_room = (info.mode | info.rx.mode) & FI_MSG_PREFIX != 0;
+        let scratch = match leaves_room {
+            true => None,
+            false => Some(Scratch::new(&domain.pd)?),
+        };
+        Ok(Datagrams {
+            gid_index: u8::try_from(domain.params.gid_idx).map_err(|_| Errno::EINVAL)?,
+            service: own.map_or(0, |name| name.service),
+            name_server: domain.params.name_server(),
+            scratch,
+            av: OnceLock::new(),
+            name: OnceLock::new(),
+            peers: Mutex::default(),
+        })
+    }
+
+    /// Keeps the address vector. `-FI_ENOAV` without one.
+    pub fn enable(&self, bindings: &Bindings<SharedReceive>) -> Result {
+        let av = bindings.av.clone().ok_or(Errno::ENOAV)?;
+        self.av.get_or_init(|| av);
+        Ok(())
+    }
+
+    /// Lets the queue pair send and receive.
+    pub fn open_pair(&self, pair: &QueuePair) -> Result {
+        pair.open_for_datagrams(PORT, KEY)
+    }
+
+    /// The queue pair is this one.
+    pub fn named(&self, domain: &Domain, pair: &QueuePair) -> Result {
+        let name = Name {
+            gid: domain.context.gid(PORT, self.gid_index.into())?,
+            pair: pair.number(),
+            lid: domain.port.lid,
+            partition: domain.context.partition_key(PORT, 0)?,
+            service: self.service,
+            service_level: domain.port.service_level,
+        };
+        self.name.get_or_init(|| name);
+        if let Some(port) = self.name_server {
+            name_server::announce(port, self.service, &name, false);
+        }
+        Ok(())
+    }
+
+    /// The endpoint is closed.
+    pub fn close(&self) {
+        if let (Some(port), Some(name)) = (self.name_server, self.name.get()) {
+            name_server::announce(port, self.service, name, true);
+        }
+    }
+
+    /// Bytes in front of messages that the application does not get.
+    pub fn skipped(&self) -> usize {
+        match self.scratch {
+            Some(_) => PREFIX,
+            None => 0,
+        }
+    }
+
+    /// Where a message comes to, with the device's header.
+    pub fn received_into(&self, local: Gather) -> Result<Gather> {
+        match &self.scratch {
+            Some(scratch) => local.led_by(scratch, PREFIX),
+            None => Ok(local),
+        }
+    }
+
+    /// The endpoint's own address. `-FI_EOPBADSTATE` until it is enabled.
+    pub fn name(&self) -> Result<Vec<u8>> {
+        let name = self.name.get().ok_or(Errno::EOPBADSTATE)?;
+        Ok(name.encode().to_vec())
+    }
+
+    /// Who has this number in the address vector.
+    pub fn peer(&self, pd: &Arc<ProtectionDomain>, number: fi_addr_t) -> Result<Arc<Peer>> {
+        let av = self.av.get().ok_or(Errno::EOPBADSTATE)?;
+        let decode = |address: Address<'_>| match address {
+            Address::Bytes(bytes) => Name::decode(bytes),
+            Address::Internet(_) => None,
+        };
+        let name = av.with_address(number, decode).flatten();
+        let name = name.ok_or(Errno::EINVAL)?;
+        let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(peer) = peers.known.get(&number)
+            && peer.name == name
+        {
+            return Ok(peer.clone());
+        }
+        let to = Destination {
+            gid: name.has_gid().then_some(name.gid),
+            lid: name.lid,
+            service_level: name.service_level,
+            port: PORT,
+            gid_index: self.gid_index,
+        };
+        let peer = Arc::new(Peer {
+            handle: AddressHandle::new(pd, &to)?,
+            pair: name.pair,
+            name,
+        });
+        let former = peers.known.insert(number, peer.clone());
+        peers.former.extend(former);
+        Ok(peer)
+    }
+
+    /// A message without what stands in front of it (`FI_MSG_PREFIX`).
+    /// `-FI_EINVAL` for one that is shorter than that.
+    pub fn without_prefix(&self, message: &AppIov) -> Result<AppIov> {
+        if self.scratch.is_some() {
+            return Ok(*message);
+        }
+        match message.len().checked_sub(PREFIX) {
+            Some(0) => Ok(AppIov::EMPTY),
+            Some(len) => Ok(message.slice(PREFIX, len)),
+            None => Err(Errno::EINVAL),
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! fi_getinfo(3) for datagrams. A node and a service are turned into an address by
+//! the node's name server; a service of one's own is what that will know.
+
+use std::net::IpAddr;
+
+use fabric_abi::{FI_MSG_PREFIX, FI_SOURCE};
+use prov_util::attr::{Base, Hints, Info, Request, named};
+use prov_util::errno::{Errno, Result};
+use prov_util::resolve::{self, Query};
+
+use super::name::Name;
+use crate::name_server;
+use crate::params::Params;
+
+/// The endpoints out of `bases` that fit.
+pub fn getinfo(request: &Request<'_>, params: &Params, bases: &[Base]) -> Result<Vec<Info>> {
+    let naming = Naming { request, params };
+    if leaves_room(request.hints) {
+        return named::getinfo(request, bases, &naming);
+    }
+    // The header goes somewhere else then.
+    let mut bases = bases.to_vec();
+    for base in &mut bases {
+        base.limits.mode &= !FI_MSG_PREFIX;
+        base.limits.tx.mode &= !FI_MSG_PREFIX;
+        base.limits.rx.mode &= !FI_MSG_PREFIX;
+        base.limits.ep.msg_prefix_size = 0;
+        base.limits.rx.iov_limit = base.limits.rx.iov_limit.min(super::MOST_PIECES);
+    }
+    named::getinfo(request, &bases, &naming)
+}
+
+/// Whether the caller leaves room in front of its messages.
+fn leaves_room(hints: Option<&Hints>) -> bool {
+    hints.is_none_or(|hints| {
+        let mode = hints.mode | hints.rx.as_ref().map_or(0, |rx| rx.mode);
+        mode & FI_MSG_PREFIX != 0
+    })
+}
+
+struct Naming<'a> {
+    request: &'a Request<'a>,
+    params: &'a Params,
+}
+
+impl Naming<'_> {
+    fn host(&self) -> Result<Option<IpAddr>> {
+        if self.request.node.is_none() {
+            return Ok(None);
+        }
+        let found = resolve::resolve(&Query {
+            node: self.request.node,
+            service: None,
+            // Where name servers listen.
+            family: libc::AF_INET,
+            passive: false,
+            numeric: false,
+        });
+        let found = found.map_err(|_| Errno::ENODATA)?;
+        Ok(found.first().map(|address| address.ip()))
+    }
+}
+
+impl named::Naming for Naming<'_> {
+    fn address(&self, _: Option<&str>, service: Option<&str>) -> Result<Vec<u8>> {
+        let service =
+            service.map_or(Ok(0), |service| service.parse().map_err(|_| Errno::ENODATA))?;
+        if self.request.flags & FI_SOURCE != 0 {
+            let own = Name {
+                service,
+                ..Name::default()
+            };
+            return Ok(own.encode().to_vec());
+        }
+        let port = self.params.name_server().ok_or(Errno::ENODATA)?;
+        let host = self.host()?.ok_or(Errno::ENODATA)?;
+        Ok(name_server::ask(host, port, service)?.encode().to_vec())
+    }
+
+    /// Nobody's: the device numbers its queue pairs when endpoints are enabled.
+    fn own(&self) -> Vec<u8> {
+        Name::default().encode().to_vec()
+    }
+
+    fn is_address(&self, bytes: &[u8]) -> bool {
+        Name::decode(bytes).is_some_and(|name| name.encode() == bytes)
+    }
+}

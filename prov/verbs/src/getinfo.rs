@@ -1,0 +1,267 @@
+//! fi_getinfo(3): the endpoints that fit, with their addresses.
+//!
+//! Connected endpoints have the addresses that RDMA CM knows of its devices, and
+//! it is asked which device leads to a peer.
+
+use fabric_abi::*;
+use prov_util::attr::{Base, Ends, Hints, Info, Request, address_format_fits};
+use prov_util::errno::{Errno, Result};
+use prov_util::netif;
+use prov_util::resolve::{self, Query};
+
+use crate::address::SocketAddress;
+use crate::bases::{bases, without_data_mode};
+use crate::device::Id;
+use crate::params::{Params, is_listed};
+
+/// How long RDMA CM may take to find the device that leads to a peer.
+const RESOLVING_MS: i32 = 2000;
+
+/// An address of this host that connections can be made from.
+#[derive(Clone, Debug)]
+struct Own {
+    address: SocketAddress,
+    device: String,
+}
+
+/// See the [module](self) description.
+pub fn getinfo(request: &Request<'_>, params: &Params) -> Result<Vec<Info>> {
+    let bases = bases(params);
+    if bases.is_empty() {
+        return Err(Errno::ENODATA);
+    }
+    let bases = match needs_data_mode(request.hints) {
+        true => bases,
+        false => without_data_mode(bases),
+    };
+    let (connected, datagrams): (Vec<Base>, Vec<Base>) = bases
+        .into_iter()
+        .partition(|base| base.limits.ep.ep_type == FI_EP_MSG);
+    let connected = getinfo_connected(request, params, &connected);
+    let datagrams = crate::endpoint::getinfo(request, params, &datagrams);
+    match (connected, datagrams) {
+        (Ok(connected), Ok(datagrams)) => Ok([connected, datagrams].concat()),
+        (Ok(infos), Err(_)) | (Err(_), Ok(infos)) => Ok(infos),
+        (Err(error), Err(_)) => Err(error),
+    }
+}
+
+/// Whether the caller may get data with writes of its peers: it has to post
+/// receives for these, and only then says so.
+fn needs_data_mode(hints: Option<&Hints>) -> bool {
+    hints.is_none_or(|hints| {
+        let data = hints
+            .domain
+            .as_ref()
+            .map_or(0, |domain| domain.cq_data_size);
+        let mode = hints.mode | hints.rx.as_ref().map_or(0, |rx| rx.mode);
+        data != 0 || mode & FI_RX_CQ_DATA != 0
+    })
+}
+
+fn getinfo_connected(request: &Request<'_>, params: &Params, bases: &[Base]) -> Result<Vec<Info>> {
+    let fitting = request.fitting(bases)?;
+    let ends = request.ends(|| look_up(request), SocketAddress::decode)?;
+    let own = own_addresses(params);
+    let mut infos = Vec::new();
+    match reach(&ends, &own)? {
+        // Nobody is named.
+        None => {
+            for info in &fitting {
+                let here = own.iter().filter(|own| is_of(info, &own.device));
+                infos.extend(here.map(|own| with(info, &ends, Some(&own.address))));
+            }
+        }
+        Some(source) => {
+            for info in &fitting {
+                if source
+                    .device
+                    .as_deref()
+                    .is_none_or(|device| is_of(info, device))
+                {
+                    infos.push(with(info, &ends, source.address.as_ref()));
+                }
+            }
+        }
+    }
+    infos.retain(|info| fits(request.hints, info));
+    if infos.is_empty() {
+        return Err(Errno::ENODATA);
+    }
+    Ok(infos)
+}
+
+fn is_of(info: &Info, device: &str) -> bool {
+    info.domain.name.as_deref() == Some(device)
+}
+
+/// Where the named ends lead.
+struct Source {
+    /// The one device that it can be; `None` for every one.
+    device: Option<String>,
+    address: Option<SocketAddress>,
+}
+
+fn reach(ends: &Ends<SocketAddress>, own: &[Own]) -> Result<Option<Source>> {
+    let any = |address: &SocketAddress| match address {
+        SocketAddress::Internet(address) => address.ip().is_unspecified(),
+        SocketAddress::Infiniband(_) => false,
+    };
+    match (&ends.src, &ends.dest) {
+        (None, None) => Ok(None),
+        (Some(src), None) if any(src) => Ok(Some(Source {
+            device: None,
+            address: Some(src.clone()),
+        })),
+        (Some(src), None) => {
+            let device = own
+                .iter()
+                .find(|own| is_at(own, src))
+                .map(|own| own.device.clone());
+            let device = match device {
+                Some(device) => device,
+                None => device_of(None, src, false)?.0,
+            };
+            Ok(Some(Source {
+                device: Some(device),
+                address: Some(src.clone()),
+            }))
+        }
+        (src, Some(dest)) => {
+            let (device, address) = device_of(src.as_ref(), dest, true)?;
+            Ok(Some(Source {
+                device: Some(device),
+                address: src.clone().or(address),
+            }))
+        }
+    }
+}
+
+fn is_at(own: &Own, address: &SocketAddress) -> bool {
+    match (&own.address, address) {
+        (SocketAddress::Internet(own), SocketAddress::Internet(address)) => {
+            own.ip() == address.ip()
+        }
+        (own, address) => own == address,
+    }
+}
+
+/// The device that has an address, or that leads to it, and where that leads
+/// from. `-FI_ENODATA` where there is none.
+fn device_of(
+    own: Option<&SocketAddress>,
+    address: &SocketAddress,
+    is_peer: bool,
+) -> Result<(String, Option<SocketAddress>)> {
+    let find = || {
+        let mut id = Id::waiting(address.space())?;
+        match is_peer {
+            true => id.resolve(own, address, RESOLVING_MS)?,
+            false => id.bind(&without_port(address))?,
+        }
+        let context = id.context().ok_or(Errno::ENODATA)?;
+        Ok((
+            context.name(),
+            id.local_address().map(|own| without_port(&own)),
+        ))
+    };
+    find().map_err(|error: Errno| {
+        log::info!(target: crate::LOG.fabric, "no device for {address:?}: {error}");
+        Errno::ENODATA
+    })
+}
+
+fn without_port(address: &SocketAddress) -> SocketAddress {
+    match address {
+        SocketAddress::Internet(address) => {
+            let mut address = *address;
+            address.set_port(0);
+            SocketAddress::Internet(address)
+        }
+        other => other.clone(),
+    }
+}
+
+/// An entry with its addresses.
+fn with(info: &Info, ends: &Ends<SocketAddress>, own: Option<&SocketAddress>) -> Info {
+    let mut info = info.clone();
+    let encode =
+        |address: Option<&SocketAddress>| address.map_or_else(Vec::new, SocketAddress::encode);
+    info.src_addr = encode(own);
+    info.dest_addr = encode(ends.dest.as_ref());
+    if let Some(address) = ends.dest.as_ref().or(own) {
+        info.addr_format = address.format();
+    }
+    info
+}
+
+/// Whether names and address format are those that the caller asks for.
+fn fits(hints: Option<&Hints>, info: &Info) -> bool {
+    let Some(hints) = hints else {
+        return true;
+    };
+    let fabric = hints.fabric.as_ref().and_then(|attr| attr.name.as_ref());
+    let domain = hints.domain.as_ref().and_then(|attr| attr.name.as_ref());
+    let is = |asked: Option<&String>, own: &Option<String>| {
+        asked.is_none_or(|asked| own.as_ref() == Some(asked))
+    };
+    is(fabric, &info.fabric.name)
+        && is(domain, &info.domain.name)
+        && address_format_fits(hints.addr_format, info.addr_format)
+}
+
+/// The addresses of interfaces that devices belong to, as RDMA CM says.
+fn own_addresses(params: &Params) -> Vec<Own> {
+    let listed = |interface: &netif::Interface| is_listed(params.iface.as_deref(), &interface.name);
+    let interfaces = netif::interfaces(None).into_iter();
+    let usable = interfaces.filter(|interface| !interface.loopback && listed(interface));
+    let mut own: Vec<Own> = usable
+        .filter_map(|interface| {
+            let address = SocketAddress::Internet(interface.addr);
+            let (device, _) = device_of(None, &address, false).ok()?;
+            Some(Own { address, device })
+        })
+        .collect();
+    // Addresses of one device together, the better ones first.
+    let mut devices = Vec::new();
+    for own in &own {
+        if !devices.contains(&own.device) {
+            devices.push(own.device.clone());
+        }
+    }
+    own.sort_by_key(|own| devices.iter().position(|device| *device == own.device));
+    own
+}
+
+fn look_up(request: &Request<'_>) -> Result<SocketAddress> {
+    let format = request.hints.map_or(0, |hints| hints.addr_format);
+    if format == FI_SOCKADDR_IB {
+        return crate::address::infiniband_named(request.node, request.service);
+    }
+    let family = match format {
+        FI_SOCKADDR_IN => libc::AF_INET,
+        FI_SOCKADDR_IN6 => libc::AF_INET6,
+        _ => 0,
+    };
+    let found = resolve::resolve(&Query {
+        node: request.node,
+        service: request.service,
+        family,
+        passive: request.flags & FI_SOURCE != 0,
+        numeric: request.flags & FI_NUMERICHOST != 0,
+    });
+    let found = found.map_err(|error| {
+        log::info!(
+            target: request.target,
+            "cannot resolve node {:?} service {:?}: {error}",
+            request.node,
+            request.service
+        );
+        match error {
+            Errno::EINVAL => Errno::EINVAL,
+            _ => Errno::ENODATA,
+        }
+    })?;
+    let first = found.into_iter().next().ok_or(Errno::ENODATA)?;
+    Ok(SocketAddress::Internet(first))
+}

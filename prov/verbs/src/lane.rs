@@ -1,0 +1,369 @@
+//! What completes at one completion queue of a device: the senders and receivers
+//! of endpoints, under one lock.
+//!
+//! The application's queue that they are bound to drives the lane: a read of it
+//! takes completions from the device and says what became of the requests. The
+//! requests under way are counted, so that the device's queue never overruns.
+
+mod member;
+mod receiver;
+mod sender;
+mod shared;
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+
+use prov_util::drive::Signals;
+use prov_util::errno::{Errno, Result};
+use prov_util::progress::Progress;
+use prov_util::sync::{Lock, LockKind};
+
+use crate::device::{CompletionQueue, Context, Gather, Verb, WorkCompletion};
+use member::Members;
+
+pub use member::Name;
+pub use receiver::Receiver;
+pub use sender::{Operation, Sender};
+pub use shared::Shared;
+
+/// See the [module](self) description.
+pub struct Lane {
+    queue: Arc<CompletionQueue>,
+    state: Lock<State>,
+    signals: Arc<Signals>,
+    /// Completions that a queue of the device has at most.
+    most: usize,
+}
+
+struct State {
+    senders: Members<Sender>,
+    receivers: Members<Receiver>,
+    /// Receivers whose receives are shared, by the number of their queue pair.
+    sharing: HashMap<u32, Name>,
+    /// Completions that the device's queue has room for, beyond those of the
+    /// requests under way.
+    room: usize,
+    /// Completions that all requests which members may post can make.
+    needed: usize,
+    /// Completions that the device's queue holds.
+    size: usize,
+    /// Where completions are taken to.
+    found: Box<[WorkCompletion]>,
+}
+
+/// What a sender posts.
+pub struct Work<'a> {
+    /// What to do.
+    pub verb: Verb<'a>,
+    /// With what, or where to.
+    pub local: &'a Gather,
+    /// Bytes of it.
+    pub len: usize,
+    /// Immediate data.
+    pub immediate: Option<u32>,
+}
+
+/// The fewest completions that a queue of the device is made for.
+const LEAST: usize = 1024;
+
+impl Lane {
+    /// A lane of a device, which takes so many completions at once.
+    pub fn new(context: Context, kind: LockKind, bunch: usize) -> Result<Arc<Self>> {
+        let most = context.limits()?.completions_per_queue;
+        let queue = CompletionQueue::new(context, LEAST.min(most))?;
+        let size = queue.size();
+        Ok(Arc::new(Lane {
+            state: Lock::new(
+                kind,
+                State {
+                    senders: Members::default(),
+                    receivers: Members::default(),
+                    sharing: HashMap::new(),
+                    room: size,
+                    needed: 0,
+                    size,
+                    found: vec![WorkCompletion::default(); bunch].into(),
+                },
+            ),
+            signals: Arc::default(),
+            queue,
+            most,
+        }))
+    }
+
+    /// Where the device reports.
+    pub fn queue(&self) -> &Arc<CompletionQueue> {
+        &self.queue
+    }
+
+    /// Makes room for the completions of so many more requests. What the device
+    /// has no room for is held back when it is posted.
+    fn reserve(&self, state: &mut State, requests: usize) {
+        state.needed += requests;
+        if state.needed <= state.size || state.size >= self.most {
+            return;
+        }
+        let wanted = state.needed.next_power_of_two().min(self.most);
+        match self.queue.resize(wanted) {
+            Ok(()) => {
+                let size = self.queue.size();
+                state.room += size.saturating_sub(state.size);
+                state.size = size.max(state.size);
+            }
+            Err(error) => {
+                log::info!(
+                    target: crate::LOG.cq,
+                    "a completion queue of {} entries cannot grow to {wanted}: {error}",
+                    state.size
+                );
+            }
+        }
+    }
+
+    /// Adds a sender.
+    pub fn add_sender(&self, sender: Sender) -> Result<Name> {
+        let mut state = self.state.lock();
+        self.reserve(&mut state, sender.size());
+        state.senders.add(sender)
+    }
+
+    /// Adds a receiver. `-FI_ENOSPC` where its receives are shared and their
+    /// completions may be more than the device's queue takes.
+    pub fn add_receiver(&self, receiver: Receiver) -> Result<Name> {
+        let mut state = self.state.lock();
+        let needed = match receiver.shared() {
+            None => receiver.size(),
+            // They may all complete here, however many receivers share them.
+            Some(shared) => {
+                let is_known = |known: &Receiver| {
+                    let known = known.shared();
+                    known.is_some_and(|known| Arc::ptr_eq(known, shared))
+                };
+                match state.receivers.iter().any(is_known) {
+                    true => 0,
+                    false => receiver.size(),
+                }
+            }
+        };
+        self.reserve(&mut state, needed);
+        let pair = receiver.pair().number();
+        let is_sharing = receiver.shared().is_some();
+        if is_sharing {
+            // Nobody asks for room when they are consumed.
+            if state.room < needed {
+                state.needed -= needed;
+                return Err(Errno::ENOSPC);
+            }
+            state.room -= needed;
+        }
+        let name = state.receivers.add(receiver)?;
+        if is_sharing {
+            state.sharing.insert(pair, name);
+        }
+        Ok(name)
+    }
+
+    /// Takes a sender out. What it has posted is told of no more; once its queue
+    /// pair is gone, [`Lane::settle`] takes back the room for that.
+    pub fn remove_sender(&self, name: Name) -> Option<Unsettled> {
+        let mut state = self.state.lock();
+        let sender = state.senders.remove(name)?;
+        state.needed -= sender.size();
+        Some(Unsettled(sender.under_way()))
+    }
+
+    /// Takes a receiver out, as [`Lane::remove_sender`]. Shared receives that
+    /// messages have come to are reported first.
+    pub fn remove_receiver(&self, name: Name) -> Option<Unsettled> {
+        let mut state = self.state.lock();
+        state.take_all(&self.queue);
+        let receiver = state.receivers.remove(name)?;
+        let Some(shared) = receiver.shared() else {
+            state.needed -= receiver.size();
+            return Some(Unsettled(receiver.under_way()));
+        };
+        state.sharing.remove(&receiver.pair().number());
+        let is_known = |known: &Receiver| {
+            let known = known.shared();
+            known.is_some_and(|known| Arc::ptr_eq(known, shared))
+        };
+        if state.receivers.iter().any(is_known) {
+            return Some(Unsettled(0));
+        }
+        state.needed -= receiver.size();
+        Some(Unsettled(receiver.size()))
+    }
+
+    /// The queue pair that had so many requests under way is gone, and so are
+    /// their completions once the queue is empty.
+    pub fn settle(&self, unsettled: Unsettled) {
+        let mut state = self.state.lock();
+        state.take_all(&self.queue);
+        state.room += unsettled.0;
+    }
+
+    /// Posts to the send queue of a member. `-FI_EAGAIN` where the member or the
+    /// device has no room.
+    #[inline(always)]
+    pub fn send(&self, name: Name, operation: Operation, work: &Work<'_>) -> Result {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        let room = state.room;
+        let sender = state.senders.get(name).ok_or(Errno::EOPBADSTATE)?;
+        if sender.is_full() || room == 0 {
+            return self.send_again(state, name, operation, work);
+        }
+        sender.post(name, operation, work, room)?;
+        state.room -= 1;
+        Ok(())
+    }
+
+    /// What has completed makes room.
+    #[cold]
+    #[inline(never)]
+    fn send_again(
+        &self,
+        state: &mut State,
+        name: Name,
+        operation: Operation,
+        work: &Work<'_>,
+    ) -> Result {
+        state.take(&self.queue);
+        let room = state.room;
+        let sender = state.senders.get(name).ok_or(Errno::EOPBADSTATE)?;
+        if sender.is_full() || room == 0 {
+            return Err(Errno::EAGAIN);
+        }
+        sender.post(name, operation, work, room)?;
+        state.room -= 1;
+        Ok(())
+    }
+
+    /// Posts to the receive queue of a member, whose receives are its own.
+    /// `-FI_EAGAIN` as for [`Lane::send`].
+    #[inline(always)]
+    pub fn receive(
+        &self,
+        name: Name,
+        local: &Gather,
+        context: *mut c_void,
+        address: *mut c_void,
+        is_reported: bool,
+    ) -> Result {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        let receiver = state.receivers.get(name).ok_or(Errno::EOPBADSTATE)?;
+        if receiver.is_full() || state.room == 0 {
+            return Err(Errno::EAGAIN);
+        }
+        receiver.post(name, local, context, address, is_reported)?;
+        state.room -= 1;
+        Ok(())
+    }
+
+    /// Requests that a sender may still post.
+    pub fn send_room(&self, name: Name) -> Result<usize> {
+        let mut state = self.state.lock();
+        let sender = state.senders.get(name).ok_or(Errno::EOPBADSTATE)?;
+        Ok(sender.size() - sender.under_way())
+    }
+
+    /// Receives that a receiver may still post.
+    pub fn receive_room(&self, name: Name) -> Result<usize> {
+        let mut state = self.state.lock();
+        let receiver = state.receivers.get(name).ok_or(Errno::EOPBADSTATE)?;
+        match receiver.shared() {
+            Some(_) => Err(Errno::ENOSYS),
+            None => Ok(receiver.size() - receiver.under_way()),
+        }
+    }
+}
+
+/// Requests whose completions may still be in the device's queue.
+#[must_use = "room is lost"]
+pub struct Unsettled(usize);
+
+impl State {
+    /// Takes completions from the device and says what became of the requests;
+    /// how many.
+    #[inline(always)]
+    fn take(&mut self, queue: &CompletionQueue) -> usize {
+        let count = match queue.poll(&mut self.found) {
+            Ok(count) => count,
+            Err(error) => return failed(error),
+        };
+        for index in 0..count {
+            let completion = self.found[index];
+            self.completed(&completion);
+        }
+        count
+    }
+
+    /// All that there is.
+    fn take_all(&mut self, queue: &CompletionQueue) {
+        while self.take(queue) != 0 {}
+    }
+
+    #[inline(always)]
+    fn completed(&mut self, completion: &WorkCompletion) {
+        let id = completion.wr_id;
+        if Shared::is_named(id) {
+            return self.shared_completed(completion);
+        }
+        // What is not known is of a member that has left.
+        if Receiver::is_named(id) {
+            if let Some(receiver) = self.receivers.get(Name::of_request(id)) {
+                self.room += receiver.completed(completion);
+            }
+        } else if let Some(sender) = self.senders.get(Name::of_request(id)) {
+            self.room += sender.completed(completion);
+        }
+    }
+
+    #[inline(never)]
+    fn shared_completed(&mut self, completion: &WorkCompletion) {
+        if let Some(&name) = self.sharing.get(&completion.qp_num)
+            && let Some(receiver) = self.receivers.get(name)
+        {
+            receiver.shared_completed(completion);
+        }
+    }
+}
+
+#[cold]
+fn failed(error: Errno) -> usize {
+    log::warn!(target: crate::LOG.cq, "a device's completion queue cannot be read: {error}");
+    0
+}
+
+impl Progress for Lane {
+    #[inline]
+    fn progress(&self) {
+        self.signals.driven();
+        // Whoever is inside takes what there is.
+        if let Some(mut state) = self.state.try_lock() {
+            state.take(&self.queue);
+        }
+    }
+
+    fn signals(&self) -> Arc<Signals> {
+        self.signals.clone()
+    }
+
+    fn wait_fd(&self) -> Option<RawFd> {
+        Some(self.queue.descriptor())
+    }
+
+    fn prepare_wait(&self) -> bool {
+        let mut state = self.state.lock();
+        self.queue.silence();
+        if let Err(error) = self.queue.arm() {
+            log::warn!(target: crate::LOG.cq, "ibv_req_notify_cq: {error}");
+            return false;
+        }
+        // One that came before does not wake.
+        state.take(&self.queue) == 0
+    }
+}

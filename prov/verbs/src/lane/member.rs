@@ -1,0 +1,152 @@
+//! The members of a lane, by names that work requests carry.
+
+use prov_util::errno::{Errno, Result};
+
+/// Bits of a request's number within its member.
+pub const NUMBER_BITS: u32 = 24;
+/// Bits of a member's place.
+const PLACE_BITS: u32 = 20;
+/// Bits that tell a member from the ones that had its place before.
+const GENERATION_BITS: u32 = 18;
+/// The number of a request, within its member.
+pub const NUMBER_MASK: u32 = (1 << NUMBER_BITS) - 1;
+
+/// Set in the id of a receive request.
+pub const RECEIVE: u64 = 1 << 62;
+/// Set in the id of a request in a shared queue.
+pub const SHARED: u64 = 1 << 63;
+
+const _: () = assert!(NUMBER_BITS + PLACE_BITS + GENERATION_BITS == 62);
+
+/// Names a member of a lane: none that has left has the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Name {
+    place: u32,
+    generation: u32,
+}
+
+impl Name {
+    /// The id of a request of the member.
+    #[inline(always)]
+    pub fn request(self, number: u32) -> u64 {
+        let (place, generation) = (u64::from(self.place), u64::from(self.generation));
+        let member = place | generation << PLACE_BITS;
+        member << NUMBER_BITS | u64::from(number & NUMBER_MASK)
+    }
+
+    /// The member that a request is of.
+    #[inline(always)]
+    pub fn of_request(id: u64) -> Self {
+        let member = id >> NUMBER_BITS;
+        Name {
+            place: member as u32 & ((1 << PLACE_BITS) - 1),
+            generation: (member >> PLACE_BITS) as u32 & ((1 << GENERATION_BITS) - 1),
+        }
+    }
+}
+
+/// Members of one kind.
+pub struct Members<T> {
+    places: Vec<Place<T>>,
+    free: Vec<u32>,
+}
+
+struct Place<T> {
+    generation: u32,
+    member: Option<T>,
+}
+
+impl<T> Default for Members<T> {
+    fn default() -> Self {
+        Members {
+            places: Vec::new(),
+            free: Vec::new(),
+        }
+    }
+}
+
+impl<T> Members<T> {
+    /// Adds a member. `-FI_ENOSPC` where there are too many.
+    pub fn add(&mut self, member: T) -> Result<Name> {
+        let place = match self.free.pop() {
+            Some(place) => place,
+            None if self.places.len() >> PLACE_BITS == 0 => {
+                self.places.push(Place {
+                    generation: 0,
+                    member: None,
+                });
+                self.places.len() as u32 - 1
+            }
+            None => return Err(Errno::ENOSPC),
+        };
+        let at = &mut self.places[place as usize];
+        at.member = Some(member);
+        Ok(Name {
+            place,
+            generation: at.generation,
+        })
+    }
+
+    /// The member of this name.
+    #[inline(always)]
+    pub fn get(&mut self, name: Name) -> Option<&mut T> {
+        let place = self.places.get_mut(name.place as usize)?;
+        match place.generation == name.generation {
+            true => place.member.as_mut(),
+            false => None,
+        }
+    }
+
+    /// Takes a member out.
+    pub fn remove(&mut self, name: Name) -> Option<T> {
+        let place = self.places.get_mut(name.place as usize)?;
+        if place.generation != name.generation {
+            return None;
+        }
+        let member = place.member.take()?;
+        place.generation = (place.generation + 1) & ((1 << GENERATION_BITS) - 1);
+        self.free.push(name.place);
+        Some(member)
+    }
+
+    /// All members.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.places.iter().filter_map(|place| place.member.as_ref())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_says_whose_it_is() {
+        let mut members = Members::default();
+        let names: Vec<_> = (0..300)
+            .map(|number| members.add(number).unwrap())
+            .collect();
+        for (number, &name) in names.iter().enumerate() {
+            for request in [0, 1, NUMBER_MASK] {
+                let id = name.request(request);
+                for flags in [0, RECEIVE, SHARED] {
+                    assert_eq!(Name::of_request(id | flags), name);
+                }
+                assert_eq!(id as u32 & NUMBER_MASK, request);
+            }
+            assert_eq!(members.get(name), Some(&mut number.clone()));
+        }
+    }
+
+    #[test]
+    fn who_has_left_is_not_found_where_another_one_is() {
+        let mut members = Members::default();
+        let first = members.add('a').unwrap();
+        assert_eq!(members.remove(first), Some('a'));
+        assert_eq!(members.remove(first), None);
+        let second = members.add('b').unwrap();
+        assert_eq!(members.get(first), None);
+        assert_eq!(members.remove(first), None);
+        assert_eq!(members.get(second), Some(&mut 'b'));
+        assert_eq!(members.iter().collect::<Vec<_>>(), [&'b']);
+    }
+}

@@ -1,0 +1,240 @@
+//! The receive queue of an endpoint.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use fabric_abi::{FI_MSG, FI_RECV, FI_REMOTE_CQ_DATA, FI_REMOTE_WRITE, FI_RMA};
+use prov_message::{Context, Reports};
+use prov_util::cq::{Completion, ErrorCompletion};
+use prov_util::errno::{Errno, Result};
+
+use super::Shared;
+use super::member::{NUMBER_MASK, Name, RECEIVE};
+use crate::device::{Gather, QueuePair, ReceiveRequest, WorkCompletion};
+use crate::failure::Failure;
+use crate::sys::ibverbs::{IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_WITH_IMM};
+
+/// The receives that an endpoint has posted, which messages come to in order; or
+/// where it takes them from.
+pub struct Receiver {
+    pair: Arc<QueuePair>,
+    reports: Reports,
+    shared: Option<Arc<Shared>>,
+    /// What is left to tell, by the number of the request.
+    posted: Box<[Posted]>,
+    mask: u32,
+    size: u32,
+    head: u32,
+    tail: u32,
+    /// Bytes that the device puts in front of messages and that are not theirs.
+    skipped: usize,
+}
+
+/// A receive that waits for a message.
+#[derive(Clone, Copy, Debug)]
+pub struct Posted {
+    /// The application's.
+    pub context: Context,
+    /// Where the message comes to, to report it.
+    pub address: usize,
+    /// Whether success is reported.
+    pub is_reported: bool,
+}
+
+impl Posted {
+    pub(super) const NOTHING: Posted = Posted {
+        context: Context(0),
+        address: 0,
+        is_reported: false,
+    };
+
+    /// With what the application gave.
+    #[inline(always)]
+    pub fn new(context: *mut c_void, address: *mut c_void, is_reported: bool) -> Self {
+        Posted {
+            context: Context::of(context),
+            address: address.expose_provenance(),
+            is_reported,
+        }
+    }
+}
+
+impl Receiver {
+    /// For up to `size` receives at once, of its own or `shared`.
+    pub fn new(
+        pair: Arc<QueuePair>,
+        reports: Reports,
+        shared: Option<Arc<Shared>>,
+        size: usize,
+    ) -> Result<Self> {
+        let size = u32::try_from(size.max(1)).map_err(|_| Errno::EINVAL)?;
+        let places = match shared {
+            Some(_) => 1,
+            None => size.checked_next_power_of_two().ok_or(Errno::EINVAL)?,
+        };
+        if places > NUMBER_MASK {
+            return Err(Errno::EINVAL);
+        }
+        Ok(Receiver {
+            pair,
+            reports,
+            shared,
+            posted: vec![Posted::NOTHING; places as usize].into(),
+            mask: places - 1,
+            size,
+            head: 0,
+            tail: 0,
+            skipped: 0,
+        })
+    }
+
+    /// The same, of messages behind so many bytes that are not theirs.
+    pub fn skipping(self, skipped: usize) -> Self {
+        Receiver { skipped, ..self }
+    }
+
+    /// Whether this is the id of a request of a receiver.
+    #[inline(always)]
+    pub fn is_named(id: u64) -> bool {
+        id & RECEIVE != 0
+    }
+
+    /// Its queue pair.
+    pub fn pair(&self) -> &QueuePair {
+        &self.pair
+    }
+
+    /// Where it takes its receives from, if they are not its own.
+    pub fn shared(&self) -> Option<&Arc<Shared>> {
+        self.shared.as_ref()
+    }
+
+    /// Receives that may wait here, or at what is shared.
+    pub fn size(&self) -> usize {
+        self.size as usize
+    }
+
+    /// Own receives that wait.
+    #[inline(always)]
+    pub fn under_way(&self) -> usize {
+        self.tail.wrapping_sub(self.head) as usize
+    }
+
+    /// Whether no more can be posted.
+    #[inline(always)]
+    pub fn is_full(&self) -> bool {
+        self.under_way() >= self.size()
+    }
+
+    /// Posts a receive, where there is room for it. That its memory has no key
+    /// matters when a message comes to it, and the device says so then.
+    #[inline(always)]
+    pub fn post(
+        &mut self,
+        name: Name,
+        local: &Gather,
+        context: *mut c_void,
+        address: *mut c_void,
+        is_reported: bool,
+    ) -> Result {
+        if self.shared.is_some() {
+            return Err(Errno::EINVAL);
+        }
+        self.pair.post_receive(&ReceiveRequest {
+            id: name.request(self.tail) | RECEIVE,
+            local,
+        })?;
+        self.posted[(self.tail & self.mask) as usize] = Posted::new(context, address, is_reported);
+        self.tail = self.tail.wrapping_add(1);
+        Ok(())
+    }
+
+    /// A message has come to one of its own receives, or the receive has failed;
+    /// how many receives are done.
+    #[inline(always)]
+    pub fn completed(&mut self, completion: &WorkCompletion) -> usize {
+        let ahead = (completion.wr_id as u32).wrapping_sub(self.head) & NUMBER_MASK;
+        if ahead != 0 || self.under_way() == 0 {
+            // They complete in order.
+            log::warn!(target: crate::LOG.cq, "a completion of no receive: {completion:?}");
+            return 0;
+        }
+        let posted = self.posted[(self.head & self.mask) as usize];
+        self.head = self.head.wrapping_add(1);
+        self.report(&posted, completion);
+        1
+    }
+
+    /// The same, of a receive that is shared.
+    pub fn shared_completed(&mut self, completion: &WorkCompletion) {
+        let taken = self
+            .shared
+            .as_ref()
+            .and_then(|shared| shared.take(completion.wr_id));
+        match taken {
+            Some(posted) => self.report(&posted, completion),
+            None => {
+                log::warn!(target: crate::LOG.cq, "a completion of no receive: {completion:?}");
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn report(&self, posted: &Posted, completion: &WorkCompletion) {
+        if let Some(failure) = Failure::of_receive(completion) {
+            return self.failed(posted, &failure);
+        }
+        let is_write = completion.opcode == IBV_WC_RECV_RDMA_WITH_IMM;
+        let has_data = completion.wc_flags & IBV_WC_WITH_IMM != 0;
+        let len = (completion.byte_len as usize).saturating_sub(self.skipped);
+        let counters = &self.reports.counters;
+        let counter = if is_write {
+            &counters.remote_write
+        } else {
+            &counters.recv
+        };
+        if let Some(counter) = counter {
+            counter.count(len);
+        }
+        // A write that says so is reported, whatever the receive says.
+        if (posted.is_reported || is_write)
+            && let Some(cq) = &self.reports.rx_cq
+        {
+            let kind = if is_write {
+                FI_RMA | FI_REMOTE_WRITE
+            } else {
+                FI_MSG | FI_RECV
+            };
+            let data = if has_data { FI_REMOTE_CQ_DATA } else { 0 };
+            cq.write_with(
+                #[inline(always)]
+                || Completion {
+                    flags: kind | data,
+                    len,
+                    buf: std::ptr::with_exposed_provenance_mut(posted.address),
+                    data: match has_data {
+                        true => u32::from_be(completion.imm_data).into(),
+                        false => 0,
+                    },
+                    ..Completion::new(posted.context.pointer(), 0)
+                },
+            );
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn failed(&self, posted: &Posted, failure: &Failure) {
+        if let Some(counter) = &self.reports.counters.recv {
+            counter.count_error();
+        }
+        if let Some(cq) = &self.reports.rx_cq {
+            let receive = Completion::new(posted.context.pointer(), FI_MSG | FI_RECV);
+            cq.write_error(ErrorCompletion {
+                prov_errno: failure.status,
+                err_data: failure.vendor_data(),
+                ..ErrorCompletion::new(receive, failure.error)
+            });
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! The send queue of an endpoint.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use fabric_abi::FI_INJECT;
+use prov_message::{Context, EpKey, Op, OpClass, Reports};
+use prov_util::errno::{Errno, Result};
+
+use super::Work;
+use super::member::{NUMBER_MASK, Name};
+use crate::device::{QueuePair, SendRequest, Verb, WorkCompletion};
+use crate::failure::Failure;
+use crate::link::Link;
+
+/// Requests that may go without a completion of their own, at most.
+const MOST_SILENT: usize = 32;
+
+/// The requests that an endpoint has posted. They complete in order, and one that
+/// completes says so for those before it.
+pub struct Sender {
+    pair: Arc<QueuePair>,
+    reports: Reports,
+    /// The connection; none of an endpoint for datagrams.
+    link: Option<Arc<Link>>,
+    /// What is left to tell, by the number of the request.
+    sent: Box<[Sent]>,
+    mask: u32,
+    size: u32,
+    /// The oldest request under way.
+    head: u32,
+    /// The number of the next one.
+    tail: u32,
+    /// Requests since the last one that has a completion.
+    silent: u32,
+    most_silent: u32,
+    /// Bytes of a request that brings its memory along.
+    inline: usize,
+    /// Counters of sends, of reads, of writes are bound.
+    counts: [bool; 3],
+}
+
+/// What the application has asked for.
+#[derive(Clone, Copy)]
+pub struct Operation {
+    /// What kind of operation.
+    pub class: OpClass,
+    /// Complete flags.
+    pub flags: u64,
+    /// Whether success is reported.
+    pub is_reported: bool,
+    /// The application's.
+    pub context: *mut c_void,
+}
+
+#[derive(Clone, Copy)]
+struct Sent {
+    context: Context,
+    len: usize,
+    class: OpClass,
+    is_reported: bool,
+    is_inject: bool,
+}
+
+const NOTHING: Sent = Sent {
+    context: Context(0),
+    len: 0,
+    class: OpClass::Send,
+    is_reported: false,
+    is_inject: false,
+};
+
+impl Sender {
+    /// For up to `size` requests at once, of up to `inline` bytes inline.
+    pub fn new(
+        pair: Arc<QueuePair>,
+        reports: Reports,
+        link: Option<Arc<Link>>,
+        size: usize,
+        inline: usize,
+    ) -> Result<Self> {
+        let size = u32::try_from(size.max(1)).map_err(|_| Errno::EINVAL)?;
+        let places = size.checked_next_power_of_two().ok_or(Errno::EINVAL)?;
+        if places > NUMBER_MASK {
+            return Err(Errno::EINVAL);
+        }
+        let counters = &reports.counters;
+        Ok(Sender {
+            counts: [
+                counters.send.is_some(),
+                counters.read.is_some(),
+                counters.write.is_some(),
+            ],
+            pair,
+            reports,
+            link,
+            sent: vec![NOTHING; places as usize].into(),
+            mask: places - 1,
+            size,
+            head: 0,
+            tail: 0,
+            silent: 0,
+            most_silent: (size as usize / 2).min(MOST_SILENT) as u32,
+            inline,
+        })
+    }
+
+    /// Requests that it may have under way.
+    pub fn size(&self) -> usize {
+        self.size as usize
+    }
+
+    /// Requests that it has under way.
+    #[inline(always)]
+    pub fn under_way(&self) -> usize {
+        self.tail.wrapping_sub(self.head) as usize
+    }
+
+    /// Whether no more can be posted.
+    #[inline(always)]
+    pub fn is_full(&self) -> bool {
+        self.tail.wrapping_sub(self.head) >= self.size
+    }
+
+    fn is_counted(&self, class: OpClass) -> bool {
+        let [send, read, write] = self.counts;
+        match class {
+            OpClass::Send | OpClass::TaggedSend => send,
+            OpClass::Read | OpClass::FetchAtomic => read,
+            OpClass::Write | OpClass::Atomic => write,
+        }
+    }
+
+    /// Posts a request, where there is room for it and `room` completions.
+    #[inline(always)]
+    pub fn post(
+        &mut self,
+        name: Name,
+        operation: Operation,
+        work: &Work<'_>,
+        room: usize,
+    ) -> Result {
+        if let Some(link) = &self.link
+            && !link.is_connected()
+        {
+            return Err(Errno::ENOTCONN);
+        }
+        let is_sent = match work.verb {
+            Verb::Send | Verb::SendTo { .. } | Verb::Write { .. } => true,
+            Verb::Read { .. } | Verb::FetchAdd { .. } | Verb::CompareSwap { .. } => false,
+        };
+        let is_inline = is_sent && work.len <= self.inline && work.local.is_readable();
+        if !is_inline && (operation.flags & FI_INJECT != 0 || !work.local.has_keys()) {
+            return refused(&operation);
+        }
+        // Where the device's queue is nearly full, each is to make room soon.
+        let is_signalled = operation.is_reported
+            || self.silent >= self.most_silent
+            || self.is_counted(operation.class)
+            || room <= self.size();
+        self.pair.post_send(&SendRequest {
+            id: name.request(self.tail),
+            verb: work.verb,
+            local: work.local,
+            immediate: work.immediate,
+            is_signalled,
+            is_inline,
+        })?;
+        self.sent[(self.tail & self.mask) as usize] = Sent {
+            context: Context::of(operation.context),
+            len: work.len,
+            class: operation.class,
+            is_reported: operation.is_reported,
+            is_inject: operation.flags & FI_INJECT != 0,
+        };
+        self.tail = self.tail.wrapping_add(1);
+        self.silent = if is_signalled { 0 } else { self.silent + 1 };
+        Ok(())
+    }
+
+    /// A request has completed, and with it those before; how many.
+    #[inline(always)]
+    pub fn completed(&mut self, completion: &WorkCompletion) -> usize {
+        let number = completion.wr_id as u32;
+        let ahead = number.wrapping_sub(self.head) & NUMBER_MASK;
+        if ahead as usize >= self.under_way() {
+            return unknown(completion);
+        }
+        let failure = Failure::of(completion);
+        for left in (0..=ahead).rev() {
+            let sent = self.sent[(self.head & self.mask) as usize];
+            self.head = self.head.wrapping_add(1);
+            let op = Op {
+                ep: EpKey::default(),
+                class: sent.class,
+                report: sent.is_reported,
+                is_inject: sent.is_inject && !sent.is_reported,
+                len: sent.len,
+                context: sent.context,
+            };
+            match &failure {
+                Some(failure) if left == 0 => self.failed(&op, failure),
+                _ => self.reports.operation(&op, Ok(())),
+            }
+        }
+        ahead as usize + 1
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn failed(&self, op: &Op, failure: &Failure) {
+        self.reports
+            .failed_on_device(op, failure.error, failure.status, failure.vendor_data());
+        if let Some(link) = &self.link {
+            link.failed(failure);
+        }
+    }
+}
+
+/// The memory cannot be named to the device, nor sent along.
+#[cold]
+fn refused(operation: &Operation) -> Result {
+    log::debug!(
+        target: crate::LOG.ep_data,
+        "{:?}: memory without a descriptor that is too long to be sent inline",
+        operation.class
+    );
+    Err(Errno::EINVAL)
+}
+
+#[cold]
+fn unknown(completion: &WorkCompletion) -> usize {
+    log::warn!(target: crate::LOG.cq, "a completion of no request: {completion:?}");
+    0
+}

@@ -1,0 +1,27 @@
+//! The verbs provider (fi_verbs(7)): endpoints on queue pairs of RDMA devices.
+
+mod address;
+mod bases;
+mod device;
+mod domain;
+mod endpoint;
+mod fabric;
+mod failure;
+mod getinfo;
+mod lane;
+mod link;
+mod manager;
+mod mr;
+mod name_server;
+mod params;
+mod passive;
+mod provider;
+mod shared_receive;
+#[cfg(test)]
+mod stand_in;
+mod sys;
+
+pub use provider::{Verbs, provider};
+
+/// Where the provider logs.
+const LOG: prov_util::logging::Targets = prov_util::log_targets!("verbs");

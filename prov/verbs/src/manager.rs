@@ -1,0 +1,443 @@
+//! The connections of a fabric (fi_cm(3)), which reads of its event queues move
+//! on.
+
+mod message;
+
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use prov_message::objects::Door;
+use prov_util::attr::Info;
+use prov_util::eq::ConnectionEvents;
+use prov_util::errno::{Errno, Result};
+use prov_util::progress::Progress;
+use slotmap::{DefaultKey, Key, KeyData, SlotMap};
+
+use crate::address::SocketAddress;
+use crate::device::{
+    Channel, ConnectionParam, Context, Event, EventKind, Id, QueuePair, REJECTED_BY_PEER, Terms,
+};
+use crate::link::Link;
+
+pub use message::DATA_LIMIT;
+
+/// How long an address or a route may take to be found.
+const RESOLVING_MS: i32 = 2000;
+
+/// Names an end of a connection, or a listener.
+pub type EndKey = DefaultKey;
+
+/// All ends and listeners of a fabric, with the channel of their events.
+pub struct Manager {
+    state: Mutex<State>,
+    descriptor: RawFd,
+}
+
+struct State {
+    ends: SlotMap<DefaultKey, End>,
+    channel: Arc<Channel>,
+}
+
+enum End {
+    Connection(Box<Connection>),
+    Listener(Box<Listener>),
+}
+
+/// What listens.
+struct Listener {
+    id: Id,
+    door: Door<Incomer>,
+    describe: Describe,
+}
+
+/// Says what an endpoint for such a peer is to be opened with.
+pub type Describe = Box<dyn Fn(&Incomer, &mut Info) + Send>;
+
+/// A peer that asks for a connection.
+pub struct Incomer {
+    /// Its identifier.
+    pub id: Id,
+}
+
+/// One end of a connection.
+struct Connection {
+    id: Id,
+    stage: Stage,
+    pair: Arc<QueuePair>,
+    link: Arc<Link>,
+    events: ConnectionEvents,
+    config: EndConfig,
+    /// The connection data of the request to come.
+    data: Vec<u8>,
+}
+
+/// How far a connection has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// An address is looked for.
+    Resolving,
+    /// A route is looked for.
+    Routing,
+    /// The peer has been asked.
+    Asking,
+    /// The peer's request has been accepted.
+    Accepting,
+    Connected,
+    /// It is over, or did not come about.
+    Ended,
+}
+
+/// What an end of a connection has.
+#[derive(Clone, Copy, Debug)]
+pub struct EndConfig {
+    /// The device that its queue pair is of.
+    pub context: Context,
+    /// Whether its receives are shared.
+    pub is_shared: bool,
+    /// What it brings.
+    pub terms: Terms,
+}
+
+/// What an endpoint gives to have a connection.
+pub struct EndParts {
+    /// Its queue pair, which takes receives.
+    pub pair: Arc<QueuePair>,
+    /// Who wants to know how far it has come.
+    pub link: Arc<Link>,
+    /// Whom to tell.
+    pub events: ConnectionEvents,
+    /// What it has.
+    pub config: EndConfig,
+}
+
+impl Manager {
+    /// Without connections.
+    pub fn new() -> Result<Arc<Self>> {
+        let channel = Channel::new()?;
+        Ok(Arc::new(Manager {
+            descriptor: channel.as_raw_fd(),
+            state: Mutex::new(State {
+                ends: SlotMap::new(),
+                channel,
+            }),
+        }))
+    }
+
+    /// Asks `peer` for a connection, with connection data, from the address that
+    /// `id` is bound to or else from `own`.
+    pub fn connect(
+        &self,
+        parts: EndParts,
+        id: Option<Id>,
+        own: Option<&SocketAddress>,
+        peer: &SocketAddress,
+        data: &[u8],
+    ) -> Result<EndKey> {
+        let state = &mut *self.state.lock();
+        let is_bound = id.is_some();
+        state.add(|channel, key| {
+            let mut id = match id {
+                None => Id::new(channel, peer.space(), number(key))?,
+                Some(mut id) => {
+                    id.move_to(channel, number(key))?;
+                    id
+                }
+            };
+            // An address that is taken already is not to be named again.
+            let own = own.filter(|_| !is_bound);
+            id.resolve(own, peer, RESOLVING_MS)?;
+            let data = data.to_vec();
+            let connection = Connection::new(id, Stage::Resolving, parts, data);
+            Ok(End::Connection(Box::new(connection)))
+        })
+    }
+
+    /// Says yes to a peer that asks; gives it back where that cannot be said.
+    pub fn accept(
+        &self,
+        parts: EndParts,
+        incomer: Incomer,
+        data: &[u8],
+    ) -> std::result::Result<EndKey, (Errno, Option<Incomer>)> {
+        let state = &mut *self.state.lock();
+        let mut taken = Some(incomer);
+        let outcome = state.add(|channel, key| {
+            let mut incomer = taken.take().ok_or(Errno::EINVAL)?;
+            if incomer.id.context() != Some(parts.config.context) {
+                taken = Some(incomer);
+                return Err(Errno::ENODEV);
+            }
+            incomer.id.move_to(channel, number(key))?;
+            let data = message::answer(data);
+            let mut connection = Connection::new(incomer.id, Stage::Accepting, parts, Vec::new());
+            connection.ready()?;
+            let param = connection.param(&data);
+            connection.id.accept(&param)?;
+            // What the peer sends may be here before the word that it can, and be
+            // answered.
+            connection.link.set_connected(true);
+            Ok(End::Connection(Box::new(connection)))
+        });
+        outcome.map_err(|error| (error, taken))
+    }
+
+    /// Has `id` listen; who asks comes to the door, with what `describe` says.
+    pub fn listen(
+        &self,
+        id: Id,
+        door: Door<Incomer>,
+        backlog: i32,
+        describe: Describe,
+    ) -> Result<EndKey> {
+        let state = &mut *self.state.lock();
+        state.add(|channel, key| {
+            let mut id = id;
+            id.move_to(channel, number(key))?;
+            id.listen(backlog)?;
+            Ok(End::Listener(Box::new(Listener { id, door, describe })))
+        })
+    }
+
+    /// Ends a connection; the application hears of it.
+    pub fn shut_down(&self, key: EndKey) -> Result {
+        let state = &mut *self.state.lock();
+        match state.ends.get_mut(key) {
+            Some(End::Connection(connection)) => connection.shut_down(),
+            _ => Err(Errno::ENOTCONN),
+        }
+    }
+
+    /// Ends a connection or a listener for good. No event comes any more.
+    pub fn remove(&self, key: EndKey) {
+        let mut state = self.state.lock();
+        let end = state.ends.remove(key);
+        if let Some(End::Connection(mut connection)) = end {
+            connection.leave();
+        }
+    }
+
+    /// Looks at the identifier of an end or listener.
+    pub fn with_id<R>(&self, key: EndKey, look: impl FnOnce(&Id) -> R) -> Option<R> {
+        let state = self.state.lock();
+        state.ends.get(key).map(|end| match end {
+            End::Connection(connection) => look(&connection.id),
+            End::Listener(listener) => look(&listener.id),
+        })
+    }
+
+    /// Tells a peer that asks that it is rejected, with connection data.
+    pub fn refuse(&self, mut incomer: Incomer, data: &[u8]) {
+        let _state = self.state.lock();
+        if let Err(error) = incomer.id.reject(&message::answer(data)) {
+            log::info!(target: crate::LOG.ep_ctrl, "rdma_reject: {error}");
+        }
+    }
+}
+
+/// As identifiers have it.
+fn number(key: EndKey) -> u64 {
+    key.data().as_ffi()
+}
+
+impl State {
+    /// Adds what `make` makes for a key.
+    fn add(&mut self, make: impl FnOnce(&Arc<Channel>, EndKey) -> Result<End>) -> Result<EndKey> {
+        let channel = &self.channel;
+        self.ends.try_insert_with_key(|key| make(channel, key))
+    }
+
+    /// Takes events; whether there were any.
+    fn take_events(&mut self) -> bool {
+        let mut has_some = false;
+        while let Some(event) = self.channel.next_event() {
+            has_some = true;
+            self.happened(event);
+        }
+        has_some
+    }
+
+    fn happened(&mut self, event: Event) {
+        let key = EndKey::from(KeyData::from_ffi(event.key));
+        // Of an end that has been closed.
+        let Some(end) = self.ends.get_mut(key) else {
+            return;
+        };
+        match end {
+            End::Connection(connection) => connection.happened(event),
+            End::Listener(listener) => {
+                if let (EventKind::Requested, Some(id)) = (event.kind, event.incoming) {
+                    let incomer = Incomer { id };
+                    let peer = incomer.id.peer_address();
+                    let data = message::of_request(peer.as_ref(), &event.data);
+                    let peer = peer.map(|address| address.encode()).unwrap_or_default();
+                    let Listener { door, describe, .. } = &**listener;
+                    door.request_with(incomer, &peer, data, describe);
+                }
+            }
+        }
+    }
+}
+
+impl Connection {
+    fn new(id: Id, stage: Stage, parts: EndParts, data: Vec<u8>) -> Self {
+        Connection {
+            id,
+            stage,
+            pair: parts.pair,
+            link: parts.link,
+            events: parts.events,
+            config: parts.config,
+            data,
+        }
+    }
+
+    fn param<'a>(&self, data: &'a [u8]) -> ConnectionParam<'a> {
+        ConnectionParam {
+            data,
+            pair: self.pair.number(),
+            is_shared: self.config.is_shared,
+        }
+    }
+
+    /// Lets the queue pair send and receive.
+    fn ready(&self) -> Result {
+        self.id.ready(&self.pair, &self.config.terms)
+    }
+
+    fn happened(&mut self, event: Event) {
+        let outcome = match (self.stage, event.kind) {
+            (Stage::Resolving, EventKind::AddressResolved) => self.route(),
+            (Stage::Routing, EventKind::RouteResolved) => self.ask(),
+            (Stage::Asking, EventKind::Answered) => self.answered(&event.data),
+            (Stage::Accepting, EventKind::Established) => {
+                self.connected(&[]);
+                Ok(())
+            }
+            (Stage::Connected, EventKind::Disconnected | EventKind::DeviceRemoved) => {
+                self.disconnected();
+                return;
+            }
+            (Stage::Ended, _) => return,
+            (_, EventKind::Rejected) => {
+                let data = match event.status {
+                    REJECTED_BY_PEER => message::of_answer(&event.data),
+                    _ => &[],
+                };
+                return self.failed(Errno::ECONNREFUSED, data);
+            }
+            (_, EventKind::NotResolved | EventKind::Failed) => {
+                return self.failed(cause(event.status), &[]);
+            }
+            (_, EventKind::Disconnected) => return self.failed(Errno::ECONNRESET, &[]),
+            (_, EventKind::DeviceRemoved) => return self.failed(Errno::ENODEV, &[]),
+            _ => Ok(()),
+        };
+        if let Err(error) = outcome {
+            self.failed(error, &[]);
+        }
+    }
+
+    fn route(&mut self) -> Result {
+        if self.id.context() != Some(self.config.context) {
+            log::warn!(
+                target: crate::LOG.ep_ctrl,
+                "the peer is reached by {:?}, and the domain is of {:?}",
+                self.id.context(),
+                self.config.context
+            );
+            return Err(Errno::ENODEV);
+        }
+        self.stage = Stage::Routing;
+        self.id.resolve_route(RESOLVING_MS)
+    }
+
+    fn ask(&mut self) -> Result {
+        self.stage = Stage::Asking;
+        let (own, peer) = (self.id.local_address(), self.id.peer_address());
+        let data = message::request(own.as_ref(), peer.as_ref(), &self.data);
+        let param = self.param(&data);
+        self.id.connect(&param)
+    }
+
+    fn answered(&mut self, data: &[u8]) -> Result {
+        self.ready()?;
+        self.id.establish()?;
+        self.connected(message::of_answer(data));
+        Ok(())
+    }
+
+    fn connected(&mut self, data: &[u8]) {
+        self.stage = Stage::Connected;
+        self.link.set_connected(true);
+        self.events.connected(data);
+    }
+
+    fn failed(&mut self, error: Errno, data: &[u8]) {
+        self.end();
+        self.events.failed(error, data);
+    }
+
+    /// The peer has ended the connection, or has agreed to its end.
+    fn disconnected(&mut self) {
+        // Whoever has not begun agrees.
+        let _ = self.id.disconnect();
+        self.end();
+        self.events.shut_down();
+    }
+
+    fn shut_down(&mut self) -> Result {
+        match self.stage {
+            Stage::Connected | Stage::Accepting => {
+                let outcome = self.id.disconnect();
+                self.end();
+                self.events.shut_down();
+                outcome
+            }
+            Stage::Ended => Ok(()),
+            _ => Err(Errno::ENOTCONN),
+        }
+    }
+
+    /// Nothing is sent or received any more, and what is under way is flushed.
+    fn end(&mut self) {
+        self.stage = Stage::Ended;
+        self.link.set_connected(false);
+        if let Err(error) = self.pair.end() {
+            log::warn!(target: crate::LOG.ep_ctrl, "a queue pair does not end: {error}");
+        }
+    }
+
+    /// The endpoint is closed.
+    fn leave(&mut self) {
+        if matches!(self.stage, Stage::Connected | Stage::Accepting) {
+            // If it does not get through, closing the identifier does.
+            let _ = self.id.disconnect();
+        }
+        self.link.set_connected(false);
+    }
+}
+
+/// Why a connection did not come about.
+fn cause(status: i32) -> Errno {
+    match status {
+        status if status < 0 => Errno::new(status),
+        _ => Errno::ECONNREFUSED,
+    }
+}
+
+impl Progress for Manager {
+    fn progress(&self) {
+        if let Some(mut state) = self.state.try_lock() {
+            state.take_events();
+        }
+    }
+
+    fn wait_fd(&self) -> Option<RawFd> {
+        Some(self.descriptor)
+    }
+
+    fn prepare_wait(&self) -> bool {
+        !self.state.lock().take_events()
+    }
+}

@@ -1,0 +1,94 @@
+//! Connection data as the provider's peers have it: a byte that says how long it
+//! is, then the data. What the system adds to fill its message is cut off. Between
+//! InfiniBand addresses a request begins with RDMA CM's own header.
+
+use crate::address::SocketAddress;
+
+/// Most bytes of connection data.
+pub const DATA_LIMIT: usize = 55;
+
+/// Bytes of RDMA CM's header.
+const HEADER: usize = 36;
+
+/// What goes with a request from here to `peer`.
+pub fn request(own: Option<&SocketAddress>, peer: Option<&SocketAddress>, data: &[u8]) -> Vec<u8> {
+    let mut message = match (own, peer) {
+        (Some(SocketAddress::Infiniband(own)), Some(SocketAddress::Infiniband(peer))) => {
+            header(own, peer)
+        }
+        _ => Vec::new(),
+    };
+    message.append(&mut answer(data));
+    message
+}
+
+/// RDMA CM's header: a version, which the system fills in; an IP version, of
+/// which 0 has it look at no IP addresses; the sender's port and both GIDs.
+fn header(own: &[u8; 48], peer: &[u8; 48]) -> Vec<u8> {
+    // `sockaddr_ib`: the GID is behind 8 bytes, the port ends the service id.
+    let (gid, port) = (8..24, 30..32);
+    let mut header = vec![0, 0];
+    header.extend_from_slice(&own[port]);
+    header.extend_from_slice(&own[gid.clone()]);
+    header.extend_from_slice(&peer[gid]);
+    header
+}
+
+/// What goes with an answer.
+pub fn answer(data: &[u8]) -> Vec<u8> {
+    let data = &data[..data.len().min(DATA_LIMIT)];
+    let mut message = vec![data.len() as u8];
+    message.extend_from_slice(data);
+    message
+}
+
+/// The data in a request from `peer`.
+pub fn of_request<'a>(peer: Option<&SocketAddress>, message: &'a [u8]) -> &'a [u8] {
+    match peer {
+        Some(SocketAddress::Infiniband(_)) => of_answer(message.get(HEADER..).unwrap_or(&[])),
+        _ => of_answer(message),
+    }
+}
+
+/// The data in an answer.
+pub fn of_answer(message: &[u8]) -> &[u8] {
+    match message {
+        [] => &[],
+        &[len, ref rest @ ..] => {
+            let len = usize::from(len).min(DATA_LIMIT).min(rest.len());
+            &rest[..len]
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_comes_out_as_it_went_in_whatever_is_behind_it() {
+        let all: Vec<u8> = (0..=255).collect();
+        let addresses = [
+            SocketAddress::Internet("10.0.0.1:1".parse().unwrap()),
+            SocketAddress::Infiniband([27; 48]),
+        ];
+        for len in [0, 1, DATA_LIMIT, DATA_LIMIT + 1] {
+            let expected = &all[..len.min(DATA_LIMIT)];
+            for address in &addresses {
+                let mut message = request(Some(address), Some(address), &all[..len]);
+                message.resize(196, 0);
+                assert_eq!(of_request(Some(address), &message), expected);
+            }
+            assert_eq!(of_answer(&answer(&all[..len])), expected);
+        }
+    }
+
+    #[test]
+    fn lengths_that_lie_are_cut() {
+        assert_eq!(of_answer(&[]), &[]);
+        assert_eq!(of_answer(&[200, 1, 2]), &[1, 2]);
+        assert_eq!(of_answer(&[255; 100]).len(), DATA_LIMIT);
+        let infiniband = SocketAddress::Infiniband([27; 48]);
+        assert_eq!(of_request(Some(&infiniband), &[9; HEADER - 1]), &[]);
+    }
+}

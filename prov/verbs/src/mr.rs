@@ -1,0 +1,189 @@
+//! fi_mr(3): memory that the device registers.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use fabric_abi::{FI_READ, FI_RECV, FI_REMOTE_READ, FI_REMOTE_WRITE};
+use prov_util::attr::Opaque;
+use prov_util::errno::{Errno, Result};
+use prov_util::mr::cache::{self, Cache, CacheLimits};
+use prov_util::mr::{Device, Place, Registration, Request};
+
+use crate::device::{Access, MemoryRegion, ProtectionDomain};
+
+/// What a descriptor says of a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LocalKey {
+    /// The device's key.
+    pub key: u32,
+    /// Whether this process can read the memory, and not only the device.
+    pub is_readable: bool,
+}
+
+impl LocalKey {
+    /// Set in every descriptor, which must not be 0.
+    const MARK: usize = 1 << 32;
+    /// Set where the process cannot read.
+    const UNREADABLE: usize = 1 << 33;
+
+    /// From what requests bring along. An application may make it up; the device
+    /// then finds no such region.
+    #[inline(always)]
+    pub fn of_desc(desc: Opaque) -> Self {
+        let desc = desc.0.addr();
+        LocalKey {
+            key: desc as u32,
+            is_readable: desc & Self::UNREADABLE == 0,
+        }
+    }
+
+    fn to_desc(self) -> usize {
+        let place = if self.is_readable {
+            0
+        } else {
+            Self::UNREADABLE
+        };
+        self.key as usize | Self::MARK | place
+    }
+}
+
+/// Registers memory of a domain.
+pub struct Registrar {
+    pd: Arc<ProtectionDomain>,
+    has_atomics: bool,
+    /// Whether what a file stands for is registered as such.
+    uses_dmabuf: bool,
+    is_iwarp: bool,
+    /// Registrations of ordinary memory that have been closed; none where they are
+    /// not kept.
+    cache: Option<Cache<MemoryRegion>>,
+}
+
+impl Registrar {
+    /// For the memory of this protection domain.
+    pub fn new(pd: Arc<ProtectionDomain>, has_atomics: bool, uses_dmabuf: bool) -> Self {
+        Registrar {
+            is_iwarp: pd.context().is_iwarp(),
+            cache: CacheLimits::of_user().and_then(Cache::new),
+            pd,
+            has_atomics,
+            uses_dmabuf,
+        }
+    }
+
+    fn access(&self, asked: u64) -> Access {
+        let is_for = |access| asked & access != 0;
+        Access {
+            local_write: is_for(FI_RECV | FI_READ),
+            remote_read: is_for(FI_REMOTE_READ),
+            // What comes back to a read is a write of the peer's there.
+            remote_write: is_for(FI_REMOTE_WRITE) || self.is_iwarp && is_for(FI_READ),
+            remote_atomic: self.has_atomics && is_for(FI_REMOTE_READ | FI_REMOTE_WRITE),
+        }
+    }
+}
+
+impl fmt::Debug for Registrar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "registrations in {:?}", self.pd)
+    }
+}
+
+impl Device for Registrar {
+    fn reaches(&self, place: &Place) -> bool {
+        self.uses_dmabuf && place.dmabuf.is_some()
+    }
+
+    fn register(&self, request: &Request) -> Result<Box<dyn Registration>> {
+        if request.memory.pieces().len() != 1 {
+            return Err(Errno::EINVAL);
+        }
+        let access = self.access(request.access);
+        let memory = &request.memory;
+        let register = || MemoryRegion::register(&self.pd, memory, access);
+        let region = match (&request.place.dmabuf, &self.cache) {
+            (Some(dmabuf), _) => Region::Own(MemoryRegion::register_dmabuf(
+                &self.pd, dmabuf, memory, access,
+            )?),
+            // What peers can access is theirs no more when it is closed.
+            (None, Some(cache)) if !access.is_remote() => {
+                let (start, len) = (memory.address(), memory.len());
+                Region::Kept(cache.get(start, len, access.number(), register)?)
+            }
+            (None, _) => Region::Own(register()?),
+        };
+        Ok(Box::new(Registered {
+            local: LocalKey {
+                key: region.local_key(),
+                is_readable: request.place.is_ordinary(),
+            },
+            remote: region.remote_key(),
+            region: Mutex::new(Some(region)),
+        }))
+    }
+}
+
+/// What the device has made of memory.
+enum Region {
+    /// For one registration.
+    Own(MemoryRegion),
+    /// Perhaps for several, and for later ones.
+    Kept(cache::Registered<MemoryRegion>),
+}
+
+impl Deref for Region {
+    type Target = MemoryRegion;
+
+    fn deref(&self) -> &MemoryRegion {
+        match self {
+            Region::Own(region) => region,
+            Region::Kept(region) => region,
+        }
+    }
+}
+
+/// Memory that is registered, until it is closed.
+struct Registered {
+    local: LocalKey,
+    remote: u32,
+    region: Mutex<Option<Region>>,
+}
+
+impl Registration for Registered {
+    fn desc(&self) -> usize {
+        self.local.to_desc()
+    }
+
+    fn key(&self) -> u64 {
+        self.remote.into()
+    }
+
+    fn close(&self) -> Result {
+        let region = self
+            .region
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        drop(region);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn descriptors_are_never_null_and_say_what_went_in() {
+        for key in [0, 1, u32::MAX] {
+            for is_readable in [false, true] {
+                let local = LocalKey { key, is_readable };
+                let desc = local.to_desc();
+                assert_ne!(desc, 0);
+                let opaque = Opaque(std::ptr::without_provenance_mut(desc));
+                assert_eq!(LocalKey::of_desc(opaque), local);
+            }
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! What users can set (fi_verbs(7)).
+
+use prov_util::param_table;
+
+param_table! {
+    /// The parameters of the provider.
+    pub struct Params for "verbs" {
+        /// Transmit operations that an endpoint holds at once, unless the
+        /// application asks for another number
+        tx_size: usize = 384, in 1..=1 << 20;
+        /// Receives that an endpoint holds at once, unless the application asks
+        /// for another number
+        rx_size: usize = 384, in 1..=1 << 20;
+        /// Most buffers of a transmit operation
+        tx_iov_limit: usize = 4, in 1..=4;
+        /// Most buffers of a receive
+        rx_iov_limit: usize = 4, in 1..=4;
+        /// Bytes that can be injected: the device takes them along with the
+        /// request. 0 stands for as many as it can
+        inline_size: usize = 256, in 0..=1 << 16;
+        /// How long a peer whose message finds no receive waits before it comes
+        /// again, as the device counts it: 1 is 10 microseconds, 12 is 640
+        /// microseconds, 31 is 492 milliseconds, 0 is 655 milliseconds
+        min_rnr_timer: i32 = 12, in 0..=31;
+        /// Completions that are taken from the device at once
+        cqread_bunch_size: usize = 8, in 1..=256;
+        /// Network interfaces whose devices may be used: names or beginnings of
+        /// names, separated by commas
+        iface: Option<String> = None;
+        /// Devices that may be used: names or beginnings of names, separated by
+        /// commas
+        device_name: Option<String> = None;
+        /// Which of a port's addresses to use
+        gid_idx: i32 = 0, in 0..=65535;
+        /// Whether a thread of the first process on a host turns services into
+        /// addresses of endpoints for datagrams; unset, it does but in MPI
+        /// processes
+        dgram_use_name_server: Option<bool> = None;
+        /// The port at which it does so
+        name_server_port: i32 = 5678, in 1..=65535;
+        /// Whether memory that a file stands for is registered as such
+        use_dmabuf: bool = true;
+    }
+}
+
+impl Params {
+    /// The port of the name server, where there is to be one.
+    pub fn name_server(&self) -> Option<u16> {
+        let is_mpi = || {
+            let is_set = |name| std::env::var_os(name).is_some();
+            is_set("OMPI_COMM_WORLD_RANK") || is_set("PMI_RANK")
+        };
+        let wanted = self.dgram_use_name_server.unwrap_or_else(|| !is_mpi());
+        wanted.then(|| u16::try_from(self.name_server_port).ok())?
+    }
+}
+
+/// Whether a name is in a list of names and beginnings of names; every name is,
+/// where there is no list.
+pub fn is_listed(list: Option<&str>, name: &str) -> bool {
+    let Some(list) = list else {
+        return true;
+    };
+    let mut prefixes = list.split(',').map(str::trim);
+    prefixes.any(|prefix| !prefix.is_empty() && name.starts_with(prefix))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_listed_by_their_beginnings() {
+        assert!(is_listed(None, "mlx5_0"));
+        assert!(is_listed(Some("rxe, mlx5"), "mlx5_0"));
+        assert!(!is_listed(Some("mlx5_1,rxe"), "mlx5_0"));
+        assert!(!is_listed(Some(","), "mlx5_0"));
+    }
+}

@@ -1,0 +1,50 @@
+//! What the framework sees: name, parameters, fi_getinfo(3) and fi_fabric(3).
+
+use std::ffi::CStr;
+use std::sync::Arc;
+
+use prov_util::attr::{FabricAttr, Info, Request, version};
+use prov_util::errno::Result;
+use prov_util::ffi::services::core_bool;
+use prov_util::logging::Targets;
+use prov_util::provider::{Provider, fi_provider};
+
+use crate::LOG;
+use crate::device::allow_unsafe_fork;
+use crate::fabric::Fabric;
+use crate::getinfo;
+use crate::params::Params;
+
+/// Version of the provider, which goes with that of the library: 2.7.0.
+pub const VERSION: u32 = version(207, 0);
+
+/// The provider, with what the user has set.
+pub struct Verbs {
+    params: Arc<Params>,
+}
+
+prov_util::provider!(Verbs);
+
+impl Provider for Verbs {
+    const NAME: &CStr = c"verbs";
+    const VERSION: u32 = VERSION;
+    const LOG: Targets = LOG;
+    type Fabric = Fabric;
+
+    fn load(provider: &fi_provider) -> Self {
+        if core_bool(c"fork_unsafe") == Some(true) {
+            allow_unsafe_fork();
+        }
+        Verbs {
+            params: Arc::new(Params::load(provider)),
+        }
+    }
+
+    fn getinfo(&self, request: &Request<'_>) -> Result<Vec<Info>> {
+        getinfo::getinfo(request, &self.params)
+    }
+
+    fn fabric(&self, _: &FabricAttr) -> Result<Fabric> {
+        Ok(Fabric::new(self.params.clone()))
+    }
+}
