@@ -38,6 +38,10 @@ pub use self::region::{Region, RemoteEvents};
 /// `FI_KEY_NOTAVAIL`: the key of a region that peers cannot access.
 pub const NO_KEY: u64 = u64::MAX;
 
+/// What the C library's layers register with that keep their registrations
+/// themselves: no cache is to keep this one. Not for applications, and harmless.
+pub const NOT_KEPT: u64 = 1 << 60;
+
 /// What peers may do to a region.
 const REMOTE: u64 = FI_REMOTE_READ | FI_REMOTE_WRITE;
 
@@ -185,7 +189,7 @@ impl MrTable {
         if request.access & !ACCESS != 0 {
             return Err(Errno::EINVAL);
         }
-        const FLAGS: u64 = FI_RMA_EVENT | FI_RMA_PMEM | FI_COLLECTIVE | FI_MR_SINGLE_USE;
+        const FLAGS: u64 = FI_RMA_EVENT | FI_RMA_PMEM | FI_COLLECTIVE | FI_MR_SINGLE_USE | NOT_KEPT;
         if request.flags & !FLAGS != 0 {
             return Err(Errno::EBADFLAGS);
         }

@@ -8,7 +8,7 @@ use fabric_abi::{FI_READ, FI_RECV, FI_REMOTE_READ, FI_REMOTE_WRITE};
 use prov_util::attr::Opaque;
 use prov_util::errno::{Errno, Result};
 use prov_util::mr::cache::{self, Cache, CacheLimits};
-use prov_util::mr::{Device, Place, Registration, Request};
+use prov_util::mr::{Device, NOT_KEPT, Place, Registration, Request};
 
 use crate::device::{Access, MemoryRegion, ProtectionDomain};
 
@@ -107,7 +107,7 @@ impl Device for Registrar {
                 &self.pd, dmabuf, memory, access,
             )?),
             // What peers can access is theirs no more when it is closed.
-            (None, Some(cache)) if !access.is_remote() => {
+            (None, Some(cache)) if !access.is_remote() && request.flags & NOT_KEPT == 0 => {
                 let (start, len) = (memory.address(), memory.len());
                 Region::Kept(cache.get(start, len, access.number(), register)?)
             }

@@ -462,3 +462,14 @@ fn what_others_can_copy_for_certain_is_looked_at_once() {
         table.close(&region).unwrap();
     }
 }
+
+#[test]
+fn layers_of_the_c_library_may_say_that_a_registration_is_not_to_be_kept() {
+    let table = table(0);
+    let mut buffer = [0u8; 8];
+    let registered = table.register(Request {
+        flags: NOT_KEPT,
+        ..request(memory(&mut [&mut buffer]), 7)
+    });
+    assert!(registered.is_ok());
+}
