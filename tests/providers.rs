@@ -130,10 +130,11 @@ fn the_highest_version_of_a_name_is_used() {
         &["info", "prov=alpha"],
         &[("FI_PROVIDER_PATH", &path), ("FI_PROVIDER", "alpha")],
     );
+    let layered = "alpha;ofi_rxm alpha-domain alpha-fabric";
     assert_eq!(
         results,
-        ["alpha alpha-domain alpha-fabric"],
-        "one of the two answers"
+        [layered, "alpha alpha-domain alpha-fabric"],
+        "one of the two answers, and the layer over it"
     );
 }
 
