@@ -304,7 +304,7 @@ impl<C: Core> Lane<C> {
             core.endpoints().owner_leaves();
         }
         if is_idle {
-            std::thread::yield_now();
+            self.signals.yield_now();
         }
     }
 
@@ -345,7 +345,7 @@ impl<C: Core> Progress for Lane<C> {
             drop(core);
         }
         if is_idle {
-            std::thread::yield_now();
+            self.signals.yield_now();
         }
     }
 

@@ -19,7 +19,7 @@ use super::keys::Source;
 use super::link::Link;
 
 /// Turns in vain after which other processes have theirs.
-const YIELD_AFTER: u32 = 256;
+const YIELD_AFTER: u32 = 64;
 
 impl Core {
     #[inline(always)]
@@ -36,7 +36,8 @@ impl Core {
             return false;
         }
         self.idle_calls = self.idle_calls.wrapping_add(1);
-        self.idle_calls.is_multiple_of(YIELD_AFTER)
+        self.idle_calls
+            .is_multiple_of(self.signals.patience(YIELD_AFTER))
     }
 
     /// Takes in what has come on the links that have brought something lately,

@@ -1,7 +1,8 @@
 //! What a lane and the queues that drive it tell each other without its lock.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use super::Seat;
 
@@ -18,6 +19,13 @@ const WANTED: u8 = 1 << 1;
 /// application does not is told of them.
 const CALLS_BETWEEN_SIGNS: u64 = 64;
 
+/// What sched_yield(2) takes at most if nobody else runs.
+const ALONE: Duration = Duration::from_micros(2);
+/// Calls in vain after which a process yields that others wait for.
+const IMPATIENT: u32 = 16;
+/// Calls in vain from which on it yields as usual.
+const PATIENT: u32 = 64;
+
 /// See the module. Of a lane that nobody helps until it is given a seat.
 ///
 /// Lanes share no cache line that is written, nor a pair of them, which
@@ -29,6 +37,9 @@ pub struct Signals {
     due: AtomicU8,
     /// Counts, about, the application's calls that read queues.
     calls: AtomicU64,
+    /// Calls in vain after which other processes have their turn, where there
+    /// are more of them than processors; 0 where that is not known.
+    patience: AtomicU32,
     /// The lane's place at the thread that helps it.
     seat: OnceLock<Seat>,
 }
@@ -99,6 +110,36 @@ impl Signals {
         self.calls.load(Ordering::Relaxed)
     }
 
+    /// Calls in vain after which other processes are to have their turn: `usual`,
+    /// or fewer where others have made use of it lately. A waiting process that
+    /// goes on looking then takes the processor from whom it waits for.
+    #[inline(always)]
+    pub fn patience(&self, usual: u32) -> u32 {
+        match self.patience.load(Ordering::Relaxed) {
+            0 => usual,
+            patience => patience,
+        }
+    }
+
+    /// Lets other processes have their turn.
+    #[cold]
+    #[inline(never)]
+    pub fn yield_now(&self) {
+        let before = Instant::now();
+        std::thread::yield_now();
+        self.yielded(before.elapsed());
+    }
+
+    fn yielded(&self, pause: Duration) {
+        let patience = match (pause > ALONE, self.patience.load(Ordering::Relaxed)) {
+            (true, _) => IMPATIENT,
+            // It may have been chance.
+            (false, patience @ 1..PATIENT) => patience * 2,
+            (false, _) => 0,
+        };
+        self.patience.store(patience, Ordering::Relaxed);
+    }
+
     /// Gives the lane its place at the thread that helps it, made by `take` if it
     /// has none.
     pub fn seat_with(&self, take: impl FnOnce() -> Seat) {
@@ -150,6 +191,23 @@ impl Signals {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_process_that_others_wait_for_yields_sooner_until_they_do_not() {
+        let signals = Signals::default();
+        assert_eq!(signals.patience(512), 512);
+        signals.yielded(ALONE);
+        assert_eq!(signals.patience(512), 512);
+        signals.yielded(ALONE * 10);
+        assert_eq!(signals.patience(512), IMPATIENT);
+        let rises: Vec<u32> = std::iter::repeat_with(|| {
+            signals.yielded(ALONE);
+            signals.patience(512)
+        })
+        .take_while(|patience| *patience != 512)
+        .collect();
+        assert!(rises.is_sorted() && rises.len() < 10);
+    }
 
     #[test]
     fn a_read_drives_in_its_turn_or_where_there_is_a_reason() {

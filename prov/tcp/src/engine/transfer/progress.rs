@@ -167,7 +167,7 @@ impl Core {
             true => YIELD_AFTER,
             false => YIELD_NEARBY_AFTER,
         };
-        self.idle_calls.is_multiple_of(after)
+        self.idle_calls.is_multiple_of(self.signals.patience(after))
     }
 
     /// Handles one event; whether it was news.
