@@ -222,9 +222,9 @@ impl Core {
         let mut look = None;
         for key in mine {
             self.flush(key);
-            if let Some(conn) = self.conns.get(key)
+            if let Some(conn) = self.conns.get_mut(key)
                 && conn.is_open()
-                && !conn.outbox.is_empty()
+                && (!conn.outbox.is_empty() || conn.is_leaving())
             {
                 if conn.sends_by_memory() {
                     look = Some(LOOK);

@@ -9,6 +9,7 @@ use prov_local::neighbour::Neighbour;
 use prov_message::peers::UNKNOWN_SOURCE;
 use prov_message::{Place, Signals, Ticket};
 use prov_util::buffer::AppIov;
+use prov_util::errno::Errno;
 use slotmap::{Key, KeyData, SlotMap};
 
 use crate::engine::link::copies::Copies;
@@ -361,6 +362,15 @@ impl Connection {
         self.shortcut
             .as_ref()
             .is_some_and(|shortcut| shortcut.is_out())
+    }
+
+    /// Whether the last bytes for the socket, which those in memory follow, have
+    /// not left and do not leave now.
+    pub fn is_leaving(&mut self) -> bool {
+        let Some(shortcut) = &mut self.shortcut else {
+            return false;
+        };
+        shortcut.is_leaving() && shortcut.leave(self.socket.as_fd()) == Err(Errno::EAGAIN)
     }
 
     /// Whether what comes next has to wait.

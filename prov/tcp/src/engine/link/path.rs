@@ -47,6 +47,19 @@ enum Out {
     Memory,
 }
 
+/// What has come through the socket of a connection that goes through memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Heard {
+    Nothing,
+    /// Calls to wake.
+    Calls,
+    /// So many that there may be more.
+    More,
+}
+
+/// Reads of the socket before others have their turn.
+const HEARINGS: u32 = 16;
+
 /// What wakes the peer.
 const WAKE: &[u8] = b"\0";
 
@@ -115,28 +128,30 @@ impl Shortcut {
         Ok(())
     }
 
-    /// The peer sends through the memory from now on.
-    pub fn comes_in(&mut self, socket: BorrowedFd<'_>) {
+    /// The peer sends through the memory from now on. The end of the socket may
+    /// have shown already, and shows once: it is for [`Shortcut::hear`].
+    pub fn comes_in(&mut self) {
         self.is_in = true;
-        // Its end may have shown already, and shows once.
-        self.hear(socket);
     }
 
     /// Takes what has come through the socket besides: calls to wake, and its
-    /// end. Whether there was one to wake.
-    pub fn hear(&mut self, socket: BorrowedFd<'_>) -> bool {
-        let mut calls = [0; 64];
-        let mut is_woken = false;
-        while self.end.is_none() {
+    /// end. A peer that has more of them than it ever would gets another turn.
+    pub fn hear(&mut self, socket: BorrowedFd<'_>) -> Heard {
+        let mut calls = [0; 1024];
+        let mut heard = Heard::Nothing;
+        for _ in 0..HEARINGS {
+            if self.end.is_some() {
+                return heard;
+            }
             match socket::receive(socket, &mut calls) {
                 Ok(0) => self.end = Some(Ok(0)),
-                Ok(_) => is_woken = true,
-                Err(Errno::EAGAIN) => break,
+                Ok(_) => heard = Heard::Calls,
+                Err(Errno::EAGAIN) => return heard,
                 Err(Errno::EINTR) => {}
                 Err(error) => self.end = Some(Err(error)),
             }
         }
-        is_woken
+        Heard::More
     }
 
     /// Whether the socket has ended.

@@ -18,8 +18,8 @@ use prov_util::errno::{Errno, Result};
 use crate::engine::Core;
 use crate::engine::link::connection::Connection;
 use crate::engine::link::fault::{Fault, Step};
-use crate::engine::link::keys::ConnKey;
-use crate::engine::link::path::{Offered, Shortcut};
+use crate::engine::link::keys::{ConnKey, Source};
+use crate::engine::link::path::{Heard, Offered, Shortcut};
 use crate::wire::WireError;
 use crate::wire::direct::Acquaintance;
 use crate::wire::handshake::Features;
@@ -111,13 +111,13 @@ impl Core {
             shortcut.is_asymmetric(header.word & has_barrier() != 0);
             self.rota.add(key);
         }
-        shortcut.comes_in(conn.socket.as_fd());
-        conn.peer_ended |= shortcut.has_ended();
+        shortcut.comes_in();
         log::info!(
             target: crate::LOG.ep_ctrl,
             "what {} sends comes through shared memory", conn.peer_text()
         );
         self.favourite.forget(key);
+        self.hear(key);
         self.read_later(key);
         match answers {
             Some(_) => self.depart(key, 0),
@@ -221,10 +221,15 @@ impl Core {
         if let Some(shortcut) = &mut conn.shortcut
             && shortcut.is_in()
         {
-            if shortcut.hear(conn.socket.as_fd()) {
+            let heard = shortcut.hear(conn.socket.as_fd());
+            conn.peer_ended |= shortcut.has_ended();
+            if heard == Heard::More {
+                self.poller
+                    .tell_again(conn.socket.as_fd(), Source::Conn(key));
+            }
+            if heard != Heard::Nothing {
                 self.rota.woken();
             }
-            conn.peer_ended |= shortcut.has_ended();
         }
     }
 

@@ -391,6 +391,25 @@ fn who_moves_out_of_turn_loses_the_connection() {
 }
 
 #[test]
+fn the_end_of_a_peer_shows_behind_any_number_of_calls_to_wake() {
+    let a = side();
+    let mut fiend = fiend(&a);
+    let calls = [0; 1 << 16];
+    let mut sent = 0;
+    // As many as the socket takes, of which one turn does not take all.
+    while let Ok(n) = std::io::Write::write(&mut fiend.stranger.stream, &calls) {
+        sent += n;
+    }
+    assert!(sent > 16 << 10);
+    fiend
+        .stranger
+        .stream
+        .shutdown(std::net::Shutdown::Write)
+        .unwrap();
+    until([&a, &a], || a.open_connections().is_empty());
+}
+
+#[test]
 fn who_scribbles_over_the_memory_loses_the_connection_at_worst() {
     let a = side();
     let mut number = 1u64;
