@@ -1,7 +1,7 @@
 //! Receives that the application posts (fi_msg(3), fi_tagged(3)), and what they
 //! do to messages that came before them.
 
-use fabric_abi::{FI_CLAIM, FI_DISCARD, FI_PEEK};
+use fabric_abi::{FI_CLAIM, FI_DISCARD, FI_MULTI_RECV, FI_PEEK};
 use prov_util::buffer::AppIov;
 use prov_util::errno::{Errno, Result};
 use prov_util::matching::{ANY_SOURCE, Cancelled, Filter, Matched, Message, Receive as Posted};
@@ -53,9 +53,8 @@ impl<T: Transport> Endpoints<T> {
         let size = inbox.size;
         let queue = inbox.queue(tagged);
         let context = Context::of(receive.context).0;
-        let waits = receive.flags & (FI_PEEK | FI_CLAIM) == 0
-            && queue.posted_len() < size
-            && queue.post_waiting(context, receive.flags, filter, &receive.buffers);
+        let waits = receive.flags & (FI_PEEK | FI_CLAIM | FI_MULTI_RECV) == 0
+            && queue.post_waiting(context, receive.flags, filter, &receive.buffers, size);
         waits.then_some(())
     }
 

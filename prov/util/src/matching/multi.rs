@@ -2,7 +2,7 @@
 //! behind the other, until its space runs low (`FI_MULTI_RECV` in fi_msg(3)).
 
 use super::ReceiveBuffer;
-use super::arena::{Arena, Key, NIL};
+use super::arena::{Arena, Key};
 
 pub(super) type MultiKey = Key;
 
@@ -17,8 +17,6 @@ struct Multi<B> {
     outstanding: u32,
     /// Whether the buffer takes no more messages.
     closed: bool,
-    /// Index of the posted receive; meaningful until the buffer has closed.
-    posted: u32,
 }
 
 /// Every multi-receive buffer that still waits for messages or holds some that
@@ -39,24 +37,8 @@ impl<B: ReceiveBuffer> MultiBuffers<B> {
             min: min.max(1),
             outstanding: 0,
             closed: false,
-            posted: NIL,
         });
         self.0.key(index)
-    }
-
-    /// Notes which posted receive the buffer belongs to.
-    pub fn set_posted(&mut self, key: MultiKey, posted: u32) {
-        if let Some(index) = self.0.find(key)
-            && let Some(multi) = self.0.get_mut(index)
-        {
-            multi.posted = posted;
-        }
-    }
-
-    /// The posted receive, while the buffer takes messages.
-    pub fn posted(&self, key: MultiKey) -> Option<u32> {
-        let multi = self.0.get(self.0.find(key)?)?;
-        (!multi.closed).then_some(multi.posted)
     }
 
     /// Gives the next `len` bytes, or what is left, to a message. The flag says

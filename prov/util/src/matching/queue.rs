@@ -70,46 +70,38 @@ impl<B: ReceiveBuffer, U> ReceiveQueue<B, U> {
         if receive.flags & FI_MULTI_RECV != 0 {
             return self.post_multi(receive);
         }
-        let filter = Filter {
-            src: receive.src,
-            tag: receive.tag,
-            ignore: receive.ignore,
-        };
-        if let Some(index) = self.unexpected.find(filter) {
+        let posted = Posted::of(&receive);
+        if let Some(index) = self.unexpected.find(posted.filter()) {
             return self.post_matched(receive, index);
         }
-        self.posted
-            .push(receive.context, receive.flags, filter, |slot| {
-                put(slot, Space::Single(receive.buf))
-            });
+        self.posted.push(posted, Space::Single(receive.buf));
         None
     }
 
-    /// Posts a receive with a buffer for one message, if no message waits at
-    /// all; `false` leaves it to [`ReceiveQueue::post`].
+    /// Posts a receive with a buffer for one message, if no message waits at all,
+    /// and fewer than `most` receives; `false` leaves it to
+    /// [`ReceiveQueue::post`].
     #[inline(always)]
-    pub fn post_waiting(&mut self, context: usize, flags: u64, filter: Filter, buf: &B) -> bool
+    pub fn post_waiting(
+        &mut self,
+        context: usize,
+        flags: u64,
+        filter: Filter,
+        buf: &B,
+        most: usize,
+    ) -> bool
     where
         B: Copy,
     {
-        if !self.unexpected.is_empty() || flags & FI_MULTI_RECV != 0 {
-            return false;
-        }
-        self.posted.push(
+        let Filter { src, tag, ignore } = filter;
+        let posted = Posted {
             context,
             flags,
-            filter,
-            #[inline(always)]
-            |slot| match slot {
-                // What was here of an earlier receive makes room for it.
-                Some(Space::Single(place)) => {
-                    place.assign(buf);
-                    None
-                }
-                slot => put(slot, Space::Single(*buf)),
-            },
-        );
-        true
+            src,
+            tag,
+            ignore,
+        };
+        self.unexpected.is_empty() && self.posted.push_single(posted, buf, most)
     }
 
     #[cold]
@@ -132,36 +124,22 @@ impl<B: ReceiveBuffer, U> ReceiveQueue<B, U> {
     #[cold]
     #[inline(never)]
     fn post_multi(&mut self, receive: Receive<B>) -> Option<(Matched<B>, Message<U>)> {
-        let filter = Filter {
-            src: receive.src,
-            tag: receive.tag,
-            ignore: receive.ignore,
-        };
+        let posted = Posted::of(&receive);
         let key = self.multi.insert(receive.buf, self.min_multi_recv);
-        let index = self
-            .posted
-            .push(receive.context, receive.flags, filter, |slot| {
-                put(slot, Space::Multi(key))
-            });
-        self.multi.set_posted(key, index);
+        let index = self.posted.push(posted, Space::Multi(key));
         self.match_posted(index)
     }
 
     /// Takes one more unexpected message into a multi-receive buffer, if one
     /// waits that it accepts and the buffer still has room.
     pub fn refill(&mut self, id: MultiId) -> Option<(Matched<B>, Message<U>)> {
-        let index = self.multi.posted(id.0)?;
+        let index = self.posted.find_multi(id.0)?;
         self.match_posted(index)
     }
 
     /// Pairs a waiting receive with the oldest unexpected message it accepts.
     fn match_posted(&mut self, index: u32) -> Option<(Matched<B>, Message<U>)> {
-        let posted = self.posted.get(index)?;
-        let filter = Filter {
-            src: posted.src,
-            tag: posted.tag,
-            ignore: posted.ignore,
-        };
+        let filter = self.posted.get(index)?.filter();
         let found = self.unexpected.find(filter)?;
         let message = self.unexpected.remove(found)?;
         let matched = self.take(index, message.len)?;
@@ -300,7 +278,7 @@ impl<B: ReceiveBuffer, U> ReceiveQueue<B, U> {
     /// its connection ends.
     pub fn cancel_all(&mut self) -> Vec<Cancelled<B>> {
         self.posted
-            .in_order()
+            .in_order(|_| true)
             .into_iter()
             .filter_map(|index| self.withdraw_posted(index))
             .collect()
@@ -309,9 +287,9 @@ impl<B: ReceiveBuffer, U> ReceiveQueue<B, U> {
     /// Takes the receives that name `src` as their only source off the queue,
     /// oldest first: that peer is gone.
     pub fn cancel_from(&mut self, src: u64) -> Vec<Cancelled<B>> {
-        let mut all = self.posted.in_order();
-        all.retain(|&index| self.posted.get(index).is_some_and(|p| p.src == src));
-        all.into_iter()
+        self.posted
+            .in_order(|posted| posted.src == src)
+            .into_iter()
             .filter_map(|index| self.withdraw_posted(index))
             .collect()
     }
@@ -382,14 +360,4 @@ impl<B: ReceiveBuffer, U> ReceiveQueue<B, U> {
     pub fn claimed_len(&self) -> usize {
         self.unexpected.claimed_len()
     }
-}
-
-/// Puts memory into its slot, or returns it where there is none.
-#[inline(never)]
-fn put<B>(slot: Option<&mut Space<B>>, space: Space<B>) -> Option<Space<B>> {
-    match slot {
-        Some(slot) => *slot = space,
-        None => return Some(space),
-    }
-    None
 }

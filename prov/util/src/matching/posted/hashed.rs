@@ -1,0 +1,259 @@
+//! Receives found by their tags and sources.
+//!
+//! Middleware posts receives with very few distinct ignore masks (a bit or two
+//! of its own protocol, "any tag", "any source"), but with many tags. So each
+//! mask, with and without a directed source, is a *class*; within a class a
+//! message can only match one key (its tag without the ignored bits, and its
+//! source if directed), and that key is hashed. A message looks into one bucket
+//! per class in use and takes the oldest candidate. Receives whose class finds
+//! no room among [`CLASSES`] wait in a plain list that is searched linearly.
+
+use super::super::arena::{Arena, List};
+use super::super::{ANY_SOURCE, bucket_of};
+use super::{Index, Posted, Space};
+
+/// Distinct (mask, directed) pairs that are hashed at one time.
+const CLASSES: usize = 8;
+/// The class number of receives in the linear list.
+const UNHASHED: u8 = CLASSES as u8;
+const FIRST_BUCKETS: usize = 64;
+const MOST_BUCKETS: usize = 1 << 16;
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    posted: Posted,
+    /// Rises with each receive.
+    order: u64,
+    class: u8,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Class {
+    ignore: u64,
+    directed: bool,
+    /// Receives of this class in the buckets; the class is free at 0.
+    waiting: u32,
+}
+
+#[derive(Debug)]
+pub(super) struct Hashed<B> {
+    /// An [`Index`] is one of these.
+    entries: Arena<Entry, 1>,
+    /// The memory of each entry, under the same index. Where nothing waits in a
+    /// slot, what is here means nothing.
+    spaces: Vec<Space<B>>,
+    /// None at first, then a power of two of them; a receive stands in the bucket
+    /// of its class and key.
+    buckets: Vec<List>,
+    unhashed: List,
+    classes: [Class; CLASSES],
+    /// Classes from here on have never been used.
+    classes_used: usize,
+    next_order: u64,
+}
+
+impl<B> Hashed<B> {
+    pub fn new() -> Self {
+        Hashed {
+            entries: Arena::new(),
+            spaces: Vec::new(),
+            buckets: Vec::new(),
+            unhashed: List::EMPTY,
+            classes: [Class {
+                ignore: 0,
+                directed: false,
+                waiting: 0,
+            }; CLASSES],
+            classes_used: 0,
+            next_order: 0,
+        }
+    }
+
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Adds a receive behind all others.
+    pub fn push(&mut self, posted: Posted, space: Space<B>) -> Index {
+        let class = self.join_class(posted.ignore, posted.src != ANY_SOURCE);
+        let order = self.next_order;
+        self.next_order += 1;
+        let index = self.entries.insert(Entry {
+            posted,
+            order,
+            class,
+        });
+        // The arena may have grown by one slot.
+        match self.spaces.get_mut(index as usize) {
+            Some(place) => *place = space,
+            None => self.spaces.push(space),
+        }
+        let list = match class {
+            UNHASHED => &mut self.unhashed,
+            _ => {
+                let tag = posted.tag & !posted.ignore;
+                let bucket = bucket_of(tag, posted.src, self.buckets.len());
+                &mut self.buckets[bucket]
+            }
+        };
+        self.entries.push_back(0, list, index);
+        index
+    }
+
+    /// The oldest of the receives that accept a message, in the linear list and
+    /// in the buckets.
+    #[inline(never)]
+    pub fn find(&self, src: u64, tag: u64) -> Option<Index> {
+        let mut best = self.search(self.unhashed, src, tag, u64::MAX);
+        for class in &self.classes[..self.classes_used] {
+            if class.waiting == 0 || (class.directed && src == ANY_SOURCE) {
+                continue;
+            }
+            let key_src = if class.directed { src } else { ANY_SOURCE };
+            let bucket = bucket_of(tag & !class.ignore, key_src, self.buckets.len());
+            let before = best.map_or(u64::MAX, |(_, order)| order);
+            best = self.search(self.buckets[bucket], src, tag, before).or(best);
+        }
+        best.map(|(index, _)| index)
+    }
+
+    /// The first receive of `list` that accepts a message, if its order is below
+    /// `before`, and that order.
+    fn search(&self, list: List, src: u64, tag: u64, before: u64) -> Option<(Index, u64)> {
+        let mut index = list.head;
+        while let Some(entry) = self.entries.get(index) {
+            if entry.order >= before {
+                break;
+            }
+            if entry.posted.accepts(src, tag) {
+                return Some((index, entry.order));
+            }
+            index = self.entries.next(0, index);
+        }
+        None
+    }
+
+    #[inline]
+    pub fn get(&self, index: Index) -> Option<&Posted> {
+        Some(&self.entries.get(index)?.posted)
+    }
+
+    #[inline]
+    pub fn space(&self, index: Index) -> Option<&Space<B>> {
+        self.spaces.get(index as usize)
+    }
+
+    /// Takes a receive out, with its memory.
+    pub fn remove(&mut self, index: Index) -> Space<B> {
+        self.unlist(index);
+        match self.spaces.get_mut(index as usize) {
+            Some(space) => std::mem::replace(space, Space::Vacant),
+            None => Space::Vacant,
+        }
+    }
+
+    /// Takes a receive out, and leaves its memory in its place until the next one
+    /// is posted.
+    pub fn unlist(&mut self, index: Index) -> Option<Posted> {
+        let &Entry { posted, class, .. } = self.entries.get(index)?;
+        let list = match class {
+            UNHASHED => &mut self.unhashed,
+            _ => {
+                self.classes[class as usize].waiting -= 1;
+                let tag = posted.tag & !posted.ignore;
+                let bucket = bucket_of(tag, posted.src, self.buckets.len());
+                &mut self.buckets[bucket]
+            }
+        };
+        self.entries.take_from(0, list, index);
+        Some(posted)
+    }
+
+    /// The oldest receive of which `is_it` is true.
+    pub fn find_first(&self, is_it: impl Fn(&Posted) -> bool) -> Option<Index> {
+        self.entries
+            .iter()
+            .filter(|(_, entry)| is_it(&entry.posted))
+            .min_by_key(|(_, entry)| entry.order)
+            .map(|(index, _)| index)
+    }
+
+    /// A receive of whose memory `is_it` is true.
+    pub fn find_space(&self, is_it: impl Fn(&Space<B>) -> bool) -> Option<Index> {
+        self.entries
+            .iter()
+            .map(|(index, _)| index)
+            .find(|&index| self.space(index).is_some_and(&is_it))
+    }
+
+    /// The receives that `select` says, oldest first.
+    pub fn in_order(&self, mut select: impl FnMut(&Posted) -> bool) -> Vec<Index> {
+        let mut all: Vec<_> = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| select(&entry.posted))
+            .map(|(index, entry)| (entry.order, index))
+            .collect();
+        all.sort_unstable();
+        all.into_iter().map(|(_, index)| index).collect()
+    }
+
+    /// Begins anew with classes, when no receive is left.
+    pub fn forget_classes(&mut self) {
+        self.classes_used = 0;
+    }
+
+    /// The class of a receive about to be added, counted in.
+    fn join_class(&mut self, ignore: u64, directed: bool) -> u8 {
+        if self.entries.len() >= self.buckets.len() && self.buckets.len() < MOST_BUCKETS {
+            self.add_buckets();
+        }
+        let used = &mut self.classes[..self.classes_used];
+        for (number, class) in used.iter_mut().enumerate() {
+            if class.ignore == ignore && class.directed == directed {
+                class.waiting += 1;
+                return number as u8;
+            }
+        }
+        self.open_class(ignore, directed)
+    }
+
+    #[cold]
+    fn open_class(&mut self, ignore: u64, directed: bool) -> u8 {
+        let idle = self.classes[..self.classes_used]
+            .iter()
+            .position(|class| class.waiting == 0);
+        let number = match idle {
+            Some(number) => number,
+            None if self.classes_used < CLASSES => {
+                self.classes_used += 1;
+                self.classes_used - 1
+            }
+            None => return UNHASHED,
+        };
+        self.classes[number] = Class {
+            ignore,
+            directed,
+            waiting: 1,
+        };
+        number as u8
+    }
+
+    /// Twice as many buckets as there are, or the first ones.
+    #[cold]
+    fn add_buckets(&mut self) {
+        let size = (self.buckets.len() * 2).max(FIRST_BUCKETS);
+        let old = std::mem::replace(&mut self.buckets, vec![List::EMPTY; size]);
+        // What shares a new bucket came from one old bucket, so it stays in order.
+        for list in old {
+            let mut index = list.head;
+            while let Some(Entry { posted, .. }) = self.entries.get(index) {
+                let bucket = bucket_of(posted.tag & !posted.ignore, posted.src, size);
+                let next = self.entries.next(0, index);
+                self.entries.push_back(0, &mut self.buckets[bucket], index);
+                index = next;
+            }
+        }
+    }
+}

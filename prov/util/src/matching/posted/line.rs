@@ -1,0 +1,232 @@
+//! Receives in the order in which they were posted.
+
+use super::{Index, Posted, Single, Space, single};
+
+/// Receives that are looked at faster one after another than by hashing.
+const FEW: u32 = 8;
+/// Room for this many at first; a power of two.
+const FIRST_ROOM: usize = 16;
+
+/// One receive in line.
+#[derive(Debug)]
+pub(super) struct Waiting<B> {
+    pub posted: Posted,
+    /// Its memory moves straight from the caller to here, and straight back.
+    pub space: Space<B>,
+}
+
+/// A ring of receives, in which each has a position: an [`Index`] is one.
+#[derive(Debug)]
+pub(super) struct Line<B> {
+    /// None at first, then a power of two of them. Those out of line mean
+    /// nothing.
+    ring: Vec<Waiting<B>>,
+    /// Receives for which there is room: all of the ring, or none if the line is
+    /// closed.
+    room: u32,
+    /// Position of the oldest receive in line.
+    head: u32,
+    /// Position that the next one gets.
+    tail: u32,
+}
+
+/// What a look at the first few receives has come to.
+pub(super) enum Search {
+    Found(Index),
+    /// There are no more.
+    Nothing,
+    /// There are more than are worth looking at.
+    Long,
+}
+
+impl<B> Line<B> {
+    pub fn new() -> Self {
+        Line {
+            ring: Vec::new(),
+            room: 0,
+            head: 0,
+            tail: 0,
+        }
+    }
+
+    #[inline(always)]
+    pub fn len(&self) -> usize {
+        self.tail.wrapping_sub(self.head) as usize
+    }
+
+    #[inline(always)]
+    fn slot(&self, position: u32) -> usize {
+        position as usize & self.ring.len().wrapping_sub(1)
+    }
+
+    #[inline(always)]
+    fn waiting(&self, position: u32) -> Option<&Waiting<B>> {
+        // Behind the tail, the distance is more than the length.
+        let is_in_line = (position.wrapping_sub(self.head) as usize) < self.len();
+        is_in_line.then(|| self.ring.get(self.slot(position)))?
+    }
+
+    /// The place behind the last receive, which is in line from now on; `None`
+    /// where the ring is full, or closed.
+    #[inline(always)]
+    pub fn extend(&mut self) -> Option<&mut Waiting<B>> {
+        if self.len() >= self.room as usize {
+            return None;
+        }
+        let slot = self.slot(self.tail);
+        let place = self.ring.get_mut(slot)?;
+        self.tail = self.tail.wrapping_add(1);
+        Some(place)
+    }
+
+    /// Has no room for receives until it is opened again.
+    pub fn close(&mut self) {
+        self.room = 0;
+    }
+
+    /// Has room again.
+    pub fn reopen(&mut self) {
+        self.room = self.ring.len() as u32;
+    }
+
+    /// Adds a receive at the end.
+    pub fn push(&mut self, posted: Posted, space: Space<B>) -> Index {
+        if self.len() == self.ring.len() {
+            self.grow();
+        }
+        let index = self.tail;
+        if let Some(place) = self.extend() {
+            *place = Waiting { posted, space };
+        }
+        index
+    }
+
+    fn grow(&mut self) {
+        let room = (2 * self.ring.len()).max(FIRST_ROOM);
+        assert!(room <= 1 << 31, "more than 2^31 receives");
+        let mut ring = Vec::with_capacity(room);
+        while let Some((posted, space)) = self.pop() {
+            ring.push(Waiting { posted, space });
+        }
+        (self.head, self.tail) = (0, ring.len() as u32);
+        ring.resize_with(room, || Waiting {
+            posted: Posted {
+                context: 0,
+                flags: 0,
+                src: 0,
+                tag: 0,
+                ignore: 0,
+            },
+            space: Space::Vacant,
+        });
+        self.ring = ring;
+        self.reopen();
+    }
+
+    /// Whether the oldest receive has a buffer of its own and accepts a message.
+    #[inline(always)]
+    pub fn is_first_for(&self, src: u64, tag: u64) -> bool {
+        self.waiting(self.head)
+            .is_some_and(|first| first.posted.accepts(src, tag) && !first.posted.is_multi())
+    }
+
+    /// Takes the oldest receive out of the line, if it has a buffer of its own,
+    /// which stays in its place until the next one is posted.
+    #[inline(always)]
+    pub fn take_first(&mut self) -> Option<Single<'_, B>> {
+        let position = self.head;
+        self.waiting(position)?;
+        self.head = position.wrapping_add(1);
+        let Waiting { posted, space } = self.ring.get(self.slot(position))?;
+        single(posted, space)
+    }
+
+    /// Takes the oldest receive out of its place.
+    pub fn pop(&mut self) -> Option<(Posted, Space<B>)> {
+        let posted = *self.get(self.head)?;
+        Some((posted, self.remove(self.head)))
+    }
+
+    /// The first receive that accepts a message, if it is one of the first few.
+    #[inline(always)]
+    pub fn search(&self, src: u64, tag: u64) -> Search {
+        for ahead in 0..FEW {
+            let position = self.head.wrapping_add(ahead);
+            match self.waiting(position) {
+                None => return Search::Nothing,
+                Some(first) if first.posted.accepts(src, tag) => return Search::Found(position),
+                Some(_) => {}
+            }
+        }
+        match self.len() > FEW as usize {
+            false => Search::Nothing,
+            true => Search::Long,
+        }
+    }
+
+    #[inline]
+    pub fn get(&self, index: Index) -> Option<&Posted> {
+        Some(&self.waiting(index)?.posted)
+    }
+
+    #[inline]
+    pub fn space(&self, index: Index) -> Option<&Space<B>> {
+        Some(&self.waiting(index)?.space)
+    }
+
+    /// Takes a receive out of the line, from anywhere.
+    pub fn remove(&mut self, index: Index) -> Space<B> {
+        if self.waiting(index).is_none() {
+            return Space::Vacant;
+        }
+        // Those on the shorter side close the gap.
+        let ahead = index.wrapping_sub(self.head);
+        let behind = self.tail.wrapping_sub(index) - 1;
+        let slot = if ahead <= behind {
+            self.bring_forward(index);
+            let first = self.head;
+            self.head = first.wrapping_add(1);
+            self.slot(first)
+        } else {
+            for step in 0..behind {
+                self.swap_with_next(index.wrapping_add(step));
+            }
+            self.tail = self.tail.wrapping_sub(1);
+            self.slot(self.tail)
+        };
+        match self.ring.get_mut(slot) {
+            Some(place) => std::mem::replace(&mut place.space, Space::Vacant),
+            None => Space::Vacant,
+        }
+    }
+
+    /// Moves a receive before all others, which stay in order.
+    pub fn bring_forward(&mut self, index: Index) {
+        for step in 1..=index.wrapping_sub(self.head) {
+            self.swap_with_next(index.wrapping_sub(step));
+        }
+    }
+
+    fn swap_with_next(&mut self, position: u32) {
+        let (here, next) = (self.slot(position), self.slot(position.wrapping_add(1)));
+        self.ring.swap(here, next);
+    }
+
+    fn positions(&self) -> impl DoubleEndedIterator<Item = u32> + use<B> {
+        let head = self.head;
+        (0..self.len() as u32).map(move |ahead| head.wrapping_add(ahead))
+    }
+
+    /// The oldest receive of which `is_it` is true.
+    pub fn find_first(&self, is_it: impl Fn(&Posted) -> bool) -> Option<Index> {
+        self.positions()
+            .find(|&index| self.get(index).is_some_and(&is_it))
+    }
+
+    /// The newest receive of whose memory `is_it` is true.
+    pub fn find_last(&self, is_it: impl Fn(&Space<B>) -> bool) -> Option<Index> {
+        self.positions()
+            .rev()
+            .find(|&index| self.space(index).is_some_and(&is_it))
+    }
+}
