@@ -87,13 +87,33 @@ impl<T: Transport> Plain<'_, T> {
     /// Takes in a message; `false` if nobody waits for it.
     #[inline(always)]
     pub fn take(&mut self, src: u64, tag: Option<u64>, payload: &(impl Whole + ?Sized)) -> bool {
-        let (tagged, tag) = (tag.is_some(), tag.unwrap_or(0));
-        let Some(single) = self.inbox.queue(tagged).take_single(src, tag) else {
-            return self.take_into_many(src, tagged, tag, payload);
+        // Either kind has code of its own.
+        match tag {
+            Some(tag) => self.take_one::<true>(src, tag, payload),
+            None => self.take_one::<false>(src, 0, payload),
+        }
+    }
+
+    #[inline(always)]
+    fn take_one<const TAGGED: bool>(
+        &mut self,
+        src: u64,
+        tag: u64,
+        payload: &(impl Whole + ?Sized),
+    ) -> bool {
+        let Some(single) = self.inbox.queue(TAGGED).take_single(src, tag) else {
+            return self.take_into_many(src, TAGGED, tag, payload);
         };
+        let fits = payload.len() <= single.buf.len();
         payload.copy_to(single.buf);
-        self.reports
-            .plain_receive(&single, src, tagged, tag, payload.len());
+        match fits {
+            true => self
+                .reports
+                .plain_receive::<TAGGED>(&single, src, tag, payload.len()),
+            false => self
+                .reports
+                .cut_receive(&single, src, TAGGED, tag, payload.len()),
+        }
         true
     }
 

@@ -168,19 +168,15 @@ impl Reports {
     }
 
     /// [`Reports::receive`] for a message that came whole, without immediate
-    /// data, into a buffer of its own.
+    /// data, into a buffer of its own, for which it is not too long.
     #[inline(always)]
-    pub fn plain_receive(
+    pub fn plain_receive<const TAGGED: bool>(
         &self,
         single: &Single<'_, AppIov>,
         src: u64,
-        tagged: bool,
         tag: u64,
         len: usize,
     ) {
-        if len > single.buf.len() {
-            return self.plain_failed(single, src, tagged, tag, len);
-        }
         if let Some(counter) = &self.counters.recv {
             counter.count(len);
         }
@@ -190,14 +186,15 @@ impl Reports {
             let src = self.source(src);
             cq.write_with(
                 #[inline(always)]
-                || completion_of_plain(single, src, tagged, tag, len),
+                || completion_of_plain(single, src, TAGGED, tag, len),
             );
         }
     }
 
+    /// [`Reports::plain_receive`] for a message that its buffer has cut.
     #[cold]
     #[inline(never)]
-    fn plain_failed(
+    pub fn cut_receive(
         &self,
         single: &Single<'_, AppIov>,
         src: u64,

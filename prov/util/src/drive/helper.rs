@@ -199,7 +199,7 @@ impl Seat {
     /// back would spare no call of the system, and the third one shows that
     /// this is a burst.
     #[inline(always)]
-    pub fn holds_after(&self, sent: u32) -> bool {
+    pub fn holds_after(&self, sent: u64) -> bool {
         sent >= 2 || (sent == 1 && self.place.burst.is_watched())
     }
 

@@ -161,7 +161,7 @@ impl Signals {
     /// Whether the next message to a peer is to be held back, if `sent` of them
     /// have left after the application's last call.
     #[inline]
-    pub fn holds_after(&self, sent: u32) -> bool {
+    pub fn holds_after(&self, sent: u64) -> bool {
         match self.seat.get() {
             Some(seat) => seat.holds_after(sent),
             None => sent != 0,

@@ -122,7 +122,7 @@ pub struct Burst {
     /// last.
     call: u64,
     /// Messages that have left after it.
-    sent: u32,
+    sent: u64,
     /// Whether there is nothing to be gained by waiting for others: they go
     /// through memory.
     is_free: bool,
@@ -184,7 +184,7 @@ impl Burst {
     /// A message has left.
     #[inline]
     pub fn sent(&mut self) {
-        self.sent = self.sent.saturating_add(u32::from(!self.is_free));
+        self.sent += u64::from(!self.is_free);
     }
 }
 

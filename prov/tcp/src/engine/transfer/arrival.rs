@@ -47,7 +47,7 @@ pub(crate) fn short_way<'a>(
 
 /// Takes in the messages at the start of `bytes` that have nothing special
 /// about them and find their receives; returns what is left.
-#[inline(never)]
+#[inline(always)]
 pub(crate) fn take_in_simple<'a>(
     mut plain: Plain<'_, Tcp>,
     conn: &mut Connection,

@@ -19,7 +19,7 @@ use crate::engine::{Core, YIELD_AFTER, YIELD_NEARBY_AFTER};
 
 /// Reads of the favourite that bring something between two questions to the
 /// poller, while these say nothing new.
-const LONGEST_INTERVAL: u32 = 32;
+const LONGEST_INTERVAL: u32 = 64;
 /// For how many of them a read in vain counts: then there is time to ask.
 const VAIN: u32 = 4;
 /// Reads of one connection before others have their turn.

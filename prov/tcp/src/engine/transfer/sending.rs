@@ -1,5 +1,7 @@
 //! Messages (fi_msg(3), fi_tagged(3)) that the application sends.
 
+use std::os::fd::AsFd;
+
 use fabric_abi::{FI_COMMIT_COMPLETE, FI_DELIVERY_COMPLETE, FI_REMOTE_CQ_DATA};
 use prov_local::stream::SHORT;
 use prov_message::peers::{Bytes, Deferred, Destination, PeerKey};
@@ -13,6 +15,7 @@ use crate::engine::link::endpoint::Kind;
 use crate::engine::link::keys::{ConnKey, EpKey};
 use crate::engine::link::narrow::NAMES;
 use crate::engine::link::post::Post;
+use crate::engine::link::socket;
 use crate::engine::transfer::posting::{OWN_LIMIT, lend_buffer};
 use crate::engine::transfer::rendezvous::{Announcing, WORTH_ANNOUNCING};
 use crate::wire::ByteOrder;
@@ -51,7 +54,8 @@ impl Core {
             Kind::Msg(msg) => msg.conn?,
         };
         let conn = self.conns.get_mut(conn_key)?;
-        if conn.throttled || !conn.is_open() || conn.order != ByteOrder::Native {
+        let is_foreign = conn.order != ByteOrder::Native;
+        if conn.throttled | is_foreign || !conn.is_open() {
             return None;
         }
         if message.flags & FI_DELIVERY_COMPLETE != 0
@@ -70,21 +74,42 @@ impl Core {
             .buffers
             .read_at(0, &mut self.scratch[header_len..total]);
         let bytes = &self.scratch[..total];
-        if let Some(shortcut) = &mut conn.shortcut
-            && total <= SHORT
-            && shortcut.send_short(&conn.socket, total, |to| _ = to.write_at(0, bytes))
-        {
-            ep.reports.operation(&Op::of_transmit(key, message), Ok(()));
-            return Some(());
+        if let Some(shortcut) = &mut conn.shortcut {
+            if total > SHORT
+                || !shortcut.send_short(&conn.socket, total, |to| _ = to.write_at(0, bytes))
+            {
+                return self.transmit_by_path(key, conn_key, message, total);
+            }
+        } else {
+            match socket::send(conn.socket.as_fd(), bytes) {
+                Ok(sent) if sent == total => {}
+                Ok(sent) => return self.sent_in_part(key, conn_key, message, sent, total),
+                Err(error) => return self.not_sent(key, conn_key, message, error, total),
+            }
         }
-        match conn.path().send(bytes) {
+        ep.reports.operation(&Op::of_transmit(key, message), Ok(()));
+        Some(())
+    }
+
+    /// Sends the message whose `total` bytes are in the scratch memory.
+    #[inline(never)]
+    fn transmit_by_path(
+        &mut self,
+        key: EpKey,
+        conn_key: ConnKey,
+        message: &Transmit,
+        total: usize,
+    ) -> Option<()> {
+        let conn = self.conns.get_mut(conn_key)?;
+        match conn.path().send(&self.scratch[..total]) {
             Ok(sent) if sent == total => {
-                ep.reports.operation(&Op::of_transmit(key, message), Ok(()));
+                self.endpoints
+                    .report(&Op::of_transmit(key, message), Ok(()));
+                Some(())
             }
             Ok(sent) => self.sent_in_part(key, conn_key, message, sent, total),
             Err(error) => self.not_sent(key, conn_key, message, error, total),
         }
-        Some(())
     }
 
     /// The same where the message is to be acknowledged, or other messages wait:
@@ -155,8 +180,9 @@ impl Core {
         message: &Transmit,
         sent: usize,
         total: usize,
-    ) {
+    ) -> Option<()> {
         self.keep_rest(conn, sent, total, Some(Op::of_transmit(ep, message)));
+        Some(())
     }
 
     /// The kernel took none of them.
@@ -169,17 +195,14 @@ impl Core {
         message: &Transmit,
         error: Errno,
         total: usize,
-    ) {
-        match error {
-            Errno::EAGAIN | Errno::EINTR | Errno::ENOBUFS => {
-                self.sent_in_part(ep, conn, message, 0, total);
-            }
-            _ => {
-                self.endpoints
-                    .report(&Op::of_transmit(ep, message), Err(error));
-                self.break_connection(conn, error);
-            }
+    ) -> Option<()> {
+        if let Errno::EAGAIN | Errno::EINTR | Errno::ENOBUFS = error {
+            return self.sent_in_part(ep, conn, message, 0, total);
         }
+        self.endpoints
+            .report(&Op::of_transmit(ep, message), Err(error));
+        self.break_connection(conn, error);
+        Some(())
     }
 
     fn transmit_in_turn(&mut self, ep: EpKey, message: &Transmit) -> Result {
