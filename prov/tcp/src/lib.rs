@@ -11,14 +11,12 @@ mod engine;
 #[cfg(fuzzing)]
 pub mod engine;
 mod fabric;
-mod host;
 #[cfg(not(fuzzing))]
 mod params;
 #[cfg(fuzzing)]
 pub mod params;
 mod passive;
 mod provider;
-mod random;
 #[cfg(any(test, fuzzing))]
 mod stand_in;
 pub mod wire;

@@ -11,6 +11,7 @@ use libc::iovec;
 
 use crate::buffer::{AppIov, IOV_LIMIT};
 use crate::errno::{Errno, Result};
+use crate::random;
 
 /// A piece of another process's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -144,8 +145,7 @@ pub struct Token {
 impl Seal {
     /// `-FI_EIO` without random numbers.
     pub fn new() -> Result<Seal> {
-        let draw = || getrandom::u64().map_err(|_| Errno::EIO);
-        let (number, secret) = (draw()?.max(1), draw()?);
+        let (number, secret) = (random::secret()?.max(1), random::secret()?);
         Ok(Seal(Box::new([number.into(), secret.into()])))
     }
 

@@ -13,7 +13,6 @@ pub mod listener;
 pub mod messages;
 pub mod narrow;
 pub mod outbox;
-pub mod path;
 pub mod place;
 pub mod post;
 pub mod rdm;

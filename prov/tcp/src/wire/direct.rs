@@ -1,5 +1,4 @@
-//! What two processes of one host tell each other so that one can read the
-//! other's memory, or that they share some.
+//! Where something is in the memory of a process, for another one of its host.
 
 use prov_util::process_memory::{OtherIov, OtherPiece, Token};
 
@@ -11,48 +10,6 @@ const PIECE: usize = 4 * FIELD;
 const FIELD: usize = 8;
 /// Most bytes of a list of such pieces.
 pub const MAX_LIST: usize = PIECE * prov_util::buffer::IOV_LIMIT;
-
-/// What [`Op::Acquaint`](super::header::Op::Acquaint) says, in this order.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Acquaintance {
-    /// Who the sender is: `id` is its process, `word` the number that its end
-    /// of the connection has there.
-    Introduction,
-    /// To a peer that is who it says it is: `id` is the number of a file of the
-    /// sender's that only who may read its memory can read.
-    Card,
-    /// The sender has read that, where it found the secret `id`, and can read
-    /// the peer's memory.
-    Ready,
-    /// Memory to share: `id` is the number of a file of the sender's. `word` is
-    /// 1 where it takes part in [`prov_local::barrier`], here as below.
-    Memory,
-    /// The sender's next bytes come through that memory. From who was offered
-    /// it, `id` is the number that stands in it.
-    Moved,
-    /// The sender cannot share it.
-    Stays,
-}
-
-impl Acquaintance {
-    /// Its `op_data`.
-    pub fn code(self) -> u8 {
-        self as u8
-    }
-
-    /// What this `op_data` stands for.
-    pub fn from_code(code: u8) -> Option<Self> {
-        match code {
-            0 => Some(Acquaintance::Introduction),
-            1 => Some(Acquaintance::Card),
-            2 => Some(Acquaintance::Ready),
-            3 => Some(Acquaintance::Memory),
-            4 => Some(Acquaintance::Moved),
-            5 => Some(Acquaintance::Stays),
-            _ => None,
-        }
-    }
-}
 
 /// The bytes of a list, in the order of the host that both processes have.
 pub fn encode(list: &OtherIov) -> Vec<u8> {
@@ -128,14 +85,5 @@ mod tests {
         let mut five = encode(&list(&[(1, 1); 4]));
         five.extend_from_within(..PIECE);
         assert!(decode(&five, 5).is_err());
-    }
-
-    #[test]
-    fn every_code_stands_for_what_has_it() {
-        for code in 0..=u8::MAX {
-            let known = Acquaintance::from_code(code);
-            assert_eq!(known.is_some(), code < 6);
-            assert!(known.is_none_or(|known| known.code() == code));
-        }
     }
 }

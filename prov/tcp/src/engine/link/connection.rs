@@ -10,6 +10,7 @@ use prov_message::peers::UNKNOWN_SOURCE;
 use prov_message::{Place, Signals, Ticket};
 use prov_util::buffer::AppIov;
 use prov_util::errno::Errno;
+use prov_util::socket::peer_text;
 use slotmap::{Key, KeyData, SlotMap};
 
 use crate::engine::link::copies::Copies;
@@ -20,7 +21,6 @@ use crate::engine::link::keys::{EpKey, ListenerKey, NameKey, PeerKey};
 use crate::engine::link::messages::{Placing, Receipt, Rendezvous, Then};
 use crate::engine::link::narrow::Narrow;
 use crate::engine::link::outbox::Outbox;
-use crate::engine::link::path::{Path, Shortcut};
 use crate::engine::link::socket;
 use crate::engine::link::watch::Watch;
 use crate::engine::link::zerocopy::Lent;
@@ -30,6 +30,7 @@ use crate::wire::handshake::{Features, Message};
 use crate::wire::header::Header;
 use crate::wire::stream::Stream;
 use crate::wire::{ByteOrder, WireError, rdm};
+use prov_local::path::{Path, Shortcut};
 
 /// A connection of any age.
 pub struct Connection {
@@ -500,10 +501,7 @@ impl Connection {
 
     /// The address of the far end, for the log.
     pub fn peer_text(&self) -> String {
-        match socket::peer_name(self.socket.as_fd()) {
-            Ok(addr) => addr.to_string(),
-            Err(_) => "a peer that is gone".to_string(),
-        }
+        peer_text(self.socket.as_fd())
     }
 
     /// Operations that will not be done any more, and receives.

@@ -8,10 +8,10 @@ use prov_util::mr::Grant;
 use std::collections::VecDeque;
 
 use crate::engine::link::debt::Span;
-use crate::engine::link::path::Path;
 use crate::engine::link::place::send_registered;
 use crate::engine::link::socket;
 use crate::engine::link::zerocopy::Lent;
+use prov_local::path::Path;
 
 /// Queued bytes, ours and the application's, and the operations that are done
 /// when the kernel has taken them.

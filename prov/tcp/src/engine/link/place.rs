@@ -5,7 +5,7 @@ use prov_util::buffer::{AppIov, Incoming, Outgoing};
 use prov_util::errno::{Errno, Result};
 use prov_util::mr::Grant;
 
-use crate::engine::link::path::Path;
+use prov_local::path::Path;
 
 /// Receives up to `len` bytes for the offset `at`, and what comes behind
 /// into `behind`. Returns how many bytes there was room for, how many of

@@ -33,7 +33,7 @@ impl Rdm {
         Rdm {
             addr,
             listener: None,
-            instance: crate::random::number() | 1,
+            instance: prov_util::random::number() | 1,
             peers,
             foreign: None,
         }

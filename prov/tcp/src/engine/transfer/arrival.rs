@@ -195,7 +195,7 @@ impl Core {
             }
             Op::AtomicRequest => self.collect(key, header, COLLECT_LIMIT, bytes),
             Op::Acquaint => {
-                let step = self.acquainted(key, header);
+                let step = self.remarked(key, header);
                 let conn = self.conns.get(key);
                 let shortcut = conn.and_then(|conn| conn.shortcut.as_ref());
                 if shortcut.is_some_and(|shortcut| shortcut.is_in()) {

@@ -12,11 +12,11 @@ use crate::engine::Core;
 use crate::engine::link::connection::Connection;
 use crate::engine::link::connection::Owner;
 use crate::engine::link::keys::ConnKey;
-use crate::engine::link::path::Path;
 use crate::engine::link::post::{COPY_LIMIT, Post};
 use crate::engine::link::socket;
 use crate::wire::handshake::Features;
 use crate::wire::header::{Header, MAX_HEADER};
+use prov_local::path::Path;
 use prov_message::peers::Bytes;
 
 /// Own bytes that a connection's queue may hold before posting is refused.

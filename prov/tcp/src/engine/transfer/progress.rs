@@ -12,10 +12,10 @@ use crate::engine::link::incoming::Incoming;
 use crate::engine::link::keys::Due;
 use crate::engine::link::keys::Event;
 use crate::engine::link::keys::{ConnKey, Source};
-use crate::engine::link::path::Path;
 use crate::engine::link::{place, socket};
 use crate::engine::transfer::arrival::{short_way, take_in_simple};
 use crate::engine::{Core, YIELD_AFTER, YIELD_NEARBY_AFTER};
+use prov_local::path::Path;
 
 /// Reads of the favourite that bring something between two questions to the
 /// poller, while these say nothing new.
