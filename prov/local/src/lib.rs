@@ -11,6 +11,8 @@ pub mod barrier;
 #[cfg(not(loom))]
 pub mod channel;
 #[cfg(not(loom))]
+pub mod copies;
+#[cfg(not(loom))]
 pub mod far_end;
 #[cfg(not(loom))]
 pub mod host;

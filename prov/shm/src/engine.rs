@@ -16,10 +16,10 @@ mod setup;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
+use prov_local::copies::Copier;
 use prov_local::rota::Rota;
 use prov_message::{EpKey, Lane, Limits, Reaching as _, Signals, Sleeper, Target};
 use prov_util::errno::Result;
@@ -49,12 +49,8 @@ pub struct Core {
     busy: Vec<LinkKey>,
     /// The domain's registered memory.
     target: Option<Target>,
-    /// Links with something to be copied from the peer's memory.
-    pulling: VecDeque<LinkKey>,
-    /// For what is copied without the lane's lock; none while that is done.
-    copier: Option<Target>,
-    /// The endpoint for which that is done.
-    copies_for: Option<EpKey>,
+    /// Copies from peers' memory.
+    copier: Copier<Shm>,
     poller: Poller<Source>,
     timers: Timers<(EpKey, PeerKey)>,
     events: Vec<Event<Source>>,
@@ -92,9 +88,7 @@ impl Core {
             open: Rota::default(),
             busy: Vec::new(),
             target: Some(Target::new(memory)),
-            pulling: VecDeque::new(),
-            copier: Some(Target::new(memory)),
-            copies_for: None,
+            copier: Copier::new(Some(memory)),
             poller: Poller::new()?,
             timers: Timers::default(),
             events: Vec::new(),
@@ -160,11 +154,11 @@ impl prov_message::Core for Core {
 
     #[inline(always)]
     fn has_errands(&self) -> bool {
-        !self.pulling.is_empty()
+        !self.copier.is_empty()
     }
 
     fn next_errand(&mut self) -> Option<Pulling> {
-        match self.pulling.is_empty() || self.endpoints.is_deaf() {
+        match self.copier.is_empty() || self.endpoints.is_deaf() {
             true => None,
             false => self.next_pull(),
         }

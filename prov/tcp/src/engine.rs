@@ -18,6 +18,7 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
+use prov_local::copies::Copier;
 use prov_local::rota::Rota;
 use prov_message::{EpKey, Limits, Reaching as _, Signals, Sleeper, Target};
 use prov_util::errno::Result;
@@ -56,12 +57,8 @@ pub struct Core {
     favourite: Favourite,
     /// Connections that may have more to read.
     ready: VecDeque<ConnKey>,
-    /// Connections with something to be copied from the peer's memory.
-    copies: VecDeque<ConnKey>,
-    /// For what is copied without the lane's lock; none while that is done.
-    copier: Option<Target>,
-    /// The endpoint for which that is done.
-    copies_for: Option<EpKey>,
+    /// Copies from peers' memory.
+    copier: Copier<Tcp>,
     /// Connections through memory that is shared.
     rota: Rota<ConnKey>,
     /// Those that wait for room in it.
@@ -147,9 +144,7 @@ impl Core {
             conns: SlotMap::with_key(),
             endpoints,
             listeners: SlotMap::with_key(),
-            copies: VecDeque::new(),
-            copier: memory.as_ref().map(|table| Target::new(table)),
-            copies_for: None,
+            copier: Copier::new(memory.as_deref()),
             target: memory.map(|table| Target::new(&table)),
             poller: Poller::new()?,
             polls: 0,
@@ -257,12 +252,12 @@ impl prov_message::Core for Core {
 
     #[inline(always)]
     fn has_errands(&self) -> bool {
-        !self.copies.is_empty()
+        !self.copier.is_empty()
     }
 
     fn next_errand(&mut self) -> Option<Copying> {
         // When one is done, its connection goes on.
-        match self.copies.is_empty() || self.endpoints.is_deaf() {
+        match self.copier.is_empty() || self.endpoints.is_deaf() {
             true => None,
             false => self.next_copy(),
         }

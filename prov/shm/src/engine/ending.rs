@@ -69,22 +69,22 @@ impl Core {
             seal,
             pending,
             coming,
-            pulls,
+            mut pulls,
             ..
         } = link;
         seal.destroy();
         let placings = coming.into_iter().map(|(_, coming)| coming.placing);
-        for placing in placings.chain(pulls.into_iter().map(|pull| pull.placing)) {
-            self.abandon(placing, error);
-        }
+        let placings = placings.chain(pulls.drain().filter_map(|pull| pull.to.abandon()));
+        let mut tickets: Vec<Ticket> = placings
+            .filter_map(|placing| self.endpoints.abandon(placing, error))
+            .collect();
         self.endpoints.link_ended(ep, key, error);
-        let tickets = pending
-            .into_iter()
-            .filter_map(|(_, pending)| match pending {
-                Pending::Op(ticket) | Pending::Result { ticket, .. } => Some(ticket),
-                Pending::Offer { ticket, .. } => ticket,
-            });
-        tickets.collect()
+        let pending = pending.into_iter().map(|(_, pending)| pending);
+        tickets.extend(pending.filter_map(|pending| match pending {
+            Pending::Op(ticket) | Pending::Result { ticket, .. } => Some(ticket),
+            Pending::Offer { ticket, .. } => ticket,
+        }));
+        tickets
     }
 
     /// Sends what is due for an endpoint; whether all of it has left.
@@ -127,7 +127,7 @@ pub fn leave(lane: &Lane<Core>, ep: EpKey) {
     }
     loop {
         let mut core = lane.core();
-        if !core.is_copying_for(ep) {
+        if !core.copier.is_at_work_for(ep) {
             return core.close_endpoint(ep);
         }
         drop(core);

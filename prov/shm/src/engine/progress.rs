@@ -181,7 +181,7 @@ fn has_work(link: &mut Link) -> bool {
     let Some(channel) = &link.channel else {
         return false;
     };
-    let can_take = !link.is_stalled && link.pulled_writes == 0;
+    let can_take = !link.is_stalled && !link.pulls.go_first();
     let has_come = can_take && channel.receiver.has_next();
     has_come || channel.sender.is_starved && link.has_room()
 }

@@ -267,14 +267,11 @@ impl Core {
         match grants {
             Err(refusal) => self.done(key, words[1], Err(refusal.error())),
             Ok(grants) => {
-                let placing = Placing {
-                    place: Place::Registered(grants),
-                    done: 0,
-                    then: Then::RemoteWrite {
-                        data: (flags & HAS_DATA != 0).then_some(words[0]),
-                        ack: Ack(words[1]),
-                    },
-                };
+                let placing = Placing::remote_write(
+                    grants,
+                    (flags & HAS_DATA != 0).then_some(words[0]),
+                    Ack(words[1]),
+                );
                 self.pull(key, placing, from, words[1]);
             }
         }

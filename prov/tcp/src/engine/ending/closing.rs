@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use prov_message::peers::Failure;
 use prov_message::{Core as _, Ticket};
-use prov_util::buffer::AppIov;
 use prov_util::eq::ConnectionEvents;
 use prov_util::errno::Errno;
 
@@ -14,7 +13,6 @@ use crate::engine::link::endpoint::Kind;
 use crate::engine::link::fault::Fault;
 use crate::engine::link::incoming::Incoming;
 use crate::engine::link::keys::{ConnKey, EpKey};
-use crate::engine::link::messages::{Receipt, Then};
 use crate::engine::link::socket;
 use crate::engine::{Core, Lane};
 
@@ -156,9 +154,8 @@ impl Core {
             return Vec::new();
         };
         self.poller.forget(conn.socket.as_fd());
-        let mut receipts = Vec::new();
-        let mut ops = conn.abandon(&mut receipts);
-        self.forget_arrivals(key, &mut conn, error, &mut ops, receipts);
+        let mut ops = self.forget_arrivals(key, &mut conn, error);
+        ops.extend(conn.abandon());
         self.favourite.forget(key);
         if conn.shortcut.is_some() {
             self.rota.remove(key);
@@ -169,35 +166,31 @@ impl Core {
     }
 
     /// Ends receives whose messages will not come, and drops unexpected
-    /// messages that are not complete.
+    /// messages that are not complete. Returns the reads whose bytes will not
+    /// come.
     fn forget_arrivals(
         &mut self,
         key: ConnKey,
         conn: &mut Connection,
         error: Errno,
-        ops: &mut Vec<Ticket>,
-        mut receipts: Vec<(Receipt, AppIov)>,
-    ) {
+    ) -> Vec<Ticket> {
         let Owner::Ep(ep) = conn.owner else {
-            return;
+            return Vec::new();
         };
-        match std::mem::take(&mut conn.incoming) {
-            Incoming::Place(placing) => match placing.then {
-                Then::Receive(receipt) => receipts.push((receipt, placing.place.memory())),
-                Then::Read(ticket) => ops.insert(0, ticket),
-                Then::RemoteWrite { .. } => {}
-            },
-            Incoming::Nothing | Incoming::Keep(_) | Incoming::Collect(_) | Incoming::Discard => {}
+        let mut placings = conn.copies.abandon();
+        if let Incoming::Place(placing) = std::mem::take(&mut conn.incoming) {
+            placings.push(*placing);
         }
-        receipts.extend(
-            conn.asked
-                .drain()
-                .filter_map(|(_, asked)| Some((asked.receipt?, asked.memory))),
-        );
-        for (receipt, memory) in receipts {
-            self.endpoints.received(&receipt, &memory, Err(error));
+        let reads = placings.into_iter();
+        let reads = reads.filter_map(|placing| self.endpoints.abandon(placing, error));
+        let reads = reads.collect();
+        for (_, asked) in conn.asked.drain() {
+            if let Some(receipt) = asked.receipt {
+                self.endpoints.received(&receipt, &asked.memory, Err(error));
+            }
         }
         self.endpoints.link_ended(ep, key, error);
+        reads
     }
 
     /// Ends a connection on which nothing was transferred yet, without telling
@@ -298,7 +291,7 @@ pub fn linger(lane: &Lane, ep: EpKey) {
 pub fn close(lane: &Lane, ep: EpKey) {
     loop {
         let mut core = lane.core();
-        if !core.is_copying_for(ep) {
+        if !core.copier.is_at_work_for(ep) {
             return core.close_endpoint(ep);
         }
         drop(core);

@@ -596,7 +596,7 @@ fn sleep_over_a_copy(is_blocked: bool, calls: usize) {
     let mut write = Header::new(Op::DirectWrite);
     write.id = 40;
     peer.say(&write, &[remote(0, bytes.len())], &list(&mut bytes));
-    let is_copying = || b.engine.core().conns[key].copies.is_copying();
+    let is_copying = || !b.engine.core().conns[key].copies.transfers.is_empty();
     until([&b, &b], is_copying);
     for _ in 0..calls {
         b.engine.progress();

@@ -2,7 +2,7 @@
 //! library's protocol has none.
 
 use prov_message::peers::Bytes;
-use prov_message::{AtomicRequest, Op, Place};
+use prov_message::{AtomicRequest, Op};
 use prov_util::atomic_ops::Form;
 use prov_util::buffer::AppIov;
 use prov_util::errno::{Errno, Result};
@@ -12,7 +12,7 @@ use crate::engine::Core;
 use crate::engine::link::connection::Named;
 use crate::engine::link::fault::{Fault, Step};
 use crate::engine::link::keys::{ConnKey, EpKey};
-use crate::engine::link::messages::{Placing, Then};
+use crate::engine::link::messages::Placing;
 use crate::engine::link::post::Post;
 use crate::engine::transfer::rma::remote_list;
 use crate::params::ATOMIC_LIMIT;
@@ -108,16 +108,7 @@ impl Core {
         let mut answer = Header::new(header::Op::AtomicResponse);
         answer.id = header.id;
         answer.payload = result.len();
-        self.post(
-            key,
-            Post {
-                header: answer,
-                rma: &[],
-                payload: Bytes::Own(&result),
-                copy: true,
-                op: None,
-            },
-        );
+        self.post(key, Post::own(answer, &[], &result));
         self.gathered = result;
         Ok(())
     }
@@ -137,11 +128,7 @@ impl Core {
         let Some(Named::Atomic { ticket, result }) = conn.take_named(header.id, is_awaited) else {
             return Err(Fault::Protocol(WireError::Field("atomic response")));
         };
-        let placing = Placing {
-            place: Place::App(result),
-            done: 0,
-            then: Then::Read(ticket),
-        };
+        let placing = Placing::read(result, ticket);
         self.place(key, placing, header.payload, bytes)
     }
 }

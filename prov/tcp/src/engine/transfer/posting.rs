@@ -200,17 +200,7 @@ impl Core {
             if let Some(target) = &mut self.target {
                 grants.append_to(&mut target.memory, &mut bytes);
             }
-            let payload = Bytes::Own(&bytes);
-            self.post(
-                key,
-                Post {
-                    header,
-                    rma: &[],
-                    payload,
-                    copy: true,
-                    op: None,
-                },
-            );
+            self.post(key, Post::own(header, &[], &bytes));
             self.gathered = bytes;
             return;
         }

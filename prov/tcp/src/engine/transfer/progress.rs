@@ -93,7 +93,7 @@ impl Core {
             && self.events.is_empty()
             && self.ready.is_empty()
             && self.held.is_empty()
-            && self.copies.is_empty()
+            && self.copier.is_empty()
             && !self.had_events;
         self.has_sleepers |= may_sleep;
         may_sleep && self.may_nap(sleeper)

@@ -2,7 +2,7 @@
 
 use fabric_abi::{FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA};
 use prov_message::peers::{Bytes, Deferred, Destination};
-use prov_message::{Op, Place, Reaching as _, Target, Visitor};
+use prov_message::{Op, Reaching as _, Target, Visitor};
 use prov_util::errno::{Errno, Result};
 use prov_util::mr::Grants;
 use prov_util::request::{Access, RemoteAccess, RemoteIov};
@@ -11,7 +11,7 @@ use crate::engine::Core;
 use crate::engine::link::connection::{Owner, PendingRead};
 use crate::engine::link::fault::{Fault, Step};
 use crate::engine::link::keys::{ConnKey, EpKey};
-use crate::engine::link::messages::{Ack, Placing, Then};
+use crate::engine::link::messages::{Ack, Placing};
 use crate::engine::link::post::Post;
 use crate::engine::transfer::arrival::ack_of;
 use crate::wire::WireError;
@@ -80,16 +80,7 @@ impl Core {
                 });
                 let mut header = Header::new(header::Op::ReadRequest);
                 header.rma_count = remote.len() as u8;
-                self.post(
-                    key,
-                    Post {
-                        header,
-                        rma: &remote,
-                        payload: Bytes::Own(&[]),
-                        copy: true,
-                        op: None,
-                    },
-                );
+                self.post(key, Post::own(header, &remote, &[]));
             }
         }
     }
@@ -163,14 +154,11 @@ impl Core {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         let list = *conn.stream.rma();
         let grants = self.registered(key, &list, FI_REMOTE_WRITE)?;
-        let placing = Placing {
-            place: Place::Registered(grants),
-            done: 0,
-            then: Then::RemoteWrite {
-                data: header.has_data().then_some(header.data),
-                ack: ack_of(header),
-            },
-        };
+        let placing = Placing::remote_write(
+            grants,
+            header.has_data().then_some(header.data),
+            ack_of(header),
+        );
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         if header.payload >= self.params.local_write_size && header.payload != 0 {
             conn.copies.written();
