@@ -17,11 +17,12 @@ mod params;
 pub mod params;
 mod passive;
 mod provider;
-#[cfg(any(test, fuzzing))]
-mod stand_in;
 pub mod wire;
 
 pub use provider::{Tcp, provider};
 
 /// Where the provider logs.
 const LOG: prov_util::logging::Targets = prov_util::log_targets!("tcp");
+
+#[cfg(any(test, fuzzing))]
+prov_util::stand_in!();

@@ -29,6 +29,7 @@ pub mod request;
 pub mod resolve;
 pub mod sockaddr;
 pub mod socket;
+pub mod stand_in;
 pub mod sync;
 pub mod timers;
 pub mod wait;

@@ -8,7 +8,7 @@ use prov_message::{AtomicRequest, Op, Place, Reaching as _, Refusal, Target, Vis
 use prov_util::atomic_ops::Form;
 use prov_util::buffer::AppIov;
 use prov_util::errno::{Errno, Result};
-use prov_util::process_memory::OtherIov;
+use prov_util::process_memory::{OtherIov, WRITTEN};
 use prov_util::request::{Access, Atomic, AtomicKind, RemoteAccess};
 
 use super::Core;
@@ -16,7 +16,7 @@ use super::keys::{EpKey, LinkKey, to_peer};
 use super::link::{Ack, Bytes, Fault, Link, Pending, Placing, Then, Writing};
 use super::records::{
     ATOMIC, AtomicWord, HAS_DATA, MORE, READ, RESULT, RESULT_OFFERED, WRITE, WRITE_OFFERED,
-    offered_list, read_offered_list, read_remote_list, remote_list,
+    read_offered_list, read_remote_list, remote_list,
 };
 use super::replaying::copy_part;
 use super::sending::{EAGER, copy, offer};
@@ -114,8 +114,8 @@ impl Core {
                 head.kind = WRITE_OFFERED;
                 let mut from = OtherIov::default();
                 from.push_own(memory, None);
-                let from = offered_list(&from);
-                let from = from.bytes();
+                let mut written = [0; WRITTEN];
+                let from = from.write(&mut written);
                 link.post(head, list.len() + from.len(), |to| {
                     to.write_at(0, list);
                     to.slice(list.len(), from.len()).write_at(0, from);
@@ -349,7 +349,7 @@ impl Core {
         });
         head.kind = RESULT_OFFERED;
         head.words[1] = to_peer(offered);
-        self.answer(key, head, offered_list(&from).bytes());
+        self.answer(key, head, from.write(&mut [0; WRITTEN]));
         Ok(())
     }
 

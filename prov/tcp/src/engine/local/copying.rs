@@ -25,9 +25,9 @@ use crate::engine::link::post::Post;
 use crate::engine::transfer::rendezvous::{ALWAYS_ANNOUNCED, ASKED_LIMIT};
 use crate::engine::transfer::sending::ack_flag;
 use crate::wire::WireError;
-use crate::wire::direct::{decode, encode};
+use crate::wire::direct::{MAX_LIST, decode};
 use crate::wire::handshake::Features;
-use crate::wire::header::{self, Header, RmaList};
+use crate::wire::header::{self, Header, RmaIov};
 use prov_message::peers::Bytes;
 
 /// A copy from a peer's memory.
@@ -38,13 +38,7 @@ pub type Goal = copies::Goal<Tcp>;
 impl Core {
     /// Writes: tells the peer where the bytes are. `false` if that is not
     /// possible.
-    pub(crate) fn write_directly(
-        &mut self,
-        key: ConnKey,
-        access: &RemoteAccess,
-        remote: &RmaList,
-        op: Op,
-    ) -> bool {
+    pub(crate) fn write_directly(&mut self, key: ConnKey, access: &RemoteAccess, op: Op) -> bool {
         let Some(conn) = self.conns.get_mut(key) else {
             return false;
         };
@@ -68,17 +62,19 @@ impl Core {
             return false;
         };
         let mut header = Header::new(header::Op::DirectWrite);
+        let remote = access.remote.pieces();
         header.rma_count = remote.len() as u8;
         header.flags = header::DELIVERY_COMPLETE | header::NAMED;
         if let Some(data) = access.immediate() {
             header.flags |= header::REMOTE_CQ_DATA;
             header.data = data;
         }
-        let list = encode(&from);
+        let mut list = [0; MAX_LIST];
+        let list = from.write(&mut list);
         header.payload = list.len();
         let waits = conn.unacknowledged(ticket, &header);
         header.id = conn.name_op(Named::Ack(waits));
-        self.post_list(key, header, remote, &list);
+        self.post_list(key, header, remote, list);
         true
     }
 
@@ -118,11 +114,12 @@ impl Core {
         header.op = header::Op::DirectMsg;
         header.size = header.payload as u64;
         header.flags |= ack_flag(flags);
-        let list = encode(&from);
+        let mut list = [0; MAX_LIST];
+        let list = from.write(&mut list);
         header.payload = list.len();
         let waits = conn.unacknowledged(ticket, &header);
         header.id = conn.name_op(Named::Ack(waits));
-        self.post_list(key, header, &RmaList::EMPTY, &list);
+        self.post_list(key, header, &[], list);
         true
     }
 
@@ -217,15 +214,16 @@ impl Core {
         let is_possible = grants.offer(memory, &mut from)
             && (grants.can_be_copied(memory) || from.can_be_copied());
         if is_possible {
-            let list = encode(&from);
+            let mut list = [0; MAX_LIST];
+            let list = from.write(&mut list);
             let mut header = Header::new(header::Op::DirectRead);
             header.payload = list.len();
-            self.post_list(key, header, &RmaList::EMPTY, &list);
+            self.post_list(key, header, &[], list);
         }
         is_possible
     }
 
-    fn post_list(&mut self, key: ConnKey, header: Header, remote: &RmaList, list: &[u8]) {
+    fn post_list(&mut self, key: ConnKey, header: Header, remote: &[RmaIov], list: &[u8]) {
         self.post(key, Post::own(header, remote, list));
     }
 
@@ -250,7 +248,7 @@ impl Core {
         }
         conn.copies.written();
         let list = *conn.stream.rma();
-        let from = decode(bytes, list.total().unwrap_or(u64::MAX))?;
+        let from = decode(bytes, list.len())?;
         let grants = self.registered(key, &list, FI_REMOTE_WRITE)?;
         let placing = Placing::remote_write(
             grants,

@@ -17,7 +17,7 @@ use prov_util::request::{Access, RemoteAccess, RemoteIov, RemotePiece};
 
 use super::*;
 use crate::wire::ByteOrder;
-use crate::wire::direct::encode;
+use crate::wire::direct::MAX_LIST;
 use crate::wire::handshake::{self, Features, Kind as MessageKind, Message};
 use crate::wire::header::{Header, MAX_HEADER, Op, RmaIov};
 use crate::wire::rdm::Identity;
@@ -111,7 +111,11 @@ impl Stranger {
     fn offer(&mut self, bytes: &mut [u8], seal: Option<Token>) {
         let mut offer = OtherIov::default();
         assert!(offer.push_own(&memory(bytes), seal));
-        self.say(&Header::new(Op::DirectRead), &[], &encode(&offer));
+        self.say(
+            &Header::new(Op::DirectRead),
+            &[],
+            offer.write(&mut [0; MAX_LIST]),
+        );
     }
 
     /// What the endpoint has said since; `None` when it has closed the
@@ -174,7 +178,7 @@ pub(super) fn remote(addr: u64, len: usize) -> RmaIov {
 fn list(bytes: &mut [u8]) -> Vec<u8> {
     let mut list = OtherIov::default();
     assert!(list.push_own(&memory(bytes), None));
-    encode(&list)
+    list.write(&mut [0; MAX_LIST]).to_vec()
 }
 
 /// The card that the endpoint has shown.
@@ -412,7 +416,7 @@ fn memory_that_is_not_there_costs_its_peer_the_connection() {
             len: 8,
             seal: None,
         });
-        lists.push(encode(&nowhere));
+        lists.push(nowhere.write(&mut [0; MAX_LIST]).to_vec());
     }
     for list in lists {
         let mut peer = acquainted(&a);

@@ -14,7 +14,6 @@ use crate::engine::link::fault::{Fault, Step};
 use crate::engine::link::keys::{ConnKey, EpKey};
 use crate::engine::link::messages::Placing;
 use crate::engine::link::post::Post;
-use crate::engine::transfer::rma::remote_list;
 use crate::params::ATOMIC_LIMIT;
 use crate::wire::WireError;
 use crate::wire::atomic::AtomicWord;
@@ -29,7 +28,7 @@ impl Core {
         let key = self.negotiated(ep, atomic.peer, Features::ATOMICS, "atomic operations")?;
         self.check_room(key)?;
         let conn = self.conns.get_mut(key).ok_or(Errno::ENOTCONN)?;
-        let remote = remote_list(&atomic.remote);
+        let remote = atomic.remote.pieces();
         let (form, compare, result) = match atomic.kind {
             AtomicKind::Base => (Form::Base, AppIov::EMPTY, AppIov::EMPTY),
             AtomicKind::Fetch { result, .. } => (Form::Fetch, AppIov::EMPTY, result),
@@ -67,7 +66,7 @@ impl Core {
             key,
             Post {
                 header,
-                rma: &remote,
+                rma: remote,
                 payload,
                 copy: true,
                 op: None,
@@ -87,9 +86,8 @@ impl Core {
         let word = AtomicWord::unpack(header.word)?;
         let conn = self.conns.get(key).ok_or(Fault::Gone)?;
         let list = *conn.stream.rma();
-        let total = list.total().unwrap_or(u64::MAX);
-        if total > ATOMIC_LIMIT as u64 {
-            return Err(Fault::Protocol(WireError::Size(total)));
+        if list.len() > ATOMIC_LIMIT as u64 {
+            return Err(Fault::Protocol(WireError::Size(list.len())));
         }
         let data = header.has_data().then_some(header.data);
         if data.is_some() {
@@ -104,7 +102,7 @@ impl Core {
             operands,
             data,
         };
-        target.atomic(&visitor, &list, &request, &mut result)?;
+        target.atomic(&visitor, list.pieces(), &request, &mut result)?;
         let mut answer = Header::new(header::Op::AtomicResponse);
         answer.id = header.id;
         answer.payload = result.len();

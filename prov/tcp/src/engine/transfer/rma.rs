@@ -5,7 +5,7 @@ use prov_message::peers::{Bytes, Deferred, Destination};
 use prov_message::{Op, Reaching as _, Target, Visitor};
 use prov_util::errno::{Errno, Result};
 use prov_util::mr::Grants;
-use prov_util::request::{Access, RemoteAccess, RemoteIov};
+use prov_util::request::{Access, RemoteAccess};
 
 use crate::engine::Core;
 use crate::engine::link::connection::{Owner, PendingRead};
@@ -42,13 +42,13 @@ impl Core {
         access: &RemoteAccess,
         payload: Bytes<'_>,
     ) {
-        let remote = remote_list(&access.remote);
+        let remote = &access.remote;
         let op = Op::of_access(ep, access);
         match access.access {
-            Access::Write if self.write_directly(key, access, &remote, op) => {}
+            Access::Write if self.write_directly(key, access, op) => {}
             Access::Write => {
                 let mut header = Header::new(header::Op::Write);
-                header.rma_count = remote.len() as u8;
+                header.rma_count = remote.pieces().len() as u8;
                 header.payload = payload.len();
                 if let Some(data) = access.immediate() {
                     header.flags |= header::REMOTE_CQ_DATA;
@@ -59,7 +59,7 @@ impl Core {
                     key,
                     Post {
                         header,
-                        rma: &remote,
+                        rma: remote.pieces(),
                         payload,
                         copy: access.is_inject(),
                         op,
@@ -79,8 +79,8 @@ impl Core {
                     memory: access.local,
                 });
                 let mut header = Header::new(header::Op::ReadRequest);
-                header.rma_count = remote.len() as u8;
-                self.post(key, Post::own(header, &remote, &[]));
+                header.rma_count = remote.pieces().len() as u8;
+                self.post(key, Post::own(header, remote.pieces(), &[]));
             }
         }
     }
@@ -108,7 +108,7 @@ impl Core {
         access: u64,
     ) -> std::result::Result<Grants, Fault> {
         let (target, visitor) = self.visited(key)?;
-        Ok(target.resolve(&visitor, FI_RMA, access, list)?)
+        Ok(target.resolve(&visitor, FI_RMA, access, list.pieces())?)
     }
 
     /// A peer wants to read our memory.
@@ -116,7 +116,7 @@ impl Core {
         let conn = self.conns.get(key).ok_or(Fault::Gone)?;
         let list = *conn.stream.rma();
         let (target, visitor) = self.visited(key)?;
-        let grants = target.resolve(&visitor, FI_RMA, FI_REMOTE_READ, &list)?;
+        let grants = target.resolve(&visitor, FI_RMA, FI_REMOTE_READ, list.pieces())?;
         target.was_read(&visitor, &grants);
         let len = grants.len();
         if self.offer(key, &grants, len) {
@@ -182,12 +182,4 @@ impl Core {
         self.acknowledge(key, ack);
         Ok(())
     }
-}
-
-pub(crate) fn remote_list(remote: &RemoteIov) -> RmaList {
-    let mut list = RmaList::EMPTY;
-    for piece in remote.pieces() {
-        list.push(*piece);
-    }
-    list
 }
