@@ -9,6 +9,8 @@
 //! answer is the last that it sends through the socket, which stays to wake who
 //! sleeps and to tell of the peer's end.
 
+mod place;
+
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use prov_util::buffer::{AppIov, Incoming, Outgoing};

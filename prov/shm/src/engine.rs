@@ -21,7 +21,8 @@ use std::sync::Arc;
 
 use prov_local::copies::Copier;
 use prov_local::rota::Rota;
-use prov_message::{EpKey, Lane, Limits, Reaching as _, Signals, Sleeper, Target};
+use prov_message::lane::Pause;
+use prov_message::{EpKey, Limits, Reaching as _, Signals, Sleeper, Target};
 use prov_util::errno::Result;
 use prov_util::mr::MrTable;
 use prov_util::poller::{Event, Poller};
@@ -64,9 +65,6 @@ pub struct Core {
 
 /// Announcements that are kept of all peers.
 const ANNOUNCEMENTS: usize = 1 << 21;
-/// Bytes of unexpected messages beyond the limit that are kept from peers which
-/// were asked to keep theirs: much more than is on its way then.
-const IN_FLIGHT: usize = 64 << 20;
 
 impl Core {
     /// Without endpoints.
@@ -76,7 +74,6 @@ impl Core {
     pub fn new(params: Arc<Params>, memory: &Arc<MrTable>, signals: Arc<Signals>) -> Result<Self> {
         let limits = Limits {
             unexpected: params.max_unexpected,
-            in_flight: IN_FLIGHT,
             announcements: ANNOUNCEMENTS,
             ..Limits::default()
         };
@@ -176,8 +173,12 @@ impl prov_message::Core for Core {
         self.close_endpoint(ep);
     }
 
-    fn leave(lane: &Lane<Self>, ep: EpKey) {
-        ending::leave(lane, ep);
+    fn send_last(&mut self, ep: EpKey) -> Option<Pause> {
+        self.flush_last(ep)
+    }
+
+    fn is_lent(&self, ep: EpKey) -> bool {
+        self.copier.is_at_work_for(ep)
     }
 }
 

@@ -20,16 +20,16 @@ use std::sync::Arc;
 
 use prov_local::copies::Copier;
 use prov_local::rota::Rota;
+use prov_message::lane::Pause;
 use prov_message::{EpKey, Limits, Reaching as _, Signals, Sleeper, Target};
 use prov_util::errno::Result;
 use prov_util::mr::MrTable;
-use prov_util::poller::Poller;
+use prov_util::poller::{Favourite, Poller};
 use prov_util::request::{Atomic, RemoteAccess, Transmit};
 use prov_util::timers::Timers;
 use slotmap::SlotMap;
 
 use self::link::connection::Connection;
-use self::link::favourite::Favourite;
 use self::link::keys::{ConnKey, Due, Event, ListenerKey, Source};
 use self::link::listener::Listener;
 use self::link::messages::{Action, Endpoints, Tcp};
@@ -54,7 +54,7 @@ pub struct Core {
     polls: u64,
     /// Whether this is a progress call: what is held back then leaves at its end.
     is_in_progress: bool,
-    favourite: Favourite,
+    favourite: Favourite<ConnKey>,
     /// Connections that may have more to read.
     ready: VecDeque<ConnKey>,
     /// Copies from peers' memory.
@@ -103,9 +103,6 @@ pub(crate) const YIELD_AFTER: u32 = 512;
 /// the system nothing, and who is to send runs on this host.
 pub(crate) const YIELD_NEARBY_AFTER: u32 = 64;
 
-/// Bytes of unexpected messages beyond the limit that are kept from peers which
-/// were asked to announce their messages.
-const IN_FLIGHT: usize = 64 << 20;
 /// Announcements that are kept of all peers.
 const ANNOUNCEMENTS: usize = 1 << 21;
 
@@ -133,11 +130,11 @@ impl Core {
         };
         let endpoints = Endpoints::new(Limits {
             unexpected: params.max_unexpected,
-            in_flight: IN_FLIGHT,
             announcements: ANNOUNCEMENTS,
             unannounced: params.max_unannounced,
             saved: params.max_saved,
             memory: half_of_memory(),
+            ..Limits::default()
         });
         Ok(Core {
             params,
@@ -283,9 +280,12 @@ impl prov_message::Core for Core {
         self.close_endpoint(ep);
     }
 
-    fn leave(lane: &Lane, ep: EpKey) {
-        ending::closing::linger(lane, ep);
-        ending::closing::close(lane, ep);
+    fn send_last(&mut self, ep: EpKey) -> Option<Pause> {
+        self.flush_last(ep)
+    }
+
+    fn is_lent(&self, ep: EpKey) -> bool {
+        self.copier.is_at_work_for(ep)
     }
 }
 

@@ -6,10 +6,9 @@ use prov_local::channel::{Head, LONGEST, Record};
 use prov_message::peers::{Bytes as Payload, Deferred, Destination};
 use prov_message::{AtomicRequest, Op, Place, Reaching as _, Refusal, Target, Visitor};
 use prov_util::atomic_ops::Form;
-use prov_util::buffer::AppIov;
 use prov_util::errno::{Errno, Result};
 use prov_util::process_memory::{OtherIov, WRITTEN};
-use prov_util::request::{Access, Atomic, AtomicKind, RemoteAccess};
+use prov_util::request::{Access, Atomic, RemoteAccess};
 
 use super::Core;
 use super::keys::{EpKey, LinkKey, to_peer};
@@ -40,12 +39,9 @@ impl Core {
         SIZES.check_atomic(atomic)?;
         match self.destination(ep, atomic.peer)? {
             Destination::Open(key) => {
-                let compare = match &atomic.kind {
-                    AtomicKind::Compare { compare, .. } => compare,
-                    AtomicKind::Base | AtomicKind::Fetch { .. } => &AppIov::EMPTY,
-                };
+                let compare = atomic.kind.compare();
                 let operand = Payload::App(&atomic.operand);
-                self.start_atomic(key, atomic, operand, Payload::App(compare))
+                self.start_atomic(key, atomic, operand, Payload::App(&compare))
             }
             Destination::Waits(peer) => {
                 self.defer(peer, Op::of_atomic(ep, atomic), || Deferred::atomic(atomic))
@@ -167,12 +163,12 @@ impl Core {
         let op = Op::of_atomic(link.ep, atomic);
         let ticket = self.endpoints.begin(op)?;
         let link = self.links.get_mut(key).ok_or(Errno::EAGAIN)?;
-        let (form, to) = match atomic.kind {
-            AtomicKind::Base => (0, None),
-            AtomicKind::Fetch { result, .. } => (1, Some(result)),
-            AtomicKind::Compare { result, .. } => (2, Some(result)),
+        let form = match atomic.kind.form() {
+            Form::Base => 0,
+            Form::Fetch => 1,
+            Form::Compare => 2,
         };
-        let name = link.pending.insert(match to {
+        let name = link.pending.insert(match atomic.kind.result() {
             Some(to) => Pending::Result { ticket, to },
             None => Pending::Op(ticket),
         });

@@ -1,8 +1,8 @@
 //! How connections and endpoints end.
 
-use std::os::fd::{AsFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::os::fd::AsFd;
 
+use prov_message::lane::{Pause, short_pause};
 use prov_message::peers::Failure;
 use prov_message::{Core as _, Ticket};
 use prov_util::eq::ConnectionEvents;
@@ -15,12 +15,6 @@ use crate::engine::link::incoming::Incoming;
 use crate::engine::link::keys::{ConnKey, EpKey};
 use crate::engine::link::socket;
 use crate::engine::{Core, Lane};
-
-/// How often to look whether a copy has been made that another thread makes, or
-/// whether there is room in memory that is shared.
-const LOOK: Duration = Duration::from_micros(50);
-/// How long closing an endpoint may take to send what is due.
-const LINGER: Duration = Duration::from_secs(2);
 
 impl Core {
     /// Ends a connection for an error of its socket.
@@ -207,26 +201,30 @@ impl Core {
     }
 
     /// Sends what is due on the connections of an endpoint before they end.
-    /// Returns the sockets that take no more for now, and how long it may take
-    /// until there is more to do that none of them tells.
-    fn send_last(&mut self, ep: EpKey) -> (Vec<OwnedFd>, Option<Duration>) {
-        let mine = self.connections_of(ep);
+    pub(crate) fn flush_last(&mut self, ep: EpKey) -> Option<Pause> {
         let mut blocked = Vec::new();
-        let mut look = None;
-        for key in mine {
+        let mut waits_for_memory = false;
+        for key in self.connections_of(ep) {
             self.flush(key);
             if let Some(conn) = self.conns.get_mut(key)
                 && conn.is_open()
                 && (!conn.outbox.is_empty() || conn.is_leaving())
             {
                 if conn.sends_by_memory() {
-                    look = Some(LOOK);
+                    waits_for_memory = true;
                 } else if let Ok(socket) = conn.socket.try_clone() {
                     blocked.push(socket);
                 }
             }
         }
-        (blocked, look)
+        if waits_for_memory {
+            // No socket tells of room there.
+            Some(short_pause())
+        } else if blocked.is_empty() {
+            None
+        } else {
+            Some(Box::new(move |left| socket::wait_writable(&blocked, left)))
+        }
     }
 
     fn connections_of(&self, ep: EpKey) -> Vec<ConnKey> {
@@ -268,33 +266,6 @@ impl Core {
 
 /// `fi_shutdown` of a connected endpoint, when what is due has been sent.
 pub fn shut_down(lane: &Lane, ep: EpKey) {
-    linger(lane, ep);
+    lane.linger(ep);
     lane.core().shut_down(ep);
-}
-
-/// Sends what is due on an endpoint's connections before they end, as far as
-/// that is possible in reasonable time. Others go on meanwhile.
-pub fn linger(lane: &Lane, ep: EpKey) {
-    let deadline = Instant::now() + LINGER;
-    loop {
-        let (blocked, look) = lane.core().send_last(ep);
-        let left = deadline.saturating_duration_since(Instant::now());
-        if blocked.is_empty() && look.is_none() || left.is_zero() {
-            return;
-        }
-        socket::wait_writable(&blocked, look.map_or(left, |look| look.min(left)));
-    }
-}
-
-/// `fi_close` of an endpoint, when nothing is copied for it any more: its memory
-/// is the application's again.
-pub fn close(lane: &Lane, ep: EpKey) {
-    loop {
-        let mut core = lane.core();
-        if !core.copier.is_at_work_for(ep) {
-            return core.close_endpoint(ep);
-        }
-        drop(core);
-        std::thread::sleep(LOOK);
-    }
 }

@@ -6,7 +6,6 @@ use std::os::fd::AsFd;
 
 use prov_local::neighbour::{OutOfTurn, Remark, Subject};
 use prov_local::path::{Heard, Shortcut};
-use prov_message::Sleeper;
 use prov_util::errno::Errno;
 
 use crate::LOG;
@@ -256,47 +255,6 @@ impl Core {
                 self.rota.woken();
             }
         }
-    }
-
-    /// Tells peers that a thread may sleep.
-    pub(crate) fn nap(&mut self) {
-        for key in self.rota.all() {
-            let conn = self.conns.get_mut(*key);
-            if let Some(shortcut) = conn.and_then(|conn| conn.shortcut.as_mut()) {
-                shortcut.sleep();
-            }
-        }
-        prov_local::barrier::heavy();
-        // What peers have sent without knowing it.
-        self.rota.poll_soon();
-    }
-
-    /// Has the peers told that a thread sleeps, unless they know; `false` if
-    /// something has come meanwhile, or can go.
-    pub(crate) fn may_nap(&mut self, sleeper: Sleeper) -> bool {
-        let shortcuts = self
-            .rota
-            .all()
-            .iter()
-            .filter_map(|key| self.conns.get(*key));
-        let mut shortcuts = shortcuts.filter_map(|conn| conn.shortcut.as_ref());
-        let all_know = shortcuts.all(|shortcut| !shortcut.is_awake());
-        if self.rota.begins_nap(sleeper, all_know) && !self.rota.is_empty() {
-            self.nap();
-        }
-        let is_deaf = self.endpoints.is_deaf();
-        let (keys, conns) = (self.rota.all(), &mut self.conns);
-        keys.iter().all(|key| {
-            let Some(conn) = conns.get_mut(*key) else {
-                return true;
-            };
-            let can_take = !is_deaf && !conn.is_paused();
-            let is_blocked = conn.is_blocked;
-            conn.shortcut.as_mut().is_none_or(|shortcut| {
-                let has_come = can_take && shortcut.has_next();
-                !(has_come || is_blocked && shortcut.has_room())
-            })
-        })
     }
 }
 

@@ -267,7 +267,7 @@ fn what_a_peer_has_sent_before_it_closes_arrives() {
         let (mut out, mut place) = (pattern(len, 1), vec![0; len]);
         send(&a, &mut out, 1);
         until([&a, &a], || a.count() == 1);
-        crate::engine::ending::closing::close(&a.engine, a.ep);
+        a.engine.close(a.ep);
         receive(&b, &mut place, 1);
         until([&b, &b], || b.count() == 1);
         assert!(place == out);
@@ -281,7 +281,7 @@ fn operations_end_with_a_peer_that_does_not_take_them() {
     let (a, b) = nearby();
     let mut out = pattern(100_000, 1);
     send(&a, &mut out, 1);
-    crate::engine::ending::closing::close(&b.engine, b.ep);
+    b.engine.close(b.ep);
     until([&a, &a], || !a.failed.borrow().is_empty());
     assert_eq!(a.outstanding(), 0);
     assert!(a.engine.core().rota.is_empty());

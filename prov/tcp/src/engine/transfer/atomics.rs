@@ -3,10 +3,9 @@
 
 use prov_message::peers::Bytes;
 use prov_message::{AtomicRequest, Op};
-use prov_util::atomic_ops::Form;
 use prov_util::buffer::AppIov;
 use prov_util::errno::{Errno, Result};
-use prov_util::request::{Atomic, AtomicKind};
+use prov_util::request::Atomic;
 
 use crate::engine::Core;
 use crate::engine::link::connection::Named;
@@ -29,28 +28,23 @@ impl Core {
         self.check_room(key)?;
         let conn = self.conns.get_mut(key).ok_or(Errno::ENOTCONN)?;
         let remote = atomic.remote.pieces();
-        let (form, compare, result) = match atomic.kind {
-            AtomicKind::Base => (Form::Base, AppIov::EMPTY, AppIov::EMPTY),
-            AtomicKind::Fetch { result, .. } => (Form::Fetch, AppIov::EMPTY, result),
-            AtomicKind::Compare {
-                compare, result, ..
-            } => (Form::Compare, compare, result),
-        };
         let mut header = Header::new(header::Op::AtomicRequest);
         header.rma_count = remote.len() as u8;
         header.word = AtomicWord {
-            form,
+            form: atomic.kind.form(),
             op: atomic.op as u8,
             datatype: atomic.datatype as u8,
         }
         .pack();
         let ticket = self.endpoints.count(Op::of_atomic(ep, atomic));
         let ticket = ticket.ok_or(Errno::EOPBADSTATE)?;
+        let result = atomic.kind.result().unwrap_or(AppIov::EMPTY);
         header.id = conn.name_op(Named::Atomic { ticket, result });
         if let Some(data) = atomic.immediate() {
             header.flags |= header::REMOTE_CQ_DATA;
             header.data = data;
         }
+        let compare = atomic.kind.compare();
         let mut gathered = std::mem::take(&mut self.gathered);
         let payload = match compare.is_empty() {
             true => Bytes::App(&atomic.operand),
