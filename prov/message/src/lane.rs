@@ -146,6 +146,14 @@ pub trait Core: Send + Sized + 'static {
     /// `fi_close` of an endpoint: its operations end without a word.
     fn close(&mut self, ep: EpKey);
 
+    /// [`Core::close`] for the endpoints that nobody has closed.
+    fn close_all(&mut self) {
+        let eps: Vec<EpKey> = self.endpoints().iter().map(|(key, _)| key).collect();
+        for ep in eps {
+            self.close(ep);
+        }
+    }
+
     /// Sends what is due for an endpoint that is about to end. Returns what waits
     /// until there is more to do; `None` when all has left.
     fn send_last(&mut self, _ep: EpKey) -> Option<Pause> {

@@ -291,10 +291,6 @@ impl prov_message::Core for Core {
 
 impl Drop for Core {
     fn drop(&mut self) {
-        // What is left of endpoints that nobody has closed.
-        let eps: Vec<EpKey> = self.endpoints.iter().map(|(key, _)| key).collect();
-        for ep in eps {
-            self.close_endpoint(ep);
-        }
+        prov_message::Core::close_all(self);
     }
 }

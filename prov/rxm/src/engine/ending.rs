@@ -140,7 +140,7 @@ impl Core {
         let Some(own) = self.endpoints.close(ep) else {
             return;
         };
-        own.abandon();
+        own.peers.abandon();
         self.follow_up();
     }
 }

@@ -20,9 +20,4 @@ impl Rdm {
         peers.bind_av(av);
         Rdm { peers }
     }
-
-    /// Gives up what waits for links, without a word.
-    pub fn abandon(mut self) {
-        self.peers.drain().for_each(|(_, ticket)| ticket.abandon());
-    }
 }

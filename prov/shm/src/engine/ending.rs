@@ -108,7 +108,7 @@ impl Core {
         if let Some(door) = &own.door {
             self.poller.forget(door.as_fd());
         }
-        own.abandon();
+        own.peers.abandon();
         self.follow_up();
     }
 }

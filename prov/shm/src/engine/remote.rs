@@ -27,7 +27,7 @@ const REQUESTS: usize = 4096;
 impl Core {
     pub(super) fn post_access(&mut self, ep: EpKey, access: &RemoteAccess) -> Result {
         SIZES.check_access(access)?;
-        match self.destination(ep, access.peer)? {
+        match self.reach(ep, access.peer)? {
             Destination::Open(key) => self.start_access(key, access, Payload::App(&access.local)),
             Destination::Waits(peer) => {
                 self.defer(peer, Op::of_access(ep, access), || Deferred::access(access))
@@ -37,7 +37,7 @@ impl Core {
 
     pub(super) fn post_atomic(&mut self, ep: EpKey, atomic: &Atomic) -> Result {
         SIZES.check_atomic(atomic)?;
-        match self.destination(ep, atomic.peer)? {
+        match self.reach(ep, atomic.peer)? {
             Destination::Open(key) => {
                 let compare = atomic.kind.compare();
                 let operand = Payload::App(&atomic.operand);

@@ -50,22 +50,12 @@ impl Core {
 
     #[inline(never)]
     fn post_message_slowly(&mut self, ep: EpKey, message: &Transmit) -> Result {
-        match self.destination(ep, message.peer)? {
+        match self.reach(ep, message.peer)? {
             Destination::Open(key) => self.send(key, message, Payload::App(&message.buffers)),
             Destination::Waits(peer) => self.defer(peer, Op::of_transmit(ep, message), || {
                 Deferred::transmit(message)
             }),
         }
-    }
-
-    /// Where an operation goes.
-    pub(super) fn destination(&mut self, ep: EpKey, addr: u64) -> Result<Destination<LinkKey>> {
-        let rdm = self.rdm(ep).ok_or(Errno::EOPBADSTATE)?;
-        let destination = rdm.peers.destination(addr);
-        if rdm.peers.is_relabelled() {
-            self.relabel(ep);
-        }
-        destination
     }
 
     /// Sends a message on a link, or offers it.

@@ -258,7 +258,7 @@ impl Core {
             if let Some(listener) = rdm.listener {
                 self.remove_listener(listener);
             }
-            rdm.abandon();
+            rdm.peers.abandon();
         }
         self.follow_up();
     }

@@ -37,9 +37,4 @@ impl Rdm {
             foreign: None,
         }
     }
-
-    /// Gives up what waits for connections, without a word.
-    pub fn abandon(mut self) {
-        self.peers.drain().for_each(|(_, ticket)| ticket.abandon());
-    }
 }
