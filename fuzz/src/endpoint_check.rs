@@ -13,6 +13,7 @@ use fabric_abi::{
     FI_ADDR_UNSPEC, FI_COMPLETION, FI_DELIVERY_COMPLETE, FI_MULTI_RECV, FI_REMOTE_READ,
     FI_REMOTE_WRITE, FI_SUM, FI_UINT64, FI_VERSION,
 };
+use prov_local::neighbour::Subject;
 use prov_local::process::{Card, OtherProcess, Reading};
 use prov_message::{Attributes, Core as _, EpKey};
 use prov_tcp::engine::link::endpoint::{Kind, Msg, OwnPart};
@@ -22,7 +23,6 @@ use prov_tcp::engine::link::socket;
 use prov_tcp::engine::{Core, Lane};
 use prov_tcp::params::Params;
 use prov_tcp::wire::ByteOrder;
-use prov_tcp::wire::direct::Acquaintance;
 use prov_tcp::wire::handshake::{self, Features, Message};
 use prov_tcp::wire::header::{BASE, Header, MAX_HEADER, Op};
 use prov_tcp::wire::rdm::Identity;
@@ -308,15 +308,15 @@ impl Endpoint {
         let link = std::fs::metadata(format!("/proc/self/fd/{number}"));
         let inode = link.unwrap().ino();
         let card = Card::new(inode, self.seal.token()).unwrap();
-        let say = |mut stranger: &TcpStream, what: Acquaintance, id, word| {
+        let say = |mut stranger: &TcpStream, what: Subject, id, word| {
             let mut header = Header::new(Op::Acquaint);
             (header.op_data, header.id, header.word) = (what.code(), id, word);
             let mut bytes = [0; MAX_HEADER];
             let len = header.encode(&[], ByteOrder::Native, 0, &mut bytes);
             stranger.write_all(&bytes[..len]).unwrap();
         };
-        say(stranger, Acquaintance::Introduction, pid, number);
-        say(stranger, Acquaintance::Card, card.number().into(), 0);
+        say(stranger, Subject::Introduction, pid, number);
+        say(stranger, Subject::Card, card.number().into(), 0);
         // The endpoint introduces itself, shows its card and is ready.
         let mut heard = Vec::new();
         for () in rounds() {
@@ -337,7 +337,7 @@ impl Endpoint {
         let pid = std::process::id();
         let Reading { seal, .. } = Card::read(pid, shown.id as u32).unwrap();
         let (_, secret) = OtherProcess::find(pid, seal).unwrap();
-        say(stranger, Acquaintance::Ready, secret, 0);
+        say(stranger, Subject::Ready, secret, 0);
         self.engine.progress();
     }
 

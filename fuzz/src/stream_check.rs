@@ -41,10 +41,10 @@ pub fn check(input: &[u8]) {
         let _ = AtomicWord::unpack(header.word);
         let mut again = [0; MAX_HEADER];
         let len = header.encode(rma, order, 0, &mut again);
-        let mut list = RmaList::EMPTY;
+        let mut list = RmaList::default();
         let decoded = Header::decode(&again[..len], order, features, &mut list);
         assert_eq!(decoded, Ok((*header, len)));
-        assert_eq!(&list[..], &rma[..]);
+        assert_eq!(list.pieces(), &rma[..]);
     }
 }
 
@@ -62,7 +62,7 @@ fn read(bytes: &[u8], piece: usize, order: ByteOrder, features: Features) -> Out
                 Ok(Event::Need) => break,
                 Ok(Event::Message(header)) => {
                     let rma = match has_list(&header) {
-                        true => stream.rma().to_vec(),
+                        true => stream.rma().pieces().to_vec(),
                         false => Vec::new(),
                     };
                     assert!(!has_list(&header) || rma.len() == usize::from(header.rma_count));

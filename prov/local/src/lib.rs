@@ -11,9 +11,15 @@ pub mod barrier;
 #[cfg(not(loom))]
 pub mod channel;
 #[cfg(not(loom))]
+pub mod copies;
+#[cfg(not(loom))]
 pub mod far_end;
 #[cfg(not(loom))]
+pub mod host;
+#[cfg(not(loom))]
 pub mod neighbour;
+#[cfg(not(loom))]
+pub mod path;
 #[cfg(not(loom))]
 pub mod process;
 #[cfg(not(loom))]

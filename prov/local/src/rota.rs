@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 
 use prov_util::drive::{Signals, Sleeper};
 
+use crate::barrier;
+
 /// Channels that are looked at in every turn.
 pub const LIVELY: usize = 8;
 /// How many of the others are.
@@ -197,6 +199,102 @@ impl<K: Copy + PartialEq> Rota<K> {
     #[inline]
     pub fn has_sleepers(&self) -> bool {
         self.naps.sleeper.is_some()
+    }
+}
+
+/// A core that takes in what comes through channels, in the order that its
+/// [`Rota`] has, and tells those at the other ends when a thread may sleep.
+pub trait Rounds {
+    /// Names a channel.
+    type Key: Copy + PartialEq;
+
+    /// The order.
+    fn rota(&mut self) -> &mut Rota<Self::Key>;
+
+    /// Whether nothing may be taken in now.
+    fn is_deaf(&self) -> bool;
+
+    /// Takes in what has come through a channel; whether there was anything.
+    fn take_in_from(&mut self, key: Self::Key) -> bool;
+
+    /// Says in a channel that this side may sleep.
+    fn say_sleep(&mut self, key: Self::Key);
+
+    /// Whether that has not been said, or the other side has woken this one since.
+    fn is_awake(&self, key: Self::Key) -> bool;
+
+    /// Whether something has come through a channel that can be taken in, or
+    /// there is room for what is to go.
+    fn has_work(&mut self, key: Self::Key) -> bool;
+
+    /// Takes in what has come through the channels that have brought something
+    /// lately, and through some of the others in turn; whether there was anything.
+    #[inline(always)]
+    fn take_in_some(&mut self) -> bool {
+        if self.is_deaf() {
+            return false;
+        }
+        let mut any = false;
+        let mut number = 0;
+        while number < LIVELY
+            && let Some(key) = self.rota().lively(number)
+        {
+            any |= self.take_in_from(key);
+            number += 1;
+        }
+        if self.rota().len() > LIVELY {
+            any |= self.take_in_quiet(QUIET);
+        }
+        any
+    }
+
+    /// Takes in what has come through so many of those that bring little.
+    #[inline(never)]
+    fn take_in_quiet(&mut self, count: usize) -> bool {
+        let mut any = false;
+        for _ in 0..count {
+            let Some(key) = self.rota().next_quiet() else {
+                return any;
+            };
+            if self.take_in_from(key) {
+                any = true;
+                self.rota().quiet_brought(key);
+            }
+        }
+        any
+    }
+
+    /// Tells peers that a thread may sleep.
+    fn nap(&mut self) {
+        let mut at = 0;
+        while let Some(&key) = self.rota().all().get(at) {
+            self.say_sleep(key);
+            at += 1;
+        }
+        barrier::heavy();
+        // What peers have sent without knowing it.
+        self.rota().poll_soon();
+    }
+
+    /// Has peers told that a thread sleeps, unless they know; `false` if something
+    /// has come meanwhile, or can go.
+    fn may_nap(&mut self, sleeper: Sleeper) -> bool {
+        let (mut at, mut all_know) = (0, true);
+        while let Some(&key) = self.rota().all().get(at) {
+            all_know &= !self.is_awake(key);
+            at += 1;
+        }
+        if self.rota().begins_nap(sleeper, all_know) && !self.rota().is_empty() {
+            self.nap();
+        }
+        let mut at = 0;
+        while let Some(&key) = self.rota().all().get(at) {
+            if self.has_work(key) {
+                return false;
+            }
+            at += 1;
+        }
+        true
     }
 }
 

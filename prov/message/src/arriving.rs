@@ -2,15 +2,16 @@
 
 use fabric_abi::FI_REMOTE_CQ_DATA;
 use prov_util::buffer::AppIov;
-use prov_util::errno::Result;
+use prov_util::errno::{Errno, Result};
 use prov_util::matching::{ANY_SOURCE, Matched, Message};
 
 use crate::endpoints::{Endpoints, EpKey};
 use crate::inbox::{
-    Action, Body, Buffer, Course, Fetch, Inbox, InboxKey, Kept, Receipt, Transport, Unexpected,
+    Action, Body, Buffer, Course, Fetch, Inbox, InboxKey, Kept, Placing, Receipt, Then, Transport,
+    Unexpected,
 };
 use crate::keeping::{Cost, HeldBack, KEEPING_COST, Room, Wish};
-use crate::operation::Context;
+use crate::operation::{Context, Ticket};
 use crate::reports::Reports;
 use crate::whole::Whole;
 
@@ -324,6 +325,21 @@ impl<T: Transport> Endpoints<T> {
     fn acknowledge(&mut self, link: T::Link, ack: T::Ack) {
         if ack != T::Ack::default() {
             self.actions.push_back(Action::Acknowledge(link, ack));
+        }
+    }
+
+    /// What was on its way to its place will not come there: a receive ends with
+    /// `error`. Returns the operation that is to end.
+    #[must_use]
+    pub fn abandon(&mut self, placing: Placing<T>, error: Errno) -> Option<Ticket> {
+        match placing.then {
+            Then::Receive(receipt) => {
+                let memory = placing.place.memory();
+                self.received(&receipt, &memory, Err(error));
+                None
+            }
+            Then::Read(ticket) => Some(ticket),
+            Then::RemoteWrite { .. } => None,
         }
     }
 

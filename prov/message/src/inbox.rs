@@ -8,6 +8,7 @@ use std::hash::Hash;
 use prov_util::buffer::AppIov;
 use prov_util::errno::Errno;
 use prov_util::matching::{MessageId, MultiId, ReceiveContext, ReceiveQueue};
+use prov_util::mr::Grants;
 use slotmap::new_key_type;
 
 use crate::endpoints::EpKey;
@@ -203,6 +204,35 @@ pub struct Placing<T: Transport> {
     pub done: usize,
     /// What then.
     pub then: Then<T>,
+}
+
+impl<T: Transport> Placing<T> {
+    /// The message of a receive.
+    pub fn receive(memory: AppIov, receipt: Receipt<T::Ack>) -> Self {
+        Placing {
+            place: Place::App(memory),
+            done: 0,
+            then: Then::Receive(receipt),
+        }
+    }
+
+    /// What a read, or an atomic operation, results in.
+    pub fn read(memory: AppIov, ticket: Ticket) -> Self {
+        Placing {
+            place: Place::App(memory),
+            done: 0,
+            then: Then::Read(ticket),
+        }
+    }
+
+    /// What a peer writes to our memory.
+    pub fn remote_write(grants: Grants, data: Option<u64>, ack: T::Ack) -> Self {
+        Placing {
+            place: Place::Registered(grants),
+            done: 0,
+            then: Then::RemoteWrite { data, ack },
+        }
+    }
 }
 
 /// What happens when a message has reached its place.

@@ -7,6 +7,7 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use fabric_abi::FI_PEEK;
 use prov_util::drive::{Driven, Helper, Seat, Signals, Sleeper};
@@ -37,6 +38,19 @@ impl Errand for NoErrand {
         match *self {}
     }
 }
+
+/// Waits, at most so long. Called without the lane's lock.
+pub type Pause = Box<dyn FnOnce(Duration)>;
+
+/// A pause until it is time to look again, where nothing tells when.
+pub fn short_pause() -> Pause {
+    Box::new(|_| std::thread::sleep(LOOK))
+}
+
+/// How often to look whether something has been done that nobody tells of.
+const LOOK: Duration = Duration::from_micros(50);
+/// How long closing an endpoint may take to send what is due.
+const LINGER: Duration = Duration::from_secs(2);
 
 /// What a lane holds: endpoints, and the transport of a provider.
 pub trait Core: Send + Sized + 'static {
@@ -132,11 +146,23 @@ pub trait Core: Send + Sized + 'static {
     /// `fi_close` of an endpoint: its operations end without a word.
     fn close(&mut self, ep: EpKey);
 
-    /// `fi_close` of an endpoint whose messages may still have to leave, for
-    /// which this may wait, but not with the lane's lock. Ends in
-    /// [`Core::close`].
-    fn leave(lane: &Lane<Self>, ep: EpKey) {
-        lane.core().close(ep);
+    /// [`Core::close`] for the endpoints that nobody has closed.
+    fn close_all(&mut self) {
+        let eps: Vec<EpKey> = self.endpoints().iter().map(|(key, _)| key).collect();
+        for ep in eps {
+            self.close(ep);
+        }
+    }
+
+    /// Sends what is due for an endpoint that is about to end. Returns what waits
+    /// until there is more to do; `None` when all has left.
+    fn send_last(&mut self, _ep: EpKey) -> Option<Pause> {
+        None
+    }
+
+    /// Whether an errand is at memory of the endpoint's operations.
+    fn is_lent(&self, _ep: EpKey) -> bool {
+        false
     }
 
     /// Posts a receive.
@@ -281,6 +307,33 @@ impl<C: Core> Lane<C> {
     pub fn drive_automatically(&self) -> Result {
         let seat = self.signals.seat();
         seat.map_or(Ok(()), Seat::drive_automatically)
+    }
+
+    /// Sends what is due for an endpoint before it ends, as far as that is
+    /// possible in reasonable time. Others go on meanwhile.
+    pub fn linger(&self, ep: EpKey) {
+        let deadline = Instant::now() + LINGER;
+        loop {
+            let pause = self.core().send_last(ep);
+            let left = deadline.saturating_duration_since(Instant::now());
+            match pause {
+                Some(pause) if !left.is_zero() => pause(left),
+                _ => return,
+            }
+        }
+    }
+
+    /// `fi_close` of an endpoint, when no errand is at its memory any more, which
+    /// is the application's again.
+    pub fn close(&self, ep: EpKey) {
+        loop {
+            let mut core = self.core();
+            if !core.is_lent(ep) {
+                return core.close(ep);
+            }
+            drop(core);
+            std::thread::sleep(LOOK);
+        }
     }
 
     /// Does what is ready, for the owner of receives.

@@ -10,7 +10,9 @@ use crate::endpoints::EpKey;
 use crate::inbox::Transport;
 use crate::lane::Core;
 use crate::operation::{Op, Ticket};
-use crate::peers::{AddressVector, Deferred, Ended, Failure, GivenUp, PeerKey, Peers, Step};
+use crate::peers::{
+    AddressVector, Deferred, Destination, Ended, Failure, GivenUp, PeerKey, Peers, Step,
+};
 
 /// An operation that waits for its link, and what counts it.
 pub type Waiting = (Deferred, Ticket);
@@ -23,6 +25,13 @@ pub type PeersOf<C> = Peers<Link<C>, <C as Reaching>::Vector, Waiting>;
 
 /// What it calls the address of one.
 type Address<C> = <<C as Reaching>::Vector as AddressVector>::Address;
+
+impl<L: Copy + Eq, V: AddressVector> Peers<L, V, Waiting> {
+    /// Gives up what waits for links, without a word.
+    pub fn abandon(mut self) {
+        self.drain().for_each(|(_, ticket)| ticket.abandon());
+    }
+}
 
 /// A core with RDM endpoints, which says how a peer is reached.
 pub trait Reaching: Core {
@@ -44,6 +53,22 @@ pub trait Reaching: Core {
 
     /// The messages of a link have this source from now on.
     fn has_source(&mut self, link: Link<Self>, source: u64);
+
+    /// Where an operation of an endpoint for the peer `addr` goes.
+    ///
+    /// # Errors
+    /// Those of [`Peers::destination`], `-FI_EOPBADSTATE` without peers.
+    #[inline]
+    fn reach(&mut self, ep: EpKey, addr: u64) -> Result<Destination<Link<Self>>> {
+        let peers = self.peers(ep).ok_or(Errno::EOPBADSTATE)?;
+        let destination = peers.destination(addr)?;
+        if peers.is_relabelled() {
+            // What that leads to may end the link.
+            self.follow_av(ep);
+            return self.reach(ep, addr);
+        }
+        Ok(destination)
+    }
 
     /// Keeps an operation until there is a link to its peer.
     ///

@@ -19,7 +19,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-use prov_message::{EpKey, Lane, Limits, NoErrand, Reaching as _, Signals, Target};
+use prov_message::lane::Pause;
+use prov_message::{EpKey, Limits, NoErrand, Reaching as _, Signals, Target};
 use prov_util::errno::{Errno, Result};
 use prov_util::ffi::below::Batch;
 use prov_util::mr::MrTable;
@@ -194,17 +195,13 @@ impl prov_message::Core for Core {
         self.close_endpoint(ep);
     }
 
-    fn leave(lane: &Lane<Self>, ep: EpKey) {
-        ending::leave(lane, ep);
+    fn send_last(&mut self, ep: EpKey) -> Option<Pause> {
+        self.flush_last(ep)
     }
 }
 
 impl Drop for Core {
     fn drop(&mut self) {
-        // What is left of endpoints that nobody has closed.
-        let eps: Vec<EpKey> = self.endpoints.iter().map(|(key, _)| key).collect();
-        for ep in eps {
-            self.close_endpoint(ep);
-        }
+        prov_message::Core::close_all(self);
     }
 }

@@ -16,12 +16,13 @@ mod setup;
 #[cfg(test)]
 mod tests;
 
-use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
+use prov_local::copies::Copier;
 use prov_local::rota::Rota;
-use prov_message::{EpKey, Lane, Limits, Reaching as _, Signals, Sleeper, Target};
+use prov_message::lane::Pause;
+use prov_message::{EpKey, Limits, Reaching as _, Signals, Sleeper, Target};
 use prov_util::errno::Result;
 use prov_util::mr::MrTable;
 use prov_util::poller::{Event, Poller};
@@ -49,12 +50,8 @@ pub struct Core {
     busy: Vec<LinkKey>,
     /// The domain's registered memory.
     target: Option<Target>,
-    /// Links with something to be copied from the peer's memory.
-    pulling: VecDeque<LinkKey>,
-    /// For what is copied without the lane's lock; none while that is done.
-    copier: Option<Target>,
-    /// The endpoint for which that is done.
-    copies_for: Option<EpKey>,
+    /// Copies from peers' memory.
+    copier: Copier<Shm>,
     poller: Poller<Source>,
     timers: Timers<(EpKey, PeerKey)>,
     events: Vec<Event<Source>>,
@@ -68,9 +65,6 @@ pub struct Core {
 
 /// Announcements that are kept of all peers.
 const ANNOUNCEMENTS: usize = 1 << 21;
-/// Bytes of unexpected messages beyond the limit that are kept from peers which
-/// were asked to keep theirs: much more than is on its way then.
-const IN_FLIGHT: usize = 64 << 20;
 
 impl Core {
     /// Without endpoints.
@@ -80,7 +74,6 @@ impl Core {
     pub fn new(params: Arc<Params>, memory: &Arc<MrTable>, signals: Arc<Signals>) -> Result<Self> {
         let limits = Limits {
             unexpected: params.max_unexpected,
-            in_flight: IN_FLIGHT,
             announcements: ANNOUNCEMENTS,
             ..Limits::default()
         };
@@ -92,9 +85,7 @@ impl Core {
             open: Rota::default(),
             busy: Vec::new(),
             target: Some(Target::new(memory)),
-            pulling: VecDeque::new(),
-            copier: Some(Target::new(memory)),
-            copies_for: None,
+            copier: Copier::new(Some(memory)),
             poller: Poller::new()?,
             timers: Timers::default(),
             events: Vec::new(),
@@ -160,11 +151,11 @@ impl prov_message::Core for Core {
 
     #[inline(always)]
     fn has_errands(&self) -> bool {
-        !self.pulling.is_empty()
+        !self.copier.is_empty()
     }
 
     fn next_errand(&mut self) -> Option<Pulling> {
-        match self.pulling.is_empty() || self.endpoints.is_deaf() {
+        match self.copier.is_empty() || self.endpoints.is_deaf() {
             true => None,
             false => self.next_pull(),
         }
@@ -182,17 +173,17 @@ impl prov_message::Core for Core {
         self.close_endpoint(ep);
     }
 
-    fn leave(lane: &Lane<Self>, ep: EpKey) {
-        ending::leave(lane, ep);
+    fn send_last(&mut self, ep: EpKey) -> Option<Pause> {
+        self.flush_last(ep)
+    }
+
+    fn is_lent(&self, ep: EpKey) -> bool {
+        self.copier.is_at_work_for(ep)
     }
 }
 
 impl Drop for Core {
     fn drop(&mut self) {
-        // What is left of endpoints that nobody has closed.
-        let eps: Vec<EpKey> = self.endpoints.iter().map(|(key, _)| key).collect();
-        for ep in eps {
-            self.close_endpoint(ep);
-        }
+        prov_message::Core::close_all(self);
     }
 }

@@ -1,14 +1,13 @@
 //! fi_domain(3) and fi_endpoint(3): what tcp adds to the objects of a software
 //! provider.
 
-use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use fabric_abi::*;
 use prov_message::objects::{Domain, Enabling, Provider, Requests, SoftEndpoint};
 use prov_message::{EpKey, Signals};
-use prov_util::attr::Info;
+use prov_util::attr::{Info, ip};
 use prov_util::endpoint::OptionValue;
 use prov_util::eq::ConnectionEvents;
 use prov_util::errno::{Errno, Result};
@@ -132,7 +131,7 @@ impl Provider for Tcp {
         let auth_key = info.ep.authorization()?.and_then(Key::new);
         let auth_key = auth_key.or_else(|| own.auth_key.clone());
         let (incomer, socket) = match info.ep.ep_type {
-            FI_EP_RDM => (None, Some(socket::bound(&own_address(info), &own.params)?)),
+            FI_EP_RDM => (None, Some(socket::bound(&ip::source(info), &own.params)?)),
             FI_EP_MSG => own.take_handle(info, &auth_key)?,
             _ => return Err(Errno::EINVAL),
         };
@@ -226,7 +225,7 @@ impl Provider for Tcp {
 
     fn set_name(ep: &Endpoint, name: &[u8]) -> Result {
         let mut setup = ep.setup();
-        let addr = own_name(name, setup.info.addr_format)?;
+        let addr = sockaddr::decode_as(name, setup.info.addr_format)?;
         let has_begun = match ep.seat() {
             Some(seat) => setup.is_rdm || seat.lane.core().may_connect(seat.key).is_err(),
             None => false,
@@ -255,7 +254,9 @@ impl Provider for Tcp {
         let socket = match setup.socket.take() {
             Some(socket) => socket,
             // What is set on it now is to hold when it is connected.
-            None if !setup.is_rdm => socket::from_source(&source_towards(&setup.info))?,
+            None if !setup.is_rdm => {
+                socket::from_source(&ip::source_towards_destination(&setup.info))?
+            }
             None => return Err(Errno::EOPBADSTATE),
         };
         Ok(setup.socket.insert(socket).as_raw_fd())
@@ -320,88 +321,8 @@ impl Provider for Tcp {
     }
 }
 
-/// The address that the application gives to an endpoint with addresses of this
-/// format: `-FI_EINVAL` for none, `-FI_EAFNOSUPPORT` for one of another family.
-pub fn own_name(name: &[u8], format: u32) -> Result<SocketAddr> {
-    let addr = sockaddr::decode(name).ok_or(Errno::EINVAL)?;
-    let fits = match format {
-        FI_SOCKADDR_IN => addr.is_ipv4(),
-        FI_SOCKADDR_IN6 => addr.is_ipv6(),
-        _ => true,
-    };
-    fits.then_some(addr).ok_or(Errno::EAFNOSUPPORT)
-}
-
-/// The address that an endpoint is to be bound to.
-fn own_address(info: &Info) -> SocketAddr {
-    match sockaddr::decode(&info.src_addr) {
-        Some(addr) => addr,
-        None if info.addr_format == FI_SOCKADDR_IN6 => {
-            SocketAddr::from((std::net::Ipv6Addr::UNSPECIFIED, 0))
-        }
-        None => SocketAddr::from((std::net::Ipv4Addr::UNSPECIFIED, 0)),
-    }
-}
-
-/// The address that an endpoint connects from, of a family that can reach where
-/// it connects to.
-fn source_towards(info: &Info) -> SocketAddr {
-    let own = own_address(info);
-    match sockaddr::decode(&info.dest_addr) {
-        Some(dest) if dest.is_ipv4() != own.is_ipv4() => match dest.is_ipv4() {
-            true => SocketAddr::from((std::net::Ipv4Addr::UNSPECIFIED, 0)),
-            false => SocketAddr::from((std::net::Ipv6Addr::UNSPECIFIED, 0)),
-        },
-        _ => own,
-    }
-}
-
 /// Asks the lane of an endpoint that is in one; it may have no answer.
 fn in_lane<R>(ep: &Endpoint, ask: impl FnOnce(&Core, EpKey) -> Option<R>) -> Option<R> {
     let seat = ep.seat()?;
     ask(&seat.lane.core(), seat.key)
-}
-
-#[cfg(test)]
-mod tests {
-    use fabric_abi::{FI_SOCKADDR, FI_SOCKADDR_IN};
-
-    use super::*;
-
-    fn info(format: u32, source: &str, dest: &str) -> Info {
-        let bytes = |text: &str| match text.parse::<SocketAddr>() {
-            Ok(addr) => sockaddr::encode(&addr).as_bytes().to_vec(),
-            Err(_) => Vec::new(),
-        };
-        Info {
-            addr_format: format,
-            src_addr: bytes(source),
-            dest_addr: bytes(dest),
-            ..Info::default()
-        }
-    }
-
-    /// The socket is given out before it is connected (`FI_GET_FD`), so it is of
-    /// the family of where it will connect to.
-    #[test]
-    fn an_endpoint_connects_from_an_address_that_reaches_its_peer() {
-        let (four, six) = ("127.0.0.1:7", "[::1]:7");
-        for (info, expected) in [
-            (info(FI_SOCKADDR, "", four), "0.0.0.0:0"),
-            (info(FI_SOCKADDR, "", six), "[::]:0"),
-            (info(FI_SOCKADDR_IN, "", six), "[::]:0"),
-            (info(FI_SOCKADDR_IN6, "", six), "[::]:0"),
-            (info(FI_SOCKADDR_IN6, "", four), "0.0.0.0:0"),
-            // Nothing is known of the peer yet.
-            (info(FI_SOCKADDR_IN6, "", ""), "[::]:0"),
-            (info(FI_SOCKADDR_IN, "", ""), "0.0.0.0:0"),
-            // What the application names stays, where it can.
-            (info(FI_SOCKADDR, "127.0.0.2:9", four), "127.0.0.2:9"),
-            (info(FI_SOCKADDR, "[::1]:9", six), "[::1]:9"),
-            (info(FI_SOCKADDR, "127.0.0.2:9", six), "[::]:0"),
-        ] {
-            let source = source_towards(&info);
-            assert_eq!(source, expected.parse().unwrap(), "{info:?}");
-        }
-    }
 }

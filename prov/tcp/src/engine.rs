@@ -18,17 +18,18 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
+use prov_local::copies::Copier;
 use prov_local::rota::Rota;
+use prov_message::lane::Pause;
 use prov_message::{EpKey, Limits, Reaching as _, Signals, Sleeper, Target};
 use prov_util::errno::Result;
 use prov_util::mr::MrTable;
-use prov_util::poller::Poller;
+use prov_util::poller::{Favourite, Poller};
 use prov_util::request::{Atomic, RemoteAccess, Transmit};
 use prov_util::timers::Timers;
 use slotmap::SlotMap;
 
 use self::link::connection::Connection;
-use self::link::favourite::Favourite;
 use self::link::keys::{ConnKey, Due, Event, ListenerKey, Source};
 use self::link::listener::Listener;
 use self::link::messages::{Action, Endpoints, Tcp};
@@ -53,15 +54,11 @@ pub struct Core {
     polls: u64,
     /// Whether this is a progress call: what is held back then leaves at its end.
     is_in_progress: bool,
-    favourite: Favourite,
+    favourite: Favourite<ConnKey>,
     /// Connections that may have more to read.
     ready: VecDeque<ConnKey>,
-    /// Connections with something to be copied from the peer's memory.
-    copies: VecDeque<ConnKey>,
-    /// For what is copied without the lane's lock; none while that is done.
-    copier: Option<Target>,
-    /// The endpoint for which that is done.
-    copies_for: Option<EpKey>,
+    /// Copies from peers' memory.
+    copier: Copier<Tcp>,
     /// Connections through memory that is shared.
     rota: Rota<ConnKey>,
     /// Those that wait for room in it.
@@ -106,9 +103,6 @@ pub(crate) const YIELD_AFTER: u32 = 512;
 /// the system nothing, and who is to send runs on this host.
 pub(crate) const YIELD_NEARBY_AFTER: u32 = 64;
 
-/// Bytes of unexpected messages beyond the limit that are kept from peers which
-/// were asked to announce their messages.
-const IN_FLIGHT: usize = 64 << 20;
 /// Announcements that are kept of all peers.
 const ANNOUNCEMENTS: usize = 1 << 21;
 
@@ -136,20 +130,18 @@ impl Core {
         };
         let endpoints = Endpoints::new(Limits {
             unexpected: params.max_unexpected,
-            in_flight: IN_FLIGHT,
             announcements: ANNOUNCEMENTS,
             unannounced: params.max_unannounced,
             saved: params.max_saved,
             memory: half_of_memory(),
+            ..Limits::default()
         });
         Ok(Core {
             params,
             conns: SlotMap::with_key(),
             endpoints,
             listeners: SlotMap::with_key(),
-            copies: VecDeque::new(),
-            copier: memory.as_ref().map(|table| Target::new(table)),
-            copies_for: None,
+            copier: Copier::new(memory.as_deref()),
             target: memory.map(|table| Target::new(&table)),
             poller: Poller::new()?,
             polls: 0,
@@ -257,12 +249,12 @@ impl prov_message::Core for Core {
 
     #[inline(always)]
     fn has_errands(&self) -> bool {
-        !self.copies.is_empty()
+        !self.copier.is_empty()
     }
 
     fn next_errand(&mut self) -> Option<Copying> {
         // When one is done, its connection goes on.
-        match self.copies.is_empty() || self.endpoints.is_deaf() {
+        match self.copier.is_empty() || self.endpoints.is_deaf() {
             true => None,
             false => self.next_copy(),
         }
@@ -288,18 +280,17 @@ impl prov_message::Core for Core {
         self.close_endpoint(ep);
     }
 
-    fn leave(lane: &Lane, ep: EpKey) {
-        ending::closing::linger(lane, ep);
-        ending::closing::close(lane, ep);
+    fn send_last(&mut self, ep: EpKey) -> Option<Pause> {
+        self.flush_last(ep)
+    }
+
+    fn is_lent(&self, ep: EpKey) -> bool {
+        self.copier.is_at_work_for(ep)
     }
 }
 
 impl Drop for Core {
     fn drop(&mut self) {
-        // What is left of endpoints that nobody has closed.
-        let eps: Vec<EpKey> = self.endpoints.iter().map(|(key, _)| key).collect();
-        for ep in eps {
-            self.close_endpoint(ep);
-        }
+        prov_message::Core::close_all(self);
     }
 }

@@ -11,19 +11,18 @@ mod engine;
 #[cfg(fuzzing)]
 pub mod engine;
 mod fabric;
-mod host;
 #[cfg(not(fuzzing))]
 mod params;
 #[cfg(fuzzing)]
 pub mod params;
 mod passive;
 mod provider;
-mod random;
-#[cfg(any(test, fuzzing))]
-mod stand_in;
 pub mod wire;
 
 pub use provider::{Tcp, provider};
 
 /// Where the provider logs.
 const LOG: prov_util::logging::Targets = prov_util::log_targets!("tcp");
+
+#[cfg(any(test, fuzzing))]
+prov_util::stand_in!();

@@ -10,7 +10,7 @@ use prov_util::progress::Progress;
 use prov_util::sockaddr;
 
 use crate::LOG;
-use crate::domain::{BACKLOG, own_name};
+use crate::domain::BACKLOG;
 use crate::engine::Lane;
 use crate::engine::link::keys::ListenerKey;
 use crate::engine::link::listener::{Incomer, ListenerKind, RequestSink};
@@ -107,7 +107,7 @@ impl Listening for Passive {
     }
 
     fn set_name(&self, setup: &mut Setup, name: &[u8]) -> Result<Vec<u8>> {
-        let addr = own_name(name, setup.addr_format)?;
+        let addr = sockaddr::decode_as(name, setup.addr_format)?;
         socket::rebind(&mut setup.socket, &addr, |addr| {
             socket::bound(addr, &self.params)
         })?;

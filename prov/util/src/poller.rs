@@ -4,6 +4,8 @@
 //! the start to the end: an idle or a held back connection costs nothing, and
 //! no change of interest ever takes a system call.
 
+mod favourite;
+
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -17,6 +19,8 @@ use rustix::time::{
 };
 
 use crate::errno::Result;
+
+pub use self::favourite::Favourite;
 
 /// What a descriptor in a poller belongs to, as a number.
 pub trait Source: Copy {

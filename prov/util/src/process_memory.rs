@@ -11,6 +11,7 @@ use libc::iovec;
 
 use crate::buffer::{AppIov, IOV_LIMIT};
 use crate::errno::{Errno, Result};
+use crate::random;
 
 /// A piece of another process's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,6 +38,13 @@ const NOTHING: iovec = iovec {
     iov_base: std::ptr::null_mut(),
     iov_len: 0,
 };
+
+/// Bytes of one piece that is written down: its address, its length, and the
+/// address and the number of its seal, which has none at 0.
+const PIECE: usize = 4 * FIELD;
+const FIELD: usize = 8;
+/// Most bytes of a list of pieces that is written down.
+pub const WRITTEN: usize = PIECE * IOV_LIMIT;
 
 /// Up to [`IOV_LIMIT`] pieces of another process's memory, one after another.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,7 +84,9 @@ impl OtherIov {
 
     /// Adds what this process calls `memory`; `false` where it does not fit.
     pub fn push_own(&mut self, memory: &AppIov, seal: Option<Token>) -> bool {
-        memory.pieces().iter().all(|piece| {
+        let pieces = memory.pieces().iter();
+        let mut pieces = pieces.filter(|piece| piece.iov_len != 0);
+        pieces.all(|piece| {
             self.push(OtherPiece {
                 addr: piece.iov_base.expose_provenance() as u64,
                 len: piece.iov_len as u64,
@@ -102,6 +112,40 @@ impl OtherIov {
         // SAFETY: `near` describes `bytes`, of which there is one per piece.
         let copied = pid.map(|pid| unsafe { read(pid, &[near], &far[..self.count]) });
         matches!(copied, Ok(Ok(count)) if count == self.count)
+    }
+
+    /// Writes the list down for another process of this host; the bytes that are
+    /// written.
+    pub fn write<'b>(&self, to: &'b mut [u8; WRITTEN]) -> &'b [u8] {
+        let fields = self.pieces().iter().flat_map(|piece| {
+            let seal = piece.seal.unwrap_or(Token { addr: 0, value: 0 });
+            [piece.addr, piece.len, seal.addr, seal.value]
+        });
+        let (places, _) = to.as_chunks_mut::<FIELD>();
+        for (place, field) in places.iter_mut().zip(fields) {
+            *place = field.to_ne_bytes();
+        }
+        &to[..self.count * PIECE]
+    }
+
+    /// Reads what another process has written; `None` if that is no list of
+    /// pieces that are not empty and have their place in memory.
+    pub fn read(bytes: &[u8]) -> Option<OtherIov> {
+        let mut list = OtherIov::default();
+        let (pieces, rest) = bytes.as_chunks::<PIECE>();
+        for piece in pieces {
+            let (fields, _) = piece.as_chunks::<FIELD>();
+            let &[addr, len, seal, value] = fields else {
+                return None;
+            };
+            let [addr, len, seal, value] = [addr, len, seal, value].map(u64::from_ne_bytes);
+            let seal = (seal != 0).then_some(Token { addr: seal, value });
+            let has_place = len != 0 && addr.checked_add(len).is_some();
+            if !has_place || !list.push(OtherPiece { addr, len, seal }) {
+                return None;
+            }
+        }
+        (rest.is_empty() && list.len() <= isize::MAX as u64).then_some(list)
     }
 
     /// At most `len` bytes from `offset` on.
@@ -144,8 +188,7 @@ pub struct Token {
 impl Seal {
     /// `-FI_EIO` without random numbers.
     pub fn new() -> Result<Seal> {
-        let draw = || getrandom::u64().map_err(|_| Errno::EIO);
-        let (number, secret) = (draw()?.max(1), draw()?);
+        let (number, secret) = (random::secret()?.max(1), random::secret()?);
         Ok(Seal(Box::new([number.into(), secret.into()])))
     }
 
@@ -224,5 +267,43 @@ mod tests {
             seal: None,
         });
         assert!(!list.can_be_copied());
+    }
+
+    fn list(pieces: &[(u64, u64)]) -> OtherIov {
+        let mut list = OtherIov::default();
+        for &(addr, len) in pieces {
+            let seal = (len % 2 == 0).then_some(Token { addr: 9, value: 7 });
+            assert!(list.push(OtherPiece { addr, len, seal }));
+        }
+        list
+    }
+
+    fn written(list: &OtherIov) -> Vec<u8> {
+        list.write(&mut [0; WRITTEN]).to_vec()
+    }
+
+    #[test]
+    fn a_list_comes_back_from_its_bytes() {
+        let sent = list(&[(0x1000, 5), (7, 1 << 40), (0x3000, 1), (0x4000, 2)]);
+        let bytes = written(&sent);
+        assert_eq!(bytes.len(), WRITTEN);
+        assert_eq!(OtherIov::read(&bytes), Some(sent));
+        for cut in 0..bytes.len() {
+            let read = OtherIov::read(&bytes[..cut]);
+            assert_eq!(read.is_some(), cut % PIECE == 0);
+            assert_ne!(read, Some(sent));
+        }
+    }
+
+    #[test]
+    fn lying_lists_are_refused() {
+        let refused = |pieces: &[(u64, u64)]| OtherIov::read(&written(&list(pieces))).is_none();
+        assert!(!refused(&[(1, 1)]));
+        assert!(refused(&[(1, 1), (2, 0)]));
+        assert!(refused(&[(u64::MAX, 2)]));
+        assert!(refused(&[(1, u64::MAX / 2), (1, u64::MAX / 2)]));
+        let mut five = written(&list(&[(1, 1); 4]));
+        five.extend_from_within(..PIECE);
+        assert!(OtherIov::read(&five).is_none());
     }
 }

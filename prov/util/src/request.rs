@@ -7,6 +7,7 @@ use fabric_abi::{
     FI_ADDR_UNSPEC, FI_COMPLETION, FI_INJECT, FI_REMOTE_CQ_DATA, fi_addr_t, fi_datatype, fi_op,
 };
 
+use crate::atomic_ops::Form;
 use crate::buffer::{AppIov, IOV_LIMIT};
 use crate::desc::Descs;
 
@@ -200,6 +201,33 @@ pub enum AtomicKind {
         /// Descriptors of `result`.
         result_desc: Descs,
     },
+}
+
+impl AtomicKind {
+    /// What the target is compared to; empty where it is not.
+    pub fn compare(&self) -> AppIov {
+        match self {
+            AtomicKind::Compare { compare, .. } => *compare,
+            AtomicKind::Base | AtomicKind::Fetch { .. } => AppIov::EMPTY,
+        }
+    }
+
+    /// Where the target's former values go; `None` where nobody wants them.
+    pub fn result(&self) -> Option<AppIov> {
+        match self {
+            AtomicKind::Fetch { result, .. } | AtomicKind::Compare { result, .. } => Some(*result),
+            AtomicKind::Base => None,
+        }
+    }
+
+    /// As the tables of operations call it.
+    pub fn form(&self) -> Form {
+        match self {
+            AtomicKind::Base => Form::Base,
+            AtomicKind::Fetch { .. } => Form::Fetch,
+            AtomicKind::Compare { .. } => Form::Compare,
+        }
+    }
 }
 
 /// An atomic operation. All lengths are in bytes and whole elements.

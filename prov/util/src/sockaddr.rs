@@ -6,6 +6,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV
 
 use fabric_abi::*;
 
+use crate::errno::{Errno, Result};
+
 /// Size of a `sockaddr_in`.
 pub const SIZE_IN: usize = 16;
 /// Size of a `sockaddr_in6`.
@@ -66,6 +68,21 @@ pub fn decode(bytes: &[u8]) -> Option<SocketAddr> {
         let scope = u32::from_ne_bytes(*bytes[24..].first_chunk()?);
         Some(SocketAddrV6::new(ip, port, flow, scope).into())
     }
+}
+
+/// The address that the application gives to something that has addresses of this
+/// format (`fi_info::addr_format`).
+///
+/// # Errors
+/// `-FI_EINVAL` for none, `-FI_EAFNOSUPPORT` for one of another family.
+pub fn decode_as(bytes: &[u8], format: u32) -> Result<SocketAddr> {
+    let addr = decode(bytes).ok_or(Errno::EINVAL)?;
+    let fits = match format {
+        FI_SOCKADDR_IN => addr.is_ipv4(),
+        FI_SOCKADDR_IN6 => addr.is_ipv6(),
+        _ => true,
+    };
+    fits.then_some(addr).ok_or(Errno::EAFNOSUPPORT)
 }
 
 /// Size of the socket structure of an `AF_*` family.

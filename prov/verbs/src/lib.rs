@@ -17,11 +17,12 @@ mod params;
 mod passive;
 mod provider;
 mod shared_receive;
-#[cfg(test)]
-mod stand_in;
 mod sys;
 
 pub use provider::{Verbs, provider};
 
 /// Where the provider logs.
 const LOG: prov_util::logging::Targets = prov_util::log_targets!("verbs");
+
+#[cfg(test)]
+prov_util::stand_in!();

@@ -195,7 +195,8 @@ impl<P: Provider> endpoint::Endpoint for SoftEndpoint<P> {
 
     fn close(this: &Handle<EndpointObject<Self>>) -> Result {
         if let Some(seat) = this.seat() {
-            P::Core::leave(&seat.lane, seat.key);
+            seat.lane.linger(seat.key);
+            seat.lane.close(seat.key);
             if Arc::strong_count(&seat.lane) == 1 {
                 seat.lane.retire();
             }

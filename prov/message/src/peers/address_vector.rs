@@ -1,10 +1,12 @@
 //! The address vector as peers ask it, whatever its addresses are.
 
 use std::hash::Hash;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use prov_util::av::Observer;
+use prov_util::av::{Av, Observer};
+use prov_util::ffi::Use;
 
 /// An address vector (fi_av(3)) whose addresses a provider has given a type.
 pub trait AddressVector {
@@ -27,6 +29,27 @@ pub trait AddressVector {
 
     /// Calls `observer` when addresses have been removed, as long as it lives.
     fn observe(&self, observer: Weak<dyn Observer>);
+}
+
+/// Of socket addresses.
+impl AddressVector for Use<Av> {
+    type Address = SocketAddr;
+
+    fn lookup(&self, fi_addr: u64) -> Option<SocketAddr> {
+        Av::lookup(self, fi_addr)
+    }
+
+    fn find(&self, addr: &SocketAddr) -> Option<u64> {
+        Av::find(self, addr)
+    }
+
+    fn len(&self) -> usize {
+        Av::len(self)
+    }
+
+    fn observe(&self, observer: Weak<dyn Observer>) {
+        Av::observe(self, observer);
+    }
 }
 
 /// Counts addresses that leave the address vector.

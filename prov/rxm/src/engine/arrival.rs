@@ -244,11 +244,9 @@ impl Core {
             return Err(Fault::Protocol("a message within another one"));
         }
         let course = match self.endpoints.arrive(&arrival) {
-            Some(Expected { memory, receipt }) => Course::Place(Box::new(Placing {
-                place: Place::App(memory),
-                done: 0,
-                then: Then::Receive(receipt),
-            })),
+            Some(Expected { memory, receipt }) => {
+                Course::Place(Box::new(Placing::receive(memory, receipt)))
+            }
             None => match self.endpoints.unmatched(&arrival) {
                 Unmatched::Keep(kept) => Course::Keep(kept),
                 Unmatched::Complete | Unmatched::Gone => Course::Discard,

@@ -25,7 +25,7 @@ impl Core {
             // There is no place for it.
             return Err(Errno::EINVAL);
         }
-        match self.destination(ep, atomic.peer)? {
+        match self.reach(ep, atomic.peer)? {
             Destination::Open(key) => {
                 let compare = match &atomic.kind {
                     AtomicKind::Compare { compare, .. } => compare,

@@ -10,11 +10,13 @@ use std::time::Instant;
 use prov_message::Reaching;
 use prov_message::peers::Failure;
 use prov_message::reaching::PeersOf;
+use prov_util::av::Av;
 use prov_util::errno::{Errno, Result};
+use prov_util::ffi::Use;
 use prov_util::ffi::below::{Asking, Event};
 
 use super::Core;
-use super::endpoint::{Rdm, Vector};
+use super::endpoint::Rdm;
 use super::keys::{Due, EpKey, LinkKey, PeerKey};
 use super::link::{Fault, Link, Stage};
 use crate::wire::connection::{Acceptance, FlowControl, Name, Refusal, Request};
@@ -28,7 +30,7 @@ fn own_pid() -> u32 {
 }
 
 impl Reaching for Core {
-    type Vector = Vector;
+    type Vector = Use<Av>;
 
     const LOG_TARGET: &'static str = LOG.ep_ctrl;
 

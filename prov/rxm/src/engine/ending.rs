@@ -1,9 +1,8 @@
 //! How links and endpoints end, and what depends on them.
 
-use std::time::{Duration, Instant};
-
+use prov_message::lane::{Pause, short_pause};
 use prov_message::peers::Failure;
-use prov_message::{Core as _, Course, EpKey, Lane, Reaching as _, Then, Ticket};
+use prov_message::{Core as _, Course, EpKey, Reaching as _, Then, Ticket};
 use prov_util::errno::Errno;
 
 use super::Core;
@@ -11,11 +10,6 @@ use super::below::What;
 use super::keys::LinkKey;
 use super::link::{Fault, Link, Out, Pending};
 use crate::LOG;
-
-/// How long closing an endpoint may take to send what is due.
-const LINGER: Duration = Duration::from_secs(2);
-/// How often to look whether it has been sent.
-const LOOK: Duration = Duration::from_micros(50);
 
 impl Core {
     /// Ends a link, and with it all operations on it.
@@ -115,11 +109,12 @@ impl Core {
         tickets
     }
 
-    /// Sends what is due for an endpoint; whether all of it has left.
-    fn send_last(&mut self, ep: EpKey) -> bool {
+    /// Sends what is due for an endpoint.
+    pub(super) fn flush_last(&mut self, ep: EpKey) -> Option<Pause> {
         self.do_what_is_ready();
         let mut links = self.links.values().filter(|link| link.ep == ep);
-        !links.any(|link| link.is_open() && (!link.queue.is_empty() || link.lent != 0))
+        let is_due = links.any(|link| link.is_open() && (!link.queue.is_empty() || link.lent != 0));
+        is_due.then(short_pause)
     }
 
     /// `fi_close` of an endpoint: its links end, its operations end without a
@@ -145,17 +140,7 @@ impl Core {
         let Some(own) = self.endpoints.close(ep) else {
             return;
         };
-        own.abandon();
+        own.peers.abandon();
         self.follow_up();
     }
-}
-
-/// `fi_close` of an endpoint, when what is due has been sent, as far as that is
-/// possible in reasonable time.
-pub fn leave(lane: &Lane<Core>, ep: EpKey) {
-    let deadline = Instant::now() + LINGER;
-    while !lane.core().send_last(ep) && Instant::now() < deadline {
-        std::thread::sleep(LOOK);
-    }
-    lane.core().close_endpoint(ep);
 }

@@ -16,7 +16,7 @@ impl Core {
     pub(super) fn post_access(&mut self, ep: EpKey, access: &RemoteAccess) -> Result {
         let below = self.below.as_ref().ok_or(Errno::EOPBADSTATE)?;
         below.setting.sizes.check_access(access)?;
-        match self.destination(ep, access.peer)? {
+        match self.reach(ep, access.peer)? {
             Destination::Open(key) => self.post_on(key, |core| {
                 core.start_access(key, access, Payload::App(&access.local))
             }),

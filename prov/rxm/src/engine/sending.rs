@@ -85,7 +85,7 @@ impl Core {
 
     #[inline(never)]
     fn post_message_slowly(&mut self, ep: EpKey, message: &Transmit) -> Result {
-        match self.destination(ep, message.peer)? {
+        match self.reach(ep, message.peer)? {
             Destination::Open(key) => self.post_on(key, |core| {
                 core.send(key, message, Payload::App(&message.buffers))
             }),
@@ -124,16 +124,6 @@ impl Core {
         // What the peer has sent before.
         self.take_in_all();
         self.break_link(key, Fault::Ended(error));
-    }
-
-    /// Where an operation goes.
-    pub(super) fn destination(&mut self, ep: EpKey, addr: u64) -> Result<Destination<LinkKey>> {
-        let rdm = self.rdm(ep).ok_or(Errno::EOPBADSTATE)?;
-        let destination = rdm.peers.destination(addr);
-        if rdm.peers.is_relabelled() {
-            self.relabel(ep);
-        }
-        destination
     }
 
     /// Sends a message on a link.

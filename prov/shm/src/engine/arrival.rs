@@ -2,14 +2,12 @@
 
 use prov_local::channel::{Head, Peek, Record};
 use prov_message::peers::UNKNOWN_SOURCE;
-use prov_message::{Place, Reaching as _, Taken};
+use prov_message::{Reaching as _, Taken};
 use prov_util::errno::Errno;
 
 use super::Core;
 use super::keys::{LinkKey, from_peer};
-use super::link::{
-    Ack, Action, Arrival, Coming, Fault, Link, Offered, Pending, Placing, Stream, Then,
-};
+use super::link::{Ack, Action, Arrival, Coming, Fault, Link, Offered, Pending, Placing, Stream};
 use super::records::*;
 
 /// Messages that are taken in from one link before it is the others' turn.
@@ -37,7 +35,7 @@ impl Core {
             return false;
         }
         let is_message = matches!(&next, Peek::Short(next) if next.head.kind == MESSAGE);
-        if !is_message || link.pulled_writes != 0 || link.src == UNKNOWN_SOURCE {
+        if !is_message || link.pulls.go_first() || link.src == UNKNOWN_SOURCE {
             return self.take_in_slowly(key);
         }
         let Some(mut plain) = endpoints.plain(link.ep) else {
@@ -78,7 +76,7 @@ impl Core {
             let Some(link) = self
                 .links
                 .get_mut(key)
-                .filter(|link| link.pulled_writes == 0)
+                .filter(|link| !link.pulls.go_first())
             else {
                 break;
             };
@@ -224,11 +222,7 @@ impl Core {
             Action::Refuse(key, offered, ..) => self.done(key, offered.name, Ok(())),
             Action::Fetch(key, fetch) => {
                 let len = fetch.memory.len() as u64;
-                let placing = Placing {
-                    place: Place::App(fetch.memory),
-                    done: 0,
-                    then: Then::Receive(fetch.receipt),
-                };
+                let placing = Placing::receive(fetch.memory, fetch.receipt);
                 let from = fetch.name.from.slice(0, len);
                 let len = (fetch.len as u64).min(len) as usize;
                 self.pull_or_ask(key, placing, from, fetch.name.name, len);
@@ -360,11 +354,7 @@ impl Core {
         let link = self.link_mut(key)?;
         match link.pending.remove(from_peer(name)) {
             Some(Pending::Result { ticket, to }) => {
-                let placing = Placing {
-                    place: Place::App(to),
-                    done: 0,
-                    then: Then::Read(ticket),
-                };
+                let placing = Placing::read(to, ticket);
                 self.pull_or_ask(key, placing, from, offer, to.len());
                 Ok(())
             }

@@ -1,21 +1,16 @@
 //! How links and endpoints end, and what depends on them.
 
 use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
 
+use prov_message::lane::{Pause, short_pause};
 use prov_message::peers::Failure;
-use prov_message::{Core as _, EpKey, Lane, Reaching as _, Ticket};
+use prov_message::{Core as _, EpKey, Reaching as _, Ticket};
 use prov_util::errno::Errno;
 
 use super::Core;
 use super::keys::LinkKey;
 use super::link::{Fault, Link, Pending};
 use crate::LOG;
-
-/// How long closing an endpoint may take to send what is due.
-const LINGER: Duration = Duration::from_secs(2);
-/// How often to look whether it has been sent.
-const LOOK: Duration = Duration::from_micros(50);
 
 impl Core {
     /// Ends a link, and with it all operations on it.
@@ -69,29 +64,30 @@ impl Core {
             seal,
             pending,
             coming,
-            pulls,
+            mut pulls,
             ..
         } = link;
         seal.destroy();
         let placings = coming.into_iter().map(|(_, coming)| coming.placing);
-        for placing in placings.chain(pulls.into_iter().map(|pull| pull.placing)) {
-            self.abandon(placing, error);
-        }
+        let placings = placings.chain(pulls.drain().filter_map(|pull| pull.to.abandon()));
+        let mut tickets: Vec<Ticket> = placings
+            .filter_map(|placing| self.endpoints.abandon(placing, error))
+            .collect();
         self.endpoints.link_ended(ep, key, error);
-        let tickets = pending
-            .into_iter()
-            .filter_map(|(_, pending)| match pending {
-                Pending::Op(ticket) | Pending::Result { ticket, .. } => Some(ticket),
-                Pending::Offer { ticket, .. } => ticket,
-            });
-        tickets.collect()
+        let pending = pending.into_iter().map(|(_, pending)| pending);
+        tickets.extend(pending.filter_map(|pending| match pending {
+            Pending::Op(ticket) | Pending::Result { ticket, .. } => Some(ticket),
+            Pending::Offer { ticket, .. } => ticket,
+        }));
+        tickets
     }
 
-    /// Sends what is due for an endpoint; whether all of it has left.
-    fn send_last(&mut self, ep: EpKey) -> bool {
+    /// Sends what is due for an endpoint.
+    pub(super) fn flush_last(&mut self, ep: EpKey) -> Option<Pause> {
         self.do_what_is_ready();
         let mut links = self.links.values().filter(|link| link.ep == ep);
-        !links.any(|link| link.is_open() && link.has_something_to_send())
+        let is_due = links.any(|link| link.is_open() && link.has_something_to_send());
+        is_due.then(short_pause)
     }
 
     /// `fi_close` of an endpoint: its links end, its operations end without a
@@ -112,25 +108,7 @@ impl Core {
         if let Some(door) = &own.door {
             self.poller.forget(door.as_fd());
         }
-        own.abandon();
+        own.peers.abandon();
         self.follow_up();
-    }
-}
-
-/// `fi_close` of an endpoint, when what is due has been sent, as far as that is
-/// possible in reasonable time, and nothing is copied for it any more: its memory
-/// is the application's again.
-pub fn leave(lane: &Lane<Core>, ep: EpKey) {
-    let deadline = Instant::now() + LINGER;
-    while !lane.core().send_last(ep) && Instant::now() < deadline {
-        std::thread::sleep(LOOK);
-    }
-    loop {
-        let mut core = lane.core();
-        if !core.is_copying_for(ep) {
-            return core.close_endpoint(ep);
-        }
-        drop(core);
-        std::thread::sleep(LOOK);
     }
 }

@@ -36,11 +36,6 @@ impl Rdm {
             peers,
         }
     }
-
-    /// Gives up what waits for links, without a word.
-    pub fn abandon(mut self) {
-        self.peers.drain().for_each(|(_, ticket)| ticket.abandon());
-    }
 }
 
 /// An address vector, of names without their prefixes.

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use prov_local::channel::{Channel, Head};
+use prov_local::copies::Transfers;
 use prov_local::process::OtherProcess;
 use prov_local::rendezvous::Wire;
 use prov_local::ring::Broken;
@@ -79,12 +80,9 @@ pub struct Link {
     pub writing: Option<Writing>,
     /// Bytes of the parts of the peer's write that have come.
     pub parts: usize,
-    /// What is copied from the peer's memory, in the order in which it came.
-    pub pulls: VecDeque<Pull>,
-    /// Whether the oldest of them is with whoever copies, and not here.
-    pub is_pulling: bool,
-    /// The peer's writes among them, which nothing may overtake.
-    pub pulled_writes: usize,
+    /// What is copied from the peer's memory. Nothing may overtake its writes
+    /// among that.
+    pub pulls: Transfers<Shm>,
     /// Whether the next message of the peer has to wait for room.
     pub is_stalled: bool,
     /// Whether it is among the links that have something to send.
@@ -172,14 +170,6 @@ pub struct Writing {
     pub len: usize,
 }
 
-/// A copy to be made from the peer's memory.
-pub struct Pull {
-    pub placing: Placing,
-    pub from: OtherIov,
-    /// The peer's name for it.
-    pub name: u64,
-}
-
 /// Why a link ends.
 #[derive(Clone, Copy, Debug)]
 pub enum Fault {
@@ -221,9 +211,7 @@ impl Link {
             coming: SlotMap::with_key(),
             writing: None,
             parts: 0,
-            pulls: VecDeque::new(),
-            is_pulling: false,
-            pulled_writes: 0,
+            pulls: Transfers::default(),
             is_stalled: false,
             is_busy: false,
             broken: None,
@@ -293,12 +281,5 @@ impl Link {
     /// Whether there is something to be sent that waits for room only.
     pub fn has_something_to_send(&self) -> bool {
         !self.answers.is_empty() || !self.streams.is_empty() || self.writing.is_some()
-    }
-}
-
-impl Pull {
-    /// Whether the peer writes.
-    pub fn is_write(&self) -> bool {
-        matches!(self.placing.then, Then::RemoteWrite { .. })
     }
 }

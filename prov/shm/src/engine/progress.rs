@@ -9,14 +9,13 @@
 
 use std::time::Instant;
 
-use prov_local::barrier;
-use prov_local::rota::{LIVELY, QUIET};
+use prov_local::channel::Channel;
+use prov_local::rota::{Rota, Rounds};
 use prov_message::{Reaching as _, Sleeper};
 use prov_util::poller::Event;
 
 use super::Core;
-use super::keys::Source;
-use super::link::Link;
+use super::keys::{LinkKey, Source};
 
 /// Turns in vain after which other processes have theirs.
 const YIELD_AFTER: u32 = 64;
@@ -38,43 +37,6 @@ impl Core {
         self.idle_calls = self.idle_calls.wrapping_add(1);
         self.idle_calls
             .is_multiple_of(self.signals.patience(YIELD_AFTER))
-    }
-
-    /// Takes in what has come on the links that have brought something lately,
-    /// and on some of the others in turn; whether there was anything.
-    #[inline(always)]
-    fn take_in_some(&mut self) -> bool {
-        let mut any = false;
-        if self.endpoints.is_deaf() {
-            return false;
-        }
-        let mut number = 0;
-        while number < LIVELY
-            && let Some(key) = self.open.lively(number)
-        {
-            any |= self.take_in(key);
-            number += 1;
-        }
-        if self.open.len() > LIVELY {
-            any |= self.take_in_quiet(QUIET);
-        }
-        any
-    }
-
-    /// Takes in what has come on so many of the other links.
-    #[inline(never)]
-    fn take_in_quiet(&mut self, count: usize) -> bool {
-        let mut any = false;
-        for _ in 0..count {
-            let Some(key) = self.open.next_quiet() else {
-                return any;
-            };
-            if self.take_in(key) {
-                any = true;
-                self.open.quiet_brought(key);
-            }
-        }
-        any
     }
 
     /// Asks the poller, does what it says, and sees to it that who may sleep can
@@ -134,19 +96,6 @@ impl Core {
         self.poller.set_alarm(next.into_iter().flatten().min());
     }
 
-    /// Tells peers that a thread may sleep.
-    fn nap(&mut self) {
-        for key in self.open.all() {
-            let link = self.links.get_mut(*key);
-            if let Some(channel) = link.and_then(|link| link.channel.as_mut()) {
-                channel.sleep();
-            }
-        }
-        barrier::heavy();
-        // What peers have sent without knowing it.
-        self.open.poll_soon();
-    }
-
     /// Does what is ready before a thread goes to sleep; `false` if there was
     /// something, as there may be more.
     pub(super) fn may_sleep(&mut self, sleeper: Sleeper) -> bool {
@@ -159,29 +108,49 @@ impl Core {
             self.idle_calls = 0;
             return false;
         }
-        let knows = |link: &Link| {
-            let channel = link.channel.as_ref();
-            channel.is_none_or(|channel| !channel.is_awake())
-        };
-        let open = self.open.all().iter();
-        let all_know = open.filter_map(|key| self.links.get(*key)).all(knows);
-        if self.open.begins_nap(sleeper, all_know) {
-            self.nap();
-        }
-        let (open, links) = (self.open.all(), &mut self.links);
-        open.iter().all(|key| match links.get_mut(*key) {
-            Some(link) => !has_work(link),
-            None => true,
-        })
+        self.may_nap(sleeper)
     }
 }
 
-/// Whether something has come, or can go.
-fn has_work(link: &mut Link) -> bool {
-    let Some(channel) = &link.channel else {
-        return false;
-    };
-    let can_take = !link.is_stalled && link.pulled_writes == 0;
-    let has_come = can_take && channel.receiver.has_next();
-    has_come || channel.sender.is_starved && link.has_room()
+impl Rounds for Core {
+    type Key = LinkKey;
+
+    #[inline(always)]
+    fn rota(&mut self) -> &mut Rota<LinkKey> {
+        &mut self.open
+    }
+
+    #[inline(always)]
+    fn is_deaf(&self) -> bool {
+        self.endpoints.is_deaf()
+    }
+
+    #[inline(always)]
+    fn take_in_from(&mut self, key: LinkKey) -> bool {
+        self.take_in(key)
+    }
+
+    fn say_sleep(&mut self, key: LinkKey) {
+        let link = self.links.get_mut(key);
+        if let Some(channel) = link.and_then(|link| link.channel.as_mut()) {
+            channel.sleep();
+        }
+    }
+
+    fn is_awake(&self, key: LinkKey) -> bool {
+        let channel = self.links.get(key).and_then(|link| link.channel.as_ref());
+        channel.is_some_and(Channel::is_awake)
+    }
+
+    fn has_work(&mut self, key: LinkKey) -> bool {
+        let Some(link) = self.links.get_mut(key) else {
+            return false;
+        };
+        let Some(channel) = &link.channel else {
+            return false;
+        };
+        let can_take = !link.is_stalled && !link.pulls.go_first();
+        let has_come = can_take && channel.receiver.has_next();
+        has_come || channel.sender.is_starved && link.has_room()
+    }
 }

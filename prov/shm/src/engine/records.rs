@@ -2,7 +2,7 @@
 //! peer has written is checked here.
 
 use prov_util::buffer::{AppIov, IOV_LIMIT};
-use prov_util::process_memory::{OtherIov, OtherPiece, Token};
+use prov_util::process_memory::{OtherIov, WRITTEN};
 use prov_util::request::{RemoteIov, RemotePiece};
 
 /// A whole message. Words: tag, immediate data, name to acknowledge.
@@ -46,13 +46,9 @@ pub const MORE: u8 = 4;
 
 /// Bytes of a part of a remote list.
 const REMOTE_PART: usize = 24;
-/// Bytes of a part of what is offered.
-const OFFERED_PART: usize = 32;
 
 /// Most bytes of a remote list.
 pub const REMOTE_LIST: usize = IOV_LIMIT * REMOTE_PART;
-/// Most bytes of what says where something is.
-pub const OFFERED_LIST: usize = IOV_LIMIT * OFFERED_PART;
 
 /// A list in bytes.
 pub struct List<const N: usize> {
@@ -87,16 +83,6 @@ pub fn remote_list(list: &RemoteIov) -> List<REMOTE_LIST> {
     List::new(parts.flat_map(|part| [part.addr, part.len, part.key]))
 }
 
-/// Where something is, in bytes.
-pub fn offered_list(list: &OtherIov) -> List<OFFERED_LIST> {
-    let seal = |seal: Option<Token>| seal.map_or([0, 0], |seal| [seal.addr, seal.value]);
-    let parts = list.pieces().iter();
-    List::new(parts.flat_map(|part| {
-        let [addr, value] = seal(part.seal);
-        [part.addr, part.len, addr, value]
-    }))
-}
-
 /// The words at the start of a message's bytes, and how many bytes they are.
 fn words<const N: usize>(bytes: &AppIov, count: usize, size: usize) -> Option<([u8; N], usize)> {
     let len = count.checked_mul(size).filter(|len| *len <= N)?;
@@ -128,25 +114,13 @@ pub fn read_remote_list(bytes: &AppIov, count: u64) -> Option<(RemoteIov, AppIov
     (list.len() <= isize::MAX as u64).then_some((list, rest))
 }
 
-/// Where something is: all bytes of a message. The parts have fewer bytes than
-/// there are addresses.
+/// Where something is: all bytes of a message.
 pub fn read_offered_list(bytes: &AppIov) -> Option<OtherIov> {
-    let len = bytes.len();
-    let (copy, len) = words::<OFFERED_LIST>(bytes, len / OFFERED_PART, OFFERED_PART)
-        .filter(|(_, read)| *read == len)?;
-    let mut list = OtherIov::default();
-    for at in (0..len).step_by(OFFERED_PART) {
-        let seal = Token {
-            addr: word(&copy, at + 16),
-            value: word(&copy, at + 24),
-        };
-        list.push(OtherPiece {
-            addr: word(&copy, at),
-            len: word(&copy, at + 8),
-            seal: (seal.value != 0).then_some(seal),
-        });
-    }
-    (list.len() <= isize::MAX as u64).then_some(list)
+    let mut copy = [0; WRITTEN];
+    let copy = copy.get_mut(..bytes.len())?;
+    // One copy, so that it cannot change between a check and a use.
+    bytes.read_at(0, copy);
+    OtherIov::read(copy)
 }
 
 /// A part of a remote list: `len` bytes from `offset` on.

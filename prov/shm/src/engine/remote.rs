@@ -6,17 +6,16 @@ use prov_local::channel::{Head, LONGEST, Record};
 use prov_message::peers::{Bytes as Payload, Deferred, Destination};
 use prov_message::{AtomicRequest, Op, Place, Reaching as _, Refusal, Target, Visitor};
 use prov_util::atomic_ops::Form;
-use prov_util::buffer::AppIov;
 use prov_util::errno::{Errno, Result};
-use prov_util::process_memory::OtherIov;
-use prov_util::request::{Access, Atomic, AtomicKind, RemoteAccess};
+use prov_util::process_memory::{OtherIov, WRITTEN};
+use prov_util::request::{Access, Atomic, RemoteAccess};
 
 use super::Core;
 use super::keys::{EpKey, LinkKey, to_peer};
 use super::link::{Ack, Bytes, Fault, Link, Pending, Placing, Then, Writing};
 use super::records::{
     ATOMIC, AtomicWord, HAS_DATA, MORE, READ, RESULT, RESULT_OFFERED, WRITE, WRITE_OFFERED,
-    offered_list, read_offered_list, read_remote_list, remote_list,
+    read_offered_list, read_remote_list, remote_list,
 };
 use super::replaying::copy_part;
 use super::sending::{EAGER, copy, offer};
@@ -28,7 +27,7 @@ const REQUESTS: usize = 4096;
 impl Core {
     pub(super) fn post_access(&mut self, ep: EpKey, access: &RemoteAccess) -> Result {
         SIZES.check_access(access)?;
-        match self.destination(ep, access.peer)? {
+        match self.reach(ep, access.peer)? {
             Destination::Open(key) => self.start_access(key, access, Payload::App(&access.local)),
             Destination::Waits(peer) => {
                 self.defer(peer, Op::of_access(ep, access), || Deferred::access(access))
@@ -38,14 +37,11 @@ impl Core {
 
     pub(super) fn post_atomic(&mut self, ep: EpKey, atomic: &Atomic) -> Result {
         SIZES.check_atomic(atomic)?;
-        match self.destination(ep, atomic.peer)? {
+        match self.reach(ep, atomic.peer)? {
             Destination::Open(key) => {
-                let compare = match &atomic.kind {
-                    AtomicKind::Compare { compare, .. } => compare,
-                    AtomicKind::Base | AtomicKind::Fetch { .. } => &AppIov::EMPTY,
-                };
+                let compare = atomic.kind.compare();
                 let operand = Payload::App(&atomic.operand);
-                self.start_atomic(key, atomic, operand, Payload::App(compare))
+                self.start_atomic(key, atomic, operand, Payload::App(&compare))
             }
             Destination::Waits(peer) => {
                 self.defer(peer, Op::of_atomic(ep, atomic), || Deferred::atomic(atomic))
@@ -114,8 +110,8 @@ impl Core {
                 head.kind = WRITE_OFFERED;
                 let mut from = OtherIov::default();
                 from.push_own(memory, None);
-                let from = offered_list(&from);
-                let from = from.bytes();
+                let mut written = [0; WRITTEN];
+                let from = from.write(&mut written);
                 link.post(head, list.len() + from.len(), |to| {
                     to.write_at(0, list);
                     to.slice(list.len(), from.len()).write_at(0, from);
@@ -167,12 +163,12 @@ impl Core {
         let op = Op::of_atomic(link.ep, atomic);
         let ticket = self.endpoints.begin(op)?;
         let link = self.links.get_mut(key).ok_or(Errno::EAGAIN)?;
-        let (form, to) = match atomic.kind {
-            AtomicKind::Base => (0, None),
-            AtomicKind::Fetch { result, .. } => (1, Some(result)),
-            AtomicKind::Compare { result, .. } => (2, Some(result)),
+        let form = match atomic.kind.form() {
+            Form::Base => 0,
+            Form::Fetch => 1,
+            Form::Compare => 2,
         };
-        let name = link.pending.insert(match to {
+        let name = link.pending.insert(match atomic.kind.result() {
             Some(to) => Pending::Result { ticket, to },
             None => Pending::Op(ticket),
         });
@@ -267,14 +263,11 @@ impl Core {
         match grants {
             Err(refusal) => self.done(key, words[1], Err(refusal.error())),
             Ok(grants) => {
-                let placing = Placing {
-                    place: Place::Registered(grants),
-                    done: 0,
-                    then: Then::RemoteWrite {
-                        data: (flags & HAS_DATA != 0).then_some(words[0]),
-                        ack: Ack(words[1]),
-                    },
-                };
+                let placing = Placing::remote_write(
+                    grants,
+                    (flags & HAS_DATA != 0).then_some(words[0]),
+                    Ack(words[1]),
+                );
                 self.pull(key, placing, from, words[1]);
             }
         }
@@ -352,7 +345,7 @@ impl Core {
         });
         head.kind = RESULT_OFFERED;
         head.words[1] = to_peer(offered);
-        self.answer(key, head, offered_list(&from).bytes());
+        self.answer(key, head, from.write(&mut [0; WRITTEN]));
         Ok(())
     }
 

@@ -7,13 +7,13 @@ use prov_message::peers::{Bytes as Payload, Deferred, Destination};
 use prov_message::{Op, Reaching as _};
 use prov_util::buffer::AppIov;
 use prov_util::errno::{Errno, Result};
-use prov_util::process_memory::{OtherIov, OtherPiece};
+use prov_util::process_memory::{OtherIov, OtherPiece, WRITTEN};
 use prov_util::request::{Tag, Transmit};
 
 use super::Core;
 use super::keys::{EpKey, LinkKey, to_peer};
 use super::link::{Bytes, Pending};
-use super::records::{HAS_DATA, MESSAGE, OFFERED, TAGGED, offered_list};
+use super::records::{HAS_DATA, MESSAGE, OFFERED, TAGGED};
 use crate::params::SIZES;
 
 /// Longest message that is sent at once.
@@ -50,22 +50,12 @@ impl Core {
 
     #[inline(never)]
     fn post_message_slowly(&mut self, ep: EpKey, message: &Transmit) -> Result {
-        match self.destination(ep, message.peer)? {
+        match self.reach(ep, message.peer)? {
             Destination::Open(key) => self.send(key, message, Payload::App(&message.buffers)),
             Destination::Waits(peer) => self.defer(peer, Op::of_transmit(ep, message), || {
                 Deferred::transmit(message)
             }),
         }
-    }
-
-    /// Where an operation goes.
-    pub(super) fn destination(&mut self, ep: EpKey, addr: u64) -> Result<Destination<LinkKey>> {
-        let rdm = self.rdm(ep).ok_or(Errno::EOPBADSTATE)?;
-        let destination = rdm.peers.destination(addr);
-        if rdm.peers.is_relabelled() {
-            self.relabel(ep);
-        }
-        destination
     }
 
     /// Sends a message on a link, or offers it.
@@ -96,12 +86,12 @@ impl Core {
         let (name, sent) = if is_offered {
             let is_kept = message.is_inject();
             let (bytes, from) = offer(&bytes, is_kept);
-            let list = offered_list(&from);
             let ticket = Some(ticket);
             let name = link.pending.insert(Pending::Offer { ticket, bytes });
             head.kind = OFFERED;
             head.words[2] = to_peer(name);
-            let list = list.bytes();
+            let mut list = [0; WRITTEN];
+            let list = from.write(&mut list);
             let sent = link.post(head, list.len(), |to| {
                 to.write_at(0, list);
             });

@@ -4,7 +4,7 @@ mod faults;
 mod hostile;
 mod peek;
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::c_int;
 use std::ptr::{null_mut, without_provenance_mut};
 use std::time::Duration;
 
@@ -28,33 +28,7 @@ use super::*;
 use crate::address;
 use crate::domain::Local;
 
-// The framework's functions, of which there is none: nothing has a name, and no
-// parameter is set.
-
-#[unsafe(no_mangle)]
-extern "C" fn fi_tostr_r(_: *mut c_char, _: usize, _: *const c_void, _: fi_type) -> *mut c_char {
-    null_mut()
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn fi_strerror(_: c_int) -> *const c_char {
-    c"an error".as_ptr()
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn fi_param_define(
-    _: *const fi_provider,
-    _: *const c_char,
-    _: fi_param_type,
-    _: *const c_char,
-) -> c_int {
-    0
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn fi_param_get(_: *const fi_provider, _: *const c_char, _: *mut c_void) -> c_int {
-    -libc::ENODATA
-}
+prov_util::stand_in!();
 
 /// How long something may take on a busy machine.
 const LONG: Duration = Duration::from_secs(60);

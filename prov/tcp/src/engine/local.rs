@@ -1,5 +1,4 @@
 //! Processes of one host: they copy from one another's memory, and share some.
 
-pub mod acquaintance;
 pub mod copying;
 pub mod moving;

@@ -9,7 +9,7 @@ use super::{ByteOrder, WireError};
 /// Bytes that every header starts with.
 pub const BASE: usize = 16;
 /// Remote buffers that one operation names at most.
-pub const RMA_IOV_LIMIT: usize = 4;
+pub const RMA_IOV_LIMIT: usize = prov_util::buffer::IOV_LIMIT;
 /// Most bytes of a header: an atomic request with immediate data.
 pub const MAX_HEADER: usize = BASE + 3 * 8 + RMA_IOV_LIMIT * RMA_IOV;
 
@@ -30,53 +30,10 @@ pub const TAGGED: u16 = 1 << 7;
 /// The acknowledgement must name the message: its header ends in an `id`.
 pub const NAMED: u16 = 1 << 8;
 
+/// Up to [`RMA_IOV_LIMIT`] of them.
+pub use prov_util::request::RemoteIov as RmaList;
 /// A part of a peer's memory (`struct fi_rma_iov`).
 pub use prov_util::request::RemotePiece as RmaIov;
-
-/// Up to [`RMA_IOV_LIMIT`] parts of a peer's memory.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct RmaList {
-    iov: [RmaIov; RMA_IOV_LIMIT],
-    count: u8,
-}
-
-impl RmaList {
-    /// No parts.
-    pub const EMPTY: RmaList = RmaList {
-        iov: [RmaIov {
-            addr: 0,
-            len: 0,
-            key: 0,
-        }; RMA_IOV_LIMIT],
-        count: 0,
-    };
-
-    /// Adds a part; `false` when the list is full.
-    pub fn push(&mut self, part: RmaIov) -> bool {
-        match self.iov.get_mut(usize::from(self.count)) {
-            Some(slot) => {
-                *slot = part;
-                self.count += 1;
-                true
-            }
-            None => false,
-        }
-    }
-
-    /// Bytes of all parts, `None` beyond 64 bits.
-    pub fn total(&self) -> Option<u64> {
-        self.iter()
-            .try_fold(0u64, |sum, part| sum.checked_add(part.len))
-    }
-}
-
-impl std::ops::Deref for RmaList {
-    type Target = [RmaIov];
-
-    fn deref(&self) -> &[RmaIov] {
-        &self.iov[..usize::from(self.count)]
-    }
-}
 
 /// A header without its list of remote buffers. Fields that the operation does
 /// not have are 0.
@@ -337,18 +294,17 @@ impl Header {
             header.word = take();
         }
         if has.has(Fields::RMA) {
-            *rma = RmaList::EMPTY;
+            *rma = RmaList::default();
             for _ in 0..header.rma_count {
                 let (addr, len, key) = (take(), take(), take());
                 rma.push(RmaIov { addr, len, key });
             }
-            let bytes = rma.total().filter(|&bytes| bytes <= isize::MAX as u64);
-            match bytes {
-                None => return Err(Some(WireError::Size(u64::MAX))),
-                Some(bytes) if op == Op::Write && bytes != header.payload as u64 => {
-                    return Err(Some(WireError::Payload(header.payload as u64)));
-                }
-                Some(_) => {}
+            let bytes = rma.len();
+            if bytes > isize::MAX as u64 {
+                return Err(Some(WireError::Size(bytes)));
+            }
+            if op == Op::Write && bytes != header.payload as u64 {
+                return Err(Some(WireError::Payload(header.payload as u64)));
             }
         }
         Ok((header, len))
@@ -417,10 +373,10 @@ pub(super) mod tests {
             for order in [ByteOrder::Native, ByteOrder::Big] {
                 let encoded = bytes(&header, &parts, order);
                 assert!(encoded.len() <= MAX_HEADER);
-                let mut rma = RmaList::EMPTY;
+                let mut rma = RmaList::default();
                 let decoded = Header::decode(&encoded, order, Features::OURS, &mut rma);
                 assert_eq!(decoded, Ok((header, encoded.len())));
-                assert_eq!(&rma[..], &parts[..]);
+                assert_eq!(rma.pieces(), &parts[..]);
                 for cut in 0..encoded.len() {
                     let partial = Header::decode(&encoded[..cut], order, Features::OURS, &mut rma);
                     assert_eq!(partial, Err(None), "{header:?} cut at {cut}");
@@ -452,7 +408,7 @@ pub(super) mod tests {
                 &encoded,
                 ByteOrder::Native,
                 Features::default(),
-                &mut RmaList::EMPTY.clone(),
+                &mut RmaList::default(),
             );
             assert_eq!(decoded.is_err(), extended);
         }
@@ -471,7 +427,7 @@ pub(super) mod tests {
             };
             let mut encoded = bytes(&header, &[part], ByteOrder::Native);
             change(&mut encoded);
-            let mut rma = RmaList::EMPTY;
+            let mut rma = RmaList::default();
             match Header::decode(&encoded, ByteOrder::Native, Features::OURS, &mut rma) {
                 Err(Some(error)) => error,
                 other => panic!("{other:?}"),

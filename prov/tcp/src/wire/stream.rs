@@ -38,7 +38,7 @@ impl Stream {
             payload_left: 0,
             partial: [0; MAX_HEADER],
             partial_len: 0,
-            rma: RmaList::EMPTY,
+            rma: RmaList::default(),
         }
     }
 

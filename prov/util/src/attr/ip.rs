@@ -1,6 +1,6 @@
 //! fi_getinfo(3) for providers whose addresses are internet addresses.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use fabric_abi::*;
 
@@ -9,6 +9,32 @@ use crate::errno::{Errno, Result};
 use crate::netif::{self, Interface};
 use crate::resolve::{self, Query};
 use crate::sockaddr;
+
+/// The address that an endpoint with these attributes is to be bound to.
+pub fn source(info: &Info) -> SocketAddr {
+    match sockaddr::decode(&info.src_addr) {
+        Some(addr) => addr,
+        None => any(info.addr_format != FI_SOCKADDR_IN6),
+    }
+}
+
+/// The address that it connects from, of a family that can reach where it
+/// connects to.
+pub fn source_towards_destination(info: &Info) -> SocketAddr {
+    let own = source(info);
+    match sockaddr::decode(&info.dest_addr) {
+        Some(dest) if dest.is_ipv4() != own.is_ipv4() => any(dest.is_ipv4()),
+        _ => own,
+    }
+}
+
+/// Any of this host's addresses.
+fn any(is_ipv4: bool) -> SocketAddr {
+    match is_ipv4 {
+        true => (Ipv4Addr::UNSPECIFIED, 0).into(),
+        false => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    }
+}
 
 /// The endpoints out of `bases` that fit, with their addresses: one for each
 /// base entry where node, service or hints name an address, otherwise one for
@@ -191,4 +217,46 @@ fn names_fit(
     let asked_domain = hints.domain.as_ref().and_then(|attr| attr.name.as_ref());
     fits(asked_fabric, fabric, interface.map(|i| &i.network))
         && fits(asked_domain, domain, interface.map(|i| &i.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn info(format: u32, source: &str, dest: &str) -> Info {
+        let bytes = |text: &str| match text.parse::<SocketAddr>() {
+            Ok(addr) => sockaddr::encode(&addr).as_bytes().to_vec(),
+            Err(_) => Vec::new(),
+        };
+        Info {
+            addr_format: format,
+            src_addr: bytes(source),
+            dest_addr: bytes(dest),
+            ..Info::default()
+        }
+    }
+
+    /// The socket is given out before it is connected (`FI_GET_FD`), so it is of
+    /// the family of where it will connect to.
+    #[test]
+    fn an_endpoint_connects_from_an_address_that_reaches_its_peer() {
+        let (four, six) = ("127.0.0.1:7", "[::1]:7");
+        for (info, expected) in [
+            (info(FI_SOCKADDR, "", four), "0.0.0.0:0"),
+            (info(FI_SOCKADDR, "", six), "[::]:0"),
+            (info(FI_SOCKADDR_IN, "", six), "[::]:0"),
+            (info(FI_SOCKADDR_IN6, "", six), "[::]:0"),
+            (info(FI_SOCKADDR_IN6, "", four), "0.0.0.0:0"),
+            // Nothing is known of the peer yet.
+            (info(FI_SOCKADDR_IN6, "", ""), "[::]:0"),
+            (info(FI_SOCKADDR_IN, "", ""), "0.0.0.0:0"),
+            // What the application names stays, where it can.
+            (info(FI_SOCKADDR, "127.0.0.2:9", four), "127.0.0.2:9"),
+            (info(FI_SOCKADDR, "[::1]:9", six), "[::1]:9"),
+            (info(FI_SOCKADDR, "127.0.0.2:9", six), "[::]:0"),
+        ] {
+            let source = source_towards_destination(&info);
+            assert_eq!(source, expected.parse().unwrap(), "{info:?}");
+        }
+    }
 }

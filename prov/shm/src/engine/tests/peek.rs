@@ -16,7 +16,7 @@ fn the_read_after_a_look_in_vain_drives_though_it_finds_an_entry() {
     let Side {
         mut core, ep, cq, ..
     } = b;
-    let lane = Lane::start(LockKind::Real, |signals| {
+    let lane = prov_message::Lane::start(LockKind::Real, |signals| {
         core.signals = signals.clone();
         Ok(core)
     });

@@ -1,11 +1,10 @@
 //! How connections and endpoints end.
 
-use std::os::fd::{AsFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::os::fd::AsFd;
 
+use prov_message::lane::{Pause, short_pause};
 use prov_message::peers::Failure;
 use prov_message::{Core as _, Ticket};
-use prov_util::buffer::AppIov;
 use prov_util::eq::ConnectionEvents;
 use prov_util::errno::Errno;
 
@@ -14,15 +13,8 @@ use crate::engine::link::endpoint::Kind;
 use crate::engine::link::fault::Fault;
 use crate::engine::link::incoming::Incoming;
 use crate::engine::link::keys::{ConnKey, EpKey};
-use crate::engine::link::messages::{Receipt, Then};
 use crate::engine::link::socket;
 use crate::engine::{Core, Lane};
-
-/// How often to look whether a copy has been made that another thread makes, or
-/// whether there is room in memory that is shared.
-const LOOK: Duration = Duration::from_micros(50);
-/// How long closing an endpoint may take to send what is due.
-const LINGER: Duration = Duration::from_secs(2);
 
 impl Core {
     /// Ends a connection for an error of its socket.
@@ -156,9 +148,8 @@ impl Core {
             return Vec::new();
         };
         self.poller.forget(conn.socket.as_fd());
-        let mut receipts = Vec::new();
-        let mut ops = conn.abandon(&mut receipts);
-        self.forget_arrivals(key, &mut conn, error, &mut ops, receipts);
+        let mut ops = self.forget_arrivals(key, &mut conn, error);
+        ops.extend(conn.abandon());
         self.favourite.forget(key);
         if conn.shortcut.is_some() {
             self.rota.remove(key);
@@ -169,35 +160,31 @@ impl Core {
     }
 
     /// Ends receives whose messages will not come, and drops unexpected
-    /// messages that are not complete.
+    /// messages that are not complete. Returns the reads whose bytes will not
+    /// come.
     fn forget_arrivals(
         &mut self,
         key: ConnKey,
         conn: &mut Connection,
         error: Errno,
-        ops: &mut Vec<Ticket>,
-        mut receipts: Vec<(Receipt, AppIov)>,
-    ) {
+    ) -> Vec<Ticket> {
         let Owner::Ep(ep) = conn.owner else {
-            return;
+            return Vec::new();
         };
-        match std::mem::take(&mut conn.incoming) {
-            Incoming::Place(placing) => match placing.then {
-                Then::Receive(receipt) => receipts.push((receipt, placing.place.memory())),
-                Then::Read(ticket) => ops.insert(0, ticket),
-                Then::RemoteWrite { .. } => {}
-            },
-            Incoming::Nothing | Incoming::Keep(_) | Incoming::Collect(_) | Incoming::Discard => {}
+        let mut placings = conn.copies.abandon();
+        if let Incoming::Place(placing) = std::mem::take(&mut conn.incoming) {
+            placings.push(*placing);
         }
-        receipts.extend(
-            conn.asked
-                .drain()
-                .filter_map(|(_, asked)| Some((asked.receipt?, asked.memory))),
-        );
-        for (receipt, memory) in receipts {
-            self.endpoints.received(&receipt, &memory, Err(error));
+        let reads = placings.into_iter();
+        let reads = reads.filter_map(|placing| self.endpoints.abandon(placing, error));
+        let reads = reads.collect();
+        for (_, asked) in conn.asked.drain() {
+            if let Some(receipt) = asked.receipt {
+                self.endpoints.received(&receipt, &asked.memory, Err(error));
+            }
         }
         self.endpoints.link_ended(ep, key, error);
+        reads
     }
 
     /// Ends a connection on which nothing was transferred yet, without telling
@@ -214,26 +201,30 @@ impl Core {
     }
 
     /// Sends what is due on the connections of an endpoint before they end.
-    /// Returns the sockets that take no more for now, and how long it may take
-    /// until there is more to do that none of them tells.
-    fn send_last(&mut self, ep: EpKey) -> (Vec<OwnedFd>, Option<Duration>) {
-        let mine = self.connections_of(ep);
+    pub(crate) fn flush_last(&mut self, ep: EpKey) -> Option<Pause> {
         let mut blocked = Vec::new();
-        let mut look = None;
-        for key in mine {
+        let mut waits_for_memory = false;
+        for key in self.connections_of(ep) {
             self.flush(key);
             if let Some(conn) = self.conns.get_mut(key)
                 && conn.is_open()
                 && (!conn.outbox.is_empty() || conn.is_leaving())
             {
                 if conn.sends_by_memory() {
-                    look = Some(LOOK);
+                    waits_for_memory = true;
                 } else if let Ok(socket) = conn.socket.try_clone() {
                     blocked.push(socket);
                 }
             }
         }
-        (blocked, look)
+        if waits_for_memory {
+            // No socket tells of room there.
+            Some(short_pause())
+        } else if blocked.is_empty() {
+            None
+        } else {
+            Some(Box::new(move |left| socket::wait_writable(&blocked, left)))
+        }
     }
 
     fn connections_of(&self, ep: EpKey) -> Vec<ConnKey> {
@@ -267,7 +258,7 @@ impl Core {
             if let Some(listener) = rdm.listener {
                 self.remove_listener(listener);
             }
-            rdm.abandon();
+            rdm.peers.abandon();
         }
         self.follow_up();
     }
@@ -275,33 +266,6 @@ impl Core {
 
 /// `fi_shutdown` of a connected endpoint, when what is due has been sent.
 pub fn shut_down(lane: &Lane, ep: EpKey) {
-    linger(lane, ep);
+    lane.linger(ep);
     lane.core().shut_down(ep);
-}
-
-/// Sends what is due on an endpoint's connections before they end, as far as
-/// that is possible in reasonable time. Others go on meanwhile.
-pub fn linger(lane: &Lane, ep: EpKey) {
-    let deadline = Instant::now() + LINGER;
-    loop {
-        let (blocked, look) = lane.core().send_last(ep);
-        let left = deadline.saturating_duration_since(Instant::now());
-        if blocked.is_empty() && look.is_none() || left.is_zero() {
-            return;
-        }
-        socket::wait_writable(&blocked, look.map_or(left, |look| look.min(left)));
-    }
-}
-
-/// `fi_close` of an endpoint, when nothing is copied for it any more: its memory
-/// is the application's again.
-pub fn close(lane: &Lane, ep: EpKey) {
-    loop {
-        let mut core = lane.core();
-        if !core.is_copying_for(ep) {
-            return core.close_endpoint(ep);
-        }
-        drop(core);
-        std::thread::sleep(LOOK);
-    }
 }

@@ -7,9 +7,10 @@ use std::time::Instant;
 
 use prov_local::neighbour::Neighbour;
 use prov_message::peers::UNKNOWN_SOURCE;
-use prov_message::{Place, Signals, Ticket};
+use prov_message::{Signals, Ticket};
 use prov_util::buffer::AppIov;
 use prov_util::errno::Errno;
+use prov_util::socket::peer_text;
 use slotmap::{Key, KeyData, SlotMap};
 
 use crate::engine::link::copies::Copies;
@@ -17,10 +18,9 @@ use crate::engine::link::debt::Debt;
 use crate::engine::link::fault::Fault;
 use crate::engine::link::incoming::Incoming;
 use crate::engine::link::keys::{EpKey, ListenerKey, NameKey, PeerKey};
-use crate::engine::link::messages::{Placing, Receipt, Rendezvous, Then};
+use crate::engine::link::messages::{Placing, Receipt, Rendezvous};
 use crate::engine::link::narrow::Narrow;
 use crate::engine::link::outbox::Outbox;
-use crate::engine::link::path::{Path, Shortcut};
 use crate::engine::link::socket;
 use crate::engine::link::watch::Watch;
 use crate::engine::link::zerocopy::Lent;
@@ -30,6 +30,7 @@ use crate::wire::handshake::{Features, Message};
 use crate::wire::header::Header;
 use crate::wire::stream::Stream;
 use crate::wire::{ByteOrder, WireError, rdm};
+use prov_local::path::{Path, Shortcut};
 
 /// A connection of any age.
 pub struct Connection {
@@ -382,7 +383,7 @@ impl Connection {
     /// Whether messages with nothing special about them may take the short way.
     #[inline(always)]
     pub fn is_plain(&self) -> bool {
-        let is_special = self.held_back | self.is_overdue | self.copies.is_away;
+        let is_special = self.held_back | self.is_overdue;
         !is_special
             && self.is_open()
             && self.copies.waiting.is_none()
@@ -450,11 +451,7 @@ impl Connection {
     pub fn oldest_read(&mut self) -> Result<Placing, Fault> {
         let unasked = Fault::Protocol(WireError::Field("read response"));
         let read = self.reads.pop_front().ok_or(unasked)?;
-        Ok(Placing {
-            place: Place::App(read.memory),
-            done: 0,
-            then: Then::Read(read.ticket),
-        })
+        Ok(Placing::read(read.memory, read.ticket))
     }
 
     /// A name for an operation that waits for an answer.
@@ -500,19 +497,15 @@ impl Connection {
 
     /// The address of the far end, for the log.
     pub fn peer_text(&self) -> String {
-        match socket::peer_name(self.socket.as_fd()) {
-            Ok(addr) => addr.to_string(),
-            Err(_) => "a peer that is gone".to_string(),
-        }
+        peer_text(self.socket.as_fd())
     }
 
-    /// Operations that will not be done any more, and receives.
-    pub fn abandon(&mut self, receipts: &mut Vec<(Receipt, AppIov)>) -> Vec<Ticket> {
+    /// Operations that will not be done any more.
+    pub fn abandon(&mut self) -> Vec<Ticket> {
         let mut ops: Vec<Ticket> = self.lent.abandon().collect();
         ops.extend(self.outbox.abandon());
         ops.extend(self.acks.drain(..).map(|waits| waits.ticket));
         ops.extend(self.narrow.iter_mut().flat_map(Narrow::abandon));
-        ops.extend(self.copies.abandon(receipts));
         ops.extend(self.reads.drain(..).map(|read| read.ticket));
         ops.extend(self.named.drain().map(|(_, waits)| match waits {
             Named::Ack(Unacknowledged { ticket, .. })

@@ -1,5 +1,6 @@
 //! Why connections end.
 
+use prov_local::neighbour::OutOfTurn;
 use prov_message::Refusal;
 use prov_util::errno::Errno;
 
@@ -35,6 +36,12 @@ impl From<Refusal> for Fault {
             },
             Refusal::Malformed(what) => Fault::Protocol(WireError::Field(what)),
         }
+    }
+}
+
+impl From<OutOfTurn> for Fault {
+    fn from(_: OutOfTurn) -> Self {
+        Fault::Protocol(WireError::Field("acquaintance"))
     }
 }
 

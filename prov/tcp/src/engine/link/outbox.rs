@@ -8,10 +8,9 @@ use prov_util::mr::Grant;
 use std::collections::VecDeque;
 
 use crate::engine::link::debt::Span;
-use crate::engine::link::path::Path;
-use crate::engine::link::place::send_registered;
 use crate::engine::link::socket;
 use crate::engine::link::zerocopy::Lent;
+use prov_local::path::Path;
 
 /// Queued bytes, ours and the application's, and the operations that are done
 /// when the kernel has taken them.
@@ -244,7 +243,7 @@ impl Outbox {
                 None => path.send_out(out, flags),
                 Some((grant, from)) => {
                     offered += grant.len() - from;
-                    send_registered(out, registered.as_mut(), grant, from, &mut path)
+                    path.send_registered(out, registered.as_mut(), grant, from)
                 }
             };
             match sent {

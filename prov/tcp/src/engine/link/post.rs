@@ -16,6 +16,20 @@ pub struct Post<'a> {
     pub op: Option<Op>,
 }
 
+impl<'a> Post<'a> {
+    /// A message of this library's own, which no operation is waiting for.
+    #[inline]
+    pub fn own(header: Header, rma: &'a [RmaIov], bytes: &'a [u8]) -> Self {
+        Post {
+            header,
+            rma,
+            payload: Bytes::Own(bytes),
+            copy: true,
+            op: None,
+        }
+    }
+}
+
 /// Longest message, header included, that is copied to leave in one piece.
 pub const SCRATCH: usize = 4096 + MAX_HEADER;
 /// Payloads up to this size are copied rather than pointed at.

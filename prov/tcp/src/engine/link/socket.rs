@@ -1,34 +1,30 @@
 //! TCP sockets as the provider needs them.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 
+use prov_local::host;
 use prov_util::errno::{Errno, Result};
-use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, Shutdown, SocketAddrAny, SocketFlags, SocketType, ipproto,
-    sockopt,
-};
+use prov_util::random;
+pub use prov_util::socket::{ends, name, peer_name, receive, send};
+use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, ipproto, sockopt};
 
 use crate::params::Params;
-
-/// The error of a system call.
-pub fn system(error: rustix::io::Errno) -> Errno {
-    Errno::new(error.raw_os_error())
-}
 
 fn open(family: &SocketAddr) -> Result<OwnedFd> {
     let family = match family {
         SocketAddr::V4(_) => AddressFamily::INET,
         SocketAddr::V6(_) => AddressFamily::INET6,
     };
-    rustix::net::socket_with(
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let tcp = Some(ipproto::TCP);
+    Ok(rustix::net::socket_with(
         family,
         SocketType::STREAM,
-        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
-        Some(ipproto::TCP),
-    )
-    .map_err(system)
+        flags,
+        tcp,
+    )?)
 }
 
 /// Options of a connection's socket.
@@ -42,11 +38,11 @@ fn set_up(socket: BorrowedFd<'_>, params: &Params) {
 }
 
 /// Chooses how a connected socket sends where its peer is on this host, as the
-/// addresses or the peer (`host`) say: nothing is lost on the way, and what
+/// addresses or the peer (its `host::mark`) say: nothing is lost on the way, and what
 /// paces the sender only slows it, but what waits in a long queue has left the
 /// caches when it is received.
-pub fn set_up_path(socket: BorrowedFd<'_>, host: u32, params: &Params) {
-    if !ends(socket).is_ok_and(|(near, far)| is_within_host(near.ip(), far.ip(), host)) {
+pub fn set_up_path(socket: BorrowedFd<'_>, peer: u32, params: &Params) {
+    if !host::is_within(socket, peer) {
         return;
     }
     let sndbuf = params.local_sndbuf_size;
@@ -65,16 +61,6 @@ pub fn set_up_path(socket: BorrowedFd<'_>, host: u32, params: &Params) {
     }
 }
 
-/// Whether both ends of a connection are in one network namespace, as far as
-/// their addresses tell.
-pub fn is_within_namespace(socket: BorrowedFd<'_>) -> bool {
-    ends(socket).is_ok_and(|(near, far)| is_within_host(near.ip(), far.ip(), 0))
-}
-
-fn is_within_host(near: IpAddr, far: IpAddr, host: u32) -> bool {
-    near == far || far.is_loopback() || host != 0 && host == crate::host::mark()
-}
-
 /// The largest send buffer that a socket can be given (net.core.wmem_max, which
 /// cannot be read in every network namespace).
 fn largest_sndbuf() -> usize {
@@ -82,9 +68,9 @@ fn largest_sndbuf() -> usize {
     *LARGEST.get_or_init(|| {
         let probe = || -> Result<usize> {
             let socket = open(&SocketAddr::from(([127, 0, 0, 1], 0)))?;
-            sockopt::set_socket_send_buffer_size(&socket, i32::MAX as usize).map_err(system)?;
+            sockopt::set_socket_send_buffer_size(&socket, i32::MAX as usize)?;
             // The system doubles what it is given.
-            Ok(sockopt::socket_send_buffer_size(&socket).map_err(system)? / 2)
+            Ok(sockopt::socket_send_buffer_size(&socket)? / 2)
         };
         probe().unwrap_or(0)
     })
@@ -106,8 +92,8 @@ pub fn connect(source: Option<SocketAddr>, dest: &SocketAddr, params: &Params) -
 pub fn from_source(source: &SocketAddr) -> Result<OwnedFd> {
     let socket = open(source)?;
     if !source.ip().is_unspecified() || source.port() != 0 {
-        sockopt::set_socket_reuseaddr(&socket, true).map_err(system)?;
-        rustix::net::bind(&socket, source).map_err(system)?;
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+        rustix::net::bind(&socket, source)?;
     }
     Ok(socket)
 }
@@ -123,7 +109,7 @@ pub fn connect_bound(socket: OwnedFd, dest: &SocketAddr, params: &Params) -> Res
 fn start_connect(socket: BorrowedFd<'_>, dest: &SocketAddr) -> Result {
     match rustix::net::connect(socket, dest) {
         Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(()),
-        Err(error) => Err(system(error)),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -131,22 +117,22 @@ fn start_connect(socket: BorrowedFd<'_>, dest: &SocketAddr) -> Result {
 /// parameters.
 pub fn bound(addr: &SocketAddr, params: &Params) -> Result<OwnedFd> {
     let socket = open(addr)?;
-    sockopt::set_socket_reuseaddr(&socket, true).map_err(system)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
     let range = match params.port_range() {
         Some(range) if addr.port() == 0 => range,
         _ => {
-            rustix::net::bind(&socket, addr).map_err(system)?;
+            rustix::net::bind(&socket, addr)?;
             return Ok(socket);
         }
     };
     let ports = u32::from(range.end() - range.start()) + 1;
-    let first = crate::random::number() as u32 % ports;
+    let first = random::number() as u32 % ports;
     for i in 0..ports {
         let port = range.start() + ((first + i) % ports) as u16;
         match rustix::net::bind(&socket, &SocketAddr::new(addr.ip(), port)) {
             Ok(()) => return Ok(socket),
             Err(rustix::io::Errno::ADDRINUSE) => {}
-            Err(error) => return Err(system(error)),
+            Err(error) => return Err(error.into()),
         }
     }
     log::warn!(
@@ -186,47 +172,24 @@ pub fn rebind(
 
 /// Makes a bound socket listen.
 pub fn listen(socket: BorrowedFd<'_>, backlog: i32) -> Result {
-    rustix::net::listen(socket, backlog).map_err(system)
+    Ok(rustix::net::listen(socket, backlog)?)
 }
 
 /// The next connection that waits at a listening socket.
 pub fn accept(listener: BorrowedFd<'_>, params: &Params) -> Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = rustix::net::accept_with(listener, flags).map_err(system)?;
+    let socket = rustix::net::accept_with(listener, flags)?;
     set_up(socket.as_fd(), params);
     Ok(socket)
-}
-
-/// The address at the socket's near end.
-pub fn name(socket: BorrowedFd<'_>) -> Result<SocketAddr> {
-    internet(rustix::net::getsockname(socket).map_err(system)?)
-}
-
-/// The address at the socket's far end.
-pub fn peer_name(socket: BorrowedFd<'_>) -> Result<SocketAddr> {
-    internet(
-        rustix::net::getpeername(socket)
-            .map_err(system)?
-            .ok_or(Errno::ENOTCONN)?,
-    )
-}
-
-/// The addresses at the socket's near and far end.
-pub fn ends(socket: BorrowedFd<'_>) -> Result<(SocketAddr, SocketAddr)> {
-    Ok((name(socket)?, peer_name(socket)?))
-}
-
-fn internet(addr: SocketAddrAny) -> Result<SocketAddr> {
-    SocketAddr::try_from(addr).map_err(system)
 }
 
 /// Why a connection attempt failed, once it has ended; success for one that is
 /// still under way.
 pub fn connect_outcome(socket: BorrowedFd<'_>) -> Result {
-    match sockopt::socket_error(socket).map_err(system)? {
+    match sockopt::socket_error(socket)? {
         Ok(()) if reached_itself(socket) => Err(Errno::ECONNREFUSED),
         Ok(()) => Ok(()),
-        Err(error) => Err(system(error)),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -240,29 +203,6 @@ fn reached_itself(socket: BorrowedFd<'_>) -> bool {
 /// moved so many. The system cuts a call short below 2 GiB, whatever the socket
 /// has room for, and no event follows.
 pub const CALL_LIMIT: usize = 1 << 30;
-
-/// Sends from one buffer.
-#[inline]
-pub fn send(socket: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize> {
-    rustix::net::send(socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT).map_err(system)
-}
-
-/// Receives into one buffer; 0 at the end of the stream.
-#[inline]
-pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<usize> {
-    match rustix::net::recv(socket, buffer, RecvFlags::DONTWAIT) {
-        Ok((received, _)) => Ok(received),
-        Err(error) => Err(system(error)),
-    }
-}
-
-/// Bytes that have come and were not received.
-pub fn waiting(socket: BorrowedFd<'_>) -> usize {
-    rustix::io::ioctl_fionread(socket)
-        .ok()
-        .and_then(|bytes| usize::try_from(bytes).ok())
-        .unwrap_or(0)
-}
 
 /// Ends a connection so that what the peer has not read yet still reaches it:
 /// a socket closed with unread bytes would reset the connection.
@@ -314,17 +254,6 @@ mod tests {
             set_up_path(end.as_fd(), 0, params);
         }
         [near, far]
-    }
-
-    #[test]
-    fn a_peer_is_on_this_host_by_its_address_or_because_it_says_so() {
-        let ip = |last| IpAddr::from([10, 77, 0, last]);
-        let ours = crate::host::mark();
-        assert!(is_within_host(ip(1), ip(1), 0));
-        assert!(is_within_host(ip(1), IpAddr::from([127, 0, 0, 2]), 0));
-        assert!(!is_within_host(ip(1), ip(2), 0));
-        assert!(!is_within_host(ip(1), ip(2), ours.wrapping_add(1)));
-        assert_eq!(is_within_host(ip(1), ip(2), ours), ours != 0);
     }
 
     #[test]

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use prov_util::errno::Result;
 use rustix::net::sockopt;
 
-use crate::engine::link::socket::system;
 use crate::params::Params;
 
 /// The least such time: a packet that is lost is sent again after a fifth of a
@@ -25,10 +24,10 @@ pub fn probe(socket: BorrowedFd<'_>, params: &Params) -> Result {
     let interval = (patience / 8).max(1);
     let idle = patience / 2;
     let probes = (patience - idle) / interval;
-    sockopt::set_tcp_keepidle(socket, Duration::from_secs(idle)).map_err(system)?;
-    sockopt::set_tcp_keepintvl(socket, Duration::from_secs(interval)).map_err(system)?;
-    sockopt::set_tcp_keepcnt(socket, u32::try_from(probes).unwrap_or(u32::MAX)).map_err(system)?;
-    sockopt::set_socket_keepalive(socket, true).map_err(system)
+    sockopt::set_tcp_keepidle(socket, Duration::from_secs(idle))?;
+    sockopt::set_tcp_keepintvl(socket, Duration::from_secs(interval))?;
+    sockopt::set_tcp_keepcnt(socket, u32::try_from(probes).unwrap_or(u32::MAX))?;
+    Ok(sockopt::set_socket_keepalive(socket, true)?)
 }
 
 /// What the looks at a connection have found.

@@ -2,102 +2,43 @@
 //! bytes copies them from the memory of who has them. What goes through a
 //! socket is copied twice.
 //!
-//! [`acquaintance`](super::acquaintance) finds out who may.
+//! [`neighbour`](prov_local::neighbour) finds out who may.
 
 use std::time::Instant;
 
 use fabric_abi::FI_REMOTE_WRITE;
-use prov_local::process::OtherProcess;
-use prov_message::lane::Errand;
-use prov_message::{Core as _, Course, Expected, Op, Place, Target, Unmatched};
-use prov_util::errno::{Errno, Result};
+use prov_local::copies;
+use prov_local::copies::Transfer;
+use prov_message::{Core as _, Course, Expected, Op, Target, Unmatched};
+use prov_util::errno::Errno;
 use prov_util::mr::Grants;
 use prov_util::process_memory::OtherIov;
 use prov_util::request::RemoteAccess;
 
 use crate::engine::Core;
 use crate::engine::link::connection::{Named, Owner};
-use crate::engine::link::copies::{Goal, Held, Transfer};
+use crate::engine::link::copies::Held;
 use crate::engine::link::fault::{Fault, Step};
-use crate::engine::link::keys::{ConnKey, EpKey};
-use crate::engine::link::messages::{Ack, Arrival, Placing, Rendezvous, Then};
+use crate::engine::link::keys::ConnKey;
+use crate::engine::link::messages::{Ack, Arrival, Placing, Rendezvous, Tcp, Then};
 use crate::engine::link::post::Post;
 use crate::engine::transfer::rendezvous::{ALWAYS_ANNOUNCED, ASKED_LIMIT};
 use crate::engine::transfer::sending::ack_flag;
 use crate::wire::WireError;
-use crate::wire::direct::{decode, encode};
+use crate::wire::direct::{MAX_LIST, decode};
 use crate::wire::handshake::Features;
-use crate::wire::header::{self, Header, RmaList};
+use crate::wire::header::{self, Header, RmaIov};
 use prov_message::peers::Bytes;
 
-/// Bytes that are copied at once: meanwhile, the peer may wait for an answer.
-const BYTES_PER_TURN: usize = 1 << 20;
-/// Bytes after which there is time for another copy.
-const SHORT: usize = 32 << 10;
-/// A copy from the peer's memory, which may have to wait for that: a page of it
-/// may be anywhere.
-pub struct Copying {
-    key: ConnKey,
-    transfer: Transfer,
-    memory: OtherProcess,
-    target: Option<Target>,
-    outcome: Result<()>,
-}
-
-impl Errand for Copying {
-    fn run(&mut self) -> bool {
-        let done = self.transfer.done();
-        let left = (self.transfer.from.len() - done).min(BYTES_PER_TURN as u64);
-        let from = self.transfer.from.slice(done, left);
-        let left = left as usize;
-        self.outcome = match &mut self.transfer.to {
-            Goal::Place(placing) => place(&self.memory, &mut self.target, placing, &from, left),
-            Goal::Keep { next, .. } => {
-                next.resize(left, 0);
-                self.memory.copy_out(&from, next)
-            }
-            Goal::Discard => Ok(()),
-        };
-        self.outcome.is_ok() && left <= SHORT
-    }
-}
-
-/// Copies `len` bytes to their place, as far as it has room for them.
-fn place(
-    memory: &OtherProcess,
-    target: &mut Option<Target>,
-    placing: &mut Placing,
-    from: &OtherIov,
-    len: usize,
-) -> Result<()> {
-    let mut copied = 0;
-    while copied < len {
-        let mut outcome = Ok(());
-        let room = placing
-            .place
-            .part(target, placing.done + copied, len - copied, |to| {
-                if !to.is_empty() {
-                    outcome = memory.copy(&from.slice(copied as u64, to.len() as u64), to);
-                }
-            });
-        outcome?;
-        // What there is no room for is left where it is.
-        copied += if room == 0 { len - copied } else { room };
-    }
-    placing.done += len;
-    Ok(())
-}
+/// A copy from a peer's memory.
+pub type Copying = copies::Copying<Tcp>;
+/// Where it goes.
+pub type Goal = copies::Goal<Tcp>;
 
 impl Core {
     /// Writes: tells the peer where the bytes are. `false` if that is not
     /// possible.
-    pub(crate) fn write_directly(
-        &mut self,
-        key: ConnKey,
-        access: &RemoteAccess,
-        remote: &RmaList,
-        op: Op,
-    ) -> bool {
+    pub(crate) fn write_directly(&mut self, key: ConnKey, access: &RemoteAccess, op: Op) -> bool {
         let Some(conn) = self.conns.get_mut(key) else {
             return false;
         };
@@ -121,17 +62,19 @@ impl Core {
             return false;
         };
         let mut header = Header::new(header::Op::DirectWrite);
+        let remote = access.remote.pieces();
         header.rma_count = remote.len() as u8;
         header.flags = header::DELIVERY_COMPLETE | header::NAMED;
         if let Some(data) = access.immediate() {
             header.flags |= header::REMOTE_CQ_DATA;
             header.data = data;
         }
-        let list = encode(&from);
+        let mut list = [0; MAX_LIST];
+        let list = from.write(&mut list);
         header.payload = list.len();
         let waits = conn.unacknowledged(ticket, &header);
         header.id = conn.name_op(Named::Ack(waits));
-        self.post_list(key, header, remote, &list);
+        self.post_list(key, header, remote, list);
         true
     }
 
@@ -171,11 +114,12 @@ impl Core {
         header.op = header::Op::DirectMsg;
         header.size = header.payload as u64;
         header.flags |= ack_flag(flags);
-        let list = encode(&from);
+        let mut list = [0; MAX_LIST];
+        let list = from.write(&mut list);
         header.payload = list.len();
         let waits = conn.unacknowledged(ticket, &header);
         header.id = conn.name_op(Named::Ack(waits));
-        self.post_list(key, header, &RmaList::EMPTY, &list);
+        self.post_list(key, header, &[], list);
         true
     }
 
@@ -198,12 +142,8 @@ impl Core {
             return self.announced_directly(key, &arrival, header.id, held);
         }
         if let Some(Expected { memory, receipt }) = self.endpoints.arrive(&arrival) {
-            let placing = Placing {
-                place: Place::App(memory),
-                done: 0,
-                then: Then::Receive(receipt),
-            };
-            self.copy_held(key, held, Goal::Place(Box::new(placing)));
+            let placing = Placing::receive(memory, receipt);
+            self.copy_held(key, held, placing.into());
             return Ok(());
         }
         match self.endpoints.unmatched(&arrival) {
@@ -246,7 +186,19 @@ impl Core {
     /// Copies a message from the peer's memory.
     pub(crate) fn copy_held(&mut self, key: ConnKey, held: Held, to: Goal) {
         let Held { from, ack } = held;
-        self.copy_later(key, Transfer { to, from, ack });
+        let Some(conn) = self.conns.get_mut(key) else {
+            return self.abandon(to);
+        };
+        let is_read = matches!(&to, Goal::Place(placing) if matches!(placing.then, Then::Read(_)));
+        let transfer = Transfer {
+            to,
+            from,
+            name: ack,
+            goes_first: !is_read,
+        };
+        if conn.copies.transfers.push(transfer) {
+            self.copy_in_turn(key);
+        }
     }
 
     /// Answers a read: tells the peer where the bytes are. `false` if that is
@@ -262,25 +214,17 @@ impl Core {
         let is_possible = grants.offer(memory, &mut from)
             && (grants.can_be_copied(memory) || from.can_be_copied());
         if is_possible {
-            let list = encode(&from);
+            let mut list = [0; MAX_LIST];
+            let list = from.write(&mut list);
             let mut header = Header::new(header::Op::DirectRead);
             header.payload = list.len();
-            self.post_list(key, header, &RmaList::EMPTY, &list);
+            self.post_list(key, header, &[], list);
         }
         is_possible
     }
 
-    fn post_list(&mut self, key: ConnKey, header: Header, remote: &RmaList, list: &[u8]) {
-        self.post(
-            key,
-            Post {
-                header,
-                rma: remote,
-                payload: Bytes::Own(list),
-                copy: true,
-                op: None,
-            },
-        );
+    fn post_list(&mut self, key: ConnKey, header: Header, remote: &[RmaIov], list: &[u8]) {
+        self.post(key, Post::own(header, remote, list));
     }
 
     /// The peer says where the bytes are that the oldest read asked for.
@@ -292,11 +236,7 @@ impl Core {
         let len = conn.reads.front().map_or(0, |read| read.memory.len());
         let from = decode(bytes, len as u64)?;
         let placing = conn.oldest_read()?;
-        self.copy_held(
-            key,
-            Held { from, ack: None },
-            Goal::Place(Box::new(placing)),
-        );
+        self.copy_held(key, Held { from, ack: None }, placing.into());
         Ok(())
     }
 
@@ -308,52 +248,30 @@ impl Core {
         }
         conn.copies.written();
         let list = *conn.stream.rma();
-        let from = decode(bytes, list.total().unwrap_or(u64::MAX))?;
+        let from = decode(bytes, list.len())?;
         let grants = self.registered(key, &list, FI_REMOTE_WRITE)?;
-        let placing = Placing {
-            place: Place::Registered(grants),
-            done: 0,
-            then: Then::RemoteWrite {
-                data: header.has_data().then_some(header.data),
-                ack: Ack::Named(header.id),
-            },
-        };
-        self.copy_held(
-            key,
-            Held { from, ack: None },
-            Goal::Place(Box::new(placing)),
+        let placing = Placing::remote_write(
+            grants,
+            header.has_data().then_some(header.data),
+            Ack::Named(header.id),
         );
+        self.copy_held(key, Held { from, ack: None }, placing.into());
         Ok(())
     }
 
-    fn copy_later(&mut self, key: ConnKey, transfer: Transfer) {
-        let Some(conn) = self.conns.get_mut(key) else {
-            return self.abandon_transfer(transfer);
-        };
-        conn.copies.writes += usize::from(transfer.goes_first());
-        conn.copies.transfers.push_back(transfer);
-        if conn.copies.transfers.len() == 1 && !conn.copies.is_away {
-            self.copy_in_turn(key);
-        }
-    }
-
-    /// The connection of a transfer is gone.
-    fn abandon_transfer(&mut self, transfer: Transfer) {
-        let mut receipts = Vec::new();
-        let op = transfer.to.abandon(&mut receipts);
-        if let Some(ticket) = op {
+    /// The connection of a copy is gone.
+    fn abandon(&mut self, to: Goal) {
+        let placing = to.abandon();
+        let read = placing.and_then(|placing| self.endpoints.abandon(placing, Errno::ESHUTDOWN));
+        if let Some(ticket) = read {
             self.endpoints.finish(ticket, Err(Errno::ESHUTDOWN));
-        }
-        for (receipt, memory) in receipts {
-            self.endpoints
-                .received(&receipt, &memory, Err(Errno::ESHUTDOWN));
         }
     }
 
     /// Has a connection's next transfer copied in its turn, which comes even if
     /// its socket has nothing to tell a thread that sleeps.
     fn copy_in_turn(&mut self, key: ConnKey) {
-        self.copies.push_back(key);
+        self.copier.add(key);
         if self.has_sleepers {
             self.poller.wake_at(Instant::now());
         }
@@ -362,49 +280,26 @@ impl Core {
     /// The next copy, to be made without the lane's lock.
     #[cold]
     pub(crate) fn next_copy(&mut self) -> Option<Copying> {
-        let target = self.copier.take()?;
-        while let Some(key) = self.copies.pop_front() {
-            if let Some(conn) = self.conns.get_mut(key)
-                && let Owner::Ep(ep) = conn.owner
-                && let Some(memory) = conn.neighbour.memory()
-                && let Some(transfer) = conn.copies.transfers.pop_front()
-            {
-                conn.copies.is_away = true;
-                self.copies_for = Some(ep);
-                self.idle_calls = 0;
-                return Some(Copying {
-                    key,
-                    transfer,
-                    memory,
-                    target: Some(target),
-                    outcome: Ok(()),
-                });
-            }
+        let conns = &mut self.conns;
+        let next = self.copier.next(|key| {
+            let conn = conns.get_mut(key)?;
+            let Owner::Ep(ep) = conn.owner else {
+                return None;
+            };
+            Some((ep, conn.neighbour.memory()?, conn.copies.transfers.take()?))
+        });
+        if next.is_some() {
+            self.idle_calls = 0;
         }
-        self.copier = Some(target);
-        None
-    }
-
-    /// Whether something is being copied for an endpoint.
-    pub(crate) fn is_copying_for(&self, ep: EpKey) -> bool {
-        self.copies_for == Some(ep)
+        next
     }
 
     /// A copy has been made, or not.
     pub(crate) fn copied(&mut self, copying: Copying) {
-        let Copying {
-            key,
-            transfer,
-            target,
-            outcome,
-            ..
-        } = copying;
-        self.copier = target;
-        self.copies_for = None;
+        let (key, transfer, outcome) = self.copier.back(copying);
         let Some(conn) = self.conns.get_mut(key) else {
-            return self.abandon_transfer(transfer);
+            return self.abandon(transfer.to);
         };
-        conn.copies.is_away = false;
         if let Err(error) = outcome {
             log::warn!(
                 target: crate::LOG.ep_data,
@@ -412,7 +307,7 @@ impl Core {
                 conn.peer_text()
             );
             // Ends with the others.
-            conn.copies.transfers.push_front(transfer);
+            conn.copies.transfers.put_back(transfer);
             return self.break_with(key, Fault::Io(error));
         }
         if let Err(fault) = self.copied_well(key, transfer) {
@@ -420,13 +315,14 @@ impl Core {
         }
     }
 
-    fn copied_well(&mut self, key: ConnKey, mut transfer: Transfer) -> Step {
-        let has_ended = transfer.done() >= transfer.from.len();
-        self.keep_copied(key, &mut transfer.to);
+    fn copied_well(&mut self, key: ConnKey, mut transfer: Transfer<Tcp>) -> Step {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
-        if has_ended {
-            conn.copies.writes -= usize::from(transfer.goes_first());
-            if let Some(name) = transfer.ack {
+        let is_whole = transfer.is_whole();
+        let course = conn.copies.course.take();
+        transfer.keep(course, &mut self.endpoints, &mut self.target);
+        if is_whole {
+            conn.copies.transfers.ended(&transfer);
+            if let Some(name) = transfer.name {
                 self.acknowledge(key, Ack::Named(name));
             }
             match transfer.to {
@@ -438,45 +334,16 @@ impl Core {
                 Goal::Discard => {}
             }
         } else {
-            conn.copies.transfers.push_front(transfer);
+            conn.copies.transfers.put_back(transfer);
         }
         self.go_on_behind_copies(key)?;
         let conn = self.conns.get(key).ok_or(Fault::Gone)?;
-        if conn.copies.is_copying() {
-            self.copy_in_turn(key);
-        } else {
+        if conn.copies.transfers.is_empty() {
             self.read_later(key);
+        } else {
+            self.copy_in_turn(key);
         }
         Ok(())
-    }
-
-    /// Gives bytes that were copied to the message that is kept, or to what it has
-    /// become meanwhile.
-    fn keep_copied(&mut self, key: ConnKey, to: &mut Goal) {
-        let Goal::Keep { kept, done, next } = to else {
-            return;
-        };
-        let course = self
-            .conns
-            .get_mut(key)
-            .and_then(|conn| conn.copies.course.take());
-        match course.map(Goal::from) {
-            None => {
-                if self.endpoints.append(*kept, next, 0) {
-                    *done += next.len();
-                    next.clear();
-                } else {
-                    *to = Goal::Discard;
-                }
-            }
-            Some(Goal::Place(mut placing)) => {
-                let place = &placing.place;
-                place.write_at(&mut self.target, placing.done, next);
-                placing.done += next.len();
-                *to = Goal::Place(placing);
-            }
-            Some(other) => *to = other,
-        }
     }
 
     /// Goes on with the stream where it had to wait for copies.

@@ -1,37 +1,37 @@
-//! Connections between two processes of one host leave their socket for memory
-//! that the two share.
-//!
-//! The side that asked for the connection makes the memory, puts a number into
-//! it and says which of its files it is ([`Acquaintance`]); the other side has
-//! made sure which process that is ([`acquaintance`](super::acquaintance)), opens
-//! the file, which only who has rights over that process can, and tells the
-//! number back. Each side's answer is the last that it sends through the socket.
+//! Connections between two processes of one host, which find out that they are
+//! ([`neighbour`](prov_local::neighbour)) and leave their socket for memory that
+//! the two share ([`path`](prov_local::path)).
 
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::AsFd;
 
-use prov_local::barrier;
-use prov_local::process::open_segment;
-use prov_local::stream::Stream;
-use prov_message::Sleeper;
-use prov_util::errno::{Errno, Result};
+use prov_local::neighbour::{OutOfTurn, Remark, Subject};
+use prov_local::path::{Heard, Shortcut};
+use prov_util::errno::Errno;
 
+use crate::LOG;
 use crate::engine::Core;
 use crate::engine::link::connection::Connection;
 use crate::engine::link::fault::{Fault, Step};
 use crate::engine::link::keys::{ConnKey, Source};
-use crate::engine::link::path::{Heard, Offered, Shortcut};
-use crate::wire::WireError;
-use crate::wire::direct::Acquaintance;
 use crate::wire::handshake::Features;
 use crate::wire::header::{Header, MAX_HEADER, Op};
 
 /// Times that a connection has brought something before it is worth it.
 const WORTH_MOVING: u8 = 4;
-
 /// Connections of a lane that may: each takes memory, and a look now and then.
 const MOST: usize = 256;
 
 impl Core {
+    /// Whether this process and the peer's can read one another's memory. To
+    /// find out, the first call begins the acquaintance.
+    pub(crate) fn is_neighbour(&mut self, key: ConnKey) -> bool {
+        self.introduce(key);
+        let conn = self.conns.get(key);
+        conn.is_some_and(|conn| {
+            conn.features.has(Features::DIRECT) && conn.neighbour.memory().is_some()
+        })
+    }
+
     /// A connection has brought something: one that does so often moves, if it
     /// can.
     #[inline]
@@ -48,101 +48,129 @@ impl Core {
         }
     }
 
+    /// Tells a peer of this host which process this is, unless it was told.
+    fn introduce(&mut self, key: ConnKey) {
+        let conn = self.conns.get_mut(key);
+        let Some(conn) = conn.filter(|conn| may_be_acquainted(conn.features)) else {
+            return;
+        };
+        if let Some(introduction) = conn.neighbour.introduce(conn.socket.as_fd()) {
+            self.remark(key, introduction);
+        }
+    }
+
+    fn remark(&mut self, key: ConnKey, remark: Remark) {
+        self.post_control(key, header_of(remark));
+    }
+
+    /// The peer tells something about itself.
+    pub(crate) fn remarked(&mut self, key: ConnKey, header: &Header) -> Step {
+        let subject = Subject::from_code(header.op_data).ok_or(OutOfTurn)?;
+        let remark = Remark {
+            subject,
+            id: header.id,
+            word: header.word,
+        };
+        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
+        if !may_be_acquainted(conn.features) {
+            return Err(OutOfTurn.into());
+        }
+        match subject {
+            Subject::Introduction | Subject::Card | Subject::Ready => {}
+            Subject::Memory => return self.memory_offered(key, &remark),
+            Subject::Moved => return self.moved(key, &remark),
+            Subject::Stays => return self.refused_memory(key),
+        }
+        if subject == Subject::Introduction {
+            self.introduce(key);
+        }
+        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
+        let socket = conn.socket.as_fd();
+        if let Some(answer) = conn.neighbour.hear(socket, &remark, LOG.ep_ctrl)? {
+            self.remark(key, answer);
+            if answer.subject == Subject::Card {
+                self.offer_memory(key);
+            }
+        }
+        Ok(())
+    }
+
     /// The peer is a process of this host: it is offered memory, if that is for
     /// this side to do.
-    pub(crate) fn offer_memory(&mut self, key: ConnKey) {
+    fn offer_memory(&mut self, key: ConnKey) {
         let Some(conn) = self.conns.get_mut(key) else {
             return;
         };
         if !conn.calls || !conn.features.has(Features::LOCAL) || conn.shortcut.is_some() {
             return;
         }
-        let offered = crate::random::bytes().ok_or(Errno::EIO).and_then(|secret| {
-            let secret = u64::from_ne_bytes(secret);
-            let (stream, fd) = Stream::create(secret)?;
-            Ok((stream, Offered { fd, secret }))
-        });
-        let (stream, offered) = match offered {
-            Ok(offered) => offered,
-            Err(error) => return stays(conn, &error.to_string()),
-        };
-        let number = u64::from(offered.fd.as_raw_fd().unsigned_abs());
-        conn.shortcut = Some(Box::new(Shortcut::new(stream, Some(offered))));
-        self.acquaint(key, Acquaintance::Memory, number, has_barrier());
+        match Shortcut::offer(LOG.ep_ctrl) {
+            Ok((shortcut, offer)) => {
+                conn.shortcut = Some(Box::new(shortcut));
+                self.remark(key, offer);
+            }
+            Err(error) => stays(conn, &error.to_string()),
+        }
     }
 
-    /// The peer offers memory: its file `number`.
-    pub(crate) fn memory_offered(&mut self, key: ConnKey, header: &Header) -> Step {
+    /// The peer offers memory.
+    fn memory_offered(&mut self, key: ConnKey, offer: &Remark) -> Step {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         if conn.calls || conn.shortcut.is_some() || !conn.features.has(Features::LOCAL) {
-            return Err(out_of_turn());
+            return Err(OutOfTurn.into());
         }
-        let attached = match conn.neighbour.holder {
+        let attached = match conn.neighbour.holder() {
             Some(_) if self.rota.len() >= MOST => Err(Errno::ENOMEM),
-            Some(holder) => attach(holder.pid, header.id),
+            Some(holder) => Shortcut::attach(holder, offer, LOG.ep_ctrl),
             None => Err(Errno::EPERM),
         };
-        let (mut stream, secret) = match attached {
-            Ok(attached) => attached,
+        match attached {
+            Ok(shortcut) => {
+                conn.shortcut = Some(Box::new(shortcut));
+                self.rota.add(key);
+                self.depart_if_due(key)
+            }
             Err(error) => {
                 stays(conn, &error.to_string());
-                self.acquaint(key, Acquaintance::Stays, 0, 0);
-                return Ok(());
+                let refusal = Remark {
+                    subject: Subject::Stays,
+                    id: 0,
+                    word: 0,
+                };
+                self.remark(key, refusal);
+                Ok(())
             }
-        };
-        stream.is_asymmetric(header.word & has_barrier() != 0);
-        conn.shortcut = Some(Box::new(Shortcut::new(stream, None)));
-        self.rota.add(key);
-        self.depart(key, secret)
+        }
     }
 
     /// The peer's next bytes come through the memory.
-    pub(crate) fn moved(&mut self, key: ConnKey, header: &Header) -> Step {
+    fn moved(&mut self, key: ConnKey, remark: &Remark) -> Step {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
-        let shortcut = conn.shortcut.as_mut().ok_or_else(out_of_turn)?;
-        if shortcut.is_in() {
-            return Err(out_of_turn());
-        }
-        let answers = shortcut.offered.take();
-        if let Some(offered) = &answers {
-            if offered.secret != header.id {
-                return Err(out_of_turn());
-            }
-            shortcut.is_asymmetric(header.word & has_barrier() != 0);
+        let shortcut = conn.shortcut.as_mut().ok_or(OutOfTurn)?;
+        if shortcut.comes_in(remark)? {
             self.rota.add(key);
         }
-        shortcut.comes_in();
         log::info!(
-            target: crate::LOG.ep_ctrl,
+            target: LOG.ep_ctrl,
             "what {} sends comes through shared memory", conn.peer_text()
         );
         self.favourite.forget(key);
         self.hear(key);
         self.read_later(key);
-        match answers {
-            Some(_) => self.depart(key, 0),
-            None => Ok(()),
-        }
+        self.depart_if_due(key)
     }
 
     /// The peer does not take the memory that it was offered.
-    pub(crate) fn refused_memory(&mut self, key: ConnKey) -> Step {
+    fn refused_memory(&mut self, key: ConnKey) -> Step {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
-        let offered = conn.shortcut.take_if(|shortcut| shortcut.offered.is_some());
-        offered.ok_or_else(out_of_turn)?;
+        let offered = conn.shortcut.take_if(|shortcut| shortcut.is_offered());
+        offered.ok_or(OutOfTurn)?;
         stays(conn, "the peer cannot share memory");
         Ok(())
     }
 
-    /// Sends through the memory from now on, or when what is queued has left.
-    fn depart(&mut self, key: ConnKey, secret: u64) -> Step {
-        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
-        let shortcut = conn.shortcut.as_mut().ok_or(Fault::Gone)?;
-        shortcut.departs = Some(secret);
-        self.depart_if_due(key)
-    }
-
-    /// What is queued on a connection has left.
+    /// Sends through the memory from now on, if that is due and what is queued on
+    /// the connection has left.
     pub(crate) fn depart_if_due(&mut self, key: ConnKey) -> Step {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         if !conn.outbox.is_empty() {
@@ -151,15 +179,11 @@ impl Core {
         let Some(shortcut) = &mut conn.shortcut else {
             return Ok(());
         };
-        let Some(secret) = shortcut.departs.take() else {
+        let Some(departure) = shortcut.departure() else {
             return Ok(());
         };
-        let mut header = Header::new(Op::Acquaint);
-        header.op_data = Acquaintance::Moved.code();
-        header.id = secret;
-        header.word = has_barrier();
         let mut last = [0; MAX_HEADER];
-        let len = header.encode(&[], conn.order, conn.sequence, &mut last);
+        let len = header_of(departure).encode(&[], conn.order, conn.sequence, &mut last);
         conn.sequence = conn.sequence.wrapping_add(1);
         let departed = shortcut.depart(conn.socket.as_fd(), &last[..len]);
         departed.map_err(Fault::Io)?;
@@ -232,66 +256,26 @@ impl Core {
             }
         }
     }
-
-    /// Tells peers that a thread may sleep.
-    pub(crate) fn nap(&mut self) {
-        for key in self.rota.all() {
-            let conn = self.conns.get_mut(*key);
-            if let Some(shortcut) = conn.and_then(|conn| conn.shortcut.as_mut()) {
-                shortcut.sleep();
-            }
-        }
-        barrier::heavy();
-        // What peers have sent without knowing it.
-        self.rota.poll_soon();
-    }
-
-    /// Has the peers told that a thread sleeps, unless they know; `false` if
-    /// something has come meanwhile, or can go.
-    pub(crate) fn may_nap(&mut self, sleeper: Sleeper) -> bool {
-        let shortcuts = self
-            .rota
-            .all()
-            .iter()
-            .filter_map(|key| self.conns.get(*key));
-        let mut shortcuts = shortcuts.filter_map(|conn| conn.shortcut.as_ref());
-        let all_know = shortcuts.all(|shortcut| !shortcut.is_awake());
-        if self.rota.begins_nap(sleeper, all_know) && !self.rota.is_empty() {
-            self.nap();
-        }
-        let is_deaf = self.endpoints.is_deaf();
-        let (keys, conns) = (self.rota.all(), &mut self.conns);
-        keys.iter().all(|key| {
-            let Some(conn) = conns.get_mut(*key) else {
-                return true;
-            };
-            let can_take = !is_deaf && !conn.is_paused();
-            let is_blocked = conn.is_blocked;
-            conn.shortcut.as_mut().is_none_or(|shortcut| {
-                let has_come = can_take && shortcut.has_next();
-                !(has_come || is_blocked && shortcut.has_room())
-            })
-        })
-    }
 }
 
 /// Says why a connection within this host stays with its socket.
 fn stays(conn: &Connection, reason: &str) {
     log::info!(
-        target: crate::LOG.ep_ctrl,
+        target: LOG.ep_ctrl,
         "no shared memory with {}: {reason}", conn.peer_text()
     );
 }
 
-fn attach(pid: u32, number: u64) -> Result<(Stream, u64)> {
-    let number = u32::try_from(number).map_err(|_| Errno::EINVAL)?;
-    Stream::attach(open_segment(pid, number)?.as_fd())
+/// Whether a peer with these features knows what remarks are.
+fn may_be_acquainted(features: Features) -> bool {
+    let has_use = features.has(Features::DIRECT) || features.has(Features::LOCAL);
+    has_use && features.has(Features::NAMED_ACKS)
 }
 
-fn has_barrier() -> u64 {
-    barrier::is_available().into()
-}
-
-fn out_of_turn() -> Fault {
-    Fault::Protocol(WireError::Field("acquaintance"))
+fn header_of(remark: Remark) -> Header {
+    let mut header = Header::new(Op::Acquaint);
+    header.op_data = remark.subject.code();
+    header.id = remark.id;
+    header.word = remark.word;
+    header
 }

@@ -8,21 +8,23 @@ use std::time::Instant;
 use prov_message::peers::{Deferred, Failure, Request};
 use prov_message::reaching::PeersOf;
 use prov_message::{Op, Reaching};
+use prov_util::av::Av;
 use prov_util::errno::Errno;
+use prov_util::ffi::Use;
 
 use crate::engine::Core;
 use crate::engine::link::connection::{Connection, Owner, Stage};
 use crate::engine::link::endpoint::Kind;
 use crate::engine::link::keys::Due;
 use crate::engine::link::keys::{ConnKey, EpKey, PeerKey};
-use crate::engine::link::rdm::{Rdm, Vector};
+use crate::engine::link::rdm::Rdm;
 use crate::engine::link::socket;
-use crate::host;
 use crate::wire::handshake::{Kind as MessageKind, Message};
 use crate::wire::rdm::{self, Identity};
+use prov_local::host;
 
 impl Reaching for Core {
-    type Vector = Vector;
+    type Vector = Use<Av>;
 
     const LOG_TARGET: &'static str = crate::LOG.ep_ctrl;
 

@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
 use prov_util::errno::Errno;
+use prov_util::random;
 
 use crate::engine::Core;
 use crate::engine::link::connection::{Connection, Door, Owner, Stage, endpoint_address};
@@ -13,13 +14,13 @@ use crate::engine::link::keys::{ConnKey, EpKey, ListenerKey, PeerKey};
 use crate::engine::link::listener::{Incomer, ListenerKind};
 use crate::engine::link::rdm::Rdm;
 use crate::engine::link::socket;
-use crate::host;
 use crate::wire::WireError;
 use crate::wire::authentication::Key;
 use crate::wire::handshake::{
     Decoded, Features, Kind as MessageKind, MAX_MESSAGE, Message, decode,
 };
 use crate::wire::rdm::Identity;
+use prov_local::host;
 
 /// What the bytes of a handshake led to.
 enum Read {
@@ -104,7 +105,7 @@ impl Core {
             };
             return Ok(());
         }
-        let nonce = crate::random::bytes().ok_or(Fault::Io(Errno::EIO))?;
+        let nonce = random::bytes().map_err(Fault::Io)?;
         send_all(conn.socket.as_fd(), &Key::hello(&nonce).encode())?;
         conn.stage = Stage::Proving {
             nonce,

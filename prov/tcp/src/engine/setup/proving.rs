@@ -5,6 +5,7 @@
 use std::os::fd::AsFd;
 
 use prov_util::errno::Errno;
+use prov_util::random;
 
 use crate::engine::Core;
 use crate::engine::link::connection::{Door, Owner, Stage};
@@ -67,7 +68,7 @@ impl Core {
         match *door {
             Door::Open | Door::Proven => Ok(()),
             Door::Closed => {
-                let ours = crate::random::bytes().ok_or(Fault::Io(Errno::EIO))?;
+                let ours = random::bytes().map_err(Fault::Io)?;
                 let (challenge, theirs) = auth_key
                     .challenge(message, &ours)
                     .ok_or(Fault::Unproven("its hello is none"))?;

@@ -89,7 +89,7 @@ impl Peer {
         let (base, len) = (bytes.len(), usize::from(bytes[6]));
         bytes.resize(len, 0);
         self.read(side, &mut bytes[base..]);
-        let mut rma = RmaList::EMPTY;
+        let mut rma = RmaList::default();
         let features = Features::default();
         let decoded = Header::decode(&bytes, ByteOrder::Native, features, &mut rma);
         decoded.unwrap().0

@@ -7,6 +7,7 @@ use std::os::fd::AsRawFd;
 use fabric_abi::{FI_REMOTE_READ, FI_REMOTE_WRITE};
 use libc::iovec;
 use prov_local::far_end;
+use prov_local::neighbour::Subject;
 use prov_local::process::{Card, OtherProcess, Reading};
 use prov_message::lane::Errand;
 use prov_util::desc::Descs;
@@ -16,7 +17,7 @@ use prov_util::request::{Access, RemoteAccess, RemoteIov, RemotePiece};
 
 use super::*;
 use crate::wire::ByteOrder;
-use crate::wire::direct::{Acquaintance, encode};
+use crate::wire::direct::MAX_LIST;
 use crate::wire::handshake::{self, Features, Kind as MessageKind, Message};
 use crate::wire::header::{Header, MAX_HEADER, Op, RmaIov};
 use crate::wire::rdm::Identity;
@@ -83,14 +84,14 @@ impl Stranger {
     /// Says who it is, which is true.
     pub(super) fn introduce(&mut self) {
         let number = self.stream.as_raw_fd() as u64;
-        let what = Acquaintance::Introduction.code();
+        let what = Subject::Introduction.code();
         self.acquaint(what, u64::from(std::process::id()), number);
     }
 
     /// Offers a file of this process as memory.
     pub(super) fn offer_memory(&mut self, fd: std::os::fd::BorrowedFd<'_>) {
         let number = fd.as_raw_fd() as u64;
-        self.acquaint(Acquaintance::Memory.code(), number, 0);
+        self.acquaint(Subject::Memory.code(), number, 0);
     }
 
     /// Shows its card, which is in order.
@@ -102,7 +103,7 @@ impl Stranger {
     /// Shows a card that is for some socket.
     fn show_card_for(&mut self, inode: u64) {
         let card = Card::new(inode, self.seal.token()).unwrap();
-        self.acquaint(Acquaintance::Card.code(), card.number().into(), 0);
+        self.acquaint(Subject::Card.code(), card.number().into(), 0);
         self.card = Some(card);
     }
 
@@ -110,7 +111,11 @@ impl Stranger {
     fn offer(&mut self, bytes: &mut [u8], seal: Option<Token>) {
         let mut offer = OtherIov::default();
         assert!(offer.push_own(&memory(bytes), seal));
-        self.say(&Header::new(Op::DirectRead), &[], &encode(&offer));
+        self.say(
+            &Header::new(Op::DirectRead),
+            &[],
+            offer.write(&mut [0; MAX_LIST]),
+        );
     }
 
     /// What the endpoint has said since; `None` when it has closed the
@@ -173,14 +178,12 @@ pub(super) fn remote(addr: u64, len: usize) -> RmaIov {
 fn list(bytes: &mut [u8]) -> Vec<u8> {
     let mut list = OtherIov::default();
     assert!(list.push_own(&memory(bytes), None));
-    encode(&list)
+    list.write(&mut [0; MAX_LIST]).to_vec()
 }
 
 /// The card that the endpoint has shown.
 fn shown(heard: &[(u8, u64, u64)]) -> Reading {
-    let card = heard
-        .iter()
-        .find(|what| what.0 == Acquaintance::Card.code());
+    let card = heard.iter().find(|what| what.0 == Subject::Card.code());
     Card::read(std::process::id(), card.unwrap().1 as u32).unwrap()
 }
 
@@ -201,7 +204,7 @@ fn acquainted(side: &Side) -> Stranger {
     // The endpoint has read the card.
     assert_eq!(heard[2].1, stranger.seal.secret());
     let secret = secret_of(&shown(&heard));
-    stranger.acquaint(Acquaintance::Ready.code(), secret, 0);
+    stranger.acquaint(Subject::Ready.code(), secret, 0);
     stranger
 }
 
@@ -222,7 +225,7 @@ fn only_who_has_the_far_end_is_shown_the_card() {
     ];
     for (pid, number) in claims {
         let mut liar = Stranger::of(&a);
-        liar.acquaint(Acquaintance::Introduction.code(), pid, number);
+        liar.acquaint(Subject::Introduction.code(), pid, number);
         liar.show_card();
         let heard = liar.hear_acquaintance(&a);
         // Who the endpoint is can be told to anybody.
@@ -247,7 +250,7 @@ fn who_speaks_through_another_is_not_taken_for_it() {
         third.introduce();
         third.show_card();
         assert_eq!(third.hear_acquaintance(&a).len(), 3);
-        third.acquaint(Acquaintance::Ready.code(), guess, 0);
+        third.acquaint(Subject::Ready.code(), guess, 0);
         assert_eq!(third.hear(&a), None);
     }
     let mut third = Stranger::of(&a);
@@ -271,7 +274,7 @@ fn a_card_for_another_socket_is_not_believed() {
     third.introduce();
     let heard = third.hear_acquaintance(&a);
     let card = heard[1];
-    assert_eq!(card.0, Acquaintance::Card.code());
+    assert_eq!(card.0, Subject::Card.code());
     // Back to where it comes from.
     third.acquaint(card.0, card.1, card.2);
     assert_eq!(third.hear_acquaintance(&a), []);
@@ -300,7 +303,7 @@ fn a_card_that_is_none_is_not_believed() {
     for number in [u64::MAX, 1 << 40, exe.as_raw_fd() as u64] {
         let mut liar = Stranger::of(&a);
         liar.introduce();
-        liar.acquaint(Acquaintance::Card.code(), number, 0);
+        liar.acquaint(Subject::Card.code(), number, 0);
         assert_eq!(liar.hear_acquaintance(&a).len(), 2, "{number}");
     }
     let mut liar = Stranger::of(&a);
@@ -308,7 +311,7 @@ fn a_card_that_is_none_is_not_believed() {
     let ended = Seal::new().unwrap().token();
     let inode = far_end::inode(liar.stream.as_fd()).unwrap();
     let card = Card::new(inode, ended).unwrap();
-    liar.acquaint(Acquaintance::Card.code(), card.number().into(), 0);
+    liar.acquaint(Subject::Card.code(), card.number().into(), 0);
     assert_eq!(liar.hear_acquaintance(&a).len(), 2);
 }
 
@@ -319,9 +322,9 @@ fn who_says_such_things_out_of_turn_loses_the_connection() {
     register(&a, &mut place);
     let says: [&dyn Fn(&mut Stranger); 12] = [
         &|peer| peer.acquaint(6, 0, 0),
-        &|peer| peer.acquaint(Acquaintance::Moved.code(), 0, 0),
-        &|peer| peer.acquaint(Acquaintance::Stays.code(), 0, 0),
-        &|peer| peer.acquaint(Acquaintance::Ready.code(), 0, 0),
+        &|peer| peer.acquaint(Subject::Moved.code(), 0, 0),
+        &|peer| peer.acquaint(Subject::Stays.code(), 0, 0),
+        &|peer| peer.acquaint(Subject::Ready.code(), 0, 0),
         &|peer| peer.show_card(),
         &|peer| {
             peer.introduce();
@@ -413,7 +416,7 @@ fn memory_that_is_not_there_costs_its_peer_the_connection() {
             len: 8,
             seal: None,
         });
-        lists.push(encode(&nowhere));
+        lists.push(nowhere.write(&mut [0; MAX_LIST]).to_vec());
     }
     for list in lists {
         let mut peer = acquainted(&a);
@@ -597,7 +600,7 @@ fn sleep_over_a_copy(is_blocked: bool, calls: usize) {
     let mut write = Header::new(Op::DirectWrite);
     write.id = 40;
     peer.say(&write, &[remote(0, bytes.len())], &list(&mut bytes));
-    let is_copying = || b.engine.core().conns[key].copies.is_copying();
+    let is_copying = || !b.engine.core().conns[key].copies.transfers.is_empty();
     until([&b, &b], is_copying);
     for _ in 0..calls {
         b.engine.progress();

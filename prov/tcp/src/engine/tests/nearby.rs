@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use fabric_abi::FI_DELIVERY_COMPLETE;
 use prov_local::channel::SEGMENT;
+use prov_local::neighbour::Subject;
 use prov_local::segment::Segment;
 use prov_local::stream::Stream;
 use prov_message::Sleeper;
@@ -13,7 +14,6 @@ use super::sleepers::wakes;
 use super::*;
 use crate::params::Local;
 use crate::wire::ByteOrder;
-use crate::wire::direct::Acquaintance;
 use crate::wire::header::{Header, MAX_HEADER, Op};
 
 /// Whether all of what a side sends and receives goes through memory.
@@ -267,7 +267,7 @@ fn what_a_peer_has_sent_before_it_closes_arrives() {
         let (mut out, mut place) = (pattern(len, 1), vec![0; len]);
         send(&a, &mut out, 1);
         until([&a, &a], || a.count() == 1);
-        crate::engine::ending::closing::close(&a.engine, a.ep);
+        a.engine.close(a.ep);
         receive(&b, &mut place, 1);
         until([&b, &b], || b.count() == 1);
         assert!(place == out);
@@ -281,7 +281,7 @@ fn operations_end_with_a_peer_that_does_not_take_them() {
     let (a, b) = nearby();
     let mut out = pattern(100_000, 1);
     send(&a, &mut out, 1);
-    crate::engine::ending::closing::close(&b.engine, b.ep);
+    b.engine.close(b.ep);
     until([&a, &a], || !a.failed.borrow().is_empty());
     assert_eq!(a.outstanding(), 0);
     assert!(a.engine.core().rota.is_empty());
@@ -304,11 +304,8 @@ fn fiend(side: &Side) -> Fiend {
     stranger.offer_memory(fd.as_fd());
     let heard = stranger.hear_acquaintance(side);
     assert_eq!(heard.len(), 1);
-    assert_eq!(
-        (heard[0].0, heard[0].1),
-        (Acquaintance::Moved.code(), SECRET)
-    );
-    stranger.acquaint(Acquaintance::Moved.code(), 0, 0);
+    assert_eq!((heard[0].0, heard[0].1), (Subject::Moved.code(), SECRET));
+    stranger.acquaint(Subject::Moved.code(), 0, 0);
     side.drive();
     Fiend {
         stranger,
@@ -346,14 +343,14 @@ fn memory_that_is_none_is_left_and_the_socket_goes_on() {
         stranger.hear_acquaintance(&a);
         stranger.offer_memory(fd);
         let heard = stranger.hear_acquaintance(&a);
-        assert_eq!(heard, [(Acquaintance::Stays.code(), 0, 0)]);
+        assert_eq!(heard, [(Subject::Stays.code(), 0, 0)]);
         assert!(stranger.hear(&a).is_some());
     }
     // Nor does it look at the files of a process that it does not know.
     let mut stranger = Stranger::of(&a);
     stranger.offer_memory(blank.as_fd());
     let heard = stranger.hear_acquaintance(&a);
-    assert_eq!(heard, [(Acquaintance::Stays.code(), 0, 0)]);
+    assert_eq!(heard, [(Subject::Stays.code(), 0, 0)]);
 }
 
 #[test]
@@ -364,7 +361,7 @@ fn who_moves_out_of_turn_loses_the_connection() {
         &|fiend| _ = fiend.stream.send(&[0xff; 64]),
         &|fiend| {
             let mut header = Header::new(Op::Acquaint);
-            header.op_data = Acquaintance::Moved.code();
+            header.op_data = Subject::Moved.code();
             let mut bytes = [0; MAX_HEADER];
             let len = header.encode(&[], ByteOrder::Native, 0, &mut bytes);
             _ = fiend.stream.send(&bytes[..len]);

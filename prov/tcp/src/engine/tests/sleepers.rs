@@ -1,8 +1,8 @@
 //! Threads that sleep while another one uses the engine.
 
 use super::*;
-use crate::engine::link::favourite::Favourite;
 use crate::wire::handshake::Features;
+use prov_util::poller::Favourite;
 use prov_util::timers::Timers;
 
 /// Two sides with a connection, of which the second reads little at once.

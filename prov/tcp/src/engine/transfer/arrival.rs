@@ -1,6 +1,6 @@
 //! What comes on an open connection.
 
-use prov_message::peers::{Bytes, UNKNOWN_SOURCE};
+use prov_message::peers::UNKNOWN_SOURCE;
 use prov_message::{Core as _, Expected, Place, Plain, Reaching as _, Ticket, Unmatched};
 
 use crate::engine::Core;
@@ -195,7 +195,7 @@ impl Core {
             }
             Op::AtomicRequest => self.collect(key, header, COLLECT_LIMIT, bytes),
             Op::Acquaint => {
-                let step = self.acquainted(key, header);
+                let step = self.remarked(key, header);
                 let conn = self.conns.get(key);
                 let shortcut = conn.and_then(|conn| conn.shortcut.as_ref());
                 if shortcut.is_some_and(|shortcut| shortcut.is_in()) {
@@ -262,11 +262,7 @@ impl Core {
             let ack = self.endpoints.received(&receipt, &memory, Ok(()));
             self.acknowledge(key, ack);
         } else {
-            conn.incoming = Incoming::Place(Box::new(Placing {
-                place: Place::App(memory),
-                done: 0,
-                then: Then::Receive(receipt),
-            }));
+            conn.incoming = Incoming::Place(Box::new(Placing::receive(memory, receipt)));
         }
         Ok(())
     }
@@ -478,16 +474,7 @@ impl Core {
 
     /// Sends a header without payload that no operation waits for.
     pub(crate) fn post_control(&mut self, key: ConnKey, header: Header) {
-        self.post(
-            key,
-            Post {
-                header,
-                rma: &[],
-                payload: Bytes::Own(&[]),
-                copy: true,
-                op: None,
-            },
-        );
+        self.post(key, Post::own(header, &[], &[]));
     }
 
     fn acknowledged(&mut self, key: ConnKey) -> Step {

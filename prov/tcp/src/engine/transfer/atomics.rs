@@ -2,19 +2,17 @@
 //! library's protocol has none.
 
 use prov_message::peers::Bytes;
-use prov_message::{AtomicRequest, Op, Place};
-use prov_util::atomic_ops::Form;
+use prov_message::{AtomicRequest, Op};
 use prov_util::buffer::AppIov;
 use prov_util::errno::{Errno, Result};
-use prov_util::request::{Atomic, AtomicKind};
+use prov_util::request::Atomic;
 
 use crate::engine::Core;
 use crate::engine::link::connection::Named;
 use crate::engine::link::fault::{Fault, Step};
 use crate::engine::link::keys::{ConnKey, EpKey};
-use crate::engine::link::messages::{Placing, Then};
+use crate::engine::link::messages::Placing;
 use crate::engine::link::post::Post;
-use crate::engine::transfer::rma::remote_list;
 use crate::params::ATOMIC_LIMIT;
 use crate::wire::WireError;
 use crate::wire::atomic::AtomicWord;
@@ -29,29 +27,24 @@ impl Core {
         let key = self.negotiated(ep, atomic.peer, Features::ATOMICS, "atomic operations")?;
         self.check_room(key)?;
         let conn = self.conns.get_mut(key).ok_or(Errno::ENOTCONN)?;
-        let remote = remote_list(&atomic.remote);
-        let (form, compare, result) = match atomic.kind {
-            AtomicKind::Base => (Form::Base, AppIov::EMPTY, AppIov::EMPTY),
-            AtomicKind::Fetch { result, .. } => (Form::Fetch, AppIov::EMPTY, result),
-            AtomicKind::Compare {
-                compare, result, ..
-            } => (Form::Compare, compare, result),
-        };
+        let remote = atomic.remote.pieces();
         let mut header = Header::new(header::Op::AtomicRequest);
         header.rma_count = remote.len() as u8;
         header.word = AtomicWord {
-            form,
+            form: atomic.kind.form(),
             op: atomic.op as u8,
             datatype: atomic.datatype as u8,
         }
         .pack();
         let ticket = self.endpoints.count(Op::of_atomic(ep, atomic));
         let ticket = ticket.ok_or(Errno::EOPBADSTATE)?;
+        let result = atomic.kind.result().unwrap_or(AppIov::EMPTY);
         header.id = conn.name_op(Named::Atomic { ticket, result });
         if let Some(data) = atomic.immediate() {
             header.flags |= header::REMOTE_CQ_DATA;
             header.data = data;
         }
+        let compare = atomic.kind.compare();
         let mut gathered = std::mem::take(&mut self.gathered);
         let payload = match compare.is_empty() {
             true => Bytes::App(&atomic.operand),
@@ -67,7 +60,7 @@ impl Core {
             key,
             Post {
                 header,
-                rma: &remote,
+                rma: remote,
                 payload,
                 copy: true,
                 op: None,
@@ -87,9 +80,8 @@ impl Core {
         let word = AtomicWord::unpack(header.word)?;
         let conn = self.conns.get(key).ok_or(Fault::Gone)?;
         let list = *conn.stream.rma();
-        let total = list.total().unwrap_or(u64::MAX);
-        if total > ATOMIC_LIMIT as u64 {
-            return Err(Fault::Protocol(WireError::Size(total)));
+        if list.len() > ATOMIC_LIMIT as u64 {
+            return Err(Fault::Protocol(WireError::Size(list.len())));
         }
         let data = header.has_data().then_some(header.data);
         if data.is_some() {
@@ -104,20 +96,11 @@ impl Core {
             operands,
             data,
         };
-        target.atomic(&visitor, &list, &request, &mut result)?;
+        target.atomic(&visitor, list.pieces(), &request, &mut result)?;
         let mut answer = Header::new(header::Op::AtomicResponse);
         answer.id = header.id;
         answer.payload = result.len();
-        self.post(
-            key,
-            Post {
-                header: answer,
-                rma: &[],
-                payload: Bytes::Own(&result),
-                copy: true,
-                op: None,
-            },
-        );
+        self.post(key, Post::own(answer, &[], &result));
         self.gathered = result;
         Ok(())
     }
@@ -137,11 +120,7 @@ impl Core {
         let Some(Named::Atomic { ticket, result }) = conn.take_named(header.id, is_awaited) else {
             return Err(Fault::Protocol(WireError::Field("atomic response")));
         };
-        let placing = Placing {
-            place: Place::App(result),
-            done: 0,
-            then: Then::Read(ticket),
-        };
+        let placing = Placing::read(result, ticket);
         self.place(key, placing, header.payload, bytes)
     }
 }

@@ -1,6 +1,6 @@
 //! What comes through memory that is shared with other processes of this host.
 
-use prov_local::rota::{LIVELY, QUIET};
+use prov_local::rota::{Rota, Rounds};
 use prov_local::stream::SHORT;
 
 use crate::engine::Core;
@@ -16,49 +16,21 @@ const MESSAGES_PER_TURN: u32 = 64;
 /// through the network, too.
 const MIXED: u32 = 16;
 
-impl Core {
-    /// Takes in what has come, as [`Rota`](prov_local::rota::Rota) has it, and
-    /// goes on with what waits for room; whether anything has come.
-    #[inline(always)]
-    pub(crate) fn read_nearby(&mut self) -> bool {
-        if !self.starved.is_empty() {
-            self.feed();
-        }
-        if self.endpoints.is_deaf() {
-            return false;
-        }
-        let mut any = false;
-        let mut number = 0;
-        while number < LIVELY
-            && let Some(key) = self.rota.lively(number)
-        {
-            any |= self.read_if_come(key);
-            number += 1;
-        }
-        if self.rota.len() > LIVELY {
-            any |= self.read_quiet(QUIET);
-        }
-        any
-    }
+impl Rounds for Core {
+    type Key = ConnKey;
 
-    /// Takes in what has come on so many of those that bring little.
-    #[inline(never)]
-    pub(crate) fn read_quiet(&mut self, count: usize) -> bool {
-        let mut any = false;
-        for _ in 0..count {
-            let Some(key) = self.rota.next_quiet() else {
-                return any;
-            };
-            if self.read_if_come(key) {
-                any = true;
-                self.rota.quiet_brought(key);
-            }
-        }
-        any
+    #[inline(always)]
+    fn rota(&mut self) -> &mut Rota<ConnKey> {
+        &mut self.rota
     }
 
     #[inline(always)]
-    fn read_if_come(&mut self, key: ConnKey) -> bool {
+    fn is_deaf(&self) -> bool {
+        self.endpoints.is_deaf()
+    }
+
+    #[inline(always)]
+    fn take_in_from(&mut self, key: ConnKey) -> bool {
         let shortcut = self.conns.get(key).and_then(|conn| conn.shortcut.as_ref());
         if !shortcut.is_some_and(|shortcut| shortcut.has_next()) {
             return false;
@@ -67,6 +39,41 @@ impl Core {
             Some(any) => any,
             None => self.read(key, false),
         }
+    }
+
+    fn say_sleep(&mut self, key: ConnKey) {
+        let conn = self.conns.get_mut(key);
+        if let Some(shortcut) = conn.and_then(|conn| conn.shortcut.as_mut()) {
+            shortcut.sleep();
+        }
+    }
+
+    fn is_awake(&self, key: ConnKey) -> bool {
+        let shortcut = self.conns.get(key).and_then(|conn| conn.shortcut.as_ref());
+        shortcut.is_some_and(|shortcut| shortcut.is_awake())
+    }
+
+    fn has_work(&mut self, key: ConnKey) -> bool {
+        let Some(conn) = self.conns.get_mut(key) else {
+            return false;
+        };
+        let can_take = !self.endpoints.is_deaf() && !conn.is_paused();
+        let is_blocked = conn.is_blocked;
+        conn.shortcut.as_mut().is_some_and(|shortcut| {
+            can_take && shortcut.has_next() || is_blocked && shortcut.has_room()
+        })
+    }
+}
+
+impl Core {
+    /// Takes in what has come, and goes on with what waits for room; whether
+    /// anything has come.
+    #[inline(always)]
+    pub(crate) fn read_nearby(&mut self) -> bool {
+        if !self.starved.is_empty() {
+            self.feed();
+        }
+        self.take_in_some()
     }
 
     /// Takes in short messages with nothing special about them that find their

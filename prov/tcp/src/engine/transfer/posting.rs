@@ -12,11 +12,11 @@ use crate::engine::Core;
 use crate::engine::link::connection::Connection;
 use crate::engine::link::connection::Owner;
 use crate::engine::link::keys::ConnKey;
-use crate::engine::link::path::Path;
 use crate::engine::link::post::{COPY_LIMIT, Post};
 use crate::engine::link::socket;
 use crate::wire::handshake::Features;
 use crate::wire::header::{Header, MAX_HEADER};
+use prov_local::path::Path;
 use prov_message::peers::Bytes;
 
 /// Own bytes that a connection's queue may hold before posting is refused.
@@ -200,17 +200,7 @@ impl Core {
             if let Some(target) = &mut self.target {
                 grants.append_to(&mut target.memory, &mut bytes);
             }
-            let payload = Bytes::Own(&bytes);
-            self.post(
-                key,
-                Post {
-                    header,
-                    rma: &[],
-                    payload,
-                    copy: true,
-                    op: None,
-                },
-            );
+            self.post(key, Post::own(header, &[], &bytes));
             self.gathered = bytes;
             return;
         }

@@ -12,10 +12,11 @@ use crate::engine::link::incoming::Incoming;
 use crate::engine::link::keys::Due;
 use crate::engine::link::keys::Event;
 use crate::engine::link::keys::{ConnKey, Source};
-use crate::engine::link::path::Path;
-use crate::engine::link::{place, socket};
+use crate::engine::link::socket;
 use crate::engine::transfer::arrival::{short_way, take_in_simple};
 use crate::engine::{Core, YIELD_AFTER, YIELD_NEARBY_AFTER};
+use prov_local::path::Path;
+use prov_local::rota::Rounds as _;
 
 /// Reads of the favourite that bring something between two questions to the
 /// poller, while these say nothing new.
@@ -84,7 +85,7 @@ impl Core {
         self.end_bursts();
         self.is_in_progress = true;
         self.read_ready();
-        let has_come = self.read_nearby() | self.read_quiet(self.rota.len());
+        let has_come = self.read_nearby() | self.take_in_quiet(self.rota.len());
         self.poll();
         self.is_in_progress = false;
         self.send_answers();
@@ -93,7 +94,7 @@ impl Core {
             && self.events.is_empty()
             && self.ready.is_empty()
             && self.held.is_empty()
-            && self.copies.is_empty()
+            && self.copier.is_empty()
             && !self.had_events;
         self.has_sleepers |= may_sleep;
         may_sleep && self.may_nap(sleeper)
@@ -350,14 +351,7 @@ impl Core {
                 (Incoming::Place(placing), None) if left > DIRECT => {
                     let mut path = Path::of(&conn.socket, &mut conn.shortcut);
                     let registered = &mut self.target;
-                    place::receive(
-                        &placing.place,
-                        registered,
-                        placing.done,
-                        left,
-                        ahead,
-                        &mut path,
-                    )
+                    path.receive_to(&placing.place, registered, placing.done, left, ahead)
                 }
                 _ => {
                     let outcome = conn.path().receive(ahead);

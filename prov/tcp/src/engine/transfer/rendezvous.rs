@@ -9,19 +9,19 @@
 
 use std::collections::hash_map::Entry;
 
-use prov_message::{Core as _, Op, Place};
+use prov_message::{Core as _, Op};
 use prov_util::buffer::AppIov;
 use prov_util::errno::Errno;
 
 use crate::engine::Core;
 use crate::engine::link::connection::{Asked, Connection, Named, Payload};
-use crate::engine::link::copies::Goal;
 use crate::engine::link::fault::{Fault, Step};
 use crate::engine::link::incoming::Incoming;
 use crate::engine::link::keys::ConnKey;
-use crate::engine::link::messages::{Ack, Fetch, Placing, Rendezvous, Then};
+use crate::engine::link::messages::{Ack, Fetch, Placing, Rendezvous};
 use crate::engine::link::narrow::Waiting;
 use crate::engine::link::post::{COPY_LIMIT, Post};
+use crate::engine::local::copying::Goal;
 use crate::engine::transfer::sending::ack_flag;
 use crate::wire::WireError;
 use crate::wire::handshake::Features;
@@ -253,12 +253,8 @@ impl Core {
             return;
         };
         if let Rendezvous::Direct(id) = name {
-            let placing = Placing {
-                place: Place::App(memory),
-                done: 0,
-                then: Then::Receive(receipt),
-            };
-            return self.copy_announced(key, id, Goal::Place(Box::new(placing)));
+            let placing = Placing::receive(memory, receipt);
+            return self.copy_announced(key, id, placing.into());
         }
         if conn.asked.contains_key(&name) {
             self.endpoints
@@ -337,11 +333,7 @@ impl Core {
             conn.incoming = Incoming::Discard;
             return Ok(());
         };
-        let placing = Placing {
-            place: Place::App(asked.memory),
-            done: 0,
-            then: Then::Receive(receipt),
-        };
+        let placing = Placing::receive(asked.memory, receipt);
         if header.payload == 0 {
             return self.placed(key, placing);
         }

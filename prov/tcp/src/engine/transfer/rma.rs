@@ -2,16 +2,16 @@
 
 use fabric_abi::{FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA};
 use prov_message::peers::{Bytes, Deferred, Destination};
-use prov_message::{Op, Place, Reaching as _, Target, Visitor};
+use prov_message::{Op, Reaching as _, Target, Visitor};
 use prov_util::errno::{Errno, Result};
 use prov_util::mr::Grants;
-use prov_util::request::{Access, RemoteAccess, RemoteIov};
+use prov_util::request::{Access, RemoteAccess};
 
 use crate::engine::Core;
 use crate::engine::link::connection::{Owner, PendingRead};
 use crate::engine::link::fault::{Fault, Step};
 use crate::engine::link::keys::{ConnKey, EpKey};
-use crate::engine::link::messages::{Ack, Placing, Then};
+use crate::engine::link::messages::{Ack, Placing};
 use crate::engine::link::post::Post;
 use crate::engine::transfer::arrival::ack_of;
 use crate::wire::WireError;
@@ -42,13 +42,13 @@ impl Core {
         access: &RemoteAccess,
         payload: Bytes<'_>,
     ) {
-        let remote = remote_list(&access.remote);
+        let remote = &access.remote;
         let op = Op::of_access(ep, access);
         match access.access {
-            Access::Write if self.write_directly(key, access, &remote, op) => {}
+            Access::Write if self.write_directly(key, access, op) => {}
             Access::Write => {
                 let mut header = Header::new(header::Op::Write);
-                header.rma_count = remote.len() as u8;
+                header.rma_count = remote.pieces().len() as u8;
                 header.payload = payload.len();
                 if let Some(data) = access.immediate() {
                     header.flags |= header::REMOTE_CQ_DATA;
@@ -59,7 +59,7 @@ impl Core {
                     key,
                     Post {
                         header,
-                        rma: &remote,
+                        rma: remote.pieces(),
                         payload,
                         copy: access.is_inject(),
                         op,
@@ -79,17 +79,8 @@ impl Core {
                     memory: access.local,
                 });
                 let mut header = Header::new(header::Op::ReadRequest);
-                header.rma_count = remote.len() as u8;
-                self.post(
-                    key,
-                    Post {
-                        header,
-                        rma: &remote,
-                        payload: Bytes::Own(&[]),
-                        copy: true,
-                        op: None,
-                    },
-                );
+                header.rma_count = remote.pieces().len() as u8;
+                self.post(key, Post::own(header, remote.pieces(), &[]));
             }
         }
     }
@@ -117,7 +108,7 @@ impl Core {
         access: u64,
     ) -> std::result::Result<Grants, Fault> {
         let (target, visitor) = self.visited(key)?;
-        Ok(target.resolve(&visitor, FI_RMA, access, list)?)
+        Ok(target.resolve(&visitor, FI_RMA, access, list.pieces())?)
     }
 
     /// A peer wants to read our memory.
@@ -125,7 +116,7 @@ impl Core {
         let conn = self.conns.get(key).ok_or(Fault::Gone)?;
         let list = *conn.stream.rma();
         let (target, visitor) = self.visited(key)?;
-        let grants = target.resolve(&visitor, FI_RMA, FI_REMOTE_READ, &list)?;
+        let grants = target.resolve(&visitor, FI_RMA, FI_REMOTE_READ, list.pieces())?;
         target.was_read(&visitor, &grants);
         let len = grants.len();
         if self.offer(key, &grants, len) {
@@ -163,14 +154,11 @@ impl Core {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         let list = *conn.stream.rma();
         let grants = self.registered(key, &list, FI_REMOTE_WRITE)?;
-        let placing = Placing {
-            place: Place::Registered(grants),
-            done: 0,
-            then: Then::RemoteWrite {
-                data: header.has_data().then_some(header.data),
-                ack: ack_of(header),
-            },
-        };
+        let placing = Placing::remote_write(
+            grants,
+            header.has_data().then_some(header.data),
+            ack_of(header),
+        );
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         if header.payload >= self.params.local_write_size && header.payload != 0 {
             conn.copies.written();
@@ -194,12 +182,4 @@ impl Core {
         self.acknowledge(key, ack);
         Ok(())
     }
-}
-
-pub(crate) fn remote_list(remote: &RemoteIov) -> RmaList {
-    let mut list = RmaList::EMPTY;
-    for piece in remote.pieces() {
-        list.push(*piece);
-    }
-    list
 }

@@ -299,14 +299,7 @@ impl Core {
                 }
                 _ => Err(Errno::ENOTCONN),
             },
-            Kind::Rdm(rdm) => {
-                let destination = rdm.peers.destination(addr)?;
-                if rdm.peers.is_relabelled() {
-                    self.follow_av(ep);
-                    return self.destination(ep, addr);
-                }
-                Ok(destination)
-            }
+            Kind::Rdm(_) => self.reach(ep, addr),
         }
     }
 

@@ -38,8 +38,8 @@ pub enum Op {
     AtomicRequest = 0x45,
     /// Old values for the request that `id` names.
     AtomicResponse = 0x46,
-    /// Towards reading one another's memory; `op_data` is an
-    /// [`Acquaintance`](crate::wire::direct::Acquaintance).
+    /// A remark ([`prov_local::neighbour`]) towards reading one another's memory
+    /// or sharing some; `op_data` is its subject.
     Acquaint = 0x47,
     /// Says where the bytes are that [`Op::ReadRequest`] asked for: in the order
     /// of the requests, as [`Op::ReadResponse`].

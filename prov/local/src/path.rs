@@ -2,16 +2,27 @@
 //! processes of one host, through memory that they share. They change from the
 //! one to the other at a message that says so, each direction by itself.
 //!
-//! The socket stays, to wake who sleeps and to tell of the peer's end.
+//! The side that asked for the connection makes the memory, puts a number into
+//! it and says which of its files it is; the other side has made sure which
+//! process that is ([`neighbour`](crate::neighbour)), opens the file, which only
+//! who has rights over that process can, and tells the number back. Each side's
+//! answer is the last that it sends through the socket, which stays to wake who
+//! sleeps and to tell of the peer's end.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+mod place;
 
-use prov_local::ring::Broken;
-use prov_local::stream::{Moved, SHORT, Stream};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
 use prov_util::buffer::{AppIov, Incoming, Outgoing};
 use prov_util::errno::{Errno, Result};
+use prov_util::{random, socket};
 
-use crate::engine::link::socket;
+use crate::barrier;
+use crate::far_end::Holder;
+use crate::neighbour::{OutOfTurn, Remark, Subject};
+use crate::process::open_segment;
+use crate::ring::Broken;
+use crate::stream::{Moved, SHORT, Stream};
 
 /// Memory that both ends of a connection share.
 pub struct Shortcut {
@@ -19,23 +30,25 @@ pub struct Shortcut {
     out: Out,
     /// Whether the peer sends through it.
     is_in: bool,
-    /// To be told to the peer when this side sends through it, as soon as what
-    /// is queued has left.
-    pub departs: Option<u64>,
+    /// The number to be told to the peer when this side sends through it, as
+    /// soon as what is queued has left.
+    departs: Option<u64>,
     /// Whether it is in the list of those that wait for room.
     pub is_starved: bool,
     /// How the socket has ended, after which nothing is added to the memory.
     end: Option<Result<usize>>,
     /// What the peer attaches to, until it has.
-    pub offered: Option<Offered>,
+    offered: Option<Offered>,
+    /// Where to log.
+    target: &'static str,
 }
 
 /// What a peer is asked to attach to.
-pub struct Offered {
+struct Offered {
     /// Open as long as this.
-    pub fd: OwnedFd,
+    _fd: OwnedFd,
     /// What it finds there.
-    pub secret: u64,
+    secret: u64,
 }
 
 /// Where what is sent goes.
@@ -64,8 +77,7 @@ const HEARINGS: u32 = 16;
 const WAKE: &[u8] = b"\0";
 
 impl Shortcut {
-    /// Not used yet.
-    pub fn new(stream: Stream, offered: Option<Offered>) -> Self {
+    fn new(stream: Stream, offered: Option<Offered>, target: &'static str) -> Self {
         Shortcut {
             stream,
             out: Out::Socket,
@@ -74,12 +86,78 @@ impl Shortcut {
             is_starved: false,
             end: None,
             offered,
+            target,
         }
     }
 
-    /// [`Stream::is_asymmetric`].
-    pub fn is_asymmetric(&mut self, asymmetric: bool) {
-        self.stream.is_asymmetric(asymmetric);
+    /// New memory, and what to tell the peer of it. `target` is where to log.
+    ///
+    /// # Errors
+    /// Those of [`Stream::create`], `-FI_EIO` without random numbers.
+    pub fn offer(target: &'static str) -> Result<(Self, Remark)> {
+        let secret = random::secret()?;
+        let (stream, fd) = Stream::create(secret)?;
+        let remark = Remark {
+            subject: Subject::Memory,
+            id: u64::from(fd.as_raw_fd().unsigned_abs()),
+            word: has_barrier(),
+        };
+        let offered = Offered { _fd: fd, secret };
+        Ok((Shortcut::new(stream, Some(offered), target), remark))
+    }
+
+    /// The memory that a process has offered with this remark; this side is to
+    /// send through it ([`Shortcut::departure`]).
+    ///
+    /// # Errors
+    /// Those of [`open_segment`] and [`Stream::attach`].
+    pub fn attach(holder: Holder, remark: &Remark, target: &'static str) -> Result<Self> {
+        let number = u32::try_from(remark.id).map_err(|_| Errno::EINVAL)?;
+        let segment = open_segment(holder.pid, number)?;
+        let (mut stream, secret) = Stream::attach(segment.as_fd())?;
+        stream.is_asymmetric(remark.word & has_barrier() != 0);
+        let mut shortcut = Shortcut::new(stream, None, target);
+        shortcut.departs = Some(secret);
+        Ok(shortcut)
+    }
+
+    /// Whether the peer has been offered it and has not answered.
+    pub fn is_offered(&self) -> bool {
+        self.offered.is_some()
+    }
+
+    /// The peer says that it sends through the memory from now on. Whether this
+    /// is its answer to the offer, after which this side is to do the same. The
+    /// end of the socket may have shown already, and shows once: it is for
+    /// [`Shortcut::hear`].
+    ///
+    /// # Errors
+    /// It has said so before, or does not know the number.
+    pub fn comes_in(&mut self, remark: &Remark) -> std::result::Result<bool, OutOfTurn> {
+        if self.is_in {
+            return Err(OutOfTurn);
+        }
+        let offered = self.offered.take();
+        if let Some(offered) = &offered {
+            if offered.secret != remark.id {
+                return Err(OutOfTurn);
+            }
+            self.stream.is_asymmetric(remark.word & has_barrier() != 0);
+            self.departs = Some(0);
+        }
+        self.is_in = true;
+        Ok(offered.is_some())
+    }
+
+    /// What is to be sent through the socket as the last, by
+    /// [`Shortcut::depart`], if this side is to send through the memory from now
+    /// on.
+    pub fn departure(&mut self) -> Option<Remark> {
+        self.departs.take().map(|id| Remark {
+            subject: Subject::Moved,
+            id,
+            word: has_barrier(),
+        })
     }
 
     /// Whether what is sent goes through the memory.
@@ -126,12 +204,6 @@ impl Shortcut {
             self.out = Out::Memory;
         }
         Ok(())
-    }
-
-    /// The peer sends through the memory from now on. The end of the socket may
-    /// have shown already, and shows once: it is for [`Shortcut::hear`].
-    pub fn comes_in(&mut self) {
-        self.is_in = true;
     }
 
     /// Takes what has come through the socket besides: calls to wake, and its
@@ -227,7 +299,11 @@ impl Shortcut {
 
     /// The bytes that a call has moved, `-FI_EAGAIN` for none.
     #[inline(always)]
-    fn moved(socket: BorrowedFd<'_>, moved: std::result::Result<Moved, Broken>) -> Result<usize> {
+    fn moved(
+        &self,
+        socket: BorrowedFd<'_>,
+        moved: std::result::Result<Moved, Broken>,
+    ) -> Result<usize> {
         match moved {
             Ok(Moved { bytes, wakes }) => {
                 if wakes {
@@ -238,17 +314,21 @@ impl Shortcut {
                     bytes => Ok(bytes),
                 }
             }
-            Err(broken) => Err(protocol_error(broken)),
+            Err(broken) => Err(self.protocol_error(broken)),
         }
     }
 
     #[inline(always)]
     fn send(&mut self, socket: BorrowedFd<'_>, bytes: &[u8]) -> Result<usize> {
         match self.out {
-            Out::Memory => Self::moved(socket, self.stream.send(bytes)),
+            Out::Memory => {
+                let moved = self.stream.send(bytes);
+                self.moved(socket, moved)
+            }
             Out::Leaving(_) => {
                 self.leave(socket)?;
-                Self::moved(socket, self.stream.send(bytes))
+                let moved = self.stream.send(bytes);
+                self.moved(socket, moved)
             }
             Out::Socket => socket::send(socket, bytes),
         }
@@ -259,7 +339,8 @@ impl Shortcut {
             return out.send(socket, flags);
         }
         self.leave(socket)?;
-        Self::moved(socket, self.stream.send_out(&out))
+        let moved = self.stream.send_out(&out);
+        self.moved(socket, moved)
     }
 
     /// Nothing has come: whether nothing will.
@@ -270,6 +351,16 @@ impl Shortcut {
             (received, _) => received,
         }
     }
+
+    #[cold]
+    fn protocol_error(&self, broken: Broken) -> Errno {
+        log::warn!(
+            target: self.target,
+            "a peer of this host has spoilt the memory shared with it: {}",
+            broken.0
+        );
+        Errno::EPROTO
+    }
 }
 
 #[cold]
@@ -279,14 +370,8 @@ fn wake(socket: BorrowedFd<'_>) {
     let _ = socket::send(socket, WAKE);
 }
 
-#[cold]
-fn protocol_error(broken: Broken) -> Errno {
-    log::warn!(
-        target: crate::LOG.ep_ctrl,
-        "a peer of this host has spoilt the memory shared with it: {}",
-        broken.0
-    );
-    Errno::EPROTO
+fn has_barrier() -> u64 {
+    barrier::is_available().into()
 }
 
 /// The way that a connection's bytes take now.
@@ -306,7 +391,6 @@ impl<'a> Path<'a> {
     }
 
     /// Through a socket.
-    #[cfg(test)]
     pub fn through(socket: BorrowedFd<'a>) -> Self {
         Path {
             socket,
@@ -359,8 +443,8 @@ impl<'a> Path<'a> {
     pub fn receive(&mut self, to: &mut [u8]) -> Result<usize> {
         match &mut self.shortcut {
             Some(shortcut) if shortcut.is_in => {
-                let received = Shortcut::moved(self.socket, shortcut.stream.receive(to));
-                shortcut.or_end(received)
+                let moved = shortcut.stream.receive(to);
+                shortcut.or_end(shortcut.moved(self.socket, moved))
             }
             _ => socket::receive(self.socket, to),
         }
@@ -373,8 +457,8 @@ impl<'a> Path<'a> {
     pub fn receive_in(&mut self, mut to: Incoming<'_>) -> Result<usize> {
         match &mut self.shortcut {
             Some(shortcut) if shortcut.is_in => {
-                let received = Shortcut::moved(self.socket, shortcut.stream.receive_in(&mut to));
-                shortcut.or_end(received)
+                let moved = shortcut.stream.receive_in(&mut to);
+                shortcut.or_end(shortcut.moved(self.socket, moved))
             }
             _ => to.receive(self.socket, libc::MSG_DONTWAIT),
         }

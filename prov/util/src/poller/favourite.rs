@@ -5,8 +5,6 @@
 //! question tells which of them are worth a read, whatever their number. So
 //! there is one favourite at most, and none as soon as another brings something.
 
-use crate::engine::link::keys::ConnKey;
-
 /// Reads in a row that bring something and make a connection the favourite.
 const ENOUGH: u32 = 8;
 /// Reads in vain after which the favourite is left to the poller, until it
@@ -15,26 +13,26 @@ const TOO_MANY: u32 = 1000;
 
 /// What the last reads say about where the next message comes.
 #[derive(Default)]
-pub struct Favourite {
+pub struct Favourite<K> {
     /// What brought something last.
-    conn: ConnKey,
+    conn: K,
     /// How often in a row that was it, counted up to [`ENOUGH`].
     streak: u32,
     /// Reads of it in vain since.
     misses: u32,
 }
 
-impl Favourite {
+impl<K: Copy + PartialEq + Default> Favourite<K> {
     /// The favourite, if there is one.
     #[inline(always)]
-    pub fn get(&self) -> Option<ConnKey> {
+    pub fn get(&self) -> Option<K> {
         (self.streak == ENOUGH).then_some(self.conn)
     }
 
     /// A read has brought something; whether another connection did the last
     /// time.
     #[inline]
-    pub fn brought(&mut self, conn: ConnKey) -> bool {
+    pub fn brought(&mut self, conn: K) -> bool {
         self.misses = 0;
         let is_other = conn != self.conn;
         if is_other {
@@ -62,7 +60,7 @@ impl Favourite {
     }
 
     /// A connection has ended.
-    pub fn forget(&mut self, conn: ConnKey) {
+    pub fn forget(&mut self, conn: K) {
         if self.conn == conn {
             *self = Favourite::default();
         }
@@ -72,11 +70,9 @@ impl Favourite {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use slotmap::SlotMap;
 
-    fn two() -> [ConnKey; 2] {
-        let mut keys = SlotMap::with_key();
-        [keys.insert(()), keys.insert(())]
+    fn two() -> [u32; 2] {
+        [1, 2]
     }
 
     #[test]

@@ -1,0 +1,313 @@
+//! Copies from the memory of peers' processes: who is to have the bytes makes
+//! them, as [`Errand`]s without the lane's lock, since a page of the peer's
+//! memory may be anywhere.
+
+use std::collections::VecDeque;
+
+use prov_message::{Course, Endpoints, EpKey, Errand, Kept, Place, Placing, Target, Transport};
+use prov_util::errno::Result;
+use prov_util::mr::MrTable;
+use prov_util::process_memory::OtherIov;
+
+use crate::process::OtherProcess;
+
+/// Bytes that are copied at once: meanwhile, the peer may wait for an answer.
+const BYTES_PER_TURN: usize = 1 << 20;
+/// Bytes after which there is time for another copy.
+const SHORT: usize = 64 << 10;
+
+/// Bytes that are copied from a peer's memory.
+pub struct Transfer<T: Transport> {
+    pub to: Goal<T>,
+    /// Where they are in the peer's memory.
+    pub from: OtherIov,
+    /// The peer's name for it, if it is to be told of the end by that.
+    pub name: Option<u64>,
+    /// Whether nothing that the peer does later may overtake it.
+    pub goes_first: bool,
+}
+
+/// Where they go.
+pub enum Goal<T: Transport> {
+    /// To their place in memory, which may be too small for a message.
+    Place(Box<Placing<T>>),
+    /// Into the queue of unexpected messages, of which so many bytes are there;
+    /// these follow.
+    Keep {
+        kept: Kept,
+        done: usize,
+        next: Vec<u8>,
+    },
+    /// Nobody wants them.
+    Discard,
+}
+
+impl<T: Transport> From<Placing<T>> for Goal<T> {
+    fn from(placing: Placing<T>) -> Self {
+        Goal::Place(Box::new(placing))
+    }
+}
+
+impl<T: Transport> From<Course<T>> for Goal<T> {
+    fn from(course: Course<T>) -> Self {
+        match course {
+            Course::Place(placing) => Goal::Place(placing),
+            Course::Keep(kept) => Goal::Keep {
+                kept,
+                done: 0,
+                next: Vec::new(),
+            },
+            Course::Discard | Course::Done => Goal::Discard,
+        }
+    }
+}
+
+impl<T: Transport> Goal<T> {
+    /// What will not come to its place any more.
+    pub fn abandon(self) -> Option<Placing<T>> {
+        match self {
+            Goal::Place(placing) => Some(*placing),
+            Goal::Keep { .. } | Goal::Discard => None,
+        }
+    }
+}
+
+impl<T: Transport> Transfer<T> {
+    /// The bytes that are copied.
+    fn done(&self) -> u64 {
+        match &self.to {
+            Goal::Place(placing) => placing.done as u64,
+            Goal::Keep { done, next, .. } => (done + next.len()) as u64,
+            Goal::Discard => self.from.len(),
+        }
+    }
+
+    /// Whether all of them are.
+    pub fn is_whole(&self) -> bool {
+        self.done() >= self.from.len()
+    }
+
+    /// Gives bytes that were copied to the message that is kept, or to what it has
+    /// become meanwhile: this `course`, if any.
+    pub fn keep(
+        &mut self,
+        course: Option<Course<T>>,
+        endpoints: &mut Endpoints<T>,
+        registered: &mut Option<Target>,
+    ) {
+        let Goal::Keep { kept, done, next } = &mut self.to else {
+            return;
+        };
+        match course.map(Goal::from) {
+            None => {
+                if endpoints.append(*kept, next, 0) {
+                    *done += next.len();
+                    next.clear();
+                } else {
+                    self.to = Goal::Discard;
+                }
+            }
+            Some(Goal::Place(mut placing)) => {
+                placing.place.write_at(registered, placing.done, next);
+                placing.done += next.len();
+                self.to = Goal::Place(placing);
+            }
+            Some(other) => self.to = other,
+        }
+    }
+}
+
+/// What is copied from the memory of one peer, in the order in which it came.
+pub struct Transfers<T: Transport> {
+    waiting: VecDeque<Transfer<T>>,
+    /// Whether the oldest of them is with whoever copies, and not here.
+    is_away: bool,
+    /// Those that nothing may overtake.
+    first: usize,
+}
+
+impl<T: Transport> Default for Transfers<T> {
+    fn default() -> Self {
+        Transfers {
+            waiting: VecDeque::new(),
+            is_away: false,
+            first: 0,
+        }
+    }
+}
+
+impl<T: Transport> Transfers<T> {
+    /// Whether there are none.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        !self.is_away && self.waiting.is_empty()
+    }
+
+    /// How many wait for their turn.
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Whether there are some that nothing may overtake.
+    #[inline(always)]
+    pub fn go_first(&self) -> bool {
+        self.first != 0
+    }
+
+    /// Adds one; whether the peer has to be given a turn ([`Copier::add`]).
+    #[must_use]
+    pub fn push(&mut self, transfer: Transfer<T>) -> bool {
+        self.first += usize::from(transfer.goes_first);
+        self.waiting.push_back(transfer);
+        self.waiting.len() == 1 && !self.is_away
+    }
+
+    /// The oldest one, to be copied.
+    pub fn take(&mut self) -> Option<Transfer<T>> {
+        let transfer = self.waiting.pop_front()?;
+        self.is_away = true;
+        Some(transfer)
+    }
+
+    /// That one is back, and not over.
+    pub fn put_back(&mut self, transfer: Transfer<T>) {
+        self.is_away = false;
+        self.waiting.push_front(transfer);
+    }
+
+    /// That one is over.
+    pub fn ended(&mut self, transfer: &Transfer<T>) {
+        self.is_away = false;
+        self.first -= usize::from(transfer.goes_first);
+    }
+
+    /// Takes all that are here, which will not be made any more.
+    pub fn drain(&mut self) -> impl Iterator<Item = Transfer<T>> {
+        self.waiting.drain(..)
+    }
+}
+
+/// The copies of a lane: whose turn it is, and what they are made with.
+pub struct Copier<T: Transport> {
+    turns: VecDeque<T::Link>,
+    /// None while something is copied.
+    target: Option<Target>,
+    /// The endpoint for which that is.
+    ep: Option<EpKey>,
+}
+
+impl<T: Transport> Copier<T> {
+    /// Into memory that is registered in this table, and any of the
+    /// application's. Without a table, nothing is ever copied.
+    pub fn new(memory: Option<&MrTable>) -> Self {
+        Copier {
+            turns: VecDeque::new(),
+            target: memory.map(Target::new),
+            ep: None,
+        }
+    }
+
+    /// Whether nothing waits for its turn.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.turns.is_empty()
+    }
+
+    /// A link has something to be copied.
+    pub fn add(&mut self, link: T::Link) {
+        self.turns.push_back(link);
+    }
+
+    /// Whether something is being copied for an endpoint.
+    pub fn is_at_work_for(&self, ep: EpKey) -> bool {
+        self.ep == Some(ep)
+    }
+
+    /// The next copy. `take` has the endpoint of a link, the peer's memory, and
+    /// what is to be copied ([`Transfers::take`]), if there still is something.
+    #[cold]
+    pub fn next(
+        &mut self,
+        mut take: impl FnMut(T::Link) -> Option<(EpKey, OtherProcess, Transfer<T>)>,
+    ) -> Option<Copying<T>> {
+        let target = self.target.take()?;
+        while let Some(link) = self.turns.pop_front() {
+            if let Some((ep, memory, transfer)) = take(link) {
+                self.ep = Some(ep);
+                return Some(Copying {
+                    link,
+                    transfer,
+                    memory,
+                    target: Some(target),
+                    outcome: Ok(()),
+                });
+            }
+        }
+        self.target = Some(target);
+        None
+    }
+
+    /// A copy has been made as far as this turn goes, or not: whose it is, what is
+    /// copied, and how it went.
+    pub fn back(&mut self, copying: Copying<T>) -> (T::Link, Transfer<T>, Result) {
+        self.target = copying.target;
+        self.ep = None;
+        (copying.link, copying.transfer, copying.outcome)
+    }
+}
+
+/// A copy from a peer's memory.
+pub struct Copying<T: Transport> {
+    link: T::Link,
+    transfer: Transfer<T>,
+    memory: OtherProcess,
+    target: Option<Target>,
+    outcome: Result,
+}
+
+impl<T: Transport> Errand for Copying<T> {
+    fn run(&mut self) -> bool {
+        let done = self.transfer.done();
+        let left = (self.transfer.from.len() - done).min(BYTES_PER_TURN as u64);
+        let from = self.transfer.from.slice(done, left);
+        let left = left as usize;
+        self.outcome = match &mut self.transfer.to {
+            Goal::Place(placing) => {
+                let Placing { place, done, .. } = &mut **placing;
+                copy_to(place, *done, left, &mut self.target, &self.memory, &from)
+                    .map(|()| *done += left)
+            }
+            Goal::Keep { next, .. } => {
+                next.resize(left, 0);
+                self.memory.copy_out(&from, next)
+            }
+            Goal::Discard => Ok(()),
+        };
+        self.outcome.is_ok() && left <= SHORT
+    }
+}
+
+/// Copies `len` bytes to their place `at` the offset, as far as it has room for
+/// them.
+fn copy_to(
+    place: &Place,
+    at: usize,
+    len: usize,
+    target: &mut Option<Target>,
+    memory: &OtherProcess,
+    from: &OtherIov,
+) -> Result {
+    let mut copied = 0;
+    while copied < len {
+        let mut outcome = Ok(());
+        let room = place.part(target, at + copied, len - copied, |to| {
+            if !to.is_empty() {
+                outcome = memory.copy(&from.slice(copied as u64, to.len() as u64), to);
+            }
+        });
+        outcome?;
+        // What there is no room for is left where it is.
+        copied += if room == 0 { len - copied } else { room };
+    }
+    Ok(())
+}

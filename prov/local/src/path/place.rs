@@ -1,0 +1,66 @@
+//! What goes between places in memory and the way of a connection without a stop.
+
+use prov_message::{Place, Target};
+use prov_util::buffer::{AppIov, Incoming, Outgoing};
+use prov_util::errno::{Errno, Result};
+use prov_util::mr::Grant;
+
+use super::Path;
+
+impl Path<'_> {
+    /// Receives up to `len` bytes for the offset `at` of a place, and what comes
+    /// behind into `behind`. Returns how many bytes there was room for, how many
+    /// of those in the place, and how many came.
+    pub fn receive_to(
+        &mut self,
+        to: &Place,
+        registered: &mut Option<Target>,
+        at: usize,
+        len: usize,
+        behind: &mut [u8],
+    ) -> (usize, usize, Result<usize>) {
+        let mut receive = |memory: &AppIov, behind: &mut [u8]| {
+            let mut transfer = Incoming::default();
+            transfer.push_app(memory);
+            transfer.push(behind);
+            let room = transfer.len();
+            let received = self.receive_in(transfer);
+            (room, memory.len(), received)
+        };
+        if let Place::App(memory) = to {
+            return receive(&memory.slice(at, len), behind);
+        }
+        let mut received = None;
+        let part = to.part(registered, at, len, |memory| {
+            // Behind this part there may be another, so its end is the end.
+            let behind = match memory.len() == len {
+                true => &mut *behind,
+                false => &mut [],
+            };
+            received = Some(receive(memory, behind));
+        });
+        // Closed: its bytes are read and dropped.
+        received.unwrap_or_else(|| {
+            let room = part.min(behind.len());
+            receive(&AppIov::EMPTY, &mut behind[..room])
+        })
+    }
+
+    /// Sends `out` and then registered memory from an offset on; the bytes that
+    /// left.
+    ///
+    /// # Errors
+    /// Those of [`Path::send_out`], `-FI_EACCES` if the memory is closed.
+    pub fn send_registered(
+        &mut self,
+        mut out: Outgoing<'_>,
+        registered: Option<&mut Target>,
+        grant: &Grant,
+        from: usize,
+    ) -> Result<usize> {
+        let held = registered.and_then(|target| target.memory.hold(grant));
+        let held = held.ok_or(Errno::EACCES)?;
+        out.push_app(&held.part(from, usize::MAX));
+        self.send_out(out, libc::MSG_DONTWAIT)
+    }
+}
