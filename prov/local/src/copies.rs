@@ -82,6 +82,23 @@ impl<T: Transport> Transfer<T> {
         }
     }
 
+    /// Bytes of the next turn.
+    fn left(&self) -> u64 {
+        let left = self.from.len() - self.done();
+        left.min(BYTES_PER_TURN as u64)
+    }
+
+    /// Takes memory for bytes that will be kept from where there is some to spare.
+    pub fn with_room(mut self, endpoints: &mut Endpoints<T>) -> Self {
+        let left = self.left() as usize;
+        if let Goal::Keep { next, .. } = &mut self.to
+            && next.capacity() < left
+        {
+            *next = endpoints.spare(left);
+        }
+        self
+    }
+
     /// Whether all of them are.
     pub fn is_whole(&self) -> bool {
         self.done() >= self.from.len()
@@ -100,8 +117,9 @@ impl<T: Transport> Transfer<T> {
         };
         match course.map(Goal::from) {
             None => {
-                if endpoints.append(*kept, next, 0) {
-                    *done += next.len();
+                let len = next.len();
+                if endpoints.append_all(*kept, next) {
+                    *done += len;
                     next.clear();
                 } else {
                     self.to = Goal::Discard;
@@ -267,8 +285,7 @@ pub struct Copying<T: Transport> {
 
 impl<T: Transport> Errand for Copying<T> {
     fn run(&mut self) -> bool {
-        let done = self.transfer.done();
-        let left = (self.transfer.from.len() - done).min(BYTES_PER_TURN as u64);
+        let (done, left) = (self.transfer.done(), self.transfer.left());
         let from = self.transfer.from.slice(done, left);
         let left = left as usize;
         self.outcome = match &mut self.transfer.to {

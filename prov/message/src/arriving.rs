@@ -13,6 +13,7 @@ use crate::inbox::{
 use crate::keeping::{Cost, HeldBack, KEEPING_COST, Room, Wish};
 use crate::operation::{Context, Ticket};
 use crate::reports::Reports;
+use crate::spare::Spare;
 use crate::whole::Whole;
 
 /// A message begins, or is announced.
@@ -281,19 +282,48 @@ impl<T: Transport> Endpoints<T> {
     /// More bytes of a message that is kept, with `more` to come behind them;
     /// `false` if nobody wants it any longer.
     pub fn append(&mut self, kept: Kept, bytes: &[u8], more: usize) -> bool {
-        let Some(message) = self.kept_mut(kept) else {
-            return false;
-        };
-        let Body::Arriving(body) = &mut message.body else {
+        let Some((body, spare)) = self.kept_body(kept) else {
             return false;
         };
         if body.capacity() - body.len() < bytes.len() {
             // Memory for all of a long message is taken as it comes.
             let ahead = body.len().max(AHEAD).min(bytes.len().saturating_add(more));
-            body.reserve_exact(ahead.max(bytes.len()));
+            let ahead = ahead.max(bytes.len());
+            if body.is_empty() {
+                *body = spare.take(ahead);
+                body.clear();
+            }
+            body.reserve_exact(ahead);
         }
         body.extend_from_slice(bytes);
         true
+    }
+
+    /// [`Endpoints::append`] of bytes that are taken over with their memory, where
+    /// they are the first ones.
+    pub fn append_all(&mut self, kept: Kept, bytes: &mut Vec<u8>) -> bool {
+        match self.kept_body(kept) {
+            Some((body, _)) if body.is_empty() => {
+                std::mem::swap(body, bytes);
+                true
+            }
+            _ => self.append(kept, bytes, 0),
+        }
+    }
+
+    /// Memory for `len` bytes that may be kept, with something in it, if there is
+    /// some to spare.
+    pub fn spare(&mut self, len: usize) -> Vec<u8> {
+        self.kept.spare.take(len)
+    }
+
+    /// What has come of a message that is kept.
+    fn kept_body(&mut self, kept: Kept) -> Option<(&mut Vec<u8>, &mut Spare)> {
+        let message = self.inboxes.get_mut(kept.inbox)?.payload_mut(kept)?;
+        match &mut message.body {
+            Body::Arriving(body) => Some((body, &mut self.kept.spare)),
+            _ => None,
+        }
     }
 
     /// A message that is kept has come in full.
@@ -416,12 +446,14 @@ impl<T: Transport> Endpoints<T> {
         let action = match body {
             Body::Complete(bytes) => {
                 memory.write_at(0, &bytes);
+                self.kept.spare.give(bytes);
                 let ack = self.received(&receipt, &memory, Ok(()));
                 return self.acknowledge(link, ack);
             }
             Body::Arriving(bytes) => {
                 memory.write_at(0, &bytes);
                 let course = Course::receive(memory, bytes.len(), receipt);
+                self.kept.spare.give(bytes);
                 return self.redirect(link, course);
             }
             Body::HeldBack => {

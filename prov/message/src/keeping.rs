@@ -16,6 +16,7 @@ use slotmap::SecondaryMap;
 use crate::budget::{Account, Budget};
 use crate::endpoints::Endpoints;
 use crate::inbox::{Action, Body, Kept, Transport, Unexpected};
+use crate::spare::Spare;
 
 /// How much is kept for peers whose messages nobody receives.
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +58,8 @@ pub(crate) struct Keeping<T: Transport> {
     /// What senders that cannot announce may have on top of `bytes`.
     unannounced: Budget,
     pub announcements: Budget,
+    /// Memory of messages that are kept no longer.
+    pub spare: Spare,
     in_flight: usize,
     saved: usize,
     memory: usize,
@@ -129,6 +132,7 @@ impl<T: Transport> Keeping<T> {
             bytes: Budget::new(limits.unexpected, LEAST.min(limits.unexpected / 2)),
             unannounced: Budget::new(limits.unannounced, 0),
             announcements: Budget::new(limits.announcements, LEAST_ANNOUNCEMENTS),
+            spare: Spare::default(),
             in_flight: limits.in_flight,
             saved: limits.saved,
             memory: limits.memory,

@@ -23,6 +23,7 @@ pub mod peers;
 pub mod reaching;
 pub mod receiving;
 pub mod reports;
+mod spare;
 pub mod target;
 pub mod whole;
 

@@ -71,10 +71,11 @@ impl Core {
     /// The next copy, to be made without the lane's lock.
     #[cold]
     pub(super) fn next_pull(&mut self) -> Option<Pulling> {
-        let links = &mut self.links;
+        let (links, endpoints) = (&mut self.links, &mut self.endpoints);
         let next = self.copier.next(|key| {
             let link = links.get_mut(key)?;
-            Some((link.ep, link.memory?, link.pulls.take()?))
+            let (memory, transfer) = (link.memory?, link.pulls.take()?);
+            Some((link.ep, memory, transfer.with_room(endpoints)))
         });
         if next.is_some() {
             self.idle_calls = 0;

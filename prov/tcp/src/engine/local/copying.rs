@@ -280,13 +280,14 @@ impl Core {
     /// The next copy, to be made without the lane's lock.
     #[cold]
     pub(crate) fn next_copy(&mut self) -> Option<Copying> {
-        let conns = &mut self.conns;
+        let (conns, endpoints) = (&mut self.conns, &mut self.endpoints);
         let next = self.copier.next(|key| {
             let conn = conns.get_mut(key)?;
             let Owner::Ep(ep) = conn.owner else {
                 return None;
             };
-            Some((ep, conn.neighbour.memory()?, conn.copies.transfers.take()?))
+            let (memory, transfer) = (conn.neighbour.memory()?, conn.copies.transfers.take()?);
+            Some((ep, memory, transfer.with_room(endpoints)))
         });
         if next.is_some() {
             self.idle_calls = 0;

@@ -1,0 +1,78 @@
+//! Memory of messages that were kept, for the next ones: what is fresh from the
+//! system has to be zeroed by it, page by page, which takes longer than the
+//! message's own bytes do.
+
+/// Buffers for less are left to the allocator.
+const SMALLEST: usize = 16 << 10;
+/// Bytes of all buffers together, at most.
+const MOST: usize = 8 << 20;
+
+/// See the [module](self) description.
+#[derive(Debug, Default)]
+pub(crate) struct Spare {
+    /// What was given back last stands behind the others.
+    buffers: Vec<Vec<u8>>,
+    bytes: usize,
+}
+
+impl Spare {
+    /// A buffer with room for `len` bytes, where there is one for about so many,
+    /// with something in it; otherwise an empty one.
+    pub fn take(&mut self, len: usize) -> Vec<u8> {
+        // Who keeps a message is charged for its bytes, not for the room.
+        let most = len.saturating_mul(2);
+        let fits = |buffer: &Vec<u8>| (len..=most).contains(&buffer.capacity());
+        let at = match len {
+            ..SMALLEST => None,
+            _ => self.buffers.iter().rposition(fits),
+        };
+        let buffer = at.map(|at| self.buffers.remove(at)).unwrap_or_default();
+        self.bytes -= buffer.capacity();
+        buffer
+    }
+
+    /// Gives a buffer back, whatever is in it.
+    pub fn give(&mut self, buffer: Vec<u8>) {
+        let size = buffer.capacity();
+        if size >= SMALLEST && self.bytes + size <= MOST {
+            self.bytes += size;
+            self.buffers.push(buffer);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_smallest_part_is_kept_of_what_is_given_back() {
+        let mut spare = Spare::default();
+        spare.give(vec![1; SMALLEST - 1]);
+        assert_eq!(spare.take(SMALLEST - 1).capacity(), 0);
+        for _ in 0..3 {
+            spare.give(vec![1; MOST / 2]);
+        }
+        let room = |spare: &mut Spare| spare.take(MOST / 2).capacity();
+        assert_eq!(spare.take(MOST).capacity(), 0, "none is so long");
+        assert!(room(&mut spare) >= MOST / 2 && room(&mut spare) >= MOST / 2);
+        assert_eq!(room(&mut spare), 0, "the third was too much");
+        assert_eq!(spare.bytes, 0);
+    }
+
+    #[test]
+    fn the_one_that_was_used_last_comes_first_if_it_is_not_much_too_large() {
+        let mut spare = Spare::default();
+        for (number, size) in [(1, 1), (2, 2), (3, 2), (4, 4)] {
+            spare.give(vec![number; size * SMALLEST]);
+        }
+        let taken = [1, 1, 1].map(|size| spare.take(size * SMALLEST)[0]);
+        assert_eq!(taken, [3, 2, 1]);
+        assert_eq!(
+            spare.take(SMALLEST).capacity(),
+            0,
+            "four times as much is left"
+        );
+        assert_eq!(spare.take(2 * SMALLEST)[0], 4);
+    }
+}
