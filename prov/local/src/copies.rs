@@ -31,12 +31,15 @@ pub struct Transfer<T: Transport> {
 pub enum Goal<T: Transport> {
     /// To their place in memory, which may be too small for a message.
     Place(Box<Placing<T>>),
-    /// Into the queue of unexpected messages, of which so many bytes are there;
-    /// these follow.
+    /// Into the queue of unexpected messages.
     Keep {
         kept: Kept,
+        /// Bytes that are there.
         done: usize,
+        /// Where those behind them are copied to.
         next: Vec<u8>,
+        /// How many of these have been.
+        copied: usize,
     },
     /// Nobody wants them.
     Discard,
@@ -56,6 +59,7 @@ impl<T: Transport> From<Course<T>> for Goal<T> {
                 kept,
                 done: 0,
                 next: Vec::new(),
+                copied: 0,
             },
             Course::Discard | Course::Done => Goal::Discard,
         }
@@ -77,7 +81,7 @@ impl<T: Transport> Transfer<T> {
     fn done(&self) -> u64 {
         match &self.to {
             Goal::Place(placing) => placing.done as u64,
-            Goal::Keep { done, next, .. } => (done + next.len()) as u64,
+            Goal::Keep { done, copied, .. } => (done + copied) as u64,
             Goal::Discard => self.from.len(),
         }
     }
@@ -112,15 +116,21 @@ impl<T: Transport> Transfer<T> {
         endpoints: &mut Endpoints<T>,
         registered: &mut Option<Target>,
     ) {
-        let Goal::Keep { kept, done, next } = &mut self.to else {
+        let Goal::Keep {
+            kept,
+            done,
+            next,
+            copied,
+        } = &mut self.to
+        else {
             return;
         };
+        let len = std::mem::take(copied);
+        next.truncate(len);
         match course.map(Goal::from) {
             None => {
-                let len = next.len();
                 if endpoints.append_all(*kept, next) {
                     *done += len;
-                    next.clear();
                 } else {
                     self.to = Goal::Discard;
                 }
@@ -294,9 +304,11 @@ impl<T: Transport> Errand for Copying<T> {
                 copy_to(place, *done, left, &mut self.target, &self.memory, &from)
                     .map(|()| *done += left)
             }
-            Goal::Keep { next, .. } => {
+            Goal::Keep { next, copied, .. } => {
                 next.resize(left, 0);
-                self.memory.copy_out(&from, next)
+                self.memory
+                    .copy_out(&from, next)
+                    .map(|()| *copied = next.len())
             }
             Goal::Discard => Ok(()),
         };

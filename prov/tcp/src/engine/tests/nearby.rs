@@ -170,6 +170,30 @@ fn what_nobody_receives_yet_is_copied_and_its_sender_has_its_memory_back() {
 }
 
 #[test]
+fn what_is_kept_in_memory_that_was_used_before_is_whole() {
+    let (a, b) = nearby();
+    let lens = [
+        300_000,
+        200_000,
+        150_000,
+        1 << 20,
+        600_000,
+        2 << 20,
+        1_500_000,
+    ];
+    for (tag, len) in lens.into_iter().cycle().take(21).enumerate() {
+        let (mut out, mut place) = (pattern(len, tag), vec![0; len]);
+        send(&a, &mut out, tag as u64);
+        until([&a, &b], || a.count() == 1);
+        receive(&b, &mut place, tag as u64);
+        until([&b, &b], || b.count() == 1);
+        assert!(place == out, "{len} bytes, the {tag}th");
+        a.done.borrow_mut().clear();
+        b.done.borrow_mut().clear();
+    }
+}
+
+#[test]
 fn a_receive_takes_a_message_over_while_that_is_being_copied() {
     const LEN: usize = 2 << 20;
     for after in 0..6 {
