@@ -147,9 +147,10 @@ impl<T: Transport> Transfer<T> {
 
 /// What is copied from the memory of one peer, in the order in which it came.
 pub struct Transfers<T: Transport> {
+    /// Those that are here: the oldest one may be with whoever copies.
     waiting: VecDeque<Transfer<T>>,
-    /// Whether the oldest of them is with whoever copies, and not here.
-    is_away: bool,
+    /// How many there are with that.
+    count: usize,
     /// Those that nothing may overtake.
     first: usize,
 }
@@ -158,7 +159,7 @@ impl<T: Transport> Default for Transfers<T> {
     fn default() -> Self {
         Transfers {
             waiting: VecDeque::new(),
-            is_away: false,
+            count: 0,
             first: 0,
         }
     }
@@ -168,7 +169,7 @@ impl<T: Transport> Transfers<T> {
     /// Whether there are none.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
-        !self.is_away && self.waiting.is_empty()
+        self.count == 0
     }
 
     /// How many wait for their turn.
@@ -187,30 +188,29 @@ impl<T: Transport> Transfers<T> {
     pub fn push(&mut self, transfer: Transfer<T>) -> bool {
         self.first += usize::from(transfer.goes_first);
         self.waiting.push_back(transfer);
-        self.waiting.len() == 1 && !self.is_away
+        self.count += 1;
+        self.count == 1
     }
 
     /// The oldest one, to be copied.
     pub fn take(&mut self) -> Option<Transfer<T>> {
-        let transfer = self.waiting.pop_front()?;
-        self.is_away = true;
-        Some(transfer)
+        self.waiting.pop_front()
     }
 
     /// That one is back, and not over.
     pub fn put_back(&mut self, transfer: Transfer<T>) {
-        self.is_away = false;
         self.waiting.push_front(transfer);
     }
 
     /// That one is over.
     pub fn ended(&mut self, transfer: &Transfer<T>) {
-        self.is_away = false;
+        self.count -= 1;
         self.first -= usize::from(transfer.goes_first);
     }
 
     /// Takes all that are here, which will not be made any more.
     pub fn drain(&mut self) -> impl Iterator<Item = Transfer<T>> {
+        self.count -= self.waiting.len();
         self.waiting.drain(..)
     }
 }
