@@ -243,13 +243,13 @@ impl Pair {
                 // Every other receive tries the short way first, where there is
                 // room for one of two.
                 let number = self.next_number();
-                let most = self.queue.posted_len() + usize::from(number % 4 == 0);
+                let most = self.queue.posted_len() + usize::from(number.is_multiple_of(4));
                 let filter = Filter { src, tag, ignore };
                 if !multi
                     && number.is_multiple_of(2)
                     && self.queue.post_waiting(context, 0, filter, &buf, most)
                 {
-                    assert!(number % 4 == 0 && expected.is_empty());
+                    assert!(number.is_multiple_of(4) && expected.is_empty());
                     return;
                 }
                 let mut pair = self.queue.post(Receive {
