@@ -7,6 +7,7 @@
 
 mod member;
 mod receiver;
+mod seats;
 mod sender;
 mod shared;
 
@@ -25,6 +26,7 @@ use member::Members;
 
 pub use member::Name;
 pub use receiver::Receiver;
+pub use seats::{Seat, Seats};
 pub use sender::{Operation, Sender};
 pub use shared::Shared;
 
@@ -202,6 +204,24 @@ impl Lane {
         let mut state = self.state.lock();
         state.take_all(&self.queue);
         state.room += unsettled.0;
+    }
+
+    /// Reports all that a sender has under way as flushed.
+    pub fn abandon_sender(&self, name: Name) {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        if let Some(sender) = state.senders.get(name) {
+            state.room += sender.abandon();
+        }
+    }
+
+    /// Reports all own receives of a receiver as flushed.
+    pub fn abandon_receiver(&self, name: Name) {
+        let mut state = self.state.lock();
+        let state = &mut *state;
+        if let Some(receiver) = state.receivers.get(name) {
+            state.room += receiver.abandon();
+        }
     }
 
     /// Posts to the send queue of a member. `-FI_EAGAIN` where the member or the

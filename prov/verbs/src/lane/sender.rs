@@ -188,22 +188,39 @@ impl Sender {
         }
         let failure = Failure::of(completion);
         for left in (0..=ahead).rev() {
-            let sent = self.sent[(self.head & self.mask) as usize];
-            self.head = self.head.wrapping_add(1);
-            let op = Op {
-                ep: EpKey::default(),
-                class: sent.class,
-                report: sent.is_reported,
-                is_inject: sent.is_inject && !sent.is_reported,
-                len: sent.len,
-                context: sent.context,
-            };
+            let op = self.oldest();
             match &failure {
                 Some(failure) if left == 0 => self.failed(&op, failure),
                 _ => self.reports.operation(&op, Ok(())),
             }
         }
         ahead as usize + 1
+    }
+
+    /// Takes out the oldest request under way.
+    #[inline(always)]
+    fn oldest(&mut self) -> Op {
+        let sent = self.sent[(self.head & self.mask) as usize];
+        self.head = self.head.wrapping_add(1);
+        Op {
+            ep: EpKey::default(),
+            class: sent.class,
+            report: sent.is_reported,
+            is_inject: sent.is_inject && !sent.is_reported,
+            len: sent.len,
+            context: sent.context,
+        }
+    }
+
+    /// Reports all requests under way as flushed; how many.
+    #[cold]
+    pub fn abandon(&mut self) -> usize {
+        let count = self.under_way();
+        for _ in 0..count {
+            let op = self.oldest();
+            self.failed(&op, &Failure::FLUSHED);
+        }
+        count
     }
 
     #[cold]

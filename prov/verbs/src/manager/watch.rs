@@ -1,0 +1,108 @@
+//! What tells a manager that there is something to do: the channel of its
+//! connections, and the devices, which all managers of the process share.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use prov_util::errno::Result;
+use rustix::event::epoll;
+use rustix::time::Timespec;
+
+use super::Manager;
+use crate::device::{Context, DeviceEvent, contexts};
+
+/// What has something.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ready {
+    /// The channel.
+    pub channel: bool,
+    /// Some device.
+    pub devices: bool,
+}
+
+/// A descriptor for all of them.
+pub struct Watch(OwnedFd);
+
+const CHANNEL: u64 = 0;
+const DEVICE: u64 = 1;
+
+impl Watch {
+    /// Watches a channel, and the devices that can be watched.
+    pub fn new(channel: BorrowedFd<'_>) -> Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let add = |fd: BorrowedFd<'_>, what| {
+            epoll::add(&epoll, fd, epoll::EventData::new_u64(what), epoll::EventFlags::IN)
+        };
+        add(channel, CHANNEL)?;
+        for context in contexts() {
+            let watched = context.ask_for_events().and_then(|()| {
+                add(context.as_fd(), DEVICE)?;
+                Ok(())
+            });
+            if let Err(error) = watched {
+                log::warn!(target: crate::LOG.core, "no events of {context:?}: {error}");
+            }
+        }
+        Ok(Watch(epoll))
+    }
+
+    /// What has something now.
+    pub fn ready(&self) -> Ready {
+        let now = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let mut events = [epoll::Event {
+            flags: epoll::EventFlags::empty(),
+            data: epoll::EventData::new_u64(0),
+        }; 8];
+        let count = epoll::wait(&self.0, &mut events, Some(&now)).unwrap_or(0);
+        let mut ready = Ready::default();
+        for event in &events[..count] {
+            match event.data.u64() {
+                CHANNEL => ready.channel = true,
+                _ => ready.devices = true,
+            }
+        }
+        ready
+    }
+}
+
+impl AsRawFd for Watch {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+/// The managers of the process.
+static MANAGERS: Mutex<Vec<Weak<Manager>>> = Mutex::new(Vec::new());
+
+/// Has a manager hear of devices.
+pub fn join(manager: &Arc<Manager>) {
+    let mut managers = MANAGERS.lock().unwrap_or_else(PoisonError::into_inner);
+    managers.retain(|known| known.strong_count() != 0);
+    managers.push(Arc::downgrade(manager));
+}
+
+/// Takes what devices say, and tells all managers. The caller has none of their
+/// locks.
+pub fn hear_devices() {
+    for context in contexts() {
+        while let Some(event) = context.next_event() {
+            log(context, event);
+            let managers = MANAGERS.lock().unwrap_or_else(PoisonError::into_inner);
+            let all: Vec<_> = managers.iter().filter_map(Weak::upgrade).collect();
+            drop(managers);
+            all.iter().for_each(|manager| manager.device_says(*context, event));
+        }
+    }
+}
+
+fn log(context: &Context, event: DeviceEvent) {
+    match event {
+        DeviceEvent::Other(_) => {
+            log::debug!(target: crate::LOG.core, "{context:?}: {event:?}");
+        }
+        _ => log::warn!(target: crate::LOG.core, "{context:?}: {event:?}"),
+    }
+}
