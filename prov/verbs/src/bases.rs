@@ -245,7 +245,10 @@ fn fabric_of(params: &Params, device: &Device) -> String {
     if device.context.is_iwarp() {
         return "Ethernet-iWARP".to_owned();
     }
-    let gid = device.context.gid(device.number, params.gid_idx).unwrap_or_default();
+    let gid = device
+        .context
+        .gid(device.number, params.gid_idx)
+        .unwrap_or_default();
     format!("IB-{:#018x}", gid.subnet_prefix())
 }
 

@@ -40,6 +40,13 @@ pub struct Lane {
 }
 
 struct State {
+    members: Everybody,
+    /// Where completions are taken to.
+    found: Box<[WorkCompletion]>,
+}
+
+/// The members, and how much room their completions have.
+struct Everybody {
     senders: Members<Sender>,
     receivers: Members<Receiver>,
     /// Receivers whose receives are shared, by the number of their queue pair.
@@ -51,8 +58,6 @@ struct State {
     needed: usize,
     /// Completions that the device's queue holds.
     size: usize,
-    /// Where completions are taken to.
-    found: Box<[WorkCompletion]>,
 }
 
 /// What a sender posts.
@@ -80,12 +85,14 @@ impl Lane {
             state: Lock::new(
                 kind,
                 State {
-                    senders: Members::default(),
-                    receivers: Members::default(),
-                    sharing: HashMap::new(),
-                    room: size,
-                    needed: 0,
-                    size,
+                    members: Everybody {
+                        senders: Members::default(),
+                        receivers: Members::default(),
+                        sharing: HashMap::new(),
+                        room: size,
+                        needed: 0,
+                        size,
+                    },
                     found: vec![WorkCompletion::default(); bunch].into(),
                 },
             ),
@@ -102,7 +109,7 @@ impl Lane {
 
     /// Makes room for the completions of so many more requests. What the device
     /// has no room for is held back when it is posted.
-    fn reserve(&self, state: &mut State, requests: usize) {
+    fn reserve(&self, state: &mut Everybody, requests: usize) {
         state.needed += requests;
         if state.needed <= state.size || state.size >= self.most {
             return;
@@ -126,15 +133,15 @@ impl Lane {
 
     /// Adds a sender.
     pub fn add_sender(&self, sender: Sender) -> Result<Name> {
-        let mut state = self.state.lock();
-        self.reserve(&mut state, sender.size());
+        let state = &mut self.state.lock().members;
+        self.reserve(state, sender.size());
         state.senders.add(sender)
     }
 
     /// Adds a receiver. `-FI_ENOSPC` where its receives are shared and their
     /// completions may be more than the device's queue takes.
     pub fn add_receiver(&self, receiver: Receiver) -> Result<Name> {
-        let mut state = self.state.lock();
+        let state = &mut self.state.lock().members;
         let needed = match receiver.shared() {
             None => receiver.size(),
             // They may all complete here, however many receivers share them.
@@ -149,7 +156,7 @@ impl Lane {
                 }
             }
         };
-        self.reserve(&mut state, needed);
+        self.reserve(state, needed);
         let pair = receiver.pair().number();
         let is_sharing = receiver.shared().is_some();
         if is_sharing {
@@ -170,7 +177,7 @@ impl Lane {
     /// Takes a sender out. What it has posted is told of no more; once its queue
     /// pair is gone, [`Lane::settle`] takes back the room for that.
     pub fn remove_sender(&self, name: Name) -> Option<Unsettled> {
-        let mut state = self.state.lock();
+        let state = &mut self.state.lock().members;
         let sender = state.senders.remove(name)?;
         state.needed -= sender.size();
         Some(Unsettled(sender.under_way()))
@@ -181,6 +188,7 @@ impl Lane {
     pub fn remove_receiver(&self, name: Name) -> Option<Unsettled> {
         let mut state = self.state.lock();
         state.take_all(&self.queue);
+        let state = &mut state.members;
         let receiver = state.receivers.remove(name)?;
         let Some(shared) = receiver.shared() else {
             state.needed -= receiver.size();
@@ -203,13 +211,12 @@ impl Lane {
     pub fn settle(&self, unsettled: Unsettled) {
         let mut state = self.state.lock();
         state.take_all(&self.queue);
-        state.room += unsettled.0;
+        state.members.room += unsettled.0;
     }
 
     /// Reports all that a sender has under way as flushed.
     pub fn abandon_sender(&self, name: Name) {
-        let mut state = self.state.lock();
-        let state = &mut *state;
+        let state = &mut self.state.lock().members;
         if let Some(sender) = state.senders.get(name) {
             state.room += sender.abandon();
         }
@@ -217,8 +224,7 @@ impl Lane {
 
     /// Reports all own receives of a receiver as flushed.
     pub fn abandon_receiver(&self, name: Name) {
-        let mut state = self.state.lock();
-        let state = &mut *state;
+        let state = &mut self.state.lock().members;
         if let Some(receiver) = state.receivers.get(name) {
             state.room += receiver.abandon();
         }
@@ -229,15 +235,10 @@ impl Lane {
     #[inline(always)]
     pub fn send(&self, name: Name, operation: Operation, work: &Work<'_>) -> Result {
         let mut state = self.state.lock();
-        let state = &mut *state;
-        let room = state.room;
-        let sender = state.senders.get(name).ok_or(Errno::EOPBADSTATE)?;
-        if sender.is_full() || room == 0 {
-            return self.send_again(state, name, operation, work);
+        match state.members.send(name, operation, work) {
+            Err(Errno::EAGAIN) => self.send_again(&mut state, name, operation, work),
+            outcome => outcome,
         }
-        sender.post(name, operation, work, room)?;
-        state.room -= 1;
-        Ok(())
     }
 
     /// What has completed makes room.
@@ -251,14 +252,7 @@ impl Lane {
         work: &Work<'_>,
     ) -> Result {
         state.take(&self.queue);
-        let room = state.room;
-        let sender = state.senders.get(name).ok_or(Errno::EOPBADSTATE)?;
-        if sender.is_full() || room == 0 {
-            return Err(Errno::EAGAIN);
-        }
-        sender.post(name, operation, work, room)?;
-        state.room -= 1;
-        Ok(())
+        state.members.send(name, operation, work)
     }
 
     /// Posts to the receive queue of a member, whose receives are its own.
@@ -272,8 +266,7 @@ impl Lane {
         address: *mut c_void,
         is_reported: bool,
     ) -> Result {
-        let mut state = self.state.lock();
-        let state = &mut *state;
+        let state = &mut self.state.lock().members;
         let receiver = state.receivers.get(name).ok_or(Errno::EOPBADSTATE)?;
         if receiver.is_full() || state.room == 0 {
             return Err(Errno::EAGAIN);
@@ -285,14 +278,14 @@ impl Lane {
 
     /// Requests that a sender may still post.
     pub fn send_room(&self, name: Name) -> Result<usize> {
-        let mut state = self.state.lock();
+        let state = &mut self.state.lock().members;
         let sender = state.senders.get(name).ok_or(Errno::EOPBADSTATE)?;
         Ok(sender.size() - sender.under_way())
     }
 
     /// Receives that a receiver may still post.
     pub fn receive_room(&self, name: Name) -> Result<usize> {
-        let mut state = self.state.lock();
+        let state = &mut self.state.lock().members;
         let receiver = state.receivers.get(name).ok_or(Errno::EOPBADSTATE)?;
         match receiver.shared() {
             Some(_) => Err(Errno::ENOSYS),
@@ -314,9 +307,8 @@ impl State {
             Ok(count) => count,
             Err(error) => return failed(error),
         };
-        for index in 0..count {
-            let completion = self.found[index];
-            self.completed(&completion);
+        for completion in self.found.iter().take(count) {
+            self.members.completed(completion);
         }
         count
     }
@@ -324,6 +316,21 @@ impl State {
     /// All that there is.
     fn take_all(&mut self, queue: &CompletionQueue) {
         while self.take(queue) != 0 {}
+    }
+}
+
+impl Everybody {
+    /// Posts where there is room. `-FI_EAGAIN` where there is none.
+    #[inline(always)]
+    fn send(&mut self, name: Name, operation: Operation, work: &Work<'_>) -> Result {
+        let room = self.room;
+        let sender = self.senders.get(name).ok_or(Errno::EOPBADSTATE)?;
+        if sender.is_full() || room == 0 {
+            return Err(Errno::EAGAIN);
+        }
+        sender.post(name, operation, work, room)?;
+        self.room -= 1;
+        Ok(())
     }
 
     #[inline(always)]

@@ -17,7 +17,8 @@ use slotmap::{DefaultKey, Key, KeyData, SlotMap};
 
 use crate::address::SocketAddress;
 use crate::device::{
-    Channel, ConnectionParam, Context, DeviceEvent, Event, EventKind, Id, QueuePair, REJECTED_BY_PEER, Terms,
+    Channel, ConnectionParam, Context, DeviceEvent, Event, EventKind, Id, QueuePair,
+    REJECTED_BY_PEER, Terms,
 };
 use crate::lane::Seats;
 use crate::link::Link;

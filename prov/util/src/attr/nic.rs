@@ -1,6 +1,6 @@
 //! What fi_nic(3) says of the network interface behind an endpoint.
 
-use std::fmt::{self, Write};
+use std::fmt;
 
 /// `struct fid_nic`: a device, where it is, and its link.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -114,8 +114,7 @@ impl fmt::Display for Nic {
             Some(true) => "FI_LINK_UP",
         };
         line(f, 3, "state", &state)?;
-        line(f, 3, "network_type", &text(&link.network_type))?;
-        f.write_char('\n')
+        line(f, 3, "network_type", &text(&link.network_type))
     }
 }
 
@@ -132,7 +131,14 @@ mod tests {
             function: 1,
         };
         assert_eq!(PciAddress::parse("0010:3b:1f.1"), Some(expected));
-        for wrong in ["", "3b:1f.1", "0:0:0:0.0", "0010:3b:1f", "0010:3b:xx.0", "10:100:0.0"] {
+        for wrong in [
+            "",
+            "3b:1f.1",
+            "0:0:0:0.0",
+            "0010:3b:1f",
+            "0010:3b:xx.0",
+            "10:100:0.0",
+        ] {
             assert_eq!(PciAddress::parse(wrong), None, "{wrong}");
         }
     }
@@ -142,7 +148,13 @@ mod tests {
         let nic = Nic::default();
         let text = nic.to_string();
         assert!(text.contains("            name: (null)\n"), "{text}");
-        assert!(text.contains("            bus_type: FI_BUS_UNKNOWN\n"), "{text}");
-        assert!(text.contains("            state: FI_LINK_UNKNOWN\n"), "{text}");
+        assert!(
+            text.contains("            bus_type: FI_BUS_UNKNOWN\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains("            state: FI_LINK_UNKNOWN\n"),
+            "{text}"
+        );
     }
 }

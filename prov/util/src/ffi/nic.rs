@@ -36,7 +36,10 @@ static OPS: fi_ops = fi_ops {
 pub(super) fn to_c(value: &Nic) -> *mut fid_nic {
     let mut texts = Vec::new();
     let mut text = |text: &Option<String>| -> *mut c_char {
-        let Some(text) = text.as_ref().and_then(|text| CString::new(text.as_str()).ok()) else {
+        let Some(text) = text
+            .as_ref()
+            .and_then(|text| CString::new(text.as_str()).ok())
+        else {
             return std::ptr::null_mut();
         };
         let pointer = text.as_ptr().cast_mut();
@@ -183,7 +186,10 @@ mod tests {
         unsafe {
             let mut second: *mut fid_nic = null_mut();
             let of = |nic: *mut fid_nic| nic.cast::<fid>();
-            assert_eq!(control(of(first), FI_DUP as c_int, (&raw mut second).cast()), 0);
+            assert_eq!(
+                control(of(first), FI_DUP as c_int, (&raw mut second).cast()),
+                0
+            );
             assert_eq!(close(of(first)), 0);
             let nic = &*second;
             assert_eq!(CStr::from_ptr((*nic.device_attr).name), c"rxe0");

@@ -20,7 +20,9 @@ impl Context {
         let device = self.query()?;
         let port = self.query_port(port)?;
         let name = self.name();
-        let place = Path::new("/sys/class/infiniband").join(&name).join("device");
+        let place = Path::new("/sys/class/infiniband")
+            .join(&name)
+            .join("device");
         Ok(Nic {
             device: NicDevice {
                 name: Some(name),

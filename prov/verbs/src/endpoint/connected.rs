@@ -93,13 +93,7 @@ impl Connected {
     }
 
     /// `fi_connect`
-    pub fn connect(
-        &self,
-        domain: &Domain,
-        end: End,
-        address: &[u8],
-        data: &[u8],
-    ) -> Result {
+    pub fn connect(&self, domain: &Domain, end: End, address: &[u8], data: &[u8]) -> Result {
         let state = &mut *self.state();
         let address = match address.is_empty() {
             true => &state.info.dest_addr,
@@ -122,12 +116,7 @@ impl Connected {
     }
 
     /// `fi_accept`
-    pub fn accept(
-        &self,
-        domain: &Domain,
-        end: End,
-        data: &[u8],
-    ) -> Result {
+    pub fn accept(&self, domain: &Domain, end: End, data: &[u8]) -> Result {
         let state = &mut *self.state();
         let parts = parts(&self.link, &state.events, domain, end)?;
         let incomer = match std::mem::replace(&mut state.stage, Stage::Closed) {

@@ -150,7 +150,12 @@ impl Sender {
             Verb::Read { .. } | Verb::FetchAdd { .. } | Verb::CompareSwap { .. } => false,
         };
         let is_inline = is_sent && work.len <= self.inline && work.local.is_readable();
-        if !is_inline && (operation.flags & FI_INJECT != 0 || !work.local.has_keys()) {
+        // Operands are in the request itself.
+        let is_taken_along =
+            is_inline || matches!(work.verb, Verb::FetchAdd { .. } | Verb::CompareSwap { .. });
+        if !is_inline && !work.local.has_keys()
+            || !is_taken_along && operation.flags & FI_INJECT != 0
+        {
             return refused(&operation);
         }
         // Where the device's queue is nearly full, each is to make room soon.

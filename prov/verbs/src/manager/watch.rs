@@ -31,7 +31,12 @@ impl Watch {
     pub fn new(channel: BorrowedFd<'_>) -> Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let add = |fd: BorrowedFd<'_>, what| {
-            epoll::add(&epoll, fd, epoll::EventData::new_u64(what), epoll::EventFlags::IN)
+            epoll::add(
+                &epoll,
+                fd,
+                epoll::EventData::new_u64(what),
+                epoll::EventFlags::IN,
+            )
         };
         add(channel, CHANNEL)?;
         for context in contexts() {
@@ -93,7 +98,8 @@ pub fn hear_devices() {
             let managers = MANAGERS.lock().unwrap_or_else(PoisonError::into_inner);
             let all: Vec<_> = managers.iter().filter_map(Weak::upgrade).collect();
             drop(managers);
-            all.iter().for_each(|manager| manager.device_says(*context, event));
+            all.iter()
+                .for_each(|manager| manager.device_says(*context, event));
         }
     }
 }
