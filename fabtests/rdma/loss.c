@@ -270,56 +270,62 @@ static void stop(void)
 	close_place(&place);
 }
 
-/* As dev/rdma-machine names what the devices are on. */
-static void port_down(void)
-{
-	struct fi_info *hints, *found;
-	double until;
-
-	start();
-	REQUIRE(!system("ip link set veth0 down"));
-	both_end();
-	stop();
-	REQUIRE(!system("ip link set veth0 up"));
-	/* It is there again. */
-	hints = hints_for(FI_EP_MSG, FI_MSG);
-	until = ct_now() + ct_patience();
-	while (fi_getinfo(FI_VERSION(1, 18), ct_opt.source, NULL, FI_SOURCE, hints, &found))
-		REQUIRE(ct_now() < until);
-	fi_freeinfo(found);
-	fi_freeinfo(hints);
-	start();
-	stop();
-}
-
-/* The command waits until nobody uses the device any more. */
-static void device_gone(void)
+/*
+ * Runs what spoils the second device, of dev/rdma-machine's, and makes it anew when
+ * nobody uses it any more.
+ */
+static void spoil(void (*run)(void))
 {
 	int status;
 	pid_t pid = fork();
 
 	REQUIRE(pid >= 0);
 	if (!pid) {
-		pid_t remover;
-
 		ct_opt.source = "10.77.1.1";
-		start();
-		remover = fork();
-		REQUIRE(remover >= 0);
-		if (!remover) {
-			execlp("rdma", "rdma", "link", "delete", "rxe1", NULL);
-			_exit(127);
-		}
-		both_end();
-		stop();
+		run();
 		_exit(0);
 	}
 	REQUIRE(waitpid(pid, &status, 0) == pid);
 	EXPECT(status, 0);
-	/* Its name may not be free at once. */
-	REQUIRE(!system("for i in 1 2 3 4 5 6 7 8 9 10; do "
+	REQUIRE(!system("rdma link delete rxe1 2>/dev/null; "
+			"for i in 1 2 3 4 5 6 7 8 9 10; do "
 			"rdma link show rxe1/1 >/dev/null 2>&1 || break; sleep 1; done; "
 			"rdma link add rxe1 type rxe netdev dummy0"));
+}
+
+static void with_port_down(void)
+{
+	start();
+	REQUIRE(!system("ip link set dummy0 down"));
+	both_end();
+	stop();
+	REQUIRE(!system("ip link set dummy0 up"));
+}
+
+static void port_down(void)
+{
+	spoil(with_port_down);
+}
+
+/* The command waits until nobody uses the device any more. */
+static void with_device_gone(void)
+{
+	pid_t remover;
+
+	start();
+	remover = fork();
+	REQUIRE(remover >= 0);
+	if (!remover) {
+		execlp("rdma", "rdma", "link", "delete", "rxe1", NULL);
+		_exit(127);
+	}
+	both_end();
+	stop();
+}
+
+static void device_gone(void)
+{
+	spoil(with_device_gone);
 }
 
 static const struct ct_test tests[] = {

@@ -574,21 +574,24 @@ static long resident(void)
 
 static void one_cycle(void)
 {
-	start(NULL);
-	OK(fi_recv(b.ep, b.memory, MEMORY, b.desc, 0, &b));
-	OK(fi_send(a.ep, a.memory, 100, a.desc, 0, &a));
+	struct wish wish = { .memory = 4096 };
+
+	start(&wish);
+	OK(fi_recv(b.ep, b.memory, wish.memory, b.desc, 0, &b));
+	OK(fi_send(a.ep, a.memory, 1000, a.desc, 0, &a));
 	done(b.rx, &b);
 	done(a.tx, &a);
 	stop();
 }
 
+/* Everything is opened, connected, used and closed, time and again. */
 static void cycles(void)
 {
-	enum { CYCLES = 200 };
+	enum { FIRST = 20, CYCLES = 1000 };
 	int i, before;
 	long pages;
 
-	for (i = 0; i < 20; i++)
+	for (i = 0; i < FIRST; i++)
 		one_cycle();
 	before = descriptors();
 	pages = resident();
