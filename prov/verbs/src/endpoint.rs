@@ -247,7 +247,8 @@ impl Endpoint {
         let buffers = datagrams.without_prefix(&message.buffers)?;
         self.check(buffers.pieces().len(), buffers.len())?;
         let gone = message.buffers.pieces().len() - buffers.pieces().len();
-        let local = Gather::behind(gone, &buffers, &message.desc)?;
+        let mut local = Gather::empty();
+        local.fill_behind(gone, &buffers, &message.desc)?;
         let seat = self.send_seat()?;
         seat.lane.send(
             seat.name,
@@ -349,7 +350,8 @@ impl endpoint::Endpoint for Endpoint {
         let seat = self.send_seat()?;
         let len = message.buffers.len();
         self.check(message.buffers.pieces().len(), len)?;
-        let local = Gather::new(&message.buffers, &message.desc)?;
+        let mut local = Gather::empty();
+        local.fill(&message.buffers, &message.desc)?;
         seat.lane.send(
             seat.name,
             operation(message),
@@ -368,9 +370,10 @@ impl endpoint::Endpoint for Endpoint {
         if receive.buffers.pieces().len() > self.sizes.receive_pieces {
             return Err(Errno::EINVAL);
         }
-        let mut local = Gather::new(&receive.buffers, &receive.desc)?;
+        let mut local = Gather::empty();
+        local.fill(&receive.buffers, &receive.desc)?;
         if let Kind::Datagrams(datagrams) = &self.kind {
-            local = datagrams.received_into(local)?;
+            datagrams.receive_into(&mut local)?;
         }
         seat.lane.receive(
             seat.name,
@@ -393,7 +396,8 @@ impl endpoint::Endpoint for Endpoint {
             _ => return Err(Errno::EINVAL),
         };
         let (address, key) = (remote.addr, remote_key(remote.key)?);
-        let local = Gather::new(&access.local, &access.desc)?;
+        let mut local = Gather::empty();
+        local.fill(&access.local, &access.desc)?;
         let (class, verb, immediate) = match access.access {
             Access::Read => (OpClass::Read, Verb::Read { address, key }, None),
             Access::Write => {

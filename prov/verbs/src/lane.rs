@@ -135,7 +135,11 @@ impl Lane {
     pub fn add_sender(&self, sender: Sender) -> Result<Name> {
         let state = &mut self.state.lock().members;
         self.reserve(state, sender.size());
-        state.senders.add(sender)
+        let name = state.senders.add(sender)?;
+        if let Some(sender) = state.senders.get(name) {
+            sender.be_named(name);
+        }
+        Ok(name)
     }
 
     /// Adds a receiver. `-FI_ENOSPC` where its receives are shared and their
@@ -235,24 +239,29 @@ impl Lane {
     #[inline(always)]
     pub fn send(&self, name: Name, operation: Operation, work: &Work<'_>) -> Result {
         let mut state = self.state.lock();
-        match state.members.send(name, operation, work) {
-            Err(Errno::EAGAIN) => self.send_again(&mut state, name, operation, work),
-            outcome => outcome,
+        let mut is_tried = false;
+        loop {
+            let members = &mut state.members;
+            let room = members.room;
+            let sender = members.senders.get(name).ok_or(Errno::EOPBADSTATE)?;
+            if !sender.is_full() && room != 0 {
+                sender.post(&operation, work, room)?;
+                members.room -= 1;
+                return Ok(());
+            }
+            if is_tried {
+                return Err(Errno::EAGAIN);
+            }
+            self.make_room(&mut state);
+            is_tried = true;
         }
     }
 
     /// What has completed makes room.
     #[cold]
     #[inline(never)]
-    fn send_again(
-        &self,
-        state: &mut State,
-        name: Name,
-        operation: Operation,
-        work: &Work<'_>,
-    ) -> Result {
+    fn make_room(&self, state: &mut State) {
         state.take(&self.queue);
-        state.members.send(name, operation, work)
     }
 
     /// Posts to the receive queue of a member, whose receives are its own.
@@ -320,19 +329,6 @@ impl State {
 }
 
 impl Everybody {
-    /// Posts where there is room. `-FI_EAGAIN` where there is none.
-    #[inline(always)]
-    fn send(&mut self, name: Name, operation: Operation, work: &Work<'_>) -> Result {
-        let room = self.room;
-        let sender = self.senders.get(name).ok_or(Errno::EOPBADSTATE)?;
-        if sender.is_full() || room == 0 {
-            return Err(Errno::EAGAIN);
-        }
-        sender.post(name, operation, work, room)?;
-        self.room -= 1;
-        Ok(())
-    }
-
     #[inline(always)]
     fn completed(&mut self, completion: &WorkCompletion) {
         let id = completion.wr_id;

@@ -82,7 +82,7 @@ pub(super) fn to_c(value: &Nic) -> *mut fid_nic {
     };
     let nic = fid_nic {
         fid: fid {
-            fclass: FI_CLASS_NIC as usize,
+            fclass: FI_CLASS_NIC,
             context: std::ptr::null_mut(),
             ops: (&raw const OPS).cast_mut(),
         },

@@ -70,7 +70,8 @@ pub(super) fn post(domain: &Domain, seat: &Seat, atomic: &Atomic) -> Result {
                 key,
                 add: addend(atomic)?,
             };
-            let local = Gather::EMPTY.led_by(domain.scratch()?, SIZE)?;
+            let mut local = Gather::empty();
+            local.lead_by(domain.scratch()?, SIZE)?;
             (OpClass::Atomic, verb, local)
         }
         AtomicKind::Fetch {
@@ -124,7 +125,9 @@ fn piece(memory: &AppIov, descs: &Descs) -> Result<Gather> {
     if memory.len() != SIZE || memory.pieces().len() != 1 {
         return Err(Errno::EINVAL);
     }
-    Gather::new(memory, descs)
+    let mut local = Gather::empty();
+    local.fill(memory, descs)?;
+    Ok(local)
 }
 
 /// What to add: to subtract is to add the negated number.

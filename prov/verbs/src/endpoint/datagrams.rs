@@ -129,11 +129,11 @@ impl Datagrams {
         }
     }
 
-    /// Where a message comes to, with the device's header.
-    pub fn received_into(&self, local: Gather) -> Result<Gather> {
+    /// Adds to where a message comes to the place of the device's header.
+    pub fn receive_into(&self, local: &mut Gather) -> Result {
         match &self.scratch {
-            Some(scratch) => local.led_by(scratch, PREFIX),
-            None => Ok(local),
+            Some(scratch) => local.lead_by(scratch, PREFIX),
+            None => Ok(()),
         }
     }
 

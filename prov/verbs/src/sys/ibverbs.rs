@@ -5,6 +5,7 @@
 #![allow(non_camel_case_types, missing_docs)]
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::mem::MaybeUninit;
 
 /// A place in a table of functions that is not called from here.
 pub type unused = Option<unsafe extern "C" fn()>;
@@ -290,9 +291,10 @@ pub struct ibv_send_wr {
     /// In network order.
     pub imm_data: u32,
     pub wr: send_wr_target,
-    pub qp_type_xrc_remote_srqn: u32,
-    /// Memory windows and segmentation.
-    pub _bind_mw: [u64; 6],
+    /// Looked at for queue pairs of XRC alone.
+    pub qp_type_xrc_remote_srqn: MaybeUninit<u32>,
+    /// Memory windows and segmentation, which no request here is about.
+    pub _bind_mw: MaybeUninit<[u64; 6]>,
 }
 
 #[repr(C)]
