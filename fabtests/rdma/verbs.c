@@ -201,6 +201,23 @@ static void atomics(void)
 	OK(fi_atomic(a.ep, mine, 1, a.desc, 0, there, b.key, FI_UINT64, FI_ATOMIC_WRITE, &a));
 	done(a.tx, &a);
 	EXPECT(*theirs, 42);
+	/* Without a result, and with operands that need no registration. */
+	operand = 8;
+	OK(fi_atomic(a.ep, &operand, 1, NULL, 0, there, b.key, FI_UINT64, FI_SUM, &a));
+	EXPECT(done(a.tx, &a).flags, FI_ATOMIC | FI_WRITE);
+	EXPECT(*theirs, 50);
+	OK(fi_fetch_atomic(a.ep, &operand, 1, NULL, mine, a.desc, 0, there, b.key, FI_INT64,
+			   FI_DIFF, &a));
+	done(a.tx, &a);
+	EXPECT(*mine, 50);
+	EXPECT(*theirs, 42);
+	OK(fi_inject_atomic(a.ep, &operand, 1, 0, there, b.key, FI_UINT64, FI_SUM));
+	/* It takes effect before what comes behind it. */
+	OK(fi_fetch_atomic(a.ep, &operand, 1, NULL, mine, a.desc, 0, there, b.key, FI_UINT64,
+			   FI_SUM, &a));
+	done(a.tx, &a);
+	EXPECT(*mine, 50);
+	EXPECT(*theirs, 58);
 	stop();
 }
 

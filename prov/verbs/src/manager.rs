@@ -471,6 +471,9 @@ impl Progress for Manager {
         if ready.devices {
             watch::hear_devices();
         }
+        if let Some(context) = ready.gone {
+            self.device_says(context, DeviceEvent::Failed);
+        }
         if ready.channel
             && let Some(mut state) = self.state.try_lock()
         {
@@ -483,6 +486,6 @@ impl Progress for Manager {
     }
 
     fn prepare_wait(&self) -> bool {
-        self.watch.ready() == watch::Ready::default()
+        !self.watch.has_some()
     }
 }

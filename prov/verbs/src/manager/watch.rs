@@ -5,25 +5,28 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use prov_util::errno::Result;
-use rustix::event::epoll;
+use rustix::event::{PollFd, PollFlags, epoll, poll};
 use rustix::time::Timespec;
 
 use super::Manager;
 use crate::device::{Context, DeviceEvent, contexts};
 
 /// What has something.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Ready {
     /// The channel.
     pub channel: bool,
     /// Some device.
     pub devices: bool,
+    /// This device will say nothing any more. Told once.
+    pub gone: Option<Context>,
 }
 
 /// A descriptor for all of them.
 pub struct Watch(OwnedFd);
 
 const CHANNEL: u64 = 0;
+/// That of the first device; the others follow.
 const DEVICE: u64 = 1;
 
 impl Watch {
@@ -39,9 +42,9 @@ impl Watch {
             )
         };
         add(channel, CHANNEL)?;
-        for context in contexts() {
+        for (context, number) in contexts().iter().zip(DEVICE..) {
             let watched = context.ask_for_events().and_then(|()| {
-                add(context.as_fd(), DEVICE)?;
+                add(context.as_fd(), number)?;
                 Ok(())
             });
             if let Err(error) = watched {
@@ -49,6 +52,17 @@ impl Watch {
             }
         }
         Ok(Watch(epoll))
+    }
+
+    /// Whether anything has something now.
+    pub fn has_some(&self) -> bool {
+        let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
+        let now = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        // A call that is interrupted may be made again.
+        poll(&mut fds, Some(&now)) != Ok(0)
     }
 
     /// What has something now.
@@ -64,9 +78,16 @@ impl Watch {
         let count = epoll::wait(&self.0, &mut events, Some(&now)).unwrap_or(0);
         let mut ready = Ready::default();
         for event in &events[..count] {
-            match event.data.u64() {
-                CHANNEL => ready.channel = true,
-                _ => ready.devices = true,
+            let number = event.data.u64();
+            let (flags, has_events) = (event.flags, epoll::EventFlags::IN);
+            if number == CHANNEL {
+                ready.channel = true;
+            } else if flags.contains(has_events) {
+                ready.devices = true;
+            } else if let Some(context) = contexts().get((number - DEVICE) as usize) {
+                // It would be told for ever.
+                let _ = epoll::delete(&self.0, context.as_fd());
+                ready.gone = Some(*context);
             }
         }
         ready
