@@ -55,8 +55,10 @@ void open_end(struct end *end, struct place *place, struct fi_info *info,
 	struct fi_cq_attr cq = { .format = FI_CQ_FORMAT_DATA };
 	struct fi_cntr_attr cntr = { .events = FI_CNTR_EVENTS_COMP };
 	uint64_t selective;
+	size_t memory;
 
 	wish = wish ? wish : &nothing;
+	memory = wish->memory ? wish->memory : MEMORY;
 	selective = wish->selective ? FI_SELECTIVE_COMPLETION : 0;
 	cq.wait_obj = wish->wait;
 	cq.size = wish->queue_size;
@@ -79,10 +81,10 @@ void open_end(struct end *end, struct place *place, struct fi_info *info,
 		OK(fi_ep_bind(end->ep, &end->received->fid, FI_RECV));
 	}
 	OK(fi_enable(end->ep));
-	end->memory = aligned_alloc(4096, MEMORY);
+	end->memory = aligned_alloc(4096, memory);
 	REQUIRE(end->memory);
-	memset(end->memory, 0, MEMORY);
-	OK(fi_mr_reg(end->domain, end->memory, MEMORY,
+	memset(end->memory, 0, memory);
+	OK(fi_mr_reg(end->domain, end->memory, memory,
 		     FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE,
 		     0, 0, 0, &end->mr, NULL));
 	end->desc = fi_mr_desc(end->mr);

@@ -38,6 +38,7 @@ struct wish {
 	bool counters;
 	bool shared;			/* receives of the passive side are shared */
 	size_t queue_size;		/* fi_cq_attr::size */
+	size_t memory;			/* bytes of an end; 0: MEMORY */
 };
 
 /* A fabric with an event queue and a passive endpoint that listens. */

@@ -8,12 +8,10 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <rdma/fi_atomic.h>
@@ -203,6 +201,23 @@ static void atomics(void)
 	OK(fi_atomic(a.ep, mine, 1, a.desc, 0, there, b.key, FI_UINT64, FI_ATOMIC_WRITE, &a));
 	done(a.tx, &a);
 	EXPECT(*theirs, 42);
+	/* Without a result, and with operands that need no registration. */
+	operand = 8;
+	OK(fi_atomic(a.ep, &operand, 1, NULL, 0, there, b.key, FI_UINT64, FI_SUM, &a));
+	EXPECT(done(a.tx, &a).flags, FI_ATOMIC | FI_WRITE);
+	EXPECT(*theirs, 50);
+	OK(fi_fetch_atomic(a.ep, &operand, 1, NULL, mine, a.desc, 0, there, b.key, FI_INT64,
+			   FI_DIFF, &a));
+	done(a.tx, &a);
+	EXPECT(*mine, 50);
+	EXPECT(*theirs, 42);
+	OK(fi_inject_atomic(a.ep, &operand, 1, 0, there, b.key, FI_UINT64, FI_SUM));
+	/* It takes effect before what comes behind it. */
+	OK(fi_fetch_atomic(a.ep, &operand, 1, NULL, mine, a.desc, 0, there, b.key, FI_UINT64,
+			   FI_SUM, &a));
+	done(a.tx, &a);
+	EXPECT(*mine, 50);
+	EXPECT(*theirs, 58);
 	stop();
 }
 
@@ -554,131 +569,6 @@ static void crowded(void)
 	close_place(&place);
 }
 
-/* A peer in another process is killed: before it is accepted, connected, with
- * messages under way, and with some of them done. */
-enum { ROUNDS = 20, PHASES = 4 };
-
-/* What is said to a child, and by it. */
-struct line {
-	pid_t pid;
-	int there[2], back[2];
-};
-
-static void victim(const struct line *line, int phase)
-{
-	struct sockaddr_storage address;
-	struct fi_eq_cm_entry entry;
-	struct fi_info *mine;
-	char mark = 1;
-	int i;
-
-	if (read(line->there[0], &address, sizeof(address)) != sizeof(address))
-		_exit(0);
-	open_place(&place, NULL);
-	mine = fi_dupinfo(place.info);
-	open_end(&a, &place, mine, NULL, NULL);
-	OK(fi_connect(a.ep, &address, NULL, 0));
-	if (phase == 0)
-		/* Its request goes out with what is read here. */
-		fi_eq_sread(place.eq, &(uint32_t){ 0 }, &entry, sizeof(entry), 1000, 0);
-	else
-		event_of(&place, FI_CONNECTED, &entry, sizeof(entry));
-	if (phase > 1)
-		for (i = 0; i < 8; i++)
-			OK(fi_send(a.ep, a.memory, 100000, a.desc, 0, &a));
-	if (phase > 2)
-		done(a.tx, &a);
-	if (write(line->back[1], &mark, 1) != 1)
-		_exit(1);
-	for (;;)
-		pause();
-}
-
-static void kill_it(const struct line *line)
-{
-	char mark;
-
-	REQUIRE(read(line->back[0], &mark, 1) == 1);
-	REQUIRE(!kill(line->pid, SIGKILL));
-	REQUIRE(waitpid(line->pid, NULL, 0) == line->pid);
-}
-
-/* Each receive ends once, with a message or without. */
-static void ends_all(int receives, int phase)
-{
-	int failures = 0, successes = 0;
-
-	while (failures + successes < receives) {
-		struct fi_cq_err_entry error = { 0 };
-		struct fi_cq_data_entry data;
-		ssize_t read = fi_cq_read(b.rx, &data, 1);
-
-		if (read == 1)
-			successes++;
-		if (read != -FI_EAVAIL)
-			continue;
-		EXPECT(fi_cq_readerr(b.rx, &error, 0), 1);
-		EXPECT(error.err, FI_ECANCELED);
-		failures++;
-	}
-	REQUIRE(failures >= 2);
-	CHECK(stays_empty(b.rx), "once-%d", phase);
-}
-
-static void round_with(const struct line *line, int phase)
-{
-	struct fi_eq_cm_entry entry;
-	int i;
-
-	open_place(&place, NULL);
-	REQUIRE(write(line->there[1], &place.address, sizeof(place.address)) ==
-		sizeof(place.address));
-	event_of(&place, FI_CONNREQ, &entry, sizeof(entry));
-	if (phase == 0)
-		kill_it(line);
-	open_end(&b, &place, entry.info, NULL, NULL);
-	for (i = 0; i < 10; i++)
-		OK(fi_recv(b.ep, b.memory, MEMORY, b.desc, 0, &b));
-	if (phase == 0) {
-		/* The peer is gone, which is said now or later. */
-		if (!fi_accept(b.ep, NULL, 0)) {
-			uint32_t kind;
-			ssize_t read = fi_eq_sread(place.eq, &kind, &entry, sizeof(entry),
-						   (int)(ct_patience() * 1000), 0);
-
-			REQUIRE(read == -FI_EAVAIL || (read > 0 && kind == FI_SHUTDOWN));
-		}
-	} else {
-		OK(fi_accept(b.ep, NULL, 0));
-		event_of(&place, FI_CONNECTED, &entry, sizeof(entry));
-		kill_it(line);
-		event_of(&place, FI_SHUTDOWN, &entry, sizeof(entry));
-		ends_all(10, phase);
-	}
-	fi_freeinfo(b.info);
-	close_end(&b);
-	close_place(&place);
-}
-
-static void killed(void)
-{
-	static struct line lines[ROUNDS];
-	int round;
-
-	/* Children of a process that has devices open cannot use them. */
-	for (round = 0; round < ROUNDS; round++) {
-		struct line *line = &lines[round];
-
-		REQUIRE(!pipe(line->there) && !pipe(line->back));
-		line->pid = fork();
-		REQUIRE(line->pid >= 0);
-		if (!line->pid)
-			victim(line, round % PHASES);
-	}
-	for (round = 0; round < ROUNDS; round++)
-		round_with(&lines[round], round % PHASES);
-}
-
 static int descriptors(void)
 {
 	int fd, count = 0;
@@ -701,21 +591,24 @@ static long resident(void)
 
 static void one_cycle(void)
 {
-	start(NULL);
-	OK(fi_recv(b.ep, b.memory, MEMORY, b.desc, 0, &b));
-	OK(fi_send(a.ep, a.memory, 100, a.desc, 0, &a));
+	struct wish wish = { .memory = 4096 };
+
+	start(&wish);
+	OK(fi_recv(b.ep, b.memory, wish.memory, b.desc, 0, &b));
+	OK(fi_send(a.ep, a.memory, 1000, a.desc, 0, &a));
 	done(b.rx, &b);
 	done(a.tx, &a);
 	stop();
 }
 
+/* Everything is opened, connected, used and closed, time and again. */
 static void cycles(void)
 {
-	enum { CYCLES = 200 };
+	enum { FIRST = 20, CYCLES = 1000 };
 	int i, before;
 	long pages;
 
-	for (i = 0; i < 20; i++)
+	for (i = 0; i < FIRST; i++)
 		one_cycle();
 	before = descriptors();
 	pages = resident();
@@ -745,7 +638,6 @@ static const struct ct_test tests[] = {
 	{ "mapped-again", mapped_again, CT_MSG },
 	{ "shared", shared, CT_MSG },
 	{ "crowded", crowded, CT_MSG | CT_SLOW },
-	{ "killed", killed, CT_MSG | CT_SLOW },
 	{ "cycles", cycles, CT_MSG | CT_SLOW },
 };
 

@@ -42,6 +42,6 @@ pub use own::{Far, Member, Own, Within};
 pub use prov_util::drive::{Signals, Sleeper};
 pub use reaching::Reaching;
 pub use receiving::{Poster, Posting};
-pub use reports::Reports;
+pub use reports::{Reports, completion_of};
 pub use target::{AtomicRequest, Place, Refusal, Target, Visitor};
 pub use whole::{Taken, Whole};

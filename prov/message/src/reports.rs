@@ -30,7 +30,9 @@ pub struct Reports {
     pub av: Option<Use<Av>>,
 }
 
-fn completion_of(op: &Op) -> Completion {
+/// What is reported of an operation that has succeeded.
+#[inline(always)]
+pub fn completion_of(op: &Op) -> Completion {
     Completion::new(op.context.pointer(), op.class.completion_flags())
 }
 

@@ -12,6 +12,7 @@ mod fit;
 pub mod ip;
 mod mismatch;
 pub mod named;
+mod nic;
 mod offers;
 mod request;
 #[cfg(test)]
@@ -24,6 +25,7 @@ use fabric_abi::*;
 pub use check::{address_format_fits, check};
 pub use fit::fit;
 pub use mismatch::{Mismatch, Value};
+pub use nic::{Nic, NicDevice, NicLink, PciAddress};
 pub use offers::Offers;
 pub use request::{Ends, Request};
 
@@ -328,6 +330,8 @@ pub struct Info {
     pub ep: EpAttr,
     pub domain: DomainAttr,
     pub fabric: FabricAttr,
+    /// What fi_nic(3) says. Told to callers, and never asked for.
+    pub nic: Option<Nic>,
 }
 
 /// What a caller of fi_getinfo(3) asks for: like [`Info`], but any part may be
@@ -363,6 +367,7 @@ impl From<Hints> for Info {
             ep: hints.ep.unwrap_or_default(),
             domain: hints.domain.unwrap_or_default(),
             fabric: hints.fabric.unwrap_or_default(),
+            nic: None,
         }
     }
 }

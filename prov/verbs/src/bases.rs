@@ -4,14 +4,13 @@
 use std::sync::{Mutex, PoisonError};
 
 use fabric_abi::*;
-use prov_util::attr::{Base, DomainAttr, EpAttr, FabricAttr, Info, MR_BASIC, RxAttr, TxAttr};
+use prov_util::attr::{Base, DomainAttr, EpAttr, FabricAttr, Info, MR_BASIC, Nic, RxAttr, TxAttr};
 use prov_util::errno::Result;
 
 use crate::device::{
     CompletionQueue, Context, Limits, PairConfig, Pairing, Port, ProtectionDomain, QueuePair,
     contexts,
 };
-use crate::domain::PORT;
 use crate::endpoint::PREFIX;
 use crate::params::{Params, is_listed};
 use crate::provider::VERSION;
@@ -57,40 +56,64 @@ pub enum Kind {
 /// What follows the device in the name of a domain for datagrams.
 const DATAGRAMS_SUFFIX: &str = "-dgram";
 
-impl Kind {
-    /// The name of the domain of a device.
-    fn domain_of(self, device: &str) -> String {
-        match self {
-            Kind::Connected => device.to_owned(),
-            Kind::Datagrams => format!("{device}{DATAGRAMS_SUFFIX}"),
-        }
-    }
-
-    /// The device of a domain.
-    pub fn device_of(domain: &str) -> &str {
-        domain.strip_suffix(DATAGRAMS_SUFFIX).unwrap_or(domain)
-    }
-}
-
-/// A device that may be used.
-#[derive(Clone, Copy, Debug)]
+/// A port of a device that may be used.
+#[derive(Clone, Debug)]
 struct Device {
     context: Context,
     limits: Limits,
+    /// The port's number.
+    number: u8,
     port: Port,
+    /// Whether those with lower numbers are of no use.
+    is_first: bool,
     /// Bytes of an inline request.
     inline: usize,
+    nic: Option<Nic>,
+}
+
+impl Device {
+    /// The name of the domain. Connections choose the port themselves, so that one
+    /// domain has all ports; datagrams leave by that of their endpoint.
+    fn domain_of(&self, kind: Kind) -> String {
+        let name = self.context.name();
+        match (kind, self.is_first) {
+            (Kind::Connected, _) => name,
+            (Kind::Datagrams, true) => format!("{name}{DATAGRAMS_SUFFIX}"),
+            (Kind::Datagrams, false) => format!("{name}{DATAGRAMS_SUFFIX}-{}", self.number),
+        }
+    }
+}
+
+/// What a domain is of.
+pub struct Place {
+    /// The device.
+    pub context: Context,
+    /// The number of its port.
+    pub number: u8,
+    /// The port.
+    pub port: Port,
+}
+
+/// What the domain of this name is of.
+pub fn place_of(params: &Params, domain: &str) -> Option<Place> {
+    let is_it = |device: &Device| {
+        let mut kinds = [Kind::Connected, Kind::Datagrams].into_iter();
+        kinds.any(|kind| device.domain_of(kind) == domain)
+    };
+    let found = devices(params).into_iter().find(is_it)?;
+    Some(Place {
+        context: found.context,
+        number: found.number,
+        port: found.port,
+    })
 }
 
 /// The kinds of endpoints on all devices, the kind to prefer first.
 pub fn bases(params: &Params) -> Vec<Base> {
     let devices = devices(params);
-    let connected = devices
-        .iter()
-        .map(|device| base(params, device, Kind::Connected));
-    let sharing = devices
-        .iter()
-        .filter(|device| device.limits.shared_queues != 0);
+    let first = || devices.iter().filter(|device| device.is_first);
+    let connected = first().map(|device| base(params, device, Kind::Connected));
+    let sharing = first().filter(|device| device.limits.shared_queues != 0);
     let shared = sharing.map(|device| {
         let mut base = base(params, device, Kind::Connected);
         base.limits.ep.rx_ctx_cnt = FI_SHARED_CONTEXT;
@@ -125,7 +148,7 @@ pub fn openable(mut bases: Vec<Base>) -> Vec<Base> {
 pub fn adapt(info: &mut Info, params: &Params, context: Context) {
     let Some(device) = devices(params)
         .into_iter()
-        .find(|known| known.context == context)
+        .find(|known| known.is_first && known.context == context)
     else {
         return;
     };
@@ -134,28 +157,41 @@ pub fn adapt(info: &mut Info, params: &Params, context: Context) {
     info.fabric.name = limits.fabric.name;
     info.tx.inject_size = info.tx.inject_size.min(limits.tx.inject_size);
     info.ep.max_msg_size = limits.ep.max_msg_size;
+    info.nic = limits.nic;
 }
 
+/// The ports that may be used, device by device.
 fn devices(params: &Params) -> Vec<Device> {
     let listed = |context: &&Context| is_listed(params.device_name.as_deref(), &context.name());
-    let usable = contexts().iter().filter(listed).filter_map(|&context| {
-        let found = look(params, context);
-        found
-            .inspect_err(|error| {
-                log::info!(target: crate::LOG.core, "{context:?} is of no use: {error}");
-            })
-            .ok()
+    let usable = contexts().iter().filter(listed);
+    let usable = usable.flat_map(|&context| {
+        look(params, context).unwrap_or_else(|error| {
+            log::info!(target: crate::LOG.core, "{context:?} is of no use: {error}");
+            Vec::new()
+        })
     });
-    usable.filter(|device| device.port.is_active).collect()
+    usable.collect()
 }
 
-fn look(params: &Params, context: Context) -> Result<Device> {
-    Ok(Device {
-        context,
-        limits: context.limits()?,
-        port: context.port(PORT)?,
-        inline: inline(params, context)?,
-    })
+/// The ports of a device that are active.
+fn look(params: &Params, context: Context) -> Result<Vec<Device>> {
+    let limits = context.limits()?;
+    let mut found = Vec::new();
+    for number in 1..=limits.ports {
+        let port = context.port(number)?;
+        if port.is_active {
+            found.push(Device {
+                context,
+                limits,
+                number,
+                port,
+                is_first: found.is_empty(),
+                inline: inline(params, context)?,
+                nic: context.nic(number).ok(),
+            });
+        }
+    }
+    Ok(found)
 }
 
 /// Bytes that a device takes along with a request, up to as many as the user
@@ -209,7 +245,10 @@ fn fabric_of(params: &Params, device: &Device) -> String {
     if device.context.is_iwarp() {
         return "Ethernet-iWARP".to_owned();
     }
-    let gid = device.context.gid(PORT, params.gid_idx).unwrap_or_default();
+    let gid = device
+        .context
+        .gid(device.number, params.gid_idx)
+        .unwrap_or_default();
     format!("IB-{:#018x}", gid.subnet_prefix())
 }
 
@@ -285,7 +324,7 @@ fn base(params: &Params, device: &Device, kind: Kind) -> Base {
             ..EpAttr::default()
         },
         domain: DomainAttr {
-            name: Some(kind.domain_of(&device.context.name())),
+            name: Some(device.domain_of(kind)),
             threading: FI_THREAD_SAFE,
             control_progress: FI_PROGRESS_AUTO,
             data_progress: FI_PROGRESS_AUTO,
@@ -320,6 +359,7 @@ fn base(params: &Params, device: &Device, kind: Kind) -> Base {
             prov_version: VERSION,
             ..FabricAttr::default()
         },
+        nic: device.nic.clone(),
         ..Info::default()
     };
     Base {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::CStr;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use fabric_abi::{FI_COMPARE_ATOMIC, FI_EP_DGRAM, FI_EP_MSG, FI_FETCH_ATOMIC, FI_SHARED_CONTEXT};
 use prov_message::objects::Requests;
@@ -17,8 +17,8 @@ use prov_util::mr::{self, MrTable};
 use prov_util::sync::LockKind;
 
 use crate::LOG;
-use crate::bases::Kind;
-use crate::device::{Context, Limits, Port, ProtectionDomain, Terms, contexts};
+use crate::bases::place_of;
+use crate::device::{Context, Limits, Port, ProtectionDomain, Scratch, Terms};
 use crate::endpoint::{Endpoint, Form, is_offered};
 use crate::fabric::Fabric;
 use crate::failure;
@@ -33,7 +33,10 @@ pub struct Domain {
     pub params: Arc<Params>,
     pub context: Context,
     pub limits: Limits,
+    /// The port that is used where a connection does not choose.
     pub port: Port,
+    /// Its number.
+    pub port_number: u8,
     pub pd: Arc<ProtectionDomain>,
     pub manager: Arc<Manager>,
     pub requests: Arc<Requests<Incomer>>,
@@ -42,10 +45,9 @@ pub struct Domain {
     domain_lock: LockKind,
     /// Lanes by the address of the queue that their endpoints are bound to.
     lanes: Mutex<HashMap<usize, Weak<Lane>>>,
+    /// Where results go that nobody asks for.
+    scratch: OnceLock<Scratch>,
 }
-
-/// The port that is used of every device, where a connection does not choose.
-pub const PORT: u8 = 1;
 
 impl Domain {
     /// The domain that `info` names.
@@ -56,9 +58,8 @@ impl Domain {
         info: &Info,
     ) -> Result<Self> {
         let name = info.domain.name.as_deref().unwrap_or_default();
-        let device = Kind::device_of(name);
-        let context = contexts().iter().find(|context| context.name() == device);
-        let &context = context.ok_or(Errno::ENODEV)?;
+        let place = place_of(&params, name).ok_or(Errno::ENODEV)?;
+        let context = place.context;
         let limits = context.limits()?;
         let pd = ProtectionDomain::new(context)?;
         let registrar = Registrar::new(pd.clone(), limits.has_atomics, params.use_dmabuf);
@@ -74,7 +75,8 @@ impl Domain {
             params,
             context,
             limits,
-            port: context.port(PORT)?,
+            port: place.port,
+            port_number: place.number,
             pd,
             manager,
             requests,
@@ -82,6 +84,7 @@ impl Domain {
             lane_lock: LockKind::for_completion(threading),
             domain_lock: LockKind::for_domain(threading),
             lanes: Mutex::default(),
+            scratch: OnceLock::new(),
         })
     }
 
@@ -97,6 +100,15 @@ impl Domain {
         let lane = Lane::new(self.context, self.lane_lock, bunch)?;
         lanes.insert(address, Arc::downgrade(&lane));
         Ok(lane)
+    }
+
+    /// Where results go that nobody asks for.
+    pub fn scratch(&self) -> Result<&Scratch> {
+        if let Some(scratch) = self.scratch.get() {
+            return Ok(scratch);
+        }
+        let scratch = Scratch::new(&self.pd)?;
+        Ok(self.scratch.get_or_init(|| scratch))
     }
 
     /// What an end of a connection brings.

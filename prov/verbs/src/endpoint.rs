@@ -22,11 +22,11 @@ use prov_util::request::{Access, Atomic, Receive, RemoteAccess, Transmit};
 
 use crate::device::{Gather, PairConfig, Pairing, QueuePair, Verb};
 use crate::domain::Domain;
-use crate::lane::{self, Lane, Operation, Receiver, Sender, Shared, Work};
+use crate::lane::{Lane, Operation, Receiver, Seat, Seats, Sender, Shared, Work};
 use crate::link::Link;
 use crate::manager::DATA_LIMIT;
 use crate::shared_receive::SharedReceive;
-use connected::Connected;
+use connected::{Connected, End};
 use datagrams::Datagrams;
 
 pub use atomics::{Form, is_offered};
@@ -38,7 +38,7 @@ pub struct Endpoint {
     sizes: Sizes,
     kind: Kind,
     /// Where its requests are, once it is enabled.
-    place: OnceLock<Place>,
+    place: OnceLock<Seats>,
     /// Its queue pair, until it is closed.
     pair: Mutex<Option<Arc<QueuePair>>>,
 }
@@ -59,18 +59,6 @@ struct Sizes {
     inline: usize,
     longest: usize,
     is_sharing: bool,
-}
-
-/// Where an enabled endpoint's requests are.
-struct Place {
-    send: Option<Seat>,
-    receive: Option<Seat>,
-}
-
-/// A member of a lane.
-struct Seat {
-    lane: Arc<Lane>,
-    name: lane::Name,
 }
 
 impl Sizes {
@@ -125,7 +113,7 @@ impl Endpoint {
         &self,
         bindings: &Bindings<SharedReceive>,
         link: Option<Arc<Link>>,
-    ) -> Result<(Arc<QueuePair>, Place)> {
+    ) -> Result<(Arc<QueuePair>, Seats)> {
         let lane = |cq: &Option<Use<Cq>>| cq.as_ref().map(|cq| self.domain.lane(cq)).transpose();
         let (send, receive) = (lane(&bindings.tx_cq)?, lane(&bindings.rx_cq)?);
         let any = send.as_ref().or(receive.as_ref()).ok_or(Errno::ENOCQ)?;
@@ -156,8 +144,8 @@ impl Endpoint {
         )?;
         let pair = Arc::new(pair);
         match &self.kind {
-            Kind::Connected(_) => pair.prepare(crate::domain::PORT)?,
-            Kind::Datagrams(datagrams) => datagrams.open_pair(&pair)?,
+            Kind::Connected(_) => pair.prepare(self.domain.port_number)?,
+            Kind::Datagrams(datagrams) => datagrams.open_pair(&self.domain, &pair)?,
         }
         let place = self.seat(&pair, bindings, send, receive, shared, link)?;
         Ok((pair, place))
@@ -171,7 +159,7 @@ impl Endpoint {
         receive: Option<Arc<Lane>>,
         shared: Option<&Arc<Shared>>,
         link: Option<Arc<Link>>,
-    ) -> Result<Place> {
+    ) -> Result<Seats> {
         let sizes = &self.sizes;
         let send = match send {
             None => None,
@@ -182,7 +170,7 @@ impl Endpoint {
                 Some(Seat { lane, name })
             }
         };
-        let mut place = Place {
+        let mut place = Seats {
             send,
             receive: None,
         };
@@ -204,7 +192,7 @@ impl Endpoint {
         Ok(place)
     }
 
-    fn place(&self) -> Result<&Place> {
+    fn place(&self) -> Result<&Seats> {
         self.place.get().ok_or(Errno::EOPBADSTATE)
     }
 
@@ -212,6 +200,16 @@ impl Endpoint {
     fn send_seat(&self) -> Result<&Seat> {
         let seat = self.place.get().and_then(|place| place.send.as_ref());
         seat.ok_or(Errno::EOPBADSTATE)
+    }
+
+    /// What a connection needs. `-FI_EOPBADSTATE` until it is enabled.
+    fn end(&self) -> Result<End> {
+        let pair = self.pair.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(End {
+            pair: pair.clone().ok_or(Errno::EOPBADSTATE)?,
+            seats: self.place()?.clone(),
+            is_shared: self.sizes.is_sharing,
+        })
     }
 
     /// Whom datagrams go to.
@@ -245,11 +243,12 @@ impl Endpoint {
     #[cold]
     #[inline(never)]
     fn send_datagram(&self, to: fi_addr_t, datagrams: &Datagrams, message: &Transmit) -> Result {
-        let peer = datagrams.peer(&self.domain.pd, to)?;
+        let peer = datagrams.peer(&self.domain, to)?;
         let buffers = datagrams.without_prefix(&message.buffers)?;
         self.check(buffers.pieces().len(), buffers.len())?;
         let gone = message.buffers.pieces().len() - buffers.pieces().len();
-        let local = Gather::behind(gone, &buffers, &message.desc)?;
+        let mut local = Gather::empty();
+        local.fill_behind(gone, &buffers, &message.desc)?;
         let seat = self.send_seat()?;
         seat.lane.send(
             seat.name,
@@ -276,24 +275,6 @@ fn operation(message: &Transmit) -> Operation {
         flags: message.flags,
         is_reported: message.wants_completion(),
         context: message.context,
-    }
-}
-
-impl Place {
-    /// Leaves the lanes. `destroy` lets go of the queue pair, whose last
-    /// completions come before that.
-    fn leave(&self, destroy: impl FnOnce()) {
-        let receive = self.receive.as_ref();
-        let send = self.send.as_ref();
-        let received = receive.and_then(|seat| seat.lane.remove_receiver(seat.name));
-        let sent = send.and_then(|seat| seat.lane.remove_sender(seat.name));
-        destroy();
-        if let (Some(seat), Some(unsettled)) = (receive, received) {
-            seat.lane.settle(unsettled);
-        }
-        if let (Some(seat), Some(unsettled)) = (send, sent) {
-            seat.lane.settle(unsettled);
-        }
     }
 }
 
@@ -369,7 +350,8 @@ impl endpoint::Endpoint for Endpoint {
         let seat = self.send_seat()?;
         let len = message.buffers.len();
         self.check(message.buffers.pieces().len(), len)?;
-        let local = Gather::new(&message.buffers, &message.desc)?;
+        let mut local = Gather::empty();
+        local.fill(&message.buffers, &message.desc)?;
         seat.lane.send(
             seat.name,
             operation(message),
@@ -388,9 +370,10 @@ impl endpoint::Endpoint for Endpoint {
         if receive.buffers.pieces().len() > self.sizes.receive_pieces {
             return Err(Errno::EINVAL);
         }
-        let mut local = Gather::new(&receive.buffers, &receive.desc)?;
+        let mut local = Gather::empty();
+        local.fill(&receive.buffers, &receive.desc)?;
         if let Kind::Datagrams(datagrams) = &self.kind {
-            local = datagrams.received_into(local)?;
+            datagrams.receive_into(&mut local)?;
         }
         seat.lane.receive(
             seat.name,
@@ -413,7 +396,8 @@ impl endpoint::Endpoint for Endpoint {
             _ => return Err(Errno::EINVAL),
         };
         let (address, key) = (remote.addr, remote_key(remote.key)?);
-        let local = Gather::new(&access.local, &access.desc)?;
+        let mut local = Gather::empty();
+        local.fill(&access.local, &access.desc)?;
         let (class, verb, immediate) = match access.access {
             Access::Read => (OpClass::Read, Verb::Read { address, key }, None),
             Access::Write => {
@@ -441,7 +425,7 @@ impl endpoint::Endpoint for Endpoint {
     fn atomic(&self, atomic: &Atomic) -> Result {
         self.connected_of()?;
         let seat = self.send_seat()?;
-        atomics::post(seat, atomic)
+        atomics::post(&self.domain, seat, atomic)
     }
 
     fn cancel(&self, _: *mut c_void) -> Result {
@@ -464,17 +448,14 @@ impl endpoint::Endpoint for Endpoint {
     }
 
     fn connect(&self, address: &[u8], data: &[u8]) -> Result {
-        let pair = self.pair.lock().unwrap_or_else(PoisonError::into_inner);
-        let pair = pair.clone().ok_or(Errno::EOPBADSTATE)?;
+        let end = self.end()?;
         self.connected_of()?
-            .connect(&self.domain, pair, self.sizes.is_sharing, address, data)
+            .connect(&self.domain, end, address, data)
     }
 
     fn accept(&self, data: &[u8]) -> Result {
-        let pair = self.pair.lock().unwrap_or_else(PoisonError::into_inner);
-        let pair = pair.clone().ok_or(Errno::EOPBADSTATE)?;
-        self.connected_of()?
-            .accept(&self.domain, pair, self.sizes.is_sharing, data)
+        let end = self.end()?;
+        self.connected_of()?.accept(&self.domain, end, data)
     }
 
     fn shutdown(&self) -> Result {

@@ -21,6 +21,13 @@ pub struct Failure {
 }
 
 impl Failure {
+    /// Of a request whose device is gone.
+    pub const FLUSHED: Failure = Failure {
+        error: Errno::ECANCELED,
+        status: IBV_WC_WR_FLUSH_ERR as i32,
+        vendor: 0,
+    };
+
     /// Of a request that sends; `None` where it did not fail.
     #[inline(always)]
     pub fn of(completion: &WorkCompletion) -> Option<Self> {

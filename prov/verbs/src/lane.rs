@@ -7,6 +7,7 @@
 
 mod member;
 mod receiver;
+mod seats;
 mod sender;
 mod shared;
 
@@ -25,6 +26,7 @@ use member::Members;
 
 pub use member::Name;
 pub use receiver::Receiver;
+pub use seats::{Seat, Seats};
 pub use sender::{Operation, Sender};
 pub use shared::Shared;
 
@@ -38,6 +40,13 @@ pub struct Lane {
 }
 
 struct State {
+    members: Everybody,
+    /// Where completions are taken to.
+    found: Box<[WorkCompletion]>,
+}
+
+/// The members, and how much room their completions have.
+struct Everybody {
     senders: Members<Sender>,
     receivers: Members<Receiver>,
     /// Receivers whose receives are shared, by the number of their queue pair.
@@ -49,8 +58,6 @@ struct State {
     needed: usize,
     /// Completions that the device's queue holds.
     size: usize,
-    /// Where completions are taken to.
-    found: Box<[WorkCompletion]>,
 }
 
 /// What a sender posts.
@@ -78,12 +85,14 @@ impl Lane {
             state: Lock::new(
                 kind,
                 State {
-                    senders: Members::default(),
-                    receivers: Members::default(),
-                    sharing: HashMap::new(),
-                    room: size,
-                    needed: 0,
-                    size,
+                    members: Everybody {
+                        senders: Members::default(),
+                        receivers: Members::default(),
+                        sharing: HashMap::new(),
+                        room: size,
+                        needed: 0,
+                        size,
+                    },
                     found: vec![WorkCompletion::default(); bunch].into(),
                 },
             ),
@@ -100,7 +109,7 @@ impl Lane {
 
     /// Makes room for the completions of so many more requests. What the device
     /// has no room for is held back when it is posted.
-    fn reserve(&self, state: &mut State, requests: usize) {
+    fn reserve(&self, state: &mut Everybody, requests: usize) {
         state.needed += requests;
         if state.needed <= state.size || state.size >= self.most {
             return;
@@ -124,15 +133,19 @@ impl Lane {
 
     /// Adds a sender.
     pub fn add_sender(&self, sender: Sender) -> Result<Name> {
-        let mut state = self.state.lock();
-        self.reserve(&mut state, sender.size());
-        state.senders.add(sender)
+        let state = &mut self.state.lock().members;
+        self.reserve(state, sender.size());
+        let name = state.senders.add(sender)?;
+        if let Some(sender) = state.senders.get(name) {
+            sender.be_named(name);
+        }
+        Ok(name)
     }
 
     /// Adds a receiver. `-FI_ENOSPC` where its receives are shared and their
     /// completions may be more than the device's queue takes.
     pub fn add_receiver(&self, receiver: Receiver) -> Result<Name> {
-        let mut state = self.state.lock();
+        let state = &mut self.state.lock().members;
         let needed = match receiver.shared() {
             None => receiver.size(),
             // They may all complete here, however many receivers share them.
@@ -147,7 +160,7 @@ impl Lane {
                 }
             }
         };
-        self.reserve(&mut state, needed);
+        self.reserve(state, needed);
         let pair = receiver.pair().number();
         let is_sharing = receiver.shared().is_some();
         if is_sharing {
@@ -168,7 +181,7 @@ impl Lane {
     /// Takes a sender out. What it has posted is told of no more; once its queue
     /// pair is gone, [`Lane::settle`] takes back the room for that.
     pub fn remove_sender(&self, name: Name) -> Option<Unsettled> {
-        let mut state = self.state.lock();
+        let state = &mut self.state.lock().members;
         let sender = state.senders.remove(name)?;
         state.needed -= sender.size();
         Some(Unsettled(sender.under_way()))
@@ -179,6 +192,7 @@ impl Lane {
     pub fn remove_receiver(&self, name: Name) -> Option<Unsettled> {
         let mut state = self.state.lock();
         state.take_all(&self.queue);
+        let state = &mut state.members;
         let receiver = state.receivers.remove(name)?;
         let Some(shared) = receiver.shared() else {
             state.needed -= receiver.size();
@@ -201,7 +215,23 @@ impl Lane {
     pub fn settle(&self, unsettled: Unsettled) {
         let mut state = self.state.lock();
         state.take_all(&self.queue);
-        state.room += unsettled.0;
+        state.members.room += unsettled.0;
+    }
+
+    /// Reports all that a sender has under way as flushed.
+    pub fn abandon_sender(&self, name: Name) {
+        let state = &mut self.state.lock().members;
+        if let Some(sender) = state.senders.get(name) {
+            state.room += sender.abandon();
+        }
+    }
+
+    /// Reports all own receives of a receiver as flushed.
+    pub fn abandon_receiver(&self, name: Name) {
+        let state = &mut self.state.lock().members;
+        if let Some(receiver) = state.receivers.get(name) {
+            state.room += receiver.abandon();
+        }
     }
 
     /// Posts to the send queue of a member. `-FI_EAGAIN` where the member or the
@@ -209,36 +239,29 @@ impl Lane {
     #[inline(always)]
     pub fn send(&self, name: Name, operation: Operation, work: &Work<'_>) -> Result {
         let mut state = self.state.lock();
-        let state = &mut *state;
-        let room = state.room;
-        let sender = state.senders.get(name).ok_or(Errno::EOPBADSTATE)?;
-        if sender.is_full() || room == 0 {
-            return self.send_again(state, name, operation, work);
+        let mut is_tried = false;
+        loop {
+            let members = &mut state.members;
+            let room = members.room;
+            let sender = members.senders.get(name).ok_or(Errno::EOPBADSTATE)?;
+            if !sender.is_full() && room != 0 {
+                sender.post(&operation, work, room)?;
+                members.room -= 1;
+                return Ok(());
+            }
+            if is_tried {
+                return Err(Errno::EAGAIN);
+            }
+            self.make_room(&mut state);
+            is_tried = true;
         }
-        sender.post(name, operation, work, room)?;
-        state.room -= 1;
-        Ok(())
     }
 
     /// What has completed makes room.
     #[cold]
     #[inline(never)]
-    fn send_again(
-        &self,
-        state: &mut State,
-        name: Name,
-        operation: Operation,
-        work: &Work<'_>,
-    ) -> Result {
+    fn make_room(&self, state: &mut State) {
         state.take(&self.queue);
-        let room = state.room;
-        let sender = state.senders.get(name).ok_or(Errno::EOPBADSTATE)?;
-        if sender.is_full() || room == 0 {
-            return Err(Errno::EAGAIN);
-        }
-        sender.post(name, operation, work, room)?;
-        state.room -= 1;
-        Ok(())
     }
 
     /// Posts to the receive queue of a member, whose receives are its own.
@@ -252,8 +275,7 @@ impl Lane {
         address: *mut c_void,
         is_reported: bool,
     ) -> Result {
-        let mut state = self.state.lock();
-        let state = &mut *state;
+        let state = &mut self.state.lock().members;
         let receiver = state.receivers.get(name).ok_or(Errno::EOPBADSTATE)?;
         if receiver.is_full() || state.room == 0 {
             return Err(Errno::EAGAIN);
@@ -265,14 +287,14 @@ impl Lane {
 
     /// Requests that a sender may still post.
     pub fn send_room(&self, name: Name) -> Result<usize> {
-        let mut state = self.state.lock();
+        let state = &mut self.state.lock().members;
         let sender = state.senders.get(name).ok_or(Errno::EOPBADSTATE)?;
         Ok(sender.size() - sender.under_way())
     }
 
     /// Receives that a receiver may still post.
     pub fn receive_room(&self, name: Name) -> Result<usize> {
-        let mut state = self.state.lock();
+        let state = &mut self.state.lock().members;
         let receiver = state.receivers.get(name).ok_or(Errno::EOPBADSTATE)?;
         match receiver.shared() {
             Some(_) => Err(Errno::ENOSYS),
@@ -294,9 +316,8 @@ impl State {
             Ok(count) => count,
             Err(error) => return failed(error),
         };
-        for index in 0..count {
-            let completion = self.found[index];
-            self.completed(&completion);
+        for completion in self.found.iter().take(count) {
+            self.members.completed(completion);
         }
         count
     }
@@ -305,7 +326,9 @@ impl State {
     fn take_all(&mut self, queue: &CompletionQueue) {
         while self.take(queue) != 0 {}
     }
+}
 
+impl Everybody {
     #[inline(always)]
     fn completed(&mut self, completion: &WorkCompletion) {
         let id = completion.wr_id;

@@ -2,8 +2,9 @@
 //! on.
 
 mod message;
+mod watch;
 
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -16,9 +17,12 @@ use slotmap::{DefaultKey, Key, KeyData, SlotMap};
 
 use crate::address::SocketAddress;
 use crate::device::{
-    Channel, ConnectionParam, Context, Event, EventKind, Id, QueuePair, REJECTED_BY_PEER, Terms,
+    Channel, ConnectionParam, Context, DeviceEvent, Event, EventKind, Id, QueuePair,
+    REJECTED_BY_PEER, Terms,
 };
+use crate::lane::Seats;
 use crate::link::Link;
+use watch::Watch;
 
 pub use message::DATA_LIMIT;
 
@@ -30,8 +34,8 @@ pub type EndKey = DefaultKey;
 
 /// All ends and listeners of a fabric, with the channel of their events.
 pub struct Manager {
+    watch: Watch,
     state: Mutex<State>,
-    descriptor: RawFd,
 }
 
 struct State {
@@ -65,6 +69,7 @@ struct Connection {
     id: Id,
     stage: Stage,
     pair: Arc<QueuePair>,
+    seats: Seats,
     link: Arc<Link>,
     events: ConnectionEvents,
     config: EndConfig,
@@ -103,6 +108,8 @@ pub struct EndConfig {
 pub struct EndParts {
     /// Its queue pair, which takes receives.
     pub pair: Arc<QueuePair>,
+    /// Where its requests are.
+    pub seats: Seats,
     /// Who wants to know how far it has come.
     pub link: Arc<Link>,
     /// Whom to tell.
@@ -115,13 +122,15 @@ impl Manager {
     /// Without connections.
     pub fn new() -> Result<Arc<Self>> {
         let channel = Channel::new()?;
-        Ok(Arc::new(Manager {
-            descriptor: channel.as_raw_fd(),
+        let manager = Arc::new(Manager {
+            watch: Watch::new(channel.as_fd())?,
             state: Mutex::new(State {
                 ends: SlotMap::new(),
                 channel,
             }),
-        }))
+        });
+        watch::join(&manager);
+        Ok(manager)
     }
 
     /// Asks `peer` for a connection, with connection data, from the address that
@@ -226,6 +235,18 @@ impl Manager {
         })
     }
 
+    /// A device has said something.
+    fn device_says(&self, context: Context, event: DeviceEvent) {
+        let mut state = self.state.lock();
+        for (_, end) in &mut state.ends {
+            if let End::Connection(connection) = end
+                && connection.config.context == context
+            {
+                connection.device_says(event);
+            }
+        }
+    }
+
     /// Tells a peer that asks that it is rejected, with connection data.
     pub fn refuse(&self, mut incomer: Incomer, data: &[u8]) {
         let _state = self.state.lock();
@@ -285,6 +306,7 @@ impl Connection {
             id,
             stage,
             pair: parts.pair,
+            seats: parts.seats,
             link: parts.link,
             events: parts.events,
             config: parts.config,
@@ -399,12 +421,29 @@ impl Connection {
         }
     }
 
+    /// Its device has said something.
+    fn device_says(&mut self, event: DeviceEvent) {
+        let error = match event {
+            DeviceEvent::Failed => Errno::ENODEV,
+            DeviceEvent::PortDown(port) if self.id.port() == port => Errno::ENETDOWN,
+            DeviceEvent::PairFailed(pair) if self.pair.number() == pair => Errno::EIO,
+            _ => return,
+        };
+        match self.stage {
+            Stage::Ended => {}
+            Stage::Connected => self.disconnected(),
+            _ => self.failed(error, &[]),
+        }
+    }
+
     /// Nothing is sent or received any more, and what is under way is flushed.
     fn end(&mut self) {
         self.stage = Stage::Ended;
         self.link.set_connected(false);
         if let Err(error) = self.pair.end() {
             log::warn!(target: crate::LOG.ep_ctrl, "a queue pair does not end: {error}");
+            // Its device is gone, and says nothing of its requests any more.
+            self.seats.abandon();
         }
     }
 
@@ -428,16 +467,25 @@ fn cause(status: i32) -> Errno {
 
 impl Progress for Manager {
     fn progress(&self) {
-        if let Some(mut state) = self.state.try_lock() {
+        let ready = self.watch.ready();
+        if ready.devices {
+            watch::hear_devices();
+        }
+        if let Some(context) = ready.gone {
+            self.device_says(context, DeviceEvent::Failed);
+        }
+        if ready.channel
+            && let Some(mut state) = self.state.try_lock()
+        {
             state.take_events();
         }
     }
 
     fn wait_fd(&self) -> Option<RawFd> {
-        Some(self.descriptor)
+        Some(self.watch.as_raw_fd())
     }
 
     fn prepare_wait(&self) -> bool {
-        !self.state.lock().take_events()
+        !self.watch.has_some()
     }
 }

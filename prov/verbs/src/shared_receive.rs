@@ -38,7 +38,8 @@ impl SharedReceive {
 
 impl endpoint::SharedReceive for SharedReceive {
     fn receive(&self, receive: &Receive) -> Result {
-        let local = Gather::new(&receive.buffers, &receive.desc)?;
+        let mut local = Gather::empty();
+        local.fill(&receive.buffers, &receive.desc)?;
         self.shared.post(
             &local,
             receive.context,

@@ -16,6 +16,7 @@ use crate::attr::{DomainAttr, EpAttr, FabricAttr, Hints, Info, Opaque, RxAttr, T
 use crate::errno::{Errno, Result};
 
 use super::layout::{self, Layout, widen};
+use super::nic;
 
 /// Reads hints, or an `fi_info` with which an object is opened. `None` for a
 /// null pointer.
@@ -273,6 +274,7 @@ impl List {
             fill_domain(&mut *entry.domain_attr, &info.domain)?;
             entry.fabric_attr = zeroed()?;
             fill_fabric(&mut *entry.fabric_attr, &info.fabric)?;
+            entry.nic = info.nic.as_ref().map_or(std::ptr::null_mut(), nic::to_c);
             Ok(list)
         }
     }
@@ -309,6 +311,9 @@ impl Drop for List {
                     libc::free(fabric.prov_name.cast());
                 }
                 libc::free((*entry).fabric_attr.cast());
+                if !(*entry).nic.is_null() {
+                    nic::close((*entry).nic.cast());
+                }
                 libc::free(entry.cast());
             }
         }

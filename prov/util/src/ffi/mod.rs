@@ -24,6 +24,7 @@ mod message;
 pub mod missing;
 pub mod mr;
 mod msg;
+mod nic;
 pub mod object;
 mod options;
 mod peer;

@@ -4,7 +4,7 @@
 //! caller makes them when it wants, and takes them through their states itself.
 
 use std::ffi::{c_int, c_void};
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
@@ -22,6 +22,14 @@ use crate::sys::rdmacm::*;
 pub struct Channel {
     channel: NonNull<rdma_event_channel>,
     libraries: &'static Libraries,
+}
+
+impl AsFd for Channel {
+    /// Readable when [`Channel::next_event`] has something.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the channel is open, and its descriptor with it.
+        unsafe { BorrowedFd::borrow_raw((*self.channel.as_ptr()).fd) }
+    }
 }
 
 // SAFETY: the library allows several threads to use it.
@@ -145,8 +153,7 @@ impl Channel {
         let channel = unsafe { (libraries.cm.rdma_create_event_channel)() };
         let channel = NonNull::new(channel).ok_or_else(Errno::last_os_error)?;
         let this = Channel { channel, libraries };
-        // SAFETY: the channel is open, and its descriptor with it.
-        let fd = unsafe { BorrowedFd::borrow_raw(this.as_raw_fd()) };
+        let fd = this.as_fd();
         fcntl_setfl(fd, fcntl_getfl(fd)? | OFlags::NONBLOCK)?;
         Ok(Arc::new(this))
     }
@@ -219,13 +226,6 @@ fn kind_of(event: u32) -> EventKind {
         RDMA_CM_EVENT_DISCONNECTED => EventKind::Disconnected,
         RDMA_CM_EVENT_DEVICE_REMOVAL => EventKind::DeviceRemoved,
         _ => EventKind::Other,
-    }
-}
-
-impl AsRawFd for Channel {
-    fn as_raw_fd(&self) -> RawFd {
-        // SAFETY: the channel is open.
-        unsafe { (*self.channel.as_ptr()).fd }
     }
 }
 

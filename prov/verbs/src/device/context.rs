@@ -41,6 +41,8 @@ impl std::fmt::Debug for Context {
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)]
 pub struct Limits {
+    /// They are numbered from 1 on.
+    pub ports: u8,
     pub pairs: usize,
     pub requests_per_pair: usize,
     pub pieces: usize,
@@ -163,20 +165,41 @@ impl Context {
         unsafe { (*self.device()).transport_type == IBV_TRANSPORT_IWARP }
     }
 
-    /// What it can hold and do.
-    pub fn limits(&self) -> Result<Limits> {
+    /// What the library says of it.
+    pub(super) fn query(&self) -> Result<ibv_device_attr> {
         let mut found = MaybeUninit::<ibv_device_attr>::zeroed();
         // SAFETY: the place has room for the structure, which is plain data.
-        let attr = unsafe {
+        unsafe {
             numbered((self.libraries.verbs.ibv_query_device)(
                 self.as_ptr(),
                 found.as_mut_ptr(),
             ))?;
-            found.assume_init()
-        };
+            Ok(found.assume_init())
+        }
+    }
+
+    /// What the library says of a port.
+    pub(super) fn query_port(&self, number: u8) -> Result<ibv_port_attr> {
+        let mut found = MaybeUninit::<ibv_port_attr>::zeroed();
+        // SAFETY: the place has room for the structure, of which the function
+        // writes all but the last members.
+        unsafe {
+            numbered((self.libraries.verbs.ibv_query_port)(
+                self.as_ptr(),
+                number,
+                found.as_mut_ptr(),
+            ))?;
+            Ok(found.assume_init())
+        }
+    }
+
+    /// What it can hold and do.
+    pub fn limits(&self) -> Result<Limits> {
+        let attr = self.query()?;
         let size = |value: c_int| usize::try_from(value).unwrap_or(0);
         let byte = |value: c_int| u8::try_from(value.max(0)).unwrap_or(u8::MAX);
         Ok(Limits {
+            ports: attr.phys_port_cnt,
             pairs: size(attr.max_qp),
             requests_per_pair: size(attr.max_qp_wr),
             pieces: size(attr.max_sge),
@@ -193,41 +216,16 @@ impl Context {
         })
     }
 
-    /// How many ports it has; they are numbered from 1 on.
-    pub fn ports(&self) -> Result<u8> {
-        let mut found = MaybeUninit::<ibv_device_attr>::zeroed();
-        // SAFETY: as in `limits`.
-        unsafe {
-            numbered((self.libraries.verbs.ibv_query_device)(
-                self.as_ptr(),
-                found.as_mut_ptr(),
-            ))?;
-            Ok(found.assume_init().phys_port_cnt)
-        }
-    }
-
     /// A port.
     pub fn port(&self, number: u8) -> Result<Port> {
-        let mut found = MaybeUninit::<ibv_port_attr>::zeroed();
-        // SAFETY: the place has room for the structure, of which the function
-        // writes all but the last members.
-        let attr = unsafe {
-            numbered((self.libraries.verbs.ibv_query_port)(
-                self.as_ptr(),
-                number,
-                found.as_mut_ptr(),
-            ))?;
-            found.assume_init()
-        };
-        const ETHERNET: u8 = 2;
+        let attr = self.query_port(number)?;
         Ok(Port {
             is_active: attr.state == IBV_PORT_ACTIVE,
             lid: attr.lid,
             longest_message: attr.max_msg_sz as usize,
-            // 1 stands for 256 bytes, 5 for 4096.
-            mtu: 128usize << attr.active_mtu.clamp(1, 5),
+            mtu: mtu_of(&attr),
             service_level: attr.sm_sl,
-            is_ethernet: attr.link_layer == ETHERNET,
+            is_ethernet: attr.link_layer == super::nic::ETHERNET,
         })
     }
 
@@ -250,6 +248,12 @@ impl Context {
         })?;
         Ok(u16::from_be(found))
     }
+}
+
+/// Bytes of the longest packet.
+pub(super) fn mtu_of(port: &ibv_port_attr) -> usize {
+    // 1 stands for 256 bytes, 5 for 4096.
+    128usize << port.active_mtu.clamp(1, 5)
 }
 
 impl Gid {

@@ -6,15 +6,18 @@
 //! destroyed, which the last owner does.
 
 mod address_handle;
+mod asynchronous;
 mod completion_queue;
 mod connection;
 mod context;
 mod memory;
+mod nic;
 mod queue_pair;
 mod shared_queue;
 mod work;
 
 pub use address_handle::{AddressHandle, Destination};
+pub use asynchronous::DeviceEvent;
 pub use completion_queue::{CompletionQueue, WorkCompletion};
 pub use connection::{
     Channel, ConnectionParam, Event, EventKind, Id, PortSpace, REJECTED_BY_PEER, Terms,

@@ -147,7 +147,7 @@ impl QueuePair {
         let mut request = request.to_c();
         let mut refused = null_mut();
         // SAFETY: the pair is open. The request is read during the call; the
-        // memory that it names lasts as long as the operation (`Gather::new`).
+        // memory that it names lasts as long as the operation (`Gather::fill`).
         let outcome = unsafe { (self.post_send)(self.qp.as_ptr(), &mut request, &mut refused) };
         posted(outcome)
     }

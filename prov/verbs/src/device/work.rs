@@ -1,5 +1,7 @@
 //! Work requests.
 
+use std::mem::MaybeUninit;
+
 use prov_util::buffer::{AppIov, IOV_LIMIT};
 use prov_util::desc::Descs;
 use prov_util::errno::{Errno, Result};
@@ -8,17 +10,12 @@ use super::{AddressHandle, Scratch};
 use crate::mr::LocalKey;
 use crate::sys::ibverbs::*;
 
-const NO_PIECE: ibv_sge = ibv_sge {
-    addr: 0,
-    length: 0,
-    lkey: 0,
-};
-
 /// Local memory of a work request: application memory that lasts as long as the
 /// operation, with the keys of its regions.
 #[derive(Clone, Copy)]
 pub struct Gather {
-    pieces: [ibv_sge; IOV_LIMIT],
+    /// The first `count` of them are there.
+    pieces: [MaybeUninit<ibv_sge>; IOV_LIMIT],
     count: usize,
     /// Whether each piece has a key.
     has_keys: bool,
@@ -28,56 +25,75 @@ pub struct Gather {
 
 impl Gather {
     /// No memory.
-    pub const EMPTY: Gather = Gather {
-        pieces: [NO_PIECE; IOV_LIMIT],
-        count: 0,
-        has_keys: true,
-        is_readable: true,
-    };
+    #[inline(always)]
+    pub fn empty() -> Self {
+        Gather {
+            pieces: [const { MaybeUninit::uninit() }; IOV_LIMIT],
+            count: 0,
+            has_keys: true,
+            is_readable: true,
+        }
+    }
 
-    /// Application memory and the descriptors of its regions.
+    /// Adds application memory, with the descriptors of its regions. In place,
+    /// since this is what each message begins with.
     ///
     /// # Errors
     /// `-FI_EMSGSIZE` for a piece that no request can name.
     #[inline(always)]
-    pub fn new(memory: &AppIov, descs: &Descs) -> Result<Self> {
-        Self::behind(0, memory, descs)
+    pub fn fill(&mut self, memory: &AppIov, descs: &Descs) -> Result {
+        if memory.pieces().len() != 1 {
+            return self.fill_behind(0, memory, descs);
+        }
+        self.add(memory, descs, 0, 0)
     }
 
-    /// The last pieces of memory that `descs` are for, of which the first `gone`
-    /// have been left out.
+    /// Adds the last pieces of memory that `descs` are for, of which the first
+    /// `gone` have been left out.
     ///
     /// # Errors
-    /// Those of [`Gather::new`].
-    #[inline(always)]
-    pub fn behind(gone: usize, memory: &AppIov, descs: &Descs) -> Result<Self> {
-        let mut this = Self::EMPTY;
-        for (position, piece) in memory.pieces().iter().enumerate() {
-            let key = descs.of_piece(gone + position).map(LocalKey::of_desc);
-            this.has_keys &= key.is_some();
-            this.is_readable &= key.is_none_or(|key| key.is_readable);
-            this.pieces[position] = ibv_sge {
-                addr: piece.iov_base.expose_provenance() as u64,
-                length: u32::try_from(piece.iov_len).map_err(|_| Errno::EMSGSIZE)?,
-                lkey: key.map_or(0, |key| key.key),
-            };
+    /// Those of [`Gather::fill`].
+    #[inline(never)]
+    pub fn fill_behind(&mut self, gone: usize, memory: &AppIov, descs: &Descs) -> Result {
+        for position in 0..memory.pieces().len() {
+            self.add(memory, descs, position, gone + position)?;
         }
-        this.count = memory.pieces().len();
-        Ok(this)
+        Ok(())
+    }
+
+    /// Adds a piece of memory, with the descriptor that stands at `desc`.
+    #[inline(always)]
+    fn add(&mut self, memory: &AppIov, descs: &Descs, position: usize, desc: usize) -> Result {
+        let (Some(piece), Some(place)) = (
+            memory.pieces().get(position),
+            self.pieces.get_mut(self.count),
+        ) else {
+            return Err(Errno::EINVAL);
+        };
+        let key = descs.of_piece(desc).map(LocalKey::of_desc);
+        self.has_keys &= key.is_some();
+        self.is_readable &= key.is_none_or(|key| key.is_readable);
+        place.write(ibv_sge {
+            addr: piece.iov_base.expose_provenance() as u64,
+            length: u32::try_from(piece.iov_len).map_err(|_| Errno::EMSGSIZE)?,
+            lkey: key.map_or(0, |key| key.key),
+        });
+        self.count += 1;
+        Ok(())
     }
 
     /// The same behind so many bytes of which nobody wants to know.
     ///
     /// # Errors
     /// `-FI_EINVAL` for too many pieces.
-    pub fn led_by(mut self, scratch: &Scratch, len: usize) -> Result<Self> {
+    pub fn lead_by(&mut self, scratch: &Scratch, len: usize) -> Result {
         if self.count == self.pieces.len() {
             return Err(Errno::EINVAL);
         }
         self.pieces.rotate_right(1);
-        self.pieces[0] = scratch.piece(len);
+        self.pieces[0].write(scratch.piece(len));
         self.count += 1;
-        Ok(self)
+        Ok(())
     }
 
     /// Whether a request with this memory needs not be inline: there is a key for
@@ -99,10 +115,10 @@ impl Gather {
     }
 
     /// What a work request of the library is given. The list is read during the
-    /// call.
+    /// call, as far as there are pieces.
     #[inline]
     pub(super) fn list(&self) -> (*mut ibv_sge, i32) {
-        (self.pieces.as_ptr().cast_mut(), self.count as i32)
+        (self.pieces.as_ptr().cast_mut().cast(), self.count as i32)
     }
 }
 
@@ -233,8 +249,8 @@ impl SendRequest<'_> {
                 | flag(self.is_inline, IBV_SEND_INLINE),
             imm_data: self.immediate.unwrap_or(0).to_be(),
             wr,
-            qp_type_xrc_remote_srqn: 0,
-            _bind_mw: [0; 6],
+            qp_type_xrc_remote_srqn: MaybeUninit::uninit(),
+            _bind_mw: MaybeUninit::uninit(),
         }
     }
 }

@@ -1,16 +1,19 @@
 //! fi_atomic(3): what devices have of it, on 8 bytes.
 
 use fabric_abi::{
-    FI_ATOMIC_READ, FI_ATOMIC_WRITE, FI_CSWAP, FI_INT64, FI_SUM, FI_UINT64, fi_datatype, fi_op,
+    FI_ATOMIC_READ, FI_ATOMIC_WRITE, FI_CSWAP, FI_DIFF, FI_DOUBLE, FI_FLOAT_COMPLEX, FI_INT64,
+    FI_SUM, FI_UINT64, fi_datatype, fi_op,
 };
 use prov_message::OpClass;
 use prov_util::buffer::AppIov;
+use prov_util::desc::Descs;
 use prov_util::errno::{Errno, Result};
 use prov_util::request::{Atomic, AtomicKind};
 
-use super::{Seat, remote_key};
+use super::remote_key;
 use crate::device::{Gather, Verb};
-use crate::lane::{Operation, Work};
+use crate::domain::Domain;
+use crate::lane::{Operation, Seat, Work};
 
 /// Bytes of every atomic operation.
 const SIZE: usize = size_of::<u64>();
@@ -26,18 +29,21 @@ pub enum Form {
     Compare,
 }
 
-/// Whether devices have such an operation.
+/// Whether devices have such an operation. They add, compare and replace integers;
+/// what is read or written may be anything of 8 bytes.
 pub fn is_offered(form: Form, datatype: fi_datatype, op: fi_op) -> bool {
-    let op_fits = match form {
-        Form::Base => op == FI_ATOMIC_WRITE,
-        Form::Fetch => op == FI_SUM || op == FI_ATOMIC_READ,
-        Form::Compare => op == FI_CSWAP,
-    };
-    op_fits && (datatype == FI_INT64 || datatype == FI_UINT64)
+    let is_integer = datatype == FI_INT64 || datatype == FI_UINT64;
+    match (form, op) {
+        (Form::Base, FI_ATOMIC_WRITE) | (Form::Fetch, FI_ATOMIC_READ) => {
+            is_integer || datatype == FI_DOUBLE || datatype == FI_FLOAT_COMPLEX
+        }
+        (Form::Base | Form::Fetch, FI_SUM | FI_DIFF) | (Form::Compare, FI_CSWAP) => is_integer,
+        _ => false,
+    }
 }
 
 /// Posts an atomic operation. `-FI_EOPNOTSUPP` for one that devices do not have.
-pub(super) fn post(seat: &Seat, atomic: &Atomic) -> Result {
+pub(super) fn post(domain: &Domain, seat: &Seat, atomic: &Atomic) -> Result {
     let form = match atomic.kind {
         AtomicKind::Base => Form::Base,
         AtomicKind::Fetch { .. } => Form::Fetch,
@@ -51,10 +57,22 @@ pub(super) fn post(seat: &Seat, atomic: &Atomic) -> Result {
         _ => return Err(Errno::EINVAL),
     };
     let (address, key) = (remote.addr, remote_key(remote.key)?);
-    let (class, verb, memory, descs) = match &atomic.kind {
-        AtomicKind::Base => {
+    let (class, verb, local) = match &atomic.kind {
+        AtomicKind::Base if atomic.op == FI_ATOMIC_WRITE => {
             let verb = Verb::Write { address, key };
-            (OpClass::Atomic, verb, &atomic.operand, &atomic.desc)
+            let local = piece(&atomic.operand, &atomic.desc)?;
+            (OpClass::Atomic, verb, local)
+        }
+        // What was there comes back all the same.
+        AtomicKind::Base => {
+            let verb = Verb::FetchAdd {
+                address,
+                key,
+                add: addend(atomic)?,
+            };
+            let mut local = Gather::empty();
+            local.lead_by(domain.scratch()?, SIZE)?;
+            (OpClass::Atomic, verb, local)
         }
         AtomicKind::Fetch {
             result,
@@ -65,10 +83,10 @@ pub(super) fn post(seat: &Seat, atomic: &Atomic) -> Result {
                 _ => Verb::FetchAdd {
                     address,
                     key,
-                    add: value(&atomic.operand)?,
+                    add: addend(atomic)?,
                 },
             };
-            (OpClass::FetchAtomic, verb, result, result_desc)
+            (OpClass::FetchAtomic, verb, piece(result, result_desc)?)
         }
         AtomicKind::Compare {
             compare,
@@ -82,14 +100,9 @@ pub(super) fn post(seat: &Seat, atomic: &Atomic) -> Result {
                 compare: value(compare)?,
                 swap: value(&atomic.operand)?,
             };
-            (OpClass::FetchAtomic, verb, result, result_desc)
+            (OpClass::FetchAtomic, verb, piece(result, result_desc)?)
         }
     };
-    // The device takes one piece.
-    if memory.len() != SIZE || memory.pieces().len() != 1 {
-        return Err(Errno::EINVAL);
-    }
-    let local = Gather::new(memory, descs)?;
     seat.lane.send(
         seat.name,
         Operation {
@@ -107,6 +120,25 @@ pub(super) fn post(seat: &Seat, atomic: &Atomic) -> Result {
     )
 }
 
+/// Memory for the device, which takes one piece.
+fn piece(memory: &AppIov, descs: &Descs) -> Result<Gather> {
+    if memory.len() != SIZE || memory.pieces().len() != 1 {
+        return Err(Errno::EINVAL);
+    }
+    let mut local = Gather::empty();
+    local.fill(memory, descs)?;
+    Ok(local)
+}
+
+/// What to add: to subtract is to add the negated number.
+fn addend(atomic: &Atomic) -> Result<u64> {
+    let operand = value(&atomic.operand)?;
+    Ok(match atomic.op {
+        FI_DIFF => operand.wrapping_neg(),
+        _ => operand,
+    })
+}
+
 /// The operand in the application's memory.
 fn value(memory: &AppIov) -> Result<u64> {
     let mut bytes = [0; SIZE];
@@ -119,18 +151,24 @@ fn value(memory: &AppIov) -> Result<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fabric_abi::{FI_DOUBLE, FI_INT32, FI_MAX};
+    use fabric_abi::{FI_INT32, FI_MAX};
 
     #[test]
     fn only_what_devices_have_is_offered() {
         assert!(is_offered(Form::Fetch, FI_UINT64, FI_SUM));
         assert!(is_offered(Form::Compare, FI_INT64, FI_CSWAP));
         assert!(is_offered(Form::Base, FI_INT64, FI_ATOMIC_WRITE));
+        assert!(is_offered(Form::Base, FI_UINT64, FI_SUM));
+        assert!(is_offered(Form::Fetch, FI_INT64, FI_DIFF));
+        assert!(is_offered(Form::Fetch, FI_DOUBLE, FI_ATOMIC_READ));
         for (form, datatype, op) in [
             (Form::Fetch, FI_INT32, FI_SUM),
             (Form::Fetch, FI_DOUBLE, FI_SUM),
             (Form::Fetch, FI_UINT64, FI_MAX),
-            (Form::Base, FI_UINT64, FI_SUM),
+            (Form::Base, FI_DOUBLE, FI_SUM),
+            (Form::Base, FI_INT32, FI_ATOMIC_WRITE),
+            (Form::Base, FI_UINT64, FI_ATOMIC_READ),
+            (Form::Compare, FI_DOUBLE, FI_CSWAP),
             (Form::Compare, FI_UINT64, FI_SUM),
             (Form::Fetch, FI_UINT64, FI_CSWAP),
         ] {

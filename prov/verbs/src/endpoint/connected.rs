@@ -12,10 +12,21 @@ use prov_util::ffi::{FidRef, Use};
 use crate::address::{SocketAddress, space_of};
 use crate::device::{Id, PortSpace, QueuePair};
 use crate::domain::Domain;
+use crate::lane::Seats;
 use crate::link::Link;
 use crate::manager::{EndConfig, EndKey, EndParts, Incomer};
 use crate::passive::PassiveEndpoint;
 use crate::shared_receive::SharedReceive;
+
+/// What an endpoint gives to have a connection.
+pub struct End {
+    /// Its queue pair.
+    pub pair: Arc<QueuePair>,
+    /// Where its requests are.
+    pub seats: Seats,
+    /// Whether its receives are shared.
+    pub is_shared: bool,
+}
 
 /// What a connected endpoint has besides its queue pair.
 pub struct Connected {
@@ -82,14 +93,7 @@ impl Connected {
     }
 
     /// `fi_connect`
-    pub fn connect(
-        &self,
-        domain: &Domain,
-        pair: Arc<QueuePair>,
-        is_shared: bool,
-        address: &[u8],
-        data: &[u8],
-    ) -> Result {
+    pub fn connect(&self, domain: &Domain, end: End, address: &[u8], data: &[u8]) -> Result {
         let state = &mut *self.state();
         let address = match address.is_empty() {
             true => &state.info.dest_addr,
@@ -103,7 +107,7 @@ impl Connected {
             return Err(Errno::EOPBADSTATE);
         };
         let own = SocketAddress::decode(&state.info.src_addr);
-        let parts = parts(&self.link, &state.events, domain, pair, is_shared)?;
+        let parts = parts(&self.link, &state.events, domain, end)?;
         let key = domain
             .manager
             .connect(parts, id.take(), own.as_ref(), &peer, data)?;
@@ -112,15 +116,9 @@ impl Connected {
     }
 
     /// `fi_accept`
-    pub fn accept(
-        &self,
-        domain: &Domain,
-        pair: Arc<QueuePair>,
-        is_shared: bool,
-        data: &[u8],
-    ) -> Result {
+    pub fn accept(&self, domain: &Domain, end: End, data: &[u8]) -> Result {
         let state = &mut *self.state();
-        let parts = parts(&self.link, &state.events, domain, pair, is_shared)?;
+        let parts = parts(&self.link, &state.events, domain, end)?;
         let incomer = match std::mem::replace(&mut state.stage, Stage::Closed) {
             Stage::Asked(incomer) => incomer,
             other => {
@@ -212,17 +210,17 @@ fn parts(
     link: &Arc<Link>,
     events: &Option<(FidRef, Use<Eq>)>,
     domain: &Domain,
-    pair: Arc<QueuePair>,
-    is_shared: bool,
+    end: End,
 ) -> Result<EndParts> {
     let (endpoint, eq) = events.clone().ok_or(Errno::ENOEQ)?;
     Ok(EndParts {
-        pair,
+        pair: end.pair,
+        seats: end.seats,
         link: link.clone(),
         events: ConnectionEvents::new(endpoint, eq),
         config: EndConfig {
             context: domain.context,
-            is_shared,
+            is_shared: end.is_shared,
             terms: domain.terms(),
         },
     })

@@ -15,8 +15,8 @@ use prov_util::endpoint::Bindings;
 use prov_util::errno::{Errno, Result};
 use prov_util::ffi::Use;
 
-use crate::device::{AddressHandle, Destination, Gather, ProtectionDomain, QueuePair, Scratch};
-use crate::domain::{Domain, PORT};
+use crate::device::{AddressHandle, Destination, Gather, QueuePair, Scratch};
+use crate::domain::Domain;
 use crate::name_server;
 use crate::shared_receive::SharedReceive;
 
@@ -92,17 +92,18 @@ impl Datagrams {
     }
 
     /// Lets the queue pair send and receive.
-    pub fn open_pair(&self, pair: &QueuePair) -> Result {
-        pair.open_for_datagrams(PORT, KEY)
+    pub fn open_pair(&self, domain: &Domain, pair: &QueuePair) -> Result {
+        pair.open_for_datagrams(domain.port_number, KEY)
     }
 
     /// The queue pair is this one.
     pub fn named(&self, domain: &Domain, pair: &QueuePair) -> Result {
+        let port = domain.port_number;
         let name = Name {
-            gid: domain.context.gid(PORT, self.gid_index.into())?,
+            gid: domain.context.gid(port, self.gid_index.into())?,
             pair: pair.number(),
             lid: domain.port.lid,
-            partition: domain.context.partition_key(PORT, 0)?,
+            partition: domain.context.partition_key(port, 0)?,
             service: self.service,
             service_level: domain.port.service_level,
         };
@@ -128,11 +129,11 @@ impl Datagrams {
         }
     }
 
-    /// Where a message comes to, with the device's header.
-    pub fn received_into(&self, local: Gather) -> Result<Gather> {
+    /// Adds to where a message comes to the place of the device's header.
+    pub fn receive_into(&self, local: &mut Gather) -> Result {
         match &self.scratch {
-            Some(scratch) => local.led_by(scratch, PREFIX),
-            None => Ok(local),
+            Some(scratch) => local.lead_by(scratch, PREFIX),
+            None => Ok(()),
         }
     }
 
@@ -143,7 +144,7 @@ impl Datagrams {
     }
 
     /// Who has this number in the address vector.
-    pub fn peer(&self, pd: &Arc<ProtectionDomain>, number: fi_addr_t) -> Result<Arc<Peer>> {
+    pub fn peer(&self, domain: &Domain, number: fi_addr_t) -> Result<Arc<Peer>> {
         let av = self.av.get().ok_or(Errno::EOPBADSTATE)?;
         let decode = |address: Address<'_>| match address {
             Address::Bytes(bytes) => Name::decode(bytes),
@@ -161,11 +162,11 @@ impl Datagrams {
             gid: name.has_gid().then_some(name.gid),
             lid: name.lid,
             service_level: name.service_level,
-            port: PORT,
+            port: domain.port_number,
             gid_index: self.gid_index,
         };
         let peer = Arc::new(Peer {
-            handle: AddressHandle::new(pd, &to)?,
+            handle: AddressHandle::new(&domain.pd, &to)?,
             pair: name.pair,
             name,
         });

@@ -165,6 +165,18 @@ impl Receiver {
         1
     }
 
+    /// Reports all of its own receives as flushed; how many.
+    #[cold]
+    pub fn abandon(&mut self) -> usize {
+        let count = self.under_way();
+        for _ in 0..count {
+            let posted = self.posted[(self.head & self.mask) as usize];
+            self.head = self.head.wrapping_add(1);
+            self.failed(&posted, &Failure::FLUSHED);
+        }
+        count
+    }
+
     /// The same, of a receive that is shared.
     pub fn shared_completed(&mut self, completion: &WorkCompletion) {
         let taken = self

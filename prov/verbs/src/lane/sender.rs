@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use fabric_abi::FI_INJECT;
-use prov_message::{Context, EpKey, Op, OpClass, Reports};
+use prov_message::{Context, EpKey, Op, OpClass, Reports, completion_of};
 use prov_util::errno::{Errno, Result};
 
 use super::Work;
@@ -20,6 +20,8 @@ const MOST_SILENT: usize = 32;
 /// completes says so for those before it.
 pub struct Sender {
     pair: Arc<QueuePair>,
+    /// The id of its request 0.
+    first: u64,
     reports: Reports,
     /// The connection; none of an endpoint for datagrams.
     link: Option<Arc<Link>>,
@@ -36,8 +38,8 @@ pub struct Sender {
     most_silent: u32,
     /// Bytes of a request that brings its memory along.
     inline: usize,
-    /// Counters of sends, of reads, of writes are bound.
-    counts: [bool; 3],
+    /// Whether any counter of these is bound.
+    is_counting: bool,
 }
 
 /// What the application has asked for.
@@ -86,12 +88,11 @@ impl Sender {
         }
         let counters = &reports.counters;
         Ok(Sender {
-            counts: [
-                counters.send.is_some(),
-                counters.read.is_some(),
-                counters.write.is_some(),
-            ],
+            is_counting: counters.send.is_some()
+                || counters.read.is_some()
+                || counters.write.is_some(),
             pair,
+            first: 0,
             reports,
             link,
             sent: vec![NOTHING; places as usize].into(),
@@ -103,6 +104,11 @@ impl Sender {
             most_silent: (size as usize / 2).min(MOST_SILENT) as u32,
             inline,
         })
+    }
+
+    /// Its requests are known by this name from now on.
+    pub fn be_named(&mut self, name: Name) {
+        self.first = name.request(0);
     }
 
     /// Requests that it may have under way.
@@ -122,24 +128,24 @@ impl Sender {
         self.tail.wrapping_sub(self.head) >= self.size
     }
 
+    #[inline(always)]
     fn is_counted(&self, class: OpClass) -> bool {
-        let [send, read, write] = self.counts;
+        self.is_counting && self.counts_class(class)
+    }
+
+    #[inline(never)]
+    fn counts_class(&self, class: OpClass) -> bool {
+        let counters = &self.reports.counters;
         match class {
-            OpClass::Send | OpClass::TaggedSend => send,
-            OpClass::Read | OpClass::FetchAtomic => read,
-            OpClass::Write | OpClass::Atomic => write,
+            OpClass::Send | OpClass::TaggedSend => counters.send.is_some(),
+            OpClass::Read | OpClass::FetchAtomic => counters.read.is_some(),
+            OpClass::Write | OpClass::Atomic => counters.write.is_some(),
         }
     }
 
     /// Posts a request, where there is room for it and `room` completions.
     #[inline(always)]
-    pub fn post(
-        &mut self,
-        name: Name,
-        operation: Operation,
-        work: &Work<'_>,
-        room: usize,
-    ) -> Result {
+    pub fn post(&mut self, operation: &Operation, work: &Work<'_>, room: usize) -> Result {
         if let Some(link) = &self.link
             && !link.is_connected()
         {
@@ -150,8 +156,13 @@ impl Sender {
             Verb::Read { .. } | Verb::FetchAdd { .. } | Verb::CompareSwap { .. } => false,
         };
         let is_inline = is_sent && work.len <= self.inline && work.local.is_readable();
-        if !is_inline && (operation.flags & FI_INJECT != 0 || !work.local.has_keys()) {
-            return refused(&operation);
+        // Operands are in the request itself.
+        let is_taken_along =
+            is_inline || matches!(work.verb, Verb::FetchAdd { .. } | Verb::CompareSwap { .. });
+        if !is_inline && !work.local.has_keys()
+            || !is_taken_along && operation.flags & FI_INJECT != 0
+        {
+            return refused(operation.class);
         }
         // Where the device's queue is nearly full, each is to make room soon.
         let is_signalled = operation.is_reported
@@ -159,7 +170,7 @@ impl Sender {
             || self.is_counted(operation.class)
             || room <= self.size();
         self.pair.post_send(&SendRequest {
-            id: name.request(self.tail),
+            id: self.first | u64::from(self.tail & NUMBER_MASK),
             verb: work.verb,
             local: work.local,
             immediate: work.immediate,
@@ -187,23 +198,60 @@ impl Sender {
             return unknown(completion);
         }
         let failure = Failure::of(completion);
+        if failure.is_some() || self.is_counting {
+            return self.completed_in_full(ahead, failure);
+        }
+        for _ in 0..=ahead {
+            let op = self.oldest();
+            if op.report
+                && let Some(cq) = &self.reports.tx_cq
+            {
+                cq.write_with(
+                    #[inline(always)]
+                    || completion_of(&op),
+                );
+            }
+        }
+        ahead as usize + 1
+    }
+
+    /// The last of these may have failed, and some may be counted.
+    #[inline(never)]
+    fn completed_in_full(&mut self, ahead: u32, failure: Option<Failure>) -> usize {
         for left in (0..=ahead).rev() {
-            let sent = self.sent[(self.head & self.mask) as usize];
-            self.head = self.head.wrapping_add(1);
-            let op = Op {
-                ep: EpKey::default(),
-                class: sent.class,
-                report: sent.is_reported,
-                is_inject: sent.is_inject && !sent.is_reported,
-                len: sent.len,
-                context: sent.context,
-            };
+            let op = self.oldest();
             match &failure {
                 Some(failure) if left == 0 => self.failed(&op, failure),
                 _ => self.reports.operation(&op, Ok(())),
             }
         }
         ahead as usize + 1
+    }
+
+    /// Takes out the oldest request under way.
+    #[inline(always)]
+    fn oldest(&mut self) -> Op {
+        let sent = self.sent[(self.head & self.mask) as usize];
+        self.head = self.head.wrapping_add(1);
+        Op {
+            ep: EpKey::default(),
+            class: sent.class,
+            report: sent.is_reported,
+            is_inject: sent.is_inject && !sent.is_reported,
+            len: sent.len,
+            context: sent.context,
+        }
+    }
+
+    /// Reports all requests under way as flushed; how many.
+    #[cold]
+    pub fn abandon(&mut self) -> usize {
+        let count = self.under_way();
+        for _ in 0..count {
+            let op = self.oldest();
+            self.failed(&op, &Failure::FLUSHED);
+        }
+        count
     }
 
     #[cold]
@@ -219,11 +267,10 @@ impl Sender {
 
 /// The memory cannot be named to the device, nor sent along.
 #[cold]
-fn refused(operation: &Operation) -> Result {
+fn refused(class: OpClass) -> Result {
     log::debug!(
         target: crate::LOG.ep_data,
-        "{:?}: memory without a descriptor that is too long to be sent inline",
-        operation.class
+        "{class:?}: memory without a descriptor that is too long to be sent inline"
     );
     Err(Errno::EINVAL)
 }

@@ -5,6 +5,7 @@
 #![allow(non_camel_case_types, missing_docs)]
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::mem::MaybeUninit;
 
 /// A place in a table of functions that is not called from here.
 pub type unused = Option<unsafe extern "C" fn()>;
@@ -290,9 +291,10 @@ pub struct ibv_send_wr {
     /// In network order.
     pub imm_data: u32,
     pub wr: send_wr_target,
-    pub qp_type_xrc_remote_srqn: u32,
-    /// Memory windows and segmentation.
-    pub _bind_mw: [u64; 6],
+    /// Looked at for queue pairs of XRC alone.
+    pub qp_type_xrc_remote_srqn: MaybeUninit<u32>,
+    /// Memory windows and segmentation, which no request here is about.
+    pub _bind_mw: MaybeUninit<[u64; 6]>,
 }
 
 #[repr(C)]
@@ -355,6 +357,7 @@ pub struct ibv_wc {
 }
 
 pub const IBV_TRANSPORT_IWARP: c_int = 1;
+pub const IBV_PORT_DOWN: c_uint = 1;
 pub const IBV_PORT_ACTIVE: c_uint = 4;
 pub const IBV_ATOMIC_NONE: c_uint = 0;
 
@@ -399,3 +402,24 @@ pub const IBV_WR_ATOMIC_FETCH_AND_ADD: c_uint = 6;
 
 pub const IBV_SEND_SIGNALED: c_uint = 1 << 1;
 pub const IBV_SEND_INLINE: c_uint = 1 << 3;
+
+/// What an event is about, by its type.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub union ibv_async_element {
+    pub qp: *mut ibv_qp,
+    pub port_num: c_int,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ibv_async_event {
+    pub element: ibv_async_element,
+    pub event_type: c_uint,
+}
+
+pub const IBV_EVENT_QP_FATAL: c_uint = 1;
+pub const IBV_EVENT_QP_REQ_ERR: c_uint = 2;
+pub const IBV_EVENT_QP_ACCESS_ERR: c_uint = 3;
+pub const IBV_EVENT_DEVICE_FATAL: c_uint = 8;
+pub const IBV_EVENT_PORT_ERR: c_uint = 10;

@@ -57,10 +57,12 @@ fn assertions() -> Vec<String> {
         ibv_qp { context, qp_context, pd, send_cq, recv_cq, srq, handle, qp_num, state, qp_type };
         ibv_ah { context, pd, handle } whole;
         ibv_device_attr {
-            max_qp, max_qp_wr, max_sge, max_sge_rd, max_cq, max_cqe, max_mr, max_qp_rd_atom,
+            fw_ver, vendor_id, vendor_part_id, hw_ver, max_qp, max_qp_wr, max_sge, max_sge_rd, max_cq, max_cqe, max_mr, max_qp_rd_atom,
             max_qp_init_rd_atom, atomic_cap, max_srq, max_srq_wr, max_srq_sge, phys_port_cnt,
         } whole;
-        ibv_port_attr { state, active_mtu, max_msg_sz, lid, sm_sl, link_layer } whole;
+        ibv_port_attr {
+            state, active_mtu, max_msg_sz, lid, sm_sl, active_width, active_speed, link_layer,
+        } whole;
         ibv_gid ("union ibv_gid") { raw } whole;
         ibv_global_route { dgid, flow_label, sgid_index, hop_limit, traffic_class } whole;
         ibv_ah_attr {
@@ -95,6 +97,7 @@ fn assertions() -> Vec<String> {
             wr_id, status, opcode, vendor_err, byte_len, imm_data, qp_num, src_qp, wc_flags,
             pkey_index, slid, sl, dlid_path_bits,
         } whole;
+        ibv_async_event { element, event_type } whole;
         rdma_event_channel { fd } whole;
         rdma_addr {
             src as "src_storage", dst as "dst_storage", sgid as "addr.ibaddr.sgid",
@@ -109,7 +112,7 @@ fn assertions() -> Vec<String> {
         rdma_cm_event { id, listen_id, event, status, conn as "param.conn" };
     }
     same_numbers! { lines;
-        IBV_TRANSPORT_IWARP, IBV_PORT_ACTIVE, IBV_ATOMIC_NONE, IBV_WC_SUCCESS,
+        IBV_TRANSPORT_IWARP, IBV_PORT_DOWN, IBV_PORT_ACTIVE, IBV_ATOMIC_NONE, IBV_WC_SUCCESS,
         IBV_WC_LOC_LEN_ERR, IBV_WC_WR_FLUSH_ERR, IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_WITH_IMM,
         IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_WRITE, IBV_ACCESS_REMOTE_READ,
         IBV_ACCESS_REMOTE_ATOMIC, IBV_QPT_RC, IBV_QPT_UD, IBV_QP_STATE, IBV_QP_ACCESS_FLAGS,
@@ -118,6 +121,8 @@ fn assertions() -> Vec<String> {
         IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_ERR, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_WRITE_WITH_IMM,
         IBV_WR_SEND, IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_READ, IBV_WR_ATOMIC_CMP_AND_SWP,
         IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_SEND_SIGNALED, IBV_SEND_INLINE, RDMA_PS_TCP,
+        IBV_EVENT_QP_FATAL, IBV_EVENT_QP_REQ_ERR, IBV_EVENT_QP_ACCESS_ERR,
+        IBV_EVENT_DEVICE_FATAL, IBV_EVENT_PORT_ERR,
         RDMA_PS_IB, RDMA_CM_EVENT_ADDR_RESOLVED, RDMA_CM_EVENT_ADDR_ERROR,
         RDMA_CM_EVENT_ROUTE_RESOLVED, RDMA_CM_EVENT_ROUTE_ERROR,
         RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_CM_EVENT_CONNECT_RESPONSE,

@@ -66,6 +66,8 @@ library! {
         fn ibv_destroy_cq(*mut ibv_cq) -> c_int;
         fn ibv_get_cq_event(*mut ibv_comp_channel, *mut *mut ibv_cq, *mut *mut c_void) -> c_int;
         fn ibv_ack_cq_events(*mut ibv_cq, c_uint);
+        fn ibv_get_async_event(*mut ibv_context, *mut ibv_async_event) -> c_int;
+        fn ibv_ack_async_event(*mut ibv_async_event);
         fn ibv_create_srq(*mut ibv_pd, *mut ibv_srq_init_attr) -> *mut ibv_srq;
         fn ibv_destroy_srq(*mut ibv_srq) -> c_int;
         fn ibv_create_qp(*mut ibv_pd, *mut ibv_qp_init_attr) -> *mut ibv_qp;

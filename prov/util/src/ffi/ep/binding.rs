@@ -79,7 +79,7 @@ impl<S: SharedReceive> Bindings<S> {
     /// Has what is bound drive `progress`.
     pub(super) fn add_source(&self, progress: &Arc<dyn Progress>) -> Result {
         for cq in self.cqs() {
-            cq.add_source(progress.clone())?;
+            cq.add_source(for_completions(progress, cq))?;
         }
         for cntr in self.counters.iter() {
             cntr.add_source(progress.clone())?;
@@ -93,7 +93,7 @@ impl<S: SharedReceive> Bindings<S> {
     /// Takes back [`Bindings::add_source`], and the events about `fid`.
     pub(super) fn remove_source(&self, progress: &Arc<dyn Progress>, fid: *mut fid) {
         for cq in self.cqs() {
-            cq.remove_source(progress);
+            cq.remove_source(&for_completions(progress, cq));
         }
         for cntr in self.counters.iter() {
             cntr.remove_source(progress);
@@ -129,4 +129,83 @@ pub(super) fn occupy<T: Class>(place: &mut Option<Use<T>>, object: &Use<T>) -> R
 
 fn for_events(progress: &Arc<dyn Progress>) -> Arc<dyn Progress> {
     progress.for_events().unwrap_or_else(|| progress.clone())
+}
+
+fn for_completions(progress: &Arc<dyn Progress>, cq: &Cq) -> Arc<dyn Progress> {
+    let own = progress.for_completions(cq);
+    own.unwrap_or_else(|| progress.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::RawFd;
+    use std::ptr::null_mut;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::cq::CqConfig;
+    use crate::endpoint::NoSharedReceive;
+    use crate::ffi::Handle;
+
+    /// Counts how often it is driven; for one queue there is something else.
+    #[derive(Default)]
+    struct Counted {
+        driven: AtomicUsize,
+        instead: Option<(usize, Arc<Counted>)>,
+    }
+
+    impl Progress for Counted {
+        fn progress(&self) {
+            self.driven.fetch_add(1, Ordering::Relaxed);
+        }
+
+        fn for_completions(&self, cq: &Cq) -> Option<Arc<dyn Progress>> {
+            let (queue, progress) = self.instead.as_ref()?;
+            match *queue == std::ptr::from_ref(cq).addr() {
+                true => Some(progress.clone()),
+                false => None,
+            }
+        }
+
+        fn wait_fd(&self) -> Option<RawFd> {
+            None
+        }
+
+        fn prepare_wait(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn a_queue_drives_what_fills_it_and_nothing_else() {
+        let queue = || {
+            Handle::new(
+                Cq::new(CqConfig::default()).unwrap(),
+                null_mut(),
+                Vec::new(),
+            )
+        };
+        let (sent, received) = (queue(), queue());
+        let filling = Arc::<Counted>::default();
+        let endpoint = Arc::new(Counted {
+            instead: Some((std::ptr::from_ref::<Cq>(&sent).addr(), filling.clone())),
+            ..Counted::default()
+        });
+        let bindings = Bindings::<NoSharedReceive> {
+            tx_cq: Some(Use::of(&sent)),
+            rx_cq: Some(Use::of(&received)),
+            ..Bindings::default()
+        };
+        let progress: Arc<dyn Progress> = endpoint.clone();
+        let driven = || [&filling, &endpoint].map(|it| it.driven.load(Ordering::Relaxed));
+        bindings.add_source(&progress).unwrap();
+        sent.drive();
+        assert_eq!(driven(), [1, 0]);
+        received.drive();
+        assert_eq!(driven(), [1, 1]);
+        bindings.remove_source(&progress, null_mut());
+        sent.drive();
+        received.drive();
+        assert_eq!(driven(), [1, 1]);
+    }
 }

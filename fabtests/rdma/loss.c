@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR MIT */
+/*
+ * Peers that are killed, a port that goes down, a device that goes away: whatever
+ * was under way ends, and ends once.
+ */
+#include "ends.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <rdma/fi_rma.h>
+
+static struct place place;
+static struct end a, b;
+
+/* Operations under way; the context of each is its place in here. */
+enum { MOST = 16 };
+static bool ended[MOST];
+
+/* Each of them ends, with a success or as something that was cut off. */
+static void all_end(struct fid_cq *cq, bool *contexts, int count)
+{
+	double until = ct_now() + ct_patience();
+	int done = 0, i;
+
+	while (done < count) {
+		struct fi_cq_err_entry error = { 0 };
+		struct fi_cq_data_entry data;
+		ssize_t read = fi_cq_read(cq, &data, 1);
+		void *context;
+
+		REQUIRE(ct_now() < until);
+		if (read == -FI_EAGAIN)
+			continue;
+		context = data.op_context;
+		if (read == -FI_EAVAIL) {
+			EXPECT(fi_cq_readerr(cq, &error, 0), 1);
+			REQUIRE(error.err == FI_ECANCELED || error.err == FI_EIO);
+			context = error.op_context;
+		}
+		i = (int)((bool *)context - contexts);
+		REQUIRE(i >= 0 && i < count && !contexts[i]);
+		contexts[i] = true;
+		done++;
+	}
+}
+
+enum phase { CONNECTING, IDLE, SENDING, RECEIVING, RMA, CLOSING };
+enum { ROUNDS = 20, RECEIVES = 8, REQUESTS = 8, LENGTH = 100000 };
+
+/* What is said to a child, and by it. */
+struct line {
+	pid_t pid;
+	int there[2], back[2];
+};
+
+/* That it has come so far, and where its memory is. */
+struct mark {
+	uint64_t address, key;
+};
+
+static void victim(const struct line *line, enum phase phase)
+{
+	struct sockaddr_storage address;
+	struct fi_eq_cm_entry entry;
+	struct fi_info *mine;
+	struct mark mark;
+	int i;
+
+	if (read(line->there[0], &address, sizeof(address)) != sizeof(address))
+		_exit(0);
+	open_place(&place, NULL);
+	mine = fi_dupinfo(place.info);
+	open_end(&a, &place, mine, NULL, NULL);
+	for (i = 0; i < 2; i++)
+		OK(fi_recv(a.ep, a.memory, MEMORY, a.desc, 0, &a));
+	OK(fi_connect(a.ep, &address, NULL, 0));
+	if (phase == CONNECTING)
+		/* Its request goes out with what is read here. */
+		fi_eq_sread(place.eq, &(uint32_t){ 0 }, &entry, sizeof(entry), 1000, 0);
+	else
+		event_of(&place, FI_CONNECTED, &entry, sizeof(entry));
+	mark.address = (uint64_t)(uintptr_t)a.memory;
+	mark.key = a.key;
+	if (write(line->back[1], &mark, sizeof(mark)) != sizeof(mark))
+		_exit(1);
+	for (;;) {
+		if (phase == SENDING) {
+			OK(fi_send(a.ep, a.memory, LENGTH, a.desc, 0, &a));
+			done(a.tx, &a);
+		} else if (phase == CLOSING) {
+			OK(fi_shutdown(a.ep, 0));
+			close_end(&a);
+			phase = IDLE;
+		} else {
+			pause();
+		}
+	}
+}
+
+static struct mark its_mark(const struct line *line)
+{
+	struct mark mark;
+
+	REQUIRE(read(line->back[0], &mark, sizeof(mark)) == sizeof(mark));
+	return mark;
+}
+
+static void kill_it(const struct line *line)
+{
+	REQUIRE(!kill(line->pid, SIGKILL));
+	REQUIRE(waitpid(line->pid, NULL, 0) == line->pid);
+}
+
+/* The peer is gone before it is accepted, which is said now or later. */
+static void accept_nobody(void)
+{
+	struct fi_eq_cm_entry entry;
+	uint32_t kind;
+	ssize_t read;
+
+	if (fi_accept(b.ep, NULL, 0))
+		return;
+	read = fi_eq_sread(place.eq, &kind, &entry, sizeof(entry),
+			   (int)(ct_patience() * 1000), 0);
+	if (read == -FI_EAVAIL)
+		failed_event(&place);
+	else
+		REQUIRE(read > 0 && kind == FI_SHUTDOWN);
+}
+
+/* Requests to the peer, more than it has receives for; how many. */
+static int requests(enum phase phase, const struct mark *mark, bool *contexts)
+{
+	int i, count = phase == RECEIVING || phase == RMA ? REQUESTS : 0;
+
+	for (i = 0; i < count; i++) {
+		uint64_t there = mark->address + (uint64_t)i * LENGTH;
+
+		if (phase == RECEIVING)
+			OK(fi_send(b.ep, b.memory, LENGTH, b.desc, 0, &contexts[i]));
+		else if (i % 2)
+			OK(fi_read(b.ep, b.memory, LENGTH, b.desc, 0, there, mark->key,
+				   &contexts[i]));
+		else
+			OK(fi_write(b.ep, b.memory, LENGTH, b.desc, 0, there, mark->key,
+				    &contexts[i]));
+	}
+	return count;
+}
+
+static void round_with(const struct line *line, enum phase phase)
+{
+	struct fi_eq_cm_entry entry;
+	struct mark mark;
+	int i, count;
+
+	memset(ended, 0, sizeof(ended));
+	REQUIRE(write(line->there[1], &place.address, sizeof(place.address)) ==
+		sizeof(place.address));
+	event_of(&place, FI_CONNREQ, &entry, sizeof(entry));
+	if (phase == CONNECTING) {
+		its_mark(line);
+		kill_it(line);
+	}
+	open_end(&b, &place, entry.info, NULL, NULL);
+	for (i = 0; i < RECEIVES; i++)
+		OK(fi_recv(b.ep, b.memory, MEMORY, b.desc, 0, &ended[i]));
+	if (phase == CONNECTING) {
+		accept_nobody();
+	} else {
+		OK(fi_accept(b.ep, NULL, 0));
+		event_of(&place, FI_CONNECTED, &entry, sizeof(entry));
+		mark = its_mark(line);
+		count = requests(phase, &mark, ended + RECEIVES);
+		kill_it(line);
+		event_of(&place, FI_SHUTDOWN, &entry, sizeof(entry));
+		all_end(b.rx, ended, RECEIVES);
+		all_end(b.tx, ended + RECEIVES, count);
+		REQUIRE(stays_empty(b.rx) && stays_empty(b.tx));
+	}
+	fi_freeinfo(b.info);
+	close_end(&b);
+}
+
+static void killed(enum phase phase)
+{
+	static struct line lines[ROUNDS];
+	int round;
+
+	/* Children of a process that has devices open cannot use them. */
+	for (round = 0; round < ROUNDS; round++) {
+		struct line *line = &lines[round];
+
+		REQUIRE(!pipe(line->there) && !pipe(line->back));
+		line->pid = fork();
+		REQUIRE(line->pid >= 0);
+		if (!line->pid)
+			victim(line, phase);
+	}
+	open_place(&place, NULL);
+	for (round = 0; round < ROUNDS; round++)
+		round_with(&lines[round], phase);
+	close_place(&place);
+}
+
+static void killed_connecting(void)
+{
+	killed(CONNECTING);
+}
+
+static void killed_idle(void)
+{
+	killed(IDLE);
+}
+
+static void killed_sending(void)
+{
+	killed(SENDING);
+}
+
+static void killed_receiving(void)
+{
+	killed(RECEIVING);
+}
+
+static void killed_rma(void)
+{
+	killed(RMA);
+}
+
+static void killed_closing(void)
+{
+	killed(CLOSING);
+}
+
+/* Both ends hear of it, and their receives end. */
+static void both_end(void)
+{
+	struct fi_eq_cm_entry entry;
+
+	event_of(&place, FI_SHUTDOWN, &entry, sizeof(entry));
+	event_of(&place, FI_SHUTDOWN, &entry, sizeof(entry));
+	all_end(a.rx, ended, RECEIVES);
+	all_end(b.rx, ended + RECEIVES, RECEIVES);
+	EXPECT(fi_send(a.ep, a.memory, 8, a.desc, 0, &a), -FI_ENOTCONN);
+	EXPECT(fi_send(b.ep, b.memory, 8, b.desc, 0, &b), -FI_ENOTCONN);
+}
+
+static void start(void)
+{
+	int i;
+
+	open_place(&place, NULL);
+	connect_ends(&place, NULL, &a, &b, NULL);
+	memset(ended, 0, sizeof(ended));
+	for (i = 0; i < RECEIVES; i++) {
+		OK(fi_recv(a.ep, a.memory, MEMORY, a.desc, 0, &ended[i]));
+		OK(fi_recv(b.ep, b.memory, MEMORY, b.desc, 0, &ended[RECEIVES + i]));
+	}
+}
+
+static void stop(void)
+{
+	close_end(&a);
+	close_end(&b);
+	close_place(&place);
+}
+
+/*
+ * Runs what spoils the second device, of dev/rdma-machine's, and makes it anew when
+ * nobody uses it any more.
+ */
+static void spoil(void (*run)(void))
+{
+	int status;
+	pid_t pid = fork();
+
+	REQUIRE(pid >= 0);
+	if (!pid) {
+		ct_opt.source = "10.77.1.1";
+		run();
+		_exit(0);
+	}
+	REQUIRE(waitpid(pid, &status, 0) == pid);
+	EXPECT(status, 0);
+	REQUIRE(!system("rdma link delete rxe1 2>/dev/null; "
+			"for i in 1 2 3 4 5 6 7 8 9 10; do "
+			"rdma link show rxe1/1 >/dev/null 2>&1 || break; sleep 1; done; "
+			"rdma link add rxe1 type rxe netdev dummy0"));
+}
+
+static void with_port_down(void)
+{
+	start();
+	REQUIRE(!system("ip link set dummy0 down"));
+	both_end();
+	stop();
+	REQUIRE(!system("ip link set dummy0 up"));
+}
+
+static void port_down(void)
+{
+	spoil(with_port_down);
+}
+
+/* The command waits until nobody uses the device any more. */
+static void with_device_gone(void)
+{
+	pid_t remover;
+
+	start();
+	remover = fork();
+	REQUIRE(remover >= 0);
+	if (!remover) {
+		execlp("rdma", "rdma", "link", "delete", "rxe1", NULL);
+		_exit(127);
+	}
+	both_end();
+	stop();
+}
+
+static void device_gone(void)
+{
+	spoil(with_device_gone);
+}
+
+static const struct ct_test tests[] = {
+	{ "killed-connecting", killed_connecting, CT_MSG | CT_SLOW },
+	{ "killed-idle", killed_idle, CT_MSG | CT_SLOW },
+	{ "killed-sending", killed_sending, CT_MSG | CT_SLOW },
+	{ "killed-receiving", killed_receiving, CT_MSG | CT_SLOW },
+	{ "killed-rma", killed_rma, CT_MSG | CT_SLOW },
+	{ "killed-closing", killed_closing, CT_MSG | CT_SLOW },
+	{ "port-down", port_down, CT_MSG },
+	{ "device-gone", device_gone, CT_MSG },
+};
+
+CT_MAIN(tests)

@@ -1,0 +1,68 @@
+//! What a device says of its own accord (ibv_get_async_event(3)).
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use prov_util::errno::Result;
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+
+use super::Context;
+use crate::sys::ibverbs::*;
+
+/// An event, as far as it matters to connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceEvent {
+    /// The device has failed, or is gone.
+    Failed,
+    /// A port has gone down.
+    PortDown(u8),
+    /// The queue pair of this number has failed.
+    PairFailed(u32),
+    /// Nothing that ends a connection.
+    Other(u32),
+}
+
+impl AsFd for Context {
+    /// Readable when [`Context::next_event`] has something.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the device stays open, and its descriptor with it.
+        unsafe { BorrowedFd::borrow_raw((*self.as_ptr()).async_fd) }
+    }
+}
+
+impl Context {
+    /// Has [`Context::next_event`] not wait.
+    pub fn ask_for_events(&self) -> Result {
+        let fd = self.as_fd();
+        fcntl_setfl(fd, fcntl_getfl(fd)? | OFlags::NONBLOCK)?;
+        Ok(())
+    }
+
+    /// The next event; `None` where there is none. Not before
+    /// [`Context::ask_for_events`].
+    pub fn next_event(&self) -> Option<DeviceEvent> {
+        let verbs = &self.libraries.verbs;
+        let mut event = MaybeUninit::<ibv_async_event>::uninit();
+        // SAFETY: the device is open, and the place is written where the function
+        // succeeds. What the event names is there until it is acknowledged, which
+        // happens once, behind the last look at it.
+        unsafe {
+            if (verbs.ibv_get_async_event)(self.as_ptr(), event.as_mut_ptr()) != 0 {
+                return None;
+            }
+            let mut event = event.assume_init();
+            let seen = match event.event_type {
+                IBV_EVENT_DEVICE_FATAL => DeviceEvent::Failed,
+                IBV_EVENT_PORT_ERR => {
+                    DeviceEvent::PortDown(u8::try_from(event.element.port_num).unwrap_or(0))
+                }
+                IBV_EVENT_QP_FATAL | IBV_EVENT_QP_REQ_ERR | IBV_EVENT_QP_ACCESS_ERR => {
+                    DeviceEvent::PairFailed((*event.element.qp).qp_num)
+                }
+                other => DeviceEvent::Other(other),
+            };
+            (verbs.ibv_ack_async_event)(&mut event);
+            Some(seen)
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! What fi_nic(3) tells of a device and one of its ports.
+
+use std::ffi::{CStr, c_char};
+use std::fs::read_link;
+use std::path::Path;
+
+use prov_util::attr::{Nic, NicDevice, NicLink, PciAddress};
+use prov_util::errno::Result;
+
+use super::Context;
+use super::context::mtu_of;
+use crate::sys::ibverbs::{IBV_PORT_ACTIVE, IBV_PORT_DOWN, ibv_port_attr};
+
+/// `IBV_LINK_LAYER_ETHERNET`
+pub const ETHERNET: u8 = 2;
+
+impl Context {
+    /// What there is to say of the device and a port.
+    pub fn nic(&self, port: u8) -> Result<Nic> {
+        let device = self.query()?;
+        let port = self.query_port(port)?;
+        let name = self.name();
+        let place = Path::new("/sys/class/infiniband")
+            .join(&name)
+            .join("device");
+        Ok(Nic {
+            device: NicDevice {
+                name: Some(name),
+                device_id: Some(format!("{:#06x}", device.vendor_part_id)),
+                device_version: Some(device.hw_ver.to_string()),
+                vendor_id: Some(format!("{:#06x}", device.vendor_id)),
+                driver: target_of(&place.join("driver")),
+                firmware: Some(text_in(&device.fw_ver)),
+            },
+            pci: target_of(&place).as_deref().and_then(PciAddress::parse),
+            link: NicLink {
+                address: None,
+                mtu: mtu_of(&port),
+                speed: speed_of(&port),
+                is_up: match port.state {
+                    IBV_PORT_ACTIVE => Some(true),
+                    IBV_PORT_DOWN => Some(false),
+                    _ => None,
+                },
+                network_type: Some(
+                    match port.link_layer {
+                        ETHERNET => "Ethernet",
+                        _ => "InfiniBand",
+                    }
+                    .to_owned(),
+                ),
+            },
+        })
+    }
+}
+
+/// The last part of what a symbolic link names.
+fn target_of(link: &Path) -> Option<String> {
+    let target = read_link(link).ok()?;
+    Some(target.file_name()?.to_string_lossy().into_owned())
+}
+
+/// Bits per second: those of a lane, times the lanes.
+fn speed_of(port: &ibv_port_attr) -> usize {
+    let lanes = match port.active_width {
+        1 => 1,
+        2 => 4,
+        4 => 8,
+        8 => 12,
+        16 => 2,
+        _ => 0,
+    };
+    let megabits = match port.active_speed {
+        1 => 2_500,
+        2 => 5_000,
+        4 | 8 => 10_000,
+        16 => 14_000,
+        32 => 25_000,
+        64 => 50_000,
+        128 => 100_000,
+        _ => 0,
+    };
+    megabits * 1_000_000 * lanes
+}
+
+/// The text in an array that a 0 ends, if it is not full.
+fn text_in(array: &[c_char]) -> String {
+    let bytes: Vec<u8> = array.iter().map(|&byte| byte as u8).chain([0]).collect();
+    CStr::from_bytes_until_nul(&bytes).map_or_else(
+        |_| String::new(),
+        |text| text.to_string_lossy().into_owned(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_speed_is_that_of_all_lanes() {
+        // SAFETY: the structure is plain data, for which zero is a value.
+        let mut port: ibv_port_attr = unsafe { std::mem::zeroed() };
+        assert_eq!(speed_of(&port), 0);
+        port.active_width = 2;
+        port.active_speed = 32;
+        assert_eq!(speed_of(&port), 100_000_000_000);
+    }
+
+    #[test]
+    fn text_ends_with_its_array_at_the_latest() {
+        let array = |text: &[u8]| text.iter().map(|&byte| byte as c_char).collect::<Vec<_>>();
+        assert_eq!(text_in(&array(b"20.31\0\0junk")), "20.31");
+        assert_eq!(text_in(&array(b"full")), "full");
+    }
+}

@@ -1,0 +1,51 @@
+//! Where the requests of a queue pair are.
+
+use std::sync::Arc;
+
+use super::{Lane, Name};
+
+/// A member of a lane.
+#[derive(Clone)]
+pub struct Seat {
+    /// The lane.
+    pub lane: Arc<Lane>,
+    /// Which of its members.
+    pub name: Name,
+}
+
+/// The members that a queue pair has: one that sends, one that receives.
+#[derive(Clone, Default)]
+pub struct Seats {
+    /// The one that sends.
+    pub send: Option<Seat>,
+    /// The one that receives.
+    pub receive: Option<Seat>,
+}
+
+impl Seats {
+    /// Leaves the lanes. `destroy` lets go of the queue pair, whose last
+    /// completions come before that.
+    pub fn leave(&self, destroy: impl FnOnce()) {
+        let receive = self.receive.as_ref();
+        let send = self.send.as_ref();
+        let received = receive.and_then(|seat| seat.lane.remove_receiver(seat.name));
+        let sent = send.and_then(|seat| seat.lane.remove_sender(seat.name));
+        destroy();
+        if let (Some(seat), Some(unsettled)) = (receive, received) {
+            seat.lane.settle(unsettled);
+        }
+        if let (Some(seat), Some(unsettled)) = (send, sent) {
+            seat.lane.settle(unsettled);
+        }
+    }
+
+    /// Reports what is under way as flushed, in place of a device that is gone.
+    pub fn abandon(&self) {
+        if let Some(seat) = &self.receive {
+            seat.lane.abandon_receiver(seat.name);
+        }
+        if let Some(seat) = &self.send {
+            seat.lane.abandon_sender(seat.name);
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! What tells a manager that there is something to do: the channel of its
+//! connections, and the devices, which all managers of the process share.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use prov_util::errno::Result;
+use rustix::event::{PollFd, PollFlags, epoll, poll};
+use rustix::time::Timespec;
+
+use super::Manager;
+use crate::device::{Context, DeviceEvent, contexts};
+
+/// What has something.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Ready {
+    /// The channel.
+    pub channel: bool,
+    /// Some device.
+    pub devices: bool,
+    /// This device will say nothing any more. Told once.
+    pub gone: Option<Context>,
+}
+
+/// A descriptor for all of them.
+pub struct Watch(OwnedFd);
+
+const CHANNEL: u64 = 0;
+/// That of the first device; the others follow.
+const DEVICE: u64 = 1;
+
+impl Watch {
+    /// Watches a channel, and the devices that can be watched.
+    pub fn new(channel: BorrowedFd<'_>) -> Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let add = |fd: BorrowedFd<'_>, what| {
+            epoll::add(
+                &epoll,
+                fd,
+                epoll::EventData::new_u64(what),
+                epoll::EventFlags::IN,
+            )
+        };
+        add(channel, CHANNEL)?;
+        for (context, number) in contexts().iter().zip(DEVICE..) {
+            let watched = context.ask_for_events().and_then(|()| {
+                add(context.as_fd(), number)?;
+                Ok(())
+            });
+            if let Err(error) = watched {
+                log::warn!(target: crate::LOG.core, "no events of {context:?}: {error}");
+            }
+        }
+        Ok(Watch(epoll))
+    }
+
+    /// Whether anything has something now.
+    pub fn has_some(&self) -> bool {
+        let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
+        let now = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        // A call that is interrupted may be made again.
+        poll(&mut fds, Some(&now)) != Ok(0)
+    }
+
+    /// What has something now.
+    pub fn ready(&self) -> Ready {
+        let now = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let mut events = [epoll::Event {
+            flags: epoll::EventFlags::empty(),
+            data: epoll::EventData::new_u64(0),
+        }; 8];
+        let count = epoll::wait(&self.0, &mut events, Some(&now)).unwrap_or(0);
+        let mut ready = Ready::default();
+        for event in &events[..count] {
+            let number = event.data.u64();
+            let (flags, has_events) = (event.flags, epoll::EventFlags::IN);
+            if number == CHANNEL {
+                ready.channel = true;
+            } else if flags.contains(has_events) {
+                ready.devices = true;
+            } else if let Some(context) = contexts().get((number - DEVICE) as usize) {
+                // It would be told for ever.
+                let _ = epoll::delete(&self.0, context.as_fd());
+                ready.gone = Some(*context);
+            }
+        }
+        ready
+    }
+}
+
+impl AsRawFd for Watch {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+/// The managers of the process.
+static MANAGERS: Mutex<Vec<Weak<Manager>>> = Mutex::new(Vec::new());
+
+/// Has a manager hear of devices.
+pub fn join(manager: &Arc<Manager>) {
+    let mut managers = MANAGERS.lock().unwrap_or_else(PoisonError::into_inner);
+    managers.retain(|known| known.strong_count() != 0);
+    managers.push(Arc::downgrade(manager));
+}
+
+/// Takes what devices say, and tells all managers. The caller has none of their
+/// locks.
+pub fn hear_devices() {
+    for context in contexts() {
+        while let Some(event) = context.next_event() {
+            log(context, event);
+            let managers = MANAGERS.lock().unwrap_or_else(PoisonError::into_inner);
+            let all: Vec<_> = managers.iter().filter_map(Weak::upgrade).collect();
+            drop(managers);
+            all.iter()
+                .for_each(|manager| manager.device_says(*context, event));
+        }
+    }
+}
+
+fn log(context: &Context, event: DeviceEvent) {
+    match event {
+        DeviceEvent::Other(_) => {
+            log::debug!(target: crate::LOG.core, "{context:?}: {event:?}");
+        }
+        _ => log::warn!(target: crate::LOG.core, "{context:?}: {event:?}"),
+    }
+}
