@@ -57,6 +57,7 @@ pub struct Core {
     poller: Poller<Source>,
     timers: Timers<Due>,
     polled: Vec<Event<Source>>,
+    injected: Injected,
     /// Turns until it is time to look whether it is time to look at events.
     until_clock: u32,
     /// When events were last looked at.
@@ -98,6 +99,7 @@ impl Core {
             poller: Poller::new()?,
             timers: Timers::default(),
             polled: Vec::new(),
+            injected: Injected::default(),
             until_clock: 0,
             looked_at_events: Instant::now(),
             idle_turns: 0,
@@ -126,6 +128,28 @@ impl Core {
         self.scratch = vec![0; below.inject].into_boxed_slice();
         self.below = Some(below);
         Ok(())
+    }
+}
+
+/// Packets that the provider below has copied since its queue was read, and that it
+/// may hold back until then for others to go with them.
+#[derive(Default)]
+struct Injected(bool);
+
+impl Injected {
+    /// The first one leaves; others do so with the application's next read, which
+    /// may find completions and would leave the lane alone.
+    #[inline(always)]
+    fn one_more(&mut self, signals: &Signals) {
+        if std::mem::replace(&mut self.0, true) {
+            signals.drive_next();
+        }
+    }
+
+    /// The queue below is read.
+    #[inline(always)]
+    fn leave(&mut self) {
+        self.0 = false;
     }
 }
 

@@ -77,6 +77,10 @@ pub struct Below {
     has_addresses: bool,
     /// Whether packets leave from the application's memory.
     sends_directly: bool,
+    /// Whether a short message has ended for the application when it is copied.
+    /// A provider without a device completes a send when it has copied it, too: so
+    /// there is nothing to wait for.
+    pub ends_when_copied: bool,
     /// Receives that are posted, of a shared context.
     posted: usize,
     /// How many may be.
@@ -138,6 +142,7 @@ impl Below {
             until_delivered: FI_DELIVERY_COMPLETE,
             has_addresses: mode == MR_BASIC || mode & FI_MR_VIRT_ADDR != 0,
             sends_directly: params.enable_direct_send && !is_local || setting.has_descs,
+            ends_when_copied: !is_local,
             posted: 0,
             most_posted,
             spare: Vec::new(),

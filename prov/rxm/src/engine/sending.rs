@@ -26,6 +26,8 @@ impl Core {
             endpoints,
             links,
             scratch,
+            signals,
+            injected,
             below: Some(below),
             ..
         } = self
@@ -43,20 +45,9 @@ impl Core {
             && message.flags & FI_DELIVERY_COMPLETE == 0
         {
             let head = head_of(message, link);
-            let sent = if message.wants_completion() {
-                if len > QUICK {
-                    return self.post_message_slowly(ep, message);
-                }
-                // The completion below is what reads of the application's queue
-                // find: so the provider below sees that it is being read, and
-                // holds back nothing.
-                let state = endpoints.get_mut(ep).ok_or(Errno::EOPBADSTATE)?;
-                if !state.ledger.has_room() {
-                    return Err(Errno::EAGAIN);
-                }
-                let ticket = state.ledger.count(Op::of_transmit(ep, message));
-                below.send_quickly(link, key, &head, &message.buffers, ticket)
-            } else if let Some(packet) = scratch.get_mut(..HEAD + len)
+            let is_copied = below.ends_when_copied || !message.wants_completion();
+            let sent = if is_copied
+                && let Some(packet) = scratch.get_mut(..HEAD + len)
                 && let Some((front, behind)) = packet.split_first_chunk_mut::<HEAD>()
             {
                 head.write(front);
@@ -65,10 +56,18 @@ impl Core {
                     Ok(()) => {
                         let op = Op::of_transmit(ep, message);
                         state.reports.operation(&op, Ok(()));
+                        injected.one_more(signals);
                         return Ok(());
                     }
                     Err(error) => Err((error, What::Packet(None))),
                 }
+            } else if message.wants_completion() && len <= QUICK {
+                let state = endpoints.get_mut(ep).ok_or(Errno::EOPBADSTATE)?;
+                if !state.ledger.has_room() {
+                    return Err(Errno::EAGAIN);
+                }
+                let ticket = state.ledger.count(Op::of_transmit(ep, message));
+                below.send_quickly(link, key, &head, &message.buffers, ticket)
             } else {
                 return self.post_message_slowly(ep, message);
             };
