@@ -33,7 +33,7 @@ impl Core {
         }
     }
 
-    fn tell(&mut self, key: LinkKey, kind: Kind, message: u64) {
+    pub(super) fn tell(&mut self, key: LinkKey, kind: Kind, message: u64) {
         if let Some(link) = self.links.get(key) {
             let head = Head::note(kind, link.far_id, message);
             self.answer(key, &head, &[]);
@@ -42,7 +42,7 @@ impl Core {
 
     /// A receive has taken an announced message, of which `wanted` is for its
     /// buffer.
-    fn fetch(
+    pub(super) fn fetch(
         &mut self,
         key: LinkKey,
         name: Announced,

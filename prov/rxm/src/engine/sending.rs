@@ -342,8 +342,15 @@ impl Core {
                 return Err(error);
             }
         };
-        let mut list = [0; COUNTED_LIST];
-        write_list(below.remote(memory, &regions).pieces(), &mut list);
+        // The peer's application sees the beginning at once, where it can.
+        let front = self
+            .buffered
+            .as_ref()
+            .map_or(0, |buffered| buffered.bounds.least);
+        let mut behind = vec![0; COUNTED_LIST + front.min(memory.len())];
+        let (list, front) = behind.split_at_mut(COUNTED_LIST);
+        write_list(below.remote(memory, &regions).pieces(), list);
+        memory.read_at(0, front);
         let pending = link.pending.insert(Pending::Announced {
             ticket,
             memory: *memory,
@@ -352,7 +359,7 @@ impl Core {
         });
         head.kind = Kind::Announced;
         head.message = to_peer(pending);
-        let sent = self.send_packet(key, &head, &list);
+        let sent = self.send_packet(key, &head, &behind);
         let Err(error) = sent else {
             return Ok(());
         };
