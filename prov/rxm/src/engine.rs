@@ -63,15 +63,12 @@ pub struct Core {
     poller: Poller<Source>,
     timers: Timers<Due>,
     polled: Vec<Event<Source>>,
-    injected: Injected,
     /// Turns until it is time to look whether it is time to look at events.
     until_clock: u32,
     /// When events were last looked at.
     looked_at_events: Instant,
     /// Turns in vain since the last one that brought something.
     idle_turns: u32,
-    /// Packets are put together here that are copied at once.
-    scratch: Box<[u8]>,
     /// A peer's operands, and the result for it.
     operands: Vec<u8>,
     result: Vec<u8>,
@@ -106,11 +103,9 @@ impl Core {
             poller: Poller::new()?,
             timers: Timers::default(),
             polled: Vec::new(),
-            injected: Injected::default(),
             until_clock: 0,
             looked_at_events: Instant::now(),
             idle_turns: 0,
-            scratch: Box::default(),
             operands: Vec::new(),
             result: Vec::new(),
             gathered: Vec::new(),
@@ -136,33 +131,10 @@ impl Core {
             self.poller
                 .watch_listener(below.wiring.eq.wait_fd()?, Source::Events)?;
         }
-        below.listen(ep)?;
-        self.scratch = vec![0; below.inject].into_boxed_slice();
+        below.listen(ep, &self.signals)?;
         self.below = Some(below);
         self.buffered = buffered;
         Ok(())
-    }
-}
-
-/// Packets that the provider below has copied since its queue was read, and that it
-/// may hold back until then for others to go with them.
-#[derive(Default)]
-struct Injected(bool);
-
-impl Injected {
-    /// The first one leaves; others do so with the application's next read, which
-    /// may find completions and would leave the lane alone.
-    #[inline(always)]
-    fn one_more(&mut self, signals: &Signals) {
-        if std::mem::replace(&mut self.0, true) {
-            signals.drive_next();
-        }
-    }
-
-    /// The queue below is read.
-    #[inline(always)]
-    fn leave(&mut self) {
-        self.0 = false;
     }
 }
 

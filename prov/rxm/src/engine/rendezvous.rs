@@ -125,12 +125,15 @@ impl Core {
                 return Ok(());
             };
             let local = reading.local_of(memory);
-            let slot = below.slots.take(Size::Small)?;
-            below.slots.set(&slot, What::Fetch(key, fetch));
-            let posted = link
-                .below
-                .read(&mut below.slots, slot, &to, &local, &[from], 0);
-            below.posted(link, posted).map_err(|(error, _)| error)?;
+            let what = What::Fetch(key, fetch);
+            let posted = below.post(
+                link,
+                Size::Small,
+                what,
+                |_| {},
+                |below, slots, slot| below.read(slots, slot, &to, &local, &[from], 0),
+            );
+            posted.map_err(|(error, _)| error)?;
             if let Some(Fetching {
                 reading: Some(reading),
                 ..
@@ -284,13 +287,17 @@ impl Core {
                 return Ok(());
             };
             let local = writing.local_of(memory);
-            let slot = below.slots.take(Size::Small)?;
-            below.slots.set(&slot, What::Push(key, name));
-            let written = Written::App(&from, &local);
-            let posted = link
-                .below
-                .write(&mut below.slots, slot, written, &[to], 0, 0);
-            below.posted(link, posted).map_err(|(error, _)| error)?;
+            let what = What::Push(key, name);
+            let posted = below.post(
+                link,
+                Size::Small,
+                what,
+                |_| {},
+                |below, slots, slot| {
+                    below.write(slots, slot, Written::App(&from, &local), &[to], 0, 0)
+                },
+            );
+            posted.map_err(|(error, _)| error)?;
             if let Some(Pending::Announced {
                 writing: Some(writing),
                 ..

@@ -12,7 +12,7 @@ use prov_util::request::{Tag, Transmit};
 use super::Core;
 use super::below::{Load, SMALL, Unposted, What};
 use super::keys::{EpKey, LinkKey, to_peer};
-use super::link::{Fault, Link, Out, Pending, Segments, copy};
+use super::link::{Fault, Link, Out, Pending, Segments};
 use crate::wire::packet::{HEAD, Head, Kind, Operation, Position};
 use crate::wire::part::{COUNTED_LIST, write_list};
 
@@ -25,9 +25,6 @@ impl Core {
         let Core {
             endpoints,
             links,
-            scratch,
-            signals,
-            injected,
             below: Some(below),
             ..
         } = self
@@ -45,18 +42,11 @@ impl Core {
             && message.flags & FI_DELIVERY_COMPLETE == 0
         {
             let head = head_of(message, link);
-            let is_copied = below.ends_when_copied || !message.wants_completion();
-            let sent = if is_copied
-                && let Some(packet) = scratch.get_mut(..HEAD + len)
-                && let Some((front, behind)) = packet.split_first_chunk_mut::<HEAD>()
-            {
-                head.write(front);
-                message.buffers.read_at(0, behind);
-                match link.below.inject(packet) {
+            let sent = if below.may_inject(link, len, message.wants_completion()) {
+                match below.inject(link, &head, &message.buffers) {
                     Ok(()) => {
                         let op = Op::of_transmit(ep, message);
                         state.reports.operation(&op, Ok(()));
-                        injected.one_more(signals);
                         return Ok(());
                     }
                     Err(error) => Err((error, What::Packet(None))),
@@ -159,7 +149,6 @@ impl Core {
         let Core {
             endpoints,
             links,
-            scratch,
             below: Some(below),
             ..
         } = self
@@ -168,16 +157,8 @@ impl Core {
         };
         let link = links.get_mut(key).ok_or(Errno::EAGAIN)?;
         let is_delivered = message.flags & FI_DELIVERY_COMPLETE != 0;
-        if !is_delivered
-            && !op.report
-            && let Some(packet) = scratch.get_mut(..HEAD + bytes.len())
-        {
-            let (front, behind) = packet.split_at_mut(HEAD);
-            if let Some(front) = front.first_chunk_mut() {
-                head.write(front);
-            }
-            copy(&bytes, behind);
-            link.below.inject(packet)?;
+        if !is_delivered && below.may_inject(link, bytes.len(), op.report) {
+            below.inject_copy(link, head, &bytes)?;
             endpoints.report(&op, Ok(()));
             return Ok(());
         }
@@ -379,7 +360,6 @@ impl Core {
     pub(super) fn send_packet(&mut self, key: LinkKey, head: &Head, behind: &[u8]) -> Result {
         let Core {
             links,
-            scratch,
             below: Some(below),
             ..
         } = self
@@ -387,13 +367,8 @@ impl Core {
             return Err(Errno::EOPBADSTATE);
         };
         let link = links.get_mut(key).ok_or(Errno::ENOTCONN)?;
-        if let Some(packet) = scratch.get_mut(..HEAD + behind.len()) {
-            let (front, rest) = packet.split_at_mut(HEAD);
-            if let Some(front) = front.first_chunk_mut() {
-                head.write(front);
-            }
-            rest.copy_from_slice(behind);
-            return link.below.inject(packet);
+        if below.may_inject(link, behind.len(), false) {
+            return below.inject_copy(link, head, &Payload::Own(behind));
         }
         let load = Load::Copy(Payload::Own(behind));
         let sent = below.send(link, head, &load, 0, What::Sent(key));

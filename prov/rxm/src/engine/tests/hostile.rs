@@ -72,7 +72,8 @@ fn misbehave(phase: Phase, kind: Kind, shape: usize) {
     b.receive(&mut place, 1);
     a.send(&mut warm, 1);
     until(&[&a, &b], || a.count() == 1 && b.count() == 1);
-    (a.forget(), b.forget());
+    a.forget();
+    b.forget();
     let (mut large, mut to) = (vec![2; 1 << 20], vec![0; 1 << 20]);
     match phase {
         Phase::Idle => {}
@@ -106,7 +107,8 @@ fn misbehave(phase: Phase, kind: Kind, shape: usize) {
         b.drive();
     }
     // Whatever came of it, what follows finds its way: over a new link, if need be.
-    (a.forget(), b.forget());
+    a.forget();
+    b.forget();
     let (mut last, mut last_place) = ([9u8; 300], [0u8; 300]);
     b.receive(&mut last_place, 9);
     let mut tries = 0;
