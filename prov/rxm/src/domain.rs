@@ -169,6 +169,10 @@ impl Provider for Layered {
             // Another provider's queues may have sleepers of their own.
             || bindings.shared.is_some();
         let av = enabling.bindings.av.clone().ok_or(Errno::ENOAV)?;
+        if setup.bounds.is_some() && bindings.shared.is_some() {
+            // Another provider has the receives, and tells of no messages.
+            return Err(Errno::EINVAL);
+        }
         let endpoint = enabling.endpoint;
         let buffered = setup.bounds.map(|bounds| Buffered::new(endpoint, bounds));
         setup.buffered = buffered.map(Box::new);
@@ -193,6 +197,11 @@ impl Provider for Layered {
         seat.lane.core().start(seat.key, below, buffered)?;
         setup.is_enabled = true;
         Ok(())
+    }
+
+    fn closed(&self, setup: &mut Setup) {
+        // It names the endpoint, which would keep itself.
+        setup.buffered = None;
     }
 
     fn endpoint_option(ep: &SoftEndpoint<Self>, name: c_int) -> Result<OptionValue> {

@@ -340,3 +340,24 @@ fn a_read_drives_the_lane_where_packets_may_be_held_back() {
     a.drive();
     assert!(!is_due());
 }
+
+#[test]
+fn messages_to_a_peer_complete_in_order() {
+    let [a, b] = pair(Params::default);
+    let mut outs: Vec<Vec<u8>> = [8, 10_000, 8, 40_000, 300, 8]
+        .map(|len| vec![1; len])
+        .into();
+    let mut places = vec![vec![0; 40_000]; outs.len()];
+    // The first time they wait for the link.
+    for _ in 0..3 {
+        for ((tag, out), place) in (0..).zip(&mut outs).zip(&mut places) {
+            b.receive(place, tag);
+            until(&[&b], || a.has_sent(out, tag));
+        }
+        until(&[&a, &b], || a.count() == 6 && b.count() == 6);
+        for side in [&a, &b] {
+            let tags = side.done.take().into_iter().map(|(tag, _)| tag);
+            assert!(tags.eq(0..6));
+        }
+    }
+}
