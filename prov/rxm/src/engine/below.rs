@@ -368,7 +368,7 @@ impl Below {
     /// message has ended then for the application, where it wants to hear of that.
     #[inline(always)]
     pub fn may_inject(&self, link: &Link, len: usize, is_reported: bool) -> bool {
-        // Messages to a peer complete in order.
+        // Short messages to a peer complete in order.
         HEAD + len <= self.scratch.len()
             && (!is_reported || self.ends_when_copied && link.lent == 0)
     }
