@@ -3,7 +3,6 @@
 
 use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_void};
-use std::ptr::null_mut;
 
 use fabric_abi::*;
 use prov_util::attr::Info;
@@ -70,37 +69,4 @@ unsafe extern "C" fn fi_fabric(
     }
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn fi_param_define(
-    _: *const fi_provider,
-    _: *const c_char,
-    _: fi_param_type,
-    _: *const c_char,
-) -> c_int {
-    0
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn fi_param_get(_: *const fi_provider, _: *const c_char, _: *mut c_void) -> c_int {
-    -libc::ENODATA
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn fi_strerror(_: c_int) -> *const c_char {
-    c"an error".as_ptr()
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn fi_tostr_r(
-    buf: *mut c_char,
-    len: usize,
-    _: *const c_void,
-    _: fi_type,
-) -> *mut c_char {
-    if buf.is_null() || len == 0 {
-        return null_mut();
-    }
-    // SAFETY: the caller gives room for `len` bytes, which is at least one.
-    unsafe { buf.write(0) };
-    buf
-}
+prov_util::stand_in!();
