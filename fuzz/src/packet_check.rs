@@ -3,7 +3,7 @@
 
 use prov_rxm::wire::connection::{Acceptance, Refusal, Request};
 use prov_rxm::wire::packet::{Body, HEAD, Packet, Plain, RESULT_HEAD};
-use prov_rxm::wire::part::{LIST, PARTS};
+use prov_rxm::wire::part::{COUNTED_LIST, LIST, PARTS};
 
 /// Reads bytes as everything that a peer sends.
 pub fn check(bytes: &[u8]) {
@@ -35,9 +35,12 @@ pub fn check(bytes: &[u8]) {
             assert!(payload.len() + HEAD <= bytes.len());
         }
         Body::Segment(_, _, payload) => assert!(payload.len() + HEAD <= bytes.len()),
-        Body::Announced(_, list) | Body::WriteTo(list) => {
+        Body::Announced(envelope, list, front) => {
             assert!((1..=PARTS).contains(&list.pieces().len()));
+            assert!(front.len() as u64 <= envelope.len);
+            assert!(front.is_empty() || front.len() + HEAD + COUNTED_LIST <= bytes.len());
         }
+        Body::WriteTo(list) => assert!((1..=PARTS).contains(&list.pieces().len())),
         Body::Atomic(atomic) => {
             assert_eq!(atomic.memory.pieces().len(), atomic.elements.parts.into());
             assert!(atomic.operands.len() + HEAD + LIST <= bytes.len());

@@ -171,6 +171,15 @@ pub trait Core: Send + Sized + 'static {
     /// Those of [`Endpoints::post_special`].
     #[inline(always)]
     fn receive(&mut self, ep: EpKey, receive: &Receive) -> Result {
+        self.post_receive_of(ep, receive)
+    }
+
+    /// [`Core::receive`] for endpoints that have nothing special about them.
+    ///
+    /// # Errors
+    /// Those of [`Endpoints::post_special`].
+    #[inline(always)]
+    fn post_receive_of(&mut self, ep: EpKey, receive: &Receive) -> Result {
         let poster = self.endpoints().poster(ep)?;
         let is_awaited = poster.directed && self.expects(ep);
         if self.endpoints().post(poster, receive).is_none() {

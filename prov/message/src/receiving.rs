@@ -128,7 +128,8 @@ impl<T: Transport> Endpoints<T> {
             let matched = Matched {
                 context,
                 buf: receive.buffers,
-                flags: receive.flags,
+                // Completions say so of messages that were buffered alone.
+                flags: receive.flags & !FI_CLAIM,
                 multi: None,
             };
             self.deliver(poster.inbox, matched, message);

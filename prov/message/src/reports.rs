@@ -4,7 +4,7 @@
 use std::ptr::null_mut;
 
 use fabric_abi::{
-    FI_COMPLETION, FI_MSG, FI_MULTI_RECV, FI_RECV, FI_REMOTE_CQ_DATA, FI_REMOTE_READ,
+    FI_CLAIM, FI_COMPLETION, FI_MSG, FI_MULTI_RECV, FI_RECV, FI_REMOTE_CQ_DATA, FI_REMOTE_READ,
     FI_REMOTE_WRITE, FI_TAGGED,
 };
 use prov_util::av::Av;
@@ -158,6 +158,7 @@ impl Reports {
         outcome: Result,
     ) {
         let mut completion = self.completion_of_receive(receipt, memory);
+        completion.flags |= receipt.flags & FI_CLAIM;
         if let Some(data) = receipt.data {
             completion.flags |= FI_REMOTE_CQ_DATA;
             completion.data = data;
@@ -270,6 +271,22 @@ impl Reports {
             prov_errno: cause.number(),
             ..ErrorCompletion::new(completion, Errno::ECANCELED)
         });
+    }
+
+    /// A message has come that the application may claim (`FI_BUFFERED_RECV`): its
+    /// receipt has no buffer yet, and as flags what the completion says of it.
+    pub fn buffered<A>(&self, receipt: &Receipt<A>, front: *const u8) {
+        if let Some(cq) = &self.rx_cq {
+            let data = receipt.data;
+            cq.write(&Completion {
+                flags: receive_flags(receipt.tagged)
+                    | receipt.flags
+                    | data.map_or(0, |_| FI_REMOTE_CQ_DATA),
+                buf: front.cast_mut().cast(),
+                data: data.unwrap_or(0),
+                ..self.completion_of_receive(receipt, &AppIov::EMPTY)
+            });
+        }
     }
 
     /// What a look at the messages that wait has found (`FI_PEEK`).

@@ -1,14 +1,18 @@
 //! fi_domain(3) and fi_endpoint(3): what rxm adds to the objects of a software
 //! provider.
 
+use std::ffi::c_int;
 use std::sync::Arc;
 
-use fabric_abi::{FI_MR_LOCAL, FI_PROGRESS_AUTO, FI_THREAD_SAFE};
+use fabric_abi::{
+    FI_MR_LOCAL, FI_OPT_BUFFERED_LIMIT, FI_OPT_BUFFERED_MIN, FI_PROGRESS_AUTO, FI_THREAD_SAFE,
+};
 use prov_message::objects::{Domain, Enabling, Provider, SoftEndpoint};
 use prov_message::{Lane, Signals};
 use prov_util::atomic_ops::Offered;
-use prov_util::attr::{Info, MODE_LOCAL_MR};
+use prov_util::attr::{Info, MODE_BUFFERED_RECV, MODE_LOCAL_MR};
 use prov_util::av::format::Format;
+use prov_util::endpoint::OptionValue;
 use prov_util::errno::{Errno, Result};
 use prov_util::ffi::below::{self, Eq, PassiveEndpoint};
 use prov_util::logging::Targets;
@@ -18,12 +22,17 @@ use prov_util::sync::LockKind;
 use crate::LOG;
 use crate::engine::Core;
 use crate::engine::below::{Below, Setting};
+use crate::engine::buffered::{Bounds, Buffered};
 use crate::engine::endpoint::Rdm;
 use crate::fabric::Fabric;
 use crate::memory;
 use crate::offer;
 use crate::params::{ATOMIC_LIMIT, ATOMICS, Params};
 use crate::wire::connection::REQUEST;
+
+/// What is shown at once of a message that is announced, in bytes, unless the
+/// application says otherwise (`FI_OPT_BUFFERED_MIN`).
+const FIRST_BYTES: usize = 64;
 
 /// What a domain of rxm has.
 pub struct Layered {
@@ -47,6 +56,10 @@ pub struct Setup {
     is_enabled: bool,
     /// Whether somebody sleeps until something comes.
     has_sleepers: bool,
+    /// How much of messages the application sees that takes them in place.
+    bounds: Option<Bounds>,
+    /// Messages that it takes so, until the endpoint is enabled.
+    buffered: Option<Box<Buffered>>,
 }
 
 impl Layered {
@@ -132,6 +145,11 @@ impl Provider for Layered {
             passive: Arc::new(passive),
             is_enabled: false,
             has_sleepers: own.is_auto,
+            bounds: (info.mode & MODE_BUFFERED_RECV != 0).then(|| Bounds {
+                least: FIRST_BYTES.min(own.params.longest_front()),
+                most: own.params.buffer_size,
+            }),
+            buffered: None,
         })
     }
 
@@ -151,6 +169,13 @@ impl Provider for Layered {
             // Another provider's queues may have sleepers of their own.
             || bindings.shared.is_some();
         let av = enabling.bindings.av.clone().ok_or(Errno::ENOAV)?;
+        if setup.bounds.is_some() && bindings.shared.is_some() {
+            // Another provider has the receives, and tells of no messages.
+            return Err(Errno::EINVAL);
+        }
+        let endpoint = enabling.endpoint;
+        let buffered = setup.bounds.map(|bounds| Buffered::new(endpoint, bounds));
+        setup.buffered = buffered.map(Box::new);
         Ok(Box::new(Rdm::new(av, &self.params)))
     }
 
@@ -168,9 +193,56 @@ impl Provider for Layered {
         };
         let (eq, passive) = (setup.eq.clone(), setup.passive.clone());
         let below = Below::open(setting, eq, passive, &self.params)?;
-        seat.lane.core().start(seat.key, below)?;
+        let buffered = setup.buffered.take();
+        seat.lane.core().start(seat.key, below, buffered)?;
         setup.is_enabled = true;
         Ok(())
+    }
+
+    fn closed(&self, setup: &mut Setup) {
+        // It names the endpoint, which would keep itself.
+        setup.buffered = None;
+    }
+
+    fn endpoint_option(ep: &SoftEndpoint<Self>, name: c_int) -> Result<OptionValue> {
+        let bounds = ep.setup().bounds.ok_or(Errno::ENOPROTOOPT)?;
+        match name {
+            FI_OPT_BUFFERED_MIN => Ok(OptionValue::Size(bounds.least)),
+            FI_OPT_BUFFERED_LIMIT => Ok(OptionValue::Size(bounds.most)),
+            _ => Err(Errno::ENOPROTOOPT),
+        }
+    }
+
+    fn set_endpoint_option(ep: &SoftEndpoint<Self>, name: c_int, value: OptionValue) -> Result {
+        let params = &ep.domain().own.params;
+        let mut setup = ep.setup();
+        let is_enabled = setup.is_enabled;
+        let bounds = setup.bounds.as_mut().ok_or(Errno::ENOPROTOOPT)?;
+        let (FI_OPT_BUFFERED_MIN | FI_OPT_BUFFERED_LIMIT, OptionValue::Size(bytes)) = (name, value)
+        else {
+            return Err(Errno::ENOPROTOOPT);
+        };
+        if is_enabled {
+            return Err(Errno::EOPBADSTATE);
+        }
+        match name {
+            FI_OPT_BUFFERED_MIN if bytes > bounds.most.min(params.longest_front()) => {
+                Err(Errno::EINVAL)
+            }
+            FI_OPT_BUFFERED_MIN => {
+                bounds.least = bytes;
+                Ok(())
+            }
+            _ => {
+                bounds.most = match bytes {
+                    usize::MAX => params.buffer_size,
+                    bytes if bytes > params.buffer_size => return Err(Errno::EMSGSIZE),
+                    bytes => bytes,
+                };
+                bounds.least = bounds.least.min(bounds.most);
+                Ok(())
+            }
+        }
     }
 
     fn name(ep: &SoftEndpoint<Self>) -> Result<Vec<u8>> {

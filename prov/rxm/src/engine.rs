@@ -4,6 +4,7 @@
 mod arrival;
 mod atomics;
 pub mod below;
+pub mod buffered;
 mod connecting;
 mod ending;
 pub mod endpoint;
@@ -14,6 +15,8 @@ mod queued;
 mod rendezvous;
 mod rma;
 mod sending;
+#[cfg(test)]
+mod tests;
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -25,11 +28,12 @@ use prov_util::errno::{Errno, Result};
 use prov_util::ffi::below::Batch;
 use prov_util::mr::MrTable;
 use prov_util::poller::{Event, Poller};
-use prov_util::request::{Atomic, RemoteAccess, Transmit};
+use prov_util::request::{Atomic, Receive, RemoteAccess, Transmit};
 use prov_util::timers::Timers;
 use slotmap::SlotMap;
 
 use self::below::Below;
+use self::buffered::Buffered;
 use self::keys::{Due, Ids, LinkKey, Names, Source};
 use self::link::{Action, Endpoints, Link, Rxm};
 use crate::params::Params;
@@ -47,6 +51,8 @@ pub struct Core {
     names: Names,
     /// What there is of the provider below, once the endpoint is enabled.
     below: Option<Below>,
+    /// Messages that the application takes in place, where it does.
+    buffered: Option<Box<Buffered>>,
     /// Links with something to send for which there was no room.
     busy: Vec<LinkKey>,
     /// Links that are not open yet.
@@ -63,8 +69,6 @@ pub struct Core {
     looked_at_events: Instant,
     /// Turns in vain since the last one that brought something.
     idle_turns: u32,
-    /// Packets are put together here that are copied at once.
-    scratch: Box<[u8]>,
     /// A peer's operands, and the result for it.
     operands: Vec<u8>,
     result: Vec<u8>,
@@ -91,6 +95,7 @@ impl Core {
             ids: Ids::default(),
             names: Names::default(),
             below: None,
+            buffered: None,
             busy: Vec::new(),
             connecting: 0,
             target: Target::new(memory),
@@ -101,7 +106,6 @@ impl Core {
             until_clock: 0,
             looked_at_events: Instant::now(),
             idle_turns: 0,
-            scratch: Box::default(),
             operands: Vec::new(),
             result: Vec::new(),
             gathered: Vec::new(),
@@ -112,7 +116,12 @@ impl Core {
     ///
     /// # Errors
     /// Those of the system, `-FI_EBUSY` for a second endpoint.
-    pub fn start(&mut self, ep: EpKey, mut below: Below) -> Result {
+    pub fn start(
+        &mut self,
+        ep: EpKey,
+        mut below: Below,
+        buffered: Option<Box<Buffered>>,
+    ) -> Result {
         if self.below.is_some() {
             return Err(Errno::EBUSY);
         }
@@ -122,9 +131,9 @@ impl Core {
             self.poller
                 .watch_listener(below.wiring.eq.wait_fd()?, Source::Events)?;
         }
-        below.listen(ep)?;
-        self.scratch = vec![0; below.inject].into_boxed_slice();
+        below.listen(ep, &self.signals)?;
         self.below = Some(below);
+        self.buffered = buffered;
         Ok(())
     }
 }
@@ -146,6 +155,14 @@ impl prov_message::Core for Core {
     #[inline]
     fn transmit(&mut self, ep: EpKey, message: &Transmit) -> Result {
         self.post_message(ep, message)
+    }
+
+    #[inline(always)]
+    fn receive(&mut self, ep: EpKey, receive: &Receive) -> Result {
+        match self.buffered {
+            None => self.post_receive_of(ep, receive),
+            Some(_) => self.take_buffered(ep, receive),
+        }
     }
 
     fn access(&mut self, ep: EpKey, access: &RemoteAccess) -> Result {

@@ -4,7 +4,7 @@
 use fabric_abi::*;
 use prov_message::{Sizes, attributes};
 use prov_util::attr::{Base, DomainAttr, FabricAttr, Hints, Info, MR_BASIC, MR_SCALABLE, Request};
-use prov_util::attr::{MODE_LOCAL_MR, Opaque, is_rma_target, version};
+use prov_util::attr::{MODE_BUFFERED_RECV, MODE_LOCAL_MR, Opaque, is_rma_target, version};
 use prov_util::errno::{Errno, Result};
 use prov_util::ffi::below;
 use prov_util::resolve::{Query, resolve};
@@ -54,6 +54,10 @@ pub fn getinfo(request: &Request<'_>, params: &Params) -> Result<Vec<Info>> {
     let has_atomics = request
         .hints
         .is_some_and(|hints| hints.caps & FI_ATOMIC != 0);
+    // For those who want it alone: they post no receives.
+    let is_buffered = request
+        .hints
+        .map_or(0, |hints| hints.mode & MODE_BUFFERED_RECV);
     let mut infos = Vec::new();
     // It is the providers below that are asked for a name.
     let judged = Request {
@@ -63,7 +67,8 @@ pub fn getinfo(request: &Request<'_>, params: &Params) -> Result<Vec<Info>> {
         ..request
     };
     for core in &below {
-        let base = base(core, has_atomics, params);
+        let mut base = base(core, has_atomics, params);
+        base.limits.mode |= is_buffered;
         let Ok(fitting) = judged.fitting(&[base]) else {
             continue;
         };

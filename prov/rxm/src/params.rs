@@ -101,6 +101,11 @@ impl Params {
         }
     }
 
+    /// Bytes of a message that is announced which may come with that.
+    pub fn longest_front(&self) -> usize {
+        self.buffer_size.saturating_sub(part::COUNTED_LIST)
+    }
+
     /// Bytes of operands of an atomic operation, for the memory and again for
     /// what it is compared with.
     pub fn atomic(&self) -> usize {

@@ -120,6 +120,9 @@ const RMA_DIRECTIONS: u64 = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRIT
 pub const MR_BASIC: i32 = 1 << 0;
 /// `FI_MR_SCALABLE`, its opposite.
 pub const MR_SCALABLE: i32 = 1 << 1;
+/// `FI_BUFFERED_RECV`: the application takes messages in place (fi_msg(3) of the 1.x
+/// interface).
+pub const MODE_BUFFERED_RECV: u64 = 1 << 51;
 /// `FI_LOCAL_MR`, the mode bit that came before `FI_MR_LOCAL`.
 pub const MODE_LOCAL_MR: u64 = 1 << 55;
 /// Registration modes that only concern regions that peers access.

@@ -132,6 +132,22 @@ pub trait Provider: Send + Sync + Sized + 'static {
         Err(Errno::ENOPROTOOPT)
     }
 
+    /// `fi_getopt` for what each endpoint has for itself.
+    ///
+    /// # Errors
+    /// `-FI_ENOPROTOOPT` for an option it does not have.
+    fn endpoint_option(_ep: &SoftEndpoint<Self>, _name: c_int) -> Result<OptionValue> {
+        Err(Errno::ENOPROTOOPT)
+    }
+
+    /// `fi_setopt`, likewise.
+    ///
+    /// # Errors
+    /// `-FI_ENOPROTOOPT` for an option it does not have, and those of the option.
+    fn set_endpoint_option(_ep: &SoftEndpoint<Self>, _name: c_int, _value: OptionValue) -> Result {
+        Err(Errno::ENOPROTOOPT)
+    }
+
     /// Whether an endpoint with these attributes has a lane of its own, and does
     /// not share one by its receive context or completion queue.
     fn is_alone(info: &Info) -> bool {

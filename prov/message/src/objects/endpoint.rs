@@ -270,7 +270,10 @@ impl<P: Provider> endpoint::Endpoint for SoftEndpoint<P> {
                 let bytes = *self.min_multi_recv();
                 Ok(OptionValue::Size(bytes.unwrap_or(MIN_MULTI_RECV)))
             }
-            _ => self.domain.own.option(name),
+            _ => match self.domain.own.option(name) {
+                Err(Errno::ENOPROTOOPT) => P::endpoint_option(self, name),
+                value => value,
+            },
         }
     }
 
@@ -286,7 +289,7 @@ impl<P: Provider> endpoint::Endpoint for SoftEndpoint<P> {
                 }
                 Ok(())
             }
-            _ => Err(Errno::ENOPROTOOPT),
+            (name, value) => P::set_endpoint_option(self, name, value),
         }
     }
 }

@@ -41,13 +41,14 @@ impl Core {
     fn take_plain(&mut self, slot: &Slot, len: usize, of: Option<LinkKey>) -> bool {
         let Core {
             below: Some(below),
+            buffered: None,
             links,
             ids,
             endpoints,
             ..
         } = self
         else {
-            return true;
+            return self.below.is_none();
         };
         let bytes = below.slots.bytes(slot);
         if let Some(Plain {
@@ -97,8 +98,9 @@ impl Core {
                 let len = payload.len();
                 self.segment(key, slot, message, &envelope, position, len)
             }
-            Body::Announced(envelope, memory) => {
-                self.announced(key, &envelope, Announced { message, memory })
+            Body::Announced(envelope, memory, front) => {
+                let front = self.buffered.as_ref().map(|_| front.into());
+                self.announced(key, &envelope, Announced { message, memory }, front)
             }
             Body::ReadDone => self.read_done(key, message),
             Body::WriteTo(memory) => self.write_to(key, message, memory),
@@ -160,6 +162,10 @@ impl Core {
             return Ok(());
         };
         let payload = payload(below.slots.bytes(slot), arrival.len);
+        if self.buffered.is_some() {
+            let whole = payload.into();
+            return self.tell_of(&arrival, whole, None);
+        }
         match self.endpoints.take_in(&arrival, payload) {
             Taken::Received(()) | Taken::Kept => Ok(()),
             Taken::Refused => Err(Fault::Flooded),
@@ -171,8 +177,12 @@ impl Core {
         key: LinkKey,
         envelope: &Envelope,
         name: Announced,
+        front: Option<Box<[u8]>>,
     ) -> Result<(), Fault> {
         let arrival = self.arrival(key, envelope)?;
+        if let Some(front) = front {
+            return self.tell_of(&arrival, front, Some(name));
+        }
         match self.endpoints.announced(&arrival, name) {
             true => Ok(()),
             false => Err(Fault::Flooded),
@@ -213,6 +223,9 @@ impl Core {
             return Err(Fault::Protocol("length of a part"));
         }
         let bytes = payload(below.slots.bytes(slot), len);
+        if let Some(buffered) = &mut assembly.buffered {
+            buffered.extend_from_slice(bytes);
+        }
         match &mut assembly.course {
             Course::Place(placing) => {
                 // The memory of receives alone, never registered one.
@@ -228,6 +241,10 @@ impl Core {
         }
         assembly.done += len;
         if is_last && let Some(assembly) = link.assembly.take() {
+            if let Some(whole) = assembly.buffered {
+                let arrival = self.arrival(key, envelope)?;
+                return self.tell_of(&arrival, whole.into(), None);
+            }
             self.assembled(assembly.course);
         }
         Ok(())
@@ -243,10 +260,16 @@ impl Core {
         {
             return Err(Fault::Protocol("a message within another one"));
         }
-        let course = match self.endpoints.arrive(&arrival) {
+        let is_buffered = self.buffered.is_some();
+        let expected = match is_buffered {
+            true => None,
+            false => self.endpoints.arrive(&arrival),
+        };
+        let course = match expected {
             Some(Expected { memory, receipt }) => {
                 Course::Place(Box::new(Placing::receive(memory, receipt)))
             }
+            None if is_buffered => Course::Discard,
             None => match self.endpoints.unmatched(&arrival) {
                 Unmatched::Keep(kept) => Course::Keep(kept),
                 Unmatched::Complete | Unmatched::Gone => Course::Discard,
@@ -257,6 +280,7 @@ impl Core {
             link.assembly = Some(Assembly {
                 message,
                 course,
+                buffered: is_buffered.then(Vec::new),
                 done: 0,
                 len: arrival.len,
             });

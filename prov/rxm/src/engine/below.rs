@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use fabric_abi::{FI_DELIVERY_COMPLETE, FI_MR_VIRT_ADDR, FI_SHARED_CONTEXT};
 use prov_message::peers::Bytes as Payload;
-use prov_message::{Sizes, Ticket};
+use prov_message::{Signals, Sizes, Ticket};
 use prov_util::attr::{Info, MR_BASIC};
 use prov_util::buffer::AppIov;
 use prov_util::desc::Descs;
 use prov_util::errno::{Errno, Result};
 use prov_util::ffi::below::{
-    Asking, Cq, Domain, Endpoint, Eq, Local, PassiveEndpoint, Refused, Region, SharedReceive, Size,
-    Slot, Slots, Wiring,
+    Asking, Batch, Cq, Domain, Endpoint, Eq, Local, PassiveEndpoint, Refused, Region,
+    SharedReceive, Size, Slot, Slots, Wiring,
 };
 use prov_util::request::{RemoteIov, RemotePiece};
 
@@ -68,8 +68,11 @@ pub struct Below {
     pub passive: Arc<PassiveEndpoint>,
     /// Where peers find the endpoint.
     pub addr: SocketAddr,
-    /// Bytes of packets that are copied when they are sent.
-    pub inject: usize,
+    /// Packets are put together here that are injected: no longer ones.
+    scratch: Box<[u8]>,
+    /// Whether one was since the queue was read last.
+    has_injected: bool,
+    signals: Arc<Signals>,
     /// The flag by which a send completes when it is delivered; none where the
     /// provider below cannot tell.
     pub until_delivered: u64,
@@ -77,6 +80,10 @@ pub struct Below {
     has_addresses: bool,
     /// Whether packets leave from the application's memory.
     sends_directly: bool,
+    /// Whether a short message has ended for the application when it is copied.
+    /// A provider without a device completes a send when it has copied it, too: so
+    /// there is nothing to wait for.
+    ends_when_copied: bool,
     /// Receives that are posted, of a shared context.
     posted: usize,
     /// How many may be.
@@ -134,10 +141,13 @@ impl Below {
             wiring: Wiring { cq, eq, shared },
             passive,
             addr: SocketAddr::from(([0, 0, 0, 0], 0)),
-            inject: core.tx.inject_size.min(COPIED),
+            scratch: vec![0; core.tx.inject_size.min(COPIED)].into_boxed_slice(),
+            has_injected: false,
+            signals: Arc::default(),
             until_delivered: FI_DELIVERY_COMPLETE,
             has_addresses: mode == MR_BASIC || mode & FI_MR_VIRT_ADDR != 0,
             sends_directly: params.enable_direct_send && !is_local || setting.has_descs,
+            ends_when_copied: !is_local,
             posted: 0,
             most_posted,
             spare: Vec::new(),
@@ -150,8 +160,9 @@ impl Below {
     ///
     /// # Errors
     /// What the provider below returns.
-    pub fn listen(&mut self, ep: EpKey) -> Result {
+    pub fn listen(&mut self, ep: EpKey, signals: &Arc<Signals>) -> Result {
         self.ep = ep;
+        self.signals = signals.clone();
         self.passive.listen()?;
         self.addr = address::read(&self.passive.address()?)?;
         // Connections have ports of their own.
@@ -319,27 +330,17 @@ impl Below {
             Load::Copy(bytes) => (&AppIov::EMPTY, &Local::NONE, Some(bytes)),
         };
         let len = HEAD + copied.map_or(0, Payload::len);
-        let size = if len <= SMALL {
-            Size::Small
-        } else {
-            Size::Large
-        };
-        let slot = match self.slots.take(size) {
-            Ok(slot) => slot,
-            Err(error) => return Err((error, what)),
-        };
-        let packet = self.slots.bytes_mut(&slot);
-        if let Some((front, behind)) = packet.split_first_chunk_mut::<HEAD>() {
-            head.write(front);
-            if let Some(bytes) = copied {
-                copy(bytes, behind);
+        let fill = |packet: &mut [u8]| {
+            if let Some((front, behind)) = packet.split_first_chunk_mut::<HEAD>() {
+                head.write(front);
+                if let Some(bytes) = copied {
+                    copy(bytes, behind);
+                }
             }
-        }
-        self.slots.set(&slot, what);
-        let posted = link
-            .below
-            .send(&mut self.slots, slot, len, behind, local, flags);
-        self.posted(link, posted)
+        };
+        self.post(link, size_for(len), what, fill, |below, slots, slot| {
+            below.send(slots, slot, len, behind, local, flags)
+        })
     }
 
     /// [`Below::send`] for a message that fits into a small slot, and is reported.
@@ -356,21 +357,69 @@ impl Below {
         ticket: Ticket,
     ) -> std::result::Result<(), Unposted> {
         let what = What::Op(key, ticket, None);
-        let slot = match self.slots.take(Size::Small) {
-            Ok(slot) => slot,
-            Err(error) => return Err((error, what)),
-        };
-        let packet = self.slots.bytes_mut(&slot);
+        let len = HEAD + message.len();
+        let fill = |packet: &mut [u8]| put_together(head, message, packet);
+        self.post(link, Size::Small, what, fill, |below, slots, slot| {
+            below.send_slot(slots, slot, len)
+        })
+    }
+
+    /// Whether a packet with so many bytes behind its head may be injected, and its
+    /// message has ended then for the application, where it wants to hear of that.
+    #[inline(always)]
+    pub fn may_inject(&self, link: &Link, len: usize, is_reported: bool) -> bool {
+        // Short messages to a peer complete in order.
+        HEAD + len <= self.scratch.len()
+            && (!is_reported || self.ends_when_copied && link.lent == 0)
+    }
+
+    /// Sends a packet that is copied at once, and of which nothing more is heard.
+    ///
+    /// # Errors
+    /// `-FI_EAGAIN` where there is no room, and what else the provider below
+    /// returns.
+    #[inline(always)]
+    pub fn inject(&mut self, link: &Link, head: &Head, message: &AppIov) -> Result {
+        let len = HEAD + message.len();
+        let packet = self.scratch.get_mut(..len).ok_or(Errno::EMSGSIZE)?;
+        put_together(head, message, packet);
+        self.injected(|scratch| link.below.inject(&scratch[..len]))
+    }
+
+    /// [`Below::inject`] for bytes of whatever kind.
+    ///
+    /// # Errors
+    /// Those of [`Below::inject`].
+    pub fn inject_copy(&mut self, link: &Link, head: &Head, bytes: &Payload<'_>) -> Result {
+        let len = HEAD + bytes.len();
+        let packet = self.scratch.get_mut(..len).ok_or(Errno::EMSGSIZE)?;
         if let Some((front, behind)) = packet.split_first_chunk_mut::<HEAD>() {
             head.write(front);
-            let len = message.len().min(behind.len());
-            message.read_at(0, &mut behind[..len]);
+            copy(bytes, behind);
         }
-        self.slots.set(&slot, what);
-        let posted = link
-            .below
-            .send_slot(&mut self.slots, slot, HEAD + message.len());
-        self.posted(link, posted)
+        self.injected(|scratch| link.below.inject(&scratch[..len]))
+    }
+
+    /// The provider below may hold packets back for others to go with them, until
+    /// its queue is read: all but the first. They leave with the application's next
+    /// read, which may find completions and would leave the lane alone.
+    #[inline(always)]
+    fn injected(&mut self, inject: impl FnOnce(&[u8]) -> Result) -> Result {
+        inject(&self.scratch)?;
+        if std::mem::replace(&mut self.has_injected, true) {
+            self.signals.drive_next();
+        }
+        Ok(())
+    }
+
+    /// Reads the queue of what has completed.
+    ///
+    /// # Errors
+    /// Those of [`Cq::read`].
+    #[inline(always)]
+    pub fn read(&mut self, batch: &mut Batch) -> Result {
+        self.has_injected = false;
+        self.wiring.cq.read(batch)
     }
 
     /// Sends a packet that was put together before.
@@ -378,32 +427,42 @@ impl Below {
     /// # Errors
     /// Those of [`Below::send`].
     pub fn send_packet(&mut self, link: &mut Link, packet: &[u8], what: What) -> Result {
-        if packet.len() <= self.inject {
-            return link.below.inject(packet);
+        if packet.len() <= self.scratch.len() {
+            return self.injected(|_| link.below.inject(packet));
         }
-        let size = match packet.len() <= SMALL {
-            true => Size::Small,
-            false => Size::Large,
+        let len = packet.len();
+        let fill = |place: &mut [u8]| {
+            if let Some(place) = place.get_mut(..len) {
+                place.copy_from_slice(packet);
+            }
         };
-        let slot = self.slots.take(size)?;
-        if let Some(place) = self.slots.bytes_mut(&slot).get_mut(..packet.len()) {
-            place.copy_from_slice(packet);
-        }
-        self.slots.set(&slot, what);
-        let (len, slots) = (packet.len(), &mut self.slots);
-        let nothing = (&AppIov::EMPTY, &Local::NONE);
-        let posted = link.below.send(slots, slot, len, nothing.0, nothing.1, 0);
-        self.posted(link, posted).map_err(|(error, _)| error)
+        let posted = self.post(link, size_for(len), what, fill, |below, slots, slot| {
+            below.send_slot(slots, slot, len)
+        });
+        posted.map_err(|(error, _)| error)
     }
 
-    /// What has come of posting an operation with a slot.
-    #[inline]
-    pub fn posted(
+    /// Posts an operation with a slot: `fill` writes to that, `call` posts it.
+    ///
+    /// # Errors
+    /// `-FI_EAGAIN` where there is no room, and what else the provider below
+    /// returns; with what the operation was about.
+    #[inline(always)]
+    pub fn post(
         &mut self,
         link: &mut Link,
-        posted: std::result::Result<(), Refused>,
+        size: Size,
+        what: What,
+        fill: impl FnOnce(&mut [u8]),
+        call: impl FnOnce(&Endpoint, &mut Slots<What>, Slot) -> std::result::Result<(), Refused>,
     ) -> std::result::Result<(), Unposted> {
-        match posted {
+        let slot = match self.slots.take(size) {
+            Ok(slot) => slot,
+            Err(error) => return Err((error, what)),
+        };
+        fill(self.slots.bytes_mut(&slot));
+        self.slots.set(&slot, what);
+        match call(&link.below, &mut self.slots, slot) {
             Ok(()) => {
                 link.lent += 1;
                 Ok(())
@@ -414,5 +473,23 @@ impl Below {
                 Err((error, what.unwrap_or(What::Packet(None))))
             }
         }
+    }
+}
+
+/// The slot for a packet of so many bytes.
+fn size_for(len: usize) -> Size {
+    match len <= SMALL {
+        true => Size::Small,
+        false => Size::Large,
+    }
+}
+
+/// Writes a packet with an application's message to a place that is long enough.
+#[inline(always)]
+fn put_together(head: &Head, message: &AppIov, place: &mut [u8]) {
+    if let Some((front, behind)) = place.split_first_chunk_mut::<HEAD>() {
+        head.write(front);
+        let len = message.len().min(behind.len());
+        message.read_at(0, &mut behind[..len]);
     }
 }

@@ -137,6 +137,7 @@ impl Core {
                 self.poller.forget(fd);
             }
         }
+        self.buffered = None;
         let Some(own) = self.endpoints.close(ep) else {
             return;
         };

@@ -157,6 +157,8 @@ pub struct Transfer {
 pub struct Assembly {
     pub message: u64,
     pub course: Course,
+    /// What has come of it, where the application takes messages in place.
+    pub buffered: Option<Vec<u8>>,
     /// Bytes that have come, and in all.
     pub done: usize,
     pub len: usize,

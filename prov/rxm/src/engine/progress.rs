@@ -87,7 +87,7 @@ impl Core {
             return None;
         }
         let below = self.below.as_mut()?;
-        match below.wiring.cq.read(&mut self.batch) {
+        match below.read(&mut self.batch) {
             Ok(()) => {}
             Err(Errno::EAGAIN) => {
                 below.slots.bury();

@@ -33,7 +33,7 @@ impl Core {
         }
     }
 
-    fn tell(&mut self, key: LinkKey, kind: Kind, message: u64) {
+    pub(super) fn tell(&mut self, key: LinkKey, kind: Kind, message: u64) {
         if let Some(link) = self.links.get(key) {
             let head = Head::note(kind, link.far_id, message);
             self.answer(key, &head, &[]);
@@ -42,7 +42,7 @@ impl Core {
 
     /// A receive has taken an announced message, of which `wanted` is for its
     /// buffer.
-    fn fetch(
+    pub(super) fn fetch(
         &mut self,
         key: LinkKey,
         name: Announced,
@@ -125,12 +125,15 @@ impl Core {
                 return Ok(());
             };
             let local = reading.local_of(memory);
-            let slot = below.slots.take(Size::Small)?;
-            below.slots.set(&slot, What::Fetch(key, fetch));
-            let posted = link
-                .below
-                .read(&mut below.slots, slot, &to, &local, &[from], 0);
-            below.posted(link, posted).map_err(|(error, _)| error)?;
+            let what = What::Fetch(key, fetch);
+            let posted = below.post(
+                link,
+                Size::Small,
+                what,
+                |_| {},
+                |below, slots, slot| below.read(slots, slot, &to, &local, &[from], 0),
+            );
+            posted.map_err(|(error, _)| error)?;
             if let Some(Fetching {
                 reading: Some(reading),
                 ..
@@ -284,13 +287,17 @@ impl Core {
                 return Ok(());
             };
             let local = writing.local_of(memory);
-            let slot = below.slots.take(Size::Small)?;
-            below.slots.set(&slot, What::Push(key, name));
-            let written = Written::App(&from, &local);
-            let posted = link
-                .below
-                .write(&mut below.slots, slot, written, &[to], 0, 0);
-            below.posted(link, posted).map_err(|(error, _)| error)?;
+            let what = What::Push(key, name);
+            let posted = below.post(
+                link,
+                Size::Small,
+                what,
+                |_| {},
+                |below, slots, slot| {
+                    below.write(slots, slot, Written::App(&from, &local), &[to], 0, 0)
+                },
+            );
+            posted.map_err(|(error, _)| error)?;
             if let Some(Pending::Announced {
                 writing: Some(writing),
                 ..

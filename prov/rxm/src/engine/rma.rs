@@ -68,28 +68,23 @@ impl Core {
             Ok(memory) => memory,
             Err(error) => return Err(self.undo((error, What::Op(key, ticket, None)))),
         };
-        let slot = match below.slots.take(size) {
-            Ok(slot) => slot,
-            Err(error) => return Err(self.undo((error, What::Op(key, ticket, regions)))),
-        };
         let remote = access.remote.pieces();
-        if is_copied {
-            copy(&bytes, below.slots.bytes_mut(&slot));
-        }
-        below.slots.set(&slot, What::Op(key, ticket, regions));
-        let slots = &mut below.slots;
-        let posted = if is_write {
+        let fill = |place: &mut [u8]| {
+            if is_copied {
+                copy(&bytes, place);
+            }
+        };
+        let what = What::Op(key, ticket, regions);
+        let posted = below.post(link, size, what, fill, |below, slots, slot| {
+            if !is_write {
+                return below.read(slots, slot, &access.local, &local, remote, flags);
+            }
             let from = match is_copied {
                 true => Written::Slot(bytes.len()),
                 false => Written::App(&access.local, &local),
             };
-            let data = access.data;
-            link.below.write(slots, slot, from, remote, data, flags)
-        } else {
-            link.below
-                .read(slots, slot, &access.local, &local, remote, flags)
-        };
-        let posted = below.posted(link, posted);
+            below.write(slots, slot, from, remote, access.data, flags)
+        });
         posted.map_err(|unposted| self.undo(unposted))
     }
 

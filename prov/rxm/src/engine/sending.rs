@@ -12,7 +12,7 @@ use prov_util::request::{Tag, Transmit};
 use super::Core;
 use super::below::{Load, SMALL, Unposted, What};
 use super::keys::{EpKey, LinkKey, to_peer};
-use super::link::{Fault, Link, Out, Pending, Segments, copy};
+use super::link::{Fault, Link, Out, Pending, Segments};
 use crate::wire::packet::{HEAD, Head, Kind, Operation, Position};
 use crate::wire::part::{COUNTED_LIST, write_list};
 
@@ -25,7 +25,6 @@ impl Core {
         let Core {
             endpoints,
             links,
-            scratch,
             below: Some(below),
             ..
         } = self
@@ -43,25 +42,8 @@ impl Core {
             && message.flags & FI_DELIVERY_COMPLETE == 0
         {
             let head = head_of(message, link);
-            let sent = if message.wants_completion() {
-                if len > QUICK {
-                    return self.post_message_slowly(ep, message);
-                }
-                // The completion below is what reads of the application's queue
-                // find: so the provider below sees that it is being read, and
-                // holds back nothing.
-                let state = endpoints.get_mut(ep).ok_or(Errno::EOPBADSTATE)?;
-                if !state.ledger.has_room() {
-                    return Err(Errno::EAGAIN);
-                }
-                let ticket = state.ledger.count(Op::of_transmit(ep, message));
-                below.send_quickly(link, key, &head, &message.buffers, ticket)
-            } else if let Some(packet) = scratch.get_mut(..HEAD + len)
-                && let Some((front, behind)) = packet.split_first_chunk_mut::<HEAD>()
-            {
-                head.write(front);
-                message.buffers.read_at(0, behind);
-                match link.below.inject(packet) {
+            let sent = if below.may_inject(link, len, message.wants_completion()) {
+                match below.inject(link, &head, &message.buffers) {
                     Ok(()) => {
                         let op = Op::of_transmit(ep, message);
                         state.reports.operation(&op, Ok(()));
@@ -69,6 +51,13 @@ impl Core {
                     }
                     Err(error) => Err((error, What::Packet(None))),
                 }
+            } else if message.wants_completion() && len <= QUICK {
+                let state = endpoints.get_mut(ep).ok_or(Errno::EOPBADSTATE)?;
+                if !state.ledger.has_room() {
+                    return Err(Errno::EAGAIN);
+                }
+                let ticket = state.ledger.count(Op::of_transmit(ep, message));
+                below.send_quickly(link, key, &head, &message.buffers, ticket)
             } else {
                 return self.post_message_slowly(ep, message);
             };
@@ -160,7 +149,6 @@ impl Core {
         let Core {
             endpoints,
             links,
-            scratch,
             below: Some(below),
             ..
         } = self
@@ -169,16 +157,8 @@ impl Core {
         };
         let link = links.get_mut(key).ok_or(Errno::EAGAIN)?;
         let is_delivered = message.flags & FI_DELIVERY_COMPLETE != 0;
-        if !is_delivered
-            && !op.report
-            && let Some(packet) = scratch.get_mut(..HEAD + bytes.len())
-        {
-            let (front, behind) = packet.split_at_mut(HEAD);
-            if let Some(front) = front.first_chunk_mut() {
-                head.write(front);
-            }
-            copy(&bytes, behind);
-            link.below.inject(packet)?;
+        if !is_delivered && below.may_inject(link, bytes.len(), op.report) {
+            below.inject_copy(link, head, &bytes)?;
             endpoints.report(&op, Ok(()));
             return Ok(());
         }
@@ -343,8 +323,15 @@ impl Core {
                 return Err(error);
             }
         };
-        let mut list = [0; COUNTED_LIST];
-        write_list(below.remote(memory, &regions).pieces(), &mut list);
+        // The peer's application sees the beginning at once, where it can.
+        let front = self
+            .buffered
+            .as_ref()
+            .map_or(0, |buffered| buffered.bounds.least);
+        let mut behind = vec![0; COUNTED_LIST + front.min(memory.len())];
+        let (list, front) = behind.split_at_mut(COUNTED_LIST);
+        write_list(below.remote(memory, &regions).pieces(), list);
+        memory.read_at(0, front);
         let pending = link.pending.insert(Pending::Announced {
             ticket,
             memory: *memory,
@@ -353,7 +340,7 @@ impl Core {
         });
         head.kind = Kind::Announced;
         head.message = to_peer(pending);
-        let sent = self.send_packet(key, &head, &list);
+        let sent = self.send_packet(key, &head, &behind);
         let Err(error) = sent else {
             return Ok(());
         };
@@ -373,7 +360,6 @@ impl Core {
     pub(super) fn send_packet(&mut self, key: LinkKey, head: &Head, behind: &[u8]) -> Result {
         let Core {
             links,
-            scratch,
             below: Some(below),
             ..
         } = self
@@ -381,13 +367,8 @@ impl Core {
             return Err(Errno::EOPBADSTATE);
         };
         let link = links.get_mut(key).ok_or(Errno::ENOTCONN)?;
-        if let Some(packet) = scratch.get_mut(..HEAD + behind.len()) {
-            let (front, rest) = packet.split_at_mut(HEAD);
-            if let Some(front) = front.first_chunk_mut() {
-                head.write(front);
-            }
-            rest.copy_from_slice(behind);
-            return link.below.inject(packet);
+        if below.may_inject(link, behind.len(), false) {
+            return below.inject_copy(link, head, &Payload::Own(behind));
         }
         let load = Load::Copy(Payload::Own(behind));
         let sent = below.send(link, head, &load, 0, What::Sent(key));

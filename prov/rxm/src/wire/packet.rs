@@ -176,8 +176,8 @@ pub struct Envelope {
 pub enum Body<'a> {
     Eager(Envelope, &'a [u8]),
     Segment(Envelope, Position, &'a [u8]),
-    /// Where it is to be read from.
-    Announced(Envelope, RemoteIov),
+    /// Where it is to be read from, and the first bytes of it, if any.
+    Announced(Envelope, RemoteIov, &'a [u8]),
     ReadDone,
     Atomic(Atomic<'a>),
     /// How it has ended, as a negative error number or 0, and its result.
@@ -317,9 +317,13 @@ impl<'a> Packet<'a> {
                     };
                 Body::Segment(envelope(len)?, position, payload.ok_or(SHORT)?)
             }
-            Kind::Announced => Body::Announced(envelope(len)?, part::read_list(behind)?),
+            Kind::Announced => {
+                let (list, front) = part::read_list(behind)?;
+                let most = usize::try_from(len).unwrap_or(usize::MAX).min(front.len());
+                Body::Announced(envelope(len)?, list, &front[..most])
+            }
             Kind::ReadDone => Body::ReadDone,
-            Kind::WriteTo => Body::WriteTo(part::read_list(behind)?),
+            Kind::WriteTo => Body::WriteTo(part::read_list(behind)?.0),
             Kind::WriteDone => Body::WriteDone,
             Kind::Credit => Body::Credit,
             Kind::Atomic => Body::Atomic(atomic(operation, word(7), behind)?),

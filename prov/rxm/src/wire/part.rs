@@ -59,14 +59,15 @@ pub fn read_parts(bytes: &[u8], count: usize) -> Result<(RemoteIov, &[u8])> {
     Ok((list, behind))
 }
 
-/// Reads a list with its length.
+/// Reads a list with its length; returns what is behind it, too.
 ///
 /// # Errors
 /// Where it is too short, or has no or too many parts.
-pub fn read_list(bytes: &[u8]) -> Result<RemoteIov> {
+pub fn read_list(bytes: &[u8]) -> Result<(RemoteIov, &[u8])> {
     let count = bytes.get(LIST).copied().map_or(0, usize::from);
     if count == 0 || count > PARTS {
         return Err(Malformed("length of a list"));
     }
-    read_parts(bytes, count).map(|(list, _)| list)
+    let (list, _) = read_parts(bytes, count)?;
+    Ok((list, bytes.get(COUNTED_LIST..).unwrap_or_default()))
 }

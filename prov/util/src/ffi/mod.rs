@@ -8,6 +8,7 @@
 mod atomic;
 pub mod av;
 pub mod below;
+pub mod buffered;
 mod call;
 mod cm;
 pub mod cntr;

@@ -83,7 +83,7 @@ fn an_announced_message_says_where_it_is() {
     write_list(&parts, &mut list);
     let bytes = packet(&head(Kind::Announced), &list);
     match Packet::read(&bytes).unwrap().body {
-        Body::Announced(envelope, list) => {
+        Body::Announced(envelope, list, _) => {
             assert_eq!((envelope.len, list.pieces()), (3, &parts[..]));
         }
         other => panic!("{other:?}"),

@@ -1,0 +1,162 @@
+//! Messages that the application takes in place (`FI_BUFFERED_RECV`): a completion
+//! tells of each when it has come, whole or in part, and the application claims it
+//! with a receive, or discards it.
+
+use std::collections::HashMap;
+
+use fabric_abi::{FI_CLAIM, FI_DISCARD, FI_MORE};
+use prov_message::{Buffer, Context, Receipt};
+use prov_util::errno::{Errno, Result};
+use prov_util::ffi::FidRef;
+use prov_util::ffi::buffered::Notice;
+use prov_util::request::{Receive, Select};
+
+use super::Core;
+use super::keys::{EpKey, LinkKey};
+use super::link::{Announced, Arrival, Fault};
+use crate::wire::packet::Kind;
+
+/// How much of a message the application sees at once, in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bounds {
+    /// Of one that has more, this at least, if the peer has sent it
+    /// (`FI_OPT_BUFFERED_MIN`).
+    pub least: usize,
+    /// One that is longer has more (`FI_OPT_BUFFERED_LIMIT`).
+    pub most: usize,
+}
+
+/// What an endpoint has of such messages.
+pub struct Buffered {
+    pub bounds: Bounds,
+    endpoint: FidRef,
+    /// By the address of what the application knows them by.
+    messages: HashMap<usize, Message>,
+    /// Bytes in all of them.
+    kept: usize,
+}
+
+struct Message {
+    notice: Notice,
+    link: LinkKey,
+    /// What was told of it.
+    receipt: Receipt<()>,
+    /// All of it, or the beginning.
+    bytes: Box<[u8]>,
+    /// Where the whole of it is, if not here.
+    rest: Option<Announced>,
+}
+
+impl Buffered {
+    /// Without messages, of an endpoint.
+    pub fn new(endpoint: FidRef, bounds: Bounds) -> Self {
+        Buffered {
+            bounds,
+            endpoint,
+            messages: HashMap::new(),
+            kept: 0,
+        }
+    }
+}
+
+impl Core {
+    /// Tells the application of a message, all of which is here, or the beginning.
+    #[inline(never)]
+    pub(super) fn tell_of(
+        &mut self,
+        arrival: &Arrival,
+        bytes: Box<[u8]>,
+        rest: Option<Announced>,
+    ) -> std::result::Result<(), Fault> {
+        let (Some(buffered), Some(state)) =
+            (&mut self.buffered, self.endpoints.get_mut(arrival.ep))
+        else {
+            return Ok(());
+        };
+        if buffered.kept.saturating_add(bytes.len()) > self.params.max_unexpected {
+            return Err(Fault::Flooded);
+        }
+        buffered.kept += bytes.len();
+        let has_more = rest.is_some() || arrival.len > buffered.bounds.most;
+        let notice = Notice::new(&buffered.endpoint);
+        let receipt = Receipt {
+            inbox: state.inbox,
+            ep: arrival.ep,
+            tagged: arrival.tagged,
+            context: Context::of(notice.address()),
+            flags: if has_more { FI_MORE } else { 0 },
+            buffer: Buffer::Single,
+            src: arrival.src,
+            tag: arrival.tag,
+            data: arrival.data,
+            len: arrival.len,
+            ack: (),
+        };
+        state.reports.buffered(&receipt, bytes.as_ptr());
+        buffered.messages.insert(
+            notice.address().addr(),
+            Message {
+                notice,
+                link: arrival.link,
+                receipt,
+                bytes,
+                rest,
+            },
+        );
+        Ok(())
+    }
+
+    /// The application claims a message, or discards it.
+    ///
+    /// # Errors
+    /// `-FI_EINVAL` for a receive that does neither, `-FI_ENOMSG` where there is no
+    /// such message.
+    pub(super) fn take_buffered(&mut self, ep: EpKey, receive: &Receive) -> Result {
+        let Some(buffered) = &mut self.buffered else {
+            return Err(Errno::EINVAL);
+        };
+        if receive.flags & (FI_CLAIM | FI_DISCARD) == 0 {
+            return Err(Errno::EINVAL);
+        }
+        let name = receive.context.addr();
+        let found = buffered.messages.get(&name);
+        let is_tagged = matches!(receive.select, Select::Tagged { .. });
+        if found.is_none_or(|found| found.receipt.ep != ep || found.receipt.tagged != is_tagged) {
+            return Err(Errno::ENOMSG);
+        }
+        let Some(message) = buffered.messages.remove(&name) else {
+            return Err(Errno::ENOMSG);
+        };
+        buffered.kept -= message.bytes.len();
+        match receive.flags & FI_DISCARD {
+            0 => self.claim(message, receive),
+            _ => {
+                if let Some(rest) = message.rest {
+                    self.tell(message.link, Kind::ReadDone, rest.message);
+                }
+            }
+        }
+        self.finish_acting();
+        Ok(())
+    }
+
+    fn claim(&mut self, message: Message, receive: &Receive) {
+        let memory = receive.buffers;
+        let receipt = Receipt {
+            context: Context::of(message.notice.context()),
+            flags: receive.flags | FI_CLAIM,
+            ..message.receipt
+        };
+        match message.rest {
+            None => {
+                let fits = message.bytes.len().min(memory.len());
+                memory.write_at(0, &message.bytes[..fits]);
+                self.endpoints.received(&receipt, &memory, Ok(()));
+            }
+            Some(name) => {
+                let wanted = memory.slice(0, receipt.len);
+                self.fetch(message.link, name, receipt, memory, wanted);
+            }
+        }
+    }
+}

@@ -1,0 +1,365 @@
+//! Two endpoints over tcp's, in one process.
+
+mod framework;
+mod hostile;
+mod lost;
+mod registering;
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fabric_abi::{FI_ADDR_UNSPEC, FI_COMPLETION, FI_MR_LOCAL};
+use prov_message::{Attributes, Core as _, EpKey, Lane};
+use prov_util::attr::{Info, version};
+use prov_util::av::{Av, Insertion};
+use prov_util::buffer::AppIov;
+use prov_util::cq::{Cq, CqConfig, ErrorCompletion};
+use prov_util::desc::Descs;
+use prov_util::errno::Errno;
+use prov_util::ffi::below::{Domain, Eq, Fabric, PassiveEndpoint};
+use prov_util::ffi::{Handle, Use};
+use prov_util::mr::{Job, MrTable};
+use prov_util::progress::Progress;
+use prov_util::request::{Receive, Select, Tag, Transmit};
+use prov_util::sync::LockKind;
+
+use self::framework::IS_LOCAL;
+use super::Core;
+use super::below::{Below, Setting};
+use super::endpoint::Rdm;
+use super::keys::LinkKey;
+use crate::params::Params;
+use crate::{address, memory, offer};
+
+struct Side {
+    engine: Arc<Lane<Core>>,
+    ep: EpKey,
+    av: Use<Av>,
+    cq: Use<Cq>,
+    done: RefCell<Vec<(u64, usize)>>,
+    failed: RefCell<Vec<ErrorCompletion>>,
+}
+
+impl Drop for Side {
+    fn drop(&mut self) {
+        self.engine.core().close_endpoint(self.ep);
+    }
+}
+
+fn open<T: prov_util::ffi::Class>(object: T) -> Use<T> {
+    Use::of(&Handle::new(object, std::ptr::null_mut(), Vec::new()))
+}
+
+fn side(params: Params) -> Side {
+    let params = Arc::new(params);
+    let mut info = Info {
+        src_addr: address::bytes(&"127.0.0.1:0".parse().unwrap()),
+        addr_format: fabric_abi::FI_SOCKADDR_IN,
+        ..Info::default()
+    };
+    info.domain.mr_mode = FI_MR_LOCAL;
+    let api = version(2, 0);
+    let mut core = offer::below(api, &info, Some("tcp"), &params).unwrap();
+    core.fabric.api_version = api;
+    let fabric = Arc::new(Fabric::open(&core).unwrap());
+    let domain = Domain::open(&fabric, &core).unwrap();
+    let eq = Eq::open(&fabric).unwrap();
+    let passive = Arc::new(PassiveEndpoint::open(&fabric, &core, &eq).unwrap());
+    let is_local = core.domain.mr_mode & FI_MR_LOCAL != 0;
+    assert_eq!(is_local, IS_LOCAL.get());
+    let setting = Setting {
+        memory: memory::Below::new(domain.clone(), false),
+        domain,
+        sizes: offer::sizes(&core, &params),
+        core,
+        is_local,
+        has_descs: false,
+        has_sleepers: false,
+    };
+    let below = Below::open(setting, eq, passive, &params).unwrap();
+    let table = Arc::new(MrTable::new(&prov_util::mr::Config::default()));
+    let engine = Lane::start(LockKind::Real, |signals| {
+        Core::new(params.clone(), &table, signals.clone())
+    })
+    .unwrap();
+    let config = prov_util::av::Config {
+        format: prov_util::av::format::Format::IN,
+        ..prov_util::av::Config::default()
+    };
+    let av = open(Av::open(&config).unwrap());
+    let cq = open(Cq::new(CqConfig::default()).unwrap());
+    let mut core = engine.core();
+    let attributes = Attributes {
+        tx_size: 1024,
+        rx_size: 1024,
+        directed: false,
+        rx_caps: u64::MAX,
+        job: Job::NONE,
+    };
+    let part = Box::new(Rdm::new(av.clone(), &params));
+    let ep = core.endpoints().add(attributes, part);
+    let reports = &mut core.endpoints().get_mut(ep).unwrap().reports;
+    reports.tx_cq = Some(cq.clone());
+    reports.rx_cq = Some(cq.clone());
+    core.start(ep, below, None).unwrap();
+    drop(core);
+    Side {
+        engine,
+        ep,
+        av,
+        cq,
+        done: RefCell::default(),
+        failed: RefCell::default(),
+    }
+}
+
+/// Two that know each other.
+fn pair(params: impl Fn() -> Params) -> [Side; 2] {
+    let sides = [side(params()), side(params())];
+    sides[0].knows(&sides[1]);
+    sides[1].knows(&sides[0]);
+    sides
+}
+
+impl Side {
+    fn knows(&self, other: &Side) {
+        let addr = other.engine.core().below.as_ref().unwrap().addr;
+        let inserted = self.av.insert([Insertion::from(addr)], |_, outcome| {
+            outcome.unwrap();
+        });
+        assert_eq!(inserted, Ok(1));
+    }
+
+    fn drive(&self) {
+        self.engine.progress();
+        let read = self.cq.read(1000, |completion| {
+            // Contexts are tags; sends report none.
+            let entry = (completion.context.addr() as u64, completion.len);
+            self.done.borrow_mut().push(entry);
+        });
+        if read == Err(Errno::EAVAIL) {
+            self.failed.borrow_mut().push(self.cq.read_error().unwrap());
+        }
+    }
+
+    /// Completions of both kinds.
+    fn count(&self) -> usize {
+        self.done.borrow().len() + self.failed.borrow().len()
+    }
+
+    fn errors(&self) -> Vec<Errno> {
+        self.failed.borrow().iter().map(|error| error.err).collect()
+    }
+
+    fn forget(&self) {
+        self.done.borrow_mut().clear();
+        self.failed.borrow_mut().clear();
+    }
+
+    fn links(&self) -> Vec<LinkKey> {
+        let core = self.engine.core();
+        let open = core.links.iter().filter(|(_, link)| link.is_open());
+        open.map(|(key, _)| key).collect()
+    }
+
+    fn outstanding(&self) -> usize {
+        let mut core = self.engine.core();
+        let state = core.endpoints().get(self.ep).unwrap();
+        state.ledger.outstanding()
+    }
+
+    fn send(&self, bytes: &mut [u8], tag: u64) {
+        assert!(self.has_sent(bytes, tag), "there is room");
+    }
+
+    /// Whether there was room for a message.
+    fn has_sent(&self, bytes: &mut [u8], tag: u64) -> bool {
+        let message = Transmit {
+            tag: Tag::Value(tag),
+            buffers: memory_of(bytes),
+            desc: Descs::NONE,
+            peer: 0,
+            data: 0,
+            flags: FI_COMPLETION,
+            context: std::ptr::without_provenance_mut(tag as usize),
+        };
+        match self.engine.core().transmit(self.ep, &message) {
+            Err(Errno::EAGAIN) => false,
+            posted => {
+                posted.unwrap();
+                true
+            }
+        }
+    }
+
+    fn receive(&self, bytes: &mut [u8], tag: u64) {
+        let receive = Receive {
+            select: Select::Tagged { tag, ignore: 0 },
+            buffers: memory_of(bytes),
+            desc: Descs::NONE,
+            peer: FI_ADDR_UNSPEC,
+            flags: FI_COMPLETION,
+            context: std::ptr::without_provenance_mut(tag as usize),
+        };
+        self.engine.core().receive(self.ep, &receive).unwrap();
+    }
+}
+
+fn memory_of(bytes: &mut [u8]) -> AppIov {
+    // SAFETY: the tests keep the bytes until the operation is done.
+    unsafe { AppIov::from_raw(bytes.as_mut_ptr(), bytes.len()) }
+}
+
+fn until(sides: &[&Side], mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !done() {
+        for side in sides {
+            side.drive();
+        }
+        assert!(Instant::now() < deadline, "nothing happens any more");
+    }
+}
+
+/// Sizes that go in one packet, in several, and announced.
+const SIZES: [usize; 7] = [0, 8, 300, 10_000, 70_000, 200_000, 3 << 20];
+
+fn exchange_all_sizes(params: impl Fn() -> Params) {
+    let [a, b] = pair(params);
+    for (round, len) in SIZES.into_iter().enumerate() {
+        for expected in [true, false] {
+            let tag = round as u64;
+            let mut out: Vec<u8> = (0..len).map(|i| (i * 31 + round) as u8).collect();
+            let mut place = vec![0; len];
+            if expected {
+                b.receive(&mut place, tag);
+            }
+            a.send(&mut out, tag);
+            if !expected {
+                for _ in 0..100 {
+                    a.drive();
+                    b.drive();
+                }
+                b.receive(&mut place, tag);
+            }
+            until(&[&a, &b], || a.count() == 1 && b.count() == 1);
+            assert!(out == place, "{len} bytes, expected {expected}");
+            assert_eq!(b.done.take(), [(tag, len)]);
+            assert_eq!(a.errors(), []);
+            a.forget();
+        }
+    }
+    assert_eq!(a.outstanding(), 0);
+}
+
+#[test]
+fn messages_of_all_sizes_arrive_expected_or_not() {
+    exchange_all_sizes(Params::default);
+}
+
+#[test]
+fn the_receiver_may_have_long_messages_written() {
+    exchange_all_sizes(|| Params {
+        use_rndv_write: true,
+        ..Params::default()
+    });
+}
+
+#[test]
+fn peers_may_have_receives_of_their_own_below() {
+    exchange_all_sizes(|| Params {
+        use_srx: Some(false),
+        ..Params::default()
+    });
+}
+
+#[test]
+fn all_memory_is_registered_where_the_provider_below_wants_it() {
+    IS_LOCAL.set(true);
+    for use_rndv_write in [false, true] {
+        for use_srx in [None, Some(false)] {
+            exchange_all_sizes(|| Params {
+                use_rndv_write,
+                use_srx,
+                ..Params::default()
+            });
+        }
+    }
+    IS_LOCAL.set(false);
+}
+
+#[test]
+fn both_sides_connecting_at_once_end_with_one_connection() {
+    for _ in 0..20 {
+        let [a, b] = pair(Params::default);
+        let (mut x, mut y) = ([1u8; 8], [2u8; 8]);
+        let (mut from_a, mut from_b) = ([0u8; 8], [0u8; 8]);
+        a.receive(&mut from_b, 7);
+        b.receive(&mut from_a, 7);
+        a.send(&mut x, 7);
+        b.send(&mut y, 7);
+        until(&[&a, &b], || a.count() == 2 && b.count() == 2);
+        assert_eq!((from_a, from_b), (x, y));
+        for side in [&a, &b] {
+            assert_eq!((side.errors(), side.links().len()), (vec![], 1));
+        }
+    }
+}
+
+#[test]
+fn an_endpoint_sends_to_itself() {
+    let a = side(Params::default());
+    a.knows(&a);
+    for len in SIZES {
+        let (mut out, mut place) = (vec![7; len], vec![0; len]);
+        a.receive(&mut place, 7);
+        a.send(&mut out, 7);
+        until(&[&a], || a.count() == 2);
+        assert!(out == place);
+        assert_eq!(a.errors(), []);
+        a.forget();
+    }
+}
+
+#[test]
+fn a_read_drives_the_lane_where_packets_may_be_held_back() {
+    let [a, b] = pair(Params::default);
+    let mut place = [0u8; 8];
+    let mut out = [1u8; 8];
+    // The first one waits for the link, and the second finds the way to it.
+    for count in 1..3 {
+        b.receive(&mut place, 1);
+        a.send(&mut out, 1);
+        until(&[&a, &b], || a.count() == count && b.count() == count);
+    }
+    let is_due = || Progress::signals(&*a.engine).is_due();
+    a.drive();
+    a.send(&mut out, 1);
+    assert!(!is_due(), "the first leaves");
+    a.send(&mut out, 1);
+    assert!(is_due());
+    a.drive();
+    assert!(!is_due());
+}
+
+#[test]
+fn short_messages_to_a_peer_complete_in_order() {
+    let [a, b] = pair(Params::default);
+    let mut outs: Vec<Vec<u8>> = [8, 1000, 8, 300, 1000, 8].map(|len| vec![1; len]).into();
+    let mut places = vec![vec![0; 1000]; outs.len()];
+    // The first time they wait for the link.
+    for _ in 0..3 {
+        for ((tag, out), place) in (0..).zip(&mut outs).zip(&mut places) {
+            b.receive(place, tag);
+            until(&[&b], || a.has_sent(out, tag));
+        }
+        until(&[&a, &b], || a.count() == 6 && b.count() == 6);
+        for side in [&a, &b] {
+            let done = side.done.take().into_iter();
+            assert_eq!(
+                done.map(|(tag, _)| tag).collect::<Vec<_>>(),
+                [0, 1, 2, 3, 4, 5]
+            );
+        }
+    }
+}

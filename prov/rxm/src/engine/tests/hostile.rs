@@ -1,0 +1,138 @@
+//! A peer that sends packets as no peer would, at every stage of what it does.
+
+use super::{Params, Side, pair, until};
+use crate::wire::packet::{HEAD, Head, Kind, Operation, Position};
+use crate::wire::part::COUNTED_LIST;
+
+const KINDS: [Kind; 9] = [
+    Kind::Eager,
+    Kind::Segment,
+    Kind::Announced,
+    Kind::ReadDone,
+    Kind::Atomic,
+    Kind::AtomicResult,
+    Kind::Credit,
+    Kind::WriteTo,
+    Kind::WriteDone,
+];
+
+/// What `a` has with `b`, the moment before it misbehaves.
+#[derive(Clone, Copy, Debug)]
+enum Phase {
+    Idle,
+    /// Part of a message has come.
+    InParts,
+    /// A message of the peer is announced, and not received.
+    Announced,
+    /// A message to the peer is announced, and not answered.
+    Announcing,
+}
+
+/// A packet straight to the peer of the only link.
+fn inject(side: &Side, packet: &[u8]) {
+    let core = side.engine.core();
+    let link = core.links.values().find(|link| link.is_open()).unwrap();
+    link.below.inject(packet).unwrap();
+}
+
+fn packet(side: &Side, kind: Kind, shape: usize) -> Vec<u8> {
+    let core = side.engine.core();
+    let link = core.links.values().find(|link| link.is_open()).unwrap();
+    let numbers = [0, 1, u64::MAX, 1 << 32 | 1];
+    let operations = [
+        Operation::Message,
+        Operation::TaggedMessage,
+        Operation::Atomic,
+        Operation::FetchAtomic,
+        Operation::CompareAtomic,
+    ];
+    let positions = [Position::First, Position::Middle, Position::Last];
+    let head = Head {
+        kind,
+        connection: link.far_id,
+        message: numbers[shape % 4],
+        operation: operations[shape % 5],
+        len: [0, 8, 1 << 20, u64::MAX][shape / 4 % 4],
+        data: None,
+        tag: numbers[shape / 2 % 4],
+        segment: Some(([0, 8, u16::MAX][shape % 3], 1, positions[shape / 3 % 3])),
+    };
+    let mut bytes = vec![0xff; HEAD + [0, 8, COUNTED_LIST, 300][shape % 4]];
+    let (front, behind) = bytes.split_first_chunk_mut().unwrap();
+    head.write(front);
+    if let Some(count) = behind.get_mut(COUNTED_LIST - 8) {
+        *count = [1, 0, 4, 200][shape / 5 % 4];
+    }
+    bytes
+}
+
+fn misbehave(phase: Phase, kind: Kind, shape: usize) {
+    let [a, b] = pair(Params::default);
+    let (mut warm, mut place) = ([1u8; 8], [0u8; 8]);
+    b.receive(&mut place, 1);
+    a.send(&mut warm, 1);
+    until(&[&a, &b], || a.count() == 1 && b.count() == 1);
+    a.forget();
+    b.forget();
+    let (mut large, mut to) = (vec![2; 1 << 20], vec![0; 1 << 20]);
+    match phase {
+        Phase::Idle => {}
+        Phase::InParts => {
+            b.receive(&mut to, 5);
+            let mut begin = Head {
+                kind: Kind::Segment,
+                connection: 0,
+                message: 1,
+                operation: Operation::TaggedMessage,
+                len: 100,
+                data: None,
+                tag: 5,
+                segment: Some((8, 0, Position::First)),
+            };
+            begin.connection = a.engine.core().links.values().next().unwrap().far_id;
+            let mut bytes = [0; HEAD + 8];
+            begin.write(bytes.first_chunk_mut().unwrap());
+            inject(&a, &bytes);
+        }
+        Phase::Announced => a.send(&mut large, 5),
+        Phase::Announcing => b.send(&mut large, 5),
+    }
+    for _ in 0..20 {
+        a.drive();
+        b.drive();
+    }
+    inject(&a, &packet(&a, kind, shape));
+    for _ in 0..50 {
+        a.drive();
+        b.drive();
+    }
+    // Whatever came of it, what follows finds its way: over a new link, if need be.
+    a.forget();
+    b.forget();
+    let (mut last, mut last_place) = ([9u8; 300], [0u8; 300]);
+    b.receive(&mut last_place, 9);
+    let mut tries = 0;
+    while last_place != last {
+        tries += 1;
+        assert!(tries < 5, "{phase:?} {kind:?} {shape}");
+        until(&[&a, &b], || a.has_sent(&mut last, 9));
+        until(&[&a, &b], || last_place == last || !a.errors().is_empty());
+        a.forget();
+    }
+}
+
+#[test]
+fn a_peer_may_send_anything_at_any_time() {
+    for phase in [
+        Phase::Idle,
+        Phase::InParts,
+        Phase::Announced,
+        Phase::Announcing,
+    ] {
+        for kind in KINDS {
+            for shape in [0, 1, 6, 11, 15, 23, 38, 59] {
+                misbehave(phase, kind, shape);
+            }
+        }
+    }
+}

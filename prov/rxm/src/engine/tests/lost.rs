@@ -1,0 +1,105 @@
+//! Peers that end.
+
+use prov_util::errno::Errno;
+
+use super::{Params, SIZES, pair, side, until};
+
+const LARGE: usize = 3 << 20;
+
+/// Whether this is what operations with a peer end with that has gone.
+fn says_so(error: Errno) -> bool {
+    use Errno as E;
+    matches!(
+        error,
+        E::ESHUTDOWN | E::ECONNRESET | E::ECONNREFUSED | E::ENOTCONN | E::ECONNABORTED
+    )
+}
+
+#[test]
+fn an_announced_message_fails_with_its_receiver() {
+    let [a, b] = pair(Params::default);
+    let mut out = vec![1; LARGE];
+    a.send(&mut out, 1);
+    // It is there, and nobody receives it.
+    until(&[&a, &b], || !b.links().is_empty() && !a.links().is_empty());
+    for _ in 0..100 {
+        a.drive();
+        b.drive();
+    }
+    assert_eq!(a.outstanding(), 1);
+    drop(b);
+    until(&[&a], || a.count() == 1);
+    assert!(a.errors().into_iter().all(says_so), "{:?}", a.errors());
+    assert_eq!((a.failed.borrow().len(), a.outstanding()), (1, 0));
+    assert!(a.links().is_empty());
+}
+
+#[test]
+fn a_receive_fails_with_the_sender_that_it_reads_from() {
+    for use_rndv_write in [false, true] {
+        let [a, b] = pair(|| Params {
+            use_rndv_write,
+            ..Params::default()
+        });
+        let (mut out, mut place) = (vec![1; LARGE], vec![0; LARGE]);
+        a.send(&mut out, 1);
+        until(&[&a, &b], || !b.links().is_empty() && !a.links().is_empty());
+        for _ in 0..100 {
+            a.drive();
+            b.drive();
+        }
+        b.receive(&mut place, 1);
+        drop(a);
+        until(&[&b], || b.count() == 1);
+        // What had come in time is not lost.
+        match b.errors()[..] {
+            [] => assert!(place == out),
+            [error] => assert!(says_so(error), "{error}"),
+            _ => unreachable!(),
+        }
+        assert!(
+            b.engine
+                .core()
+                .links
+                .values()
+                .all(|link| link.fetches.is_empty())
+        );
+    }
+}
+
+#[test]
+fn what_waits_for_a_peer_that_does_not_listen_fails() {
+    let a = side(Params::default());
+    let gone = side(Params::default());
+    a.knows(&gone);
+    drop(gone);
+    let mut outs: Vec<Vec<u8>> = SIZES.map(|len| vec![1; len]).into();
+    for out in &mut outs {
+        a.send(out, 1);
+    }
+    until(&[&a], || a.count() == SIZES.len());
+    assert_eq!(a.failed.borrow().len(), SIZES.len());
+    assert!(a.errors().into_iter().all(says_so), "{:?}", a.errors());
+    assert_eq!(a.outstanding(), 0);
+}
+
+#[test]
+fn a_link_that_has_ended_is_made_anew() {
+    let [a, b] = pair(Params::default);
+    for round in 0..10 {
+        let (mut out, mut place) = ([round; 300], [0; 300]);
+        b.receive(&mut place, 1);
+        a.send(&mut out, 1);
+        until(&[&a, &b], || a.count() == 1 && b.count() == 1);
+        assert_eq!((place, a.errors()), (out, vec![]));
+        a.forget();
+        b.forget();
+        // One side loses it, and the other hears of that.
+        let (first, second) = if round % 2 == 0 { (&a, &b) } else { (&b, &a) };
+        let key = first.links()[0];
+        let mut core = first.engine.core();
+        core.break_link(key, super::super::link::Fault::Ended(Errno::ECONNRESET));
+        drop(core);
+        until(&[first, second], || second.links().is_empty());
+    }
+}
