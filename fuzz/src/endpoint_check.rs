@@ -16,6 +16,7 @@ use fabric_abi::{
 use prov_local::neighbour::Subject;
 use prov_local::process::{Card, OtherProcess, Reading};
 use prov_message::{Attributes, Core as _, EpKey};
+use prov_tcp::engine::link::detours::Detour;
 use prov_tcp::engine::link::endpoint::{Kind, Msg, OwnPart};
 use prov_tcp::engine::link::listener::{Incomer, ListenerKind, RequestSink};
 use prov_tcp::engine::link::rdm::Rdm;
@@ -460,7 +461,11 @@ impl Endpoint {
                 break;
             }
             // A message that came whole waits for its receive.
-            if core.conns.values().any(|conn| conn.held_back) {
+            if core
+                .conns
+                .values()
+                .any(|conn| conn.detours.has(Detour::HeldBack))
+            {
                 drop(core);
                 self.post_receives(room);
             }

@@ -30,6 +30,7 @@ use prov_util::timers::Timers;
 use slotmap::SlotMap;
 
 use self::link::connection::Connection;
+use self::link::detours::Detour;
 use self::link::keys::{ConnKey, Due, Event, ListenerKey, Source};
 use self::link::listener::Listener;
 use self::link::messages::{Action, Endpoints, Tcp};
@@ -67,6 +68,8 @@ pub struct Core {
     held: Vec<ConnKey>,
     /// Connections whose outboxes were sent in the application's stead.
     sent: Vec<ConnKey>,
+    /// Whether there may be anything in `ready`, `held` or `sent`.
+    has_chores: bool,
     signals: Arc<Signals>,
     /// Reads of the favourite until the poller is asked, of those that bring
     /// something; one in vain counts for several.
@@ -153,6 +156,7 @@ impl Core {
             starved: Vec::new(),
             held: Vec::new(),
             sent: Vec::new(),
+            has_chores: false,
             signals,
             reads_left: 0,
             poll_interval: 1,
@@ -172,6 +176,9 @@ impl Core {
     /// Adds a connection and watches its socket.
     fn add_connection(&mut self, conn: Connection) -> Result<ConnKey> {
         let key = self.conns.insert(conn);
+        self.conns[key]
+            .detours
+            .set(Detour::Traced, self.params.trace_msg);
         if self.params.zerocopy_size != usize::MAX {
             let conn = &mut self.conns[key];
             conn.lent.enabled = link::zerocopy::enable(conn.socket.as_fd());

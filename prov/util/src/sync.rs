@@ -148,6 +148,17 @@ impl<T: ?Sized> Lock<T> {
         })
     }
 
+    /// Leaves a real lock, out of the way of those that are not.
+    ///
+    /// # Safety
+    /// The caller is inside, and is about to lose the right to the value.
+    #[cold]
+    #[inline(never)]
+    unsafe fn leave_real(&self) {
+        // SAFETY: the caller is inside, and so holds this.
+        unsafe { self.raw.unlock() }
+    }
+
     /// Enters from a thread of the library, waiting for whoever is inside.
     /// `None`: the system has begun to refuse what a biased lock needs for
     /// that.
@@ -236,7 +247,7 @@ impl<T: ?Sized> Drop for Guard<'_, T> {
     fn drop(&mut self) {
         if self.inside.kind == LockKind::Real {
             // SAFETY: this guard came from locking, and it is dropped once.
-            unsafe { self.inside.raw.unlock() }
+            unsafe { self.inside.leave_real() }
         } else {
             self.inside.bias.leave();
         }

@@ -4,6 +4,7 @@
 pub mod connection;
 pub mod copies;
 pub mod debt;
+pub mod detours;
 pub mod endpoint;
 pub mod fault;
 pub mod incoming;

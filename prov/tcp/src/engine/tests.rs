@@ -40,6 +40,7 @@ use prov_util::sync::LockKind;
 use prov_util::wait::Attachment;
 
 use super::{Core, Lane};
+use crate::engine::link::detours::Detour;
 use crate::engine::link::endpoint::{Kind, OwnPart};
 use crate::engine::link::keys::{ConnKey, EpKey};
 use crate::engine::link::listener::ListenerKind;
@@ -251,7 +252,13 @@ fn a_connection_of_small_messages_is_none_for_bulk_data_any_more() {
     a.knows(b.addr);
     b.knows(a.addr);
     let (mut out, mut place) = (vec![1; 1 << 20], vec![0; 1 << 20]);
-    let is_bulk = || b.engine.core().conns.values().any(|conn| conn.is_bulk);
+    let is_bulk = || {
+        b.engine
+            .core()
+            .conns
+            .values()
+            .any(|conn| conn.detours.has(Detour::Bulk))
+    };
     receive(&b, &mut place, 1);
     send(&a, &mut out, 1);
     until([&a, &b], || b.count() == 1);

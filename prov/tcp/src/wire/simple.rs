@@ -66,6 +66,49 @@ pub fn encode_simple(
     len
 }
 
+/// Writes a message without immediate data, in native order, which is not to be
+/// acknowledged: its header, and behind it the `len` bytes that `fill` puts there.
+/// Returns the length of both; `None` if they do not fit.
+#[inline(always)]
+pub fn put_message(
+    tag: Option<u64>,
+    sequence: u8,
+    len: usize,
+    out: &mut [u8],
+    fill: impl FnOnce(&mut [u8]),
+) -> Option<usize> {
+    // Either kind has code of its own, with a header of known length.
+    match tag {
+        Some(tag) => {
+            let (head, body) = out.split_first_chunk_mut::<{ BASE + 8 }>()?;
+            head[BASE..].copy_from_slice(&tag.to_ne_bytes());
+            fill(body.get_mut(..len)?);
+            Some(put_base(TAGGED, sequence, len, head))
+        }
+        None => {
+            let (head, body) = out.split_first_chunk_mut::<BASE>()?;
+            fill(body.get_mut(..len)?);
+            Some(put_base(PLAIN, sequence, len, head))
+        }
+    }
+}
+
+/// Writes the first words of a header; returns its length and that of the message
+/// behind it together.
+#[inline(always)]
+fn put_base<const HEADER: usize>(
+    start: u64,
+    sequence: u8,
+    len: usize,
+    head: &mut [u8; HEADER],
+) -> usize {
+    // One number, and so one store.
+    let start = start | u64::from(sequence) << 56;
+    head[..8].copy_from_slice(&start.to_le_bytes());
+    head[8..16].copy_from_slice(&((HEADER + len) as u64).to_ne_bytes());
+    HEADER + len
+}
+
 /// The header that acknowledges the message of this name.
 #[inline(always)]
 pub fn encode_ack(name: u64, sequence: u8) -> [u8; ACK_LEN] {
@@ -176,6 +219,14 @@ mod tests {
             let mut short = [0xaa; MAX_SIMPLE];
             let len = encode_simple(tag, name, 5, 0, &mut short);
             assert_eq!(short[..len], long);
+            if name.is_none() {
+                let mut whole = [0; MAX_SIMPLE + 5];
+                let put = |body: &mut [u8]| body.copy_from_slice(b"hello");
+                assert_eq!(put_message(tag, 0, 5, &mut whole, put), Some(len + 5));
+                assert_eq!(whole[..len + 5], [&long[..], b"hello"].concat());
+                let room = &mut whole[..len + 4];
+                assert_eq!(put_message(tag, 0, 5, room, |_| panic!()), None);
+            }
             long.extend(b"helloand more");
             let simple = decode_simple(&long).unwrap();
             assert_eq!((simple.tag, simple.name), (tag, name));

@@ -105,10 +105,10 @@ impl Stream {
         }
     }
 
-    /// Whether the next bytes begin a message in native order.
+    /// Whether the next bytes begin a message.
     #[inline]
     pub fn is_between_messages(&self) -> bool {
-        self.payload_left == 0 && self.partial_len == 0 && self.order == ByteOrder::Native
+        self.payload_left == 0 && self.partial_len == 0
     }
 
     /// Remote buffers of the message that started last.

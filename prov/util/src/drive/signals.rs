@@ -17,7 +17,7 @@ const WANTED: u8 = 1 << 1;
 
 /// Progress calls after which the thread that drives the lane while the
 /// application does not is told of them.
-const CALLS_BETWEEN_SIGNS: u64 = 64;
+const CALLS_BETWEEN_SIGNS: u64 = 128;
 
 /// What sched_yield(2) takes at most if nobody else runs.
 const ALONE: Duration = Duration::from_micros(2);

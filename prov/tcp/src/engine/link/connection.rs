@@ -15,6 +15,7 @@ use slotmap::{Key, KeyData, SlotMap};
 
 use crate::engine::link::copies::Copies;
 use crate::engine::link::debt::Debt;
+use crate::engine::link::detours::{Detour, Detours};
 use crate::engine::link::fault::Fault;
 use crate::engine::link::incoming::Incoming;
 use crate::engine::link::keys::{EpKey, ListenerKey, NameKey, PeerKey};
@@ -52,12 +53,8 @@ pub struct Connection {
     pub pid: u32,
     pub stream: Stream,
     pub incoming: Incoming,
-    /// Whether a message waits, unread, for a receive to take it. Nothing behind
-    /// it is read until then.
-    pub held_back: bool,
-    /// Whether the poller has said that the peer sends no more. It says so only
-    /// once, and then reading has to go on until the end of the stream shows.
-    pub peer_ended: bool,
+    /// Why messages may not take the short way.
+    pub detours: Detours,
     /// Bytes that were read behind a message that waits.
     pub backlog: Vec<u8>,
     pub outbox: Outbox,
@@ -69,9 +66,6 @@ pub struct Connection {
     pub answers: Burst,
     /// What the answers in the outbox take.
     pub debt: Debt,
-    /// Whether that is too much. Nothing more is read until the peer has read
-    /// some of them.
-    pub is_overdue: bool,
     /// Whether the outbox waits for its burst to end.
     pub is_held: bool,
     /// Whether there are only answers in it then.
@@ -80,9 +74,7 @@ pub struct Connection {
     pub is_blocked: bool,
     /// Whether the connection is in the list of those with more to read.
     pub is_ready: bool,
-    /// Whether large messages come: little is read ahead of them.
-    pub is_bulk: bool,
-    /// Reads in a row that were of small messages while it is so.
+    /// Reads in a row that were of small messages while large ones come.
     pub small_reads: u8,
     /// Whether this side has asked for the connection.
     pub calls: bool,
@@ -111,8 +103,6 @@ pub struct Connection {
     pub asked: HashMap<Rendezvous, Asked>,
     /// Whether the log says that the peer lacks what operations asked for.
     pub is_refused: bool,
-    /// Whether the peer wants every message announced.
-    pub throttled: bool,
 }
 
 /// Messages that follow each other: what is sent after the same call of the
@@ -314,8 +304,7 @@ impl Connection {
             pid: 0,
             stream: Stream::new(ByteOrder::Native, Features::default()),
             incoming: Incoming::Nothing,
-            held_back: false,
-            peer_ended: false,
+            detours: Detours::FIRST,
             backlog: Vec::new(),
             outbox: Outbox::default(),
             looked: Looked::default(),
@@ -323,12 +312,10 @@ impl Connection {
             burst: Burst::default(),
             answers: Burst::default(),
             debt: Debt::default(),
-            is_overdue: false,
             is_held: false,
             owes: false,
             is_blocked: false,
             is_ready: false,
-            is_bulk: false,
             small_reads: 0,
             watch: Watch::default(),
             neighbour: Neighbour::default(),
@@ -341,7 +328,6 @@ impl Connection {
             narrow: None,
             asked: HashMap::new(),
             is_refused: false,
-            throttled: false,
         }
     }
 
@@ -377,18 +363,13 @@ impl Connection {
     /// Whether what comes next has to wait.
     #[inline]
     pub fn is_paused(&self) -> bool {
-        self.held_back | self.is_overdue || self.copies.waiting.is_some()
+        self.detours.pause() || self.copies.waiting.is_some()
     }
 
     /// Whether messages with nothing special about them may take the short way.
     #[inline(always)]
     pub fn is_plain(&self) -> bool {
-        let is_special = self.held_back | self.is_overdue;
-        !is_special
-            && self.is_open()
-            && self.copies.waiting.is_none()
-            && self.copies.transfers.is_empty()
-            && self.stream.is_between_messages()
+        self.detours.let_in() && self.stream.is_between_messages()
     }
 
     /// Counts answers, by which the outbox is larger than when it took so much
@@ -397,7 +378,9 @@ impl Connection {
     pub fn owe(&mut self, room_before: usize) {
         let bytes = self.outbox.room().saturating_sub(room_before);
         let awaits = self.awaits_answers();
-        self.is_overdue |= !self.debt.add(bytes, awaits, self.outbox.span());
+        if !self.debt.add(bytes, awaits, self.outbox.span()) {
+            self.detours.set(Detour::Overdue, true);
+        }
     }
 
     /// Whether the peer has read so many of its answers that it may ask on.
@@ -420,6 +403,9 @@ impl Connection {
     pub fn open(&mut self, message: &Message, params: &Params) {
         self.stage = Stage::Open;
         self.order = message.order;
+        let is_foreign = self.order != ByteOrder::Native;
+        self.detours.set(Detour::Unopened, false);
+        self.detours.set(Detour::Foreign, is_foreign);
         // Atomic values are exchanged as they stand in memory.
         self.features = match message.order {
             ByteOrder::Native => message.features.and(params.features()),

@@ -18,6 +18,7 @@ use prov_util::request::RemoteAccess;
 use crate::engine::Core;
 use crate::engine::link::connection::{Named, Owner};
 use crate::engine::link::copies::Held;
+use crate::engine::link::detours::Detour;
 use crate::engine::link::fault::{Fault, Step};
 use crate::engine::link::keys::ConnKey;
 use crate::engine::link::messages::{Ack, Arrival, Placing, Rendezvous, Tcp, Then};
@@ -97,7 +98,9 @@ impl Core {
         let Some(conn) = self.conns.get(key) else {
             return false;
         };
-        let may_be = conn.sends_by_memory() && !conn.throttled && conn.features.has(NEEDED);
+        let may_be = conn.sends_by_memory()
+            && !conn.detours.has(Detour::Throttled)
+            && conn.features.has(NEEDED);
         if !may_be || !self.is_neighbour(key) {
             return false;
         }
@@ -151,7 +154,7 @@ impl Core {
             Unmatched::Complete => {}
             Unmatched::HeldBack => {
                 let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
-                conn.held_back = true;
+                conn.detours.set(Detour::HeldBack, true);
                 conn.copies.held_back = Some(held);
             }
             Unmatched::Gone => return Err(Fault::Gone),
@@ -196,6 +199,7 @@ impl Core {
             name: ack,
             goes_first: !is_read,
         };
+        conn.detours.set(Detour::Copying, true);
         if conn.copies.transfers.push(transfer) {
             self.copy_in_turn(key);
         }
@@ -338,8 +342,11 @@ impl Core {
             conn.copies.transfers.put_back(transfer);
         }
         self.go_on_behind_copies(key)?;
-        let conn = self.conns.get(key).ok_or(Fault::Gone)?;
-        if conn.copies.transfers.is_empty() {
+        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
+        let is_done = conn.copies.transfers.is_empty();
+        let is_copying = !is_done || conn.copies.waiting.is_some();
+        conn.detours.set(Detour::Copying, is_copying);
+        if is_done {
             self.read_later(key);
         } else {
             self.copy_in_turn(key);

@@ -11,6 +11,7 @@ use prov_util::errno::Errno;
 use crate::LOG;
 use crate::engine::Core;
 use crate::engine::link::connection::Connection;
+use crate::engine::link::detours::Detour;
 use crate::engine::link::fault::{Fault, Step};
 use crate::engine::link::keys::{ConnKey, Source};
 use crate::wire::handshake::Features;
@@ -246,7 +247,9 @@ impl Core {
             && shortcut.is_in()
         {
             let heard = shortcut.hear(conn.socket.as_fd());
-            conn.peer_ended |= shortcut.has_ended();
+            if shortcut.has_ended() {
+                conn.detours.set(Detour::PeerEnded, true);
+            }
             if heard == Heard::More {
                 self.poller
                     .tell_again(conn.socket.as_fd(), Source::Conn(key));

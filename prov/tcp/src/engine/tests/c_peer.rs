@@ -7,6 +7,7 @@ use std::net::{TcpListener, TcpStream};
 use fabric_abi::{FI_DELIVERY_COMPLETE, FI_REMOTE_CQ_DATA};
 
 use super::*;
+use crate::engine::link::detours::Detour;
 use crate::wire::ByteOrder;
 use crate::wire::handshake::{Features, Kind as MessageKind, Message};
 use crate::wire::header::{self, Header, MAX_HEADER, Op, RmaList};
@@ -372,7 +373,13 @@ fn messages_that_the_c_library_would_keep_are_kept_beyond_every_limit() {
     let mut place = vec![0; LEN];
     receive(&a, &mut place, 63);
     until([&a, &a], || a.count() == 1);
-    let held_back = || a.engine.core().conns.values().any(|conn| conn.held_back);
+    let held_back = || {
+        a.engine
+            .core()
+            .conns
+            .values()
+            .any(|conn| conn.detours.has(Detour::HeldBack))
+    };
     until([&a, &a], held_back);
     for tag in (0..63).rev().chain([64, 65]) {
         let before = a.count();

@@ -1,6 +1,7 @@
 //! Threads that sleep while another one uses the engine.
 
 use super::*;
+use crate::engine::link::detours::Detour;
 use crate::wire::handshake::Features;
 use prov_util::poller::Favourite;
 use prov_util::timers::Timers;
@@ -65,7 +66,12 @@ fn a_receive_for_a_message_that_is_held_back_wakes_who_sleeps_meanwhile() {
     let (mut out, mut place) = (vec![5; LEN], vec![0; LEN]);
     send(&a, &mut out, 1);
     until([&a, &b], || {
-        a.count() == 2 && b.engine.core().conns.values().any(|conn| conn.held_back)
+        a.count() == 2
+            && b.engine
+                .core()
+                .conns
+                .values()
+                .any(|conn| conn.detours.has(Detour::HeldBack))
     });
     // A thread goes to sleep, and another posts the receive.
     prepare_sleep(&b);

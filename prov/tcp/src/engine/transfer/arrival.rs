@@ -5,6 +5,7 @@ use prov_message::{Core as _, Expected, Place, Plain, Reaching as _, Ticket, Unm
 
 use crate::engine::Core;
 use crate::engine::link::connection::{Connection, Named, Owner, Unacknowledged};
+use crate::engine::link::detours::Detour;
 use crate::engine::link::fault::Fault;
 use crate::engine::link::fault::Step;
 use crate::engine::link::incoming::{Collecting, Incoming};
@@ -28,18 +29,17 @@ const KEPT_NAMES: usize = 64;
 const COLLECT_LIMIT: usize = 1 << 20;
 
 /// The short way for messages that have nothing special about them, if there is
-/// one (`quick_end`) on a connection with nothing in its way
+/// one, on a connection with nothing in its way
 /// ([`Connection::is_plain`]).
 #[inline(always)]
 pub(crate) fn short_way<'a>(
-    quick_end: usize,
     conn: &Connection,
     endpoints: &'a mut Endpoints,
 ) -> Option<Plain<'a, Tcp>> {
     let Owner::Ep(ep) = conn.owner else {
         return None;
     };
-    if quick_end == 0 || conn.src == UNKNOWN_SOURCE && conn.peer.is_some() {
+    if conn.src == UNKNOWN_SOURCE && conn.peer.is_some() {
         return None;
     }
     endpoints.plain(ep)
@@ -60,7 +60,9 @@ pub(crate) fn take_in_simple<'a>(
             break;
         }
         bytes = simple.rest;
-        conn.is_bulk |= simple.payload.len() >= BULK;
+        if simple.payload.len() >= BULK {
+            conn.detours.set(Detour::Bulk, true);
+        }
         if let Some(name) = simple.name {
             conn.owed.push(name);
         }
@@ -85,7 +87,7 @@ impl Core {
         let before = bytes.len();
         if let Some(conn) = self.conns.get_mut(key)
             && conn.is_plain()
-            && let Some(plain) = short_way(self.quick_end, conn, &mut self.endpoints)
+            && let Some(plain) = short_way(conn, &mut self.endpoints)
         {
             *bytes = take_in_simple(plain, conn, bytes);
         }
@@ -100,7 +102,7 @@ impl Core {
         while let Some((name, rest)) = decode_ack(bytes) {
             let conn = self.conns.get(key).ok_or(Fault::Gone)?;
             let is_known = conn.features.has(Features::NAMED_ACKS) && conn.is_plain();
-            if !is_known || self.quick_end == 0 {
+            if !is_known {
                 break;
             }
             *bytes = rest;
@@ -162,7 +164,7 @@ impl Core {
         if header.payload >= BULK
             && let Some(conn) = self.conns.get_mut(key)
         {
-            conn.is_bulk = true;
+            conn.detours.set(Detour::Bulk, true);
         }
         match header.op {
             Op::Tagged => self.message(key, header, true, bytes),
@@ -189,7 +191,7 @@ impl Core {
             Op::WideData => self.announced_data(key, header, Rendezvous::Wide(header.id)),
             Op::Throttle => {
                 if let Some(conn) = self.conns.get_mut(key) {
-                    conn.throttled = header.op_data != 0;
+                    conn.detours.set(Detour::Throttled, header.op_data != 0);
                 }
                 Ok(())
             }
@@ -295,7 +297,7 @@ impl Core {
         match unmatched {
             Unmatched::Keep(kept) => conn.incoming = Incoming::Keep(kept),
             Unmatched::Complete => {}
-            Unmatched::HeldBack => conn.held_back = true,
+            Unmatched::HeldBack => conn.detours.set(Detour::HeldBack, true),
             Unmatched::Gone => return Err(Fault::Gone),
         }
         self.follow_up();
@@ -407,7 +409,7 @@ impl Core {
                 let Some(conn) = self.conns.get_mut(key) else {
                     return;
                 };
-                conn.held_back = false;
+                conn.detours.set(Detour::HeldBack, false);
                 match conn.copies.held_back.take() {
                     None => conn.incoming = course.into(),
                     Some(held) => self.copy_held(key, held, course.into()),

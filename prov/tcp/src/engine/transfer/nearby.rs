@@ -4,6 +4,7 @@ use prov_local::rota::{Rota, Rounds};
 use prov_local::stream::SHORT;
 
 use crate::engine::Core;
+use crate::engine::link::detours::Detour;
 use crate::engine::link::keys::ConnKey;
 use crate::engine::transfer::arrival::short_way;
 use crate::wire::handshake::Features;
@@ -85,7 +86,7 @@ impl Core {
         if !conn.is_plain() {
             return None;
         }
-        let mut plain = short_way(self.quick_end, conn, &mut self.endpoints)?;
+        let mut plain = short_way(conn, &mut self.endpoints)?;
         let shortcut = conn.shortcut.as_mut()?;
         let mut room = [0; SHORT];
         let (mut any, mut is_other) = (false, false);
@@ -113,7 +114,7 @@ impl Core {
             any = true;
         }
         if any {
-            conn.is_bulk = false;
+            conn.detours.set(Detour::Bulk, false);
             self.idle_calls = 0;
             if !conn.owed.is_empty() {
                 self.acknowledge_owed(key);

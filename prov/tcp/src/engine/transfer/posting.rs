@@ -11,6 +11,7 @@ use prov_util::mr::Grants;
 use crate::engine::Core;
 use crate::engine::link::connection::Connection;
 use crate::engine::link::connection::Owner;
+use crate::engine::link::detours::Detour;
 use crate::engine::link::keys::ConnKey;
 use crate::engine::link::post::{COPY_LIMIT, Post};
 use crate::engine::link::socket;
@@ -269,6 +270,7 @@ impl Core {
                 self.signals.burst_begins();
             }
             self.held.push(key);
+            self.has_chores = true;
         }
     }
 
@@ -291,7 +293,7 @@ impl Core {
                 conn.is_blocked = !empty;
                 conn.owes &= !empty;
                 let is_nearby = conn.shortcut.is_some();
-                if conn.is_overdue && conn.may_ask_on() {
+                if conn.detours.has(Detour::Overdue) && conn.may_ask_on() {
                     self.read_later(key);
                 }
                 if is_nearby {
@@ -405,6 +407,7 @@ impl Core {
             // If the socket is broken, the next attempt says so again.
             conn.is_blocked = matches!(flushed, Ok(false));
             self.sent.push(key);
+            self.has_chores = true;
             self.waits_for_room(key);
         }
         if !self.sent.is_empty() && self.has_sleepers {

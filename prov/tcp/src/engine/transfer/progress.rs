@@ -8,6 +8,7 @@ use std::time::Instant;
 use prov_message::{Reaching as _, Sleeper};
 use prov_util::errno::{Errno, Result};
 
+use crate::engine::link::detours::Detour;
 use crate::engine::link::incoming::Incoming;
 use crate::engine::link::keys::Due;
 use crate::engine::link::keys::Event;
@@ -62,9 +63,8 @@ impl Core {
     /// whether anything has come, as far as that is easily told.
     #[inline(always)]
     pub(crate) fn do_what_is_ready(&mut self) -> bool {
-        self.end_bursts();
-        if !self.ready.is_empty() {
-            self.read_ready();
+        if self.has_chores {
+            self.do_chores();
         }
         if !self.rota.is_empty() {
             let has_come = self.read_nearby();
@@ -77,6 +77,15 @@ impl Core {
             Some(key) if self.reads_left > 0 => self.read_favourite(key),
             _ => self.poll(),
         }
+    }
+
+    /// Does what earlier calls have left to this one.
+    #[inline(never)]
+    fn do_chores(&mut self) {
+        // Set again by whatever is left to the next one.
+        self.has_chores = false;
+        self.end_bursts();
+        self.read_ready();
     }
 
     /// Does what is ready before a thread goes to sleep; `false` if there was
@@ -109,7 +118,7 @@ impl Core {
         };
         if has_come {
             self.favourite.brought_again();
-            self.reads_left = self.reads_left.saturating_sub(1);
+            self.reads_left -= 1;
         } else {
             self.favourite.missed();
             self.reads_left = self.reads_left.saturating_sub(VAIN);
@@ -205,7 +214,7 @@ impl Core {
                 if event.ended
                     && let Some(conn) = self.conns.get_mut(key)
                 {
-                    conn.peer_ended = true;
+                    conn.detours.set(Detour::PeerEnded, true);
                 }
                 if event.readable {
                     self.hear(key);
@@ -269,20 +278,20 @@ impl Core {
         let Some(conn) = self.conns.get_mut(key) else {
             return Read::Nothing;
         };
-        if !conn.is_plain()
-            || conn.is_bulk | conn.peer_ended
+        if !conn.detours.let_read()
+            || !conn.is_plain()
             || self.staging.is_empty()
             || self.endpoints.is_deaf()
         {
             return Read::NotYet;
         }
         let received = match conn.path().receive(&mut self.staging) {
-            Ok(received) if received != 0 && received < self.staging.len() => received,
+            Ok(received) if (1..self.staging.len()).contains(&received) => received,
             Err(Errno::EAGAIN) => return Read::Nothing,
             outcome => return Read::Special(outcome),
         };
         self.idle_calls = 0;
-        let Some(plain) = short_way(self.quick_end, conn, &mut self.endpoints) else {
+        let Some(plain) = short_way(conn, &mut self.endpoints) else {
             return Read::Part(0..received);
         };
         let left = take_in_simple(plain, conn, &self.staging[..received]).len();
@@ -338,10 +347,10 @@ impl Core {
                 self.read_later(key);
                 break;
             }
-            let to_end = to_end || conn.peer_ended;
+            let to_end = to_end || conn.detours.has(Detour::PeerEnded);
             let left = conn.stream.payload_left();
             // What is read into the staging area is copied from there.
-            let ahead = match conn.is_bulk {
+            let ahead = match conn.detours.has(Detour::Bulk) {
                 true => &mut staging[..BULK_AHEAD],
                 false => &mut staging[..],
             };
@@ -381,7 +390,7 @@ impl Core {
             };
             if received - placed == ahead_len || conn.small_reads >= SMALL_READS {
                 // Unless another large message begins in there.
-                conn.is_bulk = false;
+                conn.detours.set(Detour::Bulk, false);
             }
             let bytes = &staging[..received - placed];
             if placed > 0 {
@@ -403,10 +412,10 @@ impl Core {
     #[inline]
     fn go_on_with_debtor(&mut self, key: ConnKey) {
         if let Some(conn) = self.conns.get_mut(key)
-            && conn.is_overdue
+            && conn.detours.has(Detour::Overdue)
             && conn.may_ask_on()
         {
-            conn.is_overdue = false;
+            conn.detours.set(Detour::Overdue, false);
             if !conn.is_paused() {
                 let backlog = std::mem::take(&mut conn.backlog);
                 self.take_in(key, &backlog);
@@ -421,8 +430,8 @@ impl Core {
         let Some(conn) = self.conns.get_mut(key) else {
             return;
         };
-        if conn.held_back
-            && conn.peer_ended
+        if conn.detours.has(Detour::HeldBack)
+            && conn.detours.has(Detour::PeerEnded)
             && conn.path().waiting().saturating_add(conn.backlog.len()) < conn.stream.payload_left()
         {
             self.end_of_stream(key);
@@ -443,6 +452,7 @@ impl Core {
         if !conn.is_ready {
             conn.is_ready = true;
             self.ready.push_back(key);
+            self.has_chores = true;
         }
     }
 }

@@ -15,6 +15,7 @@ use prov_util::errno::Errno;
 
 use crate::engine::Core;
 use crate::engine::link::connection::{Asked, Connection, Named, Payload};
+use crate::engine::link::detours::Detour;
 use crate::engine::link::fault::{Fault, Step};
 use crate::engine::link::incoming::Incoming;
 use crate::engine::link::keys::ConnKey;
@@ -63,14 +64,14 @@ impl Core {
         let Some(conn) = self.conns.get(key) else {
             return Announcing::No;
         };
-        if len <= WORTH_ANNOUNCING && !conn.throttled {
+        let is_throttled = conn.detours.has(Detour::Throttled);
+        if len <= WORTH_ANNOUNCING && !is_throttled {
             return Announcing::No;
         }
         if !conn.features.has(Features::RENDEZVOUS) {
             return self.announcing_to_c(conn, tagged, len);
         }
-        let is_wanted =
-            conn.throttled || len > ALWAYS_ANNOUNCED || conn.outbox.len() >= QUEUE_LIMIT;
+        let is_wanted = is_throttled || len > ALWAYS_ANNOUNCED || conn.outbox.len() >= QUEUE_LIMIT;
         if is_wanted && len > 0 {
             Announcing::Wide
         } else {

@@ -18,7 +18,6 @@ use crate::engine::link::post::Post;
 use crate::engine::link::socket;
 use crate::engine::transfer::posting::{OWN_LIMIT, lend_buffer};
 use crate::engine::transfer::rendezvous::{Announcing, WORTH_ANNOUNCING};
-use crate::wire::ByteOrder;
 use crate::wire::handshake::Features;
 use crate::wire::header::{self, Header};
 use crate::wire::simple;
@@ -54,8 +53,7 @@ impl Core {
             Kind::Msg(msg) => msg.conn?,
         };
         let conn = self.conns.get_mut(conn_key)?;
-        let is_foreign = conn.order != ByteOrder::Native;
-        if conn.throttled | is_foreign || !conn.is_open() {
+        if !conn.detours.let_out() {
             return None;
         }
         if message.flags & FI_DELIVERY_COMPLETE != 0
@@ -65,15 +63,17 @@ impl Core {
             return self.transmit_with_others(key, conn_key, message);
         }
         conn.burst.sent();
-        let tag = message.tag.value();
-        let head = self.scratch.first_chunk_mut()?;
-        let header_len = simple::encode_simple(tag, None, len, conn.sequence, head);
-        conn.sequence = conn.sequence.wrapping_add(1);
-        let total = header_len + len;
-        message
-            .buffers
-            .read_at(0, &mut self.scratch[header_len..total]);
-        let bytes = &self.scratch[..total];
+        let (tag, sequence) = (message.tag.value(), conn.sequence);
+        let total = simple::put_message(
+            tag,
+            sequence,
+            len,
+            &mut self.scratch[..],
+            #[inline(always)]
+            |body| _ = message.buffers.read_at(0, body),
+        )?;
+        conn.sequence = sequence.wrapping_add(1);
+        let bytes = self.scratch.get(..total)?;
         if let Some(shortcut) = &mut conn.shortcut {
             if total > SHORT
                 || !shortcut.send_short(&conn.socket, total, |to| _ = to.write_at(0, bytes))
