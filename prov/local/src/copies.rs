@@ -36,7 +36,8 @@ pub enum Goal<T: Transport> {
         kept: Kept,
         /// Bytes that are there.
         done: usize,
-        /// Where those behind them are copied to.
+        /// Where those behind them are copied to. There may be more of it, in which
+        /// anything stands: it may have been used before.
         next: Vec<u8>,
         /// How many of these have been.
         copied: usize,
@@ -210,8 +211,11 @@ impl<T: Transport> Transfers<T> {
 
     /// Takes all that are here, which will not be made any more.
     pub fn drain(&mut self) -> impl Iterator<Item = Transfer<T>> {
-        self.count -= self.waiting.len();
-        self.waiting.drain(..)
+        let waiting = std::mem::take(&mut self.waiting);
+        let go_first = waiting.iter().filter(|transfer| transfer.goes_first);
+        self.first -= go_first.count();
+        self.count -= waiting.len();
+        waiting.into_iter()
     }
 }
 

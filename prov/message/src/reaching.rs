@@ -61,13 +61,13 @@ pub trait Reaching: Core {
     #[inline]
     fn reach(&mut self, ep: EpKey, addr: u64) -> Result<Destination<Link<Self>>> {
         let peers = self.peers(ep).ok_or(Errno::EOPBADSTATE)?;
-        let destination = peers.destination(addr)?;
+        let destination = peers.destination(addr);
         if peers.is_relabelled() {
             // What that leads to may end the link.
             self.follow_av(ep);
             return self.reach(ep, addr);
         }
-        Ok(destination)
+        destination
     }
 
     /// Keeps an operation until there is a link to its peer.
@@ -152,6 +152,7 @@ pub trait Reaching: Core {
     fn look_for_peer(&mut self, ep: EpKey, addr: u64) {
         if let Some(peers) = self.peers(ep) {
             let step = peers.seek(addr, Instant::now());
+            self.relabel(ep);
             self.take_step(ep, step);
         }
     }

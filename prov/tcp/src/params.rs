@@ -76,7 +76,9 @@ param_table! {
         local_write_size: usize = 1 << 20, in 4096..=usize::MAX;
         /// Bytes of messages that are kept because no receive has taken them
         /// yet; beyond that the senders are held back, those of this library
-        /// only after 64 MiB more, since they announce their messages by then
+        /// only after 64 MiB more, since they announce their messages by then.
+        /// An endpoint uses up to 8 MiB of that memory again and does not give
+        /// it back
         max_unexpected: usize = 64 << 20;
         /// Bytes of such messages, on top of that, from peers of the C
         /// library, which cannot be asked to announce theirs

@@ -241,7 +241,10 @@ impl<B> PostedQueue<B> {
 
     /// The receives that `select` says, oldest first. Taking some of them off the
     /// queue leaves the others their indices.
-    pub fn in_order(&mut self, select: impl FnMut(&Posted) -> bool) -> Vec<Index> {
+    pub fn in_order(&mut self, select: impl Fn(&Posted) -> bool) -> Vec<Index> {
+        if !self.hashing && self.line.find_first(&select).is_none() {
+            return Vec::new();
+        }
         self.start_hashing();
         self.stop_hashing_if_empty();
         self.hashed.in_order(select)

@@ -49,6 +49,25 @@ fn acquainted(a: &Side, b: &Side) {
     b.done.borrow_mut().clear();
 }
 
+#[test]
+fn a_bad_address_hides_no_source_that_the_vector_has_learnt() {
+    let (a, b) = (side(), directed_side());
+    a.knows(b.addr);
+    let (mut out, mut place) = ([7; 8], [0; 8]);
+    send(&a, &mut out, 3);
+    until([&a, &b], || a.count() == 1 && b.kept() > 0);
+    b.knows(a.addr);
+    let nowhere = Transmit {
+        peer: 1000,
+        ..tagged(&mut out, 4)
+    };
+    let sent = b.engine.core().transmit(b.ep, &nowhere);
+    assert_eq!(sent, Err(Errno::EINVAL));
+    receive_from(&b, &mut place, 0, 3);
+    until([&a, &b], || b.count() == 1);
+    assert_eq!((place, b.done.borrow()[0].src), ([7; 8], 0));
+}
+
 /// Its sockets close, as the system closes those of a process that was killed.
 fn kill(side: Side) {
     side.engine.core().close_endpoint(side.ep);

@@ -188,7 +188,7 @@ impl<B> Hashed<B> {
     }
 
     /// The receives that `select` says, oldest first.
-    pub fn in_order(&self, mut select: impl FnMut(&Posted) -> bool) -> Vec<Index> {
+    pub fn in_order(&self, select: impl Fn(&Posted) -> bool) -> Vec<Index> {
         let mut all: Vec<_> = self
             .entries
             .iter()
