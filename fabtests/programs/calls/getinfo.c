@@ -36,6 +36,7 @@ static int ask(void)
 
 /* struct fi_info */
 GIVEN("caps/rma", "fi_getinfo(3)", caps |= FI_RMA)
+GIVEN("caps/peer", "fi_peer(3)", caps |= FI_PEER)
 GIVEN("caps/none", "fi_getinfo(3)", caps = 0)
 NOT_GIVEN("caps/unknown", "fi_getinfo(3)", caps |= UNKNOWN_FLAG)
 NOT_GIVEN("caps/multicast", "fi_getinfo(3)", caps |= FI_MULTICAST)

@@ -60,7 +60,7 @@ const MOST_REGIONS: usize = 1 << 24;
 pub fn rdm(name: &str, version: u32, sizes: Sizes) -> Info {
     let name = || Some(name.to_owned());
     Info {
-        caps: TX_CAPS | RX_CAPS | DOMAIN_CAPS | FI_AV_USER_ID,
+        caps: TX_CAPS | RX_CAPS | DOMAIN_CAPS | FI_AV_USER_ID | FI_PEER,
         tx: TxAttr {
             caps: TX_CAPS,
             op_flags: TX_FLAGS,
