@@ -217,7 +217,10 @@ impl Core {
         let assembly = link.assembly.as_mut();
         let assembly = assembly.filter(|assembly| assembly.message == message);
         let assembly = assembly.ok_or(Fault::Protocol("a part without a beginning"))?;
-        let left = assembly.len - assembly.done;
+        if !is_told_of(&assembly.arrival, envelope) {
+            return Err(Fault::Protocol("a part of another message"));
+        }
+        let left = assembly.arrival.len - assembly.done;
         let is_last = position == Position::Last;
         if len > left || is_last && len != left {
             return Err(Fault::Protocol("length of a part"));
@@ -242,7 +245,12 @@ impl Core {
         assembly.done += len;
         if is_last && let Some(assembly) = link.assembly.take() {
             if let Some(whole) = assembly.buffered {
-                let arrival = self.arrival(key, envelope)?;
+                self.find_source(key);
+                let src = self.links.get(key).map(|link| link.src);
+                let arrival = Arrival {
+                    src: src.unwrap_or(assembly.arrival.src),
+                    ..assembly.arrival
+                };
                 return self.tell_of(&arrival, whole.into(), None);
             }
             self.assembled(assembly.course);
@@ -279,10 +287,10 @@ impl Core {
         if let Some(link) = self.links.get_mut(key) {
             link.assembly = Some(Assembly {
                 message,
+                arrival,
                 course,
                 buffered: is_buffered.then(Vec::new),
                 done: 0,
-                len: arrival.len,
             });
         }
         Ok(())
@@ -308,6 +316,12 @@ impl Core {
             assembly.course = course;
         }
     }
+}
+
+/// Whether a part says the same of its message as the first one.
+fn is_told_of(first: &Arrival, part: &Envelope) -> bool {
+    let tag = first.tagged.then_some(first.tag);
+    (tag, first.data, first.len as u64) == (part.tag, part.data, part.len)
 }
 
 /// So many bytes behind the head of a packet.

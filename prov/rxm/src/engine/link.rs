@@ -156,12 +156,13 @@ pub struct Transfer {
 /// A message that is coming in parts.
 pub struct Assembly {
     pub message: u64,
+    /// As its first part says; the others have to agree.
+    pub arrival: Arrival,
     pub course: Course,
     /// What has come of it, where the application takes messages in place.
     pub buffered: Option<Vec<u8>>,
-    /// Bytes that have come, and in all.
+    /// Bytes that have come.
     pub done: usize,
-    pub len: usize,
 }
 
 /// Why a link ends.
