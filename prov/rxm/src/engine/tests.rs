@@ -2,6 +2,7 @@
 
 mod framework;
 mod hostile;
+mod in_place;
 mod lost;
 mod registering;
 

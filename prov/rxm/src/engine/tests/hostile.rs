@@ -141,14 +141,14 @@ fn a_peer_may_send_anything_at_any_time() {
 
 /// What the parts of a message say of it.
 #[derive(Clone, Copy)]
-struct Said {
-    operation: Operation,
-    len: u64,
-    data: Option<u64>,
-    tag: u64,
+pub struct Said {
+    pub operation: Operation,
+    pub len: u64,
+    pub data: Option<u64>,
+    pub tag: u64,
 }
 
-const SAID: Said = Said {
+pub const SAID: Said = Said {
     operation: Operation::TaggedMessage,
     len: 20,
     data: Some(7),
@@ -156,7 +156,7 @@ const SAID: Said = Said {
 };
 
 /// Sends one of two parts, of 10 bytes, as the only link's peer has it.
-fn inject_part(from: &Side, said: Said, position: Position) {
+pub fn inject_part(from: &Side, said: Said, position: Position) {
     let number = u32::from(position == Position::Last);
     let mut head = Head {
         kind: Kind::Segment,
@@ -175,7 +175,7 @@ fn inject_part(from: &Side, said: Said, position: Position) {
 }
 
 /// Two that have a link; the second one is given.
-fn linked(b: Side) -> [Side; 2] {
+pub fn linked(b: Side) -> [Side; 2] {
     let [a, b] = acquainted([side(Params::default()), b]);
     let mut warm = [1u8; 8];
     b.send(&mut warm, 1);
