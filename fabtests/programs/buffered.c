@@ -11,6 +11,7 @@
 
 /* The 2.x headers have neither: fabric.h of 1.x. */
 #define BUFFERED_RECV (1ULL << 51)
+#define HAS_BUFFERED_RECV FI_VERSION(1, 20)
 
 /* Longer than what is sent with an announcement. */
 #define LARGE (1 << 20)
@@ -29,6 +30,7 @@ static void open_with(struct ct_pair *pair, struct ct_spec spec)
 {
 	spec.caps = FI_MSG | FI_TAGGED | spec.caps;
 	spec.hint = hint;
+	spec.version = HAS_BUFFERED_RECV;
 	ct_open_pair(pair, &spec);
 	if (!(pair->b.info->mode & BUFFERED_RECV))
 		SKIP("receives are not buffered");
@@ -401,6 +403,49 @@ static void limits(void)
 	ct_close_pair(&pair);
 }
 
+static void hint_all(struct fi_info *hints)
+{
+	hints->mode = ~0ULL;
+}
+
+/* Who takes any mode, or has the interface without this one, posts receives. */
+static void received(const struct ct_spec *spec)
+{
+	static struct fi_context2 rx_context;
+	struct ct_pair pair;
+	unsigned char bytes[SHORT], to[SHORT] = { 0 };
+	struct ct_message m = {
+		.buf = to, .len = SHORT, .from = FI_ADDR_UNSPEC,
+		.context = &rx_context,
+	};
+
+	ct_fill(bytes, SHORT, 6);
+	ct_open_pair(&pair, spec);
+	CHECK(!(pair.b.info->mode & BUFFERED_RECV), "mode");
+	OK(CT_POST(&pair.b, ct_recv(&pair.b, CT_RECV, &m)));
+	post(&pair, false, 0, bytes, SHORT);
+	ct_done(&pair.b, &pair.b.rx, &rx_context);
+	ct_done(&pair.a, &pair.a.tx, &tx_context);
+	CHECK(!memcmp(to, bytes, SHORT), "bytes");
+	ct_close_pair(&pair);
+}
+
+static void all_modes(void)
+{
+	struct ct_spec spec = { .hint = hint_all };
+
+	received(&spec);
+	spec.version = HAS_BUFFERED_RECV;
+	received(&spec);
+}
+
+static void no_longer(void)
+{
+	struct ct_spec spec = { .hint = hint };
+
+	received(&spec);
+}
+
 /* Who does not ask for the mode does not get it. */
 static void unasked(void)
 {
@@ -431,6 +476,8 @@ static const struct ct_test tests[] = {
 	{ "left", left, CT_RDM },
 	{ "limits", limits, CT_RDM },
 	{ "unasked", unasked, CT_RDM },
+	{ "all-modes", all_modes, CT_RDM },
+	{ "no-longer", no_longer, CT_RDM },
 };
 
 CT_MAIN(tests)

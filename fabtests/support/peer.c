@@ -46,7 +46,8 @@ struct fi_info *ct_hints(const struct ct_spec *spec)
 struct fi_info *ct_getinfo(const struct ct_spec *spec)
 {
 	struct fi_info *hints = ct_hints(spec), *info = NULL;
-	int ret = fi_getinfo(CT_API_VERSION, ct_opt.source, NULL,
+	int ret = fi_getinfo(spec->version ? spec->version : CT_API_VERSION,
+			     ct_opt.source, NULL,
 			     ct_opt.source ? FI_SOURCE : 0, hints, &info);
 
 	fi_freeinfo(hints);

@@ -67,6 +67,7 @@ struct ct_eq {
 
 /* What to open; all zero is a plain endpoint that sends and receives. */
 struct ct_spec {
+	uint32_t version;		/* 0: CT_API_VERSION */
 	uint64_t caps;			/* 0: FI_MSG */
 	uint64_t tx_op_flags, rx_op_flags;
 	enum fi_cq_format format;	/* 0: FI_CQ_FORMAT_TAGGED */

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod apart;
 pub mod arriving;
 pub mod attributes;
 pub mod budget;
@@ -27,6 +28,7 @@ mod spare;
 pub mod target;
 pub mod whole;
 
+pub use apart::Charge;
 pub use arriving::{Arrival, Expected, Plain, Unmatched};
 pub use checks::Sizes;
 pub use endpoints::{Attributes, Endpoint, Endpoints, EpKey};

@@ -274,15 +274,20 @@ impl Reports {
     }
 
     /// A message has come that the application may claim (`FI_BUFFERED_RECV`): its
-    /// receipt has no buffer yet, and as flags what the completion says of it.
-    pub fn buffered<A>(&self, receipt: &Receipt<A>, front: *const u8) {
+    /// receipt has no buffer yet, and as flags what the completion says of it. The
+    /// application looks at `front` until it claims the message.
+    pub fn buffered<A>(&self, receipt: &Receipt<A>, front: &[u8]) {
         if let Some(cq) = &self.rx_cq {
+            let address = match front {
+                [] => std::ptr::null(),
+                front => front.as_ptr(),
+            };
             let data = receipt.data;
             cq.write(&Completion {
                 flags: receive_flags(receipt.tagged)
                     | receipt.flags
                     | data.map_or(0, |_| FI_REMOTE_CQ_DATA),
-                buf: front.cast_mut().cast(),
+                buf: address.cast_mut().cast(),
                 data: data.unwrap_or(0),
                 ..self.completion_of_receive(receipt, &AppIov::EMPTY)
             });

@@ -54,10 +54,7 @@ pub fn getinfo(request: &Request<'_>, params: &Params) -> Result<Vec<Info>> {
     let has_atomics = request
         .hints
         .is_some_and(|hints| hints.caps & FI_ATOMIC != 0);
-    // For those who want it alone: they post no receives.
-    let is_buffered = request
-        .hints
-        .map_or(0, |hints| hints.mode & MODE_BUFFERED_RECV);
+    let in_place = in_place(request.version, request.hints);
     let mut infos = Vec::new();
     // It is the providers below that are asked for a name.
     let judged = Request {
@@ -68,7 +65,7 @@ pub fn getinfo(request: &Request<'_>, params: &Params) -> Result<Vec<Info>> {
     };
     for core in &below {
         let mut base = base(core, has_atomics, params);
-        base.limits.mode |= is_buffered;
+        base.limits.mode |= in_place;
         let Ok(fitting) = judged.fitting(&[base]) else {
             continue;
         };
@@ -96,6 +93,17 @@ pub fn getinfo(request: &Request<'_>, params: &Params) -> Result<Vec<Info>> {
     match infos.is_empty() {
         true => Err(Errno::ENODATA),
         false => Ok(infos),
+    }
+}
+
+/// The mode in which messages are taken in place, for those alone who want it:
+/// they post no receives. Who takes any mode there is (`~0`) may not know of it, nor
+/// does the interface that has it no longer.
+fn in_place(api: u32, hints: Option<&Hints>) -> u64 {
+    let asked = hints.map_or(0, |hints| hints.mode);
+    match api < version(2, 0) && asked != u64::MAX {
+        true => asked & MODE_BUFFERED_RECV,
+        false => 0,
     }
 }
 
@@ -343,6 +351,41 @@ pub fn below_of_fabric(attr: &FabricAttr, params: &Params) -> Result<Vec<Info>> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn modes_of(api: u32, mode: u64) -> Vec<u64> {
+        let hints = Hints::from(Info {
+            mode,
+            ..Info::default()
+        });
+        let request = Request {
+            version: api,
+            node: None,
+            service: None,
+            flags: 0,
+            hints: Some(&hints),
+            target: "",
+        };
+        let found = getinfo(&request, &Params::default()).unwrap();
+        found.iter().map(|info| info.mode).collect()
+    }
+
+    #[test]
+    fn messages_are_taken_in_place_where_that_alone_is_asked_for() {
+        let asked = MODE_BUFFERED_RECV | FI_CONTEXT;
+        for (api, mode, expected) in [
+            (version(1, 20), asked, true),
+            (version(1, 20), FI_CONTEXT, false),
+            (version(1, 20), u64::MAX, false),
+            (version(2, 0), asked, false),
+            (version(2, 0), u64::MAX, false),
+        ] {
+            let found = modes_of(api, mode);
+            assert!(!found.is_empty());
+            for found in found {
+                assert_eq!(found & MODE_BUFFERED_RECV != 0, expected, "{mode:#x}");
+            }
+        }
+    }
 
     #[test]
     fn the_providers_below_are_asked_without_this_layer() {

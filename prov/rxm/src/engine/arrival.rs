@@ -6,9 +6,12 @@ use prov_util::ffi::below::{Refused, Slot};
 
 use super::Core;
 use super::keys::LinkKey;
-use super::link::{self, Announced, Arrival, Assembly, Fault};
+use super::link::{self, Announced, Arrival, Assembly, Fault, InPlace};
 use crate::LOG;
 use crate::wire::packet::{Body, Envelope, Packet, Plain, Position};
+
+/// Bytes of a message in parts for which memory is taken before they have come.
+const AHEAD: usize = 64 << 10;
 
 impl Core {
     /// A packet has come, of the link that its receive was posted for, or of the
@@ -99,7 +102,8 @@ impl Core {
                 self.segment(key, slot, message, &envelope, position, len)
             }
             Body::Announced(envelope, memory, front) => {
-                let front = self.buffered.as_ref().map(|_| front.into());
+                let in_place = self.buffered.as_deref();
+                let front = in_place.map(|buffered| buffered.front(&envelope, front));
                 self.announced(key, &envelope, Announced { message, memory }, front)
             }
             Body::ReadDone => self.read_done(key, message),
@@ -125,7 +129,7 @@ impl Core {
     }
 
     /// Looks for the source of a link whose peer the address vector did not know.
-    fn find_source(&mut self, key: LinkKey) {
+    pub(super) fn find_source(&mut self, key: LinkKey) {
         let link = self.links.get(key);
         let Some(link) = link.filter(|link| link.src == UNKNOWN_SOURCE) else {
             return;
@@ -163,8 +167,11 @@ impl Core {
         };
         let payload = payload(below.slots.bytes(slot), arrival.len);
         if self.buffered.is_some() {
+            let charge = self.endpoints.charge_whole(&arrival);
+            let charge = charge.ok_or(Fault::Flooded)?;
             let whole = payload.into();
-            return self.tell_of(&arrival, whole, None);
+            self.tell_of(&arrival, whole, None, charge);
+            return Ok(());
         }
         match self.endpoints.take_in(&arrival, payload) {
             Taken::Received(()) | Taken::Kept => Ok(()),
@@ -181,7 +188,10 @@ impl Core {
     ) -> Result<(), Fault> {
         let arrival = self.arrival(key, envelope)?;
         if let Some(front) = front {
-            return self.tell_of(&arrival, front, Some(name));
+            let charge = self.endpoints.charge_announced(&arrival, front.len());
+            let charge = charge.ok_or(Fault::Flooded)?;
+            self.tell_of(&arrival, front, Some(name), charge);
+            return Ok(());
         }
         match self.endpoints.announced(&arrival, name) {
             true => Ok(()),
@@ -217,14 +227,21 @@ impl Core {
         let assembly = link.assembly.as_mut();
         let assembly = assembly.filter(|assembly| assembly.message == message);
         let assembly = assembly.ok_or(Fault::Protocol("a part without a beginning"))?;
-        let left = assembly.len - assembly.done;
+        if !is_told_of(&assembly.arrival, envelope) {
+            return Err(Fault::Protocol("a part of another message"));
+        }
+        let left = assembly.arrival.len - assembly.done;
         let is_last = position == Position::Last;
         if len > left || is_last && len != left {
             return Err(Fault::Protocol("length of a part"));
         }
         let bytes = payload(below.slots.bytes(slot), len);
-        if let Some(buffered) = &mut assembly.buffered {
-            buffered.extend_from_slice(bytes);
+        if let Some(InPlace { bytes: whole, .. }) = &mut assembly.in_place {
+            if whole.capacity() - whole.len() < len {
+                // Memory for all of a long message is taken as it comes.
+                whole.reserve_exact(whole.len().max(AHEAD).min(left).max(len));
+            }
+            whole.extend_from_slice(bytes);
         }
         match &mut assembly.course {
             Course::Place(placing) => {
@@ -241,9 +258,15 @@ impl Core {
         }
         assembly.done += len;
         if is_last && let Some(assembly) = link.assembly.take() {
-            if let Some(whole) = assembly.buffered {
-                let arrival = self.arrival(key, envelope)?;
-                return self.tell_of(&arrival, whole.into(), None);
+            if let Some(InPlace { bytes, charge }) = assembly.in_place {
+                self.find_source(key);
+                let src = self.links.get(key).map(|link| link.src);
+                let arrival = Arrival {
+                    src: src.unwrap_or(assembly.arrival.src),
+                    ..assembly.arrival
+                };
+                self.tell_of(&arrival, bytes.into(), None, charge);
+                return Ok(());
             }
             self.assembled(assembly.course);
         }
@@ -260,16 +283,24 @@ impl Core {
         {
             return Err(Fault::Protocol("a message within another one"));
         }
-        let is_buffered = self.buffered.is_some();
-        let expected = match is_buffered {
-            true => None,
-            false => self.endpoints.arrive(&arrival),
+        let in_place = match self.buffered {
+            Some(_) => {
+                let charge = self.endpoints.charge_whole(&arrival);
+                let charge = charge.ok_or(Fault::Flooded)?;
+                let bytes = Vec::new();
+                Some(InPlace { bytes, charge })
+            }
+            None => None,
+        };
+        let expected = match in_place {
+            Some(_) => None,
+            None => self.endpoints.arrive(&arrival),
         };
         let course = match expected {
             Some(Expected { memory, receipt }) => {
                 Course::Place(Box::new(Placing::receive(memory, receipt)))
             }
-            None if is_buffered => Course::Discard,
+            None if in_place.is_some() => Course::Discard,
             None => match self.endpoints.unmatched(&arrival) {
                 Unmatched::Keep(kept) => Course::Keep(kept),
                 Unmatched::Complete | Unmatched::Gone => Course::Discard,
@@ -279,10 +310,10 @@ impl Core {
         if let Some(link) = self.links.get_mut(key) {
             link.assembly = Some(Assembly {
                 message,
+                arrival,
                 course,
-                buffered: is_buffered.then(Vec::new),
+                in_place,
                 done: 0,
-                len: arrival.len,
             });
         }
         Ok(())
@@ -308,6 +339,12 @@ impl Core {
             assembly.course = course;
         }
     }
+}
+
+/// Whether a part says the same of its message as the first one.
+fn is_told_of(first: &Arrival, part: &Envelope) -> bool {
+    let tag = first.tagged.then_some(first.tag);
+    (tag, first.data, first.len as u64) == (part.tag, part.data, part.len)
 }
 
 /// So many bytes behind the head of a packet.

@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 
 use fabric_abi::{FI_CLAIM, FI_DISCARD, FI_MORE};
+use prov_message::peers::UNKNOWN_SOURCE;
 use prov_message::{Buffer, Context, Receipt};
 use prov_util::errno::{Errno, Result};
 use prov_util::ffi::FidRef;
@@ -13,14 +14,13 @@ use prov_util::request::{Receive, Select};
 
 use super::Core;
 use super::keys::{EpKey, LinkKey};
-use super::link::{Announced, Arrival, Fault};
-use crate::wire::packet::Kind;
+use super::link::{Announced, Arrival, Charge};
+use crate::wire::packet::{Envelope, Kind};
 
 /// How much of a message the application sees at once, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bounds {
-    /// Of one that has more, this at least, if the peer has sent it
-    /// (`FI_OPT_BUFFERED_MIN`).
+    /// Of one that has more, this at least (`FI_OPT_BUFFERED_MIN`).
     pub least: usize,
     /// One that is longer has more (`FI_OPT_BUFFERED_LIMIT`).
     pub most: usize,
@@ -32,8 +32,6 @@ pub struct Buffered {
     endpoint: FidRef,
     /// By the address of what the application knows them by.
     messages: HashMap<usize, Message>,
-    /// Bytes in all of them.
-    kept: usize,
 }
 
 struct Message {
@@ -45,6 +43,7 @@ struct Message {
     bytes: Box<[u8]>,
     /// Where the whole of it is, if not here.
     rest: Option<Announced>,
+    charge: Charge,
 }
 
 impl Buffered {
@@ -54,29 +53,39 @@ impl Buffered {
             bounds,
             endpoint,
             messages: HashMap::new(),
-            kept: 0,
         }
+    }
+
+    /// What the application sees at once of a message that is announced: a peer
+    /// without the mode sends none of it, and zeros stand for what it has not sent.
+    pub(super) fn front(&self, envelope: &Envelope, sent: &[u8]) -> Box<[u8]> {
+        let len = usize::try_from(envelope.len).unwrap_or(usize::MAX);
+        let mut front = vec![0; self.bounds.least.min(len)];
+        let has_come = front.len().min(sent.len());
+        front[..has_come].copy_from_slice(&sent[..has_come]);
+        front.into()
     }
 }
 
 impl Core {
     /// Tells the application of a message, all of which is here, or the beginning.
+    /// Where it cannot be told, nobody will ever ask for the message.
     #[inline(never)]
     pub(super) fn tell_of(
         &mut self,
         arrival: &Arrival,
         bytes: Box<[u8]>,
         rest: Option<Announced>,
-    ) -> std::result::Result<(), Fault> {
+        charge: Charge,
+    ) {
         let (Some(buffered), Some(state)) =
             (&mut self.buffered, self.endpoints.get_mut(arrival.ep))
         else {
-            return Ok(());
+            return self.endpoints.discharge(charge);
         };
-        if buffered.kept.saturating_add(bytes.len()) > self.params.max_unexpected {
-            return Err(Fault::Flooded);
+        if state.reports.rx_cq.is_none() {
+            return self.disregard(arrival.link, rest, charge);
         }
-        buffered.kept += bytes.len();
         let has_more = rest.is_some() || arrival.len > buffered.bounds.most;
         let notice = Notice::new(&buffered.endpoint);
         let receipt = Receipt {
@@ -92,7 +101,7 @@ impl Core {
             len: arrival.len,
             ack: (),
         };
-        state.reports.buffered(&receipt, bytes.as_ptr());
+        state.reports.buffered(&receipt, &bytes);
         buffered.messages.insert(
             notice.address().addr(),
             Message {
@@ -101,9 +110,17 @@ impl Core {
                 receipt,
                 bytes,
                 rest,
+                charge,
             },
         );
-        Ok(())
+    }
+
+    /// Nobody wants a message.
+    fn disregard(&mut self, link: LinkKey, rest: Option<Announced>, charge: Charge) {
+        self.endpoints.discharge(charge);
+        if let Some(rest) = rest {
+            self.tell(link, Kind::ReadDone, rest.message);
+        }
     }
 
     /// The application claims a message, or discards it.
@@ -127,14 +144,9 @@ impl Core {
         let Some(message) = buffered.messages.remove(&name) else {
             return Err(Errno::ENOMSG);
         };
-        buffered.kept -= message.bytes.len();
         match receive.flags & FI_DISCARD {
             0 => self.claim(message, receive),
-            _ => {
-                if let Some(rest) = message.rest {
-                    self.tell(message.link, Kind::ReadDone, rest.message);
-                }
-            }
+            _ => self.disregard(message.link, message.rest, message.charge),
         }
         self.finish_acting();
         Ok(())
@@ -142,9 +154,20 @@ impl Core {
 
     fn claim(&mut self, message: Message, receive: &Receive) {
         let memory = receive.buffers;
+        // The address vector may have learnt of the peer since it was told.
+        let src = match message.receipt.src {
+            UNKNOWN_SOURCE => {
+                self.find_source(message.link);
+                let link = self.links.get(message.link);
+                link.map_or(UNKNOWN_SOURCE, |link| link.src)
+            }
+            known => known,
+        };
+        self.endpoints.discharge(message.charge);
         let receipt = Receipt {
             context: Context::of(message.notice.context()),
             flags: receive.flags | FI_CLAIM,
+            src,
             ..message.receipt
         };
         match message.rest {

@@ -98,12 +98,16 @@ impl Core {
             self.endpoints
                 .received(&fetching.receipt, &fetching.whole, Err(error));
         }
-        if let Some(assembly) = assembly
-            && let Course::Place(placing) = assembly.course
-            && let Then::Receive(receipt) = &placing.then
-        {
-            let memory = placing.place.memory();
-            self.endpoints.received(receipt, &memory, Err(error));
+        if let Some(assembly) = assembly {
+            if let Some(in_place) = assembly.in_place {
+                self.endpoints.discharge(in_place.charge);
+            }
+            if let Course::Place(placing) = assembly.course
+                && let Then::Receive(receipt) = &placing.then
+            {
+                let memory = placing.place.memory();
+                self.endpoints.received(receipt, &memory, Err(error));
+            }
         }
         self.endpoints.link_ended(ep, key, error);
         tickets

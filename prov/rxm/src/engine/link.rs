@@ -39,6 +39,7 @@ pub struct Announced {
 pub type Endpoints = prov_message::Endpoints<Rxm>;
 pub type Action = prov_message::Action<Rxm>;
 pub type Arrival = prov_message::Arrival<Rxm>;
+pub type Charge = prov_message::Charge<LinkKey>;
 pub type Course = prov_message::Course<Rxm>;
 
 /// See the [module](self) description.
@@ -156,12 +157,20 @@ pub struct Transfer {
 /// A message that is coming in parts.
 pub struct Assembly {
     pub message: u64,
+    /// As its first part says; the others have to agree.
+    pub arrival: Arrival,
     pub course: Course,
     /// What has come of it, where the application takes messages in place.
-    pub buffered: Option<Vec<u8>>,
-    /// Bytes that have come, and in all.
+    pub in_place: Option<InPlace>,
+    /// Bytes that have come.
     pub done: usize,
-    pub len: usize,
+}
+
+/// What has come of a message that the application takes in place.
+pub struct InPlace {
+    pub bytes: Vec<u8>,
+    /// For all of the message.
+    pub charge: Charge,
 }
 
 /// Why a link ends.

@@ -2,6 +2,7 @@
 
 mod framework;
 mod hostile;
+mod in_place;
 mod lost;
 mod registering;
 
@@ -14,7 +15,7 @@ use prov_message::{Attributes, Core as _, EpKey, Lane};
 use prov_util::attr::{Info, version};
 use prov_util::av::{Av, Insertion};
 use prov_util::buffer::AppIov;
-use prov_util::cq::{Cq, CqConfig, ErrorCompletion};
+use prov_util::cq::{Completion, Cq, CqConfig, ErrorCompletion};
 use prov_util::desc::Descs;
 use prov_util::errno::Errno;
 use prov_util::ffi::below::{Domain, Eq, Fabric, PassiveEndpoint};
@@ -27,6 +28,7 @@ use prov_util::sync::LockKind;
 use self::framework::IS_LOCAL;
 use super::Core;
 use super::below::{Below, Setting};
+use super::buffered::{Bounds, Buffered};
 use super::endpoint::Rdm;
 use super::keys::LinkKey;
 use crate::params::Params;
@@ -39,6 +41,8 @@ struct Side {
     cq: Use<Cq>,
     done: RefCell<Vec<(u64, usize)>>,
     failed: RefCell<Vec<ErrorCompletion>>,
+    /// Those of `done` in full.
+    seen: RefCell<Vec<Completion>>,
 }
 
 impl Drop for Side {
@@ -52,6 +56,16 @@ fn open<T: prov_util::ffi::Class>(object: T) -> Use<T> {
 }
 
 fn side(params: Params) -> Side {
+    side_of(params, None)
+}
+
+/// One whose messages are taken in place, as far as these bounds say.
+fn buffered_side(params: Params, least: usize) -> Side {
+    let most = params.buffer_size;
+    side_of(params, Some(Bounds { least, most }))
+}
+
+fn side_of(params: Params, bounds: Option<Bounds>) -> Side {
     let params = Arc::new(params);
     let mut info = Info {
         src_addr: address::bytes(&"127.0.0.1:0".parse().unwrap()),
@@ -88,7 +102,14 @@ fn side(params: Params) -> Side {
         ..prov_util::av::Config::default()
     };
     let av = open(Av::open(&config).unwrap());
-    let cq = open(Cq::new(CqConfig::default()).unwrap());
+    let handle = Handle::new(
+        Cq::new(CqConfig::default()).unwrap(),
+        std::ptr::null_mut(),
+        Vec::new(),
+    );
+    let cq = Use::of(&handle);
+    // Any object does where the application looks for its endpoint.
+    let buffered = bounds.map(|bounds| Box::new(Buffered::new(handle.named(), bounds)));
     let mut core = engine.core();
     let attributes = Attributes {
         tx_size: 1024,
@@ -102,7 +123,7 @@ fn side(params: Params) -> Side {
     let reports = &mut core.endpoints().get_mut(ep).unwrap().reports;
     reports.tx_cq = Some(cq.clone());
     reports.rx_cq = Some(cq.clone());
-    core.start(ep, below, None).unwrap();
+    core.start(ep, below, buffered).unwrap();
     drop(core);
     Side {
         engine,
@@ -111,12 +132,16 @@ fn side(params: Params) -> Side {
         cq,
         done: RefCell::default(),
         failed: RefCell::default(),
+        seen: RefCell::default(),
     }
 }
 
 /// Two that know each other.
 fn pair(params: impl Fn() -> Params) -> [Side; 2] {
-    let sides = [side(params()), side(params())];
+    acquainted([side(params()), side(params())])
+}
+
+fn acquainted(sides: [Side; 2]) -> [Side; 2] {
     sides[0].knows(&sides[1]);
     sides[1].knows(&sides[0]);
     sides
@@ -137,6 +162,7 @@ impl Side {
             // Contexts are tags; sends report none.
             let entry = (completion.context.addr() as u64, completion.len);
             self.done.borrow_mut().push(entry);
+            self.seen.borrow_mut().push(*completion);
         });
         if read == Err(Errno::EAVAIL) {
             self.failed.borrow_mut().push(self.cq.read_error().unwrap());
@@ -154,6 +180,7 @@ impl Side {
 
     fn forget(&self) {
         self.done.borrow_mut().clear();
+        self.seen.borrow_mut().clear();
         self.failed.borrow_mut().clear();
     }
 

@@ -1,6 +1,8 @@
 //! A peer that sends packets as no peer would, at every stage of what it does.
 
-use super::{Params, Side, pair, until};
+use prov_util::errno::Errno;
+
+use super::{Params, Side, acquainted, buffered_side, pair, side, until};
 use crate::wire::packet::{HEAD, Head, Kind, Operation, Position};
 use crate::wire::part::COUNTED_LIST;
 
@@ -134,5 +136,104 @@ fn a_peer_may_send_anything_at_any_time() {
                 misbehave(phase, kind, shape);
             }
         }
+    }
+}
+
+/// What the parts of a message say of it.
+#[derive(Clone, Copy)]
+pub struct Said {
+    pub operation: Operation,
+    pub len: u64,
+    pub data: Option<u64>,
+    pub tag: u64,
+}
+
+pub const SAID: Said = Said {
+    operation: Operation::TaggedMessage,
+    len: 20,
+    data: Some(7),
+    tag: 5,
+};
+
+/// Sends one of two parts, of 10 bytes, as the only link's peer has it.
+pub fn inject_part(from: &Side, said: Said, position: Position) {
+    let number = u32::from(position == Position::Last);
+    let mut head = Head {
+        kind: Kind::Segment,
+        connection: 0,
+        message: 1,
+        operation: said.operation,
+        len: said.len,
+        data: said.data,
+        tag: said.tag,
+        segment: Some((10, number, position)),
+    };
+    head.connection = from.engine.core().links.values().next().unwrap().far_id;
+    let mut bytes = [number as u8 + 1; HEAD + 10];
+    head.write(bytes.first_chunk_mut().unwrap());
+    inject(from, &bytes);
+}
+
+/// Two that have a link; the second one is given.
+pub fn linked(b: Side) -> [Side; 2] {
+    let [a, b] = acquainted([side(Params::default()), b]);
+    let mut warm = [1u8; 8];
+    b.send(&mut warm, 1);
+    let mut place = [0u8; 8];
+    a.receive(&mut place, 1);
+    until(&[&a, &b], || a.count() == 1 && b.count() == 1);
+    a.forget();
+    b.forget();
+    [a, b]
+}
+
+#[test]
+fn a_message_is_what_the_first_of_its_parts_says() {
+    let [a, b] = linked(buffered_side(Params::default(), 64));
+    inject_part(&a, SAID, Position::First);
+    inject_part(&a, SAID, Position::Last);
+    until(&[&a, &b], || b.count() == 1);
+    let told = b.seen.borrow()[0];
+    assert_eq!((told.len, told.tag, told.data), (20, 5, 7));
+    assert_eq!(b.links().len(), 1);
+}
+
+#[test]
+fn parts_that_say_something_else_of_their_message_end_the_link() {
+    let lies = [
+        Said {
+            len: 1 << 20,
+            ..SAID
+        },
+        Said { len: 10, ..SAID },
+        Said {
+            len: u64::MAX,
+            ..SAID
+        },
+        Said { tag: 6, ..SAID },
+        Said { data: None, ..SAID },
+        Said {
+            data: Some(8),
+            ..SAID
+        },
+        Said {
+            operation: Operation::Message,
+            ..SAID
+        },
+    ];
+    for lie in lies {
+        let [a, b] = linked(buffered_side(Params::default(), 64));
+        inject_part(&a, SAID, Position::First);
+        inject_part(&a, lie, Position::Last);
+        until(&[&a, &b], || b.count() == 1 || b.links().is_empty());
+        assert_eq!(b.count(), 0, "{:?}", b.seen);
+
+        let [a, b] = linked(side(Params::default()));
+        let mut place = [0; 20];
+        b.receive(&mut place, 5);
+        inject_part(&a, SAID, Position::First);
+        inject_part(&a, lie, Position::Last);
+        until(&[&a, &b], || b.count() == 1);
+        assert_eq!((b.errors(), b.links()), (vec![Errno::EPROTO], vec![]));
     }
 }

@@ -1,0 +1,101 @@
+//! Messages that a provider keeps itself have the room that those in the inboxes
+//! leave them.
+
+use prov_message::{Arrival, Attributes, Endpoints, EpKey, Limits, Transport};
+use prov_util::errno::Errno;
+use prov_util::matching::ANY_SOURCE;
+use prov_util::mr::Job;
+use slotmap::{DefaultKey, SlotMap};
+
+enum Pipe {}
+
+impl Transport for Pipe {
+    type Link = DefaultKey;
+    type Ack = ();
+    type Name = u64;
+    type Endpoint = ();
+}
+
+const LEAST: usize = 64 << 10;
+
+fn world() -> (Endpoints<Pipe>, EpKey, [DefaultKey; 2]) {
+    let mut endpoints = Endpoints::new(Limits {
+        unexpected: 1 << 20,
+        announcements: 1000,
+        ..Limits::default()
+    });
+    let attributes = Attributes {
+        tx_size: 10,
+        rx_size: 10,
+        directed: false,
+        rx_caps: u64::MAX,
+        job: Job::NONE,
+    };
+    let ep = endpoints.add(attributes, ());
+    let mut keys = SlotMap::new();
+    (endpoints, ep, [keys.insert(()), keys.insert(())])
+}
+
+fn arrival(ep: EpKey, link: DefaultKey, len: usize) -> Arrival<Pipe> {
+    Arrival {
+        link,
+        ep,
+        src: ANY_SOURCE,
+        tagged: false,
+        tag: 0,
+        len,
+        data: None,
+        ack: (),
+        announces: false,
+    }
+}
+
+#[test]
+fn who_floods_leaves_others_what_they_have_at_least() {
+    let (mut endpoints, ep, [greedy, modest]) = world();
+    let mut charges = Vec::new();
+    // Messages without a byte are not free.
+    while let Some(charge) = endpoints.charge_whole(&arrival(ep, greedy, 0)) {
+        charges.push(charge);
+        assert!(charges.len() < 1 << 20);
+    }
+    let half = endpoints.kept_bytes();
+    assert!((1 << 18..=1 << 19).contains(&half), "{half}");
+    let modest = endpoints.charge_whole(&arrival(ep, modest, LEAST / 2));
+    endpoints.discharge(modest.unwrap());
+    assert_eq!(endpoints.kept_bytes(), half);
+    for charge in charges {
+        endpoints.discharge(charge);
+    }
+    assert_eq!(endpoints.kept_bytes(), 0);
+}
+
+#[test]
+fn announcements_have_a_budget_of_their_own() {
+    let (mut endpoints, ep, [greedy, modest]) = world();
+    let mut charges = Vec::new();
+    while let Some(charge) = endpoints.charge_announced(&arrival(ep, greedy, 1 << 30), 0) {
+        charges.push(charge);
+    }
+    assert_eq!(charges.len(), 500);
+    let modest = endpoints.charge_announced(&arrival(ep, modest, 1 << 30), 64);
+    endpoints.discharge(modest.unwrap());
+    endpoints.discharge(charges.pop().unwrap());
+    let again = endpoints.charge_announced(&arrival(ep, greedy, 1 << 30), 0);
+    charges.push(again.unwrap());
+    // What a link leaves behind goes back all the same.
+    endpoints.link_ended(ep, greedy, Errno::ECONNRESET);
+    for charge in charges {
+        endpoints.discharge(charge);
+    }
+    assert_eq!(endpoints.kept_bytes(), 0);
+}
+
+#[test]
+fn there_is_no_room_for_more_than_there_is_in_all() {
+    let (mut endpoints, ep, [link, _]) = world();
+    for len in [1 << 20, usize::MAX] {
+        assert!(endpoints.charge_whole(&arrival(ep, link, len)).is_none());
+    }
+    assert_eq!(endpoints.kept_bytes(), 0);
+}
