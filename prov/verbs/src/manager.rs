@@ -471,7 +471,7 @@ impl Progress for Manager {
         if ready.devices {
             watch::hear_devices();
         }
-        if let Some(context) = ready.gone {
+        for context in ready.gone {
             self.device_says(context, DeviceEvent::Failed);
         }
         if ready.channel
