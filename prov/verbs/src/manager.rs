@@ -425,7 +425,6 @@ impl Connection {
     fn device_says(&mut self, event: DeviceEvent) {
         let error = match event {
             DeviceEvent::Failed => Errno::ENODEV,
-            DeviceEvent::PortDown(port) if self.id.port() == port => Errno::ENETDOWN,
             DeviceEvent::PairFailed(pair) if self.pair.number() == pair => Errno::EIO,
             _ => return,
         };
