@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
- * Peers that are killed, a port that goes down, a device that goes away: whatever
- * was under way ends, and ends once.
+ * Peers that are killed, a port that goes down for good, a device that goes away:
+ * whatever was under way ends, and ends once. A port that comes back ends nothing.
  */
 #include "ends.h"
 
@@ -293,13 +293,75 @@ static void spoil(void (*run)(void))
 			"rdma link add rxe1 type rxe netdev dummy0"));
 }
 
-static void with_port_down(void)
+/* A message from a to b, into the receive after those that are there. */
+static void passes(int receive)
+{
+	struct fi_cq_data_entry data;
+
+	a.memory[0] = (unsigned char)(receive + 1);
+	POST(fi_send(a.ep, a.memory, 8, a.desc, 0, &a));
+	data = done(b.rx, &ended[RECEIVES + receive]);
+	EXPECT(data.len, 8);
+	EXPECT(b.memory[0], receive + 1);
+	done(a.tx, &a);
+}
+
+/* What devices say is heard, and the connection is none the worse for it. */
+static void no_event(void)
+{
+	struct fi_eq_cm_entry entry;
+	uint32_t kind;
+
+	EXPECT(fi_eq_sread(place.eq, &kind, &entry, sizeof(entry), 500, 0), -FI_EAGAIN);
+}
+
+static void with_port_down_and_up(void)
 {
 	start();
+	passes(0);
 	REQUIRE(!system("ip link set dummy0 down"));
-	both_end();
+	no_event();
+	REQUIRE(!system("ip link set dummy0 up"));
+	no_event();
+	passes(1);
+	stop();
+}
+
+/* The next completion, a failure, which may take all retransmissions of a device. */
+static struct fi_cq_err_entry given_up(struct fid_cq *cq)
+{
+	struct fi_cq_err_entry error = { 0 };
+	struct fi_cq_data_entry entry;
+	double until = ct_now() + 6 * ct_patience();
+	ssize_t read;
+
+	while ((read = fi_cq_read(cq, &entry, 1)) == -FI_EAGAIN)
+		REQUIRE(ct_now() < until);
+	EXPECT(read, -FI_EAVAIL);
+	EXPECT(fi_cq_readerr(cq, &error, 0), 1);
+	return error;
+}
+
+/* The device gives up on what is sent, and says so of it. */
+static void with_port_down(void)
+{
+	struct fi_cq_err_entry error;
+
+	start();
+	REQUIRE(!system("ip link set dummy0 down"));
+	no_event();
+	OK(fi_send(a.ep, a.memory, 8, a.desc, 0, &a));
+	error = given_up(a.tx);
+	EXPECT(error.err, FI_EIO);
+	REQUIRE(error.op_context == &a);
+	all_end(a.rx, ended, RECEIVES);
 	stop();
 	REQUIRE(!system("ip link set dummy0 up"));
+}
+
+static void port_down_and_up(void)
+{
+	spoil(with_port_down_and_up);
 }
 
 static void port_down(void)
@@ -336,6 +398,7 @@ static const struct ct_test tests[] = {
 	{ "killed-rma", killed_rma, CT_MSG | CT_SLOW },
 	{ "killed-closing", killed_closing, CT_MSG | CT_SLOW },
 	{ "port-down", port_down, CT_MSG },
+	{ "port-down-and-up", port_down_and_up, CT_MSG },
 	{ "device-gone", device_gone, CT_MSG },
 };
 

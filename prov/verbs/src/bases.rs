@@ -56,7 +56,7 @@ pub enum Kind {
 /// What follows the device in the name of a domain for datagrams.
 const DATAGRAMS_SUFFIX: &str = "-dgram";
 
-/// A port of a device that may be used.
+/// A port of a device.
 #[derive(Clone, Debug)]
 struct Device {
     context: Context,
@@ -64,22 +64,21 @@ struct Device {
     /// The port's number.
     number: u8,
     port: Port,
-    /// Whether those with lower numbers are of no use.
-    is_first: bool,
     /// Bytes of an inline request.
     inline: usize,
     nic: Option<Nic>,
 }
 
 impl Device {
-    /// The name of the domain. Connections choose the port themselves, so that one
-    /// domain has all ports; datagrams leave by that of their endpoint.
+    /// The name of the domain, which no state of a link changes. Connections choose
+    /// the port themselves, so that one domain has all ports; datagrams leave by that
+    /// of their endpoint.
     fn domain_of(&self, kind: Kind) -> String {
         let name = self.context.name();
-        match (kind, self.is_first) {
+        match (kind, self.number) {
             (Kind::Connected, _) => name,
-            (Kind::Datagrams, true) => format!("{name}{DATAGRAMS_SUFFIX}"),
-            (Kind::Datagrams, false) => format!("{name}{DATAGRAMS_SUFFIX}-{}", self.number),
+            (Kind::Datagrams, 1) => format!("{name}{DATAGRAMS_SUFFIX}"),
+            (Kind::Datagrams, number) => format!("{name}{DATAGRAMS_SUFFIX}-{number}"),
         }
     }
 }
@@ -94,26 +93,44 @@ pub struct Place {
     pub port: Port,
 }
 
-/// What the domain of this name is of.
+/// What the domain of this name is of, whether or not its link is up now.
 pub fn place_of(params: &Params, domain: &str) -> Option<Place> {
-    let is_it = |device: &Device| {
-        let mut kinds = [Kind::Connected, Kind::Datagrams].into_iter();
-        kinds.any(|kind| device.domain_of(kind) == domain)
-    };
-    let found = devices(params).into_iter().find(is_it)?;
-    Some(Place {
+    find(&devices(params), domain).map(|found| Place {
         context: found.context,
         number: found.number,
         port: found.port,
     })
 }
 
-/// The kinds of endpoints on all devices, the kind to prefer first.
+fn find<'a>(devices: &'a [Device], domain: &str) -> Option<&'a Device> {
+    let mut connected = one_each(devices);
+    let connected = connected.find(|device| device.domain_of(Kind::Connected) == domain);
+    let mut datagrams = devices.iter();
+    let datagrams = datagrams.find(|device| device.domain_of(Kind::Datagrams) == domain);
+    connected.or(datagrams)
+}
+
+/// The port that stands for each device: the first one that is active, or else the
+/// first one.
+fn one_each(devices: &[Device]) -> impl Iterator<Item = &Device> {
+    let ports = devices.chunk_by(|one, next| one.context == next.context);
+    ports.filter_map(|ports| {
+        let mut active = ports.iter().filter(|device| device.port.is_active);
+        active.next().or(ports.first())
+    })
+}
+
+/// The kinds of endpoints on all devices whose links are up, the kind to prefer
+/// first.
 pub fn bases(params: &Params) -> Vec<Base> {
-    let devices = devices(params);
-    let first = || devices.iter().filter(|device| device.is_first);
-    let connected = first().map(|device| base(params, device, Kind::Connected));
-    let sharing = first().filter(|device| device.limits.shared_queues != 0);
+    let mut devices = devices(params);
+    devices.retain(|device| device.port.is_active);
+    bases_on(params, &devices)
+}
+
+fn bases_on(params: &Params, devices: &[Device]) -> Vec<Base> {
+    let connected = one_each(devices).map(|device| base(params, device, Kind::Connected));
+    let sharing = one_each(devices).filter(|device| device.limits.shared_queues != 0);
     let shared = sharing.map(|device| {
         let mut base = base(params, device, Kind::Connected);
         base.limits.ep.rx_ctx_cnt = FI_SHARED_CONTEXT;
@@ -134,8 +151,10 @@ pub fn without_data_mode(mut bases: Vec<Base>) -> Vec<Base> {
     bases
 }
 
-/// What may be opened: the modes are the caller's to know.
-pub fn openable(mut bases: Vec<Base>) -> Vec<Base> {
+/// What may be opened: also where a link is down now. The modes are the caller's to
+/// know.
+pub fn openable(params: &Params) -> Vec<Base> {
+    let mut bases = bases_on(params, &devices(params));
     for base in &mut bases {
         base.limits.mode = 0;
         base.limits.tx.mode = 0;
@@ -146,13 +165,11 @@ pub fn openable(mut bases: Vec<Base>) -> Vec<Base> {
 
 /// Rewrites attributes of a connected endpoint on some device for this one.
 pub fn adapt(info: &mut Info, params: &Params, context: Context) {
-    let Some(device) = devices(params)
-        .into_iter()
-        .find(|known| known.is_first && known.context == context)
-    else {
+    let devices = devices(params);
+    let Some(device) = one_each(&devices).find(|known| known.context == context) else {
         return;
     };
-    let limits = base(params, &device, Kind::Connected).limits;
+    let limits = base(params, device, Kind::Connected).limits;
     info.domain.name = limits.domain.name;
     info.fabric.name = limits.fabric.name;
     info.tx.inject_size = info.tx.inject_size.min(limits.tx.inject_size);
@@ -160,7 +177,7 @@ pub fn adapt(info: &mut Info, params: &Params, context: Context) {
     info.nic = limits.nic;
 }
 
-/// The ports that may be used, device by device.
+/// The ports of the devices that may be used, device by device.
 fn devices(params: &Params) -> Vec<Device> {
     let listed = |context: &&Context| is_listed(params.device_name.as_deref(), &context.name());
     let usable = contexts().iter().filter(listed);
@@ -173,25 +190,21 @@ fn devices(params: &Params) -> Vec<Device> {
     usable.collect()
 }
 
-/// The ports of a device that are active.
+/// The ports of a device.
 fn look(params: &Params, context: Context) -> Result<Vec<Device>> {
     let limits = context.limits()?;
-    let mut found = Vec::new();
-    for number in 1..=limits.ports {
-        let port = context.port(number)?;
-        if port.is_active {
-            found.push(Device {
-                context,
-                limits,
-                number,
-                port,
-                is_first: found.is_empty(),
-                inline: inline(params, context)?,
-                nic: context.nic(number).ok(),
-            });
-        }
-    }
-    Ok(found)
+    let inline = inline(params, context)?;
+    let look = |number| {
+        Ok(Device {
+            context,
+            limits,
+            number,
+            port: context.port(number)?,
+            inline,
+            nic: context.nic(number).ok(),
+        })
+    };
+    (1..=limits.ports).map(look).collect()
 }
 
 /// Bytes that a device takes along with a request, up to as many as the user
@@ -366,5 +379,62 @@ fn base(params: &Params, device: &Device, kind: Kind) -> Base {
         tx_size: params.tx_size.min(limits.tx.size),
         rx_size: params.rx_size.min(limits.rx.size),
         limits,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::fake;
+
+    fn ports(context: Context, states: &[bool]) -> Vec<Device> {
+        let limits = context.limits().unwrap();
+        let port = |(&is_active, number)| Device {
+            context,
+            limits,
+            number,
+            port: Port {
+                is_active,
+                lid: 0,
+                longest_message: 1 << 30,
+                mtu: 4096,
+                service_level: 0,
+                is_ethernet: true,
+            },
+            inline: 0,
+            nic: None,
+        };
+        states.iter().zip(1..).map(port).collect()
+    }
+
+    #[test]
+    fn the_state_of_a_link_changes_no_name() {
+        let context = fake::context("mlx5_0");
+        for states in [[true, true], [false, true], [true, false], [false, false]] {
+            let devices = ports(context, &states);
+            let number = |domain| find(&devices, domain).map(|device| device.number);
+            assert_eq!(number("mlx5_0-dgram"), Some(1), "{states:?}");
+            assert_eq!(number("mlx5_0-dgram-2"), Some(2), "{states:?}");
+            assert_eq!(number("mlx5_0-dgram-3"), None);
+            assert_eq!(number("mlx5_1"), None);
+        }
+    }
+
+    #[test]
+    fn connections_prefer_an_active_port_and_do_with_another() {
+        let (one, two) = (fake::context("one"), fake::context("two"));
+        for (states, expected) in [
+            ([true, true], 1),
+            ([false, true], 2),
+            ([true, false], 1),
+            ([false, false], 1),
+        ] {
+            let mut devices = ports(one, &[true]);
+            devices.extend(ports(two, &states));
+            let number = |domain| find(&devices, domain).map(|device| device.number);
+            assert_eq!(number("one"), Some(1));
+            assert_eq!(number("two"), Some(expected), "{states:?}");
+            assert_eq!(one_each(&devices).count(), 2);
+        }
     }
 }

@@ -311,11 +311,15 @@ impl endpoint::Endpoint for Endpoint {
         let of = |seat: &Option<Seat>, queue| seat.as_ref().map(|seat| (queue, seat.lane.clone()));
         progress.send = of(&place.send, queue(&bindings.tx_cq));
         progress.receive = of(&place.receive, queue(&bindings.rx_cq));
-        *this.pair.lock().unwrap_or_else(PoisonError::into_inner) = Some(pair);
+        *this.pair.lock().unwrap_or_else(PoisonError::into_inner) = Some(pair.clone());
         if let Err(place) = this.place.set(place) {
             // It was enabled before, which the seam rules out.
             place.leave(|| ());
             return Err(Errno::EOPBADSTATE);
+        }
+        if let (Kind::Connected(_), Ok(place)) = (&this.kind, this.place()) {
+            let context = this.domain.context;
+            this.domain.manager.enabled(context, pair, place.clone());
         }
         Ok(Arc::new(progress))
     }
@@ -333,6 +337,7 @@ impl endpoint::Endpoint for Endpoint {
         let Some(pair) = pair else {
             return Ok(());
         };
+        this.domain.manager.closed(&pair);
         if let Err(error) = pair.end() {
             log::debug!(target: crate::LOG.ep_ctrl, "a queue pair does not end: {error}");
         }

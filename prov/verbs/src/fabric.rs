@@ -10,7 +10,7 @@ use prov_util::ffi::Handle;
 use prov_util::ffi::fabric::FabricObject;
 
 use crate::LOG;
-use crate::bases::{bases, openable};
+use crate::bases::openable;
 use crate::domain::Domain;
 use crate::manager::{Incomer, Manager};
 use crate::name_server::NameServer;
@@ -52,7 +52,7 @@ impl domain::Fabric for Fabric {
     type PassiveEndpoint = PassiveEndpoint;
 
     fn offers(&self) -> Offers {
-        Offers::new(openable(bases(&self.params)), LOG.core)
+        Offers::new(openable(&self.params), LOG.core)
     }
 
     fn domain(this: &Handle<FabricObject<Self>>, info: &Info) -> Result<Domain> {

@@ -218,17 +218,22 @@ impl Lane {
         state.members.room += unsettled.0;
     }
 
-    /// Reports all that a sender has under way as flushed.
+    /// Reports all that a sender has under way as flushed, behind what the device
+    /// has said of it.
     pub fn abandon_sender(&self, name: Name) {
-        let state = &mut self.state.lock().members;
+        let mut state = self.state.lock();
+        state.take_all(&self.queue);
+        let state = &mut state.members;
         if let Some(sender) = state.senders.get(name) {
             state.room += sender.abandon();
         }
     }
 
-    /// Reports all own receives of a receiver as flushed.
+    /// The same of all own receives of a receiver, which takes no more.
     pub fn abandon_receiver(&self, name: Name) {
-        let state = &mut self.state.lock().members;
+        let mut state = self.state.lock();
+        state.take_all(&self.queue);
+        let state = &mut state.members;
         if let Some(receiver) = state.receivers.get(name) {
             state.room += receiver.abandon();
         }
@@ -265,7 +270,7 @@ impl Lane {
     }
 
     /// Posts to the receive queue of a member, whose receives are its own.
-    /// `-FI_EAGAIN` as for [`Lane::send`].
+    /// `-FI_EAGAIN` as for [`Lane::send`], `-FI_ENODEV` where it has been abandoned.
     #[inline(always)]
     pub fn receive(
         &self,

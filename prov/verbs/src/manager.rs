@@ -1,6 +1,7 @@
 //! The connections of a fabric (fi_cm(3)), which reads of its event queues move
 //! on.
 
+mod enabled;
 mod message;
 mod watch;
 
@@ -22,6 +23,7 @@ use crate::device::{
 };
 use crate::lane::Seats;
 use crate::link::Link;
+use enabled::Enabled;
 use watch::Watch;
 
 pub use message::DATA_LIMIT;
@@ -40,6 +42,7 @@ pub struct Manager {
 
 struct State {
     ends: SlotMap<DefaultKey, End>,
+    enabled: Enabled,
     channel: Arc<Channel>,
 }
 
@@ -126,6 +129,7 @@ impl Manager {
             watch: Watch::new(channel.as_fd())?,
             state: Mutex::new(State {
                 ends: SlotMap::new(),
+                enabled: Enabled::default(),
                 channel,
             }),
         });
@@ -235,15 +239,28 @@ impl Manager {
         })
     }
 
+    /// An endpoint is enabled: when its device goes away, its requests end.
+    pub fn enabled(&self, context: Context, pair: Arc<QueuePair>, seats: Seats) {
+        self.state.lock().enabled.add(context, pair, seats);
+    }
+
+    /// The endpoint of a queue pair is closed.
+    pub fn closed(&self, pair: &Arc<QueuePair>) {
+        self.state.lock().enabled.remove(pair);
+    }
+
     /// A device has said something.
     fn device_says(&self, context: Context, event: DeviceEvent) {
-        let mut state = self.state.lock();
+        let state = &mut *self.state.lock();
         for (_, end) in &mut state.ends {
             if let End::Connection(connection) = end
                 && connection.config.context == context
             {
                 connection.device_says(event);
             }
+        }
+        if event == DeviceEvent::Failed {
+            state.enabled.device_failed(context);
         }
     }
 
@@ -425,7 +442,6 @@ impl Connection {
     fn device_says(&mut self, event: DeviceEvent) {
         let error = match event {
             DeviceEvent::Failed => Errno::ENODEV,
-            DeviceEvent::PortDown(port) if self.id.port() == port => Errno::ENETDOWN,
             DeviceEvent::PairFailed(pair) if self.pair.number() == pair => Errno::EIO,
             _ => return,
         };
@@ -440,11 +456,7 @@ impl Connection {
     fn end(&mut self) {
         self.stage = Stage::Ended;
         self.link.set_connected(false);
-        if let Err(error) = self.pair.end() {
-            log::warn!(target: crate::LOG.ep_ctrl, "a queue pair does not end: {error}");
-            // Its device is gone, and says nothing of its requests any more.
-            self.seats.abandon();
-        }
+        enabled::end(&self.pair, &self.seats);
     }
 
     /// The endpoint is closed.
@@ -471,7 +483,7 @@ impl Progress for Manager {
         if ready.devices {
             watch::hear_devices();
         }
-        if let Some(context) = ready.gone {
+        for context in ready.gone {
             self.device_says(context, DeviceEvent::Failed);
         }
         if ready.channel

@@ -1,5 +1,6 @@
 //! What a device says of its own accord (ibv_get_async_event(3)).
 
+use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -14,12 +15,19 @@ use crate::sys::ibverbs::*;
 pub enum DeviceEvent {
     /// The device has failed, or is gone.
     Failed,
-    /// A port has gone down.
+    /// A port has gone down. What is under way is sent again for a while, so that
+    /// its connections may outlast it.
     PortDown(u8),
+    /// A port has come up.
+    PortUp(u8),
     /// The queue pair of this number has failed.
     PairFailed(u32),
     /// Nothing that ends a connection.
     Other(u32),
+}
+
+fn port(number: c_int) -> u8 {
+    u8::try_from(number).unwrap_or(0)
 }
 
 impl AsFd for Context {
@@ -45,7 +53,7 @@ impl Context {
         let mut event = MaybeUninit::<ibv_async_event>::uninit();
         // SAFETY: the device is open, and the place is written where the function
         // succeeds. What the event names is there until it is acknowledged, which
-        // happens once, behind the last look at it.
+        // happens once, behind the last look at it. Events of a port have its number.
         unsafe {
             if (verbs.ibv_get_async_event)(self.as_ptr(), event.as_mut_ptr()) != 0 {
                 return None;
@@ -53,9 +61,8 @@ impl Context {
             let mut event = event.assume_init();
             let seen = match event.event_type {
                 IBV_EVENT_DEVICE_FATAL => DeviceEvent::Failed,
-                IBV_EVENT_PORT_ERR => {
-                    DeviceEvent::PortDown(u8::try_from(event.element.port_num).unwrap_or(0))
-                }
+                IBV_EVENT_PORT_ERR => DeviceEvent::PortDown(port(event.element.port_num)),
+                IBV_EVENT_PORT_ACTIVE => DeviceEvent::PortUp(port(event.element.port_num)),
                 IBV_EVENT_QP_FATAL | IBV_EVENT_QP_REQ_ERR | IBV_EVENT_QP_ACCESS_ERR => {
                     DeviceEvent::PairFailed((*event.element.qp).qp_num)
                 }

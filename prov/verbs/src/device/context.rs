@@ -16,7 +16,7 @@ use crate::sys::library::{Libraries, libraries};
 /// connections can only be used with objects of these.
 #[derive(Clone, Copy)]
 pub struct Context {
-    context: NonNull<ibv_context>,
+    pub(super) context: NonNull<ibv_context>,
     pub(super) libraries: &'static Libraries,
 }
 

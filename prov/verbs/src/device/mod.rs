@@ -10,6 +10,8 @@ mod asynchronous;
 mod completion_queue;
 mod connection;
 mod context;
+#[cfg(test)]
+pub mod fake;
 mod memory;
 mod nic;
 mod queue_pair;

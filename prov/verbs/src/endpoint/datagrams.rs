@@ -99,13 +99,15 @@ impl Datagrams {
     /// The queue pair is this one.
     pub fn named(&self, domain: &Domain, pair: &QueuePair) -> Result {
         let port = domain.port_number;
+        // The domain may have been opened while the link was down.
+        let now = domain.context.port(port)?;
         let name = Name {
             gid: domain.context.gid(port, self.gid_index.into())?,
             pair: pair.number(),
-            lid: domain.port.lid,
+            lid: now.lid,
             partition: domain.context.partition_key(port, 0)?,
             service: self.service,
-            service_level: domain.port.service_level,
+            service_level: now.service_level,
         };
         self.name.get_or_init(|| name);
         if let Some(port) = self.name_server {

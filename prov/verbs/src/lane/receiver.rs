@@ -28,6 +28,8 @@ pub struct Receiver {
     tail: u32,
     /// Bytes that the device puts in front of messages and that are not theirs.
     skipped: usize,
+    /// Why it takes no receives of its own, if it takes none.
+    refusal: Option<Errno>,
 }
 
 /// A receive that waits for a message.
@@ -78,6 +80,7 @@ impl Receiver {
         Ok(Receiver {
             pair,
             reports,
+            refusal: shared.is_some().then_some(Errno::EINVAL),
             shared,
             posted: vec![Posted::NOTHING; places as usize].into(),
             mask: places - 1,
@@ -137,8 +140,8 @@ impl Receiver {
         address: *mut c_void,
         is_reported: bool,
     ) -> Result {
-        if self.shared.is_some() {
-            return Err(Errno::EINVAL);
+        if let Some(refusal) = self.refusal {
+            return Err(refusal);
         }
         self.pair.post_receive(&ReceiveRequest {
             id: name.request(self.tail) | RECEIVE,
@@ -165,9 +168,10 @@ impl Receiver {
         1
     }
 
-    /// Reports all of its own receives as flushed; how many.
+    /// Reports all of its own receives as flushed, and takes no more; how many.
     #[cold]
     pub fn abandon(&mut self) -> usize {
+        self.refusal.get_or_insert(Errno::ENODEV);
         let count = self.under_way();
         for _ in 0..count {
             let posted = self.posted[(self.head & self.mask) as usize];

@@ -12,14 +12,14 @@ use super::Manager;
 use crate::device::{Context, DeviceEvent, contexts};
 
 /// What has something.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ready {
     /// The channel.
     pub channel: bool,
     /// Some device.
     pub devices: bool,
-    /// This device will say nothing any more. Told once.
-    pub gone: Option<Context>,
+    /// These devices will say nothing any more. Told once of each.
+    pub gone: Vec<Context>,
 }
 
 /// A descriptor for all of them.
@@ -76,22 +76,30 @@ impl Watch {
             data: epoll::EventData::new_u64(0),
         }; 8];
         let count = epoll::wait(&self.0, &mut events, Some(&now)).unwrap_or(0);
-        let mut ready = Ready::default();
-        for event in &events[..count] {
-            let number = event.data.u64();
-            let (flags, has_events) = (event.flags, epoll::EventFlags::IN);
-            if number == CHANNEL {
-                ready.channel = true;
-            } else if flags.contains(has_events) {
-                ready.devices = true;
-            } else if let Some(context) = contexts().get((number - DEVICE) as usize) {
-                // It would be told for ever.
-                let _ = epoll::delete(&self.0, context.as_fd());
-                ready.gone = Some(*context);
-            }
+        let ready = sort(&events[..count], contexts());
+        for context in &ready.gone {
+            // It would be told for ever.
+            let _ = epoll::delete(&self.0, context.as_fd());
         }
         ready
     }
+}
+
+/// What these events are of.
+fn sort(events: &[epoll::Event], contexts: &[Context]) -> Ready {
+    let mut ready = Ready::default();
+    for event in events {
+        let number = event.data.u64();
+        let (flags, has_events) = (event.flags, epoll::EventFlags::IN);
+        if number == CHANNEL {
+            ready.channel = true;
+        } else if flags.contains(has_events) {
+            ready.devices = true;
+        } else if let Some(context) = contexts.get((number - DEVICE) as usize) {
+            ready.gone.push(*context);
+        }
+    }
+    ready
 }
 
 impl AsRawFd for Watch {
@@ -131,5 +139,35 @@ fn log(context: &Context, event: DeviceEvent) {
             log::debug!(target: crate::LOG.core, "{context:?}: {event:?}");
         }
         _ => log::warn!(target: crate::LOG.core, "{context:?}: {event:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::fake;
+
+    #[test]
+    fn each_device_that_is_gone_is_named() {
+        let contexts: Vec<_> = ["one", "two", "three"].map(fake::context).into();
+        let event = |data, flags| epoll::Event {
+            flags,
+            data: epoll::EventData::new_u64(data),
+        };
+        let events = [
+            event(CHANNEL, epoll::EventFlags::IN),
+            event(DEVICE, epoll::EventFlags::ERR),
+            event(DEVICE + 2, epoll::EventFlags::HUP),
+        ];
+        let ready = sort(&events, &contexts);
+        let gone = vec![contexts[0], contexts[2]];
+        let expected = Ready {
+            channel: true,
+            devices: false,
+            gone,
+        };
+        assert_eq!(ready, expected);
+        let ready = sort(&[event(DEVICE + 1, epoll::EventFlags::IN)], &contexts);
+        assert!(ready.devices && !ready.channel && ready.gone.is_empty());
     }
 }

@@ -422,4 +422,5 @@ pub const IBV_EVENT_QP_FATAL: c_uint = 1;
 pub const IBV_EVENT_QP_REQ_ERR: c_uint = 2;
 pub const IBV_EVENT_QP_ACCESS_ERR: c_uint = 3;
 pub const IBV_EVENT_DEVICE_FATAL: c_uint = 8;
+pub const IBV_EVENT_PORT_ACTIVE: c_uint = 9;
 pub const IBV_EVENT_PORT_ERR: c_uint = 10;

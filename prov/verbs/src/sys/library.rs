@@ -43,6 +43,20 @@ macro_rules! library {
                 std::mem::forget(library);
                 Ok(functions)
             }
+
+            /// One whose functions are there but must not be called.
+            #[cfg(test)]
+            pub fn absent() -> Self {
+                $name {
+                    $($function: {
+                        unsafe extern "C" fn absent($(_: $arg),*) $(-> $result)? {
+                            unreachable!(stringify!($function))
+                        }
+                        absent
+                    },)*
+                    $($optional: None,)*
+                }
+            }
         }
     };
 }

@@ -1,0 +1,178 @@
+//! A device that is made of nothing, for tests: objects of it can be made, and
+//! requests posted, of which nothing comes.
+
+use std::cell::Cell;
+use std::ffi::{c_char, c_int, c_void};
+use std::mem::MaybeUninit;
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use prov_util::errno::Errno;
+use rustix::event::{EventfdFlags, eventfd};
+
+use super::Context;
+use crate::sys::ibverbs::*;
+use crate::sys::library::{Ibverbs, Libraries, Rdmacm};
+
+thread_local! {
+    static ANSWER: Cell<c_int> = const { Cell::new(0) };
+}
+
+/// What changes of queue pairs end with from now on, in this thread.
+pub fn answer(outcome: Result<(), Errno>) {
+    ANSWER.set(outcome.map_or_else(|error| error.number(), |()| 0));
+}
+
+/// A new device of this name.
+pub fn context(name: &str) -> Context {
+    let mut verbs = Ibverbs::absent();
+    verbs.ibv_query_device = query_device;
+    verbs.ibv_alloc_pd = alloc_pd;
+    verbs.ibv_dealloc_pd = dealloc_pd;
+    verbs.ibv_create_comp_channel = create_comp_channel;
+    verbs.ibv_destroy_comp_channel = destroy_comp_channel;
+    verbs.ibv_create_cq = create_cq;
+    verbs.ibv_destroy_cq = destroy_cq;
+    verbs.ibv_get_cq_event = get_cq_event;
+    verbs.ibv_create_qp = create_qp;
+    verbs.ibv_modify_qp = modify_qp;
+    verbs.ibv_destroy_qp = destroy_qp;
+    let libraries = Box::leak(Box::new(Libraries {
+        verbs,
+        cm: Rdmacm::absent(),
+    }));
+    let mut device = Box::new(zeroed::<ibv_device>());
+    assert!(name.len() < NAME_MAX);
+    for (to, &from) in device.name.iter_mut().zip(name.as_bytes()) {
+        *to = from as c_char;
+    }
+    let mut context = Box::new(zeroed::<ibv_context>());
+    context.device = Box::into_raw(device);
+    context.ops.poll_cq = Some(poll_cq);
+    context.ops.post_send = Some(post_send);
+    context.ops.post_recv = Some(post_receive);
+    Context {
+        context: NonNull::from(Box::leak(context)),
+        libraries,
+    }
+}
+
+/// Structures of the library, of numbers and pointers.
+trait Plain {}
+impl Plain for ibv_device {}
+impl Plain for ibv_context {}
+impl Plain for ibv_device_attr {}
+impl Plain for ibv_pd {}
+impl Plain for ibv_comp_channel {}
+impl Plain for ibv_cq {}
+impl Plain for ibv_qp {}
+
+fn zeroed<T: Plain>() -> T {
+    // SAFETY: zero is a value of each member, that of no function or object too.
+    unsafe { MaybeUninit::zeroed().assume_init() }
+}
+
+unsafe extern "C" fn query_device(_: *mut ibv_context, found: *mut ibv_device_attr) -> c_int {
+    let attr = ibv_device_attr {
+        phys_port_cnt: 2,
+        max_cqe: 1 << 16,
+        max_qp_wr: 1 << 10,
+        ..zeroed()
+    };
+    // SAFETY: the caller has room for the structure.
+    unsafe { found.write(attr) };
+    0
+}
+
+unsafe extern "C" fn alloc_pd(_: *mut ibv_context) -> *mut ibv_pd {
+    Box::into_raw(Box::new(zeroed()))
+}
+
+unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
+    // SAFETY: it is from `alloc_pd`, and given back once.
+    drop(unsafe { Box::from_raw(pd) });
+    0
+}
+
+unsafe extern "C" fn create_comp_channel(_: *mut ibv_context) -> *mut ibv_comp_channel {
+    let end = eventfd(0, EventfdFlags::CLOEXEC).expect("a descriptor");
+    let channel = ibv_comp_channel {
+        fd: end.into_raw_fd(),
+        ..zeroed()
+    };
+    Box::into_raw(Box::new(channel))
+}
+
+unsafe extern "C" fn destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
+    // SAFETY: it is from `create_comp_channel`, and given back once, as is its
+    // descriptor.
+    drop(unsafe { OwnedFd::from_raw_fd(Box::from_raw(channel).fd) });
+    0
+}
+
+unsafe extern "C" fn create_cq(
+    _: *mut ibv_context,
+    cqe: c_int,
+    _: *mut c_void,
+    _: *mut ibv_comp_channel,
+    _: c_int,
+) -> *mut ibv_cq {
+    Box::into_raw(Box::new(ibv_cq { cqe, ..zeroed() }))
+}
+
+unsafe extern "C" fn destroy_cq(cq: *mut ibv_cq) -> c_int {
+    // SAFETY: it is from `create_cq`, and given back once.
+    drop(unsafe { Box::from_raw(cq) });
+    0
+}
+
+unsafe extern "C" fn get_cq_event(
+    _: *mut ibv_comp_channel,
+    _: *mut *mut ibv_cq,
+    _: *mut *mut c_void,
+) -> c_int {
+    -1
+}
+
+unsafe extern "C" fn poll_cq(_: *mut ibv_cq, _: c_int, _: *mut ibv_wc) -> c_int {
+    0
+}
+
+unsafe extern "C" fn create_qp(_: *mut ibv_pd, _: *mut ibv_qp_init_attr) -> *mut ibv_qp {
+    static NUMBERS: AtomicU32 = AtomicU32::new(1);
+    Box::into_raw(Box::new(ibv_qp {
+        qp_num: NUMBERS.fetch_add(1, Ordering::Relaxed),
+        ..zeroed()
+    }))
+}
+
+unsafe extern "C" fn modify_qp(_: *mut ibv_qp, _: *mut ibv_qp_attr, _: c_int) -> c_int {
+    ANSWER.get()
+}
+
+unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
+    // SAFETY: it is from `create_qp`, and given back once.
+    drop(unsafe { Box::from_raw(qp) });
+    0
+}
+
+unsafe extern "C" fn post_send(
+    _: *mut ibv_qp,
+    _: *mut ibv_send_wr,
+    refused: *mut *mut ibv_send_wr,
+) -> c_int {
+    // SAFETY: the caller has room for a pointer.
+    unsafe { refused.write(null_mut()) };
+    0
+}
+
+unsafe extern "C" fn post_receive(
+    _: *mut ibv_qp,
+    _: *mut ibv_recv_wr,
+    refused: *mut *mut ibv_recv_wr,
+) -> c_int {
+    // SAFETY: as in `post_send`.
+    unsafe { refused.write(null_mut()) };
+    0
+}

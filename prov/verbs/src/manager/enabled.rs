@@ -1,0 +1,180 @@
+//! Queue pairs of enabled endpoints, connected or not, for when their device goes
+//! away.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use prov_util::errno::Errno;
+
+use crate::device::{Context, QueuePair};
+use crate::lane::Seats;
+
+/// All of a fabric.
+#[derive(Default)]
+pub struct Enabled {
+    /// By [`key`].
+    pairs: HashMap<usize, Pair>,
+    /// Devices that have failed.
+    failed: Vec<Context>,
+}
+
+struct Pair {
+    context: Context,
+    pair: Arc<QueuePair>,
+    seats: Seats,
+}
+
+/// No two pairs that are there have the same.
+fn key(pair: &Arc<QueuePair>) -> usize {
+    Arc::as_ptr(pair).addr()
+}
+
+impl Enabled {
+    /// Adds the queue pair of an endpoint, with where its requests are.
+    pub fn add(&mut self, context: Context, pair: Arc<QueuePair>, seats: Seats) {
+        // It may have been made just before the device failed.
+        if self.failed.contains(&context) {
+            end(&pair, &seats);
+        }
+        let added = Pair {
+            context,
+            pair,
+            seats,
+        };
+        self.pairs.insert(key(&added.pair), added);
+    }
+
+    /// Forgets a queue pair.
+    pub fn remove(&mut self, pair: &Arc<QueuePair>) {
+        self.pairs.remove(&key(pair));
+    }
+
+    /// All that is under way on a device ends, also what was to be flushed already.
+    pub fn device_failed(&mut self, context: Context) {
+        if !self.failed.contains(&context) {
+            self.failed.push(context);
+        }
+        for pair in self.pairs.values().filter(|pair| pair.context == context) {
+            end(&pair.pair, &pair.seats);
+        }
+    }
+}
+
+/// Ends the requests of a queue pair: its device flushes them, or else it is gone
+/// and they are reported as flushed here.
+pub fn end(pair: &QueuePair, seats: &Seats) {
+    let Err(error) = pair.end() else {
+        return;
+    };
+    log::warn!(target: crate::LOG.ep_ctrl, "a queue pair does not end: {error}");
+    // Otherwise messages may still come to its receives.
+    if matches!(error, Errno::ENODEV | Errno::EIO) {
+        seats.abandon();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ptr::null_mut;
+
+    use prov_message::Reports;
+    use prov_util::errno::Result;
+    use prov_util::sync::LockKind;
+
+    use super::*;
+    use crate::device::{Gather, PairConfig, Pairing, ProtectionDomain, fake};
+    use crate::lane::{Lane, Receiver, Seat};
+
+    const SIZE: usize = 8;
+
+    /// With three receives.
+    fn endpoint(context: Context) -> (Arc<QueuePair>, Seats) {
+        let lane = Lane::new(context, LockKind::Real, 8).unwrap();
+        let pd = ProtectionDomain::new(context).unwrap();
+        let config = PairConfig {
+            pairing: Pairing::Connected,
+            send_queue: lane.queue(),
+            receive_queue: lane.queue(),
+            shared: None,
+            sends: SIZE,
+            receives: SIZE,
+            send_pieces: 1,
+            receive_pieces: 1,
+            inline: 0,
+        };
+        let pair = Arc::new(QueuePair::new(&pd, &config).unwrap());
+        let receiver = Receiver::new(pair.clone(), Reports::default(), None, SIZE).unwrap();
+        let name = lane.add_receiver(receiver).unwrap();
+        let seats = Seats {
+            send: None,
+            receive: Some(Seat { lane, name }),
+        };
+        for _ in 0..3 {
+            receive(&seats).unwrap();
+        }
+        (pair, seats)
+    }
+
+    fn receive(seats: &Seats) -> Result {
+        let seat = seats.receive.as_ref().unwrap();
+        let local = Gather::empty();
+        seat.lane
+            .receive(seat.name, &local, null_mut(), null_mut(), true)
+    }
+
+    fn waiting(seats: &Seats) -> usize {
+        let seat = seats.receive.as_ref().unwrap();
+        SIZE - seat.lane.receive_room(seat.name).unwrap()
+    }
+
+    #[test]
+    fn receives_that_a_device_may_still_write_to_are_not_over() {
+        let context = fake::context("fake");
+        let outcomes = [Errno::EINVAL, Errno::ENOMEM, Errno::EINTR].map(Err);
+        for outcome in outcomes.into_iter().chain([Ok(())]) {
+            let (pair, seats) = endpoint(context);
+            fake::answer(outcome);
+            end(&pair, &seats);
+            assert_eq!(waiting(&seats), 3, "{outcome:?}");
+            assert_eq!(receive(&seats), Ok(()));
+        }
+    }
+
+    #[test]
+    fn receives_on_a_device_that_is_gone_are_over_and_no_more_are_taken() {
+        let context = fake::context("fake");
+        for error in [Errno::ENODEV, Errno::EIO] {
+            let (pair, seats) = endpoint(context);
+            fake::answer(Err(error));
+            end(&pair, &seats);
+            assert_eq!(waiting(&seats), 0);
+            assert_eq!(receive(&seats), Err(Errno::ENODEV));
+            assert_eq!(waiting(&seats), 0);
+        }
+    }
+
+    #[test]
+    fn a_device_takes_all_its_endpoints_along() {
+        let (one, two) = (fake::context("one"), fake::context("two"));
+        let mut enabled = Enabled::default();
+        let [ended, idle, closed, other, late] = [one, one, one, two, one].map(endpoint);
+        for (pair, seats) in [&ended, &idle, &closed] {
+            enabled.add(one, pair.clone(), seats.clone());
+        }
+        enabled.add(two, other.0.clone(), other.1.clone());
+        enabled.remove(&closed.0);
+        // The device dies before it has flushed them.
+        end(&ended.0, &ended.1);
+        assert_eq!(waiting(&ended.1), 3);
+        fake::answer(Err(Errno::EIO));
+        enabled.device_failed(one);
+        enabled.add(one, late.0.clone(), late.1.clone());
+        for (_, seats) in [&ended, &idle, &late] {
+            assert_eq!(waiting(seats), 0);
+            assert_eq!(receive(seats), Err(Errno::ENODEV));
+        }
+        for (_, seats) in [&closed, &other] {
+            assert_eq!(waiting(seats), 3);
+        }
+    }
+}
