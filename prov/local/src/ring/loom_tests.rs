@@ -27,13 +27,13 @@ impl Shared {
     }
 
     fn put(&self, producer: &mut Producer, value: u32) -> bool {
-        let Some(slot) = producer.free_slot::<Shared>() else {
+        let Some(free) = producer.free_slot::<Shared>() else {
             producer.look(self).unwrap();
             return false;
         };
         // SAFETY: the slot is free; the model says if anybody looks at it.
-        self.payloads[slot].with_mut(|payload| unsafe { *payload = value });
-        producer.publish(self, value);
+        self.payloads[free.slot()].with_mut(|payload| unsafe { *payload = value });
+        producer.publish(self, free, value);
         true
     }
 
