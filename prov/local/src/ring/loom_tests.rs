@@ -107,3 +107,33 @@ fn who_goes_to_sleep_sees_the_message_or_is_woken() {
         assert!(has_come || shared.woken.load(Ordering::Relaxed) == 1);
     });
 }
+
+#[test]
+fn who_waits_for_room_sees_it_or_is_woken_though_it_is_told_of_late() {
+    loom::model(|| {
+        let shared = Shared::new();
+        let mut producer = Producer::default();
+        assert!(shared.put(&mut producer, 1) && shared.put(&mut producer, 2));
+        assert!(!shared.put(&mut producer, 3), "there is no room");
+        let far = shared.clone();
+        let consumer = thread::spawn(move || {
+            let mut consumer = Consumer::default();
+            for _ in 0..2 {
+                assert!(consumer.next(&*far).is_some());
+                consumer.take();
+            }
+            // Nothing comes: now there is time to tell.
+            assert!(consumer.next(&*far).is_none());
+            consumer.tell(&*far);
+            fence(Ordering::SeqCst);
+            if far.asleep.load(Ordering::Relaxed) & 1 != 0 {
+                far.woken.store(1, Ordering::Relaxed);
+            }
+        });
+        shared.asleep.store(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        let has_room = producer.look(&*shared).unwrap() == 2;
+        consumer.join().unwrap();
+        assert!(has_room || shared.woken.load(Ordering::Relaxed) == 1);
+    });
+}

@@ -108,10 +108,7 @@ impl Core {
         };
         let src = conn.src;
         let mut turns = MESSAGES_PER_TURN;
-        loop {
-            let Some((head, payload)) = single(&next) else {
-                break;
-            };
+        while let Some((head, payload)) = single(&next) {
             if head.name.is_some() && !conn.features.has(Features::NAMED_ACKS)
                 || !plain.take(src, head.tag, &payload)
             {
