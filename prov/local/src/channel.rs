@@ -10,15 +10,18 @@
 //! then used. The bytes of a message may change while they are read; where they
 //! are and how many never do.
 
-use std::ptr::NonNull;
+mod slot;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use prov_util::buffer::AppIov;
+use prov_util::buffer::{AppIov, Piece};
 use prov_util::errno::{Errno, Result};
 
+use self::slot::{Direction, Slot, control, half_of, put_words};
+pub use self::slot::{Head, Next};
 use crate::barrier;
-use crate::ring::{Broken, Consumer, Producer, Words};
+use crate::ring::{Broken, Consumer, Free, Producer};
 use crate::segment::Segment;
 
 /// What the first word of a segment says: that it is one, and which version.
@@ -56,14 +59,6 @@ const STARVED: u64 = 2;
 /// Added each time that a side goes to sleep.
 const NAP: u64 = 4;
 
-/// What stands before a message's bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Head {
-    pub kind: u8,
-    pub flags: u8,
-    pub words: [u64; 3],
-}
-
 /// A message that has come.
 #[derive(Clone, Copy, Debug)]
 pub struct Record {
@@ -73,104 +68,6 @@ pub struct Record {
     pub bytes: AppIov,
 }
 
-/// What is next.
-pub enum Peek {
-    /// Nothing has come.
-    Nothing,
-    /// A message that is in its slot.
-    Short(Record),
-    /// One that is not, for [`Receiver::next`].
-    Long,
-}
-
-/// One way through a segment.
-struct Direction {
-    /// Keeps what the pointers point to.
-    segment: Arc<Segment>,
-    /// The first slot, and behind the last one the area for long messages.
-    slots: NonNull<u8>,
-    /// What the side that fills the slots writes elsewhere.
-    filling: NonNull<u8>,
-    /// What the side that takes them writes.
-    taking: NonNull<u8>,
-}
-
-// SAFETY: the memory is used through atomic words and copies, from any thread.
-unsafe impl Send for Direction {}
-// SAFETY: as above.
-unsafe impl Sync for Direction {}
-
-impl Direction {
-    fn new(segment: &Arc<Segment>, filler: usize) -> Self {
-        let at = |offset: usize| {
-            debug_assert!(offset < SEGMENT);
-            // SAFETY: all offsets are below `SEGMENT`, as many bytes as every
-            // segment here has.
-            unsafe { segment.base().add(offset) }
-        };
-        Direction {
-            segment: segment.clone(),
-            slots: at(RINGS + filler * DIRECTION),
-            filling: at(CONTROL + filler * CONTROL_SIZE),
-            taking: at(CONTROL + (1 - filler) * CONTROL_SIZE),
-        }
-    }
-
-    /// A word of a slot.
-    #[inline(always)]
-    fn word(&self, slot: usize, number: usize) -> &AtomicU64 {
-        let at = (slot % SLOTS) * SLOT + (number % (SLOT / 8)) * 8;
-        // SAFETY: inside the slots of this direction, and aligned; mapped as
-        // long as this, and used as atomic words only, but for what comes
-        // behind the head.
-        unsafe { AtomicU64::from_ptr(self.slots.add(at).cast().as_ptr()) }
-    }
-
-    /// The bytes behind the head of a slot.
-    #[inline(always)]
-    fn inline(&self, slot: usize, len: usize) -> AppIov {
-        debug_assert!(len <= INLINE);
-        let at = (slot % SLOTS) * SLOT + HEAD;
-        // SAFETY: inside the slot. The ring says whose it is; that the other
-        // process breaks that can spoil the bytes only.
-        unsafe { AppIov::from_raw(self.slots.as_ptr().add(at), len) }
-    }
-
-    /// Bytes of the area for long messages; `None` beyond its end.
-    #[inline]
-    fn area(&self, offset: u64, len: usize) -> Option<AppIov> {
-        let end = usize::try_from(offset).ok()?.checked_add(len)?;
-        if end > AREA {
-            return None;
-        }
-        let at = SLOTS * SLOT + (end - len);
-        // SAFETY: inside the area, and otherwise as in `inline`.
-        Some(unsafe { AppIov::from_raw(self.slots.as_ptr().add(at), len) })
-    }
-}
-
-/// A word of what a side writes.
-#[inline(always)]
-fn control(side: &NonNull<u8>, at: usize) -> &AtomicU64 {
-    // SAFETY: one of the two words of a side, aligned, and mapped as long as
-    // the direction from which the pointer is.
-    unsafe { AtomicU64::from_ptr(side.add(at).cast().as_ptr()) }
-}
-
-impl Words for Direction {
-    const SLOTS: u64 = SLOTS as u64;
-
-    #[inline(always)]
-    fn published(&self, slot: usize) -> &AtomicU64 {
-        self.word(slot, 0)
-    }
-
-    #[inline(always)]
-    fn done(&self) -> &AtomicU64 {
-        control(&self.taking, 0)
-    }
-}
-
 /// The end of a channel that sends.
 pub struct Sender {
     way: Direction,
@@ -178,8 +75,11 @@ pub struct Sender {
     /// Bytes of the area that were given out, of all times, and free again.
     given: u64,
     free: u64,
-    /// How many had been given out when each slot was filled.
+    /// How many had been given out when each slot was filled, of those that are
+    /// `noted`. Since then, none have been given out.
     given_by: Box<[u64; SLOTS]>,
+    /// Slots of all times.
+    noted: u64,
     /// What the other side's word said when it was last woken.
     woken: u64,
     asymmetric: bool,
@@ -190,7 +90,7 @@ pub struct Sender {
 /// Room for a message, until it is published.
 pub struct Space<'a> {
     sender: &'a mut Sender,
-    slot: usize,
+    slot: Free,
     len: usize,
     /// Where in the area, unless it is in the slot.
     offset: u64,
@@ -207,6 +107,7 @@ impl Sender {
             given: 0,
             free: 0,
             given_by: Box::new([0; SLOTS]),
+            noted: 0,
             woken: 0,
             asymmetric: false,
             is_starved: false,
@@ -214,37 +115,83 @@ impl Sender {
     }
 
     /// Sends a message that fits into a slot, whose `len` bytes `fill` puts in
-    /// place: whether the other side sleeps and is to be woken. `None`, and
-    /// nothing has happened, if it is for [`Sender::space`].
+    /// place, and has `wake` wake the other side if it sleeps. `false`, and nothing
+    /// has happened, if it is for [`Sender::space`].
     #[inline(always)]
     pub fn send_short(
         &mut self,
         head: Head,
         len: usize,
-        fill: impl FnOnce(&AppIov),
-    ) -> Option<bool> {
+        fill: impl FnOnce(Piece),
+        wake: impl FnOnce(),
+    ) -> bool {
+        self.send_slot(
+            len,
+            half_of(&head),
+            wake,
+            #[inline(always)]
+            |slot| {
+                put_words(slot, &head);
+                fill(slot.inline(len));
+            },
+        )
+    }
+
+    /// [`Sender::send_short`] of bytes with a head that says nothing, and has any
+    /// words.
+    #[inline(always)]
+    pub fn send_bytes(
+        &mut self,
+        len: usize,
+        fill: impl FnOnce(Piece),
+        wake: impl FnOnce(),
+    ) -> bool {
+        self.send_slot(
+            len,
+            0,
+            wake,
+            #[inline(always)]
+            |slot| fill(slot.inline(len)),
+        )
+    }
+
+    #[inline(always)]
+    fn send_slot(
+        &mut self,
+        len: usize,
+        half: u32,
+        wake: impl FnOnce(),
+        fill: impl FnOnce(Slot<'_>),
+    ) -> bool {
         if len > INLINE {
-            return None;
+            return false;
         }
-        let slot = self.ring.free_slot::<Direction>()?;
-        fill(&self.way.inline(slot, len));
-        Some(self.publish(slot, head, len, self.given))
+        let Some(free) = self.ring.free_slot::<Direction>() else {
+            return false;
+        };
+        fill(self.way.slot(free.slot()));
+        if self.publish(free, half, len) {
+            wake();
+        }
+        true
     }
 
     /// Publishes what is in a slot. Whether the other side sleeps and is to be
     /// woken.
     #[inline(always)]
-    fn publish(&mut self, slot: usize, head: Head, len: usize, given: u64) -> bool {
-        let way = &self.way;
-        way.word(slot, 1).store(head.words[0], Ordering::Relaxed);
-        way.word(slot, 2).store(head.words[1], Ordering::Relaxed);
-        way.word(slot, 3).store(head.words[2], Ordering::Relaxed);
-        let half = u32::from(head.kind) | u32::from(head.flags) << 8 | (len as u32) << 16;
-        self.ring.publish(way, half);
-        self.given_by[slot % SLOTS] = given;
+    fn publish(&mut self, free: Free, half: u32, len: usize) -> bool {
+        self.ring
+            .publish(&self.way, free, half | (len as u32) << 16);
         barrier::light(self.asymmetric);
         let sleep = control(&self.way.taking, SLEEP).load(Ordering::Relaxed);
-        sleep & ASLEEP != 0 && sleep != self.woken && self.wakes(sleep)
+        sleep & ASLEEP != 0 && self.is_news(sleep)
+    }
+
+    /// Whether the other side was not woken since it said so.
+    #[cold]
+    #[inline(never)]
+    fn is_news(&mut self, sleep: u64) -> bool {
+        std::mem::replace(&mut self.woken, sleep) != sleep
     }
 
     /// Room for a message of `len` bytes, at most [`LONGEST`]; `None` if there
@@ -256,7 +203,7 @@ impl Sender {
     pub fn space(&mut self, len: usize) -> std::result::Result<Option<Space<'_>>, Broken> {
         match self.ring.free_slot::<Direction>() {
             Some(slot) if len <= INLINE => Ok(Some(Space {
-                bytes: self.way.inline(slot, len),
+                bytes: self.way.slot(slot.slot()).inline(len).into(),
                 offset: 0,
                 given: self.given,
                 sender: self,
@@ -274,7 +221,7 @@ impl Sender {
                 && let Some((offset, given)) = self.find_bytes(len)
             {
                 let bytes = match len <= INLINE {
-                    true => Some(self.way.inline(slot, len)),
+                    true => Some(self.way.slot(slot.slot()).inline(len).into()),
                     false => self.way.area(offset, len),
                 };
                 self.is_starved = false;
@@ -289,6 +236,7 @@ impl Sender {
             }
             if looks_again {
                 let done = self.ring.look(&self.way)?;
+                self.note();
                 if let Some(last) = done.checked_sub(1) {
                     self.free = self.given_by[last as usize % SLOTS];
                 }
@@ -296,6 +244,17 @@ impl Sender {
         }
         self.is_starved = true;
         Ok(None)
+    }
+
+    /// Notes for the slots that were filled since the last time how many bytes of
+    /// the area had been given out.
+    fn note(&mut self) {
+        let filled = self.ring.filled();
+        let first = self.noted.max(filled.saturating_sub(SLOTS as u64));
+        for position in first..filled {
+            self.given_by[position as usize % SLOTS] = self.given;
+        }
+        self.noted = filled;
     }
 
     /// Where in the area `len` bytes go, all together, and what is given out
@@ -328,19 +287,16 @@ impl Space<'_> {
             given,
             ..
         } = self;
+        let place = sender.way.slot(slot.slot());
         if len > INLINE {
-            sender.way.word(slot, 4).store(offset, Ordering::Relaxed);
+            place.put_offset(offset);
         }
-        sender.given = given;
-        sender.publish(slot, head, len, given)
-    }
-}
-
-impl Sender {
-    #[cold]
-    fn wakes(&mut self, sleep: u64) -> bool {
-        self.woken = sleep;
-        true
+        put_words(place, &head);
+        if sender.given != given {
+            sender.note();
+            sender.given = given;
+        }
+        sender.publish(slot, half_of(&head), len)
     }
 }
 
@@ -348,7 +304,8 @@ impl Sender {
 pub struct Receiver {
     way: Direction,
     ring: Consumer,
-    /// Bytes of the area taken since the other side was told.
+    /// What was taken since the other side was told: slots, and a slot's share of
+    /// the area for each as many bytes of that.
     untold: usize,
     woken: u64,
     asymmetric: bool,
@@ -367,29 +324,9 @@ impl Receiver {
 
     /// The next message, without a look at what may be wrong with it.
     #[inline(always)]
-    pub fn peek(&self) -> Peek {
-        let Some((slot, half)) = self.ring.next(&self.way) else {
-            return Peek::Nothing;
-        };
-        let len = (half >> 16) as usize;
-        if len > INLINE {
-            return Peek::Long;
-        }
-        Peek::Short(Record {
-            head: self.head(slot, half),
-            bytes: self.way.inline(slot, len),
-        })
-    }
-
-    /// What stands before a message.
-    #[inline(always)]
-    fn head(&self, slot: usize, half: u32) -> Head {
-        let word = |number| self.way.word(slot, number).load(Ordering::Relaxed);
-        Head {
-            kind: half as u8,
-            flags: (half >> 8) as u8,
-            words: [word(1), word(2), word(3)],
-        }
+    pub fn peek(&self) -> Option<Next<'_>> {
+        let (slot, half) = self.ring.next(&self.way)?;
+        Some(Next::new(self.way.slot(slot), half))
     }
 
     /// The next message, if it has come.
@@ -397,20 +334,19 @@ impl Receiver {
     /// # Errors
     /// The other side has broken the channel.
     pub fn next(&self) -> std::result::Result<Option<Record>, Broken> {
-        let Some((slot, half)) = self.ring.next(&self.way) else {
+        let Some(next) = self.peek() else {
             return Ok(None);
         };
-        let len = (half >> 16) as usize;
-        let bytes = match len <= INLINE {
-            true => self.way.inline(slot, len),
-            false => {
-                let offset = self.way.word(slot, 4).load(Ordering::Relaxed);
-                let bytes = self.way.area(offset, len);
+        let bytes = match next.bytes() {
+            Some(bytes) => bytes.into(),
+            None => {
+                let offset = next.offset();
+                let bytes = self.way.area(offset, next.len());
                 bytes.ok_or(Broken("place of a message"))?
             }
         };
         Ok(Some(Record {
-            head: self.head(slot, half),
+            head: next.head(),
             bytes,
         }))
     }
@@ -433,19 +369,25 @@ impl Receiver {
     #[must_use]
     pub fn take(&mut self, len: usize) -> bool {
         self.ring.take();
+        self.untold += 1;
         if len > INLINE {
-            self.untold += len;
+            self.untold += len / (AREA / SLOTS);
         }
-        let is_time = self.ring.untold() >= SLOTS as u64 / 4 || self.untold >= AREA / 4;
-        is_time && self.tell()
+        self.untold >= SLOTS / 4 && self.tell()
+    }
+
+    /// Whether the other side was not told of all that was taken.
+    #[inline(always)]
+    pub fn has_untold(&self) -> bool {
+        self.untold != 0
     }
 
     /// Tells the other side what was taken. Whether it waits for room and is to
     /// be woken.
-    #[inline]
+    #[inline(never)]
     #[must_use]
     pub fn tell(&mut self) -> bool {
-        if self.ring.untold() == 0 {
+        if self.untold == 0 {
             return false;
         }
         self.untold = 0;

@@ -13,16 +13,17 @@ mod place;
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use prov_util::buffer::{AppIov, Incoming, Outgoing};
+use prov_util::buffer::{Incoming, Outgoing, Piece};
 use prov_util::errno::{Errno, Result};
 use prov_util::{random, socket};
 
 use crate::barrier;
+use crate::channel::Next;
 use crate::far_end::Holder;
 use crate::neighbour::{OutOfTurn, Remark, Subject};
 use crate::process::open_segment;
 use crate::ring::Broken;
-use crate::stream::{Moved, SHORT, Stream};
+use crate::stream::{Moved, Stream};
 
 /// Memory that both ends of a connection share.
 pub struct Shortcut {
@@ -234,28 +235,30 @@ impl Shortcut {
     /// Sends bytes that `fill` puts in place, if they are few and there is room
     /// known for them; whether it has.
     #[inline(always)]
-    pub fn send_short(&mut self, socket: &OwnedFd, len: usize, fill: impl FnOnce(&AppIov)) -> bool {
-        if !matches!(self.out, Out::Memory) {
-            return false;
-        }
-        match self.stream.send_short(len, fill) {
-            None => false,
-            Some(wakes) => {
-                if wakes {
-                    wake(socket.as_fd());
-                }
-                true
-            }
+    pub fn send_short(&mut self, socket: &OwnedFd, len: usize, fill: impl FnOnce(Piece)) -> bool {
+        matches!(self.out, Out::Memory)
+            && self.stream.send_short(
+                len,
+                fill,
+                #[cold]
+                || wake(socket.as_fd()),
+            )
+    }
+
+    /// [`Stream::peek`].
+    #[inline(always)]
+    pub fn peek(&self) -> Option<Next<'_>> {
+        match self.is_in {
+            true => self.stream.peek(),
+            false => None,
         }
     }
 
-    /// [`Stream::peek_short`].
+    /// Whether there is something that [`Shortcut::peek`] does not show: what is left
+    /// of bytes that were received in part, or the end.
     #[inline(always)]
-    pub fn peek_short<'b>(&self, to: &'b mut [u8; SHORT]) -> Option<&'b [u8]> {
-        match self.is_in {
-            true => self.stream.peek_short(to),
-            false => None,
-        }
+    pub fn has_rest(&self) -> bool {
+        self.is_in && (self.end.is_some() || self.stream.has_rest())
     }
 
     /// [`Stream::take_short`].

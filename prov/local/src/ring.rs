@@ -31,16 +31,30 @@ pub trait Words {
     fn done(&self) -> &AtomicU64;
 }
 
-/// The half of a slot's word that says when it was written.
+/// The half of a slot's word that says when it was written: in which lap.
 #[inline(always)]
-fn lap<W: Words>(position: u64) -> u64 {
-    ((position / W::SLOTS + 1) & u64::from(u32::MAX)) << 32
+fn lap<W: Words>(position: u64) -> u32 {
+    ((position / W::SLOTS) as u32).wrapping_add(1)
 }
 
 /// Where a position of all times is in the ring.
 #[inline(always)]
 fn slot_of<W: Words>(position: u64) -> usize {
     (position % W::SLOTS) as usize
+}
+
+/// A slot that is free, until it is published.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Free {
+    slot: usize,
+}
+
+impl Free {
+    /// Where it is in the ring.
+    #[inline(always)]
+    pub fn slot(&self) -> usize {
+        self.slot
+    }
 }
 
 /// Who fills slots.
@@ -55,8 +69,15 @@ pub struct Producer {
 impl Producer {
     /// The slot to be filled next, if it is known to be free.
     #[inline(always)]
-    pub fn free_slot<W: Words>(&self) -> Option<usize> {
-        (self.filled - self.done < W::SLOTS).then(|| slot_of::<W>(self.filled))
+    pub fn free_slot<W: Words>(&self) -> Option<Free> {
+        (self.filled - self.done < W::SLOTS).then(|| Free {
+            slot: slot_of::<W>(self.filled),
+        })
+    }
+
+    /// How many slots were filled, of all times.
+    pub fn filled(&self) -> u64 {
+        self.filled
     }
 
     /// Looks how far the consumer is: the number of slots, of all times.
@@ -69,12 +90,13 @@ impl Producer {
         Ok(done)
     }
 
-    /// Publishes the slot that [`Producer::free_slot`] named, with half a word.
+    /// Publishes the slot that [`Producer::free_slot`] named last, with half a
+    /// word.
     #[inline(always)]
-    pub fn publish<W: Words>(&mut self, words: &W, half: u32) {
-        let word = lap::<W>(self.filled) | u64::from(half);
-        let slot = words.published(slot_of::<W>(self.filled));
-        slot.store(word, Ordering::Release);
+    pub fn publish<W: Words>(&mut self, words: &W, free: Free, half: u32) {
+        debug_assert_eq!(free.slot, slot_of::<W>(self.filled));
+        let word = u64::from(lap::<W>(self.filled)) << 32 | u64::from(half);
+        words.published(free.slot).store(word, Ordering::Release);
         self.filled += 1;
     }
 }
@@ -84,8 +106,6 @@ impl Producer {
 pub struct Consumer {
     /// Slots taken, of all times.
     taken: u64,
-    /// How many of them the producer was told of.
-    told: u64,
 }
 
 impl Consumer {
@@ -93,18 +113,15 @@ impl Consumer {
     #[inline(always)]
     pub fn next<W: Words>(&self, words: &W) -> Option<(usize, u32)> {
         let slot = slot_of::<W>(self.taken);
-        let word = words.published(slot).load(Ordering::Acquire);
-        let is_new = word & !u64::from(u32::MAX) == lap::<W>(self.taken);
-        is_new.then_some((slot, word as u32))
+        let half = read_half(words, slot, lap::<W>(self.taken))?;
+        Some((slot, half))
     }
 
     /// The half of the word of a slot so far behind the next one, if it is
     /// published.
     pub fn ahead<W: Words>(&self, words: &W, ahead: u64) -> Option<u32> {
         let at = self.taken + ahead;
-        let word = words.published(slot_of::<W>(at)).load(Ordering::Acquire);
-        let is_new = word & !u64::from(u32::MAX) == lap::<W>(at);
-        is_new.then_some(word as u32)
+        read_half(words, slot_of::<W>(at), lap::<W>(at))
     }
 
     /// The next slot is taken.
@@ -113,18 +130,18 @@ impl Consumer {
         self.taken += 1;
     }
 
-    /// Slots taken since the producer was told.
-    #[inline(always)]
-    pub fn untold(&self) -> u64 {
-        self.taken - self.told
-    }
-
     /// Tells the producer how far this is.
     #[inline(always)]
-    pub fn tell<W: Words>(&mut self, words: &W) {
-        self.told = self.taken;
+    pub fn tell<W: Words>(&self, words: &W) {
         words.done().store(self.taken, Ordering::Release);
     }
+}
+
+/// The half of a slot's word that was published in a lap.
+#[inline(always)]
+fn read_half<W: Words>(words: &W, slot: usize, lap: u32) -> Option<u32> {
+    let word = words.published(slot).load(Ordering::Acquire);
+    ((word >> 32) as u32 == lap).then_some(word as u32)
 }
 
 #[cfg(all(test, loom))]

@@ -120,8 +120,11 @@ impl<K: Copy + PartialEq> Rota<K> {
     #[inline(always)]
     #[must_use]
     pub fn turn_ends(&mut self, any: bool) -> bool {
-        let cost = if any { 1 } else { TURNS_PER_VAIN };
-        match self.until_poll.checked_sub(cost) {
+        let left = match any {
+            true => self.until_poll.checked_sub(1),
+            false => self.until_poll.checked_sub(TURNS_PER_VAIN),
+        };
+        match left {
             Some(left) => {
                 self.until_poll = left;
                 false

@@ -4,10 +4,10 @@
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-use prov_util::buffer::{AppIov, Incoming, Outgoing};
+use prov_util::buffer::{AppIov, Incoming, Outgoing, Piece};
 use prov_util::errno::Result;
 
-use crate::channel::{Channel, Head, INLINE, LONGEST, Peek};
+use crate::channel::{Channel, Head, INLINE, LONGEST, Next};
 use crate::ring::Broken;
 
 /// See the [module](self) description.
@@ -75,17 +75,20 @@ impl Stream {
     /// The other side has broken the channel, here as below.
     #[inline(always)]
     pub fn send(&mut self, bytes: &[u8]) -> std::result::Result<Moved, Broken> {
-        let sender = &mut self.channel.sender;
-        let sent = match bytes.is_empty() {
-            true => None,
-            false => sender.send_short(HEAD, bytes.len(), |space| _ = space.write_at(0, bytes)),
+        let mut moved = Moved {
+            bytes: bytes.len(),
+            wakes: false,
         };
-        match sent {
-            Some(wakes) => Ok(Moved {
-                bytes: bytes.len(),
-                wakes,
-            }),
-            None => self.send_parts(bytes.len(), |at, space| {
+        let has_sent = !bytes.is_empty()
+            && self.channel.sender.send_bytes(
+                bytes.len(),
+                #[inline(always)]
+                |space| _ = space.write(bytes),
+                || moved.wakes = true,
+            );
+        match has_sent {
+            true => Ok(moved),
+            false => self.send_parts(bytes.len(), |at, space| {
                 space.write_at(0, &bytes[at..]);
             }),
         }
@@ -121,27 +124,33 @@ impl Stream {
         Ok(moved)
     }
 
-    /// Sends bytes that `fill` puts in place, at most [`SHORT`] and at least one:
-    /// whether the other side is to be woken. `None`, and nothing has happened,
-    /// if there is no room known.
+    /// Sends bytes that `fill` puts in place, at least one, and has `wake` wake the
+    /// other side if it sleeps. `false`, and nothing has happened, if they are more
+    /// than [`SHORT`] or there is no room known.
     #[inline(always)]
-    pub fn send_short(&mut self, len: usize, fill: impl FnOnce(&AppIov)) -> Option<bool> {
-        self.channel.sender.send_short(HEAD, len, fill)
+    pub fn send_short(
+        &mut self,
+        len: usize,
+        fill: impl FnOnce(Piece),
+        wake: impl FnOnce(),
+    ) -> bool {
+        self.channel.sender.send_bytes(len, fill, wake)
     }
 
-    /// Copies bytes that have come and are short, and stand at the start of what
-    /// has come; they stay until [`Stream::take_short`].
+    /// The bytes that are next where they were sent at once and have not been
+    /// received in part.
     #[inline(always)]
-    pub fn peek_short<'b>(&self, to: &'b mut [u8; SHORT]) -> Option<&'b [u8]> {
-        if self.received != 0 {
-            return None;
+    pub fn peek(&self) -> Option<Next<'_>> {
+        match self.received {
+            0 => self.channel.receiver.peek(),
+            _ => None,
         }
-        let Peek::Short(record) = self.channel.receiver.peek() else {
-            return None;
-        };
-        let to = to.get_mut(..record.bytes.len())?;
-        record.bytes.read_at(0, to);
-        Some(to)
+    }
+
+    /// Whether bytes were received in part, and the rest is next.
+    #[inline(always)]
+    pub fn has_rest(&self) -> bool {
+        self.received != 0
     }
 
     /// These bytes are taken. Whether the other side is to be woken.

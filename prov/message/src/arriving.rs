@@ -106,15 +106,13 @@ impl<T: Transport> Plain<'_, T> {
         let Some(single) = self.inbox.queue(TAGGED).take_single(src, tag) else {
             return self.take_into_many(src, TAGGED, tag, payload);
         };
-        let fits = payload.len() <= single.buf.len();
-        payload.copy_to(single.buf);
-        match fits {
-            true => self
-                .reports
-                .plain_receive::<TAGGED>(&single, src, tag, payload.len()),
-            false => self
-                .reports
-                .cut_receive(&single, src, TAGGED, tag, payload.len()),
+        let (reports, len) = (self.reports, payload.len());
+        if len <= single.buf.len() {
+            payload.copy_to(single.buf);
+            reports.plain_receive::<TAGGED>(&single, src, tag, len);
+        } else {
+            payload.copy_to(single.buf);
+            reports.cut_receive(&single, src, TAGGED, tag, len);
         }
         true
     }

@@ -181,7 +181,14 @@ pub trait Core: Send + Sized + 'static {
     #[inline(always)]
     fn post_receive_of(&mut self, ep: EpKey, receive: &Receive) -> Result {
         let poster = self.endpoints().poster(ep)?;
-        let is_awaited = poster.directed && self.expects(ep);
+        if !poster.directed {
+            // Code of its own, without what is below.
+            return match self.endpoints().post(poster, receive) {
+                Some(()) => Ok(()),
+                None => receive_special(self, ep, receive),
+            };
+        }
+        let is_awaited = self.expects(ep);
         if self.endpoints().post(poster, receive).is_none() {
             receive_special(self, ep, receive)?;
         }

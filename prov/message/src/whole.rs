@@ -1,7 +1,7 @@
 //! Messages that are here in full when they come: received, or kept, in one
 //! step.
 
-use prov_util::buffer::AppIov;
+use prov_util::buffer::{AppIov, Piece};
 use prov_util::request::{Tag, Transmit};
 
 use crate::arriving::{Arrival, Expected};
@@ -55,6 +55,22 @@ impl Whole for AppIov {
 
     fn append_to(&self, bytes: &mut Vec<u8>) {
         AppIov::append_to(self, bytes);
+    }
+}
+
+impl Whole for Piece {
+    #[inline(always)]
+    fn len(&self) -> usize {
+        Piece::len(self)
+    }
+
+    #[inline(always)]
+    fn copy_to(&self, memory: &AppIov) {
+        Piece::copy_to(self, memory);
+    }
+
+    fn append_to(&self, bytes: &mut Vec<u8>) {
+        AppIov::from(*self).append_to(bytes);
     }
 }
 

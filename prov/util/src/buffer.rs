@@ -6,12 +6,15 @@
 //! where the operation writes, until the operation has completed; that is the
 //! one promise on which every `unsafe` block of this file rests.
 
+mod piece;
+
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use libc::iovec;
 
+pub use self::piece::Piece;
 use crate::errno::{Errno, Result};
 
 /// Buffers that one operation takes at most (`iov_limit`, `rma_iov_limit`).
@@ -341,18 +344,31 @@ impl AppIov {
 /// That of [`std::ptr::copy`].
 #[inline(always)]
 unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: the caller's; for 8 to 16 bytes the two words lie inside, and
-    // both are read before one is written.
+    // SAFETY: the caller's.
     unsafe {
-        if let 8..=16 = len {
-            let (last_from, last_to) = (from.add(len - 8), to.add(len - 8));
-            let first = from.cast::<u64>().read_unaligned();
-            let last = last_from.cast::<u64>().read_unaligned();
-            to.cast::<u64>().write_unaligned(first);
-            last_to.cast::<u64>().write_unaligned(last);
-        } else {
-            std::ptr::copy(from, to, len);
+        match len {
+            8..=16 => copy_ends::<u64>(from, to, len),
+            17..=32 => copy_ends::<u128>(from, to, len),
+            _ => std::ptr::copy(from, to, len),
         }
+    }
+}
+
+/// Copies `len` bytes as the first and the last of a size, which may overlap.
+///
+/// # Safety
+/// That of [`std::ptr::copy`], and there are as many bytes at least as a `Word`
+/// has.
+#[inline(always)]
+unsafe fn copy_ends<Word: Copy>(from: *const u8, to: *mut u8, len: usize) {
+    let behind = len - size_of::<Word>();
+    // SAFETY: the caller's: both words lie inside, and both are read before one
+    // is written.
+    unsafe {
+        let first = from.cast::<Word>().read_unaligned();
+        let last = from.add(behind).cast::<Word>().read_unaligned();
+        to.cast::<Word>().write_unaligned(first);
+        to.add(behind).cast::<Word>().write_unaligned(last);
     }
 }
 

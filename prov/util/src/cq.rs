@@ -13,13 +13,15 @@ use std::ffi::CStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use fabric_abi::{fi_cq_data_entry, fi_cq_entry, fi_cq_msg_entry, fi_cq_tagged_entry};
+
 pub use completion::{Completion, ErrorCompletion};
 use ring::Ring;
 
 use crate::errno::{Errno, Result};
 use crate::logging::UTIL;
 use crate::progress::Progress;
-use crate::sync::{Guard, Lock, LockKind};
+use crate::sync::{Guard, LockKind, LoneLock};
 use crate::wait::{Attachment, Deadline, Sources, Waitable, Wake};
 
 /// What an entry consists of (`enum fi_cq_format`).
@@ -33,6 +35,18 @@ pub enum CqFormat {
     Data,
     /// `struct fi_cq_tagged_entry`
     Tagged,
+}
+
+impl CqFormat {
+    /// Bytes of an entry.
+    fn entry_size(self) -> usize {
+        match self {
+            CqFormat::Context => size_of::<fi_cq_entry>(),
+            CqFormat::Msg => size_of::<fi_cq_msg_entry>(),
+            CqFormat::Data => size_of::<fi_cq_data_entry>(),
+            CqFormat::Tagged => size_of::<fi_cq_tagged_entry>(),
+        }
+    }
 }
 
 /// How to open a queue.
@@ -101,9 +115,10 @@ pub struct Cq {
     /// Written under its lock, and read without, so that reading an empty queue
     /// takes none.
     pending: AtomicUsize,
-    format: CqFormat,
+    /// Bytes of an entry as the application reads it, which tell its format.
+    entry_size: usize,
     with_sources: bool,
-    state: Lock<State>,
+    state: LoneLock<State>,
     sources: Sources,
     attachment: Attachment,
     by_threshold: bool,
@@ -164,10 +179,10 @@ impl Cq {
         }
         Ok(Self {
             pending: AtomicUsize::new(0),
-            format: config.format,
+            entry_size: config.format.entry_size(),
             with_sources: config.with_sources,
             // What the owner's queue is used from is not this domain's to say.
-            state: Lock::new(
+            state: LoneLock::alone(
                 match config.owner {
                     Some(_) => LockKind::Real,
                     None => config.lock,
@@ -396,9 +411,10 @@ impl Cq {
         self.sources.clear(self.attachment.wait());
     }
 
-    /// What entries consist of.
-    pub fn format(&self) -> CqFormat {
-        self.format
+    /// Bytes of an entry as the application reads it ([`CqFormat`]).
+    #[inline(always)]
+    pub fn entry_size(&self) -> usize {
+        self.entry_size
     }
 
     /// Whether completions have sources to report (`FI_SOURCE`).
@@ -455,12 +471,30 @@ impl Cq {
     }
 
     /// Hands the completion that is next to `sink`, where that takes a few
-    /// instructions. If not, it is for [`Cq::take`]; whether it was done.
+    /// instructions and no other thread can be here. If not, it is for
+    /// [`Cq::take_single`]; whether it was done.
+    #[inline(always)]
+    pub fn take_at_once(&self, sink: impl FnOnce(&Completion)) -> bool {
+        let state = self.state.enter_at_once();
+        state.is_some_and(
+            #[inline(always)]
+            |mut state| self.take_one(&mut state, sink),
+        )
+    }
+
+    /// The same where other threads may be here. If there is more to it, it is for
+    /// [`Cq::take`].
     #[inline(always)]
     pub fn take_single(&self, sink: impl FnOnce(&Completion)) -> bool {
-        let Some(mut state) = self.state.try_lock() else {
-            return false;
-        };
+        let state = self.state.try_lock();
+        state.is_some_and(
+            #[inline(always)]
+            |mut state| self.take_one(&mut state, sink),
+        )
+    }
+
+    #[inline(always)]
+    fn take_one(&self, state: &mut State, sink: impl FnOnce(&Completion)) -> bool {
         let end = state.first_error;
         let taken = state.ring.take_single(end, sink);
         if taken {
@@ -508,7 +542,7 @@ impl Cq {
 
     /// Makes `more` entries that were written visible to readers.
     #[inline(always)]
-    fn publish(&self, state: &mut Guard<'_, State>, more: usize) {
+    fn publish(&self, state: &mut Guard<'_, State, false>, more: usize) {
         let pending = self.pending.load(Ordering::Relaxed) + more;
         self.pending.store(pending, Ordering::Relaxed);
         if pending >= state.armed_at {
@@ -518,7 +552,7 @@ impl Cq {
 
     #[cold]
     #[inline(never)]
-    fn wake(&self, state: &mut Guard<'_, State>) {
+    fn wake(&self, state: &mut Guard<'_, State, false>) {
         state.armed_at = usize::MAX;
         if let Some(wait) = self.attachment.wait() {
             wait.ring();

@@ -67,12 +67,14 @@ impl LockKind {
     }
 }
 
-/// A value that one thread at a time uses.
-pub struct Lock<T: ?Sized> {
+/// A value that one thread at a time uses. `HELPED` says whether threads of the
+/// library are among them.
+pub struct Lock<T: ?Sized, const HELPED: bool = true> {
     kind: LockKind,
     /// Who is inside, where the lock is real.
     raw: RawMutex,
-    /// Who is inside, where it is not.
+    /// Who is inside, where it is not. Closed where it is, so that one look at it
+    /// is enough where it is not.
     bias: Bias,
     value: UnsafeCell<T>,
 }
@@ -82,9 +84,13 @@ pub struct Lock<T: ?Sized> {
 // application is on one side and helpers on the other; that it is one thread
 // is the promise that came with the threading level, on which they rely to the
 // same extent as on the application's pointers.
-unsafe impl<T: ?Sized + Send> Sync for Lock<T> {}
+unsafe impl<T: ?Sized + Send, const HELPED: bool> Sync for Lock<T, HELPED> {}
 // SAFETY: owning the lock is owning the value.
-unsafe impl<T: ?Sized + Send> Send for Lock<T> {}
+unsafe impl<T: ?Sized + Send, const HELPED: bool> Send for Lock<T, HELPED> {}
+
+/// A [`Lock`] that helpers cannot enter, so that there is nothing to be biased
+/// against.
+pub type LoneLock<T> = Lock<T, false>;
 
 impl<T> Lock<T> {
     /// A free lock around `value`. Where the system does not let it be biased,
@@ -94,10 +100,30 @@ impl<T> Lock<T> {
             LockKind::Biased if !barrier::is_available() => LockKind::Real,
             kind => kind,
         };
+        Self::of(kind, value)
+    }
+}
+
+impl<T> LoneLock<T> {
+    /// A free lock around `value`.
+    pub fn alone(kind: LockKind, value: T) -> Self {
+        let kind = match kind {
+            LockKind::Biased => LockKind::Elided,
+            kind => kind,
+        };
+        Self::of(kind, value)
+    }
+}
+
+impl<T, const HELPED: bool> Lock<T, HELPED> {
+    fn of(kind: LockKind, value: T) -> Self {
         Self {
             kind,
             raw: RawMutex::INIT,
-            bias: Bias::new(),
+            bias: match kind {
+                LockKind::Real => Bias::closed(),
+                LockKind::Elided | LockKind::Biased => Bias::new(),
+            },
             value: UnsafeCell::new(value),
         }
     }
@@ -108,7 +134,7 @@ impl<T> Lock<T> {
     }
 }
 
-impl<T: ?Sized> Lock<T> {
+impl<T: ?Sized, const HELPED: bool> Lock<T, HELPED> {
     /// What this lock is.
     pub fn kind(&self) -> LockKind {
         self.kind
@@ -122,11 +148,13 @@ impl<T: ?Sized> Lock<T> {
     /// caller broke the threading level it asked for, or code of this library
     /// entered twice.
     #[inline(always)]
-    pub fn lock(&self) -> Guard<'_, T> {
-        if self.kind == LockKind::Real {
-            self.raw.lock();
-        } else if !self.bias.enter() {
-            entered_twice();
+    pub fn lock(&self) -> Guard<'_, T, HELPED> {
+        if !self.bias.try_enter::<HELPED>() {
+            if self.kind == LockKind::Real {
+                self.raw.lock();
+            } else if !self.bias.enter_after_helper() {
+                entered_twice();
+            }
         }
         Guard {
             inside: self,
@@ -136,12 +164,9 @@ impl<T: ?Sized> Lock<T> {
 
     /// Enters if nobody is inside.
     #[inline(always)]
-    pub fn try_lock(&self) -> Option<Guard<'_, T>> {
-        let free = if self.kind == LockKind::Real {
-            self.raw.try_lock()
-        } else {
-            self.bias.try_enter()
-        };
+    pub fn try_lock(&self) -> Option<Guard<'_, T, HELPED>> {
+        let free =
+            self.bias.try_enter::<HELPED>() || self.kind == LockKind::Real && self.raw.try_lock();
         free.then(|| Guard {
             inside: self,
             _thread_bound: PhantomData,
@@ -159,6 +184,25 @@ impl<T: ?Sized> Lock<T> {
         unsafe { self.raw.unlock() }
     }
 
+    /// The value, without locking: nobody else can hold a reference.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.value.get_mut()
+    }
+}
+
+impl<T: ?Sized> LoneLock<T> {
+    /// Enters if that takes a few instructions: nobody is inside, and the lock is
+    /// not real.
+    #[inline(always)]
+    pub fn enter_at_once(&self) -> Option<LoneGuard<'_, T>> {
+        self.bias.try_enter::<false>().then(|| LoneGuard {
+            inside: self,
+            _thread_bound: PhantomData,
+        })
+    }
+}
+
+impl<T: ?Sized> Lock<T> {
     /// Enters from a thread of the library, waiting for whoever is inside.
     /// `None`: the system has begun to refuse what a biased lock needs for
     /// that.
@@ -195,11 +239,6 @@ impl<T: ?Sized> Lock<T> {
             _thread_bound: PhantomData,
         })
     }
-
-    /// The value, without locking: nobody else can hold a reference.
-    pub fn get_mut(&mut self) -> &mut T {
-        self.value.get_mut()
-    }
 }
 
 #[cold]
@@ -217,13 +256,13 @@ fn not_for_helpers() -> ! {
 }
 
 /// The right to use the value of a [`Lock`]; ends when dropped.
-pub struct Guard<'a, T: ?Sized> {
-    inside: &'a Lock<T>,
+pub struct Guard<'a, T: ?Sized, const HELPED: bool = true> {
+    inside: &'a Lock<T, HELPED>,
     /// Stays on its thread, and is as shareable as a pointer: not at all.
     _thread_bound: PhantomData<*mut T>,
 }
 
-impl<T: ?Sized> Deref for Guard<'_, T> {
+impl<T: ?Sized, const HELPED: bool> Deref for Guard<'_, T, HELPED> {
     type Target = T;
 
     #[inline(always)]
@@ -233,7 +272,7 @@ impl<T: ?Sized> Deref for Guard<'_, T> {
     }
 }
 
-impl<T: ?Sized> DerefMut for Guard<'_, T> {
+impl<T: ?Sized, const HELPED: bool> DerefMut for Guard<'_, T, HELPED> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: the guard exists, so this thread is the one inside, and the
@@ -242,7 +281,7 @@ impl<T: ?Sized> DerefMut for Guard<'_, T> {
     }
 }
 
-impl<T: ?Sized> Drop for Guard<'_, T> {
+impl<T: ?Sized, const HELPED: bool> Drop for Guard<'_, T, HELPED> {
     #[inline(always)]
     fn drop(&mut self) {
         if self.inside.kind == LockKind::Real {
@@ -251,6 +290,37 @@ impl<T: ?Sized> Drop for Guard<'_, T> {
         } else {
             self.inside.bias.leave();
         }
+    }
+}
+
+/// The same right at a lock that is not real.
+pub struct LoneGuard<'a, T: ?Sized> {
+    inside: &'a LoneLock<T>,
+    _thread_bound: PhantomData<*mut T>,
+}
+
+impl<T: ?Sized> Deref for LoneGuard<'_, T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: as for `Guard`.
+        unsafe { &*self.inside.value.get() }
+    }
+}
+
+impl<T: ?Sized> DerefMut for LoneGuard<'_, T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as for `Guard`.
+        unsafe { &mut *self.inside.value.get() }
+    }
+}
+
+impl<T: ?Sized> Drop for LoneGuard<'_, T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.inside.bias.leave();
     }
 }
 

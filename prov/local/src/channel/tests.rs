@@ -20,8 +20,12 @@ fn pattern(seed: usize, len: usize) -> Vec<u8> {
     (0..len).map(|at| (seed * 31 + at) as u8).collect()
 }
 
-/// Sends; whether there was room.
+/// Sends, every other short message at once; whether there was room.
 fn send(from: &mut Channel, tag: u64, bytes: &[u8]) -> bool {
+    let fill = |space: Piece| assert_eq!(space.write(bytes), bytes.len());
+    if tag.is_multiple_of(2) && from.sender.send_short(head(tag), bytes.len(), fill, || ()) {
+        return true;
+    }
     let Some(space) = from.sender.space(bytes.len()).unwrap() else {
         return false;
     };
@@ -61,6 +65,72 @@ fn messages_of_any_length_come_as_they_were_sent() {
         }
         assert!(received > before);
         let _ = there.receiver.tell();
+    }
+}
+
+#[test]
+fn what_is_next_is_seen_in_its_slot_or_is_for_the_long_way() {
+    let (mut here, mut there) = pair();
+    assert!(there.receiver.peek().is_none());
+    let bytes: Vec<u8> = (0..20).collect();
+    assert!(send(&mut here, 2, &bytes));
+    let next = there.receiver.peek().unwrap();
+    assert!(next.is(3, 5) && next.is(3, 7) && !next.is(3, 4) && !next.is(2, 5));
+    assert!(next.has(1) && next.has(4) && !next.has(2));
+    assert_eq!([next.word(0), next.word(1), next.word(2)], head(2).words);
+    let eight = |number: usize| Some(u64::from_ne_bytes(*bytes[number * 8..].first_chunk()?));
+    assert_eq!((next.eight(0), next.eight(1)), (eight(0), eight(1)));
+    assert_eq!((next.eight(2), next.eight(usize::MAX / 8)), (None, None));
+    assert_eq!(next.bytes().map(|bytes| bytes.len()), Some(20));
+    let _ = there.receiver.take(20);
+    assert!(send(&mut here, 4, &pattern(0, INLINE + 1)));
+    let next = there.receiver.peek().unwrap();
+    assert!(next.bytes().is_none() && next.eight(0).is_none());
+}
+
+#[test]
+fn who_sends_bytes_at_once_wakes_who_sleeps() {
+    let (mut here, mut there) = pair();
+    let mut wakes = |bytes: &[u8]| {
+        let mut wakes = false;
+        let fill = |space: Piece| _ = space.write(bytes);
+        let is_sent = here.sender.send_bytes(bytes.len(), fill, || wakes = true);
+        (is_sent, wakes)
+    };
+    assert_eq!(wakes(&[1; INLINE + 1]), (false, false));
+    assert_eq!(wakes(b"bytes"), (true, false));
+    there.sleep();
+    barrier::heavy();
+    assert_eq!(wakes(b"bytes"), (true, true));
+    assert_eq!(wakes(b"bytes"), (true, false));
+    for _ in 0..3 {
+        assert!(there.receiver.peek().is_some_and(|next| next.is(0, 0)));
+        let _ = there.receiver.take(5);
+    }
+    assert!(there.receiver.has_untold());
+    let _ = there.receiver.tell();
+    assert!(!there.receiver.has_untold());
+}
+
+#[test]
+fn a_quarter_of_the_room_is_told_of_without_being_asked() {
+    for (len, count) in [
+        (8, SLOTS / 4),
+        (INLINE + 1, SLOTS / 4),
+        (LONGEST, 1),
+        (LONGEST / 2, 2),
+    ] {
+        let (mut here, mut there) = pair();
+        for number in 1..=count {
+            assert!(!there.receiver.has_untold() || number > 1);
+            assert!(send(&mut here, 0, &pattern(0, len)));
+            assert!(receive(&mut there).is_some());
+            assert_eq!(
+                there.receiver.has_untold(),
+                number < count,
+                "{len} {number}"
+            );
+        }
     }
 }
 
@@ -149,6 +219,14 @@ fn whatever_the_other_side_writes_is_an_error_or_bytes() {
         // SAFETY: inside the segment, and aligned.
         unsafe { AtomicU64::from_ptr(far.base().add(at).cast().as_ptr()) }
             .store(word, Ordering::Relaxed);
+        if let Some(next) = here.receiver.peek() {
+            let len = next.bytes().map(|bytes| bytes.len());
+            assert!(len.is_none_or(|len| len <= INLINE));
+            for number in 0..SLOT {
+                let is_there = len.is_some_and(|len| (number + 1) * 8 <= len);
+                assert_eq!(next.eight(number).is_some(), is_there);
+            }
+        }
         match here.receiver.next() {
             Ok(Some(record)) => {
                 let mut bytes = Vec::new();

@@ -27,13 +27,13 @@ impl Shared {
     }
 
     fn put(&self, producer: &mut Producer, value: u32) -> bool {
-        let Some(slot) = producer.free_slot::<Shared>() else {
+        let Some(free) = producer.free_slot::<Shared>() else {
             producer.look(self).unwrap();
             return false;
         };
         // SAFETY: the slot is free; the model says if anybody looks at it.
-        self.payloads[slot].with_mut(|payload| unsafe { *payload = value });
-        producer.publish(self, value);
+        self.payloads[free.slot()].with_mut(|payload| unsafe { *payload = value });
+        producer.publish(self, free, value);
         true
     }
 
@@ -105,5 +105,35 @@ fn who_goes_to_sleep_sees_the_message_or_is_woken() {
         let has_come = Consumer::default().next(&*shared).is_some();
         producer.join().unwrap();
         assert!(has_come || shared.woken.load(Ordering::Relaxed) == 1);
+    });
+}
+
+#[test]
+fn who_waits_for_room_sees_it_or_is_woken_though_it_is_told_of_late() {
+    loom::model(|| {
+        let shared = Shared::new();
+        let mut producer = Producer::default();
+        assert!(shared.put(&mut producer, 1) && shared.put(&mut producer, 2));
+        assert!(!shared.put(&mut producer, 3), "there is no room");
+        let far = shared.clone();
+        let consumer = thread::spawn(move || {
+            let mut consumer = Consumer::default();
+            for _ in 0..2 {
+                assert!(consumer.next(&*far).is_some());
+                consumer.take();
+            }
+            // Nothing comes: now there is time to tell.
+            assert!(consumer.next(&*far).is_none());
+            consumer.tell(&*far);
+            fence(Ordering::SeqCst);
+            if far.asleep.load(Ordering::Relaxed) & 1 != 0 {
+                far.woken.store(1, Ordering::Relaxed);
+            }
+        });
+        shared.asleep.store(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        let has_room = producer.look(&*shared).unwrap() == 2;
+        consumer.join().unwrap();
+        assert!(has_room || shared.woken.load(Ordering::Relaxed) == 1);
     });
 }

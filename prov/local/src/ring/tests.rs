@@ -32,8 +32,8 @@ fn what_is_published_comes_in_order_lap_after_lap() {
         (Few::new(), Producer::default(), Consumer::default());
     for round in 0..10u32 {
         for number in 0..4 {
-            assert!(producer.free_slot::<Few>().is_some());
-            producer.publish(&words, round * 4 + number);
+            let free = producer.free_slot::<Few>().unwrap();
+            producer.publish(&words, free, round * 4 + number);
         }
         assert_eq!(producer.free_slot::<Few>(), None);
         for number in 0..4 {
@@ -44,7 +44,6 @@ fn what_is_published_comes_in_order_lap_after_lap() {
             consumer.take();
         }
         assert_eq!(consumer.next(&words), None);
-        assert_eq!(consumer.untold(), 4);
         assert_eq!(producer.look(&words), Ok(u64::from(round) * 4));
         assert_eq!(producer.free_slot::<Few>(), None);
         consumer.tell(&words);
@@ -55,7 +54,10 @@ fn what_is_published_comes_in_order_lap_after_lap() {
 #[test]
 fn a_consumer_that_goes_back_or_ahead_is_broken() {
     let (words, mut producer) = (Few::new(), Producer::default());
-    (0..3).for_each(|_| producer.publish(&words, 0));
+    for _ in 0..3 {
+        let free = producer.free_slot::<Few>().unwrap();
+        producer.publish(&words, free, 0);
+    }
     words.done.store(2, Ordering::Relaxed);
     assert_eq!(producer.look(&words), Ok(2));
     for nonsense in [1, 4, u64::MAX] {

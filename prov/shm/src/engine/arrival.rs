@@ -1,13 +1,15 @@
 //! What comes through a channel.
 
-use prov_local::channel::{Head, Peek, Record};
+use prov_local::channel::{Head, Record};
 use prov_message::peers::UNKNOWN_SOURCE;
 use prov_message::{Reaching as _, Taken};
 use prov_util::errno::Errno;
 
 use super::Core;
 use super::keys::{LinkKey, from_peer};
-use super::link::{Ack, Action, Arrival, Coming, Fault, Link, Offered, Pending, Placing, Stream};
+use super::link::{
+    Ack, Action, Arrival, Coming, Fault, Link, Offered, Pending, Placing, Stream, wake,
+};
 use super::records::*;
 
 /// Messages that are taken in from one link before it is the others' turn.
@@ -30,39 +32,41 @@ impl Core {
         let Some(channel) = &mut link.channel else {
             return false;
         };
-        let mut next = channel.receiver.peek();
-        if matches!(next, Peek::Nothing) {
+        let receiver = &mut channel.receiver;
+        let Some(mut next) = receiver.peek() else {
+            // What was taken is told when there is time for that.
+            if receiver.has_untold() && receiver.tell() {
+                wake(&link.wire);
+            }
             return false;
-        }
-        let is_message = matches!(&next, Peek::Short(next) if next.head.kind == MESSAGE);
-        if !is_message || link.pulls.go_first() || link.src == UNKNOWN_SOURCE {
+        };
+        let src = link.src;
+        if link.pulls.go_first() || src == UNKNOWN_SOURCE {
             return self.take_in_slowly(key);
         }
         let Some(mut plain) = endpoints.plain(link.ep) else {
             return false;
         };
-        let mut wakes = false;
         let mut turns = TURN;
-        while turns != 0
-            && let Peek::Short(Record { head, bytes }) = next
-        {
-            let is_plain = head.kind == MESSAGE && head.flags & !TAGGED == 0;
-            let tag = (head.flags & TAGGED != 0).then_some(head.words[0]);
-            if !is_plain || head.words[2] != 0 || !plain.take(link.src, tag, &bytes) {
-                break;
+        loop {
+            // One that is to be acknowledged has something special about it.
+            let bytes = match next.bytes() {
+                Some(bytes) if next.is(MESSAGE, TAGGED) && next.word(2) == 0 => bytes,
+                _ => return self.take_in_slowly(key) || turns != TURN,
+            };
+            let tag = next.has(TAGGED).then(|| next.word(0));
+            if !plain.take(src, tag, &bytes) {
+                return self.take_in_slowly(key) || turns != TURN;
             }
-            wakes |= channel.receiver.take(bytes.len());
+            if receiver.take(bytes.len()) {
+                wake(&link.wire);
+            }
             turns -= 1;
-            next = channel.receiver.peek();
+            next = match receiver.peek() {
+                Some(next) if turns != 0 => next,
+                _ => return true,
+            };
         }
-        let is_over = turns == 0 || matches!(next, Peek::Nothing);
-        if is_over {
-            wakes |= channel.receiver.tell();
-        }
-        if wakes {
-            link.wake_peer();
-        }
-        is_over || self.take_in_slowly(key)
     }
 
     /// Takes in messages of any kind.

@@ -8,7 +8,7 @@ use prov_local::process::OtherProcess;
 use prov_local::rendezvous::Wire;
 use prov_local::ring::Broken;
 use prov_message::{Ticket, Transport};
-use prov_util::buffer::AppIov;
+use prov_util::buffer::{AppIov, Piece};
 use prov_util::errno::Errno;
 use prov_util::mr::Grants;
 use prov_util::process_memory::{OtherIov, Seal};
@@ -249,17 +249,18 @@ impl Link {
 
     /// [`Link::post`] for a short message, where that is possible at once.
     #[inline(always)]
-    pub fn post_short(&mut self, head: Head, len: usize, fill: impl FnOnce(&AppIov)) -> bool {
-        let channel = self.channel.as_mut();
-        match channel.and_then(|channel| channel.sender.send_short(head, len, fill)) {
-            None => false,
-            Some(wakes) => {
-                if wakes {
-                    self.wake_peer();
-                }
-                true
-            }
-        }
+    pub fn post_short(&mut self, head: Head, len: usize, fill: impl FnOnce(Piece)) -> bool {
+        let Link { channel, wire, .. } = self;
+        let Some(channel) = channel else {
+            return false;
+        };
+        channel.sender.send_short(
+            head,
+            len,
+            fill,
+            #[inline(always)]
+            || wake(wire),
+        )
     }
 
     /// Whether a message of any length can be sent.
@@ -273,13 +274,19 @@ impl Link {
 
     #[cold]
     pub fn wake_peer(&self) {
-        // A socket that takes no more has something to wake the peer already,
-        // and one that has ended ends the link.
-        let _ = self.wire.send(WAKE, None);
+        wake(&self.wire);
     }
 
     /// Whether there is something to be sent that waits for room only.
     pub fn has_something_to_send(&self) -> bool {
         !self.answers.is_empty() || !self.streams.is_empty() || self.writing.is_some()
     }
+}
+
+/// Wakes who sleeps at the other end.
+#[cold]
+pub fn wake(wire: &Wire) {
+    // A socket that takes no more has something to wake the peer already, and one
+    // that has ended ends the link.
+    let _ = wire.send(WAKE, None);
 }

@@ -27,12 +27,15 @@ impl Core {
         if !self.busy.is_empty() {
             self.send_more();
         }
-        if self.open.turn_ends(any) {
-            self.ask_poller();
-        }
         if any {
+            if self.open.turn_ends(true) {
+                self.ask_poller();
+            }
             self.idle_calls = 0;
             return false;
+        }
+        if self.open.turn_ends(false) {
+            self.ask_poller();
         }
         self.idle_calls = self.idle_calls.wrapping_add(1);
         self.idle_calls

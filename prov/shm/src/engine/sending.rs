@@ -1,8 +1,8 @@
 //! Messages go out: short ones at once, long ones when the receiver asks for
 //! them.
 
-use fabric_abi::{FI_COMMIT_COMPLETE, FI_DELIVERY_COMPLETE};
-use prov_local::channel::Head;
+use fabric_abi::{FI_COMMIT_COMPLETE, FI_DELIVERY_COMPLETE, FI_REMOTE_CQ_DATA};
+use prov_local::channel::{Head, INLINE};
 use prov_message::peers::{Bytes as Payload, Deferred, Destination};
 use prov_message::{Op, Reaching as _};
 use prov_util::buffer::AppIov;
@@ -19,37 +19,57 @@ use crate::params::SIZES;
 /// Longest message that is sent at once.
 pub const EAGER: usize = 8 << 10;
 
+/// Flags of messages that do not take the short way.
+const SPECIAL: u64 = FI_REMOTE_CQ_DATA | FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE;
+// What takes it need not be checked for its length.
+const _: () = assert!(INLINE <= SIZES.inject);
+
 impl Core {
     #[inline(always)]
     pub(super) fn post_message(&mut self, ep: EpKey, message: &Transmit) -> Result {
-        SIZES.check_message(message)?;
-        let state = self.endpoints.get(ep).ok_or(Errno::EOPBADSTATE)?;
-        if let Some(key) = state.own.peers.open_link(message.peer)
-            && let Some(link) = self.links.get_mut(key)
-        {
-            const SPECIAL: u64 = FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE;
-            let is_plain =
-                message.flags & SPECIAL == 0 && !link.offers_only && link.writing.is_none();
-            let len = message.buffers.len();
-            if is_plain
-                && link.post_short(
-                    head_of(message),
-                    len,
-                    #[inline(always)]
-                    |to| _ = message.buffers.copy_to(to),
-                )
-            {
-                let op = Op::of_transmit(ep, message);
-                state.reports.operation(&op, Ok(()));
-                return Ok(());
-            }
-            return self.send(key, message, Payload::App(&message.buffers));
+        match self.post_at_once(ep, message) {
+            Some(()) => Ok(()),
+            None => self.post_in_turn(ep, message),
         }
-        self.post_message_slowly(ep, message)
+    }
+
+    /// The short way for a short message with nothing special about it, on an open
+    /// link.
+    #[inline(always)]
+    fn post_at_once(&mut self, ep: EpKey, message: &Transmit) -> Option<()> {
+        let len = message.buffers.len();
+        if message.flags & SPECIAL != 0 || len > INLINE {
+            return None;
+        }
+        let state = self.endpoints.get(ep)?;
+        let key = state.own.peers.open_link(message.peer)?;
+        let link = self.links.get_mut(key)?;
+        if link.offers_only || link.writing.is_some() {
+            return None;
+        }
+        let is_sent = link.post_short(
+            head_of(message, None),
+            len,
+            #[inline(always)]
+            |to| _ = to.copy_from(&message.buffers),
+        );
+        if !is_sent {
+            return None;
+        }
+        let op = Op::of_transmit(ep, message);
+        state.reports.operation(&op, Ok(()));
+        Some(())
     }
 
     #[inline(never)]
-    fn post_message_slowly(&mut self, ep: EpKey, message: &Transmit) -> Result {
+    fn post_in_turn(&mut self, ep: EpKey, message: &Transmit) -> Result {
+        SIZES.check_message(message)?;
+        let state = self.endpoints.get(ep).ok_or(Errno::EOPBADSTATE)?;
+        if let Some(key) = state.own.peers.open_link(message.peer)
+            && self.links.contains_key(key)
+        {
+            return self.send(key, message, Payload::App(&message.buffers));
+        }
         match self.reach(ep, message.peer)? {
             Destination::Open(key) => self.send(key, message, Payload::App(&message.buffers)),
             Destination::Waits(peer) => self.defer(peer, Op::of_transmit(ep, message), || {
@@ -71,7 +91,7 @@ impl Core {
         let op = Op::of_transmit(link.ep, message);
         let is_offered = bytes.len() > EAGER || link.offers_only;
         let until_received = message.flags & (FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE) != 0;
-        let mut head = head_of(message);
+        let mut head = head_of(message, message.immediate());
         if !is_offered && !until_received {
             let sent = link.post(head, bytes.len(), |to| copy(&bytes, to));
             return match sent {
@@ -118,19 +138,17 @@ impl Core {
     }
 }
 
+/// The head of a message with this immediate data, or none.
 #[inline(always)]
-fn head_of(message: &Transmit) -> Head {
-    let (mut flags, tag) = match message.tag {
+fn head_of(message: &Transmit, data: Option<u64>) -> Head {
+    let (tagged, tag) = match message.tag {
         Tag::None => (0, 0),
         Tag::Value(tag) => (TAGGED, tag),
     };
-    let data = message.immediate();
-    if data.is_some() {
-        flags |= HAS_DATA;
-    }
+    let has_data = if data.is_some() { HAS_DATA } else { 0 };
     Head {
         kind: MESSAGE,
-        flags,
+        flags: tagged | has_data,
         words: [tag, data.unwrap_or(0), 0],
     }
 }

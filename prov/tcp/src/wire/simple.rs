@@ -93,6 +93,24 @@ pub fn put_message(
     }
 }
 
+/// The header of a tagged message with nothing special about it, which has `total`
+/// bytes with its header, as words to be written in native order.
+#[inline(always)]
+pub fn tagged_words(tag: u64, sequence: u8, total: usize) -> [u64; 3] {
+    [numbered(TAGGED, sequence), total as u64, tag]
+}
+
+/// The same of one without a tag.
+#[inline(always)]
+pub fn plain_words(sequence: u8, total: usize) -> [u64; 2] {
+    [numbered(PLAIN, sequence), total as u64]
+}
+
+#[inline(always)]
+fn numbered(start: u64, sequence: u8) -> u64 {
+    (start | u64::from(sequence) << 56).to_le()
+}
+
 /// Writes the first words of a header; returns its length and that of the message
 /// behind it together.
 #[inline(always)]
@@ -138,35 +156,68 @@ pub struct Simple<'a> {
 #[inline(always)]
 pub fn decode_simple(bytes: &[u8]) -> Option<Simple<'_>> {
     let (head, size, rest) = split_base(bytes)?;
-    let word = |at: usize| {
-        rest.get(at..)?
-            .first_chunk()
-            .copied()
-            .map(u64::from_ne_bytes)
-    };
-    // Most frequent first.
-    let (tag, name, body) = if head == TAGGED {
-        (Some(word(0)?), None, BASE + 8)
-    } else if head == TAGGED_NAMED {
-        (Some(word(0)?), Some(word(8)?), BASE + 16)
-    } else if head == PLAIN {
-        (None, None, BASE)
-    } else if head == PLAIN_NAMED {
-        (None, Some(word(0)?), BASE + 8)
-    } else {
-        return None;
-    };
+    let SimpleHead { tag, name, len } = decode_head(
+        head,
+        #[inline(always)]
+        |number| {
+            let word = rest.get(number * 8..)?.first_chunk();
+            word.copied().map(u64::from_ne_bytes)
+        },
+    )?;
     if size > bytes.len() {
         return None;
     }
     let (message, rest) = bytes.split_at(size);
-    let payload = message.get(body..)?;
+    let payload = message.get(len..)?;
     Some(Simple {
         tag,
         name,
         payload,
         rest,
     })
+}
+
+/// What the header of a [`Simple`] message says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SimpleHead {
+    /// As in [`Simple`].
+    pub tag: Option<u64>,
+    /// As in [`Simple`].
+    pub name: Option<u64>,
+    /// Bytes of the header.
+    pub len: usize,
+}
+
+/// The header of a message if it is a [`Simple`] one in native order, which comes
+/// with nothing behind it and has `len` bytes in all. `word` reads eight of these,
+/// by their number.
+#[inline(always)]
+pub fn decode_single(len: usize, word: impl Fn(usize) -> Option<u64>) -> Option<SimpleHead> {
+    let start = u64::from_le(word(0)?) & COMPARED;
+    let head = decode_head(
+        start,
+        #[inline(always)]
+        |number| word(BASE / 8 + number),
+    )?;
+    (word(1)? == len as u64 && head.len <= len).then_some(head)
+}
+
+/// What a header says that begins so; `word` reads what follows the base.
+#[inline(always)]
+fn decode_head(start: u64, word: impl Fn(usize) -> Option<u64>) -> Option<SimpleHead> {
+    // Most frequent first.
+    let (tag, name, len) = if start == TAGGED {
+        (Some(word(0)?), None, BASE + 8)
+    } else if start == TAGGED_NAMED {
+        (Some(word(0)?), Some(word(1)?), BASE + 16)
+    } else if start == PLAIN {
+        (None, None, BASE)
+    } else if start == PLAIN_NAMED {
+        (None, Some(word(0)?), BASE + 8)
+    } else {
+        return None;
+    };
+    Some(SimpleHead { tag, name, len })
 }
 
 /// The name in the acknowledgement at the start of `bytes`, in native order, if
@@ -227,7 +278,29 @@ mod tests {
                 let room = &mut whole[..len + 4];
                 assert_eq!(put_message(tag, 0, 5, room, |_| panic!()), None);
             }
-            long.extend(b"helloand more");
+            let single = |all: &[u8], len| {
+                decode_single(len, |number| {
+                    let word = all.get(number * 8..)?.first_chunk();
+                    word.copied().map(u64::from_ne_bytes)
+                })
+            };
+            if name.is_none() {
+                let words = match tag {
+                    Some(tag) => tagged_words(tag, 0, len + 5).to_vec(),
+                    None => plain_words(0, len + 5).to_vec(),
+                };
+                let bytes: Vec<u8> = words.into_iter().flat_map(u64::to_ne_bytes).collect();
+                assert_eq!(bytes, long);
+            }
+            long.extend(b"hello");
+            let head = SimpleHead { tag, name, len };
+            assert_eq!(single(&long, len + 5), Some(head));
+            assert_eq!(single(&long, len + 4), None);
+            assert_eq!(single(&long, len + 6), None);
+            for cut in 0..len {
+                assert_eq!(single(&long[..cut / 8 * 8], len + 5), None);
+            }
+            long.extend(b"and more");
             let simple = decode_simple(&long).unwrap();
             assert_eq!((simple.tag, simple.name), (tag, name));
             assert_eq!(simple.payload, b"hello");

@@ -160,7 +160,7 @@ struct Destination {
     entries: *mut u8,
     /// Null where it wants none.
     sources: *mut fi_addr_t,
-    format: CqFormat,
+    entry_size: usize,
     with_sources: bool,
 }
 
@@ -170,7 +170,7 @@ impl Destination {
         Destination {
             entries: entries.cast(),
             sources,
-            format: cq.format(),
+            entry_size: cq.entry_size(),
             with_sources: cq.with_sources(),
         }
     }
@@ -182,7 +182,8 @@ impl Destination {
     unsafe fn put(&mut self, completion: &Completion) {
         // SAFETY: the caller vouches for the room.
         unsafe {
-            self.entries = self.entries.add(put(self.entries, self.format, completion));
+            put(self.entries, self.entry_size, completion);
+            self.entries = self.entries.add(self.entry_size);
             if !self.sources.is_null() {
                 self.put_source(completion);
             }
@@ -205,19 +206,24 @@ impl Destination {
     }
 }
 
-/// Writes a completion as an entry of this format; returns how long that is.
+/// Writes a completion as an entry of the format that has this size
+/// ([`Cq::entry_size`]).
 ///
 /// # Safety
 /// There is room for it at `place`, which may be any address.
 #[inline(always)]
-unsafe fn put(place: *mut u8, format: CqFormat, completion: &Completion) -> usize {
+unsafe fn put(place: *mut u8, size: usize, completion: &Completion) {
     // SAFETY: the caller vouches for the room.
     unsafe {
-        match format {
-            CqFormat::Tagged => put_entry::<fi_cq_tagged_entry>(place, completion),
-            CqFormat::Data => put_entry::<fi_cq_data_entry>(place, completion),
-            CqFormat::Msg => put_entry::<fi_cq_msg_entry>(place, completion),
-            CqFormat::Context => put_entry::<fi_cq_entry>(place, completion),
+        // Most frequent first: a table to jump by takes longer.
+        if size >= size_of::<fi_cq_tagged_entry>() {
+            put_entry::<fi_cq_tagged_entry>(place, completion);
+        } else if size >= size_of::<fi_cq_data_entry>() {
+            put_entry::<fi_cq_data_entry>(place, completion);
+        } else if size >= size_of::<fi_cq_msg_entry>() {
+            put_entry::<fi_cq_msg_entry>(place, completion);
+        } else {
+            put_entry::<fi_cq_entry>(place, completion);
         }
     }
 }
@@ -225,14 +231,13 @@ unsafe fn put(place: *mut u8, format: CqFormat, completion: &Completion) -> usiz
 /// # Safety
 /// As for [`put`]; `Entry` is the structure of a format.
 #[inline(always)]
-unsafe fn put_entry<Entry: Copy>(place: *mut u8, completion: &Completion) -> usize {
+unsafe fn put_entry<Entry: Copy>(place: *mut u8, completion: &Completion) {
     // SAFETY: a completion begins with the entry of every format, and the caller
     // vouches for the room.
     unsafe {
         let entry = ptr::from_ref(completion).cast::<Entry>().read();
         place.cast::<Entry>().write_unaligned(entry);
     }
-    size_of::<Entry>()
 }
 
 unsafe extern "C" fn read(cq: *mut fid_cq, buf: *mut c_void, count: usize) -> isize {
@@ -242,7 +247,7 @@ unsafe extern "C" fn read(cq: *mut fid_cq, buf: *mut c_void, count: usize) -> is
     unsafe {
         match this.outlook(count) {
             Outlook::Nothing => drive_and_read(cq, buf, count),
-            Outlook::Single => take_single(cq, buf, count),
+            Outlook::Single => take_at_once(cq, buf, count),
             Outlook::Open => read_any(cq, buf, count),
         }
     }
@@ -257,21 +262,33 @@ unsafe extern "C" fn drive_and_read(cq: *mut fid_cq, buf: *mut c_void, count: us
     // SAFETY: the conditions of `read`.
     unsafe {
         match this.has_single(count) {
-            true => take_single(cq, buf, count),
+            true => take_at_once(cq, buf, count),
             false => take_any(cq, buf, count),
         }
     }
 }
 
 #[inline(always)]
-unsafe fn take_single(cq: *mut fid_cq, buf: *mut c_void, count: usize) -> isize {
+unsafe fn take_at_once(cq: *mut fid_cq, buf: *mut c_void, count: usize) -> isize {
     // SAFETY: the table that holds `read` belongs to queues.
     let this = unsafe { Handle::<Cq>::borrow(cq) };
-    let format = this.format();
+    let size = this.entry_size();
     // SAFETY: the application has room for `count` entries, and so for one.
-    if this.take_single(|completion| unsafe {
-        put(buf.cast(), format, completion);
-    }) {
+    if this.take_at_once(|completion| unsafe { put(buf.cast(), size, completion) }) {
+        return 1;
+    }
+    // SAFETY: the conditions of `read`.
+    unsafe { take_single(cq, buf, count) }
+}
+
+/// Apart from `read` for the same reason.
+#[inline(never)]
+unsafe extern "C" fn take_single(cq: *mut fid_cq, buf: *mut c_void, count: usize) -> isize {
+    // SAFETY: the table that holds `read` belongs to queues.
+    let this = unsafe { Handle::<Cq>::borrow(cq) };
+    let size = this.entry_size();
+    // SAFETY: as in `take_at_once`.
+    if this.take_single(|completion| unsafe { put(buf.cast(), size, completion) }) {
         return 1;
     }
     // SAFETY: the conditions of `read`.

@@ -114,9 +114,10 @@ impl<B> PostedQueue<B> {
     }
 
     /// Adds a receive with a buffer of its own, unless `most` wait already;
-    /// whether it did.
+    /// whether it did. What `posted` says is written to its place, and not moved
+    /// there.
     #[inline(always)]
-    pub fn push_single(&mut self, posted: Posted, buf: &B, most: usize) -> bool
+    pub fn push_single(&mut self, posted: impl Fn() -> Posted, buf: &B, most: usize) -> bool
     where
         B: ReceiveBuffer + Copy,
     {
@@ -125,9 +126,9 @@ impl<B> PostedQueue<B> {
             return false;
         }
         let Some(place) = self.line.extend() else {
-            return self.push_elsewhere(posted, buf, most);
+            return self.push_elsewhere(posted(), buf, most);
         };
-        place.posted = posted;
+        place.posted = posted();
         match &mut place.space {
             // What was here of an earlier receive makes room for it.
             Space::Single(place) => place.assign(buf),

@@ -94,7 +94,7 @@ impl<B: ReceiveBuffer, U> ReceiveQueue<B, U> {
         B: Copy,
     {
         let Filter { src, tag, ignore } = filter;
-        let posted = Posted {
+        let posted = || Posted {
             context,
             flags,
             src,

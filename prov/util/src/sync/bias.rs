@@ -19,7 +19,8 @@ use super::{barrier, futex};
 /// See the module.
 pub(super) struct Bias {
     /// [`INSIDE`] while the application is, or is about to be. Only the
-    /// application writes it.
+    /// application writes it. Where nobody ever may enter this way, it is so for
+    /// good.
     application: AtomicU32,
     /// [`FREE`], [`CLAIMED`] or [`AWAITED`]. Only helpers change it from and to
     /// `FREE`.
@@ -50,31 +51,28 @@ impl Bias {
         }
     }
 
-    /// The application enters, waiting for a helper at most. `false`: it is
-    /// inside already.
-    #[inline(always)]
-    pub(super) fn enter(&self) -> bool {
-        let before = self.application.load(Ordering::Relaxed);
-        self.application.store(INSIDE, Ordering::Relaxed);
-        barrier::light();
-        let claim = self.claim.load(Ordering::Acquire);
-        if before | claim != 0 {
-            return before == OUTSIDE && self.enter_after_helper();
+    /// A place that nobody enters.
+    pub(super) fn closed() -> Self {
+        Self {
+            application: AtomicU32::new(INSIDE),
+            claim: AtomicU32::new(FREE),
         }
-        true
     }
 
-    /// The application enters if nobody is inside.
+    /// The application enters if nobody is inside. `HELPED` is false where there
+    /// are no helpers.
     #[inline(always)]
-    pub(super) fn try_enter(&self) -> bool {
+    pub(super) fn try_enter<const HELPED: bool>(&self) -> bool {
         if self.application.load(Ordering::Relaxed) != OUTSIDE {
             return false;
         }
         self.application.store(INSIDE, Ordering::Relaxed);
-        barrier::light();
-        if self.claim.load(Ordering::Acquire) != FREE {
-            self.step_back();
-            return false;
+        if HELPED {
+            barrier::light();
+            if self.claim.load(Ordering::Acquire) != FREE {
+                self.step_back();
+                return false;
+            }
         }
         true
     }
@@ -85,15 +83,17 @@ impl Bias {
         self.application.store(OUTSIDE, Ordering::Release);
     }
 
+    /// The application enters, waiting for a helper at most, after
+    /// [`Bias::try_enter`] has failed. `false`: it is inside already.
     #[cold]
     #[inline(never)]
-    fn enter_after_helper(&self) -> bool {
+    pub(super) fn enter_after_helper(&self) -> bool {
+        if self.application.load(Ordering::Relaxed) != OUTSIDE {
+            return false;
+        }
         loop {
-            self.step_back();
             self.await_free();
-            self.application.store(INSIDE, Ordering::Relaxed);
-            barrier::light();
-            if self.claim.load(Ordering::Acquire) == FREE {
+            if self.try_enter::<true>() {
                 return true;
             }
         }
@@ -216,6 +216,10 @@ mod loom_tests {
             })
         }
 
+        fn enter(&self) -> bool {
+            self.bias.try_enter::<true>() || self.bias.enter_after_helper()
+        }
+
         fn add(&self) {
             // SAFETY: loom checks.
             self.value.with_mut(|value| unsafe { *value += 1 });
@@ -235,12 +239,12 @@ mod loom_tests {
                 })
             };
             for _ in 0..2 {
-                assert!(place.bias.enter());
+                assert!(place.enter());
                 place.add();
                 place.bias.leave();
             }
             helper.join().unwrap();
-            assert!(place.bias.enter());
+            assert!(place.enter());
             // SAFETY: loom checks.
             assert_eq!(place.value.with(|value| unsafe { *value }), 3);
         });
@@ -260,13 +264,13 @@ mod loom_tests {
                 })
             };
             for _ in 0..2 {
-                if place.bias.try_enter() {
+                if place.bias.try_enter::<true>() {
                     place.add();
                     place.bias.leave();
                 }
             }
             helper.join().unwrap();
-            assert!(place.bias.try_enter(), "nobody is left inside");
+            assert!(place.bias.try_enter::<true>(), "nobody is left inside");
         });
     }
 
@@ -287,7 +291,7 @@ mod loom_tests {
                     }
                 })
             });
-            assert!(place.bias.enter());
+            assert!(place.enter());
             place.add();
             place.bias.leave();
             for helper in helpers {

@@ -169,6 +169,10 @@ fn a_lock_that_is_not_real_notices_being_entered_twice() {
         let message = *second.unwrap_err().downcast::<&str>().unwrap();
         assert!(message.contains("entered twice"), "{message}");
     }
+    let lock = LoneLock::alone(LockKind::Elided, ());
+    let _first = lock.enter_at_once().unwrap();
+    let second = std::panic::AssertUnwindSafe(|| _ = lock.lock());
+    assert!(std::panic::catch_unwind(second).is_err());
 }
 
 #[test]
@@ -187,6 +191,27 @@ fn a_held_lock_cannot_be_tried() {
         drop(held);
         assert_eq!(lock.try_lock().map(|value| *value), Some(1));
         assert_eq!(lock.into_inner(), 1);
+    }
+}
+
+#[test]
+fn a_lock_without_helpers_is_entered_at_once_unless_it_is_real() {
+    for kind in KINDS {
+        let mut lock = LoneLock::alone(kind, 1);
+        let is_real = lock.kind() == LockKind::Real;
+        assert_eq!(is_real, kind == LockKind::Real);
+        {
+            let mut held = lock.enter_at_once();
+            assert_eq!(held.is_none(), is_real);
+            if let Some(value) = &mut held {
+                **value += 1;
+                assert!(lock.try_lock().is_none() && lock.enter_at_once().is_none());
+            }
+        }
+        let held = lock.lock();
+        assert!(lock.try_lock().is_none() && lock.enter_at_once().is_none());
+        drop(held);
+        assert_eq!(*lock.get_mut(), if is_real { 1 } else { 2 });
     }
 }
 

@@ -145,16 +145,20 @@ impl<T: Send + Sync> Drop for Leaves<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
         let snapshot = self.0;
-        let last = match snapshot.kind {
-            LockKind::Real => snapshot.readers.fetch_sub(1, Ordering::Release) == 1,
+        match snapshot.kind {
+            LockKind::Real => {
+                let is_last = snapshot.readers.fetch_sub(1, Ordering::Release) == 1;
+                if is_last && snapshot.has_retired.load(Ordering::Relaxed) {
+                    snapshot.reclaim();
+                }
+            }
             LockKind::Elided | LockKind::Biased => {
                 let readers = snapshot.readers.load(Ordering::Relaxed);
                 snapshot.readers.store(readers - 1, Ordering::Relaxed);
-                readers == 1
+                if snapshot.has_retired.load(Ordering::Relaxed) {
+                    snapshot.reclaim();
+                }
             }
-        };
-        if last && snapshot.has_retired.load(Ordering::Relaxed) {
-            snapshot.reclaim();
         }
     }
 }

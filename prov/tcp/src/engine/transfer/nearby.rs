@@ -1,14 +1,15 @@
 //! What comes through memory that is shared with other processes of this host.
 
+use prov_local::channel::Next;
 use prov_local::rota::{Rota, Rounds};
-use prov_local::stream::SHORT;
+use prov_util::buffer::Piece;
 
 use crate::engine::Core;
 use crate::engine::link::detours::Detour;
 use crate::engine::link::keys::ConnKey;
 use crate::engine::transfer::arrival::short_way;
 use crate::wire::handshake::Features;
-use crate::wire::simple::decode_simple;
+use crate::wire::simple::{SimpleHead, decode_single, plain_words, tagged_words};
 
 /// Short messages of one connection before others have their turn.
 const MESSAGES_PER_TURN: u32 = 64;
@@ -16,6 +17,13 @@ const MESSAGES_PER_TURN: u32 = 64;
 /// How many times as often the poller is asked where there are connections
 /// through the network, too.
 const MIXED: u32 = 16;
+
+/// What the short way has brought.
+struct Taken {
+    any: bool,
+    /// Whether there is nothing for the other way.
+    is_all: bool,
+}
 
 impl Rounds for Core {
     type Key = ConnKey;
@@ -32,13 +40,9 @@ impl Rounds for Core {
 
     #[inline(always)]
     fn take_in_from(&mut self, key: ConnKey) -> bool {
-        let shortcut = self.conns.get(key).and_then(|conn| conn.shortcut.as_ref());
-        if !shortcut.is_some_and(|shortcut| shortcut.has_next()) {
-            return false;
-        }
         match self.take_in_short(key) {
-            Some(any) => any,
-            None => self.read(key, false),
+            Taken { any, is_all: true } => any,
+            Taken { any, .. } => self.read(key, false) | any,
         }
     }
 
@@ -78,49 +82,63 @@ impl Core {
     }
 
     /// Takes in short messages with nothing special about them that find their
-    /// receives, straight from where they are; whether there were any. `None`
-    /// where other bytes are next.
+    /// receives, straight from where they are.
     #[inline(always)]
-    fn take_in_short(&mut self, key: ConnKey) -> Option<bool> {
-        let conn = self.conns.get_mut(key)?;
+    fn take_in_short(&mut self, key: ConnKey) -> Taken {
+        let mut came = Taken {
+            any: false,
+            is_all: true,
+        };
+        let Some(conn) = self.conns.get_mut(key) else {
+            return came;
+        };
+        let Some(shortcut) = &conn.shortcut else {
+            return came;
+        };
+        came.is_all = false;
+        let Some(mut next) = shortcut.peek() else {
+            came.is_all = !shortcut.has_rest();
+            return came;
+        };
         if !conn.is_plain() {
-            return None;
+            return came;
         }
-        let mut plain = short_way(conn, &mut self.endpoints)?;
-        let shortcut = conn.shortcut.as_mut()?;
-        let mut room = [0; SHORT];
-        let (mut any, mut is_other) = (false, false);
-        for _ in 0..MESSAGES_PER_TURN {
-            let Some(bytes) = shortcut.peek_short(&mut room) else {
-                is_other = !any && shortcut.has_next();
-                break;
-            };
-            let len = bytes.len();
-            let Some(simple) = decode_simple(bytes) else {
-                is_other = true;
-                break;
-            };
-            if !simple.rest.is_empty()
-                || simple.name.is_some() && !conn.features.has(Features::NAMED_ACKS)
-                || !plain.take(conn.src, simple.tag, simple.payload)
+        let Some(mut plain) = short_way(conn, &mut self.endpoints) else {
+            return came;
+        };
+        let src = conn.src;
+        let mut turns = MESSAGES_PER_TURN;
+        while let Some((head, payload)) = single(&next) {
+            if head.name.is_some() && !conn.features.has(Features::NAMED_ACKS)
+                || !plain.take(src, head.tag, &payload)
             {
-                is_other = true;
                 break;
             }
-            if let Some(name) = simple.name {
+            if let Some(name) = head.name {
                 conn.owed.push(name);
             }
-            shortcut.take_short(&conn.socket, len);
-            any = true;
+            came.any = true;
+            let Some(shortcut) = &mut conn.shortcut else {
+                break;
+            };
+            shortcut.take_short(&conn.socket, head.len + payload.len());
+            turns -= 1;
+            next = match shortcut.peek() {
+                Some(next) if turns != 0 => next,
+                _ => {
+                    came.is_all = true;
+                    break;
+                }
+            };
         }
-        if any {
+        if came.any {
             conn.detours.set(Detour::Bulk, false);
             self.idle_calls = 0;
             if !conn.owed.is_empty() {
                 self.acknowledge_owed(key);
             }
         }
-        (!is_other).then_some(any)
+        came
     }
 
     /// The poller has been asked.
@@ -131,4 +149,26 @@ impl Core {
             self.poller.wake_at(due);
         }
     }
+}
+
+/// Writes the header of a message with nothing special about it that goes there as a
+/// whole; returns where the message itself goes, `None` if there is no room.
+#[inline(always)]
+pub(crate) fn put_header(tag: Option<u64>, sequence: u8, to: &Piece) -> Option<Piece> {
+    match tag {
+        Some(tag) => to.write_words(tagged_words(tag, sequence, to.len())),
+        None => to.write_words(plain_words(sequence, to.len())),
+    }
+}
+
+/// A message with nothing special about it that is next and alone, and its bytes.
+#[inline(always)]
+fn single(next: &Next<'_>) -> Option<(SimpleHead, Piece)> {
+    let bytes = next.bytes()?;
+    let head = decode_single(
+        bytes.len(),
+        #[inline(always)]
+        |number| next.eight(number),
+    )?;
+    Some((head, bytes.skip(head.len)))
 }

@@ -3,7 +3,6 @@
 use std::os::fd::AsFd;
 
 use fabric_abi::{FI_COMMIT_COMPLETE, FI_DELIVERY_COMPLETE, FI_REMOTE_CQ_DATA};
-use prov_local::stream::SHORT;
 use prov_message::peers::{Bytes, Deferred, Destination, PeerKey};
 use prov_message::{Op, Reaching as _};
 use prov_util::errno::{Errno, Result};
@@ -16,6 +15,7 @@ use crate::engine::link::keys::{ConnKey, EpKey};
 use crate::engine::link::narrow::NAMES;
 use crate::engine::link::post::Post;
 use crate::engine::link::socket;
+use crate::engine::transfer::nearby::put_header;
 use crate::engine::transfer::posting::{OWN_LIMIT, lend_buffer};
 use crate::engine::transfer::rendezvous::{Announcing, WORTH_ANNOUNCING};
 use crate::wire::handshake::Features;
@@ -64,6 +64,22 @@ impl Core {
         }
         conn.burst.sent();
         let (tag, sequence) = (message.tag.value(), conn.sequence);
+        if let Some(shortcut) = &mut conn.shortcut
+            && shortcut.send_short(
+                &conn.socket,
+                simple::header_len(tag.is_some(), false) + len,
+                #[inline(always)]
+                |to| {
+                    if let Some(body) = put_header(tag, sequence, &to) {
+                        body.copy_from(&message.buffers);
+                    }
+                },
+            )
+        {
+            conn.sequence = sequence.wrapping_add(1);
+            ep.reports.operation(&Op::of_transmit(key, message), Ok(()));
+            return Some(());
+        }
         let total = simple::put_message(
             tag,
             sequence,
@@ -74,18 +90,13 @@ impl Core {
         )?;
         conn.sequence = sequence.wrapping_add(1);
         let bytes = self.scratch.get(..total)?;
-        if let Some(shortcut) = &mut conn.shortcut {
-            if total > SHORT
-                || !shortcut.send_short(&conn.socket, total, |to| _ = to.write_at(0, bytes))
-            {
-                return self.transmit_by_path(key, conn_key, message, total);
-            }
-        } else {
-            match socket::send(conn.socket.as_fd(), bytes) {
-                Ok(sent) if sent == total => {}
-                Ok(sent) => return self.sent_in_part(key, conn_key, message, sent, total),
-                Err(error) => return self.not_sent(key, conn_key, message, error, total),
-            }
+        if conn.shortcut.is_some() {
+            return self.transmit_by_path(key, conn_key, message, total);
+        }
+        match socket::send(conn.socket.as_fd(), bytes) {
+            Ok(sent) if sent == total => {}
+            Ok(sent) => return self.sent_in_part(key, conn_key, message, sent, total),
+            Err(error) => return self.not_sent(key, conn_key, message, error, total),
         }
         ep.reports.operation(&Op::of_transmit(key, message), Ok(()));
         Some(())

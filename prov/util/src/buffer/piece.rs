@@ -1,0 +1,175 @@
+//! Bytes that are in one place, where there never is more than one.
+
+use super::{AppIov, copy};
+
+/// Memory in one piece, which others may write to at any time: it can be copied,
+/// and is never borrowed.
+#[derive(Clone, Copy, Debug)]
+pub struct Piece {
+    base: *mut u8,
+    len: usize,
+}
+
+// SAFETY: as for `AppIov`.
+unsafe impl Send for Piece {}
+// SAFETY: as above.
+unsafe impl Sync for Piece {}
+
+impl Piece {
+    /// `len` bytes at `base`, which is not null.
+    ///
+    /// # Safety
+    /// As for [`AppIov::from_raw`].
+    #[inline(always)]
+    pub unsafe fn from_raw(base: *mut u8, len: usize) -> Self {
+        Piece { base, len }
+    }
+
+    /// Bytes in it.
+    #[inline(always)]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is not one.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// What follows its first `count` bytes; nothing where it has no more.
+    #[inline(always)]
+    pub fn skip(&self, count: usize) -> Piece {
+        let count = count.min(self.len);
+        Piece {
+            base: self.base.wrapping_add(count),
+            len: self.len - count,
+        }
+    }
+
+    /// Copies as many of the bytes into `target` as fit; returns how many.
+    #[inline(always)]
+    pub fn copy_to(&self, target: &AppIov) -> usize {
+        if target.count == 1 && self.len <= target.len {
+            // SAFETY: memory of operations in flight, valid for these bytes.
+            unsafe { copy(self.base, target.first().iov_base.cast(), self.len) };
+            return self.len;
+        }
+        AppIov::from(*self).copy_pieces(target)
+    }
+
+    /// Takes as many bytes from `source` as fit; returns how many.
+    #[inline(always)]
+    pub fn copy_from(&self, source: &AppIov) -> usize {
+        if source.count == 1 && source.len <= self.len {
+            let from = source.first().iov_base.cast::<u8>().cast_const();
+            // SAFETY: as above.
+            unsafe { copy(from, self.base, source.len) };
+            return source.len;
+        }
+        source.copy_pieces(&AppIov::from(*self))
+    }
+
+    /// Puts these words at its start, each in this processor's byte order; returns
+    /// what follows them. `None`, and nothing is written, where they have no room.
+    #[inline(always)]
+    pub fn write_words<const N: usize>(&self, words: [u64; N]) -> Option<Piece> {
+        if size_of::<[u64; N]>() > self.len {
+            return None;
+        }
+        for (at, word) in words.into_iter().enumerate() {
+            // SAFETY: as above; there are so many bytes.
+            unsafe { self.base.cast::<u64>().add(at).write_unaligned(word) };
+        }
+        Some(self.skip(size_of::<[u64; N]>()))
+    }
+
+    /// Copies as many of `bytes` to its start as fit; returns how many.
+    #[inline(always)]
+    pub fn write(&self, bytes: &[u8]) -> usize {
+        let len = bytes.len().min(self.len);
+        // SAFETY: as above.
+        unsafe { copy(bytes.as_ptr(), self.base, len) };
+        len
+    }
+}
+
+impl From<Piece> for AppIov {
+    #[inline]
+    fn from(piece: Piece) -> AppIov {
+        // SAFETY: whoever made the piece has vouched for the memory.
+        unsafe { AppIov::from_raw(piece.base, piece.len) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn piece(bytes: &mut [u8]) -> Piece {
+        // SAFETY: the tests keep the bytes, and look at them when they are done.
+        unsafe { Piece::from_raw(bytes.as_mut_ptr(), bytes.len()) }
+    }
+
+    fn iov(parts: &mut [&mut [u8]]) -> AppIov {
+        let parts: Vec<libc::iovec> = parts
+            .iter_mut()
+            .map(|part| libc::iovec {
+                iov_base: part.as_mut_ptr().cast(),
+                iov_len: part.len(),
+            })
+            .collect();
+        // SAFETY: as above.
+        unsafe { AppIov::from_iov(parts.as_ptr(), parts.len()) }.unwrap()
+    }
+
+    #[test]
+    fn bytes_of_any_length_are_copied_as_far_as_they_fit() {
+        for len in 0..70 {
+            let mut bytes: Vec<u8> = (1..=len).collect();
+            let all = bytes.clone();
+            let from = piece(&mut bytes);
+            assert_eq!((from.len(), from.is_empty()), (len.into(), len == 0));
+            for room in [0, 1, 7, 33, 69] {
+                let fits = room.min(all.len());
+                let (mut first, mut second) = (vec![0; room / 3], vec![0; room - room / 3]);
+                assert_eq!(from.copy_to(&iov(&mut [&mut first, &mut second])), fits);
+                let (mut one, mut other) = (vec![0; room], vec![0; room]);
+                assert_eq!(from.copy_to(&iov(&mut [&mut one])), fits);
+                assert_eq!(piece(&mut other).write(&all), fits);
+                assert_eq!([&first[..], &second[..]].concat(), one);
+                assert_eq!(one, other);
+                assert_eq!(one[..fits], all[..fits]);
+                assert!(one[fits..].iter().all(|byte| *byte == 0));
+                let mut back = vec![0; room];
+                let (front, rest) = bytes.split_at_mut(usize::from(len) / 2);
+                assert_eq!(piece(&mut back).copy_from(&iov(&mut [front, rest])), fits);
+                assert_eq!(back, one);
+                back.fill(0);
+                assert_eq!(piece(&mut back).copy_from(&iov(&mut [&mut bytes])), fits);
+                assert_eq!(back, one);
+            }
+        }
+    }
+
+    #[test]
+    fn words_are_written_if_there_is_room_for_all() {
+        let mut bytes = [7; 20];
+        let all = piece(&mut bytes);
+        assert!(all.write_words([1, 2, 3]).is_none());
+        let rest = all.write_words([1, 2]).unwrap();
+        assert_eq!(rest.len(), 4);
+        let words = [1u64.to_ne_bytes(), 2u64.to_ne_bytes()].concat();
+        assert_eq!((&bytes[..16], &bytes[16..]), (&words[..], &[7; 4][..]));
+    }
+
+    #[test]
+    fn what_follows_some_bytes_is_the_rest_or_nothing() {
+        let mut bytes = [1, 2, 3];
+        let all = piece(&mut bytes);
+        let mut rest = [0; 3];
+        assert_eq!(all.skip(1).copy_to(&iov(&mut [&mut rest])), 2);
+        assert_eq!(rest, [2, 3, 0]);
+        assert!(all.skip(3).is_empty() && all.skip(4).is_empty());
+    }
+}
