@@ -36,6 +36,8 @@ const HEAD: usize = 32;
 pub const INLINE: usize = SLOT - HEAD;
 /// Bytes of the area for longer ones.
 const AREA: usize = 64 << 10;
+/// Messages under way at most for which the receiver may have had time.
+const FEW: u64 = 2;
 /// Longest message.
 pub const LONGEST: usize = 16 << 10;
 
@@ -216,6 +218,9 @@ impl Sender {
 
     #[inline(never)]
     fn find_space(&mut self, len: usize) -> std::result::Result<Option<Space<'_>>, Broken> {
+        if self.given != self.free && self.ring.filled_since_look() <= FEW {
+            self.look()?;
+        }
         for looks_again in [true, false] {
             if let Some(slot) = self.ring.free_slot::<Direction>()
                 && let Some((offset, given)) = self.find_bytes(len)
@@ -235,15 +240,21 @@ impl Sender {
                 }));
             }
             if looks_again {
-                let done = self.ring.look(&self.way)?;
-                self.note();
-                if let Some(last) = done.checked_sub(1) {
-                    self.free = self.given_by[last as usize % SLOTS];
-                }
+                self.look()?;
             }
         }
         self.is_starved = true;
         Ok(None)
+    }
+
+    /// Looks how far the receiver is.
+    fn look(&mut self) -> std::result::Result<(), Broken> {
+        let done = self.ring.look(&self.way)?;
+        self.note();
+        if let Some(last) = done.checked_sub(1) {
+            self.free = self.free.max(self.given_by[last as usize % SLOTS]);
+        }
+        Ok(())
     }
 
     /// Notes for the slots that were filled since the last time how many bytes of
@@ -259,11 +270,16 @@ impl Sender {
 
     /// Where in the area `len` bytes go, all together, and what is given out
     /// then.
-    fn find_bytes(&self, len: usize) -> Option<(u64, u64)> {
+    fn find_bytes(&mut self, len: usize) -> Option<(u64, u64)> {
         if len <= INLINE {
             return Some((0, self.given));
         }
         let (area, len) = (AREA as u64, len.next_multiple_of(64) as u64);
+        if self.given == self.free {
+            // Where the last ones were, caches of both sides have it.
+            self.given = self.given.next_multiple_of(area);
+            self.free = self.given;
+        }
         let mut start = self.given;
         if start % area + len > area {
             start = start.next_multiple_of(area);
@@ -342,7 +358,9 @@ impl Receiver {
             None => {
                 let offset = next.offset();
                 let bytes = self.way.area(offset, next.len());
-                bytes.ok_or(Broken("place of a message"))?
+                let bytes = bytes.ok_or(Broken("place of a message"))?;
+                bytes.prefetch();
+                bytes
             }
         };
         Ok(Some(Record {

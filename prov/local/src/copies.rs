@@ -5,16 +5,20 @@
 use std::collections::VecDeque;
 
 use prov_message::{Course, Endpoints, EpKey, Errand, Kept, Place, Placing, Target, Transport};
+use prov_util::buffer::AppIov;
 use prov_util::errno::Result;
 use prov_util::mr::MrTable;
 use prov_util::process_memory::OtherIov;
 
-use crate::process::OtherProcess;
+use crate::process::{COPIES, OtherProcess};
 
 /// Bytes that are copied at once: meanwhile, the peer may wait for an answer.
 const BYTES_PER_TURN: usize = 1 << 20;
 /// Bytes after which there is time for another copy.
 const SHORT: usize = 64 << 10;
+/// Bytes that are copied together at most: the first ones are told of with the
+/// last ones.
+const TOGETHER: u64 = 256 << 10;
 
 /// Bytes that are copied from a peer's memory.
 pub struct Transfer<T: Transport> {
@@ -93,15 +97,28 @@ impl<T: Transport> Transfer<T> {
         left.min(BYTES_PER_TURN as u64)
     }
 
+    /// Where it goes, if it has not begun and is short and goes to memory of the
+    /// application that has room for it: then it can be made together with others.
+    fn simple(&self) -> Option<AppIov> {
+        let Goal::Place(placing) = &self.to else {
+            return None;
+        };
+        let Place::App(memory) = &placing.place else {
+            return None;
+        };
+        let len = self.from.len();
+        let is_simple = len <= SHORT.min(memory.len()) as u64 && placing.done == 0;
+        is_simple.then(|| memory.slice(0, len as usize))
+    }
+
     /// Takes memory for bytes that will be kept from where there is some to spare.
-    pub fn with_room(mut self, endpoints: &mut Endpoints<T>) -> Self {
+    pub fn make_room(&mut self, endpoints: &mut Endpoints<T>) {
         let left = self.left() as usize;
         if let Goal::Keep { next, .. } = &mut self.to
             && next.capacity() < left
         {
             *next = endpoints.spare(left);
         }
-        self
     }
 
     /// Whether all of them are.
@@ -154,6 +171,8 @@ pub struct Transfers<T: Transport> {
     count: usize,
     /// Those that nothing may overtake.
     first: usize,
+    /// How many are to be made one by one, since together they were not.
+    alone: usize,
 }
 
 impl<T: Transport> Default for Transfers<T> {
@@ -162,6 +181,7 @@ impl<T: Transport> Default for Transfers<T> {
             waiting: VecDeque::new(),
             count: 0,
             first: 0,
+            alone: 0,
         }
     }
 }
@@ -193,14 +213,39 @@ impl<T: Transport> Transfers<T> {
         self.count == 1
     }
 
-    /// The oldest one, to be copied.
-    pub fn take(&mut self) -> Option<Transfer<T>> {
-        self.waiting.pop_front()
+    /// The oldest one, to be copied, and those behind it that can be copied
+    /// together with it.
+    pub fn take(&mut self, to: &mut Vec<Transfer<T>>) -> Option<()> {
+        let mut left = TOGETHER;
+        let limit = if self.alone == 0 { COPIES } else { 1 };
+        self.alone = self.alone.saturating_sub(1);
+        to.push(self.waiting.pop_front()?);
+        if to[0].simple().is_none() {
+            return Some(());
+        }
+        left -= to[0].from.len();
+        while to.len() < limit
+            && let Some(next) = self.waiting.front()
+            && next.simple().is_some()
+            && next.from.len() <= left
+        {
+            left -= next.from.len();
+            to.extend(self.waiting.pop_front());
+        }
+        Some(())
     }
 
-    /// That one is back, and not over.
+    /// One is back, and not over.
     pub fn put_back(&mut self, transfer: Transfer<T>) {
         self.waiting.push_front(transfer);
+    }
+
+    /// Some are back that were not copied together, and will be one by one.
+    fn put_all_back(&mut self, transfers: &mut Vec<Transfer<T>>) {
+        self.alone = transfers.len();
+        while let Some(last) = transfers.pop() {
+            self.waiting.push_front(last);
+        }
     }
 
     /// That one is over.
@@ -226,6 +271,8 @@ pub struct Copier<T: Transport> {
     target: Option<Target>,
     /// The endpoint for which that is.
     ep: Option<EpKey>,
+    /// Room for the list of what is copied.
+    spare: Vec<Transfer<T>>,
 }
 
 impl<T: Transport> Copier<T> {
@@ -236,6 +283,7 @@ impl<T: Transport> Copier<T> {
             turns: VecDeque::new(),
             target: memory.map(Target::new),
             ep: None,
+            spare: Vec::new(),
         }
     }
 
@@ -260,49 +308,102 @@ impl<T: Transport> Copier<T> {
     #[cold]
     pub fn next(
         &mut self,
-        mut take: impl FnMut(T::Link) -> Option<(EpKey, OtherProcess, Transfer<T>)>,
+        mut take: impl FnMut(T::Link, &mut Vec<Transfer<T>>) -> Option<(EpKey, OtherProcess)>,
     ) -> Option<Copying<T>> {
         let target = self.target.take()?;
+        let mut transfers = std::mem::take(&mut self.spare);
         while let Some(link) = self.turns.pop_front() {
-            if let Some((ep, memory, transfer)) = take(link) {
+            if let Some((ep, memory)) = take(link, &mut transfers) {
                 self.ep = Some(ep);
                 return Some(Copying {
                     link,
-                    transfer,
+                    transfers,
                     memory,
                     target: Some(target),
                     outcome: Ok(()),
                 });
             }
         }
-        self.target = Some(target);
+        (self.target, self.spare) = (Some(target), transfers);
         None
     }
 
-    /// A copy has been made as far as this turn goes, or not: whose it is, what is
-    /// copied, and how it went.
-    pub fn back(&mut self, copying: Copying<T>) -> (T::Link, Transfer<T>, Result) {
+    /// Copies have been made as far as this turn goes, or not: what is copied, and
+    /// how it went. `waiting` are the link's, to which those go back that are to be
+    /// tried one by one.
+    pub fn back(
+        &mut self,
+        copying: Copying<T>,
+        waiting: Option<&mut Transfers<T>>,
+    ) -> (Vec<Transfer<T>>, Result) {
+        let Copying {
+            mut transfers,
+            outcome,
+            ..
+        } = copying;
         self.target = copying.target;
         self.ep = None;
-        (copying.link, copying.transfer, copying.outcome)
+        if let Some(waiting) = waiting
+            && outcome.is_err()
+            && transfers.len() > 1
+        {
+            waiting.put_all_back(&mut transfers);
+            return (transfers, Ok(()));
+        }
+        (transfers, outcome)
+    }
+
+    /// The list that [`Copier::back`] gave is needed no more.
+    pub fn emptied(&mut self, transfers: Vec<Transfer<T>>) {
+        debug_assert!(transfers.is_empty());
+        self.spare = transfers;
     }
 }
 
-/// A copy from a peer's memory.
+/// Copies from a peer's memory.
 pub struct Copying<T: Transport> {
     link: T::Link,
-    transfer: Transfer<T>,
+    /// Not empty; several if all are simple.
+    transfers: Vec<Transfer<T>>,
     memory: OtherProcess,
     target: Option<Target>,
     outcome: Result,
 }
 
+impl<T: Transport> Copying<T> {
+    /// From whose memory.
+    pub fn link(&self) -> T::Link {
+        self.link
+    }
+
+    /// Makes copies together that are simple.
+    fn copy_together(&mut self) -> bool {
+        let pairs = self.transfers.iter().filter_map(|transfer| {
+            let memory = transfer.simple()?;
+            Some((&transfer.from, memory))
+        });
+        self.outcome = self.memory.copy_all(pairs);
+        if self.outcome.is_ok() {
+            for transfer in &mut self.transfers {
+                let len = transfer.from.len() as usize;
+                if let Goal::Place(placing) = &mut transfer.to {
+                    placing.done = len;
+                }
+            }
+        }
+        false
+    }
+}
+
 impl<T: Transport> Errand for Copying<T> {
     fn run(&mut self) -> bool {
-        let (done, left) = (self.transfer.done(), self.transfer.left());
-        let from = self.transfer.from.slice(done, left);
+        let [transfer] = &mut self.transfers[..] else {
+            return self.copy_together();
+        };
+        let (done, left) = (transfer.done(), transfer.left());
+        let from = transfer.from.slice(done, left);
         let left = left as usize;
-        self.outcome = match &mut self.transfer.to {
+        self.outcome = match &mut transfer.to {
             Goal::Place(placing) => {
                 let Placing { place, done, .. } = &mut **placing;
                 copy_to(place, *done, left, &mut self.target, &self.memory, &from)

@@ -151,41 +151,56 @@ impl OtherProcess {
     /// Copies all of `from` to `to`.
     ///
     /// # Errors
-    /// `to` is filled in part or with anything after one. `-FI_EINVAL` for
-    /// different lengths, `-FI_EFAULT` where one of the two is not mapped,
-    /// `-FI_ESHUTDOWN` if the process has ended, or the process's seal or that
-    /// of a piece did not hold until the end.
+    /// Those of [`OtherProcess::copy_all`].
     pub fn copy(&self, from: &OtherIov, to: &AppIov) -> Result {
-        if from.len() != to.len() as u64 {
-            return Err(Errno::EINVAL);
+        self.copy_all(std::iter::once((from, *to)))
+    }
+
+    /// Copies each first one to its second one, in one call into the system; of
+    /// [`COPIES`] pairs at most.
+    ///
+    /// # Errors
+    /// What is to be filled has been in part, or with anything, after one.
+    /// `-FI_EINVAL` for different lengths or too many pairs, `-FI_EFAULT` where one
+    /// is not mapped, `-FI_ESHUTDOWN` if the process has ended, or the process's
+    /// seal or that of a piece did not hold until the end.
+    pub fn copy_all<'i>(
+        &self,
+        pairs: impl Iterator<Item = (&'i OtherIov, AppIov)> + Clone,
+    ) -> Result {
+        let (mut near, mut far) = (List::default(), List::default());
+        let mut expected = 0;
+        for (from, to) in pairs.clone() {
+            if from.len() != to.len() as u64 {
+                return Err(Errno::EINVAL);
+            }
+            near.extend(to.pieces().iter().copied())?;
+            far.extend(from.pieces().iter().map(OtherPiece::iov))?;
+            expected += to.len();
         }
-        let mut near = List::default();
-        let mut far = List::default();
-        near.extend(to.pieces().iter().copied());
-        far.extend(from.pieces().iter().map(OtherPiece::iov));
         // The seals come along, behind the bytes: the system makes all of the
-        // copy in order, and in one and the same address space.
-        let seals = from.pieces().iter().filter_map(|piece| piece.seal);
-        let mut numbers = [0u64; 1 + IOV_LIMIT];
-        let mut expected = to.len();
-        for (seal, number) in seals.clone().chain([self.seal]).zip(&mut numbers) {
+        // copies in order, and in one and the same address space.
+        let pieces = pairs.flat_map(|(from, _)| from.pieces());
+        let seals = pieces.filter_map(|piece| piece.seal).chain([self.seal]);
+        let mut numbers = [0u64; 1 + COPIES * IOV_LIMIT];
+        for (seal, number) in seals.clone().zip(&mut numbers) {
             let len = size_of::<u64>();
             near.extend([iovec {
                 iov_base: std::ptr::from_mut(number).cast(),
                 iov_len: len,
-            }]);
+            }])?;
             far.extend([iovec {
                 iov_base: std::ptr::without_provenance_mut(seal.addr as usize),
                 iov_len: len,
-            }]);
+            }])?;
             expected += len;
         }
-        // SAFETY: `near` describes memory of an operation in flight and
-        // `numbers`, both valid for their lengths.
+        // SAFETY: `near` describes memory of operations in flight and
+        // `numbers`, all valid for their lengths.
         if unsafe { read(self.pid, near.pieces(), far.pieces()) }? < expected {
             return Err(Errno::EFAULT);
         }
-        let mut found = seals.chain([self.seal]).zip(numbers);
+        let mut found = seals.zip(numbers);
         match found.all(|(seal, number)| seal.value == number) {
             true => Ok(()),
             false => Err(Errno::ESHUTDOWN),
@@ -193,14 +208,16 @@ impl OtherProcess {
     }
 }
 
+/// Copies that are made together at most.
+pub const COPIES: usize = 4;
 const NOTHING: iovec = iovec {
     iov_base: std::ptr::null_mut(),
     iov_len: 0,
 };
 
-/// Pieces of a copy, with their seals.
+/// Pieces of copies, with their seals.
 struct List {
-    pieces: [iovec; 2 * IOV_LIMIT + 1],
+    pieces: [iovec; 2 * COPIES * IOV_LIMIT + 1],
     count: usize,
 }
 
@@ -214,11 +231,12 @@ impl Default for List {
 }
 
 impl List {
-    fn extend(&mut self, pieces: impl IntoIterator<Item = iovec>) {
-        for (slot, piece) in self.pieces[self.count..].iter_mut().zip(pieces) {
-            *slot = piece;
+    fn extend(&mut self, pieces: impl IntoIterator<Item = iovec>) -> Result {
+        for piece in pieces {
+            *self.pieces.get_mut(self.count).ok_or(Errno::EINVAL)? = piece;
             self.count += 1;
         }
+        Ok(())
     }
 
     fn pieces(&self) -> &[iovec] {
@@ -306,6 +324,29 @@ mod tests {
         assert_eq!(&to, b"e two");
         assert_eq!(from.slice(13, 1), OtherIov::default());
         assert_eq!(from.slice(u64::MAX, u64::MAX), OtherIov::default());
+    }
+
+    #[test]
+    fn several_copies_are_made_together_or_the_error_says_that_they_were_not() {
+        let (mut a, mut b) = (*b"one", *b"three");
+        let from = [own(&mut [&mut a], None), own(&mut [&mut b], None)];
+        let (mut first, mut second) = ([0; 3], [0; 5]);
+        let to = [memory(&mut first), memory(&mut second)];
+        let (process, seal) = this_process();
+        process.copy_all(from.iter().zip(to)).unwrap();
+        assert_eq!((&first, &second), (b"one", b"three"));
+        let mut nowhere = OtherIov::default();
+        assert!(nowhere.push(piece(8, 5)));
+        let copied = process.copy_all([&from[0], &nowhere].into_iter().zip(to));
+        assert_eq!(copied, Err(Errno::EFAULT));
+        let swapped = [to[1], to[0]];
+        let copied = process.copy_all(from.iter().zip(swapped));
+        assert_eq!(copied, Err(Errno::EINVAL));
+        let many = std::iter::repeat_n((&from[0], to[0]), COPIES * (2 * IOV_LIMIT) + 1);
+        assert_eq!(process.copy_all(many), Err(Errno::EINVAL));
+        drop(seal);
+        let copied = process.copy_all(from.iter().zip(to));
+        assert_eq!(copied, Err(Errno::ESHUTDOWN));
     }
 
     #[test]

@@ -80,6 +80,12 @@ impl Producer {
         self.filled
     }
 
+    /// Slots filled that the consumer was not done with at the last look.
+    #[inline]
+    pub fn filled_since_look(&self) -> u64 {
+        self.filled - self.done
+    }
+
     /// Looks how far the consumer is: the number of slots, of all times.
     pub fn look<W: Words>(&mut self, words: &W) -> Result<u64, Broken> {
         let done = words.done().load(Ordering::Acquire);

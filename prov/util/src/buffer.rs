@@ -305,6 +305,14 @@ impl AppIov {
         }
     }
 
+    /// Has the processor fetch the beginning of the first piece, which another one
+    /// has written: its lines come all together then.
+    #[inline]
+    pub fn prefetch(&self) {
+        let first = self.first();
+        prefetch(first.iov_base.cast::<u8>().cast_const(), first.iov_len);
+    }
+
     /// Copies as much of `self` into `target` as fits; returns how many.
     #[inline(always)]
     pub fn copy_to(&self, target: &AppIov) -> usize {
@@ -353,6 +361,24 @@ unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
         }
     }
 }
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
+/// Bytes that are fetched at once: about as many lines as a processor asks for
+/// at a time.
+const FETCHED: usize = 2 << 10;
+
+#[cfg(target_arch = "x86_64")]
+fn prefetch(from: *const u8, len: usize) {
+    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    for at in (0..len.min(FETCHED)).step_by(LINE) {
+        // SAFETY: a hint, which no address makes wrong.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(at).cast()) };
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn prefetch(_from: *const u8, _len: usize) {}
 
 /// Copies `len` bytes as the first and the last of a size, which may overlap.
 ///

@@ -135,6 +135,30 @@ fn a_quarter_of_the_room_is_told_of_without_being_asked() {
 }
 
 #[test]
+fn the_place_of_a_message_that_was_taken_is_used_again() {
+    let (mut here, mut there) = pair();
+    let mut place = |here: &mut Channel| {
+        let space = here.sender.space(4096).unwrap().unwrap();
+        let offset = space.offset;
+        let _ = space.publish(head(0));
+        offset
+    };
+    let first = place(&mut here);
+    for _ in 0..10 {
+        assert!(receive(&mut there).is_some());
+        let _ = there.receiver.tell();
+        assert_eq!(place(&mut here), first);
+    }
+    // Not that of one that was not.
+    assert_ne!(place(&mut here), first);
+    assert!(send(&mut here, 1, &pattern(1, INLINE + 1)));
+    for _ in 0..3 {
+        assert!(receive(&mut there).is_some());
+    }
+    assert_eq!(receive(&mut there), None);
+}
+
+#[test]
 fn both_directions_are_apart() {
     let (mut here, mut there) = pair();
     assert!(send(&mut here, 1, b"there"));

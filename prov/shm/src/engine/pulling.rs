@@ -72,10 +72,12 @@ impl Core {
     #[cold]
     pub(super) fn next_pull(&mut self) -> Option<Pulling> {
         let (links, endpoints) = (&mut self.links, &mut self.endpoints);
-        let next = self.copier.next(|key| {
+        let next = self.copier.next(|key, transfers| {
             let link = links.get_mut(key)?;
-            let (memory, transfer) = (link.memory?, link.pulls.take()?);
-            Some((link.ep, memory, transfer.with_room(endpoints)))
+            let memory = link.memory?;
+            link.pulls.take(transfers)?;
+            transfers[0].make_room(endpoints);
+            Some((link.ep, memory))
         });
         if next.is_some() {
             self.idle_calls = 0;
@@ -83,21 +85,33 @@ impl Core {
         next
     }
 
-    /// A copy has been made, or not.
+    /// Copies have been made, or not.
     pub(super) fn pulled(&mut self, pulling: Pulling) {
-        let (key, transfer, outcome) = self.copier.back(pulling);
-        let Some(link) = self.links.get_mut(key) else {
-            return self.copied(key, transfer, Err(Errno::ESHUTDOWN));
-        };
-        if outcome.is_ok() && !transfer.is_whole() {
-            link.pulls.put_back(transfer);
-            return self.copier.add(key);
+        let key = pulling.link();
+        let pulls = self.links.get_mut(key).map(|link| &mut link.pulls);
+        let (mut transfers, mut outcome) = self.copier.back(pulling, pulls);
+        if let Some(link) = self.links.get_mut(key) {
+            if let [only] = &transfers[..]
+                && outcome.is_ok()
+                && !only.is_whole()
+            {
+                transfers
+                    .drain(..)
+                    .for_each(|transfer| link.pulls.put_back(transfer));
+            }
+            for transfer in &transfers {
+                link.pulls.ended(transfer);
+            }
+            if !link.pulls.is_empty() {
+                self.copier.add(key);
+            }
+        } else {
+            outcome = Err(Errno::ESHUTDOWN);
         }
-        link.pulls.ended(&transfer);
-        if !link.pulls.is_empty() {
-            self.copier.add(key);
+        for transfer in transfers.drain(..) {
+            self.copied(key, transfer, outcome);
         }
-        self.copied(key, transfer, outcome);
+        self.copier.emptied(transfers);
         self.drain_if_ended(key);
     }
 

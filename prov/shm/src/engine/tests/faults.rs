@@ -1,6 +1,8 @@
 //! Memory whose pages are not there yet, and come when somebody brings them
 //! (userfaultfd(2)).
 
+use std::os::fd::{AsRawFd as _, FromRawFd as _};
+
 use super::*;
 
 const PAGE: usize = 4096;
@@ -125,4 +127,83 @@ fn memory_that_cannot_be_had_delays_its_own_transfer_only() {
     assert_eq!(completed(&mut [&mut a, &mut b], 1, 1), [10]);
     assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [1]);
     assert!(into == bytes);
+}
+
+/// A file that ends before the memory that it is mapped to.
+struct Short {
+    file: std::fs::File,
+    base: *mut u8,
+}
+
+impl Short {
+    fn new() -> Self {
+        // SAFETY: the name is a string, and who gets the descriptor owns it.
+        let file = unsafe {
+            let fd = libc::memfd_create(c"short".as_ptr(), libc::MFD_CLOEXEC);
+            std::fs::File::from_raw_fd(fd)
+        };
+        // SAFETY: a new mapping, at an address of the system's choice.
+        let base = unsafe {
+            let access = libc::PROT_READ | libc::PROT_WRITE;
+            libc::mmap(
+                null_mut(),
+                LEN,
+                access,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        assert_ne!(base, libc::MAP_FAILED);
+        Short {
+            file,
+            base: base.cast(),
+        }
+    }
+}
+
+impl Drop for Short {
+    fn drop(&mut self) {
+        // SAFETY: its own mapping, which nothing uses any more.
+        unsafe { libc::munmap(self.base.cast(), LEN) };
+    }
+}
+
+#[test]
+fn copies_that_could_not_be_made_together_are_made_one_by_one() {
+    let short = Short::new();
+    let (mut a, mut b) = (Side::new(Params::default()), Side::new(Params::default()));
+    let to = a.insert(&b.name);
+    let mut out = [pattern(1, LEN), pattern(2, LEN), pattern(3, LEN)];
+    let mut into = [vec![0; LEN], vec![0; LEN], vec![0; LEN]];
+    for (tag, into) in into.iter_mut().enumerate() {
+        b.core
+            .receive(b.ep, &buffer(tag as u64, into, 10 + tag))
+            .unwrap();
+    }
+    for (tag, out) in out.iter_mut().enumerate() {
+        let mut sent = message(to, tag as u64, out, 0);
+        if tag == 1 {
+            // SAFETY: the memory outlives the operation.
+            sent.buffers = unsafe { AppIov::from_raw(short.base, LEN) };
+        }
+        until(&mut [&mut a], |sides| {
+            b.core.progress();
+            sides[0].core.transmit(sides[0].ep, &sent).is_ok()
+        });
+    }
+    let mut errand = None;
+    until(&mut [&mut a], |_| {
+        b.core.progress();
+        errand = errand.take().or_else(|| b.core.next_errand());
+        errand.is_some()
+    });
+    let mut errand = errand.unwrap();
+    errand.run();
+    b.core.errand_done(errand);
+    assert_eq!(b.completions(), []);
+    std::os::unix::fs::FileExt::write_all_at(&short.file, &out[1], 0).unwrap();
+    assert_eq!(completed(&mut [&mut a, &mut b], 1, 3), [10, 11, 12]);
+    assert_eq!(completed(&mut [&mut a, &mut b], 0, 3), [0, 1, 2]);
+    assert!(into == out);
 }

@@ -285,13 +285,15 @@ impl Core {
     #[cold]
     pub(crate) fn next_copy(&mut self) -> Option<Copying> {
         let (conns, endpoints) = (&mut self.conns, &mut self.endpoints);
-        let next = self.copier.next(|key| {
+        let next = self.copier.next(|key, transfers| {
             let conn = conns.get_mut(key)?;
             let Owner::Ep(ep) = conn.owner else {
                 return None;
             };
-            let (memory, transfer) = (conn.neighbour.memory()?, conn.copies.transfers.take()?);
-            Some((ep, memory, transfer.with_room(endpoints)))
+            let memory = conn.neighbour.memory()?;
+            conn.copies.transfers.take(transfers)?;
+            transfers[0].make_room(endpoints);
+            Some((ep, memory))
         });
         if next.is_some() {
             self.idle_calls = 0;
@@ -299,11 +301,33 @@ impl Core {
         next
     }
 
-    /// A copy has been made, or not.
+    /// Copies have been made, or not.
     pub(crate) fn copied(&mut self, copying: Copying) {
-        let (key, transfer, outcome) = self.copier.back(copying);
+        let key = copying.link();
+        let transfers = self
+            .conns
+            .get_mut(key)
+            .map(|conn| &mut conn.copies.transfers);
+        let (mut transfers, outcome) = self.copier.back(copying, transfers);
+        let mut step = Ok(());
+        for transfer in transfers.drain(..) {
+            step = step.and(self.copied_one(key, transfer, outcome));
+        }
+        self.copier.emptied(transfers);
+        if let Err(fault) = step.and_then(|()| self.go_on_after_copies(key)) {
+            self.break_with(key, fault);
+        }
+    }
+
+    fn copied_one(
+        &mut self,
+        key: ConnKey,
+        mut transfer: Transfer<Tcp>,
+        outcome: std::result::Result<(), Errno>,
+    ) -> Step {
         let Some(conn) = self.conns.get_mut(key) else {
-            return self.abandon(transfer.to);
+            self.abandon(transfer.to);
+            return Err(Fault::Gone);
         };
         if let Err(error) = outcome {
             log::warn!(
@@ -313,34 +337,31 @@ impl Core {
             );
             // Ends with the others.
             conn.copies.transfers.put_back(transfer);
-            return self.break_with(key, Fault::Io(error));
+            return Err(Fault::Io(error));
         }
-        if let Err(fault) = self.copied_well(key, transfer) {
-            self.break_with(key, fault);
-        }
-    }
-
-    fn copied_well(&mut self, key: ConnKey, mut transfer: Transfer<Tcp>) -> Step {
-        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         let is_whole = transfer.is_whole();
         let course = conn.copies.course.take();
         transfer.keep(course, &mut self.endpoints, &mut self.target);
-        if is_whole {
-            conn.copies.transfers.ended(&transfer);
-            if let Some(name) = transfer.name {
-                self.acknowledge(key, Ack::Named(name));
-            }
-            match transfer.to {
-                Goal::Place(placing) => self.placed(key, *placing)?,
-                Goal::Keep { kept, .. } => {
-                    self.endpoints.kept(kept);
-                    self.follow_up();
-                }
-                Goal::Discard => {}
-            }
-        } else {
+        if !is_whole {
             conn.copies.transfers.put_back(transfer);
+            return Ok(());
         }
+        conn.copies.transfers.ended(&transfer);
+        if let Some(name) = transfer.name {
+            self.acknowledge(key, Ack::Named(name));
+        }
+        match transfer.to {
+            Goal::Place(placing) => return self.placed(key, *placing),
+            Goal::Keep { kept, .. } => {
+                self.endpoints.kept(kept);
+                self.follow_up();
+            }
+            Goal::Discard => {}
+        }
+        Ok(())
+    }
+
+    fn go_on_after_copies(&mut self, key: ConnKey) -> Step {
         self.go_on_behind_copies(key)?;
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         let is_done = conn.copies.transfers.is_empty();
