@@ -317,10 +317,8 @@ impl endpoint::Endpoint for Endpoint {
             place.leave(|| ());
             return Err(Errno::EOPBADSTATE);
         }
-        if let (Kind::Connected(_), Ok(place)) = (&this.kind, this.place()) {
-            let context = this.domain.context;
-            this.domain.manager.enabled(context, pair, place.clone());
-        }
+        let (context, place) = (this.domain.context, this.place()?.clone());
+        this.domain.manager.enabled(context, pair, place);
         Ok(Arc::new(progress))
     }
 

@@ -6,10 +6,13 @@
 //! requests under way are counted, so that the device's queue never overruns.
 
 mod member;
+mod orders;
 mod receiver;
 mod seats;
 mod sender;
 mod shared;
+#[cfg(test)]
+pub mod tests;
 
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -23,6 +26,7 @@ use prov_util::sync::{Lock, LockKind};
 
 use crate::device::{CompletionQueue, Context, Gather, Verb, WorkCompletion};
 use member::Members;
+use orders::{Order, Orders};
 
 pub use member::Name;
 pub use receiver::Receiver;
@@ -34,6 +38,7 @@ pub use shared::Shared;
 pub struct Lane {
     queue: Arc<CompletionQueue>,
     state: Lock<State>,
+    orders: Orders,
     signals: Arc<Signals>,
     /// Completions that a queue of the device has at most.
     most: usize,
@@ -43,6 +48,8 @@ struct State {
     members: Everybody,
     /// Where completions are taken to.
     found: Box<[WorkCompletion]>,
+    /// Turns in vain until the device is looked at.
+    until_look: u32,
 }
 
 /// The members, and how much room their completions have.
@@ -74,6 +81,8 @@ pub struct Work<'a> {
 
 /// The fewest completions that a queue of the device is made for.
 const LEAST: usize = 1024;
+/// Turns in vain between two looks at the device, which cost a system call each.
+const VAIN: u32 = 4096;
 
 impl Lane {
     /// A lane of a device, which takes so many completions at once.
@@ -94,8 +103,10 @@ impl Lane {
                         size,
                     },
                     found: vec![WorkCompletion::default(); bunch].into(),
+                    until_look: VAIN,
                 },
             ),
+            orders: Orders::default(),
             signals: Arc::default(),
             queue,
             most,
@@ -218,24 +229,39 @@ impl Lane {
         state.members.room += unsettled.0;
     }
 
-    /// Reports all that a sender has under way as flushed, behind what the device
-    /// has said of it.
+    /// Has the next turn report all that a sender has under way as flushed, behind
+    /// what the device has said of it. Any thread may ask for that.
     pub fn abandon_sender(&self, name: Name) {
-        let mut state = self.state.lock();
-        state.take_all(&self.queue);
-        let state = &mut state.members;
-        if let Some(sender) = state.senders.get(name) {
-            state.room += sender.abandon();
-        }
+        self.orders.give(Order::Sender(name));
     }
 
     /// The same of all own receives of a receiver, which takes no more.
     pub fn abandon_receiver(&self, name: Name) {
-        let mut state = self.state.lock();
+        self.orders.give(Order::Receiver(name));
+    }
+
+    /// Does what other threads have asked for.
+    #[cold]
+    #[inline(never)]
+    fn follow_orders(&self, state: &mut State) {
         state.take_all(&self.queue);
-        let state = &mut state.members;
-        if let Some(receiver) = state.receivers.get(name) {
-            state.room += receiver.abandon();
+        let members = &mut state.members;
+        for order in self.orders.take() {
+            members.room += match order {
+                Order::Sender(name) => members.senders.get(name).map_or(0, Sender::abandon),
+                Order::Receiver(name) => members.receivers.get(name).map_or(0, Receiver::abandon),
+                Order::All => members.abandon_all(),
+            };
+        }
+    }
+
+    /// Looks now and then whether the device is gone, of which nobody may have told.
+    #[cold]
+    #[inline(never)]
+    fn look_at_device(&self, state: &mut State) {
+        if self.queue.is_gone() {
+            self.orders.give(Order::All);
+            self.follow_orders(state);
         }
     }
 
@@ -334,6 +360,13 @@ impl State {
 }
 
 impl Everybody {
+    /// Reports all requests of all members as flushed; how many.
+    fn abandon_all(&mut self) -> usize {
+        let sent: usize = self.senders.iter_mut().map(Sender::abandon).sum();
+        let received: usize = self.receivers.iter_mut().map(Receiver::abandon).sum();
+        sent + received
+    }
+
     #[inline(always)]
     fn completed(&mut self, completion: &WorkCompletion) {
         let id = completion.wr_id;
@@ -372,7 +405,17 @@ impl Progress for Lane {
         self.signals.driven();
         // Whoever is inside takes what there is.
         if let Some(mut state) = self.state.try_lock() {
-            state.take(&self.queue);
+            let state = &mut *state;
+            if self.orders.are_given() {
+                return self.follow_orders(state);
+            }
+            if state.take(&self.queue) == 0 {
+                state.until_look -= 1;
+                if state.until_look == 0 {
+                    state.until_look = VAIN;
+                    self.look_at_device(state);
+                }
+            }
         }
     }
 
@@ -389,9 +432,10 @@ impl Progress for Lane {
         self.queue.silence();
         if let Err(error) = self.queue.arm() {
             log::warn!(target: crate::LOG.cq, "ibv_req_notify_cq: {error}");
+            self.look_at_device(&mut state);
             return false;
         }
-        // One that came before does not wake.
-        state.take(&self.queue) == 0
+        // What came before does not wake.
+        state.take(&self.queue) == 0 && !self.orders.are_given()
     }
 }

@@ -5,7 +5,9 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
 use prov_util::errno::{Errno, Result};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::time::Timespec;
 
 use super::{Context, numbered};
 use crate::sys::ibverbs::*;
@@ -97,6 +99,19 @@ impl CompletionQueue {
     pub fn descriptor(&self) -> RawFd {
         // SAFETY: the channel is open.
         unsafe { (*self.channel.as_ptr()).fd }
+    }
+
+    /// Whether the device is gone: the channel will tell nothing any more.
+    pub fn is_gone(&self) -> bool {
+        // SAFETY: the channel is open, and its descriptor with it.
+        let channel = unsafe { BorrowedFd::borrow_raw(self.descriptor()) };
+        let mut fds = [PollFd::from_borrowed_fd(channel, PollFlags::IN)];
+        let now = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let over = PollFlags::ERR | PollFlags::HUP;
+        poll(&mut fds, Some(&now)) == Ok(1) && fds[0].revents().intersects(over)
     }
 
     /// Takes what makes the descriptor readable.
