@@ -274,7 +274,10 @@ fn base(core: &Info, has_atomics: bool, params: &Params) -> Base {
         mr_key_size: core.domain.mr_key_size,
         cq_data_size: info.domain.cq_data_size.min(core.domain.cq_data_size),
         max_ep_srx_ctx: 0,
-        mr_iov_limit: info.domain.mr_iov_limit.min(core.domain.mr_iov_limit.max(1)),
+        mr_iov_limit: info
+            .domain
+            .mr_iov_limit
+            .min(core.domain.mr_iov_limit.max(1)),
         ..info.domain
     };
     info.fabric = FabricAttr {

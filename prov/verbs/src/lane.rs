@@ -24,7 +24,7 @@ use prov_util::errno::{Errno, Result};
 use prov_util::progress::Progress;
 use prov_util::sync::{Lock, LockKind};
 
-use crate::device::{CompletionQueue, Context, Gather, Verb, WorkCompletion};
+use crate::device::{CompletionQueue, Context, Gather, Keys, Verb, WorkCompletion};
 use member::Members;
 use orders::{Order, Orders};
 
@@ -73,6 +73,8 @@ pub struct Work<'a> {
     pub verb: Verb<'a>,
     /// With what, or where to.
     pub local: &'a Gather,
+    /// Its keys.
+    pub keys: Keys,
     /// Bytes of it.
     pub len: usize,
     /// Immediate data.
@@ -347,7 +349,7 @@ impl State {
             Ok(count) => count,
             Err(error) => return failed(error),
         };
-        for completion in self.found.iter().take(count) {
+        for completion in self.found.get(..count).unwrap_or_default() {
             self.members.completed(completion);
         }
         count

@@ -2,6 +2,7 @@
 
 use std::mem::MaybeUninit;
 
+use libc::iovec;
 use prov_util::buffer::{AppIov, IOV_LIMIT};
 use prov_util::desc::Descs;
 use prov_util::errno::{Errno, Result};
@@ -17,10 +18,34 @@ pub struct Gather {
     /// The first `count` of them are there.
     pieces: [MaybeUninit<ibv_sge>; IOV_LIMIT],
     count: usize,
-    /// Whether each piece has a key.
-    has_keys: bool,
-    /// Whether this process can read all of it.
-    is_readable: bool,
+    keys: Keys,
+}
+
+/// What is known of local memory by its keys.
+#[derive(Clone, Copy)]
+pub struct Keys {
+    /// Whether a request with this memory needs not be inline: there is a key for
+    /// each piece.
+    pub are_complete: bool,
+    /// Whether the library may read the memory itself, to send it inline.
+    pub is_readable: bool,
+}
+
+impl Keys {
+    /// Of no memory.
+    const NONE: Keys = Keys {
+        are_complete: true,
+        is_readable: true,
+    };
+
+    /// Of memory with this key.
+    #[inline(always)]
+    fn of(key: Option<LocalKey>) -> Self {
+        Keys {
+            are_complete: key.is_some(),
+            is_readable: key.is_none_or(|key| key.is_readable),
+        }
+    }
 }
 
 impl Gather {
@@ -30,9 +55,22 @@ impl Gather {
         Gather {
             pieces: [const { MaybeUninit::uninit() }; IOV_LIMIT],
             count: 0,
-            has_keys: true,
-            is_readable: true,
+            keys: Keys::NONE,
         }
+    }
+
+    /// The first piece of application memory, which has no others.
+    ///
+    /// # Errors
+    /// Those of [`Gather::fill`].
+    #[inline(always)]
+    pub fn of_piece(piece: &iovec, descs: &Descs) -> Result<Self> {
+        let mut local = Gather::empty();
+        let key = descs.of_piece(0).map(LocalKey::of_desc);
+        local.pieces[0].write(element(piece, key)?);
+        local.count = 1;
+        local.keys = Keys::of(key);
+        Ok(local)
     }
 
     /// Adds application memory, with the descriptors of its regions. In place,
@@ -71,13 +109,10 @@ impl Gather {
             return Err(Errno::EINVAL);
         };
         let key = descs.of_piece(desc).map(LocalKey::of_desc);
-        self.has_keys &= key.is_some();
-        self.is_readable &= key.is_none_or(|key| key.is_readable);
-        place.write(ibv_sge {
-            addr: piece.iov_base.expose_provenance() as u64,
-            length: u32::try_from(piece.iov_len).map_err(|_| Errno::EMSGSIZE)?,
-            lkey: key.map_or(0, |key| key.key),
-        });
+        let keys = Keys::of(key);
+        self.keys.are_complete &= keys.are_complete;
+        self.keys.is_readable &= keys.is_readable;
+        place.write(element(piece, key)?);
         self.count += 1;
         Ok(())
     }
@@ -96,17 +131,10 @@ impl Gather {
         Ok(())
     }
 
-    /// Whether a request with this memory needs not be inline: there is a key for
-    /// each piece.
-    #[inline]
-    pub fn has_keys(&self) -> bool {
-        self.has_keys
-    }
-
-    /// Whether the library may read the memory itself, to send it inline.
-    #[inline]
-    pub fn is_readable(&self) -> bool {
-        self.is_readable
+    /// What is known of it by its keys.
+    #[inline(always)]
+    pub fn keys(&self) -> Keys {
+        self.keys
     }
 
     /// How many pieces there are.
@@ -120,6 +148,16 @@ impl Gather {
     pub(super) fn list(&self) -> (*mut ibv_sge, i32) {
         (self.pieces.as_ptr().cast_mut().cast(), self.count as i32)
     }
+}
+
+/// A piece of memory as the library has it.
+#[inline(always)]
+fn element(piece: &iovec, key: Option<LocalKey>) -> Result<ibv_sge> {
+    Ok(ibv_sge {
+        addr: piece.iov_base.expose_provenance() as u64,
+        length: u32::try_from(piece.iov_len).map_err(|_| Errno::EMSGSIZE)?,
+        lkey: key.map_or(0, |key| key.key),
+    })
 }
 
 /// What a device is to do.
@@ -209,7 +247,10 @@ impl SendRequest<'_> {
             Some(_) => immediate,
         };
         let (opcode, wr) = match self.verb {
-            Verb::Send => (with(IBV_WR_SEND, IBV_WR_SEND_WITH_IMM), rdma(0, 0)),
+            Verb::Send => (
+                with(IBV_WR_SEND, IBV_WR_SEND_WITH_IMM),
+                send_wr_target { none: () },
+            ),
             Verb::SendTo { handle, pair, key } => (
                 with(IBV_WR_SEND, IBV_WR_SEND_WITH_IMM),
                 send_wr_target {

@@ -114,6 +114,7 @@ pub(super) fn post(domain: &Domain, seat: &Seat, atomic: &Atomic) -> Result {
         &Work {
             verb,
             local: &local,
+            keys: local.keys(),
             len: SIZE,
             immediate: None,
         },

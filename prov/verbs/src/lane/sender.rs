@@ -155,11 +155,11 @@ impl Sender {
             Verb::Send | Verb::SendTo { .. } | Verb::Write { .. } => true,
             Verb::Read { .. } | Verb::FetchAdd { .. } | Verb::CompareSwap { .. } => false,
         };
-        let is_inline = is_sent && work.len <= self.inline && work.local.is_readable();
+        let is_inline = is_sent && work.len <= self.inline && work.keys.is_readable;
         // Operands are in the request itself.
         let is_taken_along =
             is_inline || matches!(work.verb, Verb::FetchAdd { .. } | Verb::CompareSwap { .. });
-        if !is_inline && !work.local.has_keys()
+        if !is_inline && !work.keys.are_complete
             || !is_taken_along && operation.flags & FI_INJECT != 0
         {
             return refused(operation.class);

@@ -53,9 +53,11 @@ fn send(seats: &Seats) -> Result {
         is_reported: true,
         context: null_mut(),
     };
+    let local = Gather::empty();
     let work = Work {
         verb: Verb::Send,
-        local: &Gather::empty(),
+        local: &local,
+        keys: local.keys(),
         len: 0,
         immediate: None,
     };
