@@ -250,8 +250,8 @@ impl Endpoint {
         let len = message.buffers.len();
         self.check(message.buffers.pieces().len(), len)?;
         let mut local = Gather::empty();
-        local.fill(&message.buffers, &message.desc)?;
-        self.send_connected(message, &local, local.keys(), len)
+        let keys = local.fill(&message.buffers, &message.desc)?;
+        self.send_connected(message, &local, keys, len)
     }
 
     #[inline(always)]
@@ -278,7 +278,7 @@ impl Endpoint {
         self.check(buffers.pieces().len(), buffers.len())?;
         let gone = message.buffers.pieces().len() - buffers.pieces().len();
         let mut local = Gather::empty();
-        local.fill_behind(gone, &buffers, &message.desc)?;
+        let keys = local.fill_behind(gone, &buffers, &message.desc)?;
         let seat = self.send_seat()?;
         seat.lane.send(
             seat.name,
@@ -290,7 +290,7 @@ impl Endpoint {
                     key: datagrams::KEY,
                 },
                 local: &local,
-                keys: local.keys(),
+                keys,
                 len: buffers.len(),
                 immediate: message.immediate().map(|data| data as u32),
             },
@@ -386,8 +386,8 @@ impl endpoint::Endpoint for Endpoint {
         if len > self.sizes.longest {
             return Err(Errno::EMSGSIZE);
         }
-        let local = Gather::of_piece(piece, &message.desc)?;
-        self.send_connected(message, &local, local.keys(), len)
+        let (local, keys) = Gather::of_piece(piece, &message.desc)?;
+        self.send_connected(message, &local, keys, len)
     }
 
     #[inline]
@@ -423,7 +423,7 @@ impl endpoint::Endpoint for Endpoint {
         };
         let (address, key) = (remote.addr, remote_key(remote.key)?);
         let mut local = Gather::empty();
-        local.fill(&access.local, &access.desc)?;
+        let keys = local.fill(&access.local, &access.desc)?;
         let (class, verb, immediate) = match access.access {
             Access::Read => (OpClass::Read, Verb::Read { address, key }, None),
             Access::Write => {
@@ -442,7 +442,7 @@ impl endpoint::Endpoint for Endpoint {
             &Work {
                 verb,
                 local: &local,
-                keys: local.keys(),
+                keys,
                 len,
                 immediate,
             },

@@ -39,6 +39,8 @@ pub struct Lane {
     queue: Arc<CompletionQueue>,
     state: Lock<State>,
     orders: Orders,
+    /// Hears what devices say of their own accord, and tells whom it concerns.
+    hear: fn(),
     signals: Arc<Signals>,
     /// Completions that a queue of the device has at most.
     most: usize,
@@ -87,8 +89,10 @@ const LEAST: usize = 1024;
 const VAIN: u32 = 4096;
 
 impl Lane {
-    /// A lane of a device, which takes so many completions at once.
-    pub fn new(context: Context, kind: LockKind, bunch: usize) -> Result<Arc<Self>> {
+    /// A lane of a device, which takes so many completions at once. `hear` has
+    /// somebody listen to what devices say, and calls nothing here but
+    /// [`Lane::abandon_sender`] and [`Lane::abandon_receiver`].
+    pub fn new(context: Context, kind: LockKind, bunch: usize, hear: fn()) -> Result<Arc<Self>> {
         let most = context.limits()?.completions_per_queue;
         let queue = CompletionQueue::new(context, LEAST.min(most))?;
         let size = queue.size();
@@ -109,6 +113,7 @@ impl Lane {
                 },
             ),
             orders: Orders::default(),
+            hear,
             signals: Arc::default(),
             queue,
             most,
@@ -257,10 +262,11 @@ impl Lane {
         }
     }
 
-    /// Looks now and then whether the device is gone, of which nobody may have told.
+    /// Hears of the device, as perhaps nobody else does, or sees that it is gone.
     #[cold]
     #[inline(never)]
     fn look_at_device(&self, state: &mut State) {
+        (self.hear)();
         if self.queue.is_gone() {
             self.orders.give(Order::All);
             self.follow_orders(state);
@@ -372,16 +378,17 @@ impl Everybody {
     #[inline(always)]
     fn completed(&mut self, completion: &WorkCompletion) {
         let id = completion.wr_id;
-        if Shared::is_named(id) {
-            return self.shared_completed(completion);
-        }
         // What is not known is of a member that has left.
-        if Receiver::is_named(id) {
+        if Sender::is_named(id) {
+            if let Some(sender) = self.senders.get(Name::of_request(id)) {
+                self.room += sender.completed(completion);
+            }
+        } else if Receiver::is_named(id) {
             if let Some(receiver) = self.receivers.get(Name::of_request(id)) {
                 self.room += receiver.completed(completion);
             }
-        } else if let Some(sender) = self.senders.get(Name::of_request(id)) {
-            self.room += sender.completed(completion);
+        } else {
+            self.shared_completed(completion);
         }
     }
 
@@ -431,10 +438,10 @@ impl Progress for Lane {
 
     fn prepare_wait(&self) -> bool {
         let mut state = self.state.lock();
+        self.look_at_device(&mut state);
         self.queue.silence();
         if let Err(error) = self.queue.arm() {
             log::warn!(target: crate::LOG.cq, "ibv_req_notify_cq: {error}");
-            self.look_at_device(&mut state);
             return false;
         }
         // What came before does not wake.

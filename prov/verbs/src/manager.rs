@@ -27,6 +27,7 @@ use enabled::Enabled;
 use watch::Watch;
 
 pub use message::DATA_LIMIT;
+pub use watch::hear_devices;
 
 /// How long an address or a route may take to be found.
 const RESOLVING_MS: i32 = 2000;

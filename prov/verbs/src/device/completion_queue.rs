@@ -1,11 +1,11 @@
 //! Completion queues of a device, and the channels that tell of them.
 
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
 use prov_util::errno::{Errno, Result};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, epoll, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::time::Timespec;
 
@@ -19,6 +19,8 @@ pub type WorkCompletion = ibv_wc;
 pub struct CompletionQueue {
     cq: NonNull<ibv_cq>,
     channel: NonNull<ibv_comp_channel>,
+    /// Watches the channel, and what the device says of its own accord.
+    watch: OwnedFd,
     context: Context,
     poll: unsafe extern "C" fn(*mut ibv_cq, i32, *mut ibv_wc) -> i32,
 }
@@ -37,17 +39,19 @@ impl CompletionQueue {
         // SAFETY: the device is open.
         let channel = unsafe { (verbs.ibv_create_comp_channel)(context.as_ptr()) };
         let channel = NonNull::new(channel).ok_or_else(Errno::last_os_error)?;
-        let made = set_nonblocking(channel).and_then(|()| {
+        let made = watch(channel, context).and_then(|watch| {
             // SAFETY: device and channel are open.
             let cq = unsafe {
                 (verbs.ibv_create_cq)(context.as_ptr(), size, null_mut(), channel.as_ptr(), 0)
             };
-            NonNull::new(cq).ok_or_else(Errno::last_os_error)
+            let cq = NonNull::new(cq).ok_or_else(Errno::last_os_error)?;
+            Ok((cq, watch))
         });
         match made {
-            Ok(cq) => Ok(Arc::new(CompletionQueue {
+            Ok((cq, watch)) => Ok(Arc::new(CompletionQueue {
                 cq,
                 channel,
+                watch,
                 context,
                 poll,
             })),
@@ -95,16 +99,15 @@ impl CompletionQueue {
         numbered(unsafe { arm(self.as_ptr(), 0) })
     }
 
-    /// Readable when a completion has come since [`Self::arm`].
+    /// Readable when a completion has come since [`Self::arm`], or the device says
+    /// something ([`Context::next_event`]).
     pub fn descriptor(&self) -> RawFd {
-        // SAFETY: the channel is open.
-        unsafe { (*self.channel.as_ptr()).fd }
+        self.watch.as_raw_fd()
     }
 
     /// Whether the device is gone: the channel will tell nothing any more.
     pub fn is_gone(&self) -> bool {
-        // SAFETY: the channel is open, and its descriptor with it.
-        let channel = unsafe { BorrowedFd::borrow_raw(self.descriptor()) };
+        let channel = descriptor_of(&self.channel);
         let mut fds = [PollFd::from_borrowed_fd(channel, PollFlags::IN)];
         let now = Timespec {
             tv_sec: 0,
@@ -138,11 +141,22 @@ impl AsRawFd for CompletionQueue {
     }
 }
 
-fn set_nonblocking(channel: NonNull<ibv_comp_channel>) -> Result {
-    // SAFETY: the channel was just opened, and its descriptor with it.
-    let fd = unsafe { BorrowedFd::borrow_raw((*channel.as_ptr()).fd) };
-    fcntl_setfl(fd, fcntl_getfl(fd)? | OFlags::NONBLOCK)?;
-    Ok(())
+/// The descriptor of a channel that is open as long as the borrow.
+fn descriptor_of(channel: &NonNull<ibv_comp_channel>) -> BorrowedFd<'_> {
+    // SAFETY: the channel is open, and its descriptor with it.
+    unsafe { BorrowedFd::borrow_raw((*channel.as_ptr()).fd) }
+}
+
+/// Has the channel not wait, and watches it and the device.
+fn watch(channel: NonNull<ibv_comp_channel>, context: Context) -> Result<OwnedFd> {
+    let channel = descriptor_of(&channel);
+    fcntl_setfl(channel, fcntl_getfl(channel)? | OFlags::NONBLOCK)?;
+    let watch = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    for fd in [channel, context.as_fd()] {
+        let data = epoll::EventData::new_u64(0);
+        epoll::add(&watch, fd, data, epoll::EventFlags::IN)?;
+    }
+    Ok(watch)
 }
 
 impl Drop for CompletionQueue {

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 use prov_util::errno::Errno;
+use rustix::event::{EventfdFlags, eventfd};
 
 use super::Context;
 use crate::sys::ibverbs::*;
@@ -50,6 +51,8 @@ pub fn context(name: &str) -> Context {
     }
     let mut context = Box::new(zeroed::<ibv_context>());
     context.device = Box::into_raw(device);
+    let silent = eventfd(0, EventfdFlags::CLOEXEC).expect("a descriptor");
+    context.async_fd = silent.into_raw_fd();
     context.ops.poll_cq = Some(poll_cq);
     context.ops.post_send = Some(post_send);
     context.ops.post_recv = Some(post_receive);
@@ -96,18 +99,20 @@ unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
     0
 }
 
-/// The far ends of channels, by descriptor.
-static CHANNELS: Mutex<Vec<(RawFd, UnixStream)>> = Mutex::new(Vec::new());
+/// The far ends of channels, with their device and their descriptor.
+static CHANNELS: Mutex<Vec<(usize, RawFd, UnixStream)>> = Mutex::new(Vec::new());
 
-/// The device is gone, as the channel with this descriptor has it.
-pub fn cut(channel: RawFd) {
+/// A device is gone, and its channels with it.
+pub fn remove(context: Context) {
+    let context = context.as_ptr().addr();
     let mut channels = CHANNELS.lock();
-    channels.retain(|(known, _)| *known != channel);
+    channels.retain(|(known, ..)| *known != context);
 }
 
-unsafe extern "C" fn create_comp_channel(_: *mut ibv_context) -> *mut ibv_comp_channel {
+unsafe extern "C" fn create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
     let (end, far) = UnixStream::pair().expect("a channel");
-    CHANNELS.lock().push((end.as_raw_fd(), far));
+    let mut channels = CHANNELS.lock();
+    channels.push((context.addr(), end.as_raw_fd(), far));
     let channel = ibv_comp_channel {
         fd: end.into_raw_fd(),
         ..zeroed()
@@ -119,7 +124,7 @@ unsafe extern "C" fn destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_i
     // SAFETY: it is from `create_comp_channel`, and given back once, as is its
     // descriptor.
     let fd = unsafe { (*channel).fd };
-    cut(fd);
+    CHANNELS.lock().retain(|(_, known, _)| *known != fd);
     // SAFETY: as above.
     drop(unsafe { OwnedFd::from_raw_fd(Box::from_raw(channel).fd) });
     0

@@ -18,7 +18,6 @@ pub struct Gather {
     /// The first `count` of them are there.
     pieces: [MaybeUninit<ibv_sge>; IOV_LIMIT],
     count: usize,
-    keys: Keys,
 }
 
 /// What is known of local memory by its keys.
@@ -33,10 +32,19 @@ pub struct Keys {
 
 impl Keys {
     /// Of no memory.
-    const NONE: Keys = Keys {
+    pub const NONE: Keys = Keys {
         are_complete: true,
         is_readable: true,
     };
+
+    /// Of both.
+    #[inline(always)]
+    fn and(self, other: Keys) -> Keys {
+        Keys {
+            are_complete: self.are_complete && other.are_complete,
+            is_readable: self.is_readable && other.is_readable,
+        }
+    }
 
     /// Of memory with this key.
     #[inline(always)]
@@ -55,7 +63,6 @@ impl Gather {
         Gather {
             pieces: [const { MaybeUninit::uninit() }; IOV_LIMIT],
             count: 0,
-            keys: Keys::NONE,
         }
     }
 
@@ -64,13 +71,12 @@ impl Gather {
     /// # Errors
     /// Those of [`Gather::fill`].
     #[inline(always)]
-    pub fn of_piece(piece: &iovec, descs: &Descs) -> Result<Self> {
+    pub fn of_piece(piece: &iovec, descs: &Descs) -> Result<(Self, Keys)> {
         let mut local = Gather::empty();
         let key = descs.of_piece(0).map(LocalKey::of_desc);
         local.pieces[0].write(element(piece, key)?);
         local.count = 1;
-        local.keys = Keys::of(key);
-        Ok(local)
+        Ok((local, Keys::of(key)))
     }
 
     /// Adds application memory, with the descriptors of its regions. In place,
@@ -79,7 +85,7 @@ impl Gather {
     /// # Errors
     /// `-FI_EMSGSIZE` for a piece that no request can name.
     #[inline(always)]
-    pub fn fill(&mut self, memory: &AppIov, descs: &Descs) -> Result {
+    pub fn fill(&mut self, memory: &AppIov, descs: &Descs) -> Result<Keys> {
         if memory.pieces().len() != 1 {
             return self.fill_behind(0, memory, descs);
         }
@@ -92,16 +98,23 @@ impl Gather {
     /// # Errors
     /// Those of [`Gather::fill`].
     #[inline(never)]
-    pub fn fill_behind(&mut self, gone: usize, memory: &AppIov, descs: &Descs) -> Result {
+    pub fn fill_behind(&mut self, gone: usize, memory: &AppIov, descs: &Descs) -> Result<Keys> {
+        let mut keys = Keys::NONE;
         for position in 0..memory.pieces().len() {
-            self.add(memory, descs, position, gone + position)?;
+            keys = keys.and(self.add(memory, descs, position, gone + position)?);
         }
-        Ok(())
+        Ok(keys)
     }
 
     /// Adds a piece of memory, with the descriptor that stands at `desc`.
     #[inline(always)]
-    fn add(&mut self, memory: &AppIov, descs: &Descs, position: usize, desc: usize) -> Result {
+    fn add(
+        &mut self,
+        memory: &AppIov,
+        descs: &Descs,
+        position: usize,
+        desc: usize,
+    ) -> Result<Keys> {
         let (Some(piece), Some(place)) = (
             memory.pieces().get(position),
             self.pieces.get_mut(self.count),
@@ -109,12 +122,9 @@ impl Gather {
             return Err(Errno::EINVAL);
         };
         let key = descs.of_piece(desc).map(LocalKey::of_desc);
-        let keys = Keys::of(key);
-        self.keys.are_complete &= keys.are_complete;
-        self.keys.is_readable &= keys.is_readable;
         place.write(element(piece, key)?);
         self.count += 1;
-        Ok(())
+        Ok(Keys::of(key))
     }
 
     /// The same behind so many bytes of which nobody wants to know.
@@ -129,12 +139,6 @@ impl Gather {
         self.pieces[0].write(scratch.piece(len));
         self.count += 1;
         Ok(())
-    }
-
-    /// What is known of it by its keys.
-    #[inline(always)]
-    pub fn keys(&self) -> Keys {
-        self.keys
     }
 
     /// How many pieces there are.

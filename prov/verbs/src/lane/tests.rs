@@ -9,7 +9,7 @@ const SIZE: usize = 8;
 
 /// A queue pair that sends and receives, in a lane of its own.
 pub fn endpoint(context: Context, kind: LockKind) -> (Arc<QueuePair>, Seats) {
-    let lane = Lane::new(context, kind, 8).unwrap();
+    let lane = Lane::new(context, kind, 8, || ()).unwrap();
     let pd = ProtectionDomain::new(context).unwrap();
     let config = PairConfig {
         pairing: Pairing::Connected,
@@ -57,7 +57,7 @@ fn send(seats: &Seats) -> Result {
     let work = Work {
         verb: Verb::Send,
         local: &local,
-        keys: local.keys(),
+        keys: Keys::NONE,
         len: 0,
         immediate: None,
     };
@@ -108,16 +108,16 @@ fn what_another_thread_ends_is_over_with_the_next_read() {
 
 #[test]
 fn requests_end_with_their_device_though_nobody_says_that_it_is_gone() {
-    let context = fake::context("fake");
     for is_about_to_sleep in [false, true] {
+        let context = fake::context("fake");
         let (_pair, seats) = endpoint(context, LockKind::Elided);
-        let (_other_pair, other) = endpoint(context, LockKind::Elided);
+        let (_other_pair, other) = endpoint(fake::context("other"), LockKind::Elided);
         for seats in [&seats, &other] {
             receive(seats).unwrap();
             send(seats).unwrap();
         }
         let lane = &seats.receive.as_ref().unwrap().lane;
-        fake::cut(lane.queue.descriptor());
+        fake::remove(context);
         if is_about_to_sleep {
             assert!(!lane.prepare_wait());
         } else {
