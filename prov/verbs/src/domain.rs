@@ -23,7 +23,7 @@ use crate::endpoint::{Endpoint, Form, is_offered};
 use crate::fabric::Fabric;
 use crate::failure;
 use crate::lane::{Lane, Shared};
-use crate::manager::{Incomer, Manager, hear_devices};
+use crate::manager::{Incomer, Manager};
 use crate::mr::Registrar;
 use crate::params::Params;
 use crate::shared_receive::SharedReceive;
@@ -97,7 +97,8 @@ impl Domain {
             return Ok(lane);
         }
         let bunch = self.params.cqread_bunch_size;
-        let lane = Lane::new(self.context, self.lane_lock, bunch, hear_devices)?;
+        let ear = self.manager.clone();
+        let lane = Lane::new(self.context, self.lane_lock, bunch, ear)?;
         lanes.insert(address, Arc::downgrade(&lane));
         Ok(lane)
     }

@@ -332,6 +332,7 @@ impl endpoint::Endpoint for Endpoint {
         let (pair, place) = this.make(bindings, link)?;
         if let Kind::Datagrams(datagrams) = &this.kind {
             datagrams.named(&this.domain, &pair)?;
+            this.domain.manager.attend(this.domain.context);
         }
         let mut progress = EndpointProgress {
             send: None,

@@ -16,7 +16,7 @@ pub mod tests;
 
 use std::collections::HashMap;
 use std::ffi::c_void;
-use std::os::fd::RawFd;
+use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
 
 use prov_util::drive::Signals;
@@ -39,11 +39,20 @@ pub struct Lane {
     queue: Arc<CompletionQueue>,
     state: Lock<State>,
     orders: Orders,
-    /// Hears what devices say of their own accord, and tells whom it concerns.
-    hear: fn(),
+    ear: Arc<dyn Ear>,
     signals: Arc<Signals>,
     /// Completions that a queue of the device has at most.
     most: usize,
+}
+
+/// Who hears what happens to devices, and tells whom it concerns.
+pub trait Ear: Send + Sync {
+    /// Hears what there is. Calls nothing of a lane but [`Lane::abandon_sender`] and
+    /// [`Lane::abandon_receiver`].
+    fn hear(&self);
+
+    /// Readable when there is something.
+    fn descriptor(&self) -> BorrowedFd<'_>;
 }
 
 struct State {
@@ -89,12 +98,15 @@ const LEAST: usize = 1024;
 const VAIN: u32 = 4096;
 
 impl Lane {
-    /// A lane of a device, which takes so many completions at once. `hear` has
-    /// somebody listen to what devices say, and calls nothing here but
-    /// [`Lane::abandon_sender`] and [`Lane::abandon_receiver`].
-    pub fn new(context: Context, kind: LockKind, bunch: usize, hear: fn()) -> Result<Arc<Self>> {
+    /// A lane of a device, which takes so many completions at once.
+    pub fn new(
+        context: Context,
+        kind: LockKind,
+        bunch: usize,
+        ear: Arc<dyn Ear>,
+    ) -> Result<Arc<Self>> {
         let most = context.limits()?.completions_per_queue;
-        let queue = CompletionQueue::new(context, LEAST.min(most))?;
+        let queue = CompletionQueue::new(context, LEAST.min(most), Some(ear.descriptor()))?;
         let size = queue.size();
         Ok(Arc::new(Lane {
             state: Lock::new(
@@ -113,7 +125,7 @@ impl Lane {
                 },
             ),
             orders: Orders::default(),
-            hear,
+            ear,
             signals: Arc::default(),
             queue,
             most,
@@ -266,7 +278,7 @@ impl Lane {
     #[cold]
     #[inline(never)]
     fn look_at_device(&self, state: &mut State) {
-        (self.hear)();
+        self.ear.hear();
         if self.queue.is_gone() {
             self.orders.give(Order::All);
             self.follow_orders(state);

@@ -1,6 +1,6 @@
 //! Completion queues of a device, and the channels that tell of them.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ pub type WorkCompletion = ibv_wc;
 pub struct CompletionQueue {
     cq: NonNull<ibv_cq>,
     channel: NonNull<ibv_comp_channel>,
-    /// Watches the channel, and what the device says of its own accord.
+    /// Watches the channel, and whatever else is to wake who waits.
     watch: OwnedFd,
     context: Context,
     poll: unsafe extern "C" fn(*mut ibv_cq, i32, *mut ibv_wc) -> i32,
@@ -31,15 +31,16 @@ unsafe impl Send for CompletionQueue {}
 unsafe impl Sync for CompletionQueue {}
 
 impl CompletionQueue {
-    /// A queue for at least `size` completions.
-    pub fn new(context: Context, size: usize) -> Result<Arc<Self>> {
+    /// A queue for at least `size` completions. Who waits for one wakes also when
+    /// `also` is readable.
+    pub fn new(context: Context, size: usize, also: Option<BorrowedFd<'_>>) -> Result<Arc<Self>> {
         let verbs = &context.libraries.verbs;
         let poll = context.ops().poll_cq.ok_or(Errno::ENOSYS)?;
         let size = i32::try_from(size).map_err(|_| Errno::EINVAL)?;
         // SAFETY: the device is open.
         let channel = unsafe { (verbs.ibv_create_comp_channel)(context.as_ptr()) };
         let channel = NonNull::new(channel).ok_or_else(Errno::last_os_error)?;
-        let made = watch(channel, context).and_then(|watch| {
+        let made = watch(channel, also).and_then(|watch| {
             // SAFETY: device and channel are open.
             let cq = unsafe {
                 (verbs.ibv_create_cq)(context.as_ptr(), size, null_mut(), channel.as_ptr(), 0)
@@ -99,8 +100,8 @@ impl CompletionQueue {
         numbered(unsafe { arm(self.as_ptr(), 0) })
     }
 
-    /// Readable when a completion has come since [`Self::arm`], or the device says
-    /// something ([`Context::next_event`]).
+    /// Readable when a completion has come since [`Self::arm`], or what it was made
+    /// with is.
     pub fn descriptor(&self) -> RawFd {
         self.watch.as_raw_fd()
     }
@@ -147,12 +148,12 @@ fn descriptor_of(channel: &NonNull<ibv_comp_channel>) -> BorrowedFd<'_> {
     unsafe { BorrowedFd::borrow_raw((*channel.as_ptr()).fd) }
 }
 
-/// Has the channel not wait, and watches it and the device.
-fn watch(channel: NonNull<ibv_comp_channel>, context: Context) -> Result<OwnedFd> {
+/// Has the channel not wait, and watches it and the other one.
+fn watch(channel: NonNull<ibv_comp_channel>, also: Option<BorrowedFd<'_>>) -> Result<OwnedFd> {
     let channel = descriptor_of(&channel);
     fcntl_setfl(channel, fcntl_getfl(channel)? | OFlags::NONBLOCK)?;
     let watch = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    for fd in [channel, context.as_fd()] {
+    for fd in std::iter::once(channel).chain(also) {
         let data = epoll::EventData::new_u64(0);
         epoll::add(&watch, fd, data, epoll::EventFlags::IN)?;
     }

@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 use prov_util::errno::Errno;
-use rustix::event::{EventfdFlags, eventfd};
 
 use super::Context;
 use crate::sys::ibverbs::*;
@@ -51,8 +50,6 @@ pub fn context(name: &str) -> Context {
     }
     let mut context = Box::new(zeroed::<ibv_context>());
     context.device = Box::into_raw(device);
-    let silent = eventfd(0, EventfdFlags::CLOEXEC).expect("a descriptor");
-    context.async_fd = silent.into_raw_fd();
     context.ops.poll_cq = Some(poll_cq);
     context.ops.post_send = Some(post_send);
     context.ops.post_recv = Some(post_receive);
