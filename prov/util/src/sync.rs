@@ -177,9 +177,9 @@ impl<T: ?Sized, const HELPED: bool> Lock<T, HELPED> {
     ///
     /// # Safety
     /// The caller is inside, and is about to lose the right to the value.
-    #[inline(always)]
+    #[cold]
+    #[inline(never)]
     unsafe fn leave_real(&self) {
-        unlikely();
         // SAFETY: the caller is inside, and so holds this.
         unsafe { self.raw.unlock() }
     }
@@ -240,10 +240,6 @@ impl<T: ?Sized> Lock<T> {
         })
     }
 }
-
-/// Has what calls it stand behind what does not.
-#[cold]
-fn unlikely() {}
 
 #[cold]
 #[inline(never)]
