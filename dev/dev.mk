@@ -9,11 +9,12 @@
 #   make interop FABTESTS=<dir> WITH=<dir>   also with upstream's programs
 
 #   make check-rdma              the verbs provider, in an emulated machine with RDMA devices
+#   make check-rdma-sanitizer    its registration cache there, under the address sanitizer
 
 # A build tree has only libfabric.so; programs ask for libfabric.so.1.
 LIBRARY_FOLDER = target/lib
 
-.PHONY: demo check clients interop library-folder check-rdma
+.PHONY: demo check clients interop library-folder check-rdma check-rdma-sanitizer
 
 library-folder:
 	cargo build --release
@@ -41,3 +42,18 @@ check-rdma: tools providers
 	fabtests/rdma/run --build
 	dev/rdma-machine setup
 	dev/rdma-machine run fabtests/rdma/run $(LIBRARY_FOLDER) target/providers
+
+# As step_sanitizer of dev/check has it. The test's name is that of fabtests/rdma/verbs.c. The
+# list of devices stays as long as the process, which passes for a leak.
+SANITIZED = target/asan/rdma
+check-rdma-sanitizer: library-folder
+	host=$$(rustc -vV | sed -n 's/^host: //p') && \
+	RUSTC_BOOTSTRAP=1 RUSTFLAGS=-Zsanitizer=address CARGO_PROFILE_DEV_OPT_LEVEL=1 \
+		$(CARGO) build --locked --target $$host --target-dir target/asan -p libfabric -p verbs-fi && \
+	mkdir -p $(SANITIZED) && \
+	ln -sf ../$$host/debug/libfabric.so $(SANITIZED)/libfabric.so.1 && \
+	ln -sf ../$$host/debug/libverbs_fi.so $(SANITIZED)/libverbs-fi.so
+	BIN=fabtests/bin/rdma-asan CC=dev/sanitizing-cc fabtests/rdma/run --build
+	dev/rdma-machine setup
+	BIN=fabtests/bin/rdma-asan ASAN_OPTIONS=detect_leaks=0 dev/rdma-machine run fabtests/rdma/run $(SANITIZED) $(SANITIZED) \
+		mapped-again

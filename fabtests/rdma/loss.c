@@ -370,17 +370,21 @@ static void port_down(void)
 }
 
 /* The command waits until nobody uses the device any more. */
-static void with_device_gone(void)
+static void remove_device(void)
 {
-	pid_t remover;
+	pid_t remover = fork();
 
-	start();
-	remover = fork();
 	REQUIRE(remover >= 0);
 	if (!remover) {
 		execlp("rdma", "rdma", "link", "delete", "rxe1", NULL);
 		_exit(127);
 	}
+}
+
+static void with_device_gone(void)
+{
+	start();
+	remove_device();
 	both_end();
 	stop();
 }
@@ -388,6 +392,90 @@ static void with_device_gone(void)
 static void device_gone(void)
 {
 	spoil(with_device_gone);
+}
+
+/* Receives of datagrams, of which no event queue hears: who waits for them does. */
+static void receives_of_datagrams(enum fi_wait_obj wait)
+{
+	struct fi_info *hints = hints_for(FI_EP_DGRAM, FI_MSG);
+	struct fi_cq_attr cq_attr = { .format = FI_CQ_FORMAT_DATA, .wait_obj = wait };
+	struct fi_av_attr av_attr = { .type = FI_AV_TABLE };
+	double until = ct_now() + 3 * ct_patience();
+	enum { ROOM = 512 };
+	/* Pages of their own, which a child does not get. */
+	unsigned char *memory = aligned_alloc(4096, RECEIVES * ROOM);
+	struct fid_fabric *fabric;
+	struct fid_domain *domain;
+	struct fi_info *info;
+	struct fid_cq *cq;
+	struct fid_av *av;
+	struct fid_ep *ep;
+	struct fid_mr *mr;
+	int i, count;
+
+	hints->domain_attr->name = strdup("rxe1-dgram");
+	OK(fi_getinfo(FI_VERSION(1, 18), NULL, NULL, 0, hints, &info));
+	OK(fi_fabric(info->fabric_attr, &fabric, NULL));
+	OK(fi_domain(fabric, info, &domain, NULL));
+	OK(fi_cq_open(domain, &cq_attr, &cq, NULL));
+	OK(fi_av_open(domain, &av_attr, &av, NULL));
+	OK(fi_endpoint(domain, info, &ep, NULL));
+	OK(fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV));
+	OK(fi_ep_bind(ep, &av->fid, 0));
+	OK(fi_enable(ep));
+	REQUIRE(memory);
+	OK(fi_mr_reg(domain, memory, RECEIVES * ROOM, FI_RECV, 0, 0, 0, &mr, NULL));
+	memset(ended, 0, sizeof(ended));
+	for (i = 0; i < RECEIVES; i++)
+		OK(fi_recv(ep, memory + i * ROOM, ROOM, fi_mr_desc(mr), FI_ADDR_UNSPEC,
+			   &ended[i]));
+	remove_device();
+	for (count = 0; count < RECEIVES; count++) {
+		struct fi_cq_err_entry error = { 0 };
+		struct fi_cq_data_entry entry;
+		ssize_t read;
+
+		do {
+			REQUIRE(ct_now() < until);
+			read = wait == FI_WAIT_NONE ? fi_cq_read(cq, &entry, 1) :
+				fi_cq_sread(cq, &entry, 1, NULL, (int)(ct_patience() * 1000));
+		} while (read == -FI_EAGAIN);
+		EXPECT(read, -FI_EAVAIL);
+		EXPECT(fi_cq_readerr(cq, &error, 0), 1);
+		EXPECT(error.err, FI_ECANCELED);
+		i = (int)((bool *)error.op_context - ended);
+		REQUIRE(i >= 0 && i < RECEIVES && !ended[i]);
+		ended[i] = true;
+	}
+	OK(fi_close(&ep->fid));
+	OK(fi_close(&mr->fid));
+	OK(fi_close(&av->fid));
+	OK(fi_close(&cq->fid));
+	OK(fi_close(&domain->fid));
+	OK(fi_close(&fabric->fid));
+	fi_freeinfo(info);
+	fi_freeinfo(hints);
+	free(memory);
+}
+
+static void with_datagrams(void)
+{
+	receives_of_datagrams(FI_WAIT_NONE);
+}
+
+static void with_a_sleeper(void)
+{
+	receives_of_datagrams(FI_WAIT_UNSPEC);
+}
+
+static void device_gone_datagrams(void)
+{
+	spoil(with_datagrams);
+}
+
+static void device_gone_asleep(void)
+{
+	spoil(with_a_sleeper);
 }
 
 static const struct ct_test tests[] = {
@@ -400,6 +488,8 @@ static const struct ct_test tests[] = {
 	{ "port-down", port_down, CT_MSG },
 	{ "port-down-and-up", port_down_and_up, CT_MSG },
 	{ "device-gone", device_gone, CT_MSG },
+	{ "device-gone-datagrams", device_gone_datagrams, CT_MSG },
+	{ "device-gone-asleep", device_gone_asleep, CT_MSG },
 };
 
 CT_MAIN(tests)

@@ -274,6 +274,10 @@ fn base(core: &Info, has_atomics: bool, params: &Params) -> Base {
         mr_key_size: core.domain.mr_key_size,
         cq_data_size: info.domain.cq_data_size.min(core.domain.cq_data_size),
         max_ep_srx_ctx: 0,
+        mr_iov_limit: info
+            .domain
+            .mr_iov_limit
+            .min(core.domain.mr_iov_limit.max(1)),
         ..info.domain
     };
     info.fabric = FabricAttr {
@@ -350,6 +354,8 @@ pub fn below_of_fabric(attr: &FabricAttr, params: &Params) -> Result<Vec<Info>> 
 
 #[cfg(test)]
 mod tests {
+    use prov_util::buffer::IOV_LIMIT;
+
     use super::*;
 
     fn modes_of(api: u32, mode: u64) -> Vec<u64> {
@@ -383,6 +389,17 @@ mod tests {
             assert!(!found.is_empty());
             for found in found {
                 assert_eq!(found & MODE_BUFFERED_RECV != 0, expected, "{mode:#x}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_region_has_no_more_pieces_than_the_provider_below_takes() {
+        for (below, expected) in [(0, 1), (1, 1), (3, 3), (1000, IOV_LIMIT)] {
+            let mut core = Info::default();
+            core.domain.mr_iov_limit = below;
+            for base in bases(&core, &Params::default()) {
+                assert_eq!(base.limits.domain.mr_iov_limit, expected, "{below}");
             }
         }
     }

@@ -153,6 +153,13 @@ impl AppIov {
         unsafe { self.iov[..self.count as usize].assume_init_ref() }
     }
 
+    /// The only piece, where there is just one.
+    #[inline(always)]
+    pub fn single(&self) -> Option<&iovec> {
+        // SAFETY: see `iov`.
+        (self.count == 1).then(|| unsafe { self.iov[0].assume_init_ref() })
+    }
+
     /// `len` bytes from `offset` on, both cut to what there is. No bytes keep
     /// their place: it is their [`AppIov::address`].
     #[inline]

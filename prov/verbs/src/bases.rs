@@ -224,7 +224,7 @@ fn try_inline(params: &Params, context: Context) -> Result<usize> {
     /// More than any device has.
     const MOST: usize = 1 << 14;
     let pd = ProtectionDomain::new(context)?;
-    let queue = CompletionQueue::new(context, 1)?;
+    let queue = CompletionQueue::new(context, 1, None)?;
     let mut inline = match params.inline_size {
         0 => MOST,
         wanted => wanted,

@@ -97,7 +97,8 @@ impl Domain {
             return Ok(lane);
         }
         let bunch = self.params.cqread_bunch_size;
-        let lane = Lane::new(self.context, self.lane_lock, bunch)?;
+        let ear = self.manager.clone();
+        let lane = Lane::new(self.context, self.lane_lock, bunch, ear)?;
         lanes.insert(address, Arc::downgrade(&lane));
         Ok(lane)
     }

@@ -20,7 +20,7 @@ use prov_util::ffi::{Handle, Use};
 use prov_util::progress::Progress;
 use prov_util::request::{Access, Atomic, Receive, RemoteAccess, Transmit};
 
-use crate::device::{Gather, PairConfig, Pairing, QueuePair, Verb};
+use crate::device::{Gather, Keys, PairConfig, Pairing, QueuePair, Verb};
 use crate::domain::Domain;
 use crate::lane::{Lane, Operation, Receiver, Seat, Seats, Sender, Shared, Work};
 use crate::link::Link;
@@ -240,6 +240,36 @@ impl Endpoint {
         Ok(())
     }
 
+    /// A message in several pieces or of no bytes, or a datagram.
+    #[cold]
+    #[inline(never)]
+    fn transmit_specially(&self, message: &Transmit) -> Result {
+        if let Some(datagrams) = self.datagrams_of() {
+            return self.send_datagram(message.peer, datagrams, message);
+        }
+        let len = message.buffers.len();
+        self.check(message.buffers.pieces().len(), len)?;
+        let mut local = Gather::empty();
+        let keys = local.fill(&message.buffers, &message.desc)?;
+        self.send_connected(message, &local, keys, len)
+    }
+
+    #[inline(always)]
+    fn send_connected(&self, message: &Transmit, local: &Gather, keys: Keys, len: usize) -> Result {
+        let seat = self.send_seat()?;
+        seat.lane.send(
+            seat.name,
+            operation(message),
+            &Work {
+                verb: Verb::Send,
+                local,
+                keys,
+                len,
+                immediate: message.immediate().map(|data| data as u32),
+            },
+        )
+    }
+
     #[cold]
     #[inline(never)]
     fn send_datagram(&self, to: fi_addr_t, datagrams: &Datagrams, message: &Transmit) -> Result {
@@ -248,7 +278,7 @@ impl Endpoint {
         self.check(buffers.pieces().len(), buffers.len())?;
         let gone = message.buffers.pieces().len() - buffers.pieces().len();
         let mut local = Gather::empty();
-        local.fill_behind(gone, &buffers, &message.desc)?;
+        let keys = local.fill_behind(gone, &buffers, &message.desc)?;
         let seat = self.send_seat()?;
         seat.lane.send(
             seat.name,
@@ -260,6 +290,7 @@ impl Endpoint {
                     key: datagrams::KEY,
                 },
                 local: &local,
+                keys,
                 len: buffers.len(),
                 immediate: message.immediate().map(|data| data as u32),
             },
@@ -301,6 +332,7 @@ impl endpoint::Endpoint for Endpoint {
         let (pair, place) = this.make(bindings, link)?;
         if let Kind::Datagrams(datagrams) = &this.kind {
             datagrams.named(&this.domain, &pair)?;
+            this.domain.manager.attend(this.domain.context);
         }
         let mut progress = EndpointProgress {
             send: None,
@@ -317,10 +349,8 @@ impl endpoint::Endpoint for Endpoint {
             place.leave(|| ());
             return Err(Errno::EOPBADSTATE);
         }
-        if let (Kind::Connected(_), Ok(place)) = (&this.kind, this.place()) {
-            let context = this.domain.context;
-            this.domain.manager.enabled(context, pair, place.clone());
-        }
+        let (context, place) = (this.domain.context, this.place()?.clone());
+        this.domain.manager.enabled(context, pair, place);
         Ok(Arc::new(progress))
     }
 
@@ -349,24 +379,16 @@ impl endpoint::Endpoint for Endpoint {
 
     #[inline]
     fn transmit(&self, message: &Transmit) -> Result {
-        if let Some(datagrams) = self.datagrams_of() {
-            return self.send_datagram(message.peer, datagrams, message);
-        }
-        let seat = self.send_seat()?;
+        let (Kind::Connected(_), Some(piece)) = (&self.kind, message.buffers.single()) else {
+            return self.transmit_specially(message);
+        };
+        // Straight to the device, as most messages go.
         let len = message.buffers.len();
-        self.check(message.buffers.pieces().len(), len)?;
-        let mut local = Gather::empty();
-        local.fill(&message.buffers, &message.desc)?;
-        seat.lane.send(
-            seat.name,
-            operation(message),
-            &Work {
-                verb: Verb::Send,
-                local: &local,
-                len,
-                immediate: message.immediate().map(|data| data as u32),
-            },
-        )
+        if len > self.sizes.longest {
+            return Err(Errno::EMSGSIZE);
+        }
+        let (local, keys) = Gather::of_piece(piece, &message.desc)?;
+        self.send_connected(message, &local, keys, len)
     }
 
     #[inline]
@@ -402,7 +424,7 @@ impl endpoint::Endpoint for Endpoint {
         };
         let (address, key) = (remote.addr, remote_key(remote.key)?);
         let mut local = Gather::empty();
-        local.fill(&access.local, &access.desc)?;
+        let keys = local.fill(&access.local, &access.desc)?;
         let (class, verb, immediate) = match access.access {
             Access::Read => (OpClass::Read, Verb::Read { address, key }, None),
             Access::Write => {
@@ -421,6 +443,7 @@ impl endpoint::Endpoint for Endpoint {
             &Work {
                 verb,
                 local: &local,
+                keys,
                 len,
                 immediate,
             },

@@ -6,14 +6,17 @@
 //! requests under way are counted, so that the device's queue never overruns.
 
 mod member;
+mod orders;
 mod receiver;
 mod seats;
 mod sender;
 mod shared;
+#[cfg(test)]
+pub mod tests;
 
 use std::collections::HashMap;
 use std::ffi::c_void;
-use std::os::fd::RawFd;
+use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::Arc;
 
 use prov_util::drive::Signals;
@@ -21,8 +24,9 @@ use prov_util::errno::{Errno, Result};
 use prov_util::progress::Progress;
 use prov_util::sync::{Lock, LockKind};
 
-use crate::device::{CompletionQueue, Context, Gather, Verb, WorkCompletion};
+use crate::device::{CompletionQueue, Context, Gather, Keys, Verb, WorkCompletion};
 use member::Members;
+use orders::{Order, Orders};
 
 pub use member::Name;
 pub use receiver::Receiver;
@@ -34,15 +38,29 @@ pub use shared::Shared;
 pub struct Lane {
     queue: Arc<CompletionQueue>,
     state: Lock<State>,
+    orders: Orders,
+    ear: Arc<dyn Ear>,
     signals: Arc<Signals>,
     /// Completions that a queue of the device has at most.
     most: usize,
+}
+
+/// Who hears what happens to devices, and tells whom it concerns.
+pub trait Ear: Send + Sync {
+    /// Hears what there is. Calls nothing of a lane but [`Lane::abandon_sender`] and
+    /// [`Lane::abandon_receiver`].
+    fn hear(&self);
+
+    /// Readable when there is something.
+    fn descriptor(&self) -> BorrowedFd<'_>;
 }
 
 struct State {
     members: Everybody,
     /// Where completions are taken to.
     found: Box<[WorkCompletion]>,
+    /// Turns in vain until the device is looked at.
+    until_look: u32,
 }
 
 /// The members, and how much room their completions have.
@@ -66,6 +84,8 @@ pub struct Work<'a> {
     pub verb: Verb<'a>,
     /// With what, or where to.
     pub local: &'a Gather,
+    /// Its keys.
+    pub keys: Keys,
     /// Bytes of it.
     pub len: usize,
     /// Immediate data.
@@ -74,12 +94,19 @@ pub struct Work<'a> {
 
 /// The fewest completions that a queue of the device is made for.
 const LEAST: usize = 1024;
+/// Turns in vain between two looks at the device, which cost a system call each.
+const VAIN: u32 = 4096;
 
 impl Lane {
     /// A lane of a device, which takes so many completions at once.
-    pub fn new(context: Context, kind: LockKind, bunch: usize) -> Result<Arc<Self>> {
+    pub fn new(
+        context: Context,
+        kind: LockKind,
+        bunch: usize,
+        ear: Arc<dyn Ear>,
+    ) -> Result<Arc<Self>> {
         let most = context.limits()?.completions_per_queue;
-        let queue = CompletionQueue::new(context, LEAST.min(most))?;
+        let queue = CompletionQueue::new(context, LEAST.min(most), Some(ear.descriptor()))?;
         let size = queue.size();
         Ok(Arc::new(Lane {
             state: Lock::new(
@@ -94,8 +121,11 @@ impl Lane {
                         size,
                     },
                     found: vec![WorkCompletion::default(); bunch].into(),
+                    until_look: VAIN,
                 },
             ),
+            orders: Orders::default(),
+            ear,
             signals: Arc::default(),
             queue,
             most,
@@ -218,24 +248,40 @@ impl Lane {
         state.members.room += unsettled.0;
     }
 
-    /// Reports all that a sender has under way as flushed, behind what the device
-    /// has said of it.
+    /// Has the next turn report all that a sender has under way as flushed, behind
+    /// what the device has said of it. Any thread may ask for that.
     pub fn abandon_sender(&self, name: Name) {
-        let mut state = self.state.lock();
-        state.take_all(&self.queue);
-        let state = &mut state.members;
-        if let Some(sender) = state.senders.get(name) {
-            state.room += sender.abandon();
-        }
+        self.orders.give(Order::Sender(name));
     }
 
     /// The same of all own receives of a receiver, which takes no more.
     pub fn abandon_receiver(&self, name: Name) {
-        let mut state = self.state.lock();
+        self.orders.give(Order::Receiver(name));
+    }
+
+    /// Does what other threads have asked for.
+    #[cold]
+    #[inline(never)]
+    fn follow_orders(&self, state: &mut State) {
         state.take_all(&self.queue);
-        let state = &mut state.members;
-        if let Some(receiver) = state.receivers.get(name) {
-            state.room += receiver.abandon();
+        let members = &mut state.members;
+        for order in self.orders.take() {
+            members.room += match order {
+                Order::Sender(name) => members.senders.get(name).map_or(0, Sender::abandon),
+                Order::Receiver(name) => members.receivers.get(name).map_or(0, Receiver::abandon),
+                Order::All => members.abandon_all(),
+            };
+        }
+    }
+
+    /// Hears of the device, as perhaps nobody else does, or sees that it is gone.
+    #[cold]
+    #[inline(never)]
+    fn look_at_device(&self, state: &mut State) {
+        self.ear.hear();
+        if self.queue.is_gone() {
+            self.orders.give(Order::All);
+            self.follow_orders(state);
         }
     }
 
@@ -321,7 +367,7 @@ impl State {
             Ok(count) => count,
             Err(error) => return failed(error),
         };
-        for completion in self.found.iter().take(count) {
+        for completion in self.found.get(..count).unwrap_or_default() {
             self.members.completed(completion);
         }
         count
@@ -334,19 +380,27 @@ impl State {
 }
 
 impl Everybody {
+    /// Reports all requests of all members as flushed; how many.
+    fn abandon_all(&mut self) -> usize {
+        let sent: usize = self.senders.iter_mut().map(Sender::abandon).sum();
+        let received: usize = self.receivers.iter_mut().map(Receiver::abandon).sum();
+        sent + received
+    }
+
     #[inline(always)]
     fn completed(&mut self, completion: &WorkCompletion) {
         let id = completion.wr_id;
-        if Shared::is_named(id) {
-            return self.shared_completed(completion);
-        }
         // What is not known is of a member that has left.
-        if Receiver::is_named(id) {
+        if Sender::is_named(id) {
+            if let Some(sender) = self.senders.get(Name::of_request(id)) {
+                self.room += sender.completed(completion);
+            }
+        } else if Receiver::is_named(id) {
             if let Some(receiver) = self.receivers.get(Name::of_request(id)) {
                 self.room += receiver.completed(completion);
             }
-        } else if let Some(sender) = self.senders.get(Name::of_request(id)) {
-            self.room += sender.completed(completion);
+        } else {
+            self.shared_completed(completion);
         }
     }
 
@@ -372,7 +426,17 @@ impl Progress for Lane {
         self.signals.driven();
         // Whoever is inside takes what there is.
         if let Some(mut state) = self.state.try_lock() {
-            state.take(&self.queue);
+            let state = &mut *state;
+            if self.orders.are_given() {
+                return self.follow_orders(state);
+            }
+            if state.take(&self.queue) == 0 {
+                state.until_look -= 1;
+                if state.until_look == 0 {
+                    state.until_look = VAIN;
+                    self.look_at_device(state);
+                }
+            }
         }
     }
 
@@ -386,12 +450,13 @@ impl Progress for Lane {
 
     fn prepare_wait(&self) -> bool {
         let mut state = self.state.lock();
+        self.look_at_device(&mut state);
         self.queue.silence();
         if let Err(error) = self.queue.arm() {
             log::warn!(target: crate::LOG.cq, "ibv_req_notify_cq: {error}");
             return false;
         }
-        // One that came before does not wake.
-        state.take(&self.queue) == 0
+        // What came before does not wake.
+        state.take(&self.queue) == 0 && !self.orders.are_given()
     }
 }

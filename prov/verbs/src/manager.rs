@@ -5,7 +5,7 @@ mod enabled;
 mod message;
 mod watch;
 
-use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -13,15 +13,16 @@ use prov_message::objects::Door;
 use prov_util::attr::Info;
 use prov_util::eq::ConnectionEvents;
 use prov_util::errno::{Errno, Result};
+use prov_util::netif;
 use prov_util::progress::Progress;
 use slotmap::{DefaultKey, Key, KeyData, SlotMap};
 
 use crate::address::SocketAddress;
 use crate::device::{
-    Channel, ConnectionParam, Context, DeviceEvent, Event, EventKind, Id, QueuePair,
+    Channel, ConnectionParam, Context, DeviceEvent, Event, EventKind, Id, PortSpace, QueuePair,
     REJECTED_BY_PEER, Terms,
 };
-use crate::lane::Seats;
+use crate::lane::{Ear, Seats};
 use crate::link::Link;
 use enabled::Enabled;
 use watch::Watch;
@@ -49,6 +50,14 @@ struct State {
 enum End {
     Connection(Box<Connection>),
     Listener(Box<Listener>),
+    Sentinel(Box<Sentinel>),
+}
+
+/// Nothing but an identifier on a device: those are told when it goes away, where a
+/// driver that cannot take it from its users says nothing else.
+struct Sentinel {
+    id: Id,
+    context: Context,
 }
 
 /// What listens.
@@ -236,12 +245,41 @@ impl Manager {
         state.ends.get(key).map(|end| match end {
             End::Connection(connection) => look(&connection.id),
             End::Listener(listener) => look(&listener.id),
+            End::Sentinel(sentinel) => look(&sentinel.id),
         })
     }
 
     /// An endpoint is enabled: when its device goes away, its requests end.
     pub fn enabled(&self, context: Context, pair: Arc<QueuePair>, seats: Seats) {
         self.state.lock().enabled.add(context, pair, seats);
+    }
+
+    /// Has the system say when a device goes away, to endpoints without connections.
+    pub fn attend(&self, context: Context) {
+        let state = &mut *self.state.lock();
+        let mut ends = state.ends.values();
+        if ends.any(|end| matches!(end, End::Sentinel(known) if known.context == context)) {
+            return;
+        }
+        for interface in netif::interfaces(None) {
+            let mut address = interface.addr;
+            address.set_port(0);
+            let added = state.add(|channel, key| {
+                let mut id = Id::new(channel, PortSpace::Tcp, number(key))?;
+                id.bind(&SocketAddress::Internet(address))?;
+                match id.context() == Some(context) {
+                    true => Ok(End::Sentinel(Box::new(Sentinel { id, context }))),
+                    false => Err(Errno::ENODEV),
+                }
+            });
+            if added.is_ok() {
+                return;
+            }
+        }
+        log::info!(
+            target: crate::LOG.core,
+            "{context:?} has no address, by which one would hear that it goes away"
+        );
     }
 
     /// The endpoint of a queue pair is closed.
@@ -303,6 +341,14 @@ impl State {
         };
         match end {
             End::Connection(connection) => connection.happened(event),
+            End::Sentinel(sentinel) => {
+                let context = sentinel.context;
+                if event.kind == EventKind::DeviceRemoved {
+                    // The device waits for that.
+                    self.ends.remove(key);
+                    self.enabled.device_failed(context);
+                }
+            }
             End::Listener(listener) => {
                 if let (EventKind::Requested, Some(id)) = (event.kind, event.incoming) {
                     let incomer = Incomer { id };
@@ -474,6 +520,16 @@ fn cause(status: i32) -> Errno {
     match status {
         status if status < 0 => Errno::new(status),
         _ => Errno::ECONNREFUSED,
+    }
+}
+
+impl Ear for Manager {
+    fn hear(&self) {
+        self.progress();
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.watch.as_fd()
     }
 }
 

@@ -274,7 +274,9 @@ impl List {
             fill_domain(&mut *entry.domain_attr, &info.domain)?;
             entry.fabric_attr = zeroed()?;
             fill_fabric(&mut *entry.fabric_attr, &info.fabric)?;
-            entry.nic = info.nic.as_ref().map_or(std::ptr::null_mut(), nic::to_c);
+            if let Some(of) = &info.nic {
+                entry.nic = nic::to_c(of)?;
+            }
             Ok(list)
         }
     }
@@ -322,7 +324,7 @@ impl Drop for List {
 
 /// # Safety
 /// All zeros is a valid `T`.
-unsafe fn zeroed<T>() -> Result<*mut T> {
+pub(super) unsafe fn zeroed<T>() -> Result<*mut T> {
     // SAFETY: calloc has no preconditions.
     let memory = unsafe { libc::calloc(1, size_of::<T>()) };
     if memory.is_null() {
@@ -332,7 +334,7 @@ unsafe fn zeroed<T>() -> Result<*mut T> {
 }
 
 /// An allocated copy; null for no bytes.
-fn copy(bytes: &[u8]) -> Result<*mut u8> {
+pub(super) fn copy(bytes: &[u8]) -> Result<*mut u8> {
     if bytes.is_empty() {
         return Ok(std::ptr::null_mut());
     }

@@ -1,26 +1,19 @@
 //! `fi_info::nic`: an object that says what there is to say of a network interface
 //! (fi_nic(3)), and that whoever frees the `fi_info` closes.
+//!
+//! Layers copy such objects member by member and keep the operations, as the C
+//! library's do. So there is nothing in an object but the C structures, each piece
+//! from malloc(3), and the operations take objects that others have put together.
 
-use std::ffi::{CString, c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fmt::Write;
 
 use fabric_abi::*;
 
+use super::info::{copy, zeroed};
 use super::{missing, status};
-use crate::attr::Nic;
-use crate::errno::Errno;
-
-/// The C structures, and what they point to. It is always behind a pointer of its
-/// own, since they point to one another.
-#[repr(C)]
-struct NicObject {
-    nic: fid_nic,
-    device: fi_device_attr,
-    bus: fi_bus_attr,
-    link: fi_link_attr,
-    texts: Vec<CString>,
-    value: Nic,
-}
+use crate::attr::{Nic, NicDevice, NicLink, PciAddress};
+use crate::errno::{Errno, Result};
 
 static OPS: fi_ops = fi_ops {
     size: size_of::<fi_ops>(),
@@ -32,96 +25,152 @@ static OPS: fi_ops = fi_ops {
     ops_set: missing::slot(),
 };
 
+/// An object under construction, closed when it cannot be completed.
+struct Made(*mut fid_nic);
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        // SAFETY: the object is `to_c`'s, and nobody else has it.
+        unsafe { close(self.0.cast()) };
+    }
+}
+
 /// An object for C, which [`close`] frees.
-pub(super) fn to_c(value: &Nic) -> *mut fid_nic {
-    let mut texts = Vec::new();
-    let mut text = |text: &Option<String>| -> *mut c_char {
-        let Some(text) = text
-            .as_ref()
-            .and_then(|text| CString::new(text.as_str()).ok())
-        else {
-            return std::ptr::null_mut();
-        };
-        let pointer = text.as_ptr().cast_mut();
-        texts.push(text);
-        pointer
-    };
-    let device = fi_device_attr {
-        name: text(&value.device.name),
-        device_id: text(&value.device.device_id),
-        device_version: text(&value.device.device_version),
-        vendor_id: text(&value.device.vendor_id),
-        driver: text(&value.device.driver),
-        firmware: text(&value.device.firmware),
-    };
-    let pci = value.pci.unwrap_or_default();
-    let bus = fi_bus_attr {
-        bus_type: match value.pci {
-            Some(_) => FI_BUS_PCI,
-            None => FI_BUS_UNKNOWN,
-        },
-        attr: fi_bus_attr_detail {
-            pci: fi_pci_attr {
+///
+/// # Errors
+/// `-FI_ENOMEM`
+pub(super) fn to_c(value: &Nic) -> Result<*mut fid_nic> {
+    // SAFETY: every member of the structures may be zero, and they stay where they
+    // are.
+    unsafe {
+        let made = Made(zeroed()?);
+        let nic = &mut *made.0;
+        nic.fid.fclass = FI_CLASS_NIC;
+        nic.fid.ops = (&raw const OPS).cast_mut();
+        nic.device_attr = zeroed()?;
+        let (device, from) = (&mut *nic.device_attr, &value.device);
+        device.name = text(&from.name)?;
+        device.device_id = text(&from.device_id)?;
+        device.device_version = text(&from.device_version)?;
+        device.vendor_id = text(&from.vendor_id)?;
+        device.driver = text(&from.driver)?;
+        device.firmware = text(&from.firmware)?;
+        nic.bus_attr = zeroed()?;
+        let bus = &mut *nic.bus_attr;
+        if let Some(pci) = value.pci {
+            bus.bus_type = FI_BUS_PCI;
+            bus.attr.pci = fi_pci_attr {
                 domain_id: pci.domain,
                 bus_id: pci.bus,
                 device_id: pci.device,
                 function_id: pci.function,
-            },
-        },
-    };
-    let link = fi_link_attr {
-        address: text(&value.link.address),
-        mtu: value.link.mtu,
-        speed: value.link.speed,
-        state: match value.link.is_up {
+            };
+        }
+        nic.link_attr = zeroed()?;
+        let (link, from) = (&mut *nic.link_attr, &value.link);
+        link.address = text(&from.address)?;
+        link.mtu = from.mtu;
+        link.speed = from.speed;
+        link.state = match from.is_up {
             None => FI_LINK_UNKNOWN,
             Some(false) => FI_LINK_DOWN,
             Some(true) => FI_LINK_UP,
-        },
-        network_type: text(&value.link.network_type),
-    };
-    let nic = fid_nic {
-        fid: fid {
-            fclass: FI_CLASS_NIC,
-            context: std::ptr::null_mut(),
-            ops: (&raw const OPS).cast_mut(),
-        },
-        device_attr: std::ptr::null_mut(),
-        bus_attr: std::ptr::null_mut(),
-        link_attr: std::ptr::null_mut(),
-        prov_attr: std::ptr::null_mut(),
-    };
-    let object = Box::into_raw(Box::new(NicObject {
-        nic,
-        device,
-        bus,
-        link,
-        texts,
-        value: value.clone(),
-    }));
-    // SAFETY: the object was just made, and stays where it is.
-    unsafe {
-        (*object).nic.device_attr = &raw mut (*object).device;
-        (*object).nic.bus_attr = &raw mut (*object).bus;
-        (*object).nic.link_attr = &raw mut (*object).link;
+        };
+        link.network_type = text(&from.network_type)?;
+        Ok(std::mem::ManuallyDrop::new(made).0)
     }
-    object.cast()
+}
+
+/// Text for C; null for none, and for what is none there.
+fn text(text: &Option<String>) -> Result<*mut c_char> {
+    match text {
+        Some(text) if !text.contains('\0') => Ok(copy(format!("{text}\0").as_bytes())?.cast()),
+        _ => Ok(std::ptr::null_mut()),
+    }
+}
+
+/// What an object says, whoever has put it together.
+///
+/// # Safety
+/// `nic` points to a complete object.
+unsafe fn from_c(nic: *const fid_nic) -> Nic {
+    // SAFETY: the caller vouches for the object: its parts are there or null, and
+    // so are the texts, which end with a zero.
+    unsafe {
+        let text = |text: *const c_char| {
+            (!text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy().into_owned())
+        };
+        let mut value = Nic::default();
+        if let Some(device) = (*nic).device_attr.as_ref() {
+            value.device = NicDevice {
+                name: text(device.name),
+                device_id: text(device.device_id),
+                device_version: text(device.device_version),
+                vendor_id: text(device.vendor_id),
+                driver: text(device.driver),
+                firmware: text(device.firmware),
+            };
+        }
+        if let Some(bus) = (*nic).bus_attr.as_ref()
+            && bus.bus_type == FI_BUS_PCI
+        {
+            let pci = bus.attr.pci;
+            value.pci = Some(PciAddress {
+                domain: pci.domain_id,
+                bus: pci.bus_id,
+                device: pci.device_id,
+                function: pci.function_id,
+            });
+        }
+        if let Some(link) = (*nic).link_attr.as_ref() {
+            value.link = NicLink {
+                address: text(link.address),
+                mtu: link.mtu,
+                speed: link.speed,
+                is_up: match link.state {
+                    FI_LINK_UP => Some(true),
+                    FI_LINK_DOWN => Some(false),
+                    _ => None,
+                },
+                network_type: text(link.network_type),
+            };
+        }
+        value
+    }
 }
 
 /// Frees the object.
 ///
 /// # Safety
-/// `fid` is an object of [`to_c`] that nobody uses any more.
+/// `fid` is an object, of pieces from malloc(3), that nobody uses any more.
 pub(super) unsafe extern "C" fn close(fid: *mut fid) -> c_int {
-    // SAFETY: `to_c` made the object; it begins with the `fid`.
-    drop(unsafe { Box::from_raw(fid.cast::<NicObject>()) });
+    let nic = fid.cast::<fid_nic>();
+    // SAFETY: the caller's promise; freeing null does nothing.
+    unsafe {
+        if let Some(device) = (*nic).device_attr.as_ref() {
+            libc::free(device.name.cast());
+            libc::free(device.device_id.cast());
+            libc::free(device.device_version.cast());
+            libc::free(device.vendor_id.cast());
+            libc::free(device.driver.cast());
+            libc::free(device.firmware.cast());
+        }
+        libc::free((*nic).device_attr.cast());
+        libc::free((*nic).bus_attr.cast());
+        if let Some(link) = (*nic).link_attr.as_ref() {
+            libc::free(link.address.cast());
+            libc::free(link.network_type.cast());
+        }
+        libc::free((*nic).link_attr.cast());
+        libc::free(nic.cast());
+    }
     0
 }
 
 /// `FI_DUP` makes a copy.
 ///
 /// # Safety
-/// `fid` is an object of [`to_c`]; for `FI_DUP`, `place` has room for a pointer.
+/// `fid` is a complete object; for `FI_DUP`, `place` has room for a pointer.
 unsafe extern "C" fn control(fid: *mut fid, command: c_int, place: *mut c_void) -> c_int {
     if command != FI_DUP as c_int {
         return Errno::ENOSYS.to_c();
@@ -129,25 +178,23 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, place: *mut c_void) 
     if place.is_null() {
         return Errno::EINVAL.to_c();
     }
-    // SAFETY: the caller vouches for object and place.
-    unsafe {
-        let copy = to_c(&(*fid.cast::<NicObject>()).value);
-        place.cast::<*mut fid_nic>().write(copy);
-    }
-    status(Ok(()))
+    // SAFETY: the caller vouches for the object.
+    let copied = to_c(&unsafe { from_c(fid.cast()) });
+    // SAFETY: and for the place.
+    status(copied.map(|copy| unsafe { place.cast::<*mut fid_nic>().write(copy) }))
 }
 
 /// What fi_tostr(3) prints of it, cut to `len` bytes with the 0 at their end.
 ///
 /// # Safety
-/// `fid` is an object of [`to_c`]; `buf` has room for `len` bytes.
+/// `fid` is a complete object; `buf` has room for `len` bytes.
 unsafe extern "C" fn tostr(fid: *const fid, buf: *mut c_char, len: usize) -> c_int {
     if buf.is_null() || len == 0 {
         return Errno::EINVAL.to_c();
     }
     let mut text = String::new();
     // SAFETY: the caller vouches for the object.
-    let written = write!(text, "{}", unsafe { &(*fid.cast::<NicObject>()).value });
+    let written = write!(text, "{}", unsafe { from_c(fid.cast()) });
     let bytes = &text.as_bytes()[..text.len().min(len - 1)];
     // SAFETY: the caller vouches for the room, which is one byte more.
     unsafe {
@@ -159,15 +206,12 @@ unsafe extern "C" fn tostr(fid: *const fid, buf: *mut c_char, len: usize) -> c_i
 
 #[cfg(test)]
 mod tests {
-    use std::ffi::CStr;
     use std::ptr::null_mut;
 
     use super::*;
-    use crate::attr::{NicDevice, NicLink, PciAddress};
 
-    #[test]
-    fn an_object_says_what_it_was_made_of_and_so_does_its_copy() {
-        let value = Nic {
+    fn example() -> Nic {
+        Nic {
             device: NicDevice {
                 name: Some("rxe0".to_owned()),
                 ..NicDevice::default()
@@ -180,17 +224,27 @@ mod tests {
                 network_type: Some("Ethernet".to_owned()),
                 ..NicLink::default()
             },
-        };
-        let first = to_c(&value);
+        }
+    }
+
+    /// # Safety
+    /// The object is open.
+    unsafe fn duplicate(nic: *mut fid_nic) -> *mut fid_nic {
+        let mut copy: *mut fid_nic = null_mut();
+        // SAFETY: the caller's promise.
+        let outcome = unsafe { control(nic.cast(), FI_DUP as c_int, (&raw mut copy).cast()) };
+        assert_eq!(outcome, 0);
+        copy
+    }
+
+    #[test]
+    fn an_object_says_what_it_was_made_of_and_so_does_its_copy() {
+        let first = to_c(&example()).unwrap();
         // SAFETY: both objects are closed once, after their last use.
         unsafe {
-            let mut second: *mut fid_nic = null_mut();
-            let of = |nic: *mut fid_nic| nic.cast::<fid>();
-            assert_eq!(
-                control(of(first), FI_DUP as c_int, (&raw mut second).cast()),
-                0
-            );
-            assert_eq!(close(of(first)), 0);
+            let second = duplicate(first);
+            assert_eq!(close(first.cast()), 0);
+            assert_eq!(from_c(second), example());
             let nic = &*second;
             assert_eq!(CStr::from_ptr((*nic.device_attr).name), c"rxe0");
             assert!((*nic.device_attr).driver.is_null());
@@ -199,9 +253,39 @@ mod tests {
             assert_eq!((*nic.link_attr).state, FI_LINK_UP);
             assert_eq!(CStr::from_ptr((*nic.link_attr).network_type), c"Ethernet");
             let mut text = [1 as c_char; 16];
-            assert_eq!(tostr(of(second), text.as_mut_ptr(), text.len()), 0);
+            assert_eq!(tostr(second.cast(), text.as_mut_ptr(), text.len()), 0);
             assert_eq!(CStr::from_ptr(text.as_ptr()), c"    nic:\n      ");
-            assert_eq!(close(of(second)), 0);
+            assert_eq!(close(second.cast()), 0);
+        }
+    }
+
+    /// What the C library's layers do: the structures are copied one by one, and the
+    /// operations with them.
+    #[test]
+    fn an_object_that_a_layer_has_copied_can_be_copied_and_closed() {
+        let first = to_c(&example()).unwrap();
+        // SAFETY: every piece is from malloc(3), and has one owner.
+        unsafe {
+            let layers: *mut fid_nic = zeroed().unwrap();
+            (*layers).fid = std::ptr::read(&raw const (*first).fid);
+            (*layers).device_attr = zeroed().unwrap();
+            (*(*layers).device_attr).name = libc::strdup(c"another".as_ptr());
+            (*layers).link_attr = zeroed().unwrap();
+            (*(*layers).link_attr).mtu = 1500;
+            assert_eq!(close(first.cast()), 0);
+            let second = duplicate(layers);
+            let said = from_c(second);
+            assert_eq!(said.device.name.as_deref(), Some("another"));
+            assert_eq!(
+                (said.link.mtu, said.link.is_up, said.pci),
+                (1500, None, None)
+            );
+            let mut text = [1 as c_char; 256];
+            assert_eq!(tostr(layers.cast(), text.as_mut_ptr(), text.len()), 0);
+            let text = CStr::from_ptr(text.as_ptr()).to_string_lossy();
+            assert!(text.contains("another"), "{text}");
+            assert_eq!(close(layers.cast()), 0);
+            assert_eq!(close(second.cast()), 0);
         }
     }
 }

@@ -1,11 +1,13 @@
 //! Completion queues of a device, and the channels that tell of them.
 
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
 use prov_util::errno::{Errno, Result};
+use rustix::event::{PollFd, PollFlags, epoll, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::time::Timespec;
 
 use super::{Context, numbered};
 use crate::sys::ibverbs::*;
@@ -17,6 +19,8 @@ pub type WorkCompletion = ibv_wc;
 pub struct CompletionQueue {
     cq: NonNull<ibv_cq>,
     channel: NonNull<ibv_comp_channel>,
+    /// Watches the channel, and whatever else is to wake who waits.
+    watch: OwnedFd,
     context: Context,
     poll: unsafe extern "C" fn(*mut ibv_cq, i32, *mut ibv_wc) -> i32,
 }
@@ -27,25 +31,28 @@ unsafe impl Send for CompletionQueue {}
 unsafe impl Sync for CompletionQueue {}
 
 impl CompletionQueue {
-    /// A queue for at least `size` completions.
-    pub fn new(context: Context, size: usize) -> Result<Arc<Self>> {
+    /// A queue for at least `size` completions. Who waits for one wakes also when
+    /// `also` is readable.
+    pub fn new(context: Context, size: usize, also: Option<BorrowedFd<'_>>) -> Result<Arc<Self>> {
         let verbs = &context.libraries.verbs;
         let poll = context.ops().poll_cq.ok_or(Errno::ENOSYS)?;
         let size = i32::try_from(size).map_err(|_| Errno::EINVAL)?;
         // SAFETY: the device is open.
         let channel = unsafe { (verbs.ibv_create_comp_channel)(context.as_ptr()) };
         let channel = NonNull::new(channel).ok_or_else(Errno::last_os_error)?;
-        let made = set_nonblocking(channel).and_then(|()| {
+        let made = watch(channel, also).and_then(|watch| {
             // SAFETY: device and channel are open.
             let cq = unsafe {
                 (verbs.ibv_create_cq)(context.as_ptr(), size, null_mut(), channel.as_ptr(), 0)
             };
-            NonNull::new(cq).ok_or_else(Errno::last_os_error)
+            let cq = NonNull::new(cq).ok_or_else(Errno::last_os_error)?;
+            Ok((cq, watch))
         });
         match made {
-            Ok(cq) => Ok(Arc::new(CompletionQueue {
+            Ok((cq, watch)) => Ok(Arc::new(CompletionQueue {
                 cq,
                 channel,
+                watch,
                 context,
                 poll,
             })),
@@ -93,10 +100,22 @@ impl CompletionQueue {
         numbered(unsafe { arm(self.as_ptr(), 0) })
     }
 
-    /// Readable when a completion has come since [`Self::arm`].
+    /// Readable when a completion has come since [`Self::arm`], or what it was made
+    /// with is.
     pub fn descriptor(&self) -> RawFd {
-        // SAFETY: the channel is open.
-        unsafe { (*self.channel.as_ptr()).fd }
+        self.watch.as_raw_fd()
+    }
+
+    /// Whether the device is gone: the channel will tell nothing any more.
+    pub fn is_gone(&self) -> bool {
+        let channel = descriptor_of(&self.channel);
+        let mut fds = [PollFd::from_borrowed_fd(channel, PollFlags::IN)];
+        let now = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let over = PollFlags::ERR | PollFlags::HUP;
+        poll(&mut fds, Some(&now)) == Ok(1) && fds[0].revents().intersects(over)
     }
 
     /// Takes what makes the descriptor readable.
@@ -123,11 +142,22 @@ impl AsRawFd for CompletionQueue {
     }
 }
 
-fn set_nonblocking(channel: NonNull<ibv_comp_channel>) -> Result {
-    // SAFETY: the channel was just opened, and its descriptor with it.
-    let fd = unsafe { BorrowedFd::borrow_raw((*channel.as_ptr()).fd) };
-    fcntl_setfl(fd, fcntl_getfl(fd)? | OFlags::NONBLOCK)?;
-    Ok(())
+/// The descriptor of a channel that is open as long as the borrow.
+fn descriptor_of(channel: &NonNull<ibv_comp_channel>) -> BorrowedFd<'_> {
+    // SAFETY: the channel is open, and its descriptor with it.
+    unsafe { BorrowedFd::borrow_raw((*channel.as_ptr()).fd) }
+}
+
+/// Has the channel not wait, and watches it and the other one.
+fn watch(channel: NonNull<ibv_comp_channel>, also: Option<BorrowedFd<'_>>) -> Result<OwnedFd> {
+    let channel = descriptor_of(&channel);
+    fcntl_setfl(channel, fcntl_getfl(channel)? | OFlags::NONBLOCK)?;
+    let watch = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    for fd in std::iter::once(channel).chain(also) {
+        let data = epoll::EventData::new_u64(0);
+        epoll::add(&watch, fd, data, epoll::EventFlags::IN)?;
+    }
+    Ok(watch)
 }
 
 impl Drop for CompletionQueue {

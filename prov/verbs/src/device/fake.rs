@@ -4,12 +4,13 @@
 use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::MaybeUninit;
-use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
 use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use parking_lot::Mutex;
 use prov_util::errno::Errno;
-use rustix::event::{EventfdFlags, eventfd};
 
 use super::Context;
 use crate::sys::ibverbs::*;
@@ -95,8 +96,20 @@ unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
     0
 }
 
-unsafe extern "C" fn create_comp_channel(_: *mut ibv_context) -> *mut ibv_comp_channel {
-    let end = eventfd(0, EventfdFlags::CLOEXEC).expect("a descriptor");
+/// The far ends of channels, with their device and their descriptor.
+static CHANNELS: Mutex<Vec<(usize, RawFd, UnixStream)>> = Mutex::new(Vec::new());
+
+/// A device is gone, and its channels with it.
+pub fn remove(context: Context) {
+    let context = context.as_ptr().addr();
+    let mut channels = CHANNELS.lock();
+    channels.retain(|(known, ..)| *known != context);
+}
+
+unsafe extern "C" fn create_comp_channel(context: *mut ibv_context) -> *mut ibv_comp_channel {
+    let (end, far) = UnixStream::pair().expect("a channel");
+    let mut channels = CHANNELS.lock();
+    channels.push((context.addr(), end.as_raw_fd(), far));
     let channel = ibv_comp_channel {
         fd: end.into_raw_fd(),
         ..zeroed()
@@ -107,6 +120,9 @@ unsafe extern "C" fn create_comp_channel(_: *mut ibv_context) -> *mut ibv_comp_c
 unsafe extern "C" fn destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
     // SAFETY: it is from `create_comp_channel`, and given back once, as is its
     // descriptor.
+    let fd = unsafe { (*channel).fd };
+    CHANNELS.lock().retain(|(_, known, _)| *known != fd);
+    // SAFETY: as above.
     drop(unsafe { OwnedFd::from_raw_fd(Box::from_raw(channel).fd) });
     0
 }

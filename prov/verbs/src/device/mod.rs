@@ -28,7 +28,7 @@ pub use context::{Context, Gid, Limits, Port, allow_unsafe_fork, contexts, statu
 pub use memory::{Access, MemoryRegion, ProtectionDomain, Scratch};
 pub use queue_pair::{PairConfig, Pairing, QueuePair};
 pub use shared_queue::SharedQueue;
-pub use work::{Gather, ReceiveRequest, SendRequest, Verb};
+pub use work::{Gather, Keys, ReceiveRequest, SendRequest, Verb};
 
 use prov_util::errno::{Errno, Result};
 

@@ -145,10 +145,11 @@ impl QueuePair {
     #[inline(always)]
     pub fn post_send(&self, request: &SendRequest<'_>) -> Result {
         let mut request = request.to_c();
-        let mut refused = null_mut();
+        let mut refused = MaybeUninit::uninit();
         // SAFETY: the pair is open. The request is read during the call; the
         // memory that it names lasts as long as the operation (`Gather::fill`).
-        let outcome = unsafe { (self.post_send)(self.qp.as_ptr(), &mut request, &mut refused) };
+        let outcome =
+            unsafe { (self.post_send)(self.qp.as_ptr(), &mut request, refused.as_mut_ptr()) };
         posted(outcome)
     }
 
@@ -156,9 +157,10 @@ impl QueuePair {
     #[inline(always)]
     pub fn post_receive(&self, request: &ReceiveRequest<'_>) -> Result {
         let mut request = request.to_c();
-        let mut refused = null_mut();
+        let mut refused = MaybeUninit::uninit();
         // SAFETY: as in `post_send`.
-        let outcome = unsafe { (self.post_receive)(self.qp.as_ptr(), &mut request, &mut refused) };
+        let outcome =
+            unsafe { (self.post_receive)(self.qp.as_ptr(), &mut request, refused.as_mut_ptr()) };
         posted(outcome)
     }
 }
@@ -166,13 +168,19 @@ impl QueuePair {
 /// The outcome of posting.
 #[inline(always)]
 pub(super) fn posted(outcome: c_int) -> Result {
-    if outcome == 0 {
-        return Ok(());
+    match outcome {
+        0 => Ok(()),
+        _ => Err(refusal(outcome)),
     }
-    Err(match numbered(outcome) {
+}
+
+#[cold]
+#[inline(never)]
+fn refusal(outcome: c_int) -> Errno {
+    match numbered(outcome) {
         Err(Errno::ENOMEM) | Ok(()) => Errno::EAGAIN,
         Err(error) => error,
-    })
+    }
 }
 
 /// Nothing but a state.

@@ -2,6 +2,7 @@
 
 use std::mem::MaybeUninit;
 
+use libc::iovec;
 use prov_util::buffer::{AppIov, IOV_LIMIT};
 use prov_util::desc::Descs;
 use prov_util::errno::{Errno, Result};
@@ -17,10 +18,42 @@ pub struct Gather {
     /// The first `count` of them are there.
     pieces: [MaybeUninit<ibv_sge>; IOV_LIMIT],
     count: usize,
-    /// Whether each piece has a key.
-    has_keys: bool,
-    /// Whether this process can read all of it.
-    is_readable: bool,
+}
+
+/// What is known of local memory by its keys.
+#[derive(Clone, Copy)]
+pub struct Keys {
+    /// Whether a request with this memory needs not be inline: there is a key for
+    /// each piece.
+    pub are_complete: bool,
+    /// Whether the library may read the memory itself, to send it inline.
+    pub is_readable: bool,
+}
+
+impl Keys {
+    /// Of no memory.
+    pub const NONE: Keys = Keys {
+        are_complete: true,
+        is_readable: true,
+    };
+
+    /// Of both.
+    #[inline(always)]
+    fn and(self, other: Keys) -> Keys {
+        Keys {
+            are_complete: self.are_complete && other.are_complete,
+            is_readable: self.is_readable && other.is_readable,
+        }
+    }
+
+    /// Of memory with this key.
+    #[inline(always)]
+    fn of(key: Option<LocalKey>) -> Self {
+        Keys {
+            are_complete: key.is_some(),
+            is_readable: key.is_none_or(|key| key.is_readable),
+        }
+    }
 }
 
 impl Gather {
@@ -30,9 +63,20 @@ impl Gather {
         Gather {
             pieces: [const { MaybeUninit::uninit() }; IOV_LIMIT],
             count: 0,
-            has_keys: true,
-            is_readable: true,
         }
+    }
+
+    /// The first piece of application memory, which has no others.
+    ///
+    /// # Errors
+    /// Those of [`Gather::fill`].
+    #[inline(always)]
+    pub fn of_piece(piece: &iovec, descs: &Descs) -> Result<(Self, Keys)> {
+        let mut local = Gather::empty();
+        let key = descs.of_piece(0).map(LocalKey::of_desc);
+        local.pieces[0].write(element(piece, key)?);
+        local.count = 1;
+        Ok((local, Keys::of(key)))
     }
 
     /// Adds application memory, with the descriptors of its regions. In place,
@@ -41,7 +85,7 @@ impl Gather {
     /// # Errors
     /// `-FI_EMSGSIZE` for a piece that no request can name.
     #[inline(always)]
-    pub fn fill(&mut self, memory: &AppIov, descs: &Descs) -> Result {
+    pub fn fill(&mut self, memory: &AppIov, descs: &Descs) -> Result<Keys> {
         if memory.pieces().len() != 1 {
             return self.fill_behind(0, memory, descs);
         }
@@ -54,16 +98,23 @@ impl Gather {
     /// # Errors
     /// Those of [`Gather::fill`].
     #[inline(never)]
-    pub fn fill_behind(&mut self, gone: usize, memory: &AppIov, descs: &Descs) -> Result {
+    pub fn fill_behind(&mut self, gone: usize, memory: &AppIov, descs: &Descs) -> Result<Keys> {
+        let mut keys = Keys::NONE;
         for position in 0..memory.pieces().len() {
-            self.add(memory, descs, position, gone + position)?;
+            keys = keys.and(self.add(memory, descs, position, gone + position)?);
         }
-        Ok(())
+        Ok(keys)
     }
 
     /// Adds a piece of memory, with the descriptor that stands at `desc`.
     #[inline(always)]
-    fn add(&mut self, memory: &AppIov, descs: &Descs, position: usize, desc: usize) -> Result {
+    fn add(
+        &mut self,
+        memory: &AppIov,
+        descs: &Descs,
+        position: usize,
+        desc: usize,
+    ) -> Result<Keys> {
         let (Some(piece), Some(place)) = (
             memory.pieces().get(position),
             self.pieces.get_mut(self.count),
@@ -71,15 +122,9 @@ impl Gather {
             return Err(Errno::EINVAL);
         };
         let key = descs.of_piece(desc).map(LocalKey::of_desc);
-        self.has_keys &= key.is_some();
-        self.is_readable &= key.is_none_or(|key| key.is_readable);
-        place.write(ibv_sge {
-            addr: piece.iov_base.expose_provenance() as u64,
-            length: u32::try_from(piece.iov_len).map_err(|_| Errno::EMSGSIZE)?,
-            lkey: key.map_or(0, |key| key.key),
-        });
+        place.write(element(piece, key)?);
         self.count += 1;
-        Ok(())
+        Ok(Keys::of(key))
     }
 
     /// The same behind so many bytes of which nobody wants to know.
@@ -96,19 +141,6 @@ impl Gather {
         Ok(())
     }
 
-    /// Whether a request with this memory needs not be inline: there is a key for
-    /// each piece.
-    #[inline]
-    pub fn has_keys(&self) -> bool {
-        self.has_keys
-    }
-
-    /// Whether the library may read the memory itself, to send it inline.
-    #[inline]
-    pub fn is_readable(&self) -> bool {
-        self.is_readable
-    }
-
     /// How many pieces there are.
     pub fn pieces(&self) -> usize {
         self.count
@@ -120,6 +152,16 @@ impl Gather {
     pub(super) fn list(&self) -> (*mut ibv_sge, i32) {
         (self.pieces.as_ptr().cast_mut().cast(), self.count as i32)
     }
+}
+
+/// A piece of memory as the library has it.
+#[inline(always)]
+fn element(piece: &iovec, key: Option<LocalKey>) -> Result<ibv_sge> {
+    Ok(ibv_sge {
+        addr: piece.iov_base.expose_provenance() as u64,
+        length: u32::try_from(piece.iov_len).map_err(|_| Errno::EMSGSIZE)?,
+        lkey: key.map_or(0, |key| key.key),
+    })
 }
 
 /// What a device is to do.
@@ -209,7 +251,10 @@ impl SendRequest<'_> {
             Some(_) => immediate,
         };
         let (opcode, wr) = match self.verb {
-            Verb::Send => (with(IBV_WR_SEND, IBV_WR_SEND_WITH_IMM), rdma(0, 0)),
+            Verb::Send => (
+                with(IBV_WR_SEND, IBV_WR_SEND_WITH_IMM),
+                send_wr_target { none: () },
+            ),
             Verb::SendTo { handle, pair, key } => (
                 with(IBV_WR_SEND, IBV_WR_SEND_WITH_IMM),
                 send_wr_target {

@@ -11,7 +11,7 @@ use prov_util::errno::{Errno, Result};
 use prov_util::request::{Atomic, AtomicKind};
 
 use super::remote_key;
-use crate::device::{Gather, Verb};
+use crate::device::{Gather, Keys, Verb};
 use crate::domain::Domain;
 use crate::lane::{Operation, Seat, Work};
 
@@ -57,7 +57,7 @@ pub(super) fn post(domain: &Domain, seat: &Seat, atomic: &Atomic) -> Result {
         _ => return Err(Errno::EINVAL),
     };
     let (address, key) = (remote.addr, remote_key(remote.key)?);
-    let (class, verb, local) = match &atomic.kind {
+    let (class, verb, (local, keys)) = match &atomic.kind {
         AtomicKind::Base if atomic.op == FI_ATOMIC_WRITE => {
             let verb = Verb::Write { address, key };
             let local = piece(&atomic.operand, &atomic.desc)?;
@@ -72,7 +72,7 @@ pub(super) fn post(domain: &Domain, seat: &Seat, atomic: &Atomic) -> Result {
             };
             let mut local = Gather::empty();
             local.lead_by(domain.scratch()?, SIZE)?;
-            (OpClass::Atomic, verb, local)
+            (OpClass::Atomic, verb, (local, Keys::NONE))
         }
         AtomicKind::Fetch {
             result,
@@ -114,6 +114,7 @@ pub(super) fn post(domain: &Domain, seat: &Seat, atomic: &Atomic) -> Result {
         &Work {
             verb,
             local: &local,
+            keys,
             len: SIZE,
             immediate: None,
         },
@@ -121,13 +122,11 @@ pub(super) fn post(domain: &Domain, seat: &Seat, atomic: &Atomic) -> Result {
 }
 
 /// Memory for the device, which takes one piece.
-fn piece(memory: &AppIov, descs: &Descs) -> Result<Gather> {
-    if memory.len() != SIZE || memory.pieces().len() != 1 {
-        return Err(Errno::EINVAL);
+fn piece(memory: &AppIov, descs: &Descs) -> Result<(Gather, Keys)> {
+    match memory.single() {
+        Some(piece) if memory.len() == SIZE => Gather::of_piece(piece, descs),
+        _ => Err(Errno::EINVAL),
     }
-    let mut local = Gather::empty();
-    local.fill(memory, descs)?;
-    Ok(local)
 }
 
 /// What to add: to subtract is to add the negated number.

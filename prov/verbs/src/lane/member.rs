@@ -110,6 +110,12 @@ impl<T> Members<T> {
     }
 
     /// All members.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        let places = self.places.iter_mut();
+        places.filter_map(|place| place.member.as_mut())
+    }
+
+    /// All members.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.places.iter().filter_map(|place| place.member.as_ref())
     }

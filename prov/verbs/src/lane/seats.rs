@@ -39,7 +39,8 @@ impl Seats {
         }
     }
 
-    /// Reports what is under way as flushed, in place of a device that is gone.
+    /// Has what is under way reported as flushed, in place of a device that is gone.
+    /// Any thread may ask for that.
     pub fn abandon(&self) {
         if let Some(seat) = &self.receive {
             seat.lane.abandon_receiver(seat.name);

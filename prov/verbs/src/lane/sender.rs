@@ -8,7 +8,7 @@ use prov_message::{Context, EpKey, Op, OpClass, Reports, completion_of};
 use prov_util::errno::{Errno, Result};
 
 use super::Work;
-use super::member::{NUMBER_MASK, Name};
+use super::member::{NUMBER_MASK, Name, RECEIVE, SHARED};
 use crate::device::{QueuePair, SendRequest, Verb, WorkCompletion};
 use crate::failure::Failure;
 use crate::link::Link;
@@ -111,6 +111,12 @@ impl Sender {
         self.first = name.request(0);
     }
 
+    /// Whether this is the id of a request of a sender.
+    #[inline(always)]
+    pub fn is_named(id: u64) -> bool {
+        id & (RECEIVE | SHARED) == 0
+    }
+
     /// Requests that it may have under way.
     pub fn size(&self) -> usize {
         self.size as usize
@@ -155,11 +161,11 @@ impl Sender {
             Verb::Send | Verb::SendTo { .. } | Verb::Write { .. } => true,
             Verb::Read { .. } | Verb::FetchAdd { .. } | Verb::CompareSwap { .. } => false,
         };
-        let is_inline = is_sent && work.len <= self.inline && work.local.is_readable();
+        let is_inline = is_sent && work.len <= self.inline && work.keys.is_readable;
         // Operands are in the request itself.
         let is_taken_along =
             is_inline || matches!(work.verb, Verb::FetchAdd { .. } | Verb::CompareSwap { .. });
-        if !is_inline && !work.local.has_keys()
+        if !is_inline && !work.keys.are_complete
             || !is_taken_along && operation.flags & FI_INJECT != 0
         {
             return refused(operation.class);
@@ -201,7 +207,8 @@ impl Sender {
         if failure.is_some() || self.is_counting {
             return self.completed_in_full(ahead, failure);
         }
-        for _ in 0..=ahead {
+        let mut left = ahead;
+        loop {
             let op = self.oldest();
             if op.report
                 && let Some(cq) = &self.reports.tx_cq
@@ -211,8 +218,11 @@ impl Sender {
                     || completion_of(&op),
                 );
             }
+            if left == 0 {
+                return ahead as usize + 1;
+            }
+            left -= 1;
         }
-        ahead as usize + 1
     }
 
     /// The last of these may have failed, and some may be counted.

@@ -75,56 +75,20 @@ pub fn end(pair: &QueuePair, seats: &Seats) {
 
 #[cfg(test)]
 mod tests {
-    use std::ptr::null_mut;
-
-    use prov_message::Reports;
-    use prov_util::errno::Result;
     use prov_util::sync::LockKind;
 
     use super::*;
-    use crate::device::{Gather, PairConfig, Pairing, ProtectionDomain, fake};
-    use crate::lane::{Lane, Receiver, Seat};
-
-    const SIZE: usize = 8;
+    use crate::device::fake;
+    use crate::lane;
+    use crate::lane::tests::{receive, waiting};
 
     /// With three receives.
     fn endpoint(context: Context) -> (Arc<QueuePair>, Seats) {
-        let lane = Lane::new(context, LockKind::Real, 8).unwrap();
-        let pd = ProtectionDomain::new(context).unwrap();
-        let config = PairConfig {
-            pairing: Pairing::Connected,
-            send_queue: lane.queue(),
-            receive_queue: lane.queue(),
-            shared: None,
-            sends: SIZE,
-            receives: SIZE,
-            send_pieces: 1,
-            receive_pieces: 1,
-            inline: 0,
-        };
-        let pair = Arc::new(QueuePair::new(&pd, &config).unwrap());
-        let receiver = Receiver::new(pair.clone(), Reports::default(), None, SIZE).unwrap();
-        let name = lane.add_receiver(receiver).unwrap();
-        let seats = Seats {
-            send: None,
-            receive: Some(Seat { lane, name }),
-        };
+        let (pair, seats) = lane::tests::endpoint(context, LockKind::Real);
         for _ in 0..3 {
             receive(&seats).unwrap();
         }
         (pair, seats)
-    }
-
-    fn receive(seats: &Seats) -> Result {
-        let seat = seats.receive.as_ref().unwrap();
-        let local = Gather::empty();
-        seat.lane
-            .receive(seat.name, &local, null_mut(), null_mut(), true)
-    }
-
-    fn waiting(seats: &Seats) -> usize {
-        let seat = seats.receive.as_ref().unwrap();
-        SIZE - seat.lane.receive_room(seat.name).unwrap()
     }
 
     #[test]

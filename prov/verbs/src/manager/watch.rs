@@ -102,6 +102,12 @@ fn sort(events: &[epoll::Event], contexts: &[Context]) -> Ready {
     ready
 }
 
+impl AsFd for Watch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
 impl AsRawFd for Watch {
     fn as_raw_fd(&self) -> RawFd {
         self.0.as_raw_fd()

@@ -300,6 +300,8 @@ pub struct ibv_send_wr {
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub union send_wr_target {
+    /// Of a message, which goes to the connected peer.
+    pub none: (),
     pub rdma: send_wr_rdma,
     pub atomic: send_wr_atomic,
     pub ud: send_wr_ud,
