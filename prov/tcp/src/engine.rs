@@ -26,6 +26,7 @@ use prov_util::errno::Result;
 use prov_util::mr::MrTable;
 use prov_util::poller::{Favourite, Poller};
 use prov_util::request::{Atomic, RemoteAccess, Transmit};
+use prov_util::socket::zerocopy;
 use prov_util::timers::Timers;
 use slotmap::SlotMap;
 
@@ -181,7 +182,7 @@ impl Core {
             .set(Detour::Traced, self.params.trace_msg);
         if self.params.zerocopy_size != usize::MAX {
             let conn = &mut self.conns[key];
-            conn.lent.enabled = link::zerocopy::enable(conn.socket.as_fd());
+            conn.lent.enabled = zerocopy::enable(conn.socket.as_fd());
         }
         let source = link::keys::Source::Conn(key);
         if let Some(deadline) = self.conns[key].deadline() {

@@ -6,25 +6,23 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
 use prov_local::neighbour::Neighbour;
+use prov_local::outbox::{Debt, Lent, Outbox};
 use prov_message::peers::UNKNOWN_SOURCE;
 use prov_message::{Signals, Ticket};
 use prov_util::buffer::AppIov;
 use prov_util::errno::Errno;
 use prov_util::socket::peer_text;
+use prov_util::socket::silence::Watch;
 use slotmap::{Key, KeyData, SlotMap};
 
 use crate::engine::link::copies::Copies;
-use crate::engine::link::debt::Debt;
 use crate::engine::link::detours::{Detour, Detours};
 use crate::engine::link::fault::Fault;
 use crate::engine::link::incoming::Incoming;
 use crate::engine::link::keys::{EpKey, ListenerKey, NameKey, PeerKey};
 use crate::engine::link::messages::{Placing, Receipt, Rendezvous};
 use crate::engine::link::narrow::Narrow;
-use crate::engine::link::outbox::Outbox;
 use crate::engine::link::socket;
-use crate::engine::link::watch::Watch;
-use crate::engine::link::zerocopy::Lent;
 use crate::params::Params;
 use crate::wire::authentication::Nonce;
 use crate::wire::handshake::{Features, Message};
