@@ -4,7 +4,9 @@
 //!
 //! [`rendezvous`] is for processes that know each other's names; those that have
 //! a connection already show each other who they are ([`neighbour`]). A
-//! [`channel`] is for two, whichever way they have met.
+//! [`channel`] is for two, whichever way they have met. A connection that may
+//! leave its socket for shared memory is a [`path`], and an [`outbox`] has what
+//! goes along it.
 
 #[cfg(not(loom))]
 pub mod barrier;
@@ -18,6 +20,8 @@ pub mod far_end;
 pub mod host;
 #[cfg(not(loom))]
 pub mod neighbour;
+#[cfg(not(loom))]
+pub mod outbox;
 #[cfg(not(loom))]
 pub mod path;
 #[cfg(not(loom))]

@@ -1,6 +1,6 @@
 //! The endpoints of the process, by address, and operations between them.
 
-use prov_message::{Action, Core, Endpoints, EpKey, Far, NoErrand, Own, Within};
+use prov_message::{Action, Core, Endpoints, EpKey, Far, NoErrand, Own, Sources, Within};
 use prov_util::errno::{Errno, Result};
 use prov_util::request::{Atomic, RemoteAccess, Transmit};
 use slotmap::{Key, KeyData};
@@ -45,6 +45,7 @@ impl Network {
 impl Core for Network {
     type Transport = Within;
     type Errand = NoErrand;
+    type Sources = Names;
     const IS_DRIVEN: bool = false;
 
     fn endpoints(&mut self) -> &mut Endpoints<Within> {
@@ -74,17 +75,22 @@ impl Core for Network {
         Ok(())
     }
 
-    fn expects(&mut self, ep: EpKey) -> bool {
-        Own::follow(&mut self.endpoints, ep, address);
-        self.follow_up();
-        false
-    }
-
     fn act(&mut self, action: Action<Within>) {
         self.own.act(&mut self.endpoints, action);
     }
 
     fn close(&mut self, ep: EpKey) {
         self.own.close(&mut self.endpoints, ep);
+    }
+}
+
+/// What address vectors call the endpoints, under their names.
+pub enum Names {}
+
+impl Sources<Network> for Names {
+    fn expects(network: &mut Network, ep: EpKey) -> bool {
+        Own::follow(&mut network.endpoints, ep, address);
+        network.follow_up();
+        false
     }
 }

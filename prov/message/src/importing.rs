@@ -12,6 +12,7 @@ use prov_util::progress::Progress;
 
 use crate::endpoints::EpKey;
 use crate::lane::{Core, Lane};
+use crate::sources::Sources as _;
 
 /// Where the owner finds an endpoint again.
 pub struct Importing<C: Core> {
@@ -55,7 +56,7 @@ impl<C: Core> InsertObserver for Importing<C> {
         let Some(lane) = self.lane.upgrade() else {
             return;
         };
-        lane.core().look_for_sources(self.ep);
+        C::Sources::look(&mut lane.core(), self.ep);
         loop {
             // The owner is told without the lane's lock.
             let news = lane.core().endpoints().new_sources(self.ep);

@@ -233,6 +233,11 @@ impl<T: Transport> Placing<T> {
             then: Then::RemoteWrite { data, ack },
         }
     }
+
+    /// Whether immediate data comes with it, for which the peer must be known.
+    pub fn has_data(&self) -> bool {
+        matches!(self.then, Then::RemoteWrite { data: Some(_), .. })
+    }
 }
 
 /// What happens when a message has reached its place.

@@ -19,6 +19,7 @@ use prov_util::sync::{Guard, Lock, LockKind};
 use crate::endpoints::{Endpoints, EpKey};
 use crate::inbox::{Action, Transport};
 use crate::receiving::{Poster, Posting};
+use crate::sources::Sources;
 
 /// Work of a lane that may block: whoever drives the lane does it without the
 /// lane's lock, so that others go on meanwhile.
@@ -58,6 +59,8 @@ pub trait Core: Send + Sized + 'static {
     type Transport: Transport;
     /// What may block, or [`NoErrand`].
     type Errand: Errand;
+    /// How its messages get their sources.
+    type Sources: Sources<Self>;
 
     /// Whether anything happens between the application's calls; if not,
     /// reading queues does not call [`Core::progress`].
@@ -85,20 +88,6 @@ pub trait Core: Send + Sized + 'static {
     fn atomic(&mut self, _ep: EpKey, _atomic: &Atomic) -> Result {
         Err(Errno::ENOSYS)
     }
-
-    /// A receive will be posted that names the peer it is for: messages are to
-    /// have their sources by then. Returns whether [`Core::awaits`] is to be
-    /// called once it is.
-    fn expects(&mut self, _ep: EpKey) -> bool {
-        false
-    }
-
-    /// A receive was posted that only messages of this peer can fill.
-    fn awaits(&mut self, _ep: EpKey, _peer: u64) {}
-
-    /// Looks for the sources of messages in the address vector, which has grown:
-    /// for an endpoint whose receives another provider has.
-    fn look_for_sources(&mut self, _ep: EpKey) {}
 
     /// Does for a link what a receive, or the lack of one, has led to.
     fn act(&mut self, action: Action<Self::Transport>);
@@ -188,7 +177,7 @@ pub trait Core: Send + Sized + 'static {
                 None => receive_special(self, ep, receive),
             };
         }
-        let is_awaited = self.expects(ep);
+        let is_awaited = Self::Sources::expects(self, ep);
         if self.endpoints().post(poster, receive).is_none() {
             receive_special(self, ep, receive)?;
         }
@@ -196,7 +185,7 @@ pub trait Core: Send + Sized + 'static {
             && receive.flags & FI_PEEK == 0
             && let Some(peer) = receive.directed()
         {
-            self.awaits(ep, peer);
+            Self::Sources::awaits(self, ep, peer);
         }
         Ok(())
     }

@@ -223,12 +223,12 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
 
     /// Where the attempt goes that is to be started; `None` if there is none
     /// under way.
-    pub fn target(&self, key: PeerKey) -> Option<Target<'_, V::Address>> {
+    pub fn target(&self, key: PeerKey) -> Option<Target<V::Address>> {
         let peer = self.table.get(key)?;
         match &peer.link {
             Link::Attempted(attempt) if matches!(attempt.stage, Stage::UnderWay { .. }) => {
                 Some(Target {
-                    addr: &peer.addr,
+                    addr: peer.addr.clone(),
                     source: peer.source,
                     deadline: attempt.deadline,
                 })

@@ -11,7 +11,7 @@ use crate::inbox::Transport;
 use crate::lane::Core;
 use crate::operation::{Op, Ticket};
 use crate::peers::{
-    AddressVector, Deferred, Destination, Ended, Failure, GivenUp, PeerKey, Peers, Step,
+    AddressVector, Deferred, Destination, Ended, Failure, GivenUp, PeerKey, Peers, Step, Target,
 };
 
 /// An operation that waits for its link, and what counts it.
@@ -44,9 +44,21 @@ pub trait Reaching: Core {
     /// The peers of an endpoint; `None` if it is closed, or has one peer alone.
     fn peers(&mut self, ep: EpKey) -> Option<&mut PeersOf<Self>>;
 
-    /// Makes an attempt to reach a peer, and tells [`Peers::begun`], or
-    /// [`Reaching::not_reached`] why there is none.
-    fn attempt(&mut self, ep: EpKey, peer: PeerKey);
+    /// Asks a peer for a link.
+    ///
+    /// # Errors
+    /// Why there is none.
+    fn ask(
+        &mut self,
+        ep: EpKey,
+        peer: PeerKey,
+        target: &Target<Address<Self>>,
+    ) -> Result<Link<Self>>;
+
+    /// What it means for operations that wait that a peer could not be asked.
+    fn not_asked(&mut self, _ep: EpKey, _peer: PeerKey, error: Errno) -> Failure {
+        Failure::of(error)
+    }
 
     /// Has [`Reaching::due`] called at this time.
     fn call_at(&mut self, at: Instant, ep: EpKey, peer: PeerKey);
@@ -103,8 +115,22 @@ pub trait Reaching: Core {
 
     /// Makes an attempt to reach a peer, if that is the step to be taken.
     fn take_step(&mut self, ep: EpKey, step: Step) {
-        if let Step::Start(peer) = step {
-            self.attempt(ep, peer);
+        let Step::Start(peer) = step else {
+            return;
+        };
+        let Some(target) = self.peers(ep).and_then(|peers| peers.target(peer)) else {
+            return;
+        };
+        match self.ask(ep, peer, &target) {
+            Ok(link) => {
+                if let Some(peers) = self.peers(ep) {
+                    peers.begun(peer, link);
+                }
+            }
+            Err(error) => {
+                let failure = self.not_asked(ep, peer, error);
+                self.not_reached(ep, peer, failure);
+            }
         }
     }
 
@@ -133,7 +159,7 @@ pub trait Reaching: Core {
     }
 
     /// A receive will be posted for messages of one peer. Returns whether one of
-    /// the peers is lost. See [`Core::expects`].
+    /// the peers is lost. See [`crate::Sources::expects`].
     #[inline]
     fn expects_one(&mut self, ep: EpKey) -> bool {
         let Some(peers) = self.peers(ep) else {
@@ -147,7 +173,7 @@ pub trait Reaching: Core {
     }
 
     /// A receive was posted for messages of one peer. If that was lost, finds
-    /// out whether it is back. See [`Core::awaits`].
+    /// out whether it is back. See [`crate::Sources::awaits`].
     #[cold]
     fn look_for_peer(&mut self, ep: EpKey, addr: u64) {
         if let Some(peers) = self.peers(ep) {
@@ -158,7 +184,7 @@ pub trait Reaching: Core {
     }
 
     /// Takes in what changed in an endpoint's address vector. See
-    /// [`Core::look_for_sources`].
+    /// [`crate::Sources::look`].
     fn follow_av(&mut self, ep: EpKey) {
         if let Some(peers) = self.peers(ep) {
             peers.follow();

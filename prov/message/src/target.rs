@@ -14,15 +14,15 @@
 
 pub mod own;
 
-use fabric_abi::{FI_ATOMIC, FI_REMOTE_READ, FI_REMOTE_WRITE};
+use fabric_abi::{FI_ATOMIC, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA};
 use prov_util::atomic_ops::{Datatype, Form, Op};
 use prov_util::buffer::AppIov;
-use prov_util::errno::Errno;
+use prov_util::errno::{Errno, Result};
 use prov_util::mr::{Accessor, Grants, Job, MrTable};
 use prov_util::request::RemotePiece;
 
-use crate::endpoints::Endpoint;
-use crate::inbox::Transport;
+use crate::endpoints::{Endpoint, Endpoints, EpKey};
+use crate::inbox::{Placing, Then, Transport};
 use crate::reports::Reports;
 
 /// The registered memory of a domain, for the peers of one lane or endpoint.
@@ -60,6 +60,37 @@ impl<T: Transport> Endpoint<T> {
             src,
         };
         (&mut self.own, visitor)
+    }
+}
+
+impl<T: Transport> Endpoints<T> {
+    /// Bytes are in their place, or `outcome` says why not, and the application hears
+    /// of it: of what the peer `src` of an endpoint has written, too. Returns what
+    /// the peer is to be told.
+    pub fn placed(
+        &mut self,
+        registered: &mut Option<Target>,
+        ep: EpKey,
+        src: u64,
+        placing: Placing<T>,
+        outcome: Result,
+    ) -> T::Ack {
+        match placing.then {
+            Then::Receive(receipt) => self.received(&receipt, &placing.place.memory(), outcome),
+            Then::Read(ticket) => {
+                self.finish(ticket, outcome);
+                T::Ack::default()
+            }
+            Then::RemoteWrite { data, ack } => {
+                if outcome.is_ok()
+                    && let Place::Registered(grants) = &placing.place
+                    && let (Some(target), Some(endpoint)) = (registered, self.get_mut(ep))
+                {
+                    target.was_written(&endpoint.visited(src).1, grants, FI_RMA, data);
+                }
+                ack
+            }
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use fabric_abi::{FI_COMPLETION, fi_peer_srx_context};
 use prov_message::lane::NoErrand;
 use prov_message::{
     Action, Arrival, Attributes, Core, Course, Endpoints, EpKey, Expected, Importing, Kept, Lane,
-    Limits, OwnerDrives, Placing, Receipt, Then, Transport, Unmatched,
+    Limits, OwnerDrives, Placing, Receipt, Sources, Then, Transport, Unmatched,
 };
 use prov_util::av::InsertObserver;
 use prov_util::buffer::AppIov;
@@ -49,9 +49,21 @@ struct Peers {
     learnt: Vec<(EpKey, LinkKey, u64)>,
 }
 
+/// The sources that the address vector has learnt.
+enum Learnt {}
+
+impl Sources<Peers> for Learnt {
+    fn look(core: &mut Peers, _: EpKey) {
+        for (ep, link, src) in std::mem::take(&mut core.learnt) {
+            core.endpoints.relabel(ep, link, src);
+        }
+    }
+}
+
 impl Core for Peers {
     type Transport = Fake;
     type Errand = NoErrand;
+    type Sources = Learnt;
 
     fn endpoints(&mut self) -> &mut Endpoints<Fake> {
         &mut self.endpoints
@@ -59,12 +71,6 @@ impl Core for Peers {
 
     fn transmit(&mut self, _: EpKey, _: &Transmit) -> Result {
         Ok(())
-    }
-
-    fn look_for_sources(&mut self, _: EpKey) {
-        for (ep, link, src) in std::mem::take(&mut self.learnt) {
-            self.endpoints.relabel(ep, link, src);
-        }
     }
 
     fn act(&mut self, action: Action<Fake>) {

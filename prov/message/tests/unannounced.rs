@@ -45,6 +45,7 @@ struct World {
 impl Core for World {
     type Transport = Pipe;
     type Errand = NoErrand;
+    type Sources = prov_message::sources::Known;
 
     fn endpoints(&mut self) -> &mut Endpoints<Pipe> {
         &mut self.endpoints

@@ -23,7 +23,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use prov_message::lane::Pause;
-use prov_message::{EpKey, Limits, NoErrand, Reaching as _, Signals, Target};
+use prov_message::sources::ByPeers;
+use prov_message::{EpKey, Limits, NoErrand, Signals, Target};
 use prov_util::errno::{Errno, Result};
 use prov_util::ffi::below::Batch;
 use prov_util::mr::MrTable;
@@ -141,6 +142,7 @@ impl Core {
 impl prov_message::Core for Core {
     type Transport = Rxm;
     type Errand = NoErrand;
+    type Sources = ByPeers;
 
     #[inline(always)]
     fn signals(&self) -> Option<&Signals> {
@@ -171,19 +173,6 @@ impl prov_message::Core for Core {
 
     fn atomic(&mut self, ep: EpKey, atomic: &Atomic) -> Result {
         self.post_atomic(ep, atomic)
-    }
-
-    #[inline]
-    fn expects(&mut self, ep: EpKey) -> bool {
-        self.expects_one(ep)
-    }
-
-    fn awaits(&mut self, ep: EpKey, peer: u64) {
-        self.look_for_peer(ep, peer);
-    }
-
-    fn look_for_sources(&mut self, ep: EpKey) {
-        self.follow_av(ep);
     }
 
     fn act(&mut self, action: Action) {

@@ -22,7 +22,8 @@ use std::sync::Arc;
 use prov_local::copies::Copier;
 use prov_local::rota::Rota;
 use prov_message::lane::Pause;
-use prov_message::{EpKey, Limits, Reaching as _, Signals, Sleeper, Target};
+use prov_message::sources::ByPeers;
+use prov_message::{EpKey, Limits, Signals, Sleeper, Target};
 use prov_util::errno::Result;
 use prov_util::mr::MrTable;
 use prov_util::poller::{Event, Poller};
@@ -99,6 +100,7 @@ impl Core {
 impl prov_message::Core for Core {
     type Transport = Shm;
     type Errand = Pulling;
+    type Sources = ByPeers;
 
     #[inline(always)]
     fn signals(&self) -> Option<&Signals> {
@@ -121,19 +123,6 @@ impl prov_message::Core for Core {
 
     fn atomic(&mut self, ep: EpKey, atomic: &Atomic) -> Result {
         self.post_atomic(ep, atomic)
-    }
-
-    #[inline]
-    fn expects(&mut self, ep: EpKey) -> bool {
-        self.expects_one(ep)
-    }
-
-    fn awaits(&mut self, ep: EpKey, peer: u64) {
-        self.look_for_peer(ep, peer);
-    }
-
-    fn look_for_sources(&mut self, ep: EpKey) {
-        self.follow_av(ep);
     }
 
     fn act(&mut self, action: Action) {

@@ -1,12 +1,12 @@
 //! fi_domain(3) and fi_endpoint(3): what tcp adds to the objects of a software
 //! provider.
 
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use fabric_abi::*;
+use prov_message::Signals;
 use prov_message::objects::{Domain, Enabling, Provider, Requests, SoftEndpoint};
-use prov_message::{EpKey, Signals};
 use prov_util::attr::{Info, ip};
 use prov_util::endpoint::OptionValue;
 use prov_util::eq::ConnectionEvents;
@@ -214,7 +214,7 @@ impl Provider for Tcp {
         } else if let Some(incomer) = &setup.incomer {
             socket::name(incomer.socket.as_fd())?
         } else {
-            match in_lane(ep, |core, key| core.own_name(key)) {
+            match in_lane(ep, socket::name) {
                 Some(addr) => addr?,
                 None if setup.info.src_addr.is_empty() => return Err(Errno::EADDRNOTAVAIL),
                 None => return Ok(setup.info.src_addr.clone()),
@@ -246,7 +246,7 @@ impl Provider for Tcp {
         let mut setup = ep.setup();
         let in_use = match &setup.incomer {
             Some(incomer) => Some(incomer.socket.as_raw_fd()),
-            None => in_lane(ep, |core, key| core.descriptor(key)),
+            None => in_lane(ep, |socket| socket.as_raw_fd()),
         };
         if let Some(fd) = in_use {
             return Ok(fd);
@@ -269,7 +269,7 @@ impl Provider for Tcp {
         }
         let addr = match &setup.incomer {
             Some(incomer) => socket::peer_name(incomer.socket.as_fd())?,
-            None => in_lane(ep, |core, key| core.peer_name(key)).ok_or(Errno::ENOTCONN)??,
+            None => in_lane(ep, socket::peer_name).ok_or(Errno::ENOTCONN)??,
         };
         Ok(sockaddr::encode(&addr).as_bytes().to_vec())
     }
@@ -321,8 +321,8 @@ impl Provider for Tcp {
     }
 }
 
-/// Asks the lane of an endpoint that is in one; it may have no answer.
-fn in_lane<R>(ep: &Endpoint, ask: impl FnOnce(&Core, EpKey) -> Option<R>) -> Option<R> {
+/// Asks the socket of an endpoint that is in a lane, and has one there.
+fn in_lane<R>(ep: &Endpoint, ask: impl FnOnce(BorrowedFd<'_>) -> R) -> Option<R> {
     let seat = ep.seat()?;
-    ask(&seat.lane.core(), seat.key)
+    seat.lane.core().socket_of(seat.key).map(ask)
 }

@@ -21,11 +21,13 @@ use std::sync::Arc;
 use prov_local::copies::Copier;
 use prov_local::rota::Rota;
 use prov_message::lane::Pause;
-use prov_message::{EpKey, Limits, Reaching as _, Signals, Sleeper, Target};
+use prov_message::sources::ByPeers;
+use prov_message::{EpKey, Limits, Signals, Sleeper, Target};
 use prov_util::errno::Result;
 use prov_util::mr::MrTable;
 use prov_util::poller::{Favourite, Poller};
 use prov_util::request::{Atomic, RemoteAccess, Transmit};
+use prov_util::socket::zerocopy;
 use prov_util::timers::Timers;
 use slotmap::SlotMap;
 
@@ -181,10 +183,10 @@ impl Core {
             .set(Detour::Traced, self.params.trace_msg);
         if self.params.zerocopy_size != usize::MAX {
             let conn = &mut self.conns[key];
-            conn.lent.enabled = link::zerocopy::enable(conn.socket.as_fd());
+            conn.lent.enabled = zerocopy::enable(conn.socket.as_fd());
         }
-        let source = link::keys::Source::Conn(key);
-        if let Some(deadline) = self.conns[key].deadline() {
+        let source = Source::Link(key);
+        if let Some(deadline) = self.conns[key].deadline {
             self.timers.set(deadline, Due::Conn(key));
             self.poller.wake_at(deadline);
         }
@@ -205,6 +207,7 @@ impl Core {
 impl prov_message::Core for Core {
     type Transport = Tcp;
     type Errand = Copying;
+    type Sources = ByPeers;
 
     fn signals(&self) -> Option<&Signals> {
         Some(&self.signals)
@@ -226,19 +229,6 @@ impl prov_message::Core for Core {
 
     fn atomic(&mut self, ep: EpKey, atomic: &Atomic) -> Result {
         self.post_atomic(ep, atomic)
-    }
-
-    #[inline]
-    fn expects(&mut self, ep: EpKey) -> bool {
-        self.expects_one(ep)
-    }
-
-    fn awaits(&mut self, ep: EpKey, peer: u64) {
-        self.look_for_peer(ep, peer);
-    }
-
-    fn look_for_sources(&mut self, ep: EpKey) {
-        self.follow_av(ep);
     }
 
     fn act(&mut self, action: Action) {

@@ -1,5 +1,7 @@
 //! The tcp provider (fi_tcp(7)).
 
+#![cfg_attr(not(any(test, fuzzing)), forbid(unsafe_code))]
+
 // Tests share code with the fuzz targets, which know this crate by name.
 #[cfg(test)]
 extern crate self as prov_tcp;

@@ -208,6 +208,18 @@ impl Op {
 }
 
 impl Form {
+    const ALL: [Form; 3] = [Form::Base, Form::Fetch, Form::Compare];
+
+    /// What it is called in messages between peers.
+    pub fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// The form of this code, if there is one.
+    pub fn of_code(code: u8) -> Option<Form> {
+        Form::ALL.get(usize::from(code)).copied()
+    }
+
     /// The calls that the flags of `fi_query_atomic` name; `-FI_EBADFLAGS` for
     /// both at once or unknown ones, `-FI_EOPNOTSUPP` for tagged targets.
     pub fn from_flags(flags: u64) -> Result<Self> {

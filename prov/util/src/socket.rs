@@ -1,4 +1,9 @@
 //! Connected stream sockets: what goes through them, and whose ends they are.
+//! [`tcp`] makes them, [`silence`] watches over them, [`zerocopy`] spares copies.
+
+pub mod silence;
+pub mod tcp;
+pub mod zerocopy;
 
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;

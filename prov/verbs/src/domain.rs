@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::ffi::CStr;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-use fabric_abi::{FI_COMPARE_ATOMIC, FI_EP_DGRAM, FI_EP_MSG, FI_FETCH_ATOMIC, FI_SHARED_CONTEXT};
+use fabric_abi::{FI_EP_DGRAM, FI_EP_MSG, FI_SHARED_CONTEXT};
 use prov_message::objects::Requests;
-use prov_util::atomic_ops::Offered;
+use prov_util::atomic_ops::{Form, Offered};
 use prov_util::attr::Info;
 use prov_util::cq::Cq;
 use prov_util::domain;
@@ -19,7 +19,7 @@ use prov_util::sync::LockKind;
 use crate::LOG;
 use crate::bases::place_of;
 use crate::device::{Context, Limits, Port, ProtectionDomain, Scratch, Terms};
-use crate::endpoint::{Endpoint, Form, is_offered};
+use crate::endpoint::{Endpoint, is_offered};
 use crate::fabric::Fabric;
 use crate::failure;
 use crate::lane::{Lane, Shared};
@@ -177,11 +177,7 @@ impl domain::Domain for Domain {
 const ATOMICS: Offered = Offered {
     bytes: size_of::<u64>(),
     filter: |datatype, op, flags| {
-        let form = match flags & (FI_FETCH_ATOMIC | FI_COMPARE_ATOMIC) {
-            0 => Form::Base,
-            FI_FETCH_ATOMIC => Form::Fetch,
-            _ => Form::Compare,
-        };
-        is_offered(form, datatype, op)
+        // Flags that name no form are for who asks to judge.
+        Form::from_flags(flags).map_or(true, |form| is_offered(form, datatype, op))
     },
 };

@@ -29,7 +29,7 @@ use crate::shared_receive::SharedReceive;
 use connected::{Connected, End};
 use datagrams::Datagrams;
 
-pub use atomics::{Form, is_offered};
+pub use atomics::is_offered;
 pub use datagrams::{Name, PREFIX, getinfo};
 
 /// An endpoint.

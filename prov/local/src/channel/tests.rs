@@ -137,7 +137,7 @@ fn a_quarter_of_the_room_is_told_of_without_being_asked() {
 #[test]
 fn the_place_of_a_message_that_was_taken_is_used_again() {
     let (mut here, mut there) = pair();
-    let mut place = |here: &mut Channel| {
+    let place = |here: &mut Channel| {
         let space = here.sender.space(4096).unwrap().unwrap();
         let offset = space.offset;
         let _ = space.publish(head(0));

@@ -30,9 +30,9 @@ pub enum Step {
 
 /// Where an attempt goes.
 #[derive(Clone, Copy, Debug)]
-pub struct Target<'a, A> {
+pub struct Target<A> {
     /// The peer's address.
-    pub addr: &'a A,
+    pub addr: A,
     /// The source of its messages.
     pub source: u64,
     /// When it is too late.

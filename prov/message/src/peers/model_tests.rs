@@ -243,7 +243,7 @@ impl World {
         assert!(matches!(state, State::Nothing | State::Pausing(_)));
         assert_eq!(self.address(key), addr);
         let target = self.peers.target(key).unwrap();
-        assert_eq!(*target.addr, addr);
+        assert_eq!(target.addr, addr);
         let deadline = target.deadline;
         assert!(deadline <= self.now + CONNECT);
         let link = self.links.insert(addr);

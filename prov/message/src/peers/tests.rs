@@ -183,7 +183,7 @@ fn a_failed_attempt_is_made_again_when_its_time_has_come() {
     let key = begun(&mut peers, 0, 7, "one", now);
     let target = peers.target(key).unwrap();
     assert_eq!(
-        (*target.addr, target.source, target.deadline),
+        (target.addr, target.source, target.deadline),
         ('A', 0, now + CONNECT)
     );
     let Ended::Again(at) = peers.ended(key, 7, RESET, now) else {

@@ -83,6 +83,7 @@ pub const LOST: Errno = Errno::ECONNRESET;
 impl Core for Provider {
     type Transport = Fake;
     type Errand = NoErrand;
+    type Sources = prov_message::sources::Known;
 
     fn endpoints(&mut self) -> &mut Endpoints<Fake> {
         &mut self.endpoints

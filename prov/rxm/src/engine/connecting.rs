@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use prov_message::Reaching;
-use prov_message::peers::Failure;
+use prov_message::peers::Target;
 use prov_message::reaching::PeersOf;
 use prov_util::av::Av;
 use prov_util::errno::{Errno, Result};
@@ -38,26 +38,15 @@ impl Reaching for Core {
         self.rdm(ep).map(|rdm| &mut rdm.peers)
     }
 
-    fn attempt(&mut self, ep: EpKey, peer: PeerKey) {
-        let Some(rdm) = self.rdm(ep) else {
-            return;
-        };
-        let Some(target) = rdm.peers.target(peer) else {
-            return;
-        };
-        let (addr, src, deadline) = (*target.addr, target.source, target.deadline);
-        match self.ask(ep, peer, addr, src) {
-            Ok(key) => {
-                if let Some(rdm) = self.rdm(ep) {
-                    rdm.peers.begun(peer, key);
-                }
-                self.look_at(deadline, Due::Link(key));
-            }
-            Err(error) => {
+    fn ask(&mut self, ep: EpKey, peer: PeerKey, target: &Target<SocketAddr>) -> Result<LinkKey> {
+        let addr = target.addr;
+        let key = self
+            .ask_at(ep, peer, addr, target.source)
+            .inspect_err(|error| {
                 log::debug!(target: LOG.ep_ctrl, "cannot ask {addr} for a connection: {error}");
-                self.not_reached(ep, peer, Failure::of(error));
-            }
-        }
+            })?;
+        self.look_at(target.deadline, Due::Link(key));
+        Ok(key)
     }
 
     fn call_at(&mut self, at: Instant, ep: EpKey, peer: PeerKey) {
@@ -77,7 +66,7 @@ impl Core {
     }
 
     /// Asks a peer for a connection.
-    fn ask(&mut self, ep: EpKey, peer: PeerKey, addr: SocketAddr, src: u64) -> Result<LinkKey> {
+    fn ask_at(&mut self, ep: EpKey, peer: PeerKey, addr: SocketAddr, src: u64) -> Result<LinkKey> {
         let below = self.below.as_mut().ok_or(Errno::EOPBADSTATE)?;
         let endpoint = below.endpoint_to(&addr)?;
         let mut link = Link::new(ep, addr, endpoint, Stage::Asking);

@@ -4,9 +4,10 @@
 use std::collections::HashMap;
 
 pub use prov_message::EpKey;
+pub use prov_message::keys::{from_peer, to_peer};
 pub use prov_message::peers::PeerKey;
 use prov_util::poller;
-use slotmap::{Key, KeyData, new_key_type};
+use slotmap::{Key, new_key_type};
 
 new_key_type! {
     /// What connects two endpoints, from the first word to the end.
@@ -15,16 +16,6 @@ new_key_type! {
     pub struct PendingKey;
     /// A message that is read from the peer's memory, or written from there.
     pub struct FetchKey;
-}
-
-/// A key as peers know it.
-pub fn to_peer(key: PendingKey) -> u64 {
-    key.data().as_ffi()
-}
-
-/// A key that a peer has named; it may mean nothing.
-pub fn from_peer(word: u64) -> PendingKey {
-    KeyData::from_ffi(word).into()
 }
 
 /// What a descriptor in the poller belongs to.

@@ -132,18 +132,18 @@ impl Core {
 
     /// Bytes are in their place, or not: what the peer has offered as `name`.
     pub(super) fn placed(&mut self, key: LinkKey, placing: Placing, name: u64, outcome: Result) {
-        match placing.then {
-            Then::Receive(receipt) => {
-                let memory = placing.place.memory();
-                self.endpoints.received(&receipt, &memory, outcome);
-                self.done(key, name, outcome);
-            }
-            Then::Read(ticket) => {
-                self.endpoints.finish(ticket, outcome);
-                self.done(key, name, Ok(()));
-            }
-            Then::RemoteWrite { .. } => self.write_done(key, &placing, outcome),
+        if placing.has_data() {
+            self.find_source(key);
         }
+        let link = self.links.get(key).map(|link| (link.ep, link.src));
+        let (ep, src) = link.unwrap_or_default();
+        let told = match placing.then {
+            Then::Read(_) => Ok(()),
+            Then::Receive(_) | Then::RemoteWrite { .. } => outcome,
+        };
+        self.endpoints
+            .placed(&mut self.target, ep, src, placing, outcome);
+        self.done(key, name, told);
     }
 
     /// Takes in the last words of a peer that has ended, and ends the link when

@@ -147,7 +147,7 @@ pub fn part_of(list: &RemoteIov, mut offset: u64, mut len: u64) -> RemoteIov {
 pub struct AtomicWord {
     pub op: u8,
     pub datatype: u8,
-    /// 0: without a result; 1: with; 2: compares.
+    /// [`Form::code`](prov_util::atomic_ops::Form::code)
     pub form: u8,
     /// Parts of the remote list.
     pub count: u8,

@@ -4,7 +4,7 @@
 use fabric_abi::{FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA};
 use prov_local::channel::{Head, LONGEST, Record};
 use prov_message::peers::{Bytes as Payload, Deferred, Destination};
-use prov_message::{AtomicRequest, Op, Place, Reaching as _, Refusal, Target, Visitor};
+use prov_message::{AtomicRequest, Op, Reaching as _, Refusal, Target, Visitor};
 use prov_util::atomic_ops::Form;
 use prov_util::errno::{Errno, Result};
 use prov_util::process_memory::{OtherIov, WRITTEN};
@@ -12,7 +12,7 @@ use prov_util::request::{Access, Atomic, RemoteAccess};
 
 use super::Core;
 use super::keys::{EpKey, LinkKey, to_peer};
-use super::link::{Ack, Bytes, Fault, Link, Pending, Placing, Then, Writing};
+use super::link::{Ack, Bytes, Fault, Link, Pending, Placing, Writing};
 use super::records::{
     ATOMIC, AtomicWord, HAS_DATA, MORE, READ, RESULT, RESULT_OFFERED, WRITE, WRITE_OFFERED,
     read_offered_list, read_remote_list, remote_list,
@@ -163,11 +163,6 @@ impl Core {
         let op = Op::of_atomic(link.ep, atomic);
         let ticket = self.endpoints.begin(op)?;
         let link = self.links.get_mut(key).ok_or(Errno::EAGAIN)?;
-        let form = match atomic.kind.form() {
-            Form::Base => 0,
-            Form::Fetch => 1,
-            Form::Compare => 2,
-        };
         let name = link.pending.insert(match atomic.kind.result() {
             Some(to) => Pending::Result { ticket, to },
             None => Pending::Op(ticket),
@@ -176,7 +171,7 @@ impl Core {
         let word = AtomicWord {
             op: atomic.op as u8,
             datatype: atomic.datatype as u8,
-            form,
+            form: atomic.kind.form().code(),
             count: atomic.remote.pieces().len() as u8,
         };
         let head = Head {
@@ -274,23 +269,6 @@ impl Core {
         Ok(())
     }
 
-    /// A peer's write is in place.
-    pub(super) fn write_done(&mut self, key: LinkKey, placing: &Placing, outcome: Result) {
-        let Then::RemoteWrite { data, ack } = placing.then else {
-            return;
-        };
-        if data.is_some() {
-            self.find_source(key);
-        }
-        if outcome.is_ok()
-            && let Place::Registered(grants) = &placing.place
-            && let Some((target, visitor)) = self.visited(key)
-        {
-            target.was_written(&visitor, grants, FI_RMA, data);
-        }
-        self.done(key, ack.0, outcome);
-    }
-
     /// A peer reads.
     pub(super) fn read(&mut self, key: LinkKey, record: &Record) -> std::result::Result<(), Fault> {
         let [len, name, count] = record.head.words;
@@ -371,12 +349,8 @@ impl Core {
         if list.len() > ATOMIC_LIMIT as u64 || bytes.len() > LONGEST {
             return Err(Fault::Protocol("bytes of an atomic operation"));
         }
-        let form = match word.form {
-            0 => Form::Base,
-            1 => Form::Fetch,
-            2 => Form::Compare,
-            _ => return Err(Fault::Protocol("form of an atomic operation")),
-        };
+        let form = Form::of_code(word.form);
+        let form = form.ok_or(Fault::Protocol("form of an atomic operation"))?;
         let data = (record.head.flags & HAS_DATA != 0).then_some(data);
         if data.is_some() {
             self.find_source(key);

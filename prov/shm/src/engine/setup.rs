@@ -12,7 +12,7 @@ use prov_local::channel::{Channel, Head};
 use prov_local::process::OtherProcess;
 use prov_local::rendezvous::{Door, LONGEST_NAME, Wire};
 use prov_message::Reaching;
-use prov_message::peers::Failure;
+use prov_message::peers::{Failure, Target};
 use prov_message::reaching::PeersOf;
 use prov_util::errno::{Errno, Result};
 use prov_util::process_memory::{Seal, Token};
@@ -77,6 +77,24 @@ impl<'a> Introduction<'a> {
     }
 }
 
+/// Asks the endpoint with this name for a link.
+fn new_link(ep: EpKey, own: &str, name: &str) -> Result<Link> {
+    let wire = Wire::reach(SERVICE, name)?;
+    let (channel, fd) = Channel::create().inspect_err(|error| {
+        log::warn!(target: LOG.ep_ctrl, "no memory to be shared with {name}: {error}");
+    })?;
+    let seal = Seal::new()?;
+    let hello = Introduction {
+        flags: own_flags() | WANTS,
+        seal: seal.token(),
+        name: own,
+    };
+    wire.send(&hello.encode(), Some(fd.as_fd()))?;
+    let mut link = Link::new(ep, wire, seal, Stage::Asking);
+    link.channel = Some(channel);
+    Ok(link)
+}
+
 fn own_flags() -> u64 {
     if barrier::is_available() {
         HAS_BARRIER
@@ -94,35 +112,19 @@ impl Reaching for Core {
         self.rdm(ep).map(|rdm| &mut rdm.peers)
     }
 
-    fn attempt(&mut self, ep: EpKey, peer: PeerKey) {
-        let Some(rdm) = self.rdm(ep) else {
-            return;
-        };
-        let Some(target) = rdm.peers.target(peer) else {
-            return;
-        };
-        let (name, src) = (target.addr.clone(), target.source);
-        let own = rdm.name.clone();
-        let made = self.ask(ep, &own, &name).map(|mut link| {
-            link.peer = Some(peer);
-            link.src = src;
-            link
-        });
-        let made = made.and_then(|link| self.add_link(link));
-        let Some(rdm) = self.rdm(ep) else {
-            return;
-        };
-        match made {
-            Ok(key) => rdm.peers.begun(peer, key),
-            Err(error) => {
-                // One that was there comes back soon, if at all; another one may
-                // have yet to start.
-                let failure = match rdm.peers.is_lost(peer) {
-                    true => Failure::of(error),
-                    false => Failure::Unreached(error),
-                };
-                self.not_reached(ep, peer, failure);
-            }
+    fn ask(&mut self, ep: EpKey, peer: PeerKey, target: &Target<String>) -> Result<LinkKey> {
+        let own = self.rdm(ep).ok_or(Errno::EOPBADSTATE)?.name.clone();
+        let mut link = new_link(ep, &own, &target.addr)?;
+        (link.peer, link.src) = (Some(peer), target.source);
+        self.add_link(link)
+    }
+
+    fn not_asked(&mut self, ep: EpKey, peer: PeerKey, error: Errno) -> Failure {
+        // One that was there comes back soon, if at all; another one may have yet to
+        // start.
+        match self.rdm(ep).is_some_and(|rdm| rdm.peers.is_lost(peer)) {
+            true => Failure::of(error),
+            false => Failure::Unreached(error),
         }
     }
 
@@ -154,24 +156,6 @@ impl Core {
             rdm.door = Some(door);
         }
         Ok(())
-    }
-
-    /// Asks the endpoint with this name for a link.
-    fn ask(&mut self, ep: EpKey, own: &str, name: &str) -> Result<Link> {
-        let wire = Wire::reach(SERVICE, name)?;
-        let (channel, fd) = Channel::create().inspect_err(|error| {
-            log::warn!(target: LOG.ep_ctrl, "no memory to be shared with {name}: {error}");
-        })?;
-        let seal = Seal::new()?;
-        let hello = Introduction {
-            flags: own_flags() | WANTS,
-            seal: seal.token(),
-            name: own,
-        };
-        wire.send(&hello.encode(), Some(fd.as_fd()))?;
-        let mut link = Link::new(ep, wire, seal, Stage::Asking);
-        link.channel = Some(channel);
-        Ok(link)
     }
 
     fn add_link(&mut self, link: Link) -> Result<LinkKey> {

@@ -3,7 +3,6 @@
 
 pub mod connection;
 pub mod copies;
-pub mod debt;
 pub mod detours;
 pub mod endpoint;
 pub mod fault;
@@ -12,9 +11,6 @@ pub mod keys;
 pub mod listener;
 pub mod messages;
 pub mod narrow;
-pub mod outbox;
 pub mod post;
 pub mod rdm;
 pub mod socket;
-pub mod watch;
-pub mod zerocopy;

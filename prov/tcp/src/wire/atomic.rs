@@ -20,25 +20,15 @@ pub struct AtomicWord {
 impl AtomicWord {
     /// The packed form.
     pub fn pack(self) -> u64 {
-        let kind = match self.form {
-            Form::Base => 0u64,
-            Form::Fetch => 1,
-            Form::Compare => 2,
-        };
-        kind << 16 | u64::from(self.datatype) << 8 | u64::from(self.op)
+        u64::from(self.form.code()) << 16 | u64::from(self.datatype) << 8 | u64::from(self.op)
     }
 
     /// Reads the packed form; whether the operation exists for the type is for
     /// the executor to say.
     pub fn unpack(word: u64) -> Result<AtomicWord, WireError> {
-        let kind = match word >> 16 {
-            0 => Form::Base,
-            1 => Form::Fetch,
-            2 => Form::Compare,
-            _ => return Err(WireError::Field("atomic operation")),
-        };
+        let form = u8::try_from(word >> 16).ok().and_then(Form::of_code);
         Ok(AtomicWord {
-            form: kind,
+            form: form.ok_or(WireError::Field("atomic operation"))?,
             op: word as u8,
             datatype: (word >> 8) as u8,
         })

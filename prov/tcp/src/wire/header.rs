@@ -118,10 +118,19 @@ impl Header {
         }
     }
 
-    /// Whether immediate data comes along.
+    /// The immediate data that comes along.
     #[inline]
-    pub fn has_data(&self) -> bool {
-        self.fields().has(Fields::DATA)
+    pub fn immediate(&self) -> Option<u64> {
+        self.fields().has(Fields::DATA).then_some(self.data)
+    }
+
+    /// Takes immediate data along, if there is any.
+    #[inline]
+    pub fn carry(&mut self, data: Option<u64>) {
+        if let Some(data) = data {
+            self.flags |= REMOTE_CQ_DATA;
+            self.data = data;
+        }
     }
 
     /// Whether the sender waits for an acknowledgement.
@@ -351,7 +360,7 @@ pub(super) mod tests {
                     if layout.has(Fields::PAYLOAD) {
                         header.payload = if op == Op::Write { 3 * count } else { 1000 };
                     }
-                    header.data = if header.has_data() { 5 } else { 0 };
+                    header.data = if header.immediate().is_some() { 5 } else { 0 };
                     header.tag = if layout.has(Fields::TAG) { 6 } else { 0 };
                     header.size = if layout.has(Fields::SIZE) { 7 } else { 0 };
                     header.id = if header.fields().has(Fields::ID) {

@@ -5,6 +5,7 @@ use fabric_abi::{
     FI_SUM, FI_UINT64, fi_datatype, fi_op,
 };
 use prov_message::OpClass;
+use prov_util::atomic_ops::Form;
 use prov_util::buffer::AppIov;
 use prov_util::desc::Descs;
 use prov_util::errno::{Errno, Result};
@@ -17,17 +18,6 @@ use crate::lane::{Operation, Seat, Work};
 
 /// Bytes of every atomic operation.
 const SIZE: usize = size_of::<u64>();
-
-/// The kinds of atomic operations, by what comes back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
-    /// `fi_atomic`
-    Base,
-    /// `fi_fetch_atomic`
-    Fetch,
-    /// `fi_compare_atomic`
-    Compare,
-}
 
 /// Whether devices have such an operation. They add, compare and replace integers;
 /// what is read or written may be anything of 8 bytes.
@@ -44,12 +34,7 @@ pub fn is_offered(form: Form, datatype: fi_datatype, op: fi_op) -> bool {
 
 /// Posts an atomic operation. `-FI_EOPNOTSUPP` for one that devices do not have.
 pub(super) fn post(domain: &Domain, seat: &Seat, atomic: &Atomic) -> Result {
-    let form = match atomic.kind {
-        AtomicKind::Base => Form::Base,
-        AtomicKind::Fetch { .. } => Form::Fetch,
-        AtomicKind::Compare { .. } => Form::Compare,
-    };
-    if !is_offered(form, atomic.datatype, atomic.op) {
+    if !is_offered(atomic.kind.form(), atomic.datatype, atomic.op) {
         return Err(Errno::EOPNOTSUPP);
     }
     let remote = match atomic.remote.pieces() {

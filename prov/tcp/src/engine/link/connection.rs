@@ -6,25 +6,24 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
 use prov_local::neighbour::Neighbour;
+use prov_local::outbox::{Debt, Lent, Outbox};
+use prov_message::keys::{from_peer, to_peer};
 use prov_message::peers::UNKNOWN_SOURCE;
-use prov_message::{Signals, Ticket};
+use prov_message::{Signals, Target, Ticket};
 use prov_util::buffer::AppIov;
 use prov_util::errno::Errno;
 use prov_util::socket::peer_text;
-use slotmap::{Key, KeyData, SlotMap};
+use prov_util::socket::silence::Watch;
+use slotmap::SlotMap;
 
 use crate::engine::link::copies::Copies;
-use crate::engine::link::debt::Debt;
 use crate::engine::link::detours::{Detour, Detours};
 use crate::engine::link::fault::Fault;
 use crate::engine::link::incoming::Incoming;
 use crate::engine::link::keys::{EpKey, ListenerKey, NameKey, PeerKey};
 use crate::engine::link::messages::{Placing, Receipt, Rendezvous};
 use crate::engine::link::narrow::Narrow;
-use crate::engine::link::outbox::Outbox;
 use crate::engine::link::socket;
-use crate::engine::link::watch::Watch;
-use crate::engine::link::zerocopy::Lent;
 use crate::params::Params;
 use crate::wire::authentication::Nonce;
 use crate::wire::handshake::{Features, Message};
@@ -39,6 +38,10 @@ pub struct Connection {
     /// Memory that the peer shares, a process of this host.
     pub shortcut: Option<Box<Shortcut>>,
     pub stage: Stage,
+    /// When the handshake has taken too long.
+    pub deadline: Option<Instant>,
+    /// What has come of its next message.
+    pub heard: Vec<u8>,
     pub owner: Owner,
     /// The peer in its endpoint's table; RDM only.
     pub peer: Option<PeerKey>,
@@ -185,23 +188,13 @@ impl Burst {
 #[repr(u8)]
 pub enum Stage {
     /// connect(2) is under way; then this goes out.
-    Connecting { request: Vec<u8>, deadline: Instant },
-    /// Our hello is out; of the challenge, this has come. Then the request
-    /// follows.
-    Proving {
-        nonce: Nonce,
-        challenge: Vec<u8>,
-        request: Vec<u8>,
-        deadline: Instant,
-    },
-    /// The request is out; of the answer, this has come.
-    Requested { answer: Vec<u8>, deadline: Instant },
-    /// Accepted; of the request, this has come.
-    Accepted {
-        request: Vec<u8>,
-        deadline: Instant,
-        door: Door,
-    },
+    Connecting { request: Vec<u8> },
+    /// Our hello is out; when it is answered, the request follows.
+    Proving { nonce: Nonce, request: Vec<u8> },
+    /// The request is out.
+    Requested,
+    /// Accepted: the peer has the word.
+    Accepted(Door),
     /// The stream flows.
     Open,
 }
@@ -287,14 +280,17 @@ pub struct Asked {
 }
 
 impl Connection {
-    /// A connection that has just begun.
-    pub fn new(socket: OwnedFd, owner: Owner, stage: Stage) -> Self {
+    /// A connection that has just begun, whose stream is to begin until the
+    /// `deadline`.
+    pub fn new(socket: OwnedFd, owner: Owner, stage: Stage, deadline: Option<Instant>) -> Self {
         Connection {
             socket,
             shortcut: None,
             calls: matches!(stage, Stage::Connecting { .. }),
             brought: 0,
             stage,
+            deadline,
+            heard: Vec::new(),
             owner,
             peer: None,
             src: UNKNOWN_SOURCE,
@@ -341,6 +337,22 @@ impl Connection {
     #[inline(always)]
     pub fn path(&mut self) -> Path<'_> {
         Path::of(&self.socket, &mut self.shortcut)
+    }
+
+    /// Sends what is queued until nothing is left, `true`, or no more is taken.
+    /// Application memory of at least `zerocopy` bytes is sent without a copy, where
+    /// that is possible.
+    ///
+    /// # Errors
+    /// The socket's.
+    pub fn send_queued(
+        &mut self,
+        registered: &mut Option<Target>,
+        zerocopy: usize,
+    ) -> Result<bool, Errno> {
+        let path = Path::of(&self.socket, &mut self.shortcut);
+        self.outbox
+            .flush(registered, path, zerocopy, &mut self.lent)
     }
 
     /// Whether what is sent goes through memory: nothing is held back there.
@@ -402,6 +414,8 @@ impl Connection {
     /// begins.
     pub fn open(&mut self, message: &Message, params: &Params) {
         self.stage = Stage::Open;
+        self.deadline = None;
+        self.heard = Vec::new();
         self.order = message.order;
         let is_foreign = self.order != ByteOrder::Native;
         self.detours.set(Detour::Unopened, false);
@@ -422,17 +436,6 @@ impl Connection {
         self.narrow = narrow.then(Narrow::default);
     }
 
-    /// When the present stage has lasted too long.
-    pub fn deadline(&self) -> Option<Instant> {
-        match self.stage {
-            Stage::Connecting { deadline, .. }
-            | Stage::Proving { deadline, .. }
-            | Stage::Requested { deadline, .. }
-            | Stage::Accepted { deadline, .. } => Some(deadline),
-            Stage::Open => None,
-        }
-    }
-
     /// The oldest read, on the way to its place.
     pub fn oldest_read(&mut self) -> Result<Placing, Fault> {
         let unasked = Fault::Protocol(WireError::Field("read response"));
@@ -442,12 +445,12 @@ impl Connection {
 
     /// A name for an operation that waits for an answer.
     pub fn name_op(&mut self, waits: Named) -> u64 {
-        self.named.insert(waits).data().as_ffi()
+        to_peer(self.named.insert(waits))
     }
 
     /// The operation of this name.
     pub fn named(&mut self, name: u64) -> Option<&mut Named> {
-        self.named.get_mut(NameKey::from(KeyData::from_ffi(name)))
+        self.named.get_mut(from_peer(name))
     }
 
     /// The operation of the message that is posted next, with this header, and
@@ -474,7 +477,7 @@ impl Connection {
         name: u64,
         is_awaited: impl FnOnce(&Named) -> bool,
     ) -> Option<Named> {
-        let key = NameKey::from(KeyData::from_ffi(name));
+        let key = from_peer(name);
         match self.named.get(key) {
             Some(waits) if is_awaited(waits) => self.named.remove(key),
             _ => None,

@@ -66,10 +66,7 @@ impl Core {
         let remote = access.remote.pieces();
         header.rma_count = remote.len() as u8;
         header.flags = header::DELIVERY_COMPLETE | header::NAMED;
-        if let Some(data) = access.immediate() {
-            header.flags |= header::REMOTE_CQ_DATA;
-            header.data = data;
-        }
+        header.carry(access.immediate());
         let mut list = [0; MAX_LIST];
         let list = from.write(&mut list);
         header.payload = list.len();
@@ -254,11 +251,7 @@ impl Core {
         let list = *conn.stream.rma();
         let from = decode(bytes, list.len())?;
         let grants = self.registered(key, &list, FI_REMOTE_WRITE)?;
-        let placing = Placing::remote_write(
-            grants,
-            header.has_data().then_some(header.data),
-            Ack::Named(header.id),
-        );
+        let placing = Placing::remote_write(grants, header.immediate(), Ack::Named(header.id));
         self.copy_held(key, Held { from, ack: None }, placing.into());
         Ok(())
     }
@@ -351,7 +344,7 @@ impl Core {
             self.acknowledge(key, Ack::Named(name));
         }
         match transfer.to {
-            Goal::Place(placing) => return self.placed(key, *placing),
+            Goal::Place(placing) => self.placed(key, *placing),
             Goal::Keep { kept, .. } => {
                 self.endpoints.kept(kept);
                 self.follow_up();

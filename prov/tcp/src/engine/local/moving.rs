@@ -252,7 +252,7 @@ impl Core {
             }
             if heard == Heard::More {
                 self.poller
-                    .tell_again(conn.socket.as_fd(), Source::Conn(key));
+                    .tell_again(conn.socket.as_fd(), Source::Link(key));
             }
             if heard != Heard::Nothing {
                 self.rota.woken();

@@ -5,11 +5,11 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use prov_message::peers::{Deferred, Failure, Request};
+use prov_message::peers::{Deferred, Failure, Request, Target};
 use prov_message::reaching::PeersOf;
 use prov_message::{Op, Reaching};
 use prov_util::av::Av;
-use prov_util::errno::Errno;
+use prov_util::errno::{Errno, Result};
 use prov_util::ffi::Use;
 
 use crate::engine::Core;
@@ -32,8 +32,33 @@ impl Reaching for Core {
         self.rdm(ep).map(|rdm| &mut rdm.peers)
     }
 
-    fn attempt(&mut self, ep: EpKey, peer: PeerKey) {
-        self.start_attempt(ep, peer);
+    fn ask(&mut self, ep: EpKey, peer: PeerKey, target: &Target<SocketAddr>) -> Result<ConnKey> {
+        let params = self.params.clone();
+        let rdm = self.rdm(ep).ok_or(Errno::EOPBADSTATE)?;
+        let own = rdm.addr;
+        let identity = Identity {
+            version: rdm::VERSION,
+            version_checked: false,
+            behind_firewall: params.firewall_addr,
+            port: own.port(),
+            pid: std::process::id(),
+        };
+        let request = Message::new(
+            MessageKind::Request,
+            params.features(),
+            rdm.instance,
+            &identity.encode(),
+        )
+        .from_host(host::mark());
+        let source = SocketAddr::new(own.ip(), 0);
+        let source = (!own.ip().is_unspecified()).then_some(source);
+        let socket = socket::connect(source, &target.addr, &params)?;
+        let request = request.encode();
+        let stage = Stage::Connecting { request };
+        let mut conn = Connection::new(socket, Owner::Ep(ep), stage, Some(target.deadline));
+        conn.peer = Some(peer);
+        conn.src = target.source;
+        self.add_connection(conn)
     }
 
     fn call_at(&mut self, at: Instant, ep: EpKey, peer: PeerKey) {
@@ -53,51 +78,6 @@ impl Core {
         match &mut self.endpoints.get_mut(ep)?.own.kind {
             Kind::Rdm(rdm) => Some(rdm),
             Kind::Msg(_) => None,
-        }
-    }
-
-    fn start_attempt(&mut self, ep: EpKey, peer: PeerKey) {
-        let params = self.params.clone();
-        let Some(rdm) = self.rdm(ep) else {
-            return;
-        };
-        let own = rdm.addr;
-        let Some(target) = rdm.peers.target(peer) else {
-            return;
-        };
-        let (dest, src, deadline) = (*target.addr, target.source, target.deadline);
-        let identity = Identity {
-            version: rdm::VERSION,
-            version_checked: false,
-            behind_firewall: params.firewall_addr,
-            port: own.port(),
-            pid: std::process::id(),
-        };
-        let request = Message::new(
-            MessageKind::Request,
-            params.features(),
-            rdm.instance,
-            &identity.encode(),
-        )
-        .from_host(host::mark());
-        let source = SocketAddr::new(own.ip(), 0);
-        let source = (!own.ip().is_unspecified()).then_some(source);
-        let made = socket::connect(source, &dest, &params).and_then(|socket| {
-            let stage = Stage::Connecting {
-                request: request.encode(),
-                deadline,
-            };
-            let mut conn = Connection::new(socket, Owner::Ep(ep), stage);
-            conn.peer = Some(peer);
-            conn.src = src;
-            self.add_connection(conn)
-        });
-        let Some(rdm) = self.rdm(ep) else {
-            return;
-        };
-        match made {
-            Ok(key) => rdm.peers.begun(peer, key),
-            Err(error) => self.not_reached(ep, peer, Failure::of(error)),
         }
     }
 

@@ -86,10 +86,10 @@ impl Core {
     fn connected(&mut self, key: ConnKey) -> Result<(), Fault> {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         socket::connect_outcome(conn.socket.as_fd()).map_err(Fault::Io)?;
-        let Stage::Connecting { request, deadline } = &mut conn.stage else {
+        let Stage::Connecting { request } = &mut conn.stage else {
             return Ok(());
         };
-        let (request, deadline) = (std::mem::take(request), *deadline);
+        let request = std::mem::take(request);
         let keyed = match conn.owner {
             Owner::Ep(ep) => self
                 .endpoints
@@ -99,20 +99,12 @@ impl Core {
         };
         if !keyed {
             send_all(conn.socket.as_fd(), &request)?;
-            conn.stage = Stage::Requested {
-                answer: Vec::new(),
-                deadline,
-            };
+            conn.stage = Stage::Requested;
             return Ok(());
         }
         let nonce = random::bytes().map_err(Fault::Io)?;
         send_all(conn.socket.as_fd(), &Key::hello(&nonce).encode())?;
-        conn.stage = Stage::Proving {
-            nonce,
-            challenge: Vec::new(),
-            request,
-            deadline,
-        };
+        conn.stage = Stage::Proving { nonce, request };
         Ok(())
     }
 
@@ -120,22 +112,18 @@ impl Core {
         let Some(conn) = self.conns.get_mut(key) else {
             return Read::Failed(Fault::Gone);
         };
-        let (bytes, expected): (_, &[MessageKind]) = match &mut conn.stage {
-            Stage::Requested { answer, .. } => {
-                (answer, &[MessageKind::Accept, MessageKind::Reject])
+        let expected: &[MessageKind] = match conn.stage {
+            Stage::Requested => &[MessageKind::Accept, MessageKind::Reject],
+            Stage::Proving { .. } => &[MessageKind::Challenge, MessageKind::Reject],
+            Stage::Accepted(Door::Proven) => &[MessageKind::Request],
+            Stage::Accepted(Door::Open | Door::Closed) => {
+                &[MessageKind::Request, MessageKind::Hello]
             }
-            Stage::Proving { challenge, .. } => {
-                (challenge, &[MessageKind::Challenge, MessageKind::Reject])
-            }
-            Stage::Accepted { request, door, .. } => match door {
-                Door::Proven => (request, &[MessageKind::Request]),
-                Door::Open | Door::Closed => (request, &[MessageKind::Request, MessageKind::Hello]),
-                Door::Challenged { .. } => (request, &[MessageKind::Proof]),
-            },
+            Stage::Accepted(Door::Challenged { .. }) => &[MessageKind::Proof],
             Stage::Connecting { .. } | Stage::Open => return Read::Partial,
         };
         loop {
-            let need = match decode(bytes, expected) {
+            let need = match decode(&conn.heard, expected) {
                 Ok(Decoded::Complete(message)) => return Read::Complete(message),
                 Ok(Decoded::Need(need)) => need,
                 Err(error) => return Read::Failed(Fault::Protocol(error)),
@@ -144,7 +132,7 @@ impl Core {
             let room = need.min(buffer.len());
             match socket::receive(conn.socket.as_fd(), &mut buffer[..room]) {
                 Ok(0) => return Read::Failed(Fault::Io(Errno::ECONNRESET)),
-                Ok(n) => bytes.extend_from_slice(&buffer[..n]),
+                Ok(n) => conn.heard.extend_from_slice(&buffer[..n]),
                 Err(Errno::EAGAIN) => return Read::Partial,
                 Err(Errno::EINTR) => {}
                 Err(error) => return Read::Failed(Fault::Io(error)),
@@ -273,7 +261,7 @@ impl Core {
                     return;
                 }
                 std::cmp::Ordering::Greater
-                    if message.instance == 0 && matches!(conn.stage, Stage::Requested { .. }) =>
+                    if message.instance == 0 && matches!(conn.stage, Stage::Requested) =>
                 {
                     // The C library up to 2.5 takes our request as well where
                     // its own is accepted before it has looked at ours, and
@@ -420,7 +408,7 @@ impl Core {
     /// The handshake of a connection may have taken too long.
     pub(crate) fn check_deadline(&mut self, key: ConnKey, now: Instant) {
         if let Some(conn) = self.conns.get(key)
-            && conn.deadline().is_some_and(|deadline| deadline <= now)
+            && conn.deadline.is_some_and(|deadline| deadline <= now)
         {
             // The socket may know better, and its event be on the way.
             let error = socket::connect_outcome(conn.socket.as_fd()).err();

@@ -41,7 +41,7 @@ impl Core {
             auth_key,
             half_open: VecDeque::new(),
         });
-        let source = Source::Listener(key);
+        let source = Source::Door(key);
         let watched = self
             .poller
             .watch_listener(self.listeners[key].socket.as_fd(), source);
@@ -108,7 +108,7 @@ impl Core {
     pub(crate) fn wake_listener(&mut self, key: ListenerKey) {
         if let Some(listener) = self.listeners.get(key) {
             // If this fails now, the next attempt may not.
-            let source = Source::Listener(key);
+            let source = Source::Door(key);
             if self
                 .poller
                 .watch_listener(listener.socket.as_fd(), source)
@@ -124,13 +124,10 @@ impl Core {
             .listeners
             .get(key)
             .is_some_and(|listener| listener.auth_key.is_some());
-        let stage = Stage::Accepted {
-            request: Vec::new(),
-            deadline: Instant::now() + REQUEST_TIME,
-            door: if keyed { Door::Closed } else { Door::Open },
-        };
-        let Ok(conn) = self.add_connection(Connection::new(socket, Owner::Listener(key), stage))
-        else {
+        let stage = Stage::Accepted(if keyed { Door::Closed } else { Door::Open });
+        let deadline = Some(Instant::now() + REQUEST_TIME);
+        let conn = Connection::new(socket, Owner::Listener(key), stage, deadline);
+        let Ok(conn) = self.add_connection(conn) else {
             return;
         };
         let Some(listener) = self.listeners.get_mut(key) else {

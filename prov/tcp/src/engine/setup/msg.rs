@@ -1,7 +1,7 @@
 //! Connections of connected endpoints (fi_cm(3)).
 
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
 use prov_util::errno::{Errno, Result};
@@ -50,11 +50,10 @@ impl Core {
             Some(socket) => socket::connect_bound(socket, dest, &self.params)?,
             None => socket::connect(source, dest, &self.params)?,
         };
-        let stage = Stage::Connecting {
-            request: request.encode(),
-            deadline: Instant::now() + self.params.connect_timeout(),
-        };
-        let key = self.add_connection(Connection::new(socket, Owner::Ep(ep), stage))?;
+        let request = request.encode();
+        let deadline = Some(Instant::now() + self.params.connect_timeout());
+        let stage = Stage::Connecting { request };
+        let key = self.add_connection(Connection::new(socket, Owner::Ep(ep), stage, deadline))?;
         self.unconnected(ep)?.conn = Some(key);
         Ok(())
     }
@@ -73,7 +72,7 @@ impl Core {
         if sent != answer.len() {
             return Err(Errno::ECONNABORTED);
         }
-        let mut conn = Connection::new(socket, Owner::Ep(ep), Stage::Open);
+        let mut conn = Connection::new(socket, Owner::Ep(ep), Stage::Open, None);
         conn.open(&message, &self.params);
         let key = self.add_connection(conn)?;
         let msg = self.unconnected(ep)?;
@@ -85,30 +84,12 @@ impl Core {
         Ok(())
     }
 
-    /// The address of an endpoint: where an RDM one listens, and the near end of
-    /// a connected one's connection, if it has one.
-    pub fn own_name(&self, ep: EpKey) -> Option<Result<SocketAddr>> {
-        match &self.endpoints.get(ep)?.own.kind {
-            Kind::Rdm(rdm) => Some(Ok(rdm.addr)),
-            Kind::Msg(msg) => self.socket(msg.conn?).map(socket::name),
-        }
-    }
-
     /// The socket at which an RDM endpoint listens, and that of a connected
     /// endpoint's connection, if it has one.
-    pub fn descriptor(&self, ep: EpKey) -> Option<RawFd> {
+    pub fn socket_of(&self, ep: EpKey) -> Option<BorrowedFd<'_>> {
         match &self.endpoints.get(ep)?.own.kind {
-            Kind::Rdm(rdm) => Some(self.listeners.get(rdm.listener?)?.socket.as_raw_fd()),
-            Kind::Msg(msg) => Some(self.socket(msg.conn?)?.as_raw_fd()),
-        }
-    }
-
-    /// The address at the far end of a connected endpoint's connection, if it
-    /// has one.
-    pub fn peer_name(&self, ep: EpKey) -> Option<Result<SocketAddr>> {
-        match &self.endpoints.get(ep)?.own.kind {
-            Kind::Rdm(_) => None,
-            Kind::Msg(msg) => self.socket(msg.conn?).map(socket::peer_name),
+            Kind::Rdm(rdm) => Some(self.listeners.get(rdm.listener?)?.socket.as_fd()),
+            Kind::Msg(msg) => self.socket(msg.conn?),
         }
     }
 }

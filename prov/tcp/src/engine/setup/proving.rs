@@ -31,13 +31,7 @@ impl Core {
         let conn = self.conns.get(key).ok_or(Fault::Gone)?;
         let auth_key = self.key_of(conn.owner);
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
-        let Stage::Proving {
-            nonce,
-            request,
-            deadline,
-            ..
-        } = &mut conn.stage
-        else {
+        let Stage::Proving { nonce, request } = &mut conn.stage else {
             return Ok(());
         };
         let proof = auth_key
@@ -45,12 +39,9 @@ impl Core {
             .ok_or(Fault::Unproven("it has another key"))?;
         let mut bytes = proof.encode();
         bytes.append(request);
-        let deadline = *deadline;
         send_all(conn.socket.as_fd(), &bytes)?;
-        conn.stage = Stage::Requested {
-            answer: Vec::new(),
-            deadline,
-        };
+        conn.stage = Stage::Requested;
+        conn.heard.clear();
         Ok(())
     }
 
@@ -62,7 +53,7 @@ impl Core {
             return Err(Fault::Unproven("it has a key, and none is known here"));
         };
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
-        let Stage::Accepted { request, door, .. } = &mut conn.stage else {
+        let Stage::Accepted(door) = &mut conn.stage else {
             return Ok(());
         };
         match *door {
@@ -73,7 +64,7 @@ impl Core {
                     .challenge(message, &ours)
                     .ok_or(Fault::Unproven("its hello is none"))?;
                 *door = Door::Challenged { theirs, ours };
-                request.clear();
+                conn.heard.clear();
                 send_all(conn.socket.as_fd(), &challenge.encode())
             }
             Door::Challenged { theirs, ours } => {
@@ -81,7 +72,7 @@ impl Core {
                     return Err(Fault::Unproven("it has another key"));
                 }
                 *door = Door::Proven;
-                request.clear();
+                conn.heard.clear();
                 Ok(())
             }
         }
@@ -90,15 +81,11 @@ impl Core {
     /// Whether a peer that has connected must do something else before its
     /// request.
     pub(crate) fn is_closed_to(&self, key: ConnKey) -> bool {
-        self.conns.get(key).is_some_and(|conn| {
-            matches!(
-                conn.stage,
-                Stage::Accepted {
-                    door: Door::Closed | Door::Challenged { .. },
-                    ..
-                }
-            )
-        })
+        let stage = self.conns.get(key).map(|conn| &conn.stage);
+        matches!(
+            stage,
+            Some(Stage::Accepted(Door::Closed | Door::Challenged { .. }))
+        )
     }
 
     /// Refuses the request of a peer that has not proved the key.

@@ -48,11 +48,9 @@ fn give_way_in_vain(a: &Side, port: u16) {
     let rdm = core.rdm(a.ep).unwrap();
     let listener = rdm.listener.unwrap();
     let peer = rdm.peers.peer_at(&SocketAddr::from(([127, 0, 0, 1], port)));
-    let stage = Stage::Requested {
-        answer: Vec::new(),
-        deadline: Instant::now() + Duration::from_secs(60),
-    };
-    let conn = Connection::new(near.into(), Owner::Listener(listener), stage);
+    let deadline = Some(Instant::now() + Duration::from_secs(60));
+    let (owner, stage) = (Owner::Listener(listener), Stage::Requested);
+    let conn = Connection::new(near.into(), owner, stage, deadline);
     let key = core.add_connection(conn).unwrap();
     core.accept_rdm(key, a.ep, peer, &request, &identity, false);
 }

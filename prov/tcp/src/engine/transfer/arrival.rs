@@ -1,7 +1,7 @@
 //! What comes on an open connection.
 
 use prov_message::peers::UNKNOWN_SOURCE;
-use prov_message::{Core as _, Expected, Place, Plain, Reaching as _, Ticket, Unmatched};
+use prov_message::{Core as _, Expected, Plain, Reaching as _, Ticket, Unmatched};
 
 use crate::engine::Core;
 use crate::engine::link::connection::{Connection, Named, Owner, Unacknowledged};
@@ -10,9 +10,7 @@ use crate::engine::link::fault::Fault;
 use crate::engine::link::fault::Step;
 use crate::engine::link::incoming::{Collecting, Incoming};
 use crate::engine::link::keys::{ConnKey, EpKey};
-use crate::engine::link::messages::{
-    Ack, Action, Arrival, Endpoints, Placing, Rendezvous, Tcp, Then,
-};
+use crate::engine::link::messages::{Ack, Action, Arrival, Endpoints, Placing, Rendezvous, Tcp};
 use crate::engine::link::post::Post;
 use crate::engine::transfer::posting::lend_buffer;
 use crate::engine::transfer::progress::BULK;
@@ -241,7 +239,7 @@ impl Core {
             tagged,
             tag: header.tag,
             len,
-            data: header.has_data().then_some(header.data),
+            data: header.immediate(),
             ack: ack_of(header),
             announces: conn.features.has(Features::RENDEZVOUS),
         })
@@ -355,11 +353,13 @@ impl Core {
             Incoming::Keep(kept) => {
                 self.endpoints.kept(kept);
                 self.follow_up();
-                Ok(())
             }
-            Incoming::Collect(Collecting { header, bytes }) => self.collected(key, &header, &bytes),
-            Incoming::Discard | Incoming::Nothing => Ok(()),
+            Incoming::Collect(Collecting { header, bytes }) => {
+                return self.collected(key, &header, &bytes);
+            }
+            Incoming::Discard | Incoming::Nothing => {}
         }
+        Ok(())
     }
 
     /// A message that is acted upon is here.
@@ -373,23 +373,15 @@ impl Core {
     }
 
     /// A message is in its place.
-    pub(crate) fn placed(&mut self, key: ConnKey, placing: Placing) -> Step {
-        match placing.then {
-            Then::Receive(receipt) => {
-                let memory = placing.place.memory();
-                let ack = self.endpoints.received(&receipt, &memory, Ok(()));
-                self.acknowledge(key, ack);
-                Ok(())
-            }
-            Then::Read(ticket) => {
-                self.endpoints.finish(ticket, Ok(()));
-                Ok(())
-            }
-            Then::RemoteWrite { data, ack } => match &placing.place {
-                Place::Registered(grants) => self.written_to(key, grants, data, ack),
-                Place::App(_) => Ok(()),
-            },
+    pub(crate) fn placed(&mut self, key: ConnKey, placing: Placing) {
+        if placing.has_data() {
+            self.look_for_source_of(key);
         }
+        let src = self.conns.get(key).map_or(UNKNOWN_SOURCE, |conn| conn.src);
+        let ep = self.owner_of(key).unwrap_or_default();
+        let (endpoints, target) = (&mut self.endpoints, &mut self.target);
+        let ack = endpoints.placed(target, ep, src, placing, Ok(()));
+        self.acknowledge(key, ack);
     }
 
     /// Does for a connection what a receive, or the lack of one, has led to.
@@ -552,7 +544,8 @@ impl Core {
         *bytes = rest;
         conn.stream.payload_done(len);
         placing.place.write_at(&mut self.target, 0, all);
-        self.placed(key, placing)
+        self.placed(key, placing);
+        Ok(())
     }
 }
 

@@ -40,10 +40,7 @@ impl Core {
         let ticket = ticket.ok_or(Errno::EOPBADSTATE)?;
         let result = atomic.kind.result().unwrap_or(AppIov::EMPTY);
         header.id = conn.name_op(Named::Atomic { ticket, result });
-        if let Some(data) = atomic.immediate() {
-            header.flags |= header::REMOTE_CQ_DATA;
-            header.data = data;
-        }
+        header.carry(atomic.immediate());
         let compare = atomic.kind.compare();
         let mut gathered = std::mem::take(&mut self.gathered);
         let payload = match compare.is_empty() {
@@ -83,7 +80,7 @@ impl Core {
         if list.len() > ATOMIC_LIMIT as u64 {
             return Err(Fault::Protocol(WireError::Size(list.len())));
         }
-        let data = header.has_data().then_some(header.data);
+        let data = header.immediate();
         if data.is_some() {
             self.look_for_source_of(key);
         }

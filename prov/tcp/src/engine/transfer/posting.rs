@@ -4,7 +4,6 @@ use std::os::fd::AsFd;
 use std::time::Instant;
 
 use prov_message::{Op, Ticket};
-use prov_util::buffer::Outgoing;
 use prov_util::errno::{Errno, Result};
 use prov_util::mr::Grants;
 
@@ -14,10 +13,8 @@ use crate::engine::link::connection::Owner;
 use crate::engine::link::detours::Detour;
 use crate::engine::link::keys::ConnKey;
 use crate::engine::link::post::{COPY_LIMIT, Post};
-use crate::engine::link::socket;
 use crate::wire::handshake::Features;
 use crate::wire::header::{Header, MAX_HEADER};
-use prov_local::path::Path;
 use prov_message::peers::Bytes;
 
 /// Own bytes that a connection's queue may hold before posting is refused.
@@ -72,24 +69,28 @@ impl Core {
             // what waits.
             let leaves = !holds_back && conn.owes && !is_answer && !conn.is_blocked;
             conn.owes = is_answer && (conn.owes || conn.outbox.is_idle());
-            self.enqueue(key, post, sequence);
-            if leaves {
-                self.flush(key);
+            let room = conn.outbox.room();
+            self.append(key, &post, sequence);
+            if is_answer && let Some(conn) = self.conns.get_mut(key) {
+                conn.owe(room);
+            }
+            match leaves {
+                true => self.flush(key),
+                false => self.hold(key),
             }
             return;
         }
         let payload_len = post.payload.len();
         if payload_len > COPY_LIMIT {
-            self.post_large(key, post, sequence);
-            return;
+            // From its place, as far as that goes.
+            self.append(key, &post, sequence);
+            return self.flush(key);
         }
-        let Some((head, body)) = self.scratch.split_first_chunk_mut::<MAX_HEADER>() else {
+        let Some(head) = self.scratch.first_chunk_mut() else {
             return;
         };
         let header_len = post.header.encode(post.rma, conn.order, sequence, head);
-        // The payload belongs directly behind the header.
         let total = header_len + payload_len;
-        let _ = body;
         let place = &mut self.scratch[header_len..total];
         match post.payload {
             Bytes::App(memory) => {
@@ -97,100 +98,54 @@ impl Core {
             }
             Bytes::Own(bytes) => place.copy_from_slice(bytes),
         }
-        match conn.path().send(&self.scratch[..total]) {
-            Ok(sent) if sent == total => {
-                conn.outbox.sent_directly(total);
-                if let Some(op) = &post.op {
-                    self.endpoints.report(op, Ok(()));
-                }
-            }
-            Ok(sent) => self.keep_rest(key, sent, total, post.op),
-            Err(Errno::EAGAIN | Errno::EINTR | Errno::ENOBUFS) => {
-                self.keep_rest(key, 0, total, post.op);
-            }
-            Err(error) => {
-                if let Some(op) = &post.op {
-                    self.endpoints.report(op, Err(error));
-                }
-                self.break_connection(key, error);
-            }
+        self.send_scratch(key, total, post.op);
+    }
+
+    /// Sends the message whose `total` bytes are in the scratch area, on a
+    /// connection with nothing to be sent before it; `op` is done with it.
+    #[inline]
+    pub(crate) fn send_scratch(&mut self, key: ConnKey, total: usize, op: Option<Op>) {
+        if let Some(conn) = self.conns.get_mut(key) {
+            let sent = conn.path().send(&self.scratch[..total]);
+            self.scratch_sent(key, sent, total, op);
         }
     }
 
-    /// Queues what the kernel did not take of the first `total` bytes in the
-    /// scratch area.
-    #[cold]
-    pub(crate) fn keep_rest(&mut self, key: ConnKey, sent: usize, total: usize, op: Option<Op>) {
+    /// So many of these bytes have left: what is left of them is queued.
+    #[inline(never)]
+    pub(crate) fn scratch_sent(
+        &mut self,
+        key: ConnKey,
+        sent: Result<usize>,
+        total: usize,
+        op: Option<Op>,
+    ) {
         let Some(conn) = self.conns.get_mut(key) else {
             return;
         };
+        let sent = match sent {
+            Ok(sent) => sent,
+            Err(Errno::EAGAIN | Errno::EINTR | Errno::ENOBUFS) => 0,
+            Err(error) => {
+                if let Some(op) = &op {
+                    self.endpoints.report(op, Err(error));
+                }
+                return self.break_connection(key, error);
+            }
+        };
         conn.outbox.sent_directly(sent);
+        if sent == total {
+            if let Some(op) = &op {
+                self.endpoints.report(op, Ok(()));
+            }
+            return;
+        }
         conn.outbox.push(&self.scratch[sent..total]);
         conn.is_blocked = true;
         if let Some(ticket) = op.and_then(|op| self.endpoints.count(op)) {
             conn.outbox.push_op(ticket);
         }
         self.waits_for_room(key);
-    }
-
-    /// Sends a message whose payload is too large to copy, from its place.
-    fn post_large(&mut self, key: ConnKey, post: Post<'_>, sequence: u8) {
-        let Some(conn) = self.conns.get_mut(key) else {
-            return;
-        };
-        if conn.lent.enabled && post.payload.len() >= self.params.zerocopy_size && !post.copy {
-            self.enqueue(key, post, sequence);
-            self.flush(key);
-            return;
-        }
-        let mut head = [0; MAX_HEADER];
-        let header_len = post
-            .header
-            .encode(post.rma, conn.order, sequence, &mut head);
-        let total = header_len + post.payload.len();
-        let mut out = Outgoing::default();
-        out.push(&head[..header_len]);
-        match post.payload {
-            Bytes::App(memory) => out.push_app(memory),
-            Bytes::Own(bytes) => out.push(bytes),
-        };
-        let sent = match conn.path().send_out(out, libc::MSG_DONTWAIT) {
-            Ok(sent) => sent,
-            Err(Errno::EAGAIN | Errno::EINTR | Errno::ENOBUFS) => 0,
-            Err(error) => {
-                if let Some(op) = &post.op {
-                    self.endpoints.report(op, Err(error));
-                }
-                self.break_connection(key, error);
-                return;
-            }
-        };
-        conn.outbox.sent_directly(sent);
-        if sent == total {
-            if let Some(op) = &post.op {
-                self.endpoints.report(op, Ok(()));
-            }
-            return;
-        }
-        conn.is_blocked = true;
-        if sent < header_len {
-            conn.outbox.push(&head[sent..header_len]);
-        }
-        let done = sent.saturating_sub(header_len);
-        match post.payload {
-            Bytes::App(memory) if post.copy => {
-                conn.outbox.push_copy(&memory.slice(done, usize::MAX))
-            }
-            Bytes::App(memory) => conn.outbox.push_app(memory.slice(done, usize::MAX)),
-            Bytes::Own(bytes) => conn.outbox.push(&bytes[done..]),
-        }
-        if let Some(ticket) = post.op.and_then(|op| self.endpoints.count(op)) {
-            conn.outbox.push_op(ticket);
-        }
-        self.waits_for_room(key);
-        if sent >= socket::CALL_LIMIT {
-            self.flush(key);
-        }
     }
 
     /// Sends a message whose payload is registered memory.
@@ -223,14 +178,13 @@ impl Core {
     }
 
     /// Appends a message to the connection's queue.
-    fn enqueue(&mut self, key: ConnKey, post: Post<'_>, sequence: u8) {
+    fn append(&mut self, key: ConnKey, post: &Post<'_>, sequence: u8) {
         let Some(conn) = self.conns.get_mut(key) else {
             return;
         };
         if conn.outbox.is_empty() {
             lend_buffer(&mut self.spare_buffers, conn);
         }
-        let room = conn.outbox.room();
         let mut head = [0; MAX_HEADER];
         let header_len = post
             .header
@@ -243,13 +197,9 @@ impl Core {
             Bytes::App(memory) => conn.outbox.push_app(*memory),
             Bytes::Own(bytes) => conn.outbox.push(bytes),
         }
-        if post.header.is_answer() {
-            conn.owe(room);
-        }
         if let Some(ticket) = post.op.and_then(|op| self.endpoints.count(op)) {
             conn.outbox.push_op(ticket);
         }
-        self.hold(key);
     }
 
     /// Holds back what was appended to a connection's queue, unless it is too
@@ -282,12 +232,7 @@ impl Core {
         if !conn.is_open() {
             return;
         }
-        let flushed = conn.outbox.flush(
-            &mut self.target,
-            Path::of(&conn.socket, &mut conn.shortcut),
-            self.params.zerocopy_size,
-            &mut conn.lent,
-        );
+        let flushed = conn.send_queued(&mut self.target, self.params.zerocopy_size);
         match flushed {
             Ok(empty) => {
                 conn.is_blocked = !empty;
@@ -398,12 +343,7 @@ impl Core {
             };
             conn.is_held = false;
             conn.owes = false;
-            let flushed = conn.outbox.flush(
-                &mut self.target,
-                Path::of(&conn.socket, &mut conn.shortcut),
-                self.params.zerocopy_size,
-                &mut conn.lent,
-            );
+            let flushed = conn.send_queued(&mut self.target, self.params.zerocopy_size);
             // If the socket is broken, the next attempt says so again.
             conn.is_blocked = matches!(flushed, Ok(false));
             self.sent.push(key);

@@ -188,11 +188,11 @@ impl Core {
                 self.run_timers();
                 true
             }
-            Source::Listener(listener) => {
+            Source::Door(listener) => {
                 self.accept(listener);
                 true
             }
-            Source::Conn(key) => {
+            Source::Link(key) => {
                 let Some(conn) = self.conns.get_mut(key) else {
                     return false;
                 };
@@ -447,7 +447,7 @@ impl Core {
         if self.has_sleepers {
             // The poller has told this thread, not the one that sleeps there.
             self.poller
-                .tell_again(conn.socket.as_fd(), Source::Conn(key));
+                .tell_again(conn.socket.as_fd(), Source::Link(key));
         }
         if !conn.is_ready {
             conn.is_ready = true;

@@ -336,7 +336,8 @@ impl Core {
         };
         let placing = Placing::receive(asked.memory, receipt);
         if header.payload == 0 {
-            return self.placed(key, placing);
+            self.placed(key, placing);
+            return Ok(());
         }
         conn.incoming = Incoming::Place(Box::new(placing));
         Ok(())

@@ -11,7 +11,7 @@ use crate::engine::Core;
 use crate::engine::link::connection::{Owner, PendingRead};
 use crate::engine::link::fault::{Fault, Step};
 use crate::engine::link::keys::{ConnKey, EpKey};
-use crate::engine::link::messages::{Ack, Placing};
+use crate::engine::link::messages::Placing;
 use crate::engine::link::post::Post;
 use crate::engine::transfer::arrival::ack_of;
 use crate::wire::WireError;
@@ -50,10 +50,7 @@ impl Core {
                 let mut header = Header::new(header::Op::Write);
                 header.rma_count = remote.pieces().len() as u8;
                 header.payload = payload.len();
-                if let Some(data) = access.immediate() {
-                    header.flags |= header::REMOTE_CQ_DATA;
-                    header.data = data;
-                }
+                header.carry(access.immediate());
                 let op = self.ask_for_ack(key, &mut header, access.flags, op);
                 self.post(
                     key,
@@ -154,32 +151,11 @@ impl Core {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         let list = *conn.stream.rma();
         let grants = self.registered(key, &list, FI_REMOTE_WRITE)?;
-        let placing = Placing::remote_write(
-            grants,
-            header.has_data().then_some(header.data),
-            ack_of(header),
-        );
+        let placing = Placing::remote_write(grants, header.immediate(), ack_of(header));
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         if header.payload >= self.params.local_write_size && header.payload != 0 {
             conn.copies.written();
         }
         self.place(key, placing, header.payload, bytes)
-    }
-
-    /// A peer has written to our memory.
-    pub(crate) fn written_to(
-        &mut self,
-        key: ConnKey,
-        grants: &Grants,
-        data: Option<u64>,
-        ack: Ack,
-    ) -> Step {
-        if data.is_some() {
-            self.look_for_source_of(key);
-        }
-        let (target, visitor) = self.visited(key)?;
-        target.was_written(&visitor, grants, FI_RMA, data);
-        self.acknowledge(key, ack);
-        Ok(())
     }
 }

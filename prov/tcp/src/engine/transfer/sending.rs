@@ -102,28 +102,50 @@ impl Core {
         Some(())
     }
 
-    /// Sends the message whose `total` bytes are in the scratch memory.
+    /// Sends the message whose `total` bytes are in the scratch area.
     #[inline(never)]
     fn transmit_by_path(
         &mut self,
-        key: EpKey,
-        conn_key: ConnKey,
+        ep: EpKey,
+        key: ConnKey,
         message: &Transmit,
         total: usize,
     ) -> Option<()> {
-        let conn = self.conns.get_mut(conn_key)?;
-        match conn.path().send(&self.scratch[..total]) {
-            Ok(sent) if sent == total => {
-                self.endpoints
-                    .report(&Op::of_transmit(key, message), Ok(()));
-                Some(())
-            }
-            Ok(sent) => self.sent_in_part(key, conn_key, message, sent, total),
-            Err(error) => self.not_sent(key, conn_key, message, error, total),
-        }
+        self.send_scratch(key, total, Some(Op::of_transmit(ep, message)));
+        Some(())
     }
 
-    /// The same where the message is to be acknowledged, or other messages wait:
+    /// The kernel took `sent` of these bytes.
+    #[cold]
+    #[inline(never)]
+    fn sent_in_part(
+        &mut self,
+        ep: EpKey,
+        key: ConnKey,
+        message: &Transmit,
+        sent: usize,
+        total: usize,
+    ) -> Option<()> {
+        self.scratch_sent(key, Ok(sent), total, Some(Op::of_transmit(ep, message)));
+        Some(())
+    }
+
+    /// The kernel took none of them.
+    #[cold]
+    #[inline(never)]
+    fn not_sent(
+        &mut self,
+        ep: EpKey,
+        key: ConnKey,
+        message: &Transmit,
+        error: Errno,
+        total: usize,
+    ) -> Option<()> {
+        self.scratch_sent(key, Err(error), total, Some(Op::of_transmit(ep, message)));
+        Some(())
+    }
+
+    /// The short way where the message is to be acknowledged, or other messages wait:
     /// it is queued behind them.
     #[inline(never)]
     fn transmit_with_others(
@@ -177,42 +199,6 @@ impl Core {
         } else {
             self.hold(conn_key);
         }
-        Some(())
-    }
-
-    /// The kernel took `sent` of the `total` bytes of a message in the scratch
-    /// area.
-    #[cold]
-    #[inline(never)]
-    fn sent_in_part(
-        &mut self,
-        ep: EpKey,
-        conn: ConnKey,
-        message: &Transmit,
-        sent: usize,
-        total: usize,
-    ) -> Option<()> {
-        self.keep_rest(conn, sent, total, Some(Op::of_transmit(ep, message)));
-        Some(())
-    }
-
-    /// The kernel took none of them.
-    #[cold]
-    #[inline(never)]
-    fn not_sent(
-        &mut self,
-        ep: EpKey,
-        conn: ConnKey,
-        message: &Transmit,
-        error: Errno,
-        total: usize,
-    ) -> Option<()> {
-        if let Errno::EAGAIN | Errno::EINTR | Errno::ENOBUFS = error {
-            return self.sent_in_part(ep, conn, message, 0, total);
-        }
-        self.endpoints
-            .report(&Op::of_transmit(ep, message), Err(error));
-        self.break_connection(conn, error);
         Some(())
     }
 
@@ -322,10 +308,7 @@ impl Core {
             header.op = header::Op::Tagged;
             header.tag = tag;
         }
-        if let Some(data) = message.immediate() {
-            header.flags = header::REMOTE_CQ_DATA;
-            header.data = data;
-        }
+        header.carry(message.immediate());
         header.payload = payload.len();
         let op = Op::of_transmit(ep, message);
         let mut post = Post {

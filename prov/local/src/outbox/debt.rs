@@ -6,13 +6,11 @@
 //! the other something, each also waits for answers, and as long as it does, it
 //! may owe as much as an honest peer asks for.
 
-use crate::engine::link::post::COPY_LIMIT;
-
 /// Bytes of answers to a peer of which nothing is awaited.
 const LIMIT: usize = 1 << 20;
 /// Bytes of answers to one of which something is awaited: to all operations of an
-/// endpoint of the default size, each as long as answers are that are copied.
-const LIMIT_WHILE_WAITING: usize = 65536 * COPY_LIMIT;
+/// endpoint with many peers, each as long as answers are that are copied.
+const LIMIT_WHILE_WAITING: usize = 65536 * 4096;
 
 /// What the answers in an outbox take. They are counted in two generations, of
 /// which the older has left when the stream has come to `mark`: the sum is no

@@ -1,26 +1,34 @@
-//! Whether the host of a peer is still there.
+//! Whether the host at the far end of a TCP connection is still there.
+//!
+//! TCP would go on trying for a quarter of an hour. While nothing is on its way,
+//! keep-alive probes ([`probe`]) find out sooner; while something is, a look at the
+//! connection from time to time does ([`Watch`]). (TCP_USER_TIMEOUT would also end
+//! connections with peers that are only busy and take nothing in.)
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-use prov_util::errno::Result;
 use rustix::net::sockopt;
 
-use crate::params::Params;
+use crate::errno::Result;
 
 /// The least such time: a packet that is lost is sent again after a fifth of a
 /// second, then after twice that.
 const LEAST: Duration = Duration::from_secs(2);
 
-/// How long a host may be silent.
-pub fn patience(params: &Params) -> Duration {
-    params.connect_timeout().max(LEAST)
+/// How long a host may be silent where connections must come about within so
+/// long.
+pub fn patience(to_connect: Duration) -> Duration {
+    to_connect.max(LEAST)
 }
 
 /// Has the system probe the other host while nothing is on its way, so that its
-/// silence shows within the connection timeout (in whole seconds).
-pub fn probe(socket: BorrowedFd<'_>, params: &Params) -> Result {
-    let patience = patience(params).as_secs();
+/// silence shows within that time (in whole seconds).
+///
+/// # Errors
+/// Those of setsockopt(2).
+pub fn probe(socket: BorrowedFd<'_>, patience: Duration) -> Result {
+    let patience = patience.as_secs();
     let interval = (patience / 8).max(1);
     let idle = patience / 2;
     let probes = (patience - idle) / interval;
@@ -46,6 +54,34 @@ pub struct Signs {
     pub is_expected: bool,
     /// How long ago it acknowledged something last.
     pub heard: Duration,
+}
+
+/// What it knows about the host at the far end.
+///
+/// # Errors
+/// Those of getsockopt(2).
+pub fn signs(socket: BorrowedFd<'_>) -> Result<Signs> {
+    // SAFETY: every field of a `tcp_info` may be zero.
+    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
+    let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;
+    // SAFETY: the option writes up to `len` bytes to `info`, which are that
+    // many, and plain numbers.
+    let status = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            (&raw mut info).cast(),
+            &mut len,
+        )
+    };
+    if status != 0 {
+        return Err(std::io::Error::last_os_error().into());
+    }
+    Ok(Signs {
+        is_expected: info.tcpi_unacked != 0 || info.tcpi_probes != 0 || info.tcpi_retransmits != 0,
+        heard: Duration::from_millis(info.tcpi_last_ack_recv.into()),
+    })
 }
 
 impl Watch {

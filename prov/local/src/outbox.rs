@@ -1,16 +1,20 @@
-//! What a connection has still to send, in order.
+//! What a connection has still to send, in order, along its [`path`](crate::path).
 
-use prov_message::Target;
-use prov_message::Ticket;
+mod debt;
+mod lent;
+
+use std::collections::VecDeque;
+
+use prov_message::{Target, Ticket};
 use prov_util::buffer::{AppIov, Outgoing};
 use prov_util::errno::{Errno, Result};
 use prov_util::mr::Grant;
-use std::collections::VecDeque;
+use prov_util::socket::tcp::CALL_LIMIT;
 
-use crate::engine::link::debt::Span;
-use crate::engine::link::socket;
-use crate::engine::link::zerocopy::Lent;
-use prov_local::path::Path;
+use crate::path::Path;
+
+pub use self::debt::{Debt, Span};
+pub use self::lent::Lent;
 
 /// Queued bytes, ours and the application's, and the operations that are done
 /// when the kernel has taken them.
@@ -48,9 +52,10 @@ impl Outbox {
 
     /// Whether there is nothing to send, nor to report of what was sent: what is
     /// sent now may be reported now.
-    #[inline]
+    #[inline(always)]
     pub fn is_idle(&self) -> bool {
-        self.segments.is_empty() && self.done.is_empty()
+        // One branch: every message that is sent takes it.
+        self.segments.len() | self.done.len() == 0
     }
 
     /// Bytes to send.
@@ -207,7 +212,7 @@ impl Outbox {
                     lent.note_sent();
                 }
                 self.advance(taken);
-                if taken < len && taken < socket::CALL_LIMIT {
+                if taken < len && taken < CALL_LIMIT {
                     return Ok(false);
                 }
                 continue;
@@ -249,7 +254,7 @@ impl Outbox {
             match sent {
                 Ok(taken) => {
                     self.advance(taken);
-                    if taken < offered && taken < socket::CALL_LIMIT {
+                    if taken < offered && taken < CALL_LIMIT {
                         return Ok(false);
                     }
                 }
@@ -319,7 +324,6 @@ impl Outbox {
     }
 
     /// Bytes of memory that the queue holds on to.
-    #[cfg(test)]
     pub fn memory(&self) -> usize {
         self.bytes.capacity()
             + self.segments.capacity() * size_of::<Segment>()

@@ -1,0 +1,82 @@
+//! Names of a lane's things. A name is never used twice (a slotmap key), so that
+//! an event, or a peer, that names something which is gone finds nothing.
+
+use prov_util::poller;
+use slotmap::{Key, KeyData};
+
+/// A key as peers know it.
+pub fn to_peer(key: impl Key) -> u64 {
+    key.data().as_ffi()
+}
+
+/// A key that a peer has named; it may mean nothing.
+pub fn from_peer<K: Key>(word: u64) -> K {
+    KeyData::from_ffi(word).into()
+}
+
+/// What a descriptor in the poller of a lane belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Source<L, D> {
+    /// What connects two endpoints.
+    Link(L),
+    /// Where links are asked for.
+    Door(D),
+    /// The timer.
+    Timer,
+}
+
+/// Keys have their index in the low half; so many things at once there never
+/// are that its top bits would be used.
+const DOOR: u64 = 1 << 31;
+const TIMER: u64 = u64::MAX;
+
+impl<L: Key, D: Key> poller::Source for Source<L, D> {
+    const TIMER: Self = Source::Timer;
+
+    fn token(self) -> u64 {
+        match self {
+            Source::Link(key) => to_peer(key),
+            Source::Door(key) => to_peer(key) | DOOR,
+            Source::Timer => TIMER,
+        }
+    }
+
+    fn of_token(token: u64) -> Self {
+        if token == TIMER {
+            Source::Timer
+        } else if token & DOOR != 0 {
+            Source::Door(from_peer(token & !DOOR))
+        } else {
+            Source::Link(from_peer(token))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prov_util::poller::Source as _;
+    use slotmap::{SlotMap, new_key_type};
+
+    use super::*;
+
+    new_key_type! {
+        struct LinkKey;
+        struct DoorKey;
+    }
+
+    #[test]
+    fn tokens_lead_back_to_their_sources() {
+        let mut links = SlotMap::<LinkKey, ()>::with_key();
+        let mut doors = SlotMap::<DoorKey, ()>::with_key();
+        for _ in 0..100 {
+            let sources = [
+                Source::Link(links.insert(())),
+                Source::Door(doors.insert(())),
+                Source::Timer,
+            ];
+            for source in sources {
+                assert_eq!(Source::of_token(source.token()), source);
+            }
+        }
+    }
+}

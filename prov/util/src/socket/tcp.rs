@@ -1,0 +1,233 @@
+//! TCP sockets, which never wait: how they are made, bound, connected and ended.
+
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags};
+use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, ipproto, sockopt};
+use rustix::time::Timespec;
+
+use super::{ends, name, receive};
+use crate::errno::{Errno, Result};
+use crate::random;
+
+/// A socket of the family that this address has.
+///
+/// # Errors
+/// Those of socket(2).
+pub fn open(family: &SocketAddr) -> Result<OwnedFd> {
+    let family = match family {
+        SocketAddr::V4(_) => AddressFamily::INET,
+        SocketAddr::V6(_) => AddressFamily::INET6,
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let tcp = Some(ipproto::TCP);
+    Ok(rustix::net::socket_with(
+        family,
+        SocketType::STREAM,
+        flags,
+        tcp,
+    )?)
+}
+
+/// A socket that will connect from `source`; an unspecified address leaves that
+/// to the system, and gives the family.
+///
+/// # Errors
+/// Those of bind(2).
+pub fn from_source(source: &SocketAddr) -> Result<OwnedFd> {
+    let socket = open(source)?;
+    if !source.ip().is_unspecified() || source.port() != 0 {
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+        rustix::net::bind(&socket, source)?;
+    }
+    Ok(socket)
+}
+
+/// Starts connecting a socket that may be bound already.
+///
+/// # Errors
+/// Those of connect(2); that it is under way is none.
+pub fn start_connect(socket: BorrowedFd<'_>, dest: &SocketAddr) -> Result {
+    match rustix::net::connect(socket, dest) {
+        Ok(()) | Err(rustix::io::Errno::INPROGRESS) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// A socket bound to `addr`, or with port 0 to one of these ports, if they are
+/// given. `target` is where to log.
+///
+/// # Errors
+/// Those of bind(2), `-FI_EADDRNOTAVAIL` where all of the ports are in use.
+pub fn bound(
+    addr: &SocketAddr,
+    ports: Option<RangeInclusive<u16>>,
+    target: &str,
+) -> Result<OwnedFd> {
+    let socket = open(addr)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    let range = match ports {
+        Some(range) if addr.port() == 0 => range,
+        _ => {
+            rustix::net::bind(&socket, addr)?;
+            return Ok(socket);
+        }
+    };
+    let ports = u32::from(range.end() - range.start()) + 1;
+    let first = random::number() as u32 % ports;
+    for i in 0..ports {
+        let port = range.start() + ((first + i) % ports) as u16;
+        match rustix::net::bind(&socket, &SocketAddr::new(addr.ip(), port)) {
+            Ok(()) => return Ok(socket),
+            Err(rustix::io::Errno::ADDRINUSE) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    log::warn!(
+        target: target,
+        "every port from {} to {} is in use at {}",
+        range.start(),
+        range.end(),
+        addr.ip()
+    );
+    Err(Errno::EADDRNOTAVAIL)
+}
+
+/// Puts a socket that `bind` makes for `addr` in the place of another one, which
+/// stays there if that fails.
+///
+/// # Errors
+/// Those of `bind`.
+pub fn rebind(
+    socket: &mut Option<OwnedFd>,
+    addr: &SocketAddr,
+    bind: impl Fn(&SocketAddr) -> Result<OwnedFd>,
+) -> Result {
+    let old = socket.as_ref().and_then(|old| name(old.as_fd()).ok());
+    let is_own = |old: &SocketAddr| addr.port() != 0 && old.port() == addr.port();
+    let made = match (bind(addr), old.filter(is_own)) {
+        // It may be the old one that is in the way.
+        (Err(Errno::EADDRINUSE), Some(old)) => {
+            *socket = None;
+            let made = bind(addr);
+            if made.is_err() {
+                *socket = bind(&old).ok();
+            }
+            made
+        }
+        (made, _) => made,
+    };
+    *socket = Some(made?);
+    Ok(())
+}
+
+/// Makes a bound socket listen.
+///
+/// # Errors
+/// Those of listen(2).
+pub fn listen(socket: BorrowedFd<'_>, backlog: i32) -> Result {
+    Ok(rustix::net::listen(socket, backlog)?)
+}
+
+/// The next connection that waits at a listening socket.
+///
+/// # Errors
+/// Those of accept(2).
+pub fn accept(listener: BorrowedFd<'_>) -> Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    Ok(rustix::net::accept_with(listener, flags)?)
+}
+
+/// Why a connection attempt failed, once it has ended; success for one that is
+/// still under way.
+///
+/// # Errors
+/// The reason; `-FI_ECONNREFUSED` also for a socket that has reached itself.
+pub fn connect_outcome(socket: BorrowedFd<'_>) -> Result {
+    match sockopt::socket_error(socket)? {
+        Ok(()) if reached_itself(socket) => Err(Errno::ECONNREFUSED),
+        Ok(()) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether nobody listens, and the system gave the socket the port of the peer.
+fn reached_itself(socket: BorrowedFd<'_>) -> bool {
+    ends(socket).is_ok_and(|(near, far)| near == far)
+}
+
+/// A call that moved fewer bytes than it was asked to has stopped at the
+/// socket's limit, and an event will tell when there is more to do; unless it
+/// moved so many. The system cuts a call short below 2 GiB, whatever the socket
+/// has room for, and no event follows.
+pub const CALL_LIMIT: usize = 1 << 30;
+
+/// Ends a connection so that what the peer has not read yet still reaches it:
+/// a socket closed with unread bytes would reset the connection.
+pub fn end(socket: OwnedFd) {
+    if rustix::net::shutdown(&socket, Shutdown::Write).is_ok() {
+        let mut sink = [0; 4096];
+        for _ in 0..64 {
+            if !matches!(receive(socket.as_fd(), &mut sink), Ok(1..)) {
+                break;
+            }
+        }
+    }
+}
+
+/// Waits until one of the sockets has room for writing, at most so long.
+pub fn wait_writable(sockets: &[impl AsFd], timeout: Duration) {
+    let timeout = Timespec {
+        tv_sec: timeout.as_secs() as i64,
+        tv_nsec: timeout.subsec_nanos().into(),
+    };
+    let mut fds: Vec<_> = sockets
+        .iter()
+        .map(|socket| PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::OUT))
+        .collect();
+    // The caller looks at the clock itself.
+    let _ = rustix::event::poll(&mut fds, Some(&timeout));
+}
+
+/// The largest send buffer that a socket can be given, in bytes (net.core.wmem_max, which
+/// cannot be read in every network namespace).
+pub fn largest_sndbuf() -> usize {
+    static LARGEST: OnceLock<usize> = OnceLock::new();
+    *LARGEST.get_or_init(|| {
+        let probe = || -> Result<usize> {
+            let socket = open(&SocketAddr::from(([127, 0, 0, 1], 0)))?;
+            sockopt::set_socket_send_buffer_size(&socket, i32::MAX as usize)?;
+            // The system doubles what it is given.
+            Ok(sockopt::socket_send_buffer_size(&socket)? / 2)
+        };
+        probe().unwrap_or(0)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn on_any_port() -> OwnedFd {
+        let any = SocketAddr::from(([127, 0, 0, 1], 0));
+        bound(&any, None, "test").unwrap()
+    }
+
+    #[test]
+    fn a_socket_that_is_still_connecting_has_not_failed() {
+        assert_eq!(connect_outcome(on_any_port().as_fd()), Ok(()));
+    }
+
+    #[test]
+    fn a_socket_that_reaches_itself_is_refused() {
+        let socket = on_any_port();
+        let own = name(socket.as_fd()).unwrap();
+        start_connect(socket.as_fd(), &own).unwrap();
+        wait_writable(&[socket.as_fd()], Duration::from_secs(60));
+        assert_eq!(connect_outcome(socket.as_fd()), Err(Errno::ECONNREFUSED));
+    }
+}

@@ -1,0 +1,70 @@
+//! Sending without a copy in the kernel (`MSG_ZEROCOPY`): the kernel says on the
+//! socket's error queue when it has let go of the memory.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// `SO_EE_ORIGIN_ZEROCOPY`
+const ORIGIN_ZEROCOPY: u8 = 5;
+
+/// Makes a socket able to send so, as long as it lives; `false` if it is not.
+pub fn enable(socket: BorrowedFd<'_>) -> bool {
+    let on: libc::c_int = 1;
+    // SAFETY: the option takes an `int`.
+    let status = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ZEROCOPY,
+            (&raw const on).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    status == 0
+}
+
+/// The number of the last call in the next note on the socket's error queue, which
+/// counts the calls that sent so from 0 on, modulo 2^32; `None` without a note.
+pub fn next_release(socket: BorrowedFd<'_>) -> Option<u32> {
+    #[repr(align(8))]
+    struct Control([u8; 128]);
+    let mut control = Control([0; 128]);
+    // SAFETY: every field of a `msghdr` may be zero.
+    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    header.msg_control = control.0.as_mut_ptr().cast();
+    header.msg_controllen = control.0.len() as _;
+    // SAFETY: the header describes `control`, which outlives the call, and no
+    // other memory.
+    let received = unsafe {
+        libc::recvmsg(
+            socket.as_raw_fd(),
+            &mut header,
+            libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT,
+        )
+    };
+    if received < 0 {
+        return None;
+    }
+    // SAFETY: the kernel has filled the control buffer that the header
+    // describes; the macros stay within it, and a message of this kind holds a
+    // `sock_extended_err`.
+    unsafe {
+        let mut message = libc::CMSG_FIRSTHDR(&header);
+        while let Some(entry) = message.as_ref() {
+            let is_note = matches!(
+                (entry.cmsg_level, entry.cmsg_type),
+                (libc::SOL_IP, libc::IP_RECVERR) | (libc::SOL_IPV6, libc::IPV6_RECVERR)
+            );
+            let needed = libc::CMSG_LEN(size_of::<libc::sock_extended_err>() as u32);
+            if is_note && entry.cmsg_len >= needed as usize {
+                let note = libc::CMSG_DATA(message)
+                    .cast::<libc::sock_extended_err>()
+                    .read_unaligned();
+                if note.ee_origin == ORIGIN_ZEROCOPY {
+                    return Some(note.ee_data);
+                }
+            }
+            message = libc::CMSG_NXTHDR(&header, message);
+        }
+    }
+    None
+}
