@@ -163,6 +163,23 @@ pub trait Core: Send + Sized + 'static {
         self.post_receive_of(ep, receive)
     }
 
+    /// [`Core::receive`] for what takes a few instructions; `false`, and nothing has
+    /// happened, for all else.
+    #[inline(always)]
+    fn receive_at_once(&mut self, ep: EpKey, receive: &Receive) -> bool {
+        self.post_at_once_of(ep, receive)
+    }
+
+    /// [`Core::receive_at_once`] for endpoints that have nothing special about them.
+    #[inline(always)]
+    fn post_at_once_of(&mut self, ep: EpKey, receive: &Receive) -> bool {
+        let Ok(poster) = self.endpoints().poster(ep) else {
+            return false;
+        };
+        !(poster.directed && Self::Sources::expects(self, ep))
+            && self.endpoints().post_at_once(poster, receive)
+    }
+
     /// [`Core::receive`] for endpoints that have nothing special about them.
     ///
     /// # Errors

@@ -58,6 +58,22 @@ impl<T: Transport> Endpoints<T> {
         waits.then_some(())
     }
 
+    /// [`Endpoints::post`] for what takes a few instructions; `false`, and nothing
+    /// has happened, for all else. The receive stays in registers: nobody is told
+    /// where it is.
+    #[inline(always)]
+    pub fn post_at_once(&mut self, poster: Poster, receive: &Receive) -> bool {
+        let Some(inbox) = self.inboxes.get_mut(poster.inbox) else {
+            return false;
+        };
+        let (tagged, filter) = select(receive, poster.directed);
+        let size = inbox.size;
+        let queue = inbox.queue(tagged);
+        let context = Context::of(receive.context).0;
+        receive.flags & (FI_PEEK | FI_CLAIM | FI_MULTI_RECV) == 0
+            && queue.post_at_once(context, receive.flags, filter, &receive.buffers, size)
+    }
+
     /// Posts a receive that may not just wait, or looks at messages that do.
     ///
     /// # Errors

@@ -160,6 +160,11 @@ impl prov_message::Core for Core {
     }
 
     #[inline(always)]
+    fn receive_at_once(&mut self, ep: EpKey, receive: &Receive) -> bool {
+        self.buffered.is_none() && self.post_at_once_of(ep, receive)
+    }
+
+    #[inline(always)]
     fn receive(&mut self, ep: EpKey, receive: &Receive) -> Result {
         match self.buffered {
             None => self.post_receive_of(ep, receive),

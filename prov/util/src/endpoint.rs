@@ -137,6 +137,13 @@ pub trait Endpoint: Send + Sync + Sized + 'static {
     /// A message. `-FI_EAGAIN` when it should be tried again later.
     fn transmit(&self, message: &Transmit) -> Result;
 
+    /// A receive buffer, where that takes a few instructions; `false`, and nothing
+    /// has happened, where it is for [`Endpoint::receive`].
+    #[inline(always)]
+    fn receive_at_once(&self, _receive: &Receive) -> bool {
+        false
+    }
+
     /// A receive buffer, or a look at what arrived unexpected.
     fn receive(&self, receive: &Receive) -> Result;
 
@@ -227,6 +234,12 @@ pub trait Endpoint: Send + Sync + Sized + 'static {
 /// A receive context that several endpoints take their receives from
 /// (`fi_srx_context`).
 pub trait SharedReceive: Send + Sync + Sized + 'static {
+    /// As [`Endpoint::receive_at_once`].
+    #[inline(always)]
+    fn receive_at_once(&self, _receive: &Receive) -> bool {
+        false
+    }
+
     /// A receive buffer.
     fn receive(&self, receive: &Receive) -> Result;
 

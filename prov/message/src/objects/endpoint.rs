@@ -211,6 +211,14 @@ impl<P: Provider> endpoint::Endpoint for SoftEndpoint<P> {
         seat.lane.core().transmit(seat.key, message)
     }
 
+    #[inline(always)]
+    fn receive_at_once(&self, receive: &Receive) -> bool {
+        let Some(seat) = self.seat() else {
+            return false;
+        };
+        seat.lane.core().receive_at_once(seat.key, receive)
+    }
+
     #[inline]
     fn receive(&self, receive: &Receive) -> Result {
         let seat = self.seated()?;

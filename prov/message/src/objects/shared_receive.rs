@@ -80,6 +80,15 @@ impl<P: Provider> SoftSharedReceive<P> {
 }
 
 impl<P: Provider> endpoint::SharedReceive for SoftSharedReceive<P> {
+    #[inline(always)]
+    fn receive_at_once(&self, receive: &Receive) -> bool {
+        let Ok(poster) = self.poster() else {
+            return false;
+        };
+        let mut core = self.lane.core();
+        core.endpoints().post_at_once(poster, receive)
+    }
+
     #[inline]
     fn receive(&self, receive: &Receive) -> Result {
         self.lane.core().post_receive(self.poster()?, receive)

@@ -5,6 +5,7 @@ use prov_message::{Course, Expected, Place, Placing, Reaching as _, Taken, Then,
 use prov_util::ffi::below::{Refused, Slot};
 
 use super::Core;
+use super::below::What;
 use super::keys::LinkKey;
 use super::link::{self, Announced, Arrival, Assembly, Fault, InPlace};
 use crate::LOG;
@@ -14,34 +15,11 @@ use crate::wire::packet::{Body, Envelope, Packet, Plain, Position};
 const AHEAD: usize = 64 << 10;
 
 impl Core {
-    /// A packet has come, of the link that its receive was posted for, or of the
-    /// one that it names.
-    #[inline]
-    pub(super) fn packet(&mut self, slot: Slot, len: usize, of: Option<LinkKey>) {
-        if !self.take_plain(&slot, len, of)
-            && let Some((key, Err(fault))) = self.take_any(&slot, len, of)
-        {
-            self.break_link(key, fault);
-        }
-        match (of, &mut self.below) {
-            (None, Some(below)) => below.expect_again(slot),
-            (Some(key), Some(below)) => {
-                let Some(link) = self.links.get(key) else {
-                    return below.slots.give_back(slot);
-                };
-                if let Err(Refused { slot, .. }) = link.below.receive(&mut below.slots, slot) {
-                    // It is ending.
-                    below.slots.give_back(slot);
-                }
-            }
-            (_, None) => {}
-        }
-        self.finish_acting();
-    }
-
-    /// Takes in a message that has nothing special about it, and is waited for.
+    /// Takes in a message that has nothing special about it, and is waited for: of
+    /// the link that its receive was posted for, or of the one that it names.
+    /// Returns what the receive was posted for, `None` for anything else.
     #[inline(always)]
-    fn take_plain(&mut self, slot: &Slot, len: usize, of: Option<LinkKey>) -> bool {
+    pub(super) fn take_plain(&mut self, slot: &Slot, len: usize) -> Option<Option<LinkKey>> {
         let Core {
             below: Some(below),
             buffered: None,
@@ -51,22 +29,54 @@ impl Core {
             ..
         } = self
         else {
-            return self.below.is_none();
+            return None;
         };
-        let bytes = below.slots.bytes(slot);
-        if let Some(Plain {
+        let (bytes, Some(&What::Packet(of))) = below.slots.look(slot) else {
+            return None;
+        };
+        let Plain {
             connection,
             tag,
             payload,
-        }) = Plain::read(bytes.get(..len).unwrap_or(bytes))
-            && let Some(key) = of.or_else(|| ids.find(connection))
-            && let Some(link) = links.get(key)
-            && link.src != UNKNOWN_SOURCE
-            && let Some(mut plain) = endpoints.plain(link.ep)
-        {
-            plain.take(link.src, tag, payload)
-        } else {
-            false
+        } = Plain::read(bytes.get(..len).unwrap_or(bytes))?;
+        let link = links.get(of.or_else(|| ids.find(connection))?)?;
+        if link.src == UNKNOWN_SOURCE {
+            return None;
+        }
+        let mut plain = endpoints.plain(link.ep)?;
+        plain.take(link.src, tag, payload).then_some(of)
+    }
+
+    /// Any other packet has come.
+    pub(super) fn packet(&mut self, slot: Slot, len: usize, of: Option<LinkKey>) {
+        if let Some((key, Err(fault))) = self.take_any(&slot, len, of) {
+            self.break_link(key, fault);
+        }
+        self.receive_again(slot, of);
+    }
+
+    /// Has a slot that has brought a packet posted again.
+    #[inline(always)]
+    pub(super) fn receive_again(&mut self, slot: Slot, of: Option<LinkKey>) {
+        match (of, &mut self.below) {
+            (None, Some(below)) => below.expect_again(slot),
+            (Some(key), _) => self.receive_on_link(slot, key),
+            (_, None) => {}
+        }
+        self.finish_acting();
+    }
+
+    #[inline(never)]
+    fn receive_on_link(&mut self, slot: Slot, key: LinkKey) {
+        let Some(below) = &mut self.below else {
+            return;
+        };
+        let Some(link) = self.links.get(key) else {
+            return below.slots.give_back(slot);
+        };
+        if let Err(Refused { slot, .. }) = link.below.receive(&mut below.slots, slot) {
+            // It is ending.
+            below.slots.give_back(slot);
         }
     }
 

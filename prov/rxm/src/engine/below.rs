@@ -224,15 +224,21 @@ impl Below {
     }
 
     /// Posts a slot of the shared context again, which has brought a packet.
-    #[inline]
+    #[inline(always)]
     pub fn expect_again(&mut self, slot: Slot) {
         let Some(shared) = &self.wiring.shared else {
             return self.slots.give_back(slot);
         };
         // That is what the slot is for still.
         if let Err(refused) = shared.receive(&mut self.slots, slot) {
-            self.spare.push(refused.slot);
+            self.post_later(refused.slot);
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn post_later(&mut self, slot: Slot) {
+        self.spare.push(slot);
     }
 
     /// Posts what there was no room for.
@@ -383,7 +389,9 @@ impl Below {
         let len = HEAD + message.len();
         let packet = self.scratch.get_mut(..len).ok_or(Errno::EMSGSIZE)?;
         put_together(head, message, packet);
-        self.injected(|scratch| link.below.inject(&scratch[..len]))
+        link.below.inject(packet)?;
+        self.injected();
+        Ok(())
     }
 
     /// [`Below::inject`] for bytes of whatever kind.
@@ -397,19 +405,20 @@ impl Below {
             head.write(front);
             copy(bytes, behind);
         }
-        self.injected(|scratch| link.below.inject(&scratch[..len]))
+        link.below.inject(packet)?;
+        self.injected();
+        Ok(())
     }
 
-    /// The provider below may hold packets back for others to go with them, until
-    /// its queue is read: all but the first. They leave with the application's next
-    /// read, which may find completions and would leave the lane alone.
+    /// A packet has been injected. The provider below may hold packets back for
+    /// others to go with them, or for want of room, until its queue is read: all but
+    /// the first. They leave with the application's next read, which may find
+    /// completions and would leave the lane alone.
     #[inline(always)]
-    fn injected(&mut self, inject: impl FnOnce(&[u8]) -> Result) -> Result {
-        inject(&self.scratch)?;
+    fn injected(&mut self) {
         if std::mem::replace(&mut self.has_injected, true) {
             self.signals.drive_next();
         }
-        Ok(())
     }
 
     /// Reads the queue of what has completed.
@@ -428,7 +437,9 @@ impl Below {
     /// Those of [`Below::send`].
     pub fn send_packet(&mut self, link: &mut Link, packet: &[u8], what: What) -> Result {
         if packet.len() <= self.scratch.len() {
-            return self.injected(|_| link.below.inject(packet));
+            link.below.inject(packet)?;
+            self.injected();
+            return Ok(());
         }
         let len = packet.len();
         let fill = |place: &mut [u8]| {

@@ -61,6 +61,8 @@ pub struct Link {
     pub far_pid: u32,
     /// What could not be sent yet, in order.
     pub queue: VecDeque<Out>,
+    /// Bytes of the packets among that.
+    pub queued: usize,
     /// Whether it is among the links with something to send.
     pub is_busy: bool,
     /// Operations below that have not completed.
@@ -97,6 +99,16 @@ pub enum Out {
     Push(PendingKey),
     /// An operation that has waited for the link.
     Again(Box<Deferred>, Ticket),
+}
+
+impl Out {
+    /// Bytes that it takes while it waits, where the peer says how many.
+    fn packet_len(&self) -> usize {
+        match self {
+            Out::Packet(packet) => packet.len(),
+            _ => 0,
+        }
+    }
 }
 
 /// A message that goes out in parts.
@@ -206,6 +218,7 @@ impl Link {
             far_id: 0,
             far_pid: 0,
             queue: VecDeque::new(),
+            queued: 0,
             is_busy: false,
             lent: 0,
             pending: SlotMap::with_key(),
@@ -213,6 +226,19 @@ impl Link {
             assembly: None,
             next_message: 0,
         }
+    }
+
+    /// Something waits to be sent: behind all else, or before it.
+    pub fn wait(&mut self, out: Out, push: fn(&mut VecDeque<Out>, Out)) {
+        self.queued += out.packet_len();
+        push(&mut self.queue, out);
+    }
+
+    /// What goes out next, which does not wait any more.
+    pub fn next_out(&mut self) -> Option<Out> {
+        let out = self.queue.pop_front()?;
+        self.queued -= out.packet_len();
+        Some(out)
     }
 
     #[inline(always)]

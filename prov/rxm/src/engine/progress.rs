@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use prov_message::{Core as _, Reaching as _};
 use prov_util::errno::Errno;
-use prov_util::ffi::below::Completion;
+use prov_util::ffi::below::{Completion, Slot};
 
-use fabric_abi::FI_REMOTE_WRITE;
+use fabric_abi::{FI_REMOTE_CQ_DATA, FI_REMOTE_WRITE};
 
 use super::Core;
 use super::below::What;
@@ -108,15 +108,33 @@ impl Core {
 
     #[inline(always)]
     fn completed(&mut self, completion: Completion) {
-        if completion.flags & FI_REMOTE_WRITE != 0 {
-            return self.remote_write(completion);
+        let Completion {
+            slot,
+            flags,
+            len,
+            data,
+        } = completion;
+        if flags & FI_REMOTE_WRITE != 0 {
+            let data = (flags & FI_REMOTE_CQ_DATA != 0).then_some(data);
+            return self.remote_write(slot, len, data);
         }
-        let (Some(slot), Some(below)) = (completion.slot, &mut self.below) else {
-            // Of an endpoint that is closed.
+        // It may be of an endpoint that is closed.
+        if let Some(slot) = slot {
+            match self.take_plain(&slot, len) {
+                Some(of) => self.receive_again(slot, of),
+                None => self.slot_is_back(slot, len),
+            }
+        }
+    }
+
+    /// A slot is back with anything but a plain message.
+    #[inline(never)]
+    fn slot_is_back(&mut self, slot: Slot, len: usize) {
+        let Some(below) = &mut self.below else {
             return;
         };
         if let Some(&What::Packet(of)) = below.slots.about(&slot) {
-            return self.packet(slot, completion.len, of);
+            return self.packet(slot, len, of);
         }
         let what = below.slots.what(&slot);
         below.slots.give_back(slot);
@@ -127,14 +145,14 @@ impl Core {
 
     /// A peer has written, with immediate data.
     #[cold]
-    fn remote_write(&mut self, completion: Completion) {
-        self.was_written(&completion);
-        let (Some(slot), Some(below)) = (completion.slot, &mut self.below) else {
+    pub(super) fn remote_write(&mut self, slot: Option<Slot>, len: usize, data: Option<u64>) {
+        self.was_written(len, data);
+        let (Some(slot), Some(below)) = (slot, &mut self.below) else {
             return;
         };
         // It has taken a receive.
         match below.slots.about(&slot) {
-            Some(What::Packet(None)) => below.expect_again(slot),
+            Some(&What::Packet(of)) => self.receive_again(slot, of),
             _ => below.slots.give_back(slot),
         }
     }

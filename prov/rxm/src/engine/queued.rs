@@ -13,8 +13,9 @@ use super::link::{Fault, Out};
 use crate::wire::packet::{HEAD, Head};
 
 /// What may wait to be sent to a peer that asks for more and more and takes
-/// nothing.
+/// nothing: this many things, and bytes of packets.
 const LONGEST: usize = 1 << 16;
+pub(super) const MOST_BYTES: usize = 64 << 20;
 
 impl Core {
     /// Something goes out as soon as there is room, after all else.
@@ -31,8 +32,8 @@ impl Core {
         let Some(link) = self.links.get_mut(key) else {
             return self.forget(out);
         };
-        push(&mut link.queue, out);
-        let is_flooded = link.queue.len() > LONGEST;
+        link.wait(out, push);
+        let is_flooded = link.queue.len() > LONGEST || link.queued > MOST_BYTES;
         if !std::mem::replace(&mut link.is_busy, true) {
             self.busy.push(key);
         }
@@ -104,7 +105,7 @@ impl Core {
 
     pub(super) fn send_queued_on(&mut self, key: LinkKey) {
         while let Some(link) = self.links.get_mut(key)
-            && let Some(out) = link.queue.pop_front()
+            && let Some(out) = link.next_out()
         {
             let outcome = self.send_out(key, out);
             let Err((error, out)) = outcome else {
@@ -113,7 +114,7 @@ impl Core {
             let Some(link) = self.links.get_mut(key) else {
                 return self.forget(out);
             };
-            link.queue.push_front(out);
+            link.wait(out, VecDeque::push_front);
             if error != Errno::EAGAIN {
                 self.break_link(key, Fault::Ended(error));
             }

@@ -10,7 +10,7 @@ use prov_util::request::{RemoteIov, RemotePiece};
 
 use super::Core;
 use super::below::What;
-use super::keys::{FetchKey, LinkKey, PendingKey, from_peer};
+use super::keys::{FetchKey, LinkKey, PendingKey, from_peer, to_peer};
 use super::link::{Action, Announced, Fault, Fetching, Out, Pending, Transfer};
 use crate::wire::packet::{Head, Kind};
 use crate::wire::part::{COUNTED_LIST, write_list};
@@ -256,6 +256,10 @@ impl Core {
         let len = usize::try_from(remote.len()).unwrap_or(usize::MAX);
         let len = len.min(memory.len());
         *writing = Some(Transfer::new(remote, local, len));
+        if len == 0 {
+            self.has_written(key, name);
+            return Ok(());
+        }
         match self.push_more(key, name) {
             Ok(()) => Ok(()),
             Err(Errno::EAGAIN) => {
@@ -325,7 +329,12 @@ impl Core {
         if writing.left != 0 || writing.posted < writing.len {
             return;
         }
-        self.tell(key, Kind::WriteDone, super::keys::to_peer(name));
+        self.has_written(key, name);
+    }
+
+    /// All of a message that the peer has room for is written.
+    fn has_written(&mut self, key: LinkKey, name: PendingKey) {
+        self.tell(key, Kind::WriteDone, to_peer(name));
         self.has_left(key, name);
     }
 }

@@ -4,7 +4,7 @@ use fabric_abi::{FI_DELIVERY_COMPLETE, FI_READ, FI_REMOTE_CQ_DATA, FI_RMA, FI_WR
 use prov_message::peers::{Bytes as Payload, Deferred, Destination, UNKNOWN_SOURCE};
 use prov_message::{Op, Reaching as _};
 use prov_util::errno::{Errno, Result};
-use prov_util::ffi::below::{Completion, Local, Size, Written};
+use prov_util::ffi::below::{Local, Size, Written};
 use prov_util::request::{Access, RemoteAccess};
 
 use super::Core;
@@ -90,14 +90,13 @@ impl Core {
 
     /// A peer has written to memory, with immediate data. The provider below does
     /// not say which one.
-    pub(super) fn was_written(&mut self, completion: &Completion) {
+    pub(super) fn was_written(&mut self, len: usize, data: Option<u64>) {
         let Some(below) = &self.below else {
             return;
         };
         if let Some(state) = self.endpoints.get(below.ep) {
-            let data = (completion.flags & FI_REMOTE_CQ_DATA != 0).then_some(completion.data);
             let reports = &state.reports;
-            reports.remote_write(FI_RMA, completion.len, data, UNKNOWN_SOURCE);
+            reports.remote_write(FI_RMA, len, data, UNKNOWN_SOURCE);
         }
     }
 }

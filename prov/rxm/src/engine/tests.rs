@@ -18,7 +18,7 @@ use prov_util::buffer::AppIov;
 use prov_util::cq::{Completion, Cq, CqConfig, ErrorCompletion};
 use prov_util::desc::Descs;
 use prov_util::errno::Errno;
-use prov_util::ffi::below::{Domain, Eq, Fabric, PassiveEndpoint};
+use prov_util::ffi::below::{Batch, Domain, Eq, Fabric, PassiveEndpoint, Size};
 use prov_util::ffi::{Handle, Use};
 use prov_util::mr::{Job, MrTable};
 use prov_util::progress::Progress;
@@ -367,6 +367,38 @@ fn a_read_drives_the_lane_where_packets_may_be_held_back() {
     assert!(is_due());
     a.drive();
     assert!(!is_due());
+}
+
+#[test]
+fn a_write_that_takes_a_receive_gives_it_back() {
+    for use_srx in [true, false] {
+        let [a, b] = pair(|| Params {
+            use_srx: Some(use_srx),
+            ..Params::default()
+        });
+        let (mut out, mut place) = ([1u8; 8], [0u8; 8]);
+        a.receive(&mut place, 1);
+        b.send(&mut out, 1);
+        until(&[&a, &b], || a.count() == 1 && b.count() == 1);
+        // tcp takes no receive for a write, so a packet's passes for that of one.
+        a.send(&mut out, 1);
+        let mut core = b.engine.core();
+        let below = core.below.as_mut().unwrap();
+        let mut batch = Batch::default();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while below.read(&mut batch).is_err() {
+            a.drive();
+            assert!(Instant::now() < deadline);
+        }
+        let slot = batch.next(&mut below.slots).unwrap().slot;
+        let number = format!("{:?}", slot.as_ref().unwrap());
+        core.remote_write(slot, 0, Some(7));
+        // It is not free: it was posted.
+        let slots = &mut core.below.as_mut().unwrap().slots;
+        let other = slots.take(Size::Large).unwrap();
+        assert_ne!(format!("{other:?}"), number, "use_srx: {use_srx}");
+        slots.give_back(other);
+    }
 }
 
 #[test]

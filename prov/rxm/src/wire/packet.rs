@@ -113,7 +113,7 @@ impl Head {
     }
 
     /// Writes it to the front of a packet.
-    #[inline]
+    #[inline(always)]
     pub fn write(&self, bytes: &mut [u8; HEAD]) {
         let (len, number, position) = match self.segment {
             Some((len, number, position)) => (len, number, position as u64),
@@ -140,11 +140,13 @@ impl Head {
     }
 }
 
+#[inline(always)]
 fn first_word(version: u8, kind: u8, len: u16, number: u32) -> [u8; 8] {
     let ([a, b], [c, d, e, f]) = (len.to_ne_bytes(), number.to_ne_bytes());
     [version, kind, a, b, c, d, e, f]
 }
 
+#[inline(always)]
 fn operation_word(operation: u8, flags: u32) -> [u8; 8] {
     let [a, b, c, d] = flags.to_ne_bytes();
     [OPERATION_HEAD_VERSION, 0, operation, 0, a, b, c, d]

@@ -251,6 +251,11 @@ impl<E: Endpoint> Class for EndpointObject<E> {
 
 impl<E: Endpoint> Receiver for EndpointObject<E> {
     #[inline(always)]
+    fn receive_at_once(&self, receive: &Receive) -> bool {
+        self.opened.endpoint.receive_at_once(receive)
+    }
+
+    #[inline(always)]
     fn receive(&self, receive: &Receive) -> Result {
         self.opened.endpoint.receive(receive)
     }

@@ -121,12 +121,21 @@ impl<B> PostedQueue<B> {
     where
         B: ReceiveBuffer + Copy,
     {
+        self.push_in_line(&posted, buf, most) || self.push_elsewhere(posted(), buf, most)
+    }
+
+    /// [`PostedQueue::push_single`] where there is room in line.
+    #[inline(always)]
+    pub fn push_in_line(&mut self, posted: impl Fn() -> Posted, buf: &B, most: usize) -> bool
+    where
+        B: ReceiveBuffer + Copy,
+    {
         // Nothing is in line where receives are hashed, nor is there room.
         if self.line.len() >= most {
             return false;
         }
         let Some(place) = self.line.extend() else {
-            return self.push_elsewhere(posted(), buf, most);
+            return false;
         };
         place.posted = posted();
         match &mut place.space {

@@ -104,6 +104,31 @@ impl<B: ReceiveBuffer, U> ReceiveQueue<B, U> {
         self.unexpected.is_empty() && self.posted.push_single(posted, buf, most)
     }
 
+    /// [`ReceiveQueue::post_waiting`] for receives that wait with a few
+    /// instructions: others are left to that.
+    #[inline(always)]
+    pub fn post_at_once(
+        &mut self,
+        context: usize,
+        flags: u64,
+        filter: Filter,
+        buf: &B,
+        most: usize,
+    ) -> bool
+    where
+        B: Copy,
+    {
+        let Filter { src, tag, ignore } = filter;
+        let posted = || Posted {
+            context,
+            flags,
+            src,
+            tag,
+            ignore,
+        };
+        self.unexpected.is_empty() && self.posted.push_in_line(posted, buf, most)
+    }
+
     #[cold]
     #[inline(never)]
     fn post_matched(

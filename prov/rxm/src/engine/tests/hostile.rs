@@ -1,10 +1,13 @@
 //! A peer that sends packets as no peer would, at every stage of what it does.
 
 use prov_util::errno::Errno;
+use prov_util::request::RemotePiece;
 
+use super::super::keys::to_peer;
+use super::super::queued::MOST_BYTES;
 use super::{Params, Side, acquainted, buffered_side, pair, side, until};
 use crate::wire::packet::{HEAD, Head, Kind, Operation, Position};
-use crate::wire::part::COUNTED_LIST;
+use crate::wire::part::{COUNTED_LIST, write_list};
 
 const KINDS: [Kind; 9] = [
     Kind::Eager,
@@ -235,5 +238,41 @@ fn parts_that_say_something_else_of_their_message_end_the_link() {
         inject_part(&a, lie, Position::Last);
         until(&[&a, &b], || b.count() == 1);
         assert_eq!((b.errors(), b.links()), (vec![Errno::EPROTO], vec![]));
+    }
+}
+
+#[test]
+fn a_message_ends_for_which_the_peer_has_no_room() {
+    let [a, b] = linked(side(Params::default()));
+    let key = b.links()[0];
+    let mut large = vec![2; 1 << 20];
+    b.send(&mut large, 5);
+    let (name, connection) = {
+        let (theirs, ours) = (a.engine.core(), b.engine.core());
+        let name = ours.links[key].pending.keys().next().unwrap();
+        let link = theirs.links.values().find(|link| link.is_open()).unwrap();
+        (to_peer(name), link.far_id)
+    };
+    let mut bytes = [0; HEAD + COUNTED_LIST];
+    let (front, behind) = bytes.split_first_chunk_mut().unwrap();
+    Head::note(Kind::WriteTo, connection, name).write(front);
+    write_list(&[RemotePiece::default()], behind);
+    inject(&a, &bytes);
+    until(&[&a, &b], || b.count() == 1);
+    assert_eq!(b.errors(), []);
+}
+
+#[test]
+fn a_peer_that_reads_no_answers_is_given_up_before_they_take_much_memory() {
+    let [_a, b] = linked(side(Params::default()));
+    let key = b.links()[0];
+    let answer = vec![0; Params::default().buffer_size];
+    let mut core = b.engine.core();
+    let mut bytes = 0;
+    while let Some(link) = core.links.get(key) {
+        let head = Head::note(Kind::AtomicResult, link.far_id, 0);
+        core.answer(key, &head, &answer);
+        bytes += answer.len();
+        assert!(bytes < 2 * MOST_BYTES);
     }
 }

@@ -105,12 +105,13 @@ impl SharedReceive {
     }
 
     /// Posts a slot for a packet.
-    #[inline]
+    #[inline(always)]
     pub fn receive<T>(&self, slots: &mut Slots<T>, slot: Slot) -> Posted {
         receive(&self.object, self.owner, slots, slot)
     }
 }
 
+#[inline(always)]
 fn receive<T>(object: &Object<fid_ep>, owner: u32, slots: &mut Slots<T>, slot: Slot) -> Posted {
     post(slots, slot, owner, |lent| {
         // SAFETY: the endpoint is open, and the slot's bytes are its own until
@@ -289,7 +290,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// `-FI_EAGAIN` where there is no room for it now.
-    #[inline]
+    #[inline(always)]
     pub fn inject(&self, packet: &[u8]) -> Result {
         // SAFETY: the endpoint is open; the packet is there for the call.
         let status = unsafe {

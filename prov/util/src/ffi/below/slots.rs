@@ -218,6 +218,7 @@ impl<T> Slots<T> {
         }
     }
 
+    #[inline(always)]
     fn held(&self, slot: &Slot) -> Option<&Entry<T>> {
         let entry = self.entries.get(slot.0 as usize)?;
         (entry.state == State::Held).then_some(entry)
@@ -226,14 +227,26 @@ impl<T> Slots<T> {
     /// The bytes of a slot.
     #[inline]
     pub fn bytes(&self, slot: &Slot) -> &[u8] {
+        self.held(slot).map_or(&[], |entry| self.bytes_of(entry))
+    }
+
+    /// The bytes of a slot, and what its operation is or was about, if that is
+    /// known.
+    #[inline(always)]
+    pub fn look(&self, slot: &Slot) -> (&[u8], Option<&T>) {
         match self.held(slot) {
-            // SAFETY: the slot's bytes follow its head, and are with whoever
-            // has the slot.
-            Some(entry) => unsafe {
-                let start = entry.head.as_ptr().cast::<u8>().add(HEAD);
-                std::slice::from_raw_parts(start, self.bytes[entry.size as usize])
-            },
-            None => &[],
+            Some(entry) => (self.bytes_of(entry), entry.what.as_ref()),
+            None => (&[], None),
+        }
+    }
+
+    #[inline(always)]
+    fn bytes_of(&self, entry: &Entry<T>) -> &[u8] {
+        // SAFETY: the slot's bytes follow its head, and are with whoever has the
+        // slot.
+        unsafe {
+            let start = entry.head.as_ptr().cast::<u8>().add(HEAD);
+            std::slice::from_raw_parts(start, self.bytes[entry.size as usize])
         }
     }
 

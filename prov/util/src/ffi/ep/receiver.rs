@@ -14,6 +14,7 @@ use crate::request::Receive;
 
 /// What posts receives: an endpoint or a shared receive context.
 pub(in crate::ffi) trait Receiver: Class<Header = fid_ep> {
+    fn receive_at_once(&self, receive: &Receive) -> bool;
     fn receive(&self, receive: &Receive) -> Result;
     fn flags(&self) -> &OperationFlags;
     fn caps(&self) -> Caps;

@@ -137,6 +137,11 @@ impl<S: SharedReceive> Class for SharedReceiveObject<S> {
 
 impl<S: SharedReceive> Receiver for SharedReceiveObject<S> {
     #[inline(always)]
+    fn receive_at_once(&self, receive: &Receive) -> bool {
+        self.context.receive_at_once(receive)
+    }
+
+    #[inline(always)]
     fn receive(&self, receive: &Receive) -> Result {
         self.context.receive(receive)
     }
