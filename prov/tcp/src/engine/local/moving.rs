@@ -198,7 +198,8 @@ impl Core {
     }
 
     /// A connection has something to send for which there is no room. Where the
-    /// kernel does not tell when there is, progress calls look.
+    /// kernel does not tell when there is, progress calls look, and the thread that
+    /// helps if the application makes none.
     pub(crate) fn waits_for_room(&mut self, key: ConnKey) {
         let Some(conn) = self.conns.get_mut(key) else {
             return;
@@ -208,6 +209,9 @@ impl Core {
             && shortcut.is_out()
             && !std::mem::replace(&mut shortcut.is_starved, true)
         {
+            if self.starved.is_empty() && self.held.is_empty() {
+                self.signals.burst_begins();
+            }
             self.starved.push(key);
         }
     }
@@ -215,7 +219,12 @@ impl Core {
     /// Goes on with those that have room again.
     #[inline(never)]
     pub(crate) fn feed(&mut self) {
-        for key in std::mem::take(&mut self.starved) {
+        let starved = std::mem::take(&mut self.starved);
+        if self.held.is_empty() {
+            // Begins anew where there still is no room.
+            self.signals.burst_ends();
+        }
+        for key in starved {
             let Some(conn) = self.conns.get_mut(key) else {
                 continue;
             };

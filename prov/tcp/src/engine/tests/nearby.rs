@@ -94,6 +94,27 @@ fn connections_that_are_used_leave_their_socket_unless_told_not_to() {
 }
 
 #[test]
+fn what_had_no_room_leaves_without_another_call() {
+    const COUNT: usize = 200;
+    let (a, b) = nearby_copying();
+    let mut outs: Vec<Vec<u8>> = (0..COUNT).map(|seed| pattern(2000, seed)).collect();
+    let mut places = vec![vec![0; 2000]; COUNT];
+    for (tag, place) in places.iter_mut().enumerate() {
+        receive(&b, place, tag as u64);
+    }
+    for (tag, out) in outs.iter_mut().enumerate() {
+        send(&a, out, tag as u64);
+    }
+    assert!(
+        !a.engine.core().starved.is_empty(),
+        "there is too much room"
+    );
+    // Only the receiver is driven from here on.
+    until([&b, &b], || b.count() == COUNT);
+    assert!(places == outs);
+}
+
+#[test]
 fn what_is_queued_when_a_connection_moves_comes_before_what_follows() {
     const COUNT: u64 = 400;
     for len in [8, 3000, 20_000] {

@@ -331,29 +331,44 @@ impl Core {
                 self.flush(key);
             }
         }
-        self.signals.burst_ends();
+        if self.starved.is_empty() {
+            self.signals.burst_ends();
+        }
     }
 
-    /// Sends what was held back, for an application that makes no further call.
-    /// What that leads to is reported with the next one.
+    /// Sends what was held back or had no room, for an application that makes no
+    /// further call. What that leads to is reported with the next one.
     pub(crate) fn flush_for_application(&mut self) {
-        for key in std::mem::take(&mut self.held) {
+        let mut keys = std::mem::take(&mut self.held);
+        keys.append(&mut self.starved);
+        // Begins anew where there is no room.
+        self.signals.burst_ends();
+        for key in keys {
             let Some(conn) = self.conns.get_mut(key) else {
                 continue;
             };
             conn.is_held = false;
             conn.owes = false;
+            // Errors show when the rest is sent.
+            let mut is_stuck = false;
+            if let Some(shortcut) = &mut conn.shortcut {
+                shortcut.is_starved = false;
+                is_stuck = shortcut.leave(conn.socket.as_fd()) == Err(Errno::EAGAIN);
+            }
             let flushed = conn.send_queued(&mut self.target, self.params.zerocopy_size);
             // If the socket is broken, the next attempt says so again.
             conn.is_blocked = matches!(flushed, Ok(false));
-            self.sent.push(key);
+            if conn.is_blocked || is_stuck {
+                self.waits_for_room(key);
+            }
+            if !self.sent.contains(&key) {
+                self.sent.push(key);
+            }
             self.has_chores = true;
-            self.waits_for_room(key);
         }
         if !self.sent.is_empty() && self.has_sleepers {
             self.poller.wake_at(Instant::now());
         }
-        self.signals.burst_ends();
     }
 
     /// Reports what was sent in the application's stead.
