@@ -251,7 +251,11 @@ impl Sender {
     fn look(&mut self) -> std::result::Result<(), Broken> {
         let done = self.ring.look(&self.way)?;
         self.note();
-        if let Some(last) = done.checked_sub(1) {
+        // The slot that was done last may be filled again, where all are filled:
+        // then what is noted of it is of the new message.
+        if self.ring.filled_since_look() < SLOTS as u64
+            && let Some(last) = done.checked_sub(1)
+        {
             self.free = self.free.max(self.given_by[last as usize % SLOTS]);
         }
         Ok(())

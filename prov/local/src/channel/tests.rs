@@ -159,6 +159,28 @@ fn the_place_of_a_message_that_was_taken_is_used_again() {
 }
 
 #[test]
+fn a_full_ring_keeps_what_was_not_taken() {
+    for len in [100, 200, 256] {
+        let (mut here, mut there) = pair();
+        let (mut sent, mut received) = (0usize, 0usize);
+        while received < 20 * SLOTS {
+            while send(&mut here, sent as u64, &pattern(sent, len)) {
+                sent += 1;
+            }
+            // Whoever waits looks again and again.
+            assert!(here.sender.space(len).unwrap().is_none());
+            for _ in 0..SLOTS / 4 {
+                let (tag, bytes) = receive(&mut there).unwrap();
+                assert_eq!(tag, received as u64);
+                assert!(bytes == pattern(received, len), "{len} {received}");
+                received += 1;
+            }
+            let _ = there.receiver.tell();
+        }
+    }
+}
+
+#[test]
 fn both_directions_are_apart() {
     let (mut here, mut there) = pair();
     assert!(send(&mut here, 1, b"there"));

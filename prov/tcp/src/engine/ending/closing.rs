@@ -154,6 +154,9 @@ impl Core {
         if conn.shortcut.is_some() {
             self.rota.remove(key);
             self.starved.retain(|starved| *starved != key);
+            if self.starved.is_empty() && self.held.is_empty() {
+                self.signals.burst_ends();
+            }
         }
         socket::end(conn.socket);
         ops

@@ -333,7 +333,11 @@ impl Core {
             return Err(Fault::Io(error));
         }
         let is_whole = transfer.is_whole();
-        let course = conn.copies.course.take();
+        // The course of what is kept, which others may go before.
+        let course = match transfer.to {
+            Goal::Keep { .. } => conn.copies.course.take(),
+            Goal::Place(_) | Goal::Discard => None,
+        };
         transfer.keep(course, &mut self.endpoints, &mut self.target);
         if !is_whole {
             conn.copies.transfers.put_back(transfer);

@@ -209,7 +209,7 @@ impl Core {
             && shortcut.is_out()
             && !std::mem::replace(&mut shortcut.is_starved, true)
         {
-            if self.starved.is_empty() && self.held.is_empty() {
+            if self.starved.is_empty() {
                 self.signals.burst_begins();
             }
             self.starved.push(key);

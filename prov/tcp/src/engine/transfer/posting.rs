@@ -355,16 +355,18 @@ impl Core {
                 shortcut.is_starved = false;
                 is_stuck = shortcut.leave(conn.socket.as_fd()) == Err(Errno::EAGAIN);
             }
+            let before = conn.outbox.len();
             let flushed = conn.send_queued(&mut self.target, self.params.zerocopy_size);
             // If the socket is broken, the next attempt says so again.
             conn.is_blocked = matches!(flushed, Ok(false));
+            let is_news = !conn.is_blocked || conn.outbox.len() < before;
             if conn.is_blocked || is_stuck {
                 self.waits_for_room(key);
             }
-            if !self.sent.contains(&key) {
+            if is_news && !self.sent.contains(&key) {
                 self.sent.push(key);
+                self.has_chores = true;
             }
-            self.has_chores = true;
         }
         if !self.sent.is_empty() && self.has_sleepers {
             self.poller.wake_at(Instant::now());
