@@ -157,7 +157,7 @@ pub trait Core: Send + Sized + 'static {
     /// Posts a receive.
     ///
     /// # Errors
-    /// Those of [`Endpoints::post_special`].
+    /// Those of [`Endpoints::post`].
     #[inline(always)]
     fn receive(&mut self, ep: EpKey, receive: &Receive) -> Result {
         self.post_receive_of(ep, receive)
@@ -183,21 +183,12 @@ pub trait Core: Send + Sized + 'static {
     /// [`Core::receive`] for endpoints that have nothing special about them.
     ///
     /// # Errors
-    /// Those of [`Endpoints::post_special`].
+    /// Those of [`Endpoints::post`].
     #[inline(always)]
     fn post_receive_of(&mut self, ep: EpKey, receive: &Receive) -> Result {
         let poster = self.endpoints().poster(ep)?;
-        if !poster.directed {
-            // Code of its own, without what is below.
-            return match self.endpoints().post(poster, receive) {
-                Some(()) => Ok(()),
-                None => receive_special(self, ep, receive),
-            };
-        }
-        let is_awaited = Self::Sources::expects(self, ep);
-        if self.endpoints().post(poster, receive).is_none() {
-            receive_special(self, ep, receive)?;
-        }
+        let is_awaited = poster.directed && Self::Sources::expects(self, ep);
+        self.post_receive(poster, receive)?;
         if is_awaited
             && receive.flags & FI_PEEK == 0
             && let Some(peer) = receive.directed()
@@ -210,13 +201,21 @@ pub trait Core: Send + Sized + 'static {
     /// Posts a receive to an inbox.
     ///
     /// # Errors
-    /// Those of [`Endpoints::post_special`].
-    #[inline(always)]
+    /// Those of [`Endpoints::post`].
     fn post_receive(&mut self, poster: Poster, receive: &Receive) -> Result {
-        match self.endpoints().post(poster, receive) {
-            Some(()) => Ok(()),
-            None => post_special(self, poster, receive),
+        let posting = self.endpoints().post(poster, receive)?;
+        self.follow_up();
+        if posting == Posting::NotFound {
+            self.endpoints().report_nothing_found(poster, receive);
+            // What is looked for may be on its way: the read that finds this entry
+            // drives, so that the next look sees more. This call does not, as the C
+            // library's does not. MPICH looks into its own queue first and then
+            // here, and takes what came in between for what is not there.
+            if let Some(signals) = self.signals() {
+                signals.drive_next();
+            }
         }
+        Ok(())
     }
 
     /// Does what earlier calls have led to. What that leads to in turn is done
@@ -230,30 +229,6 @@ pub trait Core: Send + Sized + 'static {
             self.act(action);
         }
     }
-}
-
-/// Looks the poster up again: the short way would pay for keeping it.
-#[inline(never)]
-fn receive_special<C: Core>(core: &mut C, ep: EpKey, receive: &Receive) -> Result {
-    let poster = core.endpoints().poster(ep)?;
-    post_special(core, poster, receive)
-}
-
-#[inline(never)]
-fn post_special<C: Core>(core: &mut C, poster: Poster, receive: &Receive) -> Result {
-    let posting = core.endpoints().post_special(poster, receive)?;
-    core.follow_up();
-    if posting == Posting::NotFound {
-        core.endpoints().report_nothing_found(poster, receive);
-        // What is looked for may be on its way: the read that finds this entry
-        // drives, so that the next look sees more. This call does not, as the C
-        // library's does not. MPICH looks into its own queue first and then
-        // here, and takes what came in between for what is not there.
-        if let Some(signals) = core.signals() {
-            signals.drive_next();
-        }
-    }
-    Ok(())
 }
 
 /// See the [module](self) description.

@@ -44,23 +44,9 @@ impl<T: Transport> Endpoints<T> {
         })
     }
 
-    /// Posts a receive that just waits: `None`, and nothing has happened, if it
-    /// may not, and is for [`Endpoints::post_special`].
-    #[inline(always)]
-    pub fn post(&mut self, poster: Poster, receive: &Receive) -> Option<()> {
-        let inbox = self.inboxes.get_mut(poster.inbox)?;
-        let (tagged, filter) = select(receive, poster.directed);
-        let size = inbox.size;
-        let queue = inbox.queue(tagged);
-        let context = Context::of(receive.context).0;
-        let waits = receive.flags & (FI_PEEK | FI_CLAIM | FI_MULTI_RECV) == 0
-            && queue.post_waiting(context, receive.flags, filter, &receive.buffers, size);
-        waits.then_some(())
-    }
-
-    /// [`Endpoints::post`] for what takes a few instructions; `false`, and nothing
-    /// has happened, for all else. The receive stays in registers: nobody is told
-    /// where it is.
+    /// Posts a receive that just waits, if that takes a few instructions; `false`,
+    /// and nothing has happened, for all else, which is for [`Endpoints::post`]. The
+    /// receive stays in registers: nobody is told where it is.
     #[inline(always)]
     pub fn post_at_once(&mut self, poster: Poster, receive: &Receive) -> bool {
         let Some(inbox) = self.inboxes.get_mut(poster.inbox) else {
@@ -74,7 +60,7 @@ impl<T: Transport> Endpoints<T> {
             && queue.post_at_once(context, receive.flags, filter, &receive.buffers, size)
     }
 
-    /// Posts a receive that may not just wait, or looks at messages that do.
+    /// Posts a receive, or looks at messages that wait for one.
     ///
     /// # Errors
     /// `-FI_EAGAIN` where there is no room for it, `-FI_ENOMSG` for a claim of
@@ -83,7 +69,7 @@ impl<T: Transport> Endpoints<T> {
     /// with an error entry, as those posted before the end do: its application
     /// may not know of the end yet.
     #[inline(never)]
-    pub fn post_special(&mut self, poster: Poster, receive: &Receive) -> Result<Posting> {
+    pub fn post(&mut self, poster: Poster, receive: &Receive) -> Result<Posting> {
         let inbox = self.inboxes.get(poster.inbox);
         if inbox.is_some_and(|inbox| inbox.foreign.is_some()) {
             return Err(Errno::ENOSYS);

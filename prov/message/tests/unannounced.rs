@@ -136,9 +136,7 @@ impl World {
             context: std::ptr::null_mut(),
         };
         let poster = self.endpoints.poster(self.ep).unwrap();
-        if self.endpoints.post(poster, &receive).is_none() {
-            self.endpoints.post_special(poster, &receive).unwrap();
-        }
+        self.endpoints.post(poster, &receive).unwrap();
         self.endpoints.admit_held_back();
     }
 

@@ -1,20 +1,20 @@
-//! Memory that the application lent to an operation, and socket transfers
+//! Memory that the application lent to an operation, and socket [`transfer`]s
 //! from and to it.
 //!
 //! The seam makes an [`AppIov`] out of the pointers of a call. libfabric's
 //! rule is that such memory stays valid, and the application's hands off it
 //! where the operation writes, until the operation has completed; that is the
-//! one promise on which every `unsafe` block of this file rests.
+//! one promise on which every `unsafe` block of these files rests.
 
 mod piece;
+mod transfer;
 
-use std::marker::PhantomData;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd};
 
 use libc::iovec;
 
 pub use self::piece::Piece;
+pub use self::transfer::{Incoming, Outgoing, TRANSFER_LIMIT};
 use crate::errno::{Errno, Result};
 
 /// Buffers that one operation takes at most (`iov_limit`, `rma_iov_limit`).
@@ -408,215 +408,6 @@ unsafe fn copy_ends<Word: Copy>(from: *const u8, to: *mut u8, len: usize) {
 impl std::fmt::Debug for AppIov {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "AppIov({} bytes in {})", self.len, self.count)
-    }
-}
-
-/// Pieces that one socket call moves at most.
-pub const TRANSFER_LIMIT: usize = 16;
-
-/// What one socket call moves: our own bytes and the application's, in order.
-pub struct Transfer<'a> {
-    iov: [iovec; TRANSFER_LIMIT],
-    count: usize,
-    len: usize,
-    /// Our own buffers are borrowed until the call.
-    buffers: PhantomData<&'a mut [u8]>,
-}
-
-/// A [`Transfer`] whose bytes go out.
-pub struct Outgoing<'a>(Transfer<'a>);
-
-/// A [`Transfer`] whose bytes come in.
-pub struct Incoming<'a>(Transfer<'a>);
-
-impl Transfer<'_> {
-    fn new() -> Self {
-        Transfer {
-            iov: [NOTHING; TRANSFER_LIMIT],
-            count: 0,
-            len: 0,
-            buffers: PhantomData,
-        }
-    }
-
-    fn room(&self) -> usize {
-        TRANSFER_LIMIT - self.count
-    }
-
-    fn push(&mut self, piece: iovec) {
-        if piece.iov_len != 0 {
-            self.iov[self.count] = piece;
-            self.count += 1;
-            self.len += piece.iov_len;
-        }
-    }
-
-    /// Calls `copy` for each piece from `at` on with the bytes that were copied
-    /// before, until it copies none; how many it has copied.
-    fn walk(&self, mut at: usize, mut copy: impl FnMut(usize, &AppIov) -> usize) -> usize {
-        let mut done = 0;
-        for piece in &self.iov[..self.count] {
-            let skipped = at.min(piece.iov_len);
-            at -= skipped;
-            if skipped == piece.iov_len {
-                continue;
-            }
-            // SAFETY: inside a piece, which is a borrowed buffer of ours or
-            // application memory of an operation in flight; written to only
-            // where it is room for what comes in.
-            let part = unsafe {
-                let base = piece.iov_base.cast::<u8>().add(skipped);
-                AppIov::from_raw(base, piece.iov_len - skipped)
-            };
-            let copied = copy(done, &part);
-            done += copied;
-            if copied < part.len() {
-                break;
-            }
-        }
-        done
-    }
-
-    fn header(&mut self) -> libc::msghdr {
-        // SAFETY: every field of a `msghdr` may be zero.
-        let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
-        header.msg_iov = self.iov.as_mut_ptr();
-        header.msg_iovlen = self.count as _;
-        header
-    }
-}
-
-impl Default for Outgoing<'_> {
-    fn default() -> Self {
-        Outgoing(Transfer::new())
-    }
-}
-
-impl Default for Incoming<'_> {
-    fn default() -> Self {
-        Incoming(Transfer::new())
-    }
-}
-
-impl<'a> Outgoing<'a> {
-    /// Adds our own bytes; `false` when the list is full.
-    pub fn push(&mut self, bytes: &'a [u8]) -> bool {
-        let fits = self.0.room() >= 1;
-        if fits {
-            self.0.push(iovec {
-                iov_base: bytes.as_ptr().cast_mut().cast(),
-                iov_len: bytes.len(),
-            });
-        }
-        fits
-    }
-
-    /// Adds application memory; `false` when the list is full.
-    pub fn push_app(&mut self, memory: &AppIov) -> bool {
-        let fits = self.0.room() >= memory.pieces().len();
-        if fits {
-            memory.pieces().iter().for_each(|&piece| self.0.push(piece));
-        }
-        fits
-    }
-
-    /// Bytes in the list.
-    pub fn len(&self) -> usize {
-        self.0.len
-    }
-
-    /// Whether there is nothing to send.
-    pub fn is_empty(&self) -> bool {
-        self.0.len == 0
-    }
-
-    /// Whether not one more piece of application memory is sure to fit.
-    pub fn is_full(&self) -> bool {
-        self.0.room() < IOV_LIMIT + 1
-    }
-
-    /// Copies the bytes from `at` on to `to`, as far as there is room; how many.
-    pub fn copy_to(&self, at: usize, to: &AppIov) -> usize {
-        self.0
-            .walk(at, |done, part| part.copy_to(&to.slice(done, usize::MAX)))
-    }
-
-    /// `sendmsg(2)` with `MSG_NOSIGNAL`; bytes that the socket took.
-    pub fn send(mut self, socket: BorrowedFd<'_>, flags: i32) -> Result<usize> {
-        let sent = if self.0.count == 1 {
-            let piece = self.0.iov[0];
-            // SAFETY: the piece is a borrowed buffer of ours or application
-            // memory of an operation in flight, valid for its length.
-            unsafe {
-                libc::send(
-                    socket.as_raw_fd(),
-                    piece.iov_base,
-                    piece.iov_len,
-                    flags | libc::MSG_NOSIGNAL,
-                )
-            }
-        } else {
-            let header = self.0.header();
-            // SAFETY: `header` describes pieces as above, and `self` outlives
-            // the call.
-            unsafe { libc::sendmsg(socket.as_raw_fd(), &header, flags | libc::MSG_NOSIGNAL) }
-        };
-        usize::try_from(sent).map_err(|_| Errno::last_os_error())
-    }
-}
-
-impl<'a> Incoming<'a> {
-    /// Adds our own room; `false` when the list is full.
-    pub fn push(&mut self, bytes: &'a mut [u8]) -> bool {
-        let fits = self.0.room() >= 1;
-        if fits {
-            self.0.push(iovec {
-                iov_base: bytes.as_mut_ptr().cast(),
-                iov_len: bytes.len(),
-            });
-        }
-        fits
-    }
-
-    /// Adds application memory; `false` when the list is full.
-    pub fn push_app(&mut self, memory: &AppIov) -> bool {
-        let fits = self.0.room() >= memory.pieces().len();
-        if fits {
-            memory.pieces().iter().for_each(|&piece| self.0.push(piece));
-        }
-        fits
-    }
-
-    /// Room in the list, in bytes.
-    pub fn len(&self) -> usize {
-        self.0.len
-    }
-
-    /// Whether there is no room.
-    pub fn is_empty(&self) -> bool {
-        self.0.len == 0
-    }
-
-    /// Copies bytes to the place from `at` on, as far as there is room; how many.
-    pub fn copy_from(&mut self, at: usize, from: &AppIov) -> usize {
-        self.0
-            .walk(at, |done, part| from.slice(done, usize::MAX).copy_to(part))
-    }
-
-    /// `recvmsg(2)`; bytes that came, 0 at the end of the stream.
-    pub fn receive(mut self, socket: BorrowedFd<'_>, flags: i32) -> Result<usize> {
-        let received = if self.0.count == 1 {
-            let piece = self.0.iov[0];
-            // SAFETY: the piece is an exclusively borrowed buffer of ours or
-            // application memory of an operation in flight.
-            unsafe { libc::recv(socket.as_raw_fd(), piece.iov_base, piece.iov_len, flags) }
-        } else {
-            let mut header = self.0.header();
-            // SAFETY: `header` describes pieces as above, and `self` outlives
-            // the call.
-            unsafe { libc::recvmsg(socket.as_raw_fd(), &mut header, flags) }
-        };
-        usize::try_from(received).map_err(|_| Errno::last_os_error())
     }
 }
 

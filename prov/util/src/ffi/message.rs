@@ -80,7 +80,7 @@ macro_rules! interface {
         calls! {
             fn recv<R: Receiver>(ep, room, len, desc, peer, $($select,)* context) {
                 let local = Local::one(room, len, desc);
-                message::receive_at_once::<R>(ep, local, $select_of, Call::plain(peer, context))
+                message::receive::<R>(ep, local, $select_of, Call::plain(peer, context))
             }
 
             fn recvv<R: Receiver>(ep, iov, descs, count, peer, $($select,)* context) {
@@ -152,34 +152,8 @@ pub(super) unsafe fn receive<R: Receiver>(
 ) -> Result<isize> {
     // SAFETY: the caller vouches for the object.
     let receiver = unsafe { Handle::<R>::borrow(ep) };
-    Ok(post_receive(
-        receiver,
-        &Receive {
-            select,
-            buffers: local.buffers,
-            desc: local.desc,
-            peer: call.peer,
-            flags: call.flags(receiver.flags()),
-            context: call.context,
-        },
-    ))
-}
-
-/// [`receive`] for the calls that most receives are posted with: what takes a few
-/// instructions is done here, where the request is known.
-///
-/// # Safety
-/// `ep` is an open object of type `R`.
-#[inline(always)]
-pub(super) unsafe fn receive_at_once<R: Receiver>(
-    ep: *mut fid_ep,
-    local: Local,
-    select: Select,
-    call: Call,
-) -> Result<isize> {
-    // SAFETY: the caller vouches for the object.
-    let receiver = unsafe { Handle::<R>::borrow(ep) };
-    // Each has one of its own: the first is never written to memory.
+    // Most wait after a few instructions, done here, where the request is known.
+    // Each way has a request of its own: the first is never written to memory.
     let request = || Receive {
         select,
         buffers: local.buffers,

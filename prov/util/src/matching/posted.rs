@@ -113,18 +113,9 @@ impl<B> PostedQueue<B> {
         }
     }
 
-    /// Adds a receive with a buffer of its own, unless `most` wait already;
-    /// whether it did. What `posted` says is written to its place, and not moved
-    /// there.
-    #[inline(always)]
-    pub fn push_single(&mut self, posted: impl Fn() -> Posted, buf: &B, most: usize) -> bool
-    where
-        B: ReceiveBuffer + Copy,
-    {
-        self.push_in_line(&posted, buf, most) || self.push_elsewhere(posted(), buf, most)
-    }
-
-    /// [`PostedQueue::push_single`] where there is room in line.
+    /// Adds a receive with a buffer of its own, if there is room in line, and fewer
+    /// than `most` wait; whether it did. What `posted` says is written to its place,
+    /// and not moved there.
     #[inline(always)]
     pub fn push_in_line(&mut self, posted: impl Fn() -> Posted, buf: &B, most: usize) -> bool
     where
@@ -144,18 +135,6 @@ impl<B> PostedQueue<B> {
             space => *space = Space::Single(*buf),
         }
         true
-    }
-
-    #[inline(never)]
-    fn push_elsewhere(&mut self, posted: Posted, buf: &B, most: usize) -> bool
-    where
-        B: Copy,
-    {
-        let has_room = self.len() < most;
-        if has_room {
-            self.push(posted, Space::Single(*buf));
-        }
-        has_room
     }
 
     /// The oldest receive that accepts a message with this source and tag.

@@ -78,34 +78,9 @@ impl<B: ReceiveBuffer, U> ReceiveQueue<B, U> {
         None
     }
 
-    /// Posts a receive with a buffer for one message, if no message waits at all,
-    /// and fewer than `most` receives; `false` leaves it to
-    /// [`ReceiveQueue::post`].
-    #[inline(always)]
-    pub fn post_waiting(
-        &mut self,
-        context: usize,
-        flags: u64,
-        filter: Filter,
-        buf: &B,
-        most: usize,
-    ) -> bool
-    where
-        B: Copy,
-    {
-        let Filter { src, tag, ignore } = filter;
-        let posted = || Posted {
-            context,
-            flags,
-            src,
-            tag,
-            ignore,
-        };
-        self.unexpected.is_empty() && self.posted.push_single(posted, buf, most)
-    }
-
-    /// [`ReceiveQueue::post_waiting`] for receives that wait with a few
-    /// instructions: others are left to that.
+    /// Posts a receive with a buffer for one message with a few instructions, if no
+    /// message waits at all, and few receives, fewer than `most`; `false` leaves it
+    /// to [`ReceiveQueue::post`].
     #[inline(always)]
     pub fn post_at_once(
         &mut self,
