@@ -1,6 +1,7 @@
 //! The verbs provider (fi_verbs(7)): endpoints on queue pairs of RDMA devices.
 
 mod address;
+mod affinity;
 mod bases;
 mod device;
 mod domain;

@@ -40,6 +40,14 @@ param_table! {
         name_server_port: i32 = 5678, in 1..=65535;
         /// Whether memory that a file stands for is registered as such
         use_dmabuf: bool = true;
+        /// In which order devices are found: none, auto (the nearest to
+        /// affinity_device first) or manual (that of nic_affinity_config first)
+        nic_affinity_policy: Option<String> = None;
+        /// The PCI address of the device, such as a GPU, that devices are to be near
+        affinity_device: Option<String> = None;
+        /// A file with lines of a PCI address and the device that is to be first
+        /// for it
+        nic_affinity_config: Option<String> = None;
     }
 }
 

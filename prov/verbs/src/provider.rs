@@ -9,11 +9,11 @@ use prov_util::ffi::services::core_bool;
 use prov_util::logging::Targets;
 use prov_util::provider::{Provider, fi_provider};
 
-use crate::LOG;
 use crate::device::allow_unsafe_fork;
 use crate::fabric::Fabric;
 use crate::getinfo;
 use crate::params::Params;
+use crate::{LOG, affinity};
 
 /// Version of the provider, which goes with that of the library: 2.7.0.
 pub const VERSION: u32 = version(207, 0);
@@ -41,7 +41,9 @@ impl Provider for Verbs {
     }
 
     fn getinfo(&self, request: &Request<'_>) -> Result<Vec<Info>> {
-        getinfo::getinfo(request, &self.params)
+        let mut infos = getinfo::getinfo(request, &self.params)?;
+        affinity::order(&mut infos, &self.params);
+        Ok(infos)
     }
 
     fn fabric(&self, _: &FabricAttr) -> Result<Fabric> {
