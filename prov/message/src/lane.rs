@@ -106,9 +106,12 @@ pub trait Core: Send + Sized + 'static {
     }
 
     /// Sends what is held back, for an application that has left it, and calls
-    /// [`Signals::burst_ends`]. Reports nothing: the application may be at its
-    /// queues.
-    fn end_burst(&mut self) {}
+    /// [`Signals::burst_ends`]; and what had no room, as far as there is some
+    /// ([`Signals::stall_ends`]). Reports nothing: the application may be at its
+    /// queues. Whether anything has left.
+    fn end_burst(&mut self) -> bool {
+        false
+    }
 
     /// Whether there may be an errand. Cheap.
     fn has_errands(&self) -> bool {
@@ -423,10 +426,9 @@ impl<C: Core> Progress for Lane<C> {
 }
 
 impl<C: Core> Driven for Lane<C> {
-    fn end_burst(&self) {
-        if let Some(mut core) = self.core.lock_as_helper() {
-            core.end_burst();
-        }
+    fn end_burst(&self) -> bool {
+        let core = self.core.lock_as_helper();
+        core.is_some_and(|mut core| core.end_burst())
     }
 
     fn drive(&self) -> bool {

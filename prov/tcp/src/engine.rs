@@ -261,8 +261,8 @@ impl prov_message::Core for Core {
         self.copied(errand);
     }
 
-    fn end_burst(&mut self) {
-        self.flush_for_application();
+    fn end_burst(&mut self) -> bool {
+        self.flush_for_application()
     }
 
     fn prepare_wait(&mut self, sleeper: Sleeper) -> bool {

@@ -2,8 +2,8 @@
 //!
 //! A lane is what moves together under one lock, such as an endpoint with its
 //! connections. It holds a [`Seat`] at the [`Helper`] of its domain, whose one
-//! thread serves all of them: it ends bursts that the application has left, and
-//! drives lanes with `FI_PROGRESS_AUTO` while the application does not. It
+//! thread serves all of them: it ends bursts that the application has left, sends
+//! what had no room where the application makes no call any more, and drives lanes with `FI_PROGRESS_AUTO` while the application does not. It
 //! starts when it is needed first, sleeps while nothing is due, and ends with
 //! the last lane.
 //!
@@ -19,6 +19,7 @@ mod helper;
 mod pace;
 mod rounds;
 mod signals;
+mod stall;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod thread;
@@ -45,12 +46,14 @@ pub enum Sleeper {
 /// lock takes it as a helper does
 /// ([`Lock::lock_as_helper`](crate::sync::Lock::lock_as_helper)).
 pub trait Driven: Send + Sync {
-    /// Sends what is held back and calls [`Seat::burst_ends`].
+    /// Sends what is held back, and what had no room as far as there is some, and
+    /// calls [`Seat::burst_ends`] and, where nothing waits any more,
+    /// [`Seat::stall_ends`]. Whether anything has left.
     ///
     /// A lane whose lock is biased reports nothing to queues and counters here,
     /// where the application may be: it leaves that to the application's next
     /// call.
-    fn end_burst(&self);
+    fn end_burst(&self) -> bool;
 
     /// Makes progress for the application; whether there is nothing to do
     /// until the descriptor is readable.

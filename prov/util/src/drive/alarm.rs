@@ -78,6 +78,21 @@ impl Alarm {
         self.is_set.store(true, Ordering::Release);
     }
 
+    /// [`Alarm::set`] to ring after another time, unless it is put off until then.
+    /// Nothing in a forked child.
+    pub(super) fn set_for(&self, pause: Duration, now: Instant) {
+        if std::process::id() == self.process {
+            self.ring_after(pause, now);
+            self.is_set.store(true, Ordering::Release);
+        }
+    }
+
+    /// It does not ring, unless it does so already.
+    pub(super) fn stop(&self) {
+        self.unset();
+        self.set_timer(Duration::ZERO);
+    }
+
     /// The thread sleeps at something else.
     pub(super) fn unset(&self) {
         self.is_set.store(false, Ordering::Relaxed);
@@ -106,6 +121,11 @@ impl Alarm {
     fn ring_after(&self, pause: Duration, now: Instant) {
         let since = now.duration_since(self.start).as_nanos();
         self.put_off.store(since as u64, Ordering::Relaxed);
+        self.set_timer(pause);
+    }
+
+    /// Zero stops it.
+    fn set_timer(&self, pause: Duration) {
         let timing = Itimerspec {
             it_interval: Timespec::default(),
             it_value: Timespec {

@@ -12,6 +12,7 @@ use super::Driven;
 use super::alarm::Alarm;
 use super::burst::Burst;
 use super::rounds::{News, Run};
+use super::stall::{Begun, Stall};
 use super::{fork, thread};
 use crate::errno::{Errno, Result};
 use crate::logging::UTIL;
@@ -56,6 +57,7 @@ pub(super) struct Place {
     /// What wakes the thread when the application stops driving the lane itself,
     /// with automatic progress.
     pub(super) alarm: OnceLock<Alarm>,
+    pub(super) stall: Stall,
     /// Whether the thread must stay away. Held while it is in the lane.
     is_closed: Mutex<bool>,
     is_left: AtomicBool,
@@ -84,6 +86,7 @@ impl Helper {
                 lane,
                 wait_fd: OnceLock::new(),
                 alarm: OnceLock::new(),
+                stall: Stall::default(),
                 is_closed: Mutex::new(false),
                 is_left: AtomicBool::new(false),
                 is_known: AtomicBool::new(false),
@@ -221,25 +224,40 @@ impl Seat {
     #[cold]
     #[inline(never)]
     fn wake(&self) {
-        if !self.place.burst.watch() {
-            return;
-        }
-        match self
-            .helper
-            .tell(&self.place, News::Burst(self.place.clone()))
-        {
-            Ok(()) | Err(Errno::EOPBADSTATE) => {}
-            // What is held back then leaves with the next call.
-            Err(error) => log::warn!(
-                target: UTIL.domain,
-                "no thread to end bursts with: {error}"
-            ),
+        if self.place.burst.watch() {
+            self.tell(News::Burst(self.place.clone()));
         }
     }
 
+    fn tell(&self, news: News) {
+        match self.helper.tell(&self.place, news) {
+            Ok(()) | Err(Errno::EOPBADSTATE) => {}
+            Err(error) => has_no_help(error),
+        }
+    }
+
+    /// Something has no room, and nothing had waited for some. Called with the
+    /// lane's lock.
+    #[cold]
+    #[inline(never)]
+    pub fn stall_begins(&self) {
+        match self.place.stall.begin(Instant::now) {
+            Ok(Begun::Nothing) => {}
+            Ok(Begun::Tell) => self.tell(News::Stall(self.place.clone())),
+            Err(error) => has_no_help(error),
+        }
+    }
+
+    /// Nothing waits for room any more. Called with the lane's lock.
+    pub fn stall_ends(&self) {
+        self.place.stall.end();
+    }
+
     /// The application makes progress calls, and has made some dozens since this
-    /// was called last: a thread that would drive the lane for it need not look.
+    /// was called last: a thread that would drive the lane for it, or go on with what
+    /// had no room, need not look.
     pub fn calls_go_on(&self) {
+        self.place.stall.calls_go_on(Instant::now);
         if let Some(alarm) = self.place.alarm.get() {
             alarm.put_off(Instant::now);
         }
@@ -285,6 +303,14 @@ impl Seat {
         }
         self.helper.leave(&self.place);
     }
+}
+
+/// What is held back or has no room then leaves with the application's next call.
+fn has_no_help(error: Errno) {
+    log::warn!(
+        target: UTIL.domain,
+        "no thread to send what the application has left: {error}"
+    );
 }
 
 impl Drop for Seat {

@@ -18,9 +18,6 @@ const LOOK: Duration = Duration::from_micros(25);
 /// Looks after which the pause between them is twice as long, if at each of
 /// them there were bursts that the application had ended.
 const TRUST_AFTER: u32 = 16;
-/// Bursts that were stuck after which the pause behind the next one is twice as
-/// long.
-const STUCK: u32 = 4;
 /// Time without a burst after which the thread does not look any more.
 const QUIET: Duration = Duration::from_micros(500);
 
@@ -36,9 +33,6 @@ pub struct Pace {
     trust: u32,
     /// How long there has been no burst.
     quiet: Duration,
-    /// Bursts in a row that were left, and begun anew by who ended them: there was
-    /// no room for what they held.
-    stuck: u32,
 }
 
 /// What to do after a look.
@@ -74,12 +68,7 @@ impl Pace {
             self.quiet = Duration::ZERO;
             // This one counts as over, and for nothing.
             self.over = over + 1;
-            self.stuck += 1;
-            let doublings = self.stuck.saturating_sub(STUCK).min(5);
-            return Next::End(LOOK * (1 << doublings));
-        }
-        if !is_held || over > self.over {
-            self.stuck = 0;
+            return Next::End(LOOK);
         }
         self.mark = mark;
         if over > self.over {
@@ -133,28 +122,6 @@ mod tests {
         pace.begin(1);
         assert_eq!(pace.look(1), Next::End(LOOK));
         assert_eq!(pace.look(1), Next::End(LOOK));
-    }
-
-    #[test]
-    fn what_has_no_room_is_looked_after_less_and_less_until_it_has() {
-        let mut pace = Pace::default();
-        pace.begin(1);
-        let pauses: Vec<_> = (0..20)
-            .map(|burst| {
-                let pause = match pace.look(2 * burst + 1) {
-                    Next::End(pause) => pause,
-                    other => panic!("{other:?}"),
-                };
-                // Ended, and begun anew.
-                assert_eq!(pace.look(2 * burst + 3), Next::Look(LOOK));
-                pause
-            })
-            .collect();
-        assert!(pauses.is_sorted());
-        assert_eq!((pauses[0], pauses[19]), (LOOK, 32 * LOOK));
-        assert_eq!(pace.look(42), Next::Look(LOOK));
-        assert_eq!(pace.look(43), Next::Look(LOOK));
-        assert_eq!(pace.look(43), Next::End(LOOK));
     }
 
     #[test]

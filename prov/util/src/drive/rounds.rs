@@ -14,8 +14,10 @@ use super::auto::Auto;
 use super::fork::AtWork;
 use super::helper::Place;
 use super::pace::{Next, Pace};
+use super::stall::STALL;
 use super::thread;
 use crate::errno::Result;
+use crate::logging::UTIL;
 
 /// A thread, as those see it that tell it what to do.
 pub(super) struct Run {
@@ -31,6 +33,8 @@ pub(super) struct Run {
 pub(super) enum News {
     /// A burst began; its lane has to be looked after.
     Burst(Arc<Place>),
+    /// Something stalled, the first time; the lane has an alarm for that.
+    Stall(Arc<Place>),
     /// The lane is to be driven.
     Drive(Arc<Place>),
     /// The lane with this id has left.
@@ -122,6 +126,8 @@ struct Lane {
     /// How its bursts are looked after, and when next, if they are.
     pace: Pace,
     look: Option<Look>,
+    /// How long the last pause was between looks at what has no room.
+    stall_pause: Duration,
     auto: Option<Auto>,
 }
 
@@ -155,6 +161,7 @@ impl Lanes {
                     let lane = self.lane(place);
                     lane.look = Look::after(lane.pace.begin(mark));
                 }
+                News::Stall(place) => self.lane(place).hear_stalls(epoll),
                 News::Drive(place) => {
                     let auto = Auto::new(&place, epoll);
                     self.lane(place).auto = Some(auto);
@@ -174,6 +181,9 @@ impl Lanes {
         if let Some(fd) = lane.place.wait_fd() {
             let _ = epoll::delete(epoll, fd);
         }
+        if let Some(alarm) = lane.place.stall.alarm() {
+            let _ = epoll::delete(epoll, alarm);
+        }
         if let Some(alarm) = lane.place.alarm.get() {
             alarm.unset();
             let _ = epoll::delete(epoll, alarm);
@@ -187,6 +197,7 @@ impl Lanes {
                 place,
                 pace: Pace::default(),
                 look: None,
+                stall_pause: Duration::ZERO,
                 auto: None,
             });
             self.list.len() - 1
@@ -199,8 +210,15 @@ impl Lanes {
         for event in ready {
             let id = event.data.u64();
             let mut lanes = self.list.iter_mut();
-            let lane = lanes.find(|lane| lane.place.id == id & !ALARM);
-            match lane.and_then(|lane| lane.auto.as_mut()) {
+            let lane = lanes.find(|lane| lane.place.id == id & !(ALARM | STALL));
+            let Some(lane) = lane else {
+                continue;
+            };
+            if id & STALL != 0 {
+                lane.look_after_stall();
+                continue;
+            }
+            match &mut lane.auto {
                 Some(auto) if id & ALARM != 0 => auto.alarm(),
                 Some(auto) => auto.wake(),
                 None => {}
@@ -240,12 +258,36 @@ impl Lane {
             Next::End(pause) => {
                 let visited = self.place.visit(|lane| lane.end_burst());
                 // A lane that is gone has no bursts.
-                visited.map(|()| pause)
+                visited.map(|_| pause)
             }
             Next::Rest if self.place.burst.rest() => None,
             Next::Rest => Some(self.pace.begin(self.place.burst.mark())),
         };
         self.look = pause.and_then(Look::after);
+    }
+
+    /// Lets the alarm wake the thread that rings for what has no room.
+    fn hear_stalls(&self, epoll: &OwnedFd) {
+        let data = epoll::EventData::new_u64(self.place.id | STALL);
+        let once = epoll::EventFlags::IN | epoll::EventFlags::ET;
+        if let Some(alarm) = self.place.stall.alarm()
+            && let Err(error) = epoll::add(epoll, alarm, data, once)
+        {
+            log::warn!(
+                target: UTIL.domain,
+                "what finds no room waits for the application's calls: {error}"
+            );
+        }
+    }
+
+    /// The application makes no call that would go on with what has no room.
+    fn look_after_stall(&mut self) {
+        let stall = &self.place.stall;
+        stall.rings();
+        // A lane that is gone has nothing to send.
+        if let Some(has_left) = self.place.visit(|lane| lane.end_burst()) {
+            self.stall_pause = stall.looked(self.stall_pause, has_left, Instant::now());
+        }
     }
 }
 

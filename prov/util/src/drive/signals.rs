@@ -186,6 +186,22 @@ impl Signals {
             seat.burst_ends();
         }
     }
+
+    /// Something has no room from now on, and nothing waited for some. The calls
+    /// that drive the lane go on with it; where there are none, the thread that
+    /// helps does. Called with the lane's lock, as the next one.
+    pub fn stall_begins(&self) {
+        if let Some(seat) = self.seat.get() {
+            seat.stall_begins();
+        }
+    }
+
+    /// Nothing waits for room any more.
+    pub fn stall_ends(&self) {
+        if let Some(seat) = self.seat.get() {
+            seat.stall_ends();
+        }
+    }
 }
 
 #[cfg(all(test, not(loom)))]

@@ -84,6 +84,13 @@ impl Lane {
         }
     }
 
+    /// There is no room for a message.
+    fn stall(&self) {
+        let mut core = self.core.lock();
+        core.held += 1;
+        self.seat().stall_begins();
+    }
+
     /// The application makes a progress call.
     fn progress(&self) {
         let mut core = self.core.lock();
@@ -100,14 +107,15 @@ impl Core {
         self.sent += self.held;
         self.held = 0;
         seat.burst_ends();
+        seat.stall_ends();
     }
 }
 
 impl Driven for Lane {
-    fn end_burst(&self) {
+    fn end_burst(&self) -> bool {
         let mut core = self.core.lock_as_helper().unwrap();
         if core.held == 0 {
-            return;
+            return false;
         }
         core.send(self.seat());
         drop(core);
@@ -120,6 +128,7 @@ impl Driven for Lane {
         if let Some(gate) = &self.gate {
             gate.lock().recv().unwrap();
         }
+        true
     }
 
     fn drive(&self) -> bool {
@@ -180,6 +189,26 @@ fn a_burst_that_the_application_leaves_is_ended() {
         assert_eq!(lane.core.lock().sent, 2 * burst);
     }
     assert!(lane.signals_are_blocked.load(Ordering::Relaxed));
+}
+
+#[test]
+fn what_has_no_room_is_looked_after_where_the_application_makes_no_call() {
+    let helper = Helper::new("fi_test");
+    let (lane, did) = Lane::new(&helper);
+    for stall in 1..=3 {
+        lane.stall();
+        burst_ender(&did);
+        assert_eq!(lane.core.lock().sent, stall);
+    }
+    let (other, its) = Lane::new(&helper);
+    other.stall();
+    lane.hold();
+    assert_eq!(burst_ender(&did), burst_ender(&its));
+    // The alarm of one that has left wakes nobody.
+    lane.stall();
+    lane.seat().leave();
+    other.stall();
+    burst_ender(&its);
 }
 
 #[test]

@@ -153,9 +153,12 @@ impl Core {
         self.favourite.forget(key);
         if conn.shortcut.is_some() {
             self.rota.remove(key);
-            self.starved.retain(|starved| *starved != key);
-            if self.starved.is_empty() && self.held.is_empty() {
-                self.signals.burst_ends();
+            let shortcut = conn.shortcut.as_ref();
+            if shortcut.is_some_and(|shortcut| shortcut.is_starved) {
+                self.starved.retain(|starved| *starved != key);
+                if self.starved.is_empty() {
+                    self.signals.stall_ends();
+                }
             }
         }
         socket::end(conn.socket);

@@ -199,7 +199,7 @@ impl Core {
 
     /// A connection has something to send for which there is no room. Where the
     /// kernel does not tell when there is, progress calls look, and the thread that
-    /// helps if the application makes none.
+    /// helps where the application makes none.
     pub(crate) fn waits_for_room(&mut self, key: ConnKey) {
         let Some(conn) = self.conns.get_mut(key) else {
             return;
@@ -210,7 +210,7 @@ impl Core {
             && !std::mem::replace(&mut shortcut.is_starved, true)
         {
             if self.starved.is_empty() {
-                self.signals.burst_begins();
+                self.signals.stall_begins();
             }
             self.starved.push(key);
         }
@@ -219,31 +219,40 @@ impl Core {
     /// Goes on with those that have room again.
     #[inline(never)]
     pub(crate) fn feed(&mut self) {
-        let starved = std::mem::take(&mut self.starved);
-        if self.held.is_empty() {
-            // Begins anew where there still is no room.
-            self.signals.burst_ends();
-        }
-        for key in starved {
-            let Some(conn) = self.conns.get_mut(key) else {
-                continue;
+        // Those that begin to wait meanwhile come behind these.
+        let mut at = 0;
+        for _ in 0..self.starved.len() {
+            let Some(&key) = self.starved.get(at) else {
+                break;
             };
-            let Some(shortcut) = &mut conn.shortcut else {
-                continue;
-            };
-            shortcut.is_starved = false;
-            if !shortcut.has_room() {
-                self.waits_for_room(key);
-                continue;
-            }
-            // An error shows when the rest is sent.
-            let left = shortcut.leave(conn.socket.as_fd());
-            if conn.outbox.is_empty() && left == Err(Errno::EAGAIN) {
-                self.waits_for_room(key);
-            } else {
-                self.flush(key);
+            match self.may_feed(key) {
+                false => at += 1,
+                true => {
+                    self.starved.remove(at);
+                    self.flush(key);
+                }
             }
         }
+        if self.starved.is_empty() {
+            self.signals.stall_ends();
+        }
+    }
+
+    /// Whether a connection that waits for room is to be tried again; it does not
+    /// wait then.
+    fn may_feed(&mut self, key: ConnKey) -> bool {
+        let Some(conn) = self.conns.get_mut(key) else {
+            return true;
+        };
+        let Some(shortcut) = &mut conn.shortcut else {
+            return true;
+        };
+        // An error shows when the rest is sent.
+        let may = shortcut.has_room()
+            && (shortcut.leave(conn.socket.as_fd()) != Err(Errno::EAGAIN)
+                || !conn.outbox.is_empty());
+        shortcut.is_starved = !may;
+        may
     }
 
     /// The socket of a connection that comes through memory has something: calls

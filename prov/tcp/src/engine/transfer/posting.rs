@@ -331,17 +331,21 @@ impl Core {
                 self.flush(key);
             }
         }
-        if self.starved.is_empty() {
-            self.signals.burst_ends();
-        }
+        self.signals.burst_ends();
     }
 
     /// Sends what was held back or had no room, for an application that makes no
-    /// further call. What that leads to is reported with the next one.
-    pub(crate) fn flush_for_application(&mut self) {
+    /// further call; whether anything has left. What that leads to is reported with
+    /// the next one.
+    pub(crate) fn flush_for_application(&mut self) -> bool {
         let mut keys = std::mem::take(&mut self.held);
-        keys.append(&mut self.starved);
-        // Begins anew where there is no room.
+        let starved = std::mem::take(&mut self.starved);
+        let conns = &self.conns;
+        keys.extend(starved.into_iter().filter(|key| {
+            let conn = conns.get(*key);
+            conn.is_some_and(|conn| !conn.is_held)
+        }));
+        let mut has_left = false;
         self.signals.burst_ends();
         for key in keys {
             let Some(conn) = self.conns.get_mut(key) else {
@@ -363,14 +367,19 @@ impl Core {
             if conn.is_blocked || is_stuck {
                 self.waits_for_room(key);
             }
+            has_left |= is_news;
             if is_news && !self.sent.contains(&key) {
                 self.sent.push(key);
                 self.has_chores = true;
             }
         }
+        if self.starved.is_empty() {
+            self.signals.stall_ends();
+        }
         if !self.sent.is_empty() && self.has_sleepers {
             self.poller.wake_at(Instant::now());
         }
+        has_left
     }
 
     /// Reports what was sent in the application's stead.

@@ -1,0 +1,211 @@
+//! What cannot leave a lane for lack of room, of which no descriptor tells.
+//!
+//! The application's calls go on with it, and put off the alarm that the thread
+//! sleeps at: it looks after a lane only where the application makes no call for
+//! some time, and then less and less often as long as nothing leaves.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::alarm::{AWAY, Alarm};
+use crate::errno::Result;
+
+/// Added to a lane's name, for the events of this alarm.
+pub(super) const STALL: u64 = 1 << 62;
+
+/// Until the next look where something has left: there soon is more room.
+const SOON: Duration = Duration::from_micros(500);
+/// Until the next look where nothing leaves, at most.
+const LATEST: Duration = Duration::from_millis(64);
+
+/// Something waits for room.
+const WAITS: u8 = 1 << 0;
+/// The alarm is set.
+const ARMED: u8 = 1 << 1;
+
+/// One lane's.
+#[derive(Default)]
+pub(super) struct Stall {
+    state: AtomicU8,
+    alarm: OnceLock<Alarm>,
+    /// Held while the timer and [`ARMED`] change together.
+    setting: Mutex<()>,
+}
+
+/// What [`Stall::begin`] leaves to do.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Begun {
+    Nothing,
+    /// The thread is to be told of the alarm, once.
+    Tell,
+}
+
+impl Stall {
+    /// Something waits for room from now on.
+    ///
+    /// # Errors
+    /// There is no timer.
+    pub(super) fn begin(&self, now: impl FnOnce() -> Instant) -> Result<Begun> {
+        if self.state.fetch_or(WAITS, Ordering::AcqRel) & ARMED != 0 {
+            return Ok(Begun::Nothing);
+        }
+        let begun = match self.alarm.get() {
+            Some(_) => Begun::Nothing,
+            None => {
+                let alarm = Alarm::new()?;
+                self.alarm.get_or_init(|| alarm);
+                Begun::Tell
+            }
+        };
+        self.arm(AWAY, now());
+        Ok(begun)
+    }
+
+    /// Nothing waits any more.
+    pub(super) fn end(&self) {
+        self.state.fetch_and(!WAITS, Ordering::AcqRel);
+    }
+
+    /// The application makes progress calls. Cheap, but for a call every half of
+    /// [`AWAY`] where the alarm is set.
+    pub(super) fn calls_go_on(&self, now: impl FnOnce() -> Instant) {
+        let state = self.state.load(Ordering::Relaxed);
+        if state & ARMED != 0
+            && let Some(alarm) = self.alarm.get()
+            && alarm.put_off(now)
+            && state & WAITS == 0
+        {
+            let _setting = self.setting.lock();
+            let is_over =
+                self.state
+                    .compare_exchange(ARMED, 0, Ordering::AcqRel, Ordering::Relaxed);
+            if is_over.is_ok() {
+                alarm.stop();
+            }
+        }
+    }
+
+    /// The alarm rings, and the thread is about to look, which is to be followed by
+    /// [`Stall::looked`].
+    pub(super) fn rings(&self) {
+        let _setting = self.setting.lock();
+        self.state.fetch_and(!ARMED, Ordering::AcqRel);
+        if let Some(alarm) = self.alarm.get() {
+            alarm.unset();
+        }
+    }
+
+    /// The thread has looked, after such a pause, and something has left or not:
+    /// the pause until the next look, if anything waits still.
+    pub(super) fn looked(&self, pause: Duration, has_left: bool, now: Instant) -> Duration {
+        if self.state.load(Ordering::Acquire) & WAITS == 0 {
+            return SOON;
+        }
+        let next = match has_left {
+            true => SOON,
+            false => (pause * 2).clamp(AWAY, LATEST),
+        };
+        self.arm(next, now);
+        next
+    }
+
+    fn arm(&self, pause: Duration, now: Instant) {
+        if let Some(alarm) = self.alarm.get() {
+            let _setting = self.setting.lock();
+            self.state.fetch_or(ARMED, Ordering::AcqRel);
+            alarm.set_for(pause, now);
+        }
+    }
+
+    /// What rings, if it ever was needed.
+    pub(super) fn alarm(&self) -> Option<BorrowedFd<'_>> {
+        self.alarm.get().map(Alarm::as_fd)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use rustix::event::{PollFd, PollFlags, poll};
+
+    use super::*;
+
+    fn rings(stall: &Stall, wait: Duration) -> bool {
+        let timeout = rustix::time::Timespec {
+            tv_sec: wait.as_secs() as _,
+            tv_nsec: wait.subsec_nanos() as _,
+        };
+        let alarm = stall.alarm().unwrap();
+        let mut fds = [PollFd::from_borrowed_fd(alarm, PollFlags::IN)];
+        poll(&mut fds, Some(&timeout)) == Ok(1)
+    }
+
+    fn is_armed(stall: &Stall) -> bool {
+        stall.state.load(Ordering::Relaxed) & ARMED != 0
+    }
+
+    const LONG: Duration = Duration::from_secs(100);
+
+    #[test]
+    fn the_thread_is_told_once_and_rung_for_when_no_call_puts_it_off() {
+        let stall = Stall::default();
+        assert_eq!(stall.begin(Instant::now), Ok(Begun::Tell));
+        stall.end();
+        assert_eq!(stall.begin(Instant::now), Ok(Begun::Nothing));
+        assert!(rings(&stall, LONG));
+    }
+
+    #[test]
+    fn calls_put_it_off_and_stop_it_when_nothing_waits() {
+        let stall = Stall::default();
+        let start = Instant::now();
+        stall.begin(|| start).unwrap();
+        // As if these were the times, which the timer does not know.
+        stall.calls_go_on(|| start + AWAY);
+        assert!(is_armed(&stall));
+        stall.end();
+        stall.calls_go_on(|| start + AWAY);
+        assert!(is_armed(&stall), "not at each call");
+        stall.calls_go_on(|| start + 2 * AWAY);
+        assert!(!is_armed(&stall));
+        assert!(!rings(&stall, 2 * AWAY));
+        stall.begin(|| start + 2 * AWAY).unwrap();
+        assert!(is_armed(&stall) && rings(&stall, LONG));
+    }
+
+    #[test]
+    fn looks_follow_each_other_less_and_less_often_until_something_leaves() {
+        let stall = Stall::default();
+        stall.begin(Instant::now).unwrap();
+        let mut pause = SOON;
+        let mut look = |has_left| {
+            assert!(rings(&stall, LONG));
+            stall.rings();
+            assert!(!is_armed(&stall));
+            pause = stall.looked(pause, has_left, Instant::now());
+            assert!(is_armed(&stall));
+            pause
+        };
+        let pauses: Vec<_> = (0..5).map(|_| look(false)).collect();
+        assert!(pauses.is_sorted());
+        assert_eq!((pauses[0], pauses[4]), (AWAY, LATEST));
+        assert_eq!(look(true), SOON);
+        stall.rings();
+        stall.end();
+        stall.looked(SOON, true, Instant::now());
+        assert!(!is_armed(&stall));
+    }
+
+    #[test]
+    fn what_stalls_while_the_thread_looks_is_rung_for() {
+        let stall = Stall::default();
+        stall.begin(Instant::now).unwrap();
+        stall.rings();
+        stall.end();
+        stall.begin(Instant::now).unwrap();
+        assert!(is_armed(&stall));
+    }
+}
