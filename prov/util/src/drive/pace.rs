@@ -18,8 +18,9 @@ const LOOK: Duration = Duration::from_micros(25);
 /// Looks after which the pause between them is twice as long, if at each of
 /// them there were bursts that the application had ended.
 const TRUST_AFTER: u32 = 16;
-/// Time without a burst after which the thread does not look any more.
-const QUIET: Duration = Duration::from_micros(500);
+/// Looks in a row without a burst after which the thread does not look any more:
+/// the next one wakes it.
+const QUIET: u32 = 2;
 
 /// What the thread knows about the bursts of a lane.
 #[derive(Default)]
@@ -31,8 +32,8 @@ pub struct Pace {
     /// Looks at bursts that the application had ended. A rest does not change
     /// what it is known for.
     trust: u32,
-    /// How long there has been no burst.
-    quiet: Duration,
+    /// Looks since there was a burst.
+    quiet: u32,
 }
 
 /// What to do after a look.
@@ -51,7 +52,7 @@ impl Pace {
     /// to look. `mark` is odd while messages are held back.
     pub fn begin(&mut self, mark: u64) -> Duration {
         self.mark = mark;
-        self.quiet = Duration::ZERO;
+        self.quiet = 0;
         // This was the first of two looks.
         match self.pause() {
             LOOK => HOLD,
@@ -65,7 +66,7 @@ impl Pace {
         let over = mark / 2;
         if is_held && mark == self.mark {
             self.trust = 0;
-            self.quiet = Duration::ZERO;
+            self.quiet = 0;
             // This one counts as over, and for nothing.
             self.over = over + 1;
             return Next::End(LOOK);
@@ -74,9 +75,9 @@ impl Pace {
         if over > self.over {
             self.over = over;
             self.trust = self.trust.saturating_add(1);
-            self.quiet = Duration::ZERO;
+            self.quiet = 0;
         } else if !is_held {
-            self.quiet += self.pause();
+            self.quiet += 1;
         }
         if is_held {
             Next::Look(LOOK)
@@ -153,11 +154,8 @@ mod tests {
     fn without_bursts_the_thread_rests() {
         for good_looks in [0, 200] {
             let (mut pace, mark) = after_good_looks(good_looks);
-            let mut looked = Duration::ZERO;
-            while let Next::Look(pause) = pace.look(mark) {
-                looked += pause;
-            }
-            assert!(looked < 2 * QUIET);
+            let looks: Vec<_> = (0..3).map(|_| pace.look(mark)).collect();
+            assert!(matches!(looks[..], [Next::Look(_), Next::Rest, _]));
         }
     }
 
