@@ -9,7 +9,7 @@ use prov_local::segment::Segment;
 use prov_local::stream::Stream;
 use prov_message::Sleeper;
 
-use super::direct::Stranger;
+use super::direct::{Stranger, read, register};
 use super::sleepers::wakes;
 use super::*;
 use crate::params::Local;
@@ -112,6 +112,25 @@ fn what_had_no_room_leaves_without_another_call() {
     // Only the receiver is driven from here on.
     until([&b, &b], || b.count() == COUNT);
     assert!(places == outs);
+}
+
+#[test]
+fn a_connection_that_is_held_back_and_has_no_room_waits_once() {
+    let (a, _b) = nearby_copying();
+    let mut outs = vec![vec![1; 2000]; 200];
+    for out in &mut outs {
+        send(&a, out, 1);
+    }
+    let core = &mut a.engine.core();
+    let starved = core.starved.clone();
+    assert_eq!(starved.len(), 1, "there is too much room");
+    // As if it had moved in the middle of a burst.
+    core.conns[starved[0]].is_held = true;
+    core.held = starved.clone();
+    core.end_burst();
+    assert_eq!((&core.starved, core.held.len()), (&starved, 0));
+    core.end_burst();
+    assert_eq!(core.starved, starved);
 }
 
 #[test]
@@ -235,6 +254,39 @@ fn a_receive_takes_a_message_over_while_that_is_being_copied() {
         until([&a, &b], || a.count() == 1 && b.count() == 1);
         assert!(place == out, "{after}");
     }
+}
+
+#[test]
+fn a_receive_takes_a_message_over_that_is_to_be_copied_behind_a_read() {
+    const LEN: usize = 1 << 20;
+    let (a, b) = nearby();
+    let mut exposed = pattern(LEN, 1);
+    let region = register(&a, &mut exposed);
+    let mut out = pattern(LEN, 2);
+    let mut places = [vec![0; LEN], vec![0; LEN]];
+    read(&b, &mut places[0]);
+    // The answer leaves before the message.
+    until([&a, &a], || {
+        let core = &mut b.engine.core();
+        core.conns
+            .values_mut()
+            .any(|conn| conn.path().waiting() != 0)
+    });
+    send(&a, &mut out, 1);
+    // Nothing is copied meanwhile.
+    let copies = || {
+        let core = &mut b.engine.core();
+        core.progress();
+        core.conns
+            .values()
+            .map(|conn| conn.copies.transfers.len())
+            .sum::<usize>()
+    };
+    until([&a, &a], || copies() == 2);
+    receive(&b, &mut places[1], 1);
+    until([&a, &b], || a.count() == 1 && b.count() == 2);
+    assert!(places == [exposed, out]);
+    a.memory.close(&region).unwrap();
 }
 
 #[test]
