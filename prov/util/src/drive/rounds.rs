@@ -128,6 +128,8 @@ struct Lane {
     look: Option<Look>,
     /// How long the last pause was between looks at what has no room.
     stall_pause: Duration,
+    /// The application's progress calls at the last one.
+    stall_calls: Option<u64>,
     auto: Option<Auto>,
 }
 
@@ -198,6 +200,7 @@ impl Lanes {
                 pace: Pace::default(),
                 look: None,
                 stall_pause: Duration::ZERO,
+                stall_calls: None,
                 auto: None,
             });
             self.list.len() - 1
@@ -280,12 +283,19 @@ impl Lane {
         }
     }
 
-    /// The application makes no call that would go on with what has no room.
+    /// The application seems to make no calls, which would go on with what has no
+    /// room: if that is so, the thread does.
     fn look_after_stall(&mut self) {
         let stall = &self.place.stall;
         stall.rings();
+        let known = self.stall_calls;
+        let seen = self.place.visit(|lane| {
+            let calls = lane.calls();
+            (calls, (known == Some(calls)).then(|| lane.end_burst()))
+        });
         // A lane that is gone has nothing to send.
-        if let Some(has_left) = self.place.visit(|lane| lane.end_burst()) {
+        if let Some((calls, has_left)) = seen {
+            self.stall_calls = Some(calls);
             self.stall_pause = stall.looked(self.stall_pause, has_left, Instant::now());
         }
     }

@@ -99,15 +99,17 @@ impl Stall {
         }
     }
 
-    /// The thread has looked, after such a pause, and something has left or not:
-    /// the pause until the next look, if anything waits still.
-    pub(super) fn looked(&self, pause: Duration, has_left: bool, now: Instant) -> Duration {
+    /// The thread has looked, after such a pause, and something has left or not; `None`
+    /// where the application has made calls: the pause until the next look, if anything
+    /// waits still.
+    pub(super) fn looked(&self, pause: Duration, has_left: Option<bool>, now: Instant) -> Duration {
         if self.state.load(Ordering::Acquire) & WAITS == 0 {
             return SOON;
         }
         let next = match has_left {
-            true => SOON,
-            false => (pause * 2).clamp(AWAY, LATEST),
+            None => AWAY,
+            Some(true) => SOON,
+            Some(false) => (pause * 2).clamp(AWAY, LATEST),
         };
         self.arm(next, now);
         next
@@ -189,13 +191,14 @@ mod tests {
             assert!(is_armed(&stall));
             pause
         };
-        let pauses: Vec<_> = (0..5).map(|_| look(false)).collect();
+        let pauses: Vec<_> = (0..5).map(|_| look(Some(false))).collect();
         assert!(pauses.is_sorted());
         assert_eq!((pauses[0], pauses[4]), (AWAY, LATEST));
-        assert_eq!(look(true), SOON);
+        assert_eq!(look(Some(true)), SOON);
+        assert_eq!(look(None), AWAY);
         stall.rings();
         stall.end();
-        stall.looked(SOON, true, Instant::now());
+        stall.looked(SOON, Some(true), Instant::now());
         assert!(!is_armed(&stall));
     }
 

@@ -1,8 +1,9 @@
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread::ThreadId;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
@@ -209,6 +210,26 @@ fn what_has_no_room_is_looked_after_where_the_application_makes_no_call() {
     lane.seat().leave();
     other.stall();
     burst_ender(&its);
+}
+
+#[test]
+fn what_has_no_room_is_left_to_an_application_that_makes_calls() {
+    let helper = Helper::new("fi_test");
+    let calls_step = 1;
+    let (lane, did) = Lane::planned(
+        &helper,
+        Plan {
+            calls_step,
+            ..Plan::default()
+        },
+    );
+    lane.stall();
+    while lane.looks.load(Ordering::Relaxed) < 4 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(did.try_recv(), Err(TryRecvError::Empty));
+    lane.calls_step.store(0, Ordering::Relaxed);
+    burst_ender(&did);
 }
 
 #[test]
