@@ -2,10 +2,10 @@
 //!
 //! A lane is what moves together under one lock, such as an endpoint with its
 //! connections. It holds a [`Seat`] at the [`Helper`] of its domain, whose one
-//! thread serves all of them: it ends bursts that the application has left, sends
-//! what had no room where the application makes no call any more, and drives lanes with `FI_PROGRESS_AUTO` while the application does not. It
-//! starts when it is needed first, sleeps while nothing is due, and ends with
-//! the last lane.
+//! thread serves all of them: it ends bursts that the application has left, goes
+//! on with what had no room where the application makes no call, and drives lanes
+//! with `FI_PROGRESS_AUTO` while the application does not. It starts when it is
+//! needed first, sleeps while nothing is due, and ends with the last lane.
 //!
 //! After fork(2) the child has no such thread. Its lanes are not helped, and
 //! can be closed; no lock is held by a thread that it does not have, since a

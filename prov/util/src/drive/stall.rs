@@ -3,6 +3,10 @@
 //! The application's calls go on with it, and put off the alarm that the thread
 //! sleeps at: it looks after a lane only where the application makes no call for
 //! some time, and then less and less often as long as nothing leaves.
+//!
+//! Both sides change one word. Who begins to wait either finds no alarm set, and
+//! sets it; or the thread, which says so before it looks, sees afterwards that
+//! something waits.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::OnceLock;
