@@ -1,6 +1,6 @@
 //! Completion queues of a device, and the channels that tell of them.
 
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
@@ -32,8 +32,8 @@ unsafe impl Sync for CompletionQueue {}
 
 impl CompletionQueue {
     /// A queue for at least `size` completions. Who waits for one wakes also when
-    /// `also` is readable.
-    pub fn new(context: Context, size: usize, also: Option<BorrowedFd<'_>>) -> Result<Arc<Self>> {
+    /// any of `also` is readable.
+    pub fn new(context: Context, size: usize, also: &[BorrowedFd<'_>]) -> Result<Arc<Self>> {
         let verbs = &context.libraries.verbs;
         let poll = context.ops().poll_cq.ok_or(Errno::ENOSYS)?;
         let size = i32::try_from(size).map_err(|_| Errno::EINVAL)?;
@@ -118,6 +118,14 @@ impl CompletionQueue {
         poll(&mut fds, Some(&now)) == Ok(1) && fds[0].revents().intersects(over)
     }
 
+    /// Has the device make [`Self::descriptor`] readable no more, which one that is gone
+    /// does for ever.
+    pub fn part(&self) {
+        if let Err(error) = epoll::delete(&self.watch, descriptor_of(&self.channel)) {
+            log::debug!(target: crate::LOG.cq, "a channel is still watched: {error}");
+        }
+    }
+
     /// Takes what makes the descriptor readable.
     pub fn silence(&self) {
         let verbs = &self.context.libraries.verbs;
@@ -136,9 +144,9 @@ impl CompletionQueue {
     }
 }
 
-impl AsRawFd for CompletionQueue {
-    fn as_raw_fd(&self) -> RawFd {
-        self.descriptor()
+impl AsFd for CompletionQueue {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.watch.as_fd()
     }
 }
 
@@ -148,12 +156,12 @@ fn descriptor_of(channel: &NonNull<ibv_comp_channel>) -> BorrowedFd<'_> {
     unsafe { BorrowedFd::borrow_raw((*channel.as_ptr()).fd) }
 }
 
-/// Has the channel not wait, and watches it and the other one.
-fn watch(channel: NonNull<ibv_comp_channel>, also: Option<BorrowedFd<'_>>) -> Result<OwnedFd> {
+/// Has the channel not wait, and watches it and the others.
+fn watch(channel: NonNull<ibv_comp_channel>, also: &[BorrowedFd<'_>]) -> Result<OwnedFd> {
     let channel = descriptor_of(&channel);
     fcntl_setfl(channel, fcntl_getfl(channel)? | OFlags::NONBLOCK)?;
     let watch = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    for fd in std::iter::once(channel).chain(also) {
+    for fd in std::iter::once(channel).chain(also.iter().copied()) {
         let data = epoll::EventData::new_u64(0);
         epoll::add(&watch, fd, data, epoll::EventFlags::IN)?;
     }

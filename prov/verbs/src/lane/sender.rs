@@ -29,6 +29,8 @@ pub struct Sender {
     sent: Box<[Sent]>,
     mask: u32,
     size: u32,
+    /// Requests that it may have under way: `size`, or none once it is abandoned.
+    most: u32,
     /// The oldest request under way.
     head: u32,
     /// The number of the next one.
@@ -98,6 +100,7 @@ impl Sender {
             sent: vec![NOTHING; places as usize].into(),
             mask: places - 1,
             size,
+            most: size,
             head: 0,
             tail: 0,
             silent: 0,
@@ -131,7 +134,18 @@ impl Sender {
     /// Whether no more can be posted.
     #[inline(always)]
     pub fn is_full(&self) -> bool {
-        self.tail.wrapping_sub(self.head) >= self.size
+        self.tail.wrapping_sub(self.head) >= self.most
+    }
+
+    /// Why no more can be posted.
+    #[cold]
+    pub fn refusal(&self) -> Errno {
+        let is_over = self.link.as_ref().is_some_and(|link| !link.is_connected());
+        match self.most {
+            0 if is_over => Errno::ENOTCONN,
+            0 => Errno::ENODEV,
+            _ => Errno::EAGAIN,
+        }
     }
 
     #[inline(always)]
@@ -253,9 +267,10 @@ impl Sender {
         }
     }
 
-    /// Reports all requests under way as flushed; how many.
+    /// Reports all requests under way as flushed, and takes no more; how many.
     #[cold]
     pub fn abandon(&mut self) -> usize {
+        self.most = 0;
         let count = self.under_way();
         for _ in 0..count {
             let op = self.oldest();
@@ -287,6 +302,6 @@ fn refused(class: OpClass) -> Result {
 
 #[cold]
 fn unknown(completion: &WorkCompletion) -> usize {
-    log::warn!(target: crate::LOG.cq, "a completion of no request: {completion:?}");
+    super::completion_of_nobody(completion);
     0
 }
