@@ -25,7 +25,7 @@ use prov_util::logging::Recurring;
 use prov_util::progress::Progress;
 use prov_util::sync::{Lock, LockKind};
 
-use crate::device::{CompletionQueue, Context, Gather, Keys, Verb, WorkCompletion};
+use crate::device::{Bunch, CompletionQueue, Context, Gather, Keys, Verb, WorkCompletion};
 use member::Members;
 use orders::{Order, Orders};
 
@@ -59,7 +59,7 @@ pub trait Ear: Send + Sync {
 struct State {
     members: Everybody,
     /// Where completions are taken to.
-    found: Box<[WorkCompletion]>,
+    found: Bunch,
     /// Turns in vain until the device is looked at.
     until_look: u32,
 }
@@ -126,7 +126,7 @@ impl Lane {
                         size,
                         is_gone: false,
                     },
-                    found: vec![WorkCompletion::default(); bunch].into(),
+                    found: Bunch::new(bunch)?,
                     until_look: VAIN,
                 },
             ),
@@ -317,7 +317,7 @@ impl Lane {
     /// device has no room, `-FI_ENODEV` where it has been abandoned.
     #[inline(always)]
     pub fn send(&self, name: Name, operation: Operation, work: &Work<'_>) -> Result {
-        let mut state = self.state.lock();
+        let mut state = self.state.lock().promptly();
         let mut is_tried = false;
         loop {
             let members = &mut state.members;
@@ -354,7 +354,7 @@ impl Lane {
         address: *mut c_void,
         is_reported: bool,
     ) -> Result {
-        let state = &mut self.state.lock().members;
+        let state = &mut self.state.lock().promptly().members;
         let receiver = state.receivers.get(name).ok_or(Errno::EOPBADSTATE)?;
         if receiver.is_full() || state.room == 0 {
             return Err(Errno::EAGAIN);
@@ -391,14 +391,14 @@ impl State {
     /// how many.
     #[inline(always)]
     fn take(&mut self, queue: &CompletionQueue) -> usize {
-        let count = match queue.poll(&mut self.found) {
-            Ok(count) => count,
+        let found = match queue.poll(&mut self.found) {
+            Ok(found) => found,
             Err(error) => return failed(error),
         };
-        for completion in self.found.get(..count).unwrap_or_default() {
+        for completion in found {
             self.members.completed(completion);
         }
-        count
+        found.len()
     }
 
     /// All that there is.
@@ -473,8 +473,8 @@ impl Progress for Lane {
     fn progress(&self) {
         self.signals.driven();
         // Whoever is inside takes what there is.
-        if let Some(mut state) = self.state.try_lock() {
-            let state = &mut *state;
+        if let Some(state) = self.state.try_lock() {
+            let state = &mut *state.promptly();
             if self.orders.are_given() {
                 return self.follow_orders(state);
             }

@@ -15,6 +15,23 @@ use crate::sys::ibverbs::*;
 /// What became of a work request.
 pub type WorkCompletion = ibv_wc;
 
+/// Room for what is taken from a completion queue at once.
+pub struct Bunch {
+    entries: Box<[WorkCompletion]>,
+    /// How many they are.
+    room: i32,
+}
+
+impl Bunch {
+    /// Room for so many. `-FI_EINVAL` for more than the library can be told of.
+    pub fn new(size: usize) -> Result<Self> {
+        Ok(Bunch {
+            room: i32::try_from(size).map_err(|_| Errno::EINVAL)?,
+            entries: vec![WorkCompletion::default(); size].into(),
+        })
+    }
+}
+
 /// A completion queue, and a channel of its own that tells of completions.
 pub struct CompletionQueue {
     cq: NonNull<ibv_cq>,
@@ -84,13 +101,14 @@ impl CompletionQueue {
         numbered(unsafe { (self.context.libraries.verbs.ibv_resize_cq)(self.as_ptr(), size) })
     }
 
-    /// Takes completions out; how many.
-    #[inline]
-    pub fn poll(&self, completions: &mut [WorkCompletion]) -> Result<usize> {
-        let room = i32::try_from(completions.len()).unwrap_or(i32::MAX);
+    /// Takes completions out.
+    #[inline(always)]
+    pub fn poll<'a>(&self, bunch: &'a mut Bunch) -> Result<&'a [WorkCompletion]> {
+        let Bunch { entries, room } = bunch;
         // SAFETY: the queue is open, and there is room for as many.
-        let count = unsafe { (self.poll)(self.cq.as_ptr(), room, completions.as_mut_ptr()) };
-        usize::try_from(count).map_err(|_| Errno::EIO)
+        let count = unsafe { (self.poll)(self.cq.as_ptr(), *room, entries.as_mut_ptr()) };
+        // An error is negative, and so more than there are.
+        entries.get(..count as u32 as usize).ok_or(Errno::EIO)
     }
 
     /// Has the next completion make [`Self::descriptor`] readable.

@@ -229,7 +229,7 @@ impl Receiver {
                 FI_MSG | FI_RECV
             };
             let data = if has_data { FI_REMOTE_CQ_DATA } else { 0 };
-            cq.write_with(
+            cq.write_promptly(
                 #[inline(always)]
                 || Completion {
                     flags: kind | data,

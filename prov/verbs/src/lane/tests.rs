@@ -80,8 +80,7 @@ fn send(seats: &Seats) -> Result {
     let seat = seats.send.as_ref().unwrap();
     let operation = Operation {
         class: prov_message::OpClass::Send,
-        flags: 0,
-        is_reported: true,
+        flags: fabric_abi::FI_COMPLETION,
         context: null_mut(),
     };
     let local = Gather::empty();
