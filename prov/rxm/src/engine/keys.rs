@@ -74,6 +74,8 @@ pub struct Ids {
     /// A power of two of them, or none yet. A number is at its lower bits, which those of
     /// no other one are, and so are not either when there are more of them.
     places: Vec<(u32, LinkKey)>,
+    /// Those lower bits.
+    mask: u32,
     count: usize,
 }
 
@@ -86,14 +88,13 @@ impl Ids {
         if self.count >= self.places.len() / 2 {
             self.grow();
         }
-        let mask = self.places.len() - 1;
         let random = random::number() as u32 & ((1 << BITS) - 1);
-        let mut place = random as usize & mask;
-        while !self.places[place].1.is_null() {
-            place = (place + 1) & mask;
+        let mut place = random & self.mask;
+        while !self.places[place as usize].1.is_null() {
+            place = (place + 1) & self.mask;
         }
-        let id = random & !(mask as u32) | place as u32;
-        self.places[place] = (id, link);
+        let id = random & !self.mask | place;
+        self.places[place as usize] = (id, link);
         self.count += 1;
         Some(id)
     }
@@ -102,28 +103,23 @@ impl Ids {
     fn grow(&mut self) {
         let len = (2 * self.places.len()).max(FEW);
         let places = std::mem::replace(&mut self.places, vec![(0, LinkKey::null()); len]);
+        self.mask = len as u32 - 1;
         for (id, link) in places.into_iter().filter(|(_, link)| !link.is_null()) {
-            self.places[id as usize & (len - 1)] = (id, link);
+            self.places[(id & self.mask) as usize] = (id, link);
         }
-    }
-
-    #[inline]
-    fn place(&self, id: u32) -> usize {
-        id as usize & self.places.len().wrapping_sub(1)
     }
 
     /// The link of a number.
     #[inline]
     pub fn find(&self, id: u32) -> Option<LinkKey> {
-        let &(known, link) = self.places.get(self.place(id))?;
+        let &(known, link) = self.places.get((id & self.mask) as usize)?;
         (known == id && !link.is_null()).then_some(link)
     }
 
     /// Its link has ended.
     pub fn remove(&mut self, id: u32) {
         if self.find(id).is_some() {
-            let place = self.place(id);
-            self.places[place].1 = LinkKey::null();
+            self.places[(id & self.mask) as usize].1 = LinkKey::null();
             self.count -= 1;
         }
     }

@@ -259,16 +259,13 @@ unsafe extern "C" fn drive_and_read(cq: *mut fid_cq, buf: *mut c_void, count: us
     // SAFETY: the table that holds `read` belongs to queues.
     let this = unsafe { Handle::<Cq>::borrow(cq) };
     this.drive();
-    if this.has_single(count) {
-        let size = this.entry_size();
-        // SAFETY: the application has room for `count` entries, and so for one.
-        let put = |completion: &Completion| unsafe { put(buf.cast(), size, completion) };
-        if this.take_at_once(put) || this.take_single(put) {
-            return 1;
+    // SAFETY: the conditions of `read`.
+    unsafe {
+        match this.has_single(count) {
+            true => take_at_once(cq, buf, count),
+            false => take_any(cq, buf, count),
         }
     }
-    // SAFETY: the conditions of `read`.
-    unsafe { take_any(cq, buf, count) }
 }
 
 #[inline(always)]
