@@ -10,6 +10,7 @@ mod wait_tests;
 
 use std::collections::VecDeque;
 use std::ffi::CStr;
+use std::ops::DerefMut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -21,7 +22,7 @@ use ring::Ring;
 use crate::errno::{Errno, Result};
 use crate::logging::UTIL;
 use crate::progress::Progress;
-use crate::sync::{Guard, LockKind, LoneLock};
+use crate::sync::{LockKind, LoneLock};
 use crate::wait::{Attachment, Deadline, Sources, Waitable, Wake};
 
 /// What an entry consists of (`enum fi_cq_format`).
@@ -230,7 +231,17 @@ impl Cq {
     /// place, and not moved there.
     #[inline(always)]
     pub fn write_with(&self, make: impl Fn() -> Completion) {
-        let mut state = self.state.lock();
+        self.write_under(self.state.lock(), make);
+    }
+
+    /// [`Cq::write_with`] of providers whose locks are real more often than not.
+    #[inline(always)]
+    pub fn write_promptly(&self, make: impl Fn() -> Completion) {
+        self.write_under(self.state.lock().promptly(), make);
+    }
+
+    #[inline(always)]
+    fn write_under(&self, mut state: impl DerefMut<Target = State>, make: impl Fn() -> Completion) {
         match state.ring.push_at_once(&make) {
             true => self.publish(&mut state, 1),
             false => {
@@ -486,7 +497,7 @@ impl Cq {
     /// [`Cq::take`].
     #[inline(always)]
     pub fn take_single(&self, sink: impl FnOnce(&Completion)) -> bool {
-        let state = self.state.try_lock();
+        let state = self.state.enter_real();
         state.is_some_and(
             #[inline(always)]
             |mut state| self.take_one(&mut state, sink),
@@ -542,7 +553,7 @@ impl Cq {
 
     /// Makes `more` entries that were written visible to readers.
     #[inline(always)]
-    fn publish(&self, state: &mut Guard<'_, State, false>, more: usize) {
+    fn publish(&self, state: &mut State, more: usize) {
         let pending = self.pending.load(Ordering::Relaxed) + more;
         self.pending.store(pending, Ordering::Relaxed);
         if pending >= state.armed_at {
@@ -552,7 +563,7 @@ impl Cq {
 
     #[cold]
     #[inline(never)]
-    fn wake(&self, state: &mut Guard<'_, State, false>) {
+    fn wake(&self, state: &mut State) {
         state.armed_at = usize::MAX;
         if let Some(wait) = self.attachment.wait() {
             wait.ring();

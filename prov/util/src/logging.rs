@@ -2,6 +2,8 @@
 //! subsystem (`FI_LOG_PROV`, `FI_LOG_SUBSYS`, fabric(7)) out of a target
 //! `<provider>::<subsystem>`.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 /// The names of the subsystems, indexed by their C value
 /// (`enum fi_log_subsys`).
 pub const SUBSYSTEMS: [&str; 10] = [
@@ -61,9 +63,35 @@ macro_rules! log_targets {
 /// The toolkit's own targets, for what belongs to no provider.
 pub const UTIL: Targets = log_targets!("core");
 
+/// How often something has happened that somebody else can make happen as often as they
+/// like, so that the log does not grow with it.
+#[derive(Debug, Default)]
+pub struct Recurring(AtomicU64);
+
+impl Recurring {
+    /// It has not happened.
+    pub const fn new() -> Self {
+        Recurring(AtomicU64::new(0))
+    }
+
+    /// It has happened once more: the number of times, where that is to be logged, which
+    /// is at the first and then whenever it has doubled.
+    pub fn again(&self) -> Option<u64> {
+        let times = self.0.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        times.is_power_of_two().then_some(times)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_recurs_is_logged_less_and_less_often() {
+        let recurring = Recurring::new();
+        let logged: Vec<_> = (0..1000).filter_map(|_| recurring.again()).collect();
+        assert_eq!(logged, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]);
+    }
 
     #[test]
     fn a_target_names_its_provider_and_subsystem() {

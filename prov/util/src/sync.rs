@@ -191,6 +191,18 @@ impl<T: ?Sized, const HELPED: bool> Lock<T, HELPED> {
 }
 
 impl<T: ?Sized> LoneLock<T> {
+    /// Enters a real lock, waiting for other threads; `None` where it is none.
+    #[inline(always)]
+    pub fn enter_real(&self) -> Option<RealGuard<'_, T>> {
+        (self.kind == LockKind::Real).then(|| {
+            self.raw.lock();
+            RealGuard {
+                inside: self,
+                _thread_bound: PhantomData,
+            }
+        })
+    }
+
     /// Enters if that takes a few instructions: nobody is inside, and the lock is
     /// not real.
     #[inline(always)]
@@ -290,6 +302,88 @@ impl<T: ?Sized, const HELPED: bool> Drop for Guard<'_, T, HELPED> {
         } else {
             self.inside.bias.leave();
         }
+    }
+}
+
+impl<'a, T: ?Sized, const HELPED: bool> Guard<'a, T, HELPED> {
+    /// The same right, whose end is in place: for those whose locks are real more often
+    /// than not.
+    #[inline(always)]
+    pub fn promptly(self) -> PromptGuard<'a, T, HELPED> {
+        let inside = self.inside;
+        std::mem::forget(self);
+        PromptGuard {
+            inside,
+            _thread_bound: PhantomData,
+        }
+    }
+}
+
+/// The same right, which a real lock takes back without a call.
+pub struct PromptGuard<'a, T: ?Sized, const HELPED: bool = true> {
+    inside: &'a Lock<T, HELPED>,
+    _thread_bound: PhantomData<*mut T>,
+}
+
+impl<T: ?Sized, const HELPED: bool> Deref for PromptGuard<'_, T, HELPED> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: as for `Guard`.
+        unsafe { &*self.inside.value.get() }
+    }
+}
+
+impl<T: ?Sized, const HELPED: bool> DerefMut for PromptGuard<'_, T, HELPED> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as for `Guard`.
+        unsafe { &mut *self.inside.value.get() }
+    }
+}
+
+impl<T: ?Sized, const HELPED: bool> Drop for PromptGuard<'_, T, HELPED> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.inside.kind == LockKind::Real {
+            // SAFETY: as for `Guard`, whose right this has.
+            unsafe { self.inside.raw.unlock() }
+        } else {
+            self.inside.bias.leave();
+        }
+    }
+}
+
+/// The same right at a lock that is real.
+pub struct RealGuard<'a, T: ?Sized> {
+    inside: &'a LoneLock<T>,
+    _thread_bound: PhantomData<*mut T>,
+}
+
+impl<T: ?Sized> Deref for RealGuard<'_, T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: as for `Guard`.
+        unsafe { &*self.inside.value.get() }
+    }
+}
+
+impl<T: ?Sized> DerefMut for RealGuard<'_, T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as for `Guard`.
+        unsafe { &mut *self.inside.value.get() }
+    }
+}
+
+impl<T: ?Sized> Drop for RealGuard<'_, T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // SAFETY: this guard came from locking, and it is dropped once.
+        unsafe { self.inside.raw.unlock() }
     }
 }
 

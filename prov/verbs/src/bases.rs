@@ -75,11 +75,18 @@ impl Device {
     /// of their endpoint.
     fn domain_of(&self, kind: Kind) -> String {
         let name = self.context.name();
-        match (kind, self.number) {
-            (Kind::Connected, _) => name,
-            (Kind::Datagrams, 1) => format!("{name}{DATAGRAMS_SUFFIX}"),
-            (Kind::Datagrams, number) => format!("{name}{DATAGRAMS_SUFFIX}-{number}"),
+        match kind {
+            Kind::Connected => name,
+            Kind::Datagrams => datagrams_domain(&name, self.number),
         }
+    }
+}
+
+/// The name of the domain for datagrams of a device's port.
+pub fn datagrams_domain(device: &str, port: u8) -> String {
+    match port {
+        1 => format!("{device}{DATAGRAMS_SUFFIX}"),
+        port => format!("{device}{DATAGRAMS_SUFFIX}-{port}"),
     }
 }
 
@@ -224,7 +231,7 @@ fn try_inline(params: &Params, context: Context) -> Result<usize> {
     /// More than any device has.
     const MOST: usize = 1 << 14;
     let pd = ProtectionDomain::new(context)?;
-    let queue = CompletionQueue::new(context, 1, None)?;
+    let queue = CompletionQueue::new(context, 1, &[])?;
     let mut inline = match params.inline_size {
         0 => MOST,
         wanted => wanted,

@@ -304,7 +304,6 @@ fn operation(message: &Transmit) -> Operation {
     Operation {
         class: OpClass::Send,
         flags: message.flags,
-        is_reported: message.wants_completion(),
         context: message.context,
     }
 }
@@ -437,7 +436,6 @@ impl endpoint::Endpoint for Endpoint {
             Operation {
                 class,
                 flags: access.flags,
-                is_reported: access.wants_completion(),
                 context: access.context,
             },
             &Work {

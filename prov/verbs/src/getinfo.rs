@@ -10,7 +10,7 @@ use prov_util::netif;
 use prov_util::resolve::{self, Query};
 
 use crate::address::SocketAddress;
-use crate::bases::{bases, without_data_mode};
+use crate::bases::{bases, datagrams_domain, without_data_mode};
 use crate::device::Id;
 use crate::params::{Params, is_listed};
 
@@ -102,14 +102,17 @@ struct Source {
     address: Option<SocketAddress>,
 }
 
-fn reach(ends: &Ends<SocketAddress>, own: &[Own]) -> Result<Option<Source>> {
-    let any = |address: &SocketAddress| match address {
+fn is_any(address: &SocketAddress) -> bool {
+    match address {
         SocketAddress::Internet(address) => address.ip().is_unspecified(),
         SocketAddress::Infiniband(_) => false,
-    };
+    }
+}
+
+fn reach(ends: &Ends<SocketAddress>, own: &[Own]) -> Result<Option<Source>> {
     match (&ends.src, &ends.dest) {
         (None, None) => Ok(None),
-        (Some(src), None) if any(src) => Ok(Some(Source {
+        (Some(src), None) if is_any(src) => Ok(Some(Source {
             device: None,
             address: Some(src.clone()),
         })),
@@ -120,7 +123,7 @@ fn reach(ends: &Ends<SocketAddress>, own: &[Own]) -> Result<Option<Source>> {
                 .map(|own| own.device.clone());
             let device = match device {
                 Some(device) => device,
-                None => device_of(None, src, false)?.0,
+                None => device_of(None, src, false)?.device,
             };
             Ok(Some(Source {
                 device: Some(device),
@@ -128,10 +131,10 @@ fn reach(ends: &Ends<SocketAddress>, own: &[Own]) -> Result<Option<Source>> {
             }))
         }
         (src, Some(dest)) => {
-            let (device, address) = device_of(src.as_ref(), dest, true)?;
+            let found = device_of(src.as_ref(), dest, true)?;
             Ok(Some(Source {
-                device: Some(device),
-                address: src.clone().or(address),
+                device: Some(found.device),
+                address: src.clone().or(found.address),
             }))
         }
     }
@@ -146,13 +149,31 @@ fn is_at(own: &Own, address: &SocketAddress) -> bool {
     }
 }
 
-/// The device that has an address, or that leads to it, and where that leads
-/// from. `-FI_ENODATA` where there is none.
-fn device_of(
-    own: Option<&SocketAddress>,
-    address: &SocketAddress,
-    is_peer: bool,
-) -> Result<(String, Option<SocketAddress>)> {
+/// The domain for datagrams of the port that has the node which the caller names as its
+/// own (`FI_SOURCE`); `None` where any will do. `-FI_ENODATA` where there is none.
+pub fn datagrams_source(request: &Request<'_>) -> Result<Option<String>> {
+    if request.node.is_none() || request.flags & FI_SOURCE == 0 {
+        return Ok(None);
+    }
+    let address = look_up(request)?;
+    if is_any(&address) {
+        return Ok(None);
+    }
+    let found = device_of(None, &address, false)?;
+    Ok(Some(datagrams_domain(&found.device, found.port)))
+}
+
+/// What an address belongs to, or is reached by.
+struct Found {
+    device: String,
+    port: u8,
+    /// The own one.
+    address: Option<SocketAddress>,
+}
+
+/// The device that has an address, or that leads to it. `-FI_ENODATA` where there is
+/// none.
+fn device_of(own: Option<&SocketAddress>, address: &SocketAddress, is_peer: bool) -> Result<Found> {
     let find = || {
         let mut id = Id::waiting(address.space())?;
         match is_peer {
@@ -160,10 +181,11 @@ fn device_of(
             false => id.bind(&without_port(address))?,
         }
         let context = id.context().ok_or(Errno::ENODATA)?;
-        Ok((
-            context.name(),
-            id.local_address().map(|own| without_port(&own)),
-        ))
+        Ok(Found {
+            device: context.name(),
+            port: id.port(),
+            address: id.local_address().map(|own| without_port(&own)),
+        })
     };
     find().map_err(|error: Errno| {
         log::info!(target: crate::LOG.fabric, "no device for {address:?}: {error}");
@@ -218,7 +240,7 @@ fn own_addresses(params: &Params) -> Vec<Own> {
     let mut own: Vec<Own> = usable
         .filter_map(|interface| {
             let address = SocketAddress::Internet(interface.addr);
-            let (device, _) = device_of(None, &address, false).ok()?;
+            let device = device_of(None, &address, false).ok()?.device;
             Some(Own { address, device })
         })
         .collect();

@@ -16,15 +16,16 @@ pub mod tests;
 
 use std::collections::HashMap;
 use std::ffi::c_void;
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
 use prov_util::drive::Signals;
 use prov_util::errno::{Errno, Result};
+use prov_util::logging::Recurring;
 use prov_util::progress::Progress;
 use prov_util::sync::{Lock, LockKind};
 
-use crate::device::{CompletionQueue, Context, Gather, Keys, Verb, WorkCompletion};
+use crate::device::{Bunch, CompletionQueue, Context, Gather, Keys, Verb, WorkCompletion};
 use member::Members;
 use orders::{Order, Orders};
 
@@ -58,7 +59,7 @@ pub trait Ear: Send + Sync {
 struct State {
     members: Everybody,
     /// Where completions are taken to.
-    found: Box<[WorkCompletion]>,
+    found: Bunch,
     /// Turns in vain until the device is looked at.
     until_look: u32,
 }
@@ -76,6 +77,8 @@ struct Everybody {
     needed: usize,
     /// Completions that the device's queue holds.
     size: usize,
+    /// The device is gone: who comes now has nothing of it.
+    is_gone: bool,
 }
 
 /// What a sender posts.
@@ -106,7 +109,9 @@ impl Lane {
         ear: Arc<dyn Ear>,
     ) -> Result<Arc<Self>> {
         let most = context.limits()?.completions_per_queue;
-        let queue = CompletionQueue::new(context, LEAST.min(most), Some(ear.descriptor()))?;
+        let orders = Orders::new()?;
+        let wake = [ear.descriptor(), orders.as_fd()];
+        let queue = CompletionQueue::new(context, LEAST.min(most), &wake)?;
         let size = queue.size();
         Ok(Arc::new(Lane {
             state: Lock::new(
@@ -119,12 +124,13 @@ impl Lane {
                         room: size,
                         needed: 0,
                         size,
+                        is_gone: false,
                     },
-                    found: vec![WorkCompletion::default(); bunch].into(),
+                    found: Bunch::new(bunch)?,
                     until_look: VAIN,
                 },
             ),
-            orders: Orders::default(),
+            orders,
             ear,
             signals: Arc::default(),
             queue,
@@ -169,6 +175,9 @@ impl Lane {
         if let Some(sender) = state.senders.get(name) {
             sender.be_named(name);
         }
+        if state.is_gone {
+            self.orders.give(Order::Sender(name));
+        }
         Ok(name)
     }
 
@@ -204,6 +213,9 @@ impl Lane {
         let name = state.receivers.add(receiver)?;
         if is_sharing {
             state.sharing.insert(pair, name);
+        }
+        if state.is_gone {
+            self.orders.give(Order::Receiver(name));
         }
         Ok(name)
     }
@@ -254,9 +266,15 @@ impl Lane {
         self.orders.give(Order::Sender(name));
     }
 
-    /// The same of all own receives of a receiver, which takes no more.
+    /// The same of all receives of a receiver, which takes no more.
     pub fn abandon_receiver(&self, name: Name) {
         self.orders.give(Order::Receiver(name));
+    }
+
+    /// The same of those alone that a receiver shares with others, of whom nobody is
+    /// to get a message any more.
+    pub fn abandon_shared(&self, name: Name) {
+        self.orders.give(Order::Shared(name));
     }
 
     /// Does what other threads have asked for.
@@ -269,27 +287,37 @@ impl Lane {
             members.room += match order {
                 Order::Sender(name) => members.senders.get(name).map_or(0, Sender::abandon),
                 Order::Receiver(name) => members.receivers.get(name).map_or(0, Receiver::abandon),
-                Order::All => members.abandon_all(),
+                Order::Shared(name) => {
+                    if let Some(receiver) = members.receivers.get(name) {
+                        receiver.abandon_shared();
+                    }
+                    0
+                }
             };
         }
     }
 
-    /// Hears of the device, as perhaps nobody else does, or sees that it is gone.
+    /// Hears of the device, as perhaps nobody else does, or sees that it is gone:
+    /// whether that is so now, and was not before.
     #[cold]
     #[inline(never)]
-    fn look_at_device(&self, state: &mut State) {
+    fn look_at_device(&self, state: &mut State) -> bool {
         self.ear.hear();
-        if self.queue.is_gone() {
-            self.orders.give(Order::All);
-            self.follow_orders(state);
+        if state.members.is_gone || !self.queue.is_gone() {
+            return false;
         }
+        self.queue.part();
+        state.take_all(&self.queue);
+        state.members.is_gone = true;
+        state.members.room += state.members.abandon_all();
+        true
     }
 
     /// Posts to the send queue of a member. `-FI_EAGAIN` where the member or the
-    /// device has no room.
+    /// device has no room, `-FI_ENODEV` where it has been abandoned.
     #[inline(always)]
     pub fn send(&self, name: Name, operation: Operation, work: &Work<'_>) -> Result {
-        let mut state = self.state.lock();
+        let mut state = self.state.lock().promptly();
         let mut is_tried = false;
         loop {
             let members = &mut state.members;
@@ -301,7 +329,7 @@ impl Lane {
                 return Ok(());
             }
             if is_tried {
-                return Err(Errno::EAGAIN);
+                return Err(sender.refusal());
             }
             self.make_room(&mut state);
             is_tried = true;
@@ -326,7 +354,7 @@ impl Lane {
         address: *mut c_void,
         is_reported: bool,
     ) -> Result {
-        let state = &mut self.state.lock().members;
+        let state = &mut self.state.lock().promptly().members;
         let receiver = state.receivers.get(name).ok_or(Errno::EOPBADSTATE)?;
         if receiver.is_full() || state.room == 0 {
             return Err(Errno::EAGAIN);
@@ -363,14 +391,14 @@ impl State {
     /// how many.
     #[inline(always)]
     fn take(&mut self, queue: &CompletionQueue) -> usize {
-        let count = match queue.poll(&mut self.found) {
-            Ok(count) => count,
+        let found = match queue.poll(&mut self.found) {
+            Ok(found) => found,
             Err(error) => return failed(error),
         };
-        for completion in self.found.get(..count).unwrap_or_default() {
+        for completion in found {
             self.members.completed(completion);
         }
-        count
+        found.len()
     }
 
     /// All that there is.
@@ -415,9 +443,29 @@ impl Everybody {
 }
 
 #[cold]
+#[inline(never)]
 fn failed(error: Errno) -> usize {
-    log::warn!(target: crate::LOG.cq, "a device's completion queue cannot be read: {error}");
+    static FAILURES: Recurring = Recurring::new();
+    if let Some(times) = FAILURES.again() {
+        log::warn!(
+            target: crate::LOG.cq,
+            "a device's completion queue cannot be read: {error} ({times} times)"
+        );
+    }
     0
+}
+
+/// The device says what became of a request that nobody has under way.
+#[cold]
+#[inline(never)]
+fn completion_of_nobody(completion: &WorkCompletion) {
+    static COMPLETIONS: Recurring = Recurring::new();
+    if let Some(times) = COMPLETIONS.again() {
+        log::warn!(
+            target: crate::LOG.cq,
+            "a completion of no request: {completion:?} ({times} times)"
+        );
+    }
 }
 
 impl Progress for Lane {
@@ -425,8 +473,8 @@ impl Progress for Lane {
     fn progress(&self) {
         self.signals.driven();
         // Whoever is inside takes what there is.
-        if let Some(mut state) = self.state.try_lock() {
-            let state = &mut *state;
+        if let Some(state) = self.state.try_lock() {
+            let state = &mut *state.promptly();
             if self.orders.are_given() {
                 return self.follow_orders(state);
             }
@@ -450,7 +498,13 @@ impl Progress for Lane {
 
     fn prepare_wait(&self) -> bool {
         let mut state = self.state.lock();
-        self.look_at_device(&mut state);
+        if self.look_at_device(&mut state) {
+            return false;
+        }
+        if state.members.is_gone {
+            // Orders are all that may come.
+            return !self.orders.are_given();
+        }
         self.queue.silence();
         if let Err(error) = self.queue.arm() {
             log::warn!(target: crate::LOG.cq, "ibv_req_notify_cq: {error}");

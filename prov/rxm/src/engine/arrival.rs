@@ -3,6 +3,7 @@
 use prov_message::peers::UNKNOWN_SOURCE;
 use prov_message::{Course, Expected, Place, Placing, Reaching as _, Taken, Then, Unmatched};
 use prov_util::ffi::below::{Refused, Slot};
+use prov_util::logging::Recurring;
 
 use super::Core;
 use super::below::What;
@@ -94,7 +95,7 @@ impl Core {
             Ok(packet) => packet,
             Err(malformed) => {
                 if of.is_none() {
-                    log::warn!(target: LOG.ep_data, "a packet of nobody: {}", malformed.0);
+                    packet_of_nobody(malformed.0);
                 }
                 return of.map(|key| (key, Err(malformed.into())));
             }
@@ -362,4 +363,14 @@ fn is_told_of(first: &Arrival, part: &Envelope) -> bool {
 fn payload(packet: &[u8], len: usize) -> &[u8] {
     use crate::wire::packet::HEAD;
     packet.get(HEAD..HEAD + len).unwrap_or_default()
+}
+
+/// A packet that cannot be read, where packets of all peers come.
+#[cold]
+#[inline(never)]
+fn packet_of_nobody(what: &str) {
+    static PACKETS: Recurring = Recurring::new();
+    if let Some(times) = PACKETS.again() {
+        log::warn!(target: LOG.ep_data, "a packet of nobody: {what} ({times} times)");
+    }
 }

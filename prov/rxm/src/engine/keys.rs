@@ -6,7 +6,7 @@ use std::collections::HashMap;
 pub use prov_message::EpKey;
 pub use prov_message::keys::{from_peer, to_peer};
 pub use prov_message::peers::PeerKey;
-use prov_util::poller;
+use prov_util::{poller, random};
 use slotmap::{Key, new_key_type};
 
 new_key_type! {
@@ -60,63 +60,75 @@ pub enum Due {
 /// Links by what events of the provider below call their endpoints.
 pub type Names = HashMap<usize, LinkKey>;
 
-/// Bits of a number that say where its link is; those above are random, so that
-/// no peer passes for another by mistake, or easily on purpose.
-const PLACE: u32 = 20;
 /// The C library has signed numbers.
 const BITS: u32 = 31;
+/// Most numbers at once, so that a guess hits one in thousands of times at best.
+const MOST: usize = 1 << 20;
+/// Places to begin with.
+const FEW: usize = 16;
 
-/// Links by the numbers that peers put into packets.
+/// Links by the numbers that peers put into packets: random ones, so that no peer passes
+/// for another by mistake, or easily on purpose, nor for one of another context.
 #[derive(Default)]
 pub struct Ids {
+    /// A power of two of them, or none yet. A number is at its lower bits, which those of
+    /// no other one are, and so are not either when there are more of them.
     places: Vec<(u32, LinkKey)>,
-    free: Vec<u32>,
+    /// Those lower bits.
+    mask: u32,
+    count: usize,
 }
 
 impl Ids {
     /// A number for a link; `None` where there are too many.
     pub fn add(&mut self, link: LinkKey) -> Option<u32> {
-        let place = match self.free.pop() {
-            Some(place) => place,
-            None => {
-                let place = u32::try_from(self.places.len()).ok();
-                let place = place.filter(|place| *place < 1 << PLACE)?;
-                self.places.push((0, LinkKey::null()));
-                place
-            }
-        };
-        let mut random = [0; 4];
-        // Without random numbers, it is told from its predecessor all the same.
-        if rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty()).is_err() {
-            random = (self.places[place as usize].0 >> PLACE)
-                .wrapping_add(1)
-                .to_ne_bytes();
+        if self.count == MOST {
+            return None;
         }
-        let salt = u32::from_ne_bytes(random) & ((1 << (BITS - PLACE)) - 1);
-        let id = salt << PLACE | place;
+        if self.count >= self.places.len() / 2 {
+            self.grow();
+        }
+        let random = random::number() as u32 & ((1 << BITS) - 1);
+        let mut place = random & self.mask;
+        while !self.places[place as usize].1.is_null() {
+            place = (place + 1) & self.mask;
+        }
+        let id = random & !self.mask | place;
         self.places[place as usize] = (id, link);
+        self.count += 1;
         Some(id)
+    }
+
+    /// Twice as many places.
+    fn grow(&mut self) {
+        let len = (2 * self.places.len()).max(FEW);
+        let places = std::mem::replace(&mut self.places, vec![(0, LinkKey::null()); len]);
+        self.mask = len as u32 - 1;
+        for (id, link) in places.into_iter().filter(|(_, link)| !link.is_null()) {
+            self.places[(id & self.mask) as usize] = (id, link);
+        }
     }
 
     /// The link of a number.
     #[inline]
     pub fn find(&self, id: u32) -> Option<LinkKey> {
-        let &(known, link) = self.places.get((id & ((1 << PLACE) - 1)) as usize)?;
+        let &(known, link) = self.places.get((id & self.mask) as usize)?;
         (known == id && !link.is_null()).then_some(link)
     }
 
     /// Its link has ended.
     pub fn remove(&mut self, id: u32) {
         if self.find(id).is_some() {
-            let place = id & ((1 << PLACE) - 1);
-            self.places[place as usize].1 = LinkKey::null();
-            self.free.push(place);
+            self.places[(id & self.mask) as usize].1 = LinkKey::null();
+            self.count -= 1;
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use slotmap::SlotMap;
 
     use super::*;
@@ -125,16 +137,39 @@ mod tests {
     fn a_number_finds_its_link_until_that_has_ended() {
         let mut links = SlotMap::<LinkKey, ()>::with_key();
         let mut ids = Ids::default();
-        let keys = [0; 3].map(|_| links.insert(()));
-        let numbers = keys.map(|key| ids.add(key).unwrap());
-        assert!(numbers.iter().all(|number| *number < 1 << BITS));
-        assert_eq!(numbers.map(|number| ids.find(number)), keys.map(Some));
-        assert_eq!(ids.find(numbers[0] ^ 1 << 30), None);
-        ids.remove(numbers[1]);
-        assert_eq!(ids.find(numbers[1]), None);
-        let again = links.insert(());
-        let number = ids.add(again).unwrap();
-        assert_eq!(ids.find(number), Some(again));
-        assert_eq!(ids.places.len(), 3);
+        assert_eq!(ids.find(0), None);
+        let mut known: Vec<_> = (0..1000)
+            .map(|_| {
+                let link = links.insert(());
+                (ids.add(link).unwrap(), link)
+            })
+            .collect();
+        for _ in 0..3 {
+            for &(number, link) in &known {
+                assert!(number < 1 << BITS);
+                assert_eq!(ids.find(number), Some(link));
+                assert_eq!(ids.find(number ^ 1 << (BITS - 1)), None);
+            }
+            let gone: Vec<_> = known.drain(..500).collect();
+            for &(number, _) in &gone {
+                ids.remove(number);
+                ids.remove(number);
+                assert_eq!(ids.find(number), None);
+            }
+            for _ in gone {
+                let link = links.insert(());
+                known.push((ids.add(link).unwrap(), link));
+            }
+        }
+        assert_eq!(ids.places.len(), 2048);
+    }
+
+    #[test]
+    fn contexts_do_not_give_the_same_numbers() {
+        let mut links = SlotMap::<LinkKey, ()>::with_key();
+        let numbers: HashSet<_> = (0..1000)
+            .map(|_| Ids::default().add(links.insert(())).unwrap())
+            .collect();
+        assert!(numbers.len() > 990, "{} of 1000", numbers.len());
     }
 }

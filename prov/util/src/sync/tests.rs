@@ -237,3 +237,29 @@ fn a_lane_is_biased_where_only_helpers_can_meet_the_application() {
     let safe = LockKind::for_lane(FI_THREAD_SAFE, FI_PROGRESS_MANUAL);
     assert_eq!(safe, LockKind::Real);
 }
+
+#[test]
+fn a_lock_that_ends_promptly_keeps_others_out_until_then() {
+    for kind in [LockKind::Real, LockKind::Elided, LockKind::Biased] {
+        let lock = Lock::new(kind, 1);
+        let mut inside = lock.lock().promptly();
+        *inside += 1;
+        assert!(lock.try_lock().is_none(), "{kind:?}");
+        drop(inside);
+        let inside = lock.try_lock().map(Guard::promptly);
+        assert_eq!(inside.as_deref(), Some(&2), "{kind:?}");
+        drop(inside);
+        assert!(lock.try_lock().is_some(), "{kind:?}");
+    }
+}
+
+#[test]
+fn a_real_lock_is_entered_as_such_and_no_other() {
+    let lock = LoneLock::alone(LockKind::Real, 1);
+    let mut inside = lock.enter_real().unwrap();
+    *inside += 1;
+    assert!(lock.try_lock().is_none());
+    drop(inside);
+    assert_eq!(lock.try_lock().as_deref(), Some(&2));
+    assert!(LoneLock::alone(LockKind::Elided, 1).enter_real().is_none());
+}

@@ -1,6 +1,6 @@
 //! Completion queues of a device, and the channels that tell of them.
 
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
@@ -14,6 +14,23 @@ use crate::sys::ibverbs::*;
 
 /// What became of a work request.
 pub type WorkCompletion = ibv_wc;
+
+/// Room for what is taken from a completion queue at once.
+pub struct Bunch {
+    entries: Box<[WorkCompletion]>,
+    /// How many they are.
+    room: i32,
+}
+
+impl Bunch {
+    /// Room for so many. `-FI_EINVAL` for more than the library can be told of.
+    pub fn new(size: usize) -> Result<Self> {
+        Ok(Bunch {
+            room: i32::try_from(size).map_err(|_| Errno::EINVAL)?,
+            entries: vec![WorkCompletion::default(); size].into(),
+        })
+    }
+}
 
 /// A completion queue, and a channel of its own that tells of completions.
 pub struct CompletionQueue {
@@ -32,8 +49,8 @@ unsafe impl Sync for CompletionQueue {}
 
 impl CompletionQueue {
     /// A queue for at least `size` completions. Who waits for one wakes also when
-    /// `also` is readable.
-    pub fn new(context: Context, size: usize, also: Option<BorrowedFd<'_>>) -> Result<Arc<Self>> {
+    /// any of `also` is readable.
+    pub fn new(context: Context, size: usize, also: &[BorrowedFd<'_>]) -> Result<Arc<Self>> {
         let verbs = &context.libraries.verbs;
         let poll = context.ops().poll_cq.ok_or(Errno::ENOSYS)?;
         let size = i32::try_from(size).map_err(|_| Errno::EINVAL)?;
@@ -84,13 +101,14 @@ impl CompletionQueue {
         numbered(unsafe { (self.context.libraries.verbs.ibv_resize_cq)(self.as_ptr(), size) })
     }
 
-    /// Takes completions out; how many.
-    #[inline]
-    pub fn poll(&self, completions: &mut [WorkCompletion]) -> Result<usize> {
-        let room = i32::try_from(completions.len()).unwrap_or(i32::MAX);
+    /// Takes completions out.
+    #[inline(always)]
+    pub fn poll<'a>(&self, bunch: &'a mut Bunch) -> Result<&'a [WorkCompletion]> {
+        let Bunch { entries, room } = bunch;
         // SAFETY: the queue is open, and there is room for as many.
-        let count = unsafe { (self.poll)(self.cq.as_ptr(), room, completions.as_mut_ptr()) };
-        usize::try_from(count).map_err(|_| Errno::EIO)
+        let count = unsafe { (self.poll)(self.cq.as_ptr(), *room, entries.as_mut_ptr()) };
+        // An error is negative, and so more than there are.
+        entries.get(..count as u32 as usize).ok_or(Errno::EIO)
     }
 
     /// Has the next completion make [`Self::descriptor`] readable.
@@ -118,6 +136,14 @@ impl CompletionQueue {
         poll(&mut fds, Some(&now)) == Ok(1) && fds[0].revents().intersects(over)
     }
 
+    /// Has the device make [`Self::descriptor`] readable no more, which one that is gone
+    /// does for ever.
+    pub fn part(&self) {
+        if let Err(error) = epoll::delete(&self.watch, descriptor_of(&self.channel)) {
+            log::debug!(target: crate::LOG.cq, "a channel is still watched: {error}");
+        }
+    }
+
     /// Takes what makes the descriptor readable.
     pub fn silence(&self) {
         let verbs = &self.context.libraries.verbs;
@@ -136,9 +162,9 @@ impl CompletionQueue {
     }
 }
 
-impl AsRawFd for CompletionQueue {
-    fn as_raw_fd(&self) -> RawFd {
-        self.descriptor()
+impl AsFd for CompletionQueue {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.watch.as_fd()
     }
 }
 
@@ -148,12 +174,12 @@ fn descriptor_of(channel: &NonNull<ibv_comp_channel>) -> BorrowedFd<'_> {
     unsafe { BorrowedFd::borrow_raw((*channel.as_ptr()).fd) }
 }
 
-/// Has the channel not wait, and watches it and the other one.
-fn watch(channel: NonNull<ibv_comp_channel>, also: Option<BorrowedFd<'_>>) -> Result<OwnedFd> {
+/// Has the channel not wait, and watches it and the others.
+fn watch(channel: NonNull<ibv_comp_channel>, also: &[BorrowedFd<'_>]) -> Result<OwnedFd> {
     let channel = descriptor_of(&channel);
     fcntl_setfl(channel, fcntl_getfl(channel)? | OFlags::NONBLOCK)?;
     let watch = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    for fd in std::iter::once(channel).chain(also) {
+    for fd in std::iter::once(channel).chain(also.iter().copied()) {
         let data = epoll::EventData::new_u64(0);
         epoll::add(&watch, fd, data, epoll::EventFlags::IN)?;
     }

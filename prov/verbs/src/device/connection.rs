@@ -295,6 +295,12 @@ impl Id {
         Context::find(unsafe { (*self.id.as_ptr()).verbs })
     }
 
+    /// The number of its port on the device, once it has an address.
+    pub fn port(&self) -> u8 {
+        // SAFETY: the identifier is open.
+        unsafe { (*self.id.as_ptr()).port_num }
+    }
+
     /// Its own address, if it has one.
     pub fn local_address(&self) -> Option<SocketAddress> {
         // SAFETY: the identifier is open.

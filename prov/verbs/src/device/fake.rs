@@ -39,6 +39,8 @@ pub fn context(name: &str) -> Context {
     verbs.ibv_create_qp = create_qp;
     verbs.ibv_modify_qp = modify_qp;
     verbs.ibv_destroy_qp = destroy_qp;
+    verbs.ibv_create_srq = create_srq;
+    verbs.ibv_destroy_srq = destroy_srq;
     let libraries = Box::leak(Box::new(Libraries {
         verbs,
         cm: Rdmacm::absent(),
@@ -53,6 +55,8 @@ pub fn context(name: &str) -> Context {
     context.ops.poll_cq = Some(poll_cq);
     context.ops.post_send = Some(post_send);
     context.ops.post_recv = Some(post_receive);
+    context.ops.post_srq_recv = Some(post_shared_receive);
+    context.ops.req_notify_cq = Some(arm);
     Context {
         context: NonNull::from(Box::leak(context)),
         libraries,
@@ -68,6 +72,7 @@ impl Plain for ibv_pd {}
 impl Plain for ibv_comp_channel {}
 impl Plain for ibv_cq {}
 impl Plain for ibv_qp {}
+impl Plain for ibv_srq {}
 
 fn zeroed<T: Plain>() -> T {
     // SAFETY: zero is a value of each member, that of no function or object too.
@@ -155,6 +160,20 @@ unsafe extern "C" fn poll_cq(_: *mut ibv_cq, _: c_int, _: *mut ibv_wc) -> c_int 
     0
 }
 
+unsafe extern "C" fn arm(_: *mut ibv_cq, _: c_int) -> c_int {
+    0
+}
+
+unsafe extern "C" fn create_srq(_: *mut ibv_pd, _: *mut ibv_srq_init_attr) -> *mut ibv_srq {
+    Box::into_raw(Box::new(zeroed()))
+}
+
+unsafe extern "C" fn destroy_srq(srq: *mut ibv_srq) -> c_int {
+    // SAFETY: it is from `create_srq`, and given back once.
+    drop(unsafe { Box::from_raw(srq) });
+    0
+}
+
 unsafe extern "C" fn create_qp(_: *mut ibv_pd, _: *mut ibv_qp_init_attr) -> *mut ibv_qp {
     static NUMBERS: AtomicU32 = AtomicU32::new(1);
     Box::into_raw(Box::new(ibv_qp {
@@ -185,6 +204,16 @@ unsafe extern "C" fn post_send(
 
 unsafe extern "C" fn post_receive(
     _: *mut ibv_qp,
+    _: *mut ibv_recv_wr,
+    refused: *mut *mut ibv_recv_wr,
+) -> c_int {
+    // SAFETY: as in `post_send`.
+    unsafe { refused.write(null_mut()) };
+    0
+}
+
+unsafe extern "C" fn post_shared_receive(
+    _: *mut ibv_srq,
     _: *mut ibv_recv_wr,
     refused: *mut *mut ibv_recv_wr,
 ) -> c_int {

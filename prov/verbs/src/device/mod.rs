@@ -20,7 +20,7 @@ mod work;
 
 pub use address_handle::{AddressHandle, Destination};
 pub use asynchronous::DeviceEvent;
-pub use completion_queue::{CompletionQueue, WorkCompletion};
+pub use completion_queue::{Bunch, CompletionQueue, WorkCompletion};
 pub use connection::{
     Channel, ConnectionParam, Event, EventKind, Id, PortSpace, REJECTED_BY_PEER, Terms,
 };

@@ -93,7 +93,6 @@ pub(super) fn post(domain: &Domain, seat: &Seat, atomic: &Atomic) -> Result {
         Operation {
             class,
             flags: atomic.flags,
-            is_reported: atomic.wants_completion(),
             context: atomic.context,
         },
         &Work {

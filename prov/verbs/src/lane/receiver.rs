@@ -159,7 +159,7 @@ impl Receiver {
         let ahead = (completion.wr_id as u32).wrapping_sub(self.head) & NUMBER_MASK;
         if ahead != 0 || self.under_way() == 0 {
             // They complete in order.
-            log::warn!(target: crate::LOG.cq, "a completion of no receive: {completion:?}");
+            super::completion_of_nobody(completion);
             return 0;
         }
         let posted = self.posted[(self.head & self.mask) as usize];
@@ -168,9 +168,11 @@ impl Receiver {
         1
     }
 
-    /// Reports all of its own receives as flushed, and takes no more; how many.
+    /// Reports all of its receives as flushed, and takes no more; how many were its
+    /// own.
     #[cold]
     pub fn abandon(&mut self) -> usize {
+        self.abandon_shared();
         self.refusal.get_or_insert(Errno::ENODEV);
         let count = self.under_way();
         for _ in 0..count {
@@ -181,7 +183,14 @@ impl Receiver {
         count
     }
 
-    /// The same, of a receive that is shared.
+    /// Reports those that it shares, as nobody else does then.
+    #[cold]
+    pub fn abandon_shared(&self) {
+        let shared = self.shared.iter().flat_map(|shared| shared.abandon());
+        shared.for_each(|posted| self.failed(&posted, &Failure::FLUSHED));
+    }
+
+    /// A message has come to a receive that is shared, or it has failed.
     pub fn shared_completed(&mut self, completion: &WorkCompletion) {
         let taken = self
             .shared
@@ -189,9 +198,7 @@ impl Receiver {
             .and_then(|shared| shared.take(completion.wr_id));
         match taken {
             Some(posted) => self.report(&posted, completion),
-            None => {
-                log::warn!(target: crate::LOG.cq, "a completion of no receive: {completion:?}");
-            }
+            None => super::completion_of_nobody(completion),
         }
     }
 
@@ -222,7 +229,7 @@ impl Receiver {
                 FI_MSG | FI_RECV
             };
             let data = if has_data { FI_REMOTE_CQ_DATA } else { 0 };
-            cq.write_with(
+            cq.write_promptly(
                 #[inline(always)]
                 || Completion {
                     flags: kind | data,

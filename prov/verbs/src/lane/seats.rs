@@ -49,4 +49,12 @@ impl Seats {
             seat.lane.abandon_sender(seat.name);
         }
     }
+
+    /// Has the receives reported as flushed that are shared with others, of whom nobody
+    /// is to get a message any more. Any thread may ask for that.
+    pub fn abandon_shared(&self) {
+        if let Some(seat) = &self.receive {
+            seat.lane.abandon_shared(seat.name);
+        }
+    }
 }

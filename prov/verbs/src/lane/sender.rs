@@ -3,8 +3,9 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use fabric_abi::FI_INJECT;
-use prov_message::{Context, EpKey, Op, OpClass, Reports, completion_of};
+use fabric_abi::{FI_COMPLETION, FI_INJECT};
+use prov_message::{Context, EpKey, Op, OpClass, Reports};
+use prov_util::cq::Completion;
 use prov_util::errno::{Errno, Result};
 
 use super::Work;
@@ -12,6 +13,7 @@ use super::member::{NUMBER_MASK, Name, RECEIVE, SHARED};
 use crate::device::{QueuePair, SendRequest, Verb, WorkCompletion};
 use crate::failure::Failure;
 use crate::link::Link;
+use crate::sys::ibverbs::IBV_WC_SUCCESS;
 
 /// Requests that may go without a completion of their own, at most.
 const MOST_SILENT: usize = 32;
@@ -29,12 +31,15 @@ pub struct Sender {
     sent: Box<[Sent]>,
     mask: u32,
     size: u32,
+    /// Requests that it may have under way: `size`, or none once it is abandoned.
+    most: u32,
     /// The oldest request under way.
     head: u32,
     /// The number of the next one.
     tail: u32,
-    /// Requests since the last one that has a completion.
-    silent: u32,
+    /// The number behind the last one that has a completion. No more than
+    /// `most_silent` requests follow without.
+    signalled: u32,
     most_silent: u32,
     /// Bytes of a request that brings its memory along.
     inline: usize,
@@ -47,10 +52,8 @@ pub struct Sender {
 pub struct Operation {
     /// What kind of operation.
     pub class: OpClass,
-    /// Complete flags.
+    /// Complete flags: `FI_COMPLETION` where success is reported.
     pub flags: u64,
-    /// Whether success is reported.
-    pub is_reported: bool,
     /// The application's.
     pub context: *mut c_void,
 }
@@ -60,16 +63,37 @@ struct Sent {
     context: Context,
     len: usize,
     class: OpClass,
-    is_reported: bool,
-    is_inject: bool,
+    /// Those of an [`Operation`] that matter here, which are all in one half.
+    flags: u32,
+}
+
+const _: () = assert!((FI_COMPLETION | FI_INJECT) >> u32::BITS == 0);
+
+impl Sent {
+    #[inline(always)]
+    fn is_reported(&self) -> bool {
+        self.flags & FI_COMPLETION as u32 != 0
+    }
+
+    /// As it is told of where there is more to it.
+    fn operation(&self) -> Op {
+        let is_inject = self.flags & FI_INJECT as u32 != 0;
+        Op {
+            ep: EpKey::default(),
+            class: self.class,
+            report: self.is_reported(),
+            is_inject: is_inject && !self.is_reported(),
+            len: self.len,
+            context: self.context,
+        }
+    }
 }
 
 const NOTHING: Sent = Sent {
     context: Context(0),
     len: 0,
     class: OpClass::Send,
-    is_reported: false,
-    is_inject: false,
+    flags: 0,
 };
 
 impl Sender {
@@ -98,9 +122,10 @@ impl Sender {
             sent: vec![NOTHING; places as usize].into(),
             mask: places - 1,
             size,
+            most: size,
             head: 0,
             tail: 0,
-            silent: 0,
+            signalled: 0,
             most_silent: (size as usize / 2).min(MOST_SILENT) as u32,
             inline,
         })
@@ -131,7 +156,18 @@ impl Sender {
     /// Whether no more can be posted.
     #[inline(always)]
     pub fn is_full(&self) -> bool {
-        self.tail.wrapping_sub(self.head) >= self.size
+        self.tail.wrapping_sub(self.head) >= self.most
+    }
+
+    /// Why no more can be posted.
+    #[cold]
+    pub fn refusal(&self) -> Errno {
+        let is_over = self.link.as_ref().is_some_and(|link| !link.is_connected());
+        match self.most {
+            0 if is_over => Errno::ENOTCONN,
+            0 => Errno::ENODEV,
+            _ => Errno::EAGAIN,
+        }
     }
 
     #[inline(always)]
@@ -171,8 +207,8 @@ impl Sender {
             return refused(operation.class);
         }
         // Where the device's queue is nearly full, each is to make room soon.
-        let is_signalled = operation.is_reported
-            || self.silent >= self.most_silent
+        let is_signalled = operation.flags & FI_COMPLETION != 0
+            || self.tail.wrapping_sub(self.signalled) >= self.most_silent
             || self.is_counted(operation.class)
             || room <= self.size();
         self.pair.post_send(&SendRequest {
@@ -187,11 +223,12 @@ impl Sender {
             context: Context::of(operation.context),
             len: work.len,
             class: operation.class,
-            is_reported: operation.is_reported,
-            is_inject: operation.flags & FI_INJECT != 0,
+            flags: operation.flags as u32,
         };
         self.tail = self.tail.wrapping_add(1);
-        self.silent = if is_signalled { 0 } else { self.silent + 1 };
+        if is_signalled {
+            self.signalled = self.tail;
+        }
         Ok(())
     }
 
@@ -203,19 +240,18 @@ impl Sender {
         if ahead as usize >= self.under_way() {
             return unknown(completion);
         }
-        let failure = Failure::of(completion);
-        if failure.is_some() || self.is_counting {
-            return self.completed_in_full(ahead, failure);
+        if completion.status != IBV_WC_SUCCESS || self.is_counting {
+            return self.completed_in_full(ahead, completion);
         }
         let mut left = ahead;
         loop {
-            let op = self.oldest();
-            if op.report
+            let sent = self.oldest();
+            if sent.is_reported()
                 && let Some(cq) = &self.reports.tx_cq
             {
-                cq.write_with(
+                cq.write_promptly(
                     #[inline(always)]
-                    || completion_of(&op),
+                    || Completion::new(sent.context.pointer(), sent.class.completion_flags()),
                 );
             }
             if left == 0 {
@@ -227,9 +263,10 @@ impl Sender {
 
     /// The last of these may have failed, and some may be counted.
     #[inline(never)]
-    fn completed_in_full(&mut self, ahead: u32, failure: Option<Failure>) -> usize {
+    fn completed_in_full(&mut self, ahead: u32, completion: &WorkCompletion) -> usize {
+        let failure = Failure::of(completion);
         for left in (0..=ahead).rev() {
-            let op = self.oldest();
+            let op = self.oldest().operation();
             match &failure {
                 Some(failure) if left == 0 => self.failed(&op, failure),
                 _ => self.reports.operation(&op, Ok(())),
@@ -240,25 +277,19 @@ impl Sender {
 
     /// Takes out the oldest request under way.
     #[inline(always)]
-    fn oldest(&mut self) -> Op {
+    fn oldest(&mut self) -> Sent {
         let sent = self.sent[(self.head & self.mask) as usize];
         self.head = self.head.wrapping_add(1);
-        Op {
-            ep: EpKey::default(),
-            class: sent.class,
-            report: sent.is_reported,
-            is_inject: sent.is_inject && !sent.is_reported,
-            len: sent.len,
-            context: sent.context,
-        }
+        sent
     }
 
-    /// Reports all requests under way as flushed; how many.
+    /// Reports all requests under way as flushed, and takes no more; how many.
     #[cold]
     pub fn abandon(&mut self) -> usize {
+        self.most = 0;
         let count = self.under_way();
         for _ in 0..count {
-            let op = self.oldest();
+            let op = self.oldest().operation();
             self.failed(&op, &Failure::FLUSHED);
         }
         count
@@ -287,6 +318,6 @@ fn refused(class: OpClass) -> Result {
 
 #[cold]
 fn unknown(completion: &WorkCompletion) -> usize {
-    log::warn!(target: crate::LOG.cq, "a completion of no request: {completion:?}");
+    super::completion_of_nobody(completion);
     0
 }

@@ -21,6 +21,8 @@ pub struct Shared {
 struct Table {
     places: Box<[Option<Posted>]>,
     free: Vec<u32>,
+    /// Its device is gone, and no place is free any more.
+    is_abandoned: bool,
 }
 
 impl Shared {
@@ -43,6 +45,7 @@ impl Shared {
                 Table {
                     places: vec![None; places as usize].into(),
                     free: (0..places).rev().collect(),
+                    is_abandoned: false,
                 },
             ),
         }))
@@ -65,7 +68,7 @@ impl Shared {
     }
 
     /// Posts a receive, as [`Receiver::post`](super::Receiver::post). `-FI_EAGAIN`
-    /// where there is no room.
+    /// where there is no room, `-FI_ENODEV` where it has been abandoned.
     pub fn post(
         &self,
         local: &Gather,
@@ -74,7 +77,9 @@ impl Shared {
         is_reported: bool,
     ) -> Result {
         let mut table = self.posted.lock();
-        let &number = table.free.last().ok_or(Errno::EAGAIN)?;
+        let Some(&number) = table.free.last() else {
+            return Err(table.refusal());
+        };
         // A message may come to it at once, and wait for the lock in `take`.
         self.queue.post(&ReceiveRequest {
             id: u64::from(number) | SHARED,
@@ -90,7 +95,28 @@ impl Shared {
         let number = id as u32 & NUMBER_MASK;
         let mut table = self.posted.lock();
         let posted = table.places.get_mut(number as usize)?.take()?;
-        table.free.push(number);
+        if !table.is_abandoned {
+            table.free.push(number);
+        }
         Some(posted)
+    }
+
+    /// Takes all receives that wait, for who reports them. There will be no more.
+    #[cold]
+    pub(super) fn abandon(&self) -> Vec<Posted> {
+        let mut table = self.posted.lock();
+        table.is_abandoned = true;
+        table.free.clear();
+        table.places.iter_mut().filter_map(Option::take).collect()
+    }
+}
+
+impl Table {
+    #[cold]
+    fn refusal(&self) -> Errno {
+        match self.is_abandoned {
+            true => Errno::ENODEV,
+            false => Errno::EAGAIN,
+        }
     }
 }

@@ -2,7 +2,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::null_mut;
 
 use prov_message::Reports;
-use rustix::event::{EventfdFlags, eventfd};
+use prov_util::cq::{Cq, CqConfig};
+use prov_util::ffi::{Handle, Use};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::*;
 use crate::device::{PairConfig, Pairing, ProtectionDomain, QueuePair, fake};
@@ -30,20 +32,30 @@ impl Ear for Deaf {
 pub fn endpoint(context: Context, kind: LockKind) -> (Arc<QueuePair>, Seats) {
     let lane = Lane::new(context, kind, 8, Deaf::new()).unwrap();
     let pd = ProtectionDomain::new(context).unwrap();
+    endpoint_of(&lane, &pd, None, Reports::default())
+}
+
+/// A queue pair in this lane, whose receives may be shared.
+fn endpoint_of(
+    lane: &Arc<Lane>,
+    pd: &Arc<ProtectionDomain>,
+    shared: Option<&Arc<Shared>>,
+    reports: Reports,
+) -> (Arc<QueuePair>, Seats) {
     let config = PairConfig {
         pairing: Pairing::Connected,
         send_queue: lane.queue(),
         receive_queue: lane.queue(),
-        shared: None,
+        shared: shared.map(|shared| shared.queue()),
         sends: SIZE,
         receives: SIZE,
         send_pieces: 1,
         receive_pieces: 1,
         inline: SIZE,
     };
-    let pair = Arc::new(QueuePair::new(&pd, &config).unwrap());
+    let pair = Arc::new(QueuePair::new(pd, &config).unwrap());
     let sender = Sender::new(pair.clone(), Reports::default(), None, SIZE, SIZE).unwrap();
-    let receiver = Receiver::new(pair.clone(), Reports::default(), None, SIZE).unwrap();
+    let receiver = Receiver::new(pair.clone(), reports, shared.cloned(), SIZE).unwrap();
     let (send, receive) = (lane.add_sender(sender), lane.add_receiver(receiver));
     let seat = |name: Result<Name>| {
         let (lane, name) = (lane.clone(), name.unwrap());
@@ -68,8 +80,7 @@ fn send(seats: &Seats) -> Result {
     let seat = seats.send.as_ref().unwrap();
     let operation = Operation {
         class: prov_message::OpClass::Send,
-        flags: 0,
-        is_reported: true,
+        flags: fabric_abi::FI_COMPLETION,
         context: null_mut(),
     };
     let local = Gather::empty();
@@ -146,13 +157,148 @@ fn requests_end_with_their_device_though_nobody_says_that_it_is_gone() {
             }
         }
         assert_eq!((posted(&seats), sent(&seats)), (0, 0));
-        // What is posted to it all the same.
-        let _ = send(&seats);
+        // And so is what comes later.
+        assert_eq!(send(&seats), Err(Errno::ENODEV));
+        assert_eq!(receive(&seats), Err(Errno::ENODEV));
+        assert_eq!(lane.state.lock().members.room, lane.queue.size());
         assert_eq!(waiting(&seats), 0);
-        assert_eq!(sent(&seats), 0);
         for _ in 0..VAIN {
             read(&other);
         }
         assert_eq!((posted(&other), sent(&other)), (1, 1));
+    }
+}
+
+/// Whether who sleeps at the lane of these would wake.
+fn is_awake(seats: &Seats) -> bool {
+    let watch = &*seats.receive.as_ref().unwrap().lane.queue;
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    poll(&mut [PollFd::new(watch, PollFlags::IN)], Some(&now)).unwrap() != 0
+}
+
+#[test]
+fn who_sleeps_is_woken_for_what_another_thread_ends() {
+    let (_pair, seats) = endpoint(fake::context("fake"), LockKind::Real);
+    let lane = &seats.receive.as_ref().unwrap().lane;
+    for _ in 0..2 {
+        assert!(lane.prepare_wait());
+        assert!(!is_awake(&seats));
+        std::thread::scope(|scope| {
+            scope.spawn(|| seats.abandon());
+        });
+        assert!(is_awake(&seats));
+        assert!(!lane.prepare_wait());
+        read(&seats);
+    }
+}
+
+#[test]
+fn one_can_sleep_where_the_device_is_gone_and_be_woken() {
+    let context = fake::context("fake");
+    let (_pair, seats) = endpoint(context, LockKind::Real);
+    let lane = &seats.receive.as_ref().unwrap().lane;
+    receive(&seats).unwrap();
+    fake::remove(context);
+    assert!(is_awake(&seats));
+    assert!(!lane.prepare_wait());
+    assert_eq!(waiting(&seats), 0);
+    assert!(lane.prepare_wait());
+    assert!(!is_awake(&seats));
+    // One that comes too late.
+    let pd = ProtectionDomain::new(context).unwrap();
+    let (_late_pair, late) = endpoint_of(lane, &pd, None, Reports::default());
+    assert!(is_awake(&seats));
+    assert!(!lane.prepare_wait());
+    read(&late);
+    assert_eq!(receive(&late), Err(Errno::ENODEV));
+    assert_eq!(send(&late), Err(Errno::ENODEV));
+    assert!(lane.prepare_wait());
+    assert!(!is_awake(&seats));
+}
+
+/// What two endpoints with a lane each share: receives.
+pub struct Sharing {
+    pub context: Context,
+    shared: Arc<Shared>,
+    cqs: [Use<Cq>; 2],
+    pub ends: [(Arc<QueuePair>, Seats); 2],
+}
+
+impl Sharing {
+    pub fn new() -> Self {
+        let context = fake::context("fake");
+        let pd = ProtectionDomain::new(context).unwrap();
+        let shared = Shared::new(&pd, SIZE, 1, LockKind::Real).unwrap();
+        let cqs = [(); 2].map(|()| {
+            let cq = Cq::new(CqConfig::default()).unwrap();
+            Use::of(&Handle::new(cq, null_mut(), Vec::new()))
+        });
+        let ends = [0, 1].map(|number| {
+            let lane = Lane::new(context, LockKind::Real, 8, Deaf::new()).unwrap();
+            let reports = Reports {
+                rx_cq: Some(cqs[number].clone()),
+                ..Reports::default()
+            };
+            endpoint_of(&lane, &pd, Some(&shared), reports)
+        });
+        Sharing {
+            context,
+            shared,
+            cqs,
+            ends,
+        }
+    }
+
+    /// Posts a receive.
+    pub fn post(&self, number: usize) -> Result {
+        let context = std::ptr::without_provenance_mut(number);
+        let local = Gather::empty();
+        self.shared.post(&local, context, null_mut(), true)
+    }
+
+    /// Which receives have ended.
+    pub fn ended(&self) -> Vec<usize> {
+        self.ends.iter().for_each(|(_, seats)| read(seats));
+        let mut ended: Vec<_> = self
+            .cqs
+            .iter()
+            .flat_map(|cq| std::iter::from_fn(|| cq.read_error().ok()))
+            .map(|error| {
+                assert_eq!(error.err, Errno::ECANCELED);
+                error.completion.context.addr()
+            })
+            .collect();
+        ended.sort_unstable();
+        ended
+    }
+}
+
+#[test]
+fn shared_receives_end_with_their_device_once_each() {
+    for is_gone_for_good in [false, true] {
+        let sharing = Sharing::new();
+        for number in 1..=3 {
+            sharing.post(number).unwrap();
+        }
+        assert!(sharing.ended().is_empty());
+        if is_gone_for_good {
+            fake::remove(sharing.context);
+            for (_, seats) in &sharing.ends {
+                seats.receive.as_ref().unwrap().lane.prepare_wait();
+            }
+        } else {
+            sharing.ends.iter().for_each(|(_, seats)| seats.abandon());
+        }
+        assert_eq!(sharing.ended(), [1, 2, 3]);
+        assert_eq!(sharing.post(4), Err(Errno::ENODEV));
+        assert!(sharing.ended().is_empty());
+        // The lanes have room for what is theirs, and no more.
+        for (_, seats) in &sharing.ends {
+            let lane = &seats.receive.as_ref().unwrap().lane;
+            assert_eq!(lane.state.lock().members.room, lane.queue.size() - SIZE);
+        }
     }
 }

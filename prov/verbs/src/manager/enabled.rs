@@ -32,16 +32,16 @@ fn key(pair: &Arc<QueuePair>) -> usize {
 impl Enabled {
     /// Adds the queue pair of an endpoint, with where its requests are.
     pub fn add(&mut self, context: Context, pair: Arc<QueuePair>, seats: Seats) {
-        // It may have been made just before the device failed.
-        if self.failed.contains(&context) {
-            end(&pair, &seats);
-        }
         let added = Pair {
             context,
             pair,
             seats,
         };
         self.pairs.insert(key(&added.pair), added);
+        // It may have been made just before the device failed.
+        if self.failed.contains(&context) {
+            self.device_failed(context);
+        }
     }
 
     /// Forgets a queue pair.
@@ -54,23 +54,32 @@ impl Enabled {
         if !self.failed.contains(&context) {
             self.failed.push(context);
         }
-        for pair in self.pairs.values().filter(|pair| pair.context == context) {
-            end(&pair.pair, &pair.seats);
+        let pairs = || self.pairs.values().filter(|pair| pair.context == context);
+        let mut are_over = true;
+        for pair in pairs() {
+            are_over &= end(&pair.pair, &pair.seats);
+        }
+        // What they share waits for ever once the last one has ended: the device
+        // flushes what is a pair's own.
+        if are_over {
+            pairs().for_each(|pair| pair.seats.abandon_shared());
         }
     }
 }
 
 /// Ends the requests of a queue pair: its device flushes them, or else it is gone
-/// and they are reported as flushed here.
-pub fn end(pair: &QueuePair, seats: &Seats) {
+/// and they are reported as flushed here. Whether they have ended.
+pub fn end(pair: &QueuePair, seats: &Seats) -> bool {
     let Err(error) = pair.end() else {
-        return;
+        return true;
     };
     log::warn!(target: crate::LOG.ep_ctrl, "a queue pair does not end: {error}");
     // Otherwise messages may still come to its receives.
-    if matches!(error, Errno::ENODEV | Errno::EIO) {
+    let is_gone = matches!(error, Errno::ENODEV | Errno::EIO);
+    if is_gone {
         seats.abandon();
     }
+    is_gone
 }
 
 #[cfg(test)]
@@ -80,7 +89,7 @@ mod tests {
     use super::*;
     use crate::device::fake;
     use crate::lane;
-    use crate::lane::tests::{receive, waiting};
+    use crate::lane::tests::{Sharing, receive, waiting};
 
     /// With three receives.
     fn endpoint(context: Context) -> (Arc<QueuePair>, Seats) {
@@ -139,6 +148,25 @@ mod tests {
         }
         for (_, seats) in [&closed, &other] {
             assert_eq!(waiting(seats), 3);
+        }
+    }
+
+    #[test]
+    fn shared_receives_end_when_nobody_is_left_who_could_get_a_message() {
+        for stays in [false, true] {
+            let sharing = Sharing::new();
+            sharing.post(1).unwrap();
+            let mut enabled = Enabled::default();
+            for (pair, seats) in &sharing.ends {
+                enabled.add(sharing.context, pair.clone(), seats.clone());
+            }
+            fake::answer(match stays {
+                true => Err(Errno::ENOMEM),
+                false => Ok(()),
+            });
+            enabled.device_failed(sharing.context);
+            let expected: &[usize] = if stays { &[] } else { &[1] };
+            assert_eq!(sharing.ended(), expected, "stays: {stays}");
         }
     }
 }

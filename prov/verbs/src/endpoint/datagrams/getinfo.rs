@@ -1,5 +1,6 @@
 //! fi_getinfo(3) for datagrams. A node and a service are turned into an address by
-//! the node's name server; a service of one's own is what that will know.
+//! the node's name server; a service of one's own is what that will know, and a node of
+//! one's own says which device it is.
 
 use std::net::IpAddr;
 
@@ -9,17 +10,21 @@ use prov_util::errno::{Errno, Result};
 use prov_util::resolve::{self, Query};
 
 use super::name::Name;
+use crate::getinfo::datagrams_source;
 use crate::name_server;
 use crate::params::Params;
 
 /// The endpoints out of `bases` that fit.
 pub fn getinfo(request: &Request<'_>, params: &Params, bases: &[Base]) -> Result<Vec<Info>> {
     let naming = Naming { request, params };
+    let mut bases = bases.to_vec();
+    if let Some(source) = datagrams_source(request)? {
+        bases.retain(|base| base.limits.domain.name.as_ref() == Some(&source));
+    }
     if leaves_room(request.hints) {
-        return named::getinfo(request, bases, &naming);
+        return named::getinfo(request, &bases, &naming);
     }
     // The header goes somewhere else then.
-    let mut bases = bases.to_vec();
     for base in &mut bases {
         base.limits.mode &= !FI_MSG_PREFIX;
         base.limits.tx.mode &= !FI_MSG_PREFIX;
