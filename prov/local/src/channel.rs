@@ -4,7 +4,9 @@
 //! A short message is all in its slot, and the shortest in one cache line. The
 //! bytes of a longer one are in an area beside the ring, where their room is
 //! free again when their slot is. What one side writes is in cache lines of its
-//! own: besides the slots, how far it has read, and whether it sleeps.
+//! own: besides the slots, how far it has read, and whether it sleeps. How far it
+//! has read stands in its longer messages, too: where these go to and fro, each
+//! side has all of the area again without a look at another cache line.
 //!
 //! Everything that the other process could change is read once, checked, and
 //! then used. The bytes of a message may change while they are read; where they
@@ -25,7 +27,7 @@ use crate::ring::{Broken, Consumer, Free, Producer};
 use crate::segment::Segment;
 
 /// What the first word of a segment says: that it is one, and which version.
-const MAGIC: u64 = u64::from_le_bytes(*b"fi_lcl\x01\x00");
+const MAGIC: u64 = u64::from_le_bytes(*b"fi_lcl\x02\x00");
 /// Slots each way.
 const SLOTS: usize = 256;
 /// Bytes of a slot.
@@ -95,10 +97,28 @@ pub struct Space<'a> {
     slot: Free,
     len: usize,
     /// Where in the area, unless it is in the slot.
-    offset: u64,
-    given: u64,
+    place: Place,
+    /// What is told of the other direction.
+    taken: u64,
     /// Where its bytes go.
     pub bytes: AppIov,
+}
+
+/// Room in the area.
+#[derive(Clone, Copy)]
+struct Place {
+    offset: u64,
+    /// What is given out with it, of all times.
+    given: u64,
+}
+
+/// How far each side is with what the other one sends, of all times.
+#[derive(Clone, Copy)]
+struct Taken {
+    /// This one.
+    here: u64,
+    /// The other one, as far as it has said so in a message.
+    there: u64,
 }
 
 impl Sender {
@@ -118,7 +138,7 @@ impl Sender {
 
     /// Sends a message that fits into a slot, whose `len` bytes `fill` puts in
     /// place, and has `wake` wake the other side if it sleeps. `false`, and nothing
-    /// has happened, if it is for [`Sender::space`].
+    /// has happened, if it is for [`Channel::space`].
     #[inline(always)]
     pub fn send_short(
         &mut self,
@@ -196,47 +216,102 @@ impl Sender {
         std::mem::replace(&mut self.woken, sleep) != sleep
     }
 
-    /// Room for a message of `len` bytes, at most [`LONGEST`]; `None` if there
-    /// is none now.
-    ///
-    /// # Errors
-    /// The other side has broken the channel.
+    /// [`Channel::send_long`].
     #[inline(always)]
-    pub fn space(&mut self, len: usize) -> std::result::Result<Option<Space<'_>>, Broken> {
+    fn send_far(
+        &mut self,
+        head: Head,
+        len: usize,
+        taken: Taken,
+        fill: impl FnOnce(Piece),
+        wake: impl FnOnce(),
+    ) -> bool {
+        if self.hear(taken.there).is_err() || self.looks_first() {
+            return false;
+        }
+        let Some(slot) = self.ring.free_slot::<Direction>() else {
+            return false;
+        };
+        let Some(place) = self.find_bytes(len) else {
+            return false;
+        };
+        let Some(bytes) = self.way.area(place.offset, len) else {
+            return false;
+        };
+        fill(bytes);
+        if self.publish_far(slot, head, len, place, taken.here) {
+            wake();
+        }
+        true
+    }
+
+    /// Publishes a message whose bytes are in the area.
+    #[inline(always)]
+    fn publish_far(
+        &mut self,
+        slot: Free,
+        head: Head,
+        len: usize,
+        place: Place,
+        taken: u64,
+    ) -> bool {
+        let filled = self.way.slot(slot.slot());
+        filled.put_place(place.offset, taken);
+        put_words(filled, &head);
+        self.note();
+        self.given = place.given;
+        self.publish(slot, half_of(&head), len)
+    }
+
+    /// [`Channel::space`].
+    #[inline(always)]
+    fn space(
+        &mut self,
+        len: usize,
+        taken: Taken,
+    ) -> std::result::Result<Option<Space<'_>>, Broken> {
         match self.ring.free_slot::<Direction>() {
             Some(slot) if len <= INLINE => Ok(Some(Space {
                 bytes: self.way.slot(slot.slot()).inline(len).into(),
-                offset: 0,
-                given: self.given,
+                place: Place {
+                    offset: 0,
+                    given: self.given,
+                },
+                taken: taken.here,
                 sender: self,
                 slot,
                 len,
             })),
-            _ => self.find_space(len),
+            _ => self.find_space(len, taken),
         }
     }
 
     #[inline(never)]
-    fn find_space(&mut self, len: usize) -> std::result::Result<Option<Space<'_>>, Broken> {
-        if self.given != self.free && self.ring.filled_since_look() <= FEW {
+    fn find_space(
+        &mut self,
+        len: usize,
+        taken: Taken,
+    ) -> std::result::Result<Option<Space<'_>>, Broken> {
+        self.hear(taken.there)?;
+        if self.looks_first() {
             self.look()?;
         }
         for looks_again in [true, false] {
             if let Some(slot) = self.ring.free_slot::<Direction>()
-                && let Some((offset, given)) = self.find_bytes(len)
+                && let Some(place) = self.find_bytes(len)
             {
                 let bytes = match len <= INLINE {
-                    true => Some(self.way.slot(slot.slot()).inline(len).into()),
-                    false => self.way.area(offset, len),
+                    true => Some(self.way.slot(slot.slot()).inline(len)),
+                    false => self.way.area(place.offset, len),
                 };
                 self.is_starved = false;
                 return Ok(bytes.map(|bytes| Space {
                     sender: self,
                     slot,
                     len,
-                    offset,
-                    given,
-                    bytes,
+                    place,
+                    taken: taken.here,
+                    bytes: bytes.into(),
                 }));
             }
             if looks_again {
@@ -247,9 +322,37 @@ impl Sender {
         Ok(None)
     }
 
+    /// Whether few messages are under way, so that the receiver may have taken all
+    /// and the area be free.
+    #[inline(always)]
+    fn looks_first(&self) -> bool {
+        self.given != self.free && self.ring.filled_since_look() <= FEW
+    }
+
     /// Looks how far the receiver is.
     fn look(&mut self) -> std::result::Result<(), Broken> {
         let done = self.ring.look(&self.way)?;
+        self.are_done(done);
+        Ok(())
+    }
+
+    /// The receiver has said how far it is.
+    #[inline(always)]
+    fn hear(&mut self, done: u64) -> std::result::Result<(), Broken> {
+        if done > self.ring.done() {
+            let done = self.ring.hear(done)?;
+            if done == self.ring.filled() {
+                self.free = self.given;
+            } else {
+                self.are_done(done);
+            }
+        }
+        Ok(())
+    }
+
+    /// So many slots of all times are done, and what they had of the area is free.
+    #[inline(never)]
+    fn are_done(&mut self, done: u64) {
         self.note();
         // The slot that was done last may be filled again, where all are filled:
         // then what is noted of it is of the new message.
@@ -258,11 +361,11 @@ impl Sender {
         {
             self.free = self.free.max(self.given_by[last as usize % SLOTS]);
         }
-        Ok(())
     }
 
     /// Notes for the slots that were filled since the last time how many bytes of
     /// the area had been given out.
+    #[inline(always)]
     fn note(&mut self) {
         let filled = self.ring.filled();
         let first = self.noted.max(filled.saturating_sub(SLOTS as u64));
@@ -272,11 +375,14 @@ impl Sender {
         self.noted = filled;
     }
 
-    /// Where in the area `len` bytes go, all together, and what is given out
-    /// then.
-    fn find_bytes(&mut self, len: usize) -> Option<(u64, u64)> {
+    /// Where in the area `len` bytes go, all together.
+    #[inline(always)]
+    fn find_bytes(&mut self, len: usize) -> Option<Place> {
         if len <= INLINE {
-            return Some((0, self.given));
+            return Some(Place {
+                offset: 0,
+                given: self.given,
+            });
         }
         let (area, len) = (AREA as u64, len.next_multiple_of(64) as u64);
         if self.given == self.free {
@@ -289,7 +395,8 @@ impl Sender {
             start = start.next_multiple_of(area);
         }
         let given = start + len;
-        (given - self.free <= area).then_some((start % area, given))
+        let offset = start % area;
+        (given - self.free <= area).then_some(Place { offset, given })
     }
 }
 
@@ -303,19 +410,14 @@ impl Space<'_> {
             sender,
             slot,
             len,
-            offset,
-            given,
+            place,
+            taken,
             ..
         } = self;
-        let place = sender.way.slot(slot.slot());
         if len > INLINE {
-            place.put_offset(offset);
+            return sender.publish_far(slot, head, len, place, taken);
         }
-        put_words(place, &head);
-        if sender.given != given {
-            sender.note();
-            sender.given = given;
-        }
+        put_words(sender.way.slot(slot.slot()), &head);
         sender.publish(slot, half_of(&head), len)
     }
 }
@@ -327,6 +429,9 @@ pub struct Receiver {
     /// What was taken since the other side was told: slots, and a slot's share of
     /// the area for each as many bytes of that.
     untold: usize,
+    /// How many messages of this side the other one has taken, as the last long one
+    /// of it has said.
+    heard: u64,
     woken: u64,
     asymmetric: bool,
 }
@@ -337,6 +442,7 @@ impl Receiver {
             way,
             ring: Consumer::default(),
             untold: 0,
+            heard: 0,
             woken: 0,
             asymmetric: false,
         }
@@ -362,7 +468,7 @@ impl Receiver {
             None => {
                 let offset = next.offset();
                 let bytes = self.way.area(offset, next.len());
-                let bytes = bytes.ok_or(Broken("place of a message"))?;
+                let bytes = AppIov::from(bytes.ok_or(Broken("place of a message"))?);
                 bytes.prefetch();
                 bytes
             }
@@ -371,6 +477,13 @@ impl Receiver {
             head: next.head(),
             bytes,
         }))
+    }
+
+    /// The bytes of the next message where they are not in its slot; `None` if they
+    /// are nowhere, for [`Receiver::next`].
+    #[inline(always)]
+    pub fn far_bytes(&self, next: &Next<'_>) -> Option<Piece> {
+        self.way.area(next.offset(), next.len())
     }
 
     /// Bytes of all messages that have come.
@@ -390,12 +503,26 @@ impl Receiver {
     #[inline(always)]
     #[must_use]
     pub fn take(&mut self, len: usize) -> bool {
+        if len > INLINE {
+            self.hear(len);
+        }
+        self.take_short()
+    }
+
+    /// [`Receiver::take`] for a message that is in its slot.
+    #[inline(always)]
+    #[must_use]
+    pub fn take_short(&mut self) -> bool {
         self.ring.take();
         self.untold += 1;
-        if len > INLINE {
-            self.untold += len / (AREA / SLOTS);
-        }
         self.untold >= SLOTS / 4 && self.tell()
+    }
+
+    /// The next message, which is in the area, is about to be taken.
+    fn hear(&mut self, len: usize) {
+        self.untold += len / (AREA / SLOTS);
+        let slot = self.ring.taken() as usize % SLOTS;
+        self.heard = self.way.slot(slot).taken();
     }
 
     /// Whether the other side was not told of all that was taken.
@@ -458,6 +585,41 @@ impl Channel {
             receiver: Receiver::new(Direction::new(segment, 1 - side)),
             sleep: 0,
         }
+    }
+
+    #[inline(always)]
+    fn taken(&self) -> Taken {
+        Taken {
+            here: self.receiver.ring.taken(),
+            there: self.receiver.heard,
+        }
+    }
+
+    /// Room for a message of `len` bytes, at most [`LONGEST`]; `None` if there
+    /// is none now.
+    ///
+    /// # Errors
+    /// The other side has broken the channel.
+    #[inline(always)]
+    pub fn space(&mut self, len: usize) -> std::result::Result<Option<Space<'_>>, Broken> {
+        let taken = self.taken();
+        self.sender.space(len, taken)
+    }
+
+    /// Sends a message that does not fit into a slot, of at most [`LONGEST`] bytes,
+    /// which `fill` puts in place, and has `wake` wake the other side if it sleeps.
+    /// `false`, and nothing has happened, if it is for [`Channel::space`].
+    #[inline(always)]
+    pub fn send_long(
+        &mut self,
+        head: Head,
+        len: usize,
+        fill: impl FnOnce(Piece),
+        wake: impl FnOnce(),
+    ) -> bool {
+        debug_assert!(len > INLINE && len <= LONGEST);
+        let taken = self.taken();
+        self.sender.send_far(head, len, taken, fill, wake)
     }
 
     /// Puts a number into the segment for who attaches to it.

@@ -263,8 +263,8 @@ impl Shortcut {
 
     /// [`Stream::take_short`].
     #[inline(always)]
-    pub fn take_short(&mut self, socket: &OwnedFd, len: usize) {
-        if self.stream.take_short(len) {
+    pub fn take_short(&mut self, socket: &OwnedFd) {
+        if self.stream.take_short() {
             wake(socket.as_fd());
         }
     }

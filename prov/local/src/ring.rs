@@ -80,6 +80,12 @@ impl Producer {
         self.filled
     }
 
+    /// How many slots the consumer was done with at the last look, of all times.
+    #[inline(always)]
+    pub fn done(&self) -> u64 {
+        self.done
+    }
+
     /// Slots filled that the consumer was not done with at the last look.
     #[inline]
     pub fn filled_since_look(&self) -> u64 {
@@ -88,12 +94,18 @@ impl Producer {
 
     /// Looks how far the consumer is: the number of slots, of all times.
     pub fn look<W: Words>(&mut self, words: &W) -> Result<u64, Broken> {
-        let done = words.done().load(Ordering::Acquire);
-        if done < self.done || done > self.filled {
+        self.hear(words.done().load(Ordering::Acquire))
+    }
+
+    /// The consumer says how far it is, in its word or in some other way. It may
+    /// have said more before, and the most counts. Returns that.
+    #[inline(always)]
+    pub fn hear(&mut self, done: u64) -> Result<u64, Broken> {
+        if done > self.filled {
             return Err(Broken("position of the consumer"));
         }
-        self.done = done;
-        Ok(done)
+        self.done = self.done.max(done);
+        Ok(self.done)
     }
 
     /// Publishes the slot that [`Producer::free_slot`] named last, with half a
@@ -134,6 +146,12 @@ impl Consumer {
     #[inline(always)]
     pub fn take(&mut self) {
         self.taken += 1;
+    }
+
+    /// How many slots were taken, of all times.
+    #[inline(always)]
+    pub fn taken(&self) -> u64 {
+        self.taken
     }
 
     /// Tells the producer how far this is.

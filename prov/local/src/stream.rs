@@ -114,7 +114,7 @@ impl Stream {
         };
         while moved.bytes < len {
             let part = (len - moved.bytes).min(LONGEST);
-            let Some(space) = self.channel.sender.space(part)? else {
+            let Some(space) = self.channel.space(part)? else {
                 break;
             };
             fill(moved.bytes, &space.bytes);
@@ -153,10 +153,11 @@ impl Stream {
         self.received != 0
     }
 
-    /// These bytes are taken. Whether the other side is to be woken.
+    /// The bytes of a message in one slot are taken. Whether the other side is to be
+    /// woken.
     #[inline(always)]
-    pub fn take_short(&mut self, len: usize) -> bool {
-        self.channel.receiver.take(len)
+    pub fn take_short(&mut self) -> bool {
+        self.channel.receiver.take_short()
     }
 
     /// Receives what has come, as far as there is room for it.
@@ -230,7 +231,7 @@ impl Stream {
     /// # Errors
     /// As above.
     pub fn has_room(&mut self) -> std::result::Result<bool, Broken> {
-        Ok(self.channel.sender.space(LONGEST)?.is_some())
+        Ok(self.channel.space(LONGEST)?.is_some())
     }
 
     /// [`Channel::sleep`].

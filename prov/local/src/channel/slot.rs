@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use prov_util::buffer::{AppIov, Piece};
+use prov_util::buffer::Piece;
 
 use super::{AREA, CONTROL, CONTROL_SIZE, DIRECTION, HEAD, INLINE, RINGS, SEGMENT, SLOT, SLOTS};
 use crate::ring::Words;
@@ -13,6 +13,9 @@ use crate::segment::Segment;
 
 /// The word of a slot that says where its bytes are.
 const OFFSET: usize = HEAD / 8;
+/// The word behind that, which says how many messages of the other direction the
+/// sender has taken, of all times.
+const TAKEN: usize = OFFSET + 1;
 
 /// What stands before a message's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +66,7 @@ impl<'a> Next<'a> {
     }
 
     /// Its bytes, as they are in a [`Record`]; `None` where they are not in the
-    /// slot, for [`Receiver::next`].
+    /// slot, for [`Receiver::far_bytes`].
     #[inline(always)]
     pub fn bytes(&self) -> Option<Piece> {
         let len = self.len();
@@ -79,6 +82,7 @@ impl<'a> Next<'a> {
     }
 
     /// Where in the area its bytes are that are not in its slot.
+    #[inline(always)]
     pub(super) fn offset(&self) -> u64 {
         self.slot.word(OFFSET).load(Ordering::Relaxed)
     }
@@ -138,15 +142,15 @@ impl Direction {
     }
 
     /// Bytes of the area for long messages; `None` beyond its end.
-    #[inline]
-    pub(super) fn area(&self, offset: u64, len: usize) -> Option<AppIov> {
+    #[inline(always)]
+    pub(super) fn area(&self, offset: u64, len: usize) -> Option<Piece> {
         let end = usize::try_from(offset).ok()?.checked_add(len)?;
         if end > AREA {
             return None;
         }
         let at = SLOTS * SLOT + (end - len);
         // SAFETY: inside the area, and otherwise as in `Slot::inline`.
-        Some(unsafe { AppIov::from_raw(self.slots.as_ptr().add(at), len) })
+        Some(unsafe { Piece::from_raw(self.slots.as_ptr().add(at), len) })
     }
 }
 
@@ -169,9 +173,18 @@ impl<'a> Slot<'a> {
         unsafe { AtomicU64::from_ptr(self.base.add(at).cast().as_ptr()) }
     }
 
-    /// Says where in the area the bytes are that do not fit into it.
-    pub(super) fn put_offset(self, offset: u64) {
+    /// Says where in the area the bytes are that do not fit into it, and how many
+    /// messages of the other direction were taken.
+    #[inline(always)]
+    pub(super) fn put_place(self, offset: u64, taken: u64) {
         self.word(OFFSET).store(offset, Ordering::Relaxed);
+        self.word(TAKEN).store(taken, Ordering::Relaxed);
+    }
+
+    /// What [`Slot::put_place`] says of the other direction.
+    #[inline(always)]
+    pub(super) fn taken(self) -> u64 {
+        self.word(TAKEN).load(Ordering::Relaxed)
     }
 
     /// The bytes behind its head.

@@ -20,17 +20,24 @@ fn pattern(seed: usize, len: usize) -> Vec<u8> {
     (0..len).map(|at| (seed * 31 + at) as u8).collect()
 }
 
-/// Sends, every other short message at once; whether there was room.
+/// Sends, every other message at once where that is possible; whether there was
+/// room.
 fn send(from: &mut Channel, tag: u64, bytes: &[u8]) -> bool {
-    let fill = |space: Piece| assert_eq!(space.write(bytes), bytes.len());
-    if tag.is_multiple_of(2) && from.sender.send_short(head(tag), bytes.len(), fill, || ()) {
+    let (len, head) = (bytes.len(), head(tag));
+    let fill = |space: Piece| assert_eq!(space.write(bytes), len);
+    let is_sent = tag.is_multiple_of(2)
+        && match len <= INLINE {
+            true => from.sender.send_short(head, len, fill, || ()),
+            false => from.send_long(head, len, fill, || ()),
+        };
+    if is_sent {
         return true;
     }
-    let Some(space) = from.sender.space(bytes.len()).unwrap() else {
+    let Some(space) = from.space(bytes.len()).unwrap() else {
         return false;
     };
-    assert_eq!(space.bytes.write_at(0, bytes), bytes.len());
-    let _ = space.publish(head(tag));
+    assert_eq!(space.bytes.write_at(0, bytes), len);
+    let _ = space.publish(head);
     true
 }
 
@@ -86,6 +93,8 @@ fn what_is_next_is_seen_in_its_slot_or_is_for_the_long_way() {
     assert!(send(&mut here, 4, &pattern(0, INLINE + 1)));
     let next = there.receiver.peek().unwrap();
     assert!(next.bytes().is_none() && next.eight(0).is_none());
+    let bytes = there.receiver.far_bytes(&next);
+    assert_eq!(bytes.map(|bytes| bytes.len()), Some(INLINE + 1));
 }
 
 #[test]
@@ -138,8 +147,8 @@ fn a_quarter_of_the_room_is_told_of_without_being_asked() {
 fn the_place_of_a_message_that_was_taken_is_used_again() {
     let (mut here, mut there) = pair();
     let place = |here: &mut Channel| {
-        let space = here.sender.space(4096).unwrap().unwrap();
-        let offset = space.offset;
+        let space = here.space(4096).unwrap().unwrap();
+        let offset = space.place.offset;
         let _ = space.publish(head(0));
         offset
     };
@@ -159,6 +168,45 @@ fn the_place_of_a_message_that_was_taken_is_used_again() {
 }
 
 #[test]
+fn what_the_other_side_has_taken_stands_in_its_long_messages() {
+    let (mut here, mut there) = pair();
+    let place = |at: &mut Channel, tag: u64| {
+        let space = at.space(4096).unwrap().unwrap();
+        let offset = space.place.offset;
+        drop(space);
+        assert!(send(at, tag, &pattern(tag as usize, 4096)));
+        offset
+    };
+    let first = place(&mut here, 0);
+    for tag in 0..10 {
+        assert_eq!(
+            receive(&mut there),
+            Some((tag, pattern(tag as usize, 4096)))
+        );
+        assert_eq!(place(&mut there, 77), first);
+        assert!(receive(&mut here).is_some());
+        assert_eq!(place(&mut here, tag + 1), first, "{tag}");
+    }
+    // An answer to another message says nothing of this one.
+    assert!(send(&mut there, 1, &pattern(1, 4096)));
+    assert!(receive(&mut here).is_some());
+    assert_ne!(place(&mut here, 11), first);
+}
+
+#[test]
+fn who_has_taken_more_than_was_sent_is_broken() {
+    let (mut here, mut there) = pair();
+    assert!(send(&mut here, 1, b"one"));
+    assert!(receive(&mut there).is_some());
+    assert!(receive(&mut there).is_none());
+    assert!(send(&mut there, 1, &pattern(1, 4096)));
+    there.sender.way.slot(0).put_place(0, 2);
+    assert!(receive(&mut here).is_some());
+    assert!(!here.send_long(head(0), 1000, |_| (), || ()));
+    assert!(here.space(1000).is_err());
+}
+
+#[test]
 fn a_full_ring_keeps_what_was_not_taken() {
     for len in [100, 200, 256] {
         let (mut here, mut there) = pair();
@@ -168,7 +216,7 @@ fn a_full_ring_keeps_what_was_not_taken() {
                 sent += 1;
             }
             // Whoever waits looks again and again.
-            assert!(here.sender.space(len).unwrap().is_none());
+            assert!(here.space(len).unwrap().is_none());
             for _ in 0..SLOTS / 4 {
                 let (tag, bytes) = receive(&mut there).unwrap();
                 assert_eq!(tag, received as u64);
@@ -194,7 +242,7 @@ fn both_directions_are_apart() {
 fn who_sleeps_is_woken_once_and_who_does_not_is_not() {
     let (mut here, mut there) = pair();
     let wakes = |here: &mut Channel| {
-        let space = here.sender.space(0).unwrap().unwrap();
+        let space = here.space(0).unwrap().unwrap();
         space.publish(head(0))
     };
     assert!(!wakes(&mut here));
@@ -253,7 +301,8 @@ fn whatever_the_other_side_writes_is_an_error_or_bytes() {
                 next(),
             ),
             1 => {
-                let at = taken % SLOTS * SLOT + if next() % 2 == 0 { 0 } else { HEAD };
+                let at = [0, HEAD, HEAD + 8][next() as usize % 3];
+                let at = taken % SLOTS * SLOT + at;
                 (RINGS + DIRECTION + at, next() % (2 * AREA as u64))
             }
             _ => {
@@ -288,7 +337,7 @@ fn whatever_the_other_side_writes_is_an_error_or_bytes() {
                 let _ = here.receiver.take(0);
             }
         }
-        match here.sender.space(next() as usize % LONGEST) {
+        match here.space(next() as usize % LONGEST) {
             Ok(Some(space)) => {
                 space.bytes.fill(1);
                 let _ = space.publish(head(round));

@@ -87,6 +87,42 @@ fn payloads_are_read_whole_and_slots_filled_when_they_are_free() {
 }
 
 #[test]
+fn what_an_answer_says_is_taken_can_be_written_over() {
+    loom::model(|| {
+        let (there, back) = (Shared::new(), Shared::new());
+        let area = Arc::new(UnsafeCell::new(0));
+        let (far_there, far_back, far_area) = (there.clone(), back.clone(), area.clone());
+        let answers = thread::spawn(move || {
+            let (mut producer, mut consumer) = (Producer::default(), Consumer::default());
+            for expected in 1..=2 {
+                while consumer.next(&*far_there).is_none() {
+                    thread::yield_now();
+                }
+                // SAFETY: the model says if it is written meanwhile.
+                let value = far_area.with(|value| unsafe { *value });
+                assert_eq!(value, expected);
+                consumer.take();
+                assert!(far_back.put(&mut producer, consumer.taken() as u32));
+            }
+        });
+        let (mut producer, mut consumer) = (Producer::default(), Consumer::default());
+        for value in 1..=2 {
+            // SAFETY: as above; the other side has taken what was here.
+            area.with_mut(|place| unsafe { *place = value });
+            assert!(there.put(&mut producer, value));
+            let taken = loop {
+                match back.take(&mut consumer) {
+                    Some(taken) => break taken,
+                    None => thread::yield_now(),
+                }
+            };
+            assert_eq!(producer.hear(taken.into()), Ok(producer.filled()));
+        }
+        answers.join().unwrap();
+    });
+}
+
+#[test]
 fn who_goes_to_sleep_sees_the_message_or_is_woken() {
     loom::model(|| {
         let shared = Shared::new();

@@ -23,6 +23,21 @@ impl Core {
     /// Takes in what has come on a link; whether there was anything.
     #[inline(always)]
     pub(super) fn take_in(&mut self, key: LinkKey) -> bool {
+        self.take_in_plain::<false>(key)
+    }
+
+    /// [`Core::take_in`] that has code of its own for messages that are not in their
+    /// slots.
+    #[inline(never)]
+    fn take_in_long(&mut self, key: LinkKey) -> bool {
+        self.take_in_plain::<true>(key)
+    }
+
+    /// Takes in messages that have nothing special about them, and leaves what comes
+    /// behind them to others. `LONG` says whether it takes those that are not in
+    /// their slots.
+    #[inline(always)]
+    fn take_in_plain<const LONG: bool>(&mut self, key: LinkKey) -> bool {
         let Core {
             links, endpoints, ..
         } = self;
@@ -50,8 +65,14 @@ impl Core {
         let mut turns = TURN;
         loop {
             // One that is to be acknowledged has something special about it.
+            let is_plain = next.is(MESSAGE, TAGGED) && next.word(2) == 0;
             let bytes = match next.bytes() {
-                Some(bytes) if next.is(MESSAGE, TAGGED) && next.word(2) == 0 => bytes,
+                Some(bytes) if is_plain => bytes,
+                None if is_plain && !LONG => return self.take_in_long(key) || turns != TURN,
+                None if is_plain => match receiver.far_bytes(&next) {
+                    Some(bytes) => bytes,
+                    None => return self.take_in_slowly(key) || turns != TURN,
+                },
                 _ => return self.take_in_slowly(key) || turns != TURN,
             };
             let tag = next.has(TAGGED).then(|| next.word(0));

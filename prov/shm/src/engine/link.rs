@@ -235,7 +235,7 @@ impl Link {
         let Some(channel) = &mut self.channel else {
             return Ok(false);
         };
-        let space = channel.sender.space(len);
+        let space = channel.space(len);
         let space = space.inspect_err(|broken| self.broken = Some(*broken))?;
         let Some(space) = space else {
             return Ok(false);
@@ -263,11 +263,26 @@ impl Link {
         )
     }
 
+    /// [`Link::post`] for a longer message, where that is possible at once.
+    #[inline(always)]
+    pub fn post_long(&mut self, head: Head, len: usize, fill: impl FnOnce(Piece)) -> bool {
+        let Link { channel, wire, .. } = self;
+        let Some(channel) = channel else {
+            return false;
+        };
+        channel.send_long(
+            head,
+            len,
+            fill,
+            #[inline(always)]
+            || wake(wire),
+        )
+    }
+
     /// Whether a message of any length can be sent.
     pub fn has_room(&mut self) -> bool {
-        let sender = self.channel.as_mut().map(|channel| &mut channel.sender);
-        sender.is_some_and(|sender| {
-            let space = sender.space(prov_local::channel::LONGEST);
+        self.channel.as_mut().is_some_and(|channel| {
+            let space = channel.space(prov_local::channel::LONGEST);
             matches!(space, Ok(Some(_)))
         })
     }

@@ -176,7 +176,7 @@ impl Core {
         };
         let channel = link.channel.as_mut();
         let channel = channel.ok_or(Fault::Protocol("no channel"))?;
-        let Some(space) = channel.sender.space(part)? else {
+        let Some(space) = channel.space(part)? else {
             link.streams.push_front(stream);
             return Ok(false);
         };

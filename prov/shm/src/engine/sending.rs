@@ -33,26 +33,52 @@ impl Core {
         }
     }
 
-    /// The short way for a short message with nothing special about it, on an open
-    /// link.
+    /// The short way for a message with nothing special about it that is sent at
+    /// once, on an open link.
     #[inline(always)]
     fn post_at_once(&mut self, ep: EpKey, message: &Transmit) -> Option<()> {
         let len = message.buffers.len();
-        if message.flags & SPECIAL != 0 || len > INLINE {
+        if message.flags & SPECIAL != 0 {
             return None;
         }
+        if len > INLINE {
+            return self.post_long(ep, message);
+        }
+        self.post_whole::<false>(ep, message)
+    }
+
+    /// [`Core::post_at_once`] for what does not fit into a slot.
+    #[inline(never)]
+    fn post_long(&mut self, ep: EpKey, message: &Transmit) -> Option<()> {
+        if message.buffers.len() > EAGER || SIZES.check_message(message).is_err() {
+            return None;
+        }
+        self.post_whole::<true>(ep, message)
+    }
+
+    #[inline(always)]
+    fn post_whole<const LONG: bool>(&mut self, ep: EpKey, message: &Transmit) -> Option<()> {
         let state = self.endpoints.get(ep)?;
         let key = state.own.peers.open_link(message.peer)?;
         let link = self.links.get_mut(key)?;
         if link.offers_only || link.writing.is_some() {
             return None;
         }
-        let is_sent = link.post_short(
-            head_of(message, None),
-            len,
-            #[inline(always)]
-            |to| _ = to.copy_from(&message.buffers),
-        );
+        let (head, len) = (head_of(message, None), message.buffers.len());
+        let is_sent = match LONG {
+            false => link.post_short(
+                head,
+                len,
+                #[inline(always)]
+                |to| _ = to.copy_from(&message.buffers),
+            ),
+            true => link.post_long(
+                head,
+                len,
+                #[inline(always)]
+                |to| _ = to.copy_from(&message.buffers),
+            ),
+        };
         if !is_sent {
             return None;
         }

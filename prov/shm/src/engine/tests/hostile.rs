@@ -142,7 +142,7 @@ fn messages_that_make_no_sense_end_their_own_link_only() {
         let (_wire, mut channel, _) = intrude(&mut scene.victim);
         for _ in 0..30 {
             let len = [0, 8, 24, 32, 56, 128, 1000, LONGEST][random.below(8)];
-            let Ok(Some(space)) = channel.sender.space(len) else {
+            let Ok(Some(space)) = channel.space(len) else {
                 break;
             };
             let mut bytes: Vec<u8> = (0..len).map(|_| random.next() as u8).collect();

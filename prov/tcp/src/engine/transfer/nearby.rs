@@ -121,7 +121,7 @@ impl Core {
             let Some(shortcut) = &mut conn.shortcut else {
                 break;
             };
-            shortcut.take_short(&conn.socket, head.len + payload.len());
+            shortcut.take_short(&conn.socket);
             turns -= 1;
             next = match shortcut.peek() {
                 Some(next) if turns != 0 => next,
