@@ -498,6 +498,12 @@ impl Receiver {
         self.ring.next(&self.way).is_some()
     }
 
+    /// Looks so many times whether a message has come.
+    #[inline]
+    pub fn watch(&mut self, looks: u32) -> bool {
+        (0..looks).any(|_| self.has_next())
+    }
+
     /// The next message, of `len` bytes, is taken. Whether the other side waits
     /// for room and is to be woken.
     #[inline(always)]

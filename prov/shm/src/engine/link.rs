@@ -224,6 +224,12 @@ impl Link {
         self.stage == Stage::Open
     }
 
+    /// Whether the next message of the peer can be taken in when it comes.
+    #[inline(always)]
+    pub fn can_take(&self) -> bool {
+        !self.is_stalled && !self.pulls.go_first()
+    }
+
     /// Sends a message whose `len` bytes `fill` puts in place; `false` if there
     /// is no room now.
     pub fn post(

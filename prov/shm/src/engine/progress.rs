@@ -10,7 +10,7 @@
 use std::time::Instant;
 
 use prov_local::channel::Channel;
-use prov_local::rota::{Rota, Rounds};
+use prov_local::rota::{LIVELY, Rota, Rounds};
 use prov_message::{Reaching as _, Sleeper};
 use prov_util::poller::Event;
 
@@ -19,13 +19,20 @@ use super::keys::{LinkKey, Source};
 
 /// Turns in vain after which other processes have theirs.
 const YIELD_AFTER: u32 = 64;
+/// Looks at channels in a turn in vain behind another one, with no message posted
+/// in between: what the application waits for is seen sooner than after the way out
+/// to it and back.
+const LOOKS: u32 = 16;
 
 impl Core {
     #[inline(always)]
     pub(super) fn do_what_is_ready(&mut self) -> bool {
-        let any = self.take_in_some();
+        let mut any = self.take_in_some();
         if !self.busy.is_empty() {
             self.send_more();
+        }
+        if !any && self.idle_calls != self.posted && self.watch() {
+            any = self.take_in_some();
         }
         if any {
             if self.open.turn_ends(true) {
@@ -40,6 +47,24 @@ impl Core {
         self.idle_calls = self.idle_calls.wrapping_add(1);
         self.idle_calls
             .is_multiple_of(self.signals.patience(YIELD_AFTER))
+    }
+
+    /// Looks again at the channels that have brought something lately; whether there
+    /// is something now.
+    #[inline(never)]
+    fn watch(&mut self) -> bool {
+        let count = self.open.len().min(LIVELY);
+        for number in 0..count {
+            if let Some(key) = self.open.lively(number)
+                && let Some(link) = self.links.get_mut(key)
+                && link.can_take()
+                && let Some(channel) = &mut link.channel
+                && channel.receiver.watch(LOOKS / count as u32)
+            {
+                return true;
+            }
+        }
+        false
     }
 
     /// Asks the poller, does what it says, and sees to it that who may sleep can
@@ -149,10 +174,10 @@ impl Rounds for Core {
         let Some(link) = self.links.get_mut(key) else {
             return false;
         };
+        let can_take = link.can_take();
         let Some(channel) = &link.channel else {
             return false;
         };
-        let can_take = !link.is_stalled && !link.pulls.go_first();
         let has_come = can_take && channel.receiver.has_next();
         has_come || channel.sender.is_starved && link.has_room()
     }
