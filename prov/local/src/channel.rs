@@ -23,7 +23,7 @@ use prov_util::errno::{Errno, Result};
 use self::slot::{Direction, Slot, control, half_of, put_words};
 pub use self::slot::{Head, Next};
 use crate::barrier;
-use crate::ring::{Broken, Consumer, Free, Producer};
+use crate::ring::{Broken, Consumer, Free, Producer, lap};
 use crate::segment::Segment;
 
 /// What the first word of a segment says: that it is one, and which version.
@@ -42,6 +42,10 @@ const AREA: usize = 64 << 10;
 const FEW: u64 = 2;
 /// Longest message.
 pub const LONGEST: usize = 16 << 10;
+/// Messages that are so long are fetched in part before they have come.
+const LONG: usize = 3 << 10;
+/// How many of their bytes: about as many lines as a processor asks for at a time.
+const AHEAD: usize = 2 << 10;
 
 /// What a side writes, beside slots, is from here on.
 const CONTROL: usize = 1024;
@@ -223,7 +227,7 @@ impl Sender {
         head: Head,
         len: usize,
         taken: Taken,
-        fill: impl FnOnce(Piece),
+        fill: impl Fn(usize, Piece),
         wake: impl FnOnce(),
     ) -> bool {
         if self.hear(taken.there).is_err() || self.looks_first() {
@@ -238,7 +242,13 @@ impl Sender {
         let Some(bytes) = self.way.area(place.offset, len) else {
             return false;
         };
-        fill(bytes);
+        let (first, rest) = bytes.split(if len >= LONG { AHEAD } else { len });
+        fill(0, first);
+        if !rest.is_empty() {
+            let lap = lap::<Direction>(self.ring.filled());
+            self.way.slot(slot.slot()).put_begun(lap, place.offset);
+            fill(first.len(), rest);
+        }
         if self.publish_far(slot, head, len, place, taken.here) {
             wake();
         }
@@ -432,6 +442,8 @@ pub struct Receiver {
     /// How many messages of this side the other one has taken, as the last long one
     /// of it has said.
     heard: u64,
+    /// The last message of which a part was fetched before it had come.
+    fetched: Option<u64>,
     woken: u64,
     asymmetric: bool,
 }
@@ -443,6 +455,7 @@ impl Receiver {
             ring: Consumer::default(),
             untold: 0,
             heard: 0,
+            fetched: None,
             woken: 0,
             asymmetric: false,
         }
@@ -501,7 +514,28 @@ impl Receiver {
     /// Looks so many times whether a message has come.
     #[inline]
     pub fn watch(&mut self, looks: u32) -> bool {
-        (0..looks).any(|_| self.has_next())
+        for _ in 0..looks {
+            if self.has_next() {
+                return true;
+            }
+            self.fetch_ahead();
+        }
+        false
+    }
+
+    /// Has the processor fetch what is in place of a long message while its sender
+    /// is at the rest, once.
+    #[inline(always)]
+    fn fetch_ahead(&mut self) {
+        let next = self.ring.taken();
+        let slot = self.way.slot(next as usize % SLOTS);
+        if let Some(offset) = slot.begun(lap::<Direction>(next))
+            && self.fetched != Some(next)
+            && let Some(bytes) = self.way.area(offset, AHEAD)
+        {
+            self.fetched = Some(next);
+            AppIov::from(bytes).prefetch();
+        }
     }
 
     /// The next message, of `len` bytes, is taken. Whether the other side waits
@@ -613,14 +647,15 @@ impl Channel {
     }
 
     /// Sends a message that does not fit into a slot, of at most [`LONGEST`] bytes,
-    /// which `fill` puts in place, and has `wake` wake the other side if it sleeps.
-    /// `false`, and nothing has happened, if it is for [`Channel::space`].
+    /// which `fill` puts in place from one of them on, and has `wake` wake the other
+    /// side if it sleeps. The other side may fetch the first ones while the rest is
+    /// put in place. `false`, and nothing has happened, if it is for [`Channel::space`].
     #[inline(always)]
     pub fn send_long(
         &mut self,
         head: Head,
         len: usize,
-        fill: impl FnOnce(Piece),
+        fill: impl Fn(usize, Piece),
         wake: impl FnOnce(),
     ) -> bool {
         debug_assert!(len > INLINE && len <= LONGEST);

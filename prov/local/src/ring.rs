@@ -33,7 +33,7 @@ pub trait Words {
 
 /// The half of a slot's word that says when it was written: in which lap.
 #[inline(always)]
-fn lap<W: Words>(position: u64) -> u32 {
+pub fn lap<W: Words>(position: u64) -> u32 {
     ((position / W::SLOTS) as u32).wrapping_add(1)
 }
 

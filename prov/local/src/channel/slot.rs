@@ -16,6 +16,9 @@ const OFFSET: usize = HEAD / 8;
 /// The word behind that, which says how many messages of the other direction the
 /// sender has taken, of all times.
 const TAKEN: usize = OFFSET + 1;
+/// The word behind that, which says in which lap of the ring, and for which place
+/// in the area, the first bytes are there before the message is.
+const BEGUN: usize = OFFSET + 2;
 
 /// What stands before a message's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,6 +188,21 @@ impl<'a> Slot<'a> {
     #[inline(always)]
     pub(super) fn taken(self) -> u64 {
         self.word(TAKEN).load(Ordering::Relaxed)
+    }
+
+    /// Says that the first bytes of this lap's message are in place. That is no more
+    /// than advice: nothing of it is used before the message is published.
+    #[inline(always)]
+    pub(super) fn put_begun(self, lap: u32, offset: u64) {
+        let word = u64::from(lap) << 32 | offset;
+        self.word(BEGUN).store(word, Ordering::Relaxed);
+    }
+
+    /// Where this lap's message begins, if [`Slot::put_begun`] has said so.
+    #[inline(always)]
+    pub(super) fn begun(self, lap: u32) -> Option<u64> {
+        let word = self.word(BEGUN).load(Ordering::Relaxed);
+        ((word >> 32) as u32 == lap).then_some(word & u64::from(u32::MAX))
     }
 
     /// The bytes behind its head.

@@ -28,7 +28,7 @@ fn send(from: &mut Channel, tag: u64, bytes: &[u8]) -> bool {
     let is_sent = tag.is_multiple_of(2)
         && match len <= INLINE {
             true => from.sender.send_short(head, len, fill, || ()),
-            false => from.send_long(head, len, fill, || ()),
+            false => from.send_long(head, len, |at, space| part(at, space, bytes), || ()),
         };
     if is_sent {
         return true;
@@ -39,6 +39,12 @@ fn send(from: &mut Channel, tag: u64, bytes: &[u8]) -> bool {
     assert_eq!(space.bytes.write_at(0, bytes), len);
     let _ = space.publish(head);
     true
+}
+
+/// Puts what belongs there of a message into a part of its room.
+fn part(at: usize, space: Piece, bytes: &[u8]) {
+    let bytes = &bytes[at..at + space.len()];
+    assert_eq!(space.write(bytes), bytes.len());
 }
 
 fn receive(at: &mut Channel) -> Option<(u64, Vec<u8>)> {
@@ -194,6 +200,36 @@ fn what_the_other_side_has_taken_stands_in_its_long_messages() {
 }
 
 #[test]
+fn the_first_bytes_of_a_long_message_are_fetched_before_it_has_come() {
+    let (mut here, mut there) = pair();
+    for (round, len) in [INLINE + 1, LONG - 1, LONG, LONGEST]
+        .into_iter()
+        .enumerate()
+    {
+        let bytes = pattern(round, len);
+        // Looks what is free.
+        assert!(here.space(len).unwrap().is_some());
+        let watched = std::cell::RefCell::new(&mut there.receiver);
+        let is_sent = here.send_long(
+            head(0),
+            len,
+            |at, space| {
+                // Before any of it, and behind its first bytes.
+                let mut watched = watched.borrow_mut();
+                assert!(!watched.watch(3));
+                assert_eq!(watched.fetched == Some(round as u64), at != 0);
+                part(at, space, &bytes);
+            },
+            || (),
+        );
+        assert!(is_sent && there.receiver.watch(1));
+        assert_eq!(there.receiver.fetched == Some(round as u64), len >= LONG);
+        assert!(receive(&mut there) == Some((0, bytes)));
+        let _ = there.receiver.tell();
+    }
+}
+
+#[test]
 fn who_has_taken_more_than_was_sent_is_broken() {
     let (mut here, mut there) = pair();
     assert!(send(&mut here, 1, b"one"));
@@ -202,7 +238,7 @@ fn who_has_taken_more_than_was_sent_is_broken() {
     assert!(send(&mut there, 1, &pattern(1, 4096)));
     there.sender.way.slot(0).put_place(0, 2);
     assert!(receive(&mut here).is_some());
-    assert!(!here.send_long(head(0), 1000, |_| (), || ()));
+    assert!(!here.send_long(head(0), 1000, |_, _| (), || ()));
     assert!(here.space(1000).is_err());
 }
 
@@ -301,7 +337,7 @@ fn whatever_the_other_side_writes_is_an_error_or_bytes() {
                 next(),
             ),
             1 => {
-                let at = [0, HEAD, HEAD + 8][next() as usize % 3];
+                let at = [0, HEAD, HEAD + 8, HEAD + 16][next() as usize % 4];
                 let at = taken % SLOTS * SLOT + at;
                 (RINGS + DIRECTION + at, next() % (2 * AREA as u64))
             }
@@ -322,6 +358,7 @@ fn whatever_the_other_side_writes_is_an_error_or_bytes() {
                 assert_eq!(next.eight(number).is_some(), is_there);
             }
         }
+        let _ = here.receiver.watch(1);
         match here.receiver.next() {
             Ok(Some(record)) => {
                 let mut bytes = Vec::new();

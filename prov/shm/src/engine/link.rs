@@ -271,7 +271,7 @@ impl Link {
 
     /// [`Link::post`] for a longer message, where that is possible at once.
     #[inline(always)]
-    pub fn post_long(&mut self, head: Head, len: usize, fill: impl FnOnce(Piece)) -> bool {
+    pub fn post_long(&mut self, head: Head, len: usize, fill: impl Fn(usize, Piece)) -> bool {
         let Link { channel, wire, .. } = self;
         let Some(channel) = channel else {
             return false;

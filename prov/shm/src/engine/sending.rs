@@ -76,7 +76,7 @@ impl Core {
                 head,
                 len,
                 #[inline(always)]
-                |to| _ = to.copy_from(&message.buffers),
+                |at, to| _ = to.copy_from_at(&message.buffers, at),
             ),
         };
         if !is_sent {

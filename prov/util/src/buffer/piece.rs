@@ -47,6 +47,16 @@ impl Piece {
         }
     }
 
+    /// Its first `count` bytes, and what follows them.
+    #[inline(always)]
+    pub fn split(&self, count: usize) -> (Piece, Piece) {
+        let first = Piece {
+            base: self.base,
+            len: count.min(self.len),
+        };
+        (first, self.skip(count))
+    }
+
     /// Copies as many of the bytes into `target` as fit; returns how many.
     #[inline(always)]
     pub fn copy_to(&self, target: &AppIov) -> usize {
@@ -68,6 +78,19 @@ impl Piece {
             return source.len;
         }
         source.copy_pieces(&AppIov::from(*self))
+    }
+
+    /// Takes as many bytes from `source` as fit, from the one at `offset` on; returns
+    /// how many.
+    #[inline(always)]
+    pub fn copy_from_at(&self, source: &AppIov, offset: usize) -> usize {
+        if source.count == 1 && offset <= source.len && self.len <= source.len - offset {
+            let from = source.first().iov_base.cast::<u8>().cast_const();
+            // SAFETY: as above; there are so many bytes behind the offset.
+            unsafe { copy(from.add(offset), self.base, self.len) };
+            return self.len;
+        }
+        self.copy_from(&source.slice(offset, self.len))
     }
 
     /// Puts these words at its start, each in this processor's byte order; returns
@@ -148,6 +171,18 @@ mod tests {
                 back.fill(0);
                 assert_eq!(piece(&mut back).copy_from(&iov(&mut [&mut bytes])), fits);
                 assert_eq!(back, one);
+                for at in [0, 1, room / 2, room, usize::from(len)] {
+                    let rest = all.get(at..).unwrap_or_default();
+                    let fits = room.min(rest.len());
+                    for parts in [1, 2] {
+                        back.fill(0);
+                        let (front, tail) = bytes.split_at_mut(all.len() / parts);
+                        let source = iov(&mut [front, tail]);
+                        assert_eq!(piece(&mut back).copy_from_at(&source, at), fits);
+                        assert_eq!(back[..fits], rest[..fits]);
+                        assert!(back[fits..].iter().all(|byte| *byte == 0));
+                    }
+                }
             }
         }
     }
@@ -161,6 +196,16 @@ mod tests {
         assert_eq!(rest.len(), 4);
         let words = [1u64.to_ne_bytes(), 2u64.to_ne_bytes()].concat();
         assert_eq!((&bytes[..16], &bytes[16..]), (&words[..], &[7; 4][..]));
+    }
+
+    #[test]
+    fn bytes_are_split_where_there_are_so_many() {
+        let mut bytes = [1, 2, 3];
+        let all = piece(&mut bytes);
+        for (count, first) in [(0, 0), (2, 2), (3, 3), (4, 3)] {
+            let (front, rest) = all.split(count);
+            assert_eq!((front.len(), rest.len()), (first, 3 - first));
+        }
     }
 
     #[test]
