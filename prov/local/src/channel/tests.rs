@@ -177,9 +177,7 @@ fn the_place_of_a_message_that_was_taken_is_used_again() {
 fn what_the_other_side_has_taken_stands_in_its_long_messages() {
     let (mut here, mut there) = pair();
     let place = |at: &mut Channel, tag: u64| {
-        let space = at.space(4096).unwrap().unwrap();
-        let offset = space.place.offset;
-        drop(space);
+        let offset = at.space(4096).unwrap().unwrap().place.offset;
         assert!(send(at, tag, &pattern(tag as usize, 4096)));
         offset
     };
