@@ -21,11 +21,12 @@ use prov_util::errno::{Errno, Result};
 use self::slot::{Direction, Slot, control, half_of, put_words};
 pub use self::slot::{Head, Next};
 use crate::barrier;
+use crate::joint::{BOARD, Joint};
 use crate::ring::{Broken, Consumer, Free, Producer};
 use crate::segment::Segment;
 
 /// What the first word of a segment says: that it is one, and which version.
-const MAGIC: u64 = u64::from_le_bytes(*b"fi_lcl\x01\x00");
+const MAGIC: u64 = u64::from_le_bytes(*b"fi_lcl\x02\x00");
 /// Slots each way.
 const SLOTS: usize = 256;
 /// Bytes of a slot.
@@ -47,6 +48,8 @@ const CONTROL: usize = 1024;
 const CONTROL_SIZE: usize = 512;
 /// Where in them it says whether it sleeps.
 const SLEEP: usize = 256;
+/// What they share of joint copies is from here on.
+const JOINT: usize = 2048;
 /// Where the slots begin.
 const RINGS: usize = 4096;
 /// Bytes of each direction.
@@ -426,7 +429,10 @@ pub struct Channel {
     pub receiver: Receiver,
     /// What this side has written about its sleep.
     sleep: u64,
+    joint: Joint,
 }
+
+const _: () = assert!(CONTROL + 2 * CONTROL_SIZE <= JOINT && JOINT + 2 * BOARD <= RINGS);
 
 impl Channel {
     /// A new one, and the descriptor for the other side.
@@ -457,7 +463,14 @@ impl Channel {
             sender: Sender::new(Direction::new(segment, side)),
             receiver: Receiver::new(Direction::new(segment, 1 - side)),
             sleep: 0,
+            joint: Joint::new(segment, JOINT, side),
         }
+    }
+
+    /// Copies that both processes make.
+    #[inline]
+    pub fn joint(&self) -> &Joint {
+        &self.joint
     }
 
     /// Puts a number into the segment for who attaches to it.

@@ -194,6 +194,7 @@ impl Core {
             to,
             from,
             name: ack,
+            offer: None,
             goes_first: !is_read,
         };
         conn.detours.set(Detour::Copying, true);
@@ -278,14 +279,14 @@ impl Core {
     #[cold]
     pub(crate) fn next_copy(&mut self) -> Option<Copying> {
         let (conns, endpoints) = (&mut self.conns, &mut self.endpoints);
-        let next = self.copier.next(|key, transfers| {
+        let next = self.copier.next(|key, batch| {
             let conn = conns.get_mut(key)?;
             let Owner::Ep(ep) = conn.owner else {
                 return None;
             };
             let memory = conn.neighbour.memory()?;
-            conn.copies.transfers.take(transfers)?;
-            transfers[0].make_room(endpoints);
+            conn.copies.transfers.take(batch)?;
+            batch.make_room(endpoints);
             Some((ep, memory))
         });
         if next.is_some() {
@@ -301,7 +302,9 @@ impl Core {
             .conns
             .get_mut(key)
             .map(|conn| &mut conn.copies.transfers);
-        let (mut transfers, outcome) = self.copier.back(copying, transfers);
+        let Some((mut transfers, outcome)) = self.copier.back(copying, transfers) else {
+            return;
+        };
         let mut step = Ok(());
         for transfer in transfers.drain(..) {
             step = step.and(self.copied_one(key, transfer, outcome));
