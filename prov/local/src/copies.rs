@@ -506,6 +506,14 @@ pub enum Work<T: Transport> {
     Help(Helping<T>),
 }
 
+impl<T: Transport> Work<T> {
+    /// Whether all there is to do is to wait for a peer's process, which may need
+    /// the processor.
+    pub fn waits(&self) -> bool {
+        matches!(self, Work::Copy(copying) if copying.waits())
+    }
+}
+
 impl<T: Transport> Errand for Work<T> {
     fn run(&mut self) -> bool {
         match self {
@@ -533,8 +541,7 @@ impl<T: Transport> Copying<T> {
         self.link
     }
 
-    /// Whether all there is to do is to wait for who helps.
-    pub fn waits(&self) -> bool {
+    fn waits(&self) -> bool {
         let meeting = self.batch.meeting.as_ref();
         meeting.is_some_and(|meeting| meeting.waits())
     }
@@ -576,8 +583,10 @@ impl<T: Transport> Errand for Copying<T> {
             return self.copy_together();
         };
         if let Some(meeting) = meeting {
-            if !meeting.is_open() && transfer.done() == 0 {
-                meeting.begin(transfer, &self.memory);
+            if !meeting.is_open()
+                && let (Some(name), Some(to)) = (transfer.offer, destination(transfer))
+            {
+                meeting.begin(name, to, &self.memory);
             }
             if meeting.is_open() {
                 let turn = meeting.go_on(&self.memory, &transfer.from, self.is_only);

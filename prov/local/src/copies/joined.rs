@@ -87,11 +87,9 @@ impl Meeting {
         !self.is_off
     }
 
-    /// Opens a copy, if that is possible; `memory` is the peer's.
-    pub(super) fn begin<T: Transport>(&mut self, transfer: &Transfer<T>, memory: &OtherProcess) {
-        let (Some(to), Some(name)) = (destination(transfer), transfer.offer) else {
-            return;
-        };
+    /// Opens a copy of what the peer calls by this name, if that is possible;
+    /// `memory` is the peer's.
+    pub(super) fn begin(&mut self, name: u64, to: AppIov, memory: &OtherProcess) {
         let [piece] = to.pieces() else {
             return;
         };
@@ -197,7 +195,7 @@ impl Opened {
     ) -> std::result::Result<Step, Broken> {
         let mut copied = 0;
         while self.outcome.is_ok() {
-            if copied >= BYTES_PER_TURN as u64 {
+            if copied >= BYTES_PER_TURN as u64 && board.is_open() {
                 return Ok(Step::GoesOn);
             }
             let Some(part) = self.open.claim(board)? else {
@@ -242,3 +240,6 @@ pub(super) fn destination<T: Transport>(transfer: &Transfer<T>) -> Option<AppIov
     let may_be = len >= LEAST && len <= memory.len() as u64 && placing.done == 0;
     may_be.then(|| memory.slice(0, len as usize))
 }
+
+#[cfg(test)]
+mod tests;

@@ -44,6 +44,13 @@ impl Board {
         let [addr, value] = [0, 1].map(|at| self.witness.0[at].load(Ordering::Relaxed));
         (addr != 0 && value != 0).then_some(Token { addr, value })
     }
+
+    /// Says where the helper's seal is.
+    pub(crate) fn set_witness(&self, token: Token) {
+        for (place, word) in self.witness.0.iter().zip([token.addr, token.value]) {
+            place.store(word, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Deref for Board {
@@ -71,9 +78,7 @@ impl Joint {
         let at = |side: usize| Board::new(segment, offset + side * BOARD);
         let (own, far) = (at(side), at(1 - side));
         if let Some(token) = own_seal() {
-            for (place, word) in far.witness.0.iter().zip([token.addr, token.value]) {
-                place.store(word, Ordering::Relaxed);
-            }
+            far.set_witness(token);
         }
         Joint { own, far }
     }

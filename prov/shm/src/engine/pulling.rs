@@ -78,10 +78,8 @@ impl Core {
             Some(pulling) => Some(Work::Copy(pulling)),
             None => self.next_help().map(Work::Help),
         };
-        // Who waits for a peer's help leaves it the processor.
-        if next
-            .as_ref()
-            .is_some_and(|work| !matches!(work, Work::Copy(pulling) if pulling.waits()))
+        if let Some(work) = &next
+            && !work.waits()
         {
             self.idle_calls = 0;
         }
