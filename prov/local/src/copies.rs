@@ -475,7 +475,7 @@ impl<T: Transport> Copier<T> {
         board: impl Fn(T::Link) -> Option<&'b Board>,
         has_offers: impl Fn(T::Link) -> bool,
         offer: impl FnOnce(T::Link, u64) -> Option<Offer>,
-    ) -> Option<Helping<T>> {
+    ) -> Option<Box<Helping>> {
         let next = self.helpers.next(board, has_offers, offer);
         self.note();
         next
@@ -489,7 +489,7 @@ impl<T: Transport> Copier<T> {
 
     /// Help was given. What the peer of a link has said meanwhile of what it was
     /// offered.
-    pub fn helped(&mut self, helping: Helping<T>) -> Option<(T::Link, [u64; 3])> {
+    pub fn helped(&mut self, helping: Box<Helping>) -> Option<(T::Link, [u64; 3])> {
         self.helpers.back(helping)
     }
 
@@ -503,7 +503,7 @@ impl<T: Transport> Copier<T> {
 /// What a lane does for copies between its peers and itself.
 pub enum Work<T: Transport> {
     Copy(Copying<T>),
-    Help(Helping<T>),
+    Help(Box<Helping>),
 }
 
 impl<T: Transport> Work<T> {

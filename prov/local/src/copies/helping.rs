@@ -123,7 +123,7 @@ impl<T: Transport> Helpers<T> {
         board: impl Fn(T::Link) -> Option<&'b Board>,
         has_offers: impl Fn(T::Link) -> bool,
         offer: impl FnOnce(T::Link, u64) -> Option<Offer>,
-    ) -> Option<Helping<T>> {
+    ) -> Option<Box<Helping>> {
         self.target.as_ref()?;
         self.looks += 1;
         if self.looks > LOOKS {
@@ -141,11 +141,8 @@ impl<T: Transport> Helpers<T> {
             };
             // An offer that is not there any more, or not so many bytes: that is
             // over, or the peer is broken and has spoilt its own copy.
-            let Some(found) = offer(link, seen.what.name)
-                .filter(|found| seen.what.len <= found.bytes.len() as u64)
-            else {
-                return None;
-            };
+            let found = offer(link, seen.what.name)
+                .filter(|found| seen.what.len <= found.bytes.len() as u64)?;
             self.looks = 0;
             let state = Arc::new(AtomicU32::new(READING));
             self.at_work = Some(AtWork {
@@ -155,19 +152,18 @@ impl<T: Transport> Helpers<T> {
                 state: state.clone(),
                 late: None,
             });
-            return Some(Helping {
-                link,
+            return Some(Box::new(Helping {
                 board: board.clone(),
                 seen,
                 offer: found,
                 target: self.target.take(),
                 state,
-            });
+            }));
         }
         None
     }
 
-    pub(super) fn back(&mut self, helping: Helping<T>) -> Option<(T::Link, [u64; 3])> {
+    pub(super) fn back(&mut self, helping: Box<Helping>) -> Option<(T::Link, [u64; 3])> {
         self.target = helping.target;
         let AtWork { link, late, .. } = self.at_work.take()?;
         Some((link, late?))
@@ -181,8 +177,7 @@ impl<T: Transport> AtWork<T> {
 }
 
 /// A part of a peer's copy.
-pub struct Helping<T: Transport> {
-    link: T::Link,
+pub struct Helping {
     board: Board,
     seen: Seen,
     offer: Offer,
@@ -190,12 +185,7 @@ pub struct Helping<T: Transport> {
     state: Arc<AtomicU32>,
 }
 
-impl<T: Transport> Helping<T> {
-    /// With whose copy.
-    pub fn link(&self) -> T::Link {
-        self.link
-    }
-
+impl Helping {
     /// Puts a part where the peer wants it.
     fn put(&mut self, part: u16) -> Result {
         let what = self.seen.what;
@@ -226,7 +216,7 @@ impl<T: Transport> Helping<T> {
     }
 }
 
-impl<T: Transport> Errand for Helping<T> {
+impl Errand for Helping {
     fn run(&mut self) -> bool {
         let part = self.board.claim(&self.seen);
         let outcome = part.map(|part| self.put(part));

@@ -14,7 +14,7 @@ use super::records::FETCH;
 /// A copy from a peer's memory.
 type Pulling = copies::Copying<Shm>;
 /// Help with a peer's.
-type Helping = copies::Helping<Shm>;
+type Helping = Box<copies::Helping>;
 
 impl Core {
     /// Copies what a peer has, or asks for it: `len` bytes of its offer `name`.

@@ -34,7 +34,7 @@ use prov_message::peers::Bytes;
 /// A copy from a peer's memory.
 type Copying = copies::Copying<Tcp>;
 /// Help with a peer's.
-type Helping = copies::Helping<Tcp>;
+type Helping = Box<copies::Helping>;
 /// Where it goes.
 pub type Goal = copies::Goal<Tcp>;
 
