@@ -25,6 +25,7 @@ pub use self::receiver::{Receiver, Record};
 use self::slot::{Direction, Slot, control, half_of, put_words};
 pub use self::slot::{Head, Next};
 use crate::barrier;
+use crate::joint::{BOARD, Joint};
 use crate::ring::{Broken, Free, Producer, lap};
 use crate::segment::Segment;
 
@@ -55,6 +56,8 @@ const CONTROL: usize = 1024;
 const CONTROL_SIZE: usize = 512;
 /// Where in them it says whether it sleeps.
 const SLEEP: usize = 256;
+/// What they share of joint copies is from here on.
+const JOINT: usize = 2048;
 /// Where the slots begin.
 const RINGS: usize = 4096;
 /// Bytes of each direction.
@@ -431,7 +434,10 @@ pub struct Channel {
     pub receiver: Receiver,
     /// What this side has written about its sleep.
     sleep: u64,
+    joint: Joint,
 }
+
+const _: () = assert!(CONTROL + 2 * CONTROL_SIZE <= JOINT && JOINT + 2 * BOARD <= RINGS);
 
 impl Channel {
     /// A new one, and the descriptor for the other side.
@@ -462,6 +468,7 @@ impl Channel {
             sender: Sender::new(Direction::new(segment, side)),
             receiver: Receiver::new(Direction::new(segment, 1 - side)),
             sleep: 0,
+            joint: Joint::new(segment, JOINT, side),
         }
     }
 
@@ -499,6 +506,12 @@ impl Channel {
         debug_assert!(len > INLINE && len <= LONGEST);
         let taken = self.taken();
         self.sender.send_far(head, len, taken, fill, wake)
+    }
+
+    /// Copies that both processes make.
+    #[inline]
+    pub fn joint(&self) -> &Joint {
+        &self.joint
     }
 
     /// Puts a number into the segment for who attaches to it.

@@ -1,6 +1,9 @@
 //! Copies from the memory of peers' processes: who is to have the bytes makes
 //! them, as [`Errand`]s without the lane's lock, since a page of the peer's
-//! memory may be anywhere.
+//! memory may be anywhere. The peer's process helps with the largest.
+
+mod helping;
+mod joined;
 
 use std::collections::VecDeque;
 
@@ -10,6 +13,11 @@ use prov_util::errno::Result;
 use prov_util::mr::MrTable;
 use prov_util::process_memory::OtherIov;
 
+use self::helping::Helpers;
+pub use self::helping::{Helping, Offer, Source};
+pub use self::joined::LEAST;
+use self::joined::{Meeting, Turn, destination};
+use crate::joint::Board;
 use crate::process::{COPIES, OtherProcess};
 
 /// Bytes that are copied at once: meanwhile, the peer may wait for an answer.
@@ -27,6 +35,8 @@ pub struct Transfer<T: Transport> {
     pub from: OtherIov,
     /// The peer's name for it, if it is to be told of the end by that.
     pub name: Option<u64>,
+    /// The peer's name for what it has offered, if it can help by that.
+    pub offer: Option<u64>,
     /// Whether nothing that the peer does later may overtake it.
     pub goes_first: bool,
 }
@@ -173,6 +183,8 @@ pub struct Transfers<T: Transport> {
     first: usize,
     /// How many are to be made one by one, since together they were not.
     alone: usize,
+    /// Where the peer's process helps, unless that is with whoever copies.
+    meeting: Option<Box<Meeting>>,
 }
 
 impl<T: Transport> Default for Transfers<T> {
@@ -182,11 +194,17 @@ impl<T: Transport> Default for Transfers<T> {
             count: 0,
             first: 0,
             alone: 0,
+            meeting: None,
         }
     }
 }
 
 impl<T: Transport> Transfers<T> {
+    /// The peer's process may be asked to help, here.
+    pub fn meet(&mut self, board: &Board) {
+        self.meeting = Some(Box::new(Meeting::new(board.clone())));
+    }
+
     /// Whether there are none.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
@@ -215,12 +233,16 @@ impl<T: Transport> Transfers<T> {
 
     /// The oldest one, to be copied, and those behind it that can be copied
     /// together with it.
-    pub fn take(&mut self, to: &mut Vec<Transfer<T>>) -> Option<()> {
+    pub fn take(&mut self, batch: &mut Batch<T>) -> Option<()> {
         let mut left = TOGETHER;
         let limit = if self.alone == 0 { COPIES } else { 1 };
         self.alone = self.alone.saturating_sub(1);
+        let to = &mut batch.transfers;
         to.push(self.waiting.pop_front()?);
         if to[0].simple().is_none() {
+            if destination(&to[0]).is_some() {
+                batch.meeting = self.meeting.take_if(|meeting| meeting.may_help());
+            }
             return Some(());
         }
         left -= to[0].from.len();
@@ -264,9 +286,37 @@ impl<T: Transport> Transfers<T> {
     }
 }
 
+/// What is copied in one turn.
+pub struct Batch<T: Transport> {
+    /// Not empty when taken; several if all are simple.
+    transfers: Vec<Transfer<T>>,
+    /// Where the peer helps, if it may.
+    meeting: Option<Box<Meeting>>,
+}
+
+impl<T: Transport> Batch<T> {
+    /// [`Transfer::make_room`].
+    pub fn make_room(&mut self, endpoints: &mut Endpoints<T>) {
+        if let [only] = &mut self.transfers[..] {
+            only.make_room(endpoints);
+        }
+    }
+}
+
+/// Whose turn it is.
+enum Due<T: Transport> {
+    Link(T::Link),
+    /// A copy that the peer helps with, and has begun.
+    GoesOn(Box<Copying<T>>),
+}
+
 /// The copies of a lane: whose turn it is, and what they are made with.
 pub struct Copier<T: Transport> {
-    turns: VecDeque<T::Link>,
+    turns: VecDeque<Due<T>>,
+    /// Those of peers that this side helps with.
+    helpers: Helpers<T>,
+    /// Whether there is nothing to be done.
+    is_idle: bool,
     /// None while something is copied.
     target: Option<Target>,
     /// The endpoint for which that is.
@@ -281,26 +331,59 @@ impl<T: Transport> Copier<T> {
     pub fn new(memory: Option<&MrTable>) -> Self {
         Copier {
             turns: VecDeque::new(),
+            helpers: Helpers::new(memory),
+            is_idle: true,
             target: memory.map(Target::new),
             ep: None,
             spare: Vec::new(),
         }
     }
 
-    /// Whether nothing waits for its turn.
+    /// Whether nothing waits for its turn, and no peer may be helped.
     #[inline(always)]
+    pub fn is_idle(&self) -> bool {
+        self.is_idle
+    }
+
+    /// Whether nothing waits for its turn.
     pub fn is_empty(&self) -> bool {
         self.turns.is_empty()
     }
 
+    fn note(&mut self) {
+        self.is_idle = self.turns.is_empty() && self.helpers.is_empty();
+    }
+
     /// A link has something to be copied.
     pub fn add(&mut self, link: T::Link) {
-        self.turns.push_back(link);
+        self.turns.push_back(Due::Link(link));
+        self.note();
+    }
+
+    /// The peer of a link is offered something of [`LEAST`] bytes or more: it may
+    /// be helped to copy that.
+    pub fn may_help(&mut self, link: T::Link) {
+        self.helpers.add(link);
+        self.note();
+    }
+
+    /// A link has ended: what is copied for it is not wanted any more.
+    pub fn link_ended(&mut self, link: T::Link) {
+        self.helpers.link_ended(link);
+        for due in &mut self.turns {
+            if let Due::GoesOn(copying) = due
+                && copying.link == link
+            {
+                copying.give_up();
+            }
+        }
+        self.note();
     }
 
     /// Whether something is being copied for an endpoint.
     pub fn is_at_work_for(&self, ep: EpKey) -> bool {
-        self.ep == Some(ep)
+        let goes_on = |due: &Due<T>| matches!(due, Due::GoesOn(copying) if copying.ep == ep);
+        self.ep == Some(ep) || self.helpers.is_at_work_for(ep) || self.turns.iter().any(goes_on)
     }
 
     /// The next copy. `take` has the endpoint of a link, the peer's memory, and
@@ -308,49 +391,106 @@ impl<T: Transport> Copier<T> {
     #[cold]
     pub fn next(
         &mut self,
-        mut take: impl FnMut(T::Link, &mut Vec<Transfer<T>>) -> Option<(EpKey, OtherProcess)>,
+        mut take: impl FnMut(T::Link, &mut Batch<T>) -> Option<(EpKey, OtherProcess)>,
     ) -> Option<Copying<T>> {
         let target = self.target.take()?;
-        let mut transfers = std::mem::take(&mut self.spare);
-        while let Some(link) = self.turns.pop_front() {
-            if let Some((ep, memory)) = take(link, &mut transfers) {
-                self.ep = Some(ep);
-                return Some(Copying {
-                    link,
-                    transfers,
-                    memory,
-                    target: Some(target),
-                    outcome: Ok(()),
-                });
-            }
+        let mut batch = Batch {
+            transfers: std::mem::take(&mut self.spare),
+            meeting: None,
+        };
+        while let Some(due) = self.turns.pop_front() {
+            let mut copying = match due {
+                Due::GoesOn(copying) => {
+                    self.spare = batch.transfers;
+                    *copying
+                }
+                Due::Link(link) => {
+                    let Some((ep, memory)) = take(link, &mut batch) else {
+                        continue;
+                    };
+                    Copying {
+                        link,
+                        ep,
+                        batch,
+                        memory,
+                        target: None,
+                        outcome: Ok(()),
+                        is_only: true,
+                    }
+                }
+            };
+            copying.target = Some(target);
+            copying.is_only = self.turns.is_empty();
+            self.ep = Some(copying.ep);
+            self.note();
+            return Some(copying);
         }
-        (self.target, self.spare) = (Some(target), transfers);
+        (self.target, self.spare) = (Some(target), batch.transfers);
+        self.note();
         None
     }
 
     /// Copies have been made as far as this turn goes, or not: what is copied, and
-    /// how it went. `waiting` are the link's, to which those go back that are to be
-    /// tried one by one.
+    /// how it went; `None` where that goes on before anything else of the link.
+    /// `waiting` are the link's, if that is there, to which those go back that are
+    /// to be tried one by one.
     pub fn back(
         &mut self,
-        copying: Copying<T>,
+        mut copying: Copying<T>,
         waiting: Option<&mut Transfers<T>>,
-    ) -> (Vec<Transfer<T>>, Result) {
-        let Copying {
-            mut transfers,
-            outcome,
-            ..
-        } = copying;
-        self.target = copying.target;
+    ) -> Option<(Vec<Transfer<T>>, Result)> {
+        self.target = copying.target.take();
         self.ep = None;
-        if let Some(waiting) = waiting
-            && outcome.is_err()
-            && transfers.len() > 1
-        {
-            waiting.put_all_back(&mut transfers);
-            return (transfers, Ok(()));
+        if copying.is_open() {
+            if waiting.is_none() {
+                copying.give_up();
+            }
+            self.turns.push_back(Due::GoesOn(Box::new(copying)));
+            self.note();
+            return None;
         }
-        (transfers, outcome)
+        let Copying { batch, outcome, .. } = copying;
+        let Batch {
+            mut transfers,
+            meeting,
+        } = batch;
+        if let Some(waiting) = waiting {
+            if meeting.is_some() {
+                waiting.meeting = meeting;
+            }
+            if outcome.is_err() && transfers.len() > 1 {
+                waiting.put_all_back(&mut transfers);
+                return Some((transfers, Ok(())));
+            }
+        }
+        Some((transfers, outcome))
+    }
+
+    /// Help for a peer that has asked for some. `board` is where a link's does,
+    /// `has_offers` whether there is something left that it may ask for, and `offer`
+    /// what that is.
+    #[cold]
+    pub fn next_help<'b>(
+        &mut self,
+        board: impl Fn(T::Link) -> Option<&'b Board>,
+        has_offers: impl Fn(T::Link) -> bool,
+        offer: impl FnOnce(T::Link, u64) -> Option<Offer>,
+    ) -> Option<Box<Helping>> {
+        let next = self.helpers.next(board, has_offers, offer);
+        self.note();
+        next
+    }
+
+    /// A peer says `words` of what it was offered as `name`: whether it has to be
+    /// told again later ([`Copier::helped`]), as it is being read still.
+    pub fn defers(&mut self, link: T::Link, name: u64, words: [u64; 3]) -> bool {
+        self.helpers.defers(link, name, words)
+    }
+
+    /// Help was given. What the peer of a link has said meanwhile of what it was
+    /// offered.
+    pub fn helped(&mut self, helping: Box<Helping>) -> Option<(T::Link, [u64; 3])> {
+        self.helpers.back(helping)
     }
 
     /// The list that [`Copier::back`] gave is needed no more.
@@ -360,14 +500,39 @@ impl<T: Transport> Copier<T> {
     }
 }
 
+/// What a lane does for copies between its peers and itself.
+pub enum Work<T: Transport> {
+    Copy(Copying<T>),
+    Help(Box<Helping>),
+}
+
+impl<T: Transport> Work<T> {
+    /// Whether all there is to do is to wait for a peer's process, which may need
+    /// the processor.
+    pub fn waits(&self) -> bool {
+        matches!(self, Work::Copy(copying) if copying.waits())
+    }
+}
+
+impl<T: Transport> Errand for Work<T> {
+    fn run(&mut self) -> bool {
+        match self {
+            Work::Copy(copying) => copying.run(),
+            Work::Help(helping) => helping.run(),
+        }
+    }
+}
+
 /// Copies from a peer's memory.
 pub struct Copying<T: Transport> {
     link: T::Link,
-    /// Not empty; several if all are simple.
-    transfers: Vec<Transfer<T>>,
+    ep: EpKey,
+    batch: Batch<T>,
     memory: OtherProcess,
     target: Option<Target>,
     outcome: Result,
+    /// Whether there is nothing else to copy.
+    is_only: bool,
 }
 
 impl<T: Transport> Copying<T> {
@@ -376,15 +541,31 @@ impl<T: Transport> Copying<T> {
         self.link
     }
 
+    fn waits(&self) -> bool {
+        let meeting = self.batch.meeting.as_ref();
+        meeting.is_some_and(|meeting| meeting.waits())
+    }
+
+    fn is_open(&self) -> bool {
+        let meeting = self.batch.meeting.as_ref();
+        meeting.is_some_and(|meeting| meeting.is_open())
+    }
+
+    fn give_up(&mut self) {
+        if let Some(meeting) = &mut self.batch.meeting {
+            meeting.give_up();
+        }
+    }
+
     /// Makes copies together that are simple.
     fn copy_together(&mut self) -> bool {
-        let pairs = self.transfers.iter().filter_map(|transfer| {
+        let pairs = self.batch.transfers.iter().filter_map(|transfer| {
             let memory = transfer.simple()?;
             Some((&transfer.from, memory))
         });
         self.outcome = self.memory.copy_all(pairs);
         if self.outcome.is_ok() {
-            for transfer in &mut self.transfers {
+            for transfer in &mut self.batch.transfers {
                 let len = transfer.from.len() as usize;
                 if let Goal::Place(placing) = &mut transfer.to {
                     placing.done = len;
@@ -397,9 +578,26 @@ impl<T: Transport> Copying<T> {
 
 impl<T: Transport> Errand for Copying<T> {
     fn run(&mut self) -> bool {
-        let [transfer] = &mut self.transfers[..] else {
+        let Batch { transfers, meeting } = &mut self.batch;
+        let [transfer] = &mut transfers[..] else {
             return self.copy_together();
         };
+        if let Some(meeting) = meeting {
+            if !meeting.is_open()
+                && let (Some(name), Some(to)) = (transfer.offer, destination(transfer))
+            {
+                meeting.begin(name, to, &self.memory);
+            }
+            if meeting.is_open() {
+                let turn = meeting.go_on(&self.memory, &transfer.from, self.is_only);
+                match (turn, &mut transfer.to) {
+                    (Turn::Copied(len), Goal::Place(placing)) => placing.done = len as usize,
+                    (Turn::Failed(error), _) => self.outcome = Err(error),
+                    _ => {}
+                }
+                return false;
+            }
+        }
         let (done, left) = (transfer.done(), transfer.left());
         let from = transfer.from.slice(done, left);
         let left = left as usize;

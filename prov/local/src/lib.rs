@@ -18,6 +18,7 @@ pub mod copies;
 pub mod far_end;
 #[cfg(not(loom))]
 pub mod host;
+pub mod joint;
 #[cfg(not(loom))]
 pub mod neighbour;
 #[cfg(not(loom))]

@@ -20,6 +20,7 @@ use prov_util::{random, socket};
 use crate::barrier;
 use crate::channel::Next;
 use crate::far_end::Holder;
+use crate::joint::Joint;
 use crate::neighbour::{OutOfTurn, Remark, Subject};
 use crate::process::open_segment;
 use crate::ring::Broken;
@@ -288,6 +289,11 @@ impl Shortcut {
             Out::Leaving(_) => true,
             Out::Socket => false,
         }
+    }
+
+    /// [`Stream::joint`], once the peer has said that it has the memory.
+    pub fn joint(&self) -> Option<&Joint> {
+        self.is_in.then(|| self.stream.joint())
     }
 
     /// [`Stream::sleep`].

@@ -1,15 +1,18 @@
-//! Another process of this host whose memory this one may read.
+//! Another process of this host whose memory this one may read, and write to.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
+use std::sync::OnceLock;
 
 use libc::iovec;
 use prov_util::buffer::{AppIov, IOV_LIMIT};
 use prov_util::errno::{Errno, Result};
-use prov_util::process_memory::{OtherIov, OtherPiece, Token, read};
+use prov_util::process_memory::{OtherIov, OtherPiece, Seal, Token, read, write};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{AtFlags, FileType, MemfdFlags, StatxFlags, memfd_create, statx};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 /// Where a [`Seal`](prov_util::process_memory::Seal) is, for who may look at the files of this process; nobody else
 /// is told where anything is in it.
@@ -137,6 +140,80 @@ impl OtherProcess {
         }
     }
 
+    /// The same process, known by another seal, if it has that.
+    ///
+    /// # Errors
+    /// Those of [`OtherProcess::find`].
+    pub fn known_by(&self, seal: Token) -> Result<OtherProcess> {
+        let known = OtherProcess { seal, ..*self };
+        // Of both, by which it is the same.
+        self.copy_all(std::iter::empty())?;
+        known.copy_all(std::iter::empty())?;
+        Ok(known)
+    }
+
+    /// Whether the process is there, with its seal.
+    ///
+    /// # Errors
+    /// Those of [`OtherProcess::copy_all`].
+    pub fn holds(&self) -> Result {
+        self.copy_all(std::iter::empty())
+    }
+
+    /// Whether no thread of the process is left, where its seal lasts as long as
+    /// the process.
+    pub fn is_gone(&self) -> bool {
+        let mut found = 0u64;
+        let near = iovec {
+            iov_base: std::ptr::from_mut(&mut found).cast(),
+            iov_len: size_of::<u64>(),
+        };
+        let far = iovec {
+            iov_base: std::ptr::without_provenance_mut(self.seal.addr as usize),
+            ..near
+        };
+        // SAFETY: `near` describes `found`.
+        match unsafe { read(self.pid, &[near], &[far]) } {
+            Ok(_) => return found != self.seal.value,
+            // Another program is there.
+            Err(Errno::EFAULT) => return true,
+            // Its memory goes before its last threads do, which may be at ours.
+            Err(_) => {}
+        }
+        let Some(pid) = Pid::from_raw(self.pid) else {
+            return true;
+        };
+        match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(fd) => {
+                let mut ended = [PollFd::new(&fd, PollFlags::IN)];
+                poll(&mut ended, Some(&Timespec::default())) == Ok(1)
+            }
+            Err(rustix::io::Errno::SRCH) => true,
+            // It is not to be known: the system is an old one.
+            Err(_) => rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::SRCH),
+        }
+    }
+
+    /// Copies `from` to this address in the process, all together.
+    ///
+    /// # Errors
+    /// `-FI_EFAULT` where it is not mapped, `-FI_ESHUTDOWN` if the process has ended
+    /// or its seal does not hold, `-FI_EPERM` where the system does not let this one.
+    pub fn put(&self, from: &AppIov, addr: u64) -> Result {
+        // What is written to is what was seen, unless its number in the system is
+        // another one's by then.
+        self.holds()?;
+        let far = iovec {
+            iov_base: std::ptr::without_provenance_mut(addr as usize),
+            iov_len: from.len(),
+        };
+        // SAFETY: `from` is memory of operations in flight, valid for its length.
+        match unsafe { write(self.pid, from.pieces(), &[far]) }? == from.len() {
+            true => Ok(()),
+            false => Err(Errno::EFAULT),
+        }
+    }
+
     /// [`OtherProcess::copy`] to bytes of this process's own.
     ///
     /// # Errors
@@ -206,6 +283,14 @@ impl OtherProcess {
             false => Err(Errno::ESHUTDOWN),
         }
     }
+}
+
+/// A number at its place in this process's memory for as long as that lives: by
+/// which others know that it does. None without random numbers.
+pub fn own_seal() -> Option<Token> {
+    static SEAL: OnceLock<Option<Seal>> = OnceLock::new();
+    let seal = SEAL.get_or_init(|| Seal::new().ok());
+    seal.as_ref().map(Seal::token)
 }
 
 /// Copies that are made together at most.

@@ -8,6 +8,7 @@ use prov_util::buffer::{AppIov, Incoming, Outgoing, Piece};
 use prov_util::errno::Result;
 
 use crate::channel::{Channel, Head, INLINE, LONGEST, Next};
+use crate::joint::Joint;
 use crate::ring::Broken;
 
 /// See the [module](self) description.
@@ -232,6 +233,11 @@ impl Stream {
     /// As above.
     pub fn has_room(&mut self) -> std::result::Result<bool, Broken> {
         Ok(self.channel.space(LONGEST)?.is_some())
+    }
+
+    /// [`Channel::joint`].
+    pub fn joint(&self) -> &Joint {
+        self.channel.joint()
     }
 
     /// [`Channel::sleep`].

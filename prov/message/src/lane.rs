@@ -331,8 +331,17 @@ impl<C: Core> Lane<C> {
             if !core.is_lent(ep) {
                 return core.close(ep);
             }
-            drop(core);
-            std::thread::sleep(LOOK);
+            // It may be between two turns.
+            match core.next_errand() {
+                Some(errand) => {
+                    drop(core);
+                    self.run_errand(errand);
+                }
+                None => {
+                    drop(core);
+                    std::thread::sleep(LOOK);
+                }
+            }
         }
     }
 

@@ -19,7 +19,7 @@ mod tests;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use prov_local::copies::Copier;
+use prov_local::copies::{Copier, Work};
 use prov_local::rota::Rota;
 use prov_message::lane::Pause;
 use prov_message::sources::ByPeers;
@@ -33,7 +33,6 @@ use slotmap::SlotMap;
 
 use self::keys::{LinkKey, PeerKey, Source};
 use self::link::{Action, Endpoints, Link, Shm};
-use self::pulling::Pulling;
 use crate::params::Params;
 
 /// What names are taken for.
@@ -102,7 +101,7 @@ impl Core {
 
 impl prov_message::Core for Core {
     type Transport = Shm;
-    type Errand = Pulling;
+    type Errand = Work<Shm>;
     type Sources = ByPeers;
 
     #[inline(always)]
@@ -143,18 +142,18 @@ impl prov_message::Core for Core {
 
     #[inline(always)]
     fn has_errands(&self) -> bool {
-        !self.copier.is_empty()
+        !self.copier.is_idle()
     }
 
-    fn next_errand(&mut self) -> Option<Pulling> {
-        match self.copier.is_empty() || self.endpoints.is_deaf() {
+    fn next_errand(&mut self) -> Option<Work<Shm>> {
+        match self.copier.is_idle() || self.endpoints.is_deaf() {
             true => None,
-            false => self.next_pull(),
+            false => self.next_work(),
         }
     }
 
-    fn errand_done(&mut self, errand: Pulling) {
-        self.pulled(errand);
+    fn errand_done(&mut self, errand: Work<Shm>) {
+        self.worked(errand);
     }
 
     fn poller(&self) -> Option<BorrowedFd<'_>> {

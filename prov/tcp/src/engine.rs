@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use prov_local::copies::Copier;
+use prov_local::copies::{Copier, Work};
 use prov_local::rota::Rota;
 use prov_message::lane::Pause;
 use prov_message::sources::ByPeers;
@@ -37,7 +37,6 @@ use self::link::keys::{ConnKey, Due, Event, ListenerKey, Source};
 use self::link::listener::Listener;
 use self::link::messages::{Action, Endpoints, Tcp};
 use self::link::post::{COPY_LIMIT, SCRATCH};
-use self::local::copying::Copying;
 use crate::params::Params;
 
 /// A lane of tcp.
@@ -206,7 +205,7 @@ impl Core {
 
 impl prov_message::Core for Core {
     type Transport = Tcp;
-    type Errand = Copying;
+    type Errand = Work<Tcp>;
     type Sources = ByPeers;
 
     fn signals(&self) -> Option<&Signals> {
@@ -246,19 +245,19 @@ impl prov_message::Core for Core {
 
     #[inline(always)]
     fn has_errands(&self) -> bool {
-        !self.copier.is_empty()
+        !self.copier.is_idle()
     }
 
-    fn next_errand(&mut self) -> Option<Copying> {
+    fn next_errand(&mut self) -> Option<Work<Tcp>> {
         // When one is done, its connection goes on.
-        match self.copier.is_empty() || self.endpoints.is_deaf() {
+        match self.copier.is_idle() || self.endpoints.is_deaf() {
             true => None,
-            false => self.next_copy(),
+            false => self.next_work(),
         }
     }
 
-    fn errand_done(&mut self, errand: Copying) {
-        self.copied(errand);
+    fn errand_done(&mut self, errand: Work<Tcp>) {
+        self.worked(errand);
     }
 
     fn end_burst(&mut self) -> bool {

@@ -1,4 +1,5 @@
-//! Memory that one process of this host offers another (process_vm_readv(2)).
+//! Memory that one process of this host offers another (process_vm_readv(2)), and
+//! what another one asks for (process_vm_writev(2)).
 //!
 //! Nothing here follows an address of the other process: the system copies,
 //! and refuses what the other process has not mapped or this one may not read.
@@ -237,6 +238,31 @@ pub unsafe fn read(pid: libc::pid_t, near: &[iovec], far: &[iovec]) -> Result<us
             0,
         )
     };
+    outcome(copied)
+}
+
+/// Copies from pieces of this process's memory to pieces of another one's, which
+/// only the system looks at; how many bytes.
+///
+/// # Safety
+/// `near` describes memory that may be read.
+pub unsafe fn write(pid: libc::pid_t, near: &[iovec], far: &[iovec]) -> Result<usize> {
+    // SAFETY: as the caller promises; the system checks `far` against the
+    // other process's mappings.
+    let copied = unsafe {
+        libc::process_vm_writev(
+            pid,
+            near.as_ptr(),
+            near.len() as libc::c_ulong,
+            far.as_ptr(),
+            far.len() as libc::c_ulong,
+            0,
+        )
+    };
+    outcome(copied)
+}
+
+fn outcome(copied: isize) -> Result<usize> {
     usize::try_from(copied).map_err(|_| match Errno::last_os_error() {
         error if error.number() == libc::ESRCH => Errno::ESHUTDOWN,
         error => error,

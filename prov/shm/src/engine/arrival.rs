@@ -267,7 +267,10 @@ impl Core {
 
     /// The peer is done with an operation or an offer. Of one that it has refused
     /// before, it may say so for each part.
-    fn is_done(&mut self, key: LinkKey, words: [u64; 3]) {
+    pub(super) fn is_done(&mut self, key: LinkKey, words: [u64; 3]) {
+        if self.copier.defers(key, words[0], words) {
+            return;
+        }
         let Some(link) = self.links.get_mut(key) else {
             return;
         };

@@ -59,6 +59,7 @@ impl Core {
         };
         self.poller.forget(link.wire.as_fd());
         self.open.remove(key);
+        self.copier.link_ended(key);
         let Link {
             ep,
             seal,

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use prov_local::channel::{Channel, Head};
-use prov_local::copies::Transfers;
+use prov_local::copies::{LEAST, Transfers};
 use prov_local::process::OtherProcess;
 use prov_local::rendezvous::Wire;
 use prov_local::ring::Broken;
@@ -296,6 +296,14 @@ impl Link {
     #[cold]
     pub fn wake_peer(&self) {
         wake(&self.wire);
+    }
+
+    /// Whether the peer has been offered what it may ask for help with.
+    pub fn has_large_offers(&self) -> bool {
+        self.pending.values().any(|pending| match pending {
+            Pending::Offer { bytes, .. } => bytes.len() as u64 >= LEAST,
+            Pending::Op(_) | Pending::Result { .. } => false,
+        })
     }
 
     /// Whether there is something to be sent that waits for room only.

@@ -1,18 +1,20 @@
-//! Copies from a peer's memory ([`prov_local::copies`]). Where that cannot be
-//! read, the bytes are asked for.
+//! Copies from a peer's memory ([`prov_local::copies`]), and help with a peer's
+//! copies from this one. Where that cannot be read, the bytes are asked for.
 
 use prov_local::channel::Head;
-use prov_local::copies::{self, Goal, Transfer};
+use prov_local::copies::{self, Goal, LEAST, Offer, Source, Transfer, Work};
 use prov_util::errno::{Errno, Result};
 use prov_util::process_memory::OtherIov;
 
 use super::Core;
-use super::keys::{LinkKey, to_peer};
-use super::link::{Coming, Fault, Placing, Shm, Then};
+use super::keys::{LinkKey, from_peer, to_peer};
+use super::link::{Bytes, Coming, Fault, Link, Pending, Placing, Shm, Then};
 use super::records::FETCH;
 
 /// A copy from a peer's memory.
-pub type Pulling = copies::Copying<Shm>;
+type Pulling = copies::Copying<Shm>;
+/// Help with a peer's.
+type Helping = Box<copies::Helping>;
 
 impl Core {
     /// Copies what a peer has, or asks for it: `len` bytes of its offer `name`.
@@ -48,6 +50,7 @@ impl Core {
             to: placing.into(),
             from,
             name: Some(name),
+            offer: Some(name),
         };
         if link.pulls.push(transfer) {
             self.copier.add(key);
@@ -68,28 +71,90 @@ impl Core {
         self.answer(key, head, &[]);
     }
 
-    /// The next copy, to be made without the lane's lock.
+    /// The next copy, or part of a peer's, to be made without the lane's lock.
     #[cold]
-    pub(super) fn next_pull(&mut self) -> Option<Pulling> {
-        let (links, endpoints) = (&mut self.links, &mut self.endpoints);
-        let next = self.copier.next(|key, transfers| {
-            let link = links.get_mut(key)?;
-            let memory = link.memory?;
-            link.pulls.take(transfers)?;
-            transfers[0].make_room(endpoints);
-            Some((link.ep, memory))
-        });
-        if next.is_some() {
+    pub(super) fn next_work(&mut self) -> Option<Work<Shm>> {
+        let next = match self.next_pull() {
+            Some(pulling) => Some(Work::Copy(pulling)),
+            None => self.next_help().map(Work::Help),
+        };
+        if let Some(work) = &next
+            && !work.waits()
+        {
             self.idle_calls = 0;
         }
         next
     }
 
+    fn next_pull(&mut self) -> Option<Pulling> {
+        let (links, endpoints) = (&mut self.links, &mut self.endpoints);
+        self.copier.next(|key, batch| {
+            let link = links.get_mut(key)?;
+            let memory = link.memory?;
+            link.pulls.take(batch)?;
+            batch.make_room(endpoints);
+            Some((link.ep, memory))
+        })
+    }
+
+    /// A peer has been offered so many bytes: it may be helped to copy them.
+    pub(super) fn has_offered(&mut self, key: LinkKey, len: usize) {
+        if len as u64 >= LEAST
+            && self
+                .links
+                .get(key)
+                .is_some_and(|link| link.memory.is_some())
+        {
+            self.copier.may_help(key);
+        }
+    }
+
+    fn next_help(&mut self) -> Option<Helping> {
+        let links = &self.links;
+        self.copier.next_help(
+            |key| {
+                let channel = links.get(key)?.channel.as_ref()?;
+                Some(&channel.joint().far)
+            },
+            |key| links.get(key).is_some_and(Link::has_large_offers),
+            |key, name| {
+                let link = links.get(key)?;
+                let bytes = match link.pending.get(from_peer(name))? {
+                    Pending::Offer { bytes, .. } => bytes,
+                    Pending::Op(_) | Pending::Result { .. } => return None,
+                };
+                Some(Offer {
+                    ep: link.ep,
+                    memory: link.memory?,
+                    bytes: match bytes {
+                        Bytes::App(memory) => Source::App(*memory),
+                        Bytes::Registered(grants) => Source::Registered(*grants),
+                        Bytes::Own(_) => return None,
+                    },
+                })
+            },
+        )
+    }
+
+    /// Work is done.
+    pub(super) fn worked(&mut self, work: Work<Shm>) {
+        match work {
+            Work::Copy(pulling) => self.pulled(pulling),
+            Work::Help(helping) => {
+                if let Some((key, words)) = self.copier.helped(helping) {
+                    self.is_done(key, words);
+                }
+            }
+        }
+    }
+
     /// Copies have been made, or not.
-    pub(super) fn pulled(&mut self, pulling: Pulling) {
+    fn pulled(&mut self, pulling: Pulling) {
         let key = pulling.link();
         let pulls = self.links.get_mut(key).map(|link| &mut link.pulls);
-        let (mut transfers, mut outcome) = self.copier.back(pulling, pulls);
+        let Some((mut transfers, mut outcome)) = self.copier.back(pulling, pulls) else {
+            return;
+        };
         if let Some(link) = self.links.get_mut(key) {
             if let [only] = &transfers[..]
                 && outcome.is_ok()

@@ -324,6 +324,7 @@ impl Core {
         head.kind = RESULT_OFFERED;
         head.words[1] = to_peer(offered);
         self.answer(key, head, from.write(&mut [0; WRITTEN]));
+        self.has_offered(key, len);
         Ok(())
     }
 

@@ -116,7 +116,8 @@ impl Core {
             return Err(Errno::EAGAIN);
         }
         let op = Op::of_transmit(link.ep, message);
-        let is_offered = bytes.len() > EAGER || link.offers_only;
+        let len = bytes.len();
+        let is_offered = len > EAGER || link.offers_only;
         let until_received = message.flags & (FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE) != 0;
         let mut head = head_of(message, message.immediate());
         if !is_offered && !until_received {
@@ -149,6 +150,9 @@ impl Core {
             (name, link.post(head, bytes.len(), |to| copy(&bytes, to)))
         };
         if sent == Ok(true) {
+            if is_offered {
+                self.has_offered(key, len);
+            }
             return Ok(());
         }
         if let Some(

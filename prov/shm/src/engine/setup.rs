@@ -392,6 +392,11 @@ impl Core {
             return;
         };
         link.stage = Stage::Open;
+        if let Some(channel) = &link.channel
+            && link.memory.is_some()
+        {
+            link.pulls.meet(&channel.joint().own);
+        }
         let (ep, peer) = (link.ep, link.peer);
         self.open.add(key);
         let Some(peer) = peer else {

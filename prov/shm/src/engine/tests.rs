@@ -2,6 +2,7 @@
 
 mod faults;
 mod hostile;
+mod joint;
 mod peek;
 
 use std::ffi::c_int;

@@ -144,6 +144,7 @@ impl Core {
     /// Removes a connection with its half-received messages. Returns the
     /// operations that end with it; its seal has ended when they are reported.
     fn take_down(&mut self, key: ConnKey, error: Errno) -> Vec<Ticket> {
+        self.copier.link_ended(key);
         let Some(mut conn) = self.conns.remove(key) else {
             return Vec::new();
         };

@@ -30,6 +30,7 @@ use crate::wire::handshake::{Features, Message};
 use crate::wire::header::Header;
 use crate::wire::stream::Stream;
 use crate::wire::{ByteOrder, WireError, rdm};
+use prov_local::copies::LEAST;
 use prov_local::path::{Path, Shortcut};
 
 /// A connection of any age.
@@ -239,6 +240,12 @@ pub struct Unacknowledged {
 pub enum Named {
     /// To be acknowledged.
     Ack(Unacknowledged),
+    /// A message that the peer copies from this process's memory, and then
+    /// acknowledges.
+    Offered {
+        waits: Unacknowledged,
+        memory: AppIov,
+    },
     /// An atomic operation, with the place for its old values.
     Atomic { ticket: Ticket, result: AppIov },
     /// A message that was announced: to be sent when it is asked for.
@@ -453,6 +460,22 @@ impl Connection {
         self.named.get_mut(from_peer(name))
     }
 
+    /// Where the message is that was offered by this name.
+    pub fn offered(&self, name: u64) -> Option<AppIov> {
+        match self.named.get(from_peer(name)) {
+            Some(Named::Offered { memory, .. }) => Some(*memory),
+            _ => None,
+        }
+    }
+
+    /// Whether the peer was offered what it may ask for help with.
+    pub fn has_large_offers(&self) -> bool {
+        self.named.values().any(|named| match named {
+            Named::Offered { memory, .. } => memory.len() as u64 >= LEAST,
+            _ => false,
+        })
+    }
+
     /// The operation of the message that is posted next, with this header, and
     /// is to be acknowledged.
     #[inline]
@@ -498,6 +521,10 @@ impl Connection {
         ops.extend(self.reads.drain(..).map(|read| read.ticket));
         ops.extend(self.named.drain().map(|(_, waits)| match waits {
             Named::Ack(Unacknowledged { ticket, .. })
+            | Named::Offered {
+                waits: Unacknowledged { ticket, .. },
+                ..
+            }
             | Named::Atomic { ticket, .. }
             | Named::Announced { ticket, .. } => ticket,
         }));

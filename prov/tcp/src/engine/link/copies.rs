@@ -33,6 +33,19 @@ pub struct Held {
     pub from: OtherIov,
     /// The peer's name for it, if it is acknowledged as soon as it is copied.
     pub ack: Option<u64>,
+    /// The peer's name for it, if it can help to copy it.
+    pub offer: Option<u64>,
+}
+
+impl Held {
+    /// What the peer has no name for.
+    pub fn unnamed(from: OtherIov) -> Held {
+        Held {
+            from,
+            ack: None,
+            offer: None,
+        }
+    }
 }
 
 /// Large writes without one by the peer after which they go through the socket

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use fabric_abi::FI_REMOTE_WRITE;
 use prov_local::copies;
-use prov_local::copies::Transfer;
+use prov_local::copies::{LEAST, Offer, Source, Transfer, Work};
 use prov_message::{Core as _, Course, Expected, Op, Target, Unmatched};
 use prov_util::errno::Errno;
 use prov_util::mr::Grants;
@@ -16,7 +16,7 @@ use prov_util::process_memory::OtherIov;
 use prov_util::request::RemoteAccess;
 
 use crate::engine::Core;
-use crate::engine::link::connection::{Named, Owner};
+use crate::engine::link::connection::{Connection, Named, Owner};
 use crate::engine::link::copies::Held;
 use crate::engine::link::detours::Detour;
 use crate::engine::link::fault::{Fault, Step};
@@ -32,7 +32,9 @@ use crate::wire::header::{self, Header, RmaIov};
 use prov_message::peers::Bytes;
 
 /// A copy from a peer's memory.
-pub type Copying = copies::Copying<Tcp>;
+type Copying = copies::Copying<Tcp>;
+/// Help with a peer's.
+type Helping = Box<copies::Helping>;
 /// Where it goes.
 pub type Goal = copies::Goal<Tcp>;
 
@@ -118,8 +120,17 @@ impl Core {
         let list = from.write(&mut list);
         header.payload = list.len();
         let waits = conn.unacknowledged(ticket, &header);
-        header.id = conn.name_op(Named::Ack(waits));
+        let Bytes::App(memory) = message.payload else {
+            return false;
+        };
+        let memory = *memory;
+        let len = memory.len() as u64;
+        header.id = conn.name_op(Named::Offered { waits, memory });
+        let may_help = len >= LEAST && conn.shortcut.is_some();
         self.post_list(key, header, &[], list);
+        if may_help {
+            self.copier.may_help(key);
+        }
         true
     }
 
@@ -133,7 +144,10 @@ impl Core {
         let tagged = header.flags & header::TAGGED != 0;
         let len = usize::try_from(header.size).unwrap_or(usize::MAX);
         let mut arrival = self.arrival(key, header, tagged, len)?;
-        let mut held = Held { from, ack: None };
+        let mut held = Held {
+            offer: Some(header.id),
+            ..Held::unnamed(from)
+        };
         match header.wants_ack() {
             true => arrival.ack = Ack::Named(header.id),
             false => held.ack = Some(header.id),
@@ -185,7 +199,7 @@ impl Core {
 
     /// Copies a message from the peer's memory.
     pub(crate) fn copy_held(&mut self, key: ConnKey, held: Held, to: Goal) {
-        let Held { from, ack } = held;
+        let Held { from, ack, offer } = held;
         let Some(conn) = self.conns.get_mut(key) else {
             return self.abandon(to);
         };
@@ -194,6 +208,7 @@ impl Core {
             to,
             from,
             name: ack,
+            offer,
             goes_first: !is_read,
         };
         conn.detours.set(Detour::Copying, true);
@@ -237,7 +252,7 @@ impl Core {
         let len = conn.reads.front().map_or(0, |read| read.memory.len());
         let from = decode(bytes, len as u64)?;
         let placing = conn.oldest_read()?;
-        self.copy_held(key, Held { from, ack: None }, placing.into());
+        self.copy_held(key, Held::unnamed(from), placing.into());
         Ok(())
     }
 
@@ -252,7 +267,7 @@ impl Core {
         let from = decode(bytes, list.len())?;
         let grants = self.registered(key, &list, FI_REMOTE_WRITE)?;
         let placing = Placing::remote_write(grants, header.immediate(), Ack::Named(header.id));
-        self.copy_held(key, Held { from, ack: None }, placing.into());
+        self.copy_held(key, Held::unnamed(from), placing.into());
         Ok(())
     }
 
@@ -274,34 +289,78 @@ impl Core {
         }
     }
 
-    /// The next copy, to be made without the lane's lock.
+    /// The next copy, or part of a peer's, to be made without the lane's lock.
     #[cold]
-    pub(crate) fn next_copy(&mut self) -> Option<Copying> {
-        let (conns, endpoints) = (&mut self.conns, &mut self.endpoints);
-        let next = self.copier.next(|key, transfers| {
-            let conn = conns.get_mut(key)?;
-            let Owner::Ep(ep) = conn.owner else {
-                return None;
-            };
-            let memory = conn.neighbour.memory()?;
-            conn.copies.transfers.take(transfers)?;
-            transfers[0].make_room(endpoints);
-            Some((ep, memory))
-        });
-        if next.is_some() {
+    pub(crate) fn next_work(&mut self) -> Option<Work<Tcp>> {
+        let next = match self.next_copy() {
+            Some(copying) => Some(Work::Copy(copying)),
+            None => self.next_help().map(Work::Help),
+        };
+        if let Some(work) = &next
+            && !work.waits()
+        {
             self.idle_calls = 0;
         }
         next
     }
 
+    fn next_help(&mut self) -> Option<Helping> {
+        let conns = &self.conns;
+        self.copier.next_help(
+            |key| Some(&conns.get(key)?.shortcut.as_ref()?.joint()?.far),
+            |key| conns.get(key).is_some_and(Connection::has_large_offers),
+            |key, name| {
+                let conn = conns.get(key)?;
+                let Owner::Ep(ep) = conn.owner else {
+                    return None;
+                };
+                Some(Offer {
+                    ep,
+                    memory: conn.neighbour.memory()?,
+                    bytes: Source::App(conn.offered(name)?),
+                })
+            },
+        )
+    }
+
+    /// Work is done.
+    pub(crate) fn worked(&mut self, work: Work<Tcp>) {
+        match work {
+            Work::Copy(copying) => self.copied(copying),
+            Work::Help(helping) => {
+                if let Some((key, [name, ..])) = self.copier.helped(helping)
+                    && let Err(fault) = self.acknowledged_by_name(key, name)
+                {
+                    self.break_with(key, fault);
+                }
+            }
+        }
+    }
+
+    fn next_copy(&mut self) -> Option<Copying> {
+        let (conns, endpoints) = (&mut self.conns, &mut self.endpoints);
+        self.copier.next(|key, batch| {
+            let conn = conns.get_mut(key)?;
+            let Owner::Ep(ep) = conn.owner else {
+                return None;
+            };
+            let memory = conn.neighbour.memory()?;
+            conn.copies.transfers.take(batch)?;
+            batch.make_room(endpoints);
+            Some((ep, memory))
+        })
+    }
+
     /// Copies have been made, or not.
-    pub(crate) fn copied(&mut self, copying: Copying) {
+    fn copied(&mut self, copying: Copying) {
         let key = copying.link();
         let transfers = self
             .conns
             .get_mut(key)
             .map(|conn| &mut conn.copies.transfers);
-        let (mut transfers, outcome) = self.copier.back(copying, transfers);
+        let Some((mut transfers, outcome)) = self.copier.back(copying, transfers) else {
+            return;
+        };
         let mut step = Ok(());
         for transfer in transfers.drain(..) {
             step = step.and(self.copied_one(key, transfer, outcome));

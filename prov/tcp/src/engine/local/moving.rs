@@ -151,6 +151,9 @@ impl Core {
         if shortcut.comes_in(remark)? {
             self.rota.add(key);
         }
+        if let Some(joint) = shortcut.joint() {
+            conn.copies.transfers.meet(&joint.own);
+        }
         log::info!(
             target: LOG.ep_ctrl,
             "what {} sends comes through shared memory", conn.peer_text()

@@ -480,16 +480,26 @@ impl Core {
         Ok(())
     }
 
-    fn acknowledged_by_name(&mut self, key: ConnKey, name: u64) -> Step {
+    pub(crate) fn acknowledged_by_name(&mut self, key: ConnKey, name: u64) -> Step {
+        if self.copier.defers(key, name, [name, 0, 0]) {
+            return Ok(());
+        }
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         let sent = conn.outbox.sent();
         let is_awaited = |waits: &Named| match waits {
-            Named::Ack(waits) => waits.end <= sent,
+            Named::Ack(waits) | Named::Offered { waits, .. } => waits.end <= sent,
             Named::Announced { payload, end, .. } => payload.is_none() && *end <= sent,
             Named::Atomic { .. } => false,
         };
         match conn.take_named(name, is_awaited) {
-            Some(Named::Ack(Unacknowledged { ticket, .. }) | Named::Announced { ticket, .. }) => {
+            Some(
+                Named::Ack(Unacknowledged { ticket, .. })
+                | Named::Offered {
+                    waits: Unacknowledged { ticket, .. },
+                    ..
+                }
+                | Named::Announced { ticket, .. },
+            ) => {
                 self.has_come_there(key, ticket);
                 Ok(())
             }

@@ -112,7 +112,7 @@ impl Core {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         let is_awaited = |waits: &Named| match waits {
             Named::Atomic { result, .. } => result.len() == header.payload,
-            Named::Ack(_) | Named::Announced { .. } => false,
+            Named::Ack(_) | Named::Announced { .. } | Named::Offered { .. } => false,
         };
         let Some(Named::Atomic { ticket, result }) = conn.take_named(header.id, is_awaited) else {
             return Err(Fault::Protocol(WireError::Field("atomic response")));

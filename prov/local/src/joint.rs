@@ -1,0 +1,325 @@
+//! Copies that both processes of a pair make, each from its end: who is to have
+//! the bytes (the owner of the copy) from the front, who has them (the helper)
+//! from the back, where it has nothing else to do. Which parts are whose is in one
+//! word of memory that they share.
+//!
+//! The owner opens a copy, takes parts until none is left, and waits for those
+//! that the helper has taken: these may be written to as long as the helper's
+//! process lives, so that the memory is not the application's again before the
+//! helper has said that they are done. The helper takes one part at a time, and
+//! from a copy that is open only.
+//!
+//! Each side counts for itself what it has taken, and takes what the other one
+//! has written for what it is: the owner that the words fit what it has opened,
+//! the helper that it is asked for bytes that it has.
+
+#[cfg(not(loom))]
+mod board;
+#[cfg(all(test, loom))]
+mod loom_tests;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicU64, Ordering};
+#[cfg(not(loom))]
+use std::sync::atomic::{AtomicU64, Ordering};
+
+#[cfg(not(loom))]
+pub use self::board::{BOARD, Board, Joint};
+use crate::ring::Broken;
+
+/// Bytes of a part, unless there would be too many.
+const PART: u64 = 128 << 10;
+/// Parts are no smaller than a page, and a multiple of that.
+const PAGE: u64 = 4 << 10;
+/// Attempts to take a part while the owner takes others.
+const ATTEMPTS: u32 = 16;
+
+/// In the helper's word: it could not do a part that it has taken.
+const FAILED: u64 = 1 << 31;
+
+/// A copy, as the owner describes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct What {
+    /// The helper's name for the bytes.
+    pub name: u64,
+    /// Where they go in the owner's memory, all together.
+    pub addr: u64,
+    /// How many they are.
+    pub len: u64,
+}
+
+/// How a copy is cut into parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cut {
+    len: u64,
+    part: u64,
+}
+
+impl Cut {
+    /// Both sides cut so many bytes in the same way.
+    pub fn of(len: u64) -> Cut {
+        let least = len.div_ceil(u16::MAX.into()).max(PART);
+        let part = least.checked_next_multiple_of(PAGE).unwrap_or(least);
+        Cut { len, part }
+    }
+
+    /// How many parts.
+    pub fn count(&self) -> u16 {
+        self.len.div_ceil(self.part) as u16
+    }
+
+    /// The first byte of a part, and how many it has; none beyond the end.
+    pub fn part(&self, number: u16) -> (u64, u64) {
+        let at = u64::from(number).saturating_mul(self.part).min(self.len);
+        (at, self.part.min(self.len - at))
+    }
+}
+
+/// Cache lines of the one side that the other one's are not fetched with.
+#[repr(C, align(128))]
+struct Line<T>(T);
+
+/// What the two sides share of the copies of one of them.
+#[repr(C)]
+pub struct Record {
+    /// Name, address and length of the copy. Written by the owner while no part
+    /// can be taken.
+    what: Line<[AtomicU64; 3]>,
+    /// A [`Claim`].
+    claim: Line<AtomicU64>,
+    /// Which copy the helper helps with, and how many parts of it are done.
+    helped: Line<AtomicU64>,
+    /// Where the helper's seal is, and its number.
+    witness: Line<[AtomicU64; 2]>,
+}
+
+/// The word of the parts that nobody has taken.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Claim {
+    /// Which copy.
+    generation: u32,
+    /// How many parts the owner has taken.
+    front: u16,
+    /// How many parts there are without those that the helper has taken.
+    back: u16,
+}
+
+impl Claim {
+    fn pack(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.front) << 16 | u64::from(self.back)
+    }
+
+    fn unpack(word: u64) -> Claim {
+        Claim {
+            generation: (word >> 32) as u32,
+            front: (word >> 16) as u16,
+            back: word as u16,
+        }
+    }
+
+    fn has_parts(self) -> bool {
+        self.front < self.back
+    }
+}
+
+/// A copy that its owner has opened.
+#[derive(Debug)]
+pub struct Open {
+    generation: u32,
+    /// Parts of all.
+    parts: u16,
+    /// Parts that the owner has taken.
+    own: u16,
+    /// How many there are without those that the helper is known to have taken.
+    back: u16,
+}
+
+/// How far the helper is with what it has taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Helped {
+    /// It is at work.
+    NotYet,
+    /// All is in its place.
+    All,
+    /// It could not, and has stopped.
+    Failed,
+}
+
+impl Open {
+    /// Opens the copy of this generation, which is another one than that before,
+    /// of so many parts.
+    pub fn new(record: &Record, generation: u32, what: &What, parts: u16) -> Open {
+        let words = [what.name, what.addr, what.len];
+        for (place, word) in record.what.0.iter().zip(words) {
+            place.store(word, Ordering::Relaxed);
+        }
+        let claim = Claim {
+            generation,
+            front: 0,
+            back: parts,
+        };
+        record.claim.0.store(claim.pack(), Ordering::Release);
+        Open {
+            generation,
+            parts,
+            own: 0,
+            back: parts,
+        }
+    }
+
+    /// Takes the next part from the front; none if all are taken.
+    ///
+    /// # Errors
+    /// The helper has broken the record, here as below.
+    pub fn claim(&mut self, record: &Record) -> Result<Option<u16>, Broken> {
+        let part = self.own;
+        Ok((self.take(record, 1)? != 0).then_some(part))
+    }
+
+    /// Takes all that are left, so that the helper takes no more.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn close(&mut self, record: &Record) -> Result<(), Broken> {
+        self.take(record, u16::MAX).map(|_| ())
+    }
+
+    fn take(&mut self, record: &Record, most: u16) -> Result<u16, Broken> {
+        let mut word = record.claim.0.load(Ordering::Acquire);
+        // Each attempt in vain is a part that the helper has taken.
+        loop {
+            let claim = Claim::unpack(word);
+            let fits = claim.generation == self.generation
+                && claim.front == self.own
+                && (self.own..=self.back).contains(&claim.back);
+            if !fits {
+                return Err(Broken("parts of a copy"));
+            }
+            self.back = claim.back;
+            let taken = most.min(claim.back - claim.front);
+            if taken == 0 {
+                return Ok(0);
+            }
+            let claimed = Claim {
+                front: claim.front + taken,
+                ..claim
+            };
+            let swapped = record.claim.0.compare_exchange(
+                word,
+                claimed.pack(),
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            );
+            match swapped {
+                Ok(_) => {
+                    self.own = claimed.front;
+                    return Ok(taken);
+                }
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// How many parts the owner has taken.
+    pub fn own(&self) -> u16 {
+        self.own
+    }
+
+    /// Once no part is left: how far the helper is.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn helped(&self, record: &Record) -> Result<Helped, Broken> {
+        let taken = u64::from(self.parts - self.back);
+        if taken == 0 {
+            return Ok(Helped::All);
+        }
+        let word = record.helped.0.load(Ordering::Acquire);
+        if (word >> 32) as u32 != self.generation {
+            return Ok(Helped::NotYet);
+        }
+        let done = word & (FAILED - 1);
+        match done.cmp(&taken) {
+            std::cmp::Ordering::Greater => Err(Broken("parts of a copy that are done")),
+            std::cmp::Ordering::Less => Ok(Helped::NotYet),
+            std::cmp::Ordering::Equal if word & FAILED != 0 => Ok(Helped::Failed),
+            std::cmp::Ordering::Equal => Ok(Helped::All),
+        }
+    }
+}
+
+/// A copy that the helper has found open.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen {
+    generation: u32,
+    /// What the owner says of it.
+    pub what: What,
+}
+
+impl Record {
+    /// Whether there are parts to be taken. Costs a cache line of this side's as
+    /// long as there are none.
+    #[inline]
+    pub fn is_open(&self) -> bool {
+        Claim::unpack(self.claim.0.load(Ordering::Relaxed)).has_parts()
+    }
+
+    /// The copy that is open.
+    pub fn look(&self) -> Option<Seen> {
+        let claim = Claim::unpack(self.claim.0.load(Ordering::Acquire));
+        if !claim.has_parts() {
+            return None;
+        }
+        let [name, addr, len] = [0, 1, 2].map(|at| self.what.0[at].load(Ordering::Relaxed));
+        Some(Seen {
+            generation: claim.generation,
+            what: What { name, addr, len },
+        })
+    }
+
+    /// Takes a part from the back of what was seen; `None` if there is none left.
+    /// The owner waits for it until [`Record::done`].
+    pub fn claim(&self, seen: &Seen) -> Option<u16> {
+        let mut word = self.claim.0.load(Ordering::Relaxed);
+        for _ in 0..ATTEMPTS {
+            let claim = Claim::unpack(word);
+            if claim.generation != seen.generation || !claim.has_parts() {
+                return None;
+            }
+            let claimed = Claim {
+                back: claim.back - 1,
+                ..claim
+            };
+            // Released, so that what was seen was read before the owner can put
+            // another copy in its place.
+            let swapped = self.claim.0.compare_exchange(
+                word,
+                claimed.pack(),
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            );
+            match swapped {
+                Ok(_) => return Some(claimed.back),
+                Err(now) => word = now,
+            }
+        }
+        None
+    }
+
+    /// The part that was taken last is in its place, or could not be.
+    pub fn done(&self, seen: &Seen, is_done: bool) {
+        let word = self.helped.0.load(Ordering::Relaxed);
+        let before = match (word >> 32) as u32 == seen.generation {
+            true => word & u64::from(u32::MAX),
+            false => 0,
+        };
+        // As many as there are parts, so that they never reach the flag.
+        let failed = if is_done { 0 } else { FAILED };
+        let count = ((before & (FAILED - 1)) + 1).min(FAILED - 1);
+        let half = before & FAILED | failed | count;
+        let word = u64::from(seen.generation) << 32 | half;
+        self.helped.0.store(word, Ordering::Release);
+    }
+}

@@ -1,0 +1,117 @@
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::thread;
+
+use super::*;
+
+/// Parts of each copy in the models.
+const PARTS: u16 = 2;
+
+/// A record, and the memory that two copies go to, one after the other: a cell for
+/// each part.
+struct Shared {
+    record: Record,
+    parts: [[UnsafeCell<u64>; PARTS as usize]; 2],
+}
+
+impl Shared {
+    fn new() -> Arc<Self> {
+        let cells = || std::array::from_fn(|_| UnsafeCell::new(0));
+        Arc::new(Shared {
+            record: Record {
+                what: Line(std::array::from_fn(|_| AtomicU64::new(0))),
+                claim: Line(AtomicU64::new(0)),
+                helped: Line(AtomicU64::new(0)),
+                witness: Line(std::array::from_fn(|_| AtomicU64::new(0))),
+            },
+            parts: [cells(), cells()],
+        })
+    }
+
+    /// Copies a part of the copy of this number; the model says if anybody else is
+    /// at it.
+    fn copy(&self, copy: usize, part: u16) {
+        // SAFETY: whose part it is, this model is to show.
+        self.parts[copy][usize::from(part)].with_mut(|cell| unsafe { *cell += 1 });
+    }
+
+    /// Reads all of a copy that is over: all parts have been copied, and once.
+    fn check(&self, copy: usize) {
+        for part in &self.parts[copy] {
+            // SAFETY: as above.
+            assert_eq!(part.with(|cell| unsafe { *cell }), 1);
+        }
+    }
+
+    /// What describes the copy of this number: no two have anything in common.
+    fn what(copy: usize) -> What {
+        let copy = copy as u64;
+        What {
+            name: 10 + copy,
+            addr: 20 + copy,
+            len: 30 + copy,
+        }
+    }
+
+    fn own(&self, copy: usize) {
+        let what = Shared::what(copy);
+        let mut open = Open::new(&self.record, copy as u32 + 1, &what, PARTS);
+        while let Some(part) = open.claim(&self.record).unwrap() {
+            self.copy(copy, part);
+        }
+        while open.helped(&self.record).unwrap() != Helped::All {
+            thread::yield_now();
+        }
+        self.check(copy);
+    }
+
+    fn help(&self) {
+        let Some(seen) = self.record.look() else {
+            return;
+        };
+        let Some(part) = self.record.claim(&seen) else {
+            return;
+        };
+        let copy = (0..2).find(|copy| Shared::what(*copy) == seen.what);
+        self.copy(copy.expect("what was seen is of one copy"), part);
+        self.record.done(&seen, true);
+    }
+}
+
+#[test]
+fn each_part_is_copied_once_before_the_copy_is_over_and_the_next_one_begins() {
+    // All of the ways in which the two can take turns would take for ever.
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let shared = Shared::new();
+        let far = shared.clone();
+        let helper = thread::spawn(move || {
+            far.help();
+            far.help();
+        });
+        shared.own(0);
+        shared.own(1);
+        helper.join().unwrap();
+    });
+}
+
+#[test]
+fn what_is_closed_is_not_helped_with_and_who_has_begun_is_waited_for() {
+    loom::model(|| {
+        let shared = Shared::new();
+        let far = shared.clone();
+        let helper = thread::spawn(move || far.help());
+        let what = Shared::what(0);
+        let mut open = Open::new(&shared.record, 1, &what, PARTS);
+        open.close(&shared.record).unwrap();
+        while open.helped(&shared.record).unwrap() != Helped::All {
+            thread::yield_now();
+        }
+        for part in &shared.parts[0] {
+            // SAFETY: as above.
+            part.with_mut(|cell| unsafe { *cell += 1 });
+        }
+        helper.join().unwrap();
+    });
+}

@@ -1,0 +1,244 @@
+//! Copies that both sides make.
+
+use prov_local::copies::Work;
+use prov_local::joint::{Cut, Joint, Open, What};
+
+use super::*;
+
+/// Bytes of a message that are copied in three turns.
+const LEN: usize = 3 << 20;
+
+/// Two sides, of which the first has sent a message that the second has begun to
+/// copy.
+struct Scene {
+    sender: Side,
+    receiver: Side,
+    out: Vec<u8>,
+    into: Vec<u8>,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        let (sender, receiver) = (Side::new(Params::default()), Side::new(Params::default()));
+        let mut scene = Scene {
+            sender,
+            receiver,
+            out: pattern(9, LEN),
+            into: vec![0; LEN],
+        };
+        let to = scene.sender.insert(&scene.receiver.name);
+        let receive = buffer(1, &mut scene.into, 10);
+        scene
+            .receiver
+            .core
+            .receive(scene.receiver.ep, &receive)
+            .unwrap();
+        let sent = message(to, 1, &mut scene.out, 0);
+        scene.sender.core.transmit(scene.sender.ep, &sent).unwrap();
+        let mut errand = None;
+        until(&mut [], |_| {
+            scene.sender.core.progress();
+            scene.receiver.core.progress();
+            errand = errand.take().or_else(|| scene.receiver.core.next_errand());
+            errand.is_some()
+        });
+        scene.receiver.finish(errand.unwrap());
+        scene
+    }
+
+    /// What the two share, as a side has it.
+    fn joint(side: &Side) -> Joint {
+        let link = side.core.links.values().next().unwrap();
+        link.channel.as_ref().unwrap().joint().clone()
+    }
+
+    /// The message is received, and was sent.
+    fn ends_well(mut self) {
+        let Scene {
+            sender, receiver, ..
+        } = &mut self;
+        assert_eq!(completed(&mut [sender, receiver], 1, 1), [10]);
+        assert_eq!(completed(&mut [sender, receiver], 0, 1), [1]);
+        assert!(self.into == self.out);
+    }
+}
+
+impl Side {
+    fn finish(&mut self, mut errand: Work<Shm>) {
+        errand.run();
+        self.core.errand_done(errand);
+    }
+
+    /// One turn, since there may be another one as long as somebody is waited for.
+    fn turn(&mut self) {
+        self.core.progress();
+        if let Some(errand) = self.core.next_errand() {
+            self.finish(errand);
+        }
+    }
+
+    /// Work for the peer's copy.
+    fn help(&mut self) -> Option<Work<Shm>> {
+        let work = self.core.next_errand();
+        assert!(
+            work.as_ref()
+                .is_none_or(|work| matches!(work, Work::Help(_)))
+        );
+        work
+    }
+}
+
+#[test]
+fn who_waits_for_the_end_of_a_large_copy_makes_a_part_of_it() {
+    let mut scene = Scene::new();
+    let help = scene.sender.help().unwrap();
+    scene.sender.finish(help);
+    let cut = Cut::of(LEN as u64);
+    let (at, _) = cut.part(cut.count() - 1);
+    let at = at as usize;
+    assert!(
+        scene.into[at..] == scene.out[at..],
+        "the last part is there"
+    );
+    assert!(scene.into[at - 1] != scene.out[at - 1] || scene.out[at - 1] == 0);
+    assert_eq!(scene.receiver.completions(), []);
+    scene.ends_well();
+}
+
+#[test]
+fn what_a_peer_reads_is_copied_by_both() {
+    let (mut reader, mut target) = (Side::new(Params::default()), Side::new(Params::default()));
+    let to = reader.insert(&target.name);
+    let (mut region, mut into) = (pattern(4, LEN), vec![0; LEN]);
+    target.register(3, &mut region);
+    let read = access(Access::Read, to, 3, &mut into, 2);
+    reader.core.access(reader.ep, &read).unwrap();
+    let mut errand = None;
+    until(&mut [], |_| {
+        target.core.progress();
+        reader.core.progress();
+        errand = errand.take().or_else(|| reader.core.next_errand());
+        errand.is_some()
+    });
+    reader.finish(errand.unwrap());
+    let help = target.help().unwrap();
+    target.finish(help);
+    assert!(into[LEN - 1000..] == region[LEN - 1000..]);
+    assert_eq!(completed(&mut [&mut reader, &mut target], 0, 1), [2]);
+    assert!(into == region);
+}
+
+#[test]
+fn a_message_is_not_sent_while_its_sender_reads_it() {
+    let mut scene = Scene::new();
+    let help = scene.sender.help().unwrap();
+    let Scene {
+        sender, receiver, ..
+    } = &mut scene;
+    // The peer is done, and says so.
+    until(&mut [receiver], |sides| {
+        sender.core.progress();
+        assert_eq!(sender.completions(), []);
+        sides[0].completions() == [10]
+    });
+    for _ in 0..1000 {
+        receiver.drive();
+        sender.core.progress();
+    }
+    assert!(sender.core.is_lent(sender.ep));
+    assert_eq!(sender.completions(), []);
+    sender.finish(help);
+    assert!(!sender.core.is_lent(sender.ep));
+    assert_eq!(sender.completions(), [1]);
+    assert!(scene.into == scene.out);
+}
+
+#[test]
+fn what_the_peer_has_taken_and_could_not_do_is_copied_all_the_same() {
+    let mut scene = Scene::new();
+    let board = Scene::joint(&scene.sender).far;
+    let seen = board.look().unwrap();
+    board.claim(&seen).unwrap();
+    (0..1000).for_each(|_| scene.receiver.turn());
+    assert_eq!(scene.receiver.completions(), [], "it may be written to");
+    assert!(scene.receiver.core.is_lent(scene.receiver.ep));
+    board.done(&seen, false);
+    scene.ends_well();
+}
+
+#[test]
+fn memory_that_the_peer_may_write_to_is_kept_when_its_link_ends() {
+    let mut scene = Scene::new();
+    let board = Scene::joint(&scene.sender).far;
+    let seen = board.look().unwrap();
+    board.claim(&seen).unwrap();
+    let key = scene.receiver.core.open.all()[0];
+    let fault = super::super::link::Fault::Ended(Errno::ESHUTDOWN);
+    scene.receiver.core.break_link(key, fault);
+    (0..1000).for_each(|_| scene.receiver.turn());
+    assert_eq!(
+        (scene.receiver.completions(), scene.receiver.error()),
+        (vec![], None)
+    );
+    board.done(&seen, true);
+    let mut error = None;
+    until(&mut [&mut scene.receiver], |sides| {
+        error = sides[0].error();
+        error.is_some()
+    });
+    assert_eq!(error, Some(Errno::ESHUTDOWN));
+    assert!(!scene.receiver.core.is_lent(scene.receiver.ep));
+}
+
+#[test]
+fn a_peer_that_asks_for_what_it_was_not_offered_gets_nothing() {
+    let mut scene = Scene::new();
+    let board = Scene::joint(&scene.receiver).own;
+    let name = Scene::joint(&scene.sender).far.look().unwrap().what.name;
+    let addr = scene.into.as_ptr().expose_provenance() as u64;
+    let before = scene.into.clone();
+    let len = LEN as u64;
+    let wrong = [
+        (name ^ 1, addr, len, 24),
+        (u64::MAX, addr, len, 24),
+        (name, addr, len + 1, 25),
+        (name, addr, u64::MAX, 9),
+        (name, 8, len, 24),
+        (name, u64::MAX, len, 24),
+        // More parts than there are bytes.
+        (name, addr, len, u16::MAX),
+        (name, addr, 0, 3),
+    ];
+    for (number, (name, addr, len, parts)) in wrong.into_iter().enumerate() {
+        let what = What { name, addr, len };
+        let _open = Open::new(&board, 100 + number as u32, &what, parts);
+        for _ in 0..40 {
+            if let Some(help) = scene.sender.help() {
+                scene.sender.finish(help);
+            }
+        }
+        assert!(scene.into == before, "{what:?}");
+    }
+    // The victim is well; the other one's own copy is spoilt.
+    let Scene {
+        sender, receiver, ..
+    } = &mut scene;
+    let mut error = None;
+    until(&mut [sender, receiver], |sides| {
+        error = sides[1].error();
+        error.is_some()
+    });
+    assert_eq!(error, Some(Errno::EPROTO));
+    let to = sender.insert(&receiver.name);
+    let (mut out, mut into) = (*b"after", [0; 5]);
+    receiver
+        .core
+        .receive(receiver.ep, &buffer(9, &mut into, 3))
+        .unwrap();
+    sender
+        .core
+        .transmit(sender.ep, &message(to, 9, &mut out, 0))
+        .unwrap();
+    assert_eq!(completed(&mut [sender, receiver], 1, 1), [3]);
+    assert_eq!(into, out);
+}
