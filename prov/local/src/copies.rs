@@ -399,7 +399,7 @@ impl<T: Transport> Copier<T> {
             meeting: None,
         };
         while let Some(due) = self.turns.pop_front() {
-            let mut copying = match due {
+            let copying = match due {
                 Due::GoesOn(copying) => {
                     self.spare = batch.transfers;
                     *copying
@@ -419,15 +419,31 @@ impl<T: Transport> Copier<T> {
                     }
                 }
             };
-            copying.target = Some(target);
-            copying.is_only = self.turns.is_empty();
-            self.ep = Some(copying.ep);
-            self.note();
-            return Some(copying);
+            return Some(self.lend(target, copying));
         }
         (self.target, self.spare) = (Some(target), batch.transfers);
         self.note();
         None
+    }
+
+    /// The next of the copies that have begun, where none may begin.
+    #[cold]
+    pub fn next_begun(&mut self) -> Option<Copying<T>> {
+        let is_begun = |due: &Due<T>| matches!(due, Due::GoesOn(_));
+        let begun = self.turns.iter().position(is_begun)?;
+        let target = self.target.take()?;
+        match self.turns.remove(begun) {
+            Some(Due::GoesOn(copying)) => Some(self.lend(target, *copying)),
+            _ => None,
+        }
+    }
+
+    fn lend(&mut self, target: Target, mut copying: Copying<T>) -> Copying<T> {
+        copying.target = Some(target);
+        copying.is_only = self.turns.is_empty();
+        self.ep = Some(copying.ep);
+        self.note();
+        copying
     }
 
     /// Copies have been made as far as this turn goes, or not: what is copied, and

@@ -175,7 +175,7 @@ impl<T: Transport> Endpoints<T> {
 
     /// The owner of receives drives the lane, or starts a message, until
     /// [`Endpoints::owner_leaves`].
-    pub(crate) fn owner_enters(&mut self) {
+    pub fn owner_enters(&mut self) {
         self.is_deaf = false;
         for (receipt, memory, outcome) in std::mem::take(&mut self.late) {
             self.received(&receipt, &memory, outcome);
@@ -183,7 +183,7 @@ impl<T: Transport> Endpoints<T> {
     }
 
     /// See [`Endpoints::owner_enters`].
-    pub(crate) fn owner_leaves(&mut self) {
+    pub fn owner_leaves(&mut self) {
         self.is_deaf = true;
     }
 

@@ -250,9 +250,10 @@ impl prov_message::Core for Core {
 
     fn next_errand(&mut self) -> Option<Work<Tcp>> {
         // When one is done, its connection goes on.
-        match self.copier.is_idle() || self.endpoints.is_deaf() {
-            true => None,
-            false => self.next_work(),
+        match (self.copier.is_idle(), self.endpoints.is_deaf()) {
+            (true, _) => None,
+            (false, true) => self.copier.next_begun().map(Work::Copy),
+            (false, false) => self.next_work(),
         }
     }
 

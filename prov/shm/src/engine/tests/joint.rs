@@ -106,6 +106,20 @@ fn who_waits_for_the_end_of_a_large_copy_makes_a_part_of_it() {
 }
 
 #[test]
+fn a_copy_that_has_begun_ends_while_the_owner_of_receives_is_away() {
+    let mut scene = Scene::new();
+    let receiver = &mut scene.receiver;
+    receiver.core.endpoints().owner_leaves();
+    until(&mut [receiver], |sides| {
+        let receiver = &mut sides[0];
+        receiver.turn();
+        !receiver.core.is_lent(receiver.ep)
+    });
+    scene.receiver.core.endpoints().owner_enters();
+    scene.ends_well();
+}
+
+#[test]
 fn what_a_peer_reads_is_copied_by_both() {
     let (mut reader, mut target) = (Side::new(Params::default()), Side::new(Params::default()));
     let to = reader.insert(&target.name);
