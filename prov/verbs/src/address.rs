@@ -17,7 +17,7 @@ const FAMILY_INFINIBAND: u16 = 27;
 const SIZE_INFINIBAND: usize = 48;
 
 /// An address that RDMA CM takes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum SocketAddress {
     /// `FI_SOCKADDR_IN`, `FI_SOCKADDR_IN6`
     Internet(SocketAddr),

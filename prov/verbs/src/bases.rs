@@ -49,12 +49,16 @@ const CONTEXTS: usize = 1024;
 pub enum Kind {
     /// Connected; the receives are its own or shared.
     Connected,
+    /// Connected by XRC; the receives are shared.
+    Xrc,
     /// For datagrams.
     Datagrams,
 }
 
 /// What follows the device in the name of a domain for datagrams.
 const DATAGRAMS_SUFFIX: &str = "-dgram";
+/// The same of one for XRC.
+const XRC_SUFFIX: &str = "-xrc";
 
 /// A port of a device.
 #[derive(Clone, Debug)]
@@ -66,6 +70,8 @@ struct Device {
     port: Port,
     /// Bytes of an inline request.
     inline: usize,
+    /// The same of XRC; none where the device has none.
+    inline_xrc: Option<usize>,
     nic: Option<Nic>,
 }
 
@@ -77,6 +83,7 @@ impl Device {
         let name = self.context.name();
         match kind {
             Kind::Connected => name,
+            Kind::Xrc => xrc_domain(&name),
             Kind::Datagrams => datagrams_domain(&name, self.number),
         }
     }
@@ -90,6 +97,11 @@ pub fn datagrams_domain(device: &str, port: u8) -> String {
     }
 }
 
+/// The name of the domain for XRC of a device.
+pub fn xrc_domain(device: &str) -> String {
+    format!("{device}{XRC_SUFFIX}")
+}
+
 /// What a domain is of.
 pub struct Place {
     /// The device.
@@ -98,20 +110,30 @@ pub struct Place {
     pub number: u8,
     /// The port.
     pub port: Port,
+    /// Bytes of an inline request of XRC, where the domain is for that.
+    pub inline_xrc: Option<usize>,
 }
 
 /// What the domain of this name is of, whether or not its link is up now.
 pub fn place_of(params: &Params, domain: &str) -> Option<Place> {
-    find(&devices(params), domain).map(|found| Place {
+    let devices = devices(params);
+    let found = find(&devices, domain)?;
+    Some(Place {
         context: found.context,
         number: found.number,
         port: found.port,
+        inline_xrc: found
+            .inline_xrc
+            .filter(|_| found.domain_of(Kind::Xrc) == domain),
     })
 }
 
 fn find<'a>(devices: &'a [Device], domain: &str) -> Option<&'a Device> {
     let mut connected = one_each(devices);
-    let connected = connected.find(|device| device.domain_of(Kind::Connected) == domain);
+    let connected = connected.find(|device| {
+        device.domain_of(Kind::Connected) == domain
+            || device.inline_xrc.is_some() && device.domain_of(Kind::Xrc) == domain
+    });
     let mut datagrams = devices.iter();
     let datagrams = datagrams.find(|device| device.domain_of(Kind::Datagrams) == domain);
     connected.or(datagrams)
@@ -146,7 +168,14 @@ fn bases_on(params: &Params, devices: &[Device]) -> Vec<Base> {
     // iWARP has none.
     let on_datagrams = devices.iter().filter(|device| !device.context.is_iwarp());
     let datagrams = on_datagrams.map(|device| base(params, device, Kind::Datagrams));
-    connected.chain(shared).chain(datagrams).collect()
+    let with_xrc = one_each(devices).filter(|device| device.inline_xrc.is_some());
+    let xrc = with_xrc.map(|device| base(params, device, Kind::Xrc));
+    let rc = connected.chain(shared);
+    let connected: Vec<Base> = match params.prefer_xrc {
+        true => xrc.chain(rc).collect(),
+        false => rc.chain(xrc).collect(),
+    };
+    connected.into_iter().chain(datagrams).collect()
 }
 
 /// The same for who gets no data with writes, and so needs no receives for it.
@@ -176,7 +205,11 @@ pub fn adapt(info: &mut Info, params: &Params, context: Context) {
     let Some(device) = one_each(&devices).find(|known| known.context == context) else {
         return;
     };
-    let limits = base(params, device, Kind::Connected).limits;
+    let kind = match info.ep.protocol {
+        FI_PROTO_RDMA_CM_IB_XRC => Kind::Xrc,
+        _ => Kind::Connected,
+    };
+    let limits = base(params, device, kind).limits;
     info.domain.name = limits.domain.name;
     info.fabric.name = limits.fabric.name;
     info.tx.inject_size = info.tx.inject_size.min(limits.tx.inject_size);
@@ -200,7 +233,16 @@ fn devices(params: &Params) -> Vec<Device> {
 /// The ports of a device.
 fn look(params: &Params, context: Context) -> Result<Vec<Device>> {
     let limits = context.limits()?;
-    let inline = inline(params, context)?;
+    let inline_of = |pairing| inline(params, context, pairing);
+    let inline_xrc = match limits.has_xrc {
+        false => None,
+        true => inline_of(Pairing::Initiator)
+            .inspect_err(|error| {
+                log::info!(target: crate::LOG.core, "{context:?} is of no use for XRC: {error}");
+            })
+            .ok(),
+    };
+    let inline = inline_of(Pairing::Connected)?;
     let look = |number| {
         Ok(Device {
             context,
@@ -208,6 +250,7 @@ fn look(params: &Params, context: Context) -> Result<Vec<Device>> {
             number,
             port: context.port(number)?,
             inline,
+            inline_xrc,
             nic: context.nic(number).ok(),
         })
     };
@@ -216,18 +259,19 @@ fn look(params: &Params, context: Context) -> Result<Vec<Device>> {
 
 /// Bytes that a device takes along with a request, up to as many as the user
 /// wants. It only says by making a queue pair. Found once for a device.
-fn inline(params: &Params, context: Context) -> Result<usize> {
-    static KNOWN: Mutex<Vec<(Context, usize)>> = Mutex::new(Vec::new());
+fn inline(params: &Params, context: Context, pairing: Pairing) -> Result<usize> {
+    static KNOWN: Mutex<Vec<(Context, Pairing, usize)>> = Mutex::new(Vec::new());
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(&(_, inline)) = known.iter().find(|(of, _)| *of == context) {
+    let is_it = |known: &&(Context, Pairing, usize)| known.0 == context && known.1 == pairing;
+    if let Some(&(_, _, inline)) = known.iter().find(is_it) {
         return Ok(inline);
     }
-    let inline = try_inline(params, context)?;
-    known.push((context, inline));
+    let inline = try_inline(params, context, pairing)?;
+    known.push((context, pairing, inline));
     Ok(inline)
 }
 
-fn try_inline(params: &Params, context: Context) -> Result<usize> {
+fn try_inline(params: &Params, context: Context, pairing: Pairing) -> Result<usize> {
     /// More than any device has.
     const MOST: usize = 1 << 14;
     let pd = ProtectionDomain::new(context)?;
@@ -240,7 +284,7 @@ fn try_inline(params: &Params, context: Context) -> Result<usize> {
         let made = QueuePair::new(
             &pd,
             &PairConfig {
-                pairing: Pairing::Connected,
+                pairing,
                 send_queue: &queue,
                 receive_queue: &queue,
                 shared: None,
@@ -274,13 +318,13 @@ fn fabric_of(params: &Params, device: &Device) -> String {
 
 fn base(params: &Params, device: &Device, kind: Kind) -> Base {
     let Device { limits, port, .. } = device;
-    let is_connected = kind == Kind::Connected;
+    let is_connected = kind != Kind::Datagrams;
     let atomic = match limits.has_atomics && is_connected {
         true => FI_ATOMIC,
         false => 0,
     };
     let (tx_caps, rx_caps) = match kind {
-        Kind::Connected => (MSG_TX_CAPS | atomic, MSG_RX_CAPS | atomic),
+        Kind::Connected | Kind::Xrc => (MSG_TX_CAPS | atomic, MSG_RX_CAPS | atomic),
         Kind::Datagrams => (DGRAM_TX_CAPS, DGRAM_RX_CAPS),
     };
     // An iWARP write is done when it has left.
@@ -289,11 +333,11 @@ fn base(params: &Params, device: &Device, kind: Kind) -> Base {
         false => TX_FLAGS | FI_TRANSMIT_COMPLETE,
     };
     let (mode, prefix) = match kind {
-        Kind::Connected => (FI_RX_CQ_DATA, 0),
+        Kind::Connected | Kind::Xrc => (FI_RX_CQ_DATA, 0),
         Kind::Datagrams => (FI_MSG_PREFIX, PREFIX),
     };
     let longest = match kind {
-        Kind::Connected => port.longest_message,
+        Kind::Connected | Kind::Xrc => port.longest_message,
         Kind::Datagrams => port.mtu,
     };
     let order = if is_connected { ORDER } else { 0 };
@@ -301,7 +345,7 @@ fn base(params: &Params, device: &Device, kind: Kind) -> Base {
         caps: tx_caps | rx_caps | DOMAIN_CAPS,
         mode,
         addr_format: match kind {
-            Kind::Connected => FI_SOCKADDR,
+            Kind::Connected | Kind::Xrc => FI_SOCKADDR,
             Kind::Datagrams => FI_ADDR_IB_UD,
         },
         tx: TxAttr {
@@ -309,7 +353,10 @@ fn base(params: &Params, device: &Device, kind: Kind) -> Base {
             mode: mode & FI_MSG_PREFIX,
             op_flags: flags,
             msg_order: order,
-            inject_size: device.inline,
+            inject_size: match kind {
+                Kind::Xrc => device.inline_xrc.unwrap_or(0),
+                _ => device.inline,
+            },
             size: limits.requests_per_pair,
             iov_limit: params.tx_iov_limit.min(limits.pieces),
             rma_iov_limit: if is_connected { 1 } else { 0 },
@@ -326,12 +373,13 @@ fn base(params: &Params, device: &Device, kind: Kind) -> Base {
         },
         ep: EpAttr {
             ep_type: match kind {
-                Kind::Connected => FI_EP_MSG,
+                Kind::Connected | Kind::Xrc => FI_EP_MSG,
                 Kind::Datagrams => FI_EP_DGRAM,
             },
             protocol: match kind {
                 Kind::Connected if device.context.is_iwarp() => FI_PROTO_IWARP,
                 Kind::Connected => FI_PROTO_RDMA_CM_IB_RC,
+                Kind::Xrc => FI_PROTO_RDMA_CM_IB_XRC,
                 Kind::Datagrams => FI_PROTO_IB_UD,
             },
             protocol_version: 1,
@@ -340,7 +388,10 @@ fn base(params: &Params, device: &Device, kind: Kind) -> Base {
             max_order_raw_size: if is_connected { longest } else { 0 },
             max_order_waw_size: if is_connected { longest } else { 0 },
             tx_ctx_cnt: 1,
-            rx_ctx_cnt: 1,
+            rx_ctx_cnt: match kind {
+                Kind::Xrc => FI_SHARED_CONTEXT,
+                _ => 1,
+            },
             ..EpAttr::default()
         },
         domain: DomainAttr {
@@ -409,6 +460,7 @@ mod tests {
                 is_ethernet: true,
             },
             inline: 0,
+            inline_xrc: limits.has_xrc.then_some(0),
             nic: None,
         };
         states.iter().zip(1..).map(port).collect()
@@ -443,5 +495,32 @@ mod tests {
             assert_eq!(number("two"), Some(expected), "{states:?}");
             assert_eq!(one_each(&devices).count(), 2);
         }
+    }
+
+    #[test]
+    fn xrc_is_offered_where_the_device_has_it_behind_the_others_or_first() {
+        let mut params = Params::default();
+        let protocols = |params: &Params, context| {
+            let bases = bases_on(params, &ports(context, &[true]));
+            let of_connected = bases.iter().map(|base| &base.limits.ep);
+            let of_connected = of_connected.filter(|ep| ep.ep_type == FI_EP_MSG);
+            of_connected
+                .map(|ep| (ep.protocol, ep.rx_ctx_cnt))
+                .collect::<Vec<_>>()
+        };
+        let rc = [
+            (FI_PROTO_RDMA_CM_IB_RC, 1),
+            (FI_PROTO_RDMA_CM_IB_RC, FI_SHARED_CONTEXT),
+        ];
+        let xrc = [(FI_PROTO_RDMA_CM_IB_XRC, FI_SHARED_CONTEXT)];
+        let (with, without) = (fake::xrc::context("with"), fake::context("without"));
+        assert_eq!(protocols(&params, without), rc);
+        assert_eq!(protocols(&params, with), [&rc[..], &xrc].concat());
+        params.prefer_xrc = true;
+        assert_eq!(protocols(&params, without), rc);
+        assert_eq!(protocols(&params, with), [&xrc[..], &rc].concat());
+        let devices = ports(with, &[true]);
+        assert!(find(&devices, "with-xrc").is_some());
+        assert!(find(&ports(without, &[true]), "without-xrc").is_none());
     }
 }

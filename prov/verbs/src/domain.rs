@@ -2,9 +2,10 @@
 
 use std::collections::HashMap;
 use std::ffi::CStr;
+use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-use fabric_abi::{FI_EP_DGRAM, FI_EP_MSG, FI_SHARED_CONTEXT};
+use fabric_abi::{FI_EP_DGRAM, FI_EP_MSG, FI_PROTO_RDMA_CM_IB_XRC, FI_SHARED_CONTEXT};
 use prov_message::objects::Requests;
 use prov_util::atomic_ops::{Form, Offered};
 use prov_util::attr::Info;
@@ -18,7 +19,7 @@ use prov_util::sync::LockKind;
 
 use crate::LOG;
 use crate::bases::place_of;
-use crate::device::{Context, Limits, Port, ProtectionDomain, Scratch, Terms};
+use crate::device::{Context, Limits, Port, ProtectionDomain, Scratch, Terms, XrcDomain};
 use crate::endpoint::{Endpoint, is_offered};
 use crate::fabric::Fabric;
 use crate::failure;
@@ -38,6 +39,8 @@ pub struct Domain {
     /// Its number.
     pub port_number: u8,
     pub pd: Arc<ProtectionDomain>,
+    /// Where endpoints use XRC.
+    pub xrc: Option<Xrc>,
     pub manager: Arc<Manager>,
     pub requests: Arc<Requests<Incomer>>,
     memory: Arc<MrTable>,
@@ -47,6 +50,24 @@ pub struct Domain {
     lanes: Mutex<HashMap<usize, Weak<Lane>>>,
     /// Where results go that nobody asks for.
     scratch: OnceLock<Scratch>,
+}
+
+/// What endpoints of XRC need of their domain.
+pub struct Xrc {
+    pub domain: Arc<XrcDomain>,
+    /// Bytes that initiators take along with a request.
+    pub inline: usize,
+}
+
+impl Xrc {
+    fn open(params: &Params, context: Context, inline: usize) -> Result<Self> {
+        let path = params.xrcd_filename.as_deref();
+        let path = path.filter(|path| !path.is_empty()).map(Path::new);
+        let domain = XrcDomain::open(context, path).inspect_err(|error| {
+            log::warn!(target: LOG.domain, "no domain of XRC with {path:?}: {error}");
+        })?;
+        Ok(Xrc { domain, inline })
+    }
 }
 
 impl Domain {
@@ -62,6 +83,10 @@ impl Domain {
         let context = place.context;
         let limits = context.limits()?;
         let pd = ProtectionDomain::new(context)?;
+        let xrc = place
+            .inline_xrc
+            .map(|inline| Xrc::open(&params, context, inline));
+        let xrc = xrc.transpose()?;
         let registrar = Registrar::new(pd.clone(), limits.has_atomics, params.use_dmabuf);
         let memory = MrTable::new(&mr::Config {
             mr_mode: info.domain.mr_mode,
@@ -78,6 +103,7 @@ impl Domain {
             port: place.port,
             port_number: place.number,
             pd,
+            xrc,
             manager,
             requests,
             memory: Arc::new(memory),
@@ -112,6 +138,12 @@ impl Domain {
         Ok(self.scratch.get_or_init(|| scratch))
     }
 
+    /// Pieces of memory of a shared receive.
+    pub fn shared_pieces(&self) -> usize {
+        let most = self.limits.pieces_per_shared_receive;
+        self.params.rx_iov_limit.min(most)
+    }
+
     /// What an end of a connection brings.
     pub fn terms(&self) -> Terms {
         Terms {
@@ -135,8 +167,10 @@ impl domain::Domain for Domain {
 
     fn endpoint(this: &Handle<DomainObject<Self>>, info: &Info) -> Result<Endpoint> {
         match info.ep.ep_type {
-            FI_EP_MSG => Endpoint::connected(this.clone(), info),
-            FI_EP_DGRAM if info.ep.rx_ctx_cnt != FI_SHARED_CONTEXT => {
+            FI_EP_MSG if is_xrc(info) == this.xrc.is_some() => {
+                Endpoint::connected(this.clone(), info)
+            }
+            FI_EP_DGRAM if info.ep.rx_ctx_cnt != FI_SHARED_CONTEXT && this.xrc.is_none() => {
                 Endpoint::datagrams(this.clone(), info)
             }
             _ => Err(Errno::EINVAL),
@@ -149,11 +183,10 @@ impl domain::Domain for Domain {
             size => size,
         };
         let size = size.min(this.limits.requests_per_shared_queue);
-        let pieces = this
-            .params
-            .rx_iov_limit
-            .min(this.limits.pieces_per_shared_receive);
-        let shared = Shared::new(&this.pd, size, pieces, this.domain_lock)?;
+        let shared = match this.xrc {
+            Some(_) => Shared::of_xrc(size, this.domain_lock)?,
+            None => Shared::new(&this.pd, size, this.shared_pieces(), this.domain_lock)?,
+        };
         Ok(SharedReceive::new(shared))
     }
 
@@ -171,6 +204,11 @@ impl domain::Domain for Domain {
     fn error_text(status: i32) -> Option<&'static CStr> {
         failure::text(status)
     }
+}
+
+/// Whether endpoints with these attributes use XRC.
+fn is_xrc(info: &Info) -> bool {
+    info.ep.protocol == FI_PROTO_RDMA_CM_IB_XRC
 }
 
 /// The atomic operations of a device.

@@ -21,10 +21,10 @@ use prov_util::progress::Progress;
 use prov_util::request::{Access, Atomic, Receive, RemoteAccess, Transmit};
 
 use crate::device::{Gather, Keys, PairConfig, Pairing, QueuePair, Verb};
-use crate::domain::Domain;
+use crate::domain::{Domain, Xrc};
 use crate::lane::{Lane, Operation, Receiver, Seat, Seats, Sender, Shared, Work};
 use crate::link::Link;
-use crate::manager::DATA_LIMIT;
+use crate::manager::{DATA_LIMIT, XRC_DATA_LIMIT, XrcEnd};
 use crate::shared_receive::SharedReceive;
 use connected::{Connected, End};
 use datagrams::Datagrams;
@@ -41,6 +41,8 @@ pub struct Endpoint {
     place: OnceLock<Seats>,
     /// Its queue pair, until it is closed.
     pair: Mutex<Option<Arc<QueuePair>>>,
+    /// What it has for XRC, once it is enabled.
+    xrc: OnceLock<XrcEnd>,
 }
 
 /// How it talks.
@@ -105,6 +107,7 @@ impl Endpoint {
             kind,
             place: OnceLock::new(),
             pair: Mutex::new(None),
+            xrc: OnceLock::new(),
         }
     }
 
@@ -120,6 +123,11 @@ impl Endpoint {
         let shared = bindings.shared.as_ref().map(|shared| shared.shared());
         let shared = shared.filter(|_| self.sizes.is_sharing);
         let sizes = &self.sizes;
+        if let Some(xrc) = &self.domain.xrc {
+            let pair = Arc::new(self.make_way(xrc, any, receive.as_ref(), shared)?);
+            let place = self.seat(&pair, bindings, send, receive, shared, link)?;
+            return Ok((pair, place));
+        }
         let pair = QueuePair::new(
             &self.domain.pd,
             &PairConfig {
@@ -129,7 +137,7 @@ impl Endpoint {
                 },
                 send_queue: send.as_ref().unwrap_or(any).queue(),
                 receive_queue: receive.as_ref().unwrap_or(any).queue(),
-                shared: shared.map(|shared| shared.queue()),
+                shared: shared.map(|shared| shared.queue()).transpose()?,
                 sends: sizes.sends,
                 receives: if shared.is_some() { 0 } else { sizes.receives },
                 send_pieces: sizes.send_pieces,
@@ -151,6 +159,41 @@ impl Endpoint {
         Ok((pair, place))
     }
 
+    /// What stands for the queue pair of an endpoint of XRC until it is connected, and
+    /// the queue that it receives from. `-FI_EINVAL` where that is not shared, or its
+    /// receives complete at another completion queue already.
+    fn make_way(
+        &self,
+        xrc: &Xrc,
+        any: &Arc<Lane>,
+        receive: Option<&Arc<Lane>>,
+        shared: Option<&Arc<Shared>>,
+    ) -> Result<QueuePair> {
+        let Some(shared) = shared else {
+            log::warn!(
+                target: crate::LOG.ep_ctrl,
+                "an endpoint of XRC needs a shared receive context"
+            );
+            return Err(Errno::EINVAL);
+        };
+        let (domain, sizes) = (&self.domain, &self.sizes);
+        let pieces = domain.shared_pieces();
+        let lane = receive.unwrap_or(any);
+        let receives = shared.complete_in(lane, &domain.pd, &xrc.domain, pieces)?;
+        let end = XrcEnd {
+            domain: xrc.domain.clone(),
+            pd: domain.pd.clone(),
+            queue: any.queue().clone(),
+            receives,
+            sends: sizes.sends,
+            send_pieces: domain.params.tx_iov_limit.min(domain.limits.pieces),
+            inline: xrc.inline,
+        };
+        // It is enabled once.
+        let _ = self.xrc.set(end);
+        Ok(QueuePair::way(&domain.pd, sizes.inline.min(xrc.inline)))
+    }
+
     fn seat(
         &self,
         pair: &Arc<QueuePair>,
@@ -166,7 +209,10 @@ impl Endpoint {
             Some(lane) => {
                 let reports = Reports::to(bindings);
                 let sender = Sender::new(pair.clone(), reports, link, sizes.sends, pair.inline())?;
-                let name = lane.add_sender(sender)?;
+                let name = lane.add_sender(match self.domain.xrc {
+                    Some(_) => sender.without_silence(),
+                    None => sender,
+                })?;
                 Some(Seat { lane, name })
             }
         };
@@ -209,6 +255,7 @@ impl Endpoint {
             pair: pair.clone().ok_or(Errno::EOPBADSTATE)?,
             seats: self.place()?.clone(),
             is_shared: self.sizes.is_sharing,
+            xrc: self.xrc.get().cloned(),
         })
     }
 
@@ -371,7 +418,10 @@ impl endpoint::Endpoint for Endpoint {
             log::debug!(target: crate::LOG.ep_ctrl, "a queue pair does not end: {error}");
         }
         if let Some(place) = this.place.get() {
-            place.leave(|| drop(pair));
+            match pair.initiator() {
+                Some(initiator) => place.leave_initiator(&initiator, || drop(pair)),
+                None => place.leave(|| drop(pair)),
+            }
         }
         Ok(())
     }
@@ -490,7 +540,12 @@ impl endpoint::Endpoint for Endpoint {
 
     fn option(&self, name: c_int) -> Result<OptionValue> {
         match (name, &self.kind) {
-            (FI_OPT_CM_DATA_SIZE, Kind::Connected(_)) => Ok(OptionValue::Size(DATA_LIMIT)),
+            (FI_OPT_CM_DATA_SIZE, Kind::Connected(_)) => {
+                Ok(OptionValue::Size(match self.domain.xrc {
+                    Some(_) => XRC_DATA_LIMIT,
+                    None => DATA_LIMIT,
+                }))
+            }
             _ => Err(Errno::ENOPROTOOPT),
         }
     }

@@ -10,7 +10,7 @@ use prov_util::netif;
 use prov_util::resolve::{self, Query};
 
 use crate::address::SocketAddress;
-use crate::bases::{bases, datagrams_domain, without_data_mode};
+use crate::bases::{bases, datagrams_domain, without_data_mode, xrc_domain};
 use crate::device::Id;
 use crate::params::{Params, is_listed};
 
@@ -60,7 +60,8 @@ fn needs_data_mode(hints: Option<&Hints>) -> bool {
 }
 
 fn getinfo_connected(request: &Request<'_>, params: &Params, bases: &[Base]) -> Result<Vec<Info>> {
-    let fitting = request.fitting(bases)?;
+    let bases = with_shared_receives(request.hints, bases);
+    let fitting = request.fitting(&bases)?;
     let ends = request.ends(|| look_up(request), SocketAddress::decode)?;
     let own = own_addresses(params);
     let mut infos = Vec::new();
@@ -91,8 +92,27 @@ fn getinfo_connected(request: &Request<'_>, params: &Params, bases: &[Base]) -> 
     Ok(infos)
 }
 
+/// XRC is for those who share receives, and say so, or who name no wishes at all.
+fn with_shared_receives(hints: Option<&Hints>, bases: &[Base]) -> Vec<Base> {
+    let ep = hints.map(|hints| hints.ep.clone().unwrap_or_default());
+    let wants_xrc = ep.is_none_or(|ep| {
+        ep.rx_ctx_cnt == FI_SHARED_CONTEXT || ep.protocol == FI_PROTO_RDMA_CM_IB_XRC
+    });
+    let mut bases = bases.to_vec();
+    bases.retain(|base| wants_xrc || base.limits.ep.protocol != FI_PROTO_RDMA_CM_IB_XRC);
+    bases
+}
+
 fn is_of(info: &Info, device: &str) -> bool {
-    info.domain.name.as_deref() == Some(device)
+    let name = info.domain.name.as_deref();
+    match is_xrc(info) {
+        true => name == Some(&xrc_domain(device)),
+        false => name == Some(device),
+    }
+}
+
+fn is_xrc(info: &Info) -> bool {
+    info.ep.protocol == FI_PROTO_RDMA_CM_IB_XRC
 }
 
 /// Where the named ends lead.
@@ -230,6 +250,7 @@ fn fits(hints: Option<&Hints>, info: &Info) -> bool {
     is(fabric, &info.fabric.name)
         && is(domain, &info.domain.name)
         && address_format_fits(hints.addr_format, info.addr_format)
+        && !(is_xrc(info) && info.addr_format == FI_SOCKADDR_IB)
 }
 
 /// The addresses of interfaces that devices belong to, as RDMA CM says.
@@ -286,4 +307,36 @@ fn look_up(request: &Request<'_>) -> Result<SocketAddress> {
     })?;
     let first = found.into_iter().next().ok_or(Errno::ENODATA)?;
     Ok(SocketAddress::Internet(first))
+}
+
+#[cfg(test)]
+mod tests {
+    use prov_util::attr::EpAttr;
+
+    use super::*;
+
+    #[test]
+    fn xrc_is_for_those_who_share_receives_or_name_it() {
+        let base = |protocol| {
+            let mut base = Base::default();
+            base.limits.ep.protocol = protocol;
+            base
+        };
+        let bases = [FI_PROTO_RDMA_CM_IB_RC, FI_PROTO_RDMA_CM_IB_XRC].map(base);
+        let offered = |hints: Option<&Hints>| with_shared_receives(hints, &bases).len();
+        let hints = |rx_ctx_cnt, protocol| Hints {
+            ep: Some(EpAttr {
+                rx_ctx_cnt,
+                protocol,
+                ..EpAttr::default()
+            }),
+            ..Hints::default()
+        };
+        assert_eq!(offered(None), 2);
+        assert_eq!(offered(Some(&Hints::default())), 1);
+        assert_eq!(offered(Some(&hints(1, FI_PROTO_UNSPEC))), 1);
+        let shared = hints(FI_SHARED_CONTEXT, FI_PROTO_UNSPEC);
+        assert_eq!(offered(Some(&shared)), 2);
+        assert_eq!(offered(Some(&hints(0, FI_PROTO_RDMA_CM_IB_XRC))), 2);
+    }
 }

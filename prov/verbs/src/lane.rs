@@ -11,6 +11,7 @@ mod receiver;
 mod seats;
 mod sender;
 mod shared;
+mod sharing;
 #[cfg(test)]
 pub mod tests;
 
@@ -34,6 +35,7 @@ pub use receiver::Receiver;
 pub use seats::{Seat, Seats};
 pub use sender::{Operation, Sender};
 pub use shared::Shared;
+use sharing::{Departed, Queue};
 
 /// See the [module](self) description.
 pub struct Lane {
@@ -70,6 +72,10 @@ struct Everybody {
     receivers: Members<Receiver>,
     /// Receivers whose receives are shared, by the number of their queue pair.
     sharing: HashMap<u32, Name>,
+    /// The same of XRC, by the number of the shared queue.
+    queues: HashMap<u32, Queue>,
+    /// Senders that have left, and whose requests complete yet.
+    departed: HashMap<Name, Departed>,
     /// Completions that the device's queue has room for, beyond those of the
     /// requests under way.
     room: usize,
@@ -121,6 +127,8 @@ impl Lane {
                         senders: Members::default(),
                         receivers: Members::default(),
                         sharing: HashMap::new(),
+                        queues: HashMap::new(),
+                        departed: HashMap::new(),
                         room: size,
                         needed: 0,
                         size,
@@ -187,6 +195,8 @@ impl Lane {
         let state = &mut self.state.lock().members;
         let needed = match receiver.shared() {
             None => receiver.size(),
+            // There is room for them already.
+            Some(shared) if shared.number().is_some() => 0,
             // They may all complete here, however many receivers share them.
             Some(shared) => {
                 let is_known = |known: &Receiver| {
@@ -201,7 +211,8 @@ impl Lane {
         };
         self.reserve(state, needed);
         let pair = receiver.pair().number();
-        let is_sharing = receiver.shared().is_some();
+        let queue = receiver.shared().and_then(|shared| shared.number());
+        let is_sharing = receiver.shared().is_some() && queue.is_none();
         if is_sharing {
             // Nobody asks for room when they are consumed.
             if state.room < needed {
@@ -213,6 +224,9 @@ impl Lane {
         let name = state.receivers.add(receiver)?;
         if is_sharing {
             state.sharing.insert(pair, name);
+        }
+        if let Some(queue) = queue.and_then(|number| state.queues.get_mut(&number)) {
+            queue.users.push(name);
         }
         if state.is_gone {
             self.orders.give(Order::Receiver(name));
@@ -232,14 +246,22 @@ impl Lane {
     /// Takes a receiver out, as [`Lane::remove_sender`]. Shared receives that
     /// messages have come to are reported first.
     pub fn remove_receiver(&self, name: Name) -> Option<Unsettled> {
+        // Let go of without the lock: what it shares may go with it.
+        let receiver;
         let mut state = self.state.lock();
         state.take_all(&self.queue);
         let state = &mut state.members;
-        let receiver = state.receivers.remove(name)?;
+        receiver = state.receivers.remove(name)?;
         let Some(shared) = receiver.shared() else {
             state.needed -= receiver.size();
             return Some(Unsettled(receiver.under_way()));
         };
+        if let Some(number) = shared.number() {
+            if let Some(queue) = state.queues.get_mut(&number) {
+                queue.users.retain(|user| *user != name);
+            }
+            return Some(Unsettled(0));
+        }
         state.sharing.remove(&receiver.pair().number());
         let is_known = |known: &Receiver| {
             let known = known.shared();
@@ -422,6 +444,8 @@ impl Everybody {
         if Sender::is_named(id) {
             if let Some(sender) = self.senders.get(Name::of_request(id)) {
                 self.room += sender.completed(completion);
+            } else {
+                self.departed_completed(Name::of_request(id));
             }
         } else if Receiver::is_named(id) {
             if let Some(receiver) = self.receivers.get(Name::of_request(id)) {
@@ -434,6 +458,9 @@ impl Everybody {
 
     #[inline(never)]
     fn shared_completed(&mut self, completion: &WorkCompletion) {
+        if let Some(number) = Shared::number_of(completion.wr_id) {
+            return self.queue_completed(number, completion);
+        }
         if let Some(&name) = self.sharing.get(&completion.qp_num)
             && let Some(receiver) = self.receivers.get(name)
         {

@@ -1,7 +1,9 @@
 //! The connections of a fabric (fi_cm(3)), which reads of its event queues move
 //! on.
 
+mod crossing;
 mod enabled;
+mod hello;
 mod message;
 mod watch;
 
@@ -20,13 +22,17 @@ use slotmap::{DefaultKey, Key, KeyData, SlotMap};
 use crate::address::SocketAddress;
 use crate::device::{
     Channel, ConnectionParam, Context, DeviceEvent, Event, EventKind, Id, PortSpace, QueuePair,
-    REJECTED_BY_PEER, Terms,
+    REJECTED_BY_PEER, Terms, is_number,
 };
 use crate::lane::{Ear, Seats};
 use crate::link::Link;
+use crossing::{Asked, Crossing, Initiators, Role};
 use enabled::Enabled;
+use hello::Hello;
 use watch::Watch;
 
+pub use crossing::XrcEnd;
+pub use hello::DATA_LIMIT as XRC_DATA_LIMIT;
 pub use message::DATA_LIMIT;
 
 /// How long an address or a route may take to be found.
@@ -44,19 +50,31 @@ pub struct Manager {
 struct State {
     ends: SlotMap<DefaultKey, End>,
     enabled: Enabled,
+    initiators: Initiators,
     channel: Arc<Channel>,
 }
 
 enum End {
     Connection(Box<Connection>),
     Listener(Box<Listener>),
+    /// Of XRC, and who listens for datagrams in place of this listener.
+    DatagramListener {
+        of: EndKey,
+        _id: Id,
+    },
+    /// A connection of XRC.
+    Crossing(Box<Crossing>),
+    /// An identifier of this connection of XRC.
+    Part(EndKey, Role),
+    /// A connection of XRC that is worked on.
+    Away,
     Sentinel(Box<Sentinel>),
 }
 
 /// Nothing but an identifier on a device: those are told when it goes away, where a
 /// driver that cannot take it from its users says nothing else.
 struct Sentinel {
-    id: Id,
+    _id: Id,
     context: Context,
 }
 
@@ -65,6 +83,8 @@ struct Listener {
     id: Id,
     door: Door<Incomer>,
     describe: Describe,
+    /// Of XRC: who listens for datagrams.
+    datagrams: Option<EndKey>,
 }
 
 /// Says what an endpoint for such a peer is to be opened with.
@@ -74,6 +94,8 @@ pub type Describe = Box<dyn Fn(&Incomer, &mut Info) + Send>;
 pub struct Incomer {
     /// Its identifier.
     pub id: Id,
+    /// What it asks for with XRC.
+    asked: Option<Asked>,
 }
 
 /// One end of a connection.
@@ -139,6 +161,7 @@ impl Manager {
             state: Mutex::new(State {
                 ends: SlotMap::new(),
                 enabled: Enabled::default(),
+                initiators: Initiators::default(),
                 channel,
             }),
         });
@@ -186,6 +209,10 @@ impl Manager {
         let mut taken = Some(incomer);
         let outcome = state.add(|channel, key| {
             let mut incomer = taken.take().ok_or(Errno::EINVAL)?;
+            if incomer.asked.is_some() {
+                taken = Some(incomer);
+                return Err(Errno::EINVAL);
+            }
             if incomer.id.context() != Some(parts.config.context) {
                 taken = Some(incomer);
                 return Err(Errno::ENODEV);
@@ -204,21 +231,46 @@ impl Manager {
         outcome.map_err(|error| (error, taken))
     }
 
-    /// Has `id` listen; who asks comes to the door, with what `describe` says.
+    /// Has `id` listen; who asks comes to the door, with what `describe` says. So does
+    /// `datagrams`, for XRC, at the same port.
     pub fn listen(
         &self,
         id: Id,
+        datagrams: Option<Id>,
         door: Door<Incomer>,
         backlog: i32,
         describe: Describe,
     ) -> Result<EndKey> {
         let state = &mut *self.state.lock();
-        state.add(|channel, key| {
+        let listener = state.add(|channel, key| {
             let mut id = id;
             id.move_to(channel, number(key))?;
             id.listen(backlog)?;
-            Ok(End::Listener(Box::new(Listener { id, door, describe })))
-        })
+            Ok(End::Listener(Box::new(Listener {
+                id,
+                door,
+                describe,
+                datagrams: None,
+            })))
+        })?;
+        if let Some(mut id) = datagrams {
+            let added = state.add(|channel, key| {
+                id.move_to(channel, number(key))?;
+                id.listen(backlog)?;
+                Ok(End::DatagramListener {
+                    of: listener,
+                    _id: id,
+                })
+            });
+            match (added, state.ends.get_mut(listener)) {
+                (Ok(key), Some(End::Listener(listener))) => listener.datagrams = Some(key),
+                (added, _) => {
+                    state.ends.remove(listener);
+                    added?;
+                }
+            }
+        }
+        Ok(listener)
     }
 
     /// Ends a connection; the application hears of it.
@@ -226,7 +278,7 @@ impl Manager {
         let state = &mut *self.state.lock();
         match state.ends.get_mut(key) {
             Some(End::Connection(connection)) => connection.shut_down(),
-            _ => Err(Errno::ENOTCONN),
+            _ => state.uncross(key),
         }
     }
 
@@ -234,19 +286,35 @@ impl Manager {
     pub fn remove(&self, key: EndKey) {
         let mut state = self.state.lock();
         let end = state.ends.remove(key);
-        if let Some(End::Connection(mut connection)) = end {
-            connection.leave();
+        match end {
+            Some(End::Connection(mut connection)) => connection.leave(),
+            Some(End::Crossing(crossing)) => state.leave(crossing),
+            Some(End::Listener(listener)) => {
+                if let Some(datagrams) = listener.datagrams {
+                    state.ends.remove(datagrams);
+                }
+            }
+            _ => {}
         }
     }
 
-    /// Looks at the identifier of an end or listener.
-    pub fn with_id<R>(&self, key: EndKey, look: impl FnOnce(&Id) -> R) -> Option<R> {
-        let state = self.state.lock();
-        state.ends.get(key).map(|end| match end {
-            End::Connection(connection) => look(&connection.id),
-            End::Listener(listener) => look(&listener.id),
-            End::Sentinel(sentinel) => look(&sentinel.id),
-        })
+    /// The own address of an end or listener.
+    pub fn local_address(&self, key: EndKey) -> Option<SocketAddress> {
+        match self.state.lock().ends.get(key)? {
+            End::Connection(connection) => connection.id.local_address(),
+            End::Listener(listener) => listener.id.local_address(),
+            End::Crossing(crossing) => crossing.local_address(),
+            _ => None,
+        }
+    }
+
+    /// The address of an end's peer.
+    pub fn peer_address(&self, key: EndKey) -> Option<SocketAddress> {
+        match self.state.lock().ends.get(key)? {
+            End::Connection(connection) => connection.id.peer_address(),
+            End::Crossing(crossing) => Some(crossing.peer.clone()),
+            _ => None,
+        }
     }
 
     /// An endpoint is enabled: when its device goes away, its requests end.
@@ -268,7 +336,7 @@ impl Manager {
                 let mut id = Id::new(channel, PortSpace::Tcp, number(key))?;
                 id.bind(&SocketAddress::Internet(address))?;
                 match id.context() == Some(context) {
-                    true => Ok(End::Sentinel(Box::new(Sentinel { id, context }))),
+                    true => Ok(End::Sentinel(Box::new(Sentinel { _id: id, context }))),
                     false => Err(Errno::ENODEV),
                 }
             });
@@ -297,6 +365,7 @@ impl Manager {
                 connection.device_says(event);
             }
         }
+        state.device_says_to_crossings(context, event);
         if event == DeviceEvent::Failed {
             state.enabled.device_failed(context);
         }
@@ -305,7 +374,16 @@ impl Manager {
     /// Tells a peer that asks that it is rejected, with connection data.
     pub fn refuse(&self, mut incomer: Incomer, data: &[u8]) {
         let _state = self.state.lock();
-        if let Err(error) = incomer.id.reject(&message::answer(data)) {
+        let message = match incomer.asked {
+            None => message::answer(data),
+            Some(Asked { hello, .. }) => Hello {
+                target: 0,
+                queue: 0,
+                ..hello
+            }
+            .with(data),
+        };
+        if let Err(error) = incomer.id.reject(&message) {
             log::info!(target: crate::LOG.ep_ctrl, "rdma_reject: {error}");
         }
     }
@@ -335,12 +413,26 @@ impl State {
 
     fn happened(&mut self, event: Event) {
         let key = EndKey::from(KeyData::from_ffi(event.key));
+        // A request for one of XRC.
+        let (key, is_datagram) = match self.ends.get(key) {
+            Some(&End::Part(of, role)) => return self.part_happened(of, role, event),
+            Some(&End::DatagramListener { of, .. }) => (of, true),
+            Some(End::Listener(listener)) if listener.datagrams.is_some() => (key, false),
+            _ => return self.happened_to(key, event),
+        };
+        if let (EventKind::Requested, Some(id)) = (event.kind, event.incoming) {
+            self.asked_for(key, id, &event.data, is_datagram);
+        }
+    }
+
+    fn happened_to(&mut self, key: EndKey, event: Event) {
         // Of an end that has been closed.
         let Some(end) = self.ends.get_mut(key) else {
             return;
         };
         match end {
             End::Connection(connection) => connection.happened(event),
+            End::DatagramListener { .. } | End::Crossing(_) | End::Part(..) | End::Away => {}
             End::Sentinel(sentinel) => {
                 let context = sentinel.context;
                 if event.kind == EventKind::DeviceRemoved {
@@ -351,7 +443,7 @@ impl State {
             }
             End::Listener(listener) => {
                 if let (EventKind::Requested, Some(id)) = (event.kind, event.incoming) {
-                    let incomer = Incomer { id };
+                    let incomer = Incomer { id, asked: None };
                     let peer = incomer.id.peer_address();
                     let data = message::of_request(peer.as_ref(), &event.data);
                     let peer = peer.map(|address| address.encode()).unwrap_or_default();
@@ -387,7 +479,7 @@ impl Connection {
 
     /// Lets the queue pair send and receive.
     fn ready(&self) -> Result {
-        self.id.ready(&self.pair, &self.config.terms)
+        self.id.ready(&*self.pair, &self.config.terms)
     }
 
     fn happened(&mut self, event: Event) {

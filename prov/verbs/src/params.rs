@@ -30,6 +30,12 @@ param_table! {
         /// Devices that may be used: names or beginnings of names, separated by
         /// commas
         device_name: Option<String> = None;
+        /// Whether endpoints of XRC come before those of RC where both fit
+        prefer_xrc: bool = false;
+        /// The file by which processes of a host share their domain of XRC, made
+        /// where it is not there; empty for a domain of one's own, which other
+        /// processes of the host share no connections with
+        xrcd_filename: Option<String> = Some("/tmp/verbs_xrcd".to_owned());
         /// Which of a port's addresses to use
         gid_idx: i32 = 0, in 0..=65535;
         /// Whether a thread of the first process on a host turns services into

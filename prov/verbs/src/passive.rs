@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use fabric_abi::FI_PROTO_RDMA_CM_IB_XRC;
 use prov_message::objects::{Door, Listening, Requests, SoftPassive};
 use prov_util::attr::Info;
 use prov_util::errno::{Errno, Result};
@@ -11,7 +12,7 @@ use crate::LOG;
 use crate::address::{SocketAddress, space_of};
 use crate::bases::adapt;
 use crate::device::{Id, PortSpace};
-use crate::manager::{DATA_LIMIT, EndKey, Incomer, Manager};
+use crate::manager::{DATA_LIMIT, EndKey, Incomer, Manager, XRC_DATA_LIMIT};
 use crate::params::Params;
 
 /// Connections that may wait to be noticed.
@@ -22,6 +23,7 @@ pub struct Passive {
     params: Arc<Params>,
     manager: Arc<Manager>,
     space: PortSpace,
+    is_xrc: bool,
 }
 
 /// A passive endpoint.
@@ -31,6 +33,8 @@ pub type PassiveEndpoint = SoftPassive<Passive>;
 #[derive(Default)]
 pub struct Setup {
     pub id: Option<Id>,
+    /// The same for the datagrams of XRC.
+    pub datagrams: Option<Id>,
 }
 
 impl Passive {
@@ -46,6 +50,7 @@ impl Passive {
             params,
             manager,
             space: space_of(info.addr_format),
+            is_xrc: info.ep.protocol == FI_PROTO_RDMA_CM_IB_XRC,
         };
         let mut setup = Setup::default();
         if !info.src_addr.is_empty() {
@@ -64,12 +69,20 @@ impl Listening for Passive {
     const BACKLOG: i32 = BACKLOG;
     const DATA_LIMIT: usize = DATA_LIMIT;
 
+    fn data_limit(&self) -> usize {
+        match self.is_xrc {
+            true => XRC_DATA_LIMIT,
+            false => DATA_LIMIT,
+        }
+    }
+
     fn progress(&self) -> Arc<dyn Progress> {
         self.manager.clone()
     }
 
     fn listen(&self, setup: &mut Setup, door: Door<Incomer>, backlog: i32) -> Result<EndKey> {
         let id = setup.id.take().ok_or(Errno::EOPBADSTATE)?;
+        let datagrams = setup.datagrams.take();
         let params = self.params.clone();
         let describe = move |incomer: &Incomer, info: &mut Info| {
             if let Some(context) = incomer.id.context() {
@@ -80,7 +93,8 @@ impl Listening for Passive {
                 info.src_addr = own.encode();
             }
         };
-        self.manager.listen(id, door, backlog, Box::new(describe))
+        self.manager
+            .listen(id, datagrams, door, backlog, Box::new(describe))
     }
 
     fn close(&self, setup: &mut Setup, listener: Option<EndKey>) {
@@ -88,12 +102,13 @@ impl Listening for Passive {
             self.manager.remove(key);
         }
         setup.id = None;
+        setup.datagrams = None;
     }
 
     fn name(&self, setup: &Setup, listener: Option<&EndKey>) -> Result<Vec<u8>> {
         let address = match (&setup.id, listener) {
             (Some(id), _) => id.local_address(),
-            (None, Some(&key)) => self.manager.with_id(key, Id::local_address).flatten(),
+            (None, Some(&key)) => self.manager.local_address(key),
             (None, None) => None,
         };
         let address = address.ok_or(Errno::EADDRNOTAVAIL)?;
@@ -107,9 +122,15 @@ impl Listening for Passive {
         }
         // The one before may have the same port.
         setup.id = None;
+        setup.datagrams = None;
         let mut id = Id::waiting(self.space)?;
         id.bind(&address)?;
         let bound = id.local_address().unwrap_or(address);
+        if self.is_xrc {
+            let mut datagrams = Id::waiting(PortSpace::Udp)?;
+            datagrams.bind(&bound)?;
+            setup.datagrams = Some(datagrams);
+        }
         setup.id = Some(id);
         Ok(bound.encode())
     }

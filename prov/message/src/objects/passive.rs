@@ -33,6 +33,11 @@ pub trait Listening: Send + Sync + Sized + 'static {
     /// Most bytes of connection data.
     const DATA_LIMIT: usize;
 
+    /// The same of this one.
+    fn data_limit(&self) -> usize {
+        Self::DATA_LIMIT
+    }
+
     /// What event queues drive for the listeners.
     fn progress(&self) -> Arc<dyn Progress>;
 
@@ -138,7 +143,7 @@ impl<P: Listening> endpoint::PassiveEndpoint for SoftPassive<P> {
     }
 
     fn reject(&self, handle: Opaque, data: &[u8]) -> Result {
-        let data = &data[..data.len().min(P::DATA_LIMIT)];
+        let data = &data[..data.len().min(self.own.data_limit())];
         if let Some(incomer) = self.requests.reject(handle.0)? {
             self.own.refuse(incomer, data);
         }
@@ -168,7 +173,7 @@ impl<P: Listening> endpoint::PassiveEndpoint for SoftPassive<P> {
     }
 
     fn connection_data_limit(&self) -> usize {
-        P::DATA_LIMIT
+        self.own.data_limit()
     }
 
     fn close(this: &Handle<PassiveObject<Self>>) -> Result {

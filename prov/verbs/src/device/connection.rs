@@ -11,8 +11,8 @@ use std::sync::Arc;
 use prov_util::errno::{Errno, Result};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
-use super::queue_pair::attributes;
-use super::{Context, QueuePair};
+use super::Context;
+use super::queue_pair::{States, attributes};
 use crate::address::SocketAddress;
 use crate::sys::ibverbs::*;
 use crate::sys::library::{Libraries, libraries};
@@ -42,6 +42,8 @@ unsafe impl Sync for Channel {}
 pub enum PortSpace {
     /// Reliable connections between IP addresses.
     Tcp,
+    /// Requests and answers alone, between IP addresses.
+    Udp,
     /// Between InfiniBand addresses.
     Infiniband,
 }
@@ -93,6 +95,8 @@ pub struct Event {
     pub status: c_int,
     /// What the peer sent along.
     pub data: Vec<u8>,
+    /// The peer's queue pair, where a connection is asked for or answered.
+    pub pair: u32,
     /// A new identifier, where a connection is asked for.
     pub incoming: Option<Id>,
 }
@@ -158,6 +162,16 @@ impl Channel {
         Ok(Arc::new(this))
     }
 
+    /// One of a made-up RDMA CM.
+    #[cfg(test)]
+    pub fn fake(context: Context) -> Arc<Self> {
+        let channel = NonNull::new(super::fake::xrc::event_channel());
+        Arc::new(Channel {
+            channel: channel.expect("a box"),
+            libraries: context.libraries,
+        })
+    }
+
     /// The next event; `None` where there is none.
     pub fn next_event(self: &Arc<Self>) -> Option<Event> {
         let mut event = null_mut();
@@ -192,6 +206,7 @@ impl Channel {
                 key: (*told).context.addr() as u64,
                 status: seen.status,
                 data,
+                pair: seen.conn.qp_num,
                 incoming,
             };
             (self.libraries.cm.rdma_ack_cm_event)(event.as_ptr());
@@ -208,6 +223,7 @@ fn has_data(event: u32) -> bool {
         RDMA_CM_EVENT_CONNECT_REQUEST
             | RDMA_CM_EVENT_CONNECT_RESPONSE
             | RDMA_CM_EVENT_REJECTED
+            | RDMA_CM_EVENT_UNREACHABLE
             | RDMA_CM_EVENT_ESTABLISHED
             | RDMA_CM_EVENT_DISCONNECTED
     )
@@ -257,6 +273,7 @@ impl Id {
     ) -> Result<Self> {
         let space = match space {
             PortSpace::Tcp => RDMA_PS_TCP,
+            PortSpace::Udp => RDMA_PS_UDP,
             PortSpace::Infiniband => RDMA_PS_IB,
         };
         let events = channel.map_or(null_mut(), |channel| channel.channel.as_ptr());
@@ -293,6 +310,12 @@ impl Id {
     pub fn context(&self) -> Option<Context> {
         // SAFETY: the identifier is open.
         Context::find(unsafe { (*self.id.as_ptr()).verbs })
+    }
+
+    /// Whether it is on this device.
+    pub fn is_on(&self, context: Context) -> bool {
+        // SAFETY: the identifier is open.
+        unsafe { (*self.id.as_ptr()).verbs == context.as_ptr() }
     }
 
     /// The number of its port on the device, once it has an address.
@@ -392,7 +415,7 @@ impl Id {
 
     /// Takes the queue pair of this end to where it sends and receives, and peers
     /// may read and write.
-    pub fn ready(&self, pair: &QueuePair, terms: &Terms) -> Result {
+    pub fn ready(&self, pair: &impl States, terms: &Terms) -> Result {
         let step = |state: u32| {
             let mut attr = attributes(state);
             let mut mask: c_int = 0;
@@ -400,7 +423,7 @@ impl Id {
             done(unsafe {
                 (self.libraries.cm.rdma_init_qp_attr)(self.id.as_ptr(), &mut attr, &mut mask)
             })?;
-            mask &= !IBV_QP_KERNEL_ONLY;
+            mask &= !(IBV_QP_KERNEL_ONLY | pair.lacks());
             if mask & IBV_QP_ACCESS_FLAGS != 0 {
                 attr.qp_access_flags |=
                     IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;

@@ -11,6 +11,7 @@ use prov_util::errno::{Errno, Result};
 use super::numbered;
 use crate::sys::ibverbs::*;
 use crate::sys::library::{Libraries, libraries};
+use crate::sys::xrc::IBV_DEVICE_XRC;
 
 /// An open device. librdmacm opens each once and never closes it, and its
 /// connections can only be used with objects of these.
@@ -53,6 +54,8 @@ pub struct Limits {
     pub shared_queues: usize,
     pub requests_per_shared_queue: usize,
     pub pieces_per_shared_receive: usize,
+    /// Whether it has XRC, and its library the calls for that.
+    pub has_xrc: bool,
     /// Whether it has 8-byte atomic operations.
     pub has_atomics: bool,
     /// Reads and atomic operations of peers that are under way at once, and own
@@ -210,6 +213,10 @@ impl Context {
             shared_queues: size(attr.max_srq),
             requests_per_shared_queue: size(attr.max_srq_wr),
             pieces_per_shared_receive: size(attr.max_srq_sge),
+            has_xrc: attr.device_cap_flags & IBV_DEVICE_XRC != 0
+                && attr.max_srq > 0
+                && !self.is_iwarp()
+                && self.has_xrc_calls(),
             has_atomics: attr.atomic_cap != IBV_ATOMIC_NONE,
             reads_as_target: byte(attr.max_qp_rd_atom),
             reads_as_initiator: byte(attr.max_qp_init_rd_atom),

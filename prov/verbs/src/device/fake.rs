@@ -1,6 +1,8 @@
 //! A device that is made of nothing, for tests: objects of it can be made, and
 //! requests posted, of which nothing comes.
 
+pub mod xrc;
+
 use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::MaybeUninit;
@@ -14,7 +16,8 @@ use prov_util::errno::Errno;
 
 use super::Context;
 use crate::sys::ibverbs::*;
-use crate::sys::library::{Ibverbs, Libraries, Rdmacm};
+use crate::sys::library::{Ibverbs, Libraries};
+use crate::sys::xrc::{EXTENDED, IBV_DEVICE_XRC, verbs_context};
 
 thread_local! {
     static ANSWER: Cell<c_int> = const { Cell::new(0) };
@@ -27,8 +30,14 @@ pub fn answer(outcome: Result<(), Errno>) {
 
 /// A new device of this name.
 pub fn context(name: &str) -> Context {
+    device_named(name, |_| ())
+}
+
+/// A new device, with what `adorn` adds.
+fn device_named(name: &str, adorn: impl FnOnce(&mut verbs_context)) -> Context {
     let mut verbs = Ibverbs::absent();
     verbs.ibv_query_device = query_device;
+    verbs.ibv_query_gid = query_gid;
     verbs.ibv_alloc_pd = alloc_pd;
     verbs.ibv_dealloc_pd = dealloc_pd;
     verbs.ibv_create_comp_channel = create_comp_channel;
@@ -43,24 +52,26 @@ pub fn context(name: &str) -> Context {
     verbs.ibv_destroy_srq = destroy_srq;
     let libraries = Box::leak(Box::new(Libraries {
         verbs,
-        cm: Rdmacm::absent(),
+        cm: xrc::cm(),
     }));
     let mut device = Box::new(zeroed::<ibv_device>());
     assert!(name.len() < NAME_MAX);
     for (to, &from) in device.name.iter_mut().zip(name.as_bytes()) {
         *to = from as c_char;
     }
-    let mut context = Box::new(zeroed::<ibv_context>());
+    let mut table = Box::new(zeroed::<verbs_context>());
+    let context = &mut table.context;
     context.device = Box::into_raw(device);
     context.ops.poll_cq = Some(poll_cq);
     context.ops.post_send = Some(post_send);
     context.ops.post_recv = Some(post_receive);
     context.ops.post_srq_recv = Some(post_shared_receive);
     context.ops.req_notify_cq = Some(arm);
-    Context {
-        context: NonNull::from(Box::leak(context)),
-        libraries,
-    }
+    adorn(&mut table);
+    let table = Box::into_raw(table);
+    // SAFETY: it was just made. The pointer may be led back to the table's beginning.
+    let context = unsafe { NonNull::new_unchecked(&raw mut (*table).context) };
+    Context { context, libraries }
 }
 
 /// Structures of the library, of numbers and pointers.
@@ -79,15 +90,30 @@ fn zeroed<T: Plain>() -> T {
     unsafe { MaybeUninit::zeroed().assume_init() }
 }
 
-unsafe extern "C" fn query_device(_: *mut ibv_context, found: *mut ibv_device_attr) -> c_int {
+unsafe extern "C" fn query_device(context: *mut ibv_context, found: *mut ibv_device_attr) -> c_int {
+    // SAFETY: it is from `device_named`, and stays.
+    let has_table = unsafe { (*context).abi_compat }.addr() == EXTENDED;
     let attr = ibv_device_attr {
         phys_port_cnt: 2,
         max_cqe: 1 << 16,
         max_qp_wr: 1 << 10,
+        max_srq: 1 << 10,
+        max_srq_wr: 1 << 10,
+        max_sge: 4,
+        device_cap_flags: match has_table {
+            true => IBV_DEVICE_XRC,
+            false => 0,
+        },
         ..zeroed()
     };
     // SAFETY: the caller has room for the structure.
     unsafe { found.write(attr) };
+    0
+}
+
+unsafe extern "C" fn query_gid(_: *mut ibv_context, _: u8, _: c_int, found: *mut ibv_gid) -> c_int {
+    // SAFETY: the caller has room for the structure.
+    unsafe { found.write(ibv_gid::default()) };
     0
 }
 
@@ -187,8 +213,9 @@ unsafe extern "C" fn modify_qp(_: *mut ibv_qp, _: *mut ibv_qp_attr, _: c_int) ->
 }
 
 unsafe extern "C" fn destroy_qp(qp: *mut ibv_qp) -> c_int {
-    // SAFETY: it is from `create_qp`, and given back once.
-    drop(unsafe { Box::from_raw(qp) });
+    // SAFETY: it is from `create_qp` or `open_qp`, and given back once.
+    let qp = unsafe { Box::from_raw(qp) };
+    xrc::destroyed(qp.qp_num);
     0
 }
 

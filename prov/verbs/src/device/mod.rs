@@ -17,6 +17,7 @@ mod nic;
 mod queue_pair;
 mod shared_queue;
 mod work;
+mod xrc;
 
 pub use address_handle::{AddressHandle, Destination};
 pub use asynchronous::DeviceEvent;
@@ -29,6 +30,7 @@ pub use memory::{Access, MemoryRegion, ProtectionDomain, Scratch};
 pub use queue_pair::{PairConfig, Pairing, QueuePair};
 pub use shared_queue::SharedQueue;
 pub use work::{Gather, Keys, ReceiveRequest, SendRequest, Verb};
+pub use xrc::{Target, XrcDomain, is_number};
 
 use prov_util::errno::{Errno, Result};
 

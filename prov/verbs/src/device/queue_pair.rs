@@ -3,7 +3,8 @@
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use std::ptr::{NonNull, null_mut};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 
 use prov_util::errno::{Errno, Result};
 
@@ -11,6 +12,7 @@ use super::{
     CompletionQueue, ProtectionDomain, ReceiveRequest, SendRequest, SharedQueue, numbered,
 };
 use crate::sys::ibverbs::*;
+use crate::sys::xrc::IBV_QPT_XRC_SEND;
 
 /// How queue pairs talk to one another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +21,8 @@ pub enum Pairing {
     Connected,
     /// By datagrams (UD).
     Datagrams,
+    /// Connected and reliable, to many receive queues, and it does not receive (XRC).
+    Initiator,
 }
 
 /// What a queue pair is made with.
@@ -52,8 +56,57 @@ pub struct QueuePair {
     post_receive:
         unsafe extern "C" fn(*mut ibv_qp, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int,
     pd: Arc<ProtectionDomain>,
-    _queues: [Arc<CompletionQueue>; 2],
-    _shared: Option<Arc<SharedQueue>>,
+    kept: Kept,
+}
+
+/// What a queue pair is, and what has to be there as long as it is.
+enum Kept {
+    /// One of the device.
+    Own {
+        pairing: Pairing,
+        _queues: [Arc<CompletionQueue>; 2],
+        _shared: Option<Arc<SharedQueue>>,
+        has_failed: AtomicBool,
+    },
+    /// A way over an initiator that others use, too.
+    Way(NonNull<Way>),
+}
+
+/// What stands in a queue pair's place where posting to it is [`post_on_way`].
+#[derive(Default)]
+struct Way {
+    /// The initiator and the number of the peer's receive queue, once it is connected.
+    to: OnceLock<(Arc<QueuePair>, u32)>,
+}
+
+/// What has the states of a queue pair.
+pub trait States {
+    /// Changes attributes.
+    fn modify(&self, attr: &mut ibv_qp_attr, mask: c_int) -> Result;
+
+    /// The bits of attributes that it does not have.
+    fn lacks(&self) -> c_int;
+}
+
+impl States for QueuePair {
+    fn modify(&self, attr: &mut ibv_qp_attr, mask: c_int) -> Result {
+        let Kept::Own { .. } = self.kept else {
+            return Err(Errno::EINVAL);
+        };
+        let verbs = &self.pd.context().libraries.verbs;
+        // SAFETY: the pair is open, and the attributes are plain data.
+        numbered(unsafe { (verbs.ibv_modify_qp)(self.qp.as_ptr(), attr, mask) })
+    }
+
+    fn lacks(&self) -> c_int {
+        match self.kept {
+            Kept::Own {
+                pairing: Pairing::Initiator,
+                ..
+            } => IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
+            _ => 0,
+        }
+    }
 }
 
 // SAFETY: the library allows several threads to use it.
@@ -65,22 +118,30 @@ impl QueuePair {
     /// A new one, not ready for anything.
     pub fn new(pd: &Arc<ProtectionDomain>, config: &PairConfig<'_>) -> Result<Self> {
         let number = |value: usize| u32::try_from(value).map_err(|_| Errno::EINVAL);
+        let receives = |value: usize| match config.pairing {
+            Pairing::Initiator => Ok(0),
+            _ => number(value),
+        };
         let ops = pd.context().ops();
         let mut attr = ibv_qp_init_attr {
             qp_context: null_mut(),
             send_cq: config.send_queue.as_ptr(),
-            recv_cq: config.receive_queue.as_ptr(),
+            recv_cq: match config.pairing {
+                Pairing::Initiator => null_mut(),
+                _ => config.receive_queue.as_ptr(),
+            },
             srq: config.shared.map_or(null_mut(), |shared| shared.as_ptr()),
             cap: ibv_qp_cap {
                 max_send_wr: number(config.sends)?,
-                max_recv_wr: number(config.receives)?,
+                max_recv_wr: receives(config.receives)?,
                 max_send_sge: number(config.send_pieces)?,
-                max_recv_sge: number(config.receive_pieces)?,
+                max_recv_sge: receives(config.receive_pieces)?,
                 max_inline_data: number(config.inline)?,
             },
             qp_type: match config.pairing {
                 Pairing::Connected => IBV_QPT_RC,
                 Pairing::Datagrams => IBV_QPT_UD,
+                Pairing::Initiator => IBV_QPT_XRC_SEND,
             },
             sq_sig_all: 0,
         };
@@ -95,9 +156,84 @@ impl QueuePair {
             post_send: ops.post_send.ok_or(Errno::ENOSYS)?,
             post_receive: ops.post_recv.ok_or(Errno::ENOSYS)?,
             pd: pd.clone(),
-            _queues: [config.send_queue.clone(), config.receive_queue.clone()],
-            _shared: config.shared.cloned(),
+            kept: Kept::Own {
+                pairing: config.pairing,
+                _queues: [config.send_queue.clone(), config.receive_queue.clone()],
+                _shared: config.shared.cloned(),
+                has_failed: AtomicBool::new(false),
+            },
         })
+    }
+
+    /// What stands for a queue pair that is shared with others, and is not known before
+    /// [`QueuePair::lead`] names it. Requests bring so many bytes inline at most.
+    pub fn way(pd: &Arc<ProtectionDomain>, inline: usize) -> Self {
+        let way = NonNull::from(Box::leak(Box::<Way>::default()));
+        QueuePair {
+            qp: way.cast(),
+            number: 0,
+            inline,
+            post_send: post_on_way,
+            post_receive: refuse_receive,
+            pd: pd.clone(),
+            kept: Kept::Way(way),
+        }
+    }
+
+    fn as_way(&self) -> Option<&Way> {
+        match &self.kept {
+            Kept::Own { .. } => None,
+            // SAFETY: it lives as long as this, and is changed through shared
+            // references alone.
+            Kept::Way(way) => Some(unsafe { way.as_ref() }),
+        }
+    }
+
+    /// Has requests go over `initiator` to the receive queue of this number.
+    /// `-FI_EOPBADSTATE` for what leads somewhere already, or is no way.
+    pub fn lead(&self, initiator: Arc<QueuePair>, queue: u32) -> Result {
+        let way = self.as_way().ok_or(Errno::EOPBADSTATE)?;
+        let set = way.to.set((initiator, queue));
+        set.map_err(|_| Errno::EOPBADSTATE)
+    }
+
+    /// The initiator that requests go over, where it is shared.
+    pub fn initiator(&self) -> Option<Weak<QueuePair>> {
+        let (pair, _) = self.as_way()?.to.get()?;
+        Some(Arc::downgrade(pair))
+    }
+
+    /// The device's queue pair that requests go to; `None` where there is none yet.
+    fn real(&self) -> Option<&QueuePair> {
+        match self.as_way() {
+            None => Some(self),
+            Some(way) => way.to.get().map(|(pair, _)| &**pair),
+        }
+    }
+
+    /// A request has failed, and the queue pair with it.
+    #[cold]
+    pub fn note_failure(&self) {
+        if let Some(QueuePair {
+            kept: Kept::Own { has_failed, .. },
+            ..
+        }) = self.real()
+        {
+            has_failed.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it has failed, as far as is known.
+    pub fn has_failed(&self) -> bool {
+        match &self.kept {
+            Kept::Own { has_failed, .. } => has_failed.load(Ordering::Relaxed),
+            Kept::Way(_) => false,
+        }
+    }
+
+    /// Whether its requests go to the device's queue pair of this number.
+    pub fn is_numbered(&self, number: u32) -> bool {
+        self.real().is_some_and(|pair| pair.number == number)
     }
 
     /// Its number on the device.
@@ -108,12 +244,6 @@ impl QueuePair {
     /// Bytes that a request can bring along inline: at least as many as asked for.
     pub fn inline(&self) -> usize {
         self.inline
-    }
-
-    pub(super) fn modify(&self, attr: &mut ibv_qp_attr, mask: c_int) -> Result {
-        let verbs = &self.pd.context().libraries.verbs;
-        // SAFETY: the pair is open, and the attributes are plain data.
-        numbered(unsafe { (verbs.ibv_modify_qp)(self.qp.as_ptr(), attr, mask) })
     }
 
     /// Lets a pair that will be connected take receive requests.
@@ -136,9 +266,17 @@ impl QueuePair {
     }
 
     /// Ends all its requests, which complete as flushed, and those that will be
-    /// posted.
+    /// posted. Requests over what others use, too, complete by themselves.
     pub fn end(&self) -> Result {
-        self.modify(&mut attributes(IBV_QPS_ERR), IBV_QP_STATE)
+        match self.kept {
+            Kept::Own { .. } => self.modify(&mut attributes(IBV_QPS_ERR), IBV_QP_STATE),
+            Kept::Way(_) => Ok(()),
+        }
+    }
+
+    /// The same, of all who use it: its device has failed.
+    pub fn end_for_all(&self) -> Result {
+        self.real().map_or(Ok(()), QueuePair::end)
     }
 
     /// Posts to the send queue. `-FI_EAGAIN` where it is full.
@@ -163,6 +301,33 @@ impl QueuePair {
             unsafe { (self.post_receive)(self.qp.as_ptr(), &mut request, refused.as_mut_ptr()) };
         posted(outcome)
     }
+}
+
+/// Posts to an initiator for one of those who use it.
+unsafe extern "C" fn post_on_way(
+    way: *mut ibv_qp,
+    request: *mut ibv_send_wr,
+    refused: *mut *mut ibv_send_wr,
+) -> c_int {
+    // SAFETY: this function is called with that of a `Kept::Way`, whose owner waits.
+    let way = unsafe { &*way.cast::<Way>() };
+    let Some((pair, queue)) = way.to.get() else {
+        return libc::ENOTCONN;
+    };
+    // SAFETY: the caller's request is whole, and its own until this returns.
+    unsafe {
+        (*request).qp_type_xrc_remote_srqn.write(*queue);
+        (pair.post_send)(pair.qp.as_ptr(), request, refused)
+    }
+}
+
+/// What only sends takes no receives.
+unsafe extern "C" fn refuse_receive(
+    _: *mut ibv_qp,
+    _: *mut ibv_recv_wr,
+    _: *mut *mut ibv_recv_wr,
+) -> c_int {
+    libc::EINVAL
 }
 
 /// The outcome of posting.
@@ -193,6 +358,11 @@ pub(super) fn attributes(state: u32) -> ibv_qp_attr {
 
 impl Drop for QueuePair {
     fn drop(&mut self) {
+        if let Kept::Way(way) = self.kept {
+            // SAFETY: it is from `QueuePair::way`, and given back once.
+            drop(unsafe { Box::from_raw(way.as_ptr()) });
+            return;
+        }
         let verbs = &self.pd.context().libraries.verbs;
         // SAFETY: the pair is open, and this is its last owner.
         let outcome = unsafe { (verbs.ibv_destroy_qp)(self.qp.as_ptr()) };

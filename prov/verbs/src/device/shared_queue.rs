@@ -7,14 +7,22 @@ use std::sync::Arc;
 use prov_util::errno::{Errno, Result};
 
 use super::queue_pair::posted;
-use super::{ProtectionDomain, ReceiveRequest, numbered};
+use super::{CompletionQueue, ProtectionDomain, ReceiveRequest, XrcDomain, numbered};
 use crate::sys::ibverbs::*;
 
 /// A shared receive queue.
 pub struct SharedQueue {
     srq: NonNull<ibv_srq>,
     pd: Arc<ProtectionDomain>,
+    /// What it is of and by which peers know it, if it is one of XRC.
+    xrc: Option<OfXrc>,
     post: unsafe extern "C" fn(*mut ibv_srq, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int,
+}
+
+struct OfXrc {
+    number: u32,
+    _domain: Arc<XrcDomain>,
+    _queue: Arc<CompletionQueue>,
 }
 
 // SAFETY: the library allows several threads to use it.
@@ -38,8 +46,38 @@ impl SharedQueue {
         Ok(Arc::new(SharedQueue {
             srq: NonNull::new(srq).ok_or_else(Errno::last_os_error)?,
             pd: pd.clone(),
+            xrc: None,
             post: context.ops().post_srq_recv.ok_or(Errno::ENOSYS)?,
         }))
+    }
+
+    /// One of XRC, whose requests complete at `queue`.
+    pub fn of_xrc(
+        pd: &Arc<ProtectionDomain>,
+        domain: &Arc<XrcDomain>,
+        queue: &Arc<CompletionQueue>,
+        requests: usize,
+        pieces: usize,
+    ) -> Result<Arc<Self>> {
+        let number = |value: usize| u32::try_from(value).map_err(|_| Errno::EINVAL);
+        let post = pd.context().ops().post_srq_recv.ok_or(Errno::ENOSYS)?;
+        let (srq, srq_number) =
+            domain.receive_queue(pd, queue, number(requests)?, number(pieces)?)?;
+        Ok(Arc::new(SharedQueue {
+            srq,
+            pd: pd.clone(),
+            xrc: Some(OfXrc {
+                number: srq_number,
+                _domain: domain.clone(),
+                _queue: queue.clone(),
+            }),
+            post,
+        }))
+    }
+
+    /// The number by which peers know it, of 24 bits, if it is one of XRC.
+    pub fn number(&self) -> Option<u32> {
+        self.xrc.as_ref().map(|xrc| xrc.number)
     }
 
     pub(super) fn as_ptr(&self) -> *mut ibv_srq {

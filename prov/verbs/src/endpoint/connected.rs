@@ -14,7 +14,7 @@ use crate::device::{Id, PortSpace, QueuePair};
 use crate::domain::Domain;
 use crate::lane::Seats;
 use crate::link::Link;
-use crate::manager::{EndConfig, EndKey, EndParts, Incomer};
+use crate::manager::{EndConfig, EndKey, EndParts, Incomer, XRC_DATA_LIMIT, XrcEnd};
 use crate::passive::PassiveEndpoint;
 use crate::shared_receive::SharedReceive;
 
@@ -26,6 +26,8 @@ pub struct End {
     pub seats: Seats,
     /// Whether its receives are shared.
     pub is_shared: bool,
+    /// What it has for XRC.
+    pub xrc: Option<XrcEnd>,
 }
 
 /// What a connected endpoint has besides its queue pair.
@@ -107,10 +109,22 @@ impl Connected {
             return Err(Errno::EOPBADSTATE);
         };
         let own = SocketAddress::decode(&state.info.src_addr);
+        let xrc = end.xrc.clone();
         let parts = parts(&self.link, &state.events, domain, end)?;
-        let key = domain
-            .manager
-            .connect(parts, id.take(), own.as_ref(), &peer, data)?;
+        let key = match xrc {
+            None => domain
+                .manager
+                .connect(parts, id.take(), own.as_ref(), &peer, data)?,
+            Some(_) if data.len() > XRC_DATA_LIMIT => return Err(Errno::EINVAL),
+            Some(xrc) => {
+                // Its identifiers are made as they are needed: the address is enough.
+                let bound = id.take().and_then(|id| id.local_address());
+                let own = bound.or(own);
+                domain
+                    .manager
+                    .connect_xrc(parts, xrc, own.as_ref(), &peer, data)?
+            }
+        };
         state.stage = Stage::Begun(key);
         Ok(())
     }
@@ -118,6 +132,10 @@ impl Connected {
     /// `fi_accept`
     pub fn accept(&self, domain: &Domain, end: End, data: &[u8]) -> Result {
         let state = &mut *self.state();
+        let xrc = end.xrc.clone();
+        if xrc.is_some() && data.len() > XRC_DATA_LIMIT {
+            return Err(Errno::EINVAL);
+        }
         let parts = parts(&self.link, &state.events, domain, end)?;
         let incomer = match std::mem::replace(&mut state.stage, Stage::Closed) {
             Stage::Asked(incomer) => incomer,
@@ -126,7 +144,11 @@ impl Connected {
                 return Err(Errno::EOPBADSTATE);
             }
         };
-        match domain.manager.accept(parts, incomer, data) {
+        let accepted = match xrc {
+            None => domain.manager.accept(parts, incomer, data),
+            Some(xrc) => domain.manager.accept_xrc(parts, xrc, incomer, data),
+        };
+        match accepted {
             Ok(key) => {
                 domain.requests.forget(state.info.handle.0);
                 state.stage = Stage::Begun(key);
@@ -157,7 +179,7 @@ impl Connected {
         let address = match &state.stage {
             Stage::New(Some(id)) => id.local_address(),
             Stage::Asked(incomer) => incomer.id.local_address(),
-            Stage::Begun(key) => domain.manager.with_id(*key, Id::local_address).flatten(),
+            Stage::Begun(key) => domain.manager.local_address(*key),
             Stage::New(None) | Stage::Closed => None,
         };
         let known = || SocketAddress::decode(&state.info.src_addr);
@@ -169,7 +191,7 @@ impl Connected {
     pub fn peer_name(&self, domain: &Domain) -> Result<Vec<u8>> {
         let address = match &self.state().stage {
             Stage::Asked(incomer) => incomer.id.peer_address(),
-            Stage::Begun(key) => domain.manager.with_id(*key, Id::peer_address).flatten(),
+            Stage::Begun(key) => domain.manager.peer_address(*key),
             Stage::New(_) | Stage::Closed => None,
         };
         Ok(address.ok_or(Errno::ENOTCONN)?.encode())

@@ -18,6 +18,10 @@ pub const SHARED: u64 = 1 << 63;
 
 const _: () = assert!(NUMBER_BITS + PLACE_BITS + GENERATION_BITS == 62);
 
+/// Set in the id of a request in a shared queue of XRC, which has the queue's number in
+/// the place of a member's.
+pub const NUMBERED: u64 = 1 << 61;
+
 /// Names a member of a lane: none that has left has the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Name {

@@ -1,8 +1,9 @@
 //! Where the requests of a queue pair are.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use super::{Lane, Name};
+use crate::device::QueuePair;
 
 /// A member of a lane.
 #[derive(Clone)]
@@ -36,6 +37,26 @@ impl Seats {
         }
         if let (Some(seat), Some(unsettled)) = (send, sent) {
             seat.lane.settle(unsettled);
+        }
+    }
+
+    /// The same, where requests go over an initiator that others may use on: they
+    /// complete later, unless it was the last one.
+    pub fn leave_initiator(&self, initiator: &Weak<QueuePair>, destroy: impl FnOnce()) {
+        if let Some(seat) = &self.receive
+            && let Some(unsettled) = seat.lane.remove_receiver(seat.name)
+        {
+            // What is shared is not settled by any of those who share it.
+            seat.lane.settle(unsettled);
+        }
+        if let Some(seat) = &self.send {
+            seat.lane.part_with_sender(seat.name, initiator);
+        }
+        destroy();
+        if let Some(seat) = &self.send
+            && initiator.strong_count() == 0
+        {
+            seat.lane.settle_departed();
         }
     }
 

@@ -131,6 +131,15 @@ impl Sender {
         })
     }
 
+    /// The same, with a completion of each request: others post to its queue pair, too,
+    /// and what has none of its own would fill it.
+    pub fn without_silence(self) -> Self {
+        Sender {
+            most_silent: 0,
+            ..self
+        }
+    }
+
     /// Its requests are known by this name from now on.
     pub fn be_named(&mut self, name: Name) {
         self.first = name.request(0);
@@ -300,6 +309,7 @@ impl Sender {
     fn failed(&self, op: &Op, failure: &Failure) {
         self.reports
             .failed_on_device(op, failure.error, failure.status, failure.vendor_data());
+        self.pair.note_failure();
         if let Some(link) = &self.link {
             link.failed(failure);
         }

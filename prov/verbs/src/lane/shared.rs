@@ -1,26 +1,46 @@
 //! Receives that several endpoints share.
 
 use std::ffi::c_void;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use prov_util::errno::{Errno, Result};
 use prov_util::sync::{Lock, LockKind};
 
-use super::member::{NUMBER_MASK, SHARED};
+use super::Lane;
+use super::member::{NUMBER_BITS, NUMBER_MASK, NUMBERED, SHARED};
 use super::receiver::Posted;
-use crate::device::{Gather, ProtectionDomain, ReceiveRequest, SharedQueue};
+use crate::device::{Gather, ProtectionDomain, ReceiveRequest, SharedQueue, XrcDomain};
 
 /// A shared queue, and what is left to tell of the receives in it. Endpoints of
 /// any lane may use it.
 pub struct Shared {
-    queue: Arc<SharedQueue>,
+    /// None yet of XRC, until it is known where it completes.
+    queue: OnceLock<Arc<SharedQueue>>,
     size: usize,
-    posted: Lock<Table>,
+    posted: Arc<Lock<Table>>,
+    /// Of XRC, where it completes. Behind the queue, which goes first.
+    place: Mutex<Option<Place>>,
 }
 
-struct Table {
+/// The lane that a queue of XRC completes in, with room for its requests.
+struct Place {
+    lane: Arc<Lane>,
+    number: u32,
+    size: usize,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.lane.part_with(self.number, self.size);
+    }
+}
+
+/// What is left to tell of the receives.
+pub(super) struct Table {
     places: Box<[Option<Posted>]>,
     free: Vec<u32>,
+    /// Posted before there is a queue.
+    early: Vec<(u32, Gather)>,
     /// Its device is gone, and no place is free any more.
     is_abandoned: bool,
 }
@@ -33,22 +53,73 @@ impl Shared {
         pieces: usize,
         kind: LockKind,
     ) -> Result<Arc<Self>> {
+        let this = Self::without_queue(size, kind)?;
+        let queue = SharedQueue::new(pd, this.size, pieces)?;
+        let _ = this.queue.set(queue);
+        Ok(Arc::new(this))
+    }
+
+    /// The same with XRC: [`Shared::complete_in`] makes the queue, which receives wait
+    /// for.
+    pub fn of_xrc(size: usize, kind: LockKind) -> Result<Arc<Self>> {
+        Ok(Arc::new(Self::without_queue(size, kind)?))
+    }
+
+    fn without_queue(size: usize, kind: LockKind) -> Result<Self> {
         let places = u32::try_from(size.max(1)).map_err(|_| Errno::EINVAL)?;
         if places > NUMBER_MASK {
             return Err(Errno::EINVAL);
         }
-        Ok(Arc::new(Shared {
-            queue: SharedQueue::new(pd, places as usize, pieces)?,
+        Ok(Shared {
+            queue: OnceLock::new(),
             size: places as usize,
-            posted: Lock::new(
+            place: Mutex::default(),
+            posted: Arc::new(Lock::new(
                 kind,
                 Table {
                     places: vec![None; places as usize].into(),
                     free: (0..places).rev().collect(),
+                    early: Vec::new(),
                     is_abandoned: false,
                 },
-            ),
-        }))
+            )),
+        })
+    }
+
+    /// Has a queue of XRC complete in a lane, for messages of all endpoints that use it;
+    /// its number for peers. `-FI_EINVAL` where it completes in another lane already,
+    /// `-FI_ENOSPC` where that has no room.
+    pub fn complete_in(
+        &self,
+        lane: &Arc<Lane>,
+        pd: &Arc<ProtectionDomain>,
+        domain: &Arc<XrcDomain>,
+        pieces: usize,
+    ) -> Result<u32> {
+        let mut place = self.place.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(place) = &*place {
+            return match Arc::ptr_eq(&place.lane, lane) {
+                true => Ok(place.number),
+                false => Err(Errno::EINVAL),
+            };
+        }
+        let queue = SharedQueue::of_xrc(pd, domain, lane.queue(), self.size, pieces)?;
+        let number = queue.number().ok_or(Errno::EINVAL)?;
+        lane.make_place(number, self.size, self.posted.clone())?;
+        *place = Some(Place {
+            lane: lane.clone(),
+            number,
+            size: self.size,
+        });
+        let mut table = self.posted.lock();
+        for (number, local) in std::mem::take(&mut table.early) {
+            if let Err(error) = post_to(&queue, number, &local) {
+                // It waits in vain, and ends with the context.
+                log::warn!(target: crate::LOG.ep_data, "a receive is lost: {error}");
+            }
+        }
+        let _ = self.queue.set(queue);
+        Ok(number)
     }
 
     /// Whether this is the id of a request in a shared queue.
@@ -57,9 +128,21 @@ impl Shared {
         id & SHARED != 0
     }
 
-    /// The queue.
-    pub fn queue(&self) -> &Arc<SharedQueue> {
-        &self.queue
+    /// The number of the queue of XRC that the request of this id is in.
+    #[inline]
+    pub(super) fn number_of(id: u64) -> Option<u32> {
+        let number = (id >> NUMBER_BITS) as u32 & NUMBER_MASK;
+        (id & NUMBERED != 0).then_some(number)
+    }
+
+    /// The queue. `-FI_EOPBADSTATE` where there is none yet.
+    pub fn queue(&self) -> Result<&Arc<SharedQueue>> {
+        self.queue.get().ok_or(Errno::EOPBADSTATE)
+    }
+
+    /// The number of its queue, if that is one of XRC.
+    pub fn number(&self) -> Option<u32> {
+        self.queue.get()?.number()
     }
 
     /// Receives that may wait at once.
@@ -81,10 +164,10 @@ impl Shared {
             return Err(table.refusal());
         };
         // A message may come to it at once, and wait for the lock in `take`.
-        self.queue.post(&ReceiveRequest {
-            id: u64::from(number) | SHARED,
-            local,
-        })?;
+        match self.queue.get() {
+            Some(queue) => post_to(queue, number, local)?,
+            None => table.early.push((number, *local)),
+        }
         table.free.pop();
         table.places[number as usize] = Some(Posted::new(context, address, is_reported));
         Ok(())
@@ -92,13 +175,7 @@ impl Shared {
 
     /// Takes the receive that a request was posted for.
     pub(super) fn take(&self, id: u64) -> Option<Posted> {
-        let number = id as u32 & NUMBER_MASK;
-        let mut table = self.posted.lock();
-        let posted = table.places.get_mut(number as usize)?.take()?;
-        if !table.is_abandoned {
-            table.free.push(number);
-        }
-        Some(posted)
+        take(&self.posted, id)
     }
 
     /// Takes all receives that wait, for who reports them. There will be no more.
@@ -107,8 +184,33 @@ impl Shared {
         let mut table = self.posted.lock();
         table.is_abandoned = true;
         table.free.clear();
+        table.early.clear();
         table.places.iter_mut().filter_map(Option::take).collect()
     }
+}
+
+/// Takes the receive that a request was posted for.
+pub(super) fn take(posted: &Lock<Table>, id: u64) -> Option<Posted> {
+    let number = id as u32 & NUMBER_MASK;
+    let mut table = posted.lock();
+    let posted = table.places.get_mut(number as usize)?.take()?;
+    if !table.is_abandoned {
+        table.free.push(number);
+    }
+    Some(posted)
+}
+
+/// Posts the request that has this place.
+#[inline]
+fn post_to(queue: &SharedQueue, place: u32, local: &Gather) -> Result {
+    let marks = match queue.number() {
+        None => SHARED,
+        Some(number) => SHARED | NUMBERED | u64::from(number) << NUMBER_BITS,
+    };
+    queue.post(&ReceiveRequest {
+        id: u64::from(place) | marks,
+        local,
+    })
 }
 
 impl Table {

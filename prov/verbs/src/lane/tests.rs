@@ -7,7 +7,7 @@ use prov_util::ffi::{Handle, Use};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::*;
-use crate::device::{PairConfig, Pairing, ProtectionDomain, QueuePair, fake};
+use crate::device::{PairConfig, Pairing, ProtectionDomain, QueuePair, XrcDomain, fake};
 
 const SIZE: usize = 8;
 
@@ -46,7 +46,7 @@ fn endpoint_of(
         pairing: Pairing::Connected,
         send_queue: lane.queue(),
         receive_queue: lane.queue(),
-        shared: shared.map(|shared| shared.queue()),
+        shared: shared.map(|shared| shared.queue().unwrap()),
         sends: SIZE,
         receives: SIZE,
         send_pieces: 1,
@@ -76,7 +76,8 @@ pub fn receive(seats: &Seats) -> Result {
         .receive(seat.name, &local, null_mut(), null_mut(), true)
 }
 
-fn send(seats: &Seats) -> Result {
+/// Posts a message of no bytes.
+pub fn send(seats: &Seats) -> Result {
     let seat = seats.send.as_ref().unwrap();
     let operation = Operation {
         class: prov_message::OpClass::Send,
@@ -301,4 +302,102 @@ fn shared_receives_end_with_their_device_once_each() {
             assert_eq!(lane.state.lock().members.room, lane.queue.size() - SIZE);
         }
     }
+}
+
+/// A lane of a device.
+pub fn lane(context: Context) -> Arc<Lane> {
+    Lane::new(context, LockKind::Real, 8, Deaf::new()).unwrap()
+}
+
+/// The seats of an endpoint of XRC.
+pub fn seats_over(
+    lane: &Arc<Lane>,
+    pair: &Arc<QueuePair>,
+    link: &Arc<crate::link::Link>,
+    shared: &Arc<Shared>,
+) -> Seats {
+    let (pair, link) = (pair.clone(), Some(link.clone()));
+    let sender = Sender::new(pair.clone(), Reports::default(), link, SIZE, SIZE).unwrap();
+    let sender = sender.without_silence();
+    let receiver = Receiver::new(pair, Reports::default(), Some(shared.clone()), SIZE).unwrap();
+    let seat = |name: Result<Name>| {
+        let (lane, name) = (lane.clone(), name.unwrap());
+        Some(Seat { lane, name })
+    };
+    Seats {
+        send: seat(lane.add_sender(sender)),
+        receive: seat(lane.add_receiver(receiver)),
+    }
+}
+
+/// Completions that the lane's queue has room for, and those that it holds.
+pub fn room(lane: &Lane) -> (usize, usize) {
+    let state = lane.state.lock();
+    (state.members.room, state.members.size)
+}
+
+/// The oldest request of a sender has completed.
+pub fn complete_oldest(lane: &Lane, name: Name, number: u32) {
+    lane.state.lock().members.completed(&WorkCompletion {
+        wr_id: name.request(number),
+        ..WorkCompletion::default()
+    });
+}
+
+#[test]
+fn receives_of_xrc_wait_for_their_queue_and_are_reported_whoever_the_message_is_for() {
+    let context = fake::xrc::context("fake");
+    let pd = ProtectionDomain::new(context).unwrap();
+    let domain = XrcDomain::open(context, None).unwrap();
+    let shared = Shared::of_xrc(SIZE, LockKind::Real).unwrap();
+    let post = |number: usize| {
+        let context = std::ptr::without_provenance_mut(number);
+        shared.post(&Gather::empty(), context, null_mut(), true)
+    };
+    fake::xrc::receives();
+    post(1).unwrap();
+    post(2).unwrap();
+    assert_eq!(fake::xrc::receives(), []);
+    let lane = lane(context);
+    let (all, _) = room(&lane);
+    let number = shared.complete_in(&lane, &pd, &domain, 1).unwrap();
+    assert_eq!(shared.complete_in(&lane, &pd, &domain, 1), Ok(number));
+    assert_eq!(room(&lane).0, all - SIZE);
+    post(3).unwrap();
+    let ids = fake::xrc::receives();
+    assert_eq!(ids.len(), 3);
+    let cq = Cq::new(CqConfig::default()).unwrap();
+    let cq = Use::of(&Handle::new(cq, null_mut(), Vec::new()));
+    let mut ends = [(); 2].map(|()| {
+        let pair = Arc::new(QueuePair::way(&pd, 0));
+        let reports = Reports {
+            rx_cq: Some(cq.clone()),
+            ..Reports::default()
+        };
+        let receiver = Receiver::new(pair, reports, Some(shared.clone()), SIZE).unwrap();
+        Some(lane.add_receiver(receiver).unwrap())
+    });
+    let arrive = |id| {
+        lane.state.lock().members.completed(&WorkCompletion {
+            wr_id: id,
+            // Of a target that nobody here has.
+            qp_num: 4711,
+            status: crate::sys::ibverbs::IBV_WC_WR_FLUSH_ERR,
+            ..WorkCompletion::default()
+        });
+        cq.read_error().map(|error| error.completion.context.addr())
+    };
+    assert_eq!(arrive(ids[0]), Ok(1));
+    for (end, expected) in [(0, Ok(2)), (1, Err(Errno::EAGAIN))] {
+        let name = ends[end].take().unwrap();
+        let unsettled = lane.remove_receiver(name).unwrap();
+        lane.settle(unsettled);
+        assert_eq!(arrive(ids[end + 1]), expected);
+    }
+    // Also what nobody was told of makes room for others.
+    (0..SIZE).for_each(|number| post(number).unwrap());
+    assert_eq!(post(0), Err(Errno::EAGAIN));
+    assert_eq!(room(&lane).0, all - SIZE);
+    drop(shared);
+    assert_eq!(room(&lane).0, all);
 }

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use prov_util::errno::Errno;
+use prov_util::errno::{Errno, Result};
 
 use crate::device::{Context, QueuePair};
 use crate::lane::Seats;
@@ -57,7 +57,7 @@ impl Enabled {
         let pairs = || self.pairs.values().filter(|pair| pair.context == context);
         let mut are_over = true;
         for pair in pairs() {
-            are_over &= end(&pair.pair, &pair.seats);
+            are_over &= is_over(pair.pair.end_for_all(), &pair.seats);
         }
         // What they share waits for ever once the last one has ended: the device
         // flushes what is a pair's own.
@@ -70,7 +70,11 @@ impl Enabled {
 /// Ends the requests of a queue pair: its device flushes them, or else it is gone
 /// and they are reported as flushed here. Whether they have ended.
 pub fn end(pair: &QueuePair, seats: &Seats) -> bool {
-    let Err(error) = pair.end() else {
+    is_over(pair.end(), seats)
+}
+
+fn is_over(ended: Result, seats: &Seats) -> bool {
+    let Err(error) = ended else {
         return true;
     };
     log::warn!(target: crate::LOG.ep_ctrl, "a queue pair does not end: {error}");

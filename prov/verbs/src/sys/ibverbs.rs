@@ -28,6 +28,8 @@ pub struct ibv_context {
     pub cmd_fd: c_int,
     pub async_fd: c_int,
     pub num_comp_vectors: c_int,
+    pub _mutex: libc::pthread_mutex_t,
+    pub abi_compat: *mut c_void,
 }
 
 #[repr(C)]

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 
 use super::ibverbs::*;
 use super::rdmacm::*;
+use super::xrc::*;
 
 /// Lines of C that assert what Rust says.
 macro_rules! same {
@@ -47,7 +48,7 @@ fn assertions() -> Vec<String> {
     let mut lines = Vec::new();
     same! { lines;
         ibv_device { node_type, transport_type, name, dev_name };
-        ibv_context { device, ops, cmd_fd, async_fd, num_comp_vectors };
+        ibv_context { device, ops, cmd_fd, async_fd, num_comp_vectors, abi_compat } whole;
         ibv_context_ops { poll_cq, req_notify_cq, post_srq_recv, post_send, post_recv } whole;
         ibv_pd { context, handle } whole;
         ibv_mr { context, pd, addr, length, handle, lkey, rkey } whole;
@@ -57,7 +58,7 @@ fn assertions() -> Vec<String> {
         ibv_qp { context, qp_context, pd, send_cq, recv_cq, srq, handle, qp_num, state, qp_type };
         ibv_ah { context, pd, handle } whole;
         ibv_device_attr {
-            fw_ver, vendor_id, vendor_part_id, hw_ver, max_qp, max_qp_wr, max_sge, max_sge_rd, max_cq, max_cqe, max_mr, max_qp_rd_atom,
+            fw_ver, vendor_id, vendor_part_id, hw_ver, max_qp, max_qp_wr, device_cap_flags, max_sge, max_sge_rd, max_cq, max_cqe, max_mr, max_qp_rd_atom,
             max_qp_init_rd_atom, atomic_cap, max_srq, max_srq_wr, max_srq_sge, phys_port_cnt,
         } whole;
         ibv_port_attr {
@@ -97,6 +98,17 @@ fn assertions() -> Vec<String> {
             wr_id, status, opcode, vendor_err, byte_len, imm_data, qp_num, src_qp, wc_flags,
             pkey_index, slid, sl, dlid_path_bits,
         } whole;
+        ibv_xrcd { context } whole;
+        ibv_xrcd_init_attr { comp_mask, fd, oflags } whole;
+        ibv_qp_open_attr { comp_mask, qp_num, xrcd, qp_context, qp_type } whole;
+        ibv_qp_init_attr_ex {
+            qp_context, send_cq, recv_cq, srq, cap, qp_type, sq_sig_all, comp_mask, pd, xrcd,
+            _others as "create_flags",
+        } whole;
+        ibv_srq_init_attr_ex {
+            srq_context, max_wr as "attr.max_wr", max_sge as "attr.max_sge",
+            srq_limit as "attr.srq_limit", comp_mask, srq_type, pd, xrcd, cq, tm_cap,
+        } whole;
         ibv_async_event { element, event_type } whole;
         rdma_event_channel { fd } whole;
         rdma_addr {
@@ -123,12 +135,37 @@ fn assertions() -> Vec<String> {
         IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_SEND_SIGNALED, IBV_SEND_INLINE, RDMA_PS_TCP,
         IBV_EVENT_QP_FATAL, IBV_EVENT_QP_REQ_ERR, IBV_EVENT_QP_ACCESS_ERR,
         IBV_EVENT_DEVICE_FATAL, IBV_EVENT_PORT_ACTIVE, IBV_EVENT_PORT_ERR,
-        RDMA_PS_IB, RDMA_CM_EVENT_ADDR_RESOLVED, RDMA_CM_EVENT_ADDR_ERROR,
+        IBV_DEVICE_XRC, IBV_QPT_XRC_SEND, IBV_QPT_XRC_RECV, IBV_SRQT_XRC,
+        IBV_XRCD_INIT_ATTR_FD, IBV_XRCD_INIT_ATTR_OFLAGS, IBV_QP_INIT_ATTR_PD,
+        IBV_QP_INIT_ATTR_XRCD, IBV_QP_OPEN_ATTR_NUM, IBV_QP_OPEN_ATTR_XRCD,
+        IBV_QP_OPEN_ATTR_TYPE, IBV_SRQ_INIT_ATTR_TYPE, IBV_SRQ_INIT_ATTR_PD,
+        IBV_SRQ_INIT_ATTR_XRCD, IBV_SRQ_INIT_ATTR_CQ, IBV_QP_RETRY_CNT, IBV_QP_RNR_RETRY,
+        RDMA_PS_UDP, RDMA_PS_IB, RDMA_CM_EVENT_ADDR_RESOLVED, RDMA_CM_EVENT_ADDR_ERROR,
         RDMA_CM_EVENT_ROUTE_RESOLVED, RDMA_CM_EVENT_ROUTE_ERROR,
         RDMA_CM_EVENT_CONNECT_REQUEST, RDMA_CM_EVENT_CONNECT_RESPONSE,
         RDMA_CM_EVENT_CONNECT_ERROR, RDMA_CM_EVENT_UNREACHABLE, RDMA_CM_EVENT_REJECTED,
         RDMA_CM_EVENT_ESTABLISHED, RDMA_CM_EVENT_DISCONNECTED, RDMA_CM_EVENT_DEVICE_REMOVAL,
     }
+    // The library's table begins earlier.
+    macro_rules! before_context {
+        ($($field:ident),*) => {
+            $(lines.push(format!(
+                "_Static_assert(offsetof(struct verbs_context, context) - \
+                 offsetof(struct verbs_context, {0}) == {1}, \"{0}\");",
+                stringify!($field),
+                offset_of!(verbs_context, context) - offset_of!(verbs_context, $field),
+            ));)*
+        };
+    }
+    before_context!(
+        open_qp,
+        create_qp_ex,
+        get_srq_num,
+        create_srq_ex,
+        open_xrcd,
+        close_xrcd,
+        sz
+    );
     lines
 }
 

@@ -5,3 +5,4 @@ pub mod ibverbs;
 mod layout;
 pub mod library;
 pub mod rdmacm;
+pub mod xrc;

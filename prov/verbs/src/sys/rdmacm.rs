@@ -71,6 +71,7 @@ pub struct rdma_cm_event {
 }
 
 pub const RDMA_PS_TCP: c_uint = 0x0106;
+pub const RDMA_PS_UDP: c_uint = 0x0111;
 pub const RDMA_PS_IB: c_uint = 0x013f;
 
 pub const RDMA_CM_EVENT_ADDR_RESOLVED: c_uint = 0;

@@ -1,0 +1,374 @@
+//! A made-up device that has XRC, and a made-up RDMA CM, which does nothing but note what
+//! it is asked for: the test carries it over.
+
+use std::cell::{Cell, RefCell};
+use std::ffi::{c_int, c_uint, c_void};
+use std::ptr::null_mut;
+use std::slice;
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
+
+use super::{Context, Plain, create_qp, create_srq, device_named, zeroed};
+use crate::address::SocketAddress;
+use crate::sys::ibverbs::*;
+use crate::sys::library::Rdmacm;
+use crate::sys::rdmacm::*;
+use crate::sys::xrc::*;
+
+impl Plain for verbs_context {}
+impl Plain for rdma_cm_id {}
+impl Plain for rdma_event_channel {}
+
+/// What RDMA CM has been asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Call {
+    pub kind: Kind,
+    /// The number that the identifier was made with.
+    pub key: u64,
+    pub is_datagram: bool,
+    pub data: Vec<u8>,
+    pub pair: u32,
+    /// Of the identifier.
+    pub own: Option<SocketAddress>,
+    pub peer: Option<SocketAddress>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Resolve,
+    Route,
+    Listen,
+    Connect,
+    Accept,
+    Establish,
+    Reject,
+    Disconnect,
+    Destroy,
+}
+
+/// A request that was posted: the number of the queue pair, that of the receive queue.
+pub type Post = (u32, u32);
+
+thread_local! {
+    static CALLS: RefCell<Vec<Call>> = const { RefCell::new(Vec::new()) };
+    static POSTS: RefCell<Vec<Post>> = const { RefCell::new(Vec::new()) };
+    static RECEIVES: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+    /// Where identifiers that are bound or resolved are.
+    static HERE: Cell<*mut ibv_context> = const { Cell::new(null_mut()) };
+    /// Queue pairs that are open.
+    static PAIRS: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Takes what RDMA CM has been asked for in this thread.
+pub fn calls() -> Vec<Call> {
+    CALLS.take()
+}
+
+/// Takes what has been posted in this thread.
+pub fn posts() -> Vec<Post> {
+    POSTS.take()
+}
+
+/// Takes the ids of the receives that have been posted in this thread.
+pub fn receives() -> Vec<u64> {
+    RECEIVES.take()
+}
+
+/// The numbers of the targets that are open in this thread.
+pub fn targets() -> Vec<u32> {
+    PAIRS.with_borrow(Vec::clone)
+}
+
+/// Has identifiers be on this device from now on, in this thread.
+pub fn be_at(context: Context) {
+    HERE.set(context.as_ptr());
+}
+
+/// A new device of this name that has XRC.
+pub fn context(name: &str) -> Context {
+    device_named(name, |table| {
+        table.sz = size_of::<verbs_context>();
+        table.open_xrcd = Some(open_xrcd);
+        table.close_xrcd = Some(close_xrcd);
+        table.create_srq_ex = Some(create_srq_ex);
+        table.get_srq_num = Some(get_srq_num);
+        table.create_qp_ex = Some(create_qp_ex);
+        table.open_qp = Some(open_qp);
+        table.context.abi_compat = std::ptr::without_provenance_mut(EXTENDED);
+        table.context.ops.post_send = Some(post_send);
+        table.context.ops.post_srq_recv = Some(post_shared_receive);
+    })
+}
+
+/// RDMA CM.
+pub(super) fn cm() -> Rdmacm {
+    let mut cm = Rdmacm::absent();
+    cm.rdma_destroy_event_channel = destroy_event_channel;
+    cm.rdma_create_id = create_id;
+    cm.rdma_destroy_id = destroy_id;
+    cm.rdma_bind_addr = bind_addr;
+    cm.rdma_resolve_addr = resolve_addr;
+    cm.rdma_resolve_route = resolve_route;
+    cm.rdma_connect = connect;
+    cm.rdma_establish = establish;
+    cm.rdma_listen = listen;
+    cm.rdma_accept = accept;
+    cm.rdma_reject = reject;
+    cm.rdma_disconnect = disconnect;
+    cm.rdma_migrate_id = migrate_id;
+    cm.rdma_init_qp_attr = init_qp_attr;
+    cm
+}
+
+/// What `rdma_create_event_channel` would make.
+pub fn event_channel() -> *mut rdma_event_channel {
+    Box::into_raw(Box::new(rdma_event_channel { fd: -1 }))
+}
+
+unsafe extern "C" fn destroy_event_channel(channel: *mut rdma_event_channel) {
+    // SAFETY: it is from `event_channel`, and given back once.
+    drop(unsafe { Box::from_raw(channel) });
+}
+
+unsafe extern "C" fn open_xrcd(
+    context: *mut ibv_context,
+    _: *mut ibv_xrcd_init_attr,
+) -> *mut ibv_xrcd {
+    Box::into_raw(Box::new(ibv_xrcd { context }))
+}
+
+unsafe extern "C" fn close_xrcd(xrcd: *mut ibv_xrcd) -> c_int {
+    // SAFETY: it is from `open_xrcd`, and given back once.
+    drop(unsafe { Box::from_raw(xrcd) });
+    0
+}
+
+unsafe extern "C" fn create_srq_ex(
+    _: *mut ibv_context,
+    _: *mut ibv_srq_init_attr_ex,
+) -> *mut ibv_srq {
+    static NUMBERS: AtomicU32 = AtomicU32::new(1000);
+    // SAFETY: nothing is asked of the arguments.
+    let srq = unsafe { create_srq(null_mut(), null_mut()) };
+    // SAFETY: it was just made.
+    unsafe { (*srq).handle = NUMBERS.fetch_add(1, Ordering::Relaxed) };
+    srq
+}
+
+unsafe extern "C" fn get_srq_num(srq: *mut ibv_srq, number: *mut u32) -> c_int {
+    // SAFETY: it is from `create_srq_ex`, and the caller has room for a number.
+    unsafe { number.write((*srq).handle) };
+    0
+}
+
+unsafe extern "C" fn create_qp_ex(
+    context: *mut ibv_context,
+    attr: *mut ibv_qp_init_attr_ex,
+) -> *mut ibv_qp {
+    // SAFETY: the caller's attributes are whole.
+    assert_eq!(unsafe { (*attr).qp_type }, IBV_QPT_XRC_RECV);
+    // SAFETY: nothing is asked of the arguments.
+    let qp = unsafe { create_qp(null_mut(), null_mut()) };
+    // SAFETY: it was just made.
+    unsafe { (*qp).context = context };
+    // SAFETY: as above.
+    PAIRS.with_borrow_mut(|pairs| pairs.push(unsafe { (*qp).qp_num }));
+    qp
+}
+
+unsafe extern "C" fn open_qp(
+    context: *mut ibv_context,
+    attr: *mut ibv_qp_open_attr,
+) -> *mut ibv_qp {
+    // SAFETY: the caller's attributes are whole.
+    let number = unsafe { (*attr).qp_num };
+    if !targets().contains(&number) {
+        return null_mut();
+    }
+    PAIRS.with_borrow_mut(|pairs| pairs.push(number));
+    Box::into_raw(Box::new(ibv_qp {
+        context,
+        qp_num: number,
+        qp_type: IBV_QPT_XRC_RECV,
+        ..zeroed()
+    }))
+}
+
+/// A queue pair is destroyed.
+pub(super) fn destroyed(number: u32) {
+    PAIRS.with_borrow_mut(|pairs| {
+        if let Some(at) = pairs.iter().position(|known| *known == number) {
+            pairs.remove(at);
+        }
+    });
+}
+
+unsafe extern "C" fn post_send(
+    qp: *mut ibv_qp,
+    request: *mut ibv_send_wr,
+    _: *mut *mut ibv_send_wr,
+) -> c_int {
+    // SAFETY: those who post to a device with XRC name the receive queue.
+    let post = unsafe {
+        (
+            (*qp).qp_num,
+            (*request).qp_type_xrc_remote_srqn.assume_init(),
+        )
+    };
+    POSTS.with_borrow_mut(|posts| posts.push(post));
+    0
+}
+
+unsafe extern "C" fn post_shared_receive(
+    _: *mut ibv_srq,
+    request: *mut ibv_recv_wr,
+    _: *mut *mut ibv_recv_wr,
+) -> c_int {
+    // SAFETY: the caller's request is whole.
+    let id = unsafe { (*request).wr_id };
+    RECEIVES.with_borrow_mut(|receives| receives.push(id));
+    0
+}
+
+fn note(kind: Kind, id: *mut rdma_cm_id, data: &[u8], pair: u32) -> c_int {
+    // SAFETY: the identifier is from `create_id`, and there yet.
+    let id = unsafe { &*id };
+    let call = Call {
+        kind,
+        key: id.context.addr() as u64,
+        is_datagram: id.ps == RDMA_PS_UDP,
+        data: data.to_vec(),
+        pair,
+        own: SocketAddress::of_storage(&id.route.addr.src),
+        peer: SocketAddress::of_storage(&id.route.addr.dst),
+    };
+    CALLS.with_borrow_mut(|calls| calls.push(call));
+    0
+}
+
+unsafe extern "C" fn create_id(
+    channel: *mut rdma_event_channel,
+    made: *mut *mut rdma_cm_id,
+    context: *mut c_void,
+    ps: c_uint,
+) -> c_int {
+    let id = rdma_cm_id {
+        channel,
+        context,
+        ps,
+        ..zeroed()
+    };
+    // SAFETY: the caller has room for a pointer.
+    unsafe { made.write(Box::into_raw(Box::new(id))) };
+    0
+}
+
+unsafe extern "C" fn destroy_id(id: *mut rdma_cm_id) -> c_int {
+    note(Kind::Destroy, id, &[], 0);
+    // SAFETY: it is from `create_id`, and given back once.
+    drop(unsafe { Box::from_raw(id) });
+    0
+}
+
+/// Reads an address of the caller's.
+fn address(at: *const libc::sockaddr) -> Option<SocketAddress> {
+    // SAFETY: callers have whole storages, or none.
+    let storage = unsafe { at.cast::<storage>().as_ref() }?;
+    SocketAddress::of_storage(storage)
+}
+
+/// Of those who name none.
+static PORTS: AtomicU16 = AtomicU16::new(20000);
+
+unsafe extern "C" fn bind_addr(id: *mut rdma_cm_id, own: *mut libc::sockaddr) -> c_int {
+    let Some(SocketAddress::Internet(mut own)) = address(own) else {
+        return -1;
+    };
+    if own.port() == 0 {
+        own.set_port(PORTS.fetch_add(1, Ordering::Relaxed));
+    }
+    // SAFETY: the identifier is from `create_id`, and there yet.
+    let id = unsafe { &mut *id };
+    id.route.addr.src = SocketAddress::Internet(own).to_storage();
+    id.verbs = HERE.get();
+    0
+}
+
+unsafe extern "C" fn resolve_addr(
+    id: *mut rdma_cm_id,
+    own: *mut libc::sockaddr,
+    peer: *mut libc::sockaddr,
+    _: c_int,
+) -> c_int {
+    // SAFETY: as in `bind_addr`.
+    let place = unsafe { &mut *id };
+    if let Some(SocketAddress::Internet(mut own)) = address(own) {
+        if own.port() == 0 {
+            own.set_port(PORTS.fetch_add(1, Ordering::Relaxed));
+        }
+        place.route.addr.src = SocketAddress::Internet(own).to_storage();
+    }
+    if let Some(peer) = address(peer) {
+        place.route.addr.dst = peer.to_storage();
+    }
+    place.verbs = HERE.get();
+    note(Kind::Resolve, id, &[], 0)
+}
+
+unsafe extern "C" fn resolve_route(id: *mut rdma_cm_id, _: c_int) -> c_int {
+    note(Kind::Route, id, &[], 0)
+}
+
+/// The connection data and the queue pair of a call.
+fn told(param: *const rdma_conn_param) -> (Vec<u8>, u32) {
+    // SAFETY: the caller's parameters are whole, and the data as long as they say.
+    unsafe {
+        let param = &*param;
+        let len = param.private_data_len.into();
+        let data = slice::from_raw_parts(param.private_data.cast::<u8>(), len);
+        (data.to_vec(), param.qp_num)
+    }
+}
+
+unsafe extern "C" fn connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
+    let (data, pair) = told(param);
+    note(Kind::Connect, id, &data, pair)
+}
+
+unsafe extern "C" fn accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
+    let (data, pair) = told(param);
+    note(Kind::Accept, id, &data, pair)
+}
+
+unsafe extern "C" fn establish(id: *mut rdma_cm_id) -> c_int {
+    note(Kind::Establish, id, &[], 0)
+}
+
+unsafe extern "C" fn listen(id: *mut rdma_cm_id, _: c_int) -> c_int {
+    note(Kind::Listen, id, &[], 0)
+}
+
+unsafe extern "C" fn reject(id: *mut rdma_cm_id, data: *const c_void, len: u8) -> c_int {
+    // SAFETY: the caller's data is as long as it says.
+    let data = unsafe { slice::from_raw_parts(data.cast::<u8>(), len.into()) };
+    note(Kind::Reject, id, data, 0)
+}
+
+unsafe extern "C" fn disconnect(id: *mut rdma_cm_id) -> c_int {
+    note(Kind::Disconnect, id, &[], 0)
+}
+
+unsafe extern "C" fn migrate_id(id: *mut rdma_cm_id, channel: *mut rdma_event_channel) -> c_int {
+    // SAFETY: the identifier is from `create_id`, and there yet.
+    unsafe { (*id).channel = channel };
+    0
+}
+
+unsafe extern "C" fn init_qp_attr(
+    _: *mut rdma_cm_id,
+    _: *mut ibv_qp_attr,
+    mask: *mut c_int,
+) -> c_int {
+    // SAFETY: the caller has room for a mask.
+    unsafe { mask.write(IBV_QP_STATE) };
+    0
+}

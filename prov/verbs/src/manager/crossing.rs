@@ -1,0 +1,640 @@
+//! Connections of XRC. Each is two: one from the own initiator to a target of the peer,
+//! which the one asks for, and then one back, which the other asks for by itself. Those
+//! who send from one completion queue to one host share an initiator: the first one
+//! connects it, and the others only ask (by datagrams) whether they may use it. Once both
+//! ways are there RDMA CM is told to forget them, as the provider's peers do: the end of
+//! a connection is not told.
+
+mod steps;
+#[cfg(test)]
+mod tests;
+
+use std::collections::hash_map::RandomState;
+use std::collections::{HashMap, VecDeque};
+use std::hash::BuildHasher;
+use std::net::IpAddr;
+use std::sync::{Arc, Weak};
+
+use prov_util::errno::{Errno, Result};
+
+use super::hello::Hello;
+use super::*;
+use crate::device::{CompletionQueue, PairConfig, Pairing, ProtectionDomain, Target, XrcDomain};
+
+/// What an endpoint of XRC has besides.
+#[derive(Clone)]
+pub struct XrcEnd {
+    /// Where targets are.
+    pub domain: Arc<XrcDomain>,
+    /// Where initiators are.
+    pub pd: Arc<ProtectionDomain>,
+    /// Where its sends complete.
+    pub queue: Arc<CompletionQueue>,
+    /// The number of its receive queue.
+    pub receives: u32,
+    /// What initiators are made with: requests, pieces of each, bytes of inline ones.
+    pub sends: usize,
+    pub send_pieces: usize,
+    pub inline: usize,
+}
+
+/// A request of XRC.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked {
+    pub hello: Hello,
+    /// It is a datagram: the initiator is connected already.
+    pub is_datagram: bool,
+}
+
+impl Asked {
+    /// What a message asks for.
+    pub(super) fn of(message: &[u8], is_datagram: bool) -> Result<(Self, &[u8])> {
+        let (hello, data) = Hello::of(message)?;
+        // There is a target where there is a connection.
+        match is_datagram == (hello.target != 0) {
+            true => Ok((Asked { hello, is_datagram }, data)),
+            false => Err(Errno::EPROTO),
+        }
+    }
+}
+
+/// How far a connection has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// For the initiator, which another one connects.
+    Waiting,
+    Resolving,
+    Routing,
+    /// The peer has been asked.
+    Asking,
+    /// The peer has answered, and is to ask for the way back.
+    Answered,
+    /// The peer's request has been accepted.
+    Accepting,
+    Connected,
+    /// It is over, or did not come about.
+    Ended,
+}
+
+/// One end of a connection.
+pub(super) struct Crossing {
+    parts: EndParts,
+    xrc: XrcEnd,
+    stage: Stage,
+    /// Whether this end asked first.
+    is_first: bool,
+    own: Option<SocketAddress>,
+    /// Whom to ask.
+    pub peer: SocketAddress,
+    /// What it tells the peer.
+    hello: Hello,
+    /// The connection data of the request to come; behind that, the peer's.
+    data: Vec<u8>,
+    asking: Option<Part>,
+    asked: Option<Part>,
+    /// Where the way back is asked for.
+    doors: Vec<Part>,
+    /// What came there too early.
+    early: Option<(Id, Asked)>,
+    initiator: Option<Arc<QueuePair>>,
+    /// Whether the peer did not know an initiator's target any more.
+    has_retried: bool,
+    target: Option<Target>,
+    /// An answer to a datagram, which may have been lost.
+    answer: Option<Answer>,
+}
+
+/// An identifier of a connection, by the name that its events come with.
+struct Part {
+    key: EndKey,
+    id: Id,
+    is_datagram: bool,
+}
+
+/// What a part is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    Asking,
+    Asked,
+    Door { is_datagram: bool },
+}
+
+struct Answer {
+    to: Caller,
+    data: Vec<u8>,
+}
+
+/// Who asks by a datagram: its host, port and tag, and whether it is for the way back.
+type Caller = (IpAddr, u16, u32, bool);
+
+/// Where an initiator is shared: from the completion queue of this address to a host.
+type Way = (usize, IpAddr);
+
+/// The initiators of a fabric, and who is interested in them.
+#[derive(Default)]
+pub(super) struct Initiators {
+    known: HashMap<Way, Initiator>,
+    /// Who need wait no more.
+    ready: Vec<EndKey>,
+    /// Whom datagrams have been answered for.
+    answered: HashMap<Caller, EndKey>,
+}
+
+struct Initiator {
+    pair: Weak<QueuePair>,
+    /// The peer's target, once it is connected.
+    target: Option<u32>,
+    waiting: VecDeque<EndKey>,
+}
+
+impl Initiators {
+    /// The one that leads somewhere, or is about to.
+    fn find(&mut self, way: Way) -> Option<(Arc<QueuePair>, &mut Initiator)> {
+        let known = self.known.get_mut(&way)?;
+        let pair = known.pair.upgrade().filter(|pair| !pair.has_failed())?;
+        Some((pair, known))
+    }
+
+    fn is_unconnected(&self, way: Way) -> bool {
+        let known = self.known.get(&way);
+        known.is_some_and(|known| known.target.is_none())
+    }
+
+    /// An initiator does not lead to where it should, or not any more: another one is to
+    /// be made.
+    fn forget(&mut self, way: Way, pair: &Arc<QueuePair>) {
+        let is_it = |known: &Initiator| std::ptr::eq(known.pair.as_ptr(), Arc::as_ptr(pair));
+        if self.known.get(&way).is_some_and(is_it)
+            && let Some(known) = self.known.remove(&way)
+        {
+            self.ready.extend(known.waiting);
+        }
+    }
+}
+
+/// Why a connection did not come about, with the peer's data.
+type Failure = (Errno, Vec<u8>);
+
+fn plain(error: Errno) -> Failure {
+    (error, Vec::new())
+}
+
+fn ip_of(address: &SocketAddress) -> Result<IpAddr> {
+    match address {
+        SocketAddress::Internet(address) => Ok(address.ip()),
+        SocketAddress::Infiniband(_) => Err(Errno::EINVAL),
+    }
+}
+
+fn with_port(address: &SocketAddress, port: u16) -> SocketAddress {
+    match address {
+        SocketAddress::Internet(address) => {
+            let mut address = *address;
+            address.set_port(port);
+            SocketAddress::Internet(address)
+        }
+        other => other.clone(),
+    }
+}
+
+fn port_of(address: Option<SocketAddress>) -> u16 {
+    match address {
+        Some(SocketAddress::Internet(address)) => address.port(),
+        _ => 0,
+    }
+}
+
+impl State {
+    /// Asks a peer for a connection.
+    pub(super) fn cross(
+        &mut self,
+        parts: EndParts,
+        xrc: XrcEnd,
+        own: Option<&SocketAddress>,
+        peer: &SocketAddress,
+        data: &[u8],
+    ) -> Result<EndKey> {
+        let mut crossing = Crossing::new(parts, xrc, peer.clone(), true);
+        crossing.own = own.map(|own| with_port(own, 0));
+        crossing.data = data.to_vec();
+        let key = self.ends.insert(End::Away);
+        let outcome = self.ask(key, &mut crossing);
+        self.keep(key, crossing, outcome)
+    }
+
+    /// Says yes to a peer that asks.
+    pub(super) fn cross_back(
+        &mut self,
+        parts: EndParts,
+        xrc: XrcEnd,
+        id: Id,
+        asked: Asked,
+        data: &[u8],
+    ) -> Result<EndKey> {
+        let peer = id.peer_address().ok_or(Errno::EINVAL)?;
+        let peer = with_port(&peer, asked.hello.port);
+        let mut crossing = Crossing::new(parts, xrc, peer, false);
+        crossing.own = id.local_address().map(|own| with_port(&own, 0));
+        crossing.hello.tag = asked.hello.tag;
+        crossing.hello.port = port_of(id.local_address());
+        let key = self.ends.insert(End::Away);
+        let outcome = crossing
+            .target_for(&id, &asked)
+            .and_then(|target| self.grant(key, &mut crossing, id, asked, target, data))
+            .and_then(|()| match asked.is_datagram {
+                true => self.ask(key, &mut crossing),
+                false => Ok(()),
+            });
+        self.keep(key, crossing, outcome)
+    }
+
+    /// Keeps what has begun, and nothing of what has not.
+    fn keep(&mut self, key: EndKey, mut crossing: Crossing, begun: Result) -> Result<EndKey> {
+        if let Err(error) = begun {
+            self.clear(&mut crossing);
+            self.ends.remove(key);
+            self.resume();
+            return Err(error);
+        }
+        self.put_back(key, Box::new(crossing));
+        self.resume();
+        Ok(key)
+    }
+
+    /// Takes a connection out, to be worked on.
+    fn take_out(&mut self, key: EndKey) -> Option<Box<Crossing>> {
+        let end = self.ends.get_mut(key)?;
+        match std::mem::replace(end, End::Away) {
+            End::Crossing(crossing) => Some(crossing),
+            other => {
+                *end = other;
+                None
+            }
+        }
+    }
+
+    fn put_back(&mut self, key: EndKey, crossing: Box<Crossing>) {
+        if let Some(end) = self.ends.get_mut(key) {
+            *end = End::Crossing(crossing);
+        }
+    }
+
+    /// Lets those go on who need wait no more.
+    pub(super) fn resume(&mut self) {
+        while let Some(key) = self.initiators.ready.pop() {
+            let Some(mut crossing) = self.take_out(key) else {
+                continue;
+            };
+            if crossing.stage == Stage::Waiting
+                && let Err(error) = self.ask(key, &mut crossing)
+            {
+                self.fail(&mut crossing, plain(error));
+            }
+            self.put_back(key, crossing);
+        }
+    }
+
+    /// Something has happened to an identifier of a connection.
+    pub(super) fn part_happened(&mut self, of: EndKey, role: Role, event: Event) {
+        let Some(mut crossing) = self.take_out(of) else {
+            return;
+        };
+        if let Err(failure) = self.step(of, &mut crossing, role, event) {
+            self.fail(&mut crossing, failure);
+        }
+        self.put_back(of, crossing);
+        self.resume();
+    }
+
+    fn step(
+        &mut self,
+        key: EndKey,
+        crossing: &mut Crossing,
+        role: Role,
+        event: Event,
+    ) -> std::result::Result<(), Failure> {
+        let is_datagram = |part: &Option<Part>| part.as_ref().is_some_and(|part| part.is_datagram);
+        match (role, crossing.stage, event.kind) {
+            (_, Stage::Ended, _) => Ok(()),
+            (_, Stage::Connected, EventKind::DeviceRemoved) => {
+                self.part_ways(crossing);
+                Ok(())
+            }
+            (_, _, EventKind::DeviceRemoved) => Err(plain(Errno::ENODEV)),
+            (Role::Door { is_datagram }, _, EventKind::Requested) => {
+                if let Some(id) = event.incoming {
+                    self.asked_back(key, crossing, id, &event.data, is_datagram)
+                        .map_err(plain)?;
+                }
+                Ok(())
+            }
+            (Role::Door { .. }, ..) => Ok(()),
+            (Role::Asking, Stage::Resolving, EventKind::AddressResolved) => {
+                self.route(key, crossing).map_err(plain)
+            }
+            (Role::Asking, Stage::Routing, EventKind::RouteResolved) => {
+                let target = self.target_of(crossing);
+                let is_gone = is_datagram(&crossing.asking) && target == 0;
+                match is_gone && !crossing.has_retried {
+                    true => self.ask_anew(key, crossing).map_err(plain),
+                    false => crossing.send_request(target).map_err(plain),
+                }
+            }
+            (Role::Asking, Stage::Asking, EventKind::Answered | EventKind::Established) => {
+                self.answered(key, crossing, &event).map_err(plain)
+            }
+            (Role::Asking, _, EventKind::Rejected) => {
+                Err(refused(&event, event.status == REJECTED_BY_PEER))
+            }
+            // What answers a datagram with no.
+            (Role::Asking, Stage::Asking, EventKind::Failed)
+                if event.status >= 0 && is_datagram(&crossing.asking) =>
+            {
+                let is_told = Hello::of(&event.data).is_ok();
+                if !is_told && !crossing.has_retried {
+                    return self.ask_anew(key, crossing).map_err(plain);
+                }
+                Err(refused(&event, event.status == DATAGRAM_REJECTED_BY_PEER))
+            }
+            // RDMA CM has done its part.
+            (
+                Role::Asking,
+                Stage::Connected | Stage::Accepting,
+                EventKind::Disconnected | EventKind::Failed,
+            ) => {
+                if let Some(mut part) = crossing.asking.take() {
+                    let _ = part.id.disconnect();
+                    self.ends.remove(part.key);
+                }
+                Ok(())
+            }
+            (Role::Asked, Stage::Accepting, EventKind::Established) => match crossing.is_first {
+                true => {
+                    self.connected(crossing);
+                    Ok(())
+                }
+                false => self.ask(key, crossing).map_err(plain),
+            },
+            (Role::Asked, Stage::Connected, _) => Ok(()),
+            (_, _, EventKind::NotResolved | EventKind::Failed) => Err(plain(cause(event.status))),
+            (_, _, EventKind::Disconnected) => Err(plain(Errno::ECONNRESET)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Answers a datagram that has been answered before; whether it has been.
+    pub(super) fn answer_again(&mut self, id: &mut Id, asked: &Asked) -> bool {
+        let caller = caller_of(id, asked);
+        let key = caller.and_then(|caller| self.initiators.answered.get(&caller));
+        match (key.and_then(|key| self.ends.get_mut(*key)), caller) {
+            (Some(End::Crossing(crossing)), Some(caller)) => crossing.answer_again(id, caller),
+            _ => false,
+        }
+    }
+
+    /// Both ways are there.
+    fn connected(&mut self, crossing: &mut Crossing) {
+        crossing.stage = Stage::Connected;
+        if let Some(mut part) = crossing.asked.take() {
+            let _ = part.id.disconnect();
+            self.ends.remove(part.key);
+        }
+        if let Some(part) = crossing.asking.take_if(|part| part.is_datagram) {
+            self.ends.remove(part.key);
+        }
+        crossing.parts.link.set_connected(true);
+        let data = std::mem::take(&mut crossing.data);
+        crossing.parts.events.connected(&data);
+    }
+
+    fn fail(&mut self, crossing: &mut Crossing, (error, data): Failure) {
+        self.clear(crossing);
+        crossing.parts.events.failed(error, &data);
+    }
+
+    /// The application hears that the connection is over.
+    fn part_ways(&mut self, crossing: &mut Crossing) {
+        self.clear(crossing);
+        crossing.parts.events.shut_down();
+    }
+
+    /// Nothing is left but what requests under way need.
+    fn clear(&mut self, crossing: &mut Crossing) {
+        crossing.stage = Stage::Ended;
+        crossing.parts.link.set_connected(false);
+        let parts = [crossing.asking.take(), crossing.asked.take()];
+        for part in parts.into_iter().flatten().chain(crossing.doors.drain(..)) {
+            self.ends.remove(part.key);
+        }
+        crossing.early = None;
+        if let Some(Answer { to, .. }) = crossing.answer.take() {
+            self.initiators.answered.remove(&to);
+        }
+        // Nobody else connects it.
+        if let (Some(pair), Ok(way)) = (crossing.initiator.take(), crossing.way())
+            && self.initiators.is_unconnected(way)
+        {
+            self.initiators.forget(way, &pair);
+        }
+        crossing.target = None;
+    }
+
+    /// Ends a connection; the application hears of it, the peer does not.
+    pub(super) fn uncross(&mut self, key: EndKey) -> Result {
+        let Some(mut crossing) = self.take_out(key) else {
+            return Err(Errno::ENOTCONN);
+        };
+        let outcome = match crossing.stage {
+            Stage::Connected | Stage::Accepting => {
+                self.part_ways(&mut crossing);
+                Ok(())
+            }
+            Stage::Ended => Ok(()),
+            _ => Err(Errno::ENOTCONN),
+        };
+        self.put_back(key, crossing);
+        self.resume();
+        outcome
+    }
+
+    /// The endpoint is closed.
+    pub(super) fn leave(&mut self, mut crossing: Box<Crossing>) {
+        self.clear(&mut crossing);
+        self.resume();
+    }
+
+    /// A device has said something.
+    pub(super) fn device_says_to_crossings(&mut self, context: Context, event: DeviceEvent) {
+        let keys: Vec<_> = self.ends.keys().collect();
+        for key in keys {
+            let Some(mut crossing) = self.take_out(key) else {
+                continue;
+            };
+            if crossing.parts.config.context == context
+                && let Some(error) = crossing.concerned_by(event)
+            {
+                match crossing.stage {
+                    Stage::Ended => {}
+                    Stage::Connected => self.part_ways(&mut crossing),
+                    _ => self.fail(&mut crossing, plain(error)),
+                }
+            }
+            self.put_back(key, crossing);
+        }
+        self.resume();
+    }
+}
+
+/// `IB_SIDR_REJECT`: the peer itself has said no to a datagram.
+const DATAGRAM_REJECTED_BY_PEER: i32 = 2;
+
+fn refused(event: &Event, is_by_peer: bool) -> Failure {
+    let data = match (is_by_peer, Hello::of(&event.data)) {
+        (true, Ok((_, data))) => data.to_vec(),
+        _ => Vec::new(),
+    };
+    (Errno::ECONNREFUSED, data)
+}
+
+/// Who asks; `None` for what is no datagram.
+fn caller_of(id: &Id, asked: &Asked) -> Option<Caller> {
+    let Hello {
+        port,
+        tag,
+        is_reciprocal,
+        ..
+    } = asked.hello;
+    let peer = ip_of(&id.peer_address()?).ok()?;
+    asked
+        .is_datagram
+        .then_some((peer, port, tag, is_reciprocal))
+}
+
+impl Crossing {
+    fn new(parts: EndParts, xrc: XrcEnd, peer: SocketAddress, is_first: bool) -> Self {
+        Crossing {
+            hello: Hello {
+                is_reciprocal: !is_first,
+                port: 0,
+                target: 0,
+                queue: xrc.receives,
+                // Nobody is to guess it. All ones are none.
+                tag: RandomState::new().hash_one(()) as u32 >> 1,
+            },
+            parts,
+            xrc,
+            stage: Stage::Waiting,
+            is_first,
+            own: None,
+            peer,
+            data: Vec::new(),
+            asking: None,
+            asked: None,
+            doors: Vec::new(),
+            early: None,
+            initiator: None,
+            has_retried: false,
+            target: None,
+            answer: None,
+        }
+    }
+
+    fn way(&self) -> Result<Way> {
+        let queue = Arc::as_ptr(&self.xrc.queue).addr();
+        Ok((queue, ip_of(&self.peer)?))
+    }
+
+    fn new_initiator(&self) -> Result<Arc<QueuePair>> {
+        let pair = QueuePair::new(
+            &self.xrc.pd,
+            &PairConfig {
+                pairing: Pairing::Initiator,
+                send_queue: &self.xrc.queue,
+                receive_queue: &self.xrc.queue,
+                shared: None,
+                sends: self.xrc.sends,
+                receives: 0,
+                send_pieces: self.xrc.send_pieces,
+                receive_pieces: 0,
+                inline: self.xrc.inline,
+            },
+        )?;
+        Ok(Arc::new(pair))
+    }
+
+    /// What the peer's initiator leads to: a new target, or one that is there.
+    fn target_for(&self, id: &Id, asked: &Asked) -> Result<Target> {
+        let XrcEnd { domain, pd, .. } = &self.xrc;
+        match asked.hello.target {
+            0 => {
+                let target = Target::new(pd, domain)?;
+                id.ready(&target, &self.parts.config.terms)?;
+                Ok(target)
+            }
+            number => Target::open(pd, domain, number),
+        }
+    }
+
+    fn send_request(&mut self, target: u32) -> Result {
+        let (Some(part), Some(pair)) = (&mut self.asking, &self.initiator) else {
+            return Err(Errno::EINVAL);
+        };
+        // What it led to is gone in the meantime.
+        if part.is_datagram && target == 0 {
+            return Err(Errno::ECONNREFUSED);
+        }
+        let hello = Hello {
+            target,
+            ..self.hello
+        };
+        self.stage = Stage::Asking;
+        part.id.connect(&ConnectionParam {
+            data: &hello.with(&self.data),
+            pair: pair.number(),
+            is_shared: true,
+        })
+    }
+
+    /// Answers once more, if this was answered; whether it was.
+    fn answer_again(&mut self, id: &mut Id, caller: Caller) -> bool {
+        let (Some(answer), Some(target)) = (&self.answer, &self.target) else {
+            return false;
+        };
+        if answer.to != caller {
+            return false;
+        }
+        let accepted = id.accept(&ConnectionParam {
+            data: &answer.data,
+            pair: target.number(),
+            is_shared: true,
+        });
+        if let Err(error) = accepted {
+            log::info!(target: crate::LOG.ep_ctrl, "rdma_accept: {error}");
+        }
+        true
+    }
+
+    /// Whether an event of its device ends it, and why.
+    fn concerned_by(&self, event: DeviceEvent) -> Option<Errno> {
+        match event {
+            DeviceEvent::Failed => Some(Errno::ENODEV),
+            DeviceEvent::PairFailed(number) => {
+                let is_initiator = self.parts.pair.is_numbered(number);
+                if is_initiator {
+                    self.parts.pair.note_failure();
+                }
+                let is_target = |target: &Target| target.number() == number;
+                let is_own = is_initiator || self.target.as_ref().is_some_and(is_target);
+                is_own.then_some(Errno::EIO)
+            }
+            _ => None,
+        }
+    }
+
+    /// Its own address.
+    pub fn local_address(&self) -> Option<SocketAddress> {
+        let part = self.asking.as_ref().or(self.asked.as_ref());
+        let known = part.and_then(|part| part.id.local_address());
+        known.or_else(|| self.own.clone())
+    }
+}
