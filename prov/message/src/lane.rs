@@ -450,9 +450,14 @@ impl<C: Core> Driven for Lane<C> {
         };
         drop(core);
         errand.run();
-        if let Some(mut core) = self.core.lock_as_helper() {
-            core.errand_done(errand);
-        }
+        // What was lent to it comes back only so.
+        let mut core = loop {
+            match self.core.lock_as_helper() {
+                Some(core) => break core,
+                None => std::thread::sleep(LOOK),
+            }
+        };
+        core.errand_done(errand);
         false
     }
 

@@ -71,6 +71,8 @@ pub struct Core {
     sent: Vec<ConnKey>,
     /// Whether there may be anything in `ready`, `held` or `sent`.
     has_chores: bool,
+    /// Connections with copies that ended while the owner of receives was away.
+    behind_copies: Vec<ConnKey>,
     signals: Arc<Signals>,
     /// Reads of the favourite until the poller is asked, of those that bring
     /// something; one in vain counts for several.
@@ -158,6 +160,7 @@ impl Core {
             held: Vec::new(),
             sent: Vec::new(),
             has_chores: false,
+            behind_copies: Vec::new(),
             signals,
             reads_left: 0,
             poll_interval: 1,

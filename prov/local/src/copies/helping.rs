@@ -15,6 +15,8 @@ use crate::process::OtherProcess;
 
 /// Looks in vain after which it is looked whether a link still has offers.
 const LOOKS: u32 = 64;
+/// Links that are looked at in one turn.
+const AT_ONCE: usize = 8;
 
 /// Bytes that a peer copies.
 pub enum Source {
@@ -130,7 +132,7 @@ impl<T: Transport> Helpers<T> {
             self.looks = 0;
             self.links.retain(|link| has_offers(*link));
         }
-        for _ in 0..self.links.len() {
+        for _ in 0..self.links.len().min(AT_ONCE) {
             self.next += 1;
             let link = *self.links.get(self.next % self.links.len())?;
             let Some(board) = board(link) else {

@@ -132,6 +132,7 @@ impl Core {
             self.send_more();
         }
         any |= self.ask_poller();
+        any |= !self.copier.is_empty() && !self.endpoints.is_deaf();
         if any {
             self.idle_calls = 0;
             return false;

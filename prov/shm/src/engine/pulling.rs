@@ -1,6 +1,8 @@
 //! Copies from a peer's memory ([`prov_local::copies`]), and help with a peer's
 //! copies from this one. Where that cannot be read, the bytes are asked for.
 
+use std::time::Instant;
+
 use prov_local::channel::Head;
 use prov_local::copies::{self, Goal, LEAST, Offer, Source, Transfer, Work};
 use prov_util::errno::{Errno, Result};
@@ -53,7 +55,20 @@ impl Core {
             offer: Some(name),
         };
         if link.pulls.push(transfer) {
-            self.copier.add(key);
+            self.pull_in_turn(key);
+        }
+    }
+
+    /// Has a link's next transfer copied in its turn, which comes even if nothing
+    /// comes for a thread that sleeps.
+    fn pull_in_turn(&mut self, key: LinkKey) {
+        self.copier.add(key);
+        self.wake_for_copies();
+    }
+
+    fn wake_for_copies(&mut self) {
+        if self.open.has_sleepers() {
+            self.poller.wake_at(Instant::now());
         }
     }
 
@@ -153,7 +168,8 @@ impl Core {
         let key = pulling.link();
         let pulls = self.links.get_mut(key).map(|link| &mut link.pulls);
         let Some((mut transfers, mut outcome)) = self.copier.back(pulling, pulls) else {
-            return;
+            // Whoever sleeps may have found it under way.
+            return self.wake_for_copies();
         };
         if let Some(link) = self.links.get_mut(key) {
             if let [only] = &transfers[..]
@@ -168,7 +184,7 @@ impl Core {
                 link.pulls.ended(transfer);
             }
             if !link.pulls.is_empty() {
-                self.copier.add(key);
+                self.pull_in_turn(key);
             }
         } else {
             outcome = Err(Errno::ESHUTDOWN);

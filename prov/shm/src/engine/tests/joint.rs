@@ -2,6 +2,8 @@
 
 use prov_local::copies::Work;
 use prov_local::joint::{Cut, Joint, Open, What};
+use prov_message::Sleeper;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::*;
 
@@ -255,4 +257,59 @@ fn a_peer_that_asks_for_what_it_was_not_offered_gets_nothing() {
         .unwrap();
     assert_eq!(completed(&mut [sender, receiver], 1, 1), [3]);
     assert_eq!(into, out);
+}
+
+impl Side {
+    /// What a thread does that will sleep.
+    fn sleeps(&mut self) {
+        until(&mut [], |_| self.core.prepare_wait(Sleeper::Thread));
+    }
+
+    /// Whether a thread that sleeps would be woken.
+    fn wakes(&self) -> bool {
+        let mut sleeper = [PollFd::from_borrowed_fd(
+            self.core.poller().unwrap(),
+            PollFlags::IN,
+        )];
+        let most = Timespec {
+            tv_sec: 20,
+            tv_nsec: 0,
+        };
+        poll(&mut sleeper, Some(&most)) == Ok(1)
+    }
+}
+
+#[test]
+fn who_sleeps_goes_on_with_a_copy_that_another_thread_leaves() {
+    let mut scene = Scene::new();
+    let receiver = &mut scene.receiver;
+    let errand = receiver.core.next_errand().unwrap();
+    // It is under way: there is nothing to do for another thread.
+    receiver.sleeps();
+    receiver.finish(errand);
+    assert_eq!(receiver.completions(), []);
+    assert!(receiver.wakes());
+    scene.ends_well();
+}
+
+#[test]
+fn who_sleeps_makes_the_copy_that_another_thread_posts_a_receive_for() {
+    let (mut sender, mut receiver) = (Side::new(Params::default()), Side::new(Params::default()));
+    let (mut out, mut into) = (pattern(9, LEN), vec![0; LEN]);
+    let to = sender.insert(&receiver.name);
+    let sent = message(to, 1, &mut out, 0);
+    sender.core.transmit(sender.ep, &sent).unwrap();
+    until(&mut [], |_| {
+        sender.core.progress();
+        receiver.core.progress();
+        let mut links = sender.core.links.values();
+        links.any(|link| link.has_large_offers() && !link.has_something_to_send())
+    });
+    // It is taken in.
+    receiver.sleeps();
+    let receive = buffer(1, &mut into, 10);
+    receiver.core.receive(receiver.ep, &receive).unwrap();
+    assert!(receiver.wakes());
+    assert_eq!(completed(&mut [&mut sender, &mut receiver], 1, 1), [10]);
+    assert!(into == out);
 }

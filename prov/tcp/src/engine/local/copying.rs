@@ -284,6 +284,10 @@ impl Core {
     /// its socket has nothing to tell a thread that sleeps.
     fn copy_in_turn(&mut self, key: ConnKey) {
         self.copier.add(key);
+        self.wake_for_copies();
+    }
+
+    fn wake_for_copies(&mut self) {
         if self.has_sleepers {
             self.poller.wake_at(Instant::now());
         }
@@ -359,7 +363,8 @@ impl Core {
             .get_mut(key)
             .map(|conn| &mut conn.copies.transfers);
         let Some((mut transfers, outcome)) = self.copier.back(copying, transfers) else {
-            return;
+            // Whoever sleeps may have found it under way.
+            return self.wake_for_copies();
         };
         let mut step = Ok(());
         for transfer in transfers.drain(..) {
@@ -417,7 +422,27 @@ impl Core {
         Ok(())
     }
 
+    /// What is behind copies that ended while the owner of receives was away.
+    pub(crate) fn go_on_for_owner(&mut self) {
+        if self.endpoints.is_deaf() {
+            self.has_chores |= !self.behind_copies.is_empty();
+            return;
+        }
+        for key in std::mem::take(&mut self.behind_copies) {
+            if let Err(fault) = self.go_on_after_copies(key) {
+                self.break_with(key, fault);
+            }
+        }
+    }
+
     fn go_on_after_copies(&mut self, key: ConnKey) -> Step {
+        if self.endpoints.is_deaf() {
+            // That is for the owner.
+            self.behind_copies.push(key);
+            self.has_chores = true;
+            self.wake_for_copies();
+            return Ok(());
+        }
         self.go_on_behind_copies(key)?;
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         let is_done = conn.copies.transfers.is_empty();

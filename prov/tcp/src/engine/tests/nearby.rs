@@ -4,14 +4,17 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use fabric_abi::FI_DELIVERY_COMPLETE;
 use prov_local::channel::SEGMENT;
+use prov_local::copies::Work;
 use prov_local::neighbour::Subject;
 use prov_local::segment::Segment;
 use prov_local::stream::Stream;
-use prov_message::Sleeper;
+use prov_message::{Errand as _, Sleeper};
 
 use super::direct::{Stranger, read, register};
-use super::sleepers::wakes;
+use super::sleepers::{prepare_sleep, wakes};
 use super::*;
+use crate::engine::link::connection::Connection;
+use crate::engine::link::messages::Tcp;
 use crate::params::Local;
 use crate::wire::ByteOrder;
 use crate::wire::header::{Header, MAX_HEADER, Op};
@@ -550,4 +553,62 @@ fn who_scribbles_over_the_memory_loses_the_connection_at_worst() {
             until([&a, &b], || b.count() == 1);
         }
     }
+}
+
+/// The second of two sides copies the first turn of a message of the first one's that
+/// has more: where it goes, and what the first has sent behind it, which does.
+fn with_a_copy_under_way(sides: &(Side, Side), out: &mut [u8], next: &mut [u8]) -> Work<Tcp> {
+    let (a, b) = sides;
+    send(a, out, 1);
+    send(a, next, 2);
+    let mut errand = None;
+    until([a, a], || {
+        let core = &mut b.engine.core();
+        core.progress();
+        errand = errand.take().or_else(|| core.next_errand());
+        let waits = |conn: &Connection| conn.copies.waiting.is_some();
+        errand.is_some() && core.conns.values().any(waits)
+    });
+    errand.unwrap()
+}
+
+fn finish(side: &Side, mut errand: Work<Tcp>) {
+    errand.run();
+    side.engine.core().errand_done(errand);
+}
+
+#[test]
+fn who_sleeps_goes_on_with_a_copy_that_another_thread_leaves() {
+    let (mut out, mut place) = (pattern(8 << 20, 3), vec![0; 8 << 20]);
+    let (mut next, mut its) = ([7; 8], [0; 8]);
+    let sides = nearby();
+    receive(&sides.1, &mut place, 1);
+    receive(&sides.1, &mut its, 2);
+    prepare_sleep(&sides.1);
+    // One thread takes the message in and begins to copy it.
+    let errand = with_a_copy_under_way(&sides, &mut out, &mut next);
+    // Another one has woken for that, finds nothing to do and sleeps again.
+    prepare_sleep(&sides.1);
+    finish(&sides.1, errand);
+    assert_eq!(sides.1.count(), 0);
+    assert!(wakes(&sides.1));
+}
+
+#[test]
+fn nothing_is_taken_in_behind_a_copy_while_the_owner_of_receives_is_away() {
+    let (mut out, mut place) = (pattern(8 << 20, 3), vec![0; 8 << 20]);
+    let (mut next, mut its) = ([7; 8], [0; 8]);
+    let sides = nearby();
+    let (a, b) = &sides;
+    receive(b, &mut place, 1);
+    receive(b, &mut its, 2);
+    let errand = with_a_copy_under_way(&sides, &mut out, &mut next);
+    finish(b, errand);
+    assert_eq!(b.count(), 0, "the copy has begun");
+    b.engine.core().endpoints().owner_leaves();
+    until([a, b], || !b.engine.core().behind_copies.is_empty());
+    assert_eq!(its, [0; 8], "taken in while the owner is away");
+    b.engine.core().endpoints().owner_enters();
+    until([a, b], || a.count() == 2 && b.count() == 2);
+    assert!(place == out && its == next);
 }

@@ -84,6 +84,7 @@ impl Core {
     fn do_chores(&mut self) {
         // Set again by whatever is left to the next one.
         self.has_chores = false;
+        self.go_on_for_owner();
         self.end_bursts();
         self.read_ready();
     }
@@ -91,6 +92,7 @@ impl Core {
     /// Does what is ready before a thread goes to sleep; `false` if there was
     /// something, as there may be more.
     pub(crate) fn may_sleep(&mut self, sleeper: Sleeper) -> bool {
+        self.go_on_for_owner();
         self.end_bursts();
         self.is_in_progress = true;
         self.read_ready();
