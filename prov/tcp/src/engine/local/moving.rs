@@ -151,6 +151,8 @@ impl Core {
         if shortcut.comes_in(remark)? {
             self.rota.add(key);
         }
+        // A call to wake may have been read with this.
+        self.rota.woken();
         if let Some(joint) = shortcut.joint() {
             conn.copies.transfers.meet(&joint.own);
         }

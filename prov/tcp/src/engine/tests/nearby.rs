@@ -137,6 +137,49 @@ fn a_connection_that_is_held_back_and_has_no_room_waits_once() {
 }
 
 #[test]
+fn who_sleeps_is_woken_again_when_a_call_was_read_with_the_last_bytes_of_the_socket() {
+    let (caller, sleeper) = (side(), side());
+    caller.knows(sleeper.addr);
+    sleeper.knows(caller.addr);
+    let ways = |side: &Side| {
+        let core = side.engine.core();
+        let mut shortcuts = core.conns.values().map(|conn| conn.shortcut.as_ref());
+        shortcuts.find_map(|shortcut| shortcut.map(|it| (it.is_out(), it.is_in())))
+    };
+    // The one that is offered memory sleeps before the other one uses it.
+    let (mut out, mut place) = ([0; 8], [0; 8]);
+    let is_attached = || ways(&sleeper) == Some((true, false));
+    for round in 0..8 {
+        if is_attached() {
+            break;
+        }
+        receive(&sleeper, &mut place, round);
+        send(&caller, &mut out, round);
+        until([&caller, &caller], || {
+            sleeper.drive();
+            is_attached() || sleeper.count() as u64 > round
+        });
+    }
+    assert!(is_attached());
+    let (caller, sleeper) = (&caller, &sleeper);
+    prepare_sleep(sleeper);
+    let (mut first, mut second) = ([1; 8], [2; 8]);
+    until([caller, caller], || {
+        ways(caller).is_some_and(|(is_out, _)| is_out)
+    });
+    let mut places = [[0; 8]; 2];
+    let [place, next] = &mut places;
+    receive(sleeper, place, 101);
+    receive(sleeper, next, 102);
+    send(caller, &mut first, 101);
+    let before = sleeper.count();
+    until([sleeper, sleeper], || sleeper.count() > before);
+    prepare_sleep(sleeper);
+    send(caller, &mut second, 102);
+    assert!(wakes(sleeper));
+}
+
+#[test]
 fn what_is_queued_when_a_connection_moves_comes_before_what_follows() {
     const COUNT: u64 = 400;
     for len in [8, 3000, 20_000] {
