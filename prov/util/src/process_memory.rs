@@ -226,19 +226,8 @@ impl Drop for Seal {
 /// # Safety
 /// `near` describes memory that may be written to.
 pub unsafe fn read(pid: libc::pid_t, near: &[iovec], far: &[iovec]) -> Result<usize> {
-    // SAFETY: as the caller promises; the system checks `far` against the
-    // other process's mappings.
-    let copied = unsafe {
-        libc::process_vm_readv(
-            pid,
-            near.as_ptr(),
-            near.len() as libc::c_ulong,
-            far.as_ptr(),
-            far.len() as libc::c_ulong,
-            0,
-        )
-    };
-    outcome(copied)
+    // SAFETY: as the caller promises.
+    unsafe { copy(libc::process_vm_readv, pid, near, far) }
 }
 
 /// Copies from pieces of this process's memory to pieces of another one's, which
@@ -247,19 +236,28 @@ pub unsafe fn read(pid: libc::pid_t, near: &[iovec], far: &[iovec]) -> Result<us
 /// # Safety
 /// `near` describes memory that may be read.
 pub unsafe fn write(pid: libc::pid_t, near: &[iovec], far: &[iovec]) -> Result<usize> {
+    // SAFETY: as the caller promises.
+    unsafe { copy(libc::process_vm_writev, pid, near, far) }
+}
+
+/// `process_vm_readv(2)` or its counterpart.
+type Copy = unsafe extern "C" fn(
+    libc::pid_t,
+    *const iovec,
+    libc::c_ulong,
+    *const iovec,
+    libc::c_ulong,
+    libc::c_ulong,
+) -> isize;
+
+/// # Safety
+/// `near` describes memory that `call` may do its part with.
+#[inline(always)]
+unsafe fn copy(call: Copy, pid: libc::pid_t, near: &[iovec], far: &[iovec]) -> Result<usize> {
+    let (count, far_count) = (near.len() as libc::c_ulong, far.len() as libc::c_ulong);
     // SAFETY: as the caller promises; the system checks `far` against the
     // other process's mappings.
-    let copied = unsafe {
-        libc::process_vm_writev(
-            pid,
-            near.as_ptr(),
-            near.len() as libc::c_ulong,
-            far.as_ptr(),
-            far.len() as libc::c_ulong,
-            0,
-        )
-    };
-    outcome(copied)
+    outcome(unsafe { call(pid, near.as_ptr(), count, far.as_ptr(), far_count, 0) })
 }
 
 fn outcome(copied: isize) -> Result<usize> {
