@@ -10,6 +10,16 @@ use crate::provider::{Incoming, LOST};
 use crate::step::Wanted;
 use crate::world::{EPS, SHARED, SHARED_POSTER, World};
 
+/// How a receive ends that had a message.
+#[derive(Clone, Copy)]
+enum End {
+    Received,
+    /// Its buffer was too short.
+    Cut,
+    /// With the message's link.
+    Lost,
+}
+
 impl World {
     /// What must hold after every step.
     pub fn check(&mut self) {
@@ -23,7 +33,7 @@ impl World {
         assert_eq!(throttled, expected);
         for (key, link) in &own.links {
             let kept = own.model.kept_of(key);
-            assert!(!link.is_throttled || kept > own.model.share(key, false) / 4);
+            assert!(!link.is_throttled || kept > own.model.share(key, false, 0) / 4);
             match link.incoming {
                 Some(Incoming::Keep(number, ..)) => {
                     assert_eq!(own.model.messages[number].place, Place::Arriving);
@@ -31,7 +41,7 @@ impl World {
                 Some(Incoming::Discard(number, 0)) if link.is_held_back => {
                     let message = &own.model.messages[number];
                     assert_eq!(message.place, Place::HeldBack);
-                    assert!(!own.model.has_room(key, message.len, link.announces));
+                    assert!(!own.model.has_room(key, message.len, link.announces, 0));
                 }
                 _ => assert!(!link.is_held_back),
             }
@@ -79,7 +89,7 @@ impl World {
             self.seen = None;
             return;
         }
-        let (id, number, given) = self.end_of(at, completion, |_, _| true);
+        let (id, number, given) = self.end_of(at, completion, End::Received);
         let message = &self.own.model.messages[number];
         assert!(message.len <= given.room);
         assert_eq!(completion.len, message.len);
@@ -98,7 +108,7 @@ impl World {
                 assert_eq!((completion.context.addr(), found), (look + 1, None));
             }
             Errno::ETRUNC => {
-                let (id, number, given) = self.end_of(at, completion, |len, room| len > room);
+                let (id, number, given) = self.end_of(at, completion, End::Cut);
                 let message = &self.own.model.messages[number];
                 assert_eq!(
                     (completion.len, error.olen),
@@ -108,10 +118,8 @@ impl World {
                 self.own.model.messages[number].place = Place::Received;
             }
             LOST => {
-                let (_, number, _) = self.end_of(at, completion, |_, _| true);
-                let message = &mut self.own.model.messages[number];
-                assert!(!self.own.links.contains_key(message.link));
-                message.place = Place::Dropped;
+                let (_, number, _) = self.end_of(at, completion, End::Lost);
+                self.own.model.messages[number].place = Place::Dropped;
             }
             other => {
                 assert_eq!(other, Errno::ECANCELED);
@@ -141,31 +149,35 @@ impl World {
         &mut self,
         at: usize,
         completion: &Completion,
-        fits: impl Fn(usize, usize) -> bool,
+        end: End,
     ) -> (ReceiveId, Number, Given) {
         let id = self.receive_of(completion);
-        let model = &mut self.own.model;
+        let (model, links) = (&mut self.own.model, &self.own.links);
         let place_of = |number: Number| match model.messages[number].place {
             Place::Given(given) => given,
             other => panic!("message {number} is {other:?}"),
         };
         let receive = &model.receives[id];
-        let found = receive.given.iter().position(|&number| {
+        let is_this = |&number: &Number| {
             let (message, given) = (&model.messages[number], place_of(number));
             let buf = receive.buffer.as_ptr().wrapping_add(given.offset);
             message.ep == at
                 && given.receive == id
-                && fits(message.len, given.room)
+                && match end {
+                    End::Received => true,
+                    End::Cut => message.len > given.room,
+                    End::Lost => !links.contains_key(message.link),
+                }
                 && completion.len == message.len.min(given.room)
                 && (completion.tag, completion.src) == (message.tag, message.src)
                 && completion.data == message.data.unwrap_or(0)
                 && (given.room == 0 || completion.buf.cast_const().cast() == buf)
-        });
-        let found = found.expect("the message is the receive's");
-        let number = receive.given[found];
+        };
+        let found = receive.given.iter().copied().find(is_this);
+        let number = found.expect("the message is the receive's");
         let given = place_of(number);
         let receive = &mut model.receives[id];
-        receive.given.remove(found);
+        receive.given.retain(|&other| other != number);
         // Of a buffer for many, in a shared inbox, the release may be read first:
         // it is on the queue of the endpoint that got the last message.
         let ends = !receive.multi || completion.flags & FI_MULTI_RECV != 0;

@@ -83,6 +83,53 @@ fn a_receive_takes_a_message_whose_link_was_about_to_go_on_with_it() {
     run(setting, steps);
 }
 
+#[test]
+fn a_link_that_goes_on_counts_others_that_are_about_to() {
+    let send = |link, tagged, len| Step::Send {
+        link,
+        way: Way::Plain,
+        tagged,
+        tag: 0,
+        len,
+        data: false,
+        ack: 0,
+    };
+    // The receive leaves room for the messages of two links.
+    let steps = vec![
+        send(0, true, 83),
+        Step::EndLink(1),
+        send(3, true, 0),
+        Step::Close(2),
+        Step::Connect(0),
+        send(0, false, 0),
+        Step::EndLink(2),
+        Step::Move(0, 0),
+        Step::Move(0, 0),
+        Step::Connect(0),
+        send(2, false, 62),
+        send(0, false, 0),
+        Step::Move(2, 0),
+        Step::Post {
+            at: 0,
+            wanted: Wanted {
+                tagged: true,
+                tag: 0,
+                ignore: 0,
+                src: None,
+            },
+            len: 0,
+            multi: false,
+        },
+    ];
+    run(
+        Setting {
+            unexpected: 0,
+            in_flight: 590,
+        },
+        steps,
+    );
+}
+
 /// The framework's, where there is no framework.
 #[unsafe(no_mangle)]
 extern "C" fn fi_strerror(_: c_int) -> *const c_char {

@@ -279,13 +279,14 @@ impl Model {
         own.map(Message::cost).sum()
     }
 
-    /// What may be kept of a link.
-    pub fn share(&self, link: LinkKey, announces: bool) -> usize {
+    /// What may be kept of a link, with so many bytes of others beside those that
+    /// are known here.
+    pub fn share(&self, link: LinkKey, announces: bool, beside: usize) -> usize {
         let limit = match announces {
             true => self.limits.unexpected + self.limits.in_flight,
             false => self.limits.unexpected,
         };
-        let others = self.kept() - self.kept_of(link);
+        let others = self.kept() - self.kept_of(link) + beside;
         self.least().max(limit.saturating_sub(others) / 2)
     }
 
@@ -299,8 +300,8 @@ impl Model {
         }
     }
 
-    /// Whether a message of a link can be kept.
-    pub fn has_room(&self, link: LinkKey, len: usize, announces: bool) -> bool {
-        self.kept_of(link) + len + KEEPING_COST <= self.share(link, announces)
+    /// Whether a message of a link can be kept, beside that much of others.
+    pub fn has_room(&self, link: LinkKey, len: usize, announces: bool, beside: usize) -> bool {
+        self.kept_of(link) + len + KEEPING_COST <= self.share(link, announces, beside)
     }
 }

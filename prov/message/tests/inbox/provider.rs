@@ -316,7 +316,11 @@ impl Provider {
         };
         let (way, announces) = (message.way, link.announces);
         let is_plain = way == Way::Plain && message.data.is_none() && message.ack == 0;
-        let fits = self.model.has_room(key, arrival.len, announces);
+        // Others that may go on are counted from when that is decided, and here
+        // when they do.
+        let admitted = self.endpoints.kept_bytes().checked_sub(self.model.kept());
+        let admitted = admitted.expect("all is counted that is kept");
+        let fits = self.model.has_room(key, arrival.len, announces, admitted);
         let given = self.model.arrive(number);
         if is_plain {
             let mut plain = self.endpoints.plain(arrival.ep).unwrap();

@@ -13,7 +13,7 @@ use slotmap::SlotMap;
 
 use crate::model::{Given, LinkKey, Message, Model, Number, Place, Receive, ReceiveId};
 use crate::provider::{Ep, Link, Provider, Sent};
-use crate::step::{Setting, Step, Wanted};
+use crate::step::{Setting, Step, Wanted, Way};
 
 pub struct World {
     pub own: Provider,
@@ -125,6 +125,9 @@ impl World {
                 };
                 let link = &mut self.own.links[key];
                 let number = self.own.model.messages.len();
+                // An empty one in a buffer for many has no place that would tell it
+                // from others there, of which one may be lost.
+                let data = data || (way == Way::Announced && len == 0);
                 self.own.model.messages.push(Message {
                     link: key,
                     ep: link.ep,
