@@ -113,6 +113,12 @@ impl Core {
         })
     }
 
+    /// What is needed to do something on a link, `None` if it has ended.
+    fn at_link(&mut self, key: LinkKey) -> Option<(&mut Endpoints, &mut Link, &mut Below)> {
+        let link = self.links.get_mut(key)?;
+        Some((&mut self.endpoints, link, self.below.as_mut()?))
+    }
+
     /// Lets peers connect to the endpoint, and the endpoint to them.
     ///
     /// # Errors

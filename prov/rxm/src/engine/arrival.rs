@@ -223,16 +223,7 @@ impl Core {
         if position == Position::First {
             self.begin(key, message, envelope)?;
         }
-        let Core {
-            links,
-            endpoints,
-            below: Some(below),
-            ..
-        } = self
-        else {
-            return Ok(());
-        };
-        let Some(link) = links.get_mut(key) else {
+        let Some((endpoints, link, below)) = self.at_link(key) else {
             return Ok(());
         };
         let assembly = link.assembly.as_mut();

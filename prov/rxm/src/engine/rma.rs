@@ -36,16 +36,7 @@ impl Core {
         access: &RemoteAccess,
         bytes: Payload<'_>,
     ) -> Result {
-        let Core {
-            endpoints,
-            links,
-            below: Some(below),
-            ..
-        } = self
-        else {
-            return Err(Errno::EOPBADSTATE);
-        };
-        let link = links.get_mut(key).ok_or(Errno::EAGAIN)?;
+        let (endpoints, link, below) = self.at_link(key).ok_or(Errno::EAGAIN)?;
         let ticket = endpoints.begin(Op::of_access(link.ep, access))?;
         let mut flags = 0;
         if access.flags & FI_DELIVERY_COMPLETE != 0 {

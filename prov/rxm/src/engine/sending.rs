@@ -146,16 +146,7 @@ impl Core {
         message: &Transmit,
         bytes: Payload<'_>,
     ) -> Result {
-        let Core {
-            endpoints,
-            links,
-            below: Some(below),
-            ..
-        } = self
-        else {
-            return Err(Errno::EOPBADSTATE);
-        };
-        let link = links.get_mut(key).ok_or(Errno::EAGAIN)?;
+        let (endpoints, link, below) = self.at_link(key).ok_or(Errno::EAGAIN)?;
         let is_delivered = message.flags & FI_DELIVERY_COMPLETE != 0;
         if !is_delivered && below.may_inject(link, bytes.len(), op.report) {
             below.inject_copy(link, head, &bytes)?;
@@ -195,16 +186,7 @@ impl Core {
     }
 
     fn send_in_parts(&mut self, key: LinkKey, op: Op, head: Head, message: &Transmit) -> Result {
-        let Core {
-            endpoints,
-            links,
-            below: Some(below),
-            ..
-        } = self
-        else {
-            return Err(Errno::EOPBADSTATE);
-        };
-        let link = links.get_mut(key).ok_or(Errno::EAGAIN)?;
+        let (endpoints, link, below) = self.at_link(key).ok_or(Errno::EAGAIN)?;
         let (local, regions) = match below.sends_directly(&message.buffers) {
             true => below.local(&message.buffers, &message.desc, FI_SEND)?,
             false => (Local::NONE, None),
@@ -304,16 +286,12 @@ impl Core {
 
     /// Tells the peer of a message, to be read from its memory.
     fn announce(&mut self, key: LinkKey, op: Op, mut head: Head, memory: &AppIov) -> Result {
-        let Core {
-            endpoints,
-            links,
-            below: Some(below),
-            ..
-        } = self
-        else {
-            return Err(Errno::EOPBADSTATE);
-        };
-        let link = links.get_mut(key).ok_or(Errno::EAGAIN)?;
+        // The peer's application sees the beginning at once, where it can.
+        let front = self
+            .buffered
+            .as_ref()
+            .map_or(0, |buffered| buffered.bounds.least);
+        let (endpoints, link, below) = self.at_link(key).ok_or(Errno::EAGAIN)?;
         let ticket = endpoints.begin(op)?;
         // The peer reads it, or has it written.
         let regions = match below.register(memory, FI_REMOTE_READ | FI_WRITE) {
@@ -323,11 +301,6 @@ impl Core {
                 return Err(error);
             }
         };
-        // The peer's application sees the beginning at once, where it can.
-        let front = self
-            .buffered
-            .as_ref()
-            .map_or(0, |buffered| buffered.bounds.least);
         let mut behind = vec![0; COUNTED_LIST + front.min(memory.len())];
         let (list, front) = behind.split_at_mut(COUNTED_LIST);
         write_list(below.remote(memory, &regions).pieces(), list);
@@ -358,15 +331,7 @@ impl Core {
     /// # Errors
     /// `-FI_EAGAIN` where there is no room.
     pub(super) fn send_packet(&mut self, key: LinkKey, head: &Head, behind: &[u8]) -> Result {
-        let Core {
-            links,
-            below: Some(below),
-            ..
-        } = self
-        else {
-            return Err(Errno::EOPBADSTATE);
-        };
-        let link = links.get_mut(key).ok_or(Errno::ENOTCONN)?;
+        let (_, link, below) = self.at_link(key).ok_or(Errno::ENOTCONN)?;
         if below.may_inject(link, behind.len(), false) {
             return below.inject_copy(link, head, &Payload::Own(behind));
         }
