@@ -24,8 +24,8 @@ enum { REQUEST = 1, ANSWER = 2, CALLS = 4 };
 /* More than what is on its way to a process that does not look. */
 static char large[64 << 20];
 
-/* Of the usual patience, ten seconds: what a call in vain may take. */
-#define MOST 0.3
+/* Of the usual patience, thirty seconds: what a call in vain may take. */
+#define MOST 0.1
 
 struct call {
 	struct fi_context2 request, answer;

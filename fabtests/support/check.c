@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define DEFAULT_PATIENCE 10.0
+#define DEFAULT_PATIENCE 30.0
 #define TEST_LIMIT 60.0
 
 enum outcome { PASSED = 0, FAILED = 1, SKIPPED = 2 };
