@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -241,12 +242,62 @@ static void trywait_many(void)
 	ct_close_pair(&pair);
 }
 
+/* The application has a descriptor of its own that watches those of a queue and of a
+ * counter, from before anything is connected. The system allows few such descriptors
+ * one within the other. */
+static void within_epoll(void)
+{
+	struct ct_spec spec = {
+		.counters = FI_RECV, .wait = FI_WAIT_FD,
+		.threading = FI_THREAD_SAFE,
+	};
+	double until = ct_now() + ct_patience();
+	int own = epoll_create1(EPOLL_CLOEXEC);
+	struct epoll_event event = { .events = EPOLLIN };
+	struct ct_driver *driver;
+	struct ct_pair pair;
+	struct ct_peer *b = &pair.b;
+	struct fid *fids[2];
+	pthread_t thread;
+	int ret;
+
+	REQUIRE(own >= 0);
+	ct_open_pair(&pair, &spec);
+	fids[0] = &b->rx.fid->fid;
+	fids[1] = &b->cntr[CT_CNTR_RECV]->fid;
+	for (int i = 0; i < 2; i++) {
+		int fd;
+
+		OK(fi_control(fids[i], FI_GETWAIT, &fd));
+		REQUIRE(!epoll_ctl(own, EPOLL_CTL_ADD, fd, &event));
+	}
+	POST(b, fi_recv(b->ep, NULL, 0, NULL, FI_ADDR_UNSPEC, &rx_context[0]));
+	driver = ct_driver_start(&pair.a);
+	REQUIRE(!pthread_create(&thread, NULL, send_late, &pair.a));
+	while (!b->rx.count || !fi_cntr_read(b->cntr[CT_CNTR_RECV])) {
+		REQUIRE(ct_now() < until);
+		ret = fi_trywait(b->fabric, fids, 2);
+		if (ret != -FI_EAGAIN) {
+			OK(ret);
+			REQUIRE(epoll_wait(own, &event, 1, 8000) > 0);
+		}
+		ct_pull(&b->rx);
+	}
+	pthread_join(thread, NULL);
+	ct_driver_stop(driver);
+	ct_done(b, &b->rx, &rx_context[0]);
+	ct_done(&pair.a, &pair.a.tx, &tx_context[0]);
+	ct_close_pair(&pair);
+	close(own);
+}
+
 static const struct ct_test tests[] = {
 	{ "poll-set", poll_set, CT_BOTH },
 	{ "poll-counters", poll_counters, CT_BOTH },
 	{ "wait-set-unspec", wait_set_unspec, CT_RDM },
 	{ "wait-set-fd", wait_set_fd, CT_RDM },
 	{ "trywait-many", trywait_many, CT_BOTH },
+	{ "within-epoll", within_epoll, CT_BOTH },
 };
 
 CT_MAIN(tests)

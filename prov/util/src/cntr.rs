@@ -172,6 +172,12 @@ impl Cntr {
         self.sources.add(progress, self.attachment.wait())
     }
 
+    /// Lets reads of this counter drive `progress`, for which who sleeps until it
+    /// changes need not wake. Counted, with [`Cntr::add_source`].
+    pub fn add_unwatched_source(&self, progress: Arc<dyn Progress>) {
+        self.sources.add_unwatched(progress);
+    }
+
     /// Takes back one [`Cntr::add_source`].
     pub fn remove_source(&self, progress: &Arc<dyn Progress>) {
         self.sources.remove(progress, self.attachment.wait());

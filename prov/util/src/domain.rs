@@ -107,7 +107,7 @@ pub trait Domain: Send + Sync + Sized + 'static {
     fn memory(&self) -> &Arc<MrTable>;
 
     /// What moves the domain's transfers on. Counters drive it from the time
-    /// they are opened, other queues once an endpoint has bound them.
+    /// they are opened, and who sleeps for one that a region has bound wakes for it.
     fn progress(&self) -> Option<Arc<dyn Progress>> {
         None
     }

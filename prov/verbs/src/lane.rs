@@ -54,7 +54,10 @@ pub trait Ear: Send + Sync {
     /// [`Lane::abandon_receiver`].
     fn hear(&self);
 
-    /// Readable when there is something.
+    /// Readable when something has happened to connections; devices have descriptors
+    /// of their own. It is none that watches others, of which the system allows five
+    /// one within the other: below a layer such as ofi_rxm, and with the
+    /// application's own, there are as many.
     fn descriptor(&self) -> BorrowedFd<'_>;
 }
 
@@ -116,7 +119,7 @@ impl Lane {
     ) -> Result<Arc<Self>> {
         let most = context.limits()?.completions_per_queue;
         let orders = Orders::new()?;
-        let wake = [ear.descriptor(), orders.as_fd()];
+        let wake = [orders.as_fd(), ear.descriptor()];
         let queue = CompletionQueue::new(context, LEAST.min(most), &wake)?;
         let size = queue.size();
         Ok(Arc::new(Lane {

@@ -44,6 +44,7 @@ pub type EndKey = DefaultKey;
 /// All ends and listeners of a fabric, with the channel of their events.
 pub struct Manager {
     watch: Watch,
+    channel: Arc<Channel>,
     state: Mutex<State>,
 }
 
@@ -155,9 +156,14 @@ pub struct EndParts {
 impl Manager {
     /// Without connections.
     pub fn new() -> Result<Arc<Self>> {
-        let channel = Channel::new()?;
+        Manager::over(Channel::new()?)
+    }
+
+    /// Without connections, of which this channel tells.
+    fn over(channel: Arc<Channel>) -> Result<Arc<Self>> {
         let manager = Arc::new(Manager {
             watch: Watch::new(channel.as_fd())?,
+            channel: channel.clone(),
             state: Mutex::new(State {
                 ends: SlotMap::new(),
                 enabled: Enabled::default(),
@@ -167,6 +173,12 @@ impl Manager {
         });
         watch::join(&manager);
         Ok(manager)
+    }
+
+    /// Of a made-up device, where nothing happens.
+    #[cfg(test)]
+    pub fn fake(context: Context) -> Arc<Self> {
+        Manager::over(Channel::fake(context)).expect("a manager")
     }
 
     /// Asks `peer` for a connection, with connection data, from the address that
@@ -621,7 +633,7 @@ impl Ear for Manager {
     }
 
     fn descriptor(&self) -> BorrowedFd<'_> {
-        self.watch.as_fd()
+        self.channel.as_fd()
     }
 }
 

@@ -22,8 +22,7 @@ use crate::wait::Waitable;
 
 /// A domain on which counters are opened.
 pub trait CntrDomain: Class<Header = fid_domain> {
-    /// What reading a counter has to drive even before an endpoint binds it:
-    /// a region may count in it.
+    /// What reading a counter drives even before an endpoint or a region binds it.
     fn cntr_progress(&self) -> Option<Arc<dyn Progress>>;
 }
 
@@ -41,16 +40,15 @@ pub unsafe extern "C" fn cntr_open<D: CntrDomain>(
     // SAFETY: the caller vouches for the pointers.
     unsafe {
         let domain = Handle::<D>::from_c(domain);
-        let opened = open(attr.as_ref(), context).and_then(|cntr| {
+        let opened = open(attr.as_ref(), context).inspect(|cntr| {
             if let Some(progress) = domain.cntr_progress() {
-                cntr.add_source(progress)?;
+                // Nothing counts in it yet. Endpoints and regions see to it that who
+                // sleeps wakes.
+                cntr.add_unwatched_source(progress);
             }
-            Ok(cntr)
+            cntr.keep_open(Use::of(&domain).any());
         });
-        deliver(
-            cntr,
-            opened.inspect(|cntr| cntr.keep_open(Use::of(&domain).any())),
-        )
+        deliver(cntr, opened)
     }
 }
 

@@ -104,6 +104,10 @@ impl<D: Domain> MrDomain for DomainObject<D> {
     fn mr_eq(&self) -> Option<Use<Eq>> {
         self.eq()
     }
+
+    fn access_progress(&self) -> Option<Arc<dyn Progress>> {
+        self.domain.progress()
+    }
 }
 
 impl<D: Domain> AvDomain for DomainObject<D> {

@@ -15,6 +15,7 @@ use crate::errno::{Errno, Result};
 use crate::mr::{
     Allocation, Dmabuf, Interface, Memory, MrTable, NO_KEY, Place, Region, RemoteEvents, Request,
 };
+use crate::progress::Progress;
 
 /// A domain that registers memory.
 pub trait MrDomain: Class<Header = fid_domain> {
@@ -26,6 +27,11 @@ pub trait MrDomain: Class<Header = fid_domain> {
 
     /// The event queue that registrations report to (`FI_REG_MR`).
     fn mr_eq(&self) -> Option<Use<Eq>> {
+        None
+    }
+
+    /// What takes in the accesses of peers, which regions may count.
+    fn access_progress(&self) -> Option<Arc<dyn Progress>> {
         None
     }
 }
@@ -47,6 +53,8 @@ impl<D: MrDomain> MrOps<D> {
 pub struct Mr {
     region: Arc<Region>,
     table: Arc<MrTable>,
+    /// What takes in the accesses that are counted.
+    progress: Option<Arc<dyn Progress>>,
     /// Whether an endpoint was bound.
     has_endpoint: AtomicBool,
 }
@@ -315,6 +323,7 @@ fn open<D: MrDomain>(
     let mr = Mr {
         region: table.register(request)?,
         table,
+        progress: domain.access_progress(),
         has_endpoint: AtomicBool::new(false),
     };
     Ok(Handle::new(mr, context, parents))
@@ -376,6 +385,10 @@ impl Class for Mr {
                     return Err(Errno::EBADFLAGS);
                 }
                 let cntr = other.expect::<Cntr>()?;
+                if let Some(progress) = &this.progress {
+                    // Taken back when the counter is closed.
+                    cntr.add_source(progress.clone())?;
+                }
                 let counter = Arc::new(CountIn(Use::of(&cntr)));
                 this.table.count_in(&this.region, flags, counter)
             }

@@ -25,18 +25,33 @@ pub struct Sources {
 struct Source {
     progress: Arc<dyn Progress>,
     signals: Arc<Signals>,
+    /// Whether threads sleep at its descriptor.
+    is_watched: bool,
 }
 
 /// A transport that was added.
 struct Use {
     source: Source,
-    /// What it answered to `wait_fd` then.
+    /// What it answered to `wait_fd` when it was watched.
     fd: Option<RawFd>,
     /// How many times it was added, at least once.
     count: usize,
 }
 
 impl Use {
+    fn new(progress: Arc<dyn Progress>, fd: Option<RawFd>, is_watched: bool) -> Self {
+        let signals = progress.signals();
+        Use {
+            source: Source {
+                progress,
+                signals,
+                is_watched,
+            },
+            fd,
+            count: 1,
+        }
+    }
+
     fn is_of(&self, progress: &Arc<dyn Progress>) -> bool {
         std::ptr::addr_eq(Arc::as_ptr(&self.source.progress), Arc::as_ptr(progress))
     }
@@ -61,7 +76,8 @@ impl Sources {
             return Ok(());
         }
         let mut uses = self.uses.lock();
-        if let Some(known) = uses.iter_mut().find(|known| known.is_of(&progress)) {
+        let known = uses.iter_mut().find(|known| known.is_of(&progress));
+        if let Some(known) = known.filter(|known| known.source.is_watched) {
             known.count += 1;
             return Ok(());
         }
@@ -69,14 +85,32 @@ impl Sources {
         if let Some(wait) = wait {
             wait.watch(fd)?;
         }
-        let signals = progress.signals();
-        uses.push(Use {
-            source: Source { progress, signals },
-            fd,
-            count: 1,
-        });
+        match uses.iter_mut().find(|known| known.is_of(&progress)) {
+            Some(known) => {
+                known.fd = fd;
+                known.source.is_watched = true;
+                known.count += 1;
+            }
+            None => uses.push(Use::new(progress, fd, true)),
+        }
         self.publish(&uses);
         Ok(())
+    }
+
+    /// Adds a transport that is driven, or counts it once more, without having
+    /// anybody who sleeps wake for it.
+    pub fn add_unwatched(&self, progress: Arc<dyn Progress>) {
+        if !progress.is_driven() {
+            return;
+        }
+        let mut uses = self.uses.lock();
+        match uses.iter_mut().find(|known| known.is_of(&progress)) {
+            Some(known) => known.count += 1,
+            None => {
+                uses.push(Use::new(progress, None, false));
+                self.publish(&uses);
+            }
+        }
     }
 
     /// Takes back one [`Sources::add`].
@@ -91,7 +125,7 @@ impl Sources {
         }
         let removed = uses.swap_remove(index);
         self.publish(&uses);
-        if let Some(wait) = wait {
+        if let Some(wait) = wait.filter(|_| removed.source.is_watched) {
             wait.unwatch(removed.fd);
         }
     }
@@ -104,8 +138,8 @@ impl Sources {
             std::mem::take(&mut *uses)
         };
         if let Some(wait) = wait {
-            for source in removed {
-                wait.unwatch(source.fd);
+            for known in removed.iter().filter(|known| known.source.is_watched) {
+                wait.unwatch(known.fd);
             }
         }
     }
@@ -156,11 +190,13 @@ impl Sources {
         }
     }
 
-    /// Tells every transport that a thread is about to sleep; whether all of
-    /// them agree.
+    /// Tells every transport at whose descriptor threads sleep that one is about to;
+    /// whether all of them agree.
     pub fn prepare_wait(&self) -> bool {
-        self.list
-            .read(|list| list.iter().all(|source| source.progress.prepare_wait()))
+        self.list.read(|list| {
+            let mut watched = list.iter().filter(|source| source.is_watched);
+            watched.all(|source| source.progress.prepare_wait())
+        })
     }
 
     fn publish(&self, uses: &[Use]) {

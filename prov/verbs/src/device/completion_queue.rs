@@ -48,8 +48,8 @@ unsafe impl Send for CompletionQueue {}
 unsafe impl Sync for CompletionQueue {}
 
 impl CompletionQueue {
-    /// A queue for at least `size` completions. Who waits for one wakes also when
-    /// any of `also` is readable.
+    /// A queue for at least `size` completions. Who waits for one wakes also when the
+    /// device says something of its own accord, or any of `also` is readable.
     pub fn new(context: Context, size: usize, also: &[BorrowedFd<'_>]) -> Result<Arc<Self>> {
         let verbs = &context.libraries.verbs;
         let poll = context.ops().poll_cq.ok_or(Errno::ENOSYS)?;
@@ -57,7 +57,7 @@ impl CompletionQueue {
         // SAFETY: the device is open.
         let channel = unsafe { (verbs.ibv_create_comp_channel)(context.as_ptr()) };
         let channel = NonNull::new(channel).ok_or_else(Errno::last_os_error)?;
-        let made = watch(channel, also).and_then(|watch| {
+        let made = watch(channel, &context, also).and_then(|watch| {
             // SAFETY: device and channel are open.
             let cq = unsafe {
                 (verbs.ibv_create_cq)(context.as_ptr(), size, null_mut(), channel.as_ptr(), 0)
@@ -139,8 +139,10 @@ impl CompletionQueue {
     /// Has the device make [`Self::descriptor`] readable no more, which one that is gone
     /// does for ever.
     pub fn part(&self) {
-        if let Err(error) = epoll::delete(&self.watch, descriptor_of(&self.channel)) {
-            log::debug!(target: crate::LOG.cq, "a channel is still watched: {error}");
+        for fd in [descriptor_of(&self.channel), self.context.as_fd()] {
+            if let Err(error) = epoll::delete(&self.watch, fd) {
+                log::debug!(target: crate::LOG.cq, "a device is still watched: {error}");
+            }
         }
     }
 
@@ -174,12 +176,17 @@ fn descriptor_of(channel: &NonNull<ibv_comp_channel>) -> BorrowedFd<'_> {
     unsafe { BorrowedFd::borrow_raw((*channel.as_ptr()).fd) }
 }
 
-/// Has the channel not wait, and watches it and the others.
-fn watch(channel: NonNull<ibv_comp_channel>, also: &[BorrowedFd<'_>]) -> Result<OwnedFd> {
+/// Has the channel not wait, and watches it, its device and the others.
+fn watch(
+    channel: NonNull<ibv_comp_channel>,
+    context: &Context,
+    also: &[BorrowedFd<'_>],
+) -> Result<OwnedFd> {
     let channel = descriptor_of(&channel);
     fcntl_setfl(channel, fcntl_getfl(channel)? | OFlags::NONBLOCK)?;
     let watch = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    for fd in std::iter::once(channel).chain(also.iter().copied()) {
+    let all = [channel, context.as_fd()].into_iter();
+    for fd in all.chain(also.iter().copied()) {
         let data = epoll::EventData::new_u64(0);
         epoll::add(&watch, fd, data, epoll::EventFlags::IN)?;
     }

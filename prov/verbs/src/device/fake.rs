@@ -67,10 +67,16 @@ fn device_named(name: &str, adorn: impl FnOnce(&mut verbs_context)) -> Context {
     context.ops.post_recv = Some(post_receive);
     context.ops.post_srq_recv = Some(post_shared_receive);
     context.ops.req_notify_cq = Some(arm);
+    let (events, far) = UnixStream::pair().expect("a channel");
+    // It stays, as the device does.
+    context.async_fd = events.into_raw_fd();
+    let async_fd = context.async_fd;
     adorn(&mut table);
     let table = Box::into_raw(table);
     // SAFETY: it was just made. The pointer may be led back to the table's beginning.
     let context = unsafe { NonNull::new_unchecked(&raw mut (*table).context) };
+    let known = (context.as_ptr().addr(), async_fd, far);
+    CHANNELS.lock().push(known);
     Context { context, libraries }
 }
 
@@ -127,7 +133,8 @@ unsafe extern "C" fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
     0
 }
 
-/// The far ends of channels, with their device and their descriptor.
+/// The far ends of channels and of what devices say of their own accord, with their
+/// device and their descriptor.
 static CHANNELS: Mutex<Vec<(usize, RawFd, UnixStream)>> = Mutex::new(Vec::new());
 
 /// A device is gone, and its channels with it.

@@ -4,7 +4,7 @@ use std::ptr::null_mut;
 use prov_message::Reports;
 use prov_util::cq::{Cq, CqConfig};
 use prov_util::ffi::{Handle, Use};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 
 use super::*;
 use crate::device::{PairConfig, Pairing, ProtectionDomain, QueuePair, XrcDomain, fake};
@@ -307,6 +307,23 @@ fn shared_receives_end_with_their_device_once_each() {
 /// A lane of a device.
 pub fn lane(context: Context) -> Arc<Lane> {
     Lane::new(context, LockKind::Real, 8, Deaf::new()).unwrap()
+}
+
+#[test]
+fn four_descriptors_that_watch_others_may_be_above_a_lanes() {
+    // Five are all that the system allows: the queue's, those of the layer above and
+    // of its queue, and the application's own.
+    let context = fake::context("fake");
+    let manager = crate::manager::Manager::fake(context);
+    let lane = Lane::new(context, LockKind::Real, 8, manager).unwrap();
+    let mut above: Vec<OwnedFd> = Vec::new();
+    for _ in 0..4 {
+        let watching = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        let below = above.last().map_or(lane.queue.as_fd(), AsFd::as_fd);
+        let data = epoll::EventData::new_u64(0);
+        epoll::add(&watching, below, data, epoll::EventFlags::IN).unwrap();
+        above.push(watching);
+    }
 }
 
 /// The seats of an endpoint of XRC.

@@ -3,9 +3,12 @@
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{c_int, c_uint, c_void};
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::ptr::null_mut;
 use std::slice;
 use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
+
+use rustix::event::{EventfdFlags, eventfd};
 
 use super::{Context, Plain, create_qp, create_srq, device_named, zeroed};
 use crate::address::SocketAddress;
@@ -121,12 +124,15 @@ pub(super) fn cm() -> Rdmacm {
 
 /// What `rdma_create_event_channel` would make.
 pub fn event_channel() -> *mut rdma_event_channel {
-    Box::into_raw(Box::new(rdma_event_channel { fd: -1 }))
+    let events = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+    Box::into_raw(Box::new(rdma_event_channel {
+        fd: events.expect("a descriptor").into_raw_fd(),
+    }))
 }
 
 unsafe extern "C" fn destroy_event_channel(channel: *mut rdma_event_channel) {
-    // SAFETY: it is from `event_channel`, and given back once.
-    drop(unsafe { Box::from_raw(channel) });
+    // SAFETY: it is from `event_channel`, and given back once, as is its descriptor.
+    drop(unsafe { OwnedFd::from_raw_fd(Box::from_raw(channel).fd) });
 }
 
 unsafe extern "C" fn open_xrcd(
