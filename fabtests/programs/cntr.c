@@ -339,6 +339,50 @@ static void region(void)
 	ct_close_pair(&pair);
 }
 
+/* Who sleeps until a region's counter changes wakes, though no endpoint has it. */
+static void region_wakes(void)
+{
+	struct ct_spec spec = {
+		.caps = FI_MSG | FI_RMA | FI_RMA_EVENT,
+		.threading = FI_THREAD_SAFE,
+	};
+	struct ct_memory local, counted = { 0 };
+	static unsigned char target[64];
+	struct ct_driver *driver;
+	struct fid_cntr *cntr;
+	struct ct_pair pair;
+	uint64_t flags;
+
+	ct_open_pair(&pair, &spec);
+	ct_memory_open(&pair.a, &local, 64, FI_WRITE);
+	cntr = open_counter(&pair.b, FI_WAIT_UNSPEC);
+	flags = ct_mr_mode(&pair.b) & FI_MR_RMA_EVENT ? FI_RMA_EVENT : 0;
+	OK(fi_mr_reg(pair.b.domain, target, sizeof(target), FI_REMOTE_WRITE, 0,
+		     ct_fresh_key(), flags, &counted.mr, NULL));
+	OK(fi_mr_bind(counted.mr, &cntr->fid, FI_REMOTE_WRITE));
+	ct_register_finish(&pair.b, counted.mr);
+	counted.addr = ct_mr_mode(&pair.b) & FI_MR_VIRT_ADDR ?
+		       (uintptr_t)target : 0;
+	for (uint64_t i = 1; i <= 3; i++) {
+		struct ct_rma rma = {
+			.buf = local.data, .len = 64, .desc = local.desc,
+			.addr = counted.addr, .key = fi_mr_key(counted.mr),
+			.context = &tx_context[0],
+		};
+
+		POST(&pair.a, ct_rma(&pair.a, CT_WRITE, &rma));
+		driver = ct_driver_start(&pair.a);
+		OK(fi_cntr_wait(cntr, i, 30000));
+		ct_driver_stop(driver);
+		ct_done(&pair.a, &pair.a.tx, &tx_context[0]);
+	}
+	CHECK(true, "woken");
+	OK(fi_close(&counted.mr->fid));
+	OK(fi_close(&cntr->fid));
+	ct_memory_close(&local);
+	ct_close_pair(&pair);
+}
+
 /* A failed operation counts as an error, not as a success. */
 static void failure(void)
 {
@@ -451,6 +495,7 @@ static const struct ct_test tests[] = {
 	{ "remote-access", remote_access, CT_BOTH },
 	{ "target", target, CT_BOTH },
 	{ "region", region, CT_BOTH },
+	{ "region-wakes", region_wakes, CT_BOTH },
 	{ "failure", failure, CT_BOTH },
 	{ "wait-for-messages", wait_for_messages, CT_BOTH },
 	{ "bytes", bytes, CT_RDM },

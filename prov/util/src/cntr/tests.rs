@@ -1,4 +1,5 @@
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread;
 
 use super::*;
@@ -111,6 +112,28 @@ fn without_a_wait_object_waiting_polls() {
     transport.give(move || target.count(0));
     assert_eq!(cntr.wait(1, -1), Ok(()));
     assert_eq!(cntr.wait(2, 2), Err(Errno::ETIMEDOUT));
+}
+
+#[test]
+fn all_sources_are_driven_and_who_sleeps_wakes_for_those_that_are_watched() {
+    let cntr = open(CntrEvents::Completions, WaitKind::Fd);
+    let wait = cntr.attachment().wait().unwrap();
+    let transport = TestTransport::new();
+    cntr.add_unwatched_source(transport.clone());
+    transport.give(|| {});
+    assert!(!wait.is_readable());
+    cntr.read();
+    assert_eq!(transport.driven.load(Ordering::Relaxed), 1);
+    let progress: Arc<dyn Progress> = transport.clone();
+    cntr.add_source(progress.clone()).unwrap();
+    transport.give(|| {});
+    assert!(wait.is_readable());
+    assert_eq!(cntr.try_wait(), Ok(()));
+    transport.await_sleepers(1);
+    cntr.remove_source(&progress);
+    cntr.remove_source(&progress);
+    transport.give(|| {});
+    assert!(!wait.is_readable(), "it is gone");
 }
 
 #[test]
