@@ -4,6 +4,7 @@
 
 mod helping;
 mod joined;
+mod lane;
 
 use std::collections::VecDeque;
 
@@ -17,6 +18,7 @@ use self::helping::Helpers;
 pub use self::helping::{Helping, Offer, Source};
 pub use self::joined::LEAST;
 use self::joined::{Meeting, Turn, destination};
+pub use self::lane::{Back, Copies};
 use crate::joint::Board;
 use crate::process::{COPIES, OtherProcess};
 

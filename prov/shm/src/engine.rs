@@ -19,7 +19,7 @@ mod tests;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use prov_local::copies::{Copier, Work};
+use prov_local::copies::{Copier, Copies as _, Work};
 use prov_local::rota::Rota;
 use prov_message::lane::Pause;
 use prov_message::sources::ByPeers;
@@ -146,11 +146,7 @@ impl prov_message::Core for Core {
     }
 
     fn next_errand(&mut self) -> Option<Work<Shm>> {
-        match (self.copier.is_idle(), self.endpoints.is_deaf()) {
-            (true, _) => None,
-            (false, true) => self.copier.next_begun().map(Work::Copy),
-            (false, false) => self.next_work(),
-        }
+        self.next_work()
     }
 
     fn errand_done(&mut self, errand: Work<Shm>) {

@@ -4,7 +4,9 @@
 use std::time::Instant;
 
 use prov_local::channel::Head;
-use prov_local::copies::{self, Goal, LEAST, Offer, Source, Transfer, Work};
+use prov_local::copies::{
+    Back, Copier, Copies, Copying, Goal, Helping, LEAST, Offer, Source, Transfer,
+};
 use prov_util::errno::{Errno, Result};
 use prov_util::process_memory::OtherIov;
 
@@ -12,11 +14,6 @@ use super::Core;
 use super::keys::{LinkKey, from_peer, to_peer};
 use super::link::{Bytes, Coming, Fault, Link, Pending, Placing, Shm, Then};
 use super::records::FETCH;
-
-/// A copy from a peer's memory.
-type Pulling = copies::Copying<Shm>;
-/// Help with a peer's.
-type Helping = Box<copies::Helping>;
 
 impl Core {
     /// Copies what a peer has, or asks for it: `len` bytes of its offer `name`.
@@ -55,20 +52,7 @@ impl Core {
             offer: Some(name),
         };
         if link.pulls.push(transfer) {
-            self.pull_in_turn(key);
-        }
-    }
-
-    /// Has a link's next transfer copied in its turn, which comes even if nothing
-    /// comes for a thread that sleeps.
-    fn pull_in_turn(&mut self, key: LinkKey) {
-        self.copier.add(key);
-        self.wake_for_copies();
-    }
-
-    fn wake_for_copies(&mut self) {
-        if self.open.has_sleepers() {
-            self.poller.wake_at(Instant::now());
+            self.copy_in_turn(key);
         }
     }
 
@@ -86,32 +70,6 @@ impl Core {
         self.answer(key, head, &[]);
     }
 
-    /// The next copy, or part of a peer's, to be made without the lane's lock.
-    #[cold]
-    pub(super) fn next_work(&mut self) -> Option<Work<Shm>> {
-        let next = match self.next_pull() {
-            Some(pulling) => Some(Work::Copy(pulling)),
-            None => self.next_help().map(Work::Help),
-        };
-        if let Some(work) = &next
-            && !work.waits()
-        {
-            self.idle_calls = 0;
-        }
-        next
-    }
-
-    fn next_pull(&mut self) -> Option<Pulling> {
-        let (links, endpoints) = (&mut self.links, &mut self.endpoints);
-        self.copier.next(|key, batch| {
-            let link = links.get_mut(key)?;
-            let memory = link.memory?;
-            link.pulls.take(batch)?;
-            batch.make_room(endpoints);
-            Some((link.ep, memory))
-        })
-    }
-
     /// A peer has been offered so many bytes: it may be helped to copy them.
     pub(super) fn has_offered(&mut self, key: LinkKey, len: usize) {
         if len as u64 >= LEAST
@@ -124,79 +82,7 @@ impl Core {
         }
     }
 
-    fn next_help(&mut self) -> Option<Helping> {
-        let links = &self.links;
-        self.copier.next_help(
-            |key| {
-                let channel = links.get(key)?.channel.as_ref()?;
-                Some(&channel.joint().far)
-            },
-            |key| links.get(key).is_some_and(Link::has_large_offers),
-            |key, name| {
-                let link = links.get(key)?;
-                let bytes = match link.pending.get(from_peer(name))? {
-                    Pending::Offer { bytes, .. } => bytes,
-                    Pending::Op(_) | Pending::Result { .. } => return None,
-                };
-                Some(Offer {
-                    ep: link.ep,
-                    memory: link.memory?,
-                    bytes: match bytes {
-                        Bytes::App(memory) => Source::App(*memory),
-                        Bytes::Registered(grants) => Source::Registered(*grants),
-                        Bytes::Own(_) => return None,
-                    },
-                })
-            },
-        )
-    }
-
-    /// Work is done.
-    pub(super) fn worked(&mut self, work: Work<Shm>) {
-        match work {
-            Work::Copy(pulling) => self.pulled(pulling),
-            Work::Help(helping) => {
-                if let Some((key, words)) = self.copier.helped(helping) {
-                    self.is_done(key, words);
-                }
-            }
-        }
-    }
-
-    /// Copies have been made, or not.
-    fn pulled(&mut self, pulling: Pulling) {
-        let key = pulling.link();
-        let pulls = self.links.get_mut(key).map(|link| &mut link.pulls);
-        let Some((mut transfers, mut outcome)) = self.copier.back(pulling, pulls) else {
-            // Whoever sleeps may have found it under way.
-            return self.wake_for_copies();
-        };
-        if let Some(link) = self.links.get_mut(key) {
-            if let [only] = &transfers[..]
-                && outcome.is_ok()
-                && !only.is_whole()
-            {
-                transfers
-                    .drain(..)
-                    .for_each(|transfer| link.pulls.put_back(transfer));
-            }
-            for transfer in &transfers {
-                link.pulls.ended(transfer);
-            }
-            if !link.pulls.is_empty() {
-                self.pull_in_turn(key);
-            }
-        } else {
-            outcome = Err(Errno::ESHUTDOWN);
-        }
-        for transfer in transfers.drain(..) {
-            self.copied(key, transfer, outcome);
-        }
-        self.copier.emptied(transfers);
-        self.drain_if_ended(key);
-    }
-
-    fn copied(&mut self, key: LinkKey, transfer: Transfer<Shm>, outcome: Result) {
+    fn pulled(&mut self, key: LinkKey, transfer: Transfer<Shm>, outcome: Result) {
         let (Goal::Place(mut placing), Some(name)) = (transfer.to, transfer.name) else {
             return;
         };
@@ -243,5 +129,93 @@ impl Core {
         if !waits && link.pulls.is_empty() {
             self.break_link(key, Fault::Ended(Errno::ESHUTDOWN));
         }
+    }
+}
+
+impl Copies for Core {
+    fn copier(&mut self) -> &mut Copier<Shm> {
+        &mut self.copier
+    }
+
+    fn wake_for_copies(&mut self) {
+        if self.open.has_sleepers() {
+            self.poller.wake_at(Instant::now());
+        }
+    }
+
+    fn next_copy(&mut self) -> Option<Copying<Shm>> {
+        let (links, endpoints) = (&mut self.links, &mut self.endpoints);
+        self.copier.next(|key, batch| {
+            let link = links.get_mut(key)?;
+            let memory = link.memory?;
+            link.pulls.take(batch)?;
+            batch.make_room(endpoints);
+            Some((link.ep, memory))
+        })
+    }
+
+    fn next_help(&mut self) -> Option<Box<Helping>> {
+        let links = &self.links;
+        self.copier.next_help(
+            |key| {
+                let channel = links.get(key)?.channel.as_ref()?;
+                Some(&channel.joint().far)
+            },
+            |key| links.get(key).is_some_and(Link::has_large_offers),
+            |key, name| {
+                let link = links.get(key)?;
+                let bytes = match link.pending.get(from_peer(name))? {
+                    Pending::Offer { bytes, .. } => bytes,
+                    Pending::Op(_) | Pending::Result { .. } => return None,
+                };
+                Some(Offer {
+                    ep: link.ep,
+                    memory: link.memory?,
+                    bytes: match bytes {
+                        Bytes::App(memory) => Source::App(*memory),
+                        Bytes::Registered(grants) => Source::Registered(*grants),
+                        Bytes::Own(_) => return None,
+                    },
+                })
+            },
+        )
+    }
+
+    fn is_busy_copying(&mut self) {
+        self.idle_calls = 0;
+    }
+
+    fn take_back(&mut self, copying: Copying<Shm>) -> Option<Back<Shm>> {
+        let link = self.links.get_mut(copying.link());
+        self.copier.back(copying, link.map(|link| &mut link.pulls))
+    }
+
+    fn copied(&mut self, key: LinkKey, transfers: &mut Vec<Transfer<Shm>>, mut outcome: Result) {
+        if let Some(link) = self.links.get_mut(key) {
+            if let [only] = &transfers[..]
+                && outcome.is_ok()
+                && !only.is_whole()
+            {
+                transfers
+                    .drain(..)
+                    .for_each(|transfer| link.pulls.put_back(transfer));
+            }
+            for transfer in &*transfers {
+                link.pulls.ended(transfer);
+            }
+            if !link.pulls.is_empty() {
+                self.copy_in_turn(key);
+            }
+        } else {
+            outcome = Err(Errno::ESHUTDOWN);
+        }
+        for transfer in transfers.drain(..) {
+            self.pulled(key, transfer, outcome);
+        }
+        self.drain_if_ended(key);
+    }
+
+    fn heard_late(&mut self, key: LinkKey, words: [u64; 3]) {
+        self.is_done(key, words);
     }
 }

@@ -8,9 +8,9 @@ use std::time::Instant;
 
 use fabric_abi::FI_REMOTE_WRITE;
 use prov_local::copies;
-use prov_local::copies::{LEAST, Offer, Source, Transfer, Work};
+use prov_local::copies::{Back, Copier, Copies, Copying, Helping, LEAST, Offer, Source, Transfer};
 use prov_message::{Core as _, Course, Expected, Op, Target, Unmatched};
-use prov_util::errno::Errno;
+use prov_util::errno::{Errno, Result};
 use prov_util::mr::Grants;
 use prov_util::process_memory::OtherIov;
 use prov_util::request::RemoteAccess;
@@ -31,11 +31,7 @@ use crate::wire::handshake::Features;
 use crate::wire::header::{self, Header, RmaIov};
 use prov_message::peers::Bytes;
 
-/// A copy from a peer's memory.
-type Copying = copies::Copying<Tcp>;
-/// Help with a peer's.
-type Helping = Box<copies::Helping>;
-/// Where it goes.
+/// Where a copy from a peer's memory goes.
 pub type Goal = copies::Goal<Tcp>;
 
 impl Core {
@@ -280,108 +276,7 @@ impl Core {
         }
     }
 
-    /// Has a connection's next transfer copied in its turn, which comes even if
-    /// its socket has nothing to tell a thread that sleeps.
-    fn copy_in_turn(&mut self, key: ConnKey) {
-        self.copier.add(key);
-        self.wake_for_copies();
-    }
-
-    fn wake_for_copies(&mut self) {
-        if self.has_sleepers {
-            self.poller.wake_at(Instant::now());
-        }
-    }
-
-    /// The next copy, or part of a peer's, to be made without the lane's lock.
-    #[cold]
-    pub(crate) fn next_work(&mut self) -> Option<Work<Tcp>> {
-        let next = match self.next_copy() {
-            Some(copying) => Some(Work::Copy(copying)),
-            None => self.next_help().map(Work::Help),
-        };
-        if let Some(work) = &next
-            && !work.waits()
-        {
-            self.idle_calls = 0;
-        }
-        next
-    }
-
-    fn next_help(&mut self) -> Option<Helping> {
-        let conns = &self.conns;
-        self.copier.next_help(
-            |key| Some(&conns.get(key)?.shortcut.as_ref()?.joint()?.far),
-            |key| conns.get(key).is_some_and(Connection::has_large_offers),
-            |key, name| {
-                let conn = conns.get(key)?;
-                let Owner::Ep(ep) = conn.owner else {
-                    return None;
-                };
-                Some(Offer {
-                    ep,
-                    memory: conn.neighbour.memory()?,
-                    bytes: Source::App(conn.offered(name)?),
-                })
-            },
-        )
-    }
-
-    /// Work is done.
-    pub(crate) fn worked(&mut self, work: Work<Tcp>) {
-        match work {
-            Work::Copy(copying) => self.copied(copying),
-            Work::Help(helping) => {
-                if let Some((key, [name, ..])) = self.copier.helped(helping)
-                    && let Err(fault) = self.acknowledged_by_name(key, name)
-                {
-                    self.break_with(key, fault);
-                }
-            }
-        }
-    }
-
-    fn next_copy(&mut self) -> Option<Copying> {
-        let (conns, endpoints) = (&mut self.conns, &mut self.endpoints);
-        self.copier.next(|key, batch| {
-            let conn = conns.get_mut(key)?;
-            let Owner::Ep(ep) = conn.owner else {
-                return None;
-            };
-            let memory = conn.neighbour.memory()?;
-            conn.copies.transfers.take(batch)?;
-            batch.make_room(endpoints);
-            Some((ep, memory))
-        })
-    }
-
-    /// Copies have been made, or not.
-    fn copied(&mut self, copying: Copying) {
-        let key = copying.link();
-        let transfers = self
-            .conns
-            .get_mut(key)
-            .map(|conn| &mut conn.copies.transfers);
-        let Some((mut transfers, outcome)) = self.copier.back(copying, transfers) else {
-            // Whoever sleeps may have found it under way.
-            return self.wake_for_copies();
-        };
-        let mut step = Ok(());
-        for transfer in transfers.drain(..) {
-            step = step.and(self.copied_one(key, transfer, outcome));
-        }
-        self.copier.emptied(transfers);
-        if let Err(fault) = step.and_then(|()| self.go_on_after_copies(key)) {
-            self.break_with(key, fault);
-        }
-    }
-
-    fn copied_one(
-        &mut self,
-        key: ConnKey,
-        mut transfer: Transfer<Tcp>,
-        outcome: std::result::Result<(), Errno>,
-    ) -> Step {
+    fn copied_one(&mut self, key: ConnKey, mut transfer: Transfer<Tcp>, outcome: Result) -> Step {
         let Some(conn) = self.conns.get_mut(key) else {
             self.abandon(transfer.to);
             return Err(Fault::Gone);
@@ -472,6 +367,77 @@ impl Core {
         self.begin(key, &header, &mut bytes)?;
         self.take_in(key, bytes);
         Ok(())
+    }
+}
+
+impl Copies for Core {
+    fn copier(&mut self) -> &mut Copier<Tcp> {
+        &mut self.copier
+    }
+
+    fn wake_for_copies(&mut self) {
+        if self.has_sleepers {
+            self.poller.wake_at(Instant::now());
+        }
+    }
+
+    fn next_copy(&mut self) -> Option<Copying<Tcp>> {
+        let (conns, endpoints) = (&mut self.conns, &mut self.endpoints);
+        self.copier.next(|key, batch| {
+            let conn = conns.get_mut(key)?;
+            let Owner::Ep(ep) = conn.owner else {
+                return None;
+            };
+            let memory = conn.neighbour.memory()?;
+            conn.copies.transfers.take(batch)?;
+            batch.make_room(endpoints);
+            Some((ep, memory))
+        })
+    }
+
+    fn next_help(&mut self) -> Option<Box<Helping>> {
+        let conns = &self.conns;
+        self.copier.next_help(
+            |key| Some(&conns.get(key)?.shortcut.as_ref()?.joint()?.far),
+            |key| conns.get(key).is_some_and(Connection::has_large_offers),
+            |key, name| {
+                let conn = conns.get(key)?;
+                let Owner::Ep(ep) = conn.owner else {
+                    return None;
+                };
+                Some(Offer {
+                    ep,
+                    memory: conn.neighbour.memory()?,
+                    bytes: Source::App(conn.offered(name)?),
+                })
+            },
+        )
+    }
+
+    fn is_busy_copying(&mut self) {
+        self.idle_calls = 0;
+    }
+
+    fn take_back(&mut self, copying: Copying<Tcp>) -> Option<Back<Tcp>> {
+        let conn = self.conns.get_mut(copying.link());
+        self.copier
+            .back(copying, conn.map(|conn| &mut conn.copies.transfers))
+    }
+
+    fn copied(&mut self, key: ConnKey, transfers: &mut Vec<Transfer<Tcp>>, outcome: Result) {
+        let mut step = Ok(());
+        for transfer in transfers.drain(..) {
+            step = step.and(self.copied_one(key, transfer, outcome));
+        }
+        if let Err(fault) = step.and_then(|()| self.go_on_after_copies(key)) {
+            self.break_with(key, fault);
+        }
+    }
+
+    fn heard_late(&mut self, key: ConnKey, [name, ..]: [u64; 3]) {
+        if let Err(fault) = self.acknowledged_by_name(key, name) {
+            self.break_with(key, fault);
+        }
     }
 }
 
