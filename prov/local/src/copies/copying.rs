@@ -1,0 +1,156 @@
+//! Copies under way, without the lane's lock.
+
+use prov_message::{EpKey, Errand, Place, Placing, Target, Transport};
+use prov_util::errno::Result;
+use prov_util::process_memory::OtherIov;
+
+use super::SHORT;
+use super::helping::Helping;
+use super::joined::{Turn, destination};
+use super::queue::Batch;
+use super::transfer::Goal;
+use crate::process::OtherProcess;
+
+/// What a lane does for copies between its peers and itself.
+pub enum Work<T: Transport> {
+    Copy(Copying<T>),
+    Help(Box<Helping>),
+}
+
+impl<T: Transport> Work<T> {
+    /// Whether all there is to do is to wait for a peer's process, which may need
+    /// the processor.
+    pub fn waits(&self) -> bool {
+        matches!(self, Work::Copy(copying) if copying.waits())
+    }
+}
+
+impl<T: Transport> Errand for Work<T> {
+    fn run(&mut self) -> bool {
+        match self {
+            Work::Copy(copying) => copying.run(),
+            Work::Help(helping) => helping.run(),
+        }
+    }
+}
+
+/// Copies from a peer's memory.
+pub struct Copying<T: Transport> {
+    pub(super) link: T::Link,
+    pub(super) ep: EpKey,
+    pub(super) batch: Batch<T>,
+    pub(super) memory: OtherProcess,
+    pub(super) target: Option<Target>,
+    pub(super) outcome: Result,
+    /// Whether there is nothing else to copy.
+    pub(super) is_only: bool,
+}
+
+impl<T: Transport> Copying<T> {
+    /// From whose memory.
+    pub fn link(&self) -> T::Link {
+        self.link
+    }
+
+    fn waits(&self) -> bool {
+        let meeting = self.batch.meeting.as_ref();
+        meeting.is_some_and(|meeting| meeting.waits())
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        let meeting = self.batch.meeting.as_ref();
+        meeting.is_some_and(|meeting| meeting.is_open())
+    }
+
+    pub(super) fn give_up(&mut self) {
+        if let Some(meeting) = &mut self.batch.meeting {
+            meeting.give_up();
+        }
+    }
+
+    /// Makes copies together that are simple.
+    fn copy_together(&mut self) -> bool {
+        let pairs = self.batch.transfers.iter().filter_map(|transfer| {
+            let memory = transfer.simple()?;
+            Some((&transfer.from, memory))
+        });
+        self.outcome = self.memory.copy_all(pairs);
+        if self.outcome.is_ok() {
+            for transfer in &mut self.batch.transfers {
+                let len = transfer.from.len() as usize;
+                if let Goal::Place(placing) = &mut transfer.to {
+                    placing.done = len;
+                }
+            }
+        }
+        false
+    }
+}
+
+impl<T: Transport> Errand for Copying<T> {
+    fn run(&mut self) -> bool {
+        let Batch { transfers, meeting } = &mut self.batch;
+        let [transfer] = &mut transfers[..] else {
+            return self.copy_together();
+        };
+        if let Some(meeting) = meeting {
+            if !meeting.is_open()
+                && let (Some(name), Some(to)) = (transfer.offer, destination(transfer))
+            {
+                meeting.begin(name, to, &self.memory);
+            }
+            if meeting.is_open() {
+                let turn = meeting.go_on(&self.memory, &transfer.from, self.is_only);
+                match (turn, &mut transfer.to) {
+                    (Turn::Copied(len), Goal::Place(placing)) => placing.done = len as usize,
+                    (Turn::Failed(error), _) => self.outcome = Err(error),
+                    _ => {}
+                }
+                return false;
+            }
+        }
+        let (done, left) = (transfer.done(), transfer.left());
+        let from = transfer.from.slice(done, left);
+        let left = left as usize;
+        self.outcome = match &mut transfer.to {
+            Goal::Place(placing) => {
+                let Placing { place, done, .. } = &mut **placing;
+                copy_to(place, *done, left, &mut self.target, &self.memory, &from)
+                    .map(|()| *done += left)
+            }
+            Goal::Keep { next, copied, .. } => {
+                next.resize(left, 0);
+                self.memory
+                    .copy_out(&from, next)
+                    .map(|()| *copied = next.len())
+            }
+            Goal::Discard => Ok(()),
+        };
+        self.outcome.is_ok() && left <= SHORT
+    }
+}
+
+/// Copies `len` bytes to their place `at` the offset, as far as it has room for
+/// them.
+fn copy_to(
+    place: &Place,
+    at: usize,
+    len: usize,
+    target: &mut Option<Target>,
+    memory: &OtherProcess,
+    from: &OtherIov,
+) -> Result {
+    let mut copied = 0;
+    while copied < len {
+        let mut outcome = Ok(());
+        let room = place.part(target, at + copied, len - copied, |to| {
+            if !to.is_empty() {
+                outcome = memory.copy(&from.slice(copied as u64, to.len() as u64), to);
+            }
+        });
+        outcome?;
+        // What there is no room for is left where it is.
+        copied += if room == 0 { len - copied } else { room };
+    }
+    Ok(())
+}

@@ -1,0 +1,153 @@
+//! One copy from the memory of a peer's process: what is copied, where it goes, and
+//! how far it is.
+
+use prov_message::{Course, Endpoints, Kept, Place, Placing, Target, Transport};
+use prov_util::buffer::AppIov;
+use prov_util::process_memory::OtherIov;
+
+use super::{BYTES_PER_TURN, SHORT};
+
+/// Bytes that are copied from a peer's memory.
+pub struct Transfer<T: Transport> {
+    pub to: Goal<T>,
+    /// Where they are in the peer's memory.
+    pub from: OtherIov,
+    /// The peer's name for it, if it is to be told of the end by that.
+    pub name: Option<u64>,
+    /// The peer's name for what it has offered, if it can help by that.
+    pub offer: Option<u64>,
+    /// Whether nothing that the peer does later may overtake it.
+    pub goes_first: bool,
+}
+
+/// Where they go.
+pub enum Goal<T: Transport> {
+    /// To their place in memory, which may be too small for a message.
+    Place(Box<Placing<T>>),
+    /// Into the queue of unexpected messages.
+    Keep {
+        kept: Kept,
+        /// Bytes that are there.
+        done: usize,
+        /// Where those behind them are copied to. There may be more of it, in which
+        /// anything stands: it may have been used before.
+        next: Vec<u8>,
+        /// How many of these have been.
+        copied: usize,
+    },
+    /// Nobody wants them.
+    Discard,
+}
+
+impl<T: Transport> From<Placing<T>> for Goal<T> {
+    fn from(placing: Placing<T>) -> Self {
+        Goal::Place(Box::new(placing))
+    }
+}
+
+impl<T: Transport> From<Course<T>> for Goal<T> {
+    fn from(course: Course<T>) -> Self {
+        match course {
+            Course::Place(placing) => Goal::Place(placing),
+            Course::Keep(kept) => Goal::Keep {
+                kept,
+                done: 0,
+                next: Vec::new(),
+                copied: 0,
+            },
+            Course::Discard | Course::Done => Goal::Discard,
+        }
+    }
+}
+
+impl<T: Transport> Goal<T> {
+    /// What will not come to its place any more.
+    pub fn abandon(self) -> Option<Placing<T>> {
+        match self {
+            Goal::Place(placing) => Some(*placing),
+            Goal::Keep { .. } | Goal::Discard => None,
+        }
+    }
+}
+
+impl<T: Transport> Transfer<T> {
+    /// The bytes that are copied.
+    pub(super) fn done(&self) -> u64 {
+        match &self.to {
+            Goal::Place(placing) => placing.done as u64,
+            Goal::Keep { done, copied, .. } => (done + copied) as u64,
+            Goal::Discard => self.from.len(),
+        }
+    }
+
+    /// Bytes of the next turn.
+    pub(super) fn left(&self) -> u64 {
+        let left = self.from.len() - self.done();
+        left.min(BYTES_PER_TURN as u64)
+    }
+
+    /// Where it goes, if it has not begun and is short and goes to memory of the
+    /// application that has room for it: then it can be made together with others.
+    pub(super) fn simple(&self) -> Option<AppIov> {
+        let Goal::Place(placing) = &self.to else {
+            return None;
+        };
+        let Place::App(memory) = &placing.place else {
+            return None;
+        };
+        let len = self.from.len();
+        let is_simple = len <= SHORT.min(memory.len()) as u64 && placing.done == 0;
+        is_simple.then(|| memory.slice(0, len as usize))
+    }
+
+    /// Takes memory for bytes that will be kept from where there is some to spare.
+    pub fn make_room(&mut self, endpoints: &mut Endpoints<T>) {
+        let left = self.left() as usize;
+        if let Goal::Keep { next, .. } = &mut self.to
+            && next.capacity() < left
+        {
+            *next = endpoints.spare(left);
+        }
+    }
+
+    /// Whether all of them are.
+    pub fn is_whole(&self) -> bool {
+        self.done() >= self.from.len()
+    }
+
+    /// Gives bytes that were copied to the message that is kept, or to what it has
+    /// become meanwhile: this `course`, if any.
+    pub fn keep(
+        &mut self,
+        course: Option<Course<T>>,
+        endpoints: &mut Endpoints<T>,
+        registered: &mut Option<Target>,
+    ) {
+        let Goal::Keep {
+            kept,
+            done,
+            next,
+            copied,
+        } = &mut self.to
+        else {
+            return;
+        };
+        let len = std::mem::take(copied);
+        next.truncate(len);
+        match course.map(Goal::from) {
+            None => {
+                if endpoints.append_all(*kept, next) {
+                    *done += len;
+                } else {
+                    self.to = Goal::Discard;
+                }
+            }
+            Some(Goal::Place(mut placing)) => {
+                placing.place.write_at(registered, placing.done, next);
+                placing.done += next.len();
+                self.to = Goal::Place(placing);
+            }
+            Some(other) => self.to = other,
+        }
+    }
+}
