@@ -258,6 +258,13 @@ pub struct Seen {
     pub what: What,
 }
 
+impl Seen {
+    /// Whether it is one and the same copy, as the owner counts them.
+    pub fn is_same(&self, other: &Seen) -> bool {
+        self.generation == other.generation
+    }
+}
+
 impl Record {
     /// Whether there are parts to be taken. Costs a cache line of this side's as
     /// long as there are none.

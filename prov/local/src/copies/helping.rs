@@ -54,6 +54,8 @@ pub struct Helpers<T: Transport> {
     /// None while this side helps.
     target: Option<Target>,
     at_work: Option<AtWork<T>>,
+    /// The last copy that could not be helped with: the peer goes on alone.
+    given_up: Option<(T::Link, Seen)>,
 }
 
 /// Help that is under way.
@@ -81,6 +83,7 @@ impl<T: Transport> Helpers<T> {
             looks: 0,
             target: memory.map(Target::new),
             at_work: None,
+            given_up: None,
         }
     }
 
@@ -141,6 +144,12 @@ impl<T: Transport> Helpers<T> {
             let Some(seen) = board.look() else {
                 continue;
             };
+            if let Some((given_up, last)) = &self.given_up
+                && *given_up == link
+                && last.is_same(&seen)
+            {
+                continue;
+            }
             // An offer that is not there any more, or not so many bytes: that is
             // over, or the peer is broken and has spoilt its own copy.
             let found = offer(link, seen.what.name)
@@ -160,14 +169,24 @@ impl<T: Transport> Helpers<T> {
                 offer: found,
                 target: self.target.take(),
                 state,
+                has_failed: false,
             }));
         }
         None
     }
 
     pub(super) fn back(&mut self, helping: Box<Helping>) -> Option<(T::Link, [u64; 3])> {
-        self.target = helping.target;
+        let Helping {
+            target,
+            seen,
+            has_failed,
+            ..
+        } = *helping;
+        self.target = target;
         let AtWork { link, late, .. } = self.at_work.take()?;
+        if has_failed {
+            self.given_up = Some((link, seen));
+        }
         Some((link, late?))
     }
 }
@@ -185,6 +204,8 @@ pub struct Helping {
     offer: Offer,
     target: Option<Target>,
     state: Arc<AtomicU32>,
+    /// Whether a part could not be put in its place.
+    has_failed: bool,
 }
 
 impl Helping {
@@ -226,6 +247,7 @@ impl Errand for Helping {
         let before = self.state.fetch_or(OVER, Ordering::SeqCst);
         if let Some(outcome) = outcome {
             let is_done = outcome.is_ok() && before & REVOKED == 0;
+            self.has_failed = !is_done;
             self.board.done(&self.seen, is_done);
         }
         false

@@ -1,7 +1,7 @@
 //! Copies that both sides make.
 
 use prov_local::copies::Work;
-use prov_local::joint::{Cut, Joint, Open, What};
+use prov_local::joint::{Cut, Helped, Joint, Open, What};
 use prov_message::Sleeper;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -180,6 +180,32 @@ fn what_the_peer_has_taken_and_could_not_do_is_copied_all_the_same() {
     assert!(scene.receiver.core.is_lent(scene.receiver.ep));
     board.done(&seen, false);
     scene.ends_well();
+}
+
+#[test]
+fn who_could_not_do_a_part_of_a_copy_takes_no_more_of_it() {
+    let mut scene = Scene::new();
+    let board = Scene::joint(&scene.receiver).own;
+    let name = Scene::joint(&scene.sender).far.look().unwrap().what.name;
+    let len = LEN as u64;
+    // Nothing is there.
+    let what = What { name, addr: 8, len };
+    let parts = Cut::of(len).count();
+    let mut open = Open::new(&board, 100, &what, parts);
+    let help = scene.sender.help().unwrap();
+    scene.sender.finish(help);
+    assert!(scene.sender.help().is_none());
+    let left = std::iter::from_fn(|| open.claim(&board).unwrap()).count();
+    assert_eq!(left, usize::from(parts) - 1);
+    assert_eq!(open.helped(&board), Ok(Helped::Failed));
+    // The next one is another matter.
+    let addr = scene.into.as_ptr().expose_provenance() as u64;
+    let what = What { name, addr, len };
+    let mut open = Open::new(&board, 101, &what, parts);
+    let help = scene.sender.help().unwrap();
+    scene.sender.finish(help);
+    open.close(&board).unwrap();
+    assert_eq!(open.helped(&board), Ok(Helped::All));
 }
 
 #[test]
