@@ -8,10 +8,9 @@
 pub mod barrier;
 mod bias;
 mod futex;
+mod guard;
 
 use std::cell::UnsafeCell;
-use std::marker::PhantomData;
-use std::ops::{Deref, DerefMut};
 
 use fabric_abi::{
     FI_PROGRESS_MANUAL, FI_THREAD_COMPLETION, FI_THREAD_DOMAIN, fi_progress, fi_threading,
@@ -20,6 +19,7 @@ use parking_lot::RawMutex;
 use parking_lot::lock_api::RawMutex as _;
 
 use self::bias::Bias;
+pub use self::guard::{Guard, HelperGuard, LoneGuard, PromptGuard, RealGuard};
 
 /// Whether a [`Lock`] locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,10 +156,8 @@ impl<T: ?Sized, const HELPED: bool> Lock<T, HELPED> {
                 entered_twice();
             }
         }
-        Guard {
-            inside: self,
-            _thread_bound: PhantomData,
-        }
+        // SAFETY: this thread has just entered.
+        unsafe { Guard::new(self) }
     }
 
     /// Enters if nobody is inside.
@@ -167,21 +165,8 @@ impl<T: ?Sized, const HELPED: bool> Lock<T, HELPED> {
     pub fn try_lock(&self) -> Option<Guard<'_, T, HELPED>> {
         let free =
             self.bias.try_enter::<HELPED>() || self.kind == LockKind::Real && self.raw.try_lock();
-        free.then(|| Guard {
-            inside: self,
-            _thread_bound: PhantomData,
-        })
-    }
-
-    /// Leaves a real lock, out of the way of those that are not.
-    ///
-    /// # Safety
-    /// The caller is inside, and is about to lose the right to the value.
-    #[cold]
-    #[inline(never)]
-    unsafe fn leave_real(&self) {
-        // SAFETY: the caller is inside, and so holds this.
-        unsafe { self.raw.unlock() }
+        // SAFETY: if so, this thread has just entered.
+        free.then(|| unsafe { Guard::new(self) })
     }
 
     /// The value, without locking: nobody else can hold a reference.
@@ -196,10 +181,8 @@ impl<T: ?Sized> LoneLock<T> {
     pub fn enter_real(&self) -> Option<RealGuard<'_, T>> {
         (self.kind == LockKind::Real).then(|| {
             self.raw.lock();
-            RealGuard {
-                inside: self,
-                _thread_bound: PhantomData,
-            }
+            // SAFETY: this thread has just entered, and the lock is real.
+            unsafe { RealGuard::new(self) }
         })
     }
 
@@ -207,10 +190,9 @@ impl<T: ?Sized> LoneLock<T> {
     /// not real.
     #[inline(always)]
     pub fn enter_at_once(&self) -> Option<LoneGuard<'_, T>> {
-        self.bias.try_enter::<false>().then(|| LoneGuard {
-            inside: self,
-            _thread_bound: PhantomData,
-        })
+        let entered = self.bias.try_enter::<false>();
+        // SAFETY: if so, this thread has just entered, and the lock is not real.
+        entered.then(|| unsafe { LoneGuard::new(self) })
     }
 }
 
@@ -230,10 +212,8 @@ impl<T: ?Sized> Lock<T> {
             LockKind::Biased => self.bias.enter_as_helper(),
             LockKind::Elided => not_for_helpers(),
         };
-        entered.then(|| HelperGuard {
-            inside: self,
-            _thread_bound: PhantomData,
-        })
+        // SAFETY: if so, this thread has just entered, as a helper.
+        entered.then(|| unsafe { HelperGuard::new(self) })
     }
 
     /// [`Lock::lock_as_helper`] if nobody is inside.
@@ -246,10 +226,8 @@ impl<T: ?Sized> Lock<T> {
             LockKind::Biased => self.bias.try_enter_as_helper(),
             LockKind::Elided => not_for_helpers(),
         };
-        entered.then(|| HelperGuard {
-            inside: self,
-            _thread_bound: PhantomData,
-        })
+        // SAFETY: if so, this thread has just entered, as a helper.
+        entered.then(|| unsafe { HelperGuard::new(self) })
     }
 }
 
@@ -265,190 +243,6 @@ fn entered_twice() -> ! {
 #[cold]
 fn not_for_helpers() -> ! {
     panic!("a helper at a lock that was opened for the application alone");
-}
-
-/// The right to use the value of a [`Lock`]; ends when dropped.
-pub struct Guard<'a, T: ?Sized, const HELPED: bool = true> {
-    inside: &'a Lock<T, HELPED>,
-    /// Stays on its thread, and is as shareable as a pointer: not at all.
-    _thread_bound: PhantomData<*mut T>,
-}
-
-impl<T: ?Sized, const HELPED: bool> Deref for Guard<'_, T, HELPED> {
-    type Target = T;
-
-    #[inline(always)]
-    fn deref(&self) -> &T {
-        // SAFETY: the guard exists, so this thread is the one inside.
-        unsafe { &*self.inside.value.get() }
-    }
-}
-
-impl<T: ?Sized, const HELPED: bool> DerefMut for Guard<'_, T, HELPED> {
-    #[inline(always)]
-    fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: the guard exists, so this thread is the one inside, and the
-        // guard itself is borrowed mutably.
-        unsafe { &mut *self.inside.value.get() }
-    }
-}
-
-impl<T: ?Sized, const HELPED: bool> Drop for Guard<'_, T, HELPED> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        if self.inside.kind == LockKind::Real {
-            // SAFETY: this guard came from locking, and it is dropped once.
-            unsafe { self.inside.leave_real() }
-        } else {
-            self.inside.bias.leave();
-        }
-    }
-}
-
-impl<'a, T: ?Sized, const HELPED: bool> Guard<'a, T, HELPED> {
-    /// The same right, whose end is in place: for those whose locks are real more often
-    /// than not.
-    #[inline(always)]
-    pub fn promptly(self) -> PromptGuard<'a, T, HELPED> {
-        let inside = self.inside;
-        std::mem::forget(self);
-        PromptGuard {
-            inside,
-            _thread_bound: PhantomData,
-        }
-    }
-}
-
-/// The same right, which a real lock takes back without a call.
-pub struct PromptGuard<'a, T: ?Sized, const HELPED: bool = true> {
-    inside: &'a Lock<T, HELPED>,
-    _thread_bound: PhantomData<*mut T>,
-}
-
-impl<T: ?Sized, const HELPED: bool> Deref for PromptGuard<'_, T, HELPED> {
-    type Target = T;
-
-    #[inline(always)]
-    fn deref(&self) -> &T {
-        // SAFETY: as for `Guard`.
-        unsafe { &*self.inside.value.get() }
-    }
-}
-
-impl<T: ?Sized, const HELPED: bool> DerefMut for PromptGuard<'_, T, HELPED> {
-    #[inline(always)]
-    fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as for `Guard`.
-        unsafe { &mut *self.inside.value.get() }
-    }
-}
-
-impl<T: ?Sized, const HELPED: bool> Drop for PromptGuard<'_, T, HELPED> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        if self.inside.kind == LockKind::Real {
-            // SAFETY: as for `Guard`, whose right this has.
-            unsafe { self.inside.raw.unlock() }
-        } else {
-            self.inside.bias.leave();
-        }
-    }
-}
-
-/// The same right at a lock that is real.
-pub struct RealGuard<'a, T: ?Sized> {
-    inside: &'a LoneLock<T>,
-    _thread_bound: PhantomData<*mut T>,
-}
-
-impl<T: ?Sized> Deref for RealGuard<'_, T> {
-    type Target = T;
-
-    #[inline(always)]
-    fn deref(&self) -> &T {
-        // SAFETY: as for `Guard`.
-        unsafe { &*self.inside.value.get() }
-    }
-}
-
-impl<T: ?Sized> DerefMut for RealGuard<'_, T> {
-    #[inline(always)]
-    fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as for `Guard`.
-        unsafe { &mut *self.inside.value.get() }
-    }
-}
-
-impl<T: ?Sized> Drop for RealGuard<'_, T> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        // SAFETY: this guard came from locking, and it is dropped once.
-        unsafe { self.inside.raw.unlock() }
-    }
-}
-
-/// The same right at a lock that is not real.
-pub struct LoneGuard<'a, T: ?Sized> {
-    inside: &'a LoneLock<T>,
-    _thread_bound: PhantomData<*mut T>,
-}
-
-impl<T: ?Sized> Deref for LoneGuard<'_, T> {
-    type Target = T;
-
-    #[inline(always)]
-    fn deref(&self) -> &T {
-        // SAFETY: as for `Guard`.
-        unsafe { &*self.inside.value.get() }
-    }
-}
-
-impl<T: ?Sized> DerefMut for LoneGuard<'_, T> {
-    #[inline(always)]
-    fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as for `Guard`.
-        unsafe { &mut *self.inside.value.get() }
-    }
-}
-
-impl<T: ?Sized> Drop for LoneGuard<'_, T> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        self.inside.bias.leave();
-    }
-}
-
-/// The same right in the hands of a thread of the library.
-pub struct HelperGuard<'a, T: ?Sized> {
-    inside: &'a Lock<T>,
-    _thread_bound: PhantomData<*mut T>,
-}
-
-impl<T: ?Sized> Deref for HelperGuard<'_, T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        // SAFETY: as for `Guard`.
-        unsafe { &*self.inside.value.get() }
-    }
-}
-
-impl<T: ?Sized> DerefMut for HelperGuard<'_, T> {
-    fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as for `Guard`.
-        unsafe { &mut *self.inside.value.get() }
-    }
-}
-
-impl<T: ?Sized> Drop for HelperGuard<'_, T> {
-    fn drop(&mut self) {
-        if self.inside.kind == LockKind::Real {
-            // SAFETY: this guard came from locking, and it is dropped once.
-            unsafe { self.inside.raw.unlock() }
-        } else {
-            self.inside.bias.leave_as_helper();
-        }
-    }
 }
 
 #[cfg(all(test, not(loom)))]
