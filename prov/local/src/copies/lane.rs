@@ -8,6 +8,7 @@ use super::{Copier, Copying, Helping, Transfer, Work};
 
 /// A lane that copies from the memory of its peers, and helps them with theirs.
 pub trait Copies: Core {
+    /// The copies of the lane.
     fn copier(&mut self) -> &mut Copier<Self::Transport>;
 
     /// Sees to it that a thread that sleeps does what there is to be copied.
@@ -19,8 +20,8 @@ pub trait Copies: Core {
     /// [`Copier::next_help`].
     fn next_help(&mut self) -> Option<Box<Helping>>;
 
-    /// The lane has something to do that others need not have the processor for.
-    fn is_busy_copying(&mut self);
+    /// There is something to do: others need not have the processor.
+    fn note_work(&mut self);
 
     /// [`Copier::back`], with what waits on the link of the copies.
     fn take_back(&mut self, copying: Copying<Self::Transport>) -> Option<Back<Self::Transport>>;
@@ -65,7 +66,7 @@ pub trait Copies: Core {
         if let Some(work) = &next
             && !work.waits()
         {
-            self.is_busy_copying();
+            self.note_work();
         }
         next
     }

@@ -181,7 +181,7 @@ impl Copies for Core {
         )
     }
 
-    fn is_busy_copying(&mut self) {
+    fn note_work(&mut self) {
         self.idle_calls = 0;
     }
 
