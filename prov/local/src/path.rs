@@ -242,7 +242,7 @@ impl Shortcut {
                 len,
                 fill,
                 #[cold]
-                || wake(socket.as_fd()),
+                || call(socket.as_fd()),
             )
     }
 
@@ -266,7 +266,7 @@ impl Shortcut {
     #[inline(always)]
     pub fn take_short(&mut self, socket: &OwnedFd) {
         if self.stream.take_short() {
-            wake(socket.as_fd());
+            self.wake(socket.as_fd());
         }
     }
 
@@ -316,7 +316,7 @@ impl Shortcut {
         match moved {
             Ok(Moved { bytes, wakes }) => {
                 if wakes {
-                    wake(socket);
+                    self.wake(socket);
                 }
                 match bytes {
                     0 => Err(Errno::EAGAIN),
@@ -361,6 +361,15 @@ impl Shortcut {
         }
     }
 
+    /// Wakes the peer. What this side still sends through the socket does that
+    /// besides, and a call would stand in the middle of it.
+    #[cold]
+    fn wake(&self, socket: BorrowedFd<'_>) {
+        if let Out::Memory = self.out {
+            call(socket);
+        }
+    }
+
     #[cold]
     fn protocol_error(&self, broken: Broken) -> Errno {
         log::warn!(
@@ -373,7 +382,7 @@ impl Shortcut {
 }
 
 #[cold]
-fn wake(socket: BorrowedFd<'_>) {
+fn call(socket: BorrowedFd<'_>) {
     // A socket that takes no more has something to wake the peer already, and
     // one that is broken tells by itself.
     let _ = socket::send(socket, WAKE);
@@ -479,5 +488,49 @@ impl<'a> Path<'a> {
             Some(shortcut) if shortcut.is_in => shortcut.waiting(),
             _ => socket::waiting(self.socket),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn who_has_not_left_the_socket_does_not_call_in_the_middle_of_what_goes_there() {
+        let (stream, fd) = Stream::create(5).unwrap();
+        let (attached, _) = Stream::attach(fd.as_fd()).unwrap();
+        let mut here = Shortcut::new(stream, None, "test");
+        let mut there = Shortcut::new(attached, None, "test");
+        let (socket, far) = UnixStream::pair().unwrap();
+        for end in [&socket, &far] {
+            end.set_nonblocking(true).unwrap();
+        }
+        let fill = |from: &mut Shortcut| {
+            while from.send(far.as_fd(), &[1; 4096]).is_ok() {}
+            assert!(!from.has_room());
+            from.sleep();
+        };
+        let empty = |to: &mut Shortcut| {
+            let mut bytes = vec![0; 1 << 20];
+            let moved = to.stream.receive(&mut bytes);
+            to.moved(socket.as_fd(), moved).unwrap();
+        };
+        let mut calls = [0; 8];
+
+        // The peer waits for room and sleeps, and this side has something to send
+        // through the socket.
+        there.out = Out::Memory;
+        here.is_in = true;
+        fill(&mut there);
+        empty(&mut here);
+        assert_eq!(socket::receive(far.as_fd(), &mut calls), Err(Errno::EAGAIN));
+
+        here.depart(socket.as_fd(), b"last").unwrap();
+        assert_eq!(socket::receive(far.as_fd(), &mut calls), Ok(4));
+        fill(&mut there);
+        empty(&mut here);
+        assert_eq!(socket::receive(far.as_fd(), &mut calls), Ok(WAKE.len()));
     }
 }
