@@ -210,6 +210,11 @@ impl Core {
                 Ok((len, with)) => self.hear(key, &packet[..len], with),
                 Err(Errno::EAGAIN) => return,
                 Err(Errno::EINTR) => continue,
+                Err(_) if link.is_open() => {
+                    // It went without having heard every call to wake.
+                    link.has_ended = true;
+                    return self.drain(key);
+                }
                 Err(error) => Err(Fault::Ended(error)),
             };
             if let Err(fault) = said {

@@ -387,8 +387,8 @@ fn an_endpoint_reaches_itself() {
     }
 }
 
-#[test]
-fn what_was_sent_before_the_end_is_received() {
+/// One sends and ends, with so many calls to wake that it has not heard.
+fn last_words(calls: usize) {
     let (mut a, mut b) = (Side::new(Params::default()), Side::new(Params::default()));
     let to = a.insert(&b.name);
     let mut out = pattern(5, 500);
@@ -398,6 +398,9 @@ fn what_was_sent_before_the_end_is_received() {
         a.core
             .transmit(a.ep, &message(to, tag, &mut out, 0))
             .unwrap();
+    }
+    for _ in 0..calls {
+        b.core.links.values().for_each(Link::wake_peer);
     }
     drop(a);
     let mut into = vec![vec![0; 500]; 100];
@@ -409,6 +412,16 @@ fn what_was_sent_before_the_end_is_received() {
     assert_eq!(completed(&mut [&mut b], 0, 100).len(), 100);
     assert!(into.iter().all(|into| *into == out));
     until(&mut [&mut b], |sides| sides[0].core.links.is_empty());
+}
+
+#[test]
+fn what_was_sent_before_the_end_is_received() {
+    last_words(0);
+}
+
+#[test]
+fn what_was_sent_before_the_end_is_received_though_the_sender_was_called() {
+    last_words(3);
 }
 
 #[test]

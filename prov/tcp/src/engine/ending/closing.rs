@@ -9,6 +9,7 @@ use prov_util::eq::ConnectionEvents;
 use prov_util::errno::Errno;
 
 use crate::engine::link::connection::{Connection, Owner};
+use crate::engine::link::detours::Detour;
 use crate::engine::link::endpoint::Kind;
 use crate::engine::link::fault::Fault;
 use crate::engine::link::incoming::Incoming;
@@ -21,6 +22,20 @@ impl Core {
     #[cold]
     pub(crate) fn break_connection(&mut self, key: ConnKey, error: Errno) {
         self.break_with(key, Fault::Io(error));
+    }
+
+    /// The peer takes nothing more: what it has sent is read, and the end behind that
+    /// ends the connection.
+    #[cold]
+    pub(crate) fn cut_off(&mut self, key: ConnKey) {
+        let Some(conn) = self.conns.get_mut(key) else {
+            return;
+        };
+        conn.is_cut_off = true;
+        conn.is_blocked = true;
+        conn.detours.set(Detour::PeerEnded, true);
+        self.hear(key);
+        self.read_later(key);
     }
 
     /// The peer has ended the stream.
@@ -215,6 +230,7 @@ impl Core {
             self.flush(key);
             if let Some(conn) = self.conns.get_mut(key)
                 && conn.is_open()
+                && !conn.is_cut_off
                 && (!conn.outbox.is_empty() || conn.is_leaving())
             {
                 if conn.sends_by_memory() {

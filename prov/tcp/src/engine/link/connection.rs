@@ -76,6 +76,9 @@ pub struct Connection {
     pub owes: bool,
     /// Whether the kernel takes no more for now.
     pub is_blocked: bool,
+    /// Whether it never will, since the peer has gone: the connection ends when what
+    /// has come before is read.
+    pub is_cut_off: bool,
     /// Whether the connection is in the list of those with more to read.
     pub is_ready: bool,
     /// Reads in a row that were of small messages while large ones come.
@@ -318,6 +321,7 @@ impl Connection {
             is_held: false,
             owes: false,
             is_blocked: false,
+            is_cut_off: false,
             is_ready: false,
             small_reads: 0,
             watch: Watch::default(),
@@ -338,6 +342,14 @@ impl Connection {
     #[inline]
     pub fn is_open(&self) -> bool {
         matches!(self.stage, Stage::Open)
+    }
+
+    /// Whether there may be something to read still where nothing can be sent for
+    /// this reason.
+    #[cold]
+    pub fn outlives(&self, error: Errno) -> bool {
+        let has_gone = matches!(error, Errno::EPIPE | Errno::ECONNRESET);
+        has_gone && self.is_open() && !self.is_paused()
     }
 
     /// The way that its bytes take.

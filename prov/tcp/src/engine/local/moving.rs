@@ -192,7 +192,13 @@ impl Core {
         let len = header_of(departure).encode(&[], conn.order, conn.sequence, &mut last);
         conn.sequence = conn.sequence.wrapping_add(1);
         let departed = shortcut.depart(conn.socket.as_fd(), &last[..len]);
-        departed.map_err(Fault::Io)?;
+        if let Err(error) = departed {
+            if !conn.outlives(error) {
+                return Err(Fault::Io(error));
+            }
+            self.cut_off(key);
+            return Ok(());
+        }
         conn.outbox.sent_directly(len);
         conn.burst.set_free();
         conn.answers.set_free();

@@ -82,6 +82,31 @@ fn receives_end_with_their_connection_and_name_its_end_as_the_cause() {
 }
 
 #[test]
+fn what_has_come_is_received_though_an_answer_no_longer_leaves() {
+    let [a, b] = connected();
+    let (mut out, mut place) = ([7; 8], [0; 8]);
+    receive(&a, &mut place, 3);
+    send(&b, &mut out, 3);
+    until([&b, &b], || b.count() == 1);
+    b.engine.core().close_endpoint(b.ep);
+    // The first one is answered with a reset, and the others do not leave.
+    let mut unheard = [[1; 8]; 4];
+    for (tag, out) in unheard.iter_mut().enumerate() {
+        let message = tagged(out, tag as u64);
+        let _ = a.engine.core().transmit(a.ep, &message);
+    }
+    let received = || {
+        a.done
+            .borrow()
+            .iter()
+            .any(|done| done.tag == 3 && done.len == 8)
+    };
+    until([&a, &a], || received() && a.open_connections().is_empty());
+    assert_eq!(place, [7; 8]);
+    assert_eq!(a.outstanding(), 0);
+}
+
+#[test]
 fn receives_end_where_a_connection_does_not_come_about() {
     let refusing = socket::bound(&"127.0.0.1:0".parse().unwrap(), &Params::default()).unwrap();
     let nobody = socket::name(refusing.as_fd()).unwrap();

@@ -123,9 +123,14 @@ impl Core {
         let Some(conn) = self.conns.get_mut(key) else {
             return;
         };
+        let mut is_cut_off = false;
         let sent = match sent {
             Ok(sent) => sent,
             Err(Errno::EAGAIN | Errno::EINTR | Errno::ENOBUFS) => 0,
+            Err(error) if conn.outlives(error) => {
+                is_cut_off = true;
+                0
+            }
             Err(error) => {
                 if let Some(op) = &op {
                     self.endpoints.report(op, Err(error));
@@ -145,7 +150,10 @@ impl Core {
         if let Some(ticket) = op.and_then(|op| self.endpoints.count(op)) {
             conn.outbox.push_op(ticket);
         }
-        self.waits_for_room(key);
+        match is_cut_off {
+            true => self.cut_off(key),
+            false => self.waits_for_room(key),
+        }
     }
 
     /// Sends a message whose payload is registered memory.
@@ -229,7 +237,7 @@ impl Core {
         let Some(conn) = self.conns.get_mut(key) else {
             return;
         };
-        if !conn.is_open() {
+        if !conn.is_open() || conn.is_cut_off {
             return;
         }
         let flushed = conn.send_queued(&mut self.target, self.params.zerocopy_size);
@@ -245,6 +253,7 @@ impl Core {
                     self.flushed_nearby(key, empty);
                 }
             }
+            Err(error) if conn.outlives(error) => self.cut_off(key),
             Err(error) => {
                 self.break_connection(key, error);
                 return;

@@ -432,9 +432,11 @@ impl Core {
         let Some(conn) = self.conns.get_mut(key) else {
             return;
         };
-        if conn.detours.has(Detour::HeldBack)
-            && conn.detours.has(Detour::PeerEnded)
-            && conn.path().waiting().saturating_add(conn.backlog.len()) < conn.stream.payload_left()
+        if conn.is_cut_off
+            || conn.detours.has(Detour::HeldBack)
+                && conn.detours.has(Detour::PeerEnded)
+                && conn.path().waiting().saturating_add(conn.backlog.len())
+                    < conn.stream.payload_left()
         {
             self.end_of_stream(key);
         }
