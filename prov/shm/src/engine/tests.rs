@@ -403,6 +403,8 @@ fn last_words(calls: usize) {
         b.core.links.values().for_each(Link::wake_peer);
     }
     drop(a);
+    let keys: Vec<_> = b.core.links.keys().collect();
+    keys.into_iter().for_each(|key| b.core.read_wire(key));
     let mut into = vec![vec![0; 500]; 100];
     for (tag, into) in into.iter_mut().enumerate() {
         b.core
