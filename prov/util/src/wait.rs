@@ -71,6 +71,8 @@ struct Sleepers {
     rings: u64,
     /// The eventfd is readable.
     ringing: bool,
+    /// Whether the application has been about to poll the descriptor.
+    has_native: bool,
 }
 
 /// How a sleep ended.
@@ -125,7 +127,19 @@ impl Wait {
     /// Wakes everybody who sleeps, and whoever polls the descriptor.
     #[cold]
     pub fn ring(&self) {
+        self.ring_for(&mut self.sleepers.lock());
+    }
+
+    /// [`Wait::ring`], if anybody may sleep: what is added to sleep at has not been
+    /// told of them.
+    pub fn ring_for_sleepers(&self) {
         let mut sleepers = self.sleepers.lock();
+        if sleepers.inside != 0 || sleepers.has_native {
+            self.ring_for(&mut sleepers);
+        }
+    }
+
+    fn ring_for(&self, sleepers: &mut Sleepers) {
         sleepers.rings += 1;
         sleepers.owed = sleepers.inside;
         if !sleepers.ringing {
@@ -153,7 +167,10 @@ impl Wait {
     /// [`Wait::enter`] for an application that will poll the descriptor or
     /// wait for the condition itself (fi_trywait(3)).
     pub fn prepare_native(&self) -> bool {
-        let quiet = self.silence(&mut self.sleepers.lock());
+        let mut sleepers = self.sleepers.lock();
+        sleepers.has_native = true;
+        let quiet = self.silence(&mut sleepers);
+        drop(sleepers);
         quiet && self.watched.can_sleep()
     }
 

@@ -1,6 +1,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
+use std::time::Duration;
 
 use super::*;
 use crate::wait::test_transport::TestTransport;
@@ -134,6 +135,25 @@ fn all_sources_are_driven_and_who_sleeps_wakes_for_those_that_are_watched() {
     cntr.remove_source(&progress);
     transport.give(|| {});
     assert!(!wait.is_readable(), "it is gone");
+}
+
+#[test]
+fn who_sleeps_already_tells_a_source_that_is_added() {
+    let cntr = open(CntrEvents::Completions, WaitKind::Unspec);
+    let (before, after) = (TestTransport::new(), TestTransport::new());
+    cntr.add_source(before.clone()).unwrap();
+    cntr.add_unwatched_source(after.clone());
+    let sleeper = {
+        let cntr = cntr.clone();
+        thread::spawn(move || cntr.wait(1, 10_000))
+    };
+    before.await_sleepers(1);
+    thread::sleep(Duration::from_millis(20));
+    cntr.add_source(after.clone()).unwrap();
+    let is_told = after.sees_sleepers(1, Duration::from_secs(5));
+    cntr.add(1);
+    assert_eq!(sleeper.join().unwrap(), Ok(()));
+    assert!(is_told, "peers would not wake it");
 }
 
 #[test]

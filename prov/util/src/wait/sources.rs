@@ -67,7 +67,7 @@ impl Sources {
     }
 
     /// Adds a transport that is driven, or counts it once more, and lets `wait`
-    /// watch it.
+    /// watch it. Who sleeps already looks once more, and tells it.
     ///
     /// # Errors
     /// Those of [`Wait::watch`].
@@ -94,6 +94,10 @@ impl Sources {
             None => uses.push(Use::new(progress, fd, true)),
         }
         self.publish(&uses);
+        drop(uses);
+        if let Some(wait) = wait {
+            wait.ring_for_sleepers();
+        }
         Ok(())
     }
 

@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::ThreadId;
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use rustix::event::{EventfdFlags, eventfd};
@@ -48,6 +49,16 @@ impl TestTransport {
         while sleepers.len() < count {
             self.more_sleepers.wait(&mut sleepers);
         }
+    }
+
+    /// Whether `count` threads say so within this time.
+    pub fn sees_sleepers(&self, count: usize, time: Duration) -> bool {
+        let mut sleepers = self.sleepers.lock();
+        let too_few = |sleepers: &mut HashSet<ThreadId>| sleepers.len() < count;
+        let waited = self
+            .more_sleepers
+            .wait_while_for(&mut sleepers, too_few, time);
+        !waited.timed_out()
     }
 }
 
