@@ -312,6 +312,89 @@ static void registrations(void)
 	ct_close_pair(&shared.pair);
 }
 
+/* Counters and an event queue that are none of the endpoints' but the domain's: a
+ * thread may have them to itself while another has the endpoints
+ * (FI_THREAD_COMPLETION). */
+static void *others(void *arg)
+{
+	struct worker *worker = arg;
+	struct shared *shared = worker->shared;
+	struct ct_peer *a = &shared->pair.a;
+	struct fi_eq_cm_entry event;
+	uint32_t kind;
+
+	while (!atomic_load(&shared->completed)) {
+		struct fid_cntr *cntr;
+		struct fid_mr *mr = NULL;
+
+		if (fi_cntr_open(a->domain, NULL, &cntr, NULL)) {
+			atomic_fetch_add(&shared->errors, 1);
+			break;
+		}
+		if (a->info->caps & FI_RMA_EVENT &&
+		    (fi_mr_reg(a->domain, worker->buffer, SIZE,
+			       FI_REMOTE_WRITE, 0, 17, 0, &mr, NULL) ||
+		     fi_mr_bind(mr, &cntr->fid, FI_REMOTE_WRITE)))
+			atomic_fetch_add(&shared->errors, 1);
+		for (int i = 0; i < 64; i++) {
+			fi_cntr_read(cntr);
+			if (a->eq.fid)
+				fi_eq_read(a->eq.fid, &kind, &event,
+					   sizeof(event), FI_PEEK);
+		}
+		if (mr && fi_close(&mr->fid))
+			atomic_fetch_add(&shared->errors, 1);
+		if (fi_close(&cntr->fid))
+			atomic_fetch_add(&shared->errors, 1);
+	}
+	return NULL;
+}
+
+static void beside_others(uint64_t caps)
+{
+	static struct fi_context2 contexts[2];
+	static struct worker worker;
+	static struct shared shared;
+	struct ct_spec spec = {
+		.caps = caps, .one_domain = true,
+		.threading = FI_THREAD_COMPLETION,
+	};
+	struct ct_peer *a = &shared.pair.a, *b = &shared.pair.b;
+	unsigned char in[SIZE], out[SIZE] = { 0 };
+
+	memset(&shared, 0, sizeof(shared));
+	ct_open_pair(&shared.pair, &spec);
+	if (ct_mr_mode(a) & FI_MR_LOCAL)
+		SKIP("local buffers have to be registered");
+	ct_warm_up(&shared.pair);
+	worker.shared = &shared;
+	worker.buffer = malloc(SIZE);
+	REQUIRE(worker.buffer);
+	REQUIRE(!pthread_create(&worker.thread, NULL, others, &worker));
+	for (int i = 0; i < ct_times(50000); i++) {
+		POST(b, fi_recv(b->ep, in, SIZE, NULL, FI_ADDR_UNSPEC,
+				&contexts[0]));
+		POST(a, fi_send(a->ep, out, SIZE, NULL, a->to, &contexts[1]));
+		ct_done(b, &b->rx, &contexts[0]);
+		ct_done(a, &a->tx, &contexts[1]);
+	}
+	atomic_store(&shared.completed, 1);
+	pthread_join(worker.thread, NULL);
+	free(worker.buffer);
+	REQUIRE(!atomic_load(&shared.errors));
+	ct_close_pair(&shared.pair);
+}
+
+static void completion_objects(void)
+{
+	beside_others(FI_MSG);
+}
+
+static void completion_objects_of_regions(void)
+{
+	beside_others(FI_MSG | FI_RMA | FI_RMA_EVENT);
+}
+
 static const struct ct_test tests[] = {
 	{ "senders", senders, CT_BOTH | CT_SLOW },
 	{ "senders-tagged", senders_tagged, CT_BOTH | CT_SLOW },
@@ -319,6 +402,9 @@ static const struct ct_test tests[] = {
 	{ "receivers", receivers, CT_BOTH | CT_SLOW },
 	{ "open-and-close", open_and_close, CT_BOTH | CT_SLOW },
 	{ "registrations", registrations, CT_BOTH },
+	{ "completion-objects", completion_objects, CT_BOTH | CT_SLOW },
+	{ "completion-objects-of-regions", completion_objects_of_regions,
+	  CT_BOTH | CT_SLOW },
 };
 
 CT_MAIN(tests)
