@@ -108,6 +108,7 @@ pub trait Domain: Send + Sync + Sized + 'static {
 
     /// What moves the domain's transfers on. Counters drive it from the time
     /// they are opened, and who sleeps for one that a region has bound wakes for it.
+    /// None where threads with different counters must not meet in it.
     fn progress(&self) -> Option<Arc<dyn Progress>> {
         None
     }

@@ -4,7 +4,10 @@ use std::ffi::c_int;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use fabric_abi::{FI_EP_RDM, FI_PROGRESS_AUTO, FI_PROGRESS_MANUAL};
+use fabric_abi::{
+    FI_EP_MSG, FI_EP_RDM, FI_PROGRESS_AUTO, FI_PROGRESS_MANUAL, FI_RMA_EVENT, FI_THREAD_COMPLETION,
+    FI_THREAD_SAFE,
+};
 use prov_util::atomic_ops::Offered;
 use prov_util::attr::Info;
 use prov_util::av::format::Format;
@@ -198,6 +201,8 @@ pub struct Domain<P: Provider> {
     queue_lock: LockKind,
     helper: Arc<Helper>,
     lanes: Arc<Lanes<P::Core>>,
+    /// Whether a thread may be in any lane, whatever others do.
+    can_meet: bool,
     /// Lanes that endpoints share by a completion queue.
     by_queue: Mutex<Vec<OfQueue<P>>>,
 }
@@ -238,7 +243,13 @@ impl<P: Provider> Domain<P> {
             true => FI_PROGRESS_AUTO,
             false => FI_PROGRESS_MANUAL,
         };
-        let threading = info.domain.threading;
+        // Whoever has a counter of a region drives all lanes, and whoever reads an event
+        // queue those whose connections it tells of.
+        let may_meet = info.caps & FI_RMA_EVENT != 0 || info.ep.ep_type == FI_EP_MSG;
+        let threading = match info.domain.threading {
+            FI_THREAD_COMPLETION if may_meet => FI_THREAD_SAFE,
+            threading => threading,
+        };
         Domain {
             own,
             memory,
@@ -250,6 +261,7 @@ impl<P: Provider> Domain<P> {
             },
             helper: Helper::new(P::THREAD),
             lanes: Arc::default(),
+            can_meet: is_auto || threading != FI_THREAD_COMPLETION,
             by_queue: Mutex::default(),
         }
     }
@@ -352,7 +364,10 @@ impl<P: Provider> domain::Domain for Domain<P> {
     }
 
     fn progress(&self) -> Option<Arc<dyn Progress>> {
-        Some(self.lanes.clone())
+        match self.can_meet {
+            true => Some(self.lanes.clone()),
+            false => None,
+        }
     }
 
     fn address_format(&self, addr_format: u32) -> Option<Format> {
