@@ -348,18 +348,17 @@ static void host_season(struct member *member, int season)
 	}
 }
 
-/* Closes the host's endpoint once all guests have left it. */
+/* Closes the host's endpoint as soon as what it sent last is complete, whoever
+ * has not received that yet, and waits for its guests to leave. */
 static void close_alone(struct member *member, int fd)
 {
 	char word;
 
-	watch_doing("waiting for the guests to leave");
-	while (recv(fd, &word, 1, MSG_DONTWAIT) != 1) {
-		sleeper_drain(&member->main);
-		usleep(200);
-	}
 	watch_doing("closing");
 	close_member(member);
+	watch_doing("waiting for the guests to leave");
+	while (recv(fd, &word, 1, MSG_DONTWAIT) != 1)
+		usleep(200);
 }
 
 void host_run(const struct script *script, int fd)
