@@ -157,6 +157,11 @@ struct Endpoint {
 
 struct Door(Arc<Mutex<Option<Incomer>>>);
 
+fn is_from(incomer: &Incomer, stranger: &TcpStream) -> bool {
+    let caller = prov_util::socket::peer_name(incomer.socket.as_fd());
+    caller.ok() == stranger.local_addr().ok()
+}
+
 impl RequestSink for Door {
     fn has_room(&self) -> bool {
         true
@@ -285,7 +290,9 @@ impl Endpoint {
         let mut answer = Vec::new();
         for () in rounds() {
             self.engine.progress();
-            if let Some(incomer) = self.incomer.lock().unwrap().take() {
+            let incomer = self.incomer.lock().unwrap().take();
+            // Others may look for somebody who had this port before.
+            if let Some(incomer) = incomer.filter(|incomer| is_from(incomer, &stranger)) {
                 let accepted = self.engine.core().accept_msg(self.ep, incomer, &[]);
                 accepted.unwrap();
             }
