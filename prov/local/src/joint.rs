@@ -22,6 +22,7 @@ mod tests;
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU64, Ordering};
+use std::ops::Range;
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -70,10 +71,21 @@ impl Cut {
         self.len.div_ceil(self.part) as u16
     }
 
+    /// How many parts have no more bytes than that together, but one at least.
+    pub fn within(&self, bytes: u64) -> u16 {
+        (bytes / self.part).clamp(1, u16::MAX.into()) as u16
+    }
+
     /// The first byte of a part, and how many it has; none beyond the end.
     pub fn part(&self, number: u16) -> (u64, u64) {
-        let at = u64::from(number).saturating_mul(self.part).min(self.len);
-        (at, self.part.min(self.len - at))
+        self.parts(number..number.saturating_add(1))
+    }
+
+    /// The same of parts that follow each other.
+    pub fn parts(&self, numbers: Range<u16>) -> (u64, u64) {
+        let [at, end] = [numbers.start, numbers.end]
+            .map(|number| u64::from(number).saturating_mul(self.part).min(self.len));
+        (at, end - at)
     }
 }
 
@@ -169,13 +181,16 @@ impl Open {
         }
     }
 
-    /// Takes the next part from the front; none if all are taken.
+    /// Takes the next parts from the front, half of those that are left but no more
+    /// than `most`, so that an owner who gets no help makes few calls of the kernel;
+    /// none if all are taken.
     ///
     /// # Errors
     /// The helper has broken the record, here as below.
-    pub fn claim(&mut self, record: &Record) -> Result<Option<u16>, Broken> {
-        let part = self.own;
-        Ok((self.take(record, 1)? != 0).then_some(part))
+    pub fn claim(&mut self, record: &Record, most: u16) -> Result<Range<u16>, Broken> {
+        let first = self.own;
+        let taken = self.take(record, |left| left.div_ceil(2).min(most))?;
+        Ok(first..first + taken)
     }
 
     /// Takes all that are left, so that the helper takes no more.
@@ -183,10 +198,10 @@ impl Open {
     /// # Errors
     /// As above.
     pub fn close(&mut self, record: &Record) -> Result<(), Broken> {
-        self.take(record, u16::MAX).map(|_| ())
+        self.take(record, |left| left).map(|_| ())
     }
 
-    fn take(&mut self, record: &Record, most: u16) -> Result<u16, Broken> {
+    fn take(&mut self, record: &Record, of: impl Fn(u16) -> u16) -> Result<u16, Broken> {
         let mut word = record.claim.0.load(Ordering::Acquire);
         // Each attempt in vain is a part that the helper has taken.
         loop {
@@ -198,7 +213,7 @@ impl Open {
                 return Err(Broken("parts of a copy"));
             }
             self.back = claim.back;
-            let taken = most.min(claim.back - claim.front);
+            let taken = of(claim.back - claim.front);
             if taken == 0 {
                 return Ok(0);
             }

@@ -198,10 +198,12 @@ impl Opened {
             if copied >= BYTES_PER_TURN as u64 && board.is_open() {
                 return Ok(Step::GoesOn);
             }
-            let Some(part) = self.open.claim(board)? else {
+            let most = self.cut.within(BYTES_PER_TURN as u64);
+            let parts = self.open.claim(board, most)?;
+            if parts.is_empty() {
                 break;
-            };
-            let (at, len) = self.cut.part(part);
+            }
+            let (at, len) = self.cut.parts(parts);
             let to = self.to.slice(at as usize, len as usize);
             self.outcome = memory.copy(&from.slice(at, len), &to);
             copied += len;

@@ -56,8 +56,12 @@ impl Shared {
     fn own(&self, copy: usize) {
         let what = Shared::what(copy);
         let mut open = Open::new(&self.record, copy as u32 + 1, &what, PARTS);
-        while let Some(part) = open.claim(&self.record).unwrap() {
-            self.copy(copy, part);
+        loop {
+            let parts = open.claim(&self.record, PARTS).unwrap();
+            if parts.is_empty() {
+                break;
+            }
+            parts.for_each(|part| self.copy(copy, part));
         }
         while open.helped(&self.record).unwrap() != Helped::All {
             thread::yield_now();

@@ -25,13 +25,13 @@ fn the_one_takes_parts_from_the_front_and_the_other_from_the_back() {
     let mut open = Open::new(&owner.own, 1, &WHAT, 5);
     let seen = helper.far.look().unwrap();
     assert_eq!(seen.what, WHAT);
-    assert_eq!(open.claim(&owner.own), Ok(Some(0)));
+    assert_eq!(open.claim(&owner.own, 1), Ok(0..1));
     assert_eq!(helper.far.claim(&seen), Some(4));
-    assert_eq!(open.claim(&owner.own), Ok(Some(1)));
+    assert_eq!(open.claim(&owner.own, 1), Ok(1..2));
     helper.far.done(&seen, true);
     assert_eq!(helper.far.claim(&seen), Some(3));
-    assert_eq!(open.claim(&owner.own), Ok(Some(2)));
-    assert_eq!(open.claim(&owner.own), Ok(None));
+    assert_eq!(open.claim(&owner.own, 1), Ok(2..3));
+    assert_eq!(open.claim(&owner.own, 1), Ok(3..3));
     assert_eq!(helper.far.claim(&seen), None);
     assert!(!helper.far.is_open());
     assert_eq!(open.helped(&owner.own), Ok(Helped::NotYet));
@@ -40,6 +40,21 @@ fn the_one_takes_parts_from_the_front_and_the_other_from_the_back() {
     assert_eq!(open.own(), 3);
     // The other way, nothing has happened.
     assert!(!owner.far.is_open());
+}
+
+#[test]
+fn the_owner_takes_half_of_what_is_left_at_once_and_no_more_than_it_may() {
+    let (owner, helper) = sides();
+    let mut open = Open::new(&owner.own, 1, &WHAT, 15);
+    assert_eq!(open.claim(&owner.own, u16::MAX), Ok(0..8));
+    let seen = helper.far.look().unwrap();
+    assert_eq!(helper.far.claim(&seen), Some(14));
+    assert_eq!(open.claim(&owner.own, 2), Ok(8..10));
+    assert_eq!(open.claim(&owner.own, u16::MAX), Ok(10..12));
+    assert_eq!(open.claim(&owner.own, u16::MAX), Ok(12..13));
+    assert_eq!(open.claim(&owner.own, u16::MAX), Ok(13..14));
+    assert_eq!(open.claim(&owner.own, u16::MAX), Ok(14..14));
+    assert_eq!((open.own(), helper.far.claim(&seen)), (14, None));
 }
 
 #[test]
@@ -98,14 +113,14 @@ fn words_that_do_not_fit_what_was_opened_are_an_error() {
     ] {
         let mut open = Open::new(&owner.own, 1, &WHAT, 5);
         helper.far.claim.0.store(word, Ordering::Relaxed);
-        assert_eq!(open.claim(&owner.own), broken, "{word:x}");
+        assert_eq!(open.claim(&owner.own, 1), broken, "{word:x}");
     }
     // Parts do not come back.
     let mut open = Open::new(&owner.own, 1, &WHAT, 5);
     helper.far.claim.0.store(claim(1, 0, 3), Ordering::Relaxed);
-    assert_eq!(open.claim(&owner.own), Ok(Some(0)));
+    assert_eq!(open.claim(&owner.own, 1), Ok(0..1));
     helper.far.claim.0.store(claim(1, 1, 4), Ordering::Relaxed);
-    assert_eq!(open.claim(&owner.own), broken);
+    assert_eq!(open.claim(&owner.own, 1), broken);
     // Nor are there more that are done than were taken.
     let mut open = Open::new(&owner.own, 2, &WHAT, 5);
     let seen = helper.far.look().unwrap();
@@ -139,6 +154,12 @@ fn any_number_of_bytes_is_cut_into_parts_that_are_all_of_it() {
             assert!(at == end && len != 0);
             end += len;
         }
+        let half = cut.count() / 2;
+        let (first, second) = (cut.parts(0..half), cut.parts(half..cut.count()));
+        assert_eq!((first.0, first.1 + second.1), (0, len));
+        assert_eq!(second.0, first.1);
+        let together = cut.within(1 << 20);
+        assert!(together == 1 || cut.parts(0..together).1 <= 1 << 20);
         assert_eq!(end, len);
         assert_eq!(cut.part(cut.count()), (len, 0));
         assert_eq!(cut.part(u16::MAX).0, len);
