@@ -82,6 +82,18 @@ impl Recurring {
     }
 }
 
+/// Warns of what somebody else can make happen as often as they like, with how often it
+/// has happened in this place ([`Recurring::again`]).
+#[macro_export]
+macro_rules! warn_again {
+    (target: $target:expr, $($what:tt)+) => {{
+        static TIMES: $crate::logging::Recurring = $crate::logging::Recurring::new();
+        if let Some(times) = TIMES.again() {
+            log::warn!(target: $target, "{} ({times} times)", format_args!($($what)+));
+        }
+    }};
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -22,9 +22,9 @@ use std::sync::Arc;
 
 use prov_util::drive::Signals;
 use prov_util::errno::{Errno, Result};
-use prov_util::logging::Recurring;
 use prov_util::progress::Progress;
 use prov_util::sync::{Lock, LockKind};
+use prov_util::warn_again;
 
 use crate::device::{Bunch, CompletionQueue, Context, Gather, Keys, Verb, WorkCompletion};
 use member::Members;
@@ -475,13 +475,7 @@ impl Everybody {
 #[cold]
 #[inline(never)]
 fn failed(error: Errno) -> usize {
-    static FAILURES: Recurring = Recurring::new();
-    if let Some(times) = FAILURES.again() {
-        log::warn!(
-            target: crate::LOG.cq,
-            "a device's completion queue cannot be read: {error} ({times} times)"
-        );
-    }
+    warn_again!(target: crate::LOG.cq, "a device's completion queue cannot be read: {error}");
     0
 }
 
@@ -489,13 +483,7 @@ fn failed(error: Errno) -> usize {
 #[cold]
 #[inline(never)]
 fn completion_of_nobody(completion: &WorkCompletion) {
-    static COMPLETIONS: Recurring = Recurring::new();
-    if let Some(times) = COMPLETIONS.again() {
-        log::warn!(
-            target: crate::LOG.cq,
-            "a completion of no request: {completion:?} ({times} times)"
-        );
-    }
+    warn_again!(target: crate::LOG.cq, "a completion of no request: {completion:?}");
 }
 
 impl Progress for Lane {

@@ -18,10 +18,11 @@ use prov_util::errno::{Errno, Result};
 use prov_util::ffi::Handle;
 use prov_util::ffi::domain::DomainObject;
 use prov_util::ffi::srx::ImportedSrx;
-use prov_util::logging::Targets;
+use prov_util::logging::{Targets, UTIL};
 use prov_util::mr::{Config, Job, MrTable, Registrar};
 use prov_util::progress::Progress;
 use prov_util::sync::LockKind;
+use prov_util::warn_again;
 use rustix::event::epoll;
 
 use super::{Enabling, SoftEndpoint, SoftSharedReceive};
@@ -437,11 +438,10 @@ impl<C: Core> Progress for Lanes<C> {
     fn wait_fd(&self) -> Option<RawFd> {
         let mut state = self.state();
         if state.poller.is_none() {
-            let poller = epoll::create(epoll::CreateFlags::CLOEXEC).ok()?;
-            for lane in state.list.iter().filter_map(Weak::upgrade) {
-                watch(&poller, &lane).ok()?;
-            }
-            state.poller = Some(poller);
+            let poller = watch_all(&state.list).inspect_err(|error| {
+                warn_again!(target: UTIL.domain, "who waits for all lanes is not woken: {error}");
+            });
+            state.poller = Some(poller.ok()?);
         }
         state.poller.as_ref().map(AsRawFd::as_raw_fd)
     }
@@ -449,6 +449,15 @@ impl<C: Core> Progress for Lanes<C> {
     fn prepare_wait(&self) -> bool {
         self.all().iter().all(|lane| lane.prepare_wait())
     }
+}
+
+/// A poller of all lanes.
+fn watch_all<C: Core>(lanes: &[Weak<Lane<C>>]) -> Result<OwnedFd> {
+    let poller = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    for lane in lanes.iter().filter_map(Weak::upgrade) {
+        watch(&poller, &lane)?;
+    }
+    Ok(poller)
 }
 
 /// Has a poller tell when a lane's has something. The system forgets it with

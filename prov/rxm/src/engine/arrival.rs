@@ -3,7 +3,7 @@
 use prov_message::peers::UNKNOWN_SOURCE;
 use prov_message::{Course, Expected, Place, Placing, Reaching as _, Taken, Then, Unmatched};
 use prov_util::ffi::below::{Refused, Slot};
-use prov_util::logging::Recurring;
+use prov_util::warn_again;
 
 use super::Core;
 use super::below::What;
@@ -360,8 +360,5 @@ fn payload(packet: &[u8], len: usize) -> &[u8] {
 #[cold]
 #[inline(never)]
 fn packet_of_nobody(what: &str) {
-    static PACKETS: Recurring = Recurring::new();
-    if let Some(times) = PACKETS.again() {
-        log::warn!(target: LOG.ep_data, "a packet of nobody: {what} ({times} times)");
-    }
+    warn_again!(target: LOG.ep_data, "a packet of nobody: {what}");
 }

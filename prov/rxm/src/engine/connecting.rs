@@ -14,6 +14,7 @@ use prov_util::av::Av;
 use prov_util::errno::{Errno, Result};
 use prov_util::ffi::Use;
 use prov_util::ffi::below::{Asking, Event};
+use prov_util::warn_again;
 
 use super::Core;
 use super::endpoint::Rdm;
@@ -43,7 +44,7 @@ impl Reaching for Core {
         let key = self
             .ask_at(ep, peer, addr, target.source)
             .inspect_err(|error| {
-                log::debug!(target: LOG.ep_ctrl, "cannot ask {addr} for a connection: {error}");
+                warn_again!(target: LOG.ep_ctrl, "cannot ask {addr} for a connection: {error}");
             })?;
         self.look_at(target.deadline, Due::Link(key));
         Ok(key)
@@ -128,7 +129,7 @@ impl Core {
                 Ok(Some(event)) => event,
                 Ok(None) => return any,
                 Err(error) => {
-                    log::warn!(target: LOG.ep_ctrl, "no events can be read: {error}");
+                    warn_again!(target: LOG.ep_ctrl, "no events can be read: {error}");
                     return any;
                 }
             };
@@ -167,7 +168,7 @@ impl Core {
         let answer = match Request::decode(data) {
             Ok(request) => self.judge(&asking, &request),
             Err(malformed) => {
-                log::warn!(target: LOG.ep_ctrl, "a peer with another {}", malformed.0);
+                warn_again!(target: LOG.ep_ctrl, "a peer with another {}", malformed.0);
                 Err(Refusal::Refused)
             }
         };
@@ -176,7 +177,7 @@ impl Core {
             Err(refusal) => return self.refuse(asking, refusal),
         };
         if let Err(error) = self.accept(&asking, addr, &request, is_itself) {
-            log::warn!(target: LOG.ep_ctrl, "cannot let {addr} in: {error}");
+            warn_again!(target: LOG.ep_ctrl, "cannot let {addr} in: {error}");
             self.refuse(asking, Refusal::Refused);
         }
     }
@@ -186,7 +187,7 @@ impl Core {
             return;
         };
         if let Err(error) = below.passive.reject(asking, &refusal.encode()) {
-            log::debug!(target: LOG.ep_ctrl, "a request cannot be refused: {error}");
+            warn_again!(target: LOG.ep_ctrl, "a request cannot be refused: {error}");
         }
     }
 
@@ -203,7 +204,7 @@ impl Core {
         let from = address::read(&asking.address()).map_err(|_| Refusal::Refused)?;
         let addr = address::at_port(from, request.port);
         if request.eager_limit as usize != self.params.buffer_size {
-            log::warn!(
+            warn_again!(
                 target: LOG.ep_ctrl,
                 "{addr} has buffer_size {}, this side {}: set FI_OFI_RXM_BUFFER_SIZE for both",
                 request.eager_limit,

@@ -4,6 +4,7 @@ use prov_message::lane::{Pause, short_pause};
 use prov_message::peers::Failure;
 use prov_message::{Core as _, Course, EpKey, Reaching as _, Then, Ticket};
 use prov_util::errno::Errno;
+use prov_util::warn_again;
 
 use super::Core;
 use super::below::What;
@@ -23,14 +24,14 @@ impl Core {
             Fault::Ended(error) => error,
             Fault::Refused => Errno::ECONNREFUSED,
             Fault::Protocol(what) => {
-                log::warn!(
+                warn_again!(
                     target: LOG.ep_ctrl,
                     "{addr} broke the protocol and loses its connection: {what}"
                 );
                 Errno::EPROTO
             }
             Fault::Flooded => {
-                log::warn!(
+                warn_again!(
                     target: LOG.ep_ctrl,
                     "{addr} sends more than is kept and loses its connection"
                 );

@@ -6,6 +6,7 @@ use std::time::Instant;
 use prov_message::{Core as _, Reaching as _};
 use prov_util::errno::Errno;
 use prov_util::ffi::below::{Completion, Slot};
+use prov_util::warn_again;
 
 use fabric_abi::{FI_REMOTE_CQ_DATA, FI_REMOTE_WRITE};
 
@@ -186,7 +187,7 @@ impl Core {
     fn take_in_error(&mut self, error: Errno) -> Option<i32> {
         let below = self.below.as_mut()?;
         if error != Errno::EAVAIL {
-            log::warn!(target: LOG.cq, "completions cannot be read: {error}");
+            warn_again!(target: LOG.cq, "completions cannot be read: {error}");
             return None;
         }
         let (completion, error) = match below.wiring.cq.read_error(&mut below.slots) {
