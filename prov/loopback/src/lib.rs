@@ -30,6 +30,7 @@ const VERSION: u32 = version(207, 0);
 const SIZES: Sizes = Sizes {
     inject: 4096,
     atomic: 64 << 10,
+    message: Sizes::LONGEST,
 };
 
 /// The provider.

@@ -6,7 +6,7 @@ use prov_util::attr::{
 };
 use prov_util::buffer::IOV_LIMIT;
 
-use crate::checks::{LONGEST, Sizes};
+use crate::checks::Sizes;
 
 const TX_CAPS: u64 = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_SEND | FI_READ | FI_WRITE;
 const RX_CAPS: u64 = FI_MSG
@@ -81,7 +81,7 @@ pub fn rdm(name: &str, version: u32, sizes: Sizes) -> Info {
         },
         ep: EpAttr {
             ep_type: FI_EP_RDM,
-            max_msg_size: LONGEST,
+            max_msg_size: sizes.message,
             max_order_raw_size: usize::MAX,
             max_order_war_size: usize::MAX,
             max_order_waw_size: usize::MAX,

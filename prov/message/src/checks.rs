@@ -12,14 +12,17 @@ pub struct Sizes {
     pub inject: usize,
     /// Of the operands of an atomic operation.
     pub atomic: usize,
+    /// Of a message, a read or a write (`max_msg_size`): [`Sizes::LONGEST`], unless what
+    /// carries them takes less.
+    pub message: usize,
 }
 
-/// Bytes of the longest message (`max_msg_size`).
-pub const LONGEST: usize = isize::MAX as usize;
-
 impl Sizes {
+    /// Bytes of the longest message that there can be: memory is no longer.
+    pub const LONGEST: usize = isize::MAX as usize;
+
     /// `-FI_EINVAL` for an injected message that is too long, `-FI_EMSGSIZE` for
-    /// one that is longer than memory can be.
+    /// any other that is.
     #[inline]
     pub fn check_message(&self, message: &Transmit) -> Result {
         self.check_length(message.is_inject(), &message.buffers)
@@ -62,7 +65,7 @@ impl Sizes {
         if is_inject && bytes.len() > self.inject {
             return Err(Errno::EINVAL);
         }
-        if bytes.len() > LONGEST {
+        if bytes.len() > self.message {
             return Err(Errno::EMSGSIZE);
         }
         Ok(())

@@ -174,7 +174,7 @@ fn below_hints(api: u32, hints: Option<&Hints>, params: &Params) -> Info {
         Some(name) => format!("{name};^{LAYER}"),
         None => format!("^{LAYER}"),
     });
-    below.domain = domain_hints(api, asked);
+    below.domain = domain_hints(api, asked, params);
     below
 }
 
@@ -185,13 +185,14 @@ fn without_layer(list: &str) -> String {
     others.join(";")
 }
 
-fn domain_hints(api: u32, asked: &Hints) -> DomainAttr {
+fn domain_hints(api: u32, asked: &Hints, params: &Params) -> DomainAttr {
     let none = DomainAttr::default();
     let domain = asked.domain.as_ref().unwrap_or(&none);
     // Of one endpoint, this layer makes one call below at a time; of two it does
-    // not, unless the application does not either.
-    let is_single =
-        domain.threading == FI_THREAD_DOMAIN && domain.data_progress != FI_PROGRESS_AUTO;
+    // not, unless the application does not either and no thread helps it.
+    let is_auto = [domain.data_progress, domain.control_progress].contains(&FI_PROGRESS_AUTO)
+        || params.data_auto_progress;
+    let is_single = domain.threading == FI_THREAD_DOMAIN && !is_auto;
     let mr_mode = if domain.mr_mode & (MR_BASIC | MR_SCALABLE) != 0 {
         domain.mr_mode
     } else if api < version(1, 5) {
@@ -231,6 +232,7 @@ pub fn sizes(core: &Info, params: &Params) -> Sizes {
     Sizes {
         inject,
         atomic: params.atomic(),
+        message: Sizes::LONGEST.min(core.ep.max_msg_size.max(1)),
     }
 }
 
@@ -260,7 +262,6 @@ fn base(core: &Info, has_atomics: bool, params: &Params) -> Base {
     narrow(&mut info.tx.iov_limit, core.tx.iov_limit);
     narrow(&mut info.tx.rma_iov_limit, core.tx.rma_iov_limit);
     narrow(&mut info.rx.iov_limit, core.rx.iov_limit);
-    narrow(&mut info.ep.max_msg_size, core.ep.max_msg_size);
     info.ep.protocol = FI_PROTO_RXM;
     info.ep.protocol_version = 1;
     let ordered = |below: usize| if has_atomics { 0 } else { below };

@@ -14,6 +14,7 @@ pub const INJECT_LIMIT: usize = 4096;
 pub const SIZES: Sizes = Sizes {
     inject: INJECT_LIMIT,
     atomic: ATOMIC_LIMIT,
+    message: Sizes::LONGEST,
 };
 
 param_table! {

@@ -196,6 +196,7 @@ impl Params {
         Sizes {
             inject: self.max_inject,
             atomic: ATOMIC_LIMIT,
+            message: Sizes::LONGEST,
         }
     }
 

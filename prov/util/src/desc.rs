@@ -33,7 +33,7 @@ impl Descs {
 
     /// Those of [`IOV_LIMIT`] pieces at most, null for a piece without.
     #[inline]
-    pub(crate) fn each(descs: impl Iterator<Item = *mut c_void>) -> Self {
+    pub fn each(descs: impl Iterator<Item = *mut c_void>) -> Self {
         let mut each = [Opaque::NULL; IOV_LIMIT];
         each.iter_mut()
             .zip(descs)

@@ -156,6 +156,13 @@ impl Below {
         })
     }
 
+    /// The application registers the memory of its operations, as in a
+    /// [`Setting`] that says so.
+    #[cfg(test)]
+    pub fn has_descs(&mut self) {
+        (self.setting.has_descs, self.sends_directly) = (true, true);
+    }
+
     /// Lets peers connect to this endpoint.
     ///
     /// # Errors
@@ -429,28 +436,6 @@ impl Below {
     pub fn read(&mut self, batch: &mut Batch) -> Result {
         self.has_injected = false;
         self.wiring.cq.read(batch)
-    }
-
-    /// Sends a packet that was put together before.
-    ///
-    /// # Errors
-    /// Those of [`Below::send`].
-    pub fn send_packet(&mut self, link: &mut Link, packet: &[u8], what: What) -> Result {
-        if packet.len() <= self.scratch.len() {
-            link.below.inject(packet)?;
-            self.injected();
-            return Ok(());
-        }
-        let len = packet.len();
-        let fill = |place: &mut [u8]| {
-            if let Some(place) = place.get_mut(..len) {
-                place.copy_from_slice(packet);
-            }
-        };
-        let posted = self.post(link, size_for(len), what, fill, |below, slots, slot| {
-            below.send_slot(slots, slot, len)
-        });
-        posted.map_err(|(error, _)| error)
     }
 
     /// Posts an operation with a slot: `fill` writes to that, `call` posts it.

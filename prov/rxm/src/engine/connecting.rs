@@ -118,8 +118,12 @@ impl Core {
         }
     }
 
-    /// Does what the events of the provider below say.
+    /// Does what the events of the provider below say, but where nothing may be taken
+    /// in now: connections end with what has come over them.
     pub(super) fn take_events(&mut self) -> bool {
+        if self.endpoints.is_deaf() {
+            return false;
+        }
         let mut any = false;
         loop {
             let Some(below) = &self.below else {
@@ -321,7 +325,7 @@ impl Core {
         let (ep, peer) = (link.ep, link.peer);
         self.connecting -= 1;
         let Some(peer) = peer else {
-            return;
+            return self.send_queued_on(key);
         };
         let opened = self.rdm(ep).and_then(|rdm| rdm.peers.opened(peer, key));
         if let (Some(opened), Some(link)) = (opened, self.links.get_mut(key)) {

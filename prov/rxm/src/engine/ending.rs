@@ -13,6 +13,28 @@ use super::link::{Fault, Link, Out, Pending};
 use crate::LOG;
 
 impl Core {
+    /// A link ends as soon as all is taken in that the peer has sent before; until
+    /// then, nothing is sent. What is in the hands of the caller, or of another
+    /// provider, may be a part of it.
+    #[cold]
+    pub(super) fn ends(&mut self, key: LinkKey, fault: Fault) {
+        if let Some(link) = self.links.get_mut(key) {
+            link.ending.get_or_insert(fault);
+            self.is_busy(key);
+        }
+    }
+
+    /// Ends a link that is to, if all can be taken in now.
+    pub(super) fn end_if_due(&mut self, key: LinkKey) {
+        let link = self.links.get(key);
+        if let Some(fault) = link.and_then(|link| link.ending)
+            && !self.endpoints.is_deaf()
+        {
+            self.take_in_all();
+            self.break_link(key, fault);
+        }
+    }
+
     /// Ends a link, and with it all operations on it.
     #[cold]
     pub(super) fn break_link(&mut self, key: LinkKey, fault: Fault) {
@@ -92,7 +114,7 @@ impl Core {
         tickets.extend(queue.into_iter().filter_map(|out| match out {
             Out::Segments(rest) => rest.ticket,
             Out::Again(_, ticket) => Some(ticket),
-            Out::Packet(_) | Out::Fetch(_) | Out::Push(_) => None,
+            Out::Packet(..) | Out::Fetch(_) | Out::Push(_) => None,
         }));
         for (_, fetching) in fetches {
             drop(fetching.regions);

@@ -15,7 +15,7 @@ use super::below::Registered;
 use super::endpoint::Rdm;
 use super::keys::{EpKey, FetchKey, LinkKey, PeerKey, PendingKey};
 use crate::wire::Malformed;
-use crate::wire::packet::Head;
+use crate::wire::packet::{HEAD, Head};
 
 /// What tells the messages of this provider from those of others.
 pub enum Rxm {}
@@ -75,6 +75,8 @@ pub struct Link {
     pub assembly: Option<Assembly>,
     /// The next message's name, of those that are sent in parts.
     pub next_message: u64,
+    /// Why the link ends as soon as all is taken in that the peer has sent before.
+    pub ending: Option<Fault>,
 }
 
 /// What has been said.
@@ -89,8 +91,8 @@ pub enum Stage {
 
 /// What goes out as soon as there is room.
 pub enum Out {
-    /// A packet that nobody waits for.
-    Packet(Box<[u8]>),
+    /// A packet that nobody waits for: its head, and the bytes behind that.
+    Packet(Head, Box<[u8]>),
     /// The rest of a message in parts.
     Segments(Box<Segments>),
     /// The rest of a message that is read.
@@ -105,7 +107,7 @@ impl Out {
     /// Bytes that it takes while it waits, where the peer says how many.
     fn packet_len(&self) -> usize {
         match self {
-            Out::Packet(packet) => packet.len(),
+            Out::Packet(_, behind) => HEAD + behind.len(),
             _ => 0,
         }
     }
@@ -225,6 +227,7 @@ impl Link {
             fetches: SlotMap::with_key(),
             assembly: None,
             next_message: 0,
+            ending: None,
         }
     }
 
@@ -239,6 +242,12 @@ impl Link {
         let out = self.queue.pop_front()?;
         self.queued -= out.packet_len();
         Some(out)
+    }
+
+    /// Whether something can be sent: the peer's name for the connection is known,
+    /// and the connection has not ended as far as is known.
+    pub fn can_send(&self) -> bool {
+        self.is_open() && self.ending.is_none()
     }
 
     #[inline(always)]

@@ -228,7 +228,7 @@ impl Core {
         if let Some(link) = self.links.get_mut(key) {
             link.lent -= 1;
         }
-        self.break_link(key, fault);
+        self.ends(key, fault);
     }
 
     fn run_timers(&mut self, now: Instant) {

@@ -7,10 +7,9 @@ use prov_message::peers::{Replay, Request};
 use prov_util::errno::{Errno, Result};
 
 use super::Core;
-use super::below::What;
 use super::keys::LinkKey;
 use super::link::{Fault, Out};
-use crate::wire::packet::{HEAD, Head};
+use crate::wire::packet::Head;
 
 /// What may wait to be sent to a peer that asks for more and more and takes
 /// nothing: this many things, and bytes of packets.
@@ -34,9 +33,7 @@ impl Core {
         };
         link.wait(out, push);
         let is_flooded = link.queue.len() > LONGEST || link.queued > MOST_BYTES;
-        if !std::mem::replace(&mut link.is_busy, true) {
-            self.busy.push(key);
-        }
+        self.is_busy(key);
         if is_flooded {
             self.break_link(key, Fault::Protocol("more requests than answers are read"));
         }
@@ -47,45 +44,43 @@ impl Core {
         let ticket = match out {
             Out::Segments(rest) => rest.ticket,
             Out::Again(_, ticket) => Some(ticket),
-            Out::Packet(_) | Out::Fetch(_) | Out::Push(_) => None,
+            Out::Packet(..) | Out::Fetch(_) | Out::Push(_) => None,
         };
         if let Some(ticket) = ticket {
             self.endpoints.finish(ticket, Err(Errno::ENOTCONN));
         }
     }
 
-    /// Sends a packet of this layer's own, at once or as soon as there is room.
+    /// Sends a packet of this layer's own, at once or as soon as there is room. What
+    /// it answers may have come before this side knows that there is a connection,
+    /// and what the peer calls that.
     pub(super) fn answer(&mut self, key: LinkKey, head: &Head, behind: &[u8]) {
         let Some(link) = self.links.get(key) else {
             return;
         };
-        let sent = match link.queue.is_empty() {
+        let sent = match link.queue.is_empty() && link.can_send() {
             true => self.send_packet(key, head, behind),
             false => Err(Errno::EAGAIN),
         };
         match sent {
             Ok(()) => {}
-            Err(Errno::EAGAIN) => {
-                let mut packet = vec![0; HEAD + behind.len()];
-                if let Some((front, rest)) = packet.split_first_chunk_mut() {
-                    head.write(front);
-                    rest.copy_from_slice(behind);
-                }
-                self.queue(key, Out::Packet(packet.into_boxed_slice()));
-            }
-            Err(error) => self.break_link(key, Fault::Ended(error)),
+            Err(Errno::EAGAIN) => self.queue(key, Out::Packet(*head, behind.into())),
+            Err(error) => self.ends(key, Fault::Ended(error)),
         }
     }
 
     /// Sends a packet that has waited.
-    fn send_again(&mut self, key: LinkKey, packet: &[u8]) -> Result {
-        let (Some(below), Some(link)) = (&mut self.below, self.links.get_mut(key)) else {
-            return Err(Errno::ENOTCONN);
+    fn send_again(&mut self, key: LinkKey, head: &Head, behind: &[u8]) -> Result {
+        let link = self.links.get(key).ok_or(Errno::ENOTCONN)?;
+        let head = Head {
+            connection: link.far_id,
+            ..*head
         };
-        below.send_packet(link, packet, What::Sent(key))
+        self.send_packet(key, &head, behind)
     }
 
-    /// Sends what links have to send, as far as there is room.
+    /// Sends what links have to send, as far as there is room, and ends those that
+    /// are to.
     #[inline(never)]
     pub(super) fn send_queued(&mut self) {
         for key in std::mem::take(&mut self.busy) {
@@ -94,17 +89,26 @@ impl Core {
             };
             link.is_busy = false;
             self.send_queued_on(key);
-            if let Some(link) = self.links.get_mut(key)
-                && !link.queue.is_empty()
-                && !std::mem::replace(&mut link.is_busy, true)
+            self.end_if_due(key);
+            if let Some(link) = self.links.get(key)
+                && (!link.queue.is_empty() || link.ending.is_some())
             {
-                self.busy.push(key);
+                self.is_busy(key);
             }
+        }
+    }
+
+    pub(super) fn is_busy(&mut self, key: LinkKey) {
+        if let Some(link) = self.links.get_mut(key)
+            && !std::mem::replace(&mut link.is_busy, true)
+        {
+            self.busy.push(key);
         }
     }
 
     pub(super) fn send_queued_on(&mut self, key: LinkKey) {
         while let Some(link) = self.links.get_mut(key)
+            && link.can_send()
             && let Some(out) = link.next_out()
         {
             let outcome = self.send_out(key, out);
@@ -116,7 +120,7 @@ impl Core {
             };
             link.wait(out, VecDeque::push_front);
             if error != Errno::EAGAIN {
-                self.break_link(key, Fault::Ended(error));
+                self.ends(key, Fault::Ended(error));
             }
             return;
         }
@@ -124,10 +128,9 @@ impl Core {
 
     fn send_out(&mut self, key: LinkKey, out: Out) -> std::result::Result<(), (Errno, Out)> {
         match out {
-            Out::Packet(packet) => match self.send_again(key, &packet) {
-                Ok(()) => Ok(()),
-                Err(error) => Err((error, Out::Packet(packet))),
-            },
+            Out::Packet(head, behind) => self
+                .send_again(key, &head, &behind)
+                .map_err(|error| (error, Out::Packet(head, behind))),
             Out::Segments(rest) => self
                 .send_segments(key, rest)
                 .map_err(|(error, rest)| (error, Out::Segments(rest))),

@@ -100,7 +100,7 @@ impl Core {
         match self.fetch_more(key, fetch) {
             Ok(()) => {}
             Err(Errno::EAGAIN) => self.queue_first(key, Out::Fetch(fetch)),
-            Err(error) => self.break_link(key, Fault::Ended(error)),
+            Err(error) => self.ends(key, Fault::Ended(error)),
         }
     }
 
@@ -266,7 +266,10 @@ impl Core {
                 self.queue_first(key, Out::Push(name));
                 Ok(())
             }
-            Err(error) => Err(Fault::Ended(error)),
+            Err(error) => {
+                self.ends(key, Fault::Ended(error));
+                Ok(())
+            }
         }
     }
 
@@ -379,15 +382,7 @@ impl Transfer {
 
     /// The descriptor of the piece that the next part is in.
     fn local_of(&self, memory: &AppIov) -> Local {
-        let mut skip = self.posted;
-        let place = memory.pieces().iter().position(|piece| {
-            let is_it = skip < piece.iov_len;
-            if !is_it {
-                skip -= piece.iov_len;
-            }
-            is_it
-        });
-        self.local.piece(place.unwrap_or(0))
+        self.local.from(self.posted, memory)
     }
 }
 

@@ -110,9 +110,8 @@ impl Core {
     /// The provider below takes nothing for a link any more.
     #[cold]
     fn has_broken(&mut self, key: LinkKey, error: Errno) {
-        // What the peer has sent before.
-        self.take_in_all();
-        self.break_link(key, Fault::Ended(error));
+        self.ends(key, Fault::Ended(error));
+        self.end_if_due(key);
     }
 
     /// Sends a message on a link.
@@ -230,7 +229,7 @@ impl Core {
                     return Err(error);
                 }
                 // The peer waits for the rest.
-                self.break_link(key, Fault::Ended(error));
+                self.ends(key, Fault::Ended(error));
                 Ok(())
             }
         }
@@ -265,8 +264,9 @@ impl Core {
                     What::Sent(key)
                 }
             };
+            let local = rest.local.from(rest.done, &rest.memory);
             let load = match below.sends_directly(&rest.memory) {
-                true => Load::App(&part, &rest.local),
+                true => Load::App(&part, &local),
                 false => Load::Copy(Payload::App(&part)),
             };
             let flags = if is_last { rest.flags } else { 0 };

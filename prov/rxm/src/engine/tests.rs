@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fabric_abi::{FI_ADDR_UNSPEC, FI_COMPLETION, FI_MR_LOCAL};
+use fabric_abi::{FI_ADDR_UNSPEC, FI_COMPLETION, FI_MR_LOCAL, FI_REMOTE_READ, FI_SEND, FI_WRITE};
 use prov_message::{Attributes, Core as _, EpKey, Lane};
 use prov_util::attr::{Info, version};
 use prov_util::av::{Av, Insertion};
@@ -158,6 +158,10 @@ impl Side {
 
     fn drive(&self) {
         self.engine.progress();
+        self.read();
+    }
+
+    fn read(&self) {
         let read = self.cq.read(1000, |completion| {
             // Contexts are tags; sends report none.
             let entry = (completion.context.addr() as u64, completion.len);
@@ -202,22 +206,18 @@ impl Side {
 
     /// Whether there was room for a message.
     fn has_sent(&self, bytes: &mut [u8], tag: u64) -> bool {
-        let message = Transmit {
-            tag: Tag::Value(tag),
-            buffers: memory_of(bytes),
-            desc: Descs::NONE,
-            peer: 0,
-            data: 0,
-            flags: FI_COMPLETION,
-            context: std::ptr::without_provenance_mut(tag as usize),
-        };
-        match self.engine.core().transmit(self.ep, &message) {
+        match self.post(bytes, tag) {
             Err(Errno::EAGAIN) => false,
             posted => {
                 posted.unwrap();
                 true
             }
         }
+    }
+
+    fn post(&self, bytes: &mut [u8], tag: u64) -> Result<(), Errno> {
+        let message = transmit(memory_of(bytes), tag);
+        self.engine.core().transmit(self.ep, &message)
     }
 
     fn receive(&self, bytes: &mut [u8], tag: u64) {
@@ -230,6 +230,19 @@ impl Side {
             context: std::ptr::without_provenance_mut(tag as usize),
         };
         self.engine.core().receive(self.ep, &receive).unwrap();
+    }
+}
+
+/// A message to the only peer.
+fn transmit(buffers: AppIov, tag: u64) -> Transmit {
+    Transmit {
+        tag: Tag::Value(tag),
+        buffers,
+        desc: Descs::NONE,
+        peer: 0,
+        data: 0,
+        flags: FI_COMPLETION,
+        context: std::ptr::without_provenance_mut(tag as usize),
     }
 }
 
@@ -421,4 +434,76 @@ fn short_messages_to_a_peer_complete_in_order() {
             );
         }
     }
+}
+
+#[test]
+fn what_is_answered_before_this_side_knows_of_its_connection_arrives() {
+    let [a, b] = {
+        let mut sides = [side(Params::default()), side(Params::default())];
+        // Of two that ask each other, the one with the larger address has its way.
+        sides.sort_by_key(|side| side.engine.core().below.as_ref().unwrap().addr);
+        acquainted(sides)
+    };
+    let (mut short, mut long) = ([1; 8], vec![2; 3 << 20]);
+    b.send(&mut short, 1);
+    a.send(&mut long, 2);
+    // Nothing of it is wanted, of which the sender is told.
+    b.receive(&mut [], 2);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while b.count() == 0 {
+        a.drive();
+        b.engine.core().take_in_all();
+        b.read();
+        assert!(Instant::now() < deadline, "the message does not come");
+    }
+    assert!(b.links().is_empty(), "it knows of none");
+    until(&[&a, &b], || a.count() == 1);
+    assert_eq!((a.errors(), a.outstanding()), (vec![], 0));
+}
+
+#[test]
+fn a_message_that_is_too_long_below_is_refused_and_harms_nobody() {
+    let [a, b] = pair(Params::default);
+    let mut core = a.engine.core();
+    core.below.as_mut().unwrap().setting.sizes.message = 1 << 20;
+    drop(core);
+    let mut out = vec![1; (1 << 20) + 1];
+    assert_eq!(a.post(&mut out, 1), Err(Errno::EMSGSIZE));
+    let mut place = vec![0; 1 << 20];
+    b.receive(&mut place, 1);
+    a.send(&mut out[1..], 1);
+    until(&[&a, &b], || a.count() == 1 && b.count() == 1);
+    assert_eq!((a.errors(), b.errors()), (vec![], vec![]));
+}
+
+#[test]
+fn each_part_of_a_message_is_described_as_the_application_has_registered_it() {
+    IS_LOCAL.set(true);
+    let [a, b] = pair(Params::default);
+    IS_LOCAL.set(false);
+    let mut outs = [vec![1; 20_000], vec![2; 20_000]];
+    let mut core = a.engine.core();
+    let below = core.below.as_mut().unwrap();
+    below.has_descs();
+    let regions = outs.each_mut().map(|out| {
+        let access = FI_SEND | FI_WRITE | FI_REMOTE_READ;
+        below.register(&memory_of(out), access).unwrap().remove(0)
+    });
+    drop(core);
+    let pieces = outs.each_mut().map(|out| libc::iovec {
+        iov_base: out.as_mut_ptr().cast(),
+        iov_len: out.len(),
+    });
+    let message = Transmit {
+        // SAFETY: the bytes outlive the operation.
+        buffers: unsafe { AppIov::from_iov(pieces.as_ptr(), pieces.len()) }.unwrap(),
+        desc: Descs::each(regions.iter().map(|region| region.desc())),
+        ..transmit(AppIov::EMPTY, 1)
+    };
+    let mut place = vec![0; 40_000];
+    b.receive(&mut place, 1);
+    let posted = a.engine.core().transmit(a.ep, &message);
+    assert_eq!(posted, Ok(()));
+    until(&[&a, &b], || a.count() == 1 && b.count() == 1);
+    assert!(place == outs.concat());
 }

@@ -1,8 +1,9 @@
 //! Peers that end.
 
+use prov_message::Core as _;
 use prov_util::errno::Errno;
 
-use super::{Params, SIZES, pair, side, until};
+use super::{Params, SIZES, Side, pair, side, until};
 
 const LARGE: usize = 3 << 20;
 
@@ -102,4 +103,72 @@ fn a_link_that_has_ended_is_made_anew() {
         drop(core);
         until(&[first, second], || second.links().is_empty());
     }
+}
+
+#[test]
+fn what_had_come_with_the_end_is_received_though_it_is_answered() {
+    let [a, b] = linked();
+    let mut large = vec![1; LARGE];
+    let mut shorts = [[2; 300]; 100];
+    a.send(&mut large, 1);
+    for short in &mut shorts {
+        until(&[&a], || a.has_sent(short, 2));
+    }
+    until(&[&a], || a.count() == shorts.len());
+    drop(a);
+    let mut place = vec![0; LARGE];
+    b.receive(&mut place, 1);
+    let mut places = [[0; 300]; 100];
+    for place in &mut places {
+        b.receive(place, 2);
+    }
+    // Nobody is there any more of whom the long one could be read.
+    until(&[&b], || b.count() == 1 + shorts.len());
+    assert!(places == shorts);
+    assert!(
+        matches!(b.errors()[..], [error] if says_so(error)),
+        "{:?}",
+        b.errors()
+    );
+}
+
+#[test]
+fn what_had_come_before_the_end_is_received_when_the_owner_of_receives_asks() {
+    let [a, b] = linked();
+    let mut shorts = [[2; 300]; 100];
+    for short in &mut shorts {
+        until(&[&a], || a.has_sent(short, 2));
+    }
+    until(&[&a], || a.count() == shorts.len());
+    drop(a);
+    let mut places = [[0; 300]; 100];
+    for place in &mut places {
+        b.receive(place, 2);
+    }
+    // Of what has come, with the end, some is taken.
+    until(&[&b], || b.count() != 0);
+    assert!(b.count() < shorts.len());
+    b.engine.core().endpoints().owner_leaves();
+    // The end is seen, and by who sends, too.
+    for _ in 0..1000 {
+        b.drive();
+        b.has_sent(&mut [3; 8], 3);
+    }
+    b.engine.core().endpoints().owner_enters();
+    until(&[&b], || {
+        b.done.borrow().iter().filter(|(tag, _)| *tag == 2).count() == 100
+    });
+    assert!(places == shorts);
+}
+
+/// Two that have a link.
+fn linked() -> [Side; 2] {
+    let [a, b] = pair(Params::default);
+    let (mut out, mut place) = ([1; 8], [0; 8]);
+    b.receive(&mut place, 1);
+    a.send(&mut out, 1);
+    until(&[&a, &b], || a.count() == 1 && b.count() == 1);
+    a.forget();
+    b.forget();
+    [a, b]
 }

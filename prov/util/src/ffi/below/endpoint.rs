@@ -57,10 +57,19 @@ impl Local {
         local
     }
 
-    /// That of a single piece.
-    pub fn piece(&self, position: usize) -> Self {
+    /// Those of the pieces of this memory from an offset on.
+    pub fn from(&self, offset: usize, memory: &AppIov) -> Self {
+        let mut end = 0;
+        let mut pieces = memory.pieces().iter();
+        let first = pieces.position(|piece| {
+            end += piece.iov_len;
+            offset < end
+        });
+        let behind = first.and_then(|first| self.0.get(first..));
         let mut local = Local::NONE;
-        local.0[0] = self.0.get(position).copied().unwrap_or(null_mut());
+        for (place, desc) in local.0.iter_mut().zip(behind.unwrap_or_default()) {
+            *place = *desc;
+        }
         local
     }
 
