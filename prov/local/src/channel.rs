@@ -3,7 +3,10 @@
 //!
 //! A short message is all in its slot, and the shortest in one cache line. The
 //! bytes of a longer one are in an area beside the ring, where their room is
-//! free again when their slot is. What one side writes is in cache lines of its
+//! free again when their slot is. Only the beginning of the area is used, and
+//! stays in the caches of both sides, as long as the receiver takes what comes;
+//! of one that does not have a processor all the time the sender may be further
+//! ahead, so that it has something to do for long when it has one. What one side writes is in cache lines of its
 //! own: besides the slots, how far it has read, and whether it sleeps. How far it
 //! has read stands in its longer messages, too: where these go to and fro, each
 //! side has all of the area again without a look at another cache line.
@@ -15,8 +18,10 @@
 mod receiver;
 mod slot;
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use prov_util::buffer::{AppIov, Piece};
 use prov_util::errno::{Errno, Result};
@@ -30,7 +35,7 @@ use crate::ring::{Broken, Free, Producer, lap};
 use crate::segment::Segment;
 
 /// What the first word of a segment says: that it is one, and which version.
-const MAGIC: u64 = u64::from_le_bytes(*b"fi_lcl\x02\x00");
+const MAGIC: u64 = u64::from_le_bytes(*b"fi_lcl\x03\x00");
 /// Slots each way.
 const SLOTS: usize = 256;
 /// Bytes of a slot.
@@ -40,7 +45,11 @@ const HEAD: usize = 32;
 /// Longest message that is in its slot.
 pub const INLINE: usize = SLOT - HEAD;
 /// Bytes of the area for longer ones.
-const AREA: usize = 64 << 10;
+const AREA: usize = 1 << 20;
+/// How many of them are used as long as the receiver takes what comes.
+const NEAR: usize = 64 << 10;
+/// How long it may take nothing until all are.
+const PATIENCE: Duration = Duration::from_micros(100);
 /// Messages under way at most for which the receiver may have had time.
 const FEW: u64 = 2;
 /// Longest message.
@@ -60,10 +69,20 @@ const SLEEP: usize = 256;
 const JOINT: usize = 2048;
 /// Where the slots begin.
 const RINGS: usize = 4096;
-/// Bytes of each direction.
-const DIRECTION: usize = SLOTS * SLOT + AREA;
+/// Bytes of the slots of each direction.
+const RING: usize = SLOTS * SLOT;
+/// Bytes before the areas, in which all stands but bytes of longer messages.
+pub const TABLES: usize = RINGS + 2 * RING;
 /// Bytes of a segment.
-pub const SEGMENT: usize = RINGS + 2 * DIRECTION;
+pub const SEGMENT: usize = TABLES + 2 * AREA;
+/// What of a segment is there from the start.
+const BACKED: [Range<usize>; 3] = [0..TABLES, near(0), near(1)];
+
+/// The beginning of the area for what a side sends.
+const fn near(side: usize) -> Range<usize> {
+    let area = TABLES + side * AREA;
+    area..area + NEAR
+}
 
 /// The other side sleeps.
 const ASLEEP: u64 = 1;
@@ -79,6 +98,12 @@ pub struct Sender {
     /// Bytes of the area that were given out, of all times, and free again.
     given: u64,
     free: u64,
+    /// Bytes of the area that are used.
+    reach: u64,
+    /// Whether all of the area is there, or cannot be.
+    backed: Option<bool>,
+    /// Since when there has been no room.
+    full_since: Option<Instant>,
     /// How many had been given out when each slot was filled, of those that are
     /// `noted`. Since then, none have been given out.
     given_by: Box<[u64; SLOTS]>,
@@ -128,6 +153,9 @@ impl Sender {
             ring: Producer::default(),
             given: 0,
             free: 0,
+            reach: NEAR as u64,
+            backed: None,
+            full_since: None,
             given_by: Box::new([0; SLOTS]),
             noted: 0,
             woken: 0,
@@ -311,6 +339,7 @@ impl Sender {
                     false => self.way.area(place.offset, len),
                 };
                 self.is_starved = false;
+                self.full_since = None;
                 return Ok(bytes.map(|bytes| Space {
                     sender: self,
                     slot,
@@ -325,7 +354,22 @@ impl Sender {
             }
         }
         self.is_starved = true;
+        let since = *self.full_since.get_or_insert_with(Instant::now);
+        if self.reach < AREA as u64 && since.elapsed() > PATIENCE && self.reach_out() {
+            return self.find_space(len, taken);
+        }
         Ok(None)
+    }
+
+    /// All of the area is used until all that is in it was taken. Whether that is
+    /// possible.
+    #[cold]
+    fn reach_out(&mut self) -> bool {
+        let is_backed = *self.backed.get_or_insert_with(|| self.way.back_area());
+        if is_backed {
+            self.reach = AREA as u64;
+        }
+        is_backed
     }
 
     /// Whether few messages are under way, so that the receiver may have taken all
@@ -395,9 +439,10 @@ impl Sender {
             // Where the last ones were, caches of both sides have it.
             self.given = self.given.next_multiple_of(area);
             self.free = self.given;
+            self.reach = NEAR as u64;
         }
         let mut start = self.given;
-        if start % area + len > area {
+        if start % area + len > self.reach {
             start = start.next_multiple_of(area);
         }
         let given = start + len;
@@ -445,7 +490,7 @@ impl Channel {
     /// # Errors
     /// Those of [`Segment::create`].
     pub fn create() -> Result<(Channel, std::os::fd::OwnedFd)> {
-        let (segment, fd) = Segment::create(SEGMENT)?;
+        let (segment, fd) = Segment::create(SEGMENT, &BACKED)?;
         let segment = Arc::new(segment);
         magic(&segment).store(MAGIC, Ordering::Relaxed);
         Ok((Channel::new(&segment, 0), fd))
@@ -533,7 +578,14 @@ impl Channel {
     /// This side may sleep from now on: after [`barrier::heavy`], what has come
     /// before is seen, and what comes first then wakes it.
     pub fn sleep(&mut self) {
-        let starved = if self.sender.is_starved { STARVED } else { 0 };
+        let starved = match self.sender.is_starved {
+            // The receiver has more to do when it does something.
+            true => {
+                self.sender.reach_out();
+                STARVED
+            }
+            false => 0,
+        };
         let nap = (self.sleep & !(NAP - 1)) + NAP;
         self.sleep = nap | ASLEEP | starved;
         control(&self.sender.way.filling, SLEEP).store(self.sleep, Ordering::Relaxed);

@@ -2,9 +2,11 @@
 //!
 //! It has no name anywhere (memfd_create(2)): whoever is to share it gets the
 //! descriptor, and it ends with the last process that has it. Its size is
-//! sealed, so that no process can take memory away from under another one, and
-//! all of it is there from the start: that there is none shows when it is made.
+//! sealed, so that no process can take memory away from under another one. What
+//! is used of it was had before, from the start or when it is needed: that there
+//! is no memory shows then, and not by a signal.
 
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
@@ -13,7 +15,7 @@ use rustix::fs::{
     FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat,
     ftruncate, memfd_create,
 };
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 /// What nobody may do to a segment.
 const SEALS: SealFlags = SealFlags::SHRINK
@@ -33,16 +35,19 @@ unsafe impl Sync for Segment {}
 
 impl Segment {
     /// A new one of `len` bytes, all zero, and the descriptor for the other
-    /// process.
+    /// process. The parts that are `backed` are there.
     ///
     /// # Errors
     /// `-FI_ENOMEM` and `-FI_ENOSPC` where there is no memory for it, and others
     /// of memfd_create(2) and mmap(2).
-    pub fn create(len: usize) -> Result<(Segment, OwnedFd)> {
+    pub fn create(len: usize, backed: &[Range<usize>]) -> Result<(Segment, OwnedFd)> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let fd = memfd_create("libfabric segment", flags)?;
         ftruncate(&fd, len as u64)?;
-        fallocate(&fd, FallocateFlags::empty(), 0, len as u64)?;
+        for part in backed {
+            let flags = FallocateFlags::empty();
+            fallocate(&fd, flags, part.start as u64, part.len() as u64)?;
+        }
         fcntl_add_seals(&fd, SEALS)?;
         Ok((Segment::map(fd.as_fd(), len)?, fd))
     }
@@ -65,6 +70,23 @@ impl Segment {
         let base = unsafe { mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, fd, 0) }?;
         let base = NonNull::new(base.cast()).ok_or(Errno::EFAULT)?;
         Ok(Segment { base, len })
+    }
+
+    /// Has another part of it.
+    ///
+    /// # Errors
+    /// `-FI_ENOMEM` where there is no memory for it, and what else madvise(2)
+    /// returns: `-FI_EINVAL` before Linux 5.14, which cannot say so.
+    pub fn back(&self, part: Range<usize>) -> Result {
+        if part.start > part.end || part.end > self.len {
+            return Err(Errno::EINVAL);
+        }
+        // SAFETY: inside the mapping, which this keeps; no byte is changed.
+        unsafe {
+            let start = self.base.as_ptr().add(part.start).cast();
+            madvise(start, part.len(), Advice::LinuxPopulateWrite)?;
+        }
+        Ok(())
     }
 
     /// Its first byte. All of it is mapped as long as this lives, and may change
@@ -97,7 +119,7 @@ mod tests {
 
     #[test]
     fn both_see_the_same_memory() {
-        let (here, fd) = Segment::create(8192).unwrap();
+        let (here, fd) = Segment::create(8192, &[]).unwrap();
         let there = Segment::attach(fd.as_fd(), 8192).unwrap();
         drop(fd);
         // SAFETY: both are mapped, and nobody else writes there.
@@ -108,8 +130,18 @@ mod tests {
     }
 
     #[test]
+    fn a_part_that_is_had_later_is_there_and_none_is_beyond_the_end() {
+        let (segment, fd) = Segment::create(3 << 12, &[0..1 << 12]).unwrap();
+        let blocks = || fstat(&fd).unwrap().st_blocks * 512;
+        assert_eq!(blocks(), 1 << 12);
+        segment.back(1 << 12..3 << 12).unwrap();
+        assert_eq!(blocks(), 3 << 12);
+        assert_eq!(segment.back(1 << 12..4 << 12), Err(Errno::EINVAL));
+    }
+
+    #[test]
     fn what_could_shrink_or_has_another_size_is_not_mapped() {
-        let (_here, fd) = Segment::create(8192).unwrap();
+        let (_here, fd) = Segment::create(8192, &[]).unwrap();
         assert!(ftruncate(&fd, 0).is_err());
         assert_eq!(Segment::attach(fd.as_fd(), 4096).err(), Some(Errno::EPROTO));
         let unsealed = memfd_create("test", MemfdFlags::ALLOW_SEALING).unwrap();

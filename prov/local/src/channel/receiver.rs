@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use prov_util::buffer::{AppIov, Piece};
 
 use super::slot::{Direction, Head, Next, control};
-use super::{AHEAD, AREA, INLINE, SLEEP, SLOTS, STARVED};
+use super::{AHEAD, INLINE, NEAR, SLEEP, SLOTS, STARVED};
 use crate::barrier;
 use crate::ring::{Broken, Consumer, lap};
 
@@ -23,7 +23,7 @@ pub struct Receiver {
     pub(super) way: Direction,
     pub(super) ring: Consumer,
     /// What was taken since the other side was told: slots, and a slot's share of
-    /// the area for each as many bytes of that.
+    /// what is mostly used of the area for each as many bytes of that.
     untold: usize,
     /// How many messages of this side the other one has taken, as the last long one
     /// of it has said.
@@ -146,7 +146,7 @@ impl Receiver {
 
     /// The next message, which is in the area, is about to be taken.
     fn hear(&mut self, len: usize) {
-        self.untold += len / (AREA / SLOTS);
+        self.untold += len / (NEAR / SLOTS);
         let slot = self.ring.taken() as usize % SLOTS;
         self.heard = self.way.slot(slot).taken();
     }

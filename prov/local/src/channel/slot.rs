@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use prov_util::buffer::Piece;
 
-use super::{AREA, CONTROL, CONTROL_SIZE, DIRECTION, HEAD, INLINE, RINGS, SEGMENT, SLOT, SLOTS};
+use super::{
+    AREA, CONTROL, CONTROL_SIZE, HEAD, INLINE, NEAR, RING, RINGS, SEGMENT, SLOT, SLOTS, TABLES,
+};
 use crate::ring::Words;
 use crate::segment::Segment;
 
@@ -104,8 +106,10 @@ impl<'a> Next<'a> {
 pub(super) struct Direction {
     /// Keeps what the pointers point to.
     pub(super) segment: Arc<Segment>,
-    /// The first slot, and behind the last one the area for long messages.
+    /// The first slot.
     slots: NonNull<u8>,
+    /// The area for long messages.
+    area: NonNull<u8>,
     /// What the side that fills the slots writes elsewhere.
     pub(super) filling: NonNull<u8>,
     /// What the side that takes them writes.
@@ -127,7 +131,8 @@ impl Direction {
         };
         Direction {
             segment: segment.clone(),
-            slots: at(RINGS + filler * DIRECTION),
+            slots: at(RINGS + filler * RING),
+            area: at(TABLES + filler * AREA),
             filling: at(CONTROL + filler * CONTROL_SIZE),
             taking: at(CONTROL + (1 - filler) * CONTROL_SIZE),
         }
@@ -151,9 +156,15 @@ impl Direction {
         if end > AREA {
             return None;
         }
-        let at = SLOTS * SLOT + (end - len);
         // SAFETY: inside the area, and otherwise as in `Slot::inline`.
-        Some(unsafe { Piece::from_raw(self.slots.as_ptr().add(at), len) })
+        Some(unsafe { Piece::from_raw(self.area.as_ptr().add(end - len), len) })
+    }
+
+    /// Has all of the area, of which only the beginning is there from the start;
+    /// whether there is memory for it.
+    pub(super) fn back_area(&self) -> bool {
+        let start = self.area.addr().get() - self.segment.base().addr().get();
+        self.segment.back(start + NEAR..start + AREA).is_ok()
     }
 }
 

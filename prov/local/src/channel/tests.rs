@@ -307,9 +307,73 @@ fn who_waits_for_room_is_woken_when_there_is_some() {
     assert!(!there.receiver.tell());
 }
 
+/// Sends messages of the longest kind until there is no room; how many.
+fn fill(from: &mut Channel, sent: &mut u64) -> usize {
+    let first = *sent;
+    while send(from, *sent, &pattern(*sent as usize, LONGEST)) {
+        *sent += 1;
+    }
+    (*sent - first) as usize
+}
+
+fn take_all(at: &mut Channel, taken: &mut u64) {
+    while let Some((tag, bytes)) = receive(at) {
+        assert_eq!(tag, *taken);
+        assert!(bytes == pattern(tag as usize, LONGEST));
+        *taken += 1;
+    }
+    let _ = at.receiver.tell();
+}
+
+#[test]
+fn of_a_receiver_that_takes_nothing_for_long_the_sender_is_far_ahead() {
+    let (mut here, mut there) = pair();
+    let (mut sent, mut taken) = (0, 0);
+    for _ in 0..3 {
+        assert_eq!(fill(&mut here, &mut sent), NEAR / LONGEST);
+        std::thread::sleep(2 * PATIENCE);
+        assert_eq!(fill(&mut here, &mut sent), (AREA - NEAR) / LONGEST);
+        std::thread::sleep(2 * PATIENCE);
+        assert_eq!(fill(&mut here, &mut sent), 0);
+        // Until all of it is taken.
+        for _ in 0..2 * AREA / LONGEST {
+            let (tag, bytes) = receive(&mut there).unwrap();
+            assert!(tag == taken && bytes == pattern(tag as usize, LONGEST));
+            taken += 1;
+            let _ = there.receiver.tell();
+            assert_eq!(fill(&mut here, &mut sent), 1);
+        }
+        take_all(&mut there, &mut taken);
+    }
+    assert_eq!(taken, sent);
+}
+
+#[test]
+fn who_goes_to_sleep_for_want_of_room_is_far_ahead() {
+    let (mut here, mut there) = pair();
+    let (mut sent, mut taken) = (0, 0);
+    assert_eq!(fill(&mut here, &mut sent), NEAR / LONGEST);
+    here.sleep();
+    assert_eq!(fill(&mut here, &mut sent), (AREA - NEAR) / LONGEST);
+    take_all(&mut there, &mut taken);
+    assert_eq!(fill(&mut here, &mut sent), NEAR / LONGEST);
+}
+
+#[test]
+fn where_there_is_no_memory_for_it_the_area_stays_as_it_is() {
+    let (mut here, _there) = pair();
+    let mut sent = 0;
+    here.sender.backed = Some(false);
+    assert_eq!(fill(&mut here, &mut sent), NEAR / LONGEST);
+    std::thread::sleep(2 * PATIENCE);
+    assert_eq!(fill(&mut here, &mut sent), 0);
+    here.sleep();
+    assert_eq!(fill(&mut here, &mut sent), 0);
+}
+
 #[test]
 fn a_segment_of_another_kind_is_refused() {
-    let (segment, fd) = Segment::create(SEGMENT).unwrap();
+    let (segment, fd) = Segment::create(SEGMENT, &[]).unwrap();
     assert_eq!(Channel::attach(fd.as_fd()).err(), Some(Errno::EPROTO));
     magic(&segment).store(MAGIC + 1, Ordering::Relaxed);
     assert_eq!(Channel::attach(fd.as_fd()).err(), Some(Errno::EPROTO));
@@ -331,18 +395,18 @@ fn whatever_the_other_side_writes_is_an_error_or_bytes() {
         // Anything anywhere, or what looks like the next message.
         let (at, word) = match round % 3 {
             0 => (
-                CONTROL + (next() as usize % (SEGMENT - CONTROL)) / 8 * 8,
+                CONTROL + (next() as usize % (TABLES - CONTROL)) / 8 * 8,
                 next(),
             ),
             1 => {
                 let at = [0, HEAD, HEAD + 8, HEAD + 16][next() as usize % 4];
                 let at = taken % SLOTS * SLOT + at;
-                (RINGS + DIRECTION + at, next() % (2 * AREA as u64))
+                (RINGS + RING + at, next() % (2 * AREA as u64))
             }
             _ => {
                 let lap = (taken / SLOTS + 1) as u64;
                 let half = next() & u64::from(u32::MAX);
-                (RINGS + DIRECTION + taken % SLOTS * SLOT, lap << 32 | half)
+                (RINGS + RING + taken % SLOTS * SLOT, lap << 32 | half)
             }
         };
         // SAFETY: inside the segment, and aligned.

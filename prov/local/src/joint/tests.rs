@@ -7,7 +7,7 @@ use crate::segment::Segment;
 
 /// Both sides of a new record, of which the second helps the first.
 fn sides() -> (Joint, Joint) {
-    let (segment, _fd) = Segment::create(4096).unwrap();
+    let (segment, _fd) = Segment::create(4096, &[]).unwrap();
     let segment = Arc::new(segment);
     (Joint::new(&segment, 0, 0), Joint::new(&segment, 0, 1))
 }

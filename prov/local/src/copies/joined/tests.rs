@@ -54,7 +54,7 @@ struct Scene {
 
 impl Scene {
     fn new() -> Scene {
-        let (segment, _fd) = Segment::create(4096).unwrap();
+        let (segment, _fd) = Segment::create(4096, &[]).unwrap();
         let segment = Arc::new(segment);
         let (owner, helper) = (Joint::new(&segment, 0, 0), Joint::new(&segment, 0, 1));
         let bytes: Vec<u8> = (0..LEN).map(|at| (at * 7 / 3) as u8 | 1).collect();

@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use prov_local::channel::{Channel, Head, LONGEST, SEGMENT};
+use prov_local::channel::{Channel, Head, LONGEST, SEGMENT, TABLES};
 use prov_local::rendezvous::Wire;
 use prov_local::segment::Segment;
 
@@ -178,7 +178,7 @@ fn a_segment_that_is_scribbled_over_ends_its_own_link_only() {
     for _ in 0..50 {
         let (_wire, _channel, segment) = intrude(&mut scene.victim);
         for round in 0..2000usize {
-            let at = random.below(SEGMENT / 8) * 8;
+            let at = random.below(TABLES / 8) * 8;
             let word = match round % 4 {
                 0 => random.next(),
                 1 => (1 << 32) | (random.next() % (1 << 24)),

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use fabric_abi::FI_DELIVERY_COMPLETE;
-use prov_local::channel::SEGMENT;
+use prov_local::channel::{SEGMENT, TABLES};
 use prov_local::copies::Work;
 use prov_local::neighbour::Subject;
 use prov_local::segment::Segment;
@@ -98,10 +98,10 @@ fn connections_that_are_used_leave_their_socket_unless_told_not_to() {
 
 #[test]
 fn what_had_no_room_leaves_without_another_call() {
-    const COUNT: usize = 200;
+    const COUNT: usize = 400;
     let (a, b) = nearby_copying();
-    let mut outs: Vec<Vec<u8>> = (0..COUNT).map(|seed| pattern(2000, seed)).collect();
-    let mut places = vec![vec![0; 2000]; COUNT];
+    let mut outs: Vec<Vec<u8>> = (0..COUNT).map(|seed| pattern(8000, seed)).collect();
+    let mut places = vec![vec![0; 8000]; COUNT];
     for (tag, place) in places.iter_mut().enumerate() {
         receive(&b, place, tag as u64);
     }
@@ -120,7 +120,7 @@ fn what_had_no_room_leaves_without_another_call() {
 #[test]
 fn a_connection_that_is_held_back_and_has_no_room_waits_once() {
     let (a, _b) = nearby_copying();
-    let mut outs = vec![vec![1; 2000]; 200];
+    let mut outs = vec![vec![1; 8000]; 400];
     for out in &mut outs {
         send(&a, out, 1);
     }
@@ -479,7 +479,7 @@ fn memory_that_is_none_is_left_and_the_socket_goes_on() {
     let unsealed = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::ALLOW_SEALING).unwrap();
     rustix::fs::ftruncate(&unsealed, SEGMENT as u64).unwrap();
     // Nothing in it says that it is one.
-    let (_blank, blank) = Segment::create(SEGMENT).unwrap();
+    let (_blank, blank) = Segment::create(SEGMENT, &[]).unwrap();
     for fd in [file.as_fd(), unsealed.as_fd(), blank.as_fd()] {
         let mut stranger = Stranger::of(&a);
         stranger.introduce();
@@ -564,7 +564,7 @@ fn who_scribbles_over_the_memory_loses_the_connection_at_worst() {
             let at = match number >> 62 {
                 0 => (number >> 20) as usize % 4096,
                 1 => 4096 + (number >> 20) as usize % 8 * 128,
-                _ => (number >> 20) as usize % SEGMENT,
+                _ => (number >> 20) as usize % TABLES,
             } & !7;
             let value = match (number >> 60) & 3 {
                 0 => number,
