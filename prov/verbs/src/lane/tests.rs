@@ -223,6 +223,7 @@ fn one_can_sleep_where_the_device_is_gone_and_be_woken() {
 /// What two endpoints with a lane each share: receives.
 pub struct Sharing {
     pub context: Context,
+    pd: Arc<ProtectionDomain>,
     shared: Arc<Shared>,
     cqs: [Use<Cq>; 2],
     pub ends: [(Arc<QueuePair>, Seats); 2],
@@ -230,7 +231,10 @@ pub struct Sharing {
 
 impl Sharing {
     pub fn new() -> Self {
-        let context = fake::context("fake");
+        Self::on(fake::context("fake"))
+    }
+
+    fn on(context: Context) -> Self {
         let pd = ProtectionDomain::new(context).unwrap();
         let shared = Shared::new(&pd, SIZE, 1, LockKind::Real).unwrap();
         let cqs = [(); 2].map(|()| {
@@ -247,6 +251,7 @@ impl Sharing {
         });
         Sharing {
             context,
+            pd,
             shared,
             cqs,
             ends,
@@ -302,6 +307,36 @@ fn shared_receives_end_with_their_device_once_each() {
             assert_eq!(lane.state.lock().members.room, lane.queue.size() - SIZE);
         }
     }
+}
+
+#[test]
+fn a_shared_receive_that_a_message_comes_to_while_its_endpoint_is_closed_is_reported() {
+    let sharing = Sharing::on(fake::xrc::context("fake"));
+    fake::xrc::receives();
+    let (lane, pd) = (lane(sharing.context), sharing.pd.clone());
+    let (all, _) = room(&lane);
+    for round in 0..2 * SIZE {
+        let reports = Reports {
+            rx_cq: Some(sharing.cqs[0].clone()),
+            ..Reports::default()
+        };
+        let (pair, seats) = endpoint_of(&lane, &pd, Some(&sharing.shared), reports);
+        sharing.post(round).unwrap();
+        let name = seats.receive.unwrap().name;
+        let unsettled = lane.remove_receiver(name).unwrap();
+        lane.state.lock().members.completed(&WorkCompletion {
+            wr_id: fake::xrc::receives()[0],
+            qp_num: pair.number(),
+            status: crate::sys::ibverbs::IBV_WC_WR_FLUSH_ERR,
+            ..WorkCompletion::default()
+        });
+        assert_eq!(sharing.ended(), [round]);
+        lane.settle(unsettled);
+        assert_eq!(room(&lane).0, all);
+        assert!(lane.state.lock().members.sharing.is_empty());
+    }
+    (0..SIZE).for_each(|number| sharing.post(number).unwrap());
+    assert_eq!(sharing.post(0), Err(Errno::EAGAIN));
 }
 
 /// A lane of a device.
