@@ -17,6 +17,7 @@ use prov_util::eq::ConnectionEvents;
 use prov_util::errno::{Errno, Result};
 use prov_util::netif;
 use prov_util::progress::Progress;
+use prov_util::warn_again;
 use slotmap::{DefaultKey, Key, KeyData, SlotMap};
 
 use crate::address::SocketAddress;
@@ -37,6 +38,9 @@ pub use message::DATA_LIMIT;
 
 /// How long an address or a route may take to be found.
 const RESOLVING_MS: i32 = 2000;
+
+/// Events that one turn takes: who drives it wants something else.
+const MOST_EVENTS: usize = 64;
 
 /// Names an end of a connection, or a listener.
 pub type EndKey = DefaultKey;
@@ -413,14 +417,14 @@ impl State {
         self.ends.try_insert_with_key(|key| make(channel, key))
     }
 
-    /// Takes events; whether there were any.
-    fn take_events(&mut self) -> bool {
-        let mut has_some = false;
-        while let Some(event) = self.channel.next_event() {
-            has_some = true;
+    /// Takes some events. The channel stays readable while there are others.
+    fn take_events(&mut self) {
+        for _ in 0..MOST_EVENTS {
+            let Some(event) = self.channel.next_event() else {
+                return;
+            };
             self.happened(event);
         }
-        has_some
     }
 
     fn happened(&mut self, event: Event) {
@@ -455,6 +459,9 @@ impl State {
             }
             End::Listener(listener) => {
                 if let (EventKind::Requested, Some(id)) = (event.kind, event.incoming) {
+                    if !listener.has_room() {
+                        return;
+                    }
                     let incomer = Incomer { id, asked: None };
                     let peer = incomer.id.peer_address();
                     let data = message::of_request(peer.as_ref(), &event.data);
@@ -464,6 +471,21 @@ impl State {
                 }
             }
         }
+    }
+}
+
+impl Listener {
+    /// Whether the application keeps up with its answers. If not, who asks is let go of,
+    /// and rejected by RDMA CM.
+    fn has_room(&self) -> bool {
+        let has_room = self.door.has_room();
+        if !has_room {
+            warn_again!(
+                target: crate::LOG.ep_ctrl,
+                "a connection request is rejected: too many have no answer"
+            );
+        }
+        has_room
     }
 }
 
