@@ -4,7 +4,10 @@
 mod crossing;
 mod enabled;
 mod hello;
+mod lost;
 mod message;
+#[cfg(test)]
+mod tests;
 mod watch;
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -34,6 +37,7 @@ use watch::Watch;
 
 pub use crossing::XrcEnd;
 pub use hello::DATA_LIMIT as XRC_DATA_LIMIT;
+pub use lost::Lost;
 pub use message::DATA_LIMIT;
 
 /// How long an address or a route may take to be found.
@@ -56,6 +60,7 @@ struct State {
     ends: SlotMap<DefaultKey, End>,
     enabled: Enabled,
     initiators: Initiators,
+    lost: Arc<Lost>,
     channel: Arc<Channel>,
 }
 
@@ -165,13 +170,15 @@ impl Manager {
 
     /// Without connections, of which this channel tells.
     fn over(channel: Arc<Channel>) -> Result<Arc<Self>> {
+        let lost = Lost::new()?;
         let manager = Arc::new(Manager {
-            watch: Watch::new(channel.as_fd())?,
+            watch: Watch::new(channel.as_fd(), lost.as_fd())?,
             channel: channel.clone(),
             state: Mutex::new(State {
                 ends: SlotMap::new(),
                 enabled: Enabled::default(),
                 initiators: Initiators::default(),
+                lost,
                 channel,
             }),
         });
@@ -197,6 +204,7 @@ impl Manager {
     ) -> Result<EndKey> {
         let state = &mut *self.state.lock();
         let is_bound = id.is_some();
+        let lost = state.lost.clone();
         state.add(|channel, key| {
             let mut id = match id {
                 None => Id::new(channel, peer.space(), number(key))?,
@@ -208,6 +216,7 @@ impl Manager {
             // An address that is taken already is not to be named again.
             let own = own.filter(|_| !is_bound);
             id.resolve(own, peer, RESOLVING_MS)?;
+            parts.link.belong(&lost, key);
             let data = data.to_vec();
             let connection = Connection::new(id, Stage::Resolving, parts, data);
             Ok(End::Connection(Box::new(connection)))
@@ -223,17 +232,19 @@ impl Manager {
     ) -> std::result::Result<EndKey, (Errno, Option<Incomer>)> {
         let state = &mut *self.state.lock();
         let mut taken = Some(incomer);
+        let lost = state.lost.clone();
         let outcome = state.add(|channel, key| {
             let mut incomer = taken.take().ok_or(Errno::EINVAL)?;
             if incomer.asked.is_some() {
                 taken = Some(incomer);
                 return Err(Errno::EINVAL);
             }
-            if incomer.id.context() != Some(parts.config.context) {
+            if !incomer.id.is_on(parts.config.context) {
                 taken = Some(incomer);
                 return Err(Errno::ENODEV);
             }
             incomer.id.move_to(channel, number(key))?;
+            parts.link.belong(&lost, key);
             let data = message::answer(data);
             let mut connection = Connection::new(incomer.id, Stage::Accepting, parts, Vec::new());
             connection.ready()?;
@@ -427,6 +438,18 @@ impl State {
         }
     }
 
+    /// Ends the connections that requests have failed of.
+    fn end_lost(&mut self) {
+        for key in self.lost.take() {
+            match self.ends.get_mut(key) {
+                Some(End::Connection(connection)) => connection.lost(),
+                Some(End::Crossing(_)) => self.lose_crossing(key),
+                // It is closed.
+                _ => {}
+            }
+        }
+    }
+
     fn happened(&mut self, event: Event) {
         let key = EndKey::from(KeyData::from_ffi(event.key));
         // A request for one of XRC.
@@ -550,7 +573,7 @@ impl Connection {
     }
 
     fn route(&mut self) -> Result {
-        if self.id.context() != Some(self.config.context) {
+        if !self.id.is_on(self.config.context) {
             log::warn!(
                 target: crate::LOG.ep_ctrl,
                 "the peer is reached by {:?}, and the domain is of {:?}",
@@ -624,6 +647,18 @@ impl Connection {
         }
     }
 
+    /// A request has failed, and the queue pair with it.
+    fn lost(&mut self) {
+        match self.stage {
+            Stage::Connected => self.disconnected(),
+            Stage::Accepting => {
+                let _ = self.id.disconnect();
+                self.failed(Errno::EIO, &[]);
+            }
+            _ => {}
+        }
+    }
+
     /// Nothing is sent or received any more, and what is under way is flushed.
     fn end(&mut self) {
         self.stage = Stage::Ended;
@@ -668,10 +703,11 @@ impl Progress for Manager {
         for context in ready.gone {
             self.device_says(context, DeviceEvent::Failed);
         }
-        if ready.channel
+        if (ready.channel || ready.lost)
             && let Some(mut state) = self.state.try_lock()
         {
             state.take_events();
+            state.end_lost();
         }
     }
 

@@ -12,6 +12,7 @@ use super::Shared;
 use super::member::{NUMBER_MASK, Name, RECEIVE};
 use crate::device::{Gather, QueuePair, ReceiveRequest, WorkCompletion};
 use crate::failure::Failure;
+use crate::link::Link;
 use crate::sys::ibverbs::{IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_WITH_IMM};
 
 /// The receives that an endpoint has posted, which messages come to in order; or
@@ -33,6 +34,9 @@ pub struct Receiver {
 /// What tells of receives.
 struct Reporter {
     reports: Reports,
+    /// The connection; none of an endpoint for datagrams, or where it is not known whom
+    /// a message was for.
+    link: Option<Arc<Link>>,
     /// Bytes that the device puts in front of messages and that are not theirs.
     skipped: usize,
 }
@@ -78,6 +82,7 @@ impl Receiver {
     pub fn new(
         pair: Arc<QueuePair>,
         reports: Reports,
+        link: Option<Arc<Link>>,
         shared: Option<Arc<Shared>>,
         size: usize,
     ) -> Result<Self> {
@@ -93,6 +98,7 @@ impl Receiver {
             pair,
             reporter: Reporter {
                 reports,
+                link,
                 skipped: 0,
             },
             refusal: shared.is_some().then_some(Errno::EINVAL),
@@ -292,6 +298,9 @@ impl Reporter {
                 err_data: failure.vendor_data(),
                 ..ErrorCompletion::new(receive, failure.error)
             });
+        }
+        if let Some(link) = &self.link {
+            link.failed(failure);
         }
     }
 }
