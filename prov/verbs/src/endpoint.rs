@@ -323,13 +323,13 @@ impl Endpoint {
     #[cold]
     #[inline(never)]
     fn send_datagram(&self, to: fi_addr_t, datagrams: &Datagrams, message: &Transmit) -> Result {
-        let peer = datagrams.peer(&self.domain, to)?;
+        let seat = self.send_seat()?;
+        let peer = datagrams.peer(&self.domain, seat, to)?;
         let buffers = datagrams.without_prefix(&message.buffers)?;
         self.check(buffers.pieces().len(), buffers.len())?;
         let gone = message.buffers.pieces().len() - buffers.pieces().len();
         let mut local = Gather::empty();
         let keys = local.fill_behind(gone, &buffers, &message.desc)?;
-        let seat = self.send_seat()?;
         seat.lane.send(
             seat.name,
             operation(message),

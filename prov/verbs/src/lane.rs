@@ -34,7 +34,7 @@ use receiver::Leaver;
 pub use member::Name;
 pub use receiver::Receiver;
 pub use seats::{Seat, Seats};
-pub use sender::{Operation, Sender};
+pub use sender::{Advance, Operation, Sender};
 pub use shared::Shared;
 use sharing::{Departed, Queue};
 
@@ -428,6 +428,13 @@ impl Lane {
         let state = &mut self.state.lock().members;
         let sender = state.senders.get(name).ok_or(Errno::EOPBADSTATE)?;
         Ok(sender.size() - sender.under_way())
+    }
+
+    /// How far a sender has come.
+    pub fn advance(&self, name: Name) -> Result<Advance> {
+        let state = &mut self.state.lock().members;
+        let sender = state.senders.get(name).ok_or(Errno::EOPBADSTATE)?;
+        Ok(sender.advance())
     }
 
     /// Receives that a receiver may still post.

@@ -21,6 +21,12 @@ use crate::sys::xrc::{EXTENDED, IBV_DEVICE_XRC, verbs_context};
 
 thread_local! {
     static ANSWER: Cell<c_int> = const { Cell::new(0) };
+    static HANDLES: Cell<usize> = const { Cell::new(0) };
+}
+
+/// How many address handles are open in this thread.
+pub fn handles() -> usize {
+    HANDLES.get()
 }
 
 /// What changes of queue pairs end with from now on, in this thread.
@@ -48,6 +54,8 @@ fn device_named(name: &str, adorn: impl FnOnce(&mut verbs_context)) -> Context {
     verbs.ibv_create_qp = create_qp;
     verbs.ibv_modify_qp = modify_qp;
     verbs.ibv_destroy_qp = destroy_qp;
+    verbs.ibv_create_ah = create_ah;
+    verbs.ibv_destroy_ah = destroy_ah;
     verbs.ibv_create_srq = create_srq;
     verbs.ibv_destroy_srq = destroy_srq;
     let libraries = Box::leak(Box::new(Libraries {
@@ -90,6 +98,7 @@ impl Plain for ibv_comp_channel {}
 impl Plain for ibv_cq {}
 impl Plain for ibv_qp {}
 impl Plain for ibv_srq {}
+impl Plain for ibv_ah {}
 
 fn zeroed<T: Plain>() -> T {
     // SAFETY: zero is a value of each member, that of no function or object too.
@@ -194,6 +203,18 @@ unsafe extern "C" fn poll_cq(_: *mut ibv_cq, _: c_int, _: *mut ibv_wc) -> c_int 
 }
 
 unsafe extern "C" fn arm(_: *mut ibv_cq, _: c_int) -> c_int {
+    0
+}
+
+unsafe extern "C" fn create_ah(_: *mut ibv_pd, _: *mut ibv_ah_attr) -> *mut ibv_ah {
+    HANDLES.set(HANDLES.get() + 1);
+    Box::into_raw(Box::new(zeroed()))
+}
+
+unsafe extern "C" fn destroy_ah(ah: *mut ibv_ah) -> c_int {
+    HANDLES.set(HANDLES.get() - 1);
+    // SAFETY: it is from `create_ah`, and given back once.
+    drop(unsafe { Box::from_raw(ah) });
     0
 }
 
