@@ -26,7 +26,7 @@ use slotmap::{DefaultKey, Key, KeyData, SlotMap};
 use crate::address::SocketAddress;
 use crate::device::{
     Channel, ConnectionParam, Context, DeviceEvent, Event, EventKind, Id, PortSpace, QueuePair,
-    REJECTED_BY_PEER, Terms, is_number,
+    REJECTED_BY_IWARP_PEER, REJECTED_BY_PEER, Terms, is_number,
 };
 use crate::lane::{Ear, Seats};
 use crate::link::Link;
@@ -544,6 +544,11 @@ impl Connection {
             (Stage::Resolving, EventKind::AddressResolved) => self.route(),
             (Stage::Routing, EventKind::RouteResolved) => self.ask(),
             (Stage::Asking, EventKind::Answered) => self.answered(&event.data),
+            // iWARP says that alone: the queue pair is ready.
+            (Stage::Asking, EventKind::Established) => {
+                self.connected(message::of_answer(&event.data));
+                Ok(())
+            }
             (Stage::Accepting, EventKind::Established) => {
                 self.connected(&[]);
                 Ok(())
@@ -555,7 +560,7 @@ impl Connection {
             (Stage::Ended, _) => return,
             (_, EventKind::Rejected) => {
                 let data = match event.status {
-                    REJECTED_BY_PEER => message::of_answer(&event.data),
+                    REJECTED_BY_PEER | REJECTED_BY_IWARP_PEER => message::of_answer(&event.data),
                     _ => &[],
                 };
                 return self.failed(Errno::ECONNREFUSED, data);
@@ -588,6 +593,9 @@ impl Connection {
 
     fn ask(&mut self) -> Result {
         self.stage = Stage::Asking;
+        if self.config.context.is_iwarp() {
+            self.id.prepare(&*self.pair, &self.config.terms)?;
+        }
         let (own, peer) = (self.id.local_address(), self.id.peer_address());
         let data = message::request(own.as_ref(), peer.as_ref(), &self.data);
         let param = self.param(&data);

@@ -3,7 +3,7 @@
 
 pub mod xrc;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
@@ -21,7 +21,13 @@ use crate::sys::xrc::{EXTENDED, IBV_DEVICE_XRC, verbs_context};
 
 thread_local! {
     static ANSWER: Cell<c_int> = const { Cell::new(0) };
+    static STATES: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
     static HANDLES: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Takes the states that queue pairs were taken to in this thread.
+pub fn states() -> Vec<u32> {
+    STATES.take()
 }
 
 /// How many address handles are open in this thread.
@@ -37,6 +43,14 @@ pub fn answer(outcome: Result<(), Errno>) {
 /// A new device of this name.
 pub fn context(name: &str) -> Context {
     device_named(name, |_| ())
+}
+
+/// A new device of this name that speaks iWARP.
+pub fn iwarp(name: &str) -> Context {
+    device_named(name, |table| {
+        // SAFETY: the device is from `device_named`, and stays.
+        unsafe { (*table.context.device).transport_type = IBV_TRANSPORT_IWARP };
+    })
 }
 
 /// A new device, with what `adorn` adds.
@@ -236,7 +250,10 @@ unsafe extern "C" fn create_qp(_: *mut ibv_pd, _: *mut ibv_qp_init_attr) -> *mut
     }))
 }
 
-unsafe extern "C" fn modify_qp(_: *mut ibv_qp, _: *mut ibv_qp_attr, _: c_int) -> c_int {
+unsafe extern "C" fn modify_qp(_: *mut ibv_qp, attr: *mut ibv_qp_attr, _: c_int) -> c_int {
+    // SAFETY: the caller's attributes are whole.
+    let state = unsafe { (*attr).qp_state };
+    STATES.with_borrow_mut(|states| states.push(state));
     ANSWER.get()
 }
 

@@ -13,6 +13,7 @@ use crate::device::fake;
 use crate::device::fake::xrc::{self as cm, Kind};
 use crate::lane::Lane;
 use crate::lane::tests::{endpoint_over, fail_oldest, fail_oldest_receive, lane, receive, send};
+use crate::sys::ibverbs::IBV_QPS_INIT;
 
 /// An endpoint that asks a peer for a connection.
 struct Endpoint {
@@ -32,7 +33,10 @@ enum Told {
 
 impl Endpoint {
     fn asking() -> Self {
-        let context = fake::context("fake");
+        Self::asking_on(fake::context("fake"))
+    }
+
+    fn asking_on(context: Context) -> Self {
         cm::be_at(context);
         let manager = Manager::fake(context);
         let (lane, pd) = (lane(context), ProtectionDomain::new(context).unwrap());
@@ -166,4 +170,38 @@ fn a_request_that_fails_behind_the_end_of_its_connection_says_nothing() {
     fail_oldest(&endpoint.lane, name, 0);
     endpoint.manager.remove(endpoint.key);
     assert_eq!(endpoint.told_in_a_turn(), []);
+}
+
+#[test]
+fn iwarp_says_of_a_connection_that_it_is_there_and_that_is_all() {
+    fake::states();
+    let endpoint = Endpoint::asking_on(fake::iwarp("fake"));
+    // The system goes on from there.
+    assert_eq!(fake::states(), [IBV_QPS_INIT]);
+    asked();
+    endpoint.happens(EventKind::Established, 0, b"\x07welcome");
+    assert_eq!(fake::states(), []);
+    assert_eq!(endpoint.told(), [Told::Connected(b"welcome".to_vec())]);
+    // There is no answer to say more of.
+    assert_eq!(asked(), []);
+    assert_eq!(send(&endpoint.seats), Ok(()));
+    endpoint.happens(EventKind::Disconnected, 0, &[]);
+    assert_eq!(endpoint.told(), [Told::ShutDown]);
+}
+
+#[test]
+fn a_rejection_has_its_data_whoever_says_it() {
+    for status in [28, -libc::ECONNREFUSED] {
+        let endpoint = Endpoint::asking();
+        endpoint.happens(EventKind::Rejected, status, b"\x02no");
+        let data = b"no".to_vec();
+        assert_eq!(endpoint.told(), [Told::Failed(Errno::ECONNREFUSED, data)]);
+    }
+    // RDMA CM itself.
+    let endpoint = Endpoint::asking();
+    endpoint.happens(EventKind::Rejected, 8, b"\x02no");
+    assert_eq!(
+        endpoint.told(),
+        [Told::Failed(Errno::ECONNREFUSED, Vec::new())]
+    );
 }
