@@ -51,6 +51,18 @@ static void stop(void)
 	close_place(&place);
 }
 
+/* A request that fails ends the connection, which both ends hear of. */
+static void has_ended(void)
+{
+	struct fi_eq_cm_entry first, second;
+
+	event_of(&place, FI_SHUTDOWN, &first, sizeof(first));
+	event_of(&place, FI_SHUTDOWN, &second, sizeof(second));
+	REQUIRE(first.fid != second.fid);
+	EXPECT(fi_send(a.ep, a.memory, 8, a.desc, 0, &a), -FI_ENOTCONN);
+	EXPECT(fi_send(b.ep, b.memory, 8, b.desc, 0, &b), -FI_ENOTCONN);
+}
+
 static void messages(void)
 {
 	static const size_t sizes[] = { 0, 1, 8, 255, 256, 257, 4096, 4097, 100000, MEMORY / 2 };
@@ -398,6 +410,7 @@ static void too_long(void)
 	EXPECT(error.err_data_size, sizeof(uint32_t));
 	CHECK(strstr(fi_cq_strerror(a.tx, error.prov_errno, error.err_data, NULL, 0), "remote"),
 	      "text: %s", fi_cq_strerror(a.tx, error.prov_errno, error.err_data, NULL, 0));
+	has_ended();
 	stop();
 }
 
@@ -409,6 +422,7 @@ static void wrong_key(void)
 	EXPECT(failed(a.tx).err, FI_EIO);
 	EXPECT(fi_write(a.ep, a.memory, 8, a.desc, 0, 0, 1ULL << 40, &a), -FI_EKEYREJECTED);
 	REQUIRE(is_filled(b.memory, 0, 0) && !b.memory[0]);
+	has_ended();
 	stop();
 }
 

@@ -208,7 +208,9 @@ impl Endpoint {
             None => None,
             Some(lane) => {
                 let reports = Reports::to(bindings);
-                let sender = Sender::new(pair.clone(), reports, link, sizes.sends, pair.inline())?;
+                let (link, pair) = (link.clone(), pair.clone());
+                let inline = pair.inline();
+                let sender = Sender::new(pair, reports, link, sizes.sends, inline)?;
                 let name = lane.add_sender(match self.domain.xrc {
                     Some(_) => sender.without_silence(),
                     None => sender,
@@ -224,7 +226,8 @@ impl Endpoint {
             let reports = Reports::to(bindings);
             let skipped = self.datagrams_of().map_or(0, Datagrams::skipped);
             let size = shared.map_or(sizes.receives, |shared| shared.size());
-            let added = Receiver::new(pair.clone(), reports, shared.cloned(), size)
+            let link = link.filter(|_| self.domain.xrc.is_none());
+            let added = Receiver::new(pair.clone(), reports, link, shared.cloned(), size)
                 .map(|receiver| receiver.skipping(skipped))
                 .and_then(|receiver| lane.add_receiver(receiver));
             match added {
@@ -320,13 +323,13 @@ impl Endpoint {
     #[cold]
     #[inline(never)]
     fn send_datagram(&self, to: fi_addr_t, datagrams: &Datagrams, message: &Transmit) -> Result {
-        let peer = datagrams.peer(&self.domain, to)?;
+        let seat = self.send_seat()?;
+        let peer = datagrams.peer(&self.domain, seat, to)?;
         let buffers = datagrams.without_prefix(&message.buffers)?;
         self.check(buffers.pieces().len(), buffers.len())?;
         let gone = message.buffers.pieces().len() - buffers.pieces().len();
         let mut local = Gather::empty();
         let keys = local.fill_behind(gone, &buffers, &message.desc)?;
-        let seat = self.send_seat()?;
         seat.lane.send(
             seat.name,
             operation(message),

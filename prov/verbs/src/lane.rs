@@ -29,11 +29,12 @@ use prov_util::warn_again;
 use crate::device::{Bunch, CompletionQueue, Context, Gather, Keys, Verb, WorkCompletion};
 use member::Members;
 use orders::{Order, Orders};
+use receiver::Leaver;
 
 pub use member::Name;
 pub use receiver::Receiver;
 pub use seats::{Seat, Seats};
-pub use sender::{Operation, Sender};
+pub use sender::{Advance, Operation, Sender};
 pub use shared::Shared;
 use sharing::{Departed, Queue};
 
@@ -74,7 +75,7 @@ struct Everybody {
     senders: Members<Sender>,
     receivers: Members<Receiver>,
     /// Receivers whose receives are shared, by the number of their queue pair.
-    sharing: HashMap<u32, Name>,
+    sharing: HashMap<u32, Sharer>,
     /// The same of XRC, by the number of the shared queue.
     queues: HashMap<u32, Queue>,
     /// Senders that have left, and whose requests complete yet.
@@ -88,6 +89,13 @@ struct Everybody {
     size: usize,
     /// The device is gone: who comes now has nothing of it.
     is_gone: bool,
+}
+
+/// Who reports what comes to shared receives by a queue pair.
+struct Sharer {
+    name: Name,
+    /// Once it is no member any more.
+    leaver: Option<Leaver>,
 }
 
 /// What a sender posts.
@@ -195,7 +203,15 @@ impl Lane {
     /// Adds a receiver. `-FI_ENOSPC` where its receives are shared and their
     /// completions may be more than the device's queue takes.
     pub fn add_receiver(&self, receiver: Receiver) -> Result<Name> {
-        let state = &mut self.state.lock().members;
+        // Let go of without the lock, as in `remove_receiver`.
+        let _follows;
+        let mut state = self.state.lock();
+        let pair = receiver.pair().number();
+        if state.members.sharing.contains_key(&pair) {
+            // The device gives numbers again.
+            state.take_all(&self.queue);
+        }
+        let state = &mut state.members;
         let needed = match receiver.shared() {
             None => receiver.size(),
             // There is room for them already.
@@ -213,7 +229,6 @@ impl Lane {
             }
         };
         self.reserve(state, needed);
-        let pair = receiver.pair().number();
         let queue = receiver.shared().and_then(|shared| shared.number());
         let is_sharing = receiver.shared().is_some() && queue.is_none();
         if is_sharing {
@@ -226,7 +241,8 @@ impl Lane {
         }
         let name = state.receivers.add(receiver)?;
         if is_sharing {
-            state.sharing.insert(pair, name);
+            let leaver = None;
+            _follows = state.sharing.insert(pair, Sharer { name, leaver });
         }
         if let Some(queue) = queue.and_then(|number| state.queues.get_mut(&number)) {
             queue.users.push(name);
@@ -243,11 +259,11 @@ impl Lane {
         let state = &mut self.state.lock().members;
         let sender = state.senders.remove(name)?;
         state.needed -= sender.size();
-        Some(Unsettled(sender.under_way()))
+        Some(Unsettled::of(sender.under_way()))
     }
 
     /// Takes a receiver out, as [`Lane::remove_sender`]. Shared receives that
-    /// messages have come to are reported first.
+    /// messages come to are reported until [`Lane::settle`].
     pub fn remove_receiver(&self, name: Name) -> Option<Unsettled> {
         // Let go of without the lock: what it shares may go with it.
         let receiver;
@@ -257,32 +273,50 @@ impl Lane {
         receiver = state.receivers.remove(name)?;
         let Some(shared) = receiver.shared() else {
             state.needed -= receiver.size();
-            return Some(Unsettled(receiver.under_way()));
+            return Some(Unsettled::of(receiver.under_way()));
         };
         if let Some(number) = shared.number() {
             if let Some(queue) = state.queues.get_mut(&number) {
                 queue.users.retain(|user| *user != name);
             }
-            return Some(Unsettled(0));
+            return Some(Unsettled::of(0));
         }
-        state.sharing.remove(&receiver.pair().number());
         let is_known = |known: &Receiver| {
             let known = known.shared();
             known.is_some_and(|known| Arc::ptr_eq(known, shared))
         };
-        if state.receivers.iter().any(is_known) {
-            return Some(Unsettled(0));
+        let requests = match state.receivers.iter().any(is_known) {
+            true => 0,
+            false => receiver.size(),
+        };
+        state.needed -= requests;
+        let pair = receiver.pair().number();
+        if let Some(sharer) = state.sharing.get_mut(&pair) {
+            sharer.leaver = receiver.leave();
         }
-        state.needed -= receiver.size();
-        Some(Unsettled(receiver.size()))
+        Some(Unsettled {
+            requests,
+            sharer: Some((pair, name)),
+        })
     }
 
     /// The queue pair that had so many requests under way is gone, and so are
     /// their completions once the queue is empty.
     pub fn settle(&self, unsettled: Unsettled) {
+        // Let go of without the lock, as in `remove_receiver`.
+        let _sharer;
         let mut state = self.state.lock();
         state.take_all(&self.queue);
-        state.members.room += unsettled.0;
+        let state = &mut state.members;
+        state.room += unsettled.requests;
+        if let Some((pair, name)) = unsettled.sharer
+            && state
+                .sharing
+                .get(&pair)
+                .is_some_and(|sharer| sharer.name == name)
+        {
+            _sharer = state.sharing.remove(&pair);
+        }
     }
 
     /// Has the next turn report all that a sender has under way as flushed, behind
@@ -396,6 +430,13 @@ impl Lane {
         Ok(sender.size() - sender.under_way())
     }
 
+    /// How far a sender has come.
+    pub fn advance(&self, name: Name) -> Result<Advance> {
+        let state = &mut self.state.lock().members;
+        let sender = state.senders.get(name).ok_or(Errno::EOPBADSTATE)?;
+        Ok(sender.advance())
+    }
+
     /// Receives that a receiver may still post.
     pub fn receive_room(&self, name: Name) -> Result<usize> {
         let state = &mut self.state.lock().members;
@@ -409,7 +450,20 @@ impl Lane {
 
 /// Requests whose completions may still be in the device's queue.
 #[must_use = "room is lost"]
-pub struct Unsettled(usize);
+pub struct Unsettled {
+    requests: usize,
+    /// Whose shared receives they may be at, by the number of its queue pair.
+    sharer: Option<(u32, Name)>,
+}
+
+impl Unsettled {
+    fn of(requests: usize) -> Self {
+        Unsettled {
+            requests,
+            sharer: None,
+        }
+    }
+}
 
 impl State {
     /// Takes completions from the device and says what became of the requests;
@@ -464,9 +518,12 @@ impl Everybody {
         if let Some(number) = Shared::number_of(completion.wr_id) {
             return self.queue_completed(number, completion);
         }
-        if let Some(&name) = self.sharing.get(&completion.qp_num)
-            && let Some(receiver) = self.receivers.get(name)
-        {
+        let Some(sharer) = self.sharing.get(&completion.qp_num) else {
+            return;
+        };
+        if let Some(leaver) = &sharer.leaver {
+            leaver.shared_completed(completion);
+        } else if let Some(receiver) = self.receivers.get(sharer.name) {
             receiver.shared_completed(completion);
         }
     }

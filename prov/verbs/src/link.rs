@@ -1,13 +1,20 @@
 //! How far the connection of an endpoint has come, for those who post.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::failure::Failure;
+use parking_lot::Mutex;
 
-/// Shared by the connection manager, which knows, and the endpoint's sender.
-#[derive(Debug, Default)]
+use crate::failure::Failure;
+use crate::manager::{EndKey, Lost};
+
+/// Shared by the connection manager, which knows, and those who post and hear what
+/// became of that.
+#[derive(Default)]
 pub struct Link {
     is_connected: AtomicBool,
+    /// Where the manager is told that it is lost, and its name there.
+    end: Mutex<Option<(Arc<Lost>, EndKey)>>,
 }
 
 impl Link {
@@ -22,17 +29,27 @@ impl Link {
         self.is_connected.store(is_connected, Ordering::Relaxed);
     }
 
+    /// It is this end of a manager's.
+    pub fn belong(&self, lost: &Arc<Lost>, key: EndKey) {
+        *self.end.lock() = Some((lost.clone(), key));
+    }
+
     /// A request has failed. The queue pair has ended with it: further requests
-    /// are flushed.
+    /// are flushed, and the manager ends the connection.
     #[cold]
     pub fn failed(&self, failure: &Failure) {
-        if !failure.is_flush() {
-            log::info!(
-                target: crate::LOG.ep_data,
-                "a connection is lost: {}",
-                crate::failure::text(failure.status)
-                    .map_or_else(|| "?".into(), |text| text.to_string_lossy())
-            );
+        if failure.is_flush() {
+            return;
+        }
+        log::info!(
+            target: crate::LOG.ep_data,
+            "a connection is lost: {}",
+            crate::failure::text(failure.status)
+                .map_or_else(|| "?".into(), |text| text.to_string_lossy())
+        );
+        self.set_connected(false);
+        if let Some((lost, key)) = &*self.end.lock() {
+            lost.add(*key);
         }
     }
 }

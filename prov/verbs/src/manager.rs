@@ -4,7 +4,10 @@
 mod crossing;
 mod enabled;
 mod hello;
+mod lost;
 mod message;
+#[cfg(test)]
+mod tests;
 mod watch;
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
@@ -17,12 +20,13 @@ use prov_util::eq::ConnectionEvents;
 use prov_util::errno::{Errno, Result};
 use prov_util::netif;
 use prov_util::progress::Progress;
+use prov_util::warn_again;
 use slotmap::{DefaultKey, Key, KeyData, SlotMap};
 
 use crate::address::SocketAddress;
 use crate::device::{
     Channel, ConnectionParam, Context, DeviceEvent, Event, EventKind, Id, PortSpace, QueuePair,
-    REJECTED_BY_PEER, Terms, is_number,
+    REJECTED_BY_IWARP_PEER, REJECTED_BY_PEER, Terms, is_number,
 };
 use crate::lane::{Ear, Seats};
 use crate::link::Link;
@@ -33,10 +37,14 @@ use watch::Watch;
 
 pub use crossing::XrcEnd;
 pub use hello::DATA_LIMIT as XRC_DATA_LIMIT;
+pub use lost::Lost;
 pub use message::DATA_LIMIT;
 
 /// How long an address or a route may take to be found.
 const RESOLVING_MS: i32 = 2000;
+
+/// Events that one turn takes: who drives it wants something else.
+const MOST_EVENTS: usize = 64;
 
 /// Names an end of a connection, or a listener.
 pub type EndKey = DefaultKey;
@@ -52,6 +60,7 @@ struct State {
     ends: SlotMap<DefaultKey, End>,
     enabled: Enabled,
     initiators: Initiators,
+    lost: Arc<Lost>,
     channel: Arc<Channel>,
 }
 
@@ -161,13 +170,15 @@ impl Manager {
 
     /// Without connections, of which this channel tells.
     fn over(channel: Arc<Channel>) -> Result<Arc<Self>> {
+        let lost = Lost::new()?;
         let manager = Arc::new(Manager {
-            watch: Watch::new(channel.as_fd())?,
+            watch: Watch::new(channel.as_fd(), lost.as_fd())?,
             channel: channel.clone(),
             state: Mutex::new(State {
                 ends: SlotMap::new(),
                 enabled: Enabled::default(),
                 initiators: Initiators::default(),
+                lost,
                 channel,
             }),
         });
@@ -193,6 +204,7 @@ impl Manager {
     ) -> Result<EndKey> {
         let state = &mut *self.state.lock();
         let is_bound = id.is_some();
+        let lost = state.lost.clone();
         state.add(|channel, key| {
             let mut id = match id {
                 None => Id::new(channel, peer.space(), number(key))?,
@@ -204,6 +216,7 @@ impl Manager {
             // An address that is taken already is not to be named again.
             let own = own.filter(|_| !is_bound);
             id.resolve(own, peer, RESOLVING_MS)?;
+            parts.link.belong(&lost, key);
             let data = data.to_vec();
             let connection = Connection::new(id, Stage::Resolving, parts, data);
             Ok(End::Connection(Box::new(connection)))
@@ -219,17 +232,19 @@ impl Manager {
     ) -> std::result::Result<EndKey, (Errno, Option<Incomer>)> {
         let state = &mut *self.state.lock();
         let mut taken = Some(incomer);
+        let lost = state.lost.clone();
         let outcome = state.add(|channel, key| {
             let mut incomer = taken.take().ok_or(Errno::EINVAL)?;
             if incomer.asked.is_some() {
                 taken = Some(incomer);
                 return Err(Errno::EINVAL);
             }
-            if incomer.id.context() != Some(parts.config.context) {
+            if !incomer.id.is_on(parts.config.context) {
                 taken = Some(incomer);
                 return Err(Errno::ENODEV);
             }
             incomer.id.move_to(channel, number(key))?;
+            parts.link.belong(&lost, key);
             let data = message::answer(data);
             let mut connection = Connection::new(incomer.id, Stage::Accepting, parts, Vec::new());
             connection.ready()?;
@@ -413,14 +428,26 @@ impl State {
         self.ends.try_insert_with_key(|key| make(channel, key))
     }
 
-    /// Takes events; whether there were any.
-    fn take_events(&mut self) -> bool {
-        let mut has_some = false;
-        while let Some(event) = self.channel.next_event() {
-            has_some = true;
+    /// Takes some events. The channel stays readable while there are others.
+    fn take_events(&mut self) {
+        for _ in 0..MOST_EVENTS {
+            let Some(event) = self.channel.next_event() else {
+                return;
+            };
             self.happened(event);
         }
-        has_some
+    }
+
+    /// Ends the connections that requests have failed of.
+    fn end_lost(&mut self) {
+        for key in self.lost.take() {
+            match self.ends.get_mut(key) {
+                Some(End::Connection(connection)) => connection.lost(),
+                Some(End::Crossing(_)) => self.lose_crossing(key),
+                // It is closed.
+                _ => {}
+            }
+        }
     }
 
     fn happened(&mut self, event: Event) {
@@ -455,6 +482,9 @@ impl State {
             }
             End::Listener(listener) => {
                 if let (EventKind::Requested, Some(id)) = (event.kind, event.incoming) {
+                    if !listener.has_room() {
+                        return;
+                    }
                     let incomer = Incomer { id, asked: None };
                     let peer = incomer.id.peer_address();
                     let data = message::of_request(peer.as_ref(), &event.data);
@@ -464,6 +494,21 @@ impl State {
                 }
             }
         }
+    }
+}
+
+impl Listener {
+    /// Whether the application keeps up with its answers. If not, who asks is let go of,
+    /// and rejected by RDMA CM.
+    fn has_room(&self) -> bool {
+        let has_room = self.door.has_room();
+        if !has_room {
+            warn_again!(
+                target: crate::LOG.ep_ctrl,
+                "a connection request is rejected: too many have no answer"
+            );
+        }
+        has_room
     }
 }
 
@@ -499,6 +544,11 @@ impl Connection {
             (Stage::Resolving, EventKind::AddressResolved) => self.route(),
             (Stage::Routing, EventKind::RouteResolved) => self.ask(),
             (Stage::Asking, EventKind::Answered) => self.answered(&event.data),
+            // iWARP says that alone: the queue pair is ready.
+            (Stage::Asking, EventKind::Established) => {
+                self.connected(message::of_answer(&event.data));
+                Ok(())
+            }
             (Stage::Accepting, EventKind::Established) => {
                 self.connected(&[]);
                 Ok(())
@@ -510,7 +560,7 @@ impl Connection {
             (Stage::Ended, _) => return,
             (_, EventKind::Rejected) => {
                 let data = match event.status {
-                    REJECTED_BY_PEER => message::of_answer(&event.data),
+                    REJECTED_BY_PEER | REJECTED_BY_IWARP_PEER => message::of_answer(&event.data),
                     _ => &[],
                 };
                 return self.failed(Errno::ECONNREFUSED, data);
@@ -528,7 +578,7 @@ impl Connection {
     }
 
     fn route(&mut self) -> Result {
-        if self.id.context() != Some(self.config.context) {
+        if !self.id.is_on(self.config.context) {
             log::warn!(
                 target: crate::LOG.ep_ctrl,
                 "the peer is reached by {:?}, and the domain is of {:?}",
@@ -543,6 +593,9 @@ impl Connection {
 
     fn ask(&mut self) -> Result {
         self.stage = Stage::Asking;
+        if self.config.context.is_iwarp() {
+            self.id.prepare(&*self.pair, &self.config.terms)?;
+        }
         let (own, peer) = (self.id.local_address(), self.id.peer_address());
         let data = message::request(own.as_ref(), peer.as_ref(), &self.data);
         let param = self.param(&data);
@@ -602,6 +655,18 @@ impl Connection {
         }
     }
 
+    /// A request has failed, and the queue pair with it.
+    fn lost(&mut self) {
+        match self.stage {
+            Stage::Connected => self.disconnected(),
+            Stage::Accepting => {
+                let _ = self.id.disconnect();
+                self.failed(Errno::EIO, &[]);
+            }
+            _ => {}
+        }
+    }
+
     /// Nothing is sent or received any more, and what is under way is flushed.
     fn end(&mut self) {
         self.stage = Stage::Ended;
@@ -646,10 +711,11 @@ impl Progress for Manager {
         for context in ready.gone {
             self.device_says(context, DeviceEvent::Failed);
         }
-        if ready.channel
+        if (ready.channel || ready.lost)
             && let Some(mut state) = self.state.try_lock()
         {
             state.take_events();
+            state.end_lost();
         }
     }
 

@@ -6,108 +6,21 @@
 //! processes of its own host alone, and given to everybody.
 
 mod message;
+mod server;
 
-use std::io::{ErrorKind, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::thread::JoinHandle;
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use prov_util::errno::{Errno, Result};
 
 use crate::endpoint::Name;
-use message::{Answer, Command, Names, Question};
+use message::{Answer, Command, Question};
+
+pub use server::NameServer;
 
 /// How long the other side may take.
 const PATIENCE: Duration = Duration::from_secs(1);
-
-/// What has the name server run as long as it lives, if this process has it.
-pub struct NameServer {
-    port: u16,
-    is_over: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl NameServer {
-    /// The name server at this port, which one value of a process has. `None`
-    /// where another process has it, or none can run.
-    pub fn start(port: u16) -> Option<Arc<Self>> {
-        static RUNNING: Mutex<Weak<NameServer>> = Mutex::new(Weak::new());
-        let mut running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(server) = running.upgrade() {
-            return Some(server);
-        }
-        let server = Arc::new(Self::listen(port)?);
-        *running = Arc::downgrade(&server);
-        Some(server)
-    }
-
-    fn listen(port: u16) -> Option<Self> {
-        let listener = match TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)) {
-            Ok(listener) => listener,
-            Err(error) if error.kind() == ErrorKind::AddrInUse => return None,
-            Err(error) => {
-                log::warn!(target: crate::LOG.fabric, "no name server at port {port}: {error}");
-                return None;
-            }
-        };
-        let port = listener.local_addr().ok()?.port();
-        let is_over = Arc::new(AtomicBool::new(false));
-        let told = is_over.clone();
-        let thread = std::thread::Builder::new()
-            .name("verbs-names".to_owned())
-            .spawn(move || serve(&listener, &told))
-            .inspect_err(|error| {
-                log::warn!(target: crate::LOG.fabric, "no name server: {error}");
-            })
-            .ok()?;
-        Some(NameServer {
-            port,
-            is_over,
-            thread: Some(thread),
-        })
-    }
-}
-
-impl Drop for NameServer {
-    fn drop(&mut self) {
-        self.is_over.store(true, Ordering::Relaxed);
-        // The thread waits for somebody to come.
-        let came = connect((Ipv4Addr::LOCALHOST, self.port).into()).is_ok();
-        if came && let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-fn serve(listener: &TcpListener, is_over: &AtomicBool) {
-    let mut names = Names::default();
-    for stream in listener.incoming() {
-        if is_over.load(Ordering::Relaxed) {
-            return;
-        }
-        // What one caller does is no matter of the others.
-        if let Ok(mut stream) = stream {
-            let _ = answer(&mut stream, &mut names);
-        }
-    }
-}
-
-fn answer(stream: &mut TcpStream, names: &mut Names) -> std::io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    let is_local = stream.peer_addr()?.ip() == stream.local_addr()?.ip();
-    let mut head = [0; message::HEAD];
-    stream.read_exact(&mut head)?;
-    let mut question = vec![0; Question::rest(&head).ok_or(ErrorKind::InvalidData)?];
-    stream.read_exact(&mut question)?;
-    let question = Question::decode(&head, &question).ok_or(ErrorKind::InvalidData)?;
-    if let Some(answer) = names.ask(&question, is_local) {
-        stream.write_all(&answer.encode())?;
-    }
-    Ok(())
-}
 
 fn connect(server: SocketAddr) -> std::io::Result<TcpStream> {
     let stream = TcpStream::connect_timeout(&server, PATIENCE)?;
@@ -171,6 +84,10 @@ pub fn ask(host: IpAddr, port: u16, service: u16) -> Result<Name> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Instant;
+
     use super::*;
 
     #[test]
@@ -207,5 +124,59 @@ mod tests {
     fn a_port_that_is_taken_is_another_ones_server() {
         let server = NameServer::listen(0).unwrap();
         assert!(NameServer::listen(server.port).is_none());
+    }
+
+    #[test]
+    fn who_says_nothing_keeps_nobody_waiting() {
+        let server = NameServer::listen(0).unwrap();
+        let host = IpAddr::from(Ipv4Addr::LOCALHOST);
+        let begun = Instant::now();
+        let idle: Vec<_> = (0..100)
+            .map(|_| connect((host, server.port).into()).unwrap())
+            .collect();
+        let is_over = Arc::new(AtomicBool::new(false));
+        let trickling = {
+            let (is_over, port) = (is_over.clone(), server.port);
+            std::thread::spawn(move || {
+                while !is_over.load(Ordering::Relaxed) {
+                    let mut stream = connect((host, port).into()).unwrap();
+                    // An `Add`, but for its last byte.
+                    for byte in [0; message::HEAD + message::FOUND - 1] {
+                        let is_done = is_over.load(Ordering::Relaxed);
+                        if is_done || stream.write_all(&[byte]).is_err() {
+                            break;
+                        }
+                        std::thread::sleep(PATIENCE / 10);
+                    }
+                }
+            })
+        };
+        let name = Name {
+            pair: 17,
+            ..Name::default()
+        };
+        for service in 1..=3 {
+            announce(server.port, service, &name, false);
+            assert_eq!(ask(host, server.port, service), Ok(name));
+        }
+        drop(server);
+        // Each of the idle ones has that for itself.
+        assert!(begun.elapsed() < PATIENCE * 10, "{:?}", begun.elapsed());
+        is_over.store(true, Ordering::Relaxed);
+        let _ = trickling.join();
+        drop(idle);
+    }
+
+    #[test]
+    fn who_takes_too_long_is_let_go_of() {
+        let server = NameServer::listen(0).unwrap();
+        let host = IpAddr::from(Ipv4Addr::LOCALHOST);
+        let mut stream = connect((host, server.port).into()).unwrap();
+        let most = message::HEAD + message::FOUND - 1;
+        let said = (0..most).take_while(|_| {
+            std::thread::sleep(PATIENCE / 10);
+            stream.write_all(&[0]).is_ok()
+        });
+        assert!(said.count() < most);
     }
 }

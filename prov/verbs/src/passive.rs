@@ -139,3 +139,72 @@ impl Listening for Passive {
         self.manager.refuse(incomer, data);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::ptr::null_mut;
+
+    use fabric_abi::{FI_CONNREQ, FI_VERSION};
+    use prov_util::endpoint::PassiveEndpoint as _;
+    use prov_util::eq::Eq;
+    use prov_util::ffi::pep::PassiveObject;
+    use prov_util::ffi::{Handle, Use};
+    use prov_util::wait::Attachment;
+
+    use super::*;
+    use crate::device::{Channel, fake};
+    use crate::lane::Ear;
+
+    /// Also one of XRC.
+    const MESSAGE: &[u8] = &[2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+
+    fn id(context: crate::device::Context, space: PortSpace) -> Id {
+        Id::new(&Channel::fake(context), space, 0).unwrap()
+    }
+
+    #[test]
+    fn requests_that_have_no_answer_do_not_pile_up() {
+        let peer = SocketAddress::Internet("10.0.0.1:7471".parse().unwrap());
+        for is_xrc in [false, true] {
+            let context = fake::xrc::context("fake");
+            let own = Passive {
+                params: Arc::default(),
+                manager: Manager::fake(context),
+                space: PortSpace::Tcp,
+                is_xrc,
+            };
+            let setup = Setup {
+                id: Some(id(context, PortSpace::Tcp)),
+                datagrams: is_xrc.then(|| id(context, PortSpace::Udp)),
+            };
+            let (manager, requests) = (own.manager.clone(), Arc::<Requests<_>>::default());
+            let info = Info::default();
+            let passive = PassiveObject(SoftPassive::new(own, setup, requests.clone(), &info));
+            let passive = Handle::new(passive, null_mut(), Vec::new());
+            let eq = Eq::new(Attachment::None, FI_VERSION(2, 0));
+            let eq = Use::of(&Handle::new(eq, null_mut(), Vec::new()));
+            passive.bind(eq.clone()).unwrap();
+            fake::xrc::calls();
+            PassiveEndpoint::listen(&passive).unwrap();
+            let listener = fake::xrc::calls()[0].key;
+            (0..300).for_each(|_| fake::xrc::ask(listener, &peer, MESSAGE));
+            rustix::io::write(manager.descriptor(), &1u64.to_ne_bytes()).unwrap();
+            // What drives it gets away.
+            manager.progress();
+            assert!((1..300).contains(&fake::xrc::events()));
+            while fake::xrc::events() != 0 {
+                manager.progress();
+            }
+            let mut asked = 0;
+            let mut count = |event: &prov_util::eq::Event| {
+                assert_eq!(event.kind, FI_CONNREQ);
+                asked += 1;
+            };
+            while eq.read(usize::MAX, false, &mut count).is_ok() {}
+            assert_eq!(asked, 256);
+            let rejected = fake::xrc::calls();
+            let is_destroy = |call: &&fake::xrc::Call| call.kind == fake::xrc::Kind::Destroy;
+            assert_eq!(rejected.iter().filter(is_destroy).count(), 300 - 256);
+        }
+    }
+}

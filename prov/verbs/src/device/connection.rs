@@ -65,6 +65,9 @@ unsafe impl Sync for Id {}
 /// The status of [`EventKind::Rejected`] where the peer itself has said no.
 pub const REJECTED_BY_PEER: c_int = 28;
 
+/// The same where iWARP says so, also of a peer that does not listen.
+pub const REJECTED_BY_IWARP_PEER: c_int = -libc::ECONNREFUSED;
+
 /// What has happened to an identifier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
@@ -416,32 +419,39 @@ impl Id {
     /// Takes the queue pair of this end to where it sends and receives, and peers
     /// may read and write.
     pub fn ready(&self, pair: &impl States, terms: &Terms) -> Result {
-        let step = |state: u32| {
-            let mut attr = attributes(state);
-            let mut mask: c_int = 0;
-            // SAFETY: the identifier is open, and both places may be written.
-            done(unsafe {
-                (self.libraries.cm.rdma_init_qp_attr)(self.id.as_ptr(), &mut attr, &mut mask)
-            })?;
-            mask &= !(IBV_QP_KERNEL_ONLY | pair.lacks());
-            if mask & IBV_QP_ACCESS_FLAGS != 0 {
-                attr.qp_access_flags |=
-                    IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
-            }
-            if mask & IBV_QP_MIN_RNR_TIMER != 0 {
-                attr.min_rnr_timer = terms.receiver_timer;
-            }
-            if mask & IBV_QP_MAX_DEST_RD_ATOMIC != 0 {
-                attr.max_dest_rd_atomic = attr.max_dest_rd_atomic.min(terms.reads_as_target);
-            }
-            if mask & IBV_QP_MAX_QP_RD_ATOMIC != 0 {
-                attr.max_rd_atomic = attr.max_rd_atomic.min(terms.reads_as_initiator);
-            }
-            pair.modify(&mut attr, mask)
-        };
-        step(IBV_QPS_INIT)?;
-        step(IBV_QPS_RTR)?;
-        step(IBV_QPS_RTS)
+        self.prepare(pair, terms)?;
+        self.step(pair, terms, IBV_QPS_RTR)?;
+        self.step(pair, terms, IBV_QPS_RTS)
+    }
+
+    /// Takes it as far as it goes before a peer answers. With iWARP the system does the
+    /// rest where this end asks.
+    pub fn prepare(&self, pair: &impl States, terms: &Terms) -> Result {
+        self.step(pair, terms, IBV_QPS_INIT)
+    }
+
+    fn step(&self, pair: &impl States, terms: &Terms, state: u32) -> Result {
+        let mut attr = attributes(state);
+        let mut mask: c_int = 0;
+        // SAFETY: the identifier is open, and both places may be written.
+        done(unsafe {
+            (self.libraries.cm.rdma_init_qp_attr)(self.id.as_ptr(), &mut attr, &mut mask)
+        })?;
+        mask &= !(IBV_QP_KERNEL_ONLY | pair.lacks());
+        if mask & IBV_QP_ACCESS_FLAGS != 0 {
+            attr.qp_access_flags |=
+                IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+        }
+        if mask & IBV_QP_MIN_RNR_TIMER != 0 {
+            attr.min_rnr_timer = terms.receiver_timer;
+        }
+        if mask & IBV_QP_MAX_DEST_RD_ATOMIC != 0 {
+            attr.max_dest_rd_atomic = attr.max_dest_rd_atomic.min(terms.reads_as_target);
+        }
+        if mask & IBV_QP_MAX_QP_RD_ATOMIC != 0 {
+            attr.max_rd_atomic = attr.max_rd_atomic.min(terms.reads_as_initiator);
+        }
+        pair.modify(&mut attr, mask)
     }
 }
 

@@ -3,7 +3,7 @@
 
 pub mod xrc;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
@@ -21,6 +21,18 @@ use crate::sys::xrc::{EXTENDED, IBV_DEVICE_XRC, verbs_context};
 
 thread_local! {
     static ANSWER: Cell<c_int> = const { Cell::new(0) };
+    static STATES: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
+    static HANDLES: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Takes the states that queue pairs were taken to in this thread.
+pub fn states() -> Vec<u32> {
+    STATES.take()
+}
+
+/// How many address handles are open in this thread.
+pub fn handles() -> usize {
+    HANDLES.get()
 }
 
 /// What changes of queue pairs end with from now on, in this thread.
@@ -31,6 +43,14 @@ pub fn answer(outcome: Result<(), Errno>) {
 /// A new device of this name.
 pub fn context(name: &str) -> Context {
     device_named(name, |_| ())
+}
+
+/// A new device of this name that speaks iWARP.
+pub fn iwarp(name: &str) -> Context {
+    device_named(name, |table| {
+        // SAFETY: the device is from `device_named`, and stays.
+        unsafe { (*table.context.device).transport_type = IBV_TRANSPORT_IWARP };
+    })
 }
 
 /// A new device, with what `adorn` adds.
@@ -48,6 +68,8 @@ fn device_named(name: &str, adorn: impl FnOnce(&mut verbs_context)) -> Context {
     verbs.ibv_create_qp = create_qp;
     verbs.ibv_modify_qp = modify_qp;
     verbs.ibv_destroy_qp = destroy_qp;
+    verbs.ibv_create_ah = create_ah;
+    verbs.ibv_destroy_ah = destroy_ah;
     verbs.ibv_create_srq = create_srq;
     verbs.ibv_destroy_srq = destroy_srq;
     let libraries = Box::leak(Box::new(Libraries {
@@ -90,6 +112,7 @@ impl Plain for ibv_comp_channel {}
 impl Plain for ibv_cq {}
 impl Plain for ibv_qp {}
 impl Plain for ibv_srq {}
+impl Plain for ibv_ah {}
 
 fn zeroed<T: Plain>() -> T {
     // SAFETY: zero is a value of each member, that of no function or object too.
@@ -197,6 +220,18 @@ unsafe extern "C" fn arm(_: *mut ibv_cq, _: c_int) -> c_int {
     0
 }
 
+unsafe extern "C" fn create_ah(_: *mut ibv_pd, _: *mut ibv_ah_attr) -> *mut ibv_ah {
+    HANDLES.set(HANDLES.get() + 1);
+    Box::into_raw(Box::new(zeroed()))
+}
+
+unsafe extern "C" fn destroy_ah(ah: *mut ibv_ah) -> c_int {
+    HANDLES.set(HANDLES.get() - 1);
+    // SAFETY: it is from `create_ah`, and given back once.
+    drop(unsafe { Box::from_raw(ah) });
+    0
+}
+
 unsafe extern "C" fn create_srq(_: *mut ibv_pd, _: *mut ibv_srq_init_attr) -> *mut ibv_srq {
     Box::into_raw(Box::new(zeroed()))
 }
@@ -215,7 +250,10 @@ unsafe extern "C" fn create_qp(_: *mut ibv_pd, _: *mut ibv_qp_init_attr) -> *mut
     }))
 }
 
-unsafe extern "C" fn modify_qp(_: *mut ibv_qp, _: *mut ibv_qp_attr, _: c_int) -> c_int {
+unsafe extern "C" fn modify_qp(_: *mut ibv_qp, attr: *mut ibv_qp_attr, _: c_int) -> c_int {
+    // SAFETY: the caller's attributes are whole.
+    let state = unsafe { (*attr).qp_state };
+    STATES.with_borrow_mut(|states| states.push(state));
     ANSWER.get()
 }
 

@@ -23,7 +23,8 @@ pub use address_handle::{AddressHandle, Destination};
 pub use asynchronous::DeviceEvent;
 pub use completion_queue::{Bunch, CompletionQueue, WorkCompletion};
 pub use connection::{
-    Channel, ConnectionParam, Event, EventKind, Id, PortSpace, REJECTED_BY_PEER, Terms,
+    Channel, ConnectionParam, Event, EventKind, Id, PortSpace, REJECTED_BY_IWARP_PEER,
+    REJECTED_BY_PEER, Terms,
 };
 pub use context::{Context, Gid, Limits, Port, allow_unsafe_fork, contexts, status_text};
 pub use memory::{Access, MemoryRegion, ProtectionDomain, Scratch};

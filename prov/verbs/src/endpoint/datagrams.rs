@@ -2,8 +2,8 @@
 
 mod getinfo;
 mod name;
+mod peers;
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use fabric_abi::{FI_MSG_PREFIX, fi_addr_t};
@@ -17,11 +17,13 @@ use prov_util::ffi::Use;
 
 use crate::device::{AddressHandle, Destination, Gather, QueuePair, Scratch};
 use crate::domain::Domain;
+use crate::lane::Seat;
 use crate::name_server;
 use crate::shared_receive::SharedReceive;
 
 pub use getinfo::getinfo;
 pub use name::Name;
+use peers::{Peer, Peers};
 
 /// The key that all endpoints have, and that of the C library's.
 pub const KEY: u32 = 0x1111_1111;
@@ -46,22 +48,6 @@ pub struct Datagrams {
     /// Those that it has sent to, by their numbers in the address vector, where
     /// another one may have come since.
     peers: Mutex<Peers>,
-}
-
-#[derive(Default)]
-struct Peers {
-    known: HashMap<fi_addr_t, Arc<Peer>>,
-    /// Those that others have followed: requests under way may name them.
-    former: Vec<Arc<Peer>>,
-}
-
-/// Somebody who is sent to.
-pub struct Peer {
-    name: Name,
-    /// The device's handle.
-    pub handle: AddressHandle,
-    /// The number of the peer's queue pair.
-    pub pair: u32,
 }
 
 impl Datagrams {
@@ -145,8 +131,8 @@ impl Datagrams {
         Ok(name.encode().to_vec())
     }
 
-    /// Who has this number in the address vector.
-    pub fn peer(&self, domain: &Domain, number: fi_addr_t) -> Result<Arc<Peer>> {
+    /// Who has this number in the address vector, to be sent to from `seat`.
+    pub fn peer(&self, domain: &Domain, seat: &Seat, number: fi_addr_t) -> Result<Arc<Peer>> {
         let av = self.av.get().ok_or(Errno::EOPBADSTATE)?;
         let decode = |address: Address<'_>| match address {
             Address::Bytes(bytes) => Name::decode(bytes),
@@ -155,9 +141,7 @@ impl Datagrams {
         let name = av.with_address(number, decode).flatten();
         let name = name.ok_or(Errno::EINVAL)?;
         let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(peer) = peers.known.get(&number)
-            && peer.name == name
-        {
+        if let Some(peer) = peers.find(number, &name) {
             return Ok(peer.clone());
         }
         let to = Destination {
@@ -167,14 +151,8 @@ impl Datagrams {
             port: domain.port_number,
             gid_index: self.gid_index,
         };
-        let peer = Arc::new(Peer {
-            handle: AddressHandle::new(&domain.pd, &to)?,
-            pair: name.pair,
-            name,
-        });
-        let former = peers.known.insert(number, peer.clone());
-        peers.former.extend(former);
-        Ok(peer)
+        let handle = AddressHandle::new(&domain.pd, &to)?;
+        Ok(peers.add(number, name, handle, seat))
     }
 
     /// A message without what stands in front of it (`FI_MSG_PREFIX`).

@@ -12,13 +12,14 @@ use super::Shared;
 use super::member::{NUMBER_MASK, Name, RECEIVE};
 use crate::device::{Gather, QueuePair, ReceiveRequest, WorkCompletion};
 use crate::failure::Failure;
+use crate::link::Link;
 use crate::sys::ibverbs::{IBV_WC_RECV_RDMA_WITH_IMM, IBV_WC_WITH_IMM};
 
 /// The receives that an endpoint has posted, which messages come to in order; or
 /// where it takes them from.
 pub struct Receiver {
     pair: Arc<QueuePair>,
-    reports: Reports,
+    reporter: Reporter,
     shared: Option<Arc<Shared>>,
     /// What is left to tell, by the number of the request.
     posted: Box<[Posted]>,
@@ -26,10 +27,25 @@ pub struct Receiver {
     size: u32,
     head: u32,
     tail: u32,
-    /// Bytes that the device puts in front of messages and that are not theirs.
-    skipped: usize,
     /// Why it takes no receives of its own, if it takes none.
     refusal: Option<Errno>,
+}
+
+/// What tells of receives.
+struct Reporter {
+    reports: Reports,
+    /// The connection; none of an endpoint for datagrams, or where it is not known whom
+    /// a message was for.
+    link: Option<Arc<Link>>,
+    /// Bytes that the device puts in front of messages and that are not theirs.
+    skipped: usize,
+}
+
+/// What is left of a receiver of shared receives until its queue pair is gone: messages
+/// may have come to some of them.
+pub struct Leaver {
+    reporter: Reporter,
+    shared: Arc<Shared>,
 }
 
 /// A receive that waits for a message.
@@ -66,6 +82,7 @@ impl Receiver {
     pub fn new(
         pair: Arc<QueuePair>,
         reports: Reports,
+        link: Option<Arc<Link>>,
         shared: Option<Arc<Shared>>,
         size: usize,
     ) -> Result<Self> {
@@ -79,7 +96,11 @@ impl Receiver {
         }
         Ok(Receiver {
             pair,
-            reports,
+            reporter: Reporter {
+                reports,
+                link,
+                skipped: 0,
+            },
             refusal: shared.is_some().then_some(Errno::EINVAL),
             shared,
             posted: vec![Posted::NOTHING; places as usize].into(),
@@ -87,13 +108,13 @@ impl Receiver {
             size,
             head: 0,
             tail: 0,
-            skipped: 0,
         })
     }
 
     /// The same, of messages behind so many bytes that are not theirs.
-    pub fn skipping(self, skipped: usize) -> Self {
-        Receiver { skipped, ..self }
+    pub fn skipping(mut self, skipped: usize) -> Self {
+        self.reporter.skipped = skipped;
+        self
     }
 
     /// Whether this is the id of a request of a receiver.
@@ -164,7 +185,7 @@ impl Receiver {
         }
         let posted = self.posted[(self.head & self.mask) as usize];
         self.head = self.head.wrapping_add(1);
-        self.report(&posted, completion);
+        self.reporter.report(&posted, completion);
         1
     }
 
@@ -178,7 +199,7 @@ impl Receiver {
         for _ in 0..count {
             let posted = self.posted[(self.head & self.mask) as usize];
             self.head = self.head.wrapping_add(1);
-            self.failed(&posted, &Failure::FLUSHED);
+            self.reporter.failed(&posted, &Failure::FLUSHED);
         }
         count
     }
@@ -187,16 +208,35 @@ impl Receiver {
     #[cold]
     pub fn abandon_shared(&self) {
         let shared = self.shared.iter().flat_map(|shared| shared.abandon());
-        shared.for_each(|posted| self.failed(&posted, &Failure::FLUSHED));
+        shared.for_each(|posted| self.reporter.failed(&posted, &Failure::FLUSHED));
     }
 
     /// A message has come to a receive that is shared, or it has failed.
     pub fn shared_completed(&mut self, completion: &WorkCompletion) {
-        let taken = self
-            .shared
-            .as_ref()
-            .and_then(|shared| shared.take(completion.wr_id));
-        match taken {
+        self.reporter
+            .shared_completed(self.shared.as_ref(), completion);
+    }
+
+    /// Lets go of its queue pair; what is left, where it shares receives.
+    pub fn leave(self) -> Option<Leaver> {
+        Some(Leaver {
+            reporter: self.reporter,
+            shared: self.shared?,
+        })
+    }
+}
+
+impl Leaver {
+    /// As [`Receiver::shared_completed`].
+    pub fn shared_completed(&self, completion: &WorkCompletion) {
+        self.reporter
+            .shared_completed(Some(&self.shared), completion);
+    }
+}
+
+impl Reporter {
+    fn shared_completed(&self, shared: Option<&Arc<Shared>>, completion: &WorkCompletion) {
+        match shared.and_then(|shared| shared.take(completion.wr_id)) {
             Some(posted) => self.report(&posted, completion),
             None => super::completion_of_nobody(completion),
         }
@@ -258,6 +298,9 @@ impl Receiver {
                 err_data: failure.vendor_data(),
                 ..ErrorCompletion::new(receive, failure.error)
             });
+        }
+        if let Some(link) = &self.link {
+            link.failed(failure);
         }
     }
 }

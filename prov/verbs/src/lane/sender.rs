@@ -58,6 +58,21 @@ pub struct Operation {
     pub context: *mut c_void,
 }
 
+/// How many requests a sender has posted, and how many of these have completed.
+#[derive(Clone, Copy, Debug)]
+pub struct Advance {
+    /// Counted around.
+    pub posted: u32,
+    completed: u32,
+}
+
+impl Advance {
+    /// Whether those have completed that were posted when there were so many.
+    pub fn has_completed(&self, posted: u32) -> bool {
+        self.completed.wrapping_sub(posted).cast_signed() >= 0
+    }
+}
+
 #[derive(Clone, Copy)]
 struct Sent {
     context: Context,
@@ -160,6 +175,14 @@ impl Sender {
     #[inline(always)]
     pub fn under_way(&self) -> usize {
         self.tail.wrapping_sub(self.head) as usize
+    }
+
+    /// How far it has come.
+    pub fn advance(&self) -> Advance {
+        Advance {
+            posted: self.tail,
+            completed: self.head,
+        }
     }
 
     /// Whether no more can be posted.

@@ -8,8 +8,13 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, p
 
 use super::*;
 use crate::device::{PairConfig, Pairing, ProtectionDomain, QueuePair, XrcDomain, fake};
+use crate::link::Link;
+use crate::sys::ibverbs::{IBV_WC_LOC_LEN_ERR, IBV_WC_SUCCESS, IBV_WC_WR_FLUSH_ERR};
 
 const SIZE: usize = 8;
+
+/// `IBV_WC_REM_ACCESS_ERR`
+const REMOTE_ACCESS: u32 = 10;
 
 /// Hears nothing.
 struct Deaf(OwnedFd);
@@ -32,13 +37,23 @@ impl Ear for Deaf {
 pub fn endpoint(context: Context, kind: LockKind) -> (Arc<QueuePair>, Seats) {
     let lane = Lane::new(context, kind, 8, Deaf::new()).unwrap();
     let pd = ProtectionDomain::new(context).unwrap();
-    endpoint_of(&lane, &pd, None, Reports::default())
+    endpoint_of(&lane, &pd, None, None, Reports::default())
+}
+
+/// The same, over a connection.
+pub fn endpoint_over(
+    lane: &Arc<Lane>,
+    pd: &Arc<ProtectionDomain>,
+    link: &Arc<Link>,
+) -> (Arc<QueuePair>, Seats) {
+    endpoint_of(lane, pd, Some(link), None, Reports::default())
 }
 
 /// A queue pair in this lane, whose receives may be shared.
 fn endpoint_of(
     lane: &Arc<Lane>,
     pd: &Arc<ProtectionDomain>,
+    link: Option<&Arc<Link>>,
     shared: Option<&Arc<Shared>>,
     reports: Reports,
 ) -> (Arc<QueuePair>, Seats) {
@@ -54,8 +69,10 @@ fn endpoint_of(
         inline: SIZE,
     };
     let pair = Arc::new(QueuePair::new(pd, &config).unwrap());
-    let sender = Sender::new(pair.clone(), Reports::default(), None, SIZE, SIZE).unwrap();
-    let receiver = Receiver::new(pair.clone(), reports, shared.cloned(), SIZE).unwrap();
+    let link = link.cloned();
+    let sender = Sender::new(pair.clone(), Reports::default(), link.clone(), SIZE, SIZE);
+    let receiver = Receiver::new(pair.clone(), reports, link, shared.cloned(), SIZE);
+    let (sender, receiver) = (sender.unwrap(), receiver.unwrap());
     let (send, receive) = (lane.add_sender(sender), lane.add_receiver(receiver));
     let seat = |name: Result<Name>| {
         let (lane, name) = (lane.clone(), name.unwrap());
@@ -210,7 +227,7 @@ fn one_can_sleep_where_the_device_is_gone_and_be_woken() {
     assert!(!is_awake(&seats));
     // One that comes too late.
     let pd = ProtectionDomain::new(context).unwrap();
-    let (_late_pair, late) = endpoint_of(lane, &pd, None, Reports::default());
+    let (_late_pair, late) = endpoint_of(lane, &pd, None, None, Reports::default());
     assert!(is_awake(&seats));
     assert!(!lane.prepare_wait());
     read(&late);
@@ -223,6 +240,7 @@ fn one_can_sleep_where_the_device_is_gone_and_be_woken() {
 /// What two endpoints with a lane each share: receives.
 pub struct Sharing {
     pub context: Context,
+    pd: Arc<ProtectionDomain>,
     shared: Arc<Shared>,
     cqs: [Use<Cq>; 2],
     pub ends: [(Arc<QueuePair>, Seats); 2],
@@ -230,7 +248,10 @@ pub struct Sharing {
 
 impl Sharing {
     pub fn new() -> Self {
-        let context = fake::context("fake");
+        Self::on(fake::context("fake"))
+    }
+
+    fn on(context: Context) -> Self {
         let pd = ProtectionDomain::new(context).unwrap();
         let shared = Shared::new(&pd, SIZE, 1, LockKind::Real).unwrap();
         let cqs = [(); 2].map(|()| {
@@ -243,10 +264,11 @@ impl Sharing {
                 rx_cq: Some(cqs[number].clone()),
                 ..Reports::default()
             };
-            endpoint_of(&lane, &pd, Some(&shared), reports)
+            endpoint_of(&lane, &pd, None, Some(&shared), reports)
         });
         Sharing {
             context,
+            pd,
             shared,
             cqs,
             ends,
@@ -304,6 +326,36 @@ fn shared_receives_end_with_their_device_once_each() {
     }
 }
 
+#[test]
+fn a_shared_receive_that_a_message_comes_to_while_its_endpoint_is_closed_is_reported() {
+    let sharing = Sharing::on(fake::xrc::context("fake"));
+    fake::xrc::receives();
+    let (lane, pd) = (lane(sharing.context), sharing.pd.clone());
+    let (all, _) = room(&lane);
+    for round in 0..2 * SIZE {
+        let reports = Reports {
+            rx_cq: Some(sharing.cqs[0].clone()),
+            ..Reports::default()
+        };
+        let (pair, seats) = endpoint_of(&lane, &pd, None, Some(&sharing.shared), reports);
+        sharing.post(round).unwrap();
+        let name = seats.receive.unwrap().name;
+        let unsettled = lane.remove_receiver(name).unwrap();
+        lane.state.lock().members.completed(&WorkCompletion {
+            wr_id: fake::xrc::receives()[0],
+            qp_num: pair.number(),
+            status: IBV_WC_WR_FLUSH_ERR,
+            ..WorkCompletion::default()
+        });
+        assert_eq!(sharing.ended(), [round]);
+        lane.settle(unsettled);
+        assert_eq!(room(&lane).0, all);
+        assert!(lane.state.lock().members.sharing.is_empty());
+    }
+    (0..SIZE).for_each(|number| sharing.post(number).unwrap());
+    assert_eq!(sharing.post(0), Err(Errno::EAGAIN));
+}
+
 /// A lane of a device.
 pub fn lane(context: Context) -> Arc<Lane> {
     Lane::new(context, LockKind::Real, 8, Deaf::new()).unwrap()
@@ -330,13 +382,14 @@ fn four_descriptors_that_watch_others_may_be_above_a_lanes() {
 pub fn seats_over(
     lane: &Arc<Lane>,
     pair: &Arc<QueuePair>,
-    link: &Arc<crate::link::Link>,
+    link: &Arc<Link>,
     shared: &Arc<Shared>,
 ) -> Seats {
     let (pair, link) = (pair.clone(), Some(link.clone()));
     let sender = Sender::new(pair.clone(), Reports::default(), link, SIZE, SIZE).unwrap();
     let sender = sender.without_silence();
-    let receiver = Receiver::new(pair, Reports::default(), Some(shared.clone()), SIZE).unwrap();
+    let receiver =
+        Receiver::new(pair, Reports::default(), None, Some(shared.clone()), SIZE).unwrap();
     let seat = |name: Result<Name>| {
         let (lane, name) = (lane.clone(), name.unwrap());
         Some(Seat { lane, name })
@@ -355,8 +408,27 @@ pub fn room(lane: &Lane) -> (usize, usize) {
 
 /// The oldest request of a sender has completed.
 pub fn complete_oldest(lane: &Lane, name: Name, number: u32) {
+    complete(lane, name.request(number), IBV_WC_SUCCESS);
+}
+
+/// The same, by failing.
+pub fn fail_oldest(lane: &Lane, name: Name, number: u32) {
+    complete(lane, name.request(number), REMOTE_ACCESS);
+}
+
+/// The same of a receiver.
+pub fn fail_oldest_receive(lane: &Lane, name: Name, number: u32) {
+    complete(
+        lane,
+        name.request(number) | member::RECEIVE,
+        IBV_WC_LOC_LEN_ERR,
+    );
+}
+
+fn complete(lane: &Lane, wr_id: u64, status: u32) {
     lane.state.lock().members.completed(&WorkCompletion {
-        wr_id: name.request(number),
+        wr_id,
+        status,
         ..WorkCompletion::default()
     });
 }
@@ -391,7 +463,7 @@ fn receives_of_xrc_wait_for_their_queue_and_are_reported_whoever_the_message_is_
             rx_cq: Some(cq.clone()),
             ..Reports::default()
         };
-        let receiver = Receiver::new(pair, reports, Some(shared.clone()), SIZE).unwrap();
+        let receiver = Receiver::new(pair, reports, None, Some(shared.clone()), SIZE).unwrap();
         Some(lane.add_receiver(receiver).unwrap())
     });
     let arrive = |id| {
@@ -399,7 +471,7 @@ fn receives_of_xrc_wait_for_their_queue_and_are_reported_whoever_the_message_is_
             wr_id: id,
             // Of a target that nobody here has.
             qp_num: 4711,
-            status: crate::sys::ibverbs::IBV_WC_WR_FLUSH_ERR,
+            status: IBV_WC_WR_FLUSH_ERR,
             ..WorkCompletion::default()
         });
         cq.read_error().map(|error| error.completion.context.addr())

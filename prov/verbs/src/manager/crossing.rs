@@ -218,6 +218,7 @@ impl State {
         crossing.own = own.map(|own| with_port(own, 0));
         crossing.data = data.to_vec();
         let key = self.ends.insert(End::Away);
+        crossing.parts.link.belong(&self.lost, key);
         let outcome = self.ask(key, &mut crossing);
         self.keep(key, crossing, outcome)
     }
@@ -238,6 +239,7 @@ impl State {
         crossing.hello.tag = asked.hello.tag;
         crossing.hello.port = port_of(id.local_address());
         let key = self.ends.insert(End::Away);
+        crossing.parts.link.belong(&self.lost, key);
         let outcome = crossing
             .target_for(&id, &asked)
             .and_then(|target| self.grant(key, &mut crossing, id, asked, target, data))
@@ -461,6 +463,19 @@ impl State {
     pub(super) fn leave(&mut self, mut crossing: Box<Crossing>) {
         self.clear(&mut crossing);
         self.resume();
+    }
+
+    /// A request has failed, and with it the initiator and those who share that.
+    pub(super) fn lose_crossing(&mut self, key: EndKey) {
+        let Some(End::Crossing(crossing)) = self.ends.get(key) else {
+            return;
+        };
+        let parts = &crossing.parts;
+        let initiator = parts.pair.initiator().and_then(|pair| pair.upgrade());
+        if let Some(initiator) = initiator {
+            let event = DeviceEvent::PairFailed(initiator.number());
+            self.device_says_to_crossings(parts.config.context, event);
+        }
     }
 
     /// A device has said something.

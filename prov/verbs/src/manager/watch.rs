@@ -1,5 +1,5 @@
 //! What tells a manager that there is something to do: the channel of its
-//! connections, and the devices, which all managers of the process share.
+//! connections, those that are lost, and the devices, which all managers of the process share.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -16,6 +16,8 @@ use crate::device::{Context, DeviceEvent, contexts};
 pub struct Ready {
     /// The channel.
     pub channel: bool,
+    /// Connections that are lost.
+    pub lost: bool,
     /// Some device.
     pub devices: bool,
     /// These devices will say nothing any more. Told once of each.
@@ -26,12 +28,14 @@ pub struct Ready {
 pub struct Watch(OwnedFd);
 
 const CHANNEL: u64 = 0;
+const LOST: u64 = 1;
 /// That of the first device; the others follow.
-const DEVICE: u64 = 1;
+const DEVICE: u64 = 2;
 
 impl Watch {
-    /// Watches a channel, and the devices that can be watched.
-    pub fn new(channel: BorrowedFd<'_>) -> Result<Self> {
+    /// Watches a channel, what says that connections are lost, and the devices that can
+    /// be watched.
+    pub fn new(channel: BorrowedFd<'_>, lost: BorrowedFd<'_>) -> Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let add = |fd: BorrowedFd<'_>, what| {
             epoll::add(
@@ -42,6 +46,7 @@ impl Watch {
             )
         };
         add(channel, CHANNEL)?;
+        add(lost, LOST)?;
         for (context, number) in contexts().iter().zip(DEVICE..) {
             let watched = context.ask_for_events().and_then(|()| {
                 add(context.as_fd(), number)?;
@@ -93,6 +98,8 @@ fn sort(events: &[epoll::Event], contexts: &[Context]) -> Ready {
         let (flags, has_events) = (event.flags, epoll::EventFlags::IN);
         if number == CHANNEL {
             ready.channel = true;
+        } else if number == LOST {
+            ready.lost = true;
         } else if flags.contains(has_events) {
             ready.devices = true;
         } else if let Some(context) = contexts.get((number - DEVICE) as usize) {
@@ -169,6 +176,7 @@ mod tests {
         let gone = vec![contexts[0], contexts[2]];
         let expected = Ready {
             channel: true,
+            lost: false,
             devices: false,
             gone,
         };

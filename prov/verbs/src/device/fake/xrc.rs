@@ -2,6 +2,7 @@
 //! it is asked for: the test carries it over.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::ffi::{c_int, c_uint, c_void};
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::ptr::null_mut;
@@ -20,6 +21,7 @@ use crate::sys::xrc::*;
 impl Plain for verbs_context {}
 impl Plain for rdma_cm_id {}
 impl Plain for rdma_event_channel {}
+impl Plain for rdma_cm_event {}
 
 /// What RDMA CM has been asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,6 +59,8 @@ thread_local! {
     static RECEIVES: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
     /// Where identifiers that are bound or resolved are.
     static HERE: Cell<*mut ibv_context> = const { Cell::new(null_mut()) };
+    /// What RDMA CM is to tell.
+    static EVENTS: RefCell<VecDeque<Box<rdma_cm_event>>> = const { RefCell::new(VecDeque::new()) };
     /// Queue pairs that are open.
     static PAIRS: RefCell<Vec<u32>> = const { RefCell::new(Vec::new()) };
 }
@@ -74,6 +78,30 @@ pub fn posts() -> Vec<Post> {
 /// Takes the ids of the receives that have been posted in this thread.
 pub fn receives() -> Vec<u64> {
     RECEIVES.take()
+}
+
+/// Has RDMA CM tell the listener of this number, in this thread, that `peer` asks for a
+/// connection with such a message.
+pub fn ask(listener: u64, peer: &SocketAddress, message: &'static [u8]) {
+    let mut id: rdma_cm_id = zeroed();
+    id.route.addr.dst = peer.to_storage();
+    id.ps = RDMA_PS_TCP;
+    let mut asked: rdma_cm_id = zeroed();
+    asked.context = std::ptr::without_provenance_mut(listener as usize);
+    let mut event = Box::new(rdma_cm_event {
+        id: Box::into_raw(Box::new(id)),
+        listen_id: Box::into_raw(Box::new(asked)),
+        event: RDMA_CM_EVENT_CONNECT_REQUEST,
+        ..zeroed()
+    });
+    event.conn.private_data = message.as_ptr().cast();
+    event.conn.private_data_len = message.len().try_into().expect("a short message");
+    EVENTS.with_borrow_mut(|events| events.push_back(event));
+}
+
+/// How many events RDMA CM has in this thread.
+pub fn events() -> usize {
+    EVENTS.with_borrow(VecDeque::len)
 }
 
 /// The numbers of the targets that are open in this thread.
@@ -106,6 +134,8 @@ pub fn context(name: &str) -> Context {
 pub(super) fn cm() -> Rdmacm {
     let mut cm = Rdmacm::absent();
     cm.rdma_destroy_event_channel = destroy_event_channel;
+    cm.rdma_get_cm_event = get_cm_event;
+    cm.rdma_ack_cm_event = ack_cm_event;
     cm.rdma_create_id = create_id;
     cm.rdma_destroy_id = destroy_id;
     cm.rdma_bind_addr = bind_addr;
@@ -133,6 +163,25 @@ pub fn event_channel() -> *mut rdma_event_channel {
 unsafe extern "C" fn destroy_event_channel(channel: *mut rdma_event_channel) {
     // SAFETY: it is from `event_channel`, and given back once, as is its descriptor.
     drop(unsafe { OwnedFd::from_raw_fd(Box::from_raw(channel).fd) });
+}
+
+unsafe extern "C" fn get_cm_event(
+    _: *mut rdma_event_channel,
+    found: *mut *mut rdma_cm_event,
+) -> c_int {
+    let Some(event) = EVENTS.with_borrow_mut(VecDeque::pop_front) else {
+        return -1;
+    };
+    // SAFETY: the caller has room for a pointer.
+    unsafe { found.write(Box::into_raw(event)) };
+    0
+}
+
+unsafe extern "C" fn ack_cm_event(event: *mut rdma_cm_event) -> c_int {
+    // SAFETY: it is from `get_cm_event`, and given back once, and so is the listener's
+    // identifier in it, which is from `ask`.
+    drop(unsafe { Box::from_raw(Box::from_raw(event).listen_id) });
+    0
 }
 
 unsafe extern "C" fn open_xrcd(

@@ -55,7 +55,9 @@ impl State {
         if is_datagram && self.answer_again(&mut id, &asked) {
             return;
         }
-        if let Some(End::Listener(listener)) = self.ends.get(listener) {
+        if let Some(End::Listener(listener)) = self.ends.get(listener)
+            && listener.has_room()
+        {
             let peer = id.peer_address();
             let peer = peer.map(|address| address.encode()).unwrap_or_default();
             let incomer = Incomer {

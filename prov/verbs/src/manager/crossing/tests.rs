@@ -11,7 +11,7 @@ use prov_util::wait::Attachment;
 
 use super::*;
 use crate::device::fake::xrc::{self as fake, Call, Kind};
-use crate::lane::tests::{complete_oldest, lane, room, seats_over, send};
+use crate::lane::tests::{complete_oldest, fail_oldest, lane, room, seats_over, send};
 use crate::lane::{Lane, Shared};
 
 const PORT: u16 = 7471;
@@ -85,6 +85,7 @@ impl Host {
                 ends: SlotMap::new(),
                 enabled: Enabled::default(),
                 initiators: Initiators::default(),
+                lost: Lost::new().unwrap(),
                 channel: Channel::fake(context),
             },
             context,
@@ -654,6 +655,30 @@ fn a_device_takes_its_connections_along_and_a_queue_pair_those_that_use_it() {
         }
         world.close_all();
     }
+}
+
+#[test]
+fn a_request_that_fails_ends_all_who_share_its_initiator() {
+    let mut world = World::new();
+    let numbers = [0, 0].map(|host| world.connect(host));
+    world.run();
+    let (pair, _) = post(&world, 0, 0);
+    let name = world.hosts[0].endpoints[0]
+        .seats
+        .send
+        .as_ref()
+        .unwrap()
+        .name;
+    fail_oldest(&world.hosts[0].lane, name, 0);
+    world.on(0, |host| host.state.end_lost());
+    for number in numbers {
+        assert_eq!(world.told(0, number)[1..], [Told::ShutDown]);
+    }
+    let next = world.connect(0);
+    world.run();
+    assert_eq!(world.told(0, next), connected(b"welcome"));
+    assert_ne!(post(&world, 0, next).0, pair);
+    world.close_all();
 }
 
 #[test]
