@@ -28,6 +28,7 @@ use std::os::fd::OwnedFd;
 
 pub use helper::{Helper, Seat};
 pub use signals::{READS_WITHOUT_PROGRESS, Signals};
+pub use thread::without_signals;
 
 use crate::errno::Result;
 

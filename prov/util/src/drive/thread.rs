@@ -1,7 +1,7 @@
 //! What distinguishes the library's own threads from the application's.
 
 /// Starts a thread that gets no signals: they are for the application's.
-pub(super) fn without_signals<R>(start: impl FnOnce() -> R) -> R {
+pub fn without_signals<R>(start: impl FnOnce() -> R) -> R {
     // SAFETY: a set of signals is plain data; `sigfillset` fills the one that
     // `pthread_sigmask` reads, which fills the other.
     let before = unsafe {

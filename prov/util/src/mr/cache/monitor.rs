@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::intervals::Interval;
+use crate::drive::without_signals;
 use crate::errno::{Errno, Result};
 use crate::logging::UTIL;
 
@@ -115,10 +116,8 @@ impl Monitor {
             turns: AtomicU64::new(0),
         });
         let reader = monitor.clone();
-        std::thread::Builder::new()
-            .name("fi-memory".to_owned())
-            .spawn(move || reader.read_all())
-            .map_err(Errno::from)?;
+        let thread = std::thread::Builder::new().name("fi-memory".to_owned());
+        without_signals(|| thread.spawn(move || reader.read_all()))?;
         Ok(monitor)
     }
 

@@ -116,6 +116,31 @@ fn other_memory_at_the_same_address_is_registered_anew() {
 }
 
 #[test]
+fn signals_are_for_the_applications_threads() {
+    let Some(_world) = World::new(8, usize::MAX) else {
+        return;
+    };
+    let named = |task: &std::path::Path| {
+        let name = std::fs::read_to_string(task.join("comm"));
+        name.is_ok_and(|name| name == "fi-memory\n")
+    };
+    // A thread names itself.
+    let status = loop {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+        let mut tasks = tasks.map(|task| task.unwrap().path());
+        if let Some(task) = tasks.find(|task| named(task)) {
+            break std::fs::read_to_string(task.join("status")).unwrap();
+        }
+        std::thread::yield_now();
+    };
+    let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:"));
+    let blocked = u64::from_str_radix(blocked.unwrap().trim(), 16).unwrap();
+    for signal in [libc::SIGUSR1, libc::SIGTERM, libc::SIGPROF] {
+        assert_ne!(blocked & (1 << (signal - 1)), 0, "{signal}");
+    }
+}
+
+#[test]
 fn what_is_given_back_to_the_system_is_not_kept() {
     let Some(world) = World::new(8, usize::MAX) else {
         return;
