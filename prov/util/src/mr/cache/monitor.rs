@@ -3,7 +3,11 @@
 //! Ranges are registered for write protection, which is never turned on: so no
 //! access to them ever waits, while what happens to their mappings is told. The
 //! thread that unmaps goes on when that has been read, and a look at what is kept
-//! first waits for readers to have told everybody ([`Monitor::settle`]).
+//! first waits for it to stand in [`Monitor::changes`] ([`Monitor::settle`]).
+//!
+//! The thread that reads allocates nothing, frees nothing and takes no lock: who
+//! unmaps may have any, that of malloc(3) too, and the reader itself would wait for
+//! what it unmaps.
 //!
 //! The kernel's limits: private anonymous memory since Linux 5.7, shared memory
 //! and huge pages since 5.19, files not at all; of others [`Monitor::watch`] says
@@ -13,30 +17,28 @@
 use std::io::Read;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
-use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, poll};
 
+use super::changes::{Changes, Known};
 use super::intervals::Interval;
 use crate::drive::without_signals;
 use crate::errno::{Errno, Result};
 use crate::logging::UTIL;
 
-/// Who is told.
-pub trait Watcher: Send + Sync {
-    /// This memory is not what it was.
-    fn gone(&self, memory: Interval);
-}
-
 /// The watch of a process.
 pub struct Monitor {
     /// The userfaultfd.
     file: std::fs::File,
-    watchers: Mutex<Vec<Weak<dyn Watcher>>>,
-    /// Odd while something was read that not everybody has been told.
+    changes: Changes<REMEMBERED>,
+    /// Odd while something was read that does not stand in `changes`.
     turns: AtomicU64,
 }
+
+/// More of them, and all that is kept goes.
+const REMEMBERED: usize = 1024;
 
 const PAGE: usize = 4096;
 
@@ -112,7 +114,7 @@ impl Monitor {
         }
         let monitor = Arc::new(Monitor {
             file: fd.into(),
-            watchers: Mutex::default(),
+            changes: Changes::new(),
             turns: AtomicU64::new(0),
         });
         let reader = monitor.clone();
@@ -121,11 +123,9 @@ impl Monitor {
         Ok(monitor)
     }
 
-    /// Tells this one, too, from now on.
-    pub fn tell(&self, watcher: Weak<dyn Watcher>) {
-        let mut watchers = self.watchers.lock();
-        watchers.retain(|watcher| watcher.strong_count() != 0);
-        watchers.push(watcher);
+    /// Memory that is not what it was.
+    pub fn changes(&self) -> &Changes<REMEMBERED> {
+        &self.changes
     }
 
     /// Has the kernel tell what becomes of memory; whether it can.
@@ -150,7 +150,7 @@ impl Monitor {
         outcome == 0
     }
 
-    /// Waits until everybody has been told what was read: what this thread has
+    /// Waits until what was read stands in the changes: what this thread has
     /// unmapped before, among others.
     pub fn settle(&self) {
         while !self.turns.load(Ordering::Acquire).is_multiple_of(2) {
@@ -159,28 +159,26 @@ impl Monitor {
     }
 
     fn read_all(&self) {
+        let mut told = self.changes.known();
         loop {
             let mut fds = [PollFd::new(&self.file, PollFlags::IN)];
-            match poll(&mut fds, None) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => {
-                    log::error!(target: UTIL.mr, "memory is watched no more: {error}");
-                    return;
-                }
+            if poll(&mut fds, None).is_err() {
+                // Others wait for this thread: it goes on, whatever it is.
+                std::thread::sleep(Duration::from_millis(1));
             }
             self.turns.fetch_add(1, Ordering::AcqRel);
             let mut messages = [0u8; MESSAGE * 16];
             // Whoever unmapped goes on from here.
             if let Ok(length) = (&self.file).read(&mut messages) {
                 for message in messages[..length].chunks_exact(MESSAGE) {
-                    self.happened(message);
+                    self.happened(message, &mut told);
                 }
             }
             self.turns.fetch_add(1, Ordering::AcqRel);
         }
     }
 
-    fn happened(&self, message: &[u8]) {
+    fn happened(&self, message: &[u8], told: &mut Known) {
         let word = |position: usize| {
             let bytes = message
                 .get(8 + 8 * position..)
@@ -199,15 +197,7 @@ impl Monitor {
             }
             _ => return,
         };
-        let watchers: Vec<_> = self
-            .watchers
-            .lock()
-            .iter()
-            .filter_map(Weak::upgrade)
-            .collect();
-        for watcher in watchers {
-            watcher.gone(memory);
-        }
+        self.changes.tell(told, memory);
     }
 
     /// Memory that was moved is of no interest at its new place.

@@ -2,6 +2,8 @@
 
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
 
 use super::*;
 use crate::errno::Errno;
@@ -113,6 +115,46 @@ fn other_memory_at_the_same_address_is_registered_anew() {
         drop(memory);
         memory = Mapping::new(Some(at));
     }
+}
+
+/// A registration that takes a lock to be closed, as those of a device do.
+struct Locking(Arc<Mutex<()>>);
+
+impl Drop for Locking {
+    fn drop(&mut self) {
+        drop(self.0.lock());
+    }
+}
+
+#[test]
+fn who_has_the_lock_that_closing_a_registration_takes_may_unmap() {
+    let Some(cache) = Cache::new(CacheLimits {
+        count: 8,
+        bytes: usize::MAX,
+    }) else {
+        return;
+    };
+    let lock = Arc::new(Mutex::new(()));
+    let memory = [(); 3].map(|()| Mapping::new(None));
+    for Mapping(address) in &memory {
+        let register = || Ok(Locking(lock.clone()));
+        drop(cache.get(*address, LEN, READ, register).unwrap());
+    }
+    assert_eq!(cache.len(), 3);
+    let (done, is_done) = mpsc::channel();
+    let unmapping = std::thread::spawn({
+        let lock = lock.clone();
+        move || {
+            let held = lock.lock();
+            drop(memory);
+            drop(held);
+            done.send(()).unwrap();
+        }
+    });
+    let outcome = is_done.recv_timeout(Duration::from_secs(20));
+    assert_eq!(outcome, Ok(()), "it waits for who waits for the lock");
+    unmapping.join().unwrap();
+    assert!(cache.is_empty());
 }
 
 #[test]
