@@ -130,13 +130,13 @@ impl<R> Cache<R> {
     ) -> Result<Registered<R>> {
         let asked = Interval::new(address, len);
         // What the application has unmapped before this call is known then.
-        self.monitor.settle();
+        let is_settled = self.monitor.settle();
         let (found, known) = self.find(asked, access);
-        if let Some(kept) = found {
+        if let Some(kept) = found.filter(|_| is_settled) {
             return Ok(Registered(kept));
         }
         // From here on it is noticed if the memory goes.
-        let is_watched = self.monitor.watch(asked);
+        let is_watched = is_settled && self.monitor.watch(asked);
         let kept = Arc::new(Kept {
             access,
             registration: register()?,

@@ -16,7 +16,7 @@
 
 use std::io::Read;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -35,7 +35,14 @@ pub struct Monitor {
     changes: Changes<REMEMBERED>,
     /// Odd while something was read that does not stand in `changes`.
     turns: AtomicU64,
+    /// Somebody waited for changes to settle, in vain.
+    is_restless: AtomicBool,
 }
+
+/// How often a thread looks whether changes have settled, the first times without
+/// sleeping: for half a second or more.
+const WAITS: u32 = 5000;
+const YIELDS: u32 = 100;
 
 /// More of them, and all that is kept goes.
 const REMEMBERED: usize = 1024;
@@ -59,9 +66,18 @@ struct Register {
     ioctls: u64,
 }
 
+/// `struct uffdio_writeprotect`
+#[repr(C)]
+struct WriteProtect {
+    start: u64,
+    len: u64,
+    mode: u64,
+}
+
 const API: u64 = 0xaa;
 const UFFDIO_API: libc::c_ulong = 0xc018_aa3f;
 const UFFDIO_REGISTER: libc::c_ulong = 0xc020_aa00;
+const UFFDIO_WRITEPROTECT: libc::c_ulong = 0xc018_aa06;
 const UFFDIO_UNREGISTER: libc::c_ulong = 0x8010_aa01;
 const MODE_WRITE_PROTECT: u64 = 1 << 1;
 const USER_MODE_ONLY: libc::c_int = 1;
@@ -95,6 +111,15 @@ impl Monitor {
     }
 
     fn start() -> Result<Arc<Self>> {
+        let monitor = Arc::new(Self::new()?);
+        let reader = monitor.clone();
+        let thread = std::thread::Builder::new().name("fi-memory".to_owned());
+        without_signals(|| thread.spawn(move || reader.read_all()))?;
+        Ok(monitor)
+    }
+
+    /// One that nobody reads.
+    fn new() -> Result<Self> {
         let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | USER_MODE_ONLY;
         // SAFETY: the call takes flags, and returns a descriptor of our own.
         let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
@@ -112,15 +137,12 @@ impl Monitor {
             0 => {}
             _ => return Err(Errno::last_os_error()),
         }
-        let monitor = Arc::new(Monitor {
+        Ok(Monitor {
             file: fd.into(),
             changes: Changes::new(),
             turns: AtomicU64::new(0),
-        });
-        let reader = monitor.clone();
-        let thread = std::thread::Builder::new().name("fi-memory".to_owned());
-        without_signals(|| thread.spawn(move || reader.read_all()))?;
-        Ok(monitor)
+            is_restless: AtomicBool::new(false),
+        })
     }
 
     /// Memory that is not what it was.
@@ -150,12 +172,56 @@ impl Monitor {
         outcome == 0
     }
 
-    /// Waits until what was read stands in the changes: what this thread has
-    /// unmapped before, among others.
-    pub fn settle(&self) {
-        while !self.turns.load(Ordering::Acquire).is_multiple_of(2) {
-            std::thread::yield_now();
+    /// Waits until what any thread has unmapped before stands in the changes;
+    /// whether it does. It gives up where memory is unmapped all the time.
+    pub fn settle(&self) -> bool {
+        // A thread that unmaps lowers this only when that has been read.
+        if !self.comes_true(|| !self.is_changing()) {
+            return false;
         }
+        let turn = self.turns.load(Ordering::Acquire);
+        turn.is_multiple_of(2) || self.comes_true(|| self.turns.load(Ordering::Acquire) != turn)
+    }
+
+    /// Whether a thread may have unmapped what it has not been told of.
+    ///
+    /// From before memory goes until the thread that made it go has been told
+    /// that this was read, the kernel refuses whatever would have an effect on
+    /// watched memory with `EAGAIN`, and looks at that first. (Before Linux 5.15
+    /// it did not count such threads: the first one that was told ended it.)
+    fn is_changing(&self) -> bool {
+        let mut nothing = WriteProtect {
+            start: 0,
+            len: 0,
+            mode: 0,
+        };
+        let file = self.file.as_raw_fd();
+        // SAFETY: the call reads the structure; no memory is named in it.
+        let outcome = unsafe { libc::ioctl(file, UFFDIO_WRITEPROTECT, &mut nothing) };
+        let is_changing = outcome != 0 && Errno::last_os_error() == Errno::EAGAIN;
+        // The kernel's word before `turns`.
+        fence(Ordering::SeqCst);
+        is_changing
+    }
+
+    /// Waits for what other threads do; whether they have.
+    fn comes_true(&self, condition: impl Fn() -> bool) -> bool {
+        let mut waits = 0;
+        while !condition() {
+            // Where it was in vain, the next ones do not wait.
+            if waits == WAITS || self.is_restless.load(Ordering::Relaxed) {
+                self.is_restless.store(true, Ordering::Relaxed);
+                return false;
+            }
+            match waits < YIELDS {
+                true => std::thread::yield_now(),
+                // Whoever it is may have a lower priority.
+                false => std::thread::sleep(Duration::from_micros(50)),
+            }
+            waits += 1;
+        }
+        self.is_restless.store(false, Ordering::Relaxed);
+        true
     }
 
     fn read_all(&self) {
@@ -166,16 +232,20 @@ impl Monitor {
                 // Others wait for this thread: it goes on, whatever it is.
                 std::thread::sleep(Duration::from_millis(1));
             }
-            self.turns.fetch_add(1, Ordering::AcqRel);
-            let mut messages = [0u8; MESSAGE * 16];
-            // Whoever unmapped goes on from here.
-            if let Ok(length) = (&self.file).read(&mut messages) {
-                for message in messages[..length].chunks_exact(MESSAGE) {
-                    self.happened(message, &mut told);
-                }
-            }
-            self.turns.fetch_add(1, Ordering::AcqRel);
+            self.read(&mut told);
         }
+    }
+
+    fn read(&self, told: &mut Known) {
+        self.turns.fetch_add(1, Ordering::AcqRel);
+        let mut messages = [0u8; MESSAGE * 16];
+        // Whoever unmapped goes on from here.
+        if let Ok(length) = (&self.file).read(&mut messages) {
+            for message in messages[..length].chunks_exact(MESSAGE) {
+                self.happened(message, told);
+            }
+        }
+        self.turns.fetch_add(1, Ordering::AcqRel);
     }
 
     fn happened(&self, message: &[u8], told: &mut Known) {
@@ -205,5 +275,37 @@ impl Monitor {
         let range = [start as u64, len as u64];
         // SAFETY: the call reads the range, and changes who hears of it.
         unsafe { libc::ioctl(self.file.as_raw_fd(), UFFDIO_UNREGISTER, &range) };
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_settles_until_it_is_read_that_another_thread_unmaps() {
+        let Ok(monitor) = Monitor::new() else {
+            println!("no userfaultfd(2) here");
+            return;
+        };
+        let mut told = monitor.changes().known();
+        let mut known = told;
+        let mapping = memmap2::MmapMut::map_anon(16 * PAGE).unwrap();
+        let memory = Interval::new(mapping.as_ptr().addr(), mapping.len());
+        assert!(monitor.watch(memory));
+        assert!(monitor.settle());
+        std::thread::scope(|scope| {
+            scope.spawn(|| drop(mapping));
+            while !monitor.is_changing() {
+                std::thread::yield_now();
+            }
+            let settled = [monitor.settle(), monitor.settle()];
+            while monitor.is_changing() {
+                monitor.read(&mut told);
+            }
+            assert_eq!(settled, [false, false]);
+        });
+        assert!(monitor.settle());
+        assert!(monitor.changes().news(&mut known).concern(memory));
     }
 }

@@ -19,7 +19,10 @@ struct Mapping(usize);
 impl Mapping {
     /// Anywhere, or at a place where there is nothing.
     fn new(at: Option<usize>) -> Self {
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        Self::try_new(at).unwrap()
+    }
+
+    fn try_new(at: Option<usize>) -> Result<Self> {
         let (hint, fixed) = match at {
             None => (null_mut(), 0),
             Some(at) => (
@@ -27,16 +30,30 @@ impl Mapping {
                 libc::MAP_FIXED_NOREPLACE,
             ),
         };
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | fixed;
+        let mapping = Self::map(hint, flags, -1)?;
+        assert!(at.is_none_or(|at| mapping.0 == at));
+        Ok(mapping)
+    }
+
+    fn map(hint: *mut libc::c_void, flags: libc::c_int, file: libc::c_int) -> Result<Self> {
         // SAFETY: new memory, which replaces none.
         let memory = unsafe {
             let protection = libc::PROT_READ | libc::PROT_WRITE;
-            libc::mmap(hint, LEN, protection, flags | fixed, -1, 0)
+            libc::mmap(hint, LEN, protection, flags, file, 0)
         };
-        assert_ne!(memory, libc::MAP_FAILED, "{}", Errno::last_os_error());
-        assert!(at.is_none_or(|at| memory.addr() == at));
-        // SAFETY: the first byte of the mapping.
-        unsafe { memory.cast::<u8>().write(1) };
-        Mapping(memory.expose_provenance())
+        if memory == libc::MAP_FAILED {
+            return Err(Errno::last_os_error());
+        }
+        let mapping = Mapping(memory.expose_provenance());
+        mapping.write();
+        Ok(mapping)
+    }
+
+    fn write(&self) {
+        let first = std::ptr::with_exposed_provenance_mut::<u8>(self.0);
+        // SAFETY: the first byte of the mapping, into which nobody has a reference.
+        unsafe { first.write(1) };
     }
 }
 
@@ -115,6 +132,29 @@ fn other_memory_at_the_same_address_is_registered_anew() {
         drop(memory);
         memory = Mapping::new(Some(at));
     }
+}
+
+#[test]
+fn other_memory_is_registered_anew_before_another_thread_has_returned_from_unmapping() {
+    let Some(world) = World::new(8, usize::MAX) else {
+        return;
+    };
+    let (unmapped, to_unmap) = mpsc::channel::<Mapping>();
+    let unmapping = std::thread::spawn(move || to_unmap.into_iter().for_each(drop));
+    let mut memory = Mapping::new(None);
+    for round in 0..5000 {
+        assert_eq!(*world.get(memory.0, LEN, READ), round);
+        let at = memory.0;
+        unmapped.send(memory).unwrap();
+        memory = loop {
+            match Mapping::try_new(Some(at)) {
+                Ok(memory) => break memory,
+                Err(error) => assert_eq!(error, Errno::EEXIST),
+            }
+        };
+    }
+    drop(unmapped);
+    unmapping.join().unwrap();
 }
 
 /// A registration that takes a lock to be closed, as those of a device do.
@@ -204,7 +244,7 @@ fn a_registration_in_use_outlives_its_memory() {
     let memory = Mapping::new(None);
     let used = world.get(memory.0, LEN, READ);
     drop(memory);
-    world.cache.monitor.settle();
+    assert!(world.cache.monitor.settle());
     assert!(world.cache.is_empty());
     assert_eq!(*used, 0);
 }
