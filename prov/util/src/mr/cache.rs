@@ -4,7 +4,9 @@
 //! What a device knows of memory are pages, not addresses: when the application
 //! unmaps memory and maps other memory at the same address, a registration that
 //! was kept would have the device access the former. So memory is watched
-//! ([`monitor`]), and a registration of memory that cannot be is not kept.
+//! ([`monitor`]), and a registration of memory that cannot be is not kept. Nor is
+//! one of memory that is not private ([`mappings`]): nobody tells of files that
+//! become shorter, nor of what other processes do.
 //!
 //! Whoever unmaps may have any lock, of the allocator or of the device's library,
 //! and waits until the monitor has read of it: so the monitor only says what has
@@ -13,6 +15,7 @@
 
 mod changes;
 mod intervals;
+mod mappings;
 mod monitor;
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -24,6 +27,7 @@ use parking_lot::Mutex;
 
 use self::changes::{Known, News};
 use self::intervals::{Interval, Intervals};
+use self::mappings::are_private;
 use self::monitor::Monitor;
 use crate::errno::Result;
 use crate::ffi::services;
@@ -136,7 +140,7 @@ impl<R> Cache<R> {
             return Ok(Registered(kept));
         }
         // From here on it is noticed if the memory goes.
-        let is_watched = is_settled && self.monitor.watch(asked);
+        let is_watched = is_settled && self.monitor.watch(asked) && are_private(asked);
         let kept = Arc::new(Kept {
             access,
             registration: register()?,

@@ -10,8 +10,9 @@
 //! what it unmaps.
 //!
 //! The kernel's limits: private anonymous memory since Linux 5.7, shared memory
-//! and huge pages since 5.19, files not at all; of others [`Monitor::watch`] says
-//! that it cannot. Where vm.unprivileged_userfaultfd is 0, processes without
+//! and huge pages since 5.19 (not that their files become shorter, or what other
+//! processes do), files not at all; of others [`Monitor::watch`] says that it
+//! cannot. Where vm.unprivileged_userfaultfd is 0, processes without
 //! privileges watch all the same, since faults of the kernel do not matter here.
 
 use std::io::Read;

@@ -1,5 +1,6 @@
 //! A cache of registrations that count themselves.
 
+use std::os::fd::AsRawFd;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -34,6 +35,11 @@ impl Mapping {
         let mapping = Self::map(hint, flags, -1)?;
         assert!(at.is_none_or(|at| mapping.0 == at));
         Ok(mapping)
+    }
+
+    /// The beginning of a file.
+    fn of_file(file: &std::fs::File, flags: libc::c_int) -> Self {
+        Self::map(null_mut(), flags, file.as_raw_fd()).unwrap()
     }
 
     fn map(hint: *mut libc::c_void, flags: libc::c_int, file: libc::c_int) -> Result<Self> {
@@ -198,6 +204,24 @@ fn who_has_the_lock_that_closing_a_registration_takes_may_unmap() {
 }
 
 #[test]
+fn a_file_that_becomes_shorter_is_registered_anew() {
+    let Some(world) = World::new(8, usize::MAX) else {
+        return;
+    };
+    let file = rustix::fs::memfd_create("fi_test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    let file = std::fs::File::from(file);
+    for flags in [libc::MAP_SHARED, libc::MAP_PRIVATE] {
+        file.set_len(LEN as u64).unwrap();
+        let memory = Mapping::of_file(&file, flags);
+        let first = *world.get(memory.0, LEN, READ);
+        file.set_len(0).unwrap();
+        file.set_len(LEN as u64).unwrap();
+        memory.write();
+        assert_ne!(*world.get(memory.0, LEN, READ), first, "{flags:#x}");
+    }
+}
+
+#[test]
 fn signals_are_for_the_applications_threads() {
     let Some(_world) = World::new(8, usize::MAX) else {
         return;
@@ -285,4 +309,20 @@ fn an_error_is_the_registrations_and_nothing_is_kept() {
     let refused = world.cache.get(memory.0, LEN, READ, refuse);
     assert_eq!(refused.err(), Some(Errno::ENOMEM));
     assert!(world.cache.is_empty());
+}
+
+#[test]
+fn where_more_has_changed_than_is_remembered_nothing_is_trusted() {
+    let Some(world) = World::new(8, usize::MAX) else {
+        return;
+    };
+    let memory = Mapping::new(None);
+    drop(world.get(memory.0, LEN, READ));
+    for _ in 0..2000 {
+        let other = Mapping::new(None);
+        assert!(world.cache.monitor.watch(Interval::new(other.0, LEN)));
+    }
+    drop(world.get(memory.0, LEN, READ));
+    drop(world.get(memory.0, LEN, READ));
+    assert_eq!((world.made(), world.cache.len()), (2, 1));
 }
