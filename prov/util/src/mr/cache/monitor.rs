@@ -33,6 +33,8 @@ use crate::logging::UTIL;
 pub struct Monitor {
     /// The userfaultfd.
     file: std::fs::File,
+    /// Whose memory it is about, not that of children.
+    process: u32,
     changes: Changes<REMEMBERED>,
     /// Odd while something was read that does not stand in `changes`.
     turns: AtomicU64,
@@ -97,7 +99,7 @@ const EVENT_UNMAP: u8 = 0x16;
 
 impl Monitor {
     /// The watch of this process, made on first use; `None` where the system has
-    /// none.
+    /// none, or only the process has one that this is a child of.
     pub fn of_process() -> Option<Arc<Self>> {
         static MONITOR: OnceLock<Option<Arc<Monitor>>> = OnceLock::new();
         let start = || {
@@ -108,7 +110,8 @@ impl Monitor {
                 })
                 .ok()
         };
-        MONITOR.get_or_init(start).clone()
+        let monitor = MONITOR.get_or_init(start).clone();
+        monitor.filter(|monitor| monitor.process == std::process::id())
     }
 
     fn start() -> Result<Arc<Self>> {
@@ -140,6 +143,7 @@ impl Monitor {
         }
         Ok(Monitor {
             file: fd.into(),
+            process: std::process::id(),
             changes: Changes::new(),
             turns: AtomicU64::new(0),
             is_restless: AtomicBool::new(false),

@@ -326,3 +326,26 @@ fn where_more_has_changed_than_is_remembered_nothing_is_trusted() {
     drop(world.get(memory.0, LEN, READ));
     assert_eq!((world.made(), world.cache.len()), (2, 1));
 }
+
+#[test]
+fn a_child_whose_memory_nobody_watches_keeps_nothing() {
+    let limits = CacheLimits {
+        count: 8,
+        bytes: usize::MAX,
+    };
+    let Some(_ours) = Cache::<usize>::new(limits) else {
+        return;
+    };
+    // SAFETY: the child makes no use of what other threads may have left halfway,
+    // and ends without a word.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let has_one = Cache::<usize>::new(limits).is_some();
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(has_one.into()) };
+    }
+    let mut status = -1;
+    // SAFETY: the call writes the status.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert_eq!(status, 0);
+}
