@@ -10,7 +10,6 @@
 
 mod access;
 mod barrier;
-#[cfg(not(loom))]
 pub mod cache;
 mod device;
 mod grants;

@@ -4,20 +4,31 @@
 //! What a device knows of memory are pages, not addresses: when the application
 //! unmaps memory and maps other memory at the same address, a registration that
 //! was kept would have the device access the former. So memory is watched
-//! ([`monitor`]), and a registration of memory that cannot be is not kept.
+//! ([`monitor`]), and a registration of memory that cannot be is not kept. Nor is
+//! one of memory that is not private ([`mappings`]): nobody tells of files that
+//! become shorter, nor of what other processes do.
+//!
+//! Whoever unmaps may have any lock, of the allocator or of the device's library,
+//! and waits until the monitor has read of it: so the monitor only says what has
+//! changed ([`changes`]). It is for who asks for a registration to take out those
+//! whose memory has, before it trusts one, and to close them.
 
+mod changes;
 mod intervals;
+mod mappings;
 mod monitor;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
+use self::changes::{Known, News};
 use self::intervals::{Interval, Intervals};
-use self::monitor::{Monitor, Watcher};
+use self::mappings::are_private;
+use self::monitor::Monitor;
 use crate::errno::Result;
 use crate::ffi::services;
 
@@ -56,29 +67,18 @@ impl CacheLimits {
 }
 
 /// A cache of registrations, which are what a device makes of memory.
-pub struct Cache<R: Send + Sync + 'static> {
-    table: Arc<Table<R>>,
+pub struct Cache<R> {
+    state: Mutex<State<R>>,
     monitor: Arc<Monitor>,
     limits: CacheLimits,
 }
 
-struct Table<R> {
-    state: Mutex<State<R>>,
-}
-
 struct State<R> {
     entries: Intervals<Arc<Kept<R>>>,
-    /// What is being registered, and whether it is the same memory still.
-    coming: Vec<Coming>,
+    /// The changes after which the entries' memory is what it was.
+    known: Known,
     /// Counts what was asked for, to tell what was not for long.
     clock: usize,
-}
-
-/// Memory that is being registered, by the number of the call.
-struct Coming {
-    call: usize,
-    memory: Interval,
-    is_same: bool,
 }
 
 /// A registration that may be used by several.
@@ -99,7 +99,7 @@ impl<R> std::ops::Deref for Registered<R> {
     }
 }
 
-impl<R: Send + Sync + 'static> Cache<R> {
+impl<R> Cache<R> {
     /// An empty cache; `None` where it would keep nothing, or the system does not
     /// let memory be watched.
     pub fn new(limits: CacheLimits) -> Option<Self> {
@@ -107,17 +107,13 @@ impl<R: Send + Sync + 'static> Cache<R> {
             return None;
         }
         let monitor = Monitor::of_process()?;
-        let table = Arc::new(Table {
-            state: Mutex::new(State {
-                entries: Intervals::default(),
-                coming: Vec::new(),
-                clock: 0,
-            }),
-        });
-        let watcher: Arc<dyn Watcher> = table.clone();
-        monitor.tell(Arc::downgrade(&watcher));
+        let state = State {
+            entries: Intervals::default(),
+            known: monitor.changes().known(),
+            clock: 0,
+        };
         Some(Cache {
-            table,
+            state: Mutex::new(state),
             monitor,
             limits,
         })
@@ -138,45 +134,54 @@ impl<R: Send + Sync + 'static> Cache<R> {
     ) -> Result<Registered<R>> {
         let asked = Interval::new(address, len);
         // What the application has unmapped before this call is known then.
-        self.monitor.settle();
-        let call = {
-            let mut state = self.table.state.lock();
-            if let Some(kept) = state.find(asked, access) {
-                return Ok(Registered(kept));
-            }
-            state.comes(asked)
-        };
+        let is_settled = self.monitor.settle();
+        let (found, known) = self.find(asked, access);
+        if let Some(kept) = found.filter(|_| is_settled) {
+            return Ok(Registered(kept));
+        }
         // From here on it is noticed if the memory goes.
-        let is_watched = self.monitor.watch(asked);
-        let made = register();
-        let mut state = self.table.state.lock();
-        let is_same = state.has_come(call);
+        let is_watched = is_settled && self.monitor.watch(asked) && are_private(asked);
         let kept = Arc::new(Kept {
             access,
-            registration: made?,
+            registration: register()?,
             last_use: AtomicUsize::new(0),
         });
-        if is_same && is_watched && len <= self.limits.bytes {
-            self.keep(state, asked, &kept);
+        if is_watched && len <= self.limits.bytes {
+            self.keep(asked, &kept, known);
         }
         Ok(Registered(kept))
     }
 
-    fn keep(&self, mut state: MutexGuard<'_, State<R>>, asked: Interval, kept: &Arc<Kept<R>>) {
-        let mut gone = Vec::new();
-        while !self.has_room(&state, asked) {
+    /// One that is kept, and the changes that are known now.
+    fn find(&self, asked: Interval, access: u64) -> (Option<Arc<Kept<R>>>, Known) {
+        let mut state = self.state.lock();
+        let gone = state.take_changed(&self.monitor);
+        let found = (state.find(asked, access), state.known);
+        drop(state);
+        // Devices take their time.
+        drop(gone);
+        found
+    }
+
+    /// Keeps what was made of memory that was there when this was known, if it
+    /// still is.
+    fn keep(&self, asked: Interval, kept: &Arc<Kept<R>>, mut known: Known) {
+        let mut state = self.state.lock();
+        let mut gone = state.take_changed(&self.monitor);
+        // Later changes take it out again.
+        let is_same = !self.monitor.changes().news(&mut known).concern(asked);
+        while is_same && !self.has_room(&state, asked) {
             match state.take_oldest() {
                 Some(oldest) => gone.push(oldest),
                 // All are in use.
                 None => break,
             }
         }
-        if self.has_room(&state, asked) {
+        if is_same && self.has_room(&state, asked) {
             state.touch(kept);
             state.entries.insert(asked, kept.clone());
         }
         drop(state);
-        // Devices take their time.
         drop(gone);
     }
 
@@ -187,7 +192,12 @@ impl<R: Send + Sync + 'static> Cache<R> {
 
     /// Registrations that are kept.
     pub fn len(&self) -> usize {
-        self.table.state.lock().entries.len()
+        let mut state = self.state.lock();
+        let gone = state.take_changed(&self.monitor);
+        let len = state.entries.len();
+        drop(state);
+        drop(gone);
+        len
     }
 
     /// Whether there is none.
@@ -197,21 +207,17 @@ impl<R: Send + Sync + 'static> Cache<R> {
 }
 
 impl<R> State<R> {
-    /// Memory is going to be registered; the number of the call.
-    fn comes(&mut self, memory: Interval) -> usize {
-        self.clock += 1;
-        self.coming.push(Coming {
-            call: self.clock,
-            memory,
-            is_same: true,
-        });
-        self.clock
-    }
-
-    /// It is, or has failed to be; whether it is the same memory still.
-    fn has_come(&mut self, call: usize) -> bool {
-        let position = self.coming.iter().position(|coming| coming.call == call);
-        position.is_some_and(|position| self.coming.swap_remove(position).is_same)
+    /// Takes out those whose memory is not what it was. Who closes them must not
+    /// have the lock; what is in use goes with its last user.
+    fn take_changed(&mut self, monitor: &Monitor) -> Vec<Arc<Kept<R>>> {
+        match monitor.changes().news(&mut self.known) {
+            News::Of(changes) => {
+                let gone = changes.into_iter();
+                gone.flat_map(|memory| self.entries.take_overlapping(memory))
+                    .collect()
+            }
+            News::OfAll => self.entries.take_all(),
+        }
     }
 
     fn touch(&mut self, kept: &Kept<R>) {
@@ -232,18 +238,5 @@ impl<R> State<R> {
             let is_idle = Arc::strong_count(kept) == 1;
             is_idle.then(|| kept.last_use.load(Ordering::Relaxed))
         })
-    }
-}
-
-impl<R: Send + Sync> Watcher for Table<R> {
-    fn gone(&self, memory: Interval) {
-        let mut state = self.state.lock();
-        for coming in &mut state.coming {
-            coming.is_same &= !coming.memory.overlaps(&memory);
-        }
-        let gone = state.entries.take_overlapping(memory);
-        drop(state);
-        // What is in use goes with its last user.
-        drop(gone);
     }
 }

@@ -113,6 +113,13 @@ impl<T> Intervals<T> {
             .collect()
     }
 
+    /// Takes out all.
+    pub fn take_all(&mut self) -> Vec<T> {
+        self.bytes = 0;
+        let all = std::mem::take(&mut self.entries);
+        all.into_values().map(|(_, value)| value).collect()
+    }
+
     /// Takes out the one with the least rank, of those that have one.
     pub fn take_least(&mut self, rank: impl Fn(&T) -> Option<usize>) -> Option<T> {
         let ranked = self.entries.iter();
@@ -128,7 +135,7 @@ impl<T> Intervals<T> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use proptest::prelude::*;
@@ -177,6 +184,8 @@ mod tests {
         assert_eq!(intervals.take_least(rank), Some(5));
         assert_eq!(intervals.take_least(rank), Some(9));
         assert_eq!(intervals.take_least(rank), None);
+        assert_eq!(intervals.take_all(), [3]);
+        assert_eq!((intervals.len(), intervals.bytes()), (0, 0));
     }
 
     #[test]

@@ -3,39 +3,52 @@
 //! Ranges are registered for write protection, which is never turned on: so no
 //! access to them ever waits, while what happens to their mappings is told. The
 //! thread that unmaps goes on when that has been read, and a look at what is kept
-//! first waits for readers to have told everybody ([`Monitor::settle`]).
+//! first waits for it to stand in [`Monitor::changes`] ([`Monitor::settle`]).
+//!
+//! The thread that reads allocates nothing, frees nothing and takes no lock: who
+//! unmaps may have any, that of malloc(3) too, and the reader itself would wait for
+//! what it unmaps.
 //!
 //! The kernel's limits: private anonymous memory since Linux 5.7, shared memory
-//! and huge pages since 5.19, files not at all; of others [`Monitor::watch`] says
-//! that it cannot. Where vm.unprivileged_userfaultfd is 0, processes without
+//! and huge pages since 5.19 (not that their files become shorter, or what other
+//! processes do), files not at all; of others [`Monitor::watch`] says that it
+//! cannot. Where vm.unprivileged_userfaultfd is 0, processes without
 //! privileges watch all the same, since faults of the kernel do not matter here.
 
 use std::io::Read;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
-use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, poll};
 
+use super::changes::{Changes, Known};
 use super::intervals::Interval;
+use crate::drive::without_signals;
 use crate::errno::{Errno, Result};
 use crate::logging::UTIL;
-
-/// Who is told.
-pub trait Watcher: Send + Sync {
-    /// This memory is not what it was.
-    fn gone(&self, memory: Interval);
-}
 
 /// The watch of a process.
 pub struct Monitor {
     /// The userfaultfd.
     file: std::fs::File,
-    watchers: Mutex<Vec<Weak<dyn Watcher>>>,
-    /// Odd while something was read that not everybody has been told.
+    /// Whose memory it is about, not that of children.
+    process: u32,
+    changes: Changes<REMEMBERED>,
+    /// Odd while something was read that does not stand in `changes`.
     turns: AtomicU64,
+    /// Somebody waited for changes to settle, in vain.
+    is_restless: AtomicBool,
 }
+
+/// How often a thread looks whether changes have settled, the first times without
+/// sleeping: for half a second or more.
+const WAITS: u32 = 5000;
+const YIELDS: u32 = 100;
+
+/// More of them, and all that is kept goes.
+const REMEMBERED: usize = 1024;
 
 const PAGE: usize = 4096;
 
@@ -56,9 +69,18 @@ struct Register {
     ioctls: u64,
 }
 
+/// `struct uffdio_writeprotect`
+#[repr(C)]
+struct WriteProtect {
+    start: u64,
+    len: u64,
+    mode: u64,
+}
+
 const API: u64 = 0xaa;
 const UFFDIO_API: libc::c_ulong = 0xc018_aa3f;
 const UFFDIO_REGISTER: libc::c_ulong = 0xc020_aa00;
+const UFFDIO_WRITEPROTECT: libc::c_ulong = 0xc018_aa06;
 const UFFDIO_UNREGISTER: libc::c_ulong = 0x8010_aa01;
 const MODE_WRITE_PROTECT: u64 = 1 << 1;
 const USER_MODE_ONLY: libc::c_int = 1;
@@ -77,7 +99,7 @@ const EVENT_UNMAP: u8 = 0x16;
 
 impl Monitor {
     /// The watch of this process, made on first use; `None` where the system has
-    /// none.
+    /// none, or only the process has one that this is a child of.
     pub fn of_process() -> Option<Arc<Self>> {
         static MONITOR: OnceLock<Option<Arc<Monitor>>> = OnceLock::new();
         let start = || {
@@ -88,10 +110,20 @@ impl Monitor {
                 })
                 .ok()
         };
-        MONITOR.get_or_init(start).clone()
+        let monitor = MONITOR.get_or_init(start).clone();
+        monitor.filter(|monitor| monitor.process == std::process::id())
     }
 
     fn start() -> Result<Arc<Self>> {
+        let monitor = Arc::new(Self::new()?);
+        let reader = monitor.clone();
+        let thread = std::thread::Builder::new().name("fi-memory".to_owned());
+        without_signals(|| thread.spawn(move || reader.read_all()))?;
+        Ok(monitor)
+    }
+
+    /// One that nobody reads.
+    fn new() -> Result<Self> {
         let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | USER_MODE_ONLY;
         // SAFETY: the call takes flags, and returns a descriptor of our own.
         let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, flags) };
@@ -109,24 +141,18 @@ impl Monitor {
             0 => {}
             _ => return Err(Errno::last_os_error()),
         }
-        let monitor = Arc::new(Monitor {
+        Ok(Monitor {
             file: fd.into(),
-            watchers: Mutex::default(),
+            process: std::process::id(),
+            changes: Changes::new(),
             turns: AtomicU64::new(0),
-        });
-        let reader = monitor.clone();
-        std::thread::Builder::new()
-            .name("fi-memory".to_owned())
-            .spawn(move || reader.read_all())
-            .map_err(Errno::from)?;
-        Ok(monitor)
+            is_restless: AtomicBool::new(false),
+        })
     }
 
-    /// Tells this one, too, from now on.
-    pub fn tell(&self, watcher: Weak<dyn Watcher>) {
-        let mut watchers = self.watchers.lock();
-        watchers.retain(|watcher| watcher.strong_count() != 0);
-        watchers.push(watcher);
+    /// Memory that is not what it was.
+    pub fn changes(&self) -> &Changes<REMEMBERED> {
+        &self.changes
     }
 
     /// Has the kernel tell what becomes of memory; whether it can.
@@ -151,37 +177,83 @@ impl Monitor {
         outcome == 0
     }
 
-    /// Waits until everybody has been told what was read: what this thread has
-    /// unmapped before, among others.
-    pub fn settle(&self) {
-        while !self.turns.load(Ordering::Acquire).is_multiple_of(2) {
-            std::thread::yield_now();
+    /// Waits until what any thread has unmapped before stands in the changes;
+    /// whether it does. It gives up where memory is unmapped all the time.
+    pub fn settle(&self) -> bool {
+        // A thread that unmaps lowers this only when that has been read.
+        if !self.comes_true(|| !self.is_changing()) {
+            return false;
         }
+        let turn = self.turns.load(Ordering::Acquire);
+        turn.is_multiple_of(2) || self.comes_true(|| self.turns.load(Ordering::Acquire) != turn)
+    }
+
+    /// Whether a thread may have unmapped what it has not been told of.
+    ///
+    /// From before memory goes until the thread that made it go has been told
+    /// that this was read, the kernel refuses whatever would have an effect on
+    /// watched memory with `EAGAIN`, and looks at that first. (Before Linux 5.15
+    /// it did not count such threads: the first one that was told ended it.)
+    fn is_changing(&self) -> bool {
+        let mut nothing = WriteProtect {
+            start: 0,
+            len: 0,
+            mode: 0,
+        };
+        let file = self.file.as_raw_fd();
+        // SAFETY: the call reads the structure; no memory is named in it.
+        let outcome = unsafe { libc::ioctl(file, UFFDIO_WRITEPROTECT, &mut nothing) };
+        let is_changing = outcome != 0 && Errno::last_os_error() == Errno::EAGAIN;
+        // The kernel's word before `turns`.
+        fence(Ordering::SeqCst);
+        is_changing
+    }
+
+    /// Waits for what other threads do; whether they have.
+    fn comes_true(&self, condition: impl Fn() -> bool) -> bool {
+        let mut waits = 0;
+        while !condition() {
+            // Where it was in vain, the next ones do not wait.
+            if waits == WAITS || self.is_restless.load(Ordering::Relaxed) {
+                self.is_restless.store(true, Ordering::Relaxed);
+                return false;
+            }
+            match waits < YIELDS {
+                true => std::thread::yield_now(),
+                // Whoever it is may have a lower priority.
+                false => std::thread::sleep(Duration::from_micros(50)),
+            }
+            waits += 1;
+        }
+        self.is_restless.store(false, Ordering::Relaxed);
+        true
     }
 
     fn read_all(&self) {
+        let mut told = self.changes.known();
         loop {
             let mut fds = [PollFd::new(&self.file, PollFlags::IN)];
-            match poll(&mut fds, None) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(error) => {
-                    log::error!(target: UTIL.mr, "memory is watched no more: {error}");
-                    return;
-                }
+            if poll(&mut fds, None).is_err() {
+                // Others wait for this thread: it goes on, whatever it is.
+                std::thread::sleep(Duration::from_millis(1));
             }
-            self.turns.fetch_add(1, Ordering::AcqRel);
-            let mut messages = [0u8; MESSAGE * 16];
-            // Whoever unmapped goes on from here.
-            if let Ok(length) = (&self.file).read(&mut messages) {
-                for message in messages[..length].chunks_exact(MESSAGE) {
-                    self.happened(message);
-                }
-            }
-            self.turns.fetch_add(1, Ordering::AcqRel);
+            self.read(&mut told);
         }
     }
 
-    fn happened(&self, message: &[u8]) {
+    fn read(&self, told: &mut Known) {
+        self.turns.fetch_add(1, Ordering::AcqRel);
+        let mut messages = [0u8; MESSAGE * 16];
+        // Whoever unmapped goes on from here.
+        if let Ok(length) = (&self.file).read(&mut messages) {
+            for message in messages[..length].chunks_exact(MESSAGE) {
+                self.happened(message, told);
+            }
+        }
+        self.turns.fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn happened(&self, message: &[u8], told: &mut Known) {
         let word = |position: usize| {
             let bytes = message
                 .get(8 + 8 * position..)
@@ -200,15 +272,7 @@ impl Monitor {
             }
             _ => return,
         };
-        let watchers: Vec<_> = self
-            .watchers
-            .lock()
-            .iter()
-            .filter_map(Weak::upgrade)
-            .collect();
-        for watcher in watchers {
-            watcher.gone(memory);
-        }
+        self.changes.tell(told, memory);
     }
 
     /// Memory that was moved is of no interest at its new place.
@@ -216,5 +280,37 @@ impl Monitor {
         let range = [start as u64, len as u64];
         // SAFETY: the call reads the range, and changes who hears of it.
         unsafe { libc::ioctl(self.file.as_raw_fd(), UFFDIO_UNREGISTER, &range) };
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_settles_until_it_is_read_that_another_thread_unmaps() {
+        let Ok(monitor) = Monitor::new() else {
+            println!("no userfaultfd(2) here");
+            return;
+        };
+        let mut told = monitor.changes().known();
+        let mut known = told;
+        let mapping = memmap2::MmapMut::map_anon(16 * PAGE).unwrap();
+        let memory = Interval::new(mapping.as_ptr().addr(), mapping.len());
+        assert!(monitor.watch(memory));
+        assert!(monitor.settle());
+        std::thread::scope(|scope| {
+            scope.spawn(|| drop(mapping));
+            while !monitor.is_changing() {
+                std::thread::yield_now();
+            }
+            let settled = [monitor.settle(), monitor.settle()];
+            while monitor.is_changing() {
+                monitor.read(&mut told);
+            }
+            assert_eq!(settled, [false, false]);
+        });
+        assert!(monitor.settle());
+        assert!(monitor.changes().news(&mut known).concern(memory));
     }
 }

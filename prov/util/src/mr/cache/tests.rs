@@ -1,7 +1,10 @@
 //! A cache of registrations that count themselves.
 
+use std::os::fd::AsRawFd;
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
 
 use super::*;
 use crate::errno::Errno;
@@ -17,7 +20,10 @@ struct Mapping(usize);
 impl Mapping {
     /// Anywhere, or at a place where there is nothing.
     fn new(at: Option<usize>) -> Self {
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        Self::try_new(at).unwrap()
+    }
+
+    fn try_new(at: Option<usize>) -> Result<Self> {
         let (hint, fixed) = match at {
             None => (null_mut(), 0),
             Some(at) => (
@@ -25,16 +31,35 @@ impl Mapping {
                 libc::MAP_FIXED_NOREPLACE,
             ),
         };
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | fixed;
+        let mapping = Self::map(hint, flags, -1)?;
+        assert!(at.is_none_or(|at| mapping.0 == at));
+        Ok(mapping)
+    }
+
+    /// The beginning of a file.
+    fn of_file(file: &std::fs::File, flags: libc::c_int) -> Self {
+        Self::map(null_mut(), flags, file.as_raw_fd()).unwrap()
+    }
+
+    fn map(hint: *mut libc::c_void, flags: libc::c_int, file: libc::c_int) -> Result<Self> {
         // SAFETY: new memory, which replaces none.
         let memory = unsafe {
             let protection = libc::PROT_READ | libc::PROT_WRITE;
-            libc::mmap(hint, LEN, protection, flags | fixed, -1, 0)
+            libc::mmap(hint, LEN, protection, flags, file, 0)
         };
-        assert_ne!(memory, libc::MAP_FAILED, "{}", Errno::last_os_error());
-        assert!(at.is_none_or(|at| memory.addr() == at));
-        // SAFETY: the first byte of the mapping.
-        unsafe { memory.cast::<u8>().write(1) };
-        Mapping(memory.expose_provenance())
+        if memory == libc::MAP_FAILED {
+            return Err(Errno::last_os_error());
+        }
+        let mapping = Mapping(memory.expose_provenance());
+        mapping.write();
+        Ok(mapping)
+    }
+
+    fn write(&self) {
+        let first = std::ptr::with_exposed_provenance_mut::<u8>(self.0);
+        // SAFETY: the first byte of the mapping, into which nobody has a reference.
+        unsafe { first.write(1) };
     }
 }
 
@@ -116,6 +141,113 @@ fn other_memory_at_the_same_address_is_registered_anew() {
 }
 
 #[test]
+fn other_memory_is_registered_anew_before_another_thread_has_returned_from_unmapping() {
+    let Some(world) = World::new(8, usize::MAX) else {
+        return;
+    };
+    let (unmapped, to_unmap) = mpsc::channel::<Mapping>();
+    let unmapping = std::thread::spawn(move || to_unmap.into_iter().for_each(drop));
+    // Far from where other threads' stacks, for one, would take the place.
+    let mut memory = Mapping::new(Some(0x1000_0000_0000));
+    for round in 0..5000 {
+        assert_eq!(*world.get(memory.0, LEN, READ), round);
+        let at = memory.0;
+        unmapped.send(memory).unwrap();
+        memory = loop {
+            match Mapping::try_new(Some(at)) {
+                Ok(memory) => break memory,
+                Err(error) => assert_eq!(error, Errno::EEXIST),
+            }
+        };
+    }
+    drop(unmapped);
+    unmapping.join().unwrap();
+}
+
+/// A registration that takes a lock to be closed, as those of a device do.
+struct Locking(Arc<Mutex<()>>);
+
+impl Drop for Locking {
+    fn drop(&mut self) {
+        drop(self.0.lock());
+    }
+}
+
+#[test]
+fn who_has_the_lock_that_closing_a_registration_takes_may_unmap() {
+    let Some(cache) = Cache::new(CacheLimits {
+        count: 8,
+        bytes: usize::MAX,
+    }) else {
+        return;
+    };
+    let lock = Arc::new(Mutex::new(()));
+    let memory = [(); 3].map(|()| Mapping::new(None));
+    for Mapping(address) in &memory {
+        let register = || Ok(Locking(lock.clone()));
+        drop(cache.get(*address, LEN, READ, register).unwrap());
+    }
+    assert_eq!(cache.len(), 3);
+    let (done, is_done) = mpsc::channel();
+    let unmapping = std::thread::spawn({
+        let lock = lock.clone();
+        move || {
+            let held = lock.lock();
+            drop(memory);
+            drop(held);
+            done.send(()).unwrap();
+        }
+    });
+    let outcome = is_done.recv_timeout(Duration::from_secs(20));
+    assert_eq!(outcome, Ok(()), "it waits for who waits for the lock");
+    unmapping.join().unwrap();
+    assert!(cache.is_empty());
+}
+
+#[test]
+fn a_file_that_becomes_shorter_is_registered_anew() {
+    let Some(world) = World::new(8, usize::MAX) else {
+        return;
+    };
+    let file = rustix::fs::memfd_create("fi_test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
+    let file = std::fs::File::from(file);
+    for flags in [libc::MAP_SHARED, libc::MAP_PRIVATE] {
+        file.set_len(LEN as u64).unwrap();
+        let memory = Mapping::of_file(&file, flags);
+        let first = *world.get(memory.0, LEN, READ);
+        file.set_len(0).unwrap();
+        file.set_len(LEN as u64).unwrap();
+        memory.write();
+        assert_ne!(*world.get(memory.0, LEN, READ), first, "{flags:#x}");
+    }
+}
+
+#[test]
+fn signals_are_for_the_applications_threads() {
+    let Some(_world) = World::new(8, usize::MAX) else {
+        return;
+    };
+    let named = |task: &std::path::Path| {
+        let name = std::fs::read_to_string(task.join("comm"));
+        name.is_ok_and(|name| name == "fi-memory\n")
+    };
+    // A thread names itself.
+    let status = loop {
+        let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+        let mut tasks = tasks.map(|task| task.unwrap().path());
+        if let Some(task) = tasks.find(|task| named(task)) {
+            break std::fs::read_to_string(task.join("status")).unwrap();
+        }
+        std::thread::yield_now();
+    };
+    let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:"));
+    let blocked = u64::from_str_radix(blocked.unwrap().trim(), 16).unwrap();
+    for signal in [libc::SIGUSR1, libc::SIGTERM, libc::SIGPROF] {
+        assert_ne!(blocked & (1 << (signal - 1)), 0, "{signal}");
+    }
+}
+
+#[test]
 fn what_is_given_back_to_the_system_is_not_kept() {
     let Some(world) = World::new(8, usize::MAX) else {
         return;
@@ -137,7 +269,7 @@ fn a_registration_in_use_outlives_its_memory() {
     let memory = Mapping::new(None);
     let used = world.get(memory.0, LEN, READ);
     drop(memory);
-    world.cache.monitor.settle();
+    assert!(world.cache.monitor.settle());
     assert!(world.cache.is_empty());
     assert_eq!(*used, 0);
 }
@@ -178,4 +310,43 @@ fn an_error_is_the_registrations_and_nothing_is_kept() {
     let refused = world.cache.get(memory.0, LEN, READ, refuse);
     assert_eq!(refused.err(), Some(Errno::ENOMEM));
     assert!(world.cache.is_empty());
+}
+
+#[test]
+fn where_more_has_changed_than_is_remembered_nothing_is_trusted() {
+    let Some(world) = World::new(8, usize::MAX) else {
+        return;
+    };
+    let memory = Mapping::new(None);
+    drop(world.get(memory.0, LEN, READ));
+    for _ in 0..2000 {
+        let other = Mapping::new(None);
+        assert!(world.cache.monitor.watch(Interval::new(other.0, LEN)));
+    }
+    drop(world.get(memory.0, LEN, READ));
+    drop(world.get(memory.0, LEN, READ));
+    assert_eq!((world.made(), world.cache.len()), (2, 1));
+}
+
+#[test]
+fn a_child_whose_memory_nobody_watches_keeps_nothing() {
+    let limits = CacheLimits {
+        count: 8,
+        bytes: usize::MAX,
+    };
+    let Some(_ours) = Cache::<usize>::new(limits) else {
+        return;
+    };
+    // SAFETY: the child makes no use of what other threads may have left halfway,
+    // and ends without a word.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let has_one = Cache::<usize>::new(limits).is_some();
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(has_one.into()) };
+    }
+    let mut status = -1;
+    // SAFETY: the call writes the status.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert_eq!(status, 0);
 }
