@@ -265,8 +265,8 @@ impl Core {
         }
     }
 
-    /// The peer is done with an operation or an offer. Of one that it has refused
-    /// before, it may say so for each part.
+    /// The peer is done with an operation or an offer. Of one that is over, it may say
+    /// what it likes.
     pub(super) fn is_done(&mut self, key: LinkKey, words: [u64; 3]) {
         if self.copier.defers(key, words[0], words) {
             return;

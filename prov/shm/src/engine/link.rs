@@ -78,8 +78,8 @@ pub struct Link {
     pub coming: SlotMap<ComingKey, Coming>,
     /// A write that goes out in parts. Nothing is posted behind it.
     pub writing: Option<Writing>,
-    /// Bytes of the parts of the peer's write that have come.
-    pub parts: usize,
+    /// The peer's write that comes in parts.
+    pub parts: Option<Parts>,
     /// What is copied from the peer's memory. Nothing may overtake its writes
     /// among that.
     pub pulls: Transfers<Shm>,
@@ -170,6 +170,16 @@ pub struct Writing {
     pub len: usize,
 }
 
+/// What has come of a peer's write in parts.
+pub struct Parts {
+    /// The peer's name for it.
+    pub name: u64,
+    /// Bytes of the parts.
+    pub len: usize,
+    /// Whether one was refused, and with it the rest.
+    pub is_refused: bool,
+}
+
 /// Why a link ends.
 #[derive(Clone, Copy, Debug)]
 pub enum Fault {
@@ -210,7 +220,7 @@ impl Link {
             streams: VecDeque::new(),
             coming: SlotMap::with_key(),
             writing: None,
-            parts: 0,
+            parts: None,
             pulls: Transfers::default(),
             is_stalled: false,
             is_busy: false,

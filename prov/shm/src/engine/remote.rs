@@ -12,7 +12,7 @@ use prov_util::request::{Access, Atomic, RemoteAccess};
 
 use super::Core;
 use super::keys::{EpKey, LinkKey, to_peer};
-use super::link::{Ack, Bytes, Fault, Link, Pending, Placing, Writing};
+use super::link::{Ack, Bytes, Fault, Link, Parts, Pending, Placing, Writing};
 use super::records::{
     ATOMIC, AtomicWord, HAS_DATA, MORE, READ, RESULT, RESULT_OFFERED, WRITE, WRITE_OFFERED,
     read_offered_list, read_remote_list, remote_list,
@@ -214,11 +214,18 @@ impl Core {
             self.find_source(key);
         }
         let is_last = flags & MORE == 0;
-        let len = match self.links.get_mut(key) {
-            Some(link) => link.parts.saturating_add(bytes.len()),
-            None => return Ok(()),
+        let name = words[1];
+        let Some(link) = self.links.get_mut(key) else {
+            return Ok(());
         };
-        self.links[key].parts = if is_last { 0 } else { len };
+        // The last part of one that was refused may never come.
+        let before = link.parts.take().filter(|parts| parts.name == name);
+        if before.as_ref().is_some_and(|parts| parts.is_refused) {
+            link.parts = before.filter(|_| !is_last);
+            return Ok(());
+        }
+        let len = before.map_or(0, |parts| parts.len);
+        let len = len.saturating_add(bytes.len());
         let Some((target, visitor)) = self.visited(key) else {
             return Ok(());
         };
@@ -232,8 +239,16 @@ impl Core {
                 }
             })
             .map_err(|refusal| refusal.error());
-        if is_last || outcome.is_err() {
-            self.done(key, words[1], outcome);
+        let is_refused = outcome.is_err();
+        if let Some(link) = self.links.get_mut(key).filter(|_| !is_last) {
+            link.parts = Some(Parts {
+                name,
+                len,
+                is_refused,
+            });
+        }
+        if is_last || is_refused {
+            self.done(key, name, outcome);
         }
         Ok(())
     }

@@ -4,6 +4,7 @@ mod faults;
 mod hostile;
 mod joint;
 mod peek;
+mod remote;
 
 use std::ffi::c_int;
 use std::ptr::{null_mut, without_provenance_mut};
