@@ -21,9 +21,6 @@ use super::replaying::copy_part;
 use super::sending::{EAGER, copy, offer};
 use crate::params::{ATOMIC_LIMIT, SIZES};
 
-/// Requests that a peer has yet to answer, of one link.
-const REQUESTS: usize = 4096;
-
 impl Core {
     pub(super) fn post_access(&mut self, ep: EpKey, access: &RemoteAccess) -> Result {
         SIZES.check_access(access)?;
@@ -52,7 +49,7 @@ impl Core {
     /// Whether another request can be posted on a link.
     fn may_request(&mut self, key: LinkKey) -> Result<&mut Link> {
         let link = self.links.get_mut(key).ok_or(Errno::EAGAIN)?;
-        match link.writing.is_none() && link.pending.len() < REQUESTS {
+        match link.may_request() {
             true => Ok(link),
             false => Err(Errno::EAGAIN),
         }

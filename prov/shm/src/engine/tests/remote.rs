@@ -60,3 +60,62 @@ fn a_write_of_which_a_part_is_refused_is_not_reported() {
 fn a_write_that_ends_when_it_is_refused_adds_nothing_to_the_next() {
     refused_and_then_written(&[(4, 1 << 20)]);
 }
+
+/// More than a link has requests unanswered.
+const MANY: usize = super::super::link::REQUESTS + 100;
+
+#[test]
+fn writes_do_not_wait_for_the_receives_of_messages() {
+    let mut a = Side::new(Params::default());
+    let late = fresh_name();
+    let to = a.insert(&late);
+    let (mut long, mut short) = (pattern(1, 8193), pattern(2, 8));
+    for tag in 0..MANY {
+        let (bytes, flags) = match tag % 2 {
+            0 => (&mut long, 0),
+            _ => (&mut short, FI_DELIVERY_COMPLETE),
+        };
+        let sent = message(to, tag as u64, bytes, flags);
+        a.core.transmit(a.ep, &sent).unwrap();
+    }
+    let mut out = *b"deferred";
+    let write = access(Access::Write, to, 3, &mut out, MANY);
+    a.core.access(a.ep, &write).unwrap();
+    let mut b = Side::named(late, Params::default());
+    let mut region = [0; 8];
+    b.register(3, &mut region);
+    assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [MANY]);
+    assert_eq!(region, out);
+    // And on a link that is open.
+    let mut out = *b"at once!";
+    let write = access(Access::Write, to, 3, &mut out, MANY + 1);
+    a.core.access(a.ep, &write).unwrap();
+    assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [MANY + 1]);
+    assert_eq!(region, out);
+}
+
+#[test]
+fn requests_beyond_those_that_a_peer_has_to_answer_wait() {
+    let mut a = Side::new(Params::default());
+    let late = fresh_name();
+    let to = a.insert(&late);
+    let mut out = pattern(1, 8);
+    for context in 0..MANY {
+        let write = access(Access::Write, to, 3, &mut out, context);
+        a.core.access(a.ep, &write).unwrap();
+    }
+    let mut b = Side::named(late, Params::default());
+    let mut region = [0; 8];
+    b.register(3, &mut region);
+    // It sends, and takes no answer.
+    a.core.endpoints().owner_leaves();
+    until(&mut [&mut a, &mut b], |sides| {
+        let mut links = sides[0].core.links.values();
+        links.any(|link| link.is_open() && !link.may_request())
+    });
+    (0..100).for_each(|_| [&mut a, &mut b].into_iter().for_each(Side::drive));
+    assert_eq!(a.error(), None);
+    a.core.endpoints().owner_enters();
+    let all: Vec<usize> = (0..MANY).collect();
+    assert_eq!(completed(&mut [&mut a, &mut b], 0, MANY), all);
+}
