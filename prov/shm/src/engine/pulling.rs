@@ -7,6 +7,7 @@ use prov_local::channel::Head;
 use prov_local::copies::{
     Back, Copier, Copies, Copying, Goal, Helping, LEAST, Offer, Source, Transfer,
 };
+use prov_local::rota::Rounds as _;
 use prov_util::errno::{Errno, Result};
 use prov_util::process_memory::OtherIov;
 
@@ -200,11 +201,15 @@ impl Copies for Core {
                     .drain(..)
                     .for_each(|transfer| link.pulls.put_back(transfer));
             }
+            let went_first = link.pulls.go_first();
             for transfer in &*transfers {
                 link.pulls.ended(transfer);
             }
             if !link.pulls.is_empty() {
                 self.copy_in_turn(key);
+            } else if went_first && self.has_work(key) {
+                // Whoever sleeps was woken for it when it could not be taken in.
+                self.wake_for_copies();
             }
         } else {
             outcome = Err(Errno::ESHUTDOWN);

@@ -5,6 +5,7 @@ mod hostile;
 mod joint;
 mod peek;
 mod remote;
+mod sleeping;
 
 use std::ffi::c_int;
 use std::ptr::{null_mut, without_provenance_mut};
