@@ -13,7 +13,7 @@ use super::link::{
 use super::records::*;
 
 /// Messages that are taken in from one link before it is the others' turn.
-const TURN: usize = 64;
+pub const TURN: usize = 64;
 /// Answers that wait for room in the channel, of one link.
 const ANSWERS: usize = 1 << 20;
 /// Bytes in them: more than all that this library's peers ask for at once.
