@@ -7,6 +7,7 @@ use prov_local::channel::{Channel, Head, LONGEST, SEGMENT};
 use prov_local::rendezvous::Wire;
 use prov_local::segment::Segment;
 use prov_util::atomic_ops::Form;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::super::records::{ATOMIC, AtomicWord};
 use super::*;
@@ -170,6 +171,54 @@ fn messages_that_make_no_sense_end_their_own_link_only() {
         }
         scene.is_well();
     }
+}
+
+/// Takes what a link has sent, in turns, and counts those.
+fn turns_until_unread(victim: &mut Side, key: LinkKey) -> usize {
+    let has_more = |victim: &Side| {
+        let mut polled = [PollFd::new(&victim.core.links[key].wire, PollFlags::IN)];
+        poll(&mut polled, Some(&Timespec::default())) == Ok(1)
+    };
+    (1..)
+        .find(|_| {
+            assert!(is_readable(victim));
+            victim.core.open.poll_soon();
+            victim.core.progress();
+            !has_more(victim)
+        })
+        .unwrap()
+}
+
+#[test]
+fn a_peer_that_calls_again_and_again_has_a_turn_as_others_have() {
+    let mut scene = Scene::new();
+    scene.is_well();
+    let (wire, _channel, _) = intrude(&mut scene.victim);
+    let key = *scene.victim.core.open.all().last().unwrap();
+    for _ in 0..100 {
+        wire.send(super::super::link::WAKE, None).unwrap();
+    }
+    assert_eq!(turns_until_unread(&mut scene.victim, key), 7);
+    scene.is_well();
+}
+
+#[test]
+fn who_asks_again_and_again_is_let_in_in_turns() {
+    let mut scene = Scene::new();
+    scene.is_well();
+    let wires: Vec<_> = (0..100)
+        .map(|_| Wire::reach(SERVICE, &scene.victim.name).unwrap())
+        .collect();
+    let mut turns = 0;
+    while scene.victim.core.links.len() <= wires.len() {
+        let before = scene.victim.core.links.len();
+        scene.victim.core.progress();
+        let admitted = scene.victim.core.links.len() - before;
+        assert!(admitted <= 16, "{admitted}");
+        turns += usize::from(admitted != 0);
+    }
+    assert_eq!(turns, 7);
+    scene.is_well();
 }
 
 /// The words of a segment.
