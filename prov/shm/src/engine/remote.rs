@@ -101,12 +101,10 @@ impl Core {
                     to.write_at(0, list);
                     copy(&bytes, &to.slice(list.len(), len));
                 })
-            } else if let Payload::App(memory) = bytes
-                && link.is_read
+            } else if link.is_read
+                && let Some(from) = can_be_copied(&bytes)
             {
                 head.kind = WRITE_OFFERED;
-                let mut from = OtherIov::default();
-                from.push_own(memory, None);
                 let mut written = [0; WRITTEN];
                 let from = from.write(&mut written);
                 link.post(head, list.len() + from.len(), |to| {
@@ -401,4 +399,14 @@ impl Core {
         (self.operands, self.result) = (operands, result);
         Ok(())
     }
+}
+
+/// Where bytes are, if the peer can copy them: not all memory can be read by others,
+/// but all can be sent.
+fn can_be_copied(bytes: &Payload<'_>) -> Option<OtherIov> {
+    let Payload::App(memory) = bytes else {
+        return None;
+    };
+    let mut from = OtherIov::default();
+    (from.push_own(memory, None) && from.can_be_copied()).then_some(from)
 }

@@ -1,5 +1,7 @@
 //! Reads and writes that are refused, or have to wait.
 
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+
 use super::*;
 
 /// Parts of a write in remote memory, by their keys and lengths.
@@ -118,4 +120,80 @@ fn requests_beyond_those_that_a_peer_has_to_answer_wait() {
     a.core.endpoints().owner_enters();
     let all: Vec<usize> = (0..MANY).collect();
     assert_eq!(completed(&mut [&mut a, &mut b], 0, MANY), all);
+}
+
+/// Memory that no other process can read (memfd_secret(2)).
+struct Secret(*mut u8);
+
+const SECRET: usize = 64 << 10;
+
+impl Secret {
+    /// `None` where the system has none.
+    fn new() -> Option<Secret> {
+        // SAFETY: the call takes no memory.
+        let fd = unsafe { libc::syscall(libc::SYS_memfd_secret, libc::O_CLOEXEC) };
+        let fd = c_int::try_from(fd).ok().filter(|fd| *fd >= 0)?;
+        // SAFETY: nobody else has it.
+        let file = std::fs::File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+        file.set_len(SECRET as u64).unwrap();
+        // SAFETY: a new mapping, at an address of the system's choice.
+        let base = unsafe {
+            let access = libc::PROT_READ | libc::PROT_WRITE;
+            let fd = file.as_raw_fd();
+            libc::mmap(null_mut(), SECRET, access, libc::MAP_SHARED, fd, 0)
+        };
+        (base != libc::MAP_FAILED).then(|| Secret(base.cast()))
+    }
+}
+
+impl Drop for Secret {
+    fn drop(&mut self) {
+        // SAFETY: its own mapping, which nothing uses any more.
+        unsafe { libc::munmap(self.0.cast(), SECRET) };
+    }
+}
+
+#[test]
+fn memory_that_nobody_else_can_read_is_written_and_sent_and_read() {
+    let Some(secret) = Secret::new() else {
+        eprintln!("skipped: no memory of this kind");
+        return;
+    };
+    let (mut a, mut b) = (Side::new(Params::default()), Side::new(Params::default()));
+    let (to, back) = (a.insert(&b.name), b.insert(&a.name));
+    let bytes = pattern(6, SECRET);
+    // SAFETY: the memory outlives the operations.
+    let local = unsafe { AppIov::from_raw(secret.0, SECRET) };
+    local.write_at(0, &bytes);
+    a.register_memory(4, &local);
+    let mut region = vec![0; SECRET];
+    b.register(3, &mut region);
+    // From the second on, the peer is known to copy.
+    for context in 1..3 {
+        region.fill(0);
+        let write = access(Access::Write, to, 3, &mut [], context);
+        let write = RemoteAccess {
+            local,
+            remote: pieces(&[(3, SECRET as u64)]),
+            ..write
+        };
+        a.core.access(a.ep, &write).unwrap();
+        assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [context]);
+        assert!(region == bytes);
+    }
+    let mut into = vec![0; SECRET];
+    b.core.receive(b.ep, &buffer(1, &mut into, 5)).unwrap();
+    let sent = Transmit {
+        buffers: local,
+        ..message(to, 1, &mut [], 0)
+    };
+    a.core.transmit(a.ep, &sent).unwrap();
+    assert_eq!(completed(&mut [&mut a, &mut b], 1, 1), [5]);
+    assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [1]);
+    assert!(into == bytes);
+    into.fill(0);
+    let read = access(Access::Read, back, 4, &mut into, 6);
+    b.core.access(b.ep, &read).unwrap();
+    assert_eq!(completed(&mut [&mut a, &mut b], 1, 1), [6]);
+    assert!(into == bytes);
 }
