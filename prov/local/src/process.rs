@@ -1,5 +1,7 @@
 //! Another process of this host whose memory this one may read, and write to.
 
+mod witness;
+
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -10,9 +12,9 @@ use libc::iovec;
 use prov_util::buffer::{AppIov, IOV_LIMIT};
 use prov_util::errno::{Errno, Result};
 use prov_util::process_memory::{OtherIov, OtherPiece, Seal, Token, read, write};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{AtFlags, FileType, MemfdFlags, StatxFlags, memfd_create, statx};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+pub use self::witness::Witness;
 
 /// Where a [`Seal`](prov_util::process_memory::Seal) is, for who may look at the files of this process; nobody else
 /// is told where anything is in it.
@@ -140,58 +142,12 @@ impl OtherProcess {
         }
     }
 
-    /// The same process, known by another seal, if it has that.
-    ///
-    /// # Errors
-    /// Those of [`OtherProcess::find`].
-    pub fn known_by(&self, seal: Token) -> Result<OtherProcess> {
-        let known = OtherProcess { seal, ..*self };
-        // Of both, by which it is the same.
-        self.copy_all(std::iter::empty())?;
-        known.copy_all(std::iter::empty())?;
-        Ok(known)
-    }
-
     /// Whether the process is there, with its seal.
     ///
     /// # Errors
     /// Those of [`OtherProcess::copy_all`].
     pub fn holds(&self) -> Result {
         self.copy_all(std::iter::empty())
-    }
-
-    /// Whether no thread of the process is left, where its seal lasts as long as
-    /// the process.
-    pub fn is_gone(&self) -> bool {
-        let mut found = 0u64;
-        let near = iovec {
-            iov_base: std::ptr::from_mut(&mut found).cast(),
-            iov_len: size_of::<u64>(),
-        };
-        let far = iovec {
-            iov_base: std::ptr::without_provenance_mut(self.seal.addr as usize),
-            ..near
-        };
-        // SAFETY: `near` describes `found`.
-        match unsafe { read(self.pid, &[near], &[far]) } {
-            Ok(_) => return found != self.seal.value,
-            // Another program is there.
-            Err(Errno::EFAULT) => return true,
-            // Its memory goes before its last threads do, which may be at ours.
-            Err(_) => {}
-        }
-        let Some(pid) = Pid::from_raw(self.pid) else {
-            return true;
-        };
-        match pidfd_open(pid, PidfdFlags::empty()) {
-            Ok(fd) => {
-                let mut ended = [PollFd::new(&fd, PollFlags::IN)];
-                poll(&mut ended, Some(&Timespec::default())) == Ok(1)
-            }
-            Err(rustix::io::Errno::SRCH) => true,
-            // It is not to be known: the system is an old one.
-            Err(_) => rustix::process::test_kill_process(pid) == Err(rustix::io::Errno::SRCH),
-        }
     }
 
     /// Copies `from` to this address in the process, all together.

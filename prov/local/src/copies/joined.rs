@@ -8,7 +8,7 @@ use prov_util::process_memory::OtherIov;
 
 use super::{BYTES_PER_TURN, Goal, Transfer};
 use crate::joint::{Board, Cut, Helped, Open, What};
-use crate::process::OtherProcess;
+use crate::process::{OtherProcess, Witness};
 use crate::ring::Broken;
 
 /// Bytes from which on the peer is asked to help: so many take as long as it needs
@@ -32,7 +32,7 @@ pub(super) struct Meeting {
     generation: u32,
     /// The peer's process, by what lasts as long as that; `None` before the first
     /// copy.
-    witness: Option<OtherProcess>,
+    witness: Option<Witness>,
     /// Whether the peer cannot help.
     is_off: bool,
     open: Option<Opened>,
@@ -95,8 +95,8 @@ impl Meeting {
         };
         if self.witness.is_none() {
             let token = self.board.witness();
-            let known = token.map(|token| memory.known_by(token));
-            match known {
+            let witness = token.map(|token| Witness::new(memory, token));
+            match witness {
                 Some(Ok(witness)) => self.witness = Some(witness),
                 _ => {
                     self.is_off = true;
@@ -137,7 +137,7 @@ impl Meeting {
             Ok(Step::Waits) => {
                 opened.turns = opened.turns.saturating_add(1);
                 let has_ended = opened.turns.is_multiple_of(TURNS_OF_LIFE)
-                    && self.witness.is_none_or(|witness| witness.is_gone());
+                    && self.witness.as_ref().is_none_or(Witness::is_gone);
                 match has_ended {
                     true => self.alone(),
                     false => {

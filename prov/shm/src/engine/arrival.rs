@@ -13,7 +13,7 @@ use super::link::{
 use super::records::*;
 
 /// Messages that are taken in from one link before it is the others' turn.
-const TURN: usize = 64;
+pub const TURN: usize = 64;
 /// Answers that wait for room in the channel, of one link.
 const ANSWERS: usize = 1 << 20;
 /// Bytes in them: more than all that this library's peers ask for at once.
@@ -265,8 +265,8 @@ impl Core {
         }
     }
 
-    /// The peer is done with an operation or an offer. Of one that it has refused
-    /// before, it may say so for each part.
+    /// The peer is done with an operation or an offer. Of one that is over, it may say
+    /// what it likes.
     pub(super) fn is_done(&mut self, key: LinkKey, words: [u64; 3]) {
         if self.copier.defers(key, words[0], words) {
             return;

@@ -75,8 +75,7 @@ impl Core {
             .filter_map(|placing| self.endpoints.abandon(placing, error))
             .collect();
         self.endpoints.link_ended(ep, key, error);
-        let pending = pending.into_iter().map(|(_, pending)| pending);
-        tickets.extend(pending.filter_map(|pending| match pending {
+        tickets.extend(pending.into_all().filter_map(|pending| match pending {
             Pending::Op(ticket) | Pending::Result { ticket, .. } => Some(ticket),
             Pending::Offer { ticket, .. } => ticket,
         }));

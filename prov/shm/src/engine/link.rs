@@ -1,13 +1,14 @@
 //! A link: what connects two endpoints, without the engine.
 
 use std::collections::VecDeque;
+use std::ops::Deref;
 
 use prov_local::channel::{Channel, Head};
 use prov_local::copies::{LEAST, Transfers};
 use prov_local::process::OtherProcess;
 use prov_local::rendezvous::Wire;
 use prov_local::ring::Broken;
-use prov_message::{Ticket, Transport};
+use prov_message::{OpClass, Ticket, Transport};
 use prov_util::buffer::{AppIov, Piece};
 use prov_util::errno::Errno;
 use prov_util::mr::Grants;
@@ -17,6 +18,9 @@ use slotmap::SlotMap;
 
 use super::endpoint::Rdm;
 use super::keys::{ComingKey, EpKey, LinkKey, PeerKey, PendingKey};
+
+/// Requests that the peer has yet to answer.
+pub const REQUESTS: usize = 4096;
 
 /// What tells the messages of this provider from those of others.
 pub enum Shm {}
@@ -67,7 +71,7 @@ pub struct Link {
     pub is_read: bool,
     /// Whether the peer wants messages to be offered.
     pub offers_only: bool,
-    pub pending: SlotMap<PendingKey, Pending>,
+    pub pending: Unanswered,
     /// Answers for which there was no room in the channel.
     pub answers: VecDeque<Answer>,
     /// Bytes in them.
@@ -78,8 +82,8 @@ pub struct Link {
     pub coming: SlotMap<ComingKey, Coming>,
     /// A write that goes out in parts. Nothing is posted behind it.
     pub writing: Option<Writing>,
-    /// Bytes of the parts of the peer's write that have come.
-    pub parts: usize,
+    /// The peer's write that comes in parts.
+    pub parts: Option<Parts>,
     /// What is copied from the peer's memory. Nothing may overtake its writes
     /// among that.
     pub pulls: Transfers<Shm>,
@@ -114,6 +118,53 @@ pub enum Pending {
         ticket: Option<Ticket>,
         bytes: Bytes,
     },
+}
+
+impl Pending {
+    /// Whether the peer answers it as soon as it comes.
+    fn is_request(&self) -> bool {
+        match self {
+            Pending::Op(ticket) => {
+                let class = ticket.op().class;
+                !matches!(class, OpClass::Send | OpClass::TaggedSend)
+            }
+            Pending::Result { .. } => true,
+            Pending::Offer { .. } => false,
+        }
+    }
+}
+
+/// All that the peer is to answer.
+#[derive(Default)]
+pub struct Unanswered {
+    all: SlotMap<PendingKey, Pending>,
+    /// How many of them the peer answers as soon as they come.
+    requests: usize,
+}
+
+impl Unanswered {
+    pub fn insert(&mut self, pending: Pending) -> PendingKey {
+        self.requests += usize::from(pending.is_request());
+        self.all.insert(pending)
+    }
+
+    pub fn remove(&mut self, name: PendingKey) -> Option<Pending> {
+        let pending = self.all.remove(name)?;
+        self.requests -= usize::from(pending.is_request());
+        Some(pending)
+    }
+
+    pub fn into_all(self) -> impl Iterator<Item = Pending> {
+        self.all.into_iter().map(|(_, pending)| pending)
+    }
+}
+
+impl Deref for Unanswered {
+    type Target = SlotMap<PendingKey, Pending>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.all
+    }
 }
 
 /// Bytes that are sent when they are asked for.
@@ -170,6 +221,16 @@ pub struct Writing {
     pub len: usize,
 }
 
+/// What has come of a peer's write in parts.
+pub struct Parts {
+    /// The peer's name for it.
+    pub name: u64,
+    /// Bytes of the parts.
+    pub len: usize,
+    /// Whether one was refused, and with it the rest.
+    pub is_refused: bool,
+}
+
 /// Why a link ends.
 #[derive(Clone, Copy, Debug)]
 pub enum Fault {
@@ -204,13 +265,13 @@ impl Link {
             memory: None,
             is_read: false,
             offers_only: false,
-            pending: SlotMap::with_key(),
+            pending: Unanswered::default(),
             answers: VecDeque::new(),
             answer_bytes: 0,
             streams: VecDeque::new(),
             coming: SlotMap::with_key(),
             writing: None,
-            parts: 0,
+            parts: None,
             pulls: Transfers::default(),
             is_stalled: false,
             is_busy: false,
@@ -283,6 +344,11 @@ impl Link {
             #[inline(always)]
             || wake(wire),
         )
+    }
+
+    /// Whether another request can be sent, where there is room for it.
+    pub fn may_request(&self) -> bool {
+        self.writing.is_none() && self.pending.requests < REQUESTS
     }
 
     /// Whether a message of any length can be sent.

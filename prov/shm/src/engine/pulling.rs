@@ -7,13 +7,18 @@ use prov_local::channel::Head;
 use prov_local::copies::{
     Back, Copier, Copies, Copying, Goal, Helping, LEAST, Offer, Source, Transfer,
 };
+use prov_local::rota::Rounds as _;
 use prov_util::errno::{Errno, Result};
 use prov_util::process_memory::OtherIov;
 
 use super::Core;
+use super::arrival::TURN;
 use super::keys::{LinkKey, from_peer, to_peer};
 use super::link::{Bytes, Coming, Fault, Link, Pending, Placing, Shm, Then};
 use super::records::FETCH;
+
+/// Turns for what a peer has left in its channel: that holds fewer messages.
+const LAST_TURNS: usize = 4096 / TURN;
 
 impl Core {
     /// Copies what a peer has, or asks for it: `len` bytes of its offer `name`.
@@ -116,8 +121,12 @@ impl Core {
     /// Takes in the last words of a peer that has ended, and ends the link when
     /// there are no more.
     pub(super) fn drain(&mut self, key: LinkKey) {
-        while self.take_in_slowly(key) {}
-        self.drain_if_ended(key);
+        for _ in 0..LAST_TURNS {
+            if !self.take_in_slowly(key) {
+                return self.drain_if_ended(key);
+            }
+        }
+        self.break_link(key, Fault::Protocol("messages after the end"));
     }
 
     pub(super) fn drain_if_ended(&mut self, key: LinkKey) {
@@ -200,11 +209,15 @@ impl Copies for Core {
                     .drain(..)
                     .for_each(|transfer| link.pulls.put_back(transfer));
             }
+            let went_first = link.pulls.go_first();
             for transfer in &*transfers {
                 link.pulls.ended(transfer);
             }
             if !link.pulls.is_empty() {
                 self.copy_in_turn(key);
+            } else if went_first && self.has_work(key) {
+                // Whoever sleeps was woken for it when it could not be taken in.
+                self.wake_for_copies();
             }
         } else {
             outcome = Err(Errno::ESHUTDOWN);

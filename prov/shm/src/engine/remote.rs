@@ -12,7 +12,7 @@ use prov_util::request::{Access, Atomic, RemoteAccess};
 
 use super::Core;
 use super::keys::{EpKey, LinkKey, to_peer};
-use super::link::{Ack, Bytes, Fault, Link, Pending, Placing, Writing};
+use super::link::{Ack, Bytes, Fault, Link, Parts, Pending, Placing, Writing};
 use super::records::{
     ATOMIC, AtomicWord, HAS_DATA, MORE, READ, RESULT, RESULT_OFFERED, WRITE, WRITE_OFFERED,
     read_offered_list, read_remote_list, remote_list,
@@ -20,9 +20,6 @@ use super::records::{
 use super::replaying::copy_part;
 use super::sending::{EAGER, copy, offer};
 use crate::params::{ATOMIC_LIMIT, SIZES};
-
-/// Requests that a peer has yet to answer, of one link.
-const REQUESTS: usize = 4096;
 
 impl Core {
     pub(super) fn post_access(&mut self, ep: EpKey, access: &RemoteAccess) -> Result {
@@ -52,7 +49,7 @@ impl Core {
     /// Whether another request can be posted on a link.
     fn may_request(&mut self, key: LinkKey) -> Result<&mut Link> {
         let link = self.links.get_mut(key).ok_or(Errno::EAGAIN)?;
-        match link.writing.is_none() && link.pending.len() < REQUESTS {
+        match link.may_request() {
             true => Ok(link),
             false => Err(Errno::EAGAIN),
         }
@@ -104,12 +101,10 @@ impl Core {
                     to.write_at(0, list);
                     copy(&bytes, &to.slice(list.len(), len));
                 })
-            } else if let Payload::App(memory) = bytes
-                && link.is_read
+            } else if link.is_read
+                && let Some(from) = can_be_copied(&bytes)
             {
                 head.kind = WRITE_OFFERED;
-                let mut from = OtherIov::default();
-                from.push_own(memory, None);
                 let mut written = [0; WRITTEN];
                 let from = from.write(&mut written);
                 link.post(head, list.len() + from.len(), |to| {
@@ -214,11 +209,18 @@ impl Core {
             self.find_source(key);
         }
         let is_last = flags & MORE == 0;
-        let len = match self.links.get_mut(key) {
-            Some(link) => link.parts.saturating_add(bytes.len()),
-            None => return Ok(()),
+        let name = words[1];
+        let Some(link) = self.links.get_mut(key) else {
+            return Ok(());
         };
-        self.links[key].parts = if is_last { 0 } else { len };
+        // The last part of one that was refused may never come.
+        let before = link.parts.take().filter(|parts| parts.name == name);
+        if before.as_ref().is_some_and(|parts| parts.is_refused) {
+            link.parts = before.filter(|_| !is_last);
+            return Ok(());
+        }
+        let len = before.map_or(0, |parts| parts.len);
+        let len = len.saturating_add(bytes.len());
         let Some((target, visitor)) = self.visited(key) else {
             return Ok(());
         };
@@ -232,8 +234,16 @@ impl Core {
                 }
             })
             .map_err(|refusal| refusal.error());
-        if is_last || outcome.is_err() {
-            self.done(key, words[1], outcome);
+        let is_refused = outcome.is_err();
+        if let Some(link) = self.links.get_mut(key).filter(|_| !is_last) {
+            link.parts = Some(Parts {
+                name,
+                len,
+                is_refused,
+            });
+        }
+        if is_last || is_refused {
+            self.done(key, name, outcome);
         }
         Ok(())
     }
@@ -389,4 +399,14 @@ impl Core {
         (self.operands, self.result) = (operands, result);
         Ok(())
     }
+}
+
+/// Where bytes are, if the peer can copy them: not all memory can be read by others,
+/// but all can be sent.
+fn can_be_copied(bytes: &Payload<'_>) -> Option<OtherIov> {
+    let Payload::App(memory) = bytes else {
+        return None;
+    };
+    let mut from = OtherIov::default();
+    (from.push_own(memory, None) && from.can_be_copied()).then_some(from)
 }

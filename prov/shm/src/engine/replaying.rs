@@ -37,14 +37,16 @@ impl Core {
                 return;
             };
             let has_room = link.writing.is_none() && link.has_room();
+            let may_request = link.may_request();
             let Some(rdm) = self.rdm(ep) else {
                 return;
             };
-            if !has_room {
-                if rdm.peers.waiting(peer).next().is_some() {
-                    self.is_busy(key);
-                }
+            let Some((next, _)) = rdm.peers.waiting(peer).next() else {
                 return;
+            };
+            let is_message = next.message_len().is_some();
+            if !has_room || !(may_request || is_message) {
+                return self.is_busy(key);
             }
             let Some((request, ticket)) = rdm.peers.next_waiting(peer, key) else {
                 return;

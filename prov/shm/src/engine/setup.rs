@@ -37,6 +37,11 @@ const WORDS: usize = 4;
 /// Bytes of a packet at most.
 const PACKET: usize = WORDS * 8 + LONGEST_NAME;
 
+/// Peers that are let in before the other links have their turn.
+const ADMISSIONS: u32 = 16;
+/// Packets of a link that are taken before that.
+const HEARINGS: u32 = 16;
+
 /// What both sides say of themselves.
 struct Introduction<'a> {
     flags: u64,
@@ -174,9 +179,10 @@ impl Core {
         }
     }
 
-    /// Somebody is at an endpoint's door.
+    /// Somebody is at an endpoint's door. The poller says so again where there are
+    /// more.
     pub(super) fn admit(&mut self, ep: EpKey) {
-        loop {
+        for _ in 0..ADMISSIONS {
             let Some(door) = self.rdm(ep).and_then(|rdm| rdm.door.as_ref()) else {
                 return;
             };
@@ -196,12 +202,17 @@ impl Core {
                 }
             }
         }
+        self.open.poll_soon();
     }
 
-    /// Takes what has come over the socket of a link.
+    /// Takes what has come over the socket of a link. A peer that calls more often
+    /// than it ever would gets another turn.
     pub(super) fn read_wire(&mut self, key: LinkKey) {
         let mut packet = [0; PACKET + 1];
-        while let Some(link) = self.links.get_mut(key) {
+        for _ in 0..HEARINGS {
+            let Some(link) = self.links.get_mut(key) else {
+                return;
+            };
             let said = match link.wire.receive(&mut packet) {
                 Ok((0, _)) => {
                     link.has_ended = true;
@@ -220,6 +231,9 @@ impl Core {
             if let Err(fault) = said {
                 return self.break_link(key, fault);
             }
+        }
+        if let Some(link) = self.links.get(key) {
+            self.poller.tell_again(link.wire.as_fd(), Source::Link(key));
         }
     }
 

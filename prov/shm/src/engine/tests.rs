@@ -4,6 +4,8 @@ mod faults;
 mod hostile;
 mod joint;
 mod peek;
+mod remote;
+mod sleeping;
 
 use std::ffi::c_int;
 use std::ptr::{null_mut, without_provenance_mut};
@@ -131,8 +133,12 @@ impl Side {
     }
 
     fn register(&self, key: u64, bytes: &mut [u8]) {
+        self.register_memory(key, &memory(bytes));
+    }
+
+    fn register_memory(&self, key: u64, bytes: &AppIov) {
         // SAFETY: the tests keep the bytes as long as the table.
-        let memory = unsafe { Memory::new(memory(bytes).pieces()) }.unwrap();
+        let memory = unsafe { Memory::new(bytes.pieces()) }.unwrap();
         let request = mr::Request::new(memory, FI_REMOTE_READ | FI_REMOTE_WRITE, key);
         self.table.register(request).unwrap();
     }

@@ -1,11 +1,15 @@
 //! A peer that says and writes whatever it likes.
 
 use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use prov_local::channel::{Channel, Head, LONGEST, SEGMENT, TABLES};
 use prov_local::rendezvous::Wire;
 use prov_local::segment::Segment;
+use prov_util::atomic_ops::Form;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::super::records::{ATOMIC, AtomicWord};
 use super::*;
 
 struct Random(u64);
@@ -169,9 +173,109 @@ fn messages_that_make_no_sense_end_their_own_link_only() {
     }
 }
 
+/// Takes what a link has sent, in turns, and counts those.
+fn turns_until_unread(victim: &mut Side, key: LinkKey) -> usize {
+    let has_more = |victim: &Side| {
+        let mut polled = [PollFd::new(&victim.core.links[key].wire, PollFlags::IN)];
+        poll(&mut polled, Some(&Timespec::default())) == Ok(1)
+    };
+    (1..)
+        .find(|_| {
+            assert!(is_readable(victim));
+            victim.core.open.poll_soon();
+            victim.core.progress();
+            !has_more(victim)
+        })
+        .unwrap()
+}
+
+#[test]
+fn a_peer_that_calls_again_and_again_has_a_turn_as_others_have() {
+    let mut scene = Scene::new();
+    scene.is_well();
+    let (wire, _channel, _) = intrude(&mut scene.victim);
+    let key = *scene.victim.core.open.all().last().unwrap();
+    for _ in 0..100 {
+        wire.send(super::super::link::WAKE, None).unwrap();
+    }
+    assert_eq!(turns_until_unread(&mut scene.victim, key), 7);
+    scene.is_well();
+}
+
+#[test]
+fn who_asks_again_and_again_is_let_in_in_turns() {
+    let mut scene = Scene::new();
+    scene.is_well();
+    let wires: Vec<_> = (0..100)
+        .map(|_| Wire::reach(SERVICE, &scene.victim.name).unwrap())
+        .collect();
+    let mut turns = 0;
+    while scene.victim.core.links.len() <= wires.len() {
+        let before = scene.victim.core.links.len();
+        scene.victim.core.progress();
+        let admitted = scene.victim.core.links.len() - before;
+        assert!(admitted <= 16, "{admitted}");
+        turns += usize::from(admitted != 0);
+    }
+    assert_eq!(turns, 7);
+    scene.is_well();
+}
+
+/// The words of a segment.
+fn words(segment: &Segment) -> Vec<u64> {
+    let base = segment.base().as_ptr();
+    let word = |at: usize| {
+        // SAFETY: inside the segment, and aligned.
+        let word = unsafe { AtomicU64::from_ptr(base.add(at * 8).cast()) };
+        word.load(Ordering::Relaxed)
+    };
+    (0..SEGMENT / 8).map(word).collect()
+}
+
+#[test]
+fn a_peer_that_goes_on_after_its_end_keeps_nobody_waiting() {
+    let mut scene = Scene::new();
+    scene.is_well();
+    let (wire, mut channel, segment) = intrude(&mut scene.victim);
+    // The victim itself publishes each message again, for the next lap of the
+    // ring, as it takes it in.
+    // SAFETY: the segment is there as long as the victim is driven.
+    let shared = unsafe { AppIov::from_raw(segment.base().as_ptr(), SEGMENT) };
+    scene.victim.register_memory(2, &shared);
+    let operation = AtomicWord {
+        op: FI_SUM as u8,
+        datatype: FI_UINT64 as u8,
+        form: Form::Base.code(),
+        count: 1,
+    };
+    let head = Head {
+        kind: ATOMIC,
+        flags: 0,
+        words: [0, 1, operation.pack()],
+    };
+    let mut first = None;
+    while let Ok(Some(space)) = channel.space(32) {
+        let place = space.bytes;
+        let before = words(&segment);
+        let _ = space.publish(head);
+        let after = words(&segment);
+        let is_lap = |at: &usize| before[*at] != after[*at] && after[*at] >> 32 == 1;
+        let at = (0..before.len()).find(is_lap).unwrap();
+        let list = [at as u64 * 8, 8, 2, 1 << 32].map(u64::to_ne_bytes);
+        place.write_at(0, list.as_flattened());
+        first.get_or_insert(at);
+    }
+    let key = *scene.victim.core.open.all().last().unwrap();
+    drop(wire);
+    scene.victim.core.read_wire(key);
+    assert!(!scene.victim.core.links.contains_key(key));
+    let laps = words(&segment)[first.unwrap()] >> 32;
+    assert!(laps < 64, "{laps}");
+    scene.is_well();
+}
+
 #[test]
 fn a_segment_that_is_scribbled_over_ends_its_own_link_only() {
-    use std::sync::atomic::{AtomicU64, Ordering};
     let mut scene = Scene::new();
     scene.is_well();
     let mut random = Random(0xda94_2042_e4dd_58b5);

@@ -66,7 +66,7 @@ impl Scene {
 }
 
 impl Side {
-    fn finish(&mut self, mut errand: Work<Shm>) {
+    pub(super) fn finish(&mut self, mut errand: Work<Shm>) {
         errand.run();
         self.core.errand_done(errand);
     }
@@ -290,12 +290,12 @@ fn a_peer_that_asks_for_what_it_was_not_offered_gets_nothing() {
 
 impl Side {
     /// What a thread does that will sleep.
-    fn sleeps(&mut self) {
+    pub(super) fn sleeps(&mut self) {
         until(&mut [], |_| self.core.prepare_wait(Sleeper::Thread));
     }
 
     /// Whether a thread that sleeps would be woken.
-    fn wakes(&self) -> bool {
+    pub(super) fn wakes(&self) -> bool {
         let mut sleeper = [PollFd::from_borrowed_fd(
             self.core.poller().unwrap(),
             PollFlags::IN,
