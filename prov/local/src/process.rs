@@ -11,8 +11,9 @@ use std::sync::OnceLock;
 use libc::iovec;
 use prov_util::buffer::{AppIov, IOV_LIMIT};
 use prov_util::errno::{Errno, Result};
+use prov_util::memory_file;
 use prov_util::process_memory::{OtherIov, OtherPiece, Seal, Token, read, write};
-use rustix::fs::{AtFlags, FileType, MemfdFlags, StatxFlags, memfd_create, statx};
+use rustix::fs::{AtFlags, FileType, MemfdFlags, StatxFlags, statx};
 
 pub use self::witness::Witness;
 
@@ -44,7 +45,7 @@ impl Card {
     }
 
     fn blank() -> Result<File> {
-        let file = memfd_create("libfabric card", MemfdFlags::CLOEXEC)?;
+        let file = memory_file::create("libfabric card", MemfdFlags::CLOEXEC)?;
         Ok(file.into())
     }
 

@@ -11,9 +11,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
 use prov_util::errno::{Errno, Result};
+use prov_util::memory_file;
 use rustix::fs::{
     FallocateFlags, MemfdFlags, SealFlags, fallocate, fcntl_add_seals, fcntl_get_seals, fstat,
-    ftruncate, memfd_create,
+    ftruncate,
 };
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
@@ -42,7 +43,7 @@ impl Segment {
     /// of memfd_create(2) and mmap(2).
     pub fn create(len: usize, backed: &[Range<usize>]) -> Result<(Segment, OwnedFd)> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let fd = memfd_create("libfabric segment", flags)?;
+        let fd = memory_file::create("libfabric segment", flags)?;
         ftruncate(&fd, len as u64)?;
         for part in backed {
             let flags = FallocateFlags::empty();
@@ -144,7 +145,7 @@ mod tests {
         let (_here, fd) = Segment::create(8192, &[]).unwrap();
         assert!(ftruncate(&fd, 0).is_err());
         assert_eq!(Segment::attach(fd.as_fd(), 4096).err(), Some(Errno::EPROTO));
-        let unsealed = memfd_create("test", MemfdFlags::ALLOW_SEALING).unwrap();
+        let unsealed = rustix::fs::memfd_create("test", MemfdFlags::ALLOW_SEALING).unwrap();
         ftruncate(&unsealed, 8192).unwrap();
         assert_eq!(
             Segment::attach(unsealed.as_fd(), 8192).err(),

@@ -16,6 +16,7 @@ pub mod errno;
 pub mod ffi;
 pub mod logging;
 pub mod matching;
+pub mod memory_file;
 pub mod mr;
 pub mod netif;
 pub mod param;

@@ -1,0 +1,40 @@
+//! Files without a name, in memory (memfd_create(2)).
+
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::io::Errno as Os;
+
+use crate::errno::Result;
+
+/// A new one, that nobody can execute: where `vm.memfd_noexec` is 2 there are no
+/// others.
+///
+/// # Errors
+/// Those of memfd_create(2).
+pub fn create(name: &str, flags: MemfdFlags) -> Result<OwnedFd> {
+    let file = match memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
+        // Before Linux 6.3.
+        Err(Os::INVAL) => memfd_create(name, flags),
+        made => made,
+    };
+    Ok(file?)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::fstat;
+
+    use super::*;
+
+    #[test]
+    fn nobody_can_execute_it() {
+        let file = create("test", MemfdFlags::CLOEXEC).unwrap();
+        let plain = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::NOEXEC_SEAL);
+        let expected = match plain {
+            Ok(_) => 0,
+            Err(_) => 0o111,
+        };
+        assert_eq!(fstat(&file).unwrap().st_mode & 0o111, expected);
+    }
+}
