@@ -132,7 +132,8 @@ mod tests {
 
     #[test]
     fn a_part_that_is_had_later_is_there_and_none_is_beyond_the_end() {
-        let (segment, fd) = Segment::create(3 << 12, &[0..1 << 12]).unwrap();
+        let first = 0..1 << 12;
+        let (segment, fd) = Segment::create(3 << 12, std::slice::from_ref(&first)).unwrap();
         let blocks = || fstat(&fd).unwrap().st_blocks * 512;
         assert_eq!(blocks(), 1 << 12);
         segment.back(1 << 12..3 << 12).unwrap();
