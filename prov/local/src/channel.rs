@@ -362,9 +362,12 @@ impl Sender {
     }
 
     /// All of the area is used until all that is in it was taken. Whether that is
-    /// possible.
+    /// possible, and of use: there may be no slot.
     #[cold]
     fn reach_out(&mut self) -> bool {
+        if self.ring.free_slot::<Direction>().is_none() {
+            return false;
+        }
         let is_backed = *self.backed.get_or_insert_with(|| self.way.back_area());
         if is_backed {
             self.reach = AREA as u64;
@@ -381,7 +384,11 @@ impl Sender {
 
     /// Looks how far the receiver is.
     fn look(&mut self) -> std::result::Result<(), Broken> {
+        let before = self.ring.done();
         let done = self.ring.look(&self.way)?;
+        if done != before {
+            self.full_since = None;
+        }
         self.are_done(done);
         Ok(())
     }
@@ -440,6 +447,7 @@ impl Sender {
             self.given = self.given.next_multiple_of(area);
             self.free = self.given;
             self.reach = NEAR as u64;
+            self.full_since = None;
         }
         let mut start = self.given;
         if start % area + len > self.reach {

@@ -508,8 +508,10 @@ mod tests {
             end.set_nonblocking(true).unwrap();
         }
         let fill = |from: &mut Shortcut| {
-            while from.send(far.as_fd(), &[1; 4096]).is_ok() {}
-            assert!(!from.has_room());
+            // There may be more of it in time.
+            while from.has_room() {
+                while from.send(far.as_fd(), &[1; 4096]).is_ok() {}
+            }
             from.sleep();
         };
         let empty = |to: &mut Shortcut| {

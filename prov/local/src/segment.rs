@@ -82,10 +82,11 @@ impl Segment {
         if part.start > part.end || part.end > self.len {
             return Err(Errno::EINVAL);
         }
+        let first = part.start - part.start % rustix::param::page_size();
         // SAFETY: inside the mapping, which this keeps; no byte is changed.
         unsafe {
-            let start = self.base.as_ptr().add(part.start).cast();
-            madvise(start, part.len(), Advice::LinuxPopulateWrite)?;
+            let start = self.base.as_ptr().add(first).cast();
+            madvise(start, part.end - first, Advice::LinuxPopulateWrite)?;
         }
         Ok(())
     }

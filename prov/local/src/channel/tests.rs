@@ -360,6 +360,20 @@ fn who_goes_to_sleep_for_want_of_room_is_far_ahead() {
 }
 
 #[test]
+fn where_slots_are_wanting_the_area_stays_as_it_is() {
+    let (mut here, _there) = pair();
+    let mut count = 0;
+    while send(&mut here, count, &[1]) {
+        count += 1;
+    }
+    assert_eq!(count, SLOTS as u64);
+    std::thread::sleep(2 * PATIENCE);
+    assert!(!send(&mut here, count + 1, &[1]));
+    here.sleep();
+    assert_eq!((here.sender.backed, here.sender.reach), (None, NEAR as u64));
+}
+
+#[test]
 fn where_there_is_no_memory_for_it_the_area_stays_as_it_is() {
     let (mut here, _there) = pair();
     let mut sent = 0;

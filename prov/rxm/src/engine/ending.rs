@@ -1,5 +1,7 @@
 //! How links and endpoints end, and what depends on them.
 
+use std::time::Instant;
+
 use prov_message::lane::{Pause, short_pause};
 use prov_message::peers::Failure;
 use prov_message::{Core as _, Course, EpKey, Reaching as _, Then, Ticket};
@@ -21,6 +23,8 @@ impl Core {
         if let Some(link) = self.links.get_mut(key) {
             link.ending.get_or_insert(fault);
             self.is_busy(key);
+            // Another thread may sleep.
+            self.poller.wake_at(Instant::now());
         }
     }
 

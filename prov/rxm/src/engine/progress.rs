@@ -48,6 +48,9 @@ impl Core {
     /// Looks at events, if it is time to.
     #[inline(never)]
     fn look_at_connections(&mut self) {
+        if self.endpoints.is_deaf() {
+            return;
+        }
         self.until_clock = self.params.cq_eq_fairness.unsigned_abs();
         let now = Instant::now();
         let since = now.saturating_duration_since(self.looked_at_events);
@@ -262,7 +265,10 @@ impl Core {
         }
         self.looked_at_events = Instant::now();
         any |= self.take_events();
-        self.run_timers(self.looked_at_events);
+        if !self.endpoints.is_deaf() {
+            self.run_timers(self.looked_at_events);
+            any |= self.has_to_end();
+        }
         if any {
             self.idle_turns = 0;
             return false;
@@ -274,6 +280,16 @@ impl Core {
             }
             None => true,
         }
+    }
+
+    /// Whether a link is to end in the next turn.
+    fn has_to_end(&self) -> bool {
+        let is_ending = |key| {
+            self.links
+                .get(key)
+                .is_some_and(|link| link.ending.is_some())
+        };
+        self.busy.iter().any(|key| is_ending(*key))
     }
 
     pub(super) fn finish_acting(&mut self) {

@@ -39,6 +39,7 @@ impl Core {
         let len = message.buffers.len();
         if let Some(link) = links.get_mut(key)
             && link.queue.is_empty()
+            && link.ending.is_none()
             && message.flags & FI_DELIVERY_COMPLETE == 0
         {
             let head = head_of(message, link);
@@ -95,7 +96,7 @@ impl Core {
         post: impl FnOnce(&mut Self) -> Result,
     ) -> Result {
         match self.links.get(key) {
-            Some(link) if link.queue.is_empty() => {}
+            Some(link) if link.queue.is_empty() && link.ending.is_none() => {}
             _ => return Err(Errno::EAGAIN),
         }
         match post(self) {
@@ -217,18 +218,16 @@ impl Core {
                 self.queue_first(key, Out::Segments(rest));
                 Ok(())
             }
-            Err((error, rest)) => {
-                let has_begun = rest.done != 0;
+            Err((error, rest)) if rest.done == 0 => {
                 if let Some(ticket) = rest.ticket {
-                    match has_begun {
-                        true => self.endpoints.finish(ticket, Err(error)),
-                        false => drop(self.endpoints.settle(ticket)),
-                    }
+                    self.endpoints.settle(ticket);
                 }
-                if !has_begun {
-                    return Err(error);
-                }
-                // The peer waits for the rest.
+                Err(error)
+            }
+            Err((error, rest)) => {
+                // The peer waits for the rest, and the provider below has the memory
+                // until the link has ended.
+                self.queue_first(key, Out::Segments(rest));
                 self.ends(key, Fault::Ended(error));
                 Ok(())
             }

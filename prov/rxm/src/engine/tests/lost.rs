@@ -1,8 +1,10 @@
 //! Peers that end.
 
-use prov_message::Core as _;
+use prov_message::{Core as _, Sleeper};
 use prov_util::errno::Errno;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::super::link::Fault;
 use super::{Params, SIZES, Side, pair, side, until};
 
 const LARGE: usize = 3 << 20;
@@ -99,7 +101,7 @@ fn a_link_that_has_ended_is_made_anew() {
         let (first, second) = if round % 2 == 0 { (&a, &b) } else { (&b, &a) };
         let key = first.links()[0];
         let mut core = first.engine.core();
-        core.break_link(key, super::super::link::Fault::Ended(Errno::ECONNRESET));
+        core.break_link(key, Fault::Ended(Errno::ECONNRESET));
         drop(core);
         until(&[first, second], || second.links().is_empty());
     }
@@ -171,4 +173,27 @@ fn linked() -> [Side; 2] {
     a.forget();
     b.forget();
     [a, b]
+}
+
+#[test]
+fn who_sleeps_is_told_of_a_link_that_is_to_end() {
+    let [_a, b] = linked();
+    let key = b.links()[0];
+    let mut core = b.engine.core();
+    let poller = core.poller().unwrap().try_clone_to_owned().unwrap();
+    let is_ready = |patience: &Timespec| {
+        let mut fds = [PollFd::new(&poller, PollFlags::IN)];
+        poll(&mut fds, Some(patience)).unwrap() == 1
+    };
+    assert!(!is_ready(&Timespec::default()), "nothing is to be done");
+    core.ends(key, Fault::Ended(Errno::ENOMEM));
+    drop(core);
+    assert!(!b.has_sent(&mut [1; 8], 1), "nothing is sent until then");
+    let long = Timespec {
+        tv_sec: 60,
+        tv_nsec: 0,
+    };
+    assert!(is_ready(&long), "who sleeps is woken");
+    assert!(!b.engine.core().prepare_wait(Sleeper::Thread));
+    until(&[&b], || b.links().is_empty());
 }
