@@ -497,11 +497,15 @@ impl State {
     }
 }
 
+/// Requests without an answer at a passive endpoint, beyond which further ones are
+/// rejected: more than there are when a large job begins.
+pub const UNANSWERED_LIMIT: usize = 4096;
+
 impl Listener {
     /// Whether the application keeps up with its answers. If not, who asks is let go of,
     /// and rejected by RDMA CM.
     fn has_room(&self) -> bool {
-        let has_room = self.door.has_room();
+        let has_room = self.door.unanswered() < UNANSWERED_LIMIT;
         if !has_room {
             warn_again!(
                 target: crate::LOG.ep_ctrl,

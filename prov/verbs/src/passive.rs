@@ -154,6 +154,7 @@ mod tests {
     use super::*;
     use crate::device::{Channel, fake};
     use crate::lane::Ear;
+    use crate::manager::UNANSWERED_LIMIT;
 
     /// Also one of XRC.
     const MESSAGE: &[u8] = &[2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -164,6 +165,7 @@ mod tests {
 
     #[test]
     fn requests_that_have_no_answer_do_not_pile_up() {
+        const ASKING: usize = UNANSWERED_LIMIT + 50;
         let peer = SocketAddress::Internet("10.0.0.1:7471".parse().unwrap());
         for is_xrc in [false, true] {
             let context = fake::xrc::context("fake");
@@ -187,11 +189,11 @@ mod tests {
             fake::xrc::calls();
             PassiveEndpoint::listen(&passive).unwrap();
             let listener = fake::xrc::calls()[0].key;
-            (0..300).for_each(|_| fake::xrc::ask(listener, &peer, MESSAGE));
+            (0..ASKING).for_each(|_| fake::xrc::ask(listener, &peer, MESSAGE));
             rustix::io::write(manager.descriptor(), &1u64.to_ne_bytes()).unwrap();
             // What drives it gets away.
             manager.progress();
-            assert!((1..300).contains(&fake::xrc::events()));
+            assert!((1..ASKING).contains(&fake::xrc::events()));
             while fake::xrc::events() != 0 {
                 manager.progress();
             }
@@ -201,10 +203,13 @@ mod tests {
                 asked += 1;
             };
             while eq.read(usize::MAX, false, &mut count).is_ok() {}
-            assert_eq!(asked, 256);
+            assert_eq!(asked, UNANSWERED_LIMIT);
             let rejected = fake::xrc::calls();
             let is_destroy = |call: &&fake::xrc::Call| call.kind == fake::xrc::Kind::Destroy;
-            assert_eq!(rejected.iter().filter(is_destroy).count(), 300 - 256);
+            assert_eq!(
+                rejected.iter().filter(is_destroy).count(),
+                ASKING - UNANSWERED_LIMIT
+            );
         }
     }
 }

@@ -205,7 +205,12 @@ impl<I: Send + 'static> Door<I> {
     /// connections should be taken from the system; those that were taken before
     /// and have not sent their request yet may add to the requests.
     pub fn has_room(&self) -> bool {
-        self.unanswered.count() < UNANSWERED_LIMIT
+        self.unanswered() < UNANSWERED_LIMIT
+    }
+
+    /// Requests that have no answer.
+    pub fn unanswered(&self) -> usize {
+        self.unanswered.count()
     }
 
     /// A peer with this address asks for a connection, with connection data
