@@ -147,8 +147,9 @@ fn other_memory_is_registered_anew_before_another_thread_has_returned_from_unmap
     };
     let (unmapped, to_unmap) = mpsc::channel::<Mapping>();
     let unmapping = std::thread::spawn(move || to_unmap.into_iter().for_each(drop));
-    // Far from where other threads' stacks, for one, would take the place.
-    let mut memory = Mapping::new(Some(0x1000_0000_0000));
+    // Far from where other threads' stacks, for one, would take the place, and from what
+    // the address sanitizer keeps for itself.
+    let mut memory = Mapping::new(Some(0x2000_0000_0000));
     for round in 0..5000 {
         assert_eq!(*world.get(memory.0, LEN, READ), round);
         let at = memory.0;
