@@ -6,8 +6,8 @@
 //! free again when their slot is. Only the beginning of the area is used, and
 //! stays in the caches of both sides, as long as the receiver takes what comes;
 //! of one that does not have a processor all the time the sender may be further
-//! ahead, so that it has something to do for long when it has one. What one side writes is in cache lines of its
-//! own: besides the slots, how far it has read, and whether it sleeps. How far it
+//! ahead, so that it has something to do for long when it has one. What one side
+//! writes is in cache lines of its own: besides the slots, how far it has read, and whether it sleeps. How far it
 //! has read stands in its longer messages, too: where these go to and fro, each
 //! side has all of the area again without a look at another cache line.
 //!
