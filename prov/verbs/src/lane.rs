@@ -195,7 +195,7 @@ impl Lane {
             sender.be_named(name);
         }
         if state.is_gone {
-            self.orders.give(Order::Sender(name));
+            self.orders.add(Order::Sender(name));
         }
         Ok(name)
     }
@@ -248,7 +248,7 @@ impl Lane {
             queue.users.push(name);
         }
         if state.is_gone {
-            self.orders.give(Order::Receiver(name));
+            self.orders.add(Order::Receiver(name));
         }
         Ok(name)
     }
@@ -322,18 +322,18 @@ impl Lane {
     /// Has the next turn report all that a sender has under way as flushed, behind
     /// what the device has said of it. Any thread may ask for that.
     pub fn abandon_sender(&self, name: Name) {
-        self.orders.give(Order::Sender(name));
+        self.orders.add(Order::Sender(name));
     }
 
     /// The same of all receives of a receiver, which takes no more.
     pub fn abandon_receiver(&self, name: Name) {
-        self.orders.give(Order::Receiver(name));
+        self.orders.add(Order::Receiver(name));
     }
 
     /// The same of those alone that a receiver shares with others, of whom nobody is
     /// to get a message any more.
     pub fn abandon_shared(&self, name: Name) {
-        self.orders.give(Order::Shared(name));
+        self.orders.add(Order::Shared(name));
     }
 
     /// Does what other threads have asked for.
@@ -550,7 +550,7 @@ impl Progress for Lane {
         // Whoever is inside takes what there is.
         if let Some(state) = self.state.try_lock() {
             let state = &mut *state.promptly();
-            if self.orders.are_given() {
+            if self.orders.are_there() {
                 return self.follow_orders(state);
             }
             if state.take(&self.queue) == 0 {
@@ -578,7 +578,7 @@ impl Progress for Lane {
         }
         if state.members.is_gone {
             // Orders are all that may come.
-            return !self.orders.are_given();
+            return !self.orders.are_there();
         }
         self.queue.silence();
         if let Err(error) = self.queue.arm() {
@@ -586,6 +586,6 @@ impl Progress for Lane {
             return false;
         }
         // What came before does not wake.
-        state.take(&self.queue) == 0 && !self.orders.are_given()
+        state.take(&self.queue) == 0 && !self.orders.are_there()
     }
 }

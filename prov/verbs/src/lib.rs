@@ -14,6 +14,7 @@ mod link;
 mod manager;
 mod mr;
 mod name_server;
+mod notes;
 mod params;
 mod passive;
 mod provider;

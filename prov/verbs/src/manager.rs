@@ -170,7 +170,7 @@ impl Manager {
 
     /// Without connections, of which this channel tells.
     fn over(channel: Arc<Channel>) -> Result<Arc<Self>> {
-        let lost = Lost::new()?;
+        let lost = Arc::new(Lost::new()?);
         let manager = Arc::new(Manager {
             watch: Watch::new(channel.as_fd(), lost.as_fd())?,
             channel: channel.clone(),

@@ -85,7 +85,7 @@ impl Host {
                 ends: SlotMap::new(),
                 enabled: Enabled::default(),
                 initiators: Initiators::default(),
-                lost: Lost::new().unwrap(),
+                lost: Arc::new(Lost::new().unwrap()),
                 channel: Channel::fake(context),
             },
             context,
