@@ -468,6 +468,37 @@ static void unanswered(void)
 	ct_close_pair(&bench.pair);
 }
 
+/* Whoever closes the endpoint that was opened for a request has answered it: the
+ * peer is told, and however often that happens others can ask. */
+static void closed_unanswered(void)
+{
+	struct ct_event request, refused;
+	struct bench bench;
+	struct ct_peer *a = &bench.pair.a, *b = &bench.pair.b;
+
+	setup(&bench);
+	for (int i = 0; i < ct_times(300); i++) {
+		ct_open_ep(b, b->info);
+		OK(fi_connect(b->ep, bench.name, NULL, 0));
+		ct_wait_request(a, &request);
+		ct_open_ep(a, request.info);
+		OK(fi_close(&a->ep->fid));
+		a->ep = NULL;
+		refused = ct_any_event(b);
+		REQUIRE(refused.failed && refused.err.fid == &b->ep->fid);
+		if (!i)
+			CHECK(fi_reject(bench.pair.pep, request.info->handle,
+					NULL, 0) == -FI_EINVAL,
+			      "reject");
+		fi_freeinfo(request.info);
+		OK(fi_close(&b->ep->fid));
+		b->ep = NULL;
+	}
+	connect_pair(&bench);
+	exchange(&bench.pair);
+	ct_close_pair(&bench.pair);
+}
+
 /* Bytes that are no request of this protocol cost their connection and
  * nothing else. */
 static void stranger(void)
@@ -638,6 +669,7 @@ static const struct ct_test tests[] = {
 	{ "names", names, CT_MSG },
 	{ "many", many, CT_MSG },
 	{ "unanswered", unanswered, CT_MSG },
+	{ "closed-unanswered", closed_unanswered, CT_MSG },
 	{ "stranger", stranger, CT_MSG },
 	{ "listener", listener, CT_MSG },
 	{ "queue-busy", queue_busy, CT_MSG },

@@ -312,8 +312,8 @@ static void registrations(void)
 	ct_close_pair(&shared.pair);
 }
 
-/* Counters and an event queue that are none of the endpoints' but the domain's: a
- * thread may have them to itself while another has the endpoints
+/* Counters that are none of the endpoints' but the domain's, and the endpoint's
+ * event queue: a thread may have them to itself while another has the endpoints
  * (FI_THREAD_COMPLETION). */
 static void *others(void *arg)
 {
@@ -356,7 +356,7 @@ static void beside_others(uint64_t caps)
 	static struct worker worker;
 	static struct shared shared;
 	struct ct_spec spec = {
-		.caps = caps, .one_domain = true,
+		.caps = caps, .one_domain = true, .eq = true,
 		.threading = FI_THREAD_COMPLETION,
 	};
 	struct ct_peer *a = &shared.pair.a, *b = &shared.pair.b;

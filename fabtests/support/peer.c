@@ -145,7 +145,7 @@ void ct_open_ep_disabled(struct ct_peer *peer, struct fi_info *info)
 	OK(fi_endpoint(peer->domain, info, &peer->ep, peer));
 	if (peer->av)
 		OK(fi_ep_bind(peer->ep, &peer->av->fid, 0));
-	else
+	if (!peer->av || peer->spec.eq)
 		OK(fi_ep_bind(peer->ep, &peer->eq.fid->fid, 0));
 	if (peer->srx)
 		OK(fi_ep_bind(peer->ep, &peer->srx->fid, 0));

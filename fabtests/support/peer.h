@@ -80,6 +80,7 @@ struct ct_spec {
 	bool one_cq;			/* transmit and receive on one queue */
 	bool srx;			/* receive through a shared context */
 	bool one_domain;		/* both endpoints of a pair */
+	bool eq;			/* bind one, which MSG always does */
 	uint64_t counters;		/* FI_SEND | FI_RECV | ...: one each */
 	void (*hint)(struct fi_info *hints);	/* last word on the hints */
 	void (*prepare)(struct fid_ep *ep);	/* just before fi_enable */

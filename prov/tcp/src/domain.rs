@@ -202,8 +202,9 @@ impl Provider for Tcp {
 
     fn closed(&self, setup: &mut Setup) {
         setup.socket = None;
-        if let Some(incomer) = setup.incomer.take() {
-            self.requests.put_back(setup.info.handle.0, incomer);
+        // Who asks sees its socket close.
+        if setup.incomer.take().is_some() {
+            self.requests.forget(setup.info.handle.0);
         }
     }
 

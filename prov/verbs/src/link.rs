@@ -38,7 +38,10 @@ impl Link {
     /// are flushed, and the manager ends the connection.
     #[cold]
     pub fn failed(&self, failure: &Failure) {
-        if failure.is_flush() {
+        // What is flushed behind the end is no news. Where nothing has ended, somebody
+        // else's request has failed, of who shares the queue pair (XRC), or the device
+        // has ended it (iWARP).
+        if failure.is_flush() && !self.is_connected() {
             return;
         }
         log::info!(

@@ -88,8 +88,8 @@ impl<I> Requests<I> {
         self.open().get_mut(&handle.addr())?.incomer.take()
     }
 
-    /// Puts back what was taken: the request may still be rejected, or accepted
-    /// with another endpoint.
+    /// Puts back what was taken for an endpoint that did not come about: the request
+    /// may still be rejected, or accepted with another one.
     pub fn put_back(&self, handle: *mut c_void, incomer: I) {
         // What is not put back, as the request has ended, ends behind the lock.
         let _ended = match self.open().get_mut(&handle.addr()) {

@@ -53,6 +53,8 @@ struct Opened<E: Endpoint> {
     /// Whether receives are to come from a shared context
     /// (`FI_SHARED_CONTEXT`).
     shares_receives: bool,
+    /// Whether it is connected, which its event queue tells of.
+    is_connected: bool,
     stage: Mutex<Stage<E>>,
 }
 
@@ -78,6 +80,7 @@ impl<E: Endpoint> EndpointObject<E> {
             opened: Arc::new(Opened {
                 endpoint,
                 shares_receives: info.ep.rx_ctx_cnt == FI_SHARED_CONTEXT,
+                is_connected: info.ep.ep_type == FI_EP_MSG,
                 stage: Mutex::new(Stage::New(Bindings::default())),
             }),
             is_alias: false,
@@ -134,7 +137,7 @@ impl<E: Endpoint> EndpointObject<E> {
         bindings.check(this.caps, this.opened.shares_receives)?;
         let progress = E::enable(this, bindings)?;
         let bindings = std::mem::take(bindings);
-        let added = bindings.add_source(&progress);
+        let added = bindings.add_source(&progress, this.opened.is_connected);
         *stage = Stage::Enabled(bindings, progress);
         added
     }
@@ -184,7 +187,7 @@ impl<E: Endpoint> Class for EndpointObject<E> {
         E::close(this)?;
         let stage = std::mem::replace(&mut *this.stage(), Stage::Closed);
         if let Stage::Enabled(bindings, progress) = stage {
-            bindings.remove_source(&progress, this.fid());
+            bindings.remove_source(&progress, this.opened.is_connected, this.fid());
         }
         Ok(())
     }

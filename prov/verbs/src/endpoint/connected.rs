@@ -220,8 +220,8 @@ impl Connected {
         let state = &mut *self.state();
         match std::mem::replace(&mut state.stage, Stage::Closed) {
             Stage::Begun(key) => domain.manager.remove(key),
-            // The request may still be rejected, or accepted by another one.
-            Stage::Asked(incomer) => domain.requests.put_back(state.info.handle.0, incomer),
+            // Who asks hears of that from RDMA CM, when its identifier goes.
+            Stage::Asked(_) => domain.requests.forget(state.info.handle.0),
             Stage::New(_) | Stage::Closed => {}
         }
         state.events = None;

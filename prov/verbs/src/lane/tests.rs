@@ -416,7 +416,12 @@ pub fn fail_oldest(lane: &Lane, name: Name, number: u32) {
     complete(lane, name.request(number), REMOTE_ACCESS);
 }
 
-/// The same of a receiver.
+/// Has it be flushed.
+pub fn flush_oldest(lane: &Lane, name: Name, number: u32) {
+    complete(lane, name.request(number), IBV_WC_WR_FLUSH_ERR);
+}
+
+/// [`fail_oldest`] of a receiver.
 pub fn fail_oldest_receive(lane: &Lane, name: Name, number: u32) {
     complete(
         lane,

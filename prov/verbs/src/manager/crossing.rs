@@ -17,9 +17,13 @@ use std::sync::{Arc, Weak};
 
 use prov_util::errno::{Errno, Result};
 
+use super::connection::cause;
 use super::hello::Hello;
 use super::*;
-use crate::device::{CompletionQueue, PairConfig, Pairing, ProtectionDomain, Target, XrcDomain};
+use crate::device::{
+    CompletionQueue, ConnectionParam, PairConfig, Pairing, ProtectionDomain, REJECTED_BY_PEER,
+    Target, XrcDomain,
+};
 
 /// What an endpoint of XRC has besides.
 #[derive(Clone)]

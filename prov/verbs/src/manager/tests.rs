@@ -3,19 +3,22 @@
 use std::ptr::null_mut;
 
 use fabric_abi::{FI_CONNECTED, FI_SHUTDOWN, FI_VERSION};
-use prov_util::eq::{Eq, EventBody};
+use prov_util::eq::{ConnectionEvents, Eq, EventBody};
 use prov_util::ffi::{Handle, Use};
 use prov_util::wait::Attachment;
 
 use super::*;
-use crate::device::ProtectionDomain;
 use crate::device::fake;
 use crate::device::fake::xrc::{self as cm, Kind};
+use crate::device::{ProtectionDomain, Terms};
 use crate::lane::Lane;
-use crate::lane::tests::{endpoint_over, fail_oldest, fail_oldest_receive, lane, receive, send};
+use crate::lane::tests::{
+    endpoint_over, fail_oldest, fail_oldest_receive, flush_oldest, lane, receive, send,
+};
+use crate::link::Link;
 use crate::sys::ibverbs::IBV_QPS_INIT;
 
-/// An endpoint that asks a peer for a connection.
+/// An endpoint with a connection to a peer, or one that begins.
 struct Endpoint {
     manager: Arc<Manager>,
     key: EndKey,
@@ -37,6 +40,27 @@ impl Endpoint {
     }
 
     fn asking_on(context: Context) -> Self {
+        let endpoint = Self::open(context, |manager, parts| {
+            let peer = SocketAddress::Internet("10.0.0.1:7471".parse().unwrap());
+            manager.connect(parts, None, None, &peer, b"hello").unwrap()
+        });
+        endpoint.happens(EventKind::AddressResolved, 0, &[]);
+        endpoint.happens(EventKind::RouteResolved, 0, &[]);
+        endpoint
+    }
+
+    /// One that has said yes to a peer that asks.
+    fn accepting() -> Self {
+        Self::open(fake::context("fake"), |manager, parts| {
+            let mut id = Id::new(&manager.channel, PortSpace::Tcp, 0).unwrap();
+            let own = SocketAddress::Internet("10.0.0.2:7471".parse().unwrap());
+            id.bind(&own).unwrap();
+            let accepted = manager.accept(parts, Incomer { id, asked: None }, &[]);
+            accepted.unwrap_or_else(|(error, _)| panic!("{error}"))
+        })
+    }
+
+    fn open(context: Context, begin: impl FnOnce(&Manager, EndParts) -> EndKey) -> Self {
         cm::be_at(context);
         let manager = Manager::fake(context);
         let (lane, pd) = (lane(context), ProtectionDomain::new(context).unwrap());
@@ -59,18 +83,14 @@ impl Endpoint {
                 },
             },
         };
-        let peer = SocketAddress::Internet("10.0.0.1:7471".parse().unwrap());
-        let key = manager.connect(parts, None, None, &peer, b"hello").unwrap();
-        let endpoint = Endpoint {
+        let key = begin(&manager, parts);
+        Endpoint {
             manager,
             key,
             lane,
             seats,
             eq,
-        };
-        endpoint.happens(EventKind::AddressResolved, 0, &[]);
-        endpoint.happens(EventKind::RouteResolved, 0, &[]);
-        endpoint
+        }
     }
 
     fn connected() -> Self {
@@ -170,6 +190,39 @@ fn a_request_that_fails_behind_the_end_of_its_connection_says_nothing() {
     fail_oldest(&endpoint.lane, name, 0);
     endpoint.manager.remove(endpoint.key);
     assert_eq!(endpoint.told_in_a_turn(), []);
+}
+
+#[test]
+fn what_is_flushed_before_a_connection_has_ended_ends_it() {
+    let endpoint = Endpoint::connected();
+    let name = endpoint.seats.send.as_ref().unwrap().name;
+    send(&endpoint.seats).unwrap();
+    flush_oldest(&endpoint.lane, name, 0);
+    assert_eq!(endpoint.told_in_a_turn(), [Told::ShutDown]);
+    // Behind that, it is no news.
+    let endpoint = Endpoint::connected();
+    let name = endpoint.seats.send.as_ref().unwrap().name;
+    send(&endpoint.seats).unwrap();
+    endpoint.happens(EventKind::Disconnected, 0, &[]);
+    flush_oldest(&endpoint.lane, name, 0);
+    assert!(endpoint.manager.prepare_wait());
+}
+
+#[test]
+fn a_connection_that_is_lost_before_the_peer_knows_of_it_is_ended_when_it_does() {
+    let endpoint = Endpoint::accepting();
+    let name = endpoint.seats.send.as_ref().unwrap().name;
+    // The peer's first message may have been here, and be answered.
+    send(&endpoint.seats).unwrap();
+    fail_oldest(&endpoint.lane, name, 0);
+    assert_eq!(
+        endpoint.told_in_a_turn(),
+        [Told::Failed(Errno::EIO, Vec::new())]
+    );
+    asked();
+    endpoint.happens(EventKind::Established, 0, &[]);
+    assert_eq!(asked(), [Kind::Disconnect]);
+    assert_eq!(endpoint.told(), []);
 }
 
 #[test]

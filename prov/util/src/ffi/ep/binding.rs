@@ -76,8 +76,10 @@ impl<S: SharedReceive> Bindings<S> {
         Ok(())
     }
 
-    /// Has what is bound drive `progress`.
-    pub(super) fn add_source(&self, progress: &Arc<dyn Progress>) -> Result {
+    /// Has what is bound drive `progress`; the event queue where `is_connected`. The
+    /// events of other endpoints do not come from there, and the threading levels
+    /// let another thread read them than reads what completes.
+    pub(super) fn add_source(&self, progress: &Arc<dyn Progress>, is_connected: bool) -> Result {
         for cq in self.cqs() {
             cq.add_source(for_completions(progress, cq))?;
         }
@@ -85,13 +87,18 @@ impl<S: SharedReceive> Bindings<S> {
             cntr.add_source(progress.clone())?;
         }
         match &self.eq {
-            Some(eq) => eq.add_source(for_events(progress)),
-            None => Ok(()),
+            Some(eq) if is_connected => eq.add_source(for_events(progress)),
+            _ => Ok(()),
         }
     }
 
     /// Takes back [`Bindings::add_source`], and the events about `fid`.
-    pub(super) fn remove_source(&self, progress: &Arc<dyn Progress>, fid: *mut fid) {
+    pub(super) fn remove_source(
+        &self,
+        progress: &Arc<dyn Progress>,
+        is_connected: bool,
+        fid: *mut fid,
+    ) {
         for cq in self.cqs() {
             cq.remove_source(&for_completions(progress, cq));
         }
@@ -99,7 +106,9 @@ impl<S: SharedReceive> Bindings<S> {
             cntr.remove_source(progress);
         }
         if let Some(eq) = &self.eq {
-            eq.remove_source(&for_events(progress));
+            if is_connected {
+                eq.remove_source(&for_events(progress));
+            }
             eq.forget(fid);
         }
     }
@@ -146,6 +155,7 @@ mod tests {
     use crate::cq::CqConfig;
     use crate::endpoint::NoSharedReceive;
     use crate::ffi::Handle;
+    use crate::wait::Attachment;
 
     /// Counts how often it is driven; for one queue there is something else.
     #[derive(Default)]
@@ -198,14 +208,37 @@ mod tests {
         };
         let progress: Arc<dyn Progress> = endpoint.clone();
         let driven = || [&filling, &endpoint].map(|it| it.driven.load(Ordering::Relaxed));
-        bindings.add_source(&progress).unwrap();
+        bindings.add_source(&progress, true).unwrap();
         sent.drive();
         assert_eq!(driven(), [1, 0]);
         received.drive();
         assert_eq!(driven(), [1, 1]);
-        bindings.remove_source(&progress, null_mut());
+        bindings.remove_source(&progress, true, null_mut());
         sent.drive();
         received.drive();
         assert_eq!(driven(), [1, 1]);
+    }
+
+    /// Another thread may read them than has the endpoint (`FI_THREAD_COMPLETION`).
+    #[test]
+    fn events_drive_what_is_connected_and_nothing_else() {
+        for is_connected in [true, false] {
+            let eq = Eq::new(Attachment::None, FI_VERSION(2, 0));
+            let eq = Handle::new(eq, null_mut(), Vec::new());
+            let bindings = Bindings::<NoSharedReceive> {
+                eq: Some(Use::of(&eq)),
+                ..Bindings::default()
+            };
+            let endpoint = Arc::<Counted>::default();
+            let progress: Arc<dyn Progress> = endpoint.clone();
+            let driven = || {
+                let _ = eq.read(0, false, |_| ());
+                endpoint.driven.load(Ordering::Relaxed)
+            };
+            bindings.add_source(&progress, is_connected).unwrap();
+            assert_eq!(driven(), usize::from(is_connected));
+            bindings.remove_source(&progress, is_connected, null_mut());
+            assert_eq!(driven(), usize::from(is_connected));
+        }
     }
 }

@@ -4,15 +4,17 @@
 use std::collections::VecDeque;
 
 use fabric_abi::{FI_CONNECTED, FI_SHUTDOWN};
-use prov_util::eq::{Eq, EventBody};
+use prov_util::eq::{ConnectionEvents, Eq, EventBody};
 use prov_util::ffi::{Handle, Use};
 use prov_util::sync::LockKind;
 use prov_util::wait::Attachment;
 
 use super::*;
+use crate::device::Terms;
 use crate::device::fake::xrc::{self as fake, Call, Kind};
 use crate::lane::tests::{complete_oldest, fail_oldest, lane, room, seats_over, send};
 use crate::lane::{Lane, Shared};
+use crate::link::Link;
 
 const PORT: u16 = 7471;
 
