@@ -100,6 +100,24 @@ const POSTED_PER_PEER: usize = 32;
 /// Packets that are copied, rather than left where they are, in bytes.
 const COPIED: usize = 1024;
 
+/// What `open` makes of the largest size that it takes, of `size`, its half and so on
+/// down to `least`: a device may have no queues so long, and nobody says which it has.
+/// Where it is full, operations are refused until it is read.
+///
+/// # Errors
+/// That for `least`.
+fn largest<T>(size: usize, least: usize, mut open: impl FnMut(usize) -> Result<T>) -> Result<T> {
+    let mut size = size;
+    loop {
+        match open(size) {
+            Err(Errno::EINVAL | Errno::ENOMEM | Errno::ENOSPC) if size > least => {
+                size = (size / 2).max(least);
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
 impl Below {
     /// Opens queues and receives.
     ///
@@ -130,7 +148,10 @@ impl Below {
             .size
             .saturating_mul(peers)
             .saturating_add(for_receives);
-        let cq = Cq::open(domain, &slots, size, setting.has_sleepers)?;
+        let least = core.tx.size.saturating_add(most_posted).min(size);
+        let cq = largest(size, least, |size| {
+            Cq::open(domain, &slots, size, setting.has_sleepers)
+        })?;
         let shared = match is_shared {
             true => Some(SharedReceive::open(domain, core, &slots)?),
             false => None,
@@ -487,5 +508,26 @@ fn put_together(head: &Head, message: &AppIov, place: &mut [u8]) {
         head.write(front);
         let len = message.len().min(behind.len());
         message.read_at(0, &mut behind[..len]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_is_as_long_as_the_device_has_them() {
+        let device = |size| match size <= 32767 {
+            true => Ok(size),
+            false => Err(Errno::EINVAL),
+        };
+        assert_eq!(largest(1000, 500, device), Ok(1000));
+        assert_eq!(largest(100_000, 500, device), Ok(25_000));
+        assert_eq!(largest(100_000, 30_000, device), Ok(30_000));
+        assert_eq!(largest(100_000, 40_000, device), Err(Errno::EINVAL));
+        assert_eq!(
+            largest(2, 1, |_| Err::<(), _>(Errno::ENODEV)),
+            Err(Errno::ENODEV)
+        );
     }
 }
