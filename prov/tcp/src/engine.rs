@@ -24,6 +24,7 @@ use prov_message::lane::Pause;
 use prov_message::sources::ByPeers;
 use prov_message::{EpKey, Limits, Signals, Sleeper, Target};
 use prov_util::errno::Result;
+use prov_util::lately::Lately;
 use prov_util::mr::MrTable;
 use prov_util::poller::{Favourite, Poller};
 use prov_util::request::{Atomic, RemoteAccess, Transmit};
@@ -37,6 +38,7 @@ use self::link::keys::{ConnKey, Due, Event, ListenerKey, Source};
 use self::link::listener::Listener;
 use self::link::messages::{Action, Endpoints, Tcp};
 use self::link::post::{COPY_LIMIT, SCRATCH};
+use self::transfer::progress::Come;
 use crate::params::Params;
 
 /// A lane of tcp.
@@ -94,6 +96,8 @@ pub struct Core {
     idle_calls: u32,
     /// Outbox buffers of connections that have nothing to send.
     spare_buffers: Vec<Vec<u8>>,
+    /// When the system was last asked in vain.
+    vain: Lately,
     /// Whether the poller had something to say the last time.
     had_events: bool,
     /// Whether a thread was ever told that it may sleep at the poller.
@@ -171,6 +175,7 @@ impl Core {
             quick_end,
             idle_calls: 0,
             spare_buffers: Vec::new(),
+            vain: Lately::default(),
             had_events: false,
             has_sleepers: false,
             is_watching: false,
@@ -243,7 +248,7 @@ impl prov_message::Core for Core {
         let has_come = self.do_what_is_ready();
         self.is_in_progress = false;
         self.send_answers();
-        !has_come && self.is_idle_for_long()
+        has_come == Come::Nothing && self.is_idle_for_long()
     }
 
     #[inline(always)]

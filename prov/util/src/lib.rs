@@ -14,6 +14,7 @@ pub mod endpoint;
 pub mod eq;
 pub mod errno;
 pub mod ffi;
+pub mod lately;
 pub mod logging;
 pub mod matching;
 pub mod memory_file;

@@ -2,6 +2,7 @@
 
 mod acknowledgements;
 mod answers;
+mod asking;
 mod authentication;
 mod c_peer;
 mod crossing;

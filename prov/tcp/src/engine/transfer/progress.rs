@@ -57,26 +57,53 @@ enum Read {
     NotYet,
 }
 
+/// What a progress call has found, as far as that is easily told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Come {
+    /// Something.
+    Something,
+    /// Nothing.
+    Nothing,
+    /// Nothing a moment ago, when the system was asked.
+    NotAsked,
+}
+
+impl From<bool> for Come {
+    fn from(has_come: bool) -> Self {
+        match has_come {
+            true => Come::Something,
+            false => Come::Nothing,
+        }
+    }
+}
+
 impl Core {
     /// Does what is ready, without blocking. One call into the system at most
-    /// is in vain: a read of the favourite, or a question to the poller. Returns
-    /// whether anything has come, as far as that is easily told.
+    /// is in vain: a read of the favourite, or a question to the poller; and
+    /// none where the last one was so only a moment ago.
     #[inline(always)]
-    pub(crate) fn do_what_is_ready(&mut self) -> bool {
+    pub(crate) fn do_what_is_ready(&mut self) -> Come {
         if self.has_chores {
             self.do_chores();
         }
         if !self.rota.is_empty() {
             let has_come = self.read_nearby();
             return match self.rota.turn_ends(has_come) {
-                false => has_come,
-                true => self.poll() | has_come,
+                false => has_come.into(),
+                true => (self.poll() | has_come).into(),
             };
         }
-        match self.favourite.get() {
+        if self.vain.was() {
+            return Come::NotAsked;
+        }
+        let has_come = match self.favourite.get() {
             Some(key) if self.reads_left > 0 => self.read_favourite(key),
             _ => self.poll(),
+        };
+        if !has_come {
+            self.vain.is_now();
         }
+        has_come.into()
     }
 
     /// Does what earlier calls have left to this one.

@@ -1,0 +1,64 @@
+//! Whether something was so lately that looking again tells nothing new.
+
+/// Ticks of the processor's clock, or nanoseconds, that are "lately": 64 to 256
+/// ns, about what one question to the system takes.
+const LATELY: u64 = 256;
+
+/// When something was, on a clock that costs less than asking the system.
+///
+/// The clock need not be the same on all processors: what seems to be in the
+/// future was not lately.
+#[derive(Default)]
+pub struct Lately(u64);
+
+impl Lately {
+    /// It is now.
+    #[inline(always)]
+    pub fn is_now(&mut self) {
+        self.0 = now();
+    }
+
+    /// Whether it was lately.
+    #[inline(always)]
+    pub fn was(&self) -> bool {
+        now().wrapping_sub(self.0) < LATELY
+    }
+}
+
+/// The time stamp counter, which every x86 of 64 bits has.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn now() -> u64 {
+    // SAFETY: the instruction reads a counter into registers. It is allowed to
+    // programs unless prctl(PR_SET_TSC) has forbidden it, and ends the process then.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// The system's clock, which is read without a system call.
+#[cfg(not(target_arch = "x86_64"))]
+#[inline(always)]
+fn now() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let nanoseconds = now.tv_sec.unsigned_abs() * 1_000_000_000;
+    nanoseconds + now.tv_nsec.unsigned_abs()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_lately_is_so_for_a_moment() {
+        let never = Lately::default();
+        assert!(!never.was());
+        let mut once = Lately::default();
+        // This thread may lose its processor between the two.
+        while !once.was() {
+            once.is_now();
+        }
+        while once.was() {}
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        assert!(!once.was());
+        assert!(!Lately(now().wrapping_add(1 << 40)).was());
+    }
+}
