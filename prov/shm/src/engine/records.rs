@@ -123,25 +123,6 @@ pub fn read_offered_list(bytes: &AppIov) -> Option<OtherIov> {
     OtherIov::read(copy)
 }
 
-/// A part of a remote list: `len` bytes from `offset` on.
-pub fn part_of(list: &RemoteIov, mut offset: u64, mut len: u64) -> RemoteIov {
-    let mut part = RemoteIov::default();
-    for piece in list.pieces() {
-        let skipped = offset.min(piece.len);
-        offset -= skipped;
-        let taken = len.min(piece.len - skipped);
-        len -= taken;
-        if taken != 0 {
-            part.push(RemotePiece {
-                addr: piece.addr.wrapping_add(skipped),
-                len: taken,
-                key: piece.key,
-            });
-        }
-    }
-    part
-}
-
 /// What an atomic operation is, in a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AtomicWord {

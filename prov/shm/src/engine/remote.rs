@@ -201,33 +201,33 @@ impl Core {
         let Head { flags, words, .. } = record.head;
         let list = read_remote_list(&record.bytes, words[2]);
         let (list, bytes) = list.ok_or(Fault::Protocol("list of a write"))?;
-        if list.len() != bytes.len() as u64 {
+        let is_last = flags & MORE == 0;
+        let name = words[1];
+        let Some(link) = self.links.get_mut(key) else {
+            return Ok(());
+        };
+        let before = link.parts.take().filter(|parts| parts.name == name);
+        // The last part of one that was refused may never come.
+        if before.as_ref().is_some_and(|parts| parts.is_refused) {
+            link.parts = before.filter(|_| !is_last);
+            return Ok(());
+        }
+        let done = before.map_or(0, |parts| parts.len);
+        let len = done.saturating_add(bytes.len());
+        if len as u64 > list.len() || is_last && len as u64 != list.len() {
             return Err(Fault::Protocol("bytes of a write"));
         }
         let data = (flags & HAS_DATA != 0).then_some(words[0]);
         if data.is_some() {
             self.find_source(key);
         }
-        let is_last = flags & MORE == 0;
-        let name = words[1];
-        let Some(link) = self.links.get_mut(key) else {
-            return Ok(());
-        };
-        // The last part of one that was refused may never come.
-        let before = link.parts.take().filter(|parts| parts.name == name);
-        if before.as_ref().is_some_and(|parts| parts.is_refused) {
-            link.parts = before.filter(|_| !is_last);
-            return Ok(());
-        }
-        let len = before.map_or(0, |parts| parts.len);
-        let len = len.saturating_add(bytes.len());
         let Some((target, visitor)) = self.visited(key) else {
             return Ok(());
         };
         let outcome = target
             .resolve(&visitor, FI_RMA, FI_REMOTE_WRITE, list.pieces())
             .map(|grants| {
-                grants.copy_from(&mut target.memory, &bytes);
+                grants.copy_from(&mut target.memory, done, &bytes);
                 if is_last {
                     grants.complete(&mut target.memory);
                     visitor.reports.remote_write(FI_RMA, len, data, visitor.src);

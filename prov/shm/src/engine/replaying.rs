@@ -11,7 +11,7 @@ use prov_util::errno::Errno;
 use super::Core;
 use super::keys::LinkKey;
 use super::link::{Bytes, Fault, Link, Pending, Stream, Writing};
-use super::records::{self, BYTES, HAS_DATA, MORE, REMOTE_LIST, WRITE, part_of, remote_list};
+use super::records::{self, BYTES, HAS_DATA, MORE, REMOTE_LIST, WRITE, remote_list};
 
 /// Bytes of a part.
 pub const PART: usize = LONGEST - REMOTE_LIST;
@@ -129,8 +129,7 @@ impl Core {
         } = writing;
         let part = (len - done).min(PART);
         let is_last = done + part == len;
-        let remote = part_of(&writing.remote, done as u64, part as u64);
-        let list = remote_list(&remote);
+        let list = remote_list(&writing.remote);
         let mut flags = if is_last { 0 } else { MORE };
         if is_last && writing.data.is_some() {
             flags |= HAS_DATA;
@@ -141,7 +140,7 @@ impl Core {
             words: [
                 writing.data.unwrap_or(0),
                 super::keys::to_peer(name),
-                remote.pieces().len() as u64,
+                writing.remote.pieces().len() as u64,
             ],
         };
         let at = list.bytes().len();

@@ -22,7 +22,7 @@ use prov_util::cq::{Completion, Cq, CqConfig};
 use prov_util::desc::Descs;
 use prov_util::errno::Errno;
 use prov_util::ffi::{Class, Handle, Use};
-use prov_util::mr::{self, Job, Memory};
+use prov_util::mr::{self, Job, Memory, Region};
 use prov_util::request::*;
 use prov_util::sync::LockKind;
 
@@ -132,15 +132,15 @@ impl Side {
         }
     }
 
-    fn register(&self, key: u64, bytes: &mut [u8]) {
-        self.register_memory(key, &memory(bytes));
+    fn register(&self, key: u64, bytes: &mut [u8]) -> Arc<Region> {
+        self.register_memory(key, &memory(bytes))
     }
 
-    fn register_memory(&self, key: u64, bytes: &AppIov) {
+    fn register_memory(&self, key: u64, bytes: &AppIov) -> Arc<Region> {
         // SAFETY: the tests keep the bytes as long as the table.
         let memory = unsafe { Memory::new(bytes.pieces()) }.unwrap();
         let request = mr::Request::new(memory, FI_REMOTE_READ | FI_REMOTE_WRITE, key);
-        self.table.register(request).unwrap();
+        self.table.register(request).unwrap()
     }
 }
 

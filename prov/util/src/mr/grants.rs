@@ -117,14 +117,18 @@ impl Grants {
         }
     }
 
-    /// Copies `source` into the memory, as far as there is room.
-    pub fn copy_from(&self, accessor: &mut Accessor, source: &AppIov) {
+    /// Copies `source` into the memory from `offset` on, as far as there is room.
+    pub fn copy_from(&self, accessor: &mut Accessor, offset: usize, source: &AppIov) {
         let mut at = 0;
-        for part in self.parts() {
-            if let Some(held) = accessor.hold(part) {
-                source.slice(at, part.len()).copy_to(&held.memory());
+        for (part, skip) in self.parts_from(offset) {
+            let bytes = source.slice(at, part.len() - skip);
+            if bytes.is_empty() {
+                return;
             }
-            at += part.len();
+            if let Some(held) = accessor.hold(part) {
+                bytes.copy_to(&held.part(skip, bytes.len()));
+            }
+            at += bytes.len();
         }
     }
 

@@ -29,7 +29,7 @@ impl Random {
 
 /// A first packet: version, flags, seal, name.
 fn hello(name: &str, seal: [u64; 2]) -> Vec<u8> {
-    let words = [u64::from_le_bytes(*b"fi_shm\x01\x00"), 4, seal[0], seal[1]];
+    let words = [u64::from_le_bytes(*b"fi_shm\x02\x00"), 4, seal[0], seal[1]];
     let mut bytes = words.map(u64::to_ne_bytes).concat();
     bytes.extend_from_slice(name.as_bytes());
     bytes

@@ -2,6 +2,10 @@
 
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 
+use std::sync::Mutex;
+
+use prov_util::mr::RemoteEvents;
+
 use super::*;
 
 /// Parts of a write in remote memory, by their keys and lengths.
@@ -61,6 +65,41 @@ fn a_write_of_which_a_part_is_refused_is_not_reported() {
 #[test]
 fn a_write_that_ends_when_it_is_refused_adds_nothing_to_the_next() {
     refused_and_then_written(&[(4, 1 << 20)]);
+}
+
+/// How many bytes each access to a region had.
+#[derive(Default)]
+struct Accesses(Mutex<Vec<usize>>);
+
+impl RemoteEvents for Accesses {
+    fn accessed(&self, bytes: usize) {
+        self.0.lock().unwrap().push(bytes);
+    }
+}
+
+#[test]
+fn a_write_in_parts_is_one_access_to_each_region() {
+    let (mut a, mut b) = (Side::new(without_cma()), Side::new(without_cma()));
+    let to = a.insert(&b.name);
+    let parts = [(3, 40 << 10), (4, 8), (5, 30 << 10)];
+    let mut memory = parts.map(|(_, len)| vec![0; len as usize]);
+    let mut counters = Vec::new();
+    for ((key, _), memory) in parts.iter().zip(&mut memory) {
+        let region = b.register(*key, memory);
+        let accesses = Arc::new(Accesses::default());
+        let counted = b.table.count_in(&region, FI_REMOTE_WRITE, accesses.clone());
+        assert_eq!(counted, Ok(()));
+        counters.push(accesses);
+    }
+    let mut out = pattern(1, memory.iter().map(Vec::len).sum());
+    let write = access(Access::Write, to, 0, &mut out, 1);
+    let write = with_data(pieces(&parts), write);
+    a.core.access(a.ep, &write).unwrap();
+    assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [1]);
+    assert!(memory.concat() == out);
+    for ((_, len), accesses) in parts.iter().zip(&counters) {
+        assert_eq!(*accesses.0.lock().unwrap(), [*len as usize]);
+    }
 }
 
 /// More than a link has requests unanswered.
