@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use fabric_abi::FI_PEEK;
-use prov_util::drive::{Driven, Helper, Seat, Signals, Sleeper};
+use prov_util::drive::{Driven, Helper, Seat, Signals, Sleeper, Waiting};
 use prov_util::errno::{Errno, Result};
 use prov_util::progress::Progress;
 use prov_util::request::{Atomic, Receive, RemoteAccess, Transmit};
@@ -95,8 +95,8 @@ pub trait Core: Send + Sized + 'static {
     /// Does what is ready, without blocking. Returns whether other processes
     /// should have their turn: nothing has been for long, and whoever is to send
     /// may be waiting for this processor.
-    fn progress(&mut self) -> bool {
-        false
+    fn progress(&mut self) -> Waiting {
+        Waiting::No
     }
 
     /// Does what is ready before a thread goes to sleep at the descriptor of
@@ -354,7 +354,7 @@ impl<C: Core> Lane<C> {
         self.signals.serve();
         core.endpoints().owner_enters();
         core.follow_up();
-        let is_idle = core.progress();
+        let waiting = core.progress();
         let errand = core.next_errand();
         core.endpoints().owner_leaves();
         drop(core);
@@ -365,8 +365,8 @@ impl<C: Core> Lane<C> {
             core.errand_done(errand);
             core.endpoints().owner_leaves();
         }
-        if is_idle {
-            self.signals.yield_now();
+        if waiting != Waiting::No {
+            self.signals.wait(waiting);
         }
     }
 
@@ -400,14 +400,14 @@ impl<C: Core> Progress for Lane<C> {
             return;
         };
         self.signals.serve();
-        let is_idle = core.progress();
+        let waiting = core.progress();
         if core.has_errands() {
             self.run_errands(core);
         } else {
             drop(core);
         }
-        if is_idle {
-            self.signals.yield_now();
+        if waiting != Waiting::No {
+            self.signals.wait(waiting);
         }
     }
 

@@ -43,7 +43,7 @@ pub use lane::{Core, Errand, Lane, NoErrand};
 pub use names::Names;
 pub use operation::{Context, Ledger, Op, OpClass, Ticket};
 pub use own::{Far, Member, Own, Within};
-pub use prov_util::drive::{Signals, Sleeper};
+pub use prov_util::drive::{Signals, Sleeper, Waiting};
 pub use reaching::Reaching;
 pub use receiving::{Poster, Posting};
 pub use reports::{Reports, completion_of};

@@ -9,7 +9,7 @@ use fabric_abi::{FI_COMPLETION, fi_peer_srx_context};
 use prov_message::lane::NoErrand;
 use prov_message::{
     Action, Arrival, Attributes, Core, Course, Endpoints, EpKey, Expected, Importing, Kept, Lane,
-    Limits, OwnerDrives, Placing, Receipt, Sources, Then, Transport, Unmatched,
+    Limits, OwnerDrives, Placing, Receipt, Sources, Then, Transport, Unmatched, Waiting,
 };
 use prov_util::av::InsertObserver;
 use prov_util::buffer::AppIov;
@@ -85,9 +85,9 @@ impl Core for Peers {
         }
     }
 
-    fn progress(&mut self) -> bool {
+    fn progress(&mut self) -> Waiting {
         if self.endpoints.is_deaf() {
-            return false;
+            return Waiting::No;
         }
         for (arrival, bytes) in std::mem::take(&mut self.due) {
             match self.endpoints.arrive(&arrival) {
@@ -107,7 +107,7 @@ impl Core for Peers {
             }
         }
         self.follow_up();
-        false
+        Waiting::No
     }
 
     fn prepare_wait(&mut self, _sleeper: prov_message::Sleeper) -> bool {

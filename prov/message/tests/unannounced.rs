@@ -5,7 +5,8 @@ use fabric_abi::FI_ADDR_UNSPEC;
 use proptest::prelude::*;
 use prov_message::lane::NoErrand;
 use prov_message::{
-    Action, Arrival, Attributes, Core, Course, Endpoints, EpKey, Kept, Limits, Transport, Unmatched,
+    Action, Arrival, Attributes, Core, Course, Endpoints, EpKey, Kept, Limits, Transport,
+    Unmatched, Waiting,
 };
 use prov_util::buffer::AppIov;
 use prov_util::desc::Descs;
@@ -59,8 +60,8 @@ impl Core for World {
         self.actions.push(action);
     }
 
-    fn progress(&mut self) -> bool {
-        false
+    fn progress(&mut self) -> Waiting {
+        Waiting::No
     }
 
     fn prepare_wait(&mut self, _sleeper: prov_message::Sleeper) -> bool {

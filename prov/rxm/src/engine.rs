@@ -24,7 +24,7 @@ use std::time::Instant;
 
 use prov_message::lane::Pause;
 use prov_message::sources::ByPeers;
-use prov_message::{EpKey, Limits, NoErrand, Signals, Target};
+use prov_message::{EpKey, Limits, NoErrand, Signals, Target, Waiting};
 use prov_util::errno::{Errno, Result};
 use prov_util::ffi::below::Batch;
 use prov_util::mr::MrTable;
@@ -191,7 +191,7 @@ impl prov_message::Core for Core {
     }
 
     #[inline(always)]
-    fn progress(&mut self) -> bool {
+    fn progress(&mut self) -> Waiting {
         self.do_what_is_ready()
     }
 

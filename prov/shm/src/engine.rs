@@ -23,7 +23,7 @@ use prov_local::copies::{Copier, Copies as _, Work};
 use prov_local::rota::Rota;
 use prov_message::lane::Pause;
 use prov_message::sources::ByPeers;
-use prov_message::{EpKey, Limits, Signals, Sleeper, Target};
+use prov_message::{EpKey, Limits, Signals, Sleeper, Target, Waiting};
 use prov_util::errno::Result;
 use prov_util::mr::MrTable;
 use prov_util::poller::{Event, Poller};
@@ -132,7 +132,7 @@ impl prov_message::Core for Core {
     }
 
     #[inline(always)]
-    fn progress(&mut self) -> bool {
+    fn progress(&mut self) -> Waiting {
         self.do_what_is_ready()
     }
 

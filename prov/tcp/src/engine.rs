@@ -22,7 +22,7 @@ use prov_local::copies::{Copier, Copies as _, Work};
 use prov_local::rota::Rota;
 use prov_message::lane::Pause;
 use prov_message::sources::ByPeers;
-use prov_message::{EpKey, Limits, Signals, Sleeper, Target};
+use prov_message::{EpKey, Limits, Signals, Sleeper, Target, Waiting};
 use prov_util::errno::Result;
 use prov_util::lately::Lately;
 use prov_util::mr::MrTable;
@@ -243,12 +243,15 @@ impl prov_message::Core for Core {
     }
 
     #[inline(always)]
-    fn progress(&mut self) -> bool {
+    fn progress(&mut self) -> Waiting {
         self.is_in_progress = true;
         let has_come = self.do_what_is_ready();
         self.is_in_progress = false;
         self.send_answers();
-        has_come == Come::Nothing && self.is_idle_for_long()
+        match has_come {
+            Come::Nothing => self.in_vain(),
+            Come::Something | Come::NotAsked => Waiting::No,
+        }
     }
 
     #[inline(always)]

@@ -34,13 +34,15 @@ fn now() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// The system's clock, which is read without a system call.
 #[cfg(not(target_arch = "x86_64"))]
-#[inline(always)]
-fn now() -> u64 {
+use self::nanoseconds as now;
+
+/// Nanoseconds on the system's clock, which is read without a system call.
+#[inline]
+pub(crate) fn nanoseconds() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    let nanoseconds = now.tv_sec.unsigned_abs() * 1_000_000_000;
-    nanoseconds + now.tv_nsec.unsigned_abs()
+    let seconds = now.tv_sec.unsigned_abs() * 1_000_000_000;
+    seconds + now.tv_nsec.unsigned_abs()
 }
 
 #[cfg(test)]

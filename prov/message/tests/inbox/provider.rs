@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use prov_message::lane::NoErrand;
 use prov_message::{
     Action, Arrival, Core, Course, Endpoints, EpKey, Expected, Fetch, InboxKey, Kept, Placing,
-    Receipt, Then, Transport, Unmatched,
+    Receipt, Then, Transport, Unmatched, Waiting,
 };
 use prov_util::buffer::AppIov;
 use prov_util::cq::Cq;
@@ -104,8 +104,8 @@ impl Core for Provider {
         self.acting = false;
     }
 
-    fn progress(&mut self) -> bool {
-        false
+    fn progress(&mut self) -> Waiting {
+        Waiting::No
     }
 
     fn prepare_wait(&mut self, _sleeper: prov_message::Sleeper) -> bool {

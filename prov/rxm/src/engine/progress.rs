@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use prov_message::{Core as _, Reaching as _};
+use prov_message::{Core as _, Reaching as _, Waiting};
 use prov_util::errno::Errno;
 use prov_util::ffi::below::{Completion, Slot};
 use prov_util::warn_again;
@@ -23,7 +23,7 @@ const YIELD_AFTER: u32 = 512;
 
 impl Core {
     #[inline(always)]
-    pub(super) fn do_what_is_ready(&mut self) -> bool {
+    pub(super) fn do_what_is_ready(&mut self) -> Waiting {
         let any = self.take_in();
         if !self.busy.is_empty() {
             self.send_queued();
@@ -32,17 +32,20 @@ impl Core {
             self.idle_turns = 0;
             self.until_clock = self.until_clock.saturating_sub(1);
             if self.connecting == 0 && self.until_clock != 0 {
-                return false;
+                return Waiting::No;
             }
         } else {
             self.until_clock = self.until_clock.min(VAIN).saturating_sub(1);
             self.idle_turns = self.idle_turns.wrapping_add(1);
             if self.connecting == 0 && self.until_clock != 0 {
-                return self.idle_turns.is_multiple_of(YIELD_AFTER);
+                return self.signals.in_vain(self.idle_turns, YIELD_AFTER);
             }
         }
         self.look_at_connections();
-        !any && self.idle_turns.is_multiple_of(YIELD_AFTER)
+        match any {
+            true => Waiting::No,
+            false => self.signals.in_vain(self.idle_turns, YIELD_AFTER),
+        }
     }
 
     /// Looks at events, if it is time to.

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use prov_local::channel::Channel;
 use prov_local::rota::{LIVELY, Rota, Rounds};
-use prov_message::{Reaching as _, Sleeper};
+use prov_message::{Reaching as _, Sleeper, Waiting};
 use prov_util::poller::Event;
 
 use super::Core;
@@ -26,7 +26,7 @@ const LOOKS: u32 = 16;
 
 impl Core {
     #[inline(always)]
-    pub(super) fn do_what_is_ready(&mut self) -> bool {
+    pub(super) fn do_what_is_ready(&mut self) -> Waiting {
         let mut any = self.take_in_some();
         if !self.busy.is_empty() {
             self.send_more();
@@ -39,14 +39,13 @@ impl Core {
                 self.ask_poller();
             }
             self.idle_calls = 0;
-            return false;
+            return Waiting::No;
         }
         if self.open.turn_ends(false) {
             self.ask_poller();
         }
         self.idle_calls = self.idle_calls.wrapping_add(1);
-        self.idle_calls
-            .is_multiple_of(self.signals.patience(YIELD_AFTER))
+        self.signals.in_vain(self.idle_calls, YIELD_AFTER)
     }
 
     /// Looks again at the channels that have brought something lately; whether there

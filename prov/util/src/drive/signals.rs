@@ -1,10 +1,9 @@
 //! What a lane and the queues that drive it tell each other without its lock.
 
+use super::Seat;
+use crate::lately::nanoseconds;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
-
-use super::Seat;
 
 /// Reads of queues that have completions, and drives, of which one at least is a
 /// drive.
@@ -19,12 +18,32 @@ const WANTED: u8 = 1 << 1;
 /// application does not is told of them.
 const CALLS_BETWEEN_SIGNS: u64 = 128;
 
-/// What sched_yield(2) takes at most if nobody else runs.
-const ALONE: Duration = Duration::from_micros(2);
+/// What sched_yield(2) takes at most if nobody else runs, in nanoseconds.
+const ALONE: u64 = 2_000;
 /// Calls in vain after which a process yields that others wait for.
 const IMPATIENT: u32 = 16;
 /// Calls in vain from which on it yields as usual.
 const PATIENT: u32 = 64;
+/// A wait goes on for this part of what the last yield took before it yields again.
+/// So a process beside one that computes does not give all of its time away, for
+/// each message; and among many that wait for each other, all waits together are
+/// shorter each time than the last yield.
+const STAY: u64 = 32;
+/// That is not worth a look at the clock where it is less, in nanoseconds.
+const SHORT_STAY: u64 = 1_000;
+/// Nor is it longer than this.
+const LONGEST_STAY: u64 = 100_000;
+
+/// Whether a lane waits, for all that its calls know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waiting {
+    /// It was not long in vain.
+    No,
+    /// It is long enough that others may have their turn, for the first time.
+    Begins,
+    /// It goes on.
+    GoesOn,
+}
 
 /// See the module. Of a lane that nobody helps until it is given a seat.
 ///
@@ -40,6 +59,10 @@ pub struct Signals {
     /// Calls in vain after which other processes have their turn, where there
     /// are more of them than processors; 0 where that is not known.
     patience: AtomicU32,
+    /// How long a wait is to go on before it yields, in nanoseconds.
+    stay: AtomicU64,
+    /// Since when it has.
+    since: AtomicU64,
     /// The lane's place at the thread that helps it.
     seat: OnceLock<Seat>,
 }
@@ -114,23 +137,57 @@ impl Signals {
     /// or fewer where others have made use of it lately. A waiting process that
     /// goes on looking then takes the processor from whom it waits for.
     #[inline(always)]
-    pub fn patience(&self, usual: u32) -> u32 {
+    fn patience(&self, usual: u32) -> u32 {
         match self.patience.load(Ordering::Relaxed) {
             0 => usual,
             patience => patience,
         }
     }
 
-    /// Lets other processes have their turn.
-    #[cold]
-    #[inline(never)]
-    pub fn yield_now(&self) {
-        let before = Instant::now();
-        std::thread::yield_now();
-        self.yielded(before.elapsed());
+    /// What so many calls in vain in a row are, where others are to have their turn
+    /// after `usual` of them.
+    #[inline(always)]
+    pub fn in_vain(&self, calls: u32, usual: u32) -> Waiting {
+        let patience = self.patience(usual);
+        match calls.is_multiple_of(patience) {
+            false => Waiting::No,
+            true if calls == patience => Waiting::Begins,
+            true => Waiting::GoesOn,
+        }
     }
 
-    fn yielded(&self, pause: Duration) {
+    /// Lets other processes have their turn, if it is time to.
+    #[cold]
+    #[inline(never)]
+    pub fn wait(&self, waiting: Waiting) {
+        let now = nanoseconds();
+        if self.stays(waiting, now) {
+            return;
+        }
+        std::thread::yield_now();
+        let after = nanoseconds();
+        self.since.store(after, Ordering::Relaxed);
+        self.yielded(after.saturating_sub(now));
+    }
+
+    /// Whether others are to have their turn later.
+    fn stays(&self, waiting: Waiting, now: u64) -> bool {
+        let stay = self.stay.load(Ordering::Relaxed);
+        if stay < SHORT_STAY {
+            return false;
+        }
+        if waiting == Waiting::Begins {
+            self.since.store(now, Ordering::Relaxed);
+        }
+        now.saturating_sub(self.since.load(Ordering::Relaxed)) < stay
+    }
+
+    fn yielded(&self, pause: u64) {
+        let stay = match pause > ALONE {
+            true => (pause / STAY).min(LONGEST_STAY),
+            false => 0,
+        };
+        self.stay.store(stay, Ordering::Relaxed);
         let patience = match (pause > ALONE, self.patience.load(Ordering::Relaxed)) {
             (true, _) => IMPATIENT,
             // It may have been chance.
@@ -223,6 +280,53 @@ mod tests {
         .take_while(|patience| *patience != 512)
         .collect();
         assert!(rises.is_sorted() && rises.len() < 10);
+    }
+
+    /// Milliseconds, in nanoseconds.
+    const MILLISECONDS: u64 = 1_000_000;
+
+    #[test]
+    fn who_yields_to_one_that_computes_does_so_again_later() {
+        let signals = Signals::default();
+        let stays = |waiting, now| signals.stays(waiting, now);
+        assert!(!stays(Waiting::Begins, 0));
+        signals.yielded(3 * MILLISECONDS);
+        let stay = 3 * MILLISECONDS / STAY;
+        for start in [5 * MILLISECONDS, 9 * MILLISECONDS] {
+            assert!(stays(Waiting::Begins, start));
+            assert!(stays(Waiting::GoesOn, start + stay - 1));
+            assert!(!stays(Waiting::GoesOn, start + stay));
+        }
+        signals.yielded(1000 * MILLISECONDS);
+        assert!(!stays(Waiting::GoesOn, 10 * MILLISECONDS));
+        signals.yielded(ALONE);
+        assert!(!stays(Waiting::Begins, 11 * MILLISECONDS));
+    }
+
+    #[test]
+    fn many_that_wait_for_each_other_yield_at_once_in_the_end() {
+        // Each yields to so many, which do nothing but wait as long as they may.
+        for others in [1, 7, 15, 30] {
+            let signals = Signals::default();
+            signals.yielded(3 * MILLISECONDS);
+            let mut rounds = 0;
+            while signals.stays(Waiting::Begins, 0) {
+                signals.yielded(others * signals.stay.load(Ordering::Relaxed));
+                rounds += 1;
+                assert!(rounds < 100);
+            }
+        }
+    }
+
+    #[test]
+    fn a_wait_begins_with_the_first_calls_in_vain() {
+        let signals = Signals::default();
+        let waits = |calls| signals.in_vain(calls, 64);
+        let all = [63, 64, 65, 128].map(waits);
+        assert_eq!(
+            all,
+            [Waiting::No, Waiting::Begins, Waiting::No, Waiting::GoesOn]
+        );
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 use std::time::Instant;
 
-use prov_message::{Reaching as _, Sleeper};
+use prov_message::{Reaching as _, Sleeper, Waiting};
 use prov_util::errno::{Errno, Result};
 
 use crate::engine::link::detours::Detour;
@@ -197,16 +197,15 @@ impl Core {
         has_come
     }
 
-    /// Counts a progress call that nothing has come to; whether other processes
-    /// should have their turn.
+    /// Counts a progress call that nothing has come to.
     #[inline(always)]
-    pub(crate) fn is_idle_for_long(&mut self) -> bool {
+    pub(crate) fn in_vain(&mut self) -> Waiting {
         self.idle_calls = self.idle_calls.wrapping_add(1);
         let after = match self.rota.is_empty() {
             true => YIELD_AFTER,
             false => YIELD_NEARBY_AFTER,
         };
-        self.idle_calls.is_multiple_of(self.signals.patience(after))
+        self.signals.in_vain(self.idle_calls, after)
     }
 
     /// Handles one event; whether it was news.
