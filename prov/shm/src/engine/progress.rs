@@ -29,9 +29,8 @@ impl Core {
     pub(super) fn do_what_is_ready(&mut self) -> Waiting {
         let mut any = self.take_in_some();
         if !self.busy.is_empty() {
-            self.send_more();
-        }
-        if !any && self.idle_calls != self.posted && self.watch() {
+            any |= self.send_more();
+        } else if !any && self.idle_calls != self.posted && self.watch() {
             any = self.take_in_some();
         }
         if any {

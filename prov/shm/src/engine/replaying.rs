@@ -74,28 +74,34 @@ impl Core {
         }
     }
 
-    /// Sends what links have to send, as far as there is room.
+    /// Sends what links have to send, as far as there is room; whether there was some.
     #[inline(never)]
-    pub(super) fn send_more(&mut self) {
+    pub(super) fn send_more(&mut self) -> bool {
+        let mut any = false;
         for key in std::mem::take(&mut self.busy) {
             let Some(link) = self.links.get_mut(key) else {
                 continue;
             };
             link.is_busy = false;
-            if let Err(fault) = self.send_more_on(key) {
-                self.break_link(key, fault);
-                continue;
+            match self.send_more_on(key) {
+                Ok(has_sent) => any |= has_sent,
+                Err(fault) => {
+                    self.break_link(key, fault);
+                    continue;
+                }
             }
             self.replay(key);
             if self.links.get(key).is_some_and(Link::has_something_to_send) {
                 self.is_busy(key);
             }
         }
+        any
     }
 
-    fn send_more_on(&mut self, key: LinkKey) -> Result<(), Fault> {
+    fn send_more_on(&mut self, key: LinkKey) -> Result<bool, Fault> {
+        let mut any = false;
         let Some(link) = self.links.get_mut(key) else {
-            return Ok(());
+            return Ok(false);
         };
         while let Some(answer) = link.answers.pop_front() {
             let len = answer.bytes.len();
@@ -104,12 +110,15 @@ impl Core {
             })?;
             if !sent {
                 link.answers.push_front(answer);
-                return Ok(());
+                return Ok(any);
             }
             link.answer_bytes -= len;
+            any = true;
         }
-        while self.send_part_of_write(key)? || self.send_part_of_stream(key)? {}
-        Ok(())
+        while self.send_part_of_write(key)? || self.send_part_of_stream(key)? {
+            any = true;
+        }
+        Ok(any)
     }
 
     /// Sends the next part of a write; whether one was sent.
