@@ -19,6 +19,7 @@ use prov_util::request::{RemoteIov, RemotePiece};
 
 use super::keys::{EpKey, FetchKey, LinkKey, PendingKey};
 use super::link::{Link, copy};
+use crate::LOG;
 use crate::address;
 use crate::memory;
 use crate::params::{Params, universe_size};
@@ -100,22 +101,40 @@ const POSTED_PER_PEER: usize = 32;
 /// Packets that are copied, rather than left where they are, in bytes.
 const COPIED: usize = 1024;
 
-/// What `open` makes of the largest size that it takes, of `size`, its half and so on
-/// down to `least`: a device may have no queues so long, and nobody says which it has.
-/// Where it is full, operations are refused until it is read.
+/// How often a larger queue is tried than one that a device has.
+const TRIES: u32 = 4;
+
+/// What `open` makes of the largest size, about, that it takes, from `size` down to
+/// `least`, and that: a device may have no queues so long, and nobody says which it has.
 ///
 /// # Errors
 /// That for `least`.
-fn largest<T>(size: usize, least: usize, mut open: impl FnMut(usize) -> Result<T>) -> Result<T> {
-    let mut size = size;
-    loop {
-        match open(size) {
-            Err(Errno::EINVAL | Errno::ENOMEM | Errno::ENOSPC) if size > least => {
-                size = (size / 2).max(least);
+fn largest<T>(
+    size: usize,
+    least: usize,
+    mut open: impl FnMut(usize) -> Result<T>,
+) -> Result<(T, usize)> {
+    let mut too_large = None;
+    let mut fits = size;
+    let mut opened = loop {
+        match open(fits) {
+            Err(Errno::EINVAL | Errno::ENOMEM | Errno::ENOSPC) if fits > least => {
+                too_large = Some(fits);
+                fits = (fits / 2).max(least);
             }
-            outcome => return outcome,
+            outcome => break outcome?,
+        }
+    };
+    if let Some(mut too_large) = too_large {
+        for _ in 0..TRIES {
+            let between = fits.midpoint(too_large);
+            match open(between) {
+                Ok(larger) => (opened, fits) = (larger, between),
+                Err(_) => too_large = between,
+            }
         }
     }
+    Ok((opened, fits))
 }
 
 impl Below {
@@ -136,22 +155,30 @@ impl Below {
             ..
         } = &setting;
         let is_shared = core.ep.rx_ctx_cnt == FI_SHARED_CONTEXT;
-        let slots = Slots::new(domain, SMALL, HEAD + params.buffer_size, *is_local);
-        let most_posted = core.rx.size.clamp(1, params.below_rx_size(is_shared));
+        let mut slots = Slots::new(domain, SMALL, HEAD + params.buffer_size, *is_local);
+        let mut most_posted = core.rx.size.clamp(1, params.below_rx_size(is_shared));
         let peers = universe_size();
-        let for_receives = match is_shared {
-            true => most_posted,
-            false => most_posted.saturating_mul(peers),
-        };
-        let size = core
+        // Those who have receives.
+        let receivers = if is_shared { 1 } else { peers.max(1) };
+        let wanted = core
             .tx
             .size
             .saturating_mul(peers)
-            .saturating_add(for_receives);
-        let least = core.tx.size.saturating_add(most_posted).min(size);
-        let cq = largest(size, least, |size| {
+            .saturating_add(most_posted.saturating_mul(receivers));
+        let least = core.tx.size.saturating_add(most_posted).min(wanted);
+        let (cq, size) = largest(wanted, least, |size| {
             Cq::open(domain, &slots, size, setting.has_sleepers)
         })?;
+        if size < wanted {
+            // Half of it is for what is sent.
+            most_posted = (size / 2 / receivers).clamp(1, most_posted);
+            slots.limit(size);
+            log::info!(
+                target: LOG.cq,
+                "completion queues below have {size} entries at most, of {wanted} wanted: \
+                 {most_posted} receives for each of {receivers}"
+            );
+        }
         let shared = match is_shared {
             true => Some(SharedReceive::open(domain, core, &slots)?),
             false => None,
@@ -521,13 +548,13 @@ mod tests {
             true => Ok(size),
             false => Err(Errno::EINVAL),
         };
-        assert_eq!(largest(1000, 500, device), Ok(1000));
-        assert_eq!(largest(100_000, 500, device), Ok(25_000));
-        assert_eq!(largest(100_000, 30_000, device), Ok(30_000));
-        assert_eq!(largest(100_000, 40_000, device), Err(Errno::EINVAL));
-        assert_eq!(
-            largest(2, 1, |_| Err::<(), _>(Errno::ENODEV)),
-            Err(Errno::ENODEV)
-        );
+        let size = |size, least| largest(size, least, device).map(|(_, size)| size);
+        assert_eq!(size(1000, 500), Ok(1000));
+        let found = size(100_000, 500).unwrap();
+        assert!((31_000..32_768).contains(&found), "{found}");
+        assert!((30_000..32_768).contains(&size(100_000, 30_000).unwrap()));
+        assert_eq!(size(100_000, 40_000), Err(Errno::EINVAL));
+        let none = largest(2, 1, |_| Err::<(), _>(Errno::ENODEV));
+        assert_eq!(none, Err(Errno::ENODEV));
     }
 }

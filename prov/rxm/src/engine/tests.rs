@@ -415,6 +415,36 @@ fn a_write_that_takes_a_receive_gives_it_back() {
 }
 
 #[test]
+fn no_more_is_under_way_than_the_queue_below_has_room_for() {
+    let [a, b] = pair(Params::default);
+    let (mut out, mut place) = ([1u8; 3000], [0u8; 3000]);
+    b.receive(&mut place, 0);
+    a.send(&mut out, 0);
+    until(&[&a, &b], || a.count() == 1 && b.count() == 1);
+    let lent = || a.engine.core().below.as_ref().unwrap().slots.lent();
+    let limit = lent() + 2;
+    a.engine.core().below.as_mut().unwrap().slots.limit(limit);
+    let mut places = vec![[0u8; 3000]; 99];
+    (1..100)
+        .zip(&mut places)
+        .for_each(|(tag, place)| b.receive(place, tag));
+    let mut refused = 0;
+    for tag in 1..100 {
+        while !a.has_sent(&mut out, tag) {
+            refused += 1;
+            a.drive();
+        }
+        assert!(lent() <= limit);
+    }
+    assert_ne!(refused, 0);
+    until(&[&a, &b], || {
+        assert!(lent() <= limit);
+        a.count() == 100 && b.count() == 100
+    });
+    assert!(places.iter().all(|place| *place == out));
+}
+
+#[test]
 fn short_messages_to_a_peer_complete_in_order() {
     let [a, b] = pair(Params::default);
     let mut outs: Vec<Vec<u8>> = [8, 1000, 8, 300, 1000, 8].map(|len| vec![1; len]).into();

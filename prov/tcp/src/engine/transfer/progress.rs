@@ -80,7 +80,8 @@ impl From<bool> for Come {
 impl Core {
     /// Does what is ready, without blocking. One call into the system at most
     /// is in vain: a read of the favourite, or a question to the poller; and
-    /// none where the last one was so only a moment ago.
+    /// none where the last one was so only a moment ago, and nothing comes through
+    /// shared memory.
     #[inline(always)]
     pub(crate) fn do_what_is_ready(&mut self) -> Come {
         if self.has_chores {

@@ -149,6 +149,10 @@ fn post<T>(
     owner: u32,
     call: impl FnOnce(&Lent) -> isize,
 ) -> Posted {
+    if slots.is_full() {
+        let error = Errno::EAGAIN;
+        return Err(Refused { error, slot });
+    }
     let Some(lent) = slots.lend(&slot, owner) else {
         let error = Errno::EINVAL;
         return Err(Refused { error, slot });

@@ -76,6 +76,9 @@ pub struct Slots<T> {
     free: [Vec<u32>; 2],
     bytes: [usize; 2],
     orphans: Vec<u32>,
+    /// How many are with the provider below, each for a completion; and may be.
+    lent: usize,
+    limit: usize,
     memory: Arc<Memory>,
     is_registered: bool,
     domain: Arc<Domain>,
@@ -116,6 +119,8 @@ impl<T> Slots<T> {
             free: [Vec::new(), Vec::new()],
             bytes: [small, large],
             orphans: Vec::new(),
+            lent: 0,
+            limit: usize::MAX,
             memory: Arc::default(),
             is_registered,
             domain: domain.clone(),
@@ -151,6 +156,23 @@ impl<T> Slots<T> {
             entry.what = None;
             self.free[entry.size as usize].push(slot.0);
         }
+    }
+
+    /// So many operations at most are under way from now on: no more completions
+    /// than their queue has room for.
+    pub fn limit(&mut self, limit: usize) {
+        self.limit = limit;
+    }
+
+    /// Operations that are under way, or have completed without having been read.
+    pub fn lent(&self) -> usize {
+        self.lent
+    }
+
+    /// Whether there must not be another one.
+    #[inline(always)]
+    pub(super) fn is_full(&self) -> bool {
+        self.lent >= self.limit
     }
 
     /// Slots in all, small and large.
@@ -293,6 +315,7 @@ impl<T> Slots<T> {
             return None;
         }
         entry.state = State::Lent(owner);
+        self.lent += 1;
         let context = entry.head.as_ptr();
         Some(Lent {
             context: context.cast(),
@@ -308,6 +331,7 @@ impl<T> Slots<T> {
     pub(super) fn take_back(&mut self, slot: &Slot) {
         if let Some(entry) = self.entries.get_mut(slot.0 as usize) {
             entry.state = State::Held;
+            self.lent -= 1;
         }
     }
 
@@ -330,11 +354,13 @@ impl<T> Slots<T> {
         match entry.state {
             State::Lent(_) => {
                 entry.state = State::Held;
+                self.lent -= 1;
                 Some(Slot(number))
             }
             State::Orphaned => {
                 // It is taken off the list of orphans when that is looked at.
                 entry.state = State::Free;
+                self.lent -= 1;
                 self.free[entry.size as usize].push(number);
                 None
             }
@@ -371,6 +397,7 @@ impl<T> Slots<T> {
             let entry = &mut self.entries[number as usize];
             if entry.state == State::Orphaned {
                 entry.state = State::Free;
+                self.lent -= 1;
                 self.free[entry.size as usize].push(number);
             }
         }
