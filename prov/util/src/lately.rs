@@ -1,5 +1,8 @@
 //! Whether something was so lately that looking again tells nothing new.
 
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
 /// Ticks of the processor's clock, or nanoseconds, that are "lately": 64 to 256
 /// ns, about what one question to the system takes.
 const LATELY: u64 = 256;
@@ -37,12 +40,14 @@ fn now() -> u64 {
 #[cfg(not(target_arch = "x86_64"))]
 use self::nanoseconds as now;
 
-/// Nanoseconds on the system's clock, which is read without a system call.
+/// Nanoseconds since a second before the first call, on a clock that is read without
+/// a system call.
 #[inline]
 pub(crate) fn nanoseconds() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    let seconds = now.tv_sec.unsigned_abs() * 1_000_000_000;
-    seconds + now.tv_nsec.unsigned_abs()
+    static FIRST: OnceLock<Instant> = OnceLock::new();
+    let since = FIRST.get_or_init(Instant::now).elapsed();
+    let since = since + Duration::from_secs(1);
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
