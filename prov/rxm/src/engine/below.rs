@@ -170,9 +170,10 @@ impl Below {
             Cq::open(domain, &slots, size, setting.has_sleepers)
         })?;
         if size < wanted {
-            // Half of it is for what is sent.
+            // Half of it at least is for what is sent. Receives are posted again whatever
+            // else is under way: a link that loses one may wait for it for ever.
             most_posted = (size / 2 / receivers).clamp(1, most_posted);
-            slots.limit(size);
+            slots.limit(size - (most_posted * receivers).min(size / 2));
             log::info!(
                 target: LOG.cq,
                 "completion queues below have {size} entries at most, of {wanted} wanted: \

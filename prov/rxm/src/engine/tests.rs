@@ -421,8 +421,8 @@ fn no_more_is_under_way_than_the_queue_below_has_room_for() {
     b.receive(&mut place, 0);
     a.send(&mut out, 0);
     until(&[&a, &b], || a.count() == 1 && b.count() == 1);
-    let lent = || a.engine.core().below.as_ref().unwrap().slots.lent();
-    let limit = lent() + 2;
+    let sent = || a.engine.core().below.as_ref().unwrap().slots.sent();
+    let limit = 2;
     a.engine.core().below.as_mut().unwrap().slots.limit(limit);
     let mut places = vec![[0u8; 3000]; 99];
     (1..100)
@@ -434,14 +434,33 @@ fn no_more_is_under_way_than_the_queue_below_has_room_for() {
             refused += 1;
             a.drive();
         }
-        assert!(lent() <= limit);
+        assert!(sent() <= limit);
     }
     assert_ne!(refused, 0);
     until(&[&a, &b], || {
-        assert!(lent() <= limit);
+        assert!(sent() <= limit);
         a.count() == 100 && b.count() == 100
     });
     assert!(places.iter().all(|place| *place == out));
+}
+
+#[test]
+fn who_may_send_no_more_has_all_its_receives_still() {
+    let [a, b] = pair(|| Params {
+        use_srx: Some(false),
+        ..Params::default()
+    });
+    let (mut out, mut place) = ([1u8; 8], [0u8; 8]);
+    a.receive(&mut place, 0);
+    b.send(&mut out, 0);
+    until(&[&a, &b], || a.count() == 1 && b.count() == 1);
+    a.engine.core().below.as_mut().unwrap().slots.limit(0);
+    // More than are posted for a peer.
+    for tag in 1..300 {
+        a.receive(&mut place, tag);
+        b.send(&mut out, tag);
+        until(&[&a, &b], || a.count() == tag as usize + 1);
+    }
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! What a lane and the queues that drive it tell each other without its lock.
 
-use super::Seat;
-use crate::lately::nanoseconds;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use super::Seat;
+use crate::lately::nanoseconds;
 
 /// Reads of queues that have completions, and drives, of which one at least is a
 /// drive.

@@ -122,7 +122,7 @@ impl SharedReceive {
 
 #[inline(always)]
 fn receive<T>(object: &Object<fid_ep>, owner: u32, slots: &mut Slots<T>, slot: Slot) -> Posted {
-    post(slots, slot, owner, |lent| {
+    lend(slots, slot, owner, true, |lent| {
         // SAFETY: the endpoint is open, and the slot's bytes are its own until
         // the receive completes.
         unsafe {
@@ -141,7 +141,7 @@ fn receive<T>(object: &Object<fid_ep>, owner: u32, slots: &mut Slots<T>, slot: S
     })
 }
 
-/// Lends a slot for a call.
+/// Lends a slot for a call that is no receive, if there may be another one.
 #[inline(always)]
 fn post<T>(
     slots: &mut Slots<T>,
@@ -153,7 +153,19 @@ fn post<T>(
         let error = Errno::EAGAIN;
         return Err(Refused { error, slot });
     }
-    let Some(lent) = slots.lend(&slot, owner) else {
+    lend(slots, slot, owner, false, call)
+}
+
+/// Lends a slot for a call.
+#[inline(always)]
+fn lend<T>(
+    slots: &mut Slots<T>,
+    slot: Slot,
+    owner: u32,
+    is_receive: bool,
+    call: impl FnOnce(&Lent) -> isize,
+) -> Posted {
+    let Some(lent) = slots.lend(&slot, owner, is_receive) else {
         let error = Errno::EINVAL;
         return Err(Refused { error, slot });
     };

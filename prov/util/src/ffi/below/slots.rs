@@ -54,6 +54,8 @@ struct Entry<T> {
     desc: *mut c_void,
     state: State,
     size: Size,
+    /// Whether it was lent for a receive last.
+    is_receive: bool,
     what: Option<T>,
 }
 
@@ -76,8 +78,9 @@ pub struct Slots<T> {
     free: [Vec<u32>; 2],
     bytes: [usize; 2],
     orphans: Vec<u32>,
-    /// How many are with the provider below, each for a completion; and may be.
-    lent: usize,
+    /// How many are with the provider below but for receives, each for a completion;
+    /// and may be.
+    sent: usize,
     limit: usize,
     memory: Arc<Memory>,
     is_registered: bool,
@@ -119,7 +122,7 @@ impl<T> Slots<T> {
             free: [Vec::new(), Vec::new()],
             bytes: [small, large],
             orphans: Vec::new(),
-            lent: 0,
+            sent: 0,
             limit: usize::MAX,
             memory: Arc::default(),
             is_registered,
@@ -158,21 +161,22 @@ impl<T> Slots<T> {
         }
     }
 
-    /// So many operations at most are under way from now on: no more completions
-    /// than their queue has room for.
+    /// So many operations but receives are under way from now on at most: no more
+    /// completions than their queue has room for beside those of receives.
     pub fn limit(&mut self, limit: usize) {
         self.limit = limit;
     }
 
-    /// Operations that are under way, or have completed without having been read.
-    pub fn lent(&self) -> usize {
-        self.lent
+    /// Operations but receives that are under way, or have completed without having
+    /// been read.
+    pub fn sent(&self) -> usize {
+        self.sent
     }
 
     /// Whether there must not be another one.
     #[inline(always)]
     pub(super) fn is_full(&self) -> bool {
-        self.lent >= self.limit
+        self.sent >= self.limit
     }
 
     /// Slots in all, small and large.
@@ -218,6 +222,7 @@ impl<T> Slots<T> {
                 desc,
                 state: State::Free,
                 size,
+                is_receive: false,
                 what: None,
             });
         }
@@ -305,17 +310,18 @@ impl<T> Slots<T> {
         self.entries.get_mut(slot.0 as usize)?.what.take()
     }
 
-    /// A slot goes to the provider below, for the endpoint `owner`: its context,
-    /// its bytes and their descriptor. To be followed by the call, and by
+    /// A slot goes to the provider below, for the endpoint `owner`, for a receive or
+    /// not: its context, its bytes and their descriptor. To be followed by the call, and by
     /// [`Slots::take_back`] where that fails.
     #[inline]
-    pub(super) fn lend(&mut self, slot: &Slot, owner: u32) -> Option<Lent> {
+    pub(super) fn lend(&mut self, slot: &Slot, owner: u32, is_receive: bool) -> Option<Lent> {
         let entry = self.entries.get_mut(slot.0 as usize)?;
         if entry.state != State::Held {
             return None;
         }
         entry.state = State::Lent(owner);
-        self.lent += 1;
+        entry.is_receive = is_receive;
+        self.sent += usize::from(!is_receive);
         let context = entry.head.as_ptr();
         Some(Lent {
             context: context.cast(),
@@ -331,7 +337,7 @@ impl<T> Slots<T> {
     pub(super) fn take_back(&mut self, slot: &Slot) {
         if let Some(entry) = self.entries.get_mut(slot.0 as usize) {
             entry.state = State::Held;
-            self.lent -= 1;
+            self.sent -= usize::from(!entry.is_receive);
         }
     }
 
@@ -354,13 +360,13 @@ impl<T> Slots<T> {
         match entry.state {
             State::Lent(_) => {
                 entry.state = State::Held;
-                self.lent -= 1;
+                self.sent -= usize::from(!entry.is_receive);
                 Some(Slot(number))
             }
             State::Orphaned => {
                 // It is taken off the list of orphans when that is looked at.
                 entry.state = State::Free;
-                self.lent -= 1;
+                self.sent -= usize::from(!entry.is_receive);
                 self.free[entry.size as usize].push(number);
                 None
             }
@@ -397,7 +403,7 @@ impl<T> Slots<T> {
             let entry = &mut self.entries[number as usize];
             if entry.state == State::Orphaned {
                 entry.state = State::Free;
-                self.lent -= 1;
+                self.sent -= usize::from(!entry.is_receive);
                 self.free[entry.size as usize].push(number);
             }
         }
