@@ -3,10 +3,7 @@
 //!
 //! A short message is all in its slot, and the shortest in one cache line. The
 //! bytes of a longer one are in an area beside the ring, where their room is
-//! free again when their slot is. Only the beginning of the area is used, and
-//! stays in the caches of both sides, as long as the receiver takes what comes;
-//! of one that does not have a processor all the time the sender may be further
-//! ahead, so that it has something to do for long when it has one. What one side
+//! free again when their slot is. What one side
 //! writes is in cache lines of its own: besides the slots, how far it has read, and whether it sleeps. How far it
 //! has read stands in its longer messages, too: where these go to and fro, each
 //! side has all of the area again without a look at another cache line.
@@ -15,17 +12,18 @@
 //! then used. The bytes of a message may change while they are read; where they
 //! are and how many never do.
 
+mod area;
 mod receiver;
 mod slot;
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
 
 use prov_util::buffer::{AppIov, Piece};
 use prov_util::errno::{Errno, Result};
 
+use self::area::{Area, Place};
 pub use self::receiver::{Receiver, Record};
 use self::slot::{Direction, Slot, control, half_of, put_words};
 pub use self::slot::{Head, Next};
@@ -35,7 +33,7 @@ use crate::ring::{Broken, Free, Producer, lap};
 use crate::segment::Segment;
 
 /// What the first word of a segment says: that it is one, and which version.
-const MAGIC: u64 = u64::from_le_bytes(*b"fi_lcl\x03\x00");
+const MAGIC: u64 = u64::from_le_bytes(*b"fi_lcl\x04\x00");
 /// Slots each way.
 const SLOTS: usize = 256;
 /// Bytes of a slot.
@@ -45,15 +43,11 @@ const HEAD: usize = 32;
 /// Longest message that is in its slot.
 pub const INLINE: usize = SLOT - HEAD;
 /// Bytes of the area for longer ones.
-const AREA: usize = 1 << 20;
-/// How many of them are used as long as the receiver takes what comes.
+const AREA: usize = 2 << 20;
+/// How many of them are there from the start.
 const NEAR: usize = 64 << 10;
-/// How long it may take nothing until all are.
-const PATIENCE: Duration = Duration::from_micros(100);
-/// Messages under way at most for which the receiver may have had time.
-const FEW: u64 = 2;
-/// Longest message.
-pub const LONGEST: usize = 16 << 10;
+/// Longest message: 16 KiB of data, and what a provider says of them.
+pub const LONGEST: usize = (16 << 10) + 256;
 /// Messages that are so long are fetched in part before they have come.
 const LONG: usize = 3 << 10;
 /// How many of their bytes: about as many lines as a processor asks for at a time.
@@ -95,16 +89,8 @@ const NAP: u64 = 4;
 pub struct Sender {
     way: Direction,
     ring: Producer,
-    /// Bytes of the area that were given out, of all times, and free again.
-    given: u64,
-    free: u64,
-    /// Bytes of the area that are used.
-    reach: u64,
-    /// Whether all of the area is there, or cannot be.
-    backed: Option<bool>,
-    /// Since when there has been no room.
-    full_since: Option<Instant>,
-    /// How many had been given out when each slot was filled, of those that are
+    area: Area,
+    /// How many bytes of the area had been given out when each slot was filled, of those that are
     /// `noted`. Since then, none have been given out.
     given_by: Box<[u64; SLOTS]>,
     /// Slots of all times.
@@ -129,14 +115,6 @@ pub struct Space<'a> {
     pub bytes: AppIov,
 }
 
-/// Room in the area.
-#[derive(Clone, Copy)]
-struct Place {
-    offset: u64,
-    /// What is given out with it, of all times.
-    given: u64,
-}
-
 /// How far each side is with what the other one sends, of all times.
 #[derive(Clone, Copy)]
 struct Taken {
@@ -151,11 +129,7 @@ impl Sender {
         Sender {
             way,
             ring: Producer::default(),
-            given: 0,
-            free: 0,
-            reach: NEAR as u64,
-            backed: None,
-            full_since: None,
+            area: Area::default(),
             given_by: Box::new([0; SLOTS]),
             noted: 0,
             woken: 0,
@@ -254,13 +228,13 @@ impl Sender {
         fill: impl Fn(usize, Piece),
         wake: impl FnOnce(),
     ) -> bool {
-        if self.hear(taken.there).is_err() || self.looks_first() {
+        if self.hear(taken.there).is_err() {
             return false;
         }
         let Some(slot) = self.ring.free_slot::<Direction>() else {
             return false;
         };
-        let Some(place) = self.find_bytes(len) else {
+        let Some(place) = self.area.find(len, &self.way) else {
             return false;
         };
         let Some(bytes) = self.way.area(place.offset, len) else {
@@ -293,7 +267,7 @@ impl Sender {
         filled.put_place(place.offset, taken);
         put_words(filled, &head);
         self.note();
-        self.given = place.given;
+        self.area.given = place.given;
         self.publish(slot, half_of(&head), len)
     }
 
@@ -309,7 +283,7 @@ impl Sender {
                 bytes: self.way.slot(slot.slot()).inline(len).into(),
                 place: Place {
                     offset: 0,
-                    given: self.given,
+                    given: self.area.given,
                 },
                 taken: taken.here,
                 sender: self,
@@ -327,19 +301,15 @@ impl Sender {
         taken: Taken,
     ) -> std::result::Result<Option<Space<'_>>, Broken> {
         self.hear(taken.there)?;
-        if self.looks_first() {
-            self.look()?;
-        }
         for looks_again in [true, false] {
             if let Some(slot) = self.ring.free_slot::<Direction>()
-                && let Some(place) = self.find_bytes(len)
+                && let Some(place) = self.area.find(len, &self.way)
             {
                 let bytes = match len <= INLINE {
                     true => Some(self.way.slot(slot.slot()).inline(len)),
                     false => self.way.area(place.offset, len),
                 };
                 self.is_starved = false;
-                self.full_since = None;
                 return Ok(bytes.map(|bytes| Space {
                     sender: self,
                     slot,
@@ -354,41 +324,12 @@ impl Sender {
             }
         }
         self.is_starved = true;
-        let since = *self.full_since.get_or_insert_with(Instant::now);
-        if self.reach < AREA as u64 && since.elapsed() > PATIENCE && self.reach_out() {
-            return self.find_space(len, taken);
-        }
         Ok(None)
-    }
-
-    /// All of the area is used until all that is in it was taken. Whether that is
-    /// possible, and of use: there may be no slot.
-    #[cold]
-    fn reach_out(&mut self) -> bool {
-        if self.ring.free_slot::<Direction>().is_none() {
-            return false;
-        }
-        let is_backed = *self.backed.get_or_insert_with(|| self.way.back_area());
-        if is_backed {
-            self.reach = AREA as u64;
-        }
-        is_backed
-    }
-
-    /// Whether few messages are under way, so that the receiver may have taken all
-    /// and the area be free.
-    #[inline(always)]
-    fn looks_first(&self) -> bool {
-        self.given != self.free && self.ring.filled_since_look() <= FEW
     }
 
     /// Looks how far the receiver is.
     fn look(&mut self) -> std::result::Result<(), Broken> {
-        let before = self.ring.done();
         let done = self.ring.look(&self.way)?;
-        if done != before {
-            self.full_since = None;
-        }
         self.are_done(done);
         Ok(())
     }
@@ -399,7 +340,7 @@ impl Sender {
         if done > self.ring.done() {
             let done = self.ring.hear(done)?;
             if done == self.ring.filled() {
-                self.free = self.given;
+                self.area.free = self.area.given;
             } else {
                 self.are_done(done);
             }
@@ -416,7 +357,7 @@ impl Sender {
         if self.ring.filled_since_look() < SLOTS as u64
             && let Some(last) = done.checked_sub(1)
         {
-            self.free = self.free.max(self.given_by[last as usize % SLOTS]);
+            self.area.free = self.area.free.max(self.given_by[last as usize % SLOTS]);
         }
     }
 
@@ -427,35 +368,9 @@ impl Sender {
         let filled = self.ring.filled();
         let first = self.noted.max(filled.saturating_sub(SLOTS as u64));
         for position in first..filled {
-            self.given_by[position as usize % SLOTS] = self.given;
+            self.given_by[position as usize % SLOTS] = self.area.given;
         }
         self.noted = filled;
-    }
-
-    /// Where in the area `len` bytes go, all together.
-    #[inline(always)]
-    fn find_bytes(&mut self, len: usize) -> Option<Place> {
-        if len <= INLINE {
-            return Some(Place {
-                offset: 0,
-                given: self.given,
-            });
-        }
-        let (area, len) = (AREA as u64, len.next_multiple_of(64) as u64);
-        if self.given == self.free {
-            // Where the last ones were, caches of both sides have it.
-            self.given = self.given.next_multiple_of(area);
-            self.free = self.given;
-            self.reach = NEAR as u64;
-            self.full_since = None;
-        }
-        let mut start = self.given;
-        if start % area + len > self.reach {
-            start = start.next_multiple_of(area);
-        }
-        let given = start + len;
-        let offset = start % area;
-        (given - self.free <= area).then_some(Place { offset, given })
     }
 }
 
@@ -587,11 +502,7 @@ impl Channel {
     /// before is seen, and what comes first then wakes it.
     pub fn sleep(&mut self) {
         let starved = match self.sender.is_starved {
-            // The receiver has more to do when it does something.
-            true => {
-                self.sender.reach_out();
-                STARVED
-            }
+            true => STARVED,
             false => 0,
         };
         let nap = (self.sleep & !(NAP - 1)) + NAP;

@@ -309,12 +309,12 @@ mod tests {
     #[test]
     fn who_finds_no_room_has_some_when_the_other_has_received() {
         let (mut here, mut there) = pair();
-        let out = vec![1; 1 << 20];
+        let out = vec![1; 4 << 20];
         let sent = here.send(&out).unwrap().bytes;
         assert!(sent > LONGEST && sent < out.len());
         assert_eq!(here.has_room(), Ok(false));
         here.sleep();
-        let mut into = vec![0; 1 << 20];
+        let mut into = vec![0; 4 << 20];
         let came = there.receive(&mut into).unwrap();
         assert_eq!((came.bytes, came.wakes), (sent, true));
         assert_eq!(here.has_room(), Ok(true));

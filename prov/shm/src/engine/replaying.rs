@@ -1,7 +1,7 @@
 //! Operations that have waited for a link, and what is sent in parts: both go
 //! on as there is room.
 
-use prov_local::channel::{Head, LONGEST};
+use prov_local::channel::Head;
 use prov_message::Core as _;
 use prov_message::Op;
 use prov_message::peers::Request;
@@ -11,10 +11,11 @@ use prov_util::errno::Errno;
 use super::Core;
 use super::keys::LinkKey;
 use super::link::{Bytes, Fault, Link, Pending, Stream, Writing};
-use super::records::{self, BYTES, HAS_DATA, MORE, REMOTE_LIST, WRITE, remote_list};
+use super::records::{self, BYTES, HAS_DATA, MORE, WRITE, remote_list};
+use super::sending::EAGER;
 
-/// Bytes of a part.
-pub const PART: usize = LONGEST - REMOTE_LIST;
+/// Bytes of a part, before which the list of a write has room.
+pub const PART: usize = EAGER;
 
 impl Core {
     /// A link has something to send as soon as there is room.

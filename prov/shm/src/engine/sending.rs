@@ -2,7 +2,7 @@
 //! them.
 
 use fabric_abi::{FI_COMMIT_COMPLETE, FI_DELIVERY_COMPLETE, FI_REMOTE_CQ_DATA};
-use prov_local::channel::{Head, INLINE};
+use prov_local::channel::{Head, INLINE, LONGEST};
 use prov_message::peers::{Bytes as Payload, Deferred, Destination};
 use prov_message::{Op, Reaching as _};
 use prov_util::buffer::AppIov;
@@ -13,16 +13,18 @@ use prov_util::request::{Tag, Transmit};
 use super::Core;
 use super::keys::{EpKey, LinkKey, to_peer};
 use super::link::{Bytes, Pending};
-use super::records::{HAS_DATA, MESSAGE, OFFERED, TAGGED};
+use super::records::{HAS_DATA, MESSAGE, OFFERED, REMOTE_LIST, TAGGED};
 use crate::params::SIZES;
 
 /// Longest message that is sent at once.
-pub const EAGER: usize = 8 << 10;
+pub const EAGER: usize = 16 << 10;
 
 /// Flags of messages that do not take the short way.
 const SPECIAL: u64 = FI_REMOTE_CQ_DATA | FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE;
 // What takes it need not be checked for its length.
 const _: () = assert!(INLINE <= SIZES.inject);
+// A write has its list before its bytes.
+const _: () = assert!(REMOTE_LIST + EAGER <= LONGEST);
 
 impl Core {
     #[inline(always)]

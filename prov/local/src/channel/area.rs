@@ -1,0 +1,230 @@
+//! The area for the bytes of longer messages, as the side that fills it has it.
+//!
+//! Its room is used in turn. Where lines that the receiver has just read are
+//! written again, its caches have to give them up one by one; in an area that is
+//! larger than those they are in the cache that processors share. So a channel
+//! whose area is used a lot gets a large one: from the start, only the beginning is
+//! there.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use super::slot::Direction;
+use super::{AREA, INLINE, NEAR};
+
+/// An area whose beginning is used up within that time is used a lot.
+const LIVELY: Duration = Duration::from_millis(1);
+/// Channels of a process with all of their area: more would take much memory on
+/// a host with many processes.
+const MOST: usize = 16;
+
+/// How many of something there are.
+#[derive(Default)]
+pub(super) struct Count(AtomicUsize);
+
+/// Channels of this process with all of their area.
+static EXTENDED: Count = Count(AtomicUsize::new(0));
+
+/// Room in the area.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    pub(super) offset: u64,
+    /// What is given out with it, of all times.
+    pub(super) given: u64,
+}
+
+/// See the [module](self) description.
+pub(super) struct Area {
+    /// Bytes that were given out, of all times, and free again.
+    pub(super) given: u64,
+    pub(super) free: u64,
+    /// All of it is used.
+    extension: Option<Extension>,
+    /// Of all channels.
+    extended: &'static Count,
+    /// There is no memory for that.
+    cannot: bool,
+    /// When the beginning was last used up.
+    turned: Option<Instant>,
+}
+
+/// One of [`MOST`].
+struct Extension(&'static Count);
+
+impl Extension {
+    fn new(extended: &'static Count) -> Option<Extension> {
+        let one_more = |count: usize| (count < MOST).then_some(count + 1);
+        let counted = extended
+            .0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
+        counted.ok().map(|_| Extension(extended))
+    }
+}
+
+impl Drop for Extension {
+    fn drop(&mut self) {
+        self.0.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Default for Area {
+    fn default() -> Self {
+        Area::new(&EXTENDED)
+    }
+}
+
+impl Area {
+    fn new(extended: &'static Count) -> Area {
+        Area {
+            given: 0,
+            free: 0,
+            extension: None,
+            extended,
+            cannot: false,
+            turned: None,
+        }
+    }
+
+    /// Whether nothing is given out.
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.given == self.free
+    }
+
+    /// Where `len` bytes go, all together.
+    #[inline(always)]
+    pub(super) fn find(&mut self, len: usize, way: &Direction) -> Option<Place> {
+        if len <= INLINE {
+            return Some(Place {
+                offset: 0,
+                given: self.given,
+            });
+        }
+        let (area, len) = (AREA as u64, len.next_multiple_of(64) as u64);
+        let mut start = self.given;
+        if start % area + len > self.reach() && !self.goes_on(way) {
+            start = start.next_multiple_of(area);
+        }
+        let given = start + len;
+        let offset = start % area;
+        (given - self.free <= area).then_some(Place { offset, given })
+    }
+
+    #[inline(always)]
+    fn reach(&self) -> u64 {
+        match self.extension {
+            Some(_) => AREA as u64,
+            None => NEAR as u64,
+        }
+    }
+
+    /// What is used has no room up to its end. Whether there is room behind it.
+    #[cold]
+    fn goes_on(&mut self, way: &Direction) -> bool {
+        if self.extension.is_some() || self.cannot {
+            return false;
+        }
+        let now = Instant::now();
+        let last = self.turned.replace(now);
+        last.is_some_and(|last| now.duration_since(last) < LIVELY) && self.extend(way)
+    }
+
+    /// All of it is used from now on, if that is possible.
+    #[cold]
+    fn extend(&mut self, way: &Direction) -> bool {
+        if self.extension.is_none()
+            && !self.cannot
+            && let Some(extension) = Extension::new(self.extended)
+        {
+            self.cannot = !way.back_area();
+            self.extension = (!self.cannot).then_some(extension);
+        }
+        self.is_extended()
+    }
+
+    /// Whether all of it is used.
+    pub(super) fn is_extended(&self) -> bool {
+        self.extension.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::channel::Channel;
+
+    /// Uses the beginning of an area up once.
+    fn turn(area: &mut Area, way: &Direction) {
+        for _ in 0..NEAR / 4096 {
+            let place = area.find(4096, way).unwrap();
+            area.given = place.given;
+            area.free = place.given;
+        }
+    }
+
+    /// Those of one test.
+    fn counted() -> &'static Count {
+        Box::leak(Box::default())
+    }
+
+    #[test]
+    fn what_is_used_a_lot_is_large_and_what_is_not_stays_small() {
+        let (channel, _fd) = Channel::create().unwrap();
+        let way = &channel.sender.way;
+        let mut area = Area::new(counted());
+        // A clock that has not been looked at is none that says "lately".
+        turn(&mut area, way);
+        assert!(area.turned.is_none() && area.extension.is_none());
+        turn(&mut area, way);
+        area.turned = Instant::now().checked_sub(2 * LIVELY);
+        turn(&mut area, way);
+        assert!(area.extension.is_none(), "not so lately");
+        // The clock stands for any that the test may run late by.
+        area.turned = Some(Instant::now() + LIVELY);
+        let place = area.find(4096, way).unwrap();
+        assert!(area.extension.is_some());
+        assert_eq!(place.offset, NEAR as u64, "room behind what was used");
+    }
+
+    #[test]
+    fn room_is_given_out_once_until_it_is_free() {
+        let (channel, _fd) = Channel::create().unwrap();
+        let way = &channel.sender.way;
+        let mut area = Area::new(counted());
+        assert!(area.extend(way));
+        let mut places = Vec::new();
+        while let Some(place) = area.find(5000, way) {
+            places.push(place.offset..place.offset + 5000);
+            area.given = place.given;
+            assert!(places.len() < AREA);
+        }
+        for (at, one) in places.iter().enumerate() {
+            assert!(one.end <= AREA as u64);
+            let other = places[..at]
+                .iter()
+                .find(|other| other.end > one.start && one.end > other.start);
+            assert_eq!(other, None);
+        }
+    }
+
+    #[test]
+    fn where_there_is_no_memory_for_it_the_area_stays_small() {
+        let (channel, _fd) = Channel::create().unwrap();
+        let mut area = Area::new(counted());
+        area.cannot = true;
+        assert!(!area.extend(&channel.sender.way) && !area.is_extended());
+    }
+
+    #[test]
+    fn a_process_has_large_areas_for_some_of_its_channels() {
+        let (channel, _fd) = Channel::create().unwrap();
+        let (way, counted) = (&channel.sender.way, counted());
+        let mut areas: Vec<_> = (0..MOST).map(|_| Area::new(counted)).collect();
+        assert!(areas.iter_mut().all(|area| area.extend(way)));
+        let mut one_more = Area::new(counted);
+        assert!(!one_more.extend(way));
+        // That of a channel that has ended is had again.
+        areas.pop();
+        assert!(one_more.extend(way));
+    }
+}
