@@ -28,7 +28,7 @@ pub use self::receiver::{Receiver, Record};
 use self::slot::{Direction, Slot, control, half_of, put_words};
 pub use self::slot::{Head, Next};
 use crate::barrier;
-use crate::joint::{BOARD, Joint};
+use crate::joint::{BOARD, BOUNCE, Joint};
 use crate::ring::{Broken, Free, Producer, lap};
 use crate::segment::Segment;
 
@@ -67,8 +67,10 @@ const RINGS: usize = 4096;
 const RING: usize = SLOTS * SLOT;
 /// Bytes before the areas, in which all stands but bytes of longer messages.
 pub const TABLES: usize = RINGS + 2 * RING;
+/// Where the slots of joint copies begin, of which none are there from the start.
+const BOUNCES: usize = TABLES + 2 * AREA;
 /// Bytes of a segment.
-pub const SEGMENT: usize = TABLES + 2 * AREA;
+pub const SEGMENT: usize = BOUNCES + 2 * BOUNCE;
 /// What of a segment is there from the start.
 const BACKED: [Range<usize>; 3] = [0..TABLES, near(0), near(1)];
 
@@ -436,7 +438,7 @@ impl Channel {
             sender: Sender::new(Direction::new(segment, side)),
             receiver: Receiver::new(Direction::new(segment, 1 - side)),
             sleep: 0,
-            joint: Joint::new(segment, JOINT, side),
+            joint: Joint::new(segment, JOINT, BOUNCES, side),
         }
     }
 

@@ -44,6 +44,8 @@ pub struct Copier<T: Transport> {
     helpers: Helpers<T>,
     /// Whether there is nothing to be done.
     is_idle: bool,
+    /// Whether it is the peers' turn to be helped: a copy was made since.
+    owes_help: bool,
     /// None while something is copied.
     target: Option<Target>,
     /// The endpoint for which that is.
@@ -60,6 +62,7 @@ impl<T: Transport> Copier<T> {
             turns: VecDeque::new(),
             helpers: Helpers::new(memory),
             is_idle: true,
+            owes_help: false,
             target: memory.map(Target::new),
             ep: None,
             spare: Vec::new(),
@@ -184,6 +187,7 @@ impl<T: Transport> Copier<T> {
     ) -> Option<(Vec<Transfer<T>>, Result)> {
         self.target = copying.target.take();
         self.ep = None;
+        self.owes_help = !self.helpers.is_empty();
         if copying.is_open() {
             if waiting.is_none() {
                 copying.give_up();
@@ -219,9 +223,17 @@ impl<T: Transport> Copier<T> {
         has_offers: impl Fn(T::Link) -> bool,
         offer: impl FnOnce(T::Link, u64) -> Option<Offer>,
     ) -> Option<Box<Helping>> {
-        let next = self.helpers.next(board, has_offers, offer);
+        self.owes_help = false;
+        let next = self
+            .helpers
+            .next(!self.turns.is_empty(), board, has_offers, offer);
         self.note();
         next
+    }
+
+    /// Whether peers are to be helped before the next copy is made.
+    pub(super) fn owes_help(&self) -> bool {
+        self.owes_help
     }
 
     /// A peer says `words` of what it was offered as `name`: whether it has to be

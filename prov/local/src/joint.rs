@@ -6,8 +6,14 @@
 //! The owner opens a copy, takes parts until none is left, and waits for those
 //! that the helper has taken: these may be written to as long as the helper's
 //! process lives, so that the memory is not the application's again before the
-//! helper has said that they are done. The helper takes one part at a time, and
-//! from a copy that is open only.
+//! helper has said that they are done. The helper takes parts from a copy that is
+//! open only.
+//!
+//! The helper puts its parts of one copy either where they go (process_vm_writev(2)),
+//! or, one by one, into slots of memory that both share ([`Bounce`]), from where the
+//! owner takes them in the same order. While both are at it, that is two plain
+//! copies at the same time, which cost less than one that the system makes, page by
+//! page; unless the two processors have no cache in common.
 //!
 //! Each side counts for itself what it has taken, and takes what the other one
 //! has written for what it is: the owner that the words fit what it has opened,
@@ -15,6 +21,8 @@
 
 #[cfg(not(loom))]
 mod board;
+#[cfg(not(loom))]
+mod bounce;
 #[cfg(all(test, loom))]
 mod loom_tests;
 #[cfg(all(test, not(loom)))]
@@ -28,10 +36,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 #[cfg(not(loom))]
 pub use self::board::{BOARD, Board, Joint};
+#[cfg(not(loom))]
+pub use self::bounce::{BOUNCE, Bounce, Pace, Way};
 use crate::ring::Broken;
 
-/// Bytes of a part, unless there would be too many.
-const PART: u64 = 128 << 10;
+/// Bytes of a part at most, unless there would be too many.
+const PART: u64 = 32 << 10;
+/// And at least.
+const SMALL: u64 = 8 << 10;
+/// Parts of a copy in which these are shorter.
+const PARTS: u64 = 4;
+/// Slots for parts on their way.
+const SLOTS: u16 = 64;
 /// Parts are no smaller than a page, and a multiple of that.
 const PAGE: u64 = 4 << 10;
 /// Attempts to take a part while the owner takes others.
@@ -39,16 +55,23 @@ const ATTEMPTS: u32 = 16;
 
 /// In the helper's word: it could not do a part that it has taken.
 const FAILED: u64 = 1 << 31;
+/// Its parts go through slots.
+const BOUNCED: u64 = 1 << 30;
+/// How many are done.
+const COUNT: u64 = BOUNCED - 1;
 
 /// A copy, as the owner describes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct What {
     /// The helper's name for the bytes.
     pub name: u64,
-    /// Where they go in the owner's memory, all together.
+    /// Where they go in the owner's memory, all together; 0 if the helper cannot put
+    /// them there.
     pub addr: u64,
     /// How many they are.
     pub len: u64,
+    /// The slot, in the order of all times, that the helper's first part goes into.
+    pub first: u64,
 }
 
 /// How a copy is cut into parts.
@@ -61,7 +84,8 @@ pub struct Cut {
 impl Cut {
     /// Both sides cut so many bytes in the same way.
     pub fn of(len: u64) -> Cut {
-        let least = len.div_ceil(u16::MAX.into()).max(PART);
+        let part = (len / PARTS).clamp(SMALL, PART);
+        let least = len.div_ceil(u16::MAX.into()).max(part);
         let part = least.checked_next_multiple_of(PAGE).unwrap_or(least);
         Cut { len, part }
     }
@@ -69,6 +93,11 @@ impl Cut {
     /// How many parts.
     pub fn count(&self) -> u16 {
         self.len.div_ceil(self.part) as u16
+    }
+
+    /// Whether a part goes into a slot.
+    pub fn fits_slots(&self) -> bool {
+        self.part <= PART
     }
 
     /// How many parts have no more bytes than that together, but one at least.
@@ -98,11 +127,13 @@ struct Line<T>(T);
 pub struct Record {
     /// Name, address and length of the copy. Written by the owner while no part
     /// can be taken.
-    what: Line<[AtomicU64; 3]>,
+    what: Line<[AtomicU64; 4]>,
     /// A [`Claim`].
     claim: Line<AtomicU64>,
     /// Which copy the helper helps with, and how many parts of it are done.
     helped: Line<AtomicU64>,
+    /// Of which copy the owner has taken parts out of slots, and how many.
+    received: Line<AtomicU64>,
     /// Where the helper's seal is, and its number.
     witness: Line<[AtomicU64; 2]>,
 }
@@ -146,6 +177,10 @@ pub struct Open {
     own: u16,
     /// How many there are without those that the helper is known to have taken.
     back: u16,
+    /// Parts that were taken out of slots.
+    received: u16,
+    /// The slot of the first of them.
+    first: u64,
 }
 
 /// How far the helper is with what it has taken.
@@ -163,7 +198,7 @@ impl Open {
     /// Opens the copy of this generation, which is another one than that before,
     /// of so many parts.
     pub fn new(record: &Record, generation: u32, what: &What, parts: u16) -> Open {
-        let words = [what.name, what.addr, what.len];
+        let words = [what.name, what.addr, what.len, what.first];
         for (place, word) in record.what.0.iter().zip(words) {
             place.store(word, Ordering::Relaxed);
         }
@@ -178,6 +213,8 @@ impl Open {
             parts,
             own: 0,
             back: parts,
+            received: 0,
+            first: what.first,
         }
     }
 
@@ -201,18 +238,57 @@ impl Open {
         self.take(record, |left| left).map(|_| ())
     }
 
+    /// What is left, by the record's word.
+    fn see(&mut self, word: u64) -> Result<Claim, Broken> {
+        let claim = Claim::unpack(word);
+        let fits = claim.generation == self.generation
+            && claim.front == self.own
+            && (self.own..=self.back).contains(&claim.back);
+        if !fits {
+            return Err(Broken("parts of a copy"));
+        }
+        self.back = claim.back;
+        Ok(claim)
+    }
+
+    /// The next part that the helper has put into a slot, and which slot that is;
+    /// none if that has not come.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn in_slot(&mut self, record: &Record) -> Result<Option<(u16, u64)>, Broken> {
+        let word = record.helped.0.load(Ordering::Acquire);
+        let is_bounced = (word >> 32) as u32 == self.generation && word & BOUNCED != 0;
+        if !is_bounced || word & FAILED != 0 || word & COUNT <= self.received.into() {
+            return Ok(None);
+        }
+        if self.received >= self.parts - self.back {
+            self.see(record.claim.0.load(Ordering::Acquire))?;
+        }
+        if self.received >= self.parts - self.back {
+            return Err(Broken("parts of a copy in slots"));
+        }
+        let slot = self.first.wrapping_add(self.received.into());
+        Ok(Some((self.parts - 1 - self.received, slot)))
+    }
+
+    /// What [`Open::in_slot`] said was taken out of there.
+    pub fn was_received(&mut self, record: &Record) {
+        self.received += 1;
+        let word = u64::from(self.generation) << 32 | u64::from(self.received);
+        record.received.0.store(word, Ordering::Release);
+    }
+
+    /// How many parts were taken out of slots.
+    pub fn received(&self) -> u16 {
+        self.received
+    }
+
     fn take(&mut self, record: &Record, of: impl Fn(u16) -> u16) -> Result<u16, Broken> {
         let mut word = record.claim.0.load(Ordering::Acquire);
         // Each attempt in vain is a part that the helper has taken.
         loop {
-            let claim = Claim::unpack(word);
-            let fits = claim.generation == self.generation
-                && claim.front == self.own
-                && (self.own..=self.back).contains(&claim.back);
-            if !fits {
-                return Err(Broken("parts of a copy"));
-            }
-            self.back = claim.back;
+            let claim = self.see(word)?;
             let taken = of(claim.back - claim.front);
             if taken == 0 {
                 return Ok(0);
@@ -255,11 +331,14 @@ impl Open {
         if (word >> 32) as u32 != self.generation {
             return Ok(Helped::NotYet);
         }
-        let done = word & (FAILED - 1);
+        let done = word & COUNT;
         match done.cmp(&taken) {
             std::cmp::Ordering::Greater => Err(Broken("parts of a copy that are done")),
             std::cmp::Ordering::Less => Ok(Helped::NotYet),
             std::cmp::Ordering::Equal if word & FAILED != 0 => Ok(Helped::Failed),
+            std::cmp::Ordering::Equal if word & BOUNCED != 0 && done > self.received.into() => {
+                Ok(Helped::NotYet)
+            }
             std::cmp::Ordering::Equal => Ok(Helped::All),
         }
     }
@@ -294,24 +373,31 @@ impl Record {
         if !claim.has_parts() {
             return None;
         }
-        let [name, addr, len] = [0, 1, 2].map(|at| self.what.0[at].load(Ordering::Relaxed));
+        let word = |at: usize| self.what.0[at].load(Ordering::Relaxed);
         Some(Seen {
             generation: claim.generation,
-            what: What { name, addr, len },
+            what: What {
+                name: word(0),
+                addr: word(1),
+                len: word(2),
+                first: word(3),
+            },
         })
     }
 
-    /// Takes a part from the back of what was seen; `None` if there is none left.
-    /// The owner waits for it until [`Record::done`].
-    pub fn claim(&self, seen: &Seen) -> Option<u16> {
+    /// Takes parts from the back of what was seen, no more than `most` and half of
+    /// those that are left; `None` if there is none left. The owner waits for them
+    /// until [`Record::done`].
+    pub fn claim(&self, seen: &Seen, most: u16) -> Option<Range<u16>> {
         let mut word = self.claim.0.load(Ordering::Relaxed);
         for _ in 0..ATTEMPTS {
             let claim = Claim::unpack(word);
             if claim.generation != seen.generation || !claim.has_parts() {
                 return None;
             }
+            let taken = (claim.back - claim.front).div_ceil(2).min(most);
             let claimed = Claim {
-                back: claim.back - 1,
+                back: claim.back - taken,
                 ..claim
             };
             // Released, so that what was seen was read before the owner can put
@@ -323,24 +409,51 @@ impl Record {
                 Ordering::Relaxed,
             );
             match swapped {
-                Ok(_) => return Some(claimed.back),
+                Ok(_) => return Some(claimed.back..claim.back),
                 Err(now) => word = now,
             }
         }
         None
     }
 
-    /// The part that was taken last is in its place, or could not be.
-    pub fn done(&self, seen: &Seen, is_done: bool) {
-        let word = self.helped.0.load(Ordering::Relaxed);
-        let before = match (word >> 32) as u32 == seen.generation {
-            true => word & u64::from(u32::MAX),
+    /// The slot for the next part that the helper takes of what was seen, none if
+    /// all are full.
+    pub fn free_slot(&self, seen: &Seen) -> Option<u64> {
+        let done = self.done_of(seen) & COUNT;
+        let received = self.received.0.load(Ordering::Acquire);
+        let received = match (received >> 32) as u32 == seen.generation {
+            true => u64::from(received as u32),
             false => 0,
         };
-        // As many as there are parts, so that they never reach the flag.
-        let failed = if is_done { 0 } else { FAILED };
-        let count = ((before & (FAILED - 1)) + 1).min(FAILED - 1);
-        let half = before & FAILED | failed | count;
+        let is_free = done.wrapping_sub(received) < SLOTS.into();
+        is_free.then(|| seen.what.first.wrapping_add(done))
+    }
+
+    /// What the helper has said of the copy.
+    fn done_of(&self, seen: &Seen) -> u64 {
+        let word = self.helped.0.load(Ordering::Relaxed);
+        match (word >> 32) as u32 == seen.generation {
+            true => word & u64::from(u32::MAX),
+            false => 0,
+        }
+    }
+
+    /// So many parts that were taken last are in their place, or could not be.
+    pub fn done(&self, seen: &Seen, parts: u16, is_done: bool) {
+        self.say(seen, parts, if is_done { 0 } else { FAILED });
+    }
+
+    /// The part that was taken last is in its slot, or could not be; as it is with
+    /// all of this copy.
+    pub fn bounced(&self, seen: &Seen, is_done: bool) {
+        self.say(seen, 1, BOUNCED | if is_done { 0 } else { FAILED });
+    }
+
+    fn say(&self, seen: &Seen, parts: u16, flags: u64) {
+        let before = self.done_of(seen);
+        // As many as there are parts, so that they never reach the flags.
+        let count = ((before & COUNT) + u64::from(parts)).min(COUNT);
+        let half = before & !COUNT | flags | count;
         let word = u64::from(seen.generation) << 32 | half;
         self.helped.0.store(word, Ordering::Release);
     }

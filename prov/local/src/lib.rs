@@ -15,6 +15,8 @@ pub mod channel;
 #[cfg(not(loom))]
 pub mod copies;
 #[cfg(not(loom))]
+mod extension;
+#[cfg(not(loom))]
 pub mod far_end;
 #[cfg(not(loom))]
 pub mod host;

@@ -6,24 +6,16 @@
 //! whose area is used a lot gets a large one: from the start, only the beginning is
 //! there.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use super::slot::Direction;
 use super::{AREA, INLINE, NEAR};
+use crate::extension::{Count, Extension};
 
 /// An area whose beginning is used up within that time is used a lot.
 const LIVELY: Duration = Duration::from_millis(1);
-/// Channels of a process with all of their area: more would take much memory on
-/// a host with many processes.
-const MOST: usize = 16;
-
-/// How many of something there are.
-#[derive(Default)]
-pub(super) struct Count(AtomicUsize);
-
 /// Channels of this process with all of their area.
-static EXTENDED: Count = Count(AtomicUsize::new(0));
+static EXTENDED: Count = Count::new();
 
 /// Room in the area.
 #[derive(Clone, Copy)]
@@ -46,25 +38,6 @@ pub(super) struct Area {
     cannot: bool,
     /// When the beginning was last used up.
     turned: Option<Instant>,
-}
-
-/// One of [`MOST`].
-struct Extension(&'static Count);
-
-impl Extension {
-    fn new(extended: &'static Count) -> Option<Extension> {
-        let one_more = |count: usize| (count < MOST).then_some(count + 1);
-        let counted = extended
-            .0
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
-        counted.ok().map(|_| Extension(extended))
-    }
-}
-
-impl Drop for Extension {
-    fn drop(&mut self) {
-        self.0.0.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 impl Default for Area {
@@ -152,6 +125,7 @@ impl Area {
 mod tests {
     use super::*;
     use crate::channel::Channel;
+    use crate::extension::MOST;
 
     /// Uses the beginning of an area up once.
     fn turn(area: &mut Area, way: &Direction) {

@@ -1,12 +1,11 @@
 //! Copies under way, without the lane's lock.
 
-use prov_message::{EpKey, Errand, Place, Placing, Target, Transport};
+use prov_message::{EpKey, Errand, Target, Transport};
 use prov_util::errno::Result;
-use prov_util::process_memory::OtherIov;
 
 use super::SHORT;
 use super::helping::Helping;
-use super::joined::{Turn, destination};
+use super::joined::{Ends, Turn, destination};
 use super::queue::Batch;
 use super::transfer::Goal;
 use crate::process::OtherProcess;
@@ -97,14 +96,21 @@ impl<T: Transport> Errand for Copying<T> {
             if !meeting.is_open()
                 && let (Some(name), Some(to)) = (transfer.offer, destination(transfer))
             {
-                meeting.begin(name, to, &self.memory);
+                meeting.begin(name, &to, &self.memory);
             }
-            if meeting.is_open() {
-                let turn = meeting.go_on(&self.memory, &transfer.from, self.is_only);
-                match (turn, &mut transfer.to) {
-                    (Turn::Copied(len), Goal::Place(placing)) => placing.done = len as usize,
-                    (Turn::Failed(error), _) => self.outcome = Err(error),
-                    _ => {}
+            if meeting.is_open()
+                && let Goal::Place(placing) = &mut transfer.to
+            {
+                let mut ends = Ends {
+                    memory: &self.memory,
+                    from: &transfer.from,
+                    place: &placing.place,
+                    target: &mut self.target,
+                };
+                match meeting.go_on(&mut ends, self.is_only) {
+                    Turn::GoesOn => {}
+                    Turn::Copied(len) => placing.done = len as usize,
+                    Turn::Failed(error) => self.outcome = Err(error),
                 }
                 return false;
             }
@@ -114,9 +120,13 @@ impl<T: Transport> Errand for Copying<T> {
         let left = left as usize;
         self.outcome = match &mut transfer.to {
             Goal::Place(placing) => {
-                let Placing { place, done, .. } = &mut **placing;
-                copy_to(place, *done, left, &mut self.target, &self.memory, &from)
-                    .map(|()| *done += left)
+                let mut ends = Ends {
+                    memory: &self.memory,
+                    from: &transfer.from,
+                    place: &placing.place,
+                    target: &mut self.target,
+                };
+                ends.copy(done, left as u64).map(|()| placing.done += left)
             }
             Goal::Keep { next, copied, .. } => {
                 next.resize(left, 0);
@@ -128,29 +138,4 @@ impl<T: Transport> Errand for Copying<T> {
         };
         self.outcome.is_ok() && left <= SHORT
     }
-}
-
-/// Copies `len` bytes to their place `at` the offset, as far as it has room for
-/// them.
-fn copy_to(
-    place: &Place,
-    at: usize,
-    len: usize,
-    target: &mut Option<Target>,
-    memory: &OtherProcess,
-    from: &OtherIov,
-) -> Result {
-    let mut copied = 0;
-    while copied < len {
-        let mut outcome = Ok(());
-        let room = place.part(target, at + copied, len - copied, |to| {
-            if !to.is_empty() {
-                outcome = memory.copy(&from.slice(copied as u64, to.len() as u64), to);
-            }
-        });
-        outcome?;
-        // What there is no room for is left where it is.
-        copied += if room == 0 { len - copied } else { room };
-    }
-    Ok(())
 }

@@ -4,17 +4,22 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Instant;
 
 use prov_message::{EpKey, Errand, Target, Transport};
 use prov_util::buffer::AppIov;
 use prov_util::errno::{Errno, Result};
 use prov_util::mr::{Grants, MrTable};
 
-use crate::joint::{Board, Cut, Seen};
+use crate::joint::{Board, Cut, Seen, Way};
 use crate::process::OtherProcess;
 
 /// Looks in vain after which it is looked whether a link still has offers.
 const LOOKS: u32 = 64;
+/// Bytes that are put where the peer wants them in one turn.
+const DIRECT: u64 = 128 << 10;
+/// Parts that are put into slots in one.
+const SLOTS_PER_TURN: u32 = 8;
 /// Links that are looked at in one turn.
 const AT_ONCE: usize = 8;
 
@@ -123,8 +128,11 @@ impl<T: Transport> Helpers<T> {
         }
     }
 
+    /// See [`super::Copier::next_help`]. `only_slots`: this side has copies of its own to
+    /// make, and helps where that costs less than to let the peer copy.
     pub(super) fn next<'b>(
         &mut self,
+        only_slots: bool,
         board: impl Fn(T::Link) -> Option<&'b Board>,
         has_offers: impl Fn(T::Link) -> bool,
         offer: impl FnOnce(T::Link, u64) -> Option<Offer>,
@@ -150,6 +158,9 @@ impl<T: Transport> Helpers<T> {
             {
                 continue;
             }
+            if only_slots && !board.bounce.is_quick() || board.is_full(&seen) {
+                continue;
+            }
             // An offer that is not there any more, or not so many bytes: that is
             // over, or the peer is broken and has spoilt its own copy.
             let found = offer(link, seen.what.name)
@@ -169,7 +180,7 @@ impl<T: Transport> Helpers<T> {
                 offer: found,
                 target: self.target.take(),
                 state,
-                has_failed: false,
+                gives_up: false,
             }));
         }
         None
@@ -179,12 +190,12 @@ impl<T: Transport> Helpers<T> {
         let Helping {
             target,
             seen,
-            has_failed,
+            gives_up,
             ..
         } = *helping;
         self.target = target;
         let AtWork { link, late, .. } = self.at_work.take()?;
-        if has_failed {
+        if gives_up {
             self.given_up = Some((link, seen));
         }
         Some((link, late?))
@@ -197,59 +208,118 @@ impl<T: Transport> AtWork<T> {
     }
 }
 
-/// A part of a peer's copy.
+/// Parts of a peer's copy.
 pub struct Helping {
     board: Board,
     seen: Seen,
     offer: Offer,
     target: Option<Target>,
     state: Arc<AtomicU32>,
-    /// Whether a part could not be put in its place.
-    has_failed: bool,
+    /// Whether no more of it can be helped with.
+    gives_up: bool,
 }
 
 impl Helping {
-    /// Puts a part where the peer wants it.
-    fn put(&mut self, part: u16) -> Result {
-        let what = self.seen.what;
-        let (at, len) = Cut::of(what.len).part(part);
-        // The peer has checked its addresses, or nothing is there.
-        let to = what.addr.checked_add(at).ok_or(Errno::EFAULT)?;
-        let (at, len) = (at as usize, len as usize);
-        let memory = self.offer.memory;
-        match &self.offer.bytes {
-            Source::App(bytes) => memory.put(&bytes.slice(at, len), to),
-            Source::Registered(grants) => {
-                let target = self.target.as_mut().ok_or(Errno::EFAULT)?;
-                let mut done = 0;
-                while done < len {
-                    let to = to + done as u64;
-                    let memory = |bytes: &AppIov| memory.put(bytes, to);
-                    match grants.part(&mut target.memory, at + done, len - done, memory) {
-                        (0, _) | (_, None) => return Err(Errno::EFAULT),
-                        (count, Some(outcome)) => {
-                            outcome?;
-                            done += count;
-                        }
-                    }
+    /// Does `work` with bytes that the peer copies, piece by piece.
+    fn each(
+        &mut self,
+        at: usize,
+        len: usize,
+        mut work: impl FnMut(usize, &AppIov) -> Result,
+    ) -> Result {
+        let grants = match &self.offer.bytes {
+            Source::App(bytes) => return work(0, &bytes.slice(at, len)),
+            Source::Registered(grants) => grants,
+        };
+        let target = self.target.as_mut().ok_or(Errno::EFAULT)?;
+        let mut done = 0;
+        while done < len {
+            let memory = |bytes: &AppIov| work(done, bytes);
+            match grants.part(&mut target.memory, at + done, len - done, memory) {
+                (0, _) | (_, None) => return Err(Errno::EFAULT),
+                (count, Some(outcome)) => {
+                    outcome?;
+                    done += count;
                 }
-                Ok(())
             }
+        }
+        Ok(())
+    }
+
+    /// Whether what was just read is what the peer was offered.
+    fn was_read(&mut self, outcome: Result) -> bool {
+        let is_done = outcome.is_ok() && self.state.load(Ordering::SeqCst) & REVOKED == 0;
+        self.gives_up = !is_done;
+        is_done
+    }
+
+    /// Puts parts where the peer wants them.
+    fn put(&mut self, cut: Cut) {
+        let (what, memory) = (self.seen.what, self.offer.memory);
+        if what.addr == 0 {
+            self.gives_up = true;
+            return;
+        }
+        let Some(parts) = self.board.claim(&self.seen, cut.within(DIRECT)) else {
+            return;
+        };
+        let count = parts.len() as u16;
+        let (at, len) = cut.parts(parts);
+        let began = Instant::now();
+        let outcome = self.each(at as usize, len as usize, |done, bytes| {
+            // The peer has checked its addresses, or nothing is there.
+            let to = what.addr.checked_add(at + done as u64);
+            memory.put(bytes, to.ok_or(Errno::EFAULT)?)
+        });
+        let pace = &self.board.bounce.pace;
+        pace.took(Way::Direct, len, began.elapsed());
+        let is_done = self.was_read(outcome);
+        self.board.done(&self.seen, count, is_done);
+    }
+
+    /// Puts parts into slots.
+    fn fill_slots(&mut self, cut: Cut) {
+        let (bounce, began) = (self.board.bounce.clone(), Instant::now());
+        let mut filled = 0;
+        for _ in 0..SLOTS_PER_TURN {
+            let Some(slot) = self.board.free_slot(&self.seen) else {
+                break;
+            };
+            let Some(parts) = self.board.claim(&self.seen, 1) else {
+                break;
+            };
+            let (at, len) = cut.parts(parts);
+            let to = AppIov::from(bounce.slot(slot, len as usize));
+            let outcome = self.each(at as usize, len as usize, |done, bytes| {
+                bytes.copy_to(&to.slice(done, bytes.len()));
+                Ok(())
+            });
+            let is_done = self.was_read(outcome);
+            self.board.bounced(&self.seen, is_done);
+            if !is_done {
+                return;
+            }
+            filled += len;
+        }
+        if filled != 0 {
+            bounce.pace.took(Way::Bounced, filled, began.elapsed());
         }
     }
 }
 
 impl Errand for Helping {
     fn run(&mut self) -> bool {
-        let part = self.board.claim(&self.seen);
-        let outcome = part.map(|part| self.put(part));
-        // From here on it may be told of the end.
-        let before = self.state.fetch_or(OVER, Ordering::SeqCst);
-        if let Some(outcome) = outcome {
-            let is_done = outcome.is_ok() && before & REVOKED == 0;
-            self.has_failed = !is_done;
-            self.board.done(&self.seen, is_done);
+        let cut = Cut::of(self.seen.what.len);
+        let way = match cut.fits_slots() {
+            true => self.board.bounce.way(&self.seen),
+            false => Way::Direct,
+        };
+        match way {
+            Way::Direct => self.put(cut),
+            Way::Bounced => self.fill_slots(cut),
         }
+        // What was said of the end meanwhile is heard when this is over.
+        self.state.fetch_or(OVER, Ordering::SeqCst);
         false
     }
 }

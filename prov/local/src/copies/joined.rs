@@ -1,19 +1,31 @@
 //! The owner's part of a copy that the peer's process helps with
 //! ([`joint`](crate::joint)).
 
-use prov_message::{Place, Transport};
-use prov_util::buffer::AppIov;
+use std::time::{Duration, Instant};
+
+use prov_message::{Place, Target, Transport};
+use prov_util::buffer::{AppIov, Piece};
 use prov_util::errno::{Errno, Result};
 use prov_util::process_memory::OtherIov;
 
 use super::{BYTES_PER_TURN, Goal, Transfer};
-use crate::joint::{Board, Cut, Helped, Open, What};
+use crate::joint::{Board, Cut, Helped, Open, Way, What};
 use crate::process::{OtherProcess, Witness};
 use crate::ring::Broken;
 
-/// Bytes from which on the peer is asked to help: so many take as long as it needs
-/// to see that.
-pub const LEAST: u64 = 256 << 10;
+/// Bytes from which on the peer may be asked to help.
+pub const LEAST: u64 = 16 << 10;
+/// Bytes from which on it always is: so many take as long as it needs to see that.
+const SURE: u64 = 128 << 10;
+/// Shorter ones of which one is a trial whether it does.
+const TRIAL: u32 = 16;
+/// Bytes that are taken out of slots in one turn: meanwhile, the peer may wait for
+/// help with a copy of its own.
+const RECEIVED_PER_TURN: u64 = 256 << 10;
+/// Bytes that the owner of a copy takes at first: help may come meanwhile.
+const FIRST: u64 = 32 << 10;
+/// How long the owner waits for a helper that is at it, before it goes on.
+const PATIENCE: Duration = Duration::from_micros(10);
 
 /// Looks whether the helper is done, in one turn.
 const LOOKS: u32 = 64;
@@ -23,7 +35,9 @@ const TURNS: u32 = 4;
 const TURNS_OF_LIFE: u32 = 256;
 /// And how long each of them takes from then on, where there is nothing else to
 /// copy.
-const REST: std::time::Duration = std::time::Duration::from_micros(50);
+const REST: Duration = Duration::from_micros(50);
+/// Looks for the next part of a helper that is at it, in one turn.
+const SHORT_LOOKS: u32 = 16;
 
 /// The joint copies of a link, one at a time.
 pub(super) struct Meeting {
@@ -35,6 +49,12 @@ pub(super) struct Meeting {
     witness: Option<Witness>,
     /// Whether the peer cannot help.
     is_off: bool,
+    /// Whether parts of the last copy came through slots.
+    is_lively: bool,
+    /// Short copies that were made without help since the last trial.
+    unhelped: u32,
+    /// Parts that came through slots, of all times.
+    received: u64,
     open: Option<Opened>,
 }
 
@@ -42,8 +62,12 @@ pub(super) struct Meeting {
 struct Opened {
     open: Open,
     cut: Cut,
-    /// Where the bytes go.
-    to: AppIov,
+    /// Parts that the owner takes at once: more each time that no help comes.
+    most: u16,
+    /// Whether the helper is at it, and parts will come through slots.
+    expects: bool,
+    /// Since when none have come.
+    quiet_since: Option<Instant>,
     /// Turns in which the helper was waited for.
     turns: u32,
     /// What has become of the owner's part.
@@ -68,6 +92,9 @@ impl Meeting {
             generation: 0,
             witness: None,
             is_off: false,
+            is_lively: false,
+            unhelped: 0,
+            received: 0,
             open: None,
         }
     }
@@ -82,17 +109,22 @@ impl Meeting {
         self.open.as_ref().is_some_and(|opened| opened.turns != 0)
     }
 
-    /// Whether it may be asked for help.
-    pub(super) fn may_help(&self) -> bool {
-        !self.is_off
+    /// Whether it is to be asked for help with a copy. `is_only`: there is nothing
+    /// else to copy from its memory, which could be copied together with it.
+    pub(super) fn may_help(&mut self, with: &Destination, is_only: bool) -> bool {
+        if self.is_off || with.len < SURE && !is_only {
+            return false;
+        }
+        if with.len >= SURE || self.is_lively {
+            return true;
+        }
+        self.unhelped += 1;
+        self.unhelped.is_multiple_of(TRIAL)
     }
 
     /// Opens a copy of what the peer calls by this name, if that is possible;
     /// `memory` is the peer's.
-    pub(super) fn begin(&mut self, name: u64, to: AppIov, memory: &OtherProcess) {
-        let [piece] = to.pieces() else {
-            return;
-        };
+    pub(super) fn begin(&mut self, name: u64, to: &Destination, memory: &OtherProcess) {
         if self.witness.is_none() {
             let token = self.board.witness();
             let witness = token.map(|token| Witness::new(memory, token));
@@ -107,14 +139,17 @@ impl Meeting {
         self.generation = self.generation.wrapping_add(1);
         let what = What {
             name,
-            addr: piece.iov_base.expose_provenance() as u64,
-            len: to.len() as u64,
+            addr: to.addr,
+            len: to.len,
+            first: self.received,
         };
         let cut = Cut::of(what.len);
         self.open = Some(Opened {
             open: Open::new(&self.board, self.generation, &what, cut.count()),
             cut,
-            to,
+            most: cut.within(FIRST),
+            expects: self.is_lively,
+            quiet_since: None,
             turns: 0,
             outcome: Ok(()),
         });
@@ -128,11 +163,11 @@ impl Meeting {
     }
 
     /// Goes on with the copy that is open. `is_only`: there is nothing else to copy.
-    pub(super) fn go_on(&mut self, memory: &OtherProcess, from: &OtherIov, is_only: bool) -> Turn {
+    pub(super) fn go_on(&mut self, ends: &mut Ends<'_>, is_only: bool) -> Turn {
         let Some(opened) = &mut self.open else {
             return Turn::Copied(0);
         };
-        let turn = match opened.turn(&self.board, memory, from) {
+        let turn = match opened.turn(&self.board, ends) {
             Ok(Step::GoesOn) => Turn::GoesOn,
             Ok(Step::Waits) => {
                 opened.turns = opened.turns.saturating_add(1);
@@ -147,7 +182,7 @@ impl Meeting {
                 }
             }
             Ok(Step::Over) => match opened.outcome {
-                Ok(()) => Turn::Copied(from.len()),
+                Ok(()) => Turn::Copied(ends.from.len()),
                 Err(error) => Turn::Failed(error),
             },
             Ok(Step::NotHelped) => self.alone(),
@@ -157,8 +192,12 @@ impl Meeting {
                 Turn::Failed(Errno::EPROTO)
             }
         };
-        if turn != Turn::GoesOn {
-            self.open = None;
+        if turn != Turn::GoesOn
+            && let Some(over) = self.open.take()
+        {
+            let received = over.open.received();
+            self.is_lively = received != 0;
+            self.received = self.received.wrapping_add(received.into());
         }
         turn
     }
@@ -187,29 +226,44 @@ enum Step {
 }
 
 impl Opened {
-    fn turn(
-        &mut self,
-        board: &Board,
-        memory: &OtherProcess,
-        from: &OtherIov,
-    ) -> std::result::Result<Step, Broken> {
-        let mut copied = 0;
+    fn turn(&mut self, board: &Board, ends: &mut Ends<'_>) -> std::result::Result<Step, Broken> {
+        let (mut copied, mut received) = (0, 0);
         while self.outcome.is_ok() {
-            if copied >= BYTES_PER_TURN as u64 && board.is_open() {
+            received += self.receive(board, ends)?;
+            if received >= RECEIVED_PER_TURN {
                 return Ok(Step::GoesOn);
             }
-            let most = self.cut.within(BYTES_PER_TURN as u64);
-            let parts = self.open.claim(board, most)?;
+            if !board.is_open() {
+                break;
+            }
+            if self.expects {
+                match self.watch(board, ends)? {
+                    0 if self.is_patient() => return Ok(Step::GoesOn),
+                    0 => self.expects = false,
+                    more => {
+                        received += more;
+                        continue;
+                    }
+                }
+            }
+            if copied >= BYTES_PER_TURN as u64 {
+                return Ok(Step::GoesOn);
+            }
+            let parts = self.open.claim(board, self.most)?;
             if parts.is_empty() {
                 break;
             }
+            let most = self.cut.within(BYTES_PER_TURN as u64);
+            self.most = self.most.saturating_mul(2).min(most);
             let (at, len) = self.cut.parts(parts);
-            let to = self.to.slice(at as usize, len as usize);
-            self.outcome = memory.copy(&from.slice(at, len), &to);
+            let began = Instant::now();
+            self.outcome = ends.copy(at, len);
+            board.bounce.pace.took(Way::Direct, len, began.elapsed());
             copied += len;
         }
         self.open.close(board)?;
         for _ in 0..LOOKS {
+            self.receive(board, ends)?;
             match self.open.helped(board)? {
                 Helped::All => return Ok(Step::Over),
                 Helped::Failed => return Ok(Step::NotHelped),
@@ -217,6 +271,47 @@ impl Opened {
             }
         }
         Ok(Step::Waits)
+    }
+
+    /// Looks a few times whether the helper's next part has come, and takes what
+    /// has; how many bytes.
+    fn watch(&mut self, board: &Board, ends: &mut Ends<'_>) -> std::result::Result<u64, Broken> {
+        for _ in 0..SHORT_LOOKS {
+            let received = self.receive(board, ends)?;
+            if received != 0 || !board.is_open() {
+                return Ok(received);
+            }
+            std::hint::spin_loop();
+        }
+        Ok(0)
+    }
+
+    /// Whether nothing has come for a short time only.
+    fn is_patient(&mut self) -> bool {
+        let since = *self.quiet_since.get_or_insert_with(Instant::now);
+        since.elapsed() < PATIENCE
+    }
+
+    /// Takes the parts out of slots that have come; how many bytes.
+    fn receive(&mut self, board: &Board, ends: &mut Ends<'_>) -> std::result::Result<u64, Broken> {
+        let mut received = 0;
+        while received < RECEIVED_PER_TURN
+            && let Some((part, slot)) = self.open.in_slot(board)?
+        {
+            if !self.cut.fits_slots() {
+                return Err(Broken("a part in a slot"));
+            }
+            let (at, len) = self.cut.part(part);
+            if self.outcome.is_ok() {
+                self.outcome = ends.put(at, board.bounce.slot(slot, len as usize));
+            }
+            self.open.was_received(board);
+            self.expects = true;
+            self.quiet_since = None;
+            self.most = self.cut.within(FIRST);
+            received += len;
+        }
+        Ok(received)
     }
 }
 
@@ -229,18 +324,87 @@ fn rest(turns: u32, is_only: bool) {
     }
 }
 
+/// Where a copy goes.
+pub(super) struct Destination {
+    /// In this process's memory, where that is in one piece and an operation's; else
+    /// 0, and the helper cannot put parts there.
+    pub(super) addr: u64,
+    /// Bytes.
+    pub(super) len: u64,
+}
+
 /// Where a transfer goes, if the peer could help with it: it has not begun, is
-/// large, and goes to memory of an operation.
-pub(super) fn destination<T: Transport>(transfer: &Transfer<T>) -> Option<AppIov> {
+/// large, and there is room for it.
+pub(super) fn destination<T: Transport>(transfer: &Transfer<T>) -> Option<Destination> {
     let Goal::Place(placing) = &transfer.to else {
         return None;
     };
-    let Place::App(memory) = &placing.place else {
-        return None;
-    };
     let len = transfer.from.len();
-    let may_be = len >= LEAST && len <= memory.len() as u64 && placing.done == 0;
-    may_be.then(|| memory.slice(0, len as usize))
+    if len < LEAST || placing.done != 0 || transfer.offer.is_none() {
+        return None;
+    }
+    let (room, addr) = match &placing.place {
+        Place::App(memory) => (memory.len(), address(&memory.slice(0, len as usize))),
+        Place::Registered(grants) => (grants.len(), 0),
+    };
+    (len <= room as u64).then_some(Destination { addr, len })
+}
+
+fn address(memory: &AppIov) -> u64 {
+    match memory.pieces() {
+        [piece] => piece.iov_base.expose_provenance() as u64,
+        _ => 0,
+    }
+}
+
+/// What is copied, and where it goes.
+pub(super) struct Ends<'a> {
+    pub(super) memory: &'a OtherProcess,
+    pub(super) from: &'a OtherIov,
+    pub(super) place: &'a Place,
+    /// The memory that is registered here.
+    pub(super) target: &'a mut Option<Target>,
+}
+
+impl Ends<'_> {
+    /// Copies `len` bytes from the offset on, as far as there is room for them.
+    pub(super) fn copy(&mut self, at: u64, len: u64) -> Result {
+        let (memory, from) = (self.memory, self.from.slice(at, len));
+        self.each(at as usize, len as usize, |done, to| {
+            memory.copy(&from.slice(done as u64, to.len() as u64), to)
+        })
+    }
+
+    /// Copies these bytes to the offset, as far as there is room for them.
+    fn put(&mut self, at: u64, bytes: Piece) -> Result {
+        self.each(at as usize, bytes.len(), |done, to| {
+            bytes.skip(done).copy_to(to);
+            Ok(())
+        })
+    }
+
+    /// Does `work` with the memory from the offset on, piece by piece, and how far
+    /// that is.
+    fn each(
+        &mut self,
+        at: usize,
+        len: usize,
+        mut work: impl FnMut(usize, &AppIov) -> Result,
+    ) -> Result {
+        let mut done = 0;
+        while done < len {
+            let mut outcome = Ok(());
+            let room = self.place.part(self.target, at + done, len - done, |to| {
+                if !to.is_empty() {
+                    outcome = work(done, to);
+                }
+            });
+            outcome?;
+            // What there is no room for is left where it is.
+            done += if room == 0 { len - done } else { room };
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]

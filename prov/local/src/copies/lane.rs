@@ -59,9 +59,17 @@ pub trait Copies: Core {
 
     #[cold]
     fn begin_work(&mut self) -> Option<Work<Self::Transport>> {
-        let next = match self.next_copy() {
-            Some(copying) => Some(Work::Copy(copying)),
-            None => self.next_help().map(Work::Help),
+        // Two that copy from each other help each other, too.
+        let first = match self.copier().owes_help() {
+            true => self.next_help(),
+            false => None,
+        };
+        let next = match first {
+            Some(helping) => Some(Work::Help(helping)),
+            None => match self.next_copy() {
+                Some(copying) => Some(Work::Copy(copying)),
+                None => self.next_help().map(Work::Help),
+            },
         };
         if let Some(work) = &next
             && !work.waits()

@@ -79,10 +79,12 @@ impl<T: Transport> Transfers<T> {
         self.alone = self.alone.saturating_sub(1);
         let to = &mut batch.transfers;
         to.push(self.waiting.pop_front()?);
-        if to[0].simple().is_none() {
-            if destination(&to[0]).is_some() {
-                batch.meeting = self.meeting.take_if(|meeting| meeting.may_help());
-            }
+        if let Some(to) = destination(&to[0]) {
+            let is_only = self.waiting.is_empty();
+            let meeting = &mut self.meeting;
+            batch.meeting = meeting.take_if(|meeting| meeting.may_help(&to, is_only));
+        }
+        if batch.meeting.is_some() || to[0].simple().is_none() {
             return Some(());
         }
         left -= to[0].from.len();

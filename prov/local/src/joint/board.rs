@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use prov_util::process_memory::Token;
 
-use super::Record;
+use super::{BOUNCE, Bounce, Pace, Record, Seen};
 use crate::process::own_seal;
 use crate::segment::Segment;
 
@@ -18,6 +18,8 @@ pub const BOARD: usize = size_of::<Record>();
 #[derive(Clone)]
 pub struct Board {
     record: NonNull<Record>,
+    /// The slots that belong to it.
+    pub bounce: Arc<Bounce>,
     /// Keeps it.
     _segment: Arc<Segment>,
 }
@@ -28,15 +30,21 @@ unsafe impl Send for Board {}
 unsafe impl Sync for Board {}
 
 impl Board {
-    /// The record at this offset, a multiple of 128.
-    fn new(segment: &Arc<Segment>, offset: usize) -> Board {
+    /// The record at this offset, a multiple of 128, and its slots at the other one.
+    fn new(segment: &Arc<Segment>, offset: usize, slots: usize, pace: &Arc<Pace>) -> Board {
         assert!(offset.is_multiple_of(align_of::<Record>()) && offset + BOARD <= segment.len());
         // SAFETY: inside the segment.
         let record = unsafe { segment.base().add(offset) }.cast();
         Board {
             record,
+            bounce: Arc::new(Bounce::new(segment, slots, pace)),
             _segment: segment.clone(),
         }
+    }
+
+    /// Whether the helper has filled all slots with parts of this copy.
+    pub fn is_full(&self, seen: &Seen) -> bool {
+        self.bounce.fills(seen) && self.free_slot(seen).is_none()
     }
 
     /// The helper's seal, as that says; none where it does not help.
@@ -73,9 +81,14 @@ pub struct Joint {
 }
 
 impl Joint {
-    /// Of this side, 0 or 1, with the two records from this offset on.
-    pub fn new(segment: &Arc<Segment>, offset: usize, side: usize) -> Joint {
-        let at = |side: usize| Board::new(segment, offset + side * BOARD);
+    /// Of this side, 0 or 1, with the two records from this offset on, and all slots
+    /// from the other one.
+    pub fn new(segment: &Arc<Segment>, offset: usize, slots: usize, side: usize) -> Joint {
+        let pace = Arc::default();
+        let at = |side: usize| {
+            let (record, slots) = (offset + side * BOARD, slots + side * BOUNCE);
+            Board::new(segment, record, slots, &pace)
+        };
         let (own, far) = (at(side), at(1 - side));
         if let Some(token) = own_seal() {
             far.set_witness(token);

@@ -22,6 +22,7 @@ impl Shared {
                 what: Line(std::array::from_fn(|_| AtomicU64::new(0))),
                 claim: Line(AtomicU64::new(0)),
                 helped: Line(AtomicU64::new(0)),
+                received: Line(AtomicU64::new(0)),
                 witness: Line(std::array::from_fn(|_| AtomicU64::new(0))),
             },
             parts: [cells(), cells()],
@@ -50,6 +51,7 @@ impl Shared {
             name: 10 + copy,
             addr: 20 + copy,
             len: 30 + copy,
+            first: 40 + copy,
         }
     }
 
@@ -73,12 +75,13 @@ impl Shared {
         let Some(seen) = self.record.look() else {
             return;
         };
-        let Some(part) = self.record.claim(&seen) else {
+        let Some(parts) = self.record.claim(&seen, 1) else {
             return;
         };
         let copy = (0..2).find(|copy| Shared::what(*copy) == seen.what);
-        self.copy(copy.expect("what was seen is of one copy"), part);
-        self.record.done(&seen, true);
+        let copy = copy.expect("what was seen is of one copy");
+        self.copy(copy, parts.start);
+        self.record.done(&seen, 1, true);
     }
 }
 
@@ -115,6 +118,67 @@ fn what_is_closed_is_not_helped_with_and_who_has_begun_is_waited_for() {
         for part in &shared.parts[0] {
             // SAFETY: as above.
             part.with_mut(|cell| unsafe { *cell += 1 });
+        }
+        helper.join().unwrap();
+    });
+}
+
+/// Two slots are enough for the model: which of them a part goes into.
+const CELLS: u64 = 2;
+
+#[test]
+fn what_is_in_a_slot_is_the_part_that_the_owner_takes_from_there() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let shared = Shared::new();
+        let slots: Arc<[UnsafeCell<u64>; CELLS as usize]> =
+            Arc::new(std::array::from_fn(|_| UnsafeCell::new(0)));
+        let (far, filled) = (shared.clone(), slots.clone());
+        let helper = thread::spawn(move || {
+            for _ in 0..3 {
+                let Some(seen) = far.record.look() else {
+                    continue;
+                };
+                let Some(slot) = far.record.free_slot(&seen) else {
+                    continue;
+                };
+                let Some(parts) = far.record.claim(&seen, 1) else {
+                    continue;
+                };
+                let value = seen.what.name * 100 + u64::from(parts.start);
+                // SAFETY: whose slot it is, this model is to show.
+                filled[(slot % CELLS) as usize].with_mut(|cell| unsafe { *cell = value });
+                far.record.bounced(&seen, true);
+            }
+        });
+        let mut first = 0;
+        for copy in 0..2 {
+            let what = What {
+                first,
+                ..Shared::what(copy)
+            };
+            let record = &shared.record;
+            let mut open = Open::new(record, copy as u32 + 1, &what, PARTS);
+            let mut seen = 0;
+            loop {
+                if let Some((part, slot)) = open.in_slot(record).unwrap() {
+                    // SAFETY: as above.
+                    let value = slots[(slot % CELLS) as usize].with(|cell| unsafe { *cell });
+                    assert_eq!(value, what.name * 100 + u64::from(part));
+                    open.was_received(record);
+                    seen += 1;
+                    continue;
+                }
+                let own = open.claim(record, 1).unwrap();
+                seen += own.len();
+                if own.is_empty() && open.helped(record).unwrap() == Helped::All {
+                    break;
+                }
+                thread::yield_now();
+            }
+            assert_eq!(seen, PARTS.into());
+            first += u64::from(open.received());
         }
         helper.join().unwrap();
     });

@@ -7,15 +7,17 @@ use crate::segment::Segment;
 
 /// Both sides of a new record, of which the second helps the first.
 fn sides() -> (Joint, Joint) {
-    let (segment, _fd) = Segment::create(4096, &[]).unwrap();
+    let (segment, _fd) = Segment::create(4096 + 2 * BOUNCE, &[]).unwrap();
     let segment = Arc::new(segment);
-    (Joint::new(&segment, 0, 0), Joint::new(&segment, 0, 1))
+    let side = |side| Joint::new(&segment, 0, 4096, side);
+    (side(0), side(1))
 }
 
 const WHAT: What = What {
     name: 7,
     addr: 0x1000,
     len: 5 * PART,
+    first: 3,
 };
 
 #[test]
@@ -26,16 +28,16 @@ fn the_one_takes_parts_from_the_front_and_the_other_from_the_back() {
     let seen = helper.far.look().unwrap();
     assert_eq!(seen.what, WHAT);
     assert_eq!(open.claim(&owner.own, 1), Ok(0..1));
-    assert_eq!(helper.far.claim(&seen), Some(4));
+    assert_eq!(helper.far.claim(&seen, 1), Some(4..5));
     assert_eq!(open.claim(&owner.own, 1), Ok(1..2));
-    helper.far.done(&seen, true);
-    assert_eq!(helper.far.claim(&seen), Some(3));
+    helper.far.done(&seen, 1, true);
+    assert_eq!(helper.far.claim(&seen, 1), Some(3..4));
     assert_eq!(open.claim(&owner.own, 1), Ok(2..3));
     assert_eq!(open.claim(&owner.own, 1), Ok(3..3));
-    assert_eq!(helper.far.claim(&seen), None);
+    assert_eq!(helper.far.claim(&seen, 1), None);
     assert!(!helper.far.is_open());
     assert_eq!(open.helped(&owner.own), Ok(Helped::NotYet));
-    helper.far.done(&seen, true);
+    helper.far.done(&seen, 1, true);
     assert_eq!(open.helped(&owner.own), Ok(Helped::All));
     assert_eq!(open.own(), 3);
     // The other way, nothing has happened.
@@ -48,13 +50,13 @@ fn the_owner_takes_half_of_what_is_left_at_once_and_no_more_than_it_may() {
     let mut open = Open::new(&owner.own, 1, &WHAT, 15);
     assert_eq!(open.claim(&owner.own, u16::MAX), Ok(0..8));
     let seen = helper.far.look().unwrap();
-    assert_eq!(helper.far.claim(&seen), Some(14));
+    assert_eq!(helper.far.claim(&seen, 1), Some(14..15));
     assert_eq!(open.claim(&owner.own, 2), Ok(8..10));
     assert_eq!(open.claim(&owner.own, u16::MAX), Ok(10..12));
     assert_eq!(open.claim(&owner.own, u16::MAX), Ok(12..13));
     assert_eq!(open.claim(&owner.own, u16::MAX), Ok(13..14));
     assert_eq!(open.claim(&owner.own, u16::MAX), Ok(14..14));
-    assert_eq!((open.own(), helper.far.claim(&seen)), (14, None));
+    assert_eq!((open.own(), helper.far.claim(&seen, 1)), (14, None));
 }
 
 #[test]
@@ -62,18 +64,18 @@ fn what_one_has_seen_of_a_copy_does_not_help_with_the_next() {
     let (owner, helper) = sides();
     let mut first = Open::new(&owner.own, 1, &WHAT, 2);
     let seen = helper.far.look().unwrap();
-    assert_eq!(helper.far.claim(&seen), Some(1));
-    helper.far.done(&seen, true);
+    assert_eq!(helper.far.claim(&seen, 1), Some(1..2));
+    helper.far.done(&seen, 1, true);
     first.close(&owner.own).unwrap();
     assert_eq!(first.helped(&owner.own), Ok(Helped::All));
     let mut second = Open::new(&owner.own, 2, &WHAT, 2);
-    assert_eq!(helper.far.claim(&seen), None);
+    assert_eq!(helper.far.claim(&seen, 1), None);
     let again = helper.far.look().unwrap();
-    assert_eq!(helper.far.claim(&again), Some(1));
+    assert_eq!(helper.far.claim(&again, 1), Some(1..2));
     second.close(&owner.own).unwrap();
     // What was done of the first does not count.
     assert_eq!(second.helped(&owner.own), Ok(Helped::NotYet));
-    helper.far.done(&again, false);
+    helper.far.done(&again, 1, false);
     assert_eq!(second.helped(&owner.own), Ok(Helped::Failed));
 }
 
@@ -82,12 +84,12 @@ fn a_part_that_failed_is_known_when_all_are_done() {
     let (owner, helper) = sides();
     let mut open = Open::new(&owner.own, 1, &WHAT, 3);
     let seen = helper.far.look().unwrap();
-    assert_eq!(helper.far.claim(&seen), Some(2));
-    helper.far.done(&seen, false);
-    assert_eq!(helper.far.claim(&seen), Some(1));
+    assert_eq!(helper.far.claim(&seen, 1), Some(2..3));
+    helper.far.done(&seen, 1, false);
+    assert_eq!(helper.far.claim(&seen, 1), Some(1..2));
     open.close(&owner.own).unwrap();
     assert_eq!(open.helped(&owner.own), Ok(Helped::NotYet));
-    helper.far.done(&seen, true);
+    helper.far.done(&seen, 1, true);
     assert_eq!(open.helped(&owner.own), Ok(Helped::Failed));
 }
 
@@ -124,7 +126,7 @@ fn words_that_do_not_fit_what_was_opened_are_an_error() {
     // Nor are there more that are done than were taken.
     let mut open = Open::new(&owner.own, 2, &WHAT, 5);
     let seen = helper.far.look().unwrap();
-    assert!(helper.far.claim(&seen).is_some());
+    assert!(helper.far.claim(&seen, 1).is_some());
     open.close(&owner.own).unwrap();
     helper.far.helped.0.store(2 << 32 | 2, Ordering::Relaxed);
     assert!(open.helped(&owner.own).is_err());

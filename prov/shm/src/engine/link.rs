@@ -124,12 +124,16 @@ impl Pending {
     /// Whether the peer answers it as soon as it comes.
     fn is_request(&self) -> bool {
         match self {
-            Pending::Op(ticket) => {
+            Pending::Op(ticket)
+            | Pending::Offer {
+                ticket: Some(ticket),
+                ..
+            } => {
                 let class = ticket.op().class;
                 !matches!(class, OpClass::Send | OpClass::TaggedSend)
             }
             Pending::Result { .. } => true,
-            Pending::Offer { .. } => false,
+            Pending::Offer { ticket: None, .. } => false,
         }
     }
 }

@@ -6,6 +6,7 @@ use prov_local::channel::{Head, LONGEST, Record};
 use prov_message::peers::{Bytes as Payload, Deferred, Destination};
 use prov_message::{AtomicRequest, Op, Reaching as _, Refusal, Target, Visitor};
 use prov_util::atomic_ops::Form;
+use prov_util::buffer::AppIov;
 use prov_util::errno::{Errno, Result};
 use prov_util::process_memory::{OtherIov, WRITTEN};
 use prov_util::request::{Access, Atomic, RemoteAccess};
@@ -72,12 +73,20 @@ impl Core {
         let list = remote_list(&access.remote);
         let (list, count) = (list.bytes(), access.remote.pieces().len() as u64);
         let is_read = access.access == Access::Read;
-        let name = link.pending.insert(match is_read {
-            true => Pending::Result {
+        let offered = match !is_read && bytes.len() > EAGER && link.is_read {
+            true => can_be_copied(&bytes),
+            false => None,
+        };
+        let name = link.pending.insert(match (is_read, &offered) {
+            (true, _) => Pending::Result {
                 ticket,
                 to: access.local,
             },
-            false => Pending::Op(ticket),
+            (false, Some((memory, _))) => Pending::Offer {
+                ticket: Some(ticket),
+                bytes: Bytes::App(*memory),
+            },
+            (false, None) => Pending::Op(ticket),
         });
         let data = access.immediate();
         let mut head = Head {
@@ -101,16 +110,16 @@ impl Core {
                     to.write_at(0, list);
                     copy(&bytes, &to.slice(list.len(), len));
                 })
-            } else if link.is_read
-                && let Some(from) = can_be_copied(&bytes)
-            {
+            } else if let Some((_, from)) = offered {
                 head.kind = WRITE_OFFERED;
                 let mut written = [0; WRITTEN];
                 let from = from.write(&mut written);
-                link.post(head, list.len() + from.len(), |to| {
+                let sent = link.post(head, list.len() + from.len(), |to| {
                     to.write_at(0, list);
                     to.slice(list.len(), from.len()).write_at(0, from);
-                })
+                });
+                self.has_offered(key, len);
+                sent
             } else {
                 let (bytes, _) = offer(&bytes, access.is_inject());
                 link.writing = Some(Writing {
@@ -137,7 +146,15 @@ impl Core {
             .links
             .get_mut(key)
             .and_then(|link| link.pending.remove(name));
-        if let Some(Pending::Op(ticket) | Pending::Result { ticket, .. }) = pending {
+        if let Some(
+            Pending::Op(ticket)
+            | Pending::Result { ticket, .. }
+            | Pending::Offer {
+                ticket: Some(ticket),
+                ..
+            },
+        ) = pending
+        {
             self.endpoints.settle(ticket);
         }
         Err(Errno::EAGAIN)
@@ -403,10 +420,10 @@ impl Core {
 
 /// Where bytes are, if the peer can copy them: not all memory can be read by others,
 /// but all can be sent.
-fn can_be_copied(bytes: &Payload<'_>) -> Option<OtherIov> {
+fn can_be_copied(bytes: &Payload<'_>) -> Option<(AppIov, OtherIov)> {
     let Payload::App(memory) = bytes else {
         return None;
     };
     let mut from = OtherIov::default();
-    (from.push_own(memory, None) && from.can_be_copied()).then_some(from)
+    (from.push_own(memory, None) && from.can_be_copied()).then_some((**memory, from))
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 use prov_util::process_memory::Seal;
 
 use super::*;
-use crate::joint::Joint;
+use crate::joint::{BOUNCE, Joint, Seen};
 use crate::segment::Segment;
 
 const LEN: usize = 1 << 20;
@@ -54,9 +54,9 @@ struct Scene {
 
 impl Scene {
     fn new() -> Scene {
-        let (segment, _fd) = Segment::create(4096, &[]).unwrap();
+        let (segment, _fd) = Segment::create(4096 + 2 * BOUNCE, &[]).unwrap();
         let segment = Arc::new(segment);
-        let (owner, helper) = (Joint::new(&segment, 0, 0), Joint::new(&segment, 0, 1));
+        let [owner, helper] = [0, 1].map(|side| Joint::new(&segment, 0, 4096, side));
         let bytes: Vec<u8> = (0..LEN).map(|at| (at * 7 / 3) as u8 | 1).collect();
         let seal = Seal::new().unwrap();
         let child = Child::new();
@@ -72,10 +72,18 @@ impl Scene {
         }
     }
 
-    fn begin(&mut self) {
+    /// Where the copy goes.
+    fn place(&mut self) -> AppIov {
         // SAFETY: the bytes are there as long as the scene.
-        let to = unsafe { AppIov::from_raw(self.into.as_mut_ptr(), LEN) };
-        self.meeting.begin(5, to, &self.memory);
+        unsafe { AppIov::from_raw(self.into.as_mut_ptr(), LEN) }
+    }
+
+    fn begin(&mut self) {
+        let to = Destination {
+            addr: address(&self.place()),
+            len: LEN as u64,
+        };
+        self.meeting.begin(5, &to, &self.memory);
     }
 
     fn turn(&mut self) -> Turn {
@@ -83,7 +91,32 @@ impl Scene {
         // SAFETY: as above.
         let bytes = unsafe { AppIov::from_raw(self.bytes.as_mut_ptr(), LEN) };
         assert!(from.push_own(&bytes, None));
-        self.meeting.go_on(&self.memory, &from, true)
+        let place = Place::App(self.place());
+        let mut ends = Ends {
+            memory: &self.memory,
+            from: &from,
+            place: &place,
+            target: &mut None,
+        };
+        self.meeting.go_on(&mut ends, true)
+    }
+
+    /// Whether the peer is asked with a large copy.
+    fn may_help(&mut self) -> bool {
+        let large = Destination { addr: 0, len: SURE };
+        self.meeting.may_help(&large, true)
+    }
+
+    /// The helper puts its next part into a slot; which part that is.
+    fn fill_slot(&mut self, seen: &Seen) -> Option<u16> {
+        let board = &self.helper.far;
+        let slot = board.free_slot(seen)?;
+        let part = board.claim(seen, 1)?.start;
+        let (at, len) = Cut::of(LEN as u64).part(part);
+        let bytes = &self.bytes[at as usize..][..len as usize];
+        board.bounce.slot(slot, len as usize).write(bytes);
+        board.bounced(seen, true);
+        Some(part)
     }
 }
 
@@ -93,7 +126,7 @@ fn a_copy_that_nobody_helps_with_is_made_in_one_turn() {
     scene.begin();
     assert!(scene.meeting.is_open());
     assert_eq!(scene.turn(), Turn::Copied(LEN as u64));
-    assert!(!scene.meeting.is_open() && scene.meeting.may_help());
+    assert!(!scene.meeting.is_open() && scene.may_help());
     assert!(scene.into == scene.bytes);
 }
 
@@ -103,7 +136,7 @@ fn a_helper_that_dies_is_waited_for_until_then_and_its_part_not_taken_for_done()
     scene.begin();
     let board = scene.helper.far.clone();
     let seen = board.look().unwrap();
-    assert_eq!(board.claim(&seen), Some(7));
+    assert_eq!(board.claim(&seen, 1), Some(31..32));
     for _ in 0..2 * TURNS_OF_LIFE {
         assert_eq!(scene.turn(), Turn::GoesOn);
         assert!(scene.meeting.waits());
@@ -118,8 +151,8 @@ fn a_helper_that_dies_is_waited_for_until_then_and_its_part_not_taken_for_done()
         }
     };
     let cut = Cut::of(LEN as u64);
-    assert_eq!(turn, Turn::Copied(cut.part(7).0));
-    assert!(!scene.meeting.may_help());
+    assert_eq!(turn, Turn::Copied(cut.part(31).0));
+    assert!(!scene.may_help());
 }
 
 #[test]
@@ -129,7 +162,7 @@ fn who_cannot_be_known_to_live_is_not_asked() {
     let token = Seal::new().unwrap().token();
     scene.helper.far.set_witness(token);
     scene.begin();
-    assert!(!scene.meeting.is_open() && !scene.meeting.may_help());
+    assert!(!scene.meeting.is_open() && !scene.may_help());
 }
 
 #[test]
@@ -138,11 +171,11 @@ fn a_copy_that_is_given_up_ends_when_the_helper_has() {
     scene.begin();
     let board = scene.helper.far.clone();
     let seen = board.look().unwrap();
-    assert!(board.claim(&seen).is_some());
+    assert!(board.claim(&seen, 1).is_some());
     scene.meeting.give_up();
     assert_eq!(scene.turn(), Turn::GoesOn);
     assert!(!board.is_open() && scene.into.iter().all(|byte| *byte == 0));
-    board.done(&seen, true);
+    board.done(&seen, 1, true);
     assert_eq!(scene.turn(), Turn::Failed(Errno::ESHUTDOWN));
 }
 
@@ -152,9 +185,96 @@ fn a_helper_that_writes_nonsense_spoils_the_copy_and_is_not_asked_again() {
     scene.begin();
     let board = scene.helper.far.clone();
     let seen = board.look().unwrap();
-    assert!(board.claim(&seen).is_some());
-    board.done(&seen, true);
-    board.done(&seen, true);
+    assert!(board.claim(&seen, 1).is_some());
+    board.done(&seen, 1, true);
+    board.done(&seen, 1, true);
     assert_eq!(scene.turn(), Turn::Failed(Errno::EPROTO));
-    assert!(!scene.meeting.is_open() && !scene.meeting.may_help());
+    assert!(!scene.meeting.is_open() && !scene.may_help());
+}
+
+#[test]
+fn parts_come_through_slots_and_the_owner_makes_those_that_do_not() {
+    let mut scene = Scene::new();
+    for round in 0..5 {
+        scene.into.fill(0);
+        scene.begin();
+        let seen = scene.helper.far.look().unwrap();
+        assert_eq!(seen.what.first, 3 * round);
+        let parts: Vec<_> = (0..3).filter_map(|_| scene.fill_slot(&seen)).collect();
+        assert_eq!(parts, [31, 30, 29]);
+        // The helper has gone, and is waited for in vain for a while.
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let turn = loop {
+            assert!(Instant::now() < deadline, "it is waited for");
+            match scene.turn() {
+                Turn::GoesOn => {}
+                over => break over,
+            }
+        };
+        assert_eq!(turn, Turn::Copied(LEN as u64));
+        assert!(scene.into == scene.bytes);
+        assert!(scene.meeting.is_lively);
+    }
+}
+
+#[test]
+fn all_of_a_copy_comes_through_slots_from_a_helper_that_is_at_it() {
+    let mut scene = Scene::new();
+    scene.meeting.is_lively = true;
+    for _ in 0..5 {
+        scene.into.fill(0);
+        scene.begin();
+        let seen = scene.helper.far.look().unwrap();
+        let mut most = 0;
+        while let Some(part) = scene.fill_slot(&seen) {
+            most = most.max(part);
+        }
+        assert_eq!(most, Cut::of(LEN as u64).count() - 1);
+        let opened = scene.meeting.open.as_ref().unwrap();
+        assert_eq!(opened.open.own(), 0);
+        let turn = loop {
+            match scene.turn() {
+                Turn::GoesOn => {}
+                over => break over,
+            }
+        };
+        assert_eq!(turn, Turn::Copied(LEN as u64));
+        assert!(scene.into == scene.bytes);
+    }
+}
+
+#[test]
+fn a_helper_whose_last_part_failed_leaves_all_to_the_owner() {
+    let mut scene = Scene::new();
+    scene.begin();
+    let seen = scene.helper.far.look().unwrap();
+    scene.fill_slot(&seen).unwrap();
+    let board = scene.helper.far.clone();
+    assert!(board.claim(&seen, 1).is_some());
+    board.bounced(&seen, false);
+    let turn = scene.turn();
+    let Turn::Copied(done) = turn else {
+        panic!("{turn:?}");
+    };
+    assert_eq!(done, Cut::of(LEN as u64).part(30).0);
+    assert!(scene.into[..done as usize] == scene.bytes[..done as usize]);
+    assert!(!scene.may_help());
+}
+
+#[test]
+fn short_copies_are_helped_with_where_large_ones_were_and_on_trial() {
+    let mut scene = Scene::new();
+    let short = Destination {
+        addr: 0,
+        len: LEAST,
+    };
+    let meeting = &mut scene.meeting;
+    let tries = (0..2 * TRIAL).filter(|_| meeting.may_help(&short, true));
+    assert_eq!(tries.count(), 2);
+    assert!(!(0..2 * TRIAL).any(|_| meeting.may_help(&short, false)));
+    meeting.is_lively = true;
+    assert!(meeting.may_help(&short, true) && !meeting.may_help(&short, false));
+    let long = Destination { addr: 0, len: SURE };
+    meeting.is_lively = false;
+    assert!(meeting.may_help(&long, false));
 }

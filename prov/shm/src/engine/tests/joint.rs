@@ -1,7 +1,7 @@
 //! Copies that both sides make.
 
 use prov_local::copies::Work;
-use prov_local::joint::{Cut, Helped, Joint, Open, What};
+use prov_local::joint::{Cut, Helped, Joint, Open, Way, What};
 use prov_message::Sleeper;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -45,6 +45,14 @@ impl Scene {
             errand.is_some()
         });
         scene.receiver.finish(errand.unwrap());
+        scene
+    }
+
+    /// The same where slots are slow.
+    fn without_slots() -> Scene {
+        let scene = Scene::new();
+        let pace = &Scene::joint(&scene.sender).far.bounce.pace;
+        (0..20).for_each(|_| pace.took(Way::Bounced, 1, Duration::from_secs(1)));
         scene
     }
 
@@ -92,12 +100,11 @@ impl Side {
 
 #[test]
 fn who_waits_for_the_end_of_a_large_copy_makes_a_part_of_it() {
-    let mut scene = Scene::new();
+    let mut scene = Scene::without_slots();
     let help = scene.sender.help().unwrap();
     scene.sender.finish(help);
-    let cut = Cut::of(LEN as u64);
-    let (at, _) = cut.part(cut.count() - 1);
-    let at = at as usize;
+    // So many bytes in one turn.
+    let at = LEN - (128 << 10);
     assert!(
         scene.into[at..] == scene.out[at..],
         "the last part is there"
@@ -105,6 +112,70 @@ fn who_waits_for_the_end_of_a_large_copy_makes_a_part_of_it() {
     assert!(scene.into[at - 1] != scene.out[at - 1] || scene.out[at - 1] == 0);
     assert_eq!(scene.receiver.completions(), []);
     scene.ends_well();
+}
+
+#[test]
+fn where_both_are_at_it_the_parts_of_a_copy_go_through_slots() {
+    let mut scene = Scene::new();
+    let before = scene.into.clone();
+    let help = scene.sender.help().unwrap();
+    scene.sender.finish(help);
+    assert!(
+        scene.into == before,
+        "the sender writes to no memory of the receiver"
+    );
+    scene.receiver.turn();
+    assert!(scene.into[LEN - 1000..] == scene.out[LEN - 1000..]);
+    scene.ends_well();
+}
+
+#[test]
+fn a_write_to_registered_memory_is_helped_with_through_slots() {
+    let (mut writer, mut target) = (Side::new(Params::default()), Side::new(Params::default()));
+    let to = writer.insert(&target.name);
+    let (mut region, mut out) = (vec![0; LEN], pattern(4, LEN));
+    target.register(3, &mut region);
+    let write = access(Access::Write, to, 3, &mut out, 2);
+    writer.core.access(writer.ep, &write).unwrap();
+    let mut errand = None;
+    until(&mut [], |_| {
+        writer.core.progress();
+        target.core.progress();
+        errand = errand.take().or_else(|| target.core.next_errand());
+        errand.is_some()
+    });
+    target.finish(errand.unwrap());
+    let help = writer.help().unwrap();
+    writer.finish(help);
+    target.turn();
+    assert!(region[LEN - 1000..] == out[LEN - 1000..]);
+    assert_eq!(completed(&mut [&mut writer, &mut target], 0, 1), [2]);
+    assert!(region == out);
+}
+
+#[test]
+fn a_write_to_registered_memory_is_left_to_its_owner_where_slots_are_slow() {
+    let (mut writer, mut target) = (Side::new(Params::default()), Side::new(Params::default()));
+    let to = writer.insert(&target.name);
+    let (mut region, mut out) = (vec![0; LEN], pattern(4, LEN));
+    target.register(3, &mut region);
+    let write = access(Access::Write, to, 3, &mut out, 2);
+    writer.core.access(writer.ep, &write).unwrap();
+    let mut errand = None;
+    until(&mut [], |_| {
+        writer.core.progress();
+        target.core.progress();
+        errand = errand.take().or_else(|| target.core.next_errand());
+        errand.is_some()
+    });
+    let pace = &Scene::joint(&writer).far.bounce.pace;
+    (0..20).for_each(|_| pace.took(Way::Bounced, 1, Duration::from_secs(1)));
+    target.finish(errand.unwrap());
+    let help = writer.help().unwrap();
+    writer.finish(help);
+    assert!(writer.help().is_none(), "it has seen that it cannot");
+    assert_eq!(completed(&mut [&mut writer, &mut target], 0, 1), [2]);
+    assert!(region == out);
 }
 
 #[test]
@@ -139,6 +210,7 @@ fn what_a_peer_reads_is_copied_by_both() {
     reader.finish(errand.unwrap());
     let help = target.help().unwrap();
     target.finish(help);
+    reader.turn();
     assert!(into[LEN - 1000..] == region[LEN - 1000..]);
     assert_eq!(completed(&mut [&mut reader, &mut target], 0, 1), [2]);
     assert!(into == region);
@@ -174,22 +246,27 @@ fn what_the_peer_has_taken_and_could_not_do_is_copied_all_the_same() {
     let mut scene = Scene::new();
     let board = Scene::joint(&scene.sender).far;
     let seen = board.look().unwrap();
-    board.claim(&seen).unwrap();
+    board.claim(&seen, 1).unwrap();
     (0..1000).for_each(|_| scene.receiver.turn());
     assert_eq!(scene.receiver.completions(), [], "it may be written to");
     assert!(scene.receiver.core.is_lent(scene.receiver.ep));
-    board.done(&seen, false);
+    board.done(&seen, 1, false);
     scene.ends_well();
 }
 
 #[test]
 fn who_could_not_do_a_part_of_a_copy_takes_no_more_of_it() {
-    let mut scene = Scene::new();
+    let mut scene = Scene::without_slots();
     let board = Scene::joint(&scene.receiver).own;
     let name = Scene::joint(&scene.sender).far.look().unwrap().what.name;
     let len = LEN as u64;
     // Nothing is there.
-    let what = What { name, addr: 8, len };
+    let what = What {
+        name,
+        addr: 8,
+        len,
+        first: 0,
+    };
     let parts = Cut::of(len).count();
     let mut open = Open::new(&board, 100, &what, parts);
     let help = scene.sender.help().unwrap();
@@ -199,11 +276,17 @@ fn who_could_not_do_a_part_of_a_copy_takes_no_more_of_it() {
         let taken = open.claim(&board, u16::MAX).unwrap();
         (!taken.is_empty()).then_some(taken.len())
     });
-    assert_eq!(taken.sum::<usize>(), usize::from(parts) - 1);
+    let put = usize::from(Cut::of(len).within(128 << 10));
+    assert_eq!(taken.sum::<usize>(), usize::from(parts) - put);
     assert_eq!(open.helped(&board), Ok(Helped::Failed));
     // The next one is another matter.
     let addr = scene.into.as_ptr().expose_provenance() as u64;
-    let what = What { name, addr, len };
+    let what = What {
+        name,
+        addr,
+        len,
+        first: 0,
+    };
     let mut open = Open::new(&board, 101, &what, parts);
     let help = scene.sender.help().unwrap();
     scene.sender.finish(help);
@@ -216,7 +299,7 @@ fn memory_that_the_peer_may_write_to_is_kept_when_its_link_ends() {
     let mut scene = Scene::new();
     let board = Scene::joint(&scene.sender).far;
     let seen = board.look().unwrap();
-    board.claim(&seen).unwrap();
+    board.claim(&seen, 1).unwrap();
     let key = scene.receiver.core.open.all()[0];
     let fault = super::super::link::Fault::Ended(Errno::ESHUTDOWN);
     scene.receiver.core.break_link(key, fault);
@@ -225,7 +308,7 @@ fn memory_that_the_peer_may_write_to_is_kept_when_its_link_ends() {
         (scene.receiver.completions(), scene.receiver.error()),
         (vec![], None)
     );
-    board.done(&seen, true);
+    board.done(&seen, 1, true);
     let mut error = None;
     until(&mut [&mut scene.receiver], |sides| {
         error = sides[0].error();
@@ -237,7 +320,7 @@ fn memory_that_the_peer_may_write_to_is_kept_when_its_link_ends() {
 
 #[test]
 fn a_peer_that_asks_for_what_it_was_not_offered_gets_nothing() {
-    let mut scene = Scene::new();
+    let mut scene = Scene::without_slots();
     let board = Scene::joint(&scene.receiver).own;
     let name = Scene::joint(&scene.sender).far.look().unwrap().what.name;
     let addr = scene.into.as_ptr().expose_provenance() as u64;
@@ -255,7 +338,12 @@ fn a_peer_that_asks_for_what_it_was_not_offered_gets_nothing() {
         (name, addr, 0, 3),
     ];
     for (number, (name, addr, len, parts)) in wrong.into_iter().enumerate() {
-        let what = What { name, addr, len };
+        let what = What {
+            name,
+            addr,
+            len,
+            first: 0,
+        };
         let _open = Open::new(&board, 100 + number as u32, &what, parts);
         for _ in 0..40 {
             if let Some(help) = scene.sender.help() {

@@ -1,0 +1,171 @@
+//! Slots for the helper's parts on their way to the owner, and whether they are of
+//! use.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use prov_util::buffer::Piece;
+
+use super::{PART, SLOTS, Seen};
+use crate::extension::{Count, Extension};
+use crate::segment::Segment;
+
+/// Bytes of all slots of a direction.
+pub const BOUNCE: usize = SLOTS as usize * PART as usize;
+
+/// Channels of this process whose slots are there.
+static BOUNCING: Count = Count::new();
+
+/// What a KiB takes in the kernel, page by page, until that is known, in ns.
+const DIRECT: u32 = 90;
+/// And into a slot.
+const INTO_SLOT: u32 = 30;
+/// Copies of which one goes through slots though these are slow: that may change.
+const PROBE: u32 = 32;
+
+/// How the helper's parts of a copy come to the owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    Direct,
+    Bounced,
+}
+
+/// See the [module](self) description.
+pub struct Bounce {
+    slots: NonNull<u8>,
+    offset: usize,
+    segment: Arc<Segment>,
+    helper: Mutex<Helper>,
+    pub pace: Arc<Pace>,
+}
+
+// SAFETY: the memory is used through copies alone, from any thread.
+unsafe impl Send for Bounce {}
+// SAFETY: as above.
+unsafe impl Sync for Bounce {}
+
+/// What copies between two processes cost this one, whichever side it is on.
+#[derive(Debug)]
+pub struct Pace {
+    /// What a KiB takes in the kernel, in ns.
+    direct: AtomicU32,
+    /// And into a slot.
+    into_slot: AtomicU32,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Pace {
+            direct: AtomicU32::new(DIRECT),
+            into_slot: AtomicU32::new(INTO_SLOT),
+        }
+    }
+}
+
+impl Pace {
+    /// So many bytes have taken so long, this way.
+    pub fn took(&self, way: Way, len: u64, time: Duration) {
+        let known = match way {
+            Way::Direct => &self.direct,
+            Way::Bounced => &self.into_slot,
+        };
+        let before = known.load(Ordering::Relaxed);
+        let per_kib = time.as_nanos() * 1024 / u128::from(len.max(1));
+        // Who was interrupted says little.
+        let most = before.saturating_mul(4);
+        let per_kib = u32::try_from(per_kib).unwrap_or(most).clamp(1, most);
+        let now = (u64::from(before) * 7 + u64::from(per_kib)).div_ceil(8);
+        known.store(now as u32, Ordering::Relaxed);
+    }
+
+    /// Through slots, a part is copied twice, but by both sides at a time; directly,
+    /// each side copies parts of its own.
+    fn prefers_slots(&self) -> bool {
+        let [direct, into_slot] =
+            [&self.direct, &self.into_slot].map(|known| u64::from(known.load(Ordering::Relaxed)));
+        into_slot * 2 <= direct
+    }
+}
+
+/// What the side that helps knows.
+#[derive(Default)]
+struct Helper {
+    /// The slots are there.
+    extension: Option<Extension>,
+    /// There is no memory for them.
+    cannot: bool,
+    /// The last copy, and what was chosen for it.
+    last: Option<(Seen, Way)>,
+    /// Copies that were helped with.
+    copies: u32,
+}
+
+impl Bounce {
+    /// The slots at this offset.
+    pub(super) fn new(segment: &Arc<Segment>, offset: usize, pace: &Arc<Pace>) -> Bounce {
+        assert!(offset + BOUNCE <= segment.len());
+        Bounce {
+            // SAFETY: inside the segment.
+            slots: unsafe { segment.base().add(offset) },
+            offset,
+            segment: segment.clone(),
+            helper: Mutex::default(),
+            pace: pace.clone(),
+        }
+    }
+
+    /// The first bytes of a slot, `len` of them at most.
+    pub fn slot(&self, number: u64, len: usize) -> Piece {
+        let at = number as usize % usize::from(SLOTS) * PART as usize;
+        let len = len.min(PART as usize);
+        // SAFETY: inside the slots, which are in the segment that this keeps. The
+        // record says whose it is; that the other process breaks that can spoil the
+        // bytes only.
+        unsafe { Piece::from_raw(self.slots.as_ptr().add(at), len) }
+    }
+
+    /// How the helper's parts of a copy that fits go, all of them.
+    pub fn way(&self, seen: &Seen) -> Way {
+        let mut helper = self.helper.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((last, way)) = &helper.last
+            && last.is_same(seen)
+        {
+            return *way;
+        }
+        helper.copies = helper.copies.wrapping_add(1);
+        let is_probe = helper.copies.is_multiple_of(PROBE);
+        let way = match (self.pace.prefers_slots() || is_probe) && self.is_there(&mut helper) {
+            true => Way::Bounced,
+            false => Way::Direct,
+        };
+        helper.last = Some((*seen, way));
+        way
+    }
+
+    /// Whether that was chosen for this copy.
+    pub(super) fn fills(&self, seen: &Seen) -> bool {
+        let helper = self.helper.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = helper.last.as_ref();
+        last.is_some_and(|(last, way)| last.is_same(seen) && *way == Way::Bounced)
+    }
+
+    /// Whether slots are of use, as far as is known.
+    pub fn is_quick(&self) -> bool {
+        let helper = self.helper.lock().unwrap_or_else(PoisonError::into_inner);
+        self.pace.prefers_slots() && !helper.cannot
+    }
+
+    fn is_there(&self, helper: &mut Helper) -> bool {
+        if helper.extension.is_none()
+            && !helper.cannot
+            && let Some(extension) = Extension::new(&BOUNCING)
+        {
+            let slots = self.offset..self.offset + BOUNCE;
+            helper.cannot = self.segment.back(slots).is_err();
+            helper.extension = (!helper.cannot).then_some(extension);
+        }
+        helper.extension.is_some()
+    }
+}
