@@ -129,13 +129,13 @@ fn where_both_are_at_it_the_parts_of_a_copy_go_through_slots() {
     scene.ends_well();
 }
 
-#[test]
-fn a_write_to_registered_memory_is_helped_with_through_slots() {
+/// Two sides, of which the first writes to a region of the second, who is about to
+/// copy that.
+fn written(region: &mut [u8], out: &mut [u8]) -> (Side, Side, Work<Shm>) {
     let (mut writer, mut target) = (Side::new(Params::default()), Side::new(Params::default()));
     let to = writer.insert(&target.name);
-    let (mut region, mut out) = (vec![0; LEN], pattern(4, LEN));
-    target.register(3, &mut region);
-    let write = access(Access::Write, to, 3, &mut out, 2);
+    target.register(3, region);
+    let write = access(Access::Write, to, 3, out, 2);
     writer.core.access(writer.ep, &write).unwrap();
     let mut errand = None;
     until(&mut [], |_| {
@@ -144,7 +144,14 @@ fn a_write_to_registered_memory_is_helped_with_through_slots() {
         errand = errand.take().or_else(|| target.core.next_errand());
         errand.is_some()
     });
-    target.finish(errand.unwrap());
+    (writer, target, errand.unwrap())
+}
+
+#[test]
+fn a_write_to_registered_memory_is_helped_with_through_slots() {
+    let (mut region, mut out) = (vec![0; LEN], pattern(4, LEN));
+    let (mut writer, mut target, errand) = written(&mut region, &mut out);
+    target.finish(errand);
     let help = writer.help().unwrap();
     writer.finish(help);
     target.turn();
@@ -155,22 +162,11 @@ fn a_write_to_registered_memory_is_helped_with_through_slots() {
 
 #[test]
 fn a_write_to_registered_memory_is_left_to_its_owner_where_slots_are_slow() {
-    let (mut writer, mut target) = (Side::new(Params::default()), Side::new(Params::default()));
-    let to = writer.insert(&target.name);
     let (mut region, mut out) = (vec![0; LEN], pattern(4, LEN));
-    target.register(3, &mut region);
-    let write = access(Access::Write, to, 3, &mut out, 2);
-    writer.core.access(writer.ep, &write).unwrap();
-    let mut errand = None;
-    until(&mut [], |_| {
-        writer.core.progress();
-        target.core.progress();
-        errand = errand.take().or_else(|| target.core.next_errand());
-        errand.is_some()
-    });
+    let (mut writer, mut target, errand) = written(&mut region, &mut out);
     let pace = &Scene::joint(&writer).far.bounce.pace;
     (0..20).for_each(|_| pace.took(Way::Bounced, 1, Duration::from_secs(1)));
-    target.finish(errand.unwrap());
+    target.finish(errand);
     let help = writer.help().unwrap();
     writer.finish(help);
     assert!(writer.help().is_none(), "it has seen that it cannot");
