@@ -329,6 +329,15 @@ impl Sender {
         Ok(None)
     }
 
+    /// All of the area is used, if that is possible, and of use: there may be no
+    /// slot.
+    #[cold]
+    fn reach_out(&mut self) {
+        if self.ring.free_slot::<Direction>().is_some() {
+            self.area.extend(&self.way);
+        }
+    }
+
     /// Looks how far the receiver is.
     fn look(&mut self) -> std::result::Result<(), Broken> {
         let done = self.ring.look(&self.way)?;
@@ -504,7 +513,11 @@ impl Channel {
     /// before is seen, and what comes first then wakes it.
     pub fn sleep(&mut self) {
         let starved = match self.sender.is_starved {
-            true => STARVED,
+            // The receiver has more to do when it does something.
+            true => {
+                self.sender.reach_out();
+                STARVED
+            }
             false => 0,
         };
         let nap = (self.sleep & !(NAP - 1)) + NAP;

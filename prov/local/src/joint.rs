@@ -313,6 +313,11 @@ impl Open {
         }
     }
 
+    /// The parts that nobody has taken, as far as is known.
+    pub fn left(&self) -> Range<u16> {
+        self.own..self.back
+    }
+
     /// How many parts the owner has taken.
     pub fn own(&self) -> u16 {
         self.own

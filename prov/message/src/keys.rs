@@ -9,9 +9,13 @@ pub fn to_peer(key: impl Key) -> u64 {
     key.data().as_ffi()
 }
 
-/// A key that a peer has named; it may mean nothing.
+/// A key that a peer has named; it may mean nothing. No two words name the same one.
 pub fn from_peer<K: Key>(word: u64) -> K {
-    KeyData::from_ffi(word).into()
+    let data = KeyData::from_ffi(word);
+    match data.as_ffi() == word {
+        true => data.into(),
+        false => K::null(),
+    }
 }
 
 /// What a descriptor in the poller of a lane belongs to.
@@ -77,6 +81,21 @@ mod tests {
             for source in sources {
                 assert_eq!(Source::of_token(source.token()), source);
             }
+        }
+    }
+
+    #[test]
+    fn a_thing_has_one_name() {
+        let mut links = SlotMap::<LinkKey, ()>::with_key();
+        let first = links.insert(());
+        links.remove(first);
+        for key in [links.insert(()), links.insert(())] {
+            let name = to_peer(key);
+            assert_eq!(from_peer::<LinkKey>(name), key);
+            for bit in 0..64 {
+                assert!(!links.contains_key(from_peer(name ^ 1 << bit)) || bit == 0);
+            }
+            assert_ne!(from_peer::<LinkKey>(name ^ 1 << 32), key);
         }
     }
 }

@@ -14,6 +14,9 @@ use crate::extension::{Count, Extension};
 
 /// An area whose beginning is used up within that time is used a lot.
 const LIVELY: Duration = Duration::from_millis(1);
+/// How long its receiver may take nothing: it may wait for a processor, and has
+/// more to do when it has one if all of the area is full.
+const PATIENCE: Duration = Duration::from_micros(100);
 /// Channels of this process with all of their area.
 static EXTENDED: Count = Count::new();
 
@@ -36,8 +39,8 @@ pub(super) struct Area {
     extended: &'static Count,
     /// There is no memory for that.
     cannot: bool,
-    /// When the beginning was last used up.
-    turned: Option<Instant>,
+    /// When the beginning was last used up, and what was given out by then.
+    turned: Option<(u64, Instant)>,
 }
 
 impl Default for Area {
@@ -98,13 +101,19 @@ impl Area {
             return false;
         }
         let now = Instant::now();
-        let last = self.turned.replace(now);
-        last.is_some_and(|last| now.duration_since(last) < LIVELY) && self.extend(way)
+        let is_used_a_lot = match self.turned {
+            Some((given, since)) if given == self.given => now.duration_since(since) > PATIENCE,
+            last => {
+                self.turned = Some((self.given, now));
+                last.is_some_and(|(_, last)| now.duration_since(last) < LIVELY)
+            }
+        };
+        is_used_a_lot && self.extend(way)
     }
 
     /// All of it is used from now on, if that is possible.
     #[cold]
-    fn extend(&mut self, way: &Direction) -> bool {
+    pub(super) fn extend(&mut self, way: &Direction) -> bool {
         if self.extension.is_none()
             && !self.cannot
             && let Some(extension) = Extension::new(self.extended)
@@ -150,14 +159,34 @@ mod tests {
         turn(&mut area, way);
         assert!(area.turned.is_none() && area.extension.is_none());
         turn(&mut area, way);
-        area.turned = Instant::now().checked_sub(2 * LIVELY);
+        area.turned = area.turned.map(|(given, at)| (given, at - 2 * LIVELY));
         turn(&mut area, way);
         assert!(area.extension.is_none(), "not so lately");
         // The clock stands for any that the test may run late by.
-        area.turned = Some(Instant::now() + LIVELY);
+        area.turned = area.turned.map(|(given, at)| (given, at + LIVELY));
         let place = area.find(4096, way).unwrap();
-        assert!(area.extension.is_some());
+        assert!(area.is_extended());
         assert_eq!(place.offset, NEAR as u64, "room behind what was used");
+    }
+
+    #[test]
+    fn who_finds_no_room_and_asks_again_at_once_has_not_used_it_a_lot() {
+        let (channel, _fd) = Channel::create().unwrap();
+        let way = &channel.sender.way;
+        let mut area = Area::new(counted());
+        let place = area.find(NEAR, way).unwrap();
+        area.given = place.given;
+        for _ in 0..2 {
+            assert!(area.find(4096, way).is_none());
+            // Whatever the test is put off by.
+            area.turned = Some((area.given, Instant::now() + PATIENCE));
+        }
+        assert!(!area.is_extended());
+        area.turned = Some((
+            area.given,
+            Instant::now().checked_sub(2 * PATIENCE).unwrap(),
+        ));
+        assert!(area.find(4096, way).is_some() && area.is_extended());
     }
 
     #[test]

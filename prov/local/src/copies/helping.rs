@@ -59,8 +59,6 @@ pub struct Helpers<T: Transport> {
     /// None while this side helps.
     target: Option<Target>,
     at_work: Option<AtWork<T>>,
-    /// The last copy that could not be helped with: the peer goes on alone.
-    given_up: Option<(T::Link, Seen)>,
 }
 
 /// Help that is under way.
@@ -79,6 +77,9 @@ const READING: u32 = 0;
 const OVER: u32 = 1;
 /// The bytes may be others by now: the link has ended.
 const REVOKED: u32 = 2;
+/// This process itself copies some, and would end if they were not there. Who
+/// revokes them waits for that.
+const COPYING: u32 = 4;
 
 impl<T: Transport> Helpers<T> {
     pub(super) fn new(memory: Option<&MrTable>) -> Self {
@@ -88,7 +89,6 @@ impl<T: Transport> Helpers<T> {
             looks: 0,
             target: memory.map(Target::new),
             at_work: None,
-            given_up: None,
         }
     }
 
@@ -108,6 +108,9 @@ impl<T: Transport> Helpers<T> {
             && at_work.link == link
         {
             at_work.state.fetch_or(REVOKED, Ordering::SeqCst);
+            while at_work.state.load(Ordering::SeqCst) & COPYING != 0 {
+                std::thread::yield_now();
+            }
         }
     }
 
@@ -152,13 +155,8 @@ impl<T: Transport> Helpers<T> {
             let Some(seen) = board.look() else {
                 continue;
             };
-            if let Some((given_up, last)) = &self.given_up
-                && *given_up == link
-                && last.is_same(&seen)
-            {
-                continue;
-            }
-            if only_slots && !board.bounce.is_quick() || board.is_full(&seen) {
+            let is_of_no_use = only_slots && !board.bounce.is_quick();
+            if is_of_no_use || board.bounce.has_given_up(&seen) || board.is_full(&seen) {
                 continue;
             }
             // An offer that is not there any more, or not so many bytes: that is
@@ -180,6 +178,7 @@ impl<T: Transport> Helpers<T> {
                 offer: found,
                 target: self.target.take(),
                 state,
+                only_slots,
                 gives_up: false,
             }));
         }
@@ -190,13 +189,14 @@ impl<T: Transport> Helpers<T> {
         let Helping {
             target,
             seen,
+            board,
             gives_up,
             ..
         } = *helping;
         self.target = target;
         let AtWork { link, late, .. } = self.at_work.take()?;
         if gives_up {
-            self.given_up = Some((link, seen));
+            board.bounce.give_up(seen);
         }
         Some((link, late?))
     }
@@ -215,6 +215,8 @@ pub struct Helping {
     offer: Offer,
     target: Option<Target>,
     state: Arc<AtomicU32>,
+    /// Whether help is of use through slots only.
+    only_slots: bool,
     /// Whether no more of it can be helped with.
     gives_up: bool,
 }
@@ -256,6 +258,9 @@ impl Helping {
     /// Puts parts where the peer wants them.
     fn put(&mut self, cut: Cut) {
         let (what, memory) = (self.seen.what, self.offer.memory);
+        if self.only_slots {
+            return;
+        }
         if what.addr == 0 {
             self.gives_up = true;
             return;
@@ -290,10 +295,15 @@ impl Helping {
             };
             let (at, len) = cut.parts(parts);
             let to = AppIov::from(bounce.slot(slot, len as usize));
-            let outcome = self.each(at as usize, len as usize, |done, bytes| {
-                bytes.copy_to(&to.slice(done, bytes.len()));
-                Ok(())
-            });
+            let before = self.state.fetch_or(COPYING, Ordering::SeqCst);
+            let outcome = match before & REVOKED {
+                0 => self.each(at as usize, len as usize, |done, bytes| {
+                    bytes.copy_to(&to.slice(done, bytes.len()));
+                    Ok(())
+                }),
+                _ => Err(Errno::ESHUTDOWN),
+            };
+            self.state.fetch_and(!COPYING, Ordering::SeqCst);
             let is_done = self.was_read(outcome);
             self.board.bounced(&self.seen, is_done);
             if !is_done {

@@ -24,7 +24,8 @@ const TRIAL: u32 = 16;
 const RECEIVED_PER_TURN: u64 = 256 << 10;
 /// Bytes that the owner of a copy takes at first: help may come meanwhile.
 const FIRST: u64 = 32 << 10;
-/// How long the owner waits for a helper that is at it, before it goes on.
+/// How long the owner waits at most for a helper that is at it, before it goes on;
+/// and no longer than it would take for half of what is left.
 const PATIENCE: Duration = Duration::from_micros(10);
 
 /// Looks whether the helper is done, in one turn.
@@ -49,7 +50,7 @@ pub(super) struct Meeting {
     witness: Option<Witness>,
     /// Whether the peer cannot help.
     is_off: bool,
-    /// Whether parts of the last copy came through slots.
+    /// Whether half of the last copy came through slots.
     is_lively: bool,
     /// Short copies that were made without help since the last trial.
     unhelped: u32,
@@ -112,13 +113,19 @@ impl Meeting {
     /// Whether it is to be asked for help with a copy. `is_only`: there is nothing
     /// else to copy from its memory, which could be copied together with it.
     pub(super) fn may_help(&mut self, with: &Destination, is_only: bool) -> bool {
-        if self.is_off || with.len < SURE && !is_only {
+        let least = match with.addr {
+            // Writes come one by one, and mostly from two sides at a time.
+            0 => 2 * SURE,
+            _ if !is_only => SURE,
+            _ => LEAST,
+        };
+        if self.is_off || with.len < least {
             return false;
         }
         if with.len >= SURE || self.is_lively {
             return true;
         }
-        self.unhelped += 1;
+        self.unhelped = self.unhelped.wrapping_add(1);
         self.unhelped.is_multiple_of(TRIAL)
     }
 
@@ -196,7 +203,7 @@ impl Meeting {
             && let Some(over) = self.open.take()
         {
             let received = over.open.received();
-            self.is_lively = received != 0;
+            self.is_lively = u32::from(received) * 2 >= over.cut.count().into();
             self.received = self.received.wrapping_add(received.into());
         }
         turn
@@ -238,7 +245,7 @@ impl Opened {
             }
             if self.expects {
                 match self.watch(board, ends)? {
-                    0 if self.is_patient() => return Ok(Step::GoesOn),
+                    0 if self.is_patient(board) => return Ok(Step::GoesOn),
                     0 => self.expects = false,
                     more => {
                         received += more;
@@ -287,9 +294,11 @@ impl Opened {
     }
 
     /// Whether nothing has come for a short time only.
-    fn is_patient(&mut self) -> bool {
+    fn is_patient(&mut self, board: &Board) -> bool {
         let since = *self.quiet_since.get_or_insert_with(Instant::now);
-        since.elapsed() < PATIENCE
+        let (_, left) = self.cut.parts(self.open.left());
+        let alone = board.bounce.pace.expected(Way::Direct, left);
+        since.elapsed() < PATIENCE.min(alone / 2)
     }
 
     /// Takes the parts out of slots that have come; how many bytes.

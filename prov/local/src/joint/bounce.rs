@@ -3,7 +3,7 @@
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use prov_util::buffer::Piece;
@@ -67,25 +67,36 @@ impl Default for Pace {
 impl Pace {
     /// So many bytes have taken so long, this way.
     pub fn took(&self, way: Way, len: u64, time: Duration) {
-        let known = match way {
-            Way::Direct => &self.direct,
-            Way::Bounced => &self.into_slot,
-        };
+        let known = self.of(way);
         let before = known.load(Ordering::Relaxed);
         let per_kib = time.as_nanos() * 1024 / u128::from(len.max(1));
         // Who was interrupted says little.
         let most = before.saturating_mul(4);
         let per_kib = u32::try_from(per_kib).unwrap_or(most).clamp(1, most);
-        let now = (u64::from(before) * 7 + u64::from(per_kib)).div_ceil(8);
+        // What has become quicker is to be used soon, and is tried less often.
+        let weight = if per_kib < before { 1 } else { 7 };
+        let now = (u64::from(before) * weight + u64::from(per_kib)).div_ceil(weight + 1);
         known.store(now as u32, Ordering::Relaxed);
+    }
+
+    /// How long so many bytes will take.
+    pub fn expected(&self, way: Way, len: u64) -> Duration {
+        let per_kib = self.of(way).load(Ordering::Relaxed);
+        Duration::from_nanos((len / 1024).saturating_mul(per_kib.into()))
+    }
+
+    fn of(&self, way: Way) -> &AtomicU32 {
+        match way {
+            Way::Direct => &self.direct,
+            Way::Bounced => &self.into_slot,
+        }
     }
 
     /// Through slots, a part is copied twice, but by both sides at a time; directly,
     /// each side copies parts of its own.
     fn prefers_slots(&self) -> bool {
-        let [direct, into_slot] =
-            [&self.direct, &self.into_slot].map(|known| u64::from(known.load(Ordering::Relaxed)));
-        into_slot * 2 <= direct
+        let a_mib = |way| self.expected(way, 1 << 20);
+        a_mib(Way::Bounced) * 2 <= a_mib(Way::Direct)
     }
 }
 
@@ -98,6 +109,8 @@ struct Helper {
     cannot: bool,
     /// The last copy, and what was chosen for it.
     last: Option<(Seen, Way)>,
+    /// The last copy that could not be helped with: the peer goes on alone.
+    given_up: Option<Seen>,
     /// Copies that were helped with.
     copies: u32,
 }
@@ -128,7 +141,7 @@ impl Bounce {
 
     /// How the helper's parts of a copy that fits go, all of them.
     pub fn way(&self, seen: &Seen) -> Way {
-        let mut helper = self.helper.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut helper = self.helper();
         if let Some((last, way)) = &helper.last
             && last.is_same(seen)
         {
@@ -146,14 +159,30 @@ impl Bounce {
 
     /// Whether that was chosen for this copy.
     pub(super) fn fills(&self, seen: &Seen) -> bool {
-        let helper = self.helper.lock().unwrap_or_else(PoisonError::into_inner);
+        let helper = self.helper();
         let last = helper.last.as_ref();
         last.is_some_and(|(last, way)| last.is_same(seen) && *way == Way::Bounced)
     }
 
+    /// No more of this copy can be helped with.
+    pub fn give_up(&self, seen: Seen) {
+        self.helper().given_up = Some(seen);
+    }
+
+    /// Whether that is so.
+    pub fn has_given_up(&self, seen: &Seen) -> bool {
+        let helper = self.helper();
+        let given_up = helper.given_up.as_ref();
+        given_up.is_some_and(|given_up| given_up.is_same(seen))
+    }
+
+    fn helper(&self) -> MutexGuard<'_, Helper> {
+        self.helper.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Whether slots are of use, as far as is known.
     pub fn is_quick(&self) -> bool {
-        let helper = self.helper.lock().unwrap_or_else(PoisonError::into_inner);
+        let helper = self.helper();
         self.pace.prefers_slots() && !helper.cannot
     }
 
@@ -167,5 +196,43 @@ impl Bounce {
             helper.extension = (!helper.cannot).then_some(extension);
         }
         helper.extension.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KIB: Duration = Duration::from_nanos(40);
+
+    fn took(pace: &Pace, way: Way, factor: u32, times: usize) {
+        (0..times).for_each(|_| pace.took(way, 64 << 10, KIB * 64 * factor));
+    }
+
+    #[test]
+    fn slots_are_used_while_they_take_half_as_long_at_most() {
+        let pace = Pace::default();
+        assert!(pace.prefers_slots());
+        took(&pace, Way::Bounced, 5, 30);
+        assert!(!pace.prefers_slots());
+        // What the other way takes counts as well.
+        took(&pace, Way::Direct, 12, 60);
+        assert!(pace.prefers_slots());
+        took(&pace, Way::Direct, 1, 10);
+        assert!(!pace.prefers_slots());
+        took(&pace, Way::Bounced, 1, 1);
+        took(&pace, Way::Direct, 3, 60);
+        assert!(!pace.prefers_slots(), "once is not enough");
+        took(&pace, Way::Bounced, 1, 5);
+        assert!(pace.prefers_slots());
+    }
+
+    #[test]
+    fn who_was_interrupted_changes_little() {
+        let pace = Pace::default();
+        pace.took(Way::Bounced, 1024, Duration::from_secs(1));
+        assert!(pace.prefers_slots());
+        pace.took(Way::Bounced, 0, Duration::MAX);
+        assert!(pace.expected(Way::Bounced, 1024) < Duration::from_nanos(100));
     }
 }

@@ -17,7 +17,7 @@ pub const TURN: usize = 64;
 /// Answers that wait for room in the channel, of one link.
 const ANSWERS: usize = 1 << 20;
 /// Bytes in them: more than all that this library's peers ask for at once.
-const ANSWER_BYTES: usize = 64 << 20;
+const ANSWER_BYTES: usize = 128 << 20;
 
 impl Core {
     /// Takes in what has come on a link; whether there was anything.

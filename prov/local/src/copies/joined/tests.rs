@@ -103,7 +103,7 @@ impl Scene {
 
     /// Whether the peer is asked with a large copy.
     fn may_help(&mut self) -> bool {
-        let large = Destination { addr: 0, len: SURE };
+        let large = Destination { addr: 8, len: SURE };
         self.meeting.may_help(&large, true)
     }
 
@@ -213,7 +213,7 @@ fn parts_come_through_slots_and_the_owner_makes_those_that_do_not() {
         };
         assert_eq!(turn, Turn::Copied(LEN as u64));
         assert!(scene.into == scene.bytes);
-        assert!(scene.meeting.is_lively);
+        assert!(!scene.meeting.is_lively);
     }
 }
 
@@ -239,7 +239,7 @@ fn all_of_a_copy_comes_through_slots_from_a_helper_that_is_at_it() {
             }
         };
         assert_eq!(turn, Turn::Copied(LEN as u64));
-        assert!(scene.into == scene.bytes);
+        assert!(scene.into == scene.bytes && scene.meeting.is_lively);
     }
 }
 
@@ -265,7 +265,7 @@ fn a_helper_whose_last_part_failed_leaves_all_to_the_owner() {
 fn short_copies_are_helped_with_where_large_ones_were_and_on_trial() {
     let mut scene = Scene::new();
     let short = Destination {
-        addr: 0,
+        addr: 8,
         len: LEAST,
     };
     let meeting = &mut scene.meeting;
@@ -274,7 +274,11 @@ fn short_copies_are_helped_with_where_large_ones_were_and_on_trial() {
     assert!(!(0..2 * TRIAL).any(|_| meeting.may_help(&short, false)));
     meeting.is_lively = true;
     assert!(meeting.may_help(&short, true) && !meeting.may_help(&short, false));
-    let long = Destination { addr: 0, len: SURE };
     meeting.is_lively = false;
-    assert!(meeting.may_help(&long, false));
+    for (addr, len, expected) in [(8, SURE, true), (0, SURE, false), (0, 2 * SURE, true)] {
+        assert_eq!(
+            meeting.may_help(&Destination { addr, len }, false),
+            expected
+        );
+    }
 }

@@ -175,6 +175,43 @@ fn a_write_to_registered_memory_is_left_to_its_owner_where_slots_are_slow() {
 }
 
 #[test]
+fn what_was_offered_is_not_touched_when_its_link_has_ended() {
+    let (mut sender, mut receiver) = (Side::new(Params::default()), Side::new(Params::default()));
+    let to = sender.insert(&receiver.name);
+    let mut into = vec![0; LEN];
+    // SAFETY: a new mapping.
+    let out = unsafe {
+        use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+        mmap_anonymous(null_mut(), LEN, ProtFlags::READ, MapFlags::PRIVATE).unwrap()
+    };
+    // SAFETY: nothing is written there.
+    let bytes = unsafe { AppIov::from_raw(out.cast(), LEN) };
+    let receive = buffer(1, &mut into, 10);
+    receiver.core.receive(receiver.ep, &receive).unwrap();
+    let mut nothing = [];
+    let mut sent = message(to, 1, &mut nothing, 0);
+    sent.buffers = bytes;
+    sender.core.transmit(sender.ep, &sent).unwrap();
+    let mut errand = None;
+    until(&mut [], |_| {
+        sender.core.progress();
+        receiver.core.progress();
+        errand = errand.take().or_else(|| receiver.core.next_errand());
+        errand.is_some()
+    });
+    receiver.finish(errand.unwrap());
+    let help = sender.help().unwrap();
+    let key = sender.core.open.all()[0];
+    let fault = super::super::link::Fault::Ended(Errno::ESHUTDOWN);
+    sender.core.break_link(key, fault);
+    assert_eq!(sender.error(), Some(Errno::ESHUTDOWN));
+    // SAFETY: the operation is over: nobody needs the memory.
+    unsafe { rustix::mm::munmap(out, LEN).unwrap() };
+    sender.finish(help);
+    assert!(!sender.core.is_lent(sender.ep));
+}
+
+#[test]
 fn a_copy_that_has_begun_ends_while_the_owner_of_receives_is_away() {
     let mut scene = Scene::new();
     let receiver = &mut scene.receiver;
