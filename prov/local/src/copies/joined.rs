@@ -25,7 +25,7 @@ const RECEIVED_PER_TURN: u64 = 256 << 10;
 /// Bytes that the owner of a copy takes at first: help may come meanwhile.
 const FIRST: u64 = 32 << 10;
 /// How long the owner waits at most for a helper that is at it, before it goes on;
-/// and no longer than it would take for half of what is left.
+/// and no longer than it would take for what is left.
 const PATIENCE: Duration = Duration::from_micros(10);
 
 /// Looks whether the helper is done, in one turn.
@@ -50,7 +50,7 @@ pub(super) struct Meeting {
     witness: Option<Witness>,
     /// Whether the peer cannot help.
     is_off: bool,
-    /// Whether half of the last copy came through slots.
+    /// Whether a quarter of the last copy came through slots.
     is_lively: bool,
     /// Short copies that were made without help since the last trial.
     unhelped: u32,
@@ -203,7 +203,7 @@ impl Meeting {
             && let Some(over) = self.open.take()
         {
             let received = over.open.received();
-            self.is_lively = u32::from(received) * 2 >= over.cut.count().into();
+            self.is_lively = u32::from(received) * 4 >= over.cut.count().into();
             self.received = self.received.wrapping_add(received.into());
         }
         turn
@@ -298,7 +298,7 @@ impl Opened {
         let since = *self.quiet_since.get_or_insert_with(Instant::now);
         let (_, left) = self.cut.parts(self.open.left());
         let alone = board.bounce.pace.expected(Way::Direct, left);
-        since.elapsed() < PATIENCE.min(alone / 2)
+        since.elapsed() < PATIENCE.min(alone)
     }
 
     /// Takes the parts out of slots that have come; how many bytes.

@@ -73,8 +73,11 @@ impl Pace {
         // Who was interrupted says little.
         let most = before.saturating_mul(4);
         let per_kib = u32::try_from(per_kib).unwrap_or(most).clamp(1, most);
-        // What has become quicker is to be used soon, and is tried less often.
-        let weight = if per_kib < before { 1 } else { 7 };
+        // Slots that are slow are tried seldom: that they are quicker shows soon.
+        let weight = match way {
+            Way::Bounced if per_kib < before => 1,
+            _ => 7,
+        };
         let now = (u64::from(before) * weight + u64::from(per_kib)).div_ceil(weight + 1);
         known.store(now as u32, Ordering::Relaxed);
     }
@@ -92,11 +95,11 @@ impl Pace {
         }
     }
 
-    /// Through slots, a part is copied twice, but by both sides at a time; directly,
-    /// each side copies parts of its own.
+    /// Through slots, a part is copied twice, but by both sides at a time. Directly,
+    /// each side copies parts of its own, if the copy is so long that there is time.
     fn prefers_slots(&self) -> bool {
         let a_mib = |way| self.expected(way, 1 << 20);
-        a_mib(Way::Bounced) * 2 <= a_mib(Way::Direct)
+        a_mib(Way::Bounced) * 3 <= a_mib(Way::Direct) * 2
     }
 }
 
@@ -210,18 +213,17 @@ mod tests {
     }
 
     #[test]
-    fn slots_are_used_while_they_take_half_as_long_at_most() {
+    fn slots_are_used_while_they_take_two_thirds_as_long_at_most() {
         let pace = Pace::default();
         assert!(pace.prefers_slots());
         took(&pace, Way::Bounced, 5, 30);
         assert!(!pace.prefers_slots());
         // What the other way takes counts as well.
-        took(&pace, Way::Direct, 12, 60);
+        took(&pace, Way::Direct, 9, 60);
         assert!(pace.prefers_slots());
-        took(&pace, Way::Direct, 1, 10);
+        took(&pace, Way::Direct, 2, 60);
         assert!(!pace.prefers_slots());
         took(&pace, Way::Bounced, 1, 1);
-        took(&pace, Way::Direct, 3, 60);
         assert!(!pace.prefers_slots(), "once is not enough");
         took(&pace, Way::Bounced, 1, 5);
         assert!(pace.prefers_slots());
