@@ -145,16 +145,12 @@ mod tests {
         }
     }
 
-    /// Those of one test.
-    fn counted() -> &'static Count {
-        Box::leak(Box::default())
-    }
-
     #[test]
     fn what_is_used_a_lot_is_large_and_what_is_not_stays_small() {
+        static COUNT: Count = Count::new();
         let (channel, _fd) = Channel::create().unwrap();
         let way = &channel.sender.way;
-        let mut area = Area::new(counted());
+        let mut area = Area::new(&COUNT);
         // A clock that has not been looked at is none that says "lately".
         turn(&mut area, way);
         assert!(area.turned.is_none() && area.extension.is_none());
@@ -171,9 +167,10 @@ mod tests {
 
     #[test]
     fn who_finds_no_room_and_asks_again_at_once_has_not_used_it_a_lot() {
+        static COUNT: Count = Count::new();
         let (channel, _fd) = Channel::create().unwrap();
         let way = &channel.sender.way;
-        let mut area = Area::new(counted());
+        let mut area = Area::new(&COUNT);
         let place = area.find(NEAR, way).unwrap();
         area.given = place.given;
         for _ in 0..2 {
@@ -191,9 +188,10 @@ mod tests {
 
     #[test]
     fn room_is_given_out_once_until_it_is_free() {
+        static COUNT: Count = Count::new();
         let (channel, _fd) = Channel::create().unwrap();
         let way = &channel.sender.way;
-        let mut area = Area::new(counted());
+        let mut area = Area::new(&COUNT);
         assert!(area.extend(way));
         let mut places = Vec::new();
         while let Some(place) = area.find(5000, way) {
@@ -212,19 +210,21 @@ mod tests {
 
     #[test]
     fn where_there_is_no_memory_for_it_the_area_stays_small() {
+        static COUNT: Count = Count::new();
         let (channel, _fd) = Channel::create().unwrap();
-        let mut area = Area::new(counted());
+        let mut area = Area::new(&COUNT);
         area.cannot = true;
         assert!(!area.extend(&channel.sender.way) && !area.is_extended());
     }
 
     #[test]
     fn a_process_has_large_areas_for_some_of_its_channels() {
+        static COUNT: Count = Count::new();
         let (channel, _fd) = Channel::create().unwrap();
-        let (way, counted) = (&channel.sender.way, counted());
-        let mut areas: Vec<_> = (0..MOST).map(|_| Area::new(counted)).collect();
+        let way = &channel.sender.way;
+        let mut areas: Vec<_> = (0..MOST).map(|_| Area::new(&COUNT)).collect();
         assert!(areas.iter_mut().all(|area| area.extend(way)));
-        let mut one_more = Area::new(counted);
+        let mut one_more = Area::new(&COUNT);
         assert!(!one_more.extend(way));
         // That of a channel that has ended is had again.
         areas.pop();
