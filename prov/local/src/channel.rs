@@ -329,12 +329,12 @@ impl Sender {
         Ok(None)
     }
 
-    /// All of the area is used, if that is possible, and of use: there may be no
+    /// More of the area is used, if that is possible, and of use: there may be no
     /// slot.
     #[cold]
     fn reach_out(&mut self) {
         if self.ring.free_slot::<Direction>().is_some() {
-            self.area.extend(&self.way);
+            self.area.grow(&self.way);
         }
     }
 

@@ -37,7 +37,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[cfg(not(loom))]
 pub use self::board::{BOARD, Board, Joint};
 #[cfg(not(loom))]
-pub use self::bounce::{BOUNCE, Bounce, Pace, Way};
+pub use self::bounce::{BOUNCE, Bounce, Pace, Turn, Way};
 use crate::ring::Broken;
 
 /// Bytes of a part at most, unless there would be too many.
@@ -70,7 +70,7 @@ pub struct What {
     pub addr: u64,
     /// How many they are.
     pub len: u64,
-    /// The slot, in the order of all times, that the helper's first part goes into.
+    /// The slot that the helper's first part goes into; the next ones follow.
     pub first: u64,
 }
 

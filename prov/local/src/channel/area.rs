@@ -2,9 +2,11 @@
 //!
 //! Its room is used in turn. Where lines that the receiver has just read are
 //! written again, its caches have to give them up one by one; in an area that is
-//! larger than those they are in the cache that processors share. So a channel
+//! larger than those they are in the cache that processors share, from where the
+//! lines of short ones take longer. So a channel
 //! whose area is used a lot gets a large one: from the start, only the beginning is
-//! there.
+//! there, and what is used doubles each time that it was used up a few times lately.
+//! For the system takes long to provide a page, as long as a message of one or more.
 
 use std::time::{Duration, Instant};
 
@@ -12,12 +14,18 @@ use super::slot::Direction;
 use super::{AREA, INLINE, NEAR};
 use crate::extension::{Count, Extension};
 
-/// An area whose beginning is used up within that time is used a lot.
+/// An area of which as much as its beginning is used up within that time is used a
+/// lot.
 const LIVELY: Duration = Duration::from_millis(1);
+/// So often in a row, before it grows.
+const TURNS: u32 = 2;
 /// How long its receiver may take nothing: it may wait for a processor, and has
 /// more to do when it has one if all of the area is full.
 const PATIENCE: Duration = Duration::from_micros(100);
-/// Channels of this process with all of their area.
+/// Longest message that goes where the last one was, if that is taken: to fetch so
+/// few lines from a cache further away takes longer than to have them given up.
+const SHORT: u64 = 1 << 10;
+/// Channels of this process with more than the beginning of their area.
 static EXTENDED: Count = Count::new();
 
 /// Room in the area.
@@ -33,14 +41,18 @@ pub(super) struct Area {
     /// Bytes that were given out, of all times, and free again.
     pub(super) given: u64,
     pub(super) free: u64,
-    /// All of it is used.
+    /// How much of it is used.
+    reach: u64,
+    /// That is more than the beginning.
     extension: Option<Extension>,
     /// Of all channels.
     extended: &'static Count,
     /// There is no memory for that.
     cannot: bool,
-    /// When the beginning was last used up, and what was given out by then.
+    /// When what is used of it was last used up, and what was given out by then.
     turned: Option<(u64, Instant)>,
+    /// How often in a row that was soon after the last time.
+    turns: u32,
 }
 
 impl Default for Area {
@@ -54,10 +66,12 @@ impl Area {
         Area {
             given: 0,
             free: 0,
+            reach: NEAR as u64,
             extension: None,
             extended,
             cannot: false,
             turned: None,
+            turns: 0,
         }
     }
 
@@ -77,8 +91,12 @@ impl Area {
             });
         }
         let (area, len) = (AREA as u64, len.next_multiple_of(64) as u64);
+        if len <= SHORT && self.given == self.free {
+            self.given = self.given.next_multiple_of(area);
+            self.free = self.given;
+        }
         let mut start = self.given;
-        if start % area + len > self.reach() && !self.goes_on(way) {
+        if start % area + len > self.reach && !self.goes_on(way) {
             start = start.next_multiple_of(area);
         }
         let given = start + len;
@@ -86,18 +104,11 @@ impl Area {
         (given - self.free <= area).then_some(Place { offset, given })
     }
 
-    #[inline(always)]
-    fn reach(&self) -> u64 {
-        match self.extension {
-            Some(_) => AREA as u64,
-            None => NEAR as u64,
-        }
-    }
-
-    /// What is used has no room up to its end. Whether there is room behind it.
+    /// What is used has no room up to its end. Whether there is room behind it now,
+    /// for any message.
     #[cold]
     fn goes_on(&mut self, way: &Direction) -> bool {
-        if self.extension.is_some() || self.cannot {
+        if self.reach == AREA as u64 || self.cannot {
             return false;
         }
         let now = Instant::now();
@@ -105,28 +116,41 @@ impl Area {
             Some((given, since)) if given == self.given => now.duration_since(since) > PATIENCE,
             last => {
                 self.turned = Some((self.given, now));
-                last.is_some_and(|(_, last)| now.duration_since(last) < LIVELY)
+                let soon = LIVELY * (self.reach / NEAR as u64) as u32;
+                self.turns = match last {
+                    Some((_, last)) if now.duration_since(last) < soon => self.turns + 1,
+                    _ => 0,
+                };
+                self.turns >= TURNS
             }
         };
-        is_used_a_lot && self.extend(way)
+        is_used_a_lot && self.grow(way)
     }
 
-    /// All of it is used from now on, if that is possible.
+    /// Twice as much of it is used from now on, if that is possible.
     #[cold]
-    pub(super) fn extend(&mut self, way: &Direction) -> bool {
-        if self.extension.is_none()
-            && !self.cannot
-            && let Some(extension) = Extension::new(self.extended)
-        {
-            self.cannot = !way.back_area();
-            self.extension = (!self.cannot).then_some(extension);
+    pub(super) fn grow(&mut self, way: &Direction) -> bool {
+        if self.reach == AREA as u64 || self.cannot {
+            return false;
         }
-        self.is_extended()
+        let extension = self.extension.take();
+        self.extension = extension.or_else(|| Extension::new(self.extended));
+        if self.extension.is_none() {
+            return false;
+        }
+        let more = (self.reach * 2).min(AREA as u64);
+        self.cannot = !way.back_area(self.reach as usize..more as usize);
+        if self.cannot {
+            return false;
+        }
+        (self.reach, self.turns) = (more, 0);
+        true
     }
 
-    /// Whether all of it is used.
-    pub(super) fn is_extended(&self) -> bool {
-        self.extension.is_some()
+    /// Whether more than the beginning is used.
+    #[cfg(test)]
+    pub(super) fn has_grown(&self) -> bool {
+        self.reach != NEAR as u64
     }
 }
 
@@ -136,17 +160,29 @@ mod tests {
     use crate::channel::Channel;
     use crate::extension::MOST;
 
-    /// Uses the beginning of an area up once.
+    /// Uses what is used of an area up once.
     fn turn(area: &mut Area, way: &Direction) {
-        for _ in 0..NEAR / 4096 {
+        for _ in 0..area.reach / 4096 {
             let place = area.find(4096, way).unwrap();
             area.given = place.given;
             area.free = place.given;
         }
     }
 
+    /// Has the last turn be so long ago.
+    fn ago(area: &mut Area, time: Duration) {
+        area.turned = area.turned.map(|(given, at)| (given, at - time));
+    }
+
+    /// Has the next turn come soon, whatever the test is put off by.
+    fn soon(area: &mut Area) {
+        area.turned = area
+            .turned
+            .map(|(given, _)| (given, Instant::now() + LIVELY));
+    }
+
     #[test]
-    fn what_is_used_a_lot_is_large_and_what_is_not_stays_small() {
+    fn what_is_used_a_lot_grows_and_what_is_not_stays_small() {
         static COUNT: Count = Count::new();
         let (channel, _fd) = Channel::create().unwrap();
         let way = &channel.sender.way;
@@ -154,15 +190,25 @@ mod tests {
         // A clock that has not been looked at is none that says "lately".
         turn(&mut area, way);
         assert!(area.turned.is_none() && area.extension.is_none());
-        turn(&mut area, way);
-        area.turned = area.turned.map(|(given, at)| (given, at - 2 * LIVELY));
+        for _ in 0..2 * TURNS {
+            turn(&mut area, way);
+            ago(&mut area, 2 * LIVELY);
+        }
         turn(&mut area, way);
         assert!(area.extension.is_none(), "not so lately");
-        // The clock stands for any that the test may run late by.
-        area.turned = area.turned.map(|(given, at)| (given, at + LIVELY));
+        let mut reach = NEAR as u64;
+        while area.reach < AREA as u64 {
+            let mut turns = 0;
+            while area.reach == reach {
+                soon(&mut area);
+                turn(&mut area, way);
+                turns += 1;
+            }
+            assert!(turns >= TURNS && area.reach == 2 * reach && area.extension.is_some());
+            reach = area.reach;
+        }
         let place = area.find(4096, way).unwrap();
-        assert!(area.is_extended());
-        assert_eq!(place.offset, NEAR as u64, "room behind what was used");
+        assert_eq!(place.given - area.given, 4096, "room behind what was used");
     }
 
     #[test]
@@ -173,17 +219,40 @@ mod tests {
         let mut area = Area::new(&COUNT);
         let place = area.find(NEAR, way).unwrap();
         area.given = place.given;
-        for _ in 0..2 {
+        for _ in 0..2 * TURNS {
             assert!(area.find(4096, way).is_none());
             // Whatever the test is put off by.
             area.turned = Some((area.given, Instant::now() + PATIENCE));
         }
-        assert!(!area.is_extended());
-        area.turned = Some((
-            area.given,
-            Instant::now().checked_sub(2 * PATIENCE).unwrap(),
-        ));
-        assert!(area.find(4096, way).is_some() && area.is_extended());
+        assert!(!area.has_grown());
+        ago(&mut area, 3 * PATIENCE);
+        let place = area.find(4096, way).unwrap();
+        assert!(area.has_grown());
+        assert_eq!(place.offset, NEAR as u64, "room behind what was used");
+    }
+
+    #[test]
+    fn short_ones_go_where_the_last_one_was_if_that_is_taken() {
+        static COUNT: Count = Count::new();
+        let (channel, _fd) = Channel::create().unwrap();
+        let way = &channel.sender.way;
+        let mut area = Area::new(&COUNT);
+        let mut find = |len, is_taken| {
+            let place = area.find(len, way).unwrap();
+            area.given = place.given;
+            if is_taken {
+                area.free = place.given;
+            }
+            place.offset
+        };
+        let short = SHORT as usize;
+        assert_eq!([find(short, true), find(short, false)], [0, 0]);
+        assert_eq!(find(short, true), SHORT, "the last one is there still");
+        assert_eq!(find(short, true), 0);
+        assert_eq!(
+            [find(short + 1, true), find(4096, true)],
+            [SHORT, 2 * SHORT + 64]
+        );
     }
 
     #[test]
@@ -192,7 +261,8 @@ mod tests {
         let (channel, _fd) = Channel::create().unwrap();
         let way = &channel.sender.way;
         let mut area = Area::new(&COUNT);
-        assert!(area.extend(way));
+        while area.grow(way) {}
+        assert_eq!(area.reach, AREA as u64);
         let mut places = Vec::new();
         while let Some(place) = area.find(5000, way) {
             places.push(place.offset..place.offset + 5000);
@@ -214,7 +284,7 @@ mod tests {
         let (channel, _fd) = Channel::create().unwrap();
         let mut area = Area::new(&COUNT);
         area.cannot = true;
-        assert!(!area.extend(&channel.sender.way) && !area.is_extended());
+        assert!(!area.grow(&channel.sender.way) && !area.has_grown());
     }
 
     #[test]
@@ -223,11 +293,15 @@ mod tests {
         let (channel, _fd) = Channel::create().unwrap();
         let way = &channel.sender.way;
         let mut areas: Vec<_> = (0..MOST).map(|_| Area::new(&COUNT)).collect();
-        assert!(areas.iter_mut().all(|area| area.extend(way)));
+        assert!(
+            areas
+                .iter_mut()
+                .all(|area| area.grow(way) && area.grow(way))
+        );
         let mut one_more = Area::new(&COUNT);
-        assert!(!one_more.extend(way));
+        assert!(!one_more.grow(way));
         // That of a channel that has ended is had again.
         areas.pop();
-        assert!(one_more.extend(way));
+        assert!(one_more.grow(way));
     }
 }

@@ -1,15 +1,14 @@
 //! One way through a segment: its slots, what is in them, and the area behind.
 
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use prov_util::buffer::Piece;
 
-use super::{
-    AREA, CONTROL, CONTROL_SIZE, HEAD, INLINE, NEAR, RING, RINGS, SEGMENT, SLOT, SLOTS, TABLES,
-};
+use super::{AREA, CONTROL, CONTROL_SIZE, HEAD, INLINE, RING, RINGS, SEGMENT, SLOT, SLOTS, TABLES};
 use crate::ring::Words;
 use crate::segment::Segment;
 
@@ -160,11 +159,14 @@ impl Direction {
         Some(unsafe { Piece::from_raw(self.area.as_ptr().add(end - len), len) })
     }
 
-    /// Has all of the area, of which only the beginning is there from the start;
-    /// whether there is memory for it.
-    pub(super) fn back_area(&self) -> bool {
+    /// Has another part of the area, of which only the beginning is there from the
+    /// start; whether there is memory for it.
+    pub(super) fn back_area(&self, part: Range<usize>) -> bool {
         let start = self.area.addr().get() - self.segment.base().addr().get();
-        self.segment.back(start + NEAR..start + AREA).is_ok()
+        part.end <= AREA && {
+            let part = start + part.start..start + part.end;
+            self.segment.back(part).is_ok()
+        }
     }
 }
 

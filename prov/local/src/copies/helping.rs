@@ -285,11 +285,15 @@ impl Helping {
     /// Puts parts into slots.
     fn fill_slots(&mut self, cut: Cut) {
         let (bounce, began) = (self.board.bounce.clone(), Instant::now());
-        let mut filled = 0;
+        let (mut filled, mut wanting) = (0, None);
         for _ in 0..SLOTS_PER_TURN {
             let Some(slot) = self.board.free_slot(&self.seen) else {
                 break;
             };
+            if !bounce.is_there(slot) {
+                wanting = Some(slot);
+                break;
+            }
             let Some(parts) = self.board.claim(&self.seen, 1) else {
                 break;
             };
@@ -314,6 +318,8 @@ impl Helping {
         if filled != 0 {
             bounce.pace.took(Way::Bounced, filled, began.elapsed());
         }
+        // The owner goes on meanwhile.
+        self.gives_up = wanting.is_some_and(|slot| !bounce.provide(slot));
     }
 }
 

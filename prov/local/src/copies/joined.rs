@@ -9,7 +9,7 @@ use prov_util::errno::{Errno, Result};
 use prov_util::process_memory::OtherIov;
 
 use super::{BYTES_PER_TURN, Goal, Transfer};
-use crate::joint::{Board, Cut, Helped, Open, Way, What};
+use crate::joint::{self, Board, Cut, Helped, Open, Way, What};
 use crate::process::{OtherProcess, Witness};
 use crate::ring::Broken;
 
@@ -54,8 +54,8 @@ pub(super) struct Meeting {
     is_lively: bool,
     /// Short copies that were made without help since the last trial.
     unhelped: u32,
-    /// Parts that came through slots, of all times.
-    received: u64,
+    /// Whose turn among slots it is.
+    slots: joint::Turn,
     open: Option<Opened>,
 }
 
@@ -95,7 +95,7 @@ impl Meeting {
             is_off: false,
             is_lively: false,
             unhelped: 0,
-            received: 0,
+            slots: joint::Turn::default(),
             open: None,
         }
     }
@@ -148,7 +148,7 @@ impl Meeting {
             name,
             addr: to.addr,
             len: to.len,
-            first: self.received,
+            first: self.slots.first(),
         };
         let cut = Cut::of(what.len);
         self.open = Some(Opened {
@@ -204,7 +204,7 @@ impl Meeting {
         {
             let received = over.open.received();
             self.is_lively = u32::from(received) * 4 >= over.cut.count().into();
-            self.received = self.received.wrapping_add(received.into());
+            self.slots.took(received);
         }
         turn
     }

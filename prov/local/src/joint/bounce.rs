@@ -2,7 +2,7 @@
 //! use.
 
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -22,6 +22,12 @@ static BOUNCING: Count = Count::new();
 const DIRECT: u32 = 90;
 /// And into a slot.
 const INTO_SLOT: u32 = 30;
+/// Slots that the system is asked for at once.
+const AHEAD: u16 = 8;
+/// Slots that are used at first.
+const FEW: u64 = 4;
+/// And how often, before twice as many are.
+const TURNS: u32 = 16;
 /// Copies of which one goes through slots though these are slow: that may change.
 const PROBE: u32 = 32;
 
@@ -38,6 +44,8 @@ pub struct Bounce {
     offset: usize,
     segment: Arc<Segment>,
     helper: Mutex<Helper>,
+    /// How many slots are there, from the first one on.
+    there: AtomicU16,
     pub pace: Arc<Pace>,
 }
 
@@ -103,12 +111,53 @@ impl Pace {
     }
 }
 
+/// Which slots the owner has the helper fill: few at first, since they are not
+/// there yet, and in the end so many that what is filled again is in neither side's
+/// own caches any more.
+#[derive(Debug)]
+pub struct Turn {
+    next: u64,
+    /// Copies that begin are given those before this one.
+    reach: u64,
+    /// How often they were used since these are so many.
+    turns: u32,
+}
+
+impl Default for Turn {
+    fn default() -> Self {
+        Turn {
+            next: 0,
+            reach: FEW,
+            turns: 0,
+        }
+    }
+}
+
+impl Turn {
+    /// The slot for the first part of a copy. Those of the last one are free.
+    pub fn first(&mut self) -> u64 {
+        if self.next >= self.reach {
+            self.next = 0;
+            self.turns += 1;
+        }
+        if self.turns >= TURNS && self.reach < SLOTS.into() {
+            (self.reach, self.turns) = (self.reach * 2, 0);
+        }
+        self.next
+    }
+
+    /// So many were filled for it.
+    pub fn took(&mut self, slots: u16) {
+        self.next += u64::from(slots);
+    }
+}
+
 /// What the side that helps knows.
 #[derive(Default)]
 struct Helper {
-    /// The slots are there.
+    /// Slots may be there.
     extension: Option<Extension>,
-    /// There is no memory for them.
+    /// There is no memory for more.
     cannot: bool,
     /// The last copy, and what was chosen for it.
     last: Option<(Seen, Way)>,
@@ -128,13 +177,14 @@ impl Bounce {
             offset,
             segment: segment.clone(),
             helper: Mutex::default(),
+            there: AtomicU16::new(0),
             pace: pace.clone(),
         }
     }
 
     /// The first bytes of a slot, `len` of them at most.
     pub fn slot(&self, number: u64, len: usize) -> Piece {
-        let at = number as usize % usize::from(SLOTS) * PART as usize;
+        let at = usize::from(self.index(number)) * PART as usize;
         let len = len.min(PART as usize);
         // SAFETY: inside the slots, which are in the segment that this keeps. The
         // record says whose it is; that the other process breaks that can spoil the
@@ -152,7 +202,7 @@ impl Bounce {
         }
         helper.copies = helper.copies.wrapping_add(1);
         let is_probe = helper.copies.is_multiple_of(PROBE);
-        let way = match (self.pace.prefers_slots() || is_probe) && self.is_there(&mut helper) {
+        let way = match (self.pace.prefers_slots() || is_probe) && helper.may_have_slots() {
             true => Way::Bounced,
             false => Way::Direct,
         };
@@ -189,16 +239,36 @@ impl Bounce {
         self.pace.prefers_slots() && !helper.cannot
     }
 
-    fn is_there(&self, helper: &mut Helper) -> bool {
-        if helper.extension.is_none()
-            && !helper.cannot
-            && let Some(extension) = Extension::new(&BOUNCING)
-        {
-            let slots = self.offset..self.offset + BOUNCE;
-            helper.cannot = self.segment.back(slots).is_err();
-            helper.extension = (!helper.cannot).then_some(extension);
+    /// Whether that slot is there.
+    pub fn is_there(&self, number: u64) -> bool {
+        self.index(number) < self.there.load(Ordering::Relaxed)
+    }
+
+    /// Has it from the system, and those before it, and as many more as there were
+    /// but a few: the system takes much longer to provide one than this side to fill
+    /// it. Whether there is memory for that.
+    pub fn provide(&self, number: u64) -> bool {
+        let (there, needed) = (self.there.load(Ordering::Relaxed), self.index(number) + 1);
+        let more = needed.max(there + there.min(AHEAD)).min(SLOTS);
+        let at = |slot: u16| self.offset + usize::from(slot) * PART as usize;
+        if more > there && self.segment.back(at(there)..at(more)).is_err() {
+            self.helper().cannot = true;
+            return false;
         }
-        helper.extension.is_some()
+        self.there.fetch_max(more, Ordering::Relaxed);
+        true
+    }
+
+    fn index(&self, number: u64) -> u16 {
+        (number % u64::from(SLOTS)) as u16
+    }
+}
+
+impl Helper {
+    fn may_have_slots(&mut self) -> bool {
+        let extension = self.extension.take();
+        self.extension = extension.or_else(|| Extension::new(&BOUNCING));
+        self.extension.is_some() && !self.cannot
     }
 }
 
@@ -227,6 +297,38 @@ mod tests {
         assert!(!pace.prefers_slots(), "once is not enough");
         took(&pace, Way::Bounced, 1, 5);
         assert!(pace.prefers_slots());
+    }
+
+    #[test]
+    fn slots_are_few_until_they_were_used_often() {
+        let mut turn = Turn::default();
+        let mut use_two = || {
+            let first = turn.first();
+            turn.took(2);
+            first
+        };
+        for copy in 0..TURNS as u64 * FEW / 2 {
+            assert_eq!(use_two(), copy * 2 % FEW);
+        }
+        let used: Vec<_> = (0..2000).map(|_| use_two()).collect();
+        assert_eq!(used.iter().max(), Some(&u64::from(SLOTS - 2)));
+        let is_next = |pair: &[u64]| pair[1] == pair[0] + 2 || pair[1] == 0;
+        assert!(used.windows(2).all(is_next));
+        // One copy may be given more than there is a turn for.
+        turn.took(u16::MAX);
+        assert_eq!(turn.first(), 0);
+    }
+
+    #[test]
+    fn slots_are_there_when_they_are_provided_with_some_more() {
+        let segment = Segment::create(BOUNCE + 4096, &[]).unwrap();
+        let bounce = Bounce::new(&Arc::new(segment.0), 4096, &Arc::default());
+        assert!(!bounce.is_there(0) && bounce.provide(0));
+        assert!(bounce.is_there(0) && bounce.is_there(SLOTS.into()) && !bounce.is_there(1));
+        assert!(bounce.provide(1) && bounce.provide(2) && bounce.is_there(3));
+        assert!(!bounce.is_there(4) && bounce.provide(u64::MAX));
+        let blocks = rustix::fs::fstat(&segment.1).unwrap().st_blocks * 512;
+        assert_eq!(blocks, BOUNCE as i64);
     }
 
     #[test]
