@@ -19,21 +19,22 @@ mod slot;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use prov_util::buffer::{AppIov, Piece};
 use prov_util::errno::{Errno, Result};
 
 use self::area::{Area, Place};
 pub use self::receiver::{Receiver, Record};
-use self::slot::{Direction, Slot, control, half_of, put_words};
+use self::slot::{Direction, FAR, Slot, control, half_of, put_words};
 pub use self::slot::{Head, Next};
 use crate::barrier;
-use crate::joint::{BOARD, BOUNCE, Joint};
+use crate::joint::{BOARD, BOUNCE, Joint, Pace, Way};
 use crate::ring::{Broken, Free, Producer, lap};
 use crate::segment::Segment;
 
 /// What the first word of a segment says: that it is one, and which version.
-const MAGIC: u64 = u64::from_le_bytes(*b"fi_lcl\x04\x00");
+const MAGIC: u64 = u64::from_le_bytes(*b"fi_lcl\x05\x00");
 /// Slots each way.
 const SLOTS: usize = 256;
 /// Bytes of a slot.
@@ -46,8 +47,16 @@ pub const INLINE: usize = SLOT - HEAD;
 const AREA: usize = 2 << 20;
 /// How many of them are there from the start.
 const NEAR: usize = 64 << 10;
-/// Longest message: 16 KiB of data, and what a provider says of them.
-pub const LONGEST: usize = (16 << 10) + 256;
+/// Longest message for which any area is large enough: 16 KiB of data, and what a
+/// provider says of them.
+pub const MODERATE: usize = (16 << 10) + 256;
+/// Longest message, for which [`Channel::takes`] says whether it can be sent.
+pub const LONGEST: usize = (64 << 10) + 256;
+/// Messages longer than [`MODERATE`] of which one is timed.
+const TIMED: u32 = 8;
+/// Those of which one is sent though copies by the system are quicker: that may
+/// change.
+const TRIAL: u32 = 32;
 /// Messages that are so long are fetched in part before they have come.
 const LONG: usize = 3 << 10;
 /// How many of their bytes: about as many lines as a processor asks for at a time.
@@ -100,6 +109,10 @@ pub struct Sender {
     /// What the other side's word said when it was last woken.
     woken: u64,
     asymmetric: bool,
+    /// What it takes to put bytes into the area.
+    pace: Arc<Pace>,
+    /// Messages longer than [`MODERATE`] that were put there, or might have been.
+    long: u32,
     /// Whether there was no room for the last message.
     pub is_starved: bool,
 }
@@ -111,6 +124,8 @@ pub struct Space<'a> {
     len: usize,
     /// Where in the area, unless it is in the slot.
     place: Place,
+    /// When it was found, if that is timed.
+    since: Option<Instant>,
     /// What is told of the other direction.
     taken: u64,
     /// Where its bytes go.
@@ -127,7 +142,7 @@ struct Taken {
 }
 
 impl Sender {
-    fn new(way: Direction) -> Self {
+    fn new(way: Direction, pace: &Arc<Pace>) -> Self {
         Sender {
             way,
             ring: Producer::default(),
@@ -136,6 +151,8 @@ impl Sender {
             noted: 0,
             woken: 0,
             asymmetric: false,
+            pace: pace.clone(),
+            long: 0,
             is_starved: false,
         }
     }
@@ -242,6 +259,7 @@ impl Sender {
         let Some(bytes) = self.way.area(place.offset, len) else {
             return false;
         };
+        let since = self.timed(len);
         let (first, rest) = bytes.split(if len >= LONG { AHEAD } else { len });
         fill(0, first);
         if !rest.is_empty() {
@@ -249,6 +267,7 @@ impl Sender {
             self.way.slot(slot.slot()).put_begun(lap, place.offset);
             fill(first.len(), rest);
         }
+        self.took(since, len);
         if self.publish_far(slot, head, len, place, taken.here) {
             wake();
         }
@@ -266,11 +285,34 @@ impl Sender {
         taken: u64,
     ) -> bool {
         let filled = self.way.slot(slot.slot());
-        filled.put_place(place.offset, taken);
+        filled.put_place(place.offset, len, taken);
         put_words(filled, &head);
         self.note();
         self.area.given = place.given;
-        self.publish(slot, half_of(&head), len)
+        self.publish(slot, half_of(&head), FAR)
+    }
+
+    /// See [`Channel::takes`].
+    #[cold]
+    fn takes(&mut self, len: usize) -> bool {
+        self.long = self.long.wrapping_add(1);
+        len <= LONGEST
+            && self.area.takes(len, &self.way)
+            && (self.pace.prefers_slots() || self.long.is_multiple_of(TRIAL))
+    }
+
+    /// The time, where that is taken for a message of this length.
+    #[inline(always)]
+    fn timed(&self, len: usize) -> Option<Instant> {
+        (len > MODERATE && self.long.is_multiple_of(TIMED)).then(Instant::now)
+    }
+
+    /// A message was put into the area since then.
+    #[inline(always)]
+    fn took(&self, since: Option<Instant>, len: usize) {
+        if let Some(since) = since {
+            self.pace.took(Way::Bounced, len as u64, since.elapsed());
+        }
     }
 
     /// [`Channel::space`].
@@ -287,6 +329,7 @@ impl Sender {
                     offset: 0,
                     given: self.area.given,
                 },
+                since: None,
                 taken: taken.here,
                 sender: self,
                 slot,
@@ -312,11 +355,13 @@ impl Sender {
                     false => self.way.area(place.offset, len),
                 };
                 self.is_starved = false;
+                let since = self.timed(len);
                 return Ok(bytes.map(|bytes| Space {
                     sender: self,
                     slot,
                     len,
                     place,
+                    since,
                     taken: taken.here,
                     bytes: bytes.into(),
                 }));
@@ -396,10 +441,12 @@ impl Space<'_> {
             slot,
             len,
             place,
+            since,
             taken,
             ..
         } = self;
         if len > INLINE {
+            sender.took(since, len);
             return sender.publish_far(slot, head, len, place, taken);
         }
         put_words(sender.way.slot(slot.slot()), &head);
@@ -443,11 +490,12 @@ impl Channel {
     }
 
     fn new(segment: &Arc<Segment>, side: usize) -> Self {
+        let joint = Joint::new(segment, JOINT, BOUNCES, side);
         Channel {
-            sender: Sender::new(Direction::new(segment, side)),
+            sender: Sender::new(Direction::new(segment, side), &joint.own.bounce.pace),
             receiver: Receiver::new(Direction::new(segment, 1 - side)),
             sleep: 0,
-            joint: Joint::new(segment, JOINT, BOUNCES, side),
+            joint,
         }
     }
 
@@ -459,8 +507,17 @@ impl Channel {
         }
     }
 
-    /// Room for a message of `len` bytes, at most [`LONGEST`]; `None` if there
-    /// is none now.
+    /// Whether messages of this length can be sent, as soon as there is room: longer
+    /// ones than [`MODERATE`] where the area is so large, which it becomes when they
+    /// are often asked for, and while the two plain copies take less than one that
+    /// the system makes.
+    #[inline(always)]
+    pub fn takes(&mut self, len: usize) -> bool {
+        len <= MODERATE || self.sender.takes(len)
+    }
+
+    /// Room for a message of `len` bytes, for which [`Channel::takes`] says yes;
+    /// `None` if there is none now.
     ///
     /// # Errors
     /// The other side has broken the channel.
@@ -470,8 +527,8 @@ impl Channel {
         self.sender.space(len, taken)
     }
 
-    /// Sends a message that does not fit into a slot, of at most [`LONGEST`] bytes,
-    /// which `fill` puts in place from one of them on, and has `wake` wake the other
+    /// Sends a message that does not fit into a slot, for which [`Channel::takes`] says yes,
+    /// whose bytes `fill` puts in place from one of them on, and has `wake` wake the other
     /// side if it sleeps. The other side may fetch the first ones while the rest is
     /// put in place. `false`, and nothing has happened, if it is for [`Channel::space`].
     #[inline(always)]

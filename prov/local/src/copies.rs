@@ -127,6 +127,7 @@ impl<T: Transport> Copier<T> {
         let mut batch = Batch {
             transfers: std::mem::take(&mut self.spare),
             meeting: None,
+            pace: None,
         };
         while let Some(due) = self.turns.pop_front() {
             let copying = match due {
@@ -200,6 +201,7 @@ impl<T: Transport> Copier<T> {
         let Batch {
             mut transfers,
             meeting,
+            ..
         } = batch;
         if let Some(waiting) = waiting {
             if meeting.is_some() {

@@ -7,7 +7,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use prov_util::buffer::{AppIov, Incoming, Outgoing, Piece};
 use prov_util::errno::Result;
 
-use crate::channel::{Channel, Head, INLINE, LONGEST, Next};
+use crate::channel::{Channel, Head, INLINE, MODERATE, Next};
 use crate::joint::Joint;
 use crate::ring::Broken;
 
@@ -114,7 +114,7 @@ impl Stream {
             wakes: false,
         };
         while moved.bytes < len {
-            let part = (len - moved.bytes).min(LONGEST);
+            let part = (len - moved.bytes).min(MODERATE);
             let Some(space) = self.channel.space(part)? else {
                 break;
             };
@@ -232,7 +232,7 @@ impl Stream {
     /// # Errors
     /// As above.
     pub fn has_room(&mut self) -> std::result::Result<bool, Broken> {
-        Ok(self.channel.space(LONGEST)?.is_some())
+        Ok(self.channel.space(MODERATE)?.is_some())
     }
 
     /// [`Channel::joint`].
@@ -311,7 +311,7 @@ mod tests {
         let (mut here, mut there) = pair();
         let out = vec![1; 4 << 20];
         let sent = here.send(&out).unwrap().bytes;
-        assert!(sent > LONGEST && sent < out.len());
+        assert!(sent > MODERATE && sent < out.len());
         assert_eq!(here.has_room(), Ok(false));
         here.sleep();
         let mut into = vec![0; 4 << 20];

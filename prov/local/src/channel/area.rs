@@ -19,6 +19,10 @@ use crate::extension::{Count, Extension};
 const LIVELY: Duration = Duration::from_millis(1);
 /// So often in a row, before it grows.
 const TURNS: u32 = 2;
+/// Messages in vain for which it grows.
+const WISHES: u32 = 8;
+/// Of long messages, so many have room at a time.
+const AT_A_TIME: usize = 3;
 /// How long its receiver may take nothing: it may wait for a processor, and has
 /// more to do when it has one if all of the area is full.
 const PATIENCE: Duration = Duration::from_micros(100);
@@ -53,6 +57,8 @@ pub(super) struct Area {
     turned: Option<(u64, Instant)>,
     /// How often in a row that was soon after the last time.
     turns: u32,
+    /// Messages for which it would have to be larger.
+    wishes: u32,
 }
 
 impl Default for Area {
@@ -72,6 +78,7 @@ impl Area {
             cannot: false,
             turned: None,
             turns: 0,
+            wishes: 0,
         }
     }
 
@@ -102,6 +109,21 @@ impl Area {
         let given = start + len;
         let offset = start % area;
         (given - self.free <= area).then_some(Place { offset, given })
+    }
+
+    /// Whether messages of this length can be sent: a few at a time. For those that
+    /// are often asked for, it grows.
+    #[cold]
+    pub(super) fn takes(&mut self, len: usize, way: &Direction) -> bool {
+        let is_large = |reach| (len * AT_A_TIME) as u64 <= reach;
+        if !is_large(self.reach) {
+            self.wishes += 1;
+            if self.wishes >= WISHES {
+                self.wishes = 0;
+                self.grow(way);
+            }
+        }
+        is_large(self.reach)
     }
 
     /// What is used has no room up to its end. Whether there is room behind it now,

@@ -65,8 +65,8 @@ impl Receiver {
         let bytes = match next.bytes() {
             Some(bytes) => bytes.into(),
             None => {
-                let offset = next.offset();
-                let bytes = self.way.area(offset, next.len());
+                let (offset, len) = next.place();
+                let bytes = self.way.area(offset, len);
                 let bytes = AppIov::from(bytes.ok_or(Broken("place of a message"))?);
                 bytes.prefetch();
                 bytes
@@ -82,13 +82,18 @@ impl Receiver {
     /// are nowhere, for [`Receiver::next`].
     #[inline(always)]
     pub fn far_bytes(&self, next: &Next<'_>) -> Option<Piece> {
-        self.way.area(next.offset(), next.len())
+        let (offset, len) = next.place();
+        self.way.area(offset, len)
     }
 
     /// Bytes of all messages that have come.
     pub fn waiting(&self) -> usize {
-        let halves = (0..SLOTS as u64).map_while(|ahead| self.ring.ahead(&self.way, ahead));
-        halves.map(|half| (half >> 16) as usize).sum()
+        let next = |ahead| {
+            let half = self.ring.ahead(&self.way, ahead)?;
+            let slot = (self.ring.taken().wrapping_add(ahead)) as usize % SLOTS;
+            Some(Next::new(self.way.slot(slot), half).len())
+        };
+        (0..SLOTS as u64).map_while(next).sum()
     }
 
     /// Whether a message has come.

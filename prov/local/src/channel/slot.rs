@@ -8,11 +8,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use prov_util::buffer::Piece;
 
-use super::{AREA, CONTROL, CONTROL_SIZE, HEAD, INLINE, RING, RINGS, SEGMENT, SLOT, SLOTS, TABLES};
+use super::{
+    AREA, CONTROL, CONTROL_SIZE, HEAD, INLINE, LONGEST, RING, RINGS, SEGMENT, SLOT, SLOTS, TABLES,
+};
 use crate::ring::Words;
 use crate::segment::Segment;
 
-/// The word of a slot that says where its bytes are.
+/// What a slot says for the length of a message whose bytes are in the area.
+pub(super) const FAR: usize = u16::MAX as usize;
+/// The word of a slot that says where those are, and how many.
 const OFFSET: usize = HEAD / 8;
 /// The word behind that, which says how many messages of the other direction the
 /// sender has taken, of all times.
@@ -63,17 +67,25 @@ impl<'a> Next<'a> {
         self.slot.word(1 + number).load(Ordering::Relaxed)
     }
 
-    /// How many bytes it has.
+    /// What the slot says of its length.
     #[inline(always)]
-    pub(super) fn len(&self) -> usize {
+    fn near_len(&self) -> usize {
         (self.half >> 16) as usize
+    }
+
+    /// How many bytes it has.
+    pub(super) fn len(&self) -> usize {
+        match self.near_len() {
+            len if len <= INLINE => len,
+            _ => self.place().1,
+        }
     }
 
     /// Its bytes, as they are in a [`Record`]; `None` where they are not in the
     /// slot, for [`Receiver::far_bytes`].
     #[inline(always)]
     pub fn bytes(&self) -> Option<Piece> {
-        let len = self.len();
+        let len = self.near_len();
         (len <= INLINE).then(|| self.slot.inline(len))
     }
 
@@ -81,14 +93,16 @@ impl<'a> Next<'a> {
     /// are not so many.
     #[inline(always)]
     pub fn eight(&self, number: usize) -> Option<u64> {
-        let has_them = self.len() <= INLINE && number < self.len() / 8;
+        let len = self.near_len();
+        let has_them = len <= INLINE && number < len / 8;
         has_them.then(|| self.slot.word(HEAD / 8 + number).load(Ordering::Relaxed))
     }
 
-    /// Where in the area its bytes are that are not in its slot.
+    /// Where in the area its bytes are that are not in its slot, and how many.
     #[inline(always)]
-    pub(super) fn offset(&self) -> u64 {
-        self.slot.word(OFFSET).load(Ordering::Relaxed)
+    pub(super) fn place(&self) -> (u64, usize) {
+        let word = self.slot.word(OFFSET).load(Ordering::Relaxed);
+        (word & u64::from(u32::MAX), (word >> 32) as usize)
     }
 
     /// What stands before its bytes.
@@ -148,11 +162,12 @@ impl Direction {
         }
     }
 
-    /// Bytes of the area for long messages; `None` beyond its end.
+    /// Bytes of the area for a long message; `None` beyond its end, and for more than
+    /// any has.
     #[inline(always)]
     pub(super) fn area(&self, offset: u64, len: usize) -> Option<Piece> {
         let end = usize::try_from(offset).ok()?.checked_add(len)?;
-        if end > AREA {
+        if end > AREA || len > LONGEST {
             return None;
         }
         // SAFETY: inside the area, and otherwise as in `Slot::inline`.
@@ -189,11 +204,12 @@ impl<'a> Slot<'a> {
         unsafe { AtomicU64::from_ptr(self.base.add(at).cast().as_ptr()) }
     }
 
-    /// Says where in the area the bytes are that do not fit into it, and how many
-    /// messages of the other direction were taken.
+    /// Says where in the area the bytes are that do not fit into it, how many they
+    /// are, and how many messages of the other direction were taken.
     #[inline(always)]
-    pub(super) fn put_place(self, offset: u64, taken: u64) {
-        self.word(OFFSET).store(offset, Ordering::Relaxed);
+    pub(super) fn put_place(self, offset: u64, len: usize, taken: u64) {
+        let word = offset | (len as u64) << 32;
+        self.word(OFFSET).store(word, Ordering::Relaxed);
         self.word(TAKEN).store(taken, Ordering::Relaxed);
     }
 

@@ -60,7 +60,7 @@ fn receive(at: &mut Channel) -> Option<(u64, Vec<u8>)> {
 #[test]
 fn messages_of_any_length_come_as_they_were_sent() {
     let (mut here, mut there) = pair();
-    let lengths = [0, 1, 8, 32, INLINE, INLINE + 1, 1000, 4096, LONGEST];
+    let lengths = [0, 1, 8, 32, INLINE, INLINE + 1, 1000, 4096, MODERATE];
     let (mut sent, mut received) = (0usize, 0usize);
     while received < 5000 {
         let len = lengths[sent * 7 % lengths.len()];
@@ -132,8 +132,8 @@ fn a_quarter_of_the_room_is_told_of_without_being_asked() {
     for (len, count) in [
         (8, SLOTS / 4),
         (INLINE + 1, SLOTS / 4),
-        (LONGEST, 1),
-        (LONGEST / 2, 2),
+        (MODERATE, 1),
+        (MODERATE / 2, 2),
     ] {
         let (mut here, mut there) = pair();
         for number in 1..=count {
@@ -178,7 +178,7 @@ fn what_the_other_side_has_taken_stands_in_its_long_messages() {
 #[test]
 fn the_first_bytes_of_a_long_message_are_fetched_before_it_has_come() {
     let (mut here, mut there) = pair();
-    for (round, len) in [INLINE + 1, LONG - 1, LONG, LONGEST]
+    for (round, len) in [INLINE + 1, LONG - 1, LONG, MODERATE]
         .into_iter()
         .enumerate()
     {
@@ -212,7 +212,7 @@ fn who_has_taken_more_than_was_sent_is_broken() {
     assert!(receive(&mut there).is_some());
     assert!(receive(&mut there).is_none());
     assert!(send(&mut there, 1, &pattern(1, 4096)));
-    there.sender.way.slot(0).put_place(0, 2);
+    there.sender.way.slot(0).put_place(0, 4096, 2);
     assert!(receive(&mut here).is_some());
     assert!(!here.send_long(head(0), 1000, |_, _| (), || ()));
     assert!(here.space(1000).is_err());
@@ -271,13 +271,13 @@ fn who_sleeps_is_woken_once_and_who_does_not_is_not() {
 #[test]
 fn who_waits_for_room_is_woken_when_there_is_some() {
     let (mut here, mut there) = pair();
-    while send(&mut here, 0, &pattern(0, LONGEST)) {}
+    while send(&mut here, 0, &pattern(0, MODERATE)) {}
     here.sleep();
     let record = there.receiver.next().unwrap().unwrap();
     let len = record.bytes.len();
     let woken = there.receiver.take(len) || there.receiver.tell();
     assert!(woken);
-    assert!(send(&mut here, 0, &pattern(0, LONGEST)));
+    assert!(send(&mut here, 0, &pattern(0, MODERATE)));
     // Who has nothing to send is not disturbed.
     assert!(!here.is_awake());
     here.sleep();
@@ -288,7 +288,7 @@ fn who_waits_for_room_is_woken_when_there_is_some() {
 /// Sends messages of the longest kind until there is no room; how many.
 fn fill(from: &mut Channel, sent: &mut u64) -> usize {
     let first = *sent;
-    while send(from, *sent, &pattern(*sent as usize, LONGEST)) {
+    while send(from, *sent, &pattern(*sent as usize, MODERATE)) {
         *sent += 1;
     }
     (*sent - first) as usize
@@ -297,7 +297,7 @@ fn fill(from: &mut Channel, sent: &mut u64) -> usize {
 fn take_all(at: &mut Channel, taken: &mut u64) {
     while let Some((tag, bytes)) = receive(at) {
         assert_eq!(tag, *taken);
-        assert!(bytes == pattern(tag as usize, LONGEST));
+        assert!(bytes == pattern(tag as usize, MODERATE));
         *taken += 1;
     }
     let _ = at.receiver.tell();
@@ -309,13 +309,13 @@ fn of_a_receiver_that_takes_nothing_the_sender_is_far_ahead() {
     let (mut sent, mut taken) = (0, 0);
     for round in 0..3 {
         let mut ahead = fill(&mut here, &mut sent);
-        while round == 0 && ahead < AREA / LONGEST {
+        while round == 0 && ahead < AREA / MODERATE {
             ahead += fill(&mut here, &mut sent);
         }
-        assert_eq!(ahead, AREA / LONGEST);
-        for _ in 0..2 * AREA / LONGEST {
+        assert_eq!(ahead, AREA / MODERATE);
+        for _ in 0..2 * AREA / MODERATE {
             let (tag, bytes) = receive(&mut there).unwrap();
-            assert!(tag == taken && bytes == pattern(tag as usize, LONGEST));
+            assert!(tag == taken && bytes == pattern(tag as usize, MODERATE));
             taken += 1;
             let _ = there.receiver.tell();
             assert_eq!(fill(&mut here, &mut sent), 1);
@@ -330,7 +330,7 @@ fn who_goes_to_sleep_for_want_of_room_is_further_ahead_each_time() {
     let (mut here, _there) = pair();
     let mut sent = 0;
     let mut ahead = fill(&mut here, &mut sent);
-    while ahead < AREA / LONGEST {
+    while ahead < AREA / MODERATE {
         here.sleep();
         let more = fill(&mut here, &mut sent);
         assert!(
@@ -339,7 +339,7 @@ fn who_goes_to_sleep_for_want_of_room_is_further_ahead_each_time() {
         );
         ahead += more;
     }
-    assert_eq!(ahead, AREA / LONGEST);
+    assert_eq!(ahead, AREA / MODERATE);
 }
 
 #[test]
@@ -420,7 +420,7 @@ fn whatever_the_other_side_writes_is_an_error_or_bytes() {
                 let _ = here.receiver.take(0);
             }
         }
-        match here.space(next() as usize % LONGEST) {
+        match here.space(next() as usize % MODERATE) {
             Ok(Some(space)) => {
                 space.bytes.fill(1);
                 let _ = space.publish(head(round));

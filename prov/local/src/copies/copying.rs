@@ -1,5 +1,7 @@
 //! Copies under way, without the lane's lock.
 
+use std::time::Instant;
+
 use prov_message::{EpKey, Errand, Target, Transport};
 use prov_util::errno::Result;
 
@@ -8,6 +10,7 @@ use super::helping::Helping;
 use super::joined::{Ends, Turn, destination};
 use super::queue::Batch;
 use super::transfer::Goal;
+use crate::joint::Way;
 use crate::process::OtherProcess;
 
 /// What a lane does for copies between its peers and itself.
@@ -67,13 +70,27 @@ impl<T: Transport> Copying<T> {
         }
     }
 
+    /// So many bytes were copied since then, if all is well.
+    fn took(&self, len: u64, since: Instant) {
+        if let (Some(pace), Ok(())) = (&self.batch.pace, self.outcome) {
+            pace.took(Way::Direct, len, since.elapsed());
+        }
+    }
+
     /// Makes copies together that are simple.
     fn copy_together(&mut self) -> bool {
+        let began = Instant::now();
         let pairs = self.batch.transfers.iter().filter_map(|transfer| {
             let memory = transfer.simple()?;
             Some((&transfer.from, memory))
         });
         self.outcome = self.memory.copy_all(pairs);
+        let lens = self
+            .batch
+            .transfers
+            .iter()
+            .map(|transfer| transfer.from.len());
+        self.took(lens.sum(), began);
         if self.outcome.is_ok() {
             for transfer in &mut self.batch.transfers {
                 let len = transfer.from.len() as usize;
@@ -88,7 +105,9 @@ impl<T: Transport> Copying<T> {
 
 impl<T: Transport> Errand for Copying<T> {
     fn run(&mut self) -> bool {
-        let Batch { transfers, meeting } = &mut self.batch;
+        let Batch {
+            transfers, meeting, ..
+        } = &mut self.batch;
         let [transfer] = &mut transfers[..] else {
             return self.copy_together();
         };
@@ -118,6 +137,7 @@ impl<T: Transport> Errand for Copying<T> {
         let (done, left) = (transfer.done(), transfer.left());
         let from = transfer.from.slice(done, left);
         let left = left as usize;
+        let began = Instant::now();
         self.outcome = match &mut transfer.to {
             Goal::Place(placing) => {
                 let mut ends = Ends {
@@ -134,8 +154,9 @@ impl<T: Transport> Errand for Copying<T> {
                     .copy_out(&from, next)
                     .map(|()| *copied = next.len())
             }
-            Goal::Discard => Ok(()),
+            Goal::Discard => return left <= SHORT,
         };
+        self.took(left as u64, began);
         self.outcome.is_ok() && left <= SHORT
     }
 }

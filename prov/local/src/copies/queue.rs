@@ -1,12 +1,13 @@
 //! The copies that a link waits for, and which of them are made in one turn.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use prov_message::{Endpoints, Transport};
 
 use super::joined::{Meeting, destination};
 use super::transfer::Transfer;
-use crate::joint::Board;
+use crate::joint::{Board, Pace};
 use crate::process::COPIES;
 
 /// Bytes that are copied together at most: the first ones are told of with the
@@ -25,6 +26,8 @@ pub struct Transfers<T: Transport> {
     alone: usize,
     /// Where the peer's process helps, unless that is with whoever copies.
     pub(super) meeting: Option<Box<Meeting>>,
+    /// What copies from that process's memory take.
+    pace: Option<Arc<Pace>>,
 }
 
 impl<T: Transport> Default for Transfers<T> {
@@ -35,6 +38,7 @@ impl<T: Transport> Default for Transfers<T> {
             first: 0,
             alone: 0,
             meeting: None,
+            pace: None,
         }
     }
 }
@@ -43,6 +47,7 @@ impl<T: Transport> Transfers<T> {
     /// The peer's process may be asked to help, here.
     pub fn meet(&mut self, board: &Board) {
         self.meeting = Some(Box::new(Meeting::new(board.clone())));
+        self.pace = Some(board.bounce.pace.clone());
     }
 
     /// Whether there are none.
@@ -77,6 +82,7 @@ impl<T: Transport> Transfers<T> {
         let mut left = TOGETHER;
         let limit = if self.alone == 0 { COPIES } else { 1 };
         self.alone = self.alone.saturating_sub(1);
+        batch.pace.clone_from(&self.pace);
         let to = &mut batch.transfers;
         to.push(self.waiting.pop_front()?);
         if let Some(to) = destination(&to[0]) {
@@ -134,6 +140,8 @@ pub struct Batch<T: Transport> {
     pub(super) transfers: Vec<Transfer<T>>,
     /// Where the peer helps, if it may.
     pub(super) meeting: Option<Box<Meeting>>,
+    /// What copies from the peer's memory take, which is measured.
+    pub(super) pace: Option<Arc<Pace>>,
 }
 
 impl<T: Transport> Batch<T> {

@@ -105,7 +105,7 @@ impl Pace {
 
     /// Through slots, a part is copied twice, but by both sides at a time. Directly,
     /// each side copies parts of its own, if the copy is so long that there is time.
-    fn prefers_slots(&self) -> bool {
+    pub fn prefers_slots(&self) -> bool {
         let a_mib = |way| self.expected(way, 1 << 20);
         a_mib(Way::Bounced) * 3 <= a_mib(Way::Direct) * 2
     }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::Deref;
 
-use prov_local::channel::{Channel, Head};
+use prov_local::channel::{Channel, Head, MODERATE};
 use prov_local::copies::{LEAST, Transfers};
 use prov_local::process::OtherProcess;
 use prov_local::rendezvous::Wire;
@@ -18,6 +18,8 @@ use slotmap::SlotMap;
 
 use super::endpoint::Rdm;
 use super::keys::{ComingKey, EpKey, LinkKey, PeerKey, PendingKey};
+use super::records::REMOTE_LIST;
+use super::sending::{EAGER, PUSHED};
 
 /// Requests that the peer has yet to answer.
 pub const REQUESTS: usize = 4096;
@@ -355,12 +357,37 @@ impl Link {
         self.writing.is_none() && self.pending.requests < REQUESTS
     }
 
-    /// Whether a message of any length can be sent.
+    /// Whether there is room for a message, or an offer of one.
     pub fn has_room(&mut self) -> bool {
-        self.channel.as_mut().is_some_and(|channel| {
-            let space = channel.space(prov_local::channel::LONGEST);
-            matches!(space, Ok(Some(_)))
-        })
+        self.has_space(MODERATE)
+    }
+
+    /// Whether so many bytes of the application's are sent at once, as soon as there
+    /// is room.
+    #[inline(always)]
+    pub fn takes(&mut self, len: usize) -> bool {
+        len <= EAGER || len <= PUSHED && self.takes_long(len)
+    }
+
+    #[inline(never)]
+    fn takes_long(&mut self, len: usize) -> bool {
+        let channel = self.channel.as_mut();
+        channel.is_some_and(|channel| channel.takes(len + REMOTE_LIST))
+    }
+
+    /// Whether there is room for so many now.
+    pub fn has_room_for(&mut self, len: usize) -> bool {
+        self.takes(len) && self.has_space(len + REMOTE_LIST)
+    }
+
+    /// Whether so many would go at once, and there is no room.
+    pub fn waits_for_room(&mut self, len: usize) -> bool {
+        len > EAGER && !self.offers_only && self.takes(len) && !self.has_space(len + REMOTE_LIST)
+    }
+
+    fn has_space(&mut self, len: usize) -> bool {
+        let channel = self.channel.as_mut();
+        channel.is_some_and(|channel| matches!(channel.space(len), Ok(Some(_))))
     }
 
     #[cold]

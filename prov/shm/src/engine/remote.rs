@@ -73,7 +73,9 @@ impl Core {
         let list = remote_list(&access.remote);
         let (list, count) = (list.bytes(), access.remote.pieces().len() as u64);
         let is_read = access.access == Access::Read;
-        let offered = match !is_read && bytes.len() > EAGER && link.is_read {
+        let len = bytes.len();
+        let at_once = len <= EAGER || link.has_room_for(len);
+        let offered = match !is_read && !at_once && link.is_read {
             true => can_be_copied(&bytes),
             false => None,
         };
@@ -104,8 +106,7 @@ impl Core {
             if data.is_some() {
                 head.flags = HAS_DATA;
             }
-            let len = bytes.len();
-            if len <= EAGER {
+            if at_once {
                 link.post(head, list.len() + len, |to| {
                     to.write_at(0, list);
                     copy(&bytes, &to.slice(list.len(), len));
@@ -304,6 +305,8 @@ impl Core {
         if list.len() != len {
             return Err(Fault::Protocol("bytes of a read"));
         }
+        let has_room = |link: &mut Link| link.answers.is_empty() && link.has_room_for(len as usize);
+        let at_once = len <= EAGER as u64 || self.links.get_mut(key).is_some_and(has_room);
         let Some((target, visitor)) = self.visited(key) else {
             return Ok(());
         };
@@ -320,7 +323,7 @@ impl Core {
             flags: 0,
             words: [name, 0, 0],
         };
-        if len <= EAGER {
+        if at_once {
             target.was_read(&visitor, &grants);
             let bytes = Bytes::Registered(grants);
             let Core { links, target, .. } = self;

@@ -2,7 +2,7 @@
 //! them.
 
 use fabric_abi::{FI_COMMIT_COMPLETE, FI_DELIVERY_COMPLETE, FI_REMOTE_CQ_DATA};
-use prov_local::channel::{Head, INLINE, LONGEST};
+use prov_local::channel::{Head, INLINE, LONGEST, MODERATE};
 use prov_message::peers::{Bytes as Payload, Deferred, Destination};
 use prov_message::{Op, Reaching as _};
 use prov_util::buffer::AppIov;
@@ -16,15 +16,17 @@ use super::link::{Bytes, Pending};
 use super::records::{HAS_DATA, MESSAGE, OFFERED, REMOTE_LIST, TAGGED};
 use crate::params::SIZES;
 
-/// Longest message that is sent at once.
+/// Longest message that is sent at once on any channel.
 pub const EAGER: usize = 16 << 10;
+/// And where the channel takes it ([`Link::takes`](super::link::Link::takes)).
+pub const PUSHED: usize = 64 << 10;
 
 /// Flags of messages that do not take the short way.
 const SPECIAL: u64 = FI_REMOTE_CQ_DATA | FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE;
 // What takes it need not be checked for its length.
 const _: () = assert!(INLINE <= SIZES.inject);
 // A write has its list before its bytes.
-const _: () = assert!(REMOTE_LIST + EAGER <= LONGEST);
+const _: () = assert!(REMOTE_LIST + EAGER <= MODERATE && REMOTE_LIST + PUSHED <= LONGEST);
 
 impl Core {
     #[inline(always)]
@@ -52,7 +54,7 @@ impl Core {
     /// [`Core::post_at_once`] for what does not fit into a slot.
     #[inline(never)]
     fn post_long(&mut self, ep: EpKey, message: &Transmit) -> Option<()> {
-        if message.buffers.len() > EAGER || SIZES.check_message(message).is_err() {
+        if message.buffers.len() > PUSHED || SIZES.check_message(message).is_err() {
             return None;
         }
         self.post_whole::<true>(ep, message)
@@ -64,6 +66,9 @@ impl Core {
         let key = state.own.peers.open_link(message.peer)?;
         let link = self.links.get_mut(key)?;
         if link.offers_only || link.writing.is_some() {
+            return None;
+        }
+        if LONG && !link.takes(message.buffers.len()) {
             return None;
         }
         let (head, len) = (head_of(message, None), message.buffers.len());
@@ -95,8 +100,12 @@ impl Core {
         SIZES.check_message(message)?;
         let state = self.endpoints.get(ep).ok_or(Errno::EOPBADSTATE)?;
         if let Some(key) = state.own.peers.open_link(message.peer)
-            && self.links.contains_key(key)
+            && let Some(link) = self.links.get_mut(key)
         {
+            // Rather than offered, which would take longer.
+            if link.waits_for_room(message.buffers.len()) {
+                return Err(Errno::EAGAIN);
+            }
             return self.send(key, message, Payload::App(&message.buffers));
         }
         match self.reach(ep, message.peer)? {
@@ -119,7 +128,7 @@ impl Core {
         }
         let op = Op::of_transmit(link.ep, message);
         let len = bytes.len();
-        let is_offered = len > EAGER || link.offers_only;
+        let is_offered = link.offers_only || len > EAGER && !link.has_room_for(len);
         let until_received = message.flags & (FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE) != 0;
         let mut head = head_of(message, message.immediate());
         if !is_offered && !until_received {

@@ -4,6 +4,7 @@ mod faults;
 mod hostile;
 mod joint;
 mod peek;
+mod pushing;
 mod remote;
 mod sleeping;
 
@@ -27,7 +28,7 @@ use prov_util::request::*;
 use prov_util::sync::LockKind;
 
 use super::endpoint::Rdm;
-use super::sending::EAGER;
+use super::sending::{EAGER, PUSHED};
 use super::*;
 use crate::address;
 use crate::domain::Local;
@@ -217,7 +218,18 @@ fn pattern(seed: usize, len: usize) -> Vec<u8> {
     (0..len).map(|at| (seed * 31 + at * 7) as u8).collect()
 }
 
-const LENGTHS: [usize; 8] = [0, 8, 96, 97, 4096, EAGER, EAGER + 1, 300_000];
+const LENGTHS: [usize; 10] = [
+    0,
+    8,
+    96,
+    97,
+    4096,
+    EAGER,
+    EAGER + 1,
+    PUSHED,
+    PUSHED + 1,
+    300_000,
+];
 
 /// Messages of all lengths from one to the other, before and after their
 /// receives, with every way to complete.

@@ -1,0 +1,134 @@
+//! Messages that are longer than any channel takes, and go at once where one does.
+
+use std::time::Duration;
+
+use prov_local::joint::Way;
+
+use super::super::link::Pending;
+use super::*;
+
+/// Two sides, and the first one's link to the second, whose area has grown.
+fn pair() -> (Side, Side, u64) {
+    let (mut a, mut b) = (Side::new(Params::default()), Side::new(Params::default()));
+    let to = a.insert(&b.name);
+    for context in 0..100 {
+        let (mut out, mut into) = (pattern(context, PUSHED), vec![0; PUSHED]);
+        b.core
+            .receive(b.ep, &buffer(1, &mut into, context))
+            .unwrap();
+        a.core.transmit(a.ep, &message(to, 1, &mut out, 0)).unwrap();
+        assert_eq!(completed(&mut [&mut a, &mut b], 1, 1), [context]);
+        assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [1]);
+        assert!(into == out);
+        // Whatever has kept this test.
+        has_quick_slots(&a);
+        has_quick_slots(&b);
+    }
+    (a, b, to)
+}
+
+fn has_quick_slots(side: &Side) {
+    for link in side.core.links.values() {
+        let pace = &link.channel.as_ref().unwrap().joint().own.bounce.pace;
+        for _ in 0..100 {
+            pace.took(Way::Bounced, 1 << 10, Duration::from_nanos(10));
+            pace.took(Way::Direct, 1 << 10, Duration::from_millis(1));
+        }
+    }
+}
+
+#[test]
+fn what_was_sent_at_once_is_the_applications_again() {
+    let (mut a, mut b, to) = pair();
+    let mut out = pattern(7, PUSHED);
+    let sent = out.clone();
+    a.core.transmit(a.ep, &message(to, 2, &mut out, 0)).unwrap();
+    assert_eq!(a.completions(), [2]);
+    out.fill(0);
+    let mut into = vec![0; PUSHED];
+    b.core.receive(b.ep, &buffer(2, &mut into, 3)).unwrap();
+    assert_eq!(completed(&mut [&mut b], 0, 1), [3]);
+    assert!(into == sent);
+}
+
+#[test]
+fn delivery_is_told_of_what_was_sent_at_once() {
+    let (mut a, mut b, to) = pair();
+    let mut out = pattern(7, PUSHED);
+    let flags = FI_DELIVERY_COMPLETE;
+    a.core
+        .transmit(a.ep, &message(to, 2, &mut out, flags))
+        .unwrap();
+    assert!(!has_offers(&a));
+    (0..10).for_each(|_| [&mut a, &mut b].into_iter().for_each(Side::drive));
+    assert_eq!(a.completions(), []);
+    let mut into = vec![0; PUSHED];
+    b.core.receive(b.ep, &buffer(2, &mut into, 3)).unwrap();
+    assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [2]);
+    assert!(into == out);
+}
+
+#[test]
+fn where_there_is_no_room_they_wait_for_it() {
+    let (mut a, mut b, to) = pair();
+    let (mut out, mut into) = (pattern(1, PUSHED), Vec::new());
+    let mut sent = 0;
+    for _ in 0..2 {
+        let before = sent;
+        let refused = loop {
+            has_quick_slots(&a);
+            match a.core.transmit(a.ep, &message(to, sent, &mut out, 0)) {
+                Ok(()) => sent += 1,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(refused, Errno::EAGAIN);
+        assert!(sent - before >= 3 && !has_offers(&a), "{sent}");
+        assert_eq!(a.completions().len() as u64, sent - before);
+        for tag in before..sent {
+            into = vec![0; PUSHED];
+            b.core.receive(b.ep, &buffer(tag, &mut into, 3)).unwrap();
+            assert_eq!(completed(&mut [&mut b], 0, 1), [3]);
+            assert!(into == out);
+        }
+    }
+    assert!(!into.is_empty());
+}
+
+#[test]
+fn what_is_written_and_read_goes_at_once_too() {
+    let (mut a, mut b, to) = pair();
+    let (mut region, mut out) = (vec![0; PUSHED], pattern(4, PUSHED));
+    b.register(3, &mut region);
+    let write = access(Access::Write, to, 3, &mut out, 1);
+    a.core.access(a.ep, &write).unwrap();
+    assert!(!has_offers(&a));
+    assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [1]);
+    assert!(region == out);
+    for round in 0..40 {
+        let mut back = vec![0; PUSHED];
+        let read = access(Access::Read, to, 3, &mut back, 2);
+        has_quick_slots(&b);
+        a.core.access(a.ep, &read).unwrap();
+        until(&mut [], |_| {
+            b.core.progress();
+            b.core.links.values().any(|link| link.channel.is_some())
+                && a.core.links.values().any(|link| {
+                    let channel = link.channel.as_ref().unwrap();
+                    channel.receiver.has_next()
+                })
+        });
+        // That of the way back has to grow first.
+        assert!(round < 30 || !has_offers(&b));
+        assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [2]);
+        assert!(back == out);
+    }
+}
+
+fn has_offers(side: &Side) -> bool {
+    let mut links = side.core.links.values();
+    links.any(|link| {
+        let mut pending = link.pending.values();
+        pending.any(|pending| matches!(pending, Pending::Offer { .. }))
+    })
+}
