@@ -50,12 +50,16 @@ const NEAR: usize = 64 << 10;
 /// Longest message for which any area is large enough: 16 KiB of data, and what a
 /// provider says of them.
 pub const MODERATE: usize = (16 << 10) + 256;
+/// Bytes of data that are sent at once at most.
+pub const PUSHED: usize = 64 << 10;
 /// Longest message, for which [`Channel::takes`] says whether it can be sent.
-pub const LONGEST: usize = (64 << 10) + 256;
-/// Messages longer than [`MODERATE`] of which one is timed.
+pub const LONGEST: usize = PUSHED + 256;
+/// Questions of [`Channel::takes`] after one of which what is sent is timed,
 const TIMED: u32 = 8;
-/// Those of which one is sent though copies by the system are quicker: that may
-/// change.
+/// if it is so long.
+const LEAST_TIMED: usize = 8 << 10;
+/// And of which one is answered with yes though copies by the system are quicker:
+/// that may change.
 const TRIAL: u32 = 32;
 /// Messages that are so long are fetched in part before they have come.
 const LONG: usize = 3 << 10;
@@ -111,8 +115,10 @@ pub struct Sender {
     asymmetric: bool,
     /// What it takes to put bytes into the area.
     pace: Arc<Pace>,
-    /// Messages longer than [`MODERATE`] that were put there, or might have been.
-    long: u32,
+    /// Questions whether messages longer than [`MODERATE`] can be sent.
+    asked: u32,
+    /// The next one is timed.
+    is_timed: bool,
     /// Whether there was no room for the last message.
     pub is_starved: bool,
 }
@@ -152,7 +158,8 @@ impl Sender {
             woken: 0,
             asymmetric: false,
             pace: pace.clone(),
-            long: 0,
+            asked: 0,
+            is_timed: false,
             is_starved: false,
         }
     }
@@ -295,16 +302,18 @@ impl Sender {
     /// See [`Channel::takes`].
     #[cold]
     fn takes(&mut self, len: usize) -> bool {
-        self.long = self.long.wrapping_add(1);
+        self.asked = self.asked.wrapping_add(1);
+        self.is_timed = self.asked.is_multiple_of(TIMED);
         len <= LONGEST
             && self.area.takes(len, &self.way)
-            && (self.pace.prefers_slots() || self.long.is_multiple_of(TRIAL))
+            && (self.pace.prefers_slots() || self.asked.is_multiple_of(TRIAL))
     }
 
     /// The time, where that is taken for a message of this length.
     #[inline(always)]
-    fn timed(&self, len: usize) -> Option<Instant> {
-        (len > MODERATE && self.long.is_multiple_of(TIMED)).then(Instant::now)
+    fn timed(&mut self, len: usize) -> Option<Instant> {
+        let is_timed = len >= LEAST_TIMED && std::mem::take(&mut self.is_timed);
+        is_timed.then(Instant::now)
     }
 
     /// A message was put into the area since then.

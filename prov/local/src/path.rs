@@ -18,7 +18,7 @@ use prov_util::errno::{Errno, Result};
 use prov_util::{random, socket};
 
 use crate::barrier;
-use crate::channel::Next;
+use crate::channel::{MODERATE, Next, PUSHED};
 use crate::far_end::Holder;
 use crate::joint::Joint;
 use crate::neighbour::{OutOfTurn, Remark, Subject};
@@ -289,6 +289,12 @@ impl Shortcut {
             Out::Leaving(_) => true,
             Out::Socket => false,
         }
+    }
+
+    /// Whether so many bytes of one message had better go through the memory than be
+    /// copied by the peer from this process's ([`Stream::takes`]).
+    pub fn takes_at_once(&mut self, len: usize) -> bool {
+        matches!(self.out, Out::Memory) && len > MODERATE && len <= PUSHED && self.stream.takes(len)
     }
 
     /// [`Stream::joint`], once the peer has said that it has the memory.

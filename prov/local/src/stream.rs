@@ -235,6 +235,11 @@ impl Stream {
         Ok(self.channel.space(MODERATE)?.is_some())
     }
 
+    /// [`Channel::takes`], of so many bytes in parts.
+    pub fn takes(&mut self, len: usize) -> bool {
+        self.channel.takes(len)
+    }
+
     /// [`Channel::joint`].
     pub fn joint(&self) -> &Joint {
         self.channel.joint()

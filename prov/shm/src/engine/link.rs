@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::Deref;
 
-use prov_local::channel::{Channel, Head, MODERATE};
+use prov_local::channel::{Channel, Head, MODERATE, PUSHED};
 use prov_local::copies::{LEAST, Transfers};
 use prov_local::process::OtherProcess;
 use prov_local::rendezvous::Wire;
@@ -19,7 +19,7 @@ use slotmap::SlotMap;
 use super::endpoint::Rdm;
 use super::keys::{ComingKey, EpKey, LinkKey, PeerKey, PendingKey};
 use super::records::REMOTE_LIST;
-use super::sending::{EAGER, PUSHED};
+use super::sending::EAGER;
 
 /// Requests that the peer has yet to answer.
 pub const REQUESTS: usize = 4096;

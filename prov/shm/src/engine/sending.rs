@@ -2,7 +2,7 @@
 //! them.
 
 use fabric_abi::{FI_COMMIT_COMPLETE, FI_DELIVERY_COMPLETE, FI_REMOTE_CQ_DATA};
-use prov_local::channel::{Head, INLINE, LONGEST, MODERATE};
+use prov_local::channel::{Head, INLINE, LONGEST, MODERATE, PUSHED};
 use prov_message::peers::{Bytes as Payload, Deferred, Destination};
 use prov_message::{Op, Reaching as _};
 use prov_util::buffer::AppIov;
@@ -16,10 +16,9 @@ use super::link::{Bytes, Pending};
 use super::records::{HAS_DATA, MESSAGE, OFFERED, REMOTE_LIST, TAGGED};
 use crate::params::SIZES;
 
-/// Longest message that is sent at once on any channel.
+/// Longest message that is sent at once on any channel; on some, those of up to
+/// [`PUSHED`] bytes are.
 pub const EAGER: usize = 16 << 10;
-/// And where the channel takes it ([`Link::takes`](super::link::Link::takes)).
-pub const PUSHED: usize = 64 << 10;
 
 /// Flags of messages that do not take the short way.
 const SPECIAL: u64 = FI_REMOTE_CQ_DATA | FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE;

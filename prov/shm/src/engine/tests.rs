@@ -13,6 +13,7 @@ use std::ptr::{null_mut, without_provenance_mut};
 use std::time::Duration;
 
 use fabric_abi::*;
+use prov_local::channel::PUSHED;
 use prov_local::rendezvous::Door;
 use prov_message::lane::Errand as _;
 use prov_message::objects::Provider as _;
@@ -28,7 +29,7 @@ use prov_util::request::*;
 use prov_util::sync::LockKind;
 
 use super::endpoint::Rdm;
-use super::sending::{EAGER, PUSHED};
+use super::sending::EAGER;
 use super::*;
 use crate::address;
 use crate::domain::Local;

@@ -382,6 +382,12 @@ impl Connection {
             .is_some_and(|shortcut| shortcut.is_out())
     }
 
+    /// [`Shortcut::takes_at_once`].
+    pub fn takes_at_once(&mut self, len: usize) -> bool {
+        let shortcut = self.shortcut.as_mut();
+        shortcut.is_some_and(|shortcut| shortcut.takes_at_once(len))
+    }
+
     /// Whether the last bytes for the socket, which those in memory follow, have
     /// not left and do not leave now.
     pub fn is_leaving(&mut self) -> bool {

@@ -48,6 +48,7 @@ impl Core {
         };
         if access.is_inject()
             || access.local.len() < least
+            || conn.takes_at_once(access.local.len())
             || !(is_short || conn.copies.is_mutual())
             || !self.is_neighbour(key)
         {
@@ -90,12 +91,13 @@ impl Core {
     }
 
     fn send_long_directly(&mut self, key: ConnKey, message: &Post<'_>, flags: u64, op: Op) -> bool {
-        let Some(conn) = self.conns.get(key) else {
+        let Some(conn) = self.conns.get_mut(key) else {
             return false;
         };
         let may_be = conn.sends_by_memory()
             && !conn.detours.has(Detour::Throttled)
-            && conn.features.has(NEEDED);
+            && conn.features.has(NEEDED)
+            && !conn.takes_at_once(message.payload.len());
         if !may_be || !self.is_neighbour(key) {
             return false;
         }
@@ -217,6 +219,10 @@ impl Core {
     /// not possible.
     pub(crate) fn offer(&mut self, key: ConnKey, grants: &Grants, len: usize) -> bool {
         if len < self.params.local_read_size || !self.is_neighbour(key) {
+            return false;
+        }
+        let conn = self.conns.get_mut(key);
+        if conn.is_some_and(|conn| conn.takes_at_once(len)) {
             return false;
         }
         let mut from = OtherIov::default();
