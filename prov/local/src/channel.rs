@@ -305,8 +305,8 @@ impl Sender {
         self.asked = self.asked.wrapping_add(1);
         self.is_timed = self.asked.is_multiple_of(TIMED);
         len <= LONGEST
-            && self.area.takes(len, &self.way)
             && (self.pace.prefers_slots() || self.asked.is_multiple_of(TRIAL))
+            && self.area.takes(len, &self.way)
     }
 
     /// The time, where that is taken for a message of this length.
@@ -534,6 +534,18 @@ impl Channel {
     pub fn space(&mut self, len: usize) -> std::result::Result<Option<Space<'_>>, Broken> {
         let taken = self.taken();
         self.sender.space(len, taken)
+    }
+
+    /// Whether [`Channel::space`] has room. Where not, this side waits for it.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn has_room(&mut self, len: usize) -> std::result::Result<bool, Broken> {
+        // What is timed is the message that is sent then.
+        let is_timed = std::mem::take(&mut self.sender.is_timed);
+        let has_room = self.space(len)?.is_some();
+        self.sender.is_timed = is_timed;
+        Ok(has_room)
     }
 
     /// Sends a message that does not fit into a slot, for which [`Channel::takes`] says yes,

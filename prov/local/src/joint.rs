@@ -72,6 +72,19 @@ pub struct What {
     pub len: u64,
     /// The slot that the helper's first part goes into; the next ones follow.
     pub first: u64,
+    /// How many slots are used, in turn.
+    pub slots: u64,
+}
+
+impl What {
+    /// The slot for one of the helper's parts, by the order in which it takes them.
+    fn slot(&self, number: u64) -> u64 {
+        self.first.wrapping_add(number) % self.slots()
+    }
+
+    fn slots(&self) -> u64 {
+        self.slots.clamp(1, SLOTS.into())
+    }
 }
 
 /// How a copy is cut into parts.
@@ -125,9 +138,9 @@ struct Line<T>(T);
 /// What the two sides share of the copies of one of them.
 #[repr(C)]
 pub struct Record {
-    /// Name, address and length of the copy. Written by the owner while no part
+    /// What is copied, and through which slots ([`What`]). Written by the owner while no part
     /// can be taken.
-    what: Line<[AtomicU64; 4]>,
+    what: Line<[AtomicU64; 5]>,
     /// A [`Claim`].
     claim: Line<AtomicU64>,
     /// Which copy the helper helps with, and how many parts of it are done.
@@ -179,8 +192,8 @@ pub struct Open {
     back: u16,
     /// Parts that were taken out of slots.
     received: u16,
-    /// The slot of the first of them.
-    first: u64,
+    /// What is copied.
+    what: What,
 }
 
 /// How far the helper is with what it has taken.
@@ -198,7 +211,7 @@ impl Open {
     /// Opens the copy of this generation, which is another one than that before,
     /// of so many parts.
     pub fn new(record: &Record, generation: u32, what: &What, parts: u16) -> Open {
-        let words = [what.name, what.addr, what.len, what.first];
+        let words = [what.name, what.addr, what.len, what.first, what.slots];
         for (place, word) in record.what.0.iter().zip(words) {
             place.store(word, Ordering::Relaxed);
         }
@@ -214,7 +227,7 @@ impl Open {
             own: 0,
             back: parts,
             received: 0,
-            first: what.first,
+            what: *what,
         }
     }
 
@@ -268,7 +281,7 @@ impl Open {
         if self.received >= self.parts - self.back {
             return Err(Broken("parts of a copy in slots"));
         }
-        let slot = self.first.wrapping_add(self.received.into());
+        let slot = self.what.slot(self.received.into());
         Ok(Some((self.parts - 1 - self.received, slot)))
     }
 
@@ -386,6 +399,7 @@ impl Record {
                 addr: word(1),
                 len: word(2),
                 first: word(3),
+                slots: word(4),
             },
         })
     }
@@ -430,8 +444,8 @@ impl Record {
             true => u64::from(received as u32),
             false => 0,
         };
-        let is_free = done.wrapping_sub(received) < SLOTS.into();
-        is_free.then(|| seen.what.first.wrapping_add(done))
+        let is_free = done.wrapping_sub(received) < seen.what.slots();
+        is_free.then(|| seen.what.slot(done))
     }
 
     /// What the helper has said of the copy.

@@ -232,7 +232,7 @@ impl Stream {
     /// # Errors
     /// As above.
     pub fn has_room(&mut self) -> std::result::Result<bool, Broken> {
-        Ok(self.channel.space(MODERATE)?.is_some())
+        self.channel.has_room(MODERATE)
     }
 
     /// [`Channel::takes`], of so many bytes in parts.

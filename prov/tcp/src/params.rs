@@ -70,7 +70,8 @@ param_table! {
         local_message_size: usize = 32 << 10, in 4096..=usize::MAX;
         /// A peer's reads of at least so many bytes are copied by it straight
         /// from this process's memory, where it runs on this host as the same
-        /// user and the system permits it (process_vm_readv(2))
+        /// user and the system permits it (process_vm_readv(2)); through shared
+        /// memory, those of 16 to 64 KiB while that takes less
         local_read_size: usize = 16 << 10, in 4096..=usize::MAX;
         /// Writes of at least so many bytes are copied likewise, by the peer,
         /// while that writes as much

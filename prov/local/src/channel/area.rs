@@ -18,9 +18,9 @@ use crate::extension::{Count, Extension};
 /// lot.
 const LIVELY: Duration = Duration::from_millis(1);
 /// So often in a row, before it grows.
-const TURNS: u32 = 2;
+const TURNS: u32 = 8;
 /// Messages in vain for which it grows.
-const WISHES: u32 = 8;
+const WISHES: u32 = 64;
 /// Of long messages, so many have room at a time.
 const AT_A_TIME: usize = 3;
 /// How long its receiver may take nothing: it may wait for a processor, and has
@@ -45,6 +45,8 @@ pub(super) struct Area {
     /// Bytes that were given out, of all times, and free again.
     pub(super) given: u64,
     pub(super) free: u64,
+    /// What was given out when its first byte was last found to be free.
+    origin: u64,
     /// How much of it is used.
     reach: u64,
     /// That is more than the beginning.
@@ -72,6 +74,7 @@ impl Area {
         Area {
             given: 0,
             free: 0,
+            origin: 0,
             reach: NEAR as u64,
             extension: None,
             extended,
@@ -99,15 +102,15 @@ impl Area {
         }
         let (area, len) = (AREA as u64, len.next_multiple_of(64) as u64);
         if len <= SHORT && self.given == self.free {
-            self.given = self.given.next_multiple_of(area);
-            self.free = self.given;
+            self.origin = self.given;
         }
         let mut start = self.given;
-        if start % area + len > self.reach && !self.goes_on(way) {
-            start = start.next_multiple_of(area);
+        let offset = (start - self.origin) % area;
+        if offset + len > self.reach && !self.goes_on(way) {
+            start += area - offset;
         }
         let given = start + len;
-        let offset = start % area;
+        let offset = (start - self.origin) % area;
         (given - self.free <= area).then_some(Place { offset, given })
     }
 
@@ -156,17 +159,16 @@ impl Area {
             return false;
         }
         let extension = self.extension.take();
-        self.extension = extension.or_else(|| Extension::new(self.extended));
-        if self.extension.is_none() {
+        let Some(extension) = extension.or_else(|| Extension::new(self.extended)) else {
             return false;
-        }
+        };
         let more = (self.reach * 2).min(AREA as u64);
         self.cannot = !way.back_area(self.reach as usize..more as usize);
-        if self.cannot {
-            return false;
+        if !self.cannot {
+            (self.reach, self.turns) = (more, 0);
         }
-        (self.reach, self.turns) = (more, 0);
-        true
+        self.extension = (self.reach != NEAR as u64).then_some(extension);
+        !self.cannot
     }
 
     /// Whether more than the beginning is used.

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use prov_util::buffer::{AppIov, Piece};
 
 use super::slot::{Direction, Head, Next, control};
-use super::{AHEAD, INLINE, NEAR, SLEEP, SLOTS, STARVED};
+use super::{AHEAD, INLINE, LONGEST, NEAR, SLEEP, SLOTS, STARVED};
 use crate::barrier;
 use crate::ring::{Broken, Consumer, lap};
 
@@ -91,7 +91,7 @@ impl Receiver {
         let next = |ahead| {
             let half = self.ring.ahead(&self.way, ahead)?;
             let slot = (self.ring.taken().wrapping_add(ahead)) as usize % SLOTS;
-            Some(Next::new(self.way.slot(slot), half).len())
+            Some(Next::new(self.way.slot(slot), half).len().min(LONGEST))
         };
         (0..SLOTS as u64).map_while(next).sum()
     }

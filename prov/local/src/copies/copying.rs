@@ -146,7 +146,10 @@ impl<T: Transport> Errand for Copying<T> {
                     place: &placing.place,
                     target: &mut self.target,
                 };
-                ends.copy(done, left as u64).map(|()| placing.done += left)
+                let copied = ends.copy(done, left as u64);
+                self.outcome = copied.map(|()| placing.done += left);
+                self.took(left as u64, began);
+                return self.outcome.is_ok() && left <= SHORT;
             }
             Goal::Keep { next, copied, .. } => {
                 next.resize(left, 0);
@@ -154,9 +157,8 @@ impl<T: Transport> Errand for Copying<T> {
                     .copy_out(&from, next)
                     .map(|()| *copied = next.len())
             }
-            Goal::Discard => return left <= SHORT,
+            Goal::Discard => Ok(()),
         };
-        self.took(left as u64, began);
         self.outcome.is_ok() && left <= SHORT
     }
 }

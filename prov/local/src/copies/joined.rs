@@ -144,11 +144,13 @@ impl Meeting {
             }
         }
         self.generation = self.generation.wrapping_add(1);
+        let (first, slots) = self.slots.begin();
         let what = What {
             name,
             addr: to.addr,
             len: to.len,
-            first: self.slots.first(),
+            first,
+            slots,
         };
         let cut = Cut::of(what.len);
         self.open = Some(Opened {

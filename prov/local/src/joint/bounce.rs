@@ -26,8 +26,8 @@ const INTO_SLOT: u32 = 30;
 const AHEAD: u16 = 8;
 /// Slots that are used at first.
 const FEW: u64 = 4;
-/// And how often, before twice as many are.
-const TURNS: u32 = 16;
+/// And how often each, before twice as many are.
+const TURNS: u64 = 64;
 /// Copies of which one goes through slots though these are slow: that may change.
 const PROBE: u32 = 32;
 
@@ -117,38 +117,36 @@ impl Pace {
 #[derive(Debug)]
 pub struct Turn {
     next: u64,
-    /// Copies that begin are given those before this one.
-    reach: u64,
-    /// How often they were used since these are so many.
-    turns: u32,
+    /// So many are used.
+    slots: u64,
+    /// Parts that went through them since these are so many.
+    parts: u64,
 }
 
 impl Default for Turn {
     fn default() -> Self {
         Turn {
             next: 0,
-            reach: FEW,
-            turns: 0,
+            slots: FEW,
+            parts: 0,
         }
     }
 }
 
 impl Turn {
-    /// The slot for the first part of a copy. Those of the last one are free.
-    pub fn first(&mut self) -> u64 {
-        if self.next >= self.reach {
-            self.next = 0;
-            self.turns += 1;
+    /// The slot for the first part of a copy, and how many are used in turn. Those of
+    /// the last copy are free.
+    pub fn begin(&mut self) -> (u64, u64) {
+        if self.parts >= self.slots * TURNS && self.slots < SLOTS.into() {
+            (self.slots, self.parts) = (self.slots * 2, 0);
         }
-        if self.turns >= TURNS && self.reach < SLOTS.into() {
-            (self.reach, self.turns) = (self.reach * 2, 0);
-        }
-        self.next
+        (self.next % self.slots, self.slots)
     }
 
-    /// So many were filled for it.
-    pub fn took(&mut self, slots: u16) {
-        self.next += u64::from(slots);
+    /// So many parts of it went through them.
+    pub fn took(&mut self, parts: u16) {
+        self.next = (self.next + u64::from(parts)) % self.slots;
+        self.parts += u64::from(parts);
     }
 }
 
@@ -252,7 +250,11 @@ impl Bounce {
         let more = needed.max(there + there.min(AHEAD)).min(SLOTS);
         let at = |slot: u16| self.offset + usize::from(slot) * PART as usize;
         if more > there && self.segment.back(at(there)..at(more)).is_err() {
-            self.helper().cannot = true;
+            let mut helper = self.helper();
+            helper.cannot = true;
+            if there == 0 {
+                helper.extension = None;
+            }
             return false;
         }
         self.there.fetch_max(more, Ordering::Relaxed);
@@ -266,8 +268,9 @@ impl Bounce {
 
 impl Helper {
     fn may_have_slots(&mut self) -> bool {
-        let extension = self.extension.take();
-        self.extension = extension.or_else(|| Extension::new(&BOUNCING));
+        if self.extension.is_none() && !self.cannot {
+            self.extension = Extension::new(&BOUNCING);
+        }
         self.extension.is_some() && !self.cannot
     }
 }
@@ -302,21 +305,20 @@ mod tests {
     #[test]
     fn slots_are_few_until_they_were_used_often() {
         let mut turn = Turn::default();
-        let mut use_two = || {
-            let first = turn.first();
-            turn.took(2);
-            first
-        };
-        for copy in 0..TURNS as u64 * FEW / 2 {
-            assert_eq!(use_two(), copy * 2 % FEW);
+        let (mut next, mut used) = (0, 0);
+        let mut slots = FEW;
+        for copy in 0..10_000 {
+            if used >= slots * TURNS && slots < SLOTS.into() {
+                (slots, used) = (slots * 2, 0);
+            }
+            assert_eq!(turn.begin(), (next, slots));
+            // Of one or the other, more than there are slots.
+            let parts = [3, 200][usize::from(copy % 100 == 0)];
+            turn.took(parts);
+            next = (next + u64::from(parts)) % slots;
+            used += u64::from(parts);
         }
-        let used: Vec<_> = (0..2000).map(|_| use_two()).collect();
-        assert_eq!(used.iter().max(), Some(&u64::from(SLOTS - 2)));
-        let is_next = |pair: &[u64]| pair[1] == pair[0] + 2 || pair[1] == 0;
-        assert!(used.windows(2).all(is_next));
-        // One copy may be given more than there is a turn for.
-        turn.took(u16::MAX);
-        assert_eq!(turn.first(), 0);
+        assert_eq!(slots, u64::from(SLOTS));
     }
 
     #[test]

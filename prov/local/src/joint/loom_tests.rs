@@ -52,6 +52,7 @@ impl Shared {
             addr: 20 + copy,
             len: 30 + copy,
             first: 40 + copy,
+            slots: 4,
         }
     }
 
@@ -156,6 +157,7 @@ fn what_is_in_a_slot_is_the_part_that_the_owner_takes_from_there() {
         for copy in 0..2 {
             let what = What {
                 first,
+                slots: CELLS,
                 ..Shared::what(copy)
             };
             let record = &shared.record;

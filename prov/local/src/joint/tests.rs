@@ -18,6 +18,7 @@ const WHAT: What = What {
     addr: 0x1000,
     len: 5 * PART,
     first: 3,
+    slots: SLOTS as u64,
 };
 
 #[test]

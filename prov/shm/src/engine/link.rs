@@ -362,32 +362,39 @@ impl Link {
         self.has_space(MODERATE)
     }
 
-    /// Whether so many bytes of the application's are sent at once, as soon as there
-    /// is room.
-    #[inline(always)]
-    pub fn takes(&mut self, len: usize) -> bool {
-        len <= EAGER || len <= PUSHED && self.takes_long(len)
+    /// Whether so many bytes of the application's are sent at once, and not offered.
+    ///
+    /// # Errors
+    /// `-FI_EAGAIN` where they are as soon as there is room.
+    #[inline]
+    pub fn at_once(&mut self, len: usize) -> Result<bool, Errno> {
+        match len {
+            _ if len <= EAGER => Ok(true),
+            _ if len <= PUSHED => self.pushes(len + REMOTE_LIST),
+            _ => Ok(false),
+        }
     }
 
     #[inline(never)]
-    fn takes_long(&mut self, len: usize) -> bool {
+    fn pushes(&mut self, len: usize) -> Result<bool, Errno> {
         let channel = self.channel.as_mut();
-        channel.is_some_and(|channel| channel.takes(len + REMOTE_LIST))
-    }
-
-    /// Whether there is room for so many now.
-    pub fn has_room_for(&mut self, len: usize) -> bool {
-        self.takes(len) && self.has_space(len + REMOTE_LIST)
-    }
-
-    /// Whether so many would go at once, and there is no room.
-    pub fn waits_for_room(&mut self, len: usize) -> bool {
-        len > EAGER && !self.offers_only && self.takes(len) && !self.has_space(len + REMOTE_LIST)
+        if !channel.is_some_and(|channel| channel.takes(len)) {
+            return Ok(false);
+        }
+        match self.has_space(len) {
+            true => Ok(true),
+            false => Err(Errno::EAGAIN),
+        }
     }
 
     fn has_space(&mut self, len: usize) -> bool {
-        let channel = self.channel.as_mut();
-        channel.is_some_and(|channel| matches!(channel.space(len), Ok(Some(_))))
+        let Some(channel) = &mut self.channel else {
+            return false;
+        };
+        let has_room = channel.has_room(len);
+        has_room
+            .inspect_err(|broken| self.broken = Some(*broken))
+            .unwrap_or(false)
     }
 
     #[cold]

@@ -2,7 +2,7 @@
 //! sides.
 
 use fabric_abi::{FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA};
-use prov_local::channel::{Head, LONGEST, Record};
+use prov_local::channel::{Head, MODERATE, Record};
 use prov_message::peers::{Bytes as Payload, Deferred, Destination};
 use prov_message::{AtomicRequest, Op, Reaching as _, Refusal, Target, Visitor};
 use prov_util::atomic_ops::Form;
@@ -26,7 +26,11 @@ impl Core {
     pub(super) fn post_access(&mut self, ep: EpKey, access: &RemoteAccess) -> Result {
         SIZES.check_access(access)?;
         match self.reach(ep, access.peer)? {
-            Destination::Open(key) => self.start_access(key, access, Payload::App(&access.local)),
+            Destination::Open(key) => {
+                let link = self.links.get_mut(key).ok_or(Errno::EAGAIN)?;
+                let at_once = access.access == Access::Write && link.at_once(access.local.len())?;
+                self.start_access(key, access, Payload::App(&access.local), at_once)
+            }
             Destination::Waits(peer) => {
                 self.defer(peer, Op::of_access(ep, access), || Deferred::access(access))
             }
@@ -56,7 +60,7 @@ impl Core {
         }
     }
 
-    /// Begins a read or a write.
+    /// Begins a read, or a write, whose bytes go `at_once` if they may.
     ///
     /// # Errors
     /// `-FI_EAGAIN` where there is no room.
@@ -65,6 +69,7 @@ impl Core {
         key: LinkKey,
         access: &RemoteAccess,
         bytes: Payload<'_>,
+        at_once: bool,
     ) -> Result {
         let link = self.may_request(key)?;
         let op = Op::of_access(link.ep, access);
@@ -74,7 +79,6 @@ impl Core {
         let (list, count) = (list.bytes(), access.remote.pieces().len() as u64);
         let is_read = access.access == Access::Read;
         let len = bytes.len();
-        let at_once = len <= EAGER || link.has_room_for(len);
         let offered = match !is_read && !at_once && link.is_read {
             true => can_be_copied(&bytes),
             false => None,
@@ -305,8 +309,9 @@ impl Core {
         if list.len() != len {
             return Err(Fault::Protocol("bytes of a read"));
         }
-        let has_room = |link: &mut Link| link.answers.is_empty() && link.has_room_for(len as usize);
-        let at_once = len <= EAGER as u64 || self.links.get_mut(key).is_some_and(has_room);
+        let may_push =
+            |link: &mut Link| link.answers.is_empty() && link.at_once(len as usize) == Ok(true);
+        let at_once = len <= EAGER as u64 || self.links.get_mut(key).is_some_and(may_push);
         let Some((target, visitor)) = self.visited(key) else {
             return Ok(());
         };
@@ -377,7 +382,7 @@ impl Core {
         let word = AtomicWord::unpack(word).ok_or(Fault::Protocol("atomic operation"))?;
         let list = read_remote_list(&record.bytes, word.count.into());
         let (list, bytes) = list.ok_or(Fault::Protocol("list of an atomic operation"))?;
-        if list.len() > ATOMIC_LIMIT as u64 || bytes.len() > LONGEST {
+        if list.len() > ATOMIC_LIMIT as u64 || bytes.len() > MODERATE {
             return Err(Fault::Protocol("bytes of an atomic operation"));
         }
         let form = Form::of_code(word.form);

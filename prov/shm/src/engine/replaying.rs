@@ -7,6 +7,7 @@ use prov_message::Op;
 use prov_message::peers::Request;
 use prov_util::buffer::AppIov;
 use prov_util::errno::Errno;
+use prov_util::request::Access;
 
 use super::Core;
 use super::keys::LinkKey;
@@ -55,15 +56,22 @@ impl Core {
             // Posting counts it again if it is not done at once.
             self.endpoints.settle(ticket);
             let replay = request.replay();
+            // What there is no room for is offered: nobody could be told to try again.
+            let mut at_once = |len| {
+                let link = self.links.get_mut(key);
+                link.is_some_and(|link| link.at_once(len) == Ok(true))
+            };
             let (op, posted) = match &replay.request {
-                Request::Transmit(message) => (
-                    Op::of_transmit(ep, message),
-                    self.send(key, message, replay.payload()),
-                ),
-                Request::Access(access) => (
-                    Op::of_access(ep, access),
-                    self.start_access(key, access, replay.payload()),
-                ),
+                Request::Transmit(message) => {
+                    let at_once = at_once(replay.payload().len());
+                    let sent = self.send(key, message, replay.payload(), at_once);
+                    (Op::of_transmit(ep, message), sent)
+                }
+                Request::Access(access) => {
+                    let at_once = access.access == Access::Write && at_once(replay.payload().len());
+                    let posted = self.start_access(key, access, replay.payload(), at_once);
+                    (Op::of_access(ep, access), posted)
+                }
                 Request::Atomic(atomic) => (
                     Op::of_atomic(ep, atomic),
                     self.start_atomic(key, atomic, replay.payload(), replay.compared()),

@@ -53,7 +53,7 @@ impl Core {
     /// [`Core::post_at_once`] for what does not fit into a slot.
     #[inline(never)]
     fn post_long(&mut self, ep: EpKey, message: &Transmit) -> Option<()> {
-        if message.buffers.len() > PUSHED || SIZES.check_message(message).is_err() {
+        if message.buffers.len() > EAGER || SIZES.check_message(message).is_err() {
             return None;
         }
         self.post_whole::<true>(ep, message)
@@ -65,9 +65,6 @@ impl Core {
         let key = state.own.peers.open_link(message.peer)?;
         let link = self.links.get_mut(key)?;
         if link.offers_only || link.writing.is_some() {
-            return None;
-        }
-        if LONG && !link.takes(message.buffers.len()) {
             return None;
         }
         let (head, len) = (head_of(message, None), message.buffers.len());
@@ -101,33 +98,39 @@ impl Core {
         if let Some(key) = state.own.peers.open_link(message.peer)
             && let Some(link) = self.links.get_mut(key)
         {
-            // Rather than offered, which would take longer.
-            if link.waits_for_room(message.buffers.len()) {
-                return Err(Errno::EAGAIN);
-            }
-            return self.send(key, message, Payload::App(&message.buffers));
+            let at_once = !link.offers_only && link.at_once(message.buffers.len())?;
+            return self.send(key, message, Payload::App(&message.buffers), at_once);
         }
         match self.reach(ep, message.peer)? {
-            Destination::Open(key) => self.send(key, message, Payload::App(&message.buffers)),
+            Destination::Open(key) => {
+                let at_once = message.buffers.len() <= EAGER;
+                self.send(key, message, Payload::App(&message.buffers), at_once)
+            }
             Destination::Waits(peer) => self.defer(peer, Op::of_transmit(ep, message), || {
                 Deferred::transmit(message)
             }),
         }
     }
 
-    /// Sends a message on a link, or offers it.
+    /// Sends a message on a link `at_once` if it may be, or offers it.
     ///
     /// # Errors
     /// `-FI_EAGAIN` where there is no room.
     #[inline(never)]
-    pub(super) fn send(&mut self, key: LinkKey, message: &Transmit, bytes: Payload<'_>) -> Result {
+    pub(super) fn send(
+        &mut self,
+        key: LinkKey,
+        message: &Transmit,
+        bytes: Payload<'_>,
+        at_once: bool,
+    ) -> Result {
         let link = self.links.get_mut(key).ok_or(Errno::EAGAIN)?;
         if link.writing.is_some() {
             return Err(Errno::EAGAIN);
         }
         let op = Op::of_transmit(link.ep, message);
         let len = bytes.len();
-        let is_offered = link.offers_only || len > EAGER && !link.has_room_for(len);
+        let is_offered = link.offers_only || !at_once;
         let until_received = message.flags & (FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE) != 0;
         let mut head = head_of(message, message.immediate());
         if !is_offered && !until_received {

@@ -199,7 +199,7 @@ fn parts_come_through_slots_and_the_owner_makes_those_that_do_not() {
         scene.into.fill(0);
         scene.begin();
         let seen = scene.helper.far.look().unwrap();
-        assert_eq!(seen.what.first, [0, 3, 0, 3, 0][round]);
+        assert_eq!(seen.what.first, [0, 3, 2, 1, 0][round]);
         let parts: Vec<_> = (0..3).filter_map(|_| scene.fill_slot(&seen)).collect();
         assert_eq!(parts, [31, 30, 29]);
         // The helper has gone, and is waited for in vain for a while.
@@ -234,12 +234,13 @@ fn all_of_a_copy_comes_through_slots_from_a_helper_that_is_at_it() {
         assert_eq!(opened.open.own(), 0);
         let turn = loop {
             match scene.turn() {
-                Turn::GoesOn => {}
+                // There are fewer slots than parts.
+                Turn::GoesOn => while scene.fill_slot(&seen).is_some() {},
                 over => break over,
             }
         };
         assert_eq!(turn, Turn::Copied(LEN as u64));
-        assert!(scene.into == scene.bytes && scene.meeting.is_lively);
+        assert!(scene.into == scene.bytes);
     }
 }
 

@@ -304,6 +304,7 @@ fn who_could_not_do_a_part_of_a_copy_takes_no_more_of_it() {
         addr: 8,
         len,
         first: 0,
+        slots: 64,
     };
     let parts = Cut::of(len).count();
     let mut open = Open::new(&board, 100, &what, parts);
@@ -324,6 +325,7 @@ fn who_could_not_do_a_part_of_a_copy_takes_no_more_of_it() {
         addr,
         len,
         first: 0,
+        slots: 64,
     };
     let mut open = Open::new(&board, 101, &what, parts);
     let help = scene.sender.help().unwrap();
@@ -381,6 +383,7 @@ fn a_peer_that_asks_for_what_it_was_not_offered_gets_nothing() {
             addr,
             len,
             first: 0,
+            slots: 64,
         };
         let _open = Open::new(&board, 100 + number as u32, &what, parts);
         for _ in 0..40 {

@@ -11,7 +11,7 @@ use super::*;
 fn pair() -> (Side, Side, u64) {
     let (mut a, mut b) = (Side::new(Params::default()), Side::new(Params::default()));
     let to = a.insert(&b.name);
-    for context in 0..100 {
+    for context in 0..200 {
         let (mut out, mut into) = (pattern(context, PUSHED), vec![0; PUSHED]);
         b.core
             .receive(b.ep, &buffer(1, &mut into, context))
@@ -105,7 +105,7 @@ fn what_is_written_and_read_goes_at_once_too() {
     assert!(!has_offers(&a));
     assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [1]);
     assert!(region == out);
-    for round in 0..40 {
+    for round in 0..200 {
         let mut back = vec![0; PUSHED];
         let read = access(Access::Read, to, 3, &mut back, 2);
         has_quick_slots(&b);
@@ -119,7 +119,7 @@ fn what_is_written_and_read_goes_at_once_too() {
                 })
         });
         // That of the way back has to grow first.
-        assert!(round < 30 || !has_offers(&b));
+        assert!(round < 190 || !has_offers(&b));
         assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [2]);
         assert!(back == out);
     }
