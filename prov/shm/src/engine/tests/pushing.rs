@@ -132,3 +132,25 @@ fn has_offers(side: &Side) -> bool {
         pending.any(|pending| matches!(pending, Pending::Offer { .. }))
     })
 }
+
+#[test]
+fn who_breaks_the_channel_is_not_waited_for() {
+    let (mut a, mut b, to) = pair();
+    let key = a.core.links.keys().next().unwrap();
+    let link = b.core.links.values_mut().next().unwrap();
+    let receiver = &mut link.channel.as_mut().unwrap().receiver;
+    // What was never sent.
+    for _ in 0..10_000 {
+        let _ = receiver.take_short();
+    }
+    let _ = receiver.tell();
+    let mut out = pattern(1, PUSHED);
+    until(&mut [], |_| {
+        if a.core.links.contains_key(key) {
+            has_quick_slots(&a);
+            let _ = a.core.transmit(a.ep, &message(to, 1, &mut out, 0));
+            a.core.progress();
+        }
+        !a.core.links.contains_key(key)
+    });
+}
