@@ -19,7 +19,6 @@ mod slot;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
 
 use prov_util::buffer::{AppIov, Piece};
 use prov_util::errno::{Errno, Result};
@@ -29,7 +28,7 @@ pub use self::receiver::{Receiver, Record};
 use self::slot::{Direction, FAR, Slot, control, half_of, put_words};
 pub use self::slot::{Head, Next};
 use crate::barrier;
-use crate::joint::{BOARD, BOUNCE, Joint, Pace, Way};
+use crate::joint::{BOARD, BOUNCE, Joint, Pace, Store};
 use crate::ring::{Broken, Free, Producer, lap};
 use crate::segment::Segment;
 
@@ -54,12 +53,8 @@ pub const MODERATE: usize = (16 << 10) + 256;
 pub const PUSHED: usize = 64 << 10;
 /// Longest message, for which [`Channel::takes`] says whether it can be sent.
 pub const LONGEST: usize = PUSHED + 256;
-/// Questions of [`Channel::takes`] after one of which what is sent is timed,
-const TIMED: u32 = 8;
-/// if it is so long.
-const LEAST_TIMED: usize = 8 << 10;
-/// And of which one is answered with yes though copies by the system are quicker:
-/// that may change.
+/// Questions of [`Channel::takes`] of which one is answered with yes though copies by
+/// the system are quicker: that may change.
 const TRIAL: u32 = 32;
 /// Messages that are so long are fetched in part before they have come.
 const LONG: usize = 3 << 10;
@@ -117,8 +112,6 @@ pub struct Sender {
     pace: Arc<Pace>,
     /// Questions whether messages longer than [`MODERATE`] can be sent.
     asked: u32,
-    /// The next one is timed.
-    is_timed: bool,
     /// Whether there was no room for the last message.
     pub is_starved: bool,
 }
@@ -130,8 +123,7 @@ pub struct Space<'a> {
     len: usize,
     /// Where in the area, unless it is in the slot.
     place: Place,
-    /// When it was found, if that is timed.
-    since: Option<Instant>,
+    store: Store,
     /// What is told of the other direction.
     taken: u64,
     /// Where its bytes go.
@@ -159,7 +151,6 @@ impl Sender {
             asymmetric: false,
             pace: pace.clone(),
             asked: 0,
-            is_timed: false,
             is_starved: false,
         }
     }
@@ -266,7 +257,8 @@ impl Sender {
         let Some(bytes) = self.way.area(place.offset, len) else {
             return false;
         };
-        let since = self.timed(len);
+        let store = self.pace.put_in(len);
+        let bytes = bytes.past_caches(store.past_caches);
         let (first, rest) = bytes.split(if len >= LONG { AHEAD } else { len });
         fill(0, first);
         if !rest.is_empty() {
@@ -274,7 +266,7 @@ impl Sender {
             self.way.slot(slot.slot()).put_begun(lap, place.offset);
             fill(first.len(), rest);
         }
-        self.took(since, len);
+        self.pace.are_in(store, len);
         if self.publish_far(slot, head, len, place, taken.here) {
             wake();
         }
@@ -303,25 +295,9 @@ impl Sender {
     #[cold]
     fn takes(&mut self, len: usize) -> bool {
         self.asked = self.asked.wrapping_add(1);
-        self.is_timed = self.asked.is_multiple_of(TIMED);
         len <= LONGEST
             && (self.pace.prefers_slots() || self.asked.is_multiple_of(TRIAL))
             && self.area.takes(len, &self.way)
-    }
-
-    /// The time, where that is taken for a message of this length.
-    #[inline(always)]
-    fn timed(&mut self, len: usize) -> Option<Instant> {
-        let is_timed = len >= LEAST_TIMED && std::mem::take(&mut self.is_timed);
-        is_timed.then(Instant::now)
-    }
-
-    /// A message was put into the area since then.
-    #[inline(always)]
-    fn took(&self, since: Option<Instant>, len: usize) {
-        if let Some(since) = since {
-            self.pace.took(Way::Bounced, len as u64, since.elapsed());
-        }
     }
 
     /// [`Channel::space`].
@@ -338,7 +314,7 @@ impl Sender {
                     offset: 0,
                     given: self.area.given,
                 },
-                since: None,
+                store: Store::default(),
                 taken: taken.here,
                 sender: self,
                 slot,
@@ -354,26 +330,38 @@ impl Sender {
         len: usize,
         taken: Taken,
     ) -> std::result::Result<Option<Space<'_>>, Broken> {
+        let Some((slot, place)) = self.find(len, taken)? else {
+            return Ok(None);
+        };
+        let bytes = match len <= INLINE {
+            true => Some(self.way.slot(slot.slot()).inline(len)),
+            false => self.way.area(place.offset, len),
+        };
+        let store = self.pace.put_in(len);
+        Ok(bytes.map(|bytes| Space {
+            sender: self,
+            slot,
+            len,
+            place,
+            store,
+            taken: taken.here,
+            bytes: bytes.past_caches(store.past_caches).into(),
+        }))
+    }
+
+    /// A slot and room for a message, if there are such now.
+    fn find(
+        &mut self,
+        len: usize,
+        taken: Taken,
+    ) -> std::result::Result<Option<(Free, Place)>, Broken> {
         self.hear(taken.there)?;
         for looks_again in [true, false] {
             if let Some(slot) = self.ring.free_slot::<Direction>()
                 && let Some(place) = self.area.find(len, &self.way)
             {
-                let bytes = match len <= INLINE {
-                    true => Some(self.way.slot(slot.slot()).inline(len)),
-                    false => self.way.area(place.offset, len),
-                };
                 self.is_starved = false;
-                let since = self.timed(len);
-                return Ok(bytes.map(|bytes| Space {
-                    sender: self,
-                    slot,
-                    len,
-                    place,
-                    since,
-                    taken: taken.here,
-                    bytes: bytes.into(),
-                }));
+                return Ok(Some((slot, place)));
             }
             if looks_again {
                 self.look()?;
@@ -450,12 +438,12 @@ impl Space<'_> {
             slot,
             len,
             place,
-            since,
+            store,
             taken,
             ..
         } = self;
         if len > INLINE {
-            sender.took(since, len);
+            sender.pace.are_in(store, len);
             return sender.publish_far(slot, head, len, place, taken);
         }
         put_words(sender.way.slot(slot.slot()), &head);
@@ -541,11 +529,8 @@ impl Channel {
     /// # Errors
     /// As above.
     pub fn has_room(&mut self, len: usize) -> std::result::Result<bool, Broken> {
-        // What is timed is the message that is sent then.
-        let is_timed = std::mem::take(&mut self.sender.is_timed);
-        let has_room = self.space(len)?.is_some();
-        self.sender.is_timed = is_timed;
-        Ok(has_room)
+        let taken = self.taken();
+        Ok(self.sender.find(len, taken)?.is_some())
     }
 
     /// Sends a message that does not fit into a slot, for which [`Channel::takes`] says yes,

@@ -25,6 +25,8 @@ mod board;
 mod bounce;
 #[cfg(all(test, loom))]
 mod loom_tests;
+#[cfg(not(loom))]
+mod pace;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
@@ -37,7 +39,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[cfg(not(loom))]
 pub use self::board::{BOARD, Board, Joint};
 #[cfg(not(loom))]
-pub use self::bounce::{BOUNCE, Bounce, Pace, Turn, Way};
+pub use self::bounce::{BOUNCE, Bounce, Turn, Way};
+#[cfg(not(loom))]
+pub use self::pace::{Pace, Store};
 use crate::ring::Broken;
 
 /// Bytes of a part at most, unless there would be too many.

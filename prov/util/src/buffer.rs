@@ -6,6 +6,7 @@
 //! where the operation writes, until the operation has completed; that is the
 //! one promise on which every `unsafe` block of these files rests.
 
+mod copy;
 mod piece;
 mod transfer;
 
@@ -13,6 +14,7 @@ use std::mem::MaybeUninit;
 
 use libc::iovec;
 
+use self::copy::{copy, prefetch, store};
 pub use self::piece::Piece;
 pub use self::transfer::{Incoming, Outgoing, TRANSFER_LIMIT};
 use crate::errno::{Errno, Result};
@@ -27,6 +29,8 @@ pub struct AppIov {
     /// first `count` is empty.
     iov: [MaybeUninit<iovec>; IOV_LIMIT],
     count: u32,
+    /// Whether what is stored here is not to stay in this processor's caches.
+    past_caches: bool,
     /// Sum of the lengths; checked for overflow where the pieces came in.
     len: usize,
 }
@@ -50,6 +54,7 @@ impl AppIov {
         AppIov {
             iov,
             count: 0,
+            past_caches: false,
             len: 0,
         }
     };
@@ -71,6 +76,7 @@ impl AppIov {
         AppIov {
             iov,
             count: u32::from(len != 0),
+            past_caches: false,
             len,
         }
     }
@@ -102,7 +108,17 @@ impl AppIov {
         }
         self.iov[0] = other.iov[0];
         self.count = other.count;
+        self.past_caches = other.past_caches;
         self.len = other.len;
+    }
+
+    /// The same memory, but what is copied there, where it is long, goes past the
+    /// caches, if that is said.
+    #[must_use]
+    #[inline]
+    pub fn past_caches(mut self, past_caches: bool) -> Self {
+        self.past_caches = past_caches;
+        self
     }
 
     #[inline]
@@ -171,7 +187,7 @@ impl AppIov {
             return self.nothing_at(offset);
         }
         let (mut skip, mut left) = (offset, len);
-        let mut part = Self::EMPTY;
+        let mut part = Self::EMPTY.past_caches(self.past_caches);
         for piece in self.pieces() {
             if left == 0 {
                 break;
@@ -221,7 +237,12 @@ impl AppIov {
             // SAFETY: the first piece is valid for `len` bytes and belongs to
             // the operation until it completes.
             unsafe {
-                copy(bytes.as_ptr(), self.first().iov_base.cast(), bytes.len());
+                store(
+                    bytes.as_ptr(),
+                    self.first().iov_base.cast(),
+                    bytes.len(),
+                    self.past_caches,
+                );
             }
             return bytes.len();
         }
@@ -237,10 +258,11 @@ impl AppIov {
             // operation; `slice` made the pieces sum to at most `bytes.len()`.
             // The source may overlap it (an endpoint that sends to itself).
             unsafe {
-                std::ptr::copy(
+                store(
                     bytes.as_ptr().add(done),
                     piece.iov_base.cast(),
                     piece.iov_len,
+                    self.past_caches,
                 );
             }
             done += piece.iov_len;
@@ -327,7 +349,7 @@ impl AppIov {
             let (from, to) = (self.first().iov_base, target.first().iov_base);
             // SAFETY: both are memory of operations in flight, and each first
             // piece is valid for the bytes of all.
-            unsafe { copy(from.cast::<u8>().cast_const(), to.cast(), self.len) };
+            unsafe { store(from.cast(), to.cast(), self.len, target.past_caches) };
             return self.len;
         }
         self.copy_pieces(target)
@@ -343,65 +365,18 @@ impl AppIov {
                 // SAFETY: both are memory of operations in flight; `room` is
                 // at most as long as `piece`, so `from` stays inside it.
                 unsafe {
-                    std::ptr::copy(from, place.iov_base.cast(), place.iov_len);
+                    store(
+                        from,
+                        place.iov_base.cast(),
+                        place.iov_len,
+                        target.past_caches,
+                    );
                     from = from.add(place.iov_len);
                 }
             }
             done += room.len();
         }
         done
-    }
-}
-
-/// `memmove(3)`, without a call for the few bytes that many messages have.
-///
-/// # Safety
-/// That of [`std::ptr::copy`].
-#[inline(always)]
-unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: the caller's.
-    unsafe {
-        match len {
-            8..=16 => copy_ends::<u64>(from, to, len),
-            17..=32 => copy_ends::<u128>(from, to, len),
-            _ => std::ptr::copy(from, to, len),
-        }
-    }
-}
-
-/// Bytes of a cache line.
-const LINE: usize = 64;
-/// Bytes that are fetched at once: about as many lines as a processor asks for
-/// at a time.
-const FETCHED: usize = 2 << 10;
-
-#[cfg(target_arch = "x86_64")]
-fn prefetch(from: *const u8, len: usize) {
-    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-    for at in (0..len.min(FETCHED)).step_by(LINE) {
-        // SAFETY: a hint, which no address makes wrong.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(at).cast()) };
-    }
-}
-
-#[cfg(not(target_arch = "x86_64"))]
-fn prefetch(_from: *const u8, _len: usize) {}
-
-/// Copies `len` bytes as the first and the last of a size, which may overlap.
-///
-/// # Safety
-/// That of [`std::ptr::copy`], and there are as many bytes at least as a `Word`
-/// has.
-#[inline(always)]
-unsafe fn copy_ends<Word: Copy>(from: *const u8, to: *mut u8, len: usize) {
-    let behind = len - size_of::<Word>();
-    // SAFETY: the caller's: both words lie inside, and both are read before one
-    // is written.
-    unsafe {
-        let first = from.cast::<Word>().read_unaligned();
-        let last = from.add(behind).cast::<Word>().read_unaligned();
-        to.cast::<Word>().write_unaligned(first);
-        to.add(behind).cast::<Word>().write_unaligned(last);
     }
 }
 

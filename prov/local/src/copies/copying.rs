@@ -10,7 +10,6 @@ use super::helping::Helping;
 use super::joined::{Ends, Turn, destination};
 use super::queue::Batch;
 use super::transfer::Goal;
-use crate::joint::Way;
 use crate::process::OtherProcess;
 
 /// What a lane does for copies between its peers and itself.
@@ -73,7 +72,7 @@ impl<T: Transport> Copying<T> {
     /// So many bytes were copied since then, if all is well.
     fn took(&self, len: u64, since: Instant) {
         if let (Some(pace), Ok(())) = (&self.batch.pace, self.outcome) {
-            pace.took(Way::Direct, len, since.elapsed());
+            pace.has_copied(len, since.elapsed());
         }
     }
 

@@ -277,15 +277,15 @@ impl Helping {
             memory.put(bytes, to.ok_or(Errno::EFAULT)?)
         });
         let pace = &self.board.bounce.pace;
-        pace.took(Way::Direct, len, began.elapsed());
+        pace.has_copied(len, began.elapsed());
         let is_done = self.was_read(outcome);
         self.board.done(&self.seen, count, is_done);
     }
 
     /// Puts parts into slots.
     fn fill_slots(&mut self, cut: Cut) {
-        let (bounce, began) = (self.board.bounce.clone(), Instant::now());
-        let (mut filled, mut wanting) = (0, None);
+        let bounce = self.board.bounce.clone();
+        let mut wanting = None;
         for _ in 0..SLOTS_PER_TURN {
             let Some(slot) = self.board.free_slot(&self.seen) else {
                 break;
@@ -299,6 +299,8 @@ impl Helping {
             };
             let (at, len) = cut.parts(parts);
             let to = AppIov::from(bounce.slot(slot, len as usize));
+            let store = bounce.pace.put_in(to.len());
+            let to = to.past_caches(store.past_caches);
             let before = self.state.fetch_or(COPYING, Ordering::SeqCst);
             let outcome = match before & REVOKED {
                 0 => self.each(at as usize, len as usize, |done, bytes| {
@@ -313,10 +315,7 @@ impl Helping {
             if !is_done {
                 return;
             }
-            filled += len;
-        }
-        if filled != 0 {
-            bounce.pace.took(Way::Bounced, filled, began.elapsed());
+            bounce.pace.are_in(store, to.len());
         }
         // The owner goes on meanwhile.
         self.gives_up = wanting.is_some_and(|slot| !bounce.provide(slot));

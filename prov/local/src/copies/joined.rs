@@ -9,7 +9,7 @@ use prov_util::errno::{Errno, Result};
 use prov_util::process_memory::OtherIov;
 
 use super::{BYTES_PER_TURN, Goal, Transfer};
-use crate::joint::{self, Board, Cut, Helped, Open, Way, What};
+use crate::joint::{self, Board, Cut, Helped, Open, Store, What};
 use crate::process::{OtherProcess, Witness};
 use crate::ring::Broken;
 
@@ -19,6 +19,8 @@ pub const LEAST: u64 = 16 << 10;
 const SURE: u64 = 128 << 10;
 /// Shorter ones of which one is a trial whether it does.
 const TRIAL: u32 = 16;
+/// Bytes from which on what is copied need not stay in this processor's caches.
+const LONG: u64 = 1 << 20;
 /// Bytes that are taken out of slots in one turn: meanwhile, the peer may wait for
 /// help with a copy of its own.
 const RECEIVED_PER_TURN: u64 = 256 << 10;
@@ -267,7 +269,7 @@ impl Opened {
             let (at, len) = self.cut.parts(parts);
             let began = Instant::now();
             self.outcome = ends.copy(at, len);
-            board.bounce.pace.took(Way::Direct, len, began.elapsed());
+            board.bounce.pace.has_copied(len, began.elapsed());
             copied += len;
         }
         self.open.close(board)?;
@@ -299,7 +301,7 @@ impl Opened {
     fn is_patient(&mut self, board: &Board) -> bool {
         let since = *self.quiet_since.get_or_insert_with(Instant::now);
         let (_, left) = self.cut.parts(self.open.left());
-        let alone = board.bounce.pace.expected(Way::Direct, left);
+        let alone = board.bounce.pace.expected(left);
         since.elapsed() < PATIENCE.min(alone)
     }
 
@@ -314,7 +316,14 @@ impl Opened {
             }
             let (at, len) = self.cut.part(part);
             if self.outcome.is_ok() {
-                self.outcome = ends.put(at, board.bounce.slot(slot, len as usize));
+                let pace = &board.bounce.pace;
+                let store = match ends.from.len() >= LONG {
+                    true => pace.take_out(len as usize),
+                    false => Store::default(),
+                };
+                let bytes = board.bounce.slot(slot, len as usize);
+                self.outcome = ends.put(at, bytes, store.past_caches);
+                pace.are_out(store, len as usize);
             }
             self.open.was_received(board);
             self.expects = true;
@@ -387,9 +396,9 @@ impl Ends<'_> {
     }
 
     /// Copies these bytes to the offset, as far as there is room for them.
-    fn put(&mut self, at: u64, bytes: Piece) -> Result {
+    fn put(&mut self, at: u64, bytes: Piece, past_caches: bool) -> Result {
         self.each(at as usize, bytes.len(), |done, to| {
-            bytes.skip(done).copy_to(to);
+            bytes.skip(done).copy_to(&to.past_caches(past_caches));
             Ok(())
         })
     }

@@ -2,12 +2,12 @@
 //! use.
 
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU16, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use prov_util::buffer::Piece;
 
+use super::pace::Pace;
 use super::{PART, SLOTS, Seen};
 use crate::extension::{Count, Extension};
 use crate::segment::Segment;
@@ -18,16 +18,12 @@ pub const BOUNCE: usize = SLOTS as usize * PART as usize;
 /// Channels of this process whose slots are there.
 static BOUNCING: Count = Count::new();
 
-/// What a KiB takes in the kernel, page by page, until that is known, in ns.
-const DIRECT: u32 = 90;
-/// And into a slot.
-const INTO_SLOT: u32 = 30;
 /// Slots that the system is asked for at once.
 const AHEAD: u16 = 8;
 /// Slots that are used at first.
 const FEW: u64 = 4;
 /// And how often each, before twice as many are.
-const TURNS: u64 = 64;
+const TURNS: u64 = 16;
 /// Copies of which one goes through slots though these are slow: that may change.
 const PROBE: u32 = 32;
 
@@ -53,63 +49,6 @@ pub struct Bounce {
 unsafe impl Send for Bounce {}
 // SAFETY: as above.
 unsafe impl Sync for Bounce {}
-
-/// What copies between two processes cost this one, whichever side it is on.
-#[derive(Debug)]
-pub struct Pace {
-    /// What a KiB takes in the kernel, in ns.
-    direct: AtomicU32,
-    /// And into a slot.
-    into_slot: AtomicU32,
-}
-
-impl Default for Pace {
-    fn default() -> Self {
-        Pace {
-            direct: AtomicU32::new(DIRECT),
-            into_slot: AtomicU32::new(INTO_SLOT),
-        }
-    }
-}
-
-impl Pace {
-    /// So many bytes have taken so long, this way.
-    pub fn took(&self, way: Way, len: u64, time: Duration) {
-        let known = self.of(way);
-        let before = known.load(Ordering::Relaxed);
-        let per_kib = time.as_nanos() * 1024 / u128::from(len.max(1));
-        // Who was interrupted says little.
-        let most = before.saturating_mul(4);
-        let per_kib = u32::try_from(per_kib).unwrap_or(most).clamp(1, most);
-        // Slots that are slow are tried seldom: that they are quicker shows soon.
-        let weight = match way {
-            Way::Bounced if per_kib < before => 1,
-            _ => 7,
-        };
-        let now = (u64::from(before) * weight + u64::from(per_kib)).div_ceil(weight + 1);
-        known.store(now as u32, Ordering::Relaxed);
-    }
-
-    /// How long so many bytes will take.
-    pub fn expected(&self, way: Way, len: u64) -> Duration {
-        let per_kib = self.of(way).load(Ordering::Relaxed);
-        Duration::from_nanos((len / 1024).saturating_mul(per_kib.into()))
-    }
-
-    fn of(&self, way: Way) -> &AtomicU32 {
-        match way {
-            Way::Direct => &self.direct,
-            Way::Bounced => &self.into_slot,
-        }
-    }
-
-    /// Through slots, a part is copied twice, but by both sides at a time. Directly,
-    /// each side copies parts of its own, if the copy is so long that there is time.
-    pub fn prefers_slots(&self) -> bool {
-        let a_mib = |way| self.expected(way, 1 << 20);
-        a_mib(Way::Bounced) * 3 <= a_mib(Way::Direct) * 2
-    }
-}
 
 /// Which slots the owner has the helper fill: few at first, since they are not
 /// there yet, and in the end so many that what is filled again is in neither side's
@@ -279,29 +218,6 @@ impl Helper {
 mod tests {
     use super::*;
 
-    const KIB: Duration = Duration::from_nanos(40);
-
-    fn took(pace: &Pace, way: Way, factor: u32, times: usize) {
-        (0..times).for_each(|_| pace.took(way, 64 << 10, KIB * 64 * factor));
-    }
-
-    #[test]
-    fn slots_are_used_while_they_take_two_thirds_as_long_at_most() {
-        let pace = Pace::default();
-        assert!(pace.prefers_slots());
-        took(&pace, Way::Bounced, 5, 30);
-        assert!(!pace.prefers_slots());
-        // What the other way takes counts as well.
-        took(&pace, Way::Direct, 9, 60);
-        assert!(pace.prefers_slots());
-        took(&pace, Way::Direct, 2, 60);
-        assert!(!pace.prefers_slots());
-        took(&pace, Way::Bounced, 1, 1);
-        assert!(!pace.prefers_slots(), "once is not enough");
-        took(&pace, Way::Bounced, 1, 5);
-        assert!(pace.prefers_slots());
-    }
-
     #[test]
     fn slots_are_few_until_they_were_used_often() {
         let mut turn = Turn::default();
@@ -331,14 +247,5 @@ mod tests {
         assert!(!bounce.is_there(4) && bounce.provide(u64::MAX));
         let blocks = rustix::fs::fstat(&segment.1).unwrap().st_blocks * 512;
         assert_eq!(blocks, BOUNCE as i64);
-    }
-
-    #[test]
-    fn who_was_interrupted_changes_little() {
-        let pace = Pace::default();
-        pace.took(Way::Bounced, 1024, Duration::from_secs(1));
-        assert!(pace.prefers_slots());
-        pace.took(Way::Bounced, 0, Duration::MAX);
-        assert!(pace.expected(Way::Bounced, 1024) < Duration::from_nanos(100));
     }
 }

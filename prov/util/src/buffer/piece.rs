@@ -1,6 +1,7 @@
 //! Bytes that are in one place, where there never is more than one.
 
-use super::{AppIov, copy};
+use super::AppIov;
+use super::copy::store;
 
 /// Memory in one piece, which others may write to at any time: it can be copied,
 /// and is never borrowed.
@@ -8,6 +9,8 @@ use super::{AppIov, copy};
 pub struct Piece {
     base: *mut u8,
     len: usize,
+    /// Whether what is stored here is not to stay in this processor's caches.
+    past_caches: bool,
 }
 
 // SAFETY: as for `AppIov`.
@@ -22,7 +25,19 @@ impl Piece {
     /// As for [`AppIov::from_raw`].
     #[inline(always)]
     pub unsafe fn from_raw(base: *mut u8, len: usize) -> Self {
-        Piece { base, len }
+        Piece {
+            base,
+            len,
+            past_caches: false,
+        }
+    }
+
+    /// [`AppIov::past_caches`].
+    #[must_use]
+    #[inline(always)]
+    pub fn past_caches(mut self, past_caches: bool) -> Self {
+        self.past_caches = past_caches;
+        self
     }
 
     /// Bytes in it.
@@ -44,6 +59,7 @@ impl Piece {
         Piece {
             base: self.base.wrapping_add(count),
             len: self.len - count,
+            ..*self
         }
     }
 
@@ -51,8 +67,8 @@ impl Piece {
     #[inline(always)]
     pub fn split(&self, count: usize) -> (Piece, Piece) {
         let first = Piece {
-            base: self.base,
             len: count.min(self.len),
+            ..*self
         };
         (first, self.skip(count))
     }
@@ -62,7 +78,14 @@ impl Piece {
     pub fn copy_to(&self, target: &AppIov) -> usize {
         if target.count == 1 && self.len <= target.len {
             // SAFETY: memory of operations in flight, valid for these bytes.
-            unsafe { copy(self.base, target.first().iov_base.cast(), self.len) };
+            unsafe {
+                store(
+                    self.base,
+                    target.first().iov_base.cast(),
+                    self.len,
+                    target.past_caches,
+                );
+            }
             return self.len;
         }
         AppIov::from(*self).copy_pieces(target)
@@ -74,7 +97,7 @@ impl Piece {
         if source.count == 1 && source.len <= self.len {
             let from = source.first().iov_base.cast::<u8>().cast_const();
             // SAFETY: as above.
-            unsafe { copy(from, self.base, source.len) };
+            unsafe { store(from, self.base, source.len, self.past_caches) };
             return source.len;
         }
         source.copy_pieces(&AppIov::from(*self))
@@ -87,7 +110,7 @@ impl Piece {
         if source.count == 1 && offset <= source.len && self.len <= source.len - offset {
             let from = source.first().iov_base.cast::<u8>().cast_const();
             // SAFETY: as above; there are so many bytes behind the offset.
-            unsafe { copy(from.add(offset), self.base, self.len) };
+            unsafe { store(from.add(offset), self.base, self.len, self.past_caches) };
             return self.len;
         }
         self.copy_from(&source.slice(offset, self.len))
@@ -112,7 +135,7 @@ impl Piece {
     pub fn write(&self, bytes: &[u8]) -> usize {
         let len = bytes.len().min(self.len);
         // SAFETY: as above.
-        unsafe { copy(bytes.as_ptr(), self.base, len) };
+        unsafe { store(bytes.as_ptr(), self.base, len, self.past_caches) };
         len
     }
 }
@@ -121,7 +144,8 @@ impl From<Piece> for AppIov {
     #[inline]
     fn from(piece: Piece) -> AppIov {
         // SAFETY: whoever made the piece has vouched for the memory.
-        unsafe { AppIov::from_raw(piece.base, piece.len) }
+        let memory = unsafe { AppIov::from_raw(piece.base, piece.len) };
+        memory.past_caches(piece.past_caches)
     }
 }
 
@@ -184,6 +208,22 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn parts_are_stored_as_the_whole_is() {
+        let mut bytes = [0; 8];
+        for past_caches in [false, true] {
+            let all = piece(&mut bytes).past_caches(past_caches);
+            let (first, rest) = all.split(3);
+            let memory = AppIov::from(all);
+            let mut copy = AppIov::EMPTY;
+            copy.assign(&memory);
+            let pieces = [all.skip(1), first, rest].map(|part| part.past_caches);
+            assert_eq!(pieces, [past_caches; 3]);
+            let memories = [memory, memory.slice(1, 2), copy].map(|part| part.past_caches);
+            assert_eq!(memories, [past_caches; 3]);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Copies that both sides make.
 
 use prov_local::copies::Work;
-use prov_local::joint::{Cut, Helped, Joint, Open, Way, What};
+use prov_local::joint::{Cut, Helped, Joint, Open, What};
 use prov_message::Sleeper;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -17,6 +17,13 @@ struct Scene {
     receiver: Side,
     out: Vec<u8>,
     into: Vec<u8>,
+}
+
+/// The kernel copies quickly.
+fn slots_are_slow(side: &Side) {
+    let pace = &Scene::joint(side).far.bounce.pace;
+    (0..100).for_each(|_| pace.has_copied(1 << 20, Duration::from_nanos(1)));
+    assert!(!pace.prefers_slots());
 }
 
 impl Scene {
@@ -51,8 +58,7 @@ impl Scene {
     /// The same where slots are slow.
     fn without_slots() -> Scene {
         let scene = Scene::new();
-        let pace = &Scene::joint(&scene.sender).far.bounce.pace;
-        (0..20).for_each(|_| pace.took(Way::Bounced, 1, Duration::from_secs(1)));
+        slots_are_slow(&scene.sender);
         scene
     }
 
@@ -170,8 +176,7 @@ fn a_write_to_registered_memory_is_helped_with_through_slots() {
 fn a_write_to_registered_memory_is_left_to_its_owner_where_slots_are_slow() {
     let (mut region, mut out) = (vec![0; LEN], pattern(4, LEN));
     let (mut writer, mut target, errand) = written(&mut region, &mut out);
-    let pace = &Scene::joint(&writer).far.bounce.pace;
-    (0..20).for_each(|_| pace.took(Way::Bounced, 1, Duration::from_secs(1)));
+    slots_are_slow(&writer);
     target.finish(errand);
     let help = writer.help().unwrap();
     writer.finish(help);

@@ -1,0 +1,380 @@
+//! What it costs to bring bytes from one process to another, as it is measured, and
+//! how they are stored: through the caches, or past them.
+//!
+//! What a processor stores has to be given up by the cache that has it. Where two
+//! processors have a cache in common, that is soon done; where not, it takes several
+//! times as long as to store past all caches, and to fetch from memory what was
+//! stored. And bytes whose place is in no cache are fetched first, to be changed,
+//! unless they are stored past the caches.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use std::time::{Duration, Instant};
+
+/// What a KiB takes in the kernel, page by page, until that is known, in ns.
+const DIRECT: u32 = 90;
+/// And to store it.
+const STORED: u32 = 30;
+/// And that past the caches.
+const PAST: u32 = 60;
+/// No KiB takes longer.
+const MOST: u32 = 1 << 20;
+/// And to fetch it from memory, where it is in no cache.
+const FETCHED: u32 = 80;
+/// How much longer it takes, in ns, to store a KiB into memory that both share where
+/// the other processor has a cache of its own, than past all caches.
+const FAR: u32 = 150;
+/// And how much at most where they have one in common.
+const NEAR: u32 = 115;
+/// Fewer bytes are stored through the caches.
+const LEAST: usize = 512;
+
+/// What copies between two processes cost this one, whichever side it is on.
+#[derive(Debug)]
+pub struct Pace {
+    /// What the kernel takes.
+    direct: Cost,
+    /// What it takes to store into memory that both share, at best.
+    quick: Cost,
+    /// Stores into memory that both share.
+    into: Stores,
+    /// And from there to where long copies go.
+    out: Stores,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Pace {
+            direct: Cost::new(DIRECT),
+            quick: Cost::new(STORED),
+            into: Stores::new(Rule::Far),
+            out: Stores::new(Rule::Cold),
+        }
+    }
+}
+
+impl Pace {
+    /// So many bytes are put into memory that both share from now on.
+    #[inline(always)]
+    pub fn put_in(&self, len: usize) -> Store {
+        self.into.begin(len)
+    }
+
+    /// They are there.
+    #[inline(always)]
+    pub fn are_in(&self, store: Store, len: usize) {
+        if let Some(since) = store.since {
+            let time = self.into.end(store.past_caches, len, since);
+            if !store.past_caches {
+                self.quick.learn(len as u64, time, 1);
+            }
+        }
+    }
+
+    /// So many bytes of a long copy are taken out of memory that both share.
+    pub fn take_out(&self, len: usize) -> Store {
+        self.out.begin(len)
+    }
+
+    /// They are where they go.
+    pub fn are_out(&self, store: Store, len: usize) {
+        if let Some(since) = store.since {
+            self.out.end(store.past_caches, len, since);
+        }
+    }
+
+    /// The kernel has copied so many bytes in that time.
+    pub fn has_copied(&self, len: u64, time: Duration) {
+        self.direct.learn(len, time, 7);
+    }
+
+    /// How long the kernel will take for so many bytes.
+    pub fn expected(&self, len: u64) -> Duration {
+        let per_kib = self.direct.per_kib().into();
+        Duration::from_nanos((len / 1024).saturating_mul(per_kib))
+    }
+
+    /// Through shared memory, bytes are copied twice, but by both sides at a time.
+    /// Directly, each side copies parts of its own, if the copy is so long that there
+    /// is time.
+    pub fn prefers_slots(&self) -> bool {
+        let stored = match self.into.go_past.load(Ordering::Relaxed) {
+            true => self.into.past.per_kib().max(FETCHED),
+            false => self.quick.per_kib(),
+        };
+        stored * 3 <= self.direct.per_kib() * 2
+    }
+}
+
+/// How bytes are stored.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Store {
+    pub past_caches: bool,
+    /// When that began, if it is timed.
+    since: Option<Instant>,
+}
+
+/// What a KiB takes, in ns.
+#[derive(Debug)]
+struct Cost(AtomicU32);
+
+impl Cost {
+    fn new(per_kib: u32) -> Cost {
+        Cost(AtomicU32::new(per_kib))
+    }
+
+    fn per_kib(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// So many bytes have taken so long. What is known has that `weight`, out of one
+    /// more, where they were quicker.
+    fn learn(&self, len: u64, time: Duration, weight: u64) {
+        let before = self.per_kib();
+        let per_kib = time.as_nanos() * 1024 / u128::from(len.max(1));
+        // Who was interrupted says little.
+        let most = before.saturating_mul(4).min(MOST);
+        let per_kib = u32::try_from(per_kib).unwrap_or(most).clamp(1, most);
+        let weight = if per_kib < before { weight } else { 7 };
+        let sum = u64::from(before) * weight + u64::from(per_kib);
+        self.0
+            .store(sum.div_ceil(weight + 1) as u32, Ordering::Relaxed);
+    }
+}
+
+/// When stores go past the caches.
+#[derive(Debug)]
+enum Rule {
+    /// Where the processors are far from each other.
+    Far,
+    /// Where that is quicker: nothing of it was in a cache.
+    Cold,
+}
+
+/// Stores of one kind.
+#[derive(Debug)]
+struct Stores {
+    rule: Rule,
+    /// What they take through the caches, usually.
+    cached: Cost,
+    /// And past them.
+    past: Cost,
+    /// Whether they go past them.
+    go_past: AtomicBool,
+    /// Bytes that were stored since some were timed.
+    untimed: AtomicU32,
+    /// How often some were.
+    timed: AtomicU32,
+}
+
+impl Stores {
+    fn new(rule: Rule) -> Stores {
+        Stores {
+            rule,
+            cached: Cost::new(STORED),
+            past: Cost::new(PAST),
+            go_past: AtomicBool::new(false),
+            untimed: AtomicU32::new(0),
+            timed: AtomicU32::new(0),
+        }
+    }
+
+    #[inline(always)]
+    fn begin(&self, len: usize) -> Store {
+        if len < LEAST {
+            return Store::default();
+        }
+        let past_caches = self.go_past.load(Ordering::Relaxed);
+        let untimed = self.untimed.load(Ordering::Relaxed);
+        let untimed = untimed.saturating_add(len as u32);
+        if untimed >= self.rule.timed(past_caches) {
+            return self.timed(past_caches);
+        }
+        self.untimed.store(untimed, Ordering::Relaxed);
+        Store {
+            past_caches,
+            since: None,
+        }
+    }
+
+    /// Now and then, what else could be done is timed.
+    #[cold]
+    fn timed(&self, go_past: bool) -> Store {
+        self.untimed.store(0, Ordering::Relaxed);
+        let timed = self.timed.fetch_add(1, Ordering::Relaxed);
+        let tries_past = match self.rule {
+            Rule::Far => go_past || self.cached.per_kib() > FAR,
+            Rule::Cold => true,
+        };
+        Store {
+            past_caches: tries_past && timed.is_multiple_of(2),
+            since: Some(Instant::now()),
+        }
+    }
+
+    /// So many bytes were stored since then; how long that took.
+    #[cold]
+    fn end(&self, past_caches: bool, len: usize, since: Instant) -> Duration {
+        // What is not in its place yet counts.
+        fence(Ordering::SeqCst);
+        let time = since.elapsed();
+        let cost = if past_caches {
+            &self.past
+        } else {
+            &self.cached
+        };
+        cost.learn(len as u64, time, 7);
+        self.decide();
+        time
+    }
+
+    fn decide(&self) {
+        let (cached, past) = (self.cached.per_kib(), self.past.per_kib());
+        let go_past = match self.rule {
+            Rule::Far if self.go_past.load(Ordering::Relaxed) => cached > past + NEAR,
+            Rule::Far => cached > past + FAR,
+            Rule::Cold => past * 4 <= cached * 3,
+        };
+        self.go_past.store(go_past, Ordering::Relaxed);
+    }
+}
+
+impl Rule {
+    /// After how many bytes some are timed.
+    fn timed(&self, go_past: bool) -> u32 {
+        match self {
+            Rule::Far if go_past => 1 << 20,
+            Rule::Far => 512 << 10,
+            Rule::Cold => 2 << 20,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// So many KiB, in so many ns each.
+    fn at(per_kib: u32, kib: u32) -> Duration {
+        Duration::from_nanos(per_kib.into()) * kib
+    }
+
+    /// As if stores were timed so many times, and took so long.
+    fn learn(stores: &Stores, past_caches: bool, per_kib: u32, times: usize) {
+        for _ in 0..times {
+            let cost = if past_caches {
+                &stores.past
+            } else {
+                &stores.cached
+            };
+            cost.learn(64 << 10, at(per_kib, 64), 7);
+            stores.decide();
+        }
+    }
+
+    #[test]
+    fn slots_are_used_while_they_take_two_thirds_as_long_at_most() {
+        let pace = Pace::default();
+        assert!(pace.prefers_slots());
+        let slow = |per_kib, times| {
+            (0..times).for_each(|_| pace.quick.learn(1 << 10, at(per_kib, 1), 1));
+        };
+        slow(200, 30);
+        assert!(!pace.prefers_slots());
+        // What the other way takes counts as well.
+        let direct = |per_kib| (0..60).for_each(|_| pace.has_copied(1 << 10, at(per_kib, 1)));
+        direct(360);
+        assert!(pace.prefers_slots());
+        direct(80);
+        assert!(!pace.prefers_slots());
+        slow(40, 1);
+        assert!(!pace.prefers_slots(), "once is not enough");
+        slow(40, 5);
+        assert!(pace.prefers_slots());
+    }
+
+    #[test]
+    fn who_was_interrupted_changes_little() {
+        let pace = Pace::default();
+        pace.quick.learn(1024, Duration::from_secs(1), 1);
+        assert!(pace.prefers_slots());
+        pace.has_copied(0, Duration::MAX);
+        assert!(pace.expected(1024) < Duration::from_nanos(200));
+    }
+
+    #[test]
+    fn stores_go_past_the_caches_where_those_are_far_from_each_other() {
+        let pace = Pace::default();
+        let into = &pace.into;
+        // What it takes to fetch the source is in both.
+        learn(into, true, 120, 60);
+        learn(into, false, 240, 60);
+        assert!(!pace.put_in(1024).past_caches);
+        learn(into, false, 400, 60);
+        assert!(pace.put_in(LEAST).past_caches && !pace.put_in(LEAST - 1).past_caches);
+        assert!(!pace.prefers_slots(), "120 is not two thirds of 90");
+        (0..60).for_each(|_| pace.has_copied(1 << 10, at(180, 1)));
+        assert!(pace.prefers_slots());
+        // What is between does not change it.
+        learn(into, false, 250, 60);
+        assert!(pace.put_in(1024).past_caches);
+        learn(into, false, 200, 60);
+        assert!(!pace.put_in(1024).past_caches);
+    }
+
+    #[test]
+    fn long_copies_go_past_the_caches_where_that_is_a_quarter_quicker() {
+        let pace = Pace::default();
+        learn(&pace.out, true, 60, 60);
+        learn(&pace.out, false, 70, 60);
+        assert!(!pace.take_out(1 << 15).past_caches);
+        learn(&pace.out, false, 90, 60);
+        assert!(pace.take_out(1 << 15).past_caches);
+    }
+
+    #[test]
+    fn what_is_not_done_is_tried_now_and_then() {
+        // The lengths of what is stored until some were timed for the fifth time, and
+        // which of these went past the caches.
+        let timed = |stores: &Stores| {
+            let (mut lens, mut past) = (0, Vec::new());
+            while past.len() < 5 {
+                let store = stores.begin(32 << 10);
+                lens += 32 << 10;
+                past.extend(store.since.map(|_| store.past_caches));
+            }
+            (lens, past)
+        };
+        let near = Stores::new(Rule::Far);
+        assert_eq!(timed(&near), (5 << 19, vec![false; 5]));
+        learn(&near, false, FAR + 10, 60);
+        let by_turns = vec![false, true, false, true, false];
+        assert_eq!(timed(&near).1, by_turns, "it could be far");
+        let far = Stores::new(Rule::Far);
+        learn(&far, false, 500, 60);
+        let by_turns = vec![true, false, true, false, true];
+        assert_eq!(timed(&far), (5 << 20, by_turns.clone()));
+        let cold = Stores::new(Rule::Cold);
+        assert_eq!(timed(&cold), (10 << 20, by_turns));
+    }
+
+    #[test]
+    fn what_is_timed_is_learned() {
+        let pace = Pace::default();
+        let long_ago = Instant::now() - Duration::from_millis(1);
+        for past_caches in [false, true] {
+            let store = Store {
+                past_caches,
+                since: Some(long_ago),
+            };
+            pace.are_in(store, 1 << 10);
+            pace.are_out(store, 1 << 10);
+        }
+        for stores in [&pace.into, &pace.out] {
+            assert!(stores.cached.per_kib() > STORED && stores.past.per_kib() > PAST);
+        }
+        assert!(pace.quick.per_kib() > STORED);
+        let before = pace.into.cached.per_kib();
+        pace.are_in(Store::default(), 1 << 10);
+        assert_eq!(pace.into.cached.per_kib(), before);
+    }
+}

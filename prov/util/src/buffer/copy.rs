@@ -1,0 +1,147 @@
+//! Copies of bytes that others may write to at any time, by their lengths.
+
+/// `memmove(3)`, without a call for the few bytes that many messages have.
+///
+/// # Safety
+/// That of [`std::ptr::copy`].
+#[inline(always)]
+pub(super) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: the caller's.
+    unsafe {
+        match len {
+            8..=16 => copy_ends::<u64>(from, to, len),
+            17..=32 => copy_ends::<u128>(from, to, len),
+            _ => std::ptr::copy(from, to, len),
+        }
+    }
+}
+
+/// [`copy`], whose bytes are not to stay in this processor's caches if that is said.
+///
+/// # Safety
+/// As above.
+#[inline(always)]
+pub(super) unsafe fn store(from: *const u8, to: *mut u8, len: usize, past_caches: bool) {
+    // SAFETY: the caller's.
+    unsafe {
+        match past_caches && len >= LONG {
+            true => past(from, to, len),
+            false => copy(from, to, len),
+        }
+    }
+}
+
+/// [`copy`] past the caches, of a line at least.
+///
+/// # Safety
+/// As above.
+#[cfg(target_arch = "x86_64")]
+#[inline(never)]
+unsafe fn past(from: *const u8, to: *mut u8, len: usize) {
+    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
+    const WORD: usize = size_of::<__m128i>();
+    let before = to.align_offset(LINE).min(len);
+    let lines = (len - before) / LINE;
+    let overlaps = from.addr().abs_diff(to.addr()) < len;
+    // SAFETY: the caller's; of lines, `lines` follow the first `before` bytes, and
+    // begin at an address that is a multiple of their size.
+    unsafe {
+        if overlaps {
+            return std::ptr::copy(from, to, len);
+        }
+        std::ptr::copy_nonoverlapping(from, to, before);
+        for at in (0..lines).map(|line| before + line * LINE) {
+            let words: [__m128i; LINE / WORD] =
+                std::array::from_fn(|word| _mm_loadu_si128(from.add(at + word * WORD).cast()));
+            for (number, word) in words.into_iter().enumerate() {
+                _mm_stream_si128(to.add(at + number * WORD).cast(), word);
+            }
+        }
+        let done = before + lines * LINE;
+        std::ptr::copy_nonoverlapping(from.add(done), to.add(done), len - done);
+        // No store of this thread is seen before these are.
+        _mm_sfence();
+    }
+}
+
+/// # Safety
+/// As above.
+#[cfg(not(target_arch = "x86_64"))]
+unsafe fn past(from: *const u8, to: *mut u8, len: usize) {
+    // SAFETY: the caller's.
+    unsafe { copy(from, to, len) };
+}
+
+/// Bytes from which on stores go past the caches where that is asked for.
+const LONG: usize = 512;
+/// Bytes of a cache line.
+const LINE: usize = 64;
+/// Bytes that are fetched at once: about as many lines as a processor asks for
+/// at a time.
+const FETCHED: usize = 2 << 10;
+
+/// Has the processor fetch the first of these bytes.
+#[cfg(target_arch = "x86_64")]
+pub(super) fn prefetch(from: *const u8, len: usize) {
+    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    for at in (0..len.min(FETCHED)).step_by(LINE) {
+        // SAFETY: a hint, which no address makes wrong.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(at).cast()) };
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+pub(super) fn prefetch(_from: *const u8, _len: usize) {}
+
+/// Copies `len` bytes as the first and the last of a size, which may overlap.
+///
+/// # Safety
+/// That of [`std::ptr::copy`], and there are as many bytes at least as a `Word`
+/// has.
+#[inline(always)]
+unsafe fn copy_ends<Word: Copy>(from: *const u8, to: *mut u8, len: usize) {
+    let behind = len - size_of::<Word>();
+    // SAFETY: the caller's: both words lie inside, and both are read before one
+    // is written.
+    unsafe {
+        let first = from.cast::<Word>().read_unaligned();
+        let last = from.add(behind).cast::<Word>().read_unaligned();
+        to.cast::<Word>().write_unaligned(first);
+        to.add(behind).cast::<Word>().write_unaligned(last);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_goes_past_the_caches_is_in_its_place_and_nowhere_else() {
+        let from: Vec<u8> = (0..3000u32).map(|at| (at * 7 / 5) as u8).collect();
+        for len in [LONG, LONG + 1, LONG + 63, 1000, 2048, 2100] {
+            for (start, place) in [(0, 0), (1, 0), (0, 1), (63, 17), (64, 64), (5, 63)] {
+                let mut to = vec![0xee; 3000];
+                // SAFETY: `len` bytes from both places on are inside.
+                unsafe {
+                    let to = to.as_mut_ptr().add(place);
+                    store(from.as_ptr().add(start), to, len, true);
+                }
+                assert_eq!(to[place..place + len], from[start..start + len]);
+                let rest = to[..place].iter().chain(&to[place + len..]);
+                assert!(rest.copied().all(|byte| byte == 0xee));
+            }
+        }
+    }
+
+    #[test]
+    fn what_goes_past_the_caches_may_overlap_where_it_was() {
+        for (start, place) in [(0, 100), (100, 0), (0, 1), (1, 0)] {
+            let mut bytes: Vec<u8> = (0..3000u32).map(|at| (at / 3) as u8).collect();
+            let expected = bytes[start..start + 2000].to_vec();
+            let base = bytes.as_mut_ptr();
+            // SAFETY: 2,000 bytes from both places on are inside.
+            unsafe { store(base.add(start), base.add(place), 2000, true) };
+            assert_eq!(bytes[place..place + 2000], expected);
+        }
+    }
+}
