@@ -284,8 +284,8 @@ impl Helping {
 
     /// Puts parts into slots.
     fn fill_slots(&mut self, cut: Cut) {
-        let bounce = self.board.bounce.clone();
-        let mut wanting = None;
+        let (bounce, began) = (self.board.bounce.clone(), Instant::now());
+        let (mut filled, mut wanting) = (0, None);
         for _ in 0..SLOTS_PER_TURN {
             let Some(slot) = self.board.free_slot(&self.seen) else {
                 break;
@@ -316,6 +316,10 @@ impl Helping {
                 return;
             }
             bounce.pace.are_in(store, to.len());
+            filled += if store.past_caches { 0 } else { len };
+        }
+        if filled != 0 {
+            bounce.pace.has_filled(filled, began.elapsed());
         }
         // The owner goes on meanwhile.
         self.gives_up = wanting.is_some_and(|slot| !bounce.provide(slot));

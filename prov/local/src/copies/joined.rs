@@ -19,7 +19,8 @@ pub const LEAST: u64 = 16 << 10;
 const SURE: u64 = 128 << 10;
 /// Shorter ones of which one is a trial whether it does.
 const TRIAL: u32 = 16;
-/// Bytes from which on what is copied need not stay in this processor's caches.
+/// Bytes from which on what is read or written remotely need not stay in this
+/// processor's caches.
 const LONG: u64 = 1 << 20;
 /// Bytes that are taken out of slots in one turn: meanwhile, the peer may wait for
 /// help with a copy of its own.
@@ -317,7 +318,7 @@ impl Opened {
             let (at, len) = self.cut.part(part);
             if self.outcome.is_ok() {
                 let pace = &board.bounce.pace;
-                let store = match ends.from.len() >= LONG {
+                let store = match ends.is_access && ends.from.len() >= LONG {
                     true => pace.take_out(len as usize),
                     false => Store::default(),
                 };
@@ -382,6 +383,8 @@ pub(super) struct Ends<'a> {
     pub(super) memory: &'a OtherProcess,
     pub(super) from: &'a OtherIov,
     pub(super) place: &'a Place,
+    /// Whether that is remote memory access: nobody waits for the bytes to read them.
+    pub(super) is_access: bool,
     /// The memory that is registered here.
     pub(super) target: &'a mut Option<Target>,
 }

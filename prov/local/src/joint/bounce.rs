@@ -23,7 +23,7 @@ const AHEAD: u16 = 8;
 /// Slots that are used at first.
 const FEW: u64 = 4;
 /// And how often each, before twice as many are.
-const TURNS: u64 = 16;
+const TURNS: u64 = 64;
 /// Copies of which one goes through slots though these are slow: that may change.
 const PROBE: u32 = 32;
 

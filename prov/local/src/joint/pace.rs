@@ -65,9 +65,14 @@ impl Pace {
         if let Some(since) = store.since {
             let time = self.into.end(store.past_caches, len, since);
             if !store.past_caches {
-                self.quick.learn(len as u64, time, 1);
+                self.has_filled(len as u64, time);
             }
         }
+    }
+
+    /// So many bytes were put into slots, through the caches, in that time.
+    pub fn has_filled(&self, len: u64, time: Duration) {
+        self.quick.learn(len, time, 1);
     }
 
     /// So many bytes of a long copy are taken out of memory that both share.
@@ -232,7 +237,7 @@ impl Stores {
         let go_past = match self.rule {
             Rule::Far if self.go_past.load(Ordering::Relaxed) => cached > past + NEAR,
             Rule::Far => cached > past + FAR,
-            Rule::Cold => past * 4 <= cached * 3,
+            Rule::Cold => past * 3 <= cached * 2,
         };
         self.go_past.store(go_past, Ordering::Relaxed);
     }
@@ -276,7 +281,7 @@ mod tests {
         let pace = Pace::default();
         assert!(pace.prefers_slots());
         let slow = |per_kib, times| {
-            (0..times).for_each(|_| pace.quick.learn(1 << 10, at(per_kib, 1), 1));
+            (0..times).for_each(|_| pace.has_filled(1 << 10, at(per_kib, 1)));
         };
         slow(200, 30);
         assert!(!pace.prefers_slots());
@@ -295,7 +300,7 @@ mod tests {
     #[test]
     fn who_was_interrupted_changes_little() {
         let pace = Pace::default();
-        pace.quick.learn(1024, Duration::from_secs(1), 1);
+        pace.has_filled(1024, Duration::from_secs(1));
         assert!(pace.prefers_slots());
         pace.has_copied(0, Duration::MAX);
         assert!(pace.expected(1024) < Duration::from_nanos(200));
@@ -322,12 +327,12 @@ mod tests {
     }
 
     #[test]
-    fn long_copies_go_past_the_caches_where_that_is_a_quarter_quicker() {
+    fn long_copies_go_past_the_caches_where_that_takes_two_thirds_as_long() {
         let pace = Pace::default();
         learn(&pace.out, true, 60, 60);
-        learn(&pace.out, false, 70, 60);
+        learn(&pace.out, false, 80, 60);
         assert!(!pace.take_out(1 << 15).past_caches);
-        learn(&pace.out, false, 90, 60);
+        learn(&pace.out, false, 95, 60);
         assert!(pace.take_out(1 << 15).past_caches);
     }
 

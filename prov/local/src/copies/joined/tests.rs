@@ -96,6 +96,7 @@ impl Scene {
             memory: &self.memory,
             from: &from,
             place: &place,
+            is_access: false,
             target: &mut None,
         };
         self.meeting.go_on(&mut ends, true)
