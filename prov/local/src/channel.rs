@@ -108,7 +108,7 @@ pub struct Sender {
     /// What the other side's word said when it was last woken.
     woken: u64,
     asymmetric: bool,
-    /// What it takes to put bytes into the area.
+    /// What it takes to put bytes into the area, and how that is done.
     pace: Arc<Pace>,
     /// Questions whether messages longer than [`MODERATE`] can be sent.
     asked: u32,
@@ -123,6 +123,7 @@ pub struct Space<'a> {
     len: usize,
     /// Where in the area, unless it is in the slot.
     place: Place,
+    /// How these are put there.
     store: Store,
     /// What is told of the other direction.
     taken: u64,
@@ -295,9 +296,15 @@ impl Sender {
     #[cold]
     fn takes(&mut self, len: usize) -> bool {
         self.asked = self.asked.wrapping_add(1);
-        len <= LONGEST
-            && (self.pace.prefers_slots() || self.asked.is_multiple_of(TRIAL))
-            && self.area.takes(len, &self.way)
+        let is_trial = !self.pace.prefers_slots();
+        if len > LONGEST || is_trial && !self.asked.is_multiple_of(TRIAL) {
+            return false;
+        }
+        let takes = self.area.takes(len, &self.way);
+        if takes && is_trial {
+            self.pace.time_next();
+        }
+        takes
     }
 
     /// [`Channel::space`].

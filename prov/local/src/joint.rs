@@ -12,8 +12,8 @@
 //! The helper puts its parts of one copy either where they go (process_vm_writev(2)),
 //! or, one by one, into slots of memory that both share ([`Bounce`]), from where the
 //! owner takes them in the same order. While both are at it, that is two plain
-//! copies at the same time, which cost less than one that the system makes, page by
-//! page; unless the two processors have no cache in common.
+//! copies at the same time, which mostly cost less than one that the system makes,
+//! page by page; [`Pace`] measures both.
 //!
 //! Each side counts for itself what it has taken, and takes what the other one
 //! has written for what it is: the owner that the words fit what it has opened,

@@ -14,6 +14,7 @@ use std::mem::MaybeUninit;
 
 use libc::iovec;
 
+pub use self::copy::PAST_CACHES;
 use self::copy::{copy, prefetch, store};
 pub use self::piece::Piece;
 pub use self::transfer::{Incoming, Outgoing, TRANSFER_LIMIT};

@@ -59,18 +59,45 @@ fn receive(at: &mut Channel) -> Option<(u64, Vec<u8>)> {
 
 #[test]
 fn messages_of_any_length_come_as_they_were_sent() {
-    let (mut here, mut there) = pair();
-    let lengths = [0, 1, 8, 32, INLINE, INLINE + 1, 1000, 4096, MODERATE];
+    all_come(&mut pair());
+}
+
+#[test]
+fn messages_that_are_stored_past_the_caches_come_as_they_were_sent() {
+    let (mut here, there) = pair();
+    here.sender.pace.go_past_caches();
+    let goes_past = |space: Space<'_>| space.store.past_caches;
+    assert!(here.space(512).unwrap().is_some_and(goes_past));
+    let mut both = (here, there);
+    all_come(&mut both);
+    assert!(both.0.space(512).unwrap().is_some_and(goes_past));
+}
+
+fn all_come((here, there): &mut (Channel, Channel)) {
+    let lengths = [
+        0,
+        1,
+        8,
+        32,
+        INLINE,
+        INLINE + 1,
+        511,
+        513,
+        1000,
+        3333,
+        4096,
+        MODERATE,
+    ];
     let (mut sent, mut received) = (0usize, 0usize);
     while received < 5000 {
         let len = lengths[sent * 7 % lengths.len()];
-        if sent < 5000 && send(&mut here, sent as u64, &pattern(sent, len)) {
+        if sent < 5000 && send(here, sent as u64, &pattern(sent, len)) {
             sent += 1;
             continue;
         }
         // There is no room, or nothing left: whatever is there comes.
         let before = received;
-        while let Some((tag, bytes)) = receive(&mut there) {
+        while let Some((tag, bytes)) = receive(there) {
             let len = lengths[received * 7 % lengths.len()];
             assert_eq!(tag, received as u64);
             assert_eq!(bytes, pattern(received, len));

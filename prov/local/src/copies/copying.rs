@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use prov_message::{EpKey, Errand, Target, Then, Transport};
+use prov_message::{EpKey, Errand, Target, Transport};
 use prov_util::errno::Result;
 
 use super::SHORT;
@@ -123,7 +123,6 @@ impl<T: Transport> Errand for Copying<T> {
                     memory: &self.memory,
                     from: &transfer.from,
                     place: &placing.place,
-                    is_access: !matches!(placing.then, Then::Receive(_)),
                     target: &mut self.target,
                 };
                 match meeting.go_on(&mut ends, self.is_only) {
@@ -144,7 +143,6 @@ impl<T: Transport> Errand for Copying<T> {
                     memory: &self.memory,
                     from: &transfer.from,
                     place: &placing.place,
-                    is_access: !matches!(placing.then, Then::Receive(_)),
                     target: &mut self.target,
                 };
                 let copied = ends.copy(done, left as u64);

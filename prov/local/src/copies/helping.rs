@@ -285,7 +285,7 @@ impl Helping {
     /// Puts parts into slots.
     fn fill_slots(&mut self, cut: Cut) {
         let (bounce, began) = (self.board.bounce.clone(), Instant::now());
-        let (mut filled, mut wanting) = (0, None);
+        let (mut filled, mut are_plain, mut wanting) = (0, true, None);
         for _ in 0..SLOTS_PER_TURN {
             let Some(slot) = self.board.free_slot(&self.seen) else {
                 break;
@@ -316,9 +316,10 @@ impl Helping {
                 return;
             }
             bounce.pace.are_in(store, to.len());
-            filled += if store.past_caches { 0 } else { len };
+            filled += len;
+            are_plain &= store.is_plain();
         }
-        if filled != 0 {
+        if filled != 0 && are_plain {
             bounce.pace.has_filled(filled, began.elapsed());
         }
         // The owner goes on meanwhile.

@@ -3,13 +3,13 @@
 
 use std::time::{Duration, Instant};
 
-use prov_message::{Place, Target, Transport};
+use prov_message::{Place, Target, Then, Transport};
 use prov_util::buffer::{AppIov, Piece};
 use prov_util::errno::{Errno, Result};
 use prov_util::process_memory::OtherIov;
 
 use super::{BYTES_PER_TURN, Goal, Transfer};
-use crate::joint::{self, Board, Cut, Helped, Open, Store, What};
+use crate::joint::{self, Board, Cut, Helped, Open, What};
 use crate::process::{OtherProcess, Witness};
 use crate::ring::Broken;
 
@@ -59,6 +59,8 @@ pub(super) struct Meeting {
     unhelped: u32,
     /// Whose turn among slots it is.
     slots: joint::Turn,
+    /// Long copies of remote memory access.
+    accesses: u32,
     open: Option<Opened>,
 }
 
@@ -70,6 +72,8 @@ struct Opened {
     most: u16,
     /// Whether the helper is at it, and parts will come through slots.
     expects: bool,
+    /// How many there were before, if it is a long one of remote memory access.
+    access: Option<u32>,
     /// Since when none have come.
     quiet_since: Option<Instant>,
     /// Turns in which the helper was waited for.
@@ -99,6 +103,7 @@ impl Meeting {
             is_lively: false,
             unhelped: 0,
             slots: joint::Turn::default(),
+            accesses: 0,
             open: None,
         }
     }
@@ -156,11 +161,14 @@ impl Meeting {
             slots,
         };
         let cut = Cut::of(what.len);
+        let access = (to.is_access && to.len >= LONG).then_some(self.accesses);
+        self.accesses = self.accesses.wrapping_add(access.map_or(0, |_| 1));
         self.open = Some(Opened {
             open: Open::new(&self.board, self.generation, &what, cut.count()),
             cut,
             most: cut.within(FIRST),
             expects: self.is_lively,
+            access,
             quiet_since: None,
             turns: 0,
             outcome: Ok(()),
@@ -318,10 +326,10 @@ impl Opened {
             let (at, len) = self.cut.part(part);
             if self.outcome.is_ok() {
                 let pace = &board.bounce.pace;
-                let store = match ends.is_access && ends.from.len() >= LONG {
-                    true => pace.take_out(len as usize),
-                    false => Store::default(),
-                };
+                let store = self
+                    .access
+                    .map(|before| pace.take_out(len as usize, before))
+                    .unwrap_or_default();
                 let bytes = board.bounce.slot(slot, len as usize);
                 self.outcome = ends.put(at, bytes, store.past_caches);
                 pace.are_out(store, len as usize);
@@ -352,6 +360,9 @@ pub(super) struct Destination {
     pub(super) addr: u64,
     /// Bytes.
     pub(super) len: u64,
+    /// Whether that is remote memory access. Messages are mostly read when they have
+    /// come.
+    pub(super) is_access: bool,
 }
 
 /// Where a transfer goes, if the peer could help with it: it has not begun, is
@@ -368,7 +379,12 @@ pub(super) fn destination<T: Transport>(transfer: &Transfer<T>) -> Option<Destin
         Place::App(memory) => (memory.len(), address(&memory.slice(0, len as usize))),
         Place::Registered(grants) => (grants.len(), 0),
     };
-    (len <= room as u64).then_some(Destination { addr, len })
+    let is_access = !matches!(placing.then, Then::Receive(_));
+    (len <= room as u64).then_some(Destination {
+        addr,
+        len,
+        is_access,
+    })
 }
 
 fn address(memory: &AppIov) -> u64 {
@@ -383,8 +399,6 @@ pub(super) struct Ends<'a> {
     pub(super) memory: &'a OtherProcess,
     pub(super) from: &'a OtherIov,
     pub(super) place: &'a Place,
-    /// Whether that is remote memory access: nobody waits for the bytes to read them.
-    pub(super) is_access: bool,
     /// The memory that is registered here.
     pub(super) target: &'a mut Option<Target>,
 }

@@ -10,30 +10,38 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use std::time::{Duration, Instant};
 
+use prov_util::buffer::PAST_CACHES;
+
 /// What a KiB takes in the kernel, page by page, until that is known, in ns.
 const DIRECT: u32 = 90;
 /// And to store it.
 const STORED: u32 = 30;
 /// And that past the caches.
 const PAST: u32 = 60;
-/// No KiB takes longer.
-const MOST: u32 = 1 << 20;
 /// And to fetch it from memory, where it is in no cache.
 const FETCHED: u32 = 80;
+/// No KiB takes longer.
+const MOST: u32 = 1 << 20;
 /// How much longer it takes, in ns, to store a KiB into memory that both share where
 /// the other processor has a cache of its own, than past all caches.
 const FAR: u32 = 150;
 /// And how much at most where they have one in common.
 const NEAR: u32 = 115;
-/// Fewer bytes are stored through the caches.
-const LEAST: usize = 512;
+/// Of fewer bytes, the time says more of the clock.
+const TIMED: usize = 2 << 10;
+/// And more of what a message needs besides.
+const LONG: usize = 8 << 10;
+/// Of so many long copies that go past the caches, two in a row do not: what the
+/// first one leaves there is there for the second one.
+const TRIAL: u32 = 32;
 
 /// What copies between two processes cost this one, whichever side it is on.
 #[derive(Debug)]
 pub struct Pace {
     /// What the kernel takes.
     direct: Cost,
-    /// What it takes to store into memory that both share, at best.
+    /// What it takes to store into memory that both share, through the caches, and
+    /// lately rather at best.
     quick: Cost,
     /// Stores into memory that both share.
     into: Stores,
@@ -64,7 +72,7 @@ impl Pace {
     pub fn are_in(&self, store: Store, len: usize) {
         if let Some(since) = store.since {
             let time = self.into.end(store.past_caches, len, since);
-            if !store.past_caches {
+            if !store.past_caches && len >= LONG {
                 self.has_filled(len as u64, time);
             }
         }
@@ -75,9 +83,16 @@ impl Pace {
         self.quick.learn(len, time, 1);
     }
 
-    /// So many bytes of a long copy are taken out of memory that both share.
-    pub fn take_out(&self, len: usize) -> Store {
-        self.out.begin(len)
+    /// So many bytes of a long copy are taken out of memory that both share, where
+    /// those of the copies before are so many.
+    pub fn take_out(&self, len: usize, copies: u32) -> Store {
+        match copies % TRIAL {
+            trial @ (0 | 1) if self.out.go_past.load(Ordering::Relaxed) => Store {
+                past_caches: false,
+                since: (trial == 1).then(Instant::now),
+            },
+            _ => self.out.begin(len),
+        }
     }
 
     /// They are where they go.
@@ -85,6 +100,11 @@ impl Pace {
         if let Some(since) = store.since {
             self.out.end(store.past_caches, len, since);
         }
+    }
+
+    /// What is put into memory that both share next is timed.
+    pub fn time_next(&self) {
+        self.into.untimed.store(u32::MAX, Ordering::Relaxed);
     }
 
     /// The kernel has copied so many bytes in that time.
@@ -113,36 +133,39 @@ impl Pace {
 /// How bytes are stored.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Store {
+    /// As [`Piece::past_caches`](prov_util::buffer::Piece::past_caches) has it.
     pub past_caches: bool,
     /// When that began, if it is timed.
     since: Option<Instant>,
 }
 
-/// What a KiB takes, in ns.
+/// What a KiB takes, in sixteenths of a ns.
 #[derive(Debug)]
 struct Cost(AtomicU32);
 
 impl Cost {
     fn new(per_kib: u32) -> Cost {
-        Cost(AtomicU32::new(per_kib))
+        Cost(AtomicU32::new(per_kib * 16))
     }
 
+    /// In ns.
     fn per_kib(&self) -> u32 {
-        self.0.load(Ordering::Relaxed)
+        self.0.load(Ordering::Relaxed) / 16
     }
 
-    /// So many bytes have taken so long. What is known has that `weight`, out of one
-    /// more, where they were quicker.
+    /// So many bytes have taken so long. Where that is less than what is known, this
+    /// has that `weight`, out of one more; else 7.
+    #[cold]
     fn learn(&self, len: u64, time: Duration, weight: u64) {
-        let before = self.per_kib();
-        let per_kib = time.as_nanos() * 1024 / u128::from(len.max(1));
+        let before = self.0.load(Ordering::Relaxed);
+        let per_kib = time.as_nanos().saturating_mul(16 * 1024) / u128::from(len.max(1));
         // Who was interrupted says little.
-        let most = before.saturating_mul(4).min(MOST);
-        let per_kib = u32::try_from(per_kib).unwrap_or(most).clamp(1, most);
+        let most = before.saturating_mul(4).min(MOST * 16);
+        let per_kib = u32::try_from(per_kib).unwrap_or(most).clamp(16, most);
         let weight = if per_kib < before { weight } else { 7 };
         let sum = u64::from(before) * weight + u64::from(per_kib);
-        self.0
-            .store(sum.div_ceil(weight + 1) as u32, Ordering::Relaxed);
+        let now = sum.div_ceil(weight + 1) as u32;
+        self.0.store(now, Ordering::Relaxed);
     }
 }
 
@@ -185,13 +208,13 @@ impl Stores {
 
     #[inline(always)]
     fn begin(&self, len: usize) -> Store {
-        if len < LEAST {
+        if len < PAST_CACHES.min(TIMED) {
             return Store::default();
         }
         let past_caches = self.go_past.load(Ordering::Relaxed);
         let untimed = self.untimed.load(Ordering::Relaxed);
         let untimed = untimed.saturating_add(len as u32);
-        if untimed >= self.rule.timed(past_caches) {
+        if untimed >= self.rule.timed(past_caches) && len >= TIMED {
             return self.timed(past_caches);
         }
         self.untimed.store(untimed, Ordering::Relaxed);
@@ -206,12 +229,13 @@ impl Stores {
     fn timed(&self, go_past: bool) -> Store {
         self.untimed.store(0, Ordering::Relaxed);
         let timed = self.timed.fetch_add(1, Ordering::Relaxed);
-        let tries_past = match self.rule {
-            Rule::Far => go_past || self.cached.per_kib() > FAR,
-            Rule::Cold => true,
+        let is_even = timed.is_multiple_of(2);
+        let past_caches = match self.rule {
+            Rule::Far => is_even && (go_past || self.cached.per_kib() > FAR),
+            Rule::Cold => is_even || go_past,
         };
         Store {
-            past_caches: tries_past && timed.is_multiple_of(2),
+            past_caches,
             since: Some(Instant::now()),
         }
     }
@@ -243,6 +267,13 @@ impl Stores {
     }
 }
 
+impl Store {
+    /// Whether it is one as most are: through the caches, and not timed.
+    pub fn is_plain(&self) -> bool {
+        !self.past_caches && self.since.is_none()
+    }
+}
+
 impl Rule {
     /// After how many bytes some are timed.
     fn timed(&self, go_past: bool) -> u32 {
@@ -250,6 +281,17 @@ impl Rule {
             Rule::Far if go_past => 1 << 20,
             Rule::Far => 512 << 10,
             Rule::Cold => 2 << 20,
+        }
+    }
+}
+
+#[cfg(test)]
+impl Pace {
+    /// As if both stores had been measured, and those past the caches were quicker.
+    pub(crate) fn go_past_caches(&self) {
+        for stores in [&self.into, &self.out] {
+            (0..100).for_each(|_| stores.cached.learn(1 << 10, Duration::from_millis(1), 7));
+            stores.decide();
         }
     }
 }
@@ -315,7 +357,7 @@ mod tests {
         learn(into, false, 240, 60);
         assert!(!pace.put_in(1024).past_caches);
         learn(into, false, 400, 60);
-        assert!(pace.put_in(LEAST).past_caches && !pace.put_in(LEAST - 1).past_caches);
+        assert!(pace.put_in(512).past_caches && !pace.put_in(511).past_caches);
         assert!(!pace.prefers_slots(), "120 is not two thirds of 90");
         (0..60).for_each(|_| pace.has_copied(1 << 10, at(180, 1)));
         assert!(pace.prefers_slots());
@@ -331,9 +373,15 @@ mod tests {
         let pace = Pace::default();
         learn(&pace.out, true, 60, 60);
         learn(&pace.out, false, 80, 60);
-        assert!(!pace.take_out(1 << 15).past_caches);
+        assert!(!pace.take_out(1 << 15, 2).past_caches);
         learn(&pace.out, false, 95, 60);
-        assert!(pace.take_out(1 << 15).past_caches);
+        assert!(pace.take_out(1 << 15, 2).past_caches);
+        // What one copy leaves in the caches is there for the next one.
+        let trial = |copies| pace.take_out(1 << 15, copies);
+        let [first, second, third] = [TRIAL, TRIAL + 1, TRIAL + 2].map(trial);
+        assert!(first.is_plain() && !second.is_plain() && !second.past_caches);
+        assert!(third.past_caches);
+        pace.are_out(second, 1 << 15);
     }
 
     #[test]
@@ -360,6 +408,30 @@ mod tests {
         assert_eq!(timed(&far), (5 << 20, by_turns.clone()));
         let cold = Stores::new(Rule::Cold);
         assert_eq!(timed(&cold), (10 << 20, by_turns));
+        learn(&cold, false, 500, 60);
+        assert_eq!(
+            timed(&cold).1,
+            vec![true; 5],
+            "others are tried by the copy"
+        );
+    }
+
+    #[test]
+    fn what_is_tried_is_timed_if_it_is_long_enough() {
+        let pace = Pace::default();
+        pace.time_next();
+        assert!(pace.put_in(TIMED - 1).is_plain());
+        assert!(!pace.put_in(TIMED).is_plain());
+        assert!(pace.put_in(TIMED).is_plain());
+    }
+
+    #[test]
+    fn a_figure_comes_to_what_is_measured() {
+        for per_kib in [40, 47, 400] {
+            let cost = Cost::new(60);
+            (0..100).for_each(|_| cost.learn(1 << 10, at(per_kib, 1), 7));
+            assert!(cost.per_kib().abs_diff(per_kib) <= 1);
+        }
     }
 
     #[test]
@@ -371,15 +443,20 @@ mod tests {
                 past_caches,
                 since: Some(long_ago),
             };
-            pace.are_in(store, 1 << 10);
-            pace.are_out(store, 1 << 10);
+            pace.are_in(store, LONG);
+            pace.are_out(store, LONG);
         }
         for stores in [&pace.into, &pace.out] {
             assert!(stores.cached.per_kib() > STORED && stores.past.per_kib() > PAST);
         }
         assert!(pace.quick.per_kib() > STORED);
-        let before = pace.into.cached.per_kib();
-        pace.are_in(Store::default(), 1 << 10);
+        let (before, quick) = (pace.into.cached.per_kib(), pace.quick.per_kib());
+        pace.are_in(Store::default(), LONG);
         assert_eq!(pace.into.cached.per_kib(), before);
+        // What a short one takes says little of long ones.
+        let since = Some(long_ago);
+        let past_caches = false;
+        pace.are_in(Store { past_caches, since }, LONG - 1);
+        assert!(pace.into.cached.per_kib() > before && pace.quick.per_kib() == quick);
     }
 }

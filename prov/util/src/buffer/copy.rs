@@ -24,7 +24,7 @@ pub(super) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
 pub(super) unsafe fn store(from: *const u8, to: *mut u8, len: usize, past_caches: bool) {
     // SAFETY: the caller's.
     unsafe {
-        match past_caches && len >= LONG {
+        match len >= PAST_CACHES && past_caches {
             true => past(from, to, len),
             false => copy(from, to, len),
         }
@@ -43,8 +43,9 @@ unsafe fn past(from: *const u8, to: *mut u8, len: usize) {
     let before = to.align_offset(LINE).min(len);
     let lines = (len - before) / LINE;
     let overlaps = from.addr().abs_diff(to.addr()) < len;
-    // SAFETY: the caller's; of lines, `lines` follow the first `before` bytes, and
-    // begin at an address that is a multiple of their size.
+    // SAFETY: the caller's; where the two do not overlap, which is seen first. Of
+    // lines, `lines` follow the first `before` bytes, and begin at an address that is a
+    // multiple of their size.
     unsafe {
         if overlaps {
             return std::ptr::copy(from, to, len);
@@ -59,7 +60,7 @@ unsafe fn past(from: *const u8, to: *mut u8, len: usize) {
         }
         let done = before + lines * LINE;
         std::ptr::copy_nonoverlapping(from.add(done), to.add(done), len - done);
-        // No store of this thread is seen before these are.
+        // No later store of this thread is seen before these are.
         _mm_sfence();
     }
 }
@@ -72,8 +73,13 @@ unsafe fn past(from: *const u8, to: *mut u8, len: usize) {
     unsafe { copy(from, to, len) };
 }
 
-/// Bytes from which on stores go past the caches where that is asked for.
-const LONG: usize = 512;
+/// Bytes of one piece from which on stores go past the caches where that is asked
+/// for; none where the processor has no such stores.
+pub const PAST_CACHES: usize = if cfg!(target_arch = "x86_64") {
+    512
+} else {
+    usize::MAX
+};
 /// Bytes of a cache line.
 const LINE: usize = 64;
 /// Bytes that are fetched at once: about as many lines as a processor asks for
@@ -118,7 +124,7 @@ mod tests {
     #[test]
     fn what_goes_past_the_caches_is_in_its_place_and_nowhere_else() {
         let from: Vec<u8> = (0..3000u32).map(|at| (at * 7 / 5) as u8).collect();
-        for len in [LONG, LONG + 1, LONG + 63, 1000, 2048, 2100] {
+        for len in [512, 513, 575, 1000, 2048, 2100] {
             for (start, place) in [(0, 0), (1, 0), (0, 1), (63, 17), (64, 64), (5, 63)] {
                 let mut to = vec![0xee; 3000];
                 // SAFETY: `len` bytes from both places on are inside.

@@ -80,8 +80,8 @@ impl Scene {
 
     fn begin(&mut self) {
         let to = Destination {
-            addr: address(&self.place()),
-            len: LEN as u64,
+            is_access: true,
+            ..destination(address(&self.place()), LEN as u64)
         };
         self.meeting.begin(5, &to, &self.memory);
     }
@@ -96,7 +96,6 @@ impl Scene {
             memory: &self.memory,
             from: &from,
             place: &place,
-            is_access: false,
             target: &mut None,
         };
         self.meeting.go_on(&mut ends, true)
@@ -104,7 +103,7 @@ impl Scene {
 
     /// Whether the peer is asked with a large copy.
     fn may_help(&mut self) -> bool {
-        let large = Destination { addr: 8, len: SURE };
+        let large = destination(8, SURE);
         self.meeting.may_help(&large, true)
     }
 
@@ -118,6 +117,15 @@ impl Scene {
         board.bounce.slot(slot, len as usize).write(bytes);
         board.bounced(seen, true);
         Some(part)
+    }
+}
+
+/// Where a message goes.
+fn destination(addr: u64, len: u64) -> Destination {
+    Destination {
+        addr,
+        len,
+        is_access: false,
     }
 }
 
@@ -220,9 +228,22 @@ fn parts_come_through_slots_and_the_owner_makes_those_that_do_not() {
 
 #[test]
 fn all_of_a_copy_comes_through_slots_from_a_helper_that_is_at_it() {
+    comes_through_slots(&mut Scene::new());
+}
+
+#[test]
+fn what_comes_through_slots_may_go_past_the_caches() {
     let mut scene = Scene::new();
+    let pace = scene.meeting.board.bounce.pace.clone();
+    pace.go_past_caches();
+    comes_through_slots(&mut scene);
+    assert!(pace.take_out(1 << 15, scene.meeting.accesses).past_caches);
+}
+
+fn comes_through_slots(scene: &mut Scene) {
     scene.meeting.is_lively = true;
-    for _ in 0..5 {
+    for round in 0..5 {
+        assert_eq!(scene.meeting.accesses, round);
         scene.into.fill(0);
         scene.begin();
         let seen = scene.helper.far.look().unwrap();
@@ -266,10 +287,7 @@ fn a_helper_whose_last_part_failed_leaves_all_to_the_owner() {
 #[test]
 fn short_copies_are_helped_with_where_large_ones_were_and_on_trial() {
     let mut scene = Scene::new();
-    let short = Destination {
-        addr: 8,
-        len: LEAST,
-    };
+    let short = destination(8, LEAST);
     let meeting = &mut scene.meeting;
     let tries = (0..2 * TRIAL).filter(|_| meeting.may_help(&short, true));
     assert_eq!(tries.count(), 2);
@@ -278,9 +296,6 @@ fn short_copies_are_helped_with_where_large_ones_were_and_on_trial() {
     assert!(meeting.may_help(&short, true) && !meeting.may_help(&short, false));
     meeting.is_lively = false;
     for (addr, len, expected) in [(8, SURE, true), (0, SURE, false), (0, 2 * SURE, true)] {
-        assert_eq!(
-            meeting.may_help(&Destination { addr, len }, false),
-            expected
-        );
+        assert_eq!(meeting.may_help(&destination(addr, len), false), expected);
     }
 }
