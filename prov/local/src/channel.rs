@@ -112,8 +112,8 @@ pub struct Sender {
     pace: Arc<Pace>,
     /// Questions whether messages longer than [`MODERATE`] can be sent.
     asked: u32,
-    /// Whether there was no room for the last message.
-    pub is_starved: bool,
+    /// The length of the last message, if there was no room for it.
+    lacking: Option<usize>,
 }
 
 /// Room for a message, until it is published.
@@ -152,7 +152,7 @@ impl Sender {
             asymmetric: false,
             pace: pace.clone(),
             asked: 0,
-            is_starved: false,
+            lacking: None,
         }
     }
 
@@ -367,14 +367,14 @@ impl Sender {
             if let Some(slot) = self.ring.free_slot::<Direction>()
                 && let Some(place) = self.area.find(len, &self.way)
             {
-                self.is_starved = false;
+                self.lacking = None;
                 return Ok(Some((slot, place)));
             }
             if looks_again {
                 self.look()?;
             }
         }
-        self.is_starved = true;
+        self.lacking = Some(len);
         Ok(None)
     }
 
@@ -540,6 +540,17 @@ impl Channel {
         Ok(self.sender.find(len, taken)?.is_some())
     }
 
+    /// Whether there is room for the last message, and was none.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn has_room_again(&mut self) -> std::result::Result<bool, Broken> {
+        match self.sender.lacking {
+            Some(len) => self.has_room(len),
+            None => Ok(false),
+        }
+    }
+
     /// Sends a message that does not fit into a slot, for which [`Channel::takes`] says yes,
     /// whose bytes `fill` puts in place from one of them on, and has `wake` wake the other
     /// side if it sleeps. The other side may fetch the first ones while the rest is
@@ -582,7 +593,7 @@ impl Channel {
     /// This side may sleep from now on: after [`barrier::heavy`], what has come
     /// before is seen, and what comes first then wakes it.
     pub fn sleep(&mut self) {
-        let starved = match self.sender.is_starved {
+        let starved = match self.sender.lacking.is_some() {
             // The receiver has more to do when it does something.
             true => {
                 self.sender.reach_out();
@@ -597,7 +608,8 @@ impl Channel {
 
     /// Whether the other side would not wake this one, unless it did so already.
     pub fn is_awake(&self) -> bool {
-        self.sleep & ASLEEP == 0 || self.sender.is_starved && self.sleep & STARVED == 0
+        let is_starved = self.sender.lacking.is_some();
+        self.sleep & ASLEEP == 0 || is_starved && self.sleep & STARVED == 0
     }
 }
 

@@ -387,12 +387,21 @@ impl Link {
         }
     }
 
+    /// Whether there is room for what there was none for.
+    pub fn has_room_again(&mut self) -> bool {
+        self.ask(Channel::has_room_again)
+    }
+
     fn has_space(&mut self, len: usize) -> bool {
+        self.ask(|channel| channel.has_room(len))
+    }
+
+    /// What the channel says, unless it is broken.
+    fn ask(&mut self, question: impl FnOnce(&mut Channel) -> Result<bool, Broken>) -> bool {
         let Some(channel) = &mut self.channel else {
             return false;
         };
-        let has_room = channel.has_room(len);
-        has_room
+        question(channel)
             .inspect_err(|broken| self.broken = Some(*broken))
             .unwrap_or(false)
     }

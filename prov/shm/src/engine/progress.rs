@@ -178,6 +178,6 @@ impl Rounds for Core {
             return false;
         };
         let has_come = can_take && channel.receiver.has_next();
-        has_come || channel.sender.is_starved && link.has_room()
+        has_come || link.has_room_again()
     }
 }

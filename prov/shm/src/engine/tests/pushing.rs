@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use prov_local::rota::Rounds;
+
 use super::super::link::Pending;
 use super::*;
 
@@ -79,6 +81,10 @@ fn where_there_is_no_room_they_wait_for_it() {
         };
         assert_eq!(refused, Errno::EAGAIN);
         assert!(sent - before >= 3 && !has_offers(&a), "{sent}");
+        // Who waits for room may sleep until there is some, for so long a message.
+        let link = a.core.links.keys().next().unwrap();
+        assert!(!a.core.has_work(link));
+        assert!(a.core.links.get_mut(link).unwrap().has_room());
         assert_eq!(a.completions().len() as u64, sent - before);
         for tag in before..sent {
             into = vec![0; PUSHED];
