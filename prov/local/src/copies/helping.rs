@@ -285,7 +285,7 @@ impl Helping {
     /// Puts parts into slots.
     fn fill_slots(&mut self, cut: Cut) {
         let (bounce, began) = (self.board.bounce.clone(), Instant::now());
-        let (mut filled, mut are_plain, mut wanting) = (0, true, None);
+        let (mut filled, mut are_cached, mut wanting) = (0, true, None);
         for _ in 0..SLOTS_PER_TURN {
             let Some(slot) = self.board.free_slot(&self.seen) else {
                 break;
@@ -317,9 +317,9 @@ impl Helping {
             }
             bounce.pace.are_in(store, to.len());
             filled += len;
-            are_plain &= store.is_plain();
+            are_cached &= !store.past_caches;
         }
-        if filled != 0 && are_plain {
+        if filled != 0 && are_cached {
             bounce.pace.has_filled(filled, began.elapsed());
         }
         // The owner goes on meanwhile.

@@ -267,13 +267,6 @@ impl Stores {
     }
 }
 
-impl Store {
-    /// Whether it is one as most are: through the caches, and not timed.
-    pub fn is_plain(&self) -> bool {
-        !self.past_caches && self.since.is_none()
-    }
-}
-
 impl Rule {
     /// After how many bytes some are timed.
     fn timed(&self, go_past: bool) -> u32 {
@@ -282,6 +275,14 @@ impl Rule {
             Rule::Far => 512 << 10,
             Rule::Cold => 2 << 20,
         }
+    }
+}
+
+#[cfg(test)]
+impl Store {
+    /// Whether it is one as most are: through the caches, and not timed.
+    fn is_plain(&self) -> bool {
+        !self.past_caches && self.since.is_none()
     }
 }
 
