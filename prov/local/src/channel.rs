@@ -296,7 +296,7 @@ impl Sender {
     #[cold]
     fn takes(&mut self, len: usize) -> bool {
         self.asked = self.asked.wrapping_add(1);
-        let is_trial = !self.pace.prefers_slots();
+        let is_trial = !self.pace.sends_at_once(len);
         if len > LONGEST || is_trial && !self.asked.is_multiple_of(TRIAL) {
             return false;
         }

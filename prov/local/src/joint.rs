@@ -13,7 +13,8 @@
 //! or, one by one, into slots of memory that both share ([`Bounce`]), from where the
 //! owner takes them in the same order. While both are at it, that is two plain
 //! copies at the same time, which mostly cost less than one that the system makes,
-//! page by page; [`Pace`] measures both.
+//! page by page, but not where memory is in large pages. The owner, who sees what
+//! both take, says which it is to be.
 //!
 //! Each side counts for itself what it has taken, and takes what the other one
 //! has written for what it is: the owner that the words fit what it has opened,
@@ -76,11 +77,17 @@ pub struct What {
     pub len: u64,
     /// The slot that the helper's first part goes into; the next ones follow.
     pub first: u64,
-    /// How many slots are used, in turn.
+    /// How many slots are used, in turn; none if the helper is to put its parts where
+    /// they go.
     pub slots: u64,
 }
 
 impl What {
+    /// Whether the helper is to put its parts into slots, if it has some.
+    pub fn wants_slots(&self) -> bool {
+        self.slots != 0
+    }
+
     /// The slot for one of the helper's parts, by the order in which it takes them.
     fn slot(&self, number: u64) -> u64 {
         self.first.wrapping_add(number) % self.slots()
@@ -247,6 +254,17 @@ impl Open {
         Ok(first..first + taken)
     }
 
+    /// Takes the next parts from the front, as many as are left but no more than
+    /// `most`.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn claim_at_once(&mut self, record: &Record, most: u16) -> Result<Range<u16>, Broken> {
+        let first = self.own;
+        let taken = self.take(record, |left| left.min(most))?;
+        Ok(first..first + taken)
+    }
+
     /// Takes all that are left, so that the helper takes no more.
     ///
     /// # Errors
@@ -335,6 +353,16 @@ impl Open {
         self.own..self.back
     }
 
+    /// Whether the helper is known to have taken some.
+    pub fn is_helped(&self) -> bool {
+        self.back < self.parts
+    }
+
+    /// What is copied.
+    pub fn what(&self) -> &What {
+        &self.what
+    }
+
     /// How many parts the owner has taken.
     pub fn own(&self) -> u16 {
         self.own
@@ -408,9 +436,9 @@ impl Record {
         })
     }
 
-    /// Takes parts from the back of what was seen, no more than `most` and half of
-    /// those that are left; `None` if there is none left. The owner waits for them
-    /// until [`Record::done`].
+    /// Takes parts from the back of what was seen, no more than `most`, and half of
+    /// those that are left unless the owner has as many; `None` if there is none left.
+    /// The owner waits for them until [`Record::done`].
     pub fn claim(&self, seen: &Seen, most: u16) -> Option<Range<u16>> {
         let mut word = self.claim.0.load(Ordering::Relaxed);
         for _ in 0..ATTEMPTS {
@@ -418,7 +446,12 @@ impl Record {
             if claim.generation != seen.generation || !claim.has_parts() {
                 return None;
             }
-            let taken = (claim.back - claim.front).div_ceil(2).min(most);
+            let left = claim.back - claim.front;
+            let taken = match left <= claim.front {
+                true => left,
+                false => left.div_ceil(2),
+            };
+            let taken = taken.min(most);
             let claimed = Claim {
                 back: claim.back - taken,
                 ..claim

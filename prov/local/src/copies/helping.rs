@@ -17,7 +17,7 @@ use crate::process::OtherProcess;
 /// Looks in vain after which it is looked whether a link still has offers.
 const LOOKS: u32 = 64;
 /// Bytes that are put where the peer wants them in one turn.
-const DIRECT: u64 = 128 << 10;
+const DIRECT: u64 = 512 << 10;
 /// Parts that are put into slots in one.
 const SLOTS_PER_TURN: u32 = 8;
 /// Links that are looked at in one turn.
@@ -155,7 +155,8 @@ impl<T: Transport> Helpers<T> {
             let Some(seen) = board.look() else {
                 continue;
             };
-            let is_of_no_use = only_slots && !board.bounce.is_quick();
+            let has_slots = seen.what.wants_slots() && board.bounce.may_have_slots();
+            let is_of_no_use = only_slots && !has_slots;
             if is_of_no_use || board.bounce.has_given_up(&seen) || board.is_full(&seen) {
                 continue;
             }

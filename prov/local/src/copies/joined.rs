@@ -1,6 +1,10 @@
 //! The owner's part of a copy that the peer's process helps with
 //! ([`joint`](crate::joint)).
 
+mod share;
+mod ways;
+
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use prov_message::{Place, Target, Then, Transport};
@@ -8,8 +12,9 @@ use prov_util::buffer::{AppIov, Piece};
 use prov_util::errno::{Errno, Result};
 use prov_util::process_memory::OtherIov;
 
+use self::ways::Ways;
 use super::{BYTES_PER_TURN, Goal, Transfer};
-use crate::joint::{self, Board, Cut, Helped, Open, What};
+use crate::joint::{self, Board, Cut, Helped, Open, Way, What};
 use crate::process::{OtherProcess, Witness};
 use crate::ring::Broken;
 
@@ -17,8 +22,8 @@ use crate::ring::Broken;
 pub const LEAST: u64 = 16 << 10;
 /// Bytes from which on it always is: so many take as long as it needs to see that.
 const SURE: u64 = 128 << 10;
-/// Shorter ones of which one is a trial whether it does.
-const TRIAL: u32 = 16;
+/// What a call of the system and the answer take, about.
+const CALL: Duration = Duration::from_micros(2);
 /// Bytes from which on what is read or written remotely need not stay in this
 /// processor's caches.
 const LONG: u64 = 1 << 20;
@@ -53,10 +58,12 @@ pub(super) struct Meeting {
     witness: Option<Witness>,
     /// Whether the peer cannot help.
     is_off: bool,
-    /// Whether a quarter of the last copy came through slots.
+    /// Whether a quarter of the last copy came through slots, and a short one no later
+    /// than the system would have copied it.
     is_lively: bool,
-    /// Short copies that were made without help since the last trial.
-    unhelped: u32,
+    ways: Ways,
+    /// How the helper's parts of the next copy go.
+    way: Way,
     /// Whose turn among slots it is.
     slots: joint::Turn,
     /// Long copies of remote memory access.
@@ -68,7 +75,10 @@ pub(super) struct Meeting {
 struct Opened {
     open: Open,
     cut: Cut,
-    /// Parts that the owner takes at once: more each time that no help comes.
+    /// How the helper's parts go.
+    way: Way,
+    /// Parts that the owner takes at once: more each time that no help comes, if they are
+    /// to go through slots. Directly, what it takes first.
     most: u16,
     /// Whether the helper is at it, and parts will come through slots.
     expects: bool,
@@ -78,6 +88,9 @@ struct Opened {
     quiet_since: Option<Instant>,
     /// Turns in which the helper was waited for.
     turns: u32,
+    began: Instant,
+    /// Since when the owner has done its part, if it had to wait for the helper's.
+    is_done_since: Option<Instant>,
     /// What has become of the owner's part.
     outcome: Result,
 }
@@ -101,7 +114,8 @@ impl Meeting {
             witness: None,
             is_off: false,
             is_lively: false,
-            unhelped: 0,
+            ways: Ways::default(),
+            way: Way::Bounced,
             slots: joint::Turn::default(),
             accesses: 0,
             open: None,
@@ -130,11 +144,9 @@ impl Meeting {
         if self.is_off || with.len < least {
             return false;
         }
-        if with.len >= SURE || self.is_lively {
-            return true;
-        }
-        self.unhelped = self.unhelped.wrapping_add(1);
-        self.unhelped.is_multiple_of(TRIAL)
+        let way = self.ways.choose(with, self.is_lively);
+        self.way = way.unwrap_or(self.way);
+        way.is_some()
     }
 
     /// Opens a copy of what the peer calls by this name, if that is possible;
@@ -152,7 +164,10 @@ impl Meeting {
             }
         }
         self.generation = self.generation.wrapping_add(1);
-        let (first, slots) = self.slots.begin();
+        let (first, slots) = match self.way {
+            Way::Bounced => self.slots.begin(),
+            Way::Direct => (0, 0),
+        };
         let what = What {
             name,
             addr: to.addr,
@@ -161,14 +176,21 @@ impl Meeting {
             slots,
         };
         let cut = Cut::of(what.len);
+        let most = match self.way {
+            Way::Bounced => cut.within(FIRST),
+            Way::Direct => self.ways.first(to, cut.count()),
+        };
         let access = (to.is_access && to.len >= LONG).then_some(self.accesses);
         self.accesses = self.accesses.wrapping_add(access.map_or(0, |_| 1));
         self.open = Some(Opened {
             open: Open::new(&self.board, self.generation, &what, cut.count()),
             cut,
-            most: cut.within(FIRST),
-            expects: self.is_lively,
+            way: self.way,
+            most,
+            expects: self.is_lively && self.way == Way::Bounced,
             access,
+            began: Instant::now(),
+            is_done_since: None,
             quiet_since: None,
             turns: 0,
             outcome: Ok(()),
@@ -215,9 +237,17 @@ impl Meeting {
         if turn != Turn::GoesOn
             && let Some(over) = self.open.take()
         {
+            let (what, time) = (over.open.what(), over.began.elapsed());
             let received = over.open.received();
-            self.is_lively = u32::from(received) * 4 >= over.cut.count().into();
             self.slots.took(received);
+            let pace = &self.board.bounce.pace;
+            self.is_lively = u32::from(received) * 4 >= over.cut.count().into()
+                && (what.len >= SURE || time <= pace.expected(what.len) + CALL);
+            if over.way == Way::Direct {
+                self.ways.was_shared(what, time, over.waited());
+            }
+            let has_slots = self.slots.are_all_in_use();
+            self.ways.took(what, over.way, time, has_slots);
         }
         turn
     }
@@ -269,12 +299,10 @@ impl Opened {
             if copied >= BYTES_PER_TURN as u64 {
                 return Ok(Step::GoesOn);
             }
-            let parts = self.open.claim(board, self.most)?;
+            let parts = self.claim(board)?;
             if parts.is_empty() {
                 break;
             }
-            let most = self.cut.within(BYTES_PER_TURN as u64);
-            self.most = self.most.saturating_mul(2).min(most);
             let (at, len) = self.cut.parts(parts);
             let began = Instant::now();
             self.outcome = ends.copy(at, len);
@@ -287,10 +315,37 @@ impl Opened {
             match self.open.helped(board)? {
                 Helped::All => return Ok(Step::Over),
                 Helped::Failed => return Ok(Step::NotHelped),
-                Helped::NotYet => std::hint::spin_loop(),
+                Helped::NotYet => {
+                    self.is_done_since.get_or_insert_with(Instant::now);
+                    std::hint::spin_loop();
+                }
             }
         }
         Ok(Step::Waits)
+    }
+
+    /// The next parts that are the owner's.
+    fn claim(&mut self, board: &Board) -> std::result::Result<Range<u16>, Broken> {
+        let most = self.cut.within(BYTES_PER_TURN as u64);
+        match self.way {
+            Way::Bounced => {
+                let parts = self.open.claim(board, self.most)?;
+                self.most = self.most.saturating_mul(2).min(most);
+                Ok(parts)
+            }
+            Way::Direct if self.open.own() == 0 => {
+                self.open.claim_at_once(board, self.most.min(most))
+            }
+            Way::Direct if self.cut.count() <= most => self.open.claim_at_once(board, most),
+            Way::Direct => self.open.claim(board, most),
+        }
+    }
+
+    /// How long the owner has waited for the helper in the end; none if that has done
+    /// none of it.
+    fn waited(&self) -> Option<Duration> {
+        let waited = self.is_done_since.map(|since| since.elapsed());
+        self.open.is_helped().then(|| waited.unwrap_or_default())
     }
 
     /// Looks a few times whether the helper's next part has come, and takes what

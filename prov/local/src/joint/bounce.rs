@@ -24,8 +24,6 @@ const AHEAD: u16 = 8;
 const FEW: u64 = 4;
 /// And how often each, before twice as many are.
 const TURNS: u64 = 64;
-/// Copies of which one goes through slots though these are slow: that may change.
-const PROBE: u32 = 32;
 
 /// How the helper's parts of a copy come to the owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +80,11 @@ impl Turn {
         (self.next % self.slots, self.slots)
     }
 
+    /// Whether all slots are used.
+    pub fn are_all_in_use(&self) -> bool {
+        self.slots == SLOTS.into()
+    }
+
     /// So many parts of it went through them.
     pub fn took(&mut self, parts: u16) {
         self.next = (self.next + u64::from(parts)) % self.slots;
@@ -100,8 +103,6 @@ struct Helper {
     last: Option<(Seen, Way)>,
     /// The last copy that could not be helped with: the peer goes on alone.
     given_up: Option<Seen>,
-    /// Copies that were helped with.
-    copies: u32,
 }
 
 impl Bounce {
@@ -129,7 +130,8 @@ impl Bounce {
         unsafe { Piece::from_raw(self.slots.as_ptr().add(at), len) }
     }
 
-    /// How the helper's parts of a copy that fits go, all of them.
+    /// How the helper's parts of a copy that fits go, all of them: as the owner wants it,
+    /// if that can be.
     pub fn way(&self, seen: &Seen) -> Way {
         let mut helper = self.helper();
         if let Some((last, way)) = &helper.last
@@ -137,9 +139,7 @@ impl Bounce {
         {
             return *way;
         }
-        helper.copies = helper.copies.wrapping_add(1);
-        let is_probe = helper.copies.is_multiple_of(PROBE);
-        let way = match (self.pace.prefers_slots() || is_probe) && helper.may_have_slots() {
+        let way = match seen.what.wants_slots() && helper.may_have_slots() {
             true => Way::Bounced,
             false => Way::Direct,
         };
@@ -170,10 +170,9 @@ impl Bounce {
         self.helper.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether slots are of use, as far as is known.
-    pub fn is_quick(&self) -> bool {
-        let helper = self.helper();
-        self.pace.prefers_slots() && !helper.cannot
+    /// Whether a copy that wants slots could have some, as far as is known.
+    pub fn may_have_slots(&self) -> bool {
+        !self.helper().cannot
     }
 
     /// Whether that slot is there.
@@ -189,15 +188,20 @@ impl Bounce {
         let more = needed.max(there + there.min(AHEAD)).min(SLOTS);
         let at = |slot: u16| self.offset + usize::from(slot) * PART as usize;
         if more > there && self.segment.back(at(there)..at(more)).is_err() {
-            let mut helper = self.helper();
-            helper.cannot = true;
-            if there == 0 {
-                helper.extension = None;
-            }
+            self.have_no_memory();
             return false;
         }
         self.there.fetch_max(more, Ordering::Relaxed);
         true
+    }
+
+    /// There is none for more slots, and none are used any more.
+    pub fn have_no_memory(&self) {
+        let mut helper = self.helper();
+        helper.cannot = true;
+        if self.there.load(Ordering::Relaxed) == 0 {
+            helper.extension = None;
+        }
     }
 
     fn index(&self, number: u64) -> u16 {

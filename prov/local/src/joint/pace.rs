@@ -18,6 +18,9 @@ const DIRECT: u32 = 90;
 const STORED: u32 = 30;
 /// And that past the caches.
 const PAST: u32 = 60;
+/// A call of the kernel and what else there is to do for a message that is not sent at
+/// once, in ns.
+const OFFERED: u64 = 3_000;
 /// And to fetch it from memory, where it is in no cache.
 const FETCHED: u32 = 80;
 /// No KiB takes longer.
@@ -31,6 +34,8 @@ const NEAR: u32 = 115;
 const TIMED: usize = 2 << 10;
 /// And more of what a message needs besides.
 const LONG: usize = 8 << 10;
+/// And more of the call, where the kernel copies.
+const CALLED: u64 = 64 << 10;
 /// Of so many long copies that go past the caches, two in a row do not: what the
 /// first one leaves there is there for the second one.
 const TRIAL: u32 = 32;
@@ -109,7 +114,9 @@ impl Pace {
 
     /// The kernel has copied so many bytes in that time.
     pub fn has_copied(&self, len: u64, time: Duration) {
-        self.direct.learn(len, time, 7);
+        if len >= CALLED {
+            self.direct.learn(len, time, 7);
+        }
     }
 
     /// How long the kernel will take for so many bytes.
@@ -118,15 +125,15 @@ impl Pace {
         Duration::from_nanos((len / 1024).saturating_mul(per_kib))
     }
 
-    /// Through shared memory, bytes are copied twice, but by both sides at a time.
-    /// Directly, each side copies parts of its own, if the copy is so long that there
-    /// is time.
-    pub fn prefers_slots(&self) -> bool {
+    /// Whether a message of so many bytes is to be sent at once: both sides copy it then,
+    /// one after the other.
+    pub fn sends_at_once(&self, len: usize) -> bool {
         let stored = match self.into.go_past.load(Ordering::Relaxed) {
             true => self.into.past.per_kib().max(FETCHED),
             false => self.quick.per_kib(),
         };
-        stored * 3 <= self.direct.per_kib() * 2
+        let copied = |per_kib: u32| len as u64 * u64::from(per_kib) / 1024;
+        2 * copied(stored) <= copied(self.direct.per_kib()) + OFFERED
     }
 }
 
@@ -319,33 +326,48 @@ mod tests {
         }
     }
 
+    const LEN: usize = 64 << 10;
+
+    fn has_copied(pace: &Pace, per_kib: u32) {
+        (0..60).for_each(|_| pace.has_copied(CALLED, at(per_kib, 64)));
+    }
+
     #[test]
-    fn slots_are_used_while_they_take_two_thirds_as_long_at_most() {
+    fn messages_are_sent_at_once_while_both_copies_take_no_longer_than_the_other_way() {
         let pace = Pace::default();
-        assert!(pace.prefers_slots());
+        assert!(pace.sends_at_once(LEN));
         let slow = |per_kib, times| {
             (0..times).for_each(|_| pace.has_filled(1 << 10, at(per_kib, 1)));
         };
         slow(200, 30);
-        assert!(!pace.prefers_slots());
+        assert!(!pace.sends_at_once(LEN));
         // What the other way takes counts as well.
-        let direct = |per_kib| (0..60).for_each(|_| pace.has_copied(1 << 10, at(per_kib, 1)));
-        direct(360);
-        assert!(pace.prefers_slots());
-        direct(80);
-        assert!(!pace.prefers_slots());
+        has_copied(&pace, 400);
+        assert!(pace.sends_at_once(LEN));
+        has_copied(&pace, 80);
+        assert!(!pace.sends_at_once(LEN));
         slow(40, 1);
-        assert!(!pace.prefers_slots(), "once is not enough");
+        assert!(!pace.sends_at_once(LEN), "once is not enough");
         slow(40, 5);
-        assert!(pace.prefers_slots());
+        assert!(pace.sends_at_once(LEN));
+        // Of a short one, the rest of the other way is more.
+        slow(100, 30);
+        assert!(!pace.sends_at_once(LEN) && pace.sends_at_once(LEN / 4));
+    }
+
+    #[test]
+    fn what_a_short_copy_takes_says_more_of_the_call() {
+        let pace = Pace::default();
+        (0..60).for_each(|_| pace.has_copied(CALLED - 1, Duration::from_millis(1)));
+        assert_eq!(pace.direct.per_kib(), DIRECT);
     }
 
     #[test]
     fn who_was_interrupted_changes_little() {
         let pace = Pace::default();
         pace.has_filled(1024, Duration::from_secs(1));
-        assert!(pace.prefers_slots());
-        pace.has_copied(0, Duration::MAX);
+        assert!(pace.sends_at_once(LEN));
+        pace.has_copied(CALLED, Duration::MAX);
         assert!(pace.expected(1024) < Duration::from_nanos(200));
     }
 
@@ -359,9 +381,9 @@ mod tests {
         assert!(!pace.put_in(1024).past_caches);
         learn(into, false, 400, 60);
         assert!(pace.put_in(512).past_caches && !pace.put_in(511).past_caches);
-        assert!(!pace.prefers_slots(), "120 is not two thirds of 90");
-        (0..60).for_each(|_| pace.has_copied(1 << 10, at(180, 1)));
-        assert!(pace.prefers_slots());
+        assert!(!pace.sends_at_once(LEN), "twice 120 is more than 90");
+        has_copied(&pace, 240);
+        assert!(pace.sends_at_once(LEN));
         // What is between does not change it.
         learn(into, false, 250, 60);
         assert!(pace.put_in(1024).past_caches);

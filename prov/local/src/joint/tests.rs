@@ -61,6 +61,25 @@ fn the_owner_takes_half_of_what_is_left_at_once_and_no_more_than_it_may() {
 }
 
 #[test]
+fn the_helper_takes_all_that_is_left_where_the_owner_has_as_much() {
+    let (owner, helper) = sides();
+    let mut open = Open::new(&owner.own, 1, &WHAT, 16);
+    let seen = helper.far.look().unwrap();
+    assert_eq!(open.claim_at_once(&owner.own, 9), Ok(0..9));
+    assert!(!open.is_helped());
+    assert_eq!(helper.far.claim(&seen, 4), Some(12..16));
+    assert_eq!(helper.far.claim(&seen, u16::MAX), Some(9..12));
+    assert_eq!(open.claim_at_once(&owner.own, 9), Ok(9..9));
+    open.close(&owner.own).unwrap();
+    assert!(open.is_helped());
+    let mut open = Open::new(&owner.own, 2, &WHAT, 16);
+    let seen = helper.far.look().unwrap();
+    assert_eq!(open.claim_at_once(&owner.own, 4), Ok(0..4));
+    assert_eq!(helper.far.claim(&seen, u16::MAX), Some(10..16));
+    assert_eq!(open.claim_at_once(&owner.own, u16::MAX), Ok(4..10));
+}
+
+#[test]
 fn what_one_has_seen_of_a_copy_does_not_help_with_the_next() {
     let (owner, helper) = sides();
     let mut first = Open::new(&owner.own, 1, &WHAT, 2);

@@ -289,13 +289,82 @@ fn short_copies_are_helped_with_where_large_ones_were_and_on_trial() {
     let mut scene = Scene::new();
     let short = destination(8, LEAST);
     let meeting = &mut scene.meeting;
-    let tries = (0..2 * TRIAL).filter(|_| meeting.may_help(&short, true));
+    let tries = (0..32).filter(|_| meeting.may_help(&short, true));
     assert_eq!(tries.count(), 2);
-    assert!(!(0..2 * TRIAL).any(|_| meeting.may_help(&short, false)));
+    assert!(!(0..32).any(|_| meeting.may_help(&short, false)));
     meeting.is_lively = true;
     assert!(meeting.may_help(&short, true) && !meeting.may_help(&short, false));
     meeting.is_lively = false;
     for (addr, len, expected) in [(8, SURE, true), (0, SURE, false), (0, 2 * SURE, true)] {
         assert_eq!(meeting.may_help(&destination(addr, len), false), expected);
     }
+}
+
+impl Scene {
+    /// Begins a copy of which the helper is to put its parts where they go, if it helps.
+    fn begin_directly(&mut self) -> Seen {
+        self.meeting.way = Way::Direct;
+        self.begin();
+        let seen = self.helper.far.look().unwrap();
+        assert!(!seen.what.wants_slots());
+        seen
+    }
+
+    /// The helper puts parts where they go; which.
+    fn put(&mut self, parts: Range<u16>, seen: &Seen) {
+        let (at, len) = Cut::of(LEN as u64).parts(parts.clone());
+        let range = at as usize..(at + len) as usize;
+        self.into[range.clone()].copy_from_slice(&self.bytes[range]);
+        self.helper.far.done(seen, parts.len() as u16, true);
+    }
+}
+
+#[test]
+fn directly_both_make_one_call_each() {
+    let mut scene = Scene::new();
+    let count = Cut::of(LEN as u64).count();
+    for _ in 0..5 {
+        scene.into.fill(0);
+        let seen = scene.begin_directly();
+        let board = scene.helper.far.clone();
+        // As the owner has taken its share, the helper takes all the rest.
+        let opened = scene.meeting.open.as_mut().unwrap();
+        let own = opened.claim(&scene.meeting.board).unwrap();
+        let (at, len) = Cut::of(LEN as u64).parts(own.clone());
+        assert!((count / 3..count).contains(&own.end));
+        let helped = board.claim(&seen, u16::MAX).unwrap();
+        assert_eq!(helped, own.end..count);
+        assert!(!board.is_open());
+        let range = at as usize..(at + len) as usize;
+        scene.into[range.clone()].copy_from_slice(&scene.bytes[range]);
+        assert_eq!(scene.turn(), Turn::GoesOn);
+        assert!(scene.meeting.waits());
+        scene.put(helped, &seen);
+        assert_eq!(scene.turn(), Turn::Copied(LEN as u64));
+        assert!(scene.into == scene.bytes);
+    }
+}
+
+#[test]
+fn what_the_helper_does_not_take_directly_is_the_owners_at_once() {
+    let mut scene = Scene::new();
+    let _ = scene.begin_directly();
+    let board = scene.meeting.board.clone();
+    let count = Cut::of(LEN as u64).count();
+    let opened = scene.meeting.open.as_mut().unwrap();
+    let first = opened.claim(&board).unwrap();
+    assert_eq!(opened.claim(&board), Ok(first.end..count));
+    assert_eq!(opened.claim(&board), Ok(count..count));
+}
+
+#[test]
+fn who_was_not_helped_directly_makes_one_call() {
+    let mut scene = Scene::new();
+    let _ = scene.begin_directly();
+    assert_eq!(scene.turn(), Turn::Copied(LEN as u64));
+    assert!(scene.into == scene.bytes);
+    let _ = scene.begin_directly();
+    let board = scene.meeting.board.clone();
+    let opened = scene.meeting.open.as_mut().unwrap();
+    assert_eq!(opened.claim(&board), Ok(0..Cut::of(LEN as u64).count()));
 }

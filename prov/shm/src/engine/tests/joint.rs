@@ -19,11 +19,9 @@ struct Scene {
     into: Vec<u8>,
 }
 
-/// The kernel copies quickly.
-fn slots_are_slow(side: &Side) {
-    let pace = &Scene::joint(side).far.bounce.pace;
-    (0..100).for_each(|_| pace.has_copied(1 << 20, Duration::from_nanos(1)));
-    assert!(!pace.prefers_slots());
+/// The side can put nothing into slots.
+fn has_no_slots(side: &Side) {
+    Scene::joint(side).far.bounce.have_no_memory();
 }
 
 impl Scene {
@@ -55,10 +53,10 @@ impl Scene {
         scene
     }
 
-    /// The same where slots are slow.
+    /// The same without slots.
     fn without_slots() -> Scene {
         let scene = Scene::new();
-        slots_are_slow(&scene.sender);
+        has_no_slots(&scene.sender);
         scene
     }
 
@@ -118,7 +116,7 @@ fn who_waits_for_the_end_of_a_large_copy_makes_a_part_of_it() {
     let help = scene.sender.help().unwrap();
     scene.sender.finish(help);
     // So many bytes in one turn.
-    let at = LEN - (128 << 10);
+    let at = LEN - (512 << 10);
     assert!(
         scene.into[at..] == scene.out[at..],
         "the last part is there"
@@ -173,10 +171,10 @@ fn a_write_to_registered_memory_is_helped_with_through_slots() {
 }
 
 #[test]
-fn a_write_to_registered_memory_is_left_to_its_owner_where_slots_are_slow() {
+fn a_write_to_registered_memory_is_left_to_its_owner_where_there_are_no_slots() {
     let (mut region, mut out) = (vec![0; LEN], pattern(4, LEN));
     let (mut writer, mut target, errand) = written(&mut region, &mut out);
-    slots_are_slow(&writer);
+    has_no_slots(&writer);
     target.finish(errand);
     let help = writer.help().unwrap();
     writer.finish(help);
@@ -320,7 +318,7 @@ fn who_could_not_do_a_part_of_a_copy_takes_no_more_of_it() {
         let taken = open.claim(&board, u16::MAX).unwrap();
         (!taken.is_empty()).then_some(taken.len())
     });
-    let put = usize::from(Cut::of(len).within(128 << 10));
+    let put = usize::from(Cut::of(len).within(512 << 10));
     assert_eq!(taken.sum::<usize>(), usize::from(parts) - put);
     assert_eq!(open.helped(&board), Ok(Helped::Failed));
     // The next one is another matter.

@@ -30,7 +30,7 @@ fn pair() -> (Side, Side, u64) {
 fn has_quick_slots(side: &Side) {
     for link in side.core.links.values() {
         let pace = &link.channel.as_ref().unwrap().joint().own.bounce.pace;
-        (0..100).for_each(|_| pace.has_copied(1 << 10, Duration::from_millis(1)));
+        (0..100).for_each(|_| pace.has_copied(64 << 10, Duration::from_millis(1)));
     }
 }
 
