@@ -358,11 +358,6 @@ impl Open {
         self.back < self.parts
     }
 
-    /// What is copied.
-    pub fn what(&self) -> &What {
-        &self.what
-    }
-
     /// How many parts the owner has taken.
     pub fn own(&self) -> u16 {
         self.own

@@ -74,6 +74,7 @@ pub(super) struct Meeting {
 /// A copy that is open.
 struct Opened {
     open: Open,
+    to: Destination,
     cut: Cut,
     /// How the helper's parts go.
     way: Way,
@@ -184,6 +185,7 @@ impl Meeting {
         self.accesses = self.accesses.wrapping_add(access.map_or(0, |_| 1));
         self.open = Some(Opened {
             open: Open::new(&self.board, self.generation, &what, cut.count()),
+            to: *to,
             cut,
             way: self.way,
             most,
@@ -237,17 +239,17 @@ impl Meeting {
         if turn != Turn::GoesOn
             && let Some(over) = self.open.take()
         {
-            let (what, time) = (over.open.what(), over.began.elapsed());
+            let (to, time) = (&over.to, over.began.elapsed());
             let received = over.open.received();
             self.slots.took(received);
             let pace = &self.board.bounce.pace;
             self.is_lively = u32::from(received) * 4 >= over.cut.count().into()
-                && (what.len >= SURE || time <= pace.expected(what.len) + CALL);
+                && (to.len >= SURE || time <= pace.expected(to.len) + CALL);
             if over.way == Way::Direct {
-                self.ways.was_shared(what, time, over.waited());
+                self.ways.was_shared(to, time, over.waited());
             }
             let has_slots = self.slots.are_all_in_use();
-            self.ways.took(what, over.way, time, has_slots);
+            self.ways.took(to, over.way, time, has_slots);
         }
         turn
     }
@@ -409,6 +411,7 @@ fn rest(turns: u32, is_only: bool) {
 }
 
 /// Where a copy goes.
+#[derive(Clone, Copy)]
 pub(super) struct Destination {
     /// In this process's memory, where that is in one piece and an operation's; else
     /// 0, and the helper cannot put parts there.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::share::Share;
 use super::{Destination, SURE};
-use crate::joint::{Way, What};
+use crate::joint::Way;
 
 /// Bytes from which on help is of use where the system copies.
 const DIRECT: u64 = 256 << 10;
@@ -30,6 +30,11 @@ const QUICK: u32 = 36;
 /// they stay the usual way, and become quicker. The first time they take any time: the
 /// system has just begun to provide them.
 const AT_FIRST: [u32; 3] = [u32::MAX, 3, 2];
+/// It is no use to change for less of the time than so many sixteenths.
+const LITTLE: u32 = 1;
+/// Nor from slots in remote memory access: that mostly comes from both sides at a time,
+/// of which each is slower while the other one tries something.
+const LITTLE_OF_ACCESSES: u32 = 3;
 
 /// See the [module](self) description.
 #[derive(Debug, Default)]
@@ -38,8 +43,8 @@ pub(super) struct Ways {
     share: Share,
     /// For each length.
     messages: [Habit; LENGTHS],
-    /// Of memory that nobody but the owner can write to.
-    writes: [Habit; LENGTHS],
+    /// And those of remote memory access.
+    accesses: [Habit; LENGTHS],
     /// Shorter copies that were made without help since the last trial.
     unhelped: u32,
 }
@@ -85,9 +90,12 @@ impl Habit {
         USUAL[self.trials.min(USUAL.len() - 1)]
     }
 
-    /// So many bytes went one way, as [`Habit::next`] had it. `has_slots`: all slots
-    /// are in use.
-    fn learn(&mut self, way: Way, len: u64, time: Duration, has_slots: bool) {
+    /// A copy went one way, as [`Habit::next`] had it. `has_slots`: all slots are in use.
+    fn learn(&mut self, way: Way, to: &Destination, time: Duration, has_slots: bool) {
+        let (len, little) = match to.is_access {
+            true => (to.len, LITTLE_OF_ACCESSES),
+            false => (to.len, LITTLE),
+        };
         let per_kib = time.as_nanos().saturating_mul(1024) / u128::from(len.max(1));
         let per_kib = u32::try_from(per_kib).unwrap_or(u32::MAX).min(1 << 20);
         if way == self.usual {
@@ -104,20 +112,23 @@ impl Habit {
             self.other += per_kib;
         }
         if tried >= TRIED {
-            self.decide(way, has_slots);
+            self.decide(way, little, has_slots);
         }
     }
 
     /// The other way has been tried.
-    fn decide(&mut self, other: Way, has_slots: bool) {
+    fn decide(&mut self, other: Way, little: u32, has_slots: bool) {
         let tried = self.other / COUNTED;
         let times = match self.usual == Way::Direct || has_slots {
             true => 1,
             false => AT_FIRST[self.trials.min(AT_FIRST.len() - 1)],
         };
         let took = self.took.map_or(u32::MAX, |took| took / 16);
-        // It is no use to change for less than a sixteenth.
-        let is_quicker = tried.saturating_mul(times) < took - took / 16;
+        let little = match self.usual {
+            Way::Bounced => little,
+            Way::Direct => LITTLE,
+        };
+        let is_quicker = tried.saturating_mul(times) < took.min(1 << 20) * (16 - little) / 16;
         if other != self.usual && (is_quicker || tried <= QUICK.min(took)) {
             self.usual = other;
             self.took = Some(tried * 16);
@@ -132,7 +143,7 @@ impl Ways {
     /// `is_lively`: it has helped with the last one through slots.
     pub(super) fn choose(&mut self, with: &Destination, is_lively: bool) -> Option<Way> {
         if with.len >= SURE {
-            return Some(self.habit(with.addr, with.len).next());
+            return Some(self.habit(with).next());
         }
         if is_lively {
             return Some(Way::Bounced);
@@ -142,38 +153,48 @@ impl Ways {
         is_trial.then_some(Way::Bounced)
     }
 
-    fn habit(&mut self, addr: u64, len: u64) -> &mut Habit {
-        let length = (len / SURE).checked_ilog2().unwrap_or(0) as usize;
-        let habits = match addr {
-            0 => &mut self.writes,
-            _ => &mut self.messages,
+    fn habit(&mut self, with: &Destination) -> &mut Habit {
+        let length = (with.len / SURE).checked_ilog2().unwrap_or(0) as usize;
+        let habits = match with.is_access {
+            true => &mut self.accesses,
+            false => &mut self.messages,
         };
         &mut habits[length.min(LENGTHS - 1)]
     }
 
     /// How many of so many parts the owner takes first, where the helper's go directly.
     pub(super) fn first(&mut self, with: &Destination, parts: u16) -> u16 {
-        match with.addr != 0 && with.len >= DIRECT {
+        match is_shared(with) {
             true => self.share.take(parts),
             false => parts,
         }
     }
 
     /// A copy went that way. `has_slots`: all slots are in use.
-    pub(super) fn took(&mut self, copy: &What, way: Way, time: Duration, has_slots: bool) {
-        if copy.len >= SURE {
-            let habit = self.habit(copy.addr, copy.len);
-            habit.learn(way, copy.len, time, has_slots);
+    pub(super) fn took(&mut self, to: &Destination, way: Way, time: Duration, has_slots: bool) {
+        if to.len >= SURE {
+            self.habit(to).learn(way, to, time, has_slots);
         }
     }
 
     /// It went directly, and the owner has waited so long for the helper in the end;
     /// none if it was not helped.
-    pub(super) fn was_shared(&mut self, copy: &What, time: Duration, waited: Option<Duration>) {
-        if copy.addr != 0 && copy.len >= DIRECT {
+    pub(super) fn was_shared(
+        &mut self,
+        to: &Destination,
+        time: Duration,
+        waited: Option<Duration>,
+    ) {
+        if is_shared(to) {
             self.share.took(waited, time);
         }
     }
+}
+
+/// Whether the helper may put parts of such a copy where they go: nobody but the owner
+/// writes to memory that is registered.
+fn is_shared(to: &Destination) -> bool {
+    to.addr != 0 && to.len >= DIRECT
 }
 
 #[cfg(test)]
@@ -188,16 +209,6 @@ mod tests {
             addr,
             len,
             is_access: addr == 0,
-        }
-    }
-
-    fn what(to: &Destination) -> What {
-        What {
-            name: 0,
-            addr: to.addr,
-            len: to.len,
-            first: 0,
-            slots: 0,
         }
     }
 
@@ -219,7 +230,7 @@ mod tests {
             let way = ways.choose(to, true).unwrap();
             let cost = costs[usize::from(way == Way::Direct)];
             let time = Duration::from_nanos(cost * (to.len >> 10));
-            ways.took(&what(to), way, time, has_slots);
+            ways.took(to, way, time, has_slots);
             made.extend((way == Way::Direct).then_some(copy));
         }
         made
@@ -249,13 +260,23 @@ mod tests {
         for addr in [8, 0] {
             let mut ways = Ways::default();
             let long = to(addr, LONG);
-            make(&mut ways, &long, 20, [50, 45]);
-            assert_eq!(make(&mut ways, &long, 100, [50, 45]).len(), 84);
+            make(&mut ways, &long, 20, [50, 38]);
+            assert_eq!(make(&mut ways, &long, 100, [50, 38]).len(), 84);
             // Others have their own.
             assert!(make(&mut ways, &to(addr, LONG / 2), 4, [50, 45]).is_empty());
             // And back.
             make(&mut ways, &long, 1_000, [50, 60]);
             assert!(make(&mut ways, &long, 500, [50, 60]).len() <= 16);
+        }
+    }
+
+    #[test]
+    fn nothing_changes_for_little() {
+        for (addr, little, more) in [(8, 47, 45), (0, 41, 39)] {
+            let mut ways = Ways::default();
+            make(&mut ways, &to(addr, LONG), 20, [50, little]);
+            assert_eq!(make(&mut ways, &to(addr, LONG), 48, [50, more]).len(), 16);
+            assert_eq!(make(&mut ways, &to(addr, LONG), 100, [50, more]).len(), 100);
         }
     }
 
@@ -289,8 +310,7 @@ mod tests {
         make(&mut ways, &long, 212, [50, 60]);
         make(&mut ways, &long, 1, [1 << 40, 60]);
         assert_eq!(make(&mut ways, &long, 1_000, [50, 60]).len(), 16);
-        let any = what(&to(8, u64::MAX));
-        ways.took(&any, Way::Bounced, Duration::MAX, true);
+        ways.took(&to(8, u64::MAX), Way::Bounced, Duration::MAX, true);
     }
 
     #[test]
