@@ -23,7 +23,7 @@ const AHEAD: u16 = 8;
 /// Slots that are used at first.
 const FEW: u64 = 4;
 /// And how often each, before twice as many are.
-const TURNS: u64 = 64;
+const TURNS: u64 = 4;
 
 /// How the helper's parts of a copy come to the owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,18 +18,17 @@ const TRIAL: u32 = 16;
 /// Lengths that are told from each other: from [`SURE`] on, twice as many bytes each.
 const LENGTHS: usize = 4;
 
-/// Copies in a row that go the other way.
-const TRIED: u32 = 16;
-/// Those of them that count.
+/// Copies that count when the other way is tried, and those before them that do not.
 const COUNTED: u32 = 4;
-/// Copies before the first, the second and the third time, and each time from then on.
-const USUAL: [u32; 4] = [4, 32, 128, 512];
-/// A way that takes no more ns for each KiB is taken at once.
-const QUICK: u32 = 36;
-/// How many times as long slots have to take while not all of them are in use, or else
-/// they stay the usual way, and become quicker. The first time they take any time: the
-/// system has just begun to provide them.
-const AT_FIRST: [u32; 3] = [u32::MAX, 3, 2];
+const DIRECTLY: u32 = 2;
+/// Through slots, caches have to have these again.
+const BOUNCED: u32 = 12;
+/// And all of them have to be in use, but not for ever.
+const MOST: u32 = 60;
+/// Copies before the first and the second time, and each time from then on.
+const USUAL: [u32; 3] = [32, 128, 512];
+/// And where the other way took twice as long.
+const SELDOM: u32 = 2048;
 /// It is no use to change for less of the time than so many sixteenths.
 const LITTLE: u32 = 1;
 /// Nor from slots in remote memory access: that mostly comes from both sides at a time,
@@ -52,24 +51,33 @@ pub(super) struct Ways {
 /// Which way copies of one kind go.
 #[derive(Debug)]
 struct Habit {
+    /// Directly, at first: short of all slots, these are slow.
     usual: Way,
-    /// What they take that way, in sixteenths of a ns for each KiB.
-    took: Option<u32>,
-    /// Copies since the other one was tried.
+    /// What copies take that way, in sixteenths of a ns for each KiB.
+    took: u32,
+    /// So many have gone that way since the other one was tried.
     copies: u32,
-    /// How often that was.
+    /// Of how many before that is done again.
+    before: u32,
+    /// How often it was.
     trials: usize,
-    /// What those took that counted, together, in ns for each KiB.
+    /// Copies that go the other way, and those of them that count.
+    tried: u32,
+    counted: u32,
+    /// What these took together, in ns for each KiB.
     other: u32,
 }
 
 impl Default for Habit {
     fn default() -> Self {
         Habit {
-            usual: Way::Bounced,
-            took: None,
+            usual: Way::Direct,
+            took: u32::MAX,
             copies: 0,
+            before: USUAL[0],
             trials: 0,
+            tried: 0,
+            counted: 0,
             other: 0,
         }
     }
@@ -77,64 +85,58 @@ impl Default for Habit {
 
 impl Habit {
     /// The way of the next copy.
-    fn next(&mut self) -> Way {
-        match (self.copies >= self.before(), self.usual) {
+    fn next(&self) -> Way {
+        match (self.copies >= self.before, self.usual) {
             (false, usual) => usual,
             (true, Way::Bounced) => Way::Direct,
             (true, Way::Direct) => Way::Bounced,
         }
     }
 
-    /// How many copies go the usual way before the other one is tried.
-    fn before(&self) -> u32 {
-        USUAL[self.trials.min(USUAL.len() - 1)]
-    }
-
     /// A copy went one way, as [`Habit::next`] had it. `has_slots`: all slots are in use.
     fn learn(&mut self, way: Way, to: &Destination, time: Duration, has_slots: bool) {
-        let (len, little) = match to.is_access {
-            true => (to.len, LITTLE_OF_ACCESSES),
-            false => (to.len, LITTLE),
-        };
-        let per_kib = time.as_nanos().saturating_mul(1024) / u128::from(len.max(1));
+        let per_kib = time.as_nanos().saturating_mul(1024) / u128::from(to.len.max(1));
         let per_kib = u32::try_from(per_kib).unwrap_or(u32::MAX).min(1 << 20);
         if way == self.usual {
-            let new = per_kib * 16;
-            let took = self.took.unwrap_or(new);
-            // Who was interrupted says little.
-            self.took = Some(took - took / 8 + new.min(took * 2) / 8);
-        }
-        self.copies += 1;
-        let Some(tried) = self.copies.checked_sub(self.before()) else {
+            let took = self.took.min(1 << 24);
+            self.took = match self.took {
+                u32::MAX => per_kib * 16,
+                // Who was interrupted says little.
+                _ => took - took / 8 + (per_kib * 16).min(took * 2) / 8,
+            };
+            self.copies += 1;
             return;
+        }
+        self.tried += 1;
+        let counts = match way {
+            Way::Direct => self.tried > DIRECTLY,
+            Way::Bounced => self.tried > BOUNCED && has_slots || self.tried > MOST,
         };
-        if way != self.usual && tried > TRIED - COUNTED {
+        if counts {
+            self.counted += 1;
             self.other += per_kib;
         }
-        if tried >= TRIED {
-            self.decide(way, little, has_slots);
+        if self.counted == COUNTED {
+            self.decide(to.is_access);
         }
     }
 
     /// The other way has been tried.
-    fn decide(&mut self, other: Way, little: u32, has_slots: bool) {
-        let tried = self.other / COUNTED;
-        let times = match self.usual == Way::Direct || has_slots {
-            true => 1,
-            false => AT_FIRST[self.trials.min(AT_FIRST.len() - 1)],
+    fn decide(&mut self, is_access: bool) {
+        let (took, tried) = (self.took / 16, self.other / COUNTED);
+        let (other, little) = match self.usual {
+            Way::Bounced if is_access => (Way::Direct, LITTLE_OF_ACCESSES),
+            Way::Bounced => (Way::Direct, LITTLE),
+            Way::Direct => (Way::Bounced, LITTLE),
         };
-        let took = self.took.map_or(u32::MAX, |took| took / 16);
-        let little = match self.usual {
-            Way::Bounced => little,
-            Way::Direct => LITTLE,
-        };
-        let is_quicker = tried.saturating_mul(times) < took.min(1 << 20) * (16 - little) / 16;
-        if other != self.usual && (is_quicker || tried <= QUICK.min(took)) {
-            self.usual = other;
-            self.took = Some(tried * 16);
-        }
-        (self.copies, self.other) = (0, 0);
+        (self.copies, self.tried, self.counted, self.other) = (0, 0, 0, 0);
         self.trials += 1;
+        self.before = USUAL[self.trials.min(USUAL.len() - 1)];
+        if tried < took - took * little / 16 {
+            (self.usual, self.took) = (other, tried * 16);
+        } else if tried > took.saturating_mul(2) && self.trials >= USUAL.len() {
+            self.before = SELDOM;
+        }
     }
 }
 
@@ -242,17 +244,24 @@ mod tests {
         let tries = (0..2 * TRIAL).filter_map(|_| ways.choose(&to(8, LEAST), false));
         assert_eq!(tries.collect::<Vec<_>>(), [Way::Bounced; 2]);
         assert_eq!(ways.choose(&to(8, LEAST), true), Some(Way::Bounced));
-        assert_eq!(ways.choose(&to(8, SURE), false), Some(Way::Bounced));
+        assert_eq!(ways.choose(&to(8, SURE), false), Some(Way::Direct));
     }
 
     #[test]
     fn the_other_way_is_tried_now_and_then() {
         let mut ways = Ways::default();
-        let direct = make(&mut ways, &to(8, LONG), 1_268, [50, 60]);
-        let expected = [4, 52, 196, 724, 1_252]
-            .into_iter()
-            .flat_map(|at| at..at + 16);
-        assert_eq!(direct, expected.collect::<Vec<_>>());
+        let all = |made: Vec<u32>, copies| {
+            let through_slots = (0..copies).filter(move |copy| !made.contains(copy));
+            through_slots.collect::<Vec<_>>()
+        };
+        let made = make(&mut ways, &to(8, LONG), 1_300, [60, 50]);
+        let tried = [32, 176, 704, 1_232].into_iter();
+        let expected: Vec<_> = tried.flat_map(|at| at..at + 16).collect();
+        assert_eq!(all(made, 1_300), expected);
+        let made = make(&mut ways, &to(8, LONG / 2), 1_300, [40, 50]);
+        let tried = [176, 694, 1_212].into_iter();
+        let expected: Vec<_> = (0..32).chain(tried.flat_map(|at| at..at + 6)).collect();
+        assert_eq!(made, expected);
     }
 
     #[test]
@@ -260,57 +269,61 @@ mod tests {
         for addr in [8, 0] {
             let mut ways = Ways::default();
             let long = to(addr, LONG);
-            make(&mut ways, &long, 20, [50, 38]);
-            assert_eq!(make(&mut ways, &long, 100, [50, 38]).len(), 84);
+            make(&mut ways, &long, 48, [40, 50]);
+            assert!(make(&mut ways, &long, 100, [40, 50]).is_empty());
             // Others have their own.
-            assert!(make(&mut ways, &to(addr, LONG / 2), 4, [50, 45]).is_empty());
+            assert_eq!(make(&mut ways, &to(addr, LONG / 2), 4, [40, 50]).len(), 4);
             // And back.
-            make(&mut ways, &long, 1_000, [50, 60]);
-            assert!(make(&mut ways, &long, 500, [50, 60]).len() <= 16);
+            make(&mut ways, &long, 1_000, [60, 40]);
+            assert!(make(&mut ways, &long, 500, [60, 40]).len() > 480);
         }
     }
 
     #[test]
     fn nothing_changes_for_little() {
-        for (addr, little, more) in [(8, 47, 45), (0, 41, 39)] {
+        for (addr, little, more) in [(8, 47, 45), (0, 42, 39)] {
             let mut ways = Ways::default();
-            make(&mut ways, &to(addr, LONG), 20, [50, little]);
-            assert_eq!(make(&mut ways, &to(addr, LONG), 48, [50, more]).len(), 16);
-            assert_eq!(make(&mut ways, &to(addr, LONG), 100, [50, more]).len(), 100);
+            let long = to(addr, LONG);
+            // To slots, and back.
+            make(&mut ways, &long, 48, [50, 60]);
+            assert_eq!(make(&mut ways, &long, 1_000, [50, little]).len(), 12);
+            make(&mut ways, &long, 1_000, [50, more]);
+            assert!(make(&mut ways, &long, 100, [50, more]).len() >= 84);
         }
     }
 
     #[test]
-    fn slots_are_given_the_time_they_need_at_first() {
+    fn slots_count_when_all_are_in_use_but_for_what_cannot_have_them() {
         let mut ways = Ways::default();
         let long = to(8, LONG);
-        let mut make = |copies, costs| make_where(&mut ways, &long, copies, costs, false);
-        assert_eq!(make(4, [400, 50]).len(), 0);
-        assert_eq!(make(400, [90, 50]).len(), 48);
-        // But not where they are that slow, or the system that quick.
-        let mut far = Ways::default();
-        make_where(&mut far, &long, 68, [350, 80], false);
-        assert_eq!(
-            make_where(&mut far, &long, 100, [350, 80], false).len(),
-            100
-        );
-        let mut large_pages = Ways::default();
-        make_where(&mut large_pages, &long, 20, [45, 25], false);
-        // Slots are tried again after a while.
-        assert_eq!(
-            make_where(&mut large_pages, &long, 100, [45, 25], false).len(),
-            84
-        );
+        let made = make_where(&mut ways, &long, 32 + 60, [120, 50], false);
+        assert_eq!(made.len(), 32);
+        make(&mut ways, &long, 4, [40, 50]);
+        assert!(make(&mut ways, &long, 100, [40, 50]).is_empty());
+        let mut ways = Ways::default();
+        make_where(&mut ways, &long, 32 + 64, [120, 50], false);
+        assert_eq!(make(&mut ways, &long, 100, [40, 50]).len(), 100);
+    }
+
+    #[test]
+    fn what_takes_twice_as_long_is_seldom_tried() {
+        let mut ways = Ways::default();
+        let long = to(8, LONG);
+        let made = make(&mut ways, &long, 720 + SELDOM, [350, 80]);
+        assert_eq!(made.len(), 720 + SELDOM as usize - 3 * 16);
     }
 
     #[test]
     fn who_was_interrupted_says_little() {
         let mut ways = Ways::default();
         let long = to(8, LONG);
-        make(&mut ways, &long, 212, [50, 60]);
-        make(&mut ways, &long, 1, [1 << 40, 60]);
-        assert_eq!(make(&mut ways, &long, 1_000, [50, 60]).len(), 16);
-        ways.took(&to(8, u64::MAX), Way::Bounced, Duration::MAX, true);
+        make(&mut ways, &long, 48, [40, 50]);
+        make(&mut ways, &long, 1, [1 << 40, 50]);
+        assert_eq!(make(&mut ways, &long, 500, [40, 50]).len(), 6);
+        let mut ways = Ways::default();
+        ways.took(&to(8, u64::MAX), Way::Direct, Duration::MAX, true);
+        ways.took(&to(8, SURE), Way::Direct, Duration::MAX, true);
+        ways.took(&to(8, SURE), Way::Bounced, Duration::MAX, true);
     }
 
     #[test]

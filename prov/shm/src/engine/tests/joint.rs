@@ -24,8 +24,16 @@ fn has_no_slots(side: &Side) {
     Scene::joint(side).far.bounce.have_no_memory();
 }
 
+/// Copies from one process after which the parts of some go through slots.
+const DIRECTLY: usize = 32;
+
 impl Scene {
     fn new() -> Scene {
+        Scene::after(0)
+    }
+
+    /// The same when so many messages were copied before.
+    fn after(copies: usize) -> Scene {
         let (sender, receiver) = (Side::new(Params::default()), Side::new(Params::default()));
         let mut scene = Scene {
             sender,
@@ -34,6 +42,17 @@ impl Scene {
             into: vec![0; LEN],
         };
         let to = scene.sender.insert(&scene.receiver.name);
+        for _ in 0..copies {
+            let receive = buffer(1, &mut scene.into, 9);
+            let sent = message(to, 1, &mut scene.out, 0);
+            let receiver = &mut scene.receiver;
+            receiver.core.receive(receiver.ep, &receive).unwrap();
+            scene.sender.core.transmit(scene.sender.ep, &sent).unwrap();
+            let sides = &mut [&mut scene.sender, receiver];
+            assert_eq!(completed(sides, 1, 1), [9]);
+            assert_eq!(completed(sides, 0, 1), [1]);
+        }
+        scene.into.fill(0);
         let receive = buffer(1, &mut scene.into, 10);
         scene
             .receiver
@@ -128,7 +147,7 @@ fn who_waits_for_the_end_of_a_large_copy_makes_a_part_of_it() {
 
 #[test]
 fn where_both_are_at_it_the_parts_of_a_copy_go_through_slots() {
-    let mut scene = Scene::new();
+    let mut scene = Scene::after(DIRECTLY);
     let before = scene.into.clone();
     scene.sender.fill_slots();
     assert!(
@@ -141,12 +160,17 @@ fn where_both_are_at_it_the_parts_of_a_copy_go_through_slots() {
 }
 
 /// Two sides, of which the first writes to a region of the second, who is about to
-/// copy that.
-fn written(region: &mut [u8], out: &mut [u8]) -> (Side, Side, Work<Shm>) {
+/// copy that, and has so many copied before.
+fn written(region: &mut [u8], out: &mut [u8], copies: usize) -> (Side, Side, Work<Shm>) {
     let (mut writer, mut target) = (Side::new(Params::default()), Side::new(Params::default()));
     let to = writer.insert(&target.name);
     target.register(3, region);
     let write = access(Access::Write, to, 3, out, 2);
+    for _ in 0..copies {
+        writer.core.access(writer.ep, &write).unwrap();
+        assert_eq!(completed(&mut [&mut writer, &mut target], 0, 1), [2]);
+    }
+    region.fill(0);
     writer.core.access(writer.ep, &write).unwrap();
     let mut errand = None;
     until(&mut [], |_| {
@@ -161,7 +185,7 @@ fn written(region: &mut [u8], out: &mut [u8]) -> (Side, Side, Work<Shm>) {
 #[test]
 fn a_write_to_registered_memory_is_helped_with_through_slots() {
     let (mut region, mut out) = (vec![0; LEN], pattern(4, LEN));
-    let (mut writer, mut target, errand) = written(&mut region, &mut out);
+    let (mut writer, mut target, errand) = written(&mut region, &mut out, DIRECTLY);
     target.finish(errand);
     writer.fill_slots();
     target.turn();
@@ -173,7 +197,7 @@ fn a_write_to_registered_memory_is_helped_with_through_slots() {
 #[test]
 fn a_write_to_registered_memory_is_left_to_its_owner_where_there_are_no_slots() {
     let (mut region, mut out) = (vec![0; LEN], pattern(4, LEN));
-    let (mut writer, mut target, errand) = written(&mut region, &mut out);
+    let (mut writer, mut target, errand) = written(&mut region, &mut out, DIRECTLY);
     has_no_slots(&writer);
     target.finish(errand);
     let help = writer.help().unwrap();
