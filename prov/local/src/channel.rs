@@ -53,9 +53,11 @@ pub const MODERATE: usize = (16 << 10) + 256;
 pub const PUSHED: usize = 64 << 10;
 /// Longest message, for which [`Channel::takes`] says whether it can be sent.
 pub const LONGEST: usize = PUSHED + 256;
-/// Questions of [`Channel::takes`] of which one is answered with yes though copies by
-/// the system are quicker: that may change.
-const TRIAL: u32 = 32;
+/// Questions of [`Channel::takes`] of which one is answered the other way than what is
+/// known says: that may change.
+const TRIAL: u32 = 128;
+/// And of which one is answered with what the peer says by then.
+const HEARD: u32 = 16;
 /// Messages that are so long are fetched in part before they have come.
 const LONG: usize = 3 << 10;
 /// How many of their bytes: about as many lines as a processor asks for at a time.
@@ -65,7 +67,9 @@ const AHEAD: usize = 2 << 10;
 const CONTROL: usize = 1024;
 /// Bytes for each side.
 const CONTROL_SIZE: usize = 512;
-/// Where in them it says whether it sleeps.
+/// Where in them it says what it takes to copy what it is offered ([`Pace::word`]).
+const PACE: usize = 8;
+/// And whether it sleeps.
 const SLEEP: usize = 256;
 /// What they share of joint copies is from here on.
 const JOINT: usize = 2048;
@@ -296,8 +300,12 @@ impl Sender {
     #[cold]
     fn takes(&mut self, len: usize) -> bool {
         self.asked = self.asked.wrapping_add(1);
-        let is_trial = !self.pace.sends_at_once(len);
-        if len > LONGEST || is_trial && !self.asked.is_multiple_of(TRIAL) {
+        if self.asked % HEARD == 1 {
+            let word = control(&self.way.taking, PACE).load(Ordering::Relaxed);
+            self.pace.hear(word);
+        }
+        let is_trial = self.asked.is_multiple_of(TRIAL);
+        if len > LONGEST || self.pace.sends_at_once(len) == is_trial {
             return false;
         }
         let takes = self.area.takes(len, &self.way);
@@ -497,7 +505,7 @@ impl Channel {
         let joint = Joint::new(segment, JOINT, BOUNCES, side);
         Channel {
             sender: Sender::new(Direction::new(segment, side), &joint.own.bounce.pace),
-            receiver: Receiver::new(Direction::new(segment, 1 - side)),
+            receiver: Receiver::new(Direction::new(segment, 1 - side), &joint.own.bounce.pace),
             sleep: 0,
             joint,
         }

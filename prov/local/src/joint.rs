@@ -265,12 +265,12 @@ impl Open {
         Ok(first..first + taken)
     }
 
-    /// Takes all that are left, so that the helper takes no more.
+    /// Takes all that are left, so that the helper takes no more; how many.
     ///
     /// # Errors
     /// As above.
-    pub fn close(&mut self, record: &Record) -> Result<(), Broken> {
-        self.take(record, |left| left).map(|_| ())
+    pub fn close(&mut self, record: &Record) -> Result<u16, Broken> {
+        self.take(record, |left| left)
     }
 
     /// What is left, by the record's word.

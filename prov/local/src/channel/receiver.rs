@@ -1,13 +1,20 @@
 //! The end of a channel that receives.
 
+use std::cell::Cell;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use prov_util::buffer::{AppIov, Piece};
 
 use super::slot::{Direction, Head, Next, control};
-use super::{AHEAD, INLINE, LONGEST, NEAR, SLEEP, SLOTS, STARVED};
+use super::{AHEAD, INLINE, LONGEST, NEAR, PACE, SLEEP, SLOTS, STARVED};
 use crate::barrier;
+use crate::joint::Pace;
 use crate::ring::{Broken, Consumer, lap};
+
+/// Bytes of a message from which on it is timed how long it takes to have it.
+const TIMED: usize = 16 << 10;
 
 /// A message that has come.
 #[derive(Clone, Copy, Debug)]
@@ -32,10 +39,14 @@ pub struct Receiver {
     pub(super) fetched: Option<u64>,
     woken: u64,
     pub(super) asymmetric: bool,
+    /// What it takes to have what the other side sends.
+    pace: Arc<Pace>,
+    /// When the bytes of the next message were asked for, if it is a long one.
+    since: Cell<Option<Instant>>,
 }
 
 impl Receiver {
-    pub(super) fn new(way: Direction) -> Self {
+    pub(super) fn new(way: Direction, pace: &Arc<Pace>) -> Self {
         Receiver {
             way,
             ring: Consumer::default(),
@@ -44,6 +55,8 @@ impl Receiver {
             fetched: None,
             woken: 0,
             asymmetric: false,
+            pace: pace.clone(),
+            since: Cell::new(None),
         }
     }
 
@@ -65,8 +78,7 @@ impl Receiver {
         let bytes = match next.bytes() {
             Some(bytes) => bytes.into(),
             None => {
-                let (offset, len) = next.place();
-                let bytes = self.way.area(offset, len);
+                let bytes = self.far_bytes(&next);
                 let bytes = AppIov::from(bytes.ok_or(Broken("place of a message"))?);
                 bytes.prefetch();
                 bytes
@@ -83,6 +95,9 @@ impl Receiver {
     #[inline(always)]
     pub fn far_bytes(&self, next: &Next<'_>) -> Option<Piece> {
         let (offset, len) = next.place();
+        if len >= TIMED {
+            self.since.set(Some(Instant::now()));
+        }
         self.way.area(offset, len)
     }
 
@@ -151,6 +166,11 @@ impl Receiver {
 
     /// The next message, which is in the area, is about to be taken.
     fn hear(&mut self, len: usize) {
+        if len >= TIMED
+            && let Some(since) = self.since.take()
+        {
+            self.pace.has_taken(len, since.elapsed());
+        }
         self.untold += len / (NEAR / SLOTS);
         let slot = self.ring.taken() as usize % SLOTS;
         self.heard = self.way.slot(slot).taken();
@@ -171,6 +191,7 @@ impl Receiver {
             return false;
         }
         self.untold = 0;
+        control(&self.way.taking, PACE).store(self.pace.word(), Ordering::Relaxed);
         self.ring.tell(&self.way);
         barrier::light(self.asymmetric);
         let sleep = control(&self.way.filling, SLEEP).load(Ordering::Relaxed);

@@ -110,11 +110,13 @@ impl<T: Transport> Errand for Copying<T> {
         let [transfer] = &mut transfers[..] else {
             return self.copy_together();
         };
+        let mut alone = None;
         if let Some(meeting) = meeting {
             if !meeting.is_open()
                 && let (Some(name), Some(to)) = (transfer.offer, destination(transfer))
             {
                 meeting.begin(name, &to, &self.memory);
+                alone = Some(to);
             }
             if meeting.is_open()
                 && let Goal::Place(placing) = &mut transfer.to
@@ -147,6 +149,9 @@ impl<T: Transport> Errand for Copying<T> {
                 };
                 let copied = ends.copy(done, left as u64);
                 self.outcome = copied.map(|()| placing.done += left);
+                if let (Ok(()), Some(meeting), Some(to)) = (self.outcome, meeting, alone) {
+                    meeting.was_not_asked(&to, left as u64, began.elapsed());
+                }
                 self.took(left as u64, began);
                 return self.outcome.is_ok() && left <= SHORT;
             }

@@ -132,7 +132,7 @@ impl<T: Transport> Helpers<T> {
     }
 
     /// See [`super::Copier::next_help`]. `only_slots`: this side has copies of its own to
-    /// make, and helps where that costs less than to let the peer copy.
+    /// make, and helps through slots alone, where the peer wants these.
     pub(super) fn next<'b>(
         &mut self,
         only_slots: bool,
@@ -259,10 +259,7 @@ impl Helping {
     /// Puts parts where the peer wants them.
     fn put(&mut self, cut: Cut) {
         let (what, memory) = (self.seen.what, self.offer.memory);
-        if self.only_slots {
-            return;
-        }
-        if what.addr == 0 {
+        if self.only_slots || what.addr == 0 {
             self.gives_up = true;
             return;
         }
@@ -277,8 +274,10 @@ impl Helping {
             let to = what.addr.checked_add(at + done as u64);
             memory.put(bytes, to.ok_or(Errno::EFAULT)?)
         });
-        let pace = &self.board.bounce.pace;
-        pace.has_copied(len, began.elapsed());
+        if outcome.is_ok() {
+            let pace = &self.board.bounce.pace;
+            pace.has_copied(len, began.elapsed());
+        }
         let is_done = self.was_read(outcome);
         self.board.done(&self.seen, count, is_done);
     }

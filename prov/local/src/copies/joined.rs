@@ -12,7 +12,7 @@ use prov_util::buffer::{AppIov, Piece};
 use prov_util::errno::{Errno, Result};
 use prov_util::process_memory::OtherIov;
 
-use self::ways::Ways;
+use self::ways::{Took, Ways, is_shared};
 use super::{BYTES_PER_TURN, Goal, Transfer};
 use crate::joint::{self, Board, Cut, Helped, Open, Way, What};
 use crate::process::{OtherProcess, Witness};
@@ -20,10 +20,9 @@ use crate::ring::Broken;
 
 /// Bytes from which on the peer may be asked to help.
 pub const LEAST: u64 = 16 << 10;
-/// Bytes from which on it always is: so many take as long as it needs to see that.
+/// Bytes from which on it is, though there is more to copy: so many take as long as it
+/// needs to see that.
 const SURE: u64 = 128 << 10;
-/// What a call of the system and the answer take, about.
-const CALL: Duration = Duration::from_micros(2);
 /// Bytes from which on what is read or written remotely need not stay in this
 /// processor's caches.
 const LONG: u64 = 1 << 20;
@@ -58,8 +57,7 @@ pub(super) struct Meeting {
     witness: Option<Witness>,
     /// Whether the peer cannot help.
     is_off: bool,
-    /// Whether a quarter of the last copy came through slots, and a short one no later
-    /// than the system would have copied it.
+    /// Whether a quarter of the last copy came through slots.
     is_lively: bool,
     ways: Ways,
     /// How the helper's parts of the next copy go.
@@ -79,8 +77,11 @@ struct Opened {
     /// How the helper's parts go.
     way: Way,
     /// Parts that the owner takes at once: more each time that no help comes, if they are
-    /// to go through slots. Directly, what it takes first.
+    /// to go through slots.
     most: u16,
+    /// Where the helper's go directly: what the owner takes first, unless that is more
+    /// than it takes in one turn.
+    share: u16,
     /// Whether the helper is at it, and parts will come through slots.
     expects: bool,
     /// How many there were before, if it is a long one of remote memory access.
@@ -133,9 +134,9 @@ impl Meeting {
         self.open.as_ref().is_some_and(|opened| opened.turns != 0)
     }
 
-    /// Whether it is to be asked for help with a copy. `is_only`: there is nothing
-    /// else to copy from its memory, which could be copied together with it.
-    pub(super) fn may_help(&mut self, with: &Destination, is_only: bool) -> bool {
+    /// Whether a copy is its concern ([`Meeting::begin`]). `is_only`: there is nothing
+    /// else to copy from the peer's memory, which could be copied together with it.
+    pub(super) fn concerns(&mut self, with: &Destination, is_only: bool) -> bool {
         let least = match with.addr {
             // Writes come one by one, and mostly from two sides at a time.
             0 => 2 * SURE,
@@ -145,14 +146,16 @@ impl Meeting {
         if self.is_off || with.len < least {
             return false;
         }
-        let way = self.ways.choose(with, self.is_lively);
-        self.way = way.unwrap_or(self.way);
-        way.is_some()
+        self.way = self.ways.choose(with);
+        true
     }
 
-    /// Opens a copy of what the peer calls by this name, if that is possible;
-    /// `memory` is the peer's.
+    /// Opens a copy of what the peer calls by this name, if that is possible, and help is
+    /// of use: else it is for this side alone. `memory` is the peer's.
     pub(super) fn begin(&mut self, name: u64, to: &Destination, memory: &OtherProcess) {
+        if self.way == Way::Direct && !is_shared(to) {
+            return;
+        }
         if self.witness.is_none() {
             let token = self.board.witness();
             let witness = token.map(|token| Witness::new(memory, token));
@@ -177,9 +180,9 @@ impl Meeting {
             slots,
         };
         let cut = Cut::of(what.len);
-        let most = match self.way {
-            Way::Bounced => cut.within(FIRST),
-            Way::Direct => self.ways.first(to, cut.count()),
+        let share = match self.way {
+            Way::Bounced => 0,
+            Way::Direct => self.ways.take_first(cut.count()),
         };
         let access = (to.is_access && to.len >= LONG).then_some(self.accesses);
         self.accesses = self.accesses.wrapping_add(access.map_or(0, |_| 1));
@@ -188,7 +191,8 @@ impl Meeting {
             to: *to,
             cut,
             way: self.way,
-            most,
+            most: cut.within(FIRST),
+            share,
             expects: self.is_lively && self.way == Way::Bounced,
             access,
             began: Instant::now(),
@@ -197,6 +201,14 @@ impl Meeting {
             turns: 0,
             outcome: Ok(()),
         });
+    }
+
+    /// So many bytes of a copy, the first ones, were made by this side alone, since that is
+    /// its way, or for want of a helper.
+    pub(super) fn was_not_asked(&mut self, to: &Destination, len: u64, time: Duration) {
+        if self.way == Way::Direct {
+            self.ways.took(to, Way::Direct, Took { len, time }, false);
+        }
     }
 
     /// Nobody wants the copy that is open any more.
@@ -211,6 +223,7 @@ impl Meeting {
         let Some(opened) = &mut self.open else {
             return Turn::Copied(0);
         };
+        let mut is_well = false;
         let turn = match opened.turn(&self.board, ends) {
             Ok(Step::GoesOn) => Turn::GoesOn,
             Ok(Step::Waits) => {
@@ -226,7 +239,10 @@ impl Meeting {
                 }
             }
             Ok(Step::Over) => match opened.outcome {
-                Ok(()) => Turn::Copied(ends.from.len()),
+                Ok(()) => {
+                    is_well = true;
+                    Turn::Copied(ends.from.len())
+                }
                 Err(error) => Turn::Failed(error),
             },
             Ok(Step::NotHelped) => self.alone(),
@@ -239,19 +255,25 @@ impl Meeting {
         if turn != Turn::GoesOn
             && let Some(over) = self.open.take()
         {
-            let (to, time) = (&over.to, over.began.elapsed());
             let received = over.open.received();
             self.slots.took(received);
-            let pace = &self.board.bounce.pace;
-            self.is_lively = u32::from(received) * 4 >= over.cut.count().into()
-                && (to.len >= SURE || time <= pace.expected(to.len) + CALL);
-            if over.way == Way::Direct {
-                self.ways.was_shared(to, time, over.waited());
+            self.is_lively = u32::from(received) * 4 >= over.cut.count().into();
+            if is_well {
+                self.learn(&over);
             }
-            let has_slots = self.slots.are_all_in_use();
-            self.ways.took(to, over.way, time, has_slots);
         }
         turn
+    }
+
+    /// What a copy took that is made.
+    fn learn(&mut self, over: &Opened) {
+        let (to, time) = (&over.to, over.began.elapsed());
+        if over.way == Way::Direct && over.share <= over.cut.within(BYTES_PER_TURN as u64) {
+            self.ways.was_shared(time, over.waited());
+        }
+        let took = Took { len: to.len, time };
+        let has_slots = self.slots.are_all_in_use();
+        self.ways.took(to, over.way, took, has_slots);
     }
 
     /// The helper has left parts undone: what it has taken is copied again, and the
@@ -308,10 +330,14 @@ impl Opened {
             let (at, len) = self.cut.parts(parts);
             let began = Instant::now();
             self.outcome = ends.copy(at, len);
-            board.bounce.pace.has_copied(len, began.elapsed());
+            if self.outcome.is_ok() {
+                board.bounce.pace.has_copied(len, began.elapsed());
+            }
             copied += len;
         }
-        self.open.close(board)?;
+        if self.open.close(board)? != 0 && self.outcome.is_ok() {
+            return Err(Broken("parts of a copy that nobody has made"));
+        }
         for _ in 0..LOOKS {
             self.receive(board, ends)?;
             match self.open.helped(board)? {
@@ -335,10 +361,13 @@ impl Opened {
                 self.most = self.most.saturating_mul(2).min(most);
                 Ok(parts)
             }
-            Way::Direct if self.open.own() == 0 => {
-                self.open.claim_at_once(board, self.most.min(most))
+            Way::Direct if self.open.own() < self.share => {
+                let left = self.share - self.open.own();
+                self.open.claim_at_once(board, left.min(most))
             }
-            Way::Direct if self.cut.count() <= most => self.open.claim_at_once(board, most),
+            Way::Direct if self.open.left().len() <= most.into() => {
+                self.open.claim_at_once(board, most)
+            }
             Way::Direct => self.open.claim(board, most),
         }
     }

@@ -88,7 +88,7 @@ impl<T: Transport> Transfers<T> {
         if let Some(to) = destination(&to[0]) {
             let is_only = self.waiting.is_empty();
             let meeting = &mut self.meeting;
-            batch.meeting = meeting.take_if(|meeting| meeting.may_help(&to, is_only));
+            batch.meeting = meeting.take_if(|meeting| meeting.concerns(&to, is_only));
         }
         if batch.meeting.is_some() || to[0].simple().is_none() {
             return Some(());

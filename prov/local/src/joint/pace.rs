@@ -7,20 +7,26 @@
 //! stored. And bytes whose place is in no cache are fetched first, to be changed,
 //! unless they are stored past the caches.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::time::{Duration, Instant};
 
 use prov_util::buffer::PAST_CACHES;
 
-/// What a KiB takes in the kernel, page by page, until that is known, in ns.
+/// What a KiB takes in the kernel, page by page and with the call, until that is known,
+/// in ns.
 const DIRECT: u32 = 90;
+/// Lengths of what the kernel copies that are told from each other: from [`SHORTEST`]
+/// on, twice as many bytes each.
+const LENGTHS: usize = 4;
+/// Of fewer bytes, nothing is learned.
+const SHORTEST: u64 = 16 << 10;
 /// And to store it.
 const STORED: u32 = 30;
 /// And that past the caches.
 const PAST: u32 = 60;
-/// A call of the kernel and what else there is to do for a message that is not sent at
-/// once, in ns.
-const OFFERED: u64 = 3_000;
+/// What there is to do, besides the copy, for a message that is not sent at once, in
+/// ns.
+const OFFERED: u64 = 600;
 /// And to fetch it from memory, where it is in no cache.
 const FETCHED: u32 = 80;
 /// No KiB takes longer.
@@ -34,8 +40,6 @@ const NEAR: u32 = 115;
 const TIMED: usize = 2 << 10;
 /// And more of what a message needs besides.
 const LONG: usize = 8 << 10;
-/// And more of the call, where the kernel copies.
-const CALLED: u64 = 64 << 10;
 /// Of so many long copies that go past the caches, two in a row do not: what the
 /// first one leaves there is there for the second one.
 const TRIAL: u32 = 32;
@@ -43,8 +47,13 @@ const TRIAL: u32 = 32;
 /// What copies between two processes cost this one, whichever side it is on.
 #[derive(Debug)]
 pub struct Pace {
-    /// What the kernel takes.
-    direct: Cost,
+    /// What the kernel takes, for each length.
+    direct: [Cost; LENGTHS],
+    /// What it takes to have a message out of memory that both share.
+    taken: Cost,
+    /// And what both take for the peer, who copies what this side sends, as that says
+    /// ([`Pace::word`]).
+    theirs: AtomicU64,
     /// What it takes to store into memory that both share, through the caches, and
     /// lately rather at best.
     quick: Cost,
@@ -57,7 +66,9 @@ pub struct Pace {
 impl Default for Pace {
     fn default() -> Self {
         Pace {
-            direct: Cost::new(DIRECT),
+            direct: [(); LENGTHS].map(|()| Cost::new(DIRECT)),
+            taken: Cost::new(STORED),
+            theirs: AtomicU64::new(0),
             quick: Cost::new(STORED),
             into: Stores::new(Rule::Far),
             out: Stores::new(Rule::Cold),
@@ -114,15 +125,35 @@ impl Pace {
 
     /// The kernel has copied so many bytes in that time.
     pub fn has_copied(&self, len: u64, time: Duration) {
-        if len >= CALLED {
-            self.direct.learn(len, time, 7);
+        if len >= SHORTEST {
+            self.direct[length(len)].learn(len, time, 1);
         }
     }
 
     /// How long the kernel will take for so many bytes.
     pub fn expected(&self, len: u64) -> Duration {
-        let per_kib = self.direct.per_kib().into();
+        let per_kib = self.direct[length(len)].per_kib().into();
         Duration::from_nanos((len / 1024).saturating_mul(per_kib))
+    }
+
+    /// So many bytes of a message were taken out of memory that both share in that time.
+    pub fn has_taken(&self, len: usize, time: Duration) {
+        self.taken.learn(len as u64, time, 7);
+    }
+
+    /// What it takes here to have a KiB, for the peer: 16 bits of ns for each length that
+    /// is sent at once, if the kernel copies, and for what is sent at once.
+    pub fn word(&self) -> u64 {
+        let [short, middle, long, _] = &self.direct;
+        let fields = [&self.taken, long, middle, short].into_iter();
+        fields.fold(0, |word, cost| {
+            word << 16 | u64::from(cost.per_kib().clamp(1, u16::MAX.into()))
+        })
+    }
+
+    /// The peer says what it takes there; nothing, if that is 0.
+    pub fn hear(&self, word: u64) {
+        self.theirs.store(word, Ordering::Relaxed);
     }
 
     /// Whether a message of so many bytes is to be sent at once: both sides copy it then,
@@ -132,9 +163,21 @@ impl Pace {
             true => self.into.past.per_kib().max(FETCHED),
             false => self.quick.per_kib(),
         };
+        let length = length(len as u64).min(LENGTHS - 2);
+        let theirs = self.theirs.load(Ordering::Relaxed);
+        let (direct, taken) = match (theirs >> (16 * length)) as u16 {
+            0 => (self.direct[length].per_kib(), self.taken.per_kib()),
+            direct => (direct.into(), (theirs >> 48) as u32),
+        };
         let copied = |per_kib: u32| len as u64 * u64::from(per_kib) / 1024;
-        2 * copied(stored) <= copied(self.direct.per_kib()) + OFFERED
+        copied(stored) + copied(taken) <= copied(direct) + OFFERED
     }
+}
+
+/// Which of the [`LENGTHS`] so many bytes are, for which something is learned.
+fn length(len: u64) -> usize {
+    let times = (len / SHORTEST).checked_ilog2().unwrap_or(0);
+    (times as usize).min(LENGTHS - 1)
 }
 
 /// How bytes are stored.
@@ -329,7 +372,7 @@ mod tests {
     const LEN: usize = 64 << 10;
 
     fn has_copied(pace: &Pace, per_kib: u32) {
-        (0..60).for_each(|_| pace.has_copied(CALLED, at(per_kib, 64)));
+        (0..60).for_each(|_| pace.has_copied(LEN as u64, at(per_kib, 64)));
     }
 
     #[test]
@@ -350,16 +393,47 @@ mod tests {
         assert!(!pace.sends_at_once(LEN), "once is not enough");
         slow(40, 5);
         assert!(pace.sends_at_once(LEN));
-        // Of a short one, the rest of the other way is more.
+        // Of a short one, the call is more.
         slow(100, 30);
+        (0..60).for_each(|_| pace.has_copied(SHORTEST, at(200, 16)));
         assert!(!pace.sends_at_once(LEN) && pace.sends_at_once(LEN / 4));
     }
 
     #[test]
-    fn what_a_short_copy_takes_says_more_of_the_call() {
+    fn what_a_copy_takes_says_nothing_of_those_of_other_lengths() {
         let pace = Pace::default();
-        (0..60).for_each(|_| pace.has_copied(CALLED - 1, Duration::from_millis(1)));
-        assert_eq!(pace.direct.per_kib(), DIRECT);
+        pace.has_copied(SHORTEST - 1, Duration::from_secs(1));
+        for (length, kib) in [16, 32, 64, 4096].into_iter().enumerate() {
+            let per_kib = 50 + length as u32;
+            (0..60).for_each(|_| pace.has_copied(u64::from(kib) << 10, at(per_kib, kib)));
+        }
+        let costs: Vec<_> = pace.direct.iter().map(Cost::per_kib).collect();
+        assert_eq!(costs, [50, 51, 52, 53]);
+        assert_eq!(pace.expected(1 << 20), at(53, 1 << 10));
+    }
+
+    #[test]
+    fn who_copies_says_what_that_takes() {
+        let (here, there) = (Pace::default(), Pace::default());
+        (0..30).for_each(|_| here.has_filled(1 << 10, at(100, 1)));
+        assert!(!here.sends_at_once(LEN));
+        has_copied(&there, 300);
+        here.hear(there.word());
+        assert!(here.sends_at_once(LEN) && !here.sends_at_once(LEN / 2));
+        // What this side takes does not count then.
+        has_copied(&here, 10);
+        assert!(here.sends_at_once(LEN));
+        here.hear(0);
+        assert!(!here.sends_at_once(LEN));
+        for (word, expected) in [(1, false), (u64::MAX >> 16, true), (u64::MAX, false)] {
+            here.hear(word);
+            assert_eq!(here.sends_at_once(LEN + 256), expected);
+        }
+        (0..60).for_each(|_| there.has_copied(LEN as u64, Duration::MAX));
+        assert_eq!(there.word() >> 32 & 0xffff, u64::from(u16::MAX));
+        assert_eq!(there.word() >> 48, u64::from(STORED));
+        (0..60).for_each(|_| there.has_taken(LEN, at(77, 64)));
+        assert_eq!(there.word() >> 48, 77);
     }
 
     #[test]
@@ -367,8 +441,8 @@ mod tests {
         let pace = Pace::default();
         pace.has_filled(1024, Duration::from_secs(1));
         assert!(pace.sends_at_once(LEN));
-        pace.has_copied(CALLED, Duration::MAX);
-        assert!(pace.expected(1024) < Duration::from_nanos(200));
+        pace.has_copied(LEN as u64, Duration::MAX);
+        assert!(pace.expected(LEN as u64) < at(300, 64));
     }
 
     #[test]

@@ -102,9 +102,9 @@ impl Scene {
     }
 
     /// Whether the peer is asked with a large copy.
-    fn may_help(&mut self) -> bool {
+    fn may_be_asked(&mut self) -> bool {
         let large = destination(8, SURE);
-        self.meeting.may_help(&large, true)
+        self.meeting.concerns(&large, true)
     }
 
     /// The helper puts its next part into a slot; which part that is.
@@ -135,7 +135,7 @@ fn a_copy_that_nobody_helps_with_is_made_in_one_turn() {
     scene.begin();
     assert!(scene.meeting.is_open());
     assert_eq!(scene.turn(), Turn::Copied(LEN as u64));
-    assert!(!scene.meeting.is_open() && scene.may_help());
+    assert!(!scene.meeting.is_open() && scene.may_be_asked());
     assert!(scene.into == scene.bytes);
 }
 
@@ -161,7 +161,7 @@ fn a_helper_that_dies_is_waited_for_until_then_and_its_part_not_taken_for_done()
     };
     let cut = Cut::of(LEN as u64);
     assert_eq!(turn, Turn::Copied(cut.part(31).0));
-    assert!(!scene.may_help());
+    assert!(!scene.may_be_asked());
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn who_cannot_be_known_to_live_is_not_asked() {
     let token = Seal::new().unwrap().token();
     scene.helper.far.set_witness(token);
     scene.begin();
-    assert!(!scene.meeting.is_open() && !scene.may_help());
+    assert!(!scene.meeting.is_open() && !scene.may_be_asked());
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn a_helper_that_writes_nonsense_spoils_the_copy_and_is_not_asked_again() {
     board.done(&seen, 1, true);
     board.done(&seen, 1, true);
     assert_eq!(scene.turn(), Turn::Failed(Errno::EPROTO));
-    assert!(!scene.meeting.is_open() && !scene.may_help());
+    assert!(!scene.meeting.is_open() && !scene.may_be_asked());
 }
 
 #[test]
@@ -281,23 +281,65 @@ fn a_helper_whose_last_part_failed_leaves_all_to_the_owner() {
     };
     assert_eq!(done, Cut::of(LEN as u64).part(30).0);
     assert!(scene.into[..done as usize] == scene.bytes[..done as usize]);
-    assert!(!scene.may_help());
+    assert!(!scene.may_be_asked());
 }
 
 #[test]
-fn short_copies_are_helped_with_where_large_ones_were_and_on_trial() {
+fn short_copies_are_helped_with_where_there_are_no_others() {
     let mut scene = Scene::new();
-    let short = destination(8, LEAST);
     let meeting = &mut scene.meeting;
-    let tries = (0..32).filter(|_| meeting.may_help(&short, true));
-    assert_eq!(tries.count(), 2);
-    assert!(!(0..32).any(|_| meeting.may_help(&short, false)));
-    meeting.is_lively = true;
-    assert!(meeting.may_help(&short, true) && !meeting.may_help(&short, false));
-    meeting.is_lively = false;
-    for (addr, len, expected) in [(8, SURE, true), (0, SURE, false), (0, 2 * SURE, true)] {
-        assert_eq!(meeting.may_help(&destination(addr, len), false), expected);
+    for (addr, len, [alone, with_others]) in [
+        (8, LEAST - 1, [false, false]),
+        (8, LEAST, [true, false]),
+        (8, SURE, [true, true]),
+        (0, 2 * SURE - 1, [false, false]),
+        (0, 2 * SURE, [true, true]),
+    ] {
+        let to = destination(addr, len);
+        assert_eq!(meeting.concerns(&to, true), alone, "{addr} {len}");
+        assert_eq!(meeting.concerns(&to, false), with_others, "{addr} {len}");
     }
+}
+
+#[test]
+fn what_is_made_alone_is_compared_with_what_is_not() {
+    let mut scene = Scene::new();
+    let to = destination(8, LEAST);
+    let (mut alone, mut asked) = (0, 0);
+    for _ in 0..48 {
+        assert!(scene.meeting.concerns(&to, true));
+        scene.meeting.begin(5, &to, &scene.memory);
+        match scene.meeting.open.take() {
+            None => {
+                alone += 1;
+                let time = Duration::from_secs(1);
+                scene.meeting.was_not_asked(&to, LEAST, time);
+            }
+            Some(opened) => {
+                asked += 1;
+                scene.meeting.learn(&opened);
+            }
+        }
+    }
+    assert_eq!((alone, asked), (32, 16));
+    assert!(scene.meeting.concerns(&to, true) && scene.meeting.way == Way::Bounced);
+}
+
+#[test]
+fn a_copy_that_failed_says_nothing() {
+    let mut scene = Scene::new();
+    for _ in 0..100 {
+        let seen = scene.begin_directly();
+        scene.meeting.give_up();
+        assert_eq!(scene.turn(), Turn::Failed(Errno::ESHUTDOWN));
+        assert!(scene.helper.far.claim(&seen, 1).is_none());
+    }
+    let large = Destination {
+        is_access: true,
+        ..destination(8, LEN as u64)
+    };
+    assert!(scene.meeting.concerns(&large, true));
+    assert_eq!(scene.meeting.way, Way::Direct);
 }
 
 impl Scene {
@@ -332,7 +374,8 @@ fn directly_both_make_one_call_each() {
         let own = opened.claim(&scene.meeting.board).unwrap();
         let (at, len) = Cut::of(LEN as u64).parts(own.clone());
         assert!((count / 3..count).contains(&own.end));
-        let helped = board.claim(&seen, u16::MAX).unwrap();
+        let most = Cut::of(LEN as u64).within(512 << 10);
+        let helped = board.claim(&seen, most).unwrap();
         assert_eq!(helped, own.end..count);
         assert!(!board.is_open());
         let range = at as usize..(at + len) as usize;

@@ -7,23 +7,24 @@
 use std::time::Duration;
 
 use super::share::Share;
-use super::{Destination, SURE};
+use super::{Destination, LEAST, SURE};
 use crate::joint::Way;
 
 /// Bytes from which on help is of use where the system copies.
-const DIRECT: u64 = 256 << 10;
-/// Shorter copies than [`SURE`] of which one is a trial whether the peer helps.
-const TRIAL: u32 = 16;
+const SHARED: u64 = 256 << 10;
 
-/// Lengths that are told from each other: from [`SURE`] on, twice as many bytes each.
-const LENGTHS: usize = 4;
+/// Lengths that are told from each other: from [`LEAST`] on, twice as many bytes each.
+const LENGTHS: usize = 7;
+/// Messages, and remote memory access; and of both, what can be shared where the system
+/// copies, and what cannot.
+const KINDS: usize = 4;
 
 /// Copies that count when the other way is tried, and those before them that do not.
 const COUNTED: u32 = 4;
 const DIRECTLY: u32 = 2;
 /// Through slots, caches have to have these again.
 const BOUNCED: u32 = 12;
-/// And all of them have to be in use, but not for ever.
+/// And all of them have to be in use for long copies, but not for ever.
 const MOST: u32 = 60;
 /// Copies before the first and the second time, and each time from then on.
 const USUAL: [u32; 3] = [32, 128, 512];
@@ -41,11 +42,7 @@ pub(super) struct Ways {
     /// What the owner takes first, where the helper's parts go directly.
     share: Share,
     /// For each length.
-    messages: [Habit; LENGTHS],
-    /// And those of remote memory access.
-    accesses: [Habit; LENGTHS],
-    /// Shorter copies that were made without help since the last trial.
-    unhelped: u32,
+    habits: [[Habit; LENGTHS]; KINDS],
 }
 
 /// Which way copies of one kind go.
@@ -64,8 +61,9 @@ struct Habit {
     /// Copies that go the other way, and those of them that count.
     tried: u32,
     counted: u32,
-    /// What these took together, in ns for each KiB.
+    /// What these took together, in ns for each KiB, and the one that took longest.
     other: u32,
+    longest: u32,
 }
 
 impl Default for Habit {
@@ -79,6 +77,7 @@ impl Default for Habit {
             tried: 0,
             counted: 0,
             other: 0,
+            longest: 0,
         }
     }
 }
@@ -94,9 +93,9 @@ impl Habit {
     }
 
     /// A copy went one way, as [`Habit::next`] had it. `has_slots`: all slots are in use.
-    fn learn(&mut self, way: Way, to: &Destination, time: Duration, has_slots: bool) {
-        let per_kib = time.as_nanos().saturating_mul(1024) / u128::from(to.len.max(1));
-        let per_kib = u32::try_from(per_kib).unwrap_or(u32::MAX).min(1 << 20);
+    fn learn(&mut self, way: Way, to: &Destination, took: Took, has_slots: bool) {
+        let per_kib = took.time.as_nanos().saturating_mul(1024) / u128::from(took.len.max(1));
+        let per_kib = u32::try_from(per_kib).unwrap_or(u32::MAX).clamp(1, 1 << 20);
         if way == self.usual {
             let took = self.took.min(1 << 24);
             self.took = match self.took {
@@ -110,11 +109,14 @@ impl Habit {
         self.tried += 1;
         let counts = match way {
             Way::Direct => self.tried > DIRECTLY,
-            Way::Bounced => self.tried > BOUNCED && has_slots || self.tried > MOST,
+            Way::Bounced => {
+                self.tried > BOUNCED && (has_slots || to.len < SURE) || self.tried > MOST
+            }
         };
         if counts {
             self.counted += 1;
             self.other += per_kib;
+            self.longest = self.longest.max(per_kib);
         }
         if self.counted == COUNTED {
             self.decide(to.is_access);
@@ -123,13 +125,16 @@ impl Habit {
 
     /// The other way has been tried.
     fn decide(&mut self, is_access: bool) {
-        let (took, tried) = (self.took / 16, self.other / COUNTED);
+        // Who was interrupted says little, here as well.
+        let tried = (self.other - self.longest) / (COUNTED - 1);
+        let took = self.took / 16;
         let (other, little) = match self.usual {
             Way::Bounced if is_access => (Way::Direct, LITTLE_OF_ACCESSES),
             Way::Bounced => (Way::Direct, LITTLE),
             Way::Direct => (Way::Bounced, LITTLE),
         };
-        (self.copies, self.tried, self.counted, self.other) = (0, 0, 0, 0);
+        (self.copies, self.tried, self.counted) = (0, 0, 0);
+        (self.other, self.longest) = (0, 0);
         self.trials += 1;
         self.before = USUAL[self.trials.min(USUAL.len() - 1)];
         if tried < took - took * little / 16 {
@@ -141,67 +146,50 @@ impl Habit {
 }
 
 impl Ways {
-    /// How the helper's parts of a copy are to go; none where it is not to be asked.
-    /// `is_lively`: it has helped with the last one through slots.
-    pub(super) fn choose(&mut self, with: &Destination, is_lively: bool) -> Option<Way> {
-        if with.len >= SURE {
-            return Some(self.habit(with).next());
-        }
-        if is_lively {
-            return Some(Way::Bounced);
-        }
-        self.unhelped = self.unhelped.wrapping_add(1);
-        let is_trial = self.unhelped.is_multiple_of(TRIAL);
-        is_trial.then_some(Way::Bounced)
+    /// How the helper's parts of a copy are to go.
+    pub(super) fn choose(&mut self, with: &Destination) -> Way {
+        self.habit(with).next()
     }
 
     fn habit(&mut self, with: &Destination) -> &mut Habit {
-        let length = (with.len / SURE).checked_ilog2().unwrap_or(0) as usize;
-        let habits = match with.is_access {
-            true => &mut self.accesses,
-            false => &mut self.messages,
-        };
-        &mut habits[length.min(LENGTHS - 1)]
+        let kind = usize::from(with.is_access) * 2 + usize::from(with.addr != 0);
+        let length = (with.len / LEAST).checked_ilog2().unwrap_or(0) as usize;
+        &mut self.habits[kind][length.min(LENGTHS - 1)]
     }
 
-    /// How many of so many parts the owner takes first, where the helper's go directly.
-    pub(super) fn first(&mut self, with: &Destination, parts: u16) -> u16 {
-        match is_shared(with) {
-            true => self.share.take(parts),
-            false => parts,
-        }
+    /// How many of so many parts the owner takes first of a copy that is shared.
+    pub(super) fn take_first(&mut self, parts: u16) -> u16 {
+        self.share.take(parts)
     }
 
-    /// A copy went that way. `has_slots`: all slots are in use.
-    pub(super) fn took(&mut self, to: &Destination, way: Way, time: Duration, has_slots: bool) {
-        if to.len >= SURE {
-            self.habit(to).learn(way, to, time, has_slots);
-        }
+    /// A copy went that way, or the beginning of one. `has_slots`: all slots are in use.
+    pub(super) fn took(&mut self, to: &Destination, way: Way, took: Took, has_slots: bool) {
+        self.habit(to).learn(way, to, took, has_slots);
     }
 
-    /// It went directly, and the owner has waited so long for the helper in the end;
-    /// none if it was not helped.
-    pub(super) fn was_shared(
-        &mut self,
-        to: &Destination,
-        time: Duration,
-        waited: Option<Duration>,
-    ) {
-        if is_shared(to) {
-            self.share.took(waited, time);
-        }
+    /// One was shared, of which the owner took first what it was to take, and has waited so long
+    /// for the helper in the end; none if it was not helped.
+    pub(super) fn was_shared(&mut self, time: Duration, waited: Option<Duration>) {
+        self.share.took(waited, time);
     }
 }
 
-/// Whether the helper may put parts of such a copy where they go: nobody but the owner
-/// writes to memory that is registered.
-fn is_shared(to: &Destination) -> bool {
-    to.addr != 0 && to.len >= DIRECT
+/// What was copied, and how long that took.
+#[derive(Clone, Copy)]
+pub(super) struct Took {
+    /// Bytes.
+    pub(super) len: u64,
+    pub(super) time: Duration,
+}
+
+/// Whether the helper may put parts of such a copy where they go, and that is of use:
+/// nobody but the owner writes to memory that is registered.
+pub(super) fn is_shared(to: &Destination) -> bool {
+    to.addr != 0 && to.len >= SHARED
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::LEAST;
     use super::*;
 
     const LONG: u64 = 1 << 20;
@@ -229,24 +217,42 @@ mod tests {
     ) -> Vec<u32> {
         let mut made = Vec::new();
         for copy in 0..copies {
-            let way = ways.choose(to, true).unwrap();
+            let way = ways.choose(to);
             let cost = costs[usize::from(way == Way::Direct)];
             let time = Duration::from_nanos(cost * (to.len >> 10));
-            ways.took(to, way, time, has_slots);
+            ways.took(to, way, Took { len: to.len, time }, has_slots);
             made.extend((way == Way::Direct).then_some(copy));
         }
         made
     }
 
     #[test]
-    fn short_copies_are_helped_with_where_large_ones_were_and_on_trial() {
+    fn short_copies_need_not_have_all_slots() {
         let mut ways = Ways::default();
-        let tries = (0..2 * TRIAL).filter_map(|_| ways.choose(&to(8, LEAST), false));
-        assert_eq!(tries.collect::<Vec<_>>(), [Way::Bounced; 2]);
-        assert_eq!(ways.choose(&to(8, LEAST), true), Some(Way::Bounced));
-        assert_eq!(ways.choose(&to(8, SURE), false), Some(Way::Direct));
+        for len in [LEAST, SURE / 2] {
+            make_where(&mut ways, &to(8, len), 48, [40, 50], false);
+            assert_eq!(ways.choose(&to(8, len)), Way::Bounced);
+        }
+        make_where(&mut ways, &to(8, SURE), 48, [40, 50], false);
+        assert_eq!(ways.habit(&to(8, SURE)).usual, Way::Direct);
     }
 
+    #[test]
+    fn each_kind_has_its_own_way() {
+        let mut ways = Ways::default();
+        let write = to(0, LONG);
+        let read = Destination {
+            is_access: true,
+            ..to(8, LONG)
+        };
+        make(&mut ways, &write, 48, [40, 50]);
+        make(&mut ways, &read, 48, [60, 50]);
+        let mut way = |to: &Destination| ways.habit(to).usual;
+        assert_eq!(
+            [write, read].map(|to| way(&to)),
+            [Way::Bounced, Way::Direct]
+        );
+    }
     #[test]
     fn the_other_way_is_tried_now_and_then() {
         let mut ways = Ways::default();
@@ -321,16 +327,38 @@ mod tests {
         make(&mut ways, &long, 1, [1 << 40, 50]);
         assert_eq!(make(&mut ways, &long, 500, [40, 50]).len(), 6);
         let mut ways = Ways::default();
-        ways.took(&to(8, u64::MAX), Way::Direct, Duration::MAX, true);
-        ways.took(&to(8, SURE), Way::Direct, Duration::MAX, true);
-        ways.took(&to(8, SURE), Way::Bounced, Duration::MAX, true);
+        make(&mut ways, &long, 46, [40, 50]);
+        make(&mut ways, &long, 1, [1 << 40, 50]);
+        make(&mut ways, &long, 1, [40, 50]);
+        assert_eq!(ways.habit(&long).usual, Way::Bounced);
+    }
+
+    #[test]
+    fn no_figure_is_too_much_or_too_little() {
+        let mut ways = Ways::default();
+        for (len, time) in [(u64::MAX, Duration::ZERO), (0, Duration::MAX)] {
+            for way in [Way::Direct, Way::Bounced, Way::Direct] {
+                for _ in 0..100 {
+                    ways.took(&to(8, u64::MAX), way, Took { len, time }, true);
+                    ways.took(&to(8, 0), way, Took { len, time }, true);
+                }
+            }
+        }
+        let mut ways = Ways::default();
+        let long = to(8, LONG);
+        let nothing = Took {
+            len: LONG,
+            time: Duration::ZERO,
+        };
+        ways.took(&long, Way::Direct, nothing, true);
+        make(&mut ways, &long, 1_000, [40, 50]);
+        assert_eq!(ways.habit(&long).usual, Way::Bounced, "it recovers");
     }
 
     #[test]
     fn nobody_else_writes_to_registered_memory() {
-        let mut ways = Ways::default();
-        assert_eq!(ways.first(&to(0, LONG), 32), 32);
-        assert_eq!(ways.first(&to(8, SURE), 4), 4);
-        assert!(ways.first(&to(8, LONG), 32) < 32);
+        let shared =
+            [(0, LONG), (8, SURE), (8, SHARED)].map(|(addr, len)| is_shared(&to(addr, len)));
+        assert_eq!(shared, [false, false, true]);
     }
 }
