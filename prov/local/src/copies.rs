@@ -122,7 +122,7 @@ impl<T: Transport> Copier<T> {
     pub fn next(
         &mut self,
         mut take: impl FnMut(T::Link, &mut Batch<T>) -> Option<(EpKey, OtherProcess)>,
-    ) -> Option<Copying<T>> {
+    ) -> Option<Box<Copying<T>>> {
         let target = self.target.take()?;
         let mut batch = Batch {
             transfers: std::mem::take(&mut self.spare),
@@ -133,13 +133,13 @@ impl<T: Transport> Copier<T> {
             let copying = match due {
                 Due::GoesOn(copying) => {
                     self.spare = batch.transfers;
-                    *copying
+                    copying
                 }
                 Due::Link(link) => {
                     let Some((ep, memory)) = take(link, &mut batch) else {
                         continue;
                     };
-                    Copying {
+                    Box::new(Copying {
                         link,
                         ep,
                         batch,
@@ -147,7 +147,7 @@ impl<T: Transport> Copier<T> {
                         target: None,
                         outcome: Ok(()),
                         is_only: true,
-                    }
+                    })
                 }
             };
             return Some(self.lend(target, copying));
@@ -159,17 +159,17 @@ impl<T: Transport> Copier<T> {
 
     /// The next of the copies that have begun, where none may begin.
     #[cold]
-    pub fn next_begun(&mut self) -> Option<Copying<T>> {
+    pub fn next_begun(&mut self) -> Option<Box<Copying<T>>> {
         let is_begun = |due: &Due<T>| matches!(due, Due::GoesOn(_));
         let begun = self.turns.iter().position(is_begun)?;
         let target = self.target.take()?;
         match self.turns.remove(begun) {
-            Some(Due::GoesOn(copying)) => Some(self.lend(target, *copying)),
+            Some(Due::GoesOn(copying)) => Some(self.lend(target, copying)),
             _ => None,
         }
     }
 
-    fn lend(&mut self, target: Target, mut copying: Copying<T>) -> Copying<T> {
+    fn lend(&mut self, target: Target, mut copying: Box<Copying<T>>) -> Box<Copying<T>> {
         copying.target = Some(target);
         copying.is_only = self.turns.is_empty();
         self.ep = Some(copying.ep);
@@ -183,7 +183,7 @@ impl<T: Transport> Copier<T> {
     /// to be tried one by one.
     pub fn back(
         &mut self,
-        mut copying: Copying<T>,
+        mut copying: Box<Copying<T>>,
         waiting: Option<&mut Transfers<T>>,
     ) -> Option<(Vec<Transfer<T>>, Result)> {
         self.target = copying.target.take();
@@ -193,11 +193,11 @@ impl<T: Transport> Copier<T> {
             if waiting.is_none() {
                 copying.give_up();
             }
-            self.turns.push_back(Due::GoesOn(Box::new(copying)));
+            self.turns.push_back(Due::GoesOn(copying));
             self.note();
             return None;
         }
-        let Copying { batch, outcome, .. } = copying;
+        let Copying { batch, outcome, .. } = *copying;
         let Batch {
             mut transfers,
             meeting,

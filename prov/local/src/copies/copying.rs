@@ -14,7 +14,7 @@ use crate::process::OtherProcess;
 
 /// What a lane does for copies between its peers and itself.
 pub enum Work<T: Transport> {
-    Copy(Copying<T>),
+    Copy(Box<Copying<T>>),
     Help(Box<Helping>),
 }
 
@@ -81,7 +81,7 @@ impl<T: Transport> Copying<T> {
         let began = Instant::now();
         let pairs = self.batch.transfers.iter().filter_map(|transfer| {
             let memory = transfer.simple()?;
-            Some((&transfer.from, memory))
+            Some((&*transfer.from, memory))
         });
         self.outcome = self.memory.copy_all(pairs);
         let lens = self

@@ -15,7 +15,7 @@ pub trait Copies: Core {
     fn wake_for_copies(&mut self);
 
     /// [`Copier::next`].
-    fn next_copy(&mut self) -> Option<Copying<Self::Transport>>;
+    fn next_copy(&mut self) -> Option<Box<Copying<Self::Transport>>>;
 
     /// [`Copier::next_help`].
     fn next_help(&mut self) -> Option<Box<Helping>>;
@@ -24,7 +24,10 @@ pub trait Copies: Core {
     fn note_work(&mut self);
 
     /// [`Copier::back`], with what waits on the link of the copies.
-    fn take_back(&mut self, copying: Copying<Self::Transport>) -> Option<Back<Self::Transport>>;
+    fn take_back(
+        &mut self,
+        copying: Box<Copying<Self::Transport>>,
+    ) -> Option<Back<Self::Transport>>;
 
     /// Copies of a link are over, or their turn is. `transfers` is empty afterwards.
     fn copied(

@@ -11,7 +11,7 @@ use super::{BYTES_PER_TURN, SHORT};
 pub struct Transfer<T: Transport> {
     pub to: Goal<T>,
     /// Where they are in the peer's memory.
-    pub from: OtherIov,
+    pub from: Box<OtherIov>,
     /// The peer's name for it, if it is to be told of the end by that.
     pub name: Option<u64>,
     /// The peer's name for what it has offered, if it can help by that.

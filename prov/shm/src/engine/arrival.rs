@@ -248,7 +248,12 @@ impl Core {
             Action::Fetch(key, fetch) => {
                 let len = fetch.memory.len() as u64;
                 let placing = Placing::receive(fetch.memory, fetch.receipt);
-                let from = fetch.name.from.slice(0, len);
+                let mut from = &fetch.name.from;
+                let part;
+                if from.len() > len {
+                    part = from.slice(0, len);
+                    from = &part;
+                }
                 let len = (fetch.len as u64).min(len) as usize;
                 self.pull_or_ask(key, placing, from, fetch.name.name, len);
             }
@@ -383,7 +388,7 @@ impl Core {
         match link.pending.remove(from_peer(name)) {
             Some(Pending::Result { ticket, to }) => {
                 let placing = Placing::read(to, ticket);
-                self.pull_or_ask(key, placing, from, offer, to.len());
+                self.pull_or_ask(key, placing, &from, offer, to.len());
                 Ok(())
             }
             other => {

@@ -26,7 +26,7 @@ impl Core {
         &mut self,
         key: LinkKey,
         placing: Placing,
-        from: OtherIov,
+        from: &OtherIov,
         name: u64,
         len: usize,
     ) {
@@ -41,7 +41,7 @@ impl Core {
     }
 
     /// Copies from a peer's memory, in turn.
-    pub(super) fn pull(&mut self, key: LinkKey, placing: Placing, from: OtherIov, name: u64) {
+    pub(super) fn pull(&mut self, key: LinkKey, placing: Placing, from: &OtherIov, name: u64) {
         let Some(link) = self.links.get_mut(key) else {
             return self.placed(key, placing, name, Err(Errno::ENOTCONN));
         };
@@ -52,7 +52,7 @@ impl Core {
         let transfer = Transfer {
             goes_first: matches!(placing.then, Then::RemoteWrite { .. }),
             to: placing.into(),
-            from,
+            from: Box::new(*from),
             name: Some(name),
             offer: Some(name),
         };
@@ -152,7 +152,7 @@ impl Copies for Core {
         }
     }
 
-    fn next_copy(&mut self) -> Option<Copying<Shm>> {
+    fn next_copy(&mut self) -> Option<Box<Copying<Shm>>> {
         let (links, endpoints) = (&mut self.links, &mut self.endpoints);
         self.copier.next(|key, batch| {
             let link = links.get_mut(key)?;
@@ -194,7 +194,7 @@ impl Copies for Core {
         self.idle_calls = 0;
     }
 
-    fn take_back(&mut self, copying: Copying<Shm>) -> Option<Back<Shm>> {
+    fn take_back(&mut self, copying: Box<Copying<Shm>>) -> Option<Back<Shm>> {
         let link = self.links.get_mut(copying.link());
         self.copier.back(copying, link.map(|link| &mut link.pulls))
     }

@@ -295,7 +295,7 @@ impl Core {
                     (flags & HAS_DATA != 0).then_some(words[0]),
                     Ack(words[1]),
                 );
-                self.pull(key, placing, from, words[1]);
+                self.pull(key, placing, &from, words[1]);
             }
         }
         Ok(())

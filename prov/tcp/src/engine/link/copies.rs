@@ -30,7 +30,7 @@ pub struct Copies {
 
 /// A message in the peer's memory.
 pub struct Held {
-    pub from: OtherIov,
+    pub from: Box<OtherIov>,
     /// The peer's name for it, if it is acknowledged as soon as it is copied.
     pub ack: Option<u64>,
     /// The peer's name for it, if it can help to copy it.
@@ -41,7 +41,7 @@ impl Held {
     /// What the peer has no name for.
     pub fn unnamed(from: OtherIov) -> Held {
         Held {
-            from,
+            from: Box::new(from),
             ack: None,
             offer: None,
         }

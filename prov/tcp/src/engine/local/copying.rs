@@ -387,7 +387,7 @@ impl Copies for Core {
         }
     }
 
-    fn next_copy(&mut self) -> Option<Copying<Tcp>> {
+    fn next_copy(&mut self) -> Option<Box<Copying<Tcp>>> {
         let (conns, endpoints) = (&mut self.conns, &mut self.endpoints);
         self.copier.next(|key, batch| {
             let conn = conns.get_mut(key)?;
@@ -424,7 +424,7 @@ impl Copies for Core {
         self.idle_calls = 0;
     }
 
-    fn take_back(&mut self, copying: Copying<Tcp>) -> Option<Back<Tcp>> {
+    fn take_back(&mut self, copying: Box<Copying<Tcp>>) -> Option<Back<Tcp>> {
         let conn = self.conns.get_mut(copying.link());
         self.copier
             .back(copying, conn.map(|conn| &mut conn.copies.transfers))
