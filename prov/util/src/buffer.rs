@@ -14,7 +14,7 @@ use std::mem::MaybeUninit;
 
 use libc::iovec;
 
-pub use self::copy::PAST_CACHES;
+pub use self::copy::{PAST_CACHES, prefetch_to_write};
 use self::copy::{copy, prefetch, store};
 pub use self::piece::Piece;
 pub use self::transfer::{Incoming, Outgoing, TRANSFER_LIMIT};

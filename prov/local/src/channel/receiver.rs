@@ -96,9 +96,15 @@ impl Receiver {
     pub fn far_bytes(&self, next: &Next<'_>) -> Option<Piece> {
         let (offset, len) = next.place();
         if len >= TIMED {
-            self.since.set(Some(Instant::now()));
+            self.is_asked_for();
         }
         self.way.area(offset, len)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn is_asked_for(&self) {
+        self.since.set(Some(Instant::now()));
     }
 
     /// Bytes of all messages that have come.
@@ -166,14 +172,20 @@ impl Receiver {
 
     /// The next message, which is in the area, is about to be taken.
     fn hear(&mut self, len: usize) {
-        if len >= TIMED
-            && let Some(since) = self.since.take()
-        {
-            self.pace.has_taken(len, since.elapsed());
+        if len >= TIMED {
+            self.has_taken(len);
         }
         self.untold += len / (NEAR / SLOTS);
         let slot = self.ring.taken() as usize % SLOTS;
         self.heard = self.way.slot(slot).taken();
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn has_taken(&mut self, len: usize) {
+        if let Some(since) = self.since.take() {
+            self.pace.has_taken(len, since.elapsed());
+        }
     }
 
     /// Whether the other side was not told of all that was taken.

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use prov_util::buffer::Piece;
+use prov_util::buffer::{Piece, prefetch_to_write};
 
 use super::{
     AREA, CONTROL, CONTROL_SIZE, HEAD, INLINE, LONGEST, RING, RINGS, SEGMENT, SLOT, SLOTS, TABLES,
@@ -24,6 +24,9 @@ const TAKEN: usize = OFFSET + 1;
 /// The word behind that, which says in which lap of the ring, and for which place
 /// in the area, the first bytes are there before the message is.
 const BEGUN: usize = OFFSET + 2;
+
+/// Bytes of a cache line.
+const LINE: usize = 64;
 
 /// What stands before a message's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -232,6 +235,15 @@ impl<'a> Slot<'a> {
     pub(super) fn begun(self, lap: u32) -> Option<u64> {
         let word = self.word(BEGUN).load(Ordering::Relaxed);
         ((word >> 32) as u32 == lap).then_some(word & u64::from(u32::MAX))
+    }
+
+    /// Has the processor fetch its lines, to be changed, as for a message of so many bytes.
+    #[inline(always)]
+    pub(super) fn fetch_to_fill(self, len: usize) {
+        prefetch_to_write(self.base.as_ptr());
+        if len > LINE - HEAD {
+            prefetch_to_write(self.base.as_ptr().wrapping_add(LINE));
+        }
     }
 
     /// The bytes behind its head.

@@ -1,5 +1,4 @@
-//! Slots for the helper's parts on their way to the owner, and whether they are of
-//! use.
+//! Slots for the helper's parts on their way to the owner.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, Ordering};

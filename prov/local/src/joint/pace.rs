@@ -54,8 +54,7 @@ pub struct Pace {
     /// And what both take for the peer, who copies what this side sends, as that says
     /// ([`Pace::word`]).
     theirs: AtomicU64,
-    /// What it takes to store into memory that both share, through the caches, and
-    /// lately rather at best.
+    /// What it takes to store into memory that both share, through the caches.
     quick: Cost,
     /// Stores into memory that both share.
     into: Stores,
@@ -96,7 +95,7 @@ impl Pace {
 
     /// So many bytes were put into slots, through the caches, in that time.
     pub fn has_filled(&self, len: u64, time: Duration) {
-        self.quick.learn(len, time, 1);
+        self.quick.learn(len, time);
     }
 
     /// So many bytes of a long copy are taken out of memory that both share, where
@@ -126,7 +125,7 @@ impl Pace {
     /// The kernel has copied so many bytes in that time.
     pub fn has_copied(&self, len: u64, time: Duration) {
         if len >= SHORTEST {
-            self.direct[length(len)].learn(len, time, 1);
+            self.direct[length(len)].learn(len, time);
         }
     }
 
@@ -138,7 +137,7 @@ impl Pace {
 
     /// So many bytes of a message were taken out of memory that both share in that time.
     pub fn has_taken(&self, len: usize, time: Duration) {
-        self.taken.learn(len as u64, time, 7);
+        self.taken.learn(len as u64, time);
     }
 
     /// What it takes here to have a KiB, for the peer: 16 bits of ns for each length that
@@ -203,18 +202,16 @@ impl Cost {
         self.0.load(Ordering::Relaxed) / 16
     }
 
-    /// So many bytes have taken so long. Where that is less than what is known, this
-    /// has that `weight`, out of one more; else 7.
+    /// So many bytes have taken so long.
     #[cold]
-    fn learn(&self, len: u64, time: Duration, weight: u64) {
+    fn learn(&self, len: u64, time: Duration) {
         let before = self.0.load(Ordering::Relaxed);
         let per_kib = time.as_nanos().saturating_mul(16 * 1024) / u128::from(len.max(1));
         // Who was interrupted says little.
         let most = before.saturating_mul(4).min(MOST * 16);
         let per_kib = u32::try_from(per_kib).unwrap_or(most).clamp(16, most);
-        let weight = if per_kib < before { weight } else { 7 };
-        let sum = u64::from(before) * weight + u64::from(per_kib);
-        let now = sum.div_ceil(weight + 1) as u32;
+        let sum = u64::from(before) * 7 + u64::from(per_kib);
+        let now = sum.div_ceil(8) as u32;
         self.0.store(now, Ordering::Relaxed);
     }
 }
@@ -301,7 +298,7 @@ impl Stores {
         } else {
             &self.cached
         };
-        cost.learn(len as u64, time, 7);
+        cost.learn(len as u64, time);
         self.decide();
         time
     }
@@ -341,7 +338,7 @@ impl Pace {
     /// As if both stores had been measured, and those past the caches were quicker.
     pub(crate) fn go_past_caches(&self) {
         for stores in [&self.into, &self.out] {
-            (0..100).for_each(|_| stores.cached.learn(1 << 10, Duration::from_millis(1), 7));
+            (0..100).for_each(|_| stores.cached.learn(1 << 10, Duration::from_millis(1)));
             stores.decide();
         }
     }
@@ -364,7 +361,7 @@ mod tests {
             } else {
                 &stores.cached
             };
-            cost.learn(64 << 10, at(per_kib, 64), 7);
+            cost.learn(64 << 10, at(per_kib, 64));
             stores.decide();
         }
     }
@@ -391,7 +388,7 @@ mod tests {
         assert!(!pace.sends_at_once(LEN));
         slow(40, 1);
         assert!(!pace.sends_at_once(LEN), "once is not enough");
-        slow(40, 5);
+        slow(40, 20);
         assert!(pace.sends_at_once(LEN));
         // Of a short one, the call is more.
         slow(100, 30);
@@ -526,7 +523,7 @@ mod tests {
     fn a_figure_comes_to_what_is_measured() {
         for per_kib in [40, 47, 400] {
             let cost = Cost::new(60);
-            (0..100).for_each(|_| cost.learn(1 << 10, at(per_kib, 1), 7));
+            (0..100).for_each(|_| cost.learn(1 << 10, at(per_kib, 1)));
             assert!(cost.per_kib().abs_diff(per_kib) <= 1);
         }
     }

@@ -96,6 +96,26 @@ pub(super) fn prefetch(from: *const u8, len: usize) {
     }
 }
 
+/// Has the processor fetch the line of a byte that will be written to.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub fn prefetch_to_write(at: *const u8) {
+    // SAFETY: a hint, which no address makes wrong, and which processors that do not
+    // know it pass over. The intrinsic would fetch it to be read, where the build may not
+    // take for granted that they all do.
+    unsafe {
+        std::arch::asm!(
+            "prefetchw [{at}]",
+            at = in(reg) at,
+            options(nostack, preserves_flags, readonly),
+        );
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+#[inline(always)]
+pub fn prefetch_to_write(_at: *const u8) {}
+
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) fn prefetch(_from: *const u8, _len: usize) {}
 
