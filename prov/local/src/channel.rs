@@ -55,8 +55,9 @@ pub const PUSHED: usize = 64 << 10;
 pub const LONGEST: usize = PUSHED + 256;
 /// Questions of [`Channel::takes`] of which one is answered the other way than what is
 /// known says: that may change.
-const TRIAL: u32 = 128;
-/// And of which one is answered with what the peer says by then.
+const TRIAL: u32 = 127;
+/// And of which one is answered with what the peer says by then, and counts for an area
+/// that is too small.
 const HEARD: u32 = 16;
 /// Messages that are so long are fetched in part before they have come.
 const LONG: usize = 3 << 10;
@@ -311,16 +312,21 @@ impl Sender {
         if self.asked % HEARD == 1 {
             let word = control(&self.way.taking, PACE).load(Ordering::Relaxed);
             self.pace.hear(word);
+            self.area.takes(len, &self.way);
         }
         let is_trial = self.asked.is_multiple_of(TRIAL);
-        if len > LONGEST || self.pace.sends_at_once(len) == is_trial {
+        let at_once = self.pace.sends_at_once(len);
+        if len > LONGEST || !at_once && !is_trial || !self.area.takes(len, &self.way) {
             return false;
         }
-        let takes = self.area.takes(len, &self.way);
-        if takes && is_trial {
-            self.pace.time_next();
+        match at_once {
+            // Who only waits for room asks again and again.
+            true => !is_trial || self.area.find(len, &self.way).is_none(),
+            false => {
+                self.pace.time_next();
+                true
+            }
         }
-        takes
     }
 
     /// [`Channel::space`].
@@ -530,7 +536,7 @@ impl Channel {
     /// Whether messages of this length can be sent, as soon as there is room: longer
     /// ones than [`MODERATE`] where the area is so large, which it becomes when they
     /// are often asked for, and while the two plain copies take less than one that
-    /// the system makes.
+    /// the system makes; now and then, the other way round.
     #[inline(always)]
     pub fn takes(&mut self, len: usize) -> bool {
         len <= MODERATE || self.sender.takes(len)

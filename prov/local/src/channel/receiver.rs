@@ -96,14 +96,14 @@ impl Receiver {
     pub fn far_bytes(&self, next: &Next<'_>) -> Option<Piece> {
         let (offset, len) = next.place();
         if len >= TIMED {
-            self.is_asked_for();
+            self.note_question();
         }
         self.way.area(offset, len)
     }
 
     #[cold]
     #[inline(never)]
-    fn is_asked_for(&self) {
+    fn note_question(&self) {
         self.since.set(Some(Instant::now()));
     }
 
@@ -173,7 +173,7 @@ impl Receiver {
     /// The next message, which is in the area, is about to be taken.
     fn hear(&mut self, len: usize) {
         if len >= TIMED {
-            self.has_taken(len);
+            self.note_taken(len);
         }
         self.untold += len / (NEAR / SLOTS);
         let slot = self.ring.taken() as usize % SLOTS;
@@ -182,7 +182,7 @@ impl Receiver {
 
     #[cold]
     #[inline(never)]
-    fn has_taken(&mut self, len: usize) {
+    fn note_taken(&mut self, len: usize) {
         if let Some(since) = self.since.take() {
             self.pace.has_taken(len, since.elapsed());
         }

@@ -1,6 +1,6 @@
 //! Copies under way, without the lane's lock.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use prov_message::{EpKey, Errand, Target, Transport};
 use prov_util::errno::Result;
@@ -69,10 +69,10 @@ impl<T: Transport> Copying<T> {
         }
     }
 
-    /// So many bytes were copied since then, if all is well.
-    fn took(&self, len: u64, since: Instant) {
+    /// So many bytes were copied in that time, if all is well.
+    fn took(&self, len: u64, time: Duration) {
         if let (Some(pace), Ok(())) = (&self.batch.pace, self.outcome) {
-            pace.has_copied(len, since.elapsed());
+            pace.has_copied(len, time);
         }
     }
 
@@ -84,12 +84,10 @@ impl<T: Transport> Copying<T> {
             Some((&*transfer.from, memory))
         });
         self.outcome = self.memory.copy_all(pairs);
-        let lens = self
-            .batch
-            .transfers
-            .iter()
-            .map(|transfer| transfer.from.len());
-        self.took(lens.sum(), began);
+        let transfers = &self.batch.transfers;
+        let count = transfers.len().max(1);
+        let len: u64 = transfers.iter().map(|transfer| transfer.from.len()).sum();
+        self.took(len / count as u64, began.elapsed() / count as u32);
         if self.outcome.is_ok() {
             for transfer in &mut self.batch.transfers {
                 let len = transfer.from.len() as usize;
@@ -149,10 +147,11 @@ impl<T: Transport> Errand for Copying<T> {
                 };
                 let copied = ends.copy(done, left as u64);
                 self.outcome = copied.map(|()| placing.done += left);
+                let time = began.elapsed();
                 if let (Ok(()), Some(meeting), Some(to)) = (self.outcome, meeting, alone) {
-                    meeting.was_not_asked(&to, left as u64, began.elapsed());
+                    meeting.was_not_asked(&to, left as u64, time);
                 }
-                self.took(left as u64, began);
+                self.took(left as u64, time);
                 return self.outcome.is_ok() && left <= SHORT;
             }
             Goal::Keep { next, copied, .. } => {

@@ -11,6 +11,7 @@ use prov_util::buffer::AppIov;
 use prov_util::errno::{Errno, Result};
 use prov_util::mr::{Grants, MrTable};
 
+use super::joined::SURE;
 use crate::joint::{Board, Cut, Seen, Way};
 use crate::process::OtherProcess;
 
@@ -274,7 +275,7 @@ impl Helping {
             let to = what.addr.checked_add(at + done as u64);
             memory.put(bytes, to.ok_or(Errno::EFAULT)?)
         });
-        if outcome.is_ok() {
+        if outcome.is_ok() && len >= SURE {
             let pace = &self.board.bounce.pace;
             pace.has_copied(len, began.elapsed());
         }

@@ -22,7 +22,7 @@ use crate::ring::Broken;
 pub const LEAST: u64 = 16 << 10;
 /// Bytes from which on it is, though there is more to copy: so many take as long as it
 /// needs to see that.
-const SURE: u64 = 128 << 10;
+pub(super) const SURE: u64 = 128 << 10;
 /// Bytes from which on what is read or written remotely need not stay in this
 /// processor's caches.
 const LONG: u64 = 1 << 20;
@@ -79,8 +79,7 @@ struct Opened {
     /// Parts that the owner takes at once: more each time that no help comes, if they are
     /// to go through slots.
     most: u16,
-    /// Where the helper's go directly: what the owner takes first, unless that is more
-    /// than it takes in one turn.
+    /// Where the helper's go directly: what the owner takes first.
     share: u16,
     /// Whether the helper is at it, and parts will come through slots.
     expects: bool,
@@ -268,8 +267,9 @@ impl Meeting {
     /// What a copy took that is made.
     fn learn(&mut self, over: &Opened) {
         let (to, time) = (&over.to, over.began.elapsed());
-        if over.way == Way::Direct && over.share <= over.cut.within(BYTES_PER_TURN as u64) {
-            self.ways.was_shared(time, over.waited());
+        if over.way == Way::Direct {
+            let at_once = over.share <= over.cut.within(BYTES_PER_TURN as u64);
+            self.ways.was_shared(at_once, time, over.waited());
         }
         let took = Took { len: to.len, time };
         let has_slots = self.slots.are_all_in_use();
@@ -330,7 +330,8 @@ impl Opened {
             let (at, len) = self.cut.parts(parts);
             let began = Instant::now();
             self.outcome = ends.copy(at, len);
-            if self.outcome.is_ok() {
+            // Shorter pieces are not as short copies are.
+            if self.outcome.is_ok() && len >= SURE {
                 board.bounce.pace.has_copied(len, began.elapsed());
             }
             copied += len;

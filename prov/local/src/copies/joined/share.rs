@@ -49,9 +49,10 @@ impl Share {
     /// A copy is over. It was helped with if there is a time for which the owner has
     /// waited for the helper in the end, of so much in all; 0 if the helper was done
     /// before.
-    pub(super) fn took(&mut self, waited: Option<Duration>, all: Duration) {
+    /// Nothing follows for the share if the owner did not take it `at_once`.
+    pub(super) fn took(&mut self, at_once: bool, waited: Option<Duration>, all: Duration) {
         self.is_helped = waited.is_some();
-        let Some(waited) = waited else {
+        let (true, Some(waited)) = (at_once, waited) else {
             return;
         };
         let of_64 = match waited.as_nanos() {
@@ -85,7 +86,7 @@ mod tests {
                 let own = u64::from(share.take(64));
                 let (owner, helper) = (us(own), us((64 - own) * speed));
                 let waited = helper.saturating_sub(owner);
-                share.took(Some(waited), helper.max(owner));
+                share.took(true, Some(waited), helper.max(owner));
             }
             assert!(share.take(64).abs_diff(expected) <= 1, "{share:?}");
         }
@@ -95,11 +96,14 @@ mod tests {
     fn who_gets_no_help_takes_all_but_on_trial() {
         let mut share = Share::default();
         assert_eq!(share.take(8), 5);
-        share.took(None, us(10));
+        share.took(true, None, us(10));
         let taken: Vec<_> = (0..2 * TRIAL).map(|_| share.take(8)).collect();
         assert_eq!(taken.iter().filter(|taken| **taken == 5).count(), 2);
         assert!(taken.iter().all(|taken| [5, 8].contains(taken)));
-        share.took(NO_TIME, us(10));
+        // However far it came at once.
+        share.took(false, NO_TIME, us(10));
+        assert_eq!(share.take(8), 5);
+        (0..100).for_each(|_| share.took(false, NO_TIME, us(10)));
         assert_eq!(share.take(8), 5);
         assert_eq!((share.take(1), share.take(0)), (1, 0));
     }
@@ -107,11 +111,11 @@ mod tests {
     #[test]
     fn each_side_takes_something_of_a_copy() {
         let mut share = Share::default();
-        (0..100).for_each(|_| share.took(Some(us(1_000)), us(1)));
+        (0..100).for_each(|_| share.took(true, Some(us(1_000)), us(1)));
         assert_eq!(share.take(64), MOST as u16);
-        (0..100).for_each(|_| share.took(NO_TIME, us(1)));
+        (0..100).for_each(|_| share.took(true, NO_TIME, us(1)));
         assert_eq!(share.take(64), LEAST as u16);
-        share.took(NO_TIME, us(0));
-        share.took(Some(Duration::MAX), us(0));
+        share.took(true, NO_TIME, us(0));
+        share.took(true, Some(Duration::MAX), us(0));
     }
 }

@@ -167,10 +167,10 @@ impl Ways {
         self.habit(to).learn(way, to, took, has_slots);
     }
 
-    /// One was shared, of which the owner took first what it was to take, and has waited so long
-    /// for the helper in the end; none if it was not helped.
-    pub(super) fn was_shared(&mut self, time: Duration, waited: Option<Duration>) {
-        self.share.took(waited, time);
+    /// One was shared, and the owner has waited so long for the helper in the end; none if
+    /// it was not helped. `at_once`: what the owner took first, it has copied in one turn.
+    pub(super) fn was_shared(&mut self, at_once: bool, time: Duration, waited: Option<Duration>) {
+        self.share.took(at_once, waited, time);
     }
 }
 
