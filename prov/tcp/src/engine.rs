@@ -100,8 +100,8 @@ pub struct Core {
     vain: Lately,
     /// Whether the poller had something to say the last time.
     had_events: bool,
-    /// Whether a thread was ever told that it may sleep at the poller.
-    has_sleepers: bool,
+    /// Who was ever told that it may sleep at the poller.
+    sleepers: Option<Sleeper>,
     /// Whether connections are looked at from time to time.
     is_watching: bool,
 }
@@ -177,7 +177,7 @@ impl Core {
             spare_buffers: Vec::new(),
             vain: Lately::default(),
             had_events: false,
-            has_sleepers: false,
+            sleepers: None,
             is_watching: false,
         })
     }

@@ -66,7 +66,8 @@ impl Alarm {
             return true;
         }
         let is_heard = self.is_heard.load(Ordering::Acquire);
-        if is_heard {
+        let will_ring = self.is_set.load(Ordering::Acquire) && !self.is_long_ago(now);
+        if is_heard && !will_ring {
             self.set(now);
         }
         is_heard
@@ -105,9 +106,7 @@ impl Alarm {
             return false;
         }
         let now = now();
-        let last = Duration::from_nanos(self.put_off.load(Ordering::Relaxed));
-        let is_long_ago = now.duration_since(self.start) >= last + AWAY / 2;
-        if !is_long_ago {
+        if !self.is_long_ago(now) {
             return false;
         }
         if std::process::id() != self.process {
@@ -116,6 +115,12 @@ impl Alarm {
         }
         self.ring_after(AWAY, now);
         true
+    }
+
+    /// Whether it was put off so long ago that it may ring soon.
+    fn is_long_ago(&self, now: Instant) -> bool {
+        let last = Duration::from_nanos(self.put_off.load(Ordering::Relaxed));
+        now.duration_since(self.start) >= last + AWAY / 2
     }
 
     fn ring_after(&self, pause: Duration, now: Instant) {
@@ -172,6 +177,11 @@ mod tests {
         alarm.is_heard();
         assert!(alarm.relieve(start));
         assert!(alarm.put_off(|| start + AWAY));
+        // Once is enough for a while.
+        assert!(alarm.relieve(start + AWAY + AWAY / 4));
+        assert!(alarm.put_off(|| start + AWAY + AWAY / 2));
+        assert!(alarm.relieve(start + 2 * AWAY));
+        assert!(!alarm.put_off(|| start + 2 * AWAY + AWAY / 4));
     }
 
     #[test]

@@ -382,7 +382,7 @@ impl Copies for Core {
     }
 
     fn wake_for_copies(&mut self) {
-        if self.has_sleepers {
+        if self.must_wake() {
             self.poller.wake_at(Instant::now());
         }
     }

@@ -28,3 +28,17 @@ fn a_call_right_after_one_in_vain_does_not_ask_again() {
         "a thread sleeps at what it has not seen"
     );
 }
+
+#[test]
+fn the_thread_that_helps_is_not_woken_while_the_application_drives() {
+    let side = side();
+    let mut core = side.engine.core();
+    assert!(!core.must_wake(), "nobody sleeps");
+    assert!(core.may_sleep(Sleeper::Helper));
+    assert!(!core.must_wake());
+    // But one of the application is, whoever sleeps besides.
+    for sleeper in [Sleeper::Thread, Sleeper::Helper] {
+        assert!(core.may_sleep(sleeper));
+        assert!(core.must_wake());
+    }
+}

@@ -385,7 +385,7 @@ impl Core {
         if self.starved.is_empty() {
             self.signals.stall_ends();
         }
-        if !self.sent.is_empty() && self.has_sleepers {
+        if !self.sent.is_empty() && self.must_wake() {
             self.poller.wake_at(Instant::now());
         }
         has_left

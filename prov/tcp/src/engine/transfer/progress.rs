@@ -135,8 +135,21 @@ impl Core {
             && self.held.is_empty()
             && self.copier.is_empty()
             && !self.had_events;
-        self.has_sleepers |= may_sleep;
+        if may_sleep && self.sleepers != Some(Sleeper::Thread) {
+            self.sleepers = Some(sleeper);
+        }
         may_sleep && self.may_nap(sleeper)
+    }
+
+    /// Whether a thread that sleeps has to be woken for what is to be done. Where only the
+    /// one that helps sleeps, it is not for as long as the application drives: to wake it
+    /// takes longer than what there is to do, and the processor from the application.
+    pub(crate) fn must_wake(&self) -> bool {
+        match self.sleepers {
+            None => false,
+            Some(Sleeper::Thread) => true,
+            Some(Sleeper::Helper) => !self.signals.relieves_helper(),
+        }
     }
 
     #[inline(always)]
@@ -272,7 +285,7 @@ impl Core {
         }
         let next = [self.timers.next(), self.rota.next_nap()];
         self.poller.set_alarm(next.into_iter().flatten().min());
-        if self.has_sleepers && !self.ready.is_empty() {
+        if !self.ready.is_empty() && self.must_wake() {
             // This alarm may have been for a thread that sleeps.
             self.poller.wake_at(now);
         }
@@ -472,10 +485,11 @@ impl Core {
     /// Gives a connection another turn with the next progress call, which is to
     /// come even if this thread makes no more.
     pub(crate) fn read_later(&mut self, key: ConnKey) {
+        let must_wake = self.must_wake();
         let Some(conn) = self.conns.get_mut(key) else {
             return;
         };
-        if self.has_sleepers {
+        if must_wake {
             // The poller has told this thread, not the one that sleeps there.
             self.poller
                 .tell_again(conn.socket.as_fd(), Source::Link(key));
