@@ -30,13 +30,14 @@ fn a_call_right_after_one_in_vain_does_not_ask_again() {
 }
 
 #[test]
-fn the_thread_that_helps_is_not_woken_while_the_application_drives() {
+fn who_sleeps_is_woken_but_for_the_thread_that_helps_where_that_hears_an_alarm() {
     let side = side();
     let mut core = side.engine.core();
-    assert!(!core.must_wake(), "nobody sleeps");
-    assert!(core.may_sleep(Sleeper::Helper));
+    core.sleepers = None;
     assert!(!core.must_wake());
-    // But one of the application is, whoever sleeps besides.
+    assert!(core.may_sleep(Sleeper::Helper));
+    assert_eq!(core.must_wake(), !core.signals.relieves_helper());
+    // One of the application's is, whoever sleeps besides.
     for sleeper in [Sleeper::Thread, Sleeper::Helper] {
         assert!(core.may_sleep(sleeper));
         assert!(core.must_wake());
