@@ -314,7 +314,7 @@ impl Sender {
             self.pace.hear(word);
             self.area.takes(len, &self.way);
         }
-        let is_trial = self.asked.is_multiple_of(TRIAL);
+        let is_trial = self.asked.is_multiple_of(TRIAL) && self.pace.is_open(len);
         let at_once = self.pace.sends_at_once(len);
         if len > LONGEST || !at_once && !is_trial || !self.area.takes(len, &self.way) {
             return false;

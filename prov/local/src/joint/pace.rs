@@ -27,6 +27,8 @@ const PAST: u32 = 60;
 /// What there is to do, besides the copy, for a message that is not sent at once, in
 /// ns.
 const OFFERED: u64 = 600;
+/// What takes so many times as long is not tried.
+const CLEAR: u64 = 32;
 /// And to fetch it from memory, where it is in no cache.
 const FETCHED: u32 = 80;
 /// No KiB takes longer.
@@ -159,6 +161,19 @@ impl Pace {
     /// one after the other. It has to take a fifth less: each keeps the other's lines from
     /// it afterwards, too.
     pub fn sends_at_once(&self, len: usize) -> bool {
+        let [at_once, offered] = self.costs(len);
+        5 * at_once <= 4 * offered
+    }
+
+    /// Whether it could be otherwise by now: neither way is known to take many times as
+    /// long.
+    pub fn is_open(&self, len: usize) -> bool {
+        let [at_once, offered] = self.costs(len);
+        at_once < offered * CLEAR && offered < at_once * CLEAR
+    }
+
+    /// What a message costs that is sent at once, and one that is not.
+    fn costs(&self, len: usize) -> [u64; 2] {
         let stored = match self.into.go_past.load(Ordering::Relaxed) {
             true => self.into.past.per_kib().max(FETCHED),
             false => self.quick.per_kib(),
@@ -170,7 +185,8 @@ impl Pace {
             direct => (direct.into(), (theirs >> 48) as u32),
         };
         let copied = |per_kib: u32| len as u64 * u64::from(per_kib) / 1024;
-        5 * (copied(stored) + copied(taken)) <= 4 * (copied(direct) + OFFERED)
+        let at_once = copied(stored) + copied(taken);
+        [at_once, copied(direct) + OFFERED]
     }
 }
 
@@ -390,7 +406,10 @@ mod tests {
         slow(40, 1);
         assert!(!pace.sends_at_once(LEN), "once is not enough");
         slow(30, 40);
-        assert!(pace.sends_at_once(LEN));
+        assert!(pace.sends_at_once(LEN) && pace.is_open(LEN));
+        has_copied(&pace, 3_000);
+        assert!(pace.sends_at_once(LEN) && !pace.is_open(LEN));
+        has_copied(&pace, 80);
         // Of a short one, the call is more.
         slow(100, 30);
         (0..60).for_each(|_| pace.has_copied(SHORTEST, at(200, 16)));
