@@ -64,7 +64,7 @@ const LONG: usize = 3 << 10;
 /// How many of their bytes: about as many lines as a processor asks for at a time.
 const AHEAD: usize = 2 << 10;
 
-/// How many slots ahead of the next one a slot's first line is fetched, to be filled: it
+/// How many slots ahead of the next one the lines of a slot are fetched, to be filled: each
 /// is in the receiver's cache, and to have it from there takes longer than to fill a few.
 const SOON: u64 = 4;
 
@@ -72,7 +72,7 @@ const SOON: u64 = 4;
 const CONTROL: usize = 1024;
 /// Bytes for each side.
 const CONTROL_SIZE: usize = 512;
-/// Where in them it says what it takes to copy what it is offered ([`Pace::word`]).
+/// Where in them it says what it takes to have what the other one sends ([`Pace::word`]).
 const PACE: usize = 8;
 /// And whether it sleeps.
 const SLEEP: usize = 256;
