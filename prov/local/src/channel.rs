@@ -312,11 +312,11 @@ impl Sender {
         if self.asked % HEARD == 1 {
             let word = control(&self.way.taking, PACE).load(Ordering::Relaxed);
             self.pace.hear(word);
-            self.area.takes(len, &self.way);
+            self.area.takes(len, 1, &self.way);
         }
         let is_trial = self.asked.is_multiple_of(TRIAL) && self.pace.is_open(len);
         let at_once = self.pace.sends_at_once(len);
-        if len > LONGEST || !at_once && !is_trial || !self.area.takes(len, &self.way) {
+        if len > LONGEST || !at_once && !is_trial || !self.area.takes(len, 1, &self.way) {
             return false;
         }
         match at_once {
@@ -327,6 +327,12 @@ impl Sender {
                 true
             }
         }
+    }
+
+    /// See [`Channel::widens`].
+    fn widens(&mut self, len: usize) -> bool {
+        let messages = len.div_ceil(PUSHED).try_into().unwrap_or(u32::MAX);
+        self.area.takes(LONGEST, messages, &self.way)
     }
 
     /// [`Channel::space`].
@@ -542,6 +548,22 @@ impl Channel {
         len <= MODERATE || self.sender.takes(len)
     }
 
+    /// Whether the area is so large that what is sent in parts goes through it quickly, which
+    /// it becomes when this is asked of a few MiB together.
+    pub fn widens(&mut self, len: usize) -> bool {
+        self.sender.widens(len)
+    }
+
+    /// The area grows no more, as where there is no memory for that.
+    pub fn stays_as_it_is(&mut self) {
+        self.sender.area.stays_as_it_is();
+    }
+
+    /// Whether it is so large.
+    pub fn is_wide(&self) -> bool {
+        self.sender.area.is_large(LONGEST)
+    }
+
     /// Room for a message of `len` bytes, for which [`Channel::takes`] says yes;
     /// `None` if there is none now.
     ///
@@ -588,6 +610,12 @@ impl Channel {
         debug_assert!(len > INLINE && len <= LONGEST);
         let taken = self.taken();
         self.sender.send_far(head, len, taken, fill, wake)
+    }
+
+    /// What it takes to bring bytes from one process to the other.
+    #[inline]
+    pub fn pace(&self) -> &Pace {
+        &self.joint.own.bounce.pace
     }
 
     /// Copies that both processes make.

@@ -42,7 +42,7 @@ pub use self::board::{BOARD, Board, Joint};
 #[cfg(not(loom))]
 pub use self::bounce::{BOUNCE, Bounce, Turn, Way};
 #[cfg(not(loom))]
-pub use self::pace::{Pace, Store};
+pub use self::pace::{LONG_ACCESS, Pace, Store};
 use crate::ring::Broken;
 
 /// Bytes of a part at most, unless there would be too many.

@@ -115,18 +115,22 @@ impl Area {
     }
 
     /// Whether messages of this length can be sent: a few at a time. For those that
-    /// are often asked for, it grows.
-    #[cold]
-    pub(super) fn takes(&mut self, len: usize, way: &Direction) -> bool {
-        let is_large = |reach| (len * AT_A_TIME) as u64 <= reach;
-        if !is_large(self.reach) {
-            self.wishes += 1;
+    /// are often asked for, or many at once, it grows.
+    pub(super) fn takes(&mut self, len: usize, messages: u32, way: &Direction) -> bool {
+        if !self.is_large(len) {
+            self.wishes = self.wishes.saturating_add(messages);
             if self.wishes >= WISHES {
                 self.wishes = 0;
                 self.grow(way);
             }
         }
-        is_large(self.reach)
+        self.is_large(len)
+    }
+
+    /// Whether they could be sent as it is.
+    #[inline]
+    pub(super) fn is_large(&self, len: usize) -> bool {
+        (len * AT_A_TIME) as u64 <= self.reach
     }
 
     /// What is used has no room up to its end. Whether there is room behind it now,
@@ -169,6 +173,11 @@ impl Area {
         }
         self.extension = (self.reach != NEAR as u64).then_some(extension);
         !self.cannot
+    }
+
+    /// There is no memory for more.
+    pub(super) fn stays_as_it_is(&mut self) {
+        self.cannot = true;
     }
 
     /// Whether more than the beginning is used.
@@ -307,7 +316,7 @@ mod tests {
         static COUNT: Count = Count::new();
         let (channel, _fd) = Channel::create().unwrap();
         let mut area = Area::new(&COUNT);
-        area.cannot = true;
+        area.stays_as_it_is();
         assert!(!area.grow(&channel.sender.way) && !area.has_grown());
     }
 

@@ -14,7 +14,7 @@ use prov_util::process_memory::OtherIov;
 
 use self::ways::{Took, Ways, is_shared};
 use super::{BYTES_PER_TURN, Goal, Transfer};
-use crate::joint::{self, Board, Cut, Helped, Open, Way, What};
+use crate::joint::{self, Board, Cut, Helped, LONG_ACCESS, Open, Way, What};
 use crate::process::{OtherProcess, Witness};
 use crate::ring::Broken;
 
@@ -23,9 +23,6 @@ pub const LEAST: u64 = 16 << 10;
 /// Bytes from which on it is, though there is more to copy: so many take as long as it
 /// needs to see that.
 pub(super) const SURE: u64 = 128 << 10;
-/// Bytes from which on what is read or written remotely need not stay in this
-/// processor's caches.
-const LONG: u64 = 1 << 20;
 /// Bytes that are taken out of slots in one turn: meanwhile, the peer may wait for
 /// help with a copy of its own.
 const RECEIVED_PER_TURN: u64 = 256 << 10;
@@ -183,7 +180,7 @@ impl Meeting {
             Way::Bounced => 0,
             Way::Direct => self.ways.take_first(cut.count()),
         };
-        let access = (to.is_access && to.len >= LONG).then_some(self.accesses);
+        let access = (to.is_access && to.len >= LONG_ACCESS).then_some(self.accesses);
         self.accesses = self.accesses.wrapping_add(access.map_or(0, |_| 1));
         self.open = Some(Opened {
             open: Open::new(&self.board, self.generation, &what, cut.count()),

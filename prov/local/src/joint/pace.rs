@@ -42,6 +42,9 @@ const NEAR: u32 = 115;
 const TIMED: usize = 2 << 10;
 /// And more of what a message needs besides.
 const LONG: usize = 8 << 10;
+/// Bytes from which on what is read or written remotely need not stay in the caches of who
+/// is to have it.
+pub const LONG_ACCESS: u64 = 1 << 20;
 /// Of so many long copies that go past the caches, two in a row do not: what the
 /// first one leaves there is there for the second one.
 const TRIAL: u32 = 32;

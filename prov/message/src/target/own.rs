@@ -20,7 +20,7 @@ impl Target {
             }
             Access::Write => {
                 let grants = self.resolve(visitor, FI_RMA, FI_REMOTE_WRITE, list)?;
-                grants.copy_from(&mut self.memory, 0, local);
+                grants.copy_from(&mut self.memory, 0, local, false);
                 self.was_written(visitor, &grants, FI_RMA, access.immediate());
             }
         }

@@ -8,7 +8,7 @@ use prov_util::errno::Errno;
 use super::Core;
 use super::keys::{LinkKey, from_peer};
 use super::link::{
-    Ack, Action, Arrival, Coming, Fault, Link, Offered, Pending, Placing, Stream, wake,
+    Ack, Action, Arrival, Coming, Fault, Link, Offered, Pending, Placing, Stream, Why, wake,
 };
 use super::records::*;
 
@@ -315,6 +315,7 @@ impl Core {
             return Err(Fault::Protocol("an offer is asked for twice"));
         }
         link.streams.push_back(Stream {
+            why: Why::Asked,
             offer,
             to: words[1],
             done: 0,
@@ -360,23 +361,28 @@ impl Core {
     fn result(&mut self, key: LinkKey, record: &Record) -> Result<(), Fault> {
         let name = from_peer(record.head.words[0]);
         let link = self.link_mut(key)?;
-        match link.pending.remove(name) {
-            Some(Pending::Result { ticket, to }) => {
-                let outcome = match to.len() == record.bytes.len() {
-                    true => Ok(()),
-                    false => Err(Errno::EPROTO),
-                };
-                if outcome.is_ok() {
-                    record.bytes.copy_to(&to);
-                }
-                self.endpoints.finish(ticket, outcome);
-                Ok(())
-            }
-            other => {
-                self.give_back(key, other);
-                Err(Fault::Protocol("name of a result"))
-            }
+        let result = link.pending.result(name);
+        let (to, done) = result.ok_or(Fault::Protocol("name of a result"))?;
+        let (before, bytes) = (*done, &record.bytes);
+        let is_last = record.head.flags & MORE == 0;
+        let fits = match is_last {
+            true => bytes.len() == to.len() - before,
+            false => !bytes.is_empty() && bytes.len() < to.len() - before,
+        };
+        if fits {
+            *done += bytes.len();
+            let store = link.take_out(to.len(), bytes.len());
+            let place = to.slice(before, bytes.len());
+            bytes.copy_to(&place.past_caches(store.past_caches));
+            link.is_out(store, to.len(), bytes.len(), is_last);
+        } else if !is_last {
+            return Err(Fault::Protocol("bytes of a result"));
         }
+        if is_last && let Some(Pending::Result { ticket, .. }) = link.pending.remove(name) {
+            let outcome = if fits { Ok(()) } else { Err(Errno::EPROTO) };
+            self.endpoints.finish(ticket, outcome);
+        }
+        Ok(())
     }
 
     /// Where is what was read.
@@ -386,7 +392,11 @@ impl Core {
         let from = from.ok_or(Fault::Protocol("place of a result"))?;
         let link = self.link_mut(key)?;
         match link.pending.remove(from_peer(name)) {
-            Some(Pending::Result { ticket, to }) => {
+            Some(Pending::Result {
+                ticket,
+                to,
+                done: 0,
+            }) => {
                 let placing = Placing::read(to, ticket);
                 self.pull_or_ask(key, placing, &from, offer, to.len());
                 Ok(())

@@ -3,8 +3,9 @@
 use std::collections::VecDeque;
 use std::ops::Deref;
 
-use prov_local::channel::{Channel, Head, MODERATE, PUSHED};
+use prov_local::channel::{Channel, Head, LONGEST, MODERATE, PUSHED};
 use prov_local::copies::{LEAST, Transfers};
+use prov_local::joint::{LONG_ACCESS, Store};
 use prov_local::process::OtherProcess;
 use prov_local::rendezvous::Wire;
 use prov_local::ring::Broken;
@@ -23,6 +24,21 @@ use super::sending::EAGER;
 
 /// Requests that the peer has yet to answer.
 pub const REQUESTS: usize = 4096;
+/// Bytes of a part of what is sent in parts, where the channel takes so many: the two
+/// sides are at some parts each, and these are mostly in no cache but the common one.
+const PART: usize = PUSHED;
+const _: () = assert!(REMOTE_LIST + PART <= LONGEST);
+
+/// How bytes go to where they are remotely accessed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Course {
+    /// In one message.
+    AtOnce,
+    /// In several.
+    InParts,
+    /// Whoever is to have them copies them, if that is possible.
+    Offered,
+}
 
 /// What tells the messages of this provider from those of others.
 pub enum Shm {}
@@ -78,14 +94,17 @@ pub struct Link {
     pub answers: VecDeque<Answer>,
     /// Bytes in them.
     pub answer_bytes: usize,
-    /// What the peer has asked to be sent.
+    /// What the peer reads, or has asked to be sent.
     pub streams: VecDeque<Stream>,
     /// What this side has asked for.
     pub coming: SlotMap<ComingKey, Coming>,
-    /// A write that goes out in parts. Nothing is posted behind it.
-    pub writing: Option<Writing>,
+    /// Writes that go out in parts, one after the other. Nothing else is posted behind
+    /// them.
+    pub writings: VecDeque<Writing>,
     /// The peer's write that comes in parts.
     pub parts: Option<Parts>,
+    /// Long ones of the peer, and long reads of this side, that have come so.
+    pub long_accesses: u32,
     /// What is copied from the peer's memory. Nothing may overtake its writes
     /// among that.
     pub pulls: Transfers<Shm>,
@@ -113,8 +132,13 @@ pub enum Stage {
 pub enum Pending {
     /// The end of an operation.
     Op(Ticket),
-    /// A read, or an atomic operation with a result, and where that goes.
-    Result { ticket: Ticket, to: AppIov },
+    /// A read, or an atomic operation with a result, where that goes, and how many bytes
+    /// are there.
+    Result {
+        ticket: Ticket,
+        to: AppIov,
+        done: usize,
+    },
     /// What was offered, and the operation that is done with it.
     Offer {
         ticket: Option<Ticket>,
@@ -160,6 +184,14 @@ impl Unanswered {
         Some(pending)
     }
 
+    /// Where a result goes, and how many bytes of it are there.
+    pub fn result(&mut self, name: PendingKey) -> Option<(AppIov, &mut usize)> {
+        match self.all.get_mut(name)? {
+            Pending::Result { to, done, .. } => Some((*to, done)),
+            Pending::Op(_) | Pending::Offer { .. } => None,
+        }
+    }
+
     pub fn into_all(self) -> impl Iterator<Item = Pending> {
         self.all.into_iter().map(|(_, pending)| pending)
     }
@@ -200,13 +232,23 @@ pub struct Answer {
     pub bytes: Vec<u8>,
 }
 
-/// What is being sent, since the peer has asked for it.
+/// What is being sent in parts.
 pub struct Stream {
+    pub why: Why,
     pub offer: PendingKey,
     /// The peer's name for it.
     pub to: u64,
     pub done: usize,
     pub len: usize,
+}
+
+/// Why it is sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Why {
+    /// The peer has asked for what it was offered.
+    Asked,
+    /// It reads it.
+    Read,
 }
 
 /// What comes in parts.
@@ -276,8 +318,9 @@ impl Link {
             answer_bytes: 0,
             streams: VecDeque::new(),
             coming: SlotMap::with_key(),
-            writing: None,
+            writings: VecDeque::new(),
             parts: None,
+            long_accesses: 0,
             pulls: Transfers::default(),
             is_stalled: false,
             is_busy: false,
@@ -354,7 +397,57 @@ impl Link {
 
     /// Whether another request can be sent, where there is room for it.
     pub fn may_request(&self) -> bool {
-        self.writing.is_none() && self.pending.requests < REQUESTS
+        self.writings.is_empty() && self.may_write()
+    }
+
+    /// The same of a write, which may wait behind others.
+    pub fn may_write(&self) -> bool {
+        self.pending.requests < REQUESTS
+    }
+
+    /// How so many bytes of a write, or of what the peer reads, go. `waits`: others of their
+    /// kind have to go before.
+    pub fn course(&mut self, len: usize, waits: bool) -> Course {
+        if len <= EAGER && !waits {
+            return Course::AtOnce;
+        }
+        let is_wide = self
+            .channel
+            .as_mut()
+            .is_some_and(|channel| channel.widens(len));
+        match is_wide {
+            true if !waits && len <= PUSHED && self.has_space(len + REMOTE_LIST) => Course::AtOnce,
+            false if !waits => Course::Offered,
+            _ => Course::InParts,
+        }
+    }
+
+    /// How `len` bytes of an access that has so many in `all` are stored in their place.
+    pub fn take_out(&self, all: usize, len: usize) -> Store {
+        match &self.channel {
+            Some(channel) if all as u64 >= LONG_ACCESS => {
+                channel.pace().take_out(len, self.long_accesses)
+            }
+            _ => Store::default(),
+        }
+    }
+
+    /// They are there.
+    pub fn is_out(&mut self, store: Store, all: usize, len: usize, is_last: bool) {
+        if let Some(channel) = &self.channel {
+            channel.pace().are_out(store, len);
+        }
+        if is_last && all as u64 >= LONG_ACCESS {
+            self.long_accesses = self.long_accesses.wrapping_add(1);
+        }
+    }
+
+    /// Bytes of a part of what is sent in parts.
+    pub fn part(&self) -> usize {
+        match &self.channel {
+            Some(channel) if channel.is_wide() => PART,
+            _ => EAGER,
+        }
     }
 
     /// Whether there is room for a message, or an offer of one.
@@ -421,7 +514,7 @@ impl Link {
 
     /// Whether there is something to be sent that waits for room only.
     pub fn has_something_to_send(&self) -> bool {
-        !self.answers.is_empty() || !self.streams.is_empty() || self.writing.is_some()
+        !self.answers.is_empty() || !self.streams.is_empty() || !self.writings.is_empty()
     }
 }
 

@@ -127,7 +127,7 @@ impl Core {
     pub(super) fn may_sleep(&mut self, sleeper: Sleeper) -> bool {
         let mut any = self.take_in_some() | self.take_in_quiet(self.open.len());
         if !self.busy.is_empty() {
-            self.send_more();
+            any |= self.send_more();
         }
         any |= self.ask_poller();
         any |= !self.copier.is_empty() && !self.endpoints.is_deaf();

@@ -17,15 +17,15 @@ pub const DONE: u8 = 3;
 pub const FETCH: u8 = 4;
 /// Bytes that were asked for. Words: name for the bytes.
 pub const BYTES: u8 = 5;
-/// A write. Words: immediate data, name, parts of the remote list. Bytes: the
-/// list, and what is written.
+/// A write. Words: immediate data, name, parts of the remote list. Bytes: what is
+/// written, so that it begins where a cache line does, and the list.
 pub const WRITE: u8 = 6;
 /// A write whose bytes stay with the writer. Words as before. Bytes: the list,
 /// and where they are.
 pub const WRITE_OFFERED: u8 = 7;
 /// A read. Words: bytes, name, parts of the remote list. Bytes: the list.
 pub const READ: u8 = 8;
-/// What was read, or the result of an atomic operation. Words: name.
+/// What was read, or a part of it, or the result of an atomic operation. Words: name.
 pub const RESULT: u8 = 9;
 /// Where it is. Words: name, name of the offer. Bytes: where.
 pub const RESULT_OFFERED: u8 = 10;
@@ -41,7 +41,7 @@ pub const CAN_READ: u8 = 13;
 pub const TAGGED: u8 = 1;
 /// There is immediate data.
 pub const HAS_DATA: u8 = 2;
-/// Another part of the same write follows.
+/// Another part of the same write, or of what is read, follows.
 pub const MORE: u8 = 4;
 
 /// Bytes of a part of a remote list.
@@ -112,6 +112,14 @@ pub fn read_remote_list(bytes: &AppIov, count: u64) -> Option<(RemoteIov, AppIov
     }
     let rest = bytes.slice(len, usize::MAX);
     (list.len() <= isize::MAX as u64).then_some((list, rest))
+}
+
+/// The same where the list is behind the bytes.
+pub fn read_list_behind(bytes: &AppIov, count: u64) -> Option<(RemoteIov, AppIov)> {
+    let len = usize::try_from(count).ok()?.checked_mul(REMOTE_PART)?;
+    let at = bytes.len().checked_sub(len)?;
+    let (list, _) = read_remote_list(&bytes.slice(at, len), count)?;
+    Some((list, bytes.slice(0, at)))
 }
 
 /// Where something is: all bytes of a message.

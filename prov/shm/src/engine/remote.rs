@@ -13,10 +13,12 @@ use prov_util::request::{Access, Atomic, RemoteAccess};
 
 use super::Core;
 use super::keys::{EpKey, LinkKey, to_peer};
-use super::link::{Ack, Bytes, Fault, Link, Parts, Pending, Placing, Writing};
+use super::link::{
+    Ack, Bytes, Course, Fault, Link, Parts, Pending, Placing, REQUESTS, Stream, Why, Writing,
+};
 use super::records::{
     ATOMIC, AtomicWord, HAS_DATA, MORE, READ, RESULT, RESULT_OFFERED, WRITE, WRITE_OFFERED,
-    read_offered_list, read_remote_list, remote_list,
+    read_list_behind, read_offered_list, read_remote_list, remote_list,
 };
 use super::replaying::copy_part;
 use super::sending::{EAGER, copy, offer};
@@ -26,11 +28,7 @@ impl Core {
     pub(super) fn post_access(&mut self, ep: EpKey, access: &RemoteAccess) -> Result {
         SIZES.check_access(access)?;
         match self.reach(ep, access.peer)? {
-            Destination::Open(key) => {
-                let link = self.links.get_mut(key).ok_or(Errno::EAGAIN)?;
-                let at_once = access.access == Access::Write && link.at_once(access.local.len())?;
-                self.start_access(key, access, Payload::App(&access.local), at_once)
-            }
+            Destination::Open(key) => self.start_access(key, access, Payload::App(&access.local)),
             Destination::Waits(peer) => {
                 self.defer(peer, Op::of_access(ep, access), || Deferred::access(access))
             }
@@ -60,7 +58,7 @@ impl Core {
         }
     }
 
-    /// Begins a read, or a write, whose bytes go `at_once` if they may.
+    /// Begins a read or a write.
     ///
     /// # Errors
     /// `-FI_EAGAIN` where there is no room.
@@ -69,17 +67,28 @@ impl Core {
         key: LinkKey,
         access: &RemoteAccess,
         bytes: Payload<'_>,
-        at_once: bool,
     ) -> Result {
-        let link = self.may_request(key)?;
+        let link = self.links.get_mut(key).ok_or(Errno::EAGAIN)?;
+        let is_read = access.access == Access::Read;
+        let may_start = match is_read {
+            true => link.may_request(),
+            false => link.may_write(),
+        };
+        if !may_start {
+            return Err(Errno::EAGAIN);
+        }
         let op = Op::of_access(link.ep, access);
         let ticket = self.endpoints.begin(op)?;
         let link = self.links.get_mut(key).ok_or(Errno::EAGAIN)?;
         let list = remote_list(&access.remote);
         let (list, count) = (list.bytes(), access.remote.pieces().len() as u64);
-        let is_read = access.access == Access::Read;
         let len = bytes.len();
-        let offered = match !is_read && !at_once && link.is_read {
+        let waits = !link.writings.is_empty();
+        let course = match is_read {
+            true => Course::AtOnce,
+            false => link.course(len, waits),
+        };
+        let offered = match course == Course::Offered && link.is_read {
             true => can_be_copied(&bytes),
             false => None,
         };
@@ -87,6 +96,7 @@ impl Core {
             (true, _) => Pending::Result {
                 ticket,
                 to: access.local,
+                done: 0,
             },
             (false, Some((memory, _))) => Pending::Offer {
                 ticket: Some(ticket),
@@ -110,10 +120,10 @@ impl Core {
             if data.is_some() {
                 head.flags = HAS_DATA;
             }
-            if at_once {
-                link.post(head, list.len() + len, |to| {
-                    to.write_at(0, list);
-                    copy(&bytes, &to.slice(list.len(), len));
+            if course == Course::AtOnce {
+                link.post(head, len + list.len(), |to| {
+                    copy(&bytes, &to.slice(0, len));
+                    to.slice(len, list.len()).write_at(0, list);
                 })
             } else if let Some((_, from)) = offered {
                 head.kind = WRITE_OFFERED;
@@ -127,7 +137,7 @@ impl Core {
                 sent
             } else {
                 let (bytes, _) = offer(&bytes, access.is_inject());
-                link.writing = Some(Writing {
+                link.writings.push_back(Writing {
                     name,
                     bytes,
                     remote: access.remote,
@@ -136,6 +146,10 @@ impl Core {
                     len,
                 });
                 self.is_busy(key);
+                if !waits {
+                    // The link knows if the channel is broken, and ends in its turn.
+                    let _ = self.send_parts(key);
+                }
                 return Ok(());
             }
         };
@@ -181,7 +195,11 @@ impl Core {
         let ticket = self.endpoints.begin(op)?;
         let link = self.links.get_mut(key).ok_or(Errno::EAGAIN)?;
         let name = link.pending.insert(match atomic.kind.result() {
-            Some(to) => Pending::Result { ticket, to },
+            Some(to) => Pending::Result {
+                ticket,
+                to,
+                done: 0,
+            },
             None => Pending::Op(ticket),
         });
         let data = atomic.immediate();
@@ -221,7 +239,7 @@ impl Core {
         record: &Record,
     ) -> std::result::Result<(), Fault> {
         let Head { flags, words, .. } = record.head;
-        let list = read_remote_list(&record.bytes, words[2]);
+        let list = read_list_behind(&record.bytes, words[2]);
         let (list, bytes) = list.ok_or(Fault::Protocol("list of a write"))?;
         let is_last = flags & MORE == 0;
         let name = words[1];
@@ -240,6 +258,8 @@ impl Core {
             return Err(Fault::Protocol("bytes of a write"));
         }
         let data = (flags & HAS_DATA != 0).then_some(words[0]);
+        let all = list.len() as usize;
+        let store = link.take_out(all, bytes.len());
         if data.is_some() {
             self.find_source(key);
         }
@@ -249,7 +269,7 @@ impl Core {
         let outcome = target
             .resolve(&visitor, FI_RMA, FI_REMOTE_WRITE, list.pieces())
             .map(|grants| {
-                grants.copy_from(&mut target.memory, done, &bytes);
+                grants.copy_from(&mut target.memory, done, &bytes, store.past_caches);
                 if is_last {
                     grants.complete(&mut target.memory);
                     visitor.reports.remote_write(FI_RMA, len, data, visitor.src);
@@ -257,8 +277,11 @@ impl Core {
             })
             .map_err(|refusal| refusal.error());
         let is_refused = outcome.is_err();
-        if let Some(link) = self.links.get_mut(key).filter(|_| !is_last) {
-            link.parts = Some(Parts {
+        if let Some(link) = self.links.get_mut(key) {
+            if !is_refused {
+                link.is_out(store, all, bytes.len(), is_last);
+            }
+            link.parts = (!is_last).then_some(Parts {
                 name,
                 len,
                 is_refused,
@@ -309,9 +332,16 @@ impl Core {
         if list.len() != len {
             return Err(Fault::Protocol("bytes of a read"));
         }
-        let may_push =
-            |link: &mut Link| link.answers.is_empty() && link.at_once(len as usize) == Ok(true);
-        let at_once = len <= EAGER as u64 || self.links.get_mut(key).is_some_and(may_push);
+        let Some(link) = self.links.get_mut(key) else {
+            return Ok(());
+        };
+        // Short ones may overtake others.
+        let waits = len > EAGER as u64 && !(link.answers.is_empty() && link.streams.is_empty());
+        let course = match link.streams.len() {
+            // No more are under way, where the peer is not broken.
+            REQUESTS.. => Course::Offered,
+            _ => link.course(len as usize, waits),
+        };
         let Some((target, visitor)) = self.visited(key) else {
             return Ok(());
         };
@@ -328,7 +358,7 @@ impl Core {
             flags: 0,
             words: [name, 0, 0],
         };
-        if at_once {
+        if course == Course::AtOnce {
             target.was_read(&visitor, &grants);
             let bytes = Bytes::Registered(grants);
             let Core { links, target, .. } = self;
@@ -345,7 +375,7 @@ impl Core {
             return Ok(());
         }
         let mut from = OtherIov::default();
-        if !grants.offer(&mut target.memory, &mut from) {
+        if course == Course::Offered && !grants.offer(&mut target.memory, &mut from) {
             // Then it has to ask for them.
             from = OtherIov::default();
         }
@@ -356,6 +386,17 @@ impl Core {
             ticket: None,
             bytes: Bytes::Registered(grants),
         });
+        if course == Course::InParts {
+            link.streams.push_back(Stream {
+                why: Why::Read,
+                offer: offered,
+                to: name,
+                done: 0,
+                len,
+            });
+            self.is_busy(key);
+            return Ok(());
+        }
         head.kind = RESULT_OFFERED;
         head.words[1] = to_peer(offered);
         self.answer(key, head, from.write(&mut [0; WRITTEN]));

@@ -7,16 +7,14 @@ use prov_message::Op;
 use prov_message::peers::Request;
 use prov_util::buffer::AppIov;
 use prov_util::errno::Errno;
-use prov_util::request::Access;
 
 use super::Core;
 use super::keys::LinkKey;
-use super::link::{Bytes, Fault, Link, Pending, Stream, Writing};
-use super::records::{self, BYTES, HAS_DATA, MORE, WRITE, remote_list};
-use super::sending::EAGER;
+use super::link::{Bytes, Fault, Link, Pending, Stream, Why, Writing};
+use super::records::{self, BYTES, HAS_DATA, MORE, RESULT, WRITE, remote_list};
 
-/// Bytes of a part, before which the list of a write has room.
-pub const PART: usize = EAGER;
+/// Bytes that are sent in parts in one turn: meanwhile, the peer may send others.
+const TURN_BYTES: usize = 256 << 10;
 
 impl Core {
     /// A link has something to send as soon as there is room.
@@ -38,7 +36,7 @@ impl Core {
             let (ep, Some(peer)) = (link.ep, link.peer) else {
                 return;
             };
-            let has_room = link.writing.is_none() && link.has_room();
+            let has_room = link.writings.is_empty() && link.has_room();
             let may_request = link.may_request();
             let Some(rdm) = self.rdm(ep) else {
                 return;
@@ -67,11 +65,10 @@ impl Core {
                     let sent = self.send(key, message, replay.payload(), at_once);
                     (Op::of_transmit(ep, message), sent)
                 }
-                Request::Access(access) => {
-                    let at_once = access.access == Access::Write && at_once(replay.payload().len());
-                    let posted = self.start_access(key, access, replay.payload(), at_once);
-                    (Op::of_access(ep, access), posted)
-                }
+                Request::Access(access) => (
+                    Op::of_access(ep, access),
+                    self.start_access(key, access, replay.payload()),
+                ),
                 Request::Atomic(atomic) => (
                     Op::of_atomic(ep, atomic),
                     self.start_atomic(key, atomic, replay.payload(), replay.compared()),
@@ -124,28 +121,43 @@ impl Core {
             link.answer_bytes -= len;
             any = true;
         }
-        while self.send_part_of_write(key)? || self.send_part_of_stream(key)? {
-            any = true;
-        }
-        Ok(any)
+        Ok(any | self.send_parts(key)?)
     }
 
-    /// Sends the next part of a write; whether one was sent.
-    fn send_part_of_write(&mut self, key: LinkKey) -> Result<bool, Fault> {
-        let Some(link) = self.links.get_mut(key) else {
-            return Ok(false);
-        };
-        let Some(writing) = link.writing.take() else {
-            return Ok(false);
-        };
-        if !link.pending.contains_key(writing.name) {
-            // The peer has refused a part: the rest is of no use.
-            return Ok(true);
+    /// Sends parts of writes, and of what the peer reads or has asked for, as far as there is
+    /// room; whether there was some.
+    pub(super) fn send_parts(&mut self, key: LinkKey) -> Result<bool, Fault> {
+        let mut sent = 0;
+        while sent < TURN_BYTES {
+            let of_write = self.send_part_of_write(key)?;
+            let of_stream = self.send_part_of_stream(key)?;
+            match of_write.max(of_stream) {
+                0 => break,
+                _ => sent += of_write + of_stream,
+            }
         }
+        Ok(sent != 0)
+    }
+
+    /// Sends the next part of a write; how many bytes.
+    fn send_part_of_write(&mut self, key: LinkKey) -> Result<usize, Fault> {
+        let Some(link) = self.links.get_mut(key) else {
+            return Ok(0);
+        };
+        let most = link.part();
+        // Of one of which the peer has refused a part, the rest is of no use.
+        while let Some(next) = link.writings.front()
+            && !link.pending.contains_key(next.name)
+        {
+            link.writings.pop_front();
+        }
+        let Some(writing) = link.writings.pop_front() else {
+            return Ok(0);
+        };
         let Writing {
             name, done, len, ..
         } = writing;
-        let part = (len - done).min(PART);
+        let part = (len - done).min(most);
         let is_last = done + part == len;
         let list = remote_list(&writing.remote);
         let mut flags = if is_last { 0 } else { MORE };
@@ -161,55 +173,71 @@ impl Core {
                 writing.remote.pieces().len() as u64,
             ],
         };
-        let at = list.bytes().len();
-        let sent = link.post(head, at + part, |to| {
-            to.write_at(0, list.bytes());
-            copy_part(&writing.bytes, &mut None, done, &to.slice(at, part));
+        let list = list.bytes();
+        let sent = link.post(head, part + list.len(), |to| {
+            copy_part(&writing.bytes, &mut None, done, &to.slice(0, part));
+            to.slice(part, list.len()).write_at(0, list);
         })?;
-        if sent && is_last {
-            return Ok(true);
+        let sent = if sent { part } else { 0 };
+        if sent == 0 || !is_last {
+            link.writings.push_front(Writing {
+                done: done + sent,
+                ..writing
+            });
         }
-        link.writing = Some(Writing {
-            done: done + if sent { part } else { 0 },
-            ..writing
-        });
         Ok(sent)
     }
 
-    /// Sends the next part of what the peer has asked for; whether one was sent.
-    fn send_part_of_stream(&mut self, key: LinkKey) -> Result<bool, Fault> {
+    /// Sends the next part of what the peer reads or has asked for; how many bytes.
+    fn send_part_of_stream(&mut self, key: LinkKey) -> Result<usize, Fault> {
         let Some(link) = self.links.get_mut(key) else {
-            return Ok(false);
+            return Ok(0);
         };
+        let most = link.part();
+        while let Some(next) = link.streams.front()
+            && !link.pending.contains_key(next.offer)
+        {
+            link.streams.pop_front();
+        }
         let Some(stream) = link.streams.pop_front() else {
-            return Ok(false);
+            return Ok(0);
         };
         let Some(Pending::Offer { bytes, .. }) = link.pending.get(stream.offer) else {
-            return Ok(true);
+            return Ok(0);
         };
-        let part = (stream.len - stream.done).min(PART);
+        let part = (stream.len - stream.done).min(most);
+        let is_last = stream.done + part == stream.len;
+        let (kind, flags) = match stream.why {
+            Why::Asked => (BYTES, 0),
+            Why::Read if is_last => (RESULT, 0),
+            Why::Read => (RESULT, MORE),
+        };
         let head = Head {
-            kind: BYTES,
-            flags: 0,
+            kind,
+            flags,
             words: [stream.to, 0, 0],
         };
         let channel = link.channel.as_mut();
         let channel = channel.ok_or(Fault::Protocol("no channel"))?;
         let Some(space) = channel.space(part)? else {
             link.streams.push_front(stream);
-            return Ok(false);
+            return Ok(0);
         };
         copy_part(bytes, &mut self.target, stream.done, &space.bytes);
         if space.publish(head) {
             link.wake_peer();
         }
-        if stream.done + part < stream.len {
+        if !is_last {
             link.streams.push_front(Stream {
                 done: stream.done + part,
                 ..stream
             });
+        } else if stream.why == Why::Read
+            && let Some(Pending::Offer { bytes, .. }) = link.pending.remove(stream.offer)
+        {
+            self.was_read(key, &bytes);
         }
-        Ok(true)
+        Ok(part)
     }
 
     /// Answers the peer, at once or as soon as there is room.

@@ -64,7 +64,7 @@ impl Core {
         let state = self.endpoints.get(ep)?;
         let key = state.own.peers.open_link(message.peer)?;
         let link = self.links.get_mut(key)?;
-        if link.offers_only || link.writing.is_some() {
+        if link.offers_only || !link.writings.is_empty() {
             return None;
         }
         let (head, len) = (head_of(message, None), message.buffers.len());
@@ -125,7 +125,7 @@ impl Core {
         at_once: bool,
     ) -> Result {
         let link = self.links.get_mut(key).ok_or(Errno::EAGAIN)?;
-        if link.writing.is_some() {
+        if !link.writings.is_empty() {
             return Err(Errno::EAGAIN);
         }
         let op = Op::of_transmit(link.ep, message);

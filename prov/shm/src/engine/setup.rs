@@ -24,7 +24,7 @@ use super::{Core, SERVICE, records};
 use crate::LOG;
 
 /// What a first packet says that this understands, and which version.
-const HELLO: u64 = u64::from_le_bytes(*b"fi_shm\x02\x00");
+pub const HELLO: u64 = u64::from_le_bytes(*b"fi_shm\x03\x00");
 /// The sender's process takes part in [`barrier`].
 const HAS_BARRIER: u64 = 1;
 /// The sender can read the receiver's memory.

@@ -117,8 +117,15 @@ impl Grants {
         }
     }
 
-    /// Copies `source` into the memory from `offset` on, as far as there is room.
-    pub fn copy_from(&self, accessor: &mut Accessor, offset: usize, source: &AppIov) {
+    /// Copies `source` into the memory from `offset` on, as far as there is room;
+    /// [`past the caches`](AppIov::past_caches), if that is said.
+    pub fn copy_from(
+        &self,
+        accessor: &mut Accessor,
+        offset: usize,
+        source: &AppIov,
+        past_caches: bool,
+    ) {
         let mut at = 0;
         for (part, skip) in self.parts_from(offset) {
             let bytes = source.slice(at, part.len() - skip);
@@ -126,7 +133,8 @@ impl Grants {
                 return;
             }
             if let Some(held) = accessor.hold(part) {
-                bytes.copy_to(&held.part(skip, bytes.len()));
+                let place = held.part(skip, bytes.len());
+                bytes.copy_to(&place.past_caches(past_caches));
             }
             at += bytes.len();
         }

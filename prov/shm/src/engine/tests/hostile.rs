@@ -9,7 +9,9 @@ use prov_local::segment::Segment;
 use prov_util::atomic_ops::Form;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::super::records::{ATOMIC, AtomicWord};
+use super::super::keys::to_peer;
+use super::super::records::{ATOMIC, AtomicWord, MORE, RESULT};
+use super::super::setup::HELLO;
 use super::*;
 
 struct Random(u64);
@@ -29,7 +31,7 @@ impl Random {
 
 /// A first packet: version, flags, seal, name.
 fn hello(name: &str, seal: [u64; 2]) -> Vec<u8> {
-    let words = [u64::from_le_bytes(*b"fi_shm\x02\x00"), 4, seal[0], seal[1]];
+    let words = [HELLO, 4, seal[0], seal[1]];
     let mut bytes = words.map(u64::to_ne_bytes).concat();
     bytes.extend_from_slice(name.as_bytes());
     bytes
@@ -150,8 +152,9 @@ fn messages_that_make_no_sense_end_their_own_link_only() {
                 break;
             };
             let mut bytes: Vec<u8> = (0..len).map(|_| random.next() as u8).collect();
-            // A list that may be right.
-            for (word, value) in bytes.chunks_exact_mut(8).zip([0u64, 8, 1]) {
+            // A list that may be right, before what else there is or behind it.
+            let at = [0, len.saturating_sub(24)][random.below(2)];
+            for (word, value) in bytes[at..].chunks_exact_mut(8).zip([0u64, 8, 1]) {
                 if random.below(2) == 0 {
                     word.copy_from_slice(&value.to_ne_bytes());
                 }
@@ -299,5 +302,64 @@ fn a_segment_that_is_scribbled_over_ends_its_own_link_only() {
             }
         }
         scene.is_well();
+    }
+}
+
+/// A victim that reads `len` bytes, of which these parts come, with [`MORE`] or not; what
+/// has become of the read.
+fn read_from_a_liar(len: usize, parts: &[(usize, u8)]) -> Errno {
+    let mut scene = Scene::new();
+    let liar = Side::new(Params::default());
+    let to = scene.victim.insert(&liar.name);
+    let mut liar = liar;
+    let mut out = *b"hello";
+    let victim = &mut scene.victim;
+    victim
+        .core
+        .transmit(victim.ep, &message(to, 1, &mut out, 0))
+        .unwrap();
+    assert_eq!(completed(&mut [victim, &mut liar], 0, 1), [1]);
+    let mut into = vec![0xee; len + 64];
+    let read = access(Access::Read, to, 3, &mut into[..len], 2);
+    victim.core.access(victim.ep, &read).unwrap();
+    let mut names = victim.core.links.values().flat_map(|link| {
+        let names = link.pending.keys();
+        names.collect::<Vec<_>>()
+    });
+    let name = to_peer(names.next().unwrap());
+    let link = liar.core.links.values_mut().next().unwrap();
+    for &(len, flags) in parts {
+        let head = Head {
+            kind: RESULT,
+            flags,
+            words: [name, 0, 0],
+        };
+        let sent = link.post(head, len, |to| {
+            to.write_at(0, &pattern(1, len));
+        });
+        assert_eq!(sent, Ok(true));
+    }
+    let mut error = None;
+    until(&mut [victim], |sides| {
+        error = error.or(sides[0].error());
+        error.is_some()
+    });
+    assert!(into[len..].iter().all(|byte| *byte == 0xee));
+    scene.is_well();
+    error.unwrap()
+}
+
+#[test]
+fn what_is_read_has_so_many_bytes_in_all() {
+    for parts in [
+        &[(1000, MORE), (1001, 0)][..],
+        &[(1000, MORE), (999, 0)],
+        &[(2000, MORE)],
+        &[(0, MORE)],
+        &[(1000, MORE), (1000, MORE)],
+        &[(1999, MORE), (2, MORE)],
+        &[(2001, 0)],
+    ] {
+        assert_eq!(read_from_a_liar(2000, parts), Errno::EPROTO, "{parts:?}");
     }
 }

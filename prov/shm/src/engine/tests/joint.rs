@@ -160,7 +160,7 @@ fn where_both_are_at_it_the_parts_of_a_copy_go_through_slots() {
 }
 
 /// Two sides, of which the first writes to a region of the second, who is about to
-/// copy that, and has so many copied before.
+/// copy that, and has so many copied before: their channel has no room to send it.
 fn written(region: &mut [u8], out: &mut [u8], copies: usize) -> (Side, Side, Work<Shm>) {
     let (mut writer, mut target) = (Side::new(Params::default()), Side::new(Params::default()));
     let to = writer.insert(&target.name);
@@ -169,6 +169,8 @@ fn written(region: &mut [u8], out: &mut [u8], copies: usize) -> (Side, Side, Wor
     for _ in 0..copies {
         writer.core.access(writer.ep, &write).unwrap();
         assert_eq!(completed(&mut [&mut writer, &mut target], 0, 1), [2]);
+        let link = writer.core.links.values_mut().next().unwrap();
+        link.channel.as_mut().unwrap().stays_as_it_is();
     }
     region.fill(0);
     writer.core.access(writer.ep, &write).unwrap();

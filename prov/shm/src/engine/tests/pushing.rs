@@ -154,3 +154,101 @@ fn who_breaks_the_channel_is_not_waited_for() {
         !a.core.links.contains_key(key)
     });
 }
+
+/// Bytes that go in parts.
+const LONG: usize = (1 << 20) + 100;
+
+/// Nothing was offered, to be copied by the side that is to have it.
+fn copy_nothing(sides: &mut [&mut Side]) {
+    for side in sides {
+        assert!(side.core.next_errand().is_none());
+    }
+}
+
+#[test]
+fn long_writes_go_in_parts_one_after_the_other_and_nothing_overtakes_them() {
+    let (mut a, mut b, to) = pair();
+    let mut region = vec![0; LONG];
+    b.register(3, &mut region);
+    let mut outs: Vec<_> = (0..5).map(|seed| pattern(seed, LONG)).collect();
+    for (context, out) in outs.iter_mut().enumerate() {
+        let write = access(Access::Write, to, 3, out, context);
+        a.core.access(a.ep, &write).unwrap();
+    }
+    // A short one waits for its turn, and others for theirs.
+    let (mut short, mut other) = (*b"the last", [0; 8]);
+    let write = access(Access::Write, to, 3, &mut short, 5);
+    a.core.access(a.ep, &write).unwrap();
+    let read = access(Access::Read, to, 3, &mut other, 6);
+    assert_eq!(a.core.access(a.ep, &read), Err(Errno::EAGAIN));
+    let sent = message(to, 7, &mut other, 0);
+    assert_eq!(a.core.transmit(a.ep, &sent), Err(Errno::EAGAIN));
+    let mut done = Vec::new();
+    until(&mut [], |_| {
+        a.core.progress();
+        b.core.progress();
+        copy_nothing(&mut [&mut a, &mut b]);
+        done.extend(a.completions());
+        done.len() == 6
+    });
+    assert_eq!(done, [0, 1, 2, 3, 4, 5]);
+    assert!(region[..8] == short && region[8..] == outs[4][8..]);
+    a.core
+        .transmit(a.ep, &message(to, 7, &mut other, 0))
+        .unwrap();
+}
+
+#[test]
+fn what_is_read_comes_in_parts() {
+    let (mut a, mut b, to) = pair();
+    let (mut region, mut back) = (pattern(4, LONG), vec![0; LONG]);
+    b.register(3, &mut region);
+    for round in 0..10 {
+        back.fill(0);
+        let read = access(Access::Read, to, 3, &mut back, round);
+        a.core.access(a.ep, &read).unwrap();
+        assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [round]);
+        assert!(back == region);
+    }
+    // The way back has grown by now.
+    let mut backs: Vec<_> = (0..5).map(|_| vec![0; LONG]).collect();
+    for (context, back) in backs.iter_mut().enumerate() {
+        let read = access(Access::Read, to, 3, back, context);
+        a.core.access(a.ep, &read).unwrap();
+    }
+    // One that is short need not wait for them.
+    let mut short = [0; 8];
+    let read = access(Access::Read, to, 3, &mut short, 5);
+    a.core.access(a.ep, &read).unwrap();
+    let mut done = Vec::new();
+    until(&mut [], |_| {
+        a.core.progress();
+        b.core.progress();
+        copy_nothing(&mut [&mut a, &mut b]);
+        done.extend(a.completions());
+        done.len() == 6
+    });
+    done.sort_unstable();
+    assert_eq!(done, [0, 1, 2, 3, 4, 5]);
+    assert!(backs.iter().all(|back| *back == region) && short == region[..8]);
+    assert!(!has_offers(&b), "nothing is left of them");
+}
+
+#[test]
+fn writes_on_their_way_end_with_their_link() {
+    let (mut a, b, to) = pair();
+    let mut region = vec![0; LONG];
+    b.register(3, &mut region);
+    let mut out = pattern(1, LONG);
+    for context in 0..3 {
+        let write = access(Access::Write, to, 3, &mut out, context);
+        a.core.access(a.ep, &write).unwrap();
+    }
+    drop(b);
+    let mut errors = 0;
+    until(&mut [&mut a], |sides| {
+        errors += usize::from(sides[0].error().is_some());
+        errors == 3
+    });
+    assert_eq!(a.completions(), []);
+}
