@@ -541,8 +541,8 @@ impl Channel {
 
     /// Whether messages of this length can be sent, as soon as there is room: longer
     /// ones than [`MODERATE`] where the area is so large, which it becomes when they
-    /// are often asked for, and while the two plain copies take less than one that
-    /// the system makes; now and then, the other way round.
+    /// are often asked for, and while each of the two plain copies takes less than one
+    /// that the system makes; now and then, the other way round.
     #[inline(always)]
     pub fn takes(&mut self, len: usize) -> bool {
         len <= MODERATE || self.sender.takes(len)

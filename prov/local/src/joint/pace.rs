@@ -160,9 +160,10 @@ impl Pace {
         self.theirs.store(word, Ordering::Relaxed);
     }
 
-    /// Whether a message of so many bytes is to be sent at once: both sides copy it then,
-    /// one after the other. It has to take a fifth less: each keeps the other's lines from
-    /// it afterwards, too.
+    /// Whether a message of so many bytes is to be sent at once: both sides copy it then.
+    /// Of messages that follow each other they make these copies at the same time, so that
+    /// the one that takes longer counts. It has to take a fifth less: each side keeps the
+    /// other's lines from it afterwards, too.
     pub fn sends_at_once(&self, len: usize) -> bool {
         let [at_once, offered] = self.costs(len);
         5 * at_once <= 4 * offered
@@ -188,7 +189,7 @@ impl Pace {
             direct => (direct.into(), (theirs >> 48) as u32),
         };
         let copied = |per_kib: u32| len as u64 * u64::from(per_kib) / 1024;
-        let at_once = copied(stored) + copied(taken);
+        let at_once = copied(stored).max(copied(taken));
         [at_once, copied(direct) + OFFERED]
     }
 }
@@ -417,6 +418,17 @@ mod tests {
         slow(100, 30);
         (0..60).for_each(|_| pace.has_copied(SHORTEST, at(200, 16)));
         assert!(!pace.sends_at_once(LEN) && pace.sends_at_once(LEN / 4));
+    }
+
+    #[test]
+    fn of_the_two_copies_of_what_is_sent_at_once_the_longer_one_counts() {
+        let pace = Pace::default();
+        has_copied(&pace, 80);
+        (0..60).for_each(|_| pace.has_filled(1 << 10, at(60, 1)));
+        (0..60).for_each(|_| pace.has_taken(LEN, at(60, 64)));
+        assert!(pace.sends_at_once(LEN));
+        (0..60).for_each(|_| pace.has_taken(LEN, at(80, 64)));
+        assert!(!pace.sends_at_once(LEN));
     }
 
     #[test]
