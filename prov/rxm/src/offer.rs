@@ -290,6 +290,7 @@ fn base(core: &Info, has_atomics: bool, params: &Params) -> Base {
         limits: info,
         tx_size: params.tx_size,
         rx_size: params.rx_size,
+        progress: FI_PROGRESS_UNSPEC,
     }
 }
 

@@ -67,6 +67,9 @@ impl Shm {
             limits,
             tx_size: self.params.tx_size,
             rx_size: self.params.rx_size,
+            // A thread for each domain is for those who want one, and takes time from
+            // those who do not.
+            progress: FI_PROGRESS_MANUAL,
         };
         let shared = attributes::with_shared_receive(info.clone());
         vec![base(info), base(shared)]

@@ -60,5 +60,6 @@ fn base(params: &Params, ep_type: fi_ep_type) -> Base {
         limits,
         tx_size: params.usual_tx_size(ep_type),
         rx_size: params.usual_rx_size(ep_type),
+        progress: FI_PROGRESS_UNSPEC,
     }
 }

@@ -18,6 +18,10 @@ pub fn fit(base: &Base, version: u32, hints: Option<&Hints>) -> Info {
     };
     info.mode = info_mode(&base.limits, version, asked);
     info.handle = asked.handle;
+    if base.progress != FI_PROGRESS_UNSPEC {
+        info.domain.data_progress = base.progress;
+        info.domain.control_progress = base.progress;
+    }
     fit_domain(&mut info.domain, version, asked.domain.as_ref(), info.caps);
     fit_endpoint(&mut info.ep, version, asked.ep.as_ref(), info.caps);
     if let Some(fabric) = &asked.fabric {

@@ -585,6 +585,7 @@ fn what_is_asked_comes_back_and_what_is_not_has_its_default() {
         limits: base(),
         tx_size: 256,
         rx_size: 512,
+        progress: FI_PROGRESS_MANUAL,
     };
     let mut hints = hints();
     let info = fit(&base, NOW, Some(&hints));
@@ -592,13 +593,15 @@ fn what_is_asked_comes_back_and_what_is_not_has_its_default() {
     assert_eq!((info.tx.inject_size, info.tx.op_flags), (128, 0));
     assert_eq!(info.domain.threading, FI_THREAD_SAFE);
     assert_eq!(info.domain.max_cntr_value, u64::MAX);
+    assert_eq!(info.domain.data_progress, FI_PROGRESS_MANUAL);
+    assert_eq!(info.domain.control_progress, FI_PROGRESS_MANUAL);
 
     tx(&mut hints).size = 10;
     tx(&mut hints).inject_size = 8;
     tx(&mut hints).op_flags = FI_COMPLETION;
     rx(&mut hints).iov_limit = 2;
     domain(&mut hints).threading = FI_THREAD_DOMAIN;
-    domain(&mut hints).data_progress = FI_PROGRESS_MANUAL;
+    domain(&mut hints).data_progress = FI_PROGRESS_AUTO;
     domain(&mut hints).av_type = FI_AV_TABLE;
     hints.handle = Opaque(std::ptr::dangling_mut());
     let info = fit(&base, NOW, Some(&hints));
@@ -608,8 +611,8 @@ fn what_is_asked_comes_back_and_what_is_not_has_its_default() {
     );
     assert_eq!(info.rx.iov_limit, 2);
     assert_eq!(info.domain.threading, FI_THREAD_DOMAIN);
-    assert_eq!(info.domain.data_progress, FI_PROGRESS_MANUAL);
-    assert_eq!(info.domain.control_progress, FI_PROGRESS_MANUAL);
+    assert_eq!(info.domain.data_progress, FI_PROGRESS_AUTO);
+    assert_eq!(info.domain.control_progress, FI_PROGRESS_AUTO);
     assert_eq!(info.domain.av_type, FI_AV_TABLE);
     assert_eq!(info.handle, hints.handle);
 }
