@@ -51,7 +51,8 @@ const NEAR: usize = 64 << 10;
 pub const MODERATE: usize = (16 << 10) + 256;
 /// Bytes of data that are sent at once at most.
 pub const PUSHED: usize = 64 << 10;
-/// Longest message, for which [`Channel::takes`] says whether it can be sent.
+/// Longest message, for which [`Channel::takes`] or [`Channel::widens`] says whether it can
+/// be sent.
 pub const LONGEST: usize = PUSHED + 256;
 /// Questions of [`Channel::takes`] of which one is answered the other way than what is
 /// known says: that may change.
@@ -463,6 +464,15 @@ impl Sender {
 }
 
 impl Space<'_> {
+    /// Says whether these bytes are accessed remotely: where they are from may be in no
+    /// cache, so that what it takes to put them in place says nothing of messages.
+    #[inline(always)]
+    #[must_use]
+    pub fn of_access(mut self, is_access: bool) -> Self {
+        self.store.is_access = is_access;
+        self
+    }
+
     /// Publishes the message, whose bytes are in place. Whether the other side
     /// sleeps and is to be woken.
     #[inline(always)]
@@ -564,7 +574,8 @@ impl Channel {
         self.sender.area.is_large(LONGEST)
     }
 
-    /// Room for a message of `len` bytes, for which [`Channel::takes`] says yes;
+    /// Room for a message of `len` bytes, for which [`Channel::takes`] or
+    /// [`Channel::widens`] says yes;
     /// `None` if there is none now.
     ///
     /// # Errors

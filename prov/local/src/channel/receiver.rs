@@ -180,6 +180,11 @@ impl Receiver {
         self.heard = self.way.slot(slot).taken();
     }
 
+    /// How long it takes to have the next message says nothing of others.
+    pub fn leave_untimed(&self) {
+        self.since.set(None);
+    }
+
     #[cold]
     #[inline(never)]
     fn note_taken(&mut self, len: usize) {

@@ -92,7 +92,7 @@ impl Pace {
     pub fn are_in(&self, store: Store, len: usize) {
         if let Some(since) = store.since {
             let time = self.into.end(store.past_caches, len, since);
-            if !store.past_caches && len >= LONG {
+            if !store.past_caches && !store.is_access && len >= LONG {
                 self.has_filled(len as u64, time);
             }
         }
@@ -108,8 +108,8 @@ impl Pace {
     pub fn take_out(&self, len: usize, copies: u32) -> Store {
         match copies % TRIAL {
             trial @ (0 | 1) if self.out.go_past.load(Ordering::Relaxed) => Store {
-                past_caches: false,
-                since: (trial == 1).then(Instant::now),
+                since: (trial == 1 && len >= TIMED).then(Instant::now),
+                ..Store::default()
             },
             _ => self.out.begin(len),
         }
@@ -205,6 +205,8 @@ fn length(len: u64) -> usize {
 pub struct Store {
     /// As [`Piece::past_caches`](prov_util::buffer::Piece::past_caches) has it.
     pub past_caches: bool,
+    /// Whether what it takes says nothing of messages.
+    pub is_access: bool,
     /// When that began, if it is timed.
     since: Option<Instant>,
 }
@@ -288,7 +290,7 @@ impl Stores {
         self.untimed.store(untimed, Ordering::Relaxed);
         Store {
             past_caches,
-            since: None,
+            ..Store::default()
         }
     }
 
@@ -305,6 +307,7 @@ impl Stores {
         Store {
             past_caches,
             since: Some(Instant::now()),
+            ..Store::default()
         }
     }
 
@@ -571,6 +574,7 @@ mod tests {
             let store = Store {
                 past_caches,
                 since: Some(long_ago),
+                ..Store::default()
             };
             pace.are_in(store, LONG);
             pace.are_out(store, LONG);
@@ -585,7 +589,15 @@ mod tests {
         // What a short one takes says little of long ones.
         let since = Some(long_ago);
         let past_caches = false;
-        pace.are_in(Store { past_caches, since }, LONG - 1);
+        let store = Store {
+            past_caches,
+            since,
+            is_access: false,
+        };
+        pace.are_in(store, LONG - 1);
+        // Nor what is fetched from memory of those that are not.
+        let is_access = true;
+        pace.are_in(Store { is_access, ..store }, LONG);
         assert!(pace.into.cached.per_kib() > before && pace.quick.per_kib() == quick);
     }
 }

@@ -287,12 +287,16 @@ impl Core {
             None => {}
             Some(
                 Pending::Op(ticket)
-                | Pending::Result { ticket, .. }
                 | Pending::Offer {
                     ticket: Some(ticket),
                     ..
                 },
             ) => self.endpoints.finish(ticket, outcome),
+            // It ends well with its bytes only.
+            Some(Pending::Result { ticket, .. }) => {
+                let outcome = outcome.and(Err(Errno::EPROTO));
+                self.endpoints.finish(ticket, outcome);
+            }
             Some(Pending::Offer {
                 ticket: None,
                 bytes,

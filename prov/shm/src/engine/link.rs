@@ -19,7 +19,7 @@ use slotmap::SlotMap;
 
 use super::endpoint::Rdm;
 use super::keys::{ComingKey, EpKey, LinkKey, PeerKey, PendingKey};
-use super::records::REMOTE_LIST;
+use super::records::{REMOTE_LIST, RESULT, WRITE};
 use super::sending::EAGER;
 
 /// Requests that the peer has yet to answer.
@@ -164,24 +164,41 @@ impl Pending {
     }
 }
 
+impl Pending {
+    /// Whether the peer reads it.
+    fn is_read(&self) -> bool {
+        matches!(self, Pending::Offer { ticket: None, .. })
+    }
+}
+
 /// All that the peer is to answer.
 #[derive(Default)]
 pub struct Unanswered {
     all: SlotMap<PendingKey, Pending>,
     /// How many of them the peer answers as soon as they come.
     requests: usize,
+    /// And how many are what it reads.
+    reads: usize,
 }
 
 impl Unanswered {
     pub fn insert(&mut self, pending: Pending) -> PendingKey {
         self.requests += usize::from(pending.is_request());
+        self.reads += usize::from(pending.is_read());
         self.all.insert(pending)
     }
 
     pub fn remove(&mut self, name: PendingKey) -> Option<Pending> {
         let pending = self.all.remove(name)?;
         self.requests -= usize::from(pending.is_request());
+        self.reads -= usize::from(pending.is_read());
         Some(pending)
+    }
+
+    /// Whether the peer reads more than it would ever have under way, with those of which
+    /// it has yet to say that they are done.
+    pub fn has_too_many_reads(&self) -> bool {
+        self.reads > 2 * REQUESTS
     }
 
     /// Where a result goes, and how many bytes of it are there.
@@ -275,8 +292,8 @@ pub struct Parts {
     pub name: u64,
     /// Bytes of the parts.
     pub len: usize,
-    /// Whether one was refused, and with it the rest.
-    pub is_refused: bool,
+    /// Where all of them go; `None` if that was refused.
+    pub to: Option<Grants>,
 }
 
 /// Why a link ends.
@@ -357,7 +374,8 @@ impl Link {
             return Ok(false);
         };
         fill(&space.bytes);
-        if space.publish(head) {
+        let is_access = matches!(head.kind, WRITE | RESULT);
+        if space.of_access(is_access).publish(head) {
             self.wake_peer();
         }
         Ok(true)
@@ -411,24 +429,39 @@ impl Link {
         if len <= EAGER && !waits {
             return Course::AtOnce;
         }
-        let is_wide = self
-            .channel
-            .as_mut()
-            .is_some_and(|channel| channel.widens(len));
-        match is_wide {
+        let channel = self.channel.as_mut();
+        match channel.is_some_and(|channel| channel.widens(len)) {
             true if !waits && len <= PUSHED && self.has_space(len + REMOTE_LIST) => Course::AtOnce,
-            false if !waits => Course::Offered,
-            _ => Course::InParts,
+            true => Course::InParts,
+            false => Course::Offered,
         }
+    }
+
+    /// Whether there is room for what goes next of what there is to send. Where not, this
+    /// side waits for it.
+    pub fn has_room_for_next(&mut self) -> bool {
+        let part = |left: usize| left.min(self.part());
+        let answer = self.answers.front().map(|answer| answer.bytes.len());
+        let writing = self.writings.front();
+        let writing = writing.map(|next| part(next.len - next.done) + REMOTE_LIST);
+        let stream = self.streams.front();
+        let stream = stream.map(|next| part(next.len - next.done));
+        let next = answer.or(writing.min(stream).or(writing).or(stream));
+        next.is_some_and(|len| self.has_space(len))
     }
 
     /// How `len` bytes of an access that has so many in `all` are stored in their place.
     pub fn take_out(&self, all: usize, len: usize) -> Store {
         match &self.channel {
-            Some(channel) if all as u64 >= LONG_ACCESS => {
-                channel.pace().take_out(len, self.long_accesses)
+            Some(channel) => {
+                // Its place may be in no cache: that says nothing of messages.
+                channel.receiver.leave_untimed();
+                match all as u64 >= LONG_ACCESS {
+                    true => channel.pace().take_out(len, self.long_accesses),
+                    false => Store::default(),
+                }
             }
-            _ => Store::default(),
+            None => Store::default(),
         }
     }
 
@@ -463,7 +496,7 @@ impl Link {
     pub fn at_once(&mut self, len: usize) -> Result<bool, Errno> {
         match len {
             _ if len <= EAGER => Ok(true),
-            _ if len <= PUSHED => self.pushes(len + REMOTE_LIST),
+            _ if len <= PUSHED => self.pushes(len),
             _ => Ok(false),
         }
     }

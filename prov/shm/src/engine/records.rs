@@ -18,7 +18,8 @@ pub const FETCH: u8 = 4;
 /// Bytes that were asked for. Words: name for the bytes.
 pub const BYTES: u8 = 5;
 /// A write. Words: immediate data, name, parts of the remote list. Bytes: what is
-/// written, so that it begins where a cache line does, and the list.
+/// written, so that it begins where a cache line does, and the list, which is that of
+/// all parts and comes with the first one alone.
 pub const WRITE: u8 = 6;
 /// A write whose bytes stay with the writer. Words as before. Bytes: the list,
 /// and where they are.

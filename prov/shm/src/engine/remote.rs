@@ -3,6 +3,7 @@
 
 use fabric_abi::{FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA};
 use prov_local::channel::{Head, MODERATE, Record};
+use prov_local::copies::Copies as _;
 use prov_message::peers::{Bytes as Payload, Deferred, Destination};
 use prov_message::{AtomicRequest, Op, Reaching as _, Refusal, Target, Visitor};
 use prov_util::atomic_ops::Form;
@@ -13,9 +14,7 @@ use prov_util::request::{Access, Atomic, RemoteAccess};
 
 use super::Core;
 use super::keys::{EpKey, LinkKey, to_peer};
-use super::link::{
-    Ack, Bytes, Course, Fault, Link, Parts, Pending, Placing, REQUESTS, Stream, Why, Writing,
-};
+use super::link::{Ack, Bytes, Course, Fault, Link, Parts, Pending, Placing, Stream, Why, Writing};
 use super::records::{
     ATOMIC, AtomicWord, HAS_DATA, MORE, READ, RESULT, RESULT_OFFERED, WRITE, WRITE_OFFERED,
     read_list_behind, read_offered_list, read_remote_list, remote_list,
@@ -83,10 +82,11 @@ impl Core {
         let list = remote_list(&access.remote);
         let (list, count) = (list.bytes(), access.remote.pieces().len() as u64);
         let len = bytes.len();
-        let waits = !link.writings.is_empty();
-        let course = match is_read {
-            true => Course::AtOnce,
-            false => link.course(len, waits),
+        let waits = !is_read && !link.writings.is_empty();
+        let course = match (is_read, waits) {
+            (true, _) => Course::AtOnce,
+            (_, true) => Course::InParts,
+            _ => link.course(len, false),
         };
         let offered = match course == Course::Offered && link.is_read {
             true => can_be_copied(&bytes),
@@ -149,6 +149,8 @@ impl Core {
                 if !waits {
                     // The link knows if the channel is broken, and ends in its turn.
                     let _ = self.send_parts(key);
+                    // Whoever sleeps does not know that there is something to send.
+                    self.wake_for_copies();
                 }
                 return Ok(());
             }
@@ -246,19 +248,23 @@ impl Core {
         let Some(link) = self.links.get_mut(key) else {
             return Ok(());
         };
-        let before = link.parts.take().filter(|parts| parts.name == name);
         // The last part of one that was refused may never come.
-        if before.as_ref().is_some_and(|parts| parts.is_refused) {
-            link.parts = before.filter(|_| !is_last);
-            return Ok(());
-        }
-        let done = before.map_or(0, |parts| parts.len);
+        let before = link.parts.take().filter(|parts| parts.name == name);
+        let (done, to) = match before {
+            Some(Parts { to: None, .. }) => {
+                link.parts = before.filter(|_| !is_last);
+                return Ok(());
+            }
+            Some(Parts { len, to, .. }) => (len, to),
+            None => (0, None),
+        };
+        let all = to.map_or(list.len(), |grants| grants.len() as u64) as usize;
         let len = done.saturating_add(bytes.len());
-        if len as u64 > list.len() || is_last && len as u64 != list.len() {
+        let fits = if is_last { len == all } else { len < all };
+        if !fits || !is_last && bytes.is_empty() {
             return Err(Fault::Protocol("bytes of a write"));
         }
         let data = (flags & HAS_DATA != 0).then_some(words[0]);
-        let all = list.len() as usize;
         let store = link.take_out(all, bytes.len());
         if data.is_some() {
             self.find_source(key);
@@ -266,9 +272,12 @@ impl Core {
         let Some((target, visitor)) = self.visited(key) else {
             return Ok(());
         };
-        let outcome = target
-            .resolve(&visitor, FI_RMA, FI_REMOTE_WRITE, list.pieces())
-            .map(|grants| {
+        let grants = match to {
+            Some(grants) => Ok(grants),
+            None => target.resolve(&visitor, FI_RMA, FI_REMOTE_WRITE, list.pieces()),
+        };
+        let outcome = grants
+            .inspect(|grants| {
                 grants.copy_from(&mut target.memory, done, &bytes, store.past_caches);
                 if is_last {
                     grants.complete(&mut target.memory);
@@ -276,19 +285,15 @@ impl Core {
                 }
             })
             .map_err(|refusal| refusal.error());
-        let is_refused = outcome.is_err();
         if let Some(link) = self.links.get_mut(key) {
-            if !is_refused {
+            if outcome.is_ok() {
                 link.is_out(store, all, bytes.len(), is_last);
             }
-            link.parts = (!is_last).then_some(Parts {
-                name,
-                len,
-                is_refused,
-            });
+            let to = outcome.ok();
+            link.parts = (!is_last).then_some(Parts { name, len, to });
         }
-        if is_last || is_refused {
-            self.done(key, name, outcome);
+        if is_last || outcome.is_err() {
+            self.done(key, name, outcome.map(|_| ()));
         }
         Ok(())
     }
@@ -337,11 +342,10 @@ impl Core {
         };
         // Short ones may overtake others.
         let waits = len > EAGER as u64 && !(link.answers.is_empty() && link.streams.is_empty());
-        let course = match link.streams.len() {
-            // No more are under way, where the peer is not broken.
-            REQUESTS.. => Course::Offered,
-            _ => link.course(len as usize, waits),
-        };
+        let course = link.course(len as usize, waits);
+        if link.pending.has_too_many_reads() {
+            return Err(Fault::Protocol("more reads than may be under way"));
+        }
         let Some((target, visitor)) = self.visited(key) else {
             return Ok(());
         };

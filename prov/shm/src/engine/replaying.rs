@@ -7,10 +7,11 @@ use prov_message::Op;
 use prov_message::peers::Request;
 use prov_util::buffer::AppIov;
 use prov_util::errno::Errno;
+use prov_util::request::RemoteIov;
 
 use super::Core;
 use super::keys::LinkKey;
-use super::link::{Bytes, Fault, Link, Pending, Stream, Why, Writing};
+use super::link::{Bytes, Fault, Pending, Stream, Why, Writing};
 use super::records::{self, BYTES, HAS_DATA, MORE, RESULT, WRITE, remote_list};
 
 /// Bytes that are sent in parts in one turn: meanwhile, the peer may send others.
@@ -36,8 +37,6 @@ impl Core {
             let (ep, Some(peer)) = (link.ep, link.peer) else {
                 return;
             };
-            let has_room = link.writings.is_empty() && link.has_room();
-            let may_request = link.may_request();
             let Some(rdm) = self.rdm(ep) else {
                 return;
             };
@@ -45,6 +44,14 @@ impl Core {
                 return;
             };
             let is_message = next.message_len().is_some();
+            let Some(link) = self.links.get_mut(key) else {
+                return;
+            };
+            let has_room = link.writings.is_empty() && link.has_room();
+            let may_request = link.may_request();
+            let Some(rdm) = self.rdm(ep) else {
+                return;
+            };
             if !has_room || !(may_request || is_message) {
                 return self.is_busy(key);
             }
@@ -97,7 +104,11 @@ impl Core {
                 }
             }
             self.replay(key);
-            if self.links.get(key).is_some_and(Link::has_something_to_send) {
+            if let Some(link) = self.links.get_mut(key)
+                && link.has_something_to_send()
+            {
+                // What was sent meanwhile does not count: who sleeps waits for room for this.
+                any |= link.has_room_for_next();
                 self.is_busy(key);
             }
         }
@@ -127,22 +138,25 @@ impl Core {
     /// Sends parts of writes, and of what the peer reads or has asked for, as far as there is
     /// room; whether there was some.
     pub(super) fn send_parts(&mut self, key: LinkKey) -> Result<bool, Fault> {
-        let mut sent = 0;
-        while sent < TURN_BYTES {
-            let of_write = self.send_part_of_write(key)?;
-            let of_stream = self.send_part_of_stream(key)?;
-            match of_write.max(of_stream) {
-                0 => break,
-                _ => sent += of_write + of_stream,
+        let (mut any, mut bytes) = (false, 0);
+        while bytes < TURN_BYTES {
+            let sent = [
+                self.send_part_of_write(key)?,
+                self.send_part_of_stream(key)?,
+            ];
+            if sent == [None; 2] {
+                break;
             }
+            any = true;
+            bytes += sent.into_iter().flatten().sum::<usize>();
         }
-        Ok(sent != 0)
+        Ok(any)
     }
 
-    /// Sends the next part of a write; how many bytes.
-    fn send_part_of_write(&mut self, key: LinkKey) -> Result<usize, Fault> {
+    /// Sends the next part of a write; how many bytes, if there was one, and room for it.
+    fn send_part_of_write(&mut self, key: LinkKey) -> Result<Option<usize>, Fault> {
         let Some(link) = self.links.get_mut(key) else {
-            return Ok(0);
+            return Ok(None);
         };
         let most = link.part();
         // Of one of which the peer has refused a part, the rest is of no use.
@@ -152,14 +166,19 @@ impl Core {
             link.writings.pop_front();
         }
         let Some(writing) = link.writings.pop_front() else {
-            return Ok(0);
+            return Ok(None);
         };
         let Writing {
             name, done, len, ..
         } = writing;
         let part = (len - done).min(most);
         let is_last = done + part == len;
-        let list = remote_list(&writing.remote);
+        // The first part says where all of them go.
+        let remote = match done {
+            0 => writing.remote,
+            _ => RemoteIov::default(),
+        };
+        let list = remote_list(&remote);
         let mut flags = if is_last { 0 } else { MORE };
         if is_last && writing.data.is_some() {
             flags |= HAS_DATA;
@@ -170,7 +189,7 @@ impl Core {
             words: [
                 writing.data.unwrap_or(0),
                 super::keys::to_peer(name),
-                writing.remote.pieces().len() as u64,
+                remote.pieces().len() as u64,
             ],
         };
         let list = list.bytes();
@@ -178,20 +197,21 @@ impl Core {
             copy_part(&writing.bytes, &mut None, done, &to.slice(0, part));
             to.slice(part, list.len()).write_at(0, list);
         })?;
-        let sent = if sent { part } else { 0 };
-        if sent == 0 || !is_last {
+        let sent = sent.then_some(part);
+        if sent.is_none() || !is_last {
             link.writings.push_front(Writing {
-                done: done + sent,
+                done: done + sent.unwrap_or(0),
                 ..writing
             });
         }
         Ok(sent)
     }
 
-    /// Sends the next part of what the peer reads or has asked for; how many bytes.
-    fn send_part_of_stream(&mut self, key: LinkKey) -> Result<usize, Fault> {
+    /// Sends the next part of what the peer reads or has asked for; how many bytes, if there
+    /// was one, and room for it.
+    fn send_part_of_stream(&mut self, key: LinkKey) -> Result<Option<usize>, Fault> {
         let Some(link) = self.links.get_mut(key) else {
-            return Ok(0);
+            return Ok(None);
         };
         let most = link.part();
         while let Some(next) = link.streams.front()
@@ -200,10 +220,10 @@ impl Core {
             link.streams.pop_front();
         }
         let Some(stream) = link.streams.pop_front() else {
-            return Ok(0);
+            return Ok(None);
         };
         let Some(Pending::Offer { bytes, .. }) = link.pending.get(stream.offer) else {
-            return Ok(0);
+            return Ok(None);
         };
         let part = (stream.len - stream.done).min(most);
         let is_last = stream.done + part == stream.len;
@@ -219,12 +239,14 @@ impl Core {
         };
         let channel = link.channel.as_mut();
         let channel = channel.ok_or(Fault::Protocol("no channel"))?;
-        let Some(space) = channel.space(part)? else {
+        let space = channel.space(part);
+        let space = space.inspect_err(|broken| link.broken = Some(*broken))?;
+        let Some(space) = space else {
             link.streams.push_front(stream);
-            return Ok(0);
+            return Ok(None);
         };
         copy_part(bytes, &mut self.target, stream.done, &space.bytes);
-        if space.publish(head) {
+        if space.of_access(stream.why == Why::Read).publish(head) {
             link.wake_peer();
         }
         if !is_last {
@@ -237,7 +259,7 @@ impl Core {
         {
             self.was_read(key, &bytes);
         }
-        Ok(part)
+        Ok(Some(part))
     }
 
     /// Answers the peer, at once or as soon as there is room.

@@ -24,7 +24,7 @@ pub const EAGER: usize = 16 << 10;
 const SPECIAL: u64 = FI_REMOTE_CQ_DATA | FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE;
 // What takes it need not be checked for its length.
 const _: () = assert!(INLINE <= SIZES.inject);
-// A write has its list before its bytes.
+// A write has its list behind its bytes.
 const _: () = assert!(REMOTE_LIST + EAGER <= MODERATE && REMOTE_LIST + PUSHED <= LONGEST);
 
 impl Core {

@@ -6,7 +6,7 @@ use super::check::mr_modes_for;
 use super::*;
 
 /// Narrows `base` to what was asked, for hints that passed [`check`]. Without
-/// hints everything that the provider supports is returned.
+/// hints everything that the provider supports is returned, but what has a default of its own.
 pub fn fit(base: &Base, version: u32, hints: Option<&Hints>) -> Info {
     let mut info = base.limits.clone();
     let no_hints = Hints::default();

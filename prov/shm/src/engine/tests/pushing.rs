@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use prov_local::rota::Rounds;
 
-use super::super::link::Pending;
+use super::super::link::{Link, Pending};
 use super::*;
 
 /// Two sides, and the first one's link to the second, whose area has grown.
@@ -67,10 +67,23 @@ fn delivery_is_told_of_what_was_sent_at_once() {
 #[test]
 fn where_there_is_no_room_they_wait_for_it() {
     let (mut a, mut b, to) = pair();
-    let (mut out, mut into) = (pattern(1, PUSHED), Vec::new());
-    let mut sent = 0;
-    for _ in 0..2 {
-        let before = sent;
+    let receive = |a: &mut Side, b: &mut Side, tag, out: &[u8]| {
+        let mut into = vec![0; out.len()];
+        b.core.receive(b.ep, &buffer(tag, &mut into, 3)).unwrap();
+        assert_eq!(completed(&mut [b], 0, 1), [3]);
+        assert!(into == out);
+        a.completions()
+    };
+    let (mut sent, mut is_for_short_ones) = (0, false);
+    for round in 1..=8 {
+        // Where the next ones begin differs.
+        let mut out = pattern(1, round * 2000);
+        a.core
+            .transmit(a.ep, &message(to, sent, &mut out, 0))
+            .unwrap();
+        receive(&mut a, &mut b, sent, &out);
+        sent += 1;
+        let (before, mut out) = (sent, pattern(1, PUSHED));
         let refused = loop {
             have_quick_slots([&a, &b]);
             match a.core.transmit(a.ep, &message(to, sent, &mut out, 0)) {
@@ -83,16 +96,13 @@ fn where_there_is_no_room_they_wait_for_it() {
         // Who waits for room may sleep until there is some, for so long a message.
         let link = a.core.links.keys().next().unwrap();
         assert!(!a.core.has_work(link));
-        assert!(a.core.links.get_mut(link).unwrap().has_room());
+        is_for_short_ones |= a.core.links.get_mut(link).unwrap().has_room();
         assert_eq!(a.completions().len() as u64, sent - before);
         for tag in before..sent {
-            into = vec![0; PUSHED];
-            b.core.receive(b.ep, &buffer(tag, &mut into, 3)).unwrap();
-            assert_eq!(completed(&mut [&mut b], 0, 1), [3]);
-            assert!(into == out);
+            receive(&mut a, &mut b, tag, &out);
         }
     }
-    assert!(!into.is_empty());
+    assert!(is_for_short_ones, "there was room for others");
 }
 
 #[test]
@@ -228,8 +238,7 @@ fn what_is_read_comes_in_parts() {
         done.extend(a.completions());
         done.len() == 6
     });
-    done.sort_unstable();
-    assert_eq!(done, [0, 1, 2, 3, 4, 5]);
+    assert_eq!(done, [5, 0, 1, 2, 3, 4]);
     assert!(backs.iter().all(|back| *back == region) && short == region[..8]);
     assert!(!has_offers(&b), "nothing is left of them");
 }
@@ -251,4 +260,99 @@ fn writes_on_their_way_end_with_their_link() {
         errors == 3
     });
     assert_eq!(a.completions(), []);
+}
+
+#[test]
+fn a_queued_write_of_no_bytes_is_told_of_once() {
+    let (mut a, mut b, to) = pair();
+    let mut region = vec![0; LONG];
+    b.register(3, &mut region);
+    let mut out = pattern(1, LONG);
+    for (context, len) in [(0, LONG), (1, 0), (2, LONG), (3, 0), (4, 8)] {
+        let write = access(Access::Write, to, 3, &mut out[..len], context);
+        let write = RemoteAccess {
+            data: 70 + context as u64,
+            flags: write.flags | FI_REMOTE_CQ_DATA,
+            ..write
+        };
+        a.core.access(a.ep, &write).unwrap();
+    }
+    let (mut told, mut done) = (Vec::new(), Vec::new());
+    until(&mut [], |_| {
+        // The peer is in no hurry to answer.
+        (0..20).for_each(|_| _ = a.core.progress());
+        b.core.progress();
+        let _ = b.cq.read(1000, |one| told.push((one.len, one.data)));
+        done.extend(a.completions());
+        done.len() == 5
+    });
+    assert_eq!(done, [0, 1, 2, 3, 4]);
+    assert_eq!(told, [(LONG, 70), (0, 71), (LONG, 72), (0, 73), (8, 74)]);
+}
+
+#[test]
+fn an_injected_write_that_waits_is_the_applications_again() {
+    let (mut a, mut b, to) = pair();
+    let mut region = vec![0; LONG];
+    b.register(3, &mut region);
+    let (mut out, mut short) = (pattern(1, LONG), *b"injected");
+    let write = access(Access::Write, to, 3, &mut out, 1);
+    a.core.access(a.ep, &write).unwrap();
+    let write = access(Access::Write, to, 3, &mut short, 2);
+    let write = RemoteAccess {
+        flags: write.flags | FI_INJECT,
+        ..write
+    };
+    a.core.access(a.ep, &write).unwrap();
+    short.fill(0);
+    let mut done = Vec::new();
+    until(&mut [&mut a, &mut b], |sides| {
+        done.extend(sides[0].completions());
+        done.len() == 2
+    });
+    assert_eq!(&region[..8], b"injected");
+}
+
+#[test]
+fn who_sleeps_sends_the_rest_of_a_write_that_another_thread_posts() {
+    let (mut a, mut b, to) = pair();
+    let mut region = vec![0; LONG];
+    b.register(3, &mut region);
+    a.sleeps();
+    let mut out = pattern(1, LONG);
+    let write = access(Access::Write, to, 3, &mut out, 1);
+    a.core.access(a.ep, &write).unwrap();
+    assert!(a.wakes(), "not all of it has left");
+    assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [1]);
+    assert!(region == out);
+}
+
+#[test]
+fn who_sleeps_sends_the_rest_of_what_a_peer_reads_when_there_is_room() {
+    let (mut a, mut b, to) = pair();
+    // Which room is left differs.
+    for number in 0..12 {
+        let (key, len) = (3 + number, LONG + number as usize * 4000);
+        let (mut region, mut back) = (pattern(4, len), vec![0; len]);
+        b.register(key, &mut region);
+        for context in 0..4 {
+            let read = access(Access::Read, to, key, &mut back, context);
+            a.core.access(a.ep, &read).unwrap();
+        }
+        let mut done = 0;
+        while done < 4 {
+            b.sleeps();
+            let is_sent = !b.core.links.values().any(Link::has_something_to_send);
+            until(&mut [], |_| {
+                (0..64).for_each(|_| a.drive());
+                done += a.completions().len();
+                a.core.links.values().all(|link| {
+                    let channel = link.channel.as_ref().unwrap();
+                    !channel.receiver.has_next()
+                })
+            });
+            assert!(is_sent || b.wakes(), "there is room again");
+        }
+        assert!(back == region);
+    }
 }
