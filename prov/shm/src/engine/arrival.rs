@@ -14,6 +14,8 @@ use super::records::*;
 
 /// Messages that are taken in from one link before it is the others' turn.
 pub const TURN: usize = 64;
+/// Bytes of them after which it is, too, and the time to send.
+const TURN_BYTES: usize = 512 << 10;
 /// Answers that wait for room in the channel, of one link.
 const ANSWERS: usize = 1 << 20;
 /// Bytes in them: more than all that this library's peers ask for at once.
@@ -93,7 +95,7 @@ impl Core {
     /// Takes in messages of any kind.
     #[inline(never)]
     pub(super) fn take_in_slowly(&mut self, key: LinkKey) -> bool {
-        let mut any = false;
+        let (mut any, mut bytes) = (false, 0);
         if self.endpoints.is_deaf() {
             return false;
         }
@@ -123,6 +125,7 @@ impl Core {
             match handled {
                 Ok(true) => {
                     any = true;
+                    bytes += record.bytes.len();
                     link.is_stalled = false;
                     if let Some(channel) = &mut link.channel
                         && channel.receiver.take(record.bytes.len())
@@ -140,6 +143,9 @@ impl Core {
                 }
             }
             self.finish_acting();
+            if bytes >= TURN_BYTES {
+                break;
+            }
         }
         if let Some(link) = self.links.get_mut(key)
             && let Some(channel) = &mut link.channel

@@ -92,7 +92,7 @@ fn where_there_is_no_room_they_wait_for_it() {
             }
         };
         assert_eq!(refused, Errno::EAGAIN);
-        assert!(sent - before >= 3 && !has_offers(&a), "{sent}");
+        assert!(sent > before && !has_offers(&a), "{sent}");
         // Who waits for room may sleep until there is some, for so long a message.
         let link = a.core.links.keys().next().unwrap();
         assert!(!a.core.has_work(link));
