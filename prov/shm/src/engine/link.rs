@@ -496,7 +496,8 @@ impl Link {
     pub fn at_once(&mut self, len: usize) -> Result<bool, Errno> {
         match len {
             _ if len <= EAGER => Ok(true),
-            _ if len <= PUSHED => self.pushes(len),
+            // No less room than a write of so many bytes needs.
+            _ if len <= PUSHED => self.pushes(len + REMOTE_LIST),
             _ => Ok(false),
         }
     }
