@@ -25,21 +25,29 @@ impl Core {
     /// Takes in what has come on a link; whether there was anything.
     #[inline(always)]
     pub(super) fn take_in(&mut self, key: LinkKey) -> bool {
-        self.take_in_plain::<false>(key)
+        self.take_in_plain::<false>(key, TURN)
+    }
+
+    /// Takes in the next message that has come on a link, and does not look for others:
+    /// whoever has waited for it is to have it soon, and a look at a slot that is not filled
+    /// takes as long as the way of a message.
+    #[inline(always)]
+    pub(super) fn take_in_next(&mut self, key: LinkKey) -> bool {
+        self.take_in_plain::<false>(key, 1)
     }
 
     /// [`Core::take_in`] that has code of its own for messages that are not in their
     /// slots.
     #[inline(never)]
     fn take_in_long(&mut self, key: LinkKey) -> bool {
-        self.take_in_plain::<true>(key)
+        self.take_in_plain::<true>(key, TURN)
     }
 
     /// Takes in messages that have nothing special about them, and leaves what comes
     /// behind them to others. `LONG` says whether it takes those that are not in
     /// their slots.
     #[inline(always)]
-    fn take_in_plain<const LONG: bool>(&mut self, key: LinkKey) -> bool {
+    fn take_in_plain<const LONG: bool>(&mut self, key: LinkKey, most: usize) -> bool {
         let Core {
             links, endpoints, ..
         } = self;
@@ -64,30 +72,33 @@ impl Core {
         let Some(mut plain) = endpoints.plain(link.ep) else {
             return false;
         };
-        let mut turns = TURN;
+        let mut turns = most;
         loop {
             // One that is to be acknowledged has something special about it.
             let is_plain = next.is(MESSAGE, TAGGED) && next.word(2) == 0;
             let bytes = match next.bytes() {
                 Some(bytes) if is_plain => bytes,
-                None if is_plain && !LONG => return self.take_in_long(key) || turns != TURN,
+                None if is_plain && !LONG => return self.take_in_long(key) || turns != most,
                 None if is_plain => match receiver.far_bytes(&next) {
                     Some(bytes) => bytes,
-                    None => return self.take_in_slowly(key) || turns != TURN,
+                    None => return self.take_in_slowly(key) || turns != most,
                 },
-                _ => return self.take_in_slowly(key) || turns != TURN,
+                _ => return self.take_in_slowly(key) || turns != most,
             };
             let tag = next.has(TAGGED).then(|| next.word(0));
             if !plain.take(src, tag, &bytes) {
-                return self.take_in_slowly(key) || turns != TURN;
+                return self.take_in_slowly(key) || turns != most;
             }
             if receiver.take(bytes.len()) {
                 wake(&link.wire);
             }
             turns -= 1;
+            if turns == 0 {
+                return true;
+            }
             next = match receiver.peek() {
-                Some(next) if turns != 0 => next,
-                _ => return true,
+                Some(next) => next,
+                None => return true,
             };
         }
     }

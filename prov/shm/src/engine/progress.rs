@@ -30,8 +30,11 @@ impl Core {
         let mut any = self.take_in_some();
         if !self.busy.is_empty() {
             any |= self.send_more();
-        } else if !any && self.idle_calls != self.posted && self.watch() {
-            any = self.take_in_some();
+        } else if !any
+            && self.idle_calls != self.posted
+            && let Some(key) = self.watch()
+        {
+            any = self.take_in_next(key);
         }
         if any {
             if self.open.turn_ends(true) {
@@ -47,10 +50,10 @@ impl Core {
         self.signals.in_vain(self.idle_calls, YIELD_AFTER)
     }
 
-    /// Looks again at the channels that have brought something lately; whether there
-    /// is something now.
+    /// Looks again at the channels that have brought something lately; the one in which
+    /// there is something now.
     #[inline(never)]
-    fn watch(&mut self) -> bool {
+    fn watch(&mut self) -> Option<LinkKey> {
         let count = self.open.len().min(LIVELY);
         for number in 0..count {
             if let Some(key) = self.open.lively(number)
@@ -59,10 +62,10 @@ impl Core {
                 && let Some(channel) = &mut link.channel
                 && channel.receiver.watch(LOOKS / count as u32)
             {
-                return true;
+                return Some(key);
             }
         }
-        false
+        None
     }
 
     /// Asks the poller, does what it says, and sees to it that who may sleep can
