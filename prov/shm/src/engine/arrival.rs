@@ -22,10 +22,12 @@ const ANSWERS: usize = 1 << 20;
 const ANSWER_BYTES: usize = 128 << 20;
 
 impl Core {
-    /// Takes in what has come on a link; whether there was anything.
+    /// Takes in what has come on a link; whether there was anything. After a turn in vain
+    /// that is the next message alone.
     #[inline(always)]
     pub(super) fn take_in(&mut self, key: LinkKey) -> bool {
-        self.take_in_plain::<false>(key, TURN)
+        let most = if self.idle_calls == 0 { TURN } else { 1 };
+        self.take_in_plain::<false>(key, most)
     }
 
     /// Takes in the next message that has come on a link, and does not look for others:
