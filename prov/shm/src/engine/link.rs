@@ -162,9 +162,7 @@ impl Pending {
             Pending::Offer { ticket: None, .. } => false,
         }
     }
-}
 
-impl Pending {
     /// Whether the peer reads it.
     fn is_read(&self) -> bool {
         matches!(self, Pending::Offer { ticket: None, .. })

@@ -158,11 +158,19 @@ fn who_breaks_the_channel_is_not_waited_for() {
 /// Bytes that go in parts.
 const LONG: usize = (1 << 20) + 100;
 
-/// Nothing was offered, to be copied by the side that is to have it.
-fn copy_nothing(sides: &mut [&mut Side]) {
-    for side in sides {
-        assert!(side.core.next_errand().is_none());
-    }
+/// The next completions of the first side, for which nothing was offered, to be copied by
+/// the side that is to have it.
+fn completed_without_copies(a: &mut Side, b: &mut Side, count: usize) -> Vec<usize> {
+    let mut done = Vec::new();
+    until(&mut [], |_| {
+        for side in [&mut *a, &mut *b] {
+            side.core.progress();
+            assert!(side.core.next_errand().is_none());
+        }
+        done.extend(a.completions());
+        done.len() == count
+    });
+    done
 }
 
 #[test]
@@ -183,14 +191,7 @@ fn long_writes_go_in_parts_one_after_the_other_and_nothing_overtakes_them() {
     assert_eq!(a.core.access(a.ep, &read), Err(Errno::EAGAIN));
     let sent = message(to, 7, &mut other, 0);
     assert_eq!(a.core.transmit(a.ep, &sent), Err(Errno::EAGAIN));
-    let mut done = Vec::new();
-    until(&mut [], |_| {
-        a.core.progress();
-        b.core.progress();
-        copy_nothing(&mut [&mut a, &mut b]);
-        done.extend(a.completions());
-        done.len() == 6
-    });
+    let done = completed_without_copies(&mut a, &mut b, 6);
     assert_eq!(done, [0, 1, 2, 3, 4, 5]);
     assert!(region[..8] == short && region[8..] == outs[4][8..]);
     a.core
@@ -220,14 +221,7 @@ fn what_is_read_comes_in_parts() {
     let mut short = [0; 8];
     let read = access(Access::Read, to, 3, &mut short, 5);
     a.core.access(a.ep, &read).unwrap();
-    let mut done = Vec::new();
-    until(&mut [], |_| {
-        a.core.progress();
-        b.core.progress();
-        copy_nothing(&mut [&mut a, &mut b]);
-        done.extend(a.completions());
-        done.len() == 6
-    });
+    let done = completed_without_copies(&mut a, &mut b, 6);
     assert_eq!(done, [5, 0, 1, 2, 3, 4]);
     assert!(backs.iter().all(|back| *back == region) && short == region[..8]);
     assert!(!has_offers(&b), "nothing is left of them");
