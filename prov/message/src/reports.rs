@@ -343,6 +343,17 @@ impl Reports {
         self.immediate(kind | FI_REMOTE_READ, len, data, src);
     }
 
+    /// Whether there is room for a completion that no receive was posted for
+    /// ([`Cq::has_room_unasked`]). Without, the link that brings the operation is held
+    /// back until the application has read completions.
+    #[inline]
+    pub fn has_room_unasked(&self) -> bool {
+        match &self.rx_cq {
+            Some(cq) => cq.has_room_unasked(),
+            None => true,
+        }
+    }
+
     fn immediate(&self, flags: u64, len: usize, data: Option<u64>, src: u64) {
         if let Some(data) = data
             && let Some(cq) = &self.rx_cq

@@ -147,8 +147,37 @@ impl Target {
     /// The memory that a peer names for operations of this kind (`FI_RMA`,
     /// `FI_ATOMIC`), if it may access it so (`FI_REMOTE_READ`,
     /// `FI_REMOTE_WRITE`).
+    ///
+    /// An operation of no bytes is judged at its keys as well. Without a valid one
+    /// it has nothing to do, so it succeeds, as on RDMA devices, which do not look
+    /// at the key then; but the grants have no parts, and nothing is reported of
+    /// it. With immediate `data` it is refused, or the data would be lost without
+    /// an error.
     #[inline]
     pub fn resolve(
+        &mut self,
+        visitor: &Visitor<'_>,
+        kind: u64,
+        access: u64,
+        list: &[RemotePiece],
+        data: Option<u64>,
+    ) -> std::result::Result<Grants, Refusal> {
+        let granted = self.granted(visitor, kind, access, list);
+        match granted {
+            Err(_) if data.is_none() && list.iter().all(|piece| piece.len == 0) => {
+                Ok(Grants::default())
+            }
+            // There is no key at all.
+            Ok(grants) if data.is_some() && grants.parts().is_empty() => Err(Refusal::Memory {
+                error: Errno::ENOKEY,
+                piece: RemotePiece::default(),
+            }),
+            granted => granted,
+        }
+    }
+
+    #[inline]
+    fn granted(
         &mut self,
         visitor: &Visitor<'_>,
         kind: u64,
@@ -193,7 +222,7 @@ impl Target {
             (true, _) => FI_REMOTE_READ | FI_REMOTE_WRITE,
             (false, _) => FI_REMOTE_READ,
         };
-        let grants = self.resolve(visitor, FI_ATOMIC, access, list)?;
+        let grants = self.resolve(visitor, FI_ATOMIC, access, list, request.data)?;
         let operand_len = if op.takes_operand() { grants.len() } else { 0 };
         let split = request.operands.split_at_checked(operand_len);
         let (operand, compare) = split.ok_or(Refusal::Malformed("operands"))?;
@@ -206,6 +235,9 @@ impl Target {
         }
         if request.form != Form::Base {
             result.resize(grants.len(), 0);
+        }
+        if grants.parts().is_empty() {
+            return Ok(());
         }
         grants
             .apply(&mut self.memory, op, datatype, operand, compare, result)
@@ -230,6 +262,9 @@ impl Target {
         kind: u64,
         data: Option<u64>,
     ) {
+        if grants.parts().is_empty() {
+            return;
+        }
         grants.complete(&mut self.memory);
         let len = grants.len();
         visitor.reports.remote_write(kind, len, data, visitor.src);
@@ -238,6 +273,9 @@ impl Target {
     /// A peer has read memory.
     #[inline]
     pub fn was_read(&mut self, visitor: &Visitor<'_>, grants: &Grants) {
+        if grants.parts().is_empty() {
+            return;
+        }
         grants.complete(&mut self.memory);
         visitor.reports.remote_read();
     }

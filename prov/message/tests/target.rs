@@ -10,8 +10,10 @@ use fabric_abi::*;
 use prov_message::{AtomicRequest, Place, Refusal, Reports, Target, Visitor};
 use prov_util::atomic_ops::Form;
 use prov_util::buffer::AppIov;
+use prov_util::cq::{Cq, CqConfig};
 use prov_util::desc::Descs;
 use prov_util::errno::Errno;
+use prov_util::ffi::{Handle, Use};
 use prov_util::mr::{Config, Job, Memory, MrTable, Region, Request};
 use prov_util::request::{Access, Atomic, AtomicKind, RemoteAccess, RemoteIov, RemotePiece};
 
@@ -59,7 +61,7 @@ fn what_the_endpoint_or_the_region_does_not_permit_is_refused_with_its_piece() {
     register(&table, 2, &mut closed, FI_REMOTE_READ);
     let mut target = Target::new(&table);
     let mut resolve = |caps, access, list: &[RemotePiece]| {
-        let grants = target.resolve(&visitor(&reports, caps), FI_RMA, access, list);
+        let grants = target.resolve(&visitor(&reports, caps), FI_RMA, access, list, None);
         grants.map(|grants| grants.len())
     };
     let caps = FI_RMA | BOTH;
@@ -93,7 +95,7 @@ fn a_write_may_come_in_pieces_and_its_region_may_go_meanwhile() {
     let mut target = Target::new(&table);
     let visitor = visitor(&reports, u64::MAX);
     let list = [piece(1, 2, 6), piece(2, 0, 8)];
-    let grants = target.resolve(&visitor, FI_RMA, FI_REMOTE_WRITE, &list);
+    let grants = target.resolve(&visitor, FI_RMA, FI_REMOTE_WRITE, &list, None);
     let grants = grants.unwrap();
     let place = Place::Registered(grants);
     let mut registered = Some(target);
@@ -205,4 +207,71 @@ fn nothing_is_allocated_for_operations_of_a_few_pieces() {
     assert_eq!(allocations, 0);
     assert_eq!((result, here), ([1; 16], [1; 16]));
     assert_eq!((cells[0], cells[8], cells[39]), (2, 0, 2));
+}
+
+/// What a bound completion queue and counters have heard of peers.
+fn heard(cq: &Cq) -> usize {
+    cq.read(16, |_| {}).unwrap_or(0)
+}
+
+#[test]
+fn without_a_valid_key_nothing_is_done_or_reported_even_for_no_bytes() {
+    let table = MrTable::new(&Config::default());
+    let (mut open, mut closed) = ([0; 64], [0; 64]);
+    register(&table, 1, &mut open, BOTH);
+    register(&table, 2, &mut closed, FI_REMOTE_READ);
+    let cq = Use::of(&Handle::new(
+        Cq::new(CqConfig::default()).unwrap(),
+        std::ptr::null_mut(),
+        Vec::new(),
+    ));
+    let reports = Reports {
+        rx_cq: Some(cq.clone()),
+        ..Reports::default()
+    };
+    let mut target = Target::new(&table);
+    let visitor = visitor(&reports, u64::MAX);
+    let none: &[RemotePiece] = &[];
+    let unknown = [piece(3, 0, 0)];
+    let forbidden = [piece(2, 0, 0)];
+    let outside = [piece(1, 65, 0)];
+    let half = [piece(1, 0, 0), piece(3, 0, 0)];
+    for list in [none, &unknown, &forbidden, &outside, &half] {
+        // With immediate data it is refused: the writer is to hear of it.
+        let grants = target.resolve(&visitor, FI_RMA, FI_REMOTE_WRITE, list, Some(5));
+        assert!(matches!(grants, Err(Refusal::Memory { .. })), "{list:?}");
+        // Without, it is done, but nothing is reported.
+        let grants = target.resolve(&visitor, FI_RMA, FI_REMOTE_WRITE, list, None);
+        let grants = grants.unwrap();
+        assert!(grants.parts().is_empty());
+        target.was_written(&visitor, &grants, FI_RMA, Some(5));
+        target.was_read(&visitor, &grants);
+        let mut old = Vec::new();
+        for (form, operands) in [(Form::Base, &[][..]), (Form::Fetch, &[])] {
+            let request = AtomicRequest {
+                data: Some(5),
+                ..sum(form, operands)
+            };
+            let outcome = target.atomic(&visitor, list, &request, &mut old);
+            assert!(matches!(outcome, Err(Refusal::Memory { .. })), "{list:?}");
+            let request = sum(form, operands);
+            assert_eq!(target.atomic(&visitor, list, &request, &mut old), Ok(()));
+        }
+        let swap = AtomicRequest {
+            op: FI_CSWAP,
+            ..sum(Form::Compare, &[])
+        };
+        assert_eq!(target.atomic(&visitor, list, &swap, &mut old), Ok(()));
+        assert_eq!(heard(&cq), 0, "{list:?}");
+    }
+    let good = [piece(1, 64, 0)];
+    let grants = target.resolve(&visitor, FI_RMA, FI_REMOTE_WRITE, &good, Some(5));
+    target.was_written(&visitor, &grants.unwrap(), FI_RMA, Some(5));
+    assert_eq!(heard(&cq), 1);
+}
+
+/// The framework's, where there is no framework.
+#[unsafe(no_mangle)]
+extern "C" fn fi_strerror(_: std::ffi::c_int) -> *const std::ffi::c_char {
+    c"an error".as_ptr()
 }

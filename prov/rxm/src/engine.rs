@@ -70,6 +70,9 @@ pub struct Core {
     looked_at_events: Instant,
     /// Turns in vain since the last one that brought something.
     idle_turns: u32,
+    /// Whether the last completions below had some with immediate data of peers, for
+    /// which no receive was posted here.
+    was_written: bool,
     /// A peer's operands, and the result for it.
     operands: Vec<u8>,
     result: Vec<u8>,
@@ -107,6 +110,7 @@ impl Core {
             until_clock: 0,
             looked_at_events: Instant::now(),
             idle_turns: 0,
+            was_written: false,
             operands: Vec::new(),
             result: Vec::new(),
             gathered: Vec::new(),

@@ -288,6 +288,24 @@ impl AppIov {
         self.read_pieces(offset, bytes)
     }
 
+    /// [`AppIov::read_at`] from the start, for memory that another process may write
+    /// to meanwhile: each byte is read exactly once, with a volatile access, so what is
+    /// checked in `bytes` is what is used.
+    pub fn read_once(&self, bytes: &mut [u8]) -> usize {
+        let mut done = 0;
+        for piece in self.pieces() {
+            let base = piece.iov_base.cast::<u8>().cast_const();
+            let room = bytes.get_mut(done..).unwrap_or_default();
+            let len = room.len().min(piece.iov_len);
+            for (at, byte) in room.iter_mut().take(len).enumerate() {
+                // SAFETY: memory of operations in flight, valid for these bytes.
+                *byte = unsafe { base.add(at).read_volatile() };
+            }
+            done += len;
+        }
+        done
+    }
+
     #[inline(never)]
     fn read_pieces(&self, offset: usize, bytes: &mut [u8]) -> usize {
         let part = self.slice(offset, bytes.len());

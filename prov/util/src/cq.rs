@@ -102,6 +102,12 @@ pub type ErrorTexts = fn(i32) -> Option<&'static CStr>;
 /// Entries that a queue has room for unless it is told.
 const DEFAULT_SIZE: usize = 1024;
 
+/// `UNASKED`: unread completions of a queue beyond which peers cannot add any for which no receive was posted (immediate
+/// data of remote writes and atomic operations). 262,144 entries of 56 bytes are
+/// 14 MiB; a queue that the application opened with a larger size has that many.
+/// Beyond it the links that bring such operations wait until completions are read.
+const UNASKED: usize = 1 << 18;
+
 /// A completion queue.
 ///
 /// Providers write to it under their locks, so it calls nobody while it holds
@@ -118,6 +124,8 @@ pub struct Cq {
     pending: AtomicUsize,
     /// Bytes of an entry as the application reads it, which tell its format.
     entry_size: usize,
+    /// Pending entries up to which there is room for more that no receive asked for.
+    unasked: usize,
     with_sources: bool,
     state: LoneLock<State>,
     sources: Sources,
@@ -181,6 +189,7 @@ impl Cq {
         Ok(Self {
             pending: AtomicUsize::new(0),
             entry_size: config.format.entry_size(),
+            unasked: UNASKED.max(config.size),
             with_sources: config.with_sources,
             // What the owner's queue is used from is not this domain's to say.
             state: LoneLock::alone(
@@ -446,6 +455,14 @@ impl Cq {
     /// Whether completions go to another provider's queue.
     pub fn is_peer(&self) -> bool {
         self.owner.is_some()
+    }
+
+    /// Whether peers may add a completion for which no receive was posted. `false`:
+    /// what brings it waits until the application has read some. A queue of another
+    /// provider has a limit of its own.
+    #[inline]
+    pub fn has_room_unasked(&self) -> bool {
+        self.pending.load(Ordering::Relaxed) < self.unasked
     }
 
     /// Whether completions are here that the caller wants, and transports need

@@ -94,6 +94,14 @@ impl Core {
             return None;
         }
         let below = self.below.as_mut()?;
+        if self.was_written {
+            // The queue below does not say whose the next completion is: so all wait.
+            let endpoint = self.endpoints.get(below.ep);
+            if endpoint.is_some_and(|endpoint| !endpoint.reports.has_room_unasked()) {
+                return None;
+            }
+            self.was_written = false;
+        }
         match below.read(&mut self.batch) {
             Ok(()) => {}
             Err(Errno::EAGAIN) => {

@@ -82,6 +82,7 @@ impl Core {
     /// A peer has written to memory, with immediate data. The provider below does
     /// not say which one.
     pub(super) fn was_written(&mut self, len: usize, data: Option<u64>) {
+        self.was_written |= data.is_some();
         let Some(below) = &self.below else {
             return;
         };

@@ -171,7 +171,15 @@ impl Core {
 
     /// Handles a message; `false` if there is no room for it, and it stays.
     fn handle(&mut self, key: LinkKey, record: &Record) -> Result<bool, Fault> {
-        let Head { kind, words, .. } = record.head;
+        let Head { kind, words, flags } = record.head;
+        let is_reported = match kind {
+            WRITE => flags & (HAS_DATA | MORE) == HAS_DATA,
+            WRITE_OFFERED | ATOMIC => flags & HAS_DATA != 0,
+            _ => false,
+        };
+        if is_reported && !self.has_room_unasked(key) {
+            return Ok(false);
+        }
         match kind {
             MESSAGE => return Ok(self.message(key, record)),
             OFFERED => return self.offered(key, record),
@@ -194,6 +202,14 @@ impl Core {
             }
             _ => Ok(true),
         }
+    }
+
+    /// Whether what the peer does may be reported without a receive for it.
+    #[cold]
+    fn has_room_unasked(&self, key: LinkKey) -> bool {
+        let ep = self.links.get(key).map(|link| link.ep);
+        let endpoint = ep.and_then(|ep| self.endpoints.get(ep));
+        endpoint.is_none_or(|endpoint| endpoint.reports.has_room_unasked())
     }
 
     fn link_mut(&mut self, key: LinkKey) -> Result<&mut Link, Fault> {

@@ -88,8 +88,8 @@ pub fn remote_list(list: &RemoteIov) -> List<REMOTE_LIST> {
 fn words<const N: usize>(bytes: &AppIov, count: usize, size: usize) -> Option<([u8; N], usize)> {
     let len = count.checked_mul(size).filter(|len| *len <= N)?;
     let mut copy = [0; N];
-    // One copy, so that it cannot change between a check and a use.
-    (bytes.read_at(0, &mut copy[..len]) == len).then_some((copy, len))
+    // Read once, so that it cannot change between a check and a use.
+    (bytes.read_once(&mut copy[..len]) == len).then_some((copy, len))
 }
 
 fn word(bytes: &[u8], at: usize) -> u64 {
@@ -127,8 +127,8 @@ pub fn read_list_behind(bytes: &AppIov, count: u64) -> Option<(RemoteIov, AppIov
 pub fn read_offered_list(bytes: &AppIov) -> Option<OtherIov> {
     let mut copy = [0; WRITTEN];
     let copy = copy.get_mut(..bytes.len())?;
-    // One copy, so that it cannot change between a check and a use.
-    bytes.read_at(0, copy);
+    // Read once, so that it cannot change between a check and a use.
+    bytes.read_once(copy);
     OtherIov::read(copy)
 }
 

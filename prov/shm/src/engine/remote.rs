@@ -274,14 +274,13 @@ impl Core {
         };
         let grants = match to {
             Some(grants) => Ok(grants),
-            None => target.resolve(&visitor, FI_RMA, FI_REMOTE_WRITE, list.pieces()),
+            None => target.resolve(&visitor, FI_RMA, FI_REMOTE_WRITE, list.pieces(), data),
         };
         let outcome = grants
             .inspect(|grants| {
                 grants.copy_from(&mut target.memory, done, &bytes, store.past_caches);
                 if is_last {
-                    grants.complete(&mut target.memory);
-                    visitor.reports.remote_write(FI_RMA, len, data, visitor.src);
+                    target.was_written(&visitor, grants, FI_RMA, data);
                 }
             })
             .map_err(|refusal| refusal.error());
@@ -314,15 +313,12 @@ impl Core {
         let Some((target, visitor)) = self.visited(key) else {
             return Ok(());
         };
-        let grants = target.resolve(&visitor, FI_RMA, FI_REMOTE_WRITE, list.pieces());
+        let data = (flags & HAS_DATA != 0).then_some(words[0]);
+        let grants = target.resolve(&visitor, FI_RMA, FI_REMOTE_WRITE, list.pieces(), data);
         match grants {
             Err(refusal) => self.done(key, words[1], Err(refusal.error())),
             Ok(grants) => {
-                let placing = Placing::remote_write(
-                    grants,
-                    (flags & HAS_DATA != 0).then_some(words[0]),
-                    Ack(words[1]),
-                );
+                let placing = Placing::remote_write(grants, data, Ack(words[1]));
                 self.pull(key, placing, &from, words[1]);
             }
         }
@@ -349,7 +345,7 @@ impl Core {
         let Some((target, visitor)) = self.visited(key) else {
             return Ok(());
         };
-        let grants = match target.resolve(&visitor, FI_RMA, FI_REMOTE_READ, list.pieces()) {
+        let grants = match target.resolve(&visitor, FI_RMA, FI_REMOTE_READ, list.pieces(), None) {
             Ok(grants) => grants,
             Err(refusal) => {
                 self.done(key, name, Err(refusal.error()));
@@ -439,7 +435,8 @@ impl Core {
         let mut operands = std::mem::take(&mut self.operands);
         let mut result = std::mem::take(&mut self.result);
         operands.clear();
-        bytes.append_to(&mut operands);
+        operands.resize(bytes.len(), 0);
+        bytes.read_once(&mut operands);
         let request = AtomicRequest {
             form,
             op: word.op.into(),

@@ -63,7 +63,7 @@ impl Accessor {
 
     #[cold]
     fn refuse(&self, error: Errno, reason: &str, addr: u64, len: u64) -> Errno {
-        log::warn!(
+        crate::warn_again!(
             target: self.target,
             "refused a peer's access to {len} bytes at {addr:#x}: {reason}"
         );

@@ -26,6 +26,9 @@ pub enum Detour {
     Foreign = 1 << 7,
     /// The peer wants every message announced.
     Throttled = 1 << 8,
+    /// A remote operation with immediate data waits until the application has read
+    /// completions. Nothing behind it is read until then.
+    Unreported = 1 << 9,
 }
 
 /// Those that there are now, in one place, which every message looks at.
@@ -33,7 +36,7 @@ pub enum Detour {
 pub struct Detours(u16);
 
 /// Those that let nothing pass which comes.
-const PAUSES: u16 = Detour::HeldBack as u16 | Detour::Overdue as u16;
+const PAUSES: u16 = Detour::HeldBack as u16 | Detour::Overdue as u16 | Detour::Unreported as u16;
 /// Those for any message.
 const ALWAYS: u16 = Detour::Unopened as u16 | Detour::Foreign as u16;
 /// Those for messages that come.
@@ -95,6 +98,7 @@ mod tests {
         for (detour, pauses, lets_in, lets_read, lets_out) in [
             (Detour::HeldBack, true, false, false, true),
             (Detour::Overdue, true, false, false, true),
+            (Detour::Unreported, true, false, false, true),
             (Detour::Bulk, false, true, false, true),
             (Detour::PeerEnded, false, true, false, true),
             (Detour::Copying, false, false, false, true),

@@ -267,7 +267,7 @@ impl Core {
         conn.copies.written();
         let list = *conn.stream.rma();
         let from = decode(bytes, list.len())?;
-        let grants = self.registered(key, &list, FI_REMOTE_WRITE)?;
+        let grants = self.registered(key, &list, FI_REMOTE_WRITE, header.immediate())?;
         let placing = Placing::remote_write(grants, header.immediate(), Ack::Named(header.id));
         self.copy_held(key, Held::unnamed(from), placing.into());
         Ok(())
@@ -368,6 +368,16 @@ impl Core {
             conn.copies.waiting = waiting;
             return Ok(());
         }
+        if conn.detours.has(Detour::Unreported) {
+            // It waits for the application to read completions, too.
+            conn.copies.waiting = waiting;
+            return Ok(());
+        }
+        if self.lacks_room(key, &header) {
+            self.report_later(key, header);
+            return Ok(());
+        }
+        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         let backlog = std::mem::take(&mut conn.backlog);
         let mut bytes = &backlog[..];
         self.begin(key, &header, &mut bytes)?;

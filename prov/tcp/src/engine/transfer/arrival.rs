@@ -140,6 +140,10 @@ impl Core {
                     conn.copies.waiting = Some(header);
                     continue;
                 }
+                Ok(Event::Message(header)) if self.lacks_room(key, &header) => {
+                    self.report_later(key, header);
+                    continue;
+                }
                 Ok(Event::Message(header)) => self.begin(key, &header, bytes),
                 Ok(Event::Payload(part)) => self.payload(key, part),
                 Err(error) => Err(Fault::Protocol(error)),
@@ -147,6 +151,66 @@ impl Core {
             if let Err(fault) = step {
                 self.break_with(key, fault);
                 return;
+            }
+        }
+    }
+
+    /// Whether an operation comes that is to be reported without a receive for it,
+    /// and the application has to read completions first.
+    #[inline]
+    pub(crate) fn lacks_room(&self, key: ConnKey, header: &Header) -> bool {
+        let is_remote = matches!(header.op, Op::Write | Op::DirectWrite | Op::AtomicRequest);
+        if !is_remote || header.immediate().is_none() {
+            return false;
+        }
+        let ep = self.owner_of(key).and_then(|ep| self.endpoints.get(ep));
+        ep.is_some_and(|ep| !ep.reports.has_room_unasked())
+    }
+
+    /// Holds a connection back until the application has read completions.
+    #[cold]
+    pub(crate) fn report_later(&mut self, key: ConnKey, header: Header) {
+        if let Some(conn) = self.conns.get_mut(key) {
+            conn.detours.set(Detour::Unreported, true);
+            conn.copies.waiting = Some(header);
+            self.unreported.push(key);
+            self.has_chores = true;
+        }
+    }
+
+    /// Goes on with the connections that were held back so, in order, while there is
+    /// room.
+    #[cold]
+    pub(crate) fn go_on_unreported(&mut self) {
+        self.has_chores = true;
+        for key in std::mem::take(&mut self.unreported) {
+            let Some(conn) = self.conns.get_mut(key) else {
+                continue;
+            };
+            let Some(header) = conn.copies.waiting else {
+                continue;
+            };
+            if self.lacks_room(key, &header) {
+                self.unreported.push(key);
+                continue;
+            }
+            let Some(conn) = self.conns.get_mut(key) else {
+                continue;
+            };
+            conn.detours.set(Detour::Unreported, false);
+            if conn.copies.must_wait(&header) {
+                conn.detours.set(Detour::Copying, true);
+                continue;
+            }
+            conn.copies.waiting = None;
+            let backlog = std::mem::take(&mut conn.backlog);
+            let mut bytes = &backlog[..];
+            match self.begin(key, &header, &mut bytes) {
+                Ok(()) => {
+                    self.take_in(key, bytes);
+                    self.read_later(key);
+                }
+                Err(fault) => self.break_with(key, fault),
             }
         }
     }

@@ -112,6 +112,10 @@ impl Core {
     fn do_chores(&mut self) {
         // Set again by whatever is left to the next one.
         self.has_chores = false;
+        if !self.unreported.is_empty() && !self.endpoints.is_deaf() {
+            self.go_on_unreported();
+        }
+        self.has_chores |= !self.unreported.is_empty();
         self.go_on_for_owner();
         self.end_bursts();
         self.read_ready();
@@ -121,6 +125,9 @@ impl Core {
     /// something, as there may be more.
     pub(crate) fn may_sleep(&mut self, sleeper: Sleeper) -> bool {
         self.go_on_for_owner();
+        if !self.unreported.is_empty() && !self.endpoints.is_deaf() {
+            self.go_on_unreported();
+        }
         self.end_bursts();
         self.is_in_progress = true;
         self.read_ready();

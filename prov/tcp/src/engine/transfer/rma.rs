@@ -103,9 +103,10 @@ impl Core {
         key: ConnKey,
         list: &RmaList,
         access: u64,
+        data: Option<u64>,
     ) -> std::result::Result<Grants, Fault> {
         let (target, visitor) = self.visited(key)?;
-        Ok(target.resolve(&visitor, FI_RMA, access, list.pieces())?)
+        Ok(target.resolve(&visitor, FI_RMA, access, list.pieces(), data)?)
     }
 
     /// A peer wants to read our memory.
@@ -113,7 +114,7 @@ impl Core {
         let conn = self.conns.get(key).ok_or(Fault::Gone)?;
         let list = *conn.stream.rma();
         let (target, visitor) = self.visited(key)?;
-        let grants = target.resolve(&visitor, FI_RMA, FI_REMOTE_READ, list.pieces())?;
+        let grants = target.resolve(&visitor, FI_RMA, FI_REMOTE_READ, list.pieces(), None)?;
         target.was_read(&visitor, &grants);
         let len = grants.len();
         if self.offer(key, &grants, len) {
@@ -150,7 +151,7 @@ impl Core {
     ) -> Step {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         let list = *conn.stream.rma();
-        let grants = self.registered(key, &list, FI_REMOTE_WRITE)?;
+        let grants = self.registered(key, &list, FI_REMOTE_WRITE, header.immediate())?;
         let placing = Placing::remote_write(grants, header.immediate(), ack_of(header));
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         if header.payload >= self.params.local_write_size && header.payload != 0 {
