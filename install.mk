@@ -35,8 +35,9 @@ install: tools providers
 	$(INSTALL) -m 755 $(TOOLS:%=target/release/%) $(DESTDIR)$(BINDIR)
 	$(INSTALL) -d $(DESTDIR)$(PROVIDER_DIR)
 	$(INSTALL) -m 755 $(SEPARATE:%=target/providers/lib%-fi.so) $(DESTDIR)$(PROVIDER_DIR)
-	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' \
-		-e 's|@INCLUDEDIR@|$(INCLUDEDIR)|' -e 's|@VERSION@|$(VERSION)|' \
+	sed -e 's|@PREFIX@|$(PREFIX)|' \
+		-e 's|@LIBDIR@|$(LIBDIR:$(PREFIX)/%=$${prefix}/%)|' \
+		-e 's|@INCLUDEDIR@|$(INCLUDEDIR:$(PREFIX)/%=$${prefix}/%)|' -e 's|@VERSION@|$(VERSION)|' \
 		pkgconfig/libfabric.pc.in >$(DESTDIR)$(LIBDIR)/pkgconfig/libfabric.pc
 	chmod 644 $(DESTDIR)$(LIBDIR)/pkgconfig/libfabric.pc
 	for page in docs/man/*.[0-9]; do \

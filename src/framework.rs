@@ -116,8 +116,12 @@ fn set_up() -> Framework {
         own_path.display()
     );
     params::log_config_file();
-    let filter = params::core_text("provider").unwrap_or_default();
-    let mut registry = Registry::new(NameFilter::parse(&filter));
+    let wanted = params::core_text("provider");
+    let filter = NameFilter::parse(wanted.as_deref().unwrap_or_default());
+    if wanted.is_some() && filter.is_empty() {
+        log::warn!(target: CORE, "FI_PROVIDER names no provider: it is ignored, as if unset");
+    }
+    let mut registry = Registry::new(filter);
     let path = SearchPath::parse(
         params::core_text("provider_path").as_deref(),
         &loader::default_directory(),

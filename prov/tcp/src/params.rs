@@ -185,6 +185,25 @@ impl Params {
         }
     }
 
+    /// Says in the log that the port range is empty, and so not used.
+    pub fn report_empty_port_range(&self) {
+        if self.has_empty_port_range() {
+            log::warn!(
+                target: crate::LOG.core,
+                "FI_TCP_PORT_LOW_RANGE ({}) is above FI_TCP_PORT_HIGH_RANGE ({}): the system \
+                 chooses the ports",
+                self.port_low_range,
+                self.port_high_range
+            );
+        }
+    }
+
+    /// Whether both ends of the port range are set, and the lowest port is above the
+    /// highest.
+    fn has_empty_port_range(&self) -> bool {
+        self.port_high_range != 0 && self.port_low_range > self.port_high_range
+    }
+
     /// Ports to listen at where the application names none.
     pub fn port_range(&self) -> Option<RangeInclusive<u16>> {
         let low = u16::try_from(self.port_low_range).ok()?;
@@ -260,6 +279,21 @@ mod tests {
     use fabric_abi::FI_EP_MSG;
 
     use super::*;
+
+    #[test]
+    fn a_lowest_port_above_the_highest_leaves_the_choice_to_the_system() {
+        let range = |port_low_range, port_high_range| Params {
+            port_low_range,
+            port_high_range,
+            ..Params::default()
+        };
+        let empty = range(5000, 4000);
+        assert!(empty.has_empty_port_range());
+        assert_eq!(empty.port_range(), None);
+        for (low, high) in [(0, 0), (4000, 0), (4000, 4000), (0, 4000)] {
+            assert!(!range(low, high).has_empty_port_range());
+        }
+    }
 
     #[test]
     fn what_the_user_sets_is_the_size_of_every_kind() {

@@ -32,6 +32,7 @@ impl Provider for Tcp {
     fn load(provider: &fi_provider) -> Self {
         let mut params = Params::load(provider);
         params.drop_unknown_interface();
+        params.report_empty_port_range();
         Tcp {
             params: Arc::new(params),
         }

@@ -11,6 +11,7 @@ pub mod entry;
 pub mod format;
 mod keys;
 mod map_array;
+mod own_file;
 mod shared;
 mod slots;
 mod store;

@@ -2,13 +2,14 @@
 //! entry `i` is the `fi_addr_t` of the `i`th address. Only the application
 //! reads it.
 
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use memmap2::{MmapOptions, MmapRaw};
 
-use crate::errno::Result;
+use super::own_file;
+use crate::errno::{Errno, Result};
 
 /// Entries of an array for which the application expects fewer.
 const MIN_ENTRIES: usize = 1 << 16;
@@ -26,7 +27,8 @@ impl MapArray {
     /// Makes the file, for at least `count` addresses. Entries take memory
     /// once they are used.
     pub fn create(path: &Path, count: usize) -> Result {
-        let file = options(false).create(true).truncate(true).open(path)?;
+        let file = own_file::open(path, false, true)?;
+        file.set_len(0)?;
         let entries = count.clamp(MIN_ENTRIES, super::table::CAPACITY);
         file.set_len(entries as u64 * 8)?;
         Ok(())
@@ -36,8 +38,10 @@ impl MapArray {
     /// vector works without.
     pub fn open(path: &Path, read_only: bool) -> Option<Self> {
         let mapped = || {
-            let file = options(read_only).open(path)?;
+            let file = own_file::open(path, read_only, false)?;
             let entries = file.metadata()?.len() / 8;
+            // A length that no table has is not mapped.
+            let entries = entries.min(super::table::CAPACITY as u64);
             let mapping = MmapOptions::new()
                 .len(entries as usize * 8)
                 .map_raw_read_only(&file)?;
@@ -48,7 +52,7 @@ impl MapArray {
             })
         };
         mapped()
-            .inspect_err(|error: &std::io::Error| {
+            .inspect_err(|error: &Errno| {
                 log::warn!(
                     target: crate::logging::UTIL.av,
                     "cannot map the addresses in {}: {error}",
@@ -72,14 +76,4 @@ impl MapArray {
         }
         Ok(())
     }
-}
-
-fn options(read_only: bool) -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options
-        .read(true)
-        .write(!read_only)
-        .mode(0o600)
-        .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC);
-    options
 }

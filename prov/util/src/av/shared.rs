@@ -12,21 +12,28 @@
 //! can make it exclusive is alone with the file, and may start it anew or
 //! remove it. Writers exclude each other by a record lock. A slot counts once
 //! the header says so, which is written after the slot, so that a writer that
-//! dies half way has written nothing.
+//! dies half way has written nothing. A writer that is stopped while it holds
+//! the record lock delays others by [`PATIENCE`](super::write_lock::PATIENCE)
+//! at most; then their change fails with `-FI_EAGAIN`.
+//!
+//! Everybody can write to `/dev/shm`, and the name can be predicted: a file is
+//! used only if it is a regular one of the effective user that nobody else can
+//! write to ([`own_file`](super::own_file)).
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, TryLockError};
 use std::hash::BuildHasher;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::map_array::MapArray;
+use super::own_file;
 use super::write_lock::WriteLock;
 use crate::errno::{Errno, Result};
 
@@ -128,7 +135,7 @@ impl Header {
 impl Shared {
     /// Opens the table, creating it where there is none. `-FI_ENOENT` for a
     /// table that must exist and does not, `-FI_EINVAL` for one that is not of
-    /// this kind.
+    /// this kind, `-FI_EACCES` for a file that is not this user's own.
     pub fn open(name: &Name<'_>, records: Records) -> Result<Self> {
         let path = path_of(name)?;
         // Each round fails because another process opened or closed the table
@@ -154,14 +161,7 @@ impl Shared {
 
     /// One attempt to open; `None` where somebody else interfered.
     fn attach(path: &Path, name: &Name<'_>, records: &Records) -> Result<Option<File>> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(!name.read_only)
-            .create(!name.read_only)
-            .truncate(false)
-            .mode(0o600)
-            .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
-            .open(path)?;
+        let file = own_file::open(path, name.read_only, !name.read_only)?;
         let alone = match file.try_lock() {
             Ok(()) => true,
             Err(TryLockError::WouldBlock) => false,
@@ -177,7 +177,13 @@ impl Shared {
             MapArray::create(&map_path(path), name.count)?;
             file.write_all_at(&Header::default().encode(records), 0)?;
         }
-        file.lock_shared()?;
+        // Somebody who has it exclusively is about to make or remove the table, or
+        // was stopped while doing so: no wait in the kernel.
+        match file.try_lock_shared() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(None),
+            Err(TryLockError::Error(error)) => return Err(error.into()),
+        }
         if !is_at(&file, path)? {
             return Ok(None);
         }

@@ -1,27 +1,53 @@
 //! The right to write to a file, among all who have it open.
 //!
-//! It is a record lock of the open file (`F_OFD_SETLKW`, fcntl_locking(2)), so
+//! It is a record lock of the open file (`F_OFD_SETLK`, fcntl_locking(2)), so
 //! that it excludes the other threads of a process, too, ends with its holder,
 //! and leaves flock(2) alone.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
 
 use crate::errno::{Errno, Result};
+
+/// How long to wait for a holder. A writer has the lock for microseconds; one that
+/// has it for longer was stopped, and may never go on.
+pub const PATIENCE: Duration = Duration::from_secs(1);
+/// Pause between two attempts, short beside the milliseconds that the insertion of
+/// many addresses takes.
+const PAUSE: Duration = Duration::from_micros(100);
 
 /// Holds the lock until it is dropped.
 pub struct WriteLock<'a>(&'a File);
 
 impl<'a> WriteLock<'a> {
-    /// Waits until nobody else has the lock.
+    /// Waits until nobody else has the lock, for [`PATIENCE`] at most.
     ///
     /// # Errors
-    /// `-FI_EBADF` if the file is not open for writing, `-FI_ENOLCK`.
+    /// `-FI_EAGAIN` if somebody else has it all that time, `-FI_EBADF` if the file
+    /// is not open for writing, `-FI_ENOLCK`.
     pub fn take(file: &'a File) -> Result<Self> {
+        Self::take_within(file, PATIENCE)
+    }
+
+    fn take_within(file: &'a File, patience: Duration) -> Result<Self> {
+        let begin = Instant::now();
         loop {
             match set(file, libc::F_WRLCK) {
                 Ok(()) => return Ok(WriteLock(file)),
                 Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN | Errno::EACCES) if begin.elapsed() < patience => {
+                    std::thread::sleep(PAUSE);
+                }
+                Err(Errno::EAGAIN | Errno::EACCES) => {
+                    log::warn!(
+                        target: crate::logging::UTIL.av,
+                        "another process holds the lock of a shared address table for longer \
+                         than {} s; it may have been stopped",
+                        patience.as_secs()
+                    );
+                    return Err(Errno::EAGAIN);
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -46,7 +72,7 @@ fn set(file: &File, kind: libc::c_int) -> Result {
     };
     // SAFETY: the descriptor is open while `file` is; the system reads `lock`
     // during the call.
-    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLKW, &raw const lock) } {
+    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) } {
         -1 => Err(std::io::Error::last_os_error().into()),
         _ => Ok(()),
     }
@@ -90,6 +116,16 @@ mod tests {
         assert!(!is_locked(&one));
         drop(lock);
         assert!(!is_locked(&other));
+        drop(WriteLock::take(&other).unwrap());
+    }
+
+    #[test]
+    fn a_holder_that_never_lets_go_does_not_hold_others_for_ever() {
+        let [one, other] = twice();
+        let lock = WriteLock::take(&one).unwrap();
+        let refused = WriteLock::take_within(&other, Duration::from_millis(5));
+        assert_eq!(refused.err(), Some(Errno::EAGAIN));
+        drop(lock);
         drop(WriteLock::take(&other).unwrap());
     }
 

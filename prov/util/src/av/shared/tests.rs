@@ -1,5 +1,6 @@
 //! Shared tables: between openers, between processes, under hostile changes.
 
+use std::fs::OpenOptions;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Command, Stdio};
@@ -176,6 +177,44 @@ fn a_forked_child_that_closes_what_it_has_leaves_the_files_to_its_parent() {
         || drop(a),
         || assert!(path.exists() && map_path(&path).exists()),
     );
+}
+
+#[test]
+fn what_others_have_planted_under_the_name_is_refused() {
+    let refused = |called: &str| {
+        for read_only in [true, false] {
+            let opened = Shared::open(&name(called, read_only), records());
+            assert_eq!(opened.err(), Some(Errno::EACCES));
+        }
+    };
+    let called = fresh();
+    let path = path_of(&name(&called, false)).unwrap();
+    // It must not wait for the other end.
+    let kind = rustix::fs::FileType::Fifo;
+    rustix::fs::mknodat(rustix::fs::CWD, &path, kind, 0o600.into(), 0).unwrap();
+    refused(&called);
+    std::fs::remove_file(&path).unwrap();
+    // A whole table, but of another user.
+    let table = open(&called);
+    insert(&table, 0..3);
+    if std::os::unix::fs::chown(&path, Some(65534), None).is_ok() {
+        refused(&called);
+    } else {
+        println!("skipped: only root can give files away");
+    }
+}
+
+#[test]
+fn a_writer_that_was_stopped_does_not_hold_up_others_for_ever() {
+    let called = fresh();
+    let (a, b) = (open(&called), open(&called));
+    insert(&a, 0..3);
+    let stopped = WriteLock::take(&a.file).unwrap();
+    let inserted = b.insert([Ok(record(9))].into_iter(), |_| {});
+    assert_eq!(inserted.err(), Some(Errno::EAGAIN));
+    assert_eq!((b.len(), b.find(&record(2))), (3, Some(2)));
+    drop(stopped);
+    assert_eq!(insert(&b, 9..10), [Ok(3)]);
 }
 
 #[test]

@@ -1,0 +1,115 @@
+//! Opening files in a directory that every user can write to.
+//!
+//! Another user may have put anything in the place of a name that can be
+//! predicted: a file of its own, a symbolic link, a FIFO. None of these is
+//! followed, waited for or trusted.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use crate::errno::{Errno, Result};
+
+/// Opens a regular file of the effective user that nobody else can write to, or
+/// creates it with mode 0600.
+///
+/// # Errors
+/// `-FI_EACCES` for any other file, and the errors of open(2).
+pub fn open(path: &Path, read_only: bool, create: bool) -> Result<File> {
+    let file = OpenOptions::new()
+        .read(true)
+        .write(!read_only)
+        .create(create)
+        .truncate(false)
+        .mode(0o600)
+        // Without O_NONBLOCK, opening a FIFO waits for its other end.
+        .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC | libc::O_NONBLOCK)
+        .open(path)
+        .map_err(|error| match error.raw_os_error() {
+            // A symbolic link; a FIFO or device that cannot be opened like this.
+            Some(libc::ELOOP | libc::ENXIO) => refuse(path),
+            _ => Errno::from(error),
+        })?;
+    let found = file.metadata()?;
+    let is_own = found.is_file()
+        && found.uid() == rustix::process::geteuid().as_raw()
+        && found.mode() & 0o022 == 0;
+    if is_own { Ok(file) } else { Err(refuse(path)) }
+}
+
+fn refuse(path: &Path) -> Errno {
+    log::warn!(
+        target: crate::logging::UTIL.av,
+        "{} is not used: it is not a regular file of this user that nobody else can write to",
+        path.display()
+    );
+    Errno::EACCES
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::PathBuf;
+
+    use super::*;
+
+    /// A path that is removed at the end of the test.
+    struct Place(PathBuf);
+
+    impl Place {
+        fn new(of: &str) -> Self {
+            let file = format!("ofi-own-file-{}-{of}", std::process::id());
+            Place(std::env::temp_dir().join(file))
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_file(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_file_of_this_user_alone_is_opened() {
+        let place = Place::new("own");
+        open(&place.0, false, true).unwrap();
+        open(&place.0, true, false).unwrap();
+        open(&place.0, false, true).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_others_can_write_to_is_refused() {
+        for mode in [0o620, 0o602, 0o666] {
+            let place = Place::new("writable");
+            std::fs::write(&place.0, "").unwrap();
+            std::fs::set_permissions(&place.0, PermissionsExt::from_mode(mode)).unwrap();
+            assert_eq!(open(&place.0, true, false).err(), Some(Errno::EACCES));
+            assert_eq!(open(&place.0, false, true).err(), Some(Errno::EACCES));
+        }
+    }
+
+    #[test]
+    fn a_file_of_another_user_is_refused() {
+        let place = Place::new("foreign");
+        std::fs::write(&place.0, "").unwrap();
+        if std::os::unix::fs::chown(&place.0, Some(65534), None).is_err() {
+            println!("skipped: only root can give files away");
+            return;
+        }
+        assert_eq!(open(&place.0, true, false).err(), Some(Errno::EACCES));
+    }
+
+    #[test]
+    fn a_link_and_a_fifo_are_refused_without_a_wait() {
+        let target = Place::new("target");
+        std::fs::write(&target.0, "").unwrap();
+        let link = Place::new("link");
+        std::os::unix::fs::symlink(&target.0, &link.0).unwrap();
+        assert_eq!(open(&link.0, true, false).err(), Some(Errno::EACCES));
+        let fifo = Place::new("fifo");
+        let kind = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo.0, kind, 0o600.into(), 0).unwrap();
+        assert_eq!(open(&fifo.0, true, false).err(), Some(Errno::EACCES));
+        assert_eq!(open(&fifo.0, false, true).err(), Some(Errno::EACCES));
+    }
+}
