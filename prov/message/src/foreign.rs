@@ -19,7 +19,7 @@ use slotmap::{SlotMap, new_key_type};
 
 use crate::arriving::{Arrival, Expected};
 use crate::endpoints::{Endpoints, EpKey};
-use crate::inbox::{Body, Buffer, Inbox, InboxKey, Kept, Receipt, Transport, Unexpected};
+use crate::inbox::{Body, Buffer, Inbox, InboxKey, Kept, Receipt, Transport, Unexpected, origin};
 use crate::operation::Context;
 
 new_key_type! {
@@ -93,7 +93,9 @@ impl<T: Transport> Foreign<T> {
     fn keep(&mut self, message: Message<Unexpected<T>>) -> Option<MessageId> {
         let queueable = self.queueable.take()?;
         let src = self.told(message.payload.link, message.src);
-        self.queue.keep(queueable, Message { src, ..message }).ok()
+        let origin = origin(message.payload.link);
+        let message = Message { src, ..message };
+        self.queue.keep(origin, queueable, message).ok()
     }
 
     fn give(&mut self, received: Received) -> (Matched<AppIov>, Buffer) {
@@ -118,8 +120,8 @@ impl<T: Transport> Foreign<T> {
     pub fn relabel(&mut self, link: T::Link, src: u64) {
         self.untold.retain(|&(other, _)| other != link);
         let mut waits = false;
-        self.queue.for_each(|message| {
-            waits |= message.payload.link == link && message.src == ANY_SOURCE;
+        self.queue.for_each_of(origin(link), |message| {
+            waits |= message.src == ANY_SOURCE;
         });
         if waits && src != ANY_SOURCE {
             self.untold.push((link, src));
@@ -132,7 +134,10 @@ impl<T: Transport> Inbox<T> {
     /// takes none.
     pub(crate) fn keep(&mut self, message: Message<Unexpected<T>>) -> Option<MessageId> {
         match &mut self.foreign {
-            None => Some(self.queue(message.payload.tagged).keep(message)),
+            None => {
+                let origin = origin(message.payload.link);
+                Some(self.queue(message.payload.tagged).keep_of(origin, message))
+            }
             Some(foreign) => foreign.keep(message),
         }
     }
@@ -213,12 +218,9 @@ impl<T: Transport> Endpoints<T> {
         if foreign.untold.is_empty() {
             return None;
         }
-        let untold = &foreign.untold;
-        let news = foreign.queue.relabel(|message| {
-            let mut untold = untold.iter();
-            let of_link = untold.find(|&&(link, _)| link == message.payload.link);
-            of_link.map(|&(_, src)| src)
-        });
+        let untold = foreign.untold.iter();
+        let untold = untold.map(|&(link, src)| (origin(link), src));
+        let news = foreign.queue.relabel(untold);
         if news.is_empty() {
             foreign.untold.clear();
             return None;
@@ -269,13 +271,14 @@ impl<T: Transport> Endpoints<T> {
         };
         foreign.untold.retain(|&(other, _)| other != link);
         let mut costs = Vec::new();
-        foreign.queue.for_each(|message| {
+        foreign.queue.for_each_of(origin(link), |message| {
             let unexpected = &mut message.payload;
-            if unexpected.link == link && !unexpected.is_complete() {
+            if !unexpected.is_complete() {
                 costs.push(unexpected.cost(message.len));
                 unexpected.body = Body::Lost(error);
             }
         });
+        foreign.queue.end_origin(origin(link));
         for cost in costs {
             self.refund_link(link, cost);
         }

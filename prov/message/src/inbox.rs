@@ -163,6 +163,12 @@ pub struct Unexpected<T: Transport> {
     pub(crate) room: Room,
 }
 
+/// The number under which queues have the messages of a link: its place among the
+/// links that there are, which another link has when it has ended.
+pub(crate) fn origin(link: impl slotmap::Key) -> u32 {
+    link.data().as_ffi() as u32
+}
+
 impl<T: Transport> Unexpected<T> {
     pub(crate) fn is_complete(&self) -> bool {
         matches!(self.body, Body::Complete(_))

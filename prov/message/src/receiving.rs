@@ -4,11 +4,11 @@
 use fabric_abi::{FI_CLAIM, FI_DISCARD, FI_MULTI_RECV, FI_PEEK};
 use prov_util::buffer::AppIov;
 use prov_util::errno::{Errno, Result};
-use prov_util::matching::{ANY_SOURCE, Cancelled, Filter, Matched, Message, Receive as Posted};
+use prov_util::matching::{ANY_SOURCE, Cancelled, Filter, Matched, Receive as Posted};
 use prov_util::request::{Receive, Select};
 
 use crate::endpoints::{Endpoints, EpKey};
-use crate::inbox::{InboxKey, Transport, Unexpected};
+use crate::inbox::{InboxKey, Transport, Unexpected, origin};
 use crate::operation::Context;
 use crate::reports::{Reports, Seen};
 
@@ -292,10 +292,7 @@ impl<T: Transport> Endpoints<T> {
                 foreign.relabel(link, src);
                 break;
             }
-            let of_link = |message: &Message<Unexpected<T>>| message.payload.link == link;
-            let pairs = inbox
-                .queue(tagged)
-                .relabel(|message| of_link(message).then_some(src));
+            let pairs = inbox.queue(tagged).relabel_of(origin(link), src);
             for (matched, message) in pairs {
                 self.deliver(key, matched, message);
             }
@@ -310,9 +307,17 @@ impl<T: Transport> Endpoints<T> {
     pub fn link_ended(&mut self, ep: EpKey, link: T::Link, error: Errno) {
         self.end_actions(link, error);
         if let Some(key) = self.eps.get(ep).map(|ep| ep.inbox) {
-            self.drop_messages(key, |unexpected| {
-                unexpected.link == link && !unexpected.is_complete()
-            });
+            for tagged in [false, true] {
+                let Some(inbox) = self.inboxes.get_mut(key) else {
+                    break;
+                };
+                let queue = inbox.queue(tagged);
+                let gone =
+                    queue.withdraw_of(origin(link), |message| !message.payload.is_complete());
+                for message in gone {
+                    self.refund(&message);
+                }
+            }
             self.lose_messages(key, link, error);
         }
         self.kept.forget(link);

@@ -14,11 +14,13 @@
 //!   of unexpected ones ([`ReceiveQueue::keep`]) with whatever it needs to
 //!   deliver it later (its bytes, or the connection that holds it back).
 //!
-//! Tags and sources are hashed, so that ten thousand waiting receives or
-//! messages cost no more per lookup than one does.
+//! Tags and sources are hashed, with a key that peers do not know, so that ten
+//! thousand waiting receives or messages cost no more per lookup than one does,
+//! whatever their tags.
 
 mod arena;
 mod foreign;
+mod hash;
 mod multi;
 mod posted;
 mod queue;
@@ -209,15 +211,4 @@ impl<B: ReceiveBuffer, U> ReceiveContext<B, U> {
 #[inline]
 fn tags_match(a: u64, b: u64, ignore: u64) -> bool {
     (a ^ b) & !ignore == 0
-}
-
-/// The bucket for a tag and a source in a table of `size` buckets, a power of
-/// two above 1. Doubling the table splits each bucket in two.
-#[inline]
-fn bucket_of(tag: u64, src: u64, size: usize) -> usize {
-    // Odd constants without structure; the high bits of the product depend on
-    // every bit of the key.
-    let key = tag ^ src.wrapping_mul(0x9fb2_1c65_1e98_df25);
-    let hash = key.wrapping_mul(0xd6e8_feb8_6659_fd93);
-    (hash >> ((size as u64).leading_zeros() + 1)) as usize
 }

@@ -9,7 +9,7 @@ use std::sync::Weak;
 
 use fabric_abi::FI_REMOTE_CQ_DATA;
 
-use super::arena::Arena;
+use super::arena::{Arena, List, NIL};
 use super::{ANY_SOURCE, Message, MessageId};
 use crate::errno::{Errno, Result};
 use crate::ffi::srx::{
@@ -17,17 +17,23 @@ use crate::ffi::srx::{
     Unexpected,
 };
 
+/// The origin of messages whose origin has ended.
+const ENDED: u32 = u32::MAX;
+
 /// See the [module](self) description.
 pub struct ForeignQueue<U> {
     owner: ImportedSrx,
     home: Weak<dyn StartReceives>,
     kept: Arena<Kept<U>, 1>,
+    /// Messages of each origin, as [`ReceiveQueue`](super::ReceiveQueue) has them.
+    origins: Vec<List>,
     /// Tickets of messages that are gone, for the next ones.
     spare: Vec<Ticket>,
 }
 
 struct Kept<U> {
     message: Message<U>,
+    origin: u32,
     /// `None` only while it is being queued.
     queued: Option<Queued>,
 }
@@ -41,6 +47,7 @@ impl<U> ForeignQueue<U> {
             owner,
             home,
             kept: Arena::new(),
+            origins: Vec::new(),
             spare: Vec::new(),
         }
     }
@@ -54,16 +61,28 @@ impl<U> ForeignQueue<U> {
         self.owner.get(tagged, src, tag, len)
     }
 
-    /// Keeps a message that is unexpected until the owner has a receive for it.
+    /// Keeps a message of `origin` that is unexpected until the owner has a receive
+    /// for it.
     ///
     /// # Errors
     /// What the owner returns; then the message is not kept.
-    pub fn keep(&mut self, unexpected: Unexpected, message: Message<U>) -> Result<MessageId> {
+    pub fn keep(
+        &mut self,
+        origin: u32,
+        unexpected: Unexpected,
+        message: Message<U>,
+    ) -> Result<MessageId> {
         let data = (message.flags & FI_REMOTE_CQ_DATA != 0).then_some(message.data);
         let index = self.kept.insert(Kept {
             message,
+            origin,
             queued: None,
         });
+        if self.origins.len() <= origin as usize {
+            self.origins.resize(origin as usize + 1, List::EMPTY);
+        }
+        let list = &mut self.origins[origin as usize];
+        self.kept.push_back(0, list, index);
         let id = MessageId(self.kept.key(index));
         let ticket = match self.spare.pop() {
             Some(ticket) => ticket,
@@ -78,7 +97,7 @@ impl<U> ForeignQueue<U> {
                 Ok(id)
             }
             Err(error) => {
-                self.kept.remove(index);
+                self.remove(index);
                 Err(error)
             }
         }
@@ -115,13 +134,33 @@ impl<U> ForeignQueue<U> {
 
     fn take(&mut self, id: MessageId) -> Result<(Message<U>, Queued)> {
         let index = self.kept.find(id.0).ok_or(Errno::ENOENT)?;
-        match self.kept.remove(index) {
+        match self.remove(index) {
             Some(Kept {
                 message,
                 queued: Some(queued),
+                ..
             }) => Ok((message, queued)),
             _ => Err(Errno::ENOENT),
         }
+    }
+
+    fn remove(&mut self, index: u32) -> Option<Kept<U>> {
+        let origin = self.kept.get(index)?.origin;
+        if let Some(list) = self.origins.get_mut(origin as usize) {
+            self.kept.unlink(0, list, index);
+        }
+        self.kept.remove(index)
+    }
+
+    fn of_origin(&self, origin: u32) -> Vec<u32> {
+        let mut indices = Vec::new();
+        let list = self.origins.get(origin as usize);
+        let mut index = list.map_or(NIL, |list| list.head);
+        while index != NIL {
+            indices.push(index);
+            index = self.kept.next(0, index);
+        }
+        indices
     }
 
     /// Takes all messages back: the importer closes. Not every owner can take
@@ -131,28 +170,24 @@ impl<U> ForeignQueue<U> {
         let indices: Vec<u32> = self.kept.iter().map(|(index, _)| index).collect();
         indices
             .into_iter()
-            .filter_map(|index| self.kept.remove(index))
+            .filter_map(|index| self.remove(index))
             .map(|kept| kept.message)
             .collect()
     }
 
-    /// Gives messages whose source was not known the one that `source` returns
-    /// for them. The result is to be [told](NewSources::tell) to the owner once
-    /// the importer has released its lock.
-    pub fn relabel(&mut self, mut source: impl FnMut(&Message<U>) -> Option<u64>) -> NewSources {
+    /// Gives the messages of these origins whose source was not known the one that
+    /// is named with them. The result is to be [told](NewSources::tell) to the owner
+    /// once the importer has released its lock.
+    pub fn relabel(&mut self, origins: impl Iterator<Item = (u32, u64)>) -> NewSources {
         let mut changed = Vec::new();
-        let unknown: Vec<u32> = self
-            .kept
-            .iter()
-            .filter(|(_, kept)| kept.message.src == ANY_SOURCE)
-            .map(|(index, _)| index)
-            .collect();
-        for index in unknown {
-            if let Some(kept) = self.kept.get_mut(index)
-                && let Some(src) = source(&kept.message)
-            {
-                kept.message.src = src;
-                changed.push((index, src));
+        for (origin, src) in origins {
+            for index in self.of_origin(origin) {
+                if let Some(kept) = self.kept.get_mut(index)
+                    && kept.message.src == ANY_SOURCE
+                {
+                    kept.message.src = src;
+                    changed.push((index, src));
+                }
             }
         }
         let news = changed.iter().filter_map(|&(index, src)| {
@@ -162,12 +197,23 @@ impl<U> ForeignQueue<U> {
         NewSources::new(self.owner, news)
     }
 
-    /// Calls `each` with the messages that wait, in no order.
-    pub fn for_each(&mut self, mut each: impl FnMut(&mut Message<U>)) {
-        let indices: Vec<u32> = self.kept.iter().map(|(index, _)| index).collect();
-        for index in indices {
+    /// Calls `each` with the messages of an origin.
+    pub fn for_each_of(&mut self, origin: u32, mut each: impl FnMut(&mut Message<U>)) {
+        for index in self.of_origin(origin) {
             if let Some(kept) = self.kept.get_mut(index) {
                 each(&mut kept.message);
+            }
+        }
+    }
+
+    /// An origin has ended: its number may be given to another one.
+    pub fn end_origin(&mut self, origin: u32) {
+        for index in self.of_origin(origin) {
+            if let Some(kept) = self.kept.get_mut(index) {
+                kept.origin = ENDED;
+            }
+            if let Some(list) = self.origins.get_mut(origin as usize) {
+                self.kept.unlink(0, list, index);
             }
         }
     }

@@ -56,6 +56,8 @@ enum Step {
     LosePeer(u64),
     Learn(u64),
     Forget(u64),
+    LearnLink(u32, u64),
+    EndLink(u32),
     SetMinimum(usize),
 }
 
@@ -78,6 +80,9 @@ struct ModelMessage {
     len: usize,
     number: u32,
 }
+
+/// Messages come on so many links in turn.
+const LINKS: u32 = 3;
 
 impl ModelMessage {
     fn of(message: &Message<u32>) -> Self {
@@ -186,6 +191,8 @@ struct Pair {
     /// Matches into multi-receive buffers that have not completed.
     in_flight: Vec<(MultiId, u32)>,
     kept: Vec<(MessageId, u32)>,
+    /// Messages that were complete when their link ended.
+    ended: Vec<u32>,
 }
 
 impl Pair {
@@ -200,6 +207,7 @@ impl Pair {
             number: 0,
             in_flight: Vec::new(),
             kept: Vec::new(),
+            ended: Vec::new(),
         }
     }
 
@@ -300,14 +308,17 @@ impl Pair {
                 };
                 assert_eq!(matched, expected);
                 if matched.is_none() && keep {
-                    let id = self.queue.keep(Message {
-                        src,
-                        tag,
-                        len,
-                        data: 0,
-                        flags: 0,
-                        payload: message.number,
-                    });
+                    let id = self.queue.keep_of(
+                        message.number % LINKS,
+                        Message {
+                            src,
+                            tag,
+                            len,
+                            data: 0,
+                            flags: 0,
+                            payload: message.number,
+                        },
+                    );
                     self.kept.push((id, message.number));
                     self.model.unexpected.push(message);
                 }
@@ -398,6 +409,42 @@ impl Pair {
             }
             Step::Learn(src) => self.relabel(ANY_SOURCE, src),
             Step::Forget(src) => self.relabel(src, ANY_SOURCE),
+            Step::LearnLink(link, src) => {
+                let claimed = self.model.claimed.iter_mut().map(|c| &mut c.1);
+                for message in self.model.unexpected.iter_mut().chain(claimed) {
+                    if message.number % LINKS == link && !self.ended.contains(&message.number) {
+                        message.src = src;
+                    }
+                }
+                let expected = self.model.settle();
+                let pairs = self.queue.relabel_of(link, src);
+                self.check_pairs(pairs, &expected);
+            }
+            Step::EndLink(link) => {
+                // Every other message is not complete.
+                let model = &mut self.model;
+                let ended = &mut self.ended;
+                let mut is_gone = |message: &ModelMessage| {
+                    let number = message.number;
+                    number % LINKS == link && !ended.contains(&number) && {
+                        let complete = number.is_multiple_of(2);
+                        if complete {
+                            ended.push(number);
+                        }
+                        !complete
+                    }
+                };
+                let gone = model.unexpected.extract_if(.., |m| is_gone(m));
+                let mut expected: Vec<_> = gone.collect();
+                let claimed = model.claimed.extract_if(.., |c| is_gone(&c.1));
+                expected.extend(claimed.map(|c| c.1));
+                expected.sort_by_key(|message| message.number);
+                let gone = self
+                    .queue
+                    .withdraw_of(link, |m| !m.payload.is_multiple_of(2));
+                let gone: Vec<_> = gone.iter().map(ModelMessage::of).collect();
+                assert_eq!(gone, expected);
+            }
             Step::SetMinimum(bytes) => {
                 self.min = bytes;
                 self.queue.set_min_multi_recv(bytes);
@@ -419,6 +466,14 @@ impl Pair {
         let pairs = self
             .queue
             .relabel(|message| (message.src == from).then_some(to));
+        self.check_pairs(pairs, &expected);
+    }
+
+    fn check_pairs(
+        &mut self,
+        pairs: Vec<(Matched<Buf>, Message<u32>)>,
+        expected: &[(usize, Buf, ModelMessage)],
+    ) {
         let pairs: Vec<_> = pairs
             .into_iter()
             .map(|(matched, message)| {
@@ -512,6 +567,8 @@ fn steps() -> impl Strategy<Value = (bool, Vec<Step>)> {
             rare => (0u64..5).prop_map(Step::LosePeer),
             rare => (0u64..5).prop_map(Step::Learn),
             rare => (0u64..5).prop_map(Step::Forget),
+            rare => (0..LINKS, source()).prop_map(|(link, src)| Step::LearnLink(link, src)),
+            rare => (0..LINKS).prop_map(Step::EndLink),
             rare => (0usize..30).prop_map(Step::SetMinimum),
         ];
         (Just(tagged), prop::collection::vec(step, 0..800))
@@ -533,4 +590,77 @@ proptest! {
             pair.step(step);
         }
     }
+}
+
+fn message(src: u64, tag: u64) -> Message<u32> {
+    Message {
+        src,
+        tag,
+        len: 0,
+        data: 0,
+        flags: 0,
+        payload: 0,
+    }
+}
+
+const STRANGER: u32 = 0;
+const OTHER: u32 = 1;
+
+/// A queue with a hundred thousand messages of a stranger.
+fn flooded() -> ReceiveQueue<Buf, u32> {
+    let mut queue = ReceiveQueue::tagged(8);
+    for tag in 0..100_000 {
+        queue.keep_of(STRANGER, message(ANY_SOURCE, tag));
+    }
+    queue
+}
+
+#[test]
+fn the_end_of_a_link_looks_at_its_own_messages_only() {
+    let mut queue = flooded();
+    for tag in 0..3 {
+        queue.keep_of(OTHER, message(7, tag));
+    }
+    let before = queue.steps();
+    assert_eq!(queue.withdraw_of(OTHER, |_| true).len(), 3);
+    assert!(queue.withdraw_of(2, |_| true).is_empty());
+    assert_eq!(queue.steps() - before, 3);
+}
+
+#[test]
+fn a_new_source_is_given_to_the_messages_of_its_link_only() {
+    let mut queue = flooded();
+    for tag in 0..3 {
+        queue.keep_of(OTHER, message(ANY_SOURCE, tag));
+    }
+    let before = queue.steps();
+    assert!(queue.relabel_of(OTHER, 7).is_empty());
+    assert_eq!(queue.steps() - before, 3);
+    let filter = Filter {
+        src: 7,
+        tag: 2,
+        ignore: 0,
+    };
+    assert!(queue.peek(filter).is_some());
+}
+
+#[test]
+fn masks_that_do_not_contain_one_another_have_tables_of_their_own() {
+    let mut queue = flooded();
+    let lookups = |queue: &mut ReceiveQueue<Buf, u32>| {
+        let before = queue.steps();
+        for tag in 1 << 40..(1 << 40) + 1000 {
+            for ignore in [0xff << 48, 0xff << 56] {
+                let src = ANY_SOURCE;
+                assert!(queue.peek(Filter { src, tag, ignore }).is_none());
+            }
+        }
+        queue.steps() - before
+    };
+    // Each mask is learnt once.
+    let first = lookups(&mut queue);
+    assert!(first < 10 * 100_000, "{first}");
+    // A message shares its bucket with a few others at most.
+    let second = lookups(&mut queue);
+    assert!(second < 2000 * 8, "{second}");
 }

@@ -6,7 +6,7 @@ use fabric_abi::FI_MULTI_RECV;
 use super::multi::{MultiBuffers, MultiKey};
 pub use super::posted::Single;
 use super::posted::{Posted, PostedQueue, Space};
-use super::unexpected::UnexpectedQueue;
+use super::unexpected::{NO_ORIGIN, UnexpectedQueue};
 use super::{Filter, Matched, Message, MessageId, MultiId, Receive, ReceiveBuffer};
 
 /// See the [module](super) description.
@@ -207,7 +207,16 @@ impl<B: ReceiveBuffer, U> ReceiveQueue<B, U> {
     /// Keeps a message for which [`arrive`](ReceiveQueue::arrive) found no
     /// receive.
     pub fn keep(&mut self, message: Message<U>) -> MessageId {
-        MessageId(self.unexpected.push(message))
+        self.keep_of(NO_ORIGIN, message)
+    }
+
+    /// As [`keep`](ReceiveQueue::keep), for a message of `origin`: what it came on,
+    /// as a small number, for which memory is taken.
+    /// [`withdraw_of`](ReceiveQueue::withdraw_of) and
+    /// [`relabel_of`](ReceiveQueue::relabel_of) look at the messages of one origin
+    /// only.
+    pub fn keep_of(&mut self, origin: u32, message: Message<U>) -> MessageId {
+        MessageId(self.unexpected.push(origin, message))
     }
 
     /// The payload of a kept message, `None` once a receive has taken it.
@@ -313,21 +322,58 @@ impl<B: ReceiveBuffer, U> ReceiveQueue<B, U> {
         })
     }
 
-    /// Gives kept messages a source, or takes it from them: the address vector
-    /// has learnt or forgotten a peer. `source` returns the new one for the
-    /// messages that change.
+    /// Takes back the kept messages of an origin, claimed ones too, for which `gone`
+    /// is true: the connection has ended. The others have no origin from now on, so
+    /// that its number may be given to another connection.
+    pub fn withdraw_of(
+        &mut self,
+        origin: u32,
+        mut gone: impl FnMut(&Message<U>) -> bool,
+    ) -> Vec<Message<U>> {
+        let mut withdrawn = Vec::new();
+        for index in self.unexpected.of_origin(origin) {
+            match self.unexpected.get(index) {
+                Some(message) if gone(message) => {
+                    withdrawn.extend(self.unexpected.remove(index));
+                }
+                _ => self.unexpected.leave_origin(index),
+            }
+        }
+        withdrawn
+    }
+
+    /// Gives kept messages a source, or takes it from them: `source` returns the
+    /// new one for the messages that change.
     ///
     /// Directed receives may now match messages that waited: all such pairs are
     /// returned, off the queue.
     pub fn relabel(
         &mut self,
-        source: impl FnMut(&Message<U>) -> Option<u64>,
+        mut source: impl FnMut(&Message<U>) -> Option<u64>,
     ) -> Vec<(Matched<B>, Message<U>)> {
+        let all = self.unexpected.waiting_and_claimed();
+        self.relabel_some(all, &mut source)
+    }
+
+    /// As [`relabel`](ReceiveQueue::relabel), for the messages of an origin: the
+    /// address vector has learnt or forgotten the peer.
+    pub fn relabel_of(&mut self, origin: u32, src: u64) -> Vec<(Matched<B>, Message<U>)> {
+        let of_origin = self.unexpected.of_origin(origin);
+        self.relabel_some(of_origin, &mut |_| Some(src))
+    }
+
+    fn relabel_some(
+        &mut self,
+        mut indices: Vec<u32>,
+        source: &mut dyn FnMut(&Message<U>) -> Option<u64>,
+    ) -> Vec<(Matched<B>, Message<U>)> {
+        indices.retain(|&index| {
+            let src = self.unexpected.get(index).and_then(&mut *source);
+            src.is_some_and(|src| self.unexpected.set_source(index, src))
+        });
+        // No receive that waits accepts any of the others.
         let mut pairs = Vec::new();
-        if !self.unexpected.relabel(source) {
-            return pairs;
-        }
-        for found in self.unexpected.waiting() {
+        for found in indices {
             let Some((src, tag, len)) = self
                 .unexpected
                 .get(found)
@@ -359,5 +405,13 @@ impl<B: ReceiveBuffer, U> ReceiveQueue<B, U> {
     /// Messages set aside by [`peek_claim`](ReceiveQueue::peek_claim).
     pub fn claimed_len(&self) -> usize {
         self.unexpected.claimed_len()
+    }
+}
+
+#[cfg(test)]
+impl<B, U> ReceiveQueue<B, U> {
+    /// Messages that operations have looked at or moved so far.
+    pub(super) fn steps(&self) -> usize {
+        self.unexpected.steps
     }
 }

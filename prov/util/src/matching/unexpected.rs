@@ -1,44 +1,68 @@
 //! Messages that arrived before a receive for them was posted.
 //!
 //! All of them stand in one list in order of arrival. To find one among
-//! thousands, each also stands in two bucket tables: by the part of its tag
-//! that receives look at, and by that part and its source. Which part that is
-//! (`ignored` below) is learnt from the receives: a lookup with a mask that the
-//! tables do not serve searches the arrival list, and when such searches have
-//! cost more than re-indexing would, the tables are rebuilt for that mask.
+//! thousands, each also stands in [`Table`]s, of which each serves the receives
+//! that ignore certain bits of the tag. Which bits these are is learnt from the
+//! receives: a lookup with a mask that no table serves searches the arrival list,
+//! and when such searches have cost more than building a table would, there is
+//! one for that mask from then on, beside those that there are. So receives with
+//! different masks do not take one another's tables away.
+//!
+//! Each message also stands in the list of its *origin*, a small number that
+//! the provider gives to what messages come on (a connection). What ends or
+//! gets a name costs as much as it has left, whatever others have left.
 
+mod table;
+
+use self::table::Table;
 use super::arena::{Arena, Key, List, NIL};
-use super::{ANY_SOURCE, Filter, Message, bucket_of, tags_match};
+use super::hash::HashKey;
+use super::{ANY_SOURCE, Filter, Message, tags_match};
 
 const ARRIVAL: usize = 0;
-const BY_TAG: usize = 1;
-const BY_PEER: usize = 2;
+const BY_ORIGIN: usize = 1;
+
+/// The origin of a message that stands in no list of one.
+pub(super) const NO_ORIGIN: u32 = u32::MAX;
 
 const FIRST_BUCKETS: usize = 16;
 const MOST_BUCKETS: usize = 1 << 16;
-/// Fruitless steps below which rebuilding the tables is not worth a thought.
+/// Fruitless steps below which building a table is not worth a thought.
 const PATIENCE: usize = 256;
+/// Masks that have a table at one time. Programs use two or three. Beyond this,
+/// the table that was not used for the longest time makes room for the new one,
+/// after as many fruitless steps as building it takes.
+const MOST_TABLES: usize = 8;
 
 #[derive(Debug)]
 struct Entry<U> {
     message: Message<U>,
     /// The context that a peek claimed the message for. A claimed message stands
-    /// in the list of claimed ones, through its arrival link, and in no other.
+    /// in the list of claimed ones, through its arrival link, and in no table.
     claimed: Option<usize>,
+    /// Whose list it stands in, or [`NO_ORIGIN`].
+    origin: u32,
+    /// Rises with each message.
+    order: u64,
 }
 
 #[derive(Debug)]
 pub(super) struct UnexpectedQueue<U> {
-    entries: Arena<Entry<U>, 3>,
+    entries: Arena<Entry<U>, 2>,
     arrival: List,
     claimed: List,
     claimed_len: usize,
-    /// Tag bits that the tables leave out.
-    ignored: u64,
-    by_tag: Vec<List>,
-    by_peer: Vec<List>,
-    /// Entries that lookups looked at in vain since the tables were built.
+    /// Messages of each origin, claimed ones, too, in order of arrival.
+    origins: Vec<List>,
+    next_order: u64,
+    key: HashKey,
+    /// The one used last comes first. There is always one.
+    tables: Vec<Table>,
+    /// Entries that lookups looked at in vain since a table was last built.
     fruitless: usize,
+    /// Entries that were looked at or moved, for tests of what an operation costs.
+    #[cfg(test)]
+    pub steps: usize,
 }
 
 impl<U> UnexpectedQueue<U> {
@@ -49,10 +73,13 @@ impl<U> UnexpectedQueue<U> {
             arrival: List::EMPTY,
             claimed: List::EMPTY,
             claimed_len: 0,
-            ignored,
-            by_tag: Vec::new(),
-            by_peer: Vec::new(),
+            origins: Vec::new(),
+            next_order: 0,
+            key: HashKey::of_process(),
+            tables: vec![Table::new(ignored)],
             fruitless: 0,
+            #[cfg(test)]
+            steps: 0,
         }
     }
 
@@ -66,15 +93,28 @@ impl<U> UnexpectedQueue<U> {
         self.claimed_len
     }
 
-    pub fn push(&mut self, message: Message<U>) -> Key {
+    /// Adds a message of `origin`, which may be [`NO_ORIGIN`].
+    pub fn push(&mut self, origin: u32, message: Message<U>) -> Key {
+        let order = self.next_order;
+        self.next_order += 1;
         let index = self.entries.insert(Entry {
             message,
             claimed: None,
+            origin,
+            order,
         });
         self.entries.push_back(ARRIVAL, &mut self.arrival, index);
-        if self.len() > self.by_tag.len() && self.by_tag.len() < MOST_BUCKETS {
-            let size = (self.by_tag.len() * 2).max(FIRST_BUCKETS);
-            self.rebuild(self.ignored, size);
+        if origin != NO_ORIGIN {
+            let place = origin as usize;
+            if place >= self.origins.len() {
+                self.origins.resize(place + 1, List::EMPTY);
+            }
+            self.entries
+                .push_back(BY_ORIGIN, &mut self.origins[place], index);
+        }
+        let size = self.tables.first().map_or(0, Table::size);
+        if self.len() > size && size < MOST_BUCKETS {
+            self.rebuild_all((size * 2).max(FIRST_BUCKETS));
         } else {
             self.enter_tables(index);
         }
@@ -98,34 +138,71 @@ impl<U> UnexpectedQueue<U> {
 
     fn search(&mut self, filter: Filter) -> Option<u32> {
         let Filter { src, tag, ignore } = filter;
-        let size = self.by_tag.len();
-        let key = tag & !self.ignored;
-        let (which, list) = if ignore & self.ignored != ignore {
-            (ARRIVAL, self.arrival)
-        } else if src == ANY_SOURCE {
-            (BY_TAG, self.by_tag[bucket_of(key, ANY_SOURCE, size)])
-        } else {
-            (BY_PEER, self.by_peer[bucket_of(key, src, size)])
+        let accepts = |message: &Message<U>| {
+            tags_match(tag, message.tag, ignore) && (src == ANY_SOURCE || src == message.src)
         };
         let mut steps = 0;
         let mut found = None;
-        let mut index = list.head;
-        while let Some(Entry { message, .. }) = self.entries.get(index) {
-            if tags_match(tag, message.tag, ignore) && (src == ANY_SOURCE || src == message.src) {
-                found = Some(index);
-                break;
+        match self.choose_table(ignore).then(|| self.tables.first()) {
+            Some(Some(table)) => {
+                let (chain, mut index) = table.candidates(self.key, src, tag);
+                while let Some(Entry { message, .. }) = self.entries.get(index) {
+                    if accepts(message) {
+                        found = Some(index);
+                        break;
+                    }
+                    steps += 1;
+                    index = table.next(chain, index);
+                }
             }
-            steps += 1;
-            index = self.entries.next(which, index);
+            _ => {
+                let mut index = self.arrival.head;
+                while let Some(Entry { message, .. }) = self.entries.get(index) {
+                    if accepts(message) {
+                        found = Some(index);
+                        break;
+                    }
+                    steps += 1;
+                    index = self.entries.next(ARRIVAL, index);
+                }
+            }
         }
+        self.count_steps(steps);
         self.fruitless += steps;
         if self.fruitless > PATIENCE.max(2 * self.len()) {
-            if self.ignored != ignore {
-                self.rebuild(ignore, size);
-            }
             self.fruitless = 0;
+            self.learn(ignore);
         }
         found
+    }
+
+    /// Puts the table for receives that ignore these bits first among the tables:
+    /// that of this mask, or else the one that leaves out the fewest bits beyond it.
+    /// Returns whether there is one.
+    fn choose_table(&mut self, ignore: u64) -> bool {
+        let first = self.tables.first();
+        if first.is_some_and(|first| first.ignored() == ignore) {
+            return true;
+        }
+        let serving = self.tables.iter().enumerate();
+        let serving = serving.filter(|(_, table)| ignore & !table.ignored() == 0);
+        let Some((place, _)) = serving.min_by_key(|(_, table)| table.ignored().count_ones()) else {
+            return false;
+        };
+        self.tables[..=place].rotate_right(1);
+        true
+    }
+
+    /// Builds a table for this mask, if there is none.
+    #[cold]
+    fn learn(&mut self, ignore: u64) {
+        if self.tables.iter().any(|table| table.ignored() == ignore) {
+            return;
+        }
+        let size = self.tables.first().map_or(FIRST_BUCKETS, Table::size);
+        self.tables.truncate(MOST_TABLES - 1);
+        self.tables.insert(0, Table::new(ignore));
+        self.rebuild(0, size);
     }
 
     pub fn get(&self, index: u32) -> Option<&Message<U>> {
@@ -152,7 +229,14 @@ impl<U> UnexpectedQueue<U> {
             self.entries.unlink(ARRIVAL, &mut self.arrival, index);
             self.leave_tables(index);
         }
-        self.entries.remove(index).map(|entry| entry.message)
+        self.leave_origin(index);
+        self.count_steps(1);
+        let entry = self.entries.remove(index)?;
+        if self.is_empty() {
+            // Masks may have been those of another phase of the program.
+            self.tables.truncate(1);
+        }
+        Some(entry.message)
     }
 
     /// Sets a waiting message aside for the receive that will claim it.
@@ -179,81 +263,108 @@ impl<U> UnexpectedQueue<U> {
         None
     }
 
-    /// Gives messages the source that `source` returns for them, where it
-    /// returns one; whether that changed any message that waits.
-    pub fn relabel(&mut self, mut source: impl FnMut(&Message<U>) -> Option<u64>) -> bool {
-        let mut changed = false;
-        for list in [self.arrival, self.claimed] {
-            let mut index = list.head;
-            while let Some(Entry { message, claimed }) = self.entries.get_mut(index) {
-                if let Some(src) = source(message).filter(|&src| src != message.src) {
-                    message.src = src;
-                    changed |= claimed.is_none();
-                }
-                index = self.entries.next(ARRIVAL, index);
-            }
+    /// Gives a message another source; whether that is another than it had, and
+    /// the message waits.
+    pub fn set_source(&mut self, index: u32, src: u64) -> bool {
+        self.count_steps(1);
+        let Some(Entry {
+            message, claimed, ..
+        }) = self.entries.get_mut(index)
+        else {
+            return false;
+        };
+        let before = std::mem::replace(&mut message.src, src);
+        if before == src || claimed.is_some() {
+            return false;
         }
-        if changed {
-            // Entering them anew is what keeps messages of one source in order.
-            self.rebuild(self.ignored, self.by_tag.len());
+        let (tag, key) = (message.tag, self.key);
+        let entries = &self.entries;
+        let is_older = |a: u32, b: u32| {
+            let order = |index| entries.get(index).map(|entry| entry.order);
+            order(a) < order(b)
+        };
+        for table in &mut self.tables {
+            table.change_source(key, index, tag, before, src, is_older);
         }
-        changed
+        true
     }
 
-    /// Waiting messages, oldest first.
-    pub fn waiting(&self) -> Vec<u32> {
-        self.listed(self.arrival)
+    /// Messages of an origin, claimed ones, too, oldest first.
+    pub fn of_origin(&self, origin: u32) -> Vec<u32> {
+        match self.origins.get(origin as usize) {
+            Some(&list) => self.listed(BY_ORIGIN, list),
+            None => Vec::new(),
+        }
+    }
+
+    /// A message has no origin from now on.
+    pub fn leave_origin(&mut self, index: u32) {
+        let Some(entry) = self.entries.get_mut(index) else {
+            return;
+        };
+        let origin = std::mem::replace(&mut entry.origin, NO_ORIGIN);
+        if let Some(list) = self.origins.get_mut(origin as usize) {
+            self.entries.unlink(BY_ORIGIN, list, index);
+        }
     }
 
     /// Waiting messages, oldest first, then claimed ones.
     pub fn waiting_and_claimed(&self) -> Vec<u32> {
-        let mut all = self.listed(self.arrival);
-        all.append(&mut self.listed(self.claimed));
+        let mut all = self.listed(ARRIVAL, self.arrival);
+        all.append(&mut self.listed(ARRIVAL, self.claimed));
         all
     }
 
-    fn listed(&self, list: List) -> Vec<u32> {
+    fn listed(&self, which: usize, list: List) -> Vec<u32> {
         let mut indices = Vec::new();
         let mut index = list.head;
         while index != NIL {
             indices.push(index);
-            index = self.entries.next(ARRIVAL, index);
+            index = self.entries.next(which, index);
         }
         indices
     }
 
     fn enter_tables(&mut self, index: u32) {
-        let Some(Entry { message, .. }) = self.entries.get(index) else {
-            return;
-        };
-        let (key, src, size) = (message.tag & !self.ignored, message.src, self.by_tag.len());
-        let list = &mut self.by_tag[bucket_of(key, ANY_SOURCE, size)];
-        self.entries.push_back(BY_TAG, list, index);
-        let list = &mut self.by_peer[bucket_of(key, src, size)];
-        self.entries.push_back(BY_PEER, list, index);
+        if let Some(Entry { message, .. }) = self.entries.get(index) {
+            for table in &mut self.tables {
+                table.enter(self.key, index, message.tag, message.src);
+            }
+        }
     }
 
     fn leave_tables(&mut self, index: u32) {
-        let Some(Entry { message, .. }) = self.entries.get(index) else {
-            return;
-        };
-        let (key, src, size) = (message.tag & !self.ignored, message.src, self.by_tag.len());
-        let list = &mut self.by_tag[bucket_of(key, ANY_SOURCE, size)];
-        self.entries.unlink(BY_TAG, list, index);
-        let list = &mut self.by_peer[bucket_of(key, src, size)];
-        self.entries.unlink(BY_PEER, list, index);
+        if let Some(Entry { message, .. }) = self.entries.get(index) {
+            for table in &mut self.tables {
+                table.leave(self.key, index, message.tag, message.src);
+            }
+        }
     }
 
-    fn rebuild(&mut self, ignored: u64, size: usize) {
-        self.ignored = ignored;
-        self.by_tag.clear();
-        self.by_tag.resize(size, List::EMPTY);
-        self.by_peer.clear();
-        self.by_peer.resize(size, List::EMPTY);
+    fn rebuild_all(&mut self, size: usize) {
+        for place in 0..self.tables.len() {
+            self.rebuild(place, size);
+        }
+    }
+
+    fn rebuild(&mut self, place: usize, size: usize) {
+        self.count_steps(self.len());
+        let Some(table) = self.tables.get_mut(place) else {
+            return;
+        };
+        table.clear(size);
         let mut index = self.arrival.head;
-        while index != NIL {
-            self.enter_tables(index);
+        while let Some(Entry { message, .. }) = self.entries.get(index) {
+            table.enter(self.key, index, message.tag, message.src);
             index = self.entries.next(ARRIVAL, index);
+        }
+    }
+
+    #[inline(always)]
+    fn count_steps(&mut self, _steps: usize) {
+        #[cfg(test)]
+        {
+            self.steps += _steps;
         }
     }
 }

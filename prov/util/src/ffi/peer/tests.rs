@@ -359,7 +359,7 @@ fn a_context_takes_receives_from_the_owner_alone() {
                 flags: 0,
                 payload: (),
             };
-            foreign.keep(entry, message).unwrap();
+            foreign.keep(0, entry, message).unwrap();
         }
         let receive = Posted {
             context: 77,

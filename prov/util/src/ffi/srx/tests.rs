@@ -88,7 +88,9 @@ impl Peer {
         match lane.queue.arrive(tagged, src, tag, bytes.len()).unwrap() {
             Arrival::Received(receive) => lane.deliver(message, receive),
             Arrival::Unexpected(unexpected) => {
-                lane.queue.keep(unexpected, message).unwrap();
+                lane.queue
+                    .keep(origin(&message.payload), unexpected, message)
+                    .unwrap();
             }
         }
     }
@@ -142,6 +144,11 @@ fn receive(context: usize, buf: &mut [u8], flags: u64) -> Receive<AppIov> {
 
 fn tagged(tag: u64, receive: Receive<AppIov>) -> Receive<AppIov> {
     Receive { tag, ..receive }
+}
+
+/// What a message comes on: here, each first letter has a link.
+fn origin(payload: &[u8]) -> u32 {
+    payload.first().map_or(0, |&letter| letter.into())
 }
 
 #[test]
@@ -316,7 +323,7 @@ fn a_directed_receive_gets_a_message_once_its_source_is_known() {
         .lane
         .lock()
         .queue
-        .relabel(|message| (message.payload == b"this").then_some(8));
+        .relabel([(origin(b"this"), 8)].into_iter());
     news.tell();
     assert_eq!(peer.reports(), [(1, 8, 0, 4)]);
     assert_eq!(&buf, b"this");
@@ -332,7 +339,11 @@ fn a_source_that_came_too_late_changes_nothing() {
     let mut buf = [0; 4];
     let section = queue.enter();
     peer.arrives(false, ANY_SOURCE, 0, b"1st.");
-    let news = peer.lane.lock().queue.relabel(|_| Some(8));
+    let news = peer
+        .lane
+        .lock()
+        .queue
+        .relabel([(origin(b"1st."), 8)].into_iter());
     section.post(false, receive(1, &mut buf, 0)).unwrap();
     // The same entry and the same ticket, but another message.
     peer.arrives(false, ANY_SOURCE, 0, b"2nd.");
@@ -524,14 +535,12 @@ fn owners_in_the_manner_of_c_are_served() {
         let Ok(Arrival::Unexpected(entry)) = lane.queue.arrive(true, ANY_SOURCE, 3, 4) else {
             panic!("there is no receive");
         };
-        lane.queue.keep(entry, message(data)).err()
+        lane.queue.keep(data as u32, entry, message(data)).err()
     };
     assert_eq!(arrive(13), Some(Errno::ENOMEM));
     assert_eq!(FREED.load(Ordering::Relaxed), 1);
     assert_eq!([arrive(14), arrive(15), arrive(16)], [None; 3]);
-    let news = lane
-        .queue
-        .relabel(|message| (message.data != 16).then_some(message.data));
+    let news = lane.queue.relabel([(14, 14), (15, 15)].into_iter());
     drop(lane);
     let queued = QUEUED.take();
 

@@ -8,8 +8,9 @@
 //! per class in use and takes the oldest candidate. Receives whose class finds
 //! no room among [`CLASSES`] wait in a plain list that is searched linearly.
 
+use super::super::ANY_SOURCE;
 use super::super::arena::{Arena, List};
-use super::super::{ANY_SOURCE, bucket_of};
+use super::super::hash::HashKey;
 use super::{Index, Posted, Space};
 
 /// Distinct (mask, directed) pairs that are hashed at one time.
@@ -50,6 +51,7 @@ pub(super) struct Hashed<B> {
     /// Classes from here on have never been used.
     classes_used: usize,
     next_order: u64,
+    key: HashKey,
 }
 
 impl<B> Hashed<B> {
@@ -66,6 +68,7 @@ impl<B> Hashed<B> {
             }; CLASSES],
             classes_used: 0,
             next_order: 0,
+            key: HashKey::of_process(),
         }
     }
 
@@ -93,7 +96,7 @@ impl<B> Hashed<B> {
             UNHASHED => &mut self.unhashed,
             _ => {
                 let tag = posted.tag & !posted.ignore;
-                let bucket = bucket_of(tag, posted.src, self.buckets.len());
+                let bucket = self.key.bucket(tag, posted.src, self.buckets.len());
                 &mut self.buckets[bucket]
             }
         };
@@ -111,7 +114,9 @@ impl<B> Hashed<B> {
                 continue;
             }
             let key_src = if class.directed { src } else { ANY_SOURCE };
-            let bucket = bucket_of(tag & !class.ignore, key_src, self.buckets.len());
+            let bucket = self
+                .key
+                .bucket(tag & !class.ignore, key_src, self.buckets.len());
             let before = best.map_or(u64::MAX, |(_, order)| order);
             best = self.search(self.buckets[bucket], src, tag, before).or(best);
         }
@@ -162,7 +167,7 @@ impl<B> Hashed<B> {
             _ => {
                 self.classes[class as usize].waiting -= 1;
                 let tag = posted.tag & !posted.ignore;
-                let bucket = bucket_of(tag, posted.src, self.buckets.len());
+                let bucket = self.key.bucket(tag, posted.src, self.buckets.len());
                 &mut self.buckets[bucket]
             }
         };
@@ -249,7 +254,9 @@ impl<B> Hashed<B> {
         for list in old {
             let mut index = list.head;
             while let Some(Entry { posted, .. }) = self.entries.get(index) {
-                let bucket = bucket_of(posted.tag & !posted.ignore, posted.src, size);
+                let bucket = self
+                    .key
+                    .bucket(posted.tag & !posted.ignore, posted.src, size);
                 let next = self.entries.next(0, index);
                 self.entries.push_back(0, &mut self.buckets[bucket], index);
                 index = next;
