@@ -116,9 +116,8 @@ impl Helper {
 
     fn is_this_thread(&self) -> bool {
         let state = self.state.lock();
-        let current = std::thread::current().id();
         let thread = state.thread.as_ref();
-        thread.is_some_and(|thread| thread.handle.thread().id() == current)
+        thread.is_some_and(|thread| thread::is_current(&thread.handle))
     }
 
     /// Ends the thread with the last seat.
@@ -154,9 +153,8 @@ impl Helper {
 impl Drop for Helper {
     fn drop(&mut self) {
         // The last lane may have been the last to know of this.
-        let current = std::thread::current().id();
         for handle in self.state.get_mut().ending.drain(..) {
-            if handle.thread().id() != current {
+            if !thread::is_current(&handle) {
                 join(handle);
             }
         }

@@ -1,5 +1,16 @@
 //! What distinguishes the library's own threads from the application's.
 
+use std::os::unix::thread::JoinHandleExt;
+use std::thread::JoinHandle;
+
+/// Whether the calling thread is the one of `handle`. Unlike
+/// `std::thread::current()` this works in destructors of thread-specific data.
+pub(super) fn is_current(handle: &JoinHandle<()>) -> bool {
+    // SAFETY: neither has conditions; the handle's thread has not been joined, so its
+    // number is no other thread's.
+    unsafe { libc::pthread_equal(handle.as_pthread_t(), libc::pthread_self()) != 0 }
+}
+
 /// Starts a thread that gets no signals: they are for the application's.
 pub fn without_signals<R>(start: impl FnOnce() -> R) -> R {
     // SAFETY: a set of signals is plain data; `sigfillset` fills the one that

@@ -1,7 +1,7 @@
 //! The importer's side: another provider's receive queue, and its entries as
 //! types that cannot be freed twice or forgotten.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -365,8 +365,9 @@ struct News {
 }
 
 thread_local! {
-    /// What this thread is telling an owner.
-    static NEWS: RefCell<Vec<News>> = const { RefCell::new(Vec::new()) };
+    /// What this thread is telling an owner, while it does. Without a destructor, so that
+    /// it can be used as long as the thread runs.
+    static NEWS: Cell<Option<NonNull<[News]>>> = const { Cell::new(None) };
 }
 
 impl NewSources {
@@ -389,17 +390,19 @@ impl NewSources {
         if self.news.is_empty() {
             return;
         }
-        NEWS.set(self.news);
+        let before = NEWS.replace(Some(NonNull::from(&*self.news)));
         // SAFETY: see `ImportedSrx::import`.
         unsafe { (self.owner.for_each_unknown)(self.owner.srx.as_ptr(), Some(source_of)) }
-        NEWS.set(Vec::new());
+        NEWS.set(before);
     }
 }
 
 /// The source of an entry, `FI_ADDR_UNSPEC` while it is not known. Some owners
 /// ask for entries of other peers, too.
 unsafe extern "C" fn source_of(entry: *mut fi_peer_rx_entry) -> fi_addr_t {
-    let source = NEWS.with_borrow(|news| {
+    let source = NEWS.get().and_then(|news| {
+        // SAFETY: `tell` keeps the list until the owner has returned to it.
+        let news = unsafe { news.as_ref() };
         let news = news.iter().find(|news| news.entry.as_ptr() == entry)?;
         // SAFETY: the entry stands in the owner's queue. With our ticket in it,
         // it is ours; and perhaps that of a later message by now.
