@@ -23,6 +23,7 @@ pub mod netif;
 pub mod param;
 pub mod poll_set;
 pub mod poller;
+pub mod process;
 pub mod process_memory;
 pub mod progress;
 pub mod provider;

@@ -19,6 +19,7 @@ use rustix::time::{
 };
 
 use crate::errno::Result;
+use crate::process::Process;
 
 pub use self::favourite::Favourite;
 
@@ -56,6 +57,8 @@ pub struct Poller<S> {
     /// When the timer goes off.
     alarm: Option<Instant>,
     sources: PhantomData<S>,
+    /// A forked child shares the descriptors, and changes nothing of them.
+    process: Process,
 }
 
 /// What is told of a connection, and only when it changes.
@@ -88,6 +91,7 @@ impl<S: Source> Poller<S> {
             timer,
             alarm: None,
             sources: PhantomData,
+            process: Process::current(),
         })
     }
 
@@ -123,8 +127,16 @@ impl<S: Source> Poller<S> {
         Ok(())
     }
 
-    /// Stops watching.
+    /// Whether the calling process opened it, and did not inherit it.
+    pub fn is_own(&self) -> bool {
+        self.process.is_current()
+    }
+
+    /// Stops watching. Nothing in a forked child.
     pub fn forget(&self, socket: BorrowedFd<'_>) {
+        if !self.is_own() {
+            return;
+        }
         // It may never have been watched.
         let _ = epoll::delete(&self.epoll, socket);
     }
@@ -166,6 +178,9 @@ impl<S: Source> Poller<S> {
             return;
         }
         self.alarm = when;
+        if !self.is_own() {
+            return;
+        }
         // Zero would stop the timer instead of letting it go off at once.
         let left = when.map_or(Duration::ZERO, |when| {
             when.saturating_duration_since(Instant::now())

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use fabric_abi::{
     FI_EP_MSG, FI_EP_RDM, FI_PROGRESS_AUTO, FI_PROGRESS_MANUAL, FI_RMA_EVENT, FI_THREAD_COMPLETION,
-    FI_THREAD_SAFE,
+    FI_THREAD_DOMAIN, FI_THREAD_SAFE,
 };
 use prov_util::atomic_ops::Offered;
 use prov_util::attr::Info;
@@ -246,9 +246,13 @@ impl<P: Provider> Domain<P> {
         };
         // Whoever has a counter of a region drives all lanes, and whoever reads an event
         // queue those whose connections it tells of.
-        let may_meet = info.caps & FI_RMA_EVENT != 0 || info.ep.ep_type == FI_EP_MSG;
+        let is_connected = info.ep.ep_type == FI_EP_MSG;
+        let may_meet = info.caps & FI_RMA_EVENT != 0 || is_connected;
         let threading = match info.domain.threading {
             FI_THREAD_COMPLETION if may_meet => FI_THREAD_SAFE,
+            // An event queue belongs to the fabric: the threads that read it need not be
+            // the one that has the domain.
+            FI_THREAD_DOMAIN if is_connected => FI_THREAD_SAFE,
             threading => threading,
         };
         Domain {

@@ -142,6 +142,9 @@ impl Core {
 
     /// Sends what is due for an endpoint.
     pub(super) fn flush_last(&mut self, ep: EpKey) -> Option<Pause> {
+        if !self.poller.is_own() {
+            return None;
+        }
         self.do_what_is_ready();
         let mut links = self.links.values().filter(|link| link.ep == ep);
         let is_due = links.any(|link| link.is_open() && (!link.queue.is_empty() || link.lent != 0));

@@ -80,10 +80,10 @@ impl Run {
         let mut lanes = Lanes::default();
         let mut ready = Vec::with_capacity(64);
         loop {
-            let at_work = AtWork::begin();
-            if self.is_over.load(Ordering::Acquire) {
+            let is_over = || self.is_over.load(Ordering::Acquire);
+            let Some(at_work) = AtWork::begin(is_over) else {
                 return;
-            }
+            };
             lanes.hear(std::mem::take(&mut *self.news.lock()), &self.epoll);
             lanes.wake(&ready);
             let pause = lanes.round(&self.epoll);

@@ -7,11 +7,14 @@ use rustix::event::epoll;
 
 use crate::errno::Result;
 use crate::logging::UTIL;
+use crate::process::Process;
 
 /// An epoll descriptor and what was added to it.
 pub(super) struct Watched {
     epoll: OwnedFd,
     list: Mutex<List>,
+    /// A forked child shares the epoll instance, and changes nothing of it.
+    process: Process,
 }
 
 #[derive(Default)]
@@ -32,6 +35,7 @@ impl Watched {
         Ok(Self {
             epoll,
             list: Mutex::default(),
+            process: Process::current(),
         })
     }
 
@@ -81,6 +85,9 @@ impl Watched {
         if list.fds[index].1 == 0 {
             list.fds.swap_remove(index);
             list.changes += 1;
+            if !self.process.is_current() {
+                return;
+            }
             // SAFETY: the owner of the descriptor is registered until this
             // call returns.
             let fd = unsafe { BorrowedFd::borrow_raw(fd) };

@@ -177,7 +177,10 @@ impl Core {
                 }
             }
         }
-        socket::end(conn.socket);
+        // In a forked child the parent goes on with the connection.
+        if self.poller.is_own() {
+            socket::end(conn.socket);
+        }
         ops
     }
 
@@ -224,6 +227,9 @@ impl Core {
 
     /// Sends what is due on the connections of an endpoint before they end.
     pub(crate) fn flush_last(&mut self, ep: EpKey) -> Option<Pause> {
+        if !self.poller.is_own() {
+            return None;
+        }
         let mut blocked = Vec::new();
         let mut waits_for_memory = false;
         for key in self.connections_of(ep) {
