@@ -213,8 +213,7 @@ impl<T: Transport> Endpoints<T> {
             return Unmatched::Gone;
         };
         if room.is_none() {
-            self.kept.of(arrival.link).held_back = true;
-            self.kept.held_back.push_back(HeldBack { wish, kept });
+            self.hold_back(wish, kept);
         }
         self.throttle(arrival.link, arrival.announces);
         match (room, arrival.len) {
@@ -524,23 +523,17 @@ impl<T: Transport> Endpoints<T> {
     /// room for their messages now.
     pub fn admit_held_back(&mut self) {
         self.unthrottle();
-        for _ in 0..self.kept.held_back.len() {
-            let Some(next) = self.kept.held_back.pop_front() else {
-                return;
-            };
-            if !self.is_held_back(next.wish.link, next.kept) {
-                continue;
-            }
-            match self.room_for(&next.wish) {
-                Some(room) => self.admit(&next, room),
-                None => self.kept.held_back.push_back(next),
+        while let Some(next) = self.next_with_room() {
+            if let Some(room) = self.room_for(&next.wish)
+                && self.is_held_back(next.kept)
+            {
+                self.admit(&next, room);
             }
         }
     }
 
     fn admit(&mut self, waits: &HeldBack<T>, room: Room) {
         let Wish { link, len, .. } = waits.wish;
-        self.release(link);
         let body = match len {
             0 => Body::Complete(Vec::new()),
             _ => Body::Arriving(Vec::new()),
@@ -561,19 +554,15 @@ impl<T: Transport> Endpoints<T> {
         self.actions.push_back(Action::Resume(link, course));
     }
 
-    /// Whether a link still waits for a receive to take this message.
-    fn is_held_back(&mut self, link: T::Link, kept: Kept) -> bool {
-        let waits = self.kept.known(link).is_some_and(|of| of.held_back);
-        waits
-            && self
-                .kept_mut(kept)
-                .is_some_and(|message| matches!(message.body, Body::HeldBack))
+    /// Whether a message still waits on its link.
+    fn is_held_back(&mut self, kept: Kept) -> bool {
+        let message = self.kept_mut(kept);
+        message.is_some_and(|message| matches!(message.body, Body::HeldBack))
     }
 
+    /// A link is held back no longer.
     fn release(&mut self, link: T::Link) {
-        if let Some(of) = self.kept.known(link) {
-            of.held_back = false;
-        }
+        self.kept.held_back.remove(link);
     }
 }
 

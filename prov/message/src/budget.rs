@@ -64,6 +64,42 @@ impl Budget {
         account.0.saturating_add(cost) <= self.share(account, allowance)
     }
 
+    /// How high the [total](Self::total) may be for `cost` more to be kept of a
+    /// peer, with `allowance` on top of the limit; `None` where even 0 is too high.
+    pub fn ceiling(&self, account: Account, cost: usize, allowance: usize) -> Option<usize> {
+        let taken = cost.checked_mul(2)?.checked_add(account.0)?;
+        self.limit.saturating_add(allowance).checked_sub(taken)
+    }
+
+    /// How much peers may have [left behind](Self::left_behind) for `cost` more to be
+    /// kept of a peer as part of what each may have at least; `None` where it is more
+    /// than that.
+    pub fn ceiling_of_least(&self, account: Account, cost: usize) -> Option<usize> {
+        match account.0.saturating_add(cost) <= self.least {
+            true => self.limit.checked_sub(1),
+            false => None,
+        }
+    }
+
+    /// What peers have left behind that are gone.
+    pub fn left_behind(&self) -> usize {
+        self.left_behind
+    }
+
+    /// How high the total, or what peers have left behind, may be for a peer to
+    /// [have recovered](Self::has_recovered).
+    pub fn ceilings_of_recovery(&self, account: Account) -> [Option<usize>; 2] {
+        if account.0 == 0 {
+            return [Some(usize::MAX), None];
+        }
+        let of_total = account.0.checked_mul(7);
+        let of_least = account.0 <= self.least / 4;
+        [
+            of_total.and_then(|taken| self.limit.checked_sub(taken)),
+            of_least.then(|| self.limit.saturating_sub(1)),
+        ]
+    }
+
     /// Whether a peer has used up half of what it may have: it is time to slow
     /// it down.
     pub fn is_running_low(&self, account: Account) -> bool {
@@ -71,6 +107,7 @@ impl Budget {
     }
 
     /// Whether a peer that was slowed down may go on as before.
+    #[cfg(test)]
     pub fn has_recovered(&self, account: Account) -> bool {
         account.0 <= self.share(account, 0) / 4
     }
@@ -158,7 +195,39 @@ mod tests {
         assert!(budget.has_recovered(account));
     }
 
+    fn is_at_most(total: usize, ceiling: Option<usize>) -> bool {
+        ceiling.is_some_and(|ceiling| total <= ceiling)
+    }
+
     proptest! {
+        #[test]
+        fn a_peer_finds_room_and_recovers_where_a_total_is_below_its_ceiling(
+            kept in prop::collection::vec(0usize..2000, 1..8),
+            left in 0usize..3000,
+            cost in prop::num::usize::ANY.prop_map(|n| if n % 8 == 0 { n } else { 1 + n % 2000 }),
+            allowance in 0usize..500,
+        ) {
+            let mut budget = Budget::new(2000, 16);
+            let mut accounts = vec![Account::default(); kept.len()];
+            for (account, kept) in accounts.iter_mut().zip(kept) {
+                budget.charge(account, kept);
+            }
+            let mut gone = Account::default();
+            budget.charge(&mut gone, left);
+            budget.leave_behind(gone);
+            let cost = cost.max(1);
+            for account in accounts {
+                let finds_room =
+                    is_at_most(budget.total(), budget.ceiling(account, cost, allowance))
+                    || is_at_most(budget.left_behind(), budget.ceiling_of_least(account, cost));
+                prop_assert_eq!(finds_room, budget.has_room(account, cost, allowance));
+                let [of_total, of_least] = budget.ceilings_of_recovery(account);
+                let recovers = is_at_most(budget.total(), of_total)
+                    || is_at_most(budget.left_behind(), of_least);
+                prop_assert_eq!(recovers, budget.has_recovered(account));
+            }
+        }
+
         #[test]
         fn what_is_kept_adds_up_and_newcomers_find_room(
             steps in prop::collection::vec((0usize..8, 1usize..200, any::<bool>()), 0..300)

@@ -8,15 +8,17 @@
 //! for those, and the first few messages of each that is known are kept beyond
 //! it, too.
 
-use std::collections::VecDeque;
-
 use prov_util::matching::Message;
 use slotmap::SecondaryMap;
 
+use crate::admission::{Admission, Ceilings};
 use crate::budget::{Account, Budget};
 use crate::endpoints::Endpoints;
 use crate::inbox::{Action, Body, Kept, Transport, Unexpected};
 use crate::spare::Spare;
+
+#[cfg(test)]
+mod tests;
 
 /// How much is kept for peers whose messages nobody receives.
 #[derive(Clone, Copy, Debug)]
@@ -66,9 +68,12 @@ pub(crate) struct Keeping<T: Transport> {
     links: SecondaryMap<T::Link, KeptOf>,
     ended: KeptOf,
     /// Links whose senders were asked to announce their messages.
-    throttled: Vec<T::Link>,
-    /// Links that are held back, in the order in which it happened.
-    pub held_back: VecDeque<HeldBack<T>>,
+    throttled: Admission<T::Link, (), 2>,
+    /// Links that are held back.
+    pub held_back: Admission<T::Link, HeldBack<T>, TOTALS>,
+    /// Links that were looked at for what waits.
+    #[cfg(test)]
+    pub visits: usize,
 }
 
 /// What is kept of one link's messages.
@@ -79,8 +84,6 @@ pub(crate) struct KeptOf {
     pub announcements: Account,
     /// Messages that are kept with their bytes.
     pub messages: usize,
-    pub throttled: bool,
-    pub held_back: bool,
 }
 
 /// A link that is held back, and for which message.
@@ -120,6 +123,9 @@ pub(crate) enum Cost {
 
 /// Cost of keeping an unexpected message, beside its bytes.
 pub(crate) const KEEPING_COST: usize = 128;
+/// What may keep a message out: the bytes in the shared budget, those that peers have
+/// left behind in it, the bytes of senders that cannot announce, and all together.
+pub(crate) const TOTALS: usize = 4;
 /// Bytes of unexpected messages, and announcements, that every peer may have
 /// kept whatever the others have.
 const LEAST: usize = 64 << 10;
@@ -138,8 +144,10 @@ impl<T: Transport> Keeping<T> {
             memory: limits.memory,
             links: SecondaryMap::new(),
             ended: KeptOf::default(),
-            throttled: Vec::new(),
-            held_back: VecDeque::new(),
+            throttled: Admission::new(),
+            held_back: Admission::new(),
+            #[cfg(test)]
+            visits: 0,
         }
     }
 
@@ -152,13 +160,53 @@ impl<T: Transport> Keeping<T> {
         self.links.get_mut(link).unwrap_or(&mut self.ended)
     }
 
-    /// What is kept of a link, if anything was and the link has not ended.
-    pub fn known(&mut self, link: T::Link) -> Option<&mut KeptOf> {
-        self.links.get_mut(link)
+    /// How high the totals may be for a message to be kept.
+    pub fn ceilings(&self, wish: &Wish<T::Link>) -> Ceilings<TOTALS> {
+        let of = self.links.get(wish.link).copied().unwrap_or(self.ended);
+        let cost = wish.len.saturating_add(KEEPING_COST);
+        let allowance = if wish.announces { self.in_flight } else { 0 };
+        let is_saved = wish.tagged && wish.is_known && of.messages < self.saved;
+        let [unannounced, saved] = match wish.announces {
+            true => [None; 2],
+            false => [
+                self.unannounced.ceiling(of.unannounced, cost, 0),
+                self.memory.checked_sub(cost).filter(|_| is_saved),
+            ],
+        };
+        [
+            self.bytes.ceiling(of.bytes, cost, allowance),
+            self.bytes.ceiling_of_least(of.bytes, cost),
+            unannounced,
+            saved,
+        ]
+    }
+
+    /// What these ceilings are compared with.
+    pub fn totals(&self) -> [usize; TOTALS] {
+        let (bytes, unannounced) = (self.bytes.total(), self.unannounced.total());
+        let all = bytes.saturating_add(unannounced);
+        [bytes, self.bytes.left_behind(), unannounced, all]
+    }
+
+    /// What is kept of a link has changed, or whether its peer is known: so has what
+    /// the link waits for, if it does.
+    fn changed(&mut self, link: T::Link) {
+        if let Some(waits) = self.held_back.get_mut(link) {
+            let wish = waits.wish;
+            let ceilings = self.ceilings(&wish);
+            self.held_back.change(link, ceilings);
+        }
+        if self.throttled.contains(link) {
+            let account = self.of(link).bytes;
+            let ceilings = self.bytes.ceilings_of_recovery(account);
+            self.throttled.change(link, ceilings);
+        }
     }
 
     /// Forgets a link that has ended. Messages of it that are complete are kept.
     pub fn forget(&mut self, link: T::Link) {
+        self.held_back.remove(link);
+        self.throttled.remove(link);
         if let Some(of) = self.links.remove(link) {
             self.bytes.leave_behind(of.bytes);
             self.unannounced.leave_behind(of.unannounced);
@@ -189,24 +237,38 @@ impl<T: Transport> Endpoints<T> {
 
     /// Links whose senders were asked to announce their messages.
     pub fn throttled(&self) -> impl Iterator<Item = T::Link> {
-        self.kept.throttled.iter().copied()
+        self.kept.throttled.iter()
     }
 
     /// Where there is room for a message, if anywhere.
-    pub(crate) fn room_for(&mut self, wish: &Wish<T::Link>) -> Option<Room> {
-        let of = *self.kept.of(wish.link);
-        let kept = &self.kept;
-        let cost = wish.len.saturating_add(KEEPING_COST);
-        let allowance = if wish.announces { kept.in_flight } else { 0 };
-        if kept.bytes.has_room(of.bytes, cost, allowance) {
-            return Some(Room::Shared);
+    pub(crate) fn room_for(&self, wish: &Wish<T::Link>) -> Option<Room> {
+        let has_room = |(total, ceiling): (usize, Option<usize>)| {
+            ceiling.is_some_and(|ceiling| total <= ceiling)
+        };
+        let ceilings = self.kept.ceilings(wish);
+        let mut rooms = self.kept.totals().into_iter().zip(ceilings).map(has_room);
+        match rooms.position(|has_room| has_room)? {
+            0 | 1 => Some(Room::Shared),
+            _ => Some(Room::Unannounced),
         }
-        let is_saved = wish.tagged
-            && wish.is_known
-            && of.messages < kept.saved
-            && self.kept_bytes().saturating_add(cost) <= kept.memory;
-        let has_room = kept.unannounced.has_room(of.unannounced, cost, 0);
-        (!wish.announces && (has_room || is_saved)).then_some(Room::Unannounced)
+    }
+
+    /// A link is held back with a message for which there is no room.
+    pub(crate) fn hold_back(&mut self, wish: Wish<T::Link>, kept: Kept) {
+        let ceilings = self.kept.ceilings(&wish);
+        let waits = HeldBack { wish, kept };
+        self.kept.held_back.insert(wish.link, waits, ceilings);
+    }
+
+    /// The next link that is held back and for whose message there is room now; it is
+    /// held back no longer.
+    pub(crate) fn next_with_room(&mut self) -> Option<HeldBack<T>> {
+        let link = self.kept.held_back.next(self.kept.totals())?;
+        #[cfg(test)]
+        {
+            self.kept.visits += 1;
+        }
+        self.kept.held_back.remove(link)
     }
 
     /// A message of a link is kept.
@@ -224,16 +286,16 @@ impl<T: Transport> Endpoints<T> {
             Cost::Nothing => {}
         }
         *self.kept.of(link) = of;
+        self.kept.changed(link);
     }
 
     /// The address vector has learnt, or forgotten, who is at the other end of a
     /// link.
     pub(crate) fn link_known(&mut self, link: T::Link, is_known: bool) {
-        for waits in &mut self.kept.held_back {
-            if waits.wish.link == link {
-                waits.wish.is_known = is_known;
-            }
+        if let Some(waits) = self.kept.held_back.get_mut(link) {
+            waits.wish.is_known = is_known;
         }
+        self.kept.changed(link);
         self.admit_held_back();
     }
 
@@ -268,38 +330,31 @@ impl<T: Transport> Endpoints<T> {
             Cost::Announcement => announcements.refund(of.map(|of| &mut of.announcements), 1),
             Cost::Nothing => {}
         }
+        self.kept.changed(link);
     }
 
     /// Asks a sender to announce its messages, if much is kept of it.
     pub(crate) fn throttle(&mut self, link: T::Link, announces: bool) {
-        let of = *self.kept.of(link);
-        if announces && !of.throttled && self.kept.bytes.is_running_low(of.bytes) {
-            self.kept.of(link).throttled = true;
-            self.kept.throttled.push(link);
+        let account = self.kept.of(link).bytes;
+        let kept = &mut self.kept;
+        if announces && kept.bytes.is_running_low(account) && !kept.throttled.contains(link) {
+            let ceilings = kept.bytes.ceilings_of_recovery(account);
+            kept.throttled.insert(link, (), ceilings);
             self.actions.push_back(Action::Throttle(link, true));
         }
     }
 
     /// Lets senders send without announcing again, once little is kept of them.
     pub(crate) fn unthrottle(&mut self) {
-        if self.kept.throttled.is_empty() {
-            return;
-        }
-        let Keeping {
-            bytes,
-            links,
-            throttled,
-            ..
-        } = &mut self.kept;
-        let actions = &mut self.actions;
-        throttled.retain(|&link| match links.get_mut(link) {
-            None => false,
-            Some(of) if bytes.has_recovered(of.bytes) => {
-                of.throttled = false;
-                actions.push_back(Action::Throttle(link, false));
-                false
+        let kept = &mut self.kept;
+        let totals = [kept.bytes.total(), kept.bytes.left_behind()];
+        while let Some(link) = kept.throttled.next(totals) {
+            #[cfg(test)]
+            {
+                kept.visits += 1;
             }
-            Some(_) => true,
-        });
+            kept.throttled.remove(link);
+            self.actions.push_back(Action::Throttle(link, false));
+        }
     }
 }

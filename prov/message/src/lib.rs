@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod admission;
 pub mod apart;
 pub mod arriving;
 pub mod attributes;
