@@ -57,8 +57,6 @@ pub struct Core {
     events: Vec<Event<Source>>,
     /// Progress calls since the last one in which something came.
     idle_calls: u32,
-    /// How many there had been when the last message was posted.
-    posted: u32,
     /// The result of an atomic operation.
     result: Vec<u8>,
     /// A peer's operands.
@@ -92,7 +90,6 @@ impl Core {
             timers: Timers::default(),
             events: Vec::new(),
             idle_calls: 0,
-            posted: 0,
             result: Vec::new(),
             operands: Vec::new(),
         })

@@ -108,13 +108,6 @@ pub struct Core {
     is_watching: bool,
 }
 
-/// Progress calls in vain after which other processes have their turn, where
-/// there are more of them than processors.
-pub(crate) const YIELD_AFTER: u32 = 512;
-/// The same where what comes does so through shared memory: a call in vain asks
-/// the system nothing, and who is to send runs on this host.
-pub(crate) const YIELD_NEARBY_AFTER: u32 = 64;
-
 /// Announcements that are kept of all peers.
 const ANNOUNCEMENTS: usize = 1 << 21;
 
@@ -253,7 +246,11 @@ impl prov_message::Core for Core {
         self.send_answers();
         match has_come {
             Come::Nothing => self.in_vain(),
-            Come::Something | Come::NotAsked => Waiting::No,
+            Come::Something => {
+                self.signals.brought();
+                Waiting::No
+            }
+            Come::NotAsked => Waiting::No,
         }
     }
 

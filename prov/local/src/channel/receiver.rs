@@ -123,22 +123,10 @@ impl Receiver {
         self.ring.next(&self.way).is_some()
     }
 
-    /// Looks so many times whether a message has come.
-    #[inline]
-    pub fn watch(&mut self, looks: u32) -> bool {
-        for _ in 0..looks {
-            if self.has_next() {
-                return true;
-            }
-            self.fetch_ahead();
-        }
-        false
-    }
-
     /// Has the processor fetch what is in place of a long message while its sender
     /// is at the rest, once.
     #[inline(always)]
-    fn fetch_ahead(&mut self) {
+    pub fn fetch_ahead(&mut self) {
         let next = self.ring.taken();
         let slot = self.way.slot(next as usize % SLOTS);
         if let Some(offset) = slot.begun(lap::<Direction>(next))

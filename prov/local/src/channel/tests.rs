@@ -219,13 +219,14 @@ fn the_first_bytes_of_a_long_message_are_fetched_before_it_has_come() {
             |at, space| {
                 // Before any of it, and behind its first bytes.
                 let mut watched = watched.borrow_mut();
-                assert!(!watched.watch(3));
+                assert!(!watched.has_next());
+                watched.fetch_ahead();
                 assert_eq!(watched.fetched == Some(round as u64), at != 0);
                 part(at, space, &bytes);
             },
             || (),
         );
-        assert!(is_sent && there.receiver.watch(1));
+        assert!(is_sent && there.receiver.has_next());
         assert_eq!(there.receiver.fetched == Some(round as u64), len >= LONG);
         assert!(receive(&mut there) == Some((0, bytes)));
         let _ = there.receiver.tell();
@@ -431,7 +432,7 @@ fn whatever_the_other_side_writes_is_an_error_or_bytes() {
                 assert_eq!(next.eight(number).is_some(), is_there);
             }
         }
-        let _ = here.receiver.watch(1);
+        here.receiver.fetch_ahead();
         match here.receiver.next() {
             Ok(Some(record)) => {
                 let mut bytes = Vec::new();

@@ -18,8 +18,6 @@ use crate::LOG;
 
 /// Turns in vain until the clock is looked at.
 const VAIN: u32 = 64;
-/// Turns in vain after which other processes have theirs.
-const YIELD_AFTER: u32 = 512;
 
 impl Core {
     #[inline(always)]
@@ -29,6 +27,7 @@ impl Core {
             self.send_queued();
         }
         if any {
+            self.signals.brought();
             self.idle_turns = 0;
             self.until_clock = self.until_clock.saturating_sub(1);
             if self.connecting == 0 && self.until_clock != 0 {
@@ -38,13 +37,13 @@ impl Core {
             self.until_clock = self.until_clock.min(VAIN).saturating_sub(1);
             self.idle_turns = self.idle_turns.wrapping_add(1);
             if self.connecting == 0 && self.until_clock != 0 {
-                return self.signals.in_vain(self.idle_turns, YIELD_AFTER);
+                return self.signals.in_vain(self.idle_turns);
             }
         }
         self.look_at_connections();
         match any {
             true => Waiting::No,
-            false => self.signals.in_vain(self.idle_turns, YIELD_AFTER),
+            false => self.signals.in_vain(self.idle_turns),
         }
     }
 

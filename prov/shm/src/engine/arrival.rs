@@ -23,19 +23,12 @@ const ANSWER_BYTES: usize = 128 << 20;
 
 impl Core {
     /// Takes in what has come on a link; whether there was anything. After a turn in vain
-    /// that is the next message alone.
+    /// that is the next message alone: the application waits for it, and to look at the
+    /// slot behind it, which is not filled yet, takes as long as a message takes to cross.
     #[inline(always)]
     pub(super) fn take_in(&mut self, key: LinkKey) -> bool {
         let most = if self.idle_calls == 0 { TURN } else { 1 };
         self.take_in_plain::<false>(key, most)
-    }
-
-    /// Takes in the next message that has come on a link, and does not look for others:
-    /// whoever has waited for it is to have it soon, and a look at a slot that is not filled
-    /// takes as long as the way of a message.
-    #[inline(always)]
-    pub(super) fn take_in_next(&mut self, key: LinkKey) -> bool {
-        self.take_in_plain::<false>(key, 1)
     }
 
     /// [`Core::take_in`] that has code of its own for messages that are not in their
@@ -61,6 +54,7 @@ impl Core {
         };
         let receiver = &mut channel.receiver;
         let Some(mut next) = receiver.peek() else {
+            receiver.fetch_ahead();
             // What was taken is told when there is time for that.
             if receiver.has_untold() && receiver.tell() {
                 wake(&link.wire);

@@ -10,19 +10,12 @@
 use std::time::Instant;
 
 use prov_local::channel::Channel;
-use prov_local::rota::{LIVELY, Rota, Rounds};
+use prov_local::rota::{Rota, Rounds};
 use prov_message::{Reaching as _, Sleeper, Waiting};
 use prov_util::poller::Event;
 
 use super::Core;
 use super::keys::{LinkKey, Source};
-
-/// Turns in vain after which other processes have theirs.
-const YIELD_AFTER: u32 = 64;
-/// Looks at channels in a turn in vain behind another one, with no message posted
-/// in between: what the application waits for is seen sooner than after the way out
-/// to it and back.
-const LOOKS: u32 = 16;
 
 impl Core {
     #[inline(always)]
@@ -30,13 +23,9 @@ impl Core {
         let mut any = self.take_in_some();
         if !self.busy.is_empty() {
             any |= self.send_more();
-        } else if !any
-            && self.idle_calls != self.posted
-            && let Some(key) = self.watch()
-        {
-            any = self.take_in_next(key);
         }
         if any {
+            self.signals.brought();
             if self.open.turn_ends(true) {
                 self.ask_poller();
             }
@@ -47,25 +36,7 @@ impl Core {
             self.ask_poller();
         }
         self.idle_calls = self.idle_calls.wrapping_add(1);
-        self.signals.in_vain(self.idle_calls, YIELD_AFTER)
-    }
-
-    /// Looks again at the channels that have brought something lately; the one in which
-    /// there is something now.
-    #[inline(never)]
-    fn watch(&mut self) -> Option<LinkKey> {
-        let count = self.open.len().min(LIVELY);
-        for number in 0..count {
-            if let Some(key) = self.open.lively(number)
-                && let Some(link) = self.links.get_mut(key)
-                && link.can_take()
-                && let Some(channel) = &mut link.channel
-                && channel.receiver.watch(LOOKS / count as u32)
-            {
-                return Some(key);
-            }
-        }
-        None
+        self.signals.in_vain(self.idle_calls)
     }
 
     /// Asks the poller, does what it says, and sees to it that who may sleep can

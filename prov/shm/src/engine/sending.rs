@@ -85,7 +85,6 @@ impl Core {
         if !is_sent {
             return None;
         }
-        self.posted = self.idle_calls;
         let op = Op::of_transmit(ep, message);
         state.reports.operation(&op, Ok(()));
         Some(())

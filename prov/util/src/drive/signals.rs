@@ -1,7 +1,7 @@
 //! What a lane and the queues that drive it tell each other without its lock.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use super::Seat;
 use crate::lately::nanoseconds;
@@ -21,10 +21,21 @@ const CALLS_BETWEEN_SIGNS: u64 = 128;
 
 /// What sched_yield(2) takes at most if nobody else runs, in nanoseconds.
 const ALONE: u64 = 2_000;
-/// Calls in vain after which a process yields that others wait for.
+/// Calls in vain between two looks at the clock, while another process is known to
+/// want the processor.
 const IMPATIENT: u32 = 16;
-/// Calls in vain from which on it yields as usual.
+/// The same where none is known to: some 2 us of calls that look into shared memory.
 const PATIENT: u32 = 64;
+/// Nanoseconds in which no queue of the process has brought anything, after which a
+/// waiting process yields. A round trip between two processes that both run takes
+/// less, and sched_yield(2) takes a fiftieth of it where nobody else wants to run.
+const YIELD_AFTER: u64 = 20_000;
+/// The same, in nanoseconds, while another process is known to want the processor:
+/// longer than what the program does between two of its queues.
+const YIELD_AFTER_IMPATIENT: u64 = 200;
+/// Nanoseconds after which a lane that has brought nothing yields although other
+/// queues of the process are busy: those may be other threads'.
+const YIELD_ALONE_AFTER: u64 = 200_000;
 /// What a process that computes takes of a processor at least that is yielded to it,
 /// in nanoseconds.
 const SLICE: u64 = 500_000;
@@ -41,11 +52,51 @@ const LONGEST_STAY: u64 = 100_000;
 pub enum Waiting {
     /// It was not long in vain.
     No,
-    /// It is long enough that others may have their turn, for the first time.
+    /// It is long enough for a look at the clock, for the first time.
     Begins,
     /// It goes on.
     GoesOn,
 }
+
+/// When something last came to any queue of this process, as far as waiting lanes need
+/// to know it. A lane that brings something reads `has_come`, and writes it only if a
+/// waiting lane has looked since the last time: lanes that all have work to do write
+/// nothing that others read.
+#[repr(align(128))]
+struct News {
+    /// Whether something has come since a waiting lane last looked.
+    has_come: AtomicBool,
+    /// When a look last found that, or a thread last yielded, in nanoseconds.
+    last: AtomicU64,
+}
+
+impl News {
+    const fn new() -> Self {
+        News {
+            has_come: AtomicBool::new(false),
+            last: AtomicU64::new(0),
+        }
+    }
+
+    #[inline(always)]
+    fn note(&self) {
+        if !self.has_come.load(Ordering::Relaxed) {
+            self.has_come.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// When something came last, for a look at this time.
+    fn last(&self, now: u64) -> u64 {
+        if self.has_come.load(Ordering::Relaxed) {
+            self.has_come.store(false, Ordering::Relaxed);
+            self.last.store(now, Ordering::Relaxed);
+            return now;
+        }
+        self.last.load(Ordering::Relaxed)
+    }
+}
+
+static NEWS: News = News::new();
 
 /// See the module. Of a lane that nobody helps until it is given a seat.
 ///
@@ -58,8 +109,8 @@ pub struct Signals {
     due: AtomicU8,
     /// Counts, about, the application's calls that read queues.
     calls: AtomicU64,
-    /// Calls in vain after which other processes have their turn, where there
-    /// are more of them than processors; 0 where that is not known.
+    /// Calls in vain between two looks at the clock, where other processes want the
+    /// processor; 0 where none is known to.
     patience: AtomicU32,
     /// How long a wait is to go on before it yields, in nanoseconds.
     stay: AtomicU64,
@@ -135,22 +186,27 @@ impl Signals {
         self.calls.load(Ordering::Relaxed)
     }
 
-    /// Calls in vain after which other processes are to have their turn: `usual`,
-    /// or fewer where others have made use of it lately. A waiting process that
-    /// goes on looking then takes the processor from whom it waits for.
+    /// Calls in vain between two looks at the clock: fewer where others have made use
+    /// of the processor lately. A waiting process that goes on looking then takes it
+    /// from whom it waits for.
     #[inline(always)]
-    fn patience(&self, usual: u32) -> u32 {
+    fn patience(&self) -> u32 {
         match self.patience.load(Ordering::Relaxed) {
-            0 => usual,
+            0 => PATIENT,
             patience => patience,
         }
     }
 
-    /// What so many calls in vain in a row are, where others are to have their turn
-    /// after `usual` of them.
+    /// The lane has brought something.
     #[inline(always)]
-    pub fn in_vain(&self, calls: u32, usual: u32) -> Waiting {
-        let patience = self.patience(usual);
+    pub fn brought(&self) {
+        NEWS.note();
+    }
+
+    /// What so many calls in vain in a row are.
+    #[inline(always)]
+    pub fn in_vain(&self, calls: u32) -> Waiting {
+        let patience = self.patience();
         match calls.is_multiple_of(patience) {
             false => Waiting::No,
             true if calls == patience => Waiting::Begins,
@@ -163,25 +219,31 @@ impl Signals {
     #[inline(never)]
     pub fn wait(&self, waiting: Waiting) {
         let now = nanoseconds();
-        if self.stays(waiting, now) {
+        if !self.may_yield(waiting, now, NEWS.last(now)) {
             return;
         }
         std::thread::yield_now();
         let after = nanoseconds();
         self.since.store(after, Ordering::Relaxed);
+        // The process has given way: its other lanes wait anew.
+        NEWS.last.store(after, Ordering::Relaxed);
         self.yielded(after.saturating_sub(now));
     }
 
-    /// Whether others are to have their turn later.
-    fn stays(&self, waiting: Waiting, now: u64) -> bool {
-        let stay = self.stay.load(Ordering::Relaxed);
-        if stay == 0 {
-            return false;
-        }
+    /// Whether others are to have their turn now, where something last came to a queue
+    /// of the process at `news`.
+    fn may_yield(&self, waiting: Waiting, now: u64, news: u64) -> bool {
         if waiting == Waiting::Begins {
             self.since.store(now, Ordering::Relaxed);
         }
-        now.saturating_sub(self.since.load(Ordering::Relaxed)) < stay
+        let since = self.since.load(Ordering::Relaxed);
+        let waits = now.saturating_sub(since);
+        let is_quiet = now.saturating_sub(since.max(news));
+        let after = match self.patience.load(Ordering::Relaxed) {
+            0 => YIELD_AFTER,
+            _ => YIELD_AFTER_IMPATIENT,
+        };
+        is_quiet >= after.max(self.stay.load(Ordering::Relaxed)) || waits >= YIELD_ALONE_AFTER
     }
 
     fn yielded(&self, pause: u64) {
@@ -193,7 +255,7 @@ impl Signals {
         let patience = match (pause > ALONE, self.patience.load(Ordering::Relaxed)) {
             (true, _) => IMPATIENT,
             // It may have been chance.
-            (false, patience @ 1..PATIENT) => patience * 2,
+            (false, patience @ 1..PATIENT) if patience * 2 < PATIENT => patience * 2,
             (false, _) => 0,
         };
         self.patience.store(patience, Ordering::Relaxed);
@@ -270,16 +332,16 @@ mod tests {
     #[test]
     fn a_process_that_others_wait_for_yields_sooner_until_they_do_not() {
         let signals = Signals::default();
-        assert_eq!(signals.patience(512), 512);
+        assert_eq!(signals.patience(), PATIENT);
         signals.yielded(ALONE);
-        assert_eq!(signals.patience(512), 512);
+        assert_eq!(signals.patience(), PATIENT);
         signals.yielded(ALONE * 10);
-        assert_eq!(signals.patience(512), IMPATIENT);
+        assert_eq!(signals.patience(), IMPATIENT);
         let rises: Vec<u32> = std::iter::repeat_with(|| {
             signals.yielded(ALONE);
-            signals.patience(512)
+            signals.patience()
         })
-        .take_while(|patience| *patience != 512)
+        .take_while(|patience| *patience != PATIENT)
         .collect();
         assert!(rises.is_sorted() && rises.len() < 10);
     }
@@ -290,19 +352,40 @@ mod tests {
     #[test]
     fn who_yields_to_one_that_computes_does_so_again_later() {
         let signals = Signals::default();
-        let stays = |waiting, now| signals.stays(waiting, now);
-        assert!(!stays(Waiting::Begins, 0));
+        let yields = |waiting, now| signals.may_yield(waiting, now, 0);
         signals.yielded(3 * MILLISECONDS);
         let stay = 3 * MILLISECONDS / STAY;
         for start in [5 * MILLISECONDS, 9 * MILLISECONDS] {
-            assert!(stays(Waiting::Begins, start));
-            assert!(stays(Waiting::GoesOn, start + stay - 1));
-            assert!(!stays(Waiting::GoesOn, start + stay));
+            assert!(!yields(Waiting::Begins, start));
+            assert!(!yields(Waiting::GoesOn, start + stay - 1));
+            assert!(yields(Waiting::GoesOn, start + stay));
         }
-        signals.yielded(1000 * MILLISECONDS);
-        assert!(!stays(Waiting::GoesOn, 10 * MILLISECONDS));
-        signals.yielded(ALONE);
-        assert!(!stays(Waiting::Begins, 11 * MILLISECONDS));
+    }
+
+    #[test]
+    fn a_lane_yields_after_a_time_in_which_no_queue_has_brought_anything() {
+        let signals = Signals::default();
+        let start = 5 * MILLISECONDS;
+        assert!(!signals.may_yield(Waiting::Begins, start, start - 1));
+        let at = start + YIELD_AFTER;
+        assert!(!signals.may_yield(Waiting::GoesOn, at - 1, start - 1));
+        assert!(signals.may_yield(Waiting::GoesOn, at, start - 1));
+        // Something has come to another queue meanwhile.
+        assert!(!signals.may_yield(Waiting::GoesOn, at, start + 1));
+        let others = start + YIELD_ALONE_AFTER;
+        assert!(!signals.may_yield(Waiting::GoesOn, others - 1, others - 1));
+        assert!(signals.may_yield(Waiting::GoesOn, others, others));
+    }
+
+    #[test]
+    fn what_has_come_is_found_by_one_look() {
+        let news = News::new();
+        assert_eq!(news.last(7), 0);
+        news.note();
+        news.note();
+        assert_eq!([news.last(8), news.last(9)], [8, 8]);
+        news.note();
+        assert_eq!(news.last(10), 10);
     }
 
     #[test]
@@ -314,8 +397,11 @@ mod tests {
             let signals = Signals::default();
             signals.yielded(3 * MILLISECONDS);
             let mut rounds = 0;
-            while signals.stays(Waiting::Begins, 0) {
+            loop {
                 let stay = signals.stay.load(Ordering::Relaxed);
+                if stay == 0 {
+                    break;
+                }
                 signals.yielded(others * (stay + TURN));
                 rounds += 1;
                 assert!(rounds < 20);
@@ -326,8 +412,8 @@ mod tests {
     #[test]
     fn a_wait_begins_with_the_first_calls_in_vain() {
         let signals = Signals::default();
-        let waits = |calls| signals.in_vain(calls, 64);
-        let all = [63, 64, 65, 128].map(waits);
+        let waits = |calls| signals.in_vain(calls);
+        let all = [PATIENT - 1, PATIENT, PATIENT + 1, 2 * PATIENT].map(waits);
         assert_eq!(
             all,
             [Waiting::No, Waiting::Begins, Waiting::No, Waiting::GoesOn]

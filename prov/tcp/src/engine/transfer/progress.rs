@@ -8,6 +8,7 @@ use std::time::Instant;
 use prov_message::{Reaching as _, Sleeper, Waiting};
 use prov_util::errno::{Errno, Result};
 
+use crate::engine::Core;
 use crate::engine::link::detours::Detour;
 use crate::engine::link::incoming::Incoming;
 use crate::engine::link::keys::Due;
@@ -15,7 +16,6 @@ use crate::engine::link::keys::Event;
 use crate::engine::link::keys::{ConnKey, Source};
 use crate::engine::link::socket;
 use crate::engine::transfer::arrival::{short_way, take_in_simple};
-use crate::engine::{Core, YIELD_AFTER, YIELD_NEARBY_AFTER};
 use prov_local::path::Path;
 use prov_local::rota::Rounds as _;
 
@@ -222,11 +222,7 @@ impl Core {
     #[inline(always)]
     pub(crate) fn in_vain(&mut self) -> Waiting {
         self.idle_calls = self.idle_calls.wrapping_add(1);
-        let after = match self.rota.is_empty() {
-            true => YIELD_AFTER,
-            false => YIELD_NEARBY_AFTER,
-        };
-        self.signals.in_vain(self.idle_calls, after)
+        self.signals.in_vain(self.idle_calls)
     }
 
     /// Handles one event; whether it was news.
