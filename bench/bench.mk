@@ -4,6 +4,7 @@
 #   make bench BASELINE=<dir>       beside the libfabric.so.1 in that folder
 #   make bench-count BASELINE=<dir> instructions and system calls only
 #   make bench-net BASELINE=<dir>   over a veth pair: plain, with delay, with loss
+#   make bench-sweep BASELINE=<dir> latency over all sizes, with the worst ratios
 #   make bench-mpi BASELINE=<dir>   MPI programs, of the MPI libraries of make check
 #   ROUNDS=5  CASES='tagged|read'  FABTESTS=<bin dir> (upstream's programs too)
 
@@ -19,6 +20,10 @@ bench:
 .PHONY: bench-count
 bench-count:
 	bench/count $(SELECT)
+
+.PHONY: bench-sweep
+bench-sweep: $(if $(LIB),,library-folder)
+	bench/sweep --rounds $(ROUNDS) $(SELECT) $(if $(OUT),--out $(OUT))
 
 .PHONY: bench-net
 bench-net:
