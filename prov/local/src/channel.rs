@@ -20,7 +20,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use prov_util::buffer::{AppIov, Piece};
+use prov_util::buffer::{Iov, Piece};
 use prov_util::errno::{Errno, Result};
 
 use self::area::{Area, Place};
@@ -137,8 +137,6 @@ pub struct Space<'a> {
     store: Store,
     /// What is told of the other direction.
     taken: u64,
-    /// Where its bytes go.
-    pub bytes: AppIov,
 }
 
 /// How far each side is with what the other one sends, of all times.
@@ -174,7 +172,7 @@ impl Sender {
         &mut self,
         head: Head,
         len: usize,
-        fill: impl FnOnce(Piece),
+        fill: impl FnOnce(Piece<'_>),
         wake: impl FnOnce(),
     ) -> bool {
         self.send_slot(
@@ -195,7 +193,7 @@ impl Sender {
     pub fn send_bytes(
         &mut self,
         len: usize,
-        fill: impl FnOnce(Piece),
+        fill: impl FnOnce(Piece<'_>),
         wake: impl FnOnce(),
     ) -> bool {
         self.send_slot(
@@ -257,7 +255,7 @@ impl Sender {
         head: Head,
         len: usize,
         taken: Taken,
-        fill: impl Fn(usize, Piece),
+        fill: impl Fn(usize, Piece<'_>),
         wake: impl FnOnce(),
     ) -> bool {
         if self.hear(taken.there).is_err() {
@@ -345,7 +343,6 @@ impl Sender {
     ) -> std::result::Result<Option<Space<'_>>, Broken> {
         match self.ring.free_slot::<Direction>() {
             Some(slot) if len <= INLINE => Ok(Some(Space {
-                bytes: self.way.slot(slot.slot()).inline(len).into(),
                 place: Place {
                     offset: 0,
                     given: self.area.given,
@@ -369,19 +366,17 @@ impl Sender {
         let Some((slot, place)) = self.find(len, taken)? else {
             return Ok(None);
         };
-        let bytes = match len <= INLINE {
-            true => Some(self.way.slot(slot.slot()).inline(len)),
-            false => self.way.area(place.offset, len),
-        };
+        if len > INLINE && self.way.area(place.offset, len).is_none() {
+            return Ok(None);
+        }
         let store = self.pace.put_in(len);
-        Ok(bytes.map(|bytes| Space {
+        Ok(Some(Space {
             sender: self,
             slot,
             len,
             place,
             store,
             taken: taken.here,
-            bytes: bytes.past_caches(store.past_caches).into(),
         }))
     }
 
@@ -464,6 +459,30 @@ impl Sender {
 }
 
 impl Space<'_> {
+    /// Where its bytes go, until it is published: from then on they are the other
+    /// side's.
+    ///
+    /// ```compile_fail,E0505
+    /// # use prov_local::channel::{Channel, Head};
+    /// # let (mut channel, _segment) = Channel::create().unwrap();
+    /// # let head = Head { kind: 1, flags: 0, words: [0; 3] };
+    /// let space = channel.space(3).unwrap().unwrap();
+    /// let bytes = space.bytes();
+    /// let _ = space.publish(head);
+    /// bytes.write_at(0, b"abc");
+    /// ```
+    #[inline(always)]
+    pub fn bytes(&self) -> Iov<'_> {
+        let way = &self.sender.way;
+        let bytes = match self.len <= INLINE {
+            true => Some(way.slot(self.slot.slot()).inline(self.len)),
+            false => way.area(self.place.offset, self.len),
+        };
+        bytes.map_or(Iov::EMPTY, |bytes| {
+            bytes.past_caches(self.store.past_caches).into()
+        })
+    }
+
     /// Says whether these bytes are accessed remotely: where they are from may be in no
     /// cache, so that what it takes to put them in place says nothing of messages.
     #[inline(always)]
@@ -615,7 +634,7 @@ impl Channel {
         &mut self,
         head: Head,
         len: usize,
-        fill: impl Fn(usize, Piece),
+        fill: impl Fn(usize, Piece<'_>),
         wake: impl FnOnce(),
     ) -> bool {
         debug_assert!(len > INLINE && len <= LONGEST);

@@ -6,7 +6,7 @@ mod lent;
 use std::collections::VecDeque;
 
 use prov_message::{Target, Ticket};
-use prov_util::buffer::{AppIov, Outgoing};
+use prov_util::buffer::{AppIov, Iov, Outgoing};
 use prov_util::errno::{Errno, Result};
 use prov_util::mr::Grant;
 use prov_util::socket::tcp::CALL_LIMIT;
@@ -110,7 +110,7 @@ impl Outbox {
 
     /// Appends our own bytes and a copy of application memory.
     #[inline]
-    pub fn push_with(&mut self, bytes: &[u8], memory: &AppIov) {
+    pub fn push_with(&mut self, bytes: &[u8], memory: &Iov<'_>) {
         self.bytes.extend_from_slice(bytes);
         memory.append_to(&mut self.bytes);
         self.grow_own(bytes.len() + memory.len());
@@ -118,7 +118,7 @@ impl Outbox {
 
     /// Appends a copy of application memory.
     #[inline]
-    pub fn push_copy(&mut self, memory: &AppIov) {
+    pub fn push_copy(&mut self, memory: &Iov<'_>) {
         if memory.is_empty() {
             return;
         }
@@ -351,7 +351,7 @@ impl Outbox {
 
 /// Sends memory without a copy: the bytes that the kernel took, 0 where it
 /// takes none now. `None` if it cannot do that at the moment.
-fn send_uncopied(memory: &AppIov, socket: std::os::fd::BorrowedFd<'_>) -> Option<Result<usize>> {
+fn send_uncopied(memory: &Iov<'_>, socket: std::os::fd::BorrowedFd<'_>) -> Option<Result<usize>> {
     let mut out = Outgoing::default();
     out.push_app(memory);
     match out.send(socket, libc::MSG_DONTWAIT | libc::MSG_ZEROCOPY) {

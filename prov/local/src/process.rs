@@ -9,7 +9,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::sync::OnceLock;
 
 use libc::iovec;
-use prov_util::buffer::{AppIov, IOV_LIMIT};
+use prov_util::buffer::{AppIov, IOV_LIMIT, Iov};
 use prov_util::errno::{Errno, Result};
 use prov_util::memory_file;
 use prov_util::process_memory::{OtherIov, OtherPiece, Seal, Token, read, write};
@@ -156,7 +156,7 @@ impl OtherProcess {
     /// # Errors
     /// `-FI_EFAULT` where it is not mapped, `-FI_ESHUTDOWN` if the process has ended
     /// or its seal does not hold, `-FI_EPERM` where the system does not let this one.
-    pub fn put(&self, from: &AppIov, addr: u64) -> Result {
+    pub fn put(&self, from: &Iov<'_>, addr: u64) -> Result {
         // What is written to is what was seen, unless its number in the system is
         // another one's by then.
         self.holds()?;
@@ -186,7 +186,7 @@ impl OtherProcess {
     ///
     /// # Errors
     /// Those of [`OtherProcess::copy_all`].
-    pub fn copy(&self, from: &OtherIov, to: &AppIov) -> Result {
+    pub fn copy<'i>(&self, from: &'i OtherIov, to: &Iov<'i>) -> Result {
         self.copy_all(std::iter::once((from, *to)))
     }
 
@@ -200,7 +200,7 @@ impl OtherProcess {
     /// seal or that of a piece did not hold until the end.
     pub fn copy_all<'i>(
         &self,
-        pairs: impl Iterator<Item = (&'i OtherIov, AppIov)> + Clone,
+        pairs: impl Iterator<Item = (&'i OtherIov, Iov<'i>)> + Clone,
     ) -> Result {
         let (mut near, mut far) = (List::default(), List::default());
         let mut expected = 0;

@@ -4,7 +4,7 @@
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 
-use prov_util::buffer::{AppIov, Incoming, Outgoing, Piece};
+use prov_util::buffer::{Incoming, Iov, Outgoing, Piece};
 use prov_util::errno::Result;
 
 use crate::channel::{Channel, Head, INLINE, MODERATE, Next};
@@ -107,7 +107,7 @@ impl Stream {
     fn send_parts(
         &mut self,
         len: usize,
-        mut fill: impl FnMut(usize, &AppIov),
+        mut fill: impl FnMut(usize, &Iov<'_>),
     ) -> std::result::Result<Moved, Broken> {
         let mut moved = Moved {
             bytes: 0,
@@ -118,7 +118,7 @@ impl Stream {
             let Some(space) = self.channel.space(part)? else {
                 break;
             };
-            fill(moved.bytes, &space.bytes);
+            fill(moved.bytes, &space.bytes());
             moved.wakes |= space.publish(HEAD);
             moved.bytes += part;
         }
@@ -132,7 +132,7 @@ impl Stream {
     pub fn send_short(
         &mut self,
         len: usize,
-        fill: impl FnOnce(Piece),
+        fill: impl FnOnce(Piece<'_>),
         wake: impl FnOnce(),
     ) -> bool {
         self.channel.sender.send_bytes(len, fill, wake)
@@ -184,7 +184,7 @@ impl Stream {
     fn receive_parts(
         &mut self,
         room: usize,
-        mut take: impl FnMut(usize, &AppIov),
+        mut take: impl FnMut(usize, &Iov<'_>),
     ) -> std::result::Result<Moved, Broken> {
         let receiver = &mut self.channel.receiver;
         let mut moved = Moved {
@@ -194,10 +194,11 @@ impl Stream {
         while moved.bytes < room
             && let Some(record) = receiver.next()?
         {
-            let len = record.bytes.len();
+            let len = record.len();
+            let bytes = receiver.bytes(&record);
             let part = match self.received == 0 && len <= room - moved.bytes {
-                true => record.bytes,
-                false => record.bytes.slice(self.received, room - moved.bytes),
+                true => bytes,
+                false => bytes.slice(self.received, room - moved.bytes),
             };
             if part.is_empty() {
                 // It has none, or fewer than it had.

@@ -8,7 +8,7 @@ use fabric_abi::{
     FI_REMOTE_WRITE, FI_TAGGED,
 };
 use prov_util::av::Av;
-use prov_util::buffer::AppIov;
+use prov_util::buffer::{AppIov, Iov};
 use prov_util::cntr::Cntr;
 use prov_util::cq::{Completion, Cq, ErrorCompletion};
 use prov_util::endpoint::{Bindings, Counters, SharedReceive};
@@ -153,7 +153,7 @@ impl Reports {
     pub fn receive<A>(
         &self,
         receipt: &Receipt<A>,
-        memory: &AppIov,
+        memory: &Iov<'_>,
         release: bool,
         outcome: Result,
     ) {
@@ -209,7 +209,7 @@ impl Reports {
         self.end_receive(completion, true, single.buf, Ok(()));
     }
 
-    fn completion_of_receive<A>(&self, receipt: &Receipt<A>, memory: &AppIov) -> Completion {
+    fn completion_of_receive<A>(&self, receipt: &Receipt<A>, memory: &Iov<'_>) -> Completion {
         Completion {
             context: receipt.context.pointer(),
             flags: receive_flags(receipt.tagged),
@@ -222,7 +222,7 @@ impl Reports {
     }
 
     #[inline(never)]
-    fn end_receive(&self, completion: Completion, wanted: bool, memory: &AppIov, outcome: Result) {
+    fn end_receive(&self, completion: Completion, wanted: bool, memory: &Iov<'_>, outcome: Result) {
         let excess = completion.len.saturating_sub(memory.len());
         let error = match outcome {
             Ok(()) if excess == 0 => {

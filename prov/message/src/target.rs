@@ -16,7 +16,7 @@ pub mod own;
 
 use fabric_abi::{FI_ATOMIC, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA};
 use prov_util::atomic_ops::{Datatype, Form, Op};
-use prov_util::buffer::AppIov;
+use prov_util::buffer::{AppIov, Iov};
 use prov_util::errno::{Errno, Result};
 use prov_util::mr::{Accessor, Grants, Job, MrTable};
 use prov_util::request::RemotePiece;
@@ -322,7 +322,7 @@ impl Place {
         registered: &mut Option<Target>,
         at: usize,
         len: usize,
-        work: impl FnOnce(&AppIov),
+        work: impl FnOnce(&Iov<'_>),
     ) -> usize {
         match self {
             Place::App(memory) => {

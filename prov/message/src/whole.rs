@@ -1,7 +1,7 @@
 //! Messages that are here in full when they come: received, or kept, in one
 //! step.
 
-use prov_util::buffer::{AppIov, Piece};
+use prov_util::buffer::{Iov, Piece};
 use prov_util::request::{Tag, Transmit};
 
 use crate::arriving::{Arrival, Expected};
@@ -20,7 +20,7 @@ pub trait Whole {
     }
 
     /// Copies as many of them as fit.
-    fn copy_to(&self, memory: &AppIov);
+    fn copy_to(&self, memory: &Iov<'_>);
 
     /// Appends all of them.
     fn append_to(&self, bytes: &mut Vec<u8>);
@@ -33,7 +33,7 @@ impl Whole for [u8] {
     }
 
     #[inline(always)]
-    fn copy_to(&self, memory: &AppIov) {
+    fn copy_to(&self, memory: &Iov<'_>) {
         memory.write_at(0, self);
     }
 
@@ -42,35 +42,35 @@ impl Whole for [u8] {
     }
 }
 
-impl Whole for AppIov {
+impl Whole for Iov<'_> {
     #[inline(always)]
     fn len(&self) -> usize {
-        AppIov::len(self)
+        Iov::len(self)
     }
 
     #[inline(always)]
-    fn copy_to(&self, memory: &AppIov) {
-        AppIov::copy_to(self, memory);
+    fn copy_to(&self, memory: &Iov<'_>) {
+        Iov::copy_to(self, memory);
     }
 
     fn append_to(&self, bytes: &mut Vec<u8>) {
-        AppIov::append_to(self, bytes);
+        Iov::append_to(self, bytes);
     }
 }
 
-impl Whole for Piece {
+impl Whole for Piece<'_> {
     #[inline(always)]
     fn len(&self) -> usize {
         Piece::len(self)
     }
 
     #[inline(always)]
-    fn copy_to(&self, memory: &AppIov) {
+    fn copy_to(&self, memory: &Iov<'_>) {
         Piece::copy_to(self, memory);
     }
 
     fn append_to(&self, bytes: &mut Vec<u8>) {
-        AppIov::from(*self).append_to(bytes);
+        Iov::from(*self).append_to(bytes);
     }
 }
 

@@ -27,7 +27,7 @@ use fabric_abi::{FI_COMPARE_ATOMIC, FI_FETCH_ATOMIC, FI_TAGGED};
 
 pub(crate) use split_lock::share as share_with_other_copies;
 
-use crate::buffer::AppIov;
+use crate::buffer::Iov;
 use crate::errno::{Errno, Result};
 use compute::{Value, compute};
 use narrow_float::{BFloat16, Float8E4M3, Float8E5M2, Float16};
@@ -298,7 +298,7 @@ pub fn query(datatype: u32, op: u32, flags: u64, offered: &Offered) -> Result<At
 pub fn apply(
     op: Op,
     datatype: Datatype,
-    target: &AppIov,
+    target: &Iov<'_>,
     operand: &[u8],
     compare: &[u8],
     result: &mut [u8],
@@ -356,7 +356,7 @@ pub(crate) fn check(
     }
 }
 
-fn apply_to<V: Value>(op: Op, target: &AppIov, operand: &[u8], compare: &[u8], result: &mut [u8]) {
+fn apply_to<V: Value>(op: Op, target: &Iov<'_>, operand: &[u8], compare: &[u8], result: &mut [u8]) {
     target::update_each::<V::Raw>(target, |offset, old| {
         let operand = V::Raw::at(operand, offset);
         let compare = V::Raw::at(compare, offset);

@@ -128,7 +128,7 @@ pub trait AvOwner: Send + Sync {
 
     /// The number of a local endpoint's address, `FI_ADDR_NOTAVAIL` for one
     /// that is not in its vector.
-    fn endpoint_number(&self, ep: AnyFid) -> fi_addr_t;
+    fn endpoint_number(&self, ep: AnyFid<'_>) -> fi_addr_t;
 }
 
 /// Numbers of an imported vector are below this: they are indices of the

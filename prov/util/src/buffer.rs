@@ -10,6 +10,7 @@ mod copy;
 mod piece;
 mod transfer;
 
+use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
 use libc::iovec;
@@ -23,9 +24,16 @@ use crate::errno::{Errno, Result};
 /// Buffers that one operation takes at most (`iov_limit`, `rma_iov_limit`).
 pub const IOV_LIMIT: usize = 4;
 
-/// Up to [`IOV_LIMIT`] pieces of application memory, one after another.
+/// Memory that the application lent to an operation, which it leaves valid until
+/// the operation has completed. That promise is what the lifetime stands for, since
+/// the compiler cannot see it: to make one of a pointer is unsafe, and nothing safe
+/// makes one of memory of this library, such as a segment or a registered region.
+/// Views of those are [`Iov`]s that borrow from their owner.
+pub type AppIov = Iov<'static>;
+
+/// Up to [`IOV_LIMIT`] pieces of memory, one after another, that are valid for `'m`.
 #[derive(Clone, Copy)]
-pub struct AppIov {
+pub struct Iov<'m> {
     /// The first one is always there, the others up to `count`. None of the
     /// first `count` is empty.
     iov: [MaybeUninit<iovec>; IOV_LIMIT],
@@ -34,6 +42,8 @@ pub struct AppIov {
     past_caches: bool,
     /// Sum of the lengths; checked for overflow where the pieces came in.
     len: usize,
+    /// The owner of the memory is borrowed.
+    memory: PhantomData<&'m ()>,
 }
 
 // SAFETY: the memory belongs to the operation, not to the thread that posted
@@ -47,23 +57,25 @@ const NOTHING: iovec = iovec {
     iov_len: 0,
 };
 
-impl AppIov {
+impl<'m> Iov<'m> {
     /// No memory at all: an empty message.
-    pub const EMPTY: AppIov = {
+    pub const EMPTY: Iov<'m> = {
         let mut iov = [MaybeUninit::uninit(); IOV_LIMIT];
         iov[0] = MaybeUninit::new(NOTHING);
-        AppIov {
+        Iov {
             iov,
             count: 0,
             past_caches: false,
             len: 0,
+            memory: PhantomData,
         }
     };
 
     /// One buffer of `len` bytes at `base`.
     ///
     /// # Safety
-    /// The memory is valid for the operation's accesses until it completes.
+    /// The memory is valid for the accesses through the result for `'m`: an
+    /// [`AppIov`]'s until the operation completes.
     #[inline]
     pub unsafe fn from_raw(base: *mut u8, len: usize) -> Self {
         let mut iov = [MaybeUninit::uninit(); IOV_LIMIT];
@@ -74,11 +86,12 @@ impl AppIov {
                 iov_len: len,
             },
         });
-        AppIov {
+        Iov {
             iov,
             count: u32::from(len != 0),
             past_caches: false,
             len,
+            memory: PhantomData,
         }
     }
 
@@ -180,7 +193,7 @@ impl AppIov {
     /// `len` bytes from `offset` on, both cut to what there is. No bytes keep
     /// their place: it is their [`AppIov::address`].
     #[inline]
-    pub fn slice(&self, offset: usize, len: usize) -> AppIov {
+    pub fn slice(&self, offset: usize, len: usize) -> Iov<'m> {
         if offset == 0 && len >= self.len {
             return *self;
         }
@@ -212,7 +225,7 @@ impl AppIov {
 
     /// No bytes, at the place of the one at `offset` or behind the last.
     #[cold]
-    fn nothing_at(&self, offset: usize) -> AppIov {
+    fn nothing_at(&self, offset: usize) -> Iov<'m> {
         let mut skip = offset;
         let mut place = std::ptr::null_mut();
         for piece in self.pieces() {
@@ -363,7 +376,7 @@ impl AppIov {
 
     /// Copies as much of `self` into `target` as fits; returns how many.
     #[inline(always)]
-    pub fn copy_to(&self, target: &AppIov) -> usize {
+    pub fn copy_to(&self, target: &Iov<'_>) -> usize {
         if self.count == 1 && target.count == 1 && self.len <= target.len {
             let (from, to) = (self.first().iov_base, target.first().iov_base);
             // SAFETY: both are memory of operations in flight, and each first
@@ -375,7 +388,7 @@ impl AppIov {
     }
 
     #[inline(never)]
-    fn copy_pieces(&self, target: &AppIov) -> usize {
+    fn copy_pieces(&self, target: &Iov<'_>) -> usize {
         let mut done = 0;
         for piece in self.pieces() {
             let room = target.slice(done, piece.iov_len);
@@ -399,9 +412,9 @@ impl AppIov {
     }
 }
 
-impl std::fmt::Debug for AppIov {
+impl std::fmt::Debug for Iov<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "AppIov({} bytes in {})", self.len, self.count)
+        write!(f, "Iov({} bytes in {})", self.len, self.count)
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use libc::iovec;
 
-use crate::buffer::{AppIov, IOV_LIMIT};
+use crate::buffer::{IOV_LIMIT, Iov};
 use crate::errno::{Errno, Result};
 use crate::random;
 
@@ -84,7 +84,7 @@ impl OtherIov {
     }
 
     /// Adds what this process calls `memory`; `false` where it does not fit.
-    pub fn push_own(&mut self, memory: &AppIov, seal: Option<Token>) -> bool {
+    pub fn push_own(&mut self, memory: &Iov<'_>, seal: Option<Token>) -> bool {
         let pieces = memory.pieces().iter();
         let mut pieces = pieces.filter(|piece| piece.iov_len != 0);
         pieces.all(|piece| {

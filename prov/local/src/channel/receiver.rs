@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use prov_util::buffer::{AppIov, Piece};
+use prov_util::buffer::{Iov, Piece};
 
 use super::slot::{Direction, Head, Next, control};
 use super::{AHEAD, INLINE, LONGEST, NEAR, PACE, SLEEP, SLOTS, STARVED};
@@ -16,13 +16,34 @@ use crate::ring::{Broken, Consumer, lap};
 /// Bytes of a message from which on it is timed how long it takes to have it.
 const TIMED: usize = 16 << 10;
 
-/// A message that has come.
+/// A message that has come, without its bytes: [`Receiver::bytes`] gives these.
 #[derive(Clone, Copy, Debug)]
 pub struct Record {
     pub head: Head,
-    /// Its bytes, which are there until the message is taken, and can be copied
-    /// but not trusted to stay as they are.
-    pub bytes: AppIov,
+    bytes: Whereabouts,
+}
+
+/// Where the bytes of a message are.
+#[derive(Clone, Copy, Debug)]
+enum Whereabouts {
+    /// In its slot; no more than [`INLINE`].
+    Near { slot: usize, len: usize },
+    /// In the area.
+    Far { offset: u64, len: usize },
+}
+
+impl Record {
+    /// How many bytes it has.
+    #[inline]
+    #[expect(
+        clippy::len_without_is_empty,
+        reason = "a message of no bytes is one, too"
+    )]
+    pub fn len(&self) -> usize {
+        match self.bytes {
+            Whereabouts::Near { len, .. } | Whereabouts::Far { len, .. } => len,
+        }
+    }
 }
 
 /// The end of a channel that receives.
@@ -76,12 +97,16 @@ impl Receiver {
             return Ok(None);
         };
         let bytes = match next.bytes() {
-            Some(bytes) => bytes.into(),
+            Some(bytes) => Whereabouts::Near {
+                slot: self.ring.taken() as usize % SLOTS,
+                len: bytes.len(),
+            },
             None => {
-                let bytes = self.far_bytes(&next);
-                let bytes = AppIov::from(bytes.ok_or(Broken("place of a message"))?);
-                bytes.prefetch();
-                bytes
+                // What the other side has written there is read once.
+                let (offset, len) = next.place();
+                let bytes = self.far(offset, len);
+                Iov::from(bytes.ok_or(Broken("place of a message"))?).prefetch();
+                Whereabouts::Far { offset, len }
             }
         };
         Ok(Some(Record {
@@ -90,11 +115,71 @@ impl Receiver {
         }))
     }
 
+    /// The bytes of a message, which are there until it is taken, and can be copied but
+    /// not trusted to stay as they are. Of one that was taken, what has come since.
+    ///
+    /// ```
+    /// # use std::os::fd::AsFd as _;
+    /// # use prov_local::channel::{Channel, Head};
+    /// let (mut here, segment) = Channel::create().unwrap();
+    /// let there = Channel::attach(segment.as_fd()).unwrap();
+    /// let space = here.space(3).unwrap().unwrap();
+    /// space.bytes().write_at(0, b"abc");
+    /// let head = Head { kind: 1, flags: 0, words: [0; 3] };
+    /// let _ = space.publish(head);
+    /// let record = there.receiver.next().unwrap().unwrap();
+    /// let bytes = there.receiver.bytes(&record);
+    /// let mut copy = [0; 3];
+    /// bytes.read_at(0, &mut copy);
+    /// assert_eq!(&copy, b"abc");
+    /// ```
+    ///
+    /// They are in the channel's segment, and cannot be used when that is gone:
+    ///
+    /// ```compile_fail,E0505
+    /// # use std::os::fd::AsFd as _;
+    /// # use prov_local::channel::{Channel, Head};
+    /// # let (mut here, segment) = Channel::create().unwrap();
+    /// # let there = Channel::attach(segment.as_fd()).unwrap();
+    /// let record = there.receiver.next().unwrap().unwrap();
+    /// let bytes = there.receiver.bytes(&record);
+    /// drop(there);
+    /// let mut copy = [0; 3];
+    /// bytes.read_at(0, &mut copy);
+    /// ```
+    ///
+    /// nor when the message was taken, and its place may be another one's:
+    ///
+    /// ```compile_fail,E0502
+    /// # use std::os::fd::AsFd as _;
+    /// # use prov_local::channel::{Channel, Head};
+    /// # let (mut here, segment) = Channel::create().unwrap();
+    /// # let mut there = Channel::attach(segment.as_fd()).unwrap();
+    /// let record = there.receiver.next().unwrap().unwrap();
+    /// let bytes = there.receiver.bytes(&record);
+    /// let _ = there.receiver.take(record.len());
+    /// let mut copy = [0; 3];
+    /// bytes.read_at(0, &mut copy);
+    /// ```
+    #[inline]
+    pub fn bytes(&self, record: &Record) -> Iov<'_> {
+        let bytes = match record.bytes {
+            Whereabouts::Near { slot, len } => Some(self.way.slot(slot).inline(len)),
+            Whereabouts::Far { offset, len } => self.way.area(offset, len),
+        };
+        bytes.map_or(Iov::EMPTY, Iov::from)
+    }
+
     /// The bytes of the next message where they are not in its slot; `None` if they
     /// are nowhere, for [`Receiver::next`].
     #[inline(always)]
-    pub fn far_bytes(&self, next: &Next<'_>) -> Option<Piece> {
+    pub fn far_bytes(&self, next: &Next<'_>) -> Option<Piece<'_>> {
         let (offset, len) = next.place();
+        self.far(offset, len)
+    }
+
+    #[inline(always)]
+    fn far(&self, offset: u64, len: usize) -> Option<Piece<'_>> {
         if len >= TIMED {
             self.note_question();
         }
@@ -134,7 +219,7 @@ impl Receiver {
             && let Some(bytes) = self.way.area(offset, AHEAD)
         {
             self.fetched = Some(next);
-            AppIov::from(bytes).prefetch();
+            Iov::from(bytes).prefetch();
         }
     }
 

@@ -84,10 +84,10 @@ impl<'a> Next<'a> {
         }
     }
 
-    /// Its bytes, as they are in a [`Record`]; `None` where they are not in the
+    /// Its bytes, as of [`Receiver::bytes`]; `None` where they are not in the
     /// slot, for [`Receiver::far_bytes`].
     #[inline(always)]
-    pub fn bytes(&self) -> Option<Piece> {
+    pub fn bytes(&self) -> Option<Piece<'a>> {
         let len = self.near_len();
         (len <= INLINE).then(|| self.slot.inline(len))
     }
@@ -168,7 +168,7 @@ impl Direction {
     /// Bytes of the area for a long message; `None` beyond its end, and for more than
     /// any has.
     #[inline(always)]
-    pub(super) fn area(&self, offset: u64, len: usize) -> Option<Piece> {
+    pub(super) fn area(&self, offset: u64, len: usize) -> Option<Piece<'_>> {
         let end = usize::try_from(offset).ok()?.checked_add(len)?;
         if end > AREA || len > LONGEST {
             return None;
@@ -248,7 +248,7 @@ impl<'a> Slot<'a> {
 
     /// The bytes behind its head.
     #[inline(always)]
-    pub(super) fn inline(self, len: usize) -> Piece {
+    pub(super) fn inline(self, len: usize) -> Piece<'a> {
         debug_assert!(len <= INLINE);
         // SAFETY: inside the slot. The ring says whose it is; that the other
         // process breaks that can spoil the bytes only.

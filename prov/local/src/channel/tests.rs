@@ -36,13 +36,13 @@ fn send(from: &mut Channel, tag: u64, bytes: &[u8]) -> bool {
     let Some(space) = from.space(bytes.len()).unwrap() else {
         return false;
     };
-    assert_eq!(space.bytes.write_at(0, bytes), len);
+    assert_eq!(space.bytes().write_at(0, bytes), len);
     let _ = space.publish(head);
     true
 }
 
 /// Puts what belongs there of a message into a part of its room.
-fn part(at: usize, space: Piece, bytes: &[u8]) {
+fn part(at: usize, space: Piece<'_>, bytes: &[u8]) {
     let bytes = &bytes[at..at + space.len()];
     assert_eq!(space.write(bytes), bytes.len());
 }
@@ -52,7 +52,7 @@ fn receive(at: &mut Channel) -> Option<(u64, Vec<u8>)> {
     let tag = record.head.words[0];
     assert_eq!(record.head, head(tag));
     let mut bytes = Vec::new();
-    record.bytes.append_to(&mut bytes);
+    at.receiver.bytes(&record).append_to(&mut bytes);
     let _ = at.receiver.take(bytes.len());
     Some((tag, bytes))
 }
@@ -302,7 +302,7 @@ fn who_waits_for_room_is_woken_when_there_is_some() {
     while send(&mut here, 0, &pattern(0, MODERATE)) {}
     here.sleep();
     let record = there.receiver.next().unwrap().unwrap();
-    let len = record.bytes.len();
+    let len = record.len();
     let woken = there.receiver.take(len) || there.receiver.tell();
     assert!(woken);
     assert!(send(&mut here, 0, &pattern(0, MODERATE)));
@@ -436,7 +436,7 @@ fn whatever_the_other_side_writes_is_an_error_or_bytes() {
         match here.receiver.next() {
             Ok(Some(record)) => {
                 let mut bytes = Vec::new();
-                record.bytes.append_to(&mut bytes);
+                here.receiver.bytes(&record).append_to(&mut bytes);
                 let _ = here.receiver.take(bytes.len());
                 records += 1;
                 taken += 1;
@@ -450,7 +450,7 @@ fn whatever_the_other_side_writes_is_an_error_or_bytes() {
         }
         match here.space(next() as usize % MODERATE) {
             Ok(Some(space)) => {
-                space.bytes.fill(1);
+                space.bytes().fill(1);
                 let _ = space.publish(head(round));
             }
             Ok(None) => {}

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use prov_message::{EpKey, Errand, Target, Transport};
-use prov_util::buffer::AppIov;
+use prov_util::buffer::{AppIov, Iov};
 use prov_util::errno::{Errno, Result};
 use prov_util::mr::{Grants, MrTable};
 
@@ -229,7 +229,7 @@ impl Helping {
         &mut self,
         at: usize,
         len: usize,
-        mut work: impl FnMut(usize, &AppIov) -> Result,
+        mut work: impl FnMut(usize, &Iov<'_>) -> Result,
     ) -> Result {
         let grants = match &self.offer.bytes {
             Source::App(bytes) => return work(0, &bytes.slice(at, len)),
@@ -238,7 +238,7 @@ impl Helping {
         let target = self.target.as_mut().ok_or(Errno::EFAULT)?;
         let mut done = 0;
         while done < len {
-            let memory = |bytes: &AppIov| work(done, bytes);
+            let memory = |bytes: &Iov<'_>| work(done, bytes);
             match grants.part(&mut target.memory, at + done, len - done, memory) {
                 (0, _) | (_, None) => return Err(Errno::EFAULT),
                 (count, Some(outcome)) => {
@@ -299,7 +299,7 @@ impl Helping {
                 break;
             };
             let (at, len) = cut.parts(parts);
-            let to = AppIov::from(bounce.slot(slot, len as usize));
+            let to = Iov::from(bounce.slot(slot, len as usize));
             let store = bounce.pace.put_in(to.len());
             let to = to.past_caches(store.past_caches);
             let before = self.state.fetch_or(COPYING, Ordering::SeqCst);

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use prov_message::{Place, Target, Then, Transport};
-use prov_util::buffer::{AppIov, Piece};
+use prov_util::buffer::{Iov, Piece};
 use prov_util::errno::{Errno, Result};
 use prov_util::process_memory::OtherIov;
 
@@ -472,7 +472,7 @@ pub(super) fn destination<T: Transport>(transfer: &Transfer<T>) -> Option<Destin
     })
 }
 
-fn address(memory: &AppIov) -> u64 {
+fn address(memory: &Iov<'_>) -> u64 {
     match memory.pieces() {
         [piece] => piece.iov_base.expose_provenance() as u64,
         _ => 0,
@@ -511,7 +511,7 @@ impl Ends<'_> {
         &mut self,
         at: usize,
         len: usize,
-        mut work: impl FnMut(usize, &AppIov) -> Result,
+        mut work: impl FnMut(usize, &Iov<'_>) -> Result,
     ) -> Result {
         let mut done = 0;
         while done < len {

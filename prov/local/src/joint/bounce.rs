@@ -120,7 +120,7 @@ impl Bounce {
     }
 
     /// The first bytes of a slot, `len` of them at most.
-    pub fn slot(&self, number: u64, len: usize) -> Piece {
+    pub fn slot(&self, number: u64, len: usize) -> Piece<'_> {
         let at = usize::from(self.index(number)) * PART as usize;
         let len = len.min(PART as usize);
         // SAFETY: inside the slots, which are in the segment that this keeps. The

@@ -1,7 +1,7 @@
 //! What goes between places in memory and the way of a connection without a stop.
 
 use prov_message::{Place, Target};
-use prov_util::buffer::{AppIov, Incoming, Outgoing};
+use prov_util::buffer::{AppIov, Incoming, Iov, Outgoing};
 use prov_util::errno::{Errno, Result};
 use prov_util::mr::Grant;
 
@@ -19,7 +19,7 @@ impl Path<'_> {
         len: usize,
         behind: &mut [u8],
     ) -> (usize, usize, Result<usize>) {
-        let mut receive = |memory: &AppIov, behind: &mut [u8]| {
+        let mut receive = |memory: &Iov<'_>, behind: &mut [u8]| {
             let mut transfer = Incoming::default();
             transfer.push_app(memory);
             transfer.push(behind);
@@ -53,13 +53,14 @@ impl Path<'_> {
     /// Those of [`Path::send_out`], `-FI_EACCES` if the memory is closed.
     pub fn send_registered(
         &mut self,
-        mut out: Outgoing<'_>,
+        out: Outgoing<'_>,
         registered: Option<&mut Target>,
         grant: &Grant,
         from: usize,
     ) -> Result<usize> {
         let held = registered.and_then(|target| target.memory.hold(grant));
         let held = held.ok_or(Errno::EACCES)?;
+        let mut out = out;
         out.push_app(&held.part(from, usize::MAX));
         self.send_out(out, libc::MSG_DONTWAIT)
     }

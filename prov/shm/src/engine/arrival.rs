@@ -3,6 +3,7 @@
 use prov_local::channel::{Head, Record};
 use prov_message::peers::UNKNOWN_SOURCE;
 use prov_message::{Reaching as _, Taken};
+use prov_util::buffer::Iov;
 use prov_util::errno::Errno;
 
 use super::Core;
@@ -132,10 +133,10 @@ impl Core {
             match handled {
                 Ok(true) => {
                     any = true;
-                    bytes += record.bytes.len();
+                    bytes += record.len();
                     link.is_stalled = false;
                     if let Some(channel) = &mut link.channel
-                        && channel.receiver.take(record.bytes.len())
+                        && channel.receiver.take(record.len())
                     {
                         link.wake_peer();
                     }
@@ -243,11 +244,13 @@ impl Core {
     }
 
     fn message(&mut self, key: LinkKey, record: &Record) -> bool {
-        let len = record.bytes.len();
-        let Some(arrival) = self.arrival(key, record.head, len) else {
+        let Some(arrival) = self.arrival(key, record.head, record.len()) else {
             return true;
         };
-        match self.endpoints.take_in(&arrival, &record.bytes) {
+        let Some(link) = self.links.get(key) else {
+            return true;
+        };
+        match self.endpoints.take_in(&arrival, &link.bytes(record)) {
             Taken::Received(Ack(0)) | Taken::Kept => true,
             Taken::Received(Ack(name)) => {
                 self.done(key, name, Ok(()));
@@ -258,7 +261,7 @@ impl Core {
     }
 
     fn offered(&mut self, key: LinkKey, record: &Record) -> Result<bool, Fault> {
-        let from = read_offered_list(&record.bytes);
+        let from = read_offered_list(&self.link_mut(key)?.bytes(record));
         let from = from.ok_or(Fault::Protocol("place of a message"))?;
         let mut head = record.head;
         // Its end is told when it has been copied.
@@ -363,9 +366,15 @@ impl Core {
         let Core { links, target, .. } = self;
         let link = links.get_mut(key).ok_or(Fault::Ended(Errno::ENOTCONN))?;
         let name = from_peer(record.head.words[0]);
-        let coming = link.coming.get_mut(name);
-        let coming = coming.ok_or(Fault::Protocol("name of bytes"))?;
-        let bytes = &record.bytes;
+        let Link {
+            channel, coming, ..
+        } = link;
+        let came = coming.get_mut(name);
+        let coming = came.ok_or(Fault::Protocol("name of bytes"))?;
+        let bytes = channel
+            .as_ref()
+            .map(|channel| channel.receiver.bytes(record));
+        let bytes = bytes.unwrap_or(Iov::EMPTY);
         if bytes.is_empty() || bytes.len() > coming.len - coming.placing.done {
             return Err(Fault::Protocol("bytes that were not asked for"));
         }
@@ -396,18 +405,19 @@ impl Core {
         let link = self.link_mut(key)?;
         let result = link.pending.result(name);
         let (to, done) = result.ok_or(Fault::Protocol("name of a result"))?;
-        let (before, bytes) = (*done, &record.bytes);
+        let (before, len) = (*done, record.len());
         let is_last = record.head.flags & MORE == 0;
         let fits = match is_last {
-            true => bytes.len() == to.len() - before,
-            false => !bytes.is_empty() && bytes.len() < to.len() - before,
+            true => len == to.len() - before,
+            false => len != 0 && len < to.len() - before,
         };
         if fits {
-            *done += bytes.len();
-            let store = link.take_out(to.len(), bytes.len());
-            let place = to.slice(before, bytes.len());
+            *done += len;
+            let store = link.take_out(to.len(), len);
+            let place = to.slice(before, len);
+            let bytes = link.bytes(record);
             bytes.copy_to(&place.past_caches(store.past_caches));
-            link.is_out(store, to.len(), bytes.len(), is_last);
+            link.is_out(store, to.len(), len, is_last);
         } else if !is_last {
             return Err(Fault::Protocol("bytes of a result"));
         }
@@ -421,9 +431,9 @@ impl Core {
     /// Where is what was read.
     fn result_offered(&mut self, key: LinkKey, record: &Record) -> Result<(), Fault> {
         let [name, offer, _] = record.head.words;
-        let from = read_offered_list(&record.bytes);
-        let from = from.ok_or(Fault::Protocol("place of a result"))?;
         let link = self.link_mut(key)?;
+        let from = read_offered_list(&link.bytes(record));
+        let from = from.ok_or(Fault::Protocol("place of a result"))?;
         match link.pending.remove(from_peer(name)) {
             Some(Pending::Result {
                 ticket,

@@ -3,14 +3,14 @@
 use std::collections::VecDeque;
 use std::ops::Deref;
 
-use prov_local::channel::{Channel, Head, LONGEST, MODERATE, PUSHED};
+use prov_local::channel::{Channel, Head, LONGEST, MODERATE, PUSHED, Record};
 use prov_local::copies::{LEAST, Transfers};
 use prov_local::joint::{LONG_ACCESS, Store};
 use prov_local::process::OtherProcess;
 use prov_local::rendezvous::Wire;
 use prov_local::ring::Broken;
 use prov_message::{OpClass, Ticket, Transport};
-use prov_util::buffer::{AppIov, Piece};
+use prov_util::buffer::{AppIov, Iov, Piece};
 use prov_util::errno::Errno;
 use prov_util::mr::Grants;
 use prov_util::process_memory::{OtherIov, Seal};
@@ -355,13 +355,20 @@ impl Link {
         !self.is_stalled && !self.pulls.go_first()
     }
 
+    /// The bytes of the peer's message that is next.
+    #[inline]
+    pub fn bytes(&self, record: &Record) -> Iov<'_> {
+        let channel = self.channel.as_ref();
+        channel.map_or(Iov::EMPTY, |channel| channel.receiver.bytes(record))
+    }
+
     /// Sends a message whose `len` bytes `fill` puts in place; `false` if there
     /// is no room now.
     pub fn post(
         &mut self,
         head: Head,
         len: usize,
-        fill: impl FnOnce(&AppIov),
+        fill: impl FnOnce(&Iov<'_>),
     ) -> Result<bool, Broken> {
         let Some(channel) = &mut self.channel else {
             return Ok(false);
@@ -371,7 +378,7 @@ impl Link {
         let Some(space) = space else {
             return Ok(false);
         };
-        fill(&space.bytes);
+        fill(&space.bytes());
         let is_access = matches!(head.kind, WRITE | RESULT);
         if space.of_access(is_access).publish(head) {
             self.wake_peer();
@@ -381,7 +388,7 @@ impl Link {
 
     /// [`Link::post`] for a short message, where that is possible at once.
     #[inline(always)]
-    pub fn post_short(&mut self, head: Head, len: usize, fill: impl FnOnce(Piece)) -> bool {
+    pub fn post_short(&mut self, head: Head, len: usize, fill: impl FnOnce(Piece<'_>)) -> bool {
         let Link { channel, wire, .. } = self;
         let Some(channel) = channel else {
             return false;
@@ -397,7 +404,7 @@ impl Link {
 
     /// [`Link::post`] for a longer message, where that is possible at once.
     #[inline(always)]
-    pub fn post_long(&mut self, head: Head, len: usize, fill: impl Fn(usize, Piece)) -> bool {
+    pub fn post_long(&mut self, head: Head, len: usize, fill: impl Fn(usize, Piece<'_>)) -> bool {
         let Link { channel, wire, .. } = self;
         let Some(channel) = channel else {
             return false;

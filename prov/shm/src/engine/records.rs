@@ -1,7 +1,7 @@
 //! What goes through a channel: kinds of messages, and lists in them. What a
 //! peer has written is checked here.
 
-use prov_util::buffer::{AppIov, IOV_LIMIT};
+use prov_util::buffer::{IOV_LIMIT, Iov};
 use prov_util::process_memory::{OtherIov, WRITTEN};
 use prov_util::request::{RemoteIov, RemotePiece};
 
@@ -85,7 +85,7 @@ pub fn remote_list(list: &RemoteIov) -> List<REMOTE_LIST> {
 }
 
 /// The words at the start of a message's bytes, and how many bytes they are.
-fn words<const N: usize>(bytes: &AppIov, count: usize, size: usize) -> Option<([u8; N], usize)> {
+fn words<const N: usize>(bytes: &Iov<'_>, count: usize, size: usize) -> Option<([u8; N], usize)> {
     let len = count.checked_mul(size).filter(|len| *len <= N)?;
     let mut copy = [0; N];
     // Read once, so that it cannot change between a check and a use.
@@ -100,7 +100,7 @@ fn word(bytes: &[u8], at: usize) -> u64 {
 
 /// A remote list of `count` parts at the start of a message's bytes, and the
 /// bytes behind it. The parts have fewer bytes than there are addresses.
-pub fn read_remote_list(bytes: &AppIov, count: u64) -> Option<(RemoteIov, AppIov)> {
+pub fn read_remote_list<'m>(bytes: &Iov<'m>, count: u64) -> Option<(RemoteIov, Iov<'m>)> {
     let count = usize::try_from(count).ok()?;
     let (copy, len) = words::<REMOTE_LIST>(bytes, count, REMOTE_PART)?;
     let mut list = RemoteIov::default();
@@ -115,16 +115,16 @@ pub fn read_remote_list(bytes: &AppIov, count: u64) -> Option<(RemoteIov, AppIov
     (list.len() <= isize::MAX as u64).then_some((list, rest))
 }
 
-/// The same where the list is behind the bytes.
-pub fn read_list_behind(bytes: &AppIov, count: u64) -> Option<(RemoteIov, AppIov)> {
+/// The same where the list is behind the bytes, and how many these are.
+pub fn read_list_behind(bytes: &Iov<'_>, count: u64) -> Option<(RemoteIov, usize)> {
     let len = usize::try_from(count).ok()?.checked_mul(REMOTE_PART)?;
     let at = bytes.len().checked_sub(len)?;
     let (list, _) = read_remote_list(&bytes.slice(at, len), count)?;
-    Some((list, bytes.slice(0, at)))
+    Some((list, at))
 }
 
 /// Where something is: all bytes of a message.
-pub fn read_offered_list(bytes: &AppIov) -> Option<OtherIov> {
+pub fn read_offered_list(bytes: &Iov<'_>) -> Option<OtherIov> {
     let mut copy = [0; WRITTEN];
     let copy = copy.get_mut(..bytes.len())?;
     // Read once, so that it cannot change between a check and a use.

@@ -228,10 +228,10 @@ impl Core {
     }
 
     /// The memory of this process as a link's peer finds it.
-    fn visited(&mut self, key: LinkKey) -> Option<(&mut Target, Visitor<'_>)> {
+    fn visited(&mut self, key: LinkKey) -> Option<(&mut Target, Visitor<'_>, &Link)> {
         let link = self.links.get(key)?;
         let (_, visitor) = self.endpoints.get_mut(link.ep)?.visited(link.src);
-        Some((self.target.as_mut()?, visitor))
+        Some((self.target.as_mut()?, visitor, link))
     }
 
     /// A peer writes.
@@ -241,13 +241,13 @@ impl Core {
         record: &Record,
     ) -> std::result::Result<(), Fault> {
         let Head { flags, words, .. } = record.head;
-        let list = read_list_behind(&record.bytes, words[2]);
-        let (list, bytes) = list.ok_or(Fault::Protocol("list of a write"))?;
-        let is_last = flags & MORE == 0;
-        let name = words[1];
         let Some(link) = self.links.get_mut(key) else {
             return Ok(());
         };
+        let list = read_list_behind(&link.bytes(record), words[2]);
+        let (list, len) = list.ok_or(Fault::Protocol("list of a write"))?;
+        let is_last = flags & MORE == 0;
+        let name = words[1];
         // The last part of one that was refused may never come.
         let before = link.parts.take().filter(|parts| parts.name == name);
         let (done, to) = match before {
@@ -259,17 +259,17 @@ impl Core {
             None => (0, None),
         };
         let all = to.map_or(list.len(), |grants| grants.len() as u64) as usize;
-        let len = done.saturating_add(bytes.len());
-        let fits = if is_last { len == all } else { len < all };
-        if !fits || !is_last && bytes.is_empty() {
+        let end = done.saturating_add(len);
+        let fits = if is_last { end == all } else { end < all };
+        if !fits || !is_last && len == 0 {
             return Err(Fault::Protocol("bytes of a write"));
         }
         let data = (flags & HAS_DATA != 0).then_some(words[0]);
-        let store = link.take_out(all, bytes.len());
+        let store = link.take_out(all, len);
         if data.is_some() {
             self.find_source(key);
         }
-        let Some((target, visitor)) = self.visited(key) else {
+        let Some((target, visitor, link)) = self.visited(key) else {
             return Ok(());
         };
         let grants = match to {
@@ -278,6 +278,7 @@ impl Core {
         };
         let outcome = grants
             .inspect(|grants| {
+                let bytes = link.bytes(record).slice(0, len);
                 grants.copy_from(&mut target.memory, done, &bytes, store.past_caches);
                 if is_last {
                     target.was_written(&visitor, grants, FI_RMA, data);
@@ -286,10 +287,11 @@ impl Core {
             .map_err(|refusal| refusal.error());
         if let Some(link) = self.links.get_mut(key) {
             if outcome.is_ok() {
-                link.is_out(store, all, bytes.len(), is_last);
+                link.is_out(store, all, len, is_last);
             }
             let to = outcome.ok();
-            link.parts = (!is_last).then_some(Parts { name, len, to });
+            let parts = Parts { name, len: end, to };
+            link.parts = (!is_last).then_some(parts);
         }
         if is_last || outcome.is_err() {
             self.done(key, name, outcome.map(|_| ()));
@@ -304,13 +306,16 @@ impl Core {
         record: &Record,
     ) -> std::result::Result<(), Fault> {
         let Head { flags, words, .. } = record.head;
-        let list = read_remote_list(&record.bytes, words[2]);
+        let Some(link) = self.links.get(key) else {
+            return Ok(());
+        };
+        let list = read_remote_list(&link.bytes(record), words[2]);
         let (list, bytes) = list.ok_or(Fault::Protocol("list of a write"))?;
         let from = read_offered_list(&bytes).ok_or(Fault::Protocol("place of a write"))?;
         if from.len() != list.len() {
             return Err(Fault::Protocol("bytes of a write"));
         }
-        let Some((target, visitor)) = self.visited(key) else {
+        let Some((target, visitor, _)) = self.visited(key) else {
             return Ok(());
         };
         let data = (flags & HAS_DATA != 0).then_some(words[0]);
@@ -328,21 +333,21 @@ impl Core {
     /// A peer reads.
     pub(super) fn read(&mut self, key: LinkKey, record: &Record) -> std::result::Result<(), Fault> {
         let [len, name, count] = record.head.words;
-        let list = read_remote_list(&record.bytes, count);
+        let Some(link) = self.links.get_mut(key) else {
+            return Ok(());
+        };
+        let list = read_remote_list(&link.bytes(record), count);
         let (list, _) = list.ok_or(Fault::Protocol("list of a read"))?;
         if list.len() != len {
             return Err(Fault::Protocol("bytes of a read"));
         }
-        let Some(link) = self.links.get_mut(key) else {
-            return Ok(());
-        };
         // Short ones may overtake others.
         let waits = len > EAGER as u64 && !(link.answers.is_empty() && link.streams.is_empty());
         let course = link.course(len as usize, waits);
         if link.pending.has_too_many_reads() {
             return Err(Fault::Protocol("more reads than may be under way"));
         }
-        let Some((target, visitor)) = self.visited(key) else {
+        let Some((target, visitor, _)) = self.visited(key) else {
             return Ok(());
         };
         let grants = match target.resolve(&visitor, FI_RMA, FI_REMOTE_READ, list.pieces(), None) {
@@ -407,7 +412,7 @@ impl Core {
     /// A peer has copied what it reads.
     pub(super) fn was_read(&mut self, key: LinkKey, bytes: &Bytes) {
         if let Bytes::Registered(grants) = bytes
-            && let Some((target, visitor)) = self.visited(key)
+            && let Some((target, visitor, _)) = self.visited(key)
         {
             target.was_read(&visitor, grants);
         }
@@ -421,7 +426,10 @@ impl Core {
     ) -> std::result::Result<(), Fault> {
         let [data, name, word] = record.head.words;
         let word = AtomicWord::unpack(word).ok_or(Fault::Protocol("atomic operation"))?;
-        let list = read_remote_list(&record.bytes, word.count.into());
+        let Some(link) = self.links.get(key) else {
+            return Ok(());
+        };
+        let list = read_remote_list(&link.bytes(record), word.count.into());
         let (list, bytes) = list.ok_or(Fault::Protocol("list of an atomic operation"))?;
         if list.len() > ATOMIC_LIMIT as u64 || bytes.len() > MODERATE {
             return Err(Fault::Protocol("bytes of an atomic operation"));
@@ -429,14 +437,14 @@ impl Core {
         let form = Form::of_code(word.form);
         let form = form.ok_or(Fault::Protocol("form of an atomic operation"))?;
         let data = (record.head.flags & HAS_DATA != 0).then_some(data);
-        if data.is_some() {
-            self.find_source(key);
-        }
         let mut operands = std::mem::take(&mut self.operands);
         let mut result = std::mem::take(&mut self.result);
         operands.clear();
         operands.resize(bytes.len(), 0);
         bytes.read_once(&mut operands);
+        if data.is_some() {
+            self.find_source(key);
+        }
         let request = AtomicRequest {
             form,
             op: word.op.into(),
@@ -445,7 +453,7 @@ impl Core {
             data,
         };
         let outcome = match self.visited(key) {
-            Some((target, visitor)) => {
+            Some((target, visitor, _)) => {
                 target.atomic(&visitor, list.pieces(), &request, &mut result)
             }
             None => Ok(()),

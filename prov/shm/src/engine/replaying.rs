@@ -5,7 +5,7 @@ use prov_local::channel::Head;
 use prov_message::Core as _;
 use prov_message::Op;
 use prov_message::peers::Request;
-use prov_util::buffer::AppIov;
+use prov_util::buffer::Iov;
 use prov_util::errno::Errno;
 use prov_util::request::RemoteIov;
 
@@ -245,7 +245,7 @@ impl Core {
             link.streams.push_front(stream);
             return Ok(None);
         };
-        copy_part(bytes, &mut self.target, stream.done, &space.bytes);
+        copy_part(bytes, &mut self.target, stream.done, &space.bytes());
         if space.of_access(stream.why == Why::Read).publish(head) {
             link.wake_peer();
         }
@@ -304,7 +304,7 @@ pub fn copy_part(
     bytes: &Bytes,
     target: &mut Option<prov_message::Target>,
     offset: usize,
-    to: &AppIov,
+    to: &Iov<'_>,
 ) {
     match bytes {
         Bytes::App(memory) => {

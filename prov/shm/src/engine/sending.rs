@@ -5,7 +5,7 @@ use fabric_abi::{FI_COMMIT_COMPLETE, FI_DELIVERY_COMPLETE, FI_REMOTE_CQ_DATA};
 use prov_local::channel::{Head, INLINE, LONGEST, MODERATE, PUSHED};
 use prov_message::peers::{Bytes as Payload, Deferred, Destination};
 use prov_message::{Op, Reaching as _};
-use prov_util::buffer::AppIov;
+use prov_util::buffer::Iov;
 use prov_util::errno::{Errno, Result};
 use prov_util::process_memory::{OtherIov, OtherPiece, WRITTEN};
 use prov_util::request::{Tag, Transmit};
@@ -196,7 +196,7 @@ fn head_of(message: &Transmit, data: Option<u64>) -> Head {
     }
 }
 
-pub fn copy(bytes: &Payload<'_>, to: &AppIov) {
+pub fn copy(bytes: &Payload<'_>, to: &Iov<'_>) {
     match bytes {
         Payload::App(memory) => memory.copy_to(to),
         Payload::Own(bytes) => to.write_at(0, bytes),

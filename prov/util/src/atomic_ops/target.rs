@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering::Seq
 
 use super::raw::{Raw, Wide};
 use super::split_lock;
-use crate::buffer::AppIov;
+use crate::buffer::Iov;
 
 /// A memory image that the processor may be able to update in one step.
 pub(super) trait Cell: Sized {
@@ -24,7 +24,7 @@ pub(super) trait Cell: Sized {
 /// counts.
 ///
 /// The target's length is a whole number of elements.
-pub(super) fn update_each<R: Raw>(target: &AppIov, mut update: impl FnMut(usize, R) -> Option<R>) {
+pub(super) fn update_each<R: Raw>(target: &Iov<'_>, mut update: impl FnMut(usize, R) -> Option<R>) {
     let size = size_of::<R>();
     // Of the next element, and of the piece, in the target.
     let (mut offset, mut start) = (0, 0);
@@ -62,7 +62,7 @@ unsafe fn update_element<R: Raw>(address: *mut u8, mut update: impl FnMut(R) -> 
 }
 
 /// Updates one element that is spread over several buffers.
-fn update_scattered<R: Raw>(element: &AppIov, update: impl FnOnce(R) -> Option<R>) {
+fn update_scattered<R: Raw>(element: &Iov<'_>, update: impl FnOnce(R) -> Option<R>) {
     let mut bytes = [0; size_of::<Wide>()];
     let bytes = &mut bytes[..size_of::<R>()];
     let _guard = split_lock::lock();

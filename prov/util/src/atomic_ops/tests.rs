@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::values::Part;
 use super::*;
+use crate::buffer::AppIov;
 
 /// Aligned room for targets at any alignment.
 #[repr(align(32))]

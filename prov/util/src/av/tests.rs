@@ -267,7 +267,7 @@ impl AvOwner for Owner {
         }
     }
 
-    fn endpoint_number(&self, _: AnyFid) -> fi_addr_t {
+    fn endpoint_number(&self, _: AnyFid<'_>) -> fi_addr_t {
         FI_ADDR_NOTAVAIL as fi_addr_t
     }
 }

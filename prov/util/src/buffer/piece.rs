@@ -1,38 +1,42 @@
 //! Bytes that are in one place, where there never is more than one.
 
-use super::AppIov;
+use std::marker::PhantomData;
+
+use super::Iov;
 use super::copy::store;
 
 /// Memory in one piece, which others may write to at any time: it can be copied,
-/// and is never borrowed.
+/// and is never borrowed. Its owner is, for `'m`.
 #[derive(Clone, Copy, Debug)]
-pub struct Piece {
+pub struct Piece<'m> {
     base: *mut u8,
     len: usize,
     /// Whether what is stored here is not to stay in this processor's caches.
     past_caches: bool,
+    memory: PhantomData<&'m ()>,
 }
 
 // SAFETY: as for `AppIov`.
-unsafe impl Send for Piece {}
+unsafe impl Send for Piece<'static> {}
 // SAFETY: as above.
-unsafe impl Sync for Piece {}
+unsafe impl Sync for Piece<'static> {}
 
-impl Piece {
+impl<'m> Piece<'m> {
     /// `len` bytes at `base`, which is not null.
     ///
     /// # Safety
-    /// As for [`AppIov::from_raw`].
+    /// As for [`Iov::from_raw`].
     #[inline(always)]
     pub unsafe fn from_raw(base: *mut u8, len: usize) -> Self {
         Piece {
             base,
             len,
             past_caches: false,
+            memory: PhantomData,
         }
     }
 
-    /// [`AppIov::past_caches`].
+    /// [`Iov::past_caches`].
     #[must_use]
     #[inline(always)]
     pub fn past_caches(mut self, past_caches: bool) -> Self {
@@ -54,7 +58,7 @@ impl Piece {
 
     /// What follows its first `count` bytes; nothing where it has no more.
     #[inline(always)]
-    pub fn skip(&self, count: usize) -> Piece {
+    pub fn skip(&self, count: usize) -> Piece<'m> {
         let count = count.min(self.len);
         Piece {
             base: self.base.wrapping_add(count),
@@ -65,7 +69,7 @@ impl Piece {
 
     /// Its first `count` bytes, and what follows them.
     #[inline(always)]
-    pub fn split(&self, count: usize) -> (Piece, Piece) {
+    pub fn split(&self, count: usize) -> (Piece<'m>, Piece<'m>) {
         let first = Piece {
             len: count.min(self.len),
             ..*self
@@ -75,7 +79,7 @@ impl Piece {
 
     /// Copies as many of the bytes into `target` as fit; returns how many.
     #[inline(always)]
-    pub fn copy_to(&self, target: &AppIov) -> usize {
+    pub fn copy_to(&self, target: &Iov<'_>) -> usize {
         if target.count == 1 && self.len <= target.len {
             // SAFETY: memory of operations in flight, valid for these bytes.
             unsafe {
@@ -88,25 +92,25 @@ impl Piece {
             }
             return self.len;
         }
-        AppIov::from(*self).copy_pieces(target)
+        Iov::from(*self).copy_pieces(target)
     }
 
     /// Takes as many bytes from `source` as fit; returns how many.
     #[inline(always)]
-    pub fn copy_from(&self, source: &AppIov) -> usize {
+    pub fn copy_from(&self, source: &Iov<'_>) -> usize {
         if source.count == 1 && source.len <= self.len {
             let from = source.first().iov_base.cast::<u8>().cast_const();
             // SAFETY: as above.
             unsafe { store(from, self.base, source.len, self.past_caches) };
             return source.len;
         }
-        source.copy_pieces(&AppIov::from(*self))
+        source.copy_pieces(&Iov::from(*self))
     }
 
     /// Takes as many bytes from `source` as fit, from the one at `offset` on; returns
     /// how many.
     #[inline(always)]
-    pub fn copy_from_at(&self, source: &AppIov, offset: usize) -> usize {
+    pub fn copy_from_at(&self, source: &Iov<'_>, offset: usize) -> usize {
         if source.count == 1 && offset <= source.len && self.len <= source.len - offset {
             let from = source.first().iov_base.cast::<u8>().cast_const();
             // SAFETY: as above; there are so many bytes behind the offset.
@@ -119,7 +123,7 @@ impl Piece {
     /// Puts these words at its start, each in this processor's byte order; returns
     /// what follows them. `None`, and nothing is written, where they have no room.
     #[inline(always)]
-    pub fn write_words<const N: usize>(&self, words: [u64; N]) -> Option<Piece> {
+    pub fn write_words<const N: usize>(&self, words: [u64; N]) -> Option<Piece<'m>> {
         if size_of::<[u64; N]>() > self.len {
             return None;
         }
@@ -140,20 +144,21 @@ impl Piece {
     }
 }
 
-impl From<Piece> for AppIov {
+impl<'m> From<Piece<'m>> for Iov<'m> {
     #[inline]
-    fn from(piece: Piece) -> AppIov {
+    fn from(piece: Piece<'m>) -> Iov<'m> {
         // SAFETY: whoever made the piece has vouched for the memory.
-        let memory = unsafe { AppIov::from_raw(piece.base, piece.len) };
+        let memory = unsafe { Iov::from_raw(piece.base, piece.len) };
         memory.past_caches(piece.past_caches)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::AppIov;
     use super::*;
 
-    fn piece(bytes: &mut [u8]) -> Piece {
+    fn piece(bytes: &mut [u8]) -> Piece<'static> {
         // SAFETY: the tests keep the bytes, and look at them when they are done.
         unsafe { Piece::from_raw(bytes.as_mut_ptr(), bytes.len()) }
     }

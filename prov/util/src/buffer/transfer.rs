@@ -5,7 +5,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use libc::iovec;
 
-use super::{AppIov, IOV_LIMIT, NOTHING};
+use super::{IOV_LIMIT, Iov, NOTHING};
 use crate::errno::{Errno, Result};
 
 /// Pieces that one socket call moves at most.
@@ -43,7 +43,7 @@ impl<Way> Default for Transfer<'_, Way> {
     }
 }
 
-impl<Way> Transfer<'_, Way> {
+impl<'a, Way> Transfer<'a, Way> {
     /// Bytes that leave, or room for those that come.
     pub fn len(&self) -> usize {
         self.len
@@ -60,7 +60,7 @@ impl<Way> Transfer<'_, Way> {
     }
 
     /// Adds application memory; `false` when the list is full.
-    pub fn push_app(&mut self, memory: &AppIov) -> bool {
+    pub fn push_app(&mut self, memory: &Iov<'a>) -> bool {
         let fits = self.room() >= memory.pieces().len();
         if fits {
             memory.pieces().iter().for_each(|&piece| self.add(piece));
@@ -94,7 +94,7 @@ impl<Way> Transfer<'_, Way> {
 
     /// Calls `copy` for each piece from `at` on with the bytes that were copied
     /// before, until it copies none; how many it has copied.
-    fn walk(&self, mut at: usize, mut copy: impl FnMut(usize, &AppIov) -> usize) -> usize {
+    fn walk(&self, mut at: usize, mut copy: impl FnMut(usize, &Iov<'_>) -> usize) -> usize {
         let mut done = 0;
         for piece in &self.iov[..self.count] {
             let skipped = at.min(piece.iov_len);
@@ -107,7 +107,7 @@ impl<Way> Transfer<'_, Way> {
             // where it is room for what comes in.
             let part = unsafe {
                 let base = piece.iov_base.cast::<u8>().add(skipped);
-                AppIov::from_raw(base, piece.iov_len - skipped)
+                Iov::from_raw(base, piece.iov_len - skipped)
             };
             let copied = copy(done, &part);
             done += copied;
@@ -134,7 +134,7 @@ impl<'a> Outgoing<'a> {
     }
 
     /// Copies the bytes from `at` on to `to`, as far as there is room; how many.
-    pub fn copy_to(&self, at: usize, to: &AppIov) -> usize {
+    pub fn copy_to(&self, at: usize, to: &Iov<'_>) -> usize {
         self.walk(at, |done, part| part.copy_to(&to.slice(done, usize::MAX)))
     }
 
@@ -169,7 +169,7 @@ impl<'a> Incoming<'a> {
     }
 
     /// Copies bytes to the place from `at` on, as far as there is room; how many.
-    pub fn copy_from(&mut self, at: usize, from: &AppIov) -> usize {
+    pub fn copy_from(&mut self, at: usize, from: &Iov<'_>) -> usize {
         self.walk(at, |done, part| from.slice(done, usize::MAX).copy_to(part))
     }
 

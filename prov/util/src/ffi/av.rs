@@ -180,7 +180,7 @@ impl Class for Av {
         Ok(())
     }
 
-    fn bind(this: &Handle<Self>, other: AnyFid, flags: u64) -> Result {
+    fn bind(this: &Handle<Self>, other: AnyFid<'_>, flags: u64) -> Result {
         if flags != 0 {
             return Err(Errno::EINVAL);
         }

@@ -163,7 +163,7 @@ impl<D: Domain> Class for DomainObject<D> {
         Ok(())
     }
 
-    fn bind(this: &Handle<Self>, other: AnyFid, flags: u64) -> Result {
+    fn bind(this: &Handle<Self>, other: AnyFid<'_>, flags: u64) -> Result {
         if flags & !FI_REG_MR != 0 {
             return Err(Errno::EBADFLAGS);
         }

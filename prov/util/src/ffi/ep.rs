@@ -192,7 +192,7 @@ impl<E: Endpoint> Class for EndpointObject<E> {
         Ok(())
     }
 
-    fn bind(this: &Handle<Self>, other: AnyFid, flags: u64) -> Result {
+    fn bind(this: &Handle<Self>, other: AnyFid<'_>, flags: u64) -> Result {
         let mut stage = this.stage();
         let Stage::New(bindings) = &mut *stage else {
             return Err(Errno::EOPBADSTATE);

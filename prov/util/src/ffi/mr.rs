@@ -361,7 +361,7 @@ impl Class for Mr {
         this.table.close(&this.region)
     }
 
-    fn bind(this: &Handle<Self>, other: AnyFid, flags: u64) -> Result {
+    fn bind(this: &Handle<Self>, other: AnyFid<'_>, flags: u64) -> Result {
         let set_up_first = this.needs_endpoint() || this.table.mode() & FI_MR_RMA_EVENT != 0;
         if set_up_first && this.region.is_enabled() {
             return Err(Errno::EOPBADSTATE);

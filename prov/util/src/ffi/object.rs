@@ -9,6 +9,7 @@
 use std::any::TypeId;
 use std::cell::UnsafeCell;
 use std::ffi::{c_char, c_int, c_void};
+use std::marker::PhantomData;
 use std::ops::Deref;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -58,7 +59,7 @@ pub trait Class: Send + Sync + Sized + 'static {
     }
 
     /// `fi_ep_bind` and its relatives.
-    fn bind(_this: &Handle<Self>, _other: AnyFid, _flags: u64) -> Result {
+    fn bind(_this: &Handle<Self>, _other: AnyFid<'_>, _flags: u64) -> Result {
         Err(Errno::ENOSYS)
     }
 
@@ -149,7 +150,7 @@ unsafe impl Sync for MarkedOps {}
 /// provider) has another one: its objects are strangers, made by other code.
 static MARK: u8 = 0;
 
-struct OpsOf<T>(std::marker::PhantomData<T>);
+struct OpsOf<T>(PhantomData<T>);
 
 impl<T: Class> OpsOf<T> {
     const TABLE: &'static MarkedOps = &MarkedOps {
@@ -332,17 +333,19 @@ impl AnyUse {
 }
 
 /// An open object that an application named in a call, of a class and origin
-/// yet unknown.
+/// yet unknown. It is open for `'a`, which is the call at most: what is to last longer
+/// is kept by [`AnyFid::downcast`] or [`AnyFid::keep_open`].
 #[derive(Clone, Copy)]
-pub struct AnyFid(NonNull<fid>);
+pub struct AnyFid<'a>(NonNull<fid>, PhantomData<&'a fid>);
 
-impl AnyFid {
+impl AnyFid<'_> {
     /// `-FI_EINVAL` for a null pointer.
     ///
     /// # Safety
-    /// A `fid` that is not null is an open object's while the result is used.
+    /// A `fid` that is not null is an open object's for the lifetime of the result.
     pub unsafe fn new(fid: *mut fid) -> Result<Self> {
-        NonNull::new(fid).map(AnyFid).ok_or(Errno::EINVAL)
+        let fid = NonNull::new(fid).ok_or(Errno::EINVAL)?;
+        Ok(AnyFid(fid, PhantomData))
     }
 
     /// `FI_CLASS_*`.

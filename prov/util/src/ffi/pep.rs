@@ -73,7 +73,7 @@ impl<P: PassiveEndpoint> Class for PassiveObject<P> {
         Ok(())
     }
 
-    fn bind(this: &Handle<Self>, other: AnyFid, flags: u64) -> Result {
+    fn bind(this: &Handle<Self>, other: AnyFid<'_>, flags: u64) -> Result {
         if flags != 0 {
             return Err(Errno::EINVAL);
         }

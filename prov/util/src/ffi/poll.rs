@@ -31,7 +31,7 @@ impl<T: Class + Waitable> Polled for Member<T> {
 
 /// The queue or counter that an application names; `-FI_EINVAL` for anything
 /// else.
-fn member(object: AnyFid) -> Result<Box<dyn Polled>> {
+fn member(object: AnyFid<'_>) -> Result<Box<dyn Polled>> {
     if let Some(cq) = object.downcast::<Cq>() {
         return Ok(Box::new(Member(cq)));
     }

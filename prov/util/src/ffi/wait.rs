@@ -261,7 +261,7 @@ pub unsafe extern "C" fn trywait(
     0
 }
 
-fn try_wait(object: AnyFid) -> Result {
+fn try_wait(object: AnyFid<'_>) -> Result {
     if let Some(cq) = object.downcast::<Cq>() {
         cq.try_wait()
     } else if let Some(cntr) = object.downcast::<Cntr>() {

@@ -2,7 +2,7 @@
 
 use super::index::{Found, Reader};
 use super::{Job, Region};
-use crate::buffer::AppIov;
+use crate::buffer::Iov;
 use crate::errno::{Errno, Result};
 use crate::process_memory::OtherIov;
 
@@ -155,20 +155,50 @@ impl Grant {
 impl Held<'_> {
     /// The memory, all that was granted.
     #[inline]
-    pub fn memory(&self) -> AppIov {
+    pub fn memory(&self) -> Iov<'_> {
         self.part(0, self.grant.len)
     }
 
     /// `len` bytes from `offset` on, both cut to what was granted.
+    ///
+    /// ```
+    /// # use fabric_abi::FI_REMOTE_READ;
+    /// # use prov_util::mr::{Config, Job, Memory, MrTable, Request};
+    /// # let table = MrTable::new(&Config::default());
+    /// # let mut bytes = *b"abc";
+    /// # let piece = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: 3 };
+    /// # let memory = unsafe { Memory::new(&[piece]) }.unwrap();
+    /// # let region = table.register(Request::new(memory, FI_REMOTE_READ, 1)).unwrap();
+    /// # let mut accessor = table.accessor();
+    /// let grant = accessor.resolve(region.key(), 0, 3, FI_REMOTE_READ, Job::NONE).unwrap();
+    /// let held = accessor.hold(&grant).unwrap();
+    /// let part = held.part(1, 2);
+    /// let mut copy = [0; 2];
+    /// part.read_at(0, &mut copy);
+    /// assert_eq!(&copy, b"bc");
+    /// ```
+    ///
+    /// They are not used when the region is no longer held, and may be closed:
+    ///
+    /// ```compile_fail,E0505
+    /// # use prov_util::mr::{Accessor, Grant};
+    /// # fn read(accessor: &mut Accessor, grant: &Grant) {
+    /// let held = accessor.hold(grant).unwrap();
+    /// let part = held.part(1, 2);
+    /// drop(held);
+    /// let mut copy = [0; 2];
+    /// part.read_at(0, &mut copy);
+    /// # }
+    /// ```
     #[inline]
-    pub fn part(&self, offset: usize, len: usize) -> AppIov {
+    pub fn part(&self, offset: usize, len: usize) -> Iov<'_> {
         let offset = offset.min(self.grant.len);
         let len = len.min(self.grant.len - offset);
         let memory = self.region.memory();
         // What was granted is within the region.
         memory
             .slice(self.grant.offset + offset, len)
-            .unwrap_or(AppIov::EMPTY)
+            .unwrap_or(Iov::EMPTY)
     }
 
     /// Whether another process can copy the memory, if that is certain. It is

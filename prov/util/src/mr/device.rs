@@ -76,7 +76,7 @@ pub trait Registration: Send + Sync {
 
     /// `fi_mr_bind` to an endpoint of the domain, in an `FI_MR_ENDPOINT` domain
     /// and before it is enabled. The endpoint stays open until it is closed.
-    fn bind(&self, _endpoint: AnyFid) -> Result {
+    fn bind(&self, _endpoint: AnyFid<'_>) -> Result {
         Ok(())
     }
 

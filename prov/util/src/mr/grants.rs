@@ -3,7 +3,7 @@
 
 use super::{Accessor, Grant};
 use crate::atomic_ops::{self, Datatype, Op};
-use crate::buffer::{AppIov, IOV_LIMIT};
+use crate::buffer::{IOV_LIMIT, Iov};
 use crate::errno::{Errno, Result};
 use crate::process_memory::OtherIov;
 
@@ -103,7 +103,7 @@ impl Grants {
 
     /// Copies the memory to `target`, as far as that has room; what is closed as
     /// zeros.
-    pub fn copy_to(&self, accessor: &mut Accessor, target: &AppIov) {
+    pub fn copy_to(&self, accessor: &mut Accessor, target: &Iov<'_>) {
         let mut at = 0;
         for part in self.parts() {
             let room = target.slice(at, part.len());
@@ -118,12 +118,12 @@ impl Grants {
     }
 
     /// Copies `source` into the memory from `offset` on, as far as there is room;
-    /// [`past the caches`](AppIov::past_caches), if that is said.
+    /// [`past the caches`](Iov::past_caches), if that is said.
     pub fn copy_from(
         &self,
         accessor: &mut Accessor,
         offset: usize,
-        source: &AppIov,
+        source: &Iov<'_>,
         past_caches: bool,
     ) {
         let mut at = 0;
@@ -149,7 +149,7 @@ impl Grants {
         accessor: &mut Accessor,
         offset: usize,
         len: usize,
-        work: impl FnOnce(&AppIov) -> R,
+        work: impl FnOnce(&Iov<'_>) -> R,
     ) -> (usize, Option<R>) {
         let Some((part, skip)) = self.parts_from(offset).next() else {
             return (0, None);

@@ -2,12 +2,13 @@
 
 use libc::iovec;
 
-use crate::buffer::{AppIov, IOV_LIMIT};
+use crate::buffer::{IOV_LIMIT, Iov};
 use crate::errno::{Errno, Result};
 use crate::process_memory::{OtherIov, OtherPiece};
 
-/// Pieces of application memory, one after another. Unlike an [`AppIov`] they
-/// may cover all of the address space, of which peers then access parts.
+/// Pieces of application memory, one after another. Unlike an
+/// [`AppIov`](crate::buffer::AppIov) they may cover all of the address space, of which
+/// peers then access parts.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory {
     /// Only the first `count` are meaningful.
@@ -98,9 +99,10 @@ impl Memory {
     }
 
     /// `len` bytes from `offset` on; `None` where not all of them are in the
-    /// memory.
+    /// memory. For a region that is held ([`Held`](super::Held)) alone: a copy of this
+    /// type may outlive it.
     #[inline]
-    pub fn slice(&self, offset: usize, len: usize) -> Option<AppIov> {
+    pub(super) fn slice(&self, offset: usize, len: usize) -> Option<Iov<'_>> {
         if offset.checked_add(len)? > self.len {
             return None;
         }
@@ -108,7 +110,7 @@ impl Memory {
             let base = std::ptr::with_exposed_provenance_mut(self.pieces[0].address + offset);
             // SAFETY: within the registered memory, for whose validity the
             // application answers (see `new`).
-            return Some(unsafe { AppIov::from_raw(base, len) });
+            return Some(unsafe { Iov::from_raw(base, len) });
         }
         let mut iov = [iovec {
             iov_base: std::ptr::null_mut(),
@@ -125,6 +127,6 @@ impl Memory {
         }
         // SAFETY: the parts are within the registered memory, for whose
         // validity the application answers (see `new`).
-        unsafe { AppIov::from_iov(iov.as_ptr(), self.count) }.ok()
+        unsafe { Iov::from_iov(iov.as_ptr(), self.count) }.ok()
     }
 }

@@ -142,7 +142,7 @@ impl Region {
     }
 
     /// Restricts the region to an endpoint.
-    pub fn bind(&self, endpoint: AnyFid) -> Result {
+    pub fn bind(&self, endpoint: AnyFid<'_>) -> Result {
         match &self.registration {
             Some(registration) => registration.bind(endpoint),
             None => Ok(()),

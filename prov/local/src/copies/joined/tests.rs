@@ -1,6 +1,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use prov_util::buffer::AppIov;
 use prov_util::process_memory::Seal;
 
 use super::*;

@@ -159,7 +159,7 @@ fn messages_that_make_no_sense_end_their_own_link_only() {
                     word.copy_from_slice(&value.to_ne_bytes());
                 }
             }
-            space.bytes.write_at(0, &bytes);
+            space.bytes().write_at(0, &bytes);
             let word = |random: &mut Random| match random.below(4) {
                 0 => random.next(),
                 1 => (1 << 32) | 1,
@@ -226,13 +226,17 @@ fn who_asks_again_and_again_is_let_in_in_turns() {
 
 /// The words of a segment.
 fn words(segment: &Segment) -> Vec<u64> {
-    let base = segment.base().as_ptr();
-    let word = |at: usize| {
-        // SAFETY: inside the segment, and aligned.
-        let word = unsafe { AtomicU64::from_ptr(base.add(at * 8).cast()) };
-        word.load(Ordering::Relaxed)
-    };
-    (0..SEGMENT / 8).map(word).collect()
+    let words = 0..SEGMENT / 8;
+    words
+        .map(|at| word(segment, at).load(Ordering::Relaxed))
+        .collect()
+}
+
+/// One of them.
+fn word(segment: &Segment, at: usize) -> &AtomicU64 {
+    assert!(at < SEGMENT / 8);
+    // SAFETY: inside the segment, and aligned.
+    unsafe { AtomicU64::from_ptr(segment.base().add(at * 8).cast().as_ptr()) }
 }
 
 #[test]
@@ -258,14 +262,15 @@ fn a_peer_that_goes_on_after_its_end_keeps_nobody_waiting() {
     };
     let mut first = None;
     while let Ok(Some(space)) = channel.space(32) {
-        let place = space.bytes;
         let before = words(&segment);
         let _ = space.publish(head);
         let after = words(&segment);
         let is_lap = |at: &usize| before[*at] != after[*at] && after[*at] >> 32 == 1;
         let at = (0..before.len()).find(is_lap).unwrap();
-        let list = [at as u64 * 8, 8, 2, 1 << 32].map(u64::to_ne_bytes);
-        place.write_at(0, list.as_flattened());
+        // The bytes of the message are behind the four words of its head.
+        for (number, value) in [at as u64 * 8, 8, 2, 1 << 32].into_iter().enumerate() {
+            word(&segment, at + 4 + number).store(value, Ordering::Relaxed);
+        }
         first.get_or_insert(at);
     }
     let key = *scene.victim.core.open.all().last().unwrap();

@@ -154,7 +154,7 @@ impl Core {
 /// Writes the header of a message with nothing special about it that goes there as a
 /// whole; returns where the message itself goes, `None` if there is no room.
 #[inline(always)]
-pub(crate) fn put_header(tag: Option<u64>, sequence: u8, to: &Piece) -> Option<Piece> {
+pub(crate) fn put_header<'m>(tag: Option<u64>, sequence: u8, to: &Piece<'m>) -> Option<Piece<'m>> {
     match tag {
         Some(tag) => to.write_words(tagged_words(tag, sequence, to.len())),
         None => to.write_words(plain_words(sequence, to.len())),
@@ -163,7 +163,7 @@ pub(crate) fn put_header(tag: Option<u64>, sequence: u8, to: &Piece) -> Option<P
 
 /// A message with nothing special about it that is next and alone, and its bytes.
 #[inline(always)]
-fn single(next: &Next<'_>) -> Option<(SimpleHead, Piece)> {
+fn single<'a>(next: &Next<'a>) -> Option<(SimpleHead, Piece<'a>)> {
     let bytes = next.bytes()?;
     let head = decode_single(
         bytes.len(),

@@ -57,7 +57,7 @@ impl AvOwner for Imported {
         Ok(attr.count)
     }
 
-    fn endpoint_number(&self, ep: AnyFid) -> fi_addr_t {
+    fn endpoint_number(&self, ep: AnyFid<'_>) -> fi_addr_t {
         // SAFETY: as above; an endpoint is open while it is named.
         unsafe { (self.ep_addr)(self.av.as_ptr(), ep.as_ptr().cast()) }
     }

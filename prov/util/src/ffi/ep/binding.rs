@@ -17,7 +17,7 @@ use crate::progress::Progress;
 
 impl<S: SharedReceive> Bindings<S> {
     /// Adds an object of a call to `fi_ep_bind`.
-    pub(super) fn bind(&mut self, other: AnyFid, flags: u64) -> Result {
+    pub(super) fn bind(&mut self, other: AnyFid<'_>, flags: u64) -> Result {
         if let Some(cq) = other.downcast::<Cq>() {
             check_flags(flags, FI_TRANSMIT | FI_RECV, FI_SELECTIVE_COMPLETION)?;
             let cq = Use::of(&cq);

@@ -104,7 +104,7 @@ impl<S: SharedReceive> Class for SharedReceiveObject<S> {
         Ok(())
     }
 
-    fn bind(this: &Handle<Self>, other: AnyFid, flags: u64) -> Result {
+    fn bind(this: &Handle<Self>, other: AnyFid<'_>, flags: u64) -> Result {
         let mut bound = this.bound();
         let progress = this.context.progress();
         if let Some(cq) = other.downcast::<Cq>() {

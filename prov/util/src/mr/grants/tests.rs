@@ -4,6 +4,7 @@ use fabric_abi::{FI_REMOTE_READ, FI_REMOTE_WRITE};
 use proptest::prelude::*;
 
 use super::*;
+use crate::buffer::AppIov;
 use crate::mr::{Config, Job, Memory, MrTable, Region, Request};
 use std::sync::Arc;
 

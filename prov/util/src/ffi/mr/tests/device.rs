@@ -101,7 +101,7 @@ impl Registration for Registered {
         vec![self.number as u8; RAW_KEY]
     }
 
-    fn bind(&self, _endpoint: AnyFid) -> Result {
+    fn bind(&self, _endpoint: AnyFid<'_>) -> Result {
         self.state.note(format!("bind {}", self.number))
     }
 
