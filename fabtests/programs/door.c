@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /* What strangers at a listener can make a process keep is bounded. */
 #include <dirent.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -202,8 +204,94 @@ static void half_open(void)
 	ct_close_pair(&pair);
 }
 
+enum { DESCRIPTORS = 400, IDLE = 1200, SHARE = DESCRIPTORS / 4, FEW = 64 };
+
+/* Connects with a request that is in order and says nothing more, until it is
+ * told to go; a third says nothing at all. */
+static void idle_strangers(int fd)
+{
+	unsigned char name[256], request[40] = { 3 };
+	struct rlimit limit;
+	uint64_t mark = 1;
+	char word;
+
+	REQUIRE(!getrlimit(RLIMIT_NOFILE, &limit));
+	limit.rlim_cur = limit.rlim_max;
+	REQUIRE(!setrlimit(RLIMIT_NOFILE, &limit));
+	ct_hear(fd, name, sizeof(name));
+	request[3] = 8;
+	memcpy(request + 24, &mark, sizeof(mark));
+	request[32] = 1;
+	for (int i = 0; i < IDLE; i++) {
+		int stranger = ct_connect_plainly(name);
+
+		/* Each another port, at which nobody listens. */
+		request[34] = (unsigned char)((i + 1) >> 8);
+		request[35] = (unsigned char)(i + 1);
+		if (i % 3)
+			(void)!send(stranger, request, sizeof(request),
+				    MSG_NOSIGNAL);
+	}
+	ct_tell(fd, "x", 1);
+	ct_hear(fd, &word, 1);
+}
+
+/* The application can open files. */
+static void open_files(void)
+{
+	int fds[FEW];
+
+	for (int i = 0; i < FEW; i++) {
+		fds[i] = open("/dev/null", O_RDONLY | O_CLOEXEC);
+		REQUIRE(fds[i] >= 0);
+	}
+	for (int i = 0; i < FEW; i++)
+		close(fds[i]);
+}
+
+/* Connections of peers that no address vector knows leave the process most of
+ * its descriptors, and keep nobody out. */
+static void idle(void)
+{
+	struct ct_child child = ct_spawn(idle_strangers);
+	struct ct_spec spec = { .caps = FI_MSG };
+	double until = ct_now() + ct_patience();
+	struct rlimit limit, before;
+	unsigned char name[256];
+	struct ct_pair pair;
+	int opened, most = 0;
+	char word;
+
+	REQUIRE(!getrlimit(RLIMIT_NOFILE, &before));
+	limit = before;
+	limit.rlim_cur = DESCRIPTORS;
+	REQUIRE(!setrlimit(RLIMIT_NOFILE, &limit));
+	ct_open_strangers(&pair, &spec, name);
+	opened = open_descriptors();
+	ct_begin(&child);
+	ct_tell(child.fd, name, sizeof(name));
+	while (recv(child.fd, &word, 1, MSG_DONTWAIT) != 1) {
+		int now;
+
+		REQUIRE(ct_now() < until);
+		drive(&pair);
+		now = open_descriptors() - opened;
+		most = now > most ? now : most;
+	}
+	open_files();
+	ct_get_through(&pair, name);
+	open_files();
+	/* As many may have sent no request yet. */
+	CHECK(most > SHARE / 2 && most <= 2 * SHARE + OWN, "number");
+	ct_tell(child.fd, "x", 1);
+	ct_join(&child);
+	ct_close_pair(&pair);
+	REQUIRE(!setrlimit(RLIMIT_NOFILE, &before));
+}
+
 static const struct ct_test tests[] = {
 	{ "half-open", half_open, CT_BOTH },
+	{ "idle", idle, CT_RDM },
 	{ "unanswered", unanswered, CT_MSG },
 	{ "unread", unread, CT_MSG },
 	{ "vanished", vanished, CT_MSG },

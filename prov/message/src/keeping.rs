@@ -240,6 +240,13 @@ impl<T: Transport> Endpoints<T> {
         self.kept.throttled.iter()
     }
 
+    /// Whether messages are kept that a link has announced, and which are to come over
+    /// it.
+    pub fn has_announced(&self, link: T::Link) -> bool {
+        let of = self.kept.links.get(link);
+        of.is_some_and(|of| of.announcements.kept() != 0)
+    }
+
     /// Where there is room for a message, if anywhere.
     pub(crate) fn room_for(&self, wish: &Wish<T::Link>) -> Option<Room> {
         let has_room = |(total, ceiling): (usize, Option<usize>)| {

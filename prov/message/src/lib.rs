@@ -28,6 +28,7 @@ pub mod receiving;
 pub mod reports;
 pub mod sources;
 mod spare;
+pub mod strangers;
 pub mod target;
 pub mod whole;
 

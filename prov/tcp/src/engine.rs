@@ -22,6 +22,7 @@ use prov_local::copies::{Copier, Copies as _, Work};
 use prov_local::rota::Rota;
 use prov_message::lane::Pause;
 use prov_message::sources::ByPeers;
+use prov_message::strangers::Strangers;
 use prov_message::{EpKey, Limits, Signals, Sleeper, Target, Waiting};
 use prov_util::errno::Result;
 use prov_util::lately::Lately;
@@ -50,6 +51,10 @@ pub struct Core {
     pub conns: SlotMap<ConnKey, Connection>,
     pub endpoints: Endpoints,
     pub listeners: SlotMap<ListenerKey, Listener>,
+    /// Connections of peers that no address vector knows.
+    strangers: Strangers<ConnKey>,
+    /// Connections that have not sent their request.
+    half_open: Strangers<ConnKey>,
     /// The domain's registered memory; none in a fabric's lane.
     target: Option<Target>,
     poller: Poller<Source>,
@@ -146,6 +151,8 @@ impl Core {
             conns: SlotMap::with_key(),
             endpoints,
             listeners: SlotMap::with_key(),
+            strangers: setup::strangers::strangers(),
+            half_open: setup::strangers::half_open(),
             copier: Copier::new(memory.as_deref()),
             target: memory.map(|table| Target::new(&table)),
             poller: Poller::new()?,

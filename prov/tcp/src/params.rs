@@ -94,6 +94,12 @@ param_table! {
         /// sent when these ask for them. To be lowered where the parameter of
         /// this name has these peers keep less
         max_saved_size: usize = 64 << 20, in 16384..=usize::MAX;
+        /// Connections to peers that no address vector knows and that they have
+        /// made, in the whole process; for one more, the one that was used least
+        /// recently and has nothing under way is closed. As many may have sent
+        /// no request yet. 0 stands for a quarter of the descriptors that the
+        /// process may open (RLIMIT_NOFILE, the soft limit)
+        max_strangers: usize = 0;
         /// Milliseconds within which a connection must come about, and for
         /// which, or for two seconds if that is longer, the peer's host may
         /// leave everything unacknowledged

@@ -22,6 +22,11 @@ pub struct Lent {
 }
 
 impl Lent {
+    /// Whether no operation waits for its memory.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
     /// A call has sent so.
     pub fn note_sent(&mut self) {
         self.sent = self.sent.wrapping_add(1);

@@ -6,3 +6,4 @@ pub mod listening;
 pub mod msg;
 pub mod negotiated;
 pub mod proving;
+pub mod strangers;

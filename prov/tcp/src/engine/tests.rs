@@ -19,6 +19,7 @@ mod requests;
 #[path = "../../../../fuzz/src/seeds.rs"]
 mod seeds;
 mod sleepers;
+mod strangers;
 
 use std::cell::RefCell;
 use std::net::SocketAddr;

@@ -54,6 +54,8 @@ pub struct Signs {
     pub is_expected: bool,
     /// How long ago it acknowledged something last.
     pub heard: Duration,
+    /// How long ago data came or left last.
+    pub moved: Duration,
 }
 
 /// What it knows about the host at the far end.
@@ -81,6 +83,11 @@ pub fn signs(socket: BorrowedFd<'_>) -> Result<Signs> {
     Ok(Signs {
         is_expected: info.tcpi_unacked != 0 || info.tcpi_probes != 0 || info.tcpi_retransmits != 0,
         heard: Duration::from_millis(info.tcpi_last_ack_recv.into()),
+        moved: Duration::from_millis(
+            info.tcpi_last_data_recv
+                .min(info.tcpi_last_data_sent)
+                .into(),
+        ),
     })
 }
 
@@ -114,7 +121,12 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn note(watch: &mut Watch, now: Instant, is_expected: bool, heard: Duration) -> Duration {
-        watch.note(&Signs { is_expected, heard }, now)
+        let signs = Signs {
+            is_expected,
+            heard,
+            moved: heard,
+        };
+        watch.note(&signs, now)
     }
 
     #[test]

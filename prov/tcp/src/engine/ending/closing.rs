@@ -164,6 +164,8 @@ impl Core {
             return Vec::new();
         };
         self.poller.forget(conn.socket.as_fd());
+        self.strangers.remove(key);
+        self.half_open.remove(key);
         let mut ops = self.forget_arrivals(key, &mut conn, error);
         ops.extend(conn.abandon());
         self.favourite.forget(key);

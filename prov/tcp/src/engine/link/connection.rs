@@ -344,6 +344,19 @@ impl Connection {
         matches!(self.stage, Stage::Open)
     }
 
+    /// Whether nothing is under way: no message has come or left in part, and neither side
+    /// waits for anything that is still to come over it.
+    pub fn is_idle(&self) -> bool {
+        let between_messages = self.is_open()
+            && self.stream.is_between_messages()
+            && matches!(self.incoming, Incoming::Nothing)
+            && self.backlog.is_empty();
+        let sent = self.outbox.is_idle() && self.lent.is_empty() && self.owed.is_empty();
+        let waits = self.awaits_answers() || self.narrow.as_ref().is_some_and(Narrow::is_waiting);
+        let later = self.is_ready || self.is_held || self.is_paused() || self.copies.are_any();
+        between_messages && sent && !waits && !later
+    }
+
     /// Whether there may be something to read still where nothing can be sent for
     /// this reason.
     #[cold]

@@ -100,6 +100,15 @@ impl Copies {
         count.is_some_and(|count| count <= MUTUAL)
     }
 
+    /// Whether anything is copied, or was announced to be.
+    pub fn are_any(&self) -> bool {
+        !self.transfers.is_empty()
+            || self.waiting.is_some()
+            || self.held_back.is_some()
+            || self.course.is_some()
+            || !self.announced.is_empty()
+    }
+
     /// What will not come to its place any more.
     pub fn abandon(&mut self) -> Vec<Placing> {
         let goals = self.transfers.drain().map(|transfer| transfer.to);

@@ -32,6 +32,11 @@ impl Narrow {
         (at < NAMES).then_some(at as u8 + FIRST)
     }
 
+    /// Whether a message waits to be asked for.
+    pub fn is_waiting(&self) -> bool {
+        self.waiting.iter().any(Option::is_some)
+    }
+
     /// Gives a message a name that is free.
     pub fn insert(&mut self, name: u8, message: Waiting) {
         let at = usize::from(name - FIRST);

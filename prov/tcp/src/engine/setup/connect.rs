@@ -70,6 +70,7 @@ impl Reaching for Core {
         if let Some(conn) = self.conns.get_mut(link) {
             conn.src = source;
         }
+        self.count_if_stranger(link);
     }
 }
 

@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
+use prov_message::peers::UNKNOWN_SOURCE;
 use prov_util::errno::Errno;
 use prov_util::random;
 
@@ -282,6 +283,13 @@ impl Core {
             return;
         };
         let peer = rdm.peers.peer_at(&addr);
+        if !loopback && rdm.peers.source(peer) == UNKNOWN_SOURCE && !self.admit_stranger(key) {
+            if let Some(rdm) = self.rdm(ep) {
+                rdm.peers.forget_idle(peer);
+            }
+            self.remove_connection(key);
+            return;
+        }
         self.accept_rdm(key, ep, peer, message, &identity, loopback);
     }
 
@@ -368,6 +376,7 @@ impl Core {
         conn.agree_on(identity.agreed());
         if !loopback {
             self.peer_connected(ep, peer, key);
+            self.count_if_stranger(key);
         }
         self.read_later(key);
     }

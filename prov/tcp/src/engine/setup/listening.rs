@@ -83,6 +83,7 @@ impl Core {
                 Err(error) => {
                     // Most likely there are no descriptors. The connections
                     // wait in the kernel meanwhile.
+                    self.close_idle_stranger(None);
                     log::warn!(
                         target: crate::LOG.ep_ctrl,
                         "cannot accept connections for the moment: {error}"
@@ -134,6 +135,10 @@ impl Core {
             return;
         };
         listener.half_open.push_back(conn);
+        self.count_half_open(conn);
+        let Some(listener) = self.listeners.get_mut(key) else {
+            return;
+        };
         if listener.half_open.len() > HALF_OPEN_LIMIT
             && let Some(oldest) = listener.half_open.pop_front()
         {
@@ -147,6 +152,7 @@ impl Core {
 
     /// A connection has sent its request, or has ended.
     pub(crate) fn no_longer_half_open(&mut self, key: ConnKey, listener: ListenerKey) {
+        self.half_open.remove(key);
         if let Some(listener) = self.listeners.get_mut(listener) {
             listener.half_open.retain(|&other| other != key);
         }

@@ -1,0 +1,189 @@
+//! How many connections strangers may have.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::AtomicUsize;
+
+use prov_message::strangers::Strangers;
+
+use super::*;
+use crate::params::Local;
+use crate::wire::ByteOrder;
+use crate::wire::handshake::{Features, Kind as MessageKind, Message};
+use crate::wire::header::{Header, MAX_HEADER, Op};
+use crate::wire::rdm::Identity;
+
+/// Connections that strangers may have in these tests.
+const LIMIT: usize = 20;
+
+/// A side whose strangers are counted apart from those of other tests.
+fn limited() -> Side {
+    let side = side_with(Params {
+        max_strangers: LIMIT,
+        local: Local::Off,
+        ..Params::default()
+    });
+    let mut core = side.engine.core();
+    let count = || Strangers::new(Box::leak(Box::new(AtomicUsize::new(0))));
+    (core.strangers, core.half_open) = (count(), count());
+    drop(core);
+    side
+}
+
+/// Connects and sends a request that is in order.
+fn request(side: &Side) -> TcpStream {
+    let mut stream = TcpStream::connect(side.addr).unwrap();
+    let identity = Identity {
+        version: 1,
+        version_checked: false,
+        behind_firewall: false,
+        port: stream.local_addr().unwrap().port(),
+        pid: std::process::id(),
+    };
+    let request = Message::new(MessageKind::Request, Features::OURS, 9, &identity.encode());
+    stream.write_all(&request.encode()).unwrap();
+    stream.set_nonblocking(true).unwrap();
+    stream
+}
+
+/// Whether a request is accepted, or else the connection ends.
+fn is_accepted(side: &Side, stream: &TcpStream) -> bool {
+    let mut heard = None;
+    until([side, side], || {
+        heard = match stream.peek(&mut [0]) {
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => None,
+            Ok(len) => Some(len != 0),
+            Err(_) => Some(false),
+        };
+        heard.is_some()
+    });
+    heard.unwrap()
+}
+
+fn stranger(side: &Side) -> TcpStream {
+    let stream = request(side);
+    assert!(is_accepted(side, &stream));
+    stream
+}
+
+/// Whether the side has closed a connection on which it has said something.
+fn has_ended(mut stream: &TcpStream) -> bool {
+    let mut said = [0; 256];
+    loop {
+        match stream.read(&mut said) {
+            Ok(0) => return true,
+            Ok(_) => {}
+            Err(error) => return error.kind() != std::io::ErrorKind::WouldBlock,
+        }
+    }
+}
+
+/// A message with a tag and one byte, or all of it but that.
+fn say(mut stream: &TcpStream, with_payload: bool) {
+    let mut header = Header::new(Op::Tagged);
+    (header.payload, header.word) = (1, 3);
+    let mut bytes = [0; MAX_HEADER];
+    let len = header.encode(&[], ByteOrder::Native, 0, &mut bytes);
+    let end = len + usize::from(with_payload);
+    stream.write_all(&bytes[..end]).unwrap();
+}
+
+fn connections(side: &Side) -> usize {
+    side.engine.core().conns.len()
+}
+
+/// More than the times differ by which the system reports for the same moment.
+fn a_moment_later() {
+    std::thread::sleep(Duration::from_millis(50));
+}
+
+#[test]
+fn for_one_stranger_more_the_one_that_was_quiet_for_longest_goes() {
+    let a = limited();
+    let first = stranger(&a);
+    let second = stranger(&a);
+    a_moment_later();
+    let mut others: Vec<TcpStream> = (2..LIMIT).map(|_| stranger(&a)).collect();
+    a_moment_later();
+    say(&first, true);
+    a.drive();
+    assert_eq!(connections(&a), LIMIT);
+    others.push(stranger(&a));
+    assert_eq!(connections(&a), LIMIT);
+    assert!(has_ended(&second) && !has_ended(&first));
+    for _ in 0..3 * LIMIT {
+        others.push(stranger(&a));
+        assert!(connections(&a) <= LIMIT);
+    }
+    assert!(has_ended(&first));
+}
+
+#[test]
+fn a_stranger_with_a_message_under_way_stays_and_peers_that_are_known_always_come_in() {
+    let (a, b) = (limited(), side());
+    let busy: Vec<TcpStream> = (0..LIMIT).map(|_| stranger(&a)).collect();
+    for stream in &busy {
+        say(stream, false);
+    }
+    for _ in 0..LIMIT {
+        assert!(!is_accepted(&a, &request(&a)));
+    }
+    assert_eq!(connections(&a), LIMIT);
+    a.knows(b.addr);
+    b.knows(a.addr);
+    let (mut out, mut place) = ([7; 8], [0; 8]);
+    receive(&a, &mut place, 1);
+    send(&b, &mut out, 1);
+    until([&a, &b], || a.count() == 1);
+    assert_eq!(place, out);
+    assert!(!busy.iter().any(has_ended));
+}
+
+#[test]
+fn a_peer_whose_connection_was_closed_for_others_is_back_with_its_next_message() {
+    let (a, b) = (limited(), side());
+    b.knows(a.addr);
+    let mut place = [0; 8];
+    for round in 1..4 {
+        receive(&a, &mut place, 1);
+        send(&b, &mut [round; 8], 1);
+        until([&a, &b], || a.count() == usize::from(round));
+        assert_eq!(place, [round; 8]);
+        a_moment_later();
+        let _others: Vec<TcpStream> = (0..LIMIT).map(|_| stranger(&a)).collect();
+        until([&a, &b], || connections(&b) == 0);
+    }
+    assert_eq!(b.failed.borrow().len(), 0);
+}
+
+#[test]
+fn a_peer_that_is_inserted_counts_no_longer() {
+    let (a, b) = (limited(), side());
+    b.knows(a.addr);
+    let (mut out, mut place) = ([7; 8], [0; 8]);
+    receive(&a, &mut place, 1);
+    send(&b, &mut out, 1);
+    until([&a, &b], || a.count() == 1);
+    assert!(a.engine.core().strangers.oldest().is_some());
+    a.knows(b.addr);
+    receive(&b, &mut place, 2);
+    send(&a, &mut out, 2);
+    until([&a, &b], || b.count() == 2);
+    assert!(a.engine.core().strangers.oldest().is_none());
+}
+
+#[test]
+fn of_those_who_say_nothing_the_oldest_goes() {
+    let a = limited();
+    let mut silent = Vec::new();
+    for _ in 0..4 * LIMIT {
+        silent.push(TcpStream::connect(a.addr).unwrap());
+        silent.last().unwrap().set_nonblocking(true).unwrap();
+        a.drive();
+        assert!(connections(&a) <= LIMIT);
+    }
+    until([&a, &a], || has_ended(&silent[3 * LIMIT - 1]));
+    assert!(silent[..3 * LIMIT].iter().all(has_ended));
+    assert!(!silent[3 * LIMIT..].iter().any(has_ended));
+    stranger(&a);
+}
