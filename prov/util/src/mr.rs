@@ -177,7 +177,10 @@ impl MrTable {
     /// `-FI_EKEYREJECTED` for one beyond the key size, `-FI_EBADFLAGS` for
     /// flags that are not supported, [`Place::refusal`] for memory that the
     /// domain cannot reach; whatever a device answers.
-    pub fn register(&self, request: Request) -> Result<Arc<Region>> {
+    ///
+    /// Access bits that fi_mr(3) gives no meaning are ignored, as the C library ignores
+    /// them: programs pass `FI_RMA` or `FI_MSG` there.
+    pub fn register(&self, mut request: Request) -> Result<Arc<Region>> {
         const ACCESS: u64 = FI_SEND
             | FI_RECV
             | FI_READ
@@ -185,9 +188,7 @@ impl MrTable {
             | FI_REMOTE_READ
             | FI_REMOTE_WRITE
             | FI_COLLECTIVE;
-        if request.access & !ACCESS != 0 {
-            return Err(Errno::EINVAL);
-        }
+        request.access &= ACCESS;
         const FLAGS: u64 = FI_RMA_EVENT | FI_RMA_PMEM | FI_COLLECTIVE | FI_MR_SINGLE_USE | NOT_KEPT;
         if request.flags & !FLAGS != 0 {
             return Err(Errno::EBADFLAGS);

@@ -350,6 +350,20 @@ fn counters_count_the_accesses_they_are_bound_for() {
 }
 
 #[test]
+fn access_bits_without_a_meaning_are_ignored() {
+    let mut a = [0; 8];
+    let table = table(0);
+    let wanted = Request {
+        access: !FI_REMOTE_WRITE,
+        ..request(memory(&mut [&mut a]), 5)
+    };
+    let _region = table.register(wanted).unwrap();
+    let resolve = |access| refused(table.accessor().resolve(5, 0, 8, access, Job::NONE));
+    assert_eq!(resolve(FI_REMOTE_READ), None);
+    assert_eq!(resolve(FI_REMOTE_WRITE), Some(Errno::EACCES));
+}
+
+#[test]
 fn unknown_flags_are_refused() {
     let mut a = [0; 8];
     let device = Request {
