@@ -157,7 +157,8 @@ pub trait Endpoint: Send + Sync + Sized + 'static {
         Err(Errno::ENOSYS)
     }
 
-    /// `fi_cancel`: `-FI_ENOENT` where no such receive waits.
+    /// `fi_cancel`: `-FI_ENOENT` where no such receive waits, which the application is
+    /// not told (fi_endpoint(3): cancellation may find nothing to cancel).
     fn cancel(&self, context: *mut c_void) -> Result;
 
     /// The endpoint's own address, in the domain's address format.

@@ -9,7 +9,7 @@ use super::super::object::{Class, Handle};
 use super::super::{count, missing, options, posted, status};
 use super::operations::{Caps, OperationFlags};
 use crate::endpoint::OptionValue;
-use crate::errno::Result;
+use crate::errno::{Errno, Result};
 use crate::request::Receive;
 
 /// What posts receives: an endpoint or a shared receive context.
@@ -42,7 +42,12 @@ impl<R: Receiver> Tables<R> {
 
 unsafe extern "C" fn cancel<R: Receiver>(fid: fid_t, context: *mut c_void) -> isize {
     // SAFETY: the table belongs to objects of `R`.
-    posted(unsafe { Handle::<R>::borrow(fid.cast()) }.cancel(context))
+    match unsafe { Handle::<R>::borrow(fid.cast()) }.cancel(context) {
+        // What has completed or is under way cannot be cancelled, and says so by its
+        // completion. Programs treat an error of this call as fatal.
+        Err(Errno::ENOENT) => 0,
+        result => posted(result),
+    }
 }
 
 unsafe extern "C" fn getopt<R: Receiver>(
