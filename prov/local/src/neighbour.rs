@@ -119,9 +119,9 @@ enum Heard {
 
 impl Neighbour {
     /// The peer's memory, where each of the two can read the other's.
-    pub fn memory(&self) -> Option<OtherProcess> {
+    pub fn memory(&self) -> Option<&OtherProcess> {
         match (&self.said, &self.heard) {
-            (Said::Read { .. }, Heard::Card(memory)) => *memory,
+            (Said::Read { .. }, Heard::Card(memory)) => memory.as_ref(),
             _ => None,
         }
     }

@@ -1,5 +1,8 @@
 //! Another process of this host whose memory this one may read, and write to.
 
+#[cfg(test)]
+mod child;
+mod itself;
 mod witness;
 
 use std::fs::File;
@@ -15,6 +18,7 @@ use prov_util::memory_file;
 use prov_util::process_memory::{OtherIov, OtherPiece, Seal, Token, read, write};
 use rustix::fs::{AtFlags, FileType, MemfdFlags, StatxFlags, statx};
 
+use self::itself::Itself;
 pub use self::witness::Witness;
 
 /// Where a [`Seal`](prov_util::process_memory::Seal) is, for who may look at the files of this process; nobody else
@@ -106,10 +110,12 @@ fn open_memory(pid: u32, number: u32, writes: bool) -> Result<File> {
 }
 
 /// Another process whose memory can be read.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct OtherProcess {
     pid: libc::pid_t,
     seal: Token,
+    /// None where the system does not say when it ends: then nothing is written to it.
+    itself: Option<Itself>,
 }
 
 impl OtherProcess {
@@ -122,6 +128,8 @@ impl OtherProcess {
         if pid == 0 {
             return Err(Errno::EINVAL);
         }
+        // Before the seal: what has that has the number, and so had it.
+        let itself = Itself::of(pid).ok();
         let mut found = [0u64; 2];
         let len = size_of_val(&found);
         let near = iovec {
@@ -138,7 +146,7 @@ impl OtherProcess {
         }
         let [value, secret] = found;
         match value == seal.value {
-            true => Ok((OtherProcess { pid, seal }, secret)),
+            true => Ok((OtherProcess { pid, seal, itself }, secret)),
             false => Err(Errno::ESHUTDOWN),
         }
     }
@@ -155,11 +163,17 @@ impl OtherProcess {
     ///
     /// # Errors
     /// `-FI_EFAULT` where it is not mapped, `-FI_ESHUTDOWN` if the process has ended
-    /// or its seal does not hold, `-FI_EPERM` where the system does not let this one.
+    /// or its seal does not hold, `-FI_EPERM` where the system does not let this one, or
+    /// does not say when the process ends.
     pub fn put(&self, from: &Iov<'_>, addr: u64) -> Result {
-        // What is written to is what was seen, unless its number in the system is
-        // another one's by then.
+        let itself = self.itself.as_ref().ok_or(Errno::EPERM)?;
         self.holds()?;
+        // A read finds out by the seal whose bytes it has. A write has no such way: so the
+        // number has to be the process's right before, and is not another one's before it
+        // has been waited for and all other numbers were used.
+        if itself.has_ended()? {
+            return Err(Errno::ESHUTDOWN);
+        }
         let far = iovec {
             iov_base: std::ptr::without_provenance_mut(addr as usize),
             iov_len: from.len(),
@@ -290,6 +304,7 @@ impl List {
 mod tests {
     use prov_util::process_memory::Seal;
 
+    use super::child::Child;
     use super::*;
 
     fn memory(bytes: &mut [u8]) -> AppIov {
@@ -317,8 +332,9 @@ mod tests {
     fn this_process() -> (OtherProcess, Seal) {
         let seal = Seal::new().unwrap();
         let process = OtherProcess::find(std::process::id(), seal.token());
-        assert_eq!(process.unwrap().1, seal.secret());
-        (process.unwrap().0, seal)
+        let (process, secret) = process.unwrap();
+        assert_eq!(secret, seal.secret());
+        (process, seal)
     }
 
     #[test]
@@ -410,6 +426,49 @@ mod tests {
         drop(seal);
         let copied = process.copy(&unsealed, &memory(&mut to));
         assert_eq!(copied, Err(Errno::ESHUTDOWN));
+    }
+
+    /// What a process has at the address of this process's `bytes`.
+    fn bytes_of(process: &OtherProcess, bytes: &mut [u8]) -> Vec<u8> {
+        let mut copy = vec![0; bytes.len()];
+        let from = own(&mut [bytes], None);
+        process.copy_out(&from, &mut copy).unwrap();
+        copy
+    }
+
+    #[test]
+    fn nothing_is_written_to_who_has_the_number_of_a_process_that_has_ended() {
+        let seal = Seal::new().unwrap();
+        let mut place = *b"before";
+        let addr = place.as_mut_ptr().expose_provenance() as u64;
+        let mut bytes = *b"behind";
+        let bytes = memory(&mut bytes);
+        // Both have all that this process has, and so the seal.
+        let [child, other] = [(); 2].map(|()| Child::new(|| {}));
+        let find = |child: &Child| OtherProcess::find(child.pid().unsigned_abs(), seal.token());
+        let (mut process, _) = find(&child).unwrap();
+        process.put(&bytes, addr).unwrap();
+        assert_eq!(bytes_of(&process, &mut place), b"behind");
+        let (stranger, _) = find(&other).unwrap();
+        child.end();
+        assert_eq!(process.put(&bytes, addr), Err(Errno::ESHUTDOWN));
+        // As if it had been waited for, and its number were the other one's.
+        process.pid = stranger.pid;
+        process.holds().unwrap();
+        assert_eq!(process.put(&bytes, addr), Err(Errno::ESHUTDOWN));
+        drop(child);
+        assert_eq!(process.put(&bytes, addr), Err(Errno::ESHUTDOWN));
+        assert_eq!(bytes_of(&stranger, &mut place), b"before");
+    }
+
+    #[test]
+    fn nothing_is_written_where_the_system_does_not_say_when_a_process_ends() {
+        let (mut process, _seal) = this_process();
+        let (mut place, mut bytes) = (*b"before", *b"behind");
+        let addr = place.as_mut_ptr().expose_provenance() as u64;
+        process.itself = None;
+        assert_eq!(process.put(&memory(&mut bytes), addr), Err(Errno::EPERM));
+        assert_eq!(bytes_of(&process, &mut place), b"before");
     }
 
     #[test]

@@ -259,7 +259,7 @@ impl Helping {
 
     /// Puts parts where the peer wants them.
     fn put(&mut self, cut: Cut) {
-        let (what, memory) = (self.seen.what, self.offer.memory);
+        let (what, memory) = (self.seen.what, self.offer.memory.clone());
         if self.only_slots || what.addr == 0 {
             self.gives_up = true;
             return;

@@ -30,10 +30,11 @@ impl Core {
         name: u64,
         len: usize,
     ) {
-        let memory = self.links.get(key).and_then(|link| link.memory);
+        let link = self.links.get(key);
+        let is_readable = link.is_some_and(|link| link.memory.is_some());
         if len == 0 {
             self.placed(key, placing, name, Ok(()));
-        } else if memory.is_some() && from.len() == len as u64 {
+        } else if is_readable && from.len() == len as u64 {
             self.pull(key, placing, from, name);
         } else {
             self.ask_for(key, placing, name, len);
@@ -156,7 +157,7 @@ impl Copies for Core {
         let (links, endpoints) = (&mut self.links, &mut self.endpoints);
         self.copier.next(|key, batch| {
             let link = links.get_mut(key)?;
-            let memory = link.memory?;
+            let memory = link.memory.clone()?;
             link.pulls.take(batch)?;
             batch.make_room(endpoints);
             Some((link.ep, memory))
@@ -179,7 +180,7 @@ impl Copies for Core {
                 };
                 Some(Offer {
                     ep: link.ep,
-                    memory: link.memory?,
+                    memory: link.memory.clone()?,
                     bytes: match bytes {
                         Bytes::App(memory) => Source::App(*memory),
                         Bytes::Registered(grants) => Source::Registered(*grants),

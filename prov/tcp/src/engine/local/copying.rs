@@ -404,7 +404,7 @@ impl Copies for Core {
             let Owner::Ep(ep) = conn.owner else {
                 return None;
             };
-            let memory = conn.neighbour.memory()?;
+            let memory = conn.neighbour.memory().cloned()?;
             conn.copies.transfers.take(batch)?;
             batch.make_room(endpoints);
             Some((ep, memory))
@@ -423,7 +423,7 @@ impl Copies for Core {
                 };
                 Some(Offer {
                     ep,
-                    memory: conn.neighbour.memory()?,
+                    memory: conn.neighbour.memory().cloned()?,
                     bytes: Source::App(conn.offered(name)?),
                 })
             },

@@ -1,0 +1,58 @@
+//! Processes for tests.
+
+use std::ffi::{c_int, c_void};
+
+/// A process that has all that this one had when it began.
+pub(super) struct Child(libc::pid_t);
+
+impl Child {
+    /// `begin` makes no calls but such as may be made behind fork(2).
+    pub(super) fn new(begin: impl FnOnce()) -> Child {
+        // SAFETY: as `begin` promises.
+        match unsafe { libc::fork() } {
+            0 => {
+                begin();
+                pauses(std::ptr::null_mut());
+                unreachable!()
+            }
+            pid => {
+                assert!(pid > 0);
+                Child(pid)
+            }
+        }
+    }
+
+    pub(super) fn pid(&self) -> libc::pid_t {
+        self.0
+    }
+
+    /// Ends it, and leaves it to be waited for.
+    pub(super) fn end(&self) {
+        // SAFETY: a child that nobody has waited for, and zeros are a place for what is
+        // said of it.
+        unsafe {
+            libc::kill(self.0, libc::SIGKILL);
+            let mut how = std::mem::zeroed();
+            let options = libc::WEXITED | libc::WNOWAIT;
+            let waited = libc::waitid(libc::P_PID, self.0.unsigned_abs(), &mut how, options);
+            assert_eq!(waited, 0);
+        }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // SAFETY: a child that nobody has waited for; no status is asked for.
+        unsafe {
+            libc::kill(self.0, libc::SIGKILL);
+            libc::waitpid(self.0, std::ptr::null_mut(), 0);
+        }
+    }
+}
+
+pub(super) extern "C" fn pauses(_: *mut c_void) -> c_int {
+    loop {
+        // SAFETY: it takes no arguments.
+        unsafe { libc::pause() };
+    }
+}
