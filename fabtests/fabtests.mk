@@ -17,8 +17,8 @@ EXCLUDE = fabtests/upstream/exclude$(if $(filter shm,$(PROVIDER)),-shm)$(if $(fi
 KNOWN ?= fabtests/known/c-library-2.x
 
 # What needs no network: for the shm provider.
-LOCAL = $(WITHIN) allocation calls crowd deserted killed killed_connecting peer_srx process \
-	sleepers
+LOCAL = $(WITHIN) allocation calls crowd deserted forks killed killed_connecting peer_srx \
+	process sleepers
 # What has large data, once more where processes do not read one another's memory.
 LARGE = crowd killed match message rma simulation
 # And one process only: for the loopback provider.
@@ -36,7 +36,7 @@ else
 ifeq ($(LIB)$(PROGRAMS)$(PROVIDER),tcp)
 	VALGRIND=$(VALGRIND) fabtests/run -p shm -a none -e rdm $(LOCAL)
 	FI_SHM_DISABLE_CMA=1 VALGRIND=$(VALGRIND) fabtests/run -p shm -a none -e rdm $(LARGE)
-	FI_TCP_LOCAL=off VALGRIND=$(VALGRIND) fabtests/run sleepers
+	FI_TCP_LOCAL=off VALGRIND=$(VALGRIND) fabtests/run forks sleepers
 	VALGRIND=$(VALGRIND) fabtests/run -p loopback -a none -e rdm $(WITHIN)
 endif
 endif
