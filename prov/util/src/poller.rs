@@ -18,7 +18,7 @@ use rustix::time::{
     timerfd_settime,
 };
 
-use crate::errno::Result;
+use crate::errno::{Errno, Result};
 use crate::process::Process;
 
 pub use self::favourite::Favourite;
@@ -98,8 +98,11 @@ impl<S: Source> Poller<S> {
     /// Watches a connection's socket.
     ///
     /// # Errors
-    /// Those of epoll_ctl(2).
+    /// Those of epoll_ctl(2), and `-FI_EOPBADSTATE` in a forked child.
     pub fn watch(&self, socket: BorrowedFd<'_>, source: S) -> Result {
+        if !self.is_own() {
+            return Err(Errno::EOPBADSTATE);
+        }
         let data = epoll::EventData::new_u64(source.token());
         epoll::add(&self.epoll, socket, data, CONNECTION)?;
         Ok(())
@@ -108,6 +111,9 @@ impl<S: Source> Poller<S> {
     /// Tells once more what a watched connection's socket has, though it was
     /// told before.
     pub fn tell_again(&self, socket: BorrowedFd<'_>, source: S) {
+        if !self.process.is_noted() {
+            return;
+        }
         let data = epoll::EventData::new_u64(source.token());
         // A socket that is watched can be watched so.
         let _ = epoll::modify(&self.epoll, socket, data, CONNECTION);
@@ -116,8 +122,11 @@ impl<S: Source> Poller<S> {
     /// Watches a listening socket, level-triggered.
     ///
     /// # Errors
-    /// Those of epoll_ctl(2).
+    /// Those of [`Poller::watch`].
     pub fn watch_listener(&self, socket: BorrowedFd<'_>, source: S) -> Result {
+        if !self.is_own() {
+            return Err(Errno::EOPBADSTATE);
+        }
         epoll::add(
             &self.epoll,
             socket,

@@ -1,21 +1,64 @@
 //! Which process an object belongs to. A child of fork(2) inherits objects whose
-//! sockets, epoll instances and timers it shares with its parent.
+//! sockets, epoll instances, timers and shared memory it shares with its parent.
 
-use rustix::process::{Pid, getpid};
+use std::sync::Once;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The number of this process, as noted by the handler of fork(2) and by everything
+/// that is opened. It is the parent's in a child until that handler has run, which an
+/// earlier handler of the application may notice.
+static NOTED: AtomicU32 = AtomicU32::new(0);
 
 /// The process in which something was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Process(Pid);
+pub struct Process(u32);
 
 impl Process {
     /// The calling process.
     pub fn current() -> Self {
-        Process(getpid())
+        static HANDLER: Once = Once::new();
+        HANDLER.call_once(|| {
+            // SAFETY: the handler is a function without conditions, and only stores a
+            // number. Without memory for it, children are told apart where the system
+            // is asked alone.
+            unsafe { libc::pthread_atfork(None, None, Some(note)) };
+        });
+        Process(note_current())
     }
 
     /// Whether this is the calling process, and not one that it was forked from.
     /// One system call.
     pub fn is_current(self) -> bool {
-        self == Self::current()
+        self.0 == std::process::id()
+    }
+
+    /// [`Process::is_current`] for calls that move data: a load and a comparison. In
+    /// a child it is true as long as the handlers of fork(2) have not run.
+    #[inline(always)]
+    pub fn is_noted(self) -> bool {
+        self.0 == NOTED.load(Ordering::Relaxed)
+    }
+}
+
+fn note_current() -> u32 {
+    let id = std::process::id();
+    NOTED.store(id, Ordering::Relaxed);
+    id
+}
+
+unsafe extern "C" fn note() {
+    note_current();
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_another_process_has_opened_is_not_of_this_one() {
+        let own = Process::current();
+        assert!(own.is_current() && own.is_noted());
+        let other = Process(std::process::id() + 1);
+        assert!(!other.is_current() && !other.is_noted());
     }
 }

@@ -26,8 +26,8 @@ pub use self::guard::{Guard, HelperGuard, LoneGuard, PromptGuard, RealGuard};
 pub enum LockKind {
     /// Threads may meet; they exclude each other.
     Real,
-    /// The application promised that its threads do not meet. Being entered
-    /// twice all the same is detected and aborts.
+    /// The application promised that its threads do not meet. What happens if they do
+    /// is undefined (fabric(7)); most often it is noticed, and aborts.
     Elided,
     /// As [`LockKind::Elided`] for the application, which threads of the
     /// library help now and then ([`Lock::lock_as_helper`]). They pay.
@@ -144,9 +144,10 @@ impl<T: ?Sized, const HELPED: bool> Lock<T, HELPED> {
     /// helpers.
     ///
     /// # Panics
-    /// When a lock that is not real is held by the application already: a
+    /// When a lock that is not real is seen to be held by the application already: a
     /// caller broke the threading level it asked for, or code of this library
-    /// entered twice.
+    /// entered twice. Only the latter is always seen: two threads that enter at the
+    /// same time may both get in.
     #[inline(always)]
     pub fn lock(&self) -> Guard<'_, T, HELPED> {
         if !self.bias.try_enter::<HELPED>() {
@@ -236,7 +237,8 @@ impl<T: ?Sized> Lock<T> {
 fn entered_twice() -> ! {
     panic!(
         "a lock that the threading level made superfluous was entered twice: \
-         the application uses this object from several threads at once"
+         the application uses objects from several threads at once, which its \
+         threading level forbids (fabric(7))"
     );
 }
 

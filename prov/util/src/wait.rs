@@ -26,6 +26,7 @@ use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd};
 
 use crate::errno::Result;
+use crate::process::Process;
 pub use attachment::{Attachment, Waitable, may_block};
 pub use deadline::{Deadline, Remaining};
 pub use mutex_cond::MutexCond;
@@ -59,6 +60,8 @@ pub struct Wait {
     sleepers: Mutex<Sleepers>,
     /// Present for [`WaitKind::MutexCond`].
     mutex_cond: Option<MutexCond>,
+    /// A forked child shares the bell, and leaves it alone.
+    process: Process,
 }
 
 #[derive(Default)]
@@ -104,6 +107,7 @@ impl Wait {
             watched,
             sleepers: Mutex::default(),
             mutex_cond,
+            process: Process::current(),
         })
     }
 
@@ -144,6 +148,9 @@ impl Wait {
         sleepers.owed = sleepers.inside;
         if !sleepers.ringing {
             sleepers.ringing = true;
+            if !self.process.is_noted() {
+                return;
+            }
             // Fails only when the count is about to overflow, and then the
             // descriptor is readable anyway.
             let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
@@ -187,6 +194,9 @@ impl Wait {
         }
         if sleepers.ringing {
             sleepers.ringing = false;
+            if !self.process.is_noted() {
+                return true;
+            }
             // Nothing to do about a failure: a bell that stays rung costs
             // wake-ups, not correctness.
             let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
@@ -240,6 +250,10 @@ impl Ticket<'_> {
     /// Sleeps until the bell rings, a transport has work, or `deadline`
     /// (`None`: for ever). Where a transport can only be polled, this yields.
     pub fn sleep(self, deadline: Deadline) -> Wake {
+        // Nothing comes to what a forked child has inherited.
+        if !self.wait.process.is_noted() {
+            return Wake::Interrupted;
+        }
         let remaining = match deadline.remaining() {
             Remaining::Over => return Wake::TimedOut,
             Remaining::For(duration) => Some(duration),

@@ -9,6 +9,7 @@ use prov_util::eq::{ConnectionEvents, Eq};
 use prov_util::errno::{Errno, Result};
 use prov_util::ffi::pep::PassiveObject;
 use prov_util::ffi::{Handle, Use};
+use prov_util::process::Process;
 use prov_util::progress::Progress;
 
 use super::requests::{Requests, Unanswered};
@@ -72,6 +73,8 @@ pub struct SoftPassive<P: Listening> {
     own: P,
     requests: Arc<Requests<P::Incomer>>,
     state: Mutex<State<P>>,
+    /// A forked child can only close it.
+    process: Process,
 }
 
 struct State<P: Listening> {
@@ -90,6 +93,7 @@ impl<P: Listening> SoftPassive<P> {
         SoftPassive {
             own,
             requests,
+            process: Process::current(),
             state: Mutex::new(State {
                 info: info.clone(),
                 setup,
@@ -104,6 +108,12 @@ impl<P: Listening> SoftPassive<P> {
     /// endpoint that is opened with this one as its handle (fi_endpoint(3)).
     pub fn with_setup<R>(&self, look: impl FnOnce(&mut P::Setup) -> R) -> R {
         look(&mut self.state().setup)
+    }
+
+    /// `-FI_EOPBADSTATE` in a child of the process that opened it.
+    fn check_process(&self) -> Result {
+        let is_current = self.process.is_current();
+        is_current.then_some(()).ok_or(Errno::EOPBADSTATE)
     }
 
     fn state(&self) -> MutexGuard<'_, State<P>> {
@@ -123,6 +133,7 @@ impl<P: Listening> endpoint::PassiveEndpoint for SoftPassive<P> {
     }
 
     fn listen(this: &Handle<PassiveObject<Self>>) -> Result {
+        this.check_process()?;
         let state = &mut *this.state();
         let Some(eq) = state.eq.clone() else {
             return Err(Errno::ENOEQ);
@@ -143,6 +154,7 @@ impl<P: Listening> endpoint::PassiveEndpoint for SoftPassive<P> {
     }
 
     fn reject(&self, handle: Opaque, data: &[u8]) -> Result {
+        self.check_process()?;
         let data = &data[..data.len().min(self.own.data_limit())];
         if let Some(incomer) = self.requests.reject(handle.0)? {
             self.own.refuse(incomer, data);

@@ -343,7 +343,7 @@ unsafe fn post<E: Endpoint>(
     if remote.is_empty() || !all_fit || !(reads_only || fits(&operand.buffers)) || is_too_long {
         return Err(Errno::EINVAL);
     }
-    Ok(posted(ep.atomic(&Atomic {
+    Ok(posted(ep.to_move()?.atomic(&Atomic {
         kind,
         datatype,
         op,

@@ -127,7 +127,7 @@ unsafe extern "C" fn connect<E: Endpoint>(
         let ep = Handle::<EndpointObject<E>>::from_c(ep);
         address(addr).and_then(|addr| {
             EndpointObject::enable(&ep)?;
-            ep.connect(addr, bytes(param, paramlen))
+            ep.to_move()?.connect(addr, bytes(param, paramlen))
         })
     })
 }
@@ -140,7 +140,7 @@ unsafe extern "C" fn accept<E: Endpoint>(
     // SAFETY: as in `connect`.
     status(unsafe {
         let ep = Handle::<EndpointObject<E>>::from_c(ep);
-        EndpointObject::enable(&ep).and_then(|()| ep.accept(bytes(param, paramlen)))
+        EndpointObject::enable(&ep).and_then(|()| ep.to_move()?.accept(bytes(param, paramlen)))
     })
 }
 
@@ -149,5 +149,6 @@ unsafe extern "C" fn shutdown<E: Endpoint>(ep: *mut fid_ep, flags: u64) -> c_int
         return Errno::EINVAL.to_c();
     }
     // SAFETY: as in `connect`.
-    status(unsafe { Handle::<EndpointObject<E>>::borrow(ep) }.shutdown())
+    let ep = unsafe { Handle::<EndpointObject<E>>::borrow(ep) };
+    status(ep.to_move().and_then(E::shutdown))
 }

@@ -28,6 +28,7 @@ use crate::atomic_ops::Offered;
 use crate::attr::Info;
 use crate::endpoint::{Bindings, Endpoint, OptionValue};
 use crate::errno::{Errno, Result};
+use crate::process::Process;
 use crate::progress::Progress;
 use crate::request::Receive;
 
@@ -39,6 +40,8 @@ pub struct EndpointObject<E: Endpoint> {
     is_alias: bool,
     caps: Caps,
     limits: Limits,
+    /// A child of fork(2) moves no data through what it inherited.
+    process: Process,
     /// Bytes that an inject call takes.
     pub(super) inject_size: usize,
     /// Flags of transmits.
@@ -89,11 +92,22 @@ impl<E: Endpoint> EndpointObject<E> {
                 rx: info.rx_caps() & limits.caps,
             },
             limits,
+            process: Process::current(),
             inject_size: info.tx.inject_size,
             tx: OperationFlags::new(info.tx.op_flags),
             rx: OperationFlags::new(info.rx.op_flags),
         };
         Handle::new(object, context, vec![domain])
+    }
+
+    /// The endpoint, to connect it or to move data: `-FI_EOPBADSTATE` in a child of
+    /// the process that opened it.
+    #[inline(always)]
+    pub(super) fn to_move(&self) -> Result<&E> {
+        match self.process.is_noted() {
+            true => Ok(&self.opened.endpoint),
+            false => Err(Errno::EOPBADSTATE),
+        }
     }
 
     /// What there is of atomic operations.
@@ -118,6 +132,7 @@ impl<E: Endpoint> EndpointObject<E> {
             is_alias: true,
             caps: this.caps,
             limits: this.limits,
+            process: this.process,
             inject_size: this.inject_size,
             tx: OperationFlags::alias(&this.tx, tx),
             rx: OperationFlags::alias(&this.rx, rx),
@@ -128,6 +143,7 @@ impl<E: Endpoint> EndpointObject<E> {
     /// `fi_enable`, and what connecting does first (fi_cm(3)). Once enabled, an
     /// endpoint stays so.
     pub(super) fn enable(this: &Handle<Self>) -> Result {
+        this.to_move()?;
         let mut stage = this.stage();
         let bindings = match &mut *stage {
             Stage::New(bindings) => bindings,
@@ -255,12 +271,12 @@ impl<E: Endpoint> Class for EndpointObject<E> {
 impl<E: Endpoint> Receiver for EndpointObject<E> {
     #[inline(always)]
     fn receive_at_once(&self, receive: &Receive) -> bool {
-        self.opened.endpoint.receive_at_once(receive)
+        self.process.is_noted() && self.opened.endpoint.receive_at_once(receive)
     }
 
     #[inline(always)]
     fn receive(&self, receive: &Receive) -> Result {
-        self.opened.endpoint.receive(receive)
+        self.to_move()?.receive(receive)
     }
 
     #[inline(always)]
@@ -273,7 +289,7 @@ impl<E: Endpoint> Receiver for EndpointObject<E> {
     }
 
     fn cancel(&self, context: *mut c_void) -> Result {
-        self.opened.endpoint.cancel(context)
+        self.to_move()?.cancel(context)
     }
 
     fn option(&self, name: c_int) -> Result<OptionValue> {

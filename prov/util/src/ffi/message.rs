@@ -187,7 +187,7 @@ pub(super) unsafe fn send<E: Endpoint>(
     // SAFETY: the caller vouches for the endpoint.
     let ep = unsafe { Handle::<EndpointObject<E>>::borrow(ep) };
     Ok(transmit(
-        &**ep,
+        ep.to_move()?,
         &Transmit {
             tag,
             buffers: local.buffers,

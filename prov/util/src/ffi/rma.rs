@@ -153,7 +153,7 @@ unsafe fn post<E: Endpoint>(
 ) -> Result<isize> {
     // SAFETY: the caller vouches for the endpoint.
     let ep = unsafe { Handle::<EndpointObject<E>>::borrow(ep) };
-    Ok(posted(ep.access(&RemoteAccess {
+    Ok(posted(ep.to_move()?.access(&RemoteAccess {
         access,
         local: local.buffers,
         desc: local.desc,

@@ -51,6 +51,10 @@ pub trait Waitable: Send + Sync {
 
     /// Sleeps until something may have come: one round of a blocking read.
     fn sleep(&self, deadline: Deadline) -> Wake {
+        // Nothing comes to what a forked child has inherited.
+        if !self.sources().are_own() {
+            return Wake::Interrupted;
+        }
         let Attachment::Own(_, wait) = self.attachment() else {
             return yield_until(deadline);
         };
@@ -74,6 +78,9 @@ where
 {
     let mut news = false;
     for member in members.clone() {
+        if !member.sources().are_own() {
+            return Err(Errno::EAGAIN);
+        }
         member.sources().drive();
         news |= member.take_news();
     }

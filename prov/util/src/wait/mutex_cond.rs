@@ -17,11 +17,14 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
 
 use crate::errno::Result;
 use crate::logging::UTIL;
+use crate::process::Process;
 
 /// The pair, and the thread that signals it.
 pub struct MutexCond {
     shared: Arc<Shared>,
     watcher: Mutex<Option<JoinHandle<()>>>,
+    /// A forked child has no such thread, and shares the descriptors that wake it.
+    process: Process,
 }
 
 struct Shared {
@@ -58,6 +61,7 @@ impl MutexCond {
                 task_changed: Condvar::new(),
             }),
             watcher: Mutex::new(None),
+            process: Process::current(),
         })
     }
 
@@ -91,6 +95,10 @@ impl MutexCond {
 impl Drop for MutexCond {
     fn drop(&mut self) {
         if let Some(watcher) = self.watcher.get_mut().take() {
+            if !self.process.is_current() {
+                // There is nothing to wait for.
+                return std::mem::forget(watcher);
+            }
             *self.shared.task.lock() = Task::End;
             self.shared.task_changed.notify_one();
             // Cannot fail: the count is far from its limit.

@@ -9,6 +9,7 @@ use super::Wait;
 use super::snapshot::Snapshot;
 use crate::drive::Signals;
 use crate::errno::Result;
+use crate::process::Process;
 use crate::progress::Progress;
 use crate::sync::LockKind;
 
@@ -19,6 +20,8 @@ pub struct Sources {
     /// unbind endpoints while it is being driven.
     list: Snapshot<Box<[Source]>>,
     uses: Mutex<Vec<Use>>,
+    /// A child of fork(2) drives nothing that it inherited.
+    process: Process,
 }
 
 #[derive(Clone)]
@@ -63,6 +66,7 @@ impl Sources {
         Self {
             list: Snapshot::new(kind, Box::default()),
             uses: Mutex::default(),
+            process: Process::current(),
         }
     }
 
@@ -148,9 +152,18 @@ impl Sources {
         }
     }
 
-    /// Lets every transport do what is ready.
+    /// Whether they are this process's own, and not inherited by a child.
+    #[inline(always)]
+    pub fn are_own(&self) -> bool {
+        self.process.is_noted()
+    }
+
+    /// Lets every transport do what is ready. Nothing in a forked child.
     #[inline(always)]
     pub fn drive(&self) {
+        if !self.are_own() {
+            return;
+        }
         self.list.read(|list| {
             if let [only] = &**list {
                 return only.progress.progress();
@@ -197,6 +210,9 @@ impl Sources {
     /// Tells every transport at whose descriptor threads sleep that one is about to;
     /// whether all of them agree.
     pub fn prepare_wait(&self) -> bool {
+        if !self.are_own() {
+            return true;
+        }
         self.list.read(|list| {
             let mut watched = list.iter().filter(|source| source.is_watched);
             watched.all(|source| source.progress.prepare_wait())

@@ -15,6 +15,7 @@ use crate::cntr::Cntr;
 use crate::cq::Cq;
 use crate::endpoint::{OptionValue, SharedReceive};
 use crate::errno::{Errno, Result};
+use crate::process::Process;
 use crate::request::Receive;
 
 /// A shared receive context as C sees it.
@@ -22,6 +23,8 @@ pub struct SharedReceiveObject<S: SharedReceive> {
     context: S,
     caps: Caps,
     rx: OperationFlags,
+    /// As that of an endpoint.
+    process: Process,
     bound: Mutex<SharedBindings>,
 }
 
@@ -42,6 +45,16 @@ impl<S: SharedReceive> SharedReceiveObject<S> {
         Self::with_caps(context, caps, op_flags)
     }
 
+    /// The context, to move data: `-FI_EOPBADSTATE` in a child of the process that
+    /// opened it.
+    #[inline(always)]
+    fn to_move(&self) -> Result<&S> {
+        match self.process.is_noted() {
+            true => Ok(&self.context),
+            false => Err(Errno::EOPBADSTATE),
+        }
+    }
+
     fn bound(&self) -> MutexGuard<'_, SharedBindings> {
         self.bound.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -57,6 +70,7 @@ impl<S: SharedReceive> SharedReceiveObject<S> {
             context,
             caps,
             rx: OperationFlags::new(op_flags),
+            process: Process::current(),
             bound: Mutex::default(),
         }
     }
@@ -138,12 +152,12 @@ impl<S: SharedReceive> Class for SharedReceiveObject<S> {
 impl<S: SharedReceive> Receiver for SharedReceiveObject<S> {
     #[inline(always)]
     fn receive_at_once(&self, receive: &Receive) -> bool {
-        self.context.receive_at_once(receive)
+        self.process.is_noted() && self.context.receive_at_once(receive)
     }
 
     #[inline(always)]
     fn receive(&self, receive: &Receive) -> Result {
-        self.context.receive(receive)
+        self.to_move()?.receive(receive)
     }
 
     #[inline(always)]
@@ -156,7 +170,7 @@ impl<S: SharedReceive> Receiver for SharedReceiveObject<S> {
     }
 
     fn cancel(&self, context: *mut c_void) -> Result {
-        self.context.cancel(context)
+        self.to_move()?.cancel(context)
     }
 
     fn option(&self, name: c_int) -> Result<OptionValue> {
