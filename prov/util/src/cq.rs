@@ -186,17 +186,19 @@ impl Cq {
         if config.owner.is_some() {
             ring.close();
         }
+        // What the owner's queue is used from is not this domain's to say, nor who waits
+        // at a wait set.
+        let lock = match config.owner.is_some() || config.wait.is_in_set() {
+            true => LockKind::Real,
+            false => config.lock,
+        };
         Ok(Self {
             pending: AtomicUsize::new(0),
             entry_size: config.format.entry_size(),
             unasked: UNASKED.max(config.size),
             with_sources: config.with_sources,
-            // What the owner's queue is used from is not this domain's to say.
             state: LoneLock::alone(
-                match config.owner {
-                    Some(_) => LockKind::Real,
-                    None => config.lock,
-                },
+                lock,
                 State {
                     ring,
                     errors: VecDeque::new(),
@@ -206,7 +208,7 @@ impl Cq {
                     lent: Box::default(),
                 },
             ),
-            sources: Sources::new(config.lock),
+            sources: Sources::new(lock),
             attachment: config.wait,
             by_threshold: config.by_threshold,
             api_version: config.api_version,

@@ -16,6 +16,7 @@ use crate::ffi::ep::{EndpointObject, SharedReceiveObject};
 use crate::ffi::{Handle, Use};
 use crate::progress::Progress;
 use crate::request::{Atomic, Receive, RemoteAccess, Transmit};
+use crate::wait::{Attachment, Waitable};
 
 /// What the application has bound to an endpoint (`fi_ep_bind`). Each object
 /// stays open as long as this value lives.
@@ -103,6 +104,19 @@ impl<S: SharedReceive> Default for Bindings<S> {
             av: None,
             shared: None,
         }
+    }
+}
+
+impl<S: SharedReceive> Bindings<S> {
+    /// Whether any of the queues and counters is in a wait set, at which any thread
+    /// may wait.
+    pub fn are_in_set(&self) -> bool {
+        let queues = self.tx_cq.iter().chain(&self.rx_cq);
+        queues.map(|cq| cq.attachment()).any(Attachment::is_in_set)
+            || self
+                .counters
+                .iter()
+                .any(|cntr| cntr.attachment().is_in_set())
     }
 }
 

@@ -16,6 +16,7 @@ use prov_util::ffi::Handle;
 use prov_util::ffi::domain::DomainObject;
 use prov_util::mr::{self, MrTable};
 use prov_util::sync::LockKind;
+use prov_util::wait::Waitable as _;
 
 use crate::LOG;
 use crate::bases::place_of;
@@ -114,7 +115,8 @@ impl Domain {
         })
     }
 
-    /// The lane of the endpoints that report to a queue.
+    /// The lane of the endpoints that report to a queue. Any thread may wait at a wait
+    /// set, if the queue is in one.
     pub fn lane(&self, cq: &Cq) -> Result<Arc<Lane>> {
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
         lanes.retain(|_, lane| lane.strong_count() != 0);
@@ -124,7 +126,11 @@ impl Domain {
         }
         let bunch = self.params.cqread_bunch_size;
         let ear = self.manager.clone();
-        let lane = Lane::new(self.context, self.lane_lock, bunch, ear)?;
+        let lock = match cq.attachment().is_in_set() {
+            true => LockKind::Real,
+            false => self.lane_lock,
+        };
+        let lane = Lane::new(self.context, lock, bunch, ear)?;
         lanes.insert(address, Arc::downgrade(&lane));
         Ok(lane)
     }

@@ -277,7 +277,25 @@ impl<P: Provider> Domain<P> {
     /// # Errors
     /// Those of [`Provider::lane`].
     pub(super) fn lane(&self) -> Result<Arc<Lane<P::Core>>> {
-        let lane = self.own.lane(&self.memory, self.lane_lock)?;
+        self.new_lane(self.lane_lock)
+    }
+
+    /// [`Domain::lane`] for an endpoint that is bound so.
+    ///
+    /// # Errors
+    /// Those of [`Provider::lane`].
+    pub(super) fn lane_of(
+        &self,
+        bindings: &Bindings<SoftSharedReceive<P>>,
+    ) -> Result<Arc<Lane<P::Core>>> {
+        self.new_lane(match bindings.are_in_set() {
+            true => LockKind::Real,
+            false => self.lane_lock,
+        })
+    }
+
+    fn new_lane(&self, lock: LockKind) -> Result<Arc<Lane<P::Core>>> {
+        let lane = self.own.lane(&self.memory, lock)?;
         lane.help(&self.helper);
         if P::Core::IS_DRIVEN && self.is_auto && self.own.drives_automatically() {
             lane.drive_automatically()?;
@@ -310,7 +328,7 @@ impl<P: Provider> Domain<P> {
             return Ok(shared.lane().clone());
         }
         let Some(queue) = bindings.rx_cq.as_ref().or(bindings.tx_cq.as_ref()) else {
-            return self.lane();
+            return self.lane_of(bindings);
         };
         let queue = queue.handle().as_c().addr();
         let mut known = self.by_queue.lock().unwrap_or_else(PoisonError::into_inner);
@@ -319,7 +337,7 @@ impl<P: Provider> Domain<P> {
         if let Some(lane) = lane.and_then(|of| of.lane.upgrade()) {
             return Ok(lane);
         }
-        let lane = self.lane()?;
+        let lane = self.lane_of(bindings)?;
         known.push(OfQueue {
             queue,
             lane: Arc::downgrade(&lane),

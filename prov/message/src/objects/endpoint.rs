@@ -153,7 +153,7 @@ impl<P: Provider> endpoint::Endpoint for SoftEndpoint<P> {
         };
         let part = own.enable(&mut setup, enabling)?;
         let lane = match this.is_alone && bindings.shared.is_none() {
-            true => this.domain.lane()?,
+            true => this.domain.lane_of(bindings)?,
             false => this.domain.shared_lane(bindings)?,
         };
         let source = bindings.shared.as_ref().map(|shared| shared.source());

@@ -140,6 +140,12 @@ impl Attachment {
         }
     }
 
+    /// Whether any thread may come by: a wait set belongs to a fabric, and not to a
+    /// domain.
+    pub fn is_in_set(&self) -> bool {
+        matches!(self, Attachment::Set(_))
+    }
+
     /// The kind that `FI_GETWAITOBJ` reports.
     pub fn kind(&self) -> WaitKind {
         match self {
