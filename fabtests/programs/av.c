@@ -210,6 +210,8 @@ static void straddr(void)
 {
 	struct sockaddr_in sin = { .sin_family = AF_INET,
 				   .sin_port = htons(4711) };
+	struct sockaddr_in6 sin6 = { .sin6_family = AF_INET6,
+				     .sin6_port = htons(4711) };
 	char text[64], small[12];
 	struct fid_av *av;
 	size_t len = sizeof(text), needed;
@@ -229,6 +231,12 @@ static void straddr(void)
 	CHECK(!strncmp(small, text, sizeof(small) - 5) &&
 	      small[sizeof(small) - 5] == '\0', "truncated");
 	CHECK(ct_is_all(small + sizeof(small) - 4, 4, 0xee), "not-beyond");
+	/* Also an address of another family than the vector's. */
+	inet_pton(AF_INET6, "fd00::7", &sin6.sin6_addr);
+	len = sizeof(text);
+	ret = fi_av_straddr(av, &sin6, text, &len);
+	CHECK(ret && !strcmp(text, "fi_sockaddr_in6://[fd00::7]:4711"),
+	      "other-family");
 	OK(fi_close(&av->fid));
 	teardown();
 }

@@ -157,6 +157,74 @@ static void reject(void)
 	ct_close_pair(&bench.pair);
 }
 
+/* A request may be rejected, with data, while an endpoint is open that might
+ * accept it, which then cannot. */
+static void reject_with_endpoint(void)
+{
+	unsigned char why[CT_CM_DATA];
+	struct ct_event request, refused;
+	struct bench bench;
+	struct ct_peer *a = &bench.pair.a, *b = &bench.pair.b;
+	size_t len;
+
+	setup(&bench);
+	ct_open_ep(b, b->info);
+	len = data_limit(&b->ep->fid);
+	ct_fill(why, len, 7);
+	OK(fi_connect(b->ep, bench.name, NULL, 0));
+	ct_wait_request(a, &request);
+	ct_open_ep(a, request.info);
+	OK(fi_reject(bench.pair.pep, request.info->handle, why, len));
+	refused = ct_any_event(b);
+	REQUIRE(refused.failed);
+	CHECK(refused.err.err == FI_ECONNREFUSED, "errno");
+	CHECK(refused.data_len >= len && ct_holds(refused.data, len, 7),
+	      "data");
+	CHECK(fi_accept(a->ep, NULL, 0) < 0, "accept");
+	CHECK(fi_reject(bench.pair.pep, request.info->handle, NULL, 0) ==
+		      -FI_EINVAL,
+	      "twice");
+	OK(fi_close(&a->ep->fid));
+	a->ep = NULL;
+	OK(fi_close(&b->ep->fid));
+	b->ep = NULL;
+	fi_freeinfo(request.info);
+	/* The listener goes on. */
+	ct_open_ep(b, b->info);
+	OK(fi_connect(b->ep, bench.name, NULL, 0));
+	ct_wait_request(a, &request);
+	ct_accept(a, &request, NULL, 0);
+	ct_wait_connected(b);
+	ct_wait_connected(a);
+	exchange(&bench.pair);
+	ct_close_pair(&bench.pair);
+}
+
+/* An endpoint that is closed without an answer ends the connection; rejecting
+ * the request afterwards is what an application may do, and changes nothing. */
+static void reject_after_endpoint(void)
+{
+	struct ct_event request;
+	struct bench bench;
+	struct ct_peer *a = &bench.pair.a, *b = &bench.pair.b;
+	struct fid_ep *again;
+
+	setup(&bench);
+	ct_open_ep(b, b->info);
+	OK(fi_connect(b->ep, bench.name, NULL, 0));
+	ct_wait_request(a, &request);
+	ct_open_ep(a, request.info);
+	OK(fi_close(&a->ep->fid));
+	a->ep = NULL;
+	CHECK(ct_any_event(b).failed, "ended");
+	CHECK(fi_endpoint(a->domain, request.info, &again, NULL) == -FI_EINVAL,
+	      "endpoint");
+	OK(fi_reject(bench.pair.pep, request.info->handle, NULL, 0));
+	CHECK(true, "reject");
+	fi_freeinfo(request.info);
+	ct_close_pair(&bench.pair);
+}
+
 /* A handle names nothing once its request is answered, or its listener closed:
  * what was there may be anything by now. */
 static void answered_request(void)
@@ -488,7 +556,7 @@ static void closed_unanswered(void)
 		REQUIRE(refused.failed && refused.err.fid == &b->ep->fid);
 		if (!i)
 			CHECK(fi_reject(bench.pair.pep, request.info->handle,
-					NULL, 0) == -FI_EINVAL,
+					NULL, 0) == 0,
 			      "reject");
 		fi_freeinfo(request.info);
 		OK(fi_close(&b->ep->fid));
@@ -659,6 +727,8 @@ static const struct ct_test tests[] = {
 	{ "data-both-ways", data_both_ways, CT_MSG },
 	{ "no-data", no_data, CT_MSG },
 	{ "reject", reject, CT_MSG },
+	{ "reject-with-endpoint", reject_with_endpoint, CT_MSG },
+	{ "reject-after-endpoint", reject_after_endpoint, CT_MSG },
 	{ "answered-request", answered_request, CT_MSG },
 	{ "refused", refused, CT_MSG },
 	{ "shutdown", shutdown_event, CT_MSG },

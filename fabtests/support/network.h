@@ -10,6 +10,10 @@
  * test without the privilege. */
 void ct_own_network(void);
 
+/* The same with a link-local IPv6 address, which means nothing without its
+ * interface. */
+void ct_own_link(void);
+
 /* Gives the network its address or takes it away; then nothing gets through,
  * and nobody is told. */
 void ct_set_network(bool up);

@@ -108,7 +108,14 @@ fn request(own: &SocketAddr, other: &SocketAddr) -> [u8; REQUEST] {
             IpAddr::V6(ip) => bytes[ip_at..ip_at + 16].copy_from_slice(&ip.octets()),
         }
     }
-    // Of any interface, with any cookie.
+    // A link-local socket is bound to an interface, and found with it alone.
+    let scope = |addr: &SocketAddr| match addr {
+        SocketAddr::V4(_) => 0,
+        SocketAddr::V6(v6) => v6.scope_id(),
+    };
+    let interface = scope(own).max(scope(other));
+    bytes[60..64].copy_from_slice(&interface.to_ne_bytes());
+    // With any cookie.
     bytes[64..].fill(0xff);
     bytes
 }

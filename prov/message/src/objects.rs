@@ -12,5 +12,5 @@ pub use domain::{Domain, Provider};
 pub use endpoint::{Enabling, SoftEndpoint};
 pub use fabric::SoftFabric;
 pub use passive::{Door, Listening, SoftPassive};
-pub use requests::{Requests, Unanswered};
+pub use requests::{Claimed, Requests, Unanswered};
 pub use shared_receive::SoftSharedReceive;

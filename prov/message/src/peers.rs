@@ -387,6 +387,21 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
         self.by_addr.get(addr).copied()
     }
 
+    /// The address by which a peer is known that has asked for a link: its own, or
+    /// else what `widened` makes of that, which matches less closely.
+    pub fn known_as(
+        &self,
+        addr: &V::Address,
+        widened: impl FnOnce(&V::Address) -> Option<V::Address>,
+    ) -> V::Address {
+        let is_known =
+            |addr: &V::Address| self.find(addr).is_some() || self.source_of(addr) != UNKNOWN_SOURCE;
+        match widened(addr) {
+            Some(other) if !is_known(addr) && is_known(&other) => other,
+            _ => addr.clone(),
+        }
+    }
+
     /// The peer with this address, new if it was not known: it has asked for a
     /// link. One that then gets none is to be taken back with
     /// [`Peers::forget_idle`].

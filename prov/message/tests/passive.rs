@@ -207,7 +207,7 @@ fn requests_that_were_read_stay_open_until_they_are_answered() {
 }
 
 #[test]
-fn who_is_rejected_is_told_so_unless_an_endpoint_has_it() {
+fn who_is_rejected_is_told_so_though_an_endpoint_might_accept() {
     let Setting {
         own, requests, ep, ..
     } = set_up();
@@ -217,11 +217,16 @@ fn who_is_rejected_is_told_so_unless_an_endpoint_has_it() {
     let third = requests.add("third", &unanswered);
     ep.reject(Opaque(one), b"no").unwrap();
     assert_eq!(ep.reject(Opaque(one), b"no"), Err(Errno::EINVAL));
-    requests.take(other).unwrap();
+    let claimed = requests.claim(other).unwrap();
     ep.reject(Opaque(other), b"no").unwrap();
+    assert_eq!(claimed.take(), None);
     // Connection data is cut silently (fi_cm(3)).
     ep.reject(Opaque(third), b"too much").unwrap();
-    let refused = [("one", &b"no"[..]), ("third", &b"too "[..])];
+    let refused = [
+        ("one", &b"no"[..]),
+        ("other", &b"no"[..]),
+        ("third", &b"too "[..]),
+    ];
     assert_eq!(
         own.seen().refused,
         refused.map(|(who, data)| (who, data.to_vec()))

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use fabric_abi::*;
 use prov_message::Signals;
-use prov_message::objects::{Domain, Enabling, Provider, Requests, SoftEndpoint};
+use prov_message::objects::{Claimed, Domain, Enabling, Provider, Requests, SoftEndpoint};
 use prov_util::attr::{Info, ip};
 use prov_util::endpoint::OptionValue;
 use prov_util::eq::ConnectionEvents;
@@ -70,7 +70,7 @@ impl Tcp {
         &self,
         info: &Info,
         auth_key: &Option<Key>,
-    ) -> Result<(Option<Incomer>, Option<OwnedFd>)> {
+    ) -> Result<(Option<Claimed<Incomer>>, Option<OwnedFd>)> {
         let handle = info.handle.0;
         if handle.is_null() {
             return Ok((None, None));
@@ -81,13 +81,13 @@ impl Tcp {
             let socket = socket.ok_or(Errno::EINVAL)?;
             return Ok((None, Some(socket)));
         }
-        let incomer = self.requests.take(handle).ok_or(Errno::EINVAL)?;
-        if incomer.auth_key != *auth_key {
+        let incomer = self.requests.claim(handle).ok_or(Errno::EINVAL)?;
+        if incomer.look(|incomer| incomer.auth_key != *auth_key) == Some(true) {
             log::warn!(
                 target: crate::LOG.ep_ctrl,
                 "a connection request came with another key than the endpoint has"
             );
-            self.requests.put_back(handle, incomer);
+            self.requests.unclaim(handle);
             return Err(Errno::EKEYREJECTED);
         }
         Ok((Some(incomer), None))
@@ -102,7 +102,7 @@ pub struct Setup {
     /// Bound, and not listening or connecting yet.
     socket: Option<OwnedFd>,
     /// The peer whose request this endpoint is to accept.
-    incomer: Option<Incomer>,
+    incomer: Option<Claimed<Incomer>>,
 }
 
 impl Provider for Tcp {
@@ -204,7 +204,7 @@ impl Provider for Tcp {
         setup.socket = None;
         // Who asks sees its socket close.
         if setup.incomer.take().is_some() {
-            self.requests.forget(setup.info.handle.0);
+            self.requests.abandon(setup.info.handle.0);
         }
     }
 
@@ -212,8 +212,8 @@ impl Provider for Tcp {
         let setup = ep.setup();
         let addr = if let Some(socket) = &setup.socket {
             socket::name(socket.as_fd())?
-        } else if let Some(incomer) = &setup.incomer {
-            socket::name(incomer.socket.as_fd())?
+        } else if let Some(addr) = asking(&setup, |socket| socket::name(socket.as_fd())) {
+            addr?
         } else {
             match in_lane(ep, socket::name) {
                 Some(addr) => addr?,
@@ -245,11 +245,8 @@ impl Provider for Tcp {
 
     fn descriptor(ep: &Endpoint) -> Result<RawFd> {
         let mut setup = ep.setup();
-        let in_use = match &setup.incomer {
-            Some(incomer) => Some(incomer.socket.as_raw_fd()),
-            None => in_lane(ep, |socket| socket.as_raw_fd()),
-        };
-        if let Some(fd) = in_use {
+        let in_use = asking(&setup, |socket| socket.as_raw_fd());
+        if let Some(fd) = in_use.or_else(|| in_lane(ep, |socket| socket.as_raw_fd())) {
             return Ok(fd);
         }
         let socket = match setup.socket.take() {
@@ -268,8 +265,8 @@ impl Provider for Tcp {
         if setup.is_rdm {
             return Err(Errno::ENOSYS);
         }
-        let addr = match &setup.incomer {
-            Some(incomer) => socket::peer_name(incomer.socket.as_fd())?,
+        let addr = match asking(&setup, |socket| socket::peer_name(socket.as_fd())) {
+            Some(addr) => addr?,
             None => in_lane(ep, socket::peer_name).ok_or(Errno::ENOTCONN)??,
         };
         Ok(sockaddr::encode(&addr).as_bytes().to_vec())
@@ -298,10 +295,18 @@ impl Provider for Tcp {
         let seat = ep.seated()?;
         let mut core = seat.lane.core();
         core.may_connect(seat.key)?;
-        let incomer = setup.incomer.take().ok_or(Errno::EOPBADSTATE)?;
-        // The request has its answer, whether or not that gets through.
-        ep.domain().own.requests.forget(setup.info.handle.0);
-        core.accept_msg(seat.key, incomer, data)
+        let claimed = setup.incomer.as_ref().ok_or(Errno::EOPBADSTATE)?;
+        // Nobody is there where the request was rejected.
+        let incomer = claimed.take().ok_or(Errno::EOPBADSTATE)?;
+        setup.incomer = None;
+        let (requests, handle) = (&ep.domain().own.requests, setup.info.handle.0);
+        let accepted = core.accept_msg(seat.key, incomer, data);
+        match accepted {
+            Ok(()) => requests.forget(handle),
+            // The application may think that it has to reject the request then.
+            Err(_) => requests.abandon(handle),
+        }
+        accepted
     }
 
     fn shutdown(ep: &Endpoint) -> Result {
@@ -320,6 +325,12 @@ impl Provider for Tcp {
             _ => Err(Errno::ENOPROTOOPT),
         }
     }
+}
+
+/// Asks the socket of the peer whose request an endpoint may accept, if there is one.
+fn asking<R>(setup: &Setup, ask: impl FnOnce(&OwnedFd) -> R) -> Option<R> {
+    let claimed = setup.incomer.as_ref()?;
+    claimed.look(|incomer| ask(&incomer.socket))
 }
 
 /// Asks the socket of an endpoint that is in a lane, and has one there.

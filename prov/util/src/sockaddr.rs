@@ -102,6 +102,17 @@ pub fn format_of(addr: &SocketAddr) -> u32 {
     }
 }
 
+/// The same address without the interface that an IPv6 one is at; `None` where it
+/// names none.
+pub fn without_scope(addr: &SocketAddr) -> Option<SocketAddr> {
+    match addr {
+        SocketAddr::V6(v6) if v6.scope_id() != 0 => {
+            Some(SocketAddrV6::new(*v6.ip(), v6.port(), v6.flowinfo(), 0).into())
+        }
+        _ => None,
+    }
+}
+
 /// Whether messages can be sent there: neither address nor port is open.
 pub fn is_destination(addr: &SocketAddr) -> bool {
     !addr.ip().is_unspecified() && addr.port() != 0

@@ -156,6 +156,7 @@ impl<P: Listening> endpoint::PassiveEndpoint for SoftPassive<P> {
     fn reject(&self, handle: Opaque, data: &[u8]) -> Result {
         self.check_process()?;
         let data = &data[..data.len().min(self.own.data_limit())];
+        // Also where an endpoint is open for the request, which cannot accept it then.
         if let Some(incomer) = self.requests.reject(handle.0)? {
             self.own.refuse(incomer, data);
         }

@@ -1,7 +1,7 @@
 //! Connection requests (fi_cm(3)) that the application has been told of and has
 //! neither accepted nor rejected yet.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,33 +35,71 @@ impl Drop for Counted {
     }
 }
 
+/// Closed endpoints' requests that may still be rejected; of more, the oldest are
+/// forgotten, since an application need not reject them.
+const ABANDONED_LIMIT: usize = 1024;
+
 /// The open requests of a fabric, by the address of their handles, and who asks:
 /// what the provider has of such a peer. A handle that the application makes up
 /// is none of them.
 pub struct Requests<I> {
-    open: Mutex<HashMap<usize, Request<I>>>,
+    known: Mutex<Known<I>>,
+}
+
+struct Known<I> {
+    open: HashMap<usize, Request<I>>,
+    /// Requests whose endpoint was closed without an answer, oldest first. Rejecting
+    /// one of them succeeds and tells nobody: the peer has seen its connection end.
+    abandoned: VecDeque<Handle<Named>>,
 }
 
 /// A request without an answer.
 struct Request<I> {
     /// Keeps the address of the handle from being another one's.
-    _handle: Handle<Named>,
-    /// Who asks, unless an endpoint has it.
-    incomer: Option<I>,
+    handle: Handle<Named>,
+    asking: Claimed<I>,
+    /// Whether an endpoint is open that may accept it.
+    is_claimed: bool,
     _counted: Counted,
+}
+
+/// Who asks, as an endpoint has it that may accept the request. It is empty as soon
+/// as the request is accepted or rejected.
+pub struct Claimed<I>(Arc<Mutex<Option<I>>>);
+
+impl<I> Claimed<I> {
+    fn shared(&self) -> MutexGuard<'_, Option<I>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes who asks, for an answer; `None` if the request has been answered.
+    pub fn take(&self) -> Option<I> {
+        self.shared().take()
+    }
+
+    /// Puts back what was taken for an answer that was not given.
+    pub fn put_back(&self, incomer: I) {
+        *self.shared() = Some(incomer);
+    }
+
+    /// Looks at who asks; `None` if the request has been answered.
+    pub fn look<R>(&self, look: impl FnOnce(&I) -> R) -> Option<R> {
+        self.shared().as_ref().map(look)
+    }
 }
 
 impl<I> Default for Requests<I> {
     fn default() -> Self {
+        let (open, abandoned) = (HashMap::new(), VecDeque::new());
         Requests {
-            open: Mutex::default(),
+            known: Mutex::new(Known { open, abandoned }),
         }
     }
 }
 
 impl<I> Requests<I> {
-    fn open(&self) -> MutexGuard<'_, HashMap<usize, Request<I>>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    fn known(&self) -> MutexGuard<'_, Known<I>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a request and returns its handle.
@@ -69,36 +107,64 @@ impl<I> Requests<I> {
         let handle = Handle::new(Named, std::ptr::null_mut(), Vec::new());
         let address = handle.fid();
         let request = Request {
-            _handle: handle,
-            incomer: Some(incomer),
+            handle,
+            asking: Claimed(Arc::new(Mutex::new(Some(incomer)))),
+            is_claimed: false,
             _counted: unanswered.one_more(),
         };
-        self.open().insert(address.addr(), request);
+        self.known().open.insert(address.addr(), request);
         address.cast()
     }
 
     /// Whether there is such a request.
     pub fn knows(&self, handle: *mut c_void) -> bool {
-        self.open().contains_key(&handle.addr())
+        self.known().open.contains_key(&handle.addr())
     }
 
-    /// Takes who asks, for an endpoint that is to accept; `None` if another one
-    /// has it or there is no such request.
-    pub fn take(&self, handle: *mut c_void) -> Option<I> {
-        self.open().get_mut(&handle.addr())?.incomer.take()
+    /// Has an endpoint be the one that may accept a request; `None` if another one
+    /// is or there is no such request. The request may still be rejected.
+    pub fn claim(&self, handle: *mut c_void) -> Option<Claimed<I>> {
+        let mut known = self.known();
+        let request = known.open.get_mut(&handle.addr())?;
+        if request.is_claimed {
+            return None;
+        }
+        request.is_claimed = true;
+        Some(Claimed(request.asking.0.clone()))
     }
 
-    /// Puts back what was taken for an endpoint that did not come about: the request
-    /// may still be rejected, or accepted with another one.
-    pub fn put_back(&self, handle: *mut c_void, incomer: I) {
-        // What is not put back, as the request has ended, ends behind the lock.
-        let _ended = match self.open().get_mut(&handle.addr()) {
-            Some(request) => request.incomer.replace(incomer),
-            None => Some(incomer),
+    /// Takes back [`claim`](Requests::claim) for an endpoint that did not come about:
+    /// another one may.
+    pub fn unclaim(&self, handle: *mut c_void) {
+        if let Some(request) = self.known().open.get_mut(&handle.addr()) {
+            request.is_claimed = false;
+        }
+    }
+
+    /// Ends a request whose endpoint is closed, or failed to accept it: whoever asks
+    /// is let go. The application may still reject it, and need not.
+    pub fn abandon(&self, handle: *mut c_void) {
+        let mut known = self.known();
+        let Some(request) = known.open.remove(&handle.addr()) else {
+            return;
         };
+        let Request {
+            handle,
+            asking,
+            _counted,
+            ..
+        } = request;
+        known.abandoned.push_back(handle);
+        let oldest = match known.abandoned.len() > ABANDONED_LIMIT {
+            true => known.abandoned.pop_front(),
+            false => None,
+        };
+        drop(known);
+        // Not under the lock.
+        drop((asking.take(), oldest));
     }
 
-    /// Ends a request, which is answered: its handle means nothing any more.
+    /// Ends a request, which is accepted: its handle means nothing any more.
     pub fn forget(&self, handle: *mut c_void) {
         self.forget_unread(handle.addr());
     }
@@ -106,19 +172,28 @@ impl<I> Requests<I> {
     /// Ends a request of which the application was not told, by the address of
     /// its handle.
     pub fn forget_unread(&self, address: usize) {
-        let ended = self.open().remove(&address);
+        let ended = self.known().open.remove(&address);
         // Not under the lock.
         drop(ended);
     }
 
-    /// Ends a request that is rejected, and returns who is to hear of it; nobody
-    /// where an endpoint has it.
+    /// Ends a request that is rejected (`fi_reject`), and returns who is to hear of
+    /// it, whether or not an endpoint is open that might have accepted it; nobody
+    /// where that is closed already.
     ///
     /// # Errors
     /// `-FI_EINVAL` if there is no such request.
     pub fn reject(&self, handle: *mut c_void) -> Result<Option<I>> {
-        let ended = self.open().remove(&handle.addr());
-        ended.map(|request| request.incomer).ok_or(Errno::EINVAL)
+        let mut known = self.known();
+        if let Some(ended) = known.open.remove(&handle.addr()) {
+            drop(known);
+            return Ok(ended.asking.take());
+        }
+        let is_it = |ended: &Handle<Named>| ended.fid().addr() == handle.addr();
+        let at = known.abandoned.iter().position(is_it);
+        let ended = at.and_then(|at| known.abandoned.remove(at));
+        drop(known);
+        ended.map(|_| None).ok_or(Errno::EINVAL)
     }
 }
 
@@ -142,13 +217,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_asks_is_taken_once_and_may_be_put_back() {
+    fn one_endpoint_at_a_time_may_accept_a_request() {
         let requests = Requests::default();
         let handle = requests.add("peer", &Unanswered::default());
-        assert_eq!(requests.take(handle), Some("peer"));
-        assert_eq!(requests.take(handle), None);
-        requests.put_back(handle, "peer");
-        assert_eq!(requests.take(handle), Some("peer"));
+        let claimed = requests.claim(handle).unwrap();
+        assert_eq!(claimed.look(|peer| *peer), Some("peer"));
+        assert!(requests.claim(handle).is_none());
+        requests.unclaim(handle);
+        assert_eq!(requests.claim(handle).unwrap().take(), Some("peer"));
         assert!(requests.knows(handle));
     }
 
@@ -158,11 +234,13 @@ mod tests {
         requests.add("peer", &Unanswered::default());
         for made_up in [std::ptr::null_mut(), std::ptr::dangling_mut()] {
             assert!(!requests.knows(made_up));
-            assert_eq!(requests.take(made_up), None);
+            assert!(requests.claim(made_up).is_none());
             assert_eq!(requests.reject(made_up), Err(Errno::EINVAL));
             requests.forget(made_up);
-            requests.put_back(made_up, "another");
+            requests.unclaim(made_up);
+            requests.abandon(made_up);
             assert!(!requests.knows(made_up));
+            assert_eq!(requests.reject(made_up), Err(Errno::EINVAL));
         }
     }
 
@@ -172,22 +250,45 @@ mod tests {
         let unanswered = Unanswered::default();
         let one = requests.add("one", &unanswered);
         let other = requests.add("other", &unanswered);
-        assert_eq!(requests.take(other), Some("other"));
-        assert_eq!(requests.take(one), Some("one"));
+        assert_eq!(requests.claim(other).unwrap().take(), Some("other"));
+        assert_eq!(requests.claim(one).unwrap().take(), Some("one"));
     }
 
     #[test]
-    fn whoever_is_rejected_is_told_unless_an_endpoint_has_it() {
+    fn whoever_is_rejected_is_told_though_an_endpoint_might_accept() {
         let requests = Requests::default();
         let unanswered = Unanswered::default();
         let handle = requests.add("peer", &unanswered);
         assert_eq!(requests.reject(handle), Ok(Some("peer")));
         assert_eq!(requests.reject(handle), Err(Errno::EINVAL));
         let handle = requests.add("peer", &unanswered);
-        let taken = requests.take(handle).unwrap();
+        let claimed = requests.claim(handle).unwrap();
+        assert_eq!(requests.reject(handle), Ok(Some("peer")));
+        assert_eq!(claimed.take(), None);
+        assert_eq!(requests.reject(handle), Err(Errno::EINVAL));
+    }
+
+    #[test]
+    fn a_request_may_be_rejected_once_after_its_endpoint_is_closed() {
+        let requests = Requests::default();
+        let unanswered = Unanswered::default();
+        let handle = requests.add("peer", &unanswered);
+        let claimed = requests.claim(handle).unwrap();
+        requests.abandon(handle);
+        assert_eq!((claimed.take(), unanswered.count()), (None, 0));
+        assert!(requests.claim(handle).is_none());
         assert_eq!(requests.reject(handle), Ok(None));
-        requests.put_back(handle, taken);
-        assert_eq!(requests.take(handle), None);
+        assert_eq!(requests.reject(handle), Err(Errno::EINVAL));
+    }
+
+    #[test]
+    fn requests_that_nobody_rejects_do_not_pile_up() {
+        let requests = Requests::default();
+        let unanswered = Unanswered::default();
+        for peer in 0..ABANDONED_LIMIT * 2 {
+            requests.abandon(requests.add(peer, &unanswered));
+        }
+        assert_eq!(requests.known().abandoned.len(), ABANDONED_LIMIT);
     }
 
     #[test]
@@ -196,7 +297,7 @@ mod tests {
         let (unanswered, others) = (Unanswered::default(), Unanswered::default());
         let handles = [1, 2, 3].map(|peer| requests.add(peer, &unanswered));
         requests.add(4, &others);
-        requests.take(handles[0]);
+        requests.claim(handles[0]);
         assert_eq!(unanswered.count(), 3);
         requests.forget(handles[0]);
         requests.forget(handles[0]);
@@ -216,7 +317,7 @@ mod tests {
                 let free = self
                     .0
                     .upgrade()
-                    .is_some_and(|of| of.open.try_lock().is_ok());
+                    .is_some_and(|of| of.known.try_lock().is_ok());
                 self.1.fetch_add(usize::from(free), Ordering::Relaxed);
             }
         }
@@ -227,9 +328,8 @@ mod tests {
         requests.forget(add());
         drop(requests.reject(add()));
         let handle = add();
-        let taken = requests.take(handle).unwrap();
-        requests.forget(handle);
-        requests.put_back(handle, taken);
+        let _claimed = requests.claim(handle).unwrap();
+        requests.abandon(handle);
         assert_eq!(gone.load(Ordering::Relaxed), 3);
     }
 }

@@ -14,7 +14,7 @@ use prov_util::av::Av;
 use prov_util::errno::{Errno, Result};
 use prov_util::ffi::Use;
 use prov_util::ffi::below::{Asking, Event};
-use prov_util::warn_again;
+use prov_util::{sockaddr, warn_again};
 
 use super::Core;
 use super::endpoint::Rdm;
@@ -230,6 +230,7 @@ impl Core {
         let Some(rdm) = self.rdm(ep) else {
             return Err(Refusal::Refused);
         };
+        let addr = rdm.peers.known_as(&addr, sockaddr::without_scope);
         let known = rdm.peers.find(&addr).and_then(|peer| rdm.peers.link(peer));
         let Some(known) = known.filter(|known| self.links.contains_key(*known)) else {
             return Ok((addr, *request, false));

@@ -174,7 +174,7 @@ fn between(
         return None;
     }
 
-    let at = |src: SocketAddr| interfaces.iter().find(|i| i.addr.ip() == src.ip());
+    let at = |src: SocketAddr| interfaces.iter().find(|i| is_at(&i.addr, &src));
     let interface = ends.src.and_then(at);
     if let Some(hints) = request.hints
         && !names_fit(hints, &info.fabric.name, &info.domain.name, interface)
@@ -200,6 +200,20 @@ fn between(
         }
     }
     Some(info)
+}
+
+/// Whether an address is that of an interface: two of them may have the same
+/// link-local one, which its scope tells apart.
+fn is_at(interface: &SocketAddr, addr: &SocketAddr) -> bool {
+    let has_scope = |addr: &SocketAddr| match addr {
+        SocketAddr::V6(v6) => Some(v6.scope_id()).filter(|scope| *scope != 0),
+        SocketAddr::V4(_) => None,
+    };
+    let same_scope = match (has_scope(interface), has_scope(addr)) {
+        (Some(one), Some(other)) => one == other,
+        _ => true,
+    };
+    interface.ip() == addr.ip() && same_scope
 }
 
 /// Whether fabric and domain, where the hints name them, are those of the
@@ -234,6 +248,16 @@ mod tests {
             dest_addr: bytes(dest),
             ..Info::default()
         }
+    }
+
+    #[test]
+    fn the_scope_tells_interfaces_with_one_link_local_address_apart() {
+        let at = |text: &str| text.parse::<SocketAddr>().unwrap();
+        assert!(is_at(&at("[fe80::1%3]:0"), &at("[fe80::1%3]:7")));
+        assert!(is_at(&at("[fe80::1%3]:0"), &at("[fe80::1]:7")));
+        assert!(!is_at(&at("[fe80::1%3]:0"), &at("[fe80::1%4]:7")));
+        assert!(!is_at(&at("[fe80::1%3]:0"), &at("[fe80::2%3]:7")));
+        assert!(is_at(&at("10.0.0.1:0"), &at("10.0.0.1:7")));
     }
 
     /// The socket is given out before it is connected (`FI_GET_FD`), so it is of

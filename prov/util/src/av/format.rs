@@ -221,9 +221,14 @@ impl Format {
     }
 
     /// An address as text (`fi_av_straddr`); `None` where its bytes are none
-    /// of this format, or the format has no text.
+    /// of this format, or the format has no text. A socket address may be of
+    /// another family than the format's.
     pub fn to_text(&self, bytes: &[u8]) -> Option<String> {
-        address_text::text(self.number, bytes)
+        let number = match self.layout {
+            Layout::Internet => FI_SOCKADDR,
+            _ => self.number,
+        };
+        address_text::text(number, bytes)
     }
 }
 

@@ -1,7 +1,9 @@
 //! The addresses that fi_av_insertsym(3) means: ranges of nodes and services.
 
 use std::ffi::{CStr, CString};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::errno::{Errno, Result};
 use crate::resolve::{self, Query};
@@ -19,7 +21,8 @@ pub struct Symmetric {
 /// The first node, and how the following ones are named.
 enum Nodes {
     V4(Ipv4Addr),
-    V6(Ipv6Addr),
+    /// With the number of its interface, or 0.
+    V6(Ipv6Addr, u32),
     /// A name or a string address, without successors.
     One(CString),
     /// A name that ends in a number, which has at least `width` digits.
@@ -65,7 +68,7 @@ impl Symmetric {
 
     /// Whether addresses come without asking a name server.
     pub fn is_numeric(&self) -> bool {
-        matches!(self.nodes, Nodes::V4(_) | Nodes::V6(_))
+        matches!(self.nodes, Nodes::V4(_) | Nodes::V6(..))
             && matches!(self.services, Services::Ports(_))
     }
 
@@ -80,17 +83,22 @@ impl Symmetric {
     fn address(&self, node: usize, service: usize) -> Result<SocketAddr> {
         let ip: Option<IpAddr> = match &self.nodes {
             Nodes::V4(first) => Some(Ipv4Addr::from_bits(first.to_bits() + node as u32).into()),
-            Nodes::V6(first) => Some(Ipv6Addr::from_bits(first.to_bits() + node as u128).into()),
+            Nodes::V6(first, _) => Some(Ipv6Addr::from_bits(first.to_bits() + node as u128).into()),
             Nodes::One(_) | Nodes::Numbered { .. } => None,
         };
         if let (Some(ip), Services::Ports(first)) = (ip, &self.services) {
-            return Ok(SocketAddr::new(ip, first + service as u16));
+            let port = first + service as u16;
+            return Ok(match ip {
+                IpAddr::V4(_) => SocketAddr::new(ip, port),
+                IpAddr::V6(ip) => SocketAddrV6::new(ip, port, 0, self.scope()).into(),
+            });
         }
         let name = match (&self.nodes, ip) {
             (Nodes::One(name), _) => name.clone(),
             (Nodes::Numbered { stem, first, width }, _) => {
                 c_string(format!("{stem}{:0width$}", first + node as u64))?
             }
+            (_, Some(ip)) if self.scope() != 0 => c_string(format!("{ip}%{}", self.scope()))?,
             (_, Some(ip)) => c_string(ip.to_string())?,
             (_, None) => return Err(Errno::EINVAL),
         };
@@ -109,6 +117,29 @@ impl Symmetric {
     }
 }
 
+impl Symmetric {
+    fn scope(&self) -> u32 {
+        match self.nodes {
+            Nodes::V6(_, scope) => scope,
+            _ => 0,
+        }
+    }
+}
+
+/// An IPv6 address, which may name its interface (`fe80::1%eth0`, `fe80::1%2`).
+fn scoped(text: &str) -> Option<(Ipv6Addr, u32)> {
+    let Some((ip, zone)) = text.split_once('%') else {
+        return Some((text.parse().ok()?, 0));
+    };
+    let number = || {
+        let flags = SocketFlags::CLOEXEC;
+        let any = rustix::net::socket_with(AddressFamily::INET6, SocketType::DGRAM, flags, None);
+        rustix::net::netdevice::name_to_index(any.ok()?, zone).ok()
+    };
+    let scope = zone.parse().ok().or_else(number)?;
+    Some((ip.parse().ok()?, scope))
+}
+
 impl Nodes {
     fn new(node: &CStr, count: usize) -> Result<Self> {
         let text = node.to_str().map_err(|_| Errno::EINVAL)?;
@@ -118,11 +149,11 @@ impl Nodes {
             ip.to_bits().checked_add(last).ok_or(Errno::EINVAL)?;
             return Ok(Nodes::V4(ip));
         }
-        if let Ok(ip) = text.parse::<Ipv6Addr>() {
+        if let Some((ip, scope)) = scoped(text) {
             ip.to_bits()
                 .checked_add(last as u128)
                 .ok_or(Errno::EINVAL)?;
-            return Ok(Nodes::V6(ip));
+            return Ok(Nodes::V6(ip, scope));
         }
         if count <= 1 {
             return Ok(Nodes::One(node.to_owned()));
@@ -220,6 +251,25 @@ mod tests {
         refused(c"10.1.1.1", 1, c"http", 2);
         assert!(Symmetric::new(None, 1, Some(c"1"), 1, 0).is_err());
         assert!(Symmetric::new(Some(c"1.1.1.1"), 1, None, 2, 0).is_err());
+    }
+
+    #[test]
+    fn nodes_of_a_range_keep_the_interface_of_the_first() {
+        let all = |node, service| -> Vec<_> {
+            let made = Symmetric::new(Some(node), 2, Some(service), 2, 0).unwrap();
+            made.addresses().map(Result::unwrap).collect()
+        };
+        let addrs = all(c"fe80::1%1", c"7").into_iter();
+        let expected = [
+            "[fe80::1%1]:7",
+            "[fe80::1%1]:8",
+            "[fe80::2%1]:7",
+            "[fe80::2%1]:8",
+        ];
+        assert!(addrs.eq(expected.map(|addr| addr.parse::<SocketAddr>().unwrap())));
+        // By its name, which every system has.
+        assert_eq!(all(c"fe80::1%lo", c"7"), all(c"fe80::1%1", c"7"));
+        assert!(scoped("fe80::1%no-such-interface").is_none());
     }
 
     #[test]

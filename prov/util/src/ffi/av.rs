@@ -460,7 +460,7 @@ unsafe extern "C" fn straddr(
     // and a buffer of `*len` bytes.
     unsafe {
         let format = Handle::<Av>::borrow(av).format();
-        let text = addresses::bytes_of(format, addr).ok();
+        let text = addresses::bytes_to_print(format, addr).ok();
         let Some(text) = text.and_then(|bytes| format.to_text(bytes)) else {
             return std::ptr::null();
         };

@@ -81,7 +81,9 @@ pub fn bound(
     let first = random::number() as u32 % ports;
     for i in 0..ports {
         let port = range.start() + ((first + i) % ports) as u16;
-        match rustix::net::bind(&socket, &SocketAddr::new(addr.ip(), port)) {
+        let mut at = *addr;
+        at.set_port(port);
+        match rustix::net::bind(&socket, &at) {
             Ok(()) => return Ok(socket),
             Err(rustix::io::Errno::ADDRINUSE) => {}
             Err(error) => return Err(error.into()),

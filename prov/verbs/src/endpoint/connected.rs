@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use prov_message::objects::Claimed;
 use prov_util::attr::Info;
 use prov_util::endpoint::Bindings;
 use prov_util::eq::{ConnectionEvents, Eq};
@@ -49,7 +50,7 @@ enum Stage {
     /// It may connect, perhaps from an address that it has already.
     New(Option<Id>),
     /// A peer asks, and this is to be the answer.
-    Asked(Incomer),
+    Asked(Claimed<Incomer>),
     /// It has a connection, or has had one.
     Begun(EndKey),
     Closed,
@@ -62,7 +63,7 @@ impl Connected {
         let stage = if info.handle.0.is_null() {
             Stage::New(None)
         } else if domain.requests.knows(info.handle.0) {
-            let incomer = domain.requests.take(info.handle.0).ok_or(Errno::EINVAL)?;
+            let incomer = domain.requests.claim(info.handle.0).ok_or(Errno::EINVAL)?;
             Stage::Asked(incomer)
         } else {
             Stage::New(Some(id_of_passive(info)?))
@@ -137,13 +138,11 @@ impl Connected {
             return Err(Errno::EINVAL);
         }
         let parts = parts(&self.link, &state.events, domain, end)?;
-        let incomer = match std::mem::replace(&mut state.stage, Stage::Closed) {
-            Stage::Asked(incomer) => incomer,
-            other => {
-                state.stage = other;
-                return Err(Errno::EOPBADSTATE);
-            }
+        let Stage::Asked(claimed) = &state.stage else {
+            return Err(Errno::EOPBADSTATE);
         };
+        // Nobody is there where the request was rejected.
+        let incomer = claimed.take().ok_or(Errno::EOPBADSTATE)?;
         let accepted = match xrc {
             None => domain.manager.accept(parts, incomer, data),
             Some(xrc) => domain.manager.accept_xrc(parts, xrc, incomer, data),
@@ -155,11 +154,13 @@ impl Connected {
                 Ok(())
             }
             Err((error, Some(incomer))) => {
-                state.stage = Stage::Asked(incomer);
+                claimed.put_back(incomer);
                 Err(error)
             }
             Err((error, None)) => {
-                domain.requests.forget(state.info.handle.0);
+                // The application may think that it has to reject the request then.
+                domain.requests.abandon(state.info.handle.0);
+                state.stage = Stage::Closed;
                 Err(error)
             }
         }
@@ -178,7 +179,7 @@ impl Connected {
         let state = self.state();
         let address = match &state.stage {
             Stage::New(Some(id)) => id.local_address(),
-            Stage::Asked(incomer) => incomer.id.local_address(),
+            Stage::Asked(claimed) => claimed.look(|asking| asking.id.local_address()).flatten(),
             Stage::Begun(key) => domain.manager.local_address(*key),
             Stage::New(None) | Stage::Closed => None,
         };
@@ -190,7 +191,7 @@ impl Connected {
     /// The peer's address.
     pub fn peer_name(&self, domain: &Domain) -> Result<Vec<u8>> {
         let address = match &self.state().stage {
-            Stage::Asked(incomer) => incomer.id.peer_address(),
+            Stage::Asked(claimed) => claimed.look(|asking| asking.id.peer_address()).flatten(),
             Stage::Begun(key) => domain.manager.peer_address(*key),
             Stage::New(_) | Stage::Closed => None,
         };
@@ -221,7 +222,7 @@ impl Connected {
         match std::mem::replace(&mut state.stage, Stage::Closed) {
             Stage::Begun(key) => domain.manager.remove(key),
             // Who asks hears of that from RDMA CM, when its identifier goes.
-            Stage::Asked(_) => domain.requests.forget(state.info.handle.0),
+            Stage::Asked(_) => domain.requests.abandon(state.info.handle.0),
             Stage::New(_) | Stage::Closed => {}
         }
         state.events = None;

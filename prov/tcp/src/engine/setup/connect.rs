@@ -50,7 +50,9 @@ impl Reaching for Core {
             &identity.encode(),
         )
         .from_host(host::mark());
-        let source = SocketAddr::new(own.ip(), 0);
+        // The same address, with its scope, at any port.
+        let mut source = own;
+        source.set_port(0);
         let source = (!own.ip().is_unspecified()).then_some(source);
         let socket = socket::connect(source, &target.addr, &params)?;
         let request = request.encode();

@@ -6,6 +6,7 @@ use std::time::Instant;
 use prov_message::peers::UNKNOWN_SOURCE;
 use prov_util::errno::Errno;
 use prov_util::random;
+use prov_util::sockaddr;
 
 use crate::engine::Core;
 use crate::engine::link::connection::{Connection, Door, Owner, Stage, endpoint_address};
@@ -230,6 +231,7 @@ impl Core {
             self.remove_connection(key);
             return;
         };
+        let addr = rdm.peers.known_as(&addr, sockaddr::without_scope);
         let own = rdm.addr;
         let connection_to = |rdm: &Rdm| rdm.peers.link(rdm.peers.find(&addr)?);
         let mut existing = connection_to(rdm);

@@ -103,6 +103,27 @@ pub unsafe fn bytes_of<'a>(format: Format, addr: *const c_void) -> Result<&'a [u
     }
 }
 
+/// Bytes of an address that is to be printed: a socket address may be of any family
+/// that has a text, whatever the format's is.
+///
+/// # Safety
+/// `addr` points to an address of the format, or to a socket address of another
+/// family where the format is one of socket addresses, valid for the result's lifetime.
+pub unsafe fn bytes_to_print<'a>(format: Format, addr: *const c_void) -> Result<&'a [u8]> {
+    // SAFETY: a socket address begins with its family, which says how long it is; the
+    // caller vouches for the address.
+    unsafe {
+        match format.layout() {
+            Layout::Internet => {
+                let family = addr.cast::<u16>().read_unaligned();
+                let size = sockaddr::size_of_family(family).ok_or(Errno::EINVAL)?;
+                Ok(bytes(addr, size))
+            }
+            _ => bytes_of(format, addr),
+        }
+    }
+}
+
 /// Bytes of a socket address.
 ///
 /// # Safety
