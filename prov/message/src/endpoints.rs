@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use prov_util::av::Changes;
 use prov_util::buffer::AppIov;
 use prov_util::errno::{Errno, Result};
 use prov_util::mr::Job;
@@ -61,6 +62,8 @@ pub struct Endpoints<T: Transport> {
     /// Receives of another provider's that have ended while this is deaf.
     pub(crate) late: Vec<(Receipt<T::Ack>, AppIov, Result)>,
     pub(crate) kept: Keeping<T>,
+    /// The address vectors as they were when sources were last looked up for all.
+    pub(crate) changes: Changes,
 }
 
 impl<T: Transport> Default for Endpoints<T> {
@@ -80,6 +83,7 @@ impl<T: Transport> Endpoints<T> {
             is_deaf: false,
             late: Vec::new(),
             kept: Keeping::new(limits),
+            changes: Changes::default(),
         }
     }
 

@@ -10,6 +10,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use fabric_abi::FI_PEEK;
+use prov_util::av::Changes;
 use prov_util::drive::{Driven, Helper, Seat, Signals, Sleeper, Waiting};
 use prov_util::errno::{Errno, Result};
 use prov_util::progress::Progress;
@@ -206,6 +207,10 @@ pub trait Core: Send + Sized + 'static {
     /// # Errors
     /// Those of [`Endpoints::post`].
     fn post_receive(&mut self, poster: Poster, receive: &Receive) -> Result {
+        // It may find a message that has come before its peer was inserted or removed.
+        if self.endpoints().changes != Changes::now() {
+            self.follow_changes();
+        }
         let posting = self.endpoints().post(poster, receive)?;
         self.follow_up();
         if posting == Posting::NotFound {
@@ -219,6 +224,29 @@ pub trait Core: Send + Sized + 'static {
             }
         }
         Ok(())
+    }
+
+    /// Has messages, those that are kept as well as those to come, reported with the
+    /// numbers that their peers have now (fi_cq(3), `FI_SOURCE`). That is asked for
+    /// after each removal before more is taken in, and after each change before a
+    /// receive is matched with a message that is kept: the number is decided when a
+    /// message and its receive are matched.
+    #[cold]
+    #[inline(never)]
+    fn follow_changes(&mut self) {
+        self.endpoints().changes = Changes::now();
+        let eps: Vec<EpKey> = self.endpoints().iter().map(|(key, _)| key).collect();
+        for ep in eps {
+            Self::Sources::expects(self, ep);
+        }
+    }
+
+    /// [`Core::follow_changes`] where addresses have been removed.
+    #[inline(always)]
+    fn follow_removals(&mut self) {
+        if self.endpoints().changes.is_before_a_removal() {
+            self.follow_changes();
+        }
     }
 
     /// Does what earlier calls have led to. What that leads to in turn is done
@@ -354,6 +382,7 @@ impl<C: Core> Lane<C> {
         self.signals.serve();
         core.endpoints().owner_enters();
         core.follow_up();
+        core.follow_removals();
         let waiting = core.progress();
         let errand = core.next_errand();
         core.endpoints().owner_leaves();
@@ -375,6 +404,7 @@ impl<C: Core> Lane<C> {
         let mut core = self.core();
         core.endpoints().owner_enters();
         core.follow_up();
+        core.follow_removals();
         let may_sleep = core.prepare_wait(Sleeper::Thread);
         core.endpoints().owner_leaves();
         may_sleep
@@ -400,6 +430,7 @@ impl<C: Core> Progress for Lane<C> {
             return;
         };
         self.signals.serve();
+        core.follow_removals();
         let waiting = core.progress();
         if core.has_errands() {
             self.run_errands(core);
@@ -421,6 +452,7 @@ impl<C: Core> Progress for Lane<C> {
 
     fn prepare_wait(&self) -> bool {
         let mut core = self.core();
+        core.follow_removals();
         let may_sleep = core.prepare_wait(Sleeper::Thread);
         let errand = core.next_errand();
         drop(core);
@@ -444,6 +476,7 @@ impl<C: Core> Driven for Lane<C> {
         let Some(mut core) = self.core.lock_as_helper() else {
             return true;
         };
+        core.follow_removals();
         let may_sleep = core.prepare_wait(Sleeper::Helper);
         let Some(mut errand) = core.next_errand() else {
             return may_sleep;

@@ -21,7 +21,7 @@ mod write_lock;
 
 use std::ffi::c_void;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use fabric_abi::*;
@@ -104,6 +104,35 @@ pub trait Observer: Send + Sync {
     /// The address is no longer in the vector; its number may come to mean
     /// another one. Called without a lock held.
     fn removed(&self, fi_addr: fi_addr_t);
+}
+
+static INSERTIONS: AtomicU64 = AtomicU64::new(0);
+static REMOVALS: AtomicU64 = AtomicU64::new(0);
+
+/// How often the address vectors of this process have changed: whoever keeps numbers of
+/// addresses compares two of these to find out whether to look them up again. A change
+/// counts before the call that makes it returns.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Changes {
+    insertions: u64,
+    removals: u64,
+}
+
+impl Changes {
+    /// Those until now.
+    #[inline]
+    pub fn now() -> Self {
+        Changes {
+            insertions: INSERTIONS.load(Ordering::Acquire),
+            removals: REMOVALS.load(Ordering::Acquire),
+        }
+    }
+
+    /// Whether addresses have been removed since.
+    #[inline(always)]
+    pub fn is_before_a_removal(self) -> bool {
+        self.removals != REMOVALS.load(Ordering::Acquire)
+    }
 }
 
 /// Whom an address vector tells that it has grown.
@@ -334,6 +363,7 @@ impl Av {
         }
         let inserted = outcomes.inserted;
         drop(state);
+        INSERTIONS.fetch_add(1, Ordering::Release);
         let observers = self.insert_observers.lock().clone();
         for observer in observers.iter().filter_map(Weak::upgrade) {
             observer.inserted();
@@ -409,6 +439,8 @@ impl Av {
             for observer in observers.iter().filter_map(Weak::upgrade) {
                 gone.iter().for_each(|&fi_addr| observer.removed(fi_addr));
             }
+            // Whoever sees it finds that the observers know.
+            REMOVALS.fetch_add(1, Ordering::Release);
         }
         outcome
     }

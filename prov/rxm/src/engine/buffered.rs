@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 
 use fabric_abi::{FI_CLAIM, FI_DISCARD, FI_MORE};
+use prov_message::Reaching;
 use prov_message::peers::UNKNOWN_SOURCE;
 use prov_message::{Buffer, Context, Receipt};
 use prov_util::errno::{Errno, Result};
@@ -154,14 +155,16 @@ impl Core {
 
     fn claim(&mut self, message: Message, receive: &Receive) {
         let memory = receive.buffers;
-        // The address vector may have learnt of the peer since it was told.
-        let src = match message.receipt.src {
-            UNKNOWN_SOURCE => {
-                self.find_source(message.link);
+        // The address vector may have learnt of the peer, or forgotten it, since it was
+        // told.
+        let link = self.links.get(message.link);
+        let src = match link.map(|link| link.ep) {
+            Some(ep) => {
+                self.expects_one(ep);
                 let link = self.links.get(message.link);
                 link.map_or(UNKNOWN_SOURCE, |link| link.src)
             }
-            known => known,
+            None => message.receipt.src,
         };
         self.endpoints.discharge(message.charge);
         let receipt = Receipt {
