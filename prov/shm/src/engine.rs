@@ -31,7 +31,7 @@ use prov_util::request::{Atomic, RemoteAccess, Transmit};
 use prov_util::timers::Timers;
 use slotmap::SlotMap;
 
-use self::keys::{LinkKey, PeerKey, Source};
+use self::keys::{Due, LinkKey, Source};
 use self::link::{Action, Endpoints, Link, Shm};
 use crate::params::Params;
 
@@ -53,7 +53,7 @@ pub struct Core {
     /// Copies from peers' memory.
     copier: Copier<Shm>,
     poller: Poller<Source>,
-    timers: Timers<(EpKey, PeerKey)>,
+    timers: Timers<Due>,
     events: Vec<Event<Source>>,
     /// Progress calls since the last one in which something came.
     idle_calls: u32,

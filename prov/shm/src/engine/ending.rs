@@ -9,7 +9,7 @@ use prov_util::errno::Errno;
 
 use super::Core;
 use super::keys::LinkKey;
-use super::link::{Fault, Link, Pending};
+use super::link::{Fault, Link, Pending, Stage};
 use crate::LOG;
 
 impl Core {
@@ -48,6 +48,7 @@ impl Core {
     pub(super) fn remove_link(&mut self, key: LinkKey) {
         if let Some(link) = self.links.remove(key) {
             self.poller.forget(link.wire.as_fd());
+            self.no_longer_entered(link.ep, key);
         }
     }
 
@@ -58,6 +59,9 @@ impl Core {
             return Vec::new();
         };
         self.poller.forget(link.wire.as_fd());
+        if link.stage == Stage::Entered {
+            self.no_longer_entered(link.ep, key);
+        }
         self.open.remove(key);
         self.copier.link_ended(key);
         let Link {

@@ -1,5 +1,6 @@
 //! What an endpoint has besides its messages: its name, and its peers.
 
+use std::collections::VecDeque;
 use std::sync::Weak;
 
 use prov_local::rendezvous::Door;
@@ -18,6 +19,8 @@ pub struct Rdm {
     pub name: String,
     /// Where peers find it, once that is open.
     pub door: Option<Door>,
+    /// Who has come there and has not asked for a link, oldest first.
+    pub entered: VecDeque<LinkKey>,
     pub peers: Peers<LinkKey, Vector, Waiting>,
 }
 
@@ -33,6 +36,7 @@ impl Rdm {
         Rdm {
             name,
             door: None,
+            entered: VecDeque::new(),
             peers,
         }
     }

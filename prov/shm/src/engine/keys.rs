@@ -18,3 +18,14 @@ new_key_type! {
 /// What a descriptor in the poller belongs to: the socket of a link, or where an
 /// endpoint is found.
 pub type Source = prov_message::keys::Source<LinkKey, EpKey>;
+
+/// What is looked at again when its time has come.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Due {
+    /// A peer without a link.
+    Peer(EpKey, PeerKey),
+    /// Who has come and may not have asked for a link.
+    Entered(LinkKey),
+    /// A door that was left alone.
+    Door(EpKey),
+}

@@ -15,7 +15,7 @@ use prov_message::{Reaching as _, Sleeper, Waiting};
 use prov_util::poller::Event;
 
 use super::Core;
-use super::keys::{LinkKey, Source};
+use super::keys::{Due, LinkKey, Source};
 
 impl Core {
     #[inline(always)]
@@ -86,8 +86,12 @@ impl Core {
 
     fn run_timers(&mut self) {
         let now = Instant::now();
-        while let Some((ep, peer)) = self.timers.pop_due(now) {
-            self.due(ep, peer, now);
+        while let Some(due) = self.timers.pop_due(now) {
+            match due {
+                Due::Peer(ep, peer) => self.due(ep, peer, now),
+                Due::Entered(key) => self.check_entered(key),
+                Due::Door(ep) => self.watch_door(ep),
+            }
         }
         if self.open.is_nap_due(now) {
             self.nap();

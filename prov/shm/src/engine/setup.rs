@@ -5,7 +5,7 @@
 //! each other at the same time, the link is made by whose name is the smaller.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use prov_local::barrier;
 use prov_local::channel::{Channel, Head};
@@ -18,7 +18,7 @@ use prov_util::errno::{Errno, Result};
 use prov_util::process_memory::{Seal, Token};
 
 use super::endpoint::{Rdm, Vector};
-use super::keys::{EpKey, LinkKey, PeerKey, Source};
+use super::keys::{Due, EpKey, LinkKey, PeerKey, Source};
 use super::link::{Fault, Link, Stage};
 use super::{Core, SERVICE, records};
 use crate::LOG;
@@ -39,6 +39,13 @@ const PACKET: usize = WORDS * 8 + LONGEST_NAME;
 
 /// Peers that are let in before the other links have their turn.
 const ADMISSIONS: u32 = 16;
+/// How long who has come may take to ask for a link.
+const REQUEST_TIME: Duration = Duration::from_secs(10);
+/// Peers at one endpoint that have come and not asked for a link; the oldest has to go
+/// for one more.
+const ENTERED_LIMIT: usize = 128;
+/// How long a door is left alone when the system has no descriptors left.
+const REST: Duration = Duration::from_millis(100);
 /// Packets of a link that are taken before that.
 const HEARINGS: u32 = 16;
 
@@ -134,7 +141,7 @@ impl Reaching for Core {
     }
 
     fn call_at(&mut self, at: Instant, ep: EpKey, peer: PeerKey) {
-        self.timers.set(at, (ep, peer));
+        self.timers.set(at, Due::Peer(ep, peer));
         self.poller.wake_at(at);
     }
 
@@ -195,14 +202,82 @@ impl Core {
                 Err(error) => Err(error),
             };
             match admitted {
-                Ok(key) => self.read_wire(key),
+                Ok(key) => {
+                    self.entered(ep, key);
+                    self.read_wire(key);
+                }
                 Err(error) => {
-                    log::warn!(target: LOG.ep_ctrl, "cannot let a peer in: {error}");
+                    log::warn!(target: LOG.ep_ctrl, "cannot let peers in for the moment: {error}");
+                    self.rest(ep);
                     return;
                 }
             }
         }
         self.open.poll_soon();
+    }
+
+    /// Somebody has come who has to ask for a link soon.
+    fn entered(&mut self, ep: EpKey, key: LinkKey) {
+        let deadline = Instant::now() + REQUEST_TIME;
+        self.timers.set(deadline, Due::Entered(key));
+        self.poller.wake_at(deadline);
+        let Some(rdm) = self.rdm(ep) else {
+            return;
+        };
+        rdm.entered.push_back(key);
+        if rdm.entered.len() > ENTERED_LIMIT
+            && let Some(oldest) = rdm.entered.pop_front()
+        {
+            log::info!(
+                target: LOG.ep_ctrl,
+                "too many peers that have not asked for a link; the oldest has to go"
+            );
+            self.remove_link(oldest);
+        }
+    }
+
+    /// Who has come has asked for a link, or has gone.
+    pub(super) fn no_longer_entered(&mut self, ep: EpKey, key: LinkKey) {
+        if let Some(rdm) = self.rdm(ep) {
+            rdm.entered.retain(|other| *other != key);
+        }
+    }
+
+    /// Who came has had the time to ask for a link.
+    pub(super) fn check_entered(&mut self, key: LinkKey) {
+        let link = self.links.get(key);
+        if link.is_some_and(|link| link.stage == Stage::Entered) {
+            self.break_link(key, Fault::Ended(Errno::ETIMEDOUT));
+        }
+    }
+
+    /// Leaves a door alone for a while. Peers wait in the kernel meanwhile.
+    pub(super) fn rest(&mut self, ep: EpKey) {
+        let Some(rdm) = self.endpoints.get(ep).map(|ep| &ep.own) else {
+            return;
+        };
+        if let Some(door) = &rdm.door {
+            self.poller.forget(door.as_fd());
+            let again = Instant::now() + REST;
+            self.timers.set(again, Due::Door(ep));
+            self.poller.wake_at(again);
+        }
+    }
+
+    /// Somebody at an endpoint's door is seen again.
+    pub(super) fn watch_door(&mut self, ep: EpKey) {
+        let Some(rdm) = self.endpoints.get(ep).map(|ep| &ep.own) else {
+            return;
+        };
+        if let Some(door) = &rdm.door
+            && self
+                .poller
+                .watch_listener(door.as_fd(), Source::Door(ep))
+                .is_err()
+        {
+            // The next attempt may not fail.
+            self.rest(ep);
+        }
     }
 
     /// Takes what has come over the socket of a link. A peer that calls more often
@@ -254,6 +329,10 @@ impl Core {
         let is_asked = link.stage == Stage::Entered;
         let said = Introduction::decode(packet);
         let said = said.ok_or(Fault::Protocol("first packet"))?;
+        if is_asked {
+            let ep = link.ep;
+            self.no_longer_entered(ep, key);
+        }
         match (is_asked, with) {
             (true, Some(fd)) => self.asked(key, &said, &fd),
             (true, None) => Err(Fault::Protocol("first packet without memory")),

@@ -368,3 +368,46 @@ fn what_is_read_has_so_many_bytes_in_all() {
         assert_eq!(read_from_a_liar(2000, parts), Errno::EPROTO, "{parts:?}");
     }
 }
+
+/// Whether the victim has closed a socket on which it has said nothing.
+fn has_ended(wire: &Wire) -> bool {
+    matches!(wire.receive(&mut [0]), Ok((0, _)) | Err(Errno::ECONNRESET))
+}
+
+#[test]
+fn of_those_who_come_and_do_not_ask_for_a_link_the_oldest_goes() {
+    const SILENT: usize = 300;
+    const KEPT: usize = 128;
+    let mut scene = Scene::new();
+    let before = scene.victim.core.links.len();
+    let mut silent = Vec::new();
+    for _ in 0..SILENT {
+        silent.push(Wire::reach(SERVICE, &scene.victim.name).unwrap());
+        scene.victim.drive();
+        assert!(scene.victim.core.links.len() <= before + KEPT);
+    }
+    until(&mut [&mut scene.victim], |_| {
+        silent[..SILENT - KEPT].iter().all(has_ended)
+    });
+    assert!(!silent[SILENT - KEPT..].iter().any(has_ended));
+    scene.is_well();
+}
+
+#[test]
+fn who_comes_and_asks_for_no_link_in_time_has_to_go() {
+    let mut scene = Scene::new();
+    scene.is_well();
+    let before = scene.victim.core.links.len();
+    let silent = Wire::reach(SERVICE, &scene.victim.name).unwrap();
+    until(&mut [&mut scene.victim], |_| has_ended(&silent));
+    assert_eq!(scene.victim.core.links.len(), before);
+    scene.is_well();
+}
+
+#[test]
+fn a_door_that_was_left_alone_lets_peers_in_later() {
+    let mut scene = Scene::new();
+    let ep = scene.victim.ep;
+    scene.victim.core.rest(ep);
+    scene.is_well();
+}
