@@ -46,6 +46,13 @@ impl<L: Key, W, const N: usize> Admission<L, W, N> {
         self.waiting.keys()
     }
 
+    /// Whether a link waits that goes on when the total `which` has fallen.
+    pub fn any_for(&self, which: usize) -> bool {
+        self.orders
+            .get(which)
+            .is_some_and(|order| !order.is_empty())
+    }
+
     /// Whether a link waits.
     pub fn contains(&self, link: L) -> bool {
         self.waiting.contains_key(link)

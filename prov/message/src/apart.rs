@@ -15,21 +15,22 @@ pub struct Charge<L> {
     /// Bytes, with what keeping them takes.
     bytes: usize,
     room: Room,
-    is_announced: bool,
+    /// Of an announcement.
+    announced: Option<Room>,
 }
 
 impl<T: Transport> Endpoints<T> {
     /// Charges a link for a message that begins, all of which the provider keeps;
     /// `None` where there is no room for it.
     pub fn charge_whole(&mut self, arrival: &Arrival<T>) -> Option<Charge<T::Link>> {
-        let room = self.room_for(&arrival.wish())?;
+        let room = self.room_for(&self.wish(arrival))?;
         let bytes = arrival.len.saturating_add(KEEPING_COST);
         self.charge(arrival.link, Cost::Bytes(bytes, room));
         Some(Charge {
             link: arrival.link,
             bytes,
             room,
-            is_announced: false,
+            announced: None,
         })
     }
 
@@ -40,18 +41,15 @@ impl<T: Transport> Endpoints<T> {
         arrival: &Arrival<T>,
         front: usize,
     ) -> Option<Charge<T::Link>> {
-        let account = self.kept.of(arrival.link).announcements;
-        if !self.kept.announcements.has_room(account, 1, 0) {
-            return None;
-        }
+        let announced = self.room_to_announce(arrival)?;
         let beginning = Arrival {
             len: front,
             ..*arrival
         };
         let charge = self.charge_whole(&beginning)?;
-        self.charge(arrival.link, Cost::Announcement);
+        self.charge(arrival.link, Cost::Announcement(announced));
         Some(Charge {
-            is_announced: true,
+            announced: Some(announced),
             ..charge
         })
     }
@@ -62,11 +60,11 @@ impl<T: Transport> Endpoints<T> {
             link,
             bytes,
             room,
-            is_announced,
+            announced,
         } = charge;
         self.refund_link(link, Cost::Bytes(bytes, room));
-        if is_announced {
-            self.refund_link(link, Cost::Announcement);
+        if let Some(room) = announced {
+            self.refund_link(link, Cost::Announcement(room));
         }
         self.admit_held_back();
     }

@@ -3,7 +3,7 @@
 use fabric_abi::FI_REMOTE_CQ_DATA;
 use prov_util::buffer::AppIov;
 use prov_util::errno::{Errno, Result};
-use prov_util::matching::{ANY_SOURCE, Matched, Message};
+use prov_util::matching::{Matched, Message};
 
 use crate::endpoints::{Endpoints, EpKey};
 use crate::inbox::{
@@ -35,19 +35,6 @@ pub struct Arrival<T: Transport> {
     pub ack: T::Ack,
     /// Whether the sender could announce its messages.
     pub announces: bool,
-}
-
-impl<T: Transport> Arrival<T> {
-    /// What decides whether the message is kept.
-    pub(crate) fn wish(&self) -> Wish<T::Link> {
-        Wish {
-            link: self.link,
-            len: self.len,
-            announces: self.announces,
-            tagged: self.tagged,
-            is_known: self.src != ANY_SOURCE,
-        }
-    }
 }
 
 /// The receive for a message that is arriving.
@@ -198,7 +185,7 @@ impl<T: Transport> Endpoints<T> {
     /// A message begins for which there is no receive.
     #[inline(never)]
     pub fn unmatched(&mut self, arrival: &Arrival<T>) -> Unmatched {
-        let wish = arrival.wish();
+        let wish = self.wish(arrival);
         let room = self.room_for(&wish);
         let mut ack = arrival.ack;
         let body = match (room, arrival.len) {
@@ -209,7 +196,7 @@ impl<T: Transport> Endpoints<T> {
             (Some(_), _) => Body::Arriving(Vec::new()),
             (None, _) => Body::HeldBack,
         };
-        let Some(kept) = self.keep(arrival, ack, body, room.unwrap_or(Room::Shared)) else {
+        let Some(kept) = self.keep(arrival, ack, body, room.unwrap_or(Room::NONE)) else {
             return Unmatched::Gone;
         };
         if room.is_none() {
@@ -236,11 +223,11 @@ impl<T: Transport> Endpoints<T> {
             self.actions.push_back(Action::Fetch(arrival.link, fetch));
             return true;
         }
-        let account = self.kept.of(arrival.link).announcements;
-        self.kept.announcements.has_room(account, 1, 0)
-            && self
-                .keep(arrival, arrival.ack, Body::Announced(name), Room::Shared)
-                .is_some()
+        let Some(room) = self.room_to_announce(arrival) else {
+            return false;
+        };
+        self.keep(arrival, arrival.ack, Body::Announced(name), room)
+            .is_some()
     }
 
     pub(crate) fn keep(
@@ -523,10 +510,8 @@ impl<T: Transport> Endpoints<T> {
     /// room for their messages now.
     pub fn admit_held_back(&mut self) {
         self.unthrottle();
-        while let Some(next) = self.next_with_room() {
-            if let Some(room) = self.room_for(&next.wish)
-                && self.is_held_back(next.kept)
-            {
+        while let Some((next, room)) = self.next_with_room() {
+            if self.is_held_back(next.kept) {
                 self.admit(&next, room);
             }
         }

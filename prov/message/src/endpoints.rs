@@ -30,6 +30,9 @@ pub struct Endpoint<T: Transport> {
     pub rx_caps: u64,
     /// To whom its peers belong: the regions that they may access.
     pub job: Job,
+    /// Whether peers reach it that its address vector does not know, and which the
+    /// application has not accepted either.
+    pub meets_strangers: bool,
     /// The provider's part.
     pub own: T::Endpoint,
 }
@@ -97,6 +100,7 @@ impl<T: Transport> Endpoints<T> {
             directed: attributes.directed,
             rx_caps: attributes.rx_caps,
             job: attributes.job,
+            meets_strangers: false,
             own,
         })
     }

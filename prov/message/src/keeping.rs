@@ -7,18 +7,25 @@
 //! wants a message behind the one that has no room. So there is a budget more
 //! for those, and the first few messages of each that is known are kept beyond
 //! it, too.
+//!
+//! Peers that no address vector knows have, within all that, a share for all of them
+//! in the process: see [`strangers`].
 
-use prov_util::matching::Message;
+use prov_util::matching::{ANY_SOURCE, Message};
 use slotmap::SecondaryMap;
 
 use crate::admission::{Admission, Ceilings};
+use crate::arriving::Arrival;
 use crate::budget::{Account, Budget};
-use crate::endpoints::Endpoints;
+use crate::endpoints::{Endpoints, EpKey};
 use crate::inbox::{Action, Body, Kept, Transport, Unexpected};
 use crate::spare::Spare;
 
+pub mod strangers;
 #[cfg(test)]
 mod tests;
+
+use strangers::{MESSAGE_COST, Share, StrangersLimits};
 
 /// How much is kept for peers whose messages nobody receives.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +46,8 @@ pub struct Limits {
     pub saved: usize,
     /// Bytes of unexpected messages of all senders that keep even these out.
     pub memory: usize,
+    /// What all strangers in the process may leave; `None` where there is no limit.
+    pub strangers: Option<StrangersLimits>,
 }
 
 impl Default for Limits {
@@ -50,6 +59,7 @@ impl Default for Limits {
             unannounced: 0,
             saved: 0,
             memory: usize::MAX,
+            strangers: None,
         }
     }
 }
@@ -59,7 +69,9 @@ pub(crate) struct Keeping<T: Transport> {
     bytes: Budget,
     /// What senders that cannot announce may have on top of `bytes`.
     unannounced: Budget,
-    pub announcements: Budget,
+    announcements: Budget,
+    /// This lane's part in what strangers leave: bytes and announcements.
+    strangers: Option<[Share; 2]>,
     /// Memory of messages that are kept no longer.
     pub spare: Spare,
     in_flight: usize,
@@ -84,6 +96,8 @@ pub(crate) struct KeptOf {
     pub announcements: Account,
     /// Messages that are kept with their bytes.
     pub messages: usize,
+    /// What of it counts as strangers' bytes and announcements.
+    pub strangers: [usize; 2],
 }
 
 /// A link that is held back, and for which message.
@@ -102,11 +116,29 @@ pub(crate) struct Wish<L> {
     pub tagged: bool,
     /// Whether the address vector knows the sender.
     pub is_known: bool,
+    /// Whether it could, and does not.
+    pub is_stranger: bool,
+}
+
+/// What a message is charged to that is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Room {
+    pub budget: Purse,
+    /// Whether it counts as a stranger's.
+    pub is_stranger: bool,
+}
+
+impl Room {
+    /// Of a message that is not kept.
+    pub const NONE: Room = Room {
+        budget: Purse::Shared,
+        is_stranger: false,
+    };
 }
 
 /// Which budget a message is charged to that is kept with its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Room {
+pub(crate) enum Purse {
     /// The one that all senders share.
     Shared,
     /// That of senders which cannot announce.
@@ -117,15 +149,18 @@ pub(crate) enum Room {
 #[derive(Clone, Copy)]
 pub(crate) enum Cost {
     Bytes(usize, Room),
-    Announcement,
+    Announcement(Room),
     Nothing,
 }
 
 /// Cost of keeping an unexpected message, beside its bytes.
 pub(crate) const KEEPING_COST: usize = 128;
 /// What may keep a message out: the bytes in the shared budget, those that peers have
-/// left behind in it, the bytes of senders that cannot announce, and all together.
-pub(crate) const TOTALS: usize = 4;
+/// left behind in it, the bytes of senders that cannot announce, all together, and the
+/// bytes of strangers. [`TO_BE_KNOWN`] is none, and never falls: links stand there that
+/// go on when the address vector knows their peers.
+pub(crate) const TOTALS: usize = 6;
+const TO_BE_KNOWN: usize = 5;
 /// Bytes of unexpected messages, and announcements, that every peer may have
 /// kept whatever the others have.
 const LEAST: usize = 64 << 10;
@@ -138,6 +173,7 @@ impl<T: Transport> Keeping<T> {
             bytes: Budget::new(limits.unexpected, LEAST.min(limits.unexpected / 2)),
             unannounced: Budget::new(limits.unannounced, 0),
             announcements: Budget::new(limits.announcements, LEAST_ANNOUNCEMENTS),
+            strangers: limits.strangers.as_ref().map(Share::of),
             spare: Spare::default(),
             in_flight: limits.in_flight,
             saved: limits.saved,
@@ -160,8 +196,42 @@ impl<T: Transport> Keeping<T> {
         self.links.get_mut(link).unwrap_or(&mut self.ended)
     }
 
-    /// How high the totals may be for a message to be kept.
-    pub fn ceilings(&self, wish: &Wish<T::Link>) -> Ceilings<TOTALS> {
+    /// How high the totals may be for a link to go on with a message for which there is
+    /// no room: that of strangers where it is that one which keeps the message out, or
+    /// else those of the lane.
+    fn ceilings(&self, wish: &Wish<T::Link>) -> Ceilings<TOTALS> {
+        match self.strangers_have_room(wish) {
+            true => self.ceilings_of_lane(wish),
+            false => [
+                None,
+                None,
+                None,
+                None,
+                self.ceiling_of_strangers(wish),
+                Some(0),
+            ],
+        }
+    }
+
+    /// What the bytes of strangers may come to for a stranger's message to be kept.
+    fn ceiling_of_strangers(&self, wish: &Wish<T::Link>) -> Option<usize> {
+        let [bytes, _] = self.strangers.as_ref()?;
+        let of = self.links.get(wish.link).copied().unwrap_or(self.ended);
+        let cost = wish.len.saturating_add(KEEPING_COST + MESSAGE_COST);
+        bytes.ceiling(of.strangers[0], cost)
+    }
+
+    /// Whether a message is not a stranger's, or those have room for it.
+    fn strangers_have_room(&self, wish: &Wish<T::Link>) -> bool {
+        let Some([bytes, _]) = self.strangers.as_ref().filter(|_| wish.is_stranger) else {
+            return true;
+        };
+        let ceiling = self.ceiling_of_strangers(wish);
+        ceiling.is_some_and(|ceiling| bytes.total() <= ceiling)
+    }
+
+    /// How high the totals of the lane may be for a message to be kept.
+    fn ceilings_of_lane(&self, wish: &Wish<T::Link>) -> Ceilings<TOTALS> {
         let of = self.links.get(wish.link).copied().unwrap_or(self.ended);
         let cost = wish.len.saturating_add(KEEPING_COST);
         let allowance = if wish.announces { self.in_flight } else { 0 };
@@ -178,6 +248,8 @@ impl<T: Transport> Keeping<T> {
             self.bytes.ceiling_of_least(of.bytes, cost),
             unannounced,
             saved,
+            None,
+            None,
         ]
     }
 
@@ -185,7 +257,18 @@ impl<T: Transport> Keeping<T> {
     pub fn totals(&self) -> [usize; TOTALS] {
         let (bytes, unannounced) = (self.bytes.total(), self.unannounced.total());
         let all = bytes.saturating_add(unannounced);
-        [bytes, self.bytes.left_behind(), unannounced, all]
+        let strangers = self
+            .strangers
+            .as_ref()
+            .map_or(0, |[bytes, _]| bytes.total());
+        [
+            bytes,
+            self.bytes.left_behind(),
+            unannounced,
+            all,
+            strangers,
+            usize::MAX,
+        ]
     }
 
     /// What is kept of a link has changed, or whether its peer is known: so has what
@@ -211,7 +294,22 @@ impl<T: Transport> Keeping<T> {
             self.bytes.leave_behind(of.bytes);
             self.unannounced.leave_behind(of.unannounced);
             self.announcements.leave_behind(of.announcements);
+            for (share, kept) in self.strangers.iter_mut().flatten().zip(of.strangers) {
+                share.leave_behind(kept);
+            }
         }
+    }
+}
+
+impl Cost {
+    /// Which count of strangers it raises, and by how much.
+    fn share(self) -> Option<(usize, usize)> {
+        let (room, share) = match self {
+            Cost::Bytes(cost, room) => (room, (0, cost.saturating_add(MESSAGE_COST))),
+            Cost::Announcement(room) => (room, (1, 1)),
+            Cost::Nothing => return None,
+        };
+        room.is_stranger.then_some(share)
     }
 }
 
@@ -222,7 +320,7 @@ impl<T: Transport> Unexpected<T> {
             Body::Complete(_) | Body::Arriving(_) => {
                 Cost::Bytes(len.saturating_add(KEEPING_COST), self.room)
             }
-            Body::Announced(_) => Cost::Announcement,
+            Body::Announced(_) => Cost::Announcement(self.room),
             Body::HeldBack | Body::Lost(_) => Cost::Nothing,
         }
     }
@@ -247,17 +345,60 @@ impl<T: Transport> Endpoints<T> {
         of.is_some_and(|of| of.announcements.kept() != 0)
     }
 
+    /// What decides whether a message is kept.
+    pub(crate) fn wish(&self, arrival: &Arrival<T>) -> Wish<T::Link> {
+        Wish {
+            link: arrival.link,
+            len: arrival.len,
+            announces: arrival.announces,
+            tagged: arrival.tagged,
+            is_known: arrival.src != ANY_SOURCE,
+            is_stranger: self.is_stranger(arrival.ep, arrival.src),
+        }
+    }
+
+    /// Whether the peer with this source is none that the endpoint's address vector
+    /// knows, or that the application has accepted.
+    fn is_stranger(&self, ep: EpKey, src: u64) -> bool {
+        let meets_strangers = || self.eps.get(ep).is_some_and(|ep| ep.meets_strangers);
+        src == ANY_SOURCE && self.kept.strangers.is_some() && meets_strangers()
+    }
+
     /// Where there is room for a message, if anywhere.
     pub(crate) fn room_for(&self, wish: &Wish<T::Link>) -> Option<Room> {
+        if !self.kept.strangers_have_room(wish) {
+            return None;
+        }
         let has_room = |(total, ceiling): (usize, Option<usize>)| {
             ceiling.is_some_and(|ceiling| total <= ceiling)
         };
-        let ceilings = self.kept.ceilings(wish);
+        let ceilings = self.kept.ceilings_of_lane(wish);
         let mut rooms = self.kept.totals().into_iter().zip(ceilings).map(has_room);
-        match rooms.position(|has_room| has_room)? {
-            0 | 1 => Some(Room::Shared),
-            _ => Some(Room::Unannounced),
-        }
+        let budget = match rooms.position(|has_room| has_room)? {
+            0 | 1 => Purse::Shared,
+            _ => Purse::Unannounced,
+        };
+        let is_stranger = wish.is_stranger;
+        Some(Room {
+            budget,
+            is_stranger,
+        })
+    }
+
+    /// Where there is room for an announcement, if there is.
+    pub(crate) fn room_to_announce(&mut self, arrival: &Arrival<T>) -> Option<Room> {
+        let is_stranger = self.is_stranger(arrival.ep, arrival.src);
+        let of = *self.kept.of(arrival.link);
+        let strangers = self.kept.strangers.as_ref().filter(|_| is_stranger);
+        let lacks_share = strangers.is_some_and(|[_, share]| {
+            let ceiling = share.ceiling(of.strangers[1], 1);
+            ceiling.is_none_or(|ceiling| share.total() > ceiling)
+        });
+        let has_room = self.kept.announcements.has_room(of.announcements, 1, 0) && !lacks_share;
+        has_room.then_some(Room {
+            is_stranger,
+            ..Room::NONE
+        })
     }
 
     /// A link is held back with a message for which there is no room.
@@ -269,13 +410,27 @@ impl<T: Transport> Endpoints<T> {
 
     /// The next link that is held back and for whose message there is room now; it is
     /// held back no longer.
-    pub(crate) fn next_with_room(&mut self) -> Option<HeldBack<T>> {
-        let link = self.kept.held_back.next(self.kept.totals())?;
-        #[cfg(test)]
-        {
-            self.kept.visits += 1;
+    pub(crate) fn next_with_room(&mut self) -> Option<(HeldBack<T>, Room)> {
+        loop {
+            let link = self.kept.held_back.next(self.kept.totals())?;
+            #[cfg(test)]
+            {
+                self.kept.visits += 1;
+            }
+            let wish = self.kept.held_back.get_mut(link)?.wish;
+            match self.room_for(&wish) {
+                Some(room) => return Some((self.kept.held_back.remove(link)?, room)),
+                // One reason is gone, and now it is another one.
+                None => self.kept.changed(link),
+            }
         }
-        self.kept.held_back.remove(link)
+    }
+
+    /// Whether a link is held back that would go on if the address vector knew its
+    /// peer.
+    #[inline]
+    pub fn holds_back_strangers(&self) -> bool {
+        self.kept.held_back.any_for(TO_BE_KNOWN)
     }
 
     /// A message of a link is kept.
@@ -284,13 +439,16 @@ impl<T: Transport> Endpoints<T> {
         match cost {
             Cost::Bytes(cost, room) => {
                 of.messages += 1;
-                match room {
-                    Room::Shared => self.kept.bytes.charge(&mut of.bytes, cost),
-                    Room::Unannounced => self.kept.unannounced.charge(&mut of.unannounced, cost),
+                match room.budget {
+                    Purse::Shared => self.kept.bytes.charge(&mut of.bytes, cost),
+                    Purse::Unannounced => self.kept.unannounced.charge(&mut of.unannounced, cost),
                 }
             }
-            Cost::Announcement => self.kept.announcements.charge(&mut of.announcements, 1),
+            Cost::Announcement(_) => self.kept.announcements.charge(&mut of.announcements, 1),
             Cost::Nothing => {}
+        }
+        if let (Some(strangers), Some((which, cost))) = (&mut self.kept.strangers, cost.share()) {
+            strangers[which].charge(&mut of.strangers[which], cost);
         }
         *self.kept.of(link) = of;
         self.kept.changed(link);
@@ -298,9 +456,19 @@ impl<T: Transport> Endpoints<T> {
 
     /// The address vector has learnt, or forgotten, who is at the other end of a
     /// link.
-    pub(crate) fn link_known(&mut self, link: T::Link, is_known: bool) {
+    pub(crate) fn link_known(&mut self, ep: EpKey, link: T::Link, src: u64) {
+        let is_stranger = self.is_stranger(ep, src);
         if let Some(waits) = self.kept.held_back.get_mut(link) {
-            waits.wish.is_known = is_known;
+            waits.wish.is_known = src != ANY_SOURCE;
+            waits.wish.is_stranger = is_stranger;
+        }
+        let Keeping {
+            strangers, links, ..
+        } = &mut self.kept;
+        if let (Some(strangers), Some(of), false) = (strangers, links.get_mut(link), is_stranger) {
+            for (share, kept) in strangers.iter_mut().zip(&mut of.strangers) {
+                share.forgive(kept);
+            }
         }
         self.kept.changed(link);
         self.admit_held_back();
@@ -318,6 +486,7 @@ impl<T: Transport> Endpoints<T> {
             bytes,
             unannounced,
             announcements,
+            strangers,
             links,
             ..
         } = &mut self.kept;
@@ -327,15 +496,22 @@ impl<T: Transport> Endpoints<T> {
                 if let Some(of) = &mut of {
                     of.messages = of.messages.saturating_sub(1);
                 }
-                match room {
-                    Room::Shared => bytes.refund(of.map(|of| &mut of.bytes), cost),
-                    Room::Unannounced => {
+                let of = of.as_deref_mut();
+                match room.budget {
+                    Purse::Shared => bytes.refund(of.map(|of| &mut of.bytes), cost),
+                    Purse::Unannounced => {
                         unannounced.refund(of.map(|of| &mut of.unannounced), cost);
                     }
                 }
             }
-            Cost::Announcement => announcements.refund(of.map(|of| &mut of.announcements), 1),
+            Cost::Announcement(_) => {
+                let of = of.as_deref_mut();
+                announcements.refund(of.map(|of| &mut of.announcements), 1);
+            }
             Cost::Nothing => {}
+        }
+        if let (Some(strangers), Some((which, cost))) = (strangers, cost.share()) {
+            strangers[which].refund(of.map(|of| &mut of.strangers[which]), cost);
         }
         self.kept.changed(link);
     }

@@ -41,6 +41,7 @@ pub use inbox::{
     Action, Buffer, Course, Fetch, Inbox, InboxKey, Kept, Placing, Receipt, Then, Transport,
 };
 pub use keeping::Limits;
+pub use keeping::strangers::{StrangersKept, StrangersLimits};
 pub use lane::{Core, Errand, Lane, NoErrand};
 pub use names::Names;
 pub use operation::{Context, Ledger, Op, OpClass, Ticket};

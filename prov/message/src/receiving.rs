@@ -297,7 +297,7 @@ impl<T: Transport> Endpoints<T> {
                 self.deliver(key, matched, message);
             }
         }
-        self.link_known(link, src != ANY_SOURCE);
+        self.link_known(ep, link, src);
         self.admit_held_back();
     }
 

@@ -7,7 +7,7 @@ use prov_util::request::{Tag, Transmit};
 use crate::arriving::{Arrival, Expected};
 use crate::endpoints::{Endpoints, EpKey};
 use crate::inbox::{Body, Transport};
-use crate::keeping::Room;
+use crate::keeping::Purse;
 
 /// The bytes of a message that is here in full.
 pub trait Whole {
@@ -131,8 +131,9 @@ impl<T: Transport> Endpoints<T> {
         arrival: &Arrival<T>,
         message: &(impl Whole + ?Sized),
     ) -> Taken<T::Ack> {
-        let room = self.room_for(&arrival.wish());
-        let (Some(room @ Room::Shared), Some(_)) = (room, self.get(arrival.ep)) else {
+        let room = self.room_for(&self.wish(arrival));
+        let room = room.filter(|room| room.budget == Purse::Shared);
+        let (Some(room), Some(_)) = (room, self.get(arrival.ep)) else {
             return Taken::Refused;
         };
         let mut ack = arrival.ack;

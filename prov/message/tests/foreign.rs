@@ -178,6 +178,7 @@ fn bench(unexpected: usize) -> Bench {
                 unannounced: 0,
                 saved: 0,
                 memory: usize::MAX,
+                strangers: None,
             }),
             links,
             due: Vec::new(),

@@ -32,6 +32,7 @@ const LIMITS: Limits = Limits {
     unannounced: 200_000,
     saved: 4,
     memory: 10_000_000,
+    strangers: None,
 };
 /// Longer than any budget, and fewer of them than the memory has room for.
 const HUGE: usize = 1_000_000;

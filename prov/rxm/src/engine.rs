@@ -24,7 +24,7 @@ use std::time::Instant;
 
 use prov_message::lane::Pause;
 use prov_message::sources::ByPeers;
-use prov_message::{EpKey, Limits, NoErrand, Signals, Target, Waiting};
+use prov_message::{EpKey, Limits, NoErrand, Signals, StrangersLimits, Target, Waiting};
 use prov_util::errno::{Errno, Result};
 use prov_util::ffi::below::Batch;
 use prov_util::mr::MrTable;
@@ -89,6 +89,7 @@ impl Core {
     pub fn new(params: Arc<Params>, memory: &Arc<MrTable>, signals: Arc<Signals>) -> Result<Self> {
         let limits = Limits {
             unexpected: params.max_unexpected,
+            strangers: Some(StrangersLimits::of_links_that_end()),
             ..Limits::default()
         };
         Ok(Core {

@@ -23,7 +23,7 @@ use prov_local::copies::{Copier, Copies as _, Work};
 use prov_local::rota::Rota;
 use prov_message::lane::Pause;
 use prov_message::sources::ByPeers;
-use prov_message::{EpKey, Limits, Signals, Sleeper, Target, Waiting};
+use prov_message::{EpKey, Limits, Signals, Sleeper, StrangersLimits, Target, Waiting};
 use prov_util::errno::Result;
 use prov_util::mr::MrTable;
 use prov_util::poller::{Event, Poller};
@@ -75,6 +75,7 @@ impl Core {
         let limits = Limits {
             unexpected: params.max_unexpected,
             announcements: ANNOUNCEMENTS,
+            strangers: Some(StrangersLimits::of_links_that_wait()),
             ..Limits::default()
         };
         Ok(Core {

@@ -23,9 +23,10 @@ use prov_local::rota::Rota;
 use prov_message::lane::Pause;
 use prov_message::sources::ByPeers;
 use prov_message::strangers::Strangers;
-use prov_message::{EpKey, Limits, Signals, Sleeper, Target, Waiting};
+use prov_message::{EpKey, Limits, Signals, Sleeper, StrangersLimits, Target, Waiting};
 use prov_util::errno::Result;
 use prov_util::lately::Lately;
+use prov_util::memory_limit::half_of_memory;
 use prov_util::mr::MrTable;
 use prov_util::poller::{Favourite, Poller};
 use prov_util::request::{Atomic, RemoteAccess, Transmit};
@@ -116,13 +117,6 @@ pub struct Core {
 /// Announcements that are kept of all peers.
 const ANNOUNCEMENTS: usize = 1 << 21;
 
-/// Half of this machine's memory, in bytes.
-fn half_of_memory() -> usize {
-    let system = rustix::system::sysinfo();
-    let bytes = u128::from(system.totalram) * u128::from(system.mem_unit.max(1));
-    usize::try_from(bytes / 2).unwrap_or(usize::MAX)
-}
-
 impl Core {
     /// Without sockets.
     ///
@@ -144,6 +138,7 @@ impl Core {
             unannounced: params.max_unannounced,
             saved: params.max_saved,
             memory: half_of_memory(),
+            strangers: Some(StrangersLimits::of_links_that_wait()),
             ..Limits::default()
         });
         Ok(Core {

@@ -87,8 +87,8 @@ param_table! {
         max_unannounced: usize = 512 << 20;
         /// Tagged messages of each peer of the C library that are kept
         /// whatever the limits above, as long as all that is kept takes less
-        /// than half of the machine's memory: whoever sends to the C library
-        /// can count on that
+        /// than half of the process's memory, as its control groups limit it:
+        /// whoever sends to the C library can count on that
         max_saved: usize = 64;
         /// Longer tagged messages are announced to peers of the C library, and
         /// sent when these ask for them. To be lowered where the parameter of

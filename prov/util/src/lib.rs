@@ -18,6 +18,7 @@ pub mod lately;
 pub mod logging;
 pub mod matching;
 pub mod memory_file;
+pub mod memory_limit;
 pub mod mr;
 pub mod netif;
 pub mod param;

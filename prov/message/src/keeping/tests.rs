@@ -1,9 +1,14 @@
+use prov_util::buffer::AppIov;
+use prov_util::desc::Descs;
+use prov_util::errno::Errno;
 use prov_util::mr::Job;
+use prov_util::request::{Receive, Select};
 use slotmap::{DefaultKey, SlotMap};
 
 use super::*;
-use crate::arriving::{Arrival, Unmatched};
-use crate::endpoints::{Attributes, EpKey};
+use crate::arriving::Unmatched;
+use crate::endpoints::Attributes;
+use crate::inbox::Action;
 
 enum Pipe {}
 
@@ -104,4 +109,172 @@ fn an_admission_looks_at_no_more_throttled_links_than_recover() {
     }
     let visits = world.endpoints.kept.visits - before;
     assert!(visits <= 100, "{visits} visits for 100 admissions");
+}
+
+/// Limits of strangers in a process that has nothing but this test.
+fn strangers(bytes: usize) -> StrangersLimits {
+    StrangersLimits {
+        of: Box::leak(Box::default()),
+        bytes,
+        announcements: 8,
+    }
+}
+
+impl World {
+    /// With these limits for strangers, which reach the endpoint.
+    fn met_by(strangers: StrangersLimits) -> Self {
+        let mut world = World::new(Limits {
+            strangers: Some(strangers),
+            ..Limits::default()
+        });
+        let ep = world.endpoints.get_mut(world.ep);
+        ep.unwrap().meets_strangers = true;
+        world
+    }
+
+    /// How many messages of a new link are kept until it is held back.
+    fn flood(&mut self, src: u64, most: usize) -> (DefaultKey, usize) {
+        let link = self.links.insert(());
+        let message = self.from(link, src, 0, false);
+        let kept = (0..most).take_while(|_| self.keeps(&message)).count();
+        (link, kept)
+    }
+
+    /// How many links were told to go on since the last call.
+    fn resumed(&mut self) -> usize {
+        let actions = std::mem::take(&mut self.endpoints.actions);
+        let resumes = |action: &&Action<Pipe>| matches!(action, Action::Resume(..));
+        actions.iter().filter(resumes).count()
+    }
+
+    /// Posts a receive for anything.
+    fn receive(&mut self) {
+        let receive = Receive {
+            buffers: AppIov::EMPTY,
+            select: Select::Untagged,
+            peer: ANY_SOURCE,
+            desc: Descs::NONE,
+            flags: 0,
+            context: std::ptr::null_mut(),
+        };
+        let poster = self.endpoints.poster(self.ep).unwrap();
+        self.endpoints.post(poster, &receive).unwrap();
+    }
+}
+
+const LIMIT: usize = 100 * (MESSAGE_COST + KEEPING_COST);
+
+#[test]
+fn strangers_leave_far_less_than_known_peers_in_the_whole_process() {
+    let limits = strangers(LIMIT);
+    let mut worlds = [World::met_by(limits), World::met_by(limits)];
+    let kept: usize = (0..20)
+        .map(|at| worlds[at % 2].flood(ANY_SOURCE, 1000).1)
+        .sum();
+    assert!((90..=100).contains(&kept), "{kept}");
+    for world in &mut worlds {
+        assert_eq!(world.flood(7, 1000).1, 1000, "of a known peer");
+    }
+    let [mut first, second] = worlds;
+    drop(second);
+    let (_, kept) = first.flood(ANY_SOURCE, 1000);
+    assert!(kept > 10, "a closed lane gives back what it had: {kept}");
+    drop(first);
+    assert_eq!(World::met_by(limits).flood(ANY_SOURCE, 1000).1, 50);
+}
+
+#[test]
+fn an_endpoint_whose_peers_were_accepted_knows_them() {
+    let mut world = World::met_by(strangers(LIMIT));
+    let ep = world.endpoints.get_mut(world.ep);
+    ep.unwrap().meets_strangers = false;
+    assert_eq!(world.flood(ANY_SOURCE, 1000).1, 1000);
+}
+
+#[test]
+fn a_stranger_goes_on_when_it_is_known_and_counts_as_known_from_then_on() {
+    let mut world = World::met_by(strangers(LIMIT));
+    let (link, kept) = world.flood(ANY_SOURCE, 1000);
+    assert_eq!((kept, world.resumed()), (50, 0));
+    assert!(world.endpoints.holds_back_strangers());
+    world.endpoints.relabel(world.ep, link, 3);
+    assert_eq!(world.resumed(), 1);
+    assert!(!world.endpoints.holds_back_strangers());
+    assert_eq!(world.flood(ANY_SOURCE, 1000).1, 50, "for others");
+}
+
+#[test]
+fn a_message_that_is_too_long_for_a_stranger_waits_until_it_is_known() {
+    let mut world = World::met_by(strangers(LIMIT));
+    let link = world.links.insert(());
+    assert!(!world.keeps(&world.from(link, ANY_SOURCE, LIMIT, false)));
+    assert!(world.endpoints.holds_back_strangers());
+    world.endpoints.relabel(world.ep, link, 3);
+    assert_eq!(world.resumed(), 1);
+}
+
+#[test]
+fn a_lane_that_keeps_nothing_of_strangers_lets_one_go_on_whatever_others_keep() {
+    let limits = strangers(LIMIT);
+    let (mut full, mut other) = (World::met_by(limits), World::met_by(limits));
+    while full.flood(ANY_SOURCE, 1000).1 > 0 {}
+    assert_eq!(other.flood(ANY_SOURCE, 1000).1, 1);
+    assert_eq!(other.flood(ANY_SOURCE, 1000).1, 0);
+    for _ in 0..2 {
+        assert_eq!(other.resumed(), 0);
+        other.receive();
+        assert_eq!(other.resumed(), 1);
+    }
+}
+
+#[test]
+fn no_stranger_is_forgotten_while_receives_are_posted() {
+    let mut world = World::met_by(strangers(LIMIT));
+    let (mut kept, mut held_back) = (0, 0);
+    for _ in 0..500 {
+        let (_, of_link) = world.flood(ANY_SOURCE, 3);
+        kept += of_link;
+        held_back += usize::from(of_link < 3);
+    }
+    assert!(held_back > 400);
+    let mut resumed = 0;
+    for _ in 0..kept + held_back {
+        world.receive();
+        resumed += world.resumed();
+    }
+    assert_eq!(resumed, held_back);
+    assert_eq!(world.endpoints.kept_bytes(), 0);
+}
+
+#[test]
+fn what_links_of_strangers_leave_behind_counts_until_it_is_received() {
+    let mut world = World::met_by(strangers(LIMIT));
+    for _ in 0..50 {
+        let (link, _) = world.flood(ANY_SOURCE, 1000);
+        world
+            .endpoints
+            .link_ended(world.ep, link, Errno::ECONNRESET);
+    }
+    let kept = world.endpoints.kept_bytes() / KEEPING_COST;
+    assert!((95..=100).contains(&kept), "{kept}");
+    for _ in 0..kept {
+        world.receive();
+    }
+    assert_eq!(world.endpoints.kept_bytes(), 0);
+    assert_eq!(world.flood(ANY_SOURCE, 1000).1, 50);
+}
+
+#[test]
+fn strangers_announce_less_than_known_peers() {
+    let mut world = World::met_by(strangers(LIMIT));
+    let announce = |world: &mut World, src| {
+        let link = world.links.insert(());
+        let message = world.from(link, src, 1 << 40, true);
+        (0..1000)
+            .take_while(|&name| world.endpoints.announced(&message, name))
+            .count()
+    };
+    assert_eq!(announce(&mut world, ANY_SOURCE), 4);
+    assert_eq!(announce(&mut world, ANY_SOURCE), 2);
+    assert_eq!(announce(&mut world, 5), 1000);
 }

@@ -163,6 +163,7 @@ impl<P: Provider> endpoint::Endpoint for SoftEndpoint<P> {
             let key = endpoints.add(this.attributes, part);
             if let Some(ep) = endpoints.get_mut(key) {
                 ep.reports = Reports::to(bindings);
+                ep.meets_strangers = bindings.av.is_some();
                 let inbox = ep.inbox;
                 match source {
                     Some(Source::Own(shared)) => endpoints.share(key, shared)?,

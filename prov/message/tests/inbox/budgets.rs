@@ -23,6 +23,7 @@ impl Receiver {
             unannounced: 0,
             saved: 0,
             memory: usize::MAX,
+            strangers: None,
         });
         let attributes = Attributes {
             tx_size: 1,

@@ -146,6 +146,7 @@ impl Model {
                 unannounced: 0,
                 saved: 0,
                 memory: usize::MAX,
+                strangers: None,
             },
             messages: Vec::new(),
             receives: Vec::new(),

@@ -184,7 +184,9 @@ fn side_of(
         auth_key: auth_key.clone(),
     };
     let ep = core.endpoints.add(attributes, part);
-    let reports = &mut core.endpoints.get_mut(ep).unwrap().reports;
+    let endpoint = core.endpoints.get_mut(ep).unwrap();
+    endpoint.meets_strangers = true;
+    let reports = &mut endpoint.reports;
     reports.tx_cq = Some(cq.clone());
     reports.rx_cq = Some(cq.clone());
     let listener = core.add_listener(socket, door(ep), auth_key, 128).unwrap();

@@ -165,6 +165,7 @@ impl Core {
                 let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
                 conn.detours.set(Detour::HeldBack, true);
                 conn.copies.held_back = Some(held);
+                self.has_chores |= self.endpoints.holds_back_strangers();
             }
             Unmatched::Gone => return Err(Fault::Gone),
         }

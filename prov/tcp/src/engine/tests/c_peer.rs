@@ -414,3 +414,29 @@ fn names_of_messages_mean_nothing_to_a_peer_that_has_not_agreed_to_them() {
         assert_eq!((a.count(), place), (0, [0; 8]));
     }
 }
+
+#[test]
+fn a_stranger_may_leave_less_than_a_known_peer_until_the_address_vector_knows_it() {
+    const LEN: usize = 100 << 20;
+    let a = side();
+    let port = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = port.local_addr().unwrap();
+    let mut peer = Peer::connects(&a, addr.port());
+    let header = Header {
+        payload: LEN,
+        ..Header::new(Op::Msg)
+    };
+    let mut bytes = [0; MAX_HEADER];
+    let len = header.encode(&[], ByteOrder::Native, 0, &mut bytes);
+    peer.stream.write_all(&bytes[..len]).unwrap();
+    let is_held_back = || {
+        let core = a.engine.core();
+        let mut conns = core.conns.values();
+        conns.any(|conn| conn.detours.has(Detour::HeldBack))
+    };
+    until([&a, &a], is_held_back);
+    assert_eq!(a.engine.core().endpoints.kept_bytes(), 0);
+    a.knows(addr);
+    until([&a, &a], || !is_held_back());
+    assert!(a.engine.core().endpoints.kept_bytes() >= LEN);
+}

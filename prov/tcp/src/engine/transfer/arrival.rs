@@ -359,7 +359,10 @@ impl Core {
         match unmatched {
             Unmatched::Keep(kept) => conn.incoming = Incoming::Keep(kept),
             Unmatched::Complete => {}
-            Unmatched::HeldBack => conn.detours.set(Detour::HeldBack, true),
+            Unmatched::HeldBack => {
+                conn.detours.set(Detour::HeldBack, true);
+                self.has_chores |= self.endpoints.holds_back_strangers();
+            }
             Unmatched::Gone => return Err(Fault::Gone),
         }
         self.follow_up();

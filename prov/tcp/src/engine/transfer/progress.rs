@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 use std::time::Instant;
 
-use prov_message::{Reaching as _, Sleeper, Waiting};
+use prov_message::{EpKey, Reaching as _, Sleeper, Waiting};
 use prov_util::errno::{Errno, Result};
 
 use crate::engine::Core;
@@ -116,9 +116,31 @@ impl Core {
             self.go_on_unreported();
         }
         self.has_chores |= !self.unreported.is_empty();
+        self.look_for_strangers();
         self.go_on_for_owner();
         self.end_bursts();
         self.read_ready();
+    }
+
+    /// Finds out whether the address vectors know by now who is held back as long as
+    /// they do not.
+    #[inline]
+    fn look_for_strangers(&mut self) {
+        if self.endpoints.holds_back_strangers() {
+            self.follow_vectors();
+            self.has_chores |= self.endpoints.holds_back_strangers();
+        }
+    }
+
+    #[cold]
+    fn follow_vectors(&mut self) {
+        let eps = self.endpoints.iter().filter(|(_, ep)| ep.meets_strangers);
+        let eps: Vec<EpKey> = eps.map(|(key, _)| key).collect();
+        for ep in eps {
+            if self.rdm(ep).is_some_and(|rdm| rdm.peers.av_changed()) {
+                self.follow_av(ep);
+            }
+        }
     }
 
     /// Does what is ready before a thread goes to sleep; `false` if there was
@@ -128,6 +150,7 @@ impl Core {
         if !self.unreported.is_empty() && !self.endpoints.is_deaf() {
             self.go_on_unreported();
         }
+        self.look_for_strangers();
         self.end_bursts();
         self.is_in_progress = true;
         self.read_ready();
