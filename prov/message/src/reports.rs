@@ -354,6 +354,11 @@ impl Reports {
         }
     }
 
+    /// Entries of the completion queue that [`Reports::has_room_unasked`] goes by.
+    pub fn room_unasked(&self) -> usize {
+        self.rx_cq.as_ref().map_or(usize::MAX, |cq| cq.unasked())
+    }
+
     fn immediate(&self, flags: u64, len: usize, data: Option<u64>, src: u64) {
         if let Some(data) = data
             && let Some(cq) = &self.rx_cq

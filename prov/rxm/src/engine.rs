@@ -18,6 +18,7 @@ mod sending;
 #[cfg(test)]
 mod tests;
 
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
@@ -70,9 +71,10 @@ pub struct Core {
     looked_at_events: Instant,
     /// Turns in vain since the last one that brought something.
     idle_turns: u32,
-    /// Whether the last completions below had some with immediate data of peers, for
-    /// which no receive was posted here.
-    was_written: bool,
+    /// Remote writes with immediate data, by length and data, that are reported when
+    /// the application has read completions. No more of them than its queue has room
+    /// for, and a batch.
+    unreported: VecDeque<(usize, u64)>,
     /// A peer's operands, and the result for it.
     operands: Vec<u8>,
     result: Vec<u8>,
@@ -111,7 +113,7 @@ impl Core {
             until_clock: 0,
             looked_at_events: Instant::now(),
             idle_turns: 0,
-            was_written: false,
+            unreported: VecDeque::new(),
             operands: Vec::new(),
             result: Vec::new(),
             gathered: Vec::new(),

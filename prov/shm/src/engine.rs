@@ -16,6 +16,7 @@ mod setup;
 #[cfg(test)]
 mod tests;
 
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
@@ -48,6 +49,9 @@ pub struct Core {
     open: Rota<LinkKey>,
     /// Links that have something to send for which there was no room.
     busy: Vec<LinkKey>,
+    /// Links that wait until the application has read completions, the one whose turn
+    /// it is first. The others report nothing meanwhile.
+    unreported: VecDeque<LinkKey>,
     /// The domain's registered memory.
     target: Option<Target>,
     /// Copies from peers' memory.
@@ -85,6 +89,7 @@ impl Core {
             links: SlotMap::with_key(),
             open: Rota::default(),
             busy: Vec::new(),
+            unreported: VecDeque::new(),
             target: Some(Target::new(memory)),
             copier: Copier::new(Some(memory)),
             poller: Poller::new()?,

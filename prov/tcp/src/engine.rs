@@ -81,8 +81,9 @@ pub struct Core {
     has_chores: bool,
     /// Connections with copies that ended while the owner of receives was away.
     behind_copies: Vec<ConnKey>,
-    /// Connections that wait until the application has read completions, in order.
-    unreported: Vec<ConnKey>,
+    /// Connections that wait until the application has read completions. Who has had
+    /// its turn is last.
+    unreported: VecDeque<ConnKey>,
     signals: Arc<Signals>,
     /// Reads of the favourite until the poller is asked, of those that bring
     /// something; one in vain counts for several.
@@ -162,7 +163,7 @@ impl Core {
             sent: Vec::new(),
             has_chores: false,
             behind_copies: Vec::new(),
-            unreported: Vec::new(),
+            unreported: VecDeque::new(),
             signals,
             reads_left: 0,
             poll_interval: 1,

@@ -67,6 +67,10 @@ pub struct CqConfig {
     pub by_threshold: bool,
     /// Interface version of the application, on which error entries depend.
     pub api_version: u32,
+    /// Unread entries from which on peers add none for which no receive was posted
+    /// (immediate data of remote writes and atomic operations): the links that bring
+    /// such operations wait until entries are read. At least `size`.
+    pub unasked: usize,
     /// The queue that everything goes to instead (fi_peer(3)).
     pub owner: Option<Box<dyn CqOwner>>,
 }
@@ -82,6 +86,7 @@ impl Default for CqConfig {
             wait: Attachment::None,
             by_threshold: false,
             api_version: crate::attr::version(2, 0),
+            unasked: UNASKED,
             owner: None,
         }
     }
@@ -102,10 +107,7 @@ pub type ErrorTexts = fn(i32) -> Option<&'static CStr>;
 /// Entries that a queue has room for unless it is told.
 const DEFAULT_SIZE: usize = 1024;
 
-/// `UNASKED`: unread completions of a queue beyond which peers cannot add any for which no receive was posted (immediate
-/// data of remote writes and atomic operations). 262,144 entries of 56 bytes are
-/// 14 MiB; a queue that the application opened with a larger size has that many.
-/// Beyond it the links that bring such operations wait until completions are read.
+/// Default of [`CqConfig::unasked`]: 262,144 entries of 56 bytes are 14 MiB.
 const UNASKED: usize = 1 << 18;
 
 /// A completion queue.
@@ -195,7 +197,7 @@ impl Cq {
         Ok(Self {
             pending: AtomicUsize::new(0),
             entry_size: config.format.entry_size(),
-            unasked: UNASKED.max(config.size),
+            unasked: config.unasked.max(config.size).max(1),
             with_sources: config.with_sources,
             state: LoneLock::alone(
                 lock,
@@ -335,7 +337,8 @@ impl Cq {
         if !self.attachment.can_block() {
             return Err(Errno::ENOSYS);
         }
-        let threshold = threshold.clamp(1, count.max(1));
+        // More than there is room for may never come.
+        let threshold = threshold.clamp(1, count.max(1)).min(self.unasked);
         let answered = self.answered.load(Ordering::Relaxed);
         let deadline = Deadline::after_ms(timeout);
         let waiter = Waiter {
@@ -465,6 +468,11 @@ impl Cq {
     #[inline]
     pub fn has_room_unasked(&self) -> bool {
         self.pending.load(Ordering::Relaxed) < self.unasked
+    }
+
+    /// Pending entries from which on [`Cq::has_room_unasked`] is `false`.
+    pub fn unasked(&self) -> usize {
+        self.unasked
     }
 
     /// Whether completions are here that the caller wants, and transports need

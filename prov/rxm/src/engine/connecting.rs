@@ -153,9 +153,7 @@ impl Core {
             }
             Event::Shutdown(name) => {
                 if let Some(&key) = self.names.get(&name) {
-                    // What the peer has sent before.
-                    self.take_in_all();
-                    self.break_link(key, Fault::Ended(Errno::ESHUTDOWN));
+                    self.has_ended(key, Fault::Ended(Errno::ESHUTDOWN));
                 }
             }
             Event::Failed(name, error, data) => {
@@ -352,8 +350,7 @@ impl Core {
             },
             _ => Fault::Ended(error),
         };
-        self.take_in_all();
-        self.break_link(key, fault);
+        self.has_ended(key, fault);
     }
 
     /// Has something looked at when a time has come.

@@ -28,6 +28,15 @@ impl Core {
         }
     }
 
+    /// A link has ended below, behind all that the peer has sent.
+    pub(super) fn has_ended(&mut self, key: LinkKey, fault: Fault) {
+        self.take_in_all();
+        match self.is_full() {
+            false => self.break_link(key, fault),
+            true => self.ends(key, fault),
+        }
+    }
+
     /// Ends a link that is to, if all can be taken in now.
     pub(super) fn end_if_due(&mut self, key: LinkKey) {
         let link = self.links.get(key);
@@ -35,7 +44,9 @@ impl Core {
             && !self.endpoints.is_deaf()
         {
             self.take_in_all();
-            self.break_link(key, fault);
+            if !self.is_full() {
+                self.break_link(key, fault);
+            }
         }
     }
 
@@ -145,6 +156,9 @@ impl Core {
         if !self.poller.is_own() {
             return None;
         }
+        // What was sent may complete behind any number of a peer's writes, which nobody
+        // is told of any more.
+        self.unreported.clear();
         self.do_what_is_ready();
         let mut links = self.links.values().filter(|link| link.ep == ep);
         let is_due = links.any(|link| link.is_open() && (!link.queue.is_empty() || link.lent != 0));

@@ -80,7 +80,8 @@ impl Core {
         any
     }
 
-    /// Takes in all that has completed below.
+    /// Takes in all that has completed below, or as much as there is room for
+    /// ([`Core::is_full`]).
     pub(super) fn take_in_all(&mut self) {
         while self.take_in_batch().is_some() {}
     }
@@ -92,15 +93,13 @@ impl Core {
         if self.endpoints.is_deaf() {
             return None;
         }
-        let below = self.below.as_mut()?;
-        if self.was_written {
-            // The queue below does not say whose the next completion is: so all wait.
-            let endpoint = self.endpoints.get(below.ep);
-            if endpoint.is_some_and(|endpoint| !endpoint.reports.has_room_unasked()) {
+        if !self.unreported.is_empty() {
+            self.report_written_before();
+            if self.is_full() {
                 return None;
             }
-            self.was_written = false;
         }
+        let below = self.below.as_mut()?;
         match below.read(&mut self.batch) {
             Ok(()) => {}
             Err(Errno::EAGAIN) => {
@@ -277,7 +276,7 @@ impl Core {
         any |= self.take_events();
         if !self.endpoints.is_deaf() {
             self.run_timers(self.looked_at_events);
-            any |= self.has_to_end();
+            any |= !self.is_full() && self.has_to_end();
         }
         if any {
             self.idle_turns = 0;

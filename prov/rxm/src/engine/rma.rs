@@ -2,7 +2,7 @@
 
 use fabric_abi::{FI_DELIVERY_COMPLETE, FI_READ, FI_REMOTE_CQ_DATA, FI_RMA, FI_WRITE};
 use prov_message::peers::{Bytes as Payload, Deferred, Destination, UNKNOWN_SOURCE};
-use prov_message::{Op, Reaching as _};
+use prov_message::{Op, Reaching as _, Reports};
 use prov_util::errno::{Errno, Result};
 use prov_util::ffi::below::{Local, Size, Written};
 use prov_util::request::{Access, RemoteAccess};
@@ -82,13 +82,47 @@ impl Core {
     /// A peer has written to memory, with immediate data. The provider below does
     /// not say which one.
     pub(super) fn was_written(&mut self, len: usize, data: Option<u64>) {
-        self.was_written |= data.is_some();
-        let Some(below) = &self.below else {
-            return;
-        };
-        if let Some(state) = self.endpoints.get(below.ep) {
-            let reports = &state.reports;
+        match data {
+            Some(data) if !self.unreported.is_empty() || !self.has_room_unasked() => {
+                self.unreported.push_back((len, data));
+            }
+            data => self.report_written(len, data),
+        }
+    }
+
+    fn report_written(&self, len: usize, data: Option<u64>) {
+        if let Some(reports) = self.reports() {
             reports.remote_write(FI_RMA, len, data, UNKNOWN_SOURCE);
         }
+    }
+
+    /// Reports remote writes that have waited for the application to read completions,
+    /// as far as it has.
+    #[cold]
+    pub(super) fn report_written_before(&mut self) {
+        while self.has_room_unasked()
+            && let Some((len, data)) = self.unreported.pop_front()
+        {
+            self.report_written(len, Some(data));
+        }
+    }
+
+    /// Whether nothing more is read of the queue below, which does not say what the
+    /// next completion is, until the application has read completions: its queue is
+    /// full, and as many remote writes wait here.
+    pub(super) fn is_full(&self) -> bool {
+        !self.unreported.is_empty()
+            && self
+                .reports()
+                .is_some_and(|reports| self.unreported.len() >= reports.room_unasked())
+    }
+
+    fn has_room_unasked(&self) -> bool {
+        self.reports().is_none_or(Reports::has_room_unasked)
+    }
+
+    fn reports(&self) -> Option<&Reports> {
+        let ep = self.below.as_ref()?.ep;
+        Some(&self.endpoints.get(ep)?.reports)
     }
 }

@@ -5,6 +5,7 @@ mod hostile;
 mod in_place;
 mod lost;
 mod registering;
+mod unreported;
 
 use std::cell::RefCell;
 use std::sync::Arc;

@@ -155,6 +155,9 @@ impl Core {
                 break;
             }
         }
+        if !self.unreported.is_empty() {
+            self.has_had_turn(key, any);
+        }
         if let Some(link) = self.links.get_mut(key)
             && let Some(channel) = &mut link.channel
             && channel.receiver.tell()
@@ -199,12 +202,49 @@ impl Core {
         }
     }
 
-    /// Whether what the peer does may be reported without a receive for it.
+    /// Whether what the peer does may be reported without a receive for it. If not, it
+    /// waits until the application has read completions, and those that wait already
+    /// have had their turns.
     #[cold]
-    fn has_room_unasked(&self, key: LinkKey) -> bool {
-        let ep = self.links.get(key).map(|link| link.ep);
-        let endpoint = ep.and_then(|ep| self.endpoints.get(ep));
-        endpoint.is_none_or(|endpoint| endpoint.reports.has_room_unasked())
+    fn has_room_unasked(&mut self, key: LinkKey) -> bool {
+        while let Some(&first) = self.unreported.front()
+            && !self.links.contains_key(first)
+        {
+            self.unreported.pop_front();
+        }
+        let Some(link) = self.links.get_mut(key) else {
+            return true;
+        };
+        let endpoint = self.endpoints.get(link.ep);
+        let has_room = endpoint.is_none_or(|endpoint| endpoint.reports.has_room_unasked());
+        match self.unreported.front() {
+            Some(first) if *first == key => return has_room,
+            None if has_room => return true,
+            _ => {}
+        }
+        if !std::mem::replace(&mut link.is_unreported, true) {
+            self.unreported.push_back(key);
+        }
+        false
+    }
+
+    /// The first of the links that wait so has had its turn, if it has brought anything.
+    #[cold]
+    fn has_had_turn(&mut self, key: LinkKey, any: bool) {
+        if self.unreported.front() != Some(&key) {
+            return;
+        }
+        let link = self.links.get(key);
+        if !any && link.is_some_and(|link| link.is_stalled && !link.pulls.go_first()) {
+            return;
+        }
+        self.unreported.pop_front();
+        if let Some(link) = self.links.get_mut(key) {
+            link.is_unreported = link.is_stalled;
+            if link.is_stalled {
+                self.unreported.push_back(key);
+            }
+        }
     }
 
     fn link_mut(&mut self, key: LinkKey) -> Result<&mut Link, Fault> {

@@ -110,6 +110,8 @@ pub struct Link {
     pub pulls: Transfers<Shm>,
     /// Whether the next message of the peer has to wait for room.
     pub is_stalled: bool,
+    /// Whether it is among those that wait until the application has read completions.
+    pub is_unreported: bool,
     /// Whether it is among the links that have something to send.
     pub is_busy: bool,
     /// What the peer has done to the channel that it never would.
@@ -338,6 +340,7 @@ impl Link {
             long_accesses: 0,
             pulls: Transfers::default(),
             is_stalled: false,
+            is_unreported: false,
             is_busy: false,
             broken: None,
             has_ended: false,

@@ -7,6 +7,7 @@ mod peek;
 mod pushing;
 mod remote;
 mod sleeping;
+mod unreported;
 
 use std::ffi::c_int;
 use std::ptr::{null_mut, without_provenance_mut};

@@ -20,6 +20,7 @@ mod requests;
 mod seeds;
 mod sleepers;
 mod strangers;
+mod unreported;
 
 use std::cell::RefCell;
 use std::net::SocketAddr;

@@ -329,3 +329,21 @@ fn a_condition_is_signalled_for_a_native_waiter() {
         writer.join().unwrap();
     }
 }
+
+#[test]
+fn more_entries_than_there_is_room_for_are_not_waited_for() {
+    let cq = Cq::new(CqConfig {
+        wait: Attachment::open(WaitKind::Unspec, None).unwrap(),
+        by_threshold: true,
+        unasked: 4,
+        ..CqConfig::default()
+    });
+    let cq = cq.unwrap();
+    for number in 0..4 {
+        assert!(cq.has_room_unasked());
+        cq.write(&numbered(number));
+    }
+    assert!(!cq.has_room_unasked());
+    assert_eq!(sread(&cq, 8, 8, 20_000), Ok(vec![0, 1, 2, 3]));
+    assert!(cq.has_room_unasked());
+}

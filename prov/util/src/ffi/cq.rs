@@ -111,6 +111,7 @@ unsafe fn open(
         by_threshold,
         api_version: domain.api_version,
         owner,
+        ..CqConfig::default()
     })?;
     let cq = cq.with_error_texts(domain.error_text);
     Ok(joiner.join(Handle::new(cq, context, Vec::new())))

@@ -1,13 +1,14 @@
 //! A peer that sends packets as no peer would, at every stage of what it does.
 
+use fabric_abi::{FI_SUM, FI_UINT64};
 use prov_util::errno::Errno;
 use prov_util::request::RemotePiece;
 
 use super::super::keys::to_peer;
 use super::super::queued::MOST_BYTES;
 use super::{Params, Side, acquainted, buffered_side, pair, side, until};
-use crate::wire::packet::{HEAD, Head, Kind, Operation, Position};
-use crate::wire::part::{COUNTED_LIST, write_list};
+use crate::wire::packet::{Elements, HEAD, Head, Kind, Operation, Position};
+use crate::wire::part::{COUNTED_LIST, LIST, write_list, write_parts};
 
 const KINDS: [Kind; 9] = [
     Kind::Eager,
@@ -274,5 +275,42 @@ fn a_peer_that_reads_no_answers_is_given_up_before_they_take_much_memory() {
         core.answer(key, &head, &answer);
         bytes += answer.len();
         assert!(bytes < 2 * MOST_BYTES);
+    }
+}
+
+#[test]
+fn an_atomic_operation_without_a_key_causes_no_completion() {
+    let [a, b] = linked(side(Params::default()));
+    let empty = RemotePiece {
+        key: 77,
+        ..RemotePiece::default()
+    };
+    for (operation, list, operands) in [
+        (Operation::Atomic, &[][..], 0),
+        (Operation::FetchAtomic, &[], 0),
+        (Operation::Atomic, &[empty], 0),
+        (Operation::CompareAtomic, &[empty], 0),
+        (Operation::Atomic, &[RemotePiece { len: 1, ..empty }], 8),
+    ] {
+        let elements = Elements {
+            datatype: FI_UINT64 as u8,
+            op: FI_SUM as u8,
+            parts: list.len() as u8,
+        };
+        let connection = a.engine.core().links.values().next().unwrap().far_id;
+        let mut bytes = vec![0; HEAD + LIST + operands];
+        let (front, behind) = bytes.split_first_chunk_mut().unwrap();
+        write_parts(list, behind);
+        let head = Head {
+            operation,
+            len: behind.len() as u64,
+            data: Some(7),
+            tag: elements.word(),
+            ..Head::note(Kind::Atomic, connection, 0)
+        };
+        head.write(front);
+        inject(&a, &bytes);
+        (0..50).for_each(|_| b.drive());
+        assert_eq!(b.count(), 0, "{operation:?} {list:?}");
     }
 }

@@ -7,10 +7,13 @@ use prov_local::channel::{Channel, Head, LONGEST, SEGMENT, TABLES};
 use prov_local::rendezvous::Wire;
 use prov_local::segment::Segment;
 use prov_util::atomic_ops::Form;
+use prov_util::process_memory::{OtherIov, WRITTEN};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::super::keys::to_peer;
-use super::super::records::{ATOMIC, AtomicWord, MORE, RESULT};
+use super::super::records::{
+    ATOMIC, AtomicWord, DONE, HAS_DATA, MORE, RESULT, WRITE, WRITE_OFFERED,
+};
 use super::super::setup::HELLO;
 use super::*;
 
@@ -409,5 +412,77 @@ fn a_door_that_was_left_alone_lets_peers_in_later() {
     let mut scene = Scene::new();
     let ep = scene.victim.ep;
     scene.victim.core.rest(ep);
+    scene.is_well();
+}
+
+/// The bytes of a remote list of one part.
+fn part(key: u64, len: u64) -> Vec<u8> {
+    [0, len, key].map(u64::to_ne_bytes).concat()
+}
+
+#[test]
+fn a_stranger_without_a_key_causes_no_completion() {
+    let mut scene = Scene::new();
+    scene.is_well();
+    let (_wire, mut channel, _) = intrude(&mut scene.victim);
+    let (none, empty, some) = (Vec::new(), part(5, 0), part(5, 8));
+    let both = [part(1, 0), part(5, 0)].concat();
+    let offered = |list: &[u8], len: u64| {
+        let mut own = vec![1; len as usize];
+        let mut offer = OtherIov::default();
+        assert!(offer.push_own(&memory(&mut own), None));
+        [list, offer.write(&mut [0; WRITTEN])].concat()
+    };
+    let atomic = |count| {
+        let operation = AtomicWord {
+            form: Form::Base.code(),
+            op: FI_SUM as u8,
+            datatype: FI_UINT64 as u8,
+            count,
+        };
+        operation.pack()
+    };
+    let write = |list: &[u8], bytes: &[u8]| {
+        let count = list.len() as u64 / 24;
+        (WRITE, count, [bytes, list].concat())
+    };
+    let records = [
+        write(&none, &[]),
+        write(&empty, &[]),
+        write(&both, &[]),
+        write(&some, &[1; 8]),
+        (WRITE_OFFERED, 0, offered(&none, 0)),
+        (WRITE_OFFERED, 1, offered(&empty, 0)),
+        (WRITE_OFFERED, 1, offered(&some, 8)),
+        (ATOMIC, atomic(0), none.clone()),
+        (ATOMIC, atomic(1), empty.clone()),
+        (ATOMIC, atomic(1), [&some[..], &[1; 8]].concat()),
+    ];
+    for (name, (kind, word, bytes)) in (1..).zip(records) {
+        let space = channel.space(bytes.len()).unwrap().unwrap();
+        space.bytes().write_at(0, &bytes);
+        let _ = space.publish(Head {
+            kind,
+            flags: HAS_DATA,
+            words: [0xbad, name, word],
+        });
+        let mut answer = None;
+        until(&mut [&mut scene.victim], |_| {
+            answer = channel.receiver.next().unwrap().map(|record| record.head);
+            answer.is_some()
+        });
+        let _ = channel.receiver.take(0);
+        let head = answer.unwrap();
+        let refused = u64::from(Errno::ENOKEY.to_c().unsigned_abs());
+        assert_eq!(
+            (head.kind, head.words[..2].to_vec()),
+            (DONE, vec![name, refused])
+        );
+        assert_eq!(
+            scene.victim.cq.read(1, |_| {}),
+            Err(Errno::EAGAIN),
+            "{name}"
+        );
+    }
     scene.is_well();
 }

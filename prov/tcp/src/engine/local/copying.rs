@@ -348,7 +348,8 @@ impl Core {
         self.go_on_behind_copies(key)?;
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         let is_done = conn.copies.transfers.is_empty();
-        let is_copying = !is_done || conn.copies.waiting.is_some();
+        let waits = conn.copies.waiting.is_some() && !conn.detours.has(Detour::Unreported);
+        let is_copying = !is_done || waits;
         conn.detours.set(Detour::Copying, is_copying);
         if is_done {
             self.read_later(key);

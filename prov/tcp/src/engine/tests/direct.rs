@@ -24,7 +24,7 @@ use crate::wire::rdm::Identity;
 use crate::wire::stream::{Event, Stream};
 
 /// The key of the endpoint's memory.
-const KEY: u64 = 5;
+pub(super) const KEY: u64 = 5;
 
 /// A peer that says what it likes, in this process.
 pub(super) struct Stranger {

@@ -20,7 +20,7 @@ use crate::wire::ByteOrder;
 use crate::wire::header::{Header, MAX_HEADER, Op};
 
 /// Whether all of what a side sends and receives goes through memory.
-fn has_moved(side: &Side) -> bool {
+pub(super) fn has_moved(side: &Side) -> bool {
     let core = side.engine.core();
     let mut shortcuts = core.conns.values().map(|conn| conn.shortcut.as_ref());
     shortcuts.all(|shortcut| shortcut.is_some_and(|it| it.is_out() && it.is_in()))
@@ -40,7 +40,7 @@ fn exchange(a: &Side, b: &Side, round: u64) {
     assert_eq!((at_a, at_b), (back, out));
 }
 
-fn nearby_of(params: Params) -> (Side, Side) {
+pub(super) fn nearby_of(params: Params) -> (Side, Side) {
     let (a, b) = (side_with(params.clone()), side_with(params));
     a.knows(b.addr);
     b.knows(a.addr);

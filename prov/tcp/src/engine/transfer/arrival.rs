@@ -173,46 +173,67 @@ impl Core {
         if let Some(conn) = self.conns.get_mut(key) {
             conn.detours.set(Detour::Unreported, true);
             conn.copies.waiting = Some(header);
-            self.unreported.push(key);
+            self.unreported.push_back(key);
             self.has_chores = true;
         }
     }
 
-    /// Goes on with the connections that were held back so, in order, while there is
-    /// room.
+    /// Goes on with connections that were held back so, while there is room: up to the
+    /// first one for which there is none, so that a call costs no more the more of them
+    /// there are. Those behind it, which may have other queues, have their turns in
+    /// calls that follow.
     #[cold]
     pub(crate) fn go_on_unreported(&mut self) {
-        self.has_chores = true;
-        for key in std::mem::take(&mut self.unreported) {
-            let Some(conn) = self.conns.get_mut(key) else {
-                continue;
-            };
-            let Some(header) = conn.copies.waiting else {
-                continue;
-            };
-            if self.lacks_room(key, &header) {
-                self.unreported.push(key);
-                continue;
-            }
-            let Some(conn) = self.conns.get_mut(key) else {
-                continue;
-            };
-            conn.detours.set(Detour::Unreported, false);
-            if conn.copies.must_wait(&header) {
-                conn.detours.set(Detour::Copying, true);
-                continue;
-            }
-            conn.copies.waiting = None;
-            let backlog = std::mem::take(&mut conn.backlog);
-            let mut bytes = &backlog[..];
-            match self.begin(key, &header, &mut bytes) {
-                Ok(()) => {
-                    self.take_in(key, bytes);
-                    self.read_later(key);
-                }
-                Err(fault) => self.break_with(key, fault),
+        for _ in 0..self.unreported.len() {
+            if !self.go_on_with_next_unreported() {
+                break;
             }
         }
+    }
+
+    /// [`Core::go_on_unreported`] with each of them, before a thread sleeps.
+    #[cold]
+    pub(crate) fn go_on_with_all_unreported(&mut self) {
+        for _ in 0..self.unreported.len() {
+            self.go_on_with_next_unreported();
+        }
+    }
+
+    /// Goes on with the next one; `false` if there is no room.
+    fn go_on_with_next_unreported(&mut self) -> bool {
+        let Some(key) = self.unreported.pop_front() else {
+            return true;
+        };
+        // It may have ended meanwhile.
+        let conn = self.conns.get(key);
+        let Some(header) = conn.and_then(|conn| conn.copies.waiting) else {
+            return true;
+        };
+        if self.lacks_room(key, &header) {
+            self.unreported.push_back(key);
+            return false;
+        }
+        let Some(conn) = self.conns.get_mut(key) else {
+            return true;
+        };
+        conn.detours.set(Detour::Unreported, false);
+        let is_copying = !conn.copies.transfers.is_empty();
+        conn.detours.set(Detour::Copying, is_copying);
+        if conn.copies.must_wait(&header) {
+            // The end of the copies goes on with it.
+            return true;
+        }
+        conn.copies.waiting = None;
+        let backlog = std::mem::take(&mut conn.backlog);
+        let mut bytes = &backlog[..];
+        match self.begin(key, &header, &mut bytes) {
+            Ok(()) => {
+                self.take_in(key, bytes);
+                self.read_later(key);
+            }
+            Err(fault) => self.break_with(key, fault),
+        }
+        true
     }
 
     /// A message begins.

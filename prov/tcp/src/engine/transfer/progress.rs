@@ -147,8 +147,8 @@ impl Core {
     /// something, as there may be more.
     pub(crate) fn may_sleep(&mut self, sleeper: Sleeper) -> bool {
         self.go_on_for_owner();
-        if !self.unreported.is_empty() && !self.endpoints.is_deaf() {
-            self.go_on_unreported();
+        if !self.endpoints.is_deaf() {
+            self.go_on_with_all_unreported();
         }
         self.look_for_strangers();
         self.end_bursts();

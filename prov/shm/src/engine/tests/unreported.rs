@@ -1,0 +1,182 @@
+//! Completions for which no receive was posted: who may cause them, and how many.
+
+use prov_util::mr::Region;
+
+use super::*;
+
+/// Entries from which on peers are held back.
+const ROOM: usize = 8;
+/// Writes of one peer.
+const WRITES: u64 = 200;
+/// The key of the memory that is written to.
+const KEY: u64 = 3;
+
+/// A side whose queue has little room.
+fn limited(place: &mut [u8]) -> (Side, Arc<Region>) {
+    let mut side = Side::new(Params::default());
+    side.cq = open(
+        Cq::new(CqConfig {
+            unasked: ROOM,
+            ..CqConfig::default()
+        })
+        .unwrap(),
+    );
+    let reports = &mut side.core.endpoints.get_mut(side.ep).unwrap().reports;
+    reports.tx_cq = Some(side.cq.clone());
+    reports.rx_cq = Some(side.cq.clone());
+    let region = side.register(KEY, place);
+    (side, region)
+}
+
+/// A writer whose link with `b` is open.
+fn writer(b: &mut Side) -> (Side, u64) {
+    let mut a = Side::new(Params::default());
+    let to = a.insert(&b.name);
+    let mut out = [0; 8];
+    let write = access(Access::Write, to, KEY, &mut out, 0);
+    a.core.access(a.ep, &write).unwrap();
+    assert_eq!(completed(&mut [&mut a, b], 0, 1), [0]);
+    (a, to)
+}
+
+/// Posts writes of 8 bytes whose data counts up from `first`.
+fn write_many(a: &mut Side, to: u64, out: &mut [u8], first: u64) {
+    for data in first..first + WRITES {
+        let write = access(Access::Write, to, KEY, out, data as usize);
+        let write = RemoteAccess {
+            data,
+            flags: write.flags | FI_REMOTE_CQ_DATA,
+            ..write
+        };
+        a.core.access(a.ep, &write).unwrap();
+    }
+    a.drive();
+}
+
+/// What is in a side's queue now: the data of remote writes.
+fn taken(side: &Side) -> Vec<u64> {
+    let mut all = Vec::new();
+    let _ = side.cq.take(1000, |one| all.push(one.data));
+    all
+}
+
+fn drive_without_reading(sides: &mut [&mut Side]) {
+    for _ in 0..300 {
+        sides.iter_mut().for_each(|side| side.drive());
+    }
+}
+
+#[test]
+fn who_writes_with_data_is_held_back_until_the_queue_is_read_and_nothing_is_lost() {
+    let mut place = [0; 8];
+    let (mut b, _region) = limited(&mut place);
+    let (mut a, to) = writer(&mut b);
+    let mut out = [7; 8];
+    write_many(&mut a, to, &mut out, 0);
+    let mut all = Vec::new();
+    while all.len() < WRITES as usize - ROOM {
+        drive_without_reading(&mut [&mut a, &mut b]);
+        let more = taken(&b);
+        assert_eq!(more.len(), ROOM, "after {}", all.len());
+        all.extend(more);
+    }
+    until(&mut [&mut a, &mut b], |sides| {
+        all.extend(taken(sides[1]));
+        all.len() == WRITES as usize
+    });
+    assert!(all.into_iter().eq(0..WRITES));
+    assert_eq!(
+        completed(&mut [&mut a, &mut b], 0, WRITES as usize).len(),
+        200
+    );
+    assert!(b.core.unreported.is_empty());
+    assert_eq!(place, out);
+}
+
+#[test]
+fn who_sleeps_while_a_peer_is_held_back_goes_on_when_the_queue_was_read_elsewhere() {
+    let mut place = [0; 8];
+    let (mut b, _region) = limited(&mut place);
+    let (mut a, to) = writer(&mut b);
+    let mut out = [7; 8];
+    write_many(&mut a, to, &mut out, 0);
+    drive_without_reading(&mut [&mut a, &mut b]);
+    // There is nothing to do, so it sleeps.
+    until(&mut [], |_| b.core.prepare_wait(Sleeper::Thread));
+    let mut all = taken(&b);
+    // The next one that is about to sleep finds room.
+    while all.len() < WRITES as usize {
+        let may_sleep = b.core.prepare_wait(Sleeper::Thread);
+        let more = taken(&b);
+        assert!(more.len() <= ROOM && (!may_sleep || !more.is_empty()));
+        all.extend(more);
+        a.core.progress();
+    }
+    assert!(all.into_iter().eq(0..WRITES));
+}
+
+#[test]
+fn peers_that_are_held_back_share_the_room_in_turn() {
+    let mut place = [0; 8];
+    let (mut b, _region) = limited(&mut place);
+    let mut writers = [(); 3].map(|()| writer(&mut b));
+    let mut out = [7; 8];
+    for (number, (a, to)) in (0..).zip(&mut writers) {
+        write_many(a, *to, &mut out, number * 1000);
+    }
+    let mut counts = [0; 3];
+    for _ in 0..30 {
+        drive_without_reading(&mut [&mut b]);
+        taken(&b)
+            .into_iter()
+            .for_each(|data| counts[data as usize / 1000] += 1);
+        writers.iter_mut().for_each(|(a, _)| a.drive());
+    }
+    assert!(counts.into_iter().min() >= Some(9 * ROOM), "{counts:?}");
+    // One that ends takes nobody's turn.
+    let [(a, _), (c, _), (d, _)] = &mut writers;
+    a.core.close(a.ep);
+    let mut count = counts.iter().sum::<usize>();
+    until(&mut [&mut b, c, d], |sides| {
+        count += taken(sides[0]).len();
+        count == 3 * WRITES as usize
+    });
+}
+
+#[test]
+fn an_endpoint_closes_while_a_peer_is_held_back() {
+    let mut place = [0; 8];
+    let (mut b, _region) = limited(&mut place);
+    let (mut a, to) = writer(&mut b);
+    let mut out = [7; 8];
+    write_many(&mut a, to, &mut out, 0);
+    drive_without_reading(&mut [&mut a, &mut b]);
+    until(&mut [], |_| b.core.send_last(b.ep).is_none());
+    b.core.close(b.ep);
+    assert_eq!(taken(&b).len(), ROOM);
+    until(&mut [&mut a, &mut b], |sides| {
+        while sides[0].error().is_some() {}
+        sides[0].completions();
+        sides[0].core.links.is_empty()
+    });
+    assert_eq!(taken(&b).len(), 0);
+}
+
+#[test]
+fn what_a_peer_has_written_that_has_closed_meanwhile_is_reported() {
+    let mut place = [0; 8];
+    let (mut b, _region) = limited(&mut place);
+    let (mut a, to) = writer(&mut b);
+    let mut out = [7; 8];
+    write_many(&mut a, to, &mut out, 0);
+    drive_without_reading(&mut [&mut a, &mut b]);
+    a.core.close(a.ep);
+    drive_without_reading(&mut [&mut b]);
+    let mut all = Vec::new();
+    until(&mut [&mut b], |sides| {
+        all.extend(taken(sides[0]));
+        all.len() == WRITES as usize
+    });
+    assert!(all.into_iter().eq(0..WRITES));
+    until(&mut [&mut b], |sides| sides[0].core.links.is_empty());
+}

@@ -1,0 +1,292 @@
+//! Completions for which no receive was posted: who may cause them, and how many.
+
+use fabric_abi::{FI_REMOTE_CQ_DATA, FI_SUM, FI_UINT64};
+use prov_util::atomic_ops::Form;
+use prov_util::request::{Access, RemoteAccess, RemoteIov, RemotePiece};
+
+use super::direct::{Stranger, register, remote};
+use super::nearby::{has_moved, nearby_of};
+use super::*;
+use crate::params::Local;
+use crate::wire::atomic::AtomicWord;
+use crate::wire::header::{Header, Op, REMOTE_CQ_DATA, RmaIov};
+
+/// Entries from which on peers are held back.
+const ROOM: usize = 8;
+/// Writes of one peer.
+const WRITES: u64 = 200;
+
+/// Gives a side a queue with little room, as an application with an object to wait
+/// with opens it.
+fn limit(side: &mut Side, room: usize) {
+    let cq = open(
+        Cq::new(CqConfig {
+            unasked: room,
+            wait: Attachment::open(prov_util::wait::WaitKind::Unspec, None).unwrap(),
+            ..CqConfig::default()
+        })
+        .unwrap(),
+    );
+    cq.add_source(side.engine.clone()).unwrap();
+    let mut core = side.engine.core();
+    core.endpoints.get_mut(side.ep).unwrap().reports.rx_cq = Some(cq.clone());
+    drop(core);
+    side.cq = cq;
+}
+
+/// Writes 8 bytes with immediate data; whether there was room.
+fn write(side: &Side, bytes: &mut [u8], data: u64) -> bool {
+    let mut remote = RemoteIov::default();
+    remote.push(RemotePiece {
+        addr: 0,
+        len: bytes.len() as u64,
+        key: super::direct::KEY,
+    });
+    let access = RemoteAccess {
+        access: Access::Write,
+        local: memory(bytes),
+        remote,
+        desc: Descs::NONE,
+        peer: 0,
+        data,
+        flags: FI_COMPLETION | FI_REMOTE_CQ_DATA,
+        context: std::ptr::null_mut(),
+    };
+    match side.engine.core().access(side.ep, &access) {
+        Err(Errno::EAGAIN) => false,
+        posted => {
+            posted.unwrap();
+            true
+        }
+    }
+}
+
+/// Posts writes whose data counts up from `first`, and drives the writer until all have
+/// completed there.
+fn write_many(a: &Side, bytes: &mut [u8], first: u64) {
+    let before = a.count();
+    for data in first..first + WRITES {
+        while !write(a, bytes, data) {
+            a.drive();
+        }
+    }
+    until([a, a], || a.count() == before + WRITES as usize);
+}
+
+/// What is in a side's queue now: the data of remote writes.
+fn taken(side: &Side) -> Vec<u64> {
+    let mut all = Vec::new();
+    let _ = side.cq.take(1000, |one| all.push(one.data));
+    all
+}
+
+fn is_held_back(side: &Side) -> bool {
+    !side.engine.core().unreported.is_empty()
+}
+
+/// A writer and a side with little room, connected through a socket or through memory.
+fn pair(local: bool) -> (Side, Side) {
+    let (a, mut b) = nearby_of(Params {
+        local: match local {
+            true => Local::Auto,
+            false => Local::Off,
+        },
+        ..Params::default()
+    });
+    if local {
+        until([&a, &b], || has_moved(&a) && has_moved(&b));
+    }
+    a.done.borrow_mut().clear();
+    limit(&mut b, ROOM);
+    (a, b)
+}
+
+/// Drives a side that reads nothing until its peers are held back, and some more.
+fn drive_without_reading(b: &Side) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !is_held_back(b) {
+        b.engine.progress();
+        assert!(Instant::now() < deadline, "nobody is held back");
+    }
+    (0..100).for_each(|_| b.engine.progress());
+}
+
+#[test]
+fn who_writes_with_data_is_held_back_until_the_queue_is_read_and_nothing_is_lost() {
+    for local in [false, true] {
+        let (a, b) = pair(local);
+        let (mut out, mut place) = ([7; 8], [0; 8]);
+        let region = register(&b, &mut place);
+        write_many(&a, &mut out, 0);
+        let mut all = Vec::new();
+        while all.len() < WRITES as usize - ROOM {
+            drive_without_reading(&b);
+            let more = taken(&b);
+            assert_eq!(more.len(), ROOM, "after {}", all.len());
+            all.extend(more);
+        }
+        until([&a, &a], || {
+            b.engine.progress();
+            all.extend(taken(&b));
+            all.len() == WRITES as usize
+        });
+        assert!(all.iter().copied().eq(0..WRITES));
+        // What follows takes the usual ways again.
+        assert!(!is_held_back(&b));
+        let core = b.engine.core();
+        assert!(core.conns.values().all(|conn| conn.detours.let_in()));
+        drop(core);
+        b.memory.close(&region).unwrap();
+        assert_eq!(place, out);
+    }
+}
+
+#[test]
+fn a_blocking_read_goes_on_with_who_is_held_back() {
+    for local in [false, true] {
+        let (a, b) = pair(local);
+        let (mut out, mut place) = ([7; 8], [0; 8]);
+        let region = register(&b, &mut place);
+        write_many(&a, &mut out, 0);
+        drive_without_reading(&b);
+        let mut all: Vec<u64> = Vec::new();
+        while all.len() < WRITES as usize {
+            // More than there is room for is not waited for.
+            let read =
+                b.cq.read_blocking(100, 100, 20_000, |one| all.push(one.data));
+            assert!(read.is_ok(), "{read:?} after {}", all.len());
+        }
+        assert!(all.into_iter().eq(0..WRITES));
+        b.memory.close(&region).unwrap();
+    }
+}
+
+#[test]
+fn who_sleeps_while_a_peer_is_held_back_goes_on_when_the_queue_was_read_elsewhere() {
+    for local in [false, true] {
+        let (a, b) = pair(local);
+        let (mut out, mut place) = ([7; 8], [0; 8]);
+        let region = register(&b, &mut place);
+        write_many(&a, &mut out, 0);
+        drive_without_reading(&b);
+        // There is nothing to do, so it sleeps.
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !b.engine.prepare_wait() {
+            assert!(Instant::now() < deadline, "it does not sleep");
+        }
+        let mut all = taken(&b);
+        // The next one that is about to sleep finds room.
+        while all.len() < WRITES as usize {
+            b.engine.prepare_wait();
+            let more = taken(&b);
+            assert!(more.len() <= ROOM);
+            all.extend(more);
+        }
+        assert!(all.into_iter().eq(0..WRITES));
+        b.memory.close(&region).unwrap();
+    }
+}
+
+#[test]
+fn peers_that_are_held_back_share_the_room_in_turn() {
+    let (a, b) = pair(false);
+    let c = side();
+    c.knows(b.addr);
+    let (mut out, mut place) = ([7; 8], [0; 8]);
+    let region = register(&b, &mut place);
+    write_many(&a, &mut out, 0);
+    drive_without_reading(&b);
+    let done = std::cell::Cell::new(0);
+    for data in 1000..1000 + WRITES {
+        assert!(write(&c, &mut out, data));
+    }
+    until([&c, &c], || {
+        b.engine.progress();
+        done.set(c.count());
+        done.get() == WRITES as usize && b.engine.core().unreported.len() == 2
+    });
+    let mut counts = [0, 0];
+    for _ in 0..20 {
+        for data in taken(&b) {
+            counts[usize::from(data >= 1000)] += 1;
+        }
+        (0..10).for_each(|_| b.engine.progress());
+    }
+    assert!(counts.into_iter().min() >= Some(4 * ROOM), "{counts:?}");
+    b.memory.close(&region).unwrap();
+}
+
+#[test]
+fn an_endpoint_closes_while_a_peer_is_held_back() {
+    for local in [false, true] {
+        let (a, b) = pair(local);
+        let (mut out, mut place) = ([7; 8], [0; 8]);
+        let region = register(&b, &mut place);
+        write_many(&a, &mut out, 0);
+        drive_without_reading(&b);
+        b.engine.close(b.ep);
+        b.engine.progress();
+        assert!(!is_held_back(&b));
+        assert_eq!(taken(&b).len(), ROOM);
+        until([&a, &a], || a.open_connections().is_empty());
+        b.memory.close(&region).unwrap();
+    }
+}
+
+#[test]
+fn what_a_peer_has_written_that_has_closed_meanwhile_is_reported() {
+    for local in [false, true] {
+        let (a, b) = pair(local);
+        let (mut out, mut place) = ([7; 8], [0; 8]);
+        let region = register(&b, &mut place);
+        write_many(&a, &mut out, 0);
+        drive_without_reading(&b);
+        a.engine.close(a.ep);
+        drive_without_reading(&b);
+        let mut all = Vec::new();
+        until([&a, &a], || {
+            b.engine.progress();
+            all.extend(taken(&b));
+            all.len() == WRITES as usize
+        });
+        assert!(all.into_iter().eq(0..WRITES));
+        until([&a, &a], || {
+            b.engine.progress();
+            b.open_connections().is_empty()
+        });
+        b.memory.close(&region).unwrap();
+    }
+}
+
+/// What a peer that no address vector knows says in one message is refused: nothing is
+/// reported, and its connection ends.
+fn is_refused(header: &Header, list: &[RmaIov], payload: &[u8]) {
+    let mut a = side();
+    limit(&mut a, ROOM);
+    let mut stranger = Stranger::of(&a);
+    stranger.say(header, list, payload);
+    let heard = stranger.hear(&a);
+    assert!(heard.is_none(), "{header:?}, {list:?}: {heard:?}");
+    assert_eq!(taken(&a), [], "{header:?}, {list:?}");
+    assert_eq!(a.count(), 0);
+}
+
+#[test]
+fn a_stranger_without_a_key_causes_no_completion() {
+    let mut header = Header::new(Op::Write);
+    (header.flags, header.data) = (REMOTE_CQ_DATA, 0xbad);
+    is_refused(&header, &[], &[]);
+    is_refused(&header, &[remote(0, 0)], &[]);
+    is_refused(&header, &[remote(0, 0), remote(0, 0)], &[]);
+    is_refused(&header, &[remote(0, 8)], &[1; 8]);
+    header.op = Op::AtomicRequest;
+    header.word = AtomicWord {
+        form: Form::Base,
+        op: FI_SUM as u8,
+        datatype: FI_UINT64 as u8,
+    }
+    .pack();
+    is_refused(&header, &[], &[]);
+    is_refused(&header, &[remote(0, 0)], &[]);
+    is_refused(&header, &[remote(0, 8)], &[1; 8]);
+}
