@@ -17,6 +17,7 @@ use prov_util::errno::{Errno, Result};
 use prov_util::ffi::domain::DomainObject;
 use prov_util::ffi::ep::EndpointObject;
 use prov_util::ffi::{Handle, Use};
+use prov_util::process::Process;
 use prov_util::progress::Progress;
 use prov_util::request::{Access, Atomic, Receive, RemoteAccess, Transmit};
 
@@ -39,6 +40,8 @@ pub struct Endpoint {
     kind: Kind,
     /// Where its requests are, once it is enabled.
     place: OnceLock<Seats>,
+    /// A forked child leaves the device and the connection alone.
+    process: Process,
     /// Its queue pair, until it is closed.
     pair: Mutex<Option<Arc<QueuePair>>>,
     /// What it has for XRC, once it is enabled.
@@ -106,6 +109,7 @@ impl Endpoint {
             domain,
             kind,
             place: OnceLock::new(),
+            process: Process::current(),
             pair: Mutex::new(None),
             xrc: OnceLock::new(),
         }
@@ -404,6 +408,9 @@ impl endpoint::Endpoint for Endpoint {
     }
 
     fn close(this: &Handle<EndpointObject<Self>>) -> Result {
+        if !this.process.is_current() {
+            return Ok(());
+        }
         match &this.kind {
             Kind::Connected(connected) => connected.close(&this.domain),
             Kind::Datagrams(datagrams) => datagrams.close(),

@@ -19,6 +19,7 @@ use prov_message::objects::Door;
 use prov_util::attr::Info;
 use prov_util::errno::{Errno, Result};
 use prov_util::netif;
+use prov_util::process::Process;
 use prov_util::progress::Progress;
 use prov_util::warn_again;
 use slotmap::{DefaultKey, Key, KeyData, SlotMap};
@@ -51,6 +52,8 @@ pub struct Manager {
     watch: Watch,
     channel: Arc<Channel>,
     state: Mutex<State>,
+    /// A forked child leaves connections and listeners alone.
+    process: Process,
 }
 
 struct State {
@@ -117,6 +120,7 @@ impl Manager {
         let manager = Arc::new(Manager {
             watch: Watch::new(channel.as_fd(), lost.as_fd())?,
             channel: channel.clone(),
+            process: Process::current(),
             state: Mutex::new(State {
                 ends: SlotMap::new(),
                 enabled: Enabled::default(),
@@ -254,6 +258,9 @@ impl Manager {
 
     /// Ends a connection or a listener for good. No event comes any more.
     pub fn remove(&self, key: EndKey) {
+        if !self.process.is_current() {
+            return;
+        }
         let mut state = self.state.lock();
         let end = state.ends.remove(key);
         match end {

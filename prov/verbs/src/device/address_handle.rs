@@ -4,6 +4,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use prov_util::errno::{Errno, Result};
+use prov_util::process::Process;
 
 use super::{Gid, ProtectionDomain, numbered};
 use crate::sys::ibverbs::*;
@@ -27,6 +28,8 @@ pub struct Destination {
 pub struct AddressHandle {
     ah: NonNull<ibv_ah>,
     pd: Arc<ProtectionDomain>,
+    /// Only the process that made it ends it.
+    process: Process,
 }
 
 // SAFETY: the library allows several threads to use it.
@@ -61,6 +64,7 @@ impl AddressHandle {
         Ok(AddressHandle {
             ah: NonNull::new(ah).ok_or_else(Errno::last_os_error)?,
             pd: pd.clone(),
+            process: Process::current(),
         })
     }
 
@@ -71,6 +75,9 @@ impl AddressHandle {
 
 impl Drop for AddressHandle {
     fn drop(&mut self) {
+        if !self.process.is_current() {
+            return;
+        }
         let verbs = &self.pd.context().libraries.verbs;
         // SAFETY: the handle is open; requests that name it have left or their
         // queue pair, which kept it, is gone.
@@ -78,5 +85,40 @@ impl Drop for AddressHandle {
         if let Err(error) = numbered(outcome) {
             log::warn!(target: crate::LOG.av, "ibv_destroy_ah: {error}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fake;
+    use super::*;
+
+    #[test]
+    fn a_forked_child_ends_nothing_that_its_parent_has_on_a_device() {
+        let pd = ProtectionDomain::new(fake::context("forked")).unwrap();
+        let to = Destination {
+            gid: None,
+            lid: 1,
+            service_level: 0,
+            port: 1,
+            gid_index: 0,
+        };
+        let handle = AddressHandle::new(&pd, &to).unwrap();
+        assert_eq!(fake::handles(), 1);
+        // SAFETY: the child makes no use of what other threads may have left halfway,
+        // and ends without a word.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            drop(handle);
+            let left = fake::handles() as i32;
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(left) };
+        }
+        let mut status = 0;
+        // SAFETY: the call writes the status.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert_eq!(libc::WEXITSTATUS(status), 1);
+        drop(handle);
+        assert_eq!(fake::handles(), 0);
     }
 }

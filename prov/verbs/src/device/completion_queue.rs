@@ -5,6 +5,7 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
 use prov_util::errno::{Errno, Result};
+use prov_util::process::Process;
 use rustix::event::{PollFd, PollFlags, epoll, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::time::Timespec;
@@ -39,6 +40,8 @@ pub struct CompletionQueue {
     /// Watches the channel, and whatever else is to wake who waits.
     watch: OwnedFd,
     context: Context,
+    /// Only the process that made it ends it.
+    process: Process,
     poll: unsafe extern "C" fn(*mut ibv_cq, i32, *mut ibv_wc) -> i32,
 }
 
@@ -71,6 +74,7 @@ impl CompletionQueue {
                 channel,
                 watch,
                 context,
+                process: Process::current(),
                 poll,
             })),
             Err(error) => {
@@ -79,6 +83,11 @@ impl CompletionQueue {
                 Err(error)
             }
         }
+    }
+
+    /// Whether this process made it. A forked child does not have its memory.
+    pub fn is_own(&self) -> bool {
+        self.process.is_current()
     }
 
     pub(super) fn as_ptr(&self) -> *mut ibv_cq {
@@ -195,6 +204,9 @@ fn watch(
 
 impl Drop for CompletionQueue {
     fn drop(&mut self) {
+        if !self.is_own() {
+            return;
+        }
         let verbs = &self.context.libraries.verbs;
         // What is not acknowledged would keep it from being destroyed.
         self.silence();

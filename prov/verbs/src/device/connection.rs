@@ -9,6 +9,7 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
 use prov_util::errno::{Errno, Result};
+use prov_util::process::Process;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 use super::Context;
@@ -22,6 +23,8 @@ use crate::sys::rdmacm::*;
 pub struct Channel {
     channel: NonNull<rdma_event_channel>,
     libraries: &'static Libraries,
+    /// Only the process that made it ends it.
+    process: Process,
 }
 
 impl AsFd for Channel {
@@ -52,6 +55,8 @@ pub enum PortSpace {
 pub struct Id {
     id: NonNull<rdma_cm_id>,
     libraries: &'static Libraries,
+    /// Only the process that made it ends it.
+    process: Process,
     /// Outlives it; none where its calls wait.
     channel: Option<Arc<Channel>>,
 }
@@ -159,7 +164,11 @@ impl Channel {
         // SAFETY: the function has no demands on its caller.
         let channel = unsafe { (libraries.cm.rdma_create_event_channel)() };
         let channel = NonNull::new(channel).ok_or_else(Errno::last_os_error)?;
-        let this = Channel { channel, libraries };
+        let this = Channel {
+            channel,
+            libraries,
+            process: Process::current(),
+        };
         let fd = this.as_fd();
         fcntl_setfl(fd, fcntl_getfl(fd)? | OFlags::NONBLOCK)?;
         Ok(Arc::new(this))
@@ -172,6 +181,7 @@ impl Channel {
         Arc::new(Channel {
             channel: channel.expect("a box"),
             libraries: context.libraries,
+            process: Process::current(),
         })
     }
 
@@ -201,6 +211,7 @@ impl Channel {
             };
             let incoming = NonNull::new(seen.id).filter(|_| is_request).map(|id| Id {
                 id,
+                process: Process::current(),
                 libraries: self.libraries,
                 channel: Some(self.clone()),
             });
@@ -250,6 +261,9 @@ fn kind_of(event: u32) -> EventKind {
 
 impl Drop for Channel {
     fn drop(&mut self) {
+        if !self.process.is_current() {
+            return;
+        }
         // SAFETY: the channel is open, and its identifiers, which hold a reference,
         // are gone.
         unsafe { (self.libraries.cm.rdma_destroy_event_channel)(self.channel.as_ptr()) }
@@ -287,6 +301,7 @@ impl Id {
         Ok(Id {
             id,
             libraries,
+            process: Process::current(),
             channel: channel.cloned(),
         })
     }
@@ -457,6 +472,9 @@ impl Id {
 
 impl Drop for Id {
     fn drop(&mut self) {
+        if !self.process.is_current() {
+            return;
+        }
         // SAFETY: the identifier is open, and this is its owner.
         if let Err(error) = done(unsafe { (self.libraries.cm.rdma_destroy_id)(self.id.as_ptr()) }) {
             log::warn!(target: crate::LOG.ep_ctrl, "rdma_destroy_id: {error}");

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use prov_util::errno::{Errno, Result};
 use prov_util::mr::{Dmabuf, Memory};
+use prov_util::process::Process;
 
 use super::{Context, numbered};
 use crate::sys::ibverbs::*;
@@ -16,6 +17,8 @@ use crate::sys::ibverbs::*;
 pub struct ProtectionDomain {
     pd: NonNull<ibv_pd>,
     context: Context,
+    /// Only the process that made it ends it.
+    process: Process,
 }
 
 // SAFETY: the library allows several threads to use it.
@@ -35,7 +38,11 @@ impl ProtectionDomain {
         // SAFETY: the device is open.
         let pd = unsafe { (context.libraries.verbs.ibv_alloc_pd)(context.as_ptr()) };
         let pd = NonNull::new(pd).ok_or_else(Errno::last_os_error)?;
-        Ok(Arc::new(ProtectionDomain { pd, context }))
+        Ok(Arc::new(ProtectionDomain {
+            pd,
+            context,
+            process: Process::current(),
+        }))
     }
 
     /// Its device.
@@ -50,6 +57,9 @@ impl ProtectionDomain {
 
 impl Drop for ProtectionDomain {
     fn drop(&mut self) {
+        if !self.process.is_current() {
+            return;
+        }
         // SAFETY: what was made in it held a reference and is gone.
         let outcome = unsafe { (self.context.libraries.verbs.ibv_dealloc_pd)(self.as_ptr()) };
         if let Err(error) = numbered(outcome) {
@@ -95,6 +105,8 @@ impl Access {
 pub struct MemoryRegion {
     mr: NonNull<ibv_mr>,
     pd: Arc<ProtectionDomain>,
+    /// Only the process that made it ends it.
+    process: Process,
 }
 
 // SAFETY: it is only closed, by its one owner.
@@ -141,7 +153,11 @@ impl MemoryRegion {
 
     fn made(mr: *mut ibv_mr, pd: &Arc<ProtectionDomain>) -> Result<Self> {
         let mr = NonNull::new(mr).ok_or_else(Errno::last_os_error)?;
-        Ok(MemoryRegion { mr, pd: pd.clone() })
+        Ok(MemoryRegion {
+            mr,
+            pd: pd.clone(),
+            process: Process::current(),
+        })
     }
 
     /// What requests of this process name the memory with.
@@ -202,6 +218,9 @@ impl Scratch {
 
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
+        if !self.process.is_current() {
+            return;
+        }
         // SAFETY: the region is open, and nobody else closes it.
         let outcome = unsafe { (self.pd.context.libraries.verbs.ibv_dereg_mr)(self.mr.as_ptr()) };
         if let Err(error) = numbered(outcome) {

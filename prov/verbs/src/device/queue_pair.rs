@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use prov_util::errno::{Errno, Result};
+use prov_util::process::Process;
 
 use super::{
     CompletionQueue, ProtectionDomain, ReceiveRequest, SendRequest, SharedQueue, numbered,
@@ -56,6 +57,8 @@ pub struct QueuePair {
     post_receive:
         unsafe extern "C" fn(*mut ibv_qp, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int,
     pd: Arc<ProtectionDomain>,
+    /// Only the process that made it ends it.
+    process: Process,
     kept: Kept,
 }
 
@@ -156,6 +159,7 @@ impl QueuePair {
             post_send: ops.post_send.ok_or(Errno::ENOSYS)?,
             post_receive: ops.post_recv.ok_or(Errno::ENOSYS)?,
             pd: pd.clone(),
+            process: Process::current(),
             kept: Kept::Own {
                 pairing: config.pairing,
                 _queues: [config.send_queue.clone(), config.receive_queue.clone()],
@@ -176,6 +180,7 @@ impl QueuePair {
             post_send: post_on_way,
             post_receive: refuse_receive,
             pd: pd.clone(),
+            process: Process::current(),
             kept: Kept::Way(way),
         }
     }
@@ -268,6 +273,9 @@ impl QueuePair {
     /// Ends all its requests, which complete as flushed, and those that will be
     /// posted. Requests over what others use, too, complete by themselves.
     pub fn end(&self) -> Result {
+        if !self.process.is_current() {
+            return Ok(());
+        }
         match self.kept {
             Kept::Own { .. } => self.modify(&mut attributes(IBV_QPS_ERR), IBV_QP_STATE),
             Kept::Way(_) => Ok(()),
@@ -361,6 +369,9 @@ impl Drop for QueuePair {
         if let Kept::Way(way) = self.kept {
             // SAFETY: it is from `QueuePair::way`, and given back once.
             drop(unsafe { Box::from_raw(way.as_ptr()) });
+            return;
+        }
+        if !self.process.is_current() {
             return;
         }
         let verbs = &self.pd.context().libraries.verbs;

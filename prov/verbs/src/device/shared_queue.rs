@@ -5,6 +5,7 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
 use prov_util::errno::{Errno, Result};
+use prov_util::process::Process;
 
 use super::queue_pair::posted;
 use super::{CompletionQueue, ProtectionDomain, ReceiveRequest, XrcDomain, numbered};
@@ -14,6 +15,8 @@ use crate::sys::ibverbs::*;
 pub struct SharedQueue {
     srq: NonNull<ibv_srq>,
     pd: Arc<ProtectionDomain>,
+    /// Only the process that made it ends it.
+    process: Process,
     /// What it is of and by which peers know it, if it is one of XRC.
     xrc: Option<OfXrc>,
     post: unsafe extern "C" fn(*mut ibv_srq, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int,
@@ -46,6 +49,7 @@ impl SharedQueue {
         Ok(Arc::new(SharedQueue {
             srq: NonNull::new(srq).ok_or_else(Errno::last_os_error)?,
             pd: pd.clone(),
+            process: Process::current(),
             xrc: None,
             post: context.ops().post_srq_recv.ok_or(Errno::ENOSYS)?,
         }))
@@ -66,6 +70,7 @@ impl SharedQueue {
         Ok(Arc::new(SharedQueue {
             srq,
             pd: pd.clone(),
+            process: Process::current(),
             xrc: Some(OfXrc {
                 number: srq_number,
                 _domain: domain.clone(),
@@ -97,6 +102,9 @@ impl SharedQueue {
 
 impl Drop for SharedQueue {
     fn drop(&mut self) {
+        if !self.process.is_current() {
+            return;
+        }
         let verbs = &self.pd.context().libraries.verbs;
         // SAFETY: queue pairs that use it held a reference and are gone.
         let outcome = unsafe { (verbs.ibv_destroy_srq)(self.as_ptr()) };

@@ -10,6 +10,7 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
 use prov_util::errno::{Errno, Result};
+use prov_util::process::Process;
 use rustix::fs::{Mode, OFlags, open};
 
 use super::queue_pair::States;
@@ -68,6 +69,8 @@ pub struct XrcDomain {
     xrcd: NonNull<ibv_xrcd>,
     calls: Calls,
     context: Context,
+    /// Only the process that made it ends it.
+    process: Process,
     /// Those who have opened the same file share the domain.
     _file: Option<OwnedFd>,
 }
@@ -96,6 +99,7 @@ impl XrcDomain {
             xrcd: NonNull::new(xrcd).ok_or_else(Errno::last_os_error)?,
             calls,
             context,
+            process: Process::current(),
             _file: file,
         }))
     }
@@ -140,6 +144,9 @@ impl XrcDomain {
 
 impl Drop for XrcDomain {
     fn drop(&mut self) {
+        if !self.process.is_current() {
+            return;
+        }
         // SAFETY: what was made in it held a reference and is gone.
         let outcome = unsafe { (self.calls.close_xrcd)(self.xrcd.as_ptr()) };
         if let Err(error) = numbered(outcome) {
@@ -161,6 +168,8 @@ pub fn is_number(number: u32) -> Result {
 pub struct Target {
     qp: NonNull<ibv_qp>,
     number: u32,
+    /// Only the process that made it ends it.
+    process: Process,
     xrcd: Arc<XrcDomain>,
     _pd: Arc<ProtectionDomain>,
 }
@@ -204,6 +213,7 @@ impl Target {
             qp,
             // SAFETY: it was just opened; its number does not change.
             number: unsafe { (*qp.as_ptr()).qp_num },
+            process: Process::current(),
             xrcd: xrcd.clone(),
             _pd: pd.clone(),
         })
@@ -229,6 +239,9 @@ impl States for Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
+        if !self.process.is_current() {
+            return;
+        }
         let verbs = &self.xrcd.context.libraries.verbs;
         // SAFETY: the pair is open, and this is its owner.
         if let Err(error) = numbered(unsafe { (verbs.ibv_destroy_qp)(self.qp.as_ptr()) }) {

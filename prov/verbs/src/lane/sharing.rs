@@ -51,6 +51,9 @@ impl Lane {
 
     /// The queue of that place is gone.
     pub(super) fn part_with(&self, number: u32, size: usize) {
+        if !self.queue.is_own() {
+            return;
+        }
         let mut state = self.state.lock();
         state.take_all(&self.queue);
         state.members.queues.remove(&number);
