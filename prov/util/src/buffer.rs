@@ -302,7 +302,8 @@ impl<'m> Iov<'m> {
     }
 
     /// [`AppIov::read_at`] from the start, for memory that another process may write
-    /// to meanwhile: each byte is read exactly once, with a volatile access, so what is
+    /// to meanwhile: each byte is read exactly once, with a volatile access, eight at a time where they
+    /// are aligned, so what is
     /// checked in `bytes` is what is used.
     pub fn read_once(&self, bytes: &mut [u8]) -> usize {
         let mut done = 0;
@@ -310,8 +311,20 @@ impl<'m> Iov<'m> {
             let base = piece.iov_base.cast::<u8>().cast_const();
             let room = bytes.get_mut(done..).unwrap_or_default();
             let len = room.len().min(piece.iov_len);
-            for (at, byte) in room.iter_mut().take(len).enumerate() {
+            let (front, rest) = room[..len].split_at_mut(base.align_offset(8).min(len));
+            for (at, byte) in front.iter_mut().enumerate() {
                 // SAFETY: memory of operations in flight, valid for these bytes.
+                *byte = unsafe { base.add(at).read_volatile() };
+            }
+            let base = base.wrapping_add(front.len());
+            let (words, back) = rest.as_chunks_mut::<8>();
+            for (at, word) in words.iter_mut().enumerate() {
+                // SAFETY: as above; `align_offset` has brought it to a multiple of 8.
+                *word = unsafe { base.cast::<u64>().add(at).read_volatile() }.to_ne_bytes();
+            }
+            let base = base.wrapping_add(words.len() * 8);
+            for (at, byte) in back.iter_mut().enumerate() {
+                // SAFETY: as above.
                 *byte = unsafe { base.add(at).read_volatile() };
             }
             done += len;
@@ -446,6 +459,25 @@ mod tests {
         let mut all = Vec::new();
         memory.append_to(&mut all);
         assert_eq!(all, b"\x001234567");
+    }
+
+    #[test]
+    fn bytes_are_read_once_wherever_they_begin_and_end() {
+        let mut all: [u8; 48] = std::array::from_fn(|at| at as u8 + 1);
+        for start in 0..16 {
+            for len in 0..=24 {
+                let expected: Vec<u8> = (start..start + len + 5).map(|at| at as u8 + 1).collect();
+                let (first, second) = all[start..start + len + 5].split_at_mut(len);
+                let memory = lend(&mut [first, second]);
+                let mut copy = [0; 64];
+                assert_eq!(memory.read_once(&mut copy), len + 5);
+                assert_eq!(copy[..len + 5], expected);
+                assert!(copy[len + 5..].iter().all(|byte| *byte == 0));
+                let mut part = vec![0; len];
+                assert_eq!(memory.read_once(&mut part), len);
+                assert_eq!(part, expected[..len]);
+            }
+        }
     }
 
     #[test]
