@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR MIT */
+/*
+ * A stranger's share: two peers work with each other while a stranger, whose address
+ * nobody has inserted, floods one of them over plain sockets. The two must not notice
+ * but for some of their time, and the memory that the stranger costs has a bound
+ * (fi_tcp(7)). Prints the latency of the pair without and beside each flood, and with
+ * what it has left; what is asserted is what they receive, and the memory.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "check.h"
+#include "child.h"
+#include "pattern.h"
+#include "stranger.h"
+#include "transfer.h"
+#include "wait.h"
+
+/* What strangers may leave in a process: fi_tcp(7). */
+#define SHARE ((size_t)128 << 20)
+
+enum {
+	MESSAGES = 1000000,	/* in the flood of empty ones */
+	IDLE = 4000,		/* connections that leave a message and stay */
+	HUGE_ONES = 200,	/* connections with the header of a long message */
+	STORM = 4000,		/* connections that come and go */
+	ROUNDS = 2000,
+	LEN = 64,
+	REQUEST = 40,
+	HEADER = 24,
+};
+
+static struct sockaddr_in name;
+static struct ct_pair pair;
+
+/* docs/tcp-wire.md: the request of an RDM endpoint that listens at this port. */
+static void put_request(unsigned char *out, unsigned port)
+{
+	uint64_t mark = 1;
+
+	memset(out, 0, REQUEST);
+	out[0] = 3;
+	out[3] = 8;
+	memcpy(out + 24, &mark, sizeof(mark));
+	out[32] = 1;
+	out[34] = (unsigned char)(port >> 8);
+	out[35] = (unsigned char)port;
+	out[39] = 1;
+}
+
+/* The header of a tagged message. */
+static void put_header(unsigned char *out, uint64_t tag, uint64_t len)
+{
+	uint64_t size = HEADER + len;
+
+	memset(out, 0, HEADER);
+	out[0] = 3;
+	out[1] = 1;
+	out[6] = HEADER;
+	memcpy(out + 8, &size, sizeof(size));
+	memcpy(out + 16, &tag, sizeof(tag));
+}
+
+/* A connection with its request; -1 where there is no descriptor for it. */
+static int come(unsigned port)
+{
+	unsigned char request[REQUEST];
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	if (fd < 0)
+		return -1;
+	REQUIRE(!connect(fd, (struct sockaddr *)&name, sizeof(name)));
+	put_request(request, port);
+	/* It may have been shown the door already. */
+	(void)!send(fd, request, sizeof(request), MSG_NOSIGNAL);
+	REQUIRE(!fcntl(fd, F_SETFL, O_NONBLOCK));
+	return fd;
+}
+
+/* Sends as much as the other side takes within a while of taking nothing. */
+static size_t push(int fd, const unsigned char *bytes, size_t len)
+{
+	size_t done = 0;
+
+	while (done < len) {
+		struct pollfd room = { .fd = fd, .events = POLLOUT };
+		ssize_t n = send(fd, bytes + done, len - done, MSG_NOSIGNAL);
+
+		if (n > 0)
+			done += (size_t)n;
+		else if (errno != EAGAIN || poll(&room, 1, 500) <= 0)
+			break;
+	}
+	return done;
+}
+
+static unsigned flood_of_messages(unsigned count)
+{
+	static unsigned char batch[1000 * HEADER];
+	unsigned sent = 0;
+	int fd = come(1);
+
+	REQUIRE(fd >= 0);
+	for (size_t i = 0; i < sizeof(batch); i += HEADER)
+		put_header(batch + i, 0xbad, 0);
+	while (sent < count) {
+		size_t n = push(fd, batch, sizeof(batch));
+
+		sent += (unsigned)(n / HEADER);
+		if (n < sizeof(batch))
+			break;
+	}
+	return sent;
+}
+
+/* Connections that send so much of a message of this length, and stay. */
+static unsigned stay(unsigned count, uint64_t len, size_t sent)
+{
+	unsigned char bytes[HEADER + LEN] = { 0 };
+	unsigned come_in = 0;
+
+	for (unsigned i = 0; i < count; i++) {
+		int fd = come(1 + i);
+
+		if (fd < 0)
+			break;
+		put_header(bytes, 0xbad, len);
+		come_in += push(fd, bytes, HEADER + sent) == HEADER + sent;
+	}
+	return come_in;
+}
+
+static unsigned storm(unsigned count)
+{
+	struct linger reset = { .l_onoff = 1 };
+
+	for (unsigned i = 0; i < count; i++) {
+		int fd = come(1 + i % 60000);
+
+		REQUIRE(fd >= 0);
+		if (i % 2)
+			setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset,
+				   sizeof(reset));
+		close(fd);
+	}
+	return count;
+}
+
+static unsigned (*flood)(void);
+
+static unsigned messages(void)
+{
+	return flood_of_messages((unsigned)ct_times(MESSAGES));
+}
+
+static unsigned idle(void)
+{
+	return stay((unsigned)ct_times(IDLE), LEN, LEN);
+}
+
+static unsigned huge(void)
+{
+	return stay((unsigned)ct_times(HUGE_ONES), (uint64_t)1 << 40, LEN);
+}
+
+static unsigned storms(void)
+{
+	return storm((unsigned)ct_times(STORM));
+}
+
+/* The stranger, in a process of its own. */
+static void stranger(int fd)
+{
+	unsigned count;
+
+	ct_hear(fd, &name, sizeof(name));
+	count = flood();
+	ct_tell(fd, &count, sizeof(count));
+	/* What it has opened stays until it is told to go. */
+	ct_hear(fd, &count, sizeof(count));
+}
+
+static void allow_descriptors(void)
+{
+	struct rlimit limit;
+
+	REQUIRE(!getrlimit(RLIMIT_NOFILE, &limit));
+	limit.rlim_cur = limit.rlim_max < 10000 ? limit.rlim_max : 10000;
+	REQUIRE(!setrlimit(RLIMIT_NOFILE, &limit));
+}
+
+static size_t resident(void)
+{
+	FILE *file = fopen("/proc/self/statm", "r");
+	unsigned long all, pages;
+
+	REQUIRE(file && fscanf(file, "%lu %lu", &all, &pages) == 2);
+	fclose(file);
+	return pages * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+static void pass(struct ct_peer *from, struct ct_peer *to, uint64_t tag)
+{
+	static unsigned char out[LEN], in[LEN];
+	static struct fi_context2 tx, rx;
+	struct ct_message m = {
+		.tagged = true, .tag = tag, .buf = in, .len = LEN,
+		.from = FI_ADDR_UNSPEC, .context = &rx,
+	};
+
+	POST(to, ct_recv(to, CT_RECV, &m));
+	ct_fill(out, LEN, (unsigned)tag);
+	m.buf = out;
+	m.context = &tx;
+	POST(from, ct_send(from, CT_SEND, &m));
+	ct_done(to, &to->rx, &rx);
+	ct_done(from, &from->tx, &tx);
+	REQUIRE(ct_holds(in, LEN, (unsigned)tag));
+}
+
+static int compare(const void *a, const void *b)
+{
+	double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+static bool is_done(const struct ct_child *child)
+{
+	struct pollfd said = { .fd = child->fd, .events = POLLIN };
+
+	return poll(&said, 1, 0) > 0;
+}
+
+/* The median of round trips, in microseconds: of some, and of more until the child
+ * has said that it is done. */
+static double latency(const struct ct_child *child)
+{
+	static double times[ROUNDS];
+	size_t count = (size_t)ct_times(ROUNDS);
+	static uint64_t tag;
+
+	for (size_t i = 0; i < count || (child && !is_done(child)); i++) {
+		double before = ct_now();
+
+		tag++;
+		pass(&pair.a, &pair.b, tag);
+		pass(&pair.b, &pair.a, tag);
+		times[i % count] = (ct_now() - before) * 1e6;
+	}
+	qsort(times, count, sizeof(times[0]), compare);
+	return times[count / 2];
+}
+
+static void beside(unsigned (*how)(void))
+{
+	struct ct_spec spec = { .caps = FI_TAGGED };
+	double without, during, left;
+	struct ct_child child;
+	size_t before, after;
+	unsigned count = 0;
+
+	if (ct_opt.provider && strcmp(ct_opt.provider, "tcp"))
+		SKIP("the stranger speaks tcp's protocol");
+	allow_descriptors();
+	flood = how;
+	child = ct_spawn(stranger);
+	ct_open_pair(&pair, &spec);
+	ct_name(&pair.b.ep->fid, &name, sizeof(name));
+	if (name.sin_family != AF_INET) {
+		ct_kill(&child);
+		SKIP("not an IPv4 address");
+	}
+	latency(NULL);
+	without = latency(NULL);
+	before = resident();
+	ct_begin(&child);
+	ct_tell(child.fd, &name, sizeof(name));
+	during = latency(&child);
+	ct_hear(child.fd, &count, sizeof(count));
+	left = latency(NULL);
+	after = resident();
+	printf("# %u of the stranger's; pair: %.1f us without, %.1f beside, "
+	       "%.1f with what is left; %.1f MiB more\n", count, without, during,
+	       left, ((double)after - (double)before) / (1 << 20));
+	REQUIRE(count > 0);
+	CHECK(after <= before + SHARE, "memory");
+	ct_tell(child.fd, &count, sizeof(count));
+	ct_join(&child);
+	latency(NULL);
+	ct_close_pair(&pair);
+}
+
+static void of_messages(void)
+{
+	beside(messages);
+}
+
+static void of_idle_connections(void)
+{
+	beside(idle);
+}
+
+static void of_huge_messages(void)
+{
+	beside(huge);
+}
+
+static void of_connections(void)
+{
+	beside(storms);
+}
+
+static const struct ct_test tests[] = {
+	{ "messages", of_messages, CT_RDM | CT_SLOW },
+	{ "idle-connections", of_idle_connections, CT_RDM | CT_SLOW },
+	{ "huge-messages", of_huge_messages, CT_RDM | CT_SLOW },
+	{ "connections", of_connections, CT_RDM | CT_SLOW },
+};
+
+CT_MAIN(tests)
