@@ -184,8 +184,12 @@ pub fn core_int(name: &str) -> Option<i32> {
     }
 }
 
-/// Variables that name files to load or to write.
-const FILES: [&str; 2] = ["FI_PROVIDER_PATH", "FI_LOG_LOCATION"];
+/// Variables that name files to load, to write, or to take a secret from.
+const FILES: [&str; 3] = [
+    "FI_PROVIDER_PATH",
+    "FI_LOG_LOCATION",
+    "FI_TCP_AUTH_KEY_FILE",
+];
 
 struct Entry {
     owner: usize,

@@ -2,12 +2,15 @@
 
 use std::ffi::CStr;
 use std::ops::RangeInclusive;
+use std::path::Path;
+use std::sync::Once;
 use std::time::Duration;
 
 use fabric_abi::{FI_EP_RDM, fi_ep_type, fi_param_type};
 use prov_message::Sizes;
 use prov_util::errno::{Errno, Result};
 use prov_util::netif;
+use prov_util::own_file;
 use prov_util::param::{ParamType, fi_provider};
 use prov_util::param_table;
 
@@ -156,20 +159,29 @@ impl Params {
     /// stands in `auth_key_file`, without white space at the end.
     ///
     /// # Errors
-    /// `-FI_EACCES` if the file cannot be read or is empty: without the secret
-    /// nobody is let in.
+    /// `-FI_EACCES` if the file cannot be read, is empty, or may have been written by
+    /// other users ([`own_file::read_secret`]): without the secret nobody is let in.
     pub fn auth_key(&self) -> Result<Option<Key>> {
         let Some(file) = &self.auth_key_file else {
             return Ok(None);
         };
-        let bytes = std::fs::read(file).map_err(|error| {
+        let secret = own_file::read_secret(Path::new(file)).map_err(|error| {
             log::error!(
                 target: crate::LOG.core,
                 "cannot read FI_TCP_AUTH_KEY_FILE {file}: {error}"
             );
             Errno::EACCES
         })?;
-        let key = Key::new(bytes.trim_ascii_end());
+        static SAID: Once = Once::new();
+        if secret.is_public {
+            SAID.call_once(|| {
+                log::warn!(
+                    target: crate::LOG.core,
+                    "every user of this host can read FI_TCP_AUTH_KEY_FILE {file}"
+                );
+            });
+        }
+        let key = Key::new(secret.bytes.trim_ascii_end());
         if key.is_none() {
             log::error!(target: crate::LOG.core, "FI_TCP_AUTH_KEY_FILE {file} is empty");
         }

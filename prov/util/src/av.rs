@@ -11,7 +11,6 @@ pub mod entry;
 pub mod format;
 mod keys;
 mod map_array;
-mod own_file;
 mod shared;
 mod slots;
 mod store;

@@ -21,6 +21,7 @@ pub mod memory_file;
 pub mod memory_limit;
 pub mod mr;
 pub mod netif;
+pub mod own_file;
 pub mod param;
 pub mod poll_set;
 pub mod poller;

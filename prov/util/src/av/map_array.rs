@@ -8,8 +8,8 @@ use std::path::Path;
 
 use memmap2::{MmapOptions, MmapRaw};
 
-use super::own_file;
 use crate::errno::{Errno, Result};
+use crate::own_file;
 
 /// Entries of an array for which the application expects fewer.
 const MIN_ENTRIES: usize = 1 << 16;

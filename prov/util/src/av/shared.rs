@@ -18,7 +18,7 @@
 //!
 //! Everybody can write to `/dev/shm`, and the name can be predicted: a file is
 //! used only if it is a regular one of the effective user that nobody else can
-//! write to ([`own_file`](super::own_file)).
+//! write to ([`own_file`](crate::own_file)).
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -33,9 +33,9 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::map_array::MapArray;
-use super::own_file;
 use super::write_lock::WriteLock;
 use crate::errno::{Errno, Result};
+use crate::own_file;
 
 const MAGIC: u64 = u64::from_ne_bytes(*b"ofi-av\0\x02");
 /// Most slots of a table, so that a header which promises more than there are

@@ -143,5 +143,12 @@ fn the_secret_of_a_file_ends_before_its_last_white_space() {
     assert_eq!(key("secret"), Ok(Key::new(b"secret")));
     assert_eq!(key("empty"), Err(Errno::EACCES));
     assert_eq!(key("missing"), Err(Errno::EACCES));
+    let open_to_all = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+    std::fs::set_permissions(directory.join("secret"), open_to_all).unwrap();
+    assert_eq!(key("secret"), Err(Errno::EACCES));
+    let kind = rustix::fs::FileType::Fifo;
+    let fifo = directory.join("fifo");
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, kind, 0o600.into(), 0).unwrap();
+    assert_eq!(key("fifo"), Err(Errno::EACCES));
     std::fs::remove_dir_all(&directory).unwrap();
 }

@@ -1,10 +1,12 @@
-//! Opening files in a directory that every user can write to.
+//! Opening files that only this user may have written.
 //!
-//! Another user may have put anything in the place of a name that can be
-//! predicted: a file of its own, a symbolic link, a FIFO. None of these is
-//! followed, waited for or trusted.
+//! In a directory that every user can write to, another user may have put anything in
+//! the place of a name that can be predicted: a file of its own, a symbolic link, a
+//! FIFO. None of these is followed, waited for or trusted. A file that the user has
+//! named is followed, but has to be trustworthy, too.
 
 use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
@@ -35,6 +37,41 @@ pub fn open(path: &Path, read_only: bool, create: bool) -> Result<File> {
         && found.uid() == rustix::process::geteuid().as_raw()
         && found.mode() & 0o022 == 0;
     if is_own { Ok(file) } else { Err(refuse(path)) }
+}
+
+/// What stands in a file with a secret.
+pub struct Secret {
+    pub bytes: Vec<u8>,
+    /// Whether every user of the host can read it.
+    pub is_public: bool,
+}
+
+/// Reads a file with a secret, or the one that a symbolic link leads to. It has to be a
+/// regular file of the effective user or of root that nobody else can write to.
+///
+/// # Errors
+/// `PermissionDenied` for any other file, and the errors of open(2) and read(2).
+pub fn read_secret(path: &Path) -> io::Result<Secret> {
+    let mut file = OpenOptions::new()
+        .read(true)
+        // Without O_NONBLOCK, opening a FIFO waits for its other end.
+        .custom_flags(libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY)
+        .open(path)?;
+    let found = file.metadata()?;
+    let owner = found.uid();
+    let is_own = owner == 0 || owner == rustix::process::geteuid().as_raw();
+    if !(found.is_file() && is_own && found.mode() & 0o022 == 0) {
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "it is not a regular file of this user or of root that nobody else can write to",
+        ));
+    }
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(Secret {
+        bytes,
+        is_public: found.mode() & 0o004 != 0,
+    })
 }
 
 fn refuse(path: &Path) -> Errno {
@@ -111,5 +148,57 @@ mod tests {
         rustix::fs::mknodat(rustix::fs::CWD, &fifo.0, kind, 0o600.into(), 0).unwrap();
         assert_eq!(open(&fifo.0, true, false).err(), Some(Errno::EACCES));
         assert_eq!(open(&fifo.0, false, true).err(), Some(Errno::EACCES));
+    }
+
+    fn denied(place: &Place) -> bool {
+        let error = read_secret(&place.0).err();
+        error.is_some_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
+    }
+
+    #[test]
+    fn a_secret_is_read_from_a_file_of_this_user_or_where_a_link_leads_to_one() {
+        let place = Place::new("secret");
+        std::fs::write(&place.0, "secret").unwrap();
+        for (mode, is_public) in [
+            (0o400, false),
+            (0o600, false),
+            (0o640, false),
+            (0o644, true),
+        ] {
+            std::fs::set_permissions(&place.0, PermissionsExt::from_mode(mode)).unwrap();
+            let secret = read_secret(&place.0).unwrap();
+            assert_eq!(
+                (&secret.bytes[..], secret.is_public),
+                (&b"secret"[..], is_public)
+            );
+        }
+        let link = Place::new("secret-link");
+        std::os::unix::fs::symlink(&place.0, &link.0).unwrap();
+        assert_eq!(read_secret(&link.0).unwrap().bytes, b"secret");
+    }
+
+    #[test]
+    fn a_secret_that_others_may_have_written_is_refused() {
+        let place = Place::new("secret-foreign");
+        std::fs::write(&place.0, "secret").unwrap();
+        for mode in [0o620, 0o602, 0o666] {
+            std::fs::set_permissions(&place.0, PermissionsExt::from_mode(mode)).unwrap();
+            assert!(denied(&place));
+        }
+        std::fs::set_permissions(&place.0, PermissionsExt::from_mode(0o600)).unwrap();
+        if std::os::unix::fs::chown(&place.0, Some(65534), None).is_ok() {
+            assert!(denied(&place));
+        } else {
+            println!("in part: only root can give files away");
+        }
+    }
+
+    #[test]
+    fn a_secret_is_not_awaited_from_a_fifo_or_device() {
+        let fifo = Place::new("secret-fifo");
+        let kind = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo.0, kind, 0o600.into(), 0).unwrap();
+        assert!(denied(&fifo));
+        assert!(read_secret(Path::new("/dev/zero")).is_err());
     }
 }
