@@ -55,7 +55,9 @@ impl Core {
         };
         let receiver = &mut channel.receiver;
         let Some(mut next) = receiver.peek() else {
-            receiver.fetch_ahead();
+            if most == 1 {
+                receiver.fetch_ahead();
+            }
             // What was taken is told when there is time for that.
             if receiver.has_untold() && receiver.tell() {
                 wake(&link.wire);
