@@ -20,6 +20,7 @@ use prov_util::ffi::domain::DomainObject;
 use prov_util::ffi::srx::ImportedSrx;
 use prov_util::logging::{Targets, UTIL};
 use prov_util::mr::{Config, Job, MrTable, Registrar};
+use prov_util::process::Process;
 use prov_util::progress::Progress;
 use prov_util::sync::LockKind;
 use prov_util::warn_again;
@@ -200,6 +201,8 @@ pub struct Domain<P: Provider> {
     is_auto: bool,
     lane_lock: LockKind,
     queue_lock: LockKind,
+    /// A forked child enables no endpoint here.
+    process: Process,
     helper: Arc<Helper>,
     lanes: Arc<Lanes<P::Core>>,
     /// Whether a thread may be in any lane, whatever others do.
@@ -260,6 +263,7 @@ impl<P: Provider> Domain<P> {
             memory,
             is_auto,
             lane_lock: LockKind::for_lane(threading, progress),
+            process: Process::current(),
             queue_lock: match is_auto {
                 true => LockKind::Real,
                 false => LockKind::for_completion(threading),
@@ -269,6 +273,12 @@ impl<P: Provider> Domain<P> {
             can_meet: is_auto || threading != FI_THREAD_COMPLETION,
             by_queue: Mutex::default(),
         }
+    }
+
+    /// `-FI_EOPBADSTATE` in a child of the process that opened it.
+    pub(super) fn check_process(&self) -> Result {
+        let is_current = self.process.is_current();
+        is_current.then_some(()).ok_or(Errno::EOPBADSTATE)
     }
 
     /// The lane for an endpoint or a receive context that shares none by what it

@@ -144,6 +144,7 @@ impl<P: Provider> endpoint::Endpoint for SoftEndpoint<P> {
         this: &Handle<EndpointObject<Self>>,
         bindings: &Bindings<Self::SharedReceive>,
     ) -> Result<Arc<dyn Progress>> {
+        this.domain.check_process()?;
         let own = &this.domain.own;
         let mut setup = this.setup();
         let enabling = Enabling {

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use parking_lot::Mutex;
 use rustix::event::epoll;
 
-use crate::errno::Result;
+use crate::errno::{Errno, Result};
 use crate::logging::UTIL;
 use crate::process::Process;
 
@@ -55,6 +55,9 @@ impl Watched {
     }
 
     pub(super) fn add(&self, fd: Option<RawFd>) -> Result {
+        if !self.process.is_current() {
+            return Err(Errno::EOPBADSTATE);
+        }
         let mut list = self.list.lock();
         let Some(fd) = fd else {
             list.without_fd += 1;
