@@ -195,7 +195,7 @@ impl Stream {
             && let Some(record) = receiver.next()?
         {
             let len = record.len();
-            let bytes = receiver.bytes(&record);
+            let bytes = Iov::from(receiver.bytes(&record));
             let part = match self.received == 0 && len <= room - moved.bytes {
                 true => bytes,
                 false => bytes.slice(self.received, room - moved.bytes),

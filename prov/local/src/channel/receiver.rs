@@ -121,6 +121,7 @@ impl Receiver {
     /// ```
     /// # use std::os::fd::AsFd as _;
     /// # use prov_local::channel::{Channel, Head};
+    /// # use prov_util::buffer::Iov;
     /// let (mut here, segment) = Channel::create().unwrap();
     /// let there = Channel::attach(segment.as_fd()).unwrap();
     /// let space = here.space(3).unwrap().unwrap();
@@ -128,7 +129,7 @@ impl Receiver {
     /// let head = Head { kind: 1, flags: 0, words: [0; 3] };
     /// let _ = space.publish(head);
     /// let record = there.receiver.next().unwrap().unwrap();
-    /// let bytes = there.receiver.bytes(&record);
+    /// let bytes = Iov::from(there.receiver.bytes(&record));
     /// let mut copy = [0; 3];
     /// bytes.read_at(0, &mut copy);
     /// assert_eq!(&copy, b"abc");
@@ -139,10 +140,11 @@ impl Receiver {
     /// ```compile_fail,E0505
     /// # use std::os::fd::AsFd as _;
     /// # use prov_local::channel::{Channel, Head};
+    /// # use prov_util::buffer::Iov;
     /// # let (mut here, segment) = Channel::create().unwrap();
     /// # let there = Channel::attach(segment.as_fd()).unwrap();
     /// let record = there.receiver.next().unwrap().unwrap();
-    /// let bytes = there.receiver.bytes(&record);
+    /// let bytes = Iov::from(there.receiver.bytes(&record));
     /// drop(there);
     /// let mut copy = [0; 3];
     /// bytes.read_at(0, &mut copy);
@@ -153,21 +155,22 @@ impl Receiver {
     /// ```compile_fail,E0502
     /// # use std::os::fd::AsFd as _;
     /// # use prov_local::channel::{Channel, Head};
+    /// # use prov_util::buffer::Iov;
     /// # let (mut here, segment) = Channel::create().unwrap();
     /// # let mut there = Channel::attach(segment.as_fd()).unwrap();
     /// let record = there.receiver.next().unwrap().unwrap();
-    /// let bytes = there.receiver.bytes(&record);
+    /// let bytes = Iov::from(there.receiver.bytes(&record));
     /// let _ = there.receiver.take(record.len());
     /// let mut copy = [0; 3];
     /// bytes.read_at(0, &mut copy);
     /// ```
     #[inline]
-    pub fn bytes(&self, record: &Record) -> Iov<'_> {
+    pub fn bytes(&self, record: &Record) -> Piece<'_> {
         let bytes = match record.bytes {
             Whereabouts::Near { slot, len } => Some(self.way.slot(slot).inline(len)),
             Whereabouts::Far { offset, len } => self.way.area(offset, len),
         };
-        bytes.map_or(Iov::EMPTY, Iov::from)
+        bytes.unwrap_or(Piece::EMPTY)
     }
 
     /// The bytes of the next message where they are not in its slot; `None` if they

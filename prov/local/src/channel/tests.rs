@@ -1,5 +1,7 @@
 use std::os::fd::AsFd;
 
+use prov_util::buffer::Iov;
+
 use super::*;
 
 fn pair() -> (Channel, Channel) {
@@ -52,7 +54,7 @@ fn receive(at: &mut Channel) -> Option<(u64, Vec<u8>)> {
     let tag = record.head.words[0];
     assert_eq!(record.head, head(tag));
     let mut bytes = Vec::new();
-    at.receiver.bytes(&record).append_to(&mut bytes);
+    Iov::from(at.receiver.bytes(&record)).append_to(&mut bytes);
     let _ = at.receiver.take(bytes.len());
     Some((tag, bytes))
 }
@@ -436,7 +438,7 @@ fn whatever_the_other_side_writes_is_an_error_or_bytes() {
         match here.receiver.next() {
             Ok(Some(record)) => {
                 let mut bytes = Vec::new();
-                here.receiver.bytes(&record).append_to(&mut bytes);
+                Iov::from(here.receiver.bytes(&record)).append_to(&mut bytes);
                 let _ = here.receiver.take(bytes.len());
                 records += 1;
                 taken += 1;

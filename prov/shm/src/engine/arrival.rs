@@ -292,7 +292,10 @@ impl Core {
         let Some(link) = self.links.get(key) else {
             return true;
         };
-        match self.endpoints.take_in(&arrival, &link.bytes(record)) {
+        match self
+            .endpoints
+            .take_in(&arrival, &Iov::from(link.bytes(record)))
+        {
             Taken::Received(Ack(0)) | Taken::Kept => true,
             Taken::Received(Ack(name)) => {
                 self.done(key, name, Ok(()));
@@ -303,7 +306,7 @@ impl Core {
     }
 
     fn offered(&mut self, key: LinkKey, record: &Record) -> Result<bool, Fault> {
-        let from = read_offered_list(&self.link_mut(key)?.bytes(record));
+        let from = read_offered_list(&self.link_mut(key)?.bytes(record).into());
         let from = from.ok_or(Fault::Protocol("place of a message"))?;
         let mut head = record.head;
         // Its end is told when it has been copied.
@@ -416,7 +419,7 @@ impl Core {
         let bytes = channel
             .as_ref()
             .map(|channel| channel.receiver.bytes(record));
-        let bytes = bytes.unwrap_or(Iov::EMPTY);
+        let bytes = bytes.map_or(Iov::EMPTY, Iov::from);
         if bytes.is_empty() || bytes.len() > coming.len - coming.placing.done {
             return Err(Fault::Protocol("bytes that were not asked for"));
         }
@@ -474,7 +477,7 @@ impl Core {
     fn result_offered(&mut self, key: LinkKey, record: &Record) -> Result<(), Fault> {
         let [name, offer, _] = record.head.words;
         let link = self.link_mut(key)?;
-        let from = read_offered_list(&link.bytes(record));
+        let from = read_offered_list(&link.bytes(record).into());
         let from = from.ok_or(Fault::Protocol("place of a result"))?;
         match link.pending.remove(from_peer(name)) {
             Some(Pending::Result {

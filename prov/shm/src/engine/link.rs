@@ -360,9 +360,9 @@ impl Link {
 
     /// The bytes of the peer's message that is next.
     #[inline]
-    pub fn bytes(&self, record: &Record) -> Iov<'_> {
+    pub fn bytes(&self, record: &Record) -> Piece<'_> {
         let channel = self.channel.as_ref();
-        channel.map_or(Iov::EMPTY, |channel| channel.receiver.bytes(record))
+        channel.map_or(Piece::EMPTY, |channel| channel.receiver.bytes(record))
     }
 
     /// Sends a message whose `len` bytes `fill` puts in place; `false` if there

@@ -1,7 +1,7 @@
 //! What goes through a channel: kinds of messages, and lists in them. What a
 //! peer has written is checked here.
 
-use prov_util::buffer::{IOV_LIMIT, Iov};
+use prov_util::buffer::{IOV_LIMIT, Iov, Piece};
 use prov_util::process_memory::{OtherIov, WRITTEN};
 use prov_util::request::{RemoteIov, RemotePiece};
 
@@ -116,10 +116,10 @@ pub fn read_remote_list<'m>(bytes: &Iov<'m>, count: u64) -> Option<(RemoteIov, I
 }
 
 /// The same where the list is behind the bytes, and how many these are.
-pub fn read_list_behind(bytes: &Iov<'_>, count: u64) -> Option<(RemoteIov, usize)> {
+pub fn read_list_behind(bytes: &Piece<'_>, count: u64) -> Option<(RemoteIov, usize)> {
     let len = usize::try_from(count).ok()?.checked_mul(REMOTE_PART)?;
     let at = bytes.len().checked_sub(len)?;
-    let (list, _) = read_remote_list(&bytes.slice(at, len), count)?;
+    let (list, _) = read_remote_list(&bytes.skip(at).into(), count)?;
     Some((list, at))
 }
 

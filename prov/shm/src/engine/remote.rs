@@ -278,8 +278,9 @@ impl Core {
         };
         let outcome = grants
             .inspect(|grants| {
-                let bytes = link.bytes(record).slice(0, len);
-                grants.copy_from(&mut target.memory, done, &bytes, store.past_caches);
+                let (bytes, _) = link.bytes(record).split(len);
+                let memory = &mut target.memory;
+                grants.copy_from(memory, done, &bytes.into(), store.past_caches);
                 if is_last {
                     target.was_written(&visitor, grants, FI_RMA, data);
                 }
@@ -309,7 +310,7 @@ impl Core {
         let Some(link) = self.links.get(key) else {
             return Ok(());
         };
-        let list = read_remote_list(&link.bytes(record), words[2]);
+        let list = read_remote_list(&link.bytes(record).into(), words[2]);
         let (list, bytes) = list.ok_or(Fault::Protocol("list of a write"))?;
         let from = read_offered_list(&bytes).ok_or(Fault::Protocol("place of a write"))?;
         if from.len() != list.len() {
@@ -336,7 +337,7 @@ impl Core {
         let Some(link) = self.links.get_mut(key) else {
             return Ok(());
         };
-        let list = read_remote_list(&link.bytes(record), count);
+        let list = read_remote_list(&link.bytes(record).into(), count);
         let (list, _) = list.ok_or(Fault::Protocol("list of a read"))?;
         if list.len() != len {
             return Err(Fault::Protocol("bytes of a read"));
@@ -429,7 +430,7 @@ impl Core {
         let Some(link) = self.links.get(key) else {
             return Ok(());
         };
-        let list = read_remote_list(&link.bytes(record), word.count.into());
+        let list = read_remote_list(&link.bytes(record).into(), word.count.into());
         let (list, bytes) = list.ok_or(Fault::Protocol("list of an atomic operation"))?;
         if list.len() > ATOMIC_LIMIT as u64 || bytes.len() > MODERATE {
             return Err(Fault::Protocol("bytes of an atomic operation"));

@@ -22,6 +22,14 @@ unsafe impl Send for Piece<'static> {}
 unsafe impl Sync for Piece<'static> {}
 
 impl<'m> Piece<'m> {
+    /// No bytes.
+    pub const EMPTY: Piece<'m> = Piece {
+        base: std::ptr::dangling_mut(),
+        len: 0,
+        past_caches: false,
+        memory: PhantomData,
+    };
+
     /// `len` bytes at `base`, which is not null.
     ///
     /// # Safety
