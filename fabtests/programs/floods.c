@@ -30,7 +30,7 @@
 enum {
 	MESSAGES = 1000000,	/* in the flood of empty ones */
 	IDLE = 4000,		/* connections that leave a message and stay */
-	HUGE_ONES = 200,	/* connections with the header of a long message */
+	HUGE_ONES = 4000,	/* connections with the header of a long message */
 	STORM = 4000,		/* connections that come and go */
 	ROUNDS = 2000,
 	LEN = 64,
