@@ -486,3 +486,42 @@ fn a_stranger_without_a_key_causes_no_completion() {
     }
     scene.is_well();
 }
+
+#[test]
+fn a_name_that_another_user_has_taken_keeps_no_caller_waiting() {
+    use std::os::unix::process::CommandExt;
+
+    let name = fresh_name();
+    let door = Door::new(SERVICE, &name).unwrap();
+    let socket = door.as_fd().try_clone_to_owned().unwrap();
+    let mut other = std::process::Command::new("true");
+    other.uid(65534);
+    // SAFETY: the new process makes one system call. Who listens is who has the name, as
+    // far as the system tells those who connect.
+    unsafe { other.pre_exec(move || Ok(rustix::net::listen(&socket, 8)?)) };
+    let status = other.status();
+    if !rustix::process::geteuid().is_root() {
+        println!("skipped: only root can run as another user");
+        return;
+    }
+    assert!(status.unwrap().success());
+    let mut caller = Side::new(Params {
+        connect_timeout: 300,
+        ..Params::default()
+    });
+    let to = caller.insert(&name);
+    // More than the other lets wait, none of whom it takes.
+    for number in 0..4 {
+        let mut out = [0; 8];
+        let sent = message(to, number, &mut out, 0);
+        caller.core.transmit(caller.ep, &sent).unwrap();
+        let mut error = None;
+        until(&mut [&mut caller], |sides| {
+            error = sides[0].error();
+            error.is_some()
+        });
+        // The latter is for want of room to wait there.
+        let expected = [Errno::EPERM, Errno::EAGAIN];
+        assert!(expected.contains(&error.unwrap()), "{error:?}");
+    }
+}
