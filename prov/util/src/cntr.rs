@@ -4,6 +4,7 @@
 mod tests;
 mod value;
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use value::Value;
@@ -11,7 +12,7 @@ use value::Value;
 use crate::errno::{Errno, Result};
 use crate::progress::Progress;
 use crate::sync::LockKind;
-use crate::wait::{Attachment, Deadline, Sources, WaitKind, Waitable, Wake};
+use crate::wait::{Attachment, Deadline, Pause, Sources, WaitKind, Waitable, Wake};
 
 /// What a counter counts (`enum fi_cntr_events`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,32 +119,28 @@ impl Cntr {
     /// `FI_EAVAIL` when the error count changes, `FI_ETIMEDOUT`, `FI_EINTR`
     /// when a signal handler ran, `FI_ENOSYS` for a counter in a wait set.
     /// Without a wait object this polls.
-    pub fn wait(&self, threshold: u64, timeout: i32) -> Result {
-        let can_sleep = self.attachment.can_block();
-        if !can_sleep && self.attachment.kind() != WaitKind::None {
+    pub fn start_wait(&self, threshold: u64, timeout: i32) -> Result<CntrWait<'_>> {
+        if !self.attachment.can_block() && self.attachment.kind() != WaitKind::None {
             return Err(Errno::ENOSYS);
         }
-        let deadline = Deadline::after_ms(timeout);
-        let waiter = Waiter {
-            cntr: self,
-            threshold,
-            errors: self.value.get_error(),
-        };
+        Ok(CntrWait {
+            waiter: Waiter {
+                cntr: self,
+                threshold,
+                errors: self.value.get_error(),
+            },
+            deadline: Deadline::after_ms(timeout),
+        })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn wait(&self, threshold: u64, timeout: i32) -> Result {
+        let wait = self.start_wait(threshold, timeout)?;
+        let mut woke = Wake::Ready;
         loop {
-            self.sources.drive();
-            if self.value.get() >= threshold {
-                return Ok(());
-            }
-            if self.value.get_error() != waiter.errors {
-                return Err(Errno::EAVAIL);
-            }
-            if deadline.is_over() {
-                return Err(Errno::ETIMEDOUT);
-            }
-            if !can_sleep {
-                std::thread::yield_now();
-            } else if waiter.sleep(deadline) == Wake::Interrupted {
-                return Err(Errno::EINTR);
+            match wait.round(woke) {
+                ControlFlow::Continue(pause) => woke = pause.take(),
+                ControlFlow::Break(outcome) => return outcome,
             }
         }
     }
@@ -215,7 +212,40 @@ impl Waitable for Cntr {
     }
 }
 
+/// A call of `fi_cntr_wait`. Nothing is to be done when it is given up.
+#[derive(Clone, Copy)]
+pub struct CntrWait<'a> {
+    waiter: Waiter<'a>,
+    deadline: Deadline,
+}
+
+impl CntrWait<'_> {
+    /// What the call does after its thread woke: the outcome, or the next pause. The
+    /// first time it is [`Wake::Ready`].
+    pub fn round(&self, woke: Wake) -> ControlFlow<Result, Pause<'_>> {
+        let cntr = self.waiter.cntr;
+        if woke == Wake::Interrupted {
+            return ControlFlow::Break(Err(Errno::EINTR));
+        }
+        cntr.sources.drive();
+        if cntr.value.get() >= self.waiter.threshold {
+            return ControlFlow::Break(Ok(()));
+        }
+        if cntr.value.get_error() != self.waiter.errors {
+            return ControlFlow::Break(Err(Errno::EAVAIL));
+        }
+        if self.deadline.is_over() {
+            return ControlFlow::Break(Err(Errno::ETIMEDOUT));
+        }
+        ControlFlow::Continue(match cntr.attachment.can_block() {
+            true => self.waiter.pause(self.deadline),
+            false => Pause::Yield,
+        })
+    }
+}
+
 /// A thread in `fi_cntr_wait`.
+#[derive(Clone, Copy)]
 struct Waiter<'a> {
     cntr: &'a Cntr,
     threshold: u64,

@@ -10,7 +10,7 @@ mod wait_tests;
 
 use std::collections::VecDeque;
 use std::ffi::CStr;
-use std::ops::DerefMut;
+use std::ops::{ControlFlow, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -23,7 +23,7 @@ use crate::errno::{Errno, Result};
 use crate::logging::UTIL;
 use crate::progress::Progress;
 use crate::sync::{LockKind, LoneLock};
-use crate::wait::{Attachment, Deadline, Sources, Waitable, Wake};
+use crate::wait::{Attachment, Deadline, Pause, Sources, Waitable, Wake};
 
 /// What an entry consists of (`enum fi_cq_format`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -327,41 +327,41 @@ impl Cq {
     /// Those of [`Cq::read`], where `FI_EAGAIN` means that the time is over or
     /// that [`Cq::signal`] was called; `FI_ENOSYS` if the queue has no wait
     /// object of its own.
-    pub fn read_blocking(
+    pub fn start_blocking(
+        &self,
+        count: usize,
+        threshold: usize,
+        timeout: i32,
+    ) -> Result<BlockingRead<'_>> {
+        if !self.attachment.can_block() {
+            return Err(Errno::ENOSYS);
+        }
+        Ok(BlockingRead {
+            waiter: Waiter {
+                cq: self,
+                // More than there is room for may never come.
+                threshold: threshold.clamp(1, count.max(1)).min(self.unasked),
+                answered: self.answered.load(Ordering::Relaxed),
+            },
+            count,
+            deadline: Deadline::after_ms(timeout),
+        })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn read_blocking(
         &self,
         count: usize,
         threshold: usize,
         timeout: i32,
         mut sink: impl FnMut(&Completion),
     ) -> Result<usize> {
-        if !self.attachment.can_block() {
-            return Err(Errno::ENOSYS);
-        }
-        // More than there is room for may never come.
-        let threshold = threshold.clamp(1, count.max(1)).min(self.unasked);
-        let answered = self.answered.load(Ordering::Relaxed);
-        let deadline = Deadline::after_ms(timeout);
-        let waiter = Waiter {
-            cq: self,
-            threshold,
-            answered,
-        };
+        let read = self.start_blocking(count, threshold, timeout)?;
+        let mut woke = Wake::Ready;
         loop {
-            if !self.is_ready(count) {
-                self.drive();
-            }
-            if waiter.is_satisfied() {
-                match self.take(count, &mut sink) {
-                    Err(Errno::EAGAIN) => {}
-                    outcome => return outcome,
-                }
-            }
-            if let Some(signals) = waiter.signalled() {
-                self.answered.fetch_max(signals, Ordering::Relaxed);
-                return self.take(count, sink);
-            }
-            if deadline.is_over() || waiter.sleep(deadline) == Wake::Interrupted {
-                return self.take(count, sink);
+            match read.round(woke, &mut sink) {
+                ControlFlow::Continue(pause) => woke = pause.take(),
+                ControlFlow::Break(outcome) => return outcome,
             }
         }
     }
@@ -672,7 +672,48 @@ impl Waitable for Cq {
     }
 }
 
+/// A blocking read. Nothing is to be done when it is given up.
+#[derive(Clone, Copy)]
+pub struct BlockingRead<'a> {
+    waiter: Waiter<'a>,
+    count: usize,
+    deadline: Deadline,
+}
+
+impl BlockingRead<'_> {
+    /// What the read does after its thread woke (the first time: with [`Wake::Ready`]):
+    /// the outcome, or the next pause.
+    pub fn round(
+        &self,
+        woke: Wake,
+        mut sink: impl FnMut(&Completion),
+    ) -> ControlFlow<Result<usize>, Pause<'_>> {
+        let (cq, count) = (self.waiter.cq, self.count);
+        if woke == Wake::Interrupted {
+            return ControlFlow::Break(cq.take(count, sink));
+        }
+        if !cq.is_ready(count) {
+            cq.drive();
+        }
+        if self.waiter.is_satisfied() {
+            match cq.take(count, &mut sink) {
+                Err(Errno::EAGAIN) => {}
+                outcome => return ControlFlow::Break(outcome),
+            }
+        }
+        if let Some(signals) = self.waiter.signalled() {
+            cq.answered.fetch_max(signals, Ordering::Relaxed);
+            return ControlFlow::Break(cq.take(count, sink));
+        }
+        match self.deadline.is_over() {
+            true => ControlFlow::Break(cq.take(count, sink)),
+            false => ControlFlow::Continue(self.waiter.pause(self.deadline)),
+        }
+    }
+}
+
 /// A thread in a blocking read.
+#[derive(Clone, Copy)]
 struct Waiter<'a> {
     cq: &'a Cq,
     threshold: usize,

@@ -6,6 +6,7 @@ mod event;
 mod tests;
 
 use std::collections::VecDeque;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -18,7 +19,7 @@ pub use event::{Event, EventBody, EventError, EventInfo};
 use crate::errno::{Errno, Result};
 use crate::progress::Progress;
 use crate::sync::LockKind;
-use crate::wait::{Attachment, Deadline, Sources, Waitable, Wake};
+use crate::wait::{Attachment, Deadline, Pause, Sources, Waitable, Wake};
 
 /// A queue which takes another one's events (fi_peer(3)).
 pub trait EqOwner: Send + Sync {
@@ -128,37 +129,36 @@ impl Eq {
         self.take(room, peek, deliver)
     }
 
-    /// [`Eq::read`] that waits up to `timeout` milliseconds (negative: for
-    /// ever) for an event.
+    /// Begins an [`Eq::read`] that waits up to `timeout` milliseconds (negative: for ever)
+    /// for an event.
     ///
     /// # Errors
-    /// Those of [`Eq::read`]; `FI_ENOSYS` if the queue has no wait object of
-    /// its own.
-    pub fn read_blocking(
+    /// `FI_ENOSYS` if the queue has no wait object of its own.
+    pub fn start_blocking(&self, timeout: i32) -> Result<BlockingRead<'_>> {
+        if !self.attachment.can_block() {
+            return Err(Errno::ENOSYS);
+        }
+        Ok(BlockingRead {
+            eq: self,
+            deadline: Deadline::after_ms(timeout),
+        })
+    }
+
+    /// A blocking read in a thread that nobody cancels.
+    #[cfg(test)]
+    pub(crate) fn read_blocking(
         &self,
         room: usize,
         peek: bool,
         timeout: i32,
-        deliver: impl FnOnce(&Event),
+        deliver: impl Fn(&Event),
     ) -> Result<usize> {
-        if !self.attachment.can_block() {
-            return Err(Errno::ENOSYS);
-        }
-        let deadline = Deadline::after_ms(timeout);
-        let mut deliver = Some(deliver);
+        let read = self.start_blocking(timeout)?;
+        let mut woke = Wake::Ready;
         loop {
-            self.sources.drive();
-            let outcome = self.take(room, peek, |event| {
-                // `take` calls this once, and returns an error if it did not.
-                if let Some(deliver) = deliver.take() {
-                    deliver(event);
-                }
-            });
-            if outcome != Err(Errno::EAGAIN)
-                || deadline.is_over()
-                || self.sleep(deadline) == Wake::Interrupted
-            {
-                return outcome;
+            match read.round(room, peek, woke, &deliver) {
+                ControlFlow::Continue(pause) => woke = pause.take(),
+                ControlFlow::Break(outcome) => return outcome,
             }
         }
     }
@@ -289,6 +289,36 @@ impl Eq {
     fn mirror(&self, state: &State) {
         let pending = state.queue.len().max(usize::from(state.overrun));
         self.pending.store(pending, Ordering::Relaxed);
+    }
+}
+
+/// A blocking read. Nothing is to be done when it is given up.
+#[derive(Clone, Copy)]
+pub struct BlockingRead<'a> {
+    eq: &'a Eq,
+    deadline: Deadline,
+}
+
+impl BlockingRead<'_> {
+    /// What the read does after its thread woke (the first time: with [`Wake::Ready`]):
+    /// the outcome, which is one of [`Eq::read`]'s, or the next pause.
+    pub fn round(
+        &self,
+        room: usize,
+        peek: bool,
+        woke: Wake,
+        deliver: impl FnOnce(&Event),
+    ) -> ControlFlow<Result<usize>, Pause<'_>> {
+        if woke == Wake::Interrupted {
+            return ControlFlow::Break(Err(Errno::EAGAIN));
+        }
+        self.eq.sources.drive();
+        match self.eq.take(room, peek, deliver) {
+            Err(Errno::EAGAIN) if !self.deadline.is_over() => {
+                ControlFlow::Continue(self.eq.pause(self.deadline))
+            }
+            outcome => ControlFlow::Break(outcome),
+        }
     }
 }
 

@@ -159,7 +159,7 @@ impl Wait {
 
     /// First step of going to sleep: silences the bell and counts this thread
     /// as a sleeper. The caller then arms its queue and, if that is still empty,
-    /// calls [`Ticket::sleep`]. `None` while a ring has not yet reached all of
+    /// calls [`Ticket::pause`]. `None` while a ring has not yet reached all of
     /// its sleepers: try again after looking at the queue.
     pub fn enter(&self) -> Option<Ticket<'_>> {
         let mut sleepers = self.sleepers.lock();
@@ -246,32 +246,97 @@ pub struct Ticket<'a> {
     rings: u64,
 }
 
-impl Ticket<'_> {
-    /// Sleeps until the bell rings, a transport has work, or `deadline`
-    /// (`None`: for ever). Where a transport can only be polled, this yields.
-    pub fn sleep(self, deadline: Deadline) -> Wake {
+/// What a blocking call does between two looks at its queue. It has no destructor: a
+/// thread may end while it sleeps (pthread_cancel(3)), and then nothing that is on its
+/// stack is dropped.
+#[derive(Clone, Copy)]
+pub enum Pause<'a> {
+    /// Nothing: this is how the sleep ended.
+    Over(Wake),
+    /// It lets other threads run.
+    Yield,
+    /// It sleeps.
+    Sleep(Sleeper<'a>),
+}
+
+/// A thread that is counted among the sleepers of a [`Wait`]: [`Sleeper::leave`] has to be
+/// called once, however its sleep ends.
+#[derive(Clone, Copy)]
+pub struct Sleeper<'a> {
+    wait: &'a Wait,
+    rings: u64,
+    /// `None`: for ever.
+    timeout: Option<Timespec>,
+}
+
+impl<'a> Ticket<'a> {
+    /// What is left to do to sleep until the bell rings, a transport has work, or
+    /// `deadline`. Where a transport can only be polled, this is to yield.
+    pub fn pause(self, deadline: Deadline) -> Pause<'a> {
         // Nothing comes to what a forked child has inherited.
         if !self.wait.process.is_noted() {
-            return Wake::Interrupted;
+            return Pause::Over(Wake::Interrupted);
         }
-        let remaining = match deadline.remaining() {
-            Remaining::Over => return Wake::TimedOut,
-            Remaining::For(duration) => Some(duration),
+        let timeout = match deadline.remaining() {
+            Remaining::Over => return Pause::Over(Wake::TimedOut),
+            Remaining::For(duration) => Some(Timespec {
+                tv_sec: duration.as_secs() as _,
+                tv_nsec: duration.subsec_nanos() as _,
+            }),
             Remaining::Forever => None,
         };
         if !self.wait.watched.can_sleep() {
-            std::thread::yield_now();
-            return Wake::Ready;
+            return Pause::Yield;
         }
-        let timeout = remaining.map(|duration| Timespec {
-            tv_sec: duration.as_secs() as _,
-            tv_nsec: duration.subsec_nanos() as _,
+        let (wait, rings) = (self.wait, self.rings);
+        std::mem::forget(self);
+        Pause::Sleep(Sleeper {
+            wait,
+            rings,
+            timeout,
+        })
+    }
+}
+
+impl Sleeper<'_> {
+    /// What to sleep at.
+    pub fn fd(&self) -> RawFd {
+        self.wait.fd()
+    }
+
+    /// For how long, at most; `None`: for ever.
+    pub fn timeout(&self) -> Option<Timespec> {
+        self.timeout
+    }
+
+    /// The sleep is over.
+    pub fn leave(self) {
+        drop(Ticket {
+            wait: self.wait,
+            rings: self.rings,
         });
+    }
+}
+
+#[cfg(test)]
+impl Pause<'_> {
+    /// Does it, in a thread that nobody cancels.
+    pub(crate) fn take(self) -> Wake {
+        let sleeper = match self {
+            Pause::Over(wake) => return wake,
+            Pause::Yield => {
+                std::thread::yield_now();
+                return Wake::Ready;
+            }
+            Pause::Sleep(sleeper) => sleeper,
+        };
         let mut fds = [PollFd::from_borrowed_fd(
-            self.wait.watched.epoll(),
+            sleeper.wait.watched.epoll(),
             PollFlags::IN,
         )];
-        match rustix::event::poll(&mut fds, timeout.as_ref()) {
+        let outcome = rustix::event::poll(&mut fds, sleeper.timeout.as_ref());
+        sleeper.leave();
+        match outcome {
             Ok(0) => Wake::TimedOut,
             Err(rustix::io::Errno::INTR) => Wake::Interrupted,
             Ok(_) | Err(_) => Wake::Ready,

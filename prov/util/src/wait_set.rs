@@ -3,12 +3,12 @@
 #[cfg(test)]
 mod tests;
 
-use std::ops::Deref;
+use std::ops::{ControlFlow, Deref};
 
 use parking_lot::Mutex;
 
 use crate::errno::{Errno, Result};
-use crate::wait::{Deadline, Wait, WaitKind, Waitable, Wake, may_block};
+use crate::wait::{Deadline, Pause, Wait, WaitKind, Waitable, Wake, may_block};
 
 /// What keeps a member of a set reachable. It must not keep it open.
 pub type Member = Box<dyn Deref<Target = dyn Waitable> + Send + Sync>;
@@ -70,16 +70,29 @@ impl WaitSet {
     /// # Errors
     /// `FI_ETIMEDOUT` after `timeout` milliseconds (negative: never),
     /// `FI_EINTR` when a signal handler ran.
-    pub fn wait_for_news(&self, timeout: i32) -> Result {
-        let deadline = Deadline::after_ms(timeout);
-        loop {
-            match self.sleep(deadline) {
-                Wake::Ready => {}
-                Wake::TimedOut => return self.take_news().then_some(()).ok_or(Errno::ETIMEDOUT),
-                Wake::Interrupted => return Err(Errno::EINTR),
+    ///
+    /// This is what it does after its thread woke: the outcome, or the next pause. The
+    /// first time `woke` is [`Wake::Ready`].
+    pub fn wait_round(&self, deadline: Deadline, woke: Wake) -> ControlFlow<Result, Pause<'_>> {
+        match woke {
+            Wake::TimedOut => {
+                return ControlFlow::Break(self.take_news().then_some(()).ok_or(Errno::ETIMEDOUT));
             }
-            if self.take_news() {
-                return Ok(());
+            Wake::Interrupted => return ControlFlow::Break(Err(Errno::EINTR)),
+            Wake::Ready if self.take_news() => return ControlFlow::Break(Ok(())),
+            Wake::Ready => {}
+        }
+        ControlFlow::Continue(self.pause(deadline))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn wait_for_news(&self, timeout: i32) -> Result {
+        let deadline = Deadline::after_ms(timeout);
+        let mut woke = Wake::Ready;
+        loop {
+            match self.wait_round(deadline, woke) {
+                ControlFlow::Continue(pause) => woke = pause.take(),
+                ControlFlow::Break(outcome) => return outcome,
             }
         }
     }
@@ -93,8 +106,8 @@ impl WaitSet {
         may_block(wait, self.members.lock().iter().map(|member| &***member))
     }
 
-    /// Sleeps until something may have come.
-    fn sleep(&self, deadline: Deadline) -> Wake {
+    /// What to do until something may have come.
+    fn pause(&self, deadline: Deadline) -> Pause<'_> {
         let ticket = self.wait.as_ref().and_then(Wait::enter);
         let idle = {
             let members = self.members.lock();
@@ -106,13 +119,10 @@ impl WaitSet {
                 .all(|member| member.arm() && member.sources().prepare_wait())
         };
         match ticket {
-            _ if !idle => Wake::Ready,
-            Some(ticket) => ticket.sleep(deadline),
-            None if deadline.is_over() => Wake::TimedOut,
-            None => {
-                std::thread::yield_now();
-                Wake::Ready
-            }
+            _ if !idle => Pause::Over(Wake::Ready),
+            Some(ticket) => ticket.pause(deadline),
+            None if deadline.is_over() => Pause::Over(Wake::TimedOut),
+            None => Pause::Yield,
         }
     }
 

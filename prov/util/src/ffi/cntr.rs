@@ -12,6 +12,7 @@ use fabric_abi::*;
 
 pub use peer::SharedCntr;
 
+use super::cancel::{Call, Next, cancellation_point};
 use super::object::{Class, Handle, Use};
 use super::wait::{self, OpenedWait};
 use super::{deliver, status};
@@ -153,9 +154,27 @@ unsafe extern "C" fn seterr(cntr: *mut fid_cntr, value: u64) -> c_int {
     0
 }
 
-unsafe extern "C" fn wait_for(cntr: *mut fid_cntr, threshold: u64, timeout: c_int) -> c_int {
-    // SAFETY: as in `read`.
-    status(unsafe { Handle::<Cntr>::borrow(cntr) }.wait(threshold, timeout))
+cancellation_point! {
+    fn wait_for(*mut fid_cntr, u64, c_int) -> c_int = wait_round
+}
+
+unsafe extern "C" fn wait_round(call: *mut Call) -> Next {
+    // SAFETY: as in `read`, and the application keeps the counter open until the call
+    // returns.
+    unsafe {
+        Call::round(
+            call,
+            |&[cntr, threshold, timeout, ..]| {
+                Handle::<Cntr>::borrow(cntr.cast())
+                    .start_wait(threshold.addr() as u64, timeout.addr() as c_int)
+                    .map_err(|error| error.to_c() as isize)
+            },
+            |wait, _, woke| {
+                wait.round(woke)
+                    .map_break(|outcome| status(outcome) as isize)
+            },
+        )
+    }
 }
 
 /// No counter of this library was made for access from a device.

@@ -14,6 +14,7 @@ pub(super) use error::put_err_data;
 pub use peer::SharedCq;
 pub(super) use peer::{error_entry, read_error_entry};
 
+use super::cancel::{Call, Next, cancellation_point};
 use super::object::{Class, Handle, Use};
 use super::wait::{self, OpenedWait};
 use super::{count as counted, status};
@@ -327,36 +328,90 @@ unsafe extern "C" fn readfrom(
     counted(this.read(count, |completion| unsafe { destination.put(completion) }))
 }
 
-unsafe extern "C" fn sread(
-    cq: *mut fid_cq,
-    buf: *mut c_void,
-    count: usize,
-    cond: *const c_void,
-    timeout: c_int,
-) -> isize {
-    // SAFETY: this function's own conditions, with no sources asked for.
-    unsafe { sreadfrom(cq, buf, count, ptr::null_mut(), cond, timeout) }
+cancellation_point! {
+    fn sread(*mut fid_cq, *mut c_void, usize, *const c_void, c_int) -> isize = sread_round
 }
 
-unsafe extern "C" fn sreadfrom(
-    cq: *mut fid_cq,
+cancellation_point! {
+    fn sreadfrom(
+        *mut fid_cq,
+        *mut c_void,
+        usize,
+        *mut fi_addr_t,
+        *const c_void,
+        c_int
+    ) -> isize = sreadfrom_round
+}
+
+unsafe extern "C" fn sread_round(call: *mut Call) -> Next {
+    // SAFETY: the conditions of `sread`.
+    unsafe {
+        blocking_round(call, |&[cq, buf, count, cond, timeout, _]| Sread {
+            cq,
+            buf,
+            count,
+            src_addr: ptr::null_mut(),
+            cond,
+            timeout,
+        })
+    }
+}
+
+unsafe extern "C" fn sreadfrom_round(call: *mut Call) -> Next {
+    // SAFETY: the conditions of `sreadfrom`.
+    unsafe {
+        blocking_round(call, |&[cq, buf, count, src_addr, cond, timeout]| Sread {
+            cq,
+            buf,
+            count,
+            src_addr,
+            cond,
+            timeout,
+        })
+    }
+}
+
+/// The arguments of `fi_cq_sreadfrom`.
+struct Sread {
+    cq: *mut c_void,
     buf: *mut c_void,
-    count: usize,
-    src_addr: *mut fi_addr_t,
-    cond: *const c_void,
-    timeout: c_int,
-) -> isize {
-    // SAFETY: the table that holds this function belongs to queues.
-    let this = unsafe { Handle::<Cq>::borrow(cq) };
-    let mut destination = Destination::new(this, buf, src_addr);
-    // The condition is the number itself, not a pointer to it.
-    let threshold = if this.by_threshold() { cond.addr() } else { 1 };
-    // SAFETY: as in `take_any`.
-    counted(
-        this.read_blocking(count, threshold, timeout, |completion| unsafe {
-            destination.put(completion)
-        }),
-    )
+    count: *mut c_void,
+    src_addr: *mut c_void,
+    cond: *mut c_void,
+    timeout: *mut c_void,
+}
+
+/// # Safety
+/// `call` is a call of `fi_cq_sread` or `fi_cq_sreadfrom`, whose arguments `arguments`
+/// names.
+unsafe fn blocking_round(call: *mut Call, arguments: impl Fn(&[*mut c_void; 6]) -> Sread) -> Next {
+    // SAFETY: the table that holds these functions belongs to queues, and the application
+    // keeps this one open until the call returns. For the room, as in `take_any`.
+    unsafe {
+        Call::round(
+            call,
+            |words| {
+                let arguments = arguments(words);
+                let this = Handle::<Cq>::borrow(arguments.cq.cast());
+                // The condition is the number itself, not a pointer to it.
+                let threshold = match this.by_threshold() {
+                    true => arguments.cond.addr(),
+                    false => 1,
+                };
+                let timeout = arguments.timeout.addr() as c_int;
+                this.start_blocking(arguments.count.addr(), threshold, timeout)
+                    .map_err(|error| counted(Err(error)))
+            },
+            |read, words, woke| {
+                let arguments = arguments(words);
+                let this = Handle::<Cq>::borrow(arguments.cq.cast());
+                let mut destination =
+                    Destination::new(this, arguments.buf, arguments.src_addr.cast());
+                read.round(woke, |completion| destination.put(completion))
+                    .map_break(counted)
+            },
+        )
+    }
 }
 
 unsafe extern "C" fn signal(cq: *mut fid_cq) -> c_int {

@@ -9,6 +9,7 @@ use std::ptr;
 
 use fabric_abi::*;
 
+use super::cancel::{Call, Next, cancellation_point};
 use super::cq::{error_text, put_err_data};
 use super::object::{Class, Handle, Use};
 use super::wait::{self, OpenedWait};
@@ -163,25 +164,32 @@ unsafe extern "C" fn read(
     })
 }
 
-unsafe extern "C" fn sread(
-    eq: *mut fid_eq,
-    event: *mut u32,
-    buf: *mut c_void,
-    len: usize,
-    timeout: c_int,
-    flags: u64,
-) -> isize {
-    if flags & !FI_PEEK != 0 {
-        return Errno::EBADFLAGS.to_c() as isize;
+cancellation_point! {
+    fn sread(*mut fid_eq, *mut u32, *mut c_void, usize, c_int, u64) -> isize = sread_round
+}
+
+unsafe extern "C" fn sread_round(call: *mut Call) -> Next {
+    // SAFETY: as in `read`, and the application keeps the queue open until the call
+    // returns.
+    unsafe {
+        Call::round(
+            call,
+            |&[eq, _, _, _, timeout, flags]| {
+                if flags.addr() as u64 & !FI_PEEK != 0 {
+                    return Err(Errno::EBADFLAGS.to_c() as isize);
+                }
+                Handle::<Eq>::borrow(eq.cast())
+                    .start_blocking(timeout.addr() as c_int)
+                    .map_err(|error| count(Err(error)))
+            },
+            |read, &[_, event, buf, len, _, flags], woke| {
+                let len = if buf.is_null() { 0 } else { len.addr() };
+                let peek = flags.addr() as u64 & FI_PEEK != 0;
+                read.round(len, peek, woke, |found| put(found, event.cast(), buf, len))
+                    .map_break(count)
+            },
+        )
     }
-    let len = if buf.is_null() { 0 } else { len };
-    // SAFETY: as in `read`.
-    count(unsafe {
-        let eq = Handle::<Eq>::borrow(eq);
-        eq.read_blocking(len, flags & FI_PEEK != 0, timeout, |found| {
-            put(found, event, buf, len)
-        })
-    })
 }
 
 unsafe extern "C" fn readerr(eq: *mut fid_eq, buf: *mut fi_eq_err_entry, flags: u64) -> isize {

@@ -10,6 +10,7 @@ pub mod av;
 pub mod below;
 pub mod buffered;
 mod call;
+mod cancel;
 mod cm;
 pub mod cntr;
 pub mod cq;

@@ -4,6 +4,7 @@ use std::ffi::{c_int, c_void};
 
 use fabric_abi::*;
 
+use super::cancel::{Call, Next, cancellation_point};
 use super::object::{AnyFid, Class, Handle, Use};
 use super::{deliver, status};
 use crate::cntr::Cntr;
@@ -87,18 +88,30 @@ impl Class for PollSet {
     }
 }
 
-unsafe extern "C" fn poll(
-    pollset: *mut fid_poll,
-    context: *mut *mut c_void,
-    count: c_int,
-) -> c_int {
+cancellation_point! {
+    fn poll(*mut fid_poll, *mut *mut c_void, c_int) -> c_int = poll_round
+}
+
+unsafe extern "C" fn poll_round(call: *mut Call) -> Next {
+    // SAFETY: the table that holds `poll` belongs to poll sets, and the application passes
+    // what fi_poll(3) asks for.
+    unsafe {
+        Call::test_and(call, |&[pollset, context, count, ..]| {
+            poll_now(pollset.cast(), context.cast(), count.addr() as c_int) as isize
+        })
+    }
+}
+
+/// # Safety
+/// As for `fi_poll`.
+unsafe fn poll_now(pollset: *mut fid_poll, context: *mut *mut c_void, count: c_int) -> c_int {
     let Ok(limit) = usize::try_from(count) else {
         return Errno::EINVAL.to_c();
     };
     if context.is_null() && limit > 0 {
         return Errno::EINVAL.to_c();
     }
-    // SAFETY: the table that holds this function belongs to poll sets.
+    // SAFETY: the caller passes an open poll set.
     let set = unsafe { Handle::<PollSet>::borrow(pollset) };
     let mut place = context;
     let found = set.poll(limit, |context| {

@@ -9,13 +9,14 @@ use std::sync::Arc;
 
 use fabric_abi::*;
 
+use super::cancel::{Call, Next, cancellation_point};
 use super::object::{AnyFid, AnyUse, Class, Handle, Use};
 use super::status;
 use crate::cntr::Cntr;
 use crate::cq::Cq;
 use crate::eq::Eq;
 use crate::errno::{Errno, Result};
-use crate::wait::{Attachment, Wait, WaitKind, Waitable};
+use crate::wait::{Attachment, Deadline, Wait, WaitKind, Waitable};
 use crate::wait_set::{Member, WaitSet};
 
 /// The object that `fi_wait_open` makes.
@@ -226,14 +227,24 @@ impl Class for WaitSetObject {
     }
 }
 
-unsafe extern "C" fn wait(set: *mut fid_wait, timeout: c_int) -> c_int {
+cancellation_point! {
+    fn wait(*mut fid_wait, c_int) -> c_int = wait_round
+}
+
+unsafe extern "C" fn wait_round(call: *mut Call) -> Next {
     // SAFETY: the table that holds this function belongs to wait sets, and the
     // application keeps this one open during the call.
-    status(
-        unsafe { Handle::<WaitSetObject>::borrow(set) }
-            .0
-            .wait_for_news(timeout),
-    )
+    unsafe {
+        Call::round(
+            call,
+            |&[_, timeout, ..]| Ok(Deadline::after_ms(timeout.addr() as c_int)),
+            |deadline, &[set, ..], woke| {
+                let set: &WaitSet = &Handle::<WaitSetObject>::borrow(set.cast()).0;
+                set.wait_round(*deadline, woke)
+                    .map_break(|outcome| status(outcome) as isize)
+            },
+        )
+    }
 }
 
 /// `fi_ops_fabric::trywait`

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{Deadline, Sources, Wait, WaitKind, Wake};
+use super::{Deadline, Pause, Sources, Wait, WaitKind, Wake};
 use crate::errno::{Errno, Result};
 use crate::wait_set::WaitSet;
 
@@ -49,11 +49,11 @@ pub trait Waitable: Send + Sync {
         }
     }
 
-    /// Sleeps until something may have come: one round of a blocking read.
-    fn sleep(&self, deadline: Deadline) -> Wake {
+    /// What to do until something may have come: the end of one round of a blocking read.
+    fn pause(&self, deadline: Deadline) -> Pause<'_> {
         // Nothing comes to what a forked child has inherited.
         if !self.sources().are_own() {
-            return Wake::Interrupted;
+            return Pause::Over(Wake::Interrupted);
         }
         let Attachment::Own(_, wait) = self.attachment() else {
             return yield_until(deadline);
@@ -62,9 +62,9 @@ pub trait Waitable: Send + Sync {
             return yield_until(deadline);
         };
         if !self.arm() || !self.sources().prepare_wait() {
-            return Wake::Ready;
+            return Pause::Over(Wake::Ready);
         }
-        ticket.sleep(deadline)
+        ticket.pause(deadline)
     }
 }
 
@@ -102,12 +102,11 @@ where
     Ok(())
 }
 
-fn yield_until(deadline: Deadline) -> Wake {
-    if deadline.is_over() {
-        return Wake::TimedOut;
+fn yield_until(deadline: Deadline) -> Pause<'static> {
+    match deadline.is_over() {
+        true => Pause::Over(Wake::TimedOut),
+        false => Pause::Yield,
     }
-    std::thread::yield_now();
-    Wake::Ready
 }
 
 impl Attachment {

@@ -1,0 +1,319 @@
+//! Blocking calls as cancellation points (pthread_cancel(3)).
+//!
+//! The C library ends a cancelled thread by unwinding its stack from within the system
+//! call that it sleeps in. Rust frames must not be unwound in that way: their destructors
+//! would be skipped, and `extern "C"` functions abort. So no Rust frame is on the stack
+//! while a thread sleeps: the entry points of blocking calls ([`cancellation_point`]) are
+//! assembly loops. Each iteration calls a *round*, a Rust function that looks at the queue
+//! and returns either the result of the call or what to sleep for, and then the loop calls
+//! `ppoll` itself. What rounds remember from one to the next stands in the [`Call`], which
+//! is the loop's stack frame; it has no destructor.
+//!
+//! A thread that sleeps is counted among the sleepers of its wait object. When it is
+//! cancelled, the unwinder calls the frame's personality routine, which undoes that.
+
+use std::ffi::{c_int, c_void};
+use std::mem::MaybeUninit;
+use std::ops::ControlFlow;
+
+use crate::wait::{Pause, Sleeper, Wake};
+
+#[cfg(not(target_arch = "x86_64"))]
+compile_error!("the entry points of blocking calls are written for x86-64 only");
+
+/// 64-bit words that rounds may keep: the largest state is a blocking read's.
+const KEPT_WORDS: usize = 8;
+
+/// Stack frame of a blocking call.
+#[repr(C)]
+pub(super) struct Call {
+    /// What the application passed; the upper half is undefined where it is an `int`.
+    arguments: [*mut c_void; 6],
+    fd: libc::pollfd,
+    time: libc::timespec,
+    /// Null, or `time`.
+    limit: *const libc::timespec,
+    /// What `ppoll` returned.
+    found: c_int,
+    stage: Stage,
+    /// How the last pause ended, except after [`Stage::Sleeping`].
+    woke: Wake,
+    /// Present in [`Stage::Sleeping`].
+    sleeper: MaybeUninit<Sleeper<'static>>,
+    /// Present after [`Stage::New`].
+    kept: MaybeUninit<[u64; KEPT_WORDS]>,
+    result: isize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+enum Stage {
+    /// No round has run. The loop sets it by its number.
+    New = 0,
+    /// Rounds run.
+    Awake = 1,
+    /// The thread is counted as a sleeper and calls `ppoll`.
+    Sleeping = 2,
+}
+
+/// What the loop does after a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub(super) enum Next {
+    /// It returns the result.
+    Return = 0,
+    /// It calls `ppoll`, a cancellation point, and then the next round.
+    Sleep = 1,
+    /// It ends a cancelled thread, or calls the next round.
+    Test = 2,
+}
+
+impl Call {
+    /// Runs one round of the call. The first one makes the state with `start`, which may
+    /// instead return the result of the call. Each round ends with `step`, which returns
+    /// the result or what to do until the next one; it is told how the last pause ended,
+    /// and the first time [`Wake::Ready`].
+    ///
+    /// # Safety
+    /// `call` is the argument of a round of a [`cancellation_point`] all of whose rounds
+    /// have the same `S`. What `S` borrows lives until the call returns.
+    pub(super) unsafe fn round<S: Copy>(
+        call: *mut Self,
+        start: impl FnOnce(&[*mut c_void; 6]) -> Result<S, isize>,
+        step: impl for<'s> FnOnce(&'s S, &[*mut c_void; 6], Wake) -> ControlFlow<isize, Pause<'s>>,
+    ) -> Next {
+        const {
+            assert!(size_of::<S>() <= size_of::<[u64; KEPT_WORDS]>());
+            assert!(align_of::<S>() <= align_of::<u64>());
+        }
+        // SAFETY: the loop calls rounds with its frame, which nobody else uses meanwhile.
+        // It has set the arguments and the stage, and `found` before a round that follows
+        // a sleep; rounds have set the rest as far as the stage says.
+        unsafe {
+            let arguments = &(*call).arguments;
+            let kept = (&raw mut (*call).kept).cast::<S>();
+            let woke = match (*call).stage {
+                Stage::New => {
+                    match start(arguments) {
+                        Ok(state) => kept.write(state),
+                        Err(result) => {
+                            (*call).result = result;
+                            return Next::Return;
+                        }
+                    }
+                    Wake::Ready
+                }
+                Stage::Awake => (*call).woke,
+                Stage::Sleeping => {
+                    let woke = Wake::after_poll((*call).found);
+                    (*call).sleeper.assume_init().leave();
+                    woke
+                }
+            };
+            (*call).stage = Stage::Awake;
+            match step(&*kept, arguments, woke) {
+                ControlFlow::Break(result) => {
+                    (*call).result = result;
+                    Next::Return
+                }
+                ControlFlow::Continue(Pause::Over(woke)) => {
+                    (*call).woke = woke;
+                    Next::Test
+                }
+                ControlFlow::Continue(Pause::Yield) => {
+                    std::thread::yield_now();
+                    (*call).woke = Wake::Ready;
+                    Next::Test
+                }
+                ControlFlow::Continue(Pause::Sleep(sleeper)) => {
+                    Self::fall_asleep(call, sleeper);
+                    Next::Sleep
+                }
+            }
+        }
+    }
+
+    /// Prepares what the loop passes to `ppoll`.
+    ///
+    /// # Safety
+    /// `call` is the argument of a round, and `sleeper` borrows from what lives until the
+    /// call returns.
+    unsafe fn fall_asleep(call: *mut Self, sleeper: Sleeper<'_>) {
+        // SAFETY: as in `round`.
+        unsafe {
+            (*call).fd = libc::pollfd {
+                fd: sleeper.fd(),
+                events: libc::POLLIN,
+                revents: 0,
+            };
+            (*call).limit = std::ptr::null();
+            if let Some(timeout) = sleeper.timeout() {
+                (*call).time = libc::timespec {
+                    tv_sec: timeout.tv_sec,
+                    tv_nsec: timeout.tv_nsec,
+                };
+                (*call).limit = &raw const (*call).time;
+            }
+            (&raw mut (*call).sleeper)
+                .cast::<Sleeper<'_>>()
+                .write(sleeper);
+            (*call).stage = Stage::Sleeping;
+        }
+    }
+
+    /// Makes a call that does not block a cancellation point: its only round returns the
+    /// result of `body`, after a cancelled thread has been ended.
+    ///
+    /// # Safety
+    /// `call` is the argument of a round of a [`cancellation_point`].
+    pub(super) unsafe fn test_and(
+        call: *mut Self,
+        body: impl FnOnce(&[*mut c_void; 6]) -> isize,
+    ) -> Next {
+        // SAFETY: as in `round`.
+        unsafe {
+            if (*call).stage == Stage::New {
+                (*call).stage = Stage::Awake;
+                return Next::Test;
+            }
+            (*call).result = body(&(*call).arguments);
+        }
+        Next::Return
+    }
+}
+
+impl Wake {
+    /// How a sleep ended in which `ppoll` returned `found`. To be called before anything
+    /// that may set `errno`.
+    fn after_poll(found: c_int) -> Self {
+        match found {
+            0 => Wake::TimedOut,
+            1.. => Wake::Ready,
+            _ => match std::io::Error::last_os_error().raw_os_error() {
+                Some(libc::EINTR) => Wake::Interrupted,
+                _ => Wake::Ready,
+            },
+        }
+    }
+}
+
+/// Bytes of stack of the loop: the [`Call`], and what aligns the stack pointer to 16 bytes
+/// after the return address.
+pub(super) const FRAME: usize = size_of::<Call>().next_multiple_of(16) + 8;
+
+/// Offsets that the loop uses.
+pub(super) mod offsets {
+    use super::Call;
+    use std::mem::offset_of;
+
+    pub const FD: usize = offset_of!(Call, fd);
+    pub const LIMIT: usize = offset_of!(Call, limit);
+    pub const FOUND: usize = offset_of!(Call, found);
+    pub const STAGE: usize = offset_of!(Call, stage);
+    pub const RESULT: usize = offset_of!(Call, result);
+}
+
+unsafe extern "C" {
+    pub(super) fn ppoll(
+        fds: *mut libc::pollfd,
+        count: libc::nfds_t,
+        timeout: *const libc::timespec,
+        signals: *const libc::sigset_t,
+    ) -> c_int;
+    pub(super) fn pthread_testcancel();
+    fn _Unwind_GetCFA(context: *mut c_void) -> *mut c_void;
+}
+
+/// Defines an entry point which is a cancellation point: a function of up to six integer
+/// or pointer arguments that calls the round until that returns [`Next::Return`].
+///
+/// The call frame information lets the unwinder pass the frame, and names
+/// [`personality`], which it calls on the way (0x1b: a 32-bit offset from its own place).
+macro_rules! cancellation_point {
+    ($(#[$attribute:meta])* fn $name:ident($($type:ty),*) -> $result:ty = $round:path) => {
+        $(#[$attribute])*
+        #[unsafe(naked)]
+        unsafe extern "C" fn $name($(_: $type),*) -> $result {
+            const _: unsafe extern "C" fn(*mut $crate::ffi::cancel::Call)
+                -> $crate::ffi::cancel::Next = $round;
+            std::arch::naked_asm!(
+                ".cfi_startproc",
+                ".cfi_personality 0x1b, {personality}",
+                "sub rsp, {frame}",
+                ".cfi_def_cfa_offset {frame} + 8",
+                "mov [rsp], rdi",
+                "mov [rsp + 8], rsi",
+                "mov [rsp + 16], rdx",
+                "mov [rsp + 24], rcx",
+                "mov [rsp + 32], r8",
+                "mov [rsp + 40], r9",
+                "mov dword ptr [rsp + {stage}], 0",
+                "2:",
+                "mov rdi, rsp",
+                "call {round}",
+                "cmp eax, 1",
+                "jb 4f",
+                "ja 3f",
+                "lea rdi, [rsp + {fd}]",
+                "mov esi, 1",
+                "mov rdx, [rsp + {limit}]",
+                "xor ecx, ecx",
+                "call {ppoll}",
+                "mov [rsp + {found}], eax",
+                "jmp 2b",
+                "3:",
+                "call {testcancel}",
+                "jmp 2b",
+                "4:",
+                "mov rax, [rsp + {result}]",
+                "add rsp, {frame}",
+                ".cfi_def_cfa_offset 8",
+                "ret",
+                ".cfi_endproc",
+                personality = sym $crate::ffi::cancel::personality,
+                round = sym $round,
+                ppoll = sym $crate::ffi::cancel::ppoll,
+                testcancel = sym $crate::ffi::cancel::pthread_testcancel,
+                frame = const $crate::ffi::cancel::FRAME,
+                fd = const $crate::ffi::cancel::offsets::FD,
+                limit = const $crate::ffi::cancel::offsets::LIMIT,
+                found = const $crate::ffi::cancel::offsets::FOUND,
+                stage = const $crate::ffi::cancel::offsets::STAGE,
+                result = const $crate::ffi::cancel::offsets::RESULT,
+            )
+        }
+    };
+}
+
+pub(super) use cancellation_point;
+
+/// Called by the unwinder for the frame of a [`cancellation_point`] that it is about to
+/// remove: a thread that slept leaves its wait object.
+///
+/// # Safety
+/// `context` is that of such a frame.
+pub(super) unsafe extern "C" fn personality(
+    _version: c_int,
+    actions: c_int,
+    _class: u64,
+    _exception: *mut c_void,
+    context: *mut c_void,
+) -> c_int {
+    /// `_UA_CLEANUP_PHASE` and `_URC_CONTINUE_UNWIND` of the Itanium C++ ABI.
+    const CLEANUP_PHASE: c_int = 2;
+    const CONTINUE_UNWIND: c_int = 8;
+
+    if actions & CLEANUP_PHASE != 0 {
+        // SAFETY: the canonical frame address that the unwinder knows for a frame it is
+        // in is the stack pointer there, and that points to the call. A stage other than
+        // `Sleeping` has nothing to undo.
+        unsafe {
+            let call = _Unwind_GetCFA(context).cast::<Call>();
+            if (*call).stage == Stage::Sleeping {
+                (*call).stage = Stage::Awake;
+                (*call).sleeper.assume_init().leave();
+            }
+        }
+    }
+    CONTINUE_UNWIND
+}
