@@ -133,8 +133,11 @@ impl Cntr {
         })
     }
 
-    #[cfg(test)]
-    pub(crate) fn wait(&self, threshold: u64, timeout: i32) -> Result {
+    /// All rounds of it, for a caller in Rust. The thread must not be cancelled meanwhile.
+    ///
+    /// # Errors
+    /// Those of its rounds.
+    pub fn wait(&self, threshold: u64, timeout: i32) -> Result {
         let wait = self.start_wait(threshold, timeout)?;
         let mut woke = Wake::Ready;
         loop {

@@ -348,8 +348,11 @@ impl Cq {
         })
     }
 
-    #[cfg(test)]
-    pub(crate) fn read_blocking(
+    /// All rounds of it, for a caller in Rust. The thread must not be cancelled meanwhile.
+    ///
+    /// # Errors
+    /// Those of its rounds.
+    pub fn read_blocking(
         &self,
         count: usize,
         threshold: usize,

@@ -144,9 +144,11 @@ impl Eq {
         })
     }
 
-    /// A blocking read in a thread that nobody cancels.
-    #[cfg(test)]
-    pub(crate) fn read_blocking(
+    /// All rounds of it, for a caller in Rust. The thread must not be cancelled meanwhile.
+    ///
+    /// # Errors
+    /// Those of its rounds.
+    pub fn read_blocking(
         &self,
         room: usize,
         peek: bool,

@@ -318,10 +318,9 @@ impl Sleeper<'_> {
     }
 }
 
-#[cfg(test)]
 impl Pause<'_> {
     /// Does it, in a thread that nobody cancels.
-    pub(crate) fn take(self) -> Wake {
+    pub fn take(self) -> Wake {
         let sleeper = match self {
             Pause::Over(wake) => return wake,
             Pause::Yield => {

@@ -85,8 +85,11 @@ impl WaitSet {
         ControlFlow::Continue(self.pause(deadline))
     }
 
-    #[cfg(test)]
-    pub(crate) fn wait_for_news(&self, timeout: i32) -> Result {
+    /// All rounds of it, for a caller in Rust. The thread must not be cancelled meanwhile.
+    ///
+    /// # Errors
+    /// Those of its rounds.
+    pub fn wait_for_news(&self, timeout: i32) -> Result {
         let deadline = Deadline::after_ms(timeout);
         let mut woke = Wake::Ready;
         loop {
