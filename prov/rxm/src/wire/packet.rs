@@ -247,6 +247,10 @@ impl<'a> Plain<'a> {
     /// Reads a packet that is such a message; `None` for all others, which are for
     /// [`Packet::read`].
     #[inline(always)]
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "constant indices of the words of a head"
+    )]
     pub fn read(bytes: &'a [u8]) -> Option<Self> {
         let (head, behind) = bytes.split_first_chunk::<HEAD>()?;
         let words = head.as_chunks::<8>().0;
@@ -275,6 +279,10 @@ impl<'a> Packet<'a> {
     /// # Errors
     /// Where it is none.
     #[inline]
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "constant indices of the words of a head, and a length of at most what is there"
+    )]
     pub fn read(bytes: &'a [u8]) -> Result<Self> {
         let (head, behind) = bytes.split_first_chunk::<HEAD>().ok_or(SHORT)?;
         let words = head.as_chunks::<8>().0;

@@ -1,6 +1,16 @@
 //! What goes through a channel: kinds of messages, and lists in them. What a
 //! peer has written is checked here.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing
+    )
+)]
+
 use prov_util::buffer::{IOV_LIMIT, Iov, Piece};
 use prov_util::process_memory::{OtherIov, WRITTEN};
 use prov_util::request::{RemoteIov, RemotePiece};
@@ -89,9 +99,13 @@ fn words<const N: usize>(bytes: &Iov<'_>, count: usize, size: usize) -> Option<(
     let len = count.checked_mul(size).filter(|len| *len <= N)?;
     let mut copy = [0; N];
     // Read once, so that it cannot change between a check and a use.
-    (bytes.read_once(&mut copy[..len]) == len).then_some((copy, len))
+    (bytes.read_once(copy.get_mut(..len)?) == len).then_some((copy, len))
 }
 
+#[allow(
+    clippy::indexing_slicing,
+    reason = "callers pass places in arrays that hold a whole list"
+)]
 fn word(bytes: &[u8], at: usize) -> u64 {
     let mut word = [0; 8];
     word.copy_from_slice(&bytes[at..at + 8]);

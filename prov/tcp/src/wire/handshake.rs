@@ -149,6 +149,10 @@ pub struct Message {
 
 impl Message {
     /// A message from this host.
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "the length is at most that of the data"
+    )]
     pub fn new(kind: Kind, features: Features, instance: u64, data: &[u8]) -> Self {
         Message {
             kind,
@@ -167,6 +171,10 @@ impl Message {
     }
 
     /// The bytes of the message.
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "constant places in a header of constant size"
+    )]
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![0; HEADER];
         out[0] = VERSION;
@@ -222,19 +230,23 @@ pub fn decode(bytes: &[u8], expected: &[Kind]) -> Result<Decoded, WireError> {
         _ if kind == Kind::Reject => ByteOrder::Native,
         mark => return Err(WireError::ByteOrderMark(mark)),
     };
-    if rest.len() < data_len {
+    let Some(data) = rest.get(..data_len) else {
         return Ok(Decoded::Need(data_len - rest.len()));
-    }
+    };
     Ok(Decoded::Complete(Message {
         kind,
         features: Features::from_field(field(header, 16).to_be()),
         instance: field(header, 8).to_be(),
         host: u32::from_be_bytes([header[4], header[5], header[6], header[7]]),
         order,
-        data: rest[..data_len].to_vec(),
+        data: data.to_vec(),
     }))
 }
 
+#[allow(
+    clippy::indexing_slicing,
+    reason = "callers pass constant places of fields in the header"
+)]
 fn field(header: &[u8; HEADER], at: usize) -> u64 {
     let mut bytes = [0; 8];
     bytes.copy_from_slice(&header[at..at + 8]);

@@ -178,6 +178,10 @@ impl Header {
     /// Writes the header and returns its length. `sequence` is the number of
     /// the message in the stream, which debug builds of the C library check.
     #[inline]
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "a header with all its fields has at most MAX_HEADER bytes"
+    )]
     pub fn encode(
         &self,
         rma: &[RmaIov],

@@ -44,6 +44,10 @@ impl Stream {
 
     /// Takes the next event off the front of `bytes`.
     #[inline]
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "a header that was decoded is within the bytes, and one that was not has fewer than MAX_HEADER of them"
+    )]
     pub fn next<'a>(&mut self, bytes: &mut &'a [u8]) -> Result<Event<'a>, WireError> {
         if self.payload_left != 0 {
             let n = self.payload_left.min(bytes.len());
@@ -78,6 +82,10 @@ impl Stream {
     }
 
     #[cold]
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "fewer than MAX_HEADER bytes are kept, and a header that was decoded ends within those and the new ones"
+    )]
     fn finish_header<'a>(&mut self, bytes: &mut &'a [u8]) -> Result<Event<'a>, WireError> {
         let had = usize::from(self.partial_len);
         let room = &mut self.partial[had..];

@@ -101,6 +101,10 @@ impl Fields {
 
     /// How many of them are words of 8 bytes.
     #[inline(always)]
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "the index is a remainder by the size of the table"
+    )]
     pub const fn words(self) -> usize {
         const COUNTS: [u8; 32] = {
             let mut counts = [0; 32];
@@ -144,6 +148,10 @@ impl Op {
 
     /// See [`Layout`].
     #[inline(always)]
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "there is a layout for each code that an operation has"
+    )]
     pub fn layout(self) -> Layout {
         const CODES: usize = Op::DirectMsg as usize + 1;
         const {
@@ -170,6 +178,10 @@ impl Op {
         LAYOUTS[self as usize]
     }
 
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "the loop ends at the length of the list"
+    )]
     const fn laid_out(self) -> Layout {
         let (list, needs): (&[Fields], _) = match self {
             Op::Msg => (
