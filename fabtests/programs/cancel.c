@@ -160,6 +160,31 @@ static void wait_set(void)
 	ct_close_pair(&pair);
 }
 
+static void *close_cancelled(void *arg)
+{
+	struct ct_pair *pair = arg;
+
+	REQUIRE(!pthread_cancel(pthread_self()));
+	ct_close_pair(pair);
+	pair->a.ep = NULL;
+	pthread_testcancel();
+	return NULL;
+}
+
+/* fi_close is none: what is to be closed is closed, and then the thread ends. */
+static void closing(void)
+{
+	struct ct_pair pair;
+	pthread_t thread;
+	void *result;
+
+	open_all(&pair);
+	REQUIRE(!pthread_create(&thread, NULL, close_cancelled, &pair));
+	REQUIRE(!pthread_join(thread, &result));
+	CHECK(result == PTHREAD_CANCELED, "cancelled-after");
+	CHECK(!pair.a.ep, "closed");
+}
+
 static struct fi_context2 rx_context, tx_context;
 
 /* Another sleeper is woken, and the descriptor may be polled, after many were
@@ -239,6 +264,7 @@ static const struct ct_test tests[] = {
 	{ "counter", counter, CT_BOTH | CT_SLOW },
 	{ "events", events, CT_BOTH | CT_SLOW },
 	{ "poll-set", poll_set, CT_BOTH | CT_SLOW },
+	{ "closing", closing, CT_BOTH },
 	{ "wait-set", wait_set, CT_BOTH | CT_SLOW },
 };
 

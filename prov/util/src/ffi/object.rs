@@ -405,6 +405,8 @@ unsafe fn keep_open<T: Class>(fid: *mut fid) -> AnyUse {
 }
 
 unsafe extern "C" fn close<T: Class>(fid: *mut fid) -> c_int {
+    // Closing descriptors and joining threads are cancellation points.
+    let _uncancelled = super::cancel::Uncancelled::begin();
     // SAFETY: the table that holds this function belongs to objects of `T`.
     let handle = unsafe { Handle::<T>::from_c(fid.cast()) };
     match handle.close() {
