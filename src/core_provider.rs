@@ -9,6 +9,7 @@ use crate::provider::Provider;
 use crate::version::Version;
 
 /// The library as a provider. It is in no registry and opens nothing.
+#[allow(clippy::expect_used, reason = "the address of a static is not null")]
 pub fn get() -> Provider {
     // SAFETY: the structure is static.
     unsafe { Provider::from_raw(CORE.0.get()) }.expect("a static is never NULL")

@@ -129,6 +129,7 @@ impl Info {
     }
 
     /// What it says.
+    #[allow(clippy::expect_used, reason = "the pointer is a NonNull")]
     pub fn view(&self) -> Deep<'_, fi_info> {
         // SAFETY: an Info owns its structure, and everything in it is valid.
         unsafe { Deep::new(self.0.as_ptr()) }.expect("an Info is never NULL")

@@ -8,6 +8,17 @@
 //! leave its socket for shared memory is a [`path`], and an [`outbox`] has what
 //! goes along it.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::unreachable,
+        clippy::todo,
+        clippy::unimplemented
+    )
+)]
 #[cfg(not(loom))]
 pub mod barrier;
 #[cfg(not(loom))]

@@ -1,5 +1,16 @@
 //! What every provider is built from. See ARCHITECTURE.md for the map.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::unreachable,
+        clippy::todo,
+        clippy::unimplemented
+    )
+)]
 pub mod address_text;
 pub mod atomic_ops;
 pub mod attr;

@@ -232,6 +232,10 @@ impl<T: ?Sized> Lock<T> {
     }
 }
 
+#[allow(
+    clippy::panic,
+    reason = "the application has broken its promise: what follows is undefined, and ends here where it is noticed"
+)]
 #[cold]
 #[inline(never)]
 fn entered_twice() -> ! {
@@ -242,6 +246,10 @@ fn entered_twice() -> ! {
     );
 }
 
+#[allow(
+    clippy::panic,
+    reason = "helpers are given lanes whose locks they may enter"
+)]
 #[cold]
 fn not_for_helpers() -> ! {
     panic!("a helper at a lock that was opened for the application alone");

@@ -265,8 +265,9 @@ pub(super) fn mtu_of(port: &ibv_port_attr) -> usize {
 
 impl Gid {
     /// The part that the ports of one subnet have in common.
+    #[allow(clippy::expect_used, reason = "16 bytes begin with 8")]
     pub fn subnet_prefix(&self) -> u64 {
-        u64::from_be_bytes(*self.0.first_chunk().expect("16 bytes begin with 8"))
+        u64::from_be_bytes(*self.0.first_chunk().expect("8 of 16 bytes"))
     }
 }
 
