@@ -145,10 +145,11 @@ fn a_peer_whose_connection_was_closed_for_others_is_back_with_its_next_message()
     b.knows(a.addr);
     let mut place = [0; 8];
     for round in 1..4 {
+        let mut out = [round; 8];
         receive(&a, &mut place, 1);
-        send(&b, &mut [round; 8], 1);
+        send(&b, &mut out, 1);
         until([&a, &b], || a.count() == usize::from(round));
-        assert_eq!(place, [round; 8]);
+        assert_eq!(place, out);
         a_moment_later();
         let _others: Vec<TcpStream> = (0..LIMIT).map(|_| stranger(&a)).collect();
         until([&a, &b], || connections(&b) == 0);
