@@ -73,6 +73,16 @@ struct Done {
     src: u64,
 }
 
+impl Drop for Side {
+    /// A queue that is read with [`Cq::add_source`](prov_util::cq::Cq) has the engine,
+    /// whose endpoint has the queue.
+    fn drop(&mut self) {
+        if let Some(endpoint) = self.engine.core().endpoints.get_mut(self.ep) {
+            endpoint.reports.rx_cq = None;
+        }
+    }
+}
+
 impl Side {
     fn knows(&self, addr: SocketAddr) {
         let inserted = self.av.insert([Insertion::from(addr)], |_, outcome| {
