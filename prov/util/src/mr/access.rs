@@ -167,6 +167,7 @@ impl Held<'_> {
     /// # let table = MrTable::new(&Config::default());
     /// # let mut bytes = *b"abc";
     /// # let piece = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: 3 };
+    /// # // SAFETY: the bytes outlive the region.
     /// # let memory = unsafe { Memory::new(&[piece]) }.unwrap();
     /// # let region = table.register(Request::new(memory, FI_REMOTE_READ, 1)).unwrap();
     /// # let mut accessor = table.accessor();
