@@ -1,7 +1,7 @@
 //! What a lane and the queues that drive it tell each other without its lock.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use super::Seat;
 use crate::lately::nanoseconds;
@@ -30,9 +30,6 @@ const PATIENT: u32 = 64;
 /// waiting process yields. A round trip between two processes that both run takes
 /// less, and sched_yield(2) takes a fiftieth of it where nobody else wants to run.
 const YIELD_AFTER: u64 = 20_000;
-/// The same, in nanoseconds, while another process is known to want the processor:
-/// longer than what the program does between two of its queues.
-const YIELD_AFTER_IMPATIENT: u64 = 200;
 /// Nanoseconds after which a lane that has brought nothing yields although other
 /// queues of the process are busy: those may be other threads'.
 const YIELD_ALONE_AFTER: u64 = 200_000;
@@ -59,13 +56,14 @@ pub enum Waiting {
 }
 
 /// When something last came to any queue of this process, as far as waiting lanes need
-/// to know it. A lane that brings something reads `has_come`, and writes it only if a
+/// to know it. A lane that brings something reads `brought_by`, and writes it only if a
 /// waiting lane has looked since the last time: lanes that all have work to do write
 /// nothing that others read.
 #[repr(align(128))]
 struct News {
-    /// Whether something has come since a waiting lane last looked.
-    has_come: AtomicBool,
+    /// The lane that brought something first since a waiting lane last looked, by the
+    /// address of its [`Signals`]; 0 if none did.
+    brought_by: AtomicUsize,
     /// When a look last found that, or a thread last yielded, in nanoseconds.
     last: AtomicU64,
 }
@@ -73,26 +71,29 @@ struct News {
 impl News {
     const fn new() -> Self {
         News {
-            has_come: AtomicBool::new(false),
+            brought_by: AtomicUsize::new(0),
             last: AtomicU64::new(0),
         }
     }
 
     #[inline(always)]
-    fn note(&self) {
-        if !self.has_come.load(Ordering::Relaxed) {
-            self.has_come.store(true, Ordering::Relaxed);
+    fn note(&self, lane: usize) {
+        if self.brought_by.load(Ordering::Relaxed) == 0 {
+            self.brought_by.store(lane, Ordering::Relaxed);
         }
     }
 
-    /// When something came last, for a look at this time.
-    fn last(&self, now: u64) -> u64 {
-        if self.has_come.load(Ordering::Relaxed) {
-            self.has_come.store(false, Ordering::Relaxed);
-            self.last.store(now, Ordering::Relaxed);
-            return now;
+    /// When something came last, for a look at this time, and whether another lane than
+    /// this one has brought something since the last look.
+    fn look(&self, lane: usize, now: u64) -> (u64, bool) {
+        match self.brought_by.load(Ordering::Relaxed) {
+            0 => (self.last.load(Ordering::Relaxed), false),
+            by => {
+                self.brought_by.store(0, Ordering::Relaxed);
+                self.last.store(now, Ordering::Relaxed);
+                (now, by != lane)
+            }
         }
-        self.last.load(Ordering::Relaxed)
     }
 }
 
@@ -197,10 +198,14 @@ impl Signals {
         }
     }
 
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
     /// The lane has brought something.
     #[inline(always)]
     pub fn brought(&self) {
-        NEWS.note();
+        NEWS.note(self.address());
     }
 
     /// What so many calls in vain in a row are.
@@ -219,7 +224,7 @@ impl Signals {
     #[inline(never)]
     pub fn wait(&self, waiting: Waiting) {
         let now = nanoseconds();
-        if !self.may_yield(waiting, now, NEWS.last(now)) {
+        if !self.may_yield(waiting, now, NEWS.look(self.address(), now)) {
             return;
         }
         std::thread::yield_now();
@@ -231,19 +236,19 @@ impl Signals {
     }
 
     /// Whether others are to have their turn now, where something last came to a queue
-    /// of the process at `news`.
-    fn may_yield(&self, waiting: Waiting, now: u64, news: u64) -> bool {
+    /// of the process at `news`, or to another one than this lane's since the last look.
+    fn may_yield(&self, waiting: Waiting, now: u64, (news, others): (u64, bool)) -> bool {
         if waiting == Waiting::Begins {
             self.since.store(now, Ordering::Relaxed);
         }
         let since = self.since.load(Ordering::Relaxed);
         let waits = now.saturating_sub(since);
-        let is_quiet = now.saturating_sub(since.max(news));
-        let after = match self.patience.load(Ordering::Relaxed) {
-            0 => YIELD_AFTER,
-            _ => YIELD_AFTER_IMPATIENT,
+        let stay = self.stay.load(Ordering::Relaxed);
+        let is_time = match self.patience.load(Ordering::Relaxed) {
+            0 => now.saturating_sub(since.max(news)) >= YIELD_AFTER.max(stay),
+            _ => !others && waits >= stay,
         };
-        is_quiet >= after.max(self.stay.load(Ordering::Relaxed)) || waits >= YIELD_ALONE_AFTER
+        is_time || waits >= YIELD_ALONE_AFTER
     }
 
     fn yielded(&self, pause: u64) {
@@ -352,7 +357,7 @@ mod tests {
     #[test]
     fn who_yields_to_one_that_computes_does_so_again_later() {
         let signals = Signals::default();
-        let yields = |waiting, now| signals.may_yield(waiting, now, 0);
+        let yields = |waiting, now| signals.may_yield(waiting, now, (0, false));
         signals.yielded(3 * MILLISECONDS);
         let stay = 3 * MILLISECONDS / STAY;
         for start in [5 * MILLISECONDS, 9 * MILLISECONDS] {
@@ -366,26 +371,37 @@ mod tests {
     fn a_lane_yields_after_a_time_in_which_no_queue_has_brought_anything() {
         let signals = Signals::default();
         let start = 5 * MILLISECONDS;
-        assert!(!signals.may_yield(Waiting::Begins, start, start - 1));
+        let yields = |waiting, now, news| signals.may_yield(waiting, now, (news, false));
+        assert!(!yields(Waiting::Begins, start, start - 1));
         let at = start + YIELD_AFTER;
-        assert!(!signals.may_yield(Waiting::GoesOn, at - 1, start - 1));
-        assert!(signals.may_yield(Waiting::GoesOn, at, start - 1));
+        assert!(!yields(Waiting::GoesOn, at - 1, start - 1));
+        assert!(yields(Waiting::GoesOn, at, start - 1));
         // Something has come to another queue meanwhile.
-        assert!(!signals.may_yield(Waiting::GoesOn, at, start + 1));
+        assert!(!yields(Waiting::GoesOn, at, start + 1));
         let others = start + YIELD_ALONE_AFTER;
-        assert!(!signals.may_yield(Waiting::GoesOn, others - 1, others - 1));
-        assert!(signals.may_yield(Waiting::GoesOn, others, others));
+        assert!(!yields(Waiting::GoesOn, others - 1, others - 1));
+        assert!(yields(Waiting::GoesOn, others, others));
+    }
+
+    #[test]
+    fn a_lane_that_others_wait_for_yields_unless_another_queue_brings_something() {
+        let signals = Signals::default();
+        let start = 5 * MILLISECONDS;
+        signals.yielded(ALONE * 10);
+        assert!(signals.may_yield(Waiting::Begins, start, (start, false)));
+        assert!(!signals.may_yield(Waiting::Begins, start, (start, true)));
     }
 
     #[test]
     fn what_has_come_is_found_by_one_look() {
         let news = News::new();
-        assert_eq!(news.last(7), 0);
-        news.note();
-        news.note();
-        assert_eq!([news.last(8), news.last(9)], [8, 8]);
-        news.note();
-        assert_eq!(news.last(10), 10);
+        assert_eq!(news.look(1, 7), (0, false));
+        news.note(1);
+        news.note(2);
+        assert_eq!(news.look(1, 8), (8, false));
+        assert_eq!(news.look(1, 9), (8, false));
+        news.note(2);
+        assert_eq!(news.look(1, 10), (10, true));
     }
 
     #[test]
