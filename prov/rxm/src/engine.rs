@@ -34,7 +34,7 @@ use prov_util::request::{Atomic, Receive, RemoteAccess, Transmit};
 use prov_util::timers::Timers;
 use slotmap::SlotMap;
 
-use self::below::Below;
+use self::below::{Below, Way};
 use self::buffered::Buffered;
 use self::keys::{Due, Ids, LinkKey, Names, Source};
 use self::link::{Action, Endpoints, Link, Rxm};
@@ -73,7 +73,8 @@ pub struct Core {
     idle_turns: u32,
     /// Remote writes with immediate data, by length and data, that are reported when
     /// the application has read completions. No more of them than its queue has room
-    /// for, and a batch.
+    /// for, and a batch: as many, so that messages behind the first of them arrive, among
+    /// these what peers answer to operations of this side.
     unreported: VecDeque<(usize, u64)>,
     /// A peer's operands, and the result for it.
     operands: Vec<u8>,
@@ -140,8 +141,10 @@ impl Core {
             return Err(Errno::EBUSY);
         }
         if below.setting.has_sleepers {
-            self.poller
-                .watch_listener(below.wiring.cq.wait_fd()?, Source::Completions)?;
+            for way in [Way::In, Way::Out] {
+                let fd = below.queue(way).wait_fd()?;
+                self.poller.watch_listener(fd, Source::Completions)?;
+            }
             self.poller
                 .watch_listener(below.wiring.eq.wait_fd()?, Source::Events)?;
         }

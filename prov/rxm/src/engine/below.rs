@@ -40,6 +40,15 @@ pub enum What {
     Push(LinkKey, PendingKey),
 }
 
+/// The two ways, of which each has a queue of completions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Way {
+    /// What peers send, and what they write with immediate data.
+    In,
+    /// What this side sends, reads and writes.
+    Out,
+}
+
 /// Memory that was registered for an operation; mostly none.
 pub type Registered = Option<Box<Vec<Region>>>;
 
@@ -73,6 +82,8 @@ pub struct Below {
     scratch: Box<[u8]>,
     /// Whether one was since the queue was read last.
     has_injected: bool,
+    /// Whether what peers do wakes who sleeps.
+    pub hears_peers: bool,
     signals: Arc<Signals>,
     /// The flag by which a send completes when it is delivered; none where the
     /// provider below cannot tell.
@@ -159,26 +170,30 @@ impl Below {
         let mut most_posted = core.rx.size.clamp(1, params.below_rx_size(is_shared));
         let peers = universe_size();
         // Those who have receives.
-        let receivers = if is_shared { 1 } else { peers.max(1) };
-        let wanted = core
-            .tx
-            .size
-            .saturating_mul(peers)
-            .saturating_add(most_posted.saturating_mul(receivers));
-        let least = core.tx.size.saturating_add(most_posted).min(wanted);
-        let (cq, size) = largest(wanted, least, |size| {
-            Cq::open(domain, &slots, size, setting.has_sleepers)
-        })?;
-        if size < wanted {
-            // Half of it at least is for what is sent. Receives are posted again whatever
-            // else is under way: a link that loses one may wait for it for ever.
-            most_posted = (size / 2 / receivers).clamp(1, most_posted);
-            slots.limit(size - (most_posted * receivers).min(size / 2));
+        let receivers = if is_shared { 1 } else { peers };
+        // A queue for so many times the least entries, or for as many as there can be: how
+        // many these are, if fewer.
+        let open = |least: usize, times: usize| -> Result<(Arc<Cq>, Option<usize>)> {
+            let wanted = least.saturating_mul(times);
+            let (cq, size) = largest(wanted, least, |size| {
+                Cq::open(domain, &slots, size, setting.has_sleepers)
+            })?;
+            if size == wanted {
+                return Ok((cq, None));
+            }
             log::info!(
                 target: LOG.cq,
-                "completion queues below have {size} entries at most, of {wanted} wanted: \
-                 {most_posted} receives for each of {receivers}"
+                "a completion queue below has {size} entries at most, of {wanted} wanted"
             );
+            Ok((cq, Some(size)))
+        };
+        let (tx_cq, tx_limit) = open(core.tx.size.max(1), peers)?;
+        let (rx_cq, rx_limit) = open(most_posted, receivers)?;
+        if let Some(limit) = tx_limit {
+            slots.limit(limit);
+        }
+        if let Some(limit) = rx_limit {
+            most_posted = (limit / receivers).clamp(1, most_posted);
         }
         let shared = match is_shared {
             true => Some(SharedReceive::open(domain, core, &slots)?),
@@ -187,11 +202,17 @@ impl Below {
         let mode = core.domain.mr_mode;
         Ok(Below {
             ep: EpKey::default(),
-            wiring: Wiring { cq, eq, shared },
+            wiring: Wiring {
+                tx_cq,
+                rx_cq,
+                eq,
+                shared,
+            },
             passive,
             addr: SocketAddr::from(([0, 0, 0, 0], 0)),
             scratch: vec![0; core.tx.inject_size.min(COPIED)].into_boxed_slice(),
             has_injected: false,
+            hears_peers: true,
             signals: Arc::default(),
             until_delivered: FI_DELIVERY_COMPLETE,
             has_addresses: mode == MR_BASIC || mode & FI_MR_VIRT_ADDR != 0,
@@ -477,14 +498,23 @@ impl Below {
         }
     }
 
-    /// Reads the queue of what has completed.
+    /// The queue of what has completed this way.
+    #[inline(always)]
+    pub fn queue(&self, way: Way) -> &Arc<Cq> {
+        match way {
+            Way::In => &self.wiring.rx_cq,
+            Way::Out => &self.wiring.tx_cq,
+        }
+    }
+
+    /// Reads the queue of what has completed this way.
     ///
     /// # Errors
     /// Those of [`Cq::read`].
     #[inline(always)]
-    pub fn read(&mut self, batch: &mut Batch) -> Result {
+    pub fn read(&mut self, way: Way, batch: &mut Batch) -> Result {
         self.has_injected = false;
-        self.wiring.cq.read(batch)
+        self.queue(way).read(batch)
     }
 
     /// Posts an operation with a slot: `fill` writes to that, `call` posts it.

@@ -9,7 +9,7 @@ use prov_util::errno::Errno;
 use prov_util::warn_again;
 
 use super::Core;
-use super::below::What;
+use super::below::{Way, What};
 use super::keys::LinkKey;
 use super::link::{Fault, Link, Out, Pending};
 use crate::LOG;
@@ -178,8 +178,10 @@ impl Core {
             ops.into_iter().for_each(Ticket::abandon);
         }
         if let Some(below) = self.below.take_if(|below| below.ep == ep) {
-            if let Ok(fd) = below.wiring.cq.wait_fd() {
-                self.poller.forget(fd);
+            for way in [Way::In, Way::Out] {
+                if let Ok(fd) = below.queue(way).wait_fd() {
+                    self.poller.forget(fd);
+                }
             }
             if let Ok(fd) = below.wiring.eq.wait_fd() {
                 self.poller.forget(fd);

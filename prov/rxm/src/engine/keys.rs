@@ -21,7 +21,7 @@ new_key_type! {
 /// What a descriptor in the poller belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Source {
-    /// The queue below of what has completed.
+    /// The queues below of what has completed.
     Completions,
     /// The queue below of what happens to connections.
     Events,

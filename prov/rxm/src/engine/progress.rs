@@ -5,13 +5,13 @@ use std::time::Instant;
 
 use prov_message::{Core as _, Reaching as _, Waiting};
 use prov_util::errno::Errno;
-use prov_util::ffi::below::{Completion, Slot};
+use prov_util::ffi::below::{Completion, Slot, Wiring};
 use prov_util::warn_again;
 
 use fabric_abi::{FI_REMOTE_CQ_DATA, FI_REMOTE_WRITE};
 
 use super::Core;
-use super::below::What;
+use super::below::{Below, Way, What};
 use super::keys::{Due, Source};
 use super::link::Fault;
 use crate::LOG;
@@ -80,14 +80,14 @@ impl Core {
         any
     }
 
-    /// Takes in all that has completed below, or as much as there is room for
-    /// ([`Core::is_full`]).
+    /// Takes in all that has completed below, or as much of what peers did as there is room
+    /// for ([`Core::is_full`]).
     pub(super) fn take_in_all(&mut self) {
         while self.take_in_batch().is_some() {}
     }
 
-    /// Takes in what has completed below, up to a batch; how much that was, if
-    /// there was anything.
+    /// Takes in what has completed below, up to a batch of what peers did and one of this
+    /// side's operations; how much that was, if there was anything.
     #[inline(always)]
     fn take_in_batch(&mut self) -> Option<i32> {
         if self.endpoints.is_deaf() {
@@ -96,31 +96,64 @@ impl Core {
         if !self.unreported.is_empty() {
             self.report_written_before();
             if self.is_full() {
-                return None;
+                // Either read drives the provider below.
+                return self.take_in_sent(0);
             }
         }
         let below = self.below.as_mut()?;
-        match below.read(&mut self.batch) {
+        match below.read(Way::In, &mut self.batch) {
             Ok(()) => {}
             Err(Errno::EAGAIN) => {
-                below.slots.bury();
+                below.slots.bury(true);
                 below.post_spare();
-                return None;
+                // What is sent is mostly injected: nothing of that completes.
+                return match below.slots.sent() {
+                    0 => None,
+                    _ => self.take_in_sent(0),
+                };
             }
-            Err(error) => return self.take_in_error(error),
+            Err(error) => return self.take_in_error(Way::In, error),
         }
         let mut count = 0;
-        while let Some(below) = &mut self.below
-            && let Some(completion) = self.batch.next(&mut below.slots)
-        {
-            self.completed(completion);
+        while let Some(below) = &mut self.below {
+            let Some(completion) = self.batch.next(&mut below.slots) else {
+                if below.slots.sent() != 0 {
+                    return self.take_in_sent(count);
+                }
+                break;
+            };
+            self.received(completion);
             count += 1;
         }
         Some(count)
     }
 
+    /// Takes in what has completed of this side's operations, up to a batch; how much that
+    /// was and what was taken in before, if there was anything.
+    #[inline(never)]
+    fn take_in_sent(&mut self, before: i32) -> Option<i32> {
+        let mut count = before;
+        if let Some(below) = &mut self.below {
+            match below.read(Way::Out, &mut self.batch) {
+                Ok(()) => {}
+                Err(Errno::EAGAIN) => below.slots.bury(false),
+                Err(error) => count += self.take_in_error(Way::Out, error).unwrap_or(0),
+            }
+        }
+        while let Some(below) = &mut self.below
+            && let Some(completion) = self.batch.next(&mut below.slots)
+        {
+            // It may be of an endpoint that is closed.
+            if let Some(slot) = completion.slot {
+                self.sent(slot);
+            }
+            count += 1;
+        }
+        (count > 0).then_some(count)
+    }
+
     #[inline(always)]
-    fn completed(&mut self, completion: Completion) {
+    fn received(&mut self, completion: Completion) {
         let Completion {
             slot,
             flags,
@@ -146,9 +179,18 @@ impl Core {
         let Some(below) = &mut self.below else {
             return;
         };
-        if let Some(&What::Packet(of)) = below.slots.about(&slot) {
-            return self.packet(slot, len, of);
+        match below.slots.about(&slot) {
+            Some(&What::Packet(of)) => self.packet(slot, len, of),
+            _ => below.slots.give_back(slot),
         }
+    }
+
+    /// A slot is back that something was sent, read or written with.
+    #[inline(always)]
+    fn sent(&mut self, slot: Slot) {
+        let Some(below) = &mut self.below else {
+            return;
+        };
         let what = below.slots.what(&slot);
         below.slots.give_back(slot);
         if let Some(what) = what {
@@ -193,19 +235,17 @@ impl Core {
         }
     }
 
-    /// An operation has failed.
+    /// An operation has failed; how many have, if any.
     #[cold]
     #[inline(never)]
-    fn take_in_error(&mut self, error: Errno) -> Option<i32> {
+    fn take_in_error(&mut self, way: Way, error: Errno) -> Option<i32> {
         let below = self.below.as_mut()?;
         if error != Errno::EAVAIL {
             warn_again!(target: LOG.cq, "completions cannot be read: {error}");
             return None;
         }
-        let (completion, error) = match below.wiring.cq.read_error(&mut below.slots) {
-            Ok(read) => read,
-            Err(_) => return None,
-        };
+        let cq = below.queue(way).clone();
+        let (completion, error) = cq.read_error(&mut below.slots).ok()?;
         let Some(slot) = completion.slot else {
             return Some(1);
         };
@@ -282,12 +322,44 @@ impl Core {
             self.idle_turns = 0;
             return false;
         }
+        let hears_peers = !self.is_full();
+        self.hear_peers(hears_peers);
         match &self.below {
             Some(below) => {
+                let Wiring {
+                    tx_cq, rx_cq, eq, ..
+                } = &below.wiring;
                 let fabric = below.setting.domain.fabric();
-                fabric.may_sleep(&below.wiring.cq, &below.wiring.eq)
+                match hears_peers {
+                    true => fabric.may_sleep(&[tx_cq, rx_cq], eq),
+                    false => fabric.may_sleep(&[tx_cq], eq),
+                }
             }
             None => true,
+        }
+    }
+
+    /// Has what peers do wake who sleeps, or not: it does not as long as there is no room
+    /// for more of it.
+    pub(super) fn hear_peers(&mut self, hears: bool) {
+        let Some(below) = &mut self.below else {
+            return;
+        };
+        if !below.setting.has_sleepers || std::mem::replace(&mut below.hears_peers, hears) == hears
+        {
+            return;
+        }
+        let fd = below.wiring.rx_cq.wait_fd();
+        let done = match (fd, hears) {
+            (Ok(fd), true) => self.poller.watch_listener(fd, Source::Completions),
+            (Ok(fd), false) => {
+                self.poller.forget(fd);
+                Ok(())
+            }
+            (Err(error), _) => Err(error),
+        };
+        if let Err(error) = done {
+            warn_again!(target: LOG.cq, "what peers send wakes nobody: {error}");
         }
     }
 

@@ -105,11 +105,14 @@ impl Core {
         {
             self.report_written(len, Some(data));
         }
+        if !self.is_full() {
+            self.hear_peers(true);
+        }
     }
 
-    /// Whether nothing more is read of the queue below, which does not say what the
-    /// next completion is, until the application has read completions: its queue is
-    /// full, and as many remote writes wait here.
+    /// Whether nothing more is read of what peers do, until the application has read
+    /// completions: its queue is full, and as many remote writes wait here. The provider
+    /// below then holds back the links that bring more.
     pub(super) fn is_full(&self) -> bool {
         !self.unreported.is_empty()
             && self

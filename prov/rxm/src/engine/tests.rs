@@ -28,7 +28,7 @@ use prov_util::sync::LockKind;
 
 use self::framework::IS_LOCAL;
 use super::Core;
-use super::below::{Below, Setting};
+use super::below::{Below, Setting, Way};
 use super::buffered::{Bounds, Buffered};
 use super::endpoint::Rdm;
 use super::keys::LinkKey;
@@ -57,16 +57,17 @@ fn open<T: prov_util::ffi::Class>(object: T) -> Use<T> {
 }
 
 fn side(params: Params) -> Side {
-    side_of(params, None)
+    side_of(params, None, false)
 }
 
 /// One whose messages are taken in place, as far as these bounds say.
 fn buffered_side(params: Params, least: usize) -> Side {
     let most = params.buffer_size;
-    side_of(params, Some(Bounds { least, most }))
+    side_of(params, Some(Bounds { least, most }), false)
 }
 
-fn side_of(params: Params, bounds: Option<Bounds>) -> Side {
+/// One whose messages are taken in place where there are bounds; where somebody sleeps, or not.
+fn side_of(params: Params, bounds: Option<Bounds>, has_sleepers: bool) -> Side {
     let params = Arc::new(params);
     let mut info = Info {
         src_addr: address::bytes(&"127.0.0.1:0".parse().unwrap()),
@@ -90,7 +91,7 @@ fn side_of(params: Params, bounds: Option<Bounds>) -> Side {
         core,
         is_local,
         has_descs: false,
-        has_sleepers: false,
+        has_sleepers,
     };
     let below = Below::open(setting, eq, passive, &params).unwrap();
     let table = Arc::new(MrTable::new(&prov_util::mr::Config::default()));
@@ -400,7 +401,7 @@ fn a_write_that_takes_a_receive_gives_it_back() {
         let below = core.below.as_mut().unwrap();
         let mut batch = Batch::default();
         let deadline = Instant::now() + Duration::from_secs(60);
-        while below.read(&mut batch).is_err() {
+        while below.read(Way::In, &mut batch).is_err() {
             a.drive();
             assert!(Instant::now() < deadline);
         }

@@ -184,8 +184,9 @@ impl Fabric {
 
     /// Whether a thread may sleep at the descriptors of these queues of the
     /// fabric (fi_trywait(3)).
-    pub fn may_sleep(&self, cq: &Cq, eq: &Eq) -> bool {
-        let mut fids = [cq.fid(), eq.fid()];
+    pub fn may_sleep(&self, cqs: &[&Cq], eq: &Eq) -> bool {
+        let mut fids: Vec<fid_t> = cqs.iter().map(|cq| cq.fid()).collect();
+        fids.push(eq.fid());
         // SAFETY: the objects are open.
         unsafe {
             match (*(*self.as_c()).ops).trywait {

@@ -13,7 +13,11 @@ const BATCH: usize = 64;
 
 /// A writer, and a side whose receive queue has room for so many completions.
 fn limited(room: usize) -> ([Side; 2], Use<Cq>) {
-    let sides = pair(Params::default);
+    limit(pair(Params::default), room)
+}
+
+/// Two sides of which the second's receive queue has room for so many completions.
+fn limit(sides: [Side; 2], room: usize) -> ([Side; 2], Use<Cq>) {
     let cq = open(
         Cq::new(CqConfig {
             unasked: room,
@@ -97,12 +101,17 @@ fn is_full(side: &Side) -> bool {
 /// A side with nothing but unread completions and as many more waiting.
 fn filled(room: usize, bytes: (&mut [u8], &mut [u8])) -> ([Side; 2], Use<Cq>, Region) {
     let (sides, cq) = limited(room);
-    connect(&sides, &cq);
+    let region = fill(&sides, &cq, bytes);
+    (sides, cq, region)
+}
+
+fn fill(sides: &[Side; 2], cq: &Cq, bytes: (&mut [u8], &mut [u8])) -> Region {
+    connect(sides, cq);
     let region = register(&sides[1], bytes.1);
     write_many(&sides[0], &region, bytes.0, WRITES);
     let b = &sides[1];
     until(&[b], || is_full(b));
-    (sides, cq, region)
+    region
 }
 
 #[test]
@@ -146,6 +155,72 @@ fn what_is_sent_completes_though_the_receive_queue_is_not_read() {
     assert_eq!(taken(&cq).len(), 150);
     until(&[b], || b.engine.core().unreported.is_empty());
     assert_eq!(taken(&cq).len(), WRITES as usize - 150);
+    region.close().unwrap();
+}
+
+#[test]
+fn what_is_sent_completes_however_full_the_receive_queue_is() {
+    let (mut out, mut place) = ([7; 8], [0; 8]);
+    let ([a, b], cq, region) = filled(8, (&mut out, &mut place));
+    // In one packet that is injected, in one that is not, and in several.
+    for (tag, len) in (5..).zip([8, 10_000, 100_000]) {
+        let (mut sent, mut received) = (vec![tag as u8; len], vec![0; len]);
+        a.forget();
+        b.forget();
+        a.receive(&mut received, tag);
+        b.send(&mut sent, tag);
+        until(&[&a, &b], || a.count() == 1 && b.count() == 1);
+        assert!(received == sent);
+        assert!(is_full(&b));
+    }
+    let mut count = 0;
+    until(&[&b], || {
+        count += taken(&cq).len();
+        count == WRITES as usize
+    });
+    region.close().unwrap();
+}
+
+#[test]
+fn who_sleeps_is_not_woken_by_what_there_is_no_room_for() {
+    let sides = [false, true].map(|has_sleepers| side_of(Params::default(), None, has_sleepers));
+    let (sides, cq) = limit(acquainted(sides), 8);
+    let (mut out, mut place) = ([7; 8], [0; 8]);
+    let region = fill(&sides, &cq, (&mut out, &mut place));
+    let [a, b] = &sides;
+    until(&[b], || b.engine.core().may_sleep());
+    let is_woken = || {
+        let core = b.engine.core();
+        let mut fds = [rustix::event::PollFd::new(
+            &core.poller,
+            rustix::event::PollFlags::IN,
+        )];
+        let timeout = Default::default();
+        rustix::event::poll(&mut fds, Some(&timeout)).unwrap() == 1
+    };
+    assert!(!is_woken(), "it spins");
+    // What is sent has it woken when it is done, as is what there is room for again.
+    let (mut sent, mut received) = (vec![5; 100_000], vec![0; 100_000]);
+    a.forget();
+    b.forget();
+    a.receive(&mut received, 5);
+    b.send(&mut sent, 5);
+    until(&[a], || {
+        if b.engine.core().may_sleep() && !is_woken() {
+            return a.count() == 1 && b.count() == 1;
+        }
+        b.drive();
+        false
+    });
+    let mut count = 0;
+    while count < WRITES as usize {
+        count += taken(&cq).len();
+        b.drive();
+    }
+    until(&[b], || b.engine.core().may_sleep());
+    assert!(!is_woken());
+    a.send(&mut out, 6);
+    until(&[a], is_woken);
     region.close().unwrap();
 }
 

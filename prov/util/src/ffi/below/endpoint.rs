@@ -182,8 +182,10 @@ fn lend<T>(
 /// What an endpoint is bound to.
 #[derive(Clone)]
 pub struct Wiring {
-    /// Where its operations complete.
-    pub cq: Arc<Cq>,
+    /// Where what it sends, reads and writes completes.
+    pub tx_cq: Arc<Cq>,
+    /// Where what it receives completes, and what peers do of their own accord.
+    pub rx_cq: Arc<Cq>,
     /// Where its events go.
     pub eq: Arc<Eq>,
     /// Where its receives are, if not its own.
@@ -249,7 +251,8 @@ impl Endpoint {
         if let Some(shared) = &wiring.shared {
             object.bind(shared.object.fid(), 0)?;
         }
-        object.bind(wiring.cq.fid(), FI_TRANSMIT | FI_RECV)?;
+        object.bind(wiring.tx_cq.fid(), FI_TRANSMIT)?;
+        object.bind(wiring.rx_cq.fid(), FI_RECV)?;
         object.control(FI_ENABLE, null_mut())?;
         Ok(Endpoint {
             object,

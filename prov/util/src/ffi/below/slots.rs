@@ -77,7 +77,8 @@ pub struct Slots<T> {
     entries: Vec<Entry<T>>,
     free: [Vec<u32>; 2],
     bytes: [usize; 2],
-    orphans: Vec<u32>,
+    /// Those of receives, and all others.
+    orphans: [Vec<u32>; 2],
     /// How many are with the provider below but for receives, each for a completion;
     /// and may be.
     sent: usize,
@@ -121,7 +122,7 @@ impl<T> Slots<T> {
             entries: Vec::new(),
             free: [Vec::new(), Vec::new()],
             bytes: [small, large],
-            orphans: Vec::new(),
+            orphans: [Vec::new(), Vec::new()],
             sent: 0,
             limit: usize::MAX,
             memory: Arc::default(),
@@ -381,25 +382,26 @@ impl<T> Slots<T> {
         for (number, entry) in self.entries.iter_mut().enumerate() {
             if entry.state == State::Lent(owner) {
                 entry.state = State::Orphaned;
-                self.orphans.push(number as u32);
+                let kind = usize::from(!entry.is_receive);
+                self.orphans[kind].push(number as u32);
                 ended.extend(entry.what.take());
             }
         }
         ended
     }
 
-    /// The queue below is empty: whatever was lent to endpoints that are closed
-    /// has come back, or never will.
-    #[inline]
-    pub fn bury(&mut self) {
-        if !self.orphans.is_empty() {
-            self.bury_orphans();
+    /// The queue below of receives, or of all else, is empty: whatever of that was lent to
+    /// endpoints that are closed has come back, or never will.
+    #[inline(always)]
+    pub fn bury(&mut self, receives: bool) {
+        if !self.orphans[usize::from(!receives)].is_empty() {
+            self.bury_orphans(receives);
         }
     }
 
     #[cold]
-    fn bury_orphans(&mut self) {
-        for number in std::mem::take(&mut self.orphans) {
+    fn bury_orphans(&mut self, receives: bool) {
+        for number in std::mem::take(&mut self.orphans[usize::from(!receives)]) {
             let entry = &mut self.entries[number as usize];
             if entry.state == State::Orphaned {
                 entry.state = State::Free;
