@@ -142,6 +142,8 @@ static void bind_queues(struct ct_peer *peer)
 
 void ct_open_ep_disabled(struct ct_peer *peer, struct fi_info *info)
 {
+	if (peer->spec.change)
+		peer->spec.change(info);
 	OK(fi_endpoint(peer->domain, info, &peer->ep, peer));
 	if (peer->av)
 		OK(fi_ep_bind(peer->ep, &peer->av->fid, 0));

@@ -83,6 +83,7 @@ struct ct_spec {
 	bool eq;			/* bind one, which MSG always does */
 	uint64_t counters;		/* FI_SEND | FI_RECV | ...: one each */
 	void (*hint)(struct fi_info *hints);	/* last word on the hints */
+	void (*change)(struct fi_info *info);	/* before fi_endpoint */
 	void (*prepare)(struct fid_ep *ep);	/* just before fi_enable */
 };
 

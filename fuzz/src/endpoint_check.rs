@@ -238,7 +238,6 @@ impl Endpoint {
             tx_size: 1024,
             rx_size: 1024,
             directed: false,
-            rx_caps: u64::MAX,
             job: Job::NONE,
         };
         let part = OwnPart {

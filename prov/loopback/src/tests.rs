@@ -56,7 +56,6 @@ impl Side {
             tx_size: 1 << 16,
             rx_size: 16,
             directed,
-            rx_caps: !FI_REMOTE_READ,
             job: Job::NONE,
         };
         let member = Member {
@@ -96,10 +95,10 @@ impl Side {
         self.cq.read_error().unwrap().err
     }
 
-    fn register(&self, key: u64, bytes: &mut [u8]) {
+    fn register(&self, key: u64, bytes: &mut [u8], access: u64) {
         // SAFETY: the tests keep the bytes as long as the table.
         let memory = unsafe { Memory::new(memory(bytes).pieces()) }.unwrap();
-        let request = mr::Request::new(memory, FI_REMOTE_READ | FI_REMOTE_WRITE, key);
+        let request = mr::Request::new(memory, access, key);
         self.table.register(request).unwrap();
     }
 }
@@ -329,7 +328,7 @@ fn a_directed_receive_finds_a_message_whose_sender_became_known_later() {
 fn remote_memory_is_written_and_what_is_not_permitted_fails_for_its_poster() {
     let (mut network, a, b) = pair(false);
     let (mut out, mut region) = ([3; 16], [0; 16]);
-    b.register(1, &mut region);
+    b.register(1, &mut region, FI_REMOTE_WRITE);
     network.access(a.ep, &write(&mut out, 1)).unwrap();
     assert_eq!(region, out);
     assert_eq!(a.contexts(), [5]);

@@ -26,8 +26,6 @@ pub struct Endpoint<T: Transport> {
     pub ledger: Ledger,
     /// Whether receives name the peer they are for (`FI_DIRECTED_RECV`).
     pub directed: bool,
-    /// What may be received, and what peers may do to memory.
-    pub rx_caps: u64,
     /// To whom its peers belong: the regions that they may access.
     pub job: Job,
     /// Whether peers reach it that its address vector does not know, and which the
@@ -46,8 +44,6 @@ pub struct Attributes {
     pub rx_size: usize,
     /// Whether receives name the peer they are for (`FI_DIRECTED_RECV`).
     pub directed: bool,
-    /// See [`Endpoint::rx_caps`].
-    pub rx_caps: u64,
     /// See [`Endpoint::job`].
     pub job: Job,
 }
@@ -98,7 +94,6 @@ impl<T: Transport> Endpoints<T> {
             inbox,
             ledger: Ledger::new(attributes.tx_size),
             directed: attributes.directed,
-            rx_caps: attributes.rx_caps,
             job: attributes.job,
             meets_strangers: false,
             own,

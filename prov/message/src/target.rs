@@ -37,8 +37,6 @@ pub struct Target {
 /// Who accesses memory, and where the application hears of it.
 #[derive(Clone, Copy)]
 pub struct Visitor<'a> {
-    /// What the endpoint lets peers do ([`Endpoint::rx_caps`]).
-    pub rx_caps: u64,
     /// To whom the peer belongs.
     pub job: Job,
     /// Of the endpoint that the access came to.
@@ -54,7 +52,6 @@ impl<T: Transport> Endpoint<T> {
     #[inline]
     pub fn visited(&mut self, src: u64) -> (&mut T::Endpoint, Visitor<'_>) {
         let visitor = Visitor {
-            rx_caps: self.rx_caps,
             job: self.job,
             reports: &self.reports,
             src,
@@ -144,9 +141,9 @@ impl Target {
         }
     }
 
-    /// The memory that a peer names for operations of this kind (`FI_RMA`,
-    /// `FI_ATOMIC`), if it may access it so (`FI_REMOTE_READ`,
-    /// `FI_REMOTE_WRITE`).
+    /// The memory that a peer names, if it may access it so (`FI_REMOTE_READ`,
+    /// `FI_REMOTE_WRITE`): that is up to the keys, the ranges and the access of the regions,
+    /// whatever the capabilities of the endpoint.
     ///
     /// An operation of no bytes is judged at its keys as well. Without a valid one
     /// it has nothing to do, so it succeeds, as on RDMA devices, which do not look
@@ -157,12 +154,11 @@ impl Target {
     pub fn resolve(
         &mut self,
         visitor: &Visitor<'_>,
-        kind: u64,
         access: u64,
         list: &[RemotePiece],
         data: Option<u64>,
     ) -> std::result::Result<Grants, Refusal> {
-        let granted = self.granted(visitor, kind, access, list);
+        let granted = self.granted(visitor, access, list);
         match granted {
             Err(_) if data.is_none() && list.iter().all(|piece| piece.len == 0) => {
                 Ok(Grants::default())
@@ -180,18 +176,13 @@ impl Target {
     fn granted(
         &mut self,
         visitor: &Visitor<'_>,
-        kind: u64,
         access: u64,
         list: &[RemotePiece],
     ) -> std::result::Result<Grants, Refusal> {
-        let wanted = kind | access;
         let mut grants = Grants::default();
         for &piece in list {
             let RemotePiece { addr, len, key } = piece;
             let refuse = |error| Refusal::Memory { error, piece };
-            if visitor.rx_caps & wanted != wanted {
-                return Err(refuse(Errno::EACCES));
-            }
             let grant = self.memory.resolve(key, addr, len, access, visitor.job);
             if !grants.push(grant.map_err(refuse)?) {
                 return Err(refuse(Errno::EACCES));
@@ -222,7 +213,7 @@ impl Target {
             (true, _) => FI_REMOTE_READ | FI_REMOTE_WRITE,
             (false, _) => FI_REMOTE_READ,
         };
-        let grants = self.resolve(visitor, FI_ATOMIC, access, list, request.data)?;
+        let grants = self.resolve(visitor, access, list, request.data)?;
         let operand_len = if op.takes_operand() { grants.len() } else { 0 };
         let split = request.operands.split_at_checked(operand_len);
         let (operand, compare) = split.ok_or(Refusal::Malformed("operands"))?;

@@ -28,7 +28,6 @@ fn world() -> (Endpoints<Pipe>, EpKey, [DefaultKey; 2]) {
         tx_size: 10,
         rx_size: 10,
         directed: false,
-        rx_caps: u64::MAX,
         job: Job::NONE,
     };
     let ep = endpoints.add(attributes, ());

@@ -196,7 +196,6 @@ fn bench(unexpected: usize) -> Bench {
         tx_size: 8,
         rx_size: 8,
         directed: false,
-        rx_caps: u64::MAX,
         job: Job::NONE,
     };
     let ep = core.endpoints.add(attributes, ());

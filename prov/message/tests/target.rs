@@ -34,9 +34,8 @@ fn piece(key: u64, addr: u64, len: u64) -> RemotePiece {
     RemotePiece { addr, len, key }
 }
 
-fn visitor(reports: &Reports, rx_caps: u64) -> Visitor<'_> {
+fn visitor(reports: &Reports) -> Visitor<'_> {
     Visitor {
-        rx_caps,
         job: Job::NONE,
         reports,
         src: 0,
@@ -54,34 +53,29 @@ fn sum(form: Form, operands: &[u8]) -> AtomicRequest<'_> {
 }
 
 #[test]
-fn what_the_endpoint_or_the_region_does_not_permit_is_refused_with_its_piece() {
+fn what_the_region_does_not_permit_is_refused_with_its_piece() {
     let (table, reports) = (MrTable::new(&Config::default()), Reports::default());
     let (mut open, mut closed) = ([0; 64], [0; 64]);
     register(&table, 1, &mut open, BOTH);
     register(&table, 2, &mut closed, FI_REMOTE_READ);
     let mut target = Target::new(&table);
-    let mut resolve = |caps, access, list: &[RemotePiece]| {
-        let grants = target.resolve(&visitor(&reports, caps), FI_RMA, access, list, None);
+    let mut resolve = |access, list: &[RemotePiece]| {
+        let grants = target.resolve(&visitor(&reports), access, list, None);
         grants.map(|grants| grants.len())
     };
-    let caps = FI_RMA | BOTH;
     let good = piece(1, 0, 32);
     let refused = |error, piece| Err(Refusal::Memory { error, piece });
-    assert_eq!(resolve(caps, FI_REMOTE_WRITE, &[good, good]), Ok(64));
+    assert_eq!(resolve(FI_REMOTE_WRITE, &[good, good]), Ok(64));
     for bad in [piece(1, 32, 33), piece(1, u64::MAX, 1), piece(2, 0, 1)] {
-        let outcome = resolve(caps, FI_REMOTE_WRITE, &[good, bad]);
+        let outcome = resolve(FI_REMOTE_WRITE, &[good, bad]);
         assert_eq!(outcome, refused(Errno::EACCES, bad));
     }
     let unknown = piece(3, 0, 1);
-    let outcome = resolve(caps, FI_REMOTE_READ, &[unknown]);
+    let outcome = resolve(FI_REMOTE_READ, &[unknown]);
     assert_eq!(outcome, refused(Errno::ENOKEY, unknown));
-    for lacking in [FI_RMA | FI_REMOTE_READ, FI_ATOMIC | BOTH, 0] {
-        let outcome = resolve(lacking, FI_REMOTE_WRITE, &[good]);
-        assert_eq!(outcome, refused(Errno::EACCES, good));
-    }
     let too_many = [good; 5];
     assert_eq!(
-        resolve(caps, FI_REMOTE_READ, &too_many),
+        resolve(FI_REMOTE_READ, &too_many),
         refused(Errno::EACCES, good)
     );
 }
@@ -93,9 +87,9 @@ fn a_write_may_come_in_pieces_and_its_region_may_go_meanwhile() {
     let region = register(&table, 1, &mut first, BOTH);
     register(&table, 2, &mut second, BOTH);
     let mut target = Target::new(&table);
-    let visitor = visitor(&reports, u64::MAX);
+    let visitor = visitor(&reports);
     let list = [piece(1, 2, 6), piece(2, 0, 8)];
-    let grants = target.resolve(&visitor, FI_RMA, FI_REMOTE_WRITE, &list, None);
+    let grants = target.resolve(&visitor, FI_REMOTE_WRITE, &list, None);
     let grants = grants.unwrap();
     let place = Place::Registered(grants);
     let mut registered = Some(target);
@@ -116,7 +110,7 @@ fn atomic_operations_leave_and_bring_back_what_they_should() {
     let mut cells = [1; 16];
     register(&table, 1, &mut cells, BOTH);
     let mut target = Target::new(&table);
-    let visitor = visitor(&reports, u64::MAX);
+    let visitor = visitor(&reports);
     let (list, ones) = ([piece(1, 0, 16)], 1u64.to_ne_bytes().repeat(2));
     let mut old = vec![7];
     let request = sum(Form::Base, &ones);
@@ -166,7 +160,7 @@ fn nothing_is_allocated_for_operations_of_a_few_pieces() {
     let mut cells = [0; 64];
     register(&table, 1, &mut cells, BOTH);
     let mut target = Target::new(&table);
-    let visitor = visitor(&reports, u64::MAX);
+    let visitor = visitor(&reports);
     let (mut here, mut result) = ([1; 16], [0; 16]);
     let mut remote = RemoteIov::default();
     remote.push(piece(1, 0, 8));
@@ -230,7 +224,7 @@ fn without_a_valid_key_nothing_is_done_or_reported_even_for_no_bytes() {
         ..Reports::default()
     };
     let mut target = Target::new(&table);
-    let visitor = visitor(&reports, u64::MAX);
+    let visitor = visitor(&reports);
     let none: &[RemotePiece] = &[];
     let unknown = [piece(3, 0, 0)];
     let forbidden = [piece(2, 0, 0)];
@@ -238,10 +232,10 @@ fn without_a_valid_key_nothing_is_done_or_reported_even_for_no_bytes() {
     let half = [piece(1, 0, 0), piece(3, 0, 0)];
     for list in [none, &unknown, &forbidden, &outside, &half] {
         // With immediate data it is refused: the writer is to hear of it.
-        let grants = target.resolve(&visitor, FI_RMA, FI_REMOTE_WRITE, list, Some(5));
+        let grants = target.resolve(&visitor, FI_REMOTE_WRITE, list, Some(5));
         assert!(matches!(grants, Err(Refusal::Memory { .. })), "{list:?}");
         // Without, it is done, but nothing is reported.
-        let grants = target.resolve(&visitor, FI_RMA, FI_REMOTE_WRITE, list, None);
+        let grants = target.resolve(&visitor, FI_REMOTE_WRITE, list, None);
         let grants = grants.unwrap();
         assert!(grants.parts().is_empty());
         target.was_written(&visitor, &grants, FI_RMA, Some(5));
@@ -265,7 +259,7 @@ fn without_a_valid_key_nothing_is_done_or_reported_even_for_no_bytes() {
         assert_eq!(heard(&cq), 0, "{list:?}");
     }
     let good = [piece(1, 64, 0)];
-    let grants = target.resolve(&visitor, FI_RMA, FI_REMOTE_WRITE, &good, Some(5));
+    let grants = target.resolve(&visitor, FI_REMOTE_WRITE, &good, Some(5));
     target.was_written(&visitor, &grants.unwrap(), FI_RMA, Some(5));
     assert_eq!(heard(&cq), 1);
 }

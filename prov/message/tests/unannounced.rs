@@ -79,7 +79,6 @@ impl World {
             tx_size: 10,
             rx_size: 10_000,
             directed: false,
-            rx_caps: u64::MAX,
             job: Job::NONE,
         };
         let ep = endpoints.add(attributes, ());

@@ -321,14 +321,6 @@ pub fn below(api: u32, info: &Info, provider: Option<&str>, params: &Params) -> 
     // What it was found by may not be known here, as an address of the peer is.
     wanted.fabric.api_version = 0;
     wanted.dest_addr = Vec::new();
-    if info.rx_caps() & FI_RMA == 0 || info.rx_caps() & FI_REMOTE_WRITE == 0 {
-        // Peers write long messages, if anything.
-        wanted.caps &= !if params.use_rndv_write {
-            0
-        } else {
-            FI_REMOTE_WRITE
-        };
-    }
     let found = below::getinfo(api, None, None, below::CORE_ONLY, &wanted)?;
     found.into_iter().next().ok_or(Errno::ENODATA)
 }

@@ -138,6 +138,20 @@ pub fn is_rma_target(caps: u64) -> bool {
         && (caps & (FI_REMOTE_READ | FI_REMOTE_WRITE) != 0 || caps & (FI_READ | FI_WRITE) == 0)
 }
 
+/// Whether an endpoint is expected to transmit under the capabilities. Directions alone
+/// are no operations.
+pub fn has_transmits(caps: u64) -> bool {
+    let sends = caps & (FI_MSG | FI_TAGGED) != 0 && (caps & FI_SEND != 0 || caps & FI_RECV == 0);
+    let initiates = caps & (FI_RMA | FI_ATOMIC) != 0
+        && (caps & (FI_READ | FI_WRITE) != 0 || caps & (FI_REMOTE_READ | FI_REMOTE_WRITE) == 0);
+    sends || initiates
+}
+
+/// Whether it is expected to post receives.
+pub fn has_receives(caps: u64) -> bool {
+    caps & (FI_MSG | FI_TAGGED) != 0 && (caps & FI_RECV != 0 || caps & FI_SEND == 0)
+}
+
 /// An application's object that the library only hands around.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opaque(pub *mut c_void);
@@ -279,27 +293,6 @@ impl DomainAttr {
     /// `-FI_EINVAL` for a size without a key, as `FI_AV_AUTH_KEY` is.
     pub fn authorization(&self) -> errno::Result<Option<&[u8]>> {
         authorization(self.auth_key_size, self.auth_key.as_deref())
-    }
-}
-
-/// Capabilities as one context of an endpoint has them: none means all, and
-/// without a direction every direction is meant.
-pub fn context_caps(caps: u64) -> u64 {
-    match caps {
-        0 => u64::MAX,
-        _ => fit::with_directions(caps, u64::MAX),
-    }
-}
-
-impl Info {
-    /// What an endpoint that is opened with this may transmit.
-    pub fn tx_caps(&self) -> u64 {
-        context_caps(self.caps) & context_caps(self.tx.caps)
-    }
-
-    /// What it may receive, and what peers may do to its memory.
-    pub fn rx_caps(&self) -> u64 {
-        context_caps(self.caps) & context_caps(self.rx.caps)
     }
 }
 

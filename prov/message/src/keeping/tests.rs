@@ -32,7 +32,6 @@ impl World {
             tx_size: 1,
             rx_size: 1 << 20,
             directed: false,
-            rx_caps: u64::MAX,
             job: Job::NONE,
         };
         World {

@@ -14,13 +14,12 @@ impl Target {
         let (local, list) = (&access.local, access.remote.pieces());
         match access.access {
             Access::Read => {
-                let grants = self.resolve(visitor, FI_RMA, FI_REMOTE_READ, list, None)?;
+                let grants = self.resolve(visitor, FI_REMOTE_READ, list, None)?;
                 grants.copy_to(&mut self.memory, local);
                 self.was_read(visitor, &grants);
             }
             Access::Write => {
-                let grants =
-                    self.resolve(visitor, FI_RMA, FI_REMOTE_WRITE, list, access.immediate())?;
+                let grants = self.resolve(visitor, FI_REMOTE_WRITE, list, access.immediate())?;
                 grants.copy_from(&mut self.memory, 0, local, false);
                 self.was_written(visitor, &grants, FI_RMA, access.immediate());
             }

@@ -29,7 +29,6 @@ impl Receiver {
             tx_size: 1,
             rx_size: 1,
             directed: false,
-            rx_caps: u64::MAX,
             job: Job::NONE,
         };
         Receiver {

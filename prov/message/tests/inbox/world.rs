@@ -67,7 +67,6 @@ impl World {
                 tx_size: 8,
                 rx_size: RX_SIZE,
                 directed: ep == 0,
-                rx_caps: u64::MAX,
                 job: Job::NONE,
             };
             let key = endpoints.add(attributes, ());

@@ -117,7 +117,6 @@ fn side_of(params: Params, bounds: Option<Bounds>, has_sleepers: bool) -> Side {
         tx_size: 1024,
         rx_size: 1024,
         directed: false,
-        rx_caps: u64::MAX,
         job: Job::NONE,
     };
     let part = Box::new(Rdm::new(av.clone(), &params));

@@ -274,7 +274,7 @@ impl Core {
         };
         let grants = match to {
             Some(grants) => Ok(grants),
-            None => target.resolve(&visitor, FI_RMA, FI_REMOTE_WRITE, list.pieces(), data),
+            None => target.resolve(&visitor, FI_REMOTE_WRITE, list.pieces(), data),
         };
         let outcome = grants
             .inspect(|grants| {
@@ -320,7 +320,7 @@ impl Core {
             return Ok(());
         };
         let data = (flags & HAS_DATA != 0).then_some(words[0]);
-        let grants = target.resolve(&visitor, FI_RMA, FI_REMOTE_WRITE, list.pieces(), data);
+        let grants = target.resolve(&visitor, FI_REMOTE_WRITE, list.pieces(), data);
         match grants {
             Err(refusal) => self.done(key, words[1], Err(refusal.error())),
             Ok(grants) => {
@@ -351,7 +351,7 @@ impl Core {
         let Some((target, visitor, _)) = self.visited(key) else {
             return Ok(());
         };
-        let grants = match target.resolve(&visitor, FI_RMA, FI_REMOTE_READ, list.pieces(), None) {
+        let grants = match target.resolve(&visitor, FI_REMOTE_READ, list.pieces(), None) {
             Ok(grants) => grants,
             Err(refusal) => {
                 self.done(key, name, Err(refusal.error()));

@@ -79,7 +79,6 @@ impl Side {
             tx_size: 1 << 16,
             rx_size: 1 << 16,
             directed: true,
-            rx_caps: u64::MAX,
             job: Job::NONE,
         };
         let mut core = Core::new(Arc::new(params), &table, Arc::default()).unwrap();

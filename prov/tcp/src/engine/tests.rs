@@ -187,7 +187,6 @@ fn side_of(
         },
         rx_size: 1024,
         directed: false,
-        rx_caps: u64::MAX,
         job: Job::NONE,
     };
     let part = OwnPart {

@@ -119,7 +119,7 @@ fn attr_caps(info_caps: u64, asked: Option<u64>, supported: u64) -> u64 {
 }
 
 /// Without a direction every direction is meant.
-pub(super) fn with_directions(mut caps: u64, supported: u64) -> u64 {
+fn with_directions(mut caps: u64, supported: u64) -> u64 {
     if caps & (FI_MSG | FI_TAGGED) != 0 && caps & MSG_DIRECTIONS == 0 {
         caps |= supported & MSG_DIRECTIONS;
     }

@@ -4,7 +4,7 @@
 use fabric_abi::*;
 
 use super::check::{check, check_rx};
-use super::{Base, Hints, Info, Mismatch, RxAttr};
+use super::{Base, Hints, Info, Mismatch, RxAttr, TxAttr};
 use crate::errno::{Errno, Result};
 
 /// The kinds of endpoints of a provider, for the objects of one fabric.
@@ -23,29 +23,43 @@ impl Offers {
     }
 
     /// Whether `call` may open something with these attributes, which the
-    /// application may have changed since it got them.
+    /// application may have changed since it got them. The capabilities of the contexts
+    /// change nothing of what an endpoint does: they may be those of any kind.
     ///
     /// # Errors
     /// `-FI_EINVAL`, with the attribute in the log.
     pub fn admit(&self, call: &str, version: u32, info: &Info) -> Result {
         // The caller has chosen the provider, and opened its fabric.
+        let nobodys = !self.caps();
         let asked = Hints {
             fabric: None,
+            tx: Some(TxAttr {
+                caps: info.tx.caps & nobodys,
+                ..info.tx.clone()
+            }),
+            rx: Some(RxAttr {
+                caps: info.rx.caps & nobodys,
+                ..info.rx.clone()
+            }),
             ..Hints::from(info.clone())
         };
         let kind = |base: &&Base| base.limits.ep.ep_type == info.ep.ep_type;
         self.judge(call, kind, |base| check(base, version, &asked))
     }
 
-    /// The same for fi_srx_context(3).
+    /// The same for fi_srx_context(3), with whatever capabilities.
     ///
     /// # Errors
     /// Those of [`Offers::admit`].
     pub fn admit_receive(&self, attr: &RxAttr) -> Result {
         let kind = |base: &&Base| base.limits.ep.rx_ctx_cnt == FI_SHARED_CONTEXT;
+        let asked = RxAttr {
+            caps: 0,
+            ..attr.clone()
+        };
         // Modes are those of the domain.
         self.judge("fi_srx_context", kind, |base| {
-            check_rx(&base.rx, u64::MAX, attr)
+            check_rx(&base.rx, u64::MAX, &asked)
         })
     }
 
@@ -70,7 +84,17 @@ impl Offers {
 
     /// Every capability that there is.
     pub fn caps(&self) -> u64 {
-        let all = self.bases.iter().map(|base| base.limits.caps);
+        Self::all_of(self.bases.iter())
+    }
+
+    /// Every capability that an endpoint of this type can have.
+    pub fn caps_of(&self, ep_type: fi_ep_type) -> u64 {
+        let bases = self.bases.iter();
+        Self::all_of(bases.filter(|base| base.limits.ep.ep_type == ep_type))
+    }
+
+    fn all_of<'a>(bases: impl Iterator<Item = &'a Base>) -> u64 {
+        let all = bases.map(|base| base.limits.caps);
         all.reduce(|all, caps| all | caps).unwrap_or(u64::MAX)
     }
 
@@ -149,6 +173,17 @@ mod tests {
         assert_eq!(admit(&info), Err(Errno::EINVAL));
         info.ep.ep_type = FI_EP_RDM;
         assert_eq!(admit(&info), Ok(()));
+    }
+
+    #[test]
+    fn the_capabilities_of_contexts_may_be_those_of_any_kind() {
+        let mut info = kind(FI_EP_MSG, 1, 64).limits;
+        (info.tx.caps, info.rx.caps) = (FI_SEND, FI_SEND | FI_MSG);
+        assert_eq!(admit(&info), Ok(()));
+        info.rx.caps |= FI_TAGGED;
+        assert_eq!(admit(&info), Err(Errno::EINVAL));
+        let attr = info.rx;
+        assert_eq!(offers().admit_receive(&attr), Ok(()));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use fabric_abi::*;
 use libc::iovec;
 
 use super::call::{self, Call, Local, calls};
-use super::ep::{Caps, EndpointObject};
+use super::ep::EndpointObject;
 use super::{Handle, missing, posted, status};
 use crate::atomic_ops::{self, Datatype, Form, Op};
 use crate::buffer::{AppIov, IOV_LIMIT};
@@ -18,15 +18,12 @@ use crate::request::{Atomic, AtomicKind, RemoteIov, RemotePiece};
 struct Table<E>(std::marker::PhantomData<E>);
 
 impl<E: Endpoint> Table<E> {
-    const BOTH: &'static fi_ops_atomic = &fi_ops_atomic {
+    const ALL: &'static fi_ops_atomic = &fi_ops_atomic {
+        size: size_of::<fi_ops_atomic>(),
         write: Some(write::<E>),
         writev: Some(writev::<E>),
         writemsg: Some(writemsg::<E>),
         inject: Some(inject::<E>),
-        ..*Self::FETCH
-    };
-    /// What brings values back.
-    const FETCH: &'static fi_ops_atomic = &fi_ops_atomic {
         readwrite: Some(readwrite::<E>),
         readwritev: Some(readwritev::<E>),
         readwritemsg: Some(readwritemsg::<E>),
@@ -36,26 +33,14 @@ impl<E: Endpoint> Table<E> {
         writevalid: Some(valid::<E, 0>),
         readwritevalid: Some(valid::<E, FI_FETCH_ATOMIC>),
         compwritevalid: Some(valid::<E, FI_COMPARE_ATOMIC>),
-        ..missing::ATOMIC
-    };
-    /// What does not.
-    const UPDATE: &'static fi_ops_atomic = &fi_ops_atomic {
-        write: Self::BOTH.write,
-        writev: Self::BOTH.writev,
-        writemsg: Self::BOTH.writemsg,
-        inject: Self::BOTH.inject,
-        writevalid: Self::BOTH.writevalid,
-        ..missing::ATOMIC
     };
 }
 
-/// The table of an endpoint with these capabilities.
-pub(super) fn table<E: Endpoint>(caps: Caps) -> *const fi_ops_atomic {
-    match (caps.reads(FI_ATOMIC), caps.writes(FI_ATOMIC)) {
-        (true, true) => Table::<E>::BOTH,
-        (true, false) => Table::<E>::FETCH,
-        (false, true) => Table::<E>::UPDATE,
-        (false, false) => &raw const missing::ATOMIC,
+/// The table of an endpoint of a provider with these capabilities.
+pub(super) fn table<E: Endpoint>(caps: u64) -> *const fi_ops_atomic {
+    match caps & FI_ATOMIC {
+        0 => &raw const missing::ATOMIC,
+        _ => Table::<E>::ALL,
     }
 }
 

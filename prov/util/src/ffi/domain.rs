@@ -20,7 +20,7 @@ use super::poll::poll_open;
 use super::srx::ImportedSrx;
 use super::{deliver, info, missing, mr, status};
 use crate::atomic_ops;
-use crate::attr::{Info, Offers, context_caps};
+use crate::attr::{Info, Offers};
 use crate::domain::Domain;
 use crate::eq::Eq;
 use crate::errno::{Errno, Result};
@@ -268,10 +268,10 @@ unsafe extern "C" fn srx_ctx<D: Domain>(
                 .map(|object| Handle::new(object, ptr::null_mut(), vec![parent]))
         } else {
             let admitted = domain.offers.admit_receive(&attr);
-            let caps = context_caps(attr.caps) & domain.offers.caps();
+            let offered = domain.offers.caps();
             admitted
                 .and_then(|()| D::shared_receive(&domain, attr.size))
-                .map(|shared| SharedReceiveObject::new(shared, caps, attr.op_flags))
+                .map(|shared| SharedReceiveObject::new(shared, &attr, offered))
                 .map(|object| Handle::new(object, context, vec![parent]))
         };
         deliver(srx, made)

@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use fabric_abi::*;
 
 pub use operations::Limits;
-pub(in crate::ffi) use operations::{Caps, OperationFlags};
+pub(in crate::ffi) use operations::OperationFlags;
 pub(in crate::ffi) use receiver::Receiver;
 pub use shared::SharedReceiveObject;
 pub use transfer::{TransferOwner, TransferPeer};
@@ -38,7 +38,8 @@ pub struct EndpointObject<E: Endpoint> {
     opened: Arc<Opened<E>>,
     /// An alias keeps the object it was made from open and closes nothing.
     is_alias: bool,
-    caps: Caps,
+    /// Those that it was opened with.
+    caps: u64,
     limits: Limits,
     /// A child of fork(2) moves no data through what it inherited.
     process: Process,
@@ -87,10 +88,7 @@ impl<E: Endpoint> EndpointObject<E> {
                 stage: Mutex::new(Stage::New(Bindings::default())),
             }),
             is_alias: false,
-            caps: Caps {
-                tx: info.tx_caps() & limits.caps,
-                rx: info.rx_caps() & limits.caps,
-            },
+            caps: info.caps,
             limits,
             process: Process::current(),
             inject_size: info.tx.inject_size,
@@ -188,10 +186,10 @@ impl<E: Endpoint> Class for EndpointObject<E> {
             fid,
             ops: Tables::<Self>::EP.cast_mut(),
             cm: cm::active::<E>().cast_mut(),
-            msg: msg::table::<E>(self.caps).cast_mut(),
-            rma: rma::table::<E>(self.caps).cast_mut(),
-            tagged: tagged::table::<E>(self.caps).cast_mut(),
-            atomic: atomic::table::<E>(self.caps).cast_mut(),
+            msg: msg::table::<E>(self.limits.caps).cast_mut(),
+            rma: rma::table::<E>(self.limits.caps).cast_mut(),
+            tagged: tagged::table::<E>(self.limits.caps).cast_mut(),
+            atomic: atomic::table::<E>(self.limits.caps).cast_mut(),
             collective: (&raw const missing::COLLECTIVE).cast_mut(),
         }
     }
@@ -284,7 +282,7 @@ impl<E: Endpoint> Receiver for EndpointObject<E> {
         &self.rx
     }
 
-    fn caps(&self) -> Caps {
+    fn caps(&self) -> u64 {
         self.caps
     }
 

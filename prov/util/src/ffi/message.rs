@@ -27,7 +27,7 @@ macro_rules! interface {
         use $crate::endpoint::Endpoint;
         use $crate::errno::Errno;
         use $crate::ffi::call::{Call, Local, calls};
-        use $crate::ffi::ep::{Caps, EndpointObject, Receiver};
+        use $crate::ffi::ep::{EndpointObject, Receiver};
         use $crate::ffi::{Handle, message, missing};
         use $crate::request::{Select, Tag};
 
@@ -35,19 +35,13 @@ macro_rules! interface {
 
         impl<E: Endpoint> Table<E> {
             const BOTH: &'static $table = &$table {
-                recv: Some(recv::<EndpointObject<E>>),
-                recvv: Some(recvv::<EndpointObject<E>>),
-                recvmsg: Some(recvmsg::<EndpointObject<E>>),
-                ..*Self::SEND
-            };
-            const SEND: &'static $table = &$table {
                 send: Some(send::<E>),
                 sendv: Some(sendv::<E>),
                 sendmsg: Some(sendmsg::<E>),
                 inject: Some(inject::<E>),
                 senddata: Some(senddata::<E>),
                 injectdata: Some(injectdata::<E>),
-                ..missing::$missing
+                ..*Table::<EndpointObject<E>>::RECEIVE
             };
         }
 
@@ -60,20 +54,19 @@ macro_rules! interface {
             };
         }
 
-        /// The table of an endpoint with these capabilities.
-        pub(super) fn table<E: Endpoint>(caps: Caps) -> *const $table {
-            match (caps.sends($kind), caps.receives($kind)) {
-                (true, true) => Table::<E>::BOTH,
-                (true, false) => Table::<E>::SEND,
-                (false, receives) => receive_table::<EndpointObject<E>>(receives),
+        /// The table of an endpoint of a provider with these capabilities.
+        pub(super) fn table<E: Endpoint>(caps: u64) -> *const $table {
+            match caps & $kind {
+                0 => &raw const missing::$missing,
+                _ => Table::<E>::BOTH,
             }
         }
 
-        /// The table of what only receives, if it does that.
-        pub(super) fn receive_table<R: Receiver>(receives: bool) -> *const $table {
-            match receives {
-                true => Table::<R>::RECEIVE,
-                false => &raw const missing::$missing,
+        /// The table of what only receives, of a provider with these capabilities.
+        pub(super) fn receive_table<R: Receiver>(caps: u64) -> *const $table {
+            match caps & $kind {
+                0 => &raw const missing::$missing,
+                _ => Table::<R>::RECEIVE,
             }
         }
 

@@ -5,7 +5,7 @@ use std::ptr::null_mut;
 use fabric_abi::*;
 
 use super::call::{self, Call, Local, calls};
-use super::ep::{Caps, EndpointObject};
+use super::ep::EndpointObject;
 use super::{Handle, missing, posted};
 use crate::endpoint::Endpoint;
 use crate::errno::{Errno, Result};
@@ -15,36 +15,25 @@ use crate::request::{RemoteAccess, RemoteIov, RemotePiece};
 struct Table<E>(std::marker::PhantomData<E>);
 
 impl<E: Endpoint> Table<E> {
-    const BOTH: &'static fi_ops_rma = &fi_ops_rma {
+    const ALL: &'static fi_ops_rma = &fi_ops_rma {
+        size: size_of::<fi_ops_rma>(),
         read: Some(read::<E>),
         readv: Some(readv::<E>),
         readmsg: Some(readmsg::<E>),
-        ..*Self::WRITE
-    };
-    const READ: &'static fi_ops_rma = &fi_ops_rma {
-        read: Self::BOTH.read,
-        readv: Self::BOTH.readv,
-        readmsg: Self::BOTH.readmsg,
-        ..missing::RMA
-    };
-    const WRITE: &'static fi_ops_rma = &fi_ops_rma {
         write: Some(write::<E>),
         writev: Some(writev::<E>),
         writemsg: Some(writemsg::<E>),
         inject: Some(inject::<E>),
         writedata: Some(writedata::<E>),
         injectdata: Some(injectdata::<E>),
-        ..missing::RMA
     };
 }
 
-/// The table of an endpoint with these capabilities.
-pub(super) fn table<E: Endpoint>(caps: Caps) -> *const fi_ops_rma {
-    match (caps.reads(FI_RMA), caps.writes(FI_RMA)) {
-        (true, true) => Table::<E>::BOTH,
-        (true, false) => Table::<E>::READ,
-        (false, true) => Table::<E>::WRITE,
-        (false, false) => &raw const missing::RMA,
+/// The table of an endpoint of a provider with these capabilities.
+pub(super) fn table<E: Endpoint>(caps: u64) -> *const fi_ops_rma {
+    match caps & FI_RMA {
+        0 => &raw const missing::RMA,
+        _ => Table::<E>::ALL,
     }
 }
 

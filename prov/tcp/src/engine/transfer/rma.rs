@@ -1,6 +1,6 @@
 //! Remote memory access (fi_rma(3)), on both sides.
 
-use fabric_abi::{FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA};
+use fabric_abi::{FI_REMOTE_READ, FI_REMOTE_WRITE};
 use prov_message::peers::{Bytes, Deferred, Destination};
 use prov_message::{Op, Reaching as _, Target, Visitor};
 use prov_util::errno::{Errno, Result};
@@ -106,7 +106,7 @@ impl Core {
         data: Option<u64>,
     ) -> std::result::Result<Grants, Fault> {
         let (target, visitor) = self.visited(key)?;
-        Ok(target.resolve(&visitor, FI_RMA, access, list.pieces(), data)?)
+        Ok(target.resolve(&visitor, access, list.pieces(), data)?)
     }
 
     /// A peer wants to read our memory.
@@ -114,7 +114,7 @@ impl Core {
         let conn = self.conns.get(key).ok_or(Fault::Gone)?;
         let list = *conn.stream.rma();
         let (target, visitor) = self.visited(key)?;
-        let grants = target.resolve(&visitor, FI_RMA, FI_REMOTE_READ, list.pieces(), None)?;
+        let grants = target.resolve(&visitor, FI_REMOTE_READ, list.pieces(), None)?;
         target.was_read(&visitor, &grants);
         let len = grants.len();
         if self.offer(key, &grants, len) {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use fabric_abi::*;
 
 use super::super::object::{AnyFid, Class, Use};
-use super::operations::Caps;
 use super::shared::SharedReceiveObject;
+use crate::attr::{has_receives, has_transmits};
 use crate::av::Av;
 use crate::cntr::Cntr;
 use crate::cq::Cq;
@@ -61,13 +61,12 @@ impl<S: SharedReceive> Bindings<S> {
         }
     }
 
-    /// `-FI_ENOCQ` unless there is a queue for each direction in which operations
-    /// will complete: counters come on top of it. `-FI_EOPBADSTATE` without the
-    /// shared context that receives are to come from.
-    pub(super) fn check(&self, caps: Caps, shares_receives: bool) -> Result {
-        let sends = caps.tx & (FI_SEND | FI_READ | FI_WRITE) != 0;
-        let receives = caps.rx & FI_RECV != 0;
-        if sends && self.tx_cq.is_none() || receives && self.rx_cq.is_none() {
+    /// `-FI_ENOCQ` unless there is a queue for each direction in which an endpoint with
+    /// these capabilities has operations: counters come on top of it. `-FI_EOPBADSTATE`
+    /// without the shared context that receives are to come from.
+    pub(super) fn check(&self, caps: u64, shares_receives: bool) -> Result {
+        let no_tx_cq = has_transmits(caps) && self.tx_cq.is_none();
+        if no_tx_cq || has_receives(caps) && self.rx_cq.is_none() {
             return Err(Errno::ENOCQ);
         }
         if shares_receives && self.shared.is_none() {

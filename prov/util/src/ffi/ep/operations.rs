@@ -1,4 +1,4 @@
-//! Which operations an endpoint has, and the flags that they get.
+//! What a provider sets bounds to, and the flags that operations get.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,7 +13,9 @@ use crate::errno::{Errno, Result};
 pub struct Limits {
     /// What there is of atomic operations.
     pub(super) atomic: Offered,
-    /// The capabilities that an endpoint can have.
+    /// The capabilities of endpoints of its type. An endpoint has the calls of all of them,
+    /// whichever it was opened with: what decides over access is the key, the range and the
+    /// access of a region.
     pub(super) caps: u64,
     /// The default flags that transmits may have.
     pub(super) tx_flags: u64,
@@ -28,7 +30,7 @@ impl Limits {
         let (tx_flags, rx_flags) = offers.op_flags(info.ep.ep_type);
         Limits {
             atomic,
-            caps: offers.caps(),
+            caps: offers.caps_of(info.ep.ep_type),
             tx_flags,
             rx_flags,
         }
@@ -45,42 +47,6 @@ impl Limits {
             0 => Ok(()),
             _ => Err(Errno::EINVAL),
         }
-    }
-}
-
-/// The capabilities of an endpoint, which decide on its tables: what is not
-/// among them is `-FI_ENOSYS`, at no cost to the rest.
-#[derive(Clone, Copy)]
-pub(in crate::ffi) struct Caps {
-    pub(super) tx: u64,
-    pub(super) rx: u64,
-}
-
-impl Caps {
-    /// Whether messages of this kind (`FI_MSG`, `FI_TAGGED`) may be sent.
-    pub fn sends(self, kind: u64) -> bool {
-        self.tx & (kind | FI_SEND) == kind | FI_SEND
-    }
-
-    /// Whether messages of this kind may be received.
-    pub fn receives(self, kind: u64) -> bool {
-        self.rx & (kind | FI_RECV) == kind | FI_RECV
-    }
-
-    /// Whether a receive of tagged messages may take several.
-    pub fn takes_several_tagged(self) -> bool {
-        self.rx & FI_TAGGED_MULTI_RECV != 0
-    }
-
-    /// Whether the remote memory access of this kind (`FI_RMA`, `FI_ATOMIC`)
-    /// that brings something back may be posted.
-    pub fn reads(self, kind: u64) -> bool {
-        self.tx & (kind | FI_READ) == kind | FI_READ
-    }
-
-    /// Whether the other kind of access may be posted.
-    pub fn writes(self, kind: u64) -> bool {
-        self.tx & (kind | FI_WRITE) == kind | FI_WRITE
     }
 }
 

@@ -7,7 +7,7 @@ use fabric_abi::*;
 
 use super::super::object::{Class, Handle};
 use super::super::{count, missing, options, posted, status};
-use super::operations::{Caps, OperationFlags};
+use super::operations::OperationFlags;
 use crate::endpoint::OptionValue;
 use crate::errno::{Errno, Result};
 use crate::request::Receive;
@@ -17,7 +17,7 @@ pub(in crate::ffi) trait Receiver: Class<Header = fid_ep> {
     fn receive_at_once(&self, receive: &Receive) -> bool;
     fn receive(&self, receive: &Receive) -> Result;
     fn flags(&self) -> &OperationFlags;
-    fn caps(&self) -> Caps;
+    fn caps(&self) -> u64;
     fn cancel(&self, context: *mut c_void) -> Result;
     fn option(&self, name: c_int) -> Result<OptionValue>;
     fn set_option(&self, name: c_int, value: OptionValue) -> Result;

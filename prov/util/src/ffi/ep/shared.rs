@@ -8,9 +8,9 @@ use fabric_abi::*;
 use super::super::object::{AnyFid, Class, Handle, Use};
 use super::super::{missing, msg, tagged};
 use super::binding::{check_flags, occupy};
-use super::operations::{Caps, OperationFlags};
+use super::operations::OperationFlags;
 use super::receiver::{Receiver, Tables};
-use crate::attr;
+use crate::attr::RxAttr;
 use crate::cntr::Cntr;
 use crate::cq::Cq;
 use crate::endpoint::{OptionValue, SharedReceive};
@@ -21,7 +21,10 @@ use crate::request::Receive;
 /// A shared receive context as C sees it.
 pub struct SharedReceiveObject<S: SharedReceive> {
     context: S,
-    caps: Caps,
+    /// Those that it was opened with.
+    caps: u64,
+    /// The capabilities whose calls it has.
+    offered: u64,
     rx: OperationFlags,
     /// As that of an endpoint.
     process: Process,
@@ -35,14 +38,17 @@ struct SharedBindings {
 }
 
 impl<S: SharedReceive> SharedReceiveObject<S> {
-    /// The object of a new context with these capabilities and default flags,
-    /// for [`Handle::new`].
-    pub fn new(context: S, caps: u64, op_flags: u64) -> Self {
-        let caps = Caps {
-            tx: 0,
-            rx: attr::context_caps(caps),
-        };
-        Self::with_caps(context, caps, op_flags)
+    /// The object of a new context with these attributes, for [`Handle::new`]. It
+    /// receives whatever is among the capabilities `offered`.
+    pub fn new(context: S, attr: &RxAttr, offered: u64) -> Self {
+        SharedReceiveObject {
+            context,
+            caps: attr.caps,
+            offered,
+            rx: OperationFlags::new(attr.op_flags),
+            process: Process::current(),
+            bound: Mutex::default(),
+        }
     }
 
     /// The context, to move data: `-FI_EOPBADSTATE` in a child of the process that
@@ -62,17 +68,7 @@ impl<S: SharedReceive> SharedReceiveObject<S> {
     /// The object of a context whose receives another provider has: none can be
     /// posted here (fi_peer(3)).
     pub(in crate::ffi) fn of_peer(context: S) -> Self {
-        Self::with_caps(context, Caps { tx: 0, rx: 0 }, 0)
-    }
-
-    fn with_caps(context: S, caps: Caps, op_flags: u64) -> Self {
-        SharedReceiveObject {
-            context,
-            caps,
-            rx: OperationFlags::new(op_flags),
-            process: Process::current(),
-            bound: Mutex::default(),
-        }
+        Self::new(context, &RxAttr::default(), 0)
     }
 }
 
@@ -97,9 +93,9 @@ impl<S: SharedReceive> Class for SharedReceiveObject<S> {
             fid,
             ops: Tables::<Self>::EP.cast_mut(),
             cm: (&raw const missing::CM).cast_mut(),
-            msg: msg::receive_table::<Self>(self.caps.receives(FI_MSG)).cast_mut(),
+            msg: msg::receive_table::<Self>(self.offered).cast_mut(),
             rma: (&raw const missing::RMA).cast_mut(),
-            tagged: tagged::receive_table::<Self>(self.caps.receives(FI_TAGGED)).cast_mut(),
+            tagged: tagged::receive_table::<Self>(self.offered).cast_mut(),
             atomic: (&raw const missing::ATOMIC).cast_mut(),
             collective: (&raw const missing::COLLECTIVE).cast_mut(),
         }
@@ -165,7 +161,7 @@ impl<S: SharedReceive> Receiver for SharedReceiveObject<S> {
         &self.rx
     }
 
-    fn caps(&self) -> Caps {
+    fn caps(&self) -> u64 {
         self.caps
     }
 
