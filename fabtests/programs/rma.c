@@ -167,6 +167,111 @@ static void vectors(void)
 	teardown(&bench);
 }
 
+/* The forms that say how long either side is. */
+static const enum ct_rma_form sided[] = {
+	CT_READMSG, CT_WRITEMSG, CT_WRITEMSG_DATA, CT_WRITEMSG_INJECT,
+};
+
+/* Posts an access of the one length here and the other one there, in pieces. */
+static ssize_t uneven(struct bench *bench, enum ct_rma_form form, size_t here,
+		      size_t there, size_t pieces, void *context)
+{
+	struct ct_peer *a = &bench->pair.a;
+	struct iovec iov[4];
+	struct fi_rma_iov remote[4];
+	void *descs[4];
+	struct fi_msg_rma msg = {
+		.msg_iov = iov, .desc = descs, .iov_count = pieces,
+		.addr = a->to, .rma_iov = remote, .rma_iov_count = pieces,
+		.context = context, .data = 7,
+	};
+	uint64_t flags = form == CT_WRITEMSG_DATA ? FI_REMOTE_CQ_DATA :
+			 form == CT_WRITEMSG_INJECT ? FI_INJECT : 0;
+
+	for (size_t i = 0; i < pieces; i++) {
+		iov[i] = (struct iovec) {
+			bench->local.data + i * here / pieces, here / pieces,
+		};
+		descs[i] = bench->local.desc;
+		remote[i] = (struct fi_rma_iov) {
+			bench->remote.addr + GUARD + i * there / pieces,
+			there / pieces, bench->remote.key,
+		};
+	}
+	return CT_POST(a, form == CT_READMSG ?
+			  fi_readmsg(a->ep, &msg, flags | FI_COMPLETION) :
+			  fi_writemsg(a->ep, &msg, flags | FI_COMPLETION));
+}
+
+/* As many bytes are moved as there are on the side that has fewer. */
+static void even_out(struct bench *bench, enum ct_rma_form form, size_t here,
+		     size_t there, size_t pieces)
+{
+	static struct fi_context2 context;
+	struct ct_peer *a = &bench->pair.a, *b = &bench->pair.b;
+	size_t len = here < there ? here : there;
+	unsigned char *target = bench->remote.data + GUARD;
+	unsigned char *from = form == CT_READMSG ? target : bench->local.data;
+	unsigned char *to = form == CT_READMSG ? bench->local.data : target;
+
+	memset(bench->remote.data, 0xee, LARGEST + 2 * GUARD);
+	memset(bench->local.data, 0xee, LARGEST);
+	ct_fill(from, len, (unsigned)len);
+	OK(uneven(bench, form, here, there, pieces, &context));
+	ct_done(a, &a->tx, &context);
+	UNTIL(a, ct_holds(to, len, (unsigned)len));
+	if (form == CT_WRITEMSG_DATA) {
+		struct ct_completion seen = ct_done(b, &b->rx, NULL);
+
+		REQUIRE(seen.data == 7 && seen.len == len);
+	}
+	REQUIRE(ct_is_all(to + len, GUARD, 0xee));
+}
+
+/* What is longer there than here is accessed as far as the local length. */
+static void remote_longer(void)
+{
+	struct bench bench;
+	size_t most;
+
+	setup(&bench, (struct ct_spec) { 0 });
+	most = bench.pair.a.info->tx_attr->rma_iov_limit;
+	most = most > 4 ? 4 : most;
+	for (size_t i = 0; i < sizeof(sided) / sizeof(sided[0]); i++) {
+		for (size_t pieces = 1; pieces <= most; pieces++) {
+			even_out(&bench, sided[i], 24, 48, pieces);
+			even_out(&bench, sided[i], 0, 48, pieces);
+			if (sided[i] != CT_WRITEMSG_INJECT)
+				even_out(&bench, sided[i], 120000, 480000,
+					 pieces);
+		}
+		CHECK(true, "%s", ct_rma_name(sided[i]));
+	}
+	teardown(&bench);
+}
+
+/* A read brings what there is; a write has no place for the rest. */
+static void remote_shorter(void)
+{
+	static struct fi_context2 context;
+	struct bench bench;
+	struct ct_peer *a;
+
+	setup(&bench, (struct ct_spec) { 0 });
+	a = &bench.pair.a;
+	even_out(&bench, CT_READMSG, 48, 24, 1);
+	even_out(&bench, CT_READMSG, 480000, 120000, 1);
+	if (a->info->tx_attr->rma_iov_limit > 1)
+		even_out(&bench, CT_READMSG, 480000, 120000, 2);
+	memset(bench.remote.data, 0xee, LARGEST);
+	for (size_t i = 1; i < sizeof(sided) / sizeof(sided[0]); i++)
+		EXPECT(uneven(&bench, sided[i], 48, 24, 1, &context),
+		       -FI_EINVAL);
+	REQUIRE(ct_stays_empty(a, &a->tx));
+	REQUIRE(ct_is_all(bench.remote.data, LARGEST, 0xee));
+	teardown(&bench);
+}
+
 /* The completion of a write that asked for it means that the data are there. */
 static void delivery_complete(void)
 {
@@ -391,6 +496,8 @@ static const struct ct_test tests[] = {
 	{ "forms", forms, CT_BOTH },
 	{ "nothing", nothing, CT_BOTH },
 	{ "vectors", vectors, CT_BOTH },
+	{ "remote-longer", remote_longer, CT_BOTH },
+	{ "remote-shorter", remote_shorter, CT_BOTH },
 	{ "delivery-complete", delivery_complete, CT_BOTH },
 	{ "send-after-write", send_after_write, CT_BOTH },
 	{ "read-after-write", read_after_write, CT_BOTH },

@@ -134,6 +134,21 @@ impl RemoteIov {
         self.len() == 0
     }
 
+    /// Cuts the pieces to the first `len` bytes. One piece stays even then, if there is any,
+    /// for its key.
+    pub fn truncate(&mut self, len: u64) {
+        let (mut left, mut count) = (len, 0);
+        for piece in self.pieces.iter_mut().take(self.count) {
+            if left == 0 && count != 0 {
+                break;
+            }
+            piece.len = piece.len.min(left);
+            left -= piece.len;
+            count += 1;
+        }
+        self.count = count;
+    }
+
     /// Adds a piece; `false` where there are [`IOV_LIMIT`] already.
     #[inline]
     pub fn push(&mut self, piece: RemotePiece) -> bool {
@@ -293,5 +308,30 @@ impl Receive {
     #[inline]
     pub fn directed(&self) -> Option<fi_addr_t> {
         (self.peer != FI_ADDR_UNSPEC).then_some(self.peer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_cut_to_its_first_bytes_and_keeps_a_key() {
+        let cut = |lens: &[u64], len| {
+            let mut list = RemoteIov::default();
+            for (key, &len) in (1..).zip(lens) {
+                assert!(list.push(RemotePiece { addr: 0, len, key }));
+            }
+            list.truncate(len);
+            let pieces = list.pieces().iter().map(|piece| (piece.key, piece.len));
+            pieces.collect::<Vec<_>>()
+        };
+        assert_eq!(cut(&[8, 8, 8], 24), [(1, 8), (2, 8), (3, 8)]);
+        assert_eq!(cut(&[8, 8, 8], 17), [(1, 8), (2, 8), (3, 1)]);
+        assert_eq!(cut(&[8, 8, 8], 16), [(1, 8), (2, 8)]);
+        assert_eq!(cut(&[8, 8, 8], 0), [(1, 0)]);
+        assert_eq!(cut(&[0, 8], 4), [(1, 0), (2, 4)]);
+        assert_eq!(cut(&[u64::MAX, u64::MAX], 3), [(1, 3)]);
+        assert_eq!(cut(&[], 3), []);
     }
 }

@@ -114,8 +114,8 @@ unsafe fn message<E: Endpoint>(
     // SAFETY: the caller vouches for the message, its vectors and the endpoint.
     unsafe {
         let msg = msg.as_ref().ok_or(Errno::EINVAL)?;
-        let local = Local::vector(msg.msg_iov, msg.desc, msg.iov_count)?;
-        let remote = call::remote(msg.rma_iov, msg.rma_iov_count, |piece| {
+        let mut local = Local::vector(msg.msg_iov, msg.desc, msg.iov_count)?;
+        let mut remote = call::remote(msg.rma_iov, msg.rma_iov_count, |piece| {
             Some(RemotePiece {
                 addr: piece.addr,
                 len: piece.len as u64,
@@ -123,11 +123,26 @@ unsafe fn message<E: Endpoint>(
             })
         })?;
         if remote.len() != local.buffers.len() as u64 {
-            return Err(Errno::EINVAL);
+            cut_to_fit(access, &mut local, &mut remote)?;
         }
         let call = Call::message(msg.addr, flags, msg.data, msg.context);
         post::<E>(ep, access, local, remote, call)
     }
+}
+
+/// Cuts the longer one of both, but for what would be written and has no place, which is
+/// `-FI_EINVAL`.
+#[cold]
+fn cut_to_fit(access: Access, local: &mut Local, remote: &mut RemoteIov) -> Result {
+    let (here, there) = (local.buffers.len(), remote.len());
+    if here as u64 <= there {
+        remote.truncate(here as u64);
+    } else if access == Read {
+        local.buffers = local.buffers.slice(0, there as usize);
+    } else {
+        return Err(Errno::EINVAL);
+    }
+    Ok(())
 }
 
 /// # Safety
