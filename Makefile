@@ -27,6 +27,7 @@ check-abi:
 	$(CARGO) test -q -p fabric-abi -p fabric-headers
 	$(CARGO) run -q -p fabric-headers -- --check abi include
 	abi/check include $(wildcard target/release/libfabric.so)
+	abi/imports $(wildcard target/release/libfabric.so)
 
 # fi_info, fi_pingpong and fi_strerror. They find the library in ../lib, next to their own folder.
 .PHONY: tools

@@ -11,6 +11,7 @@ fn main() {
     // A thread of a provider may be on its way out when the last object has
     // closed; the code must not disappear under it with dlclose(3).
     println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
+    prov_external::system_calls();
     println!("cargo:rerun-if-changed=libfabric.map");
     println!("cargo:rerun-if-changed=build.rs");
     link_soname();

@@ -17,12 +17,12 @@ EXCLUDE = fabtests/upstream/exclude$(if $(filter shm,$(PROVIDER)),-shm)$(if $(fi
 KNOWN ?= fabtests/known/c-library-2.x
 
 # What needs no network: for the shm provider.
-LOCAL = $(WITHIN) allocation calls cancel crowd deserted forks killed killed_connecting peer_srx \
+LOCAL = $(WITHIN) allocation calls crowd deserted forks killed killed_connecting peer_srx \
 	process sleepers watchers
 # What has large data, once more where processes do not read one another's memory.
 LARGE = crowd killed match message rma simulation
 # And one process only: for the loopback provider.
-WITHIN = atomic auth av caps cntr completion cq endpoint eq getinfo leak match message mr \
+WITHIN = atomic auth av cancel caps cntr completion cq endpoint eq getinfo late leak match message mr \
 	param peer peer_av poll rma simulation source srx text threads unreachable
 
 .PHONY: fabtests

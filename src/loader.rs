@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use fabric_abi::fi_provider;
 pub use libloading::Library;
+use prov_util::ffi::cancel::Uncancelled;
 use prov_util::ffi::provider::file_of;
 
 use crate::logging::CORE;
@@ -169,6 +170,7 @@ fn libraries_in(directory: &Path) -> Vec<PathBuf> {
 /// Loads one library and asks it for its provider.
 fn open(file: &OsStr) -> Result<(Provider, Library), String> {
     type EntryPoint = unsafe extern "C" fn() -> *mut fi_provider;
+    let _uncancelled = Uncancelled::begin();
     // SAFETY: a provider is code that the administrator or the user chose to
     // run in this process; its entry point has this type (fi_provider(3)), and
     // what it returns is valid as long as the library is loaded.

@@ -7,6 +7,7 @@ use std::ptr::NonNull;
 
 use fabric_abi::*;
 use prov_util::errno::{Errno, Result};
+use prov_util::ffi::cancel::Uncancelled;
 
 use crate::deep::Deep;
 use crate::info::Info;
@@ -137,6 +138,7 @@ impl Provider {
         let hints = request
             .hints
             .map_or(std::ptr::null(), |hints| hints.as_ptr());
+        let _uncancelled = Uncancelled::begin();
         // SAFETY: the arguments are as fi_getinfo(3) wants them.
         let result = unsafe {
             getinfo(
@@ -164,6 +166,7 @@ impl Provider {
     ) -> Result<*mut fid_fabric> {
         let open = self.raw().fabric.ok_or(Errno::ENODEV)?;
         let mut fabric = std::ptr::null_mut();
+        let _uncancelled = Uncancelled::begin();
         // SAFETY: the caller's promise.
         outcome(unsafe { open(attr, &mut fabric, context) })?;
         Ok(fabric)

@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
  * Threads that are cancelled (pthread_cancel(3)) while they are in a blocking call:
- * they end, their cleanup handlers run, and what they slept at stays in use.
+ * they end, their cleanup handlers run, and what they slept at stays in use. Those
+ * that call anything else end afterwards.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <poll.h>
 #include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "check.h"
+#include "everything.h"
 #include "transfer.h"
 #include "wait.h"
 
@@ -160,29 +164,64 @@ static void wait_set(void)
 	ct_close_pair(&pair);
 }
 
-static void *close_cancelled(void *arg)
+static struct ct_spec whole;
+static bool came_through;
+
+static void *call_cancelled(void *arg)
 {
-	struct ct_pair *pair = arg;
+	struct ct_everything how = { .prints = arg };
 
 	REQUIRE(!pthread_cancel(pthread_self()));
-	ct_close_pair(pair);
-	pair->a.ep = NULL;
+	ct_everything(&whole, how);
+	came_through = true;
 	pthread_testcancel();
 	return NULL;
 }
 
-/* fi_close is none: what is to be closed is closed, and then the thread ends. */
-static void closing(void)
+static void cancelled_before(void *print)
 {
-	struct ct_pair pair;
-	pthread_t thread;
-	void *result;
+	static const enum fi_threading levels[] = {
+		FI_THREAD_SAFE, FI_THREAD_COMPLETION, FI_THREAD_DOMAIN,
+	};
+	int before = -1;
 
-	open_all(&pair);
-	REQUIRE(!pthread_create(&thread, NULL, close_cancelled, &pair));
-	REQUIRE(!pthread_join(thread, &result));
-	CHECK(result == PTHREAD_CANCELED, "cancelled-after");
-	CHECK(!pair.a.ep, "closed");
+	for (int i = 0; i < 6; i++) {
+		pthread_t thread;
+		void *result;
+
+		whole = ct_everything_spec(levels[i % 3], i / 3 ?
+					   FI_PROGRESS_AUTO : FI_PROGRESS_MANUAL);
+		fi_freeinfo(ct_getinfo(&whole));
+		came_through = false;
+		REQUIRE(!pthread_create(&thread, NULL, call_cancelled, print));
+		REQUIRE(!pthread_join(thread, &result));
+		REQUIRE(came_through);
+		REQUIRE(result == PTHREAD_CANCELED);
+		if (i % 3)
+			continue;
+		/* The first of a kind may leave what the process keeps. */
+		ct_everything(&whole, (struct ct_everything){ 0 });
+		if (before >= 0)
+			CHECK(descriptors() == before, "descriptors");
+		before = descriptors();
+	}
+}
+
+/* No other call is one: what a cancelled thread calls is carried out, and then it
+ * ends. */
+static void others(void) { cancelled_before(NULL); }
+
+static void others_sockets(void)
+{
+	setenv("FI_TCP_LOCAL", "off", 1);
+	cancelled_before(NULL);
+}
+
+static void others_logging(void)
+{
+	setenv("FI_LOG_LEVEL", "trace", 1);
+	REQUIRE(freopen("/dev/null", "w", stderr));
+	cancelled_before(&whole);
 }
 
 static struct fi_context2 rx_context, tx_context;
@@ -264,7 +303,9 @@ static const struct ct_test tests[] = {
 	{ "counter", counter, CT_BOTH | CT_SLOW },
 	{ "events", events, CT_BOTH | CT_SLOW },
 	{ "poll-set", poll_set, CT_BOTH | CT_SLOW },
-	{ "closing", closing, CT_BOTH },
+	{ "others", others, CT_BOTH | CT_SLOW },
+	{ "others-sockets", others_sockets, CT_BOTH | CT_SLOW },
+	{ "others-logging", others_logging, CT_BOTH | CT_SLOW },
 	{ "wait-set", wait_set, CT_BOTH | CT_SLOW },
 };
 

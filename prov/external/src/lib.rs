@@ -9,6 +9,8 @@
 //! under the oldest version that has what the provider uses, so it cannot be
 //! linked with a library that has newer ones. It is linked with a stand-in,
 //! made here, that has exactly those.
+//!
+//! The build script of the library itself uses [`system_calls`], too.
 
 #![forbid(unsafe_code)]
 
@@ -37,6 +39,40 @@ const FUNCTIONS: [(&str, &[&str]); 4] = [
     ("FABRIC_1.4", &["fi_tostr_r"]),
 ];
 
+/// Functions of the C library that are cancellation points, in place of which
+/// `prov_util::ffi::system_calls` has others.
+const SYSTEM_CALLS: [&str; 18] = [
+    "accept4",
+    "clock_nanosleep",
+    "close",
+    "connect",
+    "getrandom",
+    "open",
+    "open64",
+    "pause",
+    "poll",
+    "pread64",
+    "pwrite64",
+    "read",
+    "recv",
+    "recvmsg",
+    "send",
+    "sendmsg",
+    "write",
+    "writev",
+];
+
+/// Tells cargo to link a library in which no system call is a cancellation point. The
+/// sanitizers have functions of their own for these.
+pub fn system_calls() {
+    if std::env::var_os("CARGO_CFG_SANITIZE").is_some() {
+        return;
+    }
+    for name in SYSTEM_CALLS {
+        println!("cargo:rustc-cdylib-link-arg=-Wl,--wrap={name}");
+    }
+}
+
 /// Tells cargo how to link the external build of the provider `name`.
 ///
 /// # Panics
@@ -46,6 +82,7 @@ pub fn link(name: &str) {
     let stand_in = stand_in(&out);
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-env-changed=CC");
+    system_calls();
     println!("cargo:rustc-cdylib-link-arg={}", stand_in.display());
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,lib{name}-fi.so");
     // A thread of the provider may be on its way out when the library that

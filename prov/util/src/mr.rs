@@ -25,6 +25,7 @@ use parking_lot::RwLock;
 
 use crate::attr::{MR_BASIC, MR_SCALABLE};
 use crate::errno::{Errno, Result};
+use crate::random;
 
 pub use self::access::{Accessor, Grant, Held};
 pub use self::device::{Device, Registrar, Registration};
@@ -272,9 +273,8 @@ impl MrTable {
 
     /// A key that peers cannot guess.
     fn random_key(&self) -> Result<u64> {
-        let random = getrandom::u64().map_err(|error| {
-            log::warn!(target: self.target, "no random numbers for a key: {error}");
-            Errno::EIO
+        let random = random::secret().inspect_err(|_| {
+            log::warn!(target: self.target, "the system has no random numbers for a key");
         })?;
         Ok(random & self.key_mask)
     }

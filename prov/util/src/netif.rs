@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use getifaddrs::{Address, InterfaceFilter, InterfaceFlags};
 
+use crate::ffi::cancel::Uncancelled;
+
 /// One address of one interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
@@ -36,7 +38,11 @@ pub fn interfaces(only: Option<&str>) -> Vec<Interface> {
     let mut found = Vec::new();
     // A netlink socket that the kernel refuses under load is not an error.
     for attempt in 0..10 {
-        match InterfaceFilter::new().v4().v6().get() {
+        let all = {
+            let _uncancelled = Uncancelled::begin();
+            InterfaceFilter::new().v4().v6().get()
+        };
+        match all {
             Ok(all) => {
                 found = all.filter_map(|entry| usable(entry, only)).collect();
                 break;

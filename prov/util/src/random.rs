@@ -1,5 +1,7 @@
 //! Random numbers for names that strangers should not guess or meet again.
 
+use rustix::rand::GetRandomFlags;
+
 use crate::errno::{Errno, Result};
 
 /// Bytes that nobody can guess.
@@ -7,9 +9,12 @@ use crate::errno::{Errno, Result};
 /// # Errors
 /// `-FI_EIO` where the system has none to give.
 pub fn bytes<const N: usize>() -> Result<[u8; N]> {
+    const { assert!(N <= 256, "the system gives as many at once") };
     let mut bytes = [0; N];
-    getrandom::fill(&mut bytes).map_err(|_| Errno::EIO)?;
-    Ok(bytes)
+    match rustix::rand::getrandom(&mut bytes, GetRandomFlags::empty()) {
+        Ok(given) if given == N => Ok(bytes),
+        _ => Err(Errno::EIO),
+    }
 }
 
 /// A number that nobody can guess.

@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::ptr::NonNull;
 
 use crate::errno::{Errno, Result};
+use crate::ffi::cancel::Uncancelled;
 use crate::sockaddr;
 
 /// What to look up.
@@ -109,6 +110,7 @@ impl AddrInfo {
             hints.ai_flags |= libc::AI_NUMERICHOST;
         }
         let mut list = std::ptr::null_mut();
+        let _uncancelled = Uncancelled::begin();
         let as_ptr = |text: Option<&CStr>| text.map_or(std::ptr::null(), CStr::as_ptr);
         // SAFETY: the strings are C strings or null (not both, see the
         // caller), `hints` is initialised and `list` is a place to write to.

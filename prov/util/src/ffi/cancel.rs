@@ -197,15 +197,17 @@ impl Wake {
     }
 }
 
-/// No cancellation of this thread takes effect while this lives: for calls that do not
-/// block but use functions of the C library that are cancellation points, such as
-/// close(2). One that was pending takes effect in a later one of the application.
-pub(super) struct Uncancelled {
+/// No cancellation of this thread takes effect while this lives: for calls of other
+/// libraries' functions that may be cancellation points, such as getaddrinfo(3) and those
+/// of other providers. One that was pending takes effect in a later one of the application.
+#[must_use]
+pub struct Uncancelled {
     before: c_int,
 }
 
 impl Uncancelled {
-    pub(super) fn begin() -> Self {
+    /// Disables cancellation, until the value is dropped, on the thread that calls this.
+    pub fn begin() -> Self {
         let mut before = CANCEL_ENABLE;
         // SAFETY: the place is valid, and the state is one that the function knows.
         unsafe { pthread_setcancelstate(CANCEL_DISABLE, &raw mut before) };

@@ -10,7 +10,7 @@ pub mod av;
 pub mod below;
 pub mod buffered;
 mod call;
-mod cancel;
+pub mod cancel;
 mod cm;
 pub mod cntr;
 pub mod cq;
@@ -36,6 +36,7 @@ pub mod provider;
 mod rma;
 pub mod services;
 pub mod srx;
+mod system_calls;
 mod tagged;
 #[cfg(test)]
 mod test_domain;

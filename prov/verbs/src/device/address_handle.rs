@@ -60,7 +60,7 @@ impl AddressHandle {
             port_num: to.port,
         };
         // SAFETY: the protection domain is open, and kept so by the result.
-        let ah = unsafe { (pd.context().libraries.verbs.ibv_create_ah)(pd.as_ptr(), &mut attr) };
+        let ah = unsafe { (pd.context().libraries.verbs().ibv_create_ah)(pd.as_ptr(), &mut attr) };
         Ok(AddressHandle {
             ah: NonNull::new(ah).ok_or_else(Errno::last_os_error)?,
             pd: pd.clone(),
@@ -78,7 +78,7 @@ impl Drop for AddressHandle {
         if !self.process.is_current() {
             return;
         }
-        let verbs = &self.pd.context().libraries.verbs;
+        let verbs = self.pd.context().libraries.verbs();
         // SAFETY: the handle is open; requests that name it have left or their
         // queue pair, which kept it, is gone.
         let outcome = unsafe { (verbs.ibv_destroy_ah)(self.as_ptr()) };

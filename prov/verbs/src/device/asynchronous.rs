@@ -49,7 +49,7 @@ impl Context {
     /// The next event; `None` where there is none. Not before
     /// [`Context::ask_for_events`].
     pub fn next_event(&self) -> Option<DeviceEvent> {
-        let verbs = &self.libraries.verbs;
+        let verbs = self.libraries.verbs();
         let mut event = MaybeUninit::<ibv_async_event>::uninit();
         // SAFETY: the device is open, and the place is written where the function
         // succeeds. What the event names is there until it is acknowledged, which

@@ -54,7 +54,7 @@ impl CompletionQueue {
     /// A queue for at least `size` completions. Who waits for one wakes also when the
     /// device says something of its own accord, or any of `also` is readable.
     pub fn new(context: Context, size: usize, also: &[BorrowedFd<'_>]) -> Result<Arc<Self>> {
-        let verbs = &context.libraries.verbs;
+        let verbs = context.libraries.verbs();
         let poll = context.ops().poll_cq.ok_or(Errno::ENOSYS)?;
         let size = i32::try_from(size).map_err(|_| Errno::EINVAL)?;
         // SAFETY: the device is open.
@@ -107,7 +107,7 @@ impl CompletionQueue {
     pub fn resize(&self, size: usize) -> Result {
         let size = i32::try_from(size).map_err(|_| Errno::EINVAL)?;
         // SAFETY: the queue is open.
-        numbered(unsafe { (self.context.libraries.verbs.ibv_resize_cq)(self.as_ptr(), size) })
+        numbered(unsafe { (self.context.libraries.verbs().ibv_resize_cq)(self.as_ptr(), size) })
     }
 
     /// Takes completions out.
@@ -157,7 +157,7 @@ impl CompletionQueue {
 
     /// Takes what makes the descriptor readable.
     pub fn silence(&self) {
-        let verbs = &self.context.libraries.verbs;
+        let verbs = self.context.libraries.verbs();
         let (mut cq, mut context) = (null_mut(), null_mut());
         let mut count = 0;
         // SAFETY: the channel is open and does not block; what it tells of is
@@ -207,7 +207,7 @@ impl Drop for CompletionQueue {
         if !self.is_own() {
             return;
         }
-        let verbs = &self.context.libraries.verbs;
+        let verbs = self.context.libraries.verbs();
         // What is not acknowledged would keep it from being destroyed.
         self.silence();
         // SAFETY: queue pairs that report here held a reference and are gone.

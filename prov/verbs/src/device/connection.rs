@@ -162,7 +162,7 @@ impl Channel {
     pub fn new() -> Result<Arc<Self>> {
         let libraries = libraries().ok_or(Errno::ENODEV)?;
         // SAFETY: the function has no demands on its caller.
-        let channel = unsafe { (libraries.cm.rdma_create_event_channel)() };
+        let channel = unsafe { (libraries.cm().rdma_create_event_channel)() };
         let channel = NonNull::new(channel).ok_or_else(Errno::last_os_error)?;
         let this = Channel {
             channel,
@@ -190,7 +190,7 @@ impl Channel {
         let mut event = null_mut();
         // SAFETY: the channel is open and does not block.
         let outcome =
-            unsafe { (self.libraries.cm.rdma_get_cm_event)(self.channel.as_ptr(), &mut event) };
+            unsafe { (self.libraries.cm().rdma_get_cm_event)(self.channel.as_ptr(), &mut event) };
         let event = NonNull::new(event).filter(|_| outcome == 0)?;
         // SAFETY: the event is the library's until it is acknowledged, which
         // happens once, behind the last look at it. Its identifiers are open:
@@ -223,7 +223,7 @@ impl Channel {
                 pair: seen.conn.qp_num,
                 incoming,
             };
-            (self.libraries.cm.rdma_ack_cm_event)(event.as_ptr());
+            (self.libraries.cm().rdma_ack_cm_event)(event.as_ptr());
             Some(taken)
         }
     }
@@ -266,7 +266,7 @@ impl Drop for Channel {
         }
         // SAFETY: the channel is open, and its identifiers, which hold a reference,
         // are gone.
-        unsafe { (self.libraries.cm.rdma_destroy_event_channel)(self.channel.as_ptr()) }
+        unsafe { (self.libraries.cm().rdma_destroy_event_channel)(self.channel.as_ptr()) }
     }
 }
 
@@ -296,7 +296,7 @@ impl Id {
         let events = channel.map_or(null_mut(), |channel| channel.channel.as_ptr());
         let mut id = null_mut();
         // SAFETY: the channel is open or null; the context is handed back only.
-        done(unsafe { (libraries.cm.rdma_create_id)(events, &mut id, key_pointer(key), space) })?;
+        done(unsafe { (libraries.cm().rdma_create_id)(events, &mut id, key_pointer(key), space) })?;
         let id = NonNull::new(id).ok_or(Errno::ENOMEM)?;
         Ok(Id {
             id,
@@ -313,7 +313,7 @@ impl Id {
         // events are taken, which the caller excludes.
         unsafe {
             if (*self.id.as_ptr()).channel != channel.channel.as_ptr() {
-                done((self.libraries.cm.rdma_migrate_id)(
+                done((self.libraries.cm().rdma_migrate_id)(
                     self.id.as_ptr(),
                     channel.channel.as_ptr(),
                 ))?;
@@ -359,7 +359,7 @@ impl Id {
         let mut storage = address.to_storage();
         // SAFETY: the identifier is open, and the address is whole.
         done(unsafe {
-            (self.libraries.cm.rdma_bind_addr)(self.id.as_ptr(), (&raw mut storage).cast())
+            (self.libraries.cm().rdma_bind_addr)(self.id.as_ptr(), (&raw mut storage).cast())
         })
     }
 
@@ -375,7 +375,7 @@ impl Id {
         let own = own.as_mut().map_or(null_mut(), std::ptr::from_mut);
         // SAFETY: the identifier is open, and the addresses are whole.
         done(unsafe {
-            (self.libraries.cm.rdma_resolve_addr)(
+            (self.libraries.cm().rdma_resolve_addr)(
                 self.id.as_ptr(),
                 own.cast(),
                 (&raw mut peer).cast(),
@@ -387,27 +387,27 @@ impl Id {
     /// Finds the way to the resolved address.
     pub fn resolve_route(&mut self, milliseconds: c_int) -> Result {
         // SAFETY: the identifier is open.
-        done(unsafe { (self.libraries.cm.rdma_resolve_route)(self.id.as_ptr(), milliseconds) })
+        done(unsafe { (self.libraries.cm().rdma_resolve_route)(self.id.as_ptr(), milliseconds) })
     }
 
     /// Listens for connections.
     pub fn listen(&mut self, backlog: c_int) -> Result {
         // SAFETY: the identifier is open.
-        done(unsafe { (self.libraries.cm.rdma_listen)(self.id.as_ptr(), backlog) })
+        done(unsafe { (self.libraries.cm().rdma_listen)(self.id.as_ptr(), backlog) })
     }
 
     /// Asks for a connection.
     pub fn connect(&mut self, param: &ConnectionParam<'_>) -> Result {
         let mut param = param.to_c()?;
         // SAFETY: the identifier is open, and the parameters last for the call.
-        done(unsafe { (self.libraries.cm.rdma_connect)(self.id.as_ptr(), &mut param) })
+        done(unsafe { (self.libraries.cm().rdma_connect)(self.id.as_ptr(), &mut param) })
     }
 
     /// Says yes to a peer that asks.
     pub fn accept(&mut self, param: &ConnectionParam<'_>) -> Result {
         let mut param = param.to_c()?;
         // SAFETY: as in `connect`.
-        done(unsafe { (self.libraries.cm.rdma_accept)(self.id.as_ptr(), &mut param) })
+        done(unsafe { (self.libraries.cm().rdma_accept)(self.id.as_ptr(), &mut param) })
     }
 
     /// Says no to a peer that asks.
@@ -415,20 +415,20 @@ impl Id {
         let len = u8::try_from(data.len()).map_err(|_| Errno::EINVAL)?;
         // SAFETY: the identifier is open, and there are `len` bytes.
         done(unsafe {
-            (self.libraries.cm.rdma_reject)(self.id.as_ptr(), data.as_ptr().cast(), len)
+            (self.libraries.cm().rdma_reject)(self.id.as_ptr(), data.as_ptr().cast(), len)
         })
     }
 
     /// Says that the answer has been taken.
     pub fn establish(&mut self) -> Result {
         // SAFETY: the identifier is open.
-        done(unsafe { (self.libraries.cm.rdma_establish)(self.id.as_ptr()) })
+        done(unsafe { (self.libraries.cm().rdma_establish)(self.id.as_ptr()) })
     }
 
     /// Ends the connection, or agrees that it ends.
     pub fn disconnect(&mut self) -> Result {
         // SAFETY: the identifier is open.
-        done(unsafe { (self.libraries.cm.rdma_disconnect)(self.id.as_ptr()) })
+        done(unsafe { (self.libraries.cm().rdma_disconnect)(self.id.as_ptr()) })
     }
 
     /// Takes the queue pair of this end to where it sends and receives, and peers
@@ -450,7 +450,7 @@ impl Id {
         let mut mask: c_int = 0;
         // SAFETY: the identifier is open, and both places may be written.
         done(unsafe {
-            (self.libraries.cm.rdma_init_qp_attr)(self.id.as_ptr(), &mut attr, &mut mask)
+            (self.libraries.cm().rdma_init_qp_attr)(self.id.as_ptr(), &mut attr, &mut mask)
         })?;
         mask &= !(IBV_QP_KERNEL_ONLY | pair.lacks());
         if mask & IBV_QP_ACCESS_FLAGS != 0 {
@@ -476,7 +476,8 @@ impl Drop for Id {
             return;
         }
         // SAFETY: the identifier is open, and this is its owner.
-        if let Err(error) = done(unsafe { (self.libraries.cm.rdma_destroy_id)(self.id.as_ptr()) }) {
+        if let Err(error) = done(unsafe { (self.libraries.cm().rdma_destroy_id)(self.id.as_ptr()) })
+        {
             log::warn!(target: crate::LOG.ep_ctrl, "rdma_destroy_id: {error}");
         }
     }

@@ -103,7 +103,7 @@ fn open_all(libraries: &'static Libraries) -> Vec<Context> {
     // SAFETY: the list has `count` devices and ends with a null pointer. It is
     // not given back, which would allow the library to close them.
     unsafe {
-        let list = (libraries.cm.rdma_get_devices)(&mut count);
+        let list = (libraries.cm().rdma_get_devices)(&mut count);
         if list.is_null() {
             let error = Errno::last_os_error();
             log::info!(target: crate::LOG.core, "no RDMA devices: {error}");
@@ -128,7 +128,7 @@ static FORK_UNSAFE: AtomicBool = AtomicBool::new(false);
 fn fork_init(libraries: &Libraries) {
     // SAFETY: the function may be called at any time, and this is before the
     // first memory is registered.
-    if let Err(error) = numbered(unsafe { (libraries.verbs.ibv_fork_init)() }) {
+    if let Err(error) = numbered(unsafe { (libraries.verbs().ibv_fork_init)() }) {
         log::warn!(target: crate::LOG.core, "fork(2) is not safe: {error}");
     }
 }
@@ -173,7 +173,7 @@ impl Context {
         let mut found = MaybeUninit::<ibv_device_attr>::zeroed();
         // SAFETY: the place has room for the structure, which is plain data.
         unsafe {
-            numbered((self.libraries.verbs.ibv_query_device)(
+            numbered((self.libraries.verbs().ibv_query_device)(
                 self.as_ptr(),
                 found.as_mut_ptr(),
             ))?;
@@ -187,7 +187,7 @@ impl Context {
         // SAFETY: the place has room for the structure, of which the function
         // writes all but the last members.
         unsafe {
-            numbered((self.libraries.verbs.ibv_query_port)(
+            numbered((self.libraries.verbs().ibv_query_port)(
                 self.as_ptr(),
                 number,
                 found.as_mut_ptr(),
@@ -241,7 +241,7 @@ impl Context {
         let mut found = ibv_gid::default();
         // SAFETY: the place has room for the structure.
         numbered(unsafe {
-            (self.libraries.verbs.ibv_query_gid)(self.as_ptr(), port, index, &mut found)
+            (self.libraries.verbs().ibv_query_gid)(self.as_ptr(), port, index, &mut found)
         })?;
         Ok(Gid(found.raw))
     }
@@ -251,7 +251,7 @@ impl Context {
         let mut found = 0u16;
         // SAFETY: as in `gid`.
         numbered(unsafe {
-            (self.libraries.verbs.ibv_query_pkey)(self.as_ptr(), port, index, &mut found)
+            (self.libraries.verbs().ibv_query_pkey)(self.as_ptr(), port, index, &mut found)
         })?;
         Ok(u16::from_be(found))
     }
@@ -276,7 +276,7 @@ pub fn status_text(status: u32) -> Option<&'static CStr> {
     let libraries = libraries()?;
     // SAFETY: the function takes any number and returns a string that stays.
     unsafe {
-        let text = (libraries.verbs.ibv_wc_status_str)(status);
+        let text = (libraries.verbs().ibv_wc_status_str)(status);
         (!text.is_null()).then(|| CStr::from_ptr(text))
     }
 }

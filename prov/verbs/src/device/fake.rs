@@ -72,10 +72,7 @@ fn device_named(name: &str, adorn: impl FnOnce(&mut verbs_context)) -> Context {
     verbs.ibv_destroy_ah = destroy_ah;
     verbs.ibv_create_srq = create_srq;
     verbs.ibv_destroy_srq = destroy_srq;
-    let libraries = Box::leak(Box::new(Libraries {
-        verbs,
-        cm: xrc::cm(),
-    }));
+    let libraries = Box::leak(Box::new(Libraries::new(verbs, xrc::cm())));
     let mut device = Box::new(zeroed::<ibv_device>());
     assert!(name.len() < NAME_MAX);
     for (to, &from) in device.name.iter_mut().zip(name.as_bytes()) {

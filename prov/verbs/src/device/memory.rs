@@ -36,7 +36,7 @@ impl ProtectionDomain {
     /// A new one.
     pub fn new(context: Context) -> Result<Arc<Self>> {
         // SAFETY: the device is open.
-        let pd = unsafe { (context.libraries.verbs.ibv_alloc_pd)(context.as_ptr()) };
+        let pd = unsafe { (context.libraries.verbs().ibv_alloc_pd)(context.as_ptr()) };
         let pd = NonNull::new(pd).ok_or_else(Errno::last_os_error)?;
         Ok(Arc::new(ProtectionDomain {
             pd,
@@ -61,7 +61,7 @@ impl Drop for ProtectionDomain {
             return;
         }
         // SAFETY: what was made in it held a reference and is gone.
-        let outcome = unsafe { (self.context.libraries.verbs.ibv_dealloc_pd)(self.as_ptr()) };
+        let outcome = unsafe { (self.context.libraries.verbs().ibv_dealloc_pd)(self.as_ptr()) };
         if let Err(error) = numbered(outcome) {
             log::warn!(target: crate::LOG.domain, "ibv_dealloc_pd: {error}");
         }
@@ -121,7 +121,7 @@ impl MemoryRegion {
         // SAFETY: the application answers for the memory (`Memory::new`); of an
         // address range without memory the function says so.
         let mr = unsafe {
-            let verbs = &pd.context.libraries.verbs;
+            let verbs = pd.context.libraries.verbs();
             (verbs.ibv_reg_mr)(pd.as_ptr(), address, memory.len(), access.bits())
         };
         Self::made(mr, pd)
@@ -134,7 +134,7 @@ impl MemoryRegion {
         memory: &Memory,
         access: Access,
     ) -> Result<Self> {
-        let verbs = &pd.context.libraries.verbs;
+        let verbs = pd.context.libraries.verbs();
         let register = verbs.ibv_reg_dmabuf_mr.ok_or(Errno::ENOSYS)?;
         // SAFETY: the file is open during the call; no memory of this process is
         // named.
@@ -199,7 +199,7 @@ impl Scratch {
         // SAFETY: the memory is there as long as the region, and nobody else
         // accesses it.
         let mr = unsafe {
-            let verbs = &pd.context.libraries.verbs;
+            let verbs = pd.context.libraries.verbs();
             (verbs.ibv_reg_mr)(pd.as_ptr(), memory.get().cast(), Self::SIZE, access.bits())
         };
         let region = MemoryRegion::made(mr, pd)?;
@@ -222,7 +222,7 @@ impl Drop for MemoryRegion {
             return;
         }
         // SAFETY: the region is open, and nobody else closes it.
-        let outcome = unsafe { (self.pd.context.libraries.verbs.ibv_dereg_mr)(self.mr.as_ptr()) };
+        let outcome = unsafe { (self.pd.context.libraries.verbs().ibv_dereg_mr)(self.mr.as_ptr()) };
         if let Err(error) = numbered(outcome) {
             log::warn!(target: crate::LOG.mr, "ibv_dereg_mr: {error}");
         }

@@ -96,7 +96,7 @@ impl States for QueuePair {
         let Kept::Own { .. } = self.kept else {
             return Err(Errno::EINVAL);
         };
-        let verbs = &self.pd.context().libraries.verbs;
+        let verbs = self.pd.context().libraries.verbs();
         // SAFETY: the pair is open, and the attributes are plain data.
         numbered(unsafe { (verbs.ibv_modify_qp)(self.qp.as_ptr(), attr, mask) })
     }
@@ -149,7 +149,7 @@ impl QueuePair {
             sq_sig_all: 0,
         };
         // SAFETY: what the attributes name is open, and kept so by the result.
-        let qp = unsafe { (pd.context().libraries.verbs.ibv_create_qp)(pd.as_ptr(), &mut attr) };
+        let qp = unsafe { (pd.context().libraries.verbs().ibv_create_qp)(pd.as_ptr(), &mut attr) };
         let qp = NonNull::new(qp).ok_or_else(Errno::last_os_error)?;
         Ok(QueuePair {
             qp,
@@ -374,7 +374,7 @@ impl Drop for QueuePair {
         if !self.process.is_current() {
             return;
         }
-        let verbs = &self.pd.context().libraries.verbs;
+        let verbs = self.pd.context().libraries.verbs();
         // SAFETY: the pair is open, and this is its last owner.
         let outcome = unsafe { (verbs.ibv_destroy_qp)(self.qp.as_ptr()) };
         if let Err(error) = numbered(outcome) {

@@ -45,7 +45,7 @@ impl SharedQueue {
         };
         let context = pd.context();
         // SAFETY: the protection domain is open, and kept so by the result.
-        let srq = unsafe { (context.libraries.verbs.ibv_create_srq)(pd.as_ptr(), &mut attr) };
+        let srq = unsafe { (context.libraries.verbs().ibv_create_srq)(pd.as_ptr(), &mut attr) };
         Ok(Arc::new(SharedQueue {
             srq: NonNull::new(srq).ok_or_else(Errno::last_os_error)?,
             pd: pd.clone(),
@@ -105,7 +105,7 @@ impl Drop for SharedQueue {
         if !self.process.is_current() {
             return;
         }
-        let verbs = &self.pd.context().libraries.verbs;
+        let verbs = self.pd.context().libraries.verbs();
         // SAFETY: queue pairs that use it held a reference and are gone.
         let outcome = unsafe { (verbs.ibv_destroy_srq)(self.as_ptr()) };
         if let Err(error) = numbered(outcome) {

@@ -135,7 +135,7 @@ impl XrcDomain {
         let told = numbered(unsafe { (self.calls.get_srq_num)(srq.as_ptr(), &mut number) });
         if let Err(error) = told.and(is_number(number)) {
             // SAFETY: nobody has it.
-            unsafe { (self.context.libraries.verbs.ibv_destroy_srq)(srq.as_ptr()) };
+            unsafe { (self.context.libraries.verbs().ibv_destroy_srq)(srq.as_ptr()) };
             return Err(error);
         }
         Ok((srq, number))
@@ -227,7 +227,7 @@ impl Target {
 
 impl States for Target {
     fn modify(&self, attr: &mut ibv_qp_attr, mask: c_int) -> Result {
-        let verbs = &self.xrcd.context.libraries.verbs;
+        let verbs = self.xrcd.context.libraries.verbs();
         // SAFETY: the pair is open, and the attributes are plain data.
         numbered(unsafe { (verbs.ibv_modify_qp)(self.qp.as_ptr(), attr, mask) })
     }
@@ -242,7 +242,7 @@ impl Drop for Target {
         if !self.process.is_current() {
             return;
         }
-        let verbs = &self.xrcd.context.libraries.verbs;
+        let verbs = self.xrcd.context.libraries.verbs();
         // SAFETY: the pair is open, and this is its owner.
         if let Err(error) = numbered(unsafe { (verbs.ibv_destroy_qp)(self.qp.as_ptr()) }) {
             log::warn!(target: crate::LOG.ep_ctrl, "ibv_destroy_qp: {error}");

@@ -2,9 +2,11 @@
 //! without RDMA has neither, and what loads this provider shall not fail for it.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ops::Deref;
 use std::sync::OnceLock;
 
 use libloading::os::unix::{Library, RTLD_NOW};
+use prov_util::ffi::cancel::Uncancelled;
 
 use super::ibverbs::*;
 use super::rdmacm::*;
@@ -122,10 +124,48 @@ library! {
 }
 
 /// Both libraries.
-#[allow(missing_docs)]
 pub struct Libraries {
-    pub verbs: Ibverbs,
-    pub cm: Rdmacm,
+    verbs: Ibverbs,
+    cm: Rdmacm,
+}
+
+/// The functions of a library, to be called while this lives. They may be cancellation
+/// points, as they ask the system, and cancellation is disabled.
+pub struct Functions<'l, L> {
+    library: &'l L,
+    _uncancelled: Uncancelled,
+}
+
+impl<L> Deref for Functions<'_, L> {
+    type Target = L;
+
+    fn deref(&self) -> &L {
+        self.library
+    }
+}
+
+impl Libraries {
+    /// Those of a made-up device.
+    #[cfg(test)]
+    pub fn new(verbs: Ibverbs, cm: Rdmacm) -> Self {
+        Libraries { verbs, cm }
+    }
+
+    /// The functions of libibverbs.
+    pub fn verbs(&self) -> Functions<'_, Ibverbs> {
+        Functions {
+            library: &self.verbs,
+            _uncancelled: Uncancelled::begin(),
+        }
+    }
+
+    /// The functions of librdmacm.
+    pub fn cm(&self) -> Functions<'_, Rdmacm> {
+        Functions {
+            library: &self.cm,
+            _uncancelled: Uncancelled::begin(),
+        }
+    }
 }
 
 /// The libraries, if this machine has both. The first call loads them, and the
