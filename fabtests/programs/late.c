@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
- * Calls from where a thread or a process ends: destructors of thread-specific data,
- * in each of their rounds, and exit handlers.
+ * Every call from where a thread, a process or a caller ends: destructors of
+ * thread-specific data, in each of their rounds, those of thread_local objects of C++,
+ * exit handlers, destructors of libraries that are closed or that the process ends with.
  */
+#include <dlfcn.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <rdma/fi_ext.h>
 
 #include "check.h"
+#include "everything.h"
+#include "late/caller.h"
 #include "transfer.h"
-#include "wait.h"
 
 static pthread_key_t key;
 static int ends_in;		/* the round that does it */
@@ -21,29 +23,11 @@ static struct ct_spec spec;
 static bool has_own;		/* the objects are opened there, too */
 static struct ct_pair pair;
 
-/* Everything, from opening to closing. */
 static void use_all(void)
 {
-	static struct fi_context2 rx_context, tx_context;
-	struct fi_cq_tagged_entry entry;
-	char text[1024];
-	struct fid *fid;
-
-	if (has_own)
-		ct_open_pair(&pair, &spec);
-	REQUIRE(strlen(fi_strerror(FI_EAGAIN)));
-	REQUIRE(fi_tostr_r(text, sizeof(text), pair.a.info, FI_TYPE_INFO));
-	ct_warm_up(&pair);
-	POST(&pair.b, fi_recv(pair.b.ep, NULL, 0, NULL, FI_ADDR_UNSPEC,
-			      &rx_context));
-	fid = &pair.b.rx.fid->fid;
-	fi_trywait(pair.b.fabric, &fid, 1);
-	fi_cq_sread(pair.b.rx.fid, &entry, 1, NULL, 1);
-	POST(&pair.a, fi_send(pair.a.ep, NULL, 0, NULL, pair.a.to,
-			      &tx_context));
-	ct_done(&pair.b, &pair.b.rx, &rx_context);
-	ct_done(&pair.a, &pair.a.tx, &tx_context);
-	ct_close_pair(&pair);
+	ct_everything(&spec, (struct ct_everything) {
+		.waits = true, .open = has_own ? NULL : &pair,
+	});
 }
 
 static void destroy(void *arg)
@@ -56,14 +40,19 @@ static void destroy(void *arg)
 		use_all();
 }
 
-static void *run(void *arg)
+/* What the library keeps of this thread is there before it ends. */
+static void use_before(void)
 {
 	struct ct_pair first;
 
-	/* What the library keeps of this thread is there before it ends. */
 	ct_open_pair(&first, &spec);
 	ct_warm_up(&first);
 	ct_close_pair(&first);
+}
+
+static void *run(void *arg)
+{
+	use_before();
 	REQUIRE(!pthread_setspecific(key, (void *)1));
 	return arg;
 }
@@ -79,6 +68,36 @@ static void in_destructors(void)
 		REQUIRE(!pthread_create(&thread, NULL, run, NULL));
 		REQUIRE(!pthread_join(thread, NULL));
 	}
+	REQUIRE(!pthread_key_delete(key));
+}
+
+/* What the destructor of a thread_local object is registered with, of the C library. */
+extern int __cxa_thread_atexit_impl(void (*function)(void *), void *object,
+				    void *dso);
+extern void *__dso_handle;
+
+static void destroy_object(void *object)
+{
+	(void)object;
+	use_all();
+}
+
+/* One that was made before the library's own is destroyed after them. */
+static void *run_with_object(void *arg)
+{
+	REQUIRE(!__cxa_thread_atexit_impl(destroy_object, NULL, &__dso_handle));
+	use_before();
+	return arg;
+}
+
+static void in_object_destructors(void)
+{
+	pthread_t thread;
+
+	if (!has_own)
+		ct_open_pair(&pair, &spec);
+	REQUIRE(!pthread_create(&thread, NULL, run_with_object, NULL));
+	REQUIRE(!pthread_join(thread, NULL));
 }
 
 static void variants(void (*test)(void))
@@ -88,38 +107,119 @@ static void variants(void (*test)(void))
 	};
 
 	for (int i = 0; i < 12; i++) {
-		spec = (struct ct_spec){
-			.wait = FI_WAIT_FD, .threading = levels[i % 3],
-			.progress = i / 3 % 2 ? FI_PROGRESS_AUTO : FI_PROGRESS_MANUAL,
-		};
+		spec = ct_everything_spec(levels[i % 3], i / 3 % 2 ?
+					  FI_PROGRESS_AUTO : FI_PROGRESS_MANUAL);
+		fi_freeinfo(ct_getinfo(&spec));
 		has_own = i >= 6;
 		test();
 	}
 }
 
 static void thread_ends(void) { variants(in_destructors); }
+static void object_ends(void) { variants(in_object_destructors); }
 
-static void process_ends(void)
+/* Runs it in a process of its own, which ends well. */
+static void in_process(void (*body)(void))
 {
 	pid_t pid = fork();
 	int status;
 
 	REQUIRE(pid >= 0);
 	if (!pid) {
-		if (!has_own)
-			ct_open_pair(&pair, &spec);
-		atexit(use_all);
+		body();
 		exit(0);
 	}
 	REQUIRE(waitpid(pid, &status, 0) == pid);
 	REQUIRE(WIFEXITED(status) && !WEXITSTATUS(status));
 }
 
+static void register_handler(void)
+{
+	if (!has_own)
+		ct_open_pair(&pair, &spec);
+	atexit(use_all);
+}
+
+static void process_ends(void) { in_process(register_handler); }
 static void at_exit(void) { variants(process_ends); }
+
+/* A library that does everything in its destructor. */
+static void *load_caller(void)
+{
+	struct late_caller *caller;
+	char path[PATH_MAX + sizeof("-caller.so")];
+	ssize_t len = readlink("/proc/self/exe", path, PATH_MAX);
+	void *library;
+
+	REQUIRE(len > 0);
+	strcpy(path + len, "-caller.so");
+	library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	if (!library)
+		ct_fail(__FILE__, __LINE__, "%s", dlerror());
+	caller = dlsym(library, "late_caller");
+	REQUIRE(caller);
+	*caller->options = ct_opt;
+	caller->spec = spec;
+	caller->has_own = has_own;
+	if (!has_own)
+		caller->open();
+	return library;
+}
+
+static void leave_caller(void) { (void)load_caller(); }
+static void caller_stays(void) { in_process(leave_caller); }
+static void library_ends(void) { variants(caller_stays); }
+
+/* What was opened by the caller that is gone is used by the program, and the other way
+ * round; a thread that it has used ends after it. */
+static void *close_caller(void *library)
+{
+	use_before();
+	if (ends_in) {
+		REQUIRE(!pthread_setspecific(key, (void *)1));
+		REQUIRE(!dlclose(library));
+	} else {
+		struct late_caller *caller = dlsym(library, "late_caller");
+
+		/* The program gets what the caller has opened. */
+		pair = caller->pair;
+		pair.a.partner = &pair.b;
+		pair.b.partner = &pair.a;
+		caller->idle = true;
+		REQUIRE(!dlclose(library));
+		use_all();
+	}
+	return NULL;
+}
+
+static void caller_leaves(void)
+{
+	pthread_t thread;
+	bool own = has_own;
+
+	REQUIRE(!pthread_key_create(&key, destroy));
+	/* Its destructor does everything, and so does that of the thread's data. */
+	ends_in = 1;
+	has_own = true;
+	REQUIRE(!pthread_create(&thread, NULL, close_caller, load_caller()));
+	REQUIRE(!pthread_join(thread, NULL));
+	/* It does nothing, and what it has opened is used. */
+	ends_in = 0;
+	has_own = false;
+	REQUIRE(!pthread_create(&thread, NULL, close_caller, load_caller()));
+	REQUIRE(!pthread_join(thread, NULL));
+	has_own = own;
+	REQUIRE(!pthread_key_delete(key));
+}
+
+static void caller_ends(void) { variants(caller_leaves); }
 
 static const struct ct_test tests[] = {
 	{ "thread-ends", thread_ends, CT_BOTH | CT_SLOW },
+	{ "object-ends", object_ends, CT_BOTH | CT_SLOW },
 	{ "at-exit", at_exit, CT_BOTH | CT_SLOW },
+	{ "library-ends", library_ends, CT_BOTH | CT_SLOW },
+	{ "caller-ends", caller_ends, CT_BOTH | CT_SLOW },
 };
 
 CT_MAIN(tests)

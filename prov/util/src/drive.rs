@@ -28,7 +28,6 @@ use std::os::fd::OwnedFd;
 
 pub use helper::{Helper, Seat};
 pub use signals::{READS_WITHOUT_PROGRESS, Signals, Waiting};
-pub use thread::without_signals;
 
 use crate::errno::Result;
 

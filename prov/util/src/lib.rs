@@ -33,6 +33,7 @@ pub mod memory_limit;
 pub mod mr;
 pub mod netif;
 pub mod own_file;
+pub mod own_thread;
 pub mod param;
 pub mod poll_set;
 pub mod poller;

@@ -3,7 +3,6 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use std::thread::JoinHandle;
 use std::time::Instant;
 
 use parking_lot::Mutex;
@@ -11,11 +10,12 @@ use parking_lot::Mutex;
 use super::Driven;
 use super::alarm::Alarm;
 use super::burst::Burst;
+use super::fork;
 use super::rounds::{News, Run};
 use super::stall::{Begun, Stall};
-use super::{fork, thread};
 use crate::errno::{Errno, Result};
 use crate::logging::UTIL;
+use crate::own_thread::OwnThread;
 
 /// What the lanes of a domain share: one thread that helps them, at most.
 pub struct Helper {
@@ -31,12 +31,12 @@ struct State {
     seats: usize,
     thread: Option<Thread>,
     /// Threads that end by themselves, having had to close the last lane.
-    ending: Vec<JoinHandle<()>>,
+    ending: Vec<OwnThread>,
 }
 
 struct Thread {
     run: Arc<Run>,
-    handle: JoinHandle<()>,
+    own: OwnThread,
     /// The process that it belongs to.
     process: u32,
 }
@@ -117,7 +117,7 @@ impl Helper {
     fn is_this_thread(&self) -> bool {
         let state = self.state.lock();
         let thread = state.thread.as_ref();
-        thread.is_some_and(|thread| thread::is_current(&thread.handle))
+        thread.is_some_and(|thread| thread.own.is_current())
     }
 
     /// Ends the thread with the last seat.
@@ -137,51 +137,40 @@ impl Helper {
         };
         if thread.is_foreign() {
             // There is nothing to wait for, nor to give back.
-            std::mem::forget(thread.handle);
-            return;
+            return thread.own.forget();
         }
         thread.run.end();
         if is_this_thread {
-            state.ending.push(thread.handle);
+            state.ending.push(thread.own);
             return;
         }
         drop(state);
-        join(thread.handle);
+        thread.own.join();
     }
 }
 
 impl Drop for Helper {
     fn drop(&mut self) {
         // The last lane may have been the last to know of this.
-        for handle in self.state.get_mut().ending.drain(..) {
-            if !thread::is_current(&handle) {
-                join(handle);
+        for thread in self.state.get_mut().ending.drain(..) {
+            if !thread.is_current() {
+                thread.join();
             }
         }
     }
-}
-
-fn join(handle: JoinHandle<()>) {
-    // It ends well or the process has been aborted.
-    let _ = handle.join();
 }
 
 impl Thread {
     fn start(name: &str) -> Result<Self> {
         fork::watch();
         let run = Arc::new(Run::new()?);
-        let handle = {
+        let own = {
             let run = run.clone();
-            thread::without_signals(|| {
-                std::thread::Builder::new()
-                    .name(name.into())
-                    .stack_size(256 * 1024)
-                    .spawn(move || run.run())
-            })?
+            OwnThread::start(name, 256 * 1024, move || run.run())?
         };
         Ok(Thread {
             run,
-            handle,
+            own,
             process: std::process::id(),
         })
     }

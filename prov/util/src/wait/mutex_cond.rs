@@ -9,7 +9,6 @@
 use std::cell::UnsafeCell;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
@@ -17,12 +16,13 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
 
 use crate::errno::Result;
 use crate::logging::UTIL;
+use crate::own_thread::OwnThread;
 use crate::process::Process;
 
 /// The pair, and the thread that signals it.
 pub struct MutexCond {
     shared: Arc<Shared>,
-    watcher: Mutex<Option<JoinHandle<()>>>,
+    watcher: Mutex<Option<OwnThread>>,
     /// A forked child has no such thread, and shares the descriptors that wake it.
     process: Process,
 }
@@ -78,8 +78,7 @@ impl MutexCond {
         let mut watcher = self.watcher.lock();
         if watcher.is_none() {
             let shared = self.shared.clone();
-            let thread = std::thread::Builder::new().name("fi-wait".into());
-            match thread.spawn(move || shared.run()) {
+            match OwnThread::start("fi-wait", 64 * 1024, move || shared.run()) {
                 Ok(thread) => *watcher = Some(thread),
                 Err(error) => {
                     log::warn!(target: UTIL.core, "FI_WAIT_MUTEX_COND has no thread: {error}")
@@ -97,13 +96,13 @@ impl Drop for MutexCond {
         if let Some(watcher) = self.watcher.get_mut().take() {
             if !self.process.is_current() {
                 // There is nothing to wait for.
-                return std::mem::forget(watcher);
+                return watcher.forget();
             }
             *self.shared.task.lock() = Task::End;
             self.shared.task_changed.notify_one();
             // Cannot fail: the count is far from its limit.
             let _ = rustix::io::write(&self.shared.ending, &1u64.to_ne_bytes());
-            let _ = watcher.join();
+            watcher.join();
         }
     }
 }

@@ -6,10 +6,9 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use prov_util::drive::without_signals;
+use prov_util::own_thread::OwnThread;
 use prov_util::warn_again;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::time::Timespec;
@@ -32,7 +31,7 @@ pub struct NameServer {
     pub(super) port: u16,
     /// An eventfd, which is readable once it is over.
     bell: Arc<OwnedFd>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<OwnThread>,
     /// Whose thread it is: children of the process have none.
     process: u32,
 }
@@ -77,11 +76,7 @@ impl NameServer {
             names: Names::default(),
             paused_until: None,
         };
-        let thread = without_signals(|| {
-            std::thread::Builder::new()
-                .name("verbs-names".to_owned())
-                .spawn(move || server.run())
-        })?;
+        let thread = OwnThread::start("verbs-names", 256 * 1024, move || server.run())?;
         Ok(NameServer {
             #[cfg(test)]
             port,
@@ -101,7 +96,7 @@ impl Drop for NameServer {
         if told.is_ok()
             && let Some(thread) = self.thread.take()
         {
-            let _ = thread.join();
+            thread.join();
         }
     }
 }

@@ -25,9 +25,9 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use super::changes::{Changes, Known};
 use super::intervals::Interval;
-use crate::drive::without_signals;
 use crate::errno::{Errno, Result};
 use crate::logging::UTIL;
+use crate::own_thread::without_signals;
 
 /// The watch of a process.
 pub struct Monitor {

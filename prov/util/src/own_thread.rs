@@ -1,0 +1,146 @@
+//! Threads of the library's own.
+
+use std::os::unix::thread::JoinHandleExt;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::ffi::cancel::Uncancelled;
+
+/// A thread that gets no signals, which are for the application's. Dropping it does not
+/// end it.
+pub struct OwnThread {
+    handle: JoinHandle<()>,
+    body: Arc<Mutex<Option<Body>>>,
+}
+
+/// What a thread that has begun has taken.
+type Body = Box<dyn FnOnce() + Send>;
+
+impl OwnThread {
+    /// Starts a thread of this name, of at most 15 bytes, with so many bytes of stack.
+    ///
+    /// # Errors
+    /// Those of pthread_create(3).
+    pub fn start(
+        name: &str,
+        stack: usize,
+        body: impl FnOnce() + Send + 'static,
+    ) -> std::io::Result<Self> {
+        let body = Arc::new(Mutex::new(Some(Box::new(body) as Body)));
+        let handle = {
+            let body = body.clone();
+            let thread = std::thread::Builder::new().name(name.into());
+            without_signals(|| thread.stack_size(stack).spawn(move || begin(&body)))?
+        };
+        Ok(OwnThread { handle, body })
+    }
+
+    /// Whether the calling thread is this one. Unlike `std::thread::current()` this works
+    /// in destructors of thread-specific data.
+    pub fn is_current(&self) -> bool {
+        // SAFETY: neither has conditions; the handle's thread has not been joined, so its
+        // number is no other thread's.
+        unsafe { libc::pthread_equal(self.handle.as_pthread_t(), libc::pthread_self()) != 0 }
+    }
+
+    /// Waits for the end of a thread that was told to end. One that has not begun never
+    /// does what it was started for, and is not waited for: what keeps it may be the lock
+    /// of the dynamic linker, which is the caller's in a destructor that dlclose(3) runs.
+    pub fn join(self) {
+        if self.body.lock().take().is_some() {
+            return;
+        }
+        let _uncancelled = Uncancelled::begin();
+        // It ends well or the process has been aborted.
+        let _ = self.handle.join();
+    }
+
+    /// Leaves it to the process that has the thread, of which the calling one is a fork.
+    pub fn forget(self) {
+        std::mem::forget(self.handle);
+    }
+}
+
+/// The life of a thread.
+fn begin(body: &Mutex<Option<Body>>) {
+    // The first wait at a lock registers a destructor with the dynamic linker, under its
+    // lock. Whoever waits for this thread later may hold that.
+    let (lock, woken) = (Mutex::new(()), Condvar::new());
+    let _ = woken.wait_for(&mut lock.lock(), Duration::ZERO);
+    let body = body.lock().take();
+    if let Some(body) = body {
+        body();
+    }
+}
+
+/// Starts a thread that gets no signals.
+pub(crate) fn without_signals<R>(start: impl FnOnce() -> R) -> R {
+    // SAFETY: a set of signals is plain data; `sigfillset` fills the one that
+    // `pthread_sigmask` reads, which fills the other.
+    let before = unsafe {
+        let mut all = std::mem::zeroed();
+        let mut before = std::mem::zeroed();
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
+        before
+    };
+    let started = start();
+    // SAFETY: as above; nothing is read back.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut()) };
+    started
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn a_thread_that_has_begun_is_waited_for() {
+        let (told, begun) = mpsc::channel();
+        let (tell, hear) = mpsc::channel::<()>();
+        let ended = Arc::new(Mutex::new(false));
+        let thread = {
+            let ended = ended.clone();
+            OwnThread::start("test", 64 * 1024, move || {
+                told.send(()).unwrap();
+                // The other end is dropped when it is to end.
+                let _ = hear.recv();
+                *ended.lock() = true;
+            })
+            .unwrap()
+        };
+        begun.recv().unwrap();
+        drop(tell);
+        thread.join();
+        assert!(*ended.lock());
+    }
+
+    #[test]
+    fn a_thread_that_has_not_begun_does_nothing_and_is_not_waited_for() {
+        let has_run = Arc::new(Mutex::new(false));
+        let run: Body = {
+            let has_run = has_run.clone();
+            Box::new(move || *has_run.lock() = true)
+        };
+        let body = Arc::new(Mutex::new(Some(run)));
+        let (tell, hear) = mpsc::channel::<()>();
+        let (told, ended) = mpsc::channel();
+        let handle = {
+            let body = body.clone();
+            std::thread::spawn(move || {
+                let _ = hear.recv();
+                begin(&body);
+                told.send(()).unwrap();
+            })
+        };
+        OwnThread { handle, body }.join();
+        drop(tell);
+        ended.recv().unwrap();
+        assert!(!*has_run.lock());
+    }
+}
