@@ -15,6 +15,7 @@ mod queued;
 mod rendezvous;
 mod rma;
 mod sending;
+mod strangers;
 #[cfg(test)]
 mod tests;
 
@@ -25,6 +26,7 @@ use std::time::Instant;
 
 use prov_message::lane::Pause;
 use prov_message::sources::ByPeers;
+use prov_message::strangers::Strangers;
 use prov_message::{EpKey, Limits, NoErrand, Signals, StrangersLimits, Target, Waiting};
 use prov_util::errno::{Errno, Result};
 use prov_util::ffi::below::Batch;
@@ -59,6 +61,8 @@ pub struct Core {
     busy: Vec<LinkKey>,
     /// Links that are not open yet.
     connecting: usize,
+    /// Those that strangers have made.
+    strangers: Strangers<LinkKey>,
     /// The domain's registered memory, for atomic operations.
     target: Target,
     batch: Batch,
@@ -106,6 +110,7 @@ impl Core {
             buffered: None,
             busy: Vec::new(),
             connecting: 0,
+            strangers: strangers::strangers(),
             target: Target::new(memory),
             batch: Batch::default(),
             poller: Poller::new()?,

@@ -68,6 +68,12 @@ param_table! {
         /// Bytes of messages that are kept because no receive has taken them
         /// yet. A peer that has more kept loses its connection
         max_unexpected: usize = 512 << 20;
+        /// Connections to peers that no address vector knows and that they have
+        /// made, in the whole process; for one more, the one that was used least
+        /// recently and has nothing under way is closed. 0 stands for a quarter
+        /// of the descriptors that the process may open (RLIMIT_NOFILE, the soft
+        /// limit)
+        max_strangers: usize = 0;
         /// Taken, and without effect: receives below always have memory of
         /// their own
         enable_dyn_rbuf: bool = false;

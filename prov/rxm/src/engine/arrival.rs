@@ -141,10 +141,11 @@ impl Core {
 
     /// Looks for the source of a link whose peer the address vector did not know.
     pub(super) fn find_source(&mut self, key: LinkKey) {
-        let link = self.links.get(key);
+        let link = self.links.get_mut(key);
         let Some(link) = link.filter(|link| link.src == UNKNOWN_SOURCE) else {
             return;
         };
+        link.used = self.looked_at_events;
         let ep = link.ep;
         if self.rdm(ep).is_some_and(|rdm| rdm.peers.av_changed()) {
             self.follow_av(ep);

@@ -8,8 +8,9 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use prov_message::Reaching;
-use prov_message::peers::Target;
+use prov_message::peers::{Target, UNKNOWN_SOURCE};
 use prov_message::reaching::PeersOf;
+use prov_message::strangers::Hosting as _;
 use prov_util::av::Av;
 use prov_util::errno::{Errno, Result};
 use prov_util::ffi::Use;
@@ -58,6 +59,7 @@ impl Reaching for Core {
         if let Some(link) = self.links.get_mut(link) {
             link.src = source;
         }
+        self.count_if_stranger(link);
     }
 }
 
@@ -259,8 +261,11 @@ impl Core {
         request: &Request,
         is_itself: bool,
     ) -> Result {
+        let ep = self.below.as_ref().ok_or(Errno::EOPBADSTATE)?.ep;
+        if !is_itself && !self.may_come_in(ep, &addr) {
+            return Err(Errno::EMFILE);
+        }
         let below = self.below.as_mut().ok_or(Errno::EOPBADSTATE)?;
-        let ep = below.ep;
         let endpoint = below.endpoint_for(asking)?;
         let mut link = Link::new(ep, addr, endpoint, Stage::Accepting);
         link.far_id = request.name.id;
@@ -282,6 +287,7 @@ impl Core {
         let link = &mut self.links[key];
         link.src = source;
         link.peer = (!is_itself).then_some(peer);
+        self.count_if_stranger(key);
         if let Some(deadline) = deadline {
             self.look_at(deadline, Due::Link(key));
         }
@@ -289,6 +295,21 @@ impl Core {
             self.remove_link(ours);
         }
         Ok(())
+    }
+
+    /// Whether there is room for a link of this peer, or the address vector knows it.
+    fn may_come_in(&mut self, ep: EpKey, addr: &SocketAddr) -> bool {
+        let Some(rdm) = self.rdm(ep) else {
+            return false;
+        };
+        let peer = rdm.peers.peer_at(addr);
+        if rdm.peers.source(peer) != UNKNOWN_SOURCE || self.admit_stranger() {
+            return true;
+        }
+        if let Some(rdm) = self.rdm(ep) {
+            rdm.peers.forget_idle(peer);
+        }
+        false
     }
 
     fn accept_on(&mut self, key: LinkKey) -> Result {

@@ -113,6 +113,7 @@ impl Core {
         if stage != super::link::Stage::Open {
             self.connecting -= 1;
         }
+        self.strangers.remove(key);
         self.ids.remove(id);
         self.names.remove(&endpoint.name());
         let mut tickets = Vec::new();

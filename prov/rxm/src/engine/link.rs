@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::time::Instant;
 
 use prov_message::peers::{Bytes as Payload, Deferred};
 use prov_message::{Receipt, Ticket, Transport};
@@ -47,6 +48,10 @@ pub struct Link {
     pub ep: EpKey,
     /// Whose it is; none for the far end of an endpoint's link to itself.
     pub peer: Option<PeerKey>,
+    /// Whether the peer has made it.
+    pub came_in: bool,
+    /// When packets came last, about, where its peer is a stranger.
+    pub used: Instant,
     /// Where the peer listens.
     pub addr: SocketAddr,
     /// The peer's source, as the address vector has it.
@@ -212,6 +217,8 @@ impl Link {
         Link {
             ep,
             peer: None,
+            came_in: stage == Stage::Accepting,
+            used: Instant::now(),
             addr,
             src: prov_message::peers::UNKNOWN_SOURCE,
             stage,
@@ -248,6 +255,13 @@ impl Link {
     /// and the connection has not ended as far as is known.
     pub fn can_send(&self) -> bool {
         self.is_open() && self.ending.is_none()
+    }
+
+    /// Whether nothing is under way on it.
+    pub fn is_idle(&self) -> bool {
+        let nothing_out = self.queue.is_empty() && self.lent == 0 && self.pending.is_empty();
+        let nothing_in = self.fetches.is_empty() && self.assembly.is_none();
+        self.is_open() && nothing_out && nothing_in && self.ending.is_none()
     }
 
     #[inline(always)]

@@ -3,6 +3,7 @@
 
 use std::time::Instant;
 
+use prov_message::strangers::Hosting as _;
 use prov_message::{Core as _, Reaching as _, Waiting};
 use prov_util::errno::Errno;
 use prov_util::ffi::below::{Completion, Slot, Wiring};
@@ -11,7 +12,7 @@ use prov_util::warn_again;
 use fabric_abi::{FI_REMOTE_CQ_DATA, FI_REMOTE_WRITE};
 
 use super::Core;
-use super::below::{Below, Way, What};
+use super::below::{Way, What};
 use super::keys::{Due, Source};
 use super::link::Fault;
 use crate::LOG;
@@ -60,6 +61,7 @@ impl Core {
             return;
         }
         self.looked_at_events = now;
+        self.close_for_others();
         self.take_events();
         self.run_timers(now);
     }
@@ -315,6 +317,7 @@ impl Core {
         self.looked_at_events = Instant::now();
         any |= self.take_events();
         if !self.endpoints.is_deaf() {
+            self.close_for_others();
             self.run_timers(self.looked_at_events);
             any |= !self.is_full() && self.has_to_end();
         }

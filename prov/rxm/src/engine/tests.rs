@@ -5,6 +5,7 @@ mod hostile;
 mod in_place;
 mod lost;
 mod registering;
+mod strangers;
 mod unreported;
 
 use std::cell::RefCell;

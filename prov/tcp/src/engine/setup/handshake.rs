@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Instant;
 
 use prov_message::peers::UNKNOWN_SOURCE;
+use prov_message::strangers::Hosting as _;
 use prov_util::errno::Errno;
 use prov_util::random;
 use prov_util::sockaddr;
@@ -285,7 +286,7 @@ impl Core {
             return;
         };
         let peer = rdm.peers.peer_at(&addr);
-        if !loopback && rdm.peers.source(peer) == UNKNOWN_SOURCE && !self.admit_stranger(key) {
+        if !loopback && rdm.peers.source(peer) == UNKNOWN_SOURCE && !self.admit_stranger() {
             if let Some(rdm) = self.rdm(ep) {
                 rdm.peers.forget_idle(peer);
             }

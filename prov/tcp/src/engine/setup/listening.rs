@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use prov_message::strangers::Hosting as _;
 use prov_util::errno::{Errno, Result};
 
 use crate::engine::Core;
@@ -83,7 +84,7 @@ impl Core {
                 Err(error) => {
                     // Most likely there are no descriptors. The connections
                     // wait in the kernel meanwhile.
-                    self.close_idle_stranger(None);
+                    self.close_idle_stranger();
                     log::warn!(
                         target: crate::LOG.ep_ctrl,
                         "cannot accept connections for the moment: {error}"

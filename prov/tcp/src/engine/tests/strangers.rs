@@ -1,10 +1,8 @@
 //! How many connections strangers may have.
 
+use prov_message::strangers::{AllStrangers, Strangers};
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-use prov_message::strangers::Strangers;
 
 use super::*;
 use crate::params::Local;
@@ -18,22 +16,29 @@ const LIMIT: usize = 20;
 
 /// A side whose strangers are counted apart from those of other tests.
 fn limited() -> Side {
+    limited_to(LIMIT)
+}
+
+fn limited_to(limit: usize) -> Side {
     let side = side_with(Params {
-        max_strangers: LIMIT,
+        max_strangers: limit,
         local: Local::Off,
         ..Params::default()
     });
-    let mut core = side.engine.core();
-    (core.strangers, core.half_open) = (count(), count());
-    drop(core);
+    count_at(&side, count(), count());
     side
 }
 
-/// A count of its own, which stays reachable to the end of the process.
-fn count() -> Strangers<ConnKey> {
-    static COUNTS: [AtomicUsize; 64] = [const { AtomicUsize::new(0) }; 64];
-    static TAKEN: AtomicUsize = AtomicUsize::new(0);
-    Strangers::new(&COUNTS[TAKEN.fetch_add(1, Ordering::Relaxed)])
+/// Counts a side's strangers here, and who has sent no request.
+fn count_at(side: &Side, all: &'static AllStrangers, half_open: &'static AllStrangers) {
+    let mut core = side.engine.core();
+    core.strangers = Strangers::new(all);
+    core.half_open = Strangers::new(half_open);
+}
+
+/// A count of its own.
+fn count() -> &'static AllStrangers {
+    Box::leak(Box::default())
 }
 
 /// Connects and sends a request that is in order.
@@ -122,6 +127,29 @@ fn for_one_stranger_more_the_one_that_was_quiet_for_longest_goes() {
         assert!(connections(&a) <= LIMIT);
     }
     assert!(has_ended(&first));
+}
+
+#[test]
+fn the_one_that_was_quiet_for_longest_goes_whichever_lane_it_is_in() {
+    const MANY: usize = 60;
+    const LATER: usize = 30;
+    let [all, half_open] = [count(), count()];
+    let [a, b] = [(); 2].map(|()| {
+        let side = limited_to(MANY);
+        count_at(&side, all, half_open);
+        side
+    });
+    let old: Vec<TcpStream> = (0..MANY).map(|_| stranger(&a)).collect();
+    a_moment_later();
+    let mut new = Vec::new();
+    for _ in 0..LATER {
+        new.push(stranger(&b));
+        // The other lane finds word when it is driven.
+        until([&a, &a], || !a.engine.core().strangers.has_orders());
+    }
+    assert_eq!((connections(&a), connections(&b)), (MANY - LATER, LATER));
+    assert!(old[..LATER].iter().all(has_ended));
+    assert!(!old[LATER..].iter().chain(&new).any(has_ended));
 }
 
 #[test]

@@ -226,6 +226,7 @@ impl Core {
             news |= self.handle(event);
         }
         self.events = events;
+        self.close_for_other_lanes();
         self.rota_goes_on();
         // If reading directly has missed something, ask more often.
         self.poll_interval = if news {
