@@ -97,6 +97,18 @@ static void report(const char *word, const char *id, const char *reason)
 		_exit(FAILED);
 }
 
+void ct_value(const char *fmt, ...)
+{
+	char id[256], text[512];
+	va_list args;
+
+	va_start(args, fmt);
+	vsnprintf(text, sizeof(text), fmt, args);
+	va_end(args);
+	identity(id, sizeof(id), NULL);
+	report("value", id, text);
+}
+
 static _Thread_local struct {
 	const char *file;
 	int line;
@@ -323,9 +335,11 @@ static void usage(void)
 {
 	fprintf(stderr,
 		"usage: %s [-e msg|rdm] [-p provider] [-a node|none]\n"
-		"       [-t test] [-k known-deviations] [-s] [-l]\n"
+		"       [-t test] [-k known-deviations] [-s] [-l] [-r]\n"
 		"  -s  run in this process, without children (for debuggers)\n"
-		"  -l  list the tests\n", state.program);
+		"  -l  list the tests\n"
+		"  -r  print what the calls return, and judge nothing\n",
+		state.program);
 	exit(FAILED);
 }
 
@@ -336,7 +350,7 @@ static void parse(int argc, char **argv)
 	snprintf(state.program, sizeof(state.program), "%s",
 		 base_name(argv[0]));
 	ct_opt.valgrind = getenv("CT_VALGRIND") != NULL;
-	while ((c = getopt(argc, argv, "e:p:a:t:k:sl")) != -1) {
+	while ((c = getopt(argc, argv, "e:p:a:t:k:slr")) != -1) {
 		switch (c) {
 		case 'e':
 			if (!strcmp(optarg, "msg"))
@@ -364,6 +378,9 @@ static void parse(int argc, char **argv)
 			break;
 		case 'l':
 			state.list = true;
+			break;
+		case 'r':
+			ct_opt.values = true;
 			break;
 		default:
 			usage();

@@ -34,9 +34,14 @@ struct ct_options {
 	const char *source;		/* node to open endpoints on; NULL: the provider's choice */
 	enum fi_ep_type type;		/* FI_EP_MSG or FI_EP_RDM */
 	bool valgrind;			/* everything is slow: scale counts down */
+	bool values;			/* tell results instead of judging them */
 };
 
 extern struct ct_options ct_opt;
+
+/* Prints "value", the identity of the test, and the text. */
+void ct_value(const char *fmt, ...)
+	__attribute__((format(printf, 1, 2)));
 
 /* Runs the tests that the command line selects; the program's exit status. */
 int ct_main(int argc, char **argv, const struct ct_test *tests, size_t count);

@@ -65,6 +65,7 @@ static void open_cq(struct ct_peer *peer, struct ct_cq *cq)
 		.format = peer->spec.format ? peer->spec.format
 					    : FI_CQ_FORMAT_TAGGED,
 		.wait_obj = peer->spec.wait,
+		.wait_cond = peer->spec.wait_cond,
 	};
 	int ret = fi_cq_open(peer->domain, &attr, &cq->fid, cq);
 
@@ -102,7 +103,7 @@ void ct_open_domain(struct ct_peer *peer, const struct ct_spec *spec,
 		open_cq(peer, &peer->rx);
 	for (int i = 0; i < CT_CNTR_MAX; i++) {
 		struct fi_cntr_attr attr = {
-			.events = FI_CNTR_EVENTS_COMP,
+			.events = spec->events,
 			.wait_obj = spec->wait,
 		};
 		int ret;
@@ -115,13 +116,20 @@ void ct_open_domain(struct ct_peer *peer, const struct ct_spec *spec,
 		OK(ret);
 	}
 	if (ct_opt.type != FI_EP_MSG) {
-		struct fi_av_attr attr = { .type = spec->av_type };
+		struct fi_av_attr attr = {
+			.type = spec->av_type, .flags = spec->av_flags,
+			.rx_ctx_bits = spec->rx_ctx_bits,
+		};
 
 		OK(fi_av_open(peer->domain, &attr, &peer->av, NULL));
 	}
-	if (spec->srx)
-		OK(fi_srx_context(peer->domain, info->rx_attr, &peer->srx,
-				  NULL));
+	if (spec->srx) {
+		struct fi_rx_attr attr = *info->rx_attr;
+
+		if (spec->receives)
+			spec->receives(&attr);
+		OK(fi_srx_context(peer->domain, &attr, &peer->srx, NULL));
+	}
 }
 
 /* The queue that holds a side's completions, and its stash. */

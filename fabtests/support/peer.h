@@ -82,6 +82,11 @@ struct ct_spec {
 	bool one_domain;		/* both endpoints of a pair */
 	bool eq;			/* bind one, which MSG always does */
 	uint64_t counters;		/* FI_SEND | FI_RECV | ...: one each */
+	int events;			/* that these count; 0: completions */
+	uint64_t av_flags;
+	int rx_ctx_bits;		/* of the vector */
+	int wait_cond;			/* of CQs */
+	void (*receives)(struct fi_rx_attr *attr);	/* of the shared context */
 	void (*hint)(struct fi_info *hints);	/* last word on the hints */
 	void (*change)(struct fi_info *info);	/* before fi_endpoint */
 	void (*prepare)(struct fid_ep *ep);	/* just before fi_enable */

@@ -8,7 +8,9 @@
  * says for which endpoint types it is, its name, the page that says what the
  * call returns, the result, and the call. Where the page only says that a call
  * is wrong, the result is REFUSED, any error. What the page of a provider says
- * is for that provider only.
+ * is for that provider only. With CARRIED_OUT in place of a page the result is
+ * that of the C library. docs/refusals.md has all rows whose results differ
+ * from the C library's.
  *
  * Objects come from fixture.h, which opens them when they are first asked for;
  * a row has its process to itself and closes nothing that it does not test.
@@ -25,12 +27,22 @@
 #define RDM CT_RDM
 #define BOTH CT_BOTH
 
-/* A result: any error. */
+/* Results: any error, and whatever there is. */
 #define REFUSED LONG_MIN
+#define ANYTHING LONG_MAX
+
+/* In place of a page: what the C library carries out is carried out, whatever
+ * the pages let a provider refuse. */
+#define CARRIED_OUT "the C library"
 
 /* The manual knows no such thing, whatever is added to it. */
 #define UNKNOWN_FLAG (1ULL << 15)
 #define UNKNOWN_NUMBER 0x7654321
+
+/* A row that demands nothing but an end: its result is in the comparison with
+ * the C library (docs/refusals.md). */
+#define COMPARED(types, name, ...)					\
+	ROW(types, name, CARRIED_OUT, ANYTHING, __VA_ARGS__)
 
 /* A step before the call of a row, which has to succeed. */
 #define FIRST(call) ({ OK(call); 0; })
