@@ -32,11 +32,11 @@ ROW(BOTH, "av/other-type-than-domain", "fi_av(3)", REFUSED,
     (spec.av_type = FI_AV_TABLE, open_av(.type = FI_AV_MAP)))
 ROW(BOTH, "av/user-ids-not-offered", "fi_av(3)", REFUSED,
     open_av(.flags = FI_AV_USER_ID))
-ROW(BOTH, "av/receive-context-bits-beyond", "fi_av(3)", REFUSED,
+ROW(BOTH, "av/receive-context-bits-beyond", CARRIED_OUT, 0,
     open_av(.rx_ctx_bits = 65))
-ROW(BOTH, "av/receive-context-bits-negative", "fi_av(3)", REFUSED,
+ROW(BOTH, "av/receive-context-bits-negative", CARRIED_OUT, 0,
     open_av(.rx_ctx_bits = -1))
-ROW(BOTH, "av/read-only-without-name", "fi_av(3)", REFUSED,
+ROW(BOTH, "av/read-only-without-name", CARRIED_OUT, 0,
     open_av(.flags = FI_READ))
 ROW(RDM, "av/count-beyond", "fi_av(3)", 1,
     fi_av_insert(AV(.count = 1), somewhere(), 1, addr, 0, NULL))
@@ -48,9 +48,9 @@ ROW(RDM, "av/insert-without-place", "fi_av(3)", 1,
     fi_av_insert(AV(), somewhere(), 1, NULL, 0, NULL))
 ROW(RDM, "av/insert-nothing", "fi_av(3)", REFUSED,
     fi_av_insert(AV(), NULL, 1, addr, 0, NULL))
-ROW(RDM, "av/insert-unknown-flag", "fi_av(3)", REFUSED,
+ROW(RDM, "av/insert-unknown-flag", CARRIED_OUT, 1,
     fi_av_insert(AV(), somewhere(), 1, addr, UNKNOWN_FLAG, NULL))
-ROW(RDM, "av/insert-errors-nowhere", "fi_av(3)", -FI_EINVAL,
+ROW(RDM, "av/insert-errors-nowhere", CARRIED_OUT, 1,
     fi_av_insert(AV(), somewhere(), 1, addr, FI_SYNC_ERR, NULL))
 ROW(RDM, "av/insert-unknown-family", "fi_av(3)", 0, ({
 	struct sockaddr_in strange = { .sin_family = 200 };
@@ -62,10 +62,9 @@ ROW(RDM, "av/insert-unknown-family", "fi_av(3)", 0, ({
 	REQUIRE(addr[0] == FI_ADDR_NOTAVAIL);
 	at_least_none(inserted);
     }))
-ROW(RDM, "av/insert-user-id-not-offered", "fi_av(3)", 0,
-    at_least_none(fi_av_insert(AV(), somewhere(), 1, addr, FI_AV_USER_ID,
-			       NULL)))
-ROW(RDM, "av/insert-no-queue", "fi_av(3)", -FI_ENOEQ,
+ROW(RDM, "av/insert-user-id-not-offered", CARRIED_OUT, 1,
+    fi_av_insert(AV(), somewhere(), 1, addr, FI_AV_USER_ID, NULL))
+ROW(RDM, "av/insert-no-queue", CARRIED_OUT, 1,
     fi_av_insert(AV(.flags = FI_EVENT), somewhere(), 1, addr, 0, NULL))
 ROW(RDM, "av/insertsvc", "fi_av(3)", 1,
     (internet(), fi_av_insertsvc(AV(), "127.0.0.1", "7471", addr, 0, NULL)))
@@ -189,7 +188,7 @@ ROW(BOTH, "mr/unknown-access", "fi_mr(3)", 0,
     reg(memory, 64, UNKNOWN_FLAG, 0, 1, 0))
 ROW(BOTH, "mr/unknown-flag", "fi_mr(3)", REFUSED,
     reg(memory, 64, FI_REMOTE_READ, 0, 1, UNKNOWN_FLAG))
-ROW(BOTH, "mr/offset", "fi_mr(3)", REFUSED,
+ROW(BOTH, "mr/offset", CARRIED_OUT, 0,
     reg(memory, 64, FI_REMOTE_READ, 8, 1, 0))
 ROW(BOTH, "mr/key-in-use", "fi_mr(3)", -FI_ENOKEY,
     (FIRST(reg(memory, 64, FI_REMOTE_READ, 0, 1, 0)),

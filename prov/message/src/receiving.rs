@@ -63,8 +63,8 @@ impl<T: Transport> Endpoints<T> {
     /// Posts a receive, or looks at messages that wait for one.
     ///
     /// # Errors
-    /// `-FI_EAGAIN` where there is no room for it, `-FI_ENOMSG` for a claim of
-    /// what was not set aside, `-FI_ENOSYS` where another provider has the
+    /// `-FI_EAGAIN` where there is no room for it, `-FI_ENOMSG` for a claim of a tagged
+    /// message that was not set aside, `-FI_ENOSYS` where another provider has the
     /// receives. One that no message will come for is taken, and ends at once
     /// with an error entry, as those posted before the end do: its application
     /// may not know of the end yet.
@@ -77,7 +77,15 @@ impl<T: Transport> Endpoints<T> {
         let posting = if receive.flags & FI_PEEK != 0 {
             self.peek(poster, receive)
         } else if receive.flags & FI_CLAIM != 0 {
-            self.claim(poster, receive)
+            match (self.claim(poster, receive), receive.select) {
+                // The flag means something for tagged messages, and for those that an
+                // endpoint buffers: what is not one of them is an ordinary receive.
+                (Err(Errno::ENOMSG), Select::Untagged) => {
+                    let flags = receive.flags & !(FI_CLAIM | FI_DISCARD);
+                    self.post_to_queue(poster, &Receive { flags, ..*receive })
+                }
+                (claimed, _) => claimed,
+            }
         } else {
             self.post_to_queue(poster, receive)
         };

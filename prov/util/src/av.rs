@@ -45,7 +45,7 @@ pub struct Config<'a> {
     /// Whether addresses are only reported by the identifiers that the
     /// application sets (`FI_AV_USER_ID`).
     pub user_ids: bool,
-    /// Whether addresses may be inserted with such an identifier of their own.
+    /// Whether addresses keep such an identifier of their own that they are inserted with.
     pub takes_user_ids: bool,
     /// Size of authorization keys in a domain that takes them from the vector
     /// (`FI_AV_AUTH_KEY`), 0 for any size.
@@ -59,6 +59,10 @@ pub struct Config<'a> {
     /// Where to log.
     pub target: &'static str,
 }
+
+/// The most upper bits of a `fi_addr_t` that may name a receive context: the other 32 are
+/// the number of an address.
+pub const MAX_RX_CTX_BITS: u32 = 32;
 
 impl Default for Config<'_> {
     fn default() -> Self {
@@ -207,7 +211,7 @@ impl Av {
     }
 
     fn with_owner(config: &Config<'_>, owner: Option<Box<dyn AvOwner>>) -> Result<Self> {
-        if config.rx_ctx_bits > 32 {
+        if config.rx_ctx_bits > MAX_RX_CTX_BITS {
             return Err(Errno::EINVAL);
         }
         Ok(Av {
@@ -387,19 +391,18 @@ impl Av {
 
     /// Inserts as [`Av::insert`] does, and as an application's call: the
     /// outcome of an asynchronous vector is an event for each error and one
-    /// for the call with this `context`, and the call itself returns 0.
-    /// `-FI_ENOEQ` where nobody takes those events.
+    /// for the call with this `context`, and the call itself returns 0. Where no
+    /// queue takes those events, the insertion is synchronous.
     pub fn insert_with_events<'a>(
         &self,
         insertions: impl IntoIterator<Item = Insertion<'a>>,
         context: *mut c_void,
         mut report: impl FnMut(usize, Result<fi_addr_t>),
     ) -> Result<usize> {
-        let Some(place) = &self.events else {
+        let events = self.events.as_ref().and_then(|place| place.lock().clone());
+        let Some(events) = events else {
             return self.insert(insertions, report);
         };
-        let events = place.lock().clone();
-        let events = events.ok_or(Errno::ENOEQ)?;
         let mut errors = Vec::new();
         let count = self.insert(insertions, |at, outcome| {
             report(at, outcome);
@@ -575,8 +578,8 @@ impl State {
                 (Place::At(number as u32), None)
             }
             _ if av.owner.is_some() => return Err(Errno::EINVAL),
-            Some(_) if !av.takes_user_ids => return Err(Errno::EINVAL),
-            user_id => (Place::Any, user_id),
+            // Where identifiers are not reported, there are none to keep.
+            user_id => (Place::Any, user_id.filter(|_| av.takes_user_ids)),
         };
         let State { store, keys, ids } = self;
         // The same address under another key is another peer, as it is under

@@ -35,7 +35,8 @@ pub use self::memory::Memory;
 pub use self::place::{Allocation, Dmabuf, Interface, Place};
 pub use self::region::{Region, RemoteEvents};
 
-/// `FI_KEY_NOTAVAIL`: the key of a region that peers cannot access.
+/// `FI_KEY_NOTAVAIL`: the key of a region that peers cannot access. An application may
+/// choose it for one that they can: it is a number like any other then.
 pub const NO_KEY: u64 = u64::MAX;
 
 /// What the C library's layers register with that keep their registrations
@@ -201,7 +202,7 @@ impl MrTable {
         }
         let is_remote = request.access & REMOTE != 0;
         let chooses_key = is_remote && self.mode & FI_MR_PROV_KEY == 0;
-        if chooses_key && (request.key > self.key_mask || request.key == NO_KEY) {
+        if chooses_key && request.key > self.key_mask {
             return Err(Errno::EKEYREJECTED);
         }
         let is_served = is_remote && self.registrar.is_software() && request.place.is_ordinary();
@@ -262,10 +263,10 @@ impl MrTable {
         Arc::new(region)
     }
 
-    /// Lets peers find a region; `-FI_ENOKEY` where its key is in use, or none.
+    /// Lets peers find a region; `-FI_ENOKEY` where its key is in use.
     fn publish(&self, region: Arc<Region>) -> Result<Arc<Region>> {
         let excludes = |other: &Region| !other.is_spent();
-        match region.key() != NO_KEY && self.regions.insert(region.clone(), excludes) {
+        match self.regions.insert(region.clone(), excludes) {
             true => Ok(region),
             false => Err(Errno::ENOKEY),
         }

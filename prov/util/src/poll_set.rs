@@ -5,7 +5,6 @@ use std::ffi::c_void;
 
 use parking_lot::Mutex;
 
-use crate::errno::{Errno, Result};
 use crate::wait::Waitable;
 
 /// A queue or counter in a poll set. It must not keep the object open.
@@ -35,22 +34,10 @@ impl PollSet {
         }
     }
 
-    /// Removes a member.
-    ///
-    /// # Errors
-    /// `FI_EINVAL` where it is none.
-    pub fn remove(&self, member: &dyn Polled) -> Result {
+    /// Removes a member; nothing changes where it is none.
+    pub fn remove(&self, member: &dyn Polled) {
         let mut members = self.members.lock();
-        let before = members.len();
         members.retain(|known| !is_same(&**known, member));
-        (members.len() < before).then_some(()).ok_or(Errno::EINVAL)
-    }
-
-    /// Whether it has no member that is still open.
-    pub fn is_empty(&self) -> bool {
-        let mut members = self.members.lock();
-        members.retain(|member| !member.is_closed());
-        members.is_empty()
     }
 
     /// Drives all members and gives the contexts of those with something to

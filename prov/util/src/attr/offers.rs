@@ -47,7 +47,8 @@ impl Offers {
         self.judge(call, kind, |base| check(base, version, &asked))
     }
 
-    /// The same for fi_srx_context(3), with whatever capabilities.
+    /// The same for fi_srx_context(3), whose attributes are requests: the context is
+    /// opened all the same.
     ///
     /// # Errors
     /// Those of [`Offers::admit`].
@@ -96,6 +97,12 @@ impl Offers {
     fn all_of<'a>(bases: impl Iterator<Item = &'a Base>) -> u64 {
         let all = bases.map(|base| base.limits.caps);
         all.reduce(|all, caps| all | caps).unwrap_or(u64::MAX)
+    }
+
+    /// The most receives that any kind of endpoint has room for.
+    pub fn largest_rx_size(&self) -> usize {
+        let sizes = self.bases.iter().map(|base| base.limits.rx.size);
+        sizes.max().unwrap_or(usize::MAX)
     }
 
     /// The flags that operations of an endpoint of this type may have by

@@ -16,7 +16,7 @@ use super::status;
 use crate::attr::{Opaque, version};
 use crate::av::format::{Address, Format};
 use crate::av::symmetric::Symmetric;
-use crate::av::{Av, Config, InsertEvents, Insertion, Name};
+use crate::av::{Av, Config, InsertEvents, Insertion, MAX_RX_CTX_BITS, Name};
 use crate::eq::{Eq, Event, EventBody, EventError};
 use crate::errno::{Errno, Result};
 
@@ -101,14 +101,27 @@ unsafe fn open(
     // SAFETY: the application's name is a C string or null.
     let name = match unsafe { super::string(attr.name) } {
         Some(name) => Some(name.to_str().map_err(|_| Errno::EINVAL)?),
-        None if attr.flags & FI_READ != 0 => {
-            return Err(refused("only a named one can be opened for reading"));
-        }
+        // Without a name there is nothing to open for reading alone.
         None => None,
     };
+    // Addresses carry the number of a receive context for scalable endpoints only.
+    let rx_ctx_bits = u32::try_from(attr.rx_ctx_bits).unwrap_or(u32::MAX);
+    let rx_ctx_bits = match rx_ctx_bits <= MAX_RX_CTX_BITS {
+        true => rx_ctx_bits,
+        false => {
+            log::warn!(
+                target: domain.target,
+                "fi_av_open: rx_ctx_bits is {}, which is ignored",
+                attr.rx_ctx_bits
+            );
+            0
+        }
+    };
+    // A vector that there is nothing to import for is one of its own.
+    let is_imported = attr.flags & FI_PEER != 0 && !context.is_null();
     let config = Config {
         format: domain.format.ok_or(Errno::ENOSYS)?,
-        rx_ctx_bits: u32::try_from(attr.rx_ctx_bits).map_err(|_| Errno::EINVAL)?,
+        rx_ctx_bits,
         user_ids: attr.flags & FI_AV_USER_ID != 0,
         takes_user_ids: domain.user_ids,
         auth_key_size: domain
@@ -124,7 +137,7 @@ unsafe fn open(
         }),
         target: domain.target,
     };
-    let (av, context) = if attr.flags & FI_PEER == 0 {
+    let (av, context) = if !is_imported {
         (Av::open(&config)?, context)
     } else {
         // SAFETY: the caller vouches for the context.
@@ -264,13 +277,11 @@ unsafe fn insert_all<'a>(
     flags: u64,
     context: *mut c_void,
 ) -> Result<usize> {
-    const FLAGS: u64 = FI_MORE | FI_SYNC_ERR | FI_AV_USER_ID | FI_AUTH_KEY | FI_FIREWALL_ADDR;
-    if flags & !FLAGS != 0 {
-        return Err(Errno::EBADFLAGS);
-    }
-    let reports_errors = flags & FI_SYNC_ERR != 0;
+    // Errors go nowhere where the application has no place for them, and flags that mean
+    // nothing are ignored.
+    let reports_errors = flags & FI_SYNC_ERR != 0 && !context.is_null();
     let reads_numbers = flags & (FI_AV_USER_ID | FI_AUTH_KEY) != 0;
-    if reports_errors && context.is_null() || reads_numbers && fi_addr.is_null() {
+    if reads_numbers && fi_addr.is_null() {
         return Err(Errno::EINVAL);
     }
     let results = Results {

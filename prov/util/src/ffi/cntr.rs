@@ -65,9 +65,15 @@ unsafe fn open(attr: Option<&fi_cntr_attr>, context: *mut c_void) -> Result<Hand
         return Err(Errno::EINVAL);
     }
     let events = match events {
-        FI_CNTR_EVENTS_COMP => CntrEvents::Completions,
         FI_CNTR_EVENTS_BYTES => CntrEvents::Bytes,
-        _ => return Err(Errno::EINVAL),
+        FI_CNTR_EVENTS_COMP => CntrEvents::Completions,
+        other => {
+            log::warn!(
+                target: crate::logging::UTIL.cntr,
+                "fi_cntr_open: unknown events {other}, the counter counts completions"
+            );
+            CntrEvents::Completions
+        }
     };
     let (owner, context) = match flags & FI_PEER {
         0 => (None, context),

@@ -144,6 +144,7 @@ unsafe fn put(event: &Event, kind: *mut u32, buf: *mut c_void, room: usize) {
     }
 }
 
+/// Flags but `FI_PEEK` have no meaning here or in `sread`, and are ignored.
 unsafe extern "C" fn read(
     eq: *mut fid_eq,
     event: *mut u32,
@@ -151,9 +152,6 @@ unsafe extern "C" fn read(
     len: usize,
     flags: u64,
 ) -> isize {
-    if flags & !FI_PEEK != 0 {
-        return Errno::EBADFLAGS.to_c() as isize;
-    }
     let len = if buf.is_null() { 0 } else { len };
     // SAFETY: the table that holds this function belongs to event queues, and
     // the application has room for what it says.
@@ -174,10 +172,7 @@ unsafe extern "C" fn sread_round(call: *mut Call) -> Next {
     unsafe {
         Call::round(
             call,
-            |&[eq, _, _, _, timeout, flags]| {
-                if flags.addr() as u64 & !FI_PEEK != 0 {
-                    return Err(Errno::EBADFLAGS.to_c() as isize);
-                }
+            |&[eq, _, _, _, timeout, _]| {
                 Handle::<Eq>::borrow(eq.cast())
                     .start_blocking(timeout.addr() as c_int)
                     .map_err(|error| count(Err(error)))
@@ -223,17 +218,15 @@ unsafe extern "C" fn readerr(eq: *mut fid_eq, buf: *mut fi_eq_err_entry, flags: 
     size_of::<fi_eq_err_entry>() as isize
 }
 
+/// No flag changes what is written: all are ignored. Peers that do collective
+/// operations pass `FI_COLLECTIVE`.
 unsafe extern "C" fn write(
     eq: *mut fid_eq,
     event: u32,
     buf: *const c_void,
     len: usize,
-    flags: u64,
+    _flags: u64,
 ) -> isize {
-    // Peers that do collective operations say so with their events.
-    if flags & !FI_COLLECTIVE != 0 {
-        return Errno::EBADFLAGS.to_c() as isize;
-    }
     // SAFETY: the table that holds this function belongs to event queues, and
     // `buf` has `len` bytes.
     count(unsafe {

@@ -108,14 +108,10 @@ unsafe extern "C" fn regv<D: MrDomain>(
     // entries and a place for the result.
     unsafe {
         register::<D>(domain, mr, context, || {
-            // These calls cannot say where memory is.
-            if flags & PLACE_FLAGS != 0 {
-                return Err(Errno::EBADFLAGS);
-            }
-            if offset != 0 {
-                return Err(Errno::EINVAL);
-            }
+            ignore_offset(offset);
             let request = Request::new(memory(iov, count)?, access, key);
+            // These calls have no members that say where memory is: it is ordinary.
+            let flags = flags & !PLACE_FLAGS;
             Ok((Request { flags, ..request }, None))
         })
     }
@@ -139,6 +135,16 @@ unsafe extern "C" fn regattr<D: MrDomain>(
     }
 }
 
+/// fi_mr(3) reserves the offset, and has it zero. Regions begin where their memory does.
+fn ignore_offset(offset: u64) {
+    if offset != 0 {
+        log::warn!(
+            target: crate::logging::UTIL.mr,
+            "registration with offset {offset}, which is ignored"
+        );
+    }
+}
+
 /// What to register, and the region that it is part of.
 type Wanted = (Request, Option<Handle<Mr>>);
 
@@ -152,9 +158,7 @@ unsafe fn request(attr: *const fi_mr_attr, flags: u64, api_version: u32) -> Resu
     // SAFETY: the structure may be shorter than ours, so members are read one
     // by one, those that its interface version does not have not at all.
     unsafe {
-        if (&raw const (*attr).offset).read() != 0 {
-            return Err(Errno::EINVAL);
-        }
+        ignore_offset((&raw const (*attr).offset).read());
         let auth_key = match since(1, 5) {
             true => authorization(
                 (&raw const (*attr).auth_key).read(),
@@ -190,7 +194,7 @@ unsafe fn request(attr: *const fi_mr_attr, flags: u64, api_version: u32) -> Resu
                     true => interface(attr)?,
                     false => Interface::System,
                 },
-                allocation: Allocation::from_flags(flags)?,
+                allocation: Allocation::from_flags(flags),
                 dmabuf: dmabuf.map(|dmabuf| Dmabuf {
                     fd: dmabuf.fd,
                     offset: dmabuf.offset,
@@ -254,15 +258,16 @@ unsafe fn interface(attr: *const fi_mr_attr) -> Result<Interface> {
     Interface::new(number, device).ok_or(Errno::ENOSYS)
 }
 
-/// The authorization key of a registration, where there is one.
+/// The authorization key of a registration, where there is one: none where it has a size
+/// and no place.
 ///
 /// # Safety
 /// `key` is null or has `size` bytes.
 unsafe fn authorization(key: *const u8, size: usize) -> Result<Option<Vec<u8>>> {
-    if size == 0 {
+    if size == 0 || key.is_null() {
         return Ok(None);
     }
-    if key.is_null() || size > isize::MAX as usize {
+    if size > isize::MAX as usize {
         return Err(Errno::EINVAL);
     }
     // SAFETY: the caller vouches for the pointer.

@@ -79,13 +79,6 @@ impl Class for PollSet {
             ops: (&raw const OPS).cast_mut(),
         }
     }
-
-    fn close(this: &Handle<Self>) -> Result {
-        match this.is_empty() {
-            true => Ok(()),
-            false => Err(Errno::EBUSY),
-        }
-    }
 }
 
 cancellation_point! {
@@ -105,9 +98,8 @@ unsafe extern "C" fn poll_round(call: *mut Call) -> Next {
 /// # Safety
 /// As for `fi_poll`.
 unsafe fn poll_now(pollset: *mut fid_poll, context: *mut *mut c_void, count: c_int) -> c_int {
-    let Ok(limit) = usize::try_from(count) else {
-        return Errno::EINVAL.to_c();
-    };
+    // A negative count is room for none.
+    let limit = usize::try_from(count).unwrap_or(0);
     if context.is_null() && limit > 0 {
         return Errno::EINVAL.to_c();
     }
@@ -125,10 +117,8 @@ unsafe fn poll_now(pollset: *mut fid_poll, context: *mut *mut c_void, count: c_i
     found as c_int
 }
 
-unsafe extern "C" fn poll_add(pollset: *mut fid_poll, object: *mut fid, flags: u64) -> c_int {
-    if flags != 0 {
-        return Errno::EINVAL.to_c();
-    }
+/// No flag has a meaning here or in `poll_del`: all are ignored.
+unsafe extern "C" fn poll_add(pollset: *mut fid_poll, object: *mut fid, _flags: u64) -> c_int {
     // SAFETY: as in `poll`; the application names an open object.
     status(unsafe {
         AnyFid::new(object)
@@ -137,14 +127,11 @@ unsafe extern "C" fn poll_add(pollset: *mut fid_poll, object: *mut fid, flags: u
     })
 }
 
-unsafe extern "C" fn poll_del(pollset: *mut fid_poll, object: *mut fid, flags: u64) -> c_int {
-    if flags != 0 {
-        return Errno::EINVAL.to_c();
-    }
+unsafe extern "C" fn poll_del(pollset: *mut fid_poll, object: *mut fid, _flags: u64) -> c_int {
     // SAFETY: as in `poll_add`.
     status(unsafe {
         AnyFid::new(object)
             .and_then(member)
-            .and_then(|member| Handle::<PollSet>::borrow(pollset).remove(&*member))
+            .map(|member| Handle::<PollSet>::borrow(pollset).remove(&*member))
     })
 }

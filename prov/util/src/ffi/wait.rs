@@ -10,7 +10,7 @@ use std::sync::Arc;
 use fabric_abi::*;
 
 use super::cancel::{Call, Next, cancellation_point};
-use super::object::{AnyFid, AnyUse, Class, Handle, Use};
+use super::object::{AnyFid, Class, Handle, Use};
 use super::status;
 use crate::cntr::Cntr;
 use crate::cq::Cq;
@@ -36,7 +36,7 @@ impl<T: Class + Waitable> Deref for Joined<T> {
 /// What an object that waits was opened with.
 pub(super) struct OpenedWait {
     pub attachment: Attachment,
-    set: Option<(Arc<WaitSet>, AnyUse)>,
+    set: Option<Arc<WaitSet>>,
 }
 
 impl OpenedWait {
@@ -50,11 +50,11 @@ impl OpenedWait {
             WaitKind::Set => {
                 // SAFETY: the caller vouches for the set.
                 let set = unsafe { AnyFid::new(wait_set.cast()) }?.expect::<WaitSetObject>()?;
-                Some((set.0.clone(), Use::of(&set).any()))
+                Some(set.0.clone())
             }
             _ => None,
         };
-        let attachment = Attachment::open(kind, set.as_ref().map(|(set, _)| set.clone()))?;
+        let attachment = Attachment::open(kind, set.clone())?;
         Ok(Self { attachment, set })
     }
 
@@ -64,14 +64,14 @@ impl OpenedWait {
     }
 }
 
-/// See [`OpenedWait::joiner`].
-pub(super) struct Joiner(Option<(Arc<WaitSet>, AnyUse)>);
+/// See [`OpenedWait::joiner`]. An object of a set keeps what it waits with, and does not
+/// keep the application from closing the set.
+pub(super) struct Joiner(Option<Arc<WaitSet>>);
 
 impl Joiner {
     pub(super) fn join<T: Class + Waitable>(self, object: Handle<T>) -> Handle<T> {
-        if let Some((set, in_use)) = self.0 {
+        if let Some(set) = self.0 {
             set.join(Box::new(Joined(object.clone())) as Member);
-            object.keep_open(in_use);
         }
         object
     }
@@ -256,9 +256,8 @@ pub unsafe extern "C" fn trywait(
     fids: *mut *mut fid,
     count: c_int,
 ) -> c_int {
-    let Ok(count) = usize::try_from(count) else {
-        return Errno::EINVAL.to_c();
-    };
+    // A negative count names no object.
+    let count = usize::try_from(count).unwrap_or(0);
     if fids.is_null() && count > 0 {
         return Errno::EINVAL.to_c();
     }

@@ -65,15 +65,16 @@ impl Place {
         dmabuf: None,
     };
 
-    /// Whether this process can access the memory as it can its own.
+    /// Whether this process can access the memory as it can its own. Who else can, which
+    /// flags may say, matters for memory of devices only.
     pub fn is_ordinary(&self) -> bool {
-        *self == Place::SYSTEM
+        self.interface == Interface::System && self.dmabuf.is_none()
     }
 
     /// What a domain answers that cannot reach such memory: `-FI_EBADFLAGS`
     /// where flags name it, `-FI_ENOSYS` where an interface does.
     pub fn refusal(&self) -> Errno {
-        match self.allocation == Allocation::Any && self.dmabuf.is_none() {
+        match self.dmabuf.is_none() {
             true => Errno::ENOSYS,
             false => Errno::EBADFLAGS,
         }
@@ -96,16 +97,15 @@ impl Interface {
 }
 
 impl Allocation {
-    /// What the flags of a registration say; `-FI_EBADFLAGS` for both at once.
-    pub fn from_flags(flags: u64) -> Result<Self, Errno> {
+    /// What the flags of a registration say: nothing where they contradict each other.
+    pub fn from_flags(flags: u64) -> Self {
         match (
             flags & FI_HMEM_DEVICE_ONLY != 0,
             flags & FI_HMEM_HOST_ALLOC != 0,
         ) {
-            (false, false) => Ok(Allocation::Any),
-            (true, false) => Ok(Allocation::Device),
-            (false, true) => Ok(Allocation::Host),
-            (true, true) => Err(Errno::EBADFLAGS),
+            (false, false) | (true, true) => Allocation::Any,
+            (true, false) => Allocation::Device,
+            (false, true) => Allocation::Host,
         }
     }
 }

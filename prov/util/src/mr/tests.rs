@@ -178,9 +178,32 @@ fn chosen_keys_are_unique_and_within_their_size() {
     let large = narrow.register(request(piece, 0x1_0000));
     assert_eq!(large.err(), Some(Errno::EKEYREJECTED));
     narrow.close(&region).unwrap();
-    let none = MrTable::new(&Config::default()).register(request(piece, NO_KEY));
-    assert_eq!(none.err(), Some(Errno::EKEYREJECTED));
     assert!(narrow.register(request(piece, 0xffff)).is_ok());
+}
+
+#[test]
+fn fi_key_notavail_is_a_key_that_an_application_may_choose() {
+    let table = MrTable::new(&Config::default());
+    let (mut a, mut b) = ([1; 8], [2; 8]);
+    let local = Request {
+        access: FI_SEND,
+        ..request(memory(&mut [&mut b]), 7)
+    };
+    let (local, region) = (
+        table.register(local).unwrap(),
+        table
+            .register(request(memory(&mut [&mut a]), NO_KEY))
+            .unwrap(),
+    );
+    // A region without a key does not take its place, and does not take it along.
+    table.close(&local).unwrap();
+    let mut accessor = table.accessor();
+    assert!(
+        accessor
+            .resolve(NO_KEY, 0, 8, FI_REMOTE_READ, Job::NONE)
+            .is_ok()
+    );
+    table.close(&region).unwrap();
 }
 
 #[test]
