@@ -23,7 +23,7 @@ LOCAL = $(WITHIN) allocation calls crowd deserted forks killed killed_connecting
 LARGE = crowd killed match message rma simulation
 # And one process only: for the loopback provider.
 WITHIN = atomic auth av cancel caps cntr completion cq endpoint eq getinfo late leak match message mr \
-	param peer peer_av poll rma simulation source srx text threads unreachable
+	param peer peer_av poll refused rma simulation source srx text threads unreachable
 
 .PHONY: fabtests
 fabtests:

@@ -15,6 +15,7 @@ mod lost;
 mod nearby;
 mod negotiated;
 mod peek;
+mod refused;
 mod requests;
 #[path = "../../../../fuzz/src/seeds.rs"]
 mod seeds;

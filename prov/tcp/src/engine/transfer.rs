@@ -5,6 +5,7 @@ pub mod atomics;
 pub mod nearby;
 pub mod posting;
 pub mod progress;
+pub mod refusing;
 pub mod rendezvous;
 pub mod rma;
 pub mod sending;

@@ -77,14 +77,22 @@ impl Features {
     /// share.
     pub const LOCAL: Features = Features(1 << 4);
 
-    /// In a refusal: only one of the two sides has a key to prove.
+    /// A peer that refuses access to memory says so, and the connection goes on.
+    pub const REFUSALS: Features = Features(1 << 5);
+
+    /// In a rejection: only one of the two sides has a key to prove.
     pub const KEY: Features = Features(1 << 31);
 
     const MARK: u64 = 0x7066_7253; // tells the field from any other use of it
 
     /// Everything this version speaks.
     pub const OURS: Features = Features(
-        Self::ATOMICS.0 | Self::NAMED_ACKS.0 | Self::RENDEZVOUS.0 | Self::DIRECT.0 | Self::LOCAL.0,
+        Self::ATOMICS.0
+            | Self::NAMED_ACKS.0
+            | Self::RENDEZVOUS.0
+            | Self::DIRECT.0
+            | Self::LOCAL.0
+            | Self::REFUSALS.0,
     );
 
     /// What both sides have.

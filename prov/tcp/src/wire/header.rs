@@ -1,6 +1,7 @@
 //! Headers of the stream that follows the handshake.
 
 mod operation;
+pub mod refusal;
 
 pub use self::operation::{Fields, Op};
 use super::handshake::Features;
@@ -104,6 +105,7 @@ impl Header {
             | Op::DirectRead
             | Op::NamedAck
             | Op::ReadResponse
+            | Op::Refusal
             | Op::Throttle
             | Op::WideCts
             | Op::WideData => true,

@@ -110,6 +110,8 @@ pub struct Connection {
     pub asked: HashMap<Rendezvous, Asked>,
     /// Whether the log says that the peer lacks what operations asked for.
     pub is_refused: bool,
+    /// Whether the log says that it has been refused access to memory.
+    pub refusal_is_logged: bool,
 }
 
 /// Messages that follow each other: what is sent after the same call of the
@@ -335,6 +337,7 @@ impl Connection {
             narrow: None,
             asked: HashMap::new(),
             is_refused: false,
+            refusal_is_logged: false,
         }
     }
 

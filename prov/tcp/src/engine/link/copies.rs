@@ -65,6 +65,7 @@ impl Copies {
         match header.op {
             // Reads are done in order.
             header::Op::ReadResponse => true,
+            header::Op::Refusal => header::refusal::is_of_read(header),
             header::Op::DirectRead | header::Op::DirectWrite => self.transfers.len() >= LIMIT,
             header::Op::Msg if header.is_ack() => false,
             header::Op::Acquaint

@@ -19,6 +19,8 @@ pub enum Incoming {
     Collect(Collecting),
     /// Nobody wants it.
     Discard,
+    /// Nowhere: it may not go where it should. The peer is told so behind its end.
+    Refuse(Header),
 }
 
 impl From<Course<Tcp>> for Incoming {

@@ -28,6 +28,7 @@ use crate::engine::transfer::sending::ack_flag;
 use crate::wire::WireError;
 use crate::wire::direct::{MAX_LIST, decode};
 use crate::wire::handshake::Features;
+use crate::wire::header::refusal::Refused;
 use crate::wire::header::{self, Header, RmaIov};
 use prov_message::peers::Bytes;
 
@@ -268,8 +269,13 @@ impl Core {
         conn.copies.written();
         let list = *conn.stream.rma();
         let from = decode(bytes, list.len())?;
-        let grants = self.registered(key, &list, FI_REMOTE_WRITE, header.immediate())?;
-        let placing = Placing::remote_write(grants, header.immediate(), Ack::Named(header.id));
+        let (target, visitor) = self.visited(key)?;
+        let data = header.immediate();
+        let grants = match target.resolve(&visitor, FI_REMOTE_WRITE, list.pieces(), data) {
+            Ok(grants) => grants,
+            Err(refusal) => return self.refuse_access(key, Refused::Named(header.id), refusal),
+        };
+        let placing = Placing::remote_write(grants, data, Ack::Named(header.id));
         self.copy_held(key, Held::unnamed(from), placing.into());
         Ok(())
     }

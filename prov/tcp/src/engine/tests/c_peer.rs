@@ -83,6 +83,11 @@ impl Peer {
         self.stream.set_nonblocking(false).unwrap();
     }
 
+    /// To say what a header does not have.
+    pub(super) fn stream(&mut self) -> &mut TcpStream {
+        &mut self.stream
+    }
+
     /// The next header.
     pub(super) fn header(&mut self, side: &Side) -> Header {
         let mut bytes = vec![0; header::BASE];

@@ -19,6 +19,7 @@ use super::*;
 use crate::wire::ByteOrder;
 use crate::wire::direct::MAX_LIST;
 use crate::wire::handshake::{self, Features, Kind as MessageKind, Message};
+use crate::wire::header::refusal::{self, Refused};
 use crate::wire::header::{Header, MAX_HEADER, Op, RmaIov};
 use crate::wire::rdm::Identity;
 use crate::wire::stream::{Event, Stream};
@@ -425,13 +426,32 @@ fn memory_that_is_not_there_costs_its_peer_the_connection() {
         peer.say(&header, &[remote(0, 8)], &list);
         assert_eq!(peer.hear(&a), None);
     }
-    // Nor may it write where it must not.
-    let mut peer = acquainted(&a);
-    let mut header = Header::new(Op::DirectWrite);
-    header.id = 1;
-    peer.say(&header, &[remote(1 << 20, 8)], &list(&mut [0; 8]));
-    assert_eq!(peer.hear(&a), None);
     assert!(place.iter().all(|&byte| byte == 0));
+}
+
+#[test]
+fn a_direct_write_where_there_may_be_none_is_refused_alone() {
+    let a = side();
+    let mut place = vec![0; 64];
+    let region = register(&a, &mut place);
+    let mut peer = acquainted(&a);
+    let mut bytes = [7; 8];
+    let from = list(&mut bytes);
+    for (id, addr) in [(1, 64), (2, 56)] {
+        let mut header = Header::new(Op::DirectWrite);
+        header.id = id;
+        peer.say(&header, &[remote(addr, 8)], &from);
+    }
+    let heard = peer.hear(&a).unwrap();
+    let heard: Vec<Header> = heard.into_iter().map(|(header, _)| header).collect();
+    let refused = (Refused::Named(1), Errno::EACCES);
+    assert_eq!(refusal::read(&heard[0]), Ok(refused));
+    assert_eq!(
+        (heard[1].op, heard[1].id, heard.len()),
+        (Op::NamedAck, 2, 2)
+    );
+    a.memory.close(&region).unwrap();
+    assert_eq!((&place[..56], &place[56..]), (&[0; 56][..], &[7; 8][..]));
 }
 
 #[test]

@@ -293,6 +293,7 @@ impl Core {
                 self.collect(key, header, MAX_LIST, bytes)
             }
             Op::AtomicResponse => self.atomic_answered(key, header, bytes),
+            Op::Refusal => self.refused(key, header),
         }
     }
 
@@ -407,7 +408,7 @@ impl Core {
                 }
             }
             Incoming::Collect(collecting) => collecting.bytes.extend_from_slice(part),
-            Incoming::Discard | Incoming::Nothing => {}
+            Incoming::Discard | Incoming::Refuse(_) | Incoming::Nothing => {}
         }
         if conn.stream.payload_left() == 0 {
             return self.message_ends(key);
@@ -445,6 +446,7 @@ impl Core {
             Incoming::Collect(Collecting { header, bytes }) => {
                 return self.collected(key, &header, &bytes);
             }
+            Incoming::Refuse(answer) => self.post_control(key, answer),
             Incoming::Discard | Incoming::Nothing => {}
         }
         Ok(())

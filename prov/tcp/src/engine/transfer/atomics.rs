@@ -17,6 +17,7 @@ use crate::params::ATOMIC_LIMIT;
 use crate::wire::WireError;
 use crate::wire::atomic::AtomicWord;
 use crate::wire::handshake::Features;
+use crate::wire::header::refusal::Refused;
 use crate::wire::header::{self, Header};
 
 impl Core {
@@ -93,7 +94,11 @@ impl Core {
             operands,
             data,
         };
-        target.atomic(&visitor, list.pieces(), &request, &mut result)?;
+        let outcome = target.atomic(&visitor, list.pieces(), &request, &mut result);
+        if let Err(refusal) = outcome {
+            self.gathered = result;
+            return self.refuse_access(key, Refused::Named(header.id), refusal);
+        }
         let mut answer = Header::new(header::Op::AtomicResponse);
         answer.id = header.id;
         answer.payload = result.len();

@@ -4,7 +4,6 @@ use fabric_abi::{FI_REMOTE_READ, FI_REMOTE_WRITE};
 use prov_message::peers::{Bytes, Deferred, Destination};
 use prov_message::{Op, Reaching as _, Target, Visitor};
 use prov_util::errno::{Errno, Result};
-use prov_util::mr::Grants;
 use prov_util::request::{Access, RemoteAccess};
 
 use crate::engine::Core;
@@ -15,7 +14,8 @@ use crate::engine::link::messages::Placing;
 use crate::engine::link::post::Post;
 use crate::engine::transfer::arrival::ack_of;
 use crate::wire::WireError;
-use crate::wire::header::{self, Header, RmaList};
+use crate::wire::header::refusal::Refused;
+use crate::wire::header::{self, Header};
 
 impl Core {
     /// Posts a read or a write.
@@ -97,24 +97,15 @@ impl Core {
         Ok((target, endpoint.visited(conn.src).1))
     }
 
-    /// The local memory that a peer names, if it may access it so.
-    pub(crate) fn registered(
-        &mut self,
-        key: ConnKey,
-        list: &RmaList,
-        access: u64,
-        data: Option<u64>,
-    ) -> std::result::Result<Grants, Fault> {
-        let (target, visitor) = self.visited(key)?;
-        Ok(target.resolve(&visitor, access, list.pieces(), data)?)
-    }
-
     /// A peer wants to read our memory.
     pub(crate) fn read_requested(&mut self, key: ConnKey) -> Step {
         let conn = self.conns.get(key).ok_or(Fault::Gone)?;
         let list = *conn.stream.rma();
         let (target, visitor) = self.visited(key)?;
-        let grants = target.resolve(&visitor, FI_REMOTE_READ, list.pieces(), None)?;
+        let grants = match target.resolve(&visitor, FI_REMOTE_READ, list.pieces(), None) {
+            Ok(grants) => grants,
+            Err(refusal) => return self.refuse_access(key, Refused::Read, refusal),
+        };
         target.was_read(&visitor, &grants);
         let len = grants.len();
         if self.offer(key, &grants, len) {
@@ -151,8 +142,15 @@ impl Core {
     ) -> Step {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         let list = *conn.stream.rma();
-        let grants = self.registered(key, &list, FI_REMOTE_WRITE, header.immediate())?;
-        let placing = Placing::remote_write(grants, header.immediate(), ack_of(header));
+        let (target, visitor) = self.visited(key)?;
+        let data = header.immediate();
+        let grants = match target.resolve(&visitor, FI_REMOTE_WRITE, list.pieces(), data) {
+            Ok(grants) => grants,
+            Err(refusal) => {
+                return self.refuse_write(key, ack_of(header), header.payload, refusal);
+            }
+        };
+        let placing = Placing::remote_write(grants, data, ack_of(header));
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         if header.payload >= self.params.local_write_size && header.payload != 0 {
             conn.copies.written();

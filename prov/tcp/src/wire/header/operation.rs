@@ -50,6 +50,10 @@ pub enum Op {
     /// A message of `size` bytes, tagged if the flags say so, and where they are.
     /// The peer acknowledges when it has copied them, and names `id`.
     DirectMsg = 0x4a,
+    /// Stands in place of an answer: the peer refuses access to the memory that an
+    /// operation names. `op_data` says which ([`Refused`](super::refusal::Refused)),
+    /// `word` why.
+    Refusal = 0x4b,
 }
 
 /// What the header of an operation consists of.
@@ -142,6 +146,7 @@ impl Op {
             0x48 => Op::DirectRead,
             0x49 => Op::DirectWrite,
             0x4a => Op::DirectMsg,
+            0x4b => Op::Refusal,
             _ => return None,
         })
     }
@@ -153,7 +158,7 @@ impl Op {
         reason = "there is a layout for each code that an operation has"
     )]
     pub fn layout(self) -> Layout {
-        const CODES: usize = Op::DirectMsg as usize + 1;
+        const CODES: usize = Op::Refusal as usize + 1;
         const {
             let mut code = CODES;
             while code <= u8::MAX as usize {
@@ -235,6 +240,7 @@ impl Op {
                 ],
                 Features::LOCAL,
             ),
+            Op::Refusal => (&[Fields::ID, Fields::WORD], Features::REFUSALS),
         };
         let mut fields = Fields::NONE;
         let mut index = 0;

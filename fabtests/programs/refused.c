@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR MIT */
+/* Access to memory that is not permitted fails alone: what is behind it arrives. */
+#include <rdma/fi_atomic.h>
+#include <string.h>
+
+#include "check.h"
+#include "memory.h"
+#include "pattern.h"
+#include "transfer.h"
+#include "wait.h"
+
+#define SIZE 4096
+#define LONG 300000		/* more than leaves at once */
+#define BEHIND 3		/* messages behind each access */
+
+static struct fi_context2 context, tx_context[BEHIND], rx_context[BEHIND];
+
+/* What is wrong with an access, and how its initiator may hear of it. */
+struct wrong {
+	const char *name;
+	uint64_t access;	/* of the region */
+	bool unknown;		/* no region has the key */
+	uint64_t offset;	/* into the region */
+	int err;
+};
+
+static const struct wrong wrongs[] = {
+	{ "key", FI_REMOTE_READ | FI_REMOTE_WRITE, true, 0, FI_ENOKEY },
+	{ "range", FI_REMOTE_READ | FI_REMOTE_WRITE, false, SIZE - 4,
+	  FI_EACCES },
+	{ "write", FI_REMOTE_READ, false, 0, FI_EACCES },
+	{ "read", FI_REMOTE_WRITE, false, 0, FI_EACCES },
+};
+
+struct bench {
+	struct ct_pair pair;
+	struct ct_memory local, out, in, remote;
+	const struct wrong *wrong;
+	uint64_t addr, key;
+};
+
+static void setup(struct bench *bench, const struct wrong *wrong, uint64_t caps)
+{
+	struct ct_spec spec = { .caps = FI_MSG | caps };
+	struct ct_peer *a = &bench->pair.a, *b = &bench->pair.b;
+
+	ct_open_pair(&bench->pair, &spec);
+	ct_memory_open(a, &bench->local, LONG, FI_READ | FI_WRITE);
+	ct_memory_open(a, &bench->out, SIZE, FI_SEND);
+	ct_memory_open(b, &bench->in, SIZE, FI_RECV);
+	ct_memory_open(b, &bench->remote, SIZE, wrong->access);
+	memset(bench->remote.data, 0xee, SIZE);
+	bench->wrong = wrong;
+	bench->addr = bench->remote.addr + wrong->offset;
+	bench->key = wrong->unknown ? bench->remote.key + 12345 :
+				      bench->remote.key;
+	ct_warm_up(&bench->pair);
+}
+
+static void teardown(struct bench *bench)
+{
+	struct ct_peer *a = &bench->pair.a;
+
+	REQUIRE(ct_is_all(bench->remote.data, SIZE, 0xee));
+	REQUIRE(ct_is_all(bench->local.data, LONG, 0x55));
+	REQUIRE(ct_stays_empty(a, &a->tx));
+	if (ct_opt.type == FI_EP_MSG)
+		REQUIRE(ct_no_event(a));
+	ct_memory_close(&bench->local);
+	ct_memory_close(&bench->out);
+	ct_memory_close(&bench->in);
+	ct_memory_close(&bench->remote);
+	ct_close_pair(&bench->pair);
+}
+
+/*
+ * An access has just been posted. Sends behind it, which have to be received; the access
+ * completes if it says so, with an error if that waits for the target.
+ */
+static void goes_on(struct bench *bench, bool completes, bool waits)
+{
+	struct ct_peer *a = &bench->pair.a, *b = &bench->pair.b;
+	bool seen[BEHIND] = { false };
+
+	ct_fill(bench->out.data, SIZE, 1);
+	for (int i = 0; i < BEHIND; i++)
+		POST(b, fi_recv(b->ep, bench->in.data + 8 * i, 8,
+				bench->in.desc, FI_ADDR_UNSPEC,
+				&rx_context[i]));
+	for (int i = 0; i < BEHIND; i++)
+		POST(a, fi_send(a->ep, bench->out.data + 8 * i, 8,
+				bench->out.desc, a->to, &tx_context[i]));
+	for (int i = 0; i < BEHIND; i++)
+		ct_done(b, &b->rx, &rx_context[i]);
+	REQUIRE(ct_holds(bench->in.data, 8 * BEHIND, 1));
+	for (int i = 0; i < BEHIND + completes; i++) {
+		struct ct_completion done = ct_next(a, &a->tx);
+		long which = (struct fi_context2 *)done.context - tx_context;
+
+		if (done.context == &context) {
+			REQUIRE(done.err == bench->wrong->err ||
+				(!done.err && !waits));
+			continue;
+		}
+		REQUIRE(!done.err);
+		REQUIRE(which >= 0 && which < BEHIND && !seen[which]);
+		seen[which] = true;
+	}
+}
+
+static void access_with(struct bench *bench, enum ct_rma_form form, size_t len,
+			uint64_t flags)
+{
+	struct ct_peer *a = &bench->pair.a;
+	struct ct_rma rma = {
+		.buf = bench->local.data, .len = len,
+		.desc = bench->local.desc, .addr = bench->addr,
+		.key = bench->key, .data = 7, .flags = flags,
+		.context = &context,
+	};
+	bool waits = ct_rma_is_read(form) || flags & FI_DELIVERY_COMPLETE;
+
+	memset(bench->local.data, 0x55, LONG);
+	POST(a, ct_rma(a, form, &rma));
+	goes_on(bench, ct_rma_completes(form), waits);
+}
+
+static bool concerns(const struct wrong *wrong, bool reads)
+{
+	return strcmp(wrong->name, reads ? "write" : "read");
+}
+
+static void accesses(void)
+{
+	for (size_t i = 0; i < sizeof(wrongs) / sizeof(wrongs[0]); i++) {
+		struct bench bench;
+
+		setup(&bench, &wrongs[i], FI_RMA);
+		for (int form = 0; form < CT_RMA_FORMS; form++) {
+			size_t limit = ct_rma_limit(&bench.pair.a, form);
+
+			if (!concerns(&wrongs[i], ct_rma_is_read(form)))
+				continue;
+			access_with(&bench, form, 8, 0);
+			if (limit >= LONG)
+				access_with(&bench, form, LONG, 0);
+			if (form == CT_WRITEMSG || form == CT_WRITEMSG_DATA) {
+				access_with(&bench, form, 8,
+					    FI_DELIVERY_COMPLETE);
+				access_with(&bench, form, LONG,
+					    FI_DELIVERY_COMPLETE);
+			}
+			CHECK(true, "%s/%s", wrongs[i].name, ct_rma_name(form));
+		}
+		teardown(&bench);
+	}
+}
+
+static void atomics(void)
+{
+	for (size_t i = 0; i < sizeof(wrongs) / sizeof(wrongs[0]); i++) {
+		struct bench bench;
+		struct ct_peer *a = &bench.pair.a;
+		uint64_t *old;
+
+		setup(&bench, &wrongs[i], FI_ATOMIC);
+		memset(bench.local.data, 0x55, LONG);
+		old = (uint64_t *)bench.local.data + 1;
+		if (concerns(&wrongs[i], false)) {
+			POST(a, fi_atomic(a->ep, bench.local.data, 1,
+					  bench.local.desc, a->to, bench.addr,
+					  bench.key, FI_UINT64, FI_SUM,
+					  &context));
+			goes_on(&bench, true, true);
+		}
+		POST(a, fi_fetch_atomic(a->ep, bench.local.data, 1,
+					bench.local.desc, old,
+					bench.local.desc, a->to, bench.addr,
+					bench.key, FI_UINT64, FI_SUM,
+					&context));
+		goes_on(&bench, true, true);
+		POST(a, fi_compare_atomic(a->ep, bench.local.data, 1,
+					  bench.local.desc, old,
+					  bench.local.desc, old,
+					  bench.local.desc, a->to, bench.addr,
+					  bench.key, FI_UINT64, FI_CSWAP,
+					  &context));
+		goes_on(&bench, true, true);
+		CHECK(true, "%s", wrongs[i].name);
+		teardown(&bench);
+	}
+}
+
+static const struct ct_test tests[] = {
+	{ "accesses", accesses, CT_BOTH },
+	{ "atomics", atomics, CT_BOTH },
+};
+
+CT_MAIN(tests)

@@ -1,0 +1,118 @@
+//! Access to memory that is not permitted: it fails alone, and what is behind it on the
+//! connection goes on.
+//!
+//! The C library's protocol has no answer that refuses. Towards a peer that knows none, an
+//! access that the peer waits for ends the connection.
+
+use prov_message::Refusal;
+use prov_util::errno::Errno;
+
+use crate::engine::Core;
+use crate::engine::link::connection::{Named, PendingRead, Unacknowledged};
+use crate::engine::link::fault::{Fault, Step};
+use crate::engine::link::incoming::Incoming;
+use crate::engine::link::keys::ConnKey;
+use crate::engine::link::messages::Ack;
+use crate::wire::WireError;
+use crate::wire::handshake::Features;
+use crate::wire::header::Header;
+use crate::wire::header::refusal::{self, Refused};
+
+impl Core {
+    /// Refuses an operation of a peer that has come in full.
+    #[cold]
+    pub(crate) fn refuse_access(
+        &mut self,
+        key: ConnKey,
+        refused: Refused,
+        refusal: Refusal,
+    ) -> Step {
+        let reason = self.refusal(key, refusal, true)?;
+        self.post_control(key, refusal::header(refused, reason));
+        Ok(())
+    }
+
+    /// Refuses a write, of which a payload of `len` bytes is still to come. The peer hears
+    /// of it when it has sent all of that.
+    #[cold]
+    pub(crate) fn refuse_write(
+        &mut self,
+        key: ConnKey,
+        ack: Ack,
+        len: usize,
+        refusal: Refusal,
+    ) -> Step {
+        let reason = self.refusal(key, refusal, ack != Ack::None)?;
+        let answer = match ack {
+            Ack::Named(name) => Some(refusal::header(Refused::Named(name), reason)),
+            Ack::None | Ack::Next => None,
+        };
+        match (len, answer) {
+            (0, None) => {}
+            (0, Some(answer)) => self.post_control(key, answer),
+            (_, answer) => {
+                let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
+                conn.incoming = answer.map_or(Incoming::Discard, Incoming::Refuse);
+            }
+        }
+        Ok(())
+    }
+
+    /// The reason of a refusal that the peer is told, if it waits for an answer.
+    ///
+    /// # Errors
+    /// For operations that make no sense, and where the peer knows no refusals.
+    fn refusal(
+        &mut self,
+        key: ConnKey,
+        refusal: Refusal,
+        is_awaited: bool,
+    ) -> Result<Errno, Fault> {
+        let Refusal::Memory { error, piece } = refusal else {
+            return Err(refusal.into());
+        };
+        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
+        if is_awaited && !conn.features.has(Features::REFUSALS) {
+            return Err(refusal.into());
+        }
+        if !std::mem::replace(&mut conn.refusal_is_logged, true) {
+            log::warn!(
+                target: crate::LOG.ep_data,
+                "{} is refused access to {} bytes at {:#x}: {error}; further ones are not logged",
+                conn.peer_text(),
+                piece.len,
+                piece.addr,
+            );
+        }
+        Ok(error)
+    }
+
+    /// The peer has refused an operation.
+    pub(crate) fn refused(&mut self, key: ConnKey, header: &Header) -> Step {
+        let (refused, reason) = refusal::read(header).map_err(Fault::Protocol)?;
+        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
+        let sent = conn.outbox.sent();
+        let ticket = match refused {
+            Refused::Read => conn
+                .reads
+                .pop_front()
+                .map(|PendingRead { ticket, .. }| ticket),
+            Refused::Named(name) => {
+                let is_access = |waits: &Named| match waits {
+                    Named::Ack(waits) => waits.end <= sent,
+                    Named::Atomic { .. } => true,
+                    Named::Offered { .. } | Named::Announced { .. } => false,
+                };
+                match conn.take_named(name, is_access) {
+                    Some(
+                        Named::Ack(Unacknowledged { ticket, .. }) | Named::Atomic { ticket, .. },
+                    ) => Some(ticket),
+                    _ => None,
+                }
+            }
+        };
+        let unasked = Fault::Protocol(WireError::Field("refusal"));
+        self.endpoints.finish(ticket.ok_or(unasked)?, Err(reason));
+        Ok(())
+    }
+}
