@@ -359,6 +359,9 @@ static void arguments(void)
 
 	ct_open_single(&peer, &spec);
 	limit = peer.info->domain_attr->mr_iov_limit;
+	CHECK(fi_mr_reg(peer.domain, data, 64, FI_REMOTE_READ, 1,
+			ct_fresh_key(), 0, &mr, NULL) == 0, "offset-ignored");
+	OK(fi_close(&mr->fid));
 	CHECK(fi_mr_regv(peer.domain, &iov, 0, FI_REMOTE_READ, 0,
 			 ct_fresh_key(), 0, &mr, NULL) < 0, "no-pieces");
 	if (limit < 64) {

@@ -176,12 +176,11 @@ impl MrTable {
     }
 
     /// Registers memory. `-FI_ENOKEY` for a key that is in use,
-    /// `-FI_EKEYREJECTED` for one beyond the key size, `-FI_EBADFLAGS` for
-    /// flags that are not supported, [`Place::refusal`] for memory that the
-    /// domain cannot reach; whatever a device answers.
+    /// `-FI_EKEYREJECTED` for one beyond the key size, [`Place::refusal`] for memory
+    /// that the domain cannot reach; whatever a device answers.
     ///
-    /// Access bits that fi_mr(3) gives no meaning are ignored, as the C library ignores
-    /// them: programs pass `FI_RMA` or `FI_MSG` there.
+    /// Access bits and flags that fi_mr(3) gives no meaning are ignored, as the C library
+    /// ignores them: programs pass `FI_RMA` or `FI_MSG` there.
     pub fn register(&self, mut request: Request) -> Result<Arc<Region>> {
         const ACCESS: u64 = FI_SEND
             | FI_RECV
@@ -192,9 +191,7 @@ impl MrTable {
             | FI_COLLECTIVE;
         request.access &= ACCESS;
         const FLAGS: u64 = FI_RMA_EVENT | FI_RMA_PMEM | FI_COLLECTIVE | FI_MR_SINGLE_USE | NOT_KEPT;
-        if request.flags & !FLAGS != 0 {
-            return Err(Errno::EBADFLAGS);
-        }
+        request.flags &= FLAGS;
         let device = self.registrar.device();
         let reaches = |device: &Arc<dyn Device>| device.reaches(&request.place);
         if !request.place.is_ordinary() && !device.is_some_and(reaches) {

@@ -24,8 +24,9 @@ struct Piece {
 }
 
 impl Memory {
-    /// `-FI_EINVAL` for no piece at all, more than [`IOV_LIMIT`], pieces that
-    /// leave the address space, and a total beyond it.
+    /// A piece ends where the address space does, however long it is said to be:
+    /// programs register all that there is from some address on. `-FI_EINVAL` for no
+    /// piece at all, more than [`IOV_LIMIT`], and a total beyond the address space.
     ///
     /// # Safety
     /// Whatever part of the memory a peer accesses is valid at that time, until
@@ -40,11 +41,11 @@ impl Memory {
             len: 0,
         };
         for (piece, iov) in this.pieces.iter_mut().zip(iov) {
+            let address = iov.iov_base as usize;
             *piece = Piece {
-                address: iov.iov_base as usize,
-                len: iov.iov_len,
+                address,
+                len: iov.iov_len.min(usize::MAX - address),
             };
-            piece.address.checked_add(piece.len).ok_or(Errno::EINVAL)?;
             this.len = this.len.checked_add(piece.len).ok_or(Errno::EINVAL)?;
         }
         Ok(this)

@@ -72,7 +72,7 @@ impl Place {
     }
 
     /// What a domain answers that cannot reach such memory: `-FI_EBADFLAGS`
-    /// where flags name it, `-FI_ENOSYS` where an interface does.
+    /// where it is a file, `-FI_ENOSYS` where an interface has it.
     pub fn refusal(&self) -> Errno {
         match self.dmabuf.is_none() {
             true => Errno::ENOSYS,

@@ -121,6 +121,55 @@ fn a_region_has_its_key_until_it_is_closed() {
 }
 
 #[test]
+fn arguments_without_a_meaning_are_ignored() {
+    let domain = TestDomain::open(FI_SOCKADDR_IN, 0);
+    let mut memory = [0; 16];
+    let vector = iov(&mut memory);
+    for flags in [FI_MORE, FI_RMA, FI_HMEM_HOST_ALLOC, FI_MR_DMABUF, u64::MAX] {
+        for access in [REMOTE | FI_RMA | FI_MSG, u64::MAX] {
+            let attr = fi_mr_attr {
+                offset: 1,
+                access,
+                ..attr(&vector)
+            };
+            let mut mr = null_mut();
+            // SAFETY: the domain is open, and the memory outlives the region.
+            let reg = |offset, mr: &mut _| unsafe {
+                let (buf, context) = (memory.as_ptr().cast(), null_mut());
+                ops(&domain).reg.unwrap()(
+                    domain.fid(),
+                    buf,
+                    16,
+                    access,
+                    offset,
+                    8,
+                    flags,
+                    mr,
+                    context,
+                )
+            };
+            assert_eq!(reg(77, &mut mr), 0, "{flags:#x}");
+            assert_eq!(close(mr.cast()), 0);
+            // SAFETY: as above.
+            let regv = unsafe {
+                let ops = ops(&domain).regv.unwrap();
+                let domain = domain.fid();
+                ops(domain, &vector, 1, access, 1, 8, flags, &mut mr, null_mut())
+            };
+            assert_eq!(regv, 0, "{flags:#x}");
+            assert_eq!(close(mr.cast()), 0);
+            let region = regattr(&domain, &attr, flags & !FI_MR_DMABUF).unwrap();
+            let allowed = domain
+                .table
+                .accessor()
+                .resolve(8, 0, 16, FI_REMOTE_WRITE, Job::NONE);
+            assert!(allowed.is_ok());
+            assert_eq!(close(region.cast()), 0);
+        }
+    }
+}
+
+#[test]
 fn an_offset_is_ignored_and_memory_has_to_be_somewhere() {
     let domain = TestDomain::open(FI_SOCKADDR_IN, 0);
     let mut memory = [0; 16];
