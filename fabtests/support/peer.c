@@ -6,7 +6,7 @@
 
 #include "connect.h"
 
-static const uint64_t counter_flags[CT_CNTR_MAX] = {
+const uint64_t ct_counter_flags[CT_CNTR_MAX] = {
 	[CT_CNTR_SEND] = FI_SEND,
 	[CT_CNTR_RECV] = FI_RECV,
 	[CT_CNTR_READ] = FI_READ,
@@ -108,7 +108,7 @@ void ct_open_domain(struct ct_peer *peer, const struct ct_spec *spec,
 		};
 		int ret;
 
-		if (!(spec->counters & counter_flags[i]))
+		if (!(spec->counters & ct_counter_flags[i]))
 			continue;
 		ret = fi_cntr_open(peer->domain, &attr, &peer->cntr[i], NULL);
 		if (ret == -FI_ENOSYS)
@@ -144,8 +144,10 @@ static void bind_queues(struct ct_peer *peer)
 		OK(fi_ep_bind(peer->ep, &peer->tx.fid->fid, tx | rx));
 		return;
 	}
-	OK(fi_ep_bind(peer->ep, &peer->tx.fid->fid, tx));
-	OK(fi_ep_bind(peer->ep, &peer->rx.fid->fid, rx));
+	if (!(peer->spec.no_queue & FI_TRANSMIT))
+		OK(fi_ep_bind(peer->ep, &peer->tx.fid->fid, tx));
+	if (!(peer->spec.no_queue & FI_RECV))
+		OK(fi_ep_bind(peer->ep, &peer->rx.fid->fid, rx));
 }
 
 void ct_open_ep_disabled(struct ct_peer *peer, struct fi_info *info)
@@ -166,7 +168,7 @@ void ct_open_ep_disabled(struct ct_peer *peer, struct fi_info *info)
 		if (!peer->cntr[i])
 			continue;
 		ret = fi_ep_bind(peer->ep, &peer->cntr[i]->fid,
-				 counter_flags[i]);
+				 ct_counter_flags[i]);
 		if (ret == -FI_ENOSYS)
 			SKIP("endpoints do not take counters");
 		OK(ret);

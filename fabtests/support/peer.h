@@ -87,6 +87,7 @@ struct ct_spec {
 	int rx_ctx_bits;		/* of the vector */
 	int wait_cond;			/* of CQs */
 	void (*receives)(struct fi_rx_attr *attr);	/* of the shared context */
+	uint64_t no_queue;		/* FI_TRANSMIT | FI_RECV: bind none for it */
 	void (*hint)(struct fi_info *hints);	/* last word on the hints */
 	void (*change)(struct fi_info *info);	/* before fi_endpoint */
 	void (*prepare)(struct fid_ep *ep);	/* just before fi_enable */
@@ -96,6 +97,9 @@ enum ct_counter {
 	CT_CNTR_SEND, CT_CNTR_RECV, CT_CNTR_READ, CT_CNTR_WRITE,
 	CT_CNTR_REMOTE_READ, CT_CNTR_REMOTE_WRITE, CT_CNTR_MAX,
 };
+
+/* What fi_ep_bind calls each of them. */
+extern const uint64_t ct_counter_flags[CT_CNTR_MAX];
 
 struct ct_peer {
 	struct ct_spec spec;

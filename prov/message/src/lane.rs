@@ -410,6 +410,11 @@ impl<C: Core> Lane<C> {
         may_sleep
     }
 
+    /// Whether its lock is real, so that threads of whatever domain may come by.
+    pub fn is_for_any_thread(&self) -> bool {
+        self.core.kind() == LockKind::Real
+    }
+
     /// Enters the lane.
     #[inline(always)]
     pub fn core(&self) -> Guard<'_, C> {

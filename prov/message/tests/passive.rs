@@ -147,7 +147,7 @@ fn listening_takes_an_event_queue_and_a_name_and_happens_once() {
     let Setting { own, eq, ep, .. } = set_up();
     assert_eq!(Endpoint::listen(&ep), Err(Errno::ENOEQ));
     ep.bind(Use::of(&eq)).unwrap();
-    assert_eq!(ep.bind(Use::of(&eq)), Err(Errno::EINVAL));
+    ep.bind(Use::of(&eq)).unwrap();
     assert_eq!(Endpoint::listen(&ep), Err(Errno::EOPBADSTATE));
     assert_eq!(ep.name(), Err(Errno::EADDRNOTAVAIL));
     ep.set_name(b"here").unwrap();
@@ -156,6 +156,21 @@ fn listening_takes_an_event_queue_and_a_name_and_happens_once() {
     assert_eq!(Endpoint::listen(&ep), Err(Errno::EINVAL));
     assert_eq!(ep.set_name(b"there"), Err(Errno::EOPBADSTATE));
     assert_eq!(ep.name().as_deref(), Ok(&b"here"[..]));
+}
+
+#[test]
+fn requests_are_told_of_at_the_queue_that_is_bound_last() {
+    let setting = Setting::listening();
+    setting.ask("one");
+    let other = Eq::new(
+        Attachment::open(WaitKind::None, None).unwrap(),
+        version(2, 0),
+    );
+    let other = Handle::new(other, std::ptr::null_mut(), Vec::new());
+    setting.ep.bind(Use::of(&other)).unwrap();
+    setting.ask("other");
+    assert!(setting.told() && !setting.told());
+    assert!(other.read(1 << 10, false, |_| {}).is_ok());
 }
 
 #[test]

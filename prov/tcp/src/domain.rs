@@ -105,6 +105,12 @@ pub struct Setup {
     incomer: Option<Claimed<Incomer>>,
 }
 
+/// Where the fate of a connected endpoint's connection is reported.
+fn events(bound: &Enabling<'_, Tcp>) -> Option<ConnectionEvents> {
+    let eq = bound.bindings.eq.clone()?;
+    Some(ConnectionEvents::new(bound.endpoint.clone(), eq))
+}
+
 impl Provider for Tcp {
     type Fabric = Fabric;
     type Core = Core;
@@ -173,9 +179,8 @@ impl Provider for Tcp {
             let addr = socket::name(socket.as_fd())?;
             Kind::Rdm(Box::new(Rdm::new(av, addr, &self.params)))
         } else {
-            let eq = bindings.eq.clone();
             Kind::Msg(Msg {
-                events: eq.map(|eq| ConnectionEvents::new(enabling.endpoint, eq)),
+                events: events(&enabling),
                 ..Msg::default()
             })
         };
@@ -198,6 +203,12 @@ impl Provider for Tcp {
             rdm.listener = Some(listener);
         }
         Ok(())
+    }
+
+    fn rebound(&self, _: &mut Setup, part: &mut OwnPart, bound: Enabling<'_, Self>) {
+        if let Kind::Msg(msg) = &mut part.kind {
+            msg.events = events(&bound);
+        }
     }
 
     fn closed(&self, setup: &mut Setup) {

@@ -52,6 +52,8 @@ pub struct Config<'a> {
     pub auth_key_size: Option<usize>,
     /// Whether insertions report through an event queue (`FI_EVENT`).
     pub asynchronous: bool,
+    /// Whether `fi_av_remove` refuses flags that mean nothing.
+    pub is_strict: bool,
     /// How many addresses are expected; saves time, not a limit.
     pub count: usize,
     /// The table to share with other processes.
@@ -73,6 +75,7 @@ impl Default for Config<'_> {
             takes_user_ids: true,
             auth_key_size: None,
             asynchronous: false,
+            is_strict: true,
             count: 0,
             shared: None,
             target: crate::logging::UTIL.av,
@@ -181,6 +184,7 @@ pub struct Av {
     auth_key_size: Option<usize>,
     user_ids_required: bool,
     takes_user_ids: bool,
+    is_strict: bool,
     /// Whether [`Av::reported`] has to look: addresses may be reported as
     /// something else than themselves.
     user_ids: AtomicBool,
@@ -229,6 +233,7 @@ impl Av {
             auth_key_size: config.auth_key_size,
             user_ids_required: config.user_ids,
             takes_user_ids: config.takes_user_ids,
+            is_strict: config.is_strict,
             user_ids: AtomicBool::new(config.user_ids),
             target: config.target,
         })
@@ -237,6 +242,11 @@ impl Av {
     /// The format that the vector was opened with.
     pub fn format(&self) -> Format {
         self.format
+    }
+
+    /// Whether `fi_av_remove` refuses flags that mean nothing.
+    pub fn is_strict(&self) -> bool {
+        self.is_strict
     }
 
     /// The upper bits of a `fi_addr_t` that name a receive context.

@@ -55,19 +55,14 @@ pub struct Counters {
 impl Counters {
     /// Whether threads may sleep until one of them changes.
     pub fn can_sleep(&self) -> bool {
-        let all = [
-            &self.send,
-            &self.recv,
-            &self.read,
-            &self.write,
-            &self.remote_read,
-            &self.remote_write,
-        ];
-        all.into_iter().flatten().any(|cntr| cntr.can_sleep())
+        self.iter().any(|cntr| cntr.can_sleep())
     }
-}
 
-impl Counters {
+    /// Whether operations of the endpoint's own are counted, of any kind but receives.
+    pub fn count_transmits(&self) -> bool {
+        self.send.is_some() || self.read.is_some() || self.write.is_some()
+    }
+
     /// The places, with the flags of `fi_ep_bind` that mean them.
     pub fn places(&mut self) -> [(u64, &mut Option<Use<Cntr>>); 6] {
         [
@@ -107,6 +102,19 @@ impl<S: SharedReceive> Default for Bindings<S> {
     }
 }
 
+impl<S: SharedReceive> Clone for Bindings<S> {
+    fn clone(&self) -> Self {
+        Bindings {
+            tx_cq: self.tx_cq.clone(),
+            rx_cq: self.rx_cq.clone(),
+            counters: self.counters.clone(),
+            eq: self.eq.clone(),
+            av: self.av.clone(),
+            shared: self.shared.clone(),
+        }
+    }
+}
+
 impl<S: SharedReceive> Bindings<S> {
     /// Whether any of the queues and counters is in a wait set, at which any thread
     /// may wait.
@@ -136,13 +144,29 @@ pub trait Endpoint: Send + Sync + Sized + 'static {
     /// The provider's shared receive context.
     type SharedReceive: SharedReceive;
 
-    /// `fi_enable`, once: everything is bound that will be. Returns what moves
-    /// the endpoint's transfers on, which the seam has driven from the reads of
-    /// what is bound.
+    /// Whether event queues that are bound stay open, and flags are refused of calls that
+    /// take none: `fi_ep_bind` of queues for events and of address vectors,
+    /// `fi_av_remove`.
+    const IS_STRICT: bool = true;
+
+    /// `fi_enable`, once. Returns what moves the endpoint's transfers on, which the
+    /// seam has driven from the reads of what is bound.
     fn enable(
         this: &Handle<EndpointObject<Self>>,
         bindings: &Bindings<Self::SharedReceive>,
     ) -> Result<Arc<dyn Progress>>;
+
+    /// `fi_ep_bind` of an enabled endpoint: a counter, a completion queue for a
+    /// direction that had none, or another event queue. What completes from now on is
+    /// reported to these. An error leaves everything as it was.
+    fn rebind(
+        this: &Handle<EndpointObject<Self>>,
+        bindings: &Bindings<Self::SharedReceive>,
+    ) -> Result;
+
+    /// Receives that may wait at once (`fi_rx_attr::size`): as many are taken before
+    /// `fi_enable`.
+    fn receive_size(&self) -> usize;
 
     /// `fi_close`, once no alias is left. Operations in flight end without
     /// completions.
@@ -158,7 +182,8 @@ pub trait Endpoint: Send + Sync + Sized + 'static {
         false
     }
 
-    /// A receive buffer, or a look at what arrived unexpected.
+    /// A receive buffer, or a look at what arrived unexpected. `-FI_EOPBADSTATE` until
+    /// it is enabled.
     fn receive(&self, receive: &Receive) -> Result;
 
     /// A remote memory access.
@@ -171,8 +196,9 @@ pub trait Endpoint: Send + Sync + Sized + 'static {
         Err(Errno::ENOSYS)
     }
 
-    /// `fi_cancel`: `-FI_ENOENT` where no such receive waits, which the application is
-    /// not told (fi_endpoint(3): cancellation may find nothing to cancel).
+    /// `fi_cancel`, once it is enabled: `-FI_ENOENT` where no such receive waits, which
+    /// the application is not told (fi_endpoint(3): cancellation may find nothing to
+    /// cancel).
     fn cancel(&self, context: *mut c_void) -> Result;
 
     /// The endpoint's own address, in the domain's address format.
@@ -261,8 +287,8 @@ pub trait SharedReceive: Send + Sync + Sized + 'static {
     /// `fi_cancel`
     fn cancel(&self, context: *mut c_void) -> Result;
 
-    /// Where receives complete that no endpoint has taken: a CQ and a counter,
-    /// each bound once.
+    /// Where receives complete that no endpoint has taken from now on: a CQ and a
+    /// counter.
     fn bind(&self, cq: Option<Use<Cq>>, cntr: Option<Use<Cntr>>) -> Result;
 
     /// What moves the context's transfers on.
@@ -307,7 +333,7 @@ impl SharedReceive for NoSharedReceive {
 
 /// A listener for connection requests (`fi_passive_ep`).
 pub trait PassiveEndpoint: Send + Sync + Sized + 'static {
-    /// Its event queue; a second one is `-FI_EINVAL`.
+    /// Its event queue from now on.
     fn bind(&self, eq: Use<Eq>) -> Result;
 
     /// `fi_listen`. Connection requests arrive at the event queue; `this`

@@ -67,6 +67,10 @@ pub enum Select {
     },
 }
 
+/// A flag of this library's own, of a [`Receive`] with `FI_MULTI_RECV`: its buffer is for
+/// one message, and the application's again with that.
+pub const ONE_MESSAGE: u64 = 1 << 63;
+
 /// `fi_recv`, `fi_trecv` and their variants, `FI_PEEK` and `FI_CLAIM` among
 /// them.
 #[derive(Clone, Copy, Debug)]

@@ -123,7 +123,12 @@ impl Endpoint {
     ) -> Result<(Arc<QueuePair>, Seats)> {
         let lane = |cq: &Option<Use<Cq>>| cq.as_ref().map(|cq| self.domain.lane(cq)).transpose();
         let (send, receive) = (lane(&bindings.tx_cq)?, lane(&bindings.rx_cq)?);
-        let any = send.as_ref().or(receive.as_ref()).ok_or(Errno::ENOCQ)?;
+        let any = send.clone().or_else(|| receive.clone());
+        let any = &any.ok_or(Errno::ENOCQ)?;
+        // What is counted alone completes at the other queue of the device.
+        let counted = |is_counted: bool| is_counted.then(|| any.clone());
+        let send = send.or_else(|| counted(bindings.counters.count_transmits()));
+        let receive = receive.or_else(|| counted(bindings.counters.recv.is_some()));
         let shared = bindings.shared.as_ref().map(|shared| shared.shared());
         let shared = shared.filter(|_| self.sizes.is_sharing);
         let sizes = &self.sizes;
@@ -371,7 +376,7 @@ impl endpoint::Endpoint for Endpoint {
     ) -> Result<Arc<dyn Progress>> {
         let (link, manager) = match &this.kind {
             Kind::Connected(connected) => {
-                connected.enable(this.named(), bindings);
+                connected.tell(this.named(), bindings);
                 (
                     Some(connected.link().clone()),
                     Some(this.domain.manager.clone()),
@@ -405,6 +410,42 @@ impl endpoint::Endpoint for Endpoint {
         let (context, place) = (this.domain.context, this.place()?.clone());
         this.domain.manager.enabled(context, pair, place);
         Ok(Arc::new(progress))
+    }
+
+    /// The device knows its queues from when it is enabled on: none is added.
+    fn rebind(this: &Handle<EndpointObject<Self>>, bindings: &Bindings<SharedReceive>) -> Result {
+        let place = this.place()?;
+        let sides = [
+            (&bindings.tx_cq, &place.send),
+            (&bindings.rx_cq, &place.receive),
+        ];
+        for (cq, seat) in sides {
+            let Some(cq) = cq else {
+                continue;
+            };
+            let lane = this.domain.lane(cq)?;
+            if !seat
+                .as_ref()
+                .is_some_and(|seat| Arc::ptr_eq(&seat.lane, &lane))
+            {
+                return Err(Errno::EOPBADSTATE);
+            }
+        }
+        if let Kind::Connected(connected) = &this.kind {
+            connected.tell(this.named(), bindings);
+        }
+        if let Some(seat) = &place.send {
+            seat.lane.report_sends(seat.name, Reports::to(bindings))?;
+        }
+        if let Some(seat) = &place.receive {
+            seat.lane
+                .report_receives(seat.name, Reports::to(bindings))?;
+        }
+        Ok(())
+    }
+
+    fn receive_size(&self) -> usize {
+        self.sizes.receives
     }
 
     fn close(this: &Handle<EndpointObject<Self>>) -> Result {

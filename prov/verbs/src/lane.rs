@@ -20,6 +20,7 @@ use std::ffi::c_void;
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
+use prov_message::Reports;
 use prov_util::drive::Signals;
 use prov_util::errno::{Errno, Result};
 use prov_util::progress::Progress;
@@ -420,6 +421,22 @@ impl Lane {
         }
         receiver.post(name, local, context, address, is_reported)?;
         state.room -= 1;
+        Ok(())
+    }
+
+    /// What a sender tells of what completes from now on.
+    pub fn report_sends(&self, name: Name, reports: Reports) -> Result {
+        let state = &mut self.state.lock().members;
+        let sender = state.senders.get(name).ok_or(Errno::EOPBADSTATE)?;
+        sender.report_to(reports);
+        Ok(())
+    }
+
+    /// [`Lane::report_sends`] of a receiver.
+    pub fn report_receives(&self, name: Name, reports: Reports) -> Result {
+        let state = &mut self.state.lock().members;
+        let receiver = state.receivers.get(name).ok_or(Errno::EOPBADSTATE)?;
+        receiver.report_to(reports);
         Ok(())
     }
 

@@ -55,6 +55,9 @@ pub trait Provider: Send + Sync + Sized + 'static {
         Format::of(addr_format)
     }
 
+    /// See [`Endpoint::IS_STRICT`](prov_util::endpoint::Endpoint::IS_STRICT).
+    const IS_STRICT: bool = true;
+
     /// Whether endpoints report to queues of another domain, so that threads
     /// which have domains of their own meet there all the same.
     const DOMAINS_MEET: bool = false;
@@ -94,6 +97,16 @@ pub trait Provider: Send + Sync + Sized + 'static {
     /// Those of the system; the endpoint then is closed in its lane again.
     fn enabled(&self, _setup: &mut Self::Setup, _ep: &SoftEndpoint<Self>) -> Result {
         Ok(())
+    }
+
+    /// `fi_ep_bind` of an enabled endpoint: the own part of it in its lane follows,
+    /// where that has anything of what is bound. Reports do so without it.
+    fn rebound(
+        &self,
+        _setup: &mut Self::Setup,
+        _part: &mut <<Self::Core as Core>::Transport as Transport>::Endpoint,
+        _bound: Enabling<'_, Self>,
+    ) {
     }
 
     /// `fi_close` of an endpoint that its lane knows no longer.

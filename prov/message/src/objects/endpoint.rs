@@ -16,6 +16,7 @@ use prov_util::ffi::srx::StartReceives;
 use prov_util::ffi::{FidRef, Handle};
 use prov_util::progress::Progress;
 use prov_util::request::{Atomic, Receive, RemoteAccess, Transmit};
+use prov_util::warn_again;
 
 use super::shared_receive::Source;
 use super::{Domain, Provider, SoftSharedReceive};
@@ -139,6 +140,8 @@ impl<P: Provider> SoftEndpoint<P> {
 impl<P: Provider> endpoint::Endpoint for SoftEndpoint<P> {
     type SharedReceive = SoftSharedReceive<P>;
 
+    const IS_STRICT: bool = P::IS_STRICT;
+
     fn enable(
         this: &Handle<EndpointObject<Self>>,
         bindings: &Bindings<Self::SharedReceive>,
@@ -192,6 +195,38 @@ impl<P: Provider> endpoint::Endpoint for SoftEndpoint<P> {
             return Err(error);
         }
         Ok(progress)
+    }
+
+    fn rebind(
+        this: &Handle<EndpointObject<Self>>,
+        bindings: &Bindings<Self::SharedReceive>,
+    ) -> Result {
+        let Seat { lane, key } = this.seated()?;
+        if bindings.are_in_set() && !lane.is_for_any_thread() {
+            warn_again!(
+                target: P::LOG.ep_ctrl,
+                "what is in a wait set is bound to an endpoint before it is enabled, \
+                 unless the threading level is FI_THREAD_SAFE"
+            );
+            return Err(Errno::EOPBADSTATE);
+        }
+        let own = &this.domain.own;
+        let mut setup = this.setup();
+        let mut core = lane.core();
+        let ep = core.endpoints().get_mut(*key);
+        let ep = ep.ok_or(Errno::EOPBADSTATE)?;
+        ep.reports = Reports::to(bindings);
+        let enabling = Enabling {
+            domain: &this.domain,
+            endpoint: this.named(),
+            bindings,
+        };
+        own.rebound(&mut setup, &mut ep.own, enabling);
+        Ok(())
+    }
+
+    fn receive_size(&self) -> usize {
+        self.attributes.rx_size
     }
 
     fn close(this: &Handle<EndpointObject<Self>>) -> Result {

@@ -83,6 +83,8 @@ struct State<P: Listening> {
     setup: P::Setup,
     listener: Option<P::Listener>,
     eq: Option<Use<Eq>>,
+    /// What tells of requests, once it listens.
+    events: Option<ConnectionEvents>,
     backlog: c_int,
 }
 
@@ -99,6 +101,7 @@ impl<P: Listening> SoftPassive<P> {
                 setup,
                 listener: None,
                 eq: None,
+                events: None,
                 backlog: P::BACKLOG,
             }),
         }
@@ -124,11 +127,13 @@ impl<P: Listening> SoftPassive<P> {
 impl<P: Listening> endpoint::PassiveEndpoint for SoftPassive<P> {
     fn bind(&self, eq: Use<Eq>) -> Result {
         let mut state = self.state();
-        if state.eq.is_some() {
-            return Err(Errno::EINVAL);
-        }
         eq.add_source(self.own.progress())?;
-        state.eq = Some(eq);
+        if let Some(events) = &state.events {
+            events.redirect(eq.clone());
+        }
+        if let Some(before) = state.eq.replace(eq) {
+            before.remove_source(&self.own.progress());
+        }
         Ok(())
     }
 
@@ -141,8 +146,9 @@ impl<P: Listening> endpoint::PassiveEndpoint for SoftPassive<P> {
         if state.listener.is_some() {
             return Err(Errno::EINVAL);
         }
+        let events = ConnectionEvents::new(this.named(), eq);
         let door = Door {
-            events: ConnectionEvents::new(this.named(), eq),
+            events: events.clone(),
             info: state.info.clone(),
             requests: this.requests.clone(),
             unanswered: Unanswered::default(),
@@ -150,6 +156,7 @@ impl<P: Listening> endpoint::PassiveEndpoint for SoftPassive<P> {
         };
         let listener = this.own.listen(&mut state.setup, door, state.backlog)?;
         state.listener = Some(listener);
+        state.events = Some(events);
         Ok(())
     }
 
@@ -192,6 +199,8 @@ impl<P: Listening> endpoint::PassiveEndpoint for SoftPassive<P> {
     fn close(this: &Handle<PassiveObject<Self>>) -> Result {
         let state = &mut *this.state();
         this.own.close(&mut state.setup, state.listener.take());
+        // They name the endpoint, which would keep itself.
+        state.events = None;
         if let Some(eq) = state.eq.take() {
             eq.remove_source(&this.own.progress());
             eq.forget(this.fid());

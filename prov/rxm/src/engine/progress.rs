@@ -302,7 +302,7 @@ impl Core {
     }
 
     /// Does what is ready before a thread goes to sleep; `false` if there was
-    /// something, as there may be more.
+    /// something, as there may be more, and if nothing below would wake it.
     pub(super) fn may_sleep(&mut self) -> bool {
         let mut polled = std::mem::take(&mut self.polled);
         self.poller.poll(&mut polled);
@@ -328,6 +328,8 @@ impl Core {
         let hears_peers = !self.is_full();
         self.hear_peers(hears_peers);
         match &self.below {
+            // What was bound after the endpoint was enabled: nothing wakes who waits for it.
+            Some(below) if !below.setting.has_sleepers => false,
             Some(below) => {
                 let Wiring {
                     tx_cq, rx_cq, eq, ..

@@ -1,6 +1,9 @@
 //! What becomes of connections (fi_cm(3)).
 
+use std::sync::Arc;
+
 use fabric_abi::{FI_CONNECTED, FI_CONNREQ, FI_SHUTDOWN};
+use parking_lot::Mutex;
 
 use super::{Eq, Event, EventBody, EventError, EventInfo};
 use crate::attr::Info;
@@ -8,17 +11,31 @@ use crate::errno::{Errno, Result};
 use crate::ffi::{FidRef, Use};
 
 /// Tells the application what becomes of the connection of an endpoint, or who
-/// asks a passive one for a connection.
+/// asks a passive one for a connection. Clones tell it to the same queue.
+#[derive(Clone)]
 pub struct ConnectionEvents {
     /// The endpoint.
     endpoint: FidRef,
-    eq: Use<Eq>,
+    eq: Arc<Mutex<Use<Eq>>>,
 }
 
 impl ConnectionEvents {
     /// Of this endpoint, to this queue.
     pub fn new(endpoint: FidRef, eq: Use<Eq>) -> Self {
-        ConnectionEvents { endpoint, eq }
+        ConnectionEvents {
+            endpoint,
+            eq: Arc::new(Mutex::new(eq)),
+        }
+    }
+
+    /// Has all clones of this tell it to another queue from now on.
+    pub fn redirect(&self, eq: Use<Eq>) {
+        let before = std::mem::replace(&mut *self.eq.lock(), eq);
+        drop(before);
+    }
+
+    fn eq(&self) -> Use<Eq> {
+        self.eq.lock().clone()
     }
 
     /// `FI_CONNECTED`, with the peer's connection data.
@@ -34,7 +51,7 @@ impl ConnectionEvents {
     /// The connection did not come about; `data` came with the refusal.
     pub fn failed(&self, error: Errno, data: &[u8]) {
         let fid = self.endpoint.as_ptr();
-        let written = self.eq.write_error(EventError {
+        let written = self.eq().write_error(EventError {
             err_data: data.into(),
             ..EventError::new(fid, self.endpoint.context(), error)
         });
@@ -60,7 +77,7 @@ impl ConnectionEvents {
     }
 
     fn write(&self, kind: u32, info: Option<EventInfo>, data: &[u8]) {
-        let written = self.eq.write(Event {
+        let written = self.eq().write(Event {
             kind,
             body: EventBody::Connection {
                 fid: self.endpoint.as_ptr(),

@@ -325,7 +325,7 @@ unsafe fn post<E: Endpoint>(
     };
     let flags = call.flags(&ep.tx);
     let is_too_long = flags & FI_INJECT != 0 && operand.buffers.len() > ep.inject_size;
-    if remote.is_empty() || !all_fit || !(reads_only || fits(&operand.buffers)) || is_too_long {
+    if !all_fit || !(reads_only || fits(&operand.buffers)) || is_too_long {
         return Err(Errno::EINVAL);
     }
     Ok(posted(ep.to_move()?.atomic(&Atomic {

@@ -42,6 +42,8 @@ pub struct AvTraits<'a> {
     /// Size of authorization keys (0: any) where the domain takes them from
     /// its vectors (`FI_AV_AUTH_KEY`).
     pub auth_key_size: Option<usize>,
+    /// Whether `fi_av_remove` refuses flags.
+    pub is_strict: bool,
     /// Where to log.
     pub target: &'static str,
 }
@@ -128,6 +130,7 @@ unsafe fn open(
             .auth_key_size
             .filter(|_| domain.api_version >= version(1, 20)),
         asynchronous: attr.flags & FI_EVENT != 0,
+        is_strict: domain.is_strict,
         count: attr.count,
         shared: name.map(|name| Name {
             name,
@@ -389,7 +392,7 @@ unsafe extern "C" fn remove(
     count: usize,
     flags: u64,
 ) -> c_int {
-    if flags & !FI_AUTH_KEY != 0 || fi_addr.is_null() && count != 0 {
+    if fi_addr.is_null() && count != 0 {
         return Errno::EINVAL.to_c();
     }
     // SAFETY: the application passes an open vector and `count` numbers.
@@ -400,7 +403,11 @@ unsafe extern "C" fn remove(
         };
         (Handle::<Av>::borrow(av), numbers)
     };
-    status(if flags & FI_AUTH_KEY != 0 {
+    let is_known = flags & !FI_AUTH_KEY == 0;
+    if av.is_strict() && !is_known {
+        return Errno::EINVAL.to_c();
+    }
+    status(if is_known && flags & FI_AUTH_KEY != 0 {
         av.remove_auth_keys(numbers)
     } else {
         av.remove(numbers)

@@ -126,7 +126,7 @@ unsafe extern "C" fn connect<E: Endpoint>(
     status(unsafe {
         let ep = Handle::<EndpointObject<E>>::from_c(ep);
         address(addr).and_then(|addr| {
-            EndpointObject::enable(&ep)?;
+            EndpointObject::enable_to_connect(&ep)?;
             ep.to_move()?.connect(addr, bytes(param, paramlen))
         })
     })
@@ -140,14 +140,13 @@ unsafe extern "C" fn accept<E: Endpoint>(
     // SAFETY: as in `connect`.
     status(unsafe {
         let ep = Handle::<EndpointObject<E>>::from_c(ep);
-        EndpointObject::enable(&ep).and_then(|()| ep.to_move()?.accept(bytes(param, paramlen)))
+        EndpointObject::enable_to_connect(&ep)
+            .and_then(|()| ep.to_move()?.accept(bytes(param, paramlen)))
     })
 }
 
-unsafe extern "C" fn shutdown<E: Endpoint>(ep: *mut fid_ep, flags: u64) -> c_int {
-    if flags != 0 {
-        return Errno::EINVAL.to_c();
-    }
+/// There are no flags (fi_cm(3)), and nothing is made of any.
+unsafe extern "C" fn shutdown<E: Endpoint>(ep: *mut fid_ep, _: u64) -> c_int {
     // SAFETY: as in `connect`.
     let ep = unsafe { Handle::<EndpointObject<E>>::borrow(ep) };
     status(ep.to_move().and_then(E::shutdown))

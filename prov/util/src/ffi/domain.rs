@@ -22,6 +22,7 @@ use super::{deliver, info, missing, mr, status};
 use crate::atomic_ops;
 use crate::attr::{Info, Offers};
 use crate::domain::Domain;
+use crate::endpoint::Endpoint;
 use crate::eq::Eq;
 use crate::errno::{Errno, Result};
 use crate::mr::MrTable;
@@ -119,6 +120,7 @@ impl<D: Domain> AvDomain for DomainObject<D> {
             user_ids: self.caps & FI_AV_USER_ID != 0,
             api_version: self.api_version,
             auth_key_size: self.auth_key_size,
+            is_strict: <D::Endpoint as Endpoint>::IS_STRICT,
             target: D::LOG_TARGET,
         }
     }

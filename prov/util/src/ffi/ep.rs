@@ -4,6 +4,7 @@
 //! `rma` and `atomic`.
 
 mod binding;
+mod early;
 mod operations;
 mod receiver;
 mod shared;
@@ -20,13 +21,14 @@ pub(in crate::ffi) use receiver::Receiver;
 pub use shared::SharedReceiveObject;
 pub use transfer::{TransferOwner, TransferPeer};
 
+use self::early::EarlyReceives;
 use self::operations::split_direction;
 use self::receiver::Tables;
 use super::object::{AnyFid, AnyUse, Class, Handle, Use};
 use super::{atomic, cm, missing, msg, rma, tagged};
 use crate::atomic_ops::Offered;
 use crate::attr::Info;
-use crate::endpoint::{Bindings, Endpoint, OptionValue};
+use crate::endpoint::{Bindings, Endpoint, OptionValue, SharedReceive};
 use crate::errno::{Errno, Result};
 use crate::process::Process;
 use crate::progress::Progress;
@@ -64,11 +66,28 @@ struct Opened<E: Endpoint> {
 
 /// How far an endpoint has come.
 enum Stage<E: Endpoint> {
-    /// It can be bound.
-    New(Bindings<E::SharedReceive>),
-    /// It is bound, and driven by reads of what it is bound to.
+    New(New<E::SharedReceive>),
+    /// It is driven by reads of what it is bound to.
     Enabled(Bindings<E::SharedReceive>, Arc<dyn Progress>),
     Closed,
+}
+
+/// An endpoint that is not enabled.
+struct New<S: SharedReceive> {
+    bindings: Bindings<S>,
+    receives: EarlyReceives,
+    /// Whether `fi_enable` was called, and waits for the shared receive context.
+    is_wanted: bool,
+}
+
+/// How an endpoint that shares receives is enabled.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Haste {
+    /// As soon as its shared context is bound, if it is connected, as it moves nothing
+    /// before.
+    Patient,
+    /// Now: it is about to be connected.
+    Prompt,
 }
 
 impl<E: Endpoint> EndpointObject<E> {
@@ -85,7 +104,11 @@ impl<E: Endpoint> EndpointObject<E> {
                 endpoint,
                 shares_receives: info.ep.rx_ctx_cnt == FI_SHARED_CONTEXT,
                 is_connected: info.ep.ep_type == FI_EP_MSG,
-                stage: Mutex::new(Stage::New(Bindings::default())),
+                stage: Mutex::new(Stage::New(New {
+                    bindings: Bindings::default(),
+                    receives: EarlyReceives::default(),
+                    is_wanted: false,
+                })),
             }),
             is_alias: false,
             caps: info.caps,
@@ -138,22 +161,82 @@ impl<E: Endpoint> EndpointObject<E> {
         Ok(Handle::new(alias, context, vec![Use::of(this).any()]))
     }
 
-    /// `fi_enable`, and what connecting does first (fi_cm(3)). Once enabled, an
-    /// endpoint stays so.
-    pub(super) fn enable(this: &Handle<Self>) -> Result {
+    /// `fi_enable`. Once enabled, an endpoint stays so.
+    fn enable(this: &Handle<Self>) -> Result {
         this.to_move()?;
-        let mut stage = this.stage();
-        let bindings = match &mut *stage {
-            Stage::New(bindings) => bindings,
+        Self::enable_in(this, &mut this.stage(), Haste::Patient)
+    }
+
+    /// What connecting does first (fi_cm(3)).
+    pub(super) fn enable_to_connect(this: &Handle<Self>) -> Result {
+        this.to_move()?;
+        Self::enable_in(this, &mut this.stage(), Haste::Prompt)
+    }
+
+    fn enable_in(this: &Handle<Self>, stage: &mut Stage<E>, haste: Haste) -> Result {
+        let new = match stage {
+            Stage::New(new) => new,
             Stage::Enabled(..) => return Ok(()),
             Stage::Closed => return Err(Errno::EOPBADSTATE),
         };
-        bindings.check(this.caps, this.opened.shares_receives)?;
-        let progress = E::enable(this, bindings)?;
-        let bindings = std::mem::take(bindings);
-        let added = bindings.add_source(&progress, this.opened.is_connected);
+        let opened = &this.opened;
+        new.bindings.check(this.caps)?;
+        if opened.shares_receives && new.bindings.shared.is_none() {
+            match haste {
+                _ if !opened.is_connected => return Err(Errno::EOPBADSTATE),
+                Haste::Patient => {
+                    new.is_wanted = true;
+                    return Ok(());
+                }
+                Haste::Prompt => {}
+            }
+        }
+        let progress = E::enable(this, &new.bindings)?;
+        let bindings = std::mem::take(&mut new.bindings);
+        let receives = std::mem::take(&mut new.receives);
+        let added = bindings.add_source(&progress, opened.is_connected);
+        receives.post_all(&bindings, |receive| opened.endpoint.receive(receive));
         *stage = Stage::Enabled(bindings, progress);
         added
+    }
+
+    /// `fi_ep_bind` of an enabled endpoint: what it is bound to from now on.
+    fn rebind(
+        this: &Handle<Self>,
+        before: &Bindings<E::SharedReceive>,
+        progress: &Arc<dyn Progress>,
+        other: AnyFid<'_>,
+        flags: u64,
+    ) -> Result<Bindings<E::SharedReceive>> {
+        this.to_move()?;
+        let mut after = before.clone();
+        after.bind(other, flags, E::IS_STRICT)?;
+        if after.takes_receives_elsewhere(before) {
+            return Err(Errno::EOPBADSTATE);
+        }
+        let is_connected = this.opened.is_connected;
+        E::rebind(this, &after)?;
+        if let Err(error) = after.beyond(before).add_source(progress, is_connected) {
+            E::rebind(this, before)?;
+            return Err(error);
+        }
+        before
+            .queue_replaced_in(&after)
+            .remove_source(progress, is_connected);
+        Ok(after)
+    }
+
+    /// A receive that the endpoint does not take: it waits for `fi_enable`.
+    #[cold]
+    #[inline(never)]
+    fn receive_early(&self, receive: &Receive) -> Result {
+        let endpoint = &self.opened.endpoint;
+        match &mut *self.stage() {
+            Stage::New(new) => new.receives.post(receive, endpoint.receive_size()),
+            // Another thread may have enabled it meanwhile.
+            Stage::Enabled(..) => endpoint.receive(receive),
+            Stage::Closed => Err(Errno::EOPBADSTATE),
+        }
     }
 
     /// The flags of operations in a direction.
@@ -201,17 +284,28 @@ impl<E: Endpoint> Class for EndpointObject<E> {
         E::close(this)?;
         let stage = std::mem::replace(&mut *this.stage(), Stage::Closed);
         if let Stage::Enabled(bindings, progress) = stage {
-            bindings.remove_source(&progress, this.opened.is_connected, this.fid());
+            bindings.remove_source(&progress, this.opened.is_connected);
+            if let Some(eq) = &bindings.eq {
+                eq.forget(this.fid());
+            }
         }
         Ok(())
     }
 
     fn bind(this: &Handle<Self>, other: AnyFid<'_>, flags: u64) -> Result {
         let mut stage = this.stage();
-        let Stage::New(bindings) = &mut *stage else {
-            return Err(Errno::EOPBADSTATE);
-        };
-        bindings.bind(other, flags)?;
+        match &mut *stage {
+            Stage::New(new) => {
+                new.bindings.bind(other, flags, E::IS_STRICT)?;
+                if new.is_wanted {
+                    Self::enable_in(this, &mut stage, Haste::Patient)?;
+                }
+            }
+            Stage::Enabled(bindings, progress) => {
+                *bindings = Self::rebind(this, bindings, progress, other, flags)?;
+            }
+            Stage::Closed => return Err(Errno::EOPBADSTATE),
+        }
         if flags & FI_SELECTIVE_COMPLETION != 0 {
             if flags & FI_TRANSMIT != 0 {
                 this.tx.select();
@@ -274,7 +368,10 @@ impl<E: Endpoint> Receiver for EndpointObject<E> {
 
     #[inline(always)]
     fn receive(&self, receive: &Receive) -> Result {
-        self.to_move()?.receive(receive)
+        match self.to_move()?.receive(receive) {
+            Err(Errno::EOPBADSTATE) => self.receive_early(receive),
+            posted => posted,
+        }
     }
 
     #[inline(always)]
@@ -287,7 +384,11 @@ impl<E: Endpoint> Receiver for EndpointObject<E> {
     }
 
     fn cancel(&self, context: *mut c_void) -> Result {
-        self.to_move()?.cancel(context)
+        let endpoint = self.to_move()?;
+        if let Stage::New(new) = &mut *self.stage() {
+            return new.receives.cancel(context, &new.bindings);
+        }
+        endpoint.cancel(context)
     }
 
     fn option(&self, name: c_int) -> Result<OptionValue> {

@@ -1,34 +1,32 @@
 //! The calls of fi_msg(3) and fi_tagged(3), which differ in their tags alone.
 
-use fabric_abi::fid_ep;
+use fabric_abi::{FI_MULTI_RECV, FI_TAGGED_MULTI_RECV, fid_ep};
 
 use super::call::{Call, Local};
 use super::ep::{EndpointObject, Receiver};
 use super::{Handle, posted};
 use crate::endpoint::Endpoint;
 use crate::errno::Result;
-use crate::request::{Receive, Select, Tag, Transmit};
+use crate::request::{ONE_MESSAGE, Receive, Select, Tag, Transmit};
 
 /// The functions of one of the two interfaces, and its tables: `send` has the
 /// arguments that sends have for their tag, `receive` those that receives have,
-/// each with what they mean; `several` says whether a receive may take several
-/// messages (`FI_MULTI_RECV`).
+/// each with what they mean.
 macro_rules! interface {
     (
         $kind:ident: $table:ident, $message:ident, $missing:ident,
         send($($tag:ident)?) $tag_of:expr,
-        receive($($select:ident),*) $select_of:expr,
-        several($receiver:ident) $takes_several:expr $(,)?
+        receive($($select:ident),*) $select_of:expr $(,)?
     ) => {
         use std::ptr::null_mut;
 
-        use fabric_abi::{$kind, $message, $table, FI_MULTI_RECV};
+        use fabric_abi::{$kind, $message, $table};
 
         use $crate::endpoint::Endpoint;
         use $crate::errno::Errno;
         use $crate::ffi::call::{Call, Local, calls};
         use $crate::ffi::ep::{EndpointObject, Receiver};
-        use $crate::ffi::{Handle, message, missing};
+        use $crate::ffi::{message, missing};
         use $crate::request::{Select, Tag};
 
         struct Table<T>(std::marker::PhantomData<T>);
@@ -83,10 +81,6 @@ macro_rules! interface {
 
             fn recvmsg<R: Receiver>(ep, msg: *const $message, flags) {
                 let msg = msg.as_ref().ok_or(Errno::EINVAL)?;
-                let $receiver = Handle::<R>::borrow(ep);
-                if flags & FI_MULTI_RECV != 0 && !$takes_several {
-                    return Err(Errno::EINVAL);
-                }
                 $(let $select = msg.$select;)*
                 let local = Local::vector(msg.msg_iov, msg.desc, msg.iov_count)?;
                 let call = Call::message(msg.addr, flags, 0, msg.context);
@@ -155,10 +149,18 @@ pub(super) unsafe fn receive<R: Receiver>(
         flags: call.flags(receiver.flags()),
         context: call.context,
     };
-    match receiver.receive_at_once(&request()) {
-        true => Ok(0),
-        false => Ok(post_receive(receiver, &request())),
+    if receiver.receive_at_once(&request()) {
+        return Ok(0);
     }
+    let mut receive = request();
+    // Without `FI_TAGGED_MULTI_RECV` tagged messages have a buffer each.
+    if matches!(select, Select::Tagged { .. })
+        && receive.flags & FI_MULTI_RECV != 0
+        && receiver.caps() & FI_TAGGED_MULTI_RECV == 0
+    {
+        receive.flags |= ONE_MESSAGE;
+    }
+    Ok(post_receive(receiver, &receive))
 }
 
 #[inline(never)]

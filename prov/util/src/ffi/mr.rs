@@ -93,13 +93,12 @@ unsafe extern "C" fn reg<D: MrDomain>(
     unsafe { regv::<D>(domain, &iov, 1, access, offset, key, flags, mr, context) }
 }
 
-/// The offset is reserved and must be 0 (fi_mr(3)); nothing is made of any other.
 unsafe extern "C" fn regv<D: MrDomain>(
     domain: *mut fid,
     iov: *const iovec,
     count: usize,
     access: u64,
-    _offset: u64,
+    offset: u64,
     key: u64,
     flags: u64,
     mr: *mut *mut fid_mr,

@@ -4,5 +4,4 @@ super::message::interface! {
     FI_MSG: fi_ops_msg, fi_msg, MSG,
     send() Tag::None,
     receive() Select::Untagged,
-    several(_receiver) true,
 }

@@ -97,7 +97,7 @@ struct Tables<P>(std::marker::PhantomData<P>);
 impl<P: PassiveEndpoint> Tables<P> {
     const EP: &'static fi_ops_ep = &fi_ops_ep {
         size: size_of::<fi_ops_ep>(),
-        cancel: missing::slot(),
+        cancel: Some(cancel),
         getopt: Some(getopt::<P>),
         setopt: missing::slot(),
         tx_ctx: missing::slot(),
@@ -119,6 +119,11 @@ impl<P: PassiveEndpoint> Tables<P> {
         shutdown: missing::slot(),
         join: missing::slot(),
     };
+}
+
+/// It has no operations, so that none is left to cancel.
+unsafe extern "C" fn cancel(_: fid_t, _: *mut c_void) -> isize {
+    0
 }
 
 unsafe extern "C" fn getopt<P: PassiveEndpoint>(

@@ -4,5 +4,4 @@ super::message::interface! {
     FI_TAGGED: fi_ops_tagged, fi_msg_tagged, TAGGED,
     send(tag) Tag::Value(tag),
     receive(tag, ignore) Select::Tagged { tag, ignore },
-    several(receiver) receiver.caps() & fabric_abi::FI_TAGGED_MULTI_RECV != 0,
 }

@@ -80,6 +80,7 @@ impl AvDomain for TestDomain {
             user_ids: true,
             api_version: self.api_version,
             auth_key_size: self.auth_key_size,
+            is_strict: true,
             target: crate::logging::UTIL.av,
         }
     }

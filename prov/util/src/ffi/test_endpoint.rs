@@ -92,6 +92,14 @@ impl Endpoint for LastRequest {
         Err(Errno::ENOSYS)
     }
 
+    fn rebind(_: &Handle<EndpointObject<Self>>, _: &Bindings<NoSharedReceive>) -> Result {
+        Ok(())
+    }
+
+    fn receive_size(&self) -> usize {
+        0
+    }
+
     fn close(_: &Handle<EndpointObject<Self>>) -> Result {
         Ok(())
     }

@@ -7,6 +7,8 @@ use super::multi::{MultiBuffers, MultiKey};
 pub use super::posted::Single;
 use super::posted::{Posted, PostedQueue, Space};
 use super::unexpected::{NO_ORIGIN, UnexpectedQueue};
+use crate::request::ONE_MESSAGE;
+
 use super::{Filter, Matched, Message, MessageId, MultiId, Receive, ReceiveBuffer};
 
 /// See the [module](super) description.
@@ -125,7 +127,11 @@ impl<B: ReceiveBuffer, U> ReceiveQueue<B, U> {
     #[inline(never)]
     fn post_multi(&mut self, receive: Receive<B>) -> Option<(Matched<B>, Message<U>)> {
         let posted = Posted::of(&receive);
-        let key = self.multi.insert(receive.buf, self.min_multi_recv);
+        let min_multi_recv = match receive.flags & ONE_MESSAGE {
+            0 => self.min_multi_recv,
+            _ => usize::MAX,
+        };
+        let key = self.multi.insert(receive.buf, min_multi_recv);
         let index = self.posted.push(posted, Space::Multi(key));
         self.match_posted(index)
     }

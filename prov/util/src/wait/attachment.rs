@@ -35,14 +35,20 @@ pub trait Waitable: Send + Sync {
     /// comes rings the bell.
     fn arm(&self) -> bool;
 
-    /// fi_trywait(3): whether the application may block on the wait object.
+    /// fi_trywait(3): whether the application may block on the wait object, or on
+    /// whatever it has of its own where there is none.
     ///
     /// # Errors
-    /// `FI_EAGAIN` when it must read first, `FI_EINVAL` where there is no wait
-    /// object.
+    /// `FI_EAGAIN` when it must read first.
     fn try_wait(&self) -> Result {
         match self.attachment() {
-            Attachment::None => Err(Errno::EINVAL),
+            Attachment::None => {
+                self.sources().drive();
+                match self.take_news() {
+                    true => Err(Errno::EAGAIN),
+                    false => Ok(()),
+                }
+            }
             Attachment::Yield => Err(Errno::EAGAIN),
             Attachment::Own(_, wait) => may_block(wait, std::iter::once(self)),
             Attachment::Set(set) => set.try_wait(),

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use prov_message::objects::Claimed;
 use prov_util::attr::Info;
 use prov_util::endpoint::Bindings;
-use prov_util::eq::{ConnectionEvents, Eq};
+use prov_util::eq::ConnectionEvents;
 use prov_util::errno::{Errno, Result};
+use prov_util::ffi::FidRef;
 use prov_util::ffi::pep::PassiveObject;
-use prov_util::ffi::{FidRef, Use};
 
 use crate::address::{SocketAddress, space_of};
 use crate::device::{Id, PortSpace, QueuePair};
@@ -41,7 +41,7 @@ pub struct Connected {
 struct State {
     info: Info,
     /// Whom to tell, once it is enabled.
-    events: Option<(FidRef, Use<Eq>)>,
+    events: Option<ConnectionEvents>,
     stage: Stage,
 }
 
@@ -89,10 +89,15 @@ impl Connected {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells of the connection as the application has bound.
-    pub fn enable(&self, endpoint: FidRef, bindings: &Bindings<SharedReceive>) {
+    /// Tells of the connection as the application has bound, also of one that it has
+    /// already.
+    pub fn tell(&self, endpoint: FidRef, bindings: &Bindings<SharedReceive>) {
         let mut state = self.state();
-        state.events = bindings.eq.clone().map(|eq| (endpoint, eq));
+        match (&state.events, &bindings.eq) {
+            (Some(events), Some(eq)) => events.redirect(eq.clone()),
+            (None, Some(eq)) => state.events = Some(ConnectionEvents::new(endpoint, eq.clone())),
+            (_, None) => {}
+        }
     }
 
     /// `fi_connect`
@@ -231,16 +236,16 @@ impl Connected {
 
 fn parts(
     link: &Arc<Link>,
-    events: &Option<(FidRef, Use<Eq>)>,
+    events: &Option<ConnectionEvents>,
     domain: &Domain,
     end: End,
 ) -> Result<EndParts> {
-    let (endpoint, eq) = events.clone().ok_or(Errno::ENOEQ)?;
+    let events = events.clone().ok_or(Errno::ENOEQ)?;
     Ok(EndParts {
         pair: end.pair,
         seats: end.seats,
         link: link.clone(),
-        events: ConnectionEvents::new(endpoint, eq),
+        events,
         config: EndConfig {
             context: domain.context,
             is_shared: end.is_shared,

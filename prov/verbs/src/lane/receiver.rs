@@ -117,6 +117,11 @@ impl Receiver {
         self
     }
 
+    /// Tells these of what completes from now on.
+    pub fn report_to(&mut self, reports: Reports) {
+        self.reporter.reports = reports;
+    }
+
     /// Whether this is the id of a request of a receiver.
     #[inline(always)]
     pub fn is_named(id: u64) -> bool {

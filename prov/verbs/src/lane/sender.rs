@@ -125,11 +125,8 @@ impl Sender {
         if places > NUMBER_MASK {
             return Err(Errno::EINVAL);
         }
-        let counters = &reports.counters;
         Ok(Sender {
-            is_counting: counters.send.is_some()
-                || counters.read.is_some()
-                || counters.write.is_some(),
+            is_counting: reports.counters.count_transmits(),
             pair,
             first: 0,
             reports,
@@ -153,6 +150,12 @@ impl Sender {
             most_silent: 0,
             ..self
         }
+    }
+
+    /// Tells these of what completes from now on.
+    pub fn report_to(&mut self, reports: Reports) {
+        self.is_counting = reports.counters.count_transmits();
+        self.reports = reports;
     }
 
     /// Its requests are known by this name from now on.

@@ -16,10 +16,14 @@ use crate::errno::{Errno, Result};
 use crate::progress::Progress;
 
 impl<S: SharedReceive> Bindings<S> {
-    /// Adds an object of a call to `fi_ep_bind`.
-    pub(super) fn bind(&mut self, other: AnyFid<'_>, flags: u64) -> Result {
+    /// Adds an object of a call to `fi_ep_bind`. A queue or a counter for no direction
+    /// is taken, and nothing comes of it. An event queue replaces the one before, unless
+    /// none is kept ([`Endpoint::IS_STRICT`]).
+    ///
+    /// [`Endpoint::IS_STRICT`]: crate::endpoint::Endpoint::IS_STRICT
+    pub(super) fn bind(&mut self, other: AnyFid<'_>, flags: u64, is_strict: bool) -> Result {
         if let Some(cq) = other.downcast::<Cq>() {
-            check_flags(flags, FI_TRANSMIT | FI_RECV, FI_SELECTIVE_COMPLETION)?;
+            check_flags(flags, FI_TRANSMIT | FI_RECV | FI_SELECTIVE_COMPLETION)?;
             let cq = Use::of(&cq);
             let wants = |flag| flags & flag != 0;
             // One queue for each direction (fi_endpoint(3)).
@@ -37,7 +41,7 @@ impl<S: SharedReceive> Bindings<S> {
         } else if let Some(cntr) = other.downcast::<Cntr>() {
             let mut places = self.counters.places();
             let all = places.iter().fold(0, |all, (flag, _)| all | flag);
-            check_flags(flags, all, 0)?;
+            check_flags(flags, all)?;
             let mut wanted = places.iter().filter(|(flag, _)| flags & flag != 0);
             if wanted.any(|(_, place)| place.is_some()) {
                 return Err(Errno::EINVAL);
@@ -48,31 +52,77 @@ impl<S: SharedReceive> Bindings<S> {
                 }
             }
             Ok(())
-        } else {
-            check_flags(flags, 0, 0)?;
-            if let Some(av) = other.downcast::<Av>() {
-                occupy(&mut self.av, &Use::of(&av))
-            } else if let Some(eq) = other.downcast::<Eq>() {
-                occupy(&mut self.eq, &Use::of(&eq))
-            } else {
-                let shared = other.expect::<SharedReceiveObject<S>>()?;
-                occupy(&mut self.shared, &Use::of(&shared))
+        } else if let Some(shared) = other.downcast::<SharedReceiveObject<S>>() {
+            let shared = Use::of(&shared);
+            match &self.shared {
+                Some(bound) if !is_same(bound, &shared) => Err(Errno::EINVAL),
+                _ => {
+                    self.shared = Some(shared);
+                    Ok(())
+                }
             }
+        } else {
+            if is_strict {
+                check_flags(flags, 0)?;
+            }
+            if let Some(av) = other.downcast::<Av>() {
+                return occupy(&mut self.av, &Use::of(&av));
+            }
+            let eq = other.expect::<Eq>()?;
+            if is_strict {
+                self.eq = Some(Use::of(&eq));
+            }
+            Ok(())
         }
     }
 
-    /// `-FI_ENOCQ` unless there is a queue for each direction in which an endpoint with
-    /// these capabilities has operations: counters come on top of it. `-FI_EOPBADSTATE`
-    /// without the shared context that receives are to come from.
-    pub(super) fn check(&self, caps: u64, shares_receives: bool) -> Result {
-        let no_tx_cq = has_transmits(caps) && self.tx_cq.is_none();
-        if no_tx_cq || has_receives(caps) && self.rx_cq.is_none() {
-            return Err(Errno::ENOCQ);
+    /// `-FI_ENOCQ` unless there is a queue or a counter for each direction in which an
+    /// endpoint with these capabilities has operations.
+    pub(super) fn check(&self, caps: u64) -> Result {
+        let transmits = self.tx_cq.is_some() || self.counters.count_transmits();
+        let receives = self.rx_cq.is_some() || self.counters.recv.is_some();
+        match has_transmits(caps) && !transmits || has_receives(caps) && !receives {
+            true => Err(Errno::ENOCQ),
+            false => Ok(()),
         }
-        if shares_receives && self.shared.is_none() {
-            return Err(Errno::EOPBADSTATE);
+    }
+
+    /// Whether a shared receive context is bound that was not `before`.
+    pub(super) fn takes_receives_elsewhere(&self, before: &Self) -> bool {
+        self.shared.is_some() && before.shared.is_none()
+    }
+
+    /// What drives the endpoint of this that did not `before`.
+    pub(super) fn beyond(&self, before: &Self) -> Self {
+        let mut beyond = self.clone();
+        let mut known = before.counters.clone();
+        let places = beyond.counters.places().into_iter();
+        for ((_, place), (_, known)) in places.zip(known.places()) {
+            if known.is_some() {
+                *place = None;
+            }
         }
-        Ok(())
+        if before.tx_cq.is_some() {
+            beyond.tx_cq = None;
+        }
+        if before.rx_cq.is_some() {
+            beyond.rx_cq = None;
+        }
+        if is_same_queue(&self.eq, &before.eq) {
+            beyond.eq = None;
+        }
+        beyond
+    }
+
+    /// The event queue of this, alone, if `after` has another one.
+    pub(super) fn queue_replaced_in(&self, after: &Self) -> Self {
+        Bindings {
+            eq: self
+                .eq
+                .clone()
+                .filter(|_| !is_same_queue(&self.eq, &after.eq)),
+            ..Bindings::default()
+        }
     }
 
     /// Has what is bound drive `progress`; the event queue where `is_connected`. The
@@ -91,24 +141,18 @@ impl<S: SharedReceive> Bindings<S> {
         }
     }
 
-    /// Takes back [`Bindings::add_source`], and the events about `fid`.
-    pub(super) fn remove_source(
-        &self,
-        progress: &Arc<dyn Progress>,
-        is_connected: bool,
-        fid: *mut fid,
-    ) {
+    /// Takes back [`Bindings::add_source`].
+    pub(super) fn remove_source(&self, progress: &Arc<dyn Progress>, is_connected: bool) {
         for cq in self.cqs() {
             cq.remove_source(&for_completions(progress, cq));
         }
         for cntr in self.counters.iter() {
             cntr.remove_source(progress);
         }
-        if let Some(eq) = &self.eq {
-            if is_connected {
-                eq.remove_source(&for_events(progress));
-            }
-            eq.forget(fid);
+        if let Some(eq) = &self.eq
+            && is_connected
+        {
+            eq.remove_source(&for_events(progress));
         }
     }
 
@@ -117,17 +161,27 @@ impl<S: SharedReceive> Bindings<S> {
     }
 }
 
-/// `-FI_EBADFLAGS` unless `flags` has one of `needed`, if there are any, and
-/// besides them none but `allowed`.
-pub(super) fn check_flags(flags: u64, needed: u64, allowed: u64) -> Result {
-    if flags & !(needed | allowed) != 0 || needed != 0 && flags & needed == 0 {
-        return Err(Errno::EBADFLAGS);
+/// `-FI_EBADFLAGS` for flags that are not among those `allowed`.
+fn check_flags(flags: u64, allowed: u64) -> Result {
+    match flags & !allowed {
+        0 => Ok(()),
+        _ => Err(Errno::EBADFLAGS),
     }
-    Ok(())
+}
+
+fn is_same<T: Class>(a: &Use<T>, b: &Use<T>) -> bool {
+    std::ptr::eq(a.handle().as_c(), b.handle().as_c())
+}
+
+fn is_same_queue(a: &Option<Use<Eq>>, b: &Option<Use<Eq>>) -> bool {
+    match (a, b) {
+        (Some(a), Some(b)) => is_same(a, b),
+        (a, b) => a.is_none() && b.is_none(),
+    }
 }
 
 /// Fills a place for one object; `-FI_EINVAL` where there is one already.
-pub(super) fn occupy<T: Class>(place: &mut Option<Use<T>>, object: &Use<T>) -> Result {
+fn occupy<T: Class>(place: &mut Option<Use<T>>, object: &Use<T>) -> Result {
     if place.is_some() {
         return Err(Errno::EINVAL);
     }
@@ -212,7 +266,7 @@ mod tests {
         assert_eq!(driven(), [1, 0]);
         received.drive();
         assert_eq!(driven(), [1, 1]);
-        bindings.remove_source(&progress, true, null_mut());
+        bindings.remove_source(&progress, true);
         sent.drive();
         received.drive();
         assert_eq!(driven(), [1, 1]);
@@ -236,7 +290,7 @@ mod tests {
             };
             bindings.add_source(&progress, is_connected).unwrap();
             assert_eq!(driven(), usize::from(is_connected));
-            bindings.remove_source(&progress, is_connected, null_mut());
+            bindings.remove_source(&progress, is_connected);
             assert_eq!(driven(), usize::from(is_connected));
         }
     }

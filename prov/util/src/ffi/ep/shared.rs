@@ -7,7 +7,6 @@ use fabric_abi::*;
 
 use super::super::object::{AnyFid, Class, Handle, Use};
 use super::super::{missing, msg, tagged};
-use super::binding::{check_flags, occupy};
 use super::operations::OperationFlags;
 use super::receiver::{Receiver, Tables};
 use crate::attr::RxAttr;
@@ -115,21 +114,29 @@ impl<S: SharedReceive> Class for SharedReceiveObject<S> {
     }
 
     fn bind(this: &Handle<Self>, other: AnyFid<'_>, flags: u64) -> Result {
+        let selects = flags & FI_SELECTIVE_COMPLETION != 0;
         let mut bound = this.bound();
         let progress = this.context.progress();
+        // A second one takes the place of the first.
         if let Some(cq) = other.downcast::<Cq>() {
-            check_flags(flags, FI_RECV, FI_SELECTIVE_COMPLETION)?;
-            let cq = Use::of(&cq);
-            occupy(&mut bound.cq, &cq)?;
-            cq.add_source(progress)?;
-            if flags & FI_SELECTIVE_COMPLETION != 0 {
+            if flags & !FI_SELECTIVE_COMPLETION != FI_RECV {
+                return Err(Errno::EBADFLAGS);
+            }
+            cq.add_source(progress.clone())?;
+            if let Some(before) = bound.cq.replace(Use::of(&cq)) {
+                before.remove_source(&progress);
+            }
+            if selects {
                 this.rx.select();
             }
         } else if let Some(cntr) = other.downcast::<Cntr>() {
-            check_flags(flags, FI_RECV, 0)?;
-            let cntr = Use::of(&cntr);
-            occupy(&mut bound.cntr, &cntr)?;
-            cntr.add_source(progress)?;
+            if flags != FI_RECV {
+                return Err(Errno::EBADFLAGS);
+            }
+            cntr.add_source(progress.clone())?;
+            if let Some(before) = bound.cntr.replace(Use::of(&cntr)) {
+                before.remove_source(&progress);
+            }
         } else {
             return Err(Errno::EINVAL);
         }

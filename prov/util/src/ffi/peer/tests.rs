@@ -128,6 +128,14 @@ impl Endpoint for OffloadEndpoint {
         Ok(Arc::new(Nothing))
     }
 
+    fn rebind(_: &Handle<EndpointObject<Self>>, _: &Bindings<Importer>) -> Result {
+        Ok(())
+    }
+
+    fn receive_size(&self) -> usize {
+        0
+    }
+
     fn close(_: &Handle<EndpointObject<Self>>) -> Result {
         Ok(())
     }

@@ -173,13 +173,15 @@ fn a_wait_set_waits_for_its_queues() {
 }
 
 #[test]
-fn trywait_takes_what_can_wait_and_nothing_else() {
+fn trywait_takes_queues_and_counters_and_nothing_else() {
     let (first, second) = (open_cq(FI_WAIT_FD, null_mut(), 0), open_cntr(0));
     assert_eq!(try_all(&mut []), 0);
     assert_eq!(try_all(&mut [first.cast()]), 0);
     // The counter was opened without a wait object.
     let both = &mut [first.cast(), second.cast()];
-    assert_eq!(try_all(both), Errno::EINVAL.to_c());
+    assert_eq!(try_all(both), 0);
+    write(first);
+    assert_eq!(try_all(both), Errno::EAGAIN.to_c());
     assert_eq!(try_all(&mut [null_mut()]), Errno::EINVAL.to_c());
     let domain = TestDomain::open(FI_SOCKADDR_IN, 0);
     assert_eq!(try_all(&mut [domain.fid()]), Errno::EINVAL.to_c());
