@@ -22,13 +22,8 @@ LOCAL = $(WITHIN) allocation calls crowd deserted forks killed killed_connecting
 # What has large data, once more where processes do not read one another's memory.
 LARGE = crowd killed match message rma simulation
 # And one process only: for the loopback provider.
-<<<<<<< HEAD
-WITHIN = atomic auth av cancel caps cntr completion cq endpoint eq getinfo late leak match message mr \
-	param peer peer_av poll refused rma simulation source srx text threads unreachable
-=======
 WITHIN = atomic auth av binding cancel caps cntr completion cq early endpoint eq getinfo late leak match \
-	message mr nothing param peer peer_av poll rma simulation source srx text threads unreachable
->>>>>>> 9754999 (What is bound after fi_enable is told of what completes from then on; counters do in place of queues; receives come before fi_enable)
+	message mr nothing param peer peer_av poll refused rma simulation source srx text threads unreachable
 
 .PHONY: fabtests
 fabtests:
