@@ -1,6 +1,12 @@
 //! Soname, symbol versions, and the name under which programs ask for the
 //! library.
 
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a build script says what is wrong by a panic"
+)]
+
 use std::path::Path;
 
 fn main() {

@@ -68,6 +68,10 @@ pub fn write(provider: Provider, topic: Topic, function: &CStr, line: u32, messa
 }
 
 /// What [`enabled`] says where no application has taken over the log.
+#[allow(
+    clippy::indexing_slicing,
+    reason = "a topic is made with a subsystem that there is"
+)]
 pub fn enabled_here(provider: Provider, topic: Topic) -> bool {
     logging::enabled(topic.level, SUBSYSTEMS[topic.subsystem]) && !provider.is_silent()
 }
@@ -78,6 +82,10 @@ pub fn ready_here(provider: Provider, topic: Topic, show_time: &mut u64) -> bool
 }
 
 /// What [`write`] does where no application has taken over the log.
+#[allow(
+    clippy::indexing_slicing,
+    reason = "a topic is made with a subsystem that there is"
+)]
 pub fn write_here(provider: Provider, topic: Topic, function: &str, line: u32, message: &str) {
     let subsystem = SUBSYSTEMS[topic.subsystem];
     logging::write_message(

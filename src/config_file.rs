@@ -22,6 +22,7 @@ impl ConfigFile {
     }
 
     /// Reads the text of a file. Lines without `=` and comments are skipped.
+    #[allow(clippy::indexing_slicing, reason = "the position is in the line")]
     pub fn parse(text: &[u8]) -> Self {
         let settings = text
             .split(|&byte| byte == b'\n')

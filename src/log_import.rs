@@ -100,6 +100,7 @@ impl Imported {
 
 /// Hands a record of Rust code to the application. False where it takes no
 /// messages, and this library writes them.
+#[allow(clippy::indexing_slicing, reason = "the position is in the list")]
 pub fn forward(record: &Record, provider_name: &str, subsystem: &str) -> bool {
     let Some(imported) = imported() else {
         return false;

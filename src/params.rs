@@ -65,6 +65,7 @@ pub struct Listed {
 
 /// Makes `name` known, as `FI_<PROVIDER>_<NAME>` in the environment. Defining
 /// it again replaces its type and help text.
+#[allow(clippy::indexing_slicing, reason = "the position is in the table")]
 pub fn define(owner: Owner, name: &str, kind: Kind, help: &str) -> Result {
     if name.is_empty() || help.is_empty() {
         return Err(Errno::EINVAL);
@@ -94,6 +95,7 @@ pub fn define(owner: Owner, name: &str, kind: Kind, help: &str) -> Result {
 /// What the user set `name` to: `ENOENT` where it was never defined, `ENODATA`
 /// where it is not set, `EINVAL` where the text does not fit the type. That
 /// last case is reported to the user, once for each variable.
+#[allow(clippy::indexing_slicing, reason = "the position is in the table")]
 pub fn get(owner: Owner, name: &str) -> Result<Value> {
     let mut table = table();
     let entry = table.position(owner, name).ok_or(Errno::ENOENT)?;

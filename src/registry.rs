@@ -197,6 +197,7 @@ impl Registry {
         }
     }
 
+    #[allow(clippy::indexing_slicing, reason = "the position is in the list")]
     fn insert(&mut self, mut new: Entry) {
         let name = new.provider.name();
         let current = self

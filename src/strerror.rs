@@ -38,6 +38,7 @@ const FABRIC_TEXTS: [&CStr; 16] = [
 ];
 
 /// The C library's text for one of the system's numbers (0 to 255).
+#[allow(clippy::indexing_slicing, reason = "the caller has compared it")]
 fn system_text(number: i32) -> &'static CStr {
     static TEXTS: [OnceLock<CString>; FABRIC_ERRNO_BASE as usize] =
         [const { OnceLock::new() }; FABRIC_ERRNO_BASE as usize];

@@ -1,6 +1,13 @@
 //! External providers, the settings that choose among them, and their
 //! parameters and messages: whole processes, from the outside.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "what does not hold fails the test"
+)]
+
 mod library;
 
 use std::path::{Path, PathBuf};

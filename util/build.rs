@@ -4,6 +4,12 @@
 //! The tools need the real one only when they run. So they build before it, beside it or
 //! without it, and cannot pick up a symbol that the published interface lacks.
 
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a build script says what is wrong by a panic"
+)]
+
 use std::collections::BTreeMap;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};

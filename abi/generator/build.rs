@@ -1,5 +1,11 @@
 //! Turns the published facts into Rust assertions for `tests/layout.rs`.
 
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a build script says what is wrong by a panic"
+)]
+
 use std::fmt::Write;
 use std::path::Path;
 use std::{env, fs};

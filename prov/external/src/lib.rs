@@ -13,6 +13,11 @@
 //! The build script of the library itself uses [`system_calls`], too.
 
 #![forbid(unsafe_code)]
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a build script says what is wrong by a panic"
+)]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

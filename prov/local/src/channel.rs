@@ -434,6 +434,7 @@ impl Sender {
 
     /// So many slots of all times are done, and what they had of the area is free.
     #[inline(never)]
+    #[allow(clippy::indexing_slicing, reason = "an array of SLOTS")]
     fn are_done(&mut self, done: u64) {
         self.note();
         // The slot that was done last may be filled again, where all are filled:
@@ -448,6 +449,7 @@ impl Sender {
     /// Notes for the slots that were filled since the last time how many bytes of
     /// the area had been given out.
     #[inline(always)]
+    #[allow(clippy::indexing_slicing, reason = "an array of SLOTS")]
     fn note(&mut self) {
         let filled = self.ring.filled();
         let first = self.noted.max(filled.saturating_sub(SLOTS as u64));

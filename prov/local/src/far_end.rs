@@ -84,10 +84,15 @@ fn look_up(own: &SocketAddr, other: &SocketAddr) -> Result<End> {
     if sender.is_none_or(|sender| sender.pid() != 0) {
         return Err(Errno::EPERM);
     }
-    read_answer(&answer[..len], own, other).ok_or(Errno::ENOENT)
+    let answer = answer.get(..len).unwrap_or_default();
+    read_answer(answer, own, other).ok_or(Errno::ENOENT)
 }
 
 /// Asks for the socket between these two addresses, its own one first.
+#[allow(
+    clippy::indexing_slicing,
+    reason = "the offsets are constants within the arrays"
+)]
 fn request(own: &SocketAddr, other: &SocketAddr) -> [u8; REQUEST] {
     let mut bytes = [0; REQUEST];
     bytes[..4].copy_from_slice(&(REQUEST as u32).to_ne_bytes());
@@ -122,6 +127,10 @@ fn request(own: &SocketAddr, other: &SocketAddr) -> [u8; REQUEST] {
 
 /// What is asked for, if the answer is about that: for want of it the system
 /// may tell of a socket that listens at any address.
+#[allow(
+    clippy::indexing_slicing,
+    reason = "the offsets are constants within the arrays"
+)]
 fn read_answer(bytes: &[u8], own: &SocketAddr, other: &SocketAddr) -> Option<End> {
     let answer = bytes.first_chunk::<ANSWER>()?;
     let u16_at = |at: usize| [answer[at], answer[at + 1]];

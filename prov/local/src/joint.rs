@@ -28,7 +28,8 @@ mod bounce;
 mod loom_tests;
 #[cfg(not(loom))]
 mod pace;
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests;
 
 #[cfg(loom)]
@@ -413,6 +414,10 @@ impl Record {
     }
 
     /// The copy that is open.
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "the offsets are constants within the array"
+    )]
     pub fn look(&self) -> Option<Seen> {
         let claim = Claim::unpack(self.claim.0.load(Ordering::Acquire));
         if !claim.has_parts() {

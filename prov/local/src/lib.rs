@@ -8,17 +8,7 @@
 //! leave its socket for shared memory is a [`path`], and an [`outbox`] has what
 //! goes along it.
 
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::unwrap_used,
-        clippy::expect_used,
-        clippy::panic,
-        clippy::unreachable,
-        clippy::todo,
-        clippy::unimplemented
-    )
-)]
+#![deny(clippy::indexing_slicing)]
 #[cfg(not(loom))]
 pub mod barrier;
 #[cfg(not(loom))]

@@ -176,6 +176,10 @@ impl Outbox {
     /// Sends until the queue is empty, `true`, or the kernel takes no more.
     /// Application memory of at least `zerocopy` bytes is sent without a copy,
     /// which is noted in `lent`.
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "the segments are those of the bytes"
+    )]
     pub fn flush(
         &mut self,
         registered: &mut Option<Target>,

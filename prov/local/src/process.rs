@@ -295,6 +295,10 @@ impl List {
         Ok(())
     }
 
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "`extend` counts no more than there are"
+    )]
     fn pieces(&self) -> &[iovec] {
         &self.pieces[..self.count]
     }

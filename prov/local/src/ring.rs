@@ -170,5 +170,6 @@ fn read_half<W: Words>(words: &W, slot: usize, lap: u32) -> Option<u32> {
 
 #[cfg(all(test, loom))]
 mod loom_tests;
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests;

@@ -75,6 +75,10 @@ impl Stream {
     /// # Errors
     /// The other side has broken the channel, here as below.
     #[inline(always)]
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "parts are within the bytes that they are of"
+    )]
     pub fn send(&mut self, bytes: &[u8]) -> std::result::Result<Moved, Broken> {
         let mut moved = Moved {
             bytes: bytes.len(),
@@ -166,6 +170,10 @@ impl Stream {
     /// # Errors
     /// As above.
     #[inline]
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "parts are within the bytes that they are of"
+    )]
     pub fn receive(&mut self, to: &mut [u8]) -> std::result::Result<Moved, Broken> {
         self.receive_parts(to.len(), |at, part| {
             part.read_at(0, &mut to[at..at + part.len()]);

@@ -6,17 +6,6 @@
 //! between them. Everything else a provider has from `prov-message` and
 //! `prov-util`.
 
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::unwrap_used,
-        clippy::expect_used,
-        clippy::panic,
-        clippy::unreachable,
-        clippy::todo,
-        clippy::unimplemented
-    )
-)]
 #![cfg_attr(not(test), forbid(unsafe_code))]
 
 mod network;

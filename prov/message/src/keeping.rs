@@ -434,6 +434,7 @@ impl<T: Transport> Endpoints<T> {
     }
 
     /// A message of a link is kept.
+    #[allow(clippy::indexing_slicing, reason = "a share is 0 or 1, of two")]
     pub(crate) fn charge(&mut self, link: T::Link, cost: Cost) {
         let mut of = *self.kept.of(link);
         match cost {
@@ -481,6 +482,7 @@ impl<T: Transport> Endpoints<T> {
     }
 
     /// A message of a link is kept no longer.
+    #[allow(clippy::indexing_slicing, reason = "a share is 0 or 1, of two")]
     pub(crate) fn refund_link(&mut self, link: T::Link, cost: Cost) {
         let Keeping {
             bytes,

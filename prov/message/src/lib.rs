@@ -3,17 +3,7 @@
 //! no lock; they are called with facts and return what is to be done. [`lane`]
 //! puts them under one lock, [`objects`] behind the interface.
 
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::unwrap_used,
-        clippy::expect_used,
-        clippy::panic,
-        clippy::unreachable,
-        clippy::todo,
-        clippy::unimplemented
-    )
-)]
+#![deny(clippy::indexing_slicing)]
 #![forbid(unsafe_code)]
 
 mod admission;

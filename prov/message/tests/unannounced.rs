@@ -1,6 +1,14 @@
 //! What is kept of senders that cannot announce their messages, beside those
 //! that can.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unreachable,
+    reason = "what does not hold fails the test"
+)]
+
 use fabric_abi::FI_ADDR_UNSPEC;
 use proptest::prelude::*;
 use prov_message::lane::NoErrand;

@@ -5,17 +5,7 @@
 //! Each endpoint has a queue below, and a connected endpoint for each peer.
 //! What goes over that is in [`wire`].
 
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::unwrap_used,
-        clippy::expect_used,
-        clippy::panic,
-        clippy::unreachable,
-        clippy::todo,
-        clippy::unimplemented
-    )
-)]
+#![deny(clippy::indexing_slicing)]
 #![cfg_attr(not(test), forbid(unsafe_code))]
 
 #[cfg(test)]

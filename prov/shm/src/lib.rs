@@ -5,17 +5,7 @@
 //! by which they have met. Large transfers are copied by who is to have them
 //! from the memory of who has them, where the system permits that.
 
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::unwrap_used,
-        clippy::expect_used,
-        clippy::panic,
-        clippy::unreachable,
-        clippy::todo,
-        clippy::unimplemented
-    )
-)]
+#![deny(clippy::indexing_slicing)]
 #![cfg_attr(not(test), forbid(unsafe_code))]
 
 mod address;

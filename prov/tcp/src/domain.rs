@@ -283,6 +283,7 @@ impl Provider for Tcp {
         Ok(sockaddr::encode(&addr).as_bytes().to_vec())
     }
 
+    #[allow(clippy::indexing_slicing, reason = "limited to the data")]
     fn connect(ep: &Endpoint, address: &[u8], data: &[u8]) -> Result {
         let mut setup = ep.setup();
         if setup.is_rdm {
@@ -300,6 +301,7 @@ impl Provider for Tcp {
         core.connect_msg(seat.key, setup.socket.take(), source, &dest, data)
     }
 
+    #[allow(clippy::indexing_slicing, reason = "limited to the data")]
     fn accept(ep: &Endpoint, data: &[u8]) -> Result {
         let mut setup = ep.setup();
         let data = &data[..data.len().min(MAX_DATA)];

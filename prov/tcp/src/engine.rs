@@ -182,6 +182,7 @@ impl Core {
     }
 
     /// Adds a connection and watches its socket.
+    #[allow(clippy::indexing_slicing, reason = "the connection was just added")]
     fn add_connection(&mut self, conn: Connection) -> Result<ConnKey> {
         let key = self.conns.insert(conn);
         self.conns[key]

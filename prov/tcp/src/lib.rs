@@ -1,16 +1,6 @@
 //! The tcp provider (fi_tcp(7)).
 
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::unwrap_used,
-        clippy::expect_used,
-        clippy::panic,
-        clippy::unreachable,
-        clippy::todo,
-        clippy::unimplemented
-    )
-)]
+#![deny(clippy::indexing_slicing)]
 #![cfg_attr(not(any(test, fuzzing)), forbid(unsafe_code))]
 
 // Tests share code with the fuzz targets, which know this crate by name.

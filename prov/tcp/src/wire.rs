@@ -4,15 +4,6 @@
 //! endpoints or time; everything that comes from a peer is checked here before
 //! the engine sees it.
 
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::unwrap_used,
-        clippy::expect_used,
-        clippy::panic,
-        clippy::indexing_slicing
-    )
-)]
 #![forbid(unsafe_code)]
 
 pub mod atomic;

@@ -4,6 +4,14 @@
 //!
 //!     cargo run --release -p prov-util --example av_scale
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unreachable,
+    reason = "what goes wrong ends the example"
+)]
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -4,6 +4,14 @@
 //!
 //!     cargo run --release -p prov-util --example mr_access [ACCESSES [THREADS]]
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unreachable,
+    reason = "what goes wrong ends the example"
+)]
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 

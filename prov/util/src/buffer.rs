@@ -178,6 +178,10 @@ impl<'m> Iov<'m> {
 
     /// The pieces, for a system call's I/O vector.
     #[inline]
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "the count is at most that of the pieces"
+    )]
     pub fn pieces(&self) -> &[iovec] {
         // SAFETY: see `iov`.
         unsafe { self.iov[..self.count as usize].assume_init_ref() }
@@ -193,6 +197,10 @@ impl<'m> Iov<'m> {
     /// `len` bytes from `offset` on, both cut to what there is. No bytes keep
     /// their place: it is their [`AppIov::address`].
     #[inline]
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "the count is at most that of the pieces"
+    )]
     pub fn slice(&self, offset: usize, len: usize) -> Iov<'m> {
         if offset == 0 && len >= self.len {
             return *self;
@@ -305,6 +313,7 @@ impl<'m> Iov<'m> {
     /// to meanwhile: each byte is read exactly once, with a volatile access, eight at a time where they
     /// are aligned, so what is
     /// checked in `bytes` is what is used.
+    #[allow(clippy::indexing_slicing, reason = "limited to the room")]
     pub fn read_once(&self, bytes: &mut [u8]) -> usize {
         let mut done = 0;
         for piece in self.pieces() {

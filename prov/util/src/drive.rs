@@ -20,7 +20,8 @@ mod pace;
 mod rounds;
 mod signals;
 mod stall;
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests;
 mod thread;
 

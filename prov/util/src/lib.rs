@@ -1,16 +1,6 @@
 //! What every provider is built from. See ARCHITECTURE.md for the map.
 
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::unwrap_used,
-        clippy::expect_used,
-        clippy::panic,
-        clippy::unreachable,
-        clippy::todo,
-        clippy::unimplemented
-    )
-)]
+#![deny(clippy::indexing_slicing)]
 pub mod address_text;
 pub mod atomic_ops;
 pub mod attr;

@@ -50,7 +50,8 @@ unsafe extern "C" fn note() {
     note_current();
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use super::*;
 

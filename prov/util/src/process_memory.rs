@@ -56,6 +56,10 @@ pub struct OtherIov {
 
 impl OtherIov {
     /// The pieces, in order.
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "no list has more pieces than there are places"
+    )]
     pub fn pieces(&self) -> &[OtherPiece] {
         &self.pieces[..self.count]
     }
@@ -99,6 +103,10 @@ impl OtherIov {
     /// Whether other processes can copy these pieces of this one's memory, as
     /// far as the first byte of each tells: they cannot copy what belongs to a
     /// device, for one.
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "no list has more pieces than there are places"
+    )]
     pub fn can_be_copied(&self) -> bool {
         let mut bytes = [0u8; IOV_LIMIT];
         let near = iovec {
@@ -117,6 +125,10 @@ impl OtherIov {
 
     /// Writes the list down for another process of this host; the bytes that are
     /// written.
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "no list has more pieces than there are places"
+    )]
     pub fn write<'b>(&self, to: &'b mut [u8; WRITTEN]) -> &'b [u8] {
         let fields = self.pieces().iter().flat_map(|piece| {
             let seal = piece.seal.unwrap_or(Token { addr: 0, value: 0 });
@@ -194,6 +206,10 @@ impl Seal {
     }
 
     /// What others need to know.
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "the offsets are constants within the array"
+    )]
     pub fn token(&self) -> Token {
         Token {
             addr: std::ptr::from_ref(&*self.0).expose_provenance() as u64,
@@ -202,12 +218,20 @@ impl Seal {
     }
 
     /// What only who can read this process's memory knows.
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "the offsets are constants within the array"
+    )]
     pub fn secret(&self) -> u64 {
         self.0[1].load(Ordering::Relaxed)
     }
 
     /// Nothing holds any more. What is written to the memory from here on is
     /// not taken for what it was.
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "the offsets are constants within the array"
+    )]
     pub fn destroy(&self) {
         self.0[0].store(0, Ordering::SeqCst);
         fence(Ordering::SeqCst);

@@ -120,6 +120,10 @@ pub struct RemoteIov {
 impl RemoteIov {
     /// The pieces, in order.
     #[inline]
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "no list has more pieces than there are places"
+    )]
     pub fn pieces(&self) -> &[RemotePiece] {
         &self.pieces[..self.count]
     }

@@ -22,6 +22,7 @@ pub struct Encoded {
 
 impl Encoded {
     /// The bytes of the structure.
+    #[allow(clippy::indexing_slicing, reason = "the length is that of a family")]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
@@ -53,6 +54,10 @@ pub fn encode(addr: &SocketAddr) -> Encoded {
 
 /// The address in a socket structure; `None` for other families and for fewer
 /// bytes than the family needs.
+#[allow(
+    clippy::indexing_slicing,
+    reason = "the length of the family was compared"
+)]
 pub fn decode(bytes: &[u8]) -> Option<SocketAddr> {
     let family = u16::from_ne_bytes(*bytes.first_chunk()?);
     if size_of_family(family)? > bytes.len() {

@@ -255,5 +255,6 @@ fn not_for_helpers() -> ! {
     panic!("a helper at a lock that was opened for the application alone");
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests;

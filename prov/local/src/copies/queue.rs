@@ -78,6 +78,7 @@ impl<T: Transport> Transfers<T> {
 
     /// The oldest one, to be copied, and those behind it that can be copied
     /// together with it.
+    #[allow(clippy::indexing_slicing, reason = "one was pushed")]
     pub fn take(&mut self, batch: &mut Batch<T>) -> Option<()> {
         let mut left = TOGETHER;
         let limit = if self.alone == 0 { COPIES } else { 1 };

@@ -128,6 +128,10 @@ impl Pace {
     }
 
     /// The kernel has copied so many bytes in that time.
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "`length` is limited to the last one"
+    )]
     pub fn has_copied(&self, len: u64, time: Duration) {
         if len >= SHORTEST {
             self.direct[length(len)].learn(len, time);
@@ -135,6 +139,10 @@ impl Pace {
     }
 
     /// How long the kernel will take for so many bytes.
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "`length` is limited to the last one"
+    )]
     pub fn expected(&self, len: u64) -> Duration {
         let per_kib = self.direct[length(len)].per_kib().into();
         Duration::from_nanos((len / 1024).saturating_mul(per_kib))
@@ -177,6 +185,10 @@ impl Pace {
     }
 
     /// What a message costs that is sent at once, and one that is not.
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "`length` is limited to the last one"
+    )]
     fn costs(&self, len: usize) -> [u64; 2] {
         let stored = match self.into.go_past.load(Ordering::Relaxed) {
             true => self.into.past.per_kib().max(FETCHED),

@@ -11,6 +11,7 @@ impl Path<'_> {
     /// Receives up to `len` bytes for the offset `at` of a place, and what comes
     /// behind into `behind`. Returns how many bytes there was room for, how many
     /// of those in the place, and how many came.
+    #[allow(clippy::indexing_slicing, reason = "limited to what is there")]
     pub fn receive_to(
         &mut self,
         to: &Place,

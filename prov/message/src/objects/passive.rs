@@ -160,6 +160,7 @@ impl<P: Listening> endpoint::PassiveEndpoint for SoftPassive<P> {
         Ok(())
     }
 
+    #[allow(clippy::indexing_slicing, reason = "limited to the data")]
     fn reject(&self, handle: Opaque, data: &[u8]) -> Result {
         self.check_process()?;
         let data = &data[..data.len().min(self.own.data_limit())];

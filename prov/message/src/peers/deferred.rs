@@ -205,6 +205,7 @@ impl Replay {
 
     /// What is sent to the peer: a message, what is written, or operands. None
     /// for a read.
+    #[allow(clippy::indexing_slicing, reason = "the copy is of these buffers")]
     pub fn payload(&self) -> Bytes<'_> {
         let memory = match &self.request {
             Request::Transmit(message) => &message.buffers,
@@ -219,6 +220,7 @@ impl Replay {
     }
 
     /// What an atomic operation compares with.
+    #[allow(clippy::indexing_slicing, reason = "the copy is of these buffers")]
     pub fn compared(&self) -> Bytes<'_> {
         let Request::Atomic(atomic) = &self.request else {
             return Bytes::Own(&[]);

@@ -26,6 +26,10 @@ impl<L: Copy> Routes<L> {
     }
 
     #[inline]
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "the offset is taken modulo the size of a page, and the page was made"
+    )]
     fn get(&self, fi_addr: u64) -> Option<&Route<L>> {
         let page = self.pages.get(page_of(fi_addr)?)?.as_deref()?;
         Some(&page[fi_addr as usize % PAGE])
@@ -45,6 +49,10 @@ impl<L: Copy> Routes<L> {
 
     /// Remembers what an address that the vector knows leads to. Numbers beyond
     /// 32 bits are no plain indices and are looked up each time.
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "the offset is taken modulo the size of a page, and the page was made"
+    )]
     pub fn set(&mut self, fi_addr: u64, peer: PeerKey, link: Option<L>) {
         let Some(page) = page_of(fi_addr).filter(|_| u32::try_from(fi_addr).is_ok()) else {
             return;

@@ -561,6 +561,7 @@ fn size_for(len: usize) -> Size {
 
 /// Writes a packet with an application's message to a place that is long enough.
 #[inline(always)]
+#[allow(clippy::indexing_slicing, reason = "limited to the shorter one")]
 fn put_together(head: &Head, message: &AppIov, place: &mut [u8]) {
     if let Some((front, behind)) = place.split_first_chunk_mut::<HEAD>() {
         head.write(front);

@@ -59,6 +59,7 @@ impl Buffered {
 
     /// What the application sees at once of a message that is announced: a peer
     /// without the mode sends none of it, and zeros stand for what it has not sent.
+    #[allow(clippy::indexing_slicing, reason = "limited to the shorter one")]
     pub(super) fn front(&self, envelope: &Envelope, sent: &[u8]) -> Box<[u8]> {
         let len = usize::try_from(envelope.len).unwrap_or(usize::MAX);
         let mut front = vec![0; self.bounds.least.min(len)];
@@ -153,6 +154,7 @@ impl Core {
         Ok(())
     }
 
+    #[allow(clippy::indexing_slicing, reason = "limited to the shorter one")]
     fn claim(&mut self, message: Message, receive: &Receive) {
         let memory = receive.buffers;
         // The address vector may have learnt of the peer, or forgotten it, since it was

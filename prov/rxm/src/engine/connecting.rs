@@ -105,7 +105,9 @@ impl Core {
             self.links.remove(key);
             return Err(Errno::EMFILE);
         };
-        self.links[key].id = id;
+        if let Some(link) = self.links.get_mut(key) {
+            link.id = id;
+        }
         self.names.insert(name, key);
         self.connecting += 1;
         self.until_clock = 0;
@@ -223,7 +225,10 @@ impl Core {
         if request.name.pid == own_pid()
             && request.port == own.port()
             && let Some(key) = self.ids.find(request.name.id)
-            && self.links[key].stage == Stage::Asking
+            && self
+                .links
+                .get(key)
+                .is_some_and(|link| link.stage == Stage::Asking)
         {
             return Ok((addr, *request, true));
         }
@@ -232,10 +237,10 @@ impl Core {
         };
         let addr = rdm.peers.known_as(&addr, sockaddr::without_scope);
         let known = rdm.peers.find(&addr).and_then(|peer| rdm.peers.link(peer));
-        let Some(known) = known.filter(|known| self.links.contains_key(*known)) else {
+        let Some((known, link)) = known.and_then(|known| Some((known, self.links.get(known)?)))
+        else {
             return Ok((addr, *request, false));
         };
-        let link = &self.links[known];
         match link.stage {
             Stage::Asking if (addr.ip(), addr.port()) < (own.ip(), own.port()) => {
                 Err(Refusal::Already)
@@ -284,9 +289,10 @@ impl Core {
         };
         let source = rdm.peers.source(peer);
         let deadline = rdm.peers.target(peer).map(|target| target.deadline);
-        let link = &mut self.links[key];
-        link.src = source;
-        link.peer = (!is_itself).then_some(peer);
+        if let Some(link) = self.links.get_mut(key) {
+            link.src = source;
+            link.peer = (!is_itself).then_some(peer);
+        }
         self.count_if_stranger(key);
         if let Some(deadline) = deadline {
             self.look_at(deadline, Due::Link(key));

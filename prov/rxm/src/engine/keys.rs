@@ -81,6 +81,10 @@ pub struct Ids {
 
 impl Ids {
     /// A number for a link; `None` where there are too many.
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "the mask is one less than the number of places"
+    )]
     pub fn add(&mut self, link: LinkKey) -> Option<u32> {
         if self.count == MOST {
             return None;
@@ -100,6 +104,10 @@ impl Ids {
     }
 
     /// Twice as many places.
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "the mask is one less than the number of places"
+    )]
     fn grow(&mut self) {
         let len = (2 * self.places.len()).max(FEW);
         let places = std::mem::replace(&mut self.places, vec![(0, LinkKey::null()); len]);
@@ -117,6 +125,10 @@ impl Ids {
     }
 
     /// Its link has ended.
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "the mask is one less than the number of places"
+    )]
     pub fn remove(&mut self, id: u32) {
         if self.find(id).is_some() {
             self.places[(id & self.mask) as usize].1 = LinkKey::null();

@@ -272,6 +272,7 @@ impl Link {
 
 /// Copies a payload to the front of bytes, which are long enough.
 #[inline(always)]
+#[allow(clippy::indexing_slicing, reason = "limited to the shorter one")]
 pub fn copy(payload: &Payload<'_>, to: &mut [u8]) {
     match payload {
         Payload::App(memory) => {

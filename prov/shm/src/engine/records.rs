@@ -1,16 +1,6 @@
 //! What goes through a channel: kinds of messages, and lists in them. What a
 //! peer has written is checked here.
 
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::unwrap_used,
-        clippy::expect_used,
-        clippy::panic,
-        clippy::indexing_slicing
-    )
-)]
-
 use prov_util::buffer::{IOV_LIMIT, Iov, Piece};
 use prov_util::process_memory::{OtherIov, WRITTEN};
 use prov_util::request::{RemoteIov, RemotePiece};

@@ -170,6 +170,10 @@ impl Core {
         Ok(())
     }
 
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "the link was just added; the system returns no more than there was room for"
+    )]
     fn add_link(&mut self, link: Link) -> Result<LinkKey> {
         let key = self.links.insert(link);
         // The next turn looks whether there is an answer.
@@ -282,6 +286,10 @@ impl Core {
 
     /// Takes what has come over the socket of a link. A peer that calls more often
     /// than it ever would gets another turn.
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "the link was just added; the system returns no more than there was room for"
+    )]
     pub(super) fn read_wire(&mut self, key: LinkKey) {
         let mut packet = [0; PACKET + 1];
         for _ in 0..HEARINGS {
@@ -421,15 +429,17 @@ impl Core {
     /// that has to give way instead.
     fn make_way(&mut self, ep: EpKey, peer: PeerKey, key: LinkKey, is_first: bool) -> bool {
         let known = self.rdm(ep).and_then(|rdm| rdm.peers.link(peer));
-        let known = known.filter(|known| self.links.contains_key(*known));
-        if let Some(known) = known {
-            let is_open = self.links[known].is_open();
+        if let Some(known) = known
+            && let Some(is_open) = self.links.get(known).map(Link::is_open)
+        {
             if is_open && self.has_left(key) {
                 // It has made way for that one.
                 return true;
             } else if is_open {
                 // It would not ask if that was not over.
-                self.links[known].has_ended = true;
+                if let Some(link) = self.links.get_mut(known) {
+                    link.has_ended = true;
+                }
                 self.drain(known);
                 self.break_link(known, Fault::Ended(Errno::ESHUTDOWN));
             } else if is_first {

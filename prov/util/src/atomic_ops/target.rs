@@ -62,6 +62,7 @@ unsafe fn update_element<R: Raw>(address: *mut u8, mut update: impl FnMut(R) -> 
 }
 
 /// Updates one element that is spread over several buffers.
+#[allow(clippy::indexing_slicing, reason = "the widest type is as large")]
 fn update_scattered<R: Raw>(element: &Iov<'_>, update: impl FnOnce(R) -> Option<R>) {
     let mut bytes = [0; size_of::<Wide>()];
     let bytes = &mut bytes[..size_of::<R>()];

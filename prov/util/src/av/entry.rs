@@ -1,5 +1,10 @@
 //! How the address of a peer is kept: in as few bytes as its family allows.
 
+#![allow(
+    clippy::indexing_slicing,
+    reason = "a record is as long as its kind of entries says"
+)]
+
 use std::hash::Hash;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::ops::Range;

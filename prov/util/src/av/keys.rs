@@ -65,6 +65,7 @@ pub struct AuthKeys {
 
 impl AuthKeys {
     /// Adds a key; the same key again has the same handle.
+    #[allow(clippy::indexing_slicing, reason = "the position is in the list")]
     pub fn insert(&mut self, bytes: &[u8]) -> Result<u32> {
         let known = self.keys.iter_mut().enumerate().find_map(|(at, key)| {
             let key = key.as_mut().filter(|key| *key.bytes == *bytes)?;

@@ -117,6 +117,10 @@ impl Header {
     }
 
     /// `None` for anything but the header of such a table.
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "the offsets are constants within the header"
+    )]
     fn decode(bytes: &[u8; Self::SIZE], records: &Records) -> Option<Self> {
         let word = |at: usize| {
             let mut word = [0; 8];
@@ -372,6 +376,7 @@ impl Shared {
     }
 
     /// Learns what other processes changed since the last time.
+    #[allow(clippy::indexing_slicing, reason = "limited to the bytes")]
     fn catch_up(&self, local: &mut Local) -> Result {
         let now = self.header()?;
         if now == local.seen {

@@ -2,6 +2,11 @@
 //! gaps. Storage grows piece by piece: it never moves and wastes at most one
 //! piece.
 
+#![allow(
+    clippy::indexing_slicing,
+    reason = "callers have compared the number with the length"
+)]
+
 use std::hash::BuildHasher;
 use std::ops::{Deref, DerefMut};
 

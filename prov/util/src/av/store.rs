@@ -200,6 +200,10 @@ fn records(format: &Format) -> Records {
 }
 
 /// The record of an address.
+#[allow(
+    clippy::indexing_slicing,
+    reason = "a record has room for a length and more"
+)]
 pub fn encode(format: &Format, addr: &Address<'_>) -> Result<Vec<u8>> {
     let mut record = vec![0; records(format).size];
     match addr {

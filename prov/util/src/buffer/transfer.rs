@@ -84,6 +84,10 @@ impl<'a, Way> Transfer<'a, Way> {
         TRANSFER_LIMIT - self.count
     }
 
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "`room` was asked before a piece was added"
+    )]
     fn add(&mut self, piece: iovec) {
         if piece.iov_len != 0 {
             self.iov[self.count] = piece;
@@ -94,6 +98,10 @@ impl<'a, Way> Transfer<'a, Way> {
 
     /// Calls `copy` for each piece from `at` on with the bytes that were copied
     /// before, until it copies none; how many it has copied.
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "`room` was asked before a piece was added"
+    )]
     fn walk(&self, mut at: usize, mut copy: impl FnMut(usize, &Iov<'_>) -> usize) -> usize {
         let mut done = 0;
         for piece in &self.iov[..self.count] {

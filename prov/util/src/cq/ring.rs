@@ -145,6 +145,10 @@ impl Ring {
     /// them.
     #[cold]
     #[inline(never)]
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "a slot is a position modulo the capacity"
+    )]
     fn resize(&mut self, capacity: usize) -> Result {
         let mut entries = vacant(capacity)?;
         for position in self.head..self.tail {

@@ -110,7 +110,8 @@ unsafe extern "C" fn in_parent() {
     FORKING.subtract();
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use super::*;
 

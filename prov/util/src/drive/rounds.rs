@@ -192,6 +192,7 @@ impl Lanes {
         }
     }
 
+    #[allow(clippy::indexing_slicing, reason = "the position is in the list")]
     fn lane(&mut self, place: Arc<Place>) -> &mut Lane {
         let known = self.list.iter().position(|lane| lane.place.id == place.id);
         let index = known.unwrap_or_else(|| {

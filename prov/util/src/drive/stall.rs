@@ -133,7 +133,8 @@ impl Stall {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use rustix::event::{PollFd, PollFlags, poll};
 

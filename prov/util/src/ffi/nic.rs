@@ -188,6 +188,7 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, place: *mut c_void) 
 ///
 /// # Safety
 /// `fid` is a complete object; `buf` has room for `len` bytes.
+#[allow(clippy::indexing_slicing, reason = "limited to the text")]
 unsafe extern "C" fn tostr(fid: *const fid, buf: *mut c_char, len: usize) -> c_int {
     if buf.is_null() || len == 0 {
         return Errno::EINVAL.to_c();

@@ -5,6 +5,11 @@
 //! links live in the slots, `N` of them, so that one entry can stand in `N`
 //! lists at a time.
 
+#![allow(
+    clippy::indexing_slicing,
+    reason = "the arena makes the indices, and slots stay"
+)]
+
 /// The index that stands for "no entry".
 pub(super) const NIL: u32 = u32::MAX;
 

@@ -5,6 +5,11 @@
 //!
 //! When it may be used, and under which locks, is told in [`crate::ffi::srx`].
 
+#![allow(
+    clippy::indexing_slicing,
+    reason = "the queue makes the indices, and room for them"
+)]
+
 use std::sync::Weak;
 
 use fabric_abi::FI_REMOTE_CQ_DATA;

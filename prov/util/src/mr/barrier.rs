@@ -56,7 +56,8 @@ fn missed_others() {
     std::thread::sleep(std::time::Duration::from_millis(10));
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use super::*;
     use std::sync::atomic::AtomicUsize;

@@ -17,7 +17,8 @@ mod changes;
 mod intervals;
 mod mappings;
 mod monitor;
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests;
 
 use std::sync::Arc;

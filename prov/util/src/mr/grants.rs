@@ -1,6 +1,11 @@
 //! The memory of one remote operation: what its list of keys and addresses came
 //! to.
 
+#![allow(
+    clippy::indexing_slicing,
+    reason = "the count is at most that of the parts, and copies are limited to the room"
+)]
+
 use super::{Accessor, Grant};
 use crate::atomic_ops::{self, Datatype, Op};
 use crate::buffer::{IOV_LIMIT, Iov};
@@ -238,5 +243,6 @@ impl Grants {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests;

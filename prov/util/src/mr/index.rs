@@ -10,6 +10,11 @@
 //! never more than half full, and keys are only looked up by peers, not chosen:
 //! the hash needs no secret.
 
+#![allow(
+    clippy::indexing_slicing,
+    reason = "a place is a hash, masked by the number of places less one"
+)]
+
 #[cfg(loom)]
 use loom::sync::{
     Mutex, MutexGuard,
@@ -354,5 +359,6 @@ impl<T> Drop for Found<'_, T> {
 
 #[cfg(all(test, loom))]
 mod loom_tests;
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests;

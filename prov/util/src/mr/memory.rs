@@ -1,5 +1,10 @@
 //! The memory of a region.
 
+#![allow(
+    clippy::indexing_slicing,
+    reason = "a region has at least one piece and no more than there are places"
+)]
+
 use libc::iovec;
 
 use crate::buffer::{IOV_LIMIT, Iov};

@@ -122,6 +122,7 @@ impl Sources {
     }
 
     /// Takes back one [`Sources::add`].
+    #[allow(clippy::indexing_slicing, reason = "the position is in the list")]
     pub fn remove(&self, progress: &Arc<dyn Progress>, wait: Option<&Wait>) {
         let mut uses = self.uses.lock();
         let Some(index) = uses.iter().position(|known| known.is_of(progress)) else {

@@ -75,6 +75,7 @@ impl Watched {
         Ok(())
     }
 
+    #[allow(clippy::indexing_slicing, reason = "the position is in the list")]
     pub(super) fn remove(&self, fd: Option<RawFd>) {
         let mut list = self.list.lock();
         let Some(fd) = fd else {

@@ -124,6 +124,10 @@ impl Habit {
     }
 
     /// The other way has been tried.
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "the index is limited to the last one"
+    )]
     fn decide(&mut self, is_access: bool) {
         // Who was interrupted says little, here as well.
         let tried = (self.other - self.longest) / (COUNTED - 1);
@@ -151,6 +155,10 @@ impl Ways {
         self.habit(with).next()
     }
 
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "the index is limited to the last one"
+    )]
     fn habit(&mut self, with: &Destination) -> &mut Habit {
         let kind = usize::from(with.is_access) * 2 + usize::from(with.addr != 0);
         let length = (with.len / LEAST).checked_ilog2().unwrap_or(0) as usize;

@@ -38,6 +38,10 @@ impl Narrow {
     }
 
     /// Gives a message a name that is free.
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "names are given in order, and those in between are free"
+    )]
     pub fn insert(&mut self, name: u8, message: Waiting) {
         let at = usize::from(name - FIRST);
         if at == self.waiting.len() {

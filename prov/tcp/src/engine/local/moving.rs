@@ -177,6 +177,10 @@ impl Core {
 
     /// Sends through the memory from now on, if that is due and what is queued on
     /// the connection has left.
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "what encodes a header returns its length"
+    )]
     pub(crate) fn depart_if_due(&mut self, key: ConnKey) -> Step {
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         if !conn.outbox.is_empty() {

@@ -111,6 +111,10 @@ impl Core {
         Ok(())
     }
 
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "limited to the buffer; the system returns no more"
+    )]
     fn read_handshake(&mut self, key: ConnKey) -> Read {
         let Some(conn) = self.conns.get_mut(key) else {
             return Read::Failed(Fault::Gone);

@@ -28,6 +28,7 @@ const REST: Duration = Duration::from_millis(100);
 
 impl Core {
     /// Listens at a bound socket.
+    #[allow(clippy::indexing_slicing, reason = "the listener was just added")]
     pub fn add_listener(
         &mut self,
         socket: OwnedFd,

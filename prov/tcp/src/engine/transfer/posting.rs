@@ -46,6 +46,10 @@ impl Core {
     /// Sends a message on an open connection, or queues it. Never fails: if
     /// the connection breaks, its operations end with the reason.
     #[inline]
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "what encodes a header returns its length, and payloads in the scratch area are short"
+    )]
     pub(crate) fn post(&mut self, key: ConnKey, post: Post<'_>) {
         let Some(conn) = self.conns.get_mut(key) else {
             if let Some(op) = post.op {
@@ -104,6 +108,10 @@ impl Core {
     /// Sends the message whose `total` bytes are in the scratch area, on a
     /// connection with nothing to be sent before it; `op` is done with it.
     #[inline]
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "what encodes a header returns its length, and payloads in the scratch area are short"
+    )]
     pub(crate) fn send_scratch(&mut self, key: ConnKey, total: usize, op: Option<Op>) {
         if let Some(conn) = self.conns.get_mut(key) {
             let sent = conn.path().send(&self.scratch[..total]);
@@ -113,6 +121,10 @@ impl Core {
 
     /// So many of these bytes have left: what is left of them is queued.
     #[inline(never)]
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "what encodes a header returns its length, and payloads in the scratch area are short"
+    )]
     pub(crate) fn scratch_sent(
         &mut self,
         key: ConnKey,
@@ -157,6 +169,10 @@ impl Core {
     }
 
     /// Sends a message whose payload is registered memory.
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "what encodes a header returns its length, and payloads in the scratch area are short"
+    )]
     pub(crate) fn post_registered(&mut self, key: ConnKey, header: Header, grants: &Grants) {
         if header.payload <= COPY_LIMIT {
             let mut bytes = std::mem::take(&mut self.gathered);
@@ -186,6 +202,10 @@ impl Core {
     }
 
     /// Appends a message to the connection's queue.
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "what encodes a header returns its length, and payloads in the scratch area are short"
+    )]
     fn append(&mut self, key: ConnKey, post: &Post<'_>, sequence: u8) {
         let Some(conn) = self.conns.get_mut(key) else {
             return;

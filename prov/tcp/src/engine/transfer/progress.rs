@@ -343,6 +343,10 @@ impl Core {
     /// The short way for messages with nothing special about them, that are
     /// here as a whole.
     #[inline(always)]
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "the system returns no more than there was room for"
+    )]
     fn read_simple(&mut self, key: ConnKey) -> Read {
         let Some(conn) = self.conns.get_mut(key) else {
             return Read::Nothing;
@@ -374,6 +378,10 @@ impl Core {
     }
 
     /// Takes in what is left of the bytes of a short read.
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "the system returns no more than there was room for"
+    )]
     fn finish_read(&mut self, key: ConnKey, rest: Range<usize>, to_end: bool) -> bool {
         let staging = std::mem::take(&mut self.staging);
         self.take_in_any(key, &staging[rest]);
@@ -387,6 +395,10 @@ impl Core {
 
     /// [`Core::read`] for what the short way does not do, which may have begun
     /// with a read of as many bytes as there was room for, the end, or an error.
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "the system returns no more than there was room for"
+    )]
     fn read_on(&mut self, key: ConnKey, to_end: bool, mut first: Option<Result<usize>>) -> bool {
         if self.endpoints.is_deaf() {
             self.read_later(key);

@@ -148,6 +148,10 @@ impl Core {
     /// The short way where the message is to be acknowledged, or other messages wait:
     /// it is queued behind them.
     #[inline(never)]
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "what encodes a header returns its length"
+    )]
     fn transmit_with_others(
         &mut self,
         key: EpKey,

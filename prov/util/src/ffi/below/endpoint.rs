@@ -359,6 +359,10 @@ impl Endpoint {
     /// Sends so many bytes of a slot, and the application's behind them, which
     /// has [`IOV_LIMIT`] pieces at most, with these flags.
     #[inline]
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "a message has at most `IOV_LIMIT` pieces, and there is one place more"
+    )]
     pub fn send<T>(
         &self,
         slots: &mut Slots<T>,

@@ -117,6 +117,7 @@ impl Eq {
     ///
     /// # Errors
     /// What the provider returns.
+    #[allow(clippy::indexing_slicing, reason = "limited to the room for data")]
     pub fn read(&self) -> Result<Option<Event>> {
         let mut entry = Entry {
             cm: fi_eq_cm_entry {

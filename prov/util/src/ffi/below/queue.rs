@@ -65,6 +65,7 @@ impl Batch {
     /// The next completion of those that were read last, from the queue of these
     /// slots. `None` where there are no more.
     #[inline]
+    #[allow(clippy::indexing_slicing, reason = "as many were read as are counted")]
     pub fn next<T>(&mut self, slots: &mut Slots<T>) -> Option<Completion> {
         if self.next == self.count {
             return None;

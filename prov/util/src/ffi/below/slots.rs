@@ -6,6 +6,11 @@
 //! provider below may use as it likes (`FI_CONTEXT`, `FI_CONTEXT2`), which is
 //! the context of the operation.
 
+#![allow(
+    clippy::indexing_slicing,
+    reason = "numbers of slots are made here, and contexts of completions are looked up before they are used"
+)]
+
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ffi::c_void;
 use std::ptr::{NonNull, null_mut};

@@ -107,6 +107,10 @@ impl EntryRef {
     }
 
     /// Fills in the receive that its message, from `src`, has got.
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "a buffer has at most `IOV_LIMIT` pieces"
+    )]
     pub fn give(self, matched: &Matched<AppIov>, src: fi_addr_t) {
         let this = self.0.as_ptr();
         let pieces = matched.buf.pieces();

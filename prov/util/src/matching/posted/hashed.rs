@@ -8,6 +8,11 @@
 //! per class in use and takes the oldest candidate. Receives whose class finds
 //! no room among [`CLASSES`] wait in a plain list that is searched linearly.
 
+#![allow(
+    clippy::indexing_slicing,
+    reason = "the table makes the indices: of its classes and buckets"
+)]
+
 use super::super::ANY_SOURCE;
 use super::super::arena::{Arena, List};
 use super::super::hash::HashKey;

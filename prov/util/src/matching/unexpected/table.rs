@@ -1,6 +1,11 @@
 //! Waiting messages by their tags, and by tag and source, for receives that
 //! ignore certain bits of the tag.
 
+#![allow(
+    clippy::indexing_slicing,
+    reason = "the table makes the indices: of its chains, buckets and links"
+)]
+
 use super::super::ANY_SOURCE;
 use super::super::arena::{List, NIL};
 use super::super::hash::HashKey;

@@ -4,6 +4,11 @@
 //! They stand in a ring. For who comes too late for some of them, all memory has
 //! changed: so nothing is allocated, and nobody waits for anybody.
 
+#![allow(
+    clippy::indexing_slicing,
+    reason = "a number is taken modulo the size of the ring"
+)]
+
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicUsize, Ordering};
 #[cfg(not(loom))]
@@ -96,7 +101,8 @@ impl<const N: usize> Changes<N> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use super::*;
 

@@ -135,7 +135,8 @@ impl<T> Intervals<T> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use super::*;
     use proptest::prelude::*;

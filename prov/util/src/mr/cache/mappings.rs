@@ -119,7 +119,8 @@ fn parse(line: &[u8]) -> Option<(usize, Mapping)> {
     Some((usize::from_str_radix(start, 16).ok()?, mapping))
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use super::*;
     use memmap2::{MmapMut, MmapOptions};
