@@ -495,13 +495,9 @@ impl<T: Transport> Endpoints<T> {
     /// The message that is arriving on a link takes another course; if the link
     /// is yet to go on with it, this one from the start.
     fn redirect(&mut self, link: T::Link, course: Course<T>) {
-        let mut actions = self.actions.iter_mut();
-        let resumed = actions.find_map(|action| match action {
-            Action::Resume(resumed, course) if *resumed == link => Some(course),
-            _ => None,
-        });
-        match resumed {
-            Some(resumed) => *resumed = course,
+        let is_resumed = |action: &Action<T>| matches!(action, Action::Resume(..));
+        match self.actions.find_of(link, is_resumed) {
+            Some(resumed) => *resumed = Action::Resume(link, course),
             None => self.actions.push_back(Action::Redirect(link, course)),
         }
     }

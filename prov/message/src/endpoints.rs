@@ -1,15 +1,15 @@
 //! The endpoints that share a lock, and their inboxes.
 
-use std::collections::VecDeque;
-
 use prov_util::av::Changes;
 use prov_util::buffer::AppIov;
 use prov_util::errno::{Errno, Result};
 use prov_util::mr::Job;
 use slotmap::{SlotMap, new_key_type};
 
+use crate::actions::Actions;
 use crate::inbox::{Action, Inbox, InboxKey, Receipt, Transport};
 use crate::keeping::{Keeping, Limits};
+use crate::left::{AllLeft, LeftKey};
 use crate::operation::{Ledger, Op, Ticket};
 use crate::reports::Reports;
 
@@ -31,6 +31,8 @@ pub struct Endpoint<T: Transport> {
     /// Whether peers reach it that its address vector does not know, and which the
     /// application has not accepted either.
     pub meets_strangers: bool,
+    /// What of its links have left that have ended, where its inbox is shared.
+    pub(crate) left: Vec<LeftKey>,
     /// The provider's part.
     pub own: T::Endpoint,
 }
@@ -54,13 +56,15 @@ pub struct Attributes {
 pub struct Endpoints<T: Transport> {
     pub(crate) eps: SlotMap<EpKey, Endpoint<T>>,
     pub(crate) inboxes: SlotMap<InboxKey, Inbox<T>>,
-    pub(crate) actions: VecDeque<Action<T>>,
+    pub(crate) actions: Actions<T>,
     is_acting: bool,
     /// See the [`foreign`](crate::foreign) module.
     pub(crate) is_deaf: bool,
     /// Receives of another provider's that have ended while this is deaf.
     pub(crate) late: Vec<(Receipt<T::Ack>, AppIov, Result)>,
     pub(crate) kept: Keeping<T>,
+    /// What links have left that have ended.
+    pub(crate) left: AllLeft<T>,
     /// The address vectors as they were when sources were last looked up for all.
     pub(crate) changes: Changes,
 }
@@ -77,7 +81,8 @@ impl<T: Transport> Endpoints<T> {
         Endpoints {
             eps: SlotMap::with_key(),
             inboxes: SlotMap::with_key(),
-            actions: VecDeque::new(),
+            actions: Actions::new(),
+            left: AllLeft::new(),
             is_acting: false,
             is_deaf: false,
             late: Vec::new(),
@@ -96,6 +101,7 @@ impl<T: Transport> Endpoints<T> {
             directed: attributes.directed,
             job: attributes.job,
             meets_strangers: false,
+            left: Vec::new(),
             own,
         })
     }

@@ -30,6 +30,10 @@ pub trait Transport: Sized + 'static {
     /// What the provider knows of an endpoint.
     type Endpoint: Send;
 
+    /// Whether messages of an endpoint that is closed may be there whose links go on, in
+    /// an inbox that it shares.
+    const LINKS_OUTLIVE_ENDPOINTS: bool = false;
+
     /// Whether the sender is told already when its message is kept, and not only
     /// when a receive has taken it.
     fn acknowledges_what_is_kept(_ack: Self::Ack) -> bool {

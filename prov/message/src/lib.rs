@@ -6,6 +6,7 @@
 #![deny(clippy::indexing_slicing)]
 #![forbid(unsafe_code)]
 
+mod actions;
 mod admission;
 pub mod apart;
 pub mod arriving;
@@ -19,6 +20,7 @@ pub mod inbox;
 pub mod keeping;
 pub mod keys;
 pub mod lane;
+mod left;
 pub mod names;
 pub mod objects;
 pub mod operation;

@@ -36,6 +36,8 @@ impl Transport for Within {
     type Ack = SendKey;
     type Name = SendKey;
     type Endpoint = Member;
+
+    const LINKS_OUTLIVE_ENDPOINTS: bool = true;
 }
 
 /// What an endpoint has for the others.

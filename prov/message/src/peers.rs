@@ -28,6 +28,7 @@ mod answer;
 mod attempt;
 mod deferred;
 mod following;
+mod leaving;
 mod linking;
 mod peer;
 mod routes;
@@ -42,6 +43,7 @@ use slotmap::{SlotMap, new_key_type};
 
 pub(crate) use self::address_vector::{Removals, Seen};
 use self::attempt::{Attempt, Stage};
+use self::leaving::LeftOf;
 use self::peer::{Asked, Link, Peer, Reach, Standing};
 use self::routes::Routes;
 
@@ -79,6 +81,8 @@ pub struct Peers<L, V: AddressVector, W> {
     loopback: Option<(PeerKey, L)>,
     /// Links whose messages come from another source than they say.
     relabelled: Vec<(L, u64)>,
+    /// What links have left that have ended.
+    left: LeftOf<V::Address>,
     patience: Patience,
 }
 
@@ -96,6 +100,7 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
             lost: 0,
             loopback: None,
             relabelled: Vec::new(),
+            left: LeftOf::new(),
             patience,
         }
     }

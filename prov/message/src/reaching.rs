@@ -1,6 +1,7 @@
 //! RDM endpoints reach their peers over links: what is done about what
 //! [`Peers`] answers, whatever the links are.
 
+use std::collections::HashSet;
 use std::fmt::Display;
 use std::time::Instant;
 
@@ -9,6 +10,7 @@ use prov_util::errno::{Errno, Result};
 use crate::endpoints::EpKey;
 use crate::inbox::Transport;
 use crate::lane::Core;
+use crate::left::LeftKey;
 use crate::operation::{Op, Ticket};
 use crate::peers::{
     AddressVector, Deferred, Destination, Ended, Failure, GivenUp, PeerKey, Peers, Step, Target,
@@ -144,9 +146,29 @@ pub trait Reaching: Core {
 
     /// A link to a peer, open or not yet, has ended.
     fn link_ended(&mut self, ep: EpKey, peer: PeerKey, link: Link<Self>, failure: Failure) {
+        let left = self.endpoints().left_of(link);
         if let Some(peers) = self.peers(ep) {
+            if let Some(left) = left {
+                peers.leaves(peer, left);
+            }
             let ended = peers.ended(peer, link, failure, Instant::now());
             follow_end(self, ep, peer, failure.error(), ended);
+        }
+        if self.peers(ep).is_some_and(|peers| peers.has_left_much()) {
+            self.forget_received(ep);
+        }
+    }
+
+    /// Forgets what links have left that is received by now.
+    #[cold]
+    fn forget_received(&mut self, ep: EpKey) {
+        let mut left = self.peers(ep).map(|peers| peers.all_left());
+        if let Some(left) = &mut left {
+            left.retain(|key| self.endpoints().is_left(*key));
+        }
+        if let (Some(left), Some(peers)) = (left, self.peers(ep)) {
+            let left: HashSet<LeftKey> = left.into_iter().collect();
+            peers.forget_left(|key| left.contains(&key));
         }
     }
 
@@ -197,9 +219,13 @@ pub trait Reaching: Core {
         let Some(peers) = self.peers(ep) else {
             return;
         };
+        let left = peers.take_left_relabelled();
         for (link, source) in peers.take_relabelled() {
             self.has_source(link, source);
             self.endpoints().relabel(ep, link, source);
+        }
+        for (left, source) in left {
+            self.endpoints().relabel_left(left, source);
         }
         self.follow_up();
     }

@@ -320,12 +320,12 @@ impl<T: Transport> Endpoints<T> {
                     break;
                 };
                 let queue = inbox.queue(tagged);
-                let gone =
-                    queue.withdraw_of(origin(link), |message| !message.payload.is_complete());
+                let gone = queue.withdraw_of(origin(link), |m| !m.payload.is_complete());
                 for message in gone {
                     self.refund(&message);
                 }
             }
+            self.leave(ep, key, link);
             self.lose_messages(key, link, error);
         }
         self.kept.forget(link);
@@ -334,10 +334,8 @@ impl<T: Transport> Endpoints<T> {
 
     /// Nothing is to be done any more for a link.
     fn end_actions(&mut self, link: T::Link, error: Errno) {
-        for action in std::mem::take(&mut self.actions) {
-            if action.link() != link {
-                self.actions.push_back(action);
-            } else if let Some((receipt, memory)) = action.receive() {
+        for action in self.actions.take_of(link) {
+            if let Some((receipt, memory)) = action.receive() {
                 self.received(&receipt, &memory, Err(error));
             }
         }
@@ -351,11 +349,16 @@ impl<T: Transport> Endpoints<T> {
             .inboxes
             .get(state.inbox)
             .is_some_and(|inbox| inbox.shared);
-        if shared {
-            self.drop_messages(state.inbox, |unexpected| unexpected.ep == ep);
-            self.admit_held_back();
-        } else {
+        if !shared {
             self.close_inbox(state.inbox);
+        } else {
+            for left in state.left {
+                self.drop_left(left);
+            }
+            if T::LINKS_OUTLIVE_ENDPOINTS {
+                self.drop_messages(state.inbox, |unexpected| unexpected.ep == ep);
+            }
+            self.admit_held_back();
         }
         Some(state.own)
     }

@@ -31,6 +31,7 @@ mod model_tests;
 
 pub use foreign::ForeignQueue;
 pub use queue::{Cancelled, ReceiveQueue, Single};
+pub use unexpected::HEIR;
 
 use crate::buffer::AppIov;
 

@@ -141,9 +141,9 @@ impl World {
 
     /// How many links were told to go on since the last call.
     fn resumed(&mut self) -> usize {
-        let actions = std::mem::take(&mut self.endpoints.actions);
-        let resumes = |action: &&Action<Pipe>| matches!(action, Action::Resume(..));
-        actions.iter().filter(resumes).count()
+        let actions = std::iter::from_fn(|| self.endpoints.actions.pop_front());
+        let resumes = |action: &Action<Pipe>| matches!(action, Action::Resume(..));
+        actions.filter(resumes).count()
     }
 
     /// Posts a receive for anything.

@@ -31,17 +31,19 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
             self.routes.clear();
             self.table.keys().collect()
         };
+        let all = !now.has_only_grown_since(self.seen);
         self.seen = now;
         for key in looked_at {
             self.look_up(key);
             self.forget_idle(key);
         }
+        self.look_up_left(all);
     }
 
     /// Whether links are to be relabelled.
     #[inline]
     pub fn is_relabelled(&self) -> bool {
-        !self.relabelled.is_empty()
+        !self.relabelled.is_empty() || self.left.is_relabelled()
     }
 
     /// Links whose messages come from another source than they did, with that

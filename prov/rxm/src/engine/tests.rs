@@ -3,12 +3,14 @@
 mod framework;
 mod hostile;
 mod in_place;
+mod left;
 mod lost;
 mod registering;
 mod strangers;
 mod unreported;
 
 use std::cell::RefCell;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -152,6 +154,10 @@ fn acquainted(sides: [Side; 2]) -> [Side; 2] {
 impl Side {
     fn knows(&self, other: &Side) {
         let addr = other.engine.core().below.as_ref().unwrap().addr;
+        self.inserts(addr);
+    }
+
+    fn inserts(&self, addr: SocketAddr) {
         let inserted = self.av.insert([Insertion::from(addr)], |_, outcome| {
             outcome.unwrap();
         });

@@ -3,6 +3,7 @@
 mod faults;
 mod hostile;
 mod joint;
+mod left;
 mod peek;
 mod pushing;
 mod remote;

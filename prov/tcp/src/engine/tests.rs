@@ -11,6 +11,7 @@ mod ended;
 mod endpoint_check_tests;
 mod foreign;
 mod hostile;
+mod left;
 mod lost;
 mod nearby;
 mod negotiated;

@@ -444,6 +444,7 @@ impl Pair {
                     .withdraw_of(link, |m| !m.payload.is_multiple_of(2));
                 let gone: Vec<_> = gone.iter().map(ModelMessage::of).collect();
                 assert_eq!(gone, expected);
+                self.queue.pass_on(link, HEIR | link);
             }
             Step::SetMinimum(bytes) => {
                 self.min = bytes;
@@ -642,6 +643,25 @@ fn a_new_source_is_given_to_the_messages_of_its_link_only() {
         ignore: 0,
     };
     assert!(queue.peek(filter).is_some());
+}
+
+#[test]
+fn what_a_link_has_left_is_found_when_another_one_has_its_number() {
+    let mut queue = flooded();
+    for tag in 0..3 {
+        queue.keep_of(OTHER, message(ANY_SOURCE, tag));
+    }
+    queue.pass_on(OTHER, HEIR | 5);
+    assert!(!queue.has_of(OTHER) && queue.has_of(HEIR | 5) && !queue.has_of(5));
+    queue.keep_of(OTHER, message(ANY_SOURCE, 9));
+    let before = queue.steps();
+    assert!(queue.relabel_of(HEIR | 5, 7).is_empty());
+    assert_eq!(queue.steps() - before, 3);
+    let of_other = queue.withdraw_of(OTHER, |_| true);
+    assert!(of_other.iter().map(|message| message.tag).eq([9]));
+    let left = queue.withdraw_of(HEIR | 5, |message| message.src == 7);
+    assert!(left.iter().map(|message| message.tag).eq(0..3));
+    assert!(!queue.has_of(HEIR | 5));
 }
 
 #[test]

@@ -329,8 +329,8 @@ impl<B: ReceiveBuffer, U> ReceiveQueue<B, U> {
     }
 
     /// Takes back the kept messages of an origin, claimed ones too, for which `gone`
-    /// is true: the connection has ended. The others have no origin from now on, so
-    /// that its number may be given to another connection.
+    /// is true: the connection has ended. The others are to be passed on
+    /// ([`ReceiveQueue::pass_on`]) before the number is given to another connection.
     pub fn withdraw_of(
         &mut self,
         origin: u32,
@@ -338,14 +338,22 @@ impl<B: ReceiveBuffer, U> ReceiveQueue<B, U> {
     ) -> Vec<Message<U>> {
         let mut withdrawn = Vec::new();
         for index in self.unexpected.of_origin(origin) {
-            match self.unexpected.get(index) {
-                Some(message) if gone(message) => {
-                    withdrawn.extend(self.unexpected.remove(index));
-                }
-                _ => self.unexpected.leave_origin(index),
+            if self.unexpected.get(index).is_some_and(&mut gone) {
+                withdrawn.extend(self.unexpected.remove(index));
             }
         }
         withdrawn
+    }
+
+    /// Gives the messages of an origin another one, with [`HEIR`](super::HEIR) in its
+    /// number.
+    pub fn pass_on(&mut self, origin: u32, heir: u32) {
+        self.unexpected.pass_on(origin, heir);
+    }
+
+    /// Whether messages of an origin are here, claimed ones, too.
+    pub fn has_of(&self, origin: u32) -> bool {
+        self.unexpected.has_of(origin)
     }
 
     /// Gives kept messages a source, or takes it from them: `source` returns the

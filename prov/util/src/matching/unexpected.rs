@@ -30,6 +30,14 @@ const BY_ORIGIN: usize = 1;
 /// The origin of a message that stands in no list of one.
 pub(super) const NO_ORIGIN: u32 = u32::MAX;
 
+/// Set in the numbers of origins that have the messages of one that has ended.
+pub const HEIR: u32 = 1 << 31;
+
+/// Which of the two lists of origins has this one, and at which place.
+fn place_of(origin: u32) -> (usize, usize) {
+    (usize::from(origin & HEIR != 0), (origin & !HEIR) as usize)
+}
+
 const FIRST_BUCKETS: usize = 16;
 const MOST_BUCKETS: usize = 1 << 16;
 /// Fruitless steps below which building a table is not worth a thought.
@@ -57,8 +65,9 @@ pub(super) struct UnexpectedQueue<U> {
     arrival: List,
     claimed: List,
     claimed_len: usize,
-    /// Messages of each origin, claimed ones, too, in order of arrival.
-    origins: Vec<List>,
+    /// Messages of each origin, claimed ones, too, in order of arrival; and of those that
+    /// have [`HEIR`] in their numbers.
+    origins: [Vec<List>; 2],
     next_order: u64,
     key: HashKey,
     /// The one used last comes first. There is always one.
@@ -78,7 +87,7 @@ impl<U> UnexpectedQueue<U> {
             arrival: List::EMPTY,
             claimed: List::EMPTY,
             claimed_len: 0,
-            origins: Vec::new(),
+            origins: [Vec::new(), Vec::new()],
             next_order: 0,
             key: HashKey::of_process(),
             tables: vec![Table::new(ignored)],
@@ -110,12 +119,7 @@ impl<U> UnexpectedQueue<U> {
         });
         self.entries.push_back(ARRIVAL, &mut self.arrival, index);
         if origin != NO_ORIGIN {
-            let place = origin as usize;
-            if place >= self.origins.len() {
-                self.origins.resize(place + 1, List::EMPTY);
-            }
-            self.entries
-                .push_back(BY_ORIGIN, &mut self.origins[place], index);
+            self.enter_origin(origin, index);
         }
         let size = self.tables.first().map_or(0, Table::size);
         if self.len() > size && size < MOST_BUCKETS {
@@ -296,19 +300,52 @@ impl<U> UnexpectedQueue<U> {
 
     /// Messages of an origin, claimed ones, too, oldest first.
     pub fn of_origin(&self, origin: u32) -> Vec<u32> {
-        match self.origins.get(origin as usize) {
+        match self.list_of(origin) {
             Some(&list) => self.listed(BY_ORIGIN, list),
             None => Vec::new(),
         }
     }
 
+    fn list_of(&self, origin: u32) -> Option<&List> {
+        let (which, place) = place_of(origin);
+        self.origins[which].get(place)
+    }
+
+    /// Whether there is a message of an origin.
+    pub fn has_of(&self, origin: u32) -> bool {
+        self.list_of(origin).is_some_and(|list| list.head != NIL)
+    }
+
+    #[inline]
+    fn enter_origin(&mut self, origin: u32, index: u32) {
+        let (which, place) = place_of(origin);
+        let origins = &mut self.origins[which];
+        if place >= origins.len() {
+            origins.resize(place + 1, List::EMPTY);
+        }
+        self.entries
+            .push_back(BY_ORIGIN, &mut origins[place], index);
+    }
+
+    /// Gives the messages of an origin another one.
+    pub fn pass_on(&mut self, origin: u32, heir: u32) {
+        for index in self.of_origin(origin) {
+            self.leave_origin(index);
+            if let Some(entry) = self.entries.get_mut(index) {
+                entry.origin = heir;
+                self.enter_origin(heir, index);
+            }
+        }
+    }
+
     /// A message has no origin from now on.
-    pub fn leave_origin(&mut self, index: u32) {
+    fn leave_origin(&mut self, index: u32) {
         let Some(entry) = self.entries.get_mut(index) else {
             return;
         };
         let origin = std::mem::replace(&mut entry.origin, NO_ORIGIN);
-        if let Some(list) = self.origins.get_mut(origin as usize) {
+        let (which, place) = place_of(origin);
+        if let Some(list) = self.origins[which].get_mut(place) {
             self.entries.unlink(BY_ORIGIN, list, index);
         }
     }
