@@ -147,11 +147,12 @@ fn set_up() -> Framework {
 }
 
 /// The providers that are part of this library.
-fn built_in_providers() -> [*mut fi_provider; 4] {
+fn built_in_providers() -> [*mut fi_provider; 5] {
     [
         prov_rxm::provider(),
         prov_tcp::provider(),
         prov_shm::provider(),
         prov_loopback::provider(),
+        prov_coll::provider(),
     ]
 }

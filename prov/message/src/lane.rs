@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use fabric_abi::FI_PEEK;
+use fabric_abi::{FI_PEEK, FI_PEER_TRANSFER};
 use prov_util::av::Changes;
 use prov_util::drive::{Driven, Helper, Seat, Signals, Sleeper, Waiting};
 use prov_util::errno::{Errno, Result};
@@ -191,7 +191,8 @@ pub trait Core: Send + Sized + 'static {
     #[inline(always)]
     fn post_receive_of(&mut self, ep: EpKey, receive: &Receive) -> Result {
         let poster = self.endpoints().poster(ep)?;
-        let is_awaited = poster.directed && Self::Sources::expects(self, ep);
+        let is_directed = poster.directed || receive.flags & FI_PEER_TRANSFER != 0;
+        let is_awaited = is_directed && Self::Sources::expects(self, ep);
         self.post_receive(poster, receive)?;
         if is_awaited
             && receive.flags & FI_PEEK == 0

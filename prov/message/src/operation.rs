@@ -3,7 +3,9 @@
 
 use std::ffi::c_void;
 
-use fabric_abi::{FI_ATOMIC, FI_MSG, FI_READ, FI_RMA, FI_SEND, FI_TAGGED, FI_WRITE};
+use fabric_abi::{
+    FI_ATOMIC, FI_MSG, FI_PEER_TRANSFER, FI_READ, FI_RMA, FI_SEND, FI_TAGGED, FI_WRITE,
+};
 use prov_util::request::{Access, Atomic, AtomicKind, RemoteAccess, Tag, Transmit};
 
 use crate::endpoints::EpKey;
@@ -23,6 +25,9 @@ pub enum OpClass {
     Atomic,
     /// fi_atomic(3) with a result
     FetchAtomic,
+    /// A message of a peer that transfers over the endpoint (`FI_PEER_TRANSFER`, fi_peer(3)), which the peer alone
+    /// hears of.
+    Transfer,
 }
 
 impl OpClass {
@@ -36,6 +41,7 @@ impl OpClass {
             OpClass::Write => FI_RMA | FI_WRITE,
             OpClass::Atomic => FI_ATOMIC | FI_WRITE,
             OpClass::FetchAtomic => FI_ATOMIC | FI_READ,
+            OpClass::Transfer => FI_PEER_TRANSFER | FI_TAGGED | FI_SEND,
         }
     }
 }
@@ -62,6 +68,9 @@ impl Op {
     /// What the application wants to hear of a message.
     #[inline(always)]
     pub fn of_transmit(ep: EpKey, message: &Transmit) -> Self {
+        if message.flags & FI_PEER_TRANSFER != 0 {
+            return Op::of_transfer(ep, message);
+        }
         Op {
             ep,
             class: match message.tag {
@@ -70,6 +79,19 @@ impl Op {
             },
             report: message.wants_completion(),
             is_inject: message.is_inject() && !message.wants_completion(),
+            len: message.buffers.len(),
+            context: Context::of(message.context),
+        }
+    }
+
+    /// A peer hears of all that it transfers.
+    #[cold]
+    fn of_transfer(ep: EpKey, message: &Transmit) -> Self {
+        Op {
+            ep,
+            class: OpClass::Transfer,
+            report: false,
+            is_inject: false,
             len: message.buffers.len(),
             context: Context::of(message.context),
         }

@@ -273,7 +273,7 @@ fn give_up<C: Reaching>(core: &mut C, ep: EpKey, given_up: GivenUp<Address<C>, W
 /// on.
 fn end_directed_receives<C: Reaching>(core: &mut C, ep: EpKey, source: Option<u64>, error: Errno) {
     if let (Some(source), Some(endpoint)) = (source, core.endpoints().get(ep))
-        && endpoint.directed
+        && (endpoint.directed || endpoint.reports.transfers.is_some())
     {
         core.endpoints().cancel_receives_from(ep, source, error);
     }

@@ -1,7 +1,7 @@
 //! Receives that the application posts (fi_msg(3), fi_tagged(3)), and what they
 //! do to messages that came before them.
 
-use fabric_abi::{FI_CLAIM, FI_DISCARD, FI_MULTI_RECV, FI_PEEK};
+use fabric_abi::{FI_CLAIM, FI_COMPLETION, FI_DISCARD, FI_MULTI_RECV, FI_PEEK, FI_PEER_TRANSFER};
 use prov_util::buffer::AppIov;
 use prov_util::errno::{Errno, Result};
 use prov_util::matching::{ANY_SOURCE, Cancelled, Filter, Matched, Receive as Posted};
@@ -56,7 +56,7 @@ impl<T: Transport> Endpoints<T> {
         let size = inbox.size;
         let queue = inbox.queue(tagged);
         let context = Context::of(receive.context).0;
-        receive.flags & (FI_PEEK | FI_CLAIM | FI_MULTI_RECV) == 0
+        receive.flags & (FI_PEEK | FI_CLAIM | FI_MULTI_RECV | FI_PEER_TRANSFER) == 0
             && queue.post_at_once(context, receive.flags, filter, &receive.buffers, size)
     }
 
@@ -96,7 +96,13 @@ impl<T: Transport> Endpoints<T> {
     fn post_to_queue(&mut self, poster: Poster, receive: &Receive) -> Result<Posting> {
         let key = poster.inbox;
         let inbox = self.inboxes.get_mut(key).ok_or(Errno::EOPBADSTATE)?;
-        let (tagged, filter) = select(receive, poster.directed);
+        // A peer hears of all its transfers, and where they come from is told by their tags and sources alone.
+        let is_transfer = receive.flags & FI_PEER_TRANSFER != 0;
+        let flags = match is_transfer {
+            true => receive.flags & !FI_COMPLETION,
+            false => receive.flags,
+        };
+        let (tagged, filter) = select(receive, poster.directed || is_transfer);
         let (size, ended) = (inbox.size, inbox.ended);
         let queue = inbox.queue(tagged);
         if queue.posted_len() >= size && ended.is_none() {
@@ -108,7 +114,7 @@ impl<T: Transport> Endpoints<T> {
             src: filter.src,
             tag: filter.tag,
             ignore: filter.ignore,
-            flags: receive.flags,
+            flags,
         });
         // A buffer for many messages takes all that fit.
         while let Some((matched, message)) = taken {

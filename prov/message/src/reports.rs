@@ -2,10 +2,11 @@
 //! counters.
 
 use std::ptr::null_mut;
+use std::sync::Arc;
 
 use fabric_abi::{
-    FI_CLAIM, FI_COMPLETION, FI_MSG, FI_MULTI_RECV, FI_RECV, FI_REMOTE_CQ_DATA, FI_REMOTE_READ,
-    FI_REMOTE_WRITE, FI_TAGGED,
+    FI_CLAIM, FI_COMPLETION, FI_MSG, FI_MULTI_RECV, FI_PEER_TRANSFER, FI_RECV, FI_REMOTE_CQ_DATA,
+    FI_REMOTE_READ, FI_REMOTE_WRITE, FI_TAGGED,
 };
 use prov_util::av::Av;
 use prov_util::buffer::{AppIov, Iov};
@@ -16,6 +17,7 @@ use prov_util::errno::{Errno, Result};
 use prov_util::ffi::Use;
 use prov_util::matching::{ANY_SOURCE, Cancelled, Message, Single};
 use prov_util::request::{Receive, Select};
+use prov_util::transfers::Transfers;
 
 use crate::inbox::Receipt;
 use crate::operation::{Context, Op, OpClass};
@@ -28,6 +30,8 @@ pub struct Reports {
     pub counters: Counters,
     /// Says what completions report for a source.
     pub av: Option<Use<Av>>,
+    /// Where it is noted how a peer's transfers end.
+    pub transfers: Option<Arc<Transfers>>,
 }
 
 /// What is reported of an operation that has succeeded.
@@ -67,6 +71,7 @@ impl Reports {
             rx_cq: bindings.rx_cq.clone(),
             counters: bindings.counters.clone(),
             av: bindings.av.clone(),
+            transfers: bindings.transfers.clone(),
         }
     }
 
@@ -75,7 +80,8 @@ impl Reports {
         let counter = match class {
             OpClass::Send | OpClass::TaggedSend => &self.counters.send,
             OpClass::Read | OpClass::FetchAtomic => &self.counters.read,
-            OpClass::Write | OpClass::Atomic => &self.counters.write,
+            // Callers tell a peer's transfers apart.
+            OpClass::Write | OpClass::Atomic | OpClass::Transfer => &self.counters.write,
         };
         counter.as_deref()
     }
@@ -85,7 +91,9 @@ impl Reports {
     #[inline]
     pub fn tells_of(&self, op: &Op) -> bool {
         let is_forgotten = op.is_inject && !op.report;
-        !is_forgotten && self.tx_cq.is_some() || self.counter(op.class).is_some()
+        !is_forgotten && self.tx_cq.is_some()
+            || self.counter(op.class).is_some()
+            || op.class == OpClass::Transfer
     }
 
     /// What completions report for a source.
@@ -101,20 +109,25 @@ impl Reports {
     #[inline(always)]
     pub fn operation(&self, op: &Op, outcome: Result) {
         match outcome {
-            Ok(()) => {
-                if let Some(counter) = self.counter(op.class) {
-                    counter.count(op.len);
-                }
-                if op.report
-                    && let Some(cq) = &self.tx_cq
-                {
+            Ok(()) if op.report => {
+                self.count(op);
+                if let Some(cq) = &self.tx_cq {
                     cq.write_with(
                         #[inline(always)]
                         || completion_of(op),
                     );
                 }
             }
+            Ok(()) if op.class == OpClass::Transfer => self.transfer_done(completion_of(op)),
+            Ok(()) => self.count(op),
             Err(error) => self.failed_operation(op, error),
+        }
+    }
+
+    #[inline(always)]
+    fn count(&self, op: &Op) {
+        if let Some(counter) = self.counter(op.class) {
+            counter.count(op.len);
         }
     }
 
@@ -123,7 +136,28 @@ impl Reports {
         self.fail(op, ErrorCompletion::new(completion_of(op), error));
     }
 
+    /// A transfer of a peer is done.
+    #[cold]
+    #[inline(never)]
+    fn transfer_done(&self, completion: Completion) {
+        if let Some(transfers) = &self.transfers {
+            transfers.done(completion);
+        }
+    }
+
+    /// A transfer of a peer has failed.
+    #[cold]
+    #[inline(never)]
+    fn transfer_failed(&self, error: ErrorCompletion) {
+        if let Some(transfers) = &self.transfers {
+            transfers.failed(error);
+        }
+    }
+
     fn fail(&self, op: &Op, error: ErrorCompletion) {
+        if op.class == OpClass::Transfer {
+            return self.transfer_failed(error);
+        }
         if let Some(counter) = self.counter(op.class) {
             counter.count_error();
         }
@@ -166,6 +200,9 @@ impl Reports {
         if release {
             completion.flags |= FI_MULTI_RECV;
         }
+        if receipt.flags & FI_PEER_TRANSFER != 0 {
+            return self.end_transfer(completion, memory, outcome);
+        }
         let wanted = receipt.flags & FI_COMPLETION != 0 || release;
         self.end_receive(completion, wanted, memory, outcome);
     }
@@ -180,17 +217,46 @@ impl Reports {
         tag: u64,
         len: usize,
     ) {
+        if single.flags & FI_COMPLETION == 0 {
+            return self.quiet_receive(single, src, tag, len);
+        }
         if let Some(counter) = &self.counters.recv {
             counter.count(len);
         }
-        if single.flags & FI_COMPLETION != 0
-            && let Some(cq) = &self.rx_cq
-        {
+        if let Some(cq) = &self.rx_cq {
             let src = self.source(src);
             cq.write_with(
                 #[inline(always)]
                 || completion_of_plain(single, src, TAGGED, tag, len),
             );
+        }
+    }
+
+    /// [`Reports::plain_receive`] for a receive that no completion was asked for, or that is a peer's.
+    #[inline(never)]
+    fn quiet_receive(&self, single: &Single<'_, AppIov>, src: u64, tag: u64, len: usize) {
+        if single.flags & FI_PEER_TRANSFER != 0 {
+            let completion = completion_of_plain(single, self.source(src), true, tag, len);
+            return self.end_transfer(completion, single.buf, Ok(()));
+        }
+        if let Some(counter) = &self.counters.recv {
+            counter.count(len);
+        }
+    }
+
+    /// A receive of a peer has ended.
+    #[cold]
+    #[inline(never)]
+    fn end_transfer(&self, mut completion: Completion, memory: &Iov<'_>, outcome: Result) {
+        completion.flags |= FI_PEER_TRANSFER;
+        let excess = completion.len.saturating_sub(memory.len());
+        match outcome {
+            Ok(()) if excess == 0 => self.transfer_done(completion),
+            Ok(()) => self.transfer_failed(ErrorCompletion {
+                olen: excess,
+                ..ErrorCompletion::new(completion, Errno::ETRUNC)
+            }),
+            Err(error) => self.transfer_failed(ErrorCompletion::new(completion, error)),
         }
     }
 
@@ -206,6 +272,9 @@ impl Reports {
         len: usize,
     ) {
         let completion = completion_of_plain(single, self.source(src), tagged, tag, len);
+        if single.flags & FI_PEER_TRANSFER != 0 {
+            return self.end_transfer(completion, single.buf, Ok(()));
+        }
         self.end_receive(completion, true, single.buf, Ok(()));
     }
 
@@ -267,6 +336,9 @@ impl Reports {
             tag: cancelled.tag,
             ..Completion::new(Context(cancelled.context).pointer(), flags)
         };
+        if cancelled.flags & FI_PEER_TRANSFER != 0 {
+            return self.end_transfer(completion, &AppIov::EMPTY, Err(cause));
+        }
         self.report_receive_in_error(ErrorCompletion {
             prov_errno: cause.number(),
             ..ErrorCompletion::new(completion, Errno::ECANCELED)

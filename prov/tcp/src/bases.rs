@@ -9,7 +9,7 @@ use crate::provider::VERSION;
 use crate::wire;
 
 /// What only endpoints with several peers have.
-const SOURCE_CAPS: u64 = FI_SOURCE | FI_DIRECTED_RECV | FI_AV_USER_ID;
+const RDM_CAPS: u64 = FI_SOURCE | FI_DIRECTED_RECV | FI_AV_USER_ID | FI_COLLECTIVE;
 
 /// What is not in the order of posting: requests for data are taken up in it, but
 /// the data comes later, when the memory may have been written to.
@@ -42,8 +42,9 @@ fn base(params: &Params, ep_type: fi_ep_type) -> Base {
     domain.caps |= FI_REMOTE_COMM;
     *caps |= FI_REMOTE_COMM;
     if !is_rdm {
-        rx.caps &= !SOURCE_CAPS;
-        *caps &= !SOURCE_CAPS;
+        for caps in [&mut tx.caps, &mut rx.caps, caps] {
+            *caps &= !RDM_CAPS;
+        }
     }
     tx.msg_order &= !UNORDERED;
     rx.msg_order &= !UNORDERED;

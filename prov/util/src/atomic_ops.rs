@@ -334,6 +334,73 @@ pub fn apply(
     Ok(())
 }
 
+/// Combines each element of `operand` into the one of `target`, for operations that take an operand and no comparand.
+/// Nobody else is at the memory: no element is updated atomically.
+///
+/// `-FI_EOPNOTSUPP` and `-FI_EINVAL` as for [`apply`].
+pub fn combine(op: Op, datatype: Datatype, target: &mut [u8], operand: &[u8]) -> Result {
+    if !op.has_form(Form::Base) {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    check(op, datatype, target.len(), operand, &[], &[])?;
+    let run = match datatype {
+        Datatype::Int8 => combine_to::<i8>,
+        Datatype::Uint8 => combine_to::<u8>,
+        Datatype::Int16 => combine_to::<i16>,
+        Datatype::Uint16 => combine_to::<u16>,
+        Datatype::Int32 => combine_to::<i32>,
+        Datatype::Uint32 => combine_to::<u32>,
+        Datatype::Int64 => combine_to::<i64>,
+        Datatype::Uint64 => combine_to::<u64>,
+        Datatype::Int128 => combine_to::<i128>,
+        Datatype::Uint128 => combine_to::<u128>,
+        Datatype::Float => combine_to::<f32>,
+        Datatype::Double => combine_to::<f64>,
+        Datatype::FloatComplex => combine_to::<Complex<f32>>,
+        Datatype::DoubleComplex => combine_to::<Complex<f64>>,
+        #[cfg(target_arch = "x86_64")]
+        Datatype::LongDouble => combine_to::<long_double::LongDouble>,
+        #[cfg(target_arch = "x86_64")]
+        Datatype::LongDoubleComplex => combine_to::<Complex<long_double::LongDouble>>,
+        #[cfg(not(target_arch = "x86_64"))]
+        Datatype::LongDouble | Datatype::LongDoubleComplex => return Err(Errno::EOPNOTSUPP),
+        Datatype::Float16 => combine_to::<Float16>,
+        Datatype::BFloat16 => combine_to::<BFloat16>,
+        Datatype::Float8E4M3 => combine_to::<Float8E4M3>,
+        Datatype::Float8E5M2 => combine_to::<Float8E5M2>,
+    };
+    run(op, target, operand);
+    Ok(())
+}
+
+fn combine_to<V: Value>(op: Op, target: &mut [u8], operand: &[u8]) {
+    // The operation is looked at once, so that each has a loop of its own.
+    macro_rules! for_each {
+        ($($op:ident),*) => {
+            match op {
+                $(Op::$op => combine_each::<V>(Op::$op, target, operand),)*
+                op => combine_each::<V>(op, target, operand),
+            }
+        };
+    }
+    for_each!(Min, Max, Sum, Prod, Lor, Land, Bor, Band, Lxor, Bxor)
+}
+
+#[inline(always)]
+fn combine_each<V: Value>(op: Op, target: &mut [u8], operand: &[u8]) {
+    let size = size_of::<V::Raw>();
+    for (target, operand) in target
+        .chunks_exact_mut(size)
+        .zip(operand.chunks_exact(size))
+    {
+        let old = V::Raw::at(target, 0);
+        let operand = V::Raw::at(operand, 0);
+        if let Some(new) = compute::<V>(op, old, operand, operand) {
+            new.put(target, 0);
+        }
+    }
+}
+
 /// Whether the arguments of [`apply`] are in order for a target of `len` bytes.
 pub(crate) fn check(
     op: Op,

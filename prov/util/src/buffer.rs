@@ -231,6 +231,18 @@ impl<'m> Iov<'m> {
         part
     }
 
+    /// These bytes and then the others; `None` where that is more than [`IOV_LIMIT`] pieces.
+    pub fn followed_by(&self, others: &Iov<'m>) -> Option<Iov<'m>> {
+        let mut both = *self;
+        for piece in others.pieces() {
+            let place = both.iov.get_mut(both.count as usize)?;
+            *place = MaybeUninit::new(*piece);
+            both.count += 1;
+            both.len += piece.iov_len;
+        }
+        Some(both)
+    }
+
     /// No bytes, at the place of the one at `offset` or behind the last.
     #[cold]
     fn nothing_at(&self, offset: usize) -> Iov<'m> {

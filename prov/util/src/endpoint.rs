@@ -4,11 +4,14 @@ use std::ffi::{c_int, c_void};
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use fabric_abi::{FI_READ, FI_RECV, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_SEND, FI_WRITE};
+use fabric_abi::{
+    FI_ADDR_UNSPEC, FI_READ, FI_RECV, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_SEND, FI_WRITE, fi_addr_t,
+};
 
 use crate::attr::Opaque;
 use crate::av::Av;
 use crate::cntr::Cntr;
+use crate::collective::{Collective, Join};
 use crate::cq::{Completion, Cq, ErrorCompletion};
 use crate::eq::Eq;
 use crate::errno::{Errno, Result};
@@ -16,6 +19,7 @@ use crate::ffi::ep::{EndpointObject, SharedReceiveObject};
 use crate::ffi::{Handle, Use};
 use crate::progress::Progress;
 use crate::request::{Atomic, Receive, RemoteAccess, Transmit};
+use crate::transfers::Transfers;
 use crate::wait::{Attachment, Waitable};
 
 /// What the application has bound to an endpoint (`fi_ep_bind`). Each object
@@ -33,6 +37,8 @@ pub struct Bindings<S: SharedReceive> {
     pub av: Option<Use<Av>>,
     /// Where receives are taken from instead of the endpoint.
     pub shared: Option<Use<SharedReceiveObject<S>>>,
+    /// Where it is noted how the transfers of a peer end; none where no peer makes any.
+    pub transfers: Option<Arc<Transfers>>,
 }
 
 /// The counters of an endpoint: a place for each kind of operation.
@@ -98,6 +104,7 @@ impl<S: SharedReceive> Default for Bindings<S> {
             eq: None,
             av: None,
             shared: None,
+            transfers: None,
         }
     }
 }
@@ -111,6 +118,7 @@ impl<S: SharedReceive> Clone for Bindings<S> {
             eq: self.eq.clone(),
             av: self.av.clone(),
             shared: self.shared.clone(),
+            transfers: self.transfers.clone(),
         }
     }
 }
@@ -137,6 +145,17 @@ pub enum OptionValue {
     Int(c_int),
     /// A `bool`.
     Bool(bool),
+}
+
+/// An endpoint's place in a collective group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// Its rank.
+    pub rank: usize,
+    /// Members of the group.
+    pub members: usize,
+    /// The rank that was asked for; 0 where none was.
+    pub root: usize,
 }
 
 /// An active endpoint.
@@ -255,6 +274,32 @@ pub trait Endpoint: Send + Sync + Sized + 'static {
 
     /// Receives that may still be posted.
     fn receive_room(&self) -> Result<usize> {
+        Err(Errno::ENOSYS)
+    }
+
+    /// The endpoint's place in a group, and the rank of `root` in it, of an endpoint that does collective operations:
+    /// see [`Endpoint::collective`]; `-FI_EINVAL` for no group of it or no member.
+    fn group(&self, _group: fi_addr_t, _root: Option<fi_addr_t>) -> Result<Standing> {
+        Err(Errno::ENOSYS)
+    }
+
+    /// A collective operation, of an endpoint that transfers over another provider's.
+    fn collective(&self, _collective: &Collective) -> Result {
+        Err(Errno::ENOSYS)
+    }
+
+    /// An address for a group that is about to be joined.
+    fn new_group(&self) -> fi_addr_t {
+        FI_ADDR_UNSPEC
+    }
+
+    /// `fi_join_collective`: an event tells when all members have joined.
+    fn join(&self, _group: fi_addr_t, _join: Join) -> Result {
+        Err(Errno::ENOSYS)
+    }
+
+    /// `fi_close` of a group.
+    fn leave(&self, _group: fi_addr_t) -> Result {
         Err(Errno::ENOSYS)
     }
 

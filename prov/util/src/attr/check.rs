@@ -8,6 +8,7 @@ use self::domain::check_domain;
 pub(super) use self::domain::mr_modes_for;
 use super::mismatch::{Mismatch, Value};
 use super::*;
+use crate::collective::{self, RESERVED_TAG};
 
 type Outcome = Result<(), Mismatch>;
 
@@ -19,7 +20,12 @@ pub fn check(base: &Info, version: u32, hints: &Hints) -> Outcome {
     if let Some(ep) = &hints.ep {
         endpoint_type(&base.ep, ep)?;
     }
-    within("caps", FI_TYPE_CAPS, hints.caps, base.caps)?;
+    within(
+        "caps",
+        FI_TYPE_CAPS,
+        hints.caps,
+        collective::available(base.caps),
+    )?;
     requires("mode", hints.mode, required_mode(base, version, hints))?;
     if !address_format_fits(base.addr_format, hints.addr_format) {
         return Err(Mismatch {
@@ -207,11 +213,15 @@ fn check_endpoint(base: &Info, api: u32, hints: &Hints, asked: &EpAttr) -> Outco
             ep.auth_key_size,
         )?;
     }
-    if hints.caps & FI_TAGGED != 0 && tag_bits(asked.mem_tag_format) > tag_bits(ep.mem_tag_format) {
+    let tag_format = match hints.caps & FI_COLLECTIVE {
+        0 => ep.mem_tag_format,
+        _ => ep.mem_tag_format & !RESERVED_TAG,
+    };
+    if hints.caps & FI_TAGGED != 0 && tag_bits(asked.mem_tag_format) > tag_bits(tag_format) {
         return Err(Mismatch {
             attribute: "ep_attr->mem_tag_format",
             asked: Value::Mask(asked.mem_tag_format),
-            supported: Value::Mask(ep.mem_tag_format),
+            supported: Value::Mask(tag_format),
         });
     }
     Ok(())

@@ -4,6 +4,7 @@ use fabric_abi::*;
 
 use super::check::mr_modes_for;
 use super::*;
+use crate::collective::RESERVED_TAG;
 
 /// Narrows `base` to what was asked, for hints that passed [`check`]. Without
 /// hints everything that the provider supports is returned, but what has a default of its own.
@@ -61,7 +62,8 @@ pub fn fit(base: &Base, version: u32, hints: Option<&Hints>) -> Info {
 
 /// Capabilities that refine broader ones. Callers that know only the broader
 /// ones do not ask for these, and get none.
-const FINER_CAPS: u64 = FI_TAGGED_DIRECTED_RECV | FI_EXACT_DIRECTED_RECV | FI_TAGGED_MULTI_RECV;
+const FINER_CAPS: u64 =
+    FI_TAGGED_DIRECTED_RECV | FI_EXACT_DIRECTED_RECV | FI_TAGGED_MULTI_RECV | FI_COLLECTIVE;
 
 /// Secondary capabilities that come only when asked for: the finer ones, and
 /// those that are not free, since the source of each message is resolved.
@@ -209,6 +211,9 @@ fn mr_mode(supported: i32, api: u32, asked: i32, with_hints: bool, info_caps: u6
 fn fit_endpoint(ep: &mut EpAttr, api: u32, hints: Option<&EpAttr>, info_caps: u64) {
     if ep.auth_key_size == ANY_KEY_SIZE {
         ep.auth_key_size = 0;
+    }
+    if info_caps & FI_COLLECTIVE != 0 && ep.mem_tag_format > RESERVED_TAG {
+        ep.mem_tag_format &= !RESERVED_TAG;
     }
     let Some(hints) = hints else { return };
     if info_caps & (FI_RMA | FI_ATOMIC) != 0 {

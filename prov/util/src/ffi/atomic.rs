@@ -133,6 +133,15 @@ enum Elements {
     Many(*const fi_ioc, usize, *mut *mut c_void),
 }
 
+/// The memory of a vector of elements of `size` bytes; `-FI_EINVAL` for elements that are nowhere.
+///
+/// # Safety
+/// The application lends the memory, and the vector is null or has `count` entries.
+pub(super) unsafe fn elements(ioc: *const fi_ioc, count: usize, size: usize) -> Result<AppIov> {
+    // SAFETY: the caller's.
+    unsafe { Elements::Many(ioc, count, null_mut()).local(size) }.map(|local| local.buffers)
+}
+
 impl Elements {
     /// The memory of elements of `size` bytes; `-FI_EINVAL` for elements that
     /// are nowhere.

@@ -2,6 +2,7 @@
 
 mod addresses;
 mod peer;
+mod set;
 
 use std::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use std::sync::Arc;
 use fabric_abi::*;
 
 pub use peer::SharedAv;
+pub use set::AvSet;
 
 use self::addresses::Addresses;
 use super::object::{AnyFid, AnyUse, Class, Handle, Use};
@@ -179,7 +181,7 @@ impl Class for Av {
             remove: Some(remove),
             lookup: Some(lookup),
             straddr: Some(straddr),
-            av_set: Some(av_set),
+            av_set: Some(set::av_set),
             insert_auth_key: Some(insert_auth_key),
             lookup_auth_key: Some(lookup_auth_key),
             set_user_id: Some(set_user_id),
@@ -493,15 +495,6 @@ unsafe extern "C" fn straddr(
         }
     }
     buf
-}
-
-unsafe extern "C" fn av_set(
-    _av: *mut fid_av,
-    _attr: *mut fi_av_set_attr,
-    _set: *mut *mut fid_av_set,
-    _context: *mut c_void,
-) -> c_int {
-    Errno::ENOSYS.to_c()
 }
 
 unsafe extern "C" fn insert_auth_key(

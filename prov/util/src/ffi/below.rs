@@ -9,6 +9,7 @@
 mod endpoint;
 mod events;
 mod memory;
+mod peer;
 mod queue;
 mod slots;
 
@@ -22,6 +23,7 @@ pub use self::endpoint::{
 };
 pub use self::events::{Asking, Eq, Event};
 pub use self::memory::Region;
+pub(in crate::ffi) use self::peer::{Part, PeerSide};
 pub use self::queue::{Batch, Completion, Cq};
 pub use self::slots::{Size, Slot, Slots};
 
@@ -36,6 +38,8 @@ use crate::logging::UTIL;
 /// For [`getinfo`]: core providers alone, and the hidden ones among them that
 /// are named. Part of the interface between the library and its providers.
 pub const CORE_ONLY: u64 = 1 << 59;
+/// For [`getinfo`]: providers that serve others, too. Likewise.
+pub const OFFLOAD: u64 = 1 << 61;
 
 /// What the library offers for the hints, all parts of which count.
 ///
@@ -78,7 +82,14 @@ pub fn getinfo(
 }
 
 /// Hints for the library, freed after the call.
-struct Made(*mut fi_info);
+pub(in crate::ffi) struct Made(*mut fi_info);
+
+impl Made {
+    /// In C's layout.
+    pub(in crate::ffi) fn as_c(&self) -> *mut fi_info {
+        self.0
+    }
+}
 
 impl Drop for Made {
     fn drop(&mut self) {

@@ -23,7 +23,7 @@ impl<E: Endpoint> Table<E> {
         accept: Some(accept::<E>),
         reject: missing::slot(),
         shutdown: Some(shutdown::<E>),
-        join: missing::slot(),
+        join: Some(super::collective::join::<E>),
     };
 }
 

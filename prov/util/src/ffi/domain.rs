@@ -13,12 +13,12 @@ pub use peer::{PeerDomain, PeerRegion};
 use super::av::{AvDomain, AvTraits, av_open};
 use super::cntr::{CntrDomain, cntr_open};
 use super::cq::{CqDomain, CqTraits, cq_open};
-use super::ep::{EndpointObject, Limits, SharedReceiveObject, transfer};
+use super::ep::{EndpointObject, Limits, Offload, SharedReceiveObject, transfer};
 use super::mr::{MrDomain, MrOps};
 use super::object::{AnyFid, Class, Handle, Use};
 use super::poll::poll_open;
 use super::srx::ImportedSrx;
-use super::{deliver, info, missing, mr, status};
+use super::{collective, deliver, info, missing, mr, status};
 use crate::atomic_ops;
 use crate::attr::{Info, Offers};
 use crate::domain::Domain;
@@ -194,7 +194,7 @@ impl<D: Domain> Table<D> {
         stx_ctx: missing::slot(),
         srx_ctx: Some(srx_ctx::<D>),
         query_atomic: Some(query_atomic::<D>),
-        query_collective: missing::slot(),
+        query_collective: Some(query_collective::<D>),
         endpoint2: Some(endpoint2::<D>),
         xpu_ctx: missing::slot(),
     };
@@ -236,13 +236,19 @@ unsafe extern "C" fn endpoint2<D: Domain>(
                     ptr::null_mut(),
                     limits,
                     parent,
+                    None,
                 ));
             }
             let version = domain.api_version;
             domain.offers.admit("fi_endpoint", version, &info)?;
             let endpoint = D::endpoint(&domain, &info)?;
+            let offload = (info.caps & FI_COLLECTIVE != 0).then(|| Offload {
+                info: info.clone(),
+                domain: domain.named(),
+                api_version: version,
+            });
             Ok(EndpointObject::open(
-                endpoint, &info, context, limits, parent,
+                endpoint, &info, context, limits, parent, offload,
             ))
         });
         deliver(ep, made)
@@ -279,6 +285,19 @@ unsafe extern "C" fn srx_ctx<D: Domain>(
                 .map(|object| Handle::new(object, context, vec![parent]))
         };
         deliver(srx, made)
+    }
+}
+
+unsafe extern "C" fn query_collective<D: Domain>(
+    domain: *mut fid_domain,
+    operation: fi_collective_op,
+    attr: *mut fi_collective_attr,
+    _flags: u64,
+) -> c_int {
+    // SAFETY: as in `endpoint2`; `attr` is null or a question.
+    unsafe {
+        let domain = Handle::<DomainObject<D>>::borrow(domain);
+        collective::query(domain.caps & FI_COLLECTIVE != 0, operation, attr)
     }
 }
 

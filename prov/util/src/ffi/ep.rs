@@ -24,8 +24,9 @@ pub use transfer::{TransferOwner, TransferPeer};
 use self::early::EarlyReceives;
 use self::operations::split_direction;
 use self::receiver::Tables;
-use super::object::{AnyFid, AnyUse, Class, Handle, Use};
-use super::{atomic, cm, missing, msg, rma, tagged};
+use super::collective::owner::{Collectives, WithPeer};
+use super::object::{AnyFid, AnyUse, Class, FidRef, Handle, Use};
+use super::{atomic, cm, collective, msg, rma, tagged};
 use crate::atomic_ops::Offered;
 use crate::attr::Info;
 use crate::endpoint::{Bindings, Endpoint, OptionValue, SharedReceive};
@@ -62,6 +63,17 @@ struct Opened<E: Endpoint> {
     /// Whether it is connected, which its event queue tells of.
     is_connected: bool,
     stage: Mutex<Stage<E>>,
+    /// What is needed to open a peer for collective operations; none for endpoints that have none, or have their own.
+    offload: Option<Offload>,
+    /// That peer, once the endpoint is enabled.
+    collectives: Mutex<Option<Arc<Collectives>>>,
+}
+
+/// What a peer for collective operations is opened with.
+pub struct Offload {
+    pub(super) info: Info,
+    pub(super) domain: FidRef,
+    pub(super) api_version: u32,
 }
 
 /// How far an endpoint has come.
@@ -98,6 +110,7 @@ impl<E: Endpoint> EndpointObject<E> {
         context: *mut c_void,
         limits: Limits,
         domain: AnyUse,
+        offload: Option<Offload>,
     ) -> Handle<Self> {
         let object = EndpointObject {
             opened: Arc::new(Opened {
@@ -109,6 +122,8 @@ impl<E: Endpoint> EndpointObject<E> {
                     receives: EarlyReceives::default(),
                     is_wanted: false,
                 })),
+                offload,
+                collectives: Mutex::new(None),
             }),
             is_alias: false,
             caps: info.caps,
@@ -129,6 +144,11 @@ impl<E: Endpoint> EndpointObject<E> {
             true => Ok(&self.opened.endpoint),
             false => Err(Errno::EOPBADSTATE),
         }
+    }
+
+    /// Whether it was opened for collective operations.
+    fn has_collectives(&self) -> bool {
+        self.caps & FI_COLLECTIVE != 0
     }
 
     /// What there is of atomic operations.
@@ -191,7 +211,16 @@ impl<E: Endpoint> EndpointObject<E> {
                 Haste::Prompt => {}
             }
         }
-        let progress = E::enable(this, &new.bindings)?;
+        let peer = this.open_peer(this.as_c(), &mut new.bindings)?;
+        let mut progress = E::enable(this, &new.bindings)?;
+        if let (Some(peer), Some(transfers)) = (peer, &new.bindings.transfers) {
+            progress = Arc::new(WithPeer {
+                inner: progress,
+                transfers: transfers.clone(),
+                peer: peer.clone(),
+            });
+            *opened.collectives() = Some(peer);
+        }
         let bindings = std::mem::take(&mut new.bindings);
         let receives = std::mem::take(&mut new.receives);
         let added = bindings.add_source(&progress, opened.is_connected);
@@ -216,6 +245,9 @@ impl<E: Endpoint> EndpointObject<E> {
         }
         let is_connected = this.opened.is_connected;
         E::rebind(this, &after)?;
+        if let Some(peer) = this.collectives() {
+            peer.bind(&after, this.tx.is_selective())?;
+        }
         if let Err(error) = after.beyond(before).add_source(progress, is_connected) {
             E::rebind(this, before)?;
             return Err(error);
@@ -239,12 +271,43 @@ impl<E: Endpoint> EndpointObject<E> {
         }
     }
 
+    /// Opens the peer that has the collective operations of the endpoint, if it is to have any.
+    fn open_peer(
+        &self,
+        ep: *mut fid_ep,
+        bindings: &mut Bindings<E::SharedReceive>,
+    ) -> Result<Option<Arc<Collectives>>> {
+        let Some(offload) = &self.opened.offload else {
+            return Ok(None);
+        };
+        bindings.transfers = Some(Arc::default());
+        let domain = offload.domain.as_ptr().cast();
+        // SAFETY: the endpoint is open, and keeps its domain so. It drops the peer when it is closed.
+        let peer = unsafe {
+            let (info, version) = (&offload.info, offload.api_version);
+            Collectives::open(ep, domain, info, version, bindings, self.tx.is_selective())
+        };
+        peer.map(|peer| Some(Arc::new(peer)))
+    }
+
+    /// The peer that has the endpoint's collective operations.
+    pub(in crate::ffi) fn collectives(&self) -> Option<Arc<Collectives>> {
+        self.opened.collectives().clone()
+    }
+
     /// The flags of operations in a direction.
     fn operation_flags(&self, direction: u64) -> &OperationFlags {
         match direction {
             FI_RECV => &self.rx,
             _ => &self.tx,
         }
+    }
+}
+
+impl<E: Endpoint> Opened<E> {
+    fn collectives(&self) -> MutexGuard<'_, Option<Arc<Collectives>>> {
+        let peer = self.collectives.lock();
+        peer.unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -271,9 +334,13 @@ impl<E: Endpoint> Class for EndpointObject<E> {
             cm: cm::active::<E>().cast_mut(),
             msg: msg::table::<E>(self.limits.caps).cast_mut(),
             rma: rma::table::<E>(self.limits.caps).cast_mut(),
-            tagged: tagged::table::<E>(self.limits.caps).cast_mut(),
+            tagged: match self.has_collectives() {
+                true => collective::tagged_table::<E>(),
+                false => tagged::table::<E>(self.limits.caps),
+            }
+            .cast_mut(),
             atomic: atomic::table::<E>(self.limits.caps).cast_mut(),
-            collective: (&raw const missing::COLLECTIVE).cast_mut(),
+            collective: collective::table::<E>(self.has_collectives()).cast_mut(),
         }
     }
 
@@ -289,6 +356,8 @@ impl<E: Endpoint> Class for EndpointObject<E> {
                 eq.forget(this.fid());
             }
         }
+        // It has memory that messages were received into, which have ended.
+        this.opened.collectives().take();
         Ok(())
     }
 

@@ -27,6 +27,7 @@ pub fn start<P: Entered>() -> *mut fi_provider {
         // the library is asked about each record.
         log::set_max_level(LevelFilter::Trace);
     }
+    crate::collective::is_external();
     layout::loaded_by(library_layout());
     P::entry().start()
 }

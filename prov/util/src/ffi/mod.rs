@@ -13,6 +13,7 @@ mod call;
 pub mod cancel;
 mod cm;
 pub mod cntr;
+mod collective;
 pub mod cq;
 pub mod domain;
 pub mod ep;

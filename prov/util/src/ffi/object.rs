@@ -38,7 +38,7 @@ macro_rules! headers {
 
 headers!(
     fid_fabric, fid_domain, fid_ep, fid_pep, fid_cq, fid_eq, fid_cntr, fid_av, fid_mr, fid_wait,
-    fid_poll, fid_stx, fid
+    fid_poll, fid_stx, fid_av_set, fid_mc, fid
 );
 
 /// A type whose values C knows as objects of their own.

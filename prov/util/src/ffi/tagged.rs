@@ -5,3 +5,8 @@ super::message::interface! {
     send(tag) Tag::Value(tag),
     receive(tag, ignore) Select::Tagged { tag, ignore },
 }
+
+/// All of its functions.
+pub(super) const fn all<E: Endpoint>() -> &'static fi_ops_tagged {
+    Table::<E>::BOTH
+}

@@ -163,6 +163,7 @@ impl TestEndpoint {
             null_mut(),
             limits,
             domain,
+            None,
         ))
     }
 

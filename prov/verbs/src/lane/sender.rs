@@ -217,6 +217,8 @@ impl Sender {
             OpClass::Send | OpClass::TaggedSend => counters.send.is_some(),
             OpClass::Read | OpClass::FetchAtomic => counters.read.is_some(),
             OpClass::Write | OpClass::Atomic => counters.write.is_some(),
+            // No endpoint of a device has a peer for collective operations.
+            OpClass::Transfer => false,
         }
     }
 

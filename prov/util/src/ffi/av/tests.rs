@@ -518,13 +518,30 @@ fn authorization_keys_have_handles() {
 }
 
 #[test]
-fn vectors_have_no_sets() {
+fn a_set_has_the_addresses_of_a_range_that_there_are() {
     let opened = open(FI_SOCKADDR_IN);
-    let mut set = null_mut();
-    // SAFETY: the vector is open, and nothing is read through the others.
-    let outcome =
-        unsafe { opened.ops().av_set.unwrap()(opened.av, null_mut(), &raw mut set, null_mut()) };
-    assert_eq!(outcome, Errno::ENOSYS.to_c());
+    let addrs = bytes(&["10.0.0.1:1", "10.0.0.1:2", "10.0.0.1:3", "10.0.0.1:4"]);
+    let mut numbers = [0; 4];
+    assert_eq!(opened.insert(&addrs, 4, &mut numbers, 0), 4);
+    let make = opened.ops().av_set.unwrap();
+    let mut set: *mut fid_av_set = null_mut();
+    // SAFETY: the vector is open, and the attributes are valid or missing.
+    unsafe {
+        let missing = make(opened.av, null_mut(), &raw mut set, null_mut());
+        assert_eq!(missing, Errno::EINVAL.to_c());
+        let mut attr: fi_av_set_attr = std::mem::zeroed();
+        (attr.start_addr, attr.end_addr, attr.stride) = (1, u64::MAX - 1, 2);
+        attr.count = 1;
+        let too_many = make(opened.av, &raw mut attr, &raw mut set, null_mut());
+        assert_eq!(too_many, Errno::EINVAL.to_c());
+        attr.count = 0;
+        assert_eq!(make(opened.av, &raw mut attr, &raw mut set, null_mut()), 0);
+        let members = Handle::<AvSet>::borrow(set).members().clone();
+        assert_eq!(members, [numbers[1], numbers[3]]);
+        // A set keeps its vector open.
+        assert_eq!(close(opened.av.cast()), Errno::EBUSY.to_c());
+        assert_eq!(close(set.cast()), 0);
+    }
 }
 
 #[test]

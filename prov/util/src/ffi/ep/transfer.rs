@@ -18,6 +18,9 @@ use crate::errno::{Errno, Result};
 use crate::logging::UTIL;
 use crate::request::{Receive, Select, Tag, Transmit};
 
+/// Bytes of an address at most (`FI_NAME_MAX`, and the lengths of all formats).
+const NAME_ROOM: usize = 256;
+
 /// The endpoint of the main provider, as its peer has it.
 pub struct TransferOwner {
     ep: NonNull<fid_ep>,
@@ -50,6 +53,24 @@ impl TransferOwner {
         self.info.as_ref()
     }
 
+    /// The address of the owner's endpoint.
+    ///
+    /// # Errors
+    /// What the owner returns.
+    pub fn name(&self) -> Result<Vec<u8>> {
+        let mut name = vec![0; NAME_ROOM];
+        let mut length = name.len();
+        // SAFETY: see `TransferOwner::import`; the room is as long as `length` says.
+        let status = unsafe {
+            let table = self.ep.as_ref().cm.as_ref().and_then(|table| table.getname);
+            let fid: *mut fid = self.ep.as_ptr().cast();
+            table.ok_or(Errno::ENOSYS)?(fid, name.as_mut_ptr().cast(), &raw mut length)
+        };
+        Errno::check(status)?;
+        name.truncate(length);
+        Ok(name)
+    }
+
     /// Sends over the owner's endpoint.
     ///
     /// # Errors
@@ -73,6 +94,20 @@ impl TransferOwner {
                     table.ok_or(Errno::ENOSYS)?(self.ep.as_ptr(), &raw const msg, flags)
                 }
             }
+        };
+        Errno::check(status as i32).map(drop)
+    }
+
+    /// Takes the receive with this context back, which then ends with an error, unless it has its message.
+    ///
+    /// # Errors
+    /// What the owner returns.
+    pub fn cancel(&self, context: usize) -> Result {
+        let context = ptr::without_provenance_mut(context);
+        // SAFETY: see `TransferOwner::import`.
+        let status = unsafe {
+            let cancel = self.ep.as_ref().ops.as_ref().and_then(|ops| ops.cancel);
+            cancel.ok_or(Errno::ENOSYS)?(self.ep.as_ptr().cast(), context)
         };
         Errno::check(status as i32).map(drop)
     }
@@ -274,6 +309,28 @@ impl TransferPeer {
             comperr(self.ep.as_ptr(), &raw mut entry)
         };
         Errno::check(status as i32).map(drop)
+    }
+
+    /// Binds one of the peer's queues or counters (`fi_ep_bind`).
+    pub(in crate::ffi) fn bind(&self, other: *mut fid, flags: u64) -> Result {
+        let fid: *mut fid = self.ep.as_ptr().cast();
+        // SAFETY: both objects are open.
+        let status = unsafe {
+            let bind = (*(*fid).ops).bind.ok_or(Errno::ENOSYS)?;
+            bind(fid, other, flags)
+        };
+        Errno::check(status).map(drop)
+    }
+
+    /// `fi_enable`
+    pub(in crate::ffi) fn enable(&self) -> Result {
+        let fid: *mut fid = self.ep.as_ptr().cast();
+        // SAFETY: the endpoint is open.
+        let status = unsafe {
+            let control = (*(*fid).ops).control.ok_or(Errno::ENOSYS)?;
+            control(fid, FI_ENABLE, ptr::null_mut())
+        };
+        Errno::check(status).map(drop)
     }
 
     /// The endpoint, for calls that are the peer's to serve.

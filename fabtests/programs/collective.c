@@ -1,0 +1,831 @@
+/* SPDX-License-Identifier: BSD-2-Clause OR MIT */
+/*
+ * Collective operations (fi_collective(3)): random groups of the endpoints of
+ * one process, random operations of them, several at a time, and what these
+ * mean; sets of addresses (fi_av_set(3)); and a member that is killed.
+ *
+ * CT_SEED=<number> draws other groups and operations.
+ */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <rdma/fi_collective.h>
+
+#include "check.h"
+#include "child.h"
+#include "peer.h"
+#include "random.h"
+#include "survivor.h"
+#include "transfer.h"
+#include "wait.h"
+
+enum { MOST = 24, AT_ONCE = 3, LONGEST = 5000, OPERATIONS = 30 };
+
+static const struct ct_spec spec = {
+	.caps = FI_TAGGED | FI_COLLECTIVE, .eq = true, .one_cq = true,
+};
+
+struct member {
+	struct ct_peer peer;
+	fi_addr_t world[MOST];		/* how it calls the others, and itself */
+};
+
+static struct member members[MOST];
+static struct ct_random chance;
+
+static uint64_t below(uint64_t limit)
+{
+	return ct_below(&chance, limit);
+}
+
+/* ---- groups ---------------------------------------------------------- */
+
+struct group {
+	int count;
+	int of[MOST];			/* the member of each rank */
+	struct fid_av_set *set[MOST];
+	struct fid_mc *mc[MOST];
+};
+
+static struct fid_av_set *empty_set(struct ct_peer *peer)
+{
+	struct fi_av_set_attr attr = {
+		.start_addr = FI_ADDR_NOTAVAIL, .end_addr = FI_ADDR_NOTAVAIL,
+	};
+	struct fid_av_set *set;
+
+	OK(fi_av_set(peer->av, &attr, &set, NULL));
+	return set;
+}
+
+static void drive_all(int count)
+{
+	for (int i = 0; i < count; i++)
+		ct_progress(&members[i].peer);
+}
+
+static void open_members(int count)
+{
+	char names[MOST][256];
+
+	for (int i = 0; i < count; i++) {
+		struct ct_peer *peer = &members[i].peer;
+
+		ct_open_domain(peer, &spec, ct_getinfo(&spec), NULL, NULL);
+		ct_open_ep(peer, peer->info);
+		memset(names[i], 0, sizeof(names[i]));
+		ct_name(&peer->ep->fid, names[i], sizeof(names[i]));
+	}
+	for (int i = 0; i < count; i++)
+		for (int j = 0; j < count; j++)
+			members[i].world[j] = ct_insert(&members[i].peer,
+							names[j]);
+}
+
+static void close_members(int count)
+{
+	for (int i = 0; i < count; i++)
+		ct_close_peer(&members[i].peer);
+}
+
+/* Some of the members, in any order. */
+static void draw_group(struct group *group, int count)
+{
+	int all[MOST];
+
+	for (int i = 0; i < count; i++)
+		all[i] = i;
+	group->count = 1 + (int)below((uint64_t)count);
+	for (int i = 0; i < group->count; i++) {
+		int at = i + (int)below((uint64_t)(count - i));
+
+		group->of[i] = all[at];
+		all[at] = all[i];
+	}
+}
+
+static void join_group(struct group *group, int count)
+{
+	for (int rank = 0; rank < group->count; rank++) {
+		struct member *member = &members[group->of[rank]];
+		fi_addr_t addr;
+
+		group->set[rank] = empty_set(&member->peer);
+		for (int i = 0; i < group->count; i++)
+			OK(fi_av_set_insert(group->set[rank],
+					    member->world[group->of[i]]));
+		OK(fi_av_set_addr(group->set[rank], &addr));
+		OK(fi_join_collective(member->peer.ep, addr, group->set[rank],
+				      0, &group->mc[rank], member));
+	}
+	for (int rank = 0; rank < group->count; rank++) {
+		struct member *member = &members[group->of[rank]];
+		double until = ct_now() + ct_patience();
+		struct fi_eq_entry entry;
+		uint32_t event;
+
+		while (fi_eq_read(member->peer.eq.fid, &event, &entry,
+				  sizeof(entry), 0) != sizeof(entry)) {
+			REQUIRE(ct_now() < until);
+			drive_all(count);
+		}
+		REQUIRE(event == FI_JOIN_COMPLETE);
+		REQUIRE(entry.fid == &group->mc[rank]->fid);
+		REQUIRE(entry.context == member);
+	}
+}
+
+static void leave_group(struct group *group)
+{
+	for (int rank = 0; rank < group->count; rank++) {
+		OK(fi_close(&group->mc[rank]->fid));
+		OK(fi_close(&group->set[rank]->fid));
+	}
+}
+
+/* ---- operations, and what they mean ---------------------------------- */
+
+static const enum fi_datatype types[] = {
+	FI_UINT8, FI_INT32, FI_UINT64, FI_FLOAT, FI_DOUBLE,
+};
+
+static const enum fi_op ops[] = { FI_SUM, FI_MIN, FI_MAX, FI_BXOR, FI_BAND };
+
+static size_t size_of(enum fi_datatype type)
+{
+	switch (type) {
+	case FI_UINT8: return 1;
+	case FI_INT32: case FI_FLOAT: return 4;
+	default: return 8;
+	}
+}
+
+static bool is_real(enum fi_datatype type)
+{
+	return type == FI_FLOAT || type == FI_DOUBLE;
+}
+
+/* Elements as small numbers, which any type holds and adds exactly. */
+static void put(void *buf, enum fi_datatype type, size_t at, int64_t value)
+{
+	switch (type) {
+	case FI_UINT8: ((uint8_t *)buf)[at] = (uint8_t)value; break;
+	case FI_INT32: ((int32_t *)buf)[at] = (int32_t)value; break;
+	case FI_FLOAT: ((float *)buf)[at] = (float)value; break;
+	case FI_DOUBLE: ((double *)buf)[at] = (double)value; break;
+	default: ((uint64_t *)buf)[at] = (uint64_t)value; break;
+	}
+}
+
+static int64_t get(const void *buf, enum fi_datatype type, size_t at)
+{
+	switch (type) {
+	case FI_UINT8: return ((const uint8_t *)buf)[at];
+	case FI_INT32: return ((const int32_t *)buf)[at];
+	case FI_FLOAT: return (int64_t)((const float *)buf)[at];
+	case FI_DOUBLE: return (int64_t)((const double *)buf)[at];
+	default: return (int64_t)((const uint64_t *)buf)[at];
+	}
+}
+
+static int64_t combined(enum fi_op op, int64_t a, int64_t b)
+{
+	switch (op) {
+	case FI_SUM: return a + b;
+	case FI_MIN: return a < b ? a : b;
+	case FI_MAX: return a > b ? a : b;
+	case FI_BXOR: return a ^ b;
+	default: return a & b;
+	}
+}
+
+/* What a rank contributes. */
+static int64_t element(int number, int rank, size_t at)
+{
+	return (int64_t)(((size_t)number * 7 + (size_t)rank * 3 + at * 5) % 9);
+}
+
+struct operation {
+	int number;
+	enum fi_collective_op kind;
+	enum fi_datatype type;
+	enum fi_op op;
+	size_t count;
+	int root;
+	bool by_message;		/* fi_collectivemsg and its like */
+	void *input[MOST], *output[MOST];
+	bool done[MOST];
+};
+
+static void draw_operation(struct operation *it, int number, int members_of)
+{
+	memset(it, 0, sizeof(*it));
+	it->number = number;
+	it->kind = (enum fi_collective_op)below(FI_GATHER + 1);
+	it->type = types[below(sizeof(types) / sizeof(types[0]))];
+	it->op = ops[below(is_real(it->type) ? 3 : 5)];
+	it->count = ct_once_in(&chance, 3) ? below(LONGEST) : below(20);
+	it->root = (int)below((uint64_t)members_of);
+	it->by_message = ct_once_in(&chance, 4);
+}
+
+static size_t input_of(const struct operation *it, int rank, int members_of)
+{
+	switch (it->kind) {
+	case FI_ALLTOALL: case FI_REDUCE_SCATTER:
+		return it->count * (size_t)members_of;
+	case FI_SCATTER:
+		return rank == it->root ? it->count * (size_t)members_of : 0;
+	case FI_ALLREDUCE: case FI_ALLGATHER: case FI_REDUCE: case FI_GATHER:
+		return it->count;
+	default:
+		return 0;
+	}
+}
+
+static size_t output_of(const struct operation *it, int rank, int members_of)
+{
+	switch (it->kind) {
+	case FI_ALLTOALL: case FI_ALLGATHER:
+		return it->count * (size_t)members_of;
+	case FI_GATHER:
+		return rank == it->root ? it->count * (size_t)members_of : 0;
+	case FI_REDUCE:
+		return rank == it->root ? it->count : 0;
+	case FI_BARRIER:
+		return 0;
+	default:
+		return it->count;
+	}
+}
+
+static int64_t reduced(const struct operation *it, int members_of, size_t at)
+{
+	int64_t value = element(it->number, 0, at);
+
+	for (int rank = 1; rank < members_of; rank++)
+		value = combined(it->op, value, element(it->number, rank, at));
+	return it->type == FI_UINT8 ? (uint8_t)value : value;
+}
+
+static int64_t expected(const struct operation *it, int rank, int members_of,
+			size_t at)
+{
+	size_t block = it->count ? at / it->count : 0;
+	size_t within = it->count ? at % it->count : 0;
+
+	switch (it->kind) {
+	case FI_BROADCAST:
+		return element(it->number, it->root, at);
+	case FI_ALLTOALL:
+		return element(it->number, (int)block,
+			       (size_t)rank * it->count + within);
+	case FI_ALLGATHER: case FI_GATHER:
+		return element(it->number, (int)block, within);
+	case FI_SCATTER:
+		return element(it->number, it->root,
+			       (size_t)rank * it->count + at);
+	case FI_REDUCE_SCATTER:
+		return reduced(it, members_of, (size_t)rank * it->count + at);
+	default:
+		return reduced(it, members_of, at);
+	}
+}
+
+static void prepare(struct operation *it, int rank, int members_of)
+{
+	size_t in = input_of(it, rank, members_of);
+	size_t out = output_of(it, rank, members_of);
+
+	it->input[rank] = calloc(in + 1, 16);
+	it->output[rank] = calloc(out + 1, 16);
+	REQUIRE(it->input[rank] && it->output[rank]);
+	for (size_t at = 0; at < in; at++)
+		put(it->input[rank], it->type, at,
+		    element(it->number, rank, at));
+	if (it->kind == FI_BROADCAST && rank == it->root)
+		for (size_t at = 0; at < out; at++)
+			put(it->output[rank], it->type, at,
+			    element(it->number, rank, at));
+}
+
+/* The memory in two pieces. */
+static size_t in_pieces(struct fi_ioc *ioc, void *buf, size_t count,
+			enum fi_datatype type)
+{
+	ioc[0].addr = buf;
+	ioc[0].count = count / 2;
+	ioc[1].addr = (char *)buf + count / 2 * size_of(type);
+	ioc[1].count = count - count / 2;
+	return 2;
+}
+
+static ssize_t post_message(const struct operation *it, const struct group *group,
+			    int rank, struct fid_ep *ep, fi_addr_t addr,
+			    fi_addr_t root, void *context)
+{
+	size_t in = input_of(it, rank, group->count);
+	size_t out = output_of(it, rank, group->count);
+	struct fi_ioc first[2], second[2];
+	struct fi_msg_collective msg = {
+		.msg_iov = first, .coll_addr = addr, .root_addr = root,
+		.coll = it->kind, .datatype = it->type, .op = it->op,
+		.context = context,
+	};
+
+	if (it->kind == FI_BROADCAST) {
+		msg.iov_count = in_pieces(first, it->output[rank], out, it->type);
+		return ep->collective->msg(ep, &msg, NULL, NULL, 0, 0);
+	}
+	msg.iov_count = in_pieces(first, it->input[rank], in, it->type);
+	return ep->collective->msg(ep, &msg, second, NULL,
+				   in_pieces(second, it->output[rank], out,
+					     it->type), 0);
+}
+
+static ssize_t post(struct operation *it, const struct group *group, int rank)
+{
+	struct member *member = &members[group->of[rank]];
+	struct fid_ep *ep = member->peer.ep;
+	fi_addr_t addr = fi_mc_addr(group->mc[rank]);
+	fi_addr_t root = member->world[group->of[it->root]];
+	void *in = it->input[rank], *out = it->output[rank];
+	void *context = &it->done[rank];
+
+	/* What is combined goes by the input's count at all ranks. */
+	if (it->by_message && it->kind != FI_SCATTER && it->kind != FI_BARRIER)
+		return post_message(it, group, rank, ep, addr, root, context);
+	switch (it->kind) {
+	case FI_BARRIER:
+		return fi_barrier(ep, addr, context);
+	case FI_BROADCAST:
+		return fi_broadcast(ep, out, it->count, NULL, addr, root,
+				    it->type, 0, context);
+	case FI_ALLTOALL:
+		return fi_alltoall(ep, in, it->count, NULL, out, NULL, addr,
+				   it->type, 0, context);
+	case FI_ALLREDUCE:
+		return fi_allreduce(ep, in, it->count, NULL, out, NULL, addr,
+				    it->type, it->op, 0, context);
+	case FI_ALLGATHER:
+		return fi_allgather(ep, in, it->count, NULL, out, NULL, addr,
+				    it->type, 0, context);
+	case FI_REDUCE_SCATTER:
+		return fi_reduce_scatter(ep, in, it->count, NULL, out, NULL,
+					 addr, it->type, it->op, 0, context);
+	case FI_REDUCE:
+		return fi_reduce(ep, in, it->count, NULL, out, NULL, addr, root,
+				 it->type, it->op, 0, context);
+	case FI_SCATTER:
+		return fi_scatter(ep, in, it->count, NULL, out, NULL, addr,
+				  root, it->type, 0, context);
+	default:
+		return fi_gather(ep, in, it->count, NULL, out, NULL, addr, root,
+				 it->type, 0, context);
+	}
+}
+
+static void reap(int count)
+{
+	drive_all(count);
+	for (int i = 0; i < count; i++) {
+		struct ct_peer *peer = &members[i].peer;
+
+		while (peer->tx.count) {
+			struct ct_completion end = ct_next(peer, &peer->tx);
+			bool *done = end.context;
+
+			REQUIRE(!end.err);
+			REQUIRE(end.flags & FI_COLLECTIVE);
+			REQUIRE(!*done);
+			*done = true;
+		}
+	}
+}
+
+static void verify(struct operation *it, const struct group *group)
+{
+	for (int rank = 0; rank < group->count; rank++) {
+		size_t out = output_of(it, rank, group->count);
+
+		for (size_t at = 0; at < out; at++) {
+			int64_t is = get(it->output[rank], it->type, at);
+			int64_t want = expected(it, rank, group->count, at);
+
+			if (is != want)
+				ct_fail(__FILE__, __LINE__,
+					"kind %d, %d members, %zu of type %d, "
+					"rank %d: element %zu is %ld, not %ld",
+					it->kind, group->count, it->count,
+					it->type, rank, at, (long)is,
+					(long)want);
+		}
+		free(it->input[rank]);
+		free(it->output[rank]);
+	}
+}
+
+/* Operations of one group that are under way at the same time, which the
+ * members begin in any order. */
+static void run_operations(struct group *group, int first, int how_many,
+			   int count)
+{
+	static struct operation all[AT_ONCE];
+	int posted[MOST] = { 0 }, left = how_many * group->count;
+
+	for (int i = 0; i < how_many; i++) {
+		draw_operation(&all[i], first + i, group->count);
+		for (int rank = 0; rank < group->count; rank++)
+			prepare(&all[i], rank, group->count);
+	}
+	while (left) {
+		int rank = (int)below((uint64_t)group->count);
+
+		if (posted[rank] < how_many) {
+			OK(post(&all[posted[rank]], group, rank));
+			posted[rank]++;
+			left--;
+		}
+		if (ct_once_in(&chance, 2))
+			reap(count);
+	}
+	for (int i = 0; i < how_many; i++) {
+		double until = ct_now() + ct_patience();
+
+		for (int rank = 0; rank < group->count; rank++)
+			while (!all[i].done[rank]) {
+				if (ct_now() > until)
+					ct_fail(__FILE__, __LINE__,
+						"kind %d of %d members hangs",
+						all[i].kind, group->count);
+				reap(count);
+			}
+		verify(&all[i], group);
+	}
+}
+
+static void run_groups(int count, int groups)
+{
+	const char *seed = getenv("CT_SEED");
+	static struct group one, other;
+
+	chance.state = seed ? strtoull(seed, NULL, 0) : (uint64_t)count;
+	open_members(count);
+	for (int i = 0; i < groups; i++) {
+		draw_group(&one, count);
+		draw_group(&other, count);
+		join_group(&one, count);
+		join_group(&other, count);
+		for (int j = 0; j < ct_times(OPERATIONS); j += AT_ONCE) {
+			run_operations(&one, j, AT_ONCE, count);
+			run_operations(&other, j, 1, count);
+		}
+		leave_group(&one);
+		leave_group(&other);
+	}
+	close_members(count);
+}
+
+static void pairs(void)
+{
+	run_groups(2, 3);
+}
+
+static void some(void)
+{
+	run_groups(7, 6);
+}
+
+static void many(void)
+{
+	run_groups(MOST, 2);
+}
+
+/* ---- what is around them ---------------------------------------------- */
+
+static void sets(void)
+{
+	struct fi_av_set_attr attr = { .start_addr = 1, .end_addr = 6, .stride = 2 };
+	struct fid_av_set *odd, *set;
+	fi_addr_t one, other;
+	struct group group = { .count = 3, .of = { 1, 3, 5 } };
+
+	open_members(6);
+	struct ct_peer *peer = &members[1].peer;
+	const fi_addr_t *world = members[1].world;
+
+	OK(fi_av_set(peer->av, &attr, &odd, NULL));	/* 1, 3, 5 */
+	set = empty_set(peer);
+	OK(fi_av_set_addr(odd, &one));
+	OK(fi_av_set_addr(set, &other));
+	CHECK(one != other, "sets have addresses of their own");
+	OK(fi_av_set_insert(set, world[0]));
+	OK(fi_av_set_insert(set, world[3]));
+	EXPECT(fi_av_set_insert(set, world[3]), -FI_EINVAL);
+	EXPECT(fi_av_set_insert(set, 77), -FI_EINVAL);
+	EXPECT(fi_av_set_remove(set, world[4]), -FI_EINVAL);
+	OK(fi_av_set_union(set, odd));			/* 0, 3, 1, 5 */
+	OK(fi_av_set_remove(set, world[0]));
+	OK(fi_av_set_diff(odd, set));			/* none */
+	EXPECT(fi_av_set_remove(odd, world[1]), -FI_EINVAL);
+	OK(fi_av_set_intersect(set, odd));
+	EXPECT(fi_av_set_remove(set, world[3]), -FI_EINVAL);
+	OK(fi_close(&odd->fid));
+	OK(fi_close(&set->fid));
+
+	/* Who is not in the set does not join. */
+	struct fid_mc *mc;
+
+	set = empty_set(peer);
+	OK(fi_av_set_insert(set, world[0]));
+	EXPECT(fi_join_collective(peer->ep, FI_ADDR_NOTAVAIL, set, 0, &mc, NULL),
+	       -FI_EINVAL);
+	OK(fi_close(&set->fid));
+
+	/* A range makes the same group as its members one by one. */
+	for (int rank = 0; rank < 3; rank++) {
+		struct member *member = &members[group.of[rank]];
+
+		if (rank == 1) {
+			OK(fi_av_set(member->peer.av, &attr, &group.set[rank],
+				     NULL));
+		} else {
+			group.set[rank] = empty_set(&member->peer);
+			for (int i = 1; i < 6; i += 2)
+				OK(fi_av_set_insert(group.set[rank],
+						    member->world[i]));
+		}
+		OK(fi_join_collective(member->peer.ep, FI_ADDR_NOTAVAIL,
+				      group.set[rank], 0, &group.mc[rank],
+				      member));
+	}
+	for (int rank = 0; rank < 3; rank++) {
+		struct fi_eq_entry entry;
+		uint32_t event;
+		double until = ct_now() + ct_patience();
+
+		while (fi_eq_read(members[group.of[rank]].peer.eq.fid, &event,
+				  &entry, sizeof(entry), 0) != sizeof(entry)) {
+			REQUIRE(ct_now() < until);
+			drive_all(6);
+		}
+	}
+	leave_group(&group);
+	close_members(6);
+}
+
+static void queries(void)
+{
+	struct fi_collective_attr attr = {
+		.op = FI_SUM, .datatype = FI_DOUBLE,
+	};
+	struct ct_peer *peer = &members[0].peer;
+
+	open_members(1);
+	OK(fi_query_collective(peer->domain, FI_ALLREDUCE, &attr, 0));
+	CHECK(attr.datatype_attr.size == sizeof(double), "size");
+	CHECK(attr.datatype_attr.count >= 1 << 20, "count");
+	CHECK(attr.max_members >= 1024, "members");
+	attr.op = FI_BOR;
+	CHECK(fi_query_collective(peer->domain, FI_ALLREDUCE, &attr, 0) < 0,
+	      "no bits of real numbers");
+	CHECK(peer->info->ep_attr->mem_tag_format >> 63 == 0,
+	      "a bit of tags is reserved");
+	/* No group. */
+	EXPECT(fi_barrier(peer->ep, 12345, NULL), -FI_EINVAL);
+	close_members(1);
+}
+
+/* A receive of any tag takes no message of an operation. */
+static void wildcards(void)
+{
+	struct group group = { .count = 2, .of = { 0, 1 } };
+	uint64_t in[2] = { 3, 4 }, out[2] = { 0 }, word = 5;
+	struct fi_context2 context;
+	bool done[2] = { false };
+	struct ct_peer *receiver = &members[1].peer;
+
+	open_members(2);
+	OK(fi_trecv(receiver->ep, &word, sizeof(word), NULL, FI_ADDR_UNSPEC, 0,
+		    ~0ULL, &context));
+	join_group(&group, 2);
+	for (int rank = 0; rank < 2; rank++)
+		OK(fi_allreduce(members[rank].peer.ep, &in[rank], 1, NULL,
+				&out[rank], NULL, fi_mc_addr(group.mc[rank]),
+				FI_UINT64, FI_SUM, 0, &done[rank]));
+	for (int rank = 0; rank < 2; rank++) {
+		struct ct_peer *peer = &members[rank].peer;
+
+		peer->partner = &members[1 - rank].peer;
+		ct_done(peer, &peer->tx, &done[rank]);
+		CHECK(out[rank] == 7, "sum");
+	}
+	word = 6;
+	members[0].peer.to = members[0].world[1];
+	OK(fi_tinject(members[0].peer.ep, &word, sizeof(word),
+		      members[0].world[1], 9));
+	CHECK(ct_done(receiver, &receiver->rx, &context).tag == 9, "its message");
+	for (int rank = 0; rank < 2; rank++)
+		members[rank].peer.partner = NULL;
+	leave_group(&group);
+	close_members(2);
+}
+
+/* Calls are reported only where that is asked for, and counted always. */
+static void selected(void)
+{
+	struct ct_spec selective = spec;
+	uint64_t in = 4, out = 0;
+	struct fid_mc *mc;
+	struct fid_av_set *set;
+	struct ct_peer *peer = &members[0].peer;
+	unsigned char name[256];
+
+	selective.selective_tx = true;
+	selective.counters = FI_WRITE;
+	ct_open_domain(peer, &selective, ct_getinfo(&selective), NULL, NULL);
+	ct_open_ep(peer, peer->info);
+	ct_name(&peer->ep->fid, name, sizeof(name));
+	set = empty_set(peer);
+	OK(fi_av_set_insert(set, ct_insert(peer, name)));
+	OK(fi_join_collective(peer->ep, FI_ADDR_NOTAVAIL, set, 0, &mc, NULL));
+	ct_event_of(peer, FI_JOIN_COMPLETE);
+	uint64_t before = fi_cntr_read(peer->cntr[CT_CNTR_WRITE]);
+
+	OK(fi_barrier(peer->ep, fi_mc_addr(mc), &in));
+	CHECK(ct_stays_empty(peer, &peer->tx), "not reported");
+	OK(fi_allreduce(peer->ep, &in, 1, NULL, &out, NULL, fi_mc_addr(mc),
+			FI_UINT64, FI_SUM, FI_COMPLETION, &out));
+	CHECK(ct_done(peer, &peer->tx, &out).flags & FI_COLLECTIVE, "flags");
+	CHECK(out == 4, "alone, the input is the result");
+	ct_count(peer, CT_CNTR_WRITE, before + 2);
+	/* The endpoint may go before its groups. */
+	OK(fi_close(&peer->ep->fid));
+	OK(fi_close(&mc->fid));
+	OK(fi_close(&set->fid));
+	peer->ep = NULL;
+	ct_close_peer(peer);
+}
+
+/* ---- threads that sleep ------------------------------------------------ */
+
+enum { THREADS = 4 };
+
+static struct group team;
+
+static void *sleeper(void *arg)
+{
+	int rank = (int)(intptr_t)arg;
+	struct ct_peer *peer = &members[rank].peer;
+
+	for (uint64_t i = 0; i < 40; i++) {
+		uint64_t in = i + (uint64_t)rank, out = 0;
+		struct fi_cq_tagged_entry entry;
+		ssize_t ret;
+
+		/* So that it waits for others now and then. */
+		if (i % 8 == (uint64_t)rank)
+			usleep(2000);
+		OK(fi_allreduce(peer->ep, &in, 1, NULL, &out, NULL,
+				fi_mc_addr(team.mc[rank]), FI_UINT64, FI_SUM, 0,
+				&out));
+		while ((ret = fi_cq_sread(peer->tx.fid, &entry, 1, NULL,
+					  (int)(ct_patience() * 1000))) ==
+		       -FI_EAGAIN)
+			;
+		REQUIRE(ret == 1);
+		REQUIRE(entry.op_context == &out);
+		REQUIRE(out == THREADS * i + THREADS * (THREADS - 1) / 2);
+	}
+	return NULL;
+}
+
+static void sleepers(void)
+{
+	struct ct_spec waiting = spec;
+	pthread_t threads[THREADS];
+	char names[THREADS][256];
+
+	waiting.wait = FI_WAIT_UNSPEC;
+	team.count = THREADS;
+	for (int i = 0; i < THREADS; i++) {
+		struct ct_peer *peer = &members[i].peer;
+
+		ct_open_domain(peer, &waiting, ct_getinfo(&waiting), NULL, NULL);
+		ct_open_ep(peer, peer->info);
+		memset(names[i], 0, sizeof(names[i]));
+		ct_name(&peer->ep->fid, names[i], sizeof(names[i]));
+		team.of[i] = i;
+	}
+	for (int i = 0; i < THREADS; i++)
+		for (int j = 0; j < THREADS; j++)
+			members[i].world[j] = ct_insert(&members[i].peer,
+							names[j]);
+	join_group(&team, THREADS);
+	for (int i = 0; i < THREADS; i++)
+		REQUIRE(!pthread_create(&threads[i], NULL, sleeper,
+					(void *)(intptr_t)i));
+	for (int i = 0; i < THREADS; i++)
+		REQUIRE(!pthread_join(threads[i], NULL));
+	leave_group(&team);
+	close_members(THREADS);
+}
+
+/* ---- a member that is killed ------------------------------------------- */
+
+enum { CROWD = 5, VICTIM = 2 };
+
+static int own_rank;
+
+static void run_member(int fd)
+{
+	static struct member self;
+	struct ct_peer *peer = &self.peer;
+	struct ct_card cards[CROWD], own = { 0 };
+	struct fid_av_set *set = NULL;
+	struct fid_mc *mc;
+	uint64_t in = 1, out;
+	int rounds = 0;
+
+	REQUIRE(!setenv("FI_TCP_CONNECT_TIMEOUT", "5000", 1));
+	REQUIRE(!setenv("FI_SHM_CONNECT_TIMEOUT", "5000", 1));
+	ct_open_domain(peer, &spec, ct_getinfo(&spec), NULL, NULL);
+	ct_open_ep(peer, peer->info);
+	ct_name(&peer->ep->fid, own.name, sizeof(own.name));
+	ct_tell(fd, &own, sizeof(own));
+	ct_hear(fd, cards, sizeof(cards));
+	set = empty_set(peer);
+	for (int i = 0; i < CROWD; i++)
+		OK(fi_av_set_insert(set, ct_insert(peer, cards[i].name)));
+	OK(fi_join_collective(peer->ep, FI_ADDR_NOTAVAIL, set, 0, &mc, NULL));
+	struct ct_event event = ct_event_of(peer, FI_JOIN_COMPLETE);
+
+	REQUIRE(event.fid == &mc->fid);
+	for (;;) {
+		struct ct_completion end;
+		ssize_t ret = fi_allreduce(peer->ep, &in, 1, NULL, &out, NULL,
+					   fi_mc_addr(mc), FI_UINT64, FI_SUM, 0,
+					   &out);
+
+		if (ret) {
+			/* The group is broken already. */
+			REQUIRE(ret != -FI_EAGAIN);
+			break;
+		}
+		end = ct_next(peer, &peer->tx);
+		if (end.err)
+			break;
+		REQUIRE(out == CROWD);
+		if (++rounds == 3)
+			ct_tell(fd, "r", 1);
+		/* One waits, to be killed while the others go on. */
+		if (own_rank == VICTIM && rounds == 5)
+			pause();
+	}
+	/* And stays so. */
+	REQUIRE(fi_barrier(peer->ep, fi_mc_addr(mc), NULL) < 0);
+	OK(fi_close(&mc->fid));
+	OK(fi_close(&set->fid));
+	ct_close_peer(peer);
+	ct_tell(fd, "d", 1);
+}
+
+static void death(void)
+{
+	struct ct_child children[CROWD];
+	struct ct_card cards[CROWD];
+	char word;
+
+	for (own_rank = 0; own_rank < CROWD; own_rank++)
+		children[own_rank] = ct_spawn(run_member);
+	for (int i = 0; i < CROWD; i++) {
+		ct_begin(&children[i]);
+		ct_hear(children[i].fd, &cards[i], sizeof(cards[i]));
+	}
+	for (int i = 0; i < CROWD; i++)
+		ct_tell(children[i].fd, cards, sizeof(cards));
+	for (int i = 0; i < CROWD; i++)
+		ct_hear(children[i].fd, &word, 1);
+	ct_kill(&children[VICTIM]);
+	for (int i = 0; i < CROWD; i++)
+		if (i != VICTIM) {
+			ct_hear(children[i].fd, &word, 1);
+			ct_join(&children[i]);
+		}
+}
+
+static const struct ct_test tests[] = {
+	{ "pairs", pairs, CT_RDM },
+	{ "some", some, CT_RDM | CT_SLOW },
+	{ "many", many, CT_RDM | CT_SLOW },
+	{ "sets", sets, CT_RDM },
+	{ "queries", queries, CT_RDM },
+	{ "wildcards", wildcards, CT_RDM },
+	{ "selected", selected, CT_RDM },
+	{ "sleepers", sleepers, CT_RDM },
+	{ "death", death, CT_RDM },
+};
+
+CT_MAIN(tests)

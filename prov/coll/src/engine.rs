@@ -1,0 +1,493 @@
+//! The groups of an endpoint and their operations under way.
+//!
+//! Members start their operations on a group in the same order, so that a number tells which one a message is for. A
+//! member that cannot go on tells all others, and the group is broken: its operations end with an error at each member,
+//! and no more can be started.
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::ptr::{with_exposed_provenance_mut, without_provenance_mut};
+
+use fabric_abi::*;
+use prov_util::buffer::AppIov;
+use prov_util::collective::{Collective, Join, Kind, Place};
+use prov_util::cq::{Completion, ErrorCompletion};
+use prov_util::desc::Descs;
+use prov_util::endpoint::Standing;
+use prov_util::errno::{Errno, Result};
+use prov_util::ffi::FidRef;
+use prov_util::ffi::ep::TransferOwner;
+use prov_util::request::{Receive, Select, Tag, Transmit};
+
+use crate::memory::Memories;
+use crate::operation::{Operation, Then, Wants};
+use crate::program::{Program, program};
+use crate::tags::GroupId;
+
+/// A group that the endpoint has joined, or is about to.
+struct Group {
+    members: Vec<fi_addr_t>,
+    rank: usize,
+    id: GroupId,
+    /// The number of the next operation.
+    next: u16,
+    is_joined: bool,
+    /// Why no operation can succeed any more.
+    broken: Option<Errno>,
+    /// The receive that waits for news of a failure.
+    watch: Option<u64>,
+}
+
+/// Whose a message is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Owner {
+    /// An operation's; receives can be taken back.
+    Operation { name: u64, is_receive: bool },
+    /// It waits for a failure of the group.
+    Watch(fi_addr_t),
+    /// It tells a member of a failure.
+    News,
+}
+
+/// What an application is told.
+pub enum Report {
+    /// A completion, which is written where `true`, and counted.
+    Done(Completion, bool),
+    /// An error completion.
+    Failed(ErrorCompletion),
+    /// A group has been joined, or why it has not.
+    Joined(FidRef, usize, Result),
+}
+
+/// See the [module](self) description.
+pub struct Engine {
+    groups: HashMap<fi_addr_t, Group>,
+    operations: HashMap<u64, Operation>,
+    /// Messages under way, by the contexts that they are posted with.
+    messages: HashMap<u64, Owner>,
+    /// Groups of the same members that there have been.
+    instances: HashMap<u64, u64>,
+    /// Members that have yet to be told of a failure.
+    news: Vec<(fi_addr_t, GroupId)>,
+    next_name: u64,
+    /// Operations that wait for room to post, in order.
+    stalled: Vec<u64>,
+    /// Bytes of messages that are sent without being waited for.
+    inject: usize,
+    /// What has yet to be told.
+    reports: Vec<Report>,
+}
+
+/// The first address of a group: above the numbers of address vectors, and of their sets.
+const FIRST_GROUP: u64 = 3 << 61;
+
+impl Engine {
+    /// Messages of up to `inject` bytes are the sender's again when they are posted.
+    pub fn new(inject: usize) -> Self {
+        Engine {
+            groups: HashMap::new(),
+            operations: HashMap::new(),
+            messages: HashMap::new(),
+            instances: HashMap::new(),
+            news: Vec::new(),
+            next_name: FIRST_GROUP,
+            stalled: Vec::new(),
+            inject,
+            reports: Vec::new(),
+        }
+    }
+
+    fn name(&mut self) -> u64 {
+        self.next_name += 1;
+        self.next_name
+    }
+
+    /// An address for a group.
+    pub fn new_group(&mut self) -> fi_addr_t {
+        self.name()
+    }
+
+    /// What the application is told next.
+    pub fn take_reports(&mut self) -> Vec<Report> {
+        std::mem::take(&mut self.reports)
+    }
+
+    /// Whether something waits for room to post.
+    pub fn is_stalled(&self) -> bool {
+        !self.stalled.is_empty() || !self.news.is_empty()
+    }
+
+    /// The endpoint's rank in a group, and that of `root`.
+    ///
+    /// # Errors
+    /// `-FI_EINVAL` for no joined group, and for no member of it.
+    pub fn standing(&self, group: fi_addr_t, root: Option<fi_addr_t>) -> Result<Standing> {
+        let group = self.groups.get(&group).filter(|group| group.is_joined);
+        let group = group.ok_or(Errno::EINVAL)?;
+        let root = match root {
+            None => 0,
+            Some(root) => {
+                let found = group.members.iter().position(|member| *member == root);
+                found.ok_or(Errno::EINVAL)?
+            }
+        };
+        Ok(Standing {
+            rank: group.rank,
+            members: group.members.len(),
+            root,
+        })
+    }
+
+    /// Joins a group: a barrier of its members, after which it is.
+    ///
+    /// # Errors
+    /// Those of the owner for the receive that waits for failures.
+    pub fn join(&mut self, owner: &TransferOwner, address: fi_addr_t, join: Join) -> Result {
+        // All members join the groups of these members in the same order.
+        let instance = self.instances.get(&join.identity).copied().unwrap_or(0);
+        let id = GroupId::of(join.identity, instance);
+        let place = Place {
+            rank: join.rank,
+            members: join.members.len(),
+            count: 0,
+            size: 0,
+        };
+        self.groups.insert(
+            address,
+            Group {
+                members: join.members,
+                rank: join.rank,
+                id,
+                next: 0,
+                is_joined: false,
+                broken: None,
+                watch: None,
+            },
+        );
+        if let Err(error) = self.watch(owner, address) {
+            self.groups.remove(&address);
+            return Err(error);
+        }
+        self.instances.insert(join.identity, instance + 1);
+        let steps = match join.is_established {
+            true => Program::default(),
+            false => program(Kind::Barrier, &place),
+        };
+        let then = Then::Joined {
+            group: join.group,
+            context: join.context.expose_provenance(),
+        };
+        let memory = Memories::new(0, AppIov::EMPTY, AppIov::EMPTY, 0);
+        self.start(owner, address, steps, memory, (None, None), then)
+    }
+
+    /// Leaves a group; its operations under way end without a word, as far as their messages have ended.
+    ///
+    /// # Errors
+    /// `-FI_EBUSY` while operations of it are under way.
+    pub fn leave(&mut self, owner: &TransferOwner, address: fi_addr_t) -> Result {
+        let mut operations = self.operations.values();
+        if operations.any(|operation| operation.group == address && operation.failed.is_none()) {
+            return Err(Errno::EBUSY);
+        }
+        if let Some(group) = self.groups.remove(&address)
+            && let Some(watch) = group.watch
+        {
+            let _ = owner.cancel(watch as usize);
+        }
+        Ok(())
+    }
+
+    /// Posts a receive for news of a failure.
+    fn watch(&mut self, owner: &TransferOwner, address: fi_addr_t) -> Result {
+        let name = self.name();
+        let group = self.groups.get_mut(&address).ok_or(Errno::EINVAL)?;
+        owner.receive(&Receive {
+            select: Select::Tagged {
+                tag: group.id.failure(),
+                ignore: 0,
+            },
+            buffers: AppIov::EMPTY,
+            desc: Descs::NONE,
+            peer: FI_ADDR_UNSPEC,
+            flags: 0,
+            context: context(name),
+        })?;
+        group.watch = Some(name);
+        self.messages.insert(name, Owner::Watch(address));
+        Ok(())
+    }
+
+    /// Starts an operation.
+    ///
+    /// # Errors
+    /// `-FI_EINVAL` for no joined group; what has broken it.
+    pub fn collective(&mut self, owner: &TransferOwner, call: &Collective) -> Result {
+        let standing = self.standing(call.group, None)?;
+        let place = Place {
+            rank: standing.rank,
+            members: standing.members,
+            count: call.count,
+            size: call.datatype.map_or(0, |datatype| datatype.size()),
+        };
+        let steps = program(call.kind, &place);
+        let memory = Memories::new(place.size, call.input, call.output, steps.scratch);
+        let then = Then::Complete {
+            context: call.context.expose_provenance(),
+            is_reported: call.flags & FI_COMPLETION != 0,
+        };
+        let kinds = (call.datatype, call.op);
+        self.start(owner, call.group, steps, memory, kinds, then)
+    }
+
+    fn start(
+        &mut self,
+        owner: &TransferOwner,
+        address: fi_addr_t,
+        steps: Program,
+        memory: Memories,
+        kinds: (
+            Option<prov_util::atomic_ops::Datatype>,
+            Option<prov_util::atomic_ops::Op>,
+        ),
+        then: Then,
+    ) -> Result {
+        let group = self.groups.get_mut(&address).ok_or(Errno::EINVAL)?;
+        if let Some(error) = group.broken {
+            return Err(error);
+        }
+        let number = group.next;
+        group.next = number.wrapping_add(1);
+        let name = self.name();
+        let operation = Operation::new(address, number, steps, memory, kinds, then);
+        self.operations.insert(name, operation);
+        self.go_on(owner, name);
+        Ok(())
+    }
+
+    /// Does what an operation can do now.
+    fn go_on(&mut self, owner: &TransferOwner, name: u64) {
+        loop {
+            let Some(operation) = self.operations.get_mut(&name) else {
+                return;
+            };
+            let wants = operation.next();
+            let outcome = match wants {
+                Wants::Wait => return self.tell_of_failure(owner, name),
+                Wants::Nothing => {
+                    self.tell_of_failure(owner, name);
+                    return self.end(name);
+                }
+                Wants::Send(..) | Wants::Receive(..) => self.post(owner, name, wants),
+            };
+            match outcome {
+                Ok(()) => {}
+                Err(Errno::EAGAIN) => {
+                    if !self.stalled.contains(&name) {
+                        self.stalled.push(name);
+                    }
+                    return;
+                }
+                Err(error) => {
+                    if let Some(operation) = self.operations.get_mut(&name) {
+                        operation.fail(error);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Posts a message that an operation wants.
+    fn post(&mut self, owner: &TransferOwner, name: u64, wants: Wants) -> Result {
+        let message = self.name();
+        let operation = self.operations.get_mut(&name).ok_or(Errno::EINVAL)?;
+        let group = self.groups.get(&operation.group).ok_or(Errno::EINVAL)?;
+        let tag = group.id.message(operation.number);
+        let member = |rank: usize| group.members.get(rank).copied().ok_or(Errno::EINVAL);
+        let is_receive = match wants {
+            Wants::Send(to, pieces) => {
+                let buffers = operation.memory.pieces(&pieces);
+                owner.transmit(&Transmit {
+                    tag: Tag::Value(tag),
+                    buffers,
+                    desc: Descs::NONE,
+                    peer: member(to)?,
+                    data: 0,
+                    flags: match buffers.len() <= self.inject {
+                        true => FI_INJECT,
+                        false => 0,
+                    },
+                    context: context(message),
+                })?;
+                false
+            }
+            Wants::Receive(from, pieces) => {
+                owner.receive(&Receive {
+                    select: Select::Tagged { tag, ignore: 0 },
+                    buffers: operation.memory.pieces(&pieces),
+                    desc: Descs::NONE,
+                    peer: member(from)?,
+                    flags: 0,
+                    context: context(message),
+                })?;
+                true
+            }
+            Wants::Wait | Wants::Nothing => return Ok(()),
+        };
+        operation.posted();
+        self.messages
+            .insert(message, Owner::Operation { name, is_receive });
+        Ok(())
+    }
+
+    /// A message has ended.
+    pub fn message_ended(&mut self, owner: &TransferOwner, context: *mut c_void, outcome: Result) {
+        match self.messages.remove(&(context.addr() as u64)) {
+            Some(Owner::Operation { name, .. }) => {
+                if let Some(operation) = self.operations.get_mut(&name) {
+                    operation.ended(outcome);
+                }
+                self.go_on(owner, name);
+            }
+            Some(Owner::Watch(address)) => {
+                if let Some(group) = self.groups.get_mut(&address) {
+                    group.watch = None;
+                    // A receive for anybody's messages ends with an error when it is taken back alone.
+                    if outcome.is_ok() {
+                        self.break_group(owner, address, Errno::ECONNABORTED);
+                    }
+                }
+            }
+            Some(Owner::News) | None => {}
+        }
+    }
+
+    /// Posts what there was no room for before.
+    pub fn progress(&mut self, owner: &TransferOwner) {
+        for name in std::mem::take(&mut self.stalled) {
+            self.go_on(owner, name);
+        }
+        self.send_news(owner);
+    }
+
+    /// An operation that has failed breaks its group, of which all members are told.
+    fn tell_of_failure(&mut self, owner: &TransferOwner, name: u64) {
+        let Some(operation) = self.operations.get(&name) else {
+            return;
+        };
+        let Some(error) = operation.failed else {
+            return;
+        };
+        let address = operation.group;
+        if let Some(group) = self.groups.get(&address)
+            && group.broken.is_none()
+        {
+            let own = group.rank;
+            let others = group.members.iter().enumerate();
+            let others = others.filter(|(rank, _)| *rank != own);
+            self.news
+                .extend(others.map(|(_, member)| (*member, group.id)));
+            self.break_group(owner, address, error);
+            self.send_news(owner);
+        }
+    }
+
+    /// Nothing comes of the group any more: its operations end.
+    fn break_group(&mut self, owner: &TransferOwner, address: fi_addr_t, error: Errno) {
+        let Some(group) = self.groups.get_mut(&address) else {
+            return;
+        };
+        group.broken.get_or_insert(error);
+        let of_group = self.operations.iter_mut();
+        let of_group = of_group.filter(|(_, operation)| operation.group == address);
+        let mut broken = Vec::new();
+        for (name, operation) in of_group {
+            operation.fail(error);
+            broken.push(*name);
+        }
+        // What waits for members that will not send is taken back, and ends with an error.
+        let receives: Vec<u64> = self
+            .messages
+            .iter()
+            .filter(|(_, whose)| match whose {
+                Owner::Operation { name, is_receive } => *is_receive && broken.contains(name),
+                Owner::Watch(_) | Owner::News => false,
+            })
+            .map(|(message, _)| *message)
+            .collect();
+        for message in receives {
+            let _ = owner.cancel(message as usize);
+        }
+        for name in broken {
+            if self
+                .operations
+                .get(&name)
+                .is_some_and(|operation| operation.under_way() == 0)
+            {
+                self.end(name);
+            }
+        }
+    }
+
+    fn send_news(&mut self, owner: &TransferOwner) {
+        for (member, id) in std::mem::take(&mut self.news) {
+            let message = self.name();
+            let sent = owner.transmit(&Transmit {
+                tag: Tag::Value(id.failure()),
+                buffers: AppIov::EMPTY,
+                desc: Descs::NONE,
+                peer: member,
+                data: 0,
+                flags: FI_INJECT,
+                context: context(message),
+            });
+            match sent {
+                Ok(()) => {
+                    self.messages.insert(message, Owner::News);
+                }
+                Err(Errno::EAGAIN) => self.news.push((member, id)),
+                // A member that cannot be reached finds out by itself, or is gone.
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// An operation is over.
+    fn end(&mut self, name: u64) {
+        let Some(operation) = self.operations.remove(&name) else {
+            return;
+        };
+        let outcome = match operation.failed {
+            Some(error) => Err(error),
+            None => {
+                operation.memory.finish();
+                Ok(())
+            }
+        };
+        let report = match operation.then {
+            Then::Complete {
+                context,
+                is_reported,
+            } => {
+                let context = with_exposed_provenance_mut(context);
+                let completion = Completion::new(context, FI_COLLECTIVE);
+                match outcome {
+                    Err(error) => Report::Failed(ErrorCompletion::new(completion, error)),
+                    Ok(()) => Report::Done(completion, is_reported),
+                }
+            }
+            Then::Joined { group, context } => {
+                if let Some(joined) = self.groups.get_mut(&operation.group) {
+                    joined.is_joined = outcome.is_ok();
+                }
+                Report::Joined(group, context, outcome)
+            }
+        };
+        self.reports.push(report);
+    }
+}
+
+/// What a message is posted with: its name, which is no address.
+fn context(name: u64) -> *mut c_void {
+    without_provenance_mut(name as usize)
+}

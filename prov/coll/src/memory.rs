@@ -1,0 +1,109 @@
+//! The memory of an operation: what the application lends, and scratch memory of its own.
+
+use prov_util::atomic_ops::{Datatype, Op, combine};
+use prov_util::buffer::AppIov;
+use prov_util::errno::Result;
+
+use crate::program::{Memory, Pieces, Span};
+use crate::scratch::Scratch;
+
+/// Bytes that are combined at a time: both parts stay in the processor's first cache, and hold whole elements of any
+/// datatype.
+const CHUNK: usize = 4096;
+
+/// All memory of an operation, counted in elements.
+pub struct Memories {
+    /// Bytes of an element.
+    size: usize,
+    input: AppIov,
+    output: AppIov,
+    scratch: Scratch,
+    /// Where the result goes at the end, if `output` is not the application's.
+    result: Option<AppIov>,
+}
+
+impl Memories {
+    /// The application's memory, and `scratch` elements of its own. What is in several pieces is copied: a message has
+    /// two spans, and takes no more than some pieces.
+    pub fn new(size: usize, input: AppIov, output: AppIov, scratch: usize) -> Self {
+        let copied = |memory: &AppIov| match memory.single().is_some() || memory.is_empty() {
+            true => 0,
+            false => memory.len(),
+        };
+        let own = scratch.saturating_mul(size);
+        let (copied_input, copied_output) = (copied(&input), copied(&output));
+        let scratch = Scratch::new(own + copied_input + copied_output);
+        let mut this = Memories {
+            size,
+            input,
+            output,
+            scratch,
+            result: None,
+        };
+        if copied_input != 0 {
+            let copy = this.scratch.lend().slice(own, copied_input);
+            input.copy_to(&copy);
+            this.input = copy;
+        }
+        if copied_output != 0 {
+            let copy = this.scratch.lend().slice(own + copied_input, copied_output);
+            output.copy_to(&copy);
+            this.output = copy;
+            this.result = Some(output);
+        }
+        this
+    }
+
+    /// The operation is done: the result goes where the application wants it.
+    pub fn finish(&self) {
+        if let Some(result) = &self.result {
+            self.output.copy_to(result);
+        }
+    }
+
+    fn span(&self, span: Span) -> AppIov {
+        let memory = match span.memory {
+            Memory::Input => self.input,
+            Memory::Output => self.output,
+            Memory::Scratch => self.scratch.lend(),
+        };
+        memory.slice(span.start * self.size, span.len * self.size)
+    }
+
+    /// The memory of a message.
+    pub fn pieces(&self, pieces: &Pieces) -> AppIov {
+        let [first, second] = *pieces;
+        let first = self.span(first);
+        // Both spans are in one piece each.
+        let both = first.followed_by(&self.span(second));
+        both.unwrap_or(first)
+    }
+
+    /// Copies elements.
+    pub fn copy(&self, from: Span, to: Span) {
+        let (from, to) = (self.span(from), self.span(to));
+        // An application may have its result where its input is.
+        if from.address() != to.address() {
+            from.copy_to(&to);
+        }
+    }
+
+    /// Combines the elements of `with` into those of `into`.
+    ///
+    /// # Errors
+    /// `-FI_EOPNOTSUPP` for a datatype that does not have the operation.
+    pub fn combine(&self, op: Op, datatype: Datatype, into: Span, with: Span) -> Result {
+        let (into, with) = (self.span(into), self.span(with));
+        let mut target = [0; CHUNK];
+        let mut operand = [0; CHUNK];
+        for at in (0..into.len()).step_by(CHUNK) {
+            let len = CHUNK.min(into.len() - at);
+            let (target, operand) = (&mut target[..len], &mut operand[..len]);
+            into.read_at(at, target);
+            with.read_at(at, operand);
+            combine(op, datatype, target, operand)?;
+            into.write_at(at, target);
+        }
+        Ok(())
+    }
+}

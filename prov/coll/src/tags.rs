@@ -1,0 +1,65 @@
+//! The tags of collective messages. The highest bit sets them apart from the application's: endpoints with
+//! `FI_COLLECTIVE` leave it out of `fi_ep_attr::mem_tag_format`.
+//!
+//! A message is known by its group and by the place of its operation in the order of the group's operations; and by its
+//! source, to which receives are directed. Messages of an operation between two members are received in the order in
+//! which they are sent (`FI_ORDER_SAS`).
+
+use prov_util::collective::RESERVED_TAG;
+
+const NUMBER_BITS: u32 = 16;
+const GROUP_BITS: u32 = 46;
+const _: () = assert!(NUMBER_BITS + GROUP_BITS + 1 == 63);
+
+/// Set in the tag of the message that tells members of a failure.
+const FAILURE: u64 = 1;
+
+/// The bits of a group's identity that tags carry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub struct GroupId(u64);
+
+impl GroupId {
+    /// The `instance`th group of these members.
+    pub fn of(identity: u64, instance: u64) -> Self {
+        // An odd multiplier spreads the instances over all bits.
+        let mixed = identity ^ instance.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        GroupId(mixed & ((1 << GROUP_BITS) - 1))
+    }
+
+    fn tag(self, number: u16) -> u64 {
+        let group = self.0 << (NUMBER_BITS + 1);
+        RESERVED_TAG | group | u64::from(number) << 1
+    }
+
+    /// The tag of messages of the group's operation of this number.
+    pub fn message(self, number: u16) -> u64 {
+        self.tag(number)
+    }
+
+    /// The tag of the message that tells of a failure.
+    pub fn failure(self) -> u64 {
+        self.tag(0) | FAILURE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_differ_by_group_and_operation() {
+        let (one, other) = (GroupId::of(7, 0), GroupId::of(7, 1));
+        let tags = [
+            one.message(0),
+            one.message(1),
+            one.message(u16::MAX),
+            one.failure(),
+            other.message(0),
+            other.failure(),
+        ];
+        for (at, tag) in tags.iter().enumerate() {
+            assert_ne!(tag & RESERVED_TAG, 0);
+            assert!(!tags[..at].contains(tag), "{at}");
+        }
+    }
+}

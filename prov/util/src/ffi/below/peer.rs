@@ -1,0 +1,131 @@
+//! Objects of a provider that works for another one's endpoint (fi_peer(3)).
+
+use std::ffi::c_void;
+use std::ptr::null_mut;
+
+use fabric_abi::*;
+
+use super::{Fabric, Made, Object};
+use crate::attr::Info;
+use crate::errno::{Errno, Result};
+use crate::ffi::info;
+
+/// A queue, a counter or an event queue of a peer; closed at the end.
+pub(in crate::ffi) struct Part<T>(Object<T>);
+
+impl<T> Part<T> {
+    pub fn fid(&self) -> *mut fid {
+        self.0.fid()
+    }
+}
+
+impl Part<fid_cq> {
+    /// Lets the peer do what is due.
+    pub fn drive(&self) {
+        // SAFETY: the queue is open, and is asked for no entries.
+        unsafe {
+            let cq = self.0.as_ptr();
+            if let Some(read) = (*cq).ops.as_ref().and_then(|ops| ops.read) {
+                read(cq, null_mut(), 0);
+            }
+        }
+    }
+}
+
+/// A domain of the peer. What has been opened in it is closed before.
+pub(in crate::ffi) struct PeerSide {
+    domain: Object<fid_domain>,
+    fabric: Fabric,
+}
+
+impl PeerSide {
+    /// Opens the fabric and the domain of an entry, for `owner`'s domain. Returns the entry, too, for what is opened
+    /// there.
+    ///
+    /// # Safety
+    /// `owner` is an open domain, and stays so as long as the result.
+    pub unsafe fn open(entry: &Info, owner: *mut fid_domain) -> Result<(Self, Made)> {
+        let fabric = Fabric::open(entry)?;
+        let entry = Made(info::to_c(std::slice::from_ref(entry))?);
+        let mut context = fi_peer_domain_context {
+            size: size_of::<fi_peer_domain_context>(),
+            domain: owner,
+        };
+        let mut domain = null_mut();
+        // SAFETY: the entry has all its parts, the fabric is open, and the caller vouches for the owner.
+        let domain = unsafe {
+            let open = (*(*fabric.as_c()).ops).domain2.ok_or(Errno::ENOSYS)?;
+            let context: *mut c_void = (&raw mut context).cast();
+            let status = open(fabric.as_c(), entry.0, &mut domain, FI_PEER, context);
+            Object::opened(status, domain)?
+        };
+        Ok((PeerSide { domain, fabric }, entry))
+    }
+
+    pub fn domain(&self) -> *mut fid_domain {
+        self.domain.as_ptr()
+    }
+
+    /// A queue whose completions go to `owner`.
+    ///
+    /// # Safety
+    /// `owner` stays open as long as the result.
+    pub unsafe fn cq(&self, owner: *mut fid_peer_cq) -> Result<Part<fid_cq>> {
+        let mut context = fi_peer_cq_context {
+            size: size_of::<fi_peer_cq_context>(),
+            cq: owner,
+        };
+        let mut cq = null_mut();
+        // SAFETY: zeros are attributes of nothing special; the caller vouches for the owner.
+        unsafe {
+            let mut attr: fi_cq_attr = std::mem::zeroed();
+            attr.flags = FI_PEER;
+            let open = (*(*self.domain()).ops).cq_open.ok_or(Errno::ENOSYS)?;
+            let context = (&raw mut context).cast();
+            let status = open(self.domain(), &raw mut attr, &mut cq, context);
+            Object::opened(status, cq).map(Part)
+        }
+    }
+
+    /// A counter that counts in `owner`.
+    ///
+    /// # Safety
+    /// `owner` stays open as long as the result.
+    pub unsafe fn cntr(&self, owner: *mut fid_peer_cntr) -> Result<Part<fid_cntr>> {
+        let mut context = fi_peer_cntr_context {
+            size: size_of::<fi_peer_cntr_context>(),
+            cntr: owner,
+        };
+        let mut cntr = null_mut();
+        // SAFETY: as in `cq`.
+        unsafe {
+            let mut attr: fi_cntr_attr = std::mem::zeroed();
+            attr.flags = FI_PEER;
+            let open = (*(*self.domain()).ops).cntr_open.ok_or(Errno::ENOSYS)?;
+            let context = (&raw mut context).cast();
+            let status = open(self.domain(), &raw mut attr, &mut cntr, context);
+            Object::opened(status, cntr).map(Part)
+        }
+    }
+
+    /// An event queue whose events go to `owner`.
+    ///
+    /// # Safety
+    /// `owner` stays open as long as the result.
+    pub unsafe fn eq(&self, owner: *mut fid_eq) -> Result<Part<fid_eq>> {
+        let mut context = fi_peer_eq_context {
+            size: size_of::<fi_peer_eq_context>(),
+            eq: owner,
+        };
+        let mut eq = null_mut();
+        // SAFETY: as in `cq`.
+        unsafe {
+            let mut attr: fi_eq_attr = std::mem::zeroed();
+            attr.flags = FI_PEER;
+            let open = (*(*self.fabric.as_c()).ops).eq_open.ok_or(Errno::ENOSYS)?;
+            let context = (&raw mut context).cast();
+            let status = open(self.fabric.as_c(), &raw mut attr, &mut eq, context);
+            Object::opened(status, eq).map(Part)
+        }
+    }
+}

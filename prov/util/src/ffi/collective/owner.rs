@@ -1,0 +1,219 @@
+//! An endpoint whose collective operations another provider has (fi_peer(3)): that provider's endpoint transfers over
+//! this one, and reports to its queues.
+
+use std::os::fd::RawFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use fabric_abi::*;
+
+use super::super::below::{self, OFFLOAD, Part, PeerSide};
+use super::super::cntr::SharedCntr;
+use super::super::cq::SharedCq;
+use super::super::ep::TransferPeer;
+use super::super::info;
+use super::super::object::{AnyFid, Handle, Use};
+use crate::attr::{FabricAttr, Info};
+use crate::cq::Cq;
+use crate::drive::Signals;
+use crate::endpoint::{Bindings, SharedReceive};
+use crate::eq::Eq;
+use crate::errno::{Errno, Result};
+use crate::progress::Progress;
+use crate::transfers::{Ended, Transfers};
+
+/// The provider of collective operations.
+const PROVIDER: &str = "off_coll";
+
+/// The peer's objects. They are closed in the order in which they stand here.
+pub(in crate::ffi) struct Collectives {
+    peer: TransferPeer,
+    bound: Mutex<Bound>,
+    side: PeerSide,
+}
+
+/// What the peer's endpoint is bound to, and behind that the owner's objects: those that were bound later come later,
+/// and all stay until the end.
+#[derive(Default)]
+struct Bound {
+    cqs: Vec<(Part<fid_cq>, Handle<SharedCq>)>,
+    cntrs: Vec<(Part<fid_cntr>, Handle<SharedCntr>)>,
+    eqs: Vec<(Part<fid_eq>, Use<Eq>)>,
+    /// The addresses of the owner's queues and counter, as they are bound now.
+    current: [usize; 3],
+}
+
+impl Collectives {
+    /// Opens the peer's objects, for an endpoint that is bound so.
+    ///
+    /// # Errors
+    /// `-FI_ENOSYS` where there is no such provider, and what it returns. Calls without flags are reported unless
+    /// `is_selective`.
+    ///
+    /// # Safety
+    /// `ep` and `domain` are open, and stay so as long as the result.
+    pub unsafe fn open<S: SharedReceive>(
+        ep: *mut fid_ep,
+        domain: *mut fid_domain,
+        info: &Info,
+        api_version: u32,
+        bindings: &Bindings<S>,
+        is_selective: bool,
+    ) -> Result<Self> {
+        let hints = Info {
+            caps: FI_COLLECTIVE,
+            fabric: FabricAttr {
+                prov_name: Some(PROVIDER.to_owned()),
+                ..FabricAttr::default()
+            },
+            ..Info::default()
+        };
+        let found = below::getinfo(api_version, None, None, OFFLOAD, &hints);
+        let entry = found.map_err(|_| Errno::ENOSYS)?;
+        let entry = entry.into_iter().next().ok_or(Errno::ENOSYS)?;
+        // SAFETY: the caller vouches for the endpoint and its domain; the info is freed when the peer has read it.
+        let this = unsafe {
+            let (side, entry) = PeerSide::open(&entry, domain)?;
+            let owner_info = info::to_c(std::slice::from_ref(info))?;
+            let peer = TransferPeer::open(side.domain(), entry.as_c(), ep, owner_info);
+            info::free(owner_info);
+            Collectives {
+                peer: peer?,
+                bound: Mutex::default(),
+                side,
+            }
+        };
+        // Groups and sets are this library's objects.
+        // SAFETY: the peer's endpoint is open.
+        let own = unsafe { AnyFid::new(this.peer.as_c().cast()) };
+        own.and_then(AnyFid::keep_open).map_err(|_| Errno::ENOSYS)?;
+        this.bind(bindings, is_selective)?;
+        this.peer.enable()?;
+        Ok(this)
+    }
+
+    /// Binds the peer's endpoint to what the owner is bound to, as far as it is not.
+    ///
+    /// # Errors
+    /// What the peer returns.
+    pub fn bind<S: SharedReceive>(&self, to: &Bindings<S>, is_selective: bool) -> Result {
+        let mut bound = self.bound();
+        let [cq, cntr, eq] = &mut bound.current;
+        let is_new = |before: &mut usize, now: usize| std::mem::replace(before, now) != now;
+        let new_cq = to.tx_cq.as_ref();
+        let new_cq = new_cq.filter(|it| is_new(cq, it.handle().as_c().addr()));
+        let new_cntr = to.counters.write.as_ref();
+        let new_cntr = new_cntr.filter(|it| is_new(cntr, it.handle().as_c().addr()));
+        let new_eq = to.eq.as_ref();
+        let new_eq = new_eq.filter(|it| is_new(eq, it.handle().as_c().addr()));
+        // SAFETY: the owner's objects stay open as long as what stands beside the peer's.
+        unsafe {
+            if let Some(cq) = new_cq {
+                let shared = SharedCq::of(cq.handle());
+                let part = self.side.cq(shared.as_c())?;
+                let selective = match is_selective {
+                    true => FI_SELECTIVE_COMPLETION,
+                    false => 0,
+                };
+                let flags = FI_TRANSMIT | FI_RECV | selective;
+                self.peer.bind(part.fid(), flags)?;
+                bound.cqs.push((part, shared));
+            }
+            if let Some(cntr) = new_cntr {
+                let shared = SharedCntr::of(cntr.handle());
+                let part = self.side.cntr(shared.as_c())?;
+                self.peer.bind(part.fid(), FI_WRITE)?;
+                bound.cntrs.push((part, shared));
+            }
+            if let Some(eq) = new_eq {
+                let part = self.side.eq(eq.handle().as_c())?;
+                self.peer.bind(part.fid(), 0)?;
+                bound.eqs.push((part, eq.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    fn bound(&self) -> MutexGuard<'_, Bound> {
+        self.bound.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has the peer post what it could not post before.
+    fn drive(&self) {
+        if let Some((cq, _)) = self.bound().cqs.last() {
+            cq.drive();
+        }
+    }
+
+    /// The peer's endpoint.
+    pub fn ep(&self) -> *mut fid_ep {
+        self.peer.as_c()
+    }
+}
+
+/// What moves an endpoint with collective operations on: the endpoint's own engine, and the peer, which hears what has
+/// become of its transfers.
+pub(in crate::ffi) struct WithPeer {
+    pub inner: Arc<dyn Progress>,
+    pub transfers: Arc<Transfers>,
+    pub peer: Arc<Collectives>,
+}
+
+impl WithPeer {
+    /// Tells the peer what has ended; whether there was any.
+    fn tell(&self) -> bool {
+        let had_some = !self.transfers.is_empty();
+        while let Some(ended) = self.transfers.next() {
+            let told = match &ended {
+                Ended::Done(completion) => self.peer.peer.complete(completion),
+                Ended::Failed(error) => self.peer.peer.fail(error),
+            };
+            if let Err(error) = told {
+                log::warn!(
+                    target: crate::logging::UTIL.ep_data,
+                    "the provider of collective operations does not take a completion: {error}"
+                );
+            }
+        }
+        had_some
+    }
+
+    fn drive_peer(&self) {
+        self.tell();
+        // What it could not post before may have room now.
+        self.peer.drive();
+    }
+}
+
+impl Progress for WithPeer {
+    fn is_driven(&self) -> bool {
+        true
+    }
+
+    fn progress(&self) {
+        self.inner.progress();
+        self.drive_peer();
+    }
+
+    fn signals(&self) -> Arc<Signals> {
+        self.inner.signals()
+    }
+
+    fn for_events(&self) -> Option<Arc<dyn Progress>> {
+        self.inner.for_events()
+    }
+
+    fn for_completions(&self, queue: &Cq) -> Option<Arc<dyn Progress>> {
+        self.inner.for_completions(queue)
+    }
+
+    fn wait_fd(&self) -> Option<RawFd> {
+        self.inner.wait_fd()
+    }
+
+    fn prepare_wait(&self) -> bool {
+        self.drive_peer();
+        let may_sleep = self.inner.prepare_wait();
+        // The engine may have ended transfers while it prepared.
+        !self.tell() && may_sleep
+    }
+}
