@@ -2,8 +2,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::null_mut;
 
 use prov_message::Reports;
+use prov_util::cntr::{Cntr, CntrEvents};
 use prov_util::cq::{Cq, CqConfig};
+use prov_util::endpoint::Counters;
 use prov_util::ffi::{Handle, Use};
+use prov_util::wait::Attachment;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, poll};
 
 use super::*;
@@ -130,6 +133,34 @@ fn read(seats: &Seats) {
 pub fn waiting(seats: &Seats) -> usize {
     read(seats);
     posted(seats)
+}
+
+#[test]
+fn what_is_bound_later_is_told_of_what_completes_from_then_on() {
+    let (_pair, seats) = endpoint(fake::context("fake"), LockKind::Real);
+    receive(&seats).unwrap();
+    send(&seats).unwrap();
+    let counter = Cntr::new(CntrEvents::Completions, Attachment::None, None);
+    let counter = Handle::new(counter, null_mut(), Vec::new());
+    let reports = || Reports {
+        counters: Counters {
+            send: Some(Use::of(&counter)),
+            recv: Some(Use::of(&counter)),
+            ..Counters::default()
+        },
+        ..Reports::default()
+    };
+    let (sender, receiver) = (seats.send.as_ref(), seats.receive.as_ref());
+    let (sender, receiver) = (sender.unwrap(), receiver.unwrap());
+    sender.lane.report_sends(sender.name, reports()).unwrap();
+    receiver
+        .lane
+        .report_receives(receiver.name, reports())
+        .unwrap();
+    seats.abandon();
+    read(&seats);
+    assert_eq!(counter.read_error(), 2);
+    assert_eq!(counter.read(), 0);
 }
 
 #[test]
