@@ -150,13 +150,26 @@ pub struct TestEndpoint(Handle<EndpointObject<LastRequest>>);
 
 impl TestEndpoint {
     pub fn open() -> Self {
+        Self::of(Info::default(), &Offers::default())
+    }
+
+    /// An endpoint that is opened with these capabilities, of a provider with those.
+    pub fn with_caps(caps: u64, offered: u64) -> Self {
+        let info = |caps| Info {
+            caps,
+            ..Info::default()
+        };
+        let offers = Offers::new(vec![info(offered).into()], "test");
+        Self::of(info(caps), &offers)
+    }
+
+    fn of(mut info: Info, offers: &Offers) -> Self {
         let domain = Use::of(&TestDomain::open(FI_SOCKADDR_IN, 0)).any();
         let endpoint = LastRequest(Mutex::default());
-        let mut info = Info::default();
         info.tx.op_flags = DEFAULT_FLAGS;
         info.rx.op_flags = DEFAULT_FLAGS;
         info.tx.inject_size = INJECT_SIZE;
-        let limits = Limits::of(&Offers::default(), &info, Offered::NONE);
+        let limits = Limits::of(offers, &info, Offered::NONE);
         TestEndpoint(EndpointObject::open(
             endpoint,
             &info,

@@ -542,3 +542,102 @@ fn an_inject_beyond_the_inject_size_of_the_endpoint_is_refused() {
     assert_eq!(inject(INJECT_SIZE + 1), Errno::EINVAL.to_c() as isize);
     assert_eq!(test.take(), None);
 }
+
+/// A send, a receive, a read and an atomic update, with the kinds that they are of.
+fn one_of_each_kind(test: &TestEndpoint) -> [(u64, isize); 4] {
+    let (ep, none) = (test.ep(), null_mut());
+    let (msg, tagged, rma, atomic) = test.tables();
+    // SAFETY: the endpoint is open and looks at none of the memory.
+    unsafe {
+        let update = atomic.write.unwrap();
+        [
+            (FI_MSG, msg.send.unwrap()(ep, BUF, 8, none, PEER, none)),
+            (
+                FI_TAGGED,
+                tagged.recv.unwrap()(ep, BUF, 8, none, PEER, TAG, IGNORE, none),
+            ),
+            (
+                FI_RMA,
+                rma.read.unwrap()(ep, BUF, 8, none, PEER, ADDR, KEY, none),
+            ),
+            (
+                FI_ATOMIC,
+                update(ep, BUF, 1, none, PEER, ADDR, KEY, FI_UINT64, FI_SUM, none),
+            ),
+        ]
+    }
+}
+
+#[test]
+fn an_endpoint_has_the_calls_that_its_provider_offers_whatever_it_was_opened_with() {
+    let all = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC;
+    for asked in [
+        all,
+        FI_MSG,
+        FI_RMA | FI_WRITE,
+        FI_TAGGED | FI_SEND,
+        FI_RECV,
+        0,
+    ] {
+        for offered in [all, FI_MSG | FI_RMA, FI_MSG | FI_TAGGED] {
+            let test = TestEndpoint::with_caps(asked, offered);
+            for (kind, result) in one_of_each_kind(&test) {
+                let expected = match offered & kind {
+                    0 => Errno::ENOSYS.to_c() as isize,
+                    _ => 0,
+                };
+                assert_eq!(result, expected, "{kind:#x} of {offered:#x}, {asked:#x}");
+            }
+        }
+    }
+}
+
+/// fi_rma(3) does not say which side counts where they differ.
+#[test]
+fn the_shorter_side_of_an_uneven_access_decides() {
+    let test = TestEndpoint::open();
+    let (.., rma, _) = test.tables();
+    let mut iov = [iovec {
+        iov_base: BUF,
+        iov_len: 16,
+    }];
+    let piece = |len, key| fi_rma_iov {
+        addr: ADDR,
+        len,
+        key,
+    };
+    let mut access = |reads: bool, local: usize, remote: [fi_rma_iov; 2]| {
+        iov[0].iov_len = local;
+        let msg = fi_msg_rma {
+            msg_iov: iov.as_ptr(),
+            desc: null_mut(),
+            iov_count: 1,
+            addr: PEER,
+            rma_iov: remote.as_ptr(),
+            rma_iov_count: 2,
+            context: CONTEXT,
+            data: DATA,
+        };
+        let call = if reads { rma.readmsg } else { rma.writemsg };
+        // SAFETY: the message is valid, and the endpoint looks at none of the memory.
+        let result = unsafe { call.unwrap()(test.ep(), &raw const msg, GIVEN) };
+        let lengths = test.take().map(|request| {
+            let local: usize = request.local[0].iter().map(|piece| piece.1).sum();
+            let remote = request.remote.iter().map(|piece| (piece.key, piece.len));
+            (local, remote.collect::<Vec<_>>())
+        });
+        (result, lengths)
+    };
+    let longer = [piece(12, 1), piece(12, 2)];
+    let shorter = [piece(4, 1), piece(6, 2)];
+    for reads in [true, false] {
+        let cut = Some((16, vec![(1, 12), (2, 4)]));
+        assert_eq!(access(reads, 16, longer), (0, cut));
+        let cut = Some((8, vec![(1, 8)]));
+        assert_eq!(access(reads, 8, longer), (0, cut));
+    }
+    let cut = Some((10, vec![(1, 4), (2, 6)]));
+    assert_eq!(access(true, 16, shorter), (0, cut));
+    let refused = Errno::EINVAL.to_c() as isize;
+    assert_eq!(access(false, 16, shorter), (refused, None));
+}
