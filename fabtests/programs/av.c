@@ -481,6 +481,42 @@ static void many(void)
 	free(at);
 }
 
+/* Another domain of the process opens a vector by its name, and reads it. */
+static void named(void)
+{
+	struct ct_spec spec = { 0 };
+	struct fi_av_attr attr = { .type = FI_AV_TABLE };
+	unsigned char own[256], found[256];
+	struct fid_av *writer, *reader;
+	struct ct_peer one, other;
+	char name[64];
+
+	snprintf(name, sizeof(name), "ct-named-%d", (int)getpid());
+	attr.name = name;
+	ct_open_single(&one, &spec);
+	if (!ct_has(&one, FI_SHARED_AV))
+		SKIP("vectors are not shared");
+	ct_open_single(&other, &spec);
+	OK(fi_av_open(one.domain, &attr, &writer, NULL));
+	attr.flags = FI_READ;
+	OK(fi_av_open(other.domain, &attr, &reader, NULL));
+	for (fi_addr_t i = 0; i < 100; i++) {
+		struct ct_peer *from = i % 2 ? &one : &other;
+		size_t len = ct_name(&from->ep->fid, own, sizeof(own));
+		size_t same = sizeof(found);
+		fi_addr_t at;
+
+		EXPECT(fi_av_insert(writer, own, 1, &at, 0, NULL), 1);
+		memset(found, 0, sizeof(found));
+		OK(fi_av_lookup(reader, at, found, &same));
+		REQUIRE(same == len && !memcmp(own, found, len));
+	}
+	OK(fi_close(&reader->fid));
+	OK(fi_close(&writer->fid));
+	ct_close_peer(&other);
+	ct_close_peer(&one);
+}
+
 static const struct ct_test tests[] = {
 	{ "insert", insert, CT_RDM },
 	{ "table-indices", table_indices, CT_RDM },
@@ -499,6 +535,7 @@ static const struct ct_test tests[] = {
 	{ "removed-peer-returns", removed_peer_returns, CT_RDM },
 	{ "receive-context", receive_context, CT_RDM },
 	{ "many", many, CT_RDM },
+	{ "named", named, CT_RDM },
 };
 
 CT_MAIN(tests)
