@@ -261,6 +261,34 @@ impl Target {
         visitor.reports.remote_write(kind, len, data, visitor.src);
     }
 
+    /// A peer has written to memory by itself ([`prov_util::mr::publish`]). Regions that
+    /// were closed since count nothing; but immediate data is reported, since the peer knows
+    /// that its operation has succeeded.
+    pub fn has_been_written(
+        &mut self,
+        visitor: &Visitor<'_>,
+        list: &[RemotePiece],
+        data: Option<u64>,
+    ) {
+        match self.granted(visitor, FI_REMOTE_WRITE, list) {
+            Ok(grants) => self.was_written(visitor, &grants, FI_RMA, data),
+            Err(_) => {
+                let lens = list.iter().map(|piece| piece.len);
+                let len = lens.fold(0, u64::saturating_add);
+                let len = usize::try_from(len).unwrap_or(usize::MAX);
+                visitor.reports.remote_write(FI_RMA, len, data, visitor.src);
+            }
+        }
+    }
+
+    /// A peer has read memory by itself.
+    pub fn has_been_read(&mut self, visitor: &Visitor<'_>, list: &[RemotePiece]) {
+        match self.granted(visitor, FI_REMOTE_READ, list) {
+            Ok(grants) => self.was_read(visitor, &grants),
+            Err(_) => visitor.reports.remote_read(),
+        }
+    }
+
     /// A peer has read memory.
     #[inline]
     pub fn was_read(&mut self, visitor: &Visitor<'_>, grants: &Grants) {

@@ -81,6 +81,12 @@ impl Counters {
         ]
     }
 
+    /// Which accesses of peers are counted (`FI_REMOTE_READ`, `FI_REMOTE_WRITE`).
+    pub fn remote(&self) -> u64 {
+        let flag = |flag, place: &Option<_>| if place.is_some() { flag } else { 0 };
+        flag(FI_REMOTE_READ, &self.remote_read) | flag(FI_REMOTE_WRITE, &self.remote_write)
+    }
+
     /// Those that there are; one that counts several kinds as often.
     pub fn iter(&self) -> impl Iterator<Item = &Use<Cntr>> {
         let all = [

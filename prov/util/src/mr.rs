@@ -16,6 +16,7 @@ mod grants;
 mod index;
 mod memory;
 mod place;
+pub mod publish;
 mod region;
 
 use std::sync::Arc;
@@ -33,6 +34,7 @@ pub use self::grants::Grants;
 use self::index::Index;
 pub use self::memory::Memory;
 pub use self::place::{Allocation, Dmabuf, Interface, Place};
+use self::publish::Publisher;
 pub use self::region::{Region, RemoteEvents};
 
 /// `FI_KEY_NOTAVAIL`: the key of a region that peers cannot access. An application may
@@ -47,7 +49,7 @@ pub const NOT_KEPT: u64 = 1 << 60;
 const REMOTE: u64 = FI_REMOTE_READ | FI_REMOTE_WRITE;
 
 /// How a domain registers memory.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Config {
     /// The `mr_mode` of the domain, as fi_getinfo(3) returned it.
     pub mr_mode: i32,
@@ -58,6 +60,8 @@ pub struct Config {
     pub job: Option<Vec<u8>>,
     /// Who registers.
     pub registrar: Registrar,
+    /// Where regions are announced to peers that access memory by themselves.
+    pub publisher: Option<Arc<dyn Publisher>>,
     /// Where to log.
     pub target: &'static str,
 }
@@ -69,6 +73,7 @@ impl Default for Config {
             key_size: 8,
             job: None,
             registrar: Registrar::Software,
+            publisher: None,
             target: crate::logging::UTIL.mr,
         }
     }
@@ -89,6 +94,7 @@ pub struct MrTable {
     /// Those that peers can access by way of the software.
     regions: Arc<Index<Region>>,
     registrar: Registrar,
+    publisher: Option<Arc<dyn Publisher>>,
     /// `FI_MR_*` bits that apply, the old modes translated.
     mode: i32,
     /// The largest key.
@@ -147,6 +153,7 @@ impl MrTable {
         let mut table = MrTable {
             regions: Arc::new(Index::new()),
             registrar: config.registrar.clone(),
+            publisher: config.publisher.clone(),
             mode,
             key_mask: u64::MAX >> (64 - bits),
             jobs: RwLock::default(),
@@ -264,8 +271,50 @@ impl MrTable {
     fn publish(&self, region: Arc<Region>) -> Result<Arc<Region>> {
         let excludes = |other: &Region| !other.is_spent();
         match self.regions.insert(region.clone(), excludes) {
-            true => Ok(region),
+            true => {
+                self.announce(&region);
+                Ok(region)
+            }
             false => Err(Errno::ENOKEY),
+        }
+    }
+
+    /// Tells peers that access memory by themselves of a region; of one that they may not
+    /// access so, that it is there.
+    fn announce(&self, region: &Region) {
+        if let Some(publisher) = &self.publisher {
+            region
+                .listing()
+                .set(publisher.publish(region.published().as_ref()));
+        }
+    }
+
+    /// Takes that back. When this returns, no peer accesses the region by itself.
+    fn withdraw(&self, region: &Region) {
+        if let (Some(publisher), Some(place)) = (&self.publisher, region.listing().take()) {
+            publisher.withdraw(place);
+        }
+    }
+
+    /// Lets peers access a region, where it had to be set up first.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn enable(&self, region: &Region) -> Result {
+        region.enable()?;
+        // Until now peers have found no more than that it is there.
+        if region.listing().is_unlisted() && region.published().is_some() {
+            self.withdraw(region);
+            self.announce(region);
+        }
+        Ok(())
+    }
+
+    /// Accesses of these kinds (`FI_REMOTE_*`) are counted from now on, whichever region
+    /// they are to: an endpoint has a counter for them.
+    pub fn count_all(&self, access: u64) {
+        if let Some(publisher) = &self.publisher {
+            publisher.count_all(access);
         }
     }
 
@@ -284,6 +333,7 @@ impl MrTable {
     pub fn close(&self, region: &Region) -> Result {
         region.release()?;
         self.regions.remove(region);
+        self.withdraw(region);
         region.end();
         Ok(())
     }
@@ -322,6 +372,9 @@ impl MrTable {
             }
         }
         region.count_in(access, counter);
+        if let (Some(publisher), Some(place)) = (&self.publisher, region.listing().place()) {
+            publisher.count(place, region.counted());
+        }
         Ok(())
     }
 }

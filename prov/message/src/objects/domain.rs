@@ -19,6 +19,7 @@ use prov_util::ffi::Handle;
 use prov_util::ffi::domain::DomainObject;
 use prov_util::ffi::srx::ImportedSrx;
 use prov_util::logging::{Targets, UTIL};
+use prov_util::mr::publish::Publisher;
 use prov_util::mr::{Config, Job, MrTable, Registrar};
 use prov_util::process::Process;
 use prov_util::progress::Progress;
@@ -73,6 +74,20 @@ pub trait Provider: Send + Sync + Sized + 'static {
     /// # Errors
     /// What the system says to the descriptors that it needs.
     fn lane(&self, memory: &Arc<MrTable>, lock: LockKind) -> Result<Arc<Lane<Self::Core>>>;
+
+    /// What a new domain of a [`SoftFabric`](super::SoftFabric) has.
+    #[must_use]
+    fn for_domain(&self) -> Self
+    where
+        Self: Clone,
+    {
+        self.clone()
+    }
+
+    /// Where a domain's regions are announced to peers that access memory by themselves.
+    fn publisher(&self) -> Option<Arc<dyn Publisher>> {
+        None
+    }
 
     /// `fi_endpoint`
     ///
@@ -252,6 +267,7 @@ impl<P: Provider> Domain<P> {
             key_size: info.domain.mr_key_size.clamp(1, 8),
             job,
             registrar,
+            publisher: own.publisher(),
             target: mr_target,
         }));
         let is_auto = info.domain.data_progress == FI_PROGRESS_AUTO

@@ -159,6 +159,7 @@ impl<P: Provider> endpoint::Endpoint for SoftEndpoint<P> {
             true => this.domain.lane_of(bindings)?,
             false => this.domain.shared_lane(bindings)?,
         };
+        this.domain.memory.count_all(bindings.counters.remote());
         let source = bindings.shared.as_ref().map(|shared| shared.source());
         let key = {
             let mut core = lane.core();

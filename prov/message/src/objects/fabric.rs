@@ -41,6 +41,6 @@ impl<P: Provider<Fabric = Self> + Clone> domain::Fabric for SoftFabric<P> {
         if P::DOMAINS_MEET {
             info.domain.threading = FI_THREAD_SAFE;
         }
-        Ok(Domain::new(this.own.clone(), &info, None, P::LOG.mr))
+        Ok(Domain::new(this.own.for_domain(), &info, None, P::LOG.mr))
     }
 }

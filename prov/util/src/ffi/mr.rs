@@ -415,7 +415,7 @@ impl Class for Mr {
                 if this.needs_endpoint() && !this.has_endpoint.load(Ordering::Acquire) {
                     return Err(Errno::EINVAL);
                 }
-                this.region.enable()
+                this.table.enable(&this.region)
             }
             _ => Err(Errno::ENOSYS),
         }

@@ -7,7 +7,8 @@ use fabric_abi::FI_MR_SINGLE_USE;
 use parking_lot::Mutex;
 
 use super::index::Keyed;
-use super::{Job, Memory, Place, Registration, Request};
+use super::publish::{Listing, Published};
+use super::{Job, Memory, Place, REMOTE, Registration, Request};
 use crate::errno::Result;
 use crate::ffi::AnyFid;
 use crate::process_memory::Seal;
@@ -45,6 +46,8 @@ pub struct Region {
     can_be_copied: OnceLock<bool>,
     /// Vouches for the memory to other processes; none without random numbers.
     seal: OnceLock<Option<Seal>>,
+    /// What peers that access memory by themselves were told.
+    listing: Listing,
 }
 
 impl Region {
@@ -73,6 +76,7 @@ impl Region {
             counted: AtomicBool::new(false),
             can_be_copied: OnceLock::new(),
             seal: OnceLock::new(),
+            listing: Listing::default(),
         }
     }
 
@@ -158,8 +162,8 @@ impl Region {
         }
     }
 
-    /// Lets peers access the region, where it had to be set up first.
-    pub fn enable(&self) -> Result {
+    /// See [`MrTable::enable`](super::MrTable::enable).
+    pub(super) fn enable(&self) -> Result {
         if let Some(registration) = &self.registration {
             registration.enable()?;
         }
@@ -213,6 +217,35 @@ impl Region {
                 counter.accessed(bytes);
             }
         }
+    }
+
+    /// Which accesses are counted (`FI_REMOTE_*`).
+    pub(super) fn counted(&self) -> u64 {
+        let counters = self.counters.lock();
+        counters.iter().fold(0, |all, (counted, _)| all | counted)
+    }
+
+    /// What peers that access memory by themselves were told of it.
+    pub(super) fn listing(&self) -> &Listing {
+        &self.listing
+    }
+
+    /// What they are to be told: `None` for a region that is accessed once, by some peers
+    /// only, or not yet, and for memory that is not in one piece.
+    pub(super) fn published(&self) -> Option<Published> {
+        let mut pieces = self.memory.pieces();
+        let (Some((addr, len)), None) = (pieces.next(), pieces.next()) else {
+            return None;
+        };
+        let is_for_all = self.is_enabled() && !self.single_use && self.job == Job::NONE;
+        is_for_all.then(|| Published {
+            key: self.key,
+            base: self.base,
+            len: len as u64,
+            addr: addr as u64,
+            access: self.access & REMOTE,
+            counted: self.counted(),
+        })
     }
 
     /// Whether the only access to it has been granted.

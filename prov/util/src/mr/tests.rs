@@ -330,7 +330,7 @@ fn a_region_for_events_waits_to_be_enabled() {
         refused(table.accessor().resolve(5, 0, 8, FI_REMOTE_READ, Job::NONE)),
         Some(Errno::EACCES)
     );
-    region.enable().unwrap();
+    table.enable(&region).unwrap();
     assert!(
         table
             .accessor()
