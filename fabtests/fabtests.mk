@@ -17,7 +17,7 @@ EXCLUDE = fabtests/upstream/exclude$(if $(filter shm,$(PROVIDER)),-shm)$(if $(fi
 KNOWN ?= fabtests/known/c-library-2.x
 
 # What needs no network: for the shm provider.
-LOCAL = $(WITHIN) allocation calls collective crowd deserted forks killed killed_connecting openshmem peer_srx \
+LOCAL = $(WITHIN) absent allocation calls collective crowd deserted forks killed killed_connecting openshmem peer_srx \
 	process sleepers watchers
 # What has large data, once more where processes do not read one another's memory.
 LARGE = crowd killed match message rma simulation

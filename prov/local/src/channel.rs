@@ -29,6 +29,7 @@ use self::slot::{Direction, FAR, Slot, control, half_of, put_words};
 pub use self::slot::{Head, Next};
 use crate::barrier;
 use crate::joint::{BOARD, BOUNCE, Joint, Pace, Store};
+use crate::onesided;
 use crate::ring::{Broken, Free, Producer, lap};
 use crate::segment::Segment;
 
@@ -77,6 +78,10 @@ const CONTROL_SIZE: usize = 512;
 const PACE: usize = 8;
 /// And whether it sleeps.
 const SLEEP: usize = 256;
+/// Its flight word ([`onesided`](crate::onesided)), in a cache line of its own.
+const FLIGHT: usize = 320;
+/// And its revoked word, for the other side's flights.
+const REVOKED: usize = 384;
 /// What they share of joint copies is from here on.
 const JOINT: usize = 2048;
 /// Where the slots begin.
@@ -524,6 +529,8 @@ pub struct Channel {
     /// What this side has written about its sleep.
     sleep: u64,
     joint: Joint,
+    /// 0 of who has made the segment, or 1.
+    side: usize,
 }
 
 const _: () = assert!(CONTROL + 2 * CONTROL_SIZE <= JOINT && JOINT + 2 * BOARD <= RINGS);
@@ -559,6 +566,7 @@ impl Channel {
             receiver: Receiver::new(Direction::new(segment, 1 - side), &joint.own.bounce.pace),
             sleep: 0,
             joint,
+            side,
         }
     }
 
@@ -656,6 +664,16 @@ impl Channel {
         &self.joint
     }
 
+    /// The words of what this side copies to and from the other one's memory.
+    pub fn flights(&self) -> FlightWords {
+        FlightWords::new(&self.sender.way.segment, self.side)
+    }
+
+    /// The words of what the other side copies to and from this one's.
+    pub fn flights_of_peer(&self) -> FlightWords {
+        FlightWords::new(&self.sender.way.segment, 1 - self.side)
+    }
+
     /// Puts a number into the segment for who attaches to it.
     pub fn set_secret(&self, secret: u64) {
         secret_of(&self.sender.way.segment).store(secret, Ordering::Relaxed);
@@ -692,6 +710,48 @@ impl Channel {
     pub fn is_awake(&self) -> bool {
         let is_starved = self.sender.lacking.is_some();
         self.sleep & ASLEEP == 0 || is_starved && self.sleep & STARVED == 0
+    }
+}
+
+/// In which one side of a channel, the initiator of one-sided accesses, and the other one,
+/// the owner of the memory, meet.
+pub struct FlightWords {
+    /// Keeps the memory.
+    _segment: Arc<Segment>,
+    /// What the initiator writes beside slots.
+    initiator: std::ptr::NonNull<u8>,
+    /// What the owner writes there.
+    owner: std::ptr::NonNull<u8>,
+}
+
+// SAFETY: the memory is used through atomic words, from any thread.
+unsafe impl Send for FlightWords {}
+// SAFETY: as above.
+unsafe impl Sync for FlightWords {}
+
+impl FlightWords {
+    fn new(segment: &Arc<Segment>, initiator: usize) -> Self {
+        let at = |side: usize| {
+            // SAFETY: in the first page of the segment.
+            unsafe { segment.base().add(CONTROL + side % 2 * CONTROL_SIZE) }
+        };
+        FlightWords {
+            initiator: at(initiator),
+            owner: at(1 + initiator),
+            _segment: segment.clone(),
+        }
+    }
+}
+
+impl onesided::protocol::Words for FlightWords {
+    #[inline]
+    fn flight(&self) -> &AtomicU64 {
+        control(&self.initiator, FLIGHT)
+    }
+
+    #[inline]
+    fn revoked(&self) -> &AtomicU64 {
+        control(&self.owner, REVOKED)
     }
 }
 

@@ -24,6 +24,7 @@ pub mod host;
 pub mod joint;
 #[cfg(not(loom))]
 pub mod neighbour;
+pub mod onesided;
 #[cfg(not(loom))]
 pub mod outbox;
 #[cfg(not(loom))]

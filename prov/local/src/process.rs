@@ -1,13 +1,13 @@
 //! Another process of this host whose memory this one may read, and write to.
 
 #[cfg(test)]
-mod child;
+pub(crate) mod child;
 mod itself;
 mod witness;
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::OnceLock;
 
@@ -18,7 +18,7 @@ use prov_util::memory_file;
 use prov_util::process_memory::{OtherIov, OtherPiece, Seal, Token, read, write};
 use rustix::fs::{AtFlags, FileType, MemfdFlags, StatxFlags, statx};
 
-use self::itself::Itself;
+pub(crate) use self::itself::Itself;
 pub use self::witness::Witness;
 
 /// Where a [`Seal`](prov_util::process_memory::Seal) is, for who may look at the files of this process; nobody else
@@ -185,6 +185,70 @@ impl OtherProcess {
         }
     }
 
+    /// Whether this process may write there: the system says when the other one ends.
+    pub(crate) fn can_be_written(&self) -> bool {
+        self.itself.is_some()
+    }
+
+    /// Copies `from` to pieces of the process's memory. `socket` has its other end there:
+    /// if that is closed, nothing is written.
+    ///
+    /// # Errors
+    /// The pieces have been written in part after one. `-FI_EINVAL` for different lengths,
+    /// `-FI_EFAULT` where memory is not mapped, `-FI_ESHUTDOWN` if the process or its end of
+    /// the socket has ended, `-FI_EPERM` where the system does not let this one.
+    pub fn write(&self, from: &Iov<'_>, to: &OtherIov, socket: BorrowedFd<'_>) -> Result {
+        if from.len() as u64 != to.len() {
+            return Err(Errno::EINVAL);
+        }
+        // The number has to be the process's, and the program in it the one that has the
+        // socket, right before: a copy cannot find that out.
+        let itself = self.itself.as_ref().ok_or(Errno::EPERM)?;
+        if itself.has_left(socket)? {
+            return Err(Errno::ESHUTDOWN);
+        }
+        let mut done = 0;
+        while done < from.len() {
+            let near = from.slice(done, MOST);
+            let far = to.slice(done as u64, MOST as u64);
+            let mut pieces = [NOTHING; IOV_LIMIT];
+            for (slot, piece) in pieces.iter_mut().zip(far.pieces()) {
+                *slot = piece.iov();
+            }
+            let pieces = pieces.get(..far.pieces().len()).unwrap_or_default();
+            // SAFETY: `near` is memory of an operation in flight, valid for its length.
+            match unsafe { write(self.pid, near.pieces(), pieces) }? {
+                0 => return Err(Errno::EFAULT),
+                copied => done += copied,
+            }
+        }
+        Ok(())
+    }
+
+    /// [`OtherProcess::write`] of bytes of this process's own.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn write_bytes(&self, from: &[u8], to: &OtherIov, socket: BorrowedFd<'_>) -> Result {
+        // SAFETY: `from` is borrowed until the copy is made, which only reads it.
+        let from = unsafe { AppIov::from_raw(from.as_ptr().cast_mut(), from.len()) };
+        self.write(&from, to, socket)
+    }
+
+    /// Copies pieces of the process's memory, however long, to `to`.
+    ///
+    /// # Errors
+    /// Those of [`OtherProcess::copy_all`].
+    pub fn read(&self, from: &OtherIov, to: &Iov<'_>) -> Result {
+        let mut done = 0;
+        while done < to.len() {
+            let near = to.slice(done, MOST);
+            self.copy(&from.slice(done as u64, MOST as u64), &near)?;
+            done += near.len();
+        }
+        Ok(())
+    }
+
     /// [`OtherProcess::copy`] to bytes of this process's own.
     ///
     /// # Errors
@@ -264,6 +328,8 @@ pub fn own_seal() -> Option<Token> {
     seal.as_ref().map(Seal::token)
 }
 
+/// Bytes that one call copies: the system takes about twice as many.
+const MOST: usize = 1 << 30;
 /// Copies that are made together at most.
 pub const COPIES: usize = 4;
 const NOTHING: iovec = iovec {

@@ -18,6 +18,9 @@ use rustix::net::{
 /// Longest name, in bytes.
 pub const LONGEST_NAME: usize = 80;
 
+/// Descriptors that go with a packet at most.
+pub const DESCRIPTORS: usize = 2;
+
 /// Requests that may wait to be taken from the system.
 const BACKLOG: i32 = 4096;
 
@@ -145,37 +148,42 @@ impl Wire {
         }
     }
 
-    /// Sends a packet, with a descriptor where there is one.
+    /// Sends a packet, with up to [`DESCRIPTORS`] descriptors.
     ///
     /// # Errors
-    /// `-FI_EAGAIN` if the other takes nothing, others of sendmsg(2).
-    pub fn send(&self, packet: &[u8], with: Option<BorrowedFd<'_>>) -> Result {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    /// `-FI_EAGAIN` if the other takes nothing, `-FI_EINVAL` for more descriptors, others of
+    /// sendmsg(2).
+    pub fn send<'fd>(
+        &self,
+        packet: &[u8],
+        with: impl IntoIterator<Item = BorrowedFd<'fd>>,
+    ) -> Result {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
         let mut control = SendAncillaryBuffer::new(&mut space);
-        let with = with.map(|fd| [fd]);
-        if let Some(with) = &with {
-            control.push(SendAncillaryMessage::ScmRights(with));
+        let with: Vec<BorrowedFd<'fd>> = with.into_iter().collect();
+        if !with.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&with)) {
+            return Err(Errno::EINVAL);
         }
         let bytes = [IoSlice::new(packet)];
         net::sendmsg(&self.socket, &bytes, &mut control, SendFlags::NOSIGNAL)?;
         Ok(())
     }
 
-    /// Takes a packet, cut to `packet`; its length, and the descriptor that came
-    /// with it. A length of 0 is the other's end.
+    /// Takes a packet, cut to `packet`; its length, and the descriptors that came with it,
+    /// [`DESCRIPTORS`] at most. A length of 0 is the other's end.
     ///
     /// # Errors
     /// `-FI_EAGAIN` if none has come, others of recvmsg(2).
-    pub fn receive(&self, packet: &mut [u8]) -> Result<(usize, Option<OwnedFd>)> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    pub fn receive(&self, packet: &mut [u8]) -> Result<(usize, Vec<OwnedFd>)> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut bytes = [IoSliceMut::new(packet)];
         let flags = RecvFlags::CMSG_CLOEXEC;
         let received = net::recvmsg(&self.socket, &mut bytes, &mut control, flags)?;
-        let mut with = None;
+        let mut with = Vec::new();
         for message in control.drain() {
-            if let RecvAncillaryMessage::ScmRights(mut fds) = message {
-                with = fds.next().or(with);
+            if let RecvAncillaryMessage::ScmRights(fds) = message {
+                with.extend(fds);
             }
         }
         Ok((received.bytes, with))
@@ -220,14 +228,16 @@ mod tests {
         near.send(b"two", None).unwrap();
         let (len, with) = far.receive(&mut bytes).unwrap();
         assert_eq!(&bytes[..len], b"one");
-        File::from(with.unwrap()).write_all(b"shared").unwrap();
+        File::from(with.into_iter().next().unwrap())
+            .write_all(b"shared")
+            .unwrap();
         let mut file = File::from(memory);
         file.rewind().unwrap();
         let mut text = String::new();
         file.read_to_string(&mut text).unwrap();
         assert_eq!(text, "shared");
         let (len, with) = far.receive(&mut bytes).unwrap();
-        assert_eq!((&bytes[..len], with.is_none()), (&b"two"[..], true));
+        assert_eq!((&bytes[..len], with.len()), (&b"two"[..], 0));
         drop(near);
         assert_eq!(far.receive(&mut bytes).unwrap().0, 0);
     }

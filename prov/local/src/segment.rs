@@ -50,7 +50,33 @@ impl Segment {
             fallocate(&fd, flags, part.start as u64, part.len() as u64)?;
         }
         fcntl_add_seals(&fd, SEALS)?;
-        Ok((Segment::map(fd.as_fd(), len)?, fd))
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        Ok((Segment::map(fd.as_fd(), len, access)?, fd))
+    }
+
+    /// A new one of `len` bytes, all zero and all there, that this process alone can
+    /// write to, and the descriptor with which others can read it.
+    ///
+    /// # Errors
+    /// Those of [`Segment::create`]; `-FI_EINVAL` before Linux 5.1, which cannot keep
+    /// others from writing.
+    pub fn create_for_readers(len: usize) -> Result<(Segment, OwnedFd)> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let fd = memory_file::create("libfabric regions", flags)?;
+        ftruncate(&fd, len as u64)?;
+        fallocate(&fd, FallocateFlags::empty(), 0, len as u64)?;
+        let segment = Segment::map(fd.as_fd(), len, ProtFlags::READ | ProtFlags::WRITE)?;
+        fcntl_add_seals(&fd, SEALS.union(SealFlags::FUTURE_WRITE))?;
+        Ok((segment, fd))
+    }
+
+    /// One that another process has made for readers: this one may only read it.
+    ///
+    /// # Errors
+    /// Those of [`Segment::attach`].
+    pub fn attach_to_read(fd: BorrowedFd<'_>, len: usize) -> Result<Segment> {
+        Segment::check(fd, len)?;
+        Segment::map(fd, len, ProtFlags::READ)
     }
 
     /// One that another process has made.
@@ -58,15 +84,19 @@ impl Segment {
     /// # Errors
     /// `-FI_EPROTO` if it is not of `len` bytes, or not sealed.
     pub fn attach(fd: BorrowedFd<'_>, len: usize) -> Result<Segment> {
+        Segment::check(fd, len)?;
+        Segment::map(fd, len, ProtFlags::READ | ProtFlags::WRITE)
+    }
+
+    fn check(fd: BorrowedFd<'_>, len: usize) -> Result {
         let sealed = fcntl_get_seals(fd).is_ok_and(|seals| seals.contains(SEALS));
         if !sealed || fstat(fd)?.st_size != len as i64 {
             return Err(Errno::EPROTO);
         }
-        Segment::map(fd, len)
+        Ok(())
     }
 
-    fn map(fd: BorrowedFd<'_>, len: usize) -> Result<Segment> {
-        let access = ProtFlags::READ | ProtFlags::WRITE;
+    fn map(fd: BorrowedFd<'_>, len: usize, access: ProtFlags) -> Result<Segment> {
         // SAFETY: a new mapping, at an address of the system's choice.
         let base = unsafe { mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, fd, 0) }?;
         let base = NonNull::new(base.cast()).ok_or(Errno::EFAULT)?;
@@ -140,6 +170,23 @@ mod tests {
         segment.back(1 << 12..3 << 12).unwrap();
         assert_eq!(blocks(), 3 << 12);
         assert_eq!(segment.back(1 << 12..4 << 12), Err(Errno::EINVAL));
+    }
+
+    #[test]
+    fn readers_see_what_the_owner_writes_and_cannot_write() {
+        let (here, fd) = Segment::create_for_readers(8192).unwrap();
+        let there = Segment::attach_to_read(fd.as_fd(), 8192).unwrap();
+        assert_eq!(
+            Segment::attach(fd.as_fd(), 8192).err(),
+            Some(Errno::EPERM),
+            "a mapping to write"
+        );
+        assert!(rustix::io::pwrite(&fd, &[7], 0).is_err());
+        // SAFETY: both are mapped, and nobody else writes there.
+        unsafe {
+            here.base().add(8191).write(7);
+            assert_eq!(there.base().add(8191).read(), 7);
+        }
     }
 
     #[test]

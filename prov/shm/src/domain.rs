@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use fabric_abi::FI_ADDR_STR;
+use prov_local::onesided::table::RegionTable;
 use prov_local::rendezvous::Door;
 use prov_message::objects::{Domain, Enabling, Provider, SoftEndpoint, SoftFabric};
 use prov_message::{Lane, Signals};
@@ -12,6 +13,7 @@ use prov_util::av::format::Format;
 use prov_util::errno::{Errno, Result};
 use prov_util::logging::Targets;
 use prov_util::mr::MrTable;
+use prov_util::mr::publish::Publisher;
 use prov_util::sync::LockKind;
 
 use crate::engine::endpoint::Rdm;
@@ -23,6 +25,8 @@ use crate::{LOG, address};
 #[derive(Clone)]
 pub struct Local {
     params: Arc<Params>,
+    /// What peers access by themselves, if they may.
+    regions: Option<Arc<RegionTable>>,
 }
 
 /// What an endpoint has until it is enabled.
@@ -35,7 +39,10 @@ pub struct Setup {
 impl Local {
     /// With what the user has set.
     pub fn new(params: Arc<Params>) -> Self {
-        Local { params }
+        Local {
+            params,
+            regions: None,
+        }
     }
 }
 
@@ -56,8 +63,30 @@ impl Provider for Local {
         (addr_format == FI_ADDR_STR).then(|| Format::text(address::LONGEST).checked_by(check))
     }
 
+    fn for_domain(&self) -> Self {
+        let regions = || {
+            let table = RegionTable::new();
+            let table = table.inspect_err(|error| {
+                log::info!(target: LOG.mr, "peers cannot access memory by themselves: {error}");
+            });
+            table.ok()
+        };
+        Local {
+            params: self.params.clone(),
+            regions: (!self.params.disable_cma).then(regions).flatten(),
+        }
+    }
+
+    fn publisher(&self) -> Option<Arc<dyn Publisher>> {
+        let regions = self.regions.clone();
+        regions.map(|regions| regions as Arc<dyn Publisher>)
+    }
+
     fn lane(&self, memory: &Arc<MrTable>, lock: LockKind) -> Result<Arc<Lane<Core>>> {
-        let core = |signals: &Arc<Signals>| Core::new(self.params.clone(), memory, signals.clone());
+        let core = |signals: &Arc<Signals>| {
+            let (params, regions) = (self.params.clone(), self.regions.clone());
+            Core::new(params, memory, regions, signals.clone())
+        };
         Lane::start(lock, core)
     }
 

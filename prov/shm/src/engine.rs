@@ -21,6 +21,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use prov_local::copies::{Copier, Copies as _, Work};
+use prov_local::onesided::table::RegionTable;
 use prov_local::rota::Rota;
 use prov_message::lane::Pause;
 use prov_message::sources::ByPeers;
@@ -54,6 +55,8 @@ pub struct Core {
     unreported: VecDeque<LinkKey>,
     /// The domain's registered memory.
     target: Option<Target>,
+    /// What of it peers access by themselves.
+    regions: Option<Arc<RegionTable>>,
     /// Copies from peers' memory.
     copier: Copier<Shm>,
     poller: Poller<Source>,
@@ -71,11 +74,16 @@ pub struct Core {
 const ANNOUNCEMENTS: usize = 1 << 21;
 
 impl Core {
-    /// Without endpoints.
+    /// Without endpoints. Peers may access the `regions` of `memory` by themselves.
     ///
     /// # Errors
     /// What the system says to a poller.
-    pub fn new(params: Arc<Params>, memory: &Arc<MrTable>, signals: Arc<Signals>) -> Result<Self> {
+    pub fn new(
+        params: Arc<Params>,
+        memory: &Arc<MrTable>,
+        regions: Option<Arc<RegionTable>>,
+        signals: Arc<Signals>,
+    ) -> Result<Self> {
         let limits = Limits {
             unexpected: params.max_unexpected,
             announcements: ANNOUNCEMENTS,
@@ -91,6 +99,7 @@ impl Core {
             busy: Vec::new(),
             unreported: VecDeque::new(),
             target: Some(Target::new(memory)),
+            regions,
             copier: Copier::new(Some(memory)),
             poller: Poller::new()?,
             timers: Timers::default(),

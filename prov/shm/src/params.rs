@@ -26,9 +26,9 @@ param_table! {
         /// Receives that an endpoint holds at once, unless the application
         /// asks for another number
         rx_size: usize = 1024, in 1..=1 << 24;
-        /// Whether large transfers go through shared memory, too, and are not
-        /// copied by the receiving process from the sending one's memory
-        /// (process_vm_readv(2))
+        /// Whether all transfers go through shared memory, and no process copies
+        /// from or to the memory of another one (process_vm_readv(2),
+        /// process_vm_writev(2))
         disable_cma: bool = false;
         /// Bytes of messages that are kept because no receive has taken them
         /// yet; beyond that the senders keep theirs

@@ -259,7 +259,7 @@ impl<'a> Slot<'a> {
 /// A word of what a side writes.
 #[inline(always)]
 pub(super) fn control(side: &NonNull<u8>, at: usize) -> &AtomicU64 {
-    // SAFETY: one of the three words of a side, aligned, and mapped as long as
+    // SAFETY: one of the words of a side, aligned, and mapped as long as
     // the direction from which the pointer is.
     unsafe { AtomicU64::from_ptr(side.add(at).cast().as_ptr()) }
 }

@@ -3,11 +3,11 @@
 use std::ffi::{c_int, c_void};
 
 /// A process that has all that this one had when it began.
-pub(super) struct Child(libc::pid_t);
+pub(crate) struct Child(libc::pid_t);
 
 impl Child {
     /// `begin` makes no calls but such as may be made behind fork(2).
-    pub(super) fn new(begin: impl FnOnce()) -> Child {
+    pub(crate) fn new(begin: impl FnOnce()) -> Child {
         // SAFETY: as `begin` promises.
         match unsafe { libc::fork() } {
             0 => {
@@ -22,12 +22,12 @@ impl Child {
         }
     }
 
-    pub(super) fn pid(&self) -> libc::pid_t {
+    pub(crate) fn pid(&self) -> libc::pid_t {
         self.0
     }
 
     /// Ends it, and leaves it to be waited for.
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         // SAFETY: a child that nobody has waited for, and zeros are a place for what is
         // said of it.
         unsafe {
@@ -50,7 +50,7 @@ impl Drop for Child {
     }
 }
 
-pub(super) extern "C" fn pauses(_: *mut c_void) -> c_int {
+pub(crate) extern "C" fn pauses(_: *mut c_void) -> c_int {
     loop {
         // SAFETY: it takes no arguments.
         unsafe { libc::pause() };

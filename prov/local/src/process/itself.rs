@@ -1,6 +1,6 @@
 //! A process itself, whichever has its number in the system later.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, Weak};
 
 use prov_util::errno::{Errno, Result};
@@ -9,7 +9,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 /// A process that can be seen to end (pidfd_open(2)).
 #[derive(Clone, Debug)]
-pub(super) struct Itself(Arc<OwnedFd>);
+pub(crate) struct Itself(Arc<OwnedFd>);
 
 /// Those that are in use, by their numbers: a process has one descriptor for all of its
 /// links.
@@ -21,7 +21,7 @@ impl Itself {
     /// # Errors
     /// Those of pidfd_open(2): `-FI_ENOSYS` where the system is an old one, `-FI_EPERM` where
     /// it does not let this process.
-    pub(super) fn of(pid: libc::pid_t) -> Result<Itself> {
+    pub(crate) fn of(pid: libc::pid_t) -> Result<Itself> {
         // In a process that was forked meanwhile nobody may ever unlock it.
         let Ok(mut known) = KNOWN.try_lock() else {
             return Itself::open(pid);
@@ -47,9 +47,22 @@ impl Itself {
     ///
     /// # Errors
     /// Those of poll(2).
-    pub(super) fn has_ended(&self) -> Result<bool> {
+    pub(crate) fn has_ended(&self) -> Result<bool> {
         let mut ended = [PollFd::new(&self.0, PollFlags::IN)];
         Ok(poll(&mut ended, Some(&Timespec::default()))? != 0)
+    }
+
+    /// Whether it has ended, or closed its end of `socket`, as it does when another program
+    /// begins in it.
+    ///
+    /// # Errors
+    /// Those of poll(2).
+    pub(crate) fn has_left(&self, socket: BorrowedFd<'_>) -> Result<bool> {
+        let mut ends = [
+            PollFd::new(&self.0, PollFlags::IN),
+            PollFd::from_borrowed_fd(socket, PollFlags::RDHUP),
+        ];
+        Ok(poll(&mut ends, Some(&Timespec::default()))? != 0)
     }
 }
 

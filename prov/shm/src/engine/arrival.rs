@@ -65,7 +65,7 @@ impl Core {
             return false;
         };
         let src = link.src;
-        if link.pulls.go_first() || src == UNKNOWN_SOURCE {
+        if src == UNKNOWN_SOURCE {
             return self.take_in_slowly(key);
         }
         let Some(mut plain) = endpoints.plain(link.ep) else {
@@ -110,11 +110,7 @@ impl Core {
             return false;
         }
         for _ in 0..TURN {
-            let Some(link) = self
-                .links
-                .get_mut(key)
-                .filter(|link| !link.pulls.go_first())
-            else {
+            let Some(link) = self.links.get_mut(key) else {
                 break;
             };
             let Some(channel) = &link.channel else {
@@ -174,7 +170,7 @@ impl Core {
         let Head { kind, words, flags } = record.head;
         let is_reported = match kind {
             WRITE => flags & (HAS_DATA | MORE) == HAS_DATA,
-            WRITE_OFFERED | ATOMIC => flags & HAS_DATA != 0,
+            WAS_WRITTEN | ATOMIC => flags & HAS_DATA != 0,
             _ => false,
         };
         if is_reported && !self.has_room_unasked(key) {
@@ -187,13 +183,11 @@ impl Core {
             FETCH => self.asked_for(key, words)?,
             BYTES => self.bytes_have_come(key, record)?,
             WRITE => self.written(key, record)?,
-            WRITE_OFFERED => self.write_offered(key, record)?,
+            WAS_WRITTEN | WAS_READ => self.was_accessed(key, record)?,
             READ => self.read(key, record)?,
             RESULT => self.result(key, record)?,
-            RESULT_OFFERED => self.result_offered(key, record)?,
             ATOMIC => self.atomic_requested(key, record)?,
             THROTTLE => self.link_mut(key)?.offers_only = words[0] != 0,
-            CAN_READ => self.link_mut(key)?.is_read = true,
             _ => return Err(Fault::Protocol("kind of a message")),
         }
         match self.links.get(key) {
@@ -237,7 +231,7 @@ impl Core {
             return;
         }
         let link = self.links.get(key);
-        if !any && link.is_some_and(|link| link.is_stalled && !link.pulls.go_first()) {
+        if !any && link.is_some_and(|link| link.is_stalled) {
             return;
         }
         self.unreported.pop_front();
@@ -458,11 +452,8 @@ impl Core {
         };
         if fits {
             *done += len;
-            let store = link.take_out(to.len(), len);
-            let place = to.slice(before, len);
-            let bytes = link.bytes(record);
-            bytes.copy_to(&place.past_caches(store.past_caches));
-            link.is_out(store, to.len(), len, is_last);
+            link.leave_untimed();
+            link.bytes(record).copy_to(&to.slice(before, len));
         } else if !is_last {
             return Err(Fault::Protocol("bytes of a result"));
         }
@@ -471,35 +462,5 @@ impl Core {
             self.endpoints.finish(ticket, outcome);
         }
         Ok(())
-    }
-
-    /// Where is what was read.
-    fn result_offered(&mut self, key: LinkKey, record: &Record) -> Result<(), Fault> {
-        let [name, offer, _] = record.head.words;
-        let link = self.link_mut(key)?;
-        let from = read_offered_list(&link.bytes(record).into());
-        let from = from.ok_or(Fault::Protocol("place of a result"))?;
-        match link.pending.remove(from_peer(name)) {
-            Some(Pending::Result {
-                ticket,
-                to,
-                done: 0,
-            }) => {
-                let placing = Placing::read(to, ticket);
-                self.pull_or_ask(key, placing, &from, offer, to.len());
-                Ok(())
-            }
-            other => {
-                self.give_back(key, other);
-                Err(Fault::Protocol("name of a result"))
-            }
-        }
-    }
-
-    /// What a peer has named by mistake ends with its link.
-    fn give_back(&mut self, key: LinkKey, pending: Option<Pending>) {
-        if let (Some(link), Some(pending)) = (self.links.get_mut(key), pending) {
-            link.pending.insert(pending);
-        }
     }
 }

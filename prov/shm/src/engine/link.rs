@@ -5,7 +5,8 @@ use std::ops::Deref;
 
 use prov_local::channel::{Channel, Head, LONGEST, MODERATE, PUSHED, Record};
 use prov_local::copies::{LEAST, Transfers};
-use prov_local::joint::{LONG_ACCESS, Store};
+use prov_local::onesided::table::Watching;
+use prov_local::onesided::window::Window;
 use prov_local::process::OtherProcess;
 use prov_local::rendezvous::Wire;
 use prov_local::ring::Broken;
@@ -14,12 +15,12 @@ use prov_util::buffer::{AppIov, Iov, Piece};
 use prov_util::errno::Errno;
 use prov_util::mr::Grants;
 use prov_util::process_memory::{OtherIov, Seal};
-use prov_util::request::RemoteIov;
+use prov_util::request::{Access, RemoteAccess, RemoteIov};
 use slotmap::SlotMap;
 
 use super::endpoint::Rdm;
 use super::keys::{ComingKey, EpKey, LinkKey, PeerKey, PendingKey};
-use super::records::{REMOTE_LIST, RESULT, WRITE};
+use super::records::{HAS_DATA, REMOTE_LIST, RESULT, WAS_READ, WAS_WRITTEN, WRITE, remote_list};
 use super::sending::EAGER;
 
 /// Requests that the peer has yet to answer.
@@ -28,17 +29,6 @@ pub const REQUESTS: usize = 4096;
 /// sides are at some parts each, and these are mostly in no cache but the common one.
 const PART: usize = PUSHED;
 const _: () = assert!(REMOTE_LIST + PART <= LONGEST);
-
-/// How bytes go to where they are remotely accessed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Course {
-    /// In one message.
-    AtOnce,
-    /// In several.
-    InParts,
-    /// Whoever is to have them copies them, if that is possible.
-    Offered,
-}
 
 /// What tells the messages of this provider from those of others.
 pub enum Shm {}
@@ -85,8 +75,10 @@ pub struct Link {
     pub seal: Seal,
     /// The peer's memory, where this process can read it.
     pub memory: Option<OtherProcess>,
-    /// Whether the peer can read this one's.
-    pub is_read: bool,
+    /// What of it this process accesses by itself.
+    pub window: Option<Window>,
+    /// The peer may do so with this one's registered memory.
+    pub watching: Option<Watching>,
     /// Whether the peer wants messages to be offered.
     pub offers_only: bool,
     pub pending: Unanswered,
@@ -103,10 +95,7 @@ pub struct Link {
     pub writings: VecDeque<Writing>,
     /// The peer's write that comes in parts.
     pub parts: Option<Parts>,
-    /// Long ones of the peer, and long reads of this side, that have come so.
-    pub long_accesses: u32,
-    /// What is copied from the peer's memory. Nothing may overtake its writes
-    /// among that.
+    /// What is copied from the peer's memory.
     pub pulls: Transfers<Shm>,
     /// Whether the next message of the peer has to wait for room.
     pub is_stalled: bool,
@@ -328,7 +317,8 @@ impl Link {
             channel: None,
             seal,
             memory: None,
-            is_read: false,
+            window: None,
+            watching: None,
             offers_only: false,
             pending: Unanswered::default(),
             answers: VecDeque::new(),
@@ -337,7 +327,6 @@ impl Link {
             coming: SlotMap::with_key(),
             writings: VecDeque::new(),
             parts: None,
-            long_accesses: 0,
             pulls: Transfers::default(),
             is_stalled: false,
             is_unreported: false,
@@ -355,7 +344,7 @@ impl Link {
     /// Whether the next message of the peer can be taken in when it comes.
     #[inline(always)]
     pub fn can_take(&self) -> bool {
-        !self.is_stalled && !self.pulls.go_first()
+        !self.is_stalled
     }
 
     /// The bytes of the peer's message that is next.
@@ -421,6 +410,24 @@ impl Link {
         )
     }
 
+    /// Tells the peer of an access that this process has carried out. There is room for
+    /// that, unless the channel is broken, and the link ends.
+    pub fn tell_of(&mut self, access: &RemoteAccess) {
+        let list = remote_list(&access.remote);
+        let data = access.immediate();
+        let head = Head {
+            kind: match access.access {
+                Access::Read => WAS_READ,
+                Access::Write => WAS_WRITTEN,
+            },
+            flags: if data.is_some() { HAS_DATA } else { 0 },
+            words: [data.unwrap_or(0), 0, access.remote.pieces().len() as u64],
+        };
+        let _ = self.post(head, list.bytes().len(), |to| {
+            to.write_at(0, list.bytes());
+        });
+    }
+
     /// Whether another request can be sent, where there is room for it.
     pub fn may_request(&self) -> bool {
         self.writings.is_empty() && self.may_write()
@@ -431,17 +438,16 @@ impl Link {
         self.pending.requests < REQUESTS
     }
 
-    /// How so many bytes of a write, or of what the peer reads, go. `waits`: others of their
-    /// kind have to go before.
-    pub fn course(&mut self, len: usize, waits: bool) -> Course {
-        if len <= EAGER && !waits {
-            return Course::AtOnce;
-        }
-        let channel = self.channel.as_mut();
-        match channel.is_some_and(|channel| channel.widens(len)) {
-            true if !waits && len <= PUSHED && self.has_space(len + REMOTE_LIST) => Course::AtOnce,
-            true => Course::InParts,
-            false => Course::Offered,
+    /// Whether the peer has yet to answer requests, or to be sent them.
+    pub fn has_requests(&self) -> bool {
+        self.pending.requests != 0 || !self.writings.is_empty()
+    }
+
+    /// So many bytes are to go through the channel in parts: it takes longer ones, if they
+    /// are many.
+    pub fn widen(&mut self, len: usize) {
+        if let Some(channel) = &mut self.channel {
+            channel.widens(len);
         }
     }
 
@@ -458,28 +464,11 @@ impl Link {
         next.is_some_and(|len| self.has_space(len))
     }
 
-    /// How `len` bytes of an access that has so many in `all` are stored in their place.
-    pub fn take_out(&self, all: usize, len: usize) -> Store {
-        match &self.channel {
-            Some(channel) => {
-                // Its place may be in no cache: that says nothing of messages.
-                channel.receiver.leave_untimed();
-                match all as u64 >= LONG_ACCESS {
-                    true => channel.pace().take_out(len, self.long_accesses),
-                    false => Store::default(),
-                }
-            }
-            None => Store::default(),
-        }
-    }
-
-    /// They are there.
-    pub fn is_out(&mut self, store: Store, all: usize, len: usize, is_last: bool) {
+    /// What takes the bytes of the next message out says nothing of messages: their place may
+    /// be in no cache.
+    pub fn leave_untimed(&self) {
         if let Some(channel) = &self.channel {
-            channel.pace().are_out(store, len);
-        }
-        if is_last && all as u64 >= LONG_ACCESS {
-            self.long_accesses = self.long_accesses.wrapping_add(1);
+            channel.receiver.leave_untimed();
         }
     }
 

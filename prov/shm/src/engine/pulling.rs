@@ -7,7 +7,6 @@ use prov_local::channel::Head;
 use prov_local::copies::{
     Back, Copier, Copies, Copying, Goal, Helping, LEAST, Offer, Source, Transfer,
 };
-use prov_local::rota::Rounds as _;
 use prov_util::errno::{Errno, Result};
 use prov_util::process_memory::OtherIov;
 
@@ -51,7 +50,7 @@ impl Core {
             return self.placed(key, placing, name, Err(Errno::EPERM));
         }
         let transfer = Transfer {
-            goes_first: matches!(placing.then, Then::RemoteWrite { .. }),
+            goes_first: false,
             to: placing.into(),
             from: Box::new(*from),
             name: Some(name),
@@ -92,10 +91,9 @@ impl Core {
         let (Goal::Place(mut placing), Some(name)) = (transfer.to, transfer.name) else {
             return;
         };
-        let is_write = matches!(placing.then, Then::RemoteWrite { .. });
         match outcome {
             // Not all memory can be read by others, but all can be sent.
-            Err(Errno::EFAULT | Errno::EPERM) if !is_write => {
+            Err(Errno::EFAULT | Errno::EPERM) => {
                 placing.done = 0;
                 self.ask_for(key, *placing, name, transfer.from.len() as usize);
             }
@@ -210,15 +208,11 @@ impl Copies for Core {
                     .drain(..)
                     .for_each(|transfer| link.pulls.put_back(transfer));
             }
-            let went_first = link.pulls.go_first();
             for transfer in &*transfers {
                 link.pulls.ended(transfer);
             }
             if !link.pulls.is_empty() {
                 self.copy_in_turn(key);
-            } else if went_first && self.has_work(key) {
-                // Whoever sleeps was woken for it when it could not be taken in.
-                self.wake_for_copies();
             }
         } else {
             outcome = Err(Errno::ESHUTDOWN);

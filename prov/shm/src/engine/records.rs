@@ -21,22 +21,20 @@ pub const BYTES: u8 = 5;
 /// written, so that it begins where a cache line does, and the list, which is that of
 /// all parts and comes with the first one alone.
 pub const WRITE: u8 = 6;
-/// A write whose bytes stay with the writer. Words as before. Bytes: the list,
-/// and where they are.
-pub const WRITE_OFFERED: u8 = 7;
+/// The sender has written to memory by itself. Words: immediate data, 0, parts of the
+/// remote list. Bytes: the list.
+pub const WAS_WRITTEN: u8 = 7;
 /// A read. Words: bytes, name, parts of the remote list. Bytes: the list.
 pub const READ: u8 = 8;
 /// What was read, or a part of it, or the result of an atomic operation. Words: name.
 pub const RESULT: u8 = 9;
-/// Where it is. Words: name, name of the offer. Bytes: where.
-pub const RESULT_OFFERED: u8 = 10;
+/// The sender has read memory by itself. Words and bytes as of [`WAS_WRITTEN`].
+pub const WAS_READ: u8 = 10;
 /// An atomic operation. Words: immediate data, name, [`AtomicWord`]. Bytes: the
 /// remote list, operands, what is compared with.
 pub const ATOMIC: u8 = 11;
 /// Whether messages are to be offered. Words: 1 or 0.
 pub const THROTTLE: u8 = 12;
-/// The sender can read the receiver's memory.
-pub const CAN_READ: u8 = 13;
 
 /// There is a tag.
 pub const TAGGED: u8 = 1;

@@ -1,23 +1,24 @@
 //! Remote memory (fi_rma(3)) and atomic operations (fi_atomic(3)), on both
 //! sides.
 
+use std::os::fd::AsFd as _;
+
 use fabric_abi::{FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA};
 use prov_local::channel::{Head, MODERATE, Record};
 use prov_local::copies::Copies as _;
+use prov_local::onesided::window::Outcome;
 use prov_message::peers::{Bytes as Payload, Deferred, Destination};
 use prov_message::{AtomicRequest, Op, Reaching as _, Refusal, Target, Visitor};
 use prov_util::atomic_ops::Form;
-use prov_util::buffer::AppIov;
 use prov_util::errno::{Errno, Result};
-use prov_util::process_memory::{OtherIov, WRITTEN};
 use prov_util::request::{Access, Atomic, RemoteAccess};
 
 use super::Core;
 use super::keys::{EpKey, LinkKey, to_peer};
-use super::link::{Ack, Bytes, Course, Fault, Link, Parts, Pending, Placing, Stream, Why, Writing};
+use super::link::{Bytes, Fault, Link, Parts, Pending, Stream, Why, Writing};
 use super::records::{
-    ATOMIC, AtomicWord, HAS_DATA, MORE, READ, RESULT, RESULT_OFFERED, WRITE, WRITE_OFFERED,
-    read_list_behind, read_offered_list, read_remote_list, remote_list,
+    ATOMIC, AtomicWord, HAS_DATA, MORE, READ, REMOTE_LIST, RESULT, WAS_READ, WRITE,
+    read_list_behind, read_remote_list, remote_list,
 };
 use super::replaying::copy_part;
 use super::sending::{EAGER, copy, offer};
@@ -57,7 +58,7 @@ impl Core {
         }
     }
 
-    /// Begins a read or a write.
+    /// Begins a read or a write: copies, where that is possible, or asks the peer.
     ///
     /// # Errors
     /// `-FI_EAGAIN` where there is no room.
@@ -67,6 +68,79 @@ impl Core {
         access: &RemoteAccess,
         bytes: Payload<'_>,
     ) -> Result {
+        match self.copy(key, access, &bytes)? {
+            Some((op, outcome)) => {
+                self.endpoints.report(&op, outcome);
+                Ok(())
+            }
+            None => self.ask_to_access(key, access, bytes),
+        }
+    }
+
+    /// Copies what is written or read, without the peer; `None` where it has to be asked.
+    /// It is asked, too, while it has yet to answer earlier requests: that keeps the order
+    /// of the two ways.
+    ///
+    /// # Errors
+    /// `-FI_EAGAIN` where there is no room for the message that the peer is to have of it.
+    fn copy(
+        &mut self,
+        key: LinkKey,
+        access: &RemoteAccess,
+        bytes: &Payload<'_>,
+    ) -> Result<Option<(Op, Result)>> {
+        let Some(link) = self.links.get_mut(key) else {
+            return Ok(None);
+        };
+        if link.has_requests() {
+            return Ok(None);
+        }
+        let Link {
+            window,
+            channel,
+            wire,
+            broken,
+            ..
+        } = link;
+        let Some(window) = window else {
+            return Ok(None);
+        };
+        let has_room = || {
+            let room = channel
+                .as_mut()
+                .map(|channel| channel.has_room(REMOTE_LIST));
+            if let Some(Err(error)) = room {
+                *broken = Some(error);
+            }
+            room == Some(Ok(true))
+        };
+        let outcome = match window.access(access, bytes, wire.as_fd(), has_room) {
+            Outcome::Done { is_told: false } => Ok(()),
+            Outcome::Done { is_told: true } => {
+                link.tell_of(access);
+                Ok(())
+            }
+            Outcome::Failed(error) => Err(error),
+            Outcome::NoRoom => return Err(Errno::EAGAIN),
+            Outcome::Ask => return Ok(None),
+            Outcome::Forbidden(error) => {
+                log::info!(
+                    target: crate::LOG.ep_data,
+                    "the memory of process {} is accessed through shared memory: {error}",
+                    wire.pid
+                );
+                link.window = None;
+                return Ok(None);
+            }
+        };
+        Ok(Some((Op::of_access(link.ep, access), outcome)))
+    }
+
+    /// Has the peer carry out a read or a write.
+    ///
+    /// # Errors
+    /// `-FI_EAGAIN` where there is no room.
+    fn ask_to_access(&mut self, key: LinkKey, access: &RemoteAccess, bytes: Payload<'_>) -> Result {
         let link = self.links.get_mut(key).ok_or(Errno::EAGAIN)?;
         let is_read = access.access == Access::Read;
         let may_start = match is_read {
@@ -82,27 +156,14 @@ impl Core {
         let list = remote_list(&access.remote);
         let (list, count) = (list.bytes(), access.remote.pieces().len() as u64);
         let len = bytes.len();
-        let waits = !is_read && !link.writings.is_empty();
-        let course = match (is_read, waits) {
-            (true, _) => Course::AtOnce,
-            (_, true) => Course::InParts,
-            _ => link.course(len, false),
-        };
-        let offered = match course == Course::Offered && link.is_read {
-            true => can_be_copied(&bytes),
-            false => None,
-        };
-        let name = link.pending.insert(match (is_read, &offered) {
-            (true, _) => Pending::Result {
+        let waits = !link.writings.is_empty();
+        let name = link.pending.insert(match is_read {
+            true => Pending::Result {
                 ticket,
                 to: access.local,
                 done: 0,
             },
-            (false, Some((memory, _))) => Pending::Offer {
-                ticket: Some(ticket),
-                bytes: Bytes::App(*memory),
-            },
-            (false, None) => Pending::Op(ticket),
+            false => Pending::Op(ticket),
         });
         let data = access.immediate();
         let mut head = Head {
@@ -114,46 +175,35 @@ impl Core {
             link.post(head, list.len(), |to| {
                 to.write_at(0, list);
             })
-        } else {
+        } else if len <= EAGER && !waits {
             head.kind = WRITE;
             head.words[0] = data.unwrap_or(0);
             if data.is_some() {
                 head.flags = HAS_DATA;
             }
-            if course == Course::AtOnce {
-                link.post(head, len + list.len(), |to| {
-                    copy(&bytes, &to.slice(0, len));
-                    to.slice(len, list.len()).write_at(0, list);
-                })
-            } else if let Some((_, from)) = offered {
-                head.kind = WRITE_OFFERED;
-                let mut written = [0; WRITTEN];
-                let from = from.write(&mut written);
-                let sent = link.post(head, list.len() + from.len(), |to| {
-                    to.write_at(0, list);
-                    to.slice(list.len(), from.len()).write_at(0, from);
-                });
-                self.has_offered(key, len);
-                sent
-            } else {
-                let (bytes, _) = offer(&bytes, access.is_inject());
-                link.writings.push_back(Writing {
-                    name,
-                    bytes,
-                    remote: access.remote,
-                    data,
-                    done: 0,
-                    len,
-                });
-                self.is_busy(key);
-                if !waits {
-                    // The link knows if the channel is broken, and ends in its turn.
-                    let _ = self.send_parts(key);
-                    // Whoever sleeps does not know that there is something to send.
-                    self.wake_for_copies();
-                }
-                return Ok(());
+            link.post(head, len + list.len(), |to| {
+                copy(&bytes, &to.slice(0, len));
+                to.slice(len, list.len()).write_at(0, list);
+            })
+        } else {
+            link.widen(len);
+            let (bytes, _) = offer(&bytes, access.is_inject());
+            link.writings.push_back(Writing {
+                name,
+                bytes,
+                remote: access.remote,
+                data,
+                done: 0,
+                len,
+            });
+            self.is_busy(key);
+            if !waits {
+                // The link knows if the channel is broken, and ends in its turn.
+                let _ = self.send_parts(key);
+                // Whoever sleeps does not know that there is something to send.
+                self.wake_for_copies();
             }
+            return Ok(());
         };
         self.posted(key, name, sent == Ok(true))
     }
@@ -265,7 +315,7 @@ impl Core {
             return Err(Fault::Protocol("bytes of a write"));
         }
         let data = (flags & HAS_DATA != 0).then_some(words[0]);
-        let store = link.take_out(all, len);
+        link.leave_untimed();
         if data.is_some() {
             self.find_source(key);
         }
@@ -280,16 +330,13 @@ impl Core {
             .inspect(|grants| {
                 let (bytes, _) = link.bytes(record).split(len);
                 let memory = &mut target.memory;
-                grants.copy_from(memory, done, &bytes.into(), store.past_caches);
+                grants.copy_from(memory, done, &bytes.into(), false);
                 if is_last {
                     target.was_written(&visitor, grants, FI_RMA, data);
                 }
             })
             .map_err(|refusal| refusal.error());
         if let Some(link) = self.links.get_mut(key) {
-            if outcome.is_ok() {
-                link.is_out(store, all, len, is_last);
-            }
             let to = outcome.ok();
             let parts = Parts { name, len: end, to };
             link.parts = (!is_last).then_some(parts);
@@ -300,32 +347,26 @@ impl Core {
         Ok(())
     }
 
-    /// A peer says where the bytes are that it writes.
-    pub(super) fn write_offered(
+    /// A peer has written to memory of this process, or read it, by itself.
+    pub(super) fn was_accessed(
         &mut self,
         key: LinkKey,
         record: &Record,
     ) -> std::result::Result<(), Fault> {
-        let Head { flags, words, .. } = record.head;
+        let Head { kind, flags, words } = record.head;
         let Some(link) = self.links.get(key) else {
             return Ok(());
         };
         let list = read_remote_list(&link.bytes(record).into(), words[2]);
-        let (list, bytes) = list.ok_or(Fault::Protocol("list of a write"))?;
-        let from = read_offered_list(&bytes).ok_or(Fault::Protocol("place of a write"))?;
-        if from.len() != list.len() {
-            return Err(Fault::Protocol("bytes of a write"));
-        }
-        let Some((target, visitor, _)) = self.visited(key) else {
-            return Ok(());
-        };
+        let (list, _) = list.ok_or(Fault::Protocol("list of an access"))?;
         let data = (flags & HAS_DATA != 0).then_some(words[0]);
-        let grants = target.resolve(&visitor, FI_REMOTE_WRITE, list.pieces(), data);
-        match grants {
-            Err(refusal) => self.done(key, words[1], Err(refusal.error())),
-            Ok(grants) => {
-                let placing = Placing::remote_write(grants, data, Ack(words[1]));
-                self.pull(key, placing, &from, words[1]);
+        if data.is_some() {
+            self.find_source(key);
+        }
+        if let Some((target, visitor, _)) = self.visited(key) {
+            match kind {
+                WAS_READ => target.has_been_read(&visitor, list.pieces()),
+                _ => target.has_been_written(&visitor, list.pieces(), data),
             }
         }
         Ok(())
@@ -343,8 +384,10 @@ impl Core {
             return Err(Fault::Protocol("bytes of a read"));
         }
         // Short ones may overtake others.
-        let waits = len > EAGER as u64 && !(link.answers.is_empty() && link.streams.is_empty());
-        let course = link.course(len as usize, waits);
+        let is_at_once = len <= EAGER as u64;
+        if !is_at_once {
+            link.widen(len as usize);
+        }
         if link.pending.has_too_many_reads() {
             return Err(Fault::Protocol("more reads than may be under way"));
         }
@@ -359,12 +402,12 @@ impl Core {
             }
         };
         let len = grants.len();
-        let mut head = Head {
-            kind: RESULT,
-            flags: 0,
-            words: [name, 0, 0],
-        };
-        if course == Course::AtOnce {
+        if is_at_once {
+            let head = Head {
+                kind: RESULT,
+                flags: 0,
+                words: [name, 0, 0],
+            };
             target.was_read(&visitor, &grants);
             let bytes = Bytes::Registered(grants);
             let Core { links, target, .. } = self;
@@ -380,11 +423,6 @@ impl Core {
             }
             return Ok(());
         }
-        let mut from = OtherIov::default();
-        if course == Course::Offered && !grants.offer(&mut target.memory, &mut from) {
-            // Then it has to ask for them.
-            from = OtherIov::default();
-        }
         let Some(link) = self.links.get_mut(key) else {
             return Ok(());
         };
@@ -392,21 +430,14 @@ impl Core {
             ticket: None,
             bytes: Bytes::Registered(grants),
         });
-        if course == Course::InParts {
-            link.streams.push_back(Stream {
-                why: Why::Read,
-                offer: offered,
-                to: name,
-                done: 0,
-                len,
-            });
-            self.is_busy(key);
-            return Ok(());
-        }
-        head.kind = RESULT_OFFERED;
-        head.words[1] = to_peer(offered);
-        self.answer(key, head, from.write(&mut [0; WRITTEN]));
-        self.has_offered(key, len);
+        link.streams.push_back(Stream {
+            why: Why::Read,
+            offer: offered,
+            to: name,
+            done: 0,
+            len,
+        });
+        self.is_busy(key);
         Ok(())
     }
 
@@ -475,14 +506,4 @@ impl Core {
         (self.operands, self.result) = (operands, result);
         Ok(())
     }
-}
-
-/// Where bytes are, if the peer can copy them: not all memory can be read by others,
-/// but all can be sent.
-fn can_be_copied(bytes: &Payload<'_>) -> Option<(AppIov, OtherIov)> {
-    let Payload::App(memory) = bytes else {
-        return None;
-    };
-    let mut from = OtherIov::default();
-    (from.push_own(memory, None) && from.can_be_copied()).then_some((**memory, from))
 }

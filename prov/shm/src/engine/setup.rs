@@ -4,11 +4,14 @@
 //! Who asks makes the channel and sends it along with its name. Where two ask
 //! each other at the same time, the link is made by whose name is the smaller.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use prov_local::barrier;
-use prov_local::channel::{Channel, Head};
+use prov_local::channel::Channel;
+use prov_local::onesided::table::RegionTable;
+use prov_local::onesided::window::Window;
 use prov_local::process::OtherProcess;
 use prov_local::rendezvous::{Door, LONGEST_NAME, Wire};
 use prov_message::Reaching;
@@ -20,15 +23,13 @@ use prov_util::process_memory::{Seal, Token};
 use super::endpoint::{Rdm, Vector};
 use super::keys::{Due, EpKey, LinkKey, PeerKey, Source};
 use super::link::{Fault, Link, Stage};
-use super::{Core, SERVICE, records};
+use super::{Core, SERVICE};
 use crate::LOG;
 
 /// What a first packet says that this understands, and which version.
-pub const HELLO: u64 = u64::from_le_bytes(*b"fi_shm\x03\x00");
+pub const HELLO: u64 = u64::from_le_bytes(*b"fi_shm\x04\x00");
 /// The sender's process takes part in [`barrier`].
 const HAS_BARRIER: u64 = 1;
-/// The sender can read the receiver's memory.
-const CAN_READ: u64 = 2;
 /// The sender wants the link.
 const WANTS: u64 = 4;
 
@@ -90,7 +91,7 @@ impl<'a> Introduction<'a> {
 }
 
 /// Asks the endpoint with this name for a link.
-fn new_link(ep: EpKey, own: &str, name: &str) -> Result<Link> {
+fn new_link(ep: EpKey, own: &str, name: &str, regions: Option<&Arc<RegionTable>>) -> Result<Link> {
     let wire = Wire::reach(SERVICE, name)?;
     let (channel, fd) = Channel::create().inspect_err(|error| {
         log::warn!(target: LOG.ep_ctrl, "no memory to be shared with {name}: {error}");
@@ -101,10 +102,46 @@ fn new_link(ep: EpKey, own: &str, name: &str) -> Result<Link> {
         seal: seal.token(),
         name: own,
     };
-    wire.send(&hello.encode(), Some(fd.as_fd()))?;
     let mut link = Link::new(ep, wire, seal, Stage::Asking);
     link.channel = Some(channel);
+    let regions = lend(&mut link, regions);
+    let with = std::iter::once(fd.as_fd()).chain(regions);
+    link.wire.send(&hello.encode(), with)?;
     Ok(link)
+}
+
+/// Lets the peer access registered memory by itself, if that is possible: what it needs for
+/// that.
+fn lend<'a>(link: &mut Link, regions: Option<&'a Arc<RegionTable>>) -> Option<BorrowedFd<'a>> {
+    let (channel, regions) = (link.channel.as_ref()?, regions?);
+    match regions.watch(channel.flights_of_peer(), link.wire.pid) {
+        Ok(watching) => {
+            link.watching = Some(watching);
+            Some(regions.descriptor())
+        }
+        Err(error) => {
+            log::info!(
+                target: LOG.ep_ctrl,
+                "process {} cannot access memory by itself: {error}", link.wire.pid
+            );
+            None
+        }
+    }
+}
+
+/// What of the peer's memory this process may access by itself: the peer has sent what is
+/// needed for that, if it can.
+fn look(link: &mut Link, regions: Option<OwnedFd>) {
+    let (Some(channel), Some(memory), Some(fd)) = (&link.channel, &link.memory, regions) else {
+        return;
+    };
+    match Window::attach(fd.as_fd(), channel.flights(), memory.clone()) {
+        Ok(window) => link.window = Some(window),
+        Err(error) => log::info!(
+            target: LOG.ep_ctrl,
+            "cannot access the memory of process {} by itself: {error}", link.wire.pid
+        ),
+    }
 }
 
 fn own_flags() -> u64 {
@@ -126,7 +163,7 @@ impl Reaching for Core {
 
     fn ask(&mut self, ep: EpKey, peer: PeerKey, target: &Target<String>) -> Result<LinkKey> {
         let own = self.rdm(ep).ok_or(Errno::EOPBADSTATE)?.name.clone();
-        let mut link = new_link(ep, &own, &target.addr)?;
+        let mut link = new_link(ep, &own, &target.addr, self.regions.as_ref())?;
         (link.peer, link.src) = (Some(peer), target.source);
         self.add_link(link)
     }
@@ -324,7 +361,7 @@ impl Core {
         &mut self,
         key: LinkKey,
         packet: &[u8],
-        with: Option<OwnedFd>,
+        with: Vec<OwnedFd>,
     ) -> std::result::Result<(), Fault> {
         let Some(link) = self.links.get(key) else {
             return Ok(());
@@ -341,10 +378,13 @@ impl Core {
             let ep = link.ep;
             self.no_longer_entered(ep, key);
         }
-        match (is_asked, with) {
-            (true, Some(fd)) => self.asked(key, &said, &fd),
-            (true, None) => Err(Fault::Protocol("first packet without memory")),
-            (false, _) => self.answered(key, &said),
+        let mut with = with.into_iter();
+        if !is_asked {
+            return self.answered(key, &said, with.next());
+        }
+        match with.next() {
+            Some(fd) => self.asked(key, &said, &fd, with.next()),
+            None => Err(Fault::Protocol("first packet without memory")),
         }
     }
 
@@ -369,6 +409,7 @@ impl Core {
         key: LinkKey,
         said: &Introduction<'_>,
         fd: &OwnedFd,
+        regions: Option<OwnedFd>,
     ) -> std::result::Result<(), Fault> {
         let mut channel = Channel::attach(fd.as_fd()).map_err(Fault::Ended)?;
         channel.is_asymmetric(said.flags & own_flags() & HAS_BARRIER != 0);
@@ -395,6 +436,7 @@ impl Core {
         };
         link.memory = memory;
         link.channel = Some(channel);
+        look(link, regions);
         // Should the answer not leave, the peer's attempt has failed, and with
         // it ours that has made way.
         link.peer = (!is_itself && !is_refused).then_some(peer);
@@ -403,13 +445,12 @@ impl Core {
             seal: link.seal.token(),
             name: &own,
         };
-        if link.memory.is_some() {
-            answer.flags |= CAN_READ;
-        }
+        let mut lent = None;
         if !is_refused {
             answer.flags |= WANTS;
+            lent = lend(link, self.regions.as_ref());
         }
-        let sent = link.wire.send(&answer.encode(), None);
+        let sent = link.wire.send(&answer.encode(), lent);
         if is_refused {
             if let Some(rdm) = self.rdm(ep) {
                 rdm.peers.forget_idle(peer);
@@ -466,6 +507,7 @@ impl Core {
         &mut self,
         key: LinkKey,
         said: &Introduction<'_>,
+        regions: Option<OwnedFd>,
     ) -> std::result::Result<(), Fault> {
         if said.flags & WANTS == 0 {
             return Err(Fault::Refused);
@@ -478,18 +520,10 @@ impl Core {
             return Ok(());
         };
         link.memory = memory;
-        link.is_read = said.flags & CAN_READ != 0;
         if let Some(channel) = &mut link.channel {
             channel.is_asymmetric(said.flags & own_flags() & HAS_BARRIER != 0);
         }
-        if link.memory.is_some() {
-            let head = Head {
-                kind: records::CAN_READ,
-                flags: 0,
-                words: [0; 3],
-            };
-            link.post(head, 0, |_| {})?;
-        }
+        look(link, regions);
         self.opened(key);
         Ok(())
     }
@@ -529,7 +563,7 @@ mod tests {
     fn introductions_are_read_as_they_were_written() {
         let seal = Token { addr: 3, value: 4 };
         let said = Introduction {
-            flags: WANTS | CAN_READ,
+            flags: WANTS | HAS_BARRIER,
             seal,
             name: "a:b",
         };
@@ -537,7 +571,7 @@ mod tests {
         let read = Introduction::decode(&bytes).unwrap();
         assert_eq!(
             (read.flags, read.seal, read.name),
-            (WANTS | CAN_READ, seal, "a:b")
+            (WANTS | HAS_BARRIER, seal, "a:b")
         );
         for len in 0..WORDS * 8 {
             assert!(Introduction::decode(&bytes[..len]).is_none());

@@ -4,10 +4,10 @@ mod faults;
 mod hostile;
 mod joint;
 mod left;
+mod onesided;
 mod peek;
 mod pushing;
 mod remote;
-mod sleeping;
 mod unreported;
 
 use std::ffi::c_int;
@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use fabric_abi::*;
 use prov_local::channel::PUSHED;
+use prov_local::onesided::table::RegionTable;
 use prov_local::rendezvous::Door;
 use prov_message::lane::Errand as _;
 use prov_message::objects::Provider as _;
@@ -26,6 +27,7 @@ use prov_util::cq::{Completion, Cq, CqConfig};
 use prov_util::desc::Descs;
 use prov_util::errno::Errno;
 use prov_util::ffi::{Class, Handle, Use};
+use prov_util::mr::publish::Publisher;
 use prov_util::mr::{self, Job, Memory, Region};
 use prov_util::request::*;
 use prov_util::sync::LockKind;
@@ -68,7 +70,12 @@ impl Side {
     }
 
     fn named(name: String, params: Params) -> Side {
-        let table = Arc::new(MrTable::new(&mr::Config::default()));
+        let regions = (!params.disable_cma).then(|| RegionTable::new().unwrap());
+        let publisher = regions.clone().map(|regions| regions as Arc<dyn Publisher>);
+        let table = Arc::new(MrTable::new(&mr::Config {
+            publisher,
+            ..mr::Config::default()
+        }));
         let format = Local::address_format(FI_ADDR_STR).unwrap();
         let config = av::Config {
             format,
@@ -82,7 +89,7 @@ impl Side {
             directed: true,
             job: Job::NONE,
         };
-        let mut core = Core::new(Arc::new(params), &table, Arc::default()).unwrap();
+        let mut core = Core::new(Arc::new(params), &table, regions, Arc::default()).unwrap();
         let rdm = Rdm::new(av.clone(), name.clone(), &core.params);
         let ep = core.endpoints.add(attributes, Box::new(rdm));
         let reports = &mut core.endpoints.get_mut(ep).unwrap().reports;
@@ -110,6 +117,12 @@ impl Side {
             });
         assert_eq!(inserted, Ok(1));
         number.unwrap()
+    }
+
+    /// Has the owners of memory carry out reads and writes from now on.
+    fn asks(&mut self) {
+        let links = self.core.links.values_mut();
+        links.for_each(|link| link.window = None);
     }
 
     /// What the application's reads do.

@@ -7,13 +7,10 @@ use prov_local::channel::{Channel, Head, LONGEST, SEGMENT, TABLES};
 use prov_local::rendezvous::Wire;
 use prov_local::segment::Segment;
 use prov_util::atomic_ops::Form;
-use prov_util::process_memory::{OtherIov, WRITTEN};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::super::keys::to_peer;
-use super::super::records::{
-    ATOMIC, AtomicWord, DONE, HAS_DATA, MORE, RESULT, WRITE, WRITE_OFFERED,
-};
+use super::super::records::{ATOMIC, AtomicWord, DONE, HAS_DATA, MORE, RESULT, WRITE};
 use super::super::setup::HELLO;
 use super::*;
 
@@ -328,6 +325,7 @@ fn read_from_a_liar(len: usize, parts: &[(usize, u8)]) -> Errno {
         .unwrap();
     assert_eq!(completed(&mut [victim, &mut liar], 0, 1), [1]);
     let mut into = vec![0xee; len + 64];
+    victim.asks();
     let read = access(Access::Read, to, 3, &mut into[..len], 2);
     victim.core.access(victim.ep, &read).unwrap();
     let mut names = victim.core.links.values().flat_map(|link| {
@@ -427,12 +425,6 @@ fn a_stranger_without_a_key_causes_no_completion() {
     let (_wire, mut channel, _) = intrude(&mut scene.victim);
     let (none, empty, some) = (Vec::new(), part(5, 0), part(5, 8));
     let both = [part(1, 0), part(5, 0)].concat();
-    let offered = |list: &[u8], len: u64| {
-        let mut own = vec![1; len as usize];
-        let mut offer = OtherIov::default();
-        assert!(offer.push_own(&memory(&mut own), None));
-        [list, offer.write(&mut [0; WRITTEN])].concat()
-    };
     let atomic = |count| {
         let operation = AtomicWord {
             form: Form::Base.code(),
@@ -451,9 +443,6 @@ fn a_stranger_without_a_key_causes_no_completion() {
         write(&empty, &[]),
         write(&both, &[]),
         write(&some, &[1; 8]),
-        (WRITE_OFFERED, 0, offered(&none, 0)),
-        (WRITE_OFFERED, 1, offered(&empty, 0)),
-        (WRITE_OFFERED, 1, offered(&some, 8)),
         (ATOMIC, atomic(0), none.clone()),
         (ATOMIC, atomic(1), empty.clone()),
         (ATOMIC, atomic(1), [&some[..], &[1; 8]].concat()),

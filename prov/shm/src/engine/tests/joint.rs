@@ -159,56 +159,6 @@ fn where_both_are_at_it_the_parts_of_a_copy_go_through_slots() {
     scene.ends_well();
 }
 
-/// Two sides, of which the first writes to a region of the second, who is about to
-/// copy that, and has so many copied before: their channel has no room to send it.
-fn written(region: &mut [u8], out: &mut [u8], copies: usize) -> (Side, Side, Work<Shm>) {
-    let (mut writer, mut target) = (Side::new(Params::default()), Side::new(Params::default()));
-    let to = writer.insert(&target.name);
-    target.register(3, region);
-    let write = access(Access::Write, to, 3, out, 2);
-    for _ in 0..copies {
-        writer.core.access(writer.ep, &write).unwrap();
-        assert_eq!(completed(&mut [&mut writer, &mut target], 0, 1), [2]);
-        let link = writer.core.links.values_mut().next().unwrap();
-        link.channel.as_mut().unwrap().stays_as_it_is();
-    }
-    region.fill(0);
-    writer.core.access(writer.ep, &write).unwrap();
-    let mut errand = None;
-    until(&mut [], |_| {
-        writer.core.progress();
-        target.core.progress();
-        errand = errand.take().or_else(|| target.core.next_errand());
-        errand.is_some()
-    });
-    (writer, target, errand.unwrap())
-}
-
-#[test]
-fn a_write_to_registered_memory_is_helped_with_through_slots() {
-    let (mut region, mut out) = (vec![0; LEN], pattern(4, LEN));
-    let (mut writer, mut target, errand) = written(&mut region, &mut out, DIRECTLY);
-    target.finish(errand);
-    writer.fill_slots();
-    target.turn();
-    assert!(region[LEN - 1000..] == out[LEN - 1000..]);
-    assert_eq!(completed(&mut [&mut writer, &mut target], 0, 1), [2]);
-    assert!(region == out);
-}
-
-#[test]
-fn a_write_to_registered_memory_is_left_to_its_owner_where_there_are_no_slots() {
-    let (mut region, mut out) = (vec![0; LEN], pattern(4, LEN));
-    let (mut writer, mut target, errand) = written(&mut region, &mut out, DIRECTLY);
-    has_no_slots(&writer);
-    target.finish(errand);
-    let help = writer.help().unwrap();
-    writer.finish(help);
-    assert!(writer.help().is_none(), "it has seen that it cannot");
-    assert_eq!(completed(&mut [&mut writer, &mut target], 0, 1), [2]);
-    assert!(region == out);
-}
-
 #[test]
 fn what_was_offered_is_not_touched_when_its_link_has_ended() {
     let (mut sender, mut receiver) = (Side::new(Params::default()), Side::new(Params::default()));
@@ -258,29 +208,6 @@ fn a_copy_that_has_begun_ends_while_the_owner_of_receives_is_away() {
     });
     scene.receiver.core.endpoints().owner_enters();
     scene.ends_well();
-}
-
-#[test]
-fn what_a_peer_reads_is_copied_by_both() {
-    let (mut reader, mut target) = (Side::new(Params::default()), Side::new(Params::default()));
-    let to = reader.insert(&target.name);
-    let (mut region, mut into) = (pattern(4, LEN), vec![0; LEN]);
-    target.register(3, &mut region);
-    let read = access(Access::Read, to, 3, &mut into, 2);
-    reader.core.access(reader.ep, &read).unwrap();
-    let mut errand = None;
-    until(&mut [], |_| {
-        target.core.progress();
-        reader.core.progress();
-        errand = errand.take().or_else(|| reader.core.next_errand());
-        errand.is_some()
-    });
-    reader.finish(errand.unwrap());
-    target.fill_slots();
-    reader.turn();
-    assert!(into[LEN - 1000..] == region[LEN - 1000..]);
-    assert_eq!(completed(&mut [&mut reader, &mut target], 0, 1), [2]);
-    assert!(into == region);
 }
 
 #[test]

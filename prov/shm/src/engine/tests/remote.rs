@@ -137,7 +137,7 @@ fn writes_do_not_wait_for_the_receives_of_messages() {
 
 #[test]
 fn requests_beyond_those_that_a_peer_has_to_answer_wait() {
-    let mut a = Side::new(Params::default());
+    let mut a = Side::new(without_cma());
     let late = fresh_name();
     let to = a.insert(&late);
     let mut out = pattern(1, 8);
@@ -145,7 +145,7 @@ fn requests_beyond_those_that_a_peer_has_to_answer_wait() {
         let write = access(Access::Write, to, 3, &mut out, context);
         a.core.access(a.ep, &write).unwrap();
     }
-    let mut b = Side::named(late, Params::default());
+    let mut b = Side::named(late, without_cma());
     let mut region = [0; 8];
     b.register(3, &mut region);
     // It sends, and takes no answer.

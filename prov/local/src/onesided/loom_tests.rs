@@ -1,0 +1,186 @@
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU64, Ordering};
+use loom::thread;
+use prov_util::mr::publish::Published;
+
+use super::protocol::*;
+
+/// Two words, two pieces of memory and an entry that stands for one of them.
+struct Shared {
+    flight: AtomicU64,
+    revoked: AtomicU64,
+    entry: Entry,
+    memory: [UnsafeCell<u32>; 2],
+}
+
+#[derive(Clone)]
+struct Ends(Arc<Shared>);
+
+impl Words for Ends {
+    fn flight(&self) -> &AtomicU64 {
+        &self.0.flight
+    }
+
+    fn revoked(&self) -> &AtomicU64 {
+        &self.0.revoked
+    }
+}
+
+fn ends() -> Ends {
+    Ends(Arc::new(Shared {
+        flight: AtomicU64::new(0),
+        revoked: AtomicU64::new(0),
+        entry: Entry::new(),
+        memory: [UnsafeCell::new(0), UnsafeCell::new(0)],
+    }))
+}
+
+/// A region that is one of the two pieces of memory.
+fn region(key: u64, piece: u64) -> Published {
+    Published {
+        key,
+        addr: piece,
+        ..Published::default()
+    }
+}
+
+/// The initiator writes to the region with this key, if there is one; the piece that it
+/// was.
+fn write(ends: &Ends, flights: &mut Flights<Ends>, key: u64) -> Option<u64> {
+    let flight = flights.begin()?;
+    let found = ends.0.entry.find(key);
+    if let Some(found) = &found {
+        // SAFETY: the model says if the owner uses the memory at the same time.
+        ends.0.memory[found.addr as usize].with_mut(|memory| unsafe { *memory += 1 });
+    }
+    drop(flight);
+    found.map(|found| found.addr)
+}
+
+fn wait(watched: &Watched<Ends>) {
+    watched.wait(|_| {
+        thread::yield_now();
+        true
+    });
+}
+
+/// The owner's memory is its own again when it has withdrawn the region.
+fn take_back(ends: &Ends, piece: usize) {
+    // SAFETY: as above.
+    ends.0.memory[piece].with_mut(|memory| unsafe { *memory = 7 });
+}
+
+fn model(preemptions: usize, run: impl Fn() + Send + Sync + 'static) {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(preemptions);
+    model.check(run);
+}
+
+#[test]
+fn closing_a_region_waits_for_the_copy_in_flight() {
+    model(3, || {
+        let ends = ends();
+        ends.0.entry.fill(&region(1, 0));
+        let there = ends.clone();
+        let initiator = thread::spawn(move || {
+            let mut flights = Flights::new(there.clone());
+            write(&there, &mut flights, 1);
+            write(&there, &mut flights, 1);
+        });
+        ends.0.entry.free();
+        wait(&Watched::new(ends.clone()));
+        take_back(&ends, 0);
+        initiator.join().unwrap();
+    });
+}
+
+#[test]
+fn an_entry_that_is_filled_again_leads_to_the_new_region_alone() {
+    model(2, || {
+        let ends = ends();
+        ends.0.entry.fill(&region(1, 0));
+        let there = ends.clone();
+        let initiator = thread::spawn(move || {
+            let mut flights = Flights::new(there.clone());
+            let found = write(&there, &mut flights, 1);
+            assert!(found.is_none_or(|piece| piece == 0));
+            let found = write(&there, &mut flights, 2);
+            assert!(found.is_none_or(|piece| piece == 1));
+        });
+        ends.0.entry.free();
+        wait(&Watched::new(ends.clone()));
+        take_back(&ends, 0);
+        ends.0.entry.fill(&region(2, 1));
+        initiator.join().unwrap();
+    });
+}
+
+#[test]
+fn the_same_key_again_is_the_new_region() {
+    model(2, || {
+        let ends = ends();
+        ends.0.entry.fill(&region(1, 0));
+        let there = ends.clone();
+        let initiator = thread::spawn(move || {
+            write(&there, &mut Flights::new(there.clone()), 1);
+        });
+        ends.0.entry.free();
+        wait(&Watched::new(ends.clone()));
+        take_back(&ends, 0);
+        ends.0.entry.fill(&region(1, 1));
+        ends.0.entry.free();
+        wait(&Watched::new(ends.clone()));
+        take_back(&ends, 1);
+        initiator.join().unwrap();
+    });
+}
+
+#[test]
+fn a_link_that_is_revoked_and_idle_has_no_more_flights() {
+    model(3, || {
+        let ends = ends();
+        ends.0.entry.fill(&region(1, 0));
+        let there = ends.clone();
+        let initiator = thread::spawn(move || {
+            write(&there, &mut Flights::new(there.clone()), 1);
+        });
+        let watched = Watched::new(ends.clone());
+        watched.revoke();
+        // Nobody looks at the words any more from here on.
+        if watched.is_idle() {
+            take_back(&ends, 0);
+        }
+        initiator.join().unwrap();
+    });
+}
+
+#[test]
+fn a_dead_initiator_is_not_waited_for() {
+    model(3, || {
+        let ends = ends();
+        ends.0.entry.fill(&region(1, 0));
+        let gone = Arc::new(AtomicU64::new(0));
+        let (there, dies) = (ends.clone(), gone.clone());
+        let initiator = thread::spawn(move || {
+            let mut flights = Flights::new(there.clone());
+            let flight = flights.begin();
+            let found = there.0.entry.find(1);
+            if found.is_some() {
+                // SAFETY: as above.
+                there.0.memory[0].with_mut(|memory| unsafe { *memory += 1 });
+            }
+            // Its word stays as it is.
+            std::mem::forget(flight);
+            dies.store(1, Ordering::Release);
+        });
+        ends.0.entry.free();
+        let watched = Watched::new(ends.clone());
+        watched.wait(|_| {
+            thread::yield_now();
+            gone.load(Ordering::Acquire) == 0
+        });
+        take_back(&ends, 0);
+        initiator.join().unwrap();
+    });
+}

@@ -1,0 +1,358 @@
+//! Writes and reads that the initiator carries out, whatever the owner of the memory does.
+
+use super::*;
+
+/// Two sides with a link, and how the first one names the second. The second is not driven
+/// from then on, unless a test does.
+fn pair() -> (Side, Side, u64) {
+    let (mut a, mut b) = (Side::new(Params::default()), Side::new(Params::default()));
+    let to = a.insert(&b.name);
+    b.insert(&a.name);
+    let mut out = [0; 8];
+    a.core
+        .transmit(a.ep, &message(to, 1, &mut out, FI_DELIVERY_COMPLETE))
+        .unwrap();
+    let mut into = [0; 8];
+    b.core.receive(b.ep, &buffer(1, &mut into, 2)).unwrap();
+    assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [1]);
+    assert_eq!(b.completions(), [2]);
+    (a, b, to)
+}
+
+/// A write with other flags besides, and immediate data.
+fn with(flags: u64, data: u64, access: RemoteAccess) -> RemoteAccess {
+    RemoteAccess {
+        flags: access.flags | flags,
+        data,
+        ..access
+    }
+}
+
+/// What a side was told of remote writes: lengths and data.
+fn told(side: &Side) -> Vec<(usize, u64)> {
+    let mut all = Vec::new();
+    let note = |one: &Completion| {
+        assert_eq!(one.flags, FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA);
+        all.push((one.len, one.data));
+    };
+    let _ = side.cq.read(1000, note);
+    all
+}
+
+#[test]
+fn any_number_of_writes_and_reads_of_any_length_need_nobody_at_the_other_side() {
+    let (a, b, to) = pair();
+    let mut a = a;
+    let mut region = vec![0; 300_000];
+    b.register(3, &mut region);
+    for (round, len) in LENGTHS.into_iter().cycle().take(5000).enumerate() {
+        let (mut out, mut back) = (pattern(round, len), vec![0; len]);
+        let write = access(Access::Write, to, 3, &mut out, 1);
+        a.core.access(a.ep, &write).unwrap();
+        assert_eq!(a.completions(), [1], "{len} bytes");
+        let read = access(Access::Read, to, 3, &mut back, 2);
+        a.core.access(a.ep, &read).unwrap();
+        assert_eq!(a.completions(), [2]);
+        assert!(back == out && region[..len] == out);
+    }
+}
+
+#[test]
+fn a_refusal_needs_nobody_either() {
+    let (mut a, b, to) = pair();
+    let mut region = vec![0; 64];
+    // SAFETY: the region is kept until the test ends.
+    let piece = unsafe { Memory::new(memory(&mut region).pieces()) }.unwrap();
+    let request = mr::Request::new(piece, FI_REMOTE_READ, 3);
+    let closed = b.register(4, &mut [0; 64]);
+    b.table.register(request).unwrap();
+    b.table.close(&closed).unwrap();
+    let mut bytes = [7; 8];
+    for (kind, key, addr, error) in [
+        (Access::Write, 3, 0, Errno::EACCES),
+        (Access::Read, 3, 57, Errno::EACCES),
+        (Access::Read, 3, u64::MAX - 3, Errno::EACCES),
+        (Access::Read, 4, 0, Errno::ENOKEY),
+        (Access::Write, 5, 0, Errno::ENOKEY),
+    ] {
+        let mut wrong = access(kind, to, 0, &mut bytes, 1);
+        wrong.remote = RemotePiece { addr, len: 8, key }.into();
+        a.core.access(a.ep, &wrong).unwrap();
+        assert_eq!(a.error(), Some(error), "{kind:?} of {key} at {addr}");
+    }
+    // One of no bytes does nothing, and one with data would lose it.
+    for (data, flags) in [(None, 0), (Some(5), FI_REMOTE_CQ_DATA)] {
+        let write = access(Access::Write, to, 5, &mut [], 9);
+        let write = with(flags, data.unwrap_or(0), write);
+        a.core.access(a.ep, &write).unwrap();
+        assert_eq!(a.completions().len(), usize::from(data.is_none()));
+        assert_eq!(a.error(), data.map(|_| Errno::ENOKEY));
+    }
+    assert_eq!(region, [0; 64]);
+}
+
+#[test]
+fn immediate_data_comes_behind_the_bytes() {
+    let (mut a, mut b, to) = pair();
+    let (mut region, mut out) = (vec![0; PUSHED + 1], pattern(1, PUSHED + 1));
+    b.register(3, &mut region);
+    for (data, len) in [(7, 8), (8, PUSHED + 1), (9, 0)] {
+        let write = access(Access::Write, to, 3, &mut out[..len], 1);
+        let write = with(FI_REMOTE_CQ_DATA, data, write);
+        a.core.access(a.ep, &write).unwrap();
+        assert_eq!(a.completions(), [1]);
+    }
+    assert!(region == out);
+    let mut all = Vec::new();
+    until(&mut [&mut b], |sides| {
+        all.extend(told(sides[0]));
+        all.len() == 3
+    });
+    assert_eq!(all, [(8, 7), (PUSHED + 1, 8), (0, 9)]);
+}
+
+#[test]
+fn data_of_a_region_that_was_closed_since_is_told_all_the_same() {
+    let (mut a, mut b, to) = pair();
+    let mut region = [0; 8];
+    let open = b.register(3, &mut region);
+    let write = access(Access::Write, to, 3, &mut [5; 8], 1);
+    let write = with(FI_REMOTE_CQ_DATA, 7, write);
+    a.core.access(a.ep, &write).unwrap();
+    assert_eq!(a.completions(), [1]);
+    b.table.close(&open).unwrap();
+    let mut all = Vec::new();
+    until(&mut [&mut b], |sides| {
+        all.extend(told(sides[0]));
+        !all.is_empty()
+    });
+    assert_eq!((all, region), (vec![(8, 7)], [5; 8]));
+}
+
+#[test]
+fn what_finds_no_room_for_its_data_is_not_copied() {
+    let (mut a, b, to) = pair();
+    let mut region = [0; 8];
+    b.register(3, &mut region);
+    let mut last = 0;
+    let refused = loop {
+        last += 1;
+        let mut out = u64::to_ne_bytes(last);
+        let write = access(Access::Write, to, 3, &mut out, 1);
+        let write = with(FI_REMOTE_CQ_DATA, last, write);
+        if let Err(error) = a.core.access(a.ep, &write) {
+            break error;
+        }
+    };
+    assert_eq!(refused, Errno::EAGAIN);
+    assert_eq!(u64::from_ne_bytes(region), last - 1);
+    assert_eq!(a.completions().len() as u64, last - 1);
+    // Without data, there is nothing to be told.
+    let write = access(Access::Write, to, 3, &mut [1; 8], 1);
+    a.core.access(a.ep, &write).unwrap();
+    assert_eq!(region, [1; 8]);
+}
+
+/// Counts accesses.
+#[derive(Default)]
+struct Accesses(std::sync::atomic::AtomicUsize);
+
+impl mr::RemoteEvents for Accesses {
+    fn accessed(&self, bytes: usize) {
+        self.0
+            .fetch_add(bytes, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn counters_of_a_region_count_what_peers_do_by_themselves() {
+    let (mut a, mut b, to) = pair();
+    let mut region = [0; 8];
+    let open = b.register(3, &mut region);
+    for kind in [Access::Write, Access::Read] {
+        let counted = match kind {
+            Access::Write => FI_REMOTE_WRITE,
+            Access::Read => FI_REMOTE_READ,
+        };
+        let counter = Arc::new(Accesses::default());
+        b.table.count_in(&open, counted, counter.clone()).unwrap();
+        let mut bytes = [3; 8];
+        a.core
+            .access(a.ep, &access(kind, to, 3, &mut bytes, 1))
+            .unwrap();
+        assert_eq!(a.completions(), [1]);
+        let count = || counter.0.load(std::sync::atomic::Ordering::Relaxed);
+        assert_eq!(count(), 0);
+        until(&mut [&mut b], |_| count() == 8);
+    }
+}
+
+#[test]
+fn a_counter_of_an_endpoint_counts_what_peers_do_by_themselves() {
+    use prov_util::cntr::{Cntr, CntrEvents};
+    use prov_util::wait::Attachment;
+
+    let (mut a, mut b, to) = pair();
+    let mut region = [0; 8];
+    b.register(3, &mut region);
+    let counter = open(Cntr::new(CntrEvents::Completions, Attachment::None, None));
+    let reports = &mut b.core.endpoints.get_mut(b.ep).unwrap().reports;
+    reports.counters.remote_write = Some(counter.clone());
+    b.table.count_all(reports.counters.remote());
+    let write = access(Access::Write, to, 3, &mut [9; 8], 1);
+    a.core.access(a.ep, &write).unwrap();
+    assert_eq!((a.completions(), counter.read()), (vec![1], 0));
+    until(&mut [&mut b], |_| counter.read() == 1);
+    // Reads are not counted, and tell nobody.
+    let mut back = [0; 8];
+    let read = access(Access::Read, to, 3, &mut back, 2);
+    a.core.access(a.ep, &read).unwrap();
+    assert_eq!(back, [9; 8]);
+    (0..10).for_each(|_| b.drive());
+    assert_eq!(counter.read(), 1);
+}
+
+#[test]
+fn nothing_is_copied_ahead_of_a_request_that_the_owner_has_to_carry_out() {
+    let (mut a, mut b, to) = pair();
+    let (mut whole, mut halves) = ([0; 8], [[0; 4], [0; 4]]);
+    b.register(3, &mut whole);
+    let [first, second] = &mut halves;
+    let parts = [memory(first), memory(second)].map(|part| part.pieces()[0]);
+    // SAFETY: the parts are kept until the test ends.
+    let parts = unsafe { AppIov::from_iov(parts.as_ptr(), 2) }.unwrap();
+    b.register_memory(4, &parts);
+    // Memory in pieces is its owner's to write to.
+    let asked = access(Access::Write, to, 4, &mut [1; 8], 1);
+    a.core.access(a.ep, &asked).unwrap();
+    let (mut later, mut back) = ([2; 8], [0; 8]);
+    a.core
+        .access(a.ep, &access(Access::Write, to, 3, &mut later, 2))
+        .unwrap();
+    a.core
+        .access(a.ep, &access(Access::Read, to, 3, &mut back, 3))
+        .unwrap();
+    assert_eq!((a.completions(), whole), (vec![], [0; 8]));
+    assert_eq!(completed(&mut [&mut a, &mut b], 0, 3), [1, 2, 3]);
+    assert_eq!((halves, whole, back), ([[1; 4]; 2], [2; 8], [2; 8]));
+    // Then they are copied again.
+    let mut later = [4; 8];
+    a.core
+        .access(a.ep, &access(Access::Write, to, 3, &mut later, 4))
+        .unwrap();
+    assert_eq!((a.completions(), whole), (vec![4], later));
+}
+
+#[test]
+fn what_is_to_last_is_written_by_its_owner() {
+    let (mut a, mut b, to) = pair();
+    let mut region = [0; 8];
+    b.register(3, &mut region);
+    let write = access(Access::Write, to, 3, &mut [1; 8], 1);
+    let write = with(FI_COMMIT_COMPLETE, 0, write);
+    a.core.access(a.ep, &write).unwrap();
+    assert_eq!(a.completions(), []);
+    assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [1]);
+    assert_eq!(region, [1; 8]);
+}
+
+#[test]
+fn a_key_that_is_used_again_leads_to_the_new_region() {
+    let (mut a, b, to) = pair();
+    let mut memory = [[0u8; 8]; 20];
+    for (number, place) in memory.iter_mut().enumerate() {
+        let open = b.register(3, place);
+        let write = access(Access::Write, to, 3, &mut [number as u8 + 1; 8], 1);
+        a.core.access(a.ep, &write).unwrap();
+        assert_eq!(a.completions(), [1]);
+        b.table.close(&open).unwrap();
+    }
+    for (number, place) in memory.iter().enumerate() {
+        assert_eq!(*place, [number as u8 + 1; 8]);
+    }
+}
+
+#[test]
+fn regions_that_find_no_place_in_the_table_are_reached_through_their_owner() {
+    // More than the table has places.
+    const MANY: u64 = 6000;
+    let (mut a, mut b, to) = pair();
+    let mut memory = vec![0u8; MANY as usize];
+    for (key, place) in memory.chunks_mut(1).enumerate() {
+        b.register(key as u64, place);
+    }
+    for key in 0..MANY {
+        let write = access(Access::Write, to, key, &mut [key as u8 ^ 1], 1);
+        a.core.access(a.ep, &write).unwrap();
+        assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [1]);
+    }
+    let right = |(key, byte): (usize, &u8)| *byte == key as u8 ^ 1;
+    assert!(memory.iter().enumerate().all(right));
+}
+
+#[test]
+fn a_region_that_is_set_up_first_is_found_when_it_is() {
+    let (mut a, mut b, to) = pair();
+    b.table = {
+        let publisher = b.core.regions.clone().unwrap() as Arc<dyn Publisher>;
+        Arc::new(MrTable::new(&mr::Config {
+            mr_mode: FI_MR_ENDPOINT,
+            publisher: Some(publisher),
+            ..mr::Config::default()
+        }))
+    };
+    let mut region = [0; 8];
+    let open = b.register(3, &mut region);
+    b.table.enable(&open).unwrap();
+    let write = access(Access::Write, to, 3, &mut [1; 8], 1);
+    a.core.access(a.ep, &write).unwrap();
+    assert_eq!((a.completions(), region), (vec![1], [1; 8]));
+    b.table.close(&open).unwrap();
+    a.core.access(a.ep, &write).unwrap();
+    assert_eq!(a.error(), Some(Errno::ENOKEY), "and nothing is left of it");
+    b.drive();
+}
+
+#[test]
+fn whoever_does_not_let_others_copy_does_not_copy_either() {
+    let local = Local::new(Arc::new(without_cma())).for_domain();
+    assert!(local.publisher().is_none());
+    let local = Local::new(Arc::new(Params::default())).for_domain();
+    assert!(local.publisher().is_some());
+}
+
+#[test]
+fn where_one_side_does_not_let_the_other_it_is_asked() {
+    for (mine, other) in [
+        (without_cma(), Params::default()),
+        (Params::default(), without_cma()),
+    ] {
+        let (mut a, mut b) = (Side::new(mine), Side::new(other));
+        let to = a.insert(&b.name);
+        let mut region = [0; 8];
+        b.register(3, &mut region);
+        for value in 1..4 {
+            let write = access(Access::Write, to, 3, &mut [value; 8], 1);
+            a.core.access(a.ep, &write).unwrap();
+            assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [1]);
+            assert_eq!(region, [value; 8]);
+            assert!(a.core.links.values().all(|link| link.window.is_none()));
+        }
+    }
+}
+
+#[test]
+fn a_peer_that_closes_its_endpoint_is_written_to_no_more() {
+    let (mut a, mut b, to) = pair();
+    let mut region = [0; 8];
+    b.register(3, &mut region);
+    b.core.close(b.ep);
+    let write = access(Access::Write, to, 3, &mut [1; 8], 1);
+    a.core.access(a.ep, &write).unwrap();
+    let mut error = None;
+    until(&mut [&mut a], |sides| {
+        error = error.or(sides[0].error());
+        error.is_some()
+    });
+    assert_eq!((error, region), (Some(Errno::ESHUTDOWN), [0; 8]));
+}
