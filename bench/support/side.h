@@ -33,6 +33,7 @@ struct bench_options {
 	bool own_domains;	/* one for each thread */
 	bool inside;		/* both sides are one process */
 	bool pinned;		/* to processors */
+	bool idle;		/* the target of remote access calls nothing */
 	enum fi_threading threading;
 };
 

@@ -31,7 +31,7 @@ fn ends() -> Ends {
     Ends(Arc::new(Shared {
         flight: AtomicU64::new(0),
         revoked: AtomicU64::new(0),
-        entry: Entry::new(),
+        entry: Entry::vacant(),
         memory: [UnsafeCell::new(0), UnsafeCell::new(0)],
     }))
 }

@@ -34,8 +34,8 @@ pub struct Entry {
 
 impl Entry {
     /// A free entry.
-    #[cfg(any(test, loom))]
-    pub fn new() -> Self {
+    #[cfg(all(test, loom))]
+    pub fn vacant() -> Self {
         let zero = || AtomicU64::new(0);
         Entry {
             state: zero(),

@@ -217,6 +217,7 @@ impl<P: Provider> endpoint::Endpoint for SoftEndpoint<P> {
         let ep = core.endpoints().get_mut(*key);
         let ep = ep.ok_or(Errno::EOPBADSTATE)?;
         ep.reports = Reports::to(bindings);
+        this.domain.memory.count_all(bindings.counters.remote());
         let enabling = Enabling {
             domain: &this.domain,
             endpoint: this.named(),
