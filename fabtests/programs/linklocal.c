@@ -1,10 +1,15 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /* Endpoints at a link-local IPv6 address, which means nothing without the
  * interface that its scope names. */
+#include <arpa/inet.h>
+#include <net/if.h>
 #include <netinet/in.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "check.h"
+#include "child.h"
+#include "connect.h"
 #include "memory.h"
 #include "network.h"
 #include "pattern.h"
@@ -93,11 +98,184 @@ static void inserted_without_scope(void)
 	ct_close_peer(&a);
 }
 
+/* One end of two links. */
+struct ends {
+	struct ct_peer peers[2];
+	struct fid_pep *peps[2];
+};
+
+/* With the port of the first one for both, or with any. */
+static void open_ends(struct ends *ends, const char *address, const char *prefix,
+		      bool same_port)
+{
+	struct ct_spec spec = { .caps = FI_MSG };
+	char service[8] = "0";
+
+	for (int i = 0; i < 2; i++) {
+		struct fi_info *hints = ct_hints(&spec), *info;
+		struct ct_peer *peer = &ends->peers[i];
+		struct sockaddr_in6 name;
+		char node[32];
+
+		snprintf(node, sizeof(node), "%s%%%s%d", address, prefix, i);
+		if (fi_getinfo(CT_API_VERSION, node, service, FI_SOURCE, hints,
+			       &info) == -FI_ENODATA)
+			SKIP("not advertised");
+		fi_freeinfo(hints);
+		ct_open_domain(peer, &spec, info, NULL, NULL);
+		if (ct_opt.type == FI_EP_RDM)
+			ct_open_ep(peer, info);
+		else if (same_port)
+			ends->peps[i] = ct_listen(peer);
+		if (!same_port)
+			continue;
+		ct_name(ends->peps[i] ? &ends->peps[i]->fid : &peer->ep->fid,
+			&name, sizeof(name));
+		snprintf(service, sizeof(service), "%d", ntohs(name.sin6_port));
+	}
+	ends->peers[0].partner = &ends->peers[1];
+	ends->peers[1].partner = &ends->peers[0];
+}
+
+/* What an end is called, from the other side of link `i`. */
+static struct sockaddr_in6 far_name(int fd, const char *prefix, int i)
+{
+	struct sockaddr_in6 name;
+	char interface[8];
+
+	ct_hear(fd, &name, sizeof(name));
+	snprintf(interface, sizeof(interface), "%s%d", prefix, i);
+	name.sin6_scope_id = if_nametoindex(interface);
+	REQUIRE(name.sin6_scope_id);
+	return name;
+}
+
+static void tell_name(int fd, struct fid *fid)
+{
+	struct sockaddr_in6 name;
+
+	ct_name(fid, &name, sizeof(name));
+	ct_tell(fd, &name, sizeof(name));
+}
+
+static unsigned char places[2][LENGTH];
+static struct fi_context2 rx_contexts[2], tx_contexts[2];
+
+/* Messages on both links, of which each says which one it is on. */
+static void receive_both(struct ends *ends, size_t len, unsigned seed)
+{
+	for (int i = 0; i < 2; i++)
+		ct_done(&ends->peers[i], &ends->peers[i].rx, &rx_contexts[i]);
+	for (unsigned i = 0; i < 2; i++)
+		REQUIRE(ct_holds(places[i], len, seed + i));
+}
+
+static void post_both(struct ends *ends, size_t len)
+{
+	for (int i = 0; i < 2; i++)
+		POST(&ends->peers[i],
+		     fi_recv(ends->peers[i].ep, places[i], len, NULL,
+			     FI_ADDR_UNSPEC, &rx_contexts[i]));
+}
+
+static void send_both(struct ends *ends, size_t len, unsigned seed)
+{
+	static unsigned char bytes[2][LENGTH];
+
+	for (unsigned i = 0; i < 2; i++) {
+		struct ct_peer *peer = &ends->peers[i];
+
+		ct_fill(bytes[i], len, seed + i);
+		POST(peer, fi_send(peer->ep, bytes[i], len, NULL, peer->to,
+				   &tx_contexts[i]));
+	}
+	for (int i = 0; i < 2; i++)
+		ct_done(&ends->peers[i], &ends->peers[i].tx, &tx_contexts[i]);
+}
+
+static void close_ends(struct ends *ends)
+{
+	for (int i = 0; i < 2; i++) {
+		if (ends->peps[i])
+			OK(fi_close(&ends->peps[i]->fid));
+		ct_close_peer(&ends->peers[i]);
+	}
+}
+
+/* Two ends that have the same address and port. */
+static void far_ends(int fd)
+{
+	struct ends ends = { 0 };
+	struct ct_event request;
+	char bye;
+
+	open_ends(&ends, CT_FAR, "b", true);
+	for (int i = 0; i < 2; i++)
+		tell_name(fd, ends.peps[i] ? &ends.peps[i]->fid
+					       : &ends.peers[i].ep->fid);
+	for (int i = 0; i < 2; i++) {
+		struct ct_peer *peer = &ends.peers[i];
+
+		if (ends.peps[i]) {
+			ct_wait_request(peer, &request);
+			ct_accept(peer, &request, NULL, 0);
+			ct_wait_connected(peer);
+		} else {
+			struct sockaddr_in6 name = far_name(fd, "b", i);
+
+			peer->to = ct_insert(peer, &name);
+		}
+	}
+	post_both(&ends, LENGTH);
+	ct_tell(fd, "", 1);
+	receive_both(&ends, LENGTH, 1);
+	send_both(&ends, 8, 11);
+	ct_hear(fd, &bye, 1);
+	close_ends(&ends);
+}
+
+/* A peer is whom its interface leads to, even if all else of its address is that of
+ * another one. */
+static void two_links(void)
+{
+	struct ends ends = { 0 };
+	struct sockaddr_in6 names[2];
+	struct ct_child child = ct_two_links(far_ends);
+	char ready;
+
+	open_ends(&ends, CT_NEAR, "a", false);
+	ct_begin(&child);
+	for (int i = 0; i < 2; i++)
+		names[i] = far_name(child.fd, "a", i);
+	REQUIRE(names[0].sin6_port == names[1].sin6_port);
+	for (int i = 0; i < 2; i++) {
+		struct ct_peer *peer = &ends.peers[i];
+
+		if (ct_opt.type == FI_EP_RDM) {
+			tell_name(child.fd, &peer->ep->fid);
+			peer->to = ct_insert(peer, &names[i]);
+		} else {
+			ct_open_ep(peer, peer->info);
+			OK(fi_connect(peer->ep, &names[i], NULL, 0));
+		}
+	}
+	for (int i = 0; i < 2 && ct_opt.type == FI_EP_MSG; i++)
+		ct_wait_connected(&ends.peers[i]);
+	post_both(&ends, 8);
+	ct_hear(child.fd, &ready, 1);
+	send_both(&ends, LENGTH, 1);
+	receive_both(&ends, 8, 11);
+	ct_tell(child.fd, "", 1);
+	close_ends(&ends);
+	ct_join(&child);
+}
+
 static const struct ct_test tests[] = {
 	{ "exchange", plain, CT_RDM | CT_MSG },
 	{ "through-sockets", through_sockets, CT_RDM | CT_MSG },
 	{ "ports-of-a-range", ports_of_a_range, CT_RDM | CT_MSG },
 	{ "inserted-without-scope", inserted_without_scope, CT_RDM },
+	{ "two-links", two_links, CT_RDM | CT_MSG },
 };
 
 CT_MAIN(tests)

@@ -7,6 +7,9 @@
 #include <net/if.h>
 #include <netinet/in.h>
 #include <sched.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -90,6 +93,65 @@ void ct_own_link(void)
 	wait_for_address(fd, &request.address, request.interface);
 	close(fd);
 	ct_opt.source = LINK_LOCAL "%lo";
+}
+
+/* Runs ip(8), of Debian's iproute2; whether it succeeded. */
+static bool ip(const char *format, ...)
+{
+	char command[256] = "exec ip ";
+	size_t at = strlen(command);
+	va_list args;
+
+	va_start(args, format);
+	vsnprintf(command + at, sizeof(command) - at, format, args);
+	va_end(args);
+	return !system(command);
+}
+
+static void give_address(const char *interface, const char *address)
+{
+	REQUIRE(ip("link set %s addrgenmode none up", interface));
+	REQUIRE(ip("-6 addr add %s/64 dev %s nodad", address, interface));
+}
+
+static void (*far_side)(int fd);
+
+static void live_far(int fd)
+{
+	char go;
+
+	leave_network();
+	ct_tell(fd, "", 1);
+	if (read(fd, &go, 1) != 1)
+		_exit(0);
+	give_address("b0", CT_FAR);
+	give_address("b1", CT_FAR);
+	ct_tell(fd, "", 1);
+	if (read(fd, &go, 1) == 1)
+		far_side(fd);
+}
+
+struct ct_child ct_two_links(void (*far)(int fd))
+{
+	struct ct_child child;
+	char ready;
+
+	if (!ip("-V >/dev/null"))
+		SKIP("no ip(8)");
+	leave_network();
+	far_side = far;
+	child = ct_spawn(live_far);
+	ct_begin(&child);
+	ct_hear(child.fd, &ready, 1);
+	for (int i = 0; i < 2; i++)
+		if (!ip("link add a%d index %d type veth peer name b%d index %d netns %d",
+			i, 10 + i, i, 11 - i, (int)child.pid))
+			SKIP("no pairs of virtual interfaces");
+	give_address("a0", CT_NEAR);
+	give_address("a1", CT_NEAR);
+	ct_tell(child.fd, "", 1);
+	ct_hear(child.fd, &ready, 1);
+	return child;
 }
 
 void ct_own_network(void)

@@ -5,6 +5,8 @@
 
 #include <stdbool.h>
 
+#include "child.h"
+
 /* Moves the process, which must have a single thread, into a network namespace
  * with one address, which becomes the source of what the test opens. Skips the
  * test without the privilege. */
@@ -13,6 +15,15 @@ void ct_own_network(void);
 /* The same with a link-local IPv6 address, which means nothing without its
  * interface. */
 void ct_own_link(void);
+
+/* Two links between this process and another one, each in a network namespace of its
+ * own: interfaces a0 and a1 here, which both have the address CT_NEAR, and b0 and b1
+ * there, which both have CT_FAR. Their numbers say nothing: a0 is as high as b1. The
+ * calling process must have a single thread. The other one runs the function after
+ * ct_begin. */
+#define CT_NEAR "fe80::1"
+#define CT_FAR "fe80::77"
+struct ct_child ct_two_links(void (*far)(int fd));
 
 /* Gives the network its address or takes it away; then nothing gets through,
  * and nobody is told. */
