@@ -126,6 +126,34 @@ fn a_directory_of_providers_is_loaded() {
 }
 
 #[test]
+fn an_empty_list_of_providers_is_as_none_and_the_log_says_so() {
+    const SAID: &str = "FI_PROVIDER names no provider";
+    let path = at("one");
+    let with = |more: &[(&str, &str)]| {
+        let mut environment = vec![
+            ("FI_PROVIDER_PATH", path.as_str()),
+            ("FI_LOG_LEVEL", "warn"),
+        ];
+        environment.extend_from_slice(more);
+        let output = query(&["info", "type=rdm"], &environment);
+        let [out, log] =
+            [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+        (fakes(out.lines().map(str::to_owned).collect()), log)
+    };
+    let (unset, log) = with(&[]);
+    assert!(!unset.is_empty());
+    assert!(!log.contains(SAID), "{log}");
+    for nothing in ["", ","] {
+        let (found, log) = with(&[("FI_PROVIDER", nothing)]);
+        assert_eq!(found, unset, "FI_PROVIDER={nothing:?}");
+        assert!(log.contains(SAID), "FI_PROVIDER={nothing:?}: {log}");
+    }
+    let (found, log) = with(&[("FI_PROVIDER", "alpha")]);
+    assert_ne!(found, unset);
+    assert!(!log.contains(SAID), "{log}");
+}
+
+#[test]
 fn the_highest_version_of_a_name_is_used() {
     let path = format!("{}:{}", at("one"), at("two"));
     let providers = fakes(lines(&["providers"], &[("FI_PROVIDER_PATH", &path)]));
@@ -361,7 +389,10 @@ fn messages_of_c_and_of_rust_code_have_one_format() {
 fn messages_are_chosen_by_level_provider_and_subsystem() {
     let path = at("one");
     let with = |more: &[(&str, &str)]| {
-        let mut environment = vec![("FI_PROVIDER_PATH", path.as_str())];
+        let mut environment = vec![
+            ("FI_PROVIDER_PATH", path.as_str()),
+            ("FI_LOG_LEVEL", "warn"),
+        ];
         environment.extend(more);
         log(&environment)
     };
