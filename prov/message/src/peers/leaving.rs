@@ -82,17 +82,16 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
     /// Looks for the numbers of those who have left something: of all of them, or of those
     /// whom the address vector did not know.
     pub(super) fn look_up_left(&mut self, all: bool) {
-        for place in 0..self.left.all.len() {
-            let Left { addr, source, .. } = &self.left.all[place];
+        let mut left = std::mem::take(&mut self.left.all);
+        for Left { key, addr, source } in &mut left {
             if !all && *source != UNKNOWN_SOURCE {
                 continue;
             }
-            let (now, before) = (self.source_of(addr), *source);
-            if now != before {
-                let left = &mut self.left.all[place];
-                left.source = now;
-                self.left.relabelled.push((left.key, now));
+            let now = self.source_of(addr);
+            if std::mem::replace(source, now) != now {
+                self.left.relabelled.push((*key, now));
             }
         }
+        self.left.all = left;
     }
 }
