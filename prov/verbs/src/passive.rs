@@ -145,6 +145,7 @@ mod tests {
     use std::ptr::null_mut;
 
     use fabric_abi::{FI_CONNREQ, FI_VERSION};
+    use prov_util::attr::Opaque;
     use prov_util::endpoint::PassiveEndpoint as _;
     use prov_util::eq::Eq;
     use prov_util::ffi::pep::PassiveObject;
@@ -163,53 +164,110 @@ mod tests {
         Id::new(&Channel::fake(context), space, 0).unwrap()
     }
 
+    /// What listens, and what tells of it.
+    struct Listener {
+        passive: Handle<PassiveObject<SoftPassive<Passive>>>,
+        manager: Arc<Manager>,
+        requests: Arc<Requests<Incomer>>,
+        eq: Use<Eq>,
+        /// The number of its identifier.
+        key: u64,
+    }
+
+    fn listener(is_xrc: bool) -> Listener {
+        let context = fake::xrc::context("fake");
+        let own = Passive {
+            params: Arc::default(),
+            manager: Manager::fake(context),
+            space: PortSpace::Tcp,
+            is_xrc,
+        };
+        let setup = Setup {
+            id: Some(id(context, PortSpace::Tcp)),
+            datagrams: is_xrc.then(|| id(context, PortSpace::Udp)),
+        };
+        let (manager, requests) = (own.manager.clone(), Arc::<Requests<_>>::default());
+        let info = Info::default();
+        let passive = PassiveObject(SoftPassive::new(own, setup, requests.clone(), &info));
+        let passive = Handle::new(passive, null_mut(), Vec::new());
+        let eq = Eq::new(Attachment::None, FI_VERSION(2, 0));
+        let eq = Use::of(&Handle::new(eq, null_mut(), Vec::new()));
+        passive.bind(eq.clone()).unwrap();
+        fake::xrc::calls();
+        PassiveEndpoint::listen(&passive).unwrap();
+        let key = fake::xrc::calls()[0].key;
+        Listener {
+            passive,
+            manager,
+            requests,
+            eq,
+            key,
+        }
+    }
+
+    impl Listener {
+        /// So many ask for a connection. What drives it gets away meanwhile.
+        fn hears(&self, asking: usize) {
+            let peer = SocketAddress::Internet("10.0.0.1:7471".parse().unwrap());
+            (0..asking).for_each(|_| fake::xrc::ask(self.key, &peer, MESSAGE));
+            rustix::io::write(self.manager.descriptor(), &1u64.to_ne_bytes()).unwrap();
+            self.manager.progress();
+            assert!(fake::xrc::events() < asking);
+            while fake::xrc::events() != 0 {
+                self.manager.progress();
+            }
+        }
+
+        /// How many requests the event queue tells of.
+        fn told(&self) -> usize {
+            let mut count = 0;
+            let mut note = |event: &prov_util::eq::Event| {
+                assert_eq!(event.kind, FI_CONNREQ);
+                count += 1;
+            };
+            while self.eq.read(usize::MAX, false, &mut note).is_ok() {}
+            count
+        }
+    }
+
     #[test]
     fn requests_that_have_no_answer_do_not_pile_up() {
         const ASKING: usize = UNANSWERED_LIMIT + 50;
-        let peer = SocketAddress::Internet("10.0.0.1:7471".parse().unwrap());
         for is_xrc in [false, true] {
-            let context = fake::xrc::context("fake");
-            let own = Passive {
-                params: Arc::default(),
-                manager: Manager::fake(context),
-                space: PortSpace::Tcp,
-                is_xrc,
-            };
-            let setup = Setup {
-                id: Some(id(context, PortSpace::Tcp)),
-                datagrams: is_xrc.then(|| id(context, PortSpace::Udp)),
-            };
-            let (manager, requests) = (own.manager.clone(), Arc::<Requests<_>>::default());
-            let info = Info::default();
-            let passive = PassiveObject(SoftPassive::new(own, setup, requests.clone(), &info));
-            let passive = Handle::new(passive, null_mut(), Vec::new());
-            let eq = Eq::new(Attachment::None, FI_VERSION(2, 0));
-            let eq = Use::of(&Handle::new(eq, null_mut(), Vec::new()));
-            passive.bind(eq.clone()).unwrap();
-            fake::xrc::calls();
-            PassiveEndpoint::listen(&passive).unwrap();
-            let listener = fake::xrc::calls()[0].key;
-            (0..ASKING).for_each(|_| fake::xrc::ask(listener, &peer, MESSAGE));
-            rustix::io::write(manager.descriptor(), &1u64.to_ne_bytes()).unwrap();
-            // What drives it gets away.
-            manager.progress();
-            assert!((1..ASKING).contains(&fake::xrc::events()));
-            while fake::xrc::events() != 0 {
-                manager.progress();
-            }
-            let mut asked = 0;
-            let mut count = |event: &prov_util::eq::Event| {
-                assert_eq!(event.kind, FI_CONNREQ);
-                asked += 1;
-            };
-            while eq.read(usize::MAX, false, &mut count).is_ok() {}
-            assert_eq!(asked, UNANSWERED_LIMIT);
+            let listener = listener(is_xrc);
+            listener.hears(ASKING);
+            assert_eq!(listener.told(), UNANSWERED_LIMIT);
             let rejected = fake::xrc::calls();
             let is_destroy = |call: &&fake::xrc::Call| call.kind == fake::xrc::Kind::Destroy;
             assert_eq!(
                 rejected.iter().filter(is_destroy).count(),
                 ASKING - UNANSWERED_LIMIT
             );
+        }
+    }
+
+    #[test]
+    fn a_request_is_rejected_for_which_an_endpoint_is_open() {
+        for is_xrc in [false, true] {
+            let listener = listener(is_xrc);
+            listener.hears(1);
+            // It waits for its answer as long as it may be read.
+            let mut handle = Opaque::NULL;
+            let note = |event: &prov_util::eq::Event| handle = fake::handle_of(event);
+            listener.eq.read(usize::MAX, true, note).unwrap();
+            // That is what an endpoint does that is opened for it.
+            let claimed = listener.requests.claim(handle.0).unwrap();
+            listener.passive.reject(handle, b"no").unwrap();
+            let calls = fake::xrc::calls();
+            let rejected = calls
+                .iter()
+                .filter(|call| call.kind == fake::xrc::Kind::Reject);
+            let rejected: Vec<_> = rejected.collect();
+            assert_eq!(rejected.len(), 1);
+            assert!(rejected[0].data.windows(2).any(|data| data == b"no"));
+            // There is nobody whom the endpoint could accept.
+            assert!(claimed.take().is_none());
+            assert!(listener.passive.reject(handle, b"no").is_err());
         }
     }
 }

@@ -12,6 +12,8 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::Mutex;
+use prov_util::attr::Opaque;
+use prov_util::eq::{Event, EventBody};
 use prov_util::errno::Errno;
 
 use super::Context;
@@ -33,6 +35,19 @@ pub fn states() -> Vec<u32> {
 /// How many address handles are open in this thread.
 pub fn handles() -> usize {
     HANDLES.get()
+}
+
+/// The handle of the request that an event tells of.
+pub fn handle_of(event: &Event) -> Opaque {
+    match &event.body {
+        EventBody::Connection {
+            info: Some(info), ..
+        } => {
+            // SAFETY: the event owns the structure, which is whole.
+            Opaque(unsafe { (*info.as_ptr()).handle.cast() })
+        }
+        _ => Opaque::NULL,
+    }
 }
 
 /// What changes of queue pairs end with from now on, in this thread.
