@@ -125,7 +125,7 @@ ROW(MSG, "connect/connected", PAGE, REFUSED,
 ROW(MSG, "connect/no-eq", PAGE, -FI_ENOEQ,
     (FIRST(fi_ep_bind(new_ep(), &cq()->fid, FI_TRANSMIT | FI_RECV)),
      fi_connect(new_ep(), target(), NULL, 0)))
-ROW(MSG, "connect/no-cq", "fi_endpoint(3)", -FI_ENOCQ,
+ROW(MSG, "connect/no-cq", CARRIED_OUT, 0,
     (FIRST(fi_ep_bind(new_ep(), &eq()->fid, 0)),
      fi_connect(new_ep(), target(), NULL, 0)))
 /* Programs bind their counters late, and count from then on. */

@@ -56,8 +56,11 @@ pub struct Setup {
     is_enabled: bool,
     /// Whether somebody sleeps until something comes.
     has_sleepers: bool,
-    /// How much of messages the application sees that takes them in place.
-    bounds: Option<Bounds>,
+    /// Whether the application takes messages in place (`FI_BUFFERED_RECV`).
+    is_buffered: bool,
+    /// How much of such messages it sees. Without them the least may be set all the same,
+    /// and means nothing.
+    bounds: Bounds,
     /// Messages that it takes so, until the endpoint is enabled.
     buffered: Option<Box<Buffered>>,
 }
@@ -145,10 +148,11 @@ impl Provider for Layered {
             passive: Arc::new(passive),
             is_enabled: false,
             has_sleepers: own.is_auto,
-            bounds: (info.mode & MODE_BUFFERED_RECV != 0).then(|| Bounds {
+            is_buffered: info.mode & MODE_BUFFERED_RECV != 0,
+            bounds: Bounds {
                 least: FIRST_BYTES.min(own.params.longest_front()),
                 most: own.params.buffer_size,
-            }),
+            },
             buffered: None,
         })
     }
@@ -169,13 +173,13 @@ impl Provider for Layered {
             // Another provider's queues may have sleepers of their own.
             || bindings.shared.is_some();
         let av = enabling.bindings.av.clone().ok_or(Errno::ENOAV)?;
-        if setup.bounds.is_some() && bindings.shared.is_some() {
+        if setup.is_buffered && bindings.shared.is_some() {
             // Another provider has the receives, and tells of no messages.
             return Err(Errno::EINVAL);
         }
         let endpoint = enabling.endpoint;
-        let buffered = setup.bounds.map(|bounds| Buffered::new(endpoint, bounds));
-        setup.buffered = buffered.map(Box::new);
+        let buffered = || Box::new(Buffered::new(endpoint, setup.bounds));
+        setup.buffered = setup.is_buffered.then(buffered);
         Ok(Box::new(Rdm::new(av, &self.params)))
     }
 
@@ -205,10 +209,11 @@ impl Provider for Layered {
     }
 
     fn endpoint_option(ep: &SoftEndpoint<Self>, name: c_int) -> Result<OptionValue> {
-        let bounds = ep.setup().bounds.ok_or(Errno::ENOPROTOOPT)?;
+        let setup = ep.setup();
+        let bounds = &setup.bounds;
         match name {
             FI_OPT_BUFFERED_MIN => Ok(OptionValue::Size(bounds.least)),
-            FI_OPT_BUFFERED_LIMIT => Ok(OptionValue::Size(bounds.most)),
+            FI_OPT_BUFFERED_LIMIT if setup.is_buffered => Ok(OptionValue::Size(bounds.most)),
             _ => Err(Errno::ENOPROTOOPT),
         }
     }
@@ -216,12 +221,15 @@ impl Provider for Layered {
     fn set_endpoint_option(ep: &SoftEndpoint<Self>, name: c_int, value: OptionValue) -> Result {
         let params = &ep.domain().own.params;
         let mut setup = ep.setup();
-        let is_enabled = setup.is_enabled;
-        let bounds = setup.bounds.as_mut().ok_or(Errno::ENOPROTOOPT)?;
+        let (is_enabled, is_buffered) = (setup.is_enabled, setup.is_buffered);
+        let bounds = &mut setup.bounds;
         let (FI_OPT_BUFFERED_MIN | FI_OPT_BUFFERED_LIMIT, OptionValue::Size(bytes)) = (name, value)
         else {
             return Err(Errno::ENOPROTOOPT);
         };
+        if name == FI_OPT_BUFFERED_LIMIT && !is_buffered {
+            return Err(Errno::ENOPROTOOPT);
+        }
         if is_enabled {
             return Err(Errno::EOPBADSTATE);
         }

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use fabric_abi::{FI_EP_RDM, FI_PROGRESS_AUTO, FI_PROGRESS_MANUAL, FI_RM_DISABLED, FI_RM_ENABLED};
 use prov_message::objects::Domain;
-use prov_util::attr::{FabricAttr, Info, Offers};
+use prov_util::attr::{DomainAttr, EpAttr, FabricAttr, Info, Offers, RxAttr, TxAttr};
 use prov_util::domain;
 use prov_util::endpoint::NoPassiveEndpoint;
 use prov_util::errno::{Errno, Result};
@@ -48,6 +49,35 @@ impl domain::Fabric for Fabric {
 
     fn offers(&self) -> Offers {
         self.offers.clone()
+    }
+
+    /// Endpoints are found one below by their own attributes. A domain has one below by the
+    /// domain's, the addresses and the order of messages.
+    fn for_domain(&self, info: Info) -> Info {
+        let known = |value, all: &[u32]| if all.contains(&value) { value } else { 0 };
+        let progress = |value| known(value, &[FI_PROGRESS_AUTO, FI_PROGRESS_MANUAL]);
+        Info {
+            caps: info.caps & self.offers.caps(),
+            tx: TxAttr {
+                msg_order: info.tx.msg_order,
+                ..TxAttr::default()
+            },
+            rx: RxAttr {
+                msg_order: info.rx.msg_order,
+                ..RxAttr::default()
+            },
+            ep: EpAttr {
+                ep_type: FI_EP_RDM,
+                ..EpAttr::default()
+            },
+            domain: DomainAttr {
+                control_progress: progress(info.domain.control_progress),
+                data_progress: progress(info.domain.data_progress),
+                resource_mgmt: known(info.domain.resource_mgmt, &[FI_RM_DISABLED, FI_RM_ENABLED]),
+                ..info.domain
+            },
+            ..info
+        }
     }
 
     fn domain(this: &Handle<FabricObject<Self>>, info: &Info) -> Result<Domain<Layered>> {

@@ -28,6 +28,12 @@ pub trait Fabric: Send + Sync + Sized + 'static {
     /// What fi_getinfo(3) offers, which is all that can be opened.
     fn offers(&self) -> Offers;
 
+    /// What of the attributes in `info` a domain depends on: the rest is not looked at when
+    /// one is opened.
+    fn for_domain(&self, info: Info) -> Info {
+        info
+    }
+
     /// `fi_domain`. The seam keeps the fabric open as long as the domain is.
     fn domain(this: &Handle<FabricObject<Self>>, info: &Info) -> Result<Self::Domain>;
 

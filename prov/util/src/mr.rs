@@ -202,7 +202,11 @@ impl MrTable {
         let device = self.registrar.device();
         let reaches = |device: &Arc<dyn Device>| device.reaches(&request.place);
         if !request.place.is_ordinary() && !device.is_some_and(reaches) {
-            return Err(request.place.refusal());
+            if !self.registrar.is_software() || !request.place.is_mapped() {
+                return Err(request.place.refusal());
+            }
+            // This process accesses it where it has mapped it.
+            request.place = Place::SYSTEM;
         }
         let is_remote = request.access & REMOTE != 0;
         let chooses_key = is_remote && self.mode & FI_MR_PROV_KEY == 0;

@@ -200,7 +200,10 @@ impl<E: Endpoint> EndpointObject<E> {
             Stage::Closed => return Err(Errno::EOPBADSTATE),
         };
         let opened = &this.opened;
-        new.bindings.check(this.caps)?;
+        // What connects without a queue is told of the connection alone.
+        if let Haste::Patient = haste {
+            new.bindings.check(this.caps)?;
+        }
         if opened.shares_receives && new.bindings.shared.is_none() {
             match haste {
                 _ if !opened.is_connected => return Err(Errno::EOPBADSTATE),

@@ -227,8 +227,11 @@ unsafe extern "C" fn write(
     len: usize,
     _flags: u64,
 ) -> isize {
+    if len > isize::MAX as usize {
+        return Errno::ENOMEM.to_c() as isize;
+    }
     // SAFETY: the table that holds this function belongs to event queues, and
-    // `buf` has `len` bytes.
+    // `buf` has `len` bytes, which is no more than memory has.
     count(unsafe {
         copy(bytes(buf, len)).and_then(|data| {
             let body = EventBody::User(data);

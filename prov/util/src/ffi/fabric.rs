@@ -115,6 +115,7 @@ unsafe extern "C" fn domain2<F: Fabric>(
         let made = info::info(info, fabric.api_version).and_then(|info| {
             let (domain, context) = match flags & FI_PEER {
                 0 => {
+                    let info = fabric.for_domain(info.clone());
                     fabric
                         .offers
                         .admit("fi_domain", fabric.api_version, &info)?;

@@ -43,7 +43,7 @@ pub(super) unsafe fn get(
 }
 
 /// Reads an option's value from the caller: `-FI_EINVAL` for a length that is
-/// not the option's.
+/// not the option's; a size may be the beginning of something longer.
 ///
 /// # Safety
 /// `value` is null or points to `length` bytes.
@@ -70,7 +70,8 @@ pub(super) unsafe fn decode(
                 FI_OPT_FI_HMEM_P2P | FI_OPT_CUDA_API_PERMITTED | FI_OPT_SHARED_MEMORY_PERMITTED,
                 _,
             ) => Err(Errno::EINVAL),
-            (_, 8) => Ok(OptionValue::Size(value.cast::<usize>().read_unaligned())),
+            // The rest of a longer value is not looked at.
+            (_, 8..) => Ok(OptionValue::Size(value.cast::<usize>().read_unaligned())),
             _ => Err(Errno::EINVAL),
         }
     }

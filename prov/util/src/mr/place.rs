@@ -71,6 +71,11 @@ impl Place {
         self.interface == Interface::System && self.dmabuf.is_none()
     }
 
+    /// Whether it is a file of ordinary memory that this process has mapped.
+    pub fn is_mapped(&self) -> bool {
+        self.interface == Interface::System && self.dmabuf.is_some_and(|file| file.base != 0)
+    }
+
     /// What a domain answers that cannot reach such memory: `-FI_EBADFLAGS`
     /// where it is a file, `-FI_ENOSYS` where an interface has it.
     pub fn refusal(&self) -> Errno {

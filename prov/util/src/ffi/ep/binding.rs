@@ -53,14 +53,9 @@ impl<S: SharedReceive> Bindings<S> {
             }
             Ok(())
         } else if let Some(shared) = other.downcast::<SharedReceiveObject<S>>() {
-            let shared = Use::of(&shared);
-            match &self.shared {
-                Some(bound) if !is_same(bound, &shared) => Err(Errno::EINVAL),
-                _ => {
-                    self.shared = Some(shared);
-                    Ok(())
-                }
-            }
+            // In place of the one before, if there was one.
+            self.shared = Some(Use::of(&shared));
+            Ok(())
         } else {
             if is_strict {
                 check_flags(flags, 0)?;
@@ -89,7 +84,10 @@ impl<S: SharedReceive> Bindings<S> {
 
     /// Whether a shared receive context is bound that was not `before`.
     pub(super) fn takes_receives_elsewhere(&self, before: &Self) -> bool {
-        self.shared.is_some() && before.shared.is_none()
+        match (&self.shared, &before.shared) {
+            (Some(bound), Some(before)) => !is_same(bound, before),
+            (bound, _) => bound.is_some(),
+        }
     }
 
     /// What drives the endpoint of this that did not `before`.

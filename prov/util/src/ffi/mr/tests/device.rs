@@ -382,11 +382,30 @@ fn a_domain_that_reaches_no_devices_refuses_their_memory() {
         for (attr, flags, error) in [
             (&device, 0, Errno::ENOSYS),
             (&device, FI_HMEM_DEVICE_ONLY, Errno::ENOSYS),
-            (&attr(&vector), FI_MR_DMABUF, Errno::EBADFLAGS),
         ] {
             let refused = regattr(&domain, attr, flags);
             assert_eq!(refused.err(), Some(error.to_c()), "{flags:#x}");
         }
+        // A file is memory of this process where it is mapped, and not of a device.
+        let mut file = fi_mr_dmabuf {
+            fd: -1,
+            offset: 8,
+            len: 8,
+            base_addr: null_mut(),
+        };
+        let of_file = |file: *const fi_mr_dmabuf, iface| fi_mr_attr {
+            mr_iov: file.cast(),
+            iface,
+            ..attr(&vector)
+        };
+        let refused = |attr| regattr(&domain, &attr, FI_MR_DMABUF).err();
+        let error = Some(Errno::EBADFLAGS.to_c());
+        assert_eq!(refused(of_file(&raw const file, FI_HMEM_SYSTEM)), error);
+        file.base_addr = memory.as_mut_ptr().cast();
+        assert_eq!(refused(of_file(&raw const file, FI_HMEM_CUDA)), error);
+        let mapped = of_file(&raw const file, FI_HMEM_SYSTEM);
+        let mr = regattr(&domain, &mapped, FI_MR_DMABUF).unwrap();
+        assert_eq!(close(mr.cast()), 0);
     }
 }
 
