@@ -38,5 +38,6 @@ ifeq ($(LIB)$(PROGRAMS)$(PROVIDER),tcp)
 	FI_SHM_DISABLE_CMA=1 VALGRIND=$(VALGRIND) fabtests/run -p shm -a none -e rdm $(LARGE)
 	FI_TCP_LOCAL=off VALGRIND=$(VALGRIND) fabtests/run forks sleepers
 	VALGRIND=$(VALGRIND) fabtests/run -p loopback -a none -e rdm $(WITHIN)
+	fabtests/refusals/compare
 endif
 endif

@@ -199,6 +199,27 @@ COMPARED(BOTH, "effect/mr-pieces-beyond", ({
 	ret ? ret : written(region, 1);
     }))
 
+COMPARED(BOTH, "effect/mr-dmabuf", ({
+	struct fi_mr_dmabuf file = {
+		.fd = -1, .len = sizeof(place), .base_addr = place,
+	};
+	struct fi_mr_attr attr = {
+		.dmabuf = &file, .iov_count = 1, .access = FI_REMOTE_WRITE,
+		.requested_key = 5,
+	};
+	struct fid_mr *region;
+	int ret = fi_mr_regattr(b()->domain, &attr, FI_MR_DMABUF, &region);
+
+	ret ? ret : written(region, 1);
+    }))
+COMPARED(BOTH, "effect/mr-wraps", ({
+	struct fid_mr *region;
+	int ret = fi_mr_reg(b()->domain, place, SIZE_MAX, FI_REMOTE_WRITE, 0, 5,
+			    0, &region, NULL);
+
+	ret ? ret : written(region, 1);
+    }))
+
 /* Shared receive contexts */
 static void strange(struct fi_rx_attr *attr)
 {
@@ -220,6 +241,24 @@ COMPARED(BOTH, "effect/srx-closed-early", ({
 	ret = fi_close(&b()->srx->fid);
 	if (!ret) {
 		b()->srx = NULL;
+		ct_close_pair(pair());
+	}
+	ret;
+    }))
+
+/* The same, and a message arrives before the endpoints are closed. */
+COMPARED(BOTH, "effect/srx-closed-and-used", ({
+	int ret;
+
+	spec.srx = true;
+	OK(passes());
+	ret = fi_close(&b()->srx->fid);
+	if (!ret) {
+		b()->srx = NULL;
+		POST(a(), fi_send(a()->ep, memory, 64, NULL, a()->to, context));
+		ct_done(a(), &a()->tx, context);
+		for (int i = 0; i < 1000; i++)
+			ct_progress(b());
 		ct_close_pair(pair());
 	}
 	ret;
@@ -393,5 +432,54 @@ COMPARED(RDM, "effect/passive-of-datagrams", ({
 		ret = fi_pep_bind(pep, &eq()->fid, 0);
 	if (!ret)
 		ret = fi_listen(pep);
+	ret;
+    }))
+
+/* A connection of an endpoint that has a queue of one kind only. */
+static int connects_with(struct fid *queue, uint64_t flags)
+{
+	struct fid_ep *from, *accepted;
+	unsigned char name[256];
+	struct ct_event event;
+	int ret;
+
+	OK(fi_endpoint(domain(), info(), &from, NULL));
+	OK(fi_ep_bind(from, queue, flags));
+	ct_name(&listener()->fid, name, sizeof(name));
+	ret = fi_connect(from, name, NULL, 0);
+	if (ret)
+		return ret;
+	ct_wait_request(peer(), &event);
+	OK(fi_endpoint(domain(), event.info, &accepted, NULL));
+	OK(fi_ep_bind(accepted, &eq()->fid, 0));
+	OK(fi_ep_bind(accepted, &cq()->fid, FI_TRANSMIT | FI_RECV));
+	OK(fi_accept(accepted, NULL, 0));
+	ct_event_of(peer(), FI_CONNECTED);
+	OK(fi_recv(accepted, memory, 64, NULL, 0, context));
+	POST(peer(), fi_send(from, memory + 64, 64, NULL, 0, context + 1));
+	do {
+		/* Both ends report there, where one has a queue at all. */
+	} while (ct_next(peer(), &peer()->tx).context != context);
+	return 0;
+}
+
+COMPARED(MSG, "effect/connect-without-eq",
+    connects_with(&cq()->fid, FI_TRANSMIT | FI_RECV))
+COMPARED(MSG, "effect/connect-without-cq", connects_with(&eq()->fid, 0))
+COMPARED(BOTH, "effect/second-srx", ({
+	struct fid_ep *second;
+	int ret;
+
+	spec.srx = true;
+	OK(fi_srx_context(domain(), info()->rx_attr, &second, NULL));
+	OK(fi_ep_bind(new_ep(), &srx()->fid, 0));
+	ret = fi_ep_bind(new_ep(), &second->fid, 0);
+	if (!ret) {
+		OK(fi_ep_bind(new_ep(), &eq()->fid, 0));
+		OK(fi_ep_bind(new_ep(), &cq()->fid, FI_TRANSMIT | FI_RECV));
+		OK(fi_enable(new_ep()));
+		OK(fi_close(&new_ep()->fid));
+		ret = fi_close(&srx()->fid);
+	}
 	ret;
     }))
