@@ -550,6 +550,7 @@ impl<T: Transport> Endpoints<T> {
 impl<T: Transport> Course<T> {
     fn receive(memory: AppIov, done: usize, receipt: Receipt<T::Ack>) -> Self {
         Course::Place(Box::new(crate::inbox::Placing {
+            persists: false,
             place: crate::target::Place::App(memory),
             done,
             then: crate::inbox::Then::Receive(receipt),

@@ -34,6 +34,11 @@ pub trait Transport: Sized + 'static {
     /// an inbox that it shares.
     const LINKS_OUTLIVE_ENDPOINTS: bool = false;
 
+    /// Room in bytes below which a multi-receive buffer is given back, unless the
+    /// application says otherwise (`FI_OPT_MIN_MULTI_RECV`): that of the C library's
+    /// providers for a network.
+    const MIN_MULTI_RECV: usize = 16384;
+
     /// Whether the sender is told already when its message is kept, and not only
     /// when a receive has taken it.
     fn acknowledges_what_is_kept(_ack: Self::Ack) -> bool {
@@ -66,20 +71,16 @@ pub struct Inbox<T: Transport> {
     pub reports: Reports,
 }
 
-/// Room below which a multi-receive buffer is given back, unless the
-/// application says otherwise (`FI_OPT_MIN_MULTI_RECV`).
-pub const MIN_MULTI_RECV: usize = 64;
-
 impl<T: Transport> Inbox<T> {
     /// Without receives and messages.
     pub(crate) fn new(size: usize, shared: bool) -> Self {
         Inbox {
-            matching: ReceiveContext::new(MIN_MULTI_RECV),
+            matching: ReceiveContext::new(T::MIN_MULTI_RECV),
             foreign: None,
             shared,
             size,
             ended: None,
-            min_multi_recv: MIN_MULTI_RECV,
+            min_multi_recv: T::MIN_MULTI_RECV,
             reports: Reports::default(),
         }
     }
@@ -214,6 +215,9 @@ pub struct Placing<T: Transport> {
     pub done: usize,
     /// What then.
     pub then: Then<T>,
+    /// Whether the bytes go to the persistence domain before anybody is told
+    /// (`FI_COMMIT_COMPLETE`).
+    pub persists: bool,
 }
 
 impl<T: Transport> Placing<T> {
@@ -223,6 +227,7 @@ impl<T: Transport> Placing<T> {
             place: Place::App(memory),
             done: 0,
             then: Then::Receive(receipt),
+            persists: false,
         }
     }
 
@@ -232,6 +237,7 @@ impl<T: Transport> Placing<T> {
             place: Place::App(memory),
             done: 0,
             then: Then::Read(ticket),
+            persists: false,
         }
     }
 
@@ -241,7 +247,15 @@ impl<T: Transport> Placing<T> {
             place: Place::Registered(grants),
             done: 0,
             then: Then::RemoteWrite { data, ack },
+            persists: false,
         }
+    }
+
+    /// The same, for a peer that wants the bytes in the persistence domain.
+    #[must_use]
+    pub fn persistent(mut self, persists: bool) -> Self {
+        self.persists = persists;
+        self
     }
 
     /// Whether immediate data comes with it, for which the peer must be known.

@@ -72,6 +72,12 @@ impl<T: Transport> Endpoints<T> {
         placing: Placing<T>,
         outcome: Result,
     ) -> T::Ack {
+        if placing.persists
+            && outcome.is_ok()
+            && let (Place::Registered(grants), Some(target)) = (&placing.place, &mut *registered)
+        {
+            grants.write_back(&mut target.memory);
+        }
         match placing.then {
             Then::Receive(receipt) => self.received(&receipt, &placing.place.memory(), outcome),
             Then::Read(ticket) => {

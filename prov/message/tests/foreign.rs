@@ -101,6 +101,7 @@ impl Core for Peers {
             match self.endpoints.arrive(&arrival) {
                 Some(Expected { memory, receipt }) => {
                     let placing = Placing {
+                        persists: false,
                         place: prov_message::Place::App(memory),
                         done: 0,
                         then: Then::Receive(receipt),

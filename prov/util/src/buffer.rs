@@ -7,6 +7,7 @@
 //! one promise on which every `unsafe` block of these files rests.
 
 mod copy;
+mod persistence;
 mod piece;
 mod transfer;
 
@@ -17,6 +18,7 @@ use libc::iovec;
 
 pub use self::copy::{PAST_CACHES, prefetch_to_write};
 use self::copy::{copy, prefetch, store};
+pub use self::persistence::can_write_back;
 pub use self::piece::Piece;
 pub use self::transfer::{Incoming, Outgoing, TRANSFER_LIMIT};
 use crate::errno::{Errno, Result};

@@ -1,7 +1,7 @@
 //! Operations on the memory of an endpoint of this process, done where they are
 //! posted.
 
-use fabric_abi::{FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA};
+use fabric_abi::{FI_COMMIT_COMPLETE, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA};
 use prov_util::atomic_ops::Form;
 use prov_util::buffer::AppIov;
 use prov_util::request::{Access, Atomic, AtomicKind, RemoteAccess};
@@ -21,6 +21,9 @@ impl Target {
             Access::Write => {
                 let grants = self.resolve(visitor, FI_REMOTE_WRITE, list, access.immediate())?;
                 grants.copy_from(&mut self.memory, 0, local, false);
+                if access.flags & FI_COMMIT_COMPLETE != 0 {
+                    grants.write_back(&mut self.memory);
+                }
                 self.was_written(visitor, &grants, FI_RMA, access.immediate());
             }
         }

@@ -21,6 +21,7 @@ use crate::step::Way;
 pub enum Fake {}
 
 impl Transport for Fake {
+    const MIN_MULTI_RECV: usize = 64;
     type Link = LinkKey;
     /// The number of the message, and what its sender asks for.
     type Ack = (Number, u32);
@@ -284,6 +285,7 @@ impl Provider {
             Some(Sent::Message(number)) => self.begin(key, number),
             Some(Sent::Data(number, fetch)) => {
                 let placing = Placing {
+                    persists: false,
                     place: prov_message::Place::App(fetch.memory),
                     done: 0,
                     then: Then::Receive(fetch.receipt),
@@ -342,6 +344,7 @@ impl Provider {
                 assert!(given);
                 self.check_receipt(number, &receipt, &memory);
                 let placing = Placing {
+                    persists: false,
                     place: prov_message::Place::App(memory),
                     done: 0,
                     then: Then::Receive(receipt),

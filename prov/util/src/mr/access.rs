@@ -40,6 +40,11 @@ impl Accessor {
         Accessor { regions, target }
     }
 
+    /// Where it logs.
+    pub(super) fn target(&self) -> &'static str {
+        self.target
+    }
+
     /// The memory that a peer's request for `len` bytes at `addr` means, if
     /// the region with this key permits `access` (`FI_REMOTE_READ`,
     /// `FI_REMOTE_WRITE`) to all of it, to a peer that is one of `job`.

@@ -106,6 +106,20 @@ impl Grants {
         }
     }
 
+    /// Writes the memory back from the processor's caches ([`Iov::write_back`]).
+    pub fn write_back(&self, accessor: &mut Accessor) {
+        log::debug!(
+            target: accessor.target(),
+            "{} bytes of a peer's go to the persistence domain",
+            self.len
+        );
+        for part in self.parts() {
+            if let Some(held) = accessor.hold(part) {
+                held.memory().write_back();
+            }
+        }
+    }
+
     /// Copies the memory to `target`, as far as that has room; what is closed as
     /// zeros.
     pub fn copy_to(&self, accessor: &mut Accessor, target: &Iov<'_>) {

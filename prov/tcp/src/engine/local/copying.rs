@@ -6,7 +6,7 @@
 
 use std::time::Instant;
 
-use fabric_abi::FI_REMOTE_WRITE;
+use fabric_abi::{FI_DELIVERY_COMPLETE, FI_REMOTE_WRITE};
 use prov_local::copies;
 use prov_local::copies::{Back, Copier, Copies, Copying, Helping, LEAST, Offer, Source, Transfer};
 use prov_message::{Core as _, Course, Expected, Op, Target, Unmatched};
@@ -65,7 +65,7 @@ impl Core {
         let mut header = Header::new(header::Op::DirectWrite);
         let remote = access.remote.pieces();
         header.rma_count = remote.len() as u8;
-        header.flags = header::DELIVERY_COMPLETE | header::NAMED;
+        header.flags = header::NAMED | ack_flag(access.flags | FI_DELIVERY_COMPLETE);
         header.carry(access.immediate());
         let mut list = [0; MAX_LIST];
         let list = from.write(&mut list);
@@ -275,7 +275,8 @@ impl Core {
             Ok(grants) => grants,
             Err(refusal) => return self.refuse_access(key, Refused::Named(header.id), refusal),
         };
-        let placing = Placing::remote_write(grants, data, Ack::Named(header.id));
+        let placing = Placing::remote_write(grants, data, Ack::Named(header.id))
+            .persistent(header.flags & header::COMMIT_COMPLETE != 0);
         self.copy_held(key, Held::unnamed(from), placing.into());
         Ok(())
     }

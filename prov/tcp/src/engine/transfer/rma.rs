@@ -150,7 +150,8 @@ impl Core {
                 return self.refuse_write(key, ack_of(header), header.payload, refusal);
             }
         };
-        let placing = Placing::remote_write(grants, data, ack_of(header));
+        let placing = Placing::remote_write(grants, data, ack_of(header))
+            .persistent(header.flags & header::COMMIT_COMPLETE != 0);
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         if header.payload >= self.params.local_write_size && header.payload != 0 {
             conn.copies.written();
