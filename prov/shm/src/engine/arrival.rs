@@ -187,7 +187,7 @@ impl Core {
             READ => self.read(key, record)?,
             RESULT => self.result(key, record)?,
             ATOMIC => self.atomic_requested(key, record)?,
-            THROTTLE => self.link_mut(key)?.offers_only = words[0] != 0,
+            THROTTLE => self.link_mut(key)?.pending.offer_only(words[0] != 0),
             _ => return Err(Fault::Protocol("kind of a message")),
         }
         match self.links.get(key) {

@@ -38,6 +38,9 @@ impl Transport for Shm {
     type Ack = Ack;
     type Name = Offered;
     type Endpoint = Box<Rdm>;
+
+    /// That of the C library's shm.
+    const MIN_MULTI_RECV: usize = 4096;
 }
 
 /// The sender's name for a message that it wants acknowledged; 0 for none.
@@ -79,8 +82,6 @@ pub struct Link {
     pub window: Option<Window>,
     /// The peer may do so with this one's registered memory.
     pub watching: Option<Watching>,
-    /// Whether the peer wants messages to be offered.
-    pub offers_only: bool,
     pub pending: Unanswered,
     /// Answers for which there was no room in the channel.
     pub answers: VecDeque<Answer>,
@@ -154,6 +155,11 @@ impl Pending {
         }
     }
 
+    /// Whether the peer does not send it with its answer.
+    fn is_long_result(&self) -> bool {
+        matches!(self, Pending::Result { to, .. } if to.len() > EAGER)
+    }
+
     /// Whether the peer reads it.
     fn is_read(&self) -> bool {
         matches!(self, Pending::Offer { ticket: None, .. })
@@ -168,12 +174,20 @@ pub struct Unanswered {
     requests: usize,
     /// And how many are what it reads.
     reads: usize,
+    /// Why messages may not take the short way: each long result that is to come counts
+    /// [`LONG_RESULT`], and a peer that wants messages to be offered [`OFFERS_ONLY`].
+    detours: usize,
 }
+
+/// See [`Unanswered::has_detours`].
+const OFFERS_ONLY: usize = 1;
+const LONG_RESULT: usize = 2;
 
 impl Unanswered {
     pub fn insert(&mut self, pending: Pending) -> PendingKey {
         self.requests += usize::from(pending.is_request());
         self.reads += usize::from(pending.is_read());
+        self.detours += LONG_RESULT * usize::from(pending.is_long_result());
         self.all.insert(pending)
     }
 
@@ -181,7 +195,30 @@ impl Unanswered {
         let pending = self.all.remove(name)?;
         self.requests -= usize::from(pending.is_request());
         self.reads -= usize::from(pending.is_read());
+        self.detours -= LONG_RESULT * usize::from(pending.is_long_result());
         Some(pending)
+    }
+
+    /// Whether messages may not take the short way.
+    #[inline(always)]
+    pub fn has_detours(&self) -> bool {
+        self.detours != 0
+    }
+
+    /// Whether the peer wants messages to be offered.
+    pub fn offers_only(&self) -> bool {
+        self.detours & OFFERS_ONLY != 0
+    }
+
+    /// The peer wants so, or not.
+    pub fn offer_only(&mut self, only: bool) {
+        self.detours = self.detours & !OFFERS_ONLY | if only { OFFERS_ONLY } else { 0 };
+    }
+
+    /// Whether long results are to come. The peer reads its memory for them when there is
+    /// room, so that nothing may follow that changes it, or leads the peer to change it.
+    pub fn has_long_results(&self) -> bool {
+        self.detours >= LONG_RESULT
     }
 
     /// Whether the peer reads more than it would ever have under way, with those of which
@@ -319,7 +356,6 @@ impl Link {
             memory: None,
             window: None,
             watching: None,
-            offers_only: false,
             pending: Unanswered::default(),
             answers: VecDeque::new(),
             answer_bytes: 0,
@@ -430,12 +466,17 @@ impl Link {
 
     /// Whether another request can be sent, where there is room for it.
     pub fn may_request(&self) -> bool {
-        self.writings.is_empty() && self.may_write()
+        self.may_read() && self.may_write()
     }
 
-    /// The same of a write, which may wait behind others.
+    /// The same of a read, which changes nothing.
+    pub fn may_read(&self) -> bool {
+        self.writings.is_empty() && self.pending.requests < REQUESTS
+    }
+
+    /// The same of a write, which may wait behind others, but not behind reads.
     pub fn may_write(&self) -> bool {
-        self.pending.requests < REQUESTS
+        self.pending.requests < REQUESTS && !self.pending.has_long_results()
     }
 
     /// Whether the peer has yet to answer requests, or to be sent them.

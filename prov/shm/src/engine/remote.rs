@@ -144,7 +144,7 @@ impl Core {
         let link = self.links.get_mut(key).ok_or(Errno::EAGAIN)?;
         let is_read = access.access == Access::Read;
         let may_start = match is_read {
-            true => link.may_request(),
+            true => link.may_read(),
             false => link.may_write(),
         };
         if !may_start {

@@ -47,7 +47,8 @@ impl Core {
             let Some(link) = self.links.get_mut(key) else {
                 return;
             };
-            let has_room = link.writings.is_empty() && link.has_room();
+            let may_follow = link.writings.is_empty() && !link.pending.has_long_results();
+            let has_room = may_follow && link.has_room();
             let may_request = link.may_request();
             let Some(rdm) = self.rdm(ep) else {
                 return;

@@ -64,7 +64,7 @@ impl Core {
         let state = self.endpoints.get(ep)?;
         let key = state.own.peers.open_link(message.peer)?;
         let link = self.links.get_mut(key)?;
-        if link.offers_only || !link.writings.is_empty() {
+        if link.pending.has_detours() || !link.writings.is_empty() {
             return None;
         }
         let (head, len) = (head_of(message, None), message.buffers.len());
@@ -97,7 +97,7 @@ impl Core {
         if let Some(key) = state.own.peers.open_link(message.peer)
             && let Some(link) = self.links.get_mut(key)
         {
-            let at_once = !link.offers_only && link.at_once(message.buffers.len())?;
+            let at_once = !link.pending.offers_only() && link.at_once(message.buffers.len())?;
             return self.send(key, message, Payload::App(&message.buffers), at_once);
         }
         match self.reach(ep, message.peer)? {
@@ -124,12 +124,12 @@ impl Core {
         at_once: bool,
     ) -> Result {
         let link = self.links.get_mut(key).ok_or(Errno::EAGAIN)?;
-        if !link.writings.is_empty() {
+        if !link.writings.is_empty() || link.pending.has_long_results() {
             return Err(Errno::EAGAIN);
         }
         let op = Op::of_transmit(link.ep, message);
         let len = bytes.len();
-        let is_offered = link.offers_only || !at_once;
+        let is_offered = link.pending.offers_only() || !at_once;
         let until_received = message.flags & (FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE) != 0;
         let mut head = head_of(message, message.immediate());
         if !is_offered && !until_received {

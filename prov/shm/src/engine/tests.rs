@@ -5,6 +5,7 @@ mod hostile;
 mod joint;
 mod left;
 mod onesided;
+mod order;
 mod peek;
 mod pushing;
 mod remote;
