@@ -22,7 +22,7 @@ LOCAL = $(WITHIN) absent allocation calls collective crowd deserted forks killed
 # What has large data, once more where processes do not read one another's memory.
 LARGE = crowd killed match message rma simulation
 # And one process only: for the loopback provider.
-WITHIN = atomic auth av binding cancel caps cntr completion cq early endpoint eq getinfo late leak match \
+WITHIN = atomic auth av binding cancel caps cntr completion cq early endpoint entries eq getinfo hints late leak match \
 	message mr nothing param peer peer_av poll refused rma simulation source srx text threads unreachable
 
 .PHONY: fabtests

@@ -55,7 +55,7 @@ pub fn getinfo(framework: &Framework, request: &Request) -> Result<Vec<Info>> {
     let internal = flags::CORE_ONLY | flags::INTERNAL | flags::HIDDEN;
     if request.flags & internal == 0 {
         answers.retain(|info| wanted(registry, request.hints, info));
-        put_native_tcp_first(&mut answers);
+        put_native_before_layered(&mut answers);
     }
     if let Some(format) = framework.address_format {
         answers.retain(|info| {
@@ -227,20 +227,17 @@ fn wanted(registry: &Registry, hints: Option<Deep<fi_info>>, info: &Info) -> boo
     true
 }
 
-/// The reliable datagrams of the tcp provider come before its connections and
-/// before those that a layer over its connections makes: they are what a
-/// program gets that does not ask for anything in particular.
-fn put_native_tcp_first(answers: &mut Vec<Info>) {
-    let name = |info: &Info| provider_of(info).to_ascii_lowercase();
-    let Some(first) = answers
-        .iter()
-        .position(|info| name(info) == "tcp" || name(info).starts_with("tcp;"))
-    else {
+/// The reliable datagrams of the tcp provider come before those that a layer makes over
+/// its connections, which have the same addresses and are slower. All else keeps the
+/// order of the providers.
+fn put_native_before_layered(answers: &mut Vec<Info>) {
+    let is = |info: &Info, name: &str| provider_of(info).eq_ignore_ascii_case(name);
+    let Some(first) = answers.iter().position(|info| is(info, "tcp;ofi_rxm")) else {
         return;
     };
     let is_native = |info: &Info| {
         let endpoint = info.view().ep_attr();
-        name(info) == "tcp" && endpoint.is_some_and(|attr| attr.type_ == FI_EP_RDM)
+        is(info, "tcp") && endpoint.is_some_and(|attr| attr.type_ == FI_EP_RDM)
     };
     let behind = answers.split_off(first);
     let (native, rest): (Vec<_>, Vec<_>) = behind.into_iter().partition(is_native);
@@ -289,31 +286,47 @@ mod tests {
         info
     }
 
+    fn order_of(answers: &[Info]) -> Vec<(String, bool)> {
+        let order = answers.iter().map(|info| {
+            let datagrams = info.view().ep_attr().unwrap().type_ == FI_EP_RDM;
+            (provider_of(info), datagrams)
+        });
+        order.collect()
+    }
+
     #[test]
-    fn native_datagrams_of_tcp_come_before_all_else_of_tcp() {
+    fn native_datagrams_of_tcp_come_before_layered_ones() {
         let mut answers = vec![
-            answer(c"udp;ofi_rxd", FI_EP_RDM),
             answer(c"tcp;ofi_rxm", FI_EP_RDM),
+            answer(c"udp;ofi_rxd", FI_EP_RDM),
             answer(c"shm", FI_EP_RDM),
             answer(c"tcp", FI_EP_MSG),
             answer(c"tcp", FI_EP_RDM),
         ];
-        put_native_tcp_first(&mut answers);
-        let order: Vec<_> = answers
-            .iter()
-            .map(|info| {
-                let datagrams = info.view().ep_attr().unwrap().type_ == FI_EP_RDM;
-                (provider_of(info), datagrams)
-            })
-            .collect();
+        put_native_before_layered(&mut answers);
         let expected = [
-            ("udp;ofi_rxd", true),
             ("tcp", true),
             ("tcp;ofi_rxm", true),
+            ("udp;ofi_rxd", true),
             ("shm", true),
             ("tcp", false),
         ];
-        assert_eq!(order, expected.map(|(name, rdm)| (name.to_owned(), rdm)));
+        assert_eq!(
+            order_of(&answers),
+            expected.map(|(name, rdm)| (name.to_owned(), rdm))
+        );
+    }
+
+    #[test]
+    fn without_a_layer_over_tcp_the_order_is_that_of_the_providers() {
+        let mut answers = vec![
+            answer(c"shm", FI_EP_RDM),
+            answer(c"tcp", FI_EP_MSG),
+            answer(c"tcp", FI_EP_RDM),
+        ];
+        let before = order_of(&answers);
+        put_native_before_layered(&mut answers);
+        assert_eq!(order_of(&answers), before);
     }
 
     #[test]

@@ -8,8 +8,8 @@ use crate::provider::{Class, Provider};
 use crate::version::Version;
 
 /// The order of the names that are known beforehand: networks with hardware
-/// of their own first, then what layers over them, then what runs over
-/// sockets. Providers with other names follow as they come.
+/// of their own first, then what layers over others, then memory, then what runs over
+/// sockets. It is the C library's. Providers with other names follow as they come.
 pub const ORDER: [&str; 24] = [
     "efa",
     "psm2",
@@ -21,9 +21,9 @@ pub const ORDER: [&str; 24] = [
     "ucx",
     "ofi_rxm",
     "ofi_rxd",
+    "shm",
     "udp",
     "tcp",
-    "shm",
     "sockets",
     "net",
     "ofi_hook_perf",

@@ -22,7 +22,7 @@ const RX_CAPS: u64 = FI_MSG
     | FI_MULTI_RECV
     | FI_SOURCE
     | FI_DIRECTED_RECV;
-const DOMAIN_CAPS: u64 = FI_LOCAL_COMM | FI_SHARED_AV;
+const DOMAIN_CAPS: u64 = FI_LOCAL_COMM | FI_SHARED_AV | FI_AV_USER_ID | FI_PEER;
 
 const TX_FLAGS: u64 = FI_INJECT
     | FI_INJECT_COMPLETE
@@ -62,7 +62,7 @@ const MOST_REGIONS: usize = 1 << 24;
 pub fn rdm(name: &str, version: u32, sizes: Sizes) -> Info {
     let name = || Some(name.to_owned());
     Info {
-        caps: TX_CAPS | RX_CAPS | DOMAIN_CAPS | FI_AV_USER_ID | FI_PEER,
+        caps: TX_CAPS | RX_CAPS | DOMAIN_CAPS,
         tx: TxAttr {
             caps: TX_CAPS,
             op_flags: TX_FLAGS,
@@ -83,7 +83,11 @@ pub fn rdm(name: &str, version: u32, sizes: Sizes) -> Info {
         },
         ep: EpAttr {
             ep_type: FI_EP_RDM,
-            max_msg_size: sizes.message,
+            // No message is as long as half of the address space.
+            max_msg_size: match sizes.message {
+                Sizes::LONGEST => usize::MAX,
+                limited => limited,
+            },
             max_order_raw_size: usize::MAX,
             max_order_war_size: usize::MAX,
             max_order_waw_size: usize::MAX,

@@ -21,10 +21,11 @@ const BELOW_CAPS: u64 =
 const BELOW_MR_MODES: i32 = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
 /// Modes of the provider below that are this layer's affair.
 const BELOW_MODES: u64 = FI_CONTEXT | FI_CONTEXT2 | FI_RX_CQ_DATA | MODE_LOCAL_MR;
-/// What peers write and read does not wait for the messages before it, which are
-/// taken from their packets later.
-const NEVER: u64 = FI_ORDER_RAS | FI_ORDER_WAS;
-/// Nor does it wait for atomic operations.
+/// All operations go out on the peer's connection in the order of posting, in which the
+/// provider below takes them up. A message is in its place there when it is matched.
+const AFTER_MESSAGES: u64 = FI_ORDER_RAS | FI_ORDER_WAS | FI_ORDER_SAS;
+/// What peers write and read does not wait for atomic operations, which are carried out
+/// when their packets are looked at.
 const NOT_WITH_ATOMICS: u64 =
     FI_ORDER_RAR | FI_ORDER_RAW | FI_ORDER_WAR | FI_ORDER_WAW | FI_ORDER_SAR | FI_ORDER_SAW;
 const ATOMIC_ORDER: u64 =
@@ -56,16 +57,19 @@ pub fn getinfo(request: &Request<'_>, params: &Params) -> Result<Vec<Info>> {
         .is_some_and(|hints| hints.caps & FI_ATOMIC != 0);
     let in_place = in_place(request.version, request.hints);
     let mut infos = Vec::new();
-    // It is the providers below that are asked for a name.
-    let judged = Request {
-        node: None,
-        service: None,
-        flags: 0,
-        ..request
-    };
+    let asked_reach = request.hints.map_or(0, |hints| hints.caps & REACH);
     for core in &below {
         let mut base = base(core, has_atomics, params);
         base.limits.mode |= in_place;
+        let hints = request.hints.map(|hints| within(hints, &base.limits));
+        // It is the providers below that are asked for a name.
+        let judged = Request {
+            node: None,
+            service: None,
+            flags: 0,
+            hints: hints.as_ref(),
+            ..request
+        };
         let Ok(fitting) = judged.fitting(&[base]) else {
             continue;
         };
@@ -79,7 +83,7 @@ pub fn getinfo(request: &Request<'_>, params: &Params) -> Result<Vec<Info>> {
             info.dest_addr = core.dest_addr.clone();
             info.addr_format = core.addr_format;
             info.handle = Opaque::NULL;
-            info.caps = info.caps & !REACH | core.caps & REACH;
+            info.caps = info.caps & !REACH | core.caps & REACH | asked_reach;
             info.fabric.prov_name = core.fabric.prov_name.clone();
             info
         });
@@ -94,6 +98,29 @@ pub fn getinfo(request: &Request<'_>, params: &Params) -> Result<Vec<Info>> {
         true => Err(Errno::ENODATA),
         false => Ok(infos),
     }
+}
+
+/// Hints without what rules nothing out: a format of addresses that the provider below has
+/// let pass, atomic operations that the transmit and receive attributes alone name, and
+/// bytes in order beyond those that are.
+fn within(hints: &Hints, limits: &Info) -> Hints {
+    let mut hints = hints.clone();
+    hints.addr_format = FI_FORMAT_UNSPEC;
+    if hints.caps & FI_ATOMIC == 0 {
+        if let Some(tx) = &mut hints.tx {
+            tx.caps &= !FI_ATOMIC;
+        }
+        if let Some(rx) = &mut hints.rx {
+            rx.caps &= !FI_ATOMIC;
+        }
+    }
+    if let Some(ep) = &mut hints.ep {
+        let narrow = |asked: &mut usize, limit: usize| *asked = (*asked).min(limit);
+        narrow(&mut ep.max_order_raw_size, limits.ep.max_order_raw_size);
+        narrow(&mut ep.max_order_war_size, limits.ep.max_order_war_size);
+        narrow(&mut ep.max_order_waw_size, limits.ep.max_order_waw_size);
+    }
+    hints
 }
 
 /// The mode in which messages are taken in place, for those alone who want it:
@@ -221,16 +248,21 @@ pub fn bases(core: &Info, params: &Params) -> Vec<Base> {
     vec![base(core, false, params), base(core, true, params)]
 }
 
-/// Bytes that operations over an endpoint below like this one take.
-pub fn sizes(core: &Info, params: &Params) -> Sizes {
+/// Bytes of an injected message for applications that do not ask for a number: what the
+/// endpoint below injects, as longer ones are copied.
+fn usual_inject(core: &Info, params: &Params) -> usize {
     // Where memory has to be registered, a copy is cheaper than that.
     let is_copied = core.domain.mr_mode & FI_MR_LOCAL != 0 || core.mode & MODE_LOCAL_MR != 0;
-    let inject = match core.tx.inject_size.checked_sub(HEAD) {
+    match core.tx.inject_size.checked_sub(HEAD) {
         Some(inject @ 1..) if !is_copied => inject.min(params.buffer_size),
         _ => params.buffer_size,
-    };
+    }
+}
+
+/// Bytes that operations over an endpoint below like this one take.
+pub fn sizes(core: &Info, params: &Params) -> Sizes {
     Sizes {
-        inject,
+        inject: params.buffer_size,
         atomic: params.atomic(),
         message: Sizes::LONGEST.min(core.ep.max_msg_size.max(1)),
     }
@@ -241,18 +273,16 @@ pub fn sizes(core: &Info, params: &Params) -> Sizes {
 fn base(core: &Info, has_atomics: bool, params: &Params) -> Base {
     let mut info = attributes::rdm(LAYER, VERSION, sizes(core, params));
     let gone = FI_RMA_EVENT | if has_atomics { 0 } else { FI_ATOMIC };
-    info.caps &= !(gone | REACH);
-    info.caps |= core.caps & REACH;
+    info.caps &= !gone;
+    info.caps |= REACH;
     info.mode = core.mode & !BELOW_MODES;
     info.addr_format = core.addr_format;
     info.tx.caps &= !gone;
     info.rx.caps &= !gone;
     info.tx.op_flags &= !FI_COMMIT_COMPLETE;
-    let mut order = core.tx.msg_order & core.rx.msg_order & !NEVER | FI_ORDER_SAS;
+    let mut order = core.tx.msg_order & core.rx.msg_order | AFTER_MESSAGES | ATOMIC_ORDER;
     if has_atomics {
-        order = order & !NOT_WITH_ATOMICS | ATOMIC_ORDER;
-    } else {
-        order &= !ATOMIC_ORDER;
+        order &= !NOT_WITH_ATOMICS;
     }
     info.tx.msg_order = order;
     info.rx.msg_order = order;
@@ -290,6 +320,7 @@ fn base(core: &Info, has_atomics: bool, params: &Params) -> Base {
         limits: info,
         tx_size: params.tx_size,
         rx_size: params.rx_size,
+        inject_size: usual_inject(core, params),
         progress: FI_PROGRESS_UNSPEC,
     }
 }

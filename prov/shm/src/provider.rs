@@ -18,9 +18,13 @@ use crate::{LOG, address};
 /// Version of the provider, which goes with that of the library: 2.7.0.
 const VERSION: u32 = version(207, 0);
 
-/// What is not in the order of posting: a peer copies what it reads when it
-/// finds the time, and the memory may have been written to by then.
-const UNORDERED: u64 = FI_ORDER_WAR | FI_ORDER_SAR | FI_ORDER_RMA_WAR;
+/// What a caller does without that is prepared for virtual addresses, and asks for no order
+/// but that of messages: it is to write and read memory without the peer's help, which
+/// takes in messages in its own time. The C library gives such callers no order of remote
+/// accesses at all.
+const BEFORE_MESSAGES: u64 = FI_ORDER_RAS | FI_ORDER_WAS;
+/// The order of messages.
+const MESSAGES: u64 = FI_ORDER_SAS;
 
 /// The provider, with what the user has set.
 pub struct Shm {
@@ -42,7 +46,18 @@ impl Provider for Shm {
     }
 
     fn getinfo(&self, request: &Request<'_>) -> Result<Vec<Info>> {
-        named::getinfo(request, &self.bases(), self)
+        let mut infos = named::getinfo(request, &self.bases(), self)?;
+        if takes_virtual_addresses(request) {
+            let tx = request.hints.and_then(|hints| hints.tx.as_ref());
+            let asks_for_order = tx.is_some_and(|tx| tx.msg_order & !MESSAGES != 0);
+            for info in &mut infos {
+                info.domain.mr_mode |= FI_MR_VIRT_ADDR;
+                if !asks_for_order {
+                    info.tx.msg_order &= !BEFORE_MESSAGES;
+                }
+            }
+        }
+        Ok(infos)
     }
 
     fn fabric(&self, _: &FabricAttr) -> Result<Self::Fabric> {
@@ -53,6 +68,14 @@ impl Provider for Shm {
     }
 }
 
+/// Whether peers name registered memory by its virtual address, and not by the place in the
+/// region: where the caller is prepared for it, or does not say.
+fn takes_virtual_addresses(request: &Request<'_>) -> bool {
+    let hints = request.hints.and_then(|hints| hints.domain.as_ref());
+    request.version >= version(1, 5)
+        && hints.is_none_or(|domain| domain.mr_mode & FI_MR_VIRT_ADDR != 0)
+}
+
 impl Shm {
     /// The kinds of endpoints.
     fn bases(&self) -> Vec<Base> {
@@ -60,13 +83,11 @@ impl Shm {
         info.addr_format = FI_ADDR_STR;
         info.ep.protocol = FI_PROTO_SHM;
         info.ep.protocol_version = 1;
-        info.tx.msg_order &= !UNORDERED;
-        info.rx.msg_order &= !UNORDERED;
-        info.ep.max_order_war_size = 0;
         let base = |limits: Info| Base {
             limits,
             tx_size: self.params.tx_size,
             rx_size: self.params.rx_size,
+            inject_size: 0,
             // A thread for each domain is for those who want one, and takes time from
             // those who do not.
             progress: FI_PROGRESS_MANUAL,
@@ -87,5 +108,10 @@ impl named::Naming for Shm {
 
     fn own(&self) -> Vec<u8> {
         (address::own() + "\0").into_bytes()
+    }
+
+    /// The first endpoint of this process, as in the C library.
+    fn peer(&self) -> Vec<u8> {
+        self.own()
     }
 }

@@ -3,6 +3,7 @@
 use fabric_abi::*;
 use prov_message::attributes;
 use prov_util::attr::{ANY_KEY_SIZE, Base, Info};
+use prov_util::buffer::can_write_back;
 
 use crate::params::Params;
 use crate::provider::VERSION;
@@ -25,7 +26,16 @@ pub fn bases(params: &Params) -> Vec<Base> {
         base
     };
     let (shared_msg, shared_rdm) = (shared(msg.clone()), shared(rdm.clone()));
-    vec![msg, shared_msg, rdm, shared_rdm]
+    vec![untagged(msg.clone()), msg, shared_msg, rdm, shared_rdm]
+}
+
+/// The same kind without tags, which come first: the C library's connections have none
+/// but with a shared receive context, and some applications leave out what offers more.
+fn untagged(mut base: Base) -> Base {
+    base.limits.caps &= !FI_TAGGED;
+    base.limits.tx.caps &= !FI_TAGGED;
+    base.limits.rx.caps &= !FI_TAGGED;
+    base
 }
 
 fn base(params: &Params, ep_type: fi_ep_type) -> Base {
@@ -41,6 +51,11 @@ fn base(params: &Params, ep_type: fi_ep_type) -> Base {
     } = &mut limits;
     domain.caps |= FI_REMOTE_COMM;
     *caps |= FI_REMOTE_COMM;
+    if can_write_back() {
+        for caps in [&mut *caps, &mut tx.caps, &mut rx.caps] {
+            *caps |= FI_RMA_PMEM;
+        }
+    }
     if !is_rdm {
         for caps in [&mut tx.caps, &mut rx.caps, caps] {
             *caps &= !RDM_CAPS;
@@ -61,6 +76,7 @@ fn base(params: &Params, ep_type: fi_ep_type) -> Base {
         limits,
         tx_size: params.usual_tx_size(ep_type),
         rx_size: params.usual_rx_size(ep_type),
+        inject_size: 0,
         progress: FI_PROGRESS_UNSPEC,
     }
 }

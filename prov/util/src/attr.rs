@@ -397,6 +397,8 @@ pub struct Base {
     pub tx_size: usize,
     /// Receive queue size for callers that do not ask for one; 0: the limit.
     pub rx_size: usize,
+    /// Bytes of injected messages for callers that ask for no number; 0: the limit.
+    pub inject_size: usize,
     /// Progress model for callers that ask for none; `FI_PROGRESS_UNSPEC`: the limit.
     pub progress: fi_progress,
 }
@@ -407,6 +409,7 @@ impl From<Info> for Base {
             limits,
             tx_size: 0,
             rx_size: 0,
+            inject_size: 0,
             progress: FI_PROGRESS_UNSPEC,
         }
     }

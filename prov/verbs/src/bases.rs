@@ -436,6 +436,7 @@ fn base(params: &Params, device: &Device, kind: Kind) -> Base {
     Base {
         tx_size: params.tx_size.min(limits.tx.size),
         rx_size: params.rx_size.min(limits.rx.size),
+        inject_size: 0,
         progress: FI_PROGRESS_UNSPEC,
         limits,
     }

@@ -22,7 +22,7 @@ use super::shared_receive::Source;
 use super::{Domain, Provider, SoftSharedReceive};
 use crate::endpoints::{Attributes, Endpoints, EpKey};
 use crate::importing::{Importing, OwnerDrives};
-use crate::inbox::MIN_MULTI_RECV;
+use crate::inbox::Transport;
 use crate::lane::{Core, Lane};
 use crate::operation::Context;
 use crate::reports::Reports;
@@ -313,8 +313,8 @@ impl<P: Provider> endpoint::Endpoint for SoftEndpoint<P> {
     fn option(&self, name: c_int) -> Result<OptionValue> {
         match name {
             FI_OPT_MIN_MULTI_RECV => {
-                let bytes = *self.min_multi_recv();
-                Ok(OptionValue::Size(bytes.unwrap_or(MIN_MULTI_RECV)))
+                let usual = <P::Core as Core>::Transport::MIN_MULTI_RECV;
+                Ok(OptionValue::Size(self.min_multi_recv().unwrap_or(usual)))
             }
             _ => match self.domain.own.option(name) {
                 Err(Errno::ENOPROTOOPT) => P::endpoint_option(self, name),

@@ -162,11 +162,6 @@ fn check_endpoint(base: &Info, api: u32, hints: &Hints, asked: &EpAttr) -> Outco
         ep.protocol_version as usize,
     )?;
     at_most("ep_attr->max_msg_size", asked.max_msg_size, ep.max_msg_size)?;
-    at_most(
-        "ep_attr->msg_prefix_size",
-        asked.msg_prefix_size,
-        ep.msg_prefix_size,
-    )?;
     contexts(
         "ep_attr->tx_ctx_cnt",
         asked.tx_ctx_cnt,

@@ -29,9 +29,8 @@ pub fn fit(base: &Base, version: u32, hints: Option<&Hints>) -> Info {
         info.fabric.fabric = fabric.fabric;
     }
 
-    if base.tx_size != 0 {
-        info.tx.size = base.tx_size;
-    }
+    replace(&mut info.tx.size, base.tx_size);
+    replace(&mut info.tx.inject_size, base.inject_size);
     info.tx.caps = attr_caps(info.caps, asked.tx.as_ref().map(|tx| tx.caps), info.tx.caps);
     // What the provider supports in flags is not what an operation wants by
     // default.
@@ -47,9 +46,7 @@ pub fn fit(base: &Base, version: u32, hints: Option<&Hints>) -> Info {
         }
     }
 
-    if base.rx_size != 0 {
-        info.rx.size = base.rx_size;
-    }
+    replace(&mut info.rx.size, base.rx_size);
     info.rx.caps = attr_caps(info.caps, asked.rx.as_ref().map(|rx| rx.caps), info.rx.caps);
     info.rx.op_flags = 0;
     if let Some(rx) = &asked.rx {
@@ -217,9 +214,11 @@ fn fit_endpoint(ep: &mut EpAttr, api: u32, hints: Option<&EpAttr>, info_caps: u6
     }
     let Some(hints) = hints else { return };
     if info_caps & (FI_RMA | FI_ATOMIC) != 0 {
-        replace(&mut ep.max_order_raw_size, hints.max_order_raw_size);
-        replace(&mut ep.max_order_war_size, hints.max_order_war_size);
-        replace(&mut ep.max_order_waw_size, hints.max_order_waw_size);
+        // Not checked where capabilities for remote memory were not asked for.
+        let narrow = |limit: &mut usize, asked: usize| replace(limit, asked.min(*limit));
+        narrow(&mut ep.max_order_raw_size, hints.max_order_raw_size);
+        narrow(&mut ep.max_order_war_size, hints.max_order_war_size);
+        narrow(&mut ep.max_order_waw_size, hints.max_order_waw_size);
     }
     replace(&mut ep.tx_ctx_cnt, hints.tx_ctx_cnt);
     replace(&mut ep.rx_ctx_cnt, hints.rx_ctx_cnt);

@@ -90,22 +90,42 @@ fn ends(request: &Request<'_>) -> Result<Ends<SocketAddr>> {
     Ok(ends)
 }
 
+/// The address that node and service name: of the format that is asked for, if they
+/// have one, and otherwise of any.
 fn look_up(request: &Request<'_>) -> Result<SocketAddr> {
-    let format = request.hints.map_or(0, |hints| hints.addr_format);
-    let family = if format == FI_SOCKADDR_IN {
-        libc::AF_INET
-    } else if format == FI_SOCKADDR_IN6 {
-        libc::AF_INET6
-    } else {
-        0
+    let family = match request
+        .hints
+        .map_or(FI_FORMAT_UNSPEC, |hints| hints.addr_format)
+    {
+        FI_SOCKADDR_IN => libc::AF_INET,
+        FI_SOCKADDR_IN6 => libc::AF_INET6,
+        _ => 0,
     };
-    let found = resolve::resolve(&Query {
+    let query = Query {
         node: request.node,
         service: request.service,
         family,
         passive: request.flags & FI_SOURCE != 0,
         numeric: request.flags & FI_NUMERICHOST != 0,
-    });
+    };
+    let mut found = resolve::resolve(&query);
+    let any = Query { family: 0, ..query };
+    if found.is_err() && family != 0 {
+        found = resolve::resolve(&any);
+    }
+    if found.is_err() && query.numeric {
+        found = resolve::resolve(&Query {
+            numeric: false,
+            ..any
+        });
+        if found.is_ok() {
+            log::warn!(
+                target: request.target,
+                "FI_NUMERICHOST is set, and node {:?} is a name",
+                request.node
+            );
+        }
+    }
     match found {
         Ok(addrs) => addrs.first().copied().ok_or(Errno::ENODATA),
         Err(error) => {
@@ -148,12 +168,12 @@ fn on_interface(
     info.caps = info.caps & !(FI_LOCAL_COMM | FI_REMOTE_COMM) | reach;
     info.src_addr = sockaddr::encode(&interface.addr).as_bytes().to_vec();
     info.addr_format = sockaddr::format_of(&interface.addr);
-    info.fabric.name = Some(interface.network.clone());
-    info.domain.name = Some(interface.name.clone());
+    name_after(&mut info, request, interface);
     Some(info)
 }
 
-/// The entry between given addresses.
+/// The entry between given addresses, whose format is that of the addresses, whatever
+/// other format of internet addresses was asked for.
 fn between(
     request: &Request<'_>,
     mut info: Info,
@@ -168,11 +188,6 @@ fn between(
     if let Some(addr) = ends.dest.or(ends.src) {
         info.addr_format = sockaddr::format_of(&addr);
     }
-    if let Some(hints) = request.hints
-        && !address_format_fits(hints.addr_format, info.addr_format)
-    {
-        return None;
-    }
 
     let at = |src: SocketAddr| interfaces.iter().find(|i| is_at(&i.addr, &src));
     let interface = ends.src.and_then(at);
@@ -185,13 +200,11 @@ fn between(
             .iter()
             .find(|i| names_fit(hints, &None, &None, Some(i)));
         let named = named.filter(|_| wildcard)?;
-        info.fabric.name = Some(named.network.clone());
-        info.domain.name = Some(named.name.clone());
+        name_after(&mut info, request, named);
         return Some(info);
     }
     if let Some(interface) = interface {
-        info.fabric.name = Some(interface.network.clone());
-        info.domain.name = Some(interface.name.clone());
+        name_after(&mut info, request, interface);
         // As the interface is listed, so that the answer is a valid question
         // without its address too.
         let remote = request.hints.is_some_and(|h| h.caps & FI_REMOTE_COMM != 0);
@@ -214,6 +227,20 @@ fn is_at(interface: &SocketAddr, addr: &SocketAddr) -> bool {
         _ => true,
     };
     interface.ip() == addr.ip() && same_scope
+}
+
+/// Gives an entry the names of its interface, where the hints do not have the provider's
+/// own ones: an entry has those whose address is of no interface, and is to be found by
+/// them again.
+fn name_after(info: &mut Info, request: &Request<'_>, interface: &Interface) {
+    let fabric = request.hints.and_then(|hints| hints.fabric.as_ref());
+    let domain = request.hints.and_then(|hints| hints.domain.as_ref());
+    if info.fabric.name.is_none() || fabric.is_none_or(|asked| asked.name != info.fabric.name) {
+        info.fabric.name = Some(interface.network.clone());
+    }
+    if info.domain.name.is_none() || domain.is_none_or(|asked| asked.name != info.domain.name) {
+        info.domain.name = Some(interface.name.clone());
+    }
 }
 
 /// Whether fabric and domain, where the hints name them, are those of the

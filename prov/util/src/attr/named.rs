@@ -23,15 +23,19 @@ pub trait Naming {
     fn own(&self) -> Vec<u8> {
         Vec::new()
     }
+
+    /// The destination address of callers that name no end at all; none by default.
+    fn peer(&self) -> Vec<u8> {
+        Vec::new()
+    }
 }
 
 /// The endpoints out of `bases` that fit, with their addresses. Where the
 /// provider's addresses are strings, a node that is one (`fi_shm://7`) stands
-/// for itself and needs no service.
+/// for itself and needs no service; with a service it is a name like any other.
 ///
 /// # Errors
-/// `-FI_ENODATA` where nothing fits, `-FI_EINVAL` for a service beside a node
-/// that is a complete address, and what [`Naming::address`] returns.
+/// `-FI_ENODATA` where nothing fits, and what [`Naming::address`] returns.
 pub fn getinfo(request: &Request<'_>, bases: &[Base], naming: &impl Naming) -> Result<Vec<Info>> {
     let mut infos = request.fitting(bases)?;
     infos.retain(|info| names_fit(request, info));
@@ -45,7 +49,11 @@ pub fn getinfo(request: &Request<'_>, bases: &[Base], naming: &impl Naming) -> R
     )?;
     for info in &mut infos {
         info.src_addr = ends.src.clone().unwrap_or_else(|| naming.own());
-        info.dest_addr = ends.dest.clone().unwrap_or_default();
+        info.dest_addr = match &ends.dest {
+            Some(dest) => dest.clone(),
+            None if request.flags & FI_SOURCE != 0 => Vec::new(),
+            None => naming.peer(),
+        };
     }
     Ok(infos)
 }
@@ -59,10 +67,7 @@ fn look_up(request: &Request<'_>, strings: bool, naming: &impl Naming) -> Result
     let node = text(request.node)?;
     let service = text(request.service)?;
     match node {
-        Some(node) if strings && node.contains("://") => {
-            if service.is_some() {
-                return Err(Errno::EINVAL);
-            }
+        Some(node) if strings && service.is_none() && node.contains("://") => {
             let mut bytes = node.into_bytes();
             bytes.push(0);
             if naming.is_address(&bytes) {

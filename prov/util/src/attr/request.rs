@@ -42,11 +42,14 @@ impl Request<'_> {
         if self.flags & FI_SOURCE != 0 && self.node.is_none() && self.service.is_none() {
             return Err(Errno::EINVAL);
         }
-        let fitting: Vec<Info> = bases
-            .iter()
-            .filter(|base| self.explain(base))
-            .map(|base| fit(base, self.version, self.hints))
-            .collect();
+        let mut fitting: Vec<Info> = Vec::new();
+        for base in bases.iter().filter(|base| self.explain(base)) {
+            let info = fit(base, self.version, self.hints);
+            // Kinds of endpoints may differ in what was not asked for alone.
+            if !fitting.contains(&info) {
+                fitting.push(info);
+            }
+        }
         if fitting.is_empty() {
             Err(Errno::ENODATA)
         } else {

@@ -98,7 +98,9 @@ mod tests {
         // SAFETY: all pointers are valid, and the list is read before it is
         // freed.
         unsafe {
-            let bases = [base.clone(), base];
+            let mut other = base.clone();
+            other.limits.ep.protocol_version = 1;
+            let bases = [base, other];
             let ask = |arguments| {
                 answer(&arguments, c"test", "test::core", |request| {
                     ip::getinfo(request, &bases, None)

@@ -64,15 +64,18 @@ fn an_answer_without_its_address_is_accepted_as_hints() {
 
 #[test]
 fn a_node_is_the_destination_and_decides_the_source() {
+    let mut other = base();
+    other.ep.protocol_version += 1;
     let infos = getinfo(
         &Request {
             node: Some(c"127.0.0.1"),
             service: Some(c"4711"),
             ..request(None)
         },
-        &[base().into(), base().into()],
+        &[base().into(), base().into(), other.into()],
     )
     .unwrap();
+    // Kinds that are the same to the caller are one.
     assert_eq!(infos.len(), 2);
     assert_eq!(
         sockaddr::decode(&infos[0].dest_addr),
