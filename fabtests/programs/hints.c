@@ -86,6 +86,7 @@ static void take_whole(struct fi_info *hints, const struct fi_info *given)
 static void clear(struct fi_info *hints)
 {
 	int mr_mode = hints->domain_attr->mr_mode;
+	char *provider = hints->fabric_attr->prov_name;
 
 	free(hints->src_addr);
 	free(hints->dest_addr);
@@ -100,9 +101,13 @@ static void clear(struct fi_info *hints)
 	free(hints->domain_attr->name);
 	memset(hints->domain_attr, 0, sizeof(*hints->domain_attr));
 	free(hints->fabric_attr->name);
-	free(hints->fabric_attr->prov_name);
 	memset(hints->fabric_attr, 0, sizeof(*hints->fabric_attr));
 	hints->domain_attr->mr_mode = mr_mode;
+	/* Only who names it gets that one. */
+	if (provider && !strcmp(provider, "loopback"))
+		hints->fabric_attr->prov_name = provider;
+	else
+		free(provider);
 }
 
 static void take_caps(struct fi_info *hints, const struct fi_info *given)
@@ -161,6 +166,7 @@ static void take_domain(struct fi_info *hints, const struct fi_info *given)
 static void take_fabric(struct fi_info *hints, const struct fi_info *given)
 {
 	clear(hints);
+	free(hints->fabric_attr->prov_name);
 	hints->fabric_attr->name = strdup(given->fabric_attr->name);
 	hints->fabric_attr->prov_name = strdup(given->fabric_attr->prov_name);
 	hints->fabric_attr->prov_version = given->fabric_attr->prov_version;

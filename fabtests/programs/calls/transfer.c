@@ -202,6 +202,8 @@ static uint64_t immediate_of_atomic(void)
 	OK(fi_mr_reg(b()->domain, &target, sizeof(target), FI_REMOTE_WRITE, 0,
 		     5, 0, &region, NULL));
 	msg.addr = a()->to;
+	if (ct_mr_mode(b()) & FI_MR_VIRT_ADDR)
+		remote.addr = (uintptr_t)&target;
 	POST(a(), fi_atomicmsg(a()->ep, &msg, FI_REMOTE_CQ_DATA));
 	return ct_next(b(), &b()->rx).flags;
 }
