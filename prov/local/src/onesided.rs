@@ -10,16 +10,6 @@
 //! copying, and the owner waits for that when it closes a region. [`protocol`] has the
 //! order of it, checked with loom.
 
-#![cfg_attr(
-    not(test),
-    deny(
-        clippy::unwrap_used,
-        clippy::expect_used,
-        clippy::panic,
-        clippy::indexing_slicing
-    )
-)]
-
 pub mod protocol;
 #[cfg(not(loom))]
 pub mod table;
@@ -28,5 +18,6 @@ pub mod window;
 
 #[cfg(all(test, loom))]
 mod loom_tests;
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests;
