@@ -389,10 +389,7 @@ fn messages_of_c_and_of_rust_code_have_one_format() {
 fn messages_are_chosen_by_level_provider_and_subsystem() {
     let path = at("one");
     let with = |more: &[(&str, &str)]| {
-        let mut environment = vec![
-            ("FI_PROVIDER_PATH", path.as_str()),
-            ("FI_LOG_LEVEL", "warn"),
-        ];
+        let mut environment = vec![("FI_PROVIDER_PATH", path.as_str())];
         environment.extend(more);
         log(&environment)
     };
