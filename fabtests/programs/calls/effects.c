@@ -477,6 +477,8 @@ COMPARED(BOTH, "effect/second-srx", ({
 	if (!ret) {
 		OK(fi_ep_bind(new_ep(), &eq()->fid, 0));
 		OK(fi_ep_bind(new_ep(), &cq()->fid, FI_TRANSMIT | FI_RECV));
+		if (peer()->av)
+			OK(fi_ep_bind(new_ep(), &peer()->av->fid, 0));
 		OK(fi_enable(new_ep()));
 		OK(fi_close(&new_ep()->fid));
 		ret = fi_close(&srx()->fid);
