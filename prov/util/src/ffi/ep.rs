@@ -146,6 +146,11 @@ impl<E: Endpoint> EndpointObject<E> {
         }
     }
 
+    /// Whether what is bound is looked at closely, and event queues are kept: groups that are joined report to them.
+    fn is_strict(&self) -> bool {
+        E::IS_STRICT || self.has_collectives()
+    }
+
     /// Whether it was opened for collective operations.
     fn has_collectives(&self) -> bool {
         self.caps & FI_COLLECTIVE != 0
@@ -242,7 +247,7 @@ impl<E: Endpoint> EndpointObject<E> {
     ) -> Result<Bindings<E::SharedReceive>> {
         this.to_move()?;
         let mut after = before.clone();
-        after.bind(other, flags, E::IS_STRICT)?;
+        after.bind(other, flags, this.is_strict())?;
         if after.takes_receives_elsewhere(before) {
             return Err(Errno::EOPBADSTATE);
         }
@@ -368,7 +373,7 @@ impl<E: Endpoint> Class for EndpointObject<E> {
         let mut stage = this.stage();
         match &mut *stage {
             Stage::New(new) => {
-                new.bindings.bind(other, flags, E::IS_STRICT)?;
+                new.bindings.bind(other, flags, this.is_strict())?;
                 if new.is_wanted {
                     Self::enable_in(this, &mut stage, Haste::Patient)?;
                 }
