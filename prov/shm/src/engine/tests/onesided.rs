@@ -116,7 +116,8 @@ fn data_of_a_region_that_was_closed_since_is_told_all_the_same() {
     let (mut a, mut b, to) = pair();
     let mut region = [0; 8];
     let open = b.register(3, &mut region);
-    let write = access(Access::Write, to, 3, &mut [5; 8], 1);
+    let mut bytes = [5; 8];
+    let write = access(Access::Write, to, 3, &mut bytes, 1);
     let write = with(FI_REMOTE_CQ_DATA, 7, write);
     a.core.access(a.ep, &write).unwrap();
     assert_eq!(a.completions(), [1]);
@@ -148,7 +149,8 @@ fn what_finds_no_room_for_its_data_is_not_copied() {
     assert_eq!(u64::from_ne_bytes(region), last - 1);
     assert_eq!(a.completions().len() as u64, last - 1);
     // Without data, there is nothing to be told.
-    let write = access(Access::Write, to, 3, &mut [1; 8], 1);
+    let mut bytes = [1; 8];
+    let write = access(Access::Write, to, 3, &mut bytes, 1);
     a.core.access(a.ep, &write).unwrap();
     assert_eq!(region, [1; 8]);
 }
@@ -199,7 +201,8 @@ fn a_counter_of_an_endpoint_counts_what_peers_do_by_themselves() {
     let reports = &mut b.core.endpoints.get_mut(b.ep).unwrap().reports;
     reports.counters.remote_write = Some(counter.clone());
     b.table.count_all(reports.counters.remote());
-    let write = access(Access::Write, to, 3, &mut [9; 8], 1);
+    let mut bytes = [9; 8];
+    let write = access(Access::Write, to, 3, &mut bytes, 1);
     a.core.access(a.ep, &write).unwrap();
     assert_eq!((a.completions(), counter.read()), (vec![1], 0));
     until(&mut [&mut b], |_| counter.read() == 1);
@@ -223,7 +226,8 @@ fn nothing_is_copied_ahead_of_a_request_that_the_owner_has_to_carry_out() {
     let parts = unsafe { AppIov::from_iov(parts.as_ptr(), 2) }.unwrap();
     b.register_memory(4, &parts);
     // Memory in pieces is its owner's to write to.
-    let asked = access(Access::Write, to, 4, &mut [1; 8], 1);
+    let mut bytes = [1; 8];
+    let asked = access(Access::Write, to, 4, &mut bytes, 1);
     a.core.access(a.ep, &asked).unwrap();
     let (mut later, mut back) = ([2; 8], [0; 8]);
     a.core
@@ -248,7 +252,8 @@ fn what_is_to_last_is_written_by_its_owner() {
     let (mut a, mut b, to) = pair();
     let mut region = [0; 8];
     b.register(3, &mut region);
-    let write = access(Access::Write, to, 3, &mut [1; 8], 1);
+    let mut bytes = [1; 8];
+    let write = access(Access::Write, to, 3, &mut bytes, 1);
     let write = with(FI_COMMIT_COMPLETE, 0, write);
     a.core.access(a.ep, &write).unwrap();
     assert_eq!(a.completions(), []);
@@ -262,7 +267,8 @@ fn a_key_that_is_used_again_leads_to_the_new_region() {
     let mut memory = [[0u8; 8]; 20];
     for (number, place) in memory.iter_mut().enumerate() {
         let open = b.register(3, place);
-        let write = access(Access::Write, to, 3, &mut [number as u8 + 1; 8], 1);
+        let mut bytes = [number as u8 + 1; 8];
+        let write = access(Access::Write, to, 3, &mut bytes, 1);
         a.core.access(a.ep, &write).unwrap();
         assert_eq!(a.completions(), [1]);
         b.table.close(&open).unwrap();
@@ -282,7 +288,8 @@ fn regions_that_find_no_place_in_the_table_are_reached_through_their_owner() {
         b.register(key as u64, place);
     }
     for key in 0..MANY {
-        let write = access(Access::Write, to, key, &mut [key as u8 ^ 1], 1);
+        let mut bytes = [key as u8 ^ 1];
+        let write = access(Access::Write, to, key, &mut bytes, 1);
         a.core.access(a.ep, &write).unwrap();
         assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [1]);
     }
@@ -304,7 +311,8 @@ fn a_region_that_is_set_up_first_is_found_when_it_is() {
     let mut region = [0; 8];
     let open = b.register(3, &mut region);
     b.table.enable(&open).unwrap();
-    let write = access(Access::Write, to, 3, &mut [1; 8], 1);
+    let mut bytes = [1; 8];
+    let write = access(Access::Write, to, 3, &mut bytes, 1);
     a.core.access(a.ep, &write).unwrap();
     assert_eq!((a.completions(), region), (vec![1], [1; 8]));
     b.table.close(&open).unwrap();
@@ -332,7 +340,8 @@ fn where_one_side_does_not_let_the_other_it_is_asked() {
         let mut region = [0; 8];
         b.register(3, &mut region);
         for value in 1..4 {
-            let write = access(Access::Write, to, 3, &mut [value; 8], 1);
+            let mut bytes = [value; 8];
+            let write = access(Access::Write, to, 3, &mut bytes, 1);
             a.core.access(a.ep, &write).unwrap();
             assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [1]);
             assert_eq!(region, [value; 8]);
@@ -347,7 +356,8 @@ fn a_peer_that_closes_its_endpoint_is_written_to_no_more() {
     let mut region = [0; 8];
     b.register(3, &mut region);
     b.core.close(b.ep);
-    let write = access(Access::Write, to, 3, &mut [1; 8], 1);
+    let mut bytes = [1; 8];
+    let write = access(Access::Write, to, 3, &mut bytes, 1);
     a.core.access(a.ep, &write).unwrap();
     let mut error = None;
     until(&mut [&mut a], |sides| {
