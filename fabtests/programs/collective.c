@@ -633,6 +633,33 @@ static void wildcards(void)
 	close_members(2);
 }
 
+/* Members that do not do the same are told. */
+static void mismatch(void)
+{
+	struct group group = { .count = 2, .of = { 0, 1 } };
+	uint64_t in[2][2] = { { 1, 2 }, { 3, 4 } }, out[2][4] = { { 0 } };
+
+	open_members(2);
+	join_group(&group, 2);
+	for (int rank = 0; rank < 2; rank++) {
+		members[rank].peer.partner = &members[1 - rank].peer;
+		OK(fi_allgather(members[rank].peer.ep, in[rank],
+				(size_t)rank + 1, NULL, out[rank], NULL,
+				fi_mc_addr(group.mc[rank]), FI_UINT64, 0,
+				&in[rank]));
+	}
+	for (int rank = 0; rank < 2; rank++) {
+		struct ct_peer *peer = &members[rank].peer;
+
+		CHECK(ct_error(peer, &peer->tx).context == &in[rank],
+		      "rank %d", rank);
+	}
+	for (int rank = 0; rank < 2; rank++)
+		members[rank].peer.partner = NULL;
+	leave_group(&group);
+	close_members(2);
+}
+
 /* Calls are reported only where that is asked for, and counted always. */
 static void selected(void)
 {
@@ -823,6 +850,7 @@ static const struct ct_test tests[] = {
 	{ "sets", sets, CT_RDM },
 	{ "queries", queries, CT_RDM },
 	{ "wildcards", wildcards, CT_RDM },
+	{ "mismatch", mismatch, CT_RDM },
 	{ "selected", selected, CT_RDM },
 	{ "sleepers", sleepers, CT_RDM },
 	{ "death", death, CT_RDM },

@@ -210,7 +210,7 @@ impl endpoint::Endpoint for CollEndpoint {
 
     fn transfer_done(&self, completion: &Completion) -> Result {
         self.0.with(|engine, owner| {
-            engine.message_ended(owner, completion.context, Ok(()));
+            engine.message_ended(owner, completion.context, Ok(completion.len));
         });
         Ok(())
     }

@@ -41,8 +41,8 @@ struct Group {
 /// Whose a message is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Owner {
-    /// An operation's; receives can be taken back.
-    Operation { name: u64, is_receive: bool },
+    /// An operation's; receives, which can be taken back, say how many bytes are to come.
+    Operation { name: u64, receives: Option<usize> },
     /// It waits for a failure of the group.
     Watch(fi_addr_t),
     /// It tells a member of a failure.
@@ -304,7 +304,7 @@ impl Engine {
         let group = self.groups.get(&operation.group).ok_or(Errno::EINVAL)?;
         let tag = group.id.message(operation.number);
         let member = |rank: usize| group.members.get(rank).copied().ok_or(Errno::EINVAL);
-        let is_receive = match wants {
+        let receives = match wants {
             Wants::Send(to, pieces) => {
                 let buffers = operation.memory.pieces(&pieces);
                 owner.transmit(&Transmit {
@@ -319,31 +319,42 @@ impl Engine {
                     },
                     context: context(message),
                 })?;
-                false
+                None
             }
             Wants::Receive(from, pieces) => {
+                let buffers = operation.memory.pieces(&pieces);
                 owner.receive(&Receive {
                     select: Select::Tagged { tag, ignore: 0 },
-                    buffers: operation.memory.pieces(&pieces),
+                    buffers,
                     desc: Descs::NONE,
                     peer: member(from)?,
                     flags: 0,
                     context: context(message),
                 })?;
-                true
+                Some(buffers.len())
             }
             Wants::Wait | Wants::Nothing => return Ok(()),
         };
         operation.posted();
         self.messages
-            .insert(message, Owner::Operation { name, is_receive });
+            .insert(message, Owner::Operation { name, receives });
         Ok(())
     }
 
     /// A message has ended.
-    pub fn message_ended(&mut self, owner: &TransferOwner, context: *mut c_void, outcome: Result) {
+    pub fn message_ended(
+        &mut self,
+        owner: &TransferOwner,
+        context: *mut c_void,
+        outcome: Result<usize>,
+    ) {
         match self.messages.remove(&(context.addr() as u64)) {
-            Some(Owner::Operation { name, .. }) => {
+            Some(Owner::Operation { name, receives }) => {
+                // A member that sends less than this one expects does another operation.
+                let outcome = outcome.and_then(|len| match receives {
+                    Some(expected) if len != expected => Err(Errno::EMSGSIZE),
+                    _ => Ok(()),
+                });
                 if let Some(operation) = self.operations.get_mut(&name) {
                     operation.ended(outcome);
                 }
@@ -410,7 +421,7 @@ impl Engine {
             .messages
             .iter()
             .filter(|(_, whose)| match whose {
-                Owner::Operation { name, is_receive } => *is_receive && broken.contains(name),
+                Owner::Operation { name, receives } => receives.is_some() && broken.contains(name),
                 Owner::Watch(_) | Owner::News => false,
             })
             .map(|(message, _)| *message)
