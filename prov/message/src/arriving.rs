@@ -1,6 +1,6 @@
 //! Messages that arrive: they find the receive that they are for, or are kept.
 
-use fabric_abi::FI_REMOTE_CQ_DATA;
+use fabric_abi::{FI_COMPLETION, FI_REMOTE_CQ_DATA};
 use prov_util::buffer::AppIov;
 use prov_util::errno::{Errno, Result};
 use prov_util::matching::{Matched, Message};
@@ -94,12 +94,12 @@ impl<T: Transport> Plain<'_, T> {
             return self.take_into_many(src, TAGGED, tag, payload);
         };
         let (reports, len) = (self.reports, payload.len());
-        if len <= single.buf.len() {
+        if len <= single.buf.len() && single.flags & FI_COMPLETION != 0 {
             payload.copy_to(single.buf);
             reports.plain_receive::<TAGGED>(&single, src, tag, len);
         } else {
             payload.copy_to(single.buf);
-            reports.cut_receive(&single, src, TAGGED, tag, len);
+            reports.whole_receive(&single, src, TAGGED, tag, len);
         }
         true
     }

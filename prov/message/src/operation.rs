@@ -68,9 +68,15 @@ impl Op {
     /// What the application wants to hear of a message.
     #[inline(always)]
     pub fn of_transmit(ep: EpKey, message: &Transmit) -> Self {
-        if message.flags & FI_PEER_TRANSFER != 0 {
-            return Op::of_transfer(ep, message);
+        match message.flags & FI_PEER_TRANSFER {
+            0 => Op::of_plain(ep, message),
+            _ => Op::of_transfer(ep, message),
         }
+    }
+
+    /// [`Op::of_transmit`] for a message without `FI_PEER_TRANSFER`.
+    #[inline(always)]
+    pub fn of_plain(ep: EpKey, message: &Transmit) -> Self {
         Op {
             ep,
             class: match message.tag {

@@ -16,10 +16,11 @@ use prov_util::endpoint::{Bindings, Counters, SharedReceive};
 use prov_util::errno::{Errno, Result};
 use prov_util::ffi::Use;
 use prov_util::matching::{ANY_SOURCE, Cancelled, Message, Single};
-use prov_util::request::{Receive, Select};
+use prov_util::request::{Receive, Select, Transmit};
 use prov_util::transfers::Transfers;
 
 use crate::inbox::Receipt;
+use crate::endpoints::EpKey;
 use crate::operation::{Context, Op, OpClass};
 
 /// An endpoint's completion queues and counters.
@@ -105,8 +106,23 @@ impl Reports {
         }
     }
 
-    /// An operation has ended.
+    /// A message without `FI_PEER_TRANSFER` has been sent.
     #[inline(always)]
+    pub fn plain_message(&self, ep: EpKey, message: &Transmit) {
+        let op = Op::of_plain(ep, message);
+        self.count(&op);
+        if op.report
+            && let Some(cq) = &self.tx_cq
+        {
+            cq.write_with(
+                #[inline(always)]
+                || completion_of(&op),
+            );
+        }
+    }
+
+    /// An operation has ended.
+    #[inline]
     pub fn operation(&self, op: &Op, outcome: Result) {
         match outcome {
             Ok(()) if op.report => {
@@ -208,7 +224,8 @@ impl Reports {
     }
 
     /// [`Reports::receive`] for a message that came whole, without immediate
-    /// data, into a buffer of its own, for which it is not too long.
+    /// data, into a buffer of its own, for which it is not too long, with
+    /// `FI_COMPLETION` in the flags of the receive.
     #[inline(always)]
     pub fn plain_receive<const TAGGED: bool>(
         &self,
@@ -217,9 +234,6 @@ impl Reports {
         tag: u64,
         len: usize,
     ) {
-        if single.flags & FI_COMPLETION == 0 {
-            return self.quiet_receive(single, src, tag, len);
-        }
         if let Some(counter) = &self.counters.recv {
             counter.count(len);
         }
@@ -232,16 +246,22 @@ impl Reports {
         }
     }
 
-    /// [`Reports::plain_receive`] for a receive that no completion was asked for, or that is a peer's.
+    /// [`Reports::plain_receive`] whatever the length of the message and the flags of the receive.
     #[inline(never)]
-    fn quiet_receive(&self, single: &Single<'_, AppIov>, src: u64, tag: u64, len: usize) {
+    pub fn whole_receive(
+        &self,
+        single: &Single<'_, AppIov>,
+        src: u64,
+        tagged: bool,
+        tag: u64,
+        len: usize,
+    ) {
+        let completion = completion_of_plain(single, self.source(src), tagged, tag, len);
         if single.flags & FI_PEER_TRANSFER != 0 {
-            let completion = completion_of_plain(single, self.source(src), true, tag, len);
             return self.end_transfer(completion, single.buf, Ok(()));
         }
-        if let Some(counter) = &self.counters.recv {
-            counter.count(len);
-        }
+        let wanted = single.flags & FI_COMPLETION != 0;
+        self.end_receive(completion, wanted, single.buf, Ok(()));
     }
 
     /// A receive of a peer has ended.
@@ -258,24 +278,6 @@ impl Reports {
             }),
             Err(error) => self.transfer_failed(ErrorCompletion::new(completion, error)),
         }
-    }
-
-    /// [`Reports::plain_receive`] for a message that its buffer has cut.
-    #[cold]
-    #[inline(never)]
-    pub fn cut_receive(
-        &self,
-        single: &Single<'_, AppIov>,
-        src: u64,
-        tagged: bool,
-        tag: u64,
-        len: usize,
-    ) {
-        let completion = completion_of_plain(single, self.source(src), tagged, tag, len);
-        if single.flags & FI_PEER_TRANSFER != 0 {
-            return self.end_transfer(completion, single.buf, Ok(()));
-        }
-        self.end_receive(completion, true, single.buf, Ok(()));
     }
 
     fn completion_of_receive<A>(&self, receipt: &Receipt<A>, memory: &Iov<'_>) -> Completion {

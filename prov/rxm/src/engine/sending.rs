@@ -1,7 +1,7 @@
 //! Messages go out: short ones in one packet, longer ones in several, and the
 //! longest are announced.
 
-use fabric_abi::{FI_DELIVERY_COMPLETE, FI_REMOTE_READ, FI_SEND, FI_WRITE};
+use fabric_abi::{FI_DELIVERY_COMPLETE, FI_PEER_TRANSFER, FI_REMOTE_READ, FI_SEND, FI_WRITE};
 use prov_message::peers::{Bytes as Payload, Deferred, Destination};
 use prov_message::{Op, Reaching as _};
 use prov_util::buffer::AppIov;
@@ -40,14 +40,13 @@ impl Core {
         if let Some(link) = links.get_mut(key)
             && link.queue.is_empty()
             && link.ending.is_none()
-            && message.flags & FI_DELIVERY_COMPLETE == 0
+            && message.flags & (FI_DELIVERY_COMPLETE | FI_PEER_TRANSFER) == 0
         {
             let head = head_of(message, link);
             let sent = if below.may_inject(link, len, message.wants_completion()) {
                 match below.inject(link, &head, &message.buffers) {
                     Ok(()) => {
-                        let op = Op::of_transmit(ep, message);
-                        state.reports.operation(&op, Ok(()));
+                        state.reports.plain_message(ep, message);
                         return Ok(());
                     }
                     Err(error) => Err((error, What::Packet(None))),
@@ -57,7 +56,7 @@ impl Core {
                 if !state.ledger.has_room() {
                     return Err(Errno::EAGAIN);
                 }
-                let ticket = state.ledger.count(Op::of_transmit(ep, message));
+                let ticket = state.ledger.count(Op::of_plain(ep, message));
                 below.send_quickly(link, key, &head, &message.buffers, ticket)
             } else {
                 return self.post_message_slowly(ep, message);

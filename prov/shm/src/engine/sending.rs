@@ -1,7 +1,7 @@
 //! Messages go out: short ones at once, long ones when the receiver asks for
 //! them.
 
-use fabric_abi::{FI_COMMIT_COMPLETE, FI_DELIVERY_COMPLETE, FI_REMOTE_CQ_DATA};
+use fabric_abi::{FI_COMMIT_COMPLETE, FI_DELIVERY_COMPLETE, FI_PEER_TRANSFER, FI_REMOTE_CQ_DATA};
 use prov_local::channel::{Head, INLINE, LONGEST, MODERATE, PUSHED};
 use prov_message::peers::{Bytes as Payload, Deferred, Destination};
 use prov_message::{Op, Reaching as _};
@@ -21,7 +21,8 @@ use crate::params::SIZES;
 pub const EAGER: usize = 16 << 10;
 
 /// Flags of messages that do not take the short way.
-const SPECIAL: u64 = FI_REMOTE_CQ_DATA | FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE;
+const SPECIAL: u64 =
+    FI_REMOTE_CQ_DATA | FI_DELIVERY_COMPLETE | FI_COMMIT_COMPLETE | FI_PEER_TRANSFER;
 // What takes it need not be checked for its length.
 const _: () = assert!(INLINE <= SIZES.inject);
 // A write has its list behind its bytes.
@@ -85,8 +86,7 @@ impl Core {
         if !is_sent {
             return None;
         }
-        let op = Op::of_transmit(ep, message);
-        state.reports.operation(&op, Ok(()));
+        state.reports.plain_message(ep, message);
         Some(())
     }
 

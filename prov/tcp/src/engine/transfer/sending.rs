@@ -2,7 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use fabric_abi::{FI_COMMIT_COMPLETE, FI_DELIVERY_COMPLETE, FI_REMOTE_CQ_DATA};
+use fabric_abi::{FI_COMMIT_COMPLETE, FI_DELIVERY_COMPLETE, FI_PEER_TRANSFER, FI_REMOTE_CQ_DATA};
 use prov_message::peers::{Bytes, Deferred, Destination, PeerKey};
 use prov_message::{Op, Reaching as _};
 use prov_util::errno::{Errno, Result};
@@ -23,7 +23,7 @@ use crate::wire::header::{self, Header};
 use crate::wire::simple;
 
 /// Flags of messages that do not take the short way.
-const SPECIAL: u64 = FI_REMOTE_CQ_DATA | FI_COMMIT_COMPLETE;
+const SPECIAL: u64 = FI_REMOTE_CQ_DATA | FI_COMMIT_COMPLETE | FI_PEER_TRANSFER;
 
 /// Bytes that are sent on a connection, by an application that does not read its
 /// queues, between two looks for what has come.
@@ -77,7 +77,7 @@ impl Core {
             )
         {
             conn.sequence = sequence.wrapping_add(1);
-            ep.reports.operation(&Op::of_transmit(key, message), Ok(()));
+            ep.reports.plain_message(key, message);
             return Some(());
         }
         let total = simple::put_message(
@@ -98,7 +98,7 @@ impl Core {
             Ok(sent) => return self.sent_in_part(key, conn_key, message, sent, total),
             Err(error) => return self.not_sent(key, conn_key, message, error, total),
         }
-        ep.reports.operation(&Op::of_transmit(key, message), Ok(()));
+        ep.reports.plain_message(key, message);
         Some(())
     }
 
