@@ -76,6 +76,11 @@ impl<L: Key, W, const N: usize> Admission<L, W, N> {
     }
 
     /// What a link waits with, if it does.
+    pub fn get(&self, link: L) -> Option<&W> {
+        Some(&self.waiting.get(link)?.what)
+    }
+
+    /// [`Admission::get`] to change it.
     pub fn get_mut(&mut self, link: L) -> Option<&mut W> {
         Some(&mut self.waiting.get_mut(link)?.what)
     }

@@ -41,7 +41,7 @@ impl<T: Transport> Endpoints<T> {
         arrival: &Arrival<T>,
         front: usize,
     ) -> Option<Charge<T::Link>> {
-        let announced = self.room_to_announce(arrival)?;
+        let announced = self.room_for(&self.wish_to_announce(arrival))?;
         let beginning = Arrival {
             len: front,
             ..*arrival

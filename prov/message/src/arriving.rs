@@ -10,7 +10,7 @@ use crate::inbox::{
     Action, Body, Buffer, Course, Fetch, Inbox, InboxKey, Kept, Placing, Receipt, Then, Transport,
     Unexpected,
 };
-use crate::keeping::{Cost, HeldBack, KEEPING_COST, Room, Wish};
+use crate::keeping::{HeldBack, Room, Wish};
 use crate::operation::{Context, Ticket};
 use crate::reports::Reports;
 use crate::spare::Spare;
@@ -54,6 +54,18 @@ pub enum Unmatched {
     Complete,
     /// There is no room for it: it stays on the link, and nothing behind it is
     /// taken in until an action says how it goes on.
+    HeldBack,
+    /// The endpoint is closed.
+    Gone,
+}
+
+/// What becomes of a message that is announced.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Notice {
+    /// It is asked for, or noted.
+    Taken,
+    /// There is no room to note it: the link is held back as for
+    /// [`Unmatched::HeldBack`], and goes on with [`Course::Done`].
     HeldBack,
     /// The endpoint is closed.
     Gone,
@@ -194,7 +206,7 @@ impl<T: Transport> Endpoints<T> {
                 Body::Complete(Vec::new())
             }
             (Some(_), _) => Body::Arriving(Vec::new()),
-            (None, _) => Body::HeldBack,
+            (None, _) => Body::HeldBack(None),
         };
         let Some(kept) = self.keep(arrival, ack, body, room.unwrap_or(Room::NONE)) else {
             return Unmatched::Gone;
@@ -211,23 +223,55 @@ impl<T: Transport> Endpoints<T> {
     }
 
     /// A message is announced: it is asked for if there is a receive for it, or
-    /// noted. `false`: the sender has announced more than there is room for.
+    /// noted. `false`: there is no room for that, and nothing has become of it.
     pub fn announced(&mut self, arrival: &Arrival<T>, name: T::Name) -> bool {
-        if let Some(Expected { memory, receipt }) = self.arrive(arrival) {
-            let fetch = Fetch {
-                name,
-                memory,
-                receipt,
-                len: arrival.len,
-            };
-            self.actions.push_back(Action::Fetch(arrival.link, fetch));
+        if self.ask_for(arrival, name) {
             return true;
         }
-        let Some(room) = self.room_to_announce(arrival) else {
+        match self.room_for(&self.wish_to_announce(arrival)) {
+            Some(room) => self.note(arrival, name, room),
+            None => false,
+        }
+    }
+
+    /// [`Endpoints::announced`], where the link is held back for want of room.
+    pub fn announced_in_order(&mut self, arrival: &Arrival<T>, name: T::Name) -> Notice {
+        if self.ask_for(arrival, name) {
+            return Notice::Taken;
+        }
+        let wish = self.wish_to_announce(arrival);
+        if let Some(room) = self.room_for(&wish) {
+            return match self.note(arrival, name, room) {
+                true => Notice::Taken,
+                false => Notice::Gone,
+            };
+        }
+        let body = Body::HeldBack(Some(name));
+        let Some(kept) = self.keep(arrival, arrival.ack, body, Room::NONE) else {
+            return Notice::Gone;
+        };
+        self.hold_back(wish, kept);
+        Notice::HeldBack
+    }
+
+    /// Asks for a message that is announced; `false` where there is no receive for it.
+    fn ask_for(&mut self, arrival: &Arrival<T>, name: T::Name) -> bool {
+        let Some(Expected { memory, receipt }) = self.arrive(arrival) else {
             return false;
         };
-        self.keep(arrival, arrival.ack, Body::Announced(name), room)
-            .is_some()
+        let fetch = Fetch {
+            name,
+            memory,
+            receipt,
+            len: arrival.len,
+        };
+        self.actions.push_back(Action::Fetch(arrival.link, fetch));
+        true
+    }
+
+    fn note(&mut self, arrival: &Arrival<T>, name: T::Name, room: Room) -> bool {
+        let body = Body::Announced(name);
+        self.keep(arrival, arrival.ack, body, room).is_some()
     }
 
     pub(crate) fn keep(
@@ -427,6 +471,7 @@ impl<T: Transport> Endpoints<T> {
             ack,
         };
         let memory = matched.buf;
+        let is_held_back = matches!(body, Body::HeldBack(_));
         let action = match body {
             Body::Complete(bytes) => {
                 memory.write_at(0, &bytes);
@@ -440,7 +485,7 @@ impl<T: Transport> Endpoints<T> {
                 self.kept.spare.give(bytes);
                 return self.redirect(link, course);
             }
-            Body::HeldBack => {
+            Body::HeldBack(None) => {
                 self.release(link);
                 if message.len > 0 {
                     Action::Resume(link, Course::receive(memory, 0, receipt))
@@ -450,15 +495,20 @@ impl<T: Transport> Endpoints<T> {
                     Action::Resume(link, Course::Done)
                 }
             }
-            Body::Announced(name) => Action::Fetch(
-                link,
-                Fetch {
-                    name,
-                    memory,
-                    receipt,
-                    len: message.len,
-                },
-            ),
+            Body::Announced(name) | Body::HeldBack(Some(name)) => {
+                if is_held_back {
+                    self.go_on(link);
+                }
+                Action::Fetch(
+                    link,
+                    Fetch {
+                        name,
+                        memory,
+                        receipt,
+                        len: message.len,
+                    },
+                )
+            }
             Body::Lost(error) => {
                 self.received(&receipt, &memory, Err(error));
                 return;
@@ -473,10 +523,11 @@ impl<T: Transport> Endpoints<T> {
         let Unexpected {
             link, ack, body, ..
         } = message.payload;
+        let is_held_back = matches!(body, Body::HeldBack(_));
         match body {
             Body::Complete(_) | Body::Lost(_) => {}
             Body::Arriving(_) => self.redirect(link, Course::Discard),
-            Body::HeldBack => {
+            Body::HeldBack(None) => {
                 self.release(link);
                 let course = match message.len {
                     0 => Course::Done,
@@ -484,7 +535,10 @@ impl<T: Transport> Endpoints<T> {
                 };
                 self.actions.push_back(Action::Resume(link, course));
             }
-            Body::Announced(name) => {
+            Body::Announced(name) | Body::HeldBack(Some(name)) => {
+                if is_held_back {
+                    self.go_on(link);
+                }
                 let refusal = Action::Refuse(link, name, ack, message.len);
                 return self.actions.push_back(refusal);
             }
@@ -495,7 +549,7 @@ impl<T: Transport> Endpoints<T> {
     /// The message that is arriving on a link takes another course; if the link
     /// is yet to go on with it, this one from the start.
     fn redirect(&mut self, link: T::Link, course: Course<T>) {
-        let is_resumed = |action: &Action<T>| matches!(action, Action::Resume(..));
+        let is_resumed = |action: &Action<T>| matches!(action, Action::Resume(_, Course::Keep(_)));
         match self.actions.find_of(link, is_resumed) {
             Some(resumed) => *resumed = Action::Resume(link, course),
             None => self.actions.push_back(Action::Redirect(link, course)),
@@ -515,30 +569,33 @@ impl<T: Transport> Endpoints<T> {
 
     fn admit(&mut self, waits: &HeldBack<T>, room: Room) {
         let Wish { link, len, .. } = waits.wish;
-        let body = match len {
-            0 => Body::Complete(Vec::new()),
-            _ => Body::Arriving(Vec::new()),
+        let Some(message) = self.kept_mut(waits.kept) else {
+            return;
         };
-        let cost = len.saturating_add(KEEPING_COST);
-        self.charge(link, Cost::Bytes(cost, room));
-        if let Some(message) = self.kept_mut(waits.kept) {
-            message.body = body;
-            message.room = room;
+        let (body, course) = match (&message.body, len) {
+            (&Body::HeldBack(Some(name)), _) => (Body::Announced(name), Course::Done),
+            (_, 0) => (Body::Arriving(Vec::new()), Course::Done),
+            _ => (Body::Arriving(Vec::new()), Course::Keep(waits.kept)),
+        };
+        (message.body, message.room) = (body, room);
+        let cost = message.cost(len);
+        self.charge(link, cost);
+        if !waits.wish.is_announcement && len == 0 {
+            self.kept(waits.kept);
         }
-        let course = match len {
-            0 => {
-                self.kept(waits.kept);
-                Course::Done
-            }
-            _ => Course::Keep(waits.kept),
-        };
         self.actions.push_back(Action::Resume(link, course));
     }
 
     /// Whether a message still waits on its link.
     fn is_held_back(&mut self, kept: Kept) -> bool {
         let message = self.kept_mut(kept);
-        message.is_some_and(|message| matches!(message.body, Body::HeldBack))
+        message.is_some_and(|message| matches!(message.body, Body::HeldBack(_)))
+    }
+
+    /// A link goes on behind an announcement that it was held back for.
+    fn go_on(&mut self, link: T::Link) {
+        self.release(link);
+        self.actions.push_back(Action::Resume(link, Course::Done));
     }
 
     /// A link is held back no longer.

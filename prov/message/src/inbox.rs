@@ -186,8 +186,9 @@ pub(crate) enum Body<N> {
     Complete(Vec<u8>),
     /// Here as far as they have come; the link goes on adding.
     Arriving(Vec<u8>),
-    /// Still on the link, which is held back until a receive takes the message.
-    HeldBack,
+    /// Still on the link, which is held back until a receive takes the message; or with
+    /// the sender, and the link is held back with the announcement, which names it.
+    HeldBack(Option<N>),
     /// With the sender, until it is asked for them.
     Announced(N),
     /// Nowhere: the sender is gone. Only where another provider has the receives,

@@ -114,6 +114,8 @@ pub(crate) struct Wish<L> {
     /// Whether the sender could have announced it.
     pub announces: bool,
     pub tagged: bool,
+    /// Whether it is announced: its bytes stay with the sender.
+    pub is_announcement: bool,
     /// Whether the address vector knows the sender.
     pub is_known: bool,
     /// Whether it could, and does not.
@@ -156,11 +158,12 @@ pub(crate) enum Cost {
 /// Cost of keeping an unexpected message, beside its bytes.
 pub(crate) const KEEPING_COST: usize = 128;
 /// What may keep a message out: the bytes in the shared budget, those that peers have
-/// left behind in it, the bytes of senders that cannot announce, all together, and the
-/// bytes of strangers. [`TO_BE_KNOWN`] is none, and never falls: links stand there that
-/// go on when the address vector knows their peers.
-pub(crate) const TOTALS: usize = 6;
-const TO_BE_KNOWN: usize = 5;
+/// left behind in it, the bytes of senders that cannot announce, all together, the
+/// announcements, those that peers have left behind, and the bytes and announcements of
+/// strangers. [`TO_BE_KNOWN`] is none, and never falls: links stand there that go on when
+/// the address vector knows their peers.
+pub(crate) const TOTALS: usize = 9;
+const TO_BE_KNOWN: usize = 8;
 /// Bytes of unexpected messages, and announcements, that every peer may have
 /// kept whatever the others have.
 const LEAST: usize = 64 << 10;
@@ -200,39 +203,56 @@ impl<T: Transport> Keeping<T> {
     /// no room: that of strangers where it is that one which keeps the message out, or
     /// else those of the lane.
     fn ceilings(&self, wish: &Wish<T::Link>) -> Ceilings<TOTALS> {
-        match self.strangers_have_room(wish) {
-            true => self.ceilings_of_lane(wish),
-            false => [
-                None,
-                None,
-                None,
-                None,
-                self.ceiling_of_strangers(wish),
-                Some(0),
-            ],
+        if self.strangers_have_room(wish) {
+            return self.ceilings_of_lane(wish);
         }
+        let [bytes, announcements] = match wish.is_announcement {
+            false => [self.ceiling_of_strangers(wish), None],
+            true => [None, self.ceiling_of_strangers(wish)],
+        };
+        let no = None;
+        [no, no, no, no, no, no, bytes, announcements, Some(0)]
     }
 
-    /// What the bytes of strangers may come to for a stranger's message to be kept.
-    fn ceiling_of_strangers(&self, wish: &Wish<T::Link>) -> Option<usize> {
-        let [bytes, _] = self.strangers.as_ref()?;
+    /// What strangers have, and what a link has of it, of what a message counts as, and as
+    /// how much it counts.
+    fn share_of(&self, wish: &Wish<T::Link>) -> Option<(&Share, usize, usize)> {
+        let [bytes, announcements] = self.strangers.as_ref()?;
         let of = self.links.get(wish.link).copied().unwrap_or(self.ended);
-        let cost = wish.len.saturating_add(KEEPING_COST + MESSAGE_COST);
-        bytes.ceiling(of.strangers[0], cost)
+        let [of_bytes, of_announcements] = of.strangers;
+        Some(match wish.is_announcement {
+            true => (announcements, of_announcements, 1),
+            false => {
+                let cost = wish.len.saturating_add(KEEPING_COST + MESSAGE_COST);
+                (bytes, of_bytes, cost)
+            }
+        })
+    }
+
+    /// What strangers may have for a stranger's message to be kept.
+    fn ceiling_of_strangers(&self, wish: &Wish<T::Link>) -> Option<usize> {
+        let (share, of, cost) = self.share_of(wish)?;
+        share.ceiling(of, cost)
     }
 
     /// Whether a message is not a stranger's, or those have room for it.
     fn strangers_have_room(&self, wish: &Wish<T::Link>) -> bool {
-        let Some([bytes, _]) = self.strangers.as_ref().filter(|_| wish.is_stranger) else {
+        let Some((share, of, cost)) = self.share_of(wish).filter(|_| wish.is_stranger) else {
             return true;
         };
-        let ceiling = self.ceiling_of_strangers(wish);
-        ceiling.is_some_and(|ceiling| bytes.total() <= ceiling)
+        let ceiling = share.ceiling(of, cost);
+        ceiling.is_some_and(|ceiling| share.total() <= ceiling)
     }
 
     /// How high the totals of the lane may be for a message to be kept.
     fn ceilings_of_lane(&self, wish: &Wish<T::Link>) -> Ceilings<TOTALS> {
         let of = self.links.get(wish.link).copied().unwrap_or(self.ended);
+        let no = None;
+        if wish.is_announcement {
+            let all = self.announcements.ceiling(of.announcements, 1, 0);
+            let least = self.announcements.ceiling_of_least(of.announcements, 1);
+            return [no, no, no, no, all, least, no, no, no];
+        }
         let cost = wish.len.saturating_add(KEEPING_COST);
         let allowance = if wish.announces { self.in_flight } else { 0 };
         let is_saved = wish.tagged && wish.is_known && of.messages < self.saved;
@@ -248,8 +268,11 @@ impl<T: Transport> Keeping<T> {
             self.bytes.ceiling_of_least(of.bytes, cost),
             unannounced,
             saved,
-            None,
-            None,
+            no,
+            no,
+            no,
+            no,
+            no,
         ]
     }
 
@@ -257,16 +280,18 @@ impl<T: Transport> Keeping<T> {
     pub fn totals(&self) -> [usize; TOTALS] {
         let (bytes, unannounced) = (self.bytes.total(), self.unannounced.total());
         let all = bytes.saturating_add(unannounced);
-        let strangers = self
-            .strangers
-            .as_ref()
-            .map_or(0, |[bytes, _]| bytes.total());
+        let strangers = self.strangers.as_ref();
+        let [of_strangers, announced_by_strangers] =
+            strangers.map_or([0; 2], |shares| shares.each_ref().map(Share::total));
         [
             bytes,
             self.bytes.left_behind(),
             unannounced,
             all,
-            strangers,
+            self.announcements.total(),
+            self.announcements.left_behind(),
+            of_strangers,
+            announced_by_strangers,
             usize::MAX,
         ]
     }
@@ -321,7 +346,7 @@ impl<T: Transport> Unexpected<T> {
                 Cost::Bytes(len.saturating_add(KEEPING_COST), self.room)
             }
             Body::Announced(_) => Cost::Announcement(self.room),
-            Body::HeldBack | Body::Lost(_) => Cost::Nothing,
+            Body::HeldBack(_) | Body::Lost(_) => Cost::Nothing,
         }
     }
 }
@@ -352,6 +377,7 @@ impl<T: Transport> Endpoints<T> {
             len: arrival.len,
             announces: arrival.announces,
             tagged: arrival.tagged,
+            is_announcement: false,
             is_known: arrival.src != ANY_SOURCE,
             is_stranger: self.is_stranger(arrival.ep, arrival.src),
         }
@@ -375,8 +401,8 @@ impl<T: Transport> Endpoints<T> {
         let ceilings = self.kept.ceilings_of_lane(wish);
         let mut rooms = self.kept.totals().into_iter().zip(ceilings).map(has_room);
         let budget = match rooms.position(|has_room| has_room)? {
-            0 | 1 => Purse::Shared,
-            _ => Purse::Unannounced,
+            2 | 3 => Purse::Unannounced,
+            _ => Purse::Shared,
         };
         let is_stranger = wish.is_stranger;
         Some(Room {
@@ -385,20 +411,12 @@ impl<T: Transport> Endpoints<T> {
         })
     }
 
-    /// Where there is room for an announcement, if there is.
-    pub(crate) fn room_to_announce(&mut self, arrival: &Arrival<T>) -> Option<Room> {
-        let is_stranger = self.is_stranger(arrival.ep, arrival.src);
-        let of = *self.kept.of(arrival.link);
-        let strangers = self.kept.strangers.as_ref().filter(|_| is_stranger);
-        let lacks_share = strangers.is_some_and(|[_, share]| {
-            let ceiling = share.ceiling(of.strangers[1], 1);
-            ceiling.is_none_or(|ceiling| share.total() > ceiling)
-        });
-        let has_room = self.kept.announcements.has_room(of.announcements, 1, 0) && !lacks_share;
-        has_room.then_some(Room {
-            is_stranger,
-            ..Room::NONE
-        })
+    /// What decides whether an announcement is kept.
+    pub(crate) fn wish_to_announce(&self, arrival: &Arrival<T>) -> Wish<T::Link> {
+        Wish {
+            is_announcement: true,
+            ..self.wish(arrival)
+        }
     }
 
     /// A link is held back with a message for which there is no room.
@@ -424,6 +442,18 @@ impl<T: Transport> Endpoints<T> {
                 None => self.kept.changed(link),
             }
         }
+    }
+
+    /// Has strangers counted elsewhere, and sets what they may leave: before anything of
+    /// them is kept.
+    pub fn limit_strangers(&mut self, limits: &StrangersLimits) {
+        self.kept.strangers = Some(Share::of(limits));
+    }
+
+    /// Whether a link is held back for a message that its peer has announced.
+    pub fn holds_back_announcement(&self, link: T::Link) -> bool {
+        let waits = self.kept.held_back.get(link);
+        waits.is_some_and(|waits| waits.wish.is_announcement)
     }
 
     /// Whether a link is held back that would go on if the address vector knew its

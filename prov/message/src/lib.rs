@@ -36,7 +36,7 @@ pub mod target;
 pub mod whole;
 
 pub use apart::Charge;
-pub use arriving::{Arrival, Expected, Plain, Unmatched};
+pub use arriving::{Arrival, Expected, Notice, Plain, Unmatched};
 pub use checks::Sizes;
 pub use endpoints::{Attributes, Endpoint, Endpoints, EpKey};
 pub use importing::{Importing, OwnerDrives};

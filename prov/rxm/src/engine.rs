@@ -96,7 +96,7 @@ impl Core {
     pub fn new(params: Arc<Params>, memory: &Arc<MrTable>, signals: Arc<Signals>) -> Result<Self> {
         let limits = Limits {
             unexpected: params.max_unexpected,
-            strangers: Some(StrangersLimits::of_links_that_end()),
+            strangers: Some(StrangersLimits::of_process()),
             ..Limits::default()
         };
         Ok(Core {

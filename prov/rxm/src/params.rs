@@ -66,7 +66,8 @@ param_table! {
         /// answer
         connect_timeout: i32 = 15_000, in 1..=3_600_000;
         /// Bytes of messages that are kept because no receive has taken them
-        /// yet. A peer that has more kept loses its connection
+        /// yet. A peer that has more kept is held back, or loses its connection
+        /// where it shares its receives below
         max_unexpected: usize = 512 << 20;
         /// Connections to peers that no address vector knows and that they have
         /// made, in the whole process; for one more, the one that was used least

@@ -87,7 +87,7 @@ impl Core {
         let limits = Limits {
             unexpected: params.max_unexpected,
             announcements: ANNOUNCEMENTS,
-            strangers: Some(StrangersLimits::of_links_that_wait()),
+            strangers: Some(StrangersLimits::of_process()),
             ..Limits::default()
         };
         Ok(Core {

@@ -139,7 +139,7 @@ impl Core {
             unannounced: params.max_unannounced,
             saved: params.max_saved,
             memory: half_of_memory(),
-            strangers: Some(StrangersLimits::of_links_that_wait()),
+            strangers: Some(StrangersLimits::of_process()),
             ..Limits::default()
         });
         Ok(Core {

@@ -23,11 +23,18 @@ pub struct StrangersKept {
     announcements: AtomicUsize,
 }
 
+impl StrangersKept {
+    /// Nothing.
+    pub const fn new() -> Self {
+        StrangersKept {
+            bytes: AtomicUsize::new(0),
+            announcements: AtomicUsize::new(0),
+        }
+    }
+}
+
 /// That of this process.
-static STRANGERS: StrangersKept = StrangersKept {
-    bytes: AtomicUsize::new(0),
-    announcements: AtomicUsize::new(0),
-};
+static STRANGERS: StrangersKept = StrangersKept::new();
 
 /// How much may be kept of all strangers, and where it is counted.
 #[derive(Clone, Copy, Debug)]
@@ -43,23 +50,13 @@ pub struct StrangersLimits {
 const ANNOUNCEMENTS: usize = 1 << 18;
 
 impl StrangersLimits {
-    /// Of this process, where a link waits when it has left enough: 128 MiB, or an eighth
-    /// of what known peers may leave at most if that is less.
-    pub fn of_links_that_wait() -> Self {
+    /// Of this process: 128 MiB, or an eighth of what known peers may leave at most if that
+    /// is less.
+    pub fn of_process() -> Self {
         StrangersLimits {
             of: &STRANGERS,
             bytes: (half_of_memory() / 8).min(128 << 20),
             announcements: ANNOUNCEMENTS,
-        }
-    }
-
-    /// Of this process, where a link is ended that has left enough: 512 MiB, or half of
-    /// what known peers may leave at most if that is less. A peer that starts earlier
-    /// than the receiver should not get there.
-    pub fn of_links_that_end() -> Self {
-        StrangersLimits {
-            bytes: (half_of_memory() / 2).min(512 << 20),
-            ..Self::of_links_that_wait()
         }
     }
 }

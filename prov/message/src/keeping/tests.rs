@@ -6,9 +6,9 @@ use prov_util::request::{Receive, Select};
 use slotmap::{DefaultKey, SlotMap};
 
 use super::*;
-use crate::arriving::Unmatched;
+use crate::arriving::{Notice, Unmatched};
 use crate::endpoints::Attributes;
-use crate::inbox::Action;
+use crate::inbox::{Action, Course};
 
 enum Pipe {}
 
@@ -276,4 +276,141 @@ fn strangers_announce_less_than_known_peers() {
     assert_eq!(announce(&mut world, ANY_SOURCE), 4);
     assert_eq!(announce(&mut world, ANY_SOURCE), 2);
     assert_eq!(announce(&mut world, 5), 1000);
+}
+
+impl World {
+    /// How many messages with this tag, and names from 0 on, a new link announces until it
+    /// is held back.
+    fn announces(&mut self, src: u64, tag: u64, most: u64) -> (DefaultKey, u64) {
+        let link = self.links.insert(());
+        let mut kept = 0;
+        while kept < most && self.announces_one(link, src, tag, kept) == Notice::Taken {
+            kept += 1;
+        }
+        (link, kept)
+    }
+
+    fn announces_one(&mut self, link: DefaultKey, src: u64, tag: u64, name: u64) -> Notice {
+        let message = Arrival {
+            tagged: true,
+            tag,
+            ..self.from(link, src, 1 << 40, true)
+        };
+        self.endpoints.announced_in_order(&message, name)
+    }
+
+    /// Posts a receive for a tag.
+    fn receive_tagged(&mut self, tag: u64) {
+        let receive = Receive {
+            buffers: AppIov::EMPTY,
+            select: Select::Tagged { tag, ignore: 0 },
+            peer: ANY_SOURCE,
+            desc: Descs::NONE,
+            flags: 0,
+            context: std::ptr::null_mut(),
+        };
+        let poster = self.endpoints.poster(self.ep).unwrap();
+        self.endpoints.post(poster, &receive).unwrap();
+    }
+
+    /// Names that were asked for or refused, and links that go on, since the last call.
+    fn outcome(&mut self) -> (Vec<u64>, Vec<DefaultKey>) {
+        let (mut names, mut resumed) = (Vec::new(), Vec::new());
+        while let Some(action) = self.endpoints.actions.pop_front() {
+            match action {
+                Action::Fetch(_, fetch) => names.push(fetch.name),
+                Action::Refuse(_, name, ..) => names.push(name),
+                Action::Resume(link, course) => {
+                    assert!(matches!(course, Course::Done));
+                    resumed.push(link);
+                }
+                _ => {}
+            }
+        }
+        (names, resumed)
+    }
+}
+
+#[test]
+fn who_announces_too_much_waits_and_goes_on_when_there_is_room() {
+    let mut world = World::met_by(strangers(LIMIT));
+    let (link, kept) = world.announces(ANY_SOURCE, 1, 1000);
+    assert_eq!((kept, world.outcome()), (4, (vec![], vec![])));
+    assert!(world.endpoints.holds_back_announcement(link));
+    // Of what it has announced it has to have three less.
+    for name in 0..2 {
+        world.receive_tagged(1);
+        let (names, resumed) = world.outcome();
+        assert_eq!(names, [name]);
+        match name {
+            0 => assert_eq!(resumed, [link]),
+            _ => assert_eq!(resumed, []),
+        }
+    }
+    assert_eq!(world.announces_one(link, ANY_SOURCE, 1, 5), Notice::Taken);
+    assert_eq!(
+        world.announces_one(link, ANY_SOURCE, 1, 6),
+        Notice::HeldBack
+    );
+    world.endpoints.relabel(world.ep, link, 3);
+    assert_eq!(world.outcome(), (vec![], vec![link]));
+    for name in [2, 3, 4, 5, 6] {
+        world.receive_tagged(1);
+        assert_eq!(world.outcome(), (vec![name], vec![]));
+    }
+}
+
+#[test]
+fn a_receive_takes_the_announcement_that_its_link_is_held_back_with() {
+    let mut world = World::met_by(strangers(LIMIT));
+    let (link, kept) = world.announces(ANY_SOURCE, 1, 1000);
+    // This one finds less room still.
+    let (second, few) = world.announces(ANY_SOURCE, 2, 1000);
+    assert_eq!((kept, few), (4, 2));
+    let third = world.links.insert(());
+    let notice = world.announces_one(third, ANY_SOURCE, 3, 7);
+    assert_eq!(notice, Notice::Taken);
+    let notice = world.announces_one(third, ANY_SOURCE, 4, 8);
+    assert_eq!(notice, Notice::HeldBack);
+    world.receive_tagged(4);
+    assert_eq!(world.outcome(), (vec![8], vec![third]));
+    // What ends with its link, or its endpoint, waits for nothing.
+    world
+        .endpoints
+        .link_ended(world.ep, link, Errno::ECONNRESET);
+    assert!(!world.endpoints.holds_back_announcement(link));
+    world.outcome();
+    world
+        .endpoints
+        .link_ended(world.ep, second, Errno::ECONNRESET);
+    assert_eq!(world.outcome(), (vec![], vec![]));
+}
+
+#[test]
+fn a_known_peer_that_announces_too_much_waits_too() {
+    let mut world = World::new(Limits {
+        announcements: 256,
+        ..Limits::default()
+    });
+    let (link, kept) = world.announces(3, 1, 1000);
+    assert_eq!(kept, 128);
+    world.receive_tagged(1);
+    assert_eq!(world.outcome(), (vec![0], vec![link]));
+}
+
+#[test]
+fn links_that_announce_too_much_are_not_looked_at_until_they_can_go_on() {
+    let mut world = World::met_by(strangers(LIMIT));
+    let mut held_back = 0;
+    for _ in 0..LINKS {
+        let (_, kept) = world.announces(ANY_SOURCE, 1, 1000);
+        held_back += usize::from(kept < 1000);
+    }
+    assert_eq!(held_back, LINKS);
+    let before = world.endpoints.kept.visits;
+    for _ in 0..100 {
+        world.endpoints.admit_held_back();
+    }
+    let visits = world.endpoints.kept.visits - before;
+    assert!(visits <= 100, "{visits} visits for 100 admissions");
 }

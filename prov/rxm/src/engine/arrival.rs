@@ -1,14 +1,16 @@
 //! What comes in packets.
 
 use prov_message::peers::UNKNOWN_SOURCE;
-use prov_message::{Course, Expected, Place, Placing, Reaching as _, Taken, Then, Unmatched};
+use prov_message::{
+    Course, Expected, Notice, Place, Placing, Reaching as _, Taken, Then, Unmatched,
+};
 use prov_util::ffi::below::{Refused, Slot};
 use prov_util::warn_again;
 
 use super::Core;
-use super::below::What;
+use super::below::{Receives, What};
 use super::keys::LinkKey;
-use super::link::{self, Announced, Arrival, Assembly, Fault, InPlace};
+use super::link::{self, Announced, Arrival, Assembly, Fault, Hold, InPlace};
 use crate::LOG;
 use crate::wire::packet::{Body, Envelope, Packet, Plain, Position};
 
@@ -41,7 +43,7 @@ impl Core {
             payload,
         } = Plain::read(bytes.get(..len).unwrap_or(bytes))?;
         let link = links.get(of.or_else(|| ids.find(connection))?)?;
-        if link.src == UNKNOWN_SOURCE {
+        if !link.takes_plain {
             return None;
         }
         let mut plain = endpoints.plain(link.ep)?;
@@ -50,10 +52,58 @@ impl Core {
 
     /// Any other packet has come.
     pub(super) fn packet(&mut self, slot: Slot, len: usize, of: Option<LinkKey>) {
+        let link = of.and_then(|key| self.links.get_mut(key));
+        match link.filter(|link| link.hold.is_some()) {
+            Some(link) => link.held.push_back((slot, len)),
+            None => self.packet_in_turn(slot, len, of),
+        }
+    }
+
+    /// A packet before which nothing waits.
+    fn packet_in_turn(&mut self, slot: Slot, len: usize, of: Option<LinkKey>) {
         if let Some((key, Err(fault))) = self.take_any(&slot, len, of) {
             self.break_link(key, fault);
         }
-        self.receive_again(slot, of);
+        let link = of.and_then(|key| self.links.get_mut(key));
+        match link.filter(|link| link.hold == Some(Hold::Message)) {
+            Some(link) => link.held.push_front((slot, len)),
+            None => self.receive_again(slot, of),
+        }
+    }
+
+    /// A link goes on that was held back; this becomes of the message that it was held back
+    /// for.
+    pub(super) fn go_on(&mut self, key: LinkKey, course: link::Course) {
+        let Some(link) = self.links.get_mut(key) else {
+            return;
+        };
+        if link.set_hold(None) == Some(Hold::Message) {
+            link.resumed = Some(course);
+        }
+        while let Some(link) = self.links.get_mut(key)
+            && link.hold.is_none()
+            && let Some((slot, len)) = link.held.pop_front()
+        {
+            self.packet_in_turn(slot, len, Some(key));
+        }
+        let link = self.links.get(key);
+        if link.is_some_and(|link| link.ending.is_some()) {
+            // In a turn of its own.
+            self.is_busy(key);
+        }
+    }
+
+    /// Nothing behind this is taken in on a link until there is room.
+    fn hold_back(&mut self, key: LinkKey, hold: Hold) {
+        if let Some(link) = self.links.get_mut(key) {
+            link.set_hold(Some(hold));
+        }
+    }
+
+    /// Whether a link can be held back: its packets come through receives of its own.
+    fn can_be_held_back(&self, key: LinkKey) -> bool {
+        let link = self.links.get(key);
+        link.is_some_and(|link| link.receives != Receives::Shared)
     }
 
     /// Has a slot that has brought a packet posted again.
@@ -185,10 +235,29 @@ impl Core {
             self.tell_of(&arrival, whole, None, charge);
             return Ok(());
         }
-        match self.endpoints.take_in(&arrival, payload) {
-            Taken::Received(()) | Taken::Kept => Ok(()),
-            Taken::Refused => Err(Fault::Flooded),
+        let link = self.links.get_mut(key);
+        if let Some(mut course) = link.and_then(|link| link.resumed.take()) {
+            put(&mut self.endpoints, &mut course, payload, 0);
+            self.assembled(course);
+            return Ok(());
         }
+        match self.endpoints.take_in(&arrival, payload) {
+            Taken::Received(()) | Taken::Kept => return Ok(()),
+            Taken::Refused => {}
+        }
+        if !self.can_be_held_back(key) {
+            return Err(Fault::Flooded);
+        }
+        match self.endpoints.unmatched(&arrival) {
+            Unmatched::HeldBack => self.hold_back(key, Hold::Message),
+            Unmatched::Keep(kept) => {
+                let mut course = Course::Keep(kept);
+                put(&mut self.endpoints, &mut course, payload, 0);
+                self.assembled(course);
+            }
+            Unmatched::Complete | Unmatched::Gone => {}
+        }
+        Ok(())
     }
 
     fn announced(
@@ -205,10 +274,17 @@ impl Core {
             self.tell_of(&arrival, front, Some(name), charge);
             return Ok(());
         }
-        match self.endpoints.announced(&arrival, name) {
-            true => Ok(()),
-            false => Err(Fault::Flooded),
+        if !self.can_be_held_back(key) {
+            return match self.endpoints.announced(&arrival, name) {
+                true => Ok(()),
+                false => Err(Fault::Flooded),
+            };
         }
+        match self.endpoints.announced_in_order(&arrival, name) {
+            Notice::Taken | Notice::Gone => {}
+            Notice::HeldBack => self.hold_back(key, Hold::Announcement),
+        }
+        Ok(())
     }
 
     /// A part of a message, which is in the slot.
@@ -221,8 +297,8 @@ impl Core {
         position: Position,
         len: usize,
     ) -> Result<(), Fault> {
-        if position == Position::First {
-            self.begin(key, message, envelope)?;
+        if position == Position::First && !self.begin(key, message, envelope)? {
+            return Ok(());
         }
         let Some((endpoints, link, below)) = self.at_link(key) else {
             return Ok(());
@@ -246,19 +322,7 @@ impl Core {
             }
             whole.extend_from_slice(bytes);
         }
-        match &mut assembly.course {
-            Course::Place(placing) => {
-                // The memory of receives alone, never registered one.
-                if let Place::App(memory) = &placing.place {
-                    memory.write_at(placing.done, bytes);
-                }
-                placing.done += len;
-            }
-            Course::Keep(kept) => {
-                endpoints.append(*kept, bytes, left - len);
-            }
-            Course::Discard | Course::Done => {}
-        }
+        put(endpoints, &mut assembly.course, bytes, left - len);
         assembly.done += len;
         if is_last && let Some(assembly) = link.assembly.take() {
             if let Some(InPlace { bytes, charge }) = assembly.in_place {
@@ -276,8 +340,9 @@ impl Core {
         Ok(())
     }
 
-    /// A message begins that comes in parts.
-    fn begin(&mut self, key: LinkKey, message: u64, envelope: &Envelope) -> Result<(), Fault> {
+    /// A message begins that comes in parts; `false` where there is no room for it, and it
+    /// waits.
+    fn begin(&mut self, key: LinkKey, message: u64, envelope: &Envelope) -> Result<bool, Fault> {
         let arrival = self.arrival(key, envelope)?;
         if self
             .links
@@ -295,19 +360,14 @@ impl Core {
             }
             None => None,
         };
-        let expected = match in_place {
-            Some(_) => None,
-            None => self.endpoints.arrive(&arrival),
-        };
-        let course = match expected {
-            Some(Expected { memory, receipt }) => {
-                Course::Place(Box::new(Placing::receive(memory, receipt)))
-            }
+        let link = self.links.get_mut(key);
+        let resumed = link.and_then(|link| link.resumed.take());
+        let course = match resumed {
+            Some(course) => course,
             None if in_place.is_some() => Course::Discard,
-            None => match self.endpoints.unmatched(&arrival) {
-                Unmatched::Keep(kept) => Course::Keep(kept),
-                Unmatched::Complete | Unmatched::Gone => Course::Discard,
-                Unmatched::HeldBack => return Err(Fault::Flooded),
+            None => match self.course_of(key, &arrival)? {
+                Some(course) => course,
+                None => return Ok(false),
             },
         };
         if let Some(link) = self.links.get_mut(key) {
@@ -319,7 +379,28 @@ impl Core {
                 done: 0,
             });
         }
-        Ok(())
+        Ok(true)
+    }
+
+    /// Where a message goes that begins; `None` where it waits on its link.
+    fn course_of(
+        &mut self,
+        key: LinkKey,
+        arrival: &Arrival,
+    ) -> Result<Option<link::Course>, Fault> {
+        if let Some(Expected { memory, receipt }) = self.endpoints.arrive(arrival) {
+            let placing = Box::new(Placing::receive(memory, receipt));
+            return Ok(Some(Course::Place(placing)));
+        }
+        match self.endpoints.unmatched(arrival) {
+            Unmatched::Keep(kept) => Ok(Some(Course::Keep(kept))),
+            Unmatched::Complete | Unmatched::Gone => Ok(Some(Course::Discard)),
+            Unmatched::HeldBack if self.can_be_held_back(key) => {
+                self.hold_back(key, Hold::Message);
+                Ok(None)
+            }
+            Unmatched::HeldBack => Err(Fault::Flooded),
+        }
     }
 
     fn assembled(&mut self, course: link::Course) {
@@ -341,6 +422,23 @@ impl Core {
         if let Some(assembly) = link.and_then(|link| link.assembly.as_mut()) {
             assembly.course = course;
         }
+    }
+}
+
+/// Puts the next bytes of a message where it goes; `more` come behind them.
+fn put(endpoints: &mut link::Endpoints, course: &mut link::Course, bytes: &[u8], more: usize) {
+    match course {
+        Course::Place(placing) => {
+            // The memory of receives alone, never registered one.
+            if let Place::App(memory) = &placing.place {
+                memory.write_at(placing.done, bytes);
+            }
+            placing.done += bytes.len();
+        }
+        Course::Keep(kept) => {
+            endpoints.append(*kept, bytes, more);
+        }
+        Course::Discard | Course::Done => {}
     }
 }
 

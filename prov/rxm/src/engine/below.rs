@@ -52,6 +52,17 @@ pub enum Way {
 /// Memory that was registered for an operation; mostly none.
 pub type Registered = Option<Box<Vec<Region>>>;
 
+/// Where the receives of a link are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Receives {
+    /// In a shared context.
+    Shared,
+    /// Its own, as all links have there.
+    All,
+    /// Its own, where most links share a context.
+    Few,
+}
+
 /// What an endpoint is opened with.
 pub struct Setting {
     pub domain: Arc<Domain>,
@@ -98,6 +109,9 @@ pub struct Below {
     ends_when_copied: bool,
     /// Receives that are posted, of a shared context.
     posted: usize,
+    /// How many links more may have receives of their own beside a shared context: the
+    /// queue of completions has room for those.
+    own_left: usize,
     /// How many may be.
     most_posted: usize,
     /// Slots that are to be posted, for which there was no room.
@@ -109,6 +123,10 @@ pub const SMALL: usize = HEAD + 256;
 /// Receives of a shared context for the first peers, and for each.
 const FIRST_POSTED: usize = 128;
 const POSTED_PER_PEER: usize = 32;
+/// Receives of a link that has its own beside a shared context.
+const POSTED_OF_OWN: usize = 64;
+/// Links that may have receives of their own beside a shared context.
+const LINKS_WITH_OWN: usize = 256;
 /// Packets that are copied, rather than left where they are, in bytes.
 const COPIED: usize = 1024;
 
@@ -169,8 +187,12 @@ impl Below {
         let mut slots = Slots::new(domain, SMALL, HEAD + params.buffer_size, *is_local);
         let mut most_posted = core.rx.size.clamp(1, params.below_rx_size(is_shared));
         let peers = universe_size();
-        // Those who have receives.
-        let receivers = if is_shared { 1 } else { peers };
+        // Those who have receives: links that have their own, beside a shared context, have
+        // as many together as are posted there, or several times as many.
+        let receivers = match is_shared {
+            true => 1 + (LINKS_WITH_OWN * POSTED_OF_OWN).div_ceil(most_posted),
+            false => peers,
+        };
         // A queue for so many times the least entries, or for as many as there can be: how
         // many these are, if fewer.
         let open = |least: usize, times: usize| -> Result<(Arc<Cq>, Option<usize>)> {
@@ -192,8 +214,13 @@ impl Below {
         if let Some(limit) = tx_limit {
             slots.limit(limit);
         }
-        if let Some(limit) = rx_limit {
-            most_posted = (limit / receivers).clamp(1, most_posted);
+        let mut own_left = LINKS_WITH_OWN;
+        match rx_limit {
+            Some(limit) if is_shared => {
+                own_left = limit.saturating_sub(most_posted) / POSTED_OF_OWN;
+            }
+            Some(limit) => most_posted = (limit / receivers).clamp(1, most_posted),
+            None => {}
         }
         let shared = match is_shared {
             true => Some(SharedReceive::open(domain, core, &slots)?),
@@ -219,6 +246,7 @@ impl Below {
             sends_directly: params.enable_direct_send && !is_local || setting.has_descs,
             ends_when_copied: !is_local,
             posted: 0,
+            own_left: own_left.min(LINKS_WITH_OWN),
             most_posted,
             spare: Vec::new(),
             slots,
@@ -248,6 +276,14 @@ impl Below {
         self.post_more(FIRST_POSTED)
     }
 
+    /// Where the receives are of links that this side has asked for.
+    pub fn receives(&self) -> Receives {
+        match self.wiring.shared {
+            Some(_) => Receives::Shared,
+            None => Receives::All,
+        }
+    }
+
     /// An endpoint that is to connect to a peer.
     ///
     /// # Errors
@@ -259,24 +295,58 @@ impl Below {
         Endpoint::open(&self.setting.domain, core, &self.wiring, &self.slots)
     }
 
-    /// An endpoint that is to accept a peer's connection.
+    /// An endpoint that is to accept a peer's connection; with receives of its own if it
+    /// `may_have_own`, so that it can be held back, and there is room for those.
     ///
     /// # Errors
     /// What the provider below returns.
-    pub fn endpoint_for(&self, asking: &Asking) -> Result<Endpoint> {
+    pub fn endpoint_for(
+        &mut self,
+        asking: &Asking,
+        may_have_own: bool,
+    ) -> Result<(Endpoint, Receives)> {
         let domain = &self.setting.domain;
-        Endpoint::open_for(domain, asking, &self.wiring, &self.slots)
+        let receives = match self.wiring.shared.is_some() {
+            false => Receives::All,
+            true if may_have_own && self.own_left > 0 => Receives::Few,
+            true => Receives::Shared,
+        };
+        if receives != Receives::Few {
+            let endpoint = Endpoint::open_for(domain, asking, &self.wiring, &self.slots)?;
+            return Ok((endpoint, receives));
+        }
+        let wiring = Wiring {
+            shared: None,
+            ..self.wiring.clone()
+        };
+        let endpoint = Endpoint::open_for(domain, asking, &wiring, &self.slots)?;
+        self.own_left -= 1;
+        Ok((endpoint, receives))
+    }
+
+    /// A link has ended.
+    pub fn has_ended(&mut self, receives: Receives) {
+        if receives == Receives::Few {
+            self.own_left += 1;
+        }
     }
 
     /// There is another peer: receives for its packets.
     ///
     /// # Errors
     /// What the provider below returns.
-    pub fn expect_packets(&mut self, key: LinkKey, endpoint: &Endpoint) -> Result {
-        if self.wiring.shared.is_some() {
-            return self.post_more(POSTED_PER_PEER);
-        }
-        for _ in 0..self.most_posted {
+    pub fn expect_packets(
+        &mut self,
+        key: LinkKey,
+        endpoint: &Endpoint,
+        receives: Receives,
+    ) -> Result {
+        let count = match receives {
+            Receives::Shared => return self.post_more(POSTED_PER_PEER),
+            Receives::All => self.most_posted,
+            Receives::Few => POSTED_OF_OWN,
+        };
+        for _ in 0..count {
             let slot = self.slots.take(Size::Large)?;
             self.slots.set(&slot, What::Packet(Some(key)));
             if let Err(refused) = endpoint.receive(&mut self.slots, slot) {

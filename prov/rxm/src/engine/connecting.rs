@@ -57,7 +57,7 @@ impl Reaching for Core {
 
     fn has_source(&mut self, link: LinkKey, source: u64) {
         if let Some(link) = self.links.get_mut(link) {
-            link.src = source;
+            link.has_source(source);
         }
         self.count_if_stranger(link);
     }
@@ -72,8 +72,10 @@ impl Core {
     fn ask_at(&mut self, ep: EpKey, peer: PeerKey, addr: SocketAddr, src: u64) -> Result<LinkKey> {
         let below = self.below.as_mut().ok_or(Errno::EOPBADSTATE)?;
         let endpoint = below.endpoint_to(&addr)?;
-        let mut link = Link::new(ep, addr, endpoint, Stage::Asking);
-        (link.peer, link.src) = (Some(peer), src);
+        let receives = below.receives();
+        let mut link = Link::new(ep, addr, (endpoint, receives), Stage::Asking);
+        link.peer = Some(peer);
+        link.has_source(src);
         let key = self.add_link(link)?;
         let asked = self.ask_on(key, &addr);
         asked.map(|()| key).inspect_err(|_| self.remove_link(key))
@@ -83,7 +85,7 @@ impl Core {
         let (Some(link), Some(below)) = (self.links.get(key), &mut self.below) else {
             return Err(Errno::EOPBADSTATE);
         };
-        below.expect_packets(key, &link.below)?;
+        below.expect_packets(key, &link.below, link.receives)?;
         let request = Request {
             port: below.addr.port(),
             flow_control: FlowControl::Off,
@@ -270,8 +272,9 @@ impl Core {
         if !is_itself && !self.may_come_in(ep, &addr) {
             return Err(Errno::EMFILE);
         }
+        let is_stranger = !is_itself && self.is_stranger(ep, &addr);
         let below = self.below.as_mut().ok_or(Errno::EOPBADSTATE)?;
-        let endpoint = below.endpoint_for(asking)?;
+        let endpoint = below.endpoint_for(asking, is_stranger)?;
         let mut link = Link::new(ep, addr, endpoint, Stage::Accepting);
         link.far_id = request.name.id;
         link.far_pid = request.name.pid;
@@ -290,7 +293,7 @@ impl Core {
         let source = rdm.peers.source(peer);
         let deadline = rdm.peers.target(peer).map(|target| target.deadline);
         if let Some(link) = self.links.get_mut(key) {
-            link.src = source;
+            link.has_source(source);
             link.peer = (!is_itself).then_some(peer);
         }
         self.count_if_stranger(key);
@@ -301,6 +304,14 @@ impl Core {
             self.remove_link(ours);
         }
         Ok(())
+    }
+
+    /// Whether no address vector knows this peer.
+    fn is_stranger(&mut self, ep: EpKey, addr: &SocketAddr) -> bool {
+        self.rdm(ep).is_none_or(|rdm| {
+            let peer = rdm.peers.find(addr);
+            peer.is_none_or(|peer| rdm.peers.source(peer) == UNKNOWN_SOURCE)
+        })
     }
 
     /// Whether there is room for a link of this peer, or the address vector knows it.
@@ -322,7 +333,7 @@ impl Core {
         let (Some(link), Some(below)) = (self.links.get(key), &mut self.below) else {
             return Err(Errno::EOPBADSTATE);
         };
-        below.expect_packets(key, &link.below)?;
+        below.expect_packets(key, &link.below, link.receives)?;
         let acceptance = Acceptance {
             name: Name {
                 pid: own_pid(),
@@ -355,7 +366,7 @@ impl Core {
         };
         let opened = self.rdm(ep).and_then(|rdm| rdm.peers.opened(peer, key));
         if let (Some(opened), Some(link)) = (opened, self.links.get_mut(key)) {
-            link.src = opened.source;
+            link.has_source(opened.source);
             if let Some(displaced) = opened.displaced {
                 self.break_link(displaced, Fault::Ended(Errno::ECONNRESET));
             }

@@ -31,6 +31,11 @@ impl Core {
     /// A link has ended below, behind all that the peer has sent.
     pub(super) fn has_ended(&mut self, key: LinkKey, fault: Fault) {
         self.take_in_all();
+        if let Some(link) = self.links.get_mut(key).filter(|link| link.outlives_peer()) {
+            // Whatever lets it go on looks at this.
+            link.ending.get_or_insert(fault);
+            return;
+        }
         match self.is_full() {
             false => self.break_link(key, fault),
             true => self.ends(key, fault),
@@ -39,12 +44,14 @@ impl Core {
 
     /// Ends a link that is to, if all can be taken in now.
     pub(super) fn end_if_due(&mut self, key: LinkKey) {
-        let link = self.links.get(key);
+        let link = self.links.get(key).filter(|link| !link.outlives_peer());
         if let Some(fault) = link.and_then(|link| link.ending)
             && !self.endpoints.is_deaf()
         {
             self.take_in_all();
-            if !self.is_full() {
+            let link = self.links.get(key);
+            let is_held_back = link.is_some_and(Link::outlives_peer);
+            if !self.is_full() && !is_held_back {
                 self.break_link(key, fault);
             }
         }
@@ -108,6 +115,9 @@ impl Core {
             pending,
             fetches,
             assembly,
+            receives,
+            held,
+            resumed,
             ..
         } = link;
         if stage != super::link::Stage::Open {
@@ -118,6 +128,10 @@ impl Core {
         self.names.remove(&endpoint.name());
         let mut tickets = Vec::new();
         if let Some(below) = &mut self.below {
+            below.has_ended(receives);
+            for (slot, _) in held {
+                below.slots.give_back(slot);
+            }
             let whats = endpoint.close(&mut below.slots);
             tickets.extend(whats.into_iter().filter_map(|what| match what {
                 What::Op(_, ticket, _) => Some(ticket),
@@ -141,15 +155,23 @@ impl Core {
             if let Some(in_place) = assembly.in_place {
                 self.endpoints.discharge(in_place.charge);
             }
-            if let Course::Place(placing) = assembly.course
-                && let Then::Receive(receipt) = &placing.then
-            {
-                let memory = placing.place.memory();
-                self.endpoints.received(receipt, &memory, Err(error));
-            }
+            self.abandon(assembly.course, error);
+        }
+        if let Some(course) = resumed {
+            self.abandon(course, error);
         }
         self.endpoints.link_ended(ep, key, error);
         tickets
+    }
+
+    /// What was to go somewhere will not come.
+    fn abandon(&mut self, course: super::link::Course, error: Errno) {
+        if let Course::Place(placing) = course
+            && let Then::Receive(receipt) = &placing.then
+        {
+            let memory = placing.place.memory();
+            self.endpoints.received(receipt, &memory, Err(error));
+        }
     }
 
     /// Sends what is due for an endpoint.

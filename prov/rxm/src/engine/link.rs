@@ -4,15 +4,15 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use prov_message::peers::{Bytes as Payload, Deferred};
+use prov_message::peers::{Bytes as Payload, Deferred, UNKNOWN_SOURCE};
 use prov_message::{Receipt, Ticket, Transport};
 use prov_util::buffer::AppIov;
 use prov_util::errno::Errno;
-use prov_util::ffi::below::{Endpoint, Local, Region};
+use prov_util::ffi::below::{Endpoint, Local, Region, Slot};
 use prov_util::request::RemoteIov;
 use slotmap::SlotMap;
 
-use super::below::Registered;
+use super::below::{Receives, Registered};
 use super::endpoint::Rdm;
 use super::keys::{EpKey, FetchKey, LinkKey, PeerKey, PendingKey};
 use crate::wire::Malformed;
@@ -54,10 +54,22 @@ pub struct Link {
     pub used: Instant,
     /// Where the peer listens.
     pub addr: SocketAddr,
-    /// The peer's source, as the address vector has it.
+    /// The peer's source, as the address vector has it: see [`Link::has_source`].
     pub src: u64,
+    /// Whether messages that have nothing special about them are taken in at once: the
+    /// source is known, and nothing waits before them.
+    pub takes_plain: bool,
     pub stage: Stage,
     pub below: Endpoint,
+    /// Where its receives are: it can be held back where they are its own.
+    pub receives: Receives,
+    /// Why nothing that comes is taken in: see [`Link::set_hold`].
+    pub hold: Option<Hold>,
+    /// Packets that wait for that, with their lengths; the first one is what the link is
+    /// held back for, unless that is an announcement.
+    pub held: VecDeque<(Slot, usize)>,
+    /// What becomes of the message in the first of them, which the link goes on with.
+    pub resumed: Option<Course>,
     /// What the peer calls it in packets.
     pub id: u32,
     /// What this side calls it in packets to the peer.
@@ -92,6 +104,15 @@ pub enum Stage {
     /// This side has accepted.
     Accepting,
     Open,
+}
+
+/// What a link is held back for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Hold {
+    /// A message, or the first part of one.
+    Message,
+    /// A message that is with the peer.
+    Announcement,
 }
 
 /// What goes out as soon as there is room.
@@ -213,16 +234,26 @@ impl From<Malformed> for Fault {
 
 impl Link {
     /// Without anything said.
-    pub fn new(ep: EpKey, addr: SocketAddr, below: Endpoint, stage: Stage) -> Self {
+    pub fn new(
+        ep: EpKey,
+        addr: SocketAddr,
+        (below, receives): (Endpoint, Receives),
+        stage: Stage,
+    ) -> Self {
         Link {
             ep,
             peer: None,
             came_in: stage == Stage::Accepting,
             used: Instant::now(),
             addr,
-            src: prov_message::peers::UNKNOWN_SOURCE,
+            src: UNKNOWN_SOURCE,
+            takes_plain: false,
             stage,
             below,
+            receives,
+            hold: None,
+            held: VecDeque::new(),
+            resumed: None,
             id: 0,
             far_id: 0,
             far_pid: 0,
@@ -260,8 +291,30 @@ impl Link {
     /// Whether nothing is under way on it.
     pub fn is_idle(&self) -> bool {
         let nothing_out = self.queue.is_empty() && self.lent == 0 && self.pending.is_empty();
-        let nothing_in = self.fetches.is_empty() && self.assembly.is_none();
+        let nothing_in = self.fetches.is_empty() && self.assembly.is_none() && self.hold.is_none();
         self.is_open() && nothing_out && nothing_in && self.ending.is_none()
+    }
+
+    /// The peer has this source, or none.
+    pub fn has_source(&mut self, src: u64) {
+        self.src = src;
+        self.settle();
+    }
+
+    /// The link is held back for this, or goes on. Returns what it was held back for.
+    pub fn set_hold(&mut self, hold: Option<Hold>) -> Option<Hold> {
+        let before = std::mem::replace(&mut self.hold, hold);
+        self.settle();
+        before
+    }
+
+    fn settle(&mut self) {
+        self.takes_plain = self.src != UNKNOWN_SOURCE && self.hold.is_none();
+    }
+
+    /// Whether messages of the peer that has ended are still to be taken in.
+    pub fn outlives_peer(&self) -> bool {
+        self.hold == Some(Hold::Message)
     }
 
     #[inline(always)]

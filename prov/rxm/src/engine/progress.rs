@@ -55,6 +55,7 @@ impl Core {
             return;
         }
         self.until_clock = self.params.cq_eq_fairness.unsigned_abs();
+        self.look_for_strangers();
         let now = Instant::now();
         let since = now.saturating_duration_since(self.looked_at_events);
         if self.connecting == 0 && since < self.params.event_interval() {
@@ -64,6 +65,17 @@ impl Core {
         self.close_for_others();
         self.take_events();
         self.run_timers(now);
+    }
+
+    /// Finds out whether the address vector knows by now who is held back as long as it
+    /// does not.
+    fn look_for_strangers(&mut self) {
+        if self.endpoints.holds_back_strangers()
+            && let Some(ep) = self.below.as_ref().map(|below| below.ep)
+            && self.rdm(ep).is_some_and(|rdm| rdm.peers.av_changed())
+        {
+            self.follow_av(ep);
+        }
     }
 
     /// Takes in what has completed below, in one turn; whether there was

@@ -91,7 +91,7 @@ impl Core {
             self.send_queued_on(key);
             self.end_if_due(key);
             if let Some(link) = self.links.get(key)
-                && (!link.queue.is_empty() || link.ending.is_some())
+                && (!link.queue.is_empty() || link.ending.is_some() && !link.outlives_peer())
             {
                 self.is_busy(key);
             }

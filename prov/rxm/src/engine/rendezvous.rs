@@ -25,9 +25,8 @@ impl Core {
             }
             // The sender has its memory back.
             Action::Refuse(key, name, ..) => self.tell(key, Kind::ReadDone, name.message),
-            Action::Redirect(key, course) | Action::Resume(key, course) => {
-                self.redirect(key, course);
-            }
+            Action::Redirect(key, course) => self.redirect(key, course),
+            Action::Resume(key, course) => self.go_on(key, course),
             // Nobody waits to be told, and nobody can be.
             Action::Acknowledge(..) | Action::Throttle(..) => {}
         }

@@ -36,6 +36,9 @@ impl Hosting for Core {
         let Some(link) = self.links.get(key) else {
             return Activity::Ended;
         };
+        if link.ending.is_some() && link.outlives_peer() {
+            return Activity::Idle;
+        }
         if !link.is_idle() || self.endpoints.has_announced(key) {
             return Activity::Busy;
         }

@@ -8,6 +8,7 @@ mod lost;
 mod registering;
 mod strangers;
 mod unreported;
+mod withheld;
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -124,7 +125,9 @@ fn side_of(params: Params, bounds: Option<Bounds>, has_sleepers: bool) -> Side {
     };
     let part = Box::new(Rdm::new(av.clone(), &params));
     let ep = core.endpoints().add(attributes, part);
-    let reports = &mut core.endpoints().get_mut(ep).unwrap().reports;
+    let endpoint = core.endpoints().get_mut(ep).unwrap();
+    endpoint.meets_strangers = true;
+    let reports = &mut endpoint.reports;
     reports.tx_cq = Some(cq.clone());
     reports.rx_cq = Some(cq.clone());
     core.start(ep, below, buffered).unwrap();

@@ -164,9 +164,8 @@ impl Core {
             Unmatched::Complete => {}
             Unmatched::HeldBack => {
                 let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
-                conn.detours.set(Detour::HeldBack, true);
                 conn.copies.held_back = Some(held);
-                self.has_chores |= self.endpoints.holds_back_strangers();
+                self.hold_back(key);
             }
             Unmatched::Gone => return Err(Fault::Gone),
         }
@@ -176,17 +175,12 @@ impl Core {
 
     /// A message that stays in the peer's memory until somebody receives it.
     fn announced_directly(&mut self, key: ConnKey, arrival: &Arrival, id: u64, held: Held) -> Step {
-        let fault = || Fault::Protocol(WireError::Field("direct message"));
         let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
         let announced = &mut conn.copies.announced;
         if announced.len() >= ASKED_LIMIT || announced.insert(id, held).is_some() {
-            return Err(fault());
+            return Err(Fault::Protocol(WireError::Field("direct message")));
         }
-        if !self.endpoints.announced(arrival, Rendezvous::Direct(id)) {
-            return Err(fault());
-        }
-        self.follow_up();
-        Ok(())
+        self.note_or_hold_back(key, arrival, Rendezvous::Direct(id))
     }
 
     /// What becomes of such a message.

@@ -6,6 +6,8 @@ use std::net::{TcpListener, TcpStream};
 
 use fabric_abi::{FI_DELIVERY_COMPLETE, FI_REMOTE_CQ_DATA};
 
+use prov_message::{StrangersKept, StrangersLimits};
+
 use super::*;
 use crate::engine::link::detours::Detour;
 use crate::wire::ByteOrder;
@@ -378,14 +380,7 @@ fn messages_that_the_c_library_would_keep_are_kept_beyond_every_limit() {
     let mut place = vec![0; LEN];
     receive(&a, &mut place, 63);
     until([&a, &a], || a.count() == 1);
-    let held_back = || {
-        a.engine
-            .core()
-            .conns
-            .values()
-            .any(|conn| conn.detours.has(Detour::HeldBack))
-    };
-    until([&a, &a], held_back);
+    until([&a, &a], || is_held_back(&a));
     for tag in (0..63).rev().chain([64, 65]) {
         let before = a.count();
         receive(&a, &mut place, tag);
@@ -434,14 +429,100 @@ fn a_stranger_may_leave_less_than_a_known_peer_until_the_address_vector_knows_it
     let mut bytes = [0; MAX_HEADER];
     let len = header.encode(&[], ByteOrder::Native, 0, &mut bytes);
     peer.stream.write_all(&bytes[..len]).unwrap();
-    let is_held_back = || {
-        let core = a.engine.core();
-        let mut conns = core.conns.values();
-        conns.any(|conn| conn.detours.has(Detour::HeldBack))
-    };
-    until([&a, &a], is_held_back);
+    until([&a, &a], || is_held_back(&a));
     assert_eq!(a.engine.core().endpoints.kept_bytes(), 0);
     a.knows(addr);
-    until([&a, &a], || !is_held_back());
+    until([&a, &a], || !is_held_back(&a));
     assert!(a.engine.core().endpoints.kept_bytes() >= LEN);
+}
+
+/// What strangers may announce in these tests; one of them half of that.
+const ANNOUNCEMENTS: usize = 100;
+
+/// A side whose strangers are counted apart from those of other tests.
+fn counts_at(kept: &'static StrangersKept) -> Side {
+    let side = side();
+    side.engine
+        .core()
+        .endpoints
+        .limit_strangers(&StrangersLimits {
+            of: kept,
+            bytes: 1 << 20,
+            announcements: ANNOUNCEMENTS,
+        });
+    side
+}
+
+/// A stranger announces one message more than is noted of it, with the tag 1 and that one
+/// with 2, and sends one with 3 behind them.
+fn announces_too_much(side: &Side, addr: SocketAddr) -> Peer {
+    let mut peer = Peer::connects(side, addr.port());
+    for number in 0..=ANNOUNCEMENTS / 2 {
+        let header = Header {
+            tag: 1 + u64::from(number == ANNOUNCEMENTS / 2),
+            size: 1 << 30,
+            op_data: number as u8,
+            ..Header::new(Op::TaggedRts)
+        };
+        peer.say(header, &[]);
+    }
+    let behind = Header {
+        tag: 3,
+        ..Header::new(Op::Tagged)
+    };
+    peer.say(behind, &[7; 8]);
+    until([side, side], || is_held_back(side));
+    peer
+}
+
+#[test]
+fn a_stranger_that_announces_too_much_is_held_back_until_it_is_known() {
+    static KEPT: StrangersKept = StrangersKept::new();
+    let a = counts_at(&KEPT);
+    let port = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = port.local_addr().unwrap();
+    let mut place = [0; 8];
+    receive(&a, &mut place, 3);
+    let _peer = announces_too_much(&a, addr);
+    for _ in 0..100 {
+        a.drive();
+    }
+    assert_eq!((a.open_connections().len(), a.count()), (1, 0));
+    a.knows(addr);
+    until([&a, &a], || a.count() == 1);
+    assert!(!is_held_back(&a));
+    assert_eq!(place, [7; 8]);
+}
+
+#[test]
+fn a_receive_takes_what_a_stranger_is_held_back_with_and_lets_it_go_on() {
+    static KEPT: StrangersKept = StrangersKept::new();
+    let a = counts_at(&KEPT);
+    let port = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (mut place, mut wanted) = ([0; 8], [0; 8]);
+    receive(&a, &mut place, 3);
+    let mut peer = announces_too_much(&a, port.local_addr().unwrap());
+    receive(&a, &mut wanted, 2);
+    until([&a, &a], || a.count() == 1);
+    assert!(!is_held_back(&a));
+    assert_eq!(place, [7; 8]);
+    // The other one is asked for.
+    let asks = peer.header(&a);
+    let name = (ANNOUNCEMENTS / 2) as u8;
+    assert_eq!((asks.op, asks.op_data), (Op::Cts, name));
+}
+
+#[test]
+fn a_stranger_that_has_gone_is_not_waited_for_with_what_it_has_announced() {
+    static KEPT: StrangersKept = StrangersKept::new();
+    let a = counts_at(&KEPT);
+    let port = TcpListener::bind("127.0.0.1:0").unwrap();
+    drop(announces_too_much(&a, port.local_addr().unwrap()));
+    until([&a, &a], || a.open_connections().is_empty());
+}
+
+fn is_held_back(side: &Side) -> bool {
+    let core = side.engine.core();
+    let mut conns = core.conns.values();
+    conns.any(|conn| conn.detours.has(Detour::HeldBack))
 }

@@ -381,14 +381,20 @@ impl Core {
         match unmatched {
             Unmatched::Keep(kept) => conn.incoming = Incoming::Keep(kept),
             Unmatched::Complete => {}
-            Unmatched::HeldBack => {
-                conn.detours.set(Detour::HeldBack, true);
-                self.has_chores |= self.endpoints.holds_back_strangers();
-            }
+            Unmatched::HeldBack => self.hold_back(key),
             Unmatched::Gone => return Err(Fault::Gone),
         }
         self.follow_up();
         Ok(())
+    }
+
+    /// Nothing behind the message that has begun is read until an action says how it goes
+    /// on.
+    pub(crate) fn hold_back(&mut self, key: ConnKey) {
+        if let Some(conn) = self.conns.get_mut(key) {
+            conn.detours.set(Detour::HeldBack, true);
+        }
+        self.has_chores |= self.endpoints.holds_back_strangers();
     }
 
     /// More bytes of the message that began last.

@@ -505,17 +505,20 @@ impl Core {
     }
 
     /// Ends a connection that waits for a receive to take a message of which
-    /// the peer has not sent everything and will not.
+    /// the peer has not sent everything and will not: of one that it has announced
+    /// it has sent nothing.
     #[cold]
     fn check_held_back(&mut self, key: ConnKey) {
         let Some(conn) = self.conns.get_mut(key) else {
             return;
         };
+        let is_with_peer = self.endpoints.holds_back_announcement(key);
         if conn.is_cut_off
             || conn.detours.has(Detour::HeldBack)
                 && conn.detours.has(Detour::PeerEnded)
-                && conn.path().waiting().saturating_add(conn.backlog.len())
-                    < conn.stream.payload_left()
+                && (is_with_peer
+                    || conn.path().waiting().saturating_add(conn.backlog.len())
+                        < conn.stream.payload_left())
         {
             self.end_of_stream(key);
         }

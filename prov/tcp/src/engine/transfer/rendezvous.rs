@@ -9,7 +9,7 @@
 
 use std::collections::hash_map::Entry;
 
-use prov_message::{Core as _, Op};
+use prov_message::{Core as _, Notice, Op};
 use prov_util::buffer::AppIov;
 use prov_util::errno::Errno;
 
@@ -19,7 +19,7 @@ use crate::engine::link::detours::Detour;
 use crate::engine::link::fault::{Fault, Step};
 use crate::engine::link::incoming::Incoming;
 use crate::engine::link::keys::ConnKey;
-use crate::engine::link::messages::{Ack, Fetch, Placing, Rendezvous};
+use crate::engine::link::messages::{Ack, Arrival, Fetch, Placing, Rendezvous};
 use crate::engine::link::narrow::Waiting;
 use crate::engine::link::post::{COPY_LIMIT, Post};
 use crate::engine::local::copying::Goal;
@@ -235,8 +235,24 @@ impl Core {
     ) -> Step {
         let arrival = self.arrival(key, header, tagged, header.size as usize)?;
         let conn = self.conns.get(key).ok_or(Fault::Gone)?;
-        if conn.asked.len() >= ASKED_LIMIT || !self.endpoints.announced(&arrival, name) {
+        if conn.asked.len() >= ASKED_LIMIT {
             return Err(Fault::Protocol(WireError::Field("request to send")));
+        }
+        self.note_or_hold_back(key, &arrival, name)
+    }
+
+    /// Notes an announced message, or asks for it. Where there is no room for that,
+    /// nothing behind it is read until there is.
+    pub(crate) fn note_or_hold_back(
+        &mut self,
+        key: ConnKey,
+        arrival: &Arrival,
+        name: Rendezvous,
+    ) -> Step {
+        match self.endpoints.announced_in_order(arrival, name) {
+            Notice::Taken => {}
+            Notice::HeldBack => self.hold_back(key),
+            Notice::Gone => return Err(Fault::Gone),
         }
         self.follow_up();
         Ok(())

@@ -218,7 +218,9 @@ impl Endpoint {
         unsafe { Self::open_as(domain, entry.0, wiring, slots) }
     }
 
-    /// Opens an endpoint that is to accept a peer's connection.
+    /// Opens an endpoint that is to accept a peer's connection. Where the wiring has no
+    /// shared receive context, it has receives of its own, whatever the passive endpoint was
+    /// opened with.
     ///
     /// # Errors
     /// What the provider returns.
@@ -228,8 +230,20 @@ impl Endpoint {
         wiring: &Wiring,
         slots: &Slots<T>,
     ) -> Result<Self> {
+        let entry = asking.as_c();
+        if wiring.shared.is_none() {
+            // SAFETY: the structure is the library's, and this side's since it came with the
+            // event: nobody else looks at it.
+            unsafe {
+                if let Some(attr) = (*entry).ep_attr.as_mut()
+                    && attr.rx_ctx_cnt == FI_SHARED_CONTEXT
+                {
+                    attr.rx_ctx_cnt = 1;
+                }
+            }
+        }
         // SAFETY: the structure is the library's.
-        unsafe { Self::open_as(domain, asking.as_c(), wiring, slots) }
+        unsafe { Self::open_as(domain, entry, wiring, slots) }
     }
 
     /// # Safety

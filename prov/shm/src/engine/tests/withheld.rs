@@ -1,0 +1,105 @@
+//! Messages for which there is no room stay with their senders.
+
+use prov_message::{StrangersKept, StrangersLimits};
+
+use super::*;
+
+/// What strangers may announce in these tests; one of them half of that.
+const ANNOUNCEMENTS: usize = 8;
+
+#[test]
+fn messages_that_nobody_receives_stay_with_their_sender() {
+    let params = || Params {
+        max_unexpected: 64 << 10,
+        tx_size: 1 << 16,
+        ..Params::default()
+    };
+    let (mut a, mut b) = (Side::new(params()), Side::new(params()));
+    let to = a.insert(&b.name);
+    const COUNT: u64 = 5000;
+    let mut out = pattern(1, 100);
+    let mut sent = 0;
+    until(&mut [&mut a, &mut b], |sides| {
+        while sent < COUNT {
+            // Injected ones have to be copied then.
+            let flags = if sent % 2 == 0 { 0 } else { FI_INJECT };
+            let posted = message(to, sent, &mut out, flags);
+            match sides[0].core.transmit(sides[0].ep, &posted) {
+                Ok(()) => sent += 1,
+                Err(error) => {
+                    assert_eq!(error, Errno::EAGAIN);
+                    break;
+                }
+            }
+        }
+        sent == COUNT
+    });
+    (0..100).for_each(|_| [&mut a, &mut b].into_iter().for_each(Side::drive));
+    let mut into = [0; 100];
+    for tag in (0..COUNT).rev() {
+        b.core.receive(b.ep, &buffer(tag, &mut into, 5)).unwrap();
+        assert_eq!(completed(&mut [&mut a, &mut b], 1, 1), [5]);
+        assert!(into[..] == out);
+    }
+}
+
+/// Has a stranger post messages that are left in its memory, more than are noted of it, and
+/// returns what it has posted.
+fn offer_too_many(a: &mut Side, b: &mut Side, kept: &'static StrangersKept) -> Vec<Vec<u8>> {
+    b.core.endpoints.limit_strangers(&StrangersLimits {
+        of: kept,
+        bytes: 1 << 20,
+        announcements: ANNOUNCEMENTS,
+    });
+    let to = a.insert(&b.name);
+    let mut out: Vec<Vec<u8>> = (0..20).map(|number| pattern(number, 300_000)).collect();
+    for (tag, bytes) in (0..).zip(&mut out) {
+        a.core.transmit(a.ep, &message(to, tag, bytes, 0)).unwrap();
+    }
+    until(&mut [a, b], |sides| {
+        let core = &sides[1].core;
+        core.links.values().any(|link| link.is_stalled)
+    });
+    (0..100).for_each(|_| [&mut *a, &mut *b].into_iter().for_each(Side::drive));
+    assert_eq!(b.core.links.len(), 1);
+    out
+}
+
+/// Receives messages in this order.
+fn receive_all(a: &mut Side, b: &mut Side, out: &[Vec<u8>], order: impl Iterator<Item = usize>) {
+    let mut into = vec![0; 300_000];
+    for number in order {
+        let tag = number as u64;
+        b.core.receive(b.ep, &buffer(tag, &mut into, 5)).unwrap();
+        assert_eq!(completed(&mut [a, b], 1, 1), [5]);
+        assert!(into == out[number]);
+    }
+    assert_eq!(completed(&mut [a, b], 0, out.len()).len(), out.len());
+    assert_eq!(b.core.links.len(), 1);
+}
+
+#[test]
+fn a_stranger_that_offers_too_much_is_held_back_and_loses_nothing() {
+    static KEPT: StrangersKept = StrangersKept::new();
+    let (mut a, mut b) = (Side::new(Params::default()), Side::new(Params::default()));
+    let out = offer_too_many(&mut a, &mut b, &KEPT);
+    receive_all(&mut a, &mut b, &out, 0..out.len());
+}
+
+#[test]
+fn a_receive_takes_the_message_that_a_stranger_is_held_back_with() {
+    static KEPT: StrangersKept = StrangersKept::new();
+    let (mut a, mut b) = (Side::new(Params::default()), Side::new(Params::default()));
+    let out = offer_too_many(&mut a, &mut b, &KEPT);
+    let first = ANNOUNCEMENTS / 2;
+    receive_all(&mut a, &mut b, &out, (first..out.len()).chain(0..first));
+}
+
+#[test]
+fn a_stranger_goes_on_when_it_is_inserted() {
+    static KEPT: StrangersKept = StrangersKept::new();
+    let (mut a, mut b) = (Side::new(Params::default()), Side::new(Params::default()));
+    let out = offer_too_many(&mut a, &mut b, &KEPT);
+    b.insert(&a.name);
+    receive_all(&mut a, &mut b, &out, (0..out.len()).rev());
+}
