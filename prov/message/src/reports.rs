@@ -19,8 +19,8 @@ use prov_util::matching::{ANY_SOURCE, Cancelled, Message, Single};
 use prov_util::request::{Receive, Select, Transmit};
 use prov_util::transfers::Transfers;
 
-use crate::inbox::Receipt;
 use crate::endpoints::EpKey;
+use crate::inbox::Receipt;
 use crate::operation::{Context, Op, OpClass};
 
 /// An endpoint's completion queues and counters.
