@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-2-Clause OR MIT
 # Conformance programs. Included by the Makefile of the tree.
 #
-#   make fabtests                        this tree's library, tcp, shm and loopback
+#   make fabtests                        this tree's library, tcp, shm, rxm and loopback
 #   make fabtests LIB=<dir>              another libfabric.so.1
 #   make fabtests FABTESTS=<bin dir>     an installed upstream fabtests instead
 #   SETS=quick,standard                  upstream's test sets (default quick)
@@ -37,6 +37,7 @@ ifeq ($(LIB)$(PROGRAMS)$(PROVIDER),tcp)
 	VALGRIND=$(VALGRIND) fabtests/run -p shm -a none -e rdm $(LOCAL)
 	FI_SHM_DISABLE_CMA=1 VALGRIND=$(VALGRIND) fabtests/run -p shm -a none -e rdm $(LARGE)
 	FI_TCP_LOCAL=off VALGRIND=$(VALGRIND) fabtests/run forks sleepers
+	VALGRIND=$(VALGRIND) fabtests/run -p 'tcp;ofi_rxm' -e rdm
 	VALGRIND=$(VALGRIND) fabtests/run -p loopback -a none -e rdm $(WITHIN)
 	fabtests/refusals/compare
 endif
