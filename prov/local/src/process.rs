@@ -3,6 +3,7 @@
 #[cfg(test)]
 pub(crate) mod child;
 mod itself;
+mod memory;
 mod witness;
 
 use std::fs::File;
@@ -19,6 +20,7 @@ use prov_util::process_memory::{OtherIov, OtherPiece, Seal, Token, read, write};
 use rustix::fs::{AtFlags, FileType, MemfdFlags, StatxFlags, statx};
 
 pub(crate) use self::itself::Itself;
+use self::memory::{Memory, Way};
 pub use self::witness::Witness;
 
 /// Where a [`Seal`](prov_util::process_memory::Seal) is, for who may look at the files of this process; nobody else
@@ -116,6 +118,8 @@ pub struct OtherProcess {
     seal: Token,
     /// None where the system does not say when it ends: then nothing is written to it.
     itself: Option<Itself>,
+    /// Through which short pieces are copied. None where the system has no such file.
+    memory: Option<Memory>,
 }
 
 impl OtherProcess {
@@ -145,10 +149,17 @@ impl OtherProcess {
             return Err(Errno::EFAULT);
         }
         let [value, secret] = found;
-        match value == seal.value {
-            true => Ok((OtherProcess { pid, seal, itself }, secret)),
-            false => Err(Errno::ESHUTDOWN),
+        if value != seal.value {
+            return Err(Errno::ESHUTDOWN);
         }
+        let memory = |itself| Memory::of(itself, pid, seal).ok();
+        let process = OtherProcess {
+            pid,
+            seal,
+            memory: itself.as_ref().and_then(memory),
+            itself,
+        };
+        Ok((process, secret))
     }
 
     /// Whether the process is there, with its seal.
@@ -190,8 +201,8 @@ impl OtherProcess {
         self.itself.is_some()
     }
 
-    /// Copies `from` to pieces of the process's memory. `socket` has its other end there:
-    /// if that is closed, nothing is written.
+    /// Copies `from` to pieces of the process's memory. `socket` has its other end there,
+    /// which closes when another program begins in the process: nothing is written to that.
     ///
     /// # Errors
     /// The pieces have been written in part after one. `-FI_EINVAL` for different lengths,
@@ -201,8 +212,12 @@ impl OtherProcess {
         if from.len() as u64 != to.len() {
             return Err(Errno::EINVAL);
         }
+        let memory = self.memory.as_ref();
+        if let Some(copied) = memory.and_then(|memory| memory.copy(Way::There, from, to)) {
+            return copied;
+        }
         // The number has to be the process's, and the program in it the one that has the
-        // socket, right before: a copy cannot find that out.
+        // socket, right before: such a copy cannot find that out.
         let itself = self.itself.as_ref().ok_or(Errno::EPERM)?;
         if itself.has_left(socket)? {
             return Err(Errno::ESHUTDOWN);
@@ -240,6 +255,10 @@ impl OtherProcess {
     /// # Errors
     /// Those of [`OtherProcess::copy_all`].
     pub fn read(&self, from: &OtherIov, to: &Iov<'_>) -> Result {
+        let memory = self.memory.as_ref();
+        if let Some(copied) = memory.and_then(|memory| memory.copy(Way::Here, to, from)) {
+            return copied;
+        }
         let mut done = 0;
         while done < to.len() {
             let near = to.slice(done, MOST);

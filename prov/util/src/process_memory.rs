@@ -1,11 +1,12 @@
 //! Memory that one process of this host offers another (process_vm_readv(2)), and
-//! what another one asks for (process_vm_writev(2)).
+//! what another one asks for (process_vm_writev(2)), or opens (proc_pid_mem(5)).
 //!
 //! Nothing here follows an address of the other process: the system copies,
 //! and refuses what the other process has not mapped or this one may not read.
 //! That it is still the same process, and that the bytes still are what they
 //! were offered for, shows in a [`Seal`].
 
+use std::os::fd::{AsRawFd as _, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use libc::iovec;
@@ -262,6 +263,28 @@ pub unsafe fn read(pid: libc::pid_t, near: &[iovec], far: &[iovec]) -> Result<us
 pub unsafe fn write(pid: libc::pid_t, near: &[iovec], far: &[iovec]) -> Result<usize> {
     // SAFETY: as the caller promises.
     unsafe { copy(libc::process_vm_writev, pid, near, far) }
+}
+
+/// Copies from an address in another process, whose memory `file` is (proc_pid_mem(5)), to
+/// memory of this one; how many bytes: none where that memory is no longer there.
+///
+/// # Safety
+/// `near` describes memory that may be written to.
+pub unsafe fn read_at(file: BorrowedFd<'_>, near: iovec, addr: u64) -> Result<usize> {
+    let fd = file.as_raw_fd();
+    // SAFETY: as the caller promises; the system checks the address.
+    outcome(unsafe { libc::pread64(fd, near.iov_base, near.iov_len, addr.cast_signed()) })
+}
+
+/// Copies from memory of this process to an address in another one, whose memory `file` is;
+/// how many bytes: none where that memory is no longer there.
+///
+/// # Safety
+/// `near` describes memory that may be read.
+pub unsafe fn write_at(file: BorrowedFd<'_>, near: iovec, addr: u64) -> Result<usize> {
+    let fd = file.as_raw_fd();
+    // SAFETY: as the caller promises; the system checks the address.
+    outcome(unsafe { libc::pwrite64(fd, near.iov_base, near.iov_len, addr.cast_signed()) })
 }
 
 /// `process_vm_readv(2)` or its counterpart.

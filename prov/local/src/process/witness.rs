@@ -31,7 +31,12 @@ impl Witness {
                 Err(error) => return Err(error),
             },
         };
-        let known = OtherProcess { pid, seal, itself };
+        let known = OtherProcess {
+            pid,
+            seal,
+            itself,
+            memory: None,
+        };
         // Of both, by which it is the same.
         process.holds()?;
         known.holds()?;
@@ -40,7 +45,9 @@ impl Witness {
 
     /// Whether no thread of the process is left.
     pub fn is_gone(&self) -> bool {
-        let OtherProcess { pid, seal, itself } = &self.process;
+        let OtherProcess {
+            pid, seal, itself, ..
+        } = &self.process;
         let pid = *pid;
         let mut found = 0u64;
         let near = iovec {

@@ -1,0 +1,230 @@
+//! The memory of another process as a file of the system (proc_pid_mem(5)).
+
+use std::fs::File;
+use std::os::fd::AsFd as _;
+use std::sync::{Arc, Mutex, Weak};
+
+use libc::iovec;
+use prov_util::buffer::Iov;
+use prov_util::errno::{Errno, Result};
+use prov_util::process_memory::{OtherIov, Token, read_at, write_at};
+
+use super::itself::Itself;
+
+/// The memory of the program that a process had in it when the file was opened. The file
+/// leads to that alone: not to another program that begins in the process, nor to another
+/// process that has its number later. So nothing has to be asked before a copy.
+#[derive(Clone, Debug)]
+pub(super) struct Memory(Arc<File>);
+
+/// Files that are in use, by the numbers of their processes: there is one for all links to
+/// a process.
+static KNOWN: Mutex<Vec<(libc::pid_t, Weak<File>)>> = Mutex::new(Vec::new());
+
+/// Bytes up to which a copy through the file takes less than process_vm_writev(2) and
+/// the questions before it: the system copies each page twice.
+const SHORT: usize = 8 << 10;
+
+/// Which way bytes go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Way {
+    /// From the other process.
+    Here,
+    /// To it.
+    There,
+}
+
+impl Memory {
+    /// That of the process which is `itself`, has this number, and has this seal.
+    ///
+    /// # Errors
+    /// `-FI_EACCES` and others of open(2) where the system does not let this process, or
+    /// has no such files; `-FI_ESHUTDOWN` if the process ends, or has no such seal.
+    pub(super) fn of(itself: &Itself, pid: libc::pid_t, seal: Token) -> Result<Memory> {
+        // In a process that was forked meanwhile nobody may ever unlock it.
+        let mut known = KNOWN.try_lock().ok();
+        if let Some(known) = &mut known {
+            known.retain(|(_, file)| file.strong_count() != 0);
+            let same = known.iter().filter(|(number, _)| *number == pid);
+            let mut same = same.filter_map(|(_, file)| file.upgrade().map(Memory));
+            if let Some(memory) = same.find(|memory| memory.has(seal)) {
+                return Ok(memory);
+            }
+        }
+        let path = format!("/proc/{pid}/mem");
+        let file = File::options().read(true).write(true).open(path)?;
+        let memory = Memory(Arc::new(file));
+        // The number was the process's when the file was opened, if it is so yet.
+        if !memory.has(seal) || itself.has_ended()? {
+            return Err(Errno::ESHUTDOWN);
+        }
+        if let Some(known) = &mut known {
+            known.push((pid, Arc::downgrade(&memory.0)));
+        }
+        Ok(memory)
+    }
+
+    fn has(&self, seal: Token) -> bool {
+        let mut found = 0u64;
+        let near = iovec {
+            iov_base: std::ptr::from_mut(&mut found).cast(),
+            iov_len: size_of::<u64>(),
+        };
+        // SAFETY: `near` describes `found`.
+        let read = unsafe { read_at(self.0.as_fd(), near, seal.addr) };
+        read == Ok(near.iov_len) && found == seal.value
+    }
+
+    /// Copies one short piece; `None` where that is for the other way, which finds out
+    /// what is wrong, too. Whatever is copied may be, in part.
+    ///
+    /// # Errors
+    /// `-FI_ESHUTDOWN` if the memory is no longer there: the process has ended, or another
+    /// program has begun in it.
+    pub(super) fn copy(&self, way: Way, near: &Iov<'_>, far: &OtherIov) -> Option<Result> {
+        let (&[near], &[far]) = (near.pieces(), far.pieces()) else {
+            return None;
+        };
+        if near.iov_len > SHORT || near.iov_len as u64 != far.len || far.seal.is_some() {
+            return None;
+        }
+        // SAFETY: `near` is memory of an operation in flight, valid for its length.
+        let copied = unsafe {
+            match way {
+                Way::Here => read_at(self.0.as_fd(), near, far.addr),
+                Way::There => write_at(self.0.as_fd(), near, far.addr),
+            }
+        };
+        match copied {
+            Ok(copied) if copied == near.iov_len => Some(Ok(())),
+            Ok(0) => Some(Err(Errno::ESHUTDOWN)),
+            Ok(_) | Err(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _, pipe};
+    use std::os::fd::AsRawFd as _;
+    use std::os::unix::net::UnixStream;
+
+    use prov_util::buffer::AppIov;
+    use prov_util::process_memory::Seal;
+
+    use super::super::OtherProcess;
+    use super::super::child::Child;
+    use super::*;
+
+    fn memory(bytes: &mut [u8]) -> AppIov {
+        // SAFETY: the tests keep the bytes while they use the result.
+        unsafe { AppIov::from_raw(bytes.as_mut_ptr(), bytes.len()) }
+    }
+
+    fn place(bytes: &mut [u8]) -> OtherIov {
+        let mut list = OtherIov::default();
+        assert!(list.push_own(&memory(bytes), None));
+        list
+    }
+
+    fn find(child: &Child, seal: &Seal) -> OtherProcess {
+        let (process, _) = OtherProcess::find(child.pid().unsigned_abs(), seal.token()).unwrap();
+        process
+    }
+
+    #[test]
+    fn short_copies_are_of_the_memory_that_was_found_whoever_has_its_number() {
+        let seal = Seal::new().unwrap();
+        let (mut there, mut bytes) = (*b"before", *b"behind");
+        let to = place(&mut there);
+        let (socket, _far) = UnixStream::pair().unwrap();
+        let [child, other] = [(); 2].map(|()| Child::new(|| {}));
+        let (mut process, stranger) = (find(&child, &seal), find(&other, &seal));
+        assert!(process.memory.is_some() && stranger.memory.is_some());
+        let of = |process: &OtherProcess| {
+            let mut copy = [0; 6];
+            process.read(&to, &memory(&mut copy)).map(|()| copy)
+        };
+        let number = std::mem::replace(&mut process.pid, stranger.pid);
+        let write = |process: &OtherProcess, bytes: &mut [u8]| {
+            process.write(&memory(bytes), &to, socket.as_fd())
+        };
+        assert_eq!(write(&process, &mut bytes), Ok(()));
+        assert_eq!(
+            (of(&process), of(&stranger)),
+            (Ok(*b"behind"), Ok(*b"before"))
+        );
+        process.pid = number;
+        child.end();
+        drop(child);
+        process.pid = stranger.pid;
+        assert_eq!(write(&process, &mut bytes), Err(Errno::ESHUTDOWN));
+        assert_eq!(of(&process), Err(Errno::ESHUTDOWN));
+        assert_eq!(of(&stranger), Ok(*b"before"));
+    }
+
+    #[test]
+    fn nothing_is_written_to_another_program_in_the_process() {
+        let seal = Seal::new().unwrap();
+        let (mut there, mut bytes) = (*b"before", *b"behind");
+        let to = place(&mut there);
+        let (socket, _far) = UnixStream::pair().unwrap();
+        let (go, mut goes) = pipe().unwrap();
+        let (mut end, ends) = pipe().unwrap();
+        let child = Child::new(|| {
+            let arguments = [c"sleep".as_ptr(), c"1000".as_ptr(), std::ptr::null()];
+            let mut byte = 0u8;
+            // SAFETY: calls that may be made behind fork(2), with what is there.
+            unsafe {
+                libc::close(end.as_raw_fd());
+                libc::read(go.as_raw_fd(), std::ptr::from_mut(&mut byte).cast(), 1);
+                libc::execvp(arguments[0], arguments.as_ptr());
+            }
+        });
+        drop(ends);
+        let process = find(&child, &seal);
+        let write = |bytes: &mut [u8]| process.write(&memory(bytes), &to, socket.as_fd());
+        assert_eq!(write(&mut bytes), Ok(()));
+        goes.write_all(&[0]).unwrap();
+        // The child's end is closed when the other program begins.
+        assert_eq!(end.read(&mut [0]).unwrap(), 0);
+        assert_eq!(write(&mut bytes), Err(Errno::ESHUTDOWN));
+        // A link to the program that is there needs a file of its own.
+        let itself = Itself::of(child.pid()).unwrap();
+        let found = Memory::of(&itself, child.pid(), seal.token());
+        assert_eq!(found.err(), Some(Errno::ESHUTDOWN));
+    }
+
+    #[test]
+    fn all_links_to_a_process_have_one_file() {
+        let seal = Seal::new().unwrap();
+        let child = Child::new(|| {});
+        let find = || find(&child, &seal).memory.unwrap();
+        // Other tests may be at the list: who does not get at it has one of its own.
+        let mut pairs = (0..1000).map(|_| (find(), find()));
+        assert!(pairs.any(|(one, other)| Arc::ptr_eq(&one.0, &other.0)));
+    }
+
+    #[test]
+    fn what_the_file_does_not_copy_goes_the_other_way() {
+        let seal = Seal::new().unwrap();
+        let child = Child::new(|| {});
+        let process = find(&child, &seal);
+        let memory_of = process.memory.clone().unwrap();
+        let (socket, _far) = UnixStream::pair().unwrap();
+        let mut long = vec![1; SHORT + 1];
+        let to = place(&mut long);
+        let from = memory(&mut long);
+        assert!(memory_of.copy(Way::There, &from, &to).is_none());
+        assert_eq!(process.write(&from, &to, socket.as_fd()), Ok(()));
+        let (short, near) = (to.slice(0, SHORT as u64), from.slice(0, SHORT));
+        assert_eq!(memory_of.copy(Way::There, &near, &short), Some(Ok(())));
+        // Nothing of a process is there.
+        let nowhere = OtherIov::read(&[8u64, 6, 0, 0].map(u64::to_ne_bytes).concat()).unwrap();
+        let mut bytes = *b"behind";
+        let write = process.write(&memory(&mut bytes), &nowhere, socket.as_fd());
+        assert_eq!(write, Err(Errno::EFAULT));
+        let read = process.read(&nowhere, &memory(&mut bytes));
+        assert_eq!(read, Err(Errno::EFAULT));
+    }
+}
