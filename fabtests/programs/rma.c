@@ -326,6 +326,46 @@ static void send_after_write(void)
 	teardown(&bench);
 }
 
+static void behind_messages(struct fi_info *hints)
+{
+	hints->tx_attr->msg_order = FI_ORDER_WAS;
+}
+
+/* Who looks at the memory alone, and finds there what was written, has received what was
+ * sent before. */
+static void write_after_send(void)
+{
+	static struct fi_context2 write_context, tx_context, rx_context;
+	struct ct_memory inbox;
+	struct bench bench;
+	struct ct_peer *a, *b;
+
+	setup(&bench, (struct ct_spec) { .hint = behind_messages });
+	a = &bench.pair.a;
+	b = &bench.pair.b;
+	ct_memory_open(b, &inbox, LARGEST, FI_RECV);
+	for (unsigned i = 1; i <= 50; i++) {
+		size_t len = i % 2 ? 16 : 3000;
+
+		ct_fill(bench.local.data, len, i);
+		memset(bench.remote.data, 0xee, len);
+		POST(b, fi_recv(b->ep, inbox.data, len, inbox.desc,
+				FI_ADDR_UNSPEC, &rx_context));
+		POST(a, fi_send(a->ep, bench.local.data, len, bench.local.desc,
+				a->to, &tx_context));
+		POST(a, fi_write(a->ep, bench.local.data, len,
+				 bench.local.desc, a->to, bench.remote.addr,
+				 bench.remote.key, &write_context));
+		UNTIL(b, !ct_is_all(bench.remote.data, len, 0xee));
+		REQUIRE(ct_holds(inbox.data, len, i));
+		ct_done(b, &b->rx, &rx_context);
+		both_done(a, &write_context, &tx_context);
+		REQUIRE(ct_holds(bench.remote.data, len, i));
+	}
+	ct_memory_close(&inbox);
+	teardown(&bench);
+}
+
 /* A read that follows a write to the same place sees it. */
 static void read_after_write(void)
 {
@@ -500,6 +540,7 @@ static const struct ct_test tests[] = {
 	{ "remote-shorter", remote_shorter, CT_BOTH },
 	{ "delivery-complete", delivery_complete, CT_BOTH },
 	{ "send-after-write", send_after_write, CT_BOTH },
+	{ "write-after-send", write_after_send, CT_BOTH },
 	{ "read-after-write", read_after_write, CT_BOTH },
 	{ "many-at-once", many_at_once, CT_BOTH },
 	{ "mixed", mixed, CT_BOTH },

@@ -129,6 +129,8 @@ pub struct Sender {
     asked: u32,
     /// The length of the last message, if there was no room for it.
     lacking: Option<usize>,
+    /// Slots of all times up to which all were taken or are notices.
+    clear: u64,
 }
 
 /// Room for a message, until it is published.
@@ -166,7 +168,13 @@ impl Sender {
             pace: pace.clone(),
             asked: 0,
             lacking: None,
+            clear: 0,
         }
+    }
+
+    /// Whether all that was sent is known to be taken, or is notices.
+    fn is_clear(&self) -> bool {
+        self.ring.filled() == self.ring.done().max(self.clear)
     }
 
     /// Sends a message that fits into a slot, whose `len` bytes `fill` puts in
@@ -499,6 +507,16 @@ impl Space<'_> {
         self
     }
 
+    /// [`Space::publish`] of a notice: what does not have to wait for the messages before
+    /// it does not wait for this, either.
+    #[must_use]
+    pub fn publish_notice(self, head: Head) -> bool {
+        if self.sender.is_clear() {
+            self.sender.clear = self.sender.ring.filled() + 1;
+        }
+        self.publish(head)
+    }
+
     /// Publishes the message, whose bytes are in place. Whether the other side
     /// sleeps and is to be woken.
     #[inline(always)]
@@ -633,6 +651,20 @@ impl Channel {
             Some(len) => self.has_room(len),
             None => Ok(false),
         }
+    }
+
+    /// Whether the other side is known to have taken all that was sent, but for notices
+    /// ([`Space::publish_notice`]).
+    ///
+    /// # Errors
+    /// As above.
+    pub fn is_clear(&mut self) -> std::result::Result<bool, Broken> {
+        if !self.sender.is_clear() {
+            let taken = self.taken();
+            self.sender.hear(taken.there)?;
+            self.sender.look()?;
+        }
+        Ok(self.sender.is_clear())
     }
 
     /// Sends a message that does not fit into a slot, for which [`Channel::takes`] says yes,

@@ -32,6 +32,8 @@ pub struct Local {
 /// What an endpoint has until it is enabled.
 pub struct Setup {
     name: String,
+    /// What the application has opened it with.
+    msg_order: u64,
     /// Holds the name.
     door: Option<Door>,
 }
@@ -96,6 +98,7 @@ impl Provider for Local {
             .find_map(|name| match Door::new(SERVICE, &name) {
                 Ok(door) => Some(Ok(Setup {
                     name,
+                    msg_order: info.tx.msg_order,
                     door: Some(door),
                 })),
                 Err(Errno::EADDRINUSE) => None,
@@ -119,7 +122,10 @@ impl Provider for Local {
     fn enable(&self, setup: &mut Setup, enabling: Enabling<'_, Self>) -> Result<Box<Rdm>> {
         let av = enabling.bindings.av.clone().ok_or(Errno::ENOAV)?;
         let name = setup.name.clone();
-        Ok(Box::new(Rdm::new(av, name, &self.params)))
+        Ok(Box::new(Rdm {
+            msg_order: setup.msg_order,
+            ..Rdm::new(av, name, &self.params)
+        }))
     }
 
     fn enabled(&self, setup: &mut Setup, ep: &SoftEndpoint<Self>) -> Result {

@@ -17,6 +17,9 @@ use crate::params::Params;
 /// See the [module](self) description.
 pub struct Rdm {
     pub name: String,
+    /// The order of its operations at the target (`fi_tx_attr::msg_order`): whether
+    /// accesses to memory come behind messages. All other order is kept in any case.
+    pub msg_order: u64,
     /// Where peers find it, once that is open.
     pub door: Option<Door>,
     /// Who has come there and has not asked for a link, oldest first.
@@ -25,7 +28,7 @@ pub struct Rdm {
 }
 
 impl Rdm {
-    /// Without peers.
+    /// Without peers, and without order of accesses and messages.
     pub fn new(av: Use<Av>, name: String, params: &Params) -> Self {
         let mut peers = Peers::new(Patience {
             // Nobody is disturbed by an attempt.
@@ -35,6 +38,7 @@ impl Rdm {
         peers.bind_av(Vector(Names::new(av)));
         Rdm {
             name,
+            msg_order: 0,
             door: None,
             entered: VecDeque::new(),
             peers,

@@ -459,9 +459,25 @@ impl Link {
             flags: if data.is_some() { HAS_DATA } else { 0 },
             words: [data.unwrap_or(0), 0, access.remote.pieces().len() as u64],
         };
-        let _ = self.post(head, list.bytes().len(), |to| {
-            to.write_at(0, list.bytes());
-        });
+        let Some(channel) = &mut self.channel else {
+            return;
+        };
+        match channel.space(list.bytes().len()) {
+            Ok(Some(space)) => {
+                space.bytes().write_at(0, list.bytes());
+                if space.publish_notice(head) {
+                    self.wake_peer();
+                }
+            }
+            Ok(None) => {}
+            Err(broken) => self.broken = Some(broken),
+        }
+    }
+
+    /// Whether the peer has yet to take messages, as far as this side knows: where it does
+    /// not, there are some.
+    pub fn has_untaken(&mut self) -> bool {
+        !self.ask(Channel::is_clear)
     }
 
     /// Whether another request can be sent, where there is room for it.

@@ -3,7 +3,7 @@
 
 use std::os::fd::AsFd as _;
 
-use fabric_abi::{FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA};
+use fabric_abi::{FI_ORDER_RAS, FI_ORDER_WAS, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA};
 use prov_local::channel::{Head, MODERATE, Record};
 use prov_local::copies::Copies as _;
 use prov_local::onesided::window::Outcome;
@@ -79,7 +79,8 @@ impl Core {
 
     /// Copies what is written or read, without the peer; `None` where it has to be asked.
     /// It is asked, too, while it has yet to answer earlier requests: that keeps the order
-    /// of the two ways.
+    /// of the two ways. So it is while it has yet to take messages behind which an access
+    /// comes for this application (`FI_ORDER_WAS`, `FI_ORDER_RAS`).
     ///
     /// # Errors
     /// `-FI_EAGAIN` where there is no room for the message that the peer is to have of it.
@@ -93,6 +94,15 @@ impl Core {
             return Ok(None);
         };
         if link.has_requests() {
+            return Ok(None);
+        }
+        let order = match access.access {
+            Access::Read => FI_ORDER_RAS,
+            Access::Write => FI_ORDER_WAS,
+        };
+        let endpoint = self.endpoints.get(link.ep);
+        let is_ordered = endpoint.is_some_and(|endpoint| endpoint.own.msg_order & order != 0);
+        if is_ordered && link.has_untaken() {
             return Ok(None);
         }
         let Link {

@@ -63,3 +63,109 @@ fn what_follows_a_read_does_not_change_what_it_reads() {
         }
     }
 }
+
+/// Two sides with a link, the first of which has this order, and how it names the second.
+/// The second is not driven from then on, unless a test does, and has told that it has
+/// taken all.
+fn ordered_pair(msg_order: u64) -> (Side, Side, u64) {
+    let (mut a, mut b) = (Side::new(Params::default()), Side::new(Params::default()));
+    a.core.endpoints.get_mut(a.ep).unwrap().own.msg_order = msg_order;
+    let to = a.insert(&b.name);
+    b.insert(&a.name);
+    let mut out = [0; 8];
+    let first = message(to, 1, &mut out, FI_DELIVERY_COMPLETE);
+    a.core.transmit(a.ep, &first).unwrap();
+    let mut into = [0; 8];
+    b.core.receive(b.ep, &buffer(1, &mut into, 2)).unwrap();
+    assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [1]);
+    assert_eq!(b.completions(), [2]);
+    (0..10).for_each(|_| b.drive());
+    (a, b, to)
+}
+
+#[test]
+fn an_access_comes_behind_the_messages_before_it_where_the_application_has_that_order() {
+    for (kind, msg_order) in [
+        (Access::Write, FI_ORDER_WAS),
+        (Access::Read, FI_ORDER_RAS),
+        (Access::Write, FI_ORDER_WAS | FI_ORDER_RAS | FI_ORDER_SAS),
+    ] {
+        // One that is in the channel whole, in a slot and beside it, and one that is offered.
+        for len in [8, 1000, 1 << 20] {
+            let (mut a, mut b, to) = ordered_pair(msg_order);
+            let mut region = *b"region's";
+            b.register(3, &mut region);
+            let (mut out, mut into) = (pattern(1, len), vec![0; len]);
+            a.core.transmit(a.ep, &message(to, 5, &mut out, 0)).unwrap();
+            let mut bytes = *b"accessed";
+            let access = access(kind, to, 3, &mut bytes, 6);
+            a.core.access(a.ep, &access).unwrap();
+            (0..10).for_each(|_| a.drive());
+            assert!(!a.completions().contains(&6));
+            assert_eq!((region, bytes), (*b"region's", *b"accessed"));
+            b.core.receive(b.ep, &buffer(5, &mut into, 7)).unwrap();
+            let (mut done, mut received) = (false, false);
+            until(&mut [&mut a, &mut b], |sides| {
+                done |= sides[0].completions().contains(&6);
+                received |= sides[1].completions() == [7];
+                done && received
+            });
+            assert_eq!(region, bytes);
+            assert!(into == out);
+        }
+    }
+}
+
+#[test]
+fn an_access_without_that_order_needs_nobody_whatever_is_on_the_way() {
+    for (kind, msg_order) in [
+        (Access::Write, 0),
+        (Access::Write, FI_ORDER_RAS | FI_ORDER_SAS),
+        (Access::Read, FI_ORDER_WAS | FI_ORDER_SAS),
+    ] {
+        let (mut a, b, to) = ordered_pair(msg_order);
+        let mut region = *b"region's";
+        b.register(3, &mut region);
+        let mut out = [1; 8];
+        a.core.transmit(a.ep, &message(to, 5, &mut out, 0)).unwrap();
+        let mut bytes = *b"accessed";
+        a.core
+            .access(a.ep, &access(kind, to, 3, &mut bytes, 6))
+            .unwrap();
+        assert_eq!(a.completions(), [5, 6]);
+        assert_eq!(region, bytes);
+    }
+}
+
+#[test]
+fn an_access_with_that_order_needs_nobody_where_all_messages_were_taken() {
+    let (mut a, mut b, to) = ordered_pair(FI_ORDER_WAS | FI_ORDER_RAS);
+    let mut region = [0; 8];
+    b.register(3, &mut region);
+    for round in 1..100 {
+        // What tells of an access is none of the messages.
+        let (mut bytes, mut back) = ([round; 8], [0; 8]);
+        let mut write = access(Access::Write, to, 3, &mut bytes, 1);
+        write.flags |= FI_REMOTE_CQ_DATA;
+        a.core.access(a.ep, &write).unwrap();
+        let read = access(Access::Read, to, 3, &mut back, 2);
+        a.core.access(a.ep, &read).unwrap();
+        assert_eq!((a.completions(), back), (vec![1, 2], bytes));
+    }
+    // A message behind them counts again, until it is taken.
+    let (mut out, mut bytes, mut into) = ([1; 8], *b"accessed", [0; 8]);
+    a.core.transmit(a.ep, &message(to, 5, &mut out, 0)).unwrap();
+    a.core
+        .access(a.ep, &access(Access::Write, to, 3, &mut bytes, 6))
+        .unwrap();
+    assert_eq!((a.completions(), region), (vec![5], [99; 8]));
+    b.core.receive(b.ep, &buffer(5, &mut into, 7)).unwrap();
+    assert_eq!(completed(&mut [&mut a, &mut b], 0, 1), [6]);
+    until(&mut [&mut b], |sides| sides[0].completions().contains(&7));
+    (0..10).for_each(|_| b.drive());
+    let mut bytes = *b"at once.";
+    a.core
+        .access(a.ep, &access(Access::Write, to, 3, &mut bytes, 8))
+        .unwrap();
+    assert_eq!((a.completions(), region), (vec![8], bytes));
+}
