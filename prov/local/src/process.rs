@@ -20,7 +20,8 @@ use prov_util::process_memory::{OtherIov, OtherPiece, Seal, Token, read, write};
 use rustix::fs::{AtFlags, FileType, MemfdFlags, StatxFlags, statx};
 
 pub(crate) use self::itself::Itself;
-use self::memory::{Memory, Way};
+pub(crate) use self::memory::Memory;
+use self::memory::Way;
 pub use self::witness::Witness;
 
 /// Where a [`Seal`](prov_util::process_memory::Seal) is, for who may look at the files of this process; nobody else

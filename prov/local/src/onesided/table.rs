@@ -13,7 +13,7 @@ use prov_util::process::Process;
 
 use super::protocol::{Entry, Watched};
 use crate::channel::FlightWords;
-use crate::process::Itself;
+use crate::process::{Itself, Memory};
 use crate::segment::Segment;
 
 /// What the first word of a table says: that it is one, and which version.
@@ -118,6 +118,9 @@ struct Taken {
 struct Initiator {
     words: Watched<FlightWords>,
     process: Itself,
+    /// By which it is seen that another program has begun in the process: then no thread of
+    /// the initiator's is left. None where the system does not let this process.
+    memory: Option<Memory>,
     /// Its link has ended.
     has_ended: std::sync::atomic::AtomicBool,
 }
@@ -129,7 +132,8 @@ impl Initiator {
     }
 
     fn is_gone(&self) -> bool {
-        self.process.has_ended() == Ok(true)
+        let memory = self.memory.as_ref();
+        self.process.has_ended() == Ok(true) || memory.is_some_and(Memory::is_gone)
     }
 
     /// Waits for a flight that is under way, unless the process is gone.
@@ -199,9 +203,12 @@ impl RegionTable {
     /// Where the system does not say when that process ends (pidfd_open(2)): closing a
     /// region could have to wait for it for ever.
     pub fn watch(self: &Arc<Self>, words: FlightWords, pid: u32) -> Result<Watching> {
+        let pid = pid.try_into().map_err(|_| Errno::EINVAL)?;
+        let process = Itself::of(pid)?;
         let initiator = Arc::new(Initiator {
             words: Watched::new(words),
-            process: Itself::of(pid.try_into().map_err(|_| Errno::EINVAL)?)?,
+            memory: Memory::of_program(&process, pid).ok(),
+            process,
             has_ended: false.into(),
         });
         let mut initiators = self.initiators();

@@ -306,6 +306,41 @@ fn closing_a_region_waits_for_who_is_in_flight_until_it_is_dead() {
 }
 
 #[test]
+fn closing_a_region_does_not_wait_for_another_program_in_the_process_of_who_was_in_flight() {
+    let mut owner = Owner::unwatched();
+    let bytes = [0u8; 8];
+    let place = owner.table.publish(Some(&region(1, &bytes, BOTH)));
+    let turn = shared_word();
+    let mut flights = Flights::new(owner.there.flights());
+    let (mut end, ends) = std::io::pipe().unwrap();
+    let child = Child::new(|| {
+        std::mem::forget(flights.begin());
+        turn.store(1, Ordering::Release);
+        while turn.load(Ordering::Acquire) == 1 {
+            std::thread::yield_now();
+        }
+        let arguments = [c"sleep".as_ptr(), c"1000".as_ptr(), std::ptr::null()];
+        // SAFETY: a call that may be made behind fork(2), with texts that are there.
+        unsafe { libc::execvp(arguments[0], arguments.as_ptr()) };
+    });
+    drop(ends);
+    let pid = child.pid().unsigned_abs();
+    let watching = owner.table.watch(owner.here.flights_of_peer(), pid);
+    owner.watching = Some(watching.unwrap());
+    while turn.load(Ordering::Acquire) == 0 {
+        std::thread::yield_now();
+    }
+    turn.store(2, Ordering::Release);
+    // The child's end is closed when the other program begins.
+    assert_eq!(std::io::Read::read(&mut end, &mut [0]).unwrap(), 0);
+    owner.table.withdraw(place);
+    // Nor is it watched for good.
+    owner.watching = None;
+    let place = owner.table.publish(Some(&region(1, &bytes, BOTH)));
+    owner.table.withdraw(place);
+}
+
+#[test]
 fn a_link_that_ends_in_flight_is_waited_for_still() {
     let mut owner = Owner::new(std::process::id());
     let bytes = [0u8; 8];

@@ -15,7 +15,7 @@ use super::itself::Itself;
 /// leads to that alone: not to another program that begins in the process, nor to another
 /// process that has its number later. So nothing has to be asked before a copy.
 #[derive(Clone, Debug)]
-pub(super) struct Memory(Arc<File>);
+pub(crate) struct Memory(Arc<File>);
 
 /// Files that are in use, by the numbers of their processes: there is one for all links to
 /// a process.
@@ -41,13 +41,25 @@ impl Memory {
     /// `-FI_EACCES` and others of open(2) where the system does not let this process, or
     /// has no such files; `-FI_ESHUTDOWN` if the process ends, or has no such seal.
     pub(super) fn of(itself: &Itself, pid: libc::pid_t, seal: Token) -> Result<Memory> {
+        Memory::find(itself, pid, |memory| memory.has(seal))
+    }
+
+    /// That of the program which is in the process now.
+    ///
+    /// # Errors
+    /// Those of [`Memory::of`].
+    pub(crate) fn of_program(itself: &Itself, pid: libc::pid_t) -> Result<Memory> {
+        Memory::find(itself, pid, |memory| !memory.is_gone())
+    }
+
+    fn find(itself: &Itself, pid: libc::pid_t, is_it: impl Fn(&Memory) -> bool) -> Result<Memory> {
         // In a process that was forked meanwhile nobody may ever unlock it.
         let mut known = KNOWN.try_lock().ok();
         if let Some(known) = &mut known {
             known.retain(|(_, file)| file.strong_count() != 0);
             let same = known.iter().filter(|(number, _)| *number == pid);
             let mut same = same.filter_map(|(_, file)| file.upgrade().map(Memory));
-            if let Some(memory) = same.find(|memory| memory.has(seal)) {
+            if let Some(memory) = same.find(&is_it) {
                 return Ok(memory);
             }
         }
@@ -55,13 +67,26 @@ impl Memory {
         let file = File::options().read(true).write(true).open(path)?;
         let memory = Memory(Arc::new(file));
         // The number was the process's when the file was opened, if it is so yet.
-        if !memory.has(seal) || itself.has_ended()? {
+        if !is_it(&memory) || itself.has_ended()? {
             return Err(Errno::ESHUTDOWN);
         }
         if let Some(known) = &mut known {
             known.push((pid, Arc::downgrade(&memory.0)));
         }
         Ok(memory)
+    }
+
+    /// Whether no thread that had this memory is left: the process has ended, or another
+    /// program has begun in it.
+    pub(crate) fn is_gone(&self) -> bool {
+        let mut byte = 0u8;
+        let near = iovec {
+            iov_base: std::ptr::from_mut(&mut byte).cast(),
+            iov_len: 1,
+        };
+        // Where there is memory, but not at this address, that is an error.
+        // SAFETY: `near` describes `byte`.
+        unsafe { read_at(self.0.as_fd(), near, 0) == Ok(0) }
     }
 
     fn has(&self, seal: Token) -> bool {
