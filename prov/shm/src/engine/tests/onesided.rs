@@ -351,6 +351,40 @@ fn where_one_side_does_not_let_the_other_it_is_asked() {
 }
 
 #[test]
+fn a_key_means_the_region_of_the_domain_that_the_peer_is_in() {
+    let (mut a, mut b, to_b) = pair();
+    let mut c = Side::new(Params::default());
+    let to_c = a.insert(&c.name);
+    let mut regions = [[0; 8]; 2];
+    let [of_b, of_c] = &mut regions;
+    b.register(3, of_b);
+    let closed = c.register(3, of_c);
+    for value in 1..4 {
+        for (to, number) in [(to_b, 0), (to_c, 1)] {
+            let mut bytes = [10 * number + value; 8];
+            let write = access(Access::Write, to, 3, &mut bytes, 1);
+            a.core.access(a.ep, &write).unwrap();
+            // The first one of a link may wait until that is open.
+            assert_eq!(completed(&mut [&mut a, &mut b, &mut c], 0, 1), [1]);
+            let mut back = [0; 8];
+            let read = access(Access::Read, to, 3, &mut back, 2);
+            a.core.access(a.ep, &read).unwrap();
+            assert_eq!(completed(&mut [&mut a, &mut b, &mut c], 0, 1), [2]);
+            assert_eq!(back, bytes);
+        }
+        assert_eq!(regions, [[value; 8], [10 + value; 8]]);
+    }
+    c.table.close(&closed).unwrap();
+    let mut bytes = [9; 8];
+    for to in [to_b, to_c] {
+        let write = access(Access::Write, to, 3, &mut bytes, 1);
+        a.core.access(a.ep, &write).unwrap();
+    }
+    assert_eq!((a.completions(), a.error()), (vec![1], Some(Errno::ENOKEY)));
+    assert_eq!(regions, [[9; 8], [13; 8]]);
+}
+
+#[test]
 fn a_peer_that_closes_its_endpoint_is_written_to_no_more() {
     let (mut a, mut b, to) = pair();
     let mut region = [0; 8];
