@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use fabric_abi::fi_provider;
 pub use libloading::Library;
-use prov_util::ffi::cancel::Uncancelled;
 use prov_util::ffi::provider::file_of;
+use prov_util::uncancelled::Uncancelled;
 
 use crate::logging::CORE;
 use crate::provider::Provider;

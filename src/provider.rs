@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 
 use fabric_abi::*;
 use prov_util::errno::{Errno, Result};
-use prov_util::ffi::cancel::Uncancelled;
+use prov_util::uncancelled::Uncancelled;
 
 use crate::deep::Deep;
 use crate::info::Info;

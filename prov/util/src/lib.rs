@@ -1,11 +1,8 @@
 //! What every provider is built from. See ARCHITECTURE.md for the map.
 
 #![deny(clippy::indexing_slicing)]
-pub mod address_text;
-pub mod atomic_ops;
 pub mod attr;
 pub mod av;
-pub mod buffer;
 pub mod cntr;
 pub mod collective;
 pub mod cq;
@@ -14,32 +11,24 @@ pub mod domain;
 pub mod drive;
 pub mod endpoint;
 pub mod eq;
-pub mod errno;
 pub mod ffi;
-pub mod lately;
-pub mod logging;
 pub mod matching;
-pub mod memory_file;
-pub mod memory_limit;
 pub mod mr;
-pub mod netif;
-pub mod own_file;
-pub mod own_thread;
-pub mod param;
 pub mod poll_set;
-pub mod poller;
-pub mod process;
-pub mod process_memory;
 pub mod progress;
 pub mod provider;
-pub mod random;
 pub mod request;
-pub mod resolve;
-pub mod sockaddr;
-pub mod socket;
-pub mod stand_in;
-pub mod sync;
-pub mod timers;
 pub mod transfers;
 pub mod wait;
 pub mod wait_set;
+
+pub use prov_base::{
+    address_text, atomic_ops, buffer, errno, lately, logging, memory_file, memory_limit, netif,
+    own_file, own_thread, param, poller, process, process_memory, random, resolve, services,
+    sockaddr, socket, stand_in, sync, timers, uncancelled,
+};
+pub use prov_base::{log_targets, param_table, warn_again};
+
+#[cfg(test)]
+#[path = "../../base/src/services/stand_in.rs"]
+mod framework;

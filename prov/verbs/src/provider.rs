@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use prov_util::attr::{FabricAttr, Info, Request, version};
 use prov_util::errno::Result;
-use prov_util::ffi::services::core_bool;
 use prov_util::logging::Targets;
 use prov_util::provider::{Provider, fi_provider};
+use prov_util::services::core_bool;
 
 use crate::device::allow_unsafe_fork;
 use crate::fabric::Fabric;

@@ -43,7 +43,7 @@ impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Value::Count(count) => write!(f, "{count}"),
-            Value::Named(bits, kind) => match crate::ffi::services::name_of(bits, kind) {
+            Value::Named(bits, kind) => match crate::services::name_of(bits, kind) {
                 Some(names) => f.write_str(&names),
                 None => write!(f, "{bits:#x}"),
             },

@@ -197,35 +197,6 @@ impl Wake {
     }
 }
 
-/// No cancellation of this thread takes effect while this lives: for calls of other
-/// libraries' functions that may be cancellation points, such as getaddrinfo(3) and those
-/// of other providers. One that was pending takes effect in a later one of the application.
-#[must_use]
-pub struct Uncancelled {
-    before: c_int,
-}
-
-impl Uncancelled {
-    /// Disables cancellation, until the value is dropped, on the thread that calls this.
-    pub fn begin() -> Self {
-        let mut before = CANCEL_ENABLE;
-        // SAFETY: the place is valid, and the state is one that the function knows.
-        unsafe { pthread_setcancelstate(CANCEL_DISABLE, &raw mut before) };
-        Uncancelled { before }
-    }
-}
-
-impl Drop for Uncancelled {
-    fn drop(&mut self) {
-        // SAFETY: the state is what the function returned; the place may be null.
-        unsafe { pthread_setcancelstate(self.before, std::ptr::null_mut()) };
-    }
-}
-
-/// `PTHREAD_CANCEL_ENABLE` and `PTHREAD_CANCEL_DISABLE` of pthread.h on Linux.
-const CANCEL_ENABLE: c_int = 0;
-const CANCEL_DISABLE: c_int = 1;
-
 /// Bytes of stack of the loop: the [`Call`], and what aligns the stack pointer to 16 bytes
 /// after the return address.
 pub(super) const FRAME: usize = size_of::<Call>().next_multiple_of(16) + 8;
@@ -250,7 +221,6 @@ unsafe extern "C" {
         signals: *const libc::sigset_t,
     ) -> c_int;
     pub(super) fn pthread_testcancel();
-    fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
     fn _Unwind_GetCFA(context: *mut c_void) -> *mut c_void;
 }
 

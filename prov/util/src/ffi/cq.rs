@@ -437,7 +437,7 @@ unsafe extern "C" fn export_xpu(_: *mut fid_cq, _: u64, _: *mut fid_xpu_cq) -> c
 /// `buf` is null or has room for `len` bytes.
 pub(super) unsafe fn error_text(number: c_int, buf: *mut c_char, len: usize) -> *const c_char {
     // SAFETY: the caller's.
-    unsafe { copy_text(super::services::strerror(number.saturating_abs()), buf, len) }
+    unsafe { copy_text(crate::services::strerror(number.saturating_abs()), buf, len) }
 }
 
 /// A text, copied to `buf` where there is one.

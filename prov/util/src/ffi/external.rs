@@ -117,7 +117,7 @@ fn subsystem(target: &str) -> fi_log_subsys {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ffi::services::stand_in;
+    use crate::framework as stand_in;
 
     #[test]
     fn records_reach_the_library_with_their_subsystem_and_level() {

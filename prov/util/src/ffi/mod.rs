@@ -35,9 +35,7 @@ pub mod pep;
 pub mod poll;
 pub mod provider;
 mod rma;
-pub mod services;
 pub mod srx;
-mod system_calls;
 mod tagged;
 #[cfg(test)]
 mod test_domain;

@@ -406,7 +406,7 @@ unsafe fn keep_open<T: Class>(fid: *mut fid) -> AnyUse {
 
 unsafe extern "C" fn close<T: Class>(fid: *mut fid) -> c_int {
     // Joining threads is a cancellation point, and so may be what a device's library does.
-    let _uncancelled = super::cancel::Uncancelled::begin();
+    let _uncancelled = crate::uncancelled::Uncancelled::begin();
     // SAFETY: the table that holds this function belongs to objects of `T`.
     let handle = unsafe { Handle::<T>::from_c(fid.cast()) };
     match handle.close() {

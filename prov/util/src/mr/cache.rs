@@ -31,7 +31,7 @@ use self::intervals::{Interval, Intervals};
 use self::mappings::are_private;
 use self::monitor::Monitor;
 use crate::errno::Result;
-use crate::ffi::services;
+use crate::services;
 
 /// How much a cache keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,8 +6,8 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::ptr::NonNull;
 
 use crate::errno::{Errno, Result};
-use crate::ffi::cancel::Uncancelled;
 use crate::sockaddr;
+use crate::uncancelled::Uncancelled;
 
 /// What to look up.
 #[derive(Clone, Copy, Debug, Default)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use getifaddrs::{Address, InterfaceFilter, InterfaceFlags};
 
-use crate::ffi::cancel::Uncancelled;
+use crate::uncancelled::Uncancelled;
 
 /// One address of one interface.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -25,7 +25,7 @@ mod tests;
 
 use fabric_abi::{FI_COMPARE_ATOMIC, FI_FETCH_ATOMIC, FI_TAGGED};
 
-pub(crate) use split_lock::share as share_with_other_copies;
+pub use split_lock::share as share_with_other_copies;
 
 use crate::buffer::Iov;
 use crate::errno::{Errno, Result};
@@ -402,7 +402,7 @@ fn combine_each<V: Value>(op: Op, target: &mut [u8], operand: &[u8]) {
 }
 
 /// Whether the arguments of [`apply`] are in order for a target of `len` bytes.
-pub(crate) fn check(
+pub fn check(
     op: Op,
     datatype: Datatype,
     len: usize,

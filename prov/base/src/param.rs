@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 
 use fabric_abi::*;
 
-use crate::ffi::services;
+use crate::services;
 
 pub use fabric_abi::fi_provider;
 
@@ -205,7 +205,7 @@ macro_rules! param_table {
 
 #[cfg(test)]
 mod tests {
-    use crate::ffi::services::stand_in;
+    use crate::services::stand_in;
 
     param_table! {
         /// A table.

@@ -47,7 +47,7 @@ impl Drop for Guard {
 
 /// Looks for the lock to use. Every copy calls this before its first update:
 /// libraries are loaded one after the other, so all find the same.
-pub(crate) fn share() {
+pub fn share() {
     FIRST.get_or_init(|| {
         libraries()
             .iter()

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::ffi::cancel::Uncancelled;
+use crate::uncancelled::Uncancelled;
 
 /// A thread that gets no signals, which are for the application's. Dropping it does not
 /// end it.
@@ -77,7 +77,7 @@ fn begin(body: &Mutex<Option<Body>>) {
 }
 
 /// Starts a thread that gets no signals.
-pub(crate) fn without_signals<R>(start: impl FnOnce() -> R) -> R {
+pub fn without_signals<R>(start: impl FnOnce() -> R) -> R {
     // SAFETY: a set of signals is plain data; `sigfillset` fills the one that
     // `pthread_sigmask` reads, which fills the other.
     let before = unsafe {

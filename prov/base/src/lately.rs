@@ -43,7 +43,7 @@ use self::nanoseconds as now;
 /// Nanoseconds since a second before the first call, on a clock that is read without
 /// a system call.
 #[inline]
-pub(crate) fn nanoseconds() -> u64 {
+pub fn nanoseconds() -> u64 {
     static FIRST: OnceLock<Instant> = OnceLock::new();
     let since = FIRST.get_or_init(Instant::now).elapsed();
     let since = since + Duration::from_secs(1);

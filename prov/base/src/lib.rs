@@ -1,0 +1,30 @@
+//! What stands below every object of the interface: errors, the log, parameters, locks,
+//! threads, sockets, names and memory. It knows the functions that the framework exports
+//! (`services`) and no object, no request and no provider.
+
+#![deny(clippy::indexing_slicing)]
+pub mod address_text;
+pub mod atomic_ops;
+pub mod buffer;
+pub mod errno;
+pub mod lately;
+pub mod logging;
+pub mod memory_file;
+pub mod memory_limit;
+pub mod netif;
+pub mod own_file;
+pub mod own_thread;
+pub mod param;
+pub mod poller;
+pub mod process;
+pub mod process_memory;
+pub mod random;
+pub mod resolve;
+pub mod services;
+pub mod sockaddr;
+pub mod socket;
+pub mod stand_in;
+pub mod sync;
+mod system_calls;
+pub mod timers;
+pub mod uncancelled;

@@ -1,0 +1,151 @@
+//! What the toolkit and the providers need from the framework: the public C
+//! functions that libfabric.so.1 exports, be it this library or another.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+
+use fabric_abi::symbols::*;
+use fabric_abi::*;
+
+use crate::logging::UTIL;
+
+/// Makes a parameter known. Without it the parameter cannot be read, which
+/// leaves its default.
+pub fn define_param(provider: &fi_provider, name: &CStr, kind: fi_param_type, help: &str) {
+    // The function takes a format.
+    let Ok(help) = CString::new(help.replace('%', "%%")) else {
+        return;
+    };
+    // SAFETY: the strings are C strings, and the format asks for no arguments.
+    let status = unsafe { fi_param_define(provider, name.as_ptr(), kind, help.as_ptr()) };
+    if status != 0 {
+        log::warn!(target: UTIL.core, "cannot define parameter {name:?}: {status}");
+    }
+}
+
+/// An integer parameter, where the user set it.
+pub fn param_int(provider: &fi_provider, name: &CStr) -> Option<i32> {
+    let mut value: c_int = 0;
+    // SAFETY: an integer parameter stores an `int`.
+    let status = unsafe {
+        fi_param_get(
+            std::ptr::from_ref(provider).cast_mut(),
+            name.as_ptr(),
+            (&raw mut value).cast(),
+        )
+    };
+    (status == 0).then_some(value)
+}
+
+/// A size, where the user set it.
+pub fn param_size(provider: &fi_provider, name: &CStr) -> Option<usize> {
+    let mut value: usize = 0;
+    // SAFETY: a size parameter stores a `size_t`.
+    let status = unsafe {
+        fi_param_get(
+            std::ptr::from_ref(provider).cast_mut(),
+            name.as_ptr(),
+            (&raw mut value).cast(),
+        )
+    };
+    (status == 0).then_some(value)
+}
+
+/// A boolean, where the user set it.
+pub fn param_bool(provider: &fi_provider, name: &CStr) -> Option<bool> {
+    // Booleans are stored as an `int`.
+    param_int(provider, name).map(|value| value != 0)
+}
+
+/// A boolean of the framework's own (`FI_<NAME>`), where the user set it.
+pub fn core_bool(name: &CStr) -> Option<bool> {
+    let mut value: c_int = 0;
+    // SAFETY: a boolean stores an `int`.
+    unsafe { core_param(name, (&raw mut value).cast()) }.then_some(value != 0)
+}
+
+/// A size of the framework's own, likewise.
+pub fn core_size(name: &CStr) -> Option<usize> {
+    let mut value: usize = 0;
+    // SAFETY: a size stores a `size_t`.
+    unsafe { core_param(name, (&raw mut value).cast()) }.then_some(value)
+}
+
+/// A text of the framework's own, likewise.
+pub fn core_text(name: &CStr) -> Option<String> {
+    let mut value: *const c_char = std::ptr::null();
+    // SAFETY: a text stores a pointer to a C string, which is the framework's and
+    // lives as long as it does.
+    unsafe {
+        let is_set = core_param(name, (&raw mut value).cast()) && !value.is_null();
+        is_set.then(|| CStr::from_ptr(value).to_string_lossy().into_owned())
+    }
+}
+
+/// Stores a parameter of the framework's own; whether it is set.
+///
+/// # Safety
+/// `value` is a place for a value of the parameter's type.
+unsafe fn core_param(name: &CStr, value: *mut std::ffi::c_void) -> bool {
+    // SAFETY: the caller's; without a provider the framework itself is meant.
+    unsafe { fi_param_get(std::ptr::null_mut(), name.as_ptr(), value) == 0 }
+}
+
+/// A text, where the user set it.
+pub fn param_text(provider: &fi_provider, name: &CStr) -> Option<String> {
+    let mut value: *const c_char = std::ptr::null();
+    // SAFETY: a text parameter stores a pointer to a C string.
+    let status = unsafe {
+        fi_param_get(
+            std::ptr::from_ref(provider).cast_mut(),
+            name.as_ptr(),
+            (&raw mut value).cast(),
+        )
+    };
+    if status != 0 || value.is_null() {
+        return None;
+    }
+    // SAFETY: the string is the framework's and lives as long as it does.
+    let text = unsafe { CStr::from_ptr(value) };
+    Some(text.to_string_lossy().into_owned())
+}
+
+/// The text of a positive error number (fi_errno(3)).
+pub fn strerror(number: c_int) -> &'static CStr {
+    // SAFETY: the function takes any number, and its texts are constant.
+    unsafe {
+        let text = fi_strerror(number);
+        if text.is_null() {
+            return c"";
+        }
+        CStr::from_ptr(text)
+    }
+}
+
+/// The names of the bits or of the enumeration value `bits`, which is of the
+/// type `kind` (`FI_TYPE_*`, fi_tostr(3)).
+pub fn name_of(bits: u64, kind: fi_type) -> Option<String> {
+    let wide = [
+        FI_TYPE_CAPS,
+        FI_TYPE_MODE,
+        FI_TYPE_OP_FLAGS,
+        FI_TYPE_MSG_ORDER,
+    ];
+    let narrow = bits as u32;
+    let data: *const c_void = if wide.contains(&kind) {
+        (&raw const bits).cast()
+    } else {
+        (&raw const narrow).cast()
+    };
+    let mut text = [0u8; 1024];
+    // SAFETY: `data` points to a value of the width of `kind`, and `text` has
+    // room for its length.
+    let written = unsafe { fi_tostr_r(text.as_mut_ptr().cast(), text.len(), data, kind) };
+    if written.is_null() {
+        return None;
+    }
+    let text = CStr::from_bytes_until_nul(&text).ok()?;
+    Some(text.to_string_lossy().trim_end().to_owned())
+}
+
+#[cfg(test)]
+pub(crate) mod stand_in;
