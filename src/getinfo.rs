@@ -52,12 +52,16 @@ pub fn getinfo(framework: &Framework, request: &Request) -> Result<Vec<Info>> {
         }
         answers.append(&mut ask(entry, request, name.as_deref())?);
     }
-    let internal = flags::CORE_ONLY | flags::INTERNAL | flags::HIDDEN;
+    let internal = flags::CORE_ONLY | flags::INTERNAL | flags::HIDDEN | flags::OFFLOAD;
     if request.flags & internal == 0 {
         answers.retain(|info| wanted(registry, request.hints, info));
         put_native_before_layered(&mut answers);
     }
-    if let Some(format) = framework.address_format {
+    // What serves other providers has the addresses of those.
+    let of_applications = framework
+        .address_format
+        .filter(|_| request.flags & flags::OFFLOAD == 0);
+    if let Some(format) = of_applications {
         answers.retain(|info| {
             let matches = info.view().addr_format == format;
             if !matches {

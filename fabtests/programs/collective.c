@@ -493,6 +493,19 @@ static void pairs(void)
 	run_groups(2, 3);
 }
 
+/* The user's choice of providers and addresses is not about the provider that
+ * has the operations. */
+static void chosen(void)
+{
+	bool is_shm = ct_opt.provider && !strcmp(ct_opt.provider, "shm");
+
+	if (ct_opt.provider)
+		REQUIRE(!setenv("FI_PROVIDER", ct_opt.provider, 1));
+	REQUIRE(!setenv("FI_ADDR_FORMAT",
+			is_shm ? "FI_ADDR_STR" : "FI_SOCKADDR_IN", 1));
+	run_groups(2, 1);
+}
+
 static void some(void)
 {
 	run_groups(7, 6);
@@ -845,6 +858,7 @@ static void death(void)
 
 static const struct ct_test tests[] = {
 	{ "pairs", pairs, CT_RDM },
+	{ "chosen", chosen, CT_RDM },
 	{ "some", some, CT_RDM | CT_SLOW },
 	{ "many", many, CT_RDM | CT_SLOW },
 	{ "sets", sets, CT_RDM },
