@@ -184,6 +184,14 @@ pub struct Answer {
     pub members: usize,
 }
 
+impl Answer {
+    const WITHOUT_ELEMENTS: Answer = Answer {
+        count: 0,
+        size: 0,
+        members: MOST_MEMBERS,
+    };
+}
+
 /// Whether reductions can combine elements so: the operations that fi_collective(3) lists. All are commutative.
 pub fn combines(op: Op, datatype: Datatype) -> bool {
     use Op::*;
@@ -194,15 +202,22 @@ pub fn combines(op: Op, datatype: Datatype) -> bool {
     is_listed && op.supports(datatype)
 }
 
-/// Answers `fi_query_collective`: `-FI_EOPNOTSUPP` for what there is not, `-FI_EINVAL` for no collective operation.
+/// Answers `fi_query_collective`: `-FI_EOPNOTSUPP` for what cannot be combined so, `-FI_EINVAL` for no collective
+/// operation. Of an operation that only moves elements, a program may ask without saying which: the datatype need be
+/// none, and the answer then is of no size, as with the C library.
 pub fn query(number: fi_collective_op, op: fi_op, datatype: fi_datatype) -> Result<Answer> {
+    let moves = Kind::of(number, 0).is_some_and(|kind| !kind.reduces());
+    match takes(number, op, datatype) {
+        Err(Errno::EOPNOTSUPP) if moves => Ok(Answer::WITHOUT_ELEMENTS),
+        answer => answer,
+    }
+}
+
+/// What an operation takes: `-FI_EOPNOTSUPP` for elements that it does not, `-FI_EINVAL` for no collective operation.
+pub fn takes(number: fi_collective_op, op: fi_op, datatype: fi_datatype) -> Result<Answer> {
     let kind = Kind::of(number, 0).ok_or(Errno::EINVAL)?;
     if kind == Kind::Barrier {
-        return Ok(Answer {
-            count: 0,
-            size: 0,
-            members: MOST_MEMBERS,
-        });
+        return Ok(Answer::WITHOUT_ELEMENTS);
     }
     let datatype = Datatype::from_number(datatype).ok_or(Errno::EOPNOTSUPP)?;
     // Those that are of no number of the processor are moved, and never combined.
@@ -237,14 +252,30 @@ mod tests {
             (FI_ALLREDUCE, FI_CSWAP, FI_UINT64),
             (FI_REDUCE, FI_ATOMIC_WRITE, FI_UINT64),
             (FI_REDUCE, FI_SUM, FI_VOID),
-            (FI_GATHER, FI_NOOP, FI_VOID),
         ];
         for (number, op, datatype) in refused {
             assert_eq!(query(number, op, datatype), Err(Errno::EOPNOTSUPP));
+            assert_eq!(takes(number, op, datatype), Err(Errno::EOPNOTSUPP));
         }
         assert!(query(FI_GATHER, FI_NOOP, FI_UINT8).is_ok());
         assert!(query(FI_BARRIER, FI_NOOP, FI_VOID).is_ok());
         assert_eq!(query(FI_GATHER + 1, FI_SUM, FI_INT8), Err(Errno::EINVAL));
+    }
+
+    #[test]
+    fn one_may_ask_whether_elements_are_moved_without_saying_which() {
+        for number in [
+            FI_BROADCAST,
+            FI_ALLTOALL,
+            FI_ALLGATHER,
+            FI_SCATTER,
+            FI_GATHER,
+        ] {
+            for datatype in [FI_VOID, fi_datatype::MAX] {
+                assert_eq!(query(number, FI_MIN, datatype).unwrap().size, 0);
+                assert_eq!(takes(number, FI_MIN, datatype), Err(Errno::EOPNOTSUPP));
+            }
+        }
     }
 
     #[test]

@@ -311,7 +311,7 @@ impl Call {
     fn place<E: Endpoint>(&self, ep: &E) -> Result<(Kind, Place, Option<Datatype>, Option<Op>)> {
         let found = ep.group(self.group, self.root)?;
         let kind = Kind::of(self.operation, found.root).ok_or(Errno::EINVAL)?;
-        let answer = collective::query(self.operation, self.op, self.datatype)?;
+        let answer = collective::takes(self.operation, self.op, self.datatype)?;
         let place = Place {
             rank: found.rank,
             members: found.members,

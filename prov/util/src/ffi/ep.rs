@@ -254,7 +254,7 @@ impl<E: Endpoint> EndpointObject<E> {
         let is_connected = this.opened.is_connected;
         E::rebind(this, &after)?;
         if let Some(peer) = this.collectives() {
-            peer.bind(&after, this.tx.is_selective())?;
+            peer.bind(&after)?;
         }
         if let Err(error) = after.beyond(before).add_source(progress, is_connected) {
             E::rebind(this, before)?;
@@ -293,7 +293,7 @@ impl<E: Endpoint> EndpointObject<E> {
         // SAFETY: the endpoint is open, and keeps its domain so. It drops the peer when it is closed.
         let peer = unsafe {
             let (info, version) = (&offload.info, offload.api_version);
-            Collectives::open(ep, domain, info, version, bindings, self.tx.is_selective())
+            Collectives::open(ep, domain, info, version, bindings)
         };
         peer.map(|peer| Some(Arc::new(peer)))
     }

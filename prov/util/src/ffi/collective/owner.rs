@@ -46,8 +46,7 @@ impl Collectives {
     /// Opens the peer's objects, for an endpoint that is bound so.
     ///
     /// # Errors
-    /// `-FI_ENOSYS` where there is no such provider, and what it returns. Calls without flags are reported unless
-    /// `is_selective`.
+    /// `-FI_ENOSYS` where there is no such provider, and what it returns.
     ///
     /// # Safety
     /// `ep` and `domain` are open, and stay so as long as the result.
@@ -57,7 +56,6 @@ impl Collectives {
         info: &Info,
         api_version: u32,
         bindings: &Bindings<S>,
-        is_selective: bool,
     ) -> Result<Self> {
         let hints = Info {
             caps: FI_COLLECTIVE,
@@ -86,16 +84,18 @@ impl Collectives {
         // SAFETY: the peer's endpoint is open.
         let own = unsafe { AnyFid::new(this.peer.as_c().cast()) };
         own.and_then(AnyFid::keep_open).map_err(|_| Errno::ENOSYS)?;
-        this.bind(bindings, is_selective)?;
+        this.bind(bindings)?;
         this.peer.enable()?;
         Ok(this)
     }
 
-    /// Binds the peer's endpoint to what the owner is bound to, as far as it is not.
+    /// Binds the peer's endpoint to what the owner is bound to, as far as it is not. Each operation is reported, also
+    /// where the owner's queue was bound with `FI_SELECTIVE_COMPLETION`: the C library reports it, and programs wait
+    /// for that.
     ///
     /// # Errors
     /// What the peer returns.
-    pub fn bind<S: SharedReceive>(&self, to: &Bindings<S>, is_selective: bool) -> Result {
+    pub fn bind<S: SharedReceive>(&self, to: &Bindings<S>) -> Result {
         let mut bound = self.bound();
         let [cq, cntr, eq] = &mut bound.current;
         let is_new = |before: &mut usize, now: usize| std::mem::replace(before, now) != now;
@@ -110,12 +110,7 @@ impl Collectives {
             if let Some(cq) = new_cq {
                 let shared = SharedCq::of(cq.handle());
                 let part = self.side.cq(shared.as_c())?;
-                let selective = match is_selective {
-                    true => FI_SELECTIVE_COMPLETION,
-                    false => 0,
-                };
-                let flags = FI_TRANSMIT | FI_RECV | selective;
-                self.peer.bind(part.fid(), flags)?;
+                self.peer.bind(part.fid(), FI_TRANSMIT | FI_RECV)?;
                 bound.cqs.push((part, shared));
             }
             if let Some(cntr) = new_cntr {

@@ -89,11 +89,6 @@ impl OperationFlags {
         self.msg.store(0, Ordering::Relaxed);
     }
 
-    /// Whether [`OperationFlags::select`] was called.
-    pub(super) fn is_selective(&self) -> bool {
-        self.msg.load(Ordering::Relaxed) == 0
-    }
-
     pub(super) fn set_default(&self, default: u64) {
         let completion = self.msg.load(Ordering::Relaxed);
         self.plain.store(default | completion, Ordering::Relaxed);
