@@ -19,6 +19,7 @@ use prov_util::memory_file;
 use prov_util::process_memory::{OtherIov, OtherPiece, Seal, Token, read, write};
 use rustix::fs::{AtFlags, FileType, MemfdFlags, StatxFlags, statx};
 
+pub use self::itself::Ends;
 pub(crate) use self::itself::Itself;
 pub(crate) use self::memory::Memory;
 use self::memory::Way;
@@ -204,12 +205,19 @@ impl OtherProcess {
 
     /// Copies `from` to pieces of the process's memory. `socket` has its other end there,
     /// which closes when another program begins in the process: nothing is written to that.
+    /// `ends` is for this process and this socket alone.
     ///
     /// # Errors
     /// The pieces have been written in part after one. `-FI_EINVAL` for different lengths,
     /// `-FI_EFAULT` where memory is not mapped, `-FI_ESHUTDOWN` if the process or its end of
     /// the socket has ended, `-FI_EPERM` where the system does not let this one.
-    pub fn write(&self, from: &Iov<'_>, to: &OtherIov, socket: BorrowedFd<'_>) -> Result {
+    pub fn write(
+        &self,
+        from: &Iov<'_>,
+        to: &OtherIov,
+        socket: BorrowedFd<'_>,
+        ends: &Ends,
+    ) -> Result {
         if from.len() as u64 != to.len() {
             return Err(Errno::EINVAL);
         }
@@ -220,7 +228,7 @@ impl OtherProcess {
         // The number has to be the process's, and the program in it the one that has the
         // socket, right before: such a copy cannot find that out.
         let itself = self.itself.as_ref().ok_or(Errno::EPERM)?;
-        if itself.has_left(socket)? {
+        if itself.has_left(socket, ends)? {
             return Err(Errno::ESHUTDOWN);
         }
         let mut done = 0;
@@ -245,10 +253,16 @@ impl OtherProcess {
     ///
     /// # Errors
     /// The same.
-    pub fn write_bytes(&self, from: &[u8], to: &OtherIov, socket: BorrowedFd<'_>) -> Result {
+    pub fn write_bytes(
+        &self,
+        from: &[u8],
+        to: &OtherIov,
+        socket: BorrowedFd<'_>,
+        ends: &Ends,
+    ) -> Result {
         // SAFETY: `from` is borrowed until the copy is made, which only reads it.
         let from = unsafe { AppIov::from_raw(from.as_ptr().cast_mut(), from.len()) };
-        self.write(&from, to, socket)
+        self.write(&from, to, socket, ends)
     }
 
     /// Copies pieces of the process's memory, however long, to `to`.

@@ -15,14 +15,21 @@ use prov_util::request::{Access, RemoteAccess, RemoteIov, RemotePiece};
 use super::protocol::{Flight, Flights};
 use super::table::{MAGIC, Sheet, TABLE};
 use crate::channel::FlightWords;
-use crate::process::OtherProcess;
+use crate::process::{Ends, OtherProcess};
 use crate::segment::Segment;
 
 /// See the [module](self) description.
 pub struct Window {
     sheet: Sheet,
     flights: Flights<FlightWords>,
-    owner: OtherProcess,
+    owner: Owner,
+}
+
+/// Whose memory it is.
+struct Owner {
+    process: OtherProcess,
+    /// Of the process, and of the link's socket there.
+    ends: Ends,
 }
 
 /// What has become of an access.
@@ -57,7 +64,7 @@ pub(super) enum Found<'w> {
 /// An access that is permitted. The owner keeps the memory as long as this lives.
 pub(super) struct Granted<'w> {
     _flight: Flight<'w, FlightWords>,
-    owner: &'w OtherProcess,
+    owner: &'w Owner,
     memory: OtherIov,
     /// Whether the owner wants to hear of it.
     pub(super) is_counted: bool,
@@ -79,7 +86,10 @@ impl Window {
             MAGIC => Ok(Window {
                 sheet,
                 flights: Flights::new(words),
-                owner,
+                owner: Owner {
+                    process: owner,
+                    ends: Ends::default(),
+                },
             }),
             _ => Err(Errno::EPROTO),
         }
@@ -193,7 +203,8 @@ impl Granted<'_> {
     /// # Errors
     /// Those of [`OtherProcess::write`]. The memory has been written in part after one.
     pub(super) fn write(&self, from: &Iov<'_>, socket: BorrowedFd<'_>) -> Result {
-        self.owner.write(from, &self.memory, socket)
+        let Owner { process, ends } = self.owner;
+        process.write(from, &self.memory, socket, ends)
     }
 
     /// [`Granted::write`] of bytes of this process's own.
@@ -201,7 +212,8 @@ impl Granted<'_> {
     /// # Errors
     /// The same.
     pub(super) fn write_bytes(&self, from: &[u8], socket: BorrowedFd<'_>) -> Result {
-        self.owner.write_bytes(from, &self.memory, socket)
+        let Owner { process, ends } = self.owner;
+        process.write_bytes(from, &self.memory, socket, ends)
     }
 
     /// Copies what is there to `to`.
@@ -210,6 +222,6 @@ impl Granted<'_> {
     /// Those of [`OtherProcess::copy_all`]. `to` has been filled in part, or with
     /// anything, after one.
     pub(super) fn read(&self, to: &Iov<'_>) -> Result {
-        self.owner.read(&self.memory, to)
+        self.owner.process.read(&self.memory, to)
     }
 }

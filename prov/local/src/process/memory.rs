@@ -137,8 +137,8 @@ mod tests {
     use prov_util::buffer::AppIov;
     use prov_util::process_memory::Seal;
 
-    use super::super::OtherProcess;
     use super::super::child::Child;
+    use super::super::{Ends, OtherProcess};
     use super::*;
 
     fn memory(bytes: &mut [u8]) -> AppIov {
@@ -172,7 +172,7 @@ mod tests {
         };
         let number = std::mem::replace(&mut process.pid, stranger.pid);
         let write = |process: &OtherProcess, bytes: &mut [u8]| {
-            process.write(&memory(bytes), &to, socket.as_fd())
+            process.write(&memory(bytes), &to, socket.as_fd(), &Ends::default())
         };
         assert_eq!(write(&process, &mut bytes), Ok(()));
         assert_eq!(
@@ -208,7 +208,8 @@ mod tests {
         });
         drop(ends);
         let process = find(&child, &seal);
-        let write = |bytes: &mut [u8]| process.write(&memory(bytes), &to, socket.as_fd());
+        let write =
+            |bytes: &mut [u8]| process.write(&memory(bytes), &to, socket.as_fd(), &Ends::default());
         assert_eq!(write(&mut bytes), Ok(()));
         goes.write_all(&[0]).unwrap();
         // The child's end is closed when the other program begins.
@@ -241,13 +242,21 @@ mod tests {
         let to = place(&mut long);
         let from = memory(&mut long);
         assert!(memory_of.copy(Way::There, &from, &to).is_none());
-        assert_eq!(process.write(&from, &to, socket.as_fd()), Ok(()));
+        assert_eq!(
+            process.write(&from, &to, socket.as_fd(), &Ends::default()),
+            Ok(())
+        );
         let (short, near) = (to.slice(0, SHORT as u64), from.slice(0, SHORT));
         assert_eq!(memory_of.copy(Way::There, &near, &short), Some(Ok(())));
         // Nothing of a process is there.
         let nowhere = OtherIov::read(&[8u64, 6, 0, 0].map(u64::to_ne_bytes).concat()).unwrap();
         let mut bytes = *b"behind";
-        let write = process.write(&memory(&mut bytes), &nowhere, socket.as_fd());
+        let write = process.write(
+            &memory(&mut bytes),
+            &nowhere,
+            socket.as_fd(),
+            &Ends::default(),
+        );
         assert_eq!(write, Err(Errno::EFAULT));
         let read = process.read(&nowhere, &memory(&mut bytes));
         assert_eq!(read, Err(Errno::EFAULT));
