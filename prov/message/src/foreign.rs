@@ -9,12 +9,13 @@ use std::sync::Weak;
 
 use prov_util::buffer::AppIov;
 use prov_util::errno::{Errno, Result};
+use prov_util::ffi::srx::ForeignQueue;
 use prov_util::ffi::srx::{
     Arrival as Found, Discarded, ImportedSrx, NewSources, Received, StartReceives, Started,
     Unexpected as Queueable,
 };
 use prov_util::logging::UTIL;
-use prov_util::matching::{ANY_SOURCE, ForeignQueue, Matched, Message, MessageId};
+use prov_util::matching::{ANY_SOURCE, Matched, Message, MessageId};
 use slotmap::{SlotMap, new_key_type};
 
 use crate::arriving::{Arrival, Expected};

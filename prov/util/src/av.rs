@@ -31,7 +31,7 @@ use self::keys::{AuthKeys, UserIds};
 use self::shared::Shared;
 use self::store::{Place, Store};
 use crate::errno::{Errno, Result};
-use crate::ffi::AnyFid;
+use crate::object::AnyFid;
 
 pub use self::shared::Name;
 

@@ -8,7 +8,7 @@ use fabric_abi::*;
 use crate::atomic_ops::{Datatype, Op};
 use crate::buffer::AppIov;
 use crate::errno::{Errno, Result};
-use crate::ffi::FidRef;
+use crate::object::FidRef;
 
 /// A collective operation, without its memory. Members of a group are *ranks*: their places in it, from 0 on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

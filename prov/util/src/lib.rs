@@ -7,21 +7,20 @@ pub mod cntr;
 pub mod collective;
 pub mod cq;
 pub mod desc;
-pub mod domain;
 pub mod drive;
-pub mod endpoint;
 pub mod eq;
 pub mod ffi;
 pub mod matching;
 pub mod mr;
+pub mod object;
 pub mod poll_set;
 pub mod progress;
-pub mod provider;
 pub mod request;
 pub mod transfers;
 pub mod wait;
 pub mod wait_set;
 
+pub use ffi::traits::{domain, endpoint, provider};
 pub use prov_base::{
     address_text, atomic_ops, buffer, errno, lately, logging, memory_file, memory_limit, netif,
     own_file, own_thread, param, poller, process, process_memory, random, resolve, services,

@@ -18,8 +18,7 @@
 //! thousand waiting receives or messages cost no more per lookup than one does,
 //! whatever their tags.
 
-mod arena;
-mod foreign;
+pub(crate) mod arena;
 mod hash;
 mod multi;
 mod posted;
@@ -29,7 +28,6 @@ mod unexpected;
 #[cfg(test)]
 mod model_tests;
 
-pub use foreign::ForeignQueue;
 pub use queue::{Cancelled, ReceiveQueue, Single};
 pub use unexpected::HEIR;
 
@@ -156,7 +154,7 @@ pub struct MultiId(arena::Key);
 
 /// Names a message kept in a queue until it is taken out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct MessageId(arena::Key);
+pub struct MessageId(pub(crate) arena::Key);
 
 impl MessageId {
     /// The id as a number, for a place that takes nothing else.

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use super::{Eq, Event, EventBody, EventError, EventInfo};
 use crate::attr::Info;
 use crate::errno::{Errno, Result};
-use crate::ffi::{FidRef, Use};
+use crate::object::{FidRef, Use};
 
 /// Tells the application what becomes of the connection of an endpoint, or who
 /// asks a passive one for a connection. Clones tell it to the same queue.

@@ -5,9 +5,7 @@ use std::ptr;
 
 use fabric_abi::{fi_eq_cm_entry, fi_eq_entry, fi_info, fid};
 
-use crate::attr::Info;
-use crate::errno::{Errno, Result};
-use crate::ffi;
+use crate::errno::Errno;
 
 /// Something that happened.
 #[derive(Debug)]
@@ -143,16 +141,6 @@ impl std::fmt::Debug for EventInfo {
 }
 
 impl EventInfo {
-    /// One with these attributes.
-    ///
-    /// # Errors
-    /// `-FI_ENOMEM`
-    pub fn of(info: &Info) -> Result<Self> {
-        let list = ffi::info::to_c(std::slice::from_ref(info))?;
-        // SAFETY: the list was made for this and has no other owner.
-        Ok(unsafe { Self::new(list, free_info) })
-    }
-
     /// Takes over an info that `free` frees.
     ///
     /// # Safety
@@ -181,11 +169,6 @@ impl EventInfo {
         self.given_away = true;
         self.info
     }
-}
-
-unsafe extern "C" fn free_info(list: *mut fi_info) {
-    // SAFETY: called with what `to_c` made and nobody uses any more.
-    unsafe { ffi::info::free(list) }
 }
 
 impl Drop for EventInfo {

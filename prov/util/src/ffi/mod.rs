@@ -24,11 +24,9 @@ mod getinfo;
 pub mod info;
 pub mod layout;
 mod message;
-pub mod missing;
 pub mod mr;
 mod msg;
 mod nic;
-pub mod object;
 mod options;
 mod peer;
 pub mod pep;
@@ -41,22 +39,14 @@ mod tagged;
 mod test_domain;
 #[cfg(test)]
 mod test_endpoint;
+pub mod traits;
 pub mod wait;
 
-pub use object::{AnyFid, AnyUse, Class, FidRef, Handle, Use};
+pub use crate::object::{self, AnyFid, AnyUse, Class, FidRef, Handle, Use, missing, status};
 
 use std::ffi::{c_char, c_int};
 
 use crate::errno::{Errno, Result};
-
-/// The return value of a call that succeeds with 0.
-#[inline(always)]
-pub fn status(outcome: Result) -> c_int {
-    match outcome {
-        Ok(()) => 0,
-        Err(error) => error.to_c(),
-    }
-}
 
 /// The return value of a data call that succeeds with 0.
 #[inline(always)]

@@ -4,7 +4,7 @@
 //!
 //! - *Importer*: [`ImportedSrx`] is the owner's `fid_peer_srx` as the context of
 //!   `fi_srx_context` under `FI_PEER` names it. A provider puts a
-//!   [`ForeignQueue`](crate::matching::ForeignQueue) over it and implements
+//!   [`ForeignQueue`] over it and implements
 //!   [`StartReceives`].
 //! - *Owner*: an [`OwnedQueue`] has the receives, and a [`SharedQueue`] for each
 //!   peer.
@@ -30,11 +30,13 @@
 //!   the lock of its state.
 
 mod entry;
+mod foreign;
 mod imported;
 mod owned;
 #[cfg(test)]
 mod tests;
 
+pub use foreign::ForeignQueue;
 pub use imported::{
     Arrival, Discarded, ImportedSrx, NewSources, Received, StartReceives, Started, Unexpected,
 };

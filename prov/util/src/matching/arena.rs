@@ -11,11 +11,11 @@
 )]
 
 /// The index that stands for "no entry".
-pub(super) const NIL: u32 = u32::MAX;
+pub(crate) const NIL: u32 = u32::MAX;
 
 /// First and last entry of one list; both [`NIL`] when it is empty.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct List {
+pub(crate) struct List {
     pub head: u32,
     pub tail: u32,
 }
@@ -51,7 +51,7 @@ struct Slot<T, const N: usize> {
 
 /// Names an entry across its lifetime: a key of a removed entry finds nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Key {
+pub(crate) struct Key {
     index: u32,
     generation: u32,
 }
@@ -71,7 +71,7 @@ impl Key {
 
 /// Entries of type `T`, each with room to stand in `N` lists.
 #[derive(Debug)]
-pub(super) struct Arena<T, const N: usize> {
+pub(crate) struct Arena<T, const N: usize> {
     slots: Vec<Slot<T, N>>,
     free: u32,
     len: usize,

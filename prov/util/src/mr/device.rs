@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{Memory, Place, RemoteEvents, Request};
 use crate::errno::{Errno, Result};
-use crate::ffi::AnyFid;
+use crate::object::AnyFid;
 
 /// Who registers the memory of a domain.
 #[derive(Clone, Debug, Default)]

@@ -10,7 +10,7 @@ use super::index::Keyed;
 use super::publish::{Listing, Published};
 use super::{Job, Memory, Place, REMOTE, Registration, Request};
 use crate::errno::Result;
-use crate::ffi::AnyFid;
+use crate::object::AnyFid;
 use crate::process_memory::Seal;
 
 /// Who wants to know of accesses by peers: a counter.

@@ -18,7 +18,7 @@ use crate::matching::MessageId;
 /// queued with it. Called with the owner's lock held and none of the importer.
 pub trait StartReceives: Send + Sync {
     /// A message has got its receive: see
-    /// [`ForeignQueue::start`](crate::matching::ForeignQueue::start).
+    /// [`ForeignQueue::start`](super::ForeignQueue::start).
     ///
     /// # Errors
     /// Those of that function, and no others: what goes wrong with the message
@@ -26,7 +26,7 @@ pub trait StartReceives: Send + Sync {
     fn start(&self, started: Started) -> Result;
 
     /// Nobody will receive a message, and nothing is reported: see
-    /// [`ForeignQueue::discard`](crate::matching::ForeignQueue::discard).
+    /// [`ForeignQueue::discard`](super::ForeignQueue::discard).
     ///
     /// # Errors
     /// Those of that function.

@@ -13,7 +13,8 @@ use super::super::object::Handle;
 use super::*;
 use crate::buffer::{AppIov, IOV_LIMIT};
 use crate::errno::{Errno, Result};
-use crate::matching::{ANY_SOURCE, Filter, ForeignQueue, Message, Receive};
+use crate::ffi::srx::ForeignQueue;
+use crate::matching::{ANY_SOURCE, Filter, Message, Receive};
 use crate::sync::{Lock, LockKind};
 
 /// Buffers of multi-receives that the owner was told of, by context.

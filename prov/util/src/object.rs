@@ -6,6 +6,8 @@
 //! in addition keeps the object open: `fi_close` of an object in use returns
 //! `-FI_EBUSY`.
 
+pub mod missing;
+
 use std::any::TypeId;
 use std::cell::UnsafeCell;
 use std::ffi::{c_char, c_int, c_void};
@@ -17,7 +19,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use fabric_abi::{fi_ops, fid};
 
-use super::missing;
 use crate::errno::{Errno, Result};
 
 /// A C structure of the interface whose first member is a `fid`.
@@ -422,7 +423,7 @@ unsafe extern "C" fn close<T: Class>(fid: *mut fid) -> c_int {
 
 unsafe extern "C" fn bind<T: Class>(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
     // SAFETY: `fid` as in `close`; the application passes an open object.
-    super::status(unsafe {
+    status(unsafe {
         let handle = Handle::<T>::from_c(fid.cast());
         AnyFid::new(other).and_then(|other| T::bind(&handle, other, flags))
     })
@@ -446,8 +447,17 @@ unsafe extern "C" fn ops_open<T: Class>(
     }
     // SAFETY: `fid` as in `close`; `name` is a C string and `ops` a place for
     // one pointer, neither null.
-    super::status(unsafe {
+    status(unsafe {
         let handle = Handle::<T>::from_c(fid.cast());
         T::open_ops(&handle, std::ffi::CStr::from_ptr(name)).map(|table| ops.write(table))
     })
+}
+
+/// The return value of a call that succeeds with 0.
+#[inline(always)]
+pub fn status(outcome: Result) -> c_int {
+    match outcome {
+        Ok(()) => 0,
+        Err(error) => error.to_c(),
+    }
 }

@@ -1,9 +1,9 @@
 //! Receive matching that another provider does (fi_peer(3)): the messages of
 //! this one that wait for a receive there. It stands where a
-//! [`ReceiveQueue`](super::ReceiveQueue) of the provider's own would, for plain
+//! [`ReceiveQueue`](crate::matching::ReceiveQueue) of the provider's own would, for plain
 //! and for tagged messages; receives are posted to the owner.
 //!
-//! When it may be used, and under which locks, is told in [`crate::ffi::srx`].
+//! When it may be used, and under which locks, is told in [`super`].
 
 #![allow(
     clippy::indexing_slicing,
@@ -14,13 +14,13 @@ use std::sync::Weak;
 
 use fabric_abi::FI_REMOTE_CQ_DATA;
 
-use super::arena::{Arena, List, NIL};
-use super::{ANY_SOURCE, Message, MessageId};
-use crate::errno::{Errno, Result};
-use crate::ffi::srx::{
+use super::{
     Arrival, Discarded, ImportedSrx, NewSources, Queued, Received, StartReceives, Started, Ticket,
     Unexpected,
 };
+use crate::errno::{Errno, Result};
+use crate::matching::arena::{Arena, List, NIL};
+use crate::matching::{ANY_SOURCE, Message, MessageId};
 
 /// The origin of messages whose origin has ended.
 const ENDED: u32 = u32::MAX;
@@ -30,7 +30,7 @@ pub struct ForeignQueue<U> {
     owner: ImportedSrx,
     home: Weak<dyn StartReceives>,
     kept: Arena<Kept<U>, 1>,
-    /// Messages of each origin, as [`ReceiveQueue`](super::ReceiveQueue) has them.
+    /// Messages of each origin, as [`ReceiveQueue`](crate::matching::ReceiveQueue) has them.
     origins: Vec<List>,
     /// Tickets of messages that are gone, for the next ones.
     spare: Vec<Ticket>,
