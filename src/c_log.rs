@@ -7,9 +7,9 @@ use std::time::Instant;
 
 use prov_util::logging::SUBSYSTEMS;
 
-use crate::log_import;
-use crate::logging::{self, Level};
+use crate::level::Level;
 use crate::provider::Provider;
+use crate::{log_takeover, logging};
 
 /// The level and the subsystem of a message, checked.
 #[derive(Clone, Copy)]
@@ -31,8 +31,8 @@ impl Topic {
 
 /// Whether a message would be written.
 pub fn enabled(provider: Provider, topic: Topic) -> bool {
-    let imported = log_import::imported().and_then(|imported| {
-        let flags = log_import::filter_flags(provider);
+    let imported = log_takeover::imported().and_then(|imported| {
+        let flags = log_takeover::filter_flags(provider);
         imported.enabled(provider, topic.level, topic.subsystem, flags)
     });
     imported.unwrap_or_else(|| enabled_here(provider, topic))
@@ -41,8 +41,8 @@ pub fn enabled(provider: Provider, topic: Topic) -> bool {
 /// Whether a message that is limited in rate is due. `show_time` is the
 /// earliest time for the next one, in milliseconds of this library's clock.
 pub fn ready(provider: Provider, topic: Topic, show_time: &mut u64) -> bool {
-    let imported = log_import::imported().and_then(|imported| {
-        let flags = log_import::filter_flags(provider);
+    let imported = log_takeover::imported().and_then(|imported| {
+        let flags = log_takeover::filter_flags(provider);
         imported.ready(provider, topic.level, topic.subsystem, flags, show_time)
     });
     imported.unwrap_or_else(|| enabled(provider, topic) && due(show_time))
@@ -52,7 +52,7 @@ pub fn ready(provider: Provider, topic: Topic, show_time: &mut u64) -> bool {
 pub fn write(provider: Provider, topic: Topic, function: &CStr, line: u32, message: &CStr) {
     let function = function.to_string_lossy();
     let message = message.to_string_lossy();
-    let taken = log_import::imported().is_some_and(|imported| {
+    let taken = log_takeover::imported().is_some_and(|imported| {
         imported.log(
             provider,
             topic.level,

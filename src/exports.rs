@@ -412,7 +412,7 @@ unsafe extern "C" fn param_define(fixed: Fixed, arguments: VaList) -> c_int {
                 &help.to_string_lossy(),
             )
         });
-        open::to_c(defined.unwrap_or(Err(Errno::ENOMEM)))
+        prov_util::ffi::status(defined.unwrap_or(Err(Errno::ENOMEM)))
     }
 }
 

@@ -8,9 +8,8 @@ use prov_util::errno::{Errno, Result};
 
 use crate::deep::Deep;
 use crate::framework::Framework;
-use crate::logging::CORE;
+use crate::level::CORE;
 use crate::name_filter::LAYER_SEPARATOR;
-use crate::params;
 use crate::provider::{Class, Provider};
 use crate::registry::Registry;
 use crate::version::Version;
@@ -60,16 +59,6 @@ pub unsafe fn open(
     Ok(install_hooks(framework, provider, fabric))
 }
 
-/// The names in `FI_HOOK`.
-pub fn wanted_hooks() -> Vec<String> {
-    params::core_text("hook")
-        .unwrap_or_default()
-        .split(LAYER_SEPARATOR)
-        .filter(|name| !name.is_empty())
-        .map(str::to_owned)
-        .collect()
-}
-
 /// The fabric with all hooks over it. A hook that fails is left out.
 fn install_hooks(
     framework: &Framework,
@@ -104,9 +93,9 @@ fn find_hook(registry: &Registry, name: &str) -> Option<Provider> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::candidate::Candidate;
     use crate::name_filter::NameFilter;
     use crate::provider::fake;
-    use crate::registry::Candidate;
 
     #[test]
     fn a_hook_is_found_under_its_short_name_too() {

@@ -2,16 +2,18 @@
 
 use std::sync::OnceLock;
 
-use fabric_abi::fi_provider;
+use fabric_abi::{FI_FORMAT_UNSPEC, fi_provider};
 
+use crate::candidate::Candidate;
+use crate::level::CORE;
 use crate::loader::{self, SearchPath};
-use crate::logging::{self, CORE};
-use crate::name_filter::NameFilter;
+use crate::logging;
+use crate::name_filter::{LAYER_SEPARATOR, NameFilter};
 use crate::params::{self, Definition, Kind};
 use crate::provider::Provider;
-use crate::registry::{Candidate, ORDER, Registry};
+use crate::registry::{ORDER, Registry};
+use crate::tostr::names;
 use crate::version::{RELEASE, Version};
-use crate::{fabric, getinfo};
 
 /// What the exported functions work on. It does not change once it is there.
 pub struct Framework {
@@ -141,8 +143,8 @@ fn set_up() -> Framework {
     registry.report_unknown_names();
     Framework {
         registry,
-        hooks: fabric::wanted_hooks(),
-        address_format: getinfo::wanted_address_format(),
+        hooks: wanted_hooks(),
+        address_format: wanted_address_format(),
     }
 }
 
@@ -155,4 +157,27 @@ fn built_in_providers() -> [*mut fi_provider; 5] {
         prov_loopback::provider(),
         prov_coll::provider(),
     ]
+}
+
+/// The names in `FI_HOOK`.
+fn wanted_hooks() -> Vec<String> {
+    params::core_text("hook")
+        .unwrap_or_default()
+        .split(LAYER_SEPARATOR)
+        .filter(|name| !name.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
+
+/// What `FI_ADDR_FORMAT` asks for.
+fn wanted_address_format() -> Option<u32> {
+    let text = params::core_text("addr_format")?;
+    let format = names::ADDRESS_FORMATS
+        .iter()
+        .find(|(_, name)| name.eq_ignore_ascii_case(text.trim()))
+        .map(|(format, _)| *format as u32);
+    if format.is_none() {
+        log::error!(target: CORE, "FI_ADDR_FORMAT={text} is not an address format; ignoring it");
+    }
+    format.filter(|&format| format != FI_FORMAT_UNSPEC)
 }

@@ -10,8 +10,7 @@ use crate::deep::Deep;
 use crate::framework::Framework;
 use crate::info::Info;
 use crate::layering::{Layer, Layers, flags};
-use crate::logging::CORE;
-use crate::params;
+use crate::level::CORE;
 use crate::provider::{Class, Request};
 use crate::registry::{Entry, Registry};
 use crate::strerror;
@@ -253,19 +252,6 @@ fn provider_of(info: &Info) -> String {
     info.view()
         .prov_name()
         .map_or_else(|| "an unnamed provider".into(), |name| name.into_owned())
-}
-
-/// What `FI_ADDR_FORMAT` asks for.
-pub fn wanted_address_format() -> Option<u32> {
-    let text = params::core_text("addr_format")?;
-    let format = names::ADDRESS_FORMATS
-        .iter()
-        .find(|(_, name)| name.eq_ignore_ascii_case(text.trim()))
-        .map(|(format, _)| *format as u32);
-    if format.is_none() {
-        log::error!(target: CORE, "FI_ADDR_FORMAT={text} is not an address format; ignoring it");
-    }
-    format.filter(|&format| format != FI_FORMAT_UNSPEC)
 }
 
 impl Entry {

@@ -3,6 +3,7 @@
 
 #![deny(clippy::indexing_slicing)]
 mod c_log;
+mod candidate;
 mod config_file;
 mod core_provider;
 mod deep;
@@ -13,16 +14,20 @@ mod getinfo;
 mod info;
 mod intern;
 mod layering;
+mod level;
 mod loader;
 mod log_import;
+mod log_takeover;
 mod logging;
 mod mr_cache;
 mod name_filter;
 mod old_abi;
 mod open;
+mod own_object;
 mod params;
 mod provider;
 mod registry;
+mod rights;
 mod strerror;
 mod tostr;
 mod variadic;

@@ -6,13 +6,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use fabric_abi::fi_provider;
-pub use libloading::Library;
 use prov_util::ffi::provider::file_of;
 use prov_util::uncancelled::Uncancelled;
 
-use crate::logging::CORE;
+use crate::candidate::{Candidate, Library, Precedence};
+use crate::level::CORE;
 use crate::provider::Provider;
-use crate::registry::{Candidate, Precedence};
 
 /// What file names of external providers end in.
 const SUFFIX: &str = "-fi.so";
@@ -127,13 +126,6 @@ pub fn default_directory() -> PathBuf {
     own_path()
         .and_then(|library| Some(library.parent()?.join("libfabric")))
         .unwrap_or_else(|| PathBuf::from("/usr/lib/libfabric"))
-}
-
-/// Whether the process has rights that whoever started it lacks (set-user-ID),
-/// so that files it loads or writes must not be named by the environment.
-pub fn has_raised_rights() -> bool {
-    // SAFETY: getauxval takes any number.
-    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
 }
 
 /// The file that this library was loaded from.

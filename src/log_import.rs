@@ -1,146 +1,19 @@
 //! Applications that take over the log: `fi_open` of `"logging"` and
 //! `fi_import_log` (fi_provider(3)).
 
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::ffi::{CStr, c_char, c_int, c_void};
 
 use fabric_abi::*;
-use log::Record;
 use prov_util::errno::{Errno, Result};
-use prov_util::logging::SUBSYSTEMS;
+use prov_util::ffi::status;
 
 use crate::c_log::{self, Topic};
-use crate::logging::{self, Level};
-use crate::open::{self, OPS_UNSUPPORTED};
-use crate::provider::Provider;
-use crate::{core_provider, framework};
-
-/// What an application has put in place of this library's functions. Those
-/// that it left out stay as they are.
-#[derive(Clone, Copy)]
-pub struct Imported(fi_ops_log);
-
-/// Whether an application has taken over the log.
-pub fn active() -> bool {
-    ACTIVE.load(Ordering::Relaxed)
-}
-
-/// The application's functions, where there are any.
-pub fn imported() -> Option<Imported> {
-    if active() { state().imported } else { None }
-}
-
-impl Imported {
-    /// Asks the application whether it wants a message; `None` where it leaves
-    /// that to this library.
-    pub fn enabled(
-        self,
-        provider: Provider,
-        level: Level,
-        subsystem: usize,
-        flags: u64,
-    ) -> Option<bool> {
-        let enabled = self.0.enabled?;
-        // SAFETY: the application's function, called as fi_ext.h declares it.
-        Some(unsafe { enabled(provider.as_ptr(), level as _, subsystem as _, flags) } != 0)
-    }
-
-    /// Asks the application whether a message that is limited in rate is due.
-    pub fn ready(
-        self,
-        provider: Provider,
-        level: Level,
-        subsystem: usize,
-        flags: u64,
-        show_time: &mut u64,
-    ) -> Option<bool> {
-        let ready = self.0.ready?;
-        // SAFETY: as for `enabled`.
-        Some(
-            unsafe {
-                ready(
-                    provider.as_ptr(),
-                    level as _,
-                    subsystem as _,
-                    flags,
-                    show_time,
-                )
-            } != 0,
-        )
-    }
-
-    /// Hands a message to the application. False where it takes none.
-    pub fn log(
-        self,
-        provider: Provider,
-        level: Level,
-        subsystem: usize,
-        function: &str,
-        line: u32,
-        message: &str,
-    ) -> bool {
-        let Some(log) = self.0.log else { return false };
-        let text = |text: &str| CString::new(text.replace('\0', " ")).unwrap_or_default();
-        let (function, message) = (text(function), text(message));
-        // SAFETY: as for `enabled`; both texts outlive the call.
-        unsafe {
-            log(
-                provider.as_ptr(),
-                level as _,
-                subsystem as _,
-                function.as_ptr(),
-                line as c_int,
-                message.as_ptr(),
-            );
-        }
-        true
-    }
-}
-
-/// Hands a record of Rust code to the application. False where it takes no
-/// messages, and this library writes them.
-#[allow(clippy::indexing_slicing, reason = "the position is in the list")]
-pub fn forward(record: &Record, provider_name: &str, subsystem: &str) -> bool {
-    let Some(imported) = imported() else {
-        return false;
-    };
-    let provider = framework::existing()
-        .and_then(|framework| framework.registry.find(provider_name))
-        .map_or_else(core_provider::get, |entry| entry.provider);
-    let level = Level::of(record.level());
-    let subsystem = SUBSYSTEMS
-        .iter()
-        .position(|&name| name == subsystem)
-        .unwrap_or(0);
-    let flags = filter_flags(provider);
-    let enabled = imported
-        .enabled(provider, level, subsystem, flags)
-        .unwrap_or_else(|| flags == 0 && logging::enabled(level, SUBSYSTEMS[subsystem]));
-    !enabled
-        || imported.log(
-            provider,
-            level,
-            subsystem,
-            record.module_path().unwrap_or("unknown"),
-            record.line().unwrap_or(0),
-            &format!("{}\n", record.args()),
-        )
-}
-
-/// What the application's functions are told about a provider that
-/// `FI_LOG_PROV` leaves out.
-pub fn filter_flags(provider: Provider) -> u64 {
-    if provider.is_silent() {
-        FI_LOG_PROV_FILTERED
-    } else {
-        0
-    }
-}
+use crate::own_object::OPS_UNSUPPORTED;
+use crate::{core_provider, log_takeover};
 
 /// The object that stands for the log. `EALREADY` while an application has it.
 pub fn open_object(context: *mut c_void) -> Result<*mut fid> {
-    if active() {
+    if log_takeover::active() {
         return Err(Errno::EALREADY);
     }
     let object = Box::new(fid_logging {
@@ -152,22 +25,6 @@ pub fn open_object(context: *mut c_void) -> Result<*mut fid> {
         ops: (&raw const OWN_OPS).cast_mut(),
     });
     Ok(Box::into_raw(object).cast())
-}
-
-static ACTIVE: AtomicBool = AtomicBool::new(false);
-
-struct State {
-    imported: Option<Imported>,
-    /// The application's object that the functions came with.
-    owner: usize,
-}
-
-fn state() -> MutexGuard<'static, State> {
-    static STATE: Mutex<State> = Mutex::new(State {
-        imported: None,
-        owner: 0,
-    });
-    STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 static OBJECT_OPS: fi_ops = fi_ops {
@@ -197,7 +54,7 @@ unsafe extern "C" fn close_object(object: *mut fid) -> c_int {
 
 unsafe extern "C" fn bind_object(_object: *mut fid, imported: *mut fid, flags: u64) -> c_int {
     // SAFETY: the caller hands over a valid object.
-    open::to_c(unsafe { import(imported, flags) })
+    status(unsafe { import(imported, flags) })
 }
 
 /// # Safety
@@ -212,23 +69,14 @@ unsafe fn import(object: *mut fid, flags: u64) -> Result {
         if ops.is_null() || (*ops).size < size_of::<fi_ops_log>() {
             return Err(Errno::EINVAL);
         }
-        // Of several imports the last one counts.
-        let mut state = state();
-        state.imported = Some(Imported(*ops));
-        state.owner = object as usize;
         (*object).ops = (&raw const IMPORTED_OPS).cast_mut();
+        log_takeover::take(*ops, object);
     }
-    ACTIVE.store(true, Ordering::Relaxed);
-    logging::apply_max_level();
     Ok(())
 }
 
 unsafe extern "C" fn close_imported(object: *mut fid) -> c_int {
-    let mut state = state();
-    if state.owner == object as usize && state.imported.take().is_some() {
-        ACTIVE.store(false, Ordering::Relaxed);
-        logging::apply_max_level();
-    }
+    log_takeover::release(object);
     0
 }
 

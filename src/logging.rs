@@ -13,71 +13,16 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use env_logger::{Target, WriteStyle};
 use log::{LevelFilter, Log, Metadata, Record};
 use prov_util::logging::origin;
 
-use crate::log_import;
+use crate::level::{CORE, Level};
 use crate::name_filter::NameFilter;
 use crate::params::{self, Definition, Kind};
-
-/// The target of the framework's own records.
-pub const CORE: &str = "core::core";
-
-/// How much is said, least first (`enum fi_log_level`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
-    Warn,
-    Trace,
-    Info,
-    Debug,
-}
-
-impl Level {
-    /// All levels, indexed by their C value.
-    pub const ALL: [Level; 4] = [Level::Warn, Level::Trace, Level::Info, Level::Debug];
-
-    /// The level of a C value.
-    pub fn from_c(value: u32) -> Option<Level> {
-        Self::ALL.get(value as usize).copied()
-    }
-
-    /// The name that users write and read.
-    pub fn name(self) -> &'static str {
-        match self {
-            Level::Warn => "warn",
-            Level::Trace => "trace",
-            Level::Info => "info",
-            Level::Debug => "debug",
-        }
-    }
-
-    /// What a Rust record of this level is called here. `log` has nothing
-    /// between warnings and information, and its own trace is the finest.
-    pub fn of(level: log::Level) -> Level {
-        match level {
-            log::Level::Error | log::Level::Warn => Level::Warn,
-            log::Level::Info => Level::Info,
-            log::Level::Debug | log::Level::Trace => Level::Debug,
-        }
-    }
-
-    fn to_log(self) -> log::Level {
-        match self {
-            Level::Warn => log::Level::Warn,
-            Level::Trace | Level::Info => log::Level::Info,
-            Level::Debug => log::Level::Debug,
-        }
-    }
-
-    fn parse(text: &str) -> Option<Level> {
-        Self::ALL
-            .into_iter()
-            .find(|level| level.name().eq_ignore_ascii_case(text.trim()))
-    }
-}
 
 const PARAMETERS: [Definition; 7] = [
     Definition {
@@ -163,14 +108,42 @@ pub fn init() {
 
 /// Lets through what somebody wants to read: everything where an application
 /// has taken over the log, because it decides for itself.
-pub fn apply_max_level() {
+fn apply_max_level() {
     let level = LOGGER.get().and_then(|logger| logger.rules.level);
     log::set_max_level(match level {
-        _ if log_import::active() => LevelFilter::Trace,
+        _ if taken_over().is_some() => LevelFilter::Trace,
         None => LevelFilter::Error,
         Some(Level::Debug) => LevelFilter::Trace,
         Some(level) => level.to_log().to_level_filter(),
     });
+}
+
+/// Takes a record with the names of its provider and of its subsystem.
+pub type Forward = fn(&Record, &str, &str);
+
+/// Where records go that this library does not write, once there is somebody.
+static FORWARD: OnceLock<Forward> = OnceLock::new();
+static IS_TAKEN_OVER: AtomicBool = AtomicBool::new(false);
+
+/// Who has all records in place of this library's own output.
+fn taken_over() -> Option<Forward> {
+    match IS_TAKEN_OVER.load(Ordering::Acquire) {
+        true => FORWARD.get().copied(),
+        false => None,
+    }
+}
+
+/// Hands all records to `forward` (the one of the first call) from now on.
+pub fn hand_to(forward: Forward) {
+    FORWARD.get_or_init(|| forward);
+    IS_TAKEN_OVER.store(true, Ordering::Release);
+    apply_max_level();
+}
+
+/// Writes all records itself from now on.
+pub fn take_back() {
+    IS_TAKEN_OVER.store(false, Ordering::Release);
+    apply_max_level();
 }
 
 /// Whether a message of a provider would be written. False before [`init`].
@@ -252,13 +225,13 @@ impl Rules {
 
 impl Log for Logger {
     fn enabled(&self, metadata: &Metadata) -> bool {
-        log_import::active() || self.rules.wants(metadata)
+        taken_over().is_some() || self.rules.wants(metadata)
     }
 
     fn log(&self, record: &Record) {
-        if log_import::active() {
+        if let Some(forward) = taken_over() {
             let (provider, subsystem) = origin(record.target());
-            log_import::forward(record, provider, subsystem);
+            forward(record, provider, subsystem);
         } else if self.rules.wants(record.metadata()) {
             self.output.log(record);
         }

@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use fabric_abi::*;
 use prov_util::errno::{Errno, Result};
+use prov_util::ffi::status;
 
-use crate::open::{self, OPS_UNSUPPORTED};
+use crate::own_object::OPS_UNSUPPORTED;
 
 /// The object that stands for the cache.
 pub fn open_object(context: *mut c_void) -> Result<*mut fid> {
@@ -47,7 +48,7 @@ unsafe extern "C" fn close_object(object: *mut fid) -> c_int {
 
 unsafe extern "C" fn bind_object(_object: *mut fid, monitor: *mut fid, flags: u64) -> c_int {
     // SAFETY: the caller hands over a valid object.
-    open::to_c(unsafe { import(monitor, flags) })
+    status(unsafe { import(monitor, flags) })
 }
 
 /// # Safety

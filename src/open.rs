@@ -1,6 +1,6 @@
 //! `fi_open`: objects of the library itself, by name (fi_provider(3)).
 
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, c_void};
 
 use fabric_abi::*;
 use prov_util::errno::{Errno, Result};
@@ -33,61 +33,6 @@ pub fn open(
         return Err(Errno::EBADFLAGS);
     }
     open(context)
-}
-
-/// What a C function returns for a result without a value.
-pub fn to_c(result: Result) -> c_int {
-    match result {
-        Ok(()) => 0,
-        Err(error) => error.to_c(),
-    }
-}
-
-/// Operations of an object that supports none.
-pub const OPS_UNSUPPORTED: fi_ops = fi_ops {
-    size: size_of::<fi_ops>(),
-    close: Some(no_close),
-    bind: Some(no_bind),
-    control: Some(no_control),
-    ops_open: Some(no_ops_open),
-    tostr: Some(no_tostr),
-    ops_set: Some(no_ops_set),
-};
-
-unsafe extern "C" fn no_close(_: *mut fid) -> c_int {
-    Errno::ENOSYS.to_c()
-}
-
-unsafe extern "C" fn no_bind(_: *mut fid, _: *mut fid, _: u64) -> c_int {
-    Errno::ENOSYS.to_c()
-}
-
-unsafe extern "C" fn no_control(_: *mut fid, _: c_int, _: *mut c_void) -> c_int {
-    Errno::ENOSYS.to_c()
-}
-
-unsafe extern "C" fn no_ops_open(
-    _: *mut fid,
-    _: *const c_char,
-    _: u64,
-    _: *mut *mut c_void,
-    _: *mut c_void,
-) -> c_int {
-    Errno::ENOSYS.to_c()
-}
-
-unsafe extern "C" fn no_tostr(_: *const fid, _: *mut c_char, _: usize) -> c_int {
-    Errno::ENOSYS.to_c()
-}
-
-unsafe extern "C" fn no_ops_set(
-    _: *mut fid,
-    _: *const c_char,
-    _: u64,
-    _: *mut c_void,
-    _: *mut c_void,
-) -> c_int {
-    Errno::ENOSYS.to_c()
 }
 
 fn is(name: &CStr, known: &str) -> bool {

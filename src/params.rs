@@ -10,7 +10,8 @@ use prov_util::errno::{Errno, Result};
 
 use crate::config_file::ConfigFile;
 use crate::intern::intern;
-use crate::{loader, logging};
+use crate::level::CORE;
+use crate::rights::has_raised_rights;
 
 /// Who defined a parameter.
 #[derive(Clone, Copy, Debug)]
@@ -158,7 +159,7 @@ pub fn log_config_file() {
         .map(|(name, value)| format!("{name}={}", String::from_utf8_lossy(value)))
         .collect();
     for setting in settings {
-        log::info!(target: logging::CORE, "{} sets {setting}", ConfigFile::path().display());
+        log::info!(target: CORE, "{} sets {setting}", ConfigFile::path().display());
     }
 }
 
@@ -234,7 +235,7 @@ impl Table {
     }
 
     fn lookup(&self, variable: &str) -> Option<CString> {
-        let trusted = !FILES.contains(&variable) || !loader::has_raised_rights();
+        let trusted = !FILES.contains(&variable) || !has_raised_rights();
         let environment = || {
             let value = trusted.then(|| std::env::var_os(variable))?;
             value.map(OsStringExt::into_vec)

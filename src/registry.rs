@@ -1,7 +1,8 @@
 //! All providers, in the order in which `fi_getinfo` asks them.
 
-use crate::loader::Library;
-use crate::logging::{self, CORE};
+use crate::candidate::{Candidate, Library, Precedence};
+use crate::level::CORE;
+use crate::logging;
 use crate::name_filter::NameFilter;
 use crate::params::{self, Owner};
 use crate::provider::{Class, Provider};
@@ -47,16 +48,6 @@ const ON_REQUEST: [&str; 1] = ["loopback"];
 /// The oldest interface whose providers still fit.
 const OLDEST_INTERFACE: Version = Version::of(1, 3);
 
-/// How two providers of one name decide which of them is used.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Precedence {
-    /// The later version; of equal ones the one that came first.
-    #[default]
-    Version,
-    /// The one that came first.
-    Discovery,
-}
-
 /// One provider that the library knows.
 pub struct Entry {
     pub provider: Provider,
@@ -70,13 +61,6 @@ pub struct Entry {
     preferred: bool,
     /// Keeps an external provider's code in place.
     _library: Option<Library>,
-}
-
-/// A provider that was found and is to be entered.
-pub struct Candidate {
-    pub provider: Provider,
-    pub preferred: bool,
-    pub library: Option<Library>,
 }
 
 /// The providers, in order. Of several with the same name the one in use

@@ -9,7 +9,7 @@ use std::ffi::c_void;
 use fabric_abi::*;
 
 use crate::deep::Deep;
-use crate::logging;
+use crate::level::Level;
 use crate::version::RELEASE;
 use structures::Lines;
 
@@ -51,8 +51,8 @@ pub unsafe fn text(data: *const c_void, datatype: fi_type) -> String {
             FI_TYPE_COLLECTIVE_OP => enumerator(names::COLLECTIVE_OPS),
             FI_TYPE_HMEM_IFACE => enumerator(names::HMEM_INTERFACES),
             FI_TYPE_CQ_FORMAT => enumerator(names::CQ_FORMATS),
-            FI_TYPE_LOG_LEVEL => logging::Level::from_c(*data.cast())
-                .map_or("Unknown", logging::Level::name)
+            FI_TYPE_LOG_LEVEL => Level::from_c(*data.cast())
+                .map_or("Unknown", Level::name)
                 .into(),
             FI_TYPE_LOG_SUBSYS => prov_util::logging::SUBSYSTEMS
                 .get(*data.cast::<u32>() as usize)
