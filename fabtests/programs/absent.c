@@ -80,12 +80,31 @@ static void open_child(struct side *side, int fd)
 	exchange(&side->peer, false);
 }
 
+/* Whether the provider carries accesses out by itself: shm does, and what has a
+ * parameter for the sharing of memory between two processes of tcp. */
+static bool needs_nobody(const char *provider)
+{
+	struct fi_param *params;
+	bool knows = !strcmp(provider, "shm");
+	int count;
+
+	OK(fi_getparams(&params, &count));
+	for (int i = 0; i < count; i++) {
+		if (!strcmp(params[i].name, "FI_TCP_LOCAL") &&
+		    strstr(provider, "tcp"))
+			knows = !params[i].value ||
+				!strcmp(params[i].value, "auto");
+	}
+	fi_freeparams(params);
+	return knows;
+}
+
 static struct fid_pep *open_parent(struct side *side, struct ct_child *child)
 {
 	struct fi_info *info = ct_getinfo(&spec);
 	struct fid_pep *pep = NULL;
 
-	if (strcmp(info->fabric_attr->prov_name, "shm")) {
+	if (!needs_nobody(info->fabric_attr->prov_name)) {
 		fi_freeinfo(info);
 		ct_kill(child);
 		SKIP("the target of an access has to make progress");

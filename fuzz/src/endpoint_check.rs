@@ -202,7 +202,7 @@ impl Endpoint {
             .register(mr::Request::new(memory, access, KEY))
             .unwrap();
         let engine = Lane::start(LockKind::Real, |signals| {
-            Core::new(params.clone(), Some(table), signals.clone())
+            Core::new(params.clone(), Some(table), None, signals.clone())
         })
         .unwrap();
         let socket = socket::bound(&"127.0.0.1:0".parse().unwrap(), &params).unwrap();
@@ -243,6 +243,7 @@ impl Endpoint {
         let part = OwnPart {
             kind: state,
             auth_key: None,
+            msg_order: 0,
         };
         let ep = core.endpoints.add(attributes, part);
         let state = core.endpoints.get_mut(ep).unwrap();

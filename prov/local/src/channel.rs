@@ -82,6 +82,9 @@ const SLEEP: usize = 256;
 const FLIGHT: usize = 320;
 /// And its revoked word, for the other side's flights.
 const REVOKED: usize = 384;
+/// How much it has acted upon of what the other side sends ([`Receiver::settle`]), in a cache
+/// line that nobody else looks at but who has to know.
+const SETTLED: usize = 448;
 /// What they share of joint copies is from here on.
 const JOINT: usize = 2048;
 /// Where the slots begin.
@@ -259,6 +262,12 @@ impl Sender {
     #[inline(never)]
     fn is_news(&mut self, sleep: u64) -> bool {
         std::mem::replace(&mut self.woken, sleep) != sleep
+    }
+
+    /// Whether the receiver has acted upon all that was sent, which is something.
+    fn is_settled(&self) -> bool {
+        let settled = control(&self.way.taking, SETTLED).load(Ordering::Acquire);
+        settled == self.ring.filled() && settled != 0
     }
 
     /// [`Channel::send_long`].
@@ -682,6 +691,17 @@ impl Channel {
         debug_assert!(len > INLINE && len <= LONGEST);
         let taken = self.taken();
         self.sender.send_far(head, len, taken, fill, wake)
+    }
+
+    /// Whether the other side has said so of all that this one has sent
+    /// ([`Receiver::settle`]): not where nothing was.
+    pub fn is_settled(&self) -> bool {
+        self.sender.is_settled()
+    }
+
+    /// Slots that this side has filled, of all times.
+    pub fn filled(&self) -> u64 {
+        self.sender.ring.filled()
     }
 
     /// What it takes to bring bytes from one process to the other.

@@ -52,6 +52,10 @@ pub enum Subject {
     Moved,
     /// The sender cannot share it.
     Stays,
+    /// The peer may access the sender's registered memory by itself
+    /// ([`onesided`](crate::onesided)): `id` is the number of a file of the sender's, in
+    /// which its regions stand.
+    Regions,
 }
 
 impl Subject {
@@ -69,6 +73,7 @@ impl Subject {
             3 => Some(Subject::Memory),
             4 => Some(Subject::Moved),
             5 => Some(Subject::Stays),
+            6 => Some(Subject::Regions),
             _ => None,
         }
     }
@@ -249,7 +254,7 @@ mod tests {
     fn every_code_stands_for_what_has_it() {
         for code in 0..=u8::MAX {
             let known = Subject::from_code(code);
-            assert_eq!(known.is_some(), code < 6);
+            assert_eq!(known.is_some(), code < 7);
             assert!(known.is_none_or(|known| known.code() == code));
         }
     }

@@ -18,7 +18,7 @@ use prov_util::errno::{Errno, Result};
 use prov_util::{random, socket};
 
 use crate::barrier;
-use crate::channel::{MODERATE, Next, PUSHED};
+use crate::channel::{FlightWords, MODERATE, Next, PUSHED};
 use crate::far_end::Holder;
 use crate::joint::Joint;
 use crate::neighbour::{OutOfTurn, Remark, Subject};
@@ -295,6 +295,33 @@ impl Shortcut {
     /// copied by the peer from this process's ([`Stream::takes`]).
     pub fn takes_at_once(&mut self, len: usize) -> bool {
         matches!(self.out, Out::Memory) && len > MODERATE && len <= PUSHED && self.stream.takes(len)
+    }
+
+    /// Says that this side has acted upon all that has come through the memory, and
+    /// through the socket before.
+    #[inline(always)]
+    pub fn settle(&self) {
+        self.stream.settle();
+    }
+
+    /// Whether the peer has said so of all that was sent.
+    pub fn is_settled(&self) -> bool {
+        matches!(self.out, Out::Memory) && self.stream.is_settled()
+    }
+
+    /// [`Stream::filled`].
+    pub fn filled(&self) -> u64 {
+        self.stream.filled()
+    }
+
+    /// [`Stream::flights`].
+    pub fn flights(&self) -> FlightWords {
+        self.stream.flights()
+    }
+
+    /// [`Stream::flights_of_peer`].
+    pub fn flights_of_peer(&self) -> FlightWords {
+        self.stream.flights_of_peer()
     }
 
     /// [`Stream::joint`], once the peer has said that it has the memory.

@@ -89,6 +89,11 @@ pub fn open_segment(pid: u32, number: u32) -> Result<OwnedFd> {
     Ok(open_memory(pid, number, true)?.into())
 }
 
+/// [`open_segment`] of a segment that its owner alone writes to.
+pub fn open_to_read(pid: u32, number: u32) -> Result<OwnedFd> {
+    Ok(open_memory(pid, number, false)?.into())
+}
+
 /// Opens the memory (memfd_create(2)) that a process has as file `number`.
 fn open_memory(pid: u32, number: u32, writes: bool) -> Result<File> {
     // To open a file of another kind could do something, or take for ever: this

@@ -7,7 +7,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use prov_util::buffer::{Incoming, Iov, Outgoing, Piece};
 use prov_util::errno::Result;
 
-use crate::channel::{Channel, Head, INLINE, MODERATE, Next};
+use crate::channel::{Channel, FlightWords, Head, INLINE, MODERATE, Next};
 use crate::joint::Joint;
 use crate::ring::Broken;
 
@@ -158,11 +158,13 @@ impl Stream {
         self.received != 0
     }
 
-    /// The bytes of a message in one slot are taken. Whether the other side is to be
-    /// woken.
+    /// The bytes of a message in one slot are taken, and this side has acted upon them, as
+    /// upon all before ([`Stream::settle`]). Whether the other side is to be woken.
     #[inline(always)]
     pub fn take_short(&mut self) -> bool {
-        self.channel.receiver.take_short()
+        let wakes = self.channel.receiver.take_short();
+        self.channel.receiver.settle();
+        wakes
     }
 
     /// Receives what has come, as far as there is room for it.
@@ -249,6 +251,33 @@ impl Stream {
         self.channel.takes(len)
     }
 
+    /// Says that this side has acted upon all that it has received
+    /// ([`Receiver::settle`](crate::channel::Receiver::settle)).
+    #[inline(always)]
+    pub fn settle(&self) {
+        self.channel.receiver.settle();
+    }
+
+    /// [`Channel::is_settled`].
+    pub fn is_settled(&self) -> bool {
+        self.channel.is_settled()
+    }
+
+    /// [`Channel::filled`].
+    pub fn filled(&self) -> u64 {
+        self.channel.filled()
+    }
+
+    /// [`Channel::flights`].
+    pub fn flights(&self) -> FlightWords {
+        self.channel.flights()
+    }
+
+    /// [`Channel::flights_of_peer`].
+    pub fn flights_of_peer(&self) -> FlightWords {
+        self.channel.flights_of_peer()
+    }
+
     /// [`Channel::joint`].
     pub fn joint(&self) -> &Joint {
         self.channel.joint()
@@ -318,6 +347,24 @@ mod tests {
             prop_assert!(got == all);
             prop_assert!(!there.has_next());
         }
+    }
+
+    #[test]
+    fn all_is_settled_once_the_other_side_has_said_so_of_the_last_bytes() {
+        let (mut here, mut there) = pair();
+        there.settle();
+        assert!(!here.is_settled() && !there.is_settled());
+        let (out, mut into) = ([1; 5000], [0; 5000]);
+        assert_eq!(here.send(&out).unwrap().bytes, out.len());
+        assert!(!here.is_settled());
+        // What was received in part is not acted upon.
+        there.receive(&mut into[..4000]).unwrap();
+        there.settle();
+        assert!(!here.is_settled());
+        there.receive(&mut into[4000..]).unwrap();
+        assert!(!here.is_settled());
+        there.settle();
+        assert!(here.is_settled());
     }
 
     #[test]

@@ -66,13 +66,7 @@ impl Provider for Local {
     }
 
     fn for_domain(&self) -> Self {
-        let regions = || {
-            let table = RegionTable::new();
-            let table = table.inspect_err(|error| {
-                log::info!(target: LOG.mr, "peers cannot access memory by themselves: {error}");
-            });
-            table.ok()
-        };
+        let regions = || RegionTable::for_domain(LOG.mr);
         Local {
             params: self.params.clone(),
             regions: (!self.params.disable_cma).then(regions).flatten(),

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use fabric_abi::*;
+use prov_local::onesided::table::RegionTable;
 use prov_message::Signals;
 use prov_message::objects::{Claimed, Domain, Enabling, Provider, Requests, SoftEndpoint};
 use prov_util::attr::{Info, ip};
@@ -13,6 +14,7 @@ use prov_util::eq::ConnectionEvents;
 use prov_util::errno::{Errno, Result};
 use prov_util::ffi::pep::PassiveObject;
 use prov_util::logging::Targets;
+use prov_util::mr::publish::Publisher;
 use prov_util::mr::{Job, MrTable};
 use prov_util::sockaddr;
 use prov_util::sync::LockKind;
@@ -28,7 +30,7 @@ use crate::fabric::Fabric;
 use crate::params::{self, Params};
 use crate::passive::PassiveEndpoint;
 use crate::wire::authentication::Key;
-use crate::wire::handshake::MAX_DATA;
+use crate::wire::handshake::{Features, MAX_DATA};
 
 /// Connections that may wait to be taken from the system.
 pub const BACKLOG: i32 = 4096;
@@ -42,6 +44,8 @@ pub struct Tcp {
     /// What peers of its endpoints must prove to know, unless these have keys
     /// of their own.
     auth_key: Option<Key>,
+    /// What peers of this host access by themselves, if they may.
+    regions: Option<Arc<RegionTable>>,
 }
 
 impl Tcp {
@@ -56,10 +60,13 @@ impl Tcp {
             None => params.auth_key()?,
         };
         let job = auth_key.as_ref().map(|key| key.bytes().to_vec());
+        let may_be_accessed = params.features().has(Features::REGIONS);
+        let regions = || RegionTable::for_domain(LOG.mr);
         let own = Tcp {
             params,
             requests,
             auth_key,
+            regions: may_be_accessed.then(regions).flatten(),
         };
         Ok(Domain::new(own, info, job, LOG.mr))
     }
@@ -127,9 +134,15 @@ impl Provider for Tcp {
 
     fn lane(&self, memory: &Arc<MrTable>, lock: LockKind) -> Result<Arc<Lane>> {
         let core = |signals: &Arc<Signals>| {
-            Core::new(self.params.clone(), Some(memory.clone()), signals.clone())
+            let (params, regions) = (self.params.clone(), self.regions.clone());
+            Core::new(params, Some(memory.clone()), regions, signals.clone())
         };
         Lane::start(lock, core)
+    }
+
+    fn publisher(&self) -> Option<Arc<dyn Publisher>> {
+        let regions = self.regions.clone();
+        regions.map(|regions| regions as Arc<dyn Publisher>)
     }
 
     fn open(domain: &Domain<Self>, info: &Info) -> Result<Setup> {
@@ -187,6 +200,7 @@ impl Provider for Tcp {
         Ok(OwnPart {
             kind,
             auth_key: setup.auth_key.clone(),
+            msg_order: setup.info.tx.msg_order,
         })
     }
 

@@ -19,6 +19,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use prov_local::copies::{Copier, Copies as _, Work};
+use prov_local::onesided::table::RegionTable;
 use prov_local::rota::Rota;
 use prov_message::lane::Pause;
 use prov_message::sources::ByPeers;
@@ -58,6 +59,8 @@ pub struct Core {
     half_open: Strangers<ConnKey>,
     /// The domain's registered memory; none in a fabric's lane.
     target: Option<Target>,
+    /// What of it peers of this host access by themselves, if they may.
+    regions: Option<Arc<RegionTable>>,
     poller: Poller<Source>,
     timers: Timers<Due>,
     /// How often the poller was asked.
@@ -119,13 +122,15 @@ pub struct Core {
 const ANNOUNCEMENTS: usize = 1 << 21;
 
 impl Core {
-    /// Without sockets.
+    /// Without sockets. Peers of this host may access the `regions` of `memory` by
+    /// themselves.
     ///
     /// # Errors
     /// What the system says to a poller.
     pub fn new(
         params: Arc<Params>,
         memory: Option<Arc<MrTable>>,
+        regions: Option<Arc<RegionTable>>,
         signals: Arc<Signals>,
     ) -> Result<Self> {
         let staging = vec![0; params.prefetch_rbuf_size];
@@ -151,6 +156,7 @@ impl Core {
             half_open: setup::strangers::half_open(),
             copier: Copier::new(memory.as_deref()),
             target: memory.map(|table| Target::new(&table)),
+            regions,
             poller: Poller::new()?,
             polls: 0,
             is_in_progress: false,

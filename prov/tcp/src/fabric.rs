@@ -41,7 +41,7 @@ impl Fabric {
             return Ok(lane.clone());
         }
         let lane = Lane::start(LockKind::Real, |signals| {
-            Core::new(self.params.clone(), None, signals.clone())
+            Core::new(self.params.clone(), None, None, signals.clone())
         })?;
         Ok(self.lane.get_or_init(|| lane).clone())
     }

@@ -264,7 +264,10 @@ impl Params {
         if self.local == Local::Off {
             features = features.without(Features::LOCAL);
         }
-        features
+        match features.has(Features::LOCAL.or(Features::DIRECT)) {
+            true => features,
+            false => features.without(Features::REGIONS),
+        }
     }
 
     /// Whether sockets send small segments without delay.

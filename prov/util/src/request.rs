@@ -4,7 +4,8 @@
 use std::ffi::c_void;
 
 use fabric_abi::{
-    FI_ADDR_UNSPEC, FI_COMPLETION, FI_INJECT, FI_REMOTE_CQ_DATA, fi_addr_t, fi_datatype, fi_op,
+    FI_ADDR_UNSPEC, FI_COMPLETION, FI_INJECT, FI_ORDER_RAS, FI_ORDER_WAS, FI_REMOTE_CQ_DATA,
+    fi_addr_t, fi_datatype, fi_op,
 };
 
 use crate::atomic_ops::Form;
@@ -97,6 +98,17 @@ pub enum Access {
     Read,
     /// Local buffers into remote memory.
     Write,
+}
+
+impl Access {
+    /// What of the order of operations (`msg_order` in `struct fi_tx_attr`) keeps such accesses
+    /// behind messages that were posted before.
+    pub const fn behind_messages(self) -> u64 {
+        match self {
+            Access::Read => FI_ORDER_RAS,
+            Access::Write => FI_ORDER_WAS,
+        }
+    }
 }
 
 /// A piece of a peer's memory: `fi_rma_iov` with the length in bytes.

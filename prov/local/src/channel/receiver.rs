@@ -8,11 +8,13 @@ use std::time::Instant;
 use prov_util::buffer::{Iov, Piece};
 
 use super::slot::{Direction, Head, Next, control};
-use super::{AHEAD, INLINE, LONGEST, NEAR, PACE, SLEEP, SLOTS, STARVED};
+use super::{AHEAD, INLINE, LONGEST, NEAR, PACE, SETTLED, SLEEP, SLOTS, STARVED};
 use crate::barrier;
 use crate::joint::Pace;
 use crate::ring::{Broken, Consumer, lap};
 
+/// Slots after which the other side is told that they were taken.
+const TELL_EVERY: u64 = SLOTS as u64 / 4;
 /// Bytes of a message from which on it is timed how long it takes to have it.
 const TIMED: usize = 16 << 10;
 
@@ -50,9 +52,11 @@ impl Record {
 pub struct Receiver {
     pub(super) way: Direction,
     pub(super) ring: Consumer,
-    /// What was taken since the other side was told: slots, and a slot's share of
-    /// what is mostly used of the area for each as many bytes of that.
-    untold: usize,
+    /// How many slots had been taken when the other side was last told.
+    told: u64,
+    /// How many there are when it is told again: a quarter more, or fewer by a slot for each
+    /// slot's share of what is mostly used of the area, if that was taken, too.
+    due: u64,
     /// How many messages of this side the other one has taken, as the last long one
     /// of it has said.
     pub(super) heard: u64,
@@ -71,7 +75,8 @@ impl Receiver {
         Receiver {
             way,
             ring: Consumer::default(),
-            untold: 0,
+            told: 0,
+            due: TELL_EVERY,
             heard: 0,
             fetched: None,
             woken: 0,
@@ -242,8 +247,7 @@ impl Receiver {
     #[must_use]
     pub fn take_short(&mut self) -> bool {
         self.ring.take();
-        self.untold += 1;
-        self.untold >= SLOTS / 4 && self.tell()
+        self.ring.taken() >= self.due && self.tell()
     }
 
     /// The next message, which is in the area, is about to be taken.
@@ -251,7 +255,7 @@ impl Receiver {
         if len >= TIMED {
             self.note_taken(len);
         }
-        self.untold += len / (NEAR / SLOTS);
+        self.due = self.due.saturating_sub((len / (NEAR / SLOTS)) as u64);
         let slot = self.ring.taken() as usize % SLOTS;
         self.heard = self.way.slot(slot).taken();
     }
@@ -269,10 +273,17 @@ impl Receiver {
         }
     }
 
+    /// Says that this side has acted upon all messages that it has taken, for which the
+    /// other side may look ([`Channel::is_settled`](super::Channel::is_settled)).
+    #[inline(always)]
+    pub fn settle(&self) {
+        control(&self.way.taking, SETTLED).store(self.ring.taken(), Ordering::Release);
+    }
+
     /// Whether the other side was not told of all that was taken.
     #[inline(always)]
     pub fn has_untold(&self) -> bool {
-        self.untold != 0
+        self.told != self.ring.taken()
     }
 
     /// Tells the other side what was taken. Whether it waits for room and is to
@@ -280,10 +291,11 @@ impl Receiver {
     #[inline(never)]
     #[must_use]
     pub fn tell(&mut self) -> bool {
-        if self.untold == 0 {
+        if !self.has_untold() {
             return false;
         }
-        self.untold = 0;
+        self.told = self.ring.taken();
+        self.due = self.told + TELL_EVERY;
         control(&self.way.taking, PACE).store(self.pace.word(), Ordering::Relaxed);
         self.ring.tell(&self.way);
         barrier::light(self.asymmetric);

@@ -1,7 +1,7 @@
 //! The initiator's side: another process's registered memory, as far as its owner has
 //! published it.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::atomic::Ordering;
 
 use fabric_abi::{FI_COMMIT_COMPLETE, FI_REMOTE_READ, FI_REMOTE_WRITE};
@@ -15,7 +15,7 @@ use prov_util::request::{Access, RemoteAccess, RemoteIov, RemotePiece};
 use super::protocol::{Flight, Flights};
 use super::table::{MAGIC, Sheet, TABLE};
 use crate::channel::FlightWords;
-use crate::process::{Ends, OtherProcess};
+use crate::process::{Ends, OtherProcess, open_to_read};
 use crate::segment::Segment;
 
 /// See the [module](self) description.
@@ -93,6 +93,16 @@ impl Window {
             }),
             _ => Err(Errno::EPROTO),
         }
+    }
+
+    /// [`Window::attach`] for a process that has the table as this file.
+    ///
+    /// # Errors
+    /// The same, and those of [`open_to_read`].
+    pub fn open(pid: u32, number: u64, words: FlightWords, owner: OtherProcess) -> Result<Window> {
+        let number = u32::try_from(number).map_err(|_| Errno::EINVAL)?;
+        let fd = open_to_read(pid, number)?;
+        Window::attach(fd.as_fd(), words, owner)
     }
 
     /// Carries out an access, with these bytes if it is a write. `socket` is the link's, which

@@ -3,7 +3,7 @@
 
 use std::os::fd::AsFd as _;
 
-use fabric_abi::{FI_ORDER_RAS, FI_ORDER_WAS, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA};
+use fabric_abi::{FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA};
 use prov_local::channel::{Head, MODERATE, Record};
 use prov_local::copies::Copies as _;
 use prov_local::onesided::window::Outcome;
@@ -96,10 +96,7 @@ impl Core {
         if link.has_requests() {
             return Ok(None);
         }
-        let order = match access.access {
-            Access::Read => FI_ORDER_RAS,
-            Access::Write => FI_ORDER_WAS,
-        };
+        let order = access.access.behind_messages();
         let endpoint = self.endpoints.get(link.ep);
         let is_ordered = endpoint.is_some_and(|endpoint| endpoint.own.msg_order & order != 0);
         if is_ordered && link.has_untaken() {

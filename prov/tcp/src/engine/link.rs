@@ -11,6 +11,7 @@ pub mod keys;
 pub mod listener;
 pub mod messages;
 pub mod narrow;
+pub mod onesided;
 pub mod post;
 pub mod rdm;
 pub mod socket;

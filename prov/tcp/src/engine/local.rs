@@ -2,3 +2,4 @@
 
 pub mod copying;
 pub mod moving;
+pub mod onesided;

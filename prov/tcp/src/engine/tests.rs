@@ -15,6 +15,7 @@ mod left;
 mod lost;
 mod nearby;
 mod negotiated;
+mod onesided;
 mod peek;
 mod refused;
 mod requests;
@@ -30,7 +31,8 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fabric_abi::{FI_ADDR_UNSPEC, FI_COMPLETION};
+use fabric_abi::{FI_ADDR_UNSPEC, FI_COMPLETION, FI_ORDER_RAS, FI_ORDER_WAS};
+use prov_local::onesided::table::RegionTable;
 use prov_message::{Attributes, Core as _};
 use prov_util::av::Insertion;
 use prov_util::buffer::AppIov;
@@ -38,6 +40,7 @@ use prov_util::cq::CqConfig;
 use prov_util::desc::Descs;
 use prov_util::drive::Helper;
 use prov_util::errno::Errno;
+use prov_util::mr::publish::Publisher;
 use prov_util::mr::{Job, MrTable};
 use prov_util::progress::Progress;
 use prov_util::request::{Receive, Select, Tag, Transmit};
@@ -53,6 +56,7 @@ use crate::engine::link::rdm::Rdm;
 use crate::engine::link::socket;
 use crate::params::Params;
 use crate::wire::authentication::Key;
+use crate::wire::handshake::Features;
 use prov_util::av::Av;
 use prov_util::cq::{Cq, ErrorCompletion};
 use prov_util::ffi::{Handle, Use};
@@ -172,9 +176,16 @@ fn side_of(
     door: impl FnOnce(EpKey) -> ListenerKind,
 ) -> Side {
     let params = Arc::new(params);
-    let memory = Arc::new(MrTable::new(&prov_util::mr::Config::default()));
+    let may_be_accessed = params.features().has(Features::REGIONS);
+    let regions = may_be_accessed.then(|| RegionTable::new().unwrap());
+    let publisher = regions.clone().map(|regions| regions as Arc<dyn Publisher>);
+    let memory = Arc::new(MrTable::new(&prov_util::mr::Config {
+        publisher,
+        ..prov_util::mr::Config::default()
+    }));
     let engine = Lane::start(LockKind::Real, |signals| {
-        Core::new(params.clone(), Some(memory.clone()), signals.clone())
+        let (params, memory) = (params.clone(), Some(memory.clone()));
+        Core::new(params, memory, regions.clone(), signals.clone())
     })
     .unwrap();
     engine.help(&Helper::new("tests"));
@@ -194,6 +205,7 @@ fn side_of(
     let part = OwnPart {
         kind: kind(addr, &params),
         auth_key: auth_key.clone(),
+        msg_order: FI_ORDER_RAS | FI_ORDER_WAS,
     };
     let ep = core.endpoints.add(attributes, part);
     let endpoint = core.endpoints.get_mut(ep).unwrap();

@@ -80,6 +80,10 @@ impl Features {
     /// A peer that refuses access to memory says so, and the connection goes on.
     pub const REFUSALS: Features = Features(1 << 5);
 
+    /// Writes to and reads from registered memory between two processes of one host are
+    /// copied by the initiator alone.
+    pub const REGIONS: Features = Features(1 << 6);
+
     /// In a rejection: only one of the two sides has a key to prove.
     pub const KEY: Features = Features(1 << 31);
 
@@ -92,7 +96,8 @@ impl Features {
             | Self::RENDEZVOUS.0
             | Self::DIRECT.0
             | Self::LOCAL.0
-            | Self::REFUSALS.0,
+            | Self::REFUSALS.0
+            | Self::REGIONS.0,
     );
 
     /// What both sides have.

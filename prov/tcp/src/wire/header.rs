@@ -28,6 +28,10 @@ pub const DELIVERY_COMPLETE: u16 = 1 << 2;
 pub const COMMIT_COMPLETE: u16 = 1 << 3;
 /// Of a [`Op::WideRts`]: the message is a tagged one.
 pub const TAGGED: u16 = 1 << 7;
+/// Of an [`Op::Accessed`]: what the sender has done.
+pub const HAS_WRITTEN: u8 = 0;
+/// As above.
+pub const HAS_READ: u8 = 1;
 /// The acknowledgement must name the message: its header ends in an `id`.
 pub const NAMED: u16 = 1 << 8;
 
@@ -109,7 +113,8 @@ impl Header {
             | Op::Throttle
             | Op::WideCts
             | Op::WideData => true,
-            Op::AtomicRequest
+            Op::Accessed
+            | Op::AtomicRequest
             | Op::DirectMsg
             | Op::DirectWrite
             | Op::ReadRequest

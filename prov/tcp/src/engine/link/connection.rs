@@ -23,6 +23,7 @@ use crate::engine::link::incoming::Incoming;
 use crate::engine::link::keys::{EpKey, ListenerKey, NameKey, PeerKey};
 use crate::engine::link::messages::{Placing, Receipt, Rendezvous};
 use crate::engine::link::narrow::Narrow;
+use crate::engine::link::onesided::OneSided;
 use crate::engine::link::socket;
 use crate::params::Params;
 use crate::wire::authentication::Nonce;
@@ -95,6 +96,8 @@ pub struct Connection {
     pub copies: Copies,
     /// Number of the next message in the stream.
     pub sequence: u8,
+    /// What each of the two processes accesses of the other's memory by itself.
+    pub onesided: Box<OneSided>,
     /// Reads whose bytes have not come, oldest first.
     pub reads: VecDeque<PendingRead>,
     /// Operations that wait for an acknowledgement, oldest first.
@@ -330,6 +333,7 @@ impl Connection {
             neighbour: Neighbour::default(),
             copies: Copies::default(),
             sequence: 0,
+            onesided: Box::default(),
             reads: VecDeque::new(),
             acks: VecDeque::new(),
             owed: Vec::new(),

@@ -75,7 +75,8 @@ impl Copies {
             | header::Op::Throttle
             | header::Op::WideCts => false,
             // Nothing that the peer does overtakes what it wrote before.
-            header::Op::AtomicRequest
+            header::Op::Accessed
+            | header::Op::AtomicRequest
             | header::Op::Data
             | header::Op::DirectMsg
             | header::Op::Msg

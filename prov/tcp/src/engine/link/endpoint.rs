@@ -12,6 +12,9 @@ pub struct OwnPart {
     pub kind: Kind,
     /// What its peers must prove to know.
     pub auth_key: Option<Key>,
+    /// The order of its operations (`msg_order` in `struct fi_tx_attr`): whether accesses to
+    /// memory come behind messages. All other order is kept in any case.
+    pub msg_order: u64,
 }
 
 /// How an endpoint finds its connection.

@@ -49,6 +49,16 @@ impl Core {
         }
     }
 
+    /// Two processes that access one another's memory had better know each other: that
+    /// takes more than one message each way.
+    pub(super) fn meet_for_accesses(&mut self, key: ConnKey) {
+        let conn = self.conns.get(key);
+        let is_of_use = conn.is_some_and(|conn| conn.features.has(Features::REGIONS));
+        if is_of_use && self.rota.len() < MOST {
+            self.introduce(key);
+        }
+    }
+
     /// Tells a peer of this host which process this is, unless it was told.
     fn introduce(&mut self, key: ConnKey) {
         let conn = self.conns.get_mut(key);
@@ -60,7 +70,7 @@ impl Core {
         }
     }
 
-    fn remark(&mut self, key: ConnKey, remark: Remark) {
+    pub(super) fn remark(&mut self, key: ConnKey, remark: Remark) {
         self.post_control(key, header_of(remark));
     }
 
@@ -81,6 +91,7 @@ impl Core {
             Subject::Memory => return self.memory_offered(key, &remark),
             Subject::Moved => return self.moved(key, &remark),
             Subject::Stays => return self.refused_memory(key),
+            Subject::Regions => return self.regions_offered(key, &remark),
         }
         if subject == Subject::Introduction {
             self.introduce(key);
@@ -209,6 +220,7 @@ impl Core {
         if shortcut.is_leaving() {
             self.waits_for_room(key);
         }
+        self.lend_regions(key);
         Ok(())
     }
 

@@ -1,5 +1,6 @@
 //! What comes on an open connection.
 
+use prov_local::neighbour::Subject;
 use prov_message::peers::UNKNOWN_SOURCE;
 use prov_message::{Core as _, Expected, Plain, Reaching as _, Ticket, Unmatched};
 
@@ -159,7 +160,10 @@ impl Core {
     /// and the application has to read completions first.
     #[inline]
     pub(crate) fn lacks_room(&self, key: ConnKey, header: &Header) -> bool {
-        let is_remote = matches!(header.op, Op::Write | Op::DirectWrite | Op::AtomicRequest);
+        let is_remote = matches!(
+            header.op,
+            Op::Write | Op::DirectWrite | Op::AtomicRequest | Op::Accessed
+        );
         if !is_remote || header.immediate().is_none() {
             return false;
         }
@@ -280,20 +284,18 @@ impl Core {
             }
             Op::AtomicRequest => self.collect(key, header, COLLECT_LIMIT, bytes),
             Op::Acquaint => {
-                let step = self.remarked(key, header);
-                let conn = self.conns.get(key);
-                let shortcut = conn.and_then(|conn| conn.shortcut.as_ref());
-                if shortcut.is_some_and(|shortcut| shortcut.is_in()) {
+                if header.op_data == Subject::Moved.code() {
                     // What is behind it in the socket only wakes.
                     *bytes = &[];
                 }
-                step
+                self.remarked(key, header)
             }
             Op::DirectMsg | Op::DirectRead | Op::DirectWrite => {
                 self.collect(key, header, MAX_LIST, bytes)
             }
             Op::AtomicResponse => self.atomic_answered(key, header, bytes),
             Op::Refusal => self.refused(key, header),
+            Op::Accessed => self.was_accessed(key, header),
         }
     }
 

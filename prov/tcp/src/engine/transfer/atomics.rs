@@ -65,6 +65,9 @@ impl Core {
             },
         );
         self.gathered = gathered;
+        if let Some(conn) = self.conns.get_mut(key) {
+            conn.has_asked();
+        }
         Ok(())
     }
 

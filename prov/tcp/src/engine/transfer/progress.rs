@@ -322,11 +322,18 @@ impl Core {
     /// `to_end`, and if the peer sends no more, reads until the socket says that
     /// there is nothing left, which may be that it has ended.
     pub(crate) fn read(&mut self, key: ConnKey, to_end: bool) -> bool {
-        match self.read_simple(key) {
+        let any = match self.read_simple(key) {
             Read::Nothing if !to_end => false,
             Read::All if !to_end => true,
             other => self.read_after(key, other, to_end),
+        };
+        // Not in the middle of taking in what was read.
+        if !self.staging.is_empty()
+            && let Some(conn) = self.conns.get(key)
+        {
+            conn.settle();
         }
+        any
     }
 
     /// Goes on where the short way has left off.

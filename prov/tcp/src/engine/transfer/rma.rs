@@ -23,6 +23,9 @@ impl Core {
         self.params.sizes().check_access(access)?;
         match self.destination(ep, access.peer)? {
             Destination::Open(conn) => {
+                if self.access_alone(ep, conn, access)? {
+                    return Ok(());
+                }
                 self.check_room(conn)?;
                 self.start_access(ep, conn, access, Bytes::App(&access.local));
                 Ok(())
@@ -79,6 +82,9 @@ impl Core {
                 header.rma_count = remote.pieces().len() as u8;
                 self.post(key, Post::own(header, remote.pieces(), &[]));
             }
+        }
+        if let Some(conn) = self.conns.get_mut(key) {
+            conn.has_asked();
         }
     }
 

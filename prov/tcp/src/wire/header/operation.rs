@@ -54,6 +54,9 @@ pub enum Op {
     /// operation names. `op_data` says which ([`Refused`](super::refusal::Refused)),
     /// `word` why.
     Refusal = 0x4b,
+    /// The sender has written to the remote buffers by itself, or read them, as `op_data`
+    /// says ([`HAS_WRITTEN`](super::HAS_WRITTEN), [`HAS_READ`](super::HAS_READ)).
+    Accessed = 0x4c,
 }
 
 /// What the header of an operation consists of.
@@ -147,6 +150,7 @@ impl Op {
             0x49 => Op::DirectWrite,
             0x4a => Op::DirectMsg,
             0x4b => Op::Refusal,
+            0x4c => Op::Accessed,
             _ => return None,
         })
     }
@@ -158,7 +162,7 @@ impl Op {
         reason = "there is a layout for each code that an operation has"
     )]
     pub fn layout(self) -> Layout {
-        const CODES: usize = Op::Refusal as usize + 1;
+        const CODES: usize = Op::Accessed as usize + 1;
         const {
             let mut code = CODES;
             while code <= u8::MAX as usize {
@@ -241,6 +245,7 @@ impl Op {
                 Features::LOCAL,
             ),
             Op::Refusal => (&[Fields::ID, Fields::WORD], Features::REFUSALS),
+            Op::Accessed => (&[Fields::DATA, Fields::RMA], Features::REGIONS),
         };
         let mut fields = Fields::NONE;
         let mut index = 0;

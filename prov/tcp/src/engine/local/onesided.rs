@@ -1,0 +1,193 @@
+//! Writes and reads between two processes of one host that the initiator carries out by
+//! itself, whatever the target does meanwhile ([`prov_local::onesided`]).
+//!
+//! They are copied when they are posted, so that whatever is posted later comes behind them.
+//! They are in order with what was posted earlier since the peer is asked for them, as if it
+//! were on another host, until it has acted upon that.
+
+use std::os::fd::{AsFd as _, AsRawFd as _};
+
+use prov_local::neighbour::{OutOfTurn, Remark, Subject};
+use prov_local::onesided::window::{Outcome, Window};
+use prov_message::Op;
+use prov_message::peers::Bytes;
+use prov_util::errno::{Errno, Result};
+use prov_util::request::{Access, RemoteAccess};
+
+use crate::LOG;
+use crate::engine::Core;
+use crate::engine::link::connection::Connection;
+use crate::engine::link::fault::{Fault, Step};
+use crate::engine::link::keys::{ConnKey, EpKey};
+use crate::engine::link::onesided::Regions;
+use crate::engine::link::post::Post;
+use crate::wire::WireError;
+use crate::wire::handshake::Features;
+use crate::wire::header::{self, Header};
+
+impl Core {
+    /// Lets the peer access registered memory by itself, if that is possible.
+    pub(super) fn lend_regions(&mut self, key: ConnKey) {
+        let (Some(regions), Some(conn)) = (&self.regions, self.conns.get_mut(key)) else {
+            return;
+        };
+        let (Some(holder), Some(shortcut)) = (conn.neighbour.holder(), &conn.shortcut) else {
+            return;
+        };
+        if !conn.features.has(Features::REGIONS) {
+            return;
+        }
+        match regions.watch(shortcut.flights_of_peer(), holder.pid) {
+            Ok(watching) => {
+                conn.onesided.watching = Some(watching);
+                let number = regions.descriptor().as_raw_fd().unsigned_abs();
+                let remark = Remark {
+                    subject: Subject::Regions,
+                    id: number.into(),
+                    word: 0,
+                };
+                self.remark(key, remark);
+            }
+            Err(error) => log::info!(
+                target: LOG.ep_ctrl,
+                "process {} cannot access memory by itself: {error}", holder.pid
+            ),
+        }
+    }
+
+    /// The peer says where its regions stand.
+    pub(super) fn regions_offered(&mut self, key: ConnKey, remark: &Remark) -> Step {
+        let conn = self.conns.get_mut(key).ok_or(Fault::Gone)?;
+        let is_known = !matches!(conn.onesided.regions, Regions::Unknown);
+        if is_known || conn.shortcut.is_none() || !conn.features.has(Features::REGIONS) {
+            return Err(OutOfTurn.into());
+        }
+        conn.onesided.regions = Regions::Offered(remark.id);
+        Ok(())
+    }
+
+    /// Carries out an access without the peer, where that is possible and in order; `false`
+    /// where the peer has to be asked.
+    ///
+    /// # Errors
+    /// `-FI_EAGAIN` where there is no room for the message that the peer is to have of it.
+    pub(crate) fn access_alone(
+        &mut self,
+        ep: EpKey,
+        key: ConnKey,
+        access: &RemoteAccess,
+    ) -> Result<bool> {
+        let Some(conn) = self.conns.get_mut(key) else {
+            return Ok(false);
+        };
+        match conn.onesided.regions {
+            Regions::Open(_) => {}
+            Regions::Offered(number) => open(conn, number),
+            Regions::Unknown => {
+                self.meet_for_accesses(key);
+                return Ok(false);
+            }
+            Regions::Closed => return Ok(false),
+        }
+        let endpoint = self.endpoints.get(ep).ok_or(Errno::EOPBADSTATE)?;
+        let is_behind_messages = endpoint.own.msg_order & access.access.behind_messages() != 0;
+        let has_room = self.check_room(key);
+        let Some(conn) = self.conns.get_mut(key) else {
+            return Ok(false);
+        };
+        if !conn.may_access(is_behind_messages) {
+            return Ok(false);
+        }
+        let Connection {
+            onesided, socket, ..
+        } = conn;
+        let Regions::Open(window) = &mut onesided.regions else {
+            return Ok(false);
+        };
+        let bytes = Bytes::App(&access.local);
+        let outcome = match window.access(access, &bytes, socket.as_fd(), || has_room.is_ok()) {
+            Outcome::Done { is_told } => {
+                if is_told {
+                    self.tell_of(key, access);
+                }
+                Ok(())
+            }
+            Outcome::Failed(error) => Err(error),
+            Outcome::NoRoom => return Err(Errno::EAGAIN),
+            Outcome::Ask => return Ok(false),
+            Outcome::Forbidden(error) => {
+                onesided.regions = Regions::Closed;
+                cannot_access(conn, error);
+                return Ok(false);
+            }
+        };
+        self.endpoints.report(&Op::of_access(ep, access), outcome);
+        Ok(true)
+    }
+
+    /// Tells the peer of an access that this process has carried out.
+    fn tell_of(&mut self, key: ConnKey, access: &RemoteAccess) {
+        let mut header = Header::new(header::Op::Accessed);
+        let remote = access.remote.pieces();
+        header.rma_count = remote.len() as u8;
+        header.op_data = match access.access {
+            Access::Write => header::HAS_WRITTEN,
+            Access::Read => header::HAS_READ,
+        };
+        header.carry(access.immediate());
+        let conn = self.conns.get(key);
+        let was_settled = conn.is_some_and(Connection::is_as_settled);
+        self.post(key, Post::own(header, remote, &[]));
+        if let Some(conn) = self.conns.get_mut(key)
+            && was_settled
+        {
+            conn.has_told();
+        }
+    }
+
+    /// The peer has written to memory of this process, or read it, by itself.
+    pub(crate) fn was_accessed(&mut self, key: ConnKey, header: &Header) -> Step {
+        let conn = self.conns.get(key).ok_or(Fault::Gone)?;
+        if conn.onesided.watching.is_none() {
+            return Err(OutOfTurn.into());
+        }
+        let list = *conn.stream.rma();
+        let data = header.immediate();
+        if data.is_some() {
+            self.look_for_source_of(key);
+        }
+        let (target, visitor) = self.visited(key)?;
+        match header.op_data {
+            header::HAS_WRITTEN => target.has_been_written(&visitor, list.pieces(), data),
+            header::HAS_READ => target.has_been_read(&visitor, list.pieces()),
+            _ => return Err(Fault::Protocol(WireError::Field("access"))),
+        }
+        Ok(())
+    }
+}
+
+/// Opens the peer's file with its regions.
+fn open(conn: &mut Connection, number: u64) {
+    let (Some(holder), Some(memory)) = (conn.neighbour.holder(), conn.neighbour.memory()) else {
+        // It has yet to be seen whether its memory can be read.
+        return;
+    };
+    let Some(shortcut) = &conn.shortcut else {
+        return;
+    };
+    let opened = Window::open(holder.pid, number, shortcut.flights(), memory.clone());
+    conn.onesided.regions = match opened {
+        Ok(window) => Regions::Open(Box::new(window)),
+        Err(error) => {
+            cannot_access(conn, error);
+            Regions::Closed
+        }
+    };
+}
+
+fn cannot_access(conn: &Connection, error: Errno) {
+    log::info!(
+        target: LOG.ep_data,
+        "{} is asked for each access to its memory: {error}", conn.peer_text()
+    );
+}

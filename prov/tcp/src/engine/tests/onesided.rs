@@ -1,0 +1,539 @@
+//! Writes and reads that the initiator carries out, whatever the owner of the memory does.
+
+use fabric_abi::{
+    FI_COMMIT_COMPLETE, FI_REMOTE_CQ_DATA, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_SUM, FI_UINT64,
+};
+use libc::iovec;
+use prov_local::neighbour::Subject;
+use prov_util::cntr::{Cntr, CntrEvents};
+use prov_util::mr::{Memory, Region, RemoteEvents, Request};
+use prov_util::request::{Access, Atomic, AtomicKind, RemoteAccess, RemotePiece};
+
+use super::direct::{KEY, Stranger, register, remote};
+use super::nearby::{exchange, has_moved, nearby_of, pattern};
+use super::*;
+use crate::engine::link::onesided::Regions;
+use crate::params::Local;
+use crate::wire::header::{self, Header, Op};
+
+/// Where all the ways of bytes within a host are used.
+const LENGTHS: [usize; 8] = [0, 1, 8, 96, 5000, 20_000, 70_000, 1 << 20];
+
+/// Two sides that have left their socket, the first of which has looked at the regions of
+/// the second. That is not driven from then on, unless a test does.
+fn pair() -> (Side, Side) {
+    let (a, b) = nearby_of(Params::default());
+    until([&a, &b], || has_moved(&a) && has_moved(&b) && is_lent(&a));
+    clear(&a, &b);
+    (a, b)
+}
+
+fn clear(a: &Side, b: &Side) {
+    for side in [a, b] {
+        side.done.borrow_mut().clear();
+    }
+}
+
+/// Whether a side knows of its peer's regions.
+fn is_lent(side: &Side) -> bool {
+    let core = side.engine.core();
+    let mut all = core.conns.values().map(|conn| &conn.onesided.regions);
+    all.all(|regions| !matches!(regions, Regions::Unknown))
+}
+
+fn request(kind: Access, key: u64, bytes: &mut [u8]) -> RemoteAccess {
+    RemoteAccess {
+        access: kind,
+        remote: RemotePiece {
+            addr: 0,
+            len: bytes.len() as u64,
+            key,
+        }
+        .into(),
+        local: memory(bytes),
+        desc: Descs::NONE,
+        peer: 0,
+        data: 0,
+        flags: FI_COMPLETION,
+        context: std::ptr::null_mut(),
+    }
+}
+
+fn post(side: &Side, access: &RemoteAccess) {
+    side.engine.core().access(side.ep, access).unwrap();
+}
+
+fn access(side: &Side, kind: Access, key: u64, bytes: &mut [u8]) {
+    post(side, &request(kind, key, bytes));
+}
+
+/// Operations of a side that have completed since, without a call of its peer's.
+fn completed(side: &Side) -> usize {
+    side.drive();
+    assert!(side.failed.borrow().is_empty());
+    side.done.borrow_mut().drain(..).count()
+}
+
+fn error(side: &Side) -> Option<Errno> {
+    side.drive();
+    assert!(side.done.borrow().is_empty());
+    side.failed.borrow_mut().pop().map(|failed| failed.err)
+}
+
+fn region(side: &Side, key: u64, access: u64, pieces: &mut [&mut [u8]]) -> Arc<Region> {
+    let list: Vec<iovec> = pieces
+        .iter_mut()
+        .map(|piece| iovec {
+            iov_base: piece.as_mut_ptr().cast(),
+            iov_len: piece.len(),
+        })
+        .collect();
+    // SAFETY: the tests keep the bytes as long as the region.
+    let memory = unsafe { Memory::new(&list) }.unwrap();
+    side.memory
+        .register(Request::new(memory, access, key))
+        .unwrap()
+}
+
+#[test]
+fn any_number_of_writes_and_reads_of_any_length_need_nobody_at_the_other_side() {
+    let (a, b) = pair();
+    let mut place = vec![0; 1 << 20];
+    let _region = register(&b, &mut place);
+    for (round, len) in LENGTHS.into_iter().cycle().take(2000).enumerate() {
+        let (mut out, mut back) = (pattern(len, round), vec![0; len]);
+        access(&a, Access::Write, KEY, &mut out);
+        assert_eq!(completed(&a), 1, "{len} bytes");
+        access(&a, Access::Read, KEY, &mut back);
+        assert_eq!(completed(&a), 1, "{len} bytes");
+        assert!(back == out && place[..len] == out);
+    }
+}
+
+#[test]
+fn both_sides_may_do_so() {
+    let (a, b) = pair();
+    until([&a, &b], || is_lent(&b));
+    let mut places = [[0; 64], [0; 64]];
+    let [first, second] = &mut places;
+    let _regions = [register(&a, first), register(&b, second)];
+    let mut out = [7; 64];
+    for side in [&a, &b] {
+        access(side, Access::Write, KEY, &mut out);
+        assert_eq!(completed(side), 1);
+    }
+    assert_eq!(places, [[7; 64], [7; 64]]);
+}
+
+#[test]
+fn a_refusal_needs_nobody_either() {
+    let (a, b) = pair();
+    let (mut place, mut gone, mut bytes) = ([0; 64], [0; 64], [7; 8]);
+    let closed = region(&b, KEY + 1, FI_REMOTE_READ, &mut [&mut gone]);
+    b.memory.close(&closed).unwrap();
+    let _region = region(&b, KEY, FI_REMOTE_READ, &mut [&mut place]);
+    for (kind, key, addr, reason) in [
+        (Access::Write, KEY, 0, Errno::EACCES),
+        (Access::Read, KEY, 57, Errno::EACCES),
+        (Access::Read, KEY, u64::MAX - 3, Errno::EACCES),
+        (Access::Read, KEY + 1, 0, Errno::ENOKEY),
+        (Access::Write, KEY + 2, 0, Errno::ENOKEY),
+    ] {
+        let mut wrong = request(kind, key, &mut bytes);
+        wrong.remote = RemotePiece { addr, len: 8, key }.into();
+        post(&a, &wrong);
+        assert_eq!(error(&a), Some(reason), "{kind:?} of {key} at {addr}");
+    }
+    assert_eq!(place, [0; 64]);
+}
+
+#[test]
+fn a_key_that_is_used_again_leads_to_the_new_region() {
+    let (a, b) = pair();
+    let mut places = [[0u8; 8]; 20];
+    for (number, place) in places.iter_mut().enumerate() {
+        let open = register(&b, place);
+        let mut bytes = [number as u8 + 1; 8];
+        access(&a, Access::Write, KEY, &mut bytes);
+        assert_eq!(completed(&a), 1);
+        b.memory.close(&open).unwrap();
+    }
+    for (number, place) in places.iter().enumerate() {
+        assert_eq!(*place, [number as u8 + 1; 8]);
+    }
+}
+
+/// What a side was told of remote writes: lengths and data.
+fn told(side: &Side) -> Vec<(usize, u64)> {
+    let mut all = Vec::new();
+    side.engine.progress();
+    let _ = side.cq.read(1000, |one| {
+        assert_eq!(one.flags & FI_REMOTE_WRITE, FI_REMOTE_WRITE);
+        all.push((one.len, one.data));
+    });
+    all
+}
+
+#[test]
+fn immediate_data_comes_behind_the_bytes_and_holds_nothing_up() {
+    let (a, b) = pair();
+    let (mut place, mut out) = (vec![0; 70_000], pattern(70_000, 1));
+    let _region = register(&b, &mut place);
+    // More than there are places for in the memory that is shared.
+    let lens: Vec<usize> = [8, 70_000, 0].into_iter().cycle().take(900).collect();
+    for (data, &len) in lens.iter().enumerate() {
+        let mut write = request(Access::Write, KEY, &mut out[..len]);
+        write.flags |= FI_REMOTE_CQ_DATA;
+        write.data = data as u64;
+        post(&a, &write);
+        assert_eq!(completed(&a), 1);
+        // One without data is as free to go.
+        let mut back = [0; 8];
+        access(&a, Access::Read, KEY, &mut back);
+        assert_eq!(completed(&a), 1);
+    }
+    assert!(place == out);
+    let mut all = Vec::new();
+    until([&a, &a], || {
+        all.extend(told(&b));
+        all.len() == lens.len()
+    });
+    let expected: Vec<(usize, u64)> = lens.into_iter().zip(0..).collect();
+    assert_eq!(all, expected);
+}
+
+#[test]
+fn what_finds_no_room_for_its_data_is_not_copied() {
+    let (a, b) = pair();
+    let mut place = [0; 8];
+    let _region = register(&b, &mut place);
+    let mut last = 0;
+    let refused = loop {
+        last += 1;
+        let mut out = u64::to_ne_bytes(last);
+        let mut write = request(Access::Write, KEY, &mut out);
+        write.flags |= FI_REMOTE_CQ_DATA;
+        if let Err(error) = a.engine.core().access(a.ep, &write) {
+            break error;
+        }
+    };
+    assert_eq!(refused, Errno::EAGAIN);
+    assert_eq!(u64::from_ne_bytes(place), last - 1);
+    // Without data, there is nothing to be told.
+    let mut bytes = [1; 8];
+    access(&a, Access::Write, KEY, &mut bytes);
+    assert_eq!(place, [1; 8]);
+}
+
+/// Counts bytes.
+#[derive(Default)]
+struct Accesses(std::sync::atomic::AtomicUsize);
+
+impl RemoteEvents for Accesses {
+    fn accessed(&self, bytes: usize) {
+        let relaxed = std::sync::atomic::Ordering::Relaxed;
+        self.0.fetch_add(bytes, relaxed);
+    }
+}
+
+#[test]
+fn counters_of_regions_and_endpoints_count_what_peers_do_by_themselves() {
+    let (a, b) = pair();
+    let (mut place, mut bytes) = ([0; 8], [3; 8]);
+    let open_region = register(&b, &mut place);
+    for (kind, counted) in [
+        (Access::Write, FI_REMOTE_WRITE),
+        (Access::Read, FI_REMOTE_READ),
+    ] {
+        let counter = Arc::new(Accesses::default());
+        b.memory
+            .count_in(&open_region, counted, counter.clone())
+            .unwrap();
+        let count = || counter.0.load(std::sync::atomic::Ordering::Relaxed);
+        for _ in 0..3 {
+            access(&a, kind, KEY, &mut bytes);
+            assert_eq!(completed(&a), 1);
+        }
+        assert_eq!(count(), 0);
+        until([&b, &b], || count() == 24);
+    }
+    let counter = open(Cntr::new(CntrEvents::Completions, Attachment::None, None));
+    let mut core = b.engine.core();
+    let reports = &mut core.endpoints.get_mut(b.ep).unwrap().reports;
+    reports.counters.remote_write = Some(counter.clone());
+    b.memory.count_all(reports.counters.remote());
+    drop(core);
+    access(&a, Access::Write, KEY, &mut bytes);
+    assert_eq!((completed(&a), counter.read()), (1, 0));
+    until([&b, &b], || counter.read() == 1);
+}
+
+/// Sets the order that an endpoint was promised.
+fn promise(side: &Side, order: u64) {
+    let mut core = side.engine.core();
+    core.endpoints.get_mut(side.ep).unwrap().own.msg_order = order;
+}
+
+#[test]
+fn an_access_is_behind_messages_where_that_was_promised_and_waits_for_nobody_elsewhere() {
+    for (kind, order) in [
+        (Access::Write, FI_ORDER_WAS),
+        (Access::Read, FI_ORDER_RAS),
+        (Access::Write, FI_ORDER_RAS),
+        (Access::Read, FI_ORDER_WAS),
+    ] {
+        let waits = (order == FI_ORDER_WAS) == matches!(kind, Access::Write);
+        let (a, b) = pair();
+        promise(&a, order);
+        let mut place = [0; 8];
+        let _region = register(&b, &mut place);
+        let (mut out, mut into, mut bytes) = ([5; 8], [0; 8], [3; 8]);
+        receive(&b, &mut into, 1);
+        send(&a, &mut out, 1);
+        assert_eq!(completed(&a), 1);
+        access(&a, kind, KEY, &mut bytes);
+        a.drive();
+        let is_done = || match kind {
+            Access::Write => place == [3; 8],
+            Access::Read => bytes == [0; 8],
+        };
+        assert_eq!(is_done(), !waits, "{kind:?} {order:#x}");
+        until([&a, &b], || b.count() == 1 && is_done());
+    }
+}
+
+#[test]
+fn what_the_peer_has_taken_in_holds_nothing_up() {
+    for len in [8, 3000, 40_000, 300_000] {
+        let (a, b) = pair();
+        let mut place = [0; 8];
+        let _region = register(&b, &mut place);
+        for round in 1..4 {
+            let (mut out, mut into) = (pattern(len, 3), vec![0; len]);
+            // With a receive for it, or without.
+            if round != 2 {
+                receive(&b, &mut into, round);
+            }
+            send(&a, &mut out, round);
+            until([&a, &b], || a.count() == 1);
+            if round == 2 {
+                receive(&b, &mut into, round);
+            }
+            until([&a, &b], || b.count() == 1);
+            clear(&a, &b);
+            let mut bytes = [round as u8; 8];
+            access(&a, Access::Write, KEY, &mut bytes);
+            assert_eq!((completed(&a), place), (1, bytes), "{len} bytes");
+        }
+    }
+}
+
+#[test]
+fn nothing_is_copied_ahead_of_a_message_that_is_being_copied() {
+    let (a, b) = pair();
+    let mut place = [0; 8];
+    let _region = register(&b, &mut place);
+    let (mut out, mut into) = (pattern(1 << 20, 1), vec![0; 1 << 20]);
+    receive(&b, &mut into, 1);
+    send(&a, &mut out, 1);
+    let is_copying = || {
+        let core = b.engine.core();
+        let mut conns = core.conns.values();
+        conns.any(|conn| conn.detours.has(Detour::Copying))
+    };
+    // It takes the message in, and copies nothing yet.
+    until([&a, &a], || {
+        b.engine.core().progress();
+        is_copying()
+    });
+    let mut bytes = [3; 8];
+    access(&a, Access::Write, KEY, &mut bytes);
+    a.drive();
+    assert_eq!(place, [0; 8]);
+    until([&a, &b], || place == [3; 8]);
+    assert!(into == out);
+}
+
+#[test]
+fn nothing_is_copied_ahead_of_a_request_that_the_owner_has_to_carry_out() {
+    let (a, b) = pair();
+    promise(&a, 0);
+    let (mut whole, mut halves) = ([0; 8], [[0; 4], [0; 4]]);
+    let [left, right] = &mut halves;
+    let _whole = register(&b, &mut whole);
+    // Memory in pieces is its owner's to write to.
+    let both = FI_REMOTE_READ | FI_REMOTE_WRITE;
+    let _parts = region(&b, KEY + 1, both, &mut [left, right]);
+    let (mut first, mut later, mut back) = ([1; 8], [2; 8], [0; 8]);
+    access(&a, Access::Write, KEY + 1, &mut first);
+    access(&a, Access::Write, KEY, &mut later);
+    access(&a, Access::Read, KEY, &mut back);
+    a.drive();
+    assert_eq!((whole, back), ([0; 8], [0; 8]));
+    until([&a, &b], || a.count() == 3);
+    assert_eq!((halves, whole, back), ([[1; 4]; 2], [2; 8], [2; 8]));
+    clear(&a, &b);
+    // Then they are copied again.
+    until([&a, &b], || {
+        let core = a.engine.core();
+        let mut shortcuts = core.conns.values().map(|conn| conn.shortcut.as_ref());
+        shortcuts.all(|shortcut| shortcut.is_some_and(|it| it.is_settled()))
+    });
+    later = [4; 8];
+    access(&a, Access::Write, KEY, &mut later);
+    assert_eq!((completed(&a), whole), (1, [4; 8]));
+}
+
+#[test]
+fn nothing_is_copied_ahead_of_an_atomic_operation() {
+    let (a, b) = pair();
+    promise(&a, 0);
+    let mut place = 5u64.to_ne_bytes();
+    let _region = register(&b, &mut place);
+    let (mut one, mut old) = (1u64.to_ne_bytes(), [0; 8]);
+    let add = Atomic {
+        kind: AtomicKind::Fetch {
+            result: memory(&mut old),
+            result_desc: Descs::NONE,
+        },
+        datatype: FI_UINT64,
+        op: FI_SUM,
+        remote: remote(0, 8).into(),
+        operand: memory(&mut one),
+        desc: Descs::NONE,
+        peer: 0,
+        data: 0,
+        flags: FI_COMPLETION,
+        context: std::ptr::null_mut(),
+    };
+    a.engine.core().atomic(a.ep, &add).unwrap();
+    let mut later = 77u64.to_ne_bytes();
+    access(&a, Access::Write, KEY, &mut later);
+    assert_eq!(u64::from_ne_bytes(place), 5);
+    until([&a, &b], || {
+        a.count() == 2 && u64::from_ne_bytes(place) == 77
+    });
+    assert_eq!(u64::from_ne_bytes(old), 5);
+}
+
+#[test]
+fn what_is_to_last_is_written_by_its_owner() {
+    let (a, b) = pair();
+    let mut place = [0; 8];
+    let _region = register(&b, &mut place);
+    let mut bytes = [1; 8];
+    let mut write = request(Access::Write, KEY, &mut bytes);
+    write.flags |= FI_COMMIT_COMPLETE;
+    post(&a, &write);
+    assert_eq!((completed(&a), place), (0, [0; 8]));
+    until([&a, &b], || a.count() == 1);
+    assert_eq!(place, [1; 8]);
+}
+
+#[test]
+fn who_only_writes_gets_to_know_its_peer() {
+    let (a, b) = (side(), side());
+    a.knows(b.addr);
+    b.knows(a.addr);
+    let mut place = [0; 8];
+    let _region = register(&b, &mut place);
+    let is_open = |side: &Side| {
+        let core = side.engine.core();
+        let mut conns = core.conns.values();
+        conns.any(|conn| matches!(conn.onesided.regions, Regions::Open(_)))
+    };
+    let mut bytes = [1; 8];
+    until([&a, &b], || {
+        access(&a, Access::Write, KEY, &mut bytes);
+        is_open(&a)
+    });
+    until([&a, &b], || a.outstanding() == 0 && place == [1; 8]);
+}
+
+#[test]
+fn where_one_side_does_not_share_memory_it_is_asked() {
+    for (mine, other) in [(Local::Off, Local::Auto), (Local::Auto, Local::Off)] {
+        let with = |local| {
+            side_with(Params {
+                local,
+                ..Params::default()
+            })
+        };
+        let (a, b) = (with(mine), with(other));
+        a.knows(b.addr);
+        b.knows(a.addr);
+        let mut place = [0; 8];
+        let _region = register(&b, &mut place);
+        (0..8).for_each(|round| exchange(&a, &b, round));
+        clear(&a, &b);
+        for value in 1..4 {
+            let mut bytes = [value; 8];
+            access(&a, Access::Write, KEY, &mut bytes);
+            until([&a, &b], || a.count() == 1 && place == bytes);
+            clear(&a, &b);
+        }
+        let core = a.engine.core();
+        let mut all = core.conns.values().map(|conn| &conn.onesided.regions);
+        assert!(all.all(|regions| matches!(regions, Regions::Unknown)));
+    }
+}
+
+#[test]
+fn a_peer_that_closes_its_endpoint_is_written_to_no_more() {
+    let (a, b) = pair();
+    let (mut place, mut bytes) = ([0; 8], [1; 8]);
+    let _region = register(&b, &mut place);
+    access(&a, Access::Write, KEY, &mut bytes);
+    assert_eq!((completed(&a), place), (1, [1; 8]));
+    b.engine.core().close_endpoint(b.ep);
+    let mut write = [2; 8];
+    let posted = {
+        let write = request(Access::Write, KEY, &mut write);
+        a.engine.core().access(a.ep, &write)
+    };
+    if posted.is_ok() {
+        until([&a, &a], || a.outstanding() == 0);
+    }
+    assert_eq!(place, [1; 8]);
+}
+
+#[test]
+fn whoever_speaks_of_regions_or_accesses_out_of_turn_loses_the_connection() {
+    let a = side();
+    let mut place = [0; 8];
+    let _region = register(&a, &mut place);
+    let mut peer = Stranger::of(&a);
+    peer.acquaint(Subject::Regions.code(), 3, 0);
+    assert_eq!(peer.hear(&a), None);
+    for what in [header::HAS_WRITTEN, header::HAS_READ, 7] {
+        let mut peer = Stranger::of(&a);
+        let mut accessed = Header::new(Op::Accessed);
+        accessed.op_data = what;
+        peer.say(&accessed, &[remote(0, 8)], &[]);
+        assert_eq!(peer.hear(&a), None);
+    }
+}
+
+#[test]
+fn a_file_that_has_no_regions_is_not_believed() {
+    let (a, b) = nearby_of(Params::default());
+    until([&a, &b], || has_moved(&a) && has_moved(&b) && is_lent(&a));
+    let exe = std::fs::File::open("/proc/self/exe").unwrap();
+    let number = std::os::fd::AsRawFd::as_raw_fd(&exe).unsigned_abs();
+    let mut place = [0; 8];
+    let _region = register(&b, &mut place);
+    for number in [u64::MAX, 1 << 40, u64::from(number)] {
+        let mut core = a.engine.core();
+        for conn in core.conns.values_mut() {
+            conn.onesided.regions = Regions::Offered(number);
+        }
+        drop(core);
+        clear(&a, &b);
+        let mut bytes = [number as u8; 8];
+        access(&a, Access::Write, KEY, &mut bytes);
+        until([&a, &b], || a.count() == 1 && place == bytes);
+        let core = a.engine.core();
+        let mut all = core.conns.values().map(|conn| &conn.onesided.regions);
+        assert!(all.all(|regions| matches!(regions, Regions::Closed)));
+    }
+}
