@@ -1,6 +1,8 @@
 //! Completion queues (fi_cq(3)).
 
+mod blocking;
 mod completion;
+mod config;
 mod ring;
 
 #[cfg(test)]
@@ -10,105 +12,26 @@ mod wait_tests;
 
 use std::collections::VecDeque;
 use std::ffi::CStr;
-use std::ops::{ControlFlow, DerefMut};
+use std::ops::DerefMut;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use fabric_abi::{fi_cq_data_entry, fi_cq_entry, fi_cq_msg_entry, fi_cq_tagged_entry};
-
+pub use blocking::BlockingRead;
 pub use completion::{Completion, ErrorCompletion};
+pub use config::{CqConfig, CqFormat, CqOwner};
 use ring::Ring;
 
 use crate::errno::{Errno, Result};
 use crate::logging::UTIL;
 use crate::progress::Progress;
 use crate::sync::{LockKind, LoneLock};
-use crate::wait::{Attachment, Deadline, Pause, Sources, Waitable, Wake};
-
-/// What an entry consists of (`enum fi_cq_format`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CqFormat {
-    /// `struct fi_cq_entry`
-    Context,
-    /// `struct fi_cq_msg_entry`
-    Msg,
-    /// `struct fi_cq_data_entry`
-    Data,
-    /// `struct fi_cq_tagged_entry`
-    Tagged,
-}
-
-impl CqFormat {
-    /// Bytes of an entry.
-    fn entry_size(self) -> usize {
-        match self {
-            CqFormat::Context => size_of::<fi_cq_entry>(),
-            CqFormat::Msg => size_of::<fi_cq_msg_entry>(),
-            CqFormat::Data => size_of::<fi_cq_data_entry>(),
-            CqFormat::Tagged => size_of::<fi_cq_tagged_entry>(),
-        }
-    }
-}
-
-/// How to open a queue.
-pub struct CqConfig {
-    /// What an entry consists of.
-    pub format: CqFormat,
-    /// Entries to set memory aside for; 0: the library chooses.
-    pub size: usize,
-    /// Whether source addresses are kept for `readfrom`.
-    pub with_sources: bool,
-    /// Whether the threading level makes threads meet here.
-    pub lock: LockKind,
-    /// What to wait with.
-    pub wait: Attachment,
-    /// Whether blocking reads name a number of entries to wait for
-    /// (`FI_CQ_COND_THRESHOLD`).
-    pub by_threshold: bool,
-    /// Interface version of the application, on which error entries depend.
-    pub api_version: u32,
-    /// Unread entries from which on peers add none for which no receive was posted
-    /// (immediate data of remote writes and atomic operations): the links that bring
-    /// such operations wait until entries are read. At least `size`.
-    pub unasked: usize,
-    /// The queue that everything goes to instead (fi_peer(3)).
-    pub owner: Option<Box<dyn CqOwner>>,
-}
-
-/// A queue of entries with all that there is to say, and with nothing to wait with.
-impl Default for CqConfig {
-    fn default() -> Self {
-        CqConfig {
-            format: CqFormat::Tagged,
-            size: 0,
-            with_sources: true,
-            lock: LockKind::Real,
-            wait: Attachment::None,
-            by_threshold: false,
-            api_version: crate::attr::version(2, 0),
-            unasked: UNASKED,
-            owner: None,
-        }
-    }
-}
-
-/// A queue of another provider which takes this one's completions.
-pub trait CqOwner: Send + Sync {
-    /// Takes a completion.
-    fn write(&self, completion: &Completion) -> Result;
-
-    /// Takes an error entry.
-    fn write_error(&self, error: &ErrorCompletion) -> Result;
-}
+use crate::wait::{Attachment, Sources};
 
 /// Texts of error numbers that are a provider's own (`fi_cq_strerror`).
 pub type ErrorTexts = fn(i32) -> Option<&'static CStr>;
 
 /// Entries that a queue has room for unless it is told.
 const DEFAULT_SIZE: usize = 1024;
-
-/// Default of [`CqConfig::unasked`]: 262,144 entries of 56 bytes are 14 MiB.
-const UNASKED: usize = 1 << 18;
 
 /// A completion queue.
 ///
@@ -318,70 +241,6 @@ impl Cq {
             self.drive();
         }
         self.take(count, sink)
-    }
-
-    /// [`Cq::read`] that waits, up to `timeout` milliseconds (negative: for
-    /// ever), until `threshold` completions are there, or fewer and an error.
-    ///
-    /// # Errors
-    /// Those of [`Cq::read`], where `FI_EAGAIN` means that the time is over or
-    /// that [`Cq::signal`] was called; `FI_ENOSYS` if the queue has no wait
-    /// object of its own.
-    pub fn start_blocking(
-        &self,
-        count: usize,
-        threshold: usize,
-        timeout: i32,
-    ) -> Result<BlockingRead<'_>> {
-        if !self.attachment.can_block() {
-            return Err(Errno::ENOSYS);
-        }
-        Ok(BlockingRead {
-            waiter: Waiter {
-                cq: self,
-                // More than there is room for may never come.
-                threshold: threshold.clamp(1, count.max(1)).min(self.unasked),
-                answered: self.answered.load(Ordering::Relaxed),
-            },
-            count,
-            deadline: Deadline::after_ms(timeout),
-        })
-    }
-
-    /// All rounds of it, for a caller in Rust. The thread must not be cancelled meanwhile.
-    ///
-    /// # Errors
-    /// Those of its rounds.
-    pub fn read_blocking(
-        &self,
-        count: usize,
-        threshold: usize,
-        timeout: i32,
-        mut sink: impl FnMut(&Completion),
-    ) -> Result<usize> {
-        let read = self.start_blocking(count, threshold, timeout)?;
-        let mut woke = Wake::Ready;
-        loop {
-            match read.round(woke, &mut sink) {
-                ControlFlow::Continue(pause) => woke = pause.take(),
-                ControlFlow::Break(outcome) => return outcome,
-            }
-        }
-    }
-
-    /// Makes all blocked reads return, or the next one if there is none.
-    ///
-    /// # Errors
-    /// `FI_ENOSYS` if the queue has no wait object.
-    pub fn signal(&self) -> Result {
-        if matches!(self.attachment, Attachment::None) {
-            return Err(Errno::ENOSYS);
-        }
-        self.signals.fetch_add(1, Ordering::Release);
-        if let Some(wait) = self.attachment.wait() {
-            wait.ring();
-        }
-        Ok(())
     }
 
     /// Takes the error entry that is next.
@@ -606,16 +465,6 @@ impl Cq {
             log::error!(target: UTIL.cq, "the owner of a peer completion queue lost an entry: {error}");
         }
     }
-
-    /// Arms for `threshold` entries; whether fewer are there, and no error.
-    fn arm_at(&self, threshold: usize) -> bool {
-        let mut state = self.state.lock();
-        if self.pending.load(Ordering::Relaxed) >= threshold || state.error_is_pending() {
-            return false;
-        }
-        state.armed_at = state.armed_at.min(threshold);
-        true
-    }
 }
 
 impl State {
@@ -654,103 +503,5 @@ impl State {
         if self.armed_at != usize::MAX {
             self.armed_at = 1;
         }
-    }
-}
-
-impl Waitable for Cq {
-    fn attachment(&self) -> &Attachment {
-        &self.attachment
-    }
-
-    fn sources(&self) -> &Sources {
-        &self.sources
-    }
-
-    fn take_news(&self) -> bool {
-        self.pending.load(Ordering::Relaxed) > 0
-    }
-
-    fn arm(&self) -> bool {
-        self.arm_at(1)
-    }
-}
-
-/// A blocking read. Nothing is to be done when it is given up.
-#[derive(Clone, Copy)]
-pub struct BlockingRead<'a> {
-    waiter: Waiter<'a>,
-    count: usize,
-    deadline: Deadline,
-}
-
-impl BlockingRead<'_> {
-    /// What the read does after its thread woke (the first time: with [`Wake::Ready`]):
-    /// the outcome, or the next pause.
-    pub fn round(
-        &self,
-        woke: Wake,
-        mut sink: impl FnMut(&Completion),
-    ) -> ControlFlow<Result<usize>, Pause<'_>> {
-        let (cq, count) = (self.waiter.cq, self.count);
-        if woke == Wake::Interrupted {
-            return ControlFlow::Break(cq.take(count, sink));
-        }
-        if !cq.is_ready(count) {
-            cq.drive();
-        }
-        if self.waiter.is_satisfied() {
-            match cq.take(count, &mut sink) {
-                Err(Errno::EAGAIN) => {}
-                outcome => return ControlFlow::Break(outcome),
-            }
-        }
-        if let Some(signals) = self.waiter.signalled() {
-            cq.answered.fetch_max(signals, Ordering::Relaxed);
-            return ControlFlow::Break(cq.take(count, sink));
-        }
-        match self.deadline.is_over() {
-            true => ControlFlow::Break(cq.take(count, sink)),
-            false => ControlFlow::Continue(self.waiter.pause(self.deadline)),
-        }
-    }
-}
-
-/// A thread in a blocking read.
-#[derive(Clone, Copy)]
-struct Waiter<'a> {
-    cq: &'a Cq,
-    threshold: usize,
-    /// [`Cq::answered`] when it came.
-    answered: u64,
-}
-
-impl Waiter<'_> {
-    fn is_satisfied(&self) -> bool {
-        let pending = self.cq.pending.load(Ordering::Relaxed);
-        pending >= self.threshold || (pending > 0 && self.cq.state.lock().error_is_pending())
-    }
-
-    /// How often the queue was signalled, if that was since this thread came.
-    fn signalled(&self) -> Option<u64> {
-        let signals = self.cq.signals.load(Ordering::Acquire);
-        (signals > self.answered).then_some(signals)
-    }
-}
-
-impl Waitable for Waiter<'_> {
-    fn attachment(&self) -> &Attachment {
-        &self.cq.attachment
-    }
-
-    fn sources(&self) -> &Sources {
-        &self.cq.sources
-    }
-
-    fn take_news(&self) -> bool {
-        self.is_satisfied()
-    }
-
-    fn arm(&self) -> bool {
-        self.signalled().is_none() && self.cq.arm_at(self.threshold)
     }
 }

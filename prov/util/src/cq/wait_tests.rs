@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use super::*;
-use crate::wait::WaitKind;
 use crate::wait::test_transport::TestTransport;
+use crate::wait::{WaitKind, Waitable as _};
 
 const SLEEPING: [WaitKind; 4] = [
     WaitKind::Unspec,

@@ -1,0 +1,182 @@
+//! Blocking reads of a completion queue, and what wakes them (fi_cq(3)).
+
+use std::ops::ControlFlow;
+use std::sync::atomic::Ordering;
+
+use super::{Completion, Cq};
+use crate::errno::{Errno, Result};
+use crate::wait::{Attachment, Deadline, Pause, Sources, Waitable, Wake};
+
+impl Cq {
+    /// [`Cq::read`] that waits, up to `timeout` milliseconds (negative: for
+    /// ever), until `threshold` completions are there, or fewer and an error.
+    ///
+    /// # Errors
+    /// Those of [`Cq::read`], where `FI_EAGAIN` means that the time is over or
+    /// that [`Cq::signal`] was called; `FI_ENOSYS` if the queue has no wait
+    /// object of its own.
+    pub fn start_blocking(
+        &self,
+        count: usize,
+        threshold: usize,
+        timeout: i32,
+    ) -> Result<BlockingRead<'_>> {
+        if !self.attachment.can_block() {
+            return Err(Errno::ENOSYS);
+        }
+        Ok(BlockingRead {
+            waiter: Waiter {
+                cq: self,
+                // More than there is room for may never come.
+                threshold: threshold.clamp(1, count.max(1)).min(self.unasked),
+                answered: self.answered.load(Ordering::Relaxed),
+            },
+            count,
+            deadline: Deadline::after_ms(timeout),
+        })
+    }
+
+    /// All rounds of it, for a caller in Rust. The thread must not be cancelled meanwhile.
+    ///
+    /// # Errors
+    /// Those of its rounds.
+    pub fn read_blocking(
+        &self,
+        count: usize,
+        threshold: usize,
+        timeout: i32,
+        mut sink: impl FnMut(&Completion),
+    ) -> Result<usize> {
+        let read = self.start_blocking(count, threshold, timeout)?;
+        let mut woke = Wake::Ready;
+        loop {
+            match read.round(woke, &mut sink) {
+                ControlFlow::Continue(pause) => woke = pause.take(),
+                ControlFlow::Break(outcome) => return outcome,
+            }
+        }
+    }
+
+    /// Makes all blocked reads return, or the next one if there is none.
+    ///
+    /// # Errors
+    /// `FI_ENOSYS` if the queue has no wait object.
+    pub fn signal(&self) -> Result {
+        if matches!(self.attachment, Attachment::None) {
+            return Err(Errno::ENOSYS);
+        }
+        self.signals.fetch_add(1, Ordering::Release);
+        if let Some(wait) = self.attachment.wait() {
+            wait.ring();
+        }
+        Ok(())
+    }
+
+    /// Arms for `threshold` entries; whether fewer are there, and no error.
+    pub(super) fn arm_at(&self, threshold: usize) -> bool {
+        let mut state = self.state.lock();
+        if self.pending.load(Ordering::Relaxed) >= threshold || state.error_is_pending() {
+            return false;
+        }
+        state.armed_at = state.armed_at.min(threshold);
+        true
+    }
+}
+
+impl Waitable for Cq {
+    fn attachment(&self) -> &Attachment {
+        &self.attachment
+    }
+
+    fn sources(&self) -> &Sources {
+        &self.sources
+    }
+
+    fn take_news(&self) -> bool {
+        self.pending.load(Ordering::Relaxed) > 0
+    }
+
+    fn arm(&self) -> bool {
+        self.arm_at(1)
+    }
+}
+
+/// A blocking read. Nothing is to be done when it is given up.
+#[derive(Clone, Copy)]
+pub struct BlockingRead<'a> {
+    waiter: Waiter<'a>,
+    count: usize,
+    deadline: Deadline,
+}
+
+impl BlockingRead<'_> {
+    /// What the read does after its thread woke (the first time: with [`Wake::Ready`]):
+    /// the outcome, or the next pause.
+    pub fn round(
+        &self,
+        woke: Wake,
+        mut sink: impl FnMut(&Completion),
+    ) -> ControlFlow<Result<usize>, Pause<'_>> {
+        let (cq, count) = (self.waiter.cq, self.count);
+        if woke == Wake::Interrupted {
+            return ControlFlow::Break(cq.take(count, sink));
+        }
+        if !cq.is_ready(count) {
+            cq.drive();
+        }
+        if self.waiter.is_satisfied() {
+            match cq.take(count, &mut sink) {
+                Err(Errno::EAGAIN) => {}
+                outcome => return ControlFlow::Break(outcome),
+            }
+        }
+        if let Some(signals) = self.waiter.signalled() {
+            cq.answered.fetch_max(signals, Ordering::Relaxed);
+            return ControlFlow::Break(cq.take(count, sink));
+        }
+        match self.deadline.is_over() {
+            true => ControlFlow::Break(cq.take(count, sink)),
+            false => ControlFlow::Continue(self.waiter.pause(self.deadline)),
+        }
+    }
+}
+
+/// A thread in a blocking read.
+#[derive(Clone, Copy)]
+struct Waiter<'a> {
+    cq: &'a Cq,
+    threshold: usize,
+    /// [`Cq::answered`] when it came.
+    answered: u64,
+}
+
+impl Waiter<'_> {
+    fn is_satisfied(&self) -> bool {
+        let pending = self.cq.pending.load(Ordering::Relaxed);
+        pending >= self.threshold || (pending > 0 && self.cq.state.lock().error_is_pending())
+    }
+
+    /// How often the queue was signalled, if that was since this thread came.
+    fn signalled(&self) -> Option<u64> {
+        let signals = self.cq.signals.load(Ordering::Acquire);
+        (signals > self.answered).then_some(signals)
+    }
+}
+
+impl Waitable for Waiter<'_> {
+    fn attachment(&self) -> &Attachment {
+        &self.cq.attachment
+    }
+
+    fn sources(&self) -> &Sources {
+        &self.cq.sources
+    }
+
+    fn take_news(&self) -> bool {
+        self.is_satisfied()
+    }
+
+    fn arm(&self) -> bool {
+        self.signalled().is_none() && self.cq.arm_at(self.threshold)
+    }
+}
