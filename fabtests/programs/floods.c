@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-2-Clause OR MIT */
 /*
  * A stranger's share: two peers work with each other while a stranger, whose address
- * nobody has inserted, floods one of them over plain sockets. The two must not notice
+ * nobody has inserted, floods one of them: over plain sockets where that is tcp, or else
+ * with endpoints of its own. The two must not notice
  * but for some of their time, and the memory that the stranger costs has a bound
- * (fi_tcp(7)). Prints the latency of the pair without and beside each flood, and with
+ * (fi_tcp(7), fi_rxm(7), fi_shm(7)). Prints the latency of the pair without and beside each flood, and with
  * what it has left; what is asserted is what they receive, and the memory.
  */
 #include <errno.h>
@@ -32,13 +33,19 @@ enum {
 	IDLE = 4000,		/* connections that leave a message and stay */
 	HUGE_ONES = 4000,	/* connections with the header of a long message */
 	STORM = 4000,		/* connections that come and go */
+	PEERS = 200,		/* endpoints that do the same in place of connections */
+	HUGE_PEERS = 4,		/* that announce as many long messages as they may */
 	ROUNDS = 2000,
 	LEN = 64,
 	REQUEST = 40,
 	HEADER = 24,
 };
 
-static struct sockaddr_in name;
+/* What the stranger needs to know. */
+static union {
+	struct sockaddr_in in;
+	unsigned char bytes[256];
+} name;
 static struct ct_pair pair;
 
 /* docs/tcp-wire.md: the request of an RDM endpoint that listens at this port. */
@@ -77,7 +84,7 @@ static int come(unsigned port)
 
 	if (fd < 0)
 		return -1;
-	REQUIRE(!connect(fd, (struct sockaddr *)&name, sizeof(name)));
+	REQUIRE(!connect(fd, (struct sockaddr *)&name.in, sizeof(name.in)));
 	put_request(request, port);
 	/* It may have been shown the door already. */
 	(void)!send(fd, request, sizeof(request), MSG_NOSIGNAL);
@@ -150,6 +157,103 @@ static unsigned storm(unsigned count)
 			setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset,
 				   sizeof(reset));
 		close(fd);
+	}
+	return count;
+}
+
+/* An endpoint that sends to the target. */
+static void come_as_peer(struct ct_peer *peer)
+{
+	struct ct_spec spec = { .caps = FI_TAGGED };
+
+	ct_open_single(peer, &spec);
+	peer->to = ct_insert(peer, name.bytes);
+}
+
+/* Posts a message until it is taken; false where that takes long. */
+static bool send_as_peer(struct ct_peer *peer, void *buf, size_t len, bool inject)
+{
+	double until = ct_now() + 0.5;
+	static struct fi_context2 context;
+	ssize_t ret;
+
+	for (;;) {
+		ret = inject ? fi_tinject(peer->ep, buf, len, peer->to, 0xbad) :
+			fi_tsend(peer->ep, buf, len, NULL, peer->to, 0xbad, &context);
+		if (ret != -FI_EAGAIN || ct_now() > until)
+			break;
+		ct_progress(peer);
+	}
+	REQUIRE(!ret || ret == -FI_EAGAIN);
+	return !ret;
+}
+
+/* Drives a peer until what it has sent is on its way. */
+static void settle(struct ct_peer *peer)
+{
+	for (double until = ct_now() + 0.02; ct_now() < until;)
+		ct_progress(peer);
+}
+
+static unsigned messages_of_peer(void)
+{
+	unsigned count = (unsigned)ct_times(MESSAGES), sent = 0;
+	static struct ct_peer peer;
+
+	come_as_peer(&peer);
+	while (sent < count && send_as_peer(&peer, NULL, 0, true))
+		sent++;
+	settle(&peer);
+	return sent;
+}
+
+static unsigned idle_peers(void)
+{
+	unsigned count = (unsigned)ct_times(PEERS);
+	struct ct_peer *peers = calloc(count, sizeof(*peers));
+	unsigned char bytes[LEN] = { 0 };
+
+	REQUIRE(peers);
+	for (unsigned i = 0; i < count; i++) {
+		come_as_peer(&peers[i]);
+		send_as_peer(&peers[i], bytes, sizeof(bytes), true);
+		settle(&peers[i]);
+	}
+	return count;
+}
+
+/* Memory of that length is announced, and never looked at. */
+static unsigned huge_of_peers(void)
+{
+	static struct ct_peer peers[HUGE_PEERS];
+	static unsigned char bytes[1];
+	unsigned sent = 0;
+
+	for (int i = 0; i < HUGE_PEERS; i++) {
+		size_t len = (size_t)1 << 40;
+
+		come_as_peer(&peers[i]);
+		if (len > peers[i].info->ep_attr->max_msg_size)
+			len = peers[i].info->ep_attr->max_msg_size;
+		while (sent < (unsigned)ct_times(HUGE_ONES) &&
+		       send_as_peer(&peers[i], bytes, len, false))
+			sent++;
+		settle(&peers[i]);
+	}
+	return sent;
+}
+
+static unsigned storm_of_peers(void)
+{
+	unsigned count = (unsigned)ct_times(PEERS);
+
+	for (unsigned i = 0; i < count; i++) {
+		struct ct_peer peer;
+
+		come_as_peer(&peer);
+		send_as_peer(&peer, NULL, 0, true);
+		settle(&peer);
+		ct_close_peer(&peer);
 	}
 	return count;
 }
@@ -260,7 +364,7 @@ static double latency(const struct ct_child *child)
 	return times[count / 2];
 }
 
-static void beside(unsigned (*how)(void))
+static void beside(unsigned (*plain)(void), unsigned (*as_peer)(void))
 {
 	struct ct_spec spec = { .caps = FI_TAGGED };
 	double without, during, left;
@@ -268,14 +372,14 @@ static void beside(unsigned (*how)(void))
 	size_t before, after;
 	unsigned count = 0;
 
-	if (ct_opt.provider && strcmp(ct_opt.provider, "tcp"))
-		SKIP("the stranger speaks tcp's protocol");
+	bool is_tcp = !ct_opt.provider || !strcmp(ct_opt.provider, "tcp");
+
 	allow_descriptors();
-	flood = how;
+	flood = is_tcp ? plain : as_peer;
 	child = ct_spawn(stranger);
 	ct_open_pair(&pair, &spec);
 	ct_name(&pair.b.ep->fid, &name, sizeof(name));
-	if (name.sin_family != AF_INET) {
+	if (is_tcp && name.in.sin_family != AF_INET) {
 		ct_kill(&child);
 		SKIP("not an IPv4 address");
 	}
@@ -301,22 +405,22 @@ static void beside(unsigned (*how)(void))
 
 static void of_messages(void)
 {
-	beside(messages);
+	beside(messages, messages_of_peer);
 }
 
 static void of_idle_connections(void)
 {
-	beside(idle);
+	beside(idle, idle_peers);
 }
 
 static void of_huge_messages(void)
 {
-	beside(huge);
+	beside(huge, huge_of_peers);
 }
 
 static void of_connections(void)
 {
-	beside(storms);
+	beside(storms, storm_of_peers);
 }
 
 static const struct ct_test tests[] = {

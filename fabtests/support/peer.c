@@ -119,8 +119,11 @@ void ct_open_domain(struct ct_peer *peer, const struct ct_spec *spec,
 		struct fi_av_attr attr = {
 			.type = spec->av_type, .flags = spec->av_flags,
 			.rx_ctx_bits = spec->rx_ctx_bits,
+			.name = spec->av_name,
 		};
 
+		if (spec->av_name && !(info->caps & FI_SHARED_AV))
+			SKIP("vectors are not shared");
 		OK(fi_av_open(peer->domain, &attr, &peer->av, NULL));
 	}
 	if (spec->srx) {

@@ -84,6 +84,7 @@ struct ct_spec {
 	uint64_t counters;		/* FI_SEND | FI_RECV | ...: one each */
 	int events;			/* that these count; 0: completions */
 	uint64_t av_flags;
+	const char *av_name;		/* of a vector that processes share */
 	int rx_ctx_bits;		/* of the vector */
 	int wait_cond;			/* of CQs */
 	void (*receives)(struct fi_rx_attr *attr);	/* of the shared context */

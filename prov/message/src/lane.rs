@@ -235,7 +235,11 @@ pub trait Core: Send + Sized + 'static {
     #[cold]
     #[inline(never)]
     fn follow_changes(&mut self) {
-        self.endpoints().changes = Changes::now();
+        let now = Changes::asked();
+        if self.endpoints().changes == now {
+            return;
+        }
+        self.endpoints().changes = now;
         let eps: Vec<EpKey> = self.endpoints().iter().map(|(key, _)| key).collect();
         for ep in eps {
             Self::Sources::expects(self, ep);

@@ -11,6 +11,7 @@ pub mod entry;
 pub mod format;
 mod keys;
 mod map_array;
+mod others;
 mod shared;
 mod slots;
 mod store;
@@ -28,6 +29,7 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use self::format::{Address, Format};
 use self::keys::{AuthKeys, UserIds};
+use self::others::{ARE_SHARED, Observers, Watched};
 use self::shared::Shared;
 use self::store::{Place, Store};
 use crate::errno::{Errno, Result};
@@ -117,7 +119,8 @@ static REMOVALS: AtomicU64 = AtomicU64::new(0);
 
 /// How often the address vectors of this process have changed: whoever keeps numbers of
 /// addresses compares two of these to find out whether to look them up again. A change
-/// counts before the call that makes it returns.
+/// counts before the call that makes it returns. Where other processes may change a vector,
+/// [`Changes::now`] differs from what was noted, so that [`Changes::asked`] is called.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Changes {
     insertions: u64,
@@ -131,6 +134,19 @@ impl Changes {
         Changes {
             insertions: INSERTIONS.load(Ordering::Acquire),
             removals: REMOVALS.load(Ordering::Acquire),
+        }
+    }
+
+    /// Those until now, to be noted, with what other processes have changed.
+    pub fn asked() -> Self {
+        others::ask();
+        let Changes {
+            insertions,
+            removals,
+        } = Changes::now();
+        Changes {
+            insertions,
+            removals: removals & !ARE_SHARED,
         }
     }
 
@@ -175,7 +191,9 @@ pub struct Av {
     state: RwLock<State>,
     /// `None` in a vector that is not asynchronous.
     events: Option<Mutex<Option<Arc<dyn InsertEvents>>>>,
-    observers: Mutex<Vec<Weak<dyn Observer>>>,
+    observers: Arc<Observers>,
+    /// `None` in a vector that is not shared with other processes.
+    _watched: Option<Arc<Watched>>,
     insert_observers: Mutex<Vec<Weak<dyn InsertObserver>>>,
     /// `None` in a vector of this provider's own.
     owner: Option<Box<dyn AvOwner>>,
@@ -218,14 +236,19 @@ impl Av {
         if config.rx_ctx_bits > MAX_RX_CTX_BITS {
             return Err(Errno::EINVAL);
         }
+        let store = Store::open(config.format, config.count, config.shared.as_ref())?;
+        let observers = Arc::<Observers>::default();
+        let shared = store.shared();
+        let watched = shared.map(|shared| Watched::new(shared.glance(), observers.clone()));
         Ok(Av {
             state: RwLock::new(State {
-                store: Store::open(config.format, config.count, config.shared.as_ref())?,
+                store,
                 ids: UserIds::new(config.user_ids),
                 keys: AuthKeys::default(),
             }),
             events: config.asynchronous.then(Mutex::default),
-            observers: Mutex::default(),
+            observers,
+            _watched: watched,
             insert_observers: Mutex::default(),
             owner,
             format: config.format,
@@ -447,12 +470,8 @@ impl Av {
         }
         drop(state);
         if !gone.is_empty() {
-            let observers = self.observers.lock().clone();
-            for observer in observers.iter().filter_map(Weak::upgrade) {
-                gone.iter().for_each(|&fi_addr| observer.removed(fi_addr));
-            }
-            // Whoever sees it finds that the observers know.
-            REMOVALS.fetch_add(1, Ordering::Release);
+            gone.iter()
+                .for_each(|&fi_addr| others::tell(&self.observers, fi_addr));
         }
         outcome
     }

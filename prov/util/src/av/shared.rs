@@ -28,6 +28,7 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 use parking_lot::{Mutex, MutexGuard};
@@ -74,13 +75,40 @@ pub struct Records {
 /// A shared table of slots of one kind.
 pub struct Shared {
     records: Records,
-    file: File,
+    file: Arc<File>,
     path: PathBuf,
     read_only: bool,
     /// The process that opened it.
     process: u32,
     map: Option<MapArray>,
     local: Mutex<Local>,
+}
+
+/// A table without what this process has found in it.
+pub struct Glance {
+    records: Records,
+    file: Arc<File>,
+}
+
+impl Glance {
+    /// The table's state now.
+    ///
+    /// # Errors
+    /// What the system says, `-FI_EIO` where it is none any more.
+    pub fn state(&self) -> Result<State> {
+        Header::read(&self.file, &self.records).map(State)
+    }
+}
+
+/// What tells a table from itself after a change.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct State(Header);
+
+impl State {
+    /// Whether the slots of then are as they were.
+    pub fn has_only_grown_since(&self, before: &State) -> bool {
+        self.0.epoch == before.0.epoch && self.0.slots >= before.0.slots
+    }
 }
 
 /// What this process knows about the table.
@@ -105,6 +133,12 @@ struct Header {
 
 impl Header {
     const SIZE: usize = 40;
+
+    fn read(file: &File, records: &Records) -> Result<Header> {
+        let mut bytes = [0; Header::SIZE];
+        file.read_exact_at(&mut bytes, 0)?;
+        Header::decode(&bytes, records).ok_or(Errno::EIO)
+    }
 
     fn encode(self, records: &Records) -> [u8; Self::SIZE] {
         let mut bytes = [0; Self::SIZE];
@@ -151,7 +185,7 @@ impl Shared {
             if let Some(file) = Self::attach(&path, name, &records)? {
                 return Ok(Shared {
                     map: MapArray::open(&map_path(&path), name.read_only),
-                    file,
+                    file: Arc::new(file),
                     path,
                     read_only: name.read_only,
                     process: std::process::id(),
@@ -206,6 +240,14 @@ impl Shared {
             Ok(()) => Ok(None),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
             Err(error) => Err(error.into()),
+        }
+    }
+
+    /// To look whether it has changed.
+    pub fn glance(&self) -> Glance {
+        Glance {
+            records: self.records.clone(),
+            file: self.file.clone(),
         }
     }
 
@@ -366,9 +408,7 @@ impl Shared {
     }
 
     fn header(&self) -> Result<Header> {
-        let mut bytes = [0; Header::SIZE];
-        self.file.read_exact_at(&mut bytes, 0)?;
-        Header::decode(&bytes, &self.records).ok_or(Errno::EIO)
+        Header::read(&self.file, &self.records)
     }
 
     fn local(&self) -> MutexGuard<'_, Local> {

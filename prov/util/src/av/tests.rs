@@ -143,6 +143,60 @@ fn observers_hear_of_addresses_that_are_gone() {
 }
 
 #[test]
+fn what_another_process_changes_in_a_shared_vector_is_found_when_it_is_asked() {
+    #[derive(Default)]
+    struct Heard(Mutex<Vec<fi_addr_t>>);
+    impl Observer for Heard {
+        fn removed(&self, fi_addr: fi_addr_t) {
+            self.0.lock().push(fi_addr);
+        }
+    }
+    let called = format!("others/{}", std::process::id());
+    let name = |read_only| Name {
+        name: &called,
+        domain: "lo",
+        read_only,
+        count: 0,
+    };
+    let vector = |read_only| {
+        let config = Config {
+            shared: Some(name(read_only)),
+            format: Format::IN,
+            ..Config::default()
+        };
+        Av::open(&config).unwrap()
+    };
+    use entry::Entry as _;
+    // Another opener's file, as that of another process, of whose changes this one hears
+    // nothing.
+    let (_keeps, reader) = (vector(false), vector(true));
+    let records = shared::Records {
+        size: entry::V4Entry::SIZE,
+        format: FI_SOCKADDR_IN,
+        ignored: 0..0,
+    };
+    let other = Shared::open(&name(false), records).unwrap();
+    let heard = Arc::new(Heard::default());
+    let weak: Weak<Heard> = Arc::downgrade(&heard);
+    reader.observe(weak);
+    let noted = Changes::asked();
+    assert_ne!(noted, Changes::now(), "it has to be asked");
+    let mut record = vec![0; entry::V4Entry::SIZE];
+    entry::V4Entry::pack(&v4(0)).unwrap().encode(&mut record);
+    other
+        .insert([Ok(record)].into_iter(), |outcome| {
+            assert_eq!(outcome, Ok(0));
+        })
+        .unwrap();
+    assert_ne!(Changes::asked(), noted);
+    assert!(heard.0.lock().is_empty());
+    other.remove(0).unwrap();
+    let noted = Changes::asked();
+    assert_eq!(heard.0.lock().len(), 1);
+    assert!(noted.is_before_a_removal(), "it has to be asked");
+}
+
+#[test]
 fn a_receive_context_is_no_part_of_the_address() {
     let av = Av::open(&Config {
         rx_ctx_bits: 4,
