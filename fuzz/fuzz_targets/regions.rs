@@ -1,0 +1,7 @@
+//! Any table of regions in place of a peer's.
+#![no_main]
+
+#[path = "../src/regions_check.rs"]
+mod regions_check;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| regions_check::check(bytes));
