@@ -103,7 +103,8 @@ const PARAMETERS: [Definition; 11] = [
     Definition {
         name: "offload_coll_provider",
         kind: Kind::Text,
-        help: "The provider that collective operations are offloaded to (default: none)",
+        help: "The provider that collective operations are offloaded to; there is none in this \
+               library, so that a name has no effect (default: none)",
     },
 ];
 

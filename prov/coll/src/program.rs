@@ -115,12 +115,6 @@ impl Span {
     }
 }
 
-/// Elements of both pieces.
-pub fn elements(pieces: &Pieces) -> usize {
-    let [first, second] = pieces;
-    first.len + second.len
-}
-
 /// Writes a program.
 #[derive(Default)]
 struct Builder(Program);

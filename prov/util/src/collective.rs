@@ -168,15 +168,14 @@ pub(crate) fn is_external() {
 /// The bit of tags that endpoints with `FI_COLLECTIVE` keep for the messages of collective operations.
 pub const RESERVED_TAG: u64 = 1 << 63;
 
-/// Elements that one operation takes at most.
-const MOST_ELEMENTS: usize = 1 << 31;
 /// Members of a group at most: ranks are counted in 32 bits.
 pub const MOST_MEMBERS: usize = 1 << 20;
 
 /// What [`query`] answers: `struct fi_collective_attr`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Elements of one operation.
+    /// Elements of one operation: as many as a memory may have, for a group of one member
+    /// ([`extents`] has the limit for others).
     pub count: usize,
     /// Bytes of an element.
     pub size: usize,
@@ -230,9 +229,10 @@ pub fn takes(number: fi_collective_op, op: fi_op, datatype: fi_datatype) -> Resu
             return Err(Errno::EOPNOTSUPP);
         }
     }
+    let size = datatype.size();
     Ok(Answer {
-        count: MOST_ELEMENTS,
-        size: datatype.size(),
+        count: isize::MAX.unsigned_abs() / size.max(1),
+        size,
         members: MOST_MEMBERS,
     })
 }
@@ -275,6 +275,22 @@ mod tests {
                 assert_eq!(query(number, FI_MIN, datatype).unwrap().size, 0);
                 assert_eq!(takes(number, FI_MIN, datatype), Err(Errno::EOPNOTSUPP));
             }
+        }
+    }
+
+    #[test]
+    fn as_many_elements_as_are_promised_are_taken() {
+        for datatype in [FI_UINT8, FI_DOUBLE, FI_UINT128] {
+            let Answer { count, size, .. } = query(FI_BROADCAST, FI_NOOP, datatype).unwrap();
+            let place = |count| Place {
+                rank: 0,
+                members: 1,
+                count,
+                size,
+            };
+            let kind = Kind::of(FI_BROADCAST, 0).unwrap();
+            assert_eq!(extents(kind, &place(count)), Some((0, count)));
+            assert_eq!(extents(kind, &place(count + 1)), None);
         }
     }
 

@@ -11,6 +11,11 @@ fn combined(one: u64, other: u64) -> u64 {
     one.wrapping_add(other)
 }
 
+/// How many elements both pieces have.
+fn length(pieces: &Pieces) -> usize {
+    pieces.iter().map(|piece| piece.len).sum()
+}
+
 struct Member {
     program: Program,
     at: usize,
@@ -41,11 +46,7 @@ impl Member {
     }
 
     fn write_pieces(&mut self, pieces: &Pieces, elements: &[u64]) {
-        assert_eq!(
-            elements.len(),
-            super::elements(pieces),
-            "as long as it was sent"
-        );
+        assert_eq!(elements.len(), length(pieces), "as long as it was sent");
         let (head, tail) = elements.split_at(pieces[0].len);
         self.write(pieces[0], head);
         self.write(pieces[1], tail);
