@@ -5,6 +5,7 @@
 //! `program` knows what each member does, as a list of messages and copies; `engine` has the groups and executes the
 //! programs; `endpoint` reports to the application's queues.
 
+#![deny(clippy::indexing_slicing)]
 #![deny(unsafe_code)]
 
 mod endpoint;

@@ -92,6 +92,10 @@ impl Memories {
     ///
     /// # Errors
     /// `-FI_EOPNOTSUPP` for a datatype that does not have the operation.
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "no part has more bytes than a chunk"
+    )]
     pub fn combine(&self, op: Op, datatype: Datatype, into: Span, with: Span) -> Result {
         let (into, with) = (self.span(into), self.span(with));
         let mut target = [0; CHUNK];

@@ -6,6 +6,7 @@
 //! between them. Everything else a provider has from `prov-message` and
 //! `prov-util`.
 
+#![deny(clippy::indexing_slicing)]
 #![cfg_attr(not(test), forbid(unsafe_code))]
 
 mod network;

@@ -5,6 +5,8 @@
 //! Both ends have the same byte order: connections are refused where they have
 //! not. What a field is not used for in a packet may hold anything.
 
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 pub mod connection;
 #[cfg(test)]
 mod hostile;

@@ -4,6 +4,7 @@
 //! endpoints or time; everything that comes from a peer is checked here before
 //! the engine sees it.
 
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 #![forbid(unsafe_code)]
 
 pub mod atomic;

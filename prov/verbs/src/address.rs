@@ -64,7 +64,9 @@ impl SocketAddress {
     pub(crate) fn to_storage(&self) -> storage {
         let mut bytes = [0; 128];
         let encoded = self.encode();
-        bytes[..encoded.len()].copy_from_slice(&encoded);
+        for (place, byte) in bytes.iter_mut().zip(encoded) {
+            *place = byte;
+        }
         storage { bytes }
     }
 

@@ -1,5 +1,7 @@
 //! The verbs provider (fi_verbs(7)): endpoints on queue pairs of RDMA devices.
 
+#![deny(clippy::indexing_slicing)]
+
 mod address;
 mod affinity;
 mod bases;

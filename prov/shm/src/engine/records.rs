@@ -1,6 +1,8 @@
 //! What goes through a channel: kinds of messages, and lists in them. What a
 //! peer has written is checked here.
 
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 use prov_util::buffer::{IOV_LIMIT, Iov, Piece};
 use prov_util::process_memory::{OtherIov, WRITTEN};
 use prov_util::request::{RemoteIov, RemotePiece};
@@ -61,11 +63,10 @@ impl<const N: usize> List<N> {
             bytes: [0; N],
             len: 0,
         };
-        for word in words {
-            if let Some(place) = list.bytes.get_mut(list.len..list.len + 8) {
-                place.copy_from_slice(&word.to_ne_bytes());
-                list.len += 8;
-            }
+        let (places, _) = list.bytes.as_chunks_mut::<8>();
+        for (place, word) in places.iter_mut().zip(words) {
+            *place = word.to_ne_bytes();
+            list.len = list.len.saturating_add(8);
         }
         list
     }
@@ -90,28 +91,17 @@ fn words<const N: usize>(bytes: &Iov<'_>, count: usize, size: usize) -> Option<(
     (bytes.read_once(copy.get_mut(..len)?) == len).then_some((copy, len))
 }
 
-#[allow(
-    clippy::indexing_slicing,
-    reason = "callers pass places in arrays that hold a whole list"
-)]
-fn word(bytes: &[u8], at: usize) -> u64 {
-    let mut word = [0; 8];
-    word.copy_from_slice(&bytes[at..at + 8]);
-    u64::from_ne_bytes(word)
-}
-
 /// A remote list of `count` parts at the start of a message's bytes, and the
 /// bytes behind it. The parts have fewer bytes than there are addresses.
 pub fn read_remote_list<'m>(bytes: &Iov<'m>, count: u64) -> Option<(RemoteIov, Iov<'m>)> {
     let count = usize::try_from(count).ok()?;
     let (copy, len) = words::<REMOTE_LIST>(bytes, count, REMOTE_PART)?;
     let mut list = RemoteIov::default();
-    for at in (0..len).step_by(REMOTE_PART) {
-        list.push(RemotePiece {
-            addr: word(&copy, at),
-            len: word(&copy, at + 8),
-            key: word(&copy, at + 16),
-        });
+    let (words, _) = copy.get(..len)?.as_chunks::<8>();
+    let (parts, _) = words.as_chunks::<3>();
+    for part in parts {
+        let [addr, len, key] = part.map(u64::from_ne_bytes);
+        list.push(RemotePiece { addr, len, key });
     }
     let rest = bytes.slice(len, usize::MAX);
     (list.len() <= isize::MAX as u64).then_some((list, rest))

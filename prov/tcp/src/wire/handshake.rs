@@ -224,13 +224,13 @@ pub fn decode(bytes: &[u8], expected: &[Kind]) -> Result<Decoded, WireError> {
         return Err(WireError::Version(version));
     }
     let kind = match bytes.get(1) {
-        None => return Ok(Decoded::Need(HEADER - bytes.len())),
+        None => return Ok(Decoded::Need(HEADER.saturating_sub(bytes.len()))),
         Some(&code) => Kind::from_code(code)
             .filter(|kind| expected.contains(kind))
             .ok_or(WireError::UnexpectedType(code))?,
     };
     let Some((header, rest)) = bytes.split_first_chunk::<HEADER>() else {
-        return Ok(Decoded::Need(HEADER - bytes.len()));
+        return Ok(Decoded::Need(HEADER.saturating_sub(bytes.len())));
     };
     let data_len = usize::from(u16::from_be_bytes([header[2], header[3]]));
     if data_len > MAX_DATA {
@@ -244,7 +244,7 @@ pub fn decode(bytes: &[u8], expected: &[Kind]) -> Result<Decoded, WireError> {
         mark => return Err(WireError::ByteOrderMark(mark)),
     };
     let Some(data) = rest.get(..data_len) else {
-        return Ok(Decoded::Need(data_len - rest.len()));
+        return Ok(Decoded::Need(data_len.saturating_sub(rest.len())));
     };
     Ok(Decoded::Complete(Message {
         kind,
@@ -256,14 +256,10 @@ pub fn decode(bytes: &[u8], expected: &[Kind]) -> Result<Decoded, WireError> {
     }))
 }
 
-#[allow(
-    clippy::indexing_slicing,
-    reason = "callers pass constant places of fields in the header"
-)]
+/// The eight bytes of a field, which begins at a constant place in the header.
 fn field(header: &[u8; HEADER], at: usize) -> u64 {
-    let mut bytes = [0; 8];
-    bytes.copy_from_slice(&header[at..at + 8]);
-    u64::from_ne_bytes(bytes)
+    let bytes = header.get(at..).and_then(<[u8]>::first_chunk);
+    bytes.map_or(0, |bytes| u64::from_ne_bytes(*bytes))
 }
 
 #[cfg(test)]

@@ -170,10 +170,12 @@ impl Header {
     #[inline(always)]
     fn len(&self, fields: Fields) -> usize {
         let rma = match fields.has(Fields::RMA) {
-            true => RMA_IOV * usize::from(self.rma_count),
+            true => usize::from(self.rma_count).wrapping_mul(RMA_IOV),
             false => 0,
         };
-        BASE + 8 * fields.words() + rma
+        // Of a byte's worth of parts at most, and of as many words as there are fields.
+        let words = fields.words().wrapping_mul(8);
+        words.wrapping_add(BASE).wrapping_add(rma)
     }
 
     /// Bytes of the header.
@@ -205,11 +207,13 @@ impl Header {
         out[5] = self.rma_count;
         out[6] = len as u8;
         out[7] = sequence;
-        out[8..16].copy_from_slice(&order.put_u64((len + self.payload) as u64));
-        let mut at = BASE;
+        out[8..16].copy_from_slice(&order.put_u64(len.wrapping_add(self.payload) as u64));
+        let (places, _) = out[BASE..].as_chunks_mut::<8>();
+        let mut places = places.iter_mut();
         let mut put = |value: u64| {
-            out[at..at + 8].copy_from_slice(&order.put_u64(value));
-            at += 8;
+            if let Some(place) = places.next() {
+                *place = order.put_u64(value);
+            }
         };
         if fields.has(Fields::DATA) {
             put(self.data);
@@ -284,7 +288,7 @@ impl Header {
         if header.payload != 0 && (!has.has(Fields::PAYLOAD) || header.is_ack()) {
             return Err(Some(WireError::Payload(header.payload as u64)));
         }
-        let Some(mut fields) = rest.get(..len - BASE) else {
+        let Some(mut fields) = rest.get(..len.saturating_sub(BASE)) else {
             return Err(None);
         };
         let mut take = || {

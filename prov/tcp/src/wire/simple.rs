@@ -29,7 +29,8 @@ const COMPARED: u64 = u64::MAX >> 8;
 /// Bytes of the header of such a message.
 #[inline(always)]
 pub const fn header_len(is_tagged: bool, is_named: bool) -> usize {
-    BASE + 8 * (is_tagged as usize + is_named as usize)
+    let words = (is_tagged as usize).wrapping_add(is_named as usize);
+    words.wrapping_mul(8).wrapping_add(BASE)
 }
 
 /// Writes the header of a message without immediate data, in native order, which
@@ -52,7 +53,7 @@ pub fn encode_simple(
     // One number, and so one store.
     let start = start | u64::from(sequence) << 56;
     out[..8].copy_from_slice(&start.to_le_bytes());
-    out[8..16].copy_from_slice(&((len + payload) as u64).to_ne_bytes());
+    out[8..16].copy_from_slice(&(len.wrapping_add(payload) as u64).to_ne_bytes());
     match (tag, name) {
         (Some(first), second) => {
             out[16..24].copy_from_slice(&first.to_ne_bytes());
@@ -123,8 +124,9 @@ fn put_base<const HEADER: usize>(
     // One number, and so one store.
     let start = start | u64::from(sequence) << 56;
     head[..8].copy_from_slice(&start.to_le_bytes());
-    head[8..16].copy_from_slice(&((HEADER + len) as u64).to_ne_bytes());
-    HEADER + len
+    let total = HEADER.wrapping_add(len);
+    head[8..16].copy_from_slice(&(total as u64).to_ne_bytes());
+    total
 }
 
 /// The header that acknowledges the message of this name.
@@ -160,7 +162,7 @@ pub fn decode_simple(bytes: &[u8]) -> Option<Simple<'_>> {
         head,
         #[inline(always)]
         |number| {
-            let word = rest.get(number * 8..)?.first_chunk();
+            let word = rest.get(number.wrapping_mul(8)..)?.first_chunk();
             word.copied().map(u64::from_ne_bytes)
         },
     )?;
@@ -197,7 +199,7 @@ pub fn decode_single(len: usize, word: impl Fn(usize) -> Option<u64>) -> Option<
     let head = decode_head(
         start,
         #[inline(always)]
-        |number| word(BASE / 8 + number),
+        |number| word(number.wrapping_add(BASE / 8)),
     )?;
     (word(1)? == len as u64 && head.len <= len).then_some(head)
 }

@@ -56,7 +56,7 @@ impl Stream {
             }
             let (payload, rest) = bytes.split_at(n);
             *bytes = rest;
-            self.payload_left -= n;
+            self.payload_left = self.payload_left.saturating_sub(n);
             return Ok(Event::Payload(payload));
         }
         if bytes.is_empty() {
@@ -91,8 +91,9 @@ impl Stream {
         let room = &mut self.partial[had..];
         let n = room.len().min(bytes.len());
         room[..n].copy_from_slice(&bytes[..n]);
+        let have = had.saturating_add(n);
         match Header::decode(
-            &self.partial[..had + n],
+            &self.partial[..have],
             self.order,
             self.features,
             &mut self.rma,
@@ -106,7 +107,7 @@ impl Stream {
             }
             Err(Some(error)) => Err(error),
             Err(None) => {
-                self.partial_len = (had + n) as u8;
+                self.partial_len = have as u8;
                 *bytes = &bytes[n..];
                 Ok(Event::Need)
             }

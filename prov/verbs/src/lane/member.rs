@@ -83,7 +83,7 @@ impl<T> Members<T> {
             }
             None => return Err(Errno::ENOSPC),
         };
-        let at = &mut self.places[place as usize];
+        let at = self.places.get_mut(place as usize).ok_or(Errno::ENOSPC)?;
         at.member = Some(member);
         Ok(Name {
             place,

@@ -158,6 +158,10 @@ impl Receiver {
     /// Posts a receive, where there is room for it. That its memory has no key
     /// matters when a message comes to it, and the device says so then.
     #[inline(always)]
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "the mask is one less than there are places"
+    )]
     pub fn post(
         &mut self,
         name: Name,
@@ -181,6 +185,10 @@ impl Receiver {
     /// A message has come to one of its own receives, or the receive has failed;
     /// how many receives are done.
     #[inline(always)]
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "the mask is one less than there are places"
+    )]
     pub fn completed(&mut self, completion: &WorkCompletion) -> usize {
         let ahead = (completion.wr_id as u32).wrapping_sub(self.head) & NUMBER_MASK;
         if ahead != 0 || self.under_way() == 0 {
@@ -197,6 +205,10 @@ impl Receiver {
     /// Reports all of its receives as flushed, and takes no more; how many were its
     /// own.
     #[cold]
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "the mask is one less than there are places"
+    )]
     pub fn abandon(&mut self) -> usize {
         self.abandon_shared();
         self.refusal.get_or_insert(Errno::ENODEV);

@@ -224,6 +224,10 @@ impl Sender {
 
     /// Posts a request, where there is room for it and `room` completions.
     #[inline(always)]
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "the mask is one less than there are places"
+    )]
     pub fn post(&mut self, operation: &Operation, work: &Work<'_>, room: usize) -> Result {
         if let Some(link) = &self.link
             && !link.is_connected()
@@ -314,6 +318,10 @@ impl Sender {
 
     /// Takes out the oldest request under way.
     #[inline(always)]
+    #[allow(
+        clippy::indexing_slicing,
+        reason = "the mask is one less than there are places"
+    )]
     fn oldest(&mut self) -> Sent {
         let sent = self.sent[(self.head & self.mask) as usize];
         self.head = self.head.wrapping_add(1);

@@ -169,7 +169,9 @@ impl Shared {
             None => table.early.push((number, *local)),
         }
         table.free.pop();
-        table.places[number as usize] = Some(Posted::new(context, address, is_reported));
+        if let Some(place) = table.places.get_mut(number as usize) {
+            *place = Some(Posted::new(context, address, is_reported));
+        }
         Ok(())
     }
 

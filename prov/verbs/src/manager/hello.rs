@@ -39,7 +39,7 @@ impl Hello {
             message.extend(number.to_be_bytes());
         }
         if !self.is_reciprocal {
-            let data = &data[..data.len().min(DATA_LIMIT)];
+            let data = data.get(..DATA_LIMIT).unwrap_or(data);
             message.append(&mut message::answer(data));
         }
         message

@@ -26,17 +26,18 @@ pub fn request(own: Option<&SocketAddress>, peer: Option<&SocketAddress>, data: 
 /// which 0 has it look at no IP addresses; the sender's port and both GIDs.
 fn header(own: &[u8; 48], peer: &[u8; 48]) -> Vec<u8> {
     // `sockaddr_ib`: the GID is behind 8 bytes, the port ends the service id.
-    let (gid, port) = (8..24, 30..32);
+    let gid =
+        |address: &'_ [u8; 48]| -> Vec<u8> { address.iter().skip(8).take(16).copied().collect() };
     let mut header = vec![0, 0];
-    header.extend_from_slice(&own[port]);
-    header.extend_from_slice(&own[gid.clone()]);
-    header.extend_from_slice(&peer[gid]);
+    header.extend(own.iter().skip(30).take(2));
+    header.extend(gid(own));
+    header.extend(gid(peer));
     header
 }
 
 /// What goes with an answer.
 pub fn answer(data: &[u8]) -> Vec<u8> {
-    let data = &data[..data.len().min(DATA_LIMIT)];
+    let data = data.get(..DATA_LIMIT).unwrap_or(data);
     let mut message = vec![data.len() as u8];
     message.extend_from_slice(data);
     message
@@ -55,8 +56,8 @@ pub fn of_answer(message: &[u8]) -> &[u8] {
     match message {
         [] => &[],
         &[len, ref rest @ ..] => {
-            let len = usize::from(len).min(DATA_LIMIT).min(rest.len());
-            &rest[..len]
+            let len = usize::from(len).min(DATA_LIMIT);
+            rest.get(..len).unwrap_or(rest)
         }
     }
 }

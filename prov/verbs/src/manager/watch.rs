@@ -81,7 +81,7 @@ impl Watch {
             data: epoll::EventData::new_u64(0),
         }; 8];
         let count = epoll::wait(&self.0, &mut events, Some(&now)).unwrap_or(0);
-        let ready = sort(&events[..count], contexts());
+        let ready = sort(events.get(..count).unwrap_or_default(), contexts());
         for context in &ready.gone {
             // It would be told for ever.
             let _ = epoll::delete(&self.0, context.as_fd());

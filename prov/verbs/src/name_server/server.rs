@@ -219,7 +219,7 @@ impl Caller {
     fn hear(&mut self, names: &mut Names) -> bool {
         let mut piece = [0; 64];
         match self.stream.read(&mut piece) {
-            Ok(len) if len != 0 => self.said.extend_from_slice(&piece[..len]),
+            Ok(len) if len != 0 => self.said.extend(piece.iter().take(len)),
             Err(error) if error.kind() == ErrorKind::WouldBlock => return true,
             _ => return false,
         }

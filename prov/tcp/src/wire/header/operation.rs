@@ -248,10 +248,10 @@ impl Op {
             Op::Accessed => (&[Fields::DATA, Fields::RMA], Features::REGIONS),
         };
         let mut fields = Fields::NONE;
-        let mut index = 0;
-        while index < list.len() {
-            fields = fields.and(list[index]);
-            index += 1;
+        let mut rest: &[Fields] = list;
+        while let [field, more @ ..] = rest {
+            fields = fields.and(*field);
+            rest = more;
         }
         Layout { fields, needs }
     }

@@ -38,7 +38,10 @@ impl Name {
     /// `None` for fewer bytes.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; SIZE] = bytes.first_chunk()?;
-        let short = |at: usize| u16::from_ne_bytes([bytes[at], bytes[at + 1]]);
+        let short = |at: usize| {
+            let bytes = bytes.get(at..).and_then(<[u8]>::first_chunk);
+            bytes.map_or(0, |bytes| u16::from_ne_bytes(*bytes))
+        };
         Some(Name {
             gid: Gid(*bytes.first_chunk()?),
             pair: u32::from_ne_bytes(*bytes[16..].first_chunk()?),
