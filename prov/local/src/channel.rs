@@ -13,6 +13,7 @@
 //! are and how many never do.
 
 mod area;
+mod flight_words;
 mod receiver;
 mod slot;
 
@@ -24,12 +25,12 @@ use prov_util::buffer::{Iov, Piece};
 use prov_util::errno::{Errno, Result};
 
 use self::area::{Area, Place};
+pub use self::flight_words::FlightWords;
 pub use self::receiver::{Receiver, Record};
 use self::slot::{Direction, FAR, Slot, control, half_of, put_words};
 pub use self::slot::{Head, Next};
 use crate::barrier;
 use crate::joint::{BOARD, BOUNCE, Joint, Pace, Store};
-use crate::onesided;
 use crate::ring::{Broken, Free, Producer, lap};
 use crate::segment::Segment;
 
@@ -762,48 +763,6 @@ impl Channel {
     pub fn is_awake(&self) -> bool {
         let is_starved = self.sender.lacking.is_some();
         self.sleep & ASLEEP == 0 || is_starved && self.sleep & STARVED == 0
-    }
-}
-
-/// In which one side of a channel, the initiator of one-sided accesses, and the other one,
-/// the owner of the memory, meet.
-pub struct FlightWords {
-    /// Keeps the memory.
-    _segment: Arc<Segment>,
-    /// What the initiator writes beside slots.
-    initiator: std::ptr::NonNull<u8>,
-    /// What the owner writes there.
-    owner: std::ptr::NonNull<u8>,
-}
-
-// SAFETY: the memory is used through atomic words, from any thread.
-unsafe impl Send for FlightWords {}
-// SAFETY: as above.
-unsafe impl Sync for FlightWords {}
-
-impl FlightWords {
-    fn new(segment: &Arc<Segment>, initiator: usize) -> Self {
-        let at = |side: usize| {
-            // SAFETY: in the first page of the segment.
-            unsafe { segment.base().add(CONTROL + side % 2 * CONTROL_SIZE) }
-        };
-        FlightWords {
-            initiator: at(initiator),
-            owner: at(1 + initiator),
-            _segment: segment.clone(),
-        }
-    }
-}
-
-impl onesided::protocol::Words for FlightWords {
-    #[inline]
-    fn flight(&self) -> &AtomicU64 {
-        control(&self.initiator, FLIGHT)
-    }
-
-    #[inline]
-    fn revoked(&self) -> &AtomicU64 {
-        control(&self.owner, REVOKED)
     }
 }
 

@@ -12,7 +12,7 @@ use prov_util::mr::publish::{Published, Publisher};
 use prov_util::process_memory::{OtherIov, Seal};
 use prov_util::request::{Access, RemoteIov, RemotePiece};
 
-use super::protocol::{Flights, Words};
+use super::protocol::Flights;
 use super::table::{ENTRIES, PROBES, RegionTable, Watching};
 use super::window::{Found, Window};
 use crate::channel::Channel;

@@ -2,7 +2,7 @@
 //! published it.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use fabric_abi::{FI_COMMIT_COMPLETE, FI_REMOTE_READ, FI_REMOTE_WRITE};
 use prov_message::peers::Bytes;
@@ -12,7 +12,7 @@ use prov_util::mr::publish::Published;
 use prov_util::process_memory::{OtherIov, OtherPiece};
 use prov_util::request::{Access, RemoteAccess, RemoteIov, RemotePiece};
 
-use super::protocol::{Flight, Flights};
+use super::protocol::{Flight, Flights, Words};
 use super::table::{MAGIC, Sheet, TABLE};
 use crate::channel::FlightWords;
 use crate::process::{Ends, OtherProcess, open_to_read};
@@ -233,5 +233,17 @@ impl Granted<'_> {
     /// anything, after one.
     pub(super) fn read(&self, to: &Iov<'_>) -> Result {
         self.owner.process.read(&self.memory, to)
+    }
+}
+
+impl Words for FlightWords {
+    #[inline]
+    fn flight(&self) -> &AtomicU64 {
+        self.flight()
+    }
+
+    #[inline]
+    fn revoked(&self) -> &AtomicU64 {
+        self.revoked()
     }
 }

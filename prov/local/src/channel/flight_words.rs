@@ -1,0 +1,51 @@
+//! The words of a channel that belong to accesses of one side to memory of the other one
+//! ([`onesided`](crate::onesided)).
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use super::{CONTROL, CONTROL_SIZE, FLIGHT, REVOKED, control};
+use crate::segment::Segment;
+
+/// In which one side of a channel, the initiator of one-sided accesses, and the other one,
+/// the owner of the memory, meet.
+pub struct FlightWords {
+    /// Keeps the memory.
+    _segment: Arc<Segment>,
+    /// What the initiator writes beside slots.
+    initiator: NonNull<u8>,
+    /// What the owner writes there.
+    owner: NonNull<u8>,
+}
+
+// SAFETY: the memory is used through atomic words, from any thread.
+unsafe impl Send for FlightWords {}
+// SAFETY: as above.
+unsafe impl Sync for FlightWords {}
+
+impl FlightWords {
+    pub(super) fn new(segment: &Arc<Segment>, initiator: usize) -> Self {
+        let at = |side: usize| {
+            // SAFETY: in the first page of the segment.
+            unsafe { segment.base().add(CONTROL + side % 2 * CONTROL_SIZE) }
+        };
+        FlightWords {
+            initiator: at(initiator),
+            owner: at(1 + initiator),
+            _segment: segment.clone(),
+        }
+    }
+
+    /// The flight word, which the initiator writes.
+    #[inline]
+    pub fn flight(&self) -> &AtomicU64 {
+        control(&self.initiator, FLIGHT)
+    }
+
+    /// The revoked word, which the owner writes.
+    #[inline]
+    pub fn revoked(&self) -> &AtomicU64 {
+        control(&self.owner, REVOKED)
+    }
+}
