@@ -18,7 +18,6 @@ pub mod progress;
 pub mod request;
 pub mod transfers;
 pub mod wait;
-pub mod wait_set;
 
 pub use ffi::traits::{domain, endpoint, provider};
 pub use prov_base::{
@@ -27,6 +26,7 @@ pub use prov_base::{
     sockaddr, socket, stand_in, sync, timers, uncancelled,
 };
 pub use prov_base::{log_targets, param_table, warn_again};
+pub use wait::set as wait_set;
 
 #[cfg(test)]
 #[path = "../../base/src/services/stand_in.rs"]

@@ -3,8 +3,18 @@
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use crate::cq::Cq;
 use crate::drive::Signals;
+
+/// Names an open completion queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueName(usize);
+
+impl QueueName {
+    /// The name of a queue, which is where it is.
+    pub fn of<Queue>(queue: &Queue) -> Self {
+        QueueName(std::ptr::from_ref(queue).addr())
+    }
+}
 
 /// Something that has work to do when the application reads a queue: a
 /// provider's engine. A queue never calls it with a lock of its own held, since
@@ -31,7 +41,7 @@ pub trait Progress: Send + Sync {
     }
 
     /// What this completion queue is to drive instead, likewise.
-    fn for_completions(&self, _queue: &Cq) -> Option<Arc<dyn Progress>> {
+    fn for_completions(&self, _queue: QueueName) -> Option<Arc<dyn Progress>> {
         None
     }
 

@@ -14,6 +14,7 @@
 mod attachment;
 mod deadline;
 mod mutex_cond;
+pub mod set;
 mod snapshot;
 mod sources;
 #[cfg(test)]

@@ -18,7 +18,7 @@ use prov_util::ffi::domain::DomainObject;
 use prov_util::ffi::ep::EndpointObject;
 use prov_util::ffi::{Handle, Use};
 use prov_util::process::Process;
-use prov_util::progress::Progress;
+use prov_util::progress::{Progress, QueueName};
 use prov_util::request::{Access, Atomic, Receive, RemoteAccess, Transmit};
 
 use crate::device::{Gather, Keys, PairConfig, Pairing, QueuePair, Verb};
@@ -397,7 +397,7 @@ impl endpoint::Endpoint for Endpoint {
             receive: None,
             manager,
         };
-        let queue = |cq: &Option<Use<Cq>>| cq.as_ref().map_or(0, |cq| address_of(cq));
+        let queue = |cq: &Option<Use<Cq>>| cq.as_ref().map(|cq| QueueName::of::<Cq>(cq));
         let of = |seat: &Option<Seat>, queue| seat.as_ref().map(|seat| (queue, seat.lane.clone()));
         progress.send = of(&place.send, queue(&bindings.tx_cq));
         progress.receive = of(&place.receive, queue(&bindings.rx_cq));
@@ -618,16 +618,12 @@ fn remote_key(key: u64) -> Result<u32> {
     u32::try_from(key).map_err(|_| Errno::EKEYREJECTED)
 }
 
-fn address_of(cq: &Cq) -> usize {
-    std::ptr::from_ref(cq).addr()
-}
-
 /// What moves an endpoint on: for each of its queues the lane that reports there,
 /// for its event queue the connection manager.
 struct EndpointProgress {
-    /// With the address of the queue.
-    send: Option<(usize, Arc<Lane>)>,
-    receive: Option<(usize, Arc<Lane>)>,
+    /// Each with its queue, where it has one.
+    send: Option<(Option<QueueName>, Arc<Lane>)>,
+    receive: Option<(Option<QueueName>, Arc<Lane>)>,
     manager: Option<Arc<crate::manager::Manager>>,
 }
 
@@ -650,10 +646,9 @@ impl Progress for EndpointProgress {
         Some(manager)
     }
 
-    fn for_completions(&self, queue: &Cq) -> Option<Arc<dyn Progress>> {
-        let address = address_of(queue);
+    fn for_completions(&self, name: QueueName) -> Option<Arc<dyn Progress>> {
         let mut sides = [&self.send, &self.receive].into_iter().flatten();
-        let (_, lane) = sides.find(|(queue, _)| *queue == address)?;
+        let (_, lane) = sides.find(|(queue, _)| *queue == Some(name))?;
         Some(lane.clone())
     }
 

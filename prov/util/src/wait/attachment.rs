@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
+use super::set::WaitSet;
 use super::{Deadline, Pause, Sources, Wait, WaitKind, Wake};
 use crate::errno::{Errno, Result};
-use crate::wait_set::WaitSet;
 
 /// The wait object that something was opened with.
 pub enum Attachment {

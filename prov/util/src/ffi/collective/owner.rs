@@ -13,12 +13,11 @@ use super::super::ep::TransferPeer;
 use super::super::info;
 use super::super::object::{AnyFid, Handle, Use};
 use crate::attr::{FabricAttr, Info};
-use crate::cq::Cq;
 use crate::drive::Signals;
 use crate::endpoint::{Bindings, SharedReceive};
 use crate::eq::Eq;
 use crate::errno::{Errno, Result};
-use crate::progress::Progress;
+use crate::progress::{Progress, QueueName};
 use crate::transfers::{Ended, Transfers};
 
 /// The provider of collective operations.
@@ -197,7 +196,7 @@ impl Progress for WithPeer {
         self.inner.for_events()
     }
 
-    fn for_completions(&self, queue: &Cq) -> Option<Arc<dyn Progress>> {
+    fn for_completions(&self, queue: QueueName) -> Option<Arc<dyn Progress>> {
         self.inner.for_completions(queue)
     }
 

@@ -13,7 +13,7 @@ use crate::cq::Cq;
 use crate::endpoint::{Bindings, SharedReceive};
 use crate::eq::Eq;
 use crate::errno::{Errno, Result};
-use crate::progress::Progress;
+use crate::progress::{Progress, QueueName};
 
 impl<S: SharedReceive> Bindings<S> {
     /// Adds an object of a call to `fi_ep_bind`. A queue or a counter for no direction
@@ -192,7 +192,7 @@ fn for_events(progress: &Arc<dyn Progress>) -> Arc<dyn Progress> {
 }
 
 fn for_completions(progress: &Arc<dyn Progress>, cq: &Cq) -> Arc<dyn Progress> {
-    let own = progress.for_completions(cq);
+    let own = progress.for_completions(QueueName::of(cq));
     own.unwrap_or_else(|| progress.clone())
 }
 
@@ -212,7 +212,7 @@ mod tests {
     #[derive(Default)]
     struct Counted {
         driven: AtomicUsize,
-        instead: Option<(usize, Arc<Counted>)>,
+        instead: Option<(QueueName, Arc<Counted>)>,
     }
 
     impl Progress for Counted {
@@ -220,9 +220,9 @@ mod tests {
             self.driven.fetch_add(1, Ordering::Relaxed);
         }
 
-        fn for_completions(&self, cq: &Cq) -> Option<Arc<dyn Progress>> {
+        fn for_completions(&self, cq: QueueName) -> Option<Arc<dyn Progress>> {
             let (queue, progress) = self.instead.as_ref()?;
-            match *queue == std::ptr::from_ref(cq).addr() {
+            match *queue == cq {
                 true => Some(progress.clone()),
                 false => None,
             }
@@ -249,7 +249,7 @@ mod tests {
         let (sent, received) = (queue(), queue());
         let filling = Arc::<Counted>::default();
         let endpoint = Arc::new(Counted {
-            instead: Some((std::ptr::from_ref::<Cq>(&sent).addr(), filling.clone())),
+            instead: Some((QueueName::of::<Cq>(&sent), filling.clone())),
             ..Counted::default()
         });
         let bindings = Bindings::<NoSharedReceive> {
