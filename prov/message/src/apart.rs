@@ -1,10 +1,10 @@
 //! Messages that a provider keeps itself, apart from the inboxes, within the same
 //! budgets.
 
-use crate::arriving::Arrival;
 use crate::endpoints::Endpoints;
-use crate::inbox::Transport;
-use crate::keeping::{Cost, KEEPING_COST, Room};
+use crate::endpoints::arriving::Arrival;
+use crate::endpoints::inbox::Transport;
+use crate::endpoints::keeping::{Cost, KEEPING_COST, Room};
 
 /// What is charged for a message that the provider keeps. It goes back with
 /// [`Endpoints::discharge`].

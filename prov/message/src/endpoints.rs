@@ -1,22 +1,29 @@
 //! The endpoints that share a lock, and their inboxes.
 
+pub(crate) mod actions;
+pub mod arriving;
+pub mod foreign;
+pub mod inbox;
+pub mod keeping;
+pub(crate) mod left;
+pub mod receiving;
+pub mod target;
+pub mod whole;
+
 use prov_util::av::Changes;
 use prov_util::buffer::AppIov;
 use prov_util::errno::{Errno, Result};
 use prov_util::mr::Job;
-use slotmap::{SlotMap, new_key_type};
+use slotmap::SlotMap;
 
-use crate::actions::Actions;
-use crate::inbox::{Action, Inbox, InboxKey, Receipt, Transport};
-use crate::keeping::{Keeping, Limits};
-use crate::left::{AllLeft, LeftKey};
+use crate::endpoints::actions::Actions;
+use crate::endpoints::inbox::{Action, Inbox, Transport};
+use crate::endpoints::keeping::{Keeping, Limits};
+use crate::endpoints::left::{AllLeft, LeftKey};
+use crate::operation::EpKey;
 use crate::operation::{Ledger, Op, Ticket};
+use crate::receipt::{InboxKey, Receipt};
 use crate::reports::Reports;
-
-new_key_type! {
-    /// An endpoint.
-    pub struct EpKey;
-}
 
 /// An endpoint.
 pub struct Endpoint<T: Transport> {
@@ -58,7 +65,7 @@ pub struct Endpoints<T: Transport> {
     pub(crate) inboxes: SlotMap<InboxKey, Inbox<T>>,
     pub(crate) actions: Actions<T>,
     is_acting: bool,
-    /// See the [`foreign`](crate::foreign) module.
+    /// See the [`foreign`](crate::endpoints::foreign) module.
     pub(crate) is_deaf: bool,
     /// Receives of another provider's that have ended while this is deaf.
     pub(crate) late: Vec<(Receipt<T::Ack>, AppIov, Result)>,

@@ -1,5 +1,5 @@
 //! The lane of an endpoint whose receives another provider has
-//! ([`foreign`](crate::foreign)): the owner drives it and starts its messages.
+//! ([`foreign`](crate::endpoints::foreign)): the owner drives it and starts its messages.
 
 use std::os::fd::RawFd;
 use std::sync::{Arc, Weak};
@@ -10,9 +10,9 @@ use prov_util::errno::{Errno, Result};
 use prov_util::ffi::srx::{Discarded, StartReceives, Started};
 use prov_util::progress::Progress;
 
-use crate::endpoints::EpKey;
+use crate::lane::sources::Sources as _;
 use crate::lane::{Core, Lane};
-use crate::sources::Sources as _;
+use crate::operation::EpKey;
 
 /// Where the owner finds an endpoint again.
 pub struct Importing<C: Core> {

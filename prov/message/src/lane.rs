@@ -5,6 +5,9 @@
 //! receive context or completion queue. So threads that drive different
 //! endpoints meet nowhere.
 
+pub mod reaching;
+pub mod sources;
+
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -17,10 +20,11 @@ use prov_util::progress::Progress;
 use prov_util::request::{Atomic, Receive, RemoteAccess, Transmit};
 use prov_util::sync::{Guard, Lock, LockKind};
 
-use crate::endpoints::{Endpoints, EpKey};
-use crate::inbox::{Action, Transport};
-use crate::receiving::{Poster, Posting};
-use crate::sources::Sources;
+use crate::endpoints::Endpoints;
+use crate::endpoints::inbox::{Action, Transport};
+use crate::endpoints::receiving::{Poster, Posting};
+use crate::lane::sources::Sources;
+use crate::operation::EpKey;
 
 /// Work of a lane that may block: whoever drives the lane does it without the
 /// lane's lock, so that others go on meanwhile.

@@ -6,51 +6,42 @@
 #![deny(clippy::indexing_slicing)]
 #![forbid(unsafe_code)]
 
-mod actions;
 mod admission;
 pub mod apart;
-pub mod arriving;
 pub mod attributes;
 pub mod budget;
 pub mod checks;
 pub mod endpoints;
-pub mod foreign;
 pub mod importing;
-pub mod inbox;
-pub mod keeping;
 pub mod keys;
 pub mod lane;
-mod left;
 pub mod names;
 pub mod objects;
 pub mod operation;
 pub mod own;
 pub mod peers;
-pub mod reaching;
-pub mod receiving;
+pub mod receipt;
 pub mod reports;
-pub mod sources;
 mod spare;
 pub mod strangers;
-pub mod target;
-pub mod whole;
 
 pub use apart::Charge;
 pub use arriving::{Arrival, Expected, Notice, Plain, Unmatched};
 pub use checks::Sizes;
-pub use endpoints::{Attributes, Endpoint, Endpoints, EpKey};
+pub use endpoints::{Attributes, Endpoint, Endpoints};
+pub use endpoints::{arriving, foreign, inbox, keeping, receiving, target, whole};
 pub use importing::{Importing, OwnerDrives};
-pub use inbox::{
-    Action, Buffer, Course, Fetch, Inbox, InboxKey, Kept, Placing, Receipt, Then, Transport,
-};
+pub use inbox::{Action, Course, Fetch, Inbox, Kept, Placing, Then, Transport};
 pub use keeping::Limits;
 pub use keeping::strangers::{StrangersKept, StrangersLimits};
 pub use lane::{Core, Errand, Lane, NoErrand};
+pub use lane::{reaching, sources};
 pub use names::Names;
-pub use operation::{Context, Ledger, Op, OpClass, Ticket};
+pub use operation::{Context, EpKey, Ledger, Op, OpClass, Ticket};
 pub use own::{Far, Member, Own, Within};
 pub use prov_util::drive::{Signals, Sleeper, Waiting};
 pub use reaching::Reaching;
+pub use receipt::{Buffer, InboxKey, Receipt};
 pub use receiving::{Poster, Posting};
 pub use reports::{Reports, completion_of};
 pub use sources::Sources;

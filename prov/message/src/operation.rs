@@ -7,8 +7,12 @@ use fabric_abi::{
     FI_ATOMIC, FI_MSG, FI_PEER_TRANSFER, FI_READ, FI_RMA, FI_SEND, FI_TAGGED, FI_WRITE,
 };
 use prov_util::request::{Access, Atomic, AtomicKind, RemoteAccess, Tag, Transmit};
+use slotmap::new_key_type;
 
-use crate::endpoints::EpKey;
+new_key_type! {
+    /// An endpoint.
+    pub struct EpKey;
+}
 
 /// What kind of operation, for completion flags and counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

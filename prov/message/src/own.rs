@@ -11,13 +11,14 @@ use prov_util::errno::{Errno, Result};
 use prov_util::request::{Atomic, RemoteAccess, Transmit};
 use slotmap::{SlotMap, new_key_type};
 
-use crate::arriving::Arrival;
-use crate::endpoints::{Endpoints, EpKey};
-use crate::inbox::{Action, Fetch, Transport};
+use crate::endpoints::Endpoints;
+use crate::endpoints::arriving::Arrival;
+use crate::endpoints::inbox::{Action, Fetch, Transport};
+use crate::endpoints::target::{Refusal, Target, Visitor};
+use crate::endpoints::whole::Taken;
 use crate::names::Names;
+use crate::operation::EpKey;
 use crate::operation::{Op, Ticket};
-use crate::target::{Refusal, Target, Visitor};
-use crate::whole::Taken;
 
 /// Longest message that is kept where no receive waits for it.
 const EAGER: usize = 64 << 10;

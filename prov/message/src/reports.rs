@@ -19,9 +19,9 @@ use prov_util::matching::{ANY_SOURCE, Cancelled, Message, Single};
 use prov_util::request::{Receive, Select, Transmit};
 use prov_util::transfers::Transfers;
 
-use crate::endpoints::EpKey;
-use crate::inbox::Receipt;
+use crate::operation::EpKey;
 use crate::operation::{Context, Op, OpClass};
+use crate::receipt::Receipt;
 
 /// An endpoint's completion queues and counters.
 #[derive(Default)]

@@ -28,7 +28,7 @@ use prov_util::warn_again;
 use rustix::event::epoll;
 
 use super::{Enabling, SoftEndpoint, SoftSharedReceive};
-use crate::inbox::Transport;
+use crate::endpoints::inbox::Transport;
 use crate::lane::{Core, Lane};
 
 /// Operations of one kind that may be posted at once where nobody says how many.
@@ -204,7 +204,7 @@ pub trait Provider: Send + Sync + Sized + 'static {
     }
 
     /// Whether receives may be another provider's (fi_peer(3)): the lanes take
-    /// in nothing while they are [deaf](crate::foreign).
+    /// in nothing while they are [deaf](crate::endpoints::foreign).
     const IMPORTS_RECEIVES: bool = false;
 
     /// The largest atomic operation, in bytes; 0 where there are none.

@@ -20,11 +20,12 @@ use prov_util::warn_again;
 
 use super::shared_receive::Source;
 use super::{Domain, Provider, SoftSharedReceive};
-use crate::endpoints::{Attributes, Endpoints, EpKey};
+use crate::endpoints::inbox::Transport;
+use crate::endpoints::{Attributes, Endpoints};
 use crate::importing::{Importing, OwnerDrives};
-use crate::inbox::Transport;
 use crate::lane::{Core, Lane};
 use crate::operation::Context;
+use crate::operation::EpKey;
 use crate::reports::Reports;
 
 /// See the [module](self) description.

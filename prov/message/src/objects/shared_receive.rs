@@ -15,10 +15,10 @@ use prov_util::progress::Progress;
 use prov_util::request::Receive;
 
 use super::Provider;
-use crate::inbox::InboxKey;
+use crate::endpoints::receiving::Poster;
 use crate::lane::{Core, Lane};
 use crate::operation::Context;
-use crate::receiving::Poster;
+use crate::receipt::InboxKey;
 
 /// See the [module](self) description.
 pub struct SoftSharedReceive<P: Provider> {

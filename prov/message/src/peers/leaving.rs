@@ -3,7 +3,7 @@
 
 use super::address_vector::AddressVector;
 use super::{PeerKey, Peers, UNKNOWN_SOURCE};
-use crate::left::LeftKey;
+use crate::endpoints::left::LeftKey;
 
 /// See the [module](self) description.
 pub(super) struct LeftOf<A> {

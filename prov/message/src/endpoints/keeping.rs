@@ -15,10 +15,11 @@ use prov_util::matching::{ANY_SOURCE, Message};
 use slotmap::SecondaryMap;
 
 use crate::admission::{Admission, Ceilings};
-use crate::arriving::Arrival;
 use crate::budget::{Account, Budget};
-use crate::endpoints::{Endpoints, EpKey};
-use crate::inbox::{Action, Body, Kept, Transport, Unexpected};
+use crate::endpoints::Endpoints;
+use crate::endpoints::arriving::Arrival;
+use crate::endpoints::inbox::{Action, Body, Kept, Transport, Unexpected};
+use crate::operation::EpKey;
 use crate::spare::Spare;
 
 pub mod strangers;

@@ -7,9 +7,11 @@ use prov_util::errno::{Errno, Result};
 use prov_util::matching::{ANY_SOURCE, Cancelled, Filter, Matched, Receive as Posted};
 use prov_util::request::{Receive, Select};
 
-use crate::endpoints::{Endpoints, EpKey};
-use crate::inbox::{InboxKey, Transport, Unexpected, origin};
+use crate::endpoints::Endpoints;
+use crate::endpoints::inbox::{Transport, Unexpected, origin};
 use crate::operation::Context;
+use crate::operation::EpKey;
+use crate::receipt::InboxKey;
 use crate::reports::{Reports, Seen};
 
 /// What a posted receive has come to.

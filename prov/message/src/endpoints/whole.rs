@@ -4,10 +4,11 @@
 use prov_util::buffer::{Iov, Piece};
 use prov_util::request::{Tag, Transmit};
 
-use crate::arriving::{Arrival, Expected};
-use crate::endpoints::{Endpoints, EpKey};
-use crate::inbox::{Body, Transport};
-use crate::keeping::Purse;
+use crate::endpoints::Endpoints;
+use crate::endpoints::arriving::{Arrival, Expected};
+use crate::endpoints::inbox::{Body, Transport};
+use crate::endpoints::keeping::Purse;
+use crate::operation::EpKey;
 
 /// The bytes of a message that is here in full.
 pub trait Whole {

@@ -5,16 +5,17 @@ use prov_util::buffer::AppIov;
 use prov_util::errno::{Errno, Result};
 use prov_util::matching::{Matched, Message};
 
-use crate::endpoints::{Endpoints, EpKey};
-use crate::inbox::{
-    Action, Body, Buffer, Course, Fetch, Inbox, InboxKey, Kept, Placing, Receipt, Then, Transport,
-    Unexpected,
+use crate::endpoints::Endpoints;
+use crate::endpoints::inbox::{
+    Action, Body, Course, Fetch, Inbox, Kept, Placing, Then, Transport, Unexpected,
 };
-use crate::keeping::{HeldBack, Room, Wish};
+use crate::endpoints::keeping::{HeldBack, Room, Wish};
+use crate::endpoints::whole::Whole;
+use crate::operation::EpKey;
 use crate::operation::{Context, Ticket};
+use crate::receipt::{Buffer, InboxKey, Receipt};
 use crate::reports::Reports;
 use crate::spare::Spare;
-use crate::whole::Whole;
 
 /// A message begins, or is announced.
 #[derive(Clone, Copy)]
@@ -606,11 +607,11 @@ impl<T: Transport> Endpoints<T> {
 
 impl<T: Transport> Course<T> {
     fn receive(memory: AppIov, done: usize, receipt: Receipt<T::Ack>) -> Self {
-        Course::Place(Box::new(crate::inbox::Placing {
+        Course::Place(Box::new(crate::endpoints::inbox::Placing {
             persists: false,
-            place: crate::target::Place::App(memory),
+            place: crate::endpoints::target::Place::App(memory),
             done,
-            then: crate::inbox::Then::Receive(receipt),
+            then: crate::endpoints::inbox::Then::Receive(receipt),
         }))
     }
 }

@@ -16,17 +16,15 @@ use prov_util::ffi::srx::{
 };
 use prov_util::logging::UTIL;
 use prov_util::matching::{ANY_SOURCE, Matched, Message, MessageId};
-use slotmap::{SlotMap, new_key_type};
+use slotmap::SlotMap;
 
-use crate::arriving::{Arrival, Expected};
-use crate::endpoints::{Endpoints, EpKey};
-use crate::inbox::{Body, Buffer, Inbox, InboxKey, Kept, Receipt, Transport, Unexpected, origin};
+use crate::endpoints::Endpoints;
+use crate::endpoints::arriving::{Arrival, Expected};
+use crate::endpoints::inbox::{Body, Inbox, Kept, Transport, Unexpected, origin};
 use crate::operation::Context;
-
-new_key_type! {
-    /// A receive of the owner's that has its message.
-    pub struct GivenKey;
-}
+use crate::operation::EpKey;
+use crate::receipt::GivenKey;
+use crate::receipt::{Buffer, InboxKey, Receipt};
 
 /// See the [module](self) description.
 pub(crate) struct Foreign<T: Transport> {

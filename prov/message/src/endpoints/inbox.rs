@@ -1,22 +1,22 @@
 //! Receives that wait for messages, and messages that wait for receives: the
-//! types. What happens with them is in [`receiving`](crate::receiving) and
-//! [`arriving`](crate::arriving).
+//! types. What happens with them is in [`receiving`](crate::endpoints::receiving) and
+//! [`arriving`](crate::endpoints::arriving).
 
 use std::fmt::Debug;
 use std::hash::Hash;
 
 use prov_util::buffer::AppIov;
 use prov_util::errno::Errno;
-use prov_util::matching::{MessageId, MultiId, ReceiveContext, ReceiveQueue};
+use prov_util::matching::{MessageId, ReceiveContext, ReceiveQueue};
 use prov_util::mr::Grants;
-use slotmap::new_key_type;
 
-use crate::endpoints::EpKey;
-use crate::foreign::{Foreign, GivenKey};
-use crate::keeping::Room;
-use crate::operation::{Context, Ticket};
+use crate::endpoints::foreign::Foreign;
+use crate::endpoints::keeping::Room;
+use crate::endpoints::target::Place;
+use crate::operation::EpKey;
+use crate::operation::Ticket;
+use crate::receipt::{InboxKey, Receipt};
 use crate::reports::Reports;
-use crate::target::Place;
 
 /// What tells the messages of one provider from those of another.
 pub trait Transport: Sized + 'static {
@@ -46,17 +46,12 @@ pub trait Transport: Sized + 'static {
     }
 }
 
-new_key_type! {
-    /// A receive context, an endpoint's own or a shared one.
-    pub struct InboxKey;
-}
-
 /// The posted receives and unexpected messages of an endpoint, or of several
 /// that share a context.
 pub struct Inbox<T: Transport> {
     /// Stays empty where another provider has the receives.
     matching: ReceiveContext<AppIov, Unexpected<T>>,
-    /// See the [`foreign`](crate::foreign) module.
+    /// See the [`foreign`](crate::endpoints::foreign) module.
     pub(crate) foreign: Option<Box<Foreign<T>>>,
     /// Whether it is not a single endpoint's own.
     pub shared: bool,
@@ -104,46 +99,6 @@ impl<T: Transport> Inbox<T> {
     pub fn set_min_multi_recv(&mut self, bytes: usize) {
         self.min_multi_recv = bytes;
         self.matching.set_min_multi_recv(bytes);
-    }
-}
-
-/// A receive that has its message.
-#[derive(Clone, Copy, Debug)]
-pub struct Receipt<A> {
-    /// Where it was posted.
-    pub inbox: InboxKey,
-    /// The endpoint that the message came to.
-    pub ep: EpKey,
-    pub tagged: bool,
-    pub context: Context,
-    /// Operation flags of the receive.
-    pub flags: u64,
-    pub buffer: Buffer,
-    pub src: u64,
-    pub tag: u64,
-    /// Immediate data.
-    pub data: Option<u64>,
-    /// Bytes in the message.
-    pub len: usize,
-    pub ack: A,
-}
-
-/// Whose a receive's buffer is once the message is in it.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub enum Buffer {
-    /// The application's.
-    Single,
-    /// The application's with the last of several messages.
-    Multi(MultiId),
-    /// Of the provider that has the receives.
-    Foreign(GivenKey),
-}
-
-impl Buffer {
-    /// Of a receive of our own.
-    #[inline]
-    pub(crate) fn of(multi: Option<MultiId>) -> Self {
-        multi.map_or(Buffer::Single, Buffer::Multi)
     }
 }
 

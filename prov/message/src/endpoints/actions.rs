@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use slotmap::SecondaryMap;
 
-use crate::inbox::{Action, Transport};
+use crate::endpoints::inbox::{Action, Transport};
 
 /// A queue of [`Action`]s in which those of one link are found without looking at the
 /// others.

@@ -7,10 +7,10 @@ use std::time::Instant;
 
 use prov_util::errno::{Errno, Result};
 
-use crate::endpoints::EpKey;
-use crate::inbox::Transport;
+use crate::endpoints::inbox::Transport;
+use crate::endpoints::left::LeftKey;
 use crate::lane::Core;
-use crate::left::LeftKey;
+use crate::operation::EpKey;
 use crate::operation::{Op, Ticket};
 use crate::peers::{
     AddressVector, Deferred, Destination, Ended, Failure, GivenUp, PeerKey, Peers, Step, Target,

@@ -6,9 +6,9 @@ use prov_util::request::{Receive, Select};
 use slotmap::{DefaultKey, SlotMap};
 
 use super::*;
-use crate::arriving::{Notice, Unmatched};
 use crate::endpoints::Attributes;
-use crate::inbox::{Action, Course};
+use crate::endpoints::arriving::{Notice, Unmatched};
+use crate::endpoints::inbox::{Action, Course};
 
 enum Pipe {}
 

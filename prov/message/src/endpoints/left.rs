@@ -7,8 +7,10 @@ use std::collections::HashMap;
 use prov_util::matching::HEIR;
 use slotmap::{Key, SlotMap, new_key_type};
 
-use crate::endpoints::{Endpoints, EpKey};
-use crate::inbox::{InboxKey, Transport, origin};
+use crate::endpoints::Endpoints;
+use crate::endpoints::inbox::{Transport, origin};
+use crate::operation::EpKey;
+use crate::receipt::InboxKey;
 
 new_key_type! {
     /// What one link has left.

@@ -21,8 +21,9 @@ use prov_util::errno::{Errno, Result};
 use prov_util::mr::{Accessor, Grants, Job, MrTable};
 use prov_util::request::RemotePiece;
 
-use crate::endpoints::{Endpoint, Endpoints, EpKey};
-use crate::inbox::{Placing, Then, Transport};
+use crate::endpoints::inbox::{Placing, Then, Transport};
+use crate::endpoints::{Endpoint, Endpoints};
+use crate::operation::EpKey;
 use crate::reports::Reports;
 
 /// The registered memory of a domain, for the peers of one lane or endpoint.

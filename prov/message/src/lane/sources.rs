@@ -1,8 +1,8 @@
 //! Where messages have their sources from: the address vector of their endpoint,
 //! which may know a peer only after its messages have come.
 
-use crate::endpoints::EpKey;
-use crate::reaching::Reaching;
+use crate::lane::reaching::Reaching;
+use crate::operation::EpKey;
 
 /// How the messages of a core `C` get their sources.
 pub trait Sources<C> {
