@@ -528,8 +528,8 @@ mod tests {
 
     #[test]
     fn memory_takes_the_place_of_memory_with_more_or_fewer_pieces() {
-        let (mut a, mut b) = (*b"abc", *b"de");
-        let one = lend(&mut [&mut a]);
+        let (mut alone, mut a, mut b) = (*b"abc", *b"abc", *b"de");
+        let one = lend(&mut [&mut alone]);
         let two = lend(&mut [&mut a, &mut b]);
         let mut memory = AppIov::EMPTY;
         for other in [two, one, two, AppIov::EMPTY, one] {
