@@ -135,7 +135,8 @@ fn read(
         let offset = piece.addr.checked_sub(region.base)?;
         let is_within = offset.checked_add(piece.len)? <= region.len;
         let is_permitted = region.access & FI_REMOTE_READ != 0;
-        (is_within && is_permitted).then_some(region.addr.wrapping_add(offset))
+        let addr = region.addr.checked_add(offset)?;
+        (is_within && is_permitted).then_some(addr)
     });
     let mut places = places.peekable();
     match outcome {
