@@ -335,22 +335,21 @@ fn nothing_is_copied_ahead_of_a_message_that_is_being_copied() {
     let _region = register(&b, &mut place);
     let (mut out, mut into) = (pattern(1 << 20, 1), vec![0; 1 << 20]);
     receive(&b, &mut into, 1);
+    // It takes the message in, and nobody copies as long as its core is in use.
+    let mut core = b.engine.core();
     send(&a, &mut out, 1);
-    let is_copying = || {
-        let core = b.engine.core();
+    until([&a, &a], || {
+        core.progress();
         let mut conns = core.conns.values();
         conns.any(|conn| conn.detours.has(Detour::Copying))
-    };
-    // It takes the message in, and copies nothing yet.
-    until([&a, &a], || {
-        b.engine.core().progress();
-        is_copying()
     });
     let mut bytes = [3; 8];
     access(&a, Access::Write, KEY, &mut bytes);
     a.drive();
     assert_eq!(place, [0; 8]);
-    until([&a, &b], || place == [3; 8]);
+    drop(core);
+    until([&a, &b], || a.count() == 2 && b.count() == 1);
+    assert_eq!(place, [3; 8]);
     assert!(into == out);
 }
 
