@@ -25,8 +25,8 @@ LARGE = crowd killed match message rma simulation
 WITHIN = atomic auth av binding cancel caps cntr completion cq early endpoint entries eq getinfo hints late leak match \
 	message mr nothing param peer peer_av poll refused rma simulation source srx text threads unreachable
 
-# All but those that take long, and what is said of sleepers in docs/fabtests.md: for rxm.
-LAYERED = $(filter-out crowd leak sleepers,$(basename $(notdir $(wildcard fabtests/programs/*.c))))
+# For rxm, all but those that take long, what speaks tcp's own protocol, and sleepers (docs/fabtests.md).
+LAYERED = $(filter-out crowd door leak sleepers,$(basename $(notdir $(wildcard fabtests/programs/*.c))))
 
 .PHONY: fabtests
 fabtests:
