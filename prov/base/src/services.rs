@@ -22,10 +22,13 @@ pub fn define_param(provider: &fi_provider, name: &CStr, kind: fi_param_type, he
     }
 }
 
-/// An integer parameter, where the user set it.
-pub fn param_int(provider: &fi_provider, name: &CStr) -> Option<i32> {
-    let mut value: c_int = 0;
-    // SAFETY: an integer parameter stores an `int`.
+/// A parameter, where the user set it.
+///
+/// # Safety
+/// Its type is the one that is stored as a `T`.
+unsafe fn param<T: Default>(provider: &fi_provider, name: &CStr) -> Option<T> {
+    let mut value = T::default();
+    // SAFETY: the caller's promise.
     let status = unsafe {
         fi_param_get(
             std::ptr::from_ref(provider).cast_mut(),
@@ -36,18 +39,16 @@ pub fn param_int(provider: &fi_provider, name: &CStr) -> Option<i32> {
     (status == 0).then_some(value)
 }
 
+/// An integer parameter, where the user set it.
+pub fn param_int(provider: &fi_provider, name: &CStr) -> Option<i32> {
+    // SAFETY: an integer parameter stores an `int`.
+    unsafe { param::<c_int>(provider, name) }
+}
+
 /// A size, where the user set it.
 pub fn param_size(provider: &fi_provider, name: &CStr) -> Option<usize> {
-    let mut value: usize = 0;
     // SAFETY: a size parameter stores a `size_t`.
-    let status = unsafe {
-        fi_param_get(
-            std::ptr::from_ref(provider).cast_mut(),
-            name.as_ptr(),
-            (&raw mut value).cast(),
-        )
-    };
-    (status == 0).then_some(value)
+    unsafe { param::<usize>(provider, name) }
 }
 
 /// A boolean, where the user set it.
