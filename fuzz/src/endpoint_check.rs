@@ -13,7 +13,6 @@ use fabric_abi::{
     FI_ADDR_UNSPEC, FI_COMPLETION, FI_DELIVERY_COMPLETE, FI_MULTI_RECV, FI_REMOTE_READ,
     FI_REMOTE_WRITE, FI_SUM, FI_UINT64, FI_VERSION,
 };
-use prov_local::neighbour::Subject;
 use prov_local::process::{Card, OtherProcess, Reading};
 use prov_message::{Attributes, Core as _, EpKey};
 use prov_tcp::engine::link::detours::Detour;
@@ -22,6 +21,7 @@ use prov_tcp::engine::link::listener::{Incomer, ListenerKind, RequestSink};
 use prov_tcp::engine::link::rdm::Rdm;
 use prov_tcp::engine::link::socket;
 use prov_tcp::engine::{Core, Lane};
+use prov_tcp::local::neighbour::Subject;
 use prov_tcp::params::Params;
 use prov_tcp::wire::ByteOrder;
 use prov_tcp::wire::handshake::{self, Features, Message};

@@ -6,7 +6,7 @@ pub mod tcp;
 pub mod zerocopy;
 
 use std::net::SocketAddr;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd as _, BorrowedFd};
 
 use rustix::net::{RecvFlags, SendFlags};
 
@@ -54,6 +54,33 @@ pub fn name(socket: BorrowedFd<'_>) -> Result<SocketAddr> {
 pub fn peer_name(socket: BorrowedFd<'_>) -> Result<SocketAddr> {
     let name = rustix::net::getpeername(socket)?.ok_or(Errno::ENOTCONN)?;
     Ok(name.try_into()?)
+}
+
+/// The process at the far end of a unix(7) socket, as the kernel knew it when the socket was
+/// connected (`SO_PEERCRED`). Its `pid` is 0 where it is in another pid namespace, which
+/// rustix's own function does not provide for.
+///
+/// # Errors
+/// Those of getsockopt(2).
+pub fn peer_credentials(socket: BorrowedFd<'_>) -> Result<libc::ucred> {
+    let mut peer = libc::ucred {
+        pid: 0,
+        uid: libc::uid_t::MAX,
+        gid: libc::gid_t::MAX,
+    };
+    let mut len = size_of_val(&peer) as libc::socklen_t;
+    // SAFETY: `peer` has room for `len` bytes.
+    let done = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            std::ptr::from_mut(&mut peer).cast(),
+            &mut len,
+        )
+    };
+    Errno::check(done).map_err(|_| Errno::last_os_error())?;
+    Ok(peer)
 }
 
 /// The addresses at the socket's near and far end.

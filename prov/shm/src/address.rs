@@ -9,7 +9,7 @@
 //! A name has no control characters, so that an address of another format, such
 //! as an internet address, is not taken for one.
 
-use prov_local::rendezvous::{LONGEST_NAME, user};
+use crate::rendezvous::{LONGEST_NAME, user};
 
 /// Before a name that is not unique by itself.
 const NOT_UNIQUE: &str = "fi_shm://";

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
+use crate::rendezvous::Door;
 use fabric_abi::FI_ADDR_STR;
 use prov_local::onesided::table::RegionTable;
-use prov_local::rendezvous::Door;
 use prov_message::objects::{Domain, Enabling, Provider, SoftEndpoint, SoftFabric};
 use prov_message::{Lane, Signals};
 use prov_util::attr::Info;

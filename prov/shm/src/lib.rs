@@ -13,6 +13,7 @@ mod domain;
 mod engine;
 mod params;
 mod provider;
+mod rendezvous;
 
 pub use provider::{Shm, provider};
 

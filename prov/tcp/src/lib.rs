@@ -15,6 +15,10 @@ mod engine;
 pub mod engine;
 mod fabric;
 #[cfg(not(fuzzing))]
+mod local;
+#[cfg(fuzzing)]
+pub mod local;
+#[cfg(not(fuzzing))]
 mod params;
 #[cfg(fuzzing)]
 pub mod params;

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Weak;
 
-use prov_local::rendezvous::Door;
+use crate::rendezvous::Door;
 use prov_message::Names;
 use prov_message::peers::{AddressVector, Patience, Peers};
 use prov_message::reaching::Waiting;

@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 use std::ops::Deref;
 
+use crate::rendezvous::Wire;
 use prov_local::channel::{Channel, Head, LONGEST, MODERATE, PUSHED, Record};
 use prov_local::copies::{LEAST, Transfers};
 use prov_local::onesided::table::Watching;
 use prov_local::onesided::window::Window;
 use prov_local::process::OtherProcess;
-use prov_local::rendezvous::Wire;
 use prov_local::ring::Broken;
 use prov_message::{OpClass, Ticket, Transport};
 use prov_util::buffer::{AppIov, Iov, Piece};

@@ -8,12 +8,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::rendezvous::{Door, LONGEST_NAME, Wire};
 use prov_local::barrier;
 use prov_local::channel::Channel;
 use prov_local::onesided::table::RegionTable;
 use prov_local::onesided::window::Window;
 use prov_local::process::OtherProcess;
-use prov_local::rendezvous::{Door, LONGEST_NAME, Wire};
 use prov_message::Reaching;
 use prov_message::peers::{Failure, Target};
 use prov_message::reaching::PeersOf;

@@ -16,10 +16,10 @@ use std::ffi::c_int;
 use std::ptr::{null_mut, without_provenance_mut};
 use std::time::Duration;
 
+use crate::rendezvous::Door;
 use fabric_abi::*;
 use prov_local::channel::PUSHED;
 use prov_local::onesided::table::RegionTable;
-use prov_local::rendezvous::Door;
 use prov_message::lane::Errand as _;
 use prov_message::objects::Provider as _;
 use prov_message::{Attributes, Core as _};

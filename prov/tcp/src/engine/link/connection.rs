@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Instant;
 
-use prov_local::neighbour::Neighbour;
-use prov_local::outbox::{Debt, Lent, Outbox};
+use crate::local::neighbour::Neighbour;
+use crate::local::outbox::{Debt, Lent, Outbox};
 use prov_message::keys::{from_peer, to_peer};
 use prov_message::peers::UNKNOWN_SOURCE;
 use prov_message::{Signals, Target, Ticket};
@@ -25,6 +25,7 @@ use crate::engine::link::messages::{Placing, Receipt, Rendezvous};
 use crate::engine::link::narrow::Narrow;
 use crate::engine::link::onesided::OneSided;
 use crate::engine::link::socket;
+use crate::local::path::{Path, Shortcut};
 use crate::params::Params;
 use crate::wire::authentication::Nonce;
 use crate::wire::handshake::{Features, Message};
@@ -32,7 +33,6 @@ use crate::wire::header::Header;
 use crate::wire::stream::Stream;
 use crate::wire::{ByteOrder, WireError, rdm};
 use prov_local::copies::LEAST;
-use prov_local::path::{Path, Shortcut};
 
 /// A connection of any age.
 pub struct Connection {

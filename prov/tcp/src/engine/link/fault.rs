@@ -1,6 +1,6 @@
 //! Why connections end.
 
-use prov_local::neighbour::OutOfTurn;
+use crate::local::neighbour::OutOfTurn;
 use prov_message::Refusal;
 use prov_util::errno::Errno;
 

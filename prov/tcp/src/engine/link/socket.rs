@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use prov_local::host;
+use crate::local::host;
 use prov_util::errno::Result;
 use prov_util::socket::silence::{patience, probe};
 use prov_util::socket::tcp;

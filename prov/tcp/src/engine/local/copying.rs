@@ -2,7 +2,7 @@
 //! bytes copies them from the memory of who has them. What goes through a
 //! socket is copied twice.
 //!
-//! [`neighbour`](prov_local::neighbour) finds out who may.
+//! [`neighbour`](crate::local::neighbour) finds out who may.
 
 use std::time::Instant;
 

@@ -1,11 +1,11 @@
 //! Connections between two processes of one host, which find out that they are
-//! ([`neighbour`](prov_local::neighbour)) and leave their socket for memory that
-//! the two share ([`path`](prov_local::path)).
+//! ([`neighbour`](crate::local::neighbour)) and leave their socket for memory that
+//! the two share ([`path`](crate::local::path)).
 
 use std::os::fd::AsFd;
 
-use prov_local::neighbour::{OutOfTurn, Remark, Subject};
-use prov_local::path::{Heard, Shortcut};
+use crate::local::neighbour::{OutOfTurn, Remark, Subject};
+use crate::local::path::{Heard, Shortcut};
 use prov_util::errno::Errno;
 
 use crate::LOG;

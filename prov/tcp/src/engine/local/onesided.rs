@@ -7,7 +7,7 @@
 
 use std::os::fd::{AsFd as _, AsRawFd as _};
 
-use prov_local::neighbour::{OutOfTurn, Remark, Subject};
+use crate::local::neighbour::{OutOfTurn, Remark, Subject};
 use prov_local::onesided::window::{Outcome, Window};
 use prov_message::Op;
 use prov_message::peers::Bytes;

@@ -19,9 +19,9 @@ use crate::engine::link::keys::Due;
 use crate::engine::link::keys::{ConnKey, EpKey, PeerKey};
 use crate::engine::link::rdm::Rdm;
 use crate::engine::link::socket;
+use crate::local::host;
 use crate::wire::handshake::{Kind as MessageKind, Message};
 use crate::wire::rdm::{self, Identity};
-use prov_local::host;
 
 impl Reaching for Core {
     type Vector = Use<Av>;

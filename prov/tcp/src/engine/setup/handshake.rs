@@ -17,13 +17,13 @@ use crate::engine::link::keys::{ConnKey, EpKey, ListenerKey, PeerKey};
 use crate::engine::link::listener::{Incomer, ListenerKind};
 use crate::engine::link::rdm::Rdm;
 use crate::engine::link::socket;
+use crate::local::host;
 use crate::wire::WireError;
 use crate::wire::authentication::Key;
 use crate::wire::handshake::{
     Decoded, Features, Kind as MessageKind, MAX_MESSAGE, Message, decode,
 };
 use crate::wire::rdm::Identity;
-use prov_local::host;
 
 /// What the bytes of a handshake led to.
 enum Read {

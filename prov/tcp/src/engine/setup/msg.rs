@@ -12,8 +12,8 @@ use crate::engine::link::endpoint::{Kind, Msg};
 use crate::engine::link::keys::EpKey;
 use crate::engine::link::listener::Incomer;
 use crate::engine::link::socket;
+use crate::local::host;
 use crate::wire::handshake::{Kind as MessageKind, Message};
-use prov_local::host;
 
 impl Core {
     fn unconnected(&mut self, ep: EpKey) -> Result<&mut Msg> {

@@ -4,10 +4,10 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::fd::AsRawFd;
 
+use crate::local::far_end;
+use crate::local::neighbour::Subject;
 use fabric_abi::{FI_REMOTE_READ, FI_REMOTE_WRITE};
 use libc::iovec;
-use prov_local::far_end;
-use prov_local::neighbour::Subject;
 use prov_local::process::{Card, OtherProcess, Reading};
 use prov_message::lane::Errand;
 use prov_util::desc::Descs;

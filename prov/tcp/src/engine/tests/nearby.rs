@@ -2,12 +2,12 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
+use crate::local::neighbour::Subject;
+use crate::local::stream::Stream;
 use fabric_abi::FI_DELIVERY_COMPLETE;
 use prov_local::channel::{SEGMENT, TABLES};
 use prov_local::copies::Work;
-use prov_local::neighbour::Subject;
 use prov_local::segment::Segment;
-use prov_local::stream::Stream;
 use prov_message::{Errand as _, Sleeper};
 
 use super::direct::{Stranger, read, register};

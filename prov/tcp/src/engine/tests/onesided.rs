@@ -1,10 +1,10 @@
 //! Writes and reads that the initiator carries out, whatever the owner of the memory does.
 
+use crate::local::neighbour::Subject;
 use fabric_abi::{
     FI_COMMIT_COMPLETE, FI_REMOTE_CQ_DATA, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_SUM, FI_UINT64,
 };
 use libc::iovec;
-use prov_local::neighbour::Subject;
 use prov_util::cntr::{Cntr, CntrEvents};
 use prov_util::mr::{Memory, Region, RemoteEvents, Request};
 use prov_util::request::{Access, Atomic, AtomicKind, RemoteAccess, RemotePiece};

@@ -1,6 +1,6 @@
 //! What comes on an open connection.
 
-use prov_local::neighbour::Subject;
+use crate::local::neighbour::Subject;
 use prov_message::peers::UNKNOWN_SOURCE;
 use prov_message::{Core as _, Expected, Plain, Reaching as _, Ticket, Unmatched};
 

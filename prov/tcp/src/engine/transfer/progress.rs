@@ -16,7 +16,7 @@ use crate::engine::link::keys::Event;
 use crate::engine::link::keys::{ConnKey, Source};
 use crate::engine::link::socket;
 use crate::engine::transfer::arrival::{short_way, take_in_simple};
-use prov_local::path::Path;
+use crate::local::path::Path;
 use prov_local::rota::Rounds as _;
 
 /// Reads of the favourite that bring something between two questions to the

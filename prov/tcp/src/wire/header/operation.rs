@@ -38,7 +38,7 @@ pub enum Op {
     AtomicRequest = 0x45,
     /// Old values for the request that `id` names.
     AtomicResponse = 0x46,
-    /// A remark ([`prov_local::neighbour`]) towards reading one another's memory
+    /// A remark ([`crate::local::neighbour`]) towards reading one another's memory
     /// or sharing some; `op_data` is its subject.
     Acquaint = 0x47,
     /// Says where the bytes are that [`Op::ReadRequest`] asked for: in the order

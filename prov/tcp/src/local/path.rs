@@ -4,7 +4,7 @@
 //!
 //! The side that asked for the connection makes the memory, puts a number into
 //! it and says which of its files it is; the other side has made sure which
-//! process that is ([`neighbour`](crate::neighbour)), opens the file, which only
+//! process that is ([`neighbour`](crate::local::neighbour)), opens the file, which only
 //! who has rights over that process can, and tells the number back. Each side's
 //! answer is the last that it sends through the socket, which stays to wake who
 //! sleeps and to tell of the peer's end.
@@ -17,14 +17,14 @@ use prov_util::buffer::{Incoming, Outgoing, Piece};
 use prov_util::errno::{Errno, Result};
 use prov_util::{random, socket};
 
-use crate::barrier;
-use crate::channel::{FlightWords, MODERATE, Next, PUSHED};
-use crate::far_end::Holder;
-use crate::joint::Joint;
-use crate::neighbour::{OutOfTurn, Remark, Subject};
-use crate::process::open_segment;
-use crate::ring::Broken;
-use crate::stream::{Moved, Stream};
+use crate::local::far_end::Holder;
+use crate::local::neighbour::{OutOfTurn, Remark, Subject};
+use crate::local::stream::{Moved, Stream};
+use prov_local::barrier;
+use prov_local::channel::{FlightWords, MODERATE, Next, PUSHED};
+use prov_local::joint::Joint;
+use prov_local::process::open_segment;
+use prov_local::ring::Broken;
 
 /// Memory that both ends of a connection share.
 pub struct Shortcut {

@@ -1,4 +1,4 @@
-//! A stream of bytes each way through a [`channel`](crate::channel), for those
+//! A stream of bytes each way through a [`channel`](prov_local::channel), for those
 //! who had a socket before: it takes and gives as many bytes as there is room
 //! for, and where messages begin is for its users to know.
 
@@ -7,9 +7,9 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use prov_util::buffer::{Incoming, Iov, Outgoing, Piece};
 use prov_util::errno::Result;
 
-use crate::channel::{Channel, FlightWords, Head, INLINE, MODERATE, Next};
-use crate::joint::Joint;
-use crate::ring::Broken;
+use prov_local::channel::{Channel, FlightWords, Head, MODERATE, Next};
+use prov_local::joint::Joint;
+use prov_local::ring::Broken;
 
 /// See the [module](self) description.
 pub struct Stream {
@@ -17,9 +17,6 @@ pub struct Stream {
     /// Bytes of the next message in the channel that were received.
     received: usize,
 }
-
-/// Bytes that are short: they go in one or two cache lines.
-pub const SHORT: usize = INLINE;
 
 /// What a call has moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,7 +128,7 @@ impl Stream {
 
     /// Sends bytes that `fill` puts in place, at least one, and has `wake` wake the
     /// other side if it sleeps. `false`, and nothing has happened, if they are more
-    /// than [`SHORT`] or there is no room known.
+    /// than [`INLINE`](prov_local::channel::INLINE) or there is no room known.
     #[inline(always)]
     pub fn send_short(
         &mut self,
@@ -252,7 +249,7 @@ impl Stream {
     }
 
     /// Says that this side has acted upon all that it has received
-    /// ([`Receiver::settle`](crate::channel::Receiver::settle)).
+    /// ([`Receiver::settle`](prov_local::channel::Receiver::settle)).
     #[inline(always)]
     pub fn settle(&self) {
         self.channel.receiver.settle();

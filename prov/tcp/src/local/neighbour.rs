@@ -19,9 +19,9 @@ use prov_util::errno::{Errno, Result};
 use prov_util::process_memory::Seal;
 use prov_util::socket;
 
-use crate::far_end::{self, Holder};
-use crate::host;
-use crate::process::{Card, OtherProcess, Reading};
+use crate::local::far_end::{self, Holder};
+use crate::local::host;
+use prov_local::process::{Card, OtherProcess, Reading};
 
 /// What one tells the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,7 +45,7 @@ pub enum Subject {
     /// the peer's memory.
     Ready,
     /// Memory to share: `id` is the number of a file of the sender's. `word` is
-    /// 1 where it takes part in [`barrier`](crate::barrier), here as below.
+    /// 1 where it takes part in [`barrier`](prov_local::barrier), here as below.
     Memory,
     /// The sender's next bytes come through that memory. From who was offered
     /// it, `id` is the number that stands in it.
@@ -53,7 +53,7 @@ pub enum Subject {
     /// The sender cannot share it.
     Stays,
     /// The peer may access the sender's registered memory by itself
-    /// ([`onesided`](crate::onesided)): `id` is the number of a file of the sender's, in
+    /// ([`onesided`](prov_local::onesided)): `id` is the number of a file of the sender's, in
     /// which its regions stand.
     Regions,
 }

@@ -1,4 +1,4 @@
-//! What a connection has still to send, in order, along its [`path`](crate::path).
+//! What a connection has still to send, in order, along its [`path`](crate::local::path).
 
 mod debt;
 mod lent;
@@ -11,7 +11,7 @@ use prov_util::errno::{Errno, Result};
 use prov_util::mr::Grant;
 use prov_util::socket::tcp::CALL_LIMIT;
 
-use crate::path::Path;
+use crate::local::path::Path;
 
 pub use self::debt::{Debt, Span};
 pub use self::lent::Lent;

@@ -7,9 +7,10 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use prov_util::errno::{Errno, Result};
+use prov_util::socket;
 use rustix::net::{
     self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
@@ -35,7 +36,7 @@ pub struct Wire {
     pub pid: u32,
 }
 
-fn socket() -> Result<OwnedFd> {
+fn unconnected() -> Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     Ok(net::socket_with(
         AddressFamily::UNIX,
@@ -48,28 +49,6 @@ fn socket() -> Result<OwnedFd> {
 /// The number of the user whose processes meet.
 pub fn user() -> u32 {
     rustix::process::geteuid().as_raw()
-}
-
-/// Who is at the other end. Not as rustix tells it: there, no process is 0.
-fn credentials(socket: BorrowedFd<'_>) -> Result<libc::ucred> {
-    let mut peer = libc::ucred {
-        pid: 0,
-        uid: libc::uid_t::MAX,
-        gid: libc::gid_t::MAX,
-    };
-    let mut len = size_of_val(&peer) as libc::socklen_t;
-    // SAFETY: `peer` has room for `len` bytes.
-    let done = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            std::ptr::from_mut(&mut peer).cast(),
-            &mut len,
-        )
-    };
-    Errno::check(done).map_err(|_| Errno::last_os_error())?;
-    Ok(peer)
 }
 
 /// Where a service of this user is found by a name.
@@ -88,7 +67,7 @@ impl Door {
     /// `-FI_EADDRINUSE` if another process or endpoint has it, `-FI_EINVAL` if
     /// it is none, others of socket(2).
     pub fn new(service: &str, name: &str) -> Result<Door> {
-        let socket = socket()?;
+        let socket = unconnected()?;
         net::bind(&socket, &address(service, name)?)?;
         Ok(Door(socket))
     }
@@ -131,14 +110,14 @@ impl Wire {
     /// `-FI_ECONNREFUSED` where nobody has it, or lets nobody in yet,
     /// `-FI_EAGAIN` where too many wait, `-FI_EPERM` where it is another user's.
     pub fn reach(service: &str, name: &str) -> Result<Wire> {
-        let socket = socket()?;
+        let socket = unconnected()?;
         net::connect(&socket, &address(service, name)?)?;
         Wire::new(socket)
     }
 
     /// Checks who is at the other end.
     fn new(socket: OwnedFd) -> Result<Wire> {
-        let peer = credentials(socket.as_fd())?;
+        let peer = socket::peer_credentials(socket.as_fd())?;
         match peer.uid == user() {
             true => Ok(Wire {
                 socket,
