@@ -9,6 +9,7 @@ LIBDIR ?= $(PREFIX)/lib
 INCLUDEDIR ?= $(PREFIX)/include
 BINDIR ?= $(PREFIX)/bin
 MANDIR ?= $(PREFIX)/share/man
+HTMLDIR ?= $(PREFIX)/share/doc/libfabric/html
 INSTALL ?= install
 
 # The name that the C library of the same interface version gives its file: newer than any 1.x,
@@ -40,10 +41,9 @@ install: tools providers
 		-e 's|@INCLUDEDIR@|$(INCLUDEDIR:$(PREFIX)/%=$${prefix}/%)|' -e 's|@VERSION@|$(VERSION)|' \
 		pkgconfig/libfabric.pc.in >$(DESTDIR)$(LIBDIR)/pkgconfig/libfabric.pc
 	chmod 644 $(DESTDIR)$(LIBDIR)/pkgconfig/libfabric.pc
-	for page in docs/man/*.[0-9]; do \
-		section=$(DESTDIR)$(MANDIR)/man$${page##*.}; \
-		$(INSTALL) -d $$section && $(INSTALL) -m 644 $$page $$section || exit 1; \
-	done
+	docs/man/install $(DESTDIR)$(MANDIR)
+	if command -v mandoc >/dev/null; then docs/man/install --html $(DESTDIR)$(HTMLDIR); \
+	else echo "no HTML pages: mandoc is not installed"; fi
 
 # What libfabric.so.1 has built in needs no library of its own: these are for other libfabrics, or
 # to replace a provider alone.
@@ -57,6 +57,5 @@ uninstall:
 	rm -f $(patsubst include/%,$(DESTDIR)$(INCLUDEDIR)/%,$(wildcard include/rdma/*.h include/rdma/providers/*.h))
 	rm -f $(TOOLS:%=$(DESTDIR)$(BINDIR)/%)
 	rm -f $(PROVIDERS:%=$(DESTDIR)$(PROVIDER_DIR)/lib%-fi.so)
-	for page in docs/man/*.[0-9]; do \
-		rm -f $(DESTDIR)$(MANDIR)/man$${page##*.}/$${page##*/}; \
-	done
+	docs/man/install --remove $(DESTDIR)$(MANDIR)
+	rm -rf $(DESTDIR)$(HTMLDIR)
