@@ -1,27 +1,26 @@
-//! Links that wait until there is room again: those that are held back, and those
-//! whose senders were asked to announce their messages.
+//! Flow control: the queue of links that wait until there is room again. It holds the links that
+//! are held back and those whose senders were asked to announce their messages.
 //!
-//! A link goes on when one of several totals has fallen to a ceiling of its own.
-//! That depends on what is kept of this link alone, so it is worked out when that
-//! changes, and the links stand in order of it. The first one in that order goes on
-//! before all others, and if it cannot, none can: nobody looks at the rest. Among
-//! links that can go on, one of which less is kept, and whose message is shorter,
-//! goes first, and of two that are equal the one that has waited longer.
+//! A link may continue when one of several totals has fallen to a ceiling that is computed for this
+//! link. The ceiling depends only on what is kept of this link, so it is recomputed when that
+//! changes, and the links are sorted by it. If the first link in that order cannot continue, no
+//! other can, so the rest is not examined. Among links that can continue, the one with less kept
+//! data and the shorter message comes first; of two equal ones, the one that has waited longer.
 
 use std::collections::BTreeSet;
 
 use slotmap::{Key, SecondaryMap};
 
-/// How high each of `N` totals may be for a link to go on; `None` where its fall
-/// does not help.
+/// The highest value of each of `N` totals at which a link may continue; `None` where a fall of
+/// that total does not help.
 pub(crate) type Ceilings<const N: usize> = [Option<usize>; N];
 
 /// See the [module](self) description.
 pub(crate) struct Admission<L: Key, W, const N: usize> {
     waiting: SecondaryMap<L, Waiting<W, N>>,
-    /// By ceiling, and among equal ones by turn; the last one goes on first.
+    /// Sorted by ceiling, and among equal ceilings by turn; the last entry continues first.
     orders: [BTreeSet<(usize, u64, L)>; N],
-    /// Falls with each link that comes, so that the first to come stands last.
+    /// Decreases with each link that is added, so that the earliest one is the last entry.
     next_turn: u64,
 }
 
@@ -32,7 +31,7 @@ struct Waiting<W, const N: usize> {
 }
 
 impl<L: Key, W, const N: usize> Admission<L, W, N> {
-    /// No link waits.
+    /// Creates an empty queue.
     pub fn new() -> Self {
         Admission {
             waiting: SecondaryMap::new(),
@@ -41,25 +40,25 @@ impl<L: Key, W, const N: usize> Admission<L, W, N> {
         }
     }
 
-    /// The links that wait.
+    /// Iterates over the links that wait.
     pub fn iter(&self) -> impl Iterator<Item = L> {
         self.waiting.keys()
     }
 
-    /// Whether a link waits that goes on when the total `which` has fallen.
+    /// Returns whether a link waits for a fall of the total `which`.
     pub fn any_for(&self, which: usize) -> bool {
         self.orders
             .get(which)
             .is_some_and(|order| !order.is_empty())
     }
 
-    /// Whether a link waits.
+    /// Returns whether this link waits.
     pub fn contains(&self, link: L) -> bool {
         self.waiting.contains_key(link)
     }
 
-    /// A link waits; one that waited already does so with something else. One that
-    /// has ended, as another one has taken its place, does not wait.
+    /// Adds a link, or replaces what it waits with. A link that has ended is not added if another
+    /// one has reused its index.
     pub fn insert(&mut self, link: L, what: W, ceilings: Ceilings<N>) {
         self.remove(link);
         let turn = self.next_turn;
@@ -75,17 +74,17 @@ impl<L: Key, W, const N: usize> Admission<L, W, N> {
         }
     }
 
-    /// What a link waits with, if it does.
+    /// Returns what the link waits with, or `None` if it does not wait.
     pub fn get(&self, link: L) -> Option<&W> {
         Some(&self.waiting.get(link)?.what)
     }
 
-    /// [`Admission::get`] to change it.
+    /// Like [`Admission::get`], mutable.
     pub fn get_mut(&mut self, link: L) -> Option<&mut W> {
         Some(&mut self.waiting.get_mut(link)?.what)
     }
 
-    /// What is kept of a link has changed, or whether its peer is known.
+    /// Re-sorts a link after what is kept of it, or whether its peer is known, has changed.
     pub fn change(&mut self, link: L, ceilings: Ceilings<N>) {
         let Some(waiting) = self.waiting.get_mut(link) else {
             return;
@@ -96,14 +95,14 @@ impl<L: Key, W, const N: usize> Admission<L, W, N> {
         self.enter(link, turn, ceilings);
     }
 
-    /// A link waits no longer.
+    /// Removes a link from the queue.
     pub fn remove(&mut self, link: L) -> Option<W> {
         let waiting = self.waiting.remove(link)?;
         self.leave(link, waiting.turn, waiting.ceilings);
         Some(waiting.what)
     }
 
-    /// A link that can go on with these totals, if there is one.
+    /// Returns a link that can continue at these totals, if there is one.
     pub fn next(&self, totals: [usize; N]) -> Option<L> {
         let mut orders = self.orders.iter().zip(totals);
         orders.find_map(|(order, total)| {
@@ -136,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_can_go_on_stands_first() {
+    fn the_link_that_can_continue_is_found_first() {
         let mut links = SlotMap::<DefaultKey, ()>::new();
         let [a, b, c] = [(); 3].map(|()| links.insert(()));
         let mut admission = Admission::new();

@@ -1,4 +1,4 @@
-//! Messages that a provider keeps itself, apart from the inboxes, within the same
+//! Accounting for messages that a provider buffers itself, outside the inboxes, within the same
 //! budgets.
 
 use crate::endpoints::Endpoints;
@@ -6,22 +6,22 @@ use crate::endpoints::arriving::Arrival;
 use crate::endpoints::inbox::Transport;
 use crate::endpoints::keeping::{Cost, KEEPING_COST, Room};
 
-/// What is charged for a message that the provider keeps. It goes back with
+/// The charge for a message that the provider buffers. It is returned with
 /// [`Endpoints::discharge`].
 #[derive(Debug)]
 #[must_use = "it is charged until it is given back"]
 pub struct Charge<L> {
     link: L,
-    /// Bytes, with what keeping them takes.
+    /// Bytes, including the bookkeeping cost.
     bytes: usize,
     room: Room,
-    /// Of an announcement.
+    /// Set for an announcement.
     announced: Option<Room>,
 }
 
 impl<T: Transport> Endpoints<T> {
-    /// Charges a link for a message that begins, all of which the provider keeps;
-    /// `None` where there is no room for it.
+    /// Charges a link for a message that begins and that the provider buffers completely. Returns
+    /// `None` if the budget has no room for it.
     pub fn charge_whole(&mut self, arrival: &Arrival<T>) -> Option<Charge<T::Link>> {
         let room = self.room_for(&self.wish(arrival))?;
         let bytes = arrival.len.saturating_add(KEEPING_COST);
@@ -34,8 +34,8 @@ impl<T: Transport> Endpoints<T> {
         })
     }
 
-    /// Charges a link for an announcement, with which the provider keeps `front`
-    /// bytes; `None` where there is no room for either.
+    /// Charges a link for an announcement of which the provider buffers the first `front` bytes.
+    /// Returns `None` if the budget has no room for either.
     pub fn charge_announced(
         &mut self,
         arrival: &Arrival<T>,
@@ -54,7 +54,7 @@ impl<T: Transport> Endpoints<T> {
         })
     }
 
-    /// The provider keeps a message no longer.
+    /// Returns the charge of a message that the provider has released.
     pub fn discharge(&mut self, charge: Charge<T::Link>) {
         let Charge {
             link,

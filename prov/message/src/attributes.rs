@@ -1,4 +1,4 @@
-//! What fi_getinfo(3) says of a provider that is built from these parts.
+//! The attributes that fi_getinfo(3) reports for a provider built from this crate.
 
 use fabric_abi::*;
 use prov_util::attr::{
@@ -32,7 +32,7 @@ const TX_FLAGS: u64 = FI_INJECT
     | FI_COMPLETION;
 const RX_FLAGS: u64 = FI_COMPLETION | FI_MULTI_RECV;
 
-/// Every operation takes effect before the next one.
+/// Every operation takes effect before the next one begins.
 const ORDER: u64 = FI_ORDER_RAR
     | FI_ORDER_RAW
     | FI_ORDER_RAS
@@ -51,14 +51,14 @@ const ORDER: u64 = FI_ORDER_RAR
     | FI_ORDER_ATOMIC_WAR
     | FI_ORDER_ATOMIC_WAW;
 
-/// Entries of a context at most.
+/// Upper limit for the size of a transmit or receive context (`fi_tx_attr::size`).
 const MOST_ENTRIES: usize = 1 << 24;
-/// Memory regions of a domain at most.
+/// Upper limit for the number of memory regions of a domain (`fi_domain_attr::mr_cnt`).
 const MOST_REGIONS: usize = 1 << 24;
 
-/// A reliable datagram endpoint, within this host, of a provider of this name
-/// and version, whose operations take effect in the order in which they are
-/// posted. A transport that cannot do all of it takes away what it cannot.
+/// Attributes of a reliable datagram endpoint for communication within one host, of a provider of
+/// this name and version, whose operations take effect in the order in which they are posted. A
+/// transport that does not support all of this removes what it lacks.
 pub fn rdm(name: &str, version: u32, sizes: Sizes) -> Info {
     let name = || Some(name.to_owned());
     Info {
@@ -83,7 +83,7 @@ pub fn rdm(name: &str, version: u32, sizes: Sizes) -> Info {
         },
         ep: EpAttr {
             ep_type: FI_EP_RDM,
-            // No message is as long as half of the address space.
+            // The interface knows "no limit" as the largest `size_t`.
             max_msg_size: match sizes.message {
                 Sizes::LONGEST => usize::MAX,
                 limited => limited,
@@ -131,7 +131,7 @@ pub fn rdm(name: &str, version: u32, sizes: Sizes) -> Info {
     }
 }
 
-/// The same endpoint with a receive context that it shares with others.
+/// The same attributes for an endpoint that uses a shared receive context.
 pub fn with_shared_receive(mut info: Info) -> Info {
     info.ep.rx_ctx_cnt = FI_SHARED_CONTEXT;
     info

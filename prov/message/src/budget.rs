@@ -1,38 +1,39 @@
-//! How much may be kept for peers whose messages nobody receives, per peer and
-//! in all.
+//! A memory budget for unexpected messages, shared fairly between peers.
 //!
-//! A peer may have as much as is left for everybody: with a budget of 1, one
-//! peer gets 1/2, each of two 1/3, each of ten 1/11, and there is always as much
-//! room left as the greediest has taken. So a peer that floods never takes the
-//! room of others, whoever comes first. What a peer has at least is never
-//! refused to it, unless peers that are gone have left so much behind that
-//! nothing is left: or else one that comes again and again could fill the memory.
+//! A peer may use as much as is left for all others: with a budget of 1, a single peer gets 1/2,
+//! each of two 1/3, each of ten 1/11, and there is always as much room left as the greediest peer
+//! has taken. A peer that floods therefore never takes the room of others, in whatever order they
+//! arrive. Each peer is guaranteed a minimum, which is granted even beyond the limit. The
+//! exception: when peers that are gone have left so much data behind that the budget is used up,
+//! the minimum is not granted, because a peer that reconnects again and again could otherwise fill
+//! the memory.
 
 /// See the [module](self) description.
 #[derive(Debug)]
 pub struct Budget {
     limit: usize,
-    /// What every peer may have, even beyond `limit`.
+    /// The minimum guaranteed to every peer, even beyond `limit`.
     least: usize,
-    /// What is kept of all peers.
+    /// What is kept of all peers together.
     total: usize,
-    /// How much of it peers have left behind that are gone.
+    /// The part of `total` that was left behind by peers that are gone.
     left_behind: usize,
 }
 
-/// What is kept of one peer.
+/// The account of one peer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Account(usize);
 
 impl Account {
-    /// How much.
+    /// Returns the amount kept.
     pub fn kept(self) -> usize {
         self.0
     }
 }
 
 impl Budget {
-    /// Nothing is kept yet; `limit` is for all peers, `least` for each.
+    /// Creates an empty budget; `limit` applies to all peers together, `least` is each peer's
+    /// minimum.
     pub fn new(limit: usize, least: usize) -> Self {
         Budget {
             limit,
@@ -47,7 +48,7 @@ impl Budget {
         self.total
     }
 
-    /// What may be kept of a peer, with `allowance` on top of the limit.
+    /// The most that may be kept of a peer, with `allowance` added to the limit.
     fn share(&self, account: Account, allowance: usize) -> usize {
         let others = self.total - account.0;
         let limit = self.limit.saturating_add(allowance);
@@ -58,22 +59,20 @@ impl Budget {
         least.max(limit.saturating_sub(others) / 2)
     }
 
-    /// Whether `cost` more may be kept of a peer, with `allowance` on top of the
-    /// limit.
+    /// Returns whether `cost` more may be kept of a peer, with `allowance` added to the limit.
     pub fn has_room(&self, account: Account, cost: usize, allowance: usize) -> bool {
         account.0.saturating_add(cost) <= self.share(account, allowance)
     }
 
-    /// How high the [total](Self::total) may be for `cost` more to be kept of a
-    /// peer, with `allowance` on top of the limit; `None` where even 0 is too high.
+    /// The highest [total](Self::total) at which `cost` more may be kept of a peer, with
+    /// `allowance` added to the limit; `None` if even a total of 0 is too high.
     pub fn ceiling(&self, account: Account, cost: usize, allowance: usize) -> Option<usize> {
         let taken = cost.checked_mul(2)?.checked_add(account.0)?;
         self.limit.saturating_add(allowance).checked_sub(taken)
     }
 
-    /// How much peers may have [left behind](Self::left_behind) for `cost` more to be
-    /// kept of a peer as part of what each may have at least; `None` where it is more
-    /// than that.
+    /// The highest amount [left behind](Self::left_behind) at which `cost` more may be kept of a
+    /// peer within its guaranteed minimum; `None` if that exceeds the minimum.
     pub fn ceiling_of_least(&self, account: Account, cost: usize) -> Option<usize> {
         match account.0.saturating_add(cost) <= self.least {
             true => self.limit.checked_sub(1),
@@ -81,13 +80,13 @@ impl Budget {
         }
     }
 
-    /// What peers have left behind that are gone.
+    /// Returns the amount that peers which are gone have left behind.
     pub fn left_behind(&self) -> usize {
         self.left_behind
     }
 
-    /// How high the total, or what peers have left behind, may be for a peer to
-    /// [have recovered](Self::has_recovered).
+    /// The highest total, and the highest amount left behind, at which a peer [has
+    /// recovered](Self::has_recovered).
     pub fn ceilings_of_recovery(&self, account: Account) -> [Option<usize>; 2] {
         if account.0 == 0 {
             return [Some(usize::MAX), None];
@@ -100,32 +99,31 @@ impl Budget {
         ]
     }
 
-    /// Whether a peer has used up half of what it may have: it is time to slow
-    /// it down.
+    /// Returns whether a peer has used more than half of its share, so that it should be throttled.
     pub fn is_running_low(&self, account: Account) -> bool {
         account.0 > self.share(account, 0) / 2
     }
 
-    /// Whether a peer that was slowed down may go on as before.
+    /// Returns whether a throttled peer may send without restriction again.
     #[cfg(test)]
     pub fn has_recovered(&self, account: Account) -> bool {
         account.0 <= self.share(account, 0) / 4
     }
 
-    /// Keeps `cost` of a peer.
+    /// Adds `cost` to a peer's account.
     pub fn charge(&mut self, account: &mut Account, cost: usize) {
         account.0 += cost;
         self.total += cost;
     }
 
-    /// Keeps `cost` of a peer no longer; `None` for one that is gone.
+    /// Subtracts `cost` from a peer's account; pass `None` for a peer that is gone.
     pub fn refund(&mut self, account: Option<&mut Account>, cost: usize) {
         self.total = self.total.saturating_sub(cost);
         let account = account.map_or(&mut self.left_behind, |account| &mut account.0);
         *account = account.saturating_sub(cost);
     }
 
-    /// A peer is gone, and leaves behind what is kept of it.
+    /// Records that a peer is gone and that its account becomes data left behind.
     pub fn leave_behind(&mut self, account: Account) {
         self.left_behind += account.0;
     }
@@ -153,12 +151,12 @@ mod tests {
         assert_eq!(accounts[1].kept(), 300);
         fill(&mut budget, &mut accounts[2]);
         assert_eq!(accounts[2].kept(), 150);
-        // The first one is over its share by now.
+        // The first one exceeds its share, which the others have reduced.
         assert!(!budget.has_room(accounts[0], 1, 0));
     }
 
     #[test]
-    fn the_least_is_there_even_where_nothing_is_left() {
+    fn the_minimum_is_granted_beyond_the_limit() {
         let mut budget = Budget::new(100, 10);
         for _ in 0..50 {
             let mut account = Account::default();
@@ -169,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_is_there_again_when_what_was_left_behind_is_taken() {
+    fn the_minimum_is_granted_again_when_left_behind_data_is_released() {
         let mut budget = Budget::new(100, 10);
         while budget.has_room(Account::default(), 10, 0) {
             let mut account = Account::default();
@@ -182,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_slowed_down_recovers_when_most_is_taken() {
+    fn a_throttled_peer_recovers_when_most_is_received() {
         let mut budget = Budget::new(1000, 0);
         let mut account = Account::default();
         budget.charge(&mut account, 125);
@@ -201,7 +199,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_peer_finds_room_and_recovers_where_a_total_is_below_its_ceiling(
+        fn a_peer_has_room_and_recovers_when_a_total_is_below_its_ceiling(
             kept in prop::collection::vec(0usize..2000, 1..8),
             left in 0usize..3000,
             cost in prop::num::usize::ANY.prop_map(|n| if n % 8 == 0 { n } else { 1 + n % 2000 }),

@@ -1,34 +1,38 @@
-//! What an operation must fulfil, whatever its transport (fi_msg(3), fi_rma(3),
+//! Checks of an operation's arguments that do not depend on the transport (fi_msg(3), fi_rma(3),
 //! fi_atomic(3)).
 
 use prov_util::buffer::AppIov;
 use prov_util::errno::{Errno, Result};
 use prov_util::request::{Atomic, AtomicKind, RemoteAccess, Transmit};
 
-/// Sizes that a provider takes, in bytes.
+/// The largest sizes that a provider supports, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
-    /// Of a message or a write with `FI_INJECT` (`inject_size`).
+    /// A message or a write with `FI_INJECT` (`inject_size`).
     pub inject: usize,
-    /// Of the operands of an atomic operation.
+    /// The operands of an atomic operation.
     pub atomic: usize,
-    /// Of a message, a read or a write (`max_msg_size`): [`Sizes::LONGEST`], unless what
-    /// carries them takes less.
+    /// A message, a read or a write (`max_msg_size`): [`Sizes::LONGEST`], unless the layer that
+    /// carries it has a lower limit.
     pub message: usize,
 }
 
 impl Sizes {
-    /// Bytes of the longest message that there can be: memory is no longer.
+    /// The longest possible message in bytes: no memory object exceeds `isize::MAX`.
     pub const LONGEST: usize = isize::MAX as usize;
 
-    /// `-FI_EINVAL` for an injected message that is too long, `-FI_EMSGSIZE` for
-    /// any other that is.
+    /// Checks the length of a message.
+    ///
+    /// # Errors `-FI_EINVAL` for an injected message that is too long, `-FI_EMSGSIZE` for any other
+    /// message that is too long.
     #[inline]
     pub fn check_message(&self, message: &Transmit) -> Result {
         self.check_length(message.is_inject(), &message.buffers)
     }
 
-    /// `-FI_EINVAL` for memory of different lengths here and there, and as
+    /// Checks the lengths of a read or a write.
+    ///
+    /// # Errors `-FI_EINVAL` if local and remote length differ, and those of
     /// [`Sizes::check_message`].
     #[inline]
     pub fn check_access(&self, access: &RemoteAccess) -> Result {
@@ -38,8 +42,10 @@ impl Sizes {
         self.check_length(access.is_inject(), &access.local)
     }
 
-    /// `-FI_EINVAL` for buffers that are not as long as the remote memory,
-    /// `-FI_EMSGSIZE` for more than one operation takes.
+    /// Checks the lengths of an atomic operation.
+    ///
+    /// # Errors `-FI_EINVAL` if a buffer's length differs from that of the remote memory,
+    /// `-FI_EMSGSIZE` if the operands exceed the limit of one operation.
     pub fn check_atomic(&self, atomic: &Atomic) -> Result {
         let total = atomic.remote.len();
         let fits = |memory: &AppIov| memory.len() as u64 == total;

@@ -1,4 +1,4 @@
-//! The endpoints that share a lock, and their inboxes.
+//! The endpoints of one lane, and their inboxes.
 
 pub(crate) mod actions;
 pub mod arriving;
@@ -25,41 +25,41 @@ use crate::operation::{Ledger, Op, Ticket};
 use crate::receipt::{InboxKey, Receipt};
 use crate::reports::Reports;
 
-/// An endpoint.
+/// An endpoint's state in its lane.
 pub struct Endpoint<T: Transport> {
     pub reports: Reports,
-    /// Where its receives are posted.
+    /// The inbox to which its receives are posted.
     pub inbox: InboxKey,
     pub ledger: Ledger,
-    /// Whether receives name the peer they are for (`FI_DIRECTED_RECV`).
+    /// Whether receives are matched by source (`FI_DIRECTED_RECV`).
     pub directed: bool,
-    /// To whom its peers belong: the regions that they may access.
+    /// The job that its peers belong to: it decides which authorized regions they may access.
     pub job: Job,
-    /// Whether peers reach it that its address vector does not know, and which the
-    /// application has not accepted either.
+    /// Whether peers can reach it that are neither in its address vector nor accepted by the
+    /// application.
     pub meets_strangers: bool,
-    /// What of its links have left that have ended, where its inbox is shared.
+    /// Complete messages of links that have ended; used only if the inbox is shared.
     pub(crate) left: Vec<LeftKey>,
-    /// The provider's part.
+    /// The provider's own data.
     pub own: T::Endpoint,
 }
 
-/// What an endpoint is opened with.
+/// The attributes with which an endpoint is opened.
 #[derive(Clone, Copy, Debug)]
 pub struct Attributes {
-    /// Transmits that may be outstanding.
+    /// Limit of outstanding transmit operations.
     pub tx_size: usize,
-    /// Receives that may be posted.
+    /// Limit of posted receives.
     pub rx_size: usize,
-    /// Whether receives name the peer they are for (`FI_DIRECTED_RECV`).
+    /// Whether receives are matched by source (`FI_DIRECTED_RECV`).
     pub directed: bool,
     /// See [`Endpoint::job`].
     pub job: Job,
 }
 
-/// See the [module](self) description. A method that makes something of
-/// messages which came earlier leaves [`Action`]s behind, for the provider to
-/// act upon in [`Core::follow_up`](crate::Core::follow_up).
+/// See the [module](self) description. A method that affects messages which have already arrived
+/// queues [`Action`]s, which the provider carries out in
+/// [`Core::follow_up`](crate::Core::follow_up).
 pub struct Endpoints<T: Transport> {
     pub(crate) eps: SlotMap<EpKey, Endpoint<T>>,
     pub(crate) inboxes: SlotMap<InboxKey, Inbox<T>>,
@@ -67,12 +67,13 @@ pub struct Endpoints<T: Transport> {
     is_acting: bool,
     /// See the [`foreign`](crate::endpoints::foreign) module.
     pub(crate) is_deaf: bool,
-    /// Receives of another provider's that have ended while this is deaf.
+    /// Receives of a foreign owner that ended while the lane was deaf; they are reported when the
+    /// owner enters.
     pub(crate) late: Vec<(Receipt<T::Ack>, AppIov, Result)>,
     pub(crate) kept: Keeping<T>,
-    /// What links have left that have ended.
+    /// Complete messages of links that have ended.
     pub(crate) left: AllLeft<T>,
-    /// The address vectors as they were when sources were last looked up for all.
+    /// The state of the address vectors when all sources were last looked up.
     pub(crate) changes: Changes,
 }
 
@@ -83,7 +84,7 @@ impl<T: Transport> Default for Endpoints<T> {
 }
 
 impl<T: Transport> Endpoints<T> {
-    /// None.
+    /// Creates an empty set.
     pub fn new(limits: Limits) -> Self {
         Endpoints {
             eps: SlotMap::with_key(),
@@ -113,12 +114,12 @@ impl<T: Transport> Endpoints<T> {
         })
     }
 
-    /// Adds an inbox for up to `size` receives.
+    /// Adds an inbox for up to `size` posted receives.
     pub fn add_inbox(&mut self, size: usize, shared: bool) -> InboxKey {
         self.inboxes.insert(Inbox::new(size, shared))
     }
 
-    /// Has an endpoint take its receives from a shared inbox.
+    /// Makes an endpoint use a shared inbox.
     pub fn share(&mut self, ep: EpKey, inbox: InboxKey) -> Result {
         let state = self.eps.get_mut(ep).ok_or(Errno::EOPBADSTATE)?;
         let own = std::mem::replace(&mut state.inbox, inbox);
@@ -126,7 +127,7 @@ impl<T: Transport> Endpoints<T> {
         Ok(())
     }
 
-    /// Sets `FI_OPT_MIN_MULTI_RECV` of an endpoint's own inbox.
+    /// Sets `FI_OPT_MIN_MULTI_RECV` of an endpoint's own inbox; a shared inbox is left unchanged.
     pub fn set_min_multi_recv(&mut self, ep: EpKey, bytes: usize) {
         if let Some(state) = self.eps.get(ep)
             && let Some(inbox) = self.inboxes.get_mut(state.inbox)
@@ -136,41 +137,43 @@ impl<T: Transport> Endpoints<T> {
         }
     }
 
-    /// The endpoint, unless it is closed.
+    /// Returns the endpoint, unless it is closed.
     #[inline]
     pub fn get(&self, ep: EpKey) -> Option<&Endpoint<T>> {
         self.eps.get(ep)
     }
 
-    /// As [`Endpoints::get`].
+    /// Like [`Endpoints::get`], mutable.
     #[inline]
     pub fn get_mut(&mut self, ep: EpKey) -> Option<&mut Endpoint<T>> {
         self.eps.get_mut(ep)
     }
 
-    /// An inbox, unless it is closed.
+    /// Returns an inbox, unless it is closed.
     pub fn inbox(&self, inbox: InboxKey) -> Option<&Inbox<T>> {
         self.inboxes.get(inbox)
     }
 
-    /// As [`Endpoints::inbox`].
+    /// Like [`Endpoints::inbox`], mutable.
     pub fn inbox_mut(&mut self, inbox: InboxKey) -> Option<&mut Inbox<T>> {
         self.inboxes.get_mut(inbox)
     }
 
-    /// All endpoints.
+    /// Iterates over all endpoints.
     pub fn iter(&self) -> impl Iterator<Item = (EpKey, &Endpoint<T>)> {
         self.eps.iter()
     }
 
-    /// Counts an operation that is under way from now on.
+    /// Counts an operation as outstanding, whether or not the limit is reached.
     #[inline]
     pub fn count(&mut self, op: Op) -> Option<Ticket> {
         Some(self.eps.get_mut(op.ep)?.ledger.count(op))
     }
 
-    /// As [`Endpoints::count`], for an operation that may not be begun:
-    /// `-FI_EAGAIN` where too many are outstanding.
+    /// Counts a new operation as outstanding.
+    ///
+    /// # Errors `-FI_EAGAIN` if the limit of outstanding operations is reached, `-FI_EOPBADSTATE`
+    /// if the endpoint is closed.
     #[inline]
     pub fn begin(&mut self, op: Op) -> Result<Ticket> {
         let ep = self.eps.get_mut(op.ep).ok_or(Errno::EOPBADSTATE)?;
@@ -180,7 +183,8 @@ impl<T: Transport> Endpoints<T> {
         }
     }
 
-    /// Takes an operation off the count that goes on otherwise.
+    /// Removes an operation from the outstanding ones without reporting it; its caller continues
+    /// with it.
     #[inline]
     pub fn settle(&mut self, ticket: Ticket) -> Op {
         match self.eps.get_mut(ticket.op().ep) {
@@ -193,7 +197,7 @@ impl<T: Transport> Endpoints<T> {
         }
     }
 
-    /// Tells the application how an operation ended that was never counted.
+    /// Reports the end of an operation that was never counted.
     #[inline]
     pub fn report(&self, op: &Op, outcome: Result) {
         if let Some(ep) = self.eps.get(op.ep) {
@@ -201,14 +205,14 @@ impl<T: Transport> Endpoints<T> {
         }
     }
 
-    /// Whether the application hears how an operation ends.
+    /// Returns whether the application is informed when the operation ends.
     #[inline]
     pub fn tells_of(&self, op: &Op) -> bool {
         let ep = self.eps.get(op.ep);
         ep.is_some_and(|ep| ep.reports.tells_of(op))
     }
 
-    /// Tells the application how an operation ended.
+    /// Removes an operation from the outstanding ones and reports its end.
     #[inline]
     pub fn finish(&mut self, ticket: Ticket, outcome: Result) {
         match self.eps.get_mut(ticket.op().ep) {
@@ -220,15 +224,14 @@ impl<T: Transport> Endpoints<T> {
         }
     }
 
-    /// Whether there is something to do that may be done, and nobody is at it:
-    /// whoever asked is,
-    /// from now on.
+    /// Returns whether there are actions to carry out and nobody is carrying them out. If so, the
+    /// caller has to do it ([`Endpoints::next_action`]).
     #[inline]
     pub(crate) fn start_acting(&mut self) -> bool {
         !self.actions.is_empty() && !self.is_deaf && !std::mem::replace(&mut self.is_acting, true)
     }
 
-    /// The next thing to do, until there is nothing left.
+    /// Returns the next action. With `None`, the caller's turn that `start_acting` began is over.
     #[inline]
     pub(crate) fn next_action(&mut self) -> Option<Action<T>> {
         let next = self.actions.pop_front();

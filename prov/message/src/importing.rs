@@ -1,4 +1,4 @@
-//! The lane of an endpoint whose receives another provider has
+//! The lane of an endpoint whose receives belong to another provider
 //! ([`foreign`](crate::endpoints::foreign)): the owner drives it and starts its messages.
 
 use std::os::fd::RawFd;
@@ -14,14 +14,14 @@ use crate::lane::sources::Sources as _;
 use crate::lane::{Core, Lane};
 use crate::operation::EpKey;
 
-/// Where the owner finds an endpoint again.
+/// The owner's way to an endpoint and its lane.
 pub struct Importing<C: Core> {
     lane: Weak<Lane<C>>,
     ep: EpKey,
 }
 
 impl<C: Core> Importing<C> {
-    /// Of an endpoint in a lane.
+    /// Creates it for an endpoint in a lane.
     pub fn new(lane: &Arc<Lane<C>>, ep: EpKey) -> Arc<Self> {
         Arc::new(Importing {
             lane: Arc::downgrade(lane),
@@ -29,7 +29,7 @@ impl<C: Core> Importing<C> {
         })
     }
 
-    /// Does something for the owner.
+    /// Enters the lane on behalf of the owner.
     fn for_owner(&self, work: impl FnOnce(&mut C) -> Result) -> Result {
         let lane = self.lane.upgrade().ok_or(Errno::EOPBADSTATE)?;
         let mut core = lane.core();
@@ -58,7 +58,7 @@ impl<C: Core> InsertObserver for Importing<C> {
         };
         C::Sources::look(&mut lane.core(), self.ep);
         loop {
-            // The owner is told without the lane's lock.
+            // The owner is informed without holding the lane's lock.
             let news = lane.core().endpoints().new_sources(self.ep);
             match news {
                 Some(news) => news.tell(),
@@ -68,8 +68,7 @@ impl<C: Core> InsertObserver for Importing<C> {
     }
 }
 
-/// A lane as the queues drive it that its endpoints are bound to: they are read
-/// by the owner.
+/// A lane as the bound queues drive it: the owner of the receives reads them.
 pub struct OwnerDrives<C: Core>(pub Arc<Lane<C>>);
 
 impl<C: Core> Progress for OwnerDrives<C> {
@@ -89,7 +88,7 @@ impl<C: Core> Progress for OwnerDrives<C> {
         self.0.prepare_wait_for_owner()
     }
 
-    /// Events do not bring the owner in.
+    /// Event queues drive the lane without entering on behalf of the owner.
     fn for_events(&self) -> Option<Arc<dyn Progress>> {
         Some(self.0.clone())
     }

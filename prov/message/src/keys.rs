@@ -1,15 +1,15 @@
-//! Names of a lane's things. A name is never used twice (a slotmap key), so that
-//! an event, or a peer, that names something which is gone finds nothing.
+//! Keys of the objects in a lane. A key is never reused (slotmap), so that an event or a peer that
+//! names an object which is gone finds nothing.
 
 use prov_util::poller;
 use slotmap::{Key, KeyData};
 
-/// A key as peers know it.
+/// A key in the form that is sent to peers.
 pub fn to_peer(key: impl Key) -> u64 {
     key.data().as_ffi()
 }
 
-/// A key that a peer has named; it may mean nothing. No two words name the same one.
+/// The key that a peer has sent; it may be invalid. Different words never yield the same key.
 pub fn from_peer<K: Key>(word: u64) -> K {
     let data = KeyData::from_ffi(word);
     match data.as_ffi() == word {
@@ -18,19 +18,19 @@ pub fn from_peer<K: Key>(word: u64) -> K {
     }
 }
 
-/// What a descriptor in the poller of a lane belongs to.
+/// What a descriptor in a lane's poller belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Source<L, D> {
-    /// What connects two endpoints.
+    /// A connection between two endpoints.
     Link(L),
-    /// Where links are asked for.
+    /// A listener for connection requests.
     Door(D),
     /// The timer.
     Timer,
 }
 
-/// Keys have their index in the low half; so many things at once there never
-/// are that its top bits would be used.
+/// Marks the token of a [`Source::Door`]. Keys have their index in the low half; 2^31 objects never
+/// exist at the same time, so the index's top bit is free.
 const DOOR: u64 = 1 << 31;
 const TIMER: u64 = u64::MAX;
 

@@ -1,9 +1,8 @@
-//! What moves together has one lock: a lane. It is driven from the reads of the
-//! queues that its endpoints are bound to.
+//! A lane: the progress engine of one or several endpoints, with one lock. It is driven by reads of
+//! the queues that its endpoints are bound to.
 //!
-//! An RDM endpoint is a lane of its own; connected endpoints share one by their
-//! receive context or completion queue. So threads that drive different
-//! endpoints meet nowhere.
+//! An RDM endpoint is a lane of its own; connected endpoints share one by their receive context or
+//! completion queue. Threads that drive different RDM endpoints therefore never contend for a lock.
 
 pub mod reaching;
 pub mod sources;
@@ -26,17 +25,18 @@ use crate::endpoints::receiving::{Poster, Posting};
 use crate::lane::sources::Sources;
 use crate::operation::EpKey;
 
-/// Work of a lane that may block: whoever drives the lane does it without the
-/// lane's lock, so that others go on meanwhile.
+/// Work of a lane that may block: the thread that drives the lane does it without the lane's lock,
+/// so that other threads can enter meanwhile.
 pub trait Errand: Send {
-    /// Does it; whether that was short, and there is time for another.
+    /// Does the work. Returns whether it was short, so that another errand may follow.
     fn run(&mut self) -> bool;
 }
 
-/// Errands between two looks at what else there is to do.
+/// Number of errands after which the thread returns to its caller, so that a queue of errands does
+/// not keep it from receiving.
 const ERRANDS_PER_TURN: u32 = 8;
 
-/// For lanes that have none.
+/// The errand type of lanes without errands.
 pub enum NoErrand {}
 
 impl Errand for NoErrand {
@@ -45,43 +45,43 @@ impl Errand for NoErrand {
     }
 }
 
-/// Waits, at most so long. Called without the lane's lock.
+/// Waits for at most this long. Called without the lane's lock.
 pub type Pause = Box<dyn FnOnce(Duration)>;
 
-/// A pause until it is time to look again, where nothing tells when.
+/// A pause of `LOOK`, for conditions that no event announces.
 pub fn short_pause() -> Pause {
     Box::new(|_| std::thread::sleep(LOOK))
 }
 
-/// How often to look whether something has been done that nobody tells of.
+/// Polling interval for conditions that no event announces.
 const LOOK: Duration = Duration::from_micros(50);
-/// How long closing an endpoint may take to send what is due.
+/// How long closing an endpoint may take to send the data that is still queued.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// What a lane holds: endpoints, and the transport of a provider.
+/// The content of a lane: endpoints and a provider's transport.
 pub trait Core: Send + Sized + 'static {
-    /// What tells its messages from those of other providers.
+    /// The types of its messages.
     type Transport: Transport;
-    /// What may block, or [`NoErrand`].
+    /// Its blocking work, or [`NoErrand`].
     type Errand: Errand;
     /// How its messages get their sources.
     type Sources: Sources<Self>;
 
-    /// Whether anything happens between the application's calls; if not,
-    /// reading queues does not call [`Core::progress`].
+    /// Whether anything happens between the application's calls. If not, reading queues does not
+    /// call [`Core::progress`].
     const IS_DRIVEN: bool = true;
 
-    /// What is looked at without the lane's lock. A provider that takes in
-    /// messages only when it is driven gives its own: after a look that finds
-    /// nothing (`FI_PEEK`), the next read of a queue is to drive.
+    /// The signals that are read without the lane's lock. A provider that receives messages only
+    /// when it is driven returns its own: after a peek (`FI_PEEK`) that finds nothing, the next
+    /// read of a queue has to drive.
     fn signals(&self) -> Option<&Signals> {
         None
     }
 
-    /// The endpoints.
+    /// Returns the endpoints.
     fn endpoints(&mut self) -> &mut Endpoints<Self::Transport>;
 
-    /// Posts a message. `-FI_EAGAIN` when it should be tried again later.
+    /// Posts a message. `-FI_EAGAIN` if it should be retried later.
     fn transmit(&mut self, ep: EpKey, message: &Transmit) -> Result;
 
     /// Posts a read or a write.
@@ -94,56 +94,55 @@ pub trait Core: Send + Sized + 'static {
         Err(Errno::ENOSYS)
     }
 
-    /// Does for a link what a receive, or the lack of one, has led to.
+    /// Carries out an action for a link.
     fn act(&mut self, action: Action<Self::Transport>);
 
-    /// Does what is ready, without blocking. Returns whether other processes
-    /// should have their turn: nothing has been for long, and whoever is to send
-    /// may be waiting for this processor.
+    /// Makes progress without blocking. Returns whether other processes should get the processor:
+    /// there was nothing to do for a long time, and the peer that is to send may need this
+    /// processor.
     fn progress(&mut self) -> Waiting {
         Waiting::No
     }
 
-    /// Does what is ready before a thread goes to sleep at the descriptor of
-    /// [`Core::poller`]; `false` if there was something, as there may be more.
+    /// Makes progress before a thread sleeps on the descriptor of [`Core::poller`]. Returns `false`
+    /// if there was something to do, as there may be more.
     fn prepare_wait(&mut self, _sleeper: Sleeper) -> bool {
         true
     }
 
-    /// Sends what is held back, for an application that has left it, and calls
-    /// [`Signals::burst_ends`]; and what had no room, as far as there is some
-    /// ([`Signals::stall_ends`]). Reports nothing: the application may be at its
-    /// queues. Whether anything has left.
+    /// Sends coalesced messages for an application that has stopped driving, and calls
+    /// [`Signals::burst_ends`]; also sends what was queued for want of room, as far as there is
+    /// room ([`Signals::stall_ends`]). Reports nothing, since the application may be reading its
+    /// queues. Returns whether anything was sent.
     fn end_burst(&mut self) -> bool {
         false
     }
 
-    /// Whether there may be an errand. Cheap.
+    /// Returns whether there may be an errand. Cheap.
     fn has_errands(&self) -> bool {
         true
     }
 
-    /// The next errand. Called with the lane's lock, which its work is done
-    /// without.
+    /// Returns the next errand. Called with the lane's lock; the errand runs without it.
     fn next_errand(&mut self) -> Option<Self::Errand> {
         None
     }
 
-    /// An errand is done.
+    /// Handles an errand that has run.
     fn errand_done(&mut self, errand: Self::Errand) {
         let _ = errand;
     }
 
-    /// Readable when there is something to do; `None` where only
-    /// [`Core::progress`] finds out.
+    /// A descriptor that is readable when there is something to do; `None` if only
+    /// [`Core::progress`] can find out.
     fn poller(&self) -> Option<BorrowedFd<'_>> {
         None
     }
 
-    /// `fi_close` of an endpoint: its operations end without a word.
+    /// Implements fi_close(3) for an endpoint: its operations end without completions.
     fn close(&mut self, ep: EpKey);
 
-    /// [`Core::close`] for the endpoints that nobody has closed.
+    /// Calls [`Core::close`] for all endpoints that are still open.
     fn close_all(&mut self) {
         let eps: Vec<EpKey> = self.endpoints().iter().map(|(key, _)| key).collect();
         for ep in eps {
@@ -151,13 +150,13 @@ pub trait Core: Send + Sized + 'static {
         }
     }
 
-    /// Sends what is due for an endpoint that is about to end. Returns what waits
-    /// until there is more to do; `None` when all has left.
+    /// Sends what is queued for an endpoint that is about to be closed. Returns a wait for the next
+    /// attempt, or `None` when everything was sent.
     fn send_last(&mut self, _ep: EpKey) -> Option<Pause> {
         None
     }
 
-    /// Whether an errand is at memory of the endpoint's operations.
+    /// Returns whether an errand uses memory of the endpoint's operations.
     fn is_lent(&self, _ep: EpKey) -> bool {
         false
     }
@@ -171,14 +170,14 @@ pub trait Core: Send + Sized + 'static {
         self.post_receive_of(ep, receive)
     }
 
-    /// [`Core::receive`] for what takes a few instructions; `false`, and nothing has
-    /// happened, for all else.
+    /// The fast path of [`Core::receive`], for what takes a few instructions. Returns `false`,
+    /// without any effect, for all other receives.
     #[inline(always)]
     fn receive_at_once(&mut self, ep: EpKey, receive: &Receive) -> bool {
         self.post_at_once_of(ep, receive)
     }
 
-    /// [`Core::receive_at_once`] for endpoints that have nothing special about them.
+    /// The default implementation of [`Core::receive_at_once`].
     #[inline(always)]
     fn post_at_once_of(&mut self, ep: EpKey, receive: &Receive) -> bool {
         let Ok(poster) = self.endpoints().poster(ep) else {
@@ -188,7 +187,7 @@ pub trait Core: Send + Sized + 'static {
             && self.endpoints().post_at_once(poster, receive)
     }
 
-    /// [`Core::receive`] for endpoints that have nothing special about them.
+    /// The default implementation of [`Core::receive`].
     ///
     /// # Errors
     /// Those of [`Endpoints::post`].
@@ -212,7 +211,7 @@ pub trait Core: Send + Sized + 'static {
     /// # Errors
     /// Those of [`Endpoints::post`].
     fn post_receive(&mut self, poster: Poster, receive: &Receive) -> Result {
-        // It may find a message that has come before its peer was inserted or removed.
+        // The receive may match a message that arrived before its peer was inserted or removed.
         if self.endpoints().changes != Changes::now() {
             self.follow_changes();
         }
@@ -220,10 +219,10 @@ pub trait Core: Send + Sized + 'static {
         self.follow_up();
         if posting == Posting::NotFound {
             self.endpoints().report_nothing_found(poster, receive);
-            // What is looked for may be on its way: the read that finds this entry
-            // drives, so that the next look sees more. This call does not, as the C
-            // library's does not. MPICH looks into its own queue first and then
-            // here, and takes what came in between for what is not there.
+            // The message that is looked for may be on its way: the read that finds this entry
+            // drives the lane, so that the next peek sees more. This call does not drive it, as in
+            // the C library, because MPICH searches its own queue first and then peeks here: a
+            // message that arrived in between would seem to be missing.
             if let Some(signals) = self.signals() {
                 signals.drive_next();
             }
@@ -231,11 +230,10 @@ pub trait Core: Send + Sized + 'static {
         Ok(())
     }
 
-    /// Has messages, those that are kept as well as those to come, reported with the
-    /// numbers that their peers have now (fi_cq(3), `FI_SOURCE`). That is asked for
-    /// after each removal before more is taken in, and after each change before a
-    /// receive is matched with a message that is kept: the number is decided when a
-    /// message and its receive are matched.
+    /// Updates the sources of messages, buffered and future, to the numbers that their peers have
+    /// in the address vector (fi_cq(3), `FI_SOURCE`). Called after each removal before more is
+    /// received, and after each change before a receive is matched with a buffered message: the
+    /// number is determined when a message and its receive are matched.
     #[cold]
     #[inline(never)]
     fn follow_changes(&mut self) {
@@ -250,7 +248,7 @@ pub trait Core: Send + Sized + 'static {
         }
     }
 
-    /// [`Core::follow_changes`] where addresses have been removed.
+    /// Calls [`Core::follow_changes`] if addresses have been removed.
     #[inline(always)]
     fn follow_removals(&mut self) {
         if self.endpoints().changes.is_before_a_removal() {
@@ -258,8 +256,8 @@ pub trait Core: Send + Sized + 'static {
         }
     }
 
-    /// Does what earlier calls have led to. What that leads to in turn is done
-    /// behind it, not within: there may be thousands of links.
+    /// Carries out the queued actions. Actions that they cause are appended to the queue and not
+    /// nested, since there may be thousands of links.
     #[inline]
     fn follow_up(&mut self) {
         if !self.endpoints().start_acting() {
@@ -279,7 +277,7 @@ pub struct Lane<C: Core> {
 }
 
 impl<C: Core> Lane<C> {
-    /// A lane; `make` gets what is looked at without its lock.
+    /// Creates a lane; `make` gets the signals that are read without the lane's lock.
     ///
     /// # Errors
     /// Those of `make`.
@@ -322,22 +320,21 @@ impl<C: Core> Lane<C> {
         }
     }
 
-    /// Has a thread end the lane's bursts.
+    /// Registers the lane with the progress thread, which ends the lane's bursts.
     pub fn help(self: &Arc<Self>, helper: &Arc<Helper>) {
         let lane: Weak<Self> = Arc::downgrade(self);
         self.signals.seat_with(|| helper.seat(lane));
     }
 
-    /// Takes the lane from the thread that helps it, for good: it is not in the
-    /// lane when this returns.
+    /// Unregisters the lane from the progress thread for good: the thread is not in the lane when
+    /// this returns.
     pub fn retire(&self) {
         if let Some(seat) = self.signals.seat() {
             seat.leave();
         }
     }
 
-    /// Has the thread that helps drive the lane while the application does not,
-    /// too.
+    /// Makes the progress thread drive the lane, too, while the application does not.
     ///
     /// # Errors
     /// Those of [`Seat::drive_automatically`].
@@ -346,8 +343,8 @@ impl<C: Core> Lane<C> {
         seat.map_or(Ok(()), Seat::drive_automatically)
     }
 
-    /// Sends what is due for an endpoint before it ends, as far as that is
-    /// possible in reasonable time. Others go on meanwhile.
+    /// Sends what is queued for an endpoint before it is closed, for at most `LINGER`. Other
+    /// threads can enter the lane meanwhile.
     pub fn linger(&self, ep: EpKey) {
         let deadline = Instant::now() + LINGER;
         loop {
@@ -360,15 +357,15 @@ impl<C: Core> Lane<C> {
         }
     }
 
-    /// `fi_close` of an endpoint, when no errand is at its memory any more, which
-    /// is the application's again.
+    /// Implements fi_close(3) for an endpoint, once no errand uses its memory, which then belongs
+    /// to the application again.
     pub fn close(&self, ep: EpKey) {
         loop {
             let mut core = self.core();
             if !core.is_lent(ep) {
                 return core.close(ep);
             }
-            // It may be between two turns.
+            // The errand may be between two turns.
             match core.next_errand() {
                 Some(errand) => {
                     drop(core);
@@ -382,7 +379,7 @@ impl<C: Core> Lane<C> {
         }
     }
 
-    /// Does what is ready, for the owner of receives.
+    /// Makes progress on behalf of the owner of the receives.
     pub(crate) fn progress_for_owner(&self) {
         self.signals.driven();
         let Some(mut core) = self.core.try_lock() else {
@@ -408,7 +405,7 @@ impl<C: Core> Lane<C> {
         }
     }
 
-    /// [`Progress::prepare_wait`] for the owner of receives.
+    /// [`Progress::prepare_wait`] on behalf of the owner of the receives.
     pub(crate) fn prepare_wait_for_owner(&self) -> bool {
         let mut core = self.core();
         core.endpoints().owner_enters();
@@ -419,7 +416,7 @@ impl<C: Core> Lane<C> {
         may_sleep
     }
 
-    /// Whether its lock is real, so that threads of whatever domain may come by.
+    /// Returns whether its lock is real, so that threads of any domain may enter.
     pub fn is_for_any_thread(&self) -> bool {
         self.core.kind() == LockKind::Real
     }
@@ -439,7 +436,7 @@ impl<C: Core> Progress for Lane<C> {
     #[inline]
     fn progress(&self) {
         self.signals.driven();
-        // Whoever is inside makes progress.
+        // The thread that holds the lock makes progress.
         let Some(mut core) = self.core.try_lock() else {
             return;
         };
@@ -497,7 +494,7 @@ impl<C: Core> Driven for Lane<C> {
         };
         drop(core);
         errand.run();
-        // What was lent to it comes back only so.
+        // The errand's borrowed memory is returned only by `errand_done`, so entering must succeed.
         let mut core = loop {
             match self.core.lock_as_helper() {
                 Some(core) => break core,

@@ -1,7 +1,6 @@
-//! What every software endpoint does with messages: parts that a provider puts
-//! together with a transport of its own. They do no I/O, know no clock and take
-//! no lock; they are called with facts and return what is to be done. [`lane`]
-//! puts them under one lock, [`objects`] behind the interface.
+//! What every software endpoint does with messages: components that a provider combines with its
+//! own transport. They perform no I/O, know no clock and take no lock: they are called with facts
+//! and return decisions. [`lane`] puts them under one lock, [`objects`] behind the interface.
 
 #![deny(clippy::indexing_slicing)]
 #![forbid(unsafe_code)]

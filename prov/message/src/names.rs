@@ -1,4 +1,4 @@
-//! An address vector whose addresses are bytes or text.
+//! An address vector whose addresses are byte strings.
 
 use std::sync::{Arc, Weak};
 
@@ -8,17 +8,16 @@ use prov_util::ffi::Use;
 
 use crate::peers::{AddressVector, Removals, Seen, UNKNOWN_SOURCE};
 
-/// An address vector (fi_av(3)) of names: bytes of whatever meaning, or text
-/// without its zero.
+/// An address vector (fi_av(3)) of names: byte strings, or text without its terminating zero.
 pub struct Names {
     av: Use<Av>,
     removals: Arc<Removals>,
-    /// What the vector was like when it was last asked whether it has changed.
+    /// The state of the vector at the last call of `have_changed`.
     seen: Seen,
 }
 
 impl Names {
-    /// What an endpoint is bound to.
+    /// Wraps the vector that an endpoint is bound to.
     pub fn new(av: Use<Av>) -> Self {
         let mut names = Names {
             av,
@@ -30,7 +29,7 @@ impl Names {
         names
     }
 
-    /// Calls `read` with the name of this number; `None` where it means none.
+    /// Calls `read` with the name of this number; returns `None` if the number is invalid.
     pub fn with<R>(&self, fi_addr: u64, read: impl FnOnce(&[u8]) -> R) -> Option<R> {
         let bytes = |addr: Address<'_>| match addr {
             Address::Bytes(bytes) => Some(read(bytes)),
@@ -39,17 +38,16 @@ impl Names {
         self.av.with_address(fi_addr, bytes).flatten()
     }
 
-    /// The source of messages from a name, [`UNKNOWN_SOURCE`] where the vector
-    /// does not know it.
+    /// Returns the source number of messages from a name, [`UNKNOWN_SOURCE`] if the vector does not
+    /// know it.
     pub fn source(&self, name: &[u8]) -> u64 {
         let number = self.av.find_address(Address::Bytes(name));
         number.unwrap_or(UNKNOWN_SOURCE)
     }
 
-    /// Whether the vector has changed since the last call: messages that wait
-    /// may have another source now, for
-    /// [`Endpoints::relabel`](crate::Endpoints::relabel). For those whose peers
-    /// need no links; [`Peers`](crate::peers::Peers) sees to it itself.
+    /// Returns whether the vector has changed since the last call, in which case waiting messages
+    /// may need another source ([`Endpoints::relabel`](crate::Endpoints::relabel)). For transports
+    /// without links; [`Peers`](crate::peers::Peers) tracks the changes itself.
     pub fn have_changed(&mut self) -> bool {
         let now = Seen {
             removals: self.removals.count(),

@@ -1,5 +1,5 @@
-//! Domains, endpoints, passive ones, shared receive contexts and connection
-//! requests of a software provider: what of them is the same for all.
+//! The objects of a software provider: domains, endpoints, passive endpoints, shared receive
+//! contexts and connection requests, as far as they are the same for all providers.
 
 mod domain;
 mod endpoint;

@@ -1,5 +1,5 @@
-//! Operations of the application that are under way: what is left to tell about
-//! them, and how they are counted.
+//! Outstanding operations of the application: what their completions report, and how they are
+//! counted.
 
 use std::ffi::c_void;
 
@@ -10,11 +10,11 @@ use prov_util::request::{Access, Atomic, AtomicKind, RemoteAccess, Tag, Transmit
 use slotmap::new_key_type;
 
 new_key_type! {
-    /// An endpoint.
+    /// The key of an endpoint in its lane.
     pub struct EpKey;
 }
 
-/// What kind of operation, for completion flags and counters.
+/// The kind of an operation, which determines completion flags and counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OpClass {
     /// fi_msg(3)
@@ -29,13 +29,13 @@ pub enum OpClass {
     Atomic,
     /// fi_atomic(3) with a result
     FetchAtomic,
-    /// A message of a peer that transfers over the endpoint (`FI_PEER_TRANSFER`, fi_peer(3)), which the peer alone
-    /// hears of.
+    /// A message that a peer provider transfers over the endpoint (`FI_PEER_TRANSFER`, fi_peer(3)).
+    /// Only the peer provider is informed of its end.
     Transfer,
 }
 
 impl OpClass {
-    /// Flags of the operation's completion.
+    /// Returns the flags of the operation's completion.
     #[inline]
     pub fn completion_flags(self) -> u64 {
         match self {
@@ -50,17 +50,16 @@ impl OpClass {
     }
 }
 
-/// What is left to tell the application about an operation.
+/// What a completion needs to know about an operation.
 #[derive(Clone, Copy, Debug)]
 pub struct Op {
-    /// The endpoint that it was posted to.
+    /// The endpoint to which it was posted.
     pub ep: EpKey,
     /// Its kind.
     pub class: OpClass,
-    /// Whether success is reported on the completion queue; failure always is,
-    /// unless `is_inject`.
+    /// Whether success is reported to the completion queue. Failure always is, unless `is_inject`.
     pub report: bool,
-    /// Whether the application has already forgotten it.
+    /// Whether the application expects no completion and has already reused the context.
     pub is_inject: bool,
     /// Bytes that it transfers.
     pub len: usize,
@@ -69,7 +68,7 @@ pub struct Op {
 }
 
 impl Op {
-    /// What the application wants to hear of a message.
+    /// Describes a message.
     #[inline(always)]
     pub fn of_transmit(ep: EpKey, message: &Transmit) -> Self {
         match message.flags & FI_PEER_TRANSFER {
@@ -94,7 +93,7 @@ impl Op {
         }
     }
 
-    /// A peer hears of all that it transfers.
+    /// A peer provider is informed of all its transfers.
     #[cold]
     fn of_transfer(ep: EpKey, message: &Transmit) -> Self {
         Op {
@@ -107,7 +106,7 @@ impl Op {
         }
     }
 
-    /// What the application wants to hear of a remote memory access.
+    /// Describes a read or a write.
     #[inline]
     pub fn of_access(ep: EpKey, access: &RemoteAccess) -> Self {
         Op {
@@ -123,7 +122,7 @@ impl Op {
         }
     }
 
-    /// What the application wants to hear of an atomic operation.
+    /// Describes an atomic operation.
     #[inline]
     pub fn of_atomic(ep: EpKey, atomic: &Atomic) -> Self {
         Op {
@@ -140,44 +139,44 @@ impl Op {
     }
 }
 
-/// The application's context pointer, handed back and never followed.
+/// The application's context pointer, which is returned and never dereferenced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Context(pub usize);
 
 impl Context {
-    /// From the call.
+    /// Wraps the pointer of a call.
     #[inline]
     pub fn of(context: *mut c_void) -> Self {
         Context(context.expose_provenance())
     }
 
-    /// For the completion.
+    /// Returns the pointer for the completion.
     #[inline]
     pub fn pointer(self) -> *mut c_void {
         std::ptr::with_exposed_provenance_mut(self.0)
     }
 }
 
-/// An operation that is counted as outstanding. It is given back once, when the
-/// operation ends ([`Endpoints::finish`](crate::Endpoints::finish)): the type
-/// cannot be copied, and a ticket that is dropped is a bug, which tests find.
+/// The proof that an operation is counted as outstanding. It is given back once, when the operation
+/// ends ([`Endpoints::finish`](crate::Endpoints::finish)): the type cannot be copied, and dropping
+/// a ticket is a bug, which a debug assertion reports.
 #[must_use = "the operation never ends"]
 #[derive(Debug)]
 pub struct Ticket(Op);
 
 impl Ticket {
-    /// Only [`Ledger::count`] makes them.
+    /// Only [`Ledger::count`] creates tickets.
     fn new(op: Op) -> Self {
         Ticket(op)
     }
 
-    /// The operation.
+    /// Returns the operation.
     #[inline]
     pub fn op(&self) -> &Op {
         &self.0
     }
 
-    /// The operation, which is counted no longer.
+    /// Ends the count, and returns the operation.
     #[inline]
     fn end(self) -> Op {
         let op = self.0;
@@ -185,8 +184,7 @@ impl Ticket {
         op
     }
 
-    /// Gives up the operation of an endpoint that is closed: it ends without a
-    /// word.
+    /// Gives up the operation of a closed endpoint: it ends without a completion.
     pub fn abandon(self) {
         self.end();
     }
@@ -202,17 +200,16 @@ impl Drop for Ticket {
     }
 }
 
-/// Counts the operations of an endpoint that are outstanding: posted and not
-/// done, without receives.
+/// Counts the outstanding operations of an endpoint: posted and not completed, without receives.
 #[derive(Debug)]
 pub struct Ledger {
     outstanding: usize,
-    /// How many of them there may be.
+    /// Limit of `outstanding`.
     limit: usize,
 }
 
 impl Ledger {
-    /// For up to `limit` operations.
+    /// Creates a ledger for up to `limit` operations.
     pub fn new(limit: usize) -> Self {
         Ledger {
             outstanding: 0,
@@ -220,25 +217,25 @@ impl Ledger {
         }
     }
 
-    /// Whether another operation may be posted.
+    /// Returns whether another operation may be posted.
     #[inline]
     pub fn has_room(&self) -> bool {
         self.outstanding < self.limit
     }
 
-    /// Operations that are outstanding.
+    /// Returns the number of outstanding operations.
     pub fn outstanding(&self) -> usize {
         self.outstanding
     }
 
-    /// Counts an operation.
+    /// Counts an operation as outstanding.
     #[inline]
     pub fn count(&mut self, op: Op) -> Ticket {
         self.outstanding += 1;
         Ticket::new(op)
     }
 
-    /// Takes an operation off the count.
+    /// Removes an operation from the outstanding ones.
     #[inline]
     pub fn settle(&mut self, ticket: Ticket) -> Op {
         self.outstanding -= 1;

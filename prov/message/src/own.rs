@@ -1,9 +1,9 @@
-//! Operations between endpoints of one lane, and of an endpoint on itself: no
-//! bytes leave the process, and none are on their way.
+//! Operations between endpoints of one lane, and of an endpoint on itself: no bytes leave the
+//! process.
 //!
-//! A short message is copied when it is posted, to its receive or to the inbox;
-//! a long one that nobody waits for stays with its sender, who is told when it
-//! was taken.
+//! A short message is copied when it is posted, to its receive or to the inbox (eager). A long
+//! message without a posted receive stays with its sender, which is informed when the message was
+//! taken (rendezvous).
 
 use fabric_abi::{FI_COMMIT_COMPLETE, FI_DELIVERY_COMPLETE};
 use prov_util::buffer::AppIov;
@@ -20,19 +20,19 @@ use crate::names::Names;
 use crate::operation::EpKey;
 use crate::operation::{Op, Ticket};
 
-/// Longest message that is kept where no receive waits for it.
+/// Eager limit in bytes: a longer message is not buffered if no receive is posted for it.
 const EAGER: usize = 64 << 10;
 
 new_key_type! {
-    /// A message whose sender waits.
+    /// The key of a message whose sender waits.
     pub struct SendKey;
 }
 
-/// A transport that has nothing but messages within a lane.
+/// A transport for messages within a lane.
 pub enum Within {}
 
 impl Transport for Within {
-    /// The sender.
+    /// The sending endpoint.
     type Link = EpKey;
     type Ack = SendKey;
     type Name = SendKey;
@@ -41,20 +41,20 @@ impl Transport for Within {
     const LINKS_OUTLIVE_ENDPOINTS: bool = true;
 }
 
-/// What an endpoint has for the others.
+/// The data of an endpoint that other endpoints use.
 pub struct Member {
-    /// Its address vector.
+    /// The endpoint's address vector.
     pub names: Names,
-    /// Its memory.
+    /// The endpoint's memory.
     pub target: Target,
 }
 
-/// Whom an operation is for.
+/// The destination of an operation.
 #[derive(Clone, Copy, Debug)]
 pub struct Far {
     /// The endpoint.
     pub ep: EpKey,
-    /// What it calls the poster.
+    /// The number of the posting endpoint in the destination's address vector.
     pub src: u64,
 }
 
@@ -71,11 +71,10 @@ struct Sent {
 }
 
 impl Own {
-    /// Posts a message; where there is nobody `far`, it fails with
-    /// `-FI_EHOSTUNREACH`.
+    /// Posts a message; if `far` is `None`, it fails with `-FI_EHOSTUNREACH`.
     ///
     /// # Errors
-    /// `-FI_EAGAIN` while too many messages wait.
+    /// `-FI_EAGAIN` if too many operations are outstanding or there is no room for the message.
     pub fn transmit(
         &mut self,
         endpoints: &mut Endpoints<Within>,
@@ -121,14 +120,14 @@ impl Own {
         }
     }
 
-    /// Does what a receive has led to.
+    /// Carries out an action that a receive has caused.
     pub fn act(&mut self, endpoints: &mut Endpoints<Within>, action: Action<Within>) {
         match action {
             Action::Acknowledge(_, name) | Action::Refuse(_, name, ..) => {
                 self.done(endpoints, name, Ok(()));
             }
             Action::Fetch(_, fetch) => self.fetch(endpoints, &fetch),
-            // Messages come whole, and nobody is held back.
+            // Messages arrive whole, and no sender is held back.
             Action::Redirect(..) | Action::Resume(..) | Action::Throttle(..) => {}
         }
     }
@@ -146,7 +145,7 @@ impl Own {
         self.done(endpoints, fetch.name, Ok(()));
     }
 
-    /// Posts a read or a write, as [`Own::transmit`] a message.
+    /// Performs a read or a write; its destination is as for [`Own::transmit`].
     pub fn access(
         endpoints: &mut Endpoints<Within>,
         ep: EpKey,
@@ -161,7 +160,7 @@ impl Own {
         );
     }
 
-    /// Posts an atomic operation, likewise.
+    /// Performs an atomic operation, likewise.
     pub fn atomic(endpoints: &mut Endpoints<Within>, ep: EpKey, far: Option<Far>, atomic: &Atomic) {
         visit(
             endpoints,
@@ -171,9 +170,8 @@ impl Own {
         );
     }
 
-    /// Takes in what has changed in the address vector of `ep`: messages that
-    /// wait there may have another source now. `name` says what an endpoint is
-    /// called in vectors.
+    /// Follows the changes in the address vector of `ep`: waiting messages may need another source.
+    /// `name` returns an endpoint's name in address vectors.
     pub fn follow(endpoints: &mut Endpoints<Within>, ep: EpKey, name: impl Fn(EpKey) -> String) {
         let state = endpoints.get_mut(ep);
         if !state.is_some_and(|state| state.own.names.have_changed()) {

@@ -1,27 +1,24 @@
-//! Peers of an endpoint that talks to many: a link to each, made on first use,
-//! and what waits for it.
+//! The peers of an endpoint that communicates with many: a link to each, established on first use,
+//! and the operations that wait for it.
 //!
-//! What a *link* is, only the provider knows: a connection, a queue in shared
-//! memory, a session. Here it is a name that is never used twice (a slotmap
-//! key), so that the name of a link that has ended means nothing. The provider
-//! tells what happened and does what it is answered:
+//! Only the provider knows what a *link* is: a connection, a queue in shared memory, a session.
+//! Here it is a key that is never reused (slotmap), so that the key of a link that has ended is
+//! invalid. The provider reports events and carries out the answers:
 //!
-//! - An operation is posted: [`Peers::open_link`], or else
-//!   [`Peers::destination`]. Without an open link it waits here
-//!   ([`Peers::defer`]), or the application comes again with it
+//! - An operation is posted: [`Peers::open_link`], otherwise [`Peers::destination`]. Without an
+//!   open link the operation waits here ([`Peers::defer`]), or the application has to post it again
 //!   ([`Peers::await_link`]).
-//! - [`Step::Start`] asks for an attempt to reach a peer; [`Peers::target`] says
-//!   where it is. [`Peers::begun`] names the link that is being made, or
-//!   [`Peers::not_begun`] says why there is none.
-//! - A peer asks for a link: [`Peers::peer_at`], then [`Peers::adopt`] until it
-//!   is open.
-//! - A link is open: [`Peers::opened`], and then [`Peers::next_waiting`] until
-//!   there is no more. It has ended, open or not: [`Peers::ended`].
-//! - A time has come that an answer named: [`Peers::due`].
+//! - [`Step::Start`] asks for an attempt to reach a peer, whose address [`Peers::target`] returns.
+//!   [`Peers::begun`] records the link that is being established, or [`Peers::not_begun`] the
+//!   reason why there is none.
+//! - A peer asks for a link: [`Peers::peer_at`], then [`Peers::adopt`] until it is open.
+//! - A link is open: [`Peers::opened`], and then [`Peers::next_waiting`] until it returns `None`. A
+//!   link has ended, whether it was open or not: [`Peers::ended`].
+//! - The time that an answer named has come: [`Peers::due`].
 //!
-//! At most one link per peer is made or open at a time. Operations of one peer
-//! keep their order. What nobody needs is forgotten: memory grows with the
-//! peers in use, not with those the address vector knows.
+//! At most one link per peer is established or open at a time. The operations of one peer keep
+//! their order. Peers that are not needed are forgotten: memory grows with the peers in use, not
+//! with the size of the address vector.
 
 mod address_vector;
 mod answer;
@@ -53,41 +50,40 @@ pub use self::attempt::{Failure, Patience};
 pub use self::deferred::{Bytes, Deferred, Replay, Request};
 
 new_key_type! {
-    /// A peer of an endpoint.
+    /// The key of a peer of an endpoint.
     pub struct PeerKey;
 }
 
-/// The source of messages from a peer that the address vector does not know.
-/// No receive can name it.
+/// The source of messages from a peer that the address vector does not know. A receive cannot name
+/// it.
 pub const UNKNOWN_SOURCE: u64 = ANY_SOURCE;
 
-/// The peers of an endpoint, for links named `L`, addresses of a vector `V`,
-/// and requests `W` that wait.
+/// The peers of an endpoint, for links with keys `L`, addresses of a vector `V`, and waiting
+/// requests `W`.
 pub struct Peers<L, V: AddressVector, W> {
     routes: Routes<L>,
-    /// Addresses that were removed from the address vector, as it counts them.
+    /// Counts the addresses that were removed from the address vector.
     removals: Arc<Removals>,
-    /// What the address vector was like when `routes` and the peers' sources
-    /// were looked up.
+    /// The state of the address vector when `routes` and the peers' sources were looked up.
     seen: Seen,
     table: SlotMap<PeerKey, Peer<L, V::Address, W>>,
     by_addr: HashMap<V::Address, PeerKey>,
     av: Option<V>,
-    /// Peers that the address vector does not know.
+    /// The peers that the address vector does not know.
     strangers: HashSet<PeerKey>,
-    /// How many peers are lost.
+    /// Number of peers that are lost.
     lost: usize,
     /// The endpoint as its own peer, and the far end of its link to itself.
     loopback: Option<(PeerKey, L)>,
-    /// Links whose messages come from another source than they say.
+    /// Links whose messages have a new source, with that source.
     relabelled: Vec<(L, u64)>,
-    /// What links have left that have ended.
+    /// Complete messages of links that have ended.
     left: LeftOf<V::Address>,
     patience: Patience,
 }
 
 impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
-    /// Without peers.
+    /// Creates an empty set.
     pub fn new(patience: Patience) -> Self {
         Peers {
             routes: Routes::new(),
@@ -105,19 +101,19 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
         }
     }
 
-    /// Uses an address vector from now on.
+    /// Sets the address vector.
     pub fn bind_av(&mut self, av: V) {
         self.removals.watch(&av);
         self.av = Some(av);
     }
 
-    /// The address vector.
+    /// Returns the address vector.
     pub fn av(&self) -> Option<&V> {
         self.av.as_ref()
     }
 
-    /// The link over which messages for an address went last. It may have ended
-    /// since; if not, nothing waits for it.
+    /// Returns the link that messages for an address used last. It may have ended; if it has not,
+    /// no operation waits for it.
     #[inline]
     pub fn open_link(&self, fi_addr: u64) -> Option<L> {
         if self.removals.count() != self.seen.removals {
@@ -126,8 +122,10 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
         self.routes.link(fi_addr)
     }
 
-    /// Where an operation for an address goes. `-FI_EINVAL` where the address
-    /// vector has no such address, `-FI_ENOAV` without one.
+    /// Returns the destination of an operation for an address.
+    ///
+    /// # Errors `-FI_EINVAL` if the address vector has no such address, `-FI_ENOAV` without an
+    /// address vector.
     #[inline]
     pub fn destination(&mut self, fi_addr: u64) -> Result<Destination<L>> {
         let key = self.route(fi_addr)?;
@@ -141,7 +139,7 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
                 Ok(Destination::Open(*link))
             }
             Some(_) => Ok(Destination::Waits(key)),
-            // It came while the vector changed, and was forgotten as a stranger.
+            // The peer was added while the vector changed, and was forgotten as a stranger.
             None => {
                 self.find_route(fi_addr)?;
                 self.destination(fi_addr)
@@ -149,10 +147,9 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
         }
     }
 
-    /// Keeps a request until there is a link to its peer, which
-    /// [`Peers::destination`] has named. Declined with `-FI_EFIREWALLADDR` if
-    /// only the peer can make one, with `-FI_EISCONN` if there is one that
-    /// nothing waits for.
+    /// Queues a request until there is a link to its peer, which [`Peers::destination`] has
+    /// returned. Declined with `-FI_EFIREWALLADDR` if only the peer can establish one, with
+    /// `-FI_EISCONN` if there is one that nothing waits for.
     pub fn defer(
         &mut self,
         key: PeerKey,
@@ -176,14 +173,13 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
         }
     }
 
-    /// For an operation that cannot wait here, since it shows only with the
-    /// link whether the peer can take it: the application is to come again
-    /// (`-FI_EAGAIN`), for which this sees to it that there will be a link.
-    /// Where that has failed since it came last, it is told the reason, once.
+    /// Begins to establish a link for an operation that cannot wait here, because only the link
+    /// shows whether the peer supports it: the application has to post it again (`-FI_EAGAIN`). If
+    /// the attempt has failed since the last call, the reason is returned, once.
     pub fn await_link(&mut self, key: PeerKey, now: Instant) -> Result<Step> {
         let peer = self.table.get_mut(key).ok_or(Errno::EINVAL)?;
         if let Asked::Failed(at, error) = std::mem::replace(&mut peer.asked, Asked::No)
-            // What failed long ago is no answer to this call.
+            // A failure of long ago is no answer to this call.
             && now.saturating_duration_since(at) < self.patience.connect
         {
             return Err(error);
@@ -197,20 +193,20 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
         Ok(step)
     }
 
-    /// Whether this peer is lost.
+    /// Returns whether this peer is lost.
     pub fn is_lost(&self, key: PeerKey) -> bool {
         self.table.get(key).is_some_and(Peer::is_lost)
     }
 
-    /// Whether a peer is lost: its link has ended, or could not be made, and it
-    /// is not back.
+    /// Returns whether any peer is lost: its link has ended, or could not be established, and it is
+    /// not reachable again.
     #[inline]
     pub fn any_lost(&self) -> bool {
         self.lost != 0
     }
 
-    /// A receive was posted for messages from this address only. If the peer is
-    /// lost, this finds out whether it is back, or else has the receive ended.
+    /// Called when a receive was posted for messages from this address only. If the peer is lost,
+    /// begins an attempt to reach it, whose failure ends the receive.
     pub fn seek(&mut self, fi_addr: u64, now: Instant) -> Step {
         self.follow();
         let addr = self.av.as_ref().and_then(|av| av.lookup(fi_addr));
@@ -222,12 +218,11 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
             return Step::Wait;
         }
         peer.standing = Standing::Missed;
-        // Whom only its own request can bring back is waited for.
+        // A peer that only its own request can bring back is waited for.
         self.connect(key, now).unwrap_or(Step::Wait)
     }
 
-    /// Where the attempt goes that is to be started; `None` if there is none
-    /// under way.
+    /// Returns the target of the attempt that is to be started; `None` if no attempt is under way.
     pub fn target(&self, key: PeerKey) -> Option<Target<V::Address>> {
         let peer = self.table.get(key)?;
         match &peer.link {
@@ -242,15 +237,15 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
         }
     }
 
-    /// The attempt that is under way makes this link.
+    /// Records the link that the current attempt establishes.
     pub fn begun(&mut self, key: PeerKey, made: L) {
         if let Some(Stage::UnderWay { link, .. }) = self.stage(key) {
             *link = Some(made);
         }
     }
 
-    /// The attempt has failed before its link had a name. As with
-    /// [`Peers::ended`], links are to be relabelled before anything else.
+    /// Handles an attempt that failed before its link had a key. As for [`Peers::ended`], links are
+    /// to be relabelled before anything else.
     pub fn not_begun(
         &mut self,
         key: PeerKey,
@@ -264,9 +259,9 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
         }
     }
 
-    /// A link that the peer has begun takes the place of any attempt to make
-    /// one: its end is the attempt's. Returns the link of the attempt that gives
-    /// way, to be closed. An open link has to be ended before.
+    /// Replaces any attempt of this side by a link that the peer has begun: the end of that link is
+    /// then the end of the attempt. Returns the link of the replaced attempt, to be closed. An open
+    /// link has to be ended before.
     pub fn adopt(&mut self, key: PeerKey, link: L, now: Instant) -> Option<L> {
         let patience = self.patience;
         let peer = self.table.get_mut(key)?;
@@ -285,8 +280,8 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
         }
     }
 
-    /// The link to a peer is open. What has waited leaves next, before anything
-    /// else ([`Peers::next_waiting`]). `None` if the peer is not known.
+    /// Records that the link to a peer is open. The waiting requests have to be sent next, before
+    /// anything else ([`Peers::next_waiting`]). Returns `None` if the peer is unknown.
     pub fn opened(&mut self, key: PeerKey, link: L) -> Option<Opened<L>> {
         self.stand(key, Standing::Good);
         let peer = self.table.get_mut(key)?;
@@ -306,7 +301,7 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
         })
     }
 
-    /// The request that has waited longest for a link, if that is open.
+    /// Removes and returns the oldest request that waits for a link, if that link is open.
     pub fn next_waiting(&mut self, key: PeerKey, link: L) -> Option<W> {
         let peer = self.table.get_mut(key)?;
         if peer.link.is_open(link) {
@@ -316,9 +311,8 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
         }
     }
 
-    /// There is no room for the request that [`Peers::next_waiting`] returned
-    /// last: it waits on, and so does what comes after it. Returned if the peer
-    /// is not known any more.
+    /// Puts back the request that [`Peers::next_waiting`] returned last, for want of room: it stays
+    /// first. Returns it if the peer is unknown.
     #[must_use]
     pub fn put_back(&mut self, key: PeerKey, request: W) -> Option<W> {
         match self.table.get_mut(key) {
@@ -330,12 +324,11 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
         }
     }
 
-    /// A link to a peer has ended, whether it was open or not. Quietly if it is
-    /// not the link of the attempt, or the open one.
+    /// Handles the end of a link to a peer, whether it was open or not. Returns [`Ended::Quietly`]
+    /// if it is neither the link of the attempt nor the open one.
     ///
-    /// The source that the answer names is what the address vector says now, so
-    /// links are to be relabelled ([`Peers::take_relabelled`]) before receives
-    /// end.
+    /// The source in the answer is the current one of the address vector, so links are to be
+    /// relabelled ([`Peers::take_relabelled`]) before receives are ended.
     pub fn ended(
         &mut self,
         key: PeerKey,
@@ -356,7 +349,7 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
         }
     }
 
-    /// The time has come to look after a peer without a link.
+    /// Handles the timer of a peer without a link.
     pub fn due(&mut self, key: PeerKey, now: Instant) -> Step {
         match self.stage(key) {
             Some(stage @ Stage::Pausing(_)) => {
@@ -372,28 +365,28 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
         }
     }
 
-    /// Takes everything that waits, for whatever peer: the endpoint closes.
+    /// Removes all waiting requests, for an endpoint that is being closed.
     pub fn drain(&mut self) -> impl Iterator<Item = W> {
         let peers = self.table.values_mut();
         peers.flat_map(|peer| peer.waiting.drain(..))
     }
 
-    /// What waits for the link to a peer, oldest first.
+    /// Iterates over the requests that wait for the link to a peer, oldest first.
     pub fn waiting(&self, key: PeerKey) -> impl Iterator<Item = &W> {
         let peer = self.table.get(key).into_iter();
         peer.flat_map(|peer| &peer.waiting)
     }
 }
 
-/// Who is a peer.
+/// The identity of peers.
 impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
-    /// The peer with this address, if it is known.
+    /// Returns the peer with this address, if it is known.
     pub fn find(&self, addr: &V::Address) -> Option<PeerKey> {
         self.by_addr.get(addr).copied()
     }
 
-    /// The address by which a peer is known that has asked for a link: its own, or
-    /// else what `widened` makes of that, which matches less closely.
+    /// Returns the address by which a peer that has asked for a link is known: its own, or the less
+    /// specific one that `widened` returns for it.
     pub fn known_as(
         &self,
         addr: &V::Address,
@@ -407,9 +400,8 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
         }
     }
 
-    /// The peer with this address, new if it was not known: it has asked for a
-    /// link. One that then gets none is to be taken back with
-    /// [`Peers::forget_idle`].
+    /// Returns the peer with this address, which is added if necessary: it has asked for a link. If
+    /// it does not get one, [`Peers::forget_idle`] has to be called.
     pub fn peer_at(&mut self, addr: &V::Address) -> PeerKey {
         if let Some(key) = self.find(addr) {
             return key;
@@ -423,8 +415,8 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
         key
     }
 
-    /// Forgets a peer without a link that the address vector does not know, if
-    /// nothing waits for one.
+    /// Forgets a peer that has no link and is not in the address vector, unless requests wait for
+    /// it.
     pub fn forget_idle(&mut self, key: PeerKey) {
         if !self.table.get(key).is_some_and(Peer::is_idle_stranger) {
             return;
@@ -436,43 +428,43 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
         }
     }
 
-    /// A peer's address.
+    /// Returns a peer's address.
     pub fn address(&self, key: PeerKey) -> Option<&V::Address> {
         Some(&self.table.get(key)?.addr)
     }
 
-    /// The source of a peer's messages, [`UNKNOWN_SOURCE`] without one.
+    /// Returns the source of a peer's messages, [`UNKNOWN_SOURCE`] without one.
     pub fn source(&self, key: PeerKey) -> u64 {
         self.table
             .get(key)
             .map_or(UNKNOWN_SOURCE, |peer| peer.source)
     }
 
-    /// A peer's link, open or being made.
+    /// Returns a peer's link, open or being established.
     pub fn link(&self, key: PeerKey) -> Option<L> {
         self.table.get(key)?.link.name()
     }
 
-    /// How many peers are known.
+    /// Returns the number of peers.
     pub fn len(&self) -> usize {
         self.table.len()
     }
 
-    /// Whether no peer is known.
+    /// Returns whether there are no peers.
     pub fn is_empty(&self) -> bool {
         self.table.is_empty()
     }
 
-    /// Only the peer can make a link: it said that it cannot be connected to.
+    /// Records that only the peer can establish a link: it said that it cannot be connected to.
     pub fn only_calls(&mut self, key: PeerKey) {
         if let Some(peer) = self.table.get_mut(key) {
             peer.reach = Reach::PeerOnly;
         }
     }
 
-    /// The peer's own request for a link has met the attempt under way, and is
-    /// to be answered when that has ended: [`Opened::crossing`] and
-    /// [`Peers::take_crossing`] have it. `false` if no attempt is under way.
+    /// Records that the peer's own request for a link has crossed the attempt of this side. It is
+    /// to be answered when the attempt has ended: [`Opened::crossing`] and [`Peers::take_crossing`]
+    /// return it. Returns `false` if no attempt is under way.
     pub fn crosses(&mut self, key: PeerKey, theirs: L) -> bool {
         match self.stage(key) {
             Some(Stage::UnderWay { crossing, .. }) => {
@@ -483,8 +475,8 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
         }
     }
 
-    /// The peer's own request that has met ours. To be asked for, and answered,
-    /// when an attempt has failed and before [`Peers::ended`] is told.
+    /// Takes the peer's own request that has crossed ours. To be called, and the request answered,
+    /// after an attempt has failed and before [`Peers::ended`] is called.
     pub fn take_crossing(&mut self, key: PeerKey) -> Option<L> {
         match self.stage(key) {
             Some(Stage::UnderWay { crossing, .. }) => crossing.take(),
@@ -492,17 +484,17 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
         }
     }
 
-    /// A peer that is this endpoint itself; the far end of its link is `link`.
+    /// Records that a peer is this endpoint itself; the far end of its link is `link`.
     pub fn loops_back(&mut self, key: PeerKey, link: L) {
         self.loopback = Some((key, link));
     }
 
-    /// The far end of the endpoint's link to itself.
+    /// Returns the far end of the endpoint's link to itself.
     pub fn loopback(&self) -> Option<L> {
         self.loopback.map(|(_, link)| link)
     }
 
-    /// The far end of the endpoint's link to itself has ended, if it is this.
+    /// Handles the end of the far end of the endpoint's link to itself, if it is this link.
     pub fn loopback_ended(&mut self, link: L) {
         if self.loopback() == Some(link) {
             self.loopback = None;

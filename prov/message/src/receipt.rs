@@ -1,4 +1,4 @@
-//! What is told of a receive that has its message.
+//! What a completion needs to know about a matched receive.
 
 use prov_util::matching::MultiId;
 use slotmap::new_key_type;
@@ -6,19 +6,19 @@ use slotmap::new_key_type;
 use crate::operation::{Context, EpKey};
 
 new_key_type! {
-    /// A receive context, an endpoint's own or a shared one.
+    /// The key of a receive context, an endpoint's own or a shared one.
     pub struct InboxKey;
 
-    /// A receive of the owner's that has its message.
+    /// The key of a foreign owner's receive that has matched.
     pub struct GivenKey;
 }
 
-/// A receive that has its message.
+/// A receive that has matched a message.
 #[derive(Clone, Copy, Debug)]
 pub struct Receipt<A> {
-    /// Where it was posted.
+    /// The receive context to which it was posted.
     pub inbox: InboxKey,
-    /// The endpoint that the message came to.
+    /// The endpoint at which the message arrived.
     pub ep: EpKey,
     pub tagged: bool,
     pub context: Context,
@@ -29,24 +29,24 @@ pub struct Receipt<A> {
     pub tag: u64,
     /// Immediate data.
     pub data: Option<u64>,
-    /// Bytes in the message.
+    /// Length of the message in bytes.
     pub len: usize,
     pub ack: A,
 }
 
-/// Whose a receive's buffer is once the message is in it.
+/// Who gets the receive's buffer when the message is complete.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Buffer {
-    /// The application's.
+    /// The application.
     Single,
-    /// The application's with the last of several messages.
+    /// The application, with the last message of this multi-receive buffer.
     Multi(MultiId),
-    /// Of the provider that has the receives.
+    /// The provider that has the receives.
     Foreign(GivenKey),
 }
 
 impl Buffer {
-    /// Of a receive of our own.
+    /// For a receive of this library.
     #[inline]
     pub(crate) fn of(multi: Option<MultiId>) -> Self {
         multi.map_or(Buffer::Single, Buffer::Multi)

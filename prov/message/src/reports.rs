@@ -1,5 +1,4 @@
-//! How the application hears what happened to operations: completion queues and
-//! counters.
+//! Reporting of operations to the application: completion queues and counters.
 
 use std::ptr::null_mut;
 use std::sync::Arc;
@@ -29,13 +28,13 @@ pub struct Reports {
     pub tx_cq: Option<Use<Cq>>,
     pub rx_cq: Option<Use<Cq>>,
     pub counters: Counters,
-    /// Says what completions report for a source.
+    /// Translates sources to what completions report.
     pub av: Option<Use<Av>>,
-    /// Where it is noted how a peer's transfers end.
+    /// Records the ends of a peer provider's transfers.
     pub transfers: Option<Arc<Transfers>>,
 }
 
-/// What is reported of an operation that has succeeded.
+/// The completion of an operation that has succeeded.
 #[inline(always)]
 pub fn completion_of(op: &Op) -> Completion {
     Completion::new(op.context.pointer(), op.class.completion_flags())
@@ -65,7 +64,7 @@ fn completion_of_plain(
 }
 
 impl Reports {
-    /// To what the application has bound.
+    /// Creates the reports for the objects that the application has bound.
     pub fn to<S: SharedReceive>(bindings: &Bindings<S>) -> Self {
         Reports {
             tx_cq: bindings.tx_cq.clone(),
@@ -81,14 +80,13 @@ impl Reports {
         let counter = match class {
             OpClass::Send | OpClass::TaggedSend => &self.counters.send,
             OpClass::Read | OpClass::FetchAtomic => &self.counters.read,
-            // Callers tell a peer's transfers apart.
+            // A peer provider's transfers are handled by the callers.
             OpClass::Write | OpClass::Atomic | OpClass::Transfer => &self.counters.write,
         };
         counter.as_deref()
     }
 
-    /// Whether the application hears how an operation ends: that it fails where
-    /// it does not ask for more.
+    /// Returns whether the application is informed when an operation ends, at least if it fails.
     #[inline]
     pub fn tells_of(&self, op: &Op) -> bool {
         let is_forgotten = op.is_inject && !op.report;
@@ -97,7 +95,7 @@ impl Reports {
             || op.class == OpClass::Transfer
     }
 
-    /// What completions report for a source.
+    /// Returns what completions report for a source.
     #[inline]
     pub fn source(&self, src: u64) -> u64 {
         match &self.av {
@@ -106,7 +104,7 @@ impl Reports {
         }
     }
 
-    /// A message without `FI_PEER_TRANSFER` has been sent.
+    /// Reports that a message without `FI_PEER_TRANSFER` was sent.
     #[inline(always)]
     pub fn plain_message(&self, ep: EpKey, message: &Transmit) {
         let op = Op::of_plain(ep, message);
@@ -121,7 +119,7 @@ impl Reports {
         }
     }
 
-    /// An operation has ended.
+    /// Reports the end of an operation.
     #[inline]
     pub fn operation(&self, op: &Op, outcome: Result) {
         match outcome {
@@ -152,7 +150,7 @@ impl Reports {
         self.fail(op, ErrorCompletion::new(completion_of(op), error));
     }
 
-    /// A transfer of a peer is done.
+    /// Reports a successful transfer to the peer provider.
     #[cold]
     #[inline(never)]
     fn transfer_done(&self, completion: Completion) {
@@ -161,7 +159,7 @@ impl Reports {
         }
     }
 
-    /// A transfer of a peer has failed.
+    /// Reports a failed transfer to the peer provider.
     #[cold]
     #[inline(never)]
     fn transfer_failed(&self, error: ErrorCompletion) {
@@ -184,8 +182,8 @@ impl Reports {
         }
     }
 
-    /// An operation has failed on a device, which has a number of its own for it
-    /// and may have more to say.
+    /// Reports the failure of an operation on a device, with the device's own error number and
+    /// error data.
     #[cold]
     pub fn failed_on_device(&self, op: &Op, error: Errno, prov_errno: i32, err_data: Box<[u8]>) {
         self.fail(
@@ -198,8 +196,8 @@ impl Reports {
         );
     }
 
-    /// A receive has ended; `memory` is what the buffer has for the message and
-    /// `release` whether a multi-receive buffer is the application's again.
+    /// Reports the end of a receive. `memory` is the part of the buffer for this message; with
+    /// `release` a multi-receive buffer belongs to the application again.
     pub fn receive<A>(
         &self,
         receipt: &Receipt<A>,
@@ -223,9 +221,8 @@ impl Reports {
         self.end_receive(completion, wanted, memory, outcome);
     }
 
-    /// [`Reports::receive`] for a message that came whole, without immediate
-    /// data, into a buffer of its own, for which it is not too long, with
-    /// `FI_COMPLETION` in the flags of the receive.
+    /// The fast path of [`Reports::receive`] for a complete message without immediate data that
+    /// fits into a single-message buffer; the receive has the flag `FI_COMPLETION`.
     #[inline(always)]
     pub fn plain_receive<const TAGGED: bool>(
         &self,
@@ -246,7 +243,7 @@ impl Reports {
         }
     }
 
-    /// [`Reports::plain_receive`] whatever the length of the message and the flags of the receive.
+    /// [`Reports::plain_receive`] for any length of the message and any flags of the receive.
     #[inline(never)]
     pub fn whole_receive(
         &self,
@@ -264,7 +261,7 @@ impl Reports {
         self.end_receive(completion, wanted, single.buf, Ok(()));
     }
 
-    /// A receive of a peer has ended.
+    /// Reports the end of a peer provider's receive.
     #[cold]
     #[inline(never)]
     fn end_transfer(&self, mut completion: Completion, memory: &Iov<'_>, outcome: Result) {
@@ -329,9 +326,9 @@ impl Reports {
         }
     }
 
-    /// A receive has ended without a message, for this cause; `-FI_ECANCELED`
-    /// where the application has taken it back. Programs that do not ask for the
-    /// cause find it taken back either way.
+    /// Reports a receive that ended without a message for this cause; `-FI_ECANCELED` if the
+    /// application has cancelled it. The entry's `err` is `FI_ECANCELED` in either case, for
+    /// programs that do not look at the cause, which is in `prov_errno`.
     pub fn cancelled_receive(&self, tagged: bool, cancelled: &Cancelled<AppIov>, cause: Errno) {
         let flags = receive_flags(tagged) | cancelled.flags & FI_MULTI_RECV;
         let completion = Completion {
@@ -347,9 +344,9 @@ impl Reports {
         });
     }
 
-    /// A message has come that the application may claim (`FI_BUFFERED_RECV`): its
-    /// receipt has no buffer yet, and as flags what the completion says of it. The
-    /// application looks at `front` until it claims the message.
+    /// Reports a message that the application may claim (`FI_BUFFERED_RECV`). Its receipt has no
+    /// buffer; the receipt's flags are those of the completion. The application reads `front` until
+    /// it claims the message.
     pub fn buffered<A>(&self, receipt: &Receipt<A>, front: &[u8]) {
         if let Some(cq) = &self.rx_cq {
             let address = match front {
@@ -368,7 +365,7 @@ impl Reports {
         }
     }
 
-    /// What a look at the messages that wait has found (`FI_PEEK`).
+    /// Reports the result of a peek (`FI_PEEK`).
     pub fn look(&self, receive: &Receive, seen: Option<&Seen>) {
         let Some(cq) = &self.rx_cq else {
             return;
@@ -395,15 +392,15 @@ impl Reports {
         }
     }
 
-    /// A peer has read this process's memory.
+    /// Reports that a peer has read this process's memory.
     pub fn remote_read(&self) {
         if let Some(counter) = &self.counters.remote_read {
             counter.count(0);
         }
     }
 
-    /// A peer has written to this process's memory, with an operation of `kind`
-    /// (`FI_RMA`, `FI_ATOMIC`) and perhaps immediate data.
+    /// Reports that a peer has written to this process's memory, with an operation of `kind`
+    /// (`FI_RMA`, `FI_ATOMIC`) and possibly immediate data.
     pub fn remote_write(&self, kind: u64, len: usize, data: Option<u64>, src: u64) {
         if let Some(counter) = &self.counters.remote_write {
             counter.count(len);
@@ -411,15 +408,15 @@ impl Reports {
         self.immediate(kind | FI_REMOTE_WRITE, len, data, src);
     }
 
-    /// A peer's read came with immediate data: only an atomic one can.
+    /// Reports a peer's read with immediate data, which only an atomic operation can have.
     pub fn remote_read_with(&self, kind: u64, len: usize, data: Option<u64>, src: u64) {
         self.remote_read();
         self.immediate(kind | FI_REMOTE_READ, len, data, src);
     }
 
-    /// Whether there is room for a completion that no receive was posted for
-    /// ([`Cq::has_room_unasked`]). Without, the link that brings the operation is held
-    /// back until the application has read completions.
+    /// Returns whether the completion queue has room for a completion without a posted receive
+    /// ([`Cq::has_room_unasked`]). If not, the link that brings the operation is held back until
+    /// the application has read completions.
     #[inline]
     pub fn has_room_unasked(&self) -> bool {
         match &self.rx_cq {
@@ -428,7 +425,7 @@ impl Reports {
         }
     }
 
-    /// Entries of the completion queue that [`Reports::has_room_unasked`] goes by.
+    /// The number of free entries that [`Reports::has_room_unasked`] compares.
     pub fn room_unasked(&self) -> usize {
         self.rx_cq.as_ref().map_or(usize::MAX, |cq| cq.unasked())
     }
@@ -447,7 +444,7 @@ impl Reports {
     }
 }
 
-/// What a look at a message shows.
+/// The properties of a message that a peek reports.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen {
     src: u64,
@@ -458,7 +455,7 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// A message that waits.
+    /// The properties of a waiting message.
     pub fn of<U>(message: &Message<U>) -> Self {
         Seen {
             src: message.src,

@@ -1,25 +1,26 @@
-//! Memory of messages that were kept, for the next ones: what is fresh from the
-//! system has to be zeroed by it, page by page, which takes longer than the
-//! message's own bytes do.
+//! A pool of buffers for unexpected messages. Fresh memory from the system is zeroed page by page,
+//! which takes longer than copying the message.
 
-/// Buffers for less are left to the allocator.
+/// Smallest pooled buffer in bytes: smaller ones are left to the allocator, which does not return
+/// them to the system.
 const SMALLEST: usize = 16 << 10;
-/// Bytes of all buffers together, at most.
+/// Limit of the pool in bytes.
 const MOST: usize = 8 << 20;
 
 /// See the [module](self) description.
 #[derive(Debug, Default)]
 pub(crate) struct Spare {
-    /// What was given back last stands behind the others.
+    /// The buffer that was returned last is the last one: it is most likely in the cache.
     buffers: Vec<Vec<u8>>,
     bytes: usize,
 }
 
 impl Spare {
-    /// A buffer with room for `len` bytes, where there is one for about so many,
-    /// with something in it; otherwise an empty one.
+    /// Takes a buffer with room for `len` bytes but not much more; it may have old contents.
+    /// Returns an empty vector if there is none.
     pub fn take(&mut self, len: usize) -> Vec<u8> {
-        // Who keeps a message is charged for its bytes, not for the room.
+        // Messages are charged for their bytes and not for their buffer's capacity, so that must
+        // not be much larger.
         let most = len.saturating_mul(2);
         let fits = |buffer: &Vec<u8>| (len..=most).contains(&buffer.capacity());
         let at = match len {
@@ -31,7 +32,7 @@ impl Spare {
         buffer
     }
 
-    /// Gives a buffer back, whatever is in it.
+    /// Returns a buffer to the pool.
     pub fn give(&mut self, buffer: Vec<u8>) {
         let size = buffer.capacity();
         if size >= SMALLEST && self.bytes + size <= MOST {

@@ -1,10 +1,9 @@
-//! Links of peers that no address vector knows, which anybody can make: how many of
-//! them a process has, and which of them goes for one more.
+//! Limits the links of strangers, peers that are in no address vector: anybody can establish one.
 //!
-//! Each link costs a descriptor, and the application needs some, too. Each core has a
-//! set of its own; the limit is for those of all cores of the process. The link that was
-//! used least recently goes, whichever core has it: no core enters another one's lane, so
-//! it leaves word there ([`Strangers::take_order`]) and lets the newcomer in.
+//! Each link costs a descriptor, of which the application needs some, too. Each core has a set of
+//! its own links; the limit applies to all cores of the process together. The link that was used
+//! least recently is closed, whichever core has it: a core does not enter another one's lane, so it
+//! leaves an order there ([`Strangers::take_order`]) and admits the new link.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -14,17 +13,16 @@ use std::time::Instant;
 use rustix::process::{Resource, getrlimit};
 use slotmap::{Key, SecondaryMap};
 
-/// Links that one core may have although others have used up the limit: else who
-/// floods one endpoint would shut strangers out of all the others.
+/// Links that one core may have even if others have used up the limit: otherwise a peer that floods
+/// one endpoint would shut strangers out of all the others.
 const LEAST: usize = 16;
-/// Strangers may have one in so many of the descriptors that the process may open,
-/// unless the user says how many.
+/// Default limit of strangers' links: the process's limit of descriptors divided by this.
 const SHARE: u64 = 4;
-/// One in so many links may be there beyond the limit, for which other cores were told to
-/// close theirs and have not: the application may not drive them.
+/// The links may exceed the limit by one part in this many, while other cores have orders to close
+/// links and have not carried them out, because the application may not drive them.
 const SLACK: usize = 8;
-/// Links that are looked at for one to close. Where strangers keep all of them
-/// busy, a newcomer is refused after so many.
+/// Number of links that are examined for one to close. If strangers keep all of them busy, the new
+/// link is refused after that.
 const LOOKS: usize = 16;
 
 /// The links of all cores of a process.
@@ -32,23 +30,22 @@ const LOOKS: usize = 16;
 pub struct AllStrangers {
     count: AtomicUsize,
     cores: Mutex<Vec<Weak<Post>>>,
-    /// Links that were closed or refused for the limit.
+    /// Number of links that were closed or refused because of the limit.
     turned_away: AtomicU64,
 }
 
-/// What cores see of another one, and leave there.
+/// What cores read of another one, and the orders that they leave there.
 #[derive(Default)]
 struct Post {
-    /// Links.
+    /// Number of its links.
     count: AtomicUsize,
-    /// The noted time of the link whose is the earliest, in nanoseconds since an earlier
-    /// moment.
+    /// The earliest time of last use among its links, in nanoseconds since a fixed moment.
     oldest: AtomicU64,
-    /// Links that it is to close for others.
+    /// Number of links that it has to close for others.
     orders: AtomicUsize,
 }
 
-/// A time in nanoseconds since about the first call.
+/// Nanoseconds from about the first call until `at`.
 fn nanoseconds(at: Instant) -> u64 {
     static FIRST: OnceLock<Instant> = OnceLock::new();
     let first = FIRST.get_or_init(Instant::now);
@@ -56,7 +53,7 @@ fn nanoseconds(at: Instant) -> u64 {
 }
 
 impl AllStrangers {
-    /// Without links.
+    /// Creates the state without links.
     pub const fn new() -> Self {
         AllStrangers {
             count: AtomicUsize::new(0),
@@ -65,8 +62,8 @@ impl AllStrangers {
         }
     }
 
-    /// Leaves word with the core that has the link which was used least recently, before
-    /// this time, that it is to close it. Whether there is one.
+    /// Orders the core with the least recently used link, if that was used before this time, to
+    /// close it. Returns whether there is one.
     fn order(&self, not: &Post, before: u64) -> bool {
         let cores = self.cores.lock().unwrap_or_else(PoisonError::into_inner);
         let others = cores.iter().filter_map(Weak::upgrade);
@@ -94,8 +91,8 @@ impl AllStrangers {
     }
 }
 
-/// Links that strangers may have in this process, as the user says; for 0, a share of
-/// the descriptors that it may open.
+/// Returns the limit of strangers' links in this process: the user's, or, for 0, a share of the
+/// descriptors that the process may open.
 pub fn limit(set: usize) -> usize {
     if set != 0 {
         return set;
@@ -106,17 +103,17 @@ pub fn limit(set: usize) -> usize {
 
 /// See the [module](self) description.
 pub struct Strangers<K: Key> {
-    /// The links with the times of their last use that were noted, earliest first.
+    /// The links with their noted times of last use, earliest first.
     by_use: BTreeSet<(Instant, K)>,
     /// The same times by link.
     used: SecondaryMap<K, Instant>,
-    /// Links of all cores of the process.
+    /// The links of all cores of the process.
     process: &'static AllStrangers,
     post: Arc<Post>,
 }
 
 impl<K: Key> Strangers<K> {
-    /// Without links; `process` has those of all cores.
+    /// Creates an empty set; `process` counts the links of all cores.
     pub fn new(process: &'static AllStrangers) -> Self {
         let post = Arc::new(Post::default());
         let cores = process.cores.lock();
@@ -131,8 +128,7 @@ impl<K: Key> Strangers<K> {
         }
     }
 
-    /// Counts a link that was used at this time last, or notes the time for one that is
-    /// counted.
+    /// Adds a link that was used at this time, or updates the time of one that is counted.
     pub fn used(&mut self, link: K, at: Instant) {
         match self.used.insert(link, at) {
             Some(before) => _ = self.by_use.remove(&(before, link)),
@@ -142,7 +138,7 @@ impl<K: Key> Strangers<K> {
         self.publish();
     }
 
-    /// Does not count a link any more: it has ended, or its peer is known now.
+    /// Removes a link: it has ended, or its peer is known.
     pub fn remove(&mut self, link: K) {
         if let Some(at) = self.used.remove(link) {
             self.by_use.remove(&(at, link));
@@ -151,7 +147,7 @@ impl<K: Key> Strangers<K> {
         }
     }
 
-    /// Lets other cores see what there is.
+    /// Publishes the count and the earliest time to other cores.
     fn publish(&self) {
         let oldest = self.by_use.first().map(|&(at, _)| nanoseconds(at));
         self.post
@@ -160,9 +156,9 @@ impl<K: Key> Strangers<K> {
         self.post.count.store(self.by_use.len(), Ordering::Relaxed);
     }
 
-    /// Whether one of this core's links has to go for another one to come: there are as
-    /// many as the limit in the process, this core has its part in that, and no other one
-    /// has a link that is to go rather, or has left several where they are.
+    /// Returns whether one of this core's links has to be closed before another one is admitted:
+    /// the limit of the process is reached, this core has its minimum, and no other core has an
+    /// older link to close, or too many orders are outstanding.
     pub fn lacks_room(&self, limit: usize) -> bool {
         let count = self.process.count.load(Ordering::Relaxed);
         if count < limit {
@@ -176,13 +172,13 @@ impl<K: Key> Strangers<K> {
         count >= limit.saturating_add(limit / SLACK) || !self.process.order(&self.post, own)
     }
 
-    /// Whether [`Strangers::take_order`] may have one.
+    /// Returns whether [`Strangers::take_order`] may return true.
     #[inline]
     pub fn has_orders(&self) -> bool {
         self.post.orders.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether this core is to close a link for another one.
+    /// Returns whether this core has to close a link for another core, and takes that order.
     pub fn take_order(&self) -> bool {
         if !self.has_orders() {
             return false;
@@ -191,12 +187,12 @@ impl<K: Key> Strangers<K> {
         self.by_use.len() > LEAST
     }
 
-    /// The link of this core whose noted time is the earliest, with that time.
+    /// Returns the link of this core with the earliest noted time, and that time.
     pub fn oldest(&self) -> Option<(K, Instant)> {
         self.by_use.first().map(|&(at, link)| (link, at))
     }
 
-    /// Those of all cores.
+    /// Returns the state of all cores of the process.
     pub fn all(&self) -> &'static AllStrangers {
         self.process
     }
@@ -210,42 +206,42 @@ impl<K: Key> Drop for Strangers<K> {
     }
 }
 
-/// What a link of a stranger is at.
+/// The activity of a stranger's link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Activity {
     /// It has ended.
     Ended,
-    /// It counts no longer.
+    /// Its peer is known, so that it is not counted.
     NotCounted,
-    /// Something is under way.
+    /// An operation is outstanding.
     Busy,
-    /// It was used at this time.
+    /// It was used last at this time.
     Used(Instant),
-    /// Nothing is under way.
+    /// No operation is outstanding.
     Idle,
 }
 
-/// A core that closes strangers' links for others.
+/// A core that closes strangers' links for other cores.
 pub trait Hosting {
-    /// Names a link.
+    /// The key of a link.
     type Link: Key;
 
-    /// Where the log says what was closed or refused.
+    /// The target of the log messages about links that were closed or refused.
     const LOG_TARGET: &'static str;
 
-    /// The links.
+    /// Returns the strangers' links of this core.
     fn strangers(&mut self) -> &mut Strangers<Self::Link>;
 
-    /// How many there may be in the process.
+    /// Returns the limit for the process.
     fn stranger_limit(&self) -> usize;
 
-    /// Takes in what has come on a link, whose use was noted at this time last.
+    /// Receives what has arrived on a link whose last noted use was at this time.
     fn look_at_stranger(&mut self, link: Self::Link, noted: Instant) -> Activity;
 
     /// Ends a link.
     fn close_stranger(&mut self, link: Self::Link);
 
-    /// Makes way for a stranger's link. Whether it may come in.
+    /// Makes room for a stranger's link. Returns whether the link is admitted.
     fn admit_stranger(&mut self) -> bool {
         let limit = self.stranger_limit();
         while self.strangers().lacks_room(limit) {
@@ -260,11 +256,11 @@ pub trait Hosting {
         true
     }
 
-    /// Closes the link that was used least recently of those with nothing under way, if
-    /// there is one among those that are looked at. Its peer makes another one with the
-    /// next message.
+    /// Closes the least recently used link without outstanding operations, among the first `LOOKS`
+    /// links. Its peer establishes another one with its next message. Returns whether a link was
+    /// closed or had ended.
     fn close_idle_stranger(&mut self) -> bool {
-        // That of those whose noted time was out of date.
+        // The earliest real time of use among the links whose noted time was out of date.
         let mut least: Option<(Instant, Self::Link)> = None;
         for _ in 0..LOOKS {
             let Some((link, noted)) = self.strangers().oldest() else {
@@ -273,7 +269,7 @@ pub trait Hosting {
             if least.is_some_and(|(used, _)| used <= noted) {
                 break;
             }
-            // What has come may make it a busy one, or be its end.
+            // Received data may make the link a busy one, or be its end.
             match self.look_at_stranger(link, noted) {
                 Activity::Ended => return true,
                 Activity::NotCounted => {
@@ -305,7 +301,7 @@ pub trait Hosting {
         true
     }
 
-    /// Closes a link for another one.
+    /// Closes a link to make room for another one.
     fn turn_away(&mut self, link: Self::Link) {
         self.strangers().all().say_rarely(
             Self::LOG_TARGET,
@@ -314,7 +310,7 @@ pub trait Hosting {
         self.close_stranger(link);
     }
 
-    /// Closes links for other cores, as these have left word. Cheap where they have not.
+    /// Closes links as other cores have ordered. Cheap without orders.
     #[inline]
     fn close_for_others(&mut self) {
         if self.strangers().has_orders() {

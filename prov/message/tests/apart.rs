@@ -1,5 +1,4 @@
-//! Messages that a provider keeps itself have the room that those in the inboxes
-//! leave them.
+//! Messages that a provider buffers itself share the budgets with those in the inboxes.
 
 use prov_message::{Arrival, Attributes, Endpoints, EpKey, Limits, Transport};
 use prov_util::errno::Errno;
@@ -50,10 +49,10 @@ fn arrival(ep: EpKey, link: DefaultKey, len: usize) -> Arrival<Pipe> {
 }
 
 #[test]
-fn who_floods_leaves_others_what_they_have_at_least() {
+fn a_flooding_sender_leaves_others_their_minimum() {
     let (mut endpoints, ep, [greedy, modest]) = world();
     let mut charges = Vec::new();
-    // Messages without a byte are not free.
+    // Empty messages have a cost, too.
     while let Some(charge) = endpoints.charge_whole(&arrival(ep, greedy, 0)) {
         charges.push(charge);
         assert!(charges.len() < 1 << 20);
@@ -82,7 +81,7 @@ fn announcements_have_a_budget_of_their_own() {
     endpoints.discharge(charges.pop().unwrap());
     let again = endpoints.charge_announced(&arrival(ep, greedy, 1 << 30), 0);
     charges.push(again.unwrap());
-    // What a link leaves behind goes back all the same.
+    // What a link has left behind is returned all the same.
     endpoints.link_ended(ep, greedy, Errno::ECONNRESET);
     for charge in charges {
         endpoints.discharge(charge);
@@ -91,7 +90,7 @@ fn announcements_have_a_budget_of_their_own() {
 }
 
 #[test]
-fn there_is_no_room_for_more_than_there_is_in_all() {
+fn charges_do_not_exceed_the_budget() {
     let (mut endpoints, ep, [link, _]) = world();
     for len in [1 << 20, usize::MAX] {
         assert!(endpoints.charge_whole(&arrival(ep, link, len)).is_none());

@@ -1,4 +1,4 @@
-//! Requests that wait come back as they were posted. Here, since these need
+//! Waiting requests are replayed as they were posted. These are integration tests because they need
 //! memory that an application lends, and the crate has no unsafe code.
 
 use std::ffi::c_void;

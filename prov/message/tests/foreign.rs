@@ -1,5 +1,5 @@
-//! An endpoint whose receives another provider has (fi_peer(3)). Here, since
-//! this needs memory that an application lends, and the crate has no unsafe code.
+//! An endpoint whose receives belong to another provider (fi_peer(3)). These are integration tests
+//! because they need memory that an application lends, and the crate has no unsafe code.
 
 #![allow(
     clippy::unwrap_used,
@@ -44,11 +44,11 @@ impl Transport for Fake {
     type Endpoint = ();
 }
 
-/// What is in the lane: a provider whose messages are what the test says.
+/// The content of the lane: a provider whose messages are chosen by the test.
 struct Peers {
     endpoints: Endpoints<Fake>,
     links: SlotMap<LinkKey, ()>,
-    /// Messages that begin with the next progress call.
+    /// Messages that begin in the next progress call.
     due: Vec<(Arrival<Fake>, Vec<u8>)>,
     keeping: Vec<(Kept, Vec<u8>)>,
     placing: Vec<(LinkKey, Box<Placing<Fake>>)>,
@@ -57,7 +57,7 @@ struct Peers {
     learnt: Vec<(EpKey, LinkKey, u64)>,
 }
 
-/// The sources that the address vector has learnt.
+/// Takes the sources from the address vector.
 enum Learnt {}
 
 impl Sources<Peers> for Learnt {
@@ -129,7 +129,7 @@ impl Core for Peers {
 }
 
 impl Peers {
-    /// The rest of what is kept comes.
+    /// The rest of the buffered message arrives.
     fn complete(&mut self) {
         for (kept, bytes) in std::mem::take(&mut self.keeping) {
             assert!(self.endpoints.append(kept, &bytes, 0));
@@ -138,7 +138,7 @@ impl Peers {
         self.follow_up();
     }
 
-    /// The receive that has a message on its way.
+    /// The receive whose message is arriving.
     fn expected(&mut self) -> (Receipt<()>, AppIov) {
         let (_, placing) = self.placing.pop().unwrap();
         match placing.then {
@@ -162,7 +162,7 @@ struct Bench {
     link: LinkKey,
     cq: Use<Cq>,
     place: Vec<u8>,
-    /// Behind what has imported it.
+    /// The provider behind the one that has imported the queue.
     _shared: Handle<SharedQueue>,
     owner: Arc<OwnedQueue>,
 }
@@ -228,7 +228,7 @@ fn bench(unexpected: usize) -> Bench {
 }
 
 impl Bench {
-    /// A peer sends, and the owner drives.
+    /// A peer sends, and the owner makes progress.
     fn sends_on(&self, link: LinkKey, src: u64, tag: u64, len: usize) {
         let arrival = Arrival {
             link,
@@ -255,7 +255,7 @@ impl Bench {
         self.drive.progress();
     }
 
-    /// The owner's application posts a receive, whose context is the tag.
+    /// The owner's application posts a receive whose context is its tag.
     fn posts(&mut self, src: u64, tag: u64) {
         // SAFETY: the bench keeps the place.
         let buf = unsafe { AppIov::from_raw(self.place.as_mut_ptr(), self.place.len()) };
@@ -270,7 +270,7 @@ impl Bench {
         self.owner.enter().post(true, receive).unwrap();
     }
 
-    /// Context and length of the next completion, or the error.
+    /// The context and length of the next completion, or its error.
     fn completes(&self) -> Option<(usize, Result<usize>)> {
         let mut done = None;
         match self.cq.read(1, |completion| {
@@ -328,7 +328,7 @@ fn a_receive_whose_link_ends_is_reported_when_the_owner_drives_again() {
     bench.posts(ANY_SOURCE, 7);
     bench.sends(7, 100);
     let (receipt, memory) = bench.lane.core().expected();
-    // In a call to send, say: the owner's lock is not held.
+    // The link ends in a call such as a send, which does not hold the owner's lock.
     let error = Err(Errno::ECONNRESET);
     bench
         .lane
@@ -348,7 +348,7 @@ fn what_a_peer_left_half_sent_ends_with_an_error_when_it_is_started() {
     bench.sends(7, 100);
     bench.sends(8, 0);
     bench.breaks();
-    // The message that is complete can still be received.
+    // The complete message can still be received.
     bench.posts(ANY_SOURCE, 8);
     assert_eq!(bench.completes(), Some((8, Ok(0))));
     assert_eq!(bench.kept_bytes(), 0);
@@ -365,7 +365,7 @@ fn a_link_that_is_held_back_goes_on_when_the_owner_takes_its_message_or_another(
     bench.sends(8, 200_000);
     bench.sends_on(other, 1, 9, 90_000);
     assert_eq!(bench.lane.core().resumed, []);
-    // That leaves room for the small one.
+    // That leaves room for the small message.
     bench.posts(ANY_SOURCE, 7);
     assert_eq!(bench.lane.core().resumed, [other]);
     bench.posts(ANY_SOURCE, 8);
@@ -397,7 +397,7 @@ fn the_owner_learns_sources_and_messages_keep_their_order() {
     bench.posts(3, 7);
     assert_eq!(bench.completes(), None);
     {
-        // The provider knows the source before the owner is told.
+        // The provider knows the source before it tells the owner.
         let mut core = bench.lane.core();
         core.endpoints.relabel(bench.ep, bench.link, 3);
     }
@@ -462,7 +462,7 @@ fn an_endpoint_that_closes_takes_its_messages_with_it() {
     assert!(bench.owner.enter().peek(true, Filter::ANY).is_none());
 }
 
-/// The framework's, where there is no framework.
+/// The framework's function, which this test binary does not have.
 #[unsafe(no_mangle)]
 extern "C" fn fi_strerror(_: c_int) -> *const c_char {
     c"an error".as_ptr()

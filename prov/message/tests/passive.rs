@@ -1,5 +1,5 @@
-//! What passive endpoints do, whoever listens. Here, since event queues need a
-//! function of the framework, and the crate has no unsafe code.
+//! The behaviour of passive endpoints that is the same for all providers. These are integration
+//! tests because event queues need a function of the framework, and the crate has no unsafe code.
 
 #![allow(
     clippy::unwrap_used,
@@ -28,7 +28,7 @@ extern "C" fn fi_strerror(_: c_int) -> *const c_char {
     c"an error".as_ptr()
 }
 
-/// Listens nowhere.
+/// A provider that does not really listen.
 #[derive(Clone, Default)]
 struct Nowhere(Arc<Mutex<Seen>>);
 
@@ -126,7 +126,7 @@ fn set_up() -> Setting {
 }
 
 impl Setting {
-    /// With a queue and a name, it listens.
+    /// An endpoint with a queue and a name, which listens.
     fn listening() -> Self {
         let setting = set_up();
         setting.ep.bind(Use::of(&setting.eq)).unwrap();
@@ -144,7 +144,7 @@ impl Setting {
         self.own.seen().door.as_ref().unwrap().has_room()
     }
 
-    /// Whether the application is told of something.
+    /// Whether an event is reported.
     fn told(&self) -> bool {
         self.eq.read(1 << 10, false, |_| {}).is_ok()
     }
@@ -167,7 +167,7 @@ fn listening_takes_an_event_queue_and_a_name_and_happens_once() {
 }
 
 #[test]
-fn requests_are_told_of_at_the_queue_that_is_bound_last() {
+fn requests_are_reported_to_the_queue_that_was_bound_last() {
     let setting = Setting::listening();
     setting.ask("one");
     let other = Eq::new(
@@ -193,7 +193,7 @@ fn the_backlog_is_the_applications_and_never_negative() {
 }
 
 #[test]
-fn the_application_is_told_of_each_request() {
+fn each_request_is_reported() {
     let setting = Setting::listening();
     assert!(!setting.told());
     setting.ask("one");
@@ -201,7 +201,7 @@ fn the_application_is_told_of_each_request() {
     assert!(setting.told() && setting.told() && !setting.told());
 }
 
-/// Asks until the door has no room.
+/// Sends requests until the door has no room.
 fn ask_often(setting: &Setting) -> usize {
     let mut asked = 0;
     while setting.has_room() {
@@ -230,7 +230,7 @@ fn requests_that_were_read_stay_open_until_they_are_answered() {
 }
 
 #[test]
-fn who_is_rejected_is_told_so_though_an_endpoint_might_accept() {
+fn a_rejected_peer_is_informed_though_an_endpoint_might_accept() {
     let Setting {
         own, requests, ep, ..
     } = set_up();
@@ -243,7 +243,7 @@ fn who_is_rejected_is_told_so_though_an_endpoint_might_accept() {
     let claimed = requests.claim(other).unwrap();
     ep.reject(Opaque(other), b"no").unwrap();
     assert_eq!(claimed.take(), None);
-    // Connection data is cut silently (fi_cm(3)).
+    // Connection data that is too long is truncated without an error (fi_cm(3)).
     ep.reject(Opaque(third), b"too much").unwrap();
     let refused = [
         ("one", &b"no"[..]),

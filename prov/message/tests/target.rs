@@ -1,4 +1,4 @@
-//! What peers may do to registered memory, and that it allocates nothing.
+//! One-sided operations of peers on registered memory, and that they allocate nothing.
 
 #![allow(
     clippy::unwrap_used,
@@ -129,7 +129,7 @@ fn atomic_operations_leave_and_bring_back_what_they_should() {
     let [was, is] = [1, 2].map(|n| (u64::from_ne_bytes([1; 8]) + n).to_ne_bytes());
     assert_eq!((&old[8..], &cells[8..]), (&was[..], &is[..]));
 
-    // Operands, and then what is compared with.
+    // The operands, followed by the comparison values.
     let operands = [is; 4].concat();
     let swap = AtomicRequest {
         op: FI_CSWAP,
@@ -198,7 +198,7 @@ fn nothing_is_allocated_for_operations_of_a_few_pieces() {
         flags: 0,
         context: std::ptr::null_mut(),
     };
-    // The room for operands and results, and what a region has on first use.
+    // The first operation allocates the buffers for operands and results, and a region's state.
     target.atomic_of(&visitor, &fetch).unwrap();
     let allocations = allocations_of(|| {
         target.access(&visitor, &access).unwrap();
@@ -211,13 +211,13 @@ fn nothing_is_allocated_for_operations_of_a_few_pieces() {
     assert_eq!((cells[0], cells[8], cells[39]), (2, 0, 2));
 }
 
-/// What a bound completion queue and counters have heard of peers.
+/// What a bound completion queue and counters have reported of peers.
 fn heard(cq: &Cq) -> usize {
     cq.read(16, |_| {}).unwrap_or(0)
 }
 
 #[test]
-fn without_a_valid_key_nothing_is_done_or_reported_even_for_no_bytes() {
+fn without_a_valid_key_nothing_is_written_or_reported_even_for_no_bytes() {
     let table = MrTable::new(&Config::default());
     let (mut open, mut closed) = ([0; 64], [0; 64]);
     register(&table, 1, &mut open, BOTH);
@@ -239,10 +239,10 @@ fn without_a_valid_key_nothing_is_done_or_reported_even_for_no_bytes() {
     let outside = [piece(1, 65, 0)];
     let half = [piece(1, 0, 0), piece(3, 0, 0)];
     for list in [none, &unknown, &forbidden, &outside, &half] {
-        // With immediate data it is refused: the writer is to hear of it.
+        // With immediate data it is refused, so that the initiator learns of it.
         let grants = target.resolve(&visitor, FI_REMOTE_WRITE, list, Some(5));
         assert!(matches!(grants, Err(Refusal::Memory { .. })), "{list:?}");
-        // Without, it is done, but nothing is reported.
+        // Without immediate data it succeeds, but is not reported.
         let grants = target.resolve(&visitor, FI_REMOTE_WRITE, list, None);
         let grants = grants.unwrap();
         assert!(grants.parts().is_empty());
@@ -272,7 +272,7 @@ fn without_a_valid_key_nothing_is_done_or_reported_even_for_no_bytes() {
     assert_eq!(heard(&cq), 1);
 }
 
-/// The framework's, where there is no framework.
+/// The framework's function, which this test binary does not have.
 #[unsafe(no_mangle)]
 extern "C" fn fi_strerror(_: std::ffi::c_int) -> *const std::ffi::c_char {
     c"an error".as_ptr()

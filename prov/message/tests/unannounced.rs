@@ -1,5 +1,4 @@
-//! What is kept of senders that cannot announce their messages, beside those
-//! that can.
+//! Accounting of senders that cannot announce their messages, beside those that can.
 
 #![allow(
     clippy::unwrap_used,
@@ -42,7 +41,8 @@ const LIMITS: Limits = Limits {
     memory: 10_000_000,
     strangers: None,
 };
-/// Longer than any budget, and fewer of them than the memory has room for.
+/// Length of a message that exceeds any budget, and fewer such messages than the memory limit
+/// allows.
 const HUGE: usize = 1_000_000;
 
 struct World {
@@ -99,7 +99,7 @@ impl World {
         }
     }
 
-    /// A message that a C peer of the address vector sends.
+    /// A message that a C peer in the address vector sends.
     fn from(&self, link: usize, tag: u64, len: usize) -> Arrival<Pipe> {
         Arrival {
             link: self.links[link],
@@ -127,7 +127,7 @@ impl World {
         }
     }
 
-    /// The bytes do not matter, but that they are there does.
+    /// The content does not matter, only the length.
     fn comes(&mut self, kept: Kept, len: usize) {
         let half = len / 2;
         assert!(self.endpoints.append(kept, &vec![1; half], len - half));
@@ -149,7 +149,7 @@ impl World {
         self.endpoints.admit_held_back();
     }
 
-    /// Links that go on, and whether their messages are kept.
+    /// The links that continue, and whether their messages are kept.
     fn resumed(&mut self) -> Vec<(DefaultKey, bool)> {
         let mut resumed = Vec::new();
         self.follow_up();
@@ -173,9 +173,9 @@ fn the_first_tagged_messages_of_a_known_sender_are_kept_whatever_their_length() 
         assert!(world.keeps(&world.from(0, tag, HUGE)));
     }
     assert!(!world.keeps(&world.from(0, 4, HUGE)));
-    // Those of another one, too.
+    // And those of another sender, too.
     assert!(world.keeps(&world.from(1, 9, HUGE)));
-    // The one that waits has its turn when one of the others is received.
+    // The waiting message is kept when one of the others is received.
     world.receive(2);
     assert_eq!(world.resumed(), [(world.links[0], true)]);
 }
@@ -193,13 +193,13 @@ fn neither_strangers_nor_untagged_messages_have_more_than_their_budget() {
         ..world.from(1, 0, HUGE)
     };
     assert!(!world.keeps(&untagged));
-    // The stranger's message is kept once it is known who it is.
+    // The stranger's message is kept once its sender is known.
     world.endpoints.relabel(world.ep, world.links[0], 5);
     assert_eq!(world.resumed(), [(world.links[0], true)]);
 }
 
 #[test]
-fn nothing_is_kept_beyond_the_memory_there_is() {
+fn nothing_is_kept_beyond_the_memory_limit() {
     let mut world = World::new(5);
     let kept = (0..20).filter(|&i| world.keeps(&world.from(i % 5, 0, HUGE)));
     assert_eq!(kept.count(), 9);
@@ -207,10 +207,10 @@ fn nothing_is_kept_beyond_the_memory_there_is() {
 }
 
 #[test]
-fn who_cannot_announce_leaves_the_others_their_room() {
+fn senders_that_cannot_announce_leave_the_others_their_room() {
     let mut world = World::new(2);
     while world.keeps(&world.from(0, 7, 1000)) {}
-    // Half of its own budget, and half of what is for all.
+    // Half of its own budget, and half of the shared one.
     assert!(world.endpoints.kept_bytes() > 140_000);
     let announced = Arrival {
         announces: true,

@@ -1,4 +1,4 @@
-//! What providers have to do for their links, in order.
+//! The queue of actions that a provider has to carry out for its links.
 
 use std::collections::VecDeque;
 
@@ -6,25 +6,25 @@ use slotmap::SecondaryMap;
 
 use crate::endpoints::inbox::{Action, Transport};
 
-/// A queue of [`Action`]s in which those of one link are found without looking at the
-/// others.
+/// A queue of [`Action`]s in which the actions of one link are linked, so that they are found
+/// without a search through those of other links.
 pub(crate) struct Actions<T: Transport> {
-    /// In order; `None` for one that is not to be done any more.
+    /// In order; `None` for an action that was cancelled.
     queue: VecDeque<Option<Entry<T>>>,
-    /// The number of the first in the queue.
+    /// The sequence number of the first entry of `queue`.
     first: u64,
-    /// The number of the last one of each link, plus one, if it is in the queue still.
+    /// The sequence number plus one of each link's last action, if it is still queued.
     last: SecondaryMap<T::Link, u64>,
 }
 
 struct Entry<T: Transport> {
     action: Action<T>,
-    /// The number of the one before of this link, as in [`Actions::last`].
+    /// The number of the link's previous action, in the form of [`Actions::last`].
     before: u64,
 }
 
 impl<T: Transport> Actions<T> {
-    /// None.
+    /// Creates an empty queue.
     pub fn new() -> Self {
         Actions {
             queue: VecDeque::new(),
@@ -33,13 +33,13 @@ impl<T: Transport> Actions<T> {
         }
     }
 
-    /// Whether there is nothing to do.
+    /// Returns whether the queue is empty.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// Adds one behind all others.
+    /// Appends an action.
     pub fn push_back(&mut self, action: Action<T>) {
         let link = action.link();
         let number = self.first + self.queue.len() as u64 + 1;
@@ -47,7 +47,7 @@ impl<T: Transport> Actions<T> {
         self.queue.push_back(Some(Entry { action, before }));
     }
 
-    /// Takes the first one out.
+    /// Removes and returns the first action.
     pub fn pop_front(&mut self) -> Option<Action<T>> {
         loop {
             let entry = self.queue.pop_front()?;
@@ -58,13 +58,13 @@ impl<T: Transport> Actions<T> {
         }
     }
 
-    /// The place of what has this number, plus one.
+    /// The index in `queue` of the action with this number plus one.
     fn place(&self, number: u64) -> Option<usize> {
         let place = number.checked_sub(self.first + 1)?;
         usize::try_from(place).ok()
     }
 
-    /// The last one of a link for which this is true.
+    /// Finds the last action of a link that satisfies the predicate.
     pub fn find_of(
         &mut self,
         link: T::Link,
@@ -82,7 +82,7 @@ impl<T: Transport> Actions<T> {
         }
     }
 
-    /// Takes all of a link out, which has ended, in order.
+    /// Removes all actions of a link that has ended, and returns them in order.
     pub fn take_of(&mut self, link: T::Link) -> Vec<Action<T>> {
         let mut taken = Vec::new();
         let mut next = self.last.remove(link).unwrap_or(0);
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn those_of_a_link_are_taken_out_and_the_others_keep_their_order() {
+    fn actions_of_a_link_are_removed_and_the_others_keep_their_order() {
         let mut links = SlotMap::with_key();
         let links = [(); 3].map(|()| links.insert(()));
         let mut actions = Actions::<Pipe>::new();

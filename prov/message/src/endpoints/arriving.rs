@@ -1,4 +1,4 @@
-//! Messages that arrive: they find the receive that they are for, or are kept.
+//! Messages that arrive: each is matched with a posted receive or buffered as unexpected.
 
 use fabric_abi::{FI_COMPLETION, FI_REMOTE_CQ_DATA};
 use prov_util::buffer::AppIov;
@@ -17,67 +17,67 @@ use crate::receipt::{Buffer, InboxKey, Receipt};
 use crate::reports::Reports;
 use crate::spare::Spare;
 
-/// A message begins, or is announced.
+/// The header of a message that begins, or of an announcement.
 #[derive(Clone, Copy)]
 pub struct Arrival<T: Transport> {
-    /// What it comes on.
+    /// The link on which it arrives.
     pub link: T::Link,
-    /// The endpoint that it comes to.
+    /// The endpoint to which it is addressed.
     pub ep: EpKey,
-    /// The sender, or [`ANY_SOURCE`](prov_util::matching::ANY_SOURCE) while the
-    /// address vector does not know it.
+    /// The sender's number in the address vector, or
+    /// [`ANY_SOURCE`](prov_util::matching::ANY_SOURCE) if the address vector does not know it.
     pub src: u64,
     pub tagged: bool,
     pub tag: u64,
-    /// Bytes in the message.
+    /// Length of the message in bytes.
     pub len: usize,
     /// Immediate data.
     pub data: Option<u64>,
     pub ack: T::Ack,
-    /// Whether the sender could announce its messages.
+    /// Whether the sender supports announcing its messages (rendezvous).
     pub announces: bool,
 }
 
-/// The receive for a message that is arriving.
+/// The posted receive that matched an arriving message.
 pub struct Expected<A> {
-    /// Where it goes; if this is shorter than the message, the receive completes
-    /// with `-FI_ETRUNC`.
+    /// The destination buffer. If it is shorter than the message, the receive completes with
+    /// `-FI_ETRUNC`.
     pub memory: AppIov,
-    /// To be handed to [`Endpoints::received`] when it is there.
+    /// To be passed to [`Endpoints::received`] when the payload has arrived.
     pub receipt: Receipt<A>,
 }
 
-/// What becomes of a message that found no receive.
+/// What happens to a message that matched no receive.
 pub enum Unmatched {
-    /// Its bytes go to the inbox.
+    /// Its payload is to be appended to the inbox.
     Keep(Kept),
-    /// It has no bytes, and waits in the inbox.
+    /// It has no payload, and waits in the inbox.
     Complete,
-    /// There is no room for it: it stays on the link, and nothing behind it is
-    /// taken in until an action says how it goes on.
+    /// There is no room for it (flow control): it stays on the link, and nothing behind it is read
+    /// until an [`Action`] says how the link continues.
     HeldBack,
     /// The endpoint is closed.
     Gone,
 }
 
-/// What becomes of a message that is announced.
+/// What happens to an announcement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Notice {
-    /// It is asked for, or noted.
+    /// It was matched and will be fetched, or it was recorded.
     Taken,
-    /// There is no room to note it: the link is held back as for
-    /// [`Unmatched::HeldBack`], and goes on with [`Course::Done`].
+    /// There is no room to record it: the link is held back as for [`Unmatched::HeldBack`], and
+    /// continues with [`Course::Done`].
     HeldBack,
     /// The endpoint is closed.
     Gone,
 }
 
-/// Bytes of a message that is kept for which memory is taken before they have
-/// come.
+/// Upper limit, in bytes, of the memory that is reserved for the rest of an unexpected message
+/// before it arrives: a sender must not be able to allocate memory by a header alone.
 const AHEAD: usize = 1 << 20;
 
-/// Takes in whole messages that have nothing special about them, one after the
-/// other from the same sender.
+/// The fast path for complete messages without immediate data or acknowledgement that arrive at one
+/// endpoint.
 pub struct Plain<'a, T: Transport> {
     inbox: &'a mut Inbox<T>,
     key: InboxKey,
@@ -86,10 +86,10 @@ pub struct Plain<'a, T: Transport> {
 }
 
 impl<T: Transport> Plain<'_, T> {
-    /// Takes in a message; `false` if nobody waits for it.
+    /// Delivers a message to a posted receive; returns `false` if none matches.
     #[inline(always)]
     pub fn take(&mut self, src: u64, tag: Option<u64>, payload: &(impl Whole + ?Sized)) -> bool {
-        // Either kind has code of its own.
+        // Tagged and untagged messages get separately specialised code.
         match tag {
             Some(tag) => self.take_one::<true>(src, tag, payload),
             None => self.take_one::<false>(src, 0, payload),
@@ -117,7 +117,7 @@ impl<T: Transport> Plain<'_, T> {
         true
     }
 
-    /// Takes in a message that goes into a buffer for many.
+    /// Delivers a message to a multi-receive buffer.
     #[inline(never)]
     fn take_into_many(
         &mut self,
@@ -155,7 +155,7 @@ impl<T: Transport> Plain<'_, T> {
 }
 
 impl<T: Transport> Endpoints<T> {
-    /// For whole messages to an endpoint that have nothing special about them.
+    /// Returns the fast path for complete plain messages to an endpoint.
     #[inline(always)]
     pub fn plain(&mut self, key: EpKey) -> Option<Plain<'_, T>> {
         let ep = self.eps.get(key)?;
@@ -167,7 +167,7 @@ impl<T: Transport> Endpoints<T> {
         })
     }
 
-    /// Finds the receive for a message; if there is none, the message is for
+    /// Matches a message with a posted receive. If there is none, the caller passes the message to
     /// [`Endpoints::unmatched`] or [`Endpoints::announced`].
     #[inline]
     pub fn arrive(&mut self, arrival: &Arrival<T>) -> Option<Expected<T::Ack>> {
@@ -195,7 +195,7 @@ impl<T: Transport> Endpoints<T> {
         })
     }
 
-    /// A message begins for which there is no receive.
+    /// Handles the beginning of a message that matched no receive.
     #[inline(never)]
     pub fn unmatched(&mut self, arrival: &Arrival<T>) -> Unmatched {
         let wish = self.wish(arrival);
@@ -223,8 +223,8 @@ impl<T: Transport> Endpoints<T> {
         }
     }
 
-    /// A message is announced: it is asked for if there is a receive for it, or
-    /// noted. `false`: there is no room for that, and nothing has become of it.
+    /// Handles an announcement: it is fetched if a receive matches, or recorded. Returns `false`,
+    /// without any effect, if there is no room to record it.
     pub fn announced(&mut self, arrival: &Arrival<T>, name: T::Name) -> bool {
         if self.ask_for(arrival, name) {
             return true;
@@ -235,7 +235,7 @@ impl<T: Transport> Endpoints<T> {
         }
     }
 
-    /// [`Endpoints::announced`], where the link is held back for want of room.
+    /// Like [`Endpoints::announced`], but holds the link back if there is no room.
     pub fn announced_in_order(&mut self, arrival: &Arrival<T>, name: T::Name) -> Notice {
         if self.ask_for(arrival, name) {
             return Notice::Taken;
@@ -255,7 +255,7 @@ impl<T: Transport> Endpoints<T> {
         Notice::HeldBack
     }
 
-    /// Asks for a message that is announced; `false` where there is no receive for it.
+    /// Fetches an announced message; returns `false` if no receive matches.
     fn ask_for(&mut self, arrival: &Arrival<T>, name: T::Name) -> bool {
         let Some(Expected { memory, receipt }) = self.arrive(arrival) else {
             return false;
@@ -308,14 +308,14 @@ impl<T: Transport> Endpoints<T> {
         })
     }
 
-    /// More bytes of a message that is kept, with `more` to come behind them;
-    /// `false` if nobody wants it any longer.
+    /// Appends payload to a message that is being buffered; `more` bytes of it follow later.
+    /// Returns `false` if the message is not wanted by anyone.
     pub fn append(&mut self, kept: Kept, bytes: &[u8], more: usize) -> bool {
         let Some((body, spare)) = self.kept_body(kept) else {
             return false;
         };
         if body.capacity() - body.len() < bytes.len() {
-            // Memory for all of a long message is taken as it comes.
+            // Memory for a long message is reserved step by step, as its payload arrives.
             let ahead = body.len().max(AHEAD).min(bytes.len().saturating_add(more));
             let ahead = ahead.max(bytes.len());
             if body.is_empty() {
@@ -328,8 +328,7 @@ impl<T: Transport> Endpoints<T> {
         true
     }
 
-    /// [`Endpoints::append`] of bytes that are taken over with their memory, where
-    /// they are the first ones.
+    /// Like [`Endpoints::append`], but takes over the vector itself if these are the first bytes.
     pub fn append_all(&mut self, kept: Kept, bytes: &mut Vec<u8>) -> bool {
         match self.kept_body(kept) {
             Some((body, _)) if body.is_empty() => {
@@ -340,13 +339,13 @@ impl<T: Transport> Endpoints<T> {
         }
     }
 
-    /// Memory for `len` bytes that may be kept, with something in it, if there is
-    /// some to spare.
+    /// Takes a spare buffer for `len` bytes; it may have old contents. Returns an empty vector if
+    /// there is none.
     pub fn spare(&mut self, len: usize) -> Vec<u8> {
         self.kept.spare.take(len)
     }
 
-    /// What has come of a message that is kept.
+    /// The part of a buffered message that has arrived.
     fn kept_body(&mut self, kept: Kept) -> Option<(&mut Vec<u8>, &mut Spare)> {
         let message = self.inboxes.get_mut(kept.inbox)?.payload_mut(kept)?;
         match &mut message.body {
@@ -355,7 +354,7 @@ impl<T: Transport> Endpoints<T> {
         }
     }
 
-    /// A message that is kept has come in full.
+    /// Records that a buffered message is complete.
     pub fn kept(&mut self, kept: Kept) {
         let Some(message) = self.kept_mut(kept) else {
             return;
@@ -374,7 +373,7 @@ impl<T: Transport> Endpoints<T> {
         self.inboxes.get_mut(kept.inbox)?.payload_mut(kept)
     }
 
-    /// Tells the sender of a message that is kept, if it is to be told now.
+    /// Acknowledges a buffered message to its sender, if the acknowledgement is due at buffering.
     pub(crate) fn acknowledge_kept(&mut self, link: T::Link, ack: &mut T::Ack) {
         if T::acknowledges_what_is_kept(*ack) {
             self.acknowledge(link, std::mem::take(ack));
@@ -387,8 +386,8 @@ impl<T: Transport> Endpoints<T> {
         }
     }
 
-    /// What was on its way to its place will not come there: a receive ends with
-    /// `error`. Returns the operation that is to end.
+    /// Handles a payload that will not arrive. A receive ends with `error`; of a read, the
+    /// operation is returned, for the caller to end it.
     #[must_use]
     pub fn abandon(&mut self, placing: Placing<T>, error: Errno) -> Option<Ticket> {
         match placing.then {
@@ -402,8 +401,7 @@ impl<T: Transport> Endpoints<T> {
         }
     }
 
-    /// A receive has got its message, or `outcome` says why not. Returns what
-    /// its sender is to be told.
+    /// Completes a receive with `outcome`. Returns the acknowledgement that the sender is due.
     #[inline]
     pub fn received(
         &mut self,
@@ -430,7 +428,7 @@ impl<T: Transport> Endpoints<T> {
         }
     }
 
-    /// Brings a message that came before to the receive that took it.
+    /// Delivers an unexpected message to the receive that took it.
     pub(crate) fn deliver(
         &mut self,
         inbox: InboxKey,
@@ -441,7 +439,7 @@ impl<T: Transport> Endpoints<T> {
         self.deliver_to(inbox, matched, buffer, message);
     }
 
-    /// As [`Endpoints::deliver`], for a receive with a buffer of this kind.
+    /// Like [`Endpoints::deliver`], for a receive with this kind of buffer.
     pub(crate) fn deliver_to(
         &mut self,
         inbox: InboxKey,
@@ -547,8 +545,8 @@ impl<T: Transport> Endpoints<T> {
         self.acknowledge(link, ack);
     }
 
-    /// The message that is arriving on a link takes another course; if the link
-    /// is yet to go on with it, this one from the start.
+    /// Changes the destination of the message that is arriving on a link. If an action to resume
+    /// the link is still queued, that action gets the new destination.
     fn redirect(&mut self, link: T::Link, course: Course<T>) {
         let is_resumed = |action: &Action<T>| matches!(action, Action::Resume(_, Course::Keep(_)));
         match self.actions.find_of(link, is_resumed) {
@@ -557,8 +555,7 @@ impl<T: Transport> Endpoints<T> {
         }
     }
 
-    /// Lets links go on that were held back for want of room, as far as there is
-    /// room for their messages now.
+    /// Releases links that were held back, as far as there is room for their messages.
     pub fn admit_held_back(&mut self) {
         self.unthrottle();
         while let Some((next, room)) = self.next_with_room() {
@@ -587,19 +584,19 @@ impl<T: Transport> Endpoints<T> {
         self.actions.push_back(Action::Resume(link, course));
     }
 
-    /// Whether a message still waits on its link.
+    /// Returns whether a message still waits on its link.
     fn is_held_back(&mut self, kept: Kept) -> bool {
         let message = self.kept_mut(kept);
         message.is_some_and(|message| matches!(message.body, Body::HeldBack(_)))
     }
 
-    /// A link goes on behind an announcement that it was held back for.
+    /// Releases a link that was held back with an announcement.
     fn go_on(&mut self, link: T::Link) {
         self.release(link);
         self.actions.push_back(Action::Resume(link, Course::Done));
     }
 
-    /// A link is held back no longer.
+    /// Removes a link from those that are held back.
     fn release(&mut self, link: T::Link) {
         self.kept.held_back.remove(link);
     }

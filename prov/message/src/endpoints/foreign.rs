@@ -1,9 +1,9 @@
-//! Receives that another provider has (fi_peer(3)): its queue stands in an
-//! endpoint's inbox in place of the inbox's own.
+//! Receives that belong to another provider (fi_peer(3)): the owner's queue takes the place of an
+//! endpoint's own inbox.
 //!
-//! The owner may be called only while it drives the lane or starts a message
-//! (see [`prov_util::ffi::srx`]). At other times the lane is *deaf*: it takes in
-//! nothing, follows up nothing, and receives whose link ends are reported later.
+//! The owner may be called only while it drives the lane or starts a message (see
+//! [`prov_util::ffi::srx`]). At other times the lane is *deaf*: it receives nothing, carries out no
+//! actions, and postpones the report of receives whose link ends.
 
 use std::sync::Weak;
 
@@ -29,12 +29,11 @@ use crate::receipt::{Buffer, InboxKey, Receipt};
 /// See the [module](self) description.
 pub(crate) struct Foreign<T: Transport> {
     queue: ForeignQueue<Unexpected<T>>,
-    /// The message that came last and found no receive: its place in the owner's
-    /// queue, until it is kept.
+    /// The last message that matched no receive: the owner's handle for it, until it is queued.
     queueable: Option<Queueable>,
     given: SlotMap<GivenKey, Received>,
-    /// Links whose messages have a source that the owner was not told yet. They
-    /// go without until it was, lest one overtakes another.
+    /// Links whose messages have a source that the owner does not know yet. Their messages are
+    /// delivered without a source until the owner was told, so that they are not reordered.
     untold: Vec<(T::Link, u64)>,
 }
 
@@ -48,7 +47,7 @@ impl<T: Transport> Foreign<T> {
         }
     }
 
-    /// Finds the receive for a message.
+    /// Asks the owner for the receive that matches a message.
     #[inline(never)]
     pub fn arrive(&mut self, inbox: InboxKey, arrival: &Arrival<T>) -> Option<Expected<T::Ack>> {
         let src = self.told(arrival.link, arrival.src);
@@ -100,7 +99,7 @@ impl<T: Transport> Foreign<T> {
     fn give(&mut self, received: Received) -> (Matched<AppIov>, Buffer) {
         let matched = Matched {
             context: Context::of(received.context()).0,
-            // More pieces than fi_info(3) allows: the message is truncated.
+            // More segments than fi_info(3) allows: the message is truncated.
             buf: received.buffers().unwrap_or(AppIov::EMPTY),
             flags: received.flags(),
             multi: None,
@@ -115,7 +114,7 @@ impl<T: Transport> Foreign<T> {
         }
     }
 
-    /// The messages of a link have another source.
+    /// Records that the messages of a link have another source.
     pub fn relabel(&mut self, link: T::Link, src: u64) {
         self.untold.retain(|&(other, _)| other != link);
         let mut waits = false;
@@ -129,8 +128,7 @@ impl<T: Transport> Foreign<T> {
 }
 
 impl<T: Transport> Inbox<T> {
-    /// Keeps a message for which there is no receive; `None` where its owner
-    /// takes none.
+    /// Buffers a message that matched no receive; `None` if the owner does not accept it.
     pub(crate) fn keep(&mut self, message: Message<Unexpected<T>>) -> Option<MessageId> {
         match &mut self.foreign {
             None => {
@@ -141,7 +139,7 @@ impl<T: Transport> Inbox<T> {
         }
     }
 
-    /// A message that is kept, unless a receive has taken it.
+    /// Returns a buffered message, unless a receive has taken it.
     pub(crate) fn payload_mut(&mut self, kept: Kept) -> Option<&mut Unexpected<T>> {
         if self.foreign.is_none() {
             return self.queue(kept.tagged).payload_mut(kept.id);
@@ -151,8 +149,8 @@ impl<T: Transport> Inbox<T> {
 }
 
 impl<T: Transport> Endpoints<T> {
-    /// Has an endpoint take its receives from another provider, which calls
-    /// `home` for messages that waited.
+    /// Makes an endpoint use the receives of another provider, which calls `home` for messages that
+    /// are waiting.
     ///
     /// # Errors
     /// `-FI_EOPBADSTATE` for an endpoint that is closed.
@@ -171,14 +169,14 @@ impl<T: Transport> Endpoints<T> {
         Ok(())
     }
 
-    /// Whether nothing may be taken in now.
+    /// Returns whether nothing may be received at present.
     #[inline]
     pub fn is_deaf(&self) -> bool {
         self.is_deaf
     }
 
-    /// The owner of receives drives the lane, or starts a message, until
-    /// [`Endpoints::owner_leaves`].
+    /// Marks that the owner of the receives drives the lane, or starts a message, until
+    /// [`Endpoints::owner_leaves`]. Reports what was postponed.
     pub fn owner_enters(&mut self) {
         self.is_deaf = false;
         for (receipt, memory, outcome) in std::mem::take(&mut self.late) {
@@ -191,7 +189,7 @@ impl<T: Transport> Endpoints<T> {
         self.is_deaf = true;
     }
 
-    /// The owner has a receive for a message that waits.
+    /// The owner has a receive for a message that is waiting.
     pub(crate) fn start(&mut self, ep: EpKey, started: Started) -> Result {
         let (inbox, foreign) = self.foreign(ep).ok_or(Errno::EOPBADSTATE)?;
         let (message, received) = foreign.queue.start(started)?;
@@ -201,7 +199,7 @@ impl<T: Transport> Endpoints<T> {
         Ok(())
     }
 
-    /// The owner knows that nobody will receive a message that waits.
+    /// The owner discards a message that is waiting.
     pub(crate) fn discard(&mut self, ep: EpKey, discarded: Discarded) -> Result {
         let (_, foreign) = self.foreign(ep).ok_or(Errno::EOPBADSTATE)?;
         let message = foreign.queue.discard(discarded)?;
@@ -210,8 +208,8 @@ impl<T: Transport> Endpoints<T> {
         Ok(())
     }
 
-    /// What the owner is to be told about the sources of messages that wait;
-    /// `None` when it knows all. To be asked again when it was told.
+    /// Returns the sources of waiting messages that the owner has to be told; `None` if it knows
+    /// all. To be called again after the owner was told.
     pub(crate) fn new_sources(&mut self, ep: EpKey) -> Option<NewSources> {
         let (_, foreign) = self.foreign(ep)?;
         if foreign.untold.is_empty() {
@@ -233,7 +231,7 @@ impl<T: Transport> Endpoints<T> {
         Some((key, foreign))
     }
 
-    /// [`Endpoints::received`] for a receive of another provider's.
+    /// [`Endpoints::received`] for a receive that belongs to another provider.
     #[inline(never)]
     pub(crate) fn received_elsewhere(
         &mut self,
@@ -252,7 +250,7 @@ impl<T: Transport> Endpoints<T> {
             if let Some(ep) = self.eps.get(receipt.ep) {
                 ep.reports.receive(receipt, memory, false, outcome);
             }
-            // The owner has it back, after the completion.
+            // The owner gets its entry back after the completion was written.
             foreign.given.remove(given);
         }
         match outcome {
@@ -261,7 +259,7 @@ impl<T: Transport> Endpoints<T> {
         }
     }
 
-    /// A link has ended: the owner's receives that take its messages later end
+    /// Handles the end of a link: receives of the owner that take its incomplete messages later end
     /// with `error`.
     pub(crate) fn lose_messages(&mut self, key: InboxKey, link: T::Link, error: Errno) {
         let inbox = self.inboxes.get_mut(key);
@@ -283,7 +281,7 @@ impl<T: Transport> Endpoints<T> {
         }
     }
 
-    /// Takes back what waits in an inbox that closes.
+    /// Withdraws the messages that wait in an inbox that is being closed.
     pub(crate) fn withdraw(&mut self, key: InboxKey) {
         let inbox = self.inboxes.get_mut(key);
         let Some(foreign) = inbox.and_then(|inbox| inbox.foreign.as_mut()) else {

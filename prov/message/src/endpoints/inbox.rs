@@ -1,6 +1,5 @@
-//! Receives that wait for messages, and messages that wait for receives: the
-//! types. What happens with them is in [`receiving`](crate::endpoints::receiving) and
-//! [`arriving`](crate::endpoints::arriving).
+//! The types of posted receives and unexpected messages. What happens to them is in
+//! [`receiving`](crate::endpoints::receiving) and [`arriving`](crate::endpoints::arriving).
 
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -18,56 +17,54 @@ use crate::operation::Ticket;
 use crate::receipt::{InboxKey, Receipt};
 use crate::reports::Reports;
 
-/// What tells the messages of one provider from those of another.
+/// The types in which the messages of one provider differ from those of another.
 pub trait Transport: Sized + 'static {
-    /// Names what messages come on, such as a connection, until that ends. It is
-    /// never used again.
+    /// The key of a link: what messages arrive on, such as a connection. It is never reused.
     type Link: slotmap::Key + Hash + Send;
-    /// What the sender of a message wants to hear of it; nothing by default.
+    /// The acknowledgement that the sender of a message asks for; the default means none.
     type Ack: Copy + Default + PartialEq + Debug + Send;
-    /// The sender's name for a message that it has announced and kept.
+    /// The sender's identifier of a message that it has announced and keeps.
     type Name: Copy + PartialEq + Debug + Send;
-    /// What the provider knows of an endpoint.
+    /// The provider's data of an endpoint.
     type Endpoint: Send;
 
-    /// Whether messages of an endpoint that is closed may be there whose links go on, in
-    /// an inbox that it shares.
+    /// Whether an inbox that is shared may hold messages of a closed endpoint whose links still
+    /// exist.
     const LINKS_OUTLIVE_ENDPOINTS: bool = false;
 
-    /// Room in bytes below which a multi-receive buffer is given back, unless the
-    /// application says otherwise (`FI_OPT_MIN_MULTI_RECV`): that of the C library's
-    /// providers for a network.
+    /// Default for `FI_OPT_MIN_MULTI_RECV`: a multi-receive buffer with fewer free bytes is
+    /// released. The value is that of the C library's network providers.
     const MIN_MULTI_RECV: usize = 16384;
 
-    /// Whether the sender is told already when its message is kept, and not only
-    /// when a receive has taken it.
+    /// Whether the sender is acknowledged when its message is buffered, instead of when a receive
+    /// has taken it.
     fn acknowledges_what_is_kept(_ack: Self::Ack) -> bool {
         false
     }
 }
 
-/// The posted receives and unexpected messages of an endpoint, or of several
-/// that share a context.
+/// A receive context: the posted receives and unexpected messages of one endpoint, or of several
+/// that share it.
 pub struct Inbox<T: Transport> {
-    /// Stays empty where another provider has the receives.
+    /// Stays empty if another provider has the receives.
     matching: ReceiveContext<AppIov, Unexpected<T>>,
     /// See the [`foreign`](crate::endpoints::foreign) module.
     pub(crate) foreign: Option<Box<Foreign<T>>>,
-    /// Whether it is not a single endpoint's own.
+    /// Whether it is a shared receive context.
     pub shared: bool,
-    /// Receives that may be posted at once; none once the only link that could
-    /// bring messages for them has ended, or where another provider has them.
+    /// Limit of posted receives. It is 0 once the only link that could bring messages has ended, or
+    /// if another provider has the receives.
     pub(crate) size: usize,
-    /// Why that link has ended.
+    /// The error with which that link ended.
     pub(crate) ended: Option<Errno>,
     /// See `FI_OPT_MIN_MULTI_RECV`.
     min_multi_recv: usize,
-    /// Of a shared context: where receives complete that no endpoint took.
+    /// For a shared context: where receives complete that were not taken by an endpoint.
     pub reports: Reports,
 }
 
 impl<T: Transport> Inbox<T> {
-    /// Without receives and messages.
+    /// Creates an empty inbox.
     pub(crate) fn new(size: usize, shared: bool) -> Self {
         Inbox {
             matching: ReceiveContext::new(T::MIN_MULTI_RECV),
@@ -80,7 +77,7 @@ impl<T: Transport> Inbox<T> {
         }
     }
 
-    /// The queue of plain or of tagged messages.
+    /// Returns the queue of untagged or of tagged messages.
     #[inline]
     pub(crate) fn queue(&mut self, tagged: bool) -> &mut ReceiveQueue<AppIov, Unexpected<T>> {
         if tagged {
@@ -102,7 +99,7 @@ impl<T: Transport> Inbox<T> {
     }
 }
 
-/// A message that found no receive and whose bytes go to the inbox.
+/// Handle of an unexpected message that is being buffered in an inbox.
 #[derive(Clone, Copy, Debug)]
 pub struct Kept {
     pub(crate) inbox: InboxKey,
@@ -110,21 +107,21 @@ pub struct Kept {
     pub(crate) id: MessageId,
 }
 
-/// What stands in the queue of unexpected messages.
+/// An entry of the queue of unexpected messages.
 pub struct Unexpected<T: Transport> {
-    /// What it came on.
+    /// The link on which it arrived.
     pub(crate) link: T::Link,
-    /// The endpoint that it came to.
+    /// The endpoint to which it is addressed.
     pub(crate) ep: EpKey,
     pub(crate) tagged: bool,
     pub(crate) ack: T::Ack,
     pub(crate) body: Body<T::Name>,
-    /// What it is charged to if its bytes are here.
+    /// The budget to which it is charged if its payload is buffered.
     pub(crate) room: Room,
 }
 
-/// The number under which queues have the messages of a link: its place among the
-/// links that there are, which another link has when it has ended.
+/// The number under which the queues file the messages of a link: the link's index, which another
+/// link may reuse after this one has ended.
 pub(crate) fn origin(link: impl slotmap::Key) -> u32 {
     link.data().as_ffi() as u32
 }
@@ -135,49 +132,49 @@ impl<T: Transport> Unexpected<T> {
     }
 }
 
-/// Where the bytes of an unexpected message are.
+/// Where the payload of an unexpected message is.
 pub(crate) enum Body<N> {
-    /// Here.
+    /// Buffered here.
     Complete(Vec<u8>),
-    /// Here as far as they have come; the link goes on adding.
+    /// Buffered here as far as it has arrived; the link continues to append.
     Arriving(Vec<u8>),
-    /// Still on the link, which is held back until a receive takes the message; or with
-    /// the sender, and the link is held back with the announcement, which names it.
+    /// Still on the link, which is held back until a receive takes the message. With a name: at the
+    /// sender, and the link is held back with the announcement.
     HeldBack(Option<N>),
-    /// With the sender, until it is asked for them.
+    /// At the sender, until it is requested (rendezvous).
     Announced(N),
-    /// Nowhere: the sender is gone. Only where another provider has the receives,
-    /// and cannot forget the message.
+    /// Nowhere, since the sender is gone. Occurs only if another provider has the receives, because
+    /// it cannot forget the message.
     Lost(Errno),
 }
 
-/// Where the rest of a message goes that is arriving.
+/// The destination of the rest of an arriving message.
 pub enum Course<T: Transport> {
-    /// To its place in memory, which may be too small.
+    /// Memory, which may be too small.
     Place(Box<Placing<T>>),
-    /// To the inbox.
+    /// The inbox.
     Keep(Kept),
-    /// Nowhere: nobody wants it.
+    /// None: the message is discarded.
     Discard,
     /// There is no rest.
     Done,
 }
 
-/// A message on its way to its place.
+/// A message that is being written to its destination.
 pub struct Placing<T: Transport> {
-    /// The place.
+    /// The destination.
     pub place: Place,
-    /// Bytes of the message that came, whether or not they had room.
+    /// Bytes of the message that have arrived, including those that did not fit.
     pub done: usize,
-    /// What then.
+    /// What follows when it is complete.
     pub then: Then<T>,
-    /// Whether the bytes go to the persistence domain before anybody is told
+    /// Whether the bytes are flushed to the persistence domain before anybody is informed
     /// (`FI_COMMIT_COMPLETE`).
     pub persists: bool,
 }
 
 impl<T: Transport> Placing<T> {
-    /// The message of a receive.
+    /// The message of a posted receive.
     pub fn receive(memory: AppIov, receipt: Receipt<T::Ack>) -> Self {
         Placing {
             place: Place::App(memory),
@@ -187,7 +184,7 @@ impl<T: Transport> Placing<T> {
         }
     }
 
-    /// What a read, or an atomic operation, results in.
+    /// The result of a read or of an atomic operation.
     pub fn read(memory: AppIov, ticket: Ticket) -> Self {
         Placing {
             place: Place::App(memory),
@@ -197,7 +194,7 @@ impl<T: Transport> Placing<T> {
         }
     }
 
-    /// What a peer writes to our memory.
+    /// A peer's write to registered memory.
     pub fn remote_write(grants: Grants, data: Option<u64>, ack: T::Ack) -> Self {
         Placing {
             place: Place::Registered(grants),
@@ -207,49 +204,48 @@ impl<T: Transport> Placing<T> {
         }
     }
 
-    /// The same, for a peer that wants the bytes in the persistence domain.
+    /// The same, with or without flushing the bytes to the persistence domain.
     #[must_use]
     pub fn persistent(mut self, persists: bool) -> Self {
         self.persists = persists;
         self
     }
 
-    /// Whether immediate data comes with it, for which the peer must be known.
+    /// Returns whether immediate data comes with it, for which the peer's source must be known.
     pub fn has_data(&self) -> bool {
         matches!(self.then, Then::RemoteWrite { data: Some(_), .. })
     }
 }
 
-/// What happens when a message has reached its place.
+/// What follows when a message has reached its destination.
 pub enum Then<T: Transport> {
     /// A receive completes.
     Receive(Receipt<T::Ack>),
     /// A read, or an atomic operation with a result, completes.
     Read(Ticket),
-    /// A peer has written to our memory.
+    /// A peer has written to registered memory.
     RemoteWrite { data: Option<u64>, ack: T::Ack },
 }
 
-/// What a provider has to do for its links when a receive was posted, withdrawn
-/// or matched late.
+/// What a provider has to do for its links after a receive was posted, cancelled, or matched with a
+/// message that had already arrived.
 pub enum Action<T: Transport> {
-    /// Tell the sender of a message that it has come.
+    /// Acknowledge a message to its sender.
     Acknowledge(T::Link, T::Ack),
-    /// The rest of the message that is arriving on a link takes this course.
+    /// Direct the rest of the message that is arriving on a link to this destination.
     Redirect(T::Link, Course<T>),
-    /// A link that was held back goes on, with this course for the message that
-    /// it was held back for.
+    /// Continue with a link that was held back; its message has this destination.
     Resume(T::Link, Course<T>),
-    /// Ask the sender for a message that it has announced, to be put there.
+    /// Request a message that the sender has announced.
     Fetch(T::Link, Fetch<T>),
-    /// Tell a sender that nobody wants a message that it has announced.
+    /// Tell a sender that a message it has announced is not wanted.
     Refuse(T::Link, T::Name, T::Ack, usize),
-    /// Ask a sender to announce its messages, or no longer to do so.
+    /// Tell a sender to announce its messages (`true`), or to stop doing so (`false`).
     Throttle(T::Link, bool),
 }
 
 impl<T: Transport> Action<T> {
-    /// The link that it is for.
+    /// Returns the link that the action concerns.
     pub(crate) fn link(&self) -> T::Link {
         match *self {
             Action::Acknowledge(link, _)
@@ -261,7 +257,7 @@ impl<T: Transport> Action<T> {
         }
     }
 
-    /// The receive whose message it would have brought on its way.
+    /// Returns the receive whose message the action would have requested or resumed.
     pub(crate) fn receive(self) -> Option<(Receipt<T::Ack>, AppIov)> {
         match self {
             Action::Redirect(_, Course::Place(placing))
@@ -275,11 +271,11 @@ impl<T: Transport> Action<T> {
     }
 }
 
-/// A message that is asked for.
+/// A request for an announced message.
 pub struct Fetch<T: Transport> {
     pub name: T::Name,
     pub memory: AppIov,
     pub receipt: Receipt<T::Ack>,
-    /// Bytes in the message.
+    /// Length of the message in bytes.
     pub len: usize,
 }

@@ -1,15 +1,14 @@
-//! What is kept of messages that nobody receives, and of whom: within
-//! [`Budget`]s for their bytes and one for announcements.
+//! Buffering of unexpected messages, and its accounts: [`Budget`]s for their bytes and one for
+//! announcements.
 //!
-//! A sender that can announce its messages is told to when much is kept of it,
-//! and then goes on for as long as there is room for announcements. One that
-//! cannot is held back in the end, and may wait for ever if the application
-//! wants a message behind the one that has no room. So there is a budget more
-//! for those, and the first few messages of each that is known are kept beyond
-//! it, too.
+//! Flow control has two stages. A sender that can announce its messages (rendezvous) is asked to do
+//! so when much is kept of it, and then continues for as long as there is room for announcements. A
+//! sender that cannot announce is held back in the end, and may wait for ever if the application
+//! wants a message behind the one for which there is no room. Such senders therefore have an
+//! additional budget, and the first few messages of each known one are buffered even beyond that.
 //!
-//! Peers that no address vector knows have, within all that, a share for all of them
-//! in the process: see [`strangers`].
+//! Within all that, the peers that are in no address vector have a share for all of them in the
+//! process together: see [`strangers`].
 
 use prov_util::matching::{ANY_SOURCE, Message};
 use slotmap::SecondaryMap;
@@ -28,26 +27,25 @@ mod tests;
 
 use strangers::{MESSAGE_COST, Share, StrangersLimits};
 
-/// How much is kept for peers whose messages nobody receives.
+/// Limits for the messages that are kept until a receive takes them.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Bytes of unexpected messages.
     pub unexpected: usize,
-    /// Bytes on top of that from senders that were asked to announce their
-    /// messages: what they had sent before they knew. Holding such a sender back
-    /// could last for ever, since the message that the application waits for may
-    /// be on its way behind the one that it does not want yet.
+    /// Additional bytes for senders that were asked to announce their messages: what they had sent
+    /// before they knew. Holding such a sender back could last for ever, since the message that the
+    /// application waits for may be behind the one that it does not want yet.
     pub in_flight: usize,
-    /// Announcements.
+    /// Number of announcements.
     pub announcements: usize,
-    /// Bytes on top of `unexpected` from senders that cannot announce.
+    /// Bytes on top of `unexpected` for senders that cannot announce.
     pub unannounced: usize,
-    /// Tagged messages of each known sender that cannot announce which are kept
-    /// even beyond that, whatever their length.
+    /// Number of tagged messages of each known sender that cannot announce which are buffered even
+    /// beyond that, whatever their length.
     pub saved: usize,
-    /// Bytes of unexpected messages of all senders that keep even these out.
+    /// Bytes of unexpected messages of all senders beyond which these are not buffered either.
     pub memory: usize,
-    /// What all strangers in the process may leave; `None` where there is no limit.
+    /// What all strangers in the process may leave; `None` for no limit.
     pub strangers: Option<StrangersLimits>,
 }
 
@@ -68,12 +66,12 @@ impl Default for Limits {
 /// See the [module](self) description.
 pub(crate) struct Keeping<T: Transport> {
     bytes: Budget,
-    /// What senders that cannot announce may have on top of `bytes`.
+    /// Additional bytes of senders that cannot announce.
     unannounced: Budget,
     announcements: Budget,
-    /// This lane's part in what strangers leave: bytes and announcements.
+    /// This lane's part of the process-wide accounts of strangers: bytes and announcements.
     strangers: Option<[Share; 2]>,
-    /// Memory of messages that are kept no longer.
+    /// Buffers of messages that were received, for reuse.
     pub spare: Spare,
     in_flight: usize,
     saved: usize,
@@ -84,71 +82,72 @@ pub(crate) struct Keeping<T: Transport> {
     throttled: Admission<T::Link, (), 2>,
     /// Links that are held back.
     pub held_back: Admission<T::Link, HeldBack<T>, TOTALS>,
-    /// Links that were looked at for what waits.
+    /// Number of links that were examined in a search for one that can continue.
     #[cfg(test)]
     pub visits: usize,
 }
 
-/// What is kept of one link's messages.
+/// The accounts of one link.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct KeptOf {
     pub bytes: Account,
     pub unannounced: Account,
     pub announcements: Account,
-    /// Messages that are kept with their bytes.
+    /// Number of messages that are buffered with their payload.
     pub messages: usize,
-    /// What of it counts as strangers' bytes and announcements.
+    /// The part that counts as strangers' bytes and announcements.
     pub strangers: [usize; 2],
 }
 
-/// A link that is held back, and for which message.
+/// A link that is held back, and the message for which it is.
 pub(crate) struct HeldBack<T: Transport> {
     pub wish: Wish<T::Link>,
     pub kept: Kept,
 }
 
-/// What decides whether a message is kept.
+/// The facts that decide whether a message is kept.
 #[derive(Clone, Copy)]
 pub(crate) struct Wish<L> {
     pub link: L,
     pub len: usize,
-    /// Whether the sender could have announced it.
+    /// Whether the sender supports announcing messages.
     pub announces: bool,
     pub tagged: bool,
-    /// Whether it is announced: its bytes stay with the sender.
+    /// Whether it is an announcement: the payload stays with the sender.
     pub is_announcement: bool,
     /// Whether the address vector knows the sender.
     pub is_known: bool,
-    /// Whether it could, and does not.
+    /// Whether it counts as a stranger's: the endpoint has an address vector and the sender is not
+    /// in it.
     pub is_stranger: bool,
 }
 
-/// What a message is charged to that is kept.
+/// The accounts that a kept message is charged to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Room {
     pub budget: Purse,
-    /// Whether it counts as a stranger's.
+    /// Whether it also counts as a stranger's.
     pub is_stranger: bool,
 }
 
 impl Room {
-    /// Of a message that is not kept.
+    /// For a message that is not kept.
     pub const NONE: Room = Room {
         budget: Purse::Shared,
         is_stranger: false,
     };
 }
 
-/// Which budget a message is charged to that is kept with its bytes.
+/// The budget to which a message with its payload is charged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purse {
     /// The one that all senders share.
     Shared,
-    /// That of senders which cannot announce.
+    /// The additional one of senders that cannot announce.
     Unannounced,
 }
 
-/// What keeping a message takes.
+/// The cost of keeping a message.
 #[derive(Clone, Copy)]
 pub(crate) enum Cost {
     Bytes(usize, Room),
@@ -156,22 +155,22 @@ pub(crate) enum Cost {
     Nothing,
 }
 
-/// Cost of keeping an unexpected message, beside its bytes.
+/// Bookkeeping cost of an unexpected message in bytes, added to its payload.
 pub(crate) const KEEPING_COST: usize = 128;
-/// What may keep a message out: the bytes in the shared budget, those that peers have
-/// left behind in it, the bytes of senders that cannot announce, all together, the
-/// announcements, those that peers have left behind, and the bytes and announcements of
-/// strangers. [`TO_BE_KNOWN`] is none, and never falls: links stand there that go on when
-/// the address vector knows their peers.
+/// Number of totals that may keep a message out: [0] bytes in the shared budget, [1] the bytes left
+/// behind in it, [2] bytes of senders that cannot announce, [3] both together, [4] announcements,
+/// [5] announcements left behind, [6] and [7] the bytes and announcements of strangers.
+/// [`TO_BE_KNOWN`], the last, is no real total and never falls: links are sorted there that can
+/// continue once the address vector knows their peers.
 pub(crate) const TOTALS: usize = 9;
 const TO_BE_KNOWN: usize = 8;
-/// Bytes of unexpected messages, and announcements, that every peer may have
-/// kept whatever the others have.
+/// Every peer's guaranteed minimum, granted whatever the others use: bytes of unexpected messages
+/// (`LEAST`), and number of announcements (`LEAST_ANNOUNCEMENTS`).
 const LEAST: usize = 64 << 10;
 const LEAST_ANNOUNCEMENTS: usize = 64;
 
 impl<T: Transport> Keeping<T> {
-    /// Nothing yet.
+    /// Creates empty accounts.
     pub fn new(limits: Limits) -> Self {
         Keeping {
             bytes: Budget::new(limits.unexpected, LEAST.min(limits.unexpected / 2)),
@@ -191,8 +190,7 @@ impl<T: Transport> Keeping<T> {
         }
     }
 
-    /// What is kept of a link; of links that have ended there is one account
-    /// together.
+    /// The account of a link. Links that have ended share one account.
     pub fn of(&mut self, link: T::Link) -> &mut KeptOf {
         if !self.links.contains_key(link) {
             self.links.insert(link, KeptOf::default());
@@ -200,9 +198,8 @@ impl<T: Transport> Keeping<T> {
         self.links.get_mut(link).unwrap_or(&mut self.ended)
     }
 
-    /// How high the totals may be for a link to go on with a message for which there is
-    /// no room: that of strangers where it is that one which keeps the message out, or
-    /// else those of the lane.
+    /// The highest totals at which a link can continue with a message that has no room: that of
+    /// strangers if their limit keeps the message out, otherwise those of the lane.
     fn ceilings(&self, wish: &Wish<T::Link>) -> Ceilings<TOTALS> {
         if self.strangers_have_room(wish) {
             return self.ceilings_of_lane(wish);
@@ -215,8 +212,8 @@ impl<T: Transport> Keeping<T> {
         [no, no, no, no, no, no, bytes, announcements, Some(0)]
     }
 
-    /// What strangers have, and what a link has of it, of what a message counts as, and as
-    /// how much it counts.
+    /// The strangers' account for a message of this kind, the link's part in it, and the message's
+    /// cost.
     fn share_of(&self, wish: &Wish<T::Link>) -> Option<(&Share, usize, usize)> {
         let [bytes, announcements] = self.strangers.as_ref()?;
         let of = self.links.get(wish.link).copied().unwrap_or(self.ended);
@@ -230,13 +227,13 @@ impl<T: Transport> Keeping<T> {
         })
     }
 
-    /// What strangers may have for a stranger's message to be kept.
+    /// The highest total of strangers at which a stranger's message is kept.
     fn ceiling_of_strangers(&self, wish: &Wish<T::Link>) -> Option<usize> {
         let (share, of, cost) = self.share_of(wish)?;
         share.ceiling(of, cost)
     }
 
-    /// Whether a message is not a stranger's, or those have room for it.
+    /// Returns whether the strangers' limit allows the message; it always does for known senders.
     fn strangers_have_room(&self, wish: &Wish<T::Link>) -> bool {
         let Some((share, of, cost)) = self.share_of(wish).filter(|_| wish.is_stranger) else {
             return true;
@@ -245,7 +242,7 @@ impl<T: Transport> Keeping<T> {
         ceiling.is_some_and(|ceiling| share.total() <= ceiling)
     }
 
-    /// How high the totals of the lane may be for a message to be kept.
+    /// The highest totals of the lane at which a message is kept.
     fn ceilings_of_lane(&self, wish: &Wish<T::Link>) -> Ceilings<TOTALS> {
         let of = self.links.get(wish.link).copied().unwrap_or(self.ended);
         let no = None;
@@ -277,7 +274,7 @@ impl<T: Transport> Keeping<T> {
         ]
     }
 
-    /// What these ceilings are compared with.
+    /// The totals that the ceilings are compared with.
     pub fn totals(&self) -> [usize; TOTALS] {
         let (bytes, unannounced) = (self.bytes.total(), self.unannounced.total());
         let all = bytes.saturating_add(unannounced);
@@ -297,8 +294,8 @@ impl<T: Transport> Keeping<T> {
         ]
     }
 
-    /// What is kept of a link has changed, or whether its peer is known: so has what
-    /// the link waits for, if it does.
+    /// Recomputes the ceilings of a waiting link after its account, or whether its peer is known,
+    /// has changed.
     fn changed(&mut self, link: T::Link) {
         if let Some(waits) = self.held_back.get_mut(link) {
             let wish = waits.wish;
@@ -312,7 +309,7 @@ impl<T: Transport> Keeping<T> {
         }
     }
 
-    /// Forgets a link that has ended. Messages of it that are complete are kept.
+    /// Removes a link that has ended. Its complete messages stay, and count as left behind.
     pub fn forget(&mut self, link: T::Link) {
         self.held_back.remove(link);
         self.throttled.remove(link);
@@ -328,7 +325,7 @@ impl<T: Transport> Keeping<T> {
 }
 
 impl Cost {
-    /// Which count of strangers it raises, and by how much.
+    /// The index of the strangers' account that it raises, and by how much.
     fn share(self) -> Option<(usize, usize)> {
         let (room, share) = match self {
             Cost::Bytes(cost, room) => (room, (0, cost.saturating_add(MESSAGE_COST))),
@@ -340,7 +337,7 @@ impl Cost {
 }
 
 impl<T: Transport> Unexpected<T> {
-    /// What keeping it takes, if it has `len` bytes.
+    /// The cost of keeping the message, whose length is `len`.
     pub(crate) fn cost(&self, len: usize) -> Cost {
         match self.body {
             Body::Complete(_) | Body::Arriving(_) => {
@@ -353,25 +350,23 @@ impl<T: Transport> Unexpected<T> {
 }
 
 impl<T: Transport> Endpoints<T> {
-    /// Bytes of unexpected messages that are kept, with an allowance for the
-    /// keeping.
+    /// Bytes of unexpected messages that are buffered, including the bookkeeping cost.
     pub fn kept_bytes(&self) -> usize {
         self.kept.bytes.total() + self.kept.unannounced.total()
     }
 
-    /// Links whose senders were asked to announce their messages.
+    /// Iterates over the links whose senders were asked to announce their messages.
     pub fn throttled(&self) -> impl Iterator<Item = T::Link> {
         self.kept.throttled.iter()
     }
 
-    /// Whether messages are kept that a link has announced, and which are to come over
-    /// it.
+    /// Returns whether announcements of a link are recorded whose payload is still to come over it.
     pub fn has_announced(&self, link: T::Link) -> bool {
         let of = self.kept.links.get(link);
         of.is_some_and(|of| of.announcements.kept() != 0)
     }
 
-    /// What decides whether a message is kept.
+    /// The facts that decide whether a message is kept.
     pub(crate) fn wish(&self, arrival: &Arrival<T>) -> Wish<T::Link> {
         Wish {
             link: arrival.link,
@@ -384,14 +379,14 @@ impl<T: Transport> Endpoints<T> {
         }
     }
 
-    /// Whether the peer with this source is none that the endpoint's address vector
-    /// knows, or that the application has accepted.
+    /// Returns whether this source is a stranger to the endpoint: neither in its address vector nor
+    /// accepted by the application.
     fn is_stranger(&self, ep: EpKey, src: u64) -> bool {
         let meets_strangers = || self.eps.get(ep).is_some_and(|ep| ep.meets_strangers);
         src == ANY_SOURCE && self.kept.strangers.is_some() && meets_strangers()
     }
 
-    /// Where there is room for a message, if anywhere.
+    /// Returns the accounts with room for a message, or `None`.
     pub(crate) fn room_for(&self, wish: &Wish<T::Link>) -> Option<Room> {
         if !self.kept.strangers_have_room(wish) {
             return None;
@@ -412,7 +407,7 @@ impl<T: Transport> Endpoints<T> {
         })
     }
 
-    /// What decides whether an announcement is kept.
+    /// The facts that decide whether an announcement is kept.
     pub(crate) fn wish_to_announce(&self, arrival: &Arrival<T>) -> Wish<T::Link> {
         Wish {
             is_announcement: true,
@@ -420,15 +415,14 @@ impl<T: Transport> Endpoints<T> {
         }
     }
 
-    /// A link is held back with a message for which there is no room.
+    /// Holds a link back with a message for which there is no room.
     pub(crate) fn hold_back(&mut self, wish: Wish<T::Link>, kept: Kept) {
         let ceilings = self.kept.ceilings(&wish);
         let waits = HeldBack { wish, kept };
         self.kept.held_back.insert(wish.link, waits, ceilings);
     }
 
-    /// The next link that is held back and for whose message there is room now; it is
-    /// held back no longer.
+    /// Removes and returns the next link that is held back and whose message has room.
     pub(crate) fn next_with_room(&mut self) -> Option<(HeldBack<T>, Room)> {
         loop {
             let link = self.kept.held_back.next(self.kept.totals())?;
@@ -439,32 +433,31 @@ impl<T: Transport> Endpoints<T> {
             let wish = self.kept.held_back.get_mut(link)?.wish;
             match self.room_for(&wish) {
                 Some(room) => return Some((self.kept.held_back.remove(link)?, room)),
-                // One reason is gone, and now it is another one.
+                // The limit that held the link back no longer does, but another one does.
                 None => self.kept.changed(link),
             }
         }
     }
 
-    /// Has strangers counted elsewhere, and sets what they may leave: before anything of
-    /// them is kept.
+    /// Moves the accounting of strangers to another counter and sets its limit. To be called before
+    /// anything of them is kept.
     pub fn limit_strangers(&mut self, limits: &StrangersLimits) {
         self.kept.strangers = Some(Share::of(limits));
     }
 
-    /// Whether a link is held back for a message that its peer has announced.
+    /// Returns whether a link is held back with an announcement.
     pub fn holds_back_announcement(&self, link: T::Link) -> bool {
         let waits = self.kept.held_back.get(link);
         waits.is_some_and(|waits| waits.wish.is_announcement)
     }
 
-    /// Whether a link is held back that would go on if the address vector knew its
-    /// peer.
+    /// Returns whether a link is held back that could continue if the address vector knew its peer.
     #[inline]
     pub fn holds_back_strangers(&self) -> bool {
         self.kept.held_back.any_for(TO_BE_KNOWN)
     }
 
-    /// A message of a link is kept.
+    /// Charges a kept message to a link's accounts.
     #[allow(clippy::indexing_slicing, reason = "a share is 0 or 1, of two")]
     pub(crate) fn charge(&mut self, link: T::Link, cost: Cost) {
         let mut of = *self.kept.of(link);
@@ -486,8 +479,7 @@ impl<T: Transport> Endpoints<T> {
         self.kept.changed(link);
     }
 
-    /// The address vector has learnt, or forgotten, who is at the other end of a
-    /// link.
+    /// Handles that the address vector has learnt, or forgotten, the peer of a link.
     pub(crate) fn link_known(&mut self, ep: EpKey, link: T::Link, src: u64) {
         let is_stranger = self.is_stranger(ep, src);
         if let Some(waits) = self.kept.held_back.get_mut(link) {
@@ -506,13 +498,13 @@ impl<T: Transport> Endpoints<T> {
         self.admit_held_back();
     }
 
-    /// A message is kept no longer.
+    /// Returns the charge of a message that is released.
     pub(crate) fn refund(&mut self, message: &Message<Unexpected<T>>) {
         let cost = message.payload.cost(message.len);
         self.refund_link(message.payload.link, cost);
     }
 
-    /// A message of a link is kept no longer.
+    /// Returns a charge to a link's accounts.
     #[allow(clippy::indexing_slicing, reason = "a share is 0 or 1, of two")]
     pub(crate) fn refund_link(&mut self, link: T::Link, cost: Cost) {
         let Keeping {
@@ -549,7 +541,7 @@ impl<T: Transport> Endpoints<T> {
         self.kept.changed(link);
     }
 
-    /// Asks a sender to announce its messages, if much is kept of it.
+    /// Asks a sender to announce its messages, if it has used up half of its share.
     pub(crate) fn throttle(&mut self, link: T::Link, announces: bool) {
         let account = self.kept.of(link).bytes;
         let kept = &mut self.kept;
@@ -560,7 +552,7 @@ impl<T: Transport> Endpoints<T> {
         }
     }
 
-    /// Lets senders send without announcing again, once little is kept of them.
+    /// Tells senders that have recovered to stop announcing.
     pub(crate) fn unthrottle(&mut self) {
         let kept = &mut self.kept;
         let totals = [kept.bytes.total(), kept.bytes.left_behind()];

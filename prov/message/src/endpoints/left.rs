@@ -1,6 +1,5 @@
-//! What links leave that end: messages that came whole, and that no receive has taken.
-//! They are received like others, and have the number that their peer has then; with
-//! their endpoint they go.
+//! Complete unexpected messages of links that have ended. They are received like others, with the
+//! number that their peer has at that time, and are dropped with their endpoint.
 
 use std::collections::HashMap;
 
@@ -13,24 +12,24 @@ use crate::operation::EpKey;
 use crate::receipt::InboxKey;
 
 new_key_type! {
-    /// What one link has left.
+    /// The messages that one link has left.
     pub struct LeftKey;
 }
 
 /// See the [module](self) description.
 pub(crate) struct AllLeft<T: Transport> {
-    /// Where it is. The place of a key is the number of an origin.
+    /// The inbox that holds them. The index of a key is the number of an origin.
     of: SlotMap<LeftKey, InboxKey>,
     by_link: HashMap<T::Link, LeftKey>,
-    /// So many are there when it is time to look which of them are received.
+    /// The number of entries at which entries without messages are searched and removed.
     look_at: usize,
 }
 
-/// What is left of this many links is not worth a look whether it is received.
+/// Below this number of entries, the search for entries without messages is not worth its cost.
 const FEW: usize = 64;
 
 impl<T: Transport> AllLeft<T> {
-    /// Nothing.
+    /// Creates an empty set.
     pub fn new() -> Self {
         AllLeft {
             of: SlotMap::with_key(),
@@ -40,13 +39,13 @@ impl<T: Transport> AllLeft<T> {
     }
 }
 
-/// The number under which queues have what a link has left.
+/// The origin number under which queues file the messages that a link has left.
 fn heir(left: LeftKey) -> u32 {
     HEIR | left.data().as_ffi() as u32
 }
 
 impl<T: Transport> Endpoints<T> {
-    /// A link has ended, of which there are no messages but complete ones.
+    /// Handles the end of a link whose messages are all complete.
     pub(crate) fn leave(&mut self, ep: EpKey, inbox: InboxKey, link: T::Link) {
         let of_link = origin(link);
         if !self.has_of(inbox, of_link) {
@@ -70,7 +69,7 @@ impl<T: Transport> Endpoints<T> {
         }
     }
 
-    /// Whether messages of an origin are in an inbox.
+    /// Returns whether an inbox has messages of an origin.
     fn has_of(&mut self, inbox: InboxKey, origin: u32) -> bool {
         let inbox = self.inboxes.get_mut(inbox);
         inbox.is_some_and(|inbox| {
@@ -78,7 +77,7 @@ impl<T: Transport> Endpoints<T> {
         })
     }
 
-    /// Forgets links of whose messages none is left.
+    /// Removes entries whose messages have all been received.
     #[cold]
     fn forget_received(&mut self) {
         let keys: Vec<LeftKey> = self.left.of.keys().collect();
@@ -95,23 +94,24 @@ impl<T: Transport> Endpoints<T> {
         self.left.look_at = FEW.max(2 * self.left.of.len());
     }
 
-    /// How many links are remembered for what they have left.
+    /// Returns the number of entries.
     pub fn left_behind(&self) -> usize {
         self.left.of.len()
     }
 
-    /// What a link has left, if anything.
+    /// Returns what a link has left, if anything.
     pub(crate) fn left_of(&self, link: T::Link) -> Option<LeftKey> {
         self.left.by_link.get(&link).copied()
     }
 
-    /// Whether something of it is left still.
+    /// Returns whether any of its messages is still there.
     pub(crate) fn is_left(&mut self, key: LeftKey) -> bool {
         let inbox = self.left.of.get(key).copied();
         inbox.is_some_and(|inbox| self.has_of(inbox, heir(key)))
     }
 
-    /// The address vector has learnt or forgotten the peer: see [`Endpoints::relabel`].
+    /// Handles that the address vector has learnt or forgotten the peer: see
+    /// [`Endpoints::relabel`].
     pub(crate) fn relabel_left(&mut self, key: LeftKey, src: u64) {
         let Some(&inbox) = self.left.of.get(key) else {
             return;
@@ -126,7 +126,7 @@ impl<T: Transport> Endpoints<T> {
         self.admit_held_back();
     }
 
-    /// Drops it without a word to the sender.
+    /// Drops the messages without informing the sender.
     pub(crate) fn drop_left(&mut self, key: LeftKey) {
         let Some(inbox) = self.left.of.remove(key) else {
             return;

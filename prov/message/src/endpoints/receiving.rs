@@ -1,5 +1,5 @@
-//! Receives that the application posts (fi_msg(3), fi_tagged(3)), and what they
-//! do to messages that came before them.
+//! Receives that the application posts (fi_msg(3), fi_tagged(3)), and their effect on messages that
+//! have already arrived.
 
 use fabric_abi::{FI_CLAIM, FI_COMPLETION, FI_DISCARD, FI_MULTI_RECV, FI_PEEK, FI_PEER_TRANSFER};
 use prov_util::buffer::AppIov;
@@ -14,28 +14,28 @@ use crate::operation::EpKey;
 use crate::receipt::InboxKey;
 use crate::reports::{Reports, Seen};
 
-/// What a posted receive has come to.
+/// The result of posting a receive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Posting {
-    /// It waits, or has taken messages that had come: see to the actions.
+    /// It was posted, or has matched messages that had arrived; actions may be queued.
     Done,
-    /// Nothing was found by a look at messages that wait (`FI_PEEK`).
+    /// A peek (`FI_PEEK`) found no message.
     NotFound,
 }
 
-/// Who posts a receive.
+/// Who posts a receive, and where.
 #[derive(Clone, Copy, Debug)]
 pub struct Poster {
-    /// Where to.
+    /// The inbox.
     pub inbox: InboxKey,
-    /// The endpoint; none for a shared context.
+    /// The endpoint; `None` for a shared context.
     pub ep: Option<EpKey>,
-    /// Whether the receive names the peer it is for.
+    /// Whether receives are matched by source.
     pub directed: bool,
 }
 
 impl<T: Transport> Endpoints<T> {
-    /// An endpoint as the poster of receives.
+    /// Describes an endpoint as the poster of receives.
     #[inline(always)]
     pub fn poster(&self, ep: EpKey) -> Result<Poster> {
         let state = self.eps.get(ep).ok_or(Errno::EOPBADSTATE)?;
@@ -46,9 +46,9 @@ impl<T: Transport> Endpoints<T> {
         })
     }
 
-    /// Posts a receive that just waits, if that takes a few instructions; `false`,
-    /// and nothing has happened, for all else, which is for [`Endpoints::post`]. The
-    /// receive stays in registers: nobody is told where it is.
+    /// The fast path for a receive that is appended to the queue in a few instructions. Returns
+    /// `false`, without any effect, for all others, which [`Endpoints::post`] handles. The receive
+    /// stays in registers, since no reference to it is passed on.
     #[inline(always)]
     pub fn post_at_once(&mut self, poster: Poster, receive: &Receive) -> bool {
         let Some(inbox) = self.inboxes.get_mut(poster.inbox) else {
@@ -62,14 +62,12 @@ impl<T: Transport> Endpoints<T> {
             && queue.post_at_once(context, receive.flags, filter, &receive.buffers, size)
     }
 
-    /// Posts a receive, or looks at messages that wait for one.
+    /// Posts a receive, or peeks at the unexpected messages.
     ///
-    /// # Errors
-    /// `-FI_EAGAIN` where there is no room for it, `-FI_ENOMSG` for a claim of a tagged
-    /// message that was not set aside, `-FI_ENOSYS` where another provider has the
-    /// receives. One that no message will come for is taken, and ends at once
-    /// with an error entry, as those posted before the end do: its application
-    /// may not know of the end yet.
+    /// # Errors `-FI_EAGAIN` if the queue is full, `-FI_ENOMSG` for a claim of a tagged message
+    /// that was not set aside, `-FI_ENOSYS` if another provider has the receives. After the only
+    /// link has ended, a receive is accepted and completes with an error entry, like those posted
+    /// before the end: the application may not know of the end yet.
     #[inline(never)]
     pub fn post(&mut self, poster: Poster, receive: &Receive) -> Result<Posting> {
         let inbox = self.inboxes.get(poster.inbox);
@@ -80,8 +78,8 @@ impl<T: Transport> Endpoints<T> {
             self.peek(poster, receive)
         } else if receive.flags & FI_CLAIM != 0 {
             match (self.claim(poster, receive), receive.select) {
-                // The flag means something for tagged messages, and for those that an
-                // endpoint buffers: what is not one of them is an ordinary receive.
+                // `FI_CLAIM` applies to tagged messages and to those that an endpoint buffers.
+                // Otherwise the receive is an ordinary one.
                 (Err(Errno::ENOMSG), Select::Untagged) => {
                     let flags = receive.flags & !(FI_CLAIM | FI_DISCARD);
                     self.post_to_queue(poster, &Receive { flags, ..*receive })
@@ -98,7 +96,8 @@ impl<T: Transport> Endpoints<T> {
     fn post_to_queue(&mut self, poster: Poster, receive: &Receive) -> Result<Posting> {
         let key = poster.inbox;
         let inbox = self.inboxes.get_mut(key).ok_or(Errno::EOPBADSTATE)?;
-        // A peer hears of all its transfers, and where they come from is told by their tags and sources alone.
+        // A peer provider is informed of all its transfers through its own callback, and their
+        // matching always uses the source.
         let is_transfer = receive.flags & FI_PEER_TRANSFER != 0;
         let flags = match is_transfer {
             true => receive.flags & !FI_COMPLETION,
@@ -118,20 +117,20 @@ impl<T: Transport> Endpoints<T> {
             ignore: filter.ignore,
             flags,
         });
-        // A buffer for many messages takes all that fit.
+        // A multi-receive buffer takes all messages that fit.
         while let Some((matched, message)) = taken {
             let multi = matched.multi;
             self.deliver(key, matched, message);
             taken = multi.and_then(|multi| self.inboxes.get_mut(key)?.queue(tagged).refill(multi));
         }
         if let (Some(cause), Some(ep)) = (ended, poster.ep) {
-            // And gets no more.
+            // The link has ended, so the receive cannot get further messages.
             self.cancel_receives(ep, cause);
         }
         Ok(Posting::Done)
     }
 
-    /// `FI_CLAIM` without `FI_PEEK`: receives or drops what was set aside.
+    /// `FI_CLAIM` without `FI_PEEK`: receives or drops the message that was set aside.
     fn claim(&mut self, poster: Poster, receive: &Receive) -> Result<Posting> {
         let (tagged, _) = select(receive, poster.directed);
         let context = Context::of(receive.context).0;
@@ -146,7 +145,8 @@ impl<T: Transport> Endpoints<T> {
             let matched = Matched {
                 context,
                 buf: receive.buffers,
-                // Completions say so of messages that were buffered alone.
+                // Completions have this flag only for messages that an endpoint buffers
+                // (`FI_BUFFERED_RECV`).
                 flags: receive.flags & !FI_CLAIM,
                 multi: None,
             };
@@ -179,7 +179,7 @@ impl<T: Transport> Endpoints<T> {
         Ok(Posting::Done)
     }
 
-    /// Tells the application that a look has found nothing.
+    /// Reports a peek that found nothing.
     pub fn report_nothing_found(&self, poster: Poster, receive: &Receive) {
         self.report_look(poster, receive, None);
     }
@@ -194,7 +194,7 @@ impl<T: Transport> Endpoints<T> {
         }
     }
 
-    /// `fi_cancel`: `-FI_ENOENT` where no such receive waits.
+    /// Implements fi_cancel(3): `-FI_ENOENT` if no such receive is posted.
     pub fn cancel(&mut self, poster: Poster, context: Context) -> Result {
         let inbox = self.inboxes.get_mut(poster.inbox);
         let inbox = inbox.ok_or(Errno::EOPBADSTATE)?;
@@ -213,7 +213,7 @@ impl<T: Transport> Endpoints<T> {
         Err(Errno::ENOENT)
     }
 
-    /// Ends an endpoint's receives for this cause, unless others share them.
+    /// Ends the posted receives of an endpoint with this error, unless its inbox is shared.
     pub fn cancel_receives(&mut self, ep: EpKey, cause: Errno) {
         let Some(key) = self.eps.get(ep).map(|ep| ep.inbox) else {
             return;
@@ -228,8 +228,8 @@ impl<T: Transport> Endpoints<T> {
         }
     }
 
-    /// Ends an endpoint's receives that only messages from `src` could have
-    /// filled, for this cause.
+    /// Ends the posted receives of an endpoint that only messages from `src` can match, with this
+    /// error.
     pub fn cancel_receives_from(&mut self, ep: EpKey, src: u64, cause: Errno) {
         let Some(key) = self.eps.get(ep).map(|ep| ep.inbox) else {
             return;
@@ -247,9 +247,8 @@ impl<T: Transport> Endpoints<T> {
         }
     }
 
-    /// The only link that could bring messages for an endpoint's own inbox has
-    /// ended, for this cause: its receives end, and no more are taken but for what
-    /// has come.
+    /// Handles that the only link of an endpoint with its own inbox has ended with this error: its
+    /// posted receives end, and later ones match only messages that have already arrived.
     pub fn end_receives(&mut self, ep: EpKey, cause: Errno) {
         if let Some(state) = self.eps.get(ep)
             && let Some(inbox) = self.inboxes.get_mut(state.inbox)
@@ -273,8 +272,7 @@ impl<T: Transport> Endpoints<T> {
             Some(ep) => self.eps.get(ep).map(|ep| &ep.reports),
             None => self.shared_reports(inbox),
         };
-        // A buffer for many messages is reported with the last of those that
-        // are still arriving.
+        // A multi-receive buffer is reported with the last message that is still arriving in it.
         if cancelled.buf.is_some()
             && let Some(reports) = reports
         {
@@ -282,9 +280,9 @@ impl<T: Transport> Endpoints<T> {
         }
     }
 
-    /// Where a shared receive context reports what belongs to no endpoint: to
-    /// queues of its own, or else, as fi_endpoint(3) has none for it, to those
-    /// of an endpoint that receives through it.
+    /// The queues to which a shared receive context reports what belongs to no endpoint: its own,
+    /// or, if none is bound (fi_endpoint(3) does not require it), those of an endpoint that uses
+    /// the context.
     fn shared_reports(&self, key: InboxKey) -> Option<&Reports> {
         let own = self.inboxes.get(key).map(|inbox| &inbox.reports);
         own.filter(|own| own.rx_cq.is_some() || own.counters.recv.is_some())
@@ -294,8 +292,8 @@ impl<T: Transport> Endpoints<T> {
             })
     }
 
-    /// Gives the messages of a link another source: the address vector learnt or
-    /// forgot the peer.
+    /// Gives the messages of a link another source, after the address vector learnt or forgot the
+    /// peer.
     pub fn relabel(&mut self, ep: EpKey, link: T::Link, src: u64) {
         let Some(key) = self.eps.get(ep).map(|ep| ep.inbox) else {
             return;
@@ -317,9 +315,8 @@ impl<T: Transport> Endpoints<T> {
         self.admit_held_back();
     }
 
-    /// A link of an endpoint has ended: its messages that are not complete are
-    /// dropped. Receives that have got one, of which the provider does not know
-    /// yet, end with `error`.
+    /// Handles the end of a link: its incomplete messages are dropped. Receives that have matched
+    /// one of them, of which the provider does not know yet, end with `error`.
     pub fn link_ended(&mut self, ep: EpKey, link: T::Link, error: Errno) {
         self.end_actions(link, error);
         if let Some(key) = self.eps.get(ep).map(|ep| ep.inbox) {
@@ -340,7 +337,7 @@ impl<T: Transport> Endpoints<T> {
         self.admit_held_back();
     }
 
-    /// Nothing is to be done any more for a link.
+    /// Cancels the queued actions of a link.
     fn end_actions(&mut self, link: T::Link, error: Errno) {
         for action in self.actions.take_of(link) {
             if let Some((receipt, memory)) = action.receive() {
@@ -349,8 +346,7 @@ impl<T: Transport> Endpoints<T> {
         }
     }
 
-    /// Closes an endpoint, whose links have ended, and returns the provider's
-    /// part.
+    /// Closes an endpoint whose links have ended, and returns the provider's data.
     pub fn close(&mut self, ep: EpKey) -> Option<T::Endpoint> {
         let state = self.eps.remove(ep)?;
         let shared = self
@@ -371,7 +367,7 @@ impl<T: Transport> Endpoints<T> {
         Some(state.own)
     }
 
-    /// Closes an inbox with all that waits in it.
+    /// Closes an inbox with everything that waits in it.
     pub fn close_inbox(&mut self, key: InboxKey) {
         self.drop_messages(key, |_| true);
         self.withdraw(key);
@@ -379,7 +375,7 @@ impl<T: Transport> Endpoints<T> {
         self.admit_held_back();
     }
 
-    /// Drops messages without a word to their senders.
+    /// Drops messages without informing their senders.
     fn drop_messages(&mut self, key: InboxKey, is_gone: impl Fn(&Unexpected<T>) -> bool) {
         for tagged in [false, true] {
             let Some(inbox) = self.inboxes.get_mut(key) else {

@@ -1,16 +1,14 @@
-//! What peers do to this process's memory (fi_rma(3), fi_atomic(3)), and where
-//! messages go.
+//! The target side of one-sided operations (fi_rma(3), fi_atomic(3)), and the destinations of
+//! messages.
 //!
-//! A peer names memory by a list of keys and addresses. [`Target::resolve`] says
-//! what that is, and whether the peer may touch it. Then the provider moves the
-//! bytes, at once or as they come, and says so when it is done
-//! ([`Target::was_written`], [`Target::was_read`]). [`Target::atomic`] does
-//! everything, and so does [`own`] for peers in this process. None of it
-//! allocates, but an atomic operation may lengthen the buffer that it is given
-//! for its result.
+//! A peer names memory by a list of keys and addresses. [`Target::resolve`] checks whether the peer
+//! may access it. Then the provider moves the bytes, in one step or as they arrive, and reports the
+//! end ([`Target::was_written`], [`Target::was_read`]). [`Target::atomic`] performs a whole atomic
+//! operation, and [`own`] does so for peers in the same process. None of this allocates, except
+//! that an atomic operation may grow the buffer for its result.
 //!
-//! Registered memory can be closed at any time. Whoever touches it holds the
-//! region open for that moment, and what was closed is left alone.
+//! Registered memory can be closed at any time. Each access holds the region open for its duration,
+//! and a closed region is not touched.
 
 pub mod own;
 
@@ -26,30 +24,29 @@ use crate::endpoints::{Endpoint, Endpoints};
 use crate::operation::EpKey;
 use crate::reports::Reports;
 
-/// The registered memory of a domain, for the peers of one lane or endpoint.
+/// The registered memory of a domain, as the peers of one lane or endpoint access it.
 pub struct Target {
     /// Finds the regions; the memory of a [`Place`] is reached through it.
     pub memory: Accessor,
-    /// Room for the operands and the results of [`own`] operations.
+    /// Scratch buffers for the operands and the results of [`own`] operations.
     operands: Vec<u8>,
     old: Vec<u8>,
 }
 
-/// Who accesses memory, and where the application hears of it.
+/// The peer that accesses memory, and the queues that report it.
 #[derive(Clone, Copy)]
 pub struct Visitor<'a> {
-    /// To whom the peer belongs.
+    /// The job that the peer belongs to.
     pub job: Job,
-    /// Of the endpoint that the access came to.
+    /// Completion queues and counters of the endpoint that is accessed.
     pub reports: &'a Reports,
-    /// The peer, or [`ANY_SOURCE`](prov_util::matching::ANY_SOURCE) while the
-    /// address vector does not know it. Looked at for immediate data only.
+    /// The peer's number, or [`ANY_SOURCE`](prov_util::matching::ANY_SOURCE) if the address vector
+    /// does not know it. Used for immediate data only.
     pub src: u64,
 }
 
 impl<T: Transport> Endpoint<T> {
-    /// The provider's part, and the peer `src` as visitor of the endpoint's
-    /// memory.
+    /// Returns the provider's data, and the peer `src` as the visitor of the endpoint's memory.
     #[inline]
     pub fn visited(&mut self, src: u64) -> (&mut T::Endpoint, Visitor<'_>) {
         let visitor = Visitor {
@@ -62,9 +59,9 @@ impl<T: Transport> Endpoint<T> {
 }
 
 impl<T: Transport> Endpoints<T> {
-    /// Bytes are in their place, or `outcome` says why not, and the application hears
-    /// of it: of what the peer `src` of an endpoint has written, too. Returns what
-    /// the peer is to be told.
+    /// Handles the end of a transfer to its destination with `outcome`, and reports it: a receive,
+    /// a read, or what the peer `src` has written. Returns the acknowledgement that the peer is
+    /// due.
     pub fn placed(
         &mut self,
         registered: &mut Option<Target>,
@@ -98,22 +95,22 @@ impl<T: Transport> Endpoints<T> {
     }
 }
 
-/// Why a peer does not get what it asks for.
+/// The reason why a peer's request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It names memory that it may not access so, or that is not there.
+    /// It names memory that it may not access in this way, or that does not exist.
     Memory {
         /// `-FI_ENOKEY`, `-FI_EACCES`
         error: Errno,
-        /// The part of its list.
+        /// The element of its list that is refused.
         piece: RemotePiece,
     },
-    /// The request makes no sense: this library's peers make none of that kind.
+    /// The request is malformed: this library's peers never send it.
     Malformed(&'static str),
 }
 
 impl Refusal {
-    /// As an operation's outcome.
+    /// The error as an operation's outcome.
     pub fn error(&self) -> Errno {
         match self {
             Refusal::Memory { error, .. } => *error,
@@ -125,21 +122,20 @@ impl Refusal {
 /// A peer's atomic operation.
 #[derive(Clone, Copy, Debug)]
 pub struct AtomicRequest<'a> {
-    /// Whether it has a result, or compares.
+    /// Whether it fetches the old value, or compares.
     pub form: Form,
     /// `enum fi_op`, as the peer sent it.
     pub op: u32,
     /// `enum fi_datatype`, as the peer sent it.
     pub datatype: u32,
-    /// The operands, where the operation has some, and then what the memory is
-    /// compared with, where it is.
+    /// The operands, if the operation has some, followed by the comparison values, if it compares.
     pub operands: &'a [u8],
     /// Immediate data.
     pub data: Option<u64>,
 }
 
 impl Target {
-    /// The memory that is registered in this table.
+    /// Creates the target for the memory that is registered in this table.
     pub fn new(table: &MrTable) -> Self {
         Target {
             memory: table.accessor(),
@@ -148,15 +144,14 @@ impl Target {
         }
     }
 
-    /// The memory that a peer names, if it may access it so (`FI_REMOTE_READ`,
-    /// `FI_REMOTE_WRITE`): that is up to the keys, the ranges and the access of the regions,
-    /// whatever the capabilities of the endpoint.
+    /// Returns the memory that a peer names, if it may access it in this way (`FI_REMOTE_READ`,
+    /// `FI_REMOTE_WRITE`). Keys, ranges and access rights of the regions decide that; the
+    /// capabilities of the endpoint do not.
     ///
-    /// An operation of no bytes is judged at its keys as well. Without a valid one
-    /// it has nothing to do, so it succeeds, as on RDMA devices, which do not look
-    /// at the key then; but the grants have no parts, and nothing is reported of
-    /// it. With immediate `data` it is refused, or the data would be lost without
-    /// an error.
+    /// An operation of no bytes has its keys checked as well. Without a valid key it succeeds
+    /// without any effect, as on RDMA devices, which do not check the key of such an operation; its
+    /// grants are empty, and nothing is reported. With immediate `data` it is refused, because the
+    /// data would otherwise be lost without an error.
     #[inline]
     pub fn resolve(
         &mut self,
@@ -170,7 +165,7 @@ impl Target {
             Err(_) if data.is_none() && list.iter().all(|piece| piece.len == 0) => {
                 Ok(Grants::default())
             }
-            // There is no key at all.
+            // The list is empty, so there is no key.
             Ok(grants) if data.is_some() && grants.parts().is_empty() => Err(Refusal::Memory {
                 error: Errno::ENOKEY,
                 piece: RemotePiece::default(),
@@ -198,8 +193,8 @@ impl Target {
         Ok(grants)
     }
 
-    /// A peer's atomic operation. `result` is filled with what the memory held
-    /// before, or emptied where the peer does not ask for it.
+    /// Performs a peer's atomic operation. `result` is filled with the old values, or emptied if
+    /// the peer does not ask for them.
     pub fn atomic(
         &mut self,
         visitor: &Visitor<'_>,
@@ -250,8 +245,8 @@ impl Target {
         Ok(())
     }
 
-    /// A peer has written to memory, with an operation of `kind` (`FI_RMA`,
-    /// `FI_ATOMIC`) and perhaps immediate data.
+    /// Reports that a peer has written to memory, with an operation of `kind` (`FI_RMA`,
+    /// `FI_ATOMIC`) and possibly immediate data.
     #[inline]
     pub fn was_written(
         &mut self,
@@ -268,9 +263,9 @@ impl Target {
         visitor.reports.remote_write(kind, len, data, visitor.src);
     }
 
-    /// A peer has written to memory by itself ([`prov_util::mr::publish`]). Regions that
-    /// were closed since count nothing; but immediate data is reported, since the peer knows
-    /// that its operation has succeeded.
+    /// Reports that a peer has written to memory by itself ([`prov_util::mr::publish`]). Regions
+    /// that were closed since then do not count it; immediate data is reported nevertheless, since
+    /// the peer has seen its operation succeed.
     pub fn has_been_written(
         &mut self,
         visitor: &Visitor<'_>,
@@ -288,7 +283,7 @@ impl Target {
         }
     }
 
-    /// A peer has read memory by itself.
+    /// Reports that a peer has read memory by itself.
     pub fn has_been_read(&mut self, visitor: &Visitor<'_>, list: &[RemotePiece]) {
         match self.granted(visitor, FI_REMOTE_READ, list) {
             Ok(grants) => self.was_read(visitor, &grants),
@@ -296,7 +291,7 @@ impl Target {
         }
     }
 
-    /// A peer has read memory.
+    /// Reports that a peer has read memory.
     #[inline]
     pub fn was_read(&mut self, visitor: &Visitor<'_>, grants: &Grants) {
         if grants.parts().is_empty() {
@@ -307,17 +302,17 @@ impl Target {
     }
 }
 
-/// Where a message goes to: memory of an operation, or memory that the
-/// application registered for peers.
+/// The destination of a message: a buffer of an operation, or memory that the application has
+/// registered for peers.
 pub enum Place {
-    /// Of an operation in flight.
+    /// The buffer of an outstanding operation.
     App(AppIov),
-    /// Registered, one after another.
+    /// Registered memory; the parts follow one another.
     Registered(Grants),
 }
 
 impl Place {
-    /// Copies bytes to their place `at` the offset, as far as there is room.
+    /// Copies bytes to the offset `at` of the destination, as far as they fit.
     #[inline]
     pub fn write_at(&self, registered: &mut Option<Target>, at: usize, bytes: &[u8]) {
         match self {
@@ -332,7 +327,7 @@ impl Place {
         }
     }
 
-    /// The application's memory, as far as it is an operation's.
+    /// The application's buffer; empty for registered memory.
     pub fn memory(&self) -> AppIov {
         match self {
             Place::App(memory) => *memory,
@@ -340,9 +335,9 @@ impl Place {
         }
     }
 
-    /// Calls `work` with the memory from the offset on, up to `len` bytes and to
-    /// the end of its part; not if that is closed. Returns how many bytes the
-    /// memory has, or would have.
+    /// Calls `work` with up to `len` bytes of memory from the offset on, up to the end of its part;
+    /// does not call it if that part's region is closed. Returns the number of bytes that the part
+    /// has or would have.
     pub fn part(
         &self,
         registered: &mut Option<Target>,

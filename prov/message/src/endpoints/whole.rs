@@ -1,4 +1,4 @@
-//! Messages that are here in full when they come: received, or kept, in one
+//! Messages whose whole payload is available when they arrive: they are received or buffered in one
 //! step.
 
 use prov_util::buffer::{Iov, Piece};
@@ -10,20 +10,20 @@ use crate::endpoints::inbox::{Body, Transport};
 use crate::endpoints::keeping::Purse;
 use crate::operation::EpKey;
 
-/// The bytes of a message that is here in full.
+/// A complete payload.
 pub trait Whole {
-    /// How many.
+    /// Its length in bytes.
     fn len(&self) -> usize;
 
-    /// Whether there are none.
+    /// Returns whether it is empty.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Copies as many of them as fit.
+    /// Copies as many bytes as fit.
     fn copy_to(&self, memory: &Iov<'_>);
 
-    /// Appends all of them.
+    /// Appends all bytes.
     fn append_to(&self, bytes: &mut Vec<u8>);
 }
 
@@ -75,20 +75,20 @@ impl Whole for Piece<'_> {
     }
 }
 
-/// What has become of a message that came whole.
+/// What happened to a complete message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Taken<A> {
-    /// A receive has completed with it; this is what the sender is to be told.
+    /// A receive has completed with it; this is the acknowledgement that the sender is due.
     Received(A),
-    /// It waits in the inbox.
+    /// It was buffered in the inbox.
     Kept,
     /// Nothing: there is no room for it, or the endpoint is closed.
     Refused,
 }
 
 impl<T: Transport> Arrival<T> {
-    /// A message that an endpoint of this process has posted, which comes on
-    /// `link` to the endpoint `ep`.
+    /// The header of a message that an endpoint of this process has posted; it arrives on `link` at
+    /// the endpoint `ep`.
     #[inline]
     pub fn of(message: &Transmit, link: T::Link, ep: EpKey, src: u64) -> Self {
         let (tagged, tag) = match message.tag {
@@ -110,7 +110,7 @@ impl<T: Transport> Arrival<T> {
 }
 
 impl<T: Transport> Endpoints<T> {
-    /// Takes in a message that is here in full.
+    /// Delivers a complete message to a posted receive, or buffers it.
     #[inline]
     pub fn take_in(
         &mut self,

@@ -1,5 +1,5 @@
-//! RDM endpoints reach their peers over links: what is done about what
-//! [`Peers`] answers, whatever the links are.
+//! RDM endpoints reach their peers over links: carries out the decisions of [`Peers`], whatever the
+//! kind of link.
 
 use std::collections::HashSet;
 use std::fmt::Display;
@@ -16,40 +16,39 @@ use crate::peers::{
     AddressVector, Deferred, Destination, Ended, Failure, GivenUp, PeerKey, Peers, Step, Target,
 };
 
-/// An operation that waits for its link, and what counts it.
+/// An operation that waits for its link, with its ticket.
 pub type Waiting = (Deferred, Ticket);
 
-/// What a core calls a link.
+/// A core's key of a link.
 type Link<C> = <<C as Core>::Transport as Transport>::Link;
 
 /// The peers of an endpoint of a core.
 pub type PeersOf<C> = Peers<Link<C>, <C as Reaching>::Vector, Waiting>;
 
-/// What it calls the address of one.
+/// The address type of a core's peers.
 type Address<C> = <<C as Reaching>::Vector as AddressVector>::Address;
 
 impl<L: Copy + Eq, V: AddressVector> Peers<L, V, Waiting> {
-    /// Gives up what waits for links, without a word.
+    /// Gives up the operations that wait for links, without completions.
     pub fn abandon(mut self) {
         self.drain().for_each(|(_, ticket)| ticket.abandon());
     }
 }
 
-/// A core with RDM endpoints, which says how a peer is reached.
+/// A core with RDM endpoints, which defines how a peer is reached.
 pub trait Reaching: Core {
-    /// What the peers are found in.
+    /// The address vector in which peers are found.
     type Vector: AddressVector<Address: Display>;
 
-    /// Where it logs, such as `tcp::ep_ctrl`.
+    /// The target of its log messages, such as `tcp::ep_ctrl`.
     const LOG_TARGET: &'static str;
 
-    /// The peers of an endpoint; `None` if it is closed, or has one peer alone.
+    /// Returns the peers of an endpoint; `None` if it is closed, or is connected to a single peer.
     fn peers(&mut self, ep: EpKey) -> Option<&mut PeersOf<Self>>;
 
-    /// Asks a peer for a link.
+    /// Begins to connect to a peer.
     ///
-    /// # Errors
-    /// Why there is none.
+    /// # Errors The reason why it is impossible.
     fn ask(
         &mut self,
         ep: EpKey,
@@ -57,38 +56,36 @@ pub trait Reaching: Core {
         target: &Target<Address<Self>>,
     ) -> Result<Link<Self>>;
 
-    /// What it means for operations that wait that a peer could not be asked.
+    /// Classifies the error of [`Reaching::ask`] for the operations that wait.
     fn not_asked(&mut self, _ep: EpKey, _peer: PeerKey, error: Errno) -> Failure {
         Failure::of(error)
     }
 
-    /// Has [`Reaching::due`] called at this time.
+    /// Schedules a call of [`Reaching::due`] at this time.
     fn call_at(&mut self, at: Instant, ep: EpKey, peer: PeerKey);
 
-    /// The messages of a link have this source from now on.
+    /// Sets the source of a link's messages.
     fn has_source(&mut self, link: Link<Self>, source: u64);
 
-    /// Where an operation of an endpoint for the peer `addr` goes.
+    /// Returns the destination of an operation to the peer `addr`.
     ///
-    /// # Errors
-    /// Those of [`Peers::destination`], `-FI_EOPBADSTATE` without peers.
+    /// # Errors Those of [`Peers::destination`], `-FI_EOPBADSTATE` without peers.
     #[inline]
     fn reach(&mut self, ep: EpKey, addr: u64) -> Result<Destination<Link<Self>>> {
         let peers = self.peers(ep).ok_or(Errno::EOPBADSTATE)?;
         let destination = peers.destination(addr);
         if peers.is_relabelled() {
-            // What that leads to may end the link.
+            // The update may end the link.
             self.follow_av(ep);
             return self.reach(ep, addr);
         }
         destination
     }
 
-    /// Keeps an operation until there is a link to its peer.
+    /// Queues an operation until there is a link to its peer.
     ///
-    /// # Errors
-    /// `-FI_EAGAIN` where too much waits, and the reason why the peer is out of
-    /// reach.
+    /// # Errors `-FI_EAGAIN` if too many operations are outstanding, or the reason why the peer is
+    /// unreachable.
     fn defer(&mut self, peer: PeerKey, op: Op, request: impl FnOnce() -> Deferred) -> Result {
         let endpoint = self.endpoints().get_mut(op.ep).ok_or(Errno::EOPBADSTATE)?;
         if !endpoint.ledger.has_room() {
@@ -115,7 +112,7 @@ pub trait Reaching: Core {
         }
     }
 
-    /// Makes an attempt to reach a peer, if that is the step to be taken.
+    /// Begins an attempt to reach a peer, if that is the step to be taken.
     fn take_step(&mut self, ep: EpKey, step: Step) {
         let Step::Start(peer) = step else {
             return;
@@ -136,7 +133,7 @@ pub trait Reaching: Core {
         }
     }
 
-    /// There is no link to a peer after all, nor one on its way.
+    /// Handles a failed attempt that had no link.
     fn not_reached(&mut self, ep: EpKey, peer: PeerKey, failure: Failure) {
         if let Some(peers) = self.peers(ep) {
             let ended = peers.not_begun(peer, failure, Instant::now());
@@ -144,7 +141,7 @@ pub trait Reaching: Core {
         }
     }
 
-    /// A link to a peer, open or not yet, has ended.
+    /// Handles the end of a link, whether it was open or not.
     fn link_ended(&mut self, ep: EpKey, peer: PeerKey, link: Link<Self>, failure: Failure) {
         let left = self.endpoints().left_of(link);
         if let Some(peers) = self.peers(ep) {
@@ -159,7 +156,7 @@ pub trait Reaching: Core {
         }
     }
 
-    /// Forgets what links have left that is received by now.
+    /// Forgets the messages of ended links that have been received.
     #[cold]
     fn forget_received(&mut self, ep: EpKey) {
         let mut left = self.peers(ep).map(|peers| peers.all_left());
@@ -172,7 +169,7 @@ pub trait Reaching: Core {
         }
     }
 
-    /// The time has come to look after a peer without a link.
+    /// Handles the timer of a peer without a link.
     fn due(&mut self, ep: EpKey, peer: PeerKey, now: Instant) {
         if let Some(peers) = self.peers(ep) {
             let step = peers.due(peer, now);
@@ -180,8 +177,8 @@ pub trait Reaching: Core {
         }
     }
 
-    /// A receive will be posted for messages of one peer. Returns whether one of
-    /// the peers is lost. See [`crate::Sources::expects`].
+    /// Called before a receive for one peer is posted. Returns whether any peer is lost. See
+    /// [`crate::Sources::expects`].
     #[inline]
     fn expects_one(&mut self, ep: EpKey) -> bool {
         let Some(peers) = self.peers(ep) else {
@@ -194,8 +191,8 @@ pub trait Reaching: Core {
         any_lost
     }
 
-    /// A receive was posted for messages of one peer. If that was lost, finds
-    /// out whether it is back. See [`crate::Sources::awaits`].
+    /// Called after a receive for one peer was posted. If the peer is lost, finds out whether it is
+    /// reachable again. See [`crate::Sources::awaits`].
     #[cold]
     fn look_for_peer(&mut self, ep: EpKey, addr: u64) {
         if let Some(peers) = self.peers(ep) {
@@ -205,8 +202,7 @@ pub trait Reaching: Core {
         }
     }
 
-    /// Takes in what changed in an endpoint's address vector. See
-    /// [`crate::Sources::look`].
+    /// Follows the changes of an endpoint's address vector. See [`crate::Sources::look`].
     fn follow_av(&mut self, ep: EpKey) {
         if let Some(peers) = self.peers(ep) {
             peers.follow();
@@ -214,7 +210,7 @@ pub trait Reaching: Core {
         }
     }
 
-    /// Gives links the sources that their peers have now.
+    /// Gives links the sources that their peers have in the address vector.
     fn relabel(&mut self, ep: EpKey) {
         let Some(peers) = self.peers(ep) else {
             return;
@@ -231,7 +227,7 @@ pub trait Reaching: Core {
     }
 }
 
-/// What the end of a link, or of an attempt to make one, leads to.
+/// Handles the end of a link, or of an attempt to connect.
 fn follow_end<C: Reaching>(
     core: &mut C,
     ep: EpKey,
@@ -253,7 +249,7 @@ fn follow_end<C: Reaching>(
     }
 }
 
-/// The attempts to make a link have ended: what waits fails.
+/// Fails the waiting operations after the last attempt to connect.
 fn give_up<C: Reaching>(core: &mut C, ep: EpKey, given_up: GivenUp<Address<C>, Waiting>) {
     let error = given_up.error;
     log::warn!(
@@ -268,9 +264,8 @@ fn give_up<C: Reaching>(core: &mut C, ep: EpKey, given_up: GivenUp<Address<C>, W
     end_directed_receives(core, ep, given_up.source, error);
 }
 
-/// Ends the receives that only messages of this source could have filled: later
-/// ones end, too, unless the peer is back. Receives for anybody's messages wait
-/// on.
+/// Ends the posted receives that only messages of this source can match. Later ones end, too,
+/// unless the peer is reachable again. Receives that match any source are left.
 fn end_directed_receives<C: Reaching>(core: &mut C, ep: EpKey, source: Option<u64>, error: Errno) {
     if let (Some(source), Some(endpoint)) = (source, core.endpoints().get(ep))
         && (endpoint.directed || endpoint.reports.transfers.is_some())

@@ -1,32 +1,31 @@
-//! Where messages have their sources from: the address vector of their endpoint,
-//! which may know a peer only after its messages have come.
+//! How messages get their sources from the address vector of their endpoint, which may learn of a
+//! peer only after its messages have arrived.
 
 use crate::lane::reaching::Reaching;
 use crate::operation::EpKey;
 
 /// How the messages of a core `C` get their sources.
 pub trait Sources<C> {
-    /// A receive will be posted that names the peer it is for: messages are to
-    /// have their sources by then. Returns whether [`Sources::awaits`] is to be
-    /// called once it is.
+    /// Called before a receive that names its peer is posted: messages must have their sources by
+    /// then. Returns whether [`Sources::awaits`] has to be called afterwards.
     fn expects(_core: &mut C, _ep: EpKey) -> bool {
         false
     }
 
-    /// A receive was posted that only messages of this peer can fill.
+    /// Called after a receive was posted that only messages of this peer can match.
     fn awaits(_core: &mut C, _ep: EpKey, _peer: u64) {}
 
-    /// Looks for the sources of messages in the address vector, which has grown:
-    /// for an endpoint whose receives another provider has.
+    /// Looks up the sources of messages after the address vector has grown, for an endpoint whose
+    /// receives belong to another provider.
     fn look(_core: &mut C, _ep: EpKey) {}
 }
 
-/// Messages say what their sources are, from the start.
+/// For transports whose messages have their sources from the start.
 pub enum Known {}
 
 impl<C> Sources<C> for Known {}
 
-/// They are what the address vector calls the peers of an endpoint.
+/// For transports that find the sources among the peers of an endpoint.
 pub enum ByPeers {}
 
 impl<C: Reaching> Sources<C> for ByPeers {

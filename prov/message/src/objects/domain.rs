@@ -1,4 +1,4 @@
-//! fi_domain(3): memory registrations, and the lanes of endpoints.
+//! fi_domain(3): memory registration, and the lanes of endpoints.
 
 use std::ffi::c_int;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -31,27 +31,28 @@ use super::{Enabling, SoftEndpoint, SoftSharedReceive};
 use crate::endpoints::inbox::Transport;
 use crate::lane::{Core, Lane};
 
-/// Operations of one kind that may be posted at once where nobody says how many.
+/// Default size of a transmit or receive context, in operations: large enough that applications
+/// which do not ask for a size do not meet -FI_EAGAIN.
 const USUAL_SIZE: usize = 65536;
 
-/// What a provider adds to the objects of a software provider: the value that
-/// its domains have, and what its endpoints do about names and connections.
+/// What a provider adds to the objects of this module: the value of its domains, and the operations
+/// of its endpoints that concern names and connections.
 pub trait Provider: Send + Sync + Sized + 'static {
-    /// Its fabric.
+    /// The provider's fabric type.
     type Fabric: domain::Fabric<Domain = Domain<Self>>;
-    /// What its lanes hold.
+    /// The content of its lanes.
     type Core: Core;
-    /// What an endpoint has besides what its lane knows of it: what it needs
-    /// until it is enabled, and its addresses.
+    /// The data of an endpoint outside its lane: what it needs until it is enabled, and its
+    /// addresses.
     type Setup: Send;
 
-    /// Where its objects log.
+    /// The log targets of its objects.
     const LOG: Targets;
 
-    /// What the thread is called that helps the lanes, in 15 bytes at most.
+    /// Name of the progress thread; at most 15 bytes.
     const THREAD: &'static str;
 
-    /// The format of addresses, by the number in `fi_info::addr_format`.
+    /// The address format for a value of `fi_info::addr_format`.
     fn address_format(addr_format: u32) -> Option<Format> {
         Format::of(addr_format)
     }
@@ -59,23 +60,21 @@ pub trait Provider: Send + Sync + Sized + 'static {
     /// See [`Endpoint::IS_STRICT`](prov_util::endpoint::Endpoint::IS_STRICT).
     const IS_STRICT: bool = true;
 
-    /// Whether endpoints report to queues of another domain, so that threads
-    /// which have domains of their own meet there all the same.
+    /// Whether endpoints report to queues of another domain, so that threads with domains of their
+    /// own use the same queue.
     const DOMAINS_MEET: bool = false;
 
-    /// Whether a thread drives transfers where the application asks for
-    /// automatic progress.
+    /// Whether a thread makes progress if the application asks for automatic progress.
     fn drives_automatically(&self) -> bool {
         true
     }
 
-    /// A new lane, with a lock of this kind, or one that all endpoints are in.
+    /// Creates a lane with a lock of this kind, or returns the one that all endpoints share.
     ///
-    /// # Errors
-    /// What the system says to the descriptors that it needs.
+    /// # Errors The system's, for the descriptors that the lane needs.
     fn lane(&self, memory: &Arc<MrTable>, lock: LockKind) -> Result<Arc<Lane<Self::Core>>>;
 
-    /// What a new domain of a [`SoftFabric`](super::SoftFabric) has.
+    /// Returns the value for a new domain of a [`SoftFabric`](super::SoftFabric).
     #[must_use]
     fn for_domain(&self) -> Self
     where
@@ -84,19 +83,19 @@ pub trait Provider: Send + Sync + Sized + 'static {
         self.clone()
     }
 
-    /// Where a domain's regions are announced to peers that access memory by themselves.
+    /// Returns where a domain's regions are published to peers that access memory by themselves.
     fn publisher(&self) -> Option<Arc<dyn Publisher>> {
         None
     }
 
-    /// `fi_endpoint`
+    /// Implements fi_endpoint(3).
     ///
     /// # Errors
     /// `-FI_EINVAL` for attributes that the provider does not have.
     fn open(domain: &Domain<Self>, info: &Info) -> Result<Self::Setup>;
 
-    /// `fi_enable`: the endpoint's own part, for its lane. Nothing may fail after
-    /// it.
+    /// Implements fi_enable(3): creates the endpoint's part for its lane. No step after it may
+    /// fail.
     ///
     /// # Errors
     /// `-FI_ENOAV` and the like, and those of the system.
@@ -106,16 +105,16 @@ pub trait Provider: Send + Sync + Sized + 'static {
         enabling: Enabling<'_, Self>,
     ) -> Result<<<Self::Core as Core>::Transport as Transport>::Endpoint>;
 
-    /// The endpoint has got its place in the lane.
+    /// Called after the endpoint was added to its lane.
     ///
     /// # Errors
-    /// Those of the system; the endpoint then is closed in its lane again.
+    /// Those of the system; the endpoint is then closed in its lane again.
     fn enabled(&self, _setup: &mut Self::Setup, _ep: &SoftEndpoint<Self>) -> Result {
         Ok(())
     }
 
-    /// `fi_ep_bind` of an enabled endpoint: the own part of it in its lane follows,
-    /// where that has anything of what is bound. Reports do so without it.
+    /// Implements fi_ep_bind(3) for an enabled endpoint: updates the provider's part in the lane,
+    /// if it refers to what is bound. The reports are updated by the caller.
     fn rebound(
         &self,
         _setup: &mut Self::Setup,
@@ -124,18 +123,18 @@ pub trait Provider: Send + Sync + Sized + 'static {
     ) {
     }
 
-    /// `fi_close` of an endpoint that its lane knows no longer.
+    /// Called by fi_close(3) after the endpoint was removed from its lane.
     fn closed(&self, _setup: &mut Self::Setup) {}
 
-    /// The endpoint's own address.
+    /// Returns the endpoint's own address.
     fn name(ep: &SoftEndpoint<Self>) -> Result<Vec<u8>>;
 
-    /// `fi_setname`
+    /// Implements fi_setname(3).
     fn set_name(_ep: &SoftEndpoint<Self>, _name: &[u8]) -> Result {
         Err(Errno::ENOSYS)
     }
 
-    /// The connected peer's address.
+    /// Returns the connected peer's address.
     fn peer_name(_ep: &SoftEndpoint<Self>) -> Result<Vec<u8>> {
         Err(Errno::ENOSYS)
     }
@@ -145,27 +144,27 @@ pub trait Provider: Send + Sync + Sized + 'static {
         Err(Errno::ENOSYS)
     }
 
-    /// `fi_connect`
+    /// Implements fi_connect(3).
     fn connect(_ep: &SoftEndpoint<Self>, _address: &[u8], _data: &[u8]) -> Result {
         Err(Errno::ENOSYS)
     }
 
-    /// `fi_accept`
+    /// Implements fi_accept(3).
     fn accept(_ep: &SoftEndpoint<Self>, _data: &[u8]) -> Result {
         Err(Errno::ENOSYS)
     }
 
-    /// `fi_shutdown`
+    /// Implements fi_shutdown(3).
     fn shutdown(_ep: &SoftEndpoint<Self>) -> Result {
         Err(Errno::ENOSYS)
     }
 
-    /// `fi_getopt` for what not all endpoints have.
+    /// Implements fi_getopt(3) for options of all endpoints that this crate does not handle.
     fn option(&self, _name: c_int) -> Result<OptionValue> {
         Err(Errno::ENOPROTOOPT)
     }
 
-    /// `fi_getopt` for what each endpoint has for itself.
+    /// Implements fi_getopt(3) for options that each endpoint has for itself.
     ///
     /// # Errors
     /// `-FI_ENOPROTOOPT` for an option it does not have.
@@ -173,7 +172,7 @@ pub trait Provider: Send + Sync + Sized + 'static {
         Err(Errno::ENOPROTOOPT)
     }
 
-    /// `fi_setopt`, likewise.
+    /// Implements fi_setopt(3), likewise.
     ///
     /// # Errors
     /// `-FI_ENOPROTOOPT` for an option it does not have, and those of the option.
@@ -181,39 +180,38 @@ pub trait Provider: Send + Sync + Sized + 'static {
         Err(Errno::ENOPROTOOPT)
     }
 
-    /// Whether an endpoint with these attributes has a lane of its own, and does
-    /// not share one by its receive context or completion queue.
+    /// Returns whether an endpoint with these attributes has a lane of its own, instead of sharing
+    /// one by its receive context or completion queue.
     fn is_alone(info: &Info) -> bool {
         info.ep.ep_type == FI_EP_RDM
     }
 
-    /// Operations that an endpoint with these attributes may have posted at once
-    /// where the application names no number.
+    /// Default limit of outstanding transmit operations of an endpoint with these attributes.
     fn usual_tx_size(&self, _info: &Info) -> usize {
         USUAL_SIZE
     }
 
-    /// Receives that it may have posted at once, likewise.
+    /// Default limit of its posted receives.
     fn usual_rx_size(&self, _info: &Info) -> usize {
         USUAL_SIZE
     }
 
-    /// Receives that a shared context may have posted at once, likewise.
+    /// Default limit of posted receives of a shared receive context.
     fn usual_shared_size(&self) -> usize {
         USUAL_SIZE
     }
 
-    /// Whether receives may be another provider's (fi_peer(3)): the lanes take
-    /// in nothing while they are [deaf](crate::endpoints::foreign).
+    /// Whether receives may belong to another provider (fi_peer(3)): the lanes receive nothing
+    /// while they are [deaf](crate::endpoints::foreign).
     const IMPORTS_RECEIVES: bool = false;
 
-    /// The largest atomic operation, in bytes; 0 where there are none.
+    /// The largest atomic operation in bytes; 0 if there are none.
     const ATOMIC_LIMIT: usize = 0;
 
-    /// The atomic operations that there are.
+    /// The supported atomic operations.
     const ATOMICS: Offered = Offered::up_to(Self::ATOMIC_LIMIT);
 
-    /// To whom peers of an endpoint with these attributes belong.
+    /// Returns the job that the peers of an endpoint with these attributes belong to.
     fn job(_domain: &Domain<Self>, _setup: &Self::Setup) -> Job {
         Job::NONE
     }
@@ -221,25 +219,25 @@ pub trait Provider: Send + Sync + Sized + 'static {
 
 /// See the [module](self) description.
 pub struct Domain<P: Provider> {
-    /// What the provider adds.
+    /// The provider's value.
     pub own: P,
-    /// What peers may access.
+    /// The registered memory, which peers may access.
     pub memory: Arc<MrTable>,
-    /// Whether transfers are driven while the application does not.
+    /// Whether the progress thread drives the lanes while the application does not.
     is_auto: bool,
     lane_lock: LockKind,
     queue_lock: LockKind,
-    /// A forked child enables no endpoint here.
+    /// The process that opened it: a forked child cannot enable endpoints.
     process: Process,
     helper: Arc<Helper>,
     lanes: Arc<Lanes<P::Core>>,
-    /// Whether a thread may be in any lane, whatever others do.
+    /// Whether a thread may enter any lane, whatever other threads do.
     can_meet: bool,
     /// Lanes that endpoints share by a completion queue.
     by_queue: Mutex<Vec<OfQueue<P>>>,
 }
 
-/// The lane of the endpoints that are bound to a completion queue.
+/// The lane of the endpoints that are bound to one completion queue.
 struct OfQueue<P: Provider> {
     /// The queue's address.
     queue: usize,
@@ -247,14 +245,14 @@ struct OfQueue<P: Provider> {
 }
 
 impl<P: Provider> Domain<P> {
-    /// A domain with the attributes in `info`; peers have proved `job` for
-    /// regions without an authorization key of their own.
+    /// Creates a domain with the attributes in `info`. Peers have proved that they belong to `job`,
+    /// which applies to regions without an authorization key of their own.
     pub fn new(own: P, info: &Info, job: Option<Vec<u8>>, mr_target: &'static str) -> Self {
         let registrar = Registrar::Software;
         Self::with_registrar(own, info, job, mr_target, registrar)
     }
 
-    /// As [`Domain::new`], where somebody else registers memory, too.
+    /// Like [`Domain::new`], for memory that is also registered elsewhere.
     pub fn with_registrar(
         own: P,
         info: &Info,
@@ -276,14 +274,14 @@ impl<P: Provider> Domain<P> {
             true => FI_PROGRESS_AUTO,
             false => FI_PROGRESS_MANUAL,
         };
-        // Whoever has a counter of a region drives all lanes, and whoever reads an event
-        // queue those whose connections it tells of.
+        // A counter of a region drives all lanes, and an event queue drives those whose connections
+        // it reports.
         let is_connected = info.ep.ep_type == FI_EP_MSG;
         let may_meet = info.caps & FI_RMA_EVENT != 0 || is_connected;
         let threading = match info.domain.threading {
             FI_THREAD_COMPLETION if may_meet => FI_THREAD_SAFE,
-            // An event queue belongs to the fabric: the threads that read it need not be
-            // the one that has the domain.
+            // An event queue belongs to the fabric: a thread that reads it need not be the one that
+            // uses the domain.
             FI_THREAD_DOMAIN if is_connected => FI_THREAD_SAFE,
             threading => threading,
         };
@@ -304,14 +302,13 @@ impl<P: Provider> Domain<P> {
         }
     }
 
-    /// `-FI_EOPBADSTATE` in a child of the process that opened it.
+    /// Returns `-FI_EOPBADSTATE` in a child of the process that opened the domain.
     pub(super) fn check_process(&self) -> Result {
         let is_current = self.process.is_current();
         is_current.then_some(()).ok_or(Errno::EOPBADSTATE)
     }
 
-    /// The lane for an endpoint or a receive context that shares none by what it
-    /// is bound to.
+    /// Creates the lane for an endpoint or a receive context that shares none by its bindings.
     ///
     /// # Errors
     /// Those of [`Provider::lane`].
@@ -319,7 +316,7 @@ impl<P: Provider> Domain<P> {
         self.new_lane(self.lane_lock)
     }
 
-    /// [`Domain::lane`] for an endpoint that is bound so.
+    /// [`Domain::lane`] for an endpoint with these bindings.
     ///
     /// # Errors
     /// Those of [`Provider::lane`].
@@ -343,7 +340,7 @@ impl<P: Provider> Domain<P> {
         Ok(lane)
     }
 
-    /// A lane that only the owner of its receives drives.
+    /// Creates a lane that only the owner of its receives drives.
     ///
     /// # Errors
     /// Those of [`Provider::lane`].
@@ -353,9 +350,8 @@ impl<P: Provider> Domain<P> {
         Ok(lane)
     }
 
-    /// The lane for an endpoint that is bound so and shares it with others: that
-    /// of its receive context, or of its completion queue for receives or else
-    /// transmits.
+    /// Returns the lane for an endpoint that shares one by its bindings: that of its receive
+    /// context or of its completion queue for receives, otherwise for transmits.
     ///
     /// # Errors
     /// Those of [`Provider::lane`].
@@ -441,15 +437,15 @@ impl<P: Provider> domain::Domain for Domain<P> {
     }
 }
 
-/// All lanes of a domain: what a counter drives that counts accesses of peers to
-/// memory, whichever endpoint they come to.
+/// All lanes of a domain. A counter of a memory region drives them all, since peers may access the
+/// region through any endpoint.
 struct Lanes<C: Core> {
     state: Mutex<LanesState<C>>,
 }
 
 struct LanesState<C: Core> {
     list: Vec<Weak<Lane<C>>>,
-    /// Readable when a lane's descriptor is; made when it is first asked for.
+    /// Readable when a lane's descriptor is; created on first use.
     poller: Option<OwnedFd>,
 }
 
@@ -512,7 +508,7 @@ impl<C: Core> Progress for Lanes<C> {
     }
 }
 
-/// A poller of all lanes.
+/// Creates a poller of all lanes.
 fn watch_all<C: Core>(lanes: &[Weak<Lane<C>>]) -> Result<OwnedFd> {
     let poller = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     for lane in lanes.iter().filter_map(Weak::upgrade) {
@@ -521,8 +517,7 @@ fn watch_all<C: Core>(lanes: &[Weak<Lane<C>>]) -> Result<OwnedFd> {
     Ok(poller)
 }
 
-/// Has a poller tell when a lane's has something. The system forgets it with
-/// the lane's.
+/// Adds a lane's poller to another one. The kernel removes it when the lane's descriptor is closed.
 fn watch<C: Core>(poller: &OwnedFd, lane: &Lane<C>) -> Result {
     let core = lane.core();
     let Some(fd) = core.poller() else {

@@ -1,4 +1,4 @@
-//! fi_endpoint(3): an endpoint and its place in a lane.
+//! fi_endpoint(3): an endpoint, and its state in a lane.
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::RawFd;
@@ -34,39 +34,39 @@ pub struct SoftEndpoint<P: Provider> {
     attributes: Attributes,
     /// Whether it has a lane of its own.
     is_alone: bool,
-    /// Where it is, once it is enabled.
+    /// Its lane and key, once it is enabled.
     place: OnceLock<Seat<P>>,
     setup: Mutex<P::Setup>,
-    /// What calls it that has its receives, if another provider has.
+    /// The callbacks for the owner of its receives, if those belong to another provider.
     importing: OnceLock<Arc<Importing<P::Core>>>,
     min_multi_recv: Mutex<Option<usize>>,
 }
 
-/// An endpoint's place.
+/// An enabled endpoint's lane and key.
 pub struct Seat<P: Provider> {
-    /// The lane that it is in.
+    /// The lane.
     pub lane: Arc<Lane<P::Core>>,
-    /// Its name there.
+    /// The endpoint's key in the lane.
     pub key: EpKey,
 }
 
-/// What a provider gets to know when an endpoint is enabled.
+/// The arguments of a provider's part in enabling an endpoint.
 pub struct Enabling<'a, P: Provider> {
     /// The domain.
     pub domain: &'a Domain<P>,
-    /// How events name the endpoint.
+    /// The `fid` with which events name the endpoint.
     pub endpoint: FidRef,
-    /// What the application has bound.
+    /// The objects that the application has bound.
     pub bindings: &'a Bindings<SoftSharedReceive<P>>,
 }
 
 impl<P: Provider> SoftEndpoint<P> {
-    /// An endpoint with these attributes.
+    /// Opens an endpoint with these attributes.
     ///
     /// # Errors
     /// Those of [`Provider::open`].
     pub(super) fn open(domain: &Handle<DomainObject<Domain<P>>>, info: &Info) -> Result<Self> {
-        // A size without a key is wrong, whether or not there can be keys.
+        // A key size without a key is an error, whether or not keys are supported.
         info.ep.authorization()?;
         let setup = P::open(domain, info)?;
         let own = &domain.own;
@@ -92,12 +92,12 @@ impl<P: Provider> SoftEndpoint<P> {
         })
     }
 
-    /// What the provider keeps beside the lane.
+    /// The provider's data outside the lane.
     pub fn setup(&self) -> MutexGuard<'_, P::Setup> {
         self.setup.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The domain.
+    /// Returns the domain.
     pub fn domain(&self) -> &Domain<P> {
         &self.domain
     }
@@ -107,7 +107,7 @@ impl<P: Provider> SoftEndpoint<P> {
         bytes.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has another provider's receives be this endpoint's.
+    /// Makes the endpoint use the receives of another provider.
     fn import(
         &self,
         endpoints: &mut Endpoints<<P::Core as Core>::Transport>,
@@ -126,12 +126,12 @@ impl<P: Provider> SoftEndpoint<P> {
         Ok(())
     }
 
-    /// Where it is; `None` until it is enabled.
+    /// Returns its lane and key; `None` until it is enabled.
     pub fn seat(&self) -> Option<&Seat<P>> {
         self.place.get()
     }
 
-    /// Where it is; `-FI_EOPBADSTATE` until it is enabled.
+    /// Returns its lane and key; `-FI_EOPBADSTATE` until it is enabled.
     #[inline(always)]
     pub fn seated(&self) -> Result<&Seat<P>> {
         self.place.get().ok_or(Errno::EOPBADSTATE)

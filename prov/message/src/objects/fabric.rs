@@ -1,4 +1,4 @@
-//! fi_fabric(3) of a provider without passive endpoints.
+//! fi_fabric(3) for a provider without passive endpoints.
 
 use fabric_abi::FI_THREAD_SAFE;
 use prov_util::attr::{Base, Info, Offers};
@@ -10,14 +10,14 @@ use prov_util::ffi::fabric::FabricObject;
 
 use super::{Domain, Provider};
 
-/// A fabric whose domains all have a copy of the provider's value.
+/// A fabric; each of its domains gets a copy of the provider's value.
 pub struct SoftFabric<P> {
     own: P,
     offers: Offers,
 }
 
 impl<P: Provider> SoftFabric<P> {
-    /// A fabric of endpoints of these kinds, which fi_getinfo(3) offers.
+    /// Creates a fabric for endpoints of these kinds, which fi_getinfo(3) offers.
     pub fn new(own: P, bases: Vec<Base>) -> Self {
         SoftFabric {
             own,
@@ -35,7 +35,7 @@ impl<P: Provider<Fabric = Self> + Clone> domain::Fabric for SoftFabric<P> {
     }
 
     fn domain(this: &Handle<FabricObject<Self>>, info: &Info) -> Result<Domain<P>> {
-        // There are no keys, but a size without one is wrong.
+        // Authorization keys are not supported, but a size without a key is an error.
         info.domain.authorization()?;
         let mut info = info.clone();
         if P::DOMAINS_MEET {

@@ -1,4 +1,4 @@
-//! fi_passive_ep(3): listening for connected endpoints.
+//! fi_passive_ep(3): listening for connection requests.
 
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,35 +14,34 @@ use prov_util::progress::Progress;
 
 use super::requests::{Requests, Unanswered};
 
-/// What a provider adds to passive endpoints: how one listens, and how a request
-/// is refused.
+/// What a provider adds to passive endpoints: how to listen, and how to refuse a request.
 pub trait Listening: Send + Sync + Sized + 'static {
-    /// What it has of a peer that asks for a connection.
+    /// The provider's data of a peer that asks for a connection.
     type Incomer: Send + 'static;
-    /// What an endpoint has until it listens, such as a bound socket.
+    /// The endpoint's data until it listens, such as a bound socket.
     type Setup: Send;
-    /// What listens.
+    /// The endpoint's data while it listens.
     type Listener: Send;
 
-    /// Where the endpoint logs, such as `tcp::ep_ctrl`.
+    /// The target of its log messages, such as `tcp::ep_ctrl`.
     const LOG_TARGET: &'static str;
 
-    /// Connections that may wait to be noticed, unless the application says
-    /// otherwise.
+    /// Default backlog of listen(2): connections that the system keeps until the provider accepts
+    /// them. The application can set another one.
     const BACKLOG: c_int;
 
-    /// Most bytes of connection data.
+    /// Largest connection data in bytes.
     const DATA_LIMIT: usize;
 
-    /// The same of this one.
+    /// Largest connection data of this endpoint in bytes.
     fn data_limit(&self) -> usize {
         Self::DATA_LIMIT
     }
 
-    /// What event queues drive for the listeners.
+    /// Returns what event queues drive for the listeners.
     fn progress(&self) -> Arc<dyn Progress>;
 
-    /// `fi_listen`; whoever asks then comes to the door.
+    /// Implements fi_listen(3). Requests are then delivered to `door`.
     ///
     /// # Errors
     /// `-FI_EOPBADSTATE` without an address, and those of the system.
@@ -53,18 +52,18 @@ pub trait Listening: Send + Sync + Sized + 'static {
         backlog: c_int,
     ) -> Result<Self::Listener>;
 
-    /// `fi_close`: lets go of what the endpoint has. Nobody may come to the door
-    /// any more.
+    /// Implements fi_close(3): releases the endpoint's data. No request may be delivered to the
+    /// door afterwards.
     fn close(&self, setup: &mut Self::Setup, listener: Option<Self::Listener>);
 
-    /// The endpoint's own address.
+    /// Returns the endpoint's own address.
     fn name(&self, setup: &Self::Setup, listener: Option<&Self::Listener>) -> Result<Vec<u8>>;
 
-    /// `fi_setname`, of an endpoint that does not listen yet. Returns the
-    /// address for the endpoints that are opened for its requests.
+    /// Implements fi_setname(3) for an endpoint that does not listen. Returns the address for the
+    /// endpoints that are opened for its requests.
     fn set_name(&self, setup: &mut Self::Setup, name: &[u8]) -> Result<Vec<u8>>;
 
-    /// Tells who asks that it is rejected, with connection data.
+    /// Rejects a request, with connection data.
     fn refuse(&self, incomer: Self::Incomer, data: &[u8]);
 }
 
@@ -73,24 +72,24 @@ pub struct SoftPassive<P: Listening> {
     own: P,
     requests: Arc<Requests<P::Incomer>>,
     state: Mutex<State<P>>,
-    /// A forked child can only close it.
+    /// The process that opened it: a forked child can only close it.
     process: Process,
 }
 
 struct State<P: Listening> {
-    /// What endpoints for its requests are opened with.
+    /// The attributes for endpoints that are opened for its requests.
     info: Info,
     setup: P::Setup,
     listener: Option<P::Listener>,
     eq: Option<Use<Eq>>,
-    /// What tells of requests, once it listens.
+    /// Reports the requests, once it listens.
     events: Option<ConnectionEvents>,
     backlog: c_int,
 }
 
 impl<P: Listening> SoftPassive<P> {
-    /// An endpoint with these attributes that does not listen yet; its requests
-    /// are among those of the fabric.
+    /// Creates a passive endpoint with these attributes. Its requests are added to those of the
+    /// fabric.
     pub fn new(own: P, setup: P::Setup, requests: Arc<Requests<P::Incomer>>, info: &Info) -> Self {
         SoftPassive {
             own,
@@ -107,13 +106,13 @@ impl<P: Listening> SoftPassive<P> {
         }
     }
 
-    /// Looks at what it has until it listens, or takes something of that, for an
-    /// endpoint that is opened with this one as its handle (fi_endpoint(3)).
+    /// Gives access to the data of an endpoint that does not listen, for an endpoint that is opened
+    /// with this one as its handle (fi_endpoint(3)).
     pub fn with_setup<R>(&self, look: impl FnOnce(&mut P::Setup) -> R) -> R {
         look(&mut self.state().setup)
     }
 
-    /// `-FI_EOPBADSTATE` in a child of the process that opened it.
+    /// Returns `-FI_EOPBADSTATE` in a child of the process that opened the endpoint.
     fn check_process(&self) -> Result {
         let is_current = self.process.is_current();
         is_current.then_some(()).ok_or(Errno::EOPBADSTATE)
@@ -164,7 +163,7 @@ impl<P: Listening> endpoint::PassiveEndpoint for SoftPassive<P> {
     fn reject(&self, handle: Opaque, data: &[u8]) -> Result {
         self.check_process()?;
         let data = &data[..data.len().min(self.own.data_limit())];
-        // Also where an endpoint is open for the request, which cannot accept it then.
+        // This succeeds even if an endpoint is open for the request, which then cannot accept it.
         if let Some(incomer) = self.requests.reject(handle.0)? {
             self.own.refuse(incomer, data);
         }
@@ -200,7 +199,7 @@ impl<P: Listening> endpoint::PassiveEndpoint for SoftPassive<P> {
     fn close(this: &Handle<PassiveObject<Self>>) -> Result {
         let state = &mut *this.state();
         this.own.close(&mut state.setup, state.listener.take());
-        // They name the endpoint, which would keep itself.
+        // The events refer to the endpoint, which would otherwise keep itself alive.
         state.events = None;
         if let Some(eq) = state.eq.take() {
             eq.remove_source(&this.own.progress());
@@ -210,13 +209,14 @@ impl<P: Listening> endpoint::PassiveEndpoint for SoftPassive<P> {
     }
 }
 
-/// Unanswered requests of a passive endpoint beyond which no more should come.
+/// Limit of unanswered requests of a passive endpoint, beyond which the provider stops accepting
+/// connections.
 const UNANSWERED_LIMIT: usize = 256;
 
-/// Tells the application of requests.
+/// Delivers connection requests to the application.
 pub struct Door<I> {
     events: ConnectionEvents,
-    /// What endpoints for them are opened with.
+    /// The attributes for endpoints that are opened for the requests.
     info: Info,
     requests: Arc<Requests<I>>,
     unanswered: Unanswered,
@@ -224,26 +224,26 @@ pub struct Door<I> {
 }
 
 impl<I: Send + 'static> Door<I> {
-    /// Whether the application keeps up with its answers. If not, no more
-    /// connections should be taken from the system; those that were taken before
-    /// and have not sent their request yet may add to the requests.
+    /// Returns whether the number of unanswered requests is below the limit. If not, the provider
+    /// should accept no connections from the system; connections that were accepted earlier may
+    /// still add their requests.
     pub fn has_room(&self) -> bool {
         self.unanswered() < UNANSWERED_LIMIT
     }
 
-    /// Requests that have no answer.
+    /// Returns the number of unanswered requests.
     pub fn unanswered(&self) -> usize {
         self.unanswered.count()
     }
 
-    /// A peer with this address asks for a connection, with connection data
+    /// Reports that a peer with this address asks for a connection, with connection data
     /// (`FI_CONNREQ`).
     pub fn request(&self, incomer: I, address: &[u8], data: &[u8]) {
         self.request_with(incomer, address, data, &|_, _| ());
     }
 
-    /// As [`Door::request`]; `adapt` says in what the endpoint for such a peer
-    /// differs from the passive one, such as its device.
+    /// Like [`Door::request`]; `adapt` changes the attributes of the endpoint for this peer where
+    /// they differ from those of the passive one, such as its device.
     pub fn request_with(
         &self,
         incomer: I,

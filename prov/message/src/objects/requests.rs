@@ -1,5 +1,4 @@
-//! Connection requests (fi_cm(3)) that the application has been told of and has
-//! neither accepted nor rejected yet.
+//! Connection requests (fi_cm(3)) that were reported to the application and have not been answered.
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::c_void;
@@ -10,12 +9,12 @@ use fabric_abi::{FI_CLASS_CONNREQ, fid};
 use prov_util::errno::{Errno, Result};
 use prov_util::ffi::{Class, Handle};
 
-/// Counts the requests of a passive endpoint that have no answer yet.
+/// Counts the unanswered requests of a passive endpoint.
 #[derive(Clone, Default)]
 pub struct Unanswered(Arc<AtomicUsize>);
 
 impl Unanswered {
-    /// How many there are.
+    /// Returns the count.
     pub fn count(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
@@ -26,7 +25,7 @@ impl Unanswered {
     }
 }
 
-/// One of the requests that are counted.
+/// One counted request.
 struct Counted(Unanswered);
 
 impl Drop for Counted {
@@ -35,27 +34,26 @@ impl Drop for Counted {
     }
 }
 
-/// Closed endpoints' requests that may still be rejected; of more, the oldest are
-/// forgotten, since an application need not reject them.
+/// Limit of the remembered requests whose endpoint was closed. They may still be rejected, but need
+/// not be, so the oldest are forgotten beyond this number.
 const ABANDONED_LIMIT: usize = 1024;
 
-/// The open requests of a fabric, by the address of their handles, and who asks:
-/// what the provider has of such a peer. A handle that the application makes up
-/// is none of them.
+/// The open requests of a fabric, by the address of their handles, with the provider's data of the
+/// peers. A handle that the application makes up is not found.
 pub struct Requests<I> {
     known: Mutex<Known<I>>,
 }
 
 struct Known<I> {
     open: HashMap<usize, Request<I>>,
-    /// Requests whose endpoint was closed without an answer, oldest first. Rejecting
-    /// one of them succeeds and tells nobody: the peer has seen its connection end.
+    /// Requests whose endpoint was closed without an answer, oldest first. Rejecting one of them
+    /// succeeds without informing the peer, which has seen its connection end.
     abandoned: VecDeque<Handle<Named>>,
 }
 
-/// A request without an answer.
+/// An unanswered request.
 struct Request<I> {
-    /// Keeps the address of the handle from being another one's.
+    /// Keeps the address of the handle from being reused.
     handle: Handle<Named>,
     asking: Claimed<I>,
     /// Whether an endpoint is open that may accept it.
@@ -63,8 +61,8 @@ struct Request<I> {
     _counted: Counted,
 }
 
-/// Who asks, as an endpoint has it that may accept the request. It is empty as soon
-/// as the request is accepted or rejected.
+/// The peer of a request, as the endpoint that may accept the request refers to it. It is empty as
+/// soon as the request is accepted or rejected.
 pub struct Claimed<I>(Arc<Mutex<Option<I>>>);
 
 impl<I> Claimed<I> {
@@ -72,17 +70,17 @@ impl<I> Claimed<I> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes who asks, for an answer; `None` if the request has been answered.
+    /// Takes the peer out for an answer; returns `None` if the request has been answered.
     pub fn take(&self) -> Option<I> {
         self.shared().take()
     }
 
-    /// Puts back what was taken for an answer that was not given.
+    /// Puts the peer back after an answer that was not given.
     pub fn put_back(&self, incomer: I) {
         *self.shared() = Some(incomer);
     }
 
-    /// Looks at who asks; `None` if the request has been answered.
+    /// Inspects the peer; returns `None` if the request has been answered.
     pub fn look<R>(&self, look: impl FnOnce(&I) -> R) -> Option<R> {
         self.shared().as_ref().map(look)
     }
@@ -116,13 +114,13 @@ impl<I> Requests<I> {
         address.cast()
     }
 
-    /// Whether there is such a request.
+    /// Returns whether a request with this handle is open.
     pub fn knows(&self, handle: *mut c_void) -> bool {
         self.known().open.contains_key(&handle.addr())
     }
 
-    /// Has an endpoint be the one that may accept a request; `None` if another one
-    /// is or there is no such request. The request may still be rejected.
+    /// Claims a request for the endpoint that may accept it. Returns `None` if another endpoint has
+    /// claimed it or there is no such request. The request may still be rejected.
     pub fn claim(&self, handle: *mut c_void) -> Option<Claimed<I>> {
         let mut known = self.known();
         let request = known.open.get_mut(&handle.addr())?;
@@ -133,16 +131,16 @@ impl<I> Requests<I> {
         Some(Claimed(request.asking.0.clone()))
     }
 
-    /// Takes back [`claim`](Requests::claim) for an endpoint that did not come about:
-    /// another one may.
+    /// Undoes [`claim`](Requests::claim) for an endpoint that could not be opened, so that another
+    /// one can claim the request.
     pub fn unclaim(&self, handle: *mut c_void) {
         if let Some(request) = self.known().open.get_mut(&handle.addr()) {
             request.is_claimed = false;
         }
     }
 
-    /// Ends a request whose endpoint is closed, or failed to accept it: whoever asks
-    /// is let go. The application may still reject it, and need not.
+    /// Ends a request whose endpoint is closed or failed to accept it: the peer's data is dropped.
+    /// The application may still reject the request, and need not.
     pub fn abandon(&self, handle: *mut c_void) {
         let mut known = self.known();
         let Some(request) = known.open.remove(&handle.addr()) else {
@@ -160,26 +158,24 @@ impl<I> Requests<I> {
             false => None,
         };
         drop(known);
-        // Not under the lock.
+        // Dropped outside the lock: the peer's destructor may use the requests.
         drop((asking.take(), oldest));
     }
 
-    /// Ends a request, which is accepted: its handle means nothing any more.
+    /// Ends a request that was accepted: its handle becomes invalid.
     pub fn forget(&self, handle: *mut c_void) {
         self.forget_unread(handle.addr());
     }
 
-    /// Ends a request of which the application was not told, by the address of
-    /// its handle.
+    /// Ends a request that was not reported to the application, by the address of its handle.
     pub fn forget_unread(&self, address: usize) {
         let ended = self.known().open.remove(&address);
-        // Not under the lock.
+        // Dropped outside the lock: the peer's destructor may use the requests.
         drop(ended);
     }
 
-    /// Ends a request that is rejected (`fi_reject`), and returns who is to hear of
-    /// it, whether or not an endpoint is open that might have accepted it; nobody
-    /// where that is closed already.
+    /// Implements fi_reject(3). Returns the peer that has to be informed, whether or not an
+    /// endpoint is open that could have accepted the request; `None` if that endpoint is closed.
     ///
     /// # Errors
     /// `-FI_EINVAL` if there is no such request.
@@ -197,7 +193,7 @@ impl<I> Requests<I> {
     }
 }
 
-/// What `fi_info::handle` points to.
+/// The object that `fi_info::handle` points to.
 struct Named;
 
 impl Class for Named {
@@ -255,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_rejected_is_told_though_an_endpoint_might_accept() {
+    fn a_rejected_peer_is_informed_even_if_an_endpoint_could_accept() {
         let requests = Requests::default();
         let unanswered = Unanswered::default();
         let handle = requests.add("peer", &unanswered);
@@ -309,8 +305,8 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_is_let_go_with_the_request_and_not_under_the_lock() {
-        /// Looks at the requests when it goes.
+    fn a_peer_is_dropped_with_its_request_and_outside_the_lock() {
+        /// A peer whose destructor checks that the requests are not locked.
         struct Peer(std::sync::Weak<Requests<Peer>>, Arc<AtomicUsize>);
         impl Drop for Peer {
             fn drop(&mut self) {

@@ -1,4 +1,4 @@
-//! `fi_srx_context`: receives that several endpoints share.
+//! fi_srx_context(3): a receive context that several endpoints share.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -30,12 +30,12 @@ pub struct SoftSharedReceive<P: Provider> {
 #[derive(Clone, Copy)]
 pub(super) enum Source {
     Own(InboxKey),
-    /// With another provider.
+    /// At another provider.
     Imported(ImportedSrx),
 }
 
 impl<P: Provider> SoftSharedReceive<P> {
-    /// For up to `size` receives at once.
+    /// Creates a context for up to `size` posted receives.
     pub(super) fn new(lane: Arc<Lane<P::Core>>, size: usize) -> Self {
         let key = lane.core().endpoints().add_inbox(size, true);
         SoftSharedReceive {
@@ -44,7 +44,7 @@ impl<P: Provider> SoftSharedReceive<P> {
         }
     }
 
-    /// Of another provider (fi_peer(3)).
+    /// Wraps the receives of another provider (fi_peer(3)).
     pub(super) fn imported(lane: Arc<Lane<P::Core>>, owner: ImportedSrx) -> Self {
         SoftSharedReceive {
             lane,
@@ -52,17 +52,17 @@ impl<P: Provider> SoftSharedReceive<P> {
         }
     }
 
-    /// The lane of the endpoints that share it.
+    /// Returns the lane of the endpoints that share the context.
     pub(super) fn lane(&self) -> &Arc<Lane<P::Core>> {
         &self.lane
     }
 
-    /// Where the receives are.
+    /// Returns where the receives are.
     pub(super) fn source(&self) -> Source {
         self.source
     }
 
-    /// Its name in the lane; `-FI_ENOSYS` where it is another provider's.
+    /// Returns its key in the lane; `-FI_ENOSYS` if it belongs to another provider.
     fn key(&self) -> Result<InboxKey> {
         match self.source {
             Source::Own(key) => Ok(key),

@@ -1,4 +1,4 @@
-//! The address vector as peers ask it, whatever its addresses are.
+//! The address vector as peers use it, independent of the type of its addresses.
 
 use std::hash::Hash;
 use std::net::SocketAddr;
@@ -8,30 +8,30 @@ use std::sync::{Arc, Weak};
 use prov_util::av::{Av, Observer};
 use prov_util::ffi::Use;
 
-/// An address vector (fi_av(3)) whose addresses a provider has given a type.
+/// An address vector (fi_av(3)) with a provider's type of addresses.
 pub trait AddressVector {
-    /// What an address is: a socket address, a name, a GID.
+    /// The type of an address: a socket address, a name, a GID.
     type Address: Clone + Eq + Hash;
 
-    /// The address of this number; `None` where it means none.
+    /// Returns the address with this number; `None` if the number is invalid.
     fn lookup(&self, fi_addr: u64) -> Option<Self::Address>;
 
-    /// The number of an address.
+    /// Returns the number of an address.
     fn find(&self, addr: &Self::Address) -> Option<u64>;
 
-    /// How many addresses there are.
+    /// Returns the number of addresses.
     fn len(&self) -> usize;
 
-    /// Whether there is no address.
+    /// Returns whether there are no addresses.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Calls `observer` when addresses have been removed, as long as it lives.
+    /// Calls `observer` whenever an address is removed, for as long as the observer lives.
     fn observe(&self, observer: Weak<dyn Observer>);
 }
 
-/// Of socket addresses.
+/// An address vector of socket addresses.
 impl AddressVector for Use<Av> {
     type Address = SocketAddr;
 
@@ -52,18 +52,18 @@ impl AddressVector for Use<Av> {
     }
 }
 
-/// Counts addresses that leave the address vector.
+/// Counts the addresses that were removed from the address vector.
 #[derive(Default)]
 pub(crate) struct Removals(AtomicU64);
 
 impl Removals {
-    /// How many there were.
+    /// Returns the count.
     #[inline]
     pub fn count(&self) -> u64 {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Has the vector tell of its removals from now on.
+    /// Registers itself with a vector.
     pub fn watch(self: &Arc<Self>, av: &impl AddressVector) {
         let observer: Arc<dyn Observer> = self.clone();
         av.observe(Arc::downgrade(&observer));
@@ -76,19 +76,18 @@ impl Observer for Removals {
     }
 }
 
-/// What tells one state of an address vector from another.
+/// Identifies a state of an address vector.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Seen {
-    /// Counted before anything is looked up, so that what changes meanwhile is
-    /// found the next time.
+    /// Read before anything is looked up, so that a concurrent change is found by the next
+    /// comparison.
     pub removals: u64,
-    /// Grows with insertions; shrinks where another process removes from a
-    /// vector that it shares.
+    /// Grows with insertions; shrinks if another process removes an address from a shared vector.
     pub len: usize,
 }
 
 impl Seen {
-    /// Whether what was known before is known still.
+    /// Returns whether everything that was known in the state `before` is still valid.
     pub fn has_only_grown_since(self, before: Seen) -> bool {
         self.removals == before.removals && self.len >= before.len
     }

@@ -1,4 +1,4 @@
-//! What the peers answer: what the provider is to do.
+//! The answers of [`Peers`]: what the provider has to do.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -9,37 +9,37 @@ use super::PeerKey;
 #[cfg(doc)]
 use super::Peers;
 
-/// Where an operation goes.
+/// The destination of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Destination<L> {
-    /// Out, on this link.
+    /// It is sent on this link.
     Open(L),
-    /// Nowhere yet: it has to wait for a link to this peer.
+    /// It has to wait for a link to this peer.
     Waits(PeerKey),
 }
 
-/// What is to be done now.
+/// The next step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum Step {
-    /// Nothing: the link is being made, or will be.
+    /// Nothing: the link is being established, or will be.
     Wait,
-    /// An attempt to make a link to this peer, which counts as under way.
+    /// Begin an attempt to establish a link to this peer; it counts as under way.
     Start(PeerKey),
 }
 
-/// Where an attempt goes.
+/// The target of an attempt.
 #[derive(Clone, Copy, Debug)]
 pub struct Target<A> {
     /// The peer's address.
     pub addr: A,
     /// The source of its messages.
     pub source: u64,
-    /// When it is too late.
+    /// The time at which all attempts are given up.
     pub deadline: Instant,
 }
 
-/// A request that cannot wait, and why.
+/// A request that cannot wait, with the reason.
 #[derive(Debug)]
 pub struct Declined<W> {
     /// The reason.
@@ -53,41 +53,41 @@ pub struct Declined<W> {
 pub struct Opened<L> {
     /// The source of the peer's messages.
     pub source: u64,
-    /// The peer's own request, which met ours and can be answered now.
+    /// The peer's own request, which crossed ours and can be answered now.
     pub crossing: Option<L>,
-    /// The link that this one takes the place of, and that is to be closed.
+    /// The link that this one replaces, and that is to be closed.
     pub displaced: Option<L>,
 }
 
-/// What the end of a link, or of an attempt to make one, leads to.
+/// The consequence of the end of a link, or of an attempt to establish one.
 #[derive(Debug)]
 #[must_use]
 pub enum Ended<A, W> {
     /// Nothing.
     Quietly,
-    /// Another attempt: [`Peers::due`] wants to be called at this time.
+    /// Another attempt: [`Peers::due`] is to be called at this time.
     Again(Instant),
-    /// The end of what depended on an open link.
+    /// The end of everything that depended on an open link.
     Lost {
-        /// Receives that only messages of this source could fill end for the
-        /// link's error (fi_getinfo(3), `FI_DIRECTED_RECV`).
+        /// Receives that only messages of this source can match end with the link's error
+        /// (fi_getinfo(3), `FI_DIRECTED_RECV`).
         source: Option<u64>,
-        /// As in [`Ended::Again`]: something waits for another link.
+        /// As in [`Ended::Again`]: requests wait for another link.
         again: Option<Instant>,
     },
-    /// The end of all attempts.
+    /// All attempts have ended.
     GivenUp(GivenUp<A, W>),
 }
 
 /// A peer that could not be reached.
 #[derive(Debug)]
 pub struct GivenUp<A, W> {
-    /// Its address.
+    /// The peer's address.
     pub addr: A,
-    /// Why the last attempt failed.
+    /// The error of the last attempt.
     pub error: Errno,
-    /// What has waited, in order, and fails with this error.
+    /// The requests that have waited, in order; they fail with this error.
     pub failed: VecDeque<W>,
-    /// Receives that only messages of this source could fill end for it, too.
+    /// Receives that only messages of this source can match end with the error, too.
     pub source: Option<u64>,
 }

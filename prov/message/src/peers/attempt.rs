@@ -1,4 +1,4 @@
-//! The making of a link, over several attempts.
+//! Establishing a link, in several attempts.
 
 use std::time::{Duration, Instant};
 
@@ -7,21 +7,21 @@ use prov_util::errno::Errno;
 /// How long an endpoint tries to reach a peer.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
-    /// From the first attempt until everything that waits fails.
+    /// Time from the first attempt until all waiting requests fail.
     pub connect: Duration,
-    /// From the first refusal until then: somebody is there who may be
+    /// Time from the first refusal until then: the peer's host answers, and the peer may be
     /// restarting.
     pub refused: Duration,
-    /// Pause before the second attempt; doubles with each.
+    /// Pause before the second attempt; it doubles with each further one.
     pub first_pause: Duration,
     /// Longest pause between two attempts.
     pub longest_pause: Duration,
 }
 
 impl Patience {
-    /// For a link that has to come about within `connect`: a fifteenth of it, or
-    /// a tenth of a second if that is longer, for a peer that refuses, and pauses
-    /// from 10 ms to half a second.
+    /// The parameters for a link that has to be established within `connect`: a peer that refuses
+    /// gets a fifteenth of that time, but at least 100 ms, and the pauses grow from 10 ms to 500
+    /// ms.
     pub fn within(connect: Duration) -> Self {
         Patience {
             connect,
@@ -32,28 +32,28 @@ impl Patience {
     }
 }
 
-/// Why an attempt, or an open link, has ended.
+/// The reason why an attempt, or an open link, has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Failure {
-    /// Nobody was reached, or nobody answered.
+    /// The peer was not reached, or did not answer.
     Unreached(Errno),
-    /// Somebody is there and does not want a link.
+    /// The peer's host answers and refuses the link.
     Refused(Errno),
-    /// Another attempt would end in the same way.
+    /// Another attempt would fail in the same way.
     Hopeless(Errno),
 }
 
 impl Failure {
-    /// A failure that may pass: a refusal, where that is what the error says.
+    /// Classifies an error as a passing failure: as a refusal if the error says so.
     pub fn of(error: Errno) -> Self {
         match error {
-            // The latter is somebody who goes before the proof.
+            // `EKEYREJECTED`: another process has answered before the proof of identity.
             Errno::ECONNREFUSED | Errno::EKEYREJECTED => Failure::Refused(error),
             error => Failure::Unreached(error),
         }
     }
 
-    /// The error as operations report it.
+    /// Returns the error that operations report.
     pub fn error(self) -> Errno {
         match self {
             Failure::Unreached(error) | Failure::Refused(error) | Failure::Hopeless(error) => error,
@@ -61,30 +61,30 @@ impl Failure {
     }
 }
 
-/// Attempts to make a link, until there is one or they are given up.
+/// The attempts to establish a link, until there is one or they are given up.
 pub(super) struct Attempt<L> {
-    /// When everything that waits fails.
+    /// The time at which all waiting requests fail.
     pub deadline: Instant,
-    /// How long to wait before the attempt after this one.
+    /// The pause before the next attempt.
     pause: Duration,
     pub stage: Stage<L>,
 }
 
-/// What an attempt is doing.
+/// The state of an attempt.
 pub(super) enum Stage<L> {
     /// It is under way.
     UnderWay {
-        /// The link that is being made, once it has a name.
+        /// The link that is being established, once it has a key.
         link: Option<L>,
-        /// The peer's own request, which has met ours.
+        /// The peer's own request, which has crossed ours.
         crossing: Option<L>,
     },
-    /// It has failed; this is when the next one is due.
+    /// It has failed; the next one is due at this time.
     Pausing(Instant),
 }
 
 impl<L> Attempt<L> {
-    /// The first one, under way.
+    /// Creates the first attempt, under way.
     pub fn begin(patience: &Patience, now: Instant) -> Self {
         Attempt {
             deadline: now + patience.connect,
@@ -93,7 +93,7 @@ impl<L> Attempt<L> {
         }
     }
 
-    /// One that begins after a first pause; when.
+    /// Creates an attempt that begins after the first pause, and returns when that is.
     pub fn begin_later(patience: &Patience, now: Instant) -> (Self, Instant) {
         let mut attempt = Attempt::begin(patience, now);
         let at = now + attempt.pause;
@@ -101,7 +101,8 @@ impl<L> Attempt<L> {
         (attempt, at)
     }
 
-    /// It has failed. When to try again, if there is hope and time.
+    /// Handles a failed attempt. Returns when the next one is due, if another one makes sense in
+    /// the remaining time.
     pub fn fail(&mut self, failure: Failure, patience: &Patience, now: Instant) -> Option<Instant> {
         match failure {
             Failure::Unreached(_) => {}
@@ -134,8 +135,7 @@ mod tests {
 
     const MILLISECOND: Duration = Duration::from_millis(1);
 
-    /// When attempts that fail like this are made, from the first on, each of
-    /// which takes no time.
+    /// The times of attempts that all fail like this and take no time, from the first on.
     fn attempts(patience: &Patience, failure: Failure) -> Vec<Duration> {
         let start = Instant::now();
         let mut attempt = Attempt::<u32>::begin(patience, start);
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn who_refuses_is_given_less_time() {
+    fn a_refusing_peer_is_given_less_time() {
         let patience = Patience::within(MILLISECOND * 15_000);
         assert_eq!(patience.refused, MILLISECOND * 1000);
         let refused = attempts(&patience, Failure::of(Errno::ECONNREFUSED));
@@ -179,14 +179,14 @@ mod tests {
     }
 
     #[test]
-    fn the_hopeless_is_not_tried_again() {
+    fn a_hopeless_attempt_is_not_repeated() {
         let patience = Patience::within(MILLISECOND * 15_000);
         let made = attempts(&patience, Failure::Hopeless(Errno::ECONNREFUSED));
         assert_eq!(made.len(), 1);
     }
 
     #[test]
-    fn a_refusal_is_borne_for_a_tenth_of_a_second_at_least() {
+    fn a_refusing_peer_is_retried_for_at_least_100_ms() {
         assert_eq!(Patience::within(MILLISECOND).refused, MILLISECOND * 100);
     }
 }

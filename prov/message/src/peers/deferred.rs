@@ -1,5 +1,5 @@
-//! Requests that wait: as they were posted, with a copy of what is not the
-//! library's to keep.
+//! Requests that wait: as they were posted, with a copy of the bytes that the application may reuse
+//! (`FI_INJECT`).
 
 use std::ffi::c_void;
 
@@ -15,13 +15,13 @@ pub struct Deferred {
     desc: Descs,
     data: u64,
     flags: u64,
-    /// The application's context pointer, handed back and never followed.
+    /// The application's context pointer, which is returned and never dereferenced.
     context: usize,
-    /// Of an injected request: what it sends, and then what it compares with.
+    /// For an injected request: the bytes to send, followed by the comparison values.
     copy: Option<Box<[u8]>>,
 }
 
-/// Messages are what mostly waits; the others are much larger.
+/// The other kinds are boxed: mostly messages wait, and the others are much larger.
 enum Kind {
     Transmit { tag: Tag, buffers: AppIov },
     Access(Box<WaitingAccess>),
@@ -42,17 +42,16 @@ struct WaitingAtomic {
     remote: RemoteIov,
 }
 
-/// A request that has waited long enough. Of an injected one the buffers that
-/// it reads say how much there is, but are the application's again: the bytes
-/// are [`Replay::payload`] and [`Replay::compared`].
+/// A request that has finished waiting. The buffers of an injected one give the lengths, but their
+/// memory belongs to the application again: the bytes are in [`Replay::payload`] and
+/// [`Replay::compared`].
 pub struct Replay {
-    /// The request, for whatever peer it has waited for: its own is
-    /// `FI_ADDR_UNSPEC`.
+    /// The request, for the peer that it has waited for: its own peer is `FI_ADDR_UNSPEC`.
     pub request: Request,
     copy: Option<Box<[u8]>>,
 }
 
-/// What can wait.
+/// The requests that can wait.
 #[expect(clippy::large_enum_variant, reason = "it lives as long as a call")]
 pub enum Request {
     /// A message.
@@ -66,9 +65,9 @@ pub enum Request {
 /// The bytes of a request.
 #[derive(Clone, Copy)]
 pub enum Bytes<'a> {
-    /// The application's.
+    /// In the application's memory.
     App(&'a AppIov),
-    /// A copy of ours.
+    /// In a copy.
     Own(&'a [u8]),
 }
 
@@ -148,7 +147,7 @@ impl Deferred {
         }
     }
 
-    /// The request again.
+    /// Returns the request for execution.
     pub fn replay(self) -> Replay {
         let (desc, data, flags) = (self.desc, self.data, self.flags);
         let peer = FI_ADDR_UNSPEC;
@@ -194,7 +193,7 @@ impl Deferred {
 }
 
 impl Replay {
-    /// The request waits once more.
+    /// Queues the request again.
     pub fn defer(self) -> Deferred {
         match &self.request {
             Request::Transmit(message) => Deferred::of_transmit(message, self.copy),
@@ -203,7 +202,7 @@ impl Replay {
         }
     }
 
-    /// What is sent to the peer: a message, what is written, or operands. None
+    /// Returns the bytes that are sent to the peer: a message, what is written, or operands. Empty
     /// for a read.
     #[allow(clippy::indexing_slicing, reason = "the copy is of these buffers")]
     pub fn payload(&self) -> Bytes<'_> {
@@ -219,7 +218,7 @@ impl Replay {
         }
     }
 
-    /// What an atomic operation compares with.
+    /// Returns the comparison values of an atomic operation.
     #[allow(clippy::indexing_slicing, reason = "the copy is of these buffers")]
     pub fn compared(&self) -> Bytes<'_> {
         let Request::Atomic(atomic) = &self.request else {
@@ -233,7 +232,7 @@ impl Replay {
 }
 
 impl Bytes<'_> {
-    /// How many.
+    /// Returns their number.
     #[inline]
     pub fn len(&self) -> usize {
         match self {
@@ -242,7 +241,7 @@ impl Bytes<'_> {
         }
     }
 
-    /// Whether there are none.
+    /// Returns whether there are none.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0

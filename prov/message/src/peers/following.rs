@@ -1,5 +1,5 @@
-//! Peers follow the address vector: whose numbers lead where, and what source
-//! their messages have.
+//! Keeps peers in accordance with the address vector: which peer a number means, and the source of
+//! each peer's messages.
 
 use prov_util::errno::{Errno, Result};
 
@@ -7,7 +7,7 @@ use super::address_vector::{AddressVector, Seen};
 use super::{PeerKey, Peers, UNKNOWN_SOURCE};
 
 impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
-    /// Whether the address vector has changed since it was looked at.
+    /// Returns whether the address vector has changed since the last look-up.
     #[inline]
     pub fn av_changed(&self) -> bool {
         self.av
@@ -15,8 +15,8 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
             .is_some_and(|av| self.look_at(av) != self.seen)
     }
 
-    /// Takes in what changed in the address vector. What links are to be
-    /// relabelled, [`Peers::take_relabelled`] says.
+    /// Follows the changes in the address vector. [`Peers::take_relabelled`] returns the links that
+    /// are to be relabelled.
     pub fn follow(&mut self) {
         let Some(av) = &self.av else {
             return;
@@ -40,20 +40,19 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
         self.look_up_left(all);
     }
 
-    /// Whether links are to be relabelled.
+    /// Returns whether links are to be relabelled.
     #[inline]
     pub fn is_relabelled(&self) -> bool {
         !self.relabelled.is_empty() || self.left.is_relabelled()
     }
 
-    /// Links whose messages come from another source than they did, with that
-    /// source: the address vector learnt or forgot the peer. In the order in
-    /// which this came about.
+    /// Returns the links whose messages have a new source, with that source, after the address
+    /// vector learnt or forgot the peer. In the order of these changes.
     pub fn take_relabelled(&mut self) -> Vec<(L, u64)> {
         std::mem::take(&mut self.relabelled)
     }
 
-    /// The peer at an address; it may have been forgotten.
+    /// Returns the peer at an address; it may have been forgotten.
     #[inline]
     pub(super) fn route(&mut self, fi_addr: u64) -> Result<PeerKey> {
         if self.removals.count() == self.seen.removals
@@ -64,7 +63,7 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
         self.find_route(fi_addr)
     }
 
-    /// The peer at an address, new if it was not known.
+    /// Returns the peer at an address, which is added if necessary.
     #[cold]
     pub(super) fn find_route(&mut self, fi_addr: u64) -> Result<PeerKey> {
         self.follow();
@@ -87,7 +86,7 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
         av.and_then(|av| av.find(addr)).unwrap_or(UNKNOWN_SOURCE)
     }
 
-    /// Finds a peer's place in the address vector.
+    /// Looks a peer up in the address vector.
     fn look_up(&mut self, key: PeerKey) {
         let Some(addr) = self.address(key) else {
             return;

@@ -1,5 +1,5 @@
-//! Whose the messages are that links have left which have ended, so that they have the
-//! number that their peer has when they are received.
+//! The peers whose links have ended and left complete messages, so that these messages have their
+//! peer's current number when they are received.
 
 use super::address_vector::AddressVector;
 use super::{PeerKey, Peers, UNKNOWN_SOURCE};
@@ -8,24 +8,24 @@ use crate::endpoints::left::LeftKey;
 /// See the [module](self) description.
 pub(super) struct LeftOf<A> {
     all: Vec<Left<A>>,
-    /// So many are there when it is time to look which of them are received.
+    /// The number of entries at which entries without messages are searched and removed.
     look_at: usize,
-    /// What comes from another source than it says.
+    /// Entries whose messages have a new source, with that source.
     relabelled: Vec<(LeftKey, u64)>,
 }
 
 struct Left<A> {
     key: LeftKey,
-    /// Whose it is.
+    /// The peer's address.
     addr: A,
     source: u64,
 }
 
-/// What is left of this many links is not worth a look whether it is received.
+/// Below this number of entries, the search for entries without messages is not worth its cost.
 const FEW: usize = 64;
 
 impl<A> LeftOf<A> {
-    /// Nothing.
+    /// Creates an empty set.
     pub fn new() -> Self {
         LeftOf {
             all: Vec::new(),
@@ -41,7 +41,7 @@ impl<A> LeftOf<A> {
 }
 
 impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
-    /// The link of a peer has ended, and has left this.
+    /// Records what a peer's link has left.
     pub(crate) fn leaves(&mut self, peer: PeerKey, key: LeftKey) {
         if let Some(peer) = self.table.get(peer) {
             self.left.all.push(Left {
@@ -52,35 +52,34 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
         }
     }
 
-    /// How many links are remembered for what they have left.
+    /// Returns the number of entries.
     pub fn left_behind(&self) -> usize {
         self.left.all.len()
     }
 
-    /// Whether it is time to look which of it is received:
-    /// [`Peers::forget_left`] forgets that.
+    /// Returns whether it is time to remove entries without messages with [`Peers::forget_left`].
     pub(crate) fn has_left_much(&self) -> bool {
         self.left.all.len() >= self.left.look_at
     }
 
-    /// All that links have left.
+    /// Returns all entries.
     pub(crate) fn all_left(&self) -> Vec<LeftKey> {
         self.left.all.iter().map(|left| left.key).collect()
     }
 
-    /// Forgets all but this.
+    /// Removes all entries for which `is_left` is false.
     pub(crate) fn forget_left(&mut self, mut is_left: impl FnMut(LeftKey) -> bool) {
         self.left.all.retain(|left| is_left(left.key));
         self.left.look_at = FEW.max(2 * self.left.all.len());
     }
 
-    /// What links have left whose peers have another number, with that.
+    /// Returns the entries whose peers have another number, with that number.
     pub(crate) fn take_left_relabelled(&mut self) -> Vec<(LeftKey, u64)> {
         std::mem::take(&mut self.left.relabelled)
     }
 
-    /// Looks for the numbers of those who have left something: of all of them, or of those
-    /// whom the address vector did not know.
+    /// Looks up the numbers of the peers of all entries, or only of those that the address vector
+    /// did not know.
     pub(super) fn look_up_left(&mut self, all: bool) {
         let mut left = std::mem::take(&mut self.left.all);
         for Left { key, addr, source } in &mut left {

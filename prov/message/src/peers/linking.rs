@@ -1,4 +1,4 @@
-//! How links to peers begin and end, and what waits ends with them.
+//! How links to peers are established and end, and how that ends the requests that wait.
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use super::peer::{Asked, Link, Reach, Standing};
 use super::{PeerKey, Peers};
 
 impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
-    /// Sees to it that a link is being made.
+    /// Makes sure that a link is being established.
     pub(super) fn connect(&mut self, key: PeerKey, now: Instant) -> Result<Step> {
         let patience = self.patience;
         let peer = self.table.get_mut(key).ok_or(Errno::EINVAL)?;
@@ -57,7 +57,7 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
         Ended::Quietly
     }
 
-    /// What has waited for a peer without a link fails.
+    /// Fails the requests that have waited for a peer without a link.
     fn give_up(
         &mut self,
         key: PeerKey,
@@ -79,7 +79,7 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
         Some(given_up)
     }
 
-    /// The open link of a peer has ended.
+    /// Handles the end of a peer's open link.
     pub(super) fn lose(&mut self, key: PeerKey, now: Instant) -> Ended<V::Address, W> {
         self.stand(key, Standing::Lost);
         let patience = self.patience;
@@ -94,7 +94,8 @@ impl<L: Copy + Eq, V: AddressVector, W> Peers<L, V, W> {
                 let given_up = self.give_up(key, Errno::EFIREWALLADDR, now);
                 return given_up.map_or(Ended::Quietly, Ended::GivenUp);
             }
-            // A link that ends as soon as it is made is not made all the time.
+            // A pause keeps a link that ends as soon as it is open from being established in a
+            // loop.
             let (attempt, at) = Attempt::begin_later(&patience, now);
             peer.link = Link::Attempted(Box::new(attempt));
             again = Some(at);

@@ -1,7 +1,6 @@
-//! Peers of a provider whose links open and end as they please, for any
-//! sequence of events: nothing that waits is lost, leaves twice or out of turn;
-//! attempts are made one at a time and end in time; numbers lead to the
-//! addresses that they mean.
+//! Model test of [`Peers`], for any sequence of events of links that open and end arbitrarily: no
+//! waiting request is lost, sent twice or reordered; attempts are made one at a time and end in
+//! time; numbers lead to the addresses that they mean.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -22,19 +21,19 @@ enum Event {
     Insert(char),
     Remove(u64),
     Post(u64),
-    /// An operation that waits with the application.
+    /// The application posts an operation that it has to retry.
     Come(u64),
-    /// A receive for one peer's messages.
+    /// A receive for one peer's messages is posted.
     Seek(u64),
-    /// Links have room for so many requests only when they open.
+    /// Links have room for this many requests when they open.
     Room(usize),
-    /// Attempts that start fail at once.
+    /// Attempts that start fail immediately.
     Fail(bool),
     Open(char),
     Break(char, u8),
-    /// The peer makes a link, which then opens or fails as others do.
+    /// The peer establishes a link, which then opens or fails like others.
     Call(char),
-    /// As before, but this waits for ours to end.
+    /// The same, but the peer's request waits for the end of our attempt.
     Cross(char),
     Drain(char),
     Pass(u16),
@@ -62,7 +61,7 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-/// What the provider knows of a peer by itself.
+/// What the provider knows of a peer without [`Peers`].
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum State {
     Nothing,
@@ -74,17 +73,17 @@ enum State {
 
 struct Known {
     state: State,
-    /// When the attempts have to be over, while there are any.
+    /// The deadline of the attempts, while there are any.
     deadline: Option<Instant>,
     crossing: Option<LinkKey>,
-    /// What was posted and has not ended, oldest first.
+    /// Operations that were posted and have not ended, oldest first.
     waiting: VecDeque<u32>,
-    /// Whether receives wait for it.
+    /// Whether receives wait for the peer.
     is_missed: bool,
-    /// Whether the application waits for it.
+    /// Whether the application retries an operation for it.
     is_asked: bool,
     is_lost: bool,
-    /// The source that messages on its link are said to have.
+    /// The source that was assigned to the messages on its link.
     label: u64,
 }
 
@@ -106,7 +105,7 @@ impl Default for Known {
 struct World {
     av: Arc<Vector>,
     peers: Peers<LinkKey, Arc<Vector>, u32>,
-    /// The address at the other end of every link there is.
+    /// The peer's address for every link that exists.
     links: SlotMap<LinkKey, char>,
     known: BTreeMap<char, Known>,
     now: Instant,
@@ -201,7 +200,7 @@ impl World {
         }
     }
 
-    /// Nothing may wait for a link that is sent on directly.
+    /// No operation may wait for a link that can be used directly.
     fn send_at_once(&mut self, meant: Option<char>, addr: char, link: LinkKey) {
         assert_eq!(meant, Some(addr));
         assert_eq!(self.of(addr).state, State::Open(link));
@@ -233,7 +232,7 @@ impl World {
         }
     }
 
-    /// Starts an attempt if that is wanted, which no other is then.
+    /// Starts an attempt if that is the step; no other one may be under way.
     fn step(&mut self, addr: char, step: Step) {
         let state = self.of(addr).state;
         let Step::Start(key) = step else {
@@ -250,7 +249,7 @@ impl World {
         let before = self.of(addr).deadline.replace(deadline);
         assert!(before.is_none_or(|before| before >= deadline));
         if self.fails {
-            // Before it has a name.
+            // The attempt fails before its link has a key.
             self.links.remove(link);
             let ended = self
                 .peers
@@ -280,7 +279,7 @@ impl World {
         self.drain(addr, link, self.room);
     }
 
-    /// Sends what waits, in order, as far as there is room.
+    /// Sends the waiting requests, in order, as far as there is room.
     fn drain(&mut self, addr: char, link: LinkKey, room: usize) {
         let key = self.peers.find(&addr).unwrap();
         for _ in 0..room {
@@ -307,7 +306,7 @@ impl World {
         };
         let key = self.peers.find(&addr).unwrap();
         self.links.remove(link);
-        // The peer's own request has its turn first, and may take over.
+        // The peer's own request is answered first, and may replace ours.
         let crossing = self.peers.take_crossing(key);
         assert_eq!(crossing, self.of(addr).crossing.take());
         if let Some(theirs) = crossing {
@@ -319,7 +318,7 @@ impl World {
         }
         let ended = self.peers.ended(key, link, failure, self.now);
         self.end(addr, ended);
-        // It has ended once.
+        // It ends only once.
         if let Some(key) = self.peers.find(&addr) {
             let again = self.peers.ended(key, link, failure, self.now);
             assert!(matches!(again, Ended::Quietly));
@@ -400,7 +399,7 @@ impl World {
         }
     }
 
-    /// All pauses that are over by then end, and attempts that take too long.
+    /// Ends all pauses that are over at that time, and attempts that take too long.
     fn pass(&mut self, time: Duration) {
         self.now += time;
         for addr in ADDRESSES.map(char::from) {
@@ -420,7 +419,7 @@ impl World {
                     self.break_link(addr, 1);
                     let is_over = match self.of(addr).state {
                         State::Nothing => true,
-                        // The peer's own link took over.
+                        // The peer's own link has replaced it.
                         State::UnderWay(_) => true,
                         State::Pausing(_) | State::Open(_) => false,
                     };
@@ -443,7 +442,7 @@ impl World {
 
     fn check(&mut self) {
         for number in 0..8 {
-            // A link that has ended is no link.
+            // A link that has ended is rejected.
             if let Some(link) = self.peers.open_link(number)
                 && let Some(&addr) = self.links.get(link)
             {
@@ -461,7 +460,7 @@ impl World {
         assert_eq!(self.peers.any_lost(), any_lost);
         for (addr, known) in &mut self.known {
             let Some(key) = self.peers.find(addr) else {
-                // With what was forgotten of it.
+                // Including what was removed.
                 assert_eq!((known.state, known.waiting.len()), (State::Nothing, 0));
                 known.is_lost = false;
                 known.is_asked = false;
@@ -485,7 +484,7 @@ impl World {
         }
     }
 
-    /// The endpoint closes: what waits is what was posted and has not ended.
+    /// Closes the endpoint: exactly the requests wait that were posted and have not ended.
     fn close(mut self) {
         let mut left: Vec<u32> = self.peers.drain().collect();
         let mut expected: Vec<u32> = Vec::new();

@@ -1,4 +1,4 @@
-//! One peer: its link, what waits for that, and what is known of it.
+//! One peer: its link, the requests that wait for it, and its state.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -8,62 +8,61 @@ use prov_util::errno::Errno;
 use super::UNKNOWN_SOURCE;
 use super::attempt::{Attempt, Stage};
 
-/// Another endpoint with which there is a link, or ought to be.
+/// Another endpoint with which there is, or should be, a link.
 pub(super) struct Peer<L, A, W> {
     pub addr: A,
-    /// Its place in the address vector, or [`UNKNOWN_SOURCE`].
+    /// Its number in the address vector, or [`UNKNOWN_SOURCE`].
     pub source: u64,
     pub link: Link<L>,
-    /// What waits for the link, oldest first. Only while there is none, or
-    /// while the provider is taking it out.
+    /// The requests that wait for the link, oldest first. Nonempty only while there is no open
+    /// link, or while the provider takes them out.
     pub waiting: VecDeque<W>,
     pub asked: Asked,
     pub standing: Standing,
     pub reach: Reach,
 }
 
-/// The link to a peer. At most one is made or open at a time.
+/// The link to a peer. At most one is established or open at a time.
 pub(super) enum Link<L> {
-    /// There is none, and nothing is done about it.
+    /// There is none, and none is being established.
     None,
-    /// It is being made.
+    /// It is being established.
     Attempted(Box<Attempt<L>>),
     Open(L),
 }
 
-/// Whether the application was told to come back with an operation that takes
-/// a link.
+/// Whether the application was told to post again an operation that needs a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Asked {
     No,
     Yes,
-    /// It was, and the link did not come about, at this time for this reason.
+    /// It was, and the link could not be established: when, and why.
     Failed(Instant, Errno),
 }
 
-/// What has become of the links there were.
+/// What has become of earlier links.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Standing {
-    /// Nobody has asked for one, or it is open.
+    /// None was requested, or the link is open.
     Good,
-    /// The last one has ended, or attempts to make one were given up, and the
-    /// peer is not back.
+    /// The last one has ended, or the attempts to establish one were given up, and the peer is not
+    /// reachable again.
     Lost,
-    /// As before, and receives wait for this peer's messages only.
+    /// Like `Lost`, and receives are posted that only this peer's messages can match.
     Missed,
 }
 
-/// Who can make a link.
+/// Which side can establish a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Reach {
     /// Either side.
     Both,
-    /// The peer, which cannot be connected to.
+    /// Only the peer, which cannot be connected to.
     PeerOnly,
 }
 
 impl<L: Copy + Eq, A, W> Peer<L, A, W> {
-    /// Without a link.
+    /// Creates a peer without a link.
     pub fn new(addr: A, source: u64) -> Self {
         Peer {
             addr,
@@ -76,12 +75,12 @@ impl<L: Copy + Eq, A, W> Peer<L, A, W> {
         }
     }
 
-    /// Whether there is something to make a link for.
+    /// Returns whether there is a reason to establish a link.
     pub fn is_wanted(&self) -> bool {
         !self.waiting.is_empty() || self.asked == Asked::Yes || self.standing == Standing::Missed
     }
 
-    /// Whether nothing would be missed if this peer were forgotten.
+    /// Returns whether the peer can be forgotten without any loss.
     pub fn is_idle_stranger(&self) -> bool {
         self.source == UNKNOWN_SOURCE && matches!(self.link, Link::None) && self.waiting.is_empty()
     }
@@ -90,14 +89,14 @@ impl<L: Copy + Eq, A, W> Peer<L, A, W> {
         self.standing != Standing::Good
     }
 
-    /// Its source, if completions can name it.
+    /// Returns its source, if it has one.
     pub fn known_source(&self) -> Option<u64> {
         (self.source != UNKNOWN_SOURCE).then_some(self.source)
     }
 }
 
 impl<L: Copy + Eq> Link<L> {
-    /// The link's name, open or not yet.
+    /// Returns the link's key, open or not.
     pub fn name(&self) -> Option<L> {
         match self {
             Link::None => None,

@@ -1,8 +1,8 @@
-//! Which peer an address of the address vector is, found by index.
+//! A table from numbers of the address vector to peers, indexed by number.
 
 use super::PeerKey;
 
-/// A page for every 256 addresses of which one was used.
+/// Pages of 256 addresses; a page is allocated when one of its addresses is used.
 pub(super) struct Routes<L> {
     pages: Vec<Option<Box<Page<L>>>>,
 }
@@ -11,16 +11,16 @@ const PAGE: usize = 256;
 
 type Page<L> = [Route<L>; PAGE];
 
-/// Where messages for an address go.
+/// The route for an address.
 struct Route<L> {
     peer: Option<PeerKey>,
-    /// The peer's link, if it was open when last looked at. Once it has ended
-    /// its name means nothing.
+    /// The peer's link, if it was open at the last use. Once the link has ended, its key is
+    /// invalid.
     link: Option<L>,
 }
 
 impl<L: Copy> Routes<L> {
-    /// Without any.
+    /// Creates an empty table.
     pub fn new() -> Self {
         Routes { pages: Vec::new() }
     }
@@ -35,20 +35,20 @@ impl<L: Copy> Routes<L> {
         Some(&page[fi_addr as usize % PAGE])
     }
 
-    /// The peer at an address, if it was looked up before.
+    /// Returns the peer at an address, if it was looked up before.
     #[inline]
     pub fn peer(&self, fi_addr: u64) -> Option<PeerKey> {
         self.get(fi_addr)?.peer
     }
 
-    /// The link over which messages for an address went last.
+    /// Returns the link that messages for an address used last.
     #[inline]
     pub fn link(&self, fi_addr: u64) -> Option<L> {
         self.get(fi_addr)?.link
     }
 
-    /// Remembers what an address that the vector knows leads to. Numbers beyond
-    /// 32 bits are no plain indices and are looked up each time.
+    /// Records the route of a valid address. Numbers beyond 32 bits are no plain indices and are
+    /// looked up each time.
     #[allow(
         clippy::indexing_slicing,
         reason = "the offset is taken modulo the size of a page, and the page was made"
@@ -72,7 +72,7 @@ impl<L: Copy> Routes<L> {
         };
     }
 
-    /// Forgets everything.
+    /// Removes all routes.
     pub fn clear(&mut self) {
         self.pages = Vec::new();
     }

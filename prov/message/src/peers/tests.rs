@@ -1,4 +1,4 @@
-//! Rules, one by one, for a provider whose links are numbers.
+//! Tests of single rules of [`Peers`], for a provider whose links are numbers.
 
 use std::sync::{Mutex, Weak};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use prov_util::av::Observer;
 
 use super::*;
 
-/// An address vector of letters.
+/// An address vector whose addresses are letters.
 #[derive(Default)]
 pub(super) struct Vector {
     slots: Mutex<Vec<Option<char>>>,
@@ -15,7 +15,7 @@ pub(super) struct Vector {
 }
 
 impl Vector {
-    /// Takes the first free place; that where it has one.
+    /// Inserts at the first free place; at the address's own place if it has one.
     pub fn insert(&self, addr: char) -> u64 {
         let mut slots = self.slots.lock().unwrap();
         let place = |wanted: Option<char>| slots.iter().position(|slot| *slot == wanted);
@@ -88,7 +88,7 @@ fn waits(peers: &mut Tested, fi_addr: u64) -> PeerKey {
     }
 }
 
-/// A request waits for the first attempt.
+/// Queues a request, which waits for the first attempt.
 fn begun(
     peers: &mut Tested,
     fi_addr: u64,
@@ -102,7 +102,7 @@ fn begun(
     key
 }
 
-/// There is an open link, and nothing waits.
+/// Opens a link for which nothing waits.
 fn connected(peers: &mut Tested, fi_addr: u64, link: u32, now: Instant) -> PeerKey {
     let key = begun(peers, fi_addr, link, "first", now);
     peers.opened(key, link).unwrap();
@@ -116,7 +116,7 @@ fn drained(peers: &mut Tested, key: PeerKey, link: u32) -> Vec<&'static str> {
 }
 
 #[test]
-fn what_waits_leaves_in_order_once_the_link_is_open() {
+fn waiting_requests_are_sent_in_order_once_the_link_is_open() {
     let (_, mut peers, now) = acquainted();
     let key = begun(&mut peers, 0, 7, "one", now);
     for request in ["two", "three"] {
@@ -142,7 +142,7 @@ fn what_waits_leaves_in_order_once_the_link_is_open() {
 }
 
 #[test]
-fn what_there_is_no_room_for_waits_on_in_its_place() {
+fn a_request_without_room_keeps_its_place() {
     let (_, mut peers, now) = acquainted();
     let key = begun(&mut peers, 0, 7, "one", now);
     assert_eq!(peers.defer(key, "two", now).unwrap(), Step::Wait);
@@ -155,7 +155,7 @@ fn what_there_is_no_room_for_waits_on_in_its_place() {
 }
 
 #[test]
-fn what_still_waits_when_its_link_ends_leaves_on_the_next() {
+fn requests_left_when_a_link_ends_are_sent_on_the_next_one() {
     let (_, mut peers, now) = acquainted();
     let key = begun(&mut peers, 0, 7, "one", now);
     assert_eq!(peers.defer(key, "two", now).unwrap(), Step::Wait);
@@ -168,7 +168,7 @@ fn what_still_waits_when_its_link_ends_leaves_on_the_next() {
     else {
         panic!();
     };
-    // Not at once, lest this go on without a pause.
+    // A pause keeps the links from being established in a loop.
     assert!(at > now);
     assert_eq!(peers.next_waiting(key, 7), None);
     assert_eq!(peers.due(key, at), Step::Start(key));
@@ -198,12 +198,12 @@ fn a_failed_attempt_is_made_again_when_its_time_has_come() {
         panic!()
     };
     assert_eq!(peers.due(key, at), Step::Start(key));
-    // The deadline is that of all attempts.
+    // The deadline is that of all attempts together.
     assert_eq!(peers.target(key).unwrap().deadline, now + CONNECT);
 }
 
 #[test]
-fn what_waits_fails_when_time_is_over() {
+fn waiting_requests_fail_at_the_deadline() {
     let (_, mut peers, now) = acquainted();
     let key = begun(&mut peers, 0, 7, "one", now);
     assert_eq!(peers.defer(key, "two", now).unwrap(), Step::Wait);
@@ -215,7 +215,7 @@ fn what_waits_fails_when_time_is_over() {
         ('A', Errno::ECONNREFUSED, Some(0))
     );
     assert_eq!(given_up.failed, ["one", "two"]);
-    // The next operation tries again.
+    // The next operation begins a new attempt.
     assert_eq!(
         peers.defer(key, "three", now + CONNECT).unwrap(),
         Step::Start(key)
@@ -223,7 +223,7 @@ fn what_waits_fails_when_time_is_over() {
 }
 
 #[test]
-fn what_waits_fails_at_once_where_there_is_no_hope() {
+fn waiting_requests_fail_immediately_after_a_hopeless_attempt() {
     let (_, mut peers, now) = acquainted();
     let key = begun(&mut peers, 0, 7, "one", now);
     let hopeless = Failure::Hopeless(Errno::EKEYREJECTED);
@@ -258,7 +258,7 @@ fn an_attempt_gives_way_to_the_peers_own_and_ends_with_that() {
     let Ended::Again(at) = peers.ended(key, 8, RESET, now) else {
         panic!()
     };
-    // So does a pause.
+    // An attempt that pauses gives way, too.
     assert_eq!(peers.adopt(key, 9, now), None);
     assert_eq!(peers.due(key, at), Step::Wait);
     assert_eq!(peers.opened(key, 9).unwrap().displaced, None);
@@ -305,7 +305,7 @@ fn a_request_that_met_ours_is_handed_back_when_ours_has_ended() {
 }
 
 #[test]
-fn who_cannot_be_connected_to_is_not_once_its_link_has_ended() {
+fn a_peer_that_cannot_be_connected_to_is_not_tried_after_its_link_has_ended() {
     let (_, mut peers, now) = acquainted();
     let key = peers.peer_at(&'A');
     peers.adopt(key, 7, now);
@@ -338,7 +338,7 @@ fn who_cannot_be_connected_to_is_not_once_its_link_has_ended() {
 }
 
 #[test]
-fn the_application_that_comes_again_is_told_once_that_it_is_in_vain() {
+fn an_application_that_retries_gets_the_failure_once() {
     let (_, mut peers, now) = acquainted();
     let key = waits(&mut peers, 0);
     for _ in 0..2 {
@@ -387,7 +387,7 @@ fn receives_that_name_a_lost_peer_end_unless_it_is_back() {
     let key = connected(&mut peers, 1, 7, now);
     assert!(!peers.any_lost());
     assert_eq!(peers.seek(1, now), Step::Wait);
-    // Those that there are.
+    // The posted receives.
     let Ended::Lost {
         source: Some(1),
         again: None,
@@ -396,7 +396,7 @@ fn receives_that_name_a_lost_peer_end_unless_it_is_back() {
         panic!();
     };
     assert!(peers.any_lost());
-    // One posted later, which somebody else's concern does not touch.
+    // A receive that is posted later, after an operation for another peer.
     assert_eq!(peers.seek(0, now), Step::Wait);
     assert_eq!(peers.seek(1, now), Step::Start(key));
     assert_eq!(peers.seek(1, now), Step::Wait);
@@ -412,7 +412,7 @@ fn receives_that_name_a_lost_peer_end_unless_it_is_back() {
         (given_up.error, given_up.source),
         (Errno::ECONNREFUSED, Some(1))
     );
-    // And one that the peer comes back for.
+    // A receive whose peer returns.
     assert!(peers.any_lost());
     assert_eq!(peers.seek(1, now), Step::Start(key));
     peers.begun(key, 9);
@@ -424,7 +424,7 @@ fn receives_that_name_a_lost_peer_end_unless_it_is_back() {
 #[test]
 fn receives_that_name_a_peer_that_was_never_reached_end_once_an_attempt_is_given_up() {
     let (_, mut peers, now) = acquainted();
-    // Whom nobody has tried to reach may call.
+    // A peer that was never tried may connect by itself.
     assert_eq!(peers.seek(0, now), Step::Wait);
     let key = begun(&mut peers, 0, 7, "one", now);
     let Ended::GivenUp(given_up) = peers.ended(key, 7, REFUSED, now + CONNECT) else {
@@ -456,7 +456,7 @@ fn strangers_without_a_link_are_forgotten() {
     let key = peers.peer_at(&'Z');
     peers.forget_idle(key);
     assert!(peers.is_empty() && peers.strangers.is_empty() && !peers.any_lost());
-    // So are those that the vector forgets.
+    // Peers that are removed from the vector are forgotten, too.
     waits(&mut peers, 0);
     let b = connected(&mut peers, 1, 7, now);
     assert_eq!(peers.len(), 2);
@@ -566,7 +566,7 @@ fn a_receive_context_in_an_address_leads_to_the_same_peer() {
 
 #[test]
 fn a_number_of_a_peer_that_was_forgotten_meanwhile_leads_to_it_again() {
-    /// Another thread inserts the address just now.
+    /// Inserts the address concurrently, as another thread might.
     struct Changing;
     impl AddressVector for Changing {
         type Address = char;

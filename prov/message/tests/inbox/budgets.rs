@@ -1,4 +1,4 @@
-//! One peer, or one that comes again and again, leaves room to the others.
+//! One peer, or one that reconnects again and again, leaves room for the others.
 
 use prov_message::{Arrival, Attributes, Endpoints, EpKey, Limits, Unmatched};
 use prov_util::errno::Errno;
@@ -52,7 +52,7 @@ impl Receiver {
         }
     }
 
-    /// Whether a message is kept, which comes at once.
+    /// Whether a message that arrives in one piece is kept.
     fn keeps(&mut self, link: LinkKey, len: usize) -> bool {
         match self.endpoints.unmatched(&self.message(link, len)) {
             Unmatched::Keep(kept) => {
@@ -107,9 +107,9 @@ fn a_peer_that_leaves_what_is_kept_and_comes_again_does_not_fill_the_memory() {
             .endpoints
             .link_ended(receiver.ep, link, Errno::ECONNRESET);
     }
-    // What was there when the limit was reached, and what one may have then.
+    // What was kept when the limit was reached, and one peer's share of the rest.
     assert!(receiver.endpoints.kept_bytes() <= (1 << 20) + (64 << 10));
-    // Those that stay are not to suffer from it for ever.
+    // Peers that stay must not suffer from that for ever.
     receiver.endpoints.close(receiver.ep);
     assert_eq!(receiver.endpoints.kept_bytes(), 0);
 }

@@ -1,4 +1,4 @@
-//! What the application hears, and what holds after every step and in the end.
+//! Checks what is reported to the application, and what holds after every step and at the end.
 
 use fabric_abi::{FI_MSG, FI_MULTI_RECV, FI_RECV, FI_REMOTE_CQ_DATA, FI_TAGGED};
 use prov_message::Core;
@@ -10,18 +10,18 @@ use crate::provider::{Incoming, LOST};
 use crate::step::Wanted;
 use crate::world::{EPS, SHARED, SHARED_POSTER, World};
 
-/// How a receive ends that had a message.
+/// How a receive ends that has matched a message.
 #[derive(Clone, Copy)]
 enum End {
     Received,
     /// Its buffer was too short.
     Cut,
-    /// With the message's link.
+    /// The message's link ended.
     Lost,
 }
 
 impl World {
-    /// What must hold after every step.
+    /// The invariants after every step.
     pub fn check(&mut self) {
         self.drain();
         let own = &self.own;
@@ -144,7 +144,7 @@ impl World {
             .unwrap()
     }
 
-    /// The receive and the message that a completion is of.
+    /// The receive and the message that a completion belongs to.
     fn end_of(
         &mut self,
         at: usize,
@@ -178,8 +178,8 @@ impl World {
         let given = place_of(number);
         let receive = &mut model.receives[id];
         receive.given.retain(|&other| other != number);
-        // Of a buffer for many, in a shared inbox, the release may be read first:
-        // it is on the queue of the endpoint that got the last message.
+        // The release of a multi-receive buffer in a shared inbox may be read first, because it is
+        // on the queue of the endpoint that received the last message.
         let ends = !receive.multi || completion.flags & FI_MULTI_RECV != 0;
         assert!(!(receive.ended && ends), "it completes twice");
         assert!(receive.multi || completion.flags & FI_MULTI_RECV == 0);
@@ -194,8 +194,8 @@ impl World {
         assert!(place == &sent[..len], "message {number}");
     }
 
-    /// All that was sent is received, unless everything just ends; nothing is
-    /// kept then.
+    /// Every message that was sent has been received, unless everything is being closed; then
+    /// nothing is kept.
     pub fn finish(mut self) {
         self.own.end_at = None;
         if !self.own.model.messages.len().is_multiple_of(3) {

@@ -1,10 +1,10 @@
-//! Inboxes against a model, for any sequence of messages, receives, looks and
-//! ends: every receive completes at most once, with the message that it is for
-//! and its bytes; nothing is lost or overtaken; what is kept stays within its
-//! budgets, and whoever is held back goes on as soon as there is room.
+//! Model test of inboxes, for any sequence of messages, receives, peeks and ends of links: every
+//! receive completes at most once, with the matching message and its bytes; no message is lost or
+//! overtaken; what is kept stays within its budgets, and a link that is held back continues as soon
+//! as there is room.
 //!
-//! Here and not beside the code, since this needs memory that an application
-//! lends, and the crate has no unsafe code.
+//! These are integration tests because they need memory that an application lends, and the crate
+//! has no unsafe code.
 
 #![allow(
     clippy::unwrap_used,
@@ -75,7 +75,7 @@ fn a_receive_takes_a_message_whose_link_was_about_to_go_on_with_it() {
         len: 50,
         multi: false,
     };
-    // There is room for one of two messages whose senders are not known.
+    // There is room for one of two messages whose senders are unknown.
     let steps = vec![
         Step::Connect(0),
         Step::Relabel(vec![(0, None), (4, None)]),
@@ -85,7 +85,7 @@ fn a_receive_takes_a_message_whose_link_was_about_to_go_on_with_it() {
         Step::Move(4, 0),
         post(0),
         post(1),
-        // The first one leaves room for the second, and then that goes, too.
+        // When the first one is received there is room for the second, which is then received, too.
         Step::Relabel(vec![(0, Some(0)), (4, Some(1))]),
     ];
     run(setting, steps);
@@ -138,7 +138,7 @@ fn a_link_that_goes_on_counts_others_that_are_about_to() {
     );
 }
 
-/// The framework's, where there is no framework.
+/// The framework's function, which this test binary does not have.
 #[unsafe(no_mangle)]
 extern "C" fn fi_strerror(_: c_int) -> *const c_char {
     c"an error".as_ptr()

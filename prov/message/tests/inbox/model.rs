@@ -1,5 +1,5 @@
-//! What the manuals say of receives and messages, kept in vectors that are
-//! searched from the front.
+//! A model of what the manual says of receives and messages: vectors that are searched from the
+//! front.
 
 use std::collections::HashSet;
 
@@ -23,30 +23,30 @@ pub struct Message {
     pub tag: u64,
     pub len: usize,
     pub data: Option<u64>,
-    /// 0: the sender does not ask; 1: it is to hear when the message is kept;
-    /// 2: when it is received.
+    /// 0: the sender asks for no acknowledgement; 1: for one when the message is kept; 2: for one
+    /// when it is received.
     pub ack: u32,
     pub place: Place,
-    /// How often the sender was told.
+    /// How often the sender was acknowledged.
     pub acknowledged: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Place {
-    /// It has not begun to come.
+    /// It has not begun to arrive.
     Sent,
-    /// It waits, and is here.
+    /// It waits, and is complete.
     Complete,
-    /// It waits, and more of it comes.
+    /// It waits, and more of it arrives.
     Arriving,
-    /// It waits, and its link does.
+    /// It waits, and its link is held back.
     HeldBack,
-    /// It waits, with the sender.
+    /// It waits at the sender.
     Announced,
-    /// It has a receive, which has not completed.
+    /// It has matched a receive that has not completed.
     Given(Given),
     Received,
-    /// It went with its link or its endpoint, or nobody wanted it.
+    /// It ended with its link or its endpoint, or was not wanted.
     Dropped,
 }
 
@@ -58,7 +58,7 @@ pub struct Given {
 }
 
 impl Message {
-    /// Its bytes, which no other message has.
+    /// Its bytes, which differ from those of all other messages.
     pub fn bytes(&self, number: Number) -> Vec<u8> {
         (0..self.len).map(|i| (i * 7 + number * 31) as u8).collect()
     }
@@ -82,11 +82,11 @@ pub struct Receive {
     pub wanted: Wanted,
     pub multi: bool,
     used: usize,
-    /// Whether it takes more messages.
+    /// Whether the receive takes more messages.
     pub open: bool,
-    /// Messages that it has and that have not completed.
+    /// Messages that it has matched and that are not complete.
     pub given: Vec<Number>,
-    /// Whether the buffer is the application's again.
+    /// Whether the buffer was released to the application.
     pub ended: bool,
 }
 
@@ -104,7 +104,7 @@ impl Receive {
         }
     }
 
-    /// Without another message.
+    /// Matches no further message.
     pub fn end(&mut self) {
         self.open = false;
         self.ended = true;
@@ -115,7 +115,7 @@ impl Receive {
 pub struct Queue {
     pub posted: Vec<ReceiveId>,
     pub unexpected: Vec<Number>,
-    /// With the context of the claim.
+    /// The context of the claim.
     pub claimed: Vec<(usize, Number)>,
 }
 
@@ -123,17 +123,17 @@ pub struct Model {
     pub limits: Limits,
     pub messages: Vec<Message>,
     pub receives: Vec<Receive>,
-    /// Those that have not ended.
+    /// The messages that have not ended.
     pub links: HashSet<LinkKey>,
-    /// By inbox, plain ones and tagged ones.
+    /// The posted receives by inbox, untagged and tagged.
     pub queues: Vec<[Queue; 2]>,
 }
 
-/// What is counted for a message beside its bytes.
+/// Bookkeeping cost of a message.
 const KEEPING_COST: usize = 128;
-/// What every link may have kept, where the limit is large.
+/// Every link's guaranteed minimum, if the limit is large.
 const LEAST: usize = 64 << 10;
-/// Room below which a buffer for many takes no more.
+/// Free bytes below which a multi-receive buffer matches no further message.
 const MIN_MULTI_RECV: usize = 64;
 
 impl Model {
@@ -159,7 +159,7 @@ impl Model {
         &mut self.queues[inbox][usize::from(tagged)]
     }
 
-    /// Gives a message to the oldest receive for it, if there is one.
+    /// Matches a message with the oldest fitting receive, if there is one.
     fn give(&mut self, number: Number) -> bool {
         let message = &self.messages[number];
         let (inbox, tagged, len) = (message.inbox, message.tagged, message.len);
@@ -192,7 +192,7 @@ impl Model {
         true
     }
 
-    /// A message begins: whether there is a receive for it.
+    /// A message begins. Returns whether a receive matches.
     pub fn arrive(&mut self, number: Number) -> bool {
         let given = self.give(number);
         if !given {
@@ -209,7 +209,7 @@ impl Model {
         self.settle(inbox, tagged);
     }
 
-    /// Brings messages and receives together that have come to match.
+    /// Matches messages and receives after their sources have changed.
     pub fn settle(&mut self, inbox: usize, tagged: bool) {
         let waiting = std::mem::take(&mut self.queue(inbox, tagged).unexpected);
         for number in waiting {
@@ -219,7 +219,7 @@ impl Model {
         }
     }
 
-    /// The oldest message that a look finds, and its place.
+    /// The oldest message that a peek finds, and its index.
     pub fn find(&self, inbox: usize, wanted: &Wanted) -> Option<(usize, Number)> {
         let queue = &self.queues[inbox][usize::from(wanted.tagged)];
         let found = queue
@@ -229,8 +229,8 @@ impl Model {
         Some((found, queue.unexpected[found]))
     }
 
-    /// A receive leaves its queue; whether that is reported, which it is not
-    /// while the buffer still has messages to come.
+    /// Removes a receive from its queue. Returns whether that is reported, which it is not while
+    /// messages are arriving in the buffer.
     pub fn cancel(&mut self, inbox: usize, id: ReceiveId) -> bool {
         let tagged = self.receives[id].wanted.tagged;
         self.queue(inbox, tagged)
@@ -241,7 +241,7 @@ impl Model {
         receive.given.is_empty()
     }
 
-    /// Messages that wait, claimed ones too.
+    /// The waiting messages, including claimed ones.
     pub fn waiting(&self) -> impl Iterator<Item = Number> {
         let all = self.queues.iter().flatten();
         all.flat_map(|queue| {
@@ -250,7 +250,7 @@ impl Model {
         })
     }
 
-    /// Takes messages out for which `gone` is true.
+    /// Removes the messages for which `gone` is true.
     pub fn drop_messages(&mut self, gone: impl Fn(&Message) -> bool) {
         let messages = &mut self.messages;
         let mut stays = |number: Number| {
@@ -267,21 +267,20 @@ impl Model {
         }
     }
 
-    /// Bytes that are kept, with what is counted beside them.
+    /// Bytes that are kept, including the bookkeeping cost.
     pub fn kept(&self) -> usize {
         let waiting = self.waiting();
         waiting.map(|number| self.messages[number].cost()).sum()
     }
 
-    /// Those of a link.
+    /// Those of one link.
     pub fn kept_of(&self, link: LinkKey) -> usize {
         let waiting = self.waiting().map(|number| &self.messages[number]);
         let own = waiting.filter(|message| message.link == link);
         own.map(Message::cost).sum()
     }
 
-    /// What may be kept of a link, with so many bytes of others beside those that
-    /// are known here.
+    /// The share of a link, with so many bytes of others in addition to those that the model knows.
     pub fn share(&self, link: LinkKey, announces: bool, beside: usize) -> usize {
         let limit = match announces {
             true => self.limits.unexpected + self.limits.in_flight,
@@ -301,7 +300,7 @@ impl Model {
         }
     }
 
-    /// Whether a message of a link can be kept, beside that much of others.
+    /// Whether a message of a link can be kept, with so many additional bytes of others.
     pub fn has_room(&self, link: LinkKey, len: usize, announces: bool, beside: usize) -> bool {
         self.kept_of(link) + len + KEEPING_COST <= self.share(link, announces, beside)
     }

@@ -1,5 +1,5 @@
-//! A provider whose peers send what the test says: it does what a provider does
-//! with a link, and holds every answer and action against the model.
+//! A provider whose peers send what the test says: it handles its links as a provider does, and
+//! checks every answer and action against the model.
 
 use std::collections::VecDeque;
 
@@ -23,7 +23,7 @@ pub enum Fake {}
 impl Transport for Fake {
     const MIN_MULTI_RECV: usize = 64;
     type Link = LinkKey;
-    /// The number of the message, and what its sender asks for.
+    /// The number of the message, and the acknowledgement that its sender asks for.
     type Ack = (Number, u32);
     type Name = Number;
     type Endpoint = ();
@@ -45,7 +45,7 @@ pub struct Ep {
 pub struct Link {
     pub ep: usize,
     pub src: u64,
-    /// Whether its sender could announce messages.
+    /// Whether its sender can announce messages.
     pub announces: bool,
     pub is_held_back: bool,
     pub is_throttled: bool,
@@ -53,17 +53,17 @@ pub struct Link {
     pub sent: VecDeque<Sent>,
 }
 
-/// The message that is coming.
+/// The message that is arriving.
 pub enum Incoming {
     Keep(Number, Kept, usize),
     Place(Number, Box<Placing<Fake>>),
     Discard(Number, usize),
 }
 
-/// What a peer has sent that has not begun to come.
+/// Messages that the peer has sent and that have not begun to arrive.
 pub enum Sent {
     Message(Number),
-    /// What was asked for.
+    /// Messages that were requested.
     Data(Number, Fetch<Fake>),
 }
 
@@ -73,12 +73,12 @@ pub struct Provider {
     pub eps: Vec<Ep>,
     pub inboxes: Vec<InboxKey>,
     pub links: SlotMap<LinkKey, Link>,
-    /// Actions until the link of one ends with it.
+    /// Number of actions until the link of one ends with it.
     pub end_at: Option<usize>,
     pub acting: bool,
 }
 
-/// Why links end.
+/// The error with which links end.
 pub const LOST: Errno = Errno::ECONNRESET;
 
 impl Core for Provider {
@@ -117,7 +117,7 @@ impl Core for Provider {
 }
 
 impl Provider {
-    /// Whether a link is held back for a message without bytes: it may have been
+    /// Whether a link is held back for an empty message: it may have been released, and the message
     /// let go, and the message be complete, without the model's knowing yet.
     fn may_be_going_on(&self, key: LinkKey) -> bool {
         let Some(link) = self.links.get(key) else {
@@ -153,7 +153,7 @@ impl Provider {
                     panic!("it was held back for a message");
                 };
                 self.take_course(key, number, 0, course);
-                // What has come behind it.
+                // Messages behind it.
                 self.rush(key);
                 key
             }
@@ -184,7 +184,7 @@ impl Provider {
         }
     }
 
-    /// The message that a link was keeping, or was held back for, goes on.
+    /// Continues with the message that a link was receiving, or was held back for.
     fn take_course(&mut self, key: LinkKey, number: Number, done: usize, course: Course<Fake>) {
         let message = &mut self.model.messages[number];
         let len = message.len;
@@ -199,7 +199,7 @@ impl Provider {
                 Some(Incoming::Place(number, placing))
             }
             Course::Keep(kept) => {
-                // There is room for it now, even if a receive is about to take it.
+                // There is room for it, even if a receive is about to take it.
                 assert!(len > 0);
                 if message.place == Place::HeldBack {
                     message.place = Place::Arriving;
@@ -262,13 +262,13 @@ impl Provider {
         }
     }
 
-    /// All that was sent comes, as far as nothing is in its way.
+    /// All messages that were sent arrive, as far as flow control allows.
     pub fn rush(&mut self, key: LinkKey) {
         while self.move_on(key, usize::MAX) {}
     }
 
-    /// So many bytes come of the current message, or another one begins;
-    /// whether something happened.
+    /// So many bytes of the current message arrive, or another one begins. Returns whether anything
+    /// happened.
     pub fn move_on(&mut self, key: LinkKey, bytes: usize) -> bool {
         let Some(link) = self.links.get_mut(key) else {
             return false;
@@ -318,8 +318,8 @@ impl Provider {
         };
         let (way, announces) = (message.way, link.announces);
         let is_plain = way == Way::Plain && message.data.is_none() && message.ack == 0;
-        // Others that may go on are counted from when that is decided, and here
-        // when they do.
+        // Other links that continue are counted when that is decided; the model counts them when
+        // they do.
         let admitted = self.endpoints.kept_bytes().checked_sub(self.model.kept());
         let admitted = admitted.expect("all is counted that is kept");
         let fits = self.model.has_room(key, arrival.len, announces, admitted);
@@ -436,7 +436,7 @@ impl Provider {
         self.follow_up();
     }
 
-    /// A link ends, and what was under way on it.
+    /// A link ends, with the message that was arriving on it.
     pub fn end_link(&mut self, key: LinkKey) {
         let Some(link) = self.links.remove(key) else {
             return;

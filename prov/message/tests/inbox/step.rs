@@ -1,4 +1,4 @@
-//! What may happen, in any order.
+//! The steps of the model test.
 
 use proptest::prelude::*;
 
@@ -18,20 +18,20 @@ pub fn setting() -> impl Strategy<Value = Setting> {
     })
 }
 
-/// How a message comes.
+/// How a message arrives.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Way {
-    /// With nothing special about it.
+    /// On the fast path.
     Plain,
-    /// All of it at once.
+    /// In one piece.
     Whole,
-    /// Its bytes come bit by bit.
+    /// In several pieces.
     Pieces,
-    /// Its bytes come when they are asked for.
+    /// Its payload arrives on request (rendezvous).
     Announced,
 }
 
-/// Which messages a receive or a look is for.
+/// The filter of a receive or a peek.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
     pub tagged: bool,
@@ -51,9 +51,9 @@ pub enum Step {
         data: bool,
         ack: u32,
     },
-    /// So many bytes of a message come, or another one begins.
+    /// So many bytes of a message arrive, or another one begins.
     Move(usize, usize),
-    /// All that was sent comes, as far as the link is not held back.
+    /// All messages that were sent arrive, as far as the link is not held back.
     Rush(usize),
     Post {
         at: usize,
@@ -64,7 +64,7 @@ pub enum Step {
     Peek(usize, Wanted),
     PeekDiscard(usize, Wanted),
     PeekClaim(usize, Wanted),
-    /// Receives what was claimed, at a place of so many bytes.
+    /// Receives the claimed message in a buffer of so many bytes.
     Claim(usize, usize),
     DropClaimed(usize),
     Cancel(usize),
@@ -73,10 +73,10 @@ pub enum Step {
     /// The address vector learns and forgets peers.
     Relabel(Vec<(usize, Option<u64>)>),
     EndLink(usize),
-    /// A link ends when something is to be done for it, after so many times.
+    /// A link ends at the action with this number.
     EndAtAction(usize),
     Close(usize),
-    /// A peer comes, perhaps again.
+    /// A peer connects, possibly again.
     Connect(usize),
 }
 

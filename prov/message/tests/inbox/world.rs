@@ -1,4 +1,4 @@
-//! What happens, to the model and to the parts, and what must hold after it.
+//! Applies the steps to the model and to the code under test, and checks the results.
 
 use fabric_abi::{FI_ADDR_UNSPEC, FI_CLAIM, FI_COMPLETION, FI_DISCARD, FI_MULTI_RECV, FI_PEEK};
 use prov_message::{Attributes, Context, Core, Endpoints, Poster};
@@ -18,25 +18,25 @@ use crate::step::{Setting, Step, Wanted, Way};
 pub struct World {
     pub own: Provider,
     pub shared_cq: Use<Cq>,
-    /// Contexts of looks that have claimed a message.
+    /// Contexts of peeks that have claimed a message.
     claims: Vec<usize>,
-    /// Receives that end without a message, and why.
+    /// Receives that end without a message, with the error.
     pub cancelled: Vec<(ReceiveId, Errno)>,
-    /// What the look that was made last has found.
+    /// The result of the last peek.
     pub seen: Option<(usize, Option<Number>)>,
 }
 
-/// Endpoints: two with receives of their own, the second one for a single
-/// link, and two that share.
+/// The endpoints: two with their own receives, the second one for a single link, and two with a
+/// shared context.
 pub const EPS: usize = 4;
 const OF_ONE_LINK: usize = 1;
-/// The inbox that endpoints share, and the place among posters that is its own.
+/// The shared inbox, and its index among the posters.
 pub const SHARED: usize = 2;
 pub const SHARED_POSTER: usize = EPS;
-/// Receives that may be posted.
+/// Limit of posted receives.
 const RX_SIZE: usize = 6;
 const LINKS: usize = 8;
-/// Where contexts of looks begin.
+/// First context of peeks.
 const LOOKS: usize = 1 << 20;
 
 fn queue() -> Use<Cq> {
@@ -124,8 +124,8 @@ impl World {
                 };
                 let link = &mut self.own.links[key];
                 let number = self.own.model.messages.len();
-                // An empty one in a buffer for many has no place that would tell it
-                // from others there, of which one may be lost.
+                // An empty message in a multi-receive buffer has no address that would distinguish
+                // it from others there, of which one may be lost.
                 let data = data || (way == Way::Announced && len == 0);
                 self.own.model.messages.push(Message {
                     link: key,
@@ -225,7 +225,7 @@ impl World {
         Some((ep.inbox, poster.ok()?))
     }
 
-    /// A request, and what it is for at this inbox.
+    /// A receive request, and its filter at this inbox.
     fn request(poster: Poster, wanted: Wanted, flags: u64) -> (Request, Wanted) {
         let request = Request {
             select: match wanted.tagged {
@@ -263,7 +263,7 @@ impl World {
         if expected.is_ok() {
             self.own.model.post(inbox, id);
             if has_ended && self.own.model.receives[id].open {
-                // It takes no more, and what it took is complete.
+                // It takes no further message, and those that it took are complete.
                 self.own.model.cancel(inbox, id);
                 self.cancelled.push((id, Errno::ESHUTDOWN));
             }
@@ -315,7 +315,7 @@ impl World {
         assert_eq!(self.seen, None, "a look is answered at once");
     }
 
-    /// Receives what was claimed at a place of so many bytes, or drops it.
+    /// Receives the claimed message in a buffer of so many bytes, or drops it.
     pub fn claim(&mut self, which: usize, len: Option<usize>) {
         let mut waiting = Vec::new();
         for (inbox, queues) in self.own.model.queues.iter().enumerate() {

@@ -1,22 +1,21 @@
-//! What strangers may leave: peers that no address vector knows, all of them together
-//! in the whole process.
+//! Limits what strangers, the peers that are in no address vector, may leave in the whole process.
 //!
-//! Anybody who reaches an endpoint is a stranger until its address is inserted, a peer
-//! that starts earlier than the receiver as well as one that means harm. So a
-//! stranger's message is not refused, but waits on its link sooner than one of a known
-//! peer. It counts where it is kept, on top of the budgets of its lane. A stranger
-//! may have as much as is left for all others, as in [`Budget`](crate::budget::Budget).
+//! Anybody who reaches an endpoint is a stranger until its address is inserted: a peer that starts
+//! earlier than the receiver as well as an attacker. A stranger's message is therefore not refused,
+//! but held back on its link sooner than one of a known peer. It is accounted here on top of the
+//! budgets of its lane. A stranger may use as much as is left for all others, as in
+//! [`Budget`](crate::budget::Budget).
 //!
-//! Other lanes may take up everything, and do not tell when they give it back. So a
-//! lane that keeps nothing of strangers does not look at what others do: the first one
-//! in each lane always has room, and when a lane has given up all that it kept, one of
-//! those that wait there goes on.
+//! Other lanes may use up everything, and do not notify this one when they release it. A lane that
+//! keeps nothing of strangers therefore ignores the others: the first stranger's message in each
+//! lane always has room, and when a lane has released everything, one of its waiting links
+//! continues.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use prov_util::memory_limit::half_of_memory;
 
-/// How much all lanes of a process keep of strangers.
+/// The counters of what all lanes of a process keep of strangers.
 #[derive(Debug, Default)]
 pub struct StrangersKept {
     bytes: AtomicUsize,
@@ -24,7 +23,7 @@ pub struct StrangersKept {
 }
 
 impl StrangersKept {
-    /// Nothing.
+    /// Creates counters of zero.
     pub const fn new() -> Self {
         StrangersKept {
             bytes: AtomicUsize::new(0),
@@ -33,25 +32,25 @@ impl StrangersKept {
     }
 }
 
-/// That of this process.
+/// The counters of this process.
 static STRANGERS: StrangersKept = StrangersKept::new();
 
-/// How much may be kept of all strangers, and where it is counted.
+/// The limits for all strangers, and the counters that they apply to.
 #[derive(Clone, Copy, Debug)]
 pub struct StrangersLimits {
     pub of: &'static StrangersKept,
-    /// Bytes of unexpected messages, each of which counts as [`MESSAGE_COST`] more.
+    /// Bytes of unexpected messages; each message costs [`MESSAGE_COST`] in addition.
     pub bytes: usize,
     pub announcements: usize,
 }
 
-/// Announcements of all strangers: each of them may have some of this, and no sender
-/// has as many operations under way.
+/// Limit of announcements of all strangers together: it leaves a share for each of many strangers,
+/// and exceeds the number of operations that one sender has outstanding.
 const ANNOUNCEMENTS: usize = 1 << 18;
 
 impl StrangersLimits {
-    /// Of this process: 128 MiB, or an eighth of what known peers may leave at most if that
-    /// is less.
+    /// The limits of this process: 128 MiB, or an eighth of what known peers may leave if that is
+    /// less.
     pub fn of_process() -> Self {
         StrangersLimits {
             of: &STRANGERS,
@@ -61,22 +60,22 @@ impl StrangersLimits {
     }
 }
 
-/// Bytes that a message of a stranger counts as on top of its own: this limits the
-/// number of messages, and covers the memory that keeping one takes.
+/// Bytes that each message of a stranger costs in addition to its payload: this limits the number
+/// of messages, and covers the bookkeeping.
 pub const MESSAGE_COST: usize = 1 << 10;
 
-/// A lane's part in one of the counts.
+/// One lane's part of one counter.
 pub(crate) struct Share {
     all: &'static AtomicUsize,
     limit: usize,
-    /// What this lane keeps.
+    /// The amount that this lane keeps.
     here: usize,
-    /// How much of it is of links that have ended.
+    /// The part of `here` that belongs to links that have ended.
     left_behind: usize,
 }
 
 impl Share {
-    /// The parts in bytes and in announcements.
+    /// The parts for bytes and for announcements.
     pub fn of(limits: &StrangersLimits) -> [Share; 2] {
         let share = |all, limit| Share {
             all,
@@ -90,7 +89,7 @@ impl Share {
         ]
     }
 
-    /// What is compared with a [ceiling](Self::ceiling).
+    /// The value that is compared with a [ceiling](Self::ceiling).
     pub fn total(&self) -> usize {
         match self.here {
             0 => 0,
@@ -98,22 +97,22 @@ impl Share {
         }
     }
 
-    /// How high the total may be for `cost` more to be kept of a link of which
-    /// `account` is; `None` where even 0 is too high.
+    /// The highest total at which `cost` more may be kept of a link whose account is `account`;
+    /// `None` if even 0 is too high.
     pub fn ceiling(&self, account: usize, cost: usize) -> Option<usize> {
         let taken = cost.checked_mul(2)?.checked_add(account)?;
         self.limit.checked_sub(taken)
     }
 
-    /// Keeps `cost` more.
+    /// Adds `cost` to a link's account.
     pub fn charge(&mut self, account: &mut usize, cost: usize) {
         *account += cost;
         self.here += cost;
         self.all.fetch_add(cost, Ordering::Relaxed);
     }
 
-    /// Keeps `cost` no longer; `None` for a link that has ended. What was kept of a
-    /// stranger that is known by now does not count any more.
+    /// Subtracts `cost` from a link's account; pass `None` for a link that has ended. Does not
+    /// count what was forgiven when the stranger became known.
     pub fn refund(&mut self, account: Option<&mut usize>, cost: usize) {
         let account = account.unwrap_or(&mut self.left_behind);
         let counted = cost.min(*account);
@@ -121,12 +120,12 @@ impl Share {
         self.give_back(counted);
     }
 
-    /// A stranger has become known.
+    /// Clears the account of a stranger that has become known.
     pub fn forgive(&mut self, account: &mut usize) {
         self.give_back(std::mem::take(account));
     }
 
-    /// A link has ended, of which `account` is kept.
+    /// Records that a link has ended whose account is `account`.
     pub fn leave_behind(&mut self, account: usize) {
         self.left_behind += account;
     }

@@ -55,7 +55,7 @@ impl World {
         }
     }
 
-    /// Whether a message is kept, all of which comes at once.
+    /// Whether a message whose whole payload arrives in one piece is kept.
     fn keeps(&mut self, arrival: &Arrival<Pipe>) -> bool {
         match self.endpoints.unmatched(arrival) {
             Unmatched::Keep(kept) => {
@@ -73,7 +73,7 @@ impl World {
 const LINKS: usize = 4000;
 
 #[test]
-fn an_admission_looks_at_no_more_links_than_go_on() {
+fn an_admission_examines_only_links_that_continue() {
     let mut world = World::new(Limits {
         unexpected: 1 << 20,
         ..Limits::default()
@@ -92,7 +92,7 @@ fn an_admission_looks_at_no_more_links_than_go_on() {
 }
 
 #[test]
-fn an_admission_looks_at_no_more_throttled_links_than_recover() {
+fn an_admission_examines_only_throttled_links_that_recover() {
     let mut world = World::new(Limits {
         unexpected: 1 << 20,
         ..Limits::default()
@@ -110,7 +110,7 @@ fn an_admission_looks_at_no_more_throttled_links_than_recover() {
     assert!(visits <= 100, "{visits} visits for 100 admissions");
 }
 
-/// Limits of strangers in a process that has nothing but this test.
+/// Limits of strangers, with counters that only this test uses.
 fn strangers(bytes: usize) -> StrangersLimits {
     StrangersLimits {
         of: Box::leak(Box::default()),
@@ -120,7 +120,7 @@ fn strangers(bytes: usize) -> StrangersLimits {
 }
 
 impl World {
-    /// With these limits for strangers, which reach the endpoint.
+    /// With these limits for strangers, which can reach the endpoint.
     fn met_by(strangers: StrangersLimits) -> Self {
         let mut world = World::new(Limits {
             strangers: Some(strangers),
@@ -131,7 +131,7 @@ impl World {
         world
     }
 
-    /// How many messages of a new link are kept until it is held back.
+    /// How many messages of a new link are kept before it is held back.
     fn flood(&mut self, src: u64, most: usize) -> (DefaultKey, usize) {
         let link = self.links.insert(());
         let message = self.from(link, src, 0, false);
@@ -139,14 +139,14 @@ impl World {
         (link, kept)
     }
 
-    /// How many links were told to go on since the last call.
+    /// How many links were resumed since the last call.
     fn resumed(&mut self) -> usize {
         let actions = std::iter::from_fn(|| self.endpoints.actions.pop_front());
         let resumes = |action: &Action<Pipe>| matches!(action, Action::Resume(..));
         actions.filter(resumes).count()
     }
 
-    /// Posts a receive for anything.
+    /// Posts a receive that matches any message.
     fn receive(&mut self) {
         let receive = Receive {
             buffers: AppIov::EMPTY,
@@ -279,8 +279,8 @@ fn strangers_announce_less_than_known_peers() {
 }
 
 impl World {
-    /// How many messages with this tag, and names from 0 on, a new link announces until it
-    /// is held back.
+    /// How many messages with this tag, and names from 0 on, a new link announces before it is held
+    /// back.
     fn announces(&mut self, src: u64, tag: u64, most: u64) -> (DefaultKey, u64) {
         let link = self.links.insert(());
         let mut kept = 0;
@@ -313,7 +313,7 @@ impl World {
         self.endpoints.post(poster, &receive).unwrap();
     }
 
-    /// Names that were asked for or refused, and links that go on, since the last call.
+    /// Names that were requested or refused, and links that were resumed, since the last call.
     fn outcome(&mut self) -> (Vec<u64>, Vec<DefaultKey>) {
         let (mut names, mut resumed) = (Vec::new(), Vec::new());
         while let Some(action) = self.endpoints.actions.pop_front() {
@@ -332,12 +332,12 @@ impl World {
 }
 
 #[test]
-fn who_announces_too_much_waits_and_goes_on_when_there_is_room() {
+fn a_sender_that_announces_too_much_waits_until_there_is_room() {
     let mut world = World::met_by(strangers(LIMIT));
     let (link, kept) = world.announces(ANY_SOURCE, 1, 1000);
     assert_eq!((kept, world.outcome()), (4, (vec![], vec![])));
     assert!(world.endpoints.holds_back_announcement(link));
-    // Of what it has announced it has to have three less.
+    // It continues when three of its announcements have been received.
     for name in 0..2 {
         world.receive_tagged(1);
         let (names, resumed) = world.outcome();
@@ -364,7 +364,7 @@ fn who_announces_too_much_waits_and_goes_on_when_there_is_room() {
 fn a_receive_takes_the_announcement_that_its_link_is_held_back_with() {
     let mut world = World::met_by(strangers(LIMIT));
     let (link, kept) = world.announces(ANY_SOURCE, 1, 1000);
-    // This one finds less room still.
+    // This one finds even less room.
     let (second, few) = world.announces(ANY_SOURCE, 2, 1000);
     assert_eq!((kept, few), (4, 2));
     let third = world.links.insert(());
@@ -374,7 +374,7 @@ fn a_receive_takes_the_announcement_that_its_link_is_held_back_with() {
     assert_eq!(notice, Notice::HeldBack);
     world.receive_tagged(4);
     assert_eq!(world.outcome(), (vec![8], vec![third]));
-    // What ends with its link, or its endpoint, waits for nothing.
+    // A message whose link, or whose endpoint, has ended does not wait.
     world
         .endpoints
         .link_ended(world.ep, link, Errno::ECONNRESET);
@@ -399,7 +399,7 @@ fn a_known_peer_that_announces_too_much_waits_too() {
 }
 
 #[test]
-fn links_that_announce_too_much_are_not_looked_at_until_they_can_go_on() {
+fn links_that_announce_too_much_are_not_examined_until_they_can_continue() {
     let mut world = World::met_by(strangers(LIMIT));
     let mut held_back = 0;
     for _ in 0..LINKS {

@@ -1,4 +1,4 @@
-//! Operations on the memory of an endpoint of this process, done where they are
+//! One-sided operations on the memory of an endpoint in the same process, performed when they are
 //! posted.
 
 use fabric_abi::{FI_COMMIT_COMPLETE, FI_REMOTE_READ, FI_REMOTE_WRITE, FI_RMA};
@@ -9,7 +9,7 @@ use prov_util::request::{Access, Atomic, AtomicKind, RemoteAccess};
 use super::{AtomicRequest, Refusal, Target, Visitor};
 
 impl Target {
-    /// Does a read or a write.
+    /// Performs a read or a write.
     pub fn access(&mut self, visitor: &Visitor<'_>, access: &RemoteAccess) -> Result<(), Refusal> {
         let (local, list) = (&access.local, access.remote.pieces());
         match access.access {
@@ -30,7 +30,7 @@ impl Target {
         Ok(())
     }
 
-    /// Does an atomic operation.
+    /// Performs an atomic operation.
     pub fn atomic_of(&mut self, visitor: &Visitor<'_>, atomic: &Atomic) -> Result<(), Refusal> {
         let (form, compare, result) = match atomic.kind {
             AtomicKind::Base => (Form::Base, AppIov::EMPTY, AppIov::EMPTY),
