@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 
 use fabric_abi::*;
 use prov_util::errno::{Errno, Result};
-use prov_util::ffi::layout::{self, Layout};
+use prov_util::marshal::layout::{self, Layout};
 
 use crate::c_log::{self, Topic};
 use crate::deep::Deep;

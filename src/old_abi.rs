@@ -2,7 +2,7 @@
 
 use fabric_abi::*;
 use prov_util::errno::Result;
-use prov_util::ffi::layout::{self, Layout, widen};
+use prov_util::marshal::layout::{self, Layout, widen};
 
 use crate::deep::Deep;
 use crate::info::Info;

@@ -5,8 +5,8 @@ use fabric_abi::*;
 use prov_message::{Sizes, attributes};
 use prov_util::attr::{Base, DomainAttr, FabricAttr, Hints, Info, MR_BASIC, MR_SCALABLE, Request};
 use prov_util::attr::{MODE_BUFFERED_RECV, MODE_LOCAL_MR, Opaque, is_rma_target, version};
+use prov_util::below;
 use prov_util::errno::{Errno, Result};
-use prov_util::ffi::below;
 use prov_util::resolve::{Query, resolve};
 
 use crate::address;

@@ -3,6 +3,7 @@
 #![deny(clippy::indexing_slicing)]
 pub mod attr;
 pub mod av;
+pub mod below;
 pub mod cntr;
 pub mod collective;
 pub mod cq;
@@ -10,6 +11,7 @@ pub mod desc;
 pub mod drive;
 pub mod eq;
 pub mod ffi;
+pub mod marshal;
 pub mod matching;
 pub mod mr;
 pub mod object;

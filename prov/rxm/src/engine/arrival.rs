@@ -4,7 +4,7 @@ use prov_message::peers::UNKNOWN_SOURCE;
 use prov_message::{
     Course, Expected, Notice, Place, Placing, Reaching as _, Taken, Then, Unmatched,
 };
-use prov_util::ffi::below::{Refused, Slot};
+use prov_util::below::{Refused, Slot};
 use prov_util::warn_again;
 
 use super::Core;

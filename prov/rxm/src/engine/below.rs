@@ -8,13 +8,13 @@ use fabric_abi::{FI_DELIVERY_COMPLETE, FI_MR_VIRT_ADDR, FI_SHARED_CONTEXT};
 use prov_message::peers::Bytes as Payload;
 use prov_message::{Signals, Sizes, Ticket};
 use prov_util::attr::{Info, MR_BASIC};
-use prov_util::buffer::AppIov;
-use prov_util::desc::Descs;
-use prov_util::errno::{Errno, Result};
-use prov_util::ffi::below::{
+use prov_util::below::{
     Asking, Batch, Cq, Domain, Endpoint, Eq, Local, PassiveEndpoint, Refused, Region,
     SharedReceive, Size, Slot, Slots, Wiring,
 };
+use prov_util::buffer::AppIov;
+use prov_util::desc::Descs;
+use prov_util::errno::{Errno, Result};
 use prov_util::request::{RemoteIov, RemotePiece};
 
 use super::keys::{EpKey, FetchKey, LinkKey, PendingKey};

@@ -12,9 +12,9 @@ use prov_message::peers::{Target, UNKNOWN_SOURCE};
 use prov_message::reaching::PeersOf;
 use prov_message::strangers::Hosting as _;
 use prov_util::av::Av;
+use prov_util::below::{Asking, Event};
 use prov_util::errno::{Errno, Result};
 use prov_util::ffi::Use;
-use prov_util::ffi::below::{Asking, Event};
 use prov_util::{sockaddr, warn_again};
 
 use super::Core;

@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use prov_message::peers::{Bytes as Payload, Deferred, UNKNOWN_SOURCE};
 use prov_message::{Receipt, Ticket, Transport};
+use prov_util::below::{Endpoint, Local, Region, Slot};
 use prov_util::buffer::AppIov;
 use prov_util::errno::Errno;
-use prov_util::ffi::below::{Endpoint, Local, Region, Slot};
 use prov_util::request::RemoteIov;
 use slotmap::SlotMap;
 

@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use prov_message::strangers::Hosting as _;
 use prov_message::{Core as _, Reaching as _, Waiting};
+use prov_util::below::{Completion, Slot, Wiring};
 use prov_util::errno::Errno;
-use prov_util::ffi::below::{Completion, Slot, Wiring};
 use prov_util::warn_again;
 
 use fabric_abi::{FI_REMOTE_CQ_DATA, FI_REMOTE_WRITE};

@@ -3,9 +3,9 @@
 
 use fabric_abi::{FI_READ, FI_REMOTE_WRITE};
 use prov_message::Receipt;
+use prov_util::below::{Local, Region, Size, Written};
 use prov_util::buffer::AppIov;
 use prov_util::errno::{Errno, Result};
-use prov_util::ffi::below::{Local, Region, Size, Written};
 use prov_util::request::{RemoteIov, RemotePiece};
 
 use super::Core;

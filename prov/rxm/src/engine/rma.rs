@@ -3,8 +3,8 @@
 use fabric_abi::{FI_DELIVERY_COMPLETE, FI_READ, FI_REMOTE_CQ_DATA, FI_RMA, FI_WRITE};
 use prov_message::peers::{Bytes as Payload, Deferred, Destination, UNKNOWN_SOURCE};
 use prov_message::{Op, Reaching as _, Reports};
+use prov_util::below::{Local, Size, Written};
 use prov_util::errno::{Errno, Result};
-use prov_util::ffi::below::{Local, Size, Written};
 use prov_util::request::{Access, RemoteAccess};
 
 use super::Core;

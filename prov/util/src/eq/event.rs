@@ -5,7 +5,9 @@ use std::ptr;
 
 use fabric_abi::{fi_eq_cm_entry, fi_eq_entry, fi_info, fid};
 
-use crate::errno::Errno;
+use crate::attr::Info;
+use crate::errno::{Errno, Result};
+use crate::marshal::info;
 
 /// Something that happened.
 #[derive(Debug)]
@@ -141,6 +143,16 @@ impl std::fmt::Debug for EventInfo {
 }
 
 impl EventInfo {
+    /// One with these attributes.
+    ///
+    /// # Errors
+    /// `-FI_ENOMEM`
+    pub fn of(info: &Info) -> Result<Self> {
+        let list = info::to_c(std::slice::from_ref(info))?;
+        // SAFETY: the list was made for this and has no other owner.
+        Ok(unsafe { Self::new(list, free) })
+    }
+
     /// Takes over an info that `free` frees.
     ///
     /// # Safety
@@ -169,6 +181,11 @@ impl EventInfo {
         self.given_away = true;
         self.info
     }
+}
+
+unsafe extern "C" fn free(list: *mut fi_info) {
+    // SAFETY: called with what `info::to_c` made and nobody uses any more.
+    unsafe { info::free(list) }
 }
 
 impl Drop for EventInfo {

@@ -18,13 +18,14 @@ use super::mr::{MrDomain, MrOps};
 use super::object::{AnyFid, Class, Handle, Use};
 use super::poll::poll_open;
 use super::srx::ImportedSrx;
-use super::{collective, deliver, info, missing, mr, status};
+use super::{collective, deliver, missing, mr, status};
 use crate::atomic_ops;
 use crate::attr::{Info, Offers};
 use crate::domain::Domain;
 use crate::endpoint::Endpoint;
 use crate::eq::Eq;
 use crate::errno::{Errno, Result};
+use crate::marshal::info;
 use crate::mr::MrTable;
 use crate::progress::Progress;
 

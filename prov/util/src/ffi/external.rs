@@ -12,9 +12,9 @@ use fabric_abi::symbols::{fi_log, fi_log_enabled};
 use fabric_abi::*;
 use log::{LevelFilter, Log, Metadata, Record};
 
-use super::layout::{self, Layout};
 use super::provider::Entered;
 use crate::logging::{SUBSYSTEMS, origin};
+use crate::marshal::layout::{self, Layout};
 
 /// The provider for the library that loads it, with a logger in place
 /// (`fi_prov_ini`).

@@ -9,10 +9,11 @@ use fabric_abi::*;
 use super::domain::{DomainObject, PeerDomain};
 use super::object::{Class, Handle, Use};
 use super::pep::PassiveObject;
-use super::{deliver, eq, info, wait};
+use super::{deliver, eq, wait};
 use crate::attr::Offers;
 use crate::domain::Fabric;
 use crate::errno::{Errno, Result};
+use crate::marshal::info;
 
 /// A fabric as C sees it.
 pub struct FabricObject<F: Fabric> {

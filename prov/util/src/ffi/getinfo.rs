@@ -4,9 +4,10 @@ use std::ffi::{CStr, c_char, c_int};
 
 use fabric_abi::fi_info;
 
-use super::{info, status, string};
+use super::{status, string};
 use crate::attr::{Info, Request};
 use crate::errno::{Errno, Result};
+use crate::marshal::info;
 
 /// The arguments of fi_getinfo(3) as C passes them.
 #[derive(Clone, Copy)]

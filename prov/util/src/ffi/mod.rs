@@ -1,5 +1,5 @@
-//! The seam between C and Rust: nothing outside this module dereferences an
-//! application's pointer or a `fid`.
+//! The seam between C and Rust: nothing but this room, the object model, [`marshal`](crate::marshal) and, for other
+//! providers' objects, [`below`](crate::below) dereferences an application's pointer or a `fid`.
 //!
 //! A call arrives at an `extern "C"` function of a table, which turns its
 //! arguments into types, calls a method of a trait or of a toolkit object, and
@@ -7,7 +7,6 @@
 
 mod atomic;
 pub mod av;
-pub mod below;
 pub mod buffered;
 mod call;
 pub mod cancel;
@@ -21,12 +20,9 @@ pub mod eq;
 pub mod external;
 pub mod fabric;
 mod getinfo;
-pub mod info;
-pub mod layout;
 mod message;
 pub mod mr;
 mod msg;
-mod nic;
 mod options;
 mod peer;
 pub mod pep;
@@ -36,15 +32,16 @@ mod rma;
 pub mod srx;
 mod tagged;
 #[cfg(test)]
-mod test_domain;
+pub(crate) mod test_domain;
 #[cfg(test)]
 mod test_endpoint;
 pub mod traits;
 pub mod wait;
 
+pub use crate::marshal::{bytes, string};
 pub use crate::object::{self, AnyFid, AnyUse, Class, FidRef, Handle, Use, missing, status};
 
-use std::ffi::{c_char, c_int};
+use std::ffi::c_int;
 
 use crate::errno::{Errno, Result};
 
@@ -66,15 +63,6 @@ pub fn count(outcome: Result<usize>) -> isize {
     }
 }
 
-/// The caller's C string; `None` for a null pointer.
-///
-/// # Safety
-/// A `string` that is not null is a C string that outlives `'a`.
-pub unsafe fn string<'a>(string: *const c_char) -> Option<&'a std::ffi::CStr> {
-    // SAFETY: the caller vouches for the string.
-    (!string.is_null()).then(|| unsafe { std::ffi::CStr::from_ptr(string) })
-}
-
 /// Stores a new object where the application wants it; `-FI_EINVAL` where it
 /// gave no place.
 ///
@@ -86,16 +74,4 @@ pub unsafe fn deliver<T: Class>(place: *mut *mut T::Header, made: Result<Handle<
     }
     // SAFETY: the caller vouches for the place.
     status(made.map(|handle| unsafe { place.write(handle.into_c()) }))
-}
-
-/// `len` bytes of the caller; empty for a null pointer.
-///
-/// # Safety
-/// A `data` that is not null points to `len` bytes that outlive `'a`.
-pub unsafe fn bytes<'a>(data: *const std::ffi::c_void, len: usize) -> &'a [u8] {
-    if data.is_null() || len == 0 {
-        return &[];
-    }
-    // SAFETY: the caller vouches for the memory.
-    unsafe { std::slice::from_raw_parts(data.cast(), len) }
 }

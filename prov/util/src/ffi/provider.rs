@@ -9,8 +9,8 @@ use fabric_abi::*;
 
 use super::fabric::FabricObject;
 use super::getinfo::{self, Arguments};
-use super::info;
 use crate::attr::version;
+use crate::marshal::info;
 use crate::provider::Provider;
 
 /// A provider that [`crate::provider!`] has made an entry for.

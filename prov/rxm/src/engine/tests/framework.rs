@@ -6,8 +6,8 @@ use std::ffi::{c_char, c_int, c_void};
 
 use fabric_abi::*;
 use prov_util::attr::Info;
-use prov_util::ffi::below::CORE_ONLY;
-use prov_util::ffi::info;
+use prov_util::below::CORE_ONLY;
+use prov_util::marshal::info;
 
 use super::registering;
 

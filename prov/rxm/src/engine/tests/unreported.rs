@@ -1,7 +1,7 @@
 //! Remote writes with immediate data, which no receive is posted for.
 
 use fabric_abi::{FI_REMOTE_CQ_DATA, FI_REMOTE_WRITE};
-use prov_util::ffi::below::Region;
+use prov_util::below::Region;
 use prov_util::request::{Access, RemoteAccess, RemoteIov, RemotePiece};
 
 use super::*;

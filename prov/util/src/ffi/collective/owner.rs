@@ -6,17 +6,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fabric_abi::*;
 
-use super::super::below::{self, OFFLOAD, Part, PeerSide};
 use super::super::cntr::SharedCntr;
 use super::super::cq::SharedCq;
 use super::super::ep::TransferPeer;
-use super::super::info;
 use super::super::object::{AnyFid, Handle, Use};
 use crate::attr::{FabricAttr, Info};
+use crate::below::{self, OFFLOAD, Part, PeerSide};
 use crate::drive::Signals;
 use crate::endpoint::{Bindings, SharedReceive};
 use crate::eq::Eq;
 use crate::errno::{Errno, Result};
+use crate::marshal::info;
 use crate::progress::{Progress, QueueName};
 use crate::transfers::{Ended, Transfers};
 

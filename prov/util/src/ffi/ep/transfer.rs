@@ -9,13 +9,14 @@ use fabric_abi::*;
 
 use super::super::cq::{error_entry, read_error_entry};
 use super::super::object::Handle;
-use super::super::{info, peer, posted};
+use super::super::{peer, posted};
 use super::EndpointObject;
 use crate::attr::Info;
 use crate::cq::{Completion, ErrorCompletion};
 use crate::endpoint::Endpoint;
 use crate::errno::{Errno, Result};
 use crate::logging::UTIL;
+use crate::marshal::info;
 use crate::request::{Receive, Select, Tag, Transmit};
 
 /// Bytes of an address at most (`FI_NAME_MAX`, and the lengths of all formats).

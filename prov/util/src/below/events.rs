@@ -10,7 +10,7 @@ use fabric_abi::*;
 
 use super::{Fabric, Object};
 use crate::errno::{Errno, Result};
-use crate::ffi::info;
+use crate::marshal::info;
 
 /// An event queue, closed at the end: after the endpoints that are bound to it.
 pub struct Eq {
@@ -186,7 +186,7 @@ impl Eq {
         }
         // SAFETY: the provider has filled the room, or points to bytes of its
         // own that are there until the next read.
-        let said = unsafe { crate::ffi::bytes(entry.err_data, entry.err_data_size.min(DATA)) };
+        let said = unsafe { crate::marshal::bytes(entry.err_data, entry.err_data_size.min(DATA)) };
         let said = said.to_vec();
         Ok(Some(Event::Failed(
             entry.fid.addr(),

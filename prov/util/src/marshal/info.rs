@@ -13,7 +13,6 @@ use std::ffi::{CStr, c_char, c_void};
 use fabric_abi::*;
 
 use crate::attr::{DomainAttr, EpAttr, FabricAttr, Hints, Info, Opaque, RxAttr, TxAttr, version};
-use crate::eq::EventInfo;
 use crate::errno::{Errno, Result};
 
 use super::layout::{self, Layout, widen};
@@ -130,7 +129,7 @@ fn tx_attr(attr: &fi_tx_attr) -> TxAttr {
 }
 
 /// The attributes of a receive context.
-pub(super) fn rx_attr(attr: &fi_rx_attr) -> RxAttr {
+pub fn rx_attr(attr: &fi_rx_attr) -> RxAttr {
     RxAttr {
         caps: attr.caps,
         mode: attr.mode,
@@ -443,23 +442,6 @@ fn fill_fabric(to: &mut fi_fabric_attr, from: &FabricAttr) -> Result {
     to.prov_version = from.prov_version;
     to.api_version = from.api_version;
     Ok(())
-}
-
-impl EventInfo {
-    /// One with these attributes.
-    ///
-    /// # Errors
-    /// `-FI_ENOMEM`
-    pub fn of(info: &Info) -> Result<Self> {
-        let list = to_c(std::slice::from_ref(info))?;
-        // SAFETY: the list was made for this and has no other owner.
-        Ok(unsafe { Self::new(list, free_info) })
-    }
-}
-
-unsafe extern "C" fn free_info(list: *mut fi_info) {
-    // SAFETY: called with what `to_c` made and nobody uses any more.
-    unsafe { free(list) }
 }
 
 #[cfg(test)]

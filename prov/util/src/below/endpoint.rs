@@ -17,7 +17,7 @@ use crate::attr::Info;
 use crate::buffer::{AppIov, IOV_LIMIT};
 use crate::desc::Descs;
 use crate::errno::{Errno, Result};
-use crate::ffi::info;
+use crate::marshal::info;
 use crate::request::RemotePiece;
 
 /// What the provider below has not taken: the slot is its owner's again.

@@ -11,9 +11,9 @@ use std::fmt::Write;
 use fabric_abi::*;
 
 use super::info::{copy, zeroed};
-use super::{missing, status};
 use crate::attr::{Nic, NicDevice, NicLink, PciAddress};
 use crate::errno::{Errno, Result};
+use crate::object::{missing, status};
 
 static OPS: fi_ops = fi_ops {
     size: size_of::<fi_ops>(),

@@ -4,7 +4,8 @@
 //!
 //! It asks through the public functions, and calls through the tables of the
 //! objects, so that what is below may be any provider that the library has, be
-//! it written in C, linked in or loaded.
+//! it written in C, linked in or loaded. So it knows neither the seam nor the
+//! object model: a `fid` from below is never one of its own.
 
 mod endpoint;
 mod events;
@@ -23,17 +24,17 @@ pub use self::endpoint::{
 };
 pub use self::events::{Asking, Eq, Event};
 pub use self::memory::Region;
-pub(in crate::ffi) use self::peer::{Part, PeerSide};
+pub(crate) use self::peer::{Part, PeerSide};
 pub use self::queue::{Batch, Completion, Cq};
 pub use self::slots::{Size, Slot, Slots};
 
 use fabric_abi::symbols::{fi_fabric, fi_freeinfo, fi_getinfo};
 use fabric_abi::*;
 
-use super::info;
 use crate::attr::Info;
 use crate::errno::{Errno, Result};
 use crate::logging::UTIL;
+use crate::marshal::info;
 
 /// For [`getinfo`]: core providers alone, and the hidden ones among them that
 /// are named. Part of the interface between the library and its providers.
@@ -82,11 +83,11 @@ pub fn getinfo(
 }
 
 /// Hints for the library, freed after the call.
-pub(in crate::ffi) struct Made(*mut fi_info);
+pub(crate) struct Made(*mut fi_info);
 
 impl Made {
     /// In C's layout.
-    pub(in crate::ffi) fn as_c(&self) -> *mut fi_info {
+    pub(crate) fn as_c(&self) -> *mut fi_info {
         self.0
     }
 }

@@ -8,10 +8,10 @@ use fabric_abi::*;
 use super::{Fabric, Made, Object};
 use crate::attr::Info;
 use crate::errno::{Errno, Result};
-use crate::ffi::info;
+use crate::marshal::info;
 
 /// A queue, a counter or an event queue of a peer; closed at the end.
-pub(in crate::ffi) struct Part<T>(Object<T>);
+pub(crate) struct Part<T>(Object<T>);
 
 impl<T> Part<T> {
     pub fn fid(&self) -> *mut fid {
@@ -33,7 +33,7 @@ impl Part<fid_cq> {
 }
 
 /// A domain of the peer. What has been opened in it is closed before.
-pub(in crate::ffi) struct PeerSide {
+pub(crate) struct PeerSide {
     domain: Object<fid_domain>,
     fabric: Fabric,
 }

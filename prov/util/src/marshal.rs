@@ -1,0 +1,29 @@
+//! C structures and values made from Rust ones, and read: `fi_info` with all that hangs off it, in the layouts that
+//! it has had, and the caller's strings and bytes. The seam (`ffi`) and the layer kit (`below`) stand above it.
+
+pub mod info;
+pub mod layout;
+mod nic;
+
+use std::ffi::{CStr, c_char, c_void};
+
+/// The caller's C string; `None` for a null pointer.
+///
+/// # Safety
+/// A `string` that is not null is a C string that outlives `'a`.
+pub unsafe fn string<'a>(string: *const c_char) -> Option<&'a CStr> {
+    // SAFETY: the caller vouches for the string.
+    (!string.is_null()).then(|| unsafe { CStr::from_ptr(string) })
+}
+
+/// `len` bytes of the caller; empty for a null pointer.
+///
+/// # Safety
+/// A `data` that is not null points to `len` bytes that outlive `'a`.
+pub unsafe fn bytes<'a>(data: *const c_void, len: usize) -> &'a [u8] {
+    if data.is_null() || len == 0 {
+        return &[];
+    }
+    // SAFETY: the caller vouches for the memory.
+    unsafe { std::slice::from_raw_parts(data.cast(), len) }
+}
