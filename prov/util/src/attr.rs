@@ -1,11 +1,10 @@
-//! What a provider supports, what a caller asks for, and whether and how the
-//! two fit (fi_getinfo(3), fi_domain(3), fi_endpoint(3)).
+//! What a provider supports, what a caller asks for, and the comparison of the two (fi_getinfo(3),
+//! fi_domain(3), fi_endpoint(3)).
 //!
-//! A provider describes each kind of endpoint that it offers as a [`Base`].
-//! [`check`] compares it with the caller's [`Hints`] and names the attribute
-//! that rules it out; [`fit`] narrows it to what was asked. [`ip::getinfo`]
-//! does both for providers that use IP addresses, and adds the addresses;
-//! [`named::getinfo`] does so for those that have other ones.
+//! A provider describes each kind of endpoint that it offers as a [`Base`]. [`check`] compares it
+//! with the caller's [`Hints`] and names the attribute that does not match; [`fit`] narrows it to
+//! what was asked. [`ip::getinfo`] does both for providers with IP addresses, and adds the
+//! addresses; [`named::getinfo`] does so for providers with other addresses.
 
 mod check;
 mod fit;
@@ -36,7 +35,7 @@ pub const fn version(major: u32, minor: u32) -> u32 {
     major << 16 | minor
 }
 
-/// Capabilities that only have a meaning where an endpoint transmits.
+/// Capabilities that are meaningful only for transmits.
 pub const TX_CAPS: u64 = FI_MSG
     | FI_RMA
     | FI_TAGGED
@@ -53,7 +52,7 @@ pub const TX_CAPS: u64 = FI_MSG
     | FI_RMA_PMEM
     | FI_XPU;
 
-/// Capabilities that only have a meaning where an endpoint receives.
+/// Capabilities that are meaningful only for receives.
 pub const RX_CAPS: u64 = FI_MSG
     | FI_RMA
     | FI_TAGGED
@@ -75,8 +74,8 @@ pub const RX_CAPS: u64 = FI_MSG
     | FI_RMA_EVENT
     | FI_XPU;
 
-/// Capabilities that an endpoint has only when they are asked for, with their
-/// modifiers.
+/// Capabilities that an endpoint has only if the caller asks for them, with their modifiers
+/// (fi_getinfo(3), "primary capabilities").
 pub const PRIMARY_CAPS: u64 = FI_MSG
     | FI_RMA
     | FI_TAGGED
@@ -98,7 +97,8 @@ pub const PRIMARY_CAPS: u64 = FI_MSG
     | FI_REMOTE_READ
     | FI_REMOTE_WRITE;
 
-/// Capabilities that a provider may offer without having been asked.
+/// Capabilities that a provider may offer without being asked (fi_getinfo(3), "secondary
+/// capabilities").
 pub const SECONDARY_CAPS: u64 = FI_MULTI_RECV
     | FI_TAGGED_MULTI_RECV
     | FI_SOURCE
@@ -111,35 +111,35 @@ pub const SECONDARY_CAPS: u64 = FI_MULTI_RECV
     | FI_REMOTE_COMM
     | FI_RMA_PMEM;
 
-/// Which way messages go; none of them means both.
+/// Directions of messages; without any, both are meant.
 const MSG_DIRECTIONS: u64 = FI_SEND | FI_RECV;
-/// Which way remote accesses go; none of them means all.
+/// Directions of remote accesses; without any, all are meant.
 const RMA_DIRECTIONS: u64 = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
 
-/// `FI_MR_BASIC`, the registration of interfaces before 1.5, by name.
+/// `FI_MR_BASIC`: registration before interface version 1.5, by name.
 pub const MR_BASIC: i32 = 1 << 0;
-/// `FI_MR_SCALABLE`, its opposite.
+/// `FI_MR_SCALABLE`: the other mode of registration before interface version 1.5.
 pub const MR_SCALABLE: i32 = 1 << 1;
-/// `FI_BUFFERED_RECV`: the application takes messages in place (fi_msg(3) of the 1.x
-/// interface).
+/// `FI_BUFFERED_RECV`: the application reads messages in the provider's buffer (fi_msg(3) of the
+/// 1.x interface).
 pub const MODE_BUFFERED_RECV: u64 = 1 << 51;
-/// `FI_LOCAL_MR`, the mode bit that came before `FI_MR_LOCAL`.
+/// `FI_LOCAL_MR`: the predecessor of `FI_MR_LOCAL`.
 pub const MODE_LOCAL_MR: u64 = 1 << 55;
-/// Registration modes that only concern regions that peers access.
+/// Registration modes that concern only regions which peers access.
 const MR_REMOTE_MODES: i32 = FI_MR_RAW | FI_MR_VIRT_ADDR | FI_MR_PROV_KEY | FI_MR_RMA_EVENT;
 
-/// For a provider's `auth_key_size`: keys of any size are taken. No key that
-/// an application gives is that long.
+/// Value of a provider's `auth_key_size` that accepts keys of any size: no application's key is
+/// that long.
 pub const ANY_KEY_SIZE: usize = usize::MAX - 1;
 
-/// Whether peers can access this side's memory under the capabilities.
+/// Returns whether peers can access this side's memory under these capabilities.
 pub fn is_rma_target(caps: u64) -> bool {
     caps & (FI_RMA | FI_ATOMIC) != 0
         && (caps & (FI_REMOTE_READ | FI_REMOTE_WRITE) != 0 || caps & (FI_READ | FI_WRITE) == 0)
 }
 
-/// Whether an endpoint is expected to transmit under the capabilities. Directions alone
-/// are no operations.
+/// Returns whether an endpoint transmits under these capabilities. Directions without an operation
+/// do not count.
 pub fn has_transmits(caps: u64) -> bool {
     let sends = caps & (FI_MSG | FI_TAGGED) != 0 && (caps & FI_SEND != 0 || caps & FI_RECV == 0);
     let initiates = caps & (FI_RMA | FI_ATOMIC) != 0
@@ -147,12 +147,12 @@ pub fn has_transmits(caps: u64) -> bool {
     sends || initiates
 }
 
-/// Whether it is expected to post receives.
+/// Returns whether an endpoint posts receives under these capabilities.
 pub fn has_receives(caps: u64) -> bool {
     caps & (FI_MSG | FI_TAGGED) != 0 && (caps & FI_RECV != 0 || caps & FI_SEND == 0)
 }
 
-/// An application's object that the library only hands around.
+/// The address of an application's object, which this library only passes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opaque(pub *mut c_void);
 
@@ -219,7 +219,7 @@ pub struct EpAttr {
     pub mem_tag_format: u64,
     pub tx_ctx_cnt: usize,
     pub rx_ctx_cnt: usize,
-    /// The size stands apart from the key: a provider states the size alone.
+    /// Separate from the key, since a provider reports the size alone.
     pub auth_key_size: usize,
     pub auth_key: Option<Vec<u8>>,
 }
@@ -257,8 +257,8 @@ pub struct DomainAttr {
     pub mr_iov_limit: usize,
     pub caps: u64,
     pub mode: u64,
-    /// The size stands apart from the key: a provider states the size alone,
-    /// and `FI_AV_AUTH_KEY` comes without a key.
+    /// Separate from the key, since a provider reports the size alone, and `FI_AV_AUTH_KEY` has no
+    /// key.
     pub auth_key_size: usize,
     pub auth_key: Option<Vec<u8>>,
     pub max_err_data: usize,
@@ -271,7 +271,7 @@ pub struct DomainAttr {
     pub max_xpu_ctx_cnt: usize,
 }
 
-/// The authorization key that an attribute gives to an object.
+/// Returns the authorization key in an attribute structure.
 fn authorization(size: usize, key: Option<&[u8]>) -> errno::Result<Option<&[u8]>> {
     match key {
         _ if size == 0 => Ok(None),
@@ -281,16 +281,18 @@ fn authorization(size: usize, key: Option<&[u8]>) -> errno::Result<Option<&[u8]>
 }
 
 impl EpAttr {
-    /// The authorization key of an endpoint that is opened with these
-    /// attributes; `-FI_EINVAL` for a size without a key.
+    /// Returns the authorization key of an endpoint that is opened with these attributes.
+    ///
+    /// # Errors `-FI_EINVAL` for a size without a key.
     pub fn authorization(&self) -> errno::Result<Option<&[u8]>> {
         authorization(self.auth_key_size, self.auth_key.as_deref())
     }
 }
 
 impl DomainAttr {
-    /// The authorization key of a domain that is opened with these attributes;
-    /// `-FI_EINVAL` for a size without a key, as `FI_AV_AUTH_KEY` is.
+    /// Returns the authorization key of a domain that is opened with these attributes.
+    ///
+    /// # Errors `-FI_EINVAL` for a size without a key, which `FI_AV_AUTH_KEY` is, too.
     pub fn authorization(&self) -> errno::Result<Option<&[u8]>> {
         authorization(self.auth_key_size, self.auth_key.as_deref())
     }
@@ -308,7 +310,7 @@ pub struct FabricAttr {
     pub api_version: u32,
 }
 
-/// `struct fi_info`, owned, with every substructure present.
+/// `struct fi_info`, owned, with every substructure.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Info {
@@ -326,12 +328,12 @@ pub struct Info {
     pub ep: EpAttr,
     pub domain: DomainAttr,
     pub fabric: FabricAttr,
-    /// What fi_nic(3) says. Told to callers, and never asked for.
+    /// The network interface (fi_nic(3)). Returned to callers; it has no part in hints.
     pub nic: Option<Nic>,
 }
 
-/// What a caller of fi_getinfo(3) asks for: like [`Info`], but any part may be
-/// missing, which asks for nothing.
+/// What a caller of fi_getinfo(3) asks for: like [`Info`], but any substructure may be missing,
+/// which asks for nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Hints {
@@ -349,7 +351,7 @@ pub struct Hints {
 }
 
 impl From<Hints> for Info {
-    /// Parts that were missing become zero.
+    /// Substructures that are missing become zero.
     fn from(hints: Hints) -> Info {
         Info {
             caps: hints.caps,
@@ -389,17 +391,17 @@ impl From<Info> for Hints {
 /// One kind of endpoint that a provider offers.
 #[derive(Clone, Debug, Default)]
 pub struct Base {
-    /// Everything that is supported, with all limits at their maximum.
-    /// `domain.mr_mode` lists the modes that are required, and beside them
-    /// [`MR_BASIC`] and [`MR_SCALABLE`] where those old modes work too.
+    /// Everything that is supported, with all limits at their maximum. `domain.mr_mode` holds the
+    /// required modes, and in addition [`MR_BASIC`] and [`MR_SCALABLE`] if those old modes are
+    /// supported.
     pub limits: Info,
-    /// Transmit queue size for callers that do not ask for one; 0: the limit.
+    /// Transmit queue size for callers that do not ask for one; 0 means the limit.
     pub tx_size: usize,
-    /// Receive queue size for callers that do not ask for one; 0: the limit.
+    /// Receive queue size for callers that do not ask for one; 0 means the limit.
     pub rx_size: usize,
-    /// Bytes of injected messages for callers that ask for no number; 0: the limit.
+    /// `inject_size` in bytes for callers that do not ask for one; 0 means the limit.
     pub inject_size: usize,
-    /// Progress model for callers that ask for none; `FI_PROGRESS_UNSPEC`: the limit.
+    /// Progress model for callers that do not ask for one; `FI_PROGRESS_UNSPEC` means the limit.
     pub progress: fi_progress,
 }
 

@@ -1,11 +1,11 @@
 //! Address vectors (fi_av(3)): the peers of a process, by number.
 //!
-//! Both types of vectors are tables: the `fi_addr_t` of an address is its
-//! index. Addresses are of the domain's format ([`format`]) and take few bytes
-//! ([`entry`], [`slots`]), the way back from one to its index a few more.
+//! Both types of vectors are tables: the `fi_addr_t` of an address is its index. Addresses have the
+//! domain's format ([`format`]) and are stored compactly ([`entry`], [`slots`]), with a hash table
+//! from addresses to indices.
 //!
-//! The numbers of an imported vector (fi_peer(3)) are its owner's: who inserts
-//! an address says which one it has.
+//! The numbers of an imported vector (fi_peer(3)) are its owner's: the caller that inserts an
+//! address passes its number.
 
 pub mod entry;
 pub mod format;
@@ -42,30 +42,29 @@ pub use self::shared::Name;
 pub struct Config<'a> {
     /// The format of the domain's addresses.
     pub format: Format,
-    /// Upper bits of a `fi_addr_t` that name a receive context.
+    /// Number of upper bits of a `fi_addr_t` that name a receive context.
     pub rx_ctx_bits: u32,
-    /// Whether addresses are only reported by the identifiers that the
-    /// application sets (`FI_AV_USER_ID`).
+    /// Whether only the application's identifiers are reported for addresses (`FI_AV_USER_ID`).
     pub user_ids: bool,
-    /// Whether addresses keep such an identifier of their own that they are inserted with.
+    /// Whether an address keeps the identifier that is given at its insertion.
     pub takes_user_ids: bool,
-    /// Size of authorization keys in a domain that takes them from the vector
-    /// (`FI_AV_AUTH_KEY`), 0 for any size.
+    /// Size of authorization keys in a domain that takes them from the vector (`FI_AV_AUTH_KEY`); 0
+    /// for any size.
     pub auth_key_size: Option<usize>,
     /// Whether insertions report through an event queue (`FI_EVENT`).
     pub asynchronous: bool,
-    /// Whether `fi_av_remove` refuses flags that mean nothing.
+    /// Whether `fi_av_remove` refuses flags that have no meaning.
     pub is_strict: bool,
-    /// How many addresses are expected; saves time, not a limit.
+    /// Expected number of addresses: a hint for allocation, not a limit.
     pub count: usize,
-    /// The table to share with other processes.
+    /// The table to be shared with other processes.
     pub shared: Option<Name<'a>>,
-    /// Where to log.
+    /// The log target.
     pub target: &'static str,
 }
 
-/// The most upper bits of a `fi_addr_t` that may name a receive context: the other 32 are
-/// the number of an address.
+/// Limit of the upper bits of a `fi_addr_t` that may name a receive context: the other 32 are the
+/// number of an address.
 pub const MAX_RX_CTX_BITS: u32 = 32;
 
 impl Default for Config<'_> {
@@ -88,10 +87,9 @@ impl Default for Config<'_> {
 /// One address to insert.
 #[derive(Clone, Copy, Debug)]
 pub struct Insertion<'a> {
-    /// The address, or why there is none.
+    /// The address, or the error that it was read with.
     pub addr: Result<Address<'a>>,
-    /// The application's identifier (`FI_AV_USER_ID`); in an imported vector
-    /// the owner's number.
+    /// The application's identifier (`FI_AV_USER_ID`); in an imported vector, the owner's number.
     pub user_id: Option<u64>,
     /// The handle of an authorization key (`FI_AUTH_KEY`).
     pub auth_key: Option<u64>,
@@ -107,20 +105,20 @@ impl<'a, A: Into<Address<'a>>> From<A> for Insertion<'a> {
     }
 }
 
-/// Somebody who keeps state for addresses of a vector, an endpoint.
+/// An object that keeps state for addresses of a vector, such as an endpoint.
 pub trait Observer: Send + Sync {
-    /// The address is no longer in the vector; its number may come to mean
-    /// another one. Called without a lock held.
+    /// The address was removed from the vector; its number may be assigned to another one. Called
+    /// without holding a lock.
     fn removed(&self, fi_addr: fi_addr_t);
 }
 
 static INSERTIONS: AtomicU64 = AtomicU64::new(0);
 static REMOVALS: AtomicU64 = AtomicU64::new(0);
 
-/// How often the address vectors of this process have changed: whoever keeps numbers of
-/// addresses compares two of these to find out whether to look them up again. A change
-/// counts before the call that makes it returns. Where other processes may change a vector,
-/// [`Changes::now`] differs from what was noted, so that [`Changes::asked`] is called.
+/// Version numbers of the address vectors of this process: code that caches numbers of addresses
+/// compares two of these to decide whether to look them up again. A change is counted before the
+/// call that makes it returns. If other processes may change a vector, [`Changes::now`] always
+/// differs from a saved value, so that [`Changes::asked`] is called.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Changes {
     insertions: u64,
@@ -128,7 +126,7 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Those until now.
+    /// Returns the current version.
     #[inline]
     pub fn now() -> Self {
         Changes {
@@ -137,7 +135,7 @@ impl Changes {
         }
     }
 
-    /// Those until now, to be noted, with what other processes have changed.
+    /// Returns the current version for saving, after counting the changes of other processes.
     pub fn asked() -> Self {
         others::ask();
         let Changes {
@@ -150,20 +148,20 @@ impl Changes {
         }
     }
 
-    /// Whether addresses have been removed since.
+    /// Returns whether addresses have been removed since this version.
     #[inline(always)]
     pub fn is_before_a_removal(self) -> bool {
         self.removals != REMOVALS.load(Ordering::Acquire)
     }
 }
 
-/// Whom an address vector tells that it has grown.
+/// An object that is informed when an address vector grows.
 pub trait InsertObserver: Send + Sync {
-    /// Addresses were inserted. Called without a lock held.
+    /// Addresses were inserted. Called without holding a lock.
     fn inserted(&self);
 }
 
-/// Where insertions of an asynchronous vector are reported: an event queue.
+/// The destination of an asynchronous vector's completions: an event queue.
 pub trait InsertEvents: Send + Sync {
     /// The address at `index` of the call with this `context` was not inserted.
     fn failed(&self, context: *mut c_void, index: usize, error: Errno);
@@ -172,18 +170,18 @@ pub trait InsertEvents: Send + Sync {
     fn complete(&self, context: *mut c_void, count: usize);
 }
 
-/// The owner of an imported vector, another provider (fi_peer(3)).
+/// The owner of an imported vector: another provider (fi_peer(3)).
 pub trait AvOwner: Send + Sync {
-    /// How many addresses its vector has now.
+    /// Returns the number of addresses in its vector.
     fn count(&self) -> Result<usize>;
 
-    /// The number of a local endpoint's address, `FI_ADDR_NOTAVAIL` for one
-    /// that is not in its vector.
+    /// Returns the number of a local endpoint's address, `FI_ADDR_NOTAVAIL` for an address that is
+    /// not in its vector.
     fn endpoint_number(&self, ep: AnyFid<'_>) -> fi_addr_t;
 }
 
-/// Numbers of an imported vector are below this: they are indices of the
-/// owner's table, and cost memory here as they do there.
+/// Upper limit of the numbers of an imported vector. They are indices of the owner's table, and
+/// this process allocates a slot for each smaller index, so the limit bounds that memory.
 const MAX_OWNER_NUMBER: fi_addr_t = 1 << 24;
 
 /// An address vector.
@@ -203,8 +201,8 @@ pub struct Av {
     user_ids_required: bool,
     takes_user_ids: bool,
     is_strict: bool,
-    /// Whether [`Av::reported`] has to look: addresses may be reported as
-    /// something else than themselves.
+    /// Whether [`Av::reported`] has to look up identifiers, because addresses may be reported as
+    /// something else.
     user_ids: AtomicBool,
     target: &'static str,
 }
@@ -216,14 +214,14 @@ struct State {
 }
 
 impl Av {
-    /// Opens a vector; for a shared one errors as fi_av_open(3) has them.
+    /// Opens a vector. For a shared one, errors are those of fi_av_open(3).
     pub fn open(config: &Config<'_>) -> Result<Self> {
         Self::with_owner(config, None)
     }
 
-    /// Opens a vector whose addresses and numbers come from the vector of
-    /// another provider. `-FI_EINVAL` for a shared one, and for identifiers of
-    /// its own.
+    /// Opens a vector whose addresses and numbers come from the vector of another provider.
+    ///
+    /// # Errors `-FI_EINVAL` for a shared vector, and for one with its own identifiers.
     pub fn import(config: &Config<'_>, owner: Box<dyn AvOwner>) -> Result<Self> {
         if config.shared.is_some() || config.user_ids {
             return Err(Errno::EINVAL);
@@ -262,42 +260,42 @@ impl Av {
         })
     }
 
-    /// The format that the vector was opened with.
+    /// Returns the format that the vector was opened with.
     pub fn format(&self) -> Format {
         self.format
     }
 
-    /// Whether `fi_av_remove` refuses flags that mean nothing.
+    /// Returns whether `fi_av_remove` refuses flags that have no meaning.
     pub fn is_strict(&self) -> bool {
         self.is_strict
     }
 
-    /// The upper bits of a `fi_addr_t` that name a receive context.
+    /// Returns the number of upper bits of a `fi_addr_t` that name a receive context.
     pub fn rx_ctx_bits(&self) -> u32 {
         self.rx_ctx_bits
     }
 
-    /// The provider that this vector was imported from.
+    /// Returns the provider that owns an imported vector.
     pub fn owner(&self) -> Option<&dyn AvOwner> {
         self.owner.as_deref()
     }
 
-    /// Calls `observer` when addresses are removed, as long as it lives.
+    /// Calls `observer` when addresses are removed, for as long as the observer lives.
     pub fn observe(&self, observer: Weak<dyn Observer>) {
         let mut observers = self.observers.lock();
         observers.retain(|observer| observer.strong_count() != 0);
         observers.push(observer);
     }
 
-    /// Calls `observer` when addresses are inserted, as long as it lives.
+    /// Calls `observer` when addresses are inserted, for as long as the observer lives.
     pub fn observe_insertions(&self, observer: Weak<dyn InsertObserver>) {
         let mut observers = self.insert_observers.lock();
         observers.retain(|observer| observer.strong_count() != 0);
         observers.push(observer);
     }
 
-    /// The internet address of a peer; `None` where `fi_addr` means none, and
-    /// in vectors of other addresses.
+    /// Returns the internet address of a peer; `None` if `fi_addr` is invalid or the vector has
+    /// other addresses.
     pub fn lookup(&self, fi_addr: fi_addr_t) -> Option<SocketAddr> {
         let internet = |addr: Address<'_>| match addr {
             Address::Internet(addr) => Some(addr),
@@ -306,8 +304,8 @@ impl Av {
         self.with_address(fi_addr, internet).flatten()
     }
 
-    /// Calls `read` with the address of a peer, of whatever format. Nobody can
-    /// insert meanwhile.
+    /// Calls `read` with the address of a peer, whatever its format. The vector is locked against
+    /// insertions during the call.
     pub fn with_address<R>(
         &self,
         fi_addr: fi_addr_t,
@@ -317,17 +315,17 @@ impl Av {
         self.read().store.get(index, read)
     }
 
-    /// The number of an internet address.
+    /// Returns the number of an internet address.
     pub fn find(&self, addr: &SocketAddr) -> Option<fi_addr_t> {
         self.read().store.find_internet(addr).map(fi_addr_t::from)
     }
 
-    /// The number of an address of whatever format.
+    /// Returns the number of an address of any format.
     pub fn find_address(&self, addr: Address<'_>) -> Option<fi_addr_t> {
         self.read().store.find(&addr).map(fi_addr_t::from)
     }
 
-    /// What completions report for a peer of a known number.
+    /// Returns what completions report for a peer with a known number.
     #[inline(always)]
     pub fn reported(&self, fi_addr: fi_addr_t) -> fi_addr_t {
         match self.user_ids.load(Ordering::Relaxed) {
@@ -344,8 +342,8 @@ impl Av {
         }
     }
 
-    /// What completions report for a peer at an address (`FI_SOURCE`):
-    /// `FI_ADDR_NOTAVAIL` for one that is not in the vector.
+    /// Returns what completions report for a peer at an address (`FI_SOURCE`): `FI_ADDR_NOTAVAIL`
+    /// if the address is not in the vector.
     pub fn source(&self, addr: &SocketAddr) -> fi_addr_t {
         let state = self.read();
         match state.store.find_internet(addr) {
@@ -354,28 +352,27 @@ impl Av {
         }
     }
 
-    /// How many addresses there are.
+    /// Returns the number of addresses.
     pub fn len(&self) -> usize {
         self.read().store.len()
     }
 
-    /// Whether there is no address.
+    /// Returns whether the vector is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Address of the array that maps insertion order to `fi_addr_t`, 0 for a
-    /// vector that is not shared.
+    /// Returns the address of the array that maps insertion order to `fi_addr_t` (fi_av(3),
+    /// `map_addr`), 0 for a vector that is not shared.
     pub fn map_addr(&self) -> usize {
         self.read().store.shared().map_or(0, Shared::map_addr)
     }
 
-    /// Inserts addresses and calls `report` for each in order, with its number
-    /// or why it has none; returns how many are in the vector now. An address
-    /// that is there already keeps its number, and has to be removed as often
-    /// as it was inserted (once, where the vector is shared).
+    /// Inserts addresses and calls `report` for each in order, with its number or its error.
+    /// Returns how many were inserted. An address that is already there keeps its number, and has
+    /// to be removed as often as it was inserted (once, if the vector is shared).
     ///
-    /// Errors are those that concern the call as a whole.
+    /// # Errors Those that concern the call as a whole.
     pub fn insert<'a>(
         &self,
         insertions: impl IntoIterator<Item = Insertion<'a>>,
@@ -407,25 +404,25 @@ impl Av {
         Ok(inserted)
     }
 
-    /// Reports insertions to `events` from now on; `-FI_EINVAL` for a vector
-    /// that is not asynchronous.
+    /// Sets the destination of insertion events.
+    ///
+    /// # Errors `-FI_EINVAL` for a vector that is not asynchronous.
     pub fn report_to(&self, events: Arc<dyn InsertEvents>) -> Result {
         let place = self.events.as_ref().ok_or(Errno::EINVAL)?;
         *place.lock() = Some(events);
         Ok(())
     }
 
-    /// Drops what [`Av::report_to`] was given.
+    /// Removes the destination of insertion events.
     pub fn report_to_nobody(&self) {
         if let Some(place) = &self.events {
             *place.lock() = None;
         }
     }
 
-    /// Inserts as [`Av::insert`] does, and as an application's call: the
-    /// outcome of an asynchronous vector is an event for each error and one
-    /// for the call with this `context`, and the call itself returns 0. Where no
-    /// queue takes those events, the insertion is synchronous.
+    /// Inserts like [`Av::insert`], for an application's call: an asynchronous vector reports an
+    /// event for each error and one for the call with this `context`, and the call itself returns
+    /// 0. If no event queue is bound, the insertion is synchronous.
     pub fn insert_with_events<'a>(
         &self,
         insertions: impl IntoIterator<Item = Insertion<'a>>,
@@ -448,8 +445,9 @@ impl Av {
         Ok(0)
     }
 
-    /// Removes addresses. `-FI_EINVAL` where one of them is none; the others
-    /// are removed all the same.
+    /// Removes addresses.
+    ///
+    /// # Errors `-FI_EINVAL` if one of the numbers is invalid; the others are removed all the same.
     pub fn remove(&self, fi_addrs: &[fi_addr_t]) -> Result {
         let mut outcome = Ok(());
         let mut gone = Vec::new();
@@ -476,8 +474,9 @@ impl Av {
         outcome
     }
 
-    /// Sets the identifier that is reported for an address; `-FI_EINVAL` for
-    /// a vector opened without `FI_AV_USER_ID`.
+    /// Sets the identifier that is reported for an address.
+    ///
+    /// # Errors `-FI_EINVAL` for a vector opened without `FI_AV_USER_ID`.
     pub fn set_user_id(&self, fi_addr: fi_addr_t, id: fi_addr_t) -> Result {
         if !self.user_ids_required || self.with_address(fi_addr, |_| ()).is_none() {
             return Err(Errno::EINVAL);
@@ -487,8 +486,10 @@ impl Av {
         Ok(())
     }
 
-    /// Adds an authorization key and returns its handle; `-FI_EINVAL` for a
-    /// key of the wrong size, `-FI_ENOSYS` where keys do not come from vectors.
+    /// Adds an authorization key and returns its handle.
+    ///
+    /// # Errors `-FI_EINVAL` for a key of the wrong size, `-FI_ENOSYS` if keys do not come from
+    /// vectors.
     pub fn insert_auth_key(&self, key: &[u8]) -> Result<fi_addr_t> {
         let size = self.auth_key_size.ok_or(Errno::ENOSYS)?;
         if key.is_empty() || size != 0 && key.len() != size {
@@ -497,8 +498,9 @@ impl Av {
         self.write().keys.insert(key).map(fi_addr_t::from)
     }
 
-    /// Calls `read` with the key of a handle, or with the key that an address
-    /// was inserted with; `-FI_EINVAL` where there is none.
+    /// Calls `read` with the key of a handle, or with the key that an address was inserted with.
+    ///
+    /// # Errors `-FI_EINVAL` if there is none.
     pub fn lookup_auth_key<R>(
         &self,
         fi_addr: fi_addr_t,
@@ -510,8 +512,7 @@ impl Av {
         state.keys.get(handle).map(read).ok_or(Errno::EINVAL)
     }
 
-    /// Calls `each` with every authorization key and its handle, as an
-    /// endpoint needs them when it is enabled.
+    /// Calls `each` with every authorization key and its handle, for an endpoint that is enabled.
     pub fn auth_keys(&self, mut each: impl FnMut(fi_addr_t, &[u8])) {
         self.read()
             .keys
@@ -519,7 +520,9 @@ impl Av {
             .for_each(|(handle, key)| each(handle.into(), key));
     }
 
-    /// Removes authorization keys; `-FI_EBUSY` for one that addresses use.
+    /// Removes authorization keys.
+    ///
+    /// # Errors `-FI_EBUSY` for a key that addresses use.
     pub fn remove_auth_keys(&self, handles: &[fi_addr_t]) -> Result {
         let mut state = self.write();
         handles.iter().try_for_each(|&handle| {
@@ -537,7 +540,7 @@ impl Av {
         self.write().keys.set_user_id(handle, id)
     }
 
-    /// What errors report for an authorization key.
+    /// Returns what errors report for an authorization key.
     pub fn reported_auth_key(&self, handle: fi_addr_t) -> fi_addr_t {
         let id = u32::try_from(handle)
             .ok()
@@ -548,13 +551,13 @@ impl Av {
         }
     }
 
-    /// The index that a number means, without its receive context.
+    /// Returns the index in a number, without its receive context.
     fn index(&self, fi_addr: fi_addr_t) -> Option<u32> {
         u32::try_from(fi_addr & (u64::MAX >> self.rx_ctx_bits)).ok()
     }
 
-    /// What a shared table keeps of an insertion. Identifiers and keys belong
-    /// to one process; shared vectors have none.
+    /// Returns the record of an insertion in a shared table. Identifiers and keys belong to one
+    /// process; shared vectors have none.
     fn record(&self, insertion: &Insertion<'_>) -> Result<Vec<u8>> {
         if insertion.user_id.is_some() || insertion.auth_key.is_some() {
             return Err(Errno::ENOSYS);
@@ -573,7 +576,7 @@ impl Av {
     }
 }
 
-/// Reports the outcomes of insertions and counts the good ones.
+/// Reports the outcomes of insertions, and counts the successful ones.
 struct Outcomes<'a, F> {
     at: usize,
     inserted: usize,
@@ -589,7 +592,7 @@ impl<F: FnMut(usize, Result<fi_addr_t>)> Outcomes<'_, F> {
 }
 
 impl State {
-    /// Inserts into a table of this process.
+    /// Inserts into a table that only this process uses.
     fn insert(&mut self, av: &Av, insertion: &Insertion<'_>) -> Result<u32> {
         let addr = insertion.addr.as_ref().map_err(|&error| error)?;
         av.format.admit(addr)?;
@@ -607,12 +610,11 @@ impl State {
                 (Place::At(number as u32), None)
             }
             _ if av.owner.is_some() => return Err(Errno::EINVAL),
-            // Where identifiers are not reported, there are none to keep.
+            // The identifier is kept only if identifiers are reported.
             user_id => (Place::Any, user_id.filter(|_| av.takes_user_ids)),
         };
         let State { store, keys, ids } = self;
-        // The same address under another key is another peer, as it is under
-        // another number of the owner's.
+        // The same address with another key, or with another number of the owner, is another peer.
         let index = store.insert(addr, place, |index| {
             keys.of_address(index) == key && !matches!(place, Place::At(at) if at != index)
         })?;
@@ -626,7 +628,7 @@ impl State {
         Ok(index)
     }
 
-    /// Takes one insertion back; whether the number is free now.
+    /// Undoes one insertion. Returns whether the number is free.
     fn remove(&mut self, index: u32, reuse: bool) -> Result<bool> {
         let gone = self.store.remove(index, reuse)?;
         if gone {

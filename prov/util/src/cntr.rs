@@ -14,16 +14,16 @@ use crate::progress::Progress;
 use crate::sync::LockKind;
 use crate::wait::{Attachment, Deadline, Pause, Sources, WaitKind, Waitable, Wake};
 
-/// What a counter counts (`enum fi_cntr_events`).
+/// The unit of a counter (`enum fi_cntr_events`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CntrEvents {
     /// Completions.
     Completions,
-    /// Bytes transferred.
+    /// Transferred bytes.
     Bytes,
 }
 
-/// A counter of another provider which counts for this one (fi_peer(3)).
+/// Another provider's counter, to which this one forwards (fi_peer(3)).
 pub trait CntrOwner: Send + Sync {
     /// Counts a success.
     fn increment(&self);
@@ -32,8 +32,8 @@ pub trait CntrOwner: Send + Sync {
     fn increment_error(&self);
 }
 
-/// A counter of successes and one of errors. Updates take no lock, and threads
-/// that use different counters share no cache line.
+/// A counter of successes and one of errors. Updates take no lock, and different counters share no
+/// cache line.
 #[repr(align(128))]
 pub struct Cntr {
     value: Value,
@@ -44,7 +44,7 @@ pub struct Cntr {
 }
 
 impl Cntr {
-    /// A counter at zero; with an `owner`, one that passes everything on.
+    /// Creates a counter at zero; with an `owner`, it forwards everything.
     pub fn new(events: CntrEvents, wait: Attachment, owner: Option<Box<dyn CntrOwner>>) -> Self {
         Self {
             value: Value::new(wait.wait().is_some()),
@@ -55,7 +55,7 @@ impl Cntr {
         }
     }
 
-    /// Counts an operation that transferred `bytes` and succeeded.
+    /// Counts a successful operation that transferred `bytes`.
     #[inline]
     pub fn count(&self, bytes: usize) {
         if let Some(owner) = &self.owner {
@@ -77,48 +77,47 @@ impl Cntr {
         self.wake(self.value.add_error(1));
     }
 
-    /// `fi_cntr_read`: drives the transports and returns the successes.
+    /// Implements fi_cntr_read(3): makes progress and returns the successes.
     #[inline]
     pub fn read(&self) -> u64 {
         self.sources.drive();
         self.value.get()
     }
 
-    /// `fi_cntr_readerr`: drives the transports and returns the errors.
+    /// Implements fi_cntr_readerr(3): makes progress and returns the errors.
     pub fn read_error(&self) -> u64 {
         self.sources.drive();
         self.value.get_error()
     }
 
-    /// `fi_cntr_add`. Wraps around.
+    /// Implements fi_cntr_add(3). Wraps around.
     pub fn add(&self, value: u64) {
         self.value.expect(value, 0);
         self.wake(self.value.add(value));
     }
 
-    /// `fi_cntr_adderr`. Wraps around.
+    /// Implements fi_cntr_adderr(3). Wraps around.
     pub fn add_error(&self, value: u64) {
         self.value.expect(0, value);
         self.wake(self.value.add_error(value));
     }
 
-    /// `fi_cntr_set`
+    /// Implements fi_cntr_set(3).
     pub fn set(&self, value: u64) {
         self.wake(self.value.set(value));
     }
 
-    /// `fi_cntr_seterr`
+    /// Implements fi_cntr_seterr(3).
     pub fn set_error(&self, value: u64) {
         self.wake(self.value.set_error(value));
     }
 
-    /// `fi_cntr_wait`: waits until the counter reaches `threshold`, up to
-    /// `timeout` milliseconds (negative: for ever).
+    /// Begins fi_cntr_wait(3): waits until the counter reaches `threshold`, for up to `timeout`
+    /// milliseconds (negative: without limit).
     ///
     /// # Errors
-    /// `FI_EAVAIL` when the error count changes, `FI_ETIMEDOUT`, `FI_EINTR`
-    /// when a signal handler ran, `FI_ENOSYS` for a counter in a wait set.
-    /// Without a wait object this polls.
+    /// `FI_EAVAIL` when the error count changes, `FI_ETIMEDOUT`, `FI_EINTR` when a signal handler
+    /// ran, `FI_ENOSYS` for a counter in a wait set. Without a wait object this polls.
     pub fn start_wait(&self, threshold: u64, timeout: i32) -> Result<CntrWait<'_>> {
         if !self.attachment.can_block() && self.attachment.kind() != WaitKind::None {
             return Err(Errno::ENOSYS);
@@ -133,10 +132,10 @@ impl Cntr {
         })
     }
 
-    /// All rounds of it, for a caller in Rust. The thread must not be cancelled meanwhile.
+    /// Runs a whole wait, for callers in Rust. The thread must not be cancelled meanwhile.
     ///
     /// # Errors
-    /// Those of its rounds.
+    /// Those of [`CntrWait::round`].
     pub fn wait(&self, threshold: u64, timeout: i32) -> Result {
         let wait = self.start_wait(threshold, timeout)?;
         let mut woke = Wake::Ready;
@@ -148,23 +147,23 @@ impl Cntr {
         }
     }
 
-    /// What is counted.
+    /// Returns the unit.
     pub fn events(&self) -> CntrEvents {
         self.events
     }
 
-    /// Whether another provider's counter counts.
+    /// Returns whether the counter forwards to another provider's.
     pub fn is_peer(&self) -> bool {
         self.owner.is_some()
     }
 
-    /// Whether threads may sleep until it changes.
+    /// Returns whether threads may sleep until it changes.
     pub fn can_sleep(&self) -> bool {
         self.attachment.wait().is_some()
     }
 
-    /// Lets reads of this counter drive `progress`. Counted: endpoint by
-    /// endpoint.
+    /// Makes reads of this counter drive `progress`. Calls are counted: each needs its own
+    /// [`Cntr::remove_source`].
     ///
     /// # Errors
     /// What watching its descriptor returns.
@@ -172,18 +171,18 @@ impl Cntr {
         self.sources.add(progress, self.attachment.wait())
     }
 
-    /// Lets reads of this counter drive `progress`, for which who sleeps until it
-    /// changes need not wake. Counted, with [`Cntr::add_source`].
+    /// Makes reads of this counter drive `progress`, which does not wake threads that sleep until
+    /// the counter changes. Counted, together with [`Cntr::add_source`].
     pub fn add_unwatched_source(&self, progress: Arc<dyn Progress>) {
         self.sources.add_unwatched(progress);
     }
 
-    /// Takes back one [`Cntr::add_source`].
+    /// Undoes one [`Cntr::add_source`].
     pub fn remove_source(&self, progress: &Arc<dyn Progress>) {
         self.sources.remove(progress, self.attachment.wait());
     }
 
-    /// Forgets all sources: the counter closes.
+    /// Removes all sources, for a counter that is being closed.
     pub fn shut(&self) {
         self.sources.clear(self.attachment.wait());
     }
@@ -215,7 +214,7 @@ impl Waitable for Cntr {
     }
 }
 
-/// A call of `fi_cntr_wait`. Nothing is to be done when it is given up.
+/// A call of fi_cntr_wait(3). It needs no clean-up when it is abandoned.
 #[derive(Clone, Copy)]
 pub struct CntrWait<'a> {
     waiter: Waiter<'a>,
@@ -223,8 +222,8 @@ pub struct CntrWait<'a> {
 }
 
 impl CntrWait<'_> {
-    /// What the call does after its thread woke: the outcome, or the next pause. The
-    /// first time it is [`Wake::Ready`].
+    /// The step after the thread woke (at first: with [`Wake::Ready`]). Returns the outcome or the
+    /// next pause.
     pub fn round(&self, woke: Wake) -> ControlFlow<Result, Pause<'_>> {
         let cntr = self.waiter.cntr;
         if woke == Wake::Interrupted {
@@ -247,12 +246,12 @@ impl CntrWait<'_> {
     }
 }
 
-/// A thread in `fi_cntr_wait`.
+/// A thread in fi_cntr_wait(3).
 #[derive(Clone, Copy)]
 struct Waiter<'a> {
     cntr: &'a Cntr,
     threshold: u64,
-    /// Error count when it came.
+    /// The error count at the beginning.
     errors: u64,
 }
 

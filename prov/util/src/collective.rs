@@ -1,4 +1,4 @@
-//! Collective operations (fi_collective(3)): what they are, without how they are carried out.
+//! Collective operations (fi_collective(3)): their definitions, without the algorithms.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,22 +10,23 @@ use crate::buffer::AppIov;
 use crate::errno::{Errno, Result};
 use crate::object::FidRef;
 
-/// A collective operation, without its memory. Members of a group are *ranks*: their places in it, from 0 on.
+/// A collective operation, without its buffers. Members of a group are *ranks*: their index in it,
+/// from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Ends at a member after all members have begun.
+    /// Completes at a member after all members have begun.
     Barrier,
-    /// `count` elements of the root's output come to all outputs.
+    /// The root's `count` elements of output are copied to all outputs.
     Broadcast { root: usize },
     /// Block i of rank j's input becomes block j of rank i's output.
     AllToAll,
-    /// The combined inputs of all, `count` elements, come to all outputs.
+    /// The combined inputs of all members, `count` elements, are copied to all outputs.
     AllReduce,
     /// Rank i's input becomes block i of all outputs.
     AllGather,
     /// Block i of the combined inputs becomes rank i's output.
     ReduceScatter,
-    /// The combined inputs of all come to the root's output.
+    /// The combined inputs of all members become the root's output.
     Reduce { root: usize },
     /// Block i of the root's input becomes rank i's output.
     Scatter { root: usize },
@@ -34,7 +35,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The operation of this number, for a group in which `root` is the root's rank.
+    /// Returns the operation with this number, for a group in which `root` is the root's rank.
     pub fn of(number: fi_collective_op, root: usize) -> Option<Self> {
         Some(match number {
             FI_BARRIER => Kind::Barrier,
@@ -50,7 +51,7 @@ impl Kind {
         })
     }
 
-    /// Whether there is a root.
+    /// Returns whether the operation has a root.
     pub fn has_root(self) -> bool {
         match self {
             Kind::Broadcast { .. }
@@ -65,7 +66,7 @@ impl Kind {
         }
     }
 
-    /// Whether elements are combined.
+    /// Returns whether the operation combines elements.
     pub fn reduces(self) -> bool {
         matches!(
             self,
@@ -79,17 +80,17 @@ impl Kind {
 pub struct Place {
     /// The member's own rank, below `members`.
     pub rank: usize,
-    /// Members of the group, at least one.
+    /// Number of members of the group, at least one.
     pub members: usize,
-    /// Elements of the operation: of the whole for broadcasts, reductions and all-reductions, of each block for the
-    /// others.
+    /// Number of elements: of the whole for broadcasts, reductions and all-reductions, of each
+    /// block for the others.
     pub count: usize,
     /// Bytes of an element.
     pub size: usize,
 }
 
-/// Elements of the memory that an operation reads at a member, and of that to which it writes; `None` where they
-/// cannot be counted in bytes.
+/// Returns the number of elements that an operation reads at a member, and that it writes; `None`
+/// if their bytes exceed the address space.
 pub fn extents(kind: Kind, place: &Place) -> Option<(usize, usize)> {
     let count = place.count;
     let all = count.checked_mul(place.members)?;
@@ -109,50 +110,52 @@ pub fn extents(kind: Kind, place: &Place) -> Option<(usize, usize)> {
     })
 }
 
-/// A call for a collective operation. Both memories are as long as [`extents`] says.
+/// A call of a collective operation. Both buffers have the lengths of [`extents`].
 #[derive(Clone, Copy, Debug)]
 pub struct Collective {
-    /// What is done.
+    /// The operation.
     pub kind: Kind,
     /// The group's address.
     pub group: fi_addr_t,
-    /// Elements, as [`Place::count`] has it.
+    /// Number of elements, as in [`Place::count`].
     pub count: usize,
-    /// Their type; none where no elements are moved.
+    /// Type of the elements; `None` if no elements are moved.
     pub datatype: Option<Datatype>,
-    /// How elements are combined; none where they are not.
+    /// The reduction; `None` if elements are not combined.
     pub op: Option<Op>,
-    /// What is read.
+    /// The buffer that is read.
     pub input: AppIov,
-    /// What is written.
+    /// The buffer that is written.
     pub output: AppIov,
-    /// Complete flags: `FI_COMPLETION` says whether success is reported.
+    /// All flags of the operation: `FI_COMPLETION` requests a completion for success.
     pub flags: u64,
-    /// Reported with the completion.
+    /// The context of the completion.
     pub context: *mut c_void,
 }
 
-/// A call to `fi_join_collective`.
+/// A call of fi_join_collective(3).
 pub struct Join {
     /// The members' numbers in the endpoint's address vector, by rank.
     pub members: Vec<fi_addr_t>,
-    /// Tells groups apart: the same at all members, and another one for other members or another order of them.
+    /// Identifies the group: the same value at all members, and another one for other members or
+    /// another order.
     pub identity: u64,
     /// This member's rank.
     pub rank: usize,
-    /// Whether somebody else has established the group, so that members need not wait for one another
+    /// Whether the group is already established, so that members need not wait for one another
     /// (`fi_av_set_attr::comm_key`).
     pub is_established: bool,
-    /// The group as the event names it.
+    /// The group's `fid`, for the event.
     pub group: FidRef,
     /// The event's context.
     pub context: *mut c_void,
 }
 
-/// Whether this code is an external provider: the library that loads it has other collective operations, or none.
+/// Whether this code runs in an external provider: the library that loads it has its own collective
+/// operations, or none.
 static IS_EXTERNAL: AtomicBool = AtomicBool::new(false);
 
-/// Capabilities without those that need the library which this code is linked into.
+/// Returns the capabilities without those that need this library's collective operations.
 pub fn available(caps: u64) -> u64 {
     match IS_EXTERNAL.load(Ordering::Relaxed) {
         true => caps & !FI_COLLECTIVE,
@@ -160,26 +163,27 @@ pub fn available(caps: u64) -> u64 {
     }
 }
 
-/// This code is an external provider.
+/// Records that this code runs in an external provider.
 pub(crate) fn is_external() {
     IS_EXTERNAL.store(true, Ordering::Relaxed);
 }
 
-/// The bit of tags that endpoints with `FI_COLLECTIVE` keep for the messages of collective operations.
+/// The tag bit that endpoints with `FI_COLLECTIVE` reserve for the messages of collective
+/// operations.
 pub const RESERVED_TAG: u64 = 1 << 63;
 
-/// Members of a group at most: ranks are counted in 32 bits.
+/// Upper limit for the members of a group: it bounds the memory for one group. Ranks have 32 bits.
 pub const MOST_MEMBERS: usize = 1 << 20;
 
-/// What [`query`] answers: `struct fi_collective_attr`.
+/// The result of [`query`]: `struct fi_collective_attr`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// Elements of one operation: as many as a memory may have, for a group of one member
-    /// ([`extents`] has the limit for others).
+    /// Largest number of elements of one operation, for a group of one member ([`extents`] has the
+    /// limit for others).
     pub count: usize,
-    /// Bytes of an element.
+    /// Size of an element in bytes.
     pub size: usize,
-    /// Members of a group.
+    /// Largest number of members of a group.
     pub members: usize,
 }
 
@@ -191,7 +195,8 @@ impl Answer {
     };
 }
 
-/// Whether reductions can combine elements so: the operations that fi_collective(3) lists. All are commutative.
+/// Returns whether reductions support this combination: the operations that fi_collective(3) lists.
+/// All are commutative.
 pub fn combines(op: Op, datatype: Datatype) -> bool {
     use Op::*;
     let is_listed = matches!(
@@ -201,9 +206,11 @@ pub fn combines(op: Op, datatype: Datatype) -> bool {
     is_listed && op.supports(datatype)
 }
 
-/// Answers `fi_query_collective`: `-FI_EOPNOTSUPP` for what cannot be combined so, `-FI_EINVAL` for no collective
-/// operation. Of an operation that only moves elements, a program may ask without saying which: the datatype need be
-/// none, and the answer then is of no size, as with the C library.
+/// Implements fi_query_collective(3). For an operation that only moves elements, the datatype may
+/// be invalid: the result then has no element size, as with the C library.
+///
+/// # Errors `-FI_EOPNOTSUPP` for an unsupported combination, `-FI_EINVAL` if `number` is no
+/// collective operation.
 pub fn query(number: fi_collective_op, op: fi_op, datatype: fi_datatype) -> Result<Answer> {
     let moves = Kind::of(number, 0).is_some_and(|kind| !kind.reduces());
     match takes(number, op, datatype) {
@@ -212,14 +219,17 @@ pub fn query(number: fi_collective_op, op: fi_op, datatype: fi_datatype) -> Resu
     }
 }
 
-/// What an operation takes: `-FI_EOPNOTSUPP` for elements that it does not, `-FI_EINVAL` for no collective operation.
+/// Returns the limits of an operation.
+///
+/// # Errors `-FI_EOPNOTSUPP` for unsupported elements, `-FI_EINVAL` if `number` is no collective
+/// operation.
 pub fn takes(number: fi_collective_op, op: fi_op, datatype: fi_datatype) -> Result<Answer> {
     let kind = Kind::of(number, 0).ok_or(Errno::EINVAL)?;
     if kind == Kind::Barrier {
         return Ok(Answer::WITHOUT_ELEMENTS);
     }
     let datatype = Datatype::from_number(datatype).ok_or(Errno::EOPNOTSUPP)?;
-    // Those that are of no number of the processor are moved, and never combined.
+    // Datatypes that are not a number type of the processor cannot be combined, and are refused.
     if !Op::Write.supports(datatype) {
         return Err(Errno::EOPNOTSUPP);
     }

@@ -27,29 +27,29 @@ use crate::progress::Progress;
 use crate::sync::{LockKind, LoneLock};
 use crate::wait::{Attachment, Sources};
 
-/// Texts of error numbers that are a provider's own (`fi_cq_strerror`).
+/// Returns the text of a provider-specific error number (fi_cq_strerror(3)).
 pub type ErrorTexts = fn(i32) -> Option<&'static CStr>;
 
-/// Entries that a queue has room for unless it is told.
+/// Default number of entries that a queue allocates.
 const DEFAULT_SIZE: usize = 1024;
 
 /// A completion queue.
 ///
-/// Providers write to it under their locks, so it calls nobody while it holds
-/// its own. A queue that overflows grows; only when memory runs out is it
-/// *overrun*, and reports that when all it has is read.
+/// Providers write to it while they hold their locks, so it calls no other code while it holds its
+/// own. A full queue grows; only when memory is exhausted it is *overrun*, which it reports after
+/// all its entries have been read.
 ///
-/// Threads that use different queues share no cache line that is written, nor
-/// a pair of them, which processors fetch together.
+/// Different queues share no cache line that is written, nor an aligned pair of cache lines, which
+/// processors prefetch together: hence the alignment.
 #[repr(align(128))]
 pub struct Cq {
-    /// Entries of both kinds in `state`, and one more where it is overrun.
-    /// Written under its lock, and read without, so that reading an empty queue
-    /// takes none.
+    /// Number of entries of both kinds in `state`, plus one if the queue is overrun. Written under
+    /// its lock and read without it, so that reading an empty queue takes no lock.
     pending: AtomicUsize,
-    /// Bytes of an entry as the application reads it, which tell its format.
+    /// Size in bytes of an entry in the application's format.
     entry_size: usize,
-    /// Pending entries up to which there is room for more that no receive asked for.
+    /// Number of pending entries from which on there is no room for completions without a posted
+    /// receive.
     unasked: usize,
     with_sources: bool,
     state: LoneLock<State>,
@@ -58,40 +58,40 @@ pub struct Cq {
     by_threshold: bool,
     api_version: u32,
     owner: Option<Box<dyn CqOwner>>,
-    /// Texts of the provider's own error numbers.
+    /// Texts of the provider's error numbers.
     error_texts: ErrorTexts,
-    /// Calls of [`Cq::signal`].
+    /// Number of calls of [`Cq::signal`].
     signals: AtomicU64,
-    /// Those that a blocking read has answered.
+    /// Number of those that a blocking read has answered.
     answered: AtomicU64,
 }
 
-/// What a read of a queue comes to, as far as that is plain to see.
+/// What a read of a queue will return, as far as that is known without the lock.
 pub enum Outlook {
-    /// Transports are to be driven first.
+    /// The transports have to be driven first.
     Nothing,
     /// There is one completion, or an error.
     Single,
-    /// It takes a closer look.
+    /// Unknown: the lock has to be taken.
     Open,
 }
 
 struct State {
     ring: Ring,
-    /// Error entries and the ring position that each stands before.
+    /// Error entries, each with the ring position that it precedes.
     errors: VecDeque<(u64, ErrorCompletion)>,
-    /// Position of the first of `errors`; `u64::MAX` without.
+    /// Position of the first of `errors`; `u64::MAX` if there is none.
     first_error: u64,
-    /// Ring the bell when so many entries are pending; `usize::MAX`: never.
+    /// Number of pending entries at which the bell is rung; `usize::MAX` for never.
     armed_at: usize,
-    /// Something was lost for want of memory.
+    /// An entry was lost because memory was exhausted.
     overrun: bool,
-    /// The last `err_data` that the application was lent.
+    /// The last `err_data` that was lent to the application.
     lent: Box<[u8]>,
 }
 
 impl Cq {
-    /// An empty queue.
+    /// Creates an empty queue.
     ///
     /// # Errors
     /// `FI_ENOMEM`
@@ -101,8 +101,8 @@ impl Cq {
             (0, None) => DEFAULT_SIZE,
             (size, None) => size,
         };
-        // An application that polls a fresh descriptor is to see the first
-        // entry, even if it did not call fi_trywait(3).
+        // An application that polls the descriptor before its first fi_trywait(3) has to see the
+        // first entry.
         let armed_at = match config.wait.wait() {
             Some(_) => 1,
             None => usize::MAX,
@@ -111,8 +111,8 @@ impl Cq {
         if config.owner.is_some() {
             ring.close();
         }
-        // What the owner's queue is used from is not this domain's to say, nor who waits
-        // at a wait set.
+        // The owner's queue may be used from threads of another domain, and a wait set by any
+        // thread.
         let lock = match config.owner.is_some() || config.wait.is_in_set() {
             true => LockKind::Real,
             false => config.lock,
@@ -144,7 +144,7 @@ impl Cq {
         })
     }
 
-    /// The same, whose provider has error numbers of its own.
+    /// Sets the texts of the provider's error numbers.
     pub fn with_error_texts(self, error_texts: ErrorTexts) -> Self {
         Self {
             error_texts,
@@ -152,25 +152,25 @@ impl Cq {
         }
     }
 
-    /// The text of a `prov_errno`, where it is the provider's own number.
+    /// Returns the text of a `prov_errno`, if the provider defines it.
     pub fn error_text(&self, prov_errno: i32) -> Option<&'static CStr> {
         (self.error_texts)(prov_errno)
     }
 
-    /// Reports an operation that succeeded.
+    /// Writes the completion of a successful operation.
     #[inline]
     pub fn write(&self, completion: &Completion) {
         self.write_with(|| *completion);
     }
 
-    /// Reports an operation that succeeded. What `make` says is written to its
-    /// place, and not moved there.
+    /// Writes the completion of a successful operation. `make` constructs it in its slot, without a
+    /// copy.
     #[inline(always)]
     pub fn write_with(&self, make: impl Fn() -> Completion) {
         self.write_under(self.state.lock(), make);
     }
 
-    /// [`Cq::write_with`] of providers whose locks are real more often than not.
+    /// [`Cq::write_with`], optimised for providers whose locks are mostly real.
     #[inline(always)]
     pub fn write_promptly(&self, make: impl Fn() -> Completion) {
         self.write_under(self.state.lock().promptly(), make);
@@ -187,14 +187,14 @@ impl Cq {
         }
     }
 
-    /// The ring is full, or closed.
+    /// Handles a full or closed ring.
     #[cold]
     #[inline(never)]
     fn write_specially(&self, completion: &Completion) {
         self.write_batch(std::slice::from_ref(completion));
     }
 
-    /// Reports operations that succeeded, in order.
+    /// Writes the completions of successful operations, in order.
     pub fn write_batch(&self, completions: &[Completion]) {
         if let Some(owner) = &self.owner {
             for completion in completions {
@@ -210,8 +210,7 @@ impl Cq {
         self.publish(&mut state, more);
     }
 
-    /// Reports an operation that failed. It is read in its turn, with
-    /// [`Cq::read_error`].
+    /// Writes the error entry of a failed operation. It is read in order, with [`Cq::read_error`].
     #[cold]
     pub fn write_error(&self, error: ErrorCompletion) {
         if let Some(owner) = &self.owner {
@@ -230,11 +229,10 @@ impl Cq {
         self.publish(&mut state, more);
     }
 
-    /// Drives the transports and hands up to `count` completions to `sink`.
+    /// Makes progress, and passes up to `count` completions to `sink`.
     ///
     /// # Errors
-    /// `FI_EAGAIN` when there are none, `FI_EAVAIL` when an error entry is
-    /// next.
+    /// `FI_EAGAIN` if there are none, `FI_EAVAIL` if an error entry is next.
     #[inline(always)]
     pub fn read(&self, count: usize, sink: impl FnMut(&Completion)) -> Result<usize> {
         if !self.is_ready(count) {
@@ -243,10 +241,10 @@ impl Cq {
         self.take(count, sink)
     }
 
-    /// Takes the error entry that is next.
+    /// Removes and returns the error entry that is next.
     ///
     /// # Errors
-    /// `FI_EAGAIN` when there is none.
+    /// `FI_EAGAIN` if there is none.
     pub fn read_error(&self) -> Result<ErrorCompletion> {
         if self.owner.is_some() {
             return Err(Errno::ENOSYS);
@@ -266,21 +264,21 @@ impl Cq {
         }
     }
 
-    /// Keeps the `err_data` of an error entry for the application to look at
-    /// until the next [`Cq::read_error`], and returns where it is.
+    /// Keeps the `err_data` of an error entry valid until the next [`Cq::read_error`], and returns
+    /// its address.
     pub fn lend(&self, err_data: Box<[u8]>) -> *const [u8] {
         let mut state = self.state.lock();
         state.lent = err_data;
         &raw const *state.lent
     }
 
-    /// Whether threads may sleep until something comes.
+    /// Returns whether threads may sleep until an entry is written.
     pub fn can_sleep(&self) -> bool {
         self.attachment.wait().is_some()
     }
 
-    /// Lets reads of this queue drive `progress`. Counted: endpoint by
-    /// endpoint.
+    /// Makes reads of this queue drive `progress`. Calls are counted: each needs its own
+    /// [`Cq::remove_source`].
     ///
     /// # Errors
     /// What watching its descriptor returns.
@@ -288,63 +286,63 @@ impl Cq {
         self.sources.add(progress, self.attachment.wait())
     }
 
-    /// Takes back one [`Cq::add_source`].
+    /// Undoes one [`Cq::add_source`].
     pub fn remove_source(&self, progress: &Arc<dyn Progress>) {
         self.sources.remove(progress, self.attachment.wait());
     }
 
-    /// Forgets all sources: the queue closes.
+    /// Removes all sources, for a queue that is being closed.
     pub fn shut(&self) {
         self.sources.clear(self.attachment.wait());
     }
 
-    /// Bytes of an entry as the application reads it ([`CqFormat`]).
+    /// Returns the size in bytes of an entry in the application's format ([`CqFormat`]).
     #[inline(always)]
     pub fn entry_size(&self) -> usize {
         self.entry_size
     }
 
-    /// Whether completions have sources to report (`FI_SOURCE`).
+    /// Returns whether completions have source addresses (`FI_SOURCE`).
     pub fn with_sources(&self) -> bool {
         self.with_sources
     }
 
-    /// Whether the condition of a blocking read is a number of entries.
+    /// Returns whether blocking reads wait for a number of entries (`FI_CQ_COND_THRESHOLD`).
     pub fn by_threshold(&self) -> bool {
         self.by_threshold
     }
 
-    /// Interface version of the application.
+    /// Returns the interface version of the application.
     pub fn api_version(&self) -> u32 {
         self.api_version
     }
 
-    /// Whether completions go to another provider's queue.
+    /// Returns whether completions go to another provider's queue.
     pub fn is_peer(&self) -> bool {
         self.owner.is_some()
     }
 
-    /// Whether peers may add a completion for which no receive was posted. `false`:
-    /// what brings it waits until the application has read some. A queue of another
-    /// provider has a limit of its own.
+    /// Returns whether peers may add a completion without a posted receive. If not, the operation
+    /// that causes it waits until the application has read some. A queue of another provider has
+    /// its own limit.
     #[inline]
     pub fn has_room_unasked(&self) -> bool {
         self.pending.load(Ordering::Relaxed) < self.unasked
     }
 
-    /// Pending entries from which on [`Cq::has_room_unasked`] is `false`.
+    /// Returns the number of pending entries from which on [`Cq::has_room_unasked`] is `false`.
     pub fn unasked(&self) -> usize {
         self.unasked
     }
 
-    /// Whether completions are here that the caller wants, and transports need
-    /// not be driven before they are taken.
+    /// Returns whether completions are pending that the caller wants, and the transports need not
+    /// be driven before they are taken.
     #[inline(always)]
     fn is_ready(&self, count: usize) -> bool {
         self.pending.load(Ordering::Relaxed).min(count) != 0 && !self.sources.read()
     }
 
-    /// What a read of up to `count` completions comes to.
+    /// Predicts the result of a read of up to `count` completions.
     #[inline(always)]
     pub fn outlook(&self, count: usize) -> Outlook {
         match self.pending.load(Ordering::Relaxed).min(count) {
@@ -358,21 +356,21 @@ impl Cq {
         }
     }
 
-    /// Whether there is one completion, or an error, of up to `count`.
+    /// Returns whether exactly one completion or error, of up to `count`, is pending.
     #[inline(always)]
     pub fn has_single(&self, count: usize) -> bool {
         self.pending.load(Ordering::Relaxed).min(count) == 1
     }
 
-    /// Drives the transports.
+    /// Makes progress.
     #[inline(always)]
     pub fn drive(&self) {
         self.sources.drive();
     }
 
-    /// Hands the completion that is next to `sink`, where that takes a few
-    /// instructions and no other thread can be here. If not, it is for
-    /// [`Cq::take_single`]; whether it was done.
+    /// The fast path of a read: passes the next completion to `sink` if that takes a few
+    /// instructions and no other thread can be in the queue. Returns whether it was done; if not,
+    /// the caller continues with [`Cq::take_single`].
     #[inline(always)]
     pub fn take_at_once(&self, sink: impl FnOnce(&Completion)) -> bool {
         let state = self.state.enter_at_once();
@@ -382,8 +380,8 @@ impl Cq {
         )
     }
 
-    /// The same where other threads may be here. If there is more to it, it is for
-    /// [`Cq::take`].
+    /// Like [`Cq::take_at_once`], for queues that other threads may use. If it returns `false`, the
+    /// caller continues with [`Cq::take`].
     #[inline(always)]
     pub fn take_single(&self, sink: impl FnOnce(&Completion)) -> bool {
         let state = self.state.enter_real();
@@ -403,7 +401,7 @@ impl Cq {
         taken
     }
 
-    /// Hands up to `count` completions that are here to `sink`.
+    /// Passes up to `count` pending completions to `sink`.
     ///
     /// # Errors
     /// Those of [`Cq::read`].
@@ -433,14 +431,14 @@ impl Cq {
         }
     }
 
-    /// Counts entries that were taken out, under the lock of `state`.
+    /// Subtracts entries that were taken; called with the lock of `state`.
     #[inline(always)]
     fn taken(&self, count: usize) {
         let pending = self.pending.load(Ordering::Relaxed);
         self.pending.store(pending - count, Ordering::Relaxed);
     }
 
-    /// Makes `more` entries that were written visible to readers.
+    /// Makes `more` written entries visible to readers, and wakes them.
     #[inline(always)]
     fn publish(&self, state: &mut State, more: usize) {
         let pending = self.pending.load(Ordering::Relaxed) + more;
@@ -477,7 +475,7 @@ impl State {
         self.first_error == head || (self.overrun && head == self.ring.tail())
     }
 
-    /// Adds an entry; how many more there are to be read for that.
+    /// Adds an entry. Returns the number of entries that this adds for readers.
     fn push(&mut self, completion: &Completion) -> usize {
         match self.ring.push(completion) {
             Ok(()) => 1,
@@ -485,7 +483,7 @@ impl State {
         }
     }
 
-    /// Loses an entry; how many more there are to be read for that.
+    /// Loses an entry. Returns the number of entries that this adds for readers.
     #[cold]
     fn overrun(&mut self) -> usize {
         if self.overrun {
@@ -498,7 +496,7 @@ impl State {
         1
     }
 
-    /// Whoever waits for a number of entries is not to wait for the rest.
+    /// Makes a thread that waits for a number of entries wake at the next one.
     fn ring_at_once(&mut self) {
         if self.armed_at != usize::MAX {
             self.armed_at = 1;

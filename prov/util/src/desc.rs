@@ -1,4 +1,4 @@
-//! Memory descriptors: what fi_mr_desc(3) gave for a region, passed back with
+//! Memory descriptors: the values of fi_mr_desc(3) for a region, which the application passes with
 //! local memory of that region.
 
 use std::ffi::c_void;
@@ -7,31 +7,30 @@ use crate::attr::Opaque;
 use crate::buffer::IOV_LIMIT;
 
 /// The descriptors of an operation's local memory, one for each of its
-/// [`pieces`](crate::buffer::AppIov::pieces). The seam takes them from the
-/// call, whose arrays are gone when it returns; a request that waits keeps a
-/// copy. A provider that looks at none pays for the storing of one.
+/// [`pieces`](crate::buffer::AppIov::pieces). They are copied from the call, whose arrays are
+/// invalid after it returns. A provider that uses none pays for storing one pointer.
 #[derive(Clone, Copy, Debug)]
 pub struct Descs(Given);
 
 #[derive(Clone, Copy, Debug)]
 enum Given {
-    /// By a call with one buffer.
+    /// Of a call with one buffer.
     One(Opaque),
-    /// By a call with a vector.
+    /// Of a call with a vector.
     Each([Opaque; IOV_LIMIT]),
 }
 
 impl Descs {
-    /// No descriptors: memory that is not registered, or needs not to be.
+    /// No descriptors: the memory is not registered, or need not be.
     pub const NONE: Descs = Descs(Given::One(Opaque::NULL));
 
-    /// That of a single buffer, null for none.
+    /// The descriptor of a single buffer; null for none.
     #[inline(always)]
     pub(crate) fn one(desc: *mut c_void) -> Self {
         Descs(Given::One(Opaque(desc)))
     }
 
-    /// Those of [`IOV_LIMIT`] pieces at most, null for a piece without.
+    /// The descriptors of up to [`IOV_LIMIT`] pieces; null for a piece without one.
     #[inline]
     pub fn each(descs: impl Iterator<Item = *mut c_void>) -> Self {
         let mut each = [Opaque::NULL; IOV_LIMIT];
@@ -41,9 +40,8 @@ impl Descs {
         Descs(Given::Each(each))
     }
 
-    /// The descriptor of a piece, by its position; `None` where the
-    /// application gave none. It is what the domain put into the region
-    /// (`fid_mr::mem_desc`), unless the application made it up.
+    /// Returns the descriptor of a piece, by its index; `None` if the application gave none. It is
+    /// the value of `fid_mr::mem_desc`, unless the application invented it.
     #[inline]
     pub fn of_piece(&self, position: usize) -> Option<Opaque> {
         let desc = match &self.0 {

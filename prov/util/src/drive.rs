@@ -1,15 +1,14 @@
-//! The thread of a domain that helps its lanes, which the application drives.
+//! The progress thread of a domain, which supports lanes that the application drives.
 //!
-//! A lane is what moves together under one lock, such as an endpoint with its
-//! connections. It holds a [`Seat`] at the [`Helper`] of its domain, whose one
-//! thread serves all of them: it ends bursts that the application has left, goes
-//! on with what had no room where the application makes no call, and drives lanes
-//! with `FI_PROGRESS_AUTO` while the application does not. It starts when it is
-//! needed first, sleeps while nothing is due, and ends with the last lane.
+//! A lane is a progress engine under one lock, such as an endpoint with its connections. It has a
+//! [`Seat`] at the [`Helper`] of its domain, whose one thread serves all of them: it ends bursts
+//! (coalesced messages) that the application has left unsent, continues to send what was queued for
+//! want of room while the application makes no call, and drives lanes with `FI_PROGRESS_AUTO` while
+//! the application does not. The thread is started on first need, sleeps while nothing is due, and
+//! ends with the last lane.
 //!
-//! After fork(2) the child has no such thread. Its lanes are not helped, and
-//! can be closed; no lock is held by a thread that it does not have, since a
-//! fork waits for helpers to be done with the lane they are in.
+//! After fork(2) the child has no such thread. Its lanes are not supported, and can be closed. No
+//! lock is left held by the missing thread, because fork waits until helpers have left the lanes.
 
 mod alarm;
 mod auto;
@@ -32,7 +31,7 @@ pub use signals::{READS_WITHOUT_PROGRESS, Signals, Waiting};
 
 use crate::errno::Result;
 
-/// Who goes to sleep at a lane's descriptor.
+/// The kind of thread that goes to sleep on a lane's descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sleeper {
     /// A thread of the application.
@@ -41,32 +40,30 @@ pub enum Sleeper {
     Helper,
 }
 
-/// A lane as the thread of its domain sees it.
+/// A lane as the progress thread sees it.
 ///
-/// The thread calls these without a lock of its own. Whatever takes the lane's
-/// lock takes it as a helper does
-/// ([`Lock::lock_as_helper`](crate::sync::Lock::lock_as_helper)).
+/// The thread holds no lock of its own when it calls these methods. They take the lane's lock as a
+/// helper ([`Lock::lock_as_helper`](crate::sync::Lock::lock_as_helper)).
 pub trait Driven: Send + Sync {
-    /// Sends what is held back, and what had no room as far as there is some, and
-    /// calls [`Seat::burst_ends`] and, where nothing waits any more,
-    /// [`Seat::stall_ends`]. Whether anything has left.
+    /// Sends coalesced messages, and what was queued for want of room as far as there is room.
+    /// Calls [`Seat::burst_ends`] and, if nothing is queued any more, [`Seat::stall_ends`]. Returns
+    /// whether anything was sent.
     ///
-    /// A lane whose lock is biased reports nothing to queues and counters here,
-    /// where the application may be: it leaves that to the application's next
-    /// call.
+    /// A lane with a biased lock reports nothing to queues and counters here, since the application
+    /// may be reading them: it leaves that to the application's next call.
     fn end_burst(&self) -> bool;
 
-    /// Makes progress for the application; whether there is nothing to do
-    /// until the descriptor is readable.
+    /// Makes progress for the application. Returns whether there is nothing to do until the
+    /// descriptor is readable.
     fn drive(&self) -> bool;
 
-    /// A duplicate of the descriptor that polls readable when there is
-    /// something to do, timers included; `None` if the lane must be polled.
+    /// Returns a duplicate of the descriptor that polls readable when there is something to do,
+    /// timers included; `None` if the lane must be polled.
     ///
     /// # Errors
-    /// What duplicating it returns.
+    /// Those of dup(2).
     fn share_wait_fd(&self) -> Result<Option<OwnedFd>>;
 
-    /// About how many progress calls the application has made.
+    /// Returns an approximate count of the application's progress calls.
     fn calls(&self) -> u64;
 }

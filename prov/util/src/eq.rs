@@ -21,26 +21,26 @@ use crate::progress::Progress;
 use crate::sync::LockKind;
 use crate::wait::{Attachment, Deadline, Pause, Sources, Waitable, Wake};
 
-/// A queue which takes another one's events (fi_peer(3)).
+/// A queue that receives another one's events (fi_peer(3)).
 pub trait EqOwner: Send + Sync {
-    /// As [`Eq::write`].
+    /// Like [`Eq::write`].
     fn write(&self, event: Event) -> Result;
 
-    /// As [`Eq::write_error`].
+    /// Like [`Eq::write_error`].
     fn write_error(&self, error: EventError) -> Result;
 
-    /// As [`Eq::forget`].
+    /// Like [`Eq::forget`].
     fn forget(&self, fid: *mut fid);
 
-    /// As [`Eq::add_source`].
+    /// Like [`Eq::add_source`].
     fn add_source(&self, progress: Arc<dyn Progress>) -> Result;
 
-    /// As [`Eq::remove_source`].
+    /// Like [`Eq::remove_source`].
     fn remove_source(&self, progress: &Arc<dyn Progress>);
 }
 
-/// An event queue. Like a completion queue it calls nobody while it holds its
-/// lock; it grows without bound, and is overrun when memory runs out.
+/// An event queue. Like a completion queue it calls no other code while it holds its lock; it grows
+/// without bound, and is overrun when memory is exhausted.
 pub struct Eq {
     /// Number of queued events, mirrored for reading without the lock.
     pending: AtomicUsize,
@@ -48,17 +48,17 @@ pub struct Eq {
     sources: Sources,
     attachment: Attachment,
     api_version: u32,
-    /// The queue that everything goes to instead.
+    /// The queue that gets all events of this one.
     owner: Option<Box<dyn EqOwner>>,
 }
 
 struct State {
     queue: VecDeque<Queued>,
-    /// The next event has to ring.
+    /// The next event has to ring the bell.
     armed: bool,
-    /// An event was lost for want of memory.
+    /// An event was lost because memory was exhausted.
     overrun: bool,
-    /// The last `err_data` that the application was lent.
+    /// The last `err_data` that was lent to the application.
     lent: Box<[u8]>,
 }
 
@@ -68,8 +68,8 @@ enum Queued {
 }
 
 impl Eq {
-    /// An empty queue for an application of interface version `api_version`,
-    /// on which error entries depend.
+    /// Creates an empty queue for an application of interface version `api_version`, which
+    /// determines the layout of error entries.
     pub fn new(wait: Attachment, api_version: u32) -> Self {
         Self {
             pending: AtomicUsize::new(0),
@@ -86,7 +86,7 @@ impl Eq {
         }
     }
 
-    /// A queue whose events go to `owner`.
+    /// Creates a queue whose events go to `owner`.
     pub fn of_peer(wait: Attachment, api_version: u32, owner: Box<dyn EqOwner>) -> Self {
         Self {
             owner: Some(owner),
@@ -105,7 +105,7 @@ impl Eq {
         self.push(Queued::Event(event))
     }
 
-    /// Queues an error; it is read in its turn, with [`Eq::read_error`].
+    /// Queues an error, which is read in order with [`Eq::read_error`].
     ///
     /// # Errors
     /// `FI_EOVERRUN` when the queue is overrun.
@@ -116,21 +116,20 @@ impl Eq {
         self.push(Queued::Error(error))
     }
 
-    /// Drives the transports and gives the next event to `deliver`, which has
-    /// `room` bytes for it; with `peek` it stays in the queue. Returns the
-    /// bytes that the event takes, cut off to `room` where connection data is
-    /// longer.
+    /// Makes progress, and passes the next event to `deliver`, which has `room` bytes for it; with
+    /// `peek` the event stays in the queue. Returns the bytes that the event takes; connection data
+    /// is truncated to `room`.
     ///
     /// # Errors
-    /// `FI_EAGAIN` without an event, `FI_EAVAIL` when an error is next,
-    /// `FI_ETOOSMALL` when `room` is too small for the event's fixed part.
+    /// `FI_EAGAIN` without an event, `FI_EAVAIL` if an error is next, `FI_ETOOSMALL` if `room` is
+    /// too small for the event's fixed part.
     pub fn read(&self, room: usize, peek: bool, deliver: impl FnOnce(&Event)) -> Result<usize> {
         self.sources.drive();
         self.take(room, peek, deliver)
     }
 
-    /// Begins an [`Eq::read`] that waits up to `timeout` milliseconds (negative: for ever)
-    /// for an event.
+    /// Begins an [`Eq::read`] that waits for an event for up to `timeout` milliseconds (negative:
+    /// without limit).
     ///
     /// # Errors
     /// `FI_ENOSYS` if the queue has no wait object of its own.
@@ -144,10 +143,10 @@ impl Eq {
         })
     }
 
-    /// All rounds of it, for a caller in Rust. The thread must not be cancelled meanwhile.
+    /// Runs a whole blocking read, for callers in Rust. The thread must not be cancelled meanwhile.
     ///
     /// # Errors
-    /// Those of its rounds.
+    /// Those of [`BlockingRead::round`].
     pub fn read_blocking(
         &self,
         room: usize,
@@ -165,10 +164,10 @@ impl Eq {
         }
     }
 
-    /// Takes the error that is next; with `peek` it stays.
+    /// Returns the error that is next, and removes it unless `peek` is set.
     ///
     /// # Errors
-    /// `FI_EAGAIN` without one.
+    /// `FI_EAGAIN` without an error.
     pub fn read_error(&self, peek: bool) -> Result<EventError> {
         let mut state = self.state.lock();
         state.lent = Box::default();
@@ -184,15 +183,15 @@ impl Eq {
         Ok(error)
     }
 
-    /// Keeps the `err_data` of an error for the application to look at until
-    /// the next [`Eq::read_error`], and returns where it is.
+    /// Keeps the `err_data` of an error valid until the next [`Eq::read_error`], and returns its
+    /// address.
     pub fn lend(&self, err_data: Box<[u8]>) -> *const [u8] {
         let mut state = self.state.lock();
         state.lent = err_data;
         &raw const *state.lent
     }
 
-    /// Drops the events of an object that closes.
+    /// Removes the events of an object that is being closed.
     pub fn forget(&self, fid: *mut fid) {
         if let Some(owner) = &self.owner {
             return owner.forget(fid);
@@ -207,11 +206,11 @@ impl Eq {
         state.queue = kept;
         self.mirror(&state);
         drop(state);
-        // What hangs on them may call the provider.
+        // The destructors of events may call the provider, so they run without the lock.
         drop(gone);
     }
 
-    /// Lets reads of this queue drive `progress`. Counted.
+    /// Makes reads of this queue drive `progress`. Calls are counted.
     ///
     /// # Errors
     /// What watching its descriptor returns.
@@ -222,7 +221,7 @@ impl Eq {
         self.sources.add(progress, self.attachment.wait())
     }
 
-    /// Takes back one [`Eq::add_source`].
+    /// Undoes one [`Eq::add_source`].
     pub fn remove_source(&self, progress: &Arc<dyn Progress>) {
         if let Some(owner) = &self.owner {
             owner.remove_source(progress);
@@ -230,17 +229,17 @@ impl Eq {
         self.sources.remove(progress, self.attachment.wait());
     }
 
-    /// Forgets all sources: the queue closes.
+    /// Removes all sources, for a queue that is being closed.
     pub fn shut(&self) {
         self.sources.clear(self.attachment.wait());
     }
 
-    /// Interface version of the application.
+    /// Returns the interface version of the application.
     pub fn api_version(&self) -> u32 {
         self.api_version
     }
 
-    /// Whether events go to another queue.
+    /// Returns whether events go to another queue.
     pub fn is_peer(&self) -> bool {
         self.owner.is_some()
     }
@@ -294,7 +293,7 @@ impl Eq {
     }
 }
 
-/// A blocking read. Nothing is to be done when it is given up.
+/// A blocking read. It needs no clean-up when it is abandoned.
 #[derive(Clone, Copy)]
 pub struct BlockingRead<'a> {
     eq: &'a Eq,
@@ -302,8 +301,8 @@ pub struct BlockingRead<'a> {
 }
 
 impl BlockingRead<'_> {
-    /// What the read does after its thread woke (the first time: with [`Wake::Ready`]):
-    /// the outcome, which is one of [`Eq::read`]'s, or the next pause.
+    /// The step after the thread woke (at first: with [`Wake::Ready`]). Returns the outcome, which
+    /// is one of [`Eq::read`]'s, or the next pause.
     pub fn round(
         &self,
         room: usize,

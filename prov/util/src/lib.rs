@@ -1,4 +1,4 @@
-//! What every provider is built from. See ARCHITECTURE.md for the map.
+//! The toolkit of providers: objects, object model and FFI boundary. ARCHITECTURE.md has the map.
 
 #![deny(clippy::indexing_slicing)]
 pub mod attr;

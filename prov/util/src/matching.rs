@@ -1,22 +1,18 @@
-//! Receive matching: which posted receive gets which message
-//! (fi_msg(3), fi_tagged(3), fi_endpoint(3)).
+//! Tag matching: which posted receive gets which message (fi_msg(3), fi_tagged(3), fi_endpoint(3)).
 //!
-//! A [`ReceiveContext`] belongs to an endpoint or to a shared receive context
-//! and holds two [`ReceiveQueue`]s, one for plain and one for tagged messages.
-//! A queue is plain data: it does no I/O, reports no completions and takes no
-//! lock, its owner has one. It is told what is posted and what arrives, and
-//! answers who matches whom:
+//! A [`ReceiveContext`] belongs to an endpoint or to a shared receive context and holds two
+//! [`ReceiveQueue`]s, one for untagged and one for tagged messages. A queue is a pure data
+//! structure: it performs no I/O, reports no completions and takes no lock; its owner has one. It
+//! is told what is posted and what arrives, and returns the match:
 //!
-//! - [`ReceiveQueue::post`] hands back the oldest unexpected message that the
-//!   receive accepts, or queues the receive;
-//! - [`ReceiveQueue::arrive`] hands back the oldest receive that accepts the
-//!   message; if there is none, the provider may put the message into the queue
-//!   of unexpected ones ([`ReceiveQueue::keep`]) with whatever it needs to
-//!   deliver it later (its bytes, or the connection that holds it back).
+//! - [`ReceiveQueue::post`] returns the oldest unexpected message that the receive accepts, or
+//!   queues the receive;
+//! - [`ReceiveQueue::arrive`] returns the oldest receive that accepts the message; if there is
+//!   none, the provider may add the message to the unexpected ones ([`ReceiveQueue::keep`]) with
+//!   the data that it needs to deliver it later (the payload, or the connection that is held back).
 //!
-//! Tags and sources are hashed, with a key that peers do not know, so that ten
-//! thousand waiting receives or messages cost no more per lookup than one does,
-//! whatever their tags.
+//! Tags and sources are hashed with a secret key, so that a lookup among ten thousand posted
+//! receives or unexpected messages costs no more than among one, whatever tags a peer chooses.
 
 pub(crate) mod arena;
 mod hash;
@@ -33,21 +29,20 @@ pub use unexpected::HEIR;
 
 use crate::buffer::AppIov;
 
-/// A source that is not known, or a receive that takes any
-/// (`FI_ADDR_UNSPEC`, `FI_ADDR_NOTAVAIL`).
+/// An unknown source, or a receive that accepts any source (`FI_ADDR_UNSPEC`, `FI_ADDR_NOTAVAIL`).
 pub const ANY_SOURCE: u64 = fabric_abi::FI_ADDR_UNSPEC;
 
-/// What a receive buffer must be able to do.
+/// The operations of a receive buffer.
 pub trait ReceiveBuffer {
-    /// Bytes of room.
+    /// Returns the size in bytes.
     fn len(&self) -> usize;
 
-    /// Whether there is no room at all.
+    /// Returns whether the size is zero.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The part of `len` bytes at `offset`, both within the buffer.
+    /// Returns the part of `len` bytes at `offset`, both within the buffer.
     fn slice(&self, offset: usize, len: usize) -> Self;
 
     /// Becomes a copy of `other`.
@@ -75,60 +70,59 @@ impl ReceiveBuffer for AppIov {
     }
 }
 
-/// A receive as the application posts it.
+/// A posted receive.
 #[derive(Clone, Debug)]
 pub struct Receive<B> {
-    /// The application's context pointer, as a number: it is only compared and
-    /// handed back.
+    /// The application's context pointer as an integer: it is compared and returned, never
+    /// dereferenced.
     pub context: usize,
-    /// Where the message goes.
+    /// The destination buffer.
     pub buf: B,
     /// The peer to receive from, or [`ANY_SOURCE`].
     pub src: u64,
     /// The tag to receive; 0 for plain messages.
     pub tag: u64,
-    /// The bits of `tag` that do not count.
+    /// The bits of `tag` that are not compared.
     pub ignore: u64,
-    /// Operation flags, handed back at the match. `FI_MULTI_RECV` among them
-    /// makes the buffer take many messages.
+    /// Operation flags, returned with the match. With `FI_MULTI_RECV` the buffer accepts many
+    /// messages.
     pub flags: u64,
 }
 
-/// A receive that has got its message. It is off the queue, and the provider's
-/// to complete.
+/// A receive that has matched a message. It is removed from the queue, and the provider has to
+/// complete it.
 #[derive(Clone, Debug)]
 pub struct Matched<B> {
     /// See [`Receive::context`].
     pub context: usize,
-    /// Where this message goes. If it is shorter than the message, the receive
-    /// completes with `-FI_ETRUNC`. Of a multi-receive buffer, this is the part
-    /// for this message.
+    /// The destination of this message; for a multi-receive buffer, the part for this message. If
+    /// it is shorter than the message, the receive completes with `-FI_ETRUNC`.
     pub buf: B,
     /// See [`Receive::flags`].
     pub flags: u64,
-    /// Set for a multi-receive buffer; to be handed to
-    /// [`ReceiveQueue::finish_multi`] when the message has been received.
+    /// Set for a multi-receive buffer; to be passed to [`ReceiveQueue::finish_multi`] when the
+    /// message has been received.
     pub multi: Option<MultiId>,
 }
 
-/// A message that no receive has taken yet.
+/// An unexpected message: it has not matched a receive.
 #[derive(Clone, Debug)]
 pub struct Message<U> {
-    /// The sender, or [`ANY_SOURCE`] while the address vector does not know it.
+    /// The sender, or [`ANY_SOURCE`] if the address vector does not know it.
     pub src: u64,
-    /// The tag; 0 for plain messages.
+    /// The tag; 0 for untagged messages.
     pub tag: u64,
-    /// Bytes in the message.
+    /// Length of the message in bytes.
     pub len: usize,
     /// Immediate data, for `FI_REMOTE_CQ_DATA`.
     pub data: u64,
-    /// Completion flags that the message brings with it.
+    /// Completion flags of the message.
     pub flags: u64,
-    /// What the provider needs to deliver it.
+    /// The provider's data for delivering it.
     pub payload: U,
 }
 
-/// Which messages a receive or a peek accepts.
+/// The messages that a receive or a peek accepts.
 #[derive(Clone, Copy, Debug)]
 pub struct Filter {
     /// See [`Receive::src`].
@@ -140,7 +134,7 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Any message at all.
+    /// Accepts any message.
     pub const ANY: Filter = Filter {
         src: ANY_SOURCE,
         tag: 0,
@@ -148,21 +142,21 @@ impl Filter {
     };
 }
 
-/// Names a multi-receive buffer until the last message in it has completed.
+/// The id of a multi-receive buffer, until the last message in it has completed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MultiId(arena::Key);
 
-/// Names a message kept in a queue until it is taken out.
+/// The id of a message in a queue, until it is removed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MessageId(pub(crate) arena::Key);
 
 impl MessageId {
-    /// The id as a number, for a place that takes nothing else.
+    /// The id as an integer, for interfaces that accept only that.
     pub(crate) fn to_bits(self) -> u64 {
         self.0.to_bits()
     }
 
-    /// The id of which `bits` is the number.
+    /// The id with this integer value.
     pub(crate) fn from_bits(bits: u64) -> Self {
         MessageId(arena::Key::from_bits(bits))
     }
@@ -171,14 +165,14 @@ impl MessageId {
 /// The receive queues of one endpoint or shared receive context.
 #[derive(Debug)]
 pub struct ReceiveContext<B, U> {
-    /// Plain messages (fi_msg(3)).
+    /// Untagged messages (fi_msg(3)).
     pub msg: ReceiveQueue<B, U>,
     /// Tagged messages (fi_tagged(3)).
     pub tagged: ReceiveQueue<B, U>,
 }
 
 impl<B: ReceiveBuffer, U> ReceiveContext<B, U> {
-    /// Empty queues; `min_multi_recv` as in [`ReceiveContext::set_min_multi_recv`].
+    /// Creates empty queues; `min_multi_recv` as in [`ReceiveContext::set_min_multi_recv`].
     pub fn new(min_multi_recv: usize) -> Self {
         ReceiveContext {
             msg: ReceiveQueue::untagged(min_multi_recv),
@@ -186,22 +180,22 @@ impl<B: ReceiveBuffer, U> ReceiveContext<B, U> {
         }
     }
 
-    /// Sets `FI_OPT_MIN_MULTI_RECV`, in bytes, for buffers posted from now on:
-    /// a buffer with less room left takes no more messages.
+    /// Sets `FI_OPT_MIN_MULTI_RECV` for buffers that are posted later: a buffer with fewer free
+    /// bytes accepts no more messages.
     pub fn set_min_multi_recv(&mut self, bytes: usize) {
         self.msg.set_min_multi_recv(bytes);
         self.tagged.set_min_multi_recv(bytes);
     }
 
-    /// Takes the oldest receive posted with `context` off its queue
-    /// (`fi_cancel`), plain ones first. See [`ReceiveQueue::cancel`].
+    /// Removes the oldest receive posted with `context` from its queue (fi_cancel(3)), untagged
+    /// ones first. See [`ReceiveQueue::cancel`].
     pub fn cancel(&mut self, context: usize) -> Option<Cancelled<B>> {
         self.msg
             .cancel(context)
             .or_else(|| self.tagged.cancel(context))
     }
 
-    /// Receives that wait in both queues.
+    /// Returns the number of posted receives in both queues.
     pub fn posted_len(&self) -> usize {
         self.msg.posted_len() + self.tagged.posted_len()
     }

@@ -1,12 +1,11 @@
 //! Registered memory (fi_mr(3)): what peers may access, under which key.
 //!
-//! A domain has one [`MrTable`], and whatever moves its data an [`Accessor`] of
-//! it, which stands between every request of a peer and the application's
-//! memory: it checks key, permission and range. What it grants stays safe to use
-//! when the application closes the region meanwhile.
+//! A domain has one [`MrTable`], and each user of its regions an [`Accessor`] to it, which stands
+//! between a peer's request and the application's memory: it checks key, access rights and range. A
+//! granted access stays safe if the application closes the region meanwhile.
 //!
-//! Where a device moves the data, it registers the memory, too: a [`Device`],
-//! alone or beside the table ([`Registrar`]).
+//! If a device moves the data, it registers the memory as well: a [`Device`], alone or in addition
+//! to the table ([`Registrar`]).
 
 mod access;
 mod barrier;
@@ -37,32 +36,32 @@ pub use self::place::{Allocation, Dmabuf, Interface, Place};
 use self::publish::Publisher;
 pub use self::region::{Region, RemoteEvents};
 
-/// `FI_KEY_NOTAVAIL`: the key of a region that peers cannot access. An application may
-/// choose it for one that they can: it is a number like any other then.
+/// `FI_KEY_NOTAVAIL`: the key of a region that peers cannot access. An application may choose this
+/// number as the key of a region that peers can access, where it has no special meaning.
 pub const NO_KEY: u64 = u64::MAX;
 
-/// What the C library's layers register with that keep their registrations
-/// themselves: no cache is to keep this one. Not for applications, and harmless.
+/// The flag with which the C library's layered providers register if they cache registrations
+/// themselves: the region is not cached here. Not for applications, and harmless.
 pub const NOT_KEPT: u64 = 1 << 60;
 
-/// What peers may do to a region.
+/// The access rights of peers.
 const REMOTE: u64 = FI_REMOTE_READ | FI_REMOTE_WRITE;
 
 /// How a domain registers memory.
 #[derive(Clone)]
 pub struct Config {
-    /// The `mr_mode` of the domain, as fi_getinfo(3) returned it.
+    /// The `mr_mode` of the domain, as returned by fi_getinfo(3).
     pub mr_mode: i32,
-    /// Bytes of a key, 1 to 8.
+    /// Size of a key in bytes, 1 to 8.
     pub key_size: usize,
-    /// What peers have to have proved for regions without an authorization
-    /// key of their own; see [`MrTable::job`].
+    /// The authorization key that peers must have proved for regions without their own key; see
+    /// [`MrTable::job`].
     pub job: Option<Vec<u8>>,
-    /// Who registers.
+    /// What registers memory: the software, a device, or both.
     pub registrar: Registrar,
-    /// Where regions are announced to peers that access memory by themselves.
+    /// Publishes regions to peers that access memory by themselves.
     pub publisher: Option<Arc<dyn Publisher>>,
-    /// Where to log.
+    /// The log target.
     pub target: &'static str,
 }
 
@@ -79,55 +78,52 @@ impl Default for Config {
     }
 }
 
-/// Those who have an authorization key in common, a key that
-/// [`MrTable::job`] was asked about.
+/// A set of peers and regions with the same authorization key, from [`MrTable::job`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Job(u32);
 
 impl Job {
-    /// Without a key: regions for anybody, peers that have proved nothing.
+    /// Without a key: regions for all peers, peers that have proved no key.
     pub const NONE: Job = Job(0);
 }
 
 /// The memory registrations of a domain.
 pub struct MrTable {
-    /// Those that peers can access by way of the software.
+    /// The regions that peers can access through the software.
     regions: Arc<Index<Region>>,
     registrar: Registrar,
     publisher: Option<Arc<dyn Publisher>>,
-    /// `FI_MR_*` bits that apply, the old modes translated.
+    /// The `FI_MR_*` bits that apply, with the old modes translated.
     mode: i32,
-    /// The largest key.
+    /// The largest valid key.
     key_mask: u64,
-    /// The authorization keys that were seen; a [`Job`] is the position of one,
-    /// from 1 on.
+    /// The authorization keys that have occurred; a [`Job`] is the index of one, from 1.
     jobs: RwLock<Vec<Vec<u8>>>,
-    /// Of regions without an authorization key of their own.
+    /// The job of regions without their own authorization key.
     default_job: Job,
     target: &'static str,
 }
 
-/// What to register.
+/// A registration request.
 pub struct Request {
     /// The memory.
     pub memory: Memory,
-    /// `FI_SEND` ... `FI_REMOTE_WRITE`.
+    /// Access rights: `FI_SEND` to `FI_REMOTE_WRITE`.
     pub access: u64,
-    /// The key, where the application chooses it.
+    /// The key, if the application chooses it.
     pub key: u64,
     /// `FI_RMA_EVENT`, `FI_RMA_PMEM`, `FI_MR_SINGLE_USE`, `FI_COLLECTIVE`.
     pub flags: u64,
-    /// Where the memory is.
+    /// The kind of memory: system or device.
     pub place: Place,
-    /// The region that this one is part of, whose place it has.
+    /// The region that this one is a part of, which has the same kind of memory.
     pub part_of: Option<Arc<Region>>,
-    /// The authorization key that peers must have proved; `None` for the
-    /// domain's.
+    /// The authorization key that peers must have proved; `None` for the domain's.
     pub auth_key: Option<Vec<u8>>,
 }
 
 impl Request {
-    /// For ordinary memory, under the domain's authorization key.
+    /// A request for system memory with the domain's authorization key.
     pub fn new(memory: Memory, access: u64, key: u64) -> Self {
         Request {
             memory,
@@ -142,7 +138,7 @@ impl Request {
 }
 
 impl MrTable {
-    /// No regions yet.
+    /// Creates a table without regions.
     pub fn new(config: &Config) -> Self {
         let mode = match config.mr_mode {
             MR_BASIC => FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY,
@@ -166,7 +162,7 @@ impl MrTable {
         table
     }
 
-    /// Those who have this authorization key.
+    /// Returns the job of an authorization key.
     pub fn job(&self, auth_key: &[u8]) -> Job {
         let mut jobs = self.jobs.write();
         let position = jobs.iter().position(|known| known == auth_key);
@@ -177,17 +173,17 @@ impl MrTable {
         Job(position as u32 + 1)
     }
 
-    /// The `FI_MR_*` bits that apply; the old modes are translated.
+    /// Returns the `FI_MR_*` bits that apply, with the old modes translated.
     pub fn mode(&self) -> i32 {
         self.mode
     }
 
-    /// Registers memory. `-FI_ENOKEY` for a key that is in use,
-    /// `-FI_EKEYREJECTED` for one beyond the key size, [`Place::refusal`] for memory
-    /// that the domain cannot reach; whatever a device answers.
+    /// Registers memory. Access bits and flags that have no meaning in fi_mr(3) are ignored, as in
+    /// the C library: programs pass `FI_RMA` or `FI_MSG` there.
     ///
-    /// Access bits and flags that fi_mr(3) gives no meaning are ignored, as the C library
-    /// ignores them: programs pass `FI_RMA` or `FI_MSG` there.
+    /// # Errors `-FI_ENOKEY` for a key that is in use, `-FI_EKEYREJECTED` for a key larger than the
+    /// key size allows, [`Place::refusal`] for memory that the domain cannot access, and those of
+    /// the device.
     pub fn register(&self, mut request: Request) -> Result<Arc<Region>> {
         const ACCESS: u64 = FI_SEND
             | FI_RECV
@@ -205,7 +201,7 @@ impl MrTable {
             if !self.registrar.is_software() || !request.place.is_mapped() {
                 return Err(request.place.refusal());
             }
-            // This process accesses it where it has mapped it.
+            // This process accesses device memory through its own mapping.
             request.place = Place::SYSTEM;
         }
         let is_remote = request.access & REMOTE != 0;
@@ -242,7 +238,7 @@ impl MrTable {
             return Ok(region);
         }
         self.publish(region.clone()).inspect_err(|_| {
-            // Nobody could use it; what the device says does not help.
+            // The region cannot be used; an error of the device is of no help.
             let _ = region.release();
         })
     }
@@ -271,7 +267,7 @@ impl MrTable {
         Arc::new(region)
     }
 
-    /// Lets peers find a region; `-FI_ENOKEY` where its key is in use.
+    /// Adds a region to those that peers find; `-FI_ENOKEY` if its key is in use.
     fn publish(&self, region: Arc<Region>) -> Result<Arc<Region>> {
         let excludes = |other: &Region| !other.is_spent();
         match self.regions.insert(region.clone(), excludes) {
@@ -283,8 +279,8 @@ impl MrTable {
         }
     }
 
-    /// Tells peers that access memory by themselves of a region; of one that they may not
-    /// access so, that it is there.
+    /// Publishes a region to peers that access memory by themselves. Of a region that they may not
+    /// access in this way, only its existence is published.
     fn announce(&self, region: &Region) {
         if let Some(publisher) = &self.publisher {
             region
@@ -293,20 +289,20 @@ impl MrTable {
         }
     }
 
-    /// Takes that back. When this returns, no peer accesses the region by itself.
+    /// Undoes that. After it returns, no peer accesses the region by itself.
     fn withdraw(&self, region: &Region) {
         if let (Some(publisher), Some(place)) = (&self.publisher, region.listing().take()) {
             publisher.withdraw(place);
         }
     }
 
-    /// Lets peers access a region, where it had to be set up first.
+    /// Enables a region (`FI_MR_ENDPOINT`, `FI_MR_RMA_EVENT`), so that peers can access it.
     ///
     /// # Errors
     /// The device's.
     pub fn enable(&self, region: &Region) -> Result {
         region.enable()?;
-        // Until now peers have found no more than that it is there.
+        // Before this, only the region's existence was published.
         if region.listing().is_unlisted() && region.published().is_some() {
             self.withdraw(region);
             self.announce(region);
@@ -314,15 +310,15 @@ impl MrTable {
         Ok(())
     }
 
-    /// Accesses of these kinds (`FI_REMOTE_*`) are counted from now on, whichever region
-    /// they are to: an endpoint has a counter for them.
+    /// Requests that accesses of these kinds (`FI_REMOTE_*`) are counted for all regions, because
+    /// an endpoint has a counter for them.
     pub fn count_all(&self, access: u64) {
         if let Some(publisher) = &self.publisher {
             publisher.count_all(access);
         }
     }
 
-    /// A key that peers cannot guess.
+    /// Returns a random key, which peers cannot guess.
     fn random_key(&self) -> Result<u64> {
         let random = random::secret().inspect_err(|_| {
             log::warn!(target: self.target, "the system has no random numbers for a key");
@@ -330,10 +326,9 @@ impl MrTable {
         Ok(random & self.key_mask)
     }
 
-    /// Closes a region. When this returns, its memory is no longer accessed, and
-    /// what another process still copies from it is not taken for its bytes.
-    /// Waits for whoever is at the memory: not to be called by one who is. An
-    /// error is the device's, and leaves the region open.
+    /// Closes a region. After it returns, the memory is not accessed, and what another process is
+    /// still copying from it is not taken for its content. Waits for accesses in progress, so it
+    /// must not be called during one. An error comes from the device, and leaves the region open.
     pub fn close(&self, region: &Region) -> Result {
         region.release()?;
         self.regions.remove(region);
@@ -342,13 +337,14 @@ impl MrTable {
         Ok(())
     }
 
-    /// Who looks up regions for the peers of one place, such as a lane.
+    /// Creates an accessor for one user of the regions, such as a lane.
     pub fn accessor(&self) -> Accessor {
         Accessor::new(self.regions.reader(), self.target)
     }
 
-    /// The key that a raw key stands for (`fi_mr_map_raw`); `-FI_EINVAL` for
-    /// what is no raw key.
+    /// Returns the key for a raw key (fi_mr_map_raw(3)).
+    ///
+    /// # Errors `-FI_EINVAL` for an invalid raw key.
     pub fn map_raw(&self, base: u64, raw: &[u8]) -> Result<u64> {
         match self.registrar.device() {
             Some(device) => device.map_raw(base, raw),
@@ -356,8 +352,7 @@ impl MrTable {
         }
     }
 
-    /// A key from [`MrTable::map_raw`] is not used any more
-    /// (`fi_mr_unmap_key`).
+    /// Releases a key from [`MrTable::map_raw`] (fi_mr_unmap_key(3)).
     pub fn unmap(&self, key: u64) -> Result {
         match self.registrar.device() {
             Some(device) => device.unmap(key),
@@ -365,12 +360,13 @@ impl MrTable {
         }
     }
 
-    /// Counts accesses to a region of the kinds `access` (`FI_REMOTE_*`) from
-    /// now on; `-FI_ENOSYS` where the device cannot.
+    /// Counts accesses of the kinds `access` (`FI_REMOTE_*`) to a region.
+    ///
+    /// # Errors `-FI_ENOSYS` if the device does not support it.
     pub fn count_in(&self, region: &Region, access: u64, counter: Arc<dyn RemoteEvents>) -> Result {
         if let Some(registration) = region.registration() {
             match registration.count_in(access, counter.clone()) {
-                // Then only what the software does is counted.
+                // Only accesses through the software are counted then.
                 Err(Errno::ENOSYS) if self.registrar.is_software() => {}
                 outcome => outcome?,
             }

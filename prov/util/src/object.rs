@@ -1,10 +1,9 @@
-//! Fabric objects: a C structure that starts with a `fid`, followed by the
-//! Rust value behind it, reference counted together.
+//! Fabric objects: a C structure that starts with a `fid`, followed by the Rust value, in one
+//! reference-counted allocation.
 //!
-//! The application holds one reference from the call that opened the object to
-//! `fi_close`. Inside the library a [`Handle`] keeps the memory, and a [`Use`]
-//! in addition keeps the object open: `fi_close` of an object in use returns
-//! `-FI_EBUSY`.
+//! The application holds one reference from the call that opened the object to fi_close(3). Inside
+//! the library a [`Handle`] keeps the memory, and a [`Use`] in addition keeps the object open:
+//! fi_close(3) of an object in use returns `-FI_EBUSY`.
 
 pub mod missing;
 
@@ -42,29 +41,29 @@ headers!(
     fid_poll, fid_stx, fid_av_set, fid_mc, fid
 );
 
-/// A type whose values C knows as objects of their own.
+/// A type whose values are objects of the C interface.
 pub trait Class: Send + Sync + Sized + 'static {
-    /// The structure C sees, such as `fid_cq`.
+    /// The C structure, such as `fid_cq`.
     type Header: Header;
 
     /// `FI_CLASS_*`.
     fn class(&self) -> usize;
 
-    /// The structure with its tables of functions, around the given `fid`.
+    /// Returns the structure with its function tables, around the given `fid`.
     fn header(&self, fid: fid) -> Self::Header;
 
-    /// `fi_close`: runs once nothing uses the object any more. An error leaves
-    /// it open.
+    /// Implements fi_close(3): called when the object has no users. An error leaves the object
+    /// open.
     fn close(_this: &Handle<Self>) -> Result {
         Ok(())
     }
 
-    /// `fi_ep_bind` and its relatives.
+    /// Implements fi_ep_bind(3) and its relatives.
     fn bind(_this: &Handle<Self>, _other: AnyFid<'_>, _flags: u64) -> Result {
         Err(Errno::ENOSYS)
     }
 
-    /// `fi_control`.
+    /// Implements fi_control(3).
     ///
     /// # Safety
     /// `arg` is what fi_control(3) asks for `command`.
@@ -72,22 +71,22 @@ pub trait Class: Send + Sync + Sized + 'static {
         Err(Errno::ENOSYS)
     }
 
-    /// `fi_open_ops`: a table of provider specific functions.
+    /// Implements fi_open_ops(3): returns a table of provider-specific functions.
     fn open_ops(_this: &Handle<Self>, _name: &std::ffi::CStr) -> Result<*mut c_void> {
         Err(Errno::ENOSYS)
     }
 }
 
-/// What stands in memory: first the part that C reads, then ours.
+/// The memory layout of an object: first the C structure, then the Rust value.
 #[repr(C)]
 pub struct Object<T: Class> {
-    /// C code may change members of it (`fid::context`), hence the cell; this
-    /// library only writes it before the object is shared.
+    /// C code may change its members (`fid::context`), hence the cell; this library writes it only
+    /// before the object is shared.
     header: UnsafeCell<T::Header>,
     inner: T,
     users: AtomicUsize,
     closed: AtomicBool,
-    /// What must stay open as long as this object is.
+    /// Objects that must stay open as long as this one is.
     parents: Mutex<Vec<AnyUse>>,
 }
 
@@ -97,18 +96,17 @@ unsafe impl<T: Class> Send for Object<T> {}
 // SAFETY: as above.
 unsafe impl<T: Class> Sync for Object<T> {}
 
-/// A reference that keeps the object's memory, not the object open.
+/// A reference that keeps the object's memory, but does not keep the object open.
 pub struct Handle<T: Class>(Arc<Object<T>>);
 
 /// A reference that keeps the object open.
 pub struct Use<T: Class>(Handle<T>);
 
-/// A [`Use`] of an object of whatever type.
+/// A [`Use`] of an object of any type.
 #[derive(Clone)]
 pub struct AnyUse(Arc<dyn Send + Sync>);
 
-/// An object of whatever type as events name it: keeps its memory, and not the
-/// object open.
+/// A reference to an object of any type for events: keeps its memory, but does not keep it open.
 #[derive(Clone)]
 pub struct FidRef {
     fid: *mut fid,
@@ -122,20 +120,20 @@ unsafe impl Send for FidRef {}
 unsafe impl Sync for FidRef {}
 
 impl FidRef {
-    /// The pointer, as the application knows it.
+    /// Returns the pointer that the application has.
     pub fn as_ptr(&self) -> *mut fid {
         self.fid
     }
 
-    /// The application's context of the object, as it is now.
+    /// Returns the current value of the application's context in the object.
     pub fn context(&self) -> *mut c_void {
         // SAFETY: the object's memory is kept, and begins with a `fid`.
         unsafe { (*self.fid).context }
     }
 }
 
-/// A function table with a mark by which this library knows its own objects.
-/// `fi_ops::size` covers all of it, which no foreign table's does.
+/// A function table with a mark by which this library recognises its own objects. `fi_ops::size`
+/// covers the whole structure, which a foreign table's does not.
 #[repr(C)]
 struct MarkedOps {
     ops: fi_ops,
@@ -147,8 +145,8 @@ struct MarkedOps {
 // SAFETY: the table is constant.
 unsafe impl Sync for MarkedOps {}
 
-/// Its address is the mark. Another copy of this code in the process (an external
-/// provider) has another one: its objects are strangers, made by other code.
+/// Its address is the mark. Another copy of this code in the process (an external provider) has
+/// another address, so its objects are treated as foreign.
 static MARK: u8 = 0;
 
 struct OpsOf<T>(PhantomData<T>);
@@ -171,8 +169,7 @@ impl<T: Class> OpsOf<T> {
 }
 
 impl<T: Class> Handle<T> {
-    /// A new object with the application's `context`; `parents` cannot be
-    /// closed before it.
+    /// Creates an object with the application's `context`; `parents` cannot be closed before it.
     pub fn new(inner: T, context: *mut c_void, parents: Vec<AnyUse>) -> Self {
         let header = inner.header(fid {
             fclass: inner.class(),
@@ -188,22 +185,22 @@ impl<T: Class> Handle<T> {
         }))
     }
 
-    /// The C structure's address, without a reference.
+    /// Returns the address of the C structure, without a reference.
     pub fn as_c(&self) -> *mut T::Header {
         self.0.header.get()
     }
 
-    /// Hands the application its reference, which `fi_close` takes back.
+    /// Converts the handle into the application's reference, which fi_close(3) takes back.
     pub fn into_c(self) -> *mut T::Header {
         Arc::into_raw(self.0).cast_mut().cast()
     }
 
-    /// The object's `fid`, as events report it.
+    /// Returns the object's `fid`, as events report it.
     pub fn fid(&self) -> *mut fid {
         self.as_c().cast()
     }
 
-    /// The object as events name it.
+    /// Returns a reference for events.
     pub fn named(&self) -> FidRef {
         FidRef {
             fid: self.fid(),
@@ -211,13 +208,13 @@ impl<T: Class> Handle<T> {
         }
     }
 
-    /// The application's context of the object, as it is now.
+    /// Returns the current value of the application's context in the object.
     pub fn context(&self) -> *mut c_void {
         // SAFETY: the header begins with a `fid` and lives as long as `self`.
         unsafe { (*self.fid()).context }
     }
 
-    /// Keeps one more object open as long as this one is.
+    /// Keeps another object open as long as this one is.
     pub fn keep_open(&self, parent: AnyUse) {
         self.parents().push(parent);
     }
@@ -229,7 +226,7 @@ impl<T: Class> Handle<T> {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A reference of one's own to the object that a C pointer leads to.
+    /// Creates a new reference to the object at a C pointer.
     ///
     /// # Safety
     /// `object` came from [`Handle::into_c`] of the same `T` and is open.
@@ -243,7 +240,7 @@ impl<T: Class> Handle<T> {
         }
     }
 
-    /// The value that a C pointer leads to.
+    /// Borrows the value of the object at a C pointer.
     ///
     /// # Safety
     /// As for [`Handle::from_c`], for as long as the result lives.
@@ -253,8 +250,7 @@ impl<T: Class> Handle<T> {
         unsafe { &(*object.cast::<Object<T>>()).inner }
     }
 
-    /// Closes the object as `fi_close` does, without giving up the caller's
-    /// reference.
+    /// Closes the object like fi_close(3), but keeps the caller's reference.
     fn close(&self) -> Result {
         if self.0.users.load(Ordering::Acquire) != 0 {
             return Err(Errno::EBUSY);
@@ -266,7 +262,7 @@ impl<T: Class> Handle<T> {
         Ok(())
     }
 
-    /// Whether `fi_close` has succeeded.
+    /// Returns whether fi_close(3) has succeeded.
     pub fn is_closed(&self) -> bool {
         self.0.closed.load(Ordering::Acquire)
     }
@@ -288,18 +284,18 @@ impl<T: Class> Deref for Handle<T> {
 }
 
 impl<T: Class> Use<T> {
-    /// Keeps `handle`'s object open from now on.
+    /// Keeps the object of `handle` open.
     pub fn of(handle: &Handle<T>) -> Self {
         handle.0.users.fetch_add(1, Ordering::AcqRel);
         Use(handle.clone())
     }
 
-    /// The object, without keeping it open.
+    /// Returns the handle, which does not keep the object open.
     pub fn handle(&self) -> &Handle<T> {
         &self.0
     }
 
-    /// The same, with the type forgotten.
+    /// Erases the type.
     pub fn any(self) -> AnyUse {
         AnyUse(Arc::new(self))
     }
@@ -327,15 +323,14 @@ impl<T: Class> Deref for Use<T> {
 }
 
 impl AnyUse {
-    /// Whether two keep the same reference.
+    /// Returns whether both hold the same reference.
     pub fn is_same(&self, other: &AnyUse) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
-/// An open object that an application named in a call, of a class and origin
-/// yet unknown. It is open for `'a`, which is the call at most: what is to last longer
-/// is kept by [`AnyFid::downcast`] or [`AnyFid::keep_open`].
+/// An open object that an application passed to a call, of unknown class and origin. It is open for
+/// `'a`, which is at most the call: [`AnyFid::downcast`] or [`AnyFid::keep_open`] keep it longer.
 #[derive(Clone, Copy)]
 pub struct AnyFid<'a>(NonNull<fid>, PhantomData<&'a fid>);
 
@@ -355,12 +350,12 @@ impl AnyFid<'_> {
         unsafe { (*self.0.as_ptr()).fclass }
     }
 
-    /// The pointer, for a call into the provider that made the object.
+    /// Returns the pointer, for a call into the provider that created the object.
     pub fn as_ptr(self) -> *mut fid {
         self.0.as_ptr()
     }
 
-    /// The object, where it is this library's and of type `T`.
+    /// Returns the object if it belongs to this library and has type `T`.
     pub fn downcast<T: Class>(self) -> Option<Handle<T>> {
         if self.marked()?.type_id != TypeId::of::<T>() {
             return None;
@@ -369,15 +364,14 @@ impl AnyFid<'_> {
         Some(unsafe { Handle::from_c(self.0.as_ptr().cast()) })
     }
 
-    /// Keeps the object open, whatever it is, where it is this library's:
-    /// `-FI_EINVAL` where it is not.
+    /// Keeps an object of this library open, whatever its type; `-FI_EINVAL` for a foreign object.
     pub fn keep_open(self) -> Result<AnyUse> {
         let marked = self.marked().ok_or(Errno::EINVAL)?;
         // SAFETY: the object is open, and the function is from its own table.
         Ok(unsafe { (marked.keep_open)(self.0.as_ptr()) })
     }
 
-    /// The table of an object of this library.
+    /// Returns the function table of an object of this library.
     fn marked(self) -> Option<&'static MarkedOps> {
         // SAFETY: an open object's table is a valid `fi_ops`; only one of ours
         // says that it is as large as `MarkedOps`, and then it is one.
@@ -391,8 +385,7 @@ impl AnyFid<'_> {
         }
     }
 
-    /// [`AnyFid::downcast`] for an argument that must be a `T`:
-    /// `-FI_EINVAL` where it is not.
+    /// Like [`AnyFid::downcast`], for an argument that must be a `T`: `-FI_EINVAL` otherwise.
     pub fn expect<T: Class>(self) -> Result<Handle<T>> {
         self.downcast().ok_or(Errno::EINVAL)
     }
@@ -406,7 +399,7 @@ unsafe fn keep_open<T: Class>(fid: *mut fid) -> AnyUse {
 }
 
 unsafe extern "C" fn close<T: Class>(fid: *mut fid) -> c_int {
-    // Joining threads is a cancellation point, and so may be what a device's library does.
+    // Joining threads is a cancellation point, and a device's library may contain others.
     let _uncancelled = crate::uncancelled::Uncancelled::begin();
     // SAFETY: the table that holds this function belongs to objects of `T`.
     let handle = unsafe { Handle::<T>::from_c(fid.cast()) };
@@ -453,7 +446,7 @@ unsafe extern "C" fn ops_open<T: Class>(
     })
 }
 
-/// The return value of a call that succeeds with 0.
+/// The return value of a C function that returns 0 for success.
 #[inline(always)]
 pub fn status(outcome: Result) -> c_int {
     match outcome {

@@ -1,5 +1,4 @@
-//! Poll sets: which of several queues and counters have something to read
-//! (fi_poll(3)).
+//! Poll sets: report which of several queues and counters have something to read (fi_poll(3)).
 
 use std::ffi::c_void;
 
@@ -12,10 +11,10 @@ pub trait Polled: Send + Sync {
     /// The object.
     fn waitable(&self) -> &dyn Waitable;
 
-    /// The application's context of it, as it is now.
+    /// Returns the current value of the application's context in the object.
     fn context(&self) -> *mut c_void;
 
-    /// Whether the application has closed it.
+    /// Returns whether the application has closed the object.
     fn is_closed(&self) -> bool;
 }
 
@@ -26,7 +25,7 @@ pub struct PollSet {
 }
 
 impl PollSet {
-    /// Adds a member; adding it again changes nothing.
+    /// Adds a member; has no effect if it is one already.
     pub fn add(&self, member: Box<dyn Polled>) {
         let mut members = self.members.lock();
         if !members.iter().any(|known| is_same(&**known, &*member)) {
@@ -34,21 +33,21 @@ impl PollSet {
         }
     }
 
-    /// Removes a member; nothing changes where it is none.
+    /// Removes a member; has no effect if it is none.
     pub fn remove(&self, member: &dyn Polled) {
         let mut members = self.members.lock();
         members.retain(|known| !is_same(&**known, member));
     }
 
-    /// Drives all members and gives the contexts of those with something to
-    /// read to `found`, up to `limit`; how many that were.
+    /// Makes progress for all members, and passes the contexts of up to `limit` members with
+    /// something to read to `found`. Returns how many these were.
     pub fn poll(&self, limit: usize, mut found: impl FnMut(*mut c_void)) -> usize {
         let mut members = self.members.lock();
         members.retain(|member| !member.is_closed());
         let mut count = 0;
         for member in members.iter() {
             member.waitable().sources().drive();
-            // What does not fit keeps its news for the next call.
+            // A member beyond the limit is reported by the next call.
             if count < limit && member.waitable().take_news() {
                 found(member.context());
                 count += 1;

@@ -1,5 +1,5 @@
-//! Data transfer requests. The forty-odd data calls of fi_msg(3),
-//! fi_tagged(3), fi_rma(3) and fi_atomic(3) arrive as one of these.
+//! Data transfer requests: about forty data calls of fi_msg(3), fi_tagged(3), fi_rma(3) and
+//! fi_atomic(3) are converted into these types.
 
 use std::ffi::c_void;
 
@@ -12,7 +12,7 @@ use crate::atomic_ops::Form;
 use crate::buffer::{AppIov, IOV_LIMIT};
 use crate::desc::Descs;
 
-/// Whether a message carries a tag.
+/// The tag of a message, if it has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tag {
     /// fi_msg(3)
@@ -22,7 +22,7 @@ pub enum Tag {
 }
 
 impl Tag {
-    /// The tag, if there is one.
+    /// Returns the tag, if there is one.
     #[inline(always)]
     pub fn value(self) -> Option<u64> {
         match self {
@@ -32,12 +32,12 @@ impl Tag {
     }
 }
 
-/// `fi_send`, `fi_tsend` and their variants.
+/// A request of fi_send(3), fi_tsend(3) and their variants.
 #[derive(Clone, Copy, Debug)]
 pub struct Transmit {
     /// The message's tag.
     pub tag: Tag,
-    /// The message.
+    /// The memory of the message.
     pub buffers: AppIov,
     /// Descriptors of `buffers`.
     pub desc: Descs,
@@ -45,64 +45,61 @@ pub struct Transmit {
     pub peer: fi_addr_t,
     /// Immediate data; meaningful with [`flags::REMOTE_CQ_DATA`](Self::flags).
     pub data: u64,
-    /// The operation's complete flags: `FI_COMPLETION` says whether success
-    /// is reported, `FI_INJECT` whether the buffers are the application's
-    /// again when the call returns, `FI_REMOTE_CQ_DATA` whether `data` goes
-    /// along, beside completion levels, `FI_FENCE`, `FI_MORE` and the like.
+    /// All flags of the operation: `FI_COMPLETION` requests a completion for success, `FI_INJECT`
+    /// means that the application may reuse the buffers after the call, `FI_REMOTE_CQ_DATA` that
+    /// `data` is sent; also completion levels, `FI_FENCE`, `FI_MORE` and others.
     pub flags: u64,
-    /// Reported with the completion.
+    /// The context of the completion.
     pub context: *mut c_void,
 }
 
-/// What a receive matches.
+/// The messages that a receive matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Select {
     /// Messages without a tag.
     Untagged,
-    /// Messages whose tag equals `tag` in the bits that `ignore` leaves.
+    /// Messages whose tag equals `tag`, apart from the bits in `ignore`.
     Tagged {
-        /// The tag asked for.
+        /// The tag.
         tag: u64,
-        /// Bits that may differ.
+        /// The bits that are not compared.
         ignore: u64,
     },
 }
 
-/// A flag of this library's own, of a [`Receive`] with `FI_MULTI_RECV`: its buffer is for
-/// one message, and the application's again with that.
+/// An internal flag of a [`Receive`] with `FI_MULTI_RECV`: its buffer is for one message, and is
+/// released to the application with it.
 pub const ONE_MESSAGE: u64 = 1 << 63;
 
-/// `fi_recv`, `fi_trecv` and their variants, `FI_PEEK` and `FI_CLAIM` among
-/// them.
+/// A request of fi_recv(3), fi_trecv(3) and their variants, including `FI_PEEK` and `FI_CLAIM`.
 #[derive(Clone, Copy, Debug)]
 pub struct Receive {
-    /// What is received.
+    /// The messages that match.
     pub select: Select,
-    /// Where to.
+    /// The destination buffer.
     pub buffers: AppIov,
     /// Descriptors of `buffers`.
     pub desc: Descs,
-    /// The sender, or `FI_ADDR_UNSPEC` for any; meaningful on endpoints with
-    /// `FI_DIRECTED_RECV`.
+    /// The sender, or `FI_ADDR_UNSPEC` for any; meaningful for endpoints with `FI_DIRECTED_RECV`.
     pub peer: fi_addr_t,
-    /// Complete flags, as in [`Transmit::flags`].
+    /// All flags, as in [`Transmit::flags`].
     pub flags: u64,
-    /// Reported with the completion.
+    /// The context of the completion.
     pub context: *mut c_void,
 }
 
 /// The direction of a remote memory access, seen from the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Remote memory into local buffers.
+    /// From remote memory to local buffers.
     Read,
-    /// Local buffers into remote memory.
+    /// From local buffers to remote memory.
     Write,
 }
 
 impl Access {
-    /// What of the order of operations (`msg_order` in `struct fi_tx_attr`) keeps such accesses
-    /// behind messages that were posted before.
+    /// Returns the ordering bit (`fi_tx_attr::msg_order`) that keeps such accesses behind messages
+    /// which were posted earlier.
     pub const fn behind_messages(self) -> u64 {
         match self {
             Access::Read => FI_ORDER_RAS,
@@ -111,18 +108,18 @@ impl Access {
     }
 }
 
-/// A piece of a peer's memory: `fi_rma_iov` with the length in bytes.
+/// A segment of a peer's memory: `fi_rma_iov` with the length in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RemotePiece {
-    /// A virtual address or an offset, as the `mr_mode` says.
+    /// A virtual address or an offset, depending on `mr_mode`.
     pub addr: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u64,
-    /// The key that the peer gave out.
+    /// The key of the peer's region.
     pub key: u64,
 }
 
-/// Up to [`IOV_LIMIT`] pieces of a peer's memory.
+/// Up to [`IOV_LIMIT`] segments of a peer's memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RemoteIov {
     pieces: [RemotePiece; IOV_LIMIT],
@@ -130,7 +127,7 @@ pub struct RemoteIov {
 }
 
 impl RemoteIov {
-    /// The pieces, in order.
+    /// Returns the segments, in order.
     #[inline]
     #[allow(
         clippy::indexing_slicing,
@@ -140,7 +137,7 @@ impl RemoteIov {
         &self.pieces[..self.count]
     }
 
-    /// Bytes in all pieces; saturates.
+    /// Returns the total length in bytes; saturates.
     #[inline]
     pub fn len(&self) -> u64 {
         self.pieces()
@@ -148,13 +145,13 @@ impl RemoteIov {
             .fold(0, |sum, piece| sum.saturating_add(piece.len))
     }
 
-    /// Whether there is not one byte.
+    /// Returns whether the total length is zero.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Cuts the pieces to the first `len` bytes. One piece stays even then, if there is any,
+    /// Truncates the segments to the first `len` bytes. One segment always stays, if there is any,
     /// for its key.
     pub fn truncate(&mut self, len: u64) {
         let (mut left, mut count) = (len, 0);
@@ -169,7 +166,7 @@ impl RemoteIov {
         self.count = count;
     }
 
-    /// Adds a piece; `false` where there are [`IOV_LIMIT`] already.
+    /// Adds a segment; returns `false` if there are already [`IOV_LIMIT`].
     #[inline]
     pub fn push(&mut self, piece: RemotePiece) -> bool {
         match self.pieces.get_mut(self.count) {
@@ -192,7 +189,7 @@ impl From<RemotePiece> for RemoteIov {
     }
 }
 
-/// `fi_read`, `fi_write` and their variants.
+/// A request of fi_read(3), fi_write(3) and their variants.
 #[derive(Clone, Copy, Debug)]
 pub struct RemoteAccess {
     /// Read or write.
@@ -207,31 +204,31 @@ pub struct RemoteAccess {
     pub peer: fi_addr_t,
     /// Immediate data of a write.
     pub data: u64,
-    /// Complete flags, as in [`Transmit::flags`].
+    /// All flags, as in [`Transmit::flags`].
     pub flags: u64,
-    /// Reported with the completion.
+    /// The context of the completion.
     pub context: *mut c_void,
 }
 
-/// The three kinds of fi_atomic(3).
+/// The three forms of fi_atomic(3).
 #[derive(Clone, Copy, Debug)]
 pub enum AtomicKind {
     /// `fi_atomic`
     Base,
-    /// `fi_fetch_atomic`: the former values land in `result`.
+    /// `fi_fetch_atomic`: the old values are stored in `result`.
     Fetch {
-        /// Local memory for the target's former values.
+        /// Local memory for the target's old values.
         result: AppIov,
         /// Descriptors of `result`.
         result_desc: Descs,
     },
     /// `fi_compare_atomic`
     Compare {
-        /// What the target is compared to.
+        /// The values that the target is compared with.
         compare: AppIov,
         /// Descriptors of `compare`.
         compare_desc: Descs,
-        /// Local memory for the target's former values.
+        /// Local memory for the target's old values.
         result: AppIov,
         /// Descriptors of `result`.
         result_desc: Descs,
@@ -239,7 +236,7 @@ pub enum AtomicKind {
 }
 
 impl AtomicKind {
-    /// What the target is compared to; empty where it is not.
+    /// Returns the comparison values; empty if the operation does not compare.
     pub fn compare(&self) -> AppIov {
         match self {
             AtomicKind::Compare { compare, .. } => *compare,
@@ -247,7 +244,8 @@ impl AtomicKind {
         }
     }
 
-    /// Where the target's former values go; `None` where nobody wants them.
+    /// Returns the memory for the target's old values; `None` if the operation does not return
+    /// them.
     pub fn result(&self) -> Option<AppIov> {
         match self {
             AtomicKind::Fetch { result, .. } | AtomicKind::Compare { result, .. } => Some(*result),
@@ -255,7 +253,7 @@ impl AtomicKind {
         }
     }
 
-    /// As the tables of operations call it.
+    /// Returns the form as in the tables of operations.
     pub fn form(&self) -> Form {
         match self {
             AtomicKind::Base => Form::Base,
@@ -265,10 +263,10 @@ impl AtomicKind {
     }
 }
 
-/// An atomic operation. All lengths are in bytes and whole elements.
+/// An atomic operation. All lengths are in bytes, and multiples of an element.
 #[derive(Clone, Copy, Debug)]
 pub struct Atomic {
-    /// Base, fetch or compare, with the buffers it has of its own.
+    /// The form, with its additional buffers.
     pub kind: AtomicKind,
     /// Type of the elements.
     pub datatype: fi_datatype,
@@ -284,29 +282,28 @@ pub struct Atomic {
     pub peer: fi_addr_t,
     /// Immediate data.
     pub data: u64,
-    /// Complete flags, as in [`Transmit::flags`].
+    /// All flags, as in [`Transmit::flags`].
     pub flags: u64,
-    /// Reported with the completion.
+    /// The context of the completion.
     pub context: *mut c_void,
 }
 
 macro_rules! flag_questions {
     ($($request:ident),*) => {
         $(impl $request {
-            /// Whether success is reported on the completion queue.
+            /// Returns whether success is reported to the completion queue.
             #[inline]
             pub fn wants_completion(&self) -> bool {
                 self.flags & FI_COMPLETION != 0
             }
 
-            /// Whether the buffers are the application's again when the call
-            /// returns.
+            /// Returns whether the application may reuse the buffers after the call.
             #[inline]
             pub fn is_inject(&self) -> bool {
                 self.flags & FI_INJECT != 0
             }
 
-            /// The immediate data, where there is any.
+            /// Returns the immediate data, if there is any.
             #[inline]
             pub fn immediate(&self) -> Option<u64> {
                 (self.flags & FI_REMOTE_CQ_DATA != 0).then_some(self.data)
@@ -318,13 +315,13 @@ macro_rules! flag_questions {
 flag_questions!(Transmit, RemoteAccess, Atomic);
 
 impl Receive {
-    /// Whether success is reported on the completion queue.
+    /// Returns whether success is reported to the completion queue.
     #[inline]
     pub fn wants_completion(&self) -> bool {
         self.flags & FI_COMPLETION != 0
     }
 
-    /// The sender asked for, `None` for any.
+    /// Returns the requested sender; `None` for any.
     #[inline]
     pub fn directed(&self) -> Option<fi_addr_t> {
         (self.peer != FI_ADDR_UNSPEC).then_some(self.peer)

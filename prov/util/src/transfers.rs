@@ -1,5 +1,6 @@
-//! What has become of the transfers that a peer makes over an endpoint (`FI_PEER_TRANSFER`, fi_peer(3)). The owner
-//! notes it while it holds its locks; the peer, which may post more, hears of it when the owner has released them.
+//! The outcomes of transfers that a peer provider makes over an endpoint (`FI_PEER_TRANSFER`,
+//! fi_peer(3)). The owner records them while it holds its locks; the peer, which may post more
+//! transfers, is informed after the owner has released them.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,16 +8,16 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::cq::{Completion, ErrorCompletion};
 
-/// How a transfer has ended.
+/// The outcome of a transfer.
 #[derive(Debug)]
 pub enum Ended {
-    /// It is done.
+    /// It succeeded.
     Done(Completion),
     /// It has failed.
     Failed(ErrorCompletion),
 }
 
-/// Ended transfers that the peer has yet to hear of, in order.
+/// Outcomes of which the peer has not been informed, in order.
 #[derive(Default)]
 pub struct Transfers {
     ended: Mutex<VecDeque<Ended>>,
@@ -24,12 +25,12 @@ pub struct Transfers {
 }
 
 impl Transfers {
-    /// A transfer is done.
+    /// Records a successful transfer.
     pub fn done(&self, completion: Completion) {
         self.push(Ended::Done(completion));
     }
 
-    /// A transfer has failed.
+    /// Records a failed transfer.
     pub fn failed(&self, error: ErrorCompletion) {
         self.push(Ended::Failed(error));
     }
@@ -40,12 +41,12 @@ impl Transfers {
         self.has_some.store(true, Ordering::Release);
     }
 
-    /// Whether there are any.
+    /// Returns whether there are no outcomes.
     pub fn is_empty(&self) -> bool {
         !self.has_some.load(Ordering::Acquire)
     }
 
-    /// The next one.
+    /// Removes and returns the oldest outcome.
     pub fn next(&self) -> Option<Ended> {
         if self.is_empty() {
             return None;

@@ -1,15 +1,13 @@
-//! How a thread sleeps until a queue or a counter has something for it.
+//! Wait objects: how a thread sleeps until a queue or a counter has something for it.
 //!
-//! A [`Wait`] is one epoll descriptor: it polls readable when the *bell* (an
-//! eventfd) was rung or when a transport that feeds the queue has work. Ringing
-//! is a system call, so a queue rings only while it is *armed*: whoever is about
-//! to sleep first arms the queue, under the queue's lock, if it is empty. The
-//! queue's next entry rings and disarms.
+//! A [`Wait`] is an epoll descriptor that polls readable when its *bell* (an eventfd) was rung, or
+//! when a transport that feeds the queue has work. Ringing is a system call, so a queue rings only
+//! while it is *armed*: a thread that is about to sleep first arms the queue, under the queue's
+//! lock, if it is empty. The queue's next entry rings and disarms.
 //!
-//! Several threads may sleep at once. A ring must reach all of them, also those
-//! that are slow to wake, before somebody silences the bell: a ring notes how
-//! many sleepers it is owed to, and while some of them have not left,
-//! [`Wait::enter`] refuses new ones.
+//! Several threads may sleep at the same time. A ring must reach all of them, including those that
+//! wake slowly, before another thread silences the bell: a ring records how many sleepers it has to
+//! reach, and while some of them have not left, [`Wait::enter`] refuses new ones.
 
 mod attachment;
 mod deadline;
@@ -34,48 +32,48 @@ pub use mutex_cond::MutexCond;
 pub use sources::Sources;
 use watched::Watched;
 
-/// What the application asked to wait with (`enum fi_wait_obj`, fi_cq(3)).
+/// The kind of wait object that the application asked for (`enum fi_wait_obj`, fi_cq(3)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitKind {
-    /// It will not block.
+    /// The application will not block.
     None,
-    /// It blocks through the library's calls only.
+    /// The application blocks only in the library's calls.
     Unspec,
-    /// The queue joins a wait set.
+    /// The queue is added to a wait set.
     Set,
-    /// One descriptor for poll(2) and its kin.
+    /// One descriptor for poll(2) and similar calls.
     Fd,
     /// A pthread mutex and condition variable.
     MutexCond,
-    /// It blocks through the library's calls, which yield instead of sleeping.
+    /// The application blocks only in the library's calls, which yield instead of sleeping.
     Yield,
-    /// The list of descriptors below [`WaitKind::Fd`]'s.
+    /// The list of the descriptors that the epoll descriptor of [`WaitKind::Fd`] contains.
     PollFd,
 }
 
 /// The wait object of one queue, counter or wait set.
 pub struct Wait {
     bell: OwnedFd,
-    /// The bell and the transports.
+    /// The epoll descriptor of the bell and the transports.
     watched: Watched,
     sleepers: Mutex<Sleepers>,
     /// Present for [`WaitKind::MutexCond`].
     mutex_cond: Option<MutexCond>,
-    /// A forked child shares the bell, and leaves it alone.
+    /// The process that created it: a forked child shares the bell, and must not use it.
     process: Process,
 }
 
 #[derive(Default)]
 struct Sleepers {
-    /// Threads between `enter` and the drop of their ticket.
+    /// Number of threads between `enter` and the drop of their ticket.
     inside: usize,
-    /// Of those, how many entered before the last ring.
+    /// Number of those that entered before the last ring.
     owed: usize,
-    /// Counts rings.
+    /// Number of rings.
     rings: u64,
-    /// The eventfd is readable.
+    /// Whether the eventfd is readable.
     ringing: bool,
-    /// Whether the application has been about to poll the descriptor.
+    /// Whether the application has prepared to poll the descriptor itself.
     has_native: bool,
 }
 
@@ -84,18 +82,18 @@ struct Sleepers {
 pub enum Wake {
     /// The bell rang, or a transport has work.
     Ready,
-    /// The time was over.
+    /// The timeout expired.
     TimedOut,
     /// A signal handler ran on this thread.
     Interrupted,
 }
 
 impl Wait {
-    /// A wait object with nothing to watch yet but its bell. `kind` is one of
-    /// those that have a descriptor or a condition variable.
+    /// Creates a wait object that watches only its bell. `kind` is one with a descriptor or a
+    /// condition variable.
     ///
     /// # Errors
-    /// What epoll_create(2) and eventfd(2) return, such as `FI_EMFILE`.
+    /// Those of epoll_create(2) and eventfd(2), such as `FI_EMFILE`.
     pub fn new(kind: WaitKind) -> Result<Self> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let watched = Watched::new(bell.as_fd())?;
@@ -112,31 +110,31 @@ impl Wait {
         })
     }
 
-    /// The descriptor to poll for reading.
+    /// Returns the descriptor to poll for reading.
     pub fn fd(&self) -> RawFd {
         self.watched.epoll().as_raw_fd()
     }
 
-    /// The mutex and the condition variable of [`WaitKind::MutexCond`].
+    /// Returns the mutex and the condition variable of [`WaitKind::MutexCond`].
     pub fn mutex_cond(&self) -> Option<&MutexCond> {
         self.mutex_cond.as_ref()
     }
 
-    /// The descriptors behind [`Wait::fd`], and how often that list has changed.
+    /// Returns the descriptors in [`Wait::fd`], and how often that list has changed.
     pub fn poll_fds(&self) -> (Vec<RawFd>, u64) {
         let (mut fds, changes) = self.watched.list();
         fds.insert(0, self.bell.as_raw_fd());
         (fds, changes)
     }
 
-    /// Wakes everybody who sleeps, and whoever polls the descriptor.
+    /// Wakes all sleeping threads, and those that poll the descriptor.
     #[cold]
     pub fn ring(&self) {
         self.ring_for(&mut self.sleepers.lock());
     }
 
-    /// [`Wait::ring`], if anybody may sleep: what is added to sleep at has not been
-    /// told of them.
+    /// Calls [`Wait::ring`] if a thread may be sleeping: for a new descriptor whose transport has
+    /// not been informed of the sleepers.
     pub fn ring_for_sleepers(&self) {
         let mut sleepers = self.sleepers.lock();
         if sleepers.inside != 0 || sleepers.has_native {
@@ -152,16 +150,15 @@ impl Wait {
             if !self.process.is_noted() {
                 return;
             }
-            // Fails only when the count is about to overflow, and then the
-            // descriptor is readable anyway.
+            // Fails only if the counter would overflow, and then the descriptor is readable anyway.
             let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
         }
     }
 
-    /// First step of going to sleep: silences the bell and counts this thread
-    /// as a sleeper. The caller then arms its queue and, if that is still empty,
-    /// calls [`Ticket::pause`]. `None` while a ring has not yet reached all of
-    /// its sleepers: try again after looking at the queue.
+    /// First step of going to sleep: silences the bell and counts this thread as a sleeper. The
+    /// caller then arms its queue and, if that is still empty, calls [`Ticket::pause`]. Returns
+    /// `None` while a ring has not reached all of its sleepers: the caller looks at the queue and
+    /// tries again.
     pub fn enter(&self) -> Option<Ticket<'_>> {
         let mut sleepers = self.sleepers.lock();
         if !self.silence(&mut sleepers) {
@@ -172,8 +169,8 @@ impl Wait {
         Some(Ticket { wait: self, rings })
     }
 
-    /// [`Wait::enter`] for an application that will poll the descriptor or
-    /// wait for the condition itself (fi_trywait(3)).
+    /// [`Wait::enter`] for an application that polls the descriptor or waits for the condition
+    /// itself (fi_trywait(3)).
     pub fn prepare_native(&self) -> bool {
         let mut sleepers = self.sleepers.lock();
         sleepers.has_native = true;
@@ -182,7 +179,7 @@ impl Wait {
         quiet && self.watched.can_sleep()
     }
 
-    /// Last step of fi_trywait(3), when the application will block.
+    /// Last step of fi_trywait(3), if the application will block.
     pub fn native_sleep_begins(&self) {
         if let Some(mutex_cond) = &self.mutex_cond {
             mutex_cond.watch();
@@ -198,35 +195,33 @@ impl Wait {
             if !self.process.is_noted() {
                 return true;
             }
-            // Nothing to do about a failure: a bell that stays rung costs
-            // wake-ups, not correctness.
+            // A failure is ignored: a bell that stays rung costs wake-ups, not correctness.
             let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
         }
         true
     }
 
-    /// Makes [`Wait::fd`] readable whenever `fd` is; `None` stands for a
-    /// transport that must be polled. Counted: what was added twice has to be
-    /// removed twice.
+    /// Makes [`Wait::fd`] readable whenever `fd` is; `None` stands for a transport that must be
+    /// polled. Calls are counted: each needs its own [`Wait::unwatch`].
     ///
     /// # Errors
-    /// What epoll_ctl(2) returns.
+    /// Those of epoll_ctl(2).
     pub fn watch(&self, fd: Option<RawFd>) -> Result {
         self.watched.add(fd)
     }
 
-    /// Takes back one [`Wait::watch`].
+    /// Undoes one [`Wait::watch`].
     pub fn unwatch(&self, fd: Option<RawFd>) {
         self.watched.remove(fd);
     }
 
-    /// How often the bell was rung.
+    /// Returns how often the bell was rung.
     #[cfg(test)]
     pub(crate) fn rings(&self) -> u64 {
         self.sleepers.lock().rings
     }
 
-    /// Whether [`Wait::fd`] polls readable now.
+    /// Returns whether [`Wait::fd`] polls readable at present.
     pub fn is_readable(&self) -> bool {
         let mut fds = [PollFd::from_borrowed_fd(
             self.watched.epoll(),
@@ -240,41 +235,40 @@ impl Wait {
     }
 }
 
-/// A thread's place among the sleepers of a [`Wait`].
+/// A thread's entry among the sleepers of a [`Wait`].
 pub struct Ticket<'a> {
     wait: &'a Wait,
-    /// How often the bell had rung when the thread entered.
+    /// The number of rings when the thread entered.
     rings: u64,
 }
 
-/// What a blocking call does between two looks at its queue. It has no destructor: a
-/// thread may end while it sleeps (pthread_cancel(3)), and then nothing that is on its
-/// stack is dropped.
+/// What a blocking call does between two looks at its queue. It has no destructor: a thread may be
+/// cancelled while it sleeps (pthread_cancel(3)), and then nothing on its stack is dropped.
 #[derive(Clone, Copy)]
 pub enum Pause<'a> {
-    /// Nothing: this is how the sleep ended.
+    /// Nothing: the sleep has ended in this way.
     Over(Wake),
-    /// It lets other threads run.
+    /// It yields the processor.
     Yield,
     /// It sleeps.
     Sleep(Sleeper<'a>),
 }
 
-/// A thread that is counted among the sleepers of a [`Wait`]: [`Sleeper::leave`] has to be
-/// called once, however its sleep ends.
+/// A thread that is counted among the sleepers of a [`Wait`]: [`Sleeper::leave`] has to be called
+/// once, however its sleep ends.
 #[derive(Clone, Copy)]
 pub struct Sleeper<'a> {
     wait: &'a Wait,
     rings: u64,
-    /// `None`: for ever.
+    /// `None` for no limit.
     timeout: Option<Timespec>,
 }
 
 impl<'a> Ticket<'a> {
-    /// What is left to do to sleep until the bell rings, a transport has work, or
-    /// `deadline`. Where a transport can only be polled, this is to yield.
+    /// Returns what the thread has to do to sleep until the bell rings, a transport has work, or
+    /// `deadline` has passed. If a transport can only be polled, it has to yield.
     pub fn pause(self, deadline: Deadline) -> Pause<'a> {
-        // Nothing comes to what a forked child has inherited.
+        // A forked child gets no events through inherited objects.
         if !self.wait.process.is_noted() {
             return Pause::Over(Wake::Interrupted);
         }
@@ -300,17 +294,17 @@ impl<'a> Ticket<'a> {
 }
 
 impl Sleeper<'_> {
-    /// What to sleep at.
+    /// Returns the descriptor to sleep on.
     pub fn fd(&self) -> RawFd {
         self.wait.fd()
     }
 
-    /// For how long, at most; `None`: for ever.
+    /// Returns the longest time to sleep; `None` for no limit.
     pub fn timeout(&self) -> Option<Timespec> {
         self.timeout
     }
 
-    /// The sleep is over.
+    /// Ends the sleep.
     pub fn leave(self) {
         drop(Ticket {
             wait: self.wait,
@@ -320,7 +314,7 @@ impl Sleeper<'_> {
 }
 
 impl Pause<'_> {
-    /// Does it, in a thread that nobody cancels.
+    /// Sleeps or yields, in a thread that is not cancelled.
     pub fn take(self) -> Wake {
         let sleeper = match self {
             Pause::Over(wake) => return wake,

@@ -1,4 +1,4 @@
-//! Whether a provider can do what was asked, attribute by attribute.
+//! Compares hints with what a provider supports, attribute by attribute.
 
 mod domain;
 
@@ -12,11 +12,11 @@ use crate::collective::{self, RESERVED_TAG};
 
 type Outcome = Result<(), Mismatch>;
 
-/// Compares what a caller of interface `version` asks for with what `base`
-/// supports. The error names the first attribute that does not fit.
+/// Compares the hints of a caller of interface `version` with what `base` supports. The error names
+/// the first attribute that does not match.
 pub fn check(base: &Info, version: u32, hints: &Hints) -> Outcome {
-    // Endpoint type first: with several base entries it decides most often,
-    // and a later mismatch of an entry of another type would only mislead.
+    // The endpoint type comes first: among several base entries it decides most often, and for an
+    // entry of another type a later mismatch would be misleading.
     if let Some(ep) = &hints.ep {
         endpoint_type(&base.ep, ep)?;
     }
@@ -52,8 +52,8 @@ pub fn check(base: &Info, version: u32, hints: &Hints) -> Outcome {
     Ok(())
 }
 
-/// Whether a provider of one address format can serve a caller of another:
-/// the general socket formats stand for each of the special ones.
+/// Returns whether a provider with one address format can serve a caller that asks for another: the
+/// general socket address formats include the specific ones.
 pub fn address_format_fits(supported: u32, asked: u32) -> bool {
     /// The address families that a format can carry; 0 for other formats.
     fn families(format: u32) -> u32 {
@@ -76,8 +76,8 @@ pub fn address_format_fits(supported: u32, asked: u32) -> bool {
         || families(asked) & families(supported) != 0
 }
 
-/// Modes that the caller must be prepared for. A caller that cannot say
-/// `FI_MR_LOCAL` says the same with the older `FI_LOCAL_MR`.
+/// Returns the modes that the caller must be prepared for. A caller that cannot express
+/// `FI_MR_LOCAL` uses the older `FI_LOCAL_MR`.
 fn required_mode(base: &Info, api: u32, hints: &Hints) -> u64 {
     let local = FI_MR_LOCAL;
     let old_way = api < version(1, 5)
@@ -121,7 +121,7 @@ fn check_fabric(base: &FabricAttr, asked: &FabricAttr) -> Outcome {
             supported: Value::Version(base.prov_version),
         });
     }
-    // 0 is what a caller leaves that does not care.
+    // 0 means that the caller does not care.
     if asked.api_version != 0 && asked.api_version < base.api_version {
         return Err(Mismatch {
             attribute: "fabric_attr->api_version",
@@ -132,8 +132,8 @@ fn check_fabric(base: &FabricAttr, asked: &FabricAttr) -> Outcome {
     Ok(())
 }
 
-/// Whether a list of provider names, separated by `;` with `^` before the
-/// excluded ones, leaves room for the provider `ours`.
+/// Returns whether a list of provider names, separated by `;` and with `^` before excluded ones,
+/// admits the provider `ours`.
 fn names_provider(list: &str, ours: &str) -> bool {
     let mut any_wanted = false;
     for name in list.split(';').filter(|name| !name.is_empty()) {
@@ -222,8 +222,8 @@ fn check_endpoint(base: &Info, api: u32, hints: &Hints, asked: &EpAttr) -> Outco
     Ok(())
 }
 
-/// Bits of a tag under a tag format. The named formats (`FI_TAG_MPI`,
-/// `FI_TAG_CCL`) ask for a restricted use of tags, which any bits allow.
+/// Returns the number of tag bits in a tag format. The named formats (`FI_TAG_MPI`, `FI_TAG_CCL`)
+/// ask for a restricted use of tags, which any number of bits allows.
 fn tag_bits(format: u64) -> u32 {
     if format < FI_TAG_MAX_FORMAT {
         0
@@ -232,9 +232,8 @@ fn tag_bits(format: u64) -> u32 {
     }
 }
 
-/// The count of contexts of one direction: up to `limit`, or
-/// `FI_SHARED_CONTEXT` where sharing is possible (`shared_limit`) or needed
-/// (`supported`).
+/// Checks the number of contexts of one direction: up to `limit`, or `FI_SHARED_CONTEXT` if sharing
+/// is possible (`shared_limit`) or required (`supported`).
 fn contexts(
     attribute: &'static str,
     asked: usize,
@@ -270,7 +269,7 @@ fn contexts(
 }
 
 fn check_tx(base: &TxAttr, info_mode: u64, asked: &TxAttr) -> Outcome {
-    // Callers used to copy all of fi_info::caps here.
+    // Callers copy all of `fi_info::caps` here.
     let caps = asked.caps & !(RX_CAPS & !TX_CAPS);
     within("tx_attr->caps", FI_TYPE_CAPS, caps, base.caps)?;
     let mode = if asked.mode != 0 {
@@ -343,7 +342,7 @@ pub(super) fn check_rx(base: &RxAttr, info_mode: u64, asked: &RxAttr) -> Outcome
     at_most("rx_attr->iov_limit", asked.iov_limit, base.iov_limit)
 }
 
-/// A limit that must not be exceeded.
+/// Checks a value that must not exceed a limit.
 fn at_most(attribute: &'static str, asked: usize, supported: usize) -> Outcome {
     if asked <= supported {
         return Ok(());
@@ -355,8 +354,7 @@ fn at_most(attribute: &'static str, asked: usize, supported: usize) -> Outcome {
     })
 }
 
-/// A key is of exactly the provider's size where that has one, or there is
-/// none.
+/// Checks a key size: 0, or exactly the provider's size if that is fixed.
 fn key_size(attribute: &'static str, asked: usize, supported: usize) -> Outcome {
     if asked == 0 || asked == supported || (supported == ANY_KEY_SIZE && asked < supported) {
         return Ok(());
@@ -368,7 +366,7 @@ fn key_size(attribute: &'static str, asked: usize, supported: usize) -> Outcome 
     })
 }
 
-/// Bits that must all be offered.
+/// Checks bits that must all be supported.
 fn within(attribute: &'static str, kind: fi_type, asked: u64, supported: u64) -> Outcome {
     if asked & !supported == 0 {
         return Ok(());
@@ -380,7 +378,7 @@ fn within(attribute: &'static str, kind: fi_type, asked: u64, supported: u64) ->
     })
 }
 
-/// Mode bits that the caller must be prepared for.
+/// Checks mode bits that the caller must be prepared for.
 fn requires(attribute: &'static str, prepared: u64, required: u64) -> Outcome {
     if required & !prepared == 0 {
         return Ok(());
@@ -392,8 +390,8 @@ fn requires(attribute: &'static str, prepared: u64, required: u64) -> Outcome {
     })
 }
 
-/// A choice out of an ordered list, in which a provider serves everything that
-/// asks as little of it as what it supports, or less.
+/// Checks a choice from an ordered list: a provider supports everything that demands at most as
+/// much as what it offers.
 fn ranked(
     attribute: &'static str,
     kind: fi_type,

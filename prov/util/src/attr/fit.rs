@@ -1,4 +1,4 @@
-//! What a provider returns for hints that fit.
+//! Narrows what a provider supports to the hints.
 
 use fabric_abi::*;
 
@@ -6,8 +6,8 @@ use super::check::mr_modes_for;
 use super::*;
 use crate::collective::RESERVED_TAG;
 
-/// Narrows `base` to what was asked, for hints that passed [`check`]. Without
-/// hints everything that the provider supports is returned, but what has a default of its own.
+/// Narrows `base` to the hints, which must have passed [`check`]. Without hints, everything that
+/// the provider supports is returned, except for attributes with their own default.
 pub fn fit(base: &Base, version: u32, hints: Option<&Hints>) -> Info {
     let mut info = base.limits.clone();
     let no_hints = Hints::default();
@@ -32,8 +32,7 @@ pub fn fit(base: &Base, version: u32, hints: Option<&Hints>) -> Info {
     replace(&mut info.tx.size, base.tx_size);
     replace(&mut info.tx.inject_size, base.inject_size);
     info.tx.caps = attr_caps(info.caps, asked.tx.as_ref().map(|tx| tx.caps), info.tx.caps);
-    // What the provider supports in flags is not what an operation wants by
-    // default.
+    // The provider's supported flags are not the default flags of operations.
     info.tx.op_flags = 0;
     if let Some(tx) = &asked.tx {
         info.tx.op_flags = tx.op_flags;
@@ -57,29 +56,29 @@ pub fn fit(base: &Base, version: u32, hints: Option<&Hints>) -> Info {
     info
 }
 
-/// Capabilities that refine broader ones. Callers that know only the broader
-/// ones do not ask for these, and get none.
+/// Capabilities that refine broader ones. Callers that know only the broader ones do not ask for
+/// these, and do not get them.
 const FINER_CAPS: u64 =
     FI_TAGGED_DIRECTED_RECV | FI_EXACT_DIRECTED_RECV | FI_TAGGED_MULTI_RECV | FI_COLLECTIVE;
 
-/// Secondary capabilities that come only when asked for: the finer ones, and
-/// those that are not free, since the source of each message is resolved.
+/// Secondary capabilities that are returned only on request: the finer ones, and those with a cost,
+/// since the source of each message has to be resolved.
 const ON_REQUEST: u64 = FI_SOURCE | FI_SOURCE_ERR | FI_TAGGED_MULTI_RECV;
 
-/// Takes what was asked where something was.
+/// Replaces a value by the requested one, if there is one.
 fn replace(value: &mut usize, asked: usize) {
     if asked != 0 {
         *value = asked;
     }
 }
 
-/// The capabilities of `fi_info` for given hints.
+/// Returns the capabilities of `fi_info` for given hints.
 fn info_caps(base: &Info, api: u32, hints: &Hints) -> u64 {
     let caps = asked_caps(hints.caps, base.caps).unwrap_or(base.caps & !FINER_CAPS);
     let caps = with_directions(caps, base.caps);
 
-    // A caller that is not prepared for the registration modes which remote
-    // access requires, and did not insist on remote access, gets none.
+    // A caller that is not prepared for the registration modes which remote access requires, and
+    // did not explicitly ask for remote access, does not get it.
     let required = base.domain.mr_mode & MR_REMOTE_MODES;
     if required == 0 || !is_rma_target(caps) {
         return caps;
@@ -95,8 +94,8 @@ fn info_caps(base: &Info, api: u32, hints: &Hints) -> u64 {
     }
 }
 
-/// Primary capabilities as asked, and the secondary ones that cost nothing;
-/// `None` where nothing was asked.
+/// Returns the requested primary capabilities, and the secondary ones without a cost; `None` if
+/// nothing was requested.
 fn asked_caps(asked: u64, supported: u64) -> Option<u64> {
     if asked == 0 {
         return None;
@@ -105,7 +104,7 @@ fn asked_caps(asked: u64, supported: u64) -> Option<u64> {
     Some(caps & !ON_REQUEST | asked & ON_REQUEST)
 }
 
-/// The capabilities of one attribute structure (transmit, receive, domain).
+/// Returns the capabilities of one attribute structure (transmit, receive, domain).
 fn attr_caps(info_caps: u64, asked: Option<u64>, supported: u64) -> u64 {
     let caps = match asked_caps(asked.unwrap_or(0) & supported, supported) {
         Some(caps) => caps,
@@ -117,7 +116,7 @@ fn attr_caps(info_caps: u64, asked: Option<u64>, supported: u64) -> u64 {
     with_directions(caps, supported)
 }
 
-/// Without a direction every direction is meant.
+/// Adds all directions if the capabilities name none.
 fn with_directions(mut caps: u64, supported: u64) -> u64 {
     if caps & (FI_MSG | FI_TAGGED) != 0 && caps & MSG_DIRECTIONS == 0 {
         caps |= supported & MSG_DIRECTIONS;
@@ -128,7 +127,7 @@ fn with_directions(mut caps: u64, supported: u64) -> u64 {
     caps
 }
 
-/// The modes that the caller has to follow.
+/// Returns the modes that the caller has to follow.
 fn info_mode(base: &Info, api: u32, hints: &Hints) -> u64 {
     let old_names = api < version(1, 5)
         || hints
@@ -185,8 +184,8 @@ fn fit_domain(domain: &mut DomainAttr, api: u32, hints: Option<&DomainAttr>, inf
     }
 }
 
-/// The registration mode to return: one of the old modes to a caller that
-/// knows only those or names one, otherwise the bits that are required.
+/// Returns the registration mode: an old mode for a caller that knows only these or names one,
+/// otherwise the required bits.
 fn mr_mode(supported: i32, api: u32, asked: i32, with_hints: bool, info_caps: u64) -> i32 {
     let old = MR_BASIC | MR_SCALABLE;
     let required = supported & !old;
@@ -214,7 +213,8 @@ fn fit_endpoint(ep: &mut EpAttr, api: u32, hints: Option<&EpAttr>, info_caps: u6
     }
     let Some(hints) = hints else { return };
     if info_caps & (FI_RMA | FI_ATOMIC) != 0 {
-        // Not checked where capabilities for remote memory were not asked for.
+        // Applies only to requested capabilities for remote memory; otherwise the limits are not
+        // compared.
         let narrow = |limit: &mut usize, asked: usize| replace(limit, asked.min(*limit));
         narrow(&mut ep.max_order_raw_size, hints.max_order_raw_size);
         narrow(&mut ep.max_order_war_size, hints.max_order_war_size);

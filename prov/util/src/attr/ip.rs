@@ -1,4 +1,4 @@
-//! fi_getinfo(3) for providers whose addresses are internet addresses.
+//! fi_getinfo(3) for providers with internet addresses.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -10,7 +10,7 @@ use crate::netif::{self, Interface};
 use crate::resolve::{self, Query};
 use crate::sockaddr;
 
-/// The address that an endpoint with these attributes is to be bound to.
+/// Returns the address to which an endpoint with these attributes is bound.
 pub fn source(info: &Info) -> SocketAddr {
     match sockaddr::decode(&info.src_addr) {
         Some(addr) => addr,
@@ -18,8 +18,7 @@ pub fn source(info: &Info) -> SocketAddr {
     }
 }
 
-/// The address that it connects from, of a family that can reach where it
-/// connects to.
+/// Returns the address from which it connects, of the address family of its destination.
 pub fn source_towards_destination(info: &Info) -> SocketAddr {
     let own = source(info);
     match sockaddr::decode(&info.dest_addr) {
@@ -28,7 +27,7 @@ pub fn source_towards_destination(info: &Info) -> SocketAddr {
     }
 }
 
-/// Any of this host's addresses.
+/// The wildcard address.
 fn any(is_ipv4: bool) -> SocketAddr {
     match is_ipv4 {
         true => (Ipv4Addr::UNSPECIFIED, 0).into(),
@@ -36,12 +35,11 @@ fn any(is_ipv4: bool) -> SocketAddr {
     }
 }
 
-/// The endpoints out of `bases` that fit, with their addresses: one for each
-/// base entry where node, service or hints name an address, otherwise one for
-/// each base entry and interface, best interface first. `iface` is the one
-/// interface to use, by the user's choice.
+/// Returns the endpoints out of `bases` that match, with their addresses: one for each base entry
+/// if node, service or hints name an address, otherwise one for each base entry and interface, best
+/// interface first. `iface` is the only interface to use, if the user has chosen one.
 ///
-/// `-FI_ENODATA` where nothing fits.
+/// # Errors `-FI_ENODATA` if nothing matches.
 pub fn getinfo(request: &Request<'_>, bases: &[Base], iface: Option<&str>) -> Result<Vec<Info>> {
     let fitting = request.fitting(bases)?;
     let ends = ends(request)?;
@@ -58,7 +56,7 @@ pub fn getinfo(request: &Request<'_>, bases: &[Base], iface: Option<&str>) -> Re
     for info in fitting {
         match ends.src {
             None if ends.dest.is_none() => {
-                // Where there is nothing but loopback, it reaches all there is.
+                // If loopback is the only interface, it reaches everything.
                 let alone = interfaces.iter().all(|interface| interface.loopback);
                 infos.extend(
                     interfaces
@@ -76,8 +74,8 @@ pub fn getinfo(request: &Request<'_>, bases: &[Base], iface: Option<&str>) -> Re
     }
 }
 
-/// The two addresses of a request, as far as it names them. One that names
-/// only the destination is answered with the address that leads there.
+/// Returns the two addresses of a request, as far as it names them. If it names only the
+/// destination, the source is the address from which the system routes to it.
 fn ends(request: &Request<'_>) -> Result<Ends<SocketAddr>> {
     let mut ends = request.ends(|| look_up(request), sockaddr::decode)?;
     if let (None, Some(dest)) = (ends.src, ends.dest) {
@@ -90,8 +88,8 @@ fn ends(request: &Request<'_>) -> Result<Ends<SocketAddr>> {
     Ok(ends)
 }
 
-/// The address that node and service name: of the format that is asked for, if they
-/// have one, and otherwise of any.
+/// Returns the address of node and service: in the requested format if there is one, otherwise in
+/// any.
 fn look_up(request: &Request<'_>) -> Result<SocketAddr> {
     let family = match request
         .hints
@@ -143,7 +141,7 @@ fn look_up(request: &Request<'_>) -> Result<SocketAddr> {
     }
 }
 
-/// The entry at one interface's address; `None` where the hints exclude it.
+/// Returns the entry for the address of one interface; `None` if the hints exclude it.
 fn on_interface(
     request: &Request<'_>,
     info: &Info,
@@ -172,8 +170,8 @@ fn on_interface(
     Some(info)
 }
 
-/// The entry between given addresses, whose format is that of the addresses, whatever
-/// other format of internet addresses was asked for.
+/// Returns the entry for given addresses. Its format is that of the addresses, whatever other
+/// format of internet addresses was requested.
 fn between(
     request: &Request<'_>,
     mut info: Info,
@@ -194,7 +192,7 @@ fn between(
     if let Some(hints) = request.hints
         && !names_fit(hints, &info.fabric.name, &info.domain.name, interface)
     {
-        // The wildcard address is on every interface, so also on the named one.
+        // The wildcard address is on every interface, including the named one.
         let wildcard = ends.src.is_none_or(|src| src.ip().is_unspecified());
         let named = interfaces
             .iter()
@@ -205,8 +203,8 @@ fn between(
     }
     if let Some(interface) = interface {
         name_after(&mut info, request, interface);
-        // As the interface is listed, so that the answer is a valid question
-        // without its address too.
+        // The same as in the list of interfaces, so that the result is a valid hint without its
+        // address, too.
         let remote = request.hints.is_some_and(|h| h.caps & FI_REMOTE_COMM != 0);
         if interface.loopback && !remote {
             info.caps &= !FI_REMOTE_COMM;
@@ -215,8 +213,8 @@ fn between(
     Some(info)
 }
 
-/// Whether an address is that of an interface: two of them may have the same
-/// link-local one, which its scope tells apart.
+/// Returns whether an address belongs to an interface. Two interfaces may have the same link-local
+/// address, and differ in the scope.
 fn is_at(interface: &SocketAddr, addr: &SocketAddr) -> bool {
     let has_scope = |addr: &SocketAddr| match addr {
         SocketAddr::V6(v6) => Some(v6.scope_id()).filter(|scope| *scope != 0),
@@ -229,9 +227,8 @@ fn is_at(interface: &SocketAddr, addr: &SocketAddr) -> bool {
     interface.ip() == addr.ip() && same_scope
 }
 
-/// Gives an entry the names of its interface, where the hints do not have the provider's
-/// own ones: an entry has those whose address is of no interface, and is to be found by
-/// them again.
+/// Gives an entry the names of its interface, unless the hints contain the provider's own names:
+/// these occur in entries whose address is on no interface, which must be found by them again.
 fn name_after(info: &mut Info, request: &Request<'_>, interface: &Interface) {
     let fabric = request.hints.and_then(|hints| hints.fabric.as_ref());
     let domain = request.hints.and_then(|hints| hints.domain.as_ref());
@@ -243,8 +240,8 @@ fn name_after(info: &mut Info, request: &Request<'_>, interface: &Interface) {
     }
 }
 
-/// Whether fabric and domain, where the hints name them, are those of the
-/// interface, or the provider's own names for any of them.
+/// Returns whether fabric and domain in the hints, if they are named, are those of the interface or
+/// the provider's own names for any interface.
 fn names_fit(
     hints: &Hints,
     fabric: &Option<String>,
@@ -287,8 +284,8 @@ mod tests {
         assert!(is_at(&at("10.0.0.1:0"), &at("10.0.0.1:7")));
     }
 
-    /// The socket is given out before it is connected (`FI_GET_FD`), so it is of
-    /// the family of where it will connect to.
+    /// The socket is returned before it is connected (`FI_GET_FD`), so it must have the family of
+    /// its destination.
     #[test]
     fn an_endpoint_connects_from_an_address_that_reaches_its_peer() {
         let (four, six) = ("127.0.0.1:7", "[::1]:7");
@@ -298,10 +295,10 @@ mod tests {
             (info(FI_SOCKADDR_IN, "", six), "[::]:0"),
             (info(FI_SOCKADDR_IN6, "", six), "[::]:0"),
             (info(FI_SOCKADDR_IN6, "", four), "0.0.0.0:0"),
-            // Nothing is known of the peer yet.
+            // The peer is unknown.
             (info(FI_SOCKADDR_IN6, "", ""), "[::]:0"),
             (info(FI_SOCKADDR_IN, "", ""), "0.0.0.0:0"),
-            // What the application names stays, where it can.
+            // The application's address is kept if it can be used.
             (info(FI_SOCKADDR, "127.0.0.2:9", four), "127.0.0.2:9"),
             (info(FI_SOCKADDR, "[::1]:9", six), "[::1]:9"),
             (info(FI_SOCKADDR, "127.0.0.2:9", six), "[::]:0"),

@@ -1,31 +1,30 @@
-//! Why a provider cannot do what was asked.
+//! The reason why a provider does not match the hints.
 
 use std::fmt;
 
-/// One side of a comparison, with how to print it.
+/// One side of a comparison, and its format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
-    /// A number of things, or a size in bytes.
+    /// A number, or a size in bytes.
     Count(u64),
-    /// Bits or an enumeration, and the `FI_TYPE_*` by which fi_tostr(3) knows
-    /// its names.
+    /// Bits or an enumeration, and the `FI_TYPE_*` by which fi_tostr(3) names them.
     Named(u64, u32),
     /// A bit mask without names.
     Mask(u64),
     /// An interface, provider or protocol version, `major << 16 | minor`.
     Version(u32),
-    /// A name; `None` where there is none.
+    /// A name; `None` for none.
     Text(Option<String>),
 }
 
-/// The attribute that excludes a provider.
+/// The attribute that does not match.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mismatch {
     /// Its path in `fi_info`, such as `domain_attr->threading`.
     pub attribute: &'static str,
-    /// What the caller wants; for modes, what the caller is prepared to do.
+    /// What the caller asks for; for modes, what the caller is prepared for.
     pub asked: Value,
-    /// What the provider has; for modes, what it requires.
+    /// What the provider supports; for modes, what it requires.
     pub supported: Value,
 }
 

@@ -1,41 +1,41 @@
-//! fi_getinfo(3) for providers whose addresses are no internet addresses:
-//! strings (`FI_ADDR_STR`), or whatever they make of a node and a service.
+//! fi_getinfo(3) for providers whose addresses are not internet addresses: strings (`FI_ADDR_STR`),
+//! or what they derive from a node and a service.
 
 use fabric_abi::*;
 
 use super::{Base, Hints, Info, Request};
 use crate::errno::{Errno, Result};
 
-/// How a provider makes addresses of names. Addresses are bytes in its
-/// `addr_format`; those of the format `FI_ADDR_STR` end with a NUL.
+/// How a provider derives addresses from names. Addresses are bytes in its `addr_format`; those in
+/// the format `FI_ADDR_STR` end with a NUL.
 pub trait Naming {
-    /// The address that a caller names, which gives a node, a service or both;
-    /// `-FI_ENODATA` by default, where nobody but the provider makes addresses.
+    /// Returns the address for a node, a service or both. By default `-FI_ENODATA`: only the
+    /// provider creates addresses.
     fn address(&self, _node: Option<&str>, _service: Option<&str>) -> Result<Vec<u8>> {
         Err(Errno::ENODATA)
     }
 
-    /// Whether the bytes, which a caller gives, are an address of the provider.
+    /// Returns whether a caller's bytes are an address of the provider.
     fn is_address(&self, bytes: &[u8]) -> bool;
 
-    /// The source address of callers that name none; none by default, which
-    /// leaves it to the endpoint.
+    /// Returns the source address for callers that name none. By default empty, which leaves it to
+    /// the endpoint.
     fn own(&self) -> Vec<u8> {
         Vec::new()
     }
 
-    /// The destination address of callers that name no end at all; none by default.
+    /// Returns the destination address for callers that name neither end. By default empty.
     fn peer(&self) -> Vec<u8> {
         Vec::new()
     }
 }
 
-/// The endpoints out of `bases` that fit, with their addresses. Where the
-/// provider's addresses are strings, a node that is one (`fi_shm://7`) stands
-/// for itself and needs no service; with a service it is a name like any other.
+/// Returns the endpoints out of `bases` that match, with their addresses. If the provider's
+/// addresses are strings, a node that is such a string (`fi_shm://7`) is an address and needs no
+/// service; together with a service it is a name like any other.
 ///
 /// # Errors
-/// `-FI_ENODATA` where nothing fits, and what [`Naming::address`] returns.
+/// `-FI_ENODATA` if nothing matches, and those of [`Naming::address`].
 pub fn getinfo(request: &Request<'_>, bases: &[Base], naming: &impl Naming) -> Result<Vec<Info>> {
     let mut infos = request.fitting(bases)?;
     infos.retain(|info| names_fit(request, info));
@@ -81,7 +81,7 @@ fn look_up(request: &Request<'_>, strings: bool, naming: &impl Naming) -> Result
     }
 }
 
-/// Whether fabric and domain, where the hints name them, are those of the entry.
+/// Returns whether fabric and domain, if the hints name them, are those of the entry.
 fn names_fit(request: &Request<'_>, info: &Info) -> bool {
     let none = Hints::default();
     let hints = request.hints.unwrap_or(&none);

@@ -1,18 +1,18 @@
-//! What fi_nic(3) says of the network interface behind an endpoint.
+//! The network interface of an endpoint (fi_nic(3)).
 
 use std::fmt;
 
-/// `struct fid_nic`: a device, where it is, and its link.
+/// `struct fid_nic`: a device, its bus address, and its link.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Nic {
     pub device: NicDevice,
-    /// Where it is on the PCI bus, if it is on one.
+    /// The PCI address, if the device has one.
     pub pci: Option<PciAddress>,
     pub link: NicLink,
 }
 
-/// `struct fi_device_attr`; what is not known is `None`.
+/// `struct fi_device_attr`; unknown members are `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct NicDevice {
@@ -37,20 +37,20 @@ pub struct PciAddress {
 /// `struct fi_link_attr`
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NicLink {
-    /// In whatever form the network has it.
+    /// The address in the network's notation.
     pub address: Option<String>,
-    /// Bytes of a packet at most.
+    /// Largest packet in bytes.
     pub mtu: usize,
     /// Bits per second.
     pub speed: usize,
-    /// Whether it is up, if that is known.
+    /// Whether the link is up, if that is known.
     pub is_up: Option<bool>,
-    /// Such as `Ethernet`.
+    /// For example `Ethernet`.
     pub network_type: Option<String>,
 }
 
 impl PciAddress {
-    /// As the system writes it: `0000:3b:00.1`.
+    /// Parses the system's notation: `0000:3b:00.1`.
     pub fn parse(text: &str) -> Option<Self> {
         let (rest, function) = text.split_once('.')?;
         let mut parts = rest.split(':');
@@ -66,7 +66,7 @@ impl PciAddress {
     }
 }
 
-/// As fi_tostr(3) has it within an `fi_info`.
+/// The format of fi_tostr(3) within an `fi_info`.
 impl fmt::Display for Nic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const FIRST: usize = 4;

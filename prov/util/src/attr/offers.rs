@@ -1,5 +1,4 @@
-//! What a provider offers, as the rule for what is opened: objects have no
-//! attributes that fi_getinfo(3) would not give.
+//! Restricts the attributes of objects to those that fi_getinfo(3) would return.
 
 use fabric_abi::*;
 
@@ -11,25 +10,25 @@ use crate::errno::{Errno, Result};
 #[derive(Clone, Debug, Default)]
 pub struct Offers {
     bases: Vec<Base>,
-    /// Where refusals are logged.
+    /// The log target of refusals.
     target: &'static str,
 }
 
 impl Offers {
-    /// The kinds that fi_getinfo(3) answers with; without any, everything may
-    /// be opened.
+    /// Creates the rule from the kinds that fi_getinfo(3) returns; without any, everything is
+    /// admitted.
     pub fn new(bases: Vec<Base>, target: &'static str) -> Self {
         Offers { bases, target }
     }
 
-    /// Whether `call` may open something with these attributes, which the
-    /// application may have changed since it got them. The capabilities of the contexts
-    /// change nothing of what an endpoint does: they may be those of any kind.
+    /// Checks whether `call` may open an object with these attributes, which the application may
+    /// have changed since it got them. The capabilities of the contexts have no effect on an
+    /// endpoint, so those of any kind are accepted.
     ///
     /// # Errors
     /// `-FI_EINVAL`, with the attribute in the log.
     pub fn admit(&self, call: &str, version: u32, info: &Info) -> Result {
-        // The caller has chosen the provider, and opened its fabric.
+        // The caller has already chosen the provider by opening its fabric.
         let nobodys = !self.caps();
         let asked = Hints {
             fabric: None,
@@ -47,8 +46,8 @@ impl Offers {
         self.judge(call, kind, |base| check(base, version, &asked))
     }
 
-    /// The same for fi_srx_context(3), whose attributes are requests: the context is
-    /// opened all the same.
+    /// The same for fi_srx_context(3). Its attributes are requests, so the caller opens the context
+    /// whatever the outcome.
     ///
     /// # Errors
     /// Those of [`Offers::admit`].
@@ -58,14 +57,14 @@ impl Offers {
             caps: 0,
             ..attr.clone()
         };
-        // Modes are those of the domain.
+        // The modes are those of the domain.
         self.judge("fi_srx_context", kind, |base| {
             check_rx(&base.rx, u64::MAX, &asked)
         })
     }
 
-    /// Whether one of the kinds fits. If none does, the reason of the first of
-    /// which `kind` holds says most.
+    /// Checks whether one of the kinds matches. If none does, the mismatch of the first kind for
+    /// which `kind` is true is logged, as the most helpful one.
     fn judge(
         &self,
         call: &str,
@@ -83,12 +82,12 @@ impl Offers {
         Err(Errno::EINVAL)
     }
 
-    /// Every capability that there is.
+    /// Returns the capabilities of all kinds.
     pub fn caps(&self) -> u64 {
         Self::all_of(self.bases.iter())
     }
 
-    /// Every capability that an endpoint of this type can have.
+    /// Returns the capabilities of all kinds of this endpoint type.
     pub fn caps_of(&self, ep_type: fi_ep_type) -> u64 {
         let bases = self.bases.iter();
         Self::all_of(bases.filter(|base| base.limits.ep.ep_type == ep_type))
@@ -99,14 +98,14 @@ impl Offers {
         all.reduce(|all, caps| all | caps).unwrap_or(u64::MAX)
     }
 
-    /// The most receives that any kind of endpoint has room for.
+    /// Returns the largest receive queue of any kind.
     pub fn largest_rx_size(&self) -> usize {
         let sizes = self.bases.iter().map(|base| base.limits.rx.size);
         sizes.max().unwrap_or(usize::MAX)
     }
 
-    /// The flags that operations of an endpoint of this type may have by
-    /// default: of transmits and of receives.
+    /// Returns the flags that are allowed as defaults for operations of an endpoint of this type:
+    /// of transmits and of receives.
     pub fn op_flags(&self, ep_type: fi_ep_type) -> (u64, u64) {
         let mut bases = self.bases.iter().map(|base| &base.limits);
         match bases.find(|base| base.ep.ep_type == ep_type) {

@@ -1,5 +1,5 @@
-//! What a caller of fi_getinfo(3) passes, and what its rules say about it
-//! whatever the addresses of the provider are.
+//! The arguments of fi_getinfo(3), and the rules for them that do not depend on the type of
+//! addresses.
 
 use std::ffi::CStr;
 
@@ -16,14 +16,14 @@ pub struct Request<'a> {
     pub version: u32,
     pub node: Option<&'a CStr>,
     pub service: Option<&'a CStr>,
-    /// `FI_SOURCE`, `FI_NUMERICHOST`; other flags are the framework's.
+    /// `FI_SOURCE`, `FI_NUMERICHOST`; the framework handles the other flags.
     pub flags: u64,
     pub hints: Option<&'a Hints>,
-    /// Where to say why an entry does not fit (see [`crate::logging`]).
+    /// The log target for mismatches (see [`crate::logging`]).
     pub target: &'static str,
 }
 
-/// The two addresses that a request is about, as far as it names them.
+/// The two addresses of a request, as far as it names them.
 #[derive(Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Ends<A> {
@@ -32,12 +32,11 @@ pub struct Ends<A> {
 }
 
 impl Request<'_> {
-    /// Those of `bases` that fit the hints, narrowed to what was asked. The
-    /// log says why others do not.
+    /// Returns the entries of `bases` that match the hints, narrowed to them. Mismatches of the
+    /// others are logged.
     ///
     /// # Errors
-    /// `-FI_ENODATA` where nothing fits, `-FI_EINVAL` for `FI_SOURCE` without
-    /// a name for the source.
+    /// `-FI_ENODATA` if nothing matches, `-FI_EINVAL` for `FI_SOURCE` without a node or service.
     pub fn fitting(&self, bases: &[Base]) -> Result<Vec<Info>> {
         if self.flags & FI_SOURCE != 0 && self.node.is_none() && self.service.is_none() {
             return Err(Errno::EINVAL);
@@ -45,7 +44,7 @@ impl Request<'_> {
         let mut fitting: Vec<Info> = Vec::new();
         for base in bases.iter().filter(|base| self.explain(base)) {
             let info = fit(base, self.version, self.hints);
-            // Kinds of endpoints may differ in what was not asked for alone.
+            // Kinds of endpoints may differ only in attributes that were not requested.
             if !fitting.contains(&info) {
                 fitting.push(info);
             }
@@ -57,14 +56,12 @@ impl Request<'_> {
         }
     }
 
-    /// The addresses that node and service name, which `named` looks up, and
-    /// otherwise those in the hints, which `decode` reads. Node and service
-    /// are the destination, or with `FI_SOURCE` the source; what stands in the
-    /// hints for the same end does not count then.
+    /// Returns the addresses of node and service, which `named` resolves, and otherwise those in
+    /// the hints, which `decode` reads. Node and service are the destination, or the source with
+    /// `FI_SOURCE`; the address of the same end in the hints is then ignored.
     ///
     /// # Errors
-    /// `-FI_ENODATA` where the hints hold something else than an address, and
-    /// what `named` returns.
+    /// `-FI_ENODATA` if the hints contain an invalid address, and those of `named`.
     pub fn ends<A>(
         &self,
         named: impl FnOnce() -> Result<A>,
@@ -101,7 +98,7 @@ impl Request<'_> {
         })
     }
 
-    /// Whether the entry fits; says why where it does not.
+    /// Returns whether the entry matches; logs the mismatch otherwise.
     fn explain(&self, base: &Base) -> bool {
         let Some(hints) = self.hints else {
             return true;

@@ -1,4 +1,4 @@
-//! How the address of a peer is kept: in as few bytes as its family allows.
+//! Compact storage of peers' addresses, by address family.
 
 #![allow(
     clippy::indexing_slicing,
@@ -13,34 +13,34 @@ use std::ops::Range;
 pub trait Entry: Copy + Send + Sync + 'static {
     /// Size of the encoded form.
     const SIZE: usize;
-    /// A slot without an address.
+    /// A free slot.
     const FREE: Self;
 
-    /// The slot that holds `addr`; `None` for a family that it cannot hold.
+    /// Returns the slot for `addr`; `None` for an address family that it cannot hold.
     fn pack(addr: &SocketAddr) -> Option<Self>;
 
-    /// The address; `None` for a free slot.
+    /// Returns the address; `None` for a free slot.
     fn unpack(self) -> Option<SocketAddr>;
 
     /// Whether the slot holds an address.
     fn is_used(self) -> bool;
 
-    /// What decides whether two slots hold the same peer.
+    /// The identity of a peer: slots with equal keys hold the same peer.
     type Key: Hash + Eq;
 
-    /// The key of a slot.
+    /// Returns the key.
     fn key(self) -> Self::Key;
 
-    /// Whether both hold the same peer.
+    /// Returns whether both hold the same peer.
     fn same(self, other: Self) -> bool {
         self.key() == other.key()
     }
 
-    /// Writes the [`Entry::SIZE`] bytes of the encoded form. The first of them
-    /// is 0 in a free slot, and only there.
+    /// Writes the [`Entry::SIZE`] bytes of the encoded form. The first byte is 0 exactly in a free
+    /// slot.
     fn encode(self, bytes: &mut [u8]);
 
-    /// Reads the encoded form. Any bytes make some slot.
+    /// Reads the encoded form. Any bytes are a valid slot.
     fn decode(bytes: &[u8]) -> Option<Self>;
 }
 
@@ -87,18 +87,18 @@ impl Entry for V4Entry {
     }
 }
 
-/// An address of either family with its port: 28 bytes.
+/// An IPv4 or IPv6 address with its port: 28 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct V6Entry {
     ip: [u8; 16],
     scope: u32,
-    /// Kept for lookups; no part of a peer's identity.
+    /// Kept for look-ups; not part of a peer's identity.
     flow: u32,
     port: u16,
     state: u16,
 }
 
-/// Where the encoded form has the flow label.
+/// Position of the flow label in the encoded form.
 pub const V6_FLOW: Range<usize> = 4..8;
 
 const V6_USED: u16 = 1;

@@ -1,5 +1,4 @@
-//! What addresses look like (fi_getinfo(3), "Addressing formats"), for C and in
-//! a vector.
+//! Address formats (fi_getinfo(3), "Addressing formats"), in the C interface and in a vector.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -10,12 +9,12 @@ use crate::address_text;
 use crate::errno::{Errno, Result};
 use crate::sockaddr;
 
-/// An address on its way into a vector or out of it.
+/// An address that is inserted into a vector or read from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Address<'a> {
-    /// In the formats of internet addresses.
+    /// In the internet address formats.
     Internet(SocketAddr),
-    /// In every other format; text without the zero that ends it in C.
+    /// In every other format; text without the terminating zero.
     Bytes(&'a [u8]),
 }
 
@@ -31,37 +30,35 @@ impl<'a> From<&'a [u8]> for Address<'a> {
     }
 }
 
-/// How addresses lie in the array that `fi_av_insert` is given.
+/// The layout of addresses in the array that is passed to fi_av_insert(3).
 #[derive(Clone, Copy, Debug)]
 pub enum Layout {
-    /// Socket addresses, all of the first one's family.
+    /// Socket addresses, all of the family of the first one.
     Internet,
     /// Internet addresses as text: an array of pointers to C strings.
     InternetText,
-    /// So many bytes each.
+    /// Addresses of this many bytes.
     Fixed(usize),
-    /// C strings of at most `max` bytes, one behind the other, as the shared
-    /// memory provider takes them.
+    /// C strings of at most `max` bytes, one after the other, as the shm provider takes them.
     Text {
-        /// Bytes before the final zero.
+        /// Length limit in bytes, without the terminating zero.
         max: usize,
     },
-    /// Addresses of various lengths, one behind the other: composites of other
-    /// providers' addresses.
+    /// Addresses of variable length, one after the other: composites of other providers' addresses.
     Composite {
-        /// Most bytes of an address.
+        /// Length limit of an address in bytes.
         max: usize,
-        /// Reads its length from its beginning.
+        /// Determines the length from the beginning of an address.
         extent: fn(&[u8]) -> Extent,
     },
 }
 
-/// What the beginning of a composite address says about its length.
+/// What the beginning of a composite address tells about its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// So many bytes have to be seen first.
+    /// This many bytes are needed to determine it.
     Unseen(usize),
-    /// The address has so many bytes.
+    /// The address has this many bytes.
     Is(usize),
 }
 
@@ -70,27 +67,28 @@ pub enum Extent {
 pub struct Format {
     number: u32,
     layout: Layout,
-    /// Which internet addresses are of this format.
+    /// The address families that the format includes.
     takes_v4: bool,
     takes_v6: bool,
-    /// Whether bytes of the right length are an address.
+    /// Checks whether bytes of the right length are an address.
     check: fn(&[u8]) -> Result,
 }
 
 const AF_IB: u16 = 27;
-/// Longest address that a vector keeps. Lengths must fit `u16`.
+/// Length limit of an address in a vector, in bytes. It must fit `u16`, the length field of a
+/// record.
 const MAX_SIZE: usize = 4096;
 
 impl Format {
-    /// Internet addresses of either family (`FI_SOCKADDR_IP`).
+    /// IPv4 and IPv6 addresses (`FI_SOCKADDR_IP`).
     pub const IP: Format = Format::with(FI_SOCKADDR_IP, Layout::Internet);
     /// IPv4 addresses (`FI_SOCKADDR_IN`).
     pub const IN: Format = Format::with(FI_SOCKADDR_IN, Layout::Internet);
     /// IPv6 addresses (`FI_SOCKADDR_IN6`).
     pub const IN6: Format = Format::with(FI_SOCKADDR_IN6, Layout::Internet);
 
-    /// The format with this number (`fi_info::addr_format`), where the number
-    /// alone says it. `FI_ADDR_STR` is taken for internet addresses as text.
+    /// Returns the format with this number (`fi_info::addr_format`), if the number determines it.
+    /// `FI_ADDR_STR` is interpreted as internet addresses in text form.
     pub fn of(number: u32) -> Option<Self> {
         Some(match number {
             FI_SOCKADDR | FI_SOCKADDR_IP | FI_SOCKADDR_IN | FI_SOCKADDR_IN6 => {
@@ -106,8 +104,7 @@ impl Format {
         })
     }
 
-    /// Addresses of `size` bytes, which mean nothing to the vector: GIDs and
-    /// the formats of devices.
+    /// Opaque addresses of `size` bytes: GIDs and the formats of devices.
     pub const fn fixed(number: u32, size: usize) -> Self {
         Format::with(number, Layout::Fixed(size))
     }
@@ -117,14 +114,13 @@ impl Format {
         Format::with(FI_ADDR_STR, Layout::Text { max })
     }
 
-    /// Addresses of at most `max` bytes, which say themselves how long they
-    /// are.
+    /// Addresses of at most `max` bytes, which contain their length.
     pub const fn composite(number: u32, max: usize, extent: fn(&[u8]) -> Extent) -> Self {
         Format::with(number, Layout::Composite { max, extent })
     }
 
-    /// The same, but taking only addresses that `check` has nothing against.
-    /// Internet addresses are not asked about.
+    /// The same, restricted to addresses that `check` accepts. Internet addresses are not checked
+    /// by it.
     pub const fn checked_by(self, check: fn(&[u8]) -> Result) -> Self {
         Format { check, ..self }
     }
@@ -145,17 +141,17 @@ impl Format {
         self.number
     }
 
-    /// How the addresses lie in an array.
+    /// Returns the layout of the addresses in an array.
     pub fn layout(&self) -> Layout {
         self.layout
     }
 
-    /// Whether its addresses are internet addresses.
+    /// Returns whether the addresses are internet addresses.
     pub fn is_internet(&self) -> bool {
         matches!(self.layout, Layout::Internet | Layout::InternetText)
     }
 
-    /// Most bytes of an address, without the zero behind text; `None` for
+    /// Returns the length limit of an address in bytes, without the zero after text; `None` for
     /// internet addresses.
     pub fn max_size(&self) -> Option<usize> {
         match self.layout {
@@ -165,7 +161,7 @@ impl Format {
         }
     }
 
-    /// `-FI_EINVAL` for a format whose addresses no vector can keep.
+    /// Returns `-FI_EINVAL` for a format whose addresses cannot be stored.
     pub(super) fn validate(&self) -> Result {
         match self.max_size() {
             Some(max) if max == 0 || max > MAX_SIZE => Err(Errno::EINVAL),
@@ -173,7 +169,7 @@ impl Format {
         }
     }
 
-    /// The address in the bytes that C knows it as, text without its zero.
+    /// Reads an address from its C representation, text without the zero.
     pub fn read<'a>(&self, bytes: &'a [u8]) -> Result<Address<'a>> {
         let internet = match self.layout {
             Layout::Internet => sockaddr::decode(bytes),
@@ -183,7 +179,7 @@ impl Format {
         internet.map(Address::Internet).ok_or(Errno::EINVAL)
     }
 
-    /// Calls `take` with the bytes that C knows an address as.
+    /// Calls `take` with an address's C representation.
     pub fn write<R>(&self, addr: Address<'_>, take: impl FnOnce(&[u8]) -> R) -> R {
         let terminated = |text: &[u8]| [text, b"\0"].concat();
         match (addr, self.layout) {
@@ -196,8 +192,8 @@ impl Format {
         }
     }
 
-    /// Whether a vector of this format takes an address: `-FI_EADDRNOTAVAIL` for one where nobody can be, `-FI_EINVAL` for what
-    /// is no address of this format.
+    /// Checks whether a vector of this format accepts an address: `-FI_EADDRNOTAVAIL` for an
+    /// address that no peer can have, `-FI_EINVAL` for an address of another format.
     #[inline]
     pub(super) fn admit(&self, addr: &Address<'_>) -> Result {
         match addr {
@@ -220,9 +216,8 @@ impl Format {
         }
     }
 
-    /// An address as text (`fi_av_straddr`); `None` where its bytes are none
-    /// of this format, or the format has no text. A socket address may be of
-    /// another family than the format's.
+    /// Returns an address as text (fi_av_straddr(3)); `None` if it is not of this format, or the
+    /// format has no text. A socket address may have another family than the format's.
     pub fn to_text(&self, bytes: &[u8]) -> Option<String> {
         let number = match self.layout {
             Layout::Internet => FI_SOCKADDR,
@@ -238,7 +233,7 @@ impl fmt::Debug for Format {
     }
 }
 
-/// `sockaddr_ib`: its family comes first, its GID after eight bytes.
+/// `sockaddr_ib`: the family is first, the GID follows after eight bytes.
 fn infiniband(bytes: &[u8]) -> Result {
     if bytes.first_chunk().copied().map(u16::from_ne_bytes) != Some(AF_IB) {
         return Err(Errno::EINVAL);
@@ -246,7 +241,7 @@ fn infiniband(bytes: &[u8]) -> Result {
     not_zero(bytes.get(8..24).ok_or(Errno::EINVAL)?)
 }
 
-/// All zeros stand for no address.
+/// All zeros mean no address.
 fn not_zero(bytes: &[u8]) -> Result {
     if bytes.iter().all(|&byte| byte == 0) {
         return Err(Errno::EADDRNOTAVAIL);

@@ -1,5 +1,5 @@
-//! What an address vector knows about its addresses beside where they are:
-//! authorization keys and the application's own identifiers (fi_av(3)).
+//! What an address vector stores about its addresses in addition: authorization keys and the
+//! application's identifiers (fi_av(3)).
 
 use std::collections::HashMap;
 
@@ -11,14 +11,14 @@ const NOT_AVAILABLE: u64 = u64::MAX;
 /// The application's identifiers, reported in place of addresses.
 #[derive(Default)]
 pub struct UserIds {
-    /// Whether the vector was opened with `FI_AV_USER_ID`: an address without
-    /// an identifier is then reported as `FI_ADDR_NOTAVAIL`, not as itself.
+    /// Whether the vector was opened with `FI_AV_USER_ID`: an address without an identifier is then
+    /// reported as `FI_ADDR_NOTAVAIL`, otherwise as itself.
     required: bool,
     by_index: HashMap<u32, u64>,
 }
 
 impl UserIds {
-    /// None yet.
+    /// Creates an empty table.
     pub fn new(required: bool) -> Self {
         UserIds {
             required,
@@ -31,12 +31,12 @@ impl UserIds {
         self.by_index.insert(index, id);
     }
 
-    /// Forgets the identifier of an address that is removed.
+    /// Removes the identifier of an address that is removed.
     pub fn remove(&mut self, index: u32) {
         self.by_index.remove(&index);
     }
 
-    /// What completions report for an address.
+    /// Returns what completions report for an address.
     pub fn reported(&self, index: u32) -> u64 {
         match self.by_index.get(&index) {
             Some(&id) => id,
@@ -49,22 +49,21 @@ impl UserIds {
 /// One authorization key.
 struct AuthKey {
     bytes: Box<[u8]>,
-    /// How often it was inserted.
+    /// Number of insertions.
     count: usize,
     user_id: u64,
 }
 
-/// The authorization keys of a vector, and which of them addresses were
-/// inserted with.
+/// The authorization keys of a vector, and the key of each address that was inserted with one.
 #[derive(Default)]
 pub struct AuthKeys {
-    /// Removed ones leave a gap, which the next one fills.
+    /// A removed key leaves a gap, which the next one fills.
     keys: Vec<Option<AuthKey>>,
     of_address: HashMap<u32, u32>,
 }
 
 impl AuthKeys {
-    /// Adds a key; the same key again has the same handle.
+    /// Adds a key; the same key gets the same handle again.
     #[allow(clippy::indexing_slicing, reason = "the position is in the list")]
     pub fn insert(&mut self, bytes: &[u8]) -> Result<u32> {
         let known = self.keys.iter_mut().enumerate().find_map(|(at, key)| {
@@ -99,19 +98,18 @@ impl AuthKeys {
         self.keys.get(handle as usize)?.as_ref()
     }
 
-    /// The bytes of a key.
+    /// Returns the bytes of a key.
     pub fn get(&self, handle: u32) -> Option<&[u8]> {
         self.key(handle).map(|key| &*key.bytes)
     }
 
-    /// All keys.
+    /// Iterates over all keys.
     pub fn all(&self) -> impl Iterator<Item = (u32, &[u8])> {
         let keys = self.keys.iter().enumerate();
         keys.filter_map(|(at, key)| Some((at as u32, &*key.as_ref()?.bytes)))
     }
 
-    /// Takes one insertion of a key back; `-FI_EBUSY` while addresses were
-    /// inserted with it.
+    /// Undoes one insertion of a key; `-FI_EBUSY` while addresses use it.
     pub fn remove(&mut self, handle: u32) -> Result {
         let key = self.keys.get_mut(handle as usize).ok_or(Errno::EINVAL)?;
         let known = key.as_mut().ok_or(Errno::EINVAL)?;
@@ -133,17 +131,17 @@ impl AuthKeys {
         Ok(())
     }
 
-    /// The identifier of a key, `FI_ADDR_NOTAVAIL` where none was set.
+    /// Returns the identifier of a key, `FI_ADDR_NOTAVAIL` if none was set.
     pub fn user_id(&self, handle: u32) -> Option<u64> {
         self.key(handle).map(|key| key.user_id)
     }
 
-    /// The key that an address was inserted with.
+    /// Returns the key that an address was inserted with.
     pub fn of_address(&self, index: u32) -> Option<u32> {
         self.of_address.get(&index).copied()
     }
 
-    /// Notes the key that an address is inserted with.
+    /// Records the key of an address.
     pub fn assign(&mut self, index: u32, handle: Option<u32>) {
         match handle {
             Some(handle) => self.of_address.insert(index, handle),

@@ -1,6 +1,5 @@
-//! The array that a shared address vector offers at `map_addr` (fi_av(3)): its
-//! entry `i` is the `fi_addr_t` of the `i`th address. Only the application
-//! reads it.
+//! The array at `map_addr` of a shared address vector (fi_av(3)): entry `i` is the `fi_addr_t` of
+//! the `i`th address. Only the application reads it.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -11,21 +10,20 @@ use memmap2::{MmapOptions, MmapRaw};
 use crate::errno::{Errno, Result};
 use crate::own_file;
 
-/// Entries of an array for which the application expects fewer.
+/// Smallest number of entries of the array; unused ones take no memory.
 const MIN_ENTRIES: usize = 1 << 16;
 
 /// The mapped array.
 pub struct MapArray {
     file: File,
-    /// How many entries the file has room for. Later addresses are in the
-    /// vector, but not in the array.
+    /// Number of entries in the file. Addresses beyond it are in the vector, but not in the array.
     entries: u64,
     mapping: MmapRaw,
 }
 
 impl MapArray {
-    /// Makes the file, for at least `count` addresses. Entries take memory
-    /// once they are used.
+    /// Creates the file, for at least `count` addresses. Entries take memory only when they are
+    /// written.
     pub fn create(path: &Path, count: usize) -> Result {
         let file = own_file::open(path, false, true)?;
         file.set_len(0)?;
@@ -34,13 +32,13 @@ impl MapArray {
         Ok(())
     }
 
-    /// Maps the file for reading; `None` where that fails, since the address
-    /// vector works without.
+    /// Maps the file for reading. Returns `None` if that fails, since the address vector works
+    /// without it.
     pub fn open(path: &Path, read_only: bool) -> Option<Self> {
         let mapped = || {
             let file = own_file::open(path, read_only, false)?;
             let entries = file.metadata()?.len() / 8;
-            // A length that no table has is not mapped.
+            // A length beyond that of any table is not mapped.
             let entries = entries.min(super::table::CAPACITY as u64);
             let mapping = MmapOptions::new()
                 .len(entries as usize * 8)
@@ -62,12 +60,12 @@ impl MapArray {
             .ok()
     }
 
-    /// Where it is mapped.
+    /// Returns the address of the mapping.
     pub fn address(&self) -> usize {
         self.mapping.as_ptr() as usize
     }
 
-    /// Enters the indices from `first` up to, but not including, `end`.
+    /// Writes the indices from `first` up to, but not including, `end`.
     pub fn fill(&self, first: u64, end: u64) -> Result {
         let end = end.min(self.entries);
         if first < end {

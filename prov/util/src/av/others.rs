@@ -1,6 +1,6 @@
-//! What other processes change in the vectors that this one shares with them (fi_av(3)).
-//! Nobody tells of it: who keeps numbers of addresses asks the tables before it relies on
-//! them.
+//! Changes that other processes make in the vectors which this one shares with them (fi_av(3)). No
+//! event announces them: code that caches numbers of addresses reads the tables' state before it
+//! relies on them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -11,26 +11,26 @@ use parking_lot::Mutex;
 use super::shared::{Glance, State};
 use super::{INSERTIONS, Observer, REMOVALS};
 
-/// Whoever is told of removals from a vector.
+/// The observers of removals from a vector.
 pub(super) type Observers = Mutex<Vec<Weak<dyn Observer>>>;
 
-/// Set in [`REMOVALS`] while vectors are shared: what is compared with it differs, and so
-/// their tables are asked.
+/// Set in [`REMOVALS`] while vectors are shared: a saved version then always differs, so that the
+/// tables are read.
 pub(super) const ARE_SHARED: u64 = 1 << 63;
 
 /// The shared vectors that this process has open.
 static SHARED: Mutex<Vec<Weak<Watched>>> = Mutex::new(Vec::new());
 
-/// One of them.
+/// A shared vector.
 pub(super) struct Watched {
     table: Glance,
-    /// As it was last.
+    /// The table's state when it was last read.
     seen: Mutex<State>,
     observers: Arc<Observers>,
 }
 
 impl Watched {
-    /// Has a table asked as long as this is there.
+    /// Registers a table, which is read for as long as the result lives.
     pub fn new(table: Glance, observers: Arc<Observers>) -> Arc<Watched> {
         let seen = Mutex::new(table.state().unwrap_or_default());
         let watched = Arc::new(Watched {
@@ -72,14 +72,14 @@ impl Drop for Watched {
     }
 }
 
-/// Tells the observers of a vector that an address was removed, and whoever compares
+/// Informs the observers of a vector that an address was removed, and counts the removal for
 /// [`Changes`](super::Changes).
 pub(super) fn tell(observers: &Observers, fi_addr: u64) {
     let observers = observers.lock().clone();
     for observer in observers.iter().filter_map(Weak::upgrade) {
         observer.removed(fi_addr);
     }
-    // Whoever sees it finds that the observers know.
+    // Code that sees the new count finds that the observers were informed.
     count(&REMOVALS);
 }
 
@@ -87,9 +87,9 @@ fn count(changes: &AtomicU64) {
     changes.fetch_add(1, Ordering::Release);
 }
 
-/// Counts what other processes have changed.
+/// Counts the changes of other processes.
 pub(super) fn ask() {
-    // Who drops the last reference takes the lock.
+    // Dropping the last reference takes the lock, so the list is collected first.
     let shared: Vec<Arc<Watched>> = SHARED.lock().iter().filter_map(Weak::upgrade).collect();
     shared.iter().for_each(|watched| watched.ask());
 }

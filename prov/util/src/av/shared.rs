@@ -1,24 +1,21 @@
-//! An address table that processes share under a name (fi_av(3)).
+//! An address table that processes share by name (fi_av(3)).
 //!
-//! The table is a file in shared memory that is only read and written through
-//! system calls, never through a mapping: whatever another process does to the
-//! file, truncating it included, a read returns an error or other bytes, which
-//! are checked, and cannot fault. What this process keeps itself is the way
-//! back from an address to its index, which it extends when the table has
-//! grown.
+//! The table is a file in shared memory that is read and written only by system calls, never
+//! through a mapping: whatever another process does to the file, including truncating it, a read
+//! returns an error or other bytes, which are checked, and cannot fault. This process has its own
+//! hash table from addresses to indices, which it extends when the shared table has grown.
 //!
-//! Two kinds of locks keep order, both of which the kernel drops when their
-//! holder dies. Everybody who has the table open holds a shared `flock`; who
-//! can make it exclusive is alone with the file, and may start it anew or
-//! remove it. Writers exclude each other by a record lock. A slot counts once
-//! the header says so, which is written after the slot, so that a writer that
-//! dies half way has written nothing. A writer that is stopped while it holds
-//! the record lock delays others by [`PATIENCE`](super::write_lock::PATIENCE)
-//! at most; then their change fails with `-FI_EAGAIN`.
+//! Two kinds of locks are used, both of which the kernel releases when their holder dies. Every
+//! process that has the table open holds a shared `flock`; a process that can make it exclusive is
+//! the only one, and may initialise or remove the file. Writers exclude each other by a record
+//! lock. A slot is valid once the header includes it, and the header is written after the slot, so
+//! that a writer that dies in between has written nothing. A writer that is stopped while it holds
+//! the record lock delays others by at most [`PATIENCE`](super::write_lock::PATIENCE); then their
+//! change fails with `-FI_EAGAIN`.
 //!
-//! Everybody can write to `/dev/shm`, and the name can be predicted: a file is
-//! used only if it is a regular one of the effective user that nobody else can
-//! write to ([`own_file`](crate::own_file)).
+//! Every user can write to `/dev/shm`, and the name is predictable: a file is used only if it is a
+//! regular file of the effective user that other users cannot write to
+//! ([`own_file`](crate::own_file)).
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -39,15 +36,15 @@ use crate::errno::{Errno, Result};
 use crate::own_file;
 
 const MAGIC: u64 = u64::from_ne_bytes(*b"ofi-av\0\x02");
-/// Most slots of a table, so that a header which promises more than there are
-/// cannot make this process read and keep slots without end.
+/// Limit of the slots of a table: a header with a larger number must not make this process read and
+/// store slots without bound.
 const CAPACITY: usize = 1 << 24;
-/// Where slots begin.
+/// File offset of the first slot: the page behind the header.
 const FIRST_SLOT: u64 = 4096;
-/// Bytes that are read at once.
+/// Bytes per read.
 const CHUNK: usize = 64 * 1024;
 
-/// Which table to open, and how.
+/// The name of a table, and how to open it.
 #[derive(Clone, Copy, Debug)]
 pub struct Name<'a> {
     /// The name that the processes agreed on.
@@ -56,23 +53,23 @@ pub struct Name<'a> {
     pub domain: &'a str,
     /// The table must exist, and this process only reads it (`FI_READ`).
     pub read_only: bool,
-    /// How many addresses are expected, for the array at `map_addr`.
+    /// Expected number of addresses, for the array at `map_addr`.
     pub count: usize,
 }
 
-/// What the slots of a table hold: records of one size, whose first byte is 0
-/// in a free slot and only there.
+/// The records in the slots of a table. They have one size, and their first byte is 0 exactly in a
+/// free slot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Records {
-    /// Bytes of a record.
+    /// Size of a record in bytes.
     pub size: usize,
     /// The format of the addresses: `FI_SOCKADDR_*`, `FI_ADDR_*`.
     pub format: u32,
-    /// Bytes of a record that are no part of a peer's identity.
+    /// The bytes of a record that are not part of a peer's identity.
     pub ignored: Range<usize>,
 }
 
-/// A shared table of slots of one kind.
+/// A shared table of records of one kind.
 pub struct Shared {
     records: Records,
     file: Arc<File>,
@@ -84,48 +81,48 @@ pub struct Shared {
     local: Mutex<Local>,
 }
 
-/// A table without what this process has found in it.
+/// A table without this process's index of it, for reading its state.
 pub struct Glance {
     records: Records,
     file: Arc<File>,
 }
 
 impl Glance {
-    /// The table's state now.
+    /// Returns the current state of the table.
     ///
     /// # Errors
-    /// What the system says, `-FI_EIO` where it is none any more.
+    /// Those of the system, `-FI_EIO` if the file is not a valid table.
     pub fn state(&self) -> Result<State> {
         Header::read(&self.file, &self.records).map(State)
     }
 }
 
-/// What tells a table from itself after a change.
+/// The state of a table: equal states mean that nothing has changed.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct State(Header);
 
 impl State {
-    /// Whether the slots of then are as they were.
+    /// Returns whether the slots of the earlier state are unchanged.
     pub fn has_only_grown_since(&self, before: &State) -> bool {
         self.0.epoch == before.0.epoch && self.0.slots >= before.0.slots
     }
 }
 
-/// What this process knows about the table.
+/// This process's index of the table.
 #[derive(Default)]
 struct Local {
     hasher: DefaultHashBuilder,
-    /// The used slots: index and hash of their address.
+    /// The used slots: index and hash of the address.
     index: HashTable<(u32, u32)>,
     free: BinaryHeap<Reverse<u32>>,
-    /// As much of the table as `index` and `free` cover.
+    /// The state of the table that `index` and `free` reflect.
     seen: Header,
 }
 
-/// The beginning of the file.
+/// The header of the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Header {
-    /// Slots, used and free.
+    /// Number of slots, used and free.
     slots: u64,
     /// Counts changes of slots below `slots`.
     epoch: u64,
@@ -150,7 +147,7 @@ impl Header {
         bytes
     }
 
-    /// `None` for anything but the header of such a table.
+    /// Returns `None` if the bytes are not the header of such a table.
     #[allow(
         clippy::indexing_slicing,
         reason = "the offsets are constants within the header"
@@ -171,13 +168,14 @@ impl Header {
 }
 
 impl Shared {
-    /// Opens the table, creating it where there is none. `-FI_ENOENT` for a
-    /// table that must exist and does not, `-FI_EINVAL` for one that is not of
-    /// this kind, `-FI_EACCES` for a file that is not this user's own.
+    /// Opens the table, creating it if necessary.
+    ///
+    /// # Errors `-FI_ENOENT` for a table that must exist and does not, `-FI_EINVAL` for one of
+    /// another kind, `-FI_EACCES` for a file of another user.
     pub fn open(name: &Name<'_>, records: Records) -> Result<Self> {
         let path = path_of(name)?;
-        // Each round fails because another process opened or closed the table
-        // in between, which cannot go on for ever.
+        // A round fails because another process has opened or closed the table in the meantime,
+        // which ends after a few rounds.
         for round in 0..200 {
             if round > 0 {
                 std::thread::sleep(std::time::Duration::from_millis(1));
@@ -197,7 +195,7 @@ impl Shared {
         Err(Errno::EBUSY)
     }
 
-    /// One attempt to open; `None` where somebody else interfered.
+    /// One attempt to open the file; `None` if another process has interfered.
     fn attach(path: &Path, name: &Name<'_>, records: &Records) -> Result<Option<File>> {
         let file = own_file::open(path, name.read_only, !name.read_only)?;
         let alone = match file.try_lock() {
@@ -209,14 +207,14 @@ impl Shared {
             return Ok(None);
         }
         if alone && !name.read_only {
-            // New, or left behind by processes that were killed.
+            // The file is new, or was left behind by processes that were killed.
             file.set_len(0)?;
             file.set_len(FIRST_SLOT)?;
             MapArray::create(&map_path(path), name.count)?;
             file.write_all_at(&Header::default().encode(records), 0)?;
         }
-        // Somebody who has it exclusively is about to make or remove the table, or
-        // was stopped while doing so: no wait in the kernel.
+        // A process with the exclusive lock is creating or removing the table, or was stopped while
+        // doing so: this one does not wait in the kernel.
         match file.try_lock_shared() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Ok(None),
@@ -236,14 +234,14 @@ impl Shared {
                 );
                 Err(Errno::EINVAL)
             }
-            // Who makes it has not got that far, or died before.
+            // Its creator has not written the header, or has died before.
             Ok(()) => Ok(None),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// To look whether it has changed.
+    /// Returns the table for reading its state.
     pub fn glance(&self) -> Glance {
         Glance {
             records: self.records.clone(),
@@ -251,14 +249,14 @@ impl Shared {
         }
     }
 
-    /// Address of an array in memory whose entry `i` is the `fi_addr_t` of the
-    /// `i`th slot; 0 where it could not be mapped.
+    /// Returns the address of an array whose entry `i` is the `fi_addr_t` of the `i`th slot; 0 if
+    /// it could not be mapped.
     pub fn map_addr(&self) -> usize {
         self.map.as_ref().map_or(0, MapArray::address)
     }
 
-    /// The record at `index`; `None` for a free slot, beyond the end and where
-    /// it cannot be read.
+    /// Returns the record at `index`; `None` for a free slot, beyond the end, and after a read
+    /// error.
     pub fn get(&self, index: u32) -> Option<Vec<u8>> {
         if u64::from(index) >= self.header().ok()?.slots {
             return None;
@@ -278,7 +276,7 @@ impl Shared {
         FIRST_SLOT + slots * self.records.size as u64
     }
 
-    /// Addresses in the table.
+    /// Returns the number of addresses.
     pub fn len(&self) -> usize {
         let mut local = self.local();
         match self.catch_up(&mut local) {
@@ -287,14 +285,14 @@ impl Shared {
         }
     }
 
-    /// The index of the slot that holds the same peer as `record`.
+    /// Returns the index of the slot that holds the same peer as `record`.
     pub fn find(&self, record: &[u8]) -> Option<u32> {
         let mut local = self.local();
         self.catch_up(&mut local).ok()?;
         self.find_known(&local, record, &[])
     }
 
-    /// `written` are the records beyond the slots that `local` has seen.
+    /// Like `find`, where `written` are the new records beyond the slots that `local` reflects.
     fn find_known(&self, local: &Local, record: &[u8], written: &[Vec<u8>]) -> Option<u32> {
         let (short, hash) = local.hash(&self.records, record);
         local
@@ -313,9 +311,11 @@ impl Shared {
             .map(|&(index, _)| index)
     }
 
-    /// Inserts addresses and reports the index of each: a known one's index,
-    /// or the lowest free one; `-FI_ENOMEM` where the table is full.
-    /// `-FI_EACCES` for a table open for reading only.
+    /// Inserts addresses and reports the index of each: that of a known address, or the lowest free
+    /// one.
+    ///
+    /// # Errors `-FI_EACCES` for a table that is open for reading only; for a single address
+    /// `-FI_ENOMEM` if the table is full.
     pub fn insert(
         &self,
         records: impl Iterator<Item = Result<Vec<u8>>>,
@@ -352,7 +352,7 @@ impl Shared {
             outcomes.push(outcome);
         }
         if let Err(error) = self.append(&mut header, &written) {
-            // Nothing beyond what was seen counts; forget what was noted.
+            // The appended slots are not valid; the index is rebuilt from the table.
             *local = Local::default();
             return Err(error);
         }
@@ -361,7 +361,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Writes new slots, then the header that makes them count.
+    /// Writes new slots, then the header that makes them valid.
     fn append(&self, header: &mut Header, records: &[Vec<u8>]) -> Result {
         let first = header.slots;
         if !records.is_empty() {
@@ -381,7 +381,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Frees a slot; `-FI_EINVAL` where it holds no address.
+    /// Frees a slot; `-FI_EINVAL` if it holds no address.
     pub fn remove(&self, index: u32) -> Result {
         if self.read_only {
             return Err(Errno::EACCES);
@@ -415,7 +415,7 @@ impl Shared {
         self.local.lock()
     }
 
-    /// Learns what other processes changed since the last time.
+    /// Updates the index with changes of other processes.
     #[allow(clippy::indexing_slicing, reason = "limited to the bytes")]
     fn catch_up(&self, local: &mut Local) -> Result {
         let now = self.header()?;
@@ -431,7 +431,7 @@ impl Shared {
         while next < now.slots {
             let wanted = (now.slots - next).min((bytes.len() / size) as u64) as usize;
             let bytes = &mut bytes[..wanted * size];
-            // Slots that the header promises and the file lacks end it here.
+            // Reading ends with an error at slots that the header includes and the file does not.
             self.file.read_exact_at(bytes, self.offset(next))?;
             for record in bytes.chunks_exact(size) {
                 if is_used(record) {
@@ -448,7 +448,7 @@ impl Shared {
 }
 
 impl Local {
-    /// Notes that the slot at `index` is used.
+    /// Records that the slot at `index` is used.
     fn note(&mut self, records: &Records, index: u32, record: &[u8]) {
         let (short, hash) = self.hash(records, record);
         self.index
@@ -462,7 +462,7 @@ impl Local {
 }
 
 impl Records {
-    /// What decides whether two records are of the same peer.
+    /// Returns the bytes that identify a peer.
     fn identity<'a>(&self, record: &'a [u8]) -> [&'a [u8]; 2] {
         let Range { start, end } = self.ignored;
         [
@@ -476,19 +476,19 @@ impl Records {
     }
 }
 
-/// Whether a record is of a slot that holds an address.
+/// Returns whether a record belongs to a used slot.
 fn is_used(record: &[u8]) -> bool {
     record.first().is_some_and(|&first| first != 0)
 }
 
-/// The hash that a stored half stands for. The index looks at the low bits and
-/// at the highest ones.
+/// Extends a stored half of a hash to a whole one. The hash table uses the low bits and the highest
+/// ones.
 fn widen(short: u32) -> u64 {
     u64::from(short) << 32 | u64::from(short)
 }
 
-/// The name of the table's file: what is not plainly a file name is written as
-/// `%xx`.
+/// Returns the path of the table's file: characters other than letters, digits, `_` and `-` are
+/// written as `%xx`.
 fn path_of(name: &Name<'_>) -> Result<PathBuf> {
     let mut file = format!("ofi-av-{}-", rustix::process::geteuid().as_raw());
     for part in [name.domain, "\0", name.name] {
@@ -500,7 +500,7 @@ fn path_of(name: &Name<'_>) -> Result<PathBuf> {
             }
         }
     }
-    // Room for the suffix of the array's file.
+    // Leaves room for the suffix of the array's file.
     if name.name.is_empty() || file.len() > 240 {
         return Err(Errno::EINVAL);
     }
@@ -509,11 +509,11 @@ fn path_of(name: &Name<'_>) -> Result<PathBuf> {
 
 /// The file of the array at `map_addr`.
 fn map_path(path: &Path) -> PathBuf {
-    // In a table's own name there is no such dot.
+    // The table's own name contains no such dot.
     path.with_added_extension("map")
 }
 
-/// Whether the file has not been removed or replaced meanwhile.
+/// Returns whether the file has not been removed or replaced.
 fn is_at(file: &File, path: &Path) -> Result<bool> {
     let open = file.metadata()?;
     match std::fs::symlink_metadata(path) {
@@ -525,17 +525,17 @@ fn is_at(file: &File, path: &Path) -> Result<bool> {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // A forked child has the same locks as its parent, and leaves them alone.
+        // A forked child shares its parent's locks, and must not release them.
         if self.process != std::process::id() {
             return;
         }
-        // The last one out removes the files. Who has just opened them will
-        // notice and start again.
+        // The last process removes the files. A process that has just opened them will notice and
+        // start again.
         if self.file.try_lock().is_ok() && is_at(&self.file, &self.path).unwrap_or(false) {
             let _ = std::fs::remove_file(map_path(&self.path));
             let _ = std::fs::remove_file(&self.path);
         }
-        // A forked child may have the file open, and the lock with it.
+        // A forked child may have the file open, and therefore the lock.
         let _ = self.file.unlock();
     }
 }

@@ -1,6 +1,5 @@
-//! The slots of a table in this process's memory, by index: addresses and
-//! gaps. Storage grows piece by piece: it never moves and wastes at most one
-//! piece.
+//! The slots of a table in this process's memory, by index: addresses and gaps. Storage grows in
+//! chunks: it never moves, and wastes at most one chunk.
 
 #![allow(
     clippy::indexing_slicing,
@@ -14,45 +13,45 @@ use hashbrown::DefaultHashBuilder;
 
 use super::entry::Entry;
 
-/// Slots in one piece of storage.
+/// Slots per chunk of storage.
 const PIECE: usize = 1024;
-/// Slots that the first piece begins with, so that a small table stays small.
+/// Initial capacity of the first chunk in slots, so that a small table stays small.
 const FIRST: usize = 4;
 
-/// Slots for one kind of addresses.
+/// Storage for addresses of one kind.
 pub trait Slots {
-    /// An address as it is put in and read.
+    /// An address as it is stored and read.
     type Address<'a>: Copy
     where
         Self: 'a;
 
-    /// Slots, used and free.
+    /// Returns the number of slots, used and free.
     fn len(&self) -> usize;
 
-    /// The address at an index; `None` for a free slot and beyond the end.
+    /// Returns the address at an index; `None` for a free slot and beyond the end.
     fn get(&self, at: usize) -> Option<Self::Address<'_>>;
 
-    /// All addresses with their indices.
+    /// Iterates over all addresses with their indices.
     fn used(&self) -> impl Iterator<Item = (usize, Self::Address<'_>)>;
 
-    /// Adds a slot at the end.
+    /// Appends a slot.
     fn push(&mut self, addr: Option<Self::Address<'_>>);
 
-    /// Changes the slot at an index below the end.
+    /// Replaces the slot at an index below the end.
     fn set(&mut self, at: usize, addr: Option<Self::Address<'_>>);
 
-    /// Whether two addresses are the same peer's.
+    /// Returns whether two addresses identify the same peer.
     fn same(a: Self::Address<'_>, b: Self::Address<'_>) -> bool;
 
-    /// The hash of what makes up a peer's identity.
+    /// Returns the hash of a peer's identity.
     fn hash(hasher: &DefaultHashBuilder, addr: Self::Address<'_>) -> u64;
 }
 
-/// Pieces of values, `width` of which make a slot.
+/// Chunks of values, `width` of which make up a slot.
 struct Pieces<T> {
-    /// All pieces but the last are full.
+    /// All chunks but the last are full.
     pieces: Vec<Vec<T>>,
-    /// Slots in them.
+    /// Number of slots.
     len: usize,
 }
 
@@ -62,7 +61,7 @@ impl<T> Pieces<T> {
         len: 0,
     };
 
-    /// The piece that one more slot goes to.
+    /// Returns the chunk for one more slot.
     #[inline]
     fn grow(&mut self, width: usize) -> &mut Vec<T> {
         let piece = self.len / PIECE;
@@ -89,7 +88,7 @@ impl<T> DerefMut for Pieces<T> {
     }
 }
 
-/// Internet addresses, packed.
+/// Packed internet addresses.
 pub struct Packed<E>(Pieces<E>);
 
 impl<E> Default for Packed<E> {
@@ -132,16 +131,16 @@ impl<E: Entry> Slots for Packed<E> {
     }
 }
 
-/// Addresses of one size, which mean nothing: a byte that says whether the
-/// slot is used, then the address.
+/// Opaque addresses of one size: a byte that tells whether the slot is used, followed by the
+/// address.
 pub struct Fixed {
     pieces: Pieces<u8>,
-    /// Bytes of an address.
+    /// Size of an address in bytes.
     size: usize,
 }
 
 impl Fixed {
-    /// For addresses of `size` bytes.
+    /// Creates storage for addresses of `size` bytes.
     pub fn new(size: usize) -> Self {
         Fixed {
             pieces: Pieces::NONE,
@@ -204,7 +203,7 @@ impl Slots for Fixed {
     }
 }
 
-/// Addresses of any length, each in memory of its own.
+/// Addresses of any length, each in its own allocation.
 pub struct Varied(Pieces<Option<Box<[u8]>>>);
 
 impl Default for Varied {

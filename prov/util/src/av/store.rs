@@ -1,4 +1,4 @@
-//! Where the addresses of a vector are: the table that suits its format.
+//! The addresses of a vector, in the table that suits its format.
 
 use std::net::SocketAddr;
 
@@ -25,22 +25,22 @@ enum Kind {
     Shared(Shared),
 }
 
-/// Which index a new address gets.
+/// The index of a new address.
 #[derive(Clone, Copy, Debug)]
 pub enum Place {
-    /// The lowest free one.
+    /// The lowest free index.
     Any,
-    /// This one.
+    /// This index.
     At(u32),
 }
 
 impl Store {
-    /// A store for about `count` addresses, or the one that processes share.
+    /// Creates a store for about `count` addresses, or opens the shared one.
     pub fn open(format: Format, count: usize, shared: Option<&Name<'_>>) -> Result<Self> {
         format.validate()?;
         let kind = match (shared, format.layout()) {
             (Some(name), _) => Kind::Shared(Shared::open(name, records(&format))?),
-            // A vector for both families begins with the small slots.
+            // A vector for both address families starts with the smaller slots.
             (None, Layout::Internet | Layout::InternetText) => {
                 Kind::V4(Table::expecting(count, Packed::default()))
             }
@@ -52,7 +52,7 @@ impl Store {
         Ok(Store { format, kind })
     }
 
-    /// The table that processes share, if it is one.
+    /// Returns the shared table, if it is one.
     pub fn shared(&self) -> Option<&Shared> {
         match &self.kind {
             Kind::Shared(shared) => Some(shared),
@@ -60,7 +60,7 @@ impl Store {
         }
     }
 
-    /// How many addresses there are.
+    /// Returns the number of addresses.
     pub fn len(&self) -> usize {
         match &self.kind {
             Kind::V4(table) => table.len(),
@@ -86,7 +86,7 @@ impl Store {
         }
     }
 
-    /// The index of an address.
+    /// Returns the index of an address.
     pub fn find(&self, addr: &Address<'_>) -> Option<u32> {
         match (&self.kind, addr) {
             (_, Address::Internet(addr)) => self.find_internet(addr),
@@ -97,7 +97,7 @@ impl Store {
         }
     }
 
-    /// [`Store::find`] of an internet address.
+    /// Returns the index of an internet address.
     #[inline]
     pub fn find_internet(&self, addr: &SocketAddr) -> Option<u32> {
         match &self.kind {
@@ -108,8 +108,8 @@ impl Store {
         }
     }
 
-    /// Inserts into a table of this process: the index of the address, which
-    /// is an old one where `accept` agrees to it.
+    /// Inserts into a table of this process, and returns the index of the address: an existing one
+    /// if `accept` agrees to it.
     #[inline]
     pub fn insert(
         &mut self,
@@ -138,8 +138,8 @@ impl Store {
         }
     }
 
-    /// Takes one insertion back: whether the index is free now, for another
-    /// address if `reuse` says so. `-FI_EINVAL` where there is no address.
+    /// Undoes one insertion. Returns whether the index is free, which another address may get if
+    /// `reuse` is set; `-FI_EINVAL` if there is no address.
     pub fn remove(&mut self, index: u32, reuse: bool) -> Result<bool> {
         let gone = match &mut self.kind {
             Kind::V4(table) => table.remove(index, reuse),
@@ -174,11 +174,10 @@ fn insert<S: Slots>(
     }
 }
 
-/// Bytes before the address in the record of one that is of any length: that
-/// the slot is used, and the length.
+/// Size of the prefix of a record with an address of any length: the used flag and the length.
 const LENGTH_END: usize = 3;
 
-/// What the shared table of a format holds.
+/// Returns the record type of a shared table with this format.
 fn records(format: &Format) -> Records {
     match format.max_size() {
         None if format.number() == FI_SOCKADDR_IN => Records {
@@ -199,7 +198,7 @@ fn records(format: &Format) -> Records {
     }
 }
 
-/// The record of an address.
+/// Encodes an address as a record.
 #[allow(
     clippy::indexing_slicing,
     reason = "a record has room for a length and more"
@@ -227,8 +226,8 @@ pub fn encode(format: &Format, addr: &Address<'_>) -> Result<Vec<u8>> {
     Ok(record)
 }
 
-/// The address in a record; `None` for bytes that another process wrote and
-/// that are none.
+/// Decodes the address in a record; `None` for invalid bytes, which another process may have
+/// written.
 fn decode<'a>(format: &Format, record: &'a [u8]) -> Option<Address<'a>> {
     if format.number() == FI_SOCKADDR_IN {
         return Some(V4Entry::decode(record)?.unpack()?.into());

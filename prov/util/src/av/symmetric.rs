@@ -1,4 +1,4 @@
-//! The addresses that fi_av_insertsym(3) means: ranges of nodes and services.
+//! The addresses of fi_av_insertsym(3): ranges of nodes and services.
 
 use std::ffi::{CStr, CString};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -14,18 +14,18 @@ pub struct Symmetric {
     node_count: usize,
     services: Services,
     service_count: usize,
-    /// `AF_INET`, `AF_INET6` or 0 for either.
+    /// `AF_INET`, `AF_INET6`, or 0 for either.
     family: i32,
 }
 
-/// The first node, and how the following ones are named.
+/// The first node, and how its successors are named.
 enum Nodes {
     V4(Ipv4Addr),
-    /// With the number of its interface, or 0.
+    /// With its scope id (interface number), or 0.
     V6(Ipv6Addr, u32),
-    /// A name or a string address, without successors.
+    /// A name or a string address, which has no successor.
     One(CString),
-    /// A name that ends in a number, which has at least `width` digits.
+    /// A name that ends in a number with at least `width` digits.
     Numbered {
         stem: String,
         first: u64,
@@ -36,13 +36,15 @@ enum Nodes {
 enum Services {
     Ports(u16),
     One(CString),
-    /// The node is a string address, which has its port.
+    /// The node is a string address that includes the port.
     InNode,
 }
 
 impl Symmetric {
-    /// `-FI_EINVAL` for ranges that leave the address space, and for several
-    /// nodes or services whose first has no number.
+    /// Creates a range.
+    ///
+    /// # Errors `-FI_EINVAL` for a range that leaves the address space, and for several nodes or
+    /// services whose first one has no number.
     pub fn new(
         node: Option<&CStr>,
         node_count: usize,
@@ -66,14 +68,14 @@ impl Symmetric {
         })
     }
 
-    /// Whether addresses come without asking a name server.
+    /// Returns whether the addresses are known without a name look-up.
     pub fn is_numeric(&self) -> bool {
         matches!(self.nodes, Nodes::V4(_) | Nodes::V6(..))
             && matches!(self.services, Services::Ports(_))
     }
 
-    /// The addresses, all services of a node before the next node; errors
-    /// where a name does not resolve.
+    /// Iterates over the addresses: all services of a node before the next node. A name that does
+    /// not resolve is an error.
     pub fn addresses(&self) -> impl Iterator<Item = Result<SocketAddr>> + '_ {
         (0..self.node_count).flat_map(move |node| {
             (0..self.service_count).map(move |service| self.address(node, service))
@@ -126,7 +128,7 @@ impl Symmetric {
     }
 }
 
-/// An IPv6 address, which may name its interface (`fe80::1%eth0`, `fe80::1%2`).
+/// Parses an IPv6 address, which may name its interface (`fe80::1%eth0`, `fe80::1%2`).
 fn scoped(text: &str) -> Option<(Ipv6Addr, u32)> {
     let Some((ip, zone)) = text.split_once('%') else {
         return Some((text.parse().ok()?, 0));
@@ -267,7 +269,7 @@ mod tests {
             "[fe80::2%1]:8",
         ];
         assert!(addrs.eq(expected.map(|addr| addr.parse::<SocketAddr>().unwrap())));
-        // By its name, which every system has.
+        // By the name that every Linux system has.
         assert_eq!(all(c"fe80::1%lo", c"7"), all(c"fe80::1%1", c"7"));
         assert!(scoped("fe80::1%no-such-interface").is_none());
     }

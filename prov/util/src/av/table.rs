@@ -1,5 +1,4 @@
-//! A table of addresses in this process's memory, with the way back from an
-//! address to its index.
+//! A table of addresses in this process's memory, with a hash table from addresses to indices.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -10,27 +9,27 @@ use hashbrown::HashTable;
 use super::entry::Entry;
 use super::slots::{Packed, Slots};
 
-/// Most slots a table can have. Indices must fit `u32`.
+/// Limit of the slots of a table. Indices must fit `u32`.
 pub const CAPACITY: usize = u32::MAX as usize;
 
 /// Addresses by index, and indices by address.
 pub struct Table<S> {
     slots: S,
-    /// The used slots, by the hash of their address.
+    /// The used slots, by the hash of the address.
     index: HashTable<u32>,
     hasher: DefaultHashBuilder,
-    /// Free slots below the end, lowest first; none in a table whose indices
-    /// are given.
+    /// Free slots below the end, lowest first; empty in a table whose indices are given by the
+    /// caller.
     free: BinaryHeap<Reverse<u32>>,
-    /// How often, beyond the first time, an address was inserted.
+    /// The number of insertions of an address beyond the first.
     again: HashMap<u32, u32>,
 }
 
-/// Most addresses that room is made for before they come.
+/// Limit of the number of addresses for which memory is allocated in advance.
 const MAX_EXPECTED: usize = 1 << 20;
 
 impl<S: Slots> Table<S> {
-    /// An empty table for about so many addresses.
+    /// Creates an empty table for about this many addresses.
     pub fn expecting(count: usize, slots: S) -> Self {
         Table {
             slots,
@@ -41,32 +40,31 @@ impl<S: Slots> Table<S> {
         }
     }
 
-    /// Addresses in the table.
+    /// Returns the number of addresses.
     pub fn len(&self) -> usize {
         self.index.len()
     }
 
-    /// The address at `index`, where there is one.
+    /// Returns the address at `index`, if there is one.
     #[inline]
     pub fn get(&self, index: u32) -> Option<S::Address<'_>> {
         self.slots.get(index as usize)
     }
 
-    /// The index of a slot that holds the same peer as `addr`.
+    /// Returns the index of a slot that holds the same peer as `addr`.
     #[inline]
     pub fn find(&self, addr: S::Address<'_>) -> Option<u32> {
         self.find_accepted(self.hash(addr), addr, |_| true)
     }
 
-    /// The hash of an address, for [`Table::find_accepted`] and what follows
-    /// it.
+    /// Returns the hash of an address, for [`Table::find_accepted`] and insertions.
     #[inline]
     pub fn hash(&self, addr: S::Address<'_>) -> u64 {
         S::hash(&self.hasher, addr)
     }
 
-    /// [`Table::find`] of an address whose hash is known, and of a slot that
-    /// `accept` agrees to.
+    /// [`Table::find`] for an address with a known hash, restricted to slots that `accept` agrees
+    /// to.
     #[inline]
     pub fn find_accepted(
         &self,
@@ -79,8 +77,7 @@ impl<S: Slots> Table<S> {
         self.index.find(hash, is_it).copied()
     }
 
-    /// Puts an address into the lowest free slot; `None` when the table is
-    /// full.
+    /// Inserts an address into the lowest free slot; `None` if the table is full.
     #[inline]
     pub fn insert(&mut self, hash: u64, addr: S::Address<'_>) -> Option<u32> {
         let index = match self.free.pop() {
@@ -101,8 +98,8 @@ impl<S: Slots> Table<S> {
         Some(index)
     }
 
-    /// Puts an address into the slot at `index`, which is free; all other
-    /// indices of this table are given, too.
+    /// Inserts an address into the free slot at `index`; all indices of this table are given by the
+    /// caller.
     pub fn insert_at(&mut self, index: u32, hash: u64, addr: S::Address<'_>) {
         while self.slots.len() <= index as usize {
             self.slots.push(None);
@@ -111,7 +108,7 @@ impl<S: Slots> Table<S> {
         self.enter(index, hash);
     }
 
-    /// Enters a slot, which is used already, into the index.
+    /// Adds a used slot to the hash table.
     #[inline]
     fn enter(&mut self, index: u32, hash: u64) {
         if self.index.len() == self.index.capacity() {
@@ -124,9 +121,9 @@ impl<S: Slots> Table<S> {
         });
     }
 
-    /// Makes the index anew from all used slots, with room for more. The slots know
-    /// all that it holds, so the old one can go first, and reading the slots
-    /// in order is faster than in the order of the old one.
+    /// Rebuilds the hash table from all used slots, with room for more. The slots contain
+    /// everything, so the old hash table is dropped first, and reading the slots in order is faster
+    /// than in hash order.
     #[cold]
     fn grow(&mut self) {
         let len = self.index.len();
@@ -134,19 +131,18 @@ impl<S: Slots> Table<S> {
         self.index = HashTable::with_capacity(len + len / 2 + 4);
         for (index, addr) in self.slots.used() {
             let hash = S::hash(&self.hasher, addr);
-            // There is room for all of them.
+            // The capacity is sufficient, so this does not rehash.
             self.index.insert_unique(hash, index as u32, |_| 0);
         }
     }
 
-    /// Counts one more insertion of the address at `index`.
+    /// Counts another insertion of the address at `index`.
     pub fn insert_again(&mut self, index: u32) {
         *self.again.entry(index).or_default() += 1;
     }
 
-    /// Takes one insertion back: `Some(true)` where the slot is free now,
-    /// `Some(false)` where the address had been inserted more often, `None`
-    /// where there is none. A freed slot is used again if `reuse` says so.
+    /// Undoes one insertion: `Some(true)` if the slot is free, `Some(false)` if the address was
+    /// inserted more often, `None` if there is no address. A free slot is reused if `reuse` is set.
     pub fn remove(&mut self, index: u32, reuse: bool) -> Option<bool> {
         let hash = S::hash(&self.hasher, self.get(index)?);
         if let Some(more) = self.again.get_mut(&index) {
@@ -168,8 +164,8 @@ impl<S: Slots> Table<S> {
 }
 
 impl<E: Entry> Table<Packed<E>> {
-    /// The same table with slots of another kind, which must hold every
-    /// address of this one.
+    /// Converts the table to slots of another kind, which must be able to hold every address of
+    /// this one.
     pub fn convert<F: Entry>(&self) -> Table<Packed<F>> {
         let mut table = Table::expecting(self.len(), Packed::default());
         table.free = self.free.clone();

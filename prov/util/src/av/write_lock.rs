@@ -1,8 +1,7 @@
-//! The right to write to a file, among all who have it open.
+//! An exclusive write lock on a file, among all open files of it.
 //!
-//! It is a record lock of the open file (`F_OFD_SETLK`, fcntl_locking(2)), so
-//! that it excludes the other threads of a process, too, ends with its holder,
-//! and leaves flock(2) alone.
+//! It is a record lock of the open file (`F_OFD_SETLK`, fcntl_locking(2)), so that it also excludes
+//! the other threads of a process, ends with its holder, and is independent of flock(2).
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -10,22 +9,22 @@ use std::time::{Duration, Instant};
 
 use crate::errno::{Errno, Result};
 
-/// How long to wait for a holder. A writer has the lock for microseconds; one that
-/// has it for longer was stopped, and may never go on.
+/// How long to wait for a holder. A writer holds the lock for microseconds; one that holds it for
+/// longer was stopped, and may never continue.
 pub const PATIENCE: Duration = Duration::from_secs(1);
-/// Pause between two attempts, short beside the milliseconds that the insertion of
-/// many addresses takes.
+/// Pause between two attempts: short compared with the milliseconds that inserting many addresses
+/// takes.
 const PAUSE: Duration = Duration::from_micros(100);
 
 /// Holds the lock until it is dropped.
 pub struct WriteLock<'a>(&'a File);
 
 impl<'a> WriteLock<'a> {
-    /// Waits until nobody else has the lock, for [`PATIENCE`] at most.
+    /// Waits until the lock is free, for at most [`PATIENCE`].
     ///
     /// # Errors
-    /// `-FI_EAGAIN` if somebody else has it all that time, `-FI_EBADF` if the file
-    /// is not open for writing, `-FI_ENOLCK`.
+    /// `-FI_EAGAIN` if another holder keeps it all that time, `-FI_EBADF` if the file is not open
+    /// for writing, `-FI_ENOLCK`.
     pub fn take(file: &'a File) -> Result<Self> {
         Self::take_within(file, PATIENCE)
     }
@@ -61,7 +60,7 @@ impl Drop for WriteLock<'_> {
     }
 }
 
-/// Sets the lock on the whole file.
+/// Sets a lock on the whole file.
 fn set(file: &File, kind: libc::c_int) -> Result {
     let lock = libc::flock {
         l_type: kind as _,
@@ -93,7 +92,7 @@ mod tests {
         [file, again.unwrap()]
     }
 
-    /// Whether somebody else's lock keeps this open file from one.
+    /// Returns whether another lock prevents this open file from locking.
     fn is_locked(file: &File) -> bool {
         let mut lock = libc::flock {
             l_type: libc::F_WRLCK as _,

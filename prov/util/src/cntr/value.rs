@@ -1,9 +1,8 @@
-//! The two numbers of a counter, and the flag that tells updates to ring.
+//! The two numbers of a counter, and the flag that makes updates ring the bell.
 //!
-//! A thread that is about to sleep sets the flag and then looks at the numbers
-//! once more; an update changes a number and then looks at the flag. Both
-//! change the number's atomic (the sleeper by adding nothing), so one of them
-//! comes first there: either the sleeper sees the update, or the update sees
+//! A thread that is about to sleep sets the flag and then reads the numbers again; an update
+//! changes a number and then reads the flag. Both modify the number's atomic (the sleeper by adding
+//! zero), so one of them comes first there: either the sleeper sees the update, or the update sees
 //! the flag. No fence is needed for that.
 
 #[cfg(loom)]
@@ -14,9 +13,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 pub(super) struct Value {
     count: AtomicU64,
     errors: AtomicU64,
-    /// The next update has to ring.
+    /// The next update has to ring the bell.
     armed: AtomicBool,
-    /// `count` and `errors` as the application knows them from polling.
+    /// The values of `count` and `errors` that polling has reported to the application.
     known_count: AtomicU64,
     known_errors: AtomicU64,
 }
@@ -42,7 +41,7 @@ impl Value {
         self.errors.load(Ordering::Acquire)
     }
 
-    /// This and the other updates return whether the caller has to ring.
+    /// Like the other updates, returns whether the caller has to ring the bell.
     #[inline]
     #[must_use]
     pub(super) fn add(&self, amount: u64) -> bool {
@@ -70,13 +69,13 @@ impl Value {
         self.disarm()
     }
 
-    /// The application itself is about to add these.
+    /// Records that the application itself is about to add these.
     pub(super) fn expect(&self, count: u64, errors: u64) {
         self.known_count.fetch_add(count, Ordering::Relaxed);
         self.known_errors.fetch_add(errors, Ordering::Relaxed);
     }
 
-    /// Makes the next update ring; the numbers from after that.
+    /// Makes the next update ring the bell, and returns the numbers read afterwards.
     pub(super) fn arm(&self) -> (u64, u64) {
         self.armed.store(true, Ordering::Relaxed);
         (
@@ -85,13 +84,13 @@ impl Value {
         )
     }
 
-    /// Whether the numbers differ from what polling told last.
+    /// Returns whether the numbers differ from those that polling has reported.
     pub(super) fn has_news(&self) -> bool {
         self.get() != self.known_count.load(Ordering::Relaxed)
             || self.get_error() != self.known_errors.load(Ordering::Relaxed)
     }
 
-    /// [`Value::has_news`], which makes them known.
+    /// [`Value::has_news`], which also records the numbers as reported.
     pub(super) fn take_news(&self) -> bool {
         let count = self.get();
         let errors = self.get_error();

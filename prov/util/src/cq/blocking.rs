@@ -1,4 +1,4 @@
-//! Blocking reads of a completion queue, and what wakes them (fi_cq(3)).
+//! Blocking reads of a completion queue, and the signal that ends them (fi_cq(3)).
 
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
@@ -8,13 +8,12 @@ use crate::errno::{Errno, Result};
 use crate::wait::{Attachment, Deadline, Pause, Sources, Waitable, Wake};
 
 impl Cq {
-    /// [`Cq::read`] that waits, up to `timeout` milliseconds (negative: for
-    /// ever), until `threshold` completions are there, or fewer and an error.
+    /// Begins an [`Cq::read`] that waits, for up to `timeout` milliseconds (negative: without
+    /// limit), until `threshold` completions are pending, or fewer and an error.
     ///
     /// # Errors
-    /// Those of [`Cq::read`], where `FI_EAGAIN` means that the time is over or
-    /// that [`Cq::signal`] was called; `FI_ENOSYS` if the queue has no wait
-    /// object of its own.
+    /// Those of [`Cq::read`], where `FI_EAGAIN` means that the timeout has expired or
+    /// [`Cq::signal`] was called; `FI_ENOSYS` if the queue has no wait object of its own.
     pub fn start_blocking(
         &self,
         count: usize,
@@ -27,7 +26,7 @@ impl Cq {
         Ok(BlockingRead {
             waiter: Waiter {
                 cq: self,
-                // More than there is room for may never come.
+                // Flow control may prevent more entries than this.
                 threshold: threshold.clamp(1, count.max(1)).min(self.unasked),
                 answered: self.answered.load(Ordering::Relaxed),
             },
@@ -36,10 +35,10 @@ impl Cq {
         })
     }
 
-    /// All rounds of it, for a caller in Rust. The thread must not be cancelled meanwhile.
+    /// Runs a whole blocking read, for callers in Rust. The thread must not be cancelled meanwhile.
     ///
     /// # Errors
-    /// Those of its rounds.
+    /// Those of [`BlockingRead::round`].
     pub fn read_blocking(
         &self,
         count: usize,
@@ -57,7 +56,8 @@ impl Cq {
         }
     }
 
-    /// Makes all blocked reads return, or the next one if there is none.
+    /// Implements fi_cq_signal(3): makes all blocked reads return, or the next one if there is
+    /// none.
     ///
     /// # Errors
     /// `FI_ENOSYS` if the queue has no wait object.
@@ -72,7 +72,7 @@ impl Cq {
         Ok(())
     }
 
-    /// Arms for `threshold` entries; whether fewer are there, and no error.
+    /// Arms the bell for `threshold` entries. Returns whether fewer are pending, and no error.
     pub(super) fn arm_at(&self, threshold: usize) -> bool {
         let mut state = self.state.lock();
         if self.pending.load(Ordering::Relaxed) >= threshold || state.error_is_pending() {
@@ -101,7 +101,7 @@ impl Waitable for Cq {
     }
 }
 
-/// A blocking read. Nothing is to be done when it is given up.
+/// A blocking read. It needs no clean-up when it is abandoned.
 #[derive(Clone, Copy)]
 pub struct BlockingRead<'a> {
     waiter: Waiter<'a>,
@@ -110,8 +110,8 @@ pub struct BlockingRead<'a> {
 }
 
 impl BlockingRead<'_> {
-    /// What the read does after its thread woke (the first time: with [`Wake::Ready`]):
-    /// the outcome, or the next pause.
+    /// The step after the thread woke (at first: with [`Wake::Ready`]). Returns the outcome or the
+    /// next pause.
     pub fn round(
         &self,
         woke: Wake,
@@ -146,7 +146,7 @@ impl BlockingRead<'_> {
 struct Waiter<'a> {
     cq: &'a Cq,
     threshold: usize,
-    /// [`Cq::answered`] when it came.
+    /// The value of [`Cq::answered`] at the beginning.
     answered: u64,
 }
 
@@ -156,7 +156,7 @@ impl Waiter<'_> {
         pending >= self.threshold || (pending > 0 && self.cq.state.lock().error_is_pending())
     }
 
-    /// How often the queue was signalled, if that was since this thread came.
+    /// Returns the number of signals, if there was one since the read began.
     fn signalled(&self) -> Option<u64> {
         let signals = self.cq.signals.load(Ordering::Acquire);
         (signals > self.answered).then_some(signals)

@@ -1,4 +1,4 @@
-//! What a provider reports about an operation.
+//! The content of completions and error entries.
 
 use std::ffi::c_void;
 
@@ -6,21 +6,20 @@ use fabric_abi::{FI_ADDR_NOTAVAIL, fi_addr_t};
 
 use crate::errno::Errno;
 
-/// An operation that succeeded. It begins with a `struct fi_cq_tagged_entry`
-/// (fi_cq(3)), and so with the entries of all other formats, which are that one
-/// cut short.
+/// The completion of a successful operation. It begins with a `struct fi_cq_tagged_entry`
+/// (fi_cq(3)), and therefore with the entries of all other formats, which are prefixes of that one.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Completion {
-    /// The operation's context; null where it had none.
+    /// The operation's context; null if it had none.
     pub context: *mut c_void,
-    /// What was completed: `FI_SEND | FI_MSG` and the like.
+    /// The kind of operation: `FI_SEND | FI_MSG` and the like.
     pub flags: u64,
-    /// Bytes received.
+    /// Number of bytes received.
     pub len: usize,
     /// Start of the data in a multi-receive buffer.
     pub buf: *mut c_void,
-    /// Data that came with the message, where `flags` has `FI_REMOTE_CQ_DATA`.
+    /// Immediate data, if `flags` has `FI_REMOTE_CQ_DATA`.
     pub data: u64,
     /// Tag of a received tagged message.
     pub tag: u64,
@@ -35,7 +34,7 @@ unsafe impl Send for Completion {}
 unsafe impl Sync for Completion {}
 
 impl Completion {
-    /// Nothing but a context and flags.
+    /// Creates a completion with a context and flags.
     #[inline]
     pub const fn new(context: *mut c_void, flags: u64) -> Self {
         Self {
@@ -63,23 +62,23 @@ const _: () = {
     assert!(offset_of!(Completion, src) == size_of::<entry>());
 };
 
-/// An operation that failed (`struct fi_cq_err_entry`).
+/// The completion of a failed operation (`struct fi_cq_err_entry`).
 #[derive(Clone, Debug)]
 pub struct ErrorCompletion {
-    /// What is known about the operation.
+    /// The operation.
     pub completion: Completion,
-    /// Bytes of the message that found no room.
+    /// Number of bytes of the message that did not fit.
     pub olen: usize,
-    /// Why it failed.
+    /// The error.
     pub err: Errno,
-    /// The provider's own number for that.
+    /// The provider-specific error number.
     pub prov_errno: i32,
-    /// More about it, in a form that depends on the error.
+    /// Additional data, whose form depends on the error.
     pub err_data: Box<[u8]>,
 }
 
 impl ErrorCompletion {
-    /// `completion` failed with `err`, and nothing more is known.
+    /// Creates an entry for an operation that failed with `err`, without further information.
     pub fn new(completion: Completion, err: Errno) -> Self {
         Self {
             completion,
@@ -90,7 +89,7 @@ impl ErrorCompletion {
         }
     }
 
-    /// A message of which `olen` bytes found no room.
+    /// Creates an entry for a message of which `olen` bytes did not fit.
     pub fn truncated(completion: Completion, olen: usize) -> Self {
         Self {
             olen,

@@ -1,4 +1,4 @@
-//! How completion queues are opened, and what their entries consist of (fi_cq(3)).
+//! The attributes of completion queues, and the formats of their entries (fi_cq(3)).
 
 use fabric_abi::{fi_cq_data_entry, fi_cq_entry, fi_cq_msg_entry, fi_cq_tagged_entry};
 
@@ -7,7 +7,7 @@ use crate::errno::Result;
 use crate::sync::LockKind;
 use crate::wait::Attachment;
 
-/// What an entry consists of (`enum fi_cq_format`).
+/// The format of an entry (`enum fi_cq_format`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CqFormat {
     /// `struct fi_cq_entry`
@@ -21,7 +21,7 @@ pub enum CqFormat {
 }
 
 impl CqFormat {
-    /// Bytes of an entry.
+    /// Returns the size of an entry in bytes.
     pub(super) fn entry_size(self) -> usize {
         match self {
             CqFormat::Context => size_of::<fi_cq_entry>(),
@@ -32,32 +32,31 @@ impl CqFormat {
     }
 }
 
-/// How to open a queue.
+/// The attributes of a queue.
 pub struct CqConfig {
-    /// What an entry consists of.
+    /// The format of entries.
     pub format: CqFormat,
-    /// Entries to set memory aside for; 0: the library chooses.
+    /// Number of entries to allocate; 0 for the default.
     pub size: usize,
-    /// Whether source addresses are kept for `readfrom`.
+    /// Whether source addresses are kept for fi_cq_readfrom(3).
     pub with_sources: bool,
-    /// Whether the threading level makes threads meet here.
+    /// The kind of lock that the threading level requires.
     pub lock: LockKind,
-    /// What to wait with.
+    /// The wait object.
     pub wait: Attachment,
-    /// Whether blocking reads name a number of entries to wait for
-    /// (`FI_CQ_COND_THRESHOLD`).
+    /// Whether blocking reads wait for a number of entries (`FI_CQ_COND_THRESHOLD`).
     pub by_threshold: bool,
-    /// Interface version of the application, on which error entries depend.
+    /// Interface version of the application, which determines the layout of error entries.
     pub api_version: u32,
-    /// Unread entries from which on peers add none for which no receive was posted
-    /// (immediate data of remote writes and atomic operations): the links that bring
-    /// such operations wait until entries are read. At least `size`.
+    /// Flow control: number of unread entries from which on peers add none without a posted receive
+    /// (immediate data of remote writes and atomic operations). The links that carry such
+    /// operations wait until entries are read. At least `size`.
     pub unasked: usize,
-    /// The queue that everything goes to instead (fi_peer(3)).
+    /// The queue that gets all entries of this one (fi_peer(3)).
     pub owner: Option<Box<dyn CqOwner>>,
 }
 
-/// A queue of entries with all that there is to say, and with nothing to wait with.
+/// A queue with entries in the longest format, and without a wait object.
 impl Default for CqConfig {
     fn default() -> Self {
         CqConfig {
@@ -74,7 +73,7 @@ impl Default for CqConfig {
     }
 }
 
-/// A queue of another provider which takes this one's completions.
+/// Another provider's queue that receives this one's completions.
 pub trait CqOwner: Send + Sync {
     /// Takes a completion.
     fn write(&self, completion: &Completion) -> Result;

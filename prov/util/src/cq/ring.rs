@@ -1,30 +1,29 @@
-//! Completions, one after another.
+//! The ring buffer of a completion queue.
 
 use super::Completion;
 use crate::errno::{Errno, Result};
 
-/// A ring that grows when it is full: a completion is never dropped.
+/// A ring buffer that grows when it is full: a completion is never dropped.
 pub(super) struct Ring {
-    /// A power of two of them.
+    /// The slots; their number is a power of two.
     entries: Vec<Completion>,
-    /// Entries that there is room for: all of them, or none if the ring is
-    /// closed.
+    /// Usable slots: all of them, or none if the ring is closed.
     room: u64,
-    /// Entries ever taken out.
+    /// Number of entries ever removed.
     head: u64,
-    /// Entries ever put in, at most `entries.len()` more than `head`.
+    /// Number of entries ever added, at most `entries.len()` more than `head`.
     tail: u64,
-    /// What the ring goes back to when it has emptied.
+    /// The capacity to which the ring returns when it is empty.
     usual_capacity: usize,
-    /// Whether there are more entries than that.
+    /// Whether the capacity exceeds `usual_capacity`.
     has_grown: bool,
 }
 
-/// Memory is not set aside for more entries than these before they exist.
+/// Limit of the slots that are allocated in advance; larger queues grow on demand.
 const MAX_USUAL_CAPACITY: usize = 1 << 14;
 
 impl Ring {
-    /// Room for `size` entries at least, before it has to grow.
+    /// Creates a ring with at least `size` slots, before it has to grow.
     pub(super) fn new(size: usize) -> Result<Self> {
         let usual_capacity = size.clamp(2, MAX_USUAL_CAPACITY).next_power_of_two();
         Ok(Self {
@@ -37,17 +36,18 @@ impl Ring {
         })
     }
 
-    /// Number of entries ever put in: the position of the next one.
+    /// Returns the number of entries ever added: the position of the next one.
     pub(super) fn tail(&self) -> u64 {
         self.tail
     }
 
-    /// Position of the entry that is read next.
+    /// Returns the position of the entry that is read next.
     pub(super) fn head(&self) -> u64 {
         self.head
     }
 
-    /// Adds an entry, unless the ring is full or closed; whether it did.
+    /// The fast path of `push`: adds an entry, unless the ring is full or closed. Returns whether
+    /// it did.
     #[inline(always)]
     pub(super) fn push_at_once(&mut self, make: impl FnOnce() -> Completion) -> bool {
         if self.tail.wrapping_sub(self.head) >= self.room {
@@ -64,7 +64,7 @@ impl Ring {
     /// Adds an entry.
     ///
     /// # Errors
-    /// `FI_ENOMEM` when the ring is full and cannot grow, or closed.
+    /// `FI_ENOMEM` if the ring is full and cannot grow, or is closed.
     pub(super) fn push(&mut self, completion: &Completion) -> Result {
         if self.push_at_once(|| *completion) {
             return Ok(());
@@ -79,12 +79,12 @@ impl Ring {
         }
     }
 
-    /// Takes no more entries from now on.
+    /// Rejects all later entries.
     pub(super) fn close(&mut self) {
         self.room = 0;
     }
 
-    /// Takes out up to `count` entries before position `end`.
+    /// Removes up to `count` entries before position `end`.
     #[inline(always)]
     pub(super) fn take(
         &mut self,
@@ -94,8 +94,7 @@ impl Ring {
     ) -> usize {
         let available = end.min(self.tail) - self.head;
         let count = count.min(available as usize);
-        // Not in `self` meanwhile: the sink writes to memory that might be it,
-        // as far as the compiler knows.
+        // Local copies: the sink writes to memory that, for all the compiler knows, may be `self`.
         let (entries, mut head) = (&self.entries[..], self.head);
         for _ in 0..count {
             if let Some(entry) = entries.get(head as usize & (entries.len() - 1)) {
@@ -110,8 +109,8 @@ impl Ring {
         count
     }
 
-    /// Takes out an entry before position `end`; `false` if there is none, or if
-    /// there is more to do.
+    /// The fast path of `take`: removes one entry before position `end`. Returns `false` if there
+    /// is none, or if the ring has to shrink.
     #[inline(always)]
     pub(super) fn take_single(&mut self, end: u64, sink: impl FnOnce(&Completion)) -> bool {
         if self.head == self.tail || self.head == end || self.has_grown {
@@ -137,12 +136,11 @@ impl Ring {
         if self.head != self.tail {
             return;
         }
-        // Without memory for a small ring, the large one serves.
+        // If there is no memory for a small ring, the large one stays.
         let _ = self.resize(self.usual_capacity);
     }
 
-    /// Moves the entries to a ring of `capacity`, a power of two that holds
-    /// them.
+    /// Moves the entries to a ring of `capacity`, a power of two that holds them.
     #[cold]
     #[inline(never)]
     #[allow(
@@ -164,8 +162,8 @@ impl Ring {
 }
 
 fn vacant(len: usize) -> Result<Vec<Completion>> {
-    // The last entry is to share no cache line with whatever comes after it,
-    // such as another queue's first.
+    // The padding keeps the last entry from sharing a cache line with other memory, such as the
+    // first entry of another queue.
     const APART: usize = 128_usize.div_ceil(size_of::<Completion>());
     let mut memory = Vec::new();
     memory

@@ -1,4 +1,4 @@
-//! The attributes of a domain.
+//! Compares the attributes of a domain.
 
 use fabric_abi::*;
 
@@ -6,7 +6,7 @@ use super::super::mismatch::{Mismatch, Value};
 use super::super::*;
 use super::{Outcome, at_most, key_size, named, ranked, requires, within};
 
-/// Rank among the threading levels, from the one that asks most of a provider.
+/// Rank of a threading level, from the one that demands most of a provider.
 fn threading_rank(level: u32) -> u32 {
     match level {
         FI_THREAD_SAFE => 1,
@@ -19,7 +19,7 @@ fn threading_rank(level: u32) -> u32 {
     }
 }
 
-/// Rank among the progress models, from the one that asks most of a provider.
+/// Rank of a progress model, from the one that demands most of a provider.
 fn progress_rank(model: u32) -> u32 {
     match model {
         FI_PROGRESS_AUTO => 1,
@@ -30,7 +30,7 @@ fn progress_rank(model: u32) -> u32 {
     }
 }
 
-/// Rank among the resource management models, likewise.
+/// Rank of a resource management model, likewise.
 fn resource_rank(model: u32) -> u32 {
     match model {
         FI_RM_ENABLED => 1,
@@ -40,9 +40,9 @@ fn resource_rank(model: u32) -> u32 {
     }
 }
 
-/// Compares the attributes of the domain (fi_domain(3)). Numbers of objects, of contexts
-/// and of groups, the size of a memory key and the model of control progress are told to
-/// callers, and rule nothing out: callers copy them from elsewhere.
+/// Compares the attributes of a domain (fi_domain(3)). The numbers of objects, contexts and groups,
+/// the size of a memory key and the model of control progress are reported to callers but not
+/// compared: callers copy them from other results.
 pub fn check_domain(base: &DomainAttr, api: u32, hints: &Hints, asked: &DomainAttr) -> Outcome {
     ranked(
         "domain_attr->threading",
@@ -125,7 +125,7 @@ fn check_domain_since_1_5(base: &DomainAttr, api: u32, asked: &DomainAttr) -> Ou
         )?;
     }
     if api >= version(2, 5) {
-        // 0 on the provider's side is the full range.
+        // 0 on the provider's side means the full range.
         for (attribute, asked, base) in [
             (
                 "domain_attr->max_cntr_value",
@@ -161,7 +161,7 @@ fn check_mr_mode(base: i32, api: u32, hints: &Hints, asked: i32) -> Outcome {
             _ => false,
         }
     } else if asked & old != 0 {
-        // One of the old modes stands alone.
+        // An old mode must not be combined with others.
         (asked == MR_BASIC || asked == MR_SCALABLE) && base & asked != 0
     } else {
         let required = mr_modes_for(hints.caps, base);
@@ -177,8 +177,8 @@ fn check_mr_mode(base: i32, api: u32, hints: &Hints, asked: i32) -> Outcome {
     })
 }
 
-/// The registration modes, out of those a provider requires, that matter
-/// under the capabilities.
+/// Returns the registration modes, of those that a provider requires, that apply under these
+/// capabilities.
 pub fn mr_modes_for(caps: u64, mut mr_mode: i32) -> i32 {
     if caps & FI_HMEM == 0 {
         mr_mode &= !FI_MR_HMEM;
