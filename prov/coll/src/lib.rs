@@ -149,7 +149,6 @@ pub struct CollDomain {
 }
 
 impl domain::Domain for CollDomain {
-    type Fabric = CollFabric;
     type Endpoint = CollEndpoint;
     type SharedReceive = NoSharedReceive;
 

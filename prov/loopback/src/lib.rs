@@ -81,7 +81,6 @@ impl named::Naming for Loopback {
 pub struct Joined(Arc<Lane<Network>>);
 
 impl Provider for Joined {
-    type Fabric = SoftFabric<Joined>;
     type Core = Network;
     type Setup = ();
 

@@ -24,7 +24,6 @@ use crate::engine::Core;
 use crate::engine::below::{Below, Setting};
 use crate::engine::buffered::{Bounds, Buffered};
 use crate::engine::endpoint::Rdm;
-use crate::fabric::Fabric;
 use crate::memory;
 use crate::offer;
 use crate::params::{ATOMIC_LIMIT, ATOMICS, Params};
@@ -110,7 +109,6 @@ fn is_local(core: &Info) -> bool {
 }
 
 impl Provider for Layered {
-    type Fabric = Fabric;
     type Core = Core;
     type Setup = Setup;
 

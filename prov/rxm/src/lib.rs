@@ -23,5 +23,8 @@ pub mod wire;
 
 pub use provider::{Rxm, provider};
 
+/// Version of the provider, which goes with that of the library: 2.7.0.
+const VERSION: u32 = prov_util::attr::version(207, 0);
+
 /// Where the provider logs.
 const LOG: prov_util::logging::Targets = prov_util::log_targets!("ofi_rxm");

@@ -9,9 +9,9 @@ use prov_util::below;
 use prov_util::errno::{Errno, Result};
 use prov_util::resolve::{Query, resolve};
 
+use crate::VERSION;
 use crate::address;
 use crate::params::Params;
-use crate::provider::VERSION;
 use crate::wire::packet::HEAD;
 
 /// What the endpoints below have to have: long messages are read, or written.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::rendezvous::Door;
 use fabric_abi::FI_ADDR_STR;
 use prov_local::onesided::table::RegionTable;
-use prov_message::objects::{Domain, Enabling, Provider, SoftEndpoint, SoftFabric};
+use prov_message::objects::{Domain, Enabling, Provider, SoftEndpoint};
 use prov_message::{Lane, Signals};
 use prov_util::attr::Info;
 use prov_util::av::format::Format;
@@ -49,7 +49,6 @@ impl Local {
 }
 
 impl Provider for Local {
-    type Fabric = SoftFabric<Local>;
     type Core = Core;
     type Setup = Setup;
 

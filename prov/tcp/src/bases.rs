@@ -5,8 +5,8 @@ use prov_message::attributes;
 use prov_util::attr::{ANY_KEY_SIZE, Base, Info};
 use prov_util::buffer::can_write_back;
 
+use crate::VERSION;
 use crate::params::Params;
-use crate::provider::VERSION;
 use crate::wire;
 
 /// What only endpoints with several peers have.

@@ -22,18 +22,14 @@ use prov_util::sync::LockKind;
 use crate::LOG;
 use crate::engine::ending::closing;
 use crate::engine::link::endpoint::{Kind, Msg, OwnPart};
-use crate::engine::link::listener::{Incomer, ListenerKind};
+use crate::engine::link::listener::{BACKLOG, Incomer, ListenerKind};
 use crate::engine::link::rdm::Rdm;
 use crate::engine::link::socket;
 use crate::engine::{Core, Lane};
-use crate::fabric::Fabric;
 use crate::params::{self, Params};
 use crate::passive::PassiveEndpoint;
 use crate::wire::authentication::Key;
 use crate::wire::handshake::{Features, MAX_DATA};
-
-/// Connections that may wait to be taken from the system.
-pub const BACKLOG: i32 = 4096;
 
 type Endpoint = SoftEndpoint<Tcp>;
 
@@ -119,7 +115,6 @@ fn events(bound: &Enabling<'_, Tcp>) -> Option<ConnectionEvents> {
 }
 
 impl Provider for Tcp {
-    type Fabric = Fabric;
     type Core = Core;
     type Setup = Setup;
 

@@ -10,10 +10,9 @@ use prov_util::progress::Progress;
 use prov_util::sockaddr;
 
 use crate::LOG;
-use crate::domain::BACKLOG;
 use crate::engine::Lane;
 use crate::engine::link::keys::ListenerKey;
-use crate::engine::link::listener::{Incomer, ListenerKind, RequestSink};
+use crate::engine::link::listener::{BACKLOG, Incomer, ListenerKind, RequestSink};
 use crate::engine::link::socket;
 use crate::params::Params;
 use crate::wire::authentication::Key;

@@ -3,18 +3,15 @@
 use std::ffi::CStr;
 use std::sync::Arc;
 
-use prov_util::attr::{FabricAttr, Info, Request, ip, version};
+use prov_util::attr::{FabricAttr, Info, Request, ip};
 use prov_util::errno::Result;
 use prov_util::logging::Targets;
 use prov_util::provider::{Provider, fi_provider};
 
-use crate::LOG;
 use crate::bases::bases;
 use crate::fabric::Fabric;
 use crate::params::Params;
-
-/// Version of the provider, which goes with that of the library: 2.7.0.
-pub const VERSION: u32 = version(207, 0);
+use crate::{LOG, VERSION};
 
 /// The provider, with what the user has set.
 pub struct Tcp {

@@ -8,13 +8,23 @@ use fabric_abi::FI_SOCKADDR_IB;
 use prov_util::errno::{Errno, Result};
 use prov_util::sockaddr;
 
-use crate::device::PortSpace;
 use crate::sys::rdmacm::storage;
 
 /// `AF_IB`
 const FAMILY_INFINIBAND: u16 = 27;
 /// Bytes of a `struct sockaddr_ib`.
 const SIZE_INFINIBAND: usize = 48;
+
+/// The port spaces of RDMA CM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PortSpace {
+    /// Reliable connections between IP addresses.
+    Tcp,
+    /// Requests and answers alone, between IP addresses.
+    Udp,
+    /// Between InfiniBand addresses.
+    Infiniband,
+}
 
 /// An address that RDMA CM takes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

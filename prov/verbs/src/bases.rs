@@ -7,13 +7,12 @@ use fabric_abi::*;
 use prov_util::attr::{Base, DomainAttr, EpAttr, FabricAttr, Info, MR_BASIC, Nic, RxAttr, TxAttr};
 use prov_util::errno::Result;
 
+use crate::VERSION;
 use crate::device::{
-    CompletionQueue, Context, Limits, PairConfig, Pairing, Port, ProtectionDomain, QueuePair,
-    contexts,
+    CompletionQueue, Context, Limits, PREFIX, PairConfig, Pairing, Port, ProtectionDomain,
+    QueuePair, contexts,
 };
-use crate::endpoint::PREFIX;
 use crate::params::{Params, is_listed};
-use crate::provider::VERSION;
 
 const MSG_TX_CAPS: u64 = FI_MSG | FI_RMA | FI_SEND | FI_READ | FI_WRITE;
 const MSG_RX_CAPS: u64 = FI_MSG | FI_RMA | FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE;

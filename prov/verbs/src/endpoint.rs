@@ -14,7 +14,6 @@ use prov_util::attr::Info;
 use prov_util::cq::Cq;
 use prov_util::endpoint::{self, Bindings, OptionValue};
 use prov_util::errno::{Errno, Result};
-use prov_util::ffi::domain::DomainObject;
 use prov_util::ffi::ep::EndpointObject;
 use prov_util::ffi::{Handle, Use};
 use prov_util::process::Process;
@@ -22,20 +21,19 @@ use prov_util::progress::{Progress, QueueName};
 use prov_util::request::{Access, Atomic, Receive, RemoteAccess, Transmit};
 
 use crate::device::{Gather, Keys, PairConfig, Pairing, QueuePair, Verb};
-use crate::domain::{Domain, Xrc};
 use crate::lane::{Lane, Operation, Receiver, Seat, Seats, Sender, Shared, Work};
 use crate::link::Link;
 use crate::manager::{DATA_LIMIT, XRC_DATA_LIMIT, XrcEnd};
+use crate::resources::{Resources, Xrc};
 use crate::shared_receive::SharedReceive;
 use connected::{Connected, End};
 use datagrams::Datagrams;
 
 pub use atomics::is_offered;
-pub use datagrams::{Name, PREFIX, getinfo};
 
 /// An endpoint.
 pub struct Endpoint {
-    domain: Handle<DomainObject<Domain>>,
+    domain: Arc<Resources>,
     sizes: Sizes,
     kind: Kind,
     /// Where its requests are, once it is enabled.
@@ -67,7 +65,7 @@ struct Sizes {
 }
 
 impl Sizes {
-    fn of(domain: &Domain, info: &Info, longest: usize) -> Self {
+    fn of(domain: &Resources, info: &Info, longest: usize) -> Self {
         let params = &domain.params;
         let or = |size: usize, usual: usize| if size == 0 { usual } else { size };
         let most = domain.limits.requests_per_pair;
@@ -85,25 +83,20 @@ impl Sizes {
 
 impl Endpoint {
     /// One that is connected to a single peer.
-    pub fn connected(domain: Handle<DomainObject<Domain>>, info: &Info) -> Result<Self> {
+    pub fn connected(domain: Arc<Resources>, info: &Info) -> Result<Self> {
         let kind = Kind::Connected(Box::new(Connected::open(&domain, info)?));
         let longest = domain.port.longest_message;
         Ok(Self::of_kind(domain, info, kind, longest))
     }
 
     /// One that sends datagrams to many.
-    pub fn datagrams(domain: Handle<DomainObject<Domain>>, info: &Info) -> Result<Self> {
+    pub fn datagrams(domain: Arc<Resources>, info: &Info) -> Result<Self> {
         let kind = Kind::Datagrams(Datagrams::open(&domain, info)?);
         let longest = domain.port.mtu;
         Ok(Self::of_kind(domain, info, kind, longest))
     }
 
-    fn of_kind(
-        domain: Handle<DomainObject<Domain>>,
-        info: &Info,
-        kind: Kind,
-        longest: usize,
-    ) -> Self {
+    fn of_kind(domain: Arc<Resources>, info: &Info, kind: Kind, longest: usize) -> Self {
         Endpoint {
             sizes: Sizes::of(&domain, info, longest),
             domain,

@@ -16,6 +16,7 @@ use crate::manager::{Incomer, Manager};
 use crate::name_server::NameServer;
 use crate::params::Params;
 use crate::passive::{Passive, PassiveEndpoint};
+use crate::resources::Resources;
 
 /// A fabric.
 pub struct Fabric {
@@ -58,7 +59,8 @@ impl domain::Fabric for Fabric {
     fn domain(this: &Handle<FabricObject<Self>>, info: &Info) -> Result<Domain> {
         info.domain.authorization()?;
         let (manager, requests) = (this.manager()?, this.requests.clone());
-        Domain::open(this.params.clone(), manager, requests, info)
+        let resources = Resources::open(this.params.clone(), manager, requests, info)?;
+        Ok(Domain(Arc::new(resources)))
     }
 
     fn passive_endpoint(this: &Handle<FabricObject<Self>>, info: &Info) -> Result<PassiveEndpoint> {

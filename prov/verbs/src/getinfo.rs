@@ -3,6 +3,8 @@
 //! Connected endpoints have the addresses that RDMA CM knows of its devices, and
 //! it is asked which device leads to a peer.
 
+mod datagrams;
+
 use fabric_abi::*;
 use prov_util::attr::{Base, Ends, Hints, Info, Request, address_format_fits};
 use prov_util::errno::{Errno, Result};
@@ -38,7 +40,7 @@ pub fn getinfo(request: &Request<'_>, params: &Params) -> Result<Vec<Info>> {
         .into_iter()
         .partition(|base| base.limits.ep.ep_type == FI_EP_MSG);
     let connected = getinfo_connected(request, params, &connected);
-    let datagrams = crate::endpoint::getinfo(request, params, &datagrams);
+    let datagrams = datagrams::getinfo(request, params, &datagrams);
     match (connected, datagrams) {
         (Ok(connected), Ok(datagrams)) => Ok([connected, datagrams].concat()),
         (Ok(infos), Err(_)) | (Err(_), Ok(infos)) => Ok(infos),
@@ -171,7 +173,7 @@ fn is_at(own: &Own, address: &SocketAddress) -> bool {
 
 /// The domain for datagrams of the port that has the node which the caller names as its
 /// own (`FI_SOURCE`); `None` where any will do. `-FI_ENODATA` where there is none.
-pub fn datagrams_source(request: &Request<'_>) -> Result<Option<String>> {
+fn datagrams_source(request: &Request<'_>) -> Result<Option<String>> {
     if request.node.is_none() || request.flags & FI_SOURCE == 0 {
         return Ok(None);
     }

@@ -15,15 +15,20 @@ mod lane;
 mod link;
 mod manager;
 mod mr;
+mod name;
 mod name_server;
 mod notes;
 mod params;
 mod passive;
 mod provider;
+mod resources;
 mod shared_receive;
 mod sys;
 
 pub use provider::{Verbs, provider};
+
+/// Version of the provider, which goes with that of the library: 2.7.0.
+const VERSION: u32 = prov_util::attr::version(207, 0);
 
 /// Where the provider logs.
 const LOG: prov_util::logging::Targets = prov_util::log_targets!("verbs");

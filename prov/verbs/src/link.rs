@@ -4,9 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
+use slotmap::DefaultKey;
 
 use crate::failure::Failure;
-use crate::manager::{EndKey, Lost};
+use crate::notes::Notes;
+
+/// Names an end of a connection, or a listener, of a manager.
+pub type EndKey = DefaultKey;
+
+/// Connections of a manager that requests have failed of, and that it has not ended yet: the lane that hears of a
+/// failure waits for no manager, whose next turn ends them.
+pub type Lost = Notes<EndKey>;
 
 /// Shared by the connection manager, which knows, and those who post and hear what
 /// became of that.

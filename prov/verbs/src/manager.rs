@@ -5,7 +5,6 @@ mod connection;
 mod crossing;
 mod enabled;
 mod hello;
-mod lost;
 mod message;
 #[cfg(test)]
 mod tests;
@@ -24,11 +23,10 @@ use prov_util::progress::Progress;
 use prov_util::warn_again;
 use slotmap::{DefaultKey, Key, KeyData, SlotMap};
 
-use crate::address::SocketAddress;
-use crate::device::{
-    Channel, Context, DeviceEvent, Event, EventKind, Id, PortSpace, QueuePair, is_number,
-};
+use crate::address::{PortSpace, SocketAddress};
+use crate::device::{Channel, Context, DeviceEvent, Event, EventKind, Id, QueuePair, is_number};
 use crate::lane::{Ear, Seats};
+use crate::link::{EndKey, Lost};
 use connection::{Connection, RESOLVING_MS, Stage};
 use crossing::{Asked, Crossing, Initiators, Role};
 use enabled::Enabled;
@@ -38,14 +36,10 @@ use watch::Watch;
 pub use connection::{EndConfig, EndParts};
 pub use crossing::XrcEnd;
 pub use hello::DATA_LIMIT as XRC_DATA_LIMIT;
-pub use lost::Lost;
 pub use message::DATA_LIMIT;
 
 /// Events that one turn takes: who drives it wants something else.
 const MOST_EVENTS: usize = 64;
-
-/// Names an end of a connection, or a listener.
-pub type EndKey = DefaultKey;
 
 /// All ends and listeners of a fabric, with the channel of their events.
 pub struct Manager {

@@ -5,48 +5,11 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use fabric_abi::{FI_READ, FI_RECV, FI_REMOTE_READ, FI_REMOTE_WRITE};
-use prov_util::attr::Opaque;
 use prov_util::errno::{Errno, Result};
 use prov_util::mr::cache::{self, Cache, CacheLimits};
 use prov_util::mr::{Device, NOT_KEPT, Place, Registration, Request};
 
-use crate::device::{Access, MemoryRegion, ProtectionDomain};
-
-/// What a descriptor says of a region.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LocalKey {
-    /// The device's key.
-    pub key: u32,
-    /// Whether this process can read the memory, and not only the device.
-    pub is_readable: bool,
-}
-
-impl LocalKey {
-    /// Set in every descriptor, which must not be 0.
-    const MARK: usize = 1 << 32;
-    /// Set where the process cannot read.
-    const UNREADABLE: usize = 1 << 33;
-
-    /// From what requests bring along. An application may make it up; the device
-    /// then finds no such region.
-    #[inline(always)]
-    pub fn of_desc(desc: Opaque) -> Self {
-        let desc = desc.0.addr();
-        LocalKey {
-            key: desc as u32,
-            is_readable: desc & Self::UNREADABLE == 0,
-        }
-    }
-
-    fn to_desc(self) -> usize {
-        let place = if self.is_readable {
-            0
-        } else {
-            Self::UNREADABLE
-        };
-        self.key as usize | Self::MARK | place
-    }
-}
+use crate::device::{Access, LocalKey, MemoryRegion, ProtectionDomain};
 
 /// Registers memory of a domain.
 pub struct Registrar {
@@ -167,23 +130,5 @@ impl Registration for Registered {
             .take();
         drop(region);
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn descriptors_are_never_null_and_say_what_went_in() {
-        for key in [0, 1, u32::MAX] {
-            for is_readable in [false, true] {
-                let local = LocalKey { key, is_readable };
-                let desc = local.to_desc();
-                assert_ne!(desc, 0);
-                let opaque = Opaque(std::ptr::without_provenance_mut(desc));
-                assert_eq!(LocalKey::of_desc(opaque), local);
-            }
-        }
     }
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use prov_util::errno::{Errno, Result};
 
-use crate::endpoint::Name;
+use crate::name::Name;
 use message::{Answer, Command, Question};
 
 pub use server::NameServer;

@@ -9,10 +9,11 @@ use prov_util::errno::{Errno, Result};
 use prov_util::progress::Progress;
 
 use crate::LOG;
-use crate::address::{SocketAddress, space_of};
+use crate::address::{PortSpace, SocketAddress, space_of};
 use crate::bases::adapt;
-use crate::device::{Id, PortSpace};
-use crate::manager::{DATA_LIMIT, EndKey, Incomer, Manager, XRC_DATA_LIMIT};
+use crate::device::Id;
+use crate::link::EndKey;
+use crate::manager::{DATA_LIMIT, Incomer, Manager, XRC_DATA_LIMIT};
 use crate::params::Params;
 
 /// Connections that may wait to be noticed.

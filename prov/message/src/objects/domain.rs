@@ -38,8 +38,6 @@ const USUAL_SIZE: usize = 65536;
 /// What a provider adds to the objects of this module: the value of its domains, and the operations
 /// of its endpoints that concern names and connections.
 pub trait Provider: Send + Sync + Sized + 'static {
-    /// The provider's fabric type.
-    type Fabric: domain::Fabric<Domain = Domain<Self>>;
     /// The content of its lanes.
     type Core: Core;
     /// The data of an endpoint outside its lane: what it needs until it is enabled, and its
@@ -382,7 +380,6 @@ impl<P: Provider> Domain<P> {
 }
 
 impl<P: Provider> domain::Domain for Domain<P> {
-    type Fabric = P::Fabric;
     type Endpoint = SoftEndpoint<P>;
     type SharedReceive = SoftSharedReceive<P>;
 

@@ -26,7 +26,7 @@ impl<P: Provider> SoftFabric<P> {
     }
 }
 
-impl<P: Provider<Fabric = Self> + Clone> domain::Fabric for SoftFabric<P> {
+impl<P: Provider + Clone> domain::Fabric for SoftFabric<P> {
     type Domain = Domain<P>;
     type PassiveEndpoint = NoPassiveEndpoint;
 

@@ -14,7 +14,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 use super::Context;
 use super::queue_pair::{States, attributes};
-use crate::address::SocketAddress;
+use crate::address::{PortSpace, SocketAddress};
 use crate::sys::ibverbs::*;
 use crate::sys::library::{Libraries, libraries};
 use crate::sys::rdmacm::*;
@@ -39,17 +39,6 @@ impl AsFd for Channel {
 unsafe impl Send for Channel {}
 // SAFETY: as above.
 unsafe impl Sync for Channel {}
-
-/// The port spaces of RDMA CM.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PortSpace {
-    /// Reliable connections between IP addresses.
-    Tcp,
-    /// Requests and answers alone, between IP addresses.
-    Udp,
-    /// Between InfiniBand addresses.
-    Infiniband,
-}
 
 /// One end of a connection, or what listens for them.
 pub struct Id {

@@ -12,6 +12,7 @@ mod connection;
 mod context;
 #[cfg(test)]
 pub mod fake;
+mod local_key;
 mod memory;
 mod nic;
 mod queue_pair;
@@ -23,14 +24,14 @@ pub use address_handle::{AddressHandle, Destination};
 pub use asynchronous::DeviceEvent;
 pub use completion_queue::{Bunch, CompletionQueue, WorkCompletion};
 pub use connection::{
-    Channel, ConnectionParam, Event, EventKind, Id, PortSpace, REJECTED_BY_IWARP_PEER,
-    REJECTED_BY_PEER, Terms,
+    Channel, ConnectionParam, Event, EventKind, Id, REJECTED_BY_IWARP_PEER, REJECTED_BY_PEER, Terms,
 };
 pub use context::{Context, Gid, Limits, Port, allow_unsafe_fork, contexts, status_text};
+pub use local_key::LocalKey;
 pub use memory::{Access, MemoryRegion, ProtectionDomain, Scratch};
 pub use queue_pair::{PairConfig, Pairing, QueuePair};
 pub use shared_queue::SharedQueue;
-pub use work::{Gather, Keys, ReceiveRequest, SendRequest, Verb};
+pub use work::{Gather, Keys, PREFIX, ReceiveRequest, SendRequest, Verb};
 pub use xrc::{Target, XrcDomain, is_number};
 
 use prov_util::errno::{Errno, Result};

@@ -7,9 +7,13 @@ use prov_util::buffer::{AppIov, IOV_LIMIT};
 use prov_util::desc::Descs;
 use prov_util::errno::{Errno, Result};
 
+use super::LocalKey;
 use super::{AddressHandle, Scratch};
-use crate::mr::LocalKey;
 use crate::sys::ibverbs::*;
+
+/// Bytes in front of a datagram, where the device puts the header of its network
+/// (`fi_ep_attr::msg_prefix_size`).
+pub const PREFIX: usize = 40;
 
 /// Local memory of a work request: application memory that lasts as long as the
 /// operation, with the keys of its regions.

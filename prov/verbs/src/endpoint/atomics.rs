@@ -13,8 +13,8 @@ use prov_util::request::{Atomic, AtomicKind};
 
 use super::remote_key;
 use crate::device::{Gather, Keys, Verb};
-use crate::domain::Domain;
 use crate::lane::{Operation, Seat, Work};
+use crate::resources::Resources;
 
 /// Bytes of every atomic operation.
 const SIZE: usize = size_of::<u64>();
@@ -33,7 +33,7 @@ pub fn is_offered(form: Form, datatype: fi_datatype, op: fi_op) -> bool {
 }
 
 /// Posts an atomic operation. `-FI_EOPNOTSUPP` for one that devices do not have.
-pub(super) fn post(domain: &Domain, seat: &Seat, atomic: &Atomic) -> Result {
+pub(super) fn post(domain: &Resources, seat: &Seat, atomic: &Atomic) -> Result {
     if !is_offered(atomic.kind.form(), atomic.datatype, atomic.op) {
         return Err(Errno::EOPNOTSUPP);
     }

@@ -10,13 +10,13 @@ use prov_util::errno::{Errno, Result};
 use prov_util::ffi::FidRef;
 use prov_util::ffi::pep::PassiveObject;
 
-use crate::address::{SocketAddress, space_of};
-use crate::device::{Id, PortSpace, QueuePair};
-use crate::domain::Domain;
+use crate::address::{PortSpace, SocketAddress, space_of};
+use crate::device::{Id, QueuePair};
 use crate::lane::Seats;
-use crate::link::Link;
-use crate::manager::{EndConfig, EndKey, EndParts, Incomer, XRC_DATA_LIMIT, XrcEnd};
+use crate::link::{EndKey, Link};
+use crate::manager::{EndConfig, EndParts, Incomer, XRC_DATA_LIMIT, XrcEnd};
 use crate::passive::PassiveEndpoint;
+use crate::resources::Resources;
 use crate::shared_receive::SharedReceive;
 
 /// What an endpoint gives to have a connection.
@@ -59,7 +59,7 @@ enum Stage {
 impl Connected {
     /// An endpoint with these attributes. The handle in them is a connection
     /// request, a passive endpoint whose address it takes, or none.
-    pub fn open(domain: &Domain, info: &Info) -> Result<Self> {
+    pub fn open(domain: &Resources, info: &Info) -> Result<Self> {
         let stage = if info.handle.0.is_null() {
             Stage::New(None)
         } else if domain.requests.knows(info.handle.0) {
@@ -101,7 +101,7 @@ impl Connected {
     }
 
     /// `fi_connect`
-    pub fn connect(&self, domain: &Domain, end: End, address: &[u8], data: &[u8]) -> Result {
+    pub fn connect(&self, domain: &Resources, end: End, address: &[u8], data: &[u8]) -> Result {
         let state = &mut *self.state();
         let address = match address.is_empty() {
             true => &state.info.dest_addr,
@@ -136,7 +136,7 @@ impl Connected {
     }
 
     /// `fi_accept`
-    pub fn accept(&self, domain: &Domain, end: End, data: &[u8]) -> Result {
+    pub fn accept(&self, domain: &Resources, end: End, data: &[u8]) -> Result {
         let state = &mut *self.state();
         let xrc = end.xrc.clone();
         if xrc.is_some() && data.len() > XRC_DATA_LIMIT {
@@ -172,7 +172,7 @@ impl Connected {
     }
 
     /// `fi_shutdown`
-    pub fn shut_down(&self, domain: &Domain) -> Result {
+    pub fn shut_down(&self, domain: &Resources) -> Result {
         match self.state().stage {
             Stage::Begun(key) => domain.manager.shut_down(key),
             _ => Err(Errno::ENOTCONN),
@@ -180,7 +180,7 @@ impl Connected {
     }
 
     /// Its own address: where it is connected from, or what it was opened with.
-    pub fn name(&self, domain: &Domain) -> Result<Vec<u8>> {
+    pub fn name(&self, domain: &Resources) -> Result<Vec<u8>> {
         let state = self.state();
         let address = match &state.stage {
             Stage::New(Some(id)) => id.local_address(),
@@ -194,7 +194,7 @@ impl Connected {
     }
 
     /// The peer's address.
-    pub fn peer_name(&self, domain: &Domain) -> Result<Vec<u8>> {
+    pub fn peer_name(&self, domain: &Resources) -> Result<Vec<u8>> {
         let address = match &self.state().stage {
             Stage::Asked(claimed) => claimed.look(|asking| asking.id.peer_address()).flatten(),
             Stage::Begun(key) => domain.manager.peer_address(*key),
@@ -222,7 +222,7 @@ impl Connected {
     }
 
     /// `fi_close`. The queue pair is the endpoint's to end.
-    pub fn close(&self, domain: &Domain) {
+    pub fn close(&self, domain: &Resources) {
         let state = &mut *self.state();
         match std::mem::replace(&mut state.stage, Stage::Closed) {
             Stage::Begun(key) => domain.manager.remove(key),
@@ -237,7 +237,7 @@ impl Connected {
 fn parts(
     link: &Arc<Link>,
     events: &Option<ConnectionEvents>,
-    domain: &Domain,
+    domain: &Resources,
     end: End,
 ) -> Result<EndParts> {
     let events = events.clone().ok_or(Errno::ENOEQ)?;

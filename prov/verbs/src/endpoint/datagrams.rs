@@ -1,7 +1,5 @@
 //! Endpoints that send datagrams to many (`FI_EP_DGRAM`).
 
-mod getinfo;
-mod name;
 mod peers;
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -10,30 +8,22 @@ use fabric_abi::{FI_MSG_PREFIX, fi_addr_t};
 use prov_util::attr::Info;
 use prov_util::av::Av;
 use prov_util::av::format::Address;
-use prov_util::buffer::{AppIov, IOV_LIMIT};
+use prov_util::buffer::AppIov;
 use prov_util::endpoint::Bindings;
 use prov_util::errno::{Errno, Result};
 use prov_util::ffi::Use;
 
-use crate::device::{AddressHandle, Destination, Gather, QueuePair, Scratch};
-use crate::domain::Domain;
+use crate::device::{AddressHandle, Destination, Gather, PREFIX, QueuePair, Scratch};
 use crate::lane::Seat;
+use crate::name::Name;
 use crate::name_server;
+use crate::resources::Resources;
 use crate::shared_receive::SharedReceive;
 
-pub use getinfo::getinfo;
-pub use name::Name;
 use peers::{Peer, Peers};
 
 /// The key that all endpoints have, and that of the C library's.
 pub const KEY: u32 = 0x1111_1111;
-
-/// Bytes in front of a datagram, where the device puts the header of its network
-/// (`fi_ep_attr::msg_prefix_size`).
-pub const PREFIX: usize = 40;
-
-/// Most buffers of a receive that has no room for that.
-pub const MOST_PIECES: usize = IOV_LIMIT - 1;
 
 /// What such an endpoint has besides its queue pair.
 pub struct Datagrams {
@@ -52,7 +42,7 @@ pub struct Datagrams {
 
 impl Datagrams {
     /// An endpoint with these attributes.
-    pub fn open(domain: &Domain, info: &Info) -> Result<Self> {
+    pub fn open(domain: &Resources, info: &Info) -> Result<Self> {
         let own = Name::decode(&info.src_addr);
         let leaves_room = (info.mode | info.rx.mode) & FI_MSG_PREFIX != 0;
         let scratch = match leaves_room {
@@ -78,12 +68,12 @@ impl Datagrams {
     }
 
     /// Lets the queue pair send and receive.
-    pub fn open_pair(&self, domain: &Domain, pair: &QueuePair) -> Result {
+    pub fn open_pair(&self, domain: &Resources, pair: &QueuePair) -> Result {
         pair.open_for_datagrams(domain.port_number, KEY)
     }
 
     /// The queue pair is this one.
-    pub fn named(&self, domain: &Domain, pair: &QueuePair) -> Result {
+    pub fn named(&self, domain: &Resources, pair: &QueuePair) -> Result {
         let port = domain.port_number;
         // The domain may have been opened while the link was down.
         let now = domain.context.port(port)?;
@@ -132,7 +122,7 @@ impl Datagrams {
     }
 
     /// Who has this number in the address vector, to be sent to from `seat`.
-    pub fn peer(&self, domain: &Domain, seat: &Seat, number: fi_addr_t) -> Result<Arc<Peer>> {
+    pub fn peer(&self, domain: &Resources, seat: &Seat, number: fi_addr_t) -> Result<Arc<Peer>> {
         let av = self.av.get().ok_or(Errno::EOPBADSTATE)?;
         let decode = |address: Address<'_>| match address {
             Address::Bytes(bytes) => Name::decode(bytes),

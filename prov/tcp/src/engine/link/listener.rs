@@ -7,6 +7,9 @@ use crate::engine::link::keys::{ConnKey, EpKey};
 use crate::wire::authentication::Key;
 use crate::wire::handshake::Message;
 
+/// Connections that may wait to be taken from the system.
+pub const BACKLOG: i32 = 4096;
+
 /// A socket that strangers connect to.
 pub struct Listener {
     pub socket: OwnedFd,

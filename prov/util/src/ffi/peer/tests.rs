@@ -68,7 +68,6 @@ impl OffloadDomain {
 }
 
 impl Domain for OffloadDomain {
-    type Fabric = Offload;
     type Endpoint = OffloadEndpoint;
     type SharedReceive = Importer;
 

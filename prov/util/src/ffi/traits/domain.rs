@@ -21,7 +21,7 @@ use crate::sync::LockKind;
 /// A provider's fabric.
 pub trait Fabric: Send + Sync + Sized + 'static {
     /// Its domains.
-    type Domain: Domain<Fabric = Self>;
+    type Domain: Domain;
     /// Its passive endpoints, or [`crate::endpoint::NoPassiveEndpoint`].
     type PassiveEndpoint: PassiveEndpoint;
 
@@ -58,8 +58,6 @@ pub trait Fabric: Send + Sync + Sized + 'static {
 
 /// A provider's domain.
 pub trait Domain: Send + Sync + Sized + 'static {
-    /// The fabric it belongs to.
-    type Fabric: Fabric;
     /// Its endpoints.
     type Endpoint: Endpoint<SharedReceive = Self::SharedReceive>;
     /// Its shared receive contexts, or [`crate::endpoint::NoSharedReceive`].

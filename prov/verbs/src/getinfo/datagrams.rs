@@ -6,13 +6,17 @@ use std::net::IpAddr;
 
 use fabric_abi::{FI_MSG_PREFIX, FI_SOURCE};
 use prov_util::attr::{Base, Hints, Info, Request, named};
+use prov_util::buffer::IOV_LIMIT;
 use prov_util::errno::{Errno, Result};
 use prov_util::resolve::{self, Query};
 
-use super::name::Name;
-use crate::getinfo::datagrams_source;
+use super::datagrams_source;
+use crate::name::Name;
 use crate::name_server;
 use crate::params::Params;
+
+/// Buffers of a receive that leaves no room for the header, at most: it takes a buffer of its own.
+const MOST_PIECES: usize = IOV_LIMIT - 1;
 
 /// The endpoints out of `bases` that fit.
 pub fn getinfo(request: &Request<'_>, params: &Params, bases: &[Base]) -> Result<Vec<Info>> {
@@ -30,7 +34,7 @@ pub fn getinfo(request: &Request<'_>, params: &Params, bases: &[Base]) -> Result
         base.limits.tx.mode &= !FI_MSG_PREFIX;
         base.limits.rx.mode &= !FI_MSG_PREFIX;
         base.limits.ep.msg_prefix_size = 0;
-        base.limits.rx.iov_limit = base.limits.rx.iov_limit.min(super::MOST_PIECES);
+        base.limits.rx.iov_limit = base.limits.rx.iov_limit.min(MOST_PIECES);
     }
     named::getinfo(request, &bases, &naming)
 }
