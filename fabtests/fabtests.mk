@@ -28,6 +28,9 @@ WITHIN = atomic auth av binding cancel caps cntr completion cq early endpoint en
 # For rxm, all but those that take long, what speaks tcp's own protocol, and sleepers (docs/fabtests.md).
 LAYERED = $(filter-out crowd door leak sleepers,$(basename $(notdir $(wildcard fabtests/programs/*.c))))
 
+# For tcp under the name sockets.
+RENAMED = cm getinfo message rma
+
 .PHONY: fabtests
 fabtests:
 ifdef FABTESTS
@@ -42,6 +45,7 @@ ifeq ($(LIB)$(PROGRAMS)$(PROVIDER),tcp)
 	FI_TCP_LOCAL=off VALGRIND=$(VALGRIND) fabtests/run forks sleepers
 	VALGRIND=$(VALGRIND) fabtests/run -p 'tcp;ofi_rxm' -e rdm $(LAYERED)
 	VALGRIND=$(VALGRIND) fabtests/run -p loopback -a none -e rdm $(WITHIN)
+	VALGRIND=$(VALGRIND) fabtests/run -p sockets $(RENAMED)
 	fabtests/refusals/compare
 endif
 endif

@@ -150,10 +150,11 @@ fn set_up() -> Framework {
 }
 
 /// The providers that are part of this library.
-fn built_in_providers() -> [*mut fi_provider; 5] {
+fn built_in_providers() -> [*mut fi_provider; 6] {
     [
         prov_rxm::provider(),
         prov_tcp::provider(),
+        prov_tcp::sockets::provider(),
         prov_shm::provider(),
         prov_loopback::provider(),
         prov_coll::provider(),

@@ -586,6 +586,28 @@ static void environment_excludes(void)
 	fi_freeinfo(info);
 }
 
+/* Of the providers that there are everywhere, sockets is the last one. */
+static void sockets_last(void)
+{
+	static const char *const others[] = { "tcp", "shm", "tcp;ofi_rxm" };
+	struct fi_info *info = NULL;
+	bool seen = false;
+
+	OK(fi_getinfo(CT_API_VERSION, NULL, NULL, 0, NULL, &info));
+	for (struct fi_info *i = info; i; i = i->next) {
+		const char *name = i->fabric_attr->prov_name;
+
+		if (!strcmp(name, "sockets")) {
+			CHECK(seen || i->ep_attr->type != FI_EP_MSG, "its first");
+			seen = true;
+		}
+		for (size_t j = 0; j < sizeof(others) / sizeof(*others); j++)
+			CHECK(!seen || strcmp(name, others[j]), "others");
+	}
+	CHECK(seen, "offered");
+	fi_freeinfo(info);
+}
+
 static void fabrics(void)
 {
 	struct ct_spec spec = { 0 };
@@ -625,6 +647,7 @@ static const struct ct_test tests[] = {
 	{ "versions", versions, CT_BOTH },
 	{ "environment", environment, CT_BOTH },
 	{ "environment-excludes", environment_excludes, CT_BOTH },
+	{ "sockets-last", sockets_last, CT_BOTH },
 	{ "fabrics", fabrics, CT_BOTH },
 };
 

@@ -9,6 +9,29 @@ use crate::VERSION;
 use crate::params::Params;
 use crate::wire;
 
+/// The names under which the engine is a provider.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Name {
+    /// fi_tcp(7)
+    Tcp,
+    /// fi_sockets(7)
+    Sockets,
+}
+
+impl Name {
+    /// The name.
+    pub fn text(self) -> &'static str {
+        match self {
+            Name::Tcp => "tcp",
+            Name::Sockets => "sockets",
+        }
+    }
+}
+
+/// Version of `FI_PROTO_SOCK_TCP` that the C library's sockets provider offers, and its
+/// programs may ask for.
+const SOCKETS_PROTOCOL: u32 = 2;
+
 /// What only endpoints with several peers have.
 const RDM_CAPS: u64 = FI_SOURCE | FI_DIRECTED_RECV | FI_AV_USER_ID | FI_COLLECTIVE;
 
@@ -16,17 +39,24 @@ const RDM_CAPS: u64 = FI_SOURCE | FI_DIRECTED_RECV | FI_AV_USER_ID | FI_COLLECTI
 /// the data comes later, when the memory may have been written to.
 const UNORDERED: u64 = FI_ORDER_WAR | FI_ORDER_SAR | FI_ORDER_RMA_WAR;
 
-/// The kinds of endpoints, the one to prefer first.
-pub fn bases(params: &Params) -> Vec<Base> {
-    let rdm = base(params, FI_EP_RDM);
-    let msg = base(params, FI_EP_MSG);
+/// The kinds of endpoints of the provider of this name, the one to prefer first.
+pub fn bases(name: Name, params: &Params) -> Vec<Base> {
+    let rdm = base(name, params, FI_EP_RDM);
+    let msg = base(name, params, FI_EP_MSG);
     let shared = |mut base: Base| {
         base.limits.ep.rx_ctx_cnt = FI_SHARED_CONTEXT;
         base.rx_size = params.usual_shared_size();
         base
     };
-    let (shared_msg, shared_rdm) = (shared(msg.clone()), shared(rdm.clone()));
-    vec![untagged(msg.clone()), msg, shared_msg, rdm, shared_rdm]
+    match name {
+        Name::Tcp => {
+            let (shared_msg, shared_rdm) = (shared(msg.clone()), shared(rdm.clone()));
+            vec![untagged(msg.clone()), msg, shared_msg, rdm, shared_rdm]
+        }
+        // As the C library's: reliable datagrams first, tags everywhere, and shared receive
+        // contexts for those who ask for them.
+        Name::Sockets => vec![rdm, msg],
+    }
 }
 
 /// The same kind without tags, which come first: the C library's connections have none
@@ -38,9 +68,9 @@ fn untagged(mut base: Base) -> Base {
     base
 }
 
-fn base(params: &Params, ep_type: fi_ep_type) -> Base {
+fn base(name: Name, params: &Params, ep_type: fi_ep_type) -> Base {
     let is_rdm = ep_type == FI_EP_RDM;
-    let mut limits = attributes::rdm("tcp", VERSION, params.sizes());
+    let mut limits = attributes::rdm(name.text(), VERSION, params.sizes());
     let Info {
         caps,
         tx,
@@ -65,9 +95,10 @@ fn base(params: &Params, ep_type: fi_ep_type) -> Base {
     rx.msg_order &= !UNORDERED;
     ep.max_order_war_size = 0;
     ep.ep_type = ep_type;
-    (ep.protocol, ep.protocol_version) = match is_rdm {
-        true => (FI_PROTO_XNET, wire::rdm::VERSION.into()),
-        false => (FI_PROTO_SOCK_TCP, 0),
+    (ep.protocol, ep.protocol_version) = match (name, is_rdm) {
+        (Name::Tcp, true) => (FI_PROTO_XNET, wire::rdm::VERSION.into()),
+        (Name::Tcp, false) => (FI_PROTO_SOCK_TCP, 0),
+        (Name::Sockets, _) => (FI_PROTO_SOCK_TCP, SOCKETS_PROTOCOL),
     };
     ep.auth_key_size = ANY_KEY_SIZE;
     domain.auth_key_size = ANY_KEY_SIZE;

@@ -11,7 +11,7 @@ use prov_util::ffi::fabric::FabricObject;
 use prov_util::sync::LockKind;
 
 use crate::LOG;
-use crate::bases::bases;
+use crate::bases::{Name, bases};
 use crate::domain::Tcp;
 use crate::engine::link::listener::Incomer;
 use crate::engine::{Core, Lane};
@@ -20,6 +20,7 @@ use crate::passive::{Passive, PassiveEndpoint};
 
 /// A fabric.
 pub struct Fabric {
+    name: Name,
     params: Arc<Params>,
     /// Has the listeners of passive endpoints; made for the first one.
     lane: OnceLock<Arc<Lane>>,
@@ -27,9 +28,10 @@ pub struct Fabric {
 }
 
 impl Fabric {
-    /// Without anything in it.
-    pub fn new(params: Arc<Params>) -> Self {
+    /// A fabric of the provider of this name, without anything in it.
+    pub fn new(name: Name, params: Arc<Params>) -> Self {
         Fabric {
+            name,
             params,
             lane: OnceLock::new(),
             requests: Arc::default(),
@@ -52,7 +54,7 @@ impl domain::Fabric for Fabric {
     type PassiveEndpoint = PassiveEndpoint;
 
     fn offers(&self) -> Offers {
-        Offers::new(bases(&self.params), LOG.core)
+        Offers::new(bases(self.name, &self.params), LOG.core)
     }
 
     fn domain(this: &Handle<FabricObject<Self>>, info: &Info) -> Result<Domain<Tcp>> {

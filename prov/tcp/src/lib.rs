@@ -1,4 +1,4 @@
-//! The tcp provider (fi_tcp(7)).
+//! The tcp provider (fi_tcp(7)), which is also offered as `sockets` (fi_sockets(7)).
 
 #![deny(clippy::indexing_slicing)]
 #![cfg_attr(not(any(test, fuzzing)), forbid(unsafe_code))]
@@ -24,6 +24,7 @@ mod params;
 pub mod params;
 mod passive;
 mod provider;
+pub mod sockets;
 pub mod wire;
 
 pub use provider::{Tcp, provider};

@@ -140,7 +140,7 @@ impl ParamType for Local {
         if value.is_none() {
             log::error!(
                 target: crate::LOG.core,
-                "FI_TCP_LOCAL is {text}, which is neither auto nor off; using auto"
+                "parameter local is {text}, which is neither auto nor off; using auto"
             );
         }
         value
@@ -168,7 +168,7 @@ impl Params {
         let secret = own_file::read_secret(Path::new(file)).map_err(|error| {
             log::error!(
                 target: crate::LOG.core,
-                "cannot read FI_TCP_AUTH_KEY_FILE {file}: {error}"
+                "cannot read auth_key_file {file}: {error}"
             );
             Errno::EACCES
         })?;
@@ -177,13 +177,13 @@ impl Params {
             SAID.call_once(|| {
                 log::warn!(
                     target: crate::LOG.core,
-                    "every user of this host can read FI_TCP_AUTH_KEY_FILE {file}"
+                    "every user of this host can read auth_key_file {file}"
                 );
             });
         }
         let key = Key::new(secret.bytes.trim_ascii_end());
         if key.is_none() {
-            log::error!(target: crate::LOG.core, "FI_TCP_AUTH_KEY_FILE {file} is empty");
+            log::error!(target: crate::LOG.core, "auth_key_file {file} is empty");
         }
         key.map(Some).ok_or(Errno::EACCES)
     }
@@ -196,7 +196,7 @@ impl Params {
         if netif::interfaces(Some(&name)).is_empty() {
             log::error!(
                 target: crate::LOG.core,
-                "FI_TCP_IFACE: there is no usable address on {name}; using any interface"
+                "parameter iface: there is no usable address on {name}; using any interface"
             );
         } else {
             self.iface = Some(name);
@@ -208,7 +208,7 @@ impl Params {
         if self.has_empty_port_range() {
             log::warn!(
                 target: crate::LOG.core,
-                "FI_TCP_PORT_LOW_RANGE ({}) is above FI_TCP_PORT_HIGH_RANGE ({}): the system \
+                "parameter port_low_range ({}) is above port_high_range ({}): the system \
                  chooses the ports",
                 self.port_low_range,
                 self.port_high_range

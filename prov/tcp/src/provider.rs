@@ -8,7 +8,7 @@ use prov_util::errno::Result;
 use prov_util::logging::Targets;
 use prov_util::provider::{Provider, fi_provider};
 
-use crate::bases::bases;
+use crate::bases::{Name, bases};
 use crate::fabric::Fabric;
 use crate::params::Params;
 use crate::{LOG, VERSION};
@@ -27,19 +27,31 @@ impl Provider for Tcp {
     type Fabric = Fabric;
 
     fn load(provider: &fi_provider) -> Self {
-        let mut params = Params::load(provider);
-        params.drop_unknown_interface();
-        params.report_empty_port_range();
         Tcp {
-            params: Arc::new(params),
+            params: checked(Params::load(provider)),
         }
     }
 
     fn getinfo(&self, request: &Request<'_>) -> Result<Vec<Info>> {
-        ip::getinfo(request, &bases(&self.params), self.params.iface.as_deref())
+        getinfo(Name::Tcp, &self.params, request)
     }
 
     fn fabric(&self, _: &FabricAttr) -> Result<Fabric> {
-        Ok(Fabric::new(self.params.clone()))
+        Ok(Fabric::new(Name::Tcp, self.params.clone()))
     }
+}
+
+/// What the user has set, as far as it can be used.
+pub fn checked(mut params: Params) -> Arc<Params> {
+    params.drop_unknown_interface();
+    params.report_empty_port_range();
+    Arc::new(params)
+}
+
+/// The answer to fi_getinfo(3) of the provider of this name.
+///
+/// # Errors
+/// `-FI_ENODATA` where nothing fits.
+pub fn getinfo(name: Name, params: &Params, request: &Request<'_>) -> Result<Vec<Info>> {
+    ip::getinfo(request, &bases(name, params), params.iface.as_deref())
 }

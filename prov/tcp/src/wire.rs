@@ -90,7 +90,11 @@ pub enum WireError {
 impl fmt::Display for WireError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            WireError::Version(version) => write!(f, "protocol version {version}"),
+            WireError::Version(version) => write!(
+                f,
+                "protocol version {version}, which is not that of tcp (the C library's provider \
+                 sockets has another protocol)"
+            ),
             WireError::UnexpectedType(kind) => write!(f, "handshake message of type {kind}"),
             WireError::DataTooLong(len) => write!(f, "{len} bytes of connection data"),
             WireError::ByteOrderMark(mark) => write!(f, "byte order mark {mark:#x}"),

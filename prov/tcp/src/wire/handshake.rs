@@ -322,6 +322,13 @@ mod tests {
     #[test]
     fn strangers_are_refused_at_the_first_wrong_byte() {
         assert_eq!(decode(b"G", ANY).unwrap_err(), WireError::Version(b'G'));
+        // The C library's provider sockets: its reliable datagrams, and its connections.
+        for first in [2, 0] {
+            assert_eq!(
+                decode(&[first], ANY).unwrap_err(),
+                WireError::Version(first)
+            );
+        }
         assert_eq!(
             decode(&[3, 9], ANY).unwrap_err(),
             WireError::UnexpectedType(9)
