@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn one_may_ask_whether_elements_are_moved_without_saying_which() {
+    fn a_query_for_moving_elements_needs_no_datatype() {
         for number in [
             FI_BROADCAST,
             FI_ALLTOALL,
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_elements_as_are_promised_are_taken() {
+    fn the_reported_number_of_elements_is_accepted() {
         for datatype in [FI_UINT8, FI_DOUBLE, FI_UINT128] {
             let Answer { count, size, .. } = query(FI_BROADCAST, FI_NOOP, datatype).unwrap();
             let place = |count| Place {
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_counted_in_bytes_is_told() {
+    fn lengths_beyond_the_address_space_are_detected() {
         let place = Place {
             rank: 0,
             members: 3,

@@ -1,8 +1,8 @@
-//! What wakes the thread when the application has stopped calling.
+//! The timer that wakes the progress thread when the application has stopped calling.
 //!
-//! A thread that looked every few milliseconds whether the application still
-//! makes progress calls would take the processor from it for nothing. Instead
-//! the application puts the alarm off as it calls, some hundred times a second.
+//! A thread that checked every few milliseconds whether the application still makes progress calls
+//! would take processor time from it for nothing. Instead the application postpones this timer with
+//! its calls, about 200 times per second.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,28 +15,28 @@ use rustix::time::{
 
 use crate::errno::Result;
 
-/// How long after the application's last call the alarm rings, about.
+/// Approximate time between the application's last call and the alarm.
 pub(super) const AWAY: Duration = Duration::from_millis(10);
 
-/// Added to a lane's name, for the events of its alarm.
+/// Bit that marks the epoll events of a lane's alarm; the other bits are the lane's id.
 pub(super) const ALARM: u64 = 1 << 63;
 
-/// A timer that the thread sets and sleeps at, and the application puts off.
+/// A timer that the thread sets and sleeps on, and that the application postpones.
 pub(super) struct Alarm {
     timer: OwnedFd,
-    /// Whether the thread hears it.
+    /// Whether the alarm wakes the thread.
     is_heard: AtomicBool,
-    /// Whether the thread sleeps at it.
+    /// Whether the alarm is set, so that the thread relies on it.
     is_set: AtomicBool,
-    /// When it was set or put off last, in nanoseconds after `start`.
+    /// When it was last set or postponed, in nanoseconds after `start`.
     put_off: AtomicU64,
     start: Instant,
-    /// A forked child has the same timer, and leaves it alone.
+    /// The process that created it: a forked child shares the timer, and must not use it.
     process: u32,
 }
 
 impl Alarm {
-    /// Not set.
+    /// Creates an alarm that is not set.
     ///
     /// # Errors
     /// Those of timerfd_create(2).
@@ -52,17 +52,17 @@ impl Alarm {
         })
     }
 
-    /// The thread hears it from now on.
+    /// Records that the alarm wakes the thread.
     pub(super) fn is_heard(&self) {
         self.is_heard.store(true, Ordering::Release);
     }
 
-    /// The application makes calls while the thread sleeps at something else, of
-    /// which it takes what would wake that: the alarm will. `false` if the thread
-    /// does not hear it.
+    /// Called by an application that consumes the events for which the thread sleeps on another
+    /// descriptor: sets the alarm to wake the thread instead. Returns `false` if the alarm does not
+    /// wake the thread.
     pub(super) fn relieve(&self, now: Instant) -> bool {
         if std::process::id() != self.process {
-            // There is no thread.
+            // A forked child has no such thread.
             return true;
         }
         let is_heard = self.is_heard.load(Ordering::Acquire);
@@ -73,14 +73,14 @@ impl Alarm {
         is_heard
     }
 
-    /// The thread goes to sleep at it.
+    /// Sets the alarm, on which the thread is about to sleep.
     pub(super) fn set(&self, now: Instant) {
         self.ring_after(AWAY, now);
         self.is_set.store(true, Ordering::Release);
     }
 
-    /// [`Alarm::set`] to ring after another time, unless it is put off until then.
-    /// Nothing in a forked child.
+    /// [`Alarm::set`] for another time, which postponing does not extend beyond [`AWAY`]. Has no
+    /// effect in a forked child.
     pub(super) fn set_for(&self, pause: Duration, now: Instant) {
         if std::process::id() == self.process {
             self.ring_after(pause, now);
@@ -88,19 +88,19 @@ impl Alarm {
         }
     }
 
-    /// It does not ring, unless it does so already.
+    /// Stops the alarm, unless it already rings.
     pub(super) fn stop(&self) {
         self.unset();
         self.set_timer(Duration::ZERO);
     }
 
-    /// The thread sleeps at something else.
+    /// Records that the thread does not sleep on the alarm.
     pub(super) fn unset(&self) {
         self.is_set.store(false, Ordering::Relaxed);
     }
 
-    /// The application makes progress calls. Cheap, but for a call every half of
-    /// [`AWAY`]; whether this was one.
+    /// Postpones the alarm, for an application that makes progress calls. Cheap, except for one
+    /// call per half of [`AWAY`]. Returns whether this was such a call.
     pub(super) fn put_off(&self, now: impl FnOnce() -> Instant) -> bool {
         if !self.is_set.load(Ordering::Acquire) {
             return false;
@@ -117,7 +117,7 @@ impl Alarm {
         true
     }
 
-    /// Whether it was put off so long ago that it may ring soon.
+    /// Returns whether it was postponed so long ago that it may ring soon.
     fn is_long_ago(&self, now: Instant) -> bool {
         let last = Duration::from_nanos(self.put_off.load(Ordering::Relaxed));
         now.duration_since(self.start) >= last + AWAY / 2
@@ -129,7 +129,7 @@ impl Alarm {
         self.set_timer(pause);
     }
 
-    /// Zero stops it.
+    /// Zero stops the timer.
     fn set_timer(&self, pause: Duration) {
         let timing = Itimerspec {
             it_interval: Timespec::default(),
@@ -138,7 +138,7 @@ impl Alarm {
                 tv_nsec: pause.subsec_nanos() as _,
             },
         };
-        // Cannot fail: the time is valid.
+        // Cannot fail, since the time is valid.
         let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &timing);
     }
 }
@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_alarm_is_put_off_where_it_is_set_and_that_is_some_time_ago() {
+    fn an_alarm_is_postponed_only_if_it_is_set_and_not_recent() {
         let alarm = Alarm::new().unwrap();
         let start = Instant::now();
         let at = |halves: u32| start + AWAY / 2 * halves;
@@ -171,14 +171,14 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_what_would_wake_the_thread_sets_it_where_it_is_heard() {
+    fn an_application_that_consumes_the_wake_up_event_sets_the_alarm() {
         let alarm = Alarm::new().unwrap();
         let start = Instant::now();
         assert!(!alarm.relieve(start));
         alarm.is_heard();
         assert!(alarm.relieve(start));
         assert!(alarm.put_off(|| start + AWAY));
-        // Once is enough for a while.
+        // The alarm is set again only after half of its time.
         assert!(alarm.relieve(start + AWAY + AWAY / 4));
         assert!(alarm.put_off(|| start + AWAY + AWAY / 2));
         assert!(alarm.relieve(start + 2 * AWAY));
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn it_rings_when_nobody_puts_it_off() {
+    fn the_alarm_rings_if_it_is_not_postponed() {
         let alarm = Alarm::new().unwrap();
         alarm.set(Instant::now());
         let mut fds = [rustix::event::PollFd::new(

@@ -1,4 +1,4 @@
-//! `FI_PROGRESS_AUTO`: the thread drives a lane while the application does not.
+//! `FI_PROGRESS_AUTO`: the progress thread drives a lane while the application does not.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -8,13 +8,14 @@ use rustix::event::epoll;
 use super::alarm::{ALARM, AWAY, Alarm};
 use super::helper::Place;
 
-/// How long the thread sleeps between two looks at a lane without a descriptor.
+/// Polling interval for a lane without a descriptor: it bounds the latency of a message that no
+/// descriptor announces.
 const POLL: Duration = Duration::from_micros(500);
 
-/// What the thread does about a lane.
+/// The progress thread's state of a lane with automatic progress.
 pub(super) struct Auto {
     phase: Phase,
-    /// The application's progress calls at the last look.
+    /// The count of the application's progress calls at the last check.
     calls: Option<u64>,
     fd: Watched,
     /// Whether the lane's alarm wakes the thread.
@@ -22,23 +23,23 @@ pub(super) struct Auto {
 }
 
 enum Phase {
-    /// There may be something to do.
+    /// There may be work to do.
     Due,
-    /// Nothing, until this time.
+    /// There is no work until this time.
     Until(Instant),
-    /// Nothing, until the lane's descriptor is readable.
+    /// There is no work until the lane's descriptor is readable.
     Asleep,
-    /// The application does it; nothing, until it has stopped for a while and
-    /// the lane's alarm rings.
+    /// The application drives the lane. There is no work until it has stopped for a while and the
+    /// lane's alarm rings.
     Away,
 }
 
-/// The lane's descriptor among those that wake the thread.
+/// Whether the lane's descriptor wakes the thread.
 #[derive(PartialEq, Eq)]
 enum Watched {
     Unknown,
     Yes,
-    /// It is known, and does not wake.
+    /// It is in the epoll set, and does not wake the thread.
     No,
 }
 
@@ -57,22 +58,22 @@ impl Auto {
         }
     }
 
-    /// The lane's descriptor is readable.
+    /// Handles that the lane's descriptor is readable.
     pub(super) fn wake(&mut self) {
         if matches!(self.phase, Phase::Asleep) {
             self.phase = Phase::Due;
         }
     }
 
-    /// The lane's alarm rings. The application may have set it because it took
-    /// what would have made the descriptor readable.
+    /// Handles the lane's alarm. The application may have set it because it consumed the event that
+    /// would have made the descriptor readable.
     pub(super) fn alarm(&mut self) {
         if matches!(self.phase, Phase::Away | Phase::Asleep) {
             self.phase = Phase::Due;
         }
     }
 
-    /// When there is something to do without an event, if at all.
+    /// Returns when there is work without an event, if at all.
     pub(super) fn due(&self, now: Instant) -> Option<Instant> {
         match self.phase {
             Phase::Due => Some(now),
@@ -81,7 +82,7 @@ impl Auto {
         }
     }
 
-    /// Drives the lane if it is time, once.
+    /// Drives the lane once, if it is due.
     pub(super) fn step(&mut self, place: &Place, epoll: &OwnedFd, now: Instant) {
         if self.due(now).is_none_or(|due| due > now) {
             return;
@@ -90,7 +91,7 @@ impl Auto {
         let seen = place.visit(|lane| {
             let calls = lane.calls();
             let is_alone = known.is_none_or(|known| known == calls);
-            // `None`: the application does it itself.
+            // `None`: the application drives the lane.
             (calls, is_alone.then(|| lane.drive()))
         });
         self.phase = match seen {
@@ -107,7 +108,7 @@ impl Auto {
                     None => Phase::Until(now + AWAY),
                 }
             }
-            // It is gone.
+            // The lane does not exist any more.
             None => Phase::Asleep,
         };
         if let Some((calls, _)) = seen {
@@ -122,7 +123,7 @@ impl Auto {
         place.alarm.get().filter(|_| self.has_alarm)
     }
 
-    /// Lets the lane's descriptor wake the thread; whether it does.
+    /// Lets the lane's descriptor wake the thread. Returns whether it does.
     fn watch(&mut self, place: &Place, epoll: &OwnedFd) -> bool {
         let Some(fd) = place.wait_fd() else {
             return false;
@@ -139,14 +140,15 @@ impl Auto {
         watched.is_ok()
     }
 
-    /// The descriptor stays readable while the application drives the lane, and
-    /// must not wake the thread.
+    /// The descriptor stays readable while the application drives the lane, and must not wake the
+    /// thread.
     fn unwatch(&mut self, place: &Place, epoll: &OwnedFd) {
         if self.fd == Watched::Yes
             && let Some(fd) = place.wait_fd()
         {
             let data = epoll::EventData::new_u64(place.id);
-            // With EPOLLET even an error, which is always reported, wakes once.
+            // Edge-triggered, so that even an error, which is always reported, wakes the thread
+            // only once.
             let nothing = epoll::EventFlags::ET;
             if epoll::modify(epoll, fd, data, nothing).is_ok() {
                 self.fd = Watched::No;

@@ -1,8 +1,8 @@
-//! What the application tells the thread about bursts: plain stores.
+//! The marks by which the application informs the progress thread of bursts: plain stores.
 //!
-//! A burst is marked, and then the thread is told if it does not look at this
-//! lane. A thread that stops looking says so and then reads the mark once more.
-//! The barrier between the two is the thread's to pay.
+//! The application marks a burst, and then informs the thread if it is not watching this lane. A
+//! thread that stops watching clears its flag and then reads the mark again. The barrier between
+//! store and load is executed by the thread for both sides.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
@@ -11,21 +11,21 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
 use crate::sync::barrier;
 
-/// The marks of one lane. Written by whoever has the lane's lock, so they have
-/// a cache line of their own, and the one that is fetched with it.
+/// The marks of one lane. They are written by the holder of the lane's lock, so they have their own
+/// cache line, and the adjacent one that is prefetched with it.
 #[repr(align(128))]
 pub struct Burst {
-    /// Odd while messages are held back; changes with every burst.
+    /// Odd while messages are held back for coalescing; changes with every burst.
     mark: AtomicU64,
-    /// Whether the thread looks at the mark, or was told to begin.
+    /// Whether the thread watches the mark, or was told to begin.
     is_watched: AtomicBool,
-    /// Whether both sides execute a full barrier, since the system does not let
-    /// the thread pay for both.
+    /// Whether both sides execute a full barrier, because the system does not support one that the
+    /// thread executes for both.
     is_shared: bool,
 }
 
 impl Burst {
-    /// None, and nobody looks.
+    /// Creates the state without a burst and without a watching thread.
     pub fn new() -> Self {
         Self {
             mark: AtomicU64::new(0),
@@ -34,8 +34,8 @@ impl Burst {
         }
     }
 
-    /// Messages are held back from now on. Whether the thread looks; if not,
-    /// the caller goes on with [`Burst::watch`].
+    /// Marks the beginning of a burst. Returns whether the thread is watching; if not, the caller
+    /// continues with [`Burst::watch`].
     #[inline(always)]
     #[must_use]
     pub fn begin(&self) -> bool {
@@ -49,31 +49,31 @@ impl Burst {
         self.is_watched()
     }
 
-    /// Nothing is held back any more.
+    /// Marks the end of a burst.
     #[inline(always)]
     pub fn end(&self) {
         let mark = self.mark.load(Ordering::Relaxed);
         self.mark.store(mark + mark % 2, Ordering::Relaxed);
     }
 
-    /// Whether the thread looks.
+    /// Returns whether the thread is watching.
     #[inline(always)]
     pub fn is_watched(&self) -> bool {
         self.is_watched.load(Ordering::Relaxed)
     }
 
-    /// Whether the caller is the one who has to tell the thread to look.
+    /// Returns whether the caller has to tell the thread to watch.
     pub fn watch(&self) -> bool {
         !self.is_watched.swap(true, Ordering::AcqRel)
     }
 
-    /// Odd while messages are held back.
+    /// Returns the mark: odd while messages are held back.
     pub fn mark(&self) -> u64 {
         self.mark.load(Ordering::Relaxed)
     }
 
-    /// The thread will not look any more; whether that is so, since a burst may
-    /// have begun. If one did, the thread goes on or was told.
+    /// Ends the thread's watch. Returns whether it could end, since a burst may have begun: in that
+    /// case the thread continues to watch, or was told to.
     pub fn rest(&self) -> bool {
         self.is_watched.store(false, Ordering::Release);
         let barrier = match self.is_shared {
@@ -84,8 +84,8 @@ impl Burst {
             false => barrier::heavy(),
         };
         let may_rest = barrier && self.mark().is_multiple_of(2);
-        // Otherwise somebody has to look; if the application said so first, it
-        // also tells the thread.
+        // Otherwise one side has to continue; if the application was first, it also tells the
+        // thread.
         may_rest || !self.watch()
     }
 }
@@ -96,7 +96,7 @@ mod loom_tests {
     use loom::sync::Arc;
 
     #[test]
-    fn a_burst_that_begins_while_the_thread_goes_to_rest_is_looked_after_once() {
+    fn a_burst_that_begins_while_the_thread_stops_watching_is_handled_once() {
         loom::model(|| {
             let burst = Arc::new(Burst::new());
             assert!(burst.watch());

@@ -1,19 +1,19 @@
-//! Forks happen while no helper is in a lane.
+//! Makes fork(2) wait until no helper is in a lane.
 //!
-//! A thread that is in the middle of something when the process forks does not
-//! exist in the child, which would wait for it for ever at the first lock.
+//! A thread that holds a lock when the process forks does not exist in the child, which would wait
+//! for that lock for ever.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Helpers that are not asleep.
+/// Number of helpers that are not asleep.
 static AT_WORK: Count = Count::new();
-/// Threads in fork(2).
+/// Number of threads in fork(2).
 static FORKING: Count = Count::new();
 
-/// How many there are in this process: what its parent had counted is nothing to it,
-/// whether or not the handlers of the fork have run already.
+/// A counter of this process. It ignores what the parent process has counted, whether or not the
+/// fork handlers have run.
 struct Count(AtomicU64);
 
 impl Count {
@@ -21,7 +21,7 @@ impl Count {
         Count(AtomicU64::new(0))
     }
 
-    /// The count of the process `id` in a word.
+    /// Returns the count of the process `id` in a word.
     fn of(word: u64, id: u32) -> u32 {
         match (word >> 32) as u32 == id {
             true => word as u32,
@@ -50,19 +50,20 @@ impl Count {
     }
 }
 
-/// How long a helper sleeps that meets a fork, and the other way round.
+/// Polling interval, in microseconds, of a helper that meets a fork, and of a fork that meets a
+/// helper.
 const PAUSE: Duration = Duration::from_micros(20);
-/// Pauses after which a fork goes on without waiting for helpers. One of them
-/// may be waiting for a lock of the thread that forks, which then has been
-/// interrupted by a signal inside this library.
+/// Number of pauses after which a fork continues without waiting for helpers. A helper may itself
+/// wait for a lock of the forking thread, if that thread was interrupted by a signal inside this
+/// library.
 const PATIENCE: u32 = 5000;
 
-/// A helper at work, until this is dropped.
+/// Marks a helper as working until it is dropped.
 pub(super) struct AtWork(());
 
 impl AtWork {
-    /// Begins, when no fork is under way; `None` once the helper is to end, for which
-    /// the thread that forks may be waiting in another handler.
+    /// Marks the helper as working, when no fork is in progress. Returns `None` once the helper has
+    /// to end, for which the forking thread may be waiting in another handler.
     pub(super) fn begin(is_over: impl Fn() -> bool) -> Option<Self> {
         loop {
             AT_WORK.add();
@@ -85,7 +86,7 @@ impl Drop for AtWork {
     }
 }
 
-/// Lets forks wait for helpers from now on.
+/// Registers the fork handlers.
 pub(super) fn watch() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

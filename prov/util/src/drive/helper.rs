@@ -1,4 +1,4 @@
-//! The domain's side of its thread: seats, starting, waking and ending.
+//! The domain's side of its progress thread: seats, starting, waking and ending.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,9 +17,9 @@ use crate::errno::{Errno, Result};
 use crate::logging::UTIL;
 use crate::own_thread::OwnThread;
 
-/// What the lanes of a domain share: one thread that helps them, at most.
+/// The progress thread of a domain, shared by its lanes; there is at most one.
 pub struct Helper {
-    /// What the thread is called, in 15 bytes at most.
+    /// Name of the thread; at most 15 bytes.
     name: &'static str,
     /// Not held while a lane is entered.
     state: Mutex<State>,
@@ -27,10 +27,10 @@ pub struct Helper {
 
 #[derive(Default)]
 struct State {
-    /// Seats that have not been left.
+    /// Number of seats in use.
     seats: usize,
     thread: Option<Thread>,
-    /// Threads that end by themselves, having had to close the last lane.
+    /// Threads that end by themselves because they had to close the last lane.
     ending: Vec<OwnThread>,
 }
 
@@ -41,32 +41,32 @@ struct Thread {
     process: u32,
 }
 
-/// A lane's place at the [`Helper`] of its domain. Dropping it is leaving it.
+/// A lane's registration at the [`Helper`] of its domain. Dropping it unregisters the lane.
 pub struct Seat {
     helper: Arc<Helper>,
     place: Arc<Place>,
 }
 
-/// What a lane and the thread share.
+/// The state that a lane shares with the thread.
 pub(super) struct Place {
     pub(super) burst: Burst,
     pub(super) id: u64,
     lane: Weak<dyn Driven>,
-    /// What to sleep at with automatic progress.
+    /// The descriptor to sleep on, with automatic progress.
     pub(super) wait_fd: OnceLock<OwnedFd>,
-    /// What wakes the thread when the application stops driving the lane itself,
-    /// with automatic progress.
+    /// The alarm that wakes the thread when the application stops driving the lane, with automatic
+    /// progress.
     pub(super) alarm: OnceLock<Alarm>,
     pub(super) stall: Stall,
-    /// Whether the thread must stay away. Held while it is in the lane.
+    /// Whether the thread must not enter the lane. Locked while the thread is in the lane.
     is_closed: Mutex<bool>,
     is_left: AtomicBool,
-    /// Whether the thread was ever told of this place.
+    /// Whether the thread was ever told of this lane.
     is_known: AtomicBool,
 }
 
 impl Helper {
-    /// Without a thread yet.
+    /// Creates a helper; its thread is started on first need.
     pub fn new(name: &'static str) -> Arc<Self> {
         Arc::new(Helper {
             name,
@@ -74,7 +74,7 @@ impl Helper {
         })
     }
 
-    /// A seat for a lane, which it may hold itself.
+    /// Creates a seat for a lane, which may own the seat.
     pub fn seat(self: &Arc<Self>, lane: Weak<dyn Driven>) -> Seat {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         self.state.lock().seats += 1;
@@ -94,7 +94,7 @@ impl Helper {
         }
     }
 
-    /// Tells the thread, which starts for that if it has to.
+    /// Sends a message to the thread, which is started if necessary.
     fn tell(&self, place: &Arc<Place>, news: News) -> Result {
         let mut state = self.state.lock();
         if state.thread.as_ref().is_some_and(Thread::is_foreign) {
@@ -120,7 +120,7 @@ impl Helper {
         thread.is_some_and(|thread| thread.own.is_current())
     }
 
-    /// Ends the thread with the last seat.
+    /// Unregisters a lane, and ends the thread with the last one.
     fn leave(&self, place: &Place) {
         let is_this_thread = self.is_this_thread();
         let mut state = self.state.lock();
@@ -136,7 +136,7 @@ impl Helper {
             return;
         };
         if thread.is_foreign() {
-            // There is nothing to wait for, nor to give back.
+            // In a forked child there is no thread to wait for, and nothing to free.
             return thread.own.forget();
         }
         thread.run.end();
@@ -151,7 +151,7 @@ impl Helper {
 
 impl Drop for Helper {
     fn drop(&mut self) {
-        // The last lane may have been the last to know of this.
+        // The last lane may have held the last reference to the helper.
         for thread in self.state.get_mut().ending.drain(..) {
             if !thread.is_current() {
                 thread.join();
@@ -175,26 +175,24 @@ impl Thread {
         })
     }
 
-    /// Whether it is a thread of the process that this one was forked from.
+    /// Returns whether it belongs to the process from which this one was forked.
     fn is_foreign(&self) -> bool {
         self.process != std::process::id()
     }
 }
 
 impl Seat {
-    /// Whether the next message is to be held back, if `sent` of them have left
-    /// since the application's last progress call.
+    /// Returns whether the next message has to be held back for coalescing, if `sent` of them were
+    /// sent since the application's last progress call.
     ///
-    /// While the thread sleeps a second message leaves at once, too: to hold it
-    /// back would spare no call of the system, and the third one shows that
-    /// this is a burst.
+    /// While the thread sleeps, a second message is sent immediately, too: holding it back would
+    /// save no system call, and only the third one shows that this is a burst.
     #[inline(always)]
     pub fn holds_after(&self, sent: u64) -> bool {
         sent >= 2 || (sent == 1 && self.place.burst.is_watched())
     }
 
-    /// Messages are held back from now on, and none were. Called with the
-    /// lane's lock.
+    /// Called with the lane's lock when the first message of a burst is held back.
     #[inline(always)]
     pub fn burst_begins(&self) {
         if !self.place.burst.begin() {
@@ -202,7 +200,7 @@ impl Seat {
         }
     }
 
-    /// Nothing is held back any more. Called with the lane's lock.
+    /// Called with the lane's lock when no message is held back any more.
     #[inline(always)]
     pub fn burst_ends(&self) {
         self.place.burst.end();
@@ -223,8 +221,7 @@ impl Seat {
         }
     }
 
-    /// Something has no room, and nothing had waited for some. Called with the
-    /// lane's lock.
+    /// Called with the lane's lock when an operation has no room and none was waiting for room.
     #[cold]
     #[inline(never)]
     pub fn stall_begins(&self) {
@@ -235,14 +232,13 @@ impl Seat {
         }
     }
 
-    /// Nothing waits for room any more. Called with the lane's lock.
+    /// Called with the lane's lock when no operation waits for room any more.
     pub fn stall_ends(&self) {
         self.place.stall.end();
     }
 
-    /// The application makes progress calls, and has made some dozens since this
-    /// was called last: a thread that would drive the lane for it, or go on with what
-    /// had no room, need not look.
+    /// Called by an application that makes progress calls, once in several dozens of them: a thread
+    /// that would drive the lane, or continue with operations that had no room, need not check it.
     pub fn calls_go_on(&self) {
         self.place.stall.calls_go_on(Instant::now);
         if let Some(alarm) = self.place.alarm.get() {
@@ -250,18 +246,18 @@ impl Seat {
         }
     }
 
-    /// [`Signals::relieves_helper`](super::Signals::relieves_helper).
+    /// Implements [`Signals::relieves_helper`](super::Signals::relieves_helper).
     pub(super) fn is_relieved(&self) -> bool {
         let alarm = self.place.alarm.get();
         alarm.is_some_and(|alarm| alarm.relieve(Instant::now()))
     }
 
-    /// Lets the thread drive the lane while the application does not, from now
-    /// on (`FI_PROGRESS_AUTO`). At most once.
+    /// Makes the thread drive the lane while the application does not (`FI_PROGRESS_AUTO`). To be
+    /// called at most once.
     ///
     /// # Errors
-    /// What starting the thread and sharing the lane's descriptor return;
-    /// `FI_EOPBADSTATE` in a forked child.
+    /// Those of starting the thread and of sharing the lane's descriptor; `FI_EOPBADSTATE` in a
+    /// forked child.
     pub fn drive_automatically(&self) -> Result {
         let Some(lane) = self.place.lane.upgrade() else {
             return Err(Errno::EOPBADSTATE);
@@ -269,7 +265,7 @@ impl Seat {
         if let Some(fd) = lane.share_wait_fd()? {
             self.place.wait_fd.get_or_init(|| fd);
         }
-        // Without one the thread looks whether the application still calls.
+        // Without an alarm, the thread polls whether the application still calls.
         if let Ok(alarm) = Alarm::new() {
             self.place.alarm.get_or_init(|| alarm);
         }
@@ -277,10 +273,9 @@ impl Seat {
             .tell(&self.place, News::Drive(self.place.clone()))
     }
 
-    /// Takes the lane from the thread: it is not in the lane when this returns,
-    /// and does not come back. Nothing is left to be done when the seat is
-    /// dropped. To be called without the lane's lock; with the last seat the
-    /// thread ends, which may be in another lane.
+    /// Unregisters the lane: after this returns, the thread is not in the lane and does not enter
+    /// it. Dropping the seat has no further effect. To be called without the lane's lock, since the
+    /// thread, which ends with the last seat, may be in another lane.
     pub fn leave(&self) {
         if self.place.is_left.swap(true, Ordering::AcqRel) {
             return;
@@ -292,7 +287,7 @@ impl Seat {
     }
 }
 
-/// What is held back or has no room then leaves with the application's next call.
+/// Logs that messages without room, or held back, are sent only by the application's next call.
 fn has_no_help(error: Errno) {
     log::warn!(
         target: UTIL.domain,
@@ -307,7 +302,7 @@ impl Drop for Seat {
 }
 
 impl Place {
-    /// The thread enters the lane, if there still is one for it.
+    /// Enters the lane from the thread, if the lane still exists.
     pub(super) fn visit<R>(&self, visit: impl FnOnce(&dyn Driven) -> R) -> Option<R> {
         let is_closed = self.is_closed.lock();
         if *is_closed {
@@ -315,7 +310,7 @@ impl Place {
         }
         let lane = self.lane.upgrade()?;
         let outcome = visit(&*lane);
-        // Perhaps the last reference: then the lane leaves its seat here.
+        // This may be the last reference, which drops the lane and its seat here.
         drop(lane);
         drop(is_closed);
         Some(outcome)

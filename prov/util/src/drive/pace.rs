@@ -1,73 +1,72 @@
-//! How often the thread looks after the bursts of a lane.
+//! How often the progress thread checks the bursts of a lane.
 //!
-//! The application marks where bursts begin and end, without the time. A burst
-//! that is found at two looks in a row has been left, and is ended. Each look
-//! takes a timer and the processor from the application, above all on a virtual
-//! machine; so an application that ends its bursts itself is looked after less
-//! often. The price is that when it first stops calling in the middle of a
-//! burst, that burst waits longer. After that it is watched closely again.
+//! The application marks where bursts begin and end, without a time stamp. A burst that is found by
+//! two checks in a row was left unsent by the application, and the thread sends it. Each check
+//! costs a timer interrupt and processor time, above all on a virtual machine; so an application
+//! that ends its bursts itself is checked less often. The price is that its first unsent burst
+//! waits longer. After that, the lane is checked at the short interval again.
 
 use std::time::Duration;
 
-/// How long a burst is left to an application that is watched closely, at most.
+/// Longest time that a burst stays unsent in a lane that is checked at the short interval.
 pub const HOLD: Duration = Duration::from_micros(50);
-/// How long it is left to one that has always ended its bursts, at most.
+/// Longest time that a burst stays unsent in a lane whose application has always ended its bursts.
 pub const RELAXED_HOLD: Duration = Duration::from_micros(400);
-/// Between two looks, closely: a burst is ended after one to two of these.
+/// The short interval: a burst is sent after one to two of these.
 const LOOK: Duration = Duration::from_micros(25);
-/// Looks after which the pause between them is twice as long, if at each of
-/// them there were bursts that the application had ended.
+/// Number of checks after which the interval is doubled, if each of them found bursts that the
+/// application had ended.
 const TRUST_AFTER: u32 = 16;
-/// Looks in a row without a burst after which the thread does not look any more:
-/// the next one wakes it.
+/// Number of checks in a row without a burst after which the thread stops checking: the next burst
+/// wakes it.
 const QUIET: u32 = 2;
 
-/// What the thread knows about the bursts of a lane.
+/// The thread's record of the bursts of a lane.
 #[derive(Default)]
 pub struct Pace {
-    /// The mark at the last look.
+    /// The mark at the last check.
     mark: u64,
-    /// Bursts that were over at the last look.
+    /// Number of bursts that were over at the last check.
     over: u64,
-    /// Looks at bursts that the application had ended. A rest does not change
-    /// what it is known for.
+    /// Number of checks that found bursts which the application had ended. It is kept while the
+    /// thread rests.
     trust: u32,
-    /// Looks since there was a burst.
+    /// Number of checks since the last burst.
     quiet: u32,
 }
 
-/// What to do after a look.
+/// The result of a check.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Look again after this time.
+    /// Check again after this time.
     Look(Duration),
-    /// The application has left a burst: end it, and look again.
+    /// The application has left a burst: send it, and check again.
     End(Duration),
-    /// Look no more until there is a burst.
+    /// Stop checking until there is a burst.
     Rest,
 }
 
 impl Pace {
-    /// The lane has to be looked after from now on, since a burst began; when
-    /// to look. `mark` is odd while messages are held back.
+    /// Begins to check the lane, in which a burst began. Returns when to check. `mark` is odd while
+    /// messages are held back.
     pub fn begin(&mut self, mark: u64) -> Duration {
         self.mark = mark;
         self.quiet = 0;
-        // This was the first of two looks.
+        // This call counts as the first of two checks.
         match self.pause() {
             LOOK => HOLD,
             pause => pause + LOOK,
         }
     }
 
-    /// A look, at which the mark was this.
+    /// Performs a check at which the mark has this value.
     pub fn look(&mut self, mark: u64) -> Next {
         let is_held = mark % 2 == 1;
         let over = mark / 2;
         if is_held && mark == self.mark {
             self.trust = 0;
             self.quiet = 0;
-            // This one counts as over, and for nothing.
+            // The burst that the thread sends counts as over, and not as ended by the application.
             self.over = over + 1;
             return Next::End(LOOK);
         }
@@ -101,7 +100,7 @@ mod tests {
 
     const RELAXED_LOOK: Duration = Duration::from_micros(375);
 
-    /// A pace that has seen so many looks at bursts that the application ended.
+    /// A pace after this many checks that found bursts which the application had ended.
     fn after_good_looks(looks: u64) -> (Pace, u64) {
         let mut pace = Pace::default();
         for look in 1..=looks {
@@ -136,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn who_ends_bursts_is_watched_less_until_one_is_left() {
+    fn an_application_that_ends_its_bursts_is_checked_less_often_until_one_is_left() {
         let mut pace = Pace::default();
         let pauses: Vec<_> = (1..200)
             .map(|burst| match pace.look(2 * burst) {
@@ -163,7 +162,7 @@ mod tests {
     #[test]
     fn no_burst_is_held_longer_than_promised() {
         for (good_looks, limit) in [(0, HOLD), (200, RELAXED_HOLD)] {
-            // It begins right after a look.
+            // The burst begins right after a check.
             let (mut pace, mark) = after_good_looks(good_looks);
             let Next::Look(mut held) = pace.look(mark) else {
                 panic!("it rests");
@@ -172,7 +171,7 @@ mod tests {
                 held += pause;
             }
             assert_eq!(held, limit);
-            // It wakes the thread.
+            // The burst wakes the thread.
             let (mut pace, mark) = after_good_looks(good_looks);
             let held = pace.begin(mark + 1);
             assert_eq!(pace.look(mark + 1), Next::End(LOOK));

@@ -1,4 +1,4 @@
-//! The thread: rounds through the lanes that have something due, and sleep.
+//! The progress thread's loop: it visits the lanes that are due, and sleeps.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -19,29 +19,29 @@ use super::thread;
 use crate::errno::Result;
 use crate::logging::UTIL;
 
-/// A thread, as those see it that tell it what to do.
+/// A running thread, as other threads send messages to it.
 pub(super) struct Run {
     news: Mutex<Vec<News>>,
     is_over: AtomicBool,
-    /// Rung for news and for the end.
+    /// Rung for messages and for the end.
     bell: OwnedFd,
-    /// Readable when the bell is, or a lane that is waited for.
+    /// Readable when the bell is, or the descriptor of a lane that is waited for.
     epoll: OwnedFd,
 }
 
-/// What the thread is told.
+/// A message to the thread.
 pub(super) enum News {
-    /// A burst began; its lane has to be looked after.
+    /// A burst began; its lane has to be checked.
     Burst(Arc<Place>),
-    /// Something stalled, the first time; the lane has an alarm for that.
+    /// An operation had no room for the first time; the lane has an alarm for that.
     Stall(Arc<Place>),
     /// The lane is to be driven.
     Drive(Arc<Place>),
-    /// The lane with this id has left.
+    /// The lane with this id was unregistered.
     Left(u64),
 }
 
-/// Names the bell among the events; lanes begin at 1.
+/// Identifies the bell among the events; ids of lanes begin at 1.
 const BELL: u64 = 0;
 
 impl Run {
@@ -63,18 +63,18 @@ impl Run {
         self.ring();
     }
 
-    /// The thread is to end.
+    /// Ends the thread.
     pub(super) fn end(&self) {
         self.is_over.store(true, Ordering::Release);
         self.ring();
     }
 
     fn ring(&self) {
-        // Cannot fail: the count is far from its limit.
+        // Cannot fail, since the counter is far from its limit.
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
     }
 
-    /// What the thread does all its life.
+    /// The thread's main function.
     pub(super) fn run(&self) {
         thread::sleep_exactly();
         let mut lanes = Lanes::default();
@@ -92,22 +92,22 @@ impl Run {
         }
     }
 
-    /// Sleeps for so long (`None`: for ever), or until there are events.
+    /// Sleeps for this time (`None`: without limit), or until there are events.
     fn sleep(&self, pause: Option<Duration>, ready: &mut Vec<epoll::Event>) {
         ready.clear();
-        // epoll_wait(2) counts in milliseconds.
+        // epoll_wait(2) has a resolution of milliseconds, so ppoll(2) is used.
         if let Some(pause) = pause.filter(|pause| !pause.is_zero()) {
             let pause = timespec(pause);
             let mut fds = [PollFd::new(&self.epoll, PollFlags::IN)];
             match rustix::event::poll(&mut fds, Some(&pause)) {
                 Ok(1) => {}
-                // Waking early does no harm.
+                // Waking early is harmless.
                 _ => return,
             }
         }
         let timeout = pause.map(|_| timespec(Duration::ZERO));
         let events = rustix::buffer::spare_capacity(ready);
-        // No event does no harm either.
+        // Reading no event is harmless.
         let _ = epoll::wait(&self.epoll, events, timeout.as_ref());
         if ready.iter().any(|event| event.data.u64() == BELL) {
             let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
@@ -115,7 +115,7 @@ impl Run {
     }
 }
 
-/// The lanes that the thread was told of.
+/// The lanes that the thread knows.
 #[derive(Default)]
 struct Lanes {
     list: Vec<Lane>,
@@ -123,19 +123,19 @@ struct Lanes {
 
 struct Lane {
     place: Arc<Place>,
-    /// How its bursts are looked after, and when next, if they are.
+    /// The record of its bursts, and the next check, if there is one.
     pace: Pace,
     look: Option<Look>,
-    /// How long the last pause was between looks at what has no room.
+    /// The last interval between checks of operations without room.
     stall_pause: Duration,
-    /// The application's progress calls at the last one.
+    /// The count of the application's progress calls at that check.
     stall_calls: Option<u64>,
     auto: Option<Auto>,
 }
 
 struct Look {
     at: Instant,
-    /// How long the pause before it is.
+    /// The interval before this check.
     pause: Duration,
 }
 
@@ -147,8 +147,8 @@ impl Look {
         })
     }
 
-    /// Whether to look now. A little early is soon enough, so that the lanes
-    /// are looked after together and not each at a time of its own.
+    /// Returns whether the check is due. A little early is good enough, so that lanes are checked
+    /// together instead of each at its own time.
     fn is_due(&self, now: Instant) -> bool {
         self.at <= now + self.pause / 4
     }
@@ -178,8 +178,8 @@ impl Lanes {
             return;
         };
         let lane = self.list.swap_remove(index);
-        // Closing it would not do: a forked child may have it open.
-        // An error means that it was not watched.
+        // Closing the descriptor would not remove it from the epoll set: a forked child may have it
+        // open. An error means that it was not in the set.
         if let Some(fd) = lane.place.wait_fd() {
             let _ = epoll::delete(epoll, fd);
         }
@@ -209,7 +209,7 @@ impl Lanes {
         &mut self.list[index]
     }
 
-    /// There are events for these lanes.
+    /// Handles events of lanes.
     fn wake(&mut self, ready: &[epoll::Event]) {
         for event in ready {
             let id = event.data.u64();
@@ -230,7 +230,7 @@ impl Lanes {
         }
     }
 
-    /// Does what is due; how long to sleep after that.
+    /// Visits the lanes that are due. Returns how long to sleep afterwards.
     fn round(&mut self, epoll: &OwnedFd) -> Option<Duration> {
         if self.list.is_empty() {
             return None;
@@ -261,7 +261,7 @@ impl Lane {
             Next::Look(pause) => Some(pause),
             Next::End(pause) => {
                 let visited = self.place.visit(|lane| lane.end_burst());
-                // A lane that is gone has no bursts.
+                // A lane that does not exist any more has no bursts.
                 visited.map(|_| pause)
             }
             Next::Rest if self.place.burst.rest() => None,
@@ -270,7 +270,7 @@ impl Lane {
         self.look = pause.and_then(Look::after);
     }
 
-    /// Lets the alarm wake the thread that rings for what has no room.
+    /// Adds the alarm for operations without room to the epoll set.
     fn hear_stalls(&self, epoll: &OwnedFd) {
         let data = epoll::EventData::new_u64(self.place.id | STALL);
         let once = epoll::EventFlags::IN | epoll::EventFlags::ET;
@@ -284,8 +284,8 @@ impl Lane {
         }
     }
 
-    /// The application seems to make no calls, which would go on with what has no
-    /// room: if that is so, the thread does.
+    /// Handles the alarm for operations without room: if the application has made no progress
+    /// calls, which would continue with them, the thread does.
     fn look_after_stall(&mut self) {
         let stall = &self.place.stall;
         stall.rings();
@@ -294,7 +294,7 @@ impl Lane {
             let calls = lane.calls();
             (calls, (known == Some(calls)).then(|| lane.end_burst()))
         });
-        // A lane that is gone has nothing to send.
+        // A lane that does not exist any more has nothing to send.
         if let Some((calls, has_left)) = seen {
             self.stall_calls = Some(calls);
             self.stall_pause = stall.looked(self.stall_pause, has_left, Instant::now());

@@ -1,4 +1,4 @@
-//! What a lane and the queues that drive it tell each other without its lock.
+//! The lock-free signals between a lane and the queues that drive it.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -6,65 +6,64 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use super::Seat;
 use crate::lately::nanoseconds;
 
-/// Reads of queues that have completions, and drives, of which one at least is a
-/// drive.
+/// Reads of queues that have completions, plus progress calls, of which at least one is a progress
+/// call: an application that always finds completions makes progress once per this many reads.
 pub const READS_WITHOUT_PROGRESS: u64 = 16;
 
-/// Messages are held back.
+/// A burst is being held back.
 const HELD: u8 = 1 << 0;
-/// A read is to drive the lane, whatever the queue has.
+/// The next read has to drive the lane, whether or not the queue has completions.
 const WANTED: u8 = 1 << 1;
 
-/// Progress calls after which the thread that drives the lane while the
-/// application does not is told of them.
+/// Number of progress calls between two postponements of the progress thread's alarm: it bounds
+/// their cost.
 const CALLS_BETWEEN_SIGNS: u64 = 128;
 
-/// What sched_yield(2) takes at most if nobody else runs, in nanoseconds.
+/// Longest time in nanoseconds that sched_yield(2) takes if no other process runs.
 const ALONE: u64 = 2_000;
-/// Calls in vain between two looks at the clock, while another process is known to
-/// want the processor.
+/// Number of unsuccessful polls between two readings of the clock while another process is known to
+/// wait for the processor.
 const IMPATIENT: u32 = 16;
-/// The same where none is known to: some 2 us of calls that look into shared memory.
+/// The same while none is known to wait: about 2 us of polls of shared memory.
 const PATIENT: u32 = 64;
-/// Nanoseconds in which no queue of the process has brought anything, after which a
-/// waiting process yields. A round trip between two processes that both run takes
-/// less, and sched_yield(2) takes a fiftieth of it where nobody else wants to run.
+/// Time in nanoseconds without an event for any queue of the process, after which a waiting process
+/// yields. A round trip between two running processes takes less, and sched_yield(2) takes a
+/// fiftieth of it if no other process wants to run.
 const YIELD_AFTER: u64 = 20_000;
-/// Nanoseconds after which a lane that has brought nothing yields although other
-/// queues of the process are busy: those may be other threads'.
+/// Time in nanoseconds after which a lane without events yields although other queues of the
+/// process are busy: those may belong to other threads.
 const YIELD_ALONE_AFTER: u64 = 200_000;
-/// What a process that computes takes of a processor at least that is yielded to it,
-/// in nanoseconds.
+/// Shortest time in nanoseconds for which a computing process uses a processor that is yielded to
+/// it.
 const SLICE: u64 = 500_000;
-/// After a yield that took as long, a wait goes on for this part of it before it
-/// yields again. So a process beside one that computes does not give all of its time
-/// away, for each message. Some 30 that only wait for each other have less than a
-/// slice between them before long.
+/// After a yield that took at least a slice, the next wait polls for 1/48 of that time before it
+/// yields again, so that a process beside a computing one does not give all of its time away for
+/// each message. About 30 processes that only wait for each other soon have less than a slice
+/// between them, and yield immediately.
 const STAY: u64 = 48;
-/// It is no longer than this.
+/// Upper limit of that polling time, in nanoseconds.
 const LONGEST_STAY: u64 = 100_000;
 
-/// Whether a lane waits, for all that its calls know.
+/// Whether a lane is waiting, as determined from its unsuccessful polls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Waiting {
-    /// It was not long in vain.
+    /// It has not polled in vain for long.
     No,
-    /// It is long enough for a look at the clock, for the first time.
+    /// It has polled long enough to read the clock, for the first time.
     Begins,
-    /// It goes on.
+    /// It is still waiting.
     GoesOn,
 }
 
-/// When something last came to any queue of this process, as far as waiting lanes need
-/// to know it. A lane that brings something reads `brought_by`, and writes it only if a
-/// waiting lane has looked since the last time: lanes that all have work to do write
-/// nothing that others read.
+/// The time of the last event for any queue of this process, with the precision that waiting lanes
+/// need. A lane that gets an event reads `brought_by`, and writes it only if a waiting lane has
+/// read it since the last time: lanes that are all busy write nothing that others read.
 #[repr(align(128))]
 struct News {
-    /// The lane that brought something first since a waiting lane last looked, by the
-    /// address of its [`Signals`]; 0 if none did.
+    /// The lane with the first event since a waiting lane last looked, as the address of its
+    /// [`Signals`]; 0 if there was none.
     brought_by: AtomicUsize,
-    /// When a look last found that, or a thread last yielded, in nanoseconds.
+    /// When a look last found one, or a thread last yielded, in nanoseconds.
     last: AtomicU64,
 }
 
@@ -83,8 +82,8 @@ impl News {
         }
     }
 
-    /// When something came last, for a look at this time, and whether another lane than
-    /// this one has brought something since the last look.
+    /// Returns the time of the last event, for a look at this time, and whether another lane than
+    /// this one had an event since the last look.
     fn look(&self, lane: usize, now: u64) -> (u64, bool) {
         match self.brought_by.load(Ordering::Relaxed) {
             0 => (self.last.load(Ordering::Relaxed), false),
@@ -99,31 +98,31 @@ impl News {
 
 static NEWS: News = News::new();
 
-/// See the module. Of a lane that nobody helps until it is given a seat.
+/// See the module. The lane has no progress thread until it is given a seat.
 ///
-/// Lanes share no cache line that is written, nor a pair of them, which
-/// processors fetch together.
+/// Different lanes share no cache line that is written, nor an aligned pair of cache lines, which
+/// processors prefetch together.
 #[derive(Default)]
 #[repr(align(128))]
 pub struct Signals {
-    /// Why the lane is to be driven, if it is. Written with its lock.
+    /// The reasons why the lane has to be driven, if any. Written with the lane's lock.
     due: AtomicU8,
-    /// Counts, about, the application's calls that read queues.
+    /// Approximate count of the application's calls that read queues.
     calls: AtomicU64,
-    /// Calls in vain between two looks at the clock, where other processes want the
-    /// processor; 0 where none is known to.
+    /// Unsuccessful polls between two readings of the clock while other processes want the
+    /// processor; 0 while none is known to.
     patience: AtomicU32,
-    /// How long a wait is to go on before it yields, in nanoseconds.
+    /// Shortest polling time before a yield, in nanoseconds.
     stay: AtomicU64,
-    /// Since when it has.
+    /// When the wait began.
     since: AtomicU64,
-    /// The lane's place at the thread that helps it.
+    /// The lane's registration at the progress thread.
     seat: OnceLock<Seat>,
 }
 
 impl Signals {
-    /// A queue is read that has completions. An approximation will do. Whether
-    /// it is time to drive the lane all the same.
+    /// Counts a read of a queue that has completions; an approximate count is enough. Returns
+    /// whether the lane has to be driven nevertheless.
     #[inline(always)]
     pub fn read(&self) -> bool {
         let calls = self.calls.load(Ordering::Relaxed).wrapping_add(1);
@@ -131,19 +130,19 @@ impl Signals {
         calls.is_multiple_of(READS_WITHOUT_PROGRESS)
     }
 
-    /// Whether work is due that must not wait for a queue to run empty.
+    /// Returns whether there is work that must not wait until a queue is empty.
     #[inline(always)]
     pub fn is_due(&self) -> bool {
         self.due.load(Ordering::Relaxed) != 0
     }
 
-    /// The next queue that is read is to drive the lane, whatever it has. Called
-    /// with the lane's lock.
+    /// Makes the next read of a queue drive the lane, whether or not the queue has completions.
+    /// Called with the lane's lock.
     pub fn drive_next(&self) {
         self.set(WANTED);
     }
 
-    /// The lane is driven, with its lock.
+    /// Called with the lane's lock when the lane is driven.
     #[inline(always)]
     pub fn serve(&self) {
         if self.due.load(Ordering::Relaxed) & WANTED != 0 {
@@ -161,12 +160,12 @@ impl Signals {
         self.due.store(due & !reason, Ordering::Relaxed);
     }
 
-    /// The lane is driven by the application.
+    /// Counts a progress call of the application.
     #[inline(always)]
     pub fn driven(&self) {
         let calls = self.calls.load(Ordering::Relaxed);
         self.calls.store(calls.wrapping_add(1), Ordering::Relaxed);
-        // Whatever else counts, one drive at least is among so many.
+        // Among this many calls, at least one is a progress call, whatever else is counted.
         if calls % CALLS_BETWEEN_SIGNS < READS_WITHOUT_PROGRESS {
             self.calls_go_on();
         }
@@ -180,16 +179,16 @@ impl Signals {
         }
     }
 
-    /// About how many calls the application has made that read queues. What is
-    /// sent after the same one may go out together.
+    /// Returns the approximate count of the application's calls that read queues. Messages that are
+    /// sent with the same count may be coalesced.
     #[inline]
     pub fn calls(&self) -> u64 {
         self.calls.load(Ordering::Relaxed)
     }
 
-    /// Calls in vain between two looks at the clock: fewer where others have made use
-    /// of the processor lately. A waiting process that goes on looking then takes it
-    /// from whom it waits for.
+    /// Returns the number of unsuccessful polls between two readings of the clock. It is smaller
+    /// while other processes have used the processor recently: a waiting process that continues to
+    /// poll takes it from the process for which it waits.
     #[inline(always)]
     fn patience(&self) -> u32 {
         match self.patience.load(Ordering::Relaxed) {
@@ -202,13 +201,13 @@ impl Signals {
         std::ptr::from_ref(self).addr()
     }
 
-    /// The lane has brought something.
+    /// Records that the lane has had an event.
     #[inline(always)]
     pub fn brought(&self) {
         NEWS.note(self.address());
     }
 
-    /// What so many calls in vain in a row are.
+    /// Classifies this many unsuccessful polls in a row.
     #[inline(always)]
     pub fn in_vain(&self, calls: u32) -> Waiting {
         let patience = self.patience();
@@ -219,7 +218,7 @@ impl Signals {
         }
     }
 
-    /// Lets other processes have their turn, if it is time to.
+    /// Yields the processor to other processes, if it is time to.
     #[cold]
     #[inline(never)]
     pub fn wait(&self, waiting: Waiting) {
@@ -230,13 +229,13 @@ impl Signals {
         std::thread::yield_now();
         let after = nanoseconds();
         self.since.store(after, Ordering::Relaxed);
-        // The process has given way: its other lanes wait anew.
+        // The process has yielded: the waits of its other lanes begin anew.
         NEWS.last.store(after, Ordering::Relaxed);
         self.yielded(after.saturating_sub(now));
     }
 
-    /// Whether others are to have their turn now, where something last came to a queue
-    /// of the process at `news`, or to another one than this lane's since the last look.
+    /// Returns whether to yield now, where `news` is the time of the last event for any queue of
+    /// the process, and whether another lane than this one has had one since the last look.
     fn may_yield(&self, waiting: Waiting, now: u64, (news, others): (u64, bool)) -> bool {
         if waiting == Waiting::Begins {
             self.since.store(now, Ordering::Relaxed);
@@ -259,33 +258,32 @@ impl Signals {
         self.stay.store(stay, Ordering::Relaxed);
         let patience = match (pause > ALONE, self.patience.load(Ordering::Relaxed)) {
             (true, _) => IMPATIENT,
-            // It may have been chance.
+            // A single fast yield may be chance.
             (false, patience @ 1..PATIENT) if patience * 2 < PATIENT => patience * 2,
             (false, _) => 0,
         };
         self.patience.store(patience, Ordering::Relaxed);
     }
 
-    /// Gives the lane its place at the thread that helps it, made by `take` if it
-    /// has none.
+    /// Registers the lane at the progress thread with `take`, unless it is registered.
     pub fn seat_with(&self, take: impl FnOnce() -> Seat) {
         self.seat.get_or_init(take);
     }
 
-    /// The lane's place at the thread that helps it.
+    /// Returns the lane's registration at the progress thread.
     pub fn seat(&self) -> Option<&Seat> {
         self.seat.get()
     }
 
-    /// The application has taken what would have woken the thread that helps, and
-    /// will go on to drive the lane: that thread looks after it when it no longer
-    /// does. `false` if it has to be woken by what comes.
+    /// Called when the application has consumed the event that would have woken the progress
+    /// thread, and will continue to drive the lane: the thread takes over when it stops doing so.
+    /// Returns `false` if the thread has to be woken by events.
     pub fn relieves_helper(&self) -> bool {
         self.seat.get().is_none_or(Seat::is_relieved)
     }
 
-    /// Whether the next message to a peer is to be held back, if `sent` of them
-    /// have left after the application's last call.
+    /// Returns whether the next message to a peer has to be held back for coalescing, if `sent` of
+    /// them were sent since the application's last call.
     #[inline]
     pub fn holds_after(&self, sent: u64) -> bool {
         match self.seat.get() {
@@ -294,8 +292,7 @@ impl Signals {
         }
     }
 
-    /// Messages are held back from now on, and none were. Called with the lane's
-    /// lock, as the next one.
+    /// Called with the lane's lock when the first message of a burst is held back.
     #[inline]
     pub fn burst_begins(&self) {
         self.set(HELD);
@@ -304,7 +301,7 @@ impl Signals {
         }
     }
 
-    /// Nothing is held back any more. Called with the lane's lock.
+    /// Called with the lane's lock when no message is held back any more.
     #[inline]
     pub fn burst_ends(&self) {
         self.clear(HELD);
@@ -313,16 +310,15 @@ impl Signals {
         }
     }
 
-    /// Something has no room from now on, and nothing waited for some. The calls
-    /// that drive the lane go on with it; where there are none, the thread that
-    /// helps does. Called with the lane's lock, as the next one.
+    /// Called with the lane's lock when an operation has no room and none was waiting for room. The
+    /// application's progress calls continue with it; if there are none, the progress thread does.
     pub fn stall_begins(&self) {
         if let Some(seat) = self.seat.get() {
             seat.stall_begins();
         }
     }
 
-    /// Nothing waits for room any more.
+    /// Called with the lane's lock when no operation waits for room any more.
     pub fn stall_ends(&self) {
         if let Some(seat) = self.seat.get() {
             seat.stall_ends();
@@ -352,11 +348,11 @@ mod tests {
         assert!(rises.is_sorted() && rises.len() < 10);
     }
 
-    /// Milliseconds, in nanoseconds.
+    /// Nanoseconds per millisecond.
     const MILLISECONDS: u64 = 1_000_000;
 
     #[test]
-    fn who_yields_to_one_that_computes_does_so_again_later() {
+    fn a_yield_to_a_computing_process_delays_the_next_yield() {
         let signals = Signals::default();
         let yields = |waiting, now| signals.may_yield(waiting, now, (0, false));
         signals.yielded(3 * MILLISECONDS);
@@ -377,7 +373,7 @@ mod tests {
         let at = start + YIELD_AFTER;
         assert!(!yields(Waiting::GoesOn, at - 1, start - 1));
         assert!(yields(Waiting::GoesOn, at, start - 1));
-        // Something has come to another queue meanwhile.
+        // Another queue has had an event in the meantime.
         assert!(!yields(Waiting::GoesOn, at, start + 1));
         let others = start + YIELD_ALONE_AFTER;
         assert!(!yields(Waiting::GoesOn, others - 1, others - 1));
@@ -394,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_come_is_found_by_one_look() {
+    fn an_event_is_found_by_one_look() {
         let news = News::new();
         assert_eq!(news.look(1, 7), (0, false));
         news.note(1);
@@ -406,9 +402,9 @@ mod tests {
     }
 
     #[test]
-    fn many_that_wait_for_each_other_yield_at_once_in_the_end() {
-        // Each yields to so many, which do nothing but wait as long as they may. This
-        // is what a turn takes besides.
+    fn many_processes_that_wait_for_each_other_end_up_yielding_immediately() {
+        // Each process yields to this many others, which only wait for as long as they may. TURN is
+        // the additional time of one turn in nanoseconds.
         const TURN: u64 = 2_500;
         for others in [1, 7, 15, 31] {
             let signals = Signals::default();
@@ -438,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn a_read_drives_in_its_turn_or_where_there_is_a_reason() {
+    fn a_read_drives_every_nth_time_or_for_a_reason() {
         let signals = Signals::default();
         let turns = (0..10 * READS_WITHOUT_PROGRESS).filter(|_| signals.read());
         assert_eq!(turns.count(), 10);

@@ -1,12 +1,12 @@
-//! What cannot leave a lane for lack of room, of which no descriptor tells.
+//! Operations that cannot leave a lane for want of room, where no descriptor announces room
+//! (back-pressure).
 //!
-//! The application's calls go on with it, and put off the alarm that the thread
-//! sleeps at: it looks after a lane only where the application makes no call for
-//! some time, and then less and less often as long as nothing leaves.
+//! The application's progress calls continue with them, and postpone the alarm on which the thread
+//! sleeps: it checks a lane only if the application has made no call for some time, and then less
+//! and less often as long as nothing can be sent.
 //!
-//! Both sides change one word. Who begins to wait either finds no alarm set, and
-//! sets it; or the thread, which says so before it looks, sees afterwards that
-//! something waits.
+//! Both sides modify one word. A side that begins to wait either finds no alarm set, and sets it;
+//! or the thread, which clears the flag before it checks, sees afterwards that an operation waits.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::OnceLock;
@@ -18,20 +18,20 @@ use parking_lot::Mutex;
 use super::alarm::{AWAY, Alarm};
 use crate::errno::Result;
 
-/// Added to a lane's name, for the events of this alarm.
+/// Bit that marks the epoll events of this alarm; the other bits are the lane's id.
 pub(super) const STALL: u64 = 1 << 62;
 
-/// Until the next look where something has left: there soon is more room.
+/// Interval until the next check if something was sent: more room is likely soon.
 const SOON: Duration = Duration::from_micros(500);
-/// Until the next look where nothing leaves, at most.
+/// Longest interval until the next check if nothing could be sent.
 const LATEST: Duration = Duration::from_millis(64);
 
-/// Something waits for room.
+/// An operation waits for room.
 const WAITS: u8 = 1 << 0;
 /// The alarm is set.
 const ARMED: u8 = 1 << 1;
 
-/// One lane's.
+/// The state of one lane.
 #[derive(Default)]
 pub(super) struct Stall {
     state: AtomicU8,
@@ -40,19 +40,19 @@ pub(super) struct Stall {
     setting: Mutex<()>,
 }
 
-/// What [`Stall::begin`] leaves to do.
+/// What the caller of [`Stall::begin`] has to do.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Begun {
     Nothing,
-    /// The thread is to be told of the alarm, once.
+    /// Tell the thread of the alarm, once.
     Tell,
 }
 
 impl Stall {
-    /// Something waits for room from now on.
+    /// Records that an operation waits for room.
     ///
     /// # Errors
-    /// There is no timer.
+    /// The timer could not be created.
     pub(super) fn begin(&self, now: impl FnOnce() -> Instant) -> Result<Begun> {
         if self.state.fetch_or(WAITS, Ordering::AcqRel) & ARMED != 0 {
             return Ok(Begun::Nothing);
@@ -69,13 +69,13 @@ impl Stall {
         Ok(begun)
     }
 
-    /// Nothing waits any more.
+    /// Records that no operation waits any more.
     pub(super) fn end(&self) {
         self.state.fetch_and(!WAITS, Ordering::AcqRel);
     }
 
-    /// The application makes progress calls. Cheap, but for a call every half of
-    /// [`AWAY`] where the alarm is set.
+    /// Called by an application that makes progress calls. Cheap, except for one call per half of
+    /// [`AWAY`] while the alarm is set.
     pub(super) fn calls_go_on(&self, now: impl FnOnce() -> Instant) {
         let state = self.state.load(Ordering::Relaxed);
         if state & ARMED != 0
@@ -93,8 +93,7 @@ impl Stall {
         }
     }
 
-    /// The alarm rings, and the thread is about to look, which is to be followed by
-    /// [`Stall::looked`].
+    /// Handles the alarm. The thread is about to check, and calls [`Stall::looked`] afterwards.
     pub(super) fn rings(&self) {
         let _setting = self.setting.lock();
         self.state.fetch_and(!ARMED, Ordering::AcqRel);
@@ -103,9 +102,9 @@ impl Stall {
         }
     }
 
-    /// The thread has looked, after such a pause, and something has left or not; `None`
-    /// where the application has made calls: the pause until the next look, if anything
-    /// waits still.
+    /// Handles the result of a check after this interval: whether something was sent, or `None` if
+    /// the application has made progress calls. Returns the interval until the next check, if
+    /// operations still wait.
     pub(super) fn looked(&self, pause: Duration, has_left: Option<bool>, now: Instant) -> Duration {
         if self.state.load(Ordering::Acquire) & WAITS == 0 {
             return SOON;
@@ -127,7 +126,7 @@ impl Stall {
         }
     }
 
-    /// What rings, if it ever was needed.
+    /// Returns the alarm, if it was ever needed.
     pub(super) fn alarm(&self) -> Option<BorrowedFd<'_>> {
         self.alarm.get().map(Alarm::as_fd)
     }
@@ -157,7 +156,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(100);
 
     #[test]
-    fn the_thread_is_told_once_and_rung_for_when_no_call_puts_it_off() {
+    fn the_thread_is_told_once_and_woken_when_no_call_postpones_the_alarm() {
         let stall = Stall::default();
         assert_eq!(stall.begin(Instant::now), Ok(Begun::Tell));
         stall.end();
@@ -166,11 +165,11 @@ mod tests {
     }
 
     #[test]
-    fn calls_put_it_off_and_stop_it_when_nothing_waits() {
+    fn calls_postpone_the_alarm_and_stop_it_when_nothing_waits() {
         let stall = Stall::default();
         let start = Instant::now();
         stall.begin(|| start).unwrap();
-        // As if these were the times, which the timer does not know.
+        // Simulated times, which the timer does not know.
         stall.calls_go_on(|| start + AWAY);
         assert!(is_armed(&stall));
         stall.end();
@@ -184,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn looks_follow_each_other_less_and_less_often_until_something_leaves() {
+    fn checks_become_less_frequent_until_something_is_sent() {
         let stall = Stall::default();
         stall.begin(Instant::now).unwrap();
         let mut pause = SOON;
@@ -208,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stalls_while_the_thread_looks_is_rung_for() {
+    fn an_operation_that_stalls_during_a_check_sets_the_alarm() {
         let stall = Stall::default();
         stall.begin(Instant::now).unwrap();
         stall.rings();

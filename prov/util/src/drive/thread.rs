@@ -1,8 +1,8 @@
-//! The clock of the thread.
+//! The timer precision of the progress thread.
 
-/// Makes the calling thread's sleeps end on time.
+/// Makes the sleeps of the calling thread end on time.
 pub(super) fn sleep_exactly() {
     const SLACK: Option<std::num::NonZeroU64> = std::num::NonZeroU64::new(1_000);
-    // Without it bursts end some 50 microseconds later.
+    // Without it, bursts are sent about 50 microseconds later.
     let _ = rustix::thread::set_current_timer_slack(SLACK);
 }

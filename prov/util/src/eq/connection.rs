@@ -1,4 +1,4 @@
-//! What becomes of connections (fi_cm(3)).
+//! Connection events (fi_cm(3)).
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use crate::attr::Info;
 use crate::errno::{Errno, Result};
 use crate::object::{FidRef, Use};
 
-/// Tells the application what becomes of the connection of an endpoint, or who
-/// asks a passive one for a connection. Clones tell it to the same queue.
+/// Reports the connection events of an endpoint, or the connection requests for a passive one.
+/// Clones report to the same queue.
 #[derive(Clone)]
 pub struct ConnectionEvents {
     /// The endpoint.
@@ -20,7 +20,7 @@ pub struct ConnectionEvents {
 }
 
 impl ConnectionEvents {
-    /// Of this endpoint, to this queue.
+    /// Creates the reporter for this endpoint and queue.
     pub fn new(endpoint: FidRef, eq: Use<Eq>) -> Self {
         ConnectionEvents {
             endpoint,
@@ -28,7 +28,7 @@ impl ConnectionEvents {
         }
     }
 
-    /// Has all clones of this tell it to another queue from now on.
+    /// Redirects all clones to another queue.
     pub fn redirect(&self, eq: Use<Eq>) {
         let before = std::mem::replace(&mut *self.eq.lock(), eq);
         drop(before);
@@ -38,17 +38,17 @@ impl ConnectionEvents {
         self.eq.lock().clone()
     }
 
-    /// `FI_CONNECTED`, with the peer's connection data.
+    /// Reports `FI_CONNECTED`, with the peer's connection data.
     pub fn connected(&self, data: &[u8]) {
         self.write(FI_CONNECTED, None, data);
     }
 
-    /// `FI_SHUTDOWN`
+    /// Reports `FI_SHUTDOWN`.
     pub fn shut_down(&self) {
         self.write(FI_SHUTDOWN, None, &[]);
     }
 
-    /// The connection did not come about; `data` came with the refusal.
+    /// Reports that the connection failed; `data` came with the refusal.
     pub fn failed(&self, error: Errno, data: &[u8]) {
         let fid = self.endpoint.as_ptr();
         let written = self.eq().write_error(EventError {
@@ -58,9 +58,8 @@ impl ConnectionEvents {
         self.written(written);
     }
 
-    /// `FI_CONNREQ`: a peer asks for a connection, to be made with an endpoint of
-    /// these attributes. If the application never reads of it, `unread` is
-    /// called.
+    /// Reports `FI_CONNREQ`: a peer asks for a connection, which an endpoint with these attributes
+    /// can accept. `unread` is called if the application never reads the event.
     ///
     /// # Errors
     /// `-FI_ENOMEM`; `unread` is not called.

@@ -1,4 +1,4 @@
-//! What an event queue holds.
+//! The events in an event queue.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -9,21 +9,21 @@ use crate::attr::Info;
 use crate::errno::{Errno, Result};
 use crate::marshal::info;
 
-/// Something that happened.
+/// An event.
 #[derive(Debug)]
 pub struct Event {
-    /// `FI_CONNREQ` and the like, or the application's own number.
+    /// `FI_CONNREQ` and the like, or the application's number.
     pub kind: u32,
-    /// What is told about it.
+    /// The content.
     pub body: EventBody,
 }
 
-/// What is told about an event.
+/// The content of an event.
 #[derive(Debug)]
 pub enum EventBody {
     /// A control operation completed (`struct fi_eq_entry`).
     Control {
-        /// The object it was about.
+        /// The object concerned.
         fid: *mut fid,
         /// The operation's context.
         context: *mut c_void,
@@ -34,29 +34,29 @@ pub enum EventBody {
     Connection {
         /// The endpoint, or for a request the passive endpoint.
         fid: *mut fid,
-        /// For a request, the endpoint to open for it.
+        /// For a request, the attributes of the endpoint to open for it.
         info: Option<EventInfo>,
-        /// What the peer sent along.
+        /// The peer's connection data.
         data: Vec<u8>,
     },
     /// Bytes that the application wrote.
     User(Vec<u8>),
 }
 
-/// Something that failed (`struct fi_eq_err_entry`).
+/// An error (`struct fi_eq_err_entry`).
 #[derive(Clone, Debug)]
 pub struct EventError {
-    /// The object it was about.
+    /// The object concerned.
     pub fid: *mut fid,
     /// The operation's context.
     pub context: *mut c_void,
     /// Depends on the operation.
     pub data: u64,
-    /// Why it failed.
+    /// The error.
     pub err: Errno,
-    /// The provider's own number for that.
+    /// The provider-specific error number.
     pub prov_errno: i32,
-    /// More about it: for a refused connection, what the peer sent along.
+    /// Additional data: for a refused connection, the peer's connection data.
     pub err_data: Box<[u8]>,
 }
 
@@ -67,7 +67,7 @@ unsafe impl Send for Event {}
 unsafe impl Send for EventError {}
 
 impl EventError {
-    /// `fid` failed with `err`, and nothing more is known.
+    /// Creates an error entry for `fid`, without further information.
     pub fn new(fid: *mut fid, context: *mut c_void, err: Errno) -> Self {
         Self {
             fid,
@@ -85,8 +85,7 @@ impl EventError {
 }
 
 impl Event {
-    /// The object that the event is about; the application's own events are
-    /// about none.
+    /// Returns the object concerned; the application's own events have none.
     pub fn fid(&self) -> Option<*mut fid> {
         match self.body {
             EventBody::Control { fid, .. } | EventBody::Connection { fid, .. } => Some(fid),
@@ -94,13 +93,13 @@ impl Event {
         }
     }
 
-    /// Bytes that this takes where there is room.
+    /// Returns the size of the event in bytes.
     pub(crate) fn len(&self) -> usize {
         self.len_within(usize::MAX).unwrap_or_default()
     }
 
-    /// Bytes that this takes of `room`; `None` if it does not fit. Only
-    /// connection data may be cut off.
+    /// Returns the size of the event in a buffer of `room` bytes; `None` if it does not fit. Only
+    /// connection data may be truncated.
     pub(super) fn len_within(&self, room: usize) -> Option<usize> {
         let (least, most) = match &self.body {
             EventBody::Control { .. } => {
@@ -116,7 +115,7 @@ impl Event {
         (room >= least).then_some(most.min(room))
     }
 
-    /// The application has what it needs to free the rest.
+    /// Called when the application has got the pointers that it has to free.
     pub(crate) fn delivered(self) {
         if let EventBody::Connection {
             info: Some(info), ..
@@ -127,8 +126,8 @@ impl Event {
     }
 }
 
-/// The `fi_info` of a connection request, which the application frees once it
-/// has read the event, and the queue if it never does.
+/// The `fi_info` of a connection request. The application frees it after it has read the event;
+/// otherwise this value does.
 pub struct EventInfo {
     info: *mut fi_info,
     free: unsafe extern "C" fn(*mut fi_info),
@@ -143,7 +142,7 @@ impl std::fmt::Debug for EventInfo {
 }
 
 impl EventInfo {
-    /// One with these attributes.
+    /// Creates one with these attributes.
     ///
     /// # Errors
     /// `-FI_ENOMEM`
@@ -153,7 +152,7 @@ impl EventInfo {
         Ok(unsafe { Self::new(list, free) })
     }
 
-    /// Takes over an info that `free` frees.
+    /// Takes ownership of an info, which is freed by `free`.
     ///
     /// # Safety
     /// `info` is the caller's to give, and `free` may be called with it once.
@@ -166,17 +165,17 @@ impl EventInfo {
         }
     }
 
-    /// Has `gone` called if the application never reads the event.
+    /// Sets a function to be called if the application never reads the event.
     pub fn if_unread(&mut self, gone: impl FnOnce() + Send + 'static) {
         self.if_unread = Some(Box::new(gone));
     }
 
-    /// The info, still owned by this.
+    /// Returns the info, which this value still owns.
     pub fn as_ptr(&self) -> *mut fi_info {
         self.info
     }
 
-    /// Leaves freeing to whoever got the pointer.
+    /// Transfers the ownership to the receiver of the pointer.
     pub fn give_away(mut self) -> *mut fi_info {
         self.given_away = true;
         self.info

@@ -1,19 +1,18 @@
-//! Storage for queue entries: slots that are reused without allocation, and
-//! doubly linked lists that run through them by index.
+//! Storage of queue entries: slots that are reused without allocation, and doubly linked lists that
+//! connect them by index.
 //!
-//! A list end lives wherever its owner wants it (a bucket table, a field); the
-//! links live in the slots, `N` of them, so that one entry can stand in `N`
-//! lists at a time.
+//! The ends of a list are stored by its owner (a bucket table, a field); the links are stored in
+//! the slots, `N` per slot, so that an entry can be in `N` lists at a time.
 
 #![allow(
     clippy::indexing_slicing,
     reason = "the arena makes the indices, and slots stay"
 )]
 
-/// The index that stands for "no entry".
+/// The index that means "no entry".
 pub(crate) const NIL: u32 = u32::MAX;
 
-/// First and last entry of one list; both [`NIL`] when it is empty.
+/// The first and last entry of a list; both are [`NIL`] if it is empty.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct List {
     pub head: u32,
@@ -42,14 +41,14 @@ impl Link {
 
 #[derive(Debug)]
 struct Slot<T, const N: usize> {
-    /// `None` while the slot is free; `links[0].next` is then the next free one.
+    /// `None` while the slot is free; `links[0].next` is then the next free slot.
     value: Option<T>,
     links: [Link; N],
     /// Counts the uses of this slot, so that an old [`Key`] does not find a new entry.
     generation: u32,
 }
 
-/// Names an entry across its lifetime: a key of a removed entry finds nothing.
+/// Identifies an entry during its lifetime: the key of a removed entry finds nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     index: u32,
@@ -69,7 +68,7 @@ impl Key {
     }
 }
 
-/// Entries of type `T`, each with room to stand in `N` lists.
+/// Entries of type `T`, each of which can be in `N` lists.
 #[derive(Debug)]
 pub(crate) struct Arena<T, const N: usize> {
     slots: Vec<Slot<T, N>>,
@@ -87,13 +86,13 @@ impl<T, const N: usize> Arena<T, N> {
         }
     }
 
-    /// Number of entries.
+    /// Returns the number of entries.
     #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Stores an entry, in no list yet.
+    /// Stores an entry, which is in no list.
     #[inline(always)]
     pub fn insert(&mut self, value: T) -> u32 {
         if self.free == NIL {
@@ -124,7 +123,7 @@ impl<T, const N: usize> Arena<T, N> {
         });
     }
 
-    /// Takes an entry out. It must stand in no list any more.
+    /// Removes an entry, which must be in no list.
     #[inline]
     pub fn remove(&mut self, index: u32) -> Option<T> {
         let value = self.slots.get_mut(index as usize)?.value.take()?;
@@ -132,7 +131,7 @@ impl<T, const N: usize> Arena<T, N> {
         Some(value)
     }
 
-    /// Takes an entry out of `list`, as [`Arena::unlink`], and out of the arena.
+    /// Removes an entry from `list`, like [`Arena::unlink`], and from the arena.
     #[inline(always)]
     pub fn take_from(&mut self, which: usize, list: &mut List, index: u32) -> Option<T>
     where
@@ -169,7 +168,7 @@ impl<T, const N: usize> Arena<T, N> {
         self.slots.get_mut(index as usize)?.value.as_mut()
     }
 
-    /// The key of a stored entry.
+    /// Returns the key of a stored entry.
     #[inline]
     pub fn key(&self, index: u32) -> Key {
         Key {
@@ -181,14 +180,14 @@ impl<T, const N: usize> Arena<T, N> {
         }
     }
 
-    /// The index of the entry that `key` names, if it is still there.
+    /// Returns the index of the entry with this key, if it still exists.
     #[inline]
     pub fn find(&self, key: Key) -> Option<u32> {
         let slot = self.slots.get(key.index as usize)?;
         (slot.value.is_some() && slot.generation == key.generation).then_some(key.index)
     }
 
-    /// Entries in slot order, which says nothing about their age.
+    /// Iterates over the entries in slot order, which is unrelated to their age.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         self.slots
             .iter()
@@ -196,7 +195,7 @@ impl<T, const N: usize> Arena<T, N> {
             .filter_map(|(index, slot)| Some((index as u32, slot.value.as_ref()?)))
     }
 
-    /// The entry behind `index` in the list that runs through link `which`.
+    /// Returns the entry after `index` in the list that uses link `which`.
     #[inline]
     pub fn next(&self, which: usize, index: u32) -> u32 {
         self.slots
@@ -204,7 +203,7 @@ impl<T, const N: usize> Arena<T, N> {
             .map_or(NIL, |slot| slot.links[which].next)
     }
 
-    /// Appends an entry to `list`, through link `which`.
+    /// Appends an entry to `list`, using link `which`.
     #[inline(always)]
     pub fn push_back(&mut self, which: usize, list: &mut List, index: u32) {
         let prev = list.tail;
@@ -216,14 +215,14 @@ impl<T, const N: usize> Arena<T, N> {
         }
     }
 
-    /// Takes an entry out of `list`, which it must stand in through link `which`.
+    /// Removes an entry from `list`, in which it is by link `which`.
     #[inline(always)]
     pub fn unlink(&mut self, which: usize, list: &mut List, index: u32) {
         let Link { prev, next } = self.slots[index as usize].links[which];
         self.join(which, list, prev, next);
     }
 
-    /// Closes the gap that an entry between these two leaves.
+    /// Connects the two neighbours of a removed entry.
     #[inline(always)]
     fn join(&mut self, which: usize, list: &mut List, prev: u32, next: u32) {
         match self.slots.get_mut(prev as usize) {

@@ -1,15 +1,15 @@
 //! The hash of tags and sources, keyed with a secret of this process.
 //!
-//! Peers choose the tags of their messages. With a hash that they can compute,
-//! they could put all of them into one bucket, and each lookup in it would walk
-//! through all of these under the lane's lock. With a key that they do not know,
-//! the length of a bucket does not depend on the tags that they choose.
+//! Peers choose the tags of their messages. With a hash that they can compute, they could place all
+//! of their messages in one bucket, and each lookup would walk the whole bucket while it holds the
+//! lane's lock. With a secret key, the length of a bucket does not depend on the tags that they
+//! choose.
 
 use std::sync::OnceLock;
 
 use crate::random;
 
-/// The key of a hash table.
+/// The secret key of a hash table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HashKey {
     tag: u64,
@@ -17,18 +17,18 @@ pub(super) struct HashKey {
 }
 
 impl HashKey {
-    /// The one of this process, drawn at random when it is first asked for.
+    /// Returns the key of this process, which is random and created on first use.
     pub fn of_process() -> Self {
         static KEY: OnceLock<HashKey> = OnceLock::new();
         *KEY.get_or_init(|| HashKey {
             tag: random::number(),
-            // An odd factor keeps all bits of what is multiplied with it.
+            // An odd factor makes the multiplication a bijection.
             src: random::number() | 1,
         })
     }
 
-    /// The bucket for a tag and a source in a table of `size` buckets, a power of
-    /// two above 1. Doubling the table splits each bucket in two.
+    /// Returns the bucket of a tag and a source in a table of `size` buckets, a power of two above
+    /// 1. Doubling the table splits each bucket in two.
     #[inline]
     pub fn bucket(self, tag: u64, src: u64, size: usize) -> usize {
         // An odd constant without structure separates tags from sources.
@@ -47,8 +47,7 @@ mod tests {
 
     const SIZE: usize = 1 << 16;
 
-    /// Tags that fall into one bucket with a hash that has no key: multiples of
-    /// the inverse of its factor.
+    /// Tags that share a bucket of a hash without a key: multiples of the inverse of its factor.
     fn chosen_tags() -> impl Iterator<Item = u64> {
         let factor = 0xd6e8_feb8_6659_fd93_u64;
         let inverse = (0..6).fold(factor, |inverse, _| {

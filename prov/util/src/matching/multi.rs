@@ -1,5 +1,5 @@
-//! Multi-receive buffers: one posted receive that takes several messages, one
-//! behind the other, until its space runs low (`FI_MULTI_RECV` in fi_msg(3)).
+//! Multi-receive buffers: one posted receive that accepts several messages, one after the other,
+//! until its free space is low (`FI_MULTI_RECV` in fi_msg(3)).
 
 use super::ReceiveBuffer;
 use super::arena::{Arena, Key};
@@ -9,18 +9,17 @@ pub(super) type MultiKey = Key;
 #[derive(Debug)]
 struct Multi<B> {
     buf: B,
-    /// Bytes of `buf` given to messages so far.
+    /// Number of bytes of `buf` that messages occupy.
     used: usize,
-    /// The buffer takes no message once less than this is left.
+    /// Free bytes below which the buffer accepts no more messages.
     min: usize,
-    /// Messages placed in the buffer that have not completed.
+    /// Number of messages in the buffer that have not completed.
     outstanding: u32,
-    /// Whether the buffer takes no more messages.
+    /// Whether the buffer accepts no more messages.
     closed: bool,
 }
 
-/// Every multi-receive buffer that still waits for messages or holds some that
-/// have not completed.
+/// All multi-receive buffers that accept messages or contain some that have not completed.
 #[derive(Debug)]
 pub(super) struct MultiBuffers<B>(Arena<Multi<B>, 1>);
 
@@ -33,7 +32,7 @@ impl<B: ReceiveBuffer> MultiBuffers<B> {
         let index = self.0.insert(Multi {
             buf,
             used: 0,
-            // With a minimum of 0 a full buffer would never be released.
+            // With a minimum of 0, a full buffer would never be released.
             min: min.max(1),
             outstanding: 0,
             closed: false,
@@ -41,8 +40,8 @@ impl<B: ReceiveBuffer> MultiBuffers<B> {
         self.0.key(index)
     }
 
-    /// Gives the next `len` bytes, or what is left, to a message. The flag says
-    /// that the buffer has closed with it.
+    /// Assigns the next `len` bytes, or the rest, to a message. The flag tells whether the buffer
+    /// is closed with it.
     pub fn place(&mut self, key: MultiKey, len: usize) -> Option<(B, bool)> {
         let index = self.0.find(key)?;
         let multi = self.0.get_mut(index)?;
@@ -55,8 +54,8 @@ impl<B: ReceiveBuffer> MultiBuffers<B> {
         Some((part, multi.closed))
     }
 
-    /// One message in the buffer has completed; whether it was the last one, so
-    /// that the buffer is the application's again.
+    /// Handles the completion of a message in the buffer. Returns whether it was the last one, so
+    /// that the buffer is released to the application.
     pub fn finish(&mut self, key: MultiKey) -> bool {
         let Some(index) = self.0.find(key) else {
             return false;
@@ -72,8 +71,8 @@ impl<B: ReceiveBuffer> MultiBuffers<B> {
         released
     }
 
-    /// Lets the buffer take no more messages. Returns it if none is outstanding;
-    /// otherwise the last one to finish releases it.
+    /// Closes a buffer for further messages. Returns it if no message in it is outstanding;
+    /// otherwise the last one that completes releases it.
     pub fn close(&mut self, key: MultiKey) -> Option<B> {
         let index = self.0.find(key)?;
         let multi = self.0.get_mut(index)?;

@@ -1,10 +1,9 @@
-//! Posted receives that wait for a message, found by tag and source in a time
-//! that does not grow with their number.
+//! The posted receives, found by tag and source in a time that does not depend on their number.
 //!
-//! Most programs post receives in the order in which the messages come. So
-//! receives wait in a [line](Line) at first, of which a message is for the first
-//! one or for one of the next few. The first message that is for none of these
-//! has all of them [hashed](Hashed), and they stay so until none is left.
+//! Most programs post receives in the order in which the messages arrive. Receives are therefore
+//! kept in a [ring](Line) at first, where a message usually matches the first receive or one of the
+//! next few. The first message that matches none of these moves all of them to a [hash
+//! table](Hashed), where they stay until none is left.
 
 mod hashed;
 mod line;
@@ -16,7 +15,7 @@ use self::line::{Line, Search};
 use super::multi::MultiKey;
 use super::{ANY_SOURCE, Filter, Receive, ReceiveBuffer, tags_match};
 
-/// A waiting receive, without its memory.
+/// A posted receive, without its buffer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Posted {
     pub context: usize,
@@ -42,13 +41,13 @@ impl Posted {
         tags_match(self.tag, tag, self.ignore) && (self.src == ANY_SOURCE || self.src == src)
     }
 
-    /// Whether its memory is a multi-receive buffer.
+    /// Returns whether its buffer is a multi-receive buffer.
     #[inline(always)]
     fn is_multi(&self) -> bool {
         self.flags & FI_MULTI_RECV != 0
     }
 
-    /// Which messages it accepts.
+    /// Returns the messages that it accepts.
     pub fn filter(&self) -> Filter {
         Filter {
             src: self.src,
@@ -58,16 +57,16 @@ impl Posted {
     }
 }
 
-/// Where the message will go.
+/// The buffer of a posted receive.
 #[derive(Debug)]
 pub(super) enum Space<B> {
     Single(B),
     Multi(MultiKey),
-    /// Nothing waits here.
+    /// The slot is unused.
     Vacant,
 }
 
-/// A receive that has left the queue, with a buffer for one message.
+/// A receive that has left the queue, with a single-message buffer.
 pub struct Single<'a, B> {
     /// See [`Receive::context`](super::Receive::context).
     pub context: usize,
@@ -77,14 +76,14 @@ pub struct Single<'a, B> {
     pub buf: &'a B,
 }
 
-/// Names a waiting receive until the queue changes.
+/// Identifies a posted receive until the queue changes.
 pub(super) type Index = u32;
 
 #[derive(Debug)]
 pub(super) struct PostedQueue<B> {
     line: Line<B>,
     hashed: Hashed<B>,
-    /// Which of the two has the receives. The other one is empty.
+    /// Which of the two contains the receives; the other one is empty.
     hashing: bool,
 }
 
@@ -105,7 +104,7 @@ impl<B> PostedQueue<B> {
         }
     }
 
-    /// Adds a receive behind all others.
+    /// Appends a receive.
     pub fn push(&mut self, posted: Posted, space: Space<B>) -> Index {
         match self.hashing {
             false => self.line.push(posted, space),
@@ -113,15 +112,15 @@ impl<B> PostedQueue<B> {
         }
     }
 
-    /// Adds a receive with a buffer of its own, if there is room in line, and fewer
-    /// than `most` wait; whether it did. What `posted` says is written to its place,
-    /// and not moved there.
+    /// The fast path of `push`: appends a receive with a single-message buffer if the ring has room
+    /// and contains fewer than `most` receives. Returns whether it did. `posted` constructs the
+    /// receive in its slot, without a copy.
     #[inline(always)]
     pub fn push_in_line(&mut self, posted: impl Fn() -> Posted, buf: &B, most: usize) -> bool
     where
         B: ReceiveBuffer + Copy,
     {
-        // Nothing is in line where receives are hashed, nor is there room.
+        // While receives are hashed, the ring is empty and closed.
         if self.line.len() >= most {
             return false;
         }
@@ -130,14 +129,14 @@ impl<B> PostedQueue<B> {
         };
         place.posted = posted();
         match &mut place.space {
-            // What was here of an earlier receive makes room for it.
+            // The slot's old buffer is overwritten.
             Space::Single(place) => place.assign(buf),
             space => *space = Space::Single(*buf),
         }
         true
     }
 
-    /// The oldest receive that accepts a message with this source and tag.
+    /// Returns the oldest receive that accepts a message with this source and tag.
     #[inline]
     pub fn find(&mut self, src: u64, tag: u64) -> Option<Index> {
         if !self.hashing {
@@ -158,7 +157,7 @@ impl<B> PostedQueue<B> {
         }
     }
 
-    /// The multi-receive buffer that is a receive's memory, if it is one.
+    /// Returns the multi-receive buffer of a receive, if it has one.
     #[inline]
     pub fn multi(&self, index: Index) -> Option<MultiKey> {
         let space = match self.hashing {
@@ -171,8 +170,7 @@ impl<B> PostedQueue<B> {
         }
     }
 
-    /// The receive that waits with this multi-receive buffer: quick for one
-    /// posted just now.
+    /// Returns the receive with this multi-receive buffer. Fast for one that was just posted.
     pub fn find_multi(&self, key: MultiKey) -> Option<Index> {
         let is_it = |space: &Space<B>| matches!(space, Space::Multi(multi) if *multi == key);
         match self.hashing {
@@ -181,8 +179,8 @@ impl<B> PostedQueue<B> {
         }
     }
 
-    /// Takes the oldest receive that accepts a message off the queue, if it has a
-    /// buffer of its own, which stays in its place until the next one is posted.
+    /// Removes the oldest receive that accepts a message, if it has a single-message buffer. The
+    /// buffer stays in its slot until the next receive is posted.
     #[inline(always)]
     pub fn take_single(&mut self, src: u64, tag: u64) -> Option<Single<'_, B>> {
         match self.line.is_first_for(src, tag) {
@@ -191,8 +189,7 @@ impl<B> PostedQueue<B> {
         }
     }
 
-    /// The receive for a message that the first one in line is not for, off the
-    /// queue, unless it has no buffer of its own.
+    /// [`PostedQueue::take_single`] for a message that does not match the first receive.
     #[inline(never)]
     fn take_other(&mut self, src: u64, tag: u64) -> Option<Single<'_, B>> {
         let index = self.find(src, tag)?;
@@ -208,8 +205,8 @@ impl<B> PostedQueue<B> {
         single(&posted, self.hashed.space(index)?)
     }
 
-    /// Takes a receive off the queue. What [`PostedQueue::get`] returned for it
-    /// is the rest of it.
+    /// Removes a receive, and returns its buffer. [`PostedQueue::get`] returns the rest of it
+    /// before.
     #[inline]
     pub fn remove(&mut self, index: Index) -> Space<B> {
         if !self.hashing {
@@ -220,7 +217,7 @@ impl<B> PostedQueue<B> {
         space
     }
 
-    /// The oldest receive posted with `context`.
+    /// Returns the oldest receive posted with `context`.
     pub fn find_context(&self, context: usize) -> Option<Index> {
         match self.hashing {
             false => self.line.find_first(|posted| posted.context == context),
@@ -228,8 +225,8 @@ impl<B> PostedQueue<B> {
         }
     }
 
-    /// The receives that `select` says, oldest first. Taking some of them off the
-    /// queue leaves the others their indices.
+    /// Returns the receives for which `select` is true, oldest first. Removing some of them leaves
+    /// the indices of the others valid.
     pub fn in_order(&mut self, select: impl Fn(&Posted) -> bool) -> Vec<Index> {
         if !self.hashing && self.line.find_first(&select).is_none() {
             return Vec::new();
@@ -239,7 +236,7 @@ impl<B> PostedQueue<B> {
         self.hashed.in_order(select)
     }
 
-    /// Moves what waits in line to where it is hashed.
+    /// Moves the receives from the ring to the hash table.
     #[cold]
     #[inline(never)]
     fn start_hashing(&mut self) {
@@ -260,7 +257,7 @@ impl<B> PostedQueue<B> {
     }
 }
 
-/// A receive and its memory, if that is a buffer of its own.
+/// Returns a receive, if it has a single-message buffer.
 #[inline(always)]
 fn single<'a, B>(posted: &Posted, space: &'a Space<B>) -> Option<Single<'a, B>> {
     match space {

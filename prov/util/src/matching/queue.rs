@@ -1,5 +1,5 @@
-//! One receive queue: posted receives on one side, unexpected messages on the
-//! other, at any time no pair of them that matches.
+//! One receive queue: posted receives on one side, unexpected messages on the other. No pair of
+//! them matches at any time.
 
 use fabric_abi::FI_MULTI_RECV;
 
@@ -20,7 +20,7 @@ pub struct ReceiveQueue<B, U> {
     min_multi_recv: usize,
 }
 
-/// A receive that left the queue without a message.
+/// A receive that has left the queue without a message.
 #[derive(Clone, Debug)]
 pub struct Cancelled<B> {
     /// See [`Receive::context`].
@@ -29,20 +29,19 @@ pub struct Cancelled<B> {
     pub flags: u64,
     /// See [`Receive::tag`].
     pub tag: u64,
-    /// The buffer, the application's again. `None`: a multi-receive buffer that
-    /// takes no more messages but holds some that are still being received. Its
-    /// release goes with the last of those ([`ReceiveQueue::finish_multi`]), so
-    /// that there is no completion to report now.
+    /// The buffer, which is released to the application. `None`: a multi-receive buffer that
+    /// accepts no more messages but contains some that are still being received. The last of those
+    /// releases it ([`ReceiveQueue::finish_multi`]), so there is no completion to report here.
     pub buf: Option<B>,
 }
 
 impl<B: ReceiveBuffer, U> ReceiveQueue<B, U> {
-    /// A queue for plain messages: every tag matches.
+    /// Creates a queue for untagged messages: every tag matches.
     pub fn untagged(min_multi_recv: usize) -> Self {
         Self::new(u64::MAX, min_multi_recv)
     }
 
-    /// A queue for tagged messages.
+    /// Creates a queue for tagged messages.
     pub fn tagged(min_multi_recv: usize) -> Self {
         Self::new(0, min_multi_recv)
     }
@@ -61,13 +60,11 @@ impl<B: ReceiveBuffer, U> ReceiveQueue<B, U> {
         self.min_multi_recv = bytes;
     }
 
-    /// Posts a receive. Returns the oldest unexpected message that it accepts,
-    /// off the queue, and the receive's buffer for it; otherwise the receive
-    /// waits.
+    /// Posts a receive. Returns the oldest unexpected message that it accepts, removed from the
+    /// queue, and the receive's buffer for it; otherwise queues the receive.
     ///
-    /// A multi-receive buffer goes on waiting behind its first match: for the
-    /// other unexpected messages that fit into it, call
-    /// [`ReceiveQueue::refill`] until that has no more.
+    /// A multi-receive buffer stays queued after its first match: the caller repeats
+    /// [`ReceiveQueue::refill`] until no further unexpected message fits into it.
     pub fn post(&mut self, receive: Receive<B>) -> Option<(Matched<B>, Message<U>)> {
         if receive.flags & FI_MULTI_RECV != 0 {
             return self.post_multi(receive);
@@ -80,9 +77,9 @@ impl<B: ReceiveBuffer, U> ReceiveQueue<B, U> {
         None
     }
 
-    /// Posts a receive with a buffer for one message with a few instructions, if no
-    /// message waits at all, and few receives, fewer than `most`; `false` leaves it
-    /// to [`ReceiveQueue::post`].
+    /// The fast path of [`ReceiveQueue::post`]: posts a receive with a single-message buffer in a
+    /// few instructions, if there are no unexpected messages and fewer than `most` posted receives.
+    /// Returns `false`, without any effect, otherwise.
     #[inline(always)]
     pub fn post_at_once(
         &mut self,
@@ -136,14 +133,14 @@ impl<B: ReceiveBuffer, U> ReceiveQueue<B, U> {
         self.match_posted(index)
     }
 
-    /// Takes one more unexpected message into a multi-receive buffer, if one
-    /// waits that it accepts and the buffer still has room.
+    /// Matches another unexpected message with a multi-receive buffer, if there is one that it
+    /// accepts and the buffer has room.
     pub fn refill(&mut self, id: MultiId) -> Option<(Matched<B>, Message<U>)> {
         let index = self.posted.find_multi(id.0)?;
         self.match_posted(index)
     }
 
-    /// Pairs a waiting receive with the oldest unexpected message it accepts.
+    /// Matches a queued receive with the oldest unexpected message that it accepts.
     fn match_posted(&mut self, index: u32) -> Option<(Matched<B>, Message<U>)> {
         let filter = self.posted.get(index)?.filter();
         let found = self.unexpected.find(filter)?;
@@ -152,23 +149,22 @@ impl<B: ReceiveBuffer, U> ReceiveQueue<B, U> {
         Some((matched, message))
     }
 
-    /// Finds the receive for a message of `len` bytes that arrives now. `None`:
-    /// nobody waits for it, and the provider decides whether to
-    /// [`keep`](ReceiveQueue::keep) it.
+    /// Matches an arriving message of `len` bytes. `None`: no receive accepts it, and the provider
+    /// decides whether to [`keep`](ReceiveQueue::keep) it.
     #[inline]
     pub fn arrive(&mut self, src: u64, tag: u64, len: usize) -> Option<Matched<B>> {
         let index = self.posted.find(src, tag)?;
         self.take(index, len)
     }
 
-    /// [`ReceiveQueue::arrive`] for a message of any length. `None`: nobody waits
-    /// for it, or it goes into a buffer for many, so that it is for that method.
+    /// The fast path of [`ReceiveQueue::arrive`], for a message of any length. `None`: no receive
+    /// accepts it, or it goes to a multi-receive buffer, so that the caller has to use that method.
     #[inline(always)]
     pub fn take_single(&mut self, src: u64, tag: u64) -> Option<Single<'_, B>> {
         self.posted.take_single(src, tag)
     }
 
-    /// Uses a waiting receive for a message of `len` bytes.
+    /// Matches a queued receive with a message of `len` bytes.
     fn take(&mut self, index: u32, len: usize) -> Option<Matched<B>> {
         let posted = self.posted.get(index)?;
         let (context, flags) = (posted.context, posted.flags);
@@ -203,42 +199,40 @@ impl<B: ReceiveBuffer, U> ReceiveQueue<B, U> {
         })
     }
 
-    /// Reports that a message in a multi-receive buffer has completed, well or
-    /// badly. True if that was the last one: its completion carries
-    /// `FI_MULTI_RECV`, and the buffer is the application's again.
+    /// Handles the completion of a message in a multi-receive buffer, successful or not. Returns
+    /// true if it was the last one: its completion has the flag `FI_MULTI_RECV`, and the buffer is
+    /// released to the application.
     pub fn finish_multi(&mut self, id: MultiId) -> bool {
         self.multi.finish(id.0)
     }
 
-    /// Keeps a message for which [`arrive`](ReceiveQueue::arrive) found no
-    /// receive.
+    /// Queues an unexpected message, for which [`arrive`](ReceiveQueue::arrive) found no receive.
     pub fn keep(&mut self, message: Message<U>) -> MessageId {
         self.keep_of(NO_ORIGIN, message)
     }
 
-    /// As [`keep`](ReceiveQueue::keep), for a message of `origin`: what it came on,
-    /// as a small number, for which memory is taken.
-    /// [`withdraw_of`](ReceiveQueue::withdraw_of) and
-    /// [`relabel_of`](ReceiveQueue::relabel_of) look at the messages of one origin
-    /// only.
+    /// Like [`keep`](ReceiveQueue::keep), for a message of `origin`: a number that identifies the
+    /// connection on which it arrived. It should be small, since it is an index into a table.
+    /// [`withdraw_of`](ReceiveQueue::withdraw_of) and [`relabel_of`](ReceiveQueue::relabel_of)
+    /// examine only the messages of one origin.
     pub fn keep_of(&mut self, origin: u32, message: Message<U>) -> MessageId {
         MessageId(self.unexpected.push(origin, message))
     }
 
-    /// The payload of a kept message, `None` once a receive has taken it.
+    /// Returns the payload of an unexpected message; `None` once a receive has taken it.
     pub fn payload_mut(&mut self, id: MessageId) -> Option<&mut U> {
         let index = self.unexpected.index_of(id.0)?;
         self.unexpected.payload_mut(index)
     }
 
-    /// Takes a kept message back, claimed or not.
+    /// Removes an unexpected message, claimed or not.
     pub fn withdraw(&mut self, id: MessageId) -> Option<Message<U>> {
         let index = self.unexpected.index_of(id.0)?;
         self.unexpected.remove(index)
     }
 
-    /// Takes back all kept messages, claimed ones too, for which `gone` is true:
-    /// those of a dead connection.
+    /// Removes all unexpected messages, including claimed ones, for which `gone` is true: those of
+    /// a connection that has ended.
     pub fn withdraw_if(&mut self, mut gone: impl FnMut(&Message<U>) -> bool) -> Vec<Message<U>> {
         self.unexpected
             .waiting_and_claimed()
@@ -252,45 +246,43 @@ impl<B: ReceiveBuffer, U> ReceiveQueue<B, U> {
             .collect()
     }
 
-    /// The oldest unexpected message that `filter` accepts (`FI_PEEK`).
+    /// Returns the oldest unexpected message that `filter` accepts (`FI_PEEK`).
     pub fn peek(&mut self, filter: Filter) -> Option<&Message<U>> {
         let index = self.unexpected.find(filter)?;
         self.unexpected.get(index)
     }
 
-    /// As [`peek`](ReceiveQueue::peek), and sets the message aside for
-    /// [`claim`](ReceiveQueue::claim) with the same context
-    /// (`FI_PEEK | FI_CLAIM`).
+    /// Like [`peek`](ReceiveQueue::peek), and sets the message aside for
+    /// [`claim`](ReceiveQueue::claim) with the same context (`FI_PEEK | FI_CLAIM`).
     pub fn peek_claim(&mut self, filter: Filter, context: usize) -> Option<&Message<U>> {
         let index = self.unexpected.find(filter)?;
         self.unexpected.claim_for(index, context);
         self.unexpected.get(index)
     }
 
-    /// As [`peek`](ReceiveQueue::peek), and takes the message out for the
-    /// provider to drop (`FI_PEEK | FI_DISCARD`).
+    /// Like [`peek`](ReceiveQueue::peek), and removes the message for the provider to drop
+    /// (`FI_PEEK | FI_DISCARD`).
     pub fn peek_discard(&mut self, filter: Filter) -> Option<Message<U>> {
         let index = self.unexpected.find(filter)?;
         self.unexpected.remove(index)
     }
 
-    /// The message set aside for `context`, to be received (`FI_CLAIM`) or
-    /// dropped (`FI_CLAIM | FI_DISCARD`).
+    /// Removes the message that was set aside for `context`, to be received (`FI_CLAIM`) or dropped
+    /// (`FI_CLAIM | FI_DISCARD`).
     pub fn claim(&mut self, context: usize) -> Option<Message<U>> {
         let index = self.unexpected.find_claimed(context)?;
         self.unexpected.remove(index)
     }
 
-    /// Takes the oldest receive posted with `context` off the queue
-    /// (`fi_cancel`). `None`: there is none, it has its message already or
-    /// never was.
+    /// Removes the oldest receive posted with `context` (fi_cancel(3)). `None`: there is none; it
+    /// may have matched a message.
     pub fn cancel(&mut self, context: usize) -> Option<Cancelled<B>> {
         let index = self.posted.find_context(context)?;
         self.withdraw_posted(index)
     }
 
-    /// Takes all receives off the queue, oldest first: the endpoint closes, or
-    /// its connection ends.
+    /// Removes all receives, oldest first, for an endpoint that is being closed or whose connection
+    /// has ended.
     pub fn cancel_all(&mut self) -> Vec<Cancelled<B>> {
         self.posted
             .in_order(|_| true)
@@ -299,8 +291,8 @@ impl<B: ReceiveBuffer, U> ReceiveQueue<B, U> {
             .collect()
     }
 
-    /// Takes the receives that name `src` as their only source off the queue,
-    /// oldest first: that peer is gone.
+    /// Removes the receives that name `src` as their only source, oldest first, for a peer that is
+    /// gone.
     pub fn cancel_from(&mut self, src: u64) -> Vec<Cancelled<B>> {
         self.posted
             .in_order(|posted| posted.src == src)
@@ -328,9 +320,9 @@ impl<B: ReceiveBuffer, U> ReceiveQueue<B, U> {
         })
     }
 
-    /// Takes back the kept messages of an origin, claimed ones too, for which `gone`
-    /// is true: the connection has ended. The others are to be passed on
-    /// ([`ReceiveQueue::pass_on`]) before the number is given to another connection.
+    /// Removes the unexpected messages of an origin, including claimed ones, for which `gone` is
+    /// true: the connection has ended. The others have to be passed on ([`ReceiveQueue::pass_on`])
+    /// before the number is reused for another connection.
     pub fn withdraw_of(
         &mut self,
         origin: u32,
@@ -345,22 +337,22 @@ impl<B: ReceiveBuffer, U> ReceiveQueue<B, U> {
         withdrawn
     }
 
-    /// Gives the messages of an origin another one, with [`HEIR`](super::HEIR) in its
-    /// number.
+    /// Moves the messages of an origin to another one, whose number has the bit
+    /// [`HEIR`](super::HEIR).
     pub fn pass_on(&mut self, origin: u32, heir: u32) {
         self.unexpected.pass_on(origin, heir);
     }
 
-    /// Whether messages of an origin are here, claimed ones, too.
+    /// Returns whether there are messages of an origin, including claimed ones.
     pub fn has_of(&self, origin: u32) -> bool {
         self.unexpected.has_of(origin)
     }
 
-    /// Gives kept messages a source, or takes it from them: `source` returns the
-    /// new one for the messages that change.
+    /// Changes the sources of unexpected messages: `source` returns the new one for the messages
+    /// that change.
     ///
-    /// Directed receives may now match messages that waited: all such pairs are
-    /// returned, off the queue.
+    /// Directed receives may then match unexpected messages: all such pairs are removed and
+    /// returned.
     pub fn relabel(
         &mut self,
         mut source: impl FnMut(&Message<U>) -> Option<u64>,
@@ -369,8 +361,8 @@ impl<B: ReceiveBuffer, U> ReceiveQueue<B, U> {
         self.relabel_some(all, &mut source)
     }
 
-    /// As [`relabel`](ReceiveQueue::relabel), for the messages of an origin: the
-    /// address vector has learnt or forgotten the peer.
+    /// Like [`relabel`](ReceiveQueue::relabel), for the messages of an origin whose peer the
+    /// address vector has learnt or forgotten.
     pub fn relabel_of(&mut self, origin: u32, src: u64) -> Vec<(Matched<B>, Message<U>)> {
         let of_origin = self.unexpected.of_origin(origin);
         self.relabel_some(of_origin, &mut |_| Some(src))
@@ -385,7 +377,7 @@ impl<B: ReceiveBuffer, U> ReceiveQueue<B, U> {
             let src = self.unexpected.get(index).and_then(&mut *source);
             src.is_some_and(|src| self.unexpected.set_source(index, src))
         });
-        // No receive that waits accepts any of the others.
+        // No queued receive accepts any of the messages whose source is unchanged.
         let mut pairs = Vec::new();
         for found in indices {
             let Some((src, tag, len)) = self
@@ -404,19 +396,19 @@ impl<B: ReceiveBuffer, U> ReceiveQueue<B, U> {
         pairs
     }
 
-    /// Receives that wait.
+    /// Returns the number of posted receives.
     #[inline]
     pub fn posted_len(&self) -> usize {
         self.posted.len()
     }
 
-    /// Messages that wait for a receive, without claimed ones.
+    /// Returns the number of unexpected messages, without claimed ones.
     #[inline]
     pub fn unexpected_len(&self) -> usize {
         self.unexpected.len()
     }
 
-    /// Messages set aside by [`peek_claim`](ReceiveQueue::peek_claim).
+    /// Returns the number of messages set aside by [`peek_claim`](ReceiveQueue::peek_claim).
     pub fn claimed_len(&self) -> usize {
         self.unexpected.claimed_len()
     }
@@ -424,7 +416,7 @@ impl<B: ReceiveBuffer, U> ReceiveQueue<B, U> {
 
 #[cfg(test)]
 impl<B, U> ReceiveQueue<B, U> {
-    /// Messages that operations have looked at or moved so far.
+    /// Number of messages that operations have examined or moved.
     pub(super) fn steps(&self) -> usize {
         self.unexpected.steps
     }

@@ -1,16 +1,15 @@
-//! Messages that arrived before a receive for them was posted.
+//! The queue of unexpected messages: those that arrived before a matching receive was posted.
 //!
-//! All of them stand in one list in order of arrival. To find one among
-//! thousands, each also stands in [`Table`]s, of which each serves the receives
-//! that ignore certain bits of the tag. Which bits these are is learnt from the
-//! receives: a lookup with a mask that no table serves searches the arrival list,
-//! and when such searches have cost more than building a table would, there is
-//! one for that mask from then on, beside those that there are. So receives with
-//! different masks do not take one another's tables away.
+//! All of them are in one list in order of arrival. To find one among thousands, each is also in
+//! [`Table`]s, each of which serves the receives that ignore certain bits of the tag. These bits
+//! are learnt from the receives: a lookup with a mask that no table serves searches the arrival
+//! list, and when such searches have cost more than building a table, a table for that mask is
+//! built in addition to the existing ones. Receives with different masks therefore do not displace
+//! each other's tables.
 //!
-//! Each message also stands in the list of its *origin*, a small number that
-//! the provider gives to what messages come on (a connection). What ends or
-//! gets a name costs as much as it has left, whatever others have left.
+//! Each message is also in the list of its *origin*, a small number that the provider assigns to a
+//! connection. The cost of ending or naming a connection depends only on the messages that it has
+//! left.
 
 #![allow(
     clippy::indexing_slicing,
@@ -27,35 +26,35 @@ use super::{ANY_SOURCE, Filter, Message, tags_match};
 const ARRIVAL: usize = 0;
 const BY_ORIGIN: usize = 1;
 
-/// The origin of a message that stands in no list of one.
+/// The origin of a message that is in no origin's list.
 pub(super) const NO_ORIGIN: u32 = u32::MAX;
 
-/// Set in the numbers of origins that have the messages of one that has ended.
+/// Bit in the number of an origin that has inherited the messages of one that has ended.
 pub const HEIR: u32 = 1 << 31;
 
-/// Which of the two lists of origins has this one, and at which place.
+/// Returns which of the two lists of origins contains this one, and its index there.
 fn place_of(origin: u32) -> (usize, usize) {
     (usize::from(origin & HEIR != 0), (origin & !HEIR) as usize)
 }
 
 const FIRST_BUCKETS: usize = 16;
 const MOST_BUCKETS: usize = 1 << 16;
-/// Fruitless steps below which building a table is not worth a thought.
+/// Number of unsuccessful steps below which building a table is not considered.
 const PATIENCE: usize = 256;
-/// Masks that have a table at one time. Programs use two or three. Beyond this,
-/// the table that was not used for the longest time makes room for the new one,
-/// after as many fruitless steps as building it takes.
+/// Limit of masks that have a table at a time. Programs use two or three. Beyond this, the least
+/// recently used table is replaced by the new one, after as many unsuccessful steps as building it
+/// costs.
 const MOST_TABLES: usize = 8;
 
 #[derive(Debug)]
 struct Entry<U> {
     message: Message<U>,
-    /// The context that a peek claimed the message for. A claimed message stands
-    /// in the list of claimed ones, through its arrival link, and in no table.
+    /// The context that a peek claimed the message for. A claimed message is in the list of claimed
+    /// ones, by its arrival link, and in no table.
     claimed: Option<usize>,
-    /// Whose list it stands in, or [`NO_ORIGIN`].
+    /// The origin in whose list it is, or [`NO_ORIGIN`].
     origin: u32,
-    /// Rises with each message.
+    /// Increases with each message.
     order: u64,
 }
 
@@ -65,16 +64,16 @@ pub(super) struct UnexpectedQueue<U> {
     arrival: List,
     claimed: List,
     claimed_len: usize,
-    /// Messages of each origin, claimed ones, too, in order of arrival; and of those that
-    /// have [`HEIR`] in their numbers.
+    /// The messages of each origin, including claimed ones, in order of arrival: [0] for ordinary
+    /// origins, [1] for those with [`HEIR`] in their numbers.
     origins: [Vec<List>; 2],
     next_order: u64,
     key: HashKey,
-    /// The one used last comes first. There is always one.
+    /// The most recently used table is first. There is always one.
     tables: Vec<Table>,
-    /// Entries that lookups looked at in vain since a table was last built.
+    /// Number of entries that lookups examined unsuccessfully since a table was last built.
     fruitless: usize,
-    /// Entries that were looked at or moved, for tests of what an operation costs.
+    /// Number of entries that were examined or moved, for tests of the cost of operations.
     #[cfg(test)]
     pub steps: usize,
 }
@@ -97,7 +96,7 @@ impl<U> UnexpectedQueue<U> {
         }
     }
 
-    /// Messages that wait for a receive; claimed ones are not among them.
+    /// Returns the number of unexpected messages, without claimed ones.
     #[inline]
     pub fn len(&self) -> usize {
         self.entries.len() - self.claimed_len
@@ -130,13 +129,13 @@ impl<U> UnexpectedQueue<U> {
         self.entries.key(index)
     }
 
-    /// Whether no message waits.
+    /// Returns whether there are no unexpected messages.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.arrival.head == NIL
     }
 
-    /// The oldest message that `filter` accepts.
+    /// Returns the oldest message that `filter` accepts.
     #[inline]
     pub fn find(&mut self, filter: Filter) -> Option<u32> {
         if self.is_empty() {
@@ -185,9 +184,8 @@ impl<U> UnexpectedQueue<U> {
         found
     }
 
-    /// Puts the table for receives that ignore these bits first among the tables:
-    /// that of this mask, or else the one that leaves out the fewest bits beyond it.
-    /// Returns whether there is one.
+    /// Moves the table for receives that ignore these bits to the front: the table with this mask,
+    /// otherwise the one that ignores the fewest additional bits. Returns whether there is one.
     fn choose_table(&mut self, ignore: u64) -> bool {
         let first = self.tables.first();
         if first.is_some_and(|first| first.ignored() == ignore) {
@@ -218,7 +216,7 @@ impl<U> UnexpectedQueue<U> {
         self.entries.get(index).map(|entry| &entry.message)
     }
 
-    /// The index of a message that is still here, waiting or claimed.
+    /// Returns the index of a message that still exists, claimed or not.
     pub fn index_of(&self, key: Key) -> Option<u32> {
         self.entries.find(key)
     }
@@ -229,7 +227,7 @@ impl<U> UnexpectedQueue<U> {
             .map(|entry| &mut entry.message.payload)
     }
 
-    /// Takes a message out, waiting or claimed.
+    /// Removes a message, claimed or not.
     pub fn remove(&mut self, index: u32) -> Option<Message<U>> {
         if self.entries.get(index)?.claimed.is_some() {
             self.entries.unlink(ARRIVAL, &mut self.claimed, index);
@@ -242,13 +240,13 @@ impl<U> UnexpectedQueue<U> {
         self.count_steps(1);
         let entry = self.entries.remove(index)?;
         if self.is_empty() {
-            // Masks may have been those of another phase of the program.
+            // The masks may belong to a previous phase of the program.
             self.tables.truncate(1);
         }
         Some(entry.message)
     }
 
-    /// Sets a waiting message aside for the receive that will claim it.
+    /// Sets a message aside for the receive that will claim it.
     pub fn claim_for(&mut self, index: u32, context: usize) {
         match self.entries.get_mut(index) {
             Some(entry) if entry.claimed.is_none() => entry.claimed = Some(context),
@@ -260,7 +258,7 @@ impl<U> UnexpectedQueue<U> {
         self.claimed_len += 1;
     }
 
-    /// The message that was set aside first for `context`.
+    /// Returns the first message that was set aside for `context`.
     pub fn find_claimed(&self, context: usize) -> Option<u32> {
         let mut index = self.claimed.head;
         while let Some(entry) = self.entries.get(index) {
@@ -272,8 +270,8 @@ impl<U> UnexpectedQueue<U> {
         None
     }
 
-    /// Gives a message another source; whether that is another than it had, and
-    /// the message waits.
+    /// Changes the source of a message. Returns whether it differs from the old one, and the
+    /// message is not claimed.
     pub fn set_source(&mut self, index: u32, src: u64) -> bool {
         self.count_steps(1);
         let Some(Entry {
@@ -298,7 +296,7 @@ impl<U> UnexpectedQueue<U> {
         true
     }
 
-    /// Messages of an origin, claimed ones, too, oldest first.
+    /// Returns the messages of an origin, including claimed ones, oldest first.
     pub fn of_origin(&self, origin: u32) -> Vec<u32> {
         match self.list_of(origin) {
             Some(&list) => self.listed(BY_ORIGIN, list),
@@ -311,7 +309,7 @@ impl<U> UnexpectedQueue<U> {
         self.origins[which].get(place)
     }
 
-    /// Whether there is a message of an origin.
+    /// Returns whether there is a message of an origin.
     pub fn has_of(&self, origin: u32) -> bool {
         self.list_of(origin).is_some_and(|list| list.head != NIL)
     }
@@ -327,7 +325,7 @@ impl<U> UnexpectedQueue<U> {
             .push_back(BY_ORIGIN, &mut origins[place], index);
     }
 
-    /// Gives the messages of an origin another one.
+    /// Moves the messages of an origin to another one.
     pub fn pass_on(&mut self, origin: u32, heir: u32) {
         for index in self.of_origin(origin) {
             self.leave_origin(index);
@@ -338,7 +336,7 @@ impl<U> UnexpectedQueue<U> {
         }
     }
 
-    /// A message has no origin from now on.
+    /// Removes a message from its origin's list.
     fn leave_origin(&mut self, index: u32) {
         let Some(entry) = self.entries.get_mut(index) else {
             return;
@@ -350,7 +348,7 @@ impl<U> UnexpectedQueue<U> {
         }
     }
 
-    /// Waiting messages, oldest first, then claimed ones.
+    /// Returns the unclaimed messages, oldest first, followed by the claimed ones.
     pub fn waiting_and_claimed(&self) -> Vec<u32> {
         let mut all = self.listed(ARRIVAL, self.arrival);
         all.append(&mut self.listed(ARRIVAL, self.claimed));

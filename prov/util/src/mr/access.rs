@@ -1,4 +1,4 @@
-//! Peers' accesses to registered memory.
+//! Accesses of peers to registered memory.
 
 use super::index::{Found, Reader};
 use super::{Job, Region};
@@ -6,30 +6,30 @@ use crate::buffer::Iov;
 use crate::errno::{Errno, Result};
 use crate::process_memory::OtherIov;
 
-/// Who looks up regions, for one access at a time: each lane has its own, and
-/// so has whoever works beside the lanes. No lock and no locked instruction is
-/// in the way, and two accessors write to no common cache line.
+/// The look-up of regions, for one access at a time. Each lane has its own, and so has each thread
+/// that works beside the lanes. It takes no lock and executes no atomic read-modify-write, and two
+/// accessors write to no common cache line.
 pub struct Accessor {
     regions: Reader<Region>,
     target: &'static str,
 }
 
-/// A peer's access to memory, as [`Accessor::resolve`] granted it. It may be
-/// kept: closing the region does not wait for it, but for those alone who
-/// [`Accessor::hold`] the memory, which nobody can from then on.
+/// A peer's access to memory, as granted by [`Accessor::resolve`]. It may be stored: closing the
+/// region does not wait for it, but only for users that [`Accessor::hold`] the memory, which fails
+/// afterwards.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Grant {
     key: u64,
     id: u64,
-    /// In the region.
+    /// Offset in the region.
     offset: usize,
     len: usize,
     access: u64,
     counted: bool,
 }
 
-/// Granted memory whose region stays open while this lives: closing it waits.
-/// Whoever holds memory must therefore neither block nor close a region.
+/// Granted memory whose region stays open while this value lives: closing the region waits. The
+/// holder must therefore neither block nor close a region.
 pub struct Held<'a> {
     region: Found<'a, Region>,
     grant: Grant,
@@ -40,15 +40,16 @@ impl Accessor {
         Accessor { regions, target }
     }
 
-    /// Where it logs.
+    /// Returns the log target.
     pub(super) fn target(&self) -> &'static str {
         self.target
     }
 
-    /// The memory that a peer's request for `len` bytes at `addr` means, if
-    /// the region with this key permits `access` (`FI_REMOTE_READ`,
-    /// `FI_REMOTE_WRITE`) to all of it, to a peer that is one of `job`.
-    /// `-FI_ENOKEY` for an unknown key, `-FI_EACCES` for what the region does
+    /// Returns the memory of a peer's request for `len` bytes at `addr`, if the region with this
+    /// key permits `access` (`FI_REMOTE_READ`, `FI_REMOTE_WRITE`) to all of it, to a peer that
+    /// belongs to `job`.
+    ///
+    /// # Errors `-FI_ENOKEY` for an unknown key, `-FI_EACCES` for an access that the region does
     /// not permit.
     #[inline]
     pub fn resolve(
@@ -75,7 +76,7 @@ impl Accessor {
         error
     }
 
-    /// Holds granted memory for this moment; `None` once its region is closed.
+    /// Holds granted memory for the duration of an access; `None` once its region is closed.
     #[inline]
     pub fn hold(&mut self, grant: &Grant) -> Option<Held<'_>> {
         let region = self
@@ -87,7 +88,7 @@ impl Accessor {
         })
     }
 
-    /// Tells the counters bound to the region that the access is complete.
+    /// Informs the counters bound to the region that the access is complete.
     #[inline]
     pub fn complete(&mut self, grant: &Grant) {
         if grant.counted
@@ -98,7 +99,7 @@ impl Accessor {
     }
 }
 
-/// See [`Accessor::resolve`]; an error comes with the reason.
+/// See [`Accessor::resolve`]; an error includes the reason.
 #[inline(always)]
 fn grant(
     region: &Region,
@@ -133,24 +134,24 @@ fn grant(
     })
 }
 
-/// The part of a region that a peer means: offset and bytes.
+/// Returns the part of a region that a peer means: offset and length.
 #[inline(always)]
 fn range(region: &Region, addr: u64, len: u64) -> Option<(usize, usize)> {
     let offset = usize::try_from(addr.checked_sub(region.base())?).ok()?;
     let len = usize::try_from(len).ok()?;
-    // More than one operation may move is no memory's part.
+    // No memory contains more bytes than `isize::MAX`.
     let is_within = offset.checked_add(len)? <= region.len() && len <= isize::MAX as usize;
     is_within.then_some((offset, len))
 }
 
 impl Grant {
-    /// Bytes that are accessed.
+    /// Returns the number of bytes.
     #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is not one byte.
+    /// Returns whether there are no bytes.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -158,13 +159,13 @@ impl Grant {
 }
 
 impl Held<'_> {
-    /// The memory, all that was granted.
+    /// Returns all of the granted memory.
     #[inline]
     pub fn memory(&self) -> Iov<'_> {
         self.part(0, self.grant.len)
     }
 
-    /// `len` bytes from `offset` on, both cut to what was granted.
+    /// Returns `len` bytes from `offset` on, both limited to the granted memory.
     ///
     /// ```
     /// # use fabric_abi::FI_REMOTE_READ;
@@ -184,7 +185,7 @@ impl Held<'_> {
     /// assert_eq!(&copy, b"bc");
     /// ```
     ///
-    /// They are not used when the region is no longer held, and may be closed:
+    /// The part cannot be used after the region has been released, when it may be closed:
     ///
     /// ```compile_fail,E0505
     /// # use prov_util::mr::{Accessor, Grant};
@@ -201,20 +202,20 @@ impl Held<'_> {
         let offset = offset.min(self.grant.len);
         let len = len.min(self.grant.len - offset);
         let memory = self.region.memory();
-        // What was granted is within the region.
+        // The granted memory is within the region.
         memory
             .slice(self.grant.offset + offset, len)
             .unwrap_or(Iov::EMPTY)
     }
 
-    /// Whether another process can copy the memory, if that is certain. It is
-    /// looked at once per region, at the ends of its pieces.
+    /// Returns whether another process can copy the memory, if that is certain. It is determined
+    /// once per region, at the ends of its pieces.
     pub fn can_be_copied(&self) -> bool {
         self.region.can_be_copied()
     }
 
-    /// Adds the memory, sealed until the region is closed, to what another
-    /// process may copy; `false` where it does not fit, and without a seal.
+    /// Adds the memory to a list that another process may copy, with a seal that is valid until the
+    /// region is closed. Returns `false` if it does not fit, or there is no seal.
     pub fn offer(&self, list: &mut OtherIov) -> bool {
         let seal = self.region.seal();
         seal.is_some_and(|seal| list.push_own(&self.memory(), Some(seal.token())))

@@ -1,5 +1,5 @@
-//! The barrier of [`crate::sync`] of which one side pays nothing, with a way out
-//! where the system does not let the other pay for both: then both pay.
+//! The asymmetric memory barrier of [`crate::sync`], of which one side costs nothing, with a
+//! fallback for systems that do not support it: then both sides execute a full barrier.
 
 #[cfg(loom)]
 use loom::sync::atomic::{Ordering, fence};
@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 
 use crate::sync::barrier;
 
-/// Whether [`heavy`] reaches other threads, which need no instruction then.
+/// Whether [`heavy`] acts as a barrier of all threads, so that [`light`] needs no instruction.
 #[cfg(not(loom))]
 static REACHES_OTHERS: AtomicBool = AtomicBool::new(false);
 
-/// Finds out what the system can do. To be called before threads meet by these
-/// barriers: what they meet at is made behind it.
+/// Determines what the system supports. To be called before threads use these barriers: the objects
+/// that they protect are created after it.
 pub fn prepare() {
     #[cfg(not(loom))]
     {
@@ -23,9 +23,8 @@ pub fn prepare() {
     }
 }
 
-/// The side of who passes often: what was stored before is seen by a thread
-/// behind a [`heavy`] barrier, or what that stored before its barrier is seen
-/// here from now on.
+/// The barrier of the frequent side: stores before it are seen by a thread after its [`heavy`]
+/// barrier, or stores of that thread before its barrier are seen here afterwards.
 #[inline(always)]
 pub fn light() {
     #[cfg(loom)]
@@ -37,7 +36,7 @@ pub fn light() {
     }
 }
 
-/// The side of who passes rarely: a system call.
+/// The barrier of the rare side: a system call.
 pub fn heavy() {
     fence(Ordering::SeqCst);
     #[cfg(not(loom))]
@@ -46,9 +45,9 @@ pub fn heavy() {
     }
 }
 
-/// The process was denied the call after it had used it, by a filter of system
-/// calls. From now on everybody has barriers of their own; what a processor
-/// stored before is in memory long before this returns.
+/// The process was denied the system call after it had used it, by a system call filter. From here
+/// on every thread executes full barriers; stores that a processor executed before are globally
+/// visible long before this function returns.
 #[cfg(not(loom))]
 #[cold]
 fn missed_others() {
@@ -62,7 +61,7 @@ mod tests {
     use super::*;
     use std::sync::atomic::AtomicUsize;
 
-    /// The pattern the barriers are for, with a meeting in each round.
+    /// The store-load pattern that the barriers are made for, with a rendezvous in each round.
     #[test]
     fn one_of_two_threads_sees_what_the_other_stored() {
         const ROUNDS: usize = 2000;

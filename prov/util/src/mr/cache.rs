@@ -1,17 +1,16 @@
-//! Registrations that are kept when they are closed, since the same memory is
+//! A registration cache: registrations are kept after they are closed, since the same memory is
 //! often registered again (fi_mr(3), "Memory registration cache").
 //!
-//! What a device knows of memory are pages, not addresses: when the application
-//! unmaps memory and maps other memory at the same address, a registration that
-//! was kept would have the device access the former. So memory is watched
-//! ([`monitor`]), and a registration of memory that cannot be is not kept. Nor is
-//! one of memory that is not private ([`mappings`]): nobody tells of files that
-//! become shorter, nor of what other processes do.
+//! A device refers to pages, not to addresses: if the application unmaps memory and maps other
+//! memory at the same address, a cached registration would let the device access the old pages.
+//! Memory is therefore watched ([`monitor`]), and a registration of memory that cannot be watched
+//! is not cached. Neither is one of memory that is not private ([`mappings`]): no event announces
+//! that a file is truncated, or what other processes do.
 //!
-//! Whoever unmaps may have any lock, of the allocator or of the device's library,
-//! and waits until the monitor has read of it: so the monitor only says what has
-//! changed ([`changes`]). It is for who asks for a registration to take out those
-//! whose memory has, before it trusts one, and to close them.
+//! The unmapping thread may hold any lock, such as the allocator's or that of the device's library,
+//! and waits until the monitor has read the event: so the monitor only records changes
+//! ([`changes`]). The caller that asks for a registration removes those whose memory has changed,
+//! before it trusts one, and closes them.
 
 mod changes;
 mod intervals;
@@ -33,24 +32,23 @@ use self::monitor::Monitor;
 use crate::errno::Result;
 use crate::services;
 
-/// How much a cache keeps.
+/// The limits of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheLimits {
-    /// Registrations, in use or not (`FI_MR_CACHE_MAX_COUNT`); 0 keeps none.
+    /// Number of registrations, in use or not (`FI_MR_CACHE_MAX_COUNT`); 0 disables the cache.
     pub count: usize,
     /// Bytes that they cover (`FI_MR_CACHE_MAX_SIZE`).
     pub bytes: usize,
 }
 
-/// What is kept unless the user says otherwise.
+/// The default limits.
 const USUAL: CacheLimits = CacheLimits {
     count: 1024,
     bytes: usize::MAX,
 };
 
 impl CacheLimits {
-    /// What the user has set; `None` where memory is not to be watched
-    /// (`FI_MR_CACHE_MONITOR`).
+    /// Returns the user's limits; `None` if memory is not to be watched (`FI_MR_CACHE_MONITOR`).
     pub fn of_user() -> Option<Self> {
         match services::core_text(c"mr_cache_monitor").as_deref() {
             None | Some("userfaultfd" | "default") => {}
@@ -67,7 +65,7 @@ impl CacheLimits {
     }
 }
 
-/// A cache of registrations, which are what a device makes of memory.
+/// A cache of a device's registrations.
 pub struct Cache<R> {
     state: Mutex<State<R>>,
     monitor: Arc<Monitor>,
@@ -76,13 +74,13 @@ pub struct Cache<R> {
 
 struct State<R> {
     entries: Intervals<Arc<Kept<R>>>,
-    /// The changes after which the entries' memory is what it was.
+    /// The position in the list of changes up to which the entries are valid.
     known: Known,
-    /// Counts what was asked for, to tell what was not for long.
+    /// Counts requests, to determine the least recently used entries.
     clock: usize,
 }
 
-/// A registration that may be used by several.
+/// A registration that several users may share.
 struct Kept<R> {
     access: u64,
     registration: R,
@@ -101,8 +99,8 @@ impl<R> std::ops::Deref for Registered<R> {
 }
 
 impl<R> Cache<R> {
-    /// An empty cache; `None` where it would keep nothing, or the system does not
-    /// let memory be watched.
+    /// Creates an empty cache; `None` if its limit is 0, or if the system does not support watching
+    /// memory.
     pub fn new(limits: CacheLimits) -> Option<Self> {
         if limits.count == 0 {
             return None;
@@ -120,9 +118,9 @@ impl<R> Cache<R> {
         })
     }
 
-    /// A registration of `len` bytes at `address` with these permissions: one
-    /// that is kept, of these bytes or more, or what `register` makes. It must
-    /// have none that peers can use: they would keep it.
+    /// Returns a registration of `len` bytes at `address` with these permissions: a cached one that
+    /// covers these bytes, or the result of `register`. The permissions must not include access by
+    /// peers, who would keep it after it is closed.
     ///
     /// # Errors
     /// Those of `register`.
@@ -134,13 +132,14 @@ impl<R> Cache<R> {
         register: impl FnOnce() -> Result<R>,
     ) -> Result<Registered<R>> {
         let asked = Interval::new(address, len);
-        // What the application has unmapped before this call is known then.
+        // After this, memory that the application has unmapped before the call is known to be
+        // changed.
         let is_settled = self.monitor.settle();
         let (found, known) = self.find(asked, access);
         if let Some(kept) = found.filter(|_| is_settled) {
             return Ok(Registered(kept));
         }
-        // From here on it is noticed if the memory goes.
+        // From here on, a change of the memory is noticed.
         let is_watched = is_settled && self.monitor.watch(asked) && are_private(asked);
         let kept = Arc::new(Kept {
             access,
@@ -153,28 +152,28 @@ impl<R> Cache<R> {
         Ok(Registered(kept))
     }
 
-    /// One that is kept, and the changes that are known now.
+    /// Returns a cached registration, and the position in the list of changes.
     fn find(&self, asked: Interval, access: u64) -> (Option<Arc<Kept<R>>>, Known) {
         let mut state = self.state.lock();
         let gone = state.take_changed(&self.monitor);
         let found = (state.find(asked, access), state.known);
         drop(state);
-        // Devices take their time.
+        // Devices are slow to close registrations, so this happens without the lock.
         drop(gone);
         found
     }
 
-    /// Keeps what was made of memory that was there when this was known, if it
-    /// still is.
+    /// Caches a registration of memory that was valid at the position `known`, if the memory has
+    /// not changed since.
     fn keep(&self, asked: Interval, kept: &Arc<Kept<R>>, mut known: Known) {
         let mut state = self.state.lock();
         let mut gone = state.take_changed(&self.monitor);
-        // Later changes take it out again.
+        // Later changes will remove it.
         let is_same = !self.monitor.changes().news(&mut known).concern(asked);
         while is_same && !self.has_room(&state, asked) {
             match state.take_oldest() {
                 Some(oldest) => gone.push(oldest),
-                // All are in use.
+                // All of them are in use.
                 None => break,
             }
         }
@@ -191,7 +190,7 @@ impl<R> Cache<R> {
             && state.entries.bytes().saturating_add(asked.len()) <= self.limits.bytes
     }
 
-    /// Registrations that are kept.
+    /// Returns the number of cached registrations.
     pub fn len(&self) -> usize {
         let mut state = self.state.lock();
         let gone = state.take_changed(&self.monitor);
@@ -201,15 +200,15 @@ impl<R> Cache<R> {
         len
     }
 
-    /// Whether there is none.
+    /// Returns whether the cache is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
 impl<R> State<R> {
-    /// Takes out those whose memory is not what it was. Who closes them must not
-    /// have the lock; what is in use goes with its last user.
+    /// Removes the registrations whose memory has changed. The caller must drop them without the
+    /// lock; a registration in use is closed by its last user.
     fn take_changed(&mut self, monitor: &Monitor) -> Vec<Arc<Kept<R>>> {
         match monitor.changes().news(&mut self.known) {
             News::Of(changes) => {
@@ -233,7 +232,7 @@ impl<R> State<R> {
         Some(kept)
     }
 
-    /// Takes out what nobody uses and was asked for the longest time ago.
+    /// Removes the least recently used of the registrations that are not in use.
     fn take_oldest(&mut self) -> Option<Arc<Kept<R>>> {
         self.entries.take_least(|kept| {
             let is_idle = Arc::strong_count(kept) == 1;

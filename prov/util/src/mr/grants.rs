@@ -1,5 +1,4 @@
-//! The memory of one remote operation: what its list of keys and addresses came
-//! to.
+//! The memory of one remote operation: the grants for its list of keys and addresses.
 
 #![allow(
     clippy::indexing_slicing,
@@ -12,21 +11,21 @@ use crate::buffer::{IOV_LIMIT, Iov};
 use crate::errno::{Errno, Result};
 use crate::process_memory::OtherIov;
 
-/// Up to [`IOV_LIMIT`] grants, one after another, without memory of their own.
+/// Up to [`IOV_LIMIT`] grants, one after another, stored inline.
 ///
-/// Regions may be closed at any time. What is closed takes no bytes and gives
-/// zeros, as if it were there: a peer may not learn from lengths.
+/// Regions may be closed at any time. A closed part ignores writes and reads as zeros, with
+/// unchanged lengths: a peer must not learn from lengths that it was closed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Grants {
-    /// Only the first `count` are meaningful.
+    /// Only the first `count` are valid.
     parts: [Grant; IOV_LIMIT],
     count: u32,
     len: usize,
 }
 
 impl Grants {
-    /// Adds a part; `false` where there are [`IOV_LIMIT`] already, or where all
-    /// of them together would be larger than the address space.
+    /// Adds a part. Returns `false` if there are already [`IOV_LIMIT`], or if all parts together
+    /// would exceed the address space.
     #[inline]
     pub fn push(&mut self, grant: Grant) -> bool {
         let Some(len) = self.len.checked_add(grant.len()) else {
@@ -41,25 +40,25 @@ impl Grants {
         true
     }
 
-    /// The parts, in order.
+    /// Returns the parts, in order.
     #[inline]
     pub fn parts(&self) -> &[Grant] {
         &self.parts[..self.count as usize]
     }
 
-    /// Bytes in all parts together.
+    /// Returns the total length in bytes.
     #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is not one byte.
+    /// Returns whether the total length is zero.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Copies bytes into the memory from `offset` on, as far as there is room.
+    /// Copies bytes into the memory from `offset` on, as far as they fit.
     #[inline]
     pub fn write_at(&self, accessor: &mut Accessor, offset: usize, mut bytes: &[u8]) {
         for (part, skip) in self.parts_from(offset) {
@@ -74,7 +73,7 @@ impl Grants {
         }
     }
 
-    /// Copies from the memory at `offset` into `bytes`; returns how many came.
+    /// Copies from the memory at `offset` into `bytes`. Returns the number of copied bytes.
     #[inline]
     pub fn read_at(&self, accessor: &mut Accessor, offset: usize, bytes: &mut [u8]) -> usize {
         let mut done = 0;
@@ -120,8 +119,7 @@ impl Grants {
         }
     }
 
-    /// Copies the memory to `target`, as far as that has room; what is closed as
-    /// zeros.
+    /// Copies the memory to `target`, as far as it fits; closed parts as zeros.
     pub fn copy_to(&self, accessor: &mut Accessor, target: &Iov<'_>) {
         let mut at = 0;
         for part in self.parts() {
@@ -136,8 +134,8 @@ impl Grants {
         }
     }
 
-    /// Copies `source` into the memory from `offset` on, as far as there is room;
-    /// [`past the caches`](Iov::past_caches), if that is said.
+    /// Copies `source` into the memory from `offset` on, as far as it fits; with non-temporal
+    /// stores ([`past the caches`](Iov::past_caches)) if requested.
     pub fn copy_from(
         &self,
         accessor: &mut Accessor,
@@ -159,9 +157,9 @@ impl Grants {
         }
     }
 
-    /// Calls `work` with the memory from `offset` on, up to `len` bytes and to
-    /// the end of its part; not if that is closed. Returns how many bytes the
-    /// memory has, or would have. `work` must not block.
+    /// Calls `work` with the memory from `offset` on, up to `len` bytes and to the end of its part;
+    /// does not call it if that part is closed. Returns the number of bytes of the part, in either
+    /// case. `work` must not block.
     #[inline]
     pub fn part<R>(
         &self,
@@ -178,13 +176,12 @@ impl Grants {
         (len, held.map(|held| work(&held.part(skip, len))))
     }
 
-    /// Applies an atomic operation to each element, as [`atomic_ops::apply`]
-    /// does: `operand`, `compare` and `result` stand for all parts together and
-    /// are empty where the operation has none.
+    /// Applies an atomic operation to each element, like [`atomic_ops::apply`]: `operand`,
+    /// `compare` and `result` cover all parts together, and are empty if the operation does not
+    /// have them.
     ///
-    /// `-FI_EOPNOTSUPP` and `-FI_EINVAL` as there, the latter also for a part
-    /// that is not a whole number of elements (a peer's list counts elements,
-    /// fi_atomic(3)); nothing has happened then.
+    /// # Errors Without any effect: `-FI_EOPNOTSUPP` and `-FI_EINVAL` as there, the latter also for
+    /// a part that is not a multiple of an element (a peer's list counts elements, fi_atomic(3)).
     pub fn apply(
         &self,
         accessor: &mut Accessor,
@@ -220,7 +217,7 @@ impl Grants {
         Ok(())
     }
 
-    /// Tells the counters bound to the regions that the operation is complete.
+    /// Informs the counters bound to the regions that the operation is complete.
     #[inline]
     pub fn complete(&self, accessor: &mut Accessor) {
         for part in self.parts() {
@@ -228,7 +225,7 @@ impl Grants {
         }
     }
 
-    /// Whether another process can copy the memory, if that is certain.
+    /// Returns whether another process can copy the memory, if that is certain.
     pub fn can_be_copied(&self, accessor: &mut Accessor) -> bool {
         self.parts().iter().all(|part| {
             let held = accessor.hold(part);
@@ -236,8 +233,8 @@ impl Grants {
         })
     }
 
-    /// Adds the memory to what another process may copy; `false` where not all
-    /// of it could be added.
+    /// Adds the memory to a list that another process may copy. Returns `false` if not all of it
+    /// could be added.
     pub fn offer(&self, accessor: &mut Accessor, list: &mut OtherIov) -> bool {
         self.parts().iter().all(|part| {
             let held = accessor.hold(part);
@@ -245,8 +242,7 @@ impl Grants {
         })
     }
 
-    /// The parts that are not empty from an offset on, each with the offset at
-    /// which it begins to count.
+    /// Iterates over the nonempty parts from an offset on, each with the offset at which it starts.
     #[inline(always)]
     fn parts_from(&self, mut offset: usize) -> impl Iterator<Item = (&Grant, usize)> {
         self.parts().iter().filter_map(move |part| {

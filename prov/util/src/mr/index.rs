@@ -1,14 +1,14 @@
-//! Entries by key, found without a lock and without a locked instruction.
+//! A concurrent hash table of entries by key, in which readers take no lock and execute no atomic
+//! read-modify-write instruction.
 //!
-//! Many look entries up all the time, one thread each ([`Reader`]); few add and
-//! remove. A reader says in a word of its own what it does: nothing, looking,
-//! or using one entry. Whoever removes an entry takes it out of the table first
-//! and then waits until no reader looks or uses it. The barrier between a
-//! reader's word and its look is the remover's to pay for ([`super::barrier`]).
+//! Look-ups are frequent, by one thread per [`Reader`]; insertions and removals are rare. A reader
+//! publishes in its own word what it does: nothing, searching, or using one entry (a hazard
+//! pointer). A removal first takes the entry out of the table and then waits until no reader is
+//! searching or using it. The barrier between a reader's store and its search is executed by the
+//! remover ([`super::barrier`]).
 //!
-//! The table is an array in which a search goes from one slot to the next. It is
-//! never more than half full, and keys are only looked up by peers, not chosen:
-//! the hash needs no secret.
+//! The table uses open addressing with linear probing. It is never more than half full, and peers
+//! only look up keys, they do not choose them: the hash needs no secret.
 
 #![allow(
     clippy::indexing_slicing,
@@ -32,51 +32,50 @@ use std::sync::{Arc, PoisonError};
 
 use super::barrier;
 
-/// What has a key.
+/// A type with a key.
 pub(super) trait Keyed {
-    /// The key, which never changes.
+    /// Returns the key, which never changes.
     fn key(&self) -> u64;
 }
 
 /// See the module.
 pub(super) struct Index<T> {
-    /// From `Box::into_raw`; owned by this.
+    /// From `Box::into_raw`; owned by the index.
     slots: AtomicPtr<Slots<T>>,
     writer: Mutex<Writer>,
     readers: Mutex<Vec<Arc<State>>>,
 }
 
 struct Slots<T> {
-    /// A power of two of them. Null: there is nothing here and behind.
-    /// [`REMOVED`]: an entry was here. Otherwise an entry, from
-    /// `Arc::into_raw`.
+    /// A power of two of slots. Null: neither this slot nor those after it in a search contain the
+    /// key. [`REMOVED`]: the slot of a removed entry. Otherwise an entry, from `Arc::into_raw`.
     slots: Box<[AtomicPtr<T>]>,
-    /// Bits of a hash that do not choose a slot.
+    /// Number of bits by which a hash is shifted to select a slot.
     shift: u32,
 }
 
 #[derive(Default)]
 struct Writer {
-    /// Entries in the table.
+    /// Number of entries.
     live: usize,
-    /// Slots in which an entry was.
+    /// Number of slots with [`REMOVED`].
     removed: usize,
 }
 
-/// What a reader does: [`IDLE`], [`LOOKING`], or the address of the entry that
-/// it uses. Nobody else writes the cache line.
+/// A reader's state: [`IDLE`], [`LOOKING`], or the address of the entry that it uses. No other
+/// thread writes this cache line.
 #[repr(align(128))]
 struct State(AtomicUsize);
 
 const IDLE: usize = 0;
 const LOOKING: usize = 1;
-/// The address that is no entry's.
+/// An address that no entry has.
 const REMOVED: usize = 1;
-/// Slots of an index without entries.
+/// Smallest number of slots.
 const FEWEST: usize = 8;
 
 impl<T: Keyed> Index<T> {
-    /// No entries, no readers.
+    /// Creates an index without entries and readers.
     pub(super) fn new() -> Self {
         const { assert!(align_of::<T>() > 1, "no entry is at the address 1") };
         barrier::prepare();
@@ -87,7 +86,7 @@ impl<T: Keyed> Index<T> {
         }
     }
 
-    /// Somebody who looks entries up.
+    /// Creates a reader.
     pub(super) fn reader(self: &Arc<Self>) -> Reader<T> {
         let state = Arc::new(State(AtomicUsize::new(IDLE)));
         lock(&self.readers).push(state.clone());
@@ -97,12 +96,11 @@ impl<T: Keyed> Index<T> {
         }
     }
 
-    /// Adds an entry unless one that is there excludes it. Whether it is in.
+    /// Adds an entry, unless an existing one excludes it. Returns whether it was added.
     pub(super) fn insert(&self, entry: Arc<T>, excludes: impl Fn(&T) -> bool) -> bool {
         let mut writer = lock(&self.writer);
         self.make_room(&mut writer);
-        // SAFETY: replaced and freed behind the writer's mutex alone, which is
-        // held here.
+        // SAFETY: the table is replaced and freed only with the writer's mutex, which is held here.
         let slots = unsafe { &*self.slots.load(Ordering::Relaxed) };
         let mut place = None;
         for slot in slots.search(entry.key()) {
@@ -115,14 +113,14 @@ impl<T: Keyed> Index<T> {
                 place = place.or(Some(slot));
                 continue;
             }
-            // SAFETY: what is in the table has not been freed: it is taken out
-            // before, with the mutex held.
+            // SAFETY: an entry in the table has not been freed: it is taken out before, with the
+            // mutex held.
             let found = unsafe { &*found };
             if found.key() == entry.key() && excludes(found) {
                 return false;
             }
         }
-        // There is one: the table is never full.
+        // There is a free slot, since the table is never full.
         let Some(place) = place else {
             return false;
         };
@@ -134,7 +132,7 @@ impl<T: Keyed> Index<T> {
         true
     }
 
-    /// Takes an entry out, if it is in. When this returns, no reader uses it.
+    /// Removes an entry, if it is in the table. After this returns, no reader uses it.
     pub(super) fn remove(&self, entry: &T) {
         let taken = {
             let mut writer = lock(&self.writer);
@@ -151,8 +149,8 @@ impl<T: Keyed> Index<T> {
         drop(unsafe { Arc::from_raw(taken.cast_const()) });
     }
 
-    /// Waits until no reader looks or uses the entry at this address. It was
-    /// taken out of reach before.
+    /// Waits until no reader is searching, or using the entry at this address, which was taken out
+    /// of the table before.
     fn wait_for_readers(&self, address: usize) {
         barrier::heavy();
         let readers = lock(&self.readers).clone();
@@ -169,7 +167,7 @@ impl<T: Keyed> Index<T> {
         }
     }
 
-    /// Sees to it that the table is at most half full with one more entry.
+    /// Makes sure that the table is at most half full after one more insertion.
     fn make_room(&self, writer: &mut Writer) {
         let old = self.slots.load(Ordering::Relaxed);
         // SAFETY: as in `insert`, whose mutex it is.
@@ -209,18 +207,18 @@ impl<T> Slots<T> {
         }))
     }
 
-    /// All slots, in the order in which a key is searched for.
+    /// Iterates over all slots, in the search order of a key.
     #[inline(always)]
     fn search(&self, key: u64) -> impl Iterator<Item = &AtomicPtr<T>> {
         let slots = &*self.slots;
         let mask = slots.len() - 1;
-        // Multiplied by 2^64 divided by the golden ratio, neighbours are far
-        // apart in the upper bits.
+        // Multiplication by 2^64 divided by the golden ratio spreads similar keys in the upper
+        // bits.
         let start = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize;
         (0..slots.len()).map(move |step| &slots[(start + step) & mask])
     }
 
-    /// Takes an entry out of the table, as it stands there.
+    /// Takes an entry out of its slot in the table.
     fn take_out(&self, entry: &T, writer: &mut Writer) -> Option<*mut T>
     where
         T: Keyed,
@@ -232,7 +230,7 @@ impl<T> Slots<T> {
             .find(|slot| ptr::eq(slot.load(Ordering::Relaxed), entry))?;
         let taken = slot.load(Ordering::Relaxed);
         if search.next().is_none_or(is_end) {
-            // A search may stop here where it would have stopped at the next.
+            // A search that would stop at the next slot may stop here.
             slot.store(ptr::null_mut(), Ordering::Release);
         } else {
             slot.store(ptr::without_provenance_mut(REMOVED), Ordering::Release);
@@ -251,7 +249,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Leaves the processor to a reader, which may need it to get on.
+/// Yields to a reader, which may need the processor to continue.
 fn wait_a_turn(turns: u32) {
     #[cfg(loom)]
     {
@@ -281,7 +279,7 @@ impl<T> Drop for Index<T> {
     }
 }
 
-/// Somebody who looks entries up, one at a time.
+/// A reader, which looks up one entry at a time.
 pub(super) struct Reader<T> {
     index: Arc<Index<T>>,
     state: Arc<State>,
@@ -294,7 +292,7 @@ unsafe impl<T: Send + Sync> Send for Index<T> {}
 unsafe impl<T: Send + Sync> Sync for Index<T> {}
 
 impl<T: Keyed> Reader<T> {
-    /// The first entry with this key that is `wanted`.
+    /// Returns the first entry with this key for which `wanted` is true.
     #[inline(always)]
     pub(super) fn find(&mut self, key: u64, wanted: impl Fn(&T) -> bool) -> Option<Found<'_, T>> {
         let state = &*self.state;
@@ -316,7 +314,7 @@ impl<T: Keyed> Reader<T> {
             // taken out and no reader was seen looking or using it after that.
             let found = unsafe { &*entry };
             if found.key() == key && wanted(found) {
-                // Whoever sees that this no longer looks may free the table.
+                // A thread that sees that this reader is not searching may free the table.
                 state.0.store(entry.addr(), Ordering::Release);
                 return Some(Found {
                     entry: found,
@@ -335,7 +333,7 @@ impl<T> Drop for Reader<T> {
     }
 }
 
-/// An entry in use: until this is dropped, [`Index::remove`] waits.
+/// An entry in use: [`Index::remove`] waits until this is dropped.
 pub(super) struct Found<'a, T> {
     entry: &'a T,
     state: &'a State,

@@ -11,12 +11,12 @@ use crate::buffer::{IOV_LIMIT, Iov};
 use crate::errno::{Errno, Result};
 use crate::process_memory::{OtherIov, OtherPiece};
 
-/// Pieces of application memory, one after another. Unlike an
-/// [`AppIov`](crate::buffer::AppIov) they may cover all of the address space, of which
-/// peers then access parts.
+/// Segments of application memory, one after another. Unlike those of an
+/// [`AppIov`](crate::buffer::AppIov), they may cover the whole address space, parts of which peers
+/// then access.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory {
-    /// Only the first `count` are meaningful.
+    /// Only the first `count` are valid.
     pieces: [Piece; IOV_LIMIT],
     count: usize,
     len: usize,
@@ -29,13 +29,15 @@ struct Piece {
 }
 
 impl Memory {
-    /// A piece ends where the address space does, however long it is said to be:
-    /// programs register all that there is from some address on. `-FI_EINVAL` for no
-    /// piece at all, more than [`IOV_LIMIT`], and a total beyond the address space.
+    /// Creates the memory of a region. A segment is truncated at the end of the address space,
+    /// since programs register everything from some address on.
+    ///
+    /// # Errors `-FI_EINVAL` for no segment, more than [`IOV_LIMIT`], and a total beyond the
+    /// address space.
     ///
     /// # Safety
-    /// Whatever part of the memory a peer accesses is valid at that time, until
-    /// the region is closed: the application's side of registering it.
+    /// Each part of the memory is valid at the time when a peer accesses it, until the region is
+    /// closed: the application guarantees this by registering it.
     pub unsafe fn new(iov: &[iovec]) -> Result<Self> {
         if iov.is_empty() || iov.len() > IOV_LIMIT {
             return Err(Errno::EINVAL);
@@ -56,28 +58,28 @@ impl Memory {
         Ok(this)
     }
 
-    /// Address of the first byte.
+    /// Returns the address of the first byte.
     pub fn address(&self) -> usize {
         self.pieces[0].address
     }
 
-    /// The pieces, each with its address and length in bytes.
+    /// Iterates over the segments, as address and length in bytes.
     pub fn pieces(&self) -> impl ExactSizeIterator<Item = (usize, usize)> {
         let pieces = self.pieces[..self.count].iter();
         pieces.map(|piece| (piece.address, piece.len))
     }
 
-    /// Bytes in all pieces together.
+    /// Returns the total length in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there is not one byte.
+    /// Returns whether the total length is zero.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whether every piece of `other` is within one piece of this memory.
+    /// Returns whether each segment of `other` is within one segment of this memory.
     pub fn contains(&self, other: &Memory) -> bool {
         other.pieces[..other.count].iter().all(|inner| {
             self.pieces[..self.count].iter().any(|outer| {
@@ -88,7 +90,7 @@ impl Memory {
         })
     }
 
-    /// The first and the last byte of each piece.
+    /// Iterates over the first and the last byte of each segment.
     pub fn ends(&self) -> impl Iterator<Item = OtherIov> {
         let pieces = self.pieces[..self.count].iter();
         pieces.filter(|piece| piece.len != 0).map(|piece| {
@@ -104,9 +106,9 @@ impl Memory {
         })
     }
 
-    /// `len` bytes from `offset` on; `None` where not all of them are in the
-    /// memory. For a region that is held ([`Held`](super::Held)) alone: a copy of this
-    /// type may outlive it.
+    /// Returns `len` bytes from `offset` on; `None` if not all of them are in the memory. To be
+    /// called only for a region that is held ([`Held`](super::Held)): a copy of this value may
+    /// outlive the region.
     #[inline]
     pub(super) fn slice(&self, offset: usize, len: usize) -> Option<Iov<'_>> {
         if offset.checked_add(len)? > self.len {

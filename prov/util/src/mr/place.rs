@@ -1,21 +1,21 @@
-//! Where memory is (fi_mr(3), "iface", "device", "dmabuf").
+//! The kind of memory of a region (fi_mr(3), "iface", "device", "dmabuf").
 
 use fabric_abi::*;
 
 use crate::errno::Errno;
 
-/// Where memory is, and who can reach it.
+/// The kind of memory, and what can access it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
-    /// Whose memory it is.
+    /// The interface that it belongs to.
     pub interface: Interface,
-    /// What it was allocated for.
+    /// The intended access.
     pub allocation: Allocation,
-    /// The file that stands for it, where it comes by one (`FI_MR_DMABUF`).
+    /// The dma-buf file of the memory, if it is given by one (`FI_MR_DMABUF`).
     pub dmabuf: Option<Dmabuf>,
 }
 
-/// `enum fi_hmem_iface`, with the device where there are several.
+/// `enum fi_hmem_iface`, with the device number if there can be several.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Interface {
     /// `FI_HMEM_SYSTEM`: ordinary memory.
@@ -33,27 +33,27 @@ pub enum Interface {
     Synapseai(i32),
 }
 
-/// Who can reach memory of a device interface.
+/// What can access memory of a device interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Allocation {
-    /// Not said.
+    /// Unspecified.
     #[default]
     Any,
-    /// `FI_HMEM_DEVICE_ONLY`: the device.
+    /// `FI_HMEM_DEVICE_ONLY`: only the device.
     Device,
-    /// `FI_HMEM_HOST_ALLOC`: the host; it may depend whether the device can.
+    /// `FI_HMEM_HOST_ALLOC`: the host; the device in some cases.
     Host,
 }
 
-/// `struct fi_mr_dmabuf`, but for the length: the memory's.
+/// `struct fi_mr_dmabuf` without the length, which is that of the memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dmabuf {
-    /// The file; the application's, open during the call.
+    /// The application's file descriptor, open during the call.
     pub fd: i32,
-    /// Where in the file the memory begins.
+    /// Offset of the memory in the file.
     pub offset: u64,
-    /// The address of the file's beginning in this process, 0 where it is not
-    /// mapped. The memory's address is this and the offset.
+    /// Address of the start of the file in this process, 0 if it is not mapped. The memory's
+    /// address is the sum of this and the offset.
     pub base: usize,
 }
 
@@ -65,19 +65,19 @@ impl Place {
         dmabuf: None,
     };
 
-    /// Whether this process can access the memory as it can its own. Who else can, which
-    /// flags may say, matters for memory of devices only.
+    /// Returns whether this process can access the memory like its own. Allocation flags matter
+    /// only for memory of devices.
     pub fn is_ordinary(&self) -> bool {
         self.interface == Interface::System && self.dmabuf.is_none()
     }
 
-    /// Whether it is a file of ordinary memory that this process has mapped.
+    /// Returns whether it is a file of ordinary memory that this process has mapped.
     pub fn is_mapped(&self) -> bool {
         self.interface == Interface::System && self.dmabuf.is_some_and(|file| file.base != 0)
     }
 
-    /// What a domain answers that cannot reach such memory: `-FI_EBADFLAGS`
-    /// where it is a file, `-FI_ENOSYS` where an interface has it.
+    /// Returns the error of a domain that cannot access such memory: `-FI_EBADFLAGS` for a file,
+    /// `-FI_ENOSYS` for a device interface.
     pub fn refusal(&self) -> Errno {
         match self.dmabuf.is_none() {
             true => Errno::ENOSYS,
@@ -87,7 +87,7 @@ impl Place {
 }
 
 impl Interface {
-    /// The interface with this number; `None` for an unknown one.
+    /// Returns the interface with this number; `None` for an unknown one.
     pub fn new(number: fi_hmem_iface, device: i32) -> Option<Self> {
         match number {
             FI_HMEM_SYSTEM => Some(Interface::System),
@@ -102,7 +102,7 @@ impl Interface {
 }
 
 impl Allocation {
-    /// What the flags of a registration say: nothing where they contradict each other.
+    /// Decodes the flags of a registration; contradicting flags mean `Any`.
     pub fn from_flags(flags: u64) -> Self {
         match (
             flags & FI_HMEM_DEVICE_ONLY != 0,

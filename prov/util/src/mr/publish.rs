@@ -1,56 +1,56 @@
-//! Where regions are announced to peers that access memory by themselves: processes of
-//! this host, which find out what a key means without asking.
+//! Publishing of regions to peers that access memory by themselves: processes of this host, which
+//! look up a key without a message.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A region as such peers see it: memory in one piece.
+/// A region as such peers see it: contiguous memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Published {
     /// The key.
     pub key: u64,
-    /// Where the region begins in the peers' eyes: its address, or 0.
+    /// Start of the region in the peers' addressing: its address, or 0.
     pub base: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub len: u64,
     /// Address in this process.
     pub addr: u64,
     /// `FI_REMOTE_READ`, `FI_REMOTE_WRITE`.
     pub access: u64,
-    /// Which of those accesses a counter of the region counts: peers report them.
+    /// The accesses that a counter of the region counts, which peers therefore report.
     pub counted: u64,
 }
 
-/// Which place a region has in the table of a [`Publisher`].
+/// The index of a region in the table of a [`Publisher`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place(pub u32);
 
-/// The table that peers see.
+/// The table that peers read.
 pub trait Publisher: Send + Sync {
-    /// Publishes a region, or counts one that peers have to ask for: `None`, or one for
-    /// which there is no place in the table. Returns the place.
+    /// Publishes a region. A region that is `None`, or that finds no free entry in the table, is
+    /// only counted: peers have to ask for such regions. Returns the entry.
     fn publish(&self, region: Option<&Published>) -> Option<Place>;
 
-    /// The accesses (`FI_REMOTE_*`) of a published region that are counted, from now on.
+    /// Sets the accesses (`FI_REMOTE_*`) of a published region that are counted.
     fn count(&self, place: Place, counted: u64);
 
-    /// Withdraws a region. When this returns, no peer accesses it by itself. Waits for
-    /// those that do, for as long as they live.
+    /// Withdraws a region. After this returns, no peer accesses it by itself. Waits for accesses in
+    /// progress, for as long as those peers live.
     fn withdraw(&self, place: Option<Place>);
 
-    /// Peers report accesses of these kinds (`FI_REMOTE_*`) from now on, whichever
-    /// region they are to: an endpoint counts them.
+    /// Makes peers report accesses of these kinds (`FI_REMOTE_*`) to any region, because an
+    /// endpoint counts them.
     fn count_all(&self, counted: u64);
 }
 
-/// What a [`Publisher`] was told of a region, in one word.
+/// A region's publication, encoded in one word.
 #[derive(Debug, Default)]
 pub(super) struct Listing(AtomicU32);
 
-/// The publisher was not told of it.
+/// It is not published.
 const UNKNOWN: u32 = 0;
-/// It has no place.
+/// It is published without an entry.
 const UNLISTED: u32 = 1;
-/// The first place.
+/// The first entry.
 const PLACES: u32 = 2;
 
 impl Listing {
@@ -59,18 +59,18 @@ impl Listing {
         self.0.store(word, Ordering::Release);
     }
 
-    /// Whether the publisher knows of it, and has no place for it.
+    /// Returns whether it is published without an entry.
     pub(super) fn is_unlisted(&self) -> bool {
         self.0.load(Ordering::Acquire) == UNLISTED
     }
 
-    /// Its place, if it has one.
+    /// Returns its entry, if it has one.
     pub(super) fn place(&self) -> Option<Place> {
         let word = self.0.load(Ordering::Acquire);
         word.checked_sub(PLACES).map(Place)
     }
 
-    /// The same, for the last time: `None` where the publisher was not told of the region.
+    /// Like `place`, and ends the publication: `None` if the region was not published.
     pub(super) fn take(&self) -> Option<Option<Place>> {
         let word = self.0.swap(UNKNOWN, Ordering::AcqRel);
         (word != UNKNOWN).then(|| word.checked_sub(PLACES).map(Place))

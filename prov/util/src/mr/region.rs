@@ -13,9 +13,9 @@ use crate::errno::Result;
 use crate::object::AnyFid;
 use crate::process_memory::Seal;
 
-/// Who wants to know of accesses by peers: a counter.
+/// An observer of accesses by peers: a counter.
 pub trait RemoteEvents: Send + Sync {
-    /// A peer's access to so many bytes is complete.
+    /// A peer's access to this many bytes is complete.
     fn accessed(&self, bytes: usize);
 }
 
@@ -23,35 +23,35 @@ pub trait RemoteEvents: Send + Sync {
 pub struct Region {
     memory: Memory,
     place: Place,
-    /// The device's, where it registers memory.
+    /// The device's registration, if it registers memory.
     registration: Option<Box<dyn Registration>>,
     key: u64,
-    /// No other region of this process has or had it.
+    /// A number that no other region of this process ever has.
     id: u64,
     access: u64,
-    /// Where the region begins in the peers' eyes: its address, or 0.
+    /// Start of the region in the peers' addressing: its address, or 0.
     base: u64,
-    /// Whose peers may access it.
+    /// The job whose peers may access it.
     job: Job,
     enabled: AtomicBool,
     single_use: bool,
-    /// A single use region's only access has been granted: it is not found by
-    /// its key any more.
+    /// Whether the only access to a single-use region has been granted: it is then not found by its
+    /// key.
     spent: AtomicBool,
-    /// Counters with the accesses (`FI_REMOTE_*`) that they count.
+    /// Counters, with the accesses (`FI_REMOTE_*`) that they count.
     counters: Mutex<Vec<(u64, Arc<dyn RemoteEvents>)>>,
-    /// Whether there is such a counter.
+    /// Whether `counters` is nonempty.
     counted: AtomicBool,
-    /// Whether another process can copy all of it, once somebody has looked.
+    /// Whether another process can copy all of it; determined on first use.
     can_be_copied: OnceLock<bool>,
-    /// Vouches for the memory to other processes; none without random numbers.
+    /// The seal by which other processes check the memory; `None` without random numbers.
     seal: OnceLock<Option<Seal>>,
-    /// What peers that access memory by themselves were told.
+    /// How it is published to peers that access memory by themselves.
     listing: Listing,
 }
 
 impl Region {
-    /// A region that has to be opened.
+    /// Creates a region, which has to be opened.
     pub(super) fn new(
         request: &Request,
         key: u64,
@@ -80,56 +80,56 @@ impl Region {
         }
     }
 
-    /// The key; [`super::NO_KEY`] for a region that peers cannot access.
+    /// Returns the key; [`super::NO_KEY`] for a region that peers cannot access.
     pub fn key(&self) -> u64 {
         self.key
     }
 
-    /// Tells the region from every other of this process.
+    /// Returns the region's unique number.
     #[inline]
     pub(super) fn id(&self) -> u64 {
         self.id
     }
 
-    /// The permissions.
+    /// Returns the access rights.
     pub fn access(&self) -> u64 {
         self.access
     }
 
-    /// Where the region begins in the peers' eyes.
+    /// Returns the start of the region in the peers' addressing.
     #[inline]
     pub fn base(&self) -> u64 {
         self.base
     }
 
-    /// Bytes in the region.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.memory.len()
     }
 
-    /// Whether there is not one byte.
+    /// Returns whether the length is zero.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The memory.
+    /// Returns the memory.
     #[inline]
     pub fn memory(&self) -> &Memory {
         &self.memory
     }
 
-    /// Where the memory is.
+    /// Returns the kind of memory.
     pub fn place(&self) -> &Place {
         &self.place
     }
 
-    /// What the device made of it, where it registers memory.
+    /// Returns the device's registration, if it registers memory.
     pub fn registration(&self) -> Option<&dyn Registration> {
         self.registration.as_deref()
     }
 
-    /// What stands for the region in requests: the device's descriptor, or an
-    /// address behind which nobody looks; not 0.
+    /// Returns the descriptor of the region in requests: the device's, or an address that is never
+    /// dereferenced; not 0.
     pub fn desc(&self) -> usize {
         match &self.registration {
             Some(registration) => registration.desc(),
@@ -137,7 +137,7 @@ impl Region {
         }
     }
 
-    /// The raw form of the key (`fi_mr_raw_attr`).
+    /// Returns the raw form of the key (fi_mr_raw_attr(3)).
     pub fn raw_key(&self) -> Vec<u8> {
         match &self.registration {
             Some(registration) => registration.raw_key(),
@@ -153,8 +153,8 @@ impl Region {
         }
     }
 
-    /// Other pages may be behind these parts of the memory, or behind all of it
-    /// where none is named. The software looks them up at each access.
+    /// Handles that the pages of these parts of the memory, or of all of it if there are none, may
+    /// have changed. The software uses addresses, so only a device has to act.
     pub fn refresh(&self, parts: &[Memory]) -> Result {
         match &self.registration {
             Some(registration) => registration.refresh(parts),
@@ -171,12 +171,12 @@ impl Region {
         Ok(())
     }
 
-    /// Lets the software access the region.
+    /// Allows the software to access the region.
     pub(super) fn open(&self) {
         self.enabled.store(true, Ordering::Release);
     }
 
-    /// Gives the device's registration back.
+    /// Closes the device's registration.
     pub(super) fn release(&self) -> Result {
         match &self.registration {
             Some(registration) => registration.close(),
@@ -184,33 +184,31 @@ impl Region {
         }
     }
 
-    /// Whether the region can be accessed, and bound no more where it has to
-    /// be set up first.
+    /// Returns whether the region can be accessed; from then on it cannot be bound.
     #[inline]
     pub fn is_enabled(&self) -> bool {
         self.enabled.load(Ordering::Acquire)
     }
 
-    /// Whether peers of this job may access the region.
+    /// Returns whether peers of this job may access the region.
     #[inline]
     pub(super) fn is_for(&self, job: Job) -> bool {
         self.job == Job::NONE || self.job == job
     }
 
-    /// Counts accesses of the kinds `access` (`FI_REMOTE_*`) by way of the
-    /// software from now on.
+    /// Counts accesses of the kinds `access` (`FI_REMOTE_*`) through the software.
     pub(super) fn count_in(&self, access: u64, counter: Arc<dyn RemoteEvents>) {
         self.counters.lock().push((access, counter));
         self.counted.store(true, Ordering::Release);
     }
 
-    /// Whether accesses are counted.
+    /// Returns whether accesses are counted.
     #[inline]
     pub(super) fn is_counted(&self) -> bool {
         self.counted.load(Ordering::Acquire)
     }
 
-    /// Tells the counters of an access.
+    /// Informs the counters of an access.
     pub(super) fn count(&self, access: u64, bytes: usize) {
         for (counted, counter) in self.counters.lock().iter() {
             if counted & access != 0 {
@@ -219,19 +217,19 @@ impl Region {
         }
     }
 
-    /// Which accesses are counted (`FI_REMOTE_*`).
+    /// Returns the accesses that are counted (`FI_REMOTE_*`).
     pub(super) fn counted(&self) -> u64 {
         let counters = self.counters.lock();
         counters.iter().fold(0, |all, (counted, _)| all | counted)
     }
 
-    /// What peers that access memory by themselves were told of it.
+    /// Returns how it is published to peers that access memory by themselves.
     pub(super) fn listing(&self) -> &Listing {
         &self.listing
     }
 
-    /// What they are to be told: `None` for a region that is accessed once, by some peers
-    /// only, or not yet, and for memory that is not in one piece.
+    /// Returns what to publish: `None` for a region that is single-use, restricted to some peers,
+    /// or not enabled, and for memory that is not contiguous.
     pub(super) fn published(&self) -> Option<Published> {
         let mut pieces = self.memory.pieces();
         let (Some((addr, len)), None) = (pieces.next(), pieces.next()) else {
@@ -248,14 +246,13 @@ impl Region {
         })
     }
 
-    /// Whether the only access to it has been granted.
+    /// Returns whether the only access to it has been granted.
     #[inline]
     pub(super) fn is_spent(&self) -> bool {
         self.single_use && self.spent.load(Ordering::Relaxed)
     }
 
-    /// Takes the only access where there is only one; `false` where somebody
-    /// was faster.
+    /// Takes the only access of a single-use region. Returns `false` if it was taken before.
     #[inline]
     pub(super) fn spend(&self) -> bool {
         !self.single_use || !self.spent.swap(true, Ordering::Relaxed)
@@ -267,12 +264,12 @@ impl Region {
         *self.can_be_copied.get_or_init(look)
     }
 
-    /// What vouches for the memory until it is closed.
+    /// Returns the seal of the memory, which is valid until the region is closed.
     pub(super) fn seal(&self) -> Option<&Seal> {
         self.seal.get_or_init(|| Seal::new().ok()).as_ref()
     }
 
-    /// Nobody accesses the region any more.
+    /// Called when no access to the region is possible any more.
     pub(super) fn end(&self) {
         if let Some(Some(seal)) = self.seal.get() {
             seal.destroy();

@@ -1,11 +1,11 @@
-//! What stands in table slots that an object does not offer: functions that
-//! return `-FI_ENOSYS`, so that no slot is ever NULL.
+//! The functions in table slots that an object does not offer: they return `-FI_ENOSYS`, so that no
+//! slot is ever NULL.
 
 use std::ffi::c_int;
 
 use fabric_abi::*;
 
-/// The function for a slot that is not offered. The slot says which.
+/// Returns the function for a slot that is not offered, by the type of the slot.
 pub const fn slot<S: Slot>() -> S {
     S::MISSING
 }
@@ -16,7 +16,7 @@ pub trait Slot {
     const MISSING: Self;
 }
 
-/// What functions return: `int` or `ssize_t`.
+/// A return type of the C interface: `int` or `ssize_t`.
 pub trait Status {
     /// `-FI_ENOSYS`
     const ENOSYS: Self;
@@ -30,7 +30,7 @@ impl Status for isize {
     const ENOSYS: isize = -libc::ENOSYS as isize;
 }
 
-/// Slots of functions with so many arguments, one list of names each.
+/// Implements [`Slot`] for functions with each number of arguments, by a list of type names.
 macro_rules! slots {
     ($($argument:ident $($rest:ident)*)?) => {
         $(
@@ -55,7 +55,7 @@ macro_rules! slots {
 
 slots!(A B C D E F G H I J K L M N O P);
 
-/// Tables without a function.
+/// Function tables in which no function is offered.
 macro_rules! tables {
     ($($name:ident: $table:ident { $($function:ident),* $(,)? })*) => {
         $(

@@ -1,5 +1,4 @@
-//! What a queue or a counter does to wait, and the steps of going to sleep
-//! that all of them share.
+//! How a queue or a counter waits, and the steps of going to sleep that all of them share.
 
 use std::sync::Arc;
 
@@ -7,13 +6,13 @@ use super::set::WaitSet;
 use super::{Deadline, Pause, Sources, Wait, WaitKind, Wake};
 use crate::errno::{Errno, Result};
 
-/// The wait object that something was opened with.
+/// The wait object that a queue or a counter was opened with.
 pub enum Attachment {
     /// `FI_WAIT_NONE`.
     None,
     /// `FI_WAIT_YIELD`.
     Yield,
-    /// A wait object of its own.
+    /// Its own wait object.
     Own(WaitKind, Box<Wait>),
     /// `FI_WAIT_SET`.
     Set(Arc<WaitSet>),
@@ -21,25 +20,24 @@ pub enum Attachment {
 
 /// A queue or a counter that can be waited for.
 pub trait Waitable: Send + Sync {
-    /// What it waits with.
+    /// Returns its wait object.
     fn attachment(&self) -> &Attachment;
 
-    /// What feeds it.
+    /// Returns the transports that feed it.
     fn sources(&self) -> &Sources;
 
-    /// Whether an application would find something new to read. A counter
-    /// tells of a change once.
+    /// Returns whether there is something new for the application to read. A counter reports each
+    /// change once.
     fn take_news(&self) -> bool;
 
-    /// Whether there is nothing to read. From then on the next thing that
-    /// comes rings the bell.
+    /// Returns whether there is nothing to read; if so, the next entry rings the bell.
     fn arm(&self) -> bool;
 
-    /// fi_trywait(3): whether the application may block on the wait object, or on
-    /// whatever it has of its own where there is none.
+    /// Implements fi_trywait(3): checks whether the application may block on the wait object, or,
+    /// if there is none, on an object of its own.
     ///
     /// # Errors
-    /// `FI_EAGAIN` when it must read first.
+    /// `FI_EAGAIN` if it must read first.
     fn try_wait(&self) -> Result {
         match self.attachment() {
             Attachment::None => {
@@ -55,9 +53,9 @@ pub trait Waitable: Send + Sync {
         }
     }
 
-    /// What to do until something may have come: the end of one round of a blocking read.
+    /// Returns what to do until an entry may have arrived: the end of one round of a blocking read.
     fn pause(&self, deadline: Deadline) -> Pause<'_> {
-        // Nothing comes to what a forked child has inherited.
+        // A forked child gets no events through inherited objects.
         if !self.sources().are_own() {
             return Pause::Over(Wake::Interrupted);
         }
@@ -74,10 +72,10 @@ pub trait Waitable: Send + Sync {
     }
 }
 
-/// fi_trywait(3) for all that share a wait object.
+/// Implements fi_trywait(3) for all members that share a wait object.
 ///
 /// # Errors
-/// `FI_EAGAIN` when the application must read something first.
+/// `FI_EAGAIN` if the application must read first.
 pub fn may_block<'a, W>(wait: &Wait, members: impl Iterator<Item = &'a W> + Clone) -> Result
 where
     W: Waitable + ?Sized + 'a,
@@ -94,7 +92,7 @@ where
         return Err(Errno::EAGAIN);
     }
     if !members.clone().all(|member| member.arm()) {
-        // Another thread may poll the descriptor, which this one has silenced.
+        // Another thread may be polling the descriptor, which this one has silenced.
         wait.ring();
         return Err(Errno::EAGAIN);
     }
@@ -116,12 +114,10 @@ fn yield_until(deadline: Deadline) -> Pause<'static> {
 }
 
 impl Attachment {
-    /// A wait object of the kind that the application asked for. `set` is the
-    /// wait set that came along, if any.
+    /// Creates a wait object of the requested kind. `set` is the requested wait set, if any.
     ///
     /// # Errors
-    /// `FI_EINVAL` for [`WaitKind::Set`] without a set, and what opening
-    /// descriptors returns.
+    /// `FI_EINVAL` for [`WaitKind::Set`] without a set, and those of creating descriptors.
     pub fn open(kind: WaitKind, set: Option<Arc<WaitSet>>) -> Result<Self> {
         Ok(match kind {
             WaitKind::None => Attachment::None,
@@ -136,7 +132,7 @@ impl Attachment {
         Ok(Attachment::Own(kind, Box::new(Wait::new(kind)?)))
     }
 
-    /// The wait object to ring.
+    /// Returns the wait object to ring.
     pub fn wait(&self) -> Option<&Wait> {
         match self {
             Attachment::None | Attachment::Yield => None,
@@ -145,13 +141,12 @@ impl Attachment {
         }
     }
 
-    /// Whether any thread may come by: a wait set belongs to a fabric, and not to a
-    /// domain.
+    /// Returns whether any thread may use it: a wait set belongs to a fabric, and not to a domain.
     pub fn is_in_set(&self) -> bool {
         matches!(self, Attachment::Set(_))
     }
 
-    /// The kind that `FI_GETWAITOBJ` reports.
+    /// Returns the kind that `FI_GETWAITOBJ` reports.
     pub fn kind(&self) -> WaitKind {
         match self {
             Attachment::None => WaitKind::None,
@@ -161,7 +156,7 @@ impl Attachment {
         }
     }
 
-    /// Whether the library's own blocking calls are allowed.
+    /// Returns whether the library's own blocking calls are allowed.
     pub fn can_block(&self) -> bool {
         matches!(self, Attachment::Yield | Attachment::Own(..))
     }

@@ -1,30 +1,30 @@
-//! The end of a blocking call's patience.
+//! The deadline of a blocking call.
 
 use std::time::{Duration, Instant};
 
-/// When a blocking call gives up.
+/// The time at which a blocking call gives up.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline(Option<Instant>);
 
-/// Time left until a [`Deadline`].
+/// The time until a [`Deadline`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remaining {
-    /// None.
+    /// The deadline has passed.
     Over,
-    /// This much.
+    /// This much time is left.
     For(Duration),
     /// The deadline never comes.
     Forever,
 }
 
 impl Deadline {
-    /// `timeout` milliseconds from now; negative: never.
+    /// Creates the deadline `timeout` milliseconds from now; none for a negative value.
     pub fn after_ms(timeout: i32) -> Self {
         let timeout = u64::try_from(timeout).ok().map(Duration::from_millis);
         Self(timeout.map(|timeout| Instant::now() + timeout))
     }
 
-    /// Time left.
+    /// Returns the time that is left.
     pub fn remaining(self) -> Remaining {
         match self.0 {
             None => Remaining::Forever,
@@ -35,7 +35,7 @@ impl Deadline {
         }
     }
 
-    /// Whether no time is left.
+    /// Returns whether the deadline has passed.
     pub fn is_over(self) -> bool {
         self.remaining() == Remaining::Over
     }
@@ -46,7 +46,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_timeout_of_zero_is_over_at_once_and_a_negative_one_never() {
+    fn a_timeout_of_zero_is_over_immediately_and_a_negative_one_never() {
         assert!(Deadline::after_ms(0).is_over());
         assert_eq!(Deadline::after_ms(-1).remaining(), Remaining::Forever);
         assert!(!Deadline::after_ms(i32::MAX).is_over());

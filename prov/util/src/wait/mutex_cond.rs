@@ -1,10 +1,10 @@
-//! `FI_WAIT_MUTEX_COND`: a pthread mutex and condition variable for
-//! applications that block on them after fi_trywait(3).
+//! `FI_WAIT_MUTEX_COND`: a pthread mutex and condition variable, on which applications block after
+//! fi_trywait(3).
 //!
-//! Queues are written to under locks of this library, and the application
-//! calls this library with its mutex held. So no writer may take that mutex: a
-//! thread of its own watches the wait object's descriptor and signals the
-//! condition. It starts with the first wait and sleeps otherwise.
+//! Queues are written under locks of this library, and the application calls this library while it
+//! holds the mutex. A writer must therefore not take that mutex: a separate thread watches the wait
+//! object's descriptor and signals the condition. It is started by the first wait and sleeps
+//! otherwise.
 
 use std::cell::UnsafeCell;
 use std::os::fd::{AsFd, OwnedFd};
@@ -23,21 +23,22 @@ use crate::process::Process;
 pub struct MutexCond {
     shared: Arc<Shared>,
     watcher: Mutex<Option<OwnThread>>,
-    /// A forked child has no such thread, and shares the descriptors that wake it.
+    /// The process that created it: a forked child has no such thread, and shares the descriptors
+    /// that wake it.
     process: Process,
 }
 
 struct Shared {
     native: Native,
-    /// Readable when the condition is to be signalled.
+    /// Readable when the condition has to be signalled.
     readable: OwnedFd,
-    /// Readable when the watcher is to end.
+    /// Readable when the thread has to end.
     ending: OwnedFd,
     task: Mutex<Task>,
     task_changed: Condvar,
 }
 
-/// What the watcher is to do.
+/// The watching thread's task.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Task {
     Rest,
@@ -46,10 +47,10 @@ enum Task {
 }
 
 impl MutexCond {
-    /// A pair that is signalled after [`MutexCond::watch`] once `readable` is.
+    /// Creates a pair that is signalled after [`MutexCond::watch`] once `readable` is readable.
     ///
     /// # Errors
-    /// What eventfd(2) returns.
+    /// Those of eventfd(2).
     pub fn new(readable: OwnedFd) -> Result<Self> {
         let ending = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Self {
@@ -65,7 +66,8 @@ impl MutexCond {
         })
     }
 
-    /// For the application's `struct fi_mutex_cond`; valid while this lives.
+    /// Returns the pointers for the application's `struct fi_mutex_cond`; valid while this value
+    /// lives.
     pub fn native(&self) -> (*mut libc::pthread_mutex_t, *mut libc::pthread_cond_t) {
         (
             self.shared.native.mutex.get(),
@@ -73,7 +75,7 @@ impl MutexCond {
         )
     }
 
-    /// Signals the condition, once, when the descriptor becomes readable.
+    /// Signals the condition once, when the descriptor becomes readable.
     pub fn watch(&self) {
         let mut watcher = self.watcher.lock();
         if watcher.is_none() {
@@ -95,12 +97,12 @@ impl Drop for MutexCond {
     fn drop(&mut self) {
         if let Some(watcher) = self.watcher.get_mut().take() {
             if !self.process.is_current() {
-                // There is nothing to wait for.
+                // A forked child has no thread to wait for.
                 return watcher.forget();
             }
             *self.shared.task.lock() = Task::End;
             self.shared.task_changed.notify_one();
-            // Cannot fail: the count is far from its limit.
+            // Cannot fail, since the counter is far from its limit.
             let _ = rustix::io::write(&self.shared.ending, &1u64.to_ne_bytes());
             watcher.join();
         }
@@ -118,8 +120,8 @@ impl Shared {
 
             let mut fds = [self.readable.as_fd(), self.ending.as_fd()]
                 .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-            // An interrupted poll signals the condition too early, which
-            // condition variables may do.
+            // An interrupted poll signals the condition early, which is permitted for condition
+            // variables.
             let _ = rustix::event::poll(&mut fds, None);
 
             let mut task = self.task.lock();
@@ -134,9 +136,8 @@ impl Shared {
         }
     }
 
-    /// Signals with the application's mutex held, so that a thread between
-    /// fi_trywait(3) and pthread_cond_wait(3) is not missed. `false` when the
-    /// watcher has to end instead.
+    /// Signals while holding the application's mutex, so that a thread between fi_trywait(3) and
+    /// pthread_cond_wait(3) is not missed. Returns `false` if the thread has to end instead.
     fn signal(&self) -> bool {
         while !self.native.try_broadcast() {
             let mut task = self.task.lock();

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use crate::errno::{Errno, Result};
 use crate::wait::{Deadline, Pause, Wait, WaitKind, Waitable, Wake, may_block};
 
-/// What keeps a member of a set reachable. It must not keep it open.
+/// A reference to a member of a set, which must not keep the member open.
 pub type Member = Box<dyn Deref<Target = dyn Waitable> + Send + Sync>;
 
 /// A wait set.
@@ -22,11 +22,10 @@ pub struct WaitSet {
 }
 
 impl WaitSet {
-    /// An empty set.
+    /// Creates an empty set.
     ///
     /// # Errors
-    /// `FI_EINVAL` for a kind that sets do not have, and what opening
-    /// descriptors returns.
+    /// `FI_EINVAL` for a kind that sets do not support, and those of creating descriptors.
     pub fn new(kind: WaitKind) -> Result<Self> {
         let kind = match kind {
             WaitKind::Unspec => WaitKind::Fd,
@@ -43,12 +42,12 @@ impl WaitSet {
         })
     }
 
-    /// What the set waits with.
+    /// Returns the kind of wait object.
     pub fn kind(&self) -> WaitKind {
         self.kind
     }
 
-    /// The bell that members ring.
+    /// Returns the wait object whose bell the members ring.
     pub fn wait(&self) -> Option<&Wait> {
         self.wait.as_ref()
     }
@@ -58,21 +57,17 @@ impl WaitSet {
         self.members.lock().push(member);
     }
 
-    /// Removes a member, given as what it was added as.
+    /// Removes a member.
     pub fn leave(&self, member: &dyn Waitable) {
         self.members
             .lock()
             .retain(|known| !std::ptr::addr_eq::<dyn Waitable, dyn Waitable>(&***known, member));
     }
 
-    /// fi_wait(3): returns once a member has something to read.
+    /// One round of fi_wait(3), which returns once a member has something to read: the step after
+    /// the thread woke (at first: with [`Wake::Ready`]). Returns the outcome or the next pause.
     ///
-    /// # Errors
-    /// `FI_ETIMEDOUT` after `timeout` milliseconds (negative: never),
-    /// `FI_EINTR` when a signal handler ran.
-    ///
-    /// This is what it does after its thread woke: the outcome, or the next pause. The
-    /// first time `woke` is [`Wake::Ready`].
+    /// # Errors `FI_ETIMEDOUT` when the deadline has passed, `FI_EINTR` when a signal handler ran.
     pub fn wait_round(&self, deadline: Deadline, woke: Wake) -> ControlFlow<Result, Pause<'_>> {
         match woke {
             Wake::TimedOut => {
@@ -85,10 +80,10 @@ impl WaitSet {
         ControlFlow::Continue(self.pause(deadline))
     }
 
-    /// All rounds of it, for a caller in Rust. The thread must not be cancelled meanwhile.
+    /// Runs a whole fi_wait(3), for callers in Rust. The thread must not be cancelled meanwhile.
     ///
     /// # Errors
-    /// Those of its rounds.
+    /// Those of [`WaitSet::wait_round`].
     pub fn wait_for_news(&self, timeout: i32) -> Result {
         let deadline = Deadline::after_ms(timeout);
         let mut woke = Wake::Ready;
@@ -100,16 +95,16 @@ impl WaitSet {
         }
     }
 
-    /// fi_trywait(3) on the set.
+    /// Implements fi_trywait(3) for the set.
     ///
     /// # Errors
-    /// `FI_EAGAIN` when the application must read something first.
+    /// `FI_EAGAIN` if the application must read first.
     pub fn try_wait(&self) -> Result {
         let wait = self.wait.as_ref().ok_or(Errno::EAGAIN)?;
         may_block(wait, self.members.lock().iter().map(|member| &***member))
     }
 
-    /// What to do until something may have come.
+    /// Returns what to do until an entry may have arrived.
     fn pause(&self, deadline: Deadline) -> Pause<'_> {
         let ticket = self.wait.as_ref().and_then(Wait::enter);
         let idle = {

@@ -1,9 +1,8 @@
-//! A value that is read far more often than it is replaced, without a lock.
+//! A value that is read far more often than it is replaced, without a lock (read-copy-update).
 //!
-//! A reader announces itself before it picks up the pointer. Whoever replaces
-//! the value first swaps the pointer and then looks for readers: those that it
-//! does not see yet will find the new value. The old one is dropped when no
-//! reader is left, by whoever notices.
+//! A reader is counted before it loads the pointer. A writer first replaces the pointer and then
+//! reads the count: readers that it does not see will load the new value. The old value is dropped
+//! when no reader is left, by the thread that notices this.
 
 #[cfg(loom)]
 use loom::sync::{
@@ -22,20 +21,20 @@ use crate::sync::LockKind;
 
 /// See the module.
 pub(super) struct Snapshot<T> {
-    /// From `Box::into_raw`; owned by this.
+    /// From `Box::into_raw`; owned by the snapshot.
     current: AtomicPtr<T>,
-    /// Calls of `read` that have not returned.
+    /// Number of calls of `read` that have not returned.
     readers: AtomicUsize,
-    /// `retired` is not empty.
+    /// Whether `retired` is nonempty.
     has_retired: AtomicBool,
-    /// Former values that readers may still use.
+    /// Old values that readers may still use.
     retired: Mutex<Vec<Box<T>>>,
     kind: LockKind,
 }
 
 impl<T: Send + Sync> Snapshot<T> {
-    /// With [`LockKind::Elided`] threads do not meet here, but a reader may
-    /// still replace the value that it reads.
+    /// Creates a snapshot. With [`LockKind::Elided`], threads do not use it concurrently, but a
+    /// reader may still replace the value that it reads.
     pub(super) fn new(kind: LockKind, value: T) -> Self {
         Self {
             current: AtomicPtr::new(Box::into_raw(Box::new(value))),
@@ -46,7 +45,7 @@ impl<T: Send + Sync> Snapshot<T> {
         }
     }
 
-    /// Hands the value to `reader`, which may replace it.
+    /// Passes the value to `reader`, which may replace it.
     #[inline(always)]
     pub(super) fn read<R>(&self, reader: impl FnOnce(&T) -> R) -> R {
         let _leaves = self.enter();
@@ -58,12 +57,12 @@ impl<T: Send + Sync> Snapshot<T> {
         reader(unsafe { &*current })
     }
 
-    /// [`Snapshot::read`] for a reader that does not replace the value, and so
-    /// need not be counted where no other thread does. `None`: it takes a whole
-    /// one, and the reader may have been run.
+    /// [`Snapshot::read`] for a reader that does not replace the value, and therefore need not be
+    /// counted unless other threads may. `None`: the caller has to use `read`, and the reader may
+    /// have run already.
     ///
     /// # Safety
-    /// `reader` leads to no call of [`Snapshot::replace`].
+    /// `reader` causes no call of [`Snapshot::replace`].
     #[inline(always)]
     pub(super) unsafe fn look_at_once<R>(&self, reader: impl FnOnce(&T) -> R) -> Option<R> {
         if self.kind != LockKind::Real {
@@ -76,11 +75,11 @@ impl<T: Send + Sync> Snapshot<T> {
         let outcome = reader(unsafe { &*self.current.load(Ordering::Acquire) });
         std::mem::forget(leaves);
         let is_last = self.readers.fetch_sub(1, Ordering::Release) == 1;
-        // What was replaced meanwhile is for the next reader to drop.
+        // A value that was replaced meanwhile is dropped by the next reader.
         (!is_last || !self.has_retired.load(Ordering::Relaxed)).then_some(outcome)
     }
 
-    /// Stores what `make` makes of the value. One at a time.
+    /// Replaces the value by the result of `make`. Calls are serialised.
     pub(super) fn replace(&self, make: impl FnOnce(&T) -> T) {
         let mut retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
         let old = self.current.load(Ordering::Acquire);
@@ -101,9 +100,9 @@ impl<T: Send + Sync> Snapshot<T> {
         match self.kind {
             LockKind::Real => {
                 self.readers.fetch_add(1, Ordering::SeqCst);
-                // With the fence in `take_unused`: either that one sees this
-                // reader, or the reader sees the new pointer. Compiles to
-                // nothing more where the addition is a full barrier itself.
+                // With the fence in `take_unused`: either that thread sees this reader, or the
+                // reader sees the new pointer. No fence is needed if the addition is a full barrier
+                // itself.
                 #[cfg(any(loom, not(target_arch = "x86_64")))]
                 fence(Ordering::SeqCst);
             }
@@ -117,8 +116,8 @@ impl<T: Send + Sync> Snapshot<T> {
 
     #[cold]
     fn reclaim(&self) {
-        // Whoever holds the mutex now looks after this reader left, or leaves
-        // it to the next.
+        // A thread that holds the mutex checks the count after this reader has left, or leaves the
+        // work to the next one.
         if let Ok(mut retired) = self.retired.try_lock() {
             let unused = self.take_unused(&mut retired);
             drop(retired);
@@ -126,8 +125,8 @@ impl<T: Send + Sync> Snapshot<T> {
         }
     }
 
-    /// The former values, if nobody reads. They are to be dropped without the
-    /// mutex, since dropping one may lead back here.
+    /// Returns the old values, if there are no readers. They have to be dropped without the mutex,
+    /// since a destructor may use the snapshot.
     fn take_unused(&self, retired: &mut Vec<Box<T>>) -> Vec<Box<T>> {
         fence(Ordering::SeqCst);
         if self.readers.load(Ordering::Acquire) == 0 {
@@ -138,7 +137,7 @@ impl<T: Send + Sync> Snapshot<T> {
     }
 }
 
-/// A reader, until it is dropped.
+/// Counts a reader until it is dropped.
 struct Leaves<'a, T: Send + Sync>(&'a Snapshot<T>);
 
 impl<T: Send + Sync> Drop for Leaves<'_, T> {
@@ -217,7 +216,7 @@ mod loom_tests {
     use super::*;
     use loom::sync::Arc;
 
-    /// Says so when it is read after it was dropped.
+    /// Records when it is dropped, so that a later read is detected.
     struct Guarded {
         number: usize,
         dropped: std::sync::Arc<std::sync::atomic::AtomicUsize>,
@@ -231,8 +230,7 @@ mod loom_tests {
         }
     }
 
-    /// A reader reads as `read` does, given what looks at the value, while another
-    /// value takes its place.
+    /// Runs a reader concurrently with two replacements.
     fn read_while_it_is_replaced(
         read: impl Fn(&Snapshot<Guarded>, &dyn Fn(&Guarded)) + Copy + Send + Sync + 'static,
     ) {

@@ -1,4 +1,4 @@
-//! The transports that feed one queue or counter.
+//! The transports that feed a queue or counter.
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use crate::process::Process;
 use crate::progress::Progress;
 use crate::sync::LockKind;
 
-/// What has to be driven for a queue to fill: one entry per provider engine,
-/// however many endpoints of it are bound to the queue.
+/// The transports that have to be driven to fill a queue: one entry per progress engine, however
+/// many of its endpoints are bound to the queue.
 pub struct Sources {
-    /// Those in `uses`. Read without a lock, since an engine may bind and
-    /// unbind endpoints while it is being driven.
+    /// The sources in `uses`. Read without a lock, since an engine may bind and unbind endpoints
+    /// while it is driven.
     list: Snapshot<Box<[Source]>>,
     uses: Mutex<Vec<Use>>,
-    /// A child of fork(2) drives nothing that it inherited.
+    /// The process that created it: a forked child does not drive inherited transports.
     process: Process,
 }
 
@@ -28,16 +28,16 @@ pub struct Sources {
 struct Source {
     progress: Arc<dyn Progress>,
     signals: Arc<Signals>,
-    /// Whether threads sleep at its descriptor.
+    /// Whether threads sleep on its descriptor.
     is_watched: bool,
 }
 
 /// A transport that was added.
 struct Use {
     source: Source,
-    /// What it answered to `wait_fd` when it was watched.
+    /// The descriptor that `wait_fd` returned when it was added to the wait object.
     fd: Option<RawFd>,
-    /// How many times it was added, at least once.
+    /// Number of times that it was added, at least 1.
     count: usize,
 }
 
@@ -61,7 +61,7 @@ impl Use {
 }
 
 impl Sources {
-    /// None. `kind` tells whether threads may meet here.
+    /// Creates an empty set. `kind` tells whether threads may use it concurrently.
     pub fn new(kind: LockKind) -> Self {
         Self {
             list: Snapshot::new(kind, Box::default()),
@@ -70,8 +70,8 @@ impl Sources {
         }
     }
 
-    /// Adds a transport that is driven, or counts it once more, and lets `wait`
-    /// watch it. Who sleeps already looks once more, and tells it.
+    /// Adds a transport, or counts it once more, and adds its descriptor to `wait`. Threads that
+    /// sleep already are woken once, so that they announce themselves to it.
     ///
     /// # Errors
     /// Those of [`Wait::watch`].
@@ -105,8 +105,7 @@ impl Sources {
         Ok(())
     }
 
-    /// Adds a transport that is driven, or counts it once more, without having
-    /// anybody who sleeps wake for it.
+    /// Adds a transport, or counts it once more, without waking sleeping threads for it.
     pub fn add_unwatched(&self, progress: Arc<dyn Progress>) {
         if !progress.is_driven() {
             return;
@@ -121,7 +120,7 @@ impl Sources {
         }
     }
 
-    /// Takes back one [`Sources::add`].
+    /// Undoes one [`Sources::add`].
     #[allow(clippy::indexing_slicing, reason = "the position is in the list")]
     pub fn remove(&self, progress: &Arc<dyn Progress>, wait: Option<&Wait>) {
         let mut uses = self.uses.lock();
@@ -139,7 +138,7 @@ impl Sources {
         }
     }
 
-    /// Takes everything out; for a queue that closes.
+    /// Removes all transports, for a queue that is being closed.
     pub fn clear(&self, wait: Option<&Wait>) {
         let removed = {
             let mut uses = self.uses.lock();
@@ -153,13 +152,13 @@ impl Sources {
         }
     }
 
-    /// Whether they are this process's own, and not inherited by a child.
+    /// Returns whether they belong to this process, and are not inherited by a child.
     #[inline(always)]
     pub fn are_own(&self) -> bool {
         self.process.is_noted()
     }
 
-    /// Lets every transport do what is ready. Nothing in a forked child.
+    /// Makes progress for every transport. Has no effect in a forked child.
     #[inline(always)]
     pub fn drive(&self) {
         if !self.are_own() {
@@ -175,12 +174,12 @@ impl Sources {
         });
     }
 
-    /// A queue is read that has what the reader wants. Whether transports are to
-    /// be driven all the same, see [`Signals::read`].
+    /// Called by a read of a queue that has completions. Returns whether the transports have to be
+    /// driven nevertheless, see [`Signals::read`].
     #[inline(always)]
     pub fn read(&self) -> bool {
         self.list.read(|list| {
-            // Each has its own count; one turn is enough for all.
+            // Each has its own count; one that is due suffices to drive all.
             let mut due = list.first().is_some_and(|first| first.signals.read());
             for source in list {
                 due |= source.signals.is_due();
@@ -192,8 +191,7 @@ impl Sources {
         })
     }
 
-    /// [`Sources::read`] where there is one transport and that takes a few
-    /// instructions.
+    /// The fast path of [`Sources::read`], for a single transport.
     #[inline(always)]
     pub fn read_at_once(&self) -> Option<bool> {
         // SAFETY: signals are read and written, and nobody is called.
@@ -208,7 +206,7 @@ impl Sources {
         }
     }
 
-    /// Tells every transport at whose descriptor threads sleep that one is about to;
+    /// Informs every transport with a watched descriptor that a thread is about to sleep. Returns
     /// whether all of them agree.
     pub fn prepare_wait(&self) -> bool {
         if !self.are_own() {

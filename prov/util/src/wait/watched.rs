@@ -1,4 +1,4 @@
-//! The descriptors that make one epoll descriptor readable.
+//! An epoll descriptor and the descriptors in it.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
@@ -13,22 +13,23 @@ use crate::process::Process;
 pub(super) struct Watched {
     epoll: OwnedFd,
     list: Mutex<List>,
-    /// A forked child shares the epoll instance, and changes nothing of it.
+    /// The process that created it: a forked child shares the epoll instance, and must not change
+    /// it.
     process: Process,
 }
 
 #[derive(Default)]
 struct List {
-    /// A descriptor and how many times it was added, at least once.
+    /// The descriptors, with the number of times that each was added, at least 1.
     fds: Vec<(RawFd, usize)>,
-    /// How many transports without a descriptor were added.
+    /// Number of transports without a descriptor.
     without_fd: usize,
     /// Counts changes of `fds`.
     changes: u64,
 }
 
 impl Watched {
-    /// Watches `always` for good, which stays open as long as this lives.
+    /// Creates it with `always`, which must stay open as long as this lives.
     pub(super) fn new(always: BorrowedFd<'_>) -> Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         add_readable(&epoll, always)?;
@@ -43,12 +44,12 @@ impl Watched {
         self.epoll.as_fd()
     }
 
-    /// Whether every transport has a descriptor.
+    /// Returns whether every transport has a descriptor.
     pub(super) fn can_sleep(&self) -> bool {
         self.list.lock().without_fd == 0
     }
 
-    /// The descriptors, and how often the list has changed.
+    /// Returns the descriptors, and how often the list has changed.
     pub(super) fn list(&self) -> (Vec<RawFd>, u64) {
         let list = self.list.lock();
         (list.fds.iter().map(|&(fd, _)| fd).collect(), list.changes)

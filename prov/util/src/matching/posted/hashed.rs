@@ -1,12 +1,11 @@
-//! Receives found by their tags and sources.
+//! Posted receives in a hash table of tags and sources.
 //!
-//! Middleware posts receives with very few distinct ignore masks (a bit or two
-//! of its own protocol, "any tag", "any source"), but with many tags. So each
-//! mask, with and without a directed source, is a *class*; within a class a
-//! message can only match one key (its tag without the ignored bits, and its
-//! source if directed), and that key is hashed. A message looks into one bucket
-//! per class in use and takes the oldest candidate. Receives whose class finds
-//! no room among [`CLASSES`] wait in a plain list that is searched linearly.
+//! Middleware posts receives with very few distinct ignore masks (a bit or two of its own protocol,
+//! "any tag", "any source"), but with many tags. So each mask, with and without a directed source,
+//! is a *class*; within a class, a message can match only one key (its tag without the ignored
+//! bits, and its source if directed), and that key is hashed. A message is looked up in one bucket
+//! per class in use, and matches the oldest candidate. Receives whose class finds no place among
+//! [`CLASSES`] are in a list that is searched linearly.
 
 #![allow(
     clippy::indexing_slicing,
@@ -18,7 +17,8 @@ use super::super::arena::{Arena, List};
 use super::super::hash::HashKey;
 use super::{Index, Posted, Space};
 
-/// Distinct (mask, directed) pairs that are hashed at one time.
+/// Number of distinct pairs of mask and directedness that are hashed at a time: it bounds the
+/// number of buckets per lookup.
 const CLASSES: usize = 8;
 /// The class number of receives in the linear list.
 const UNHASHED: u8 = CLASSES as u8;
@@ -28,7 +28,7 @@ const MOST_BUCKETS: usize = 1 << 16;
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     posted: Posted,
-    /// Rises with each receive.
+    /// Increases with each receive.
     order: u64,
     class: u8,
 }
@@ -37,23 +37,22 @@ struct Entry {
 struct Class {
     ignore: u64,
     directed: bool,
-    /// Receives of this class in the buckets; the class is free at 0.
+    /// Number of receives of this class in the buckets; at 0 the class can be reused.
     waiting: u32,
 }
 
 #[derive(Debug)]
 pub(super) struct Hashed<B> {
-    /// An [`Index`] is one of these.
+    /// The posted receives; an [`Index`] is an index of this arena.
     entries: Arena<Entry, 1>,
-    /// The memory of each entry, under the same index. Where nothing waits in a
-    /// slot, what is here means nothing.
+    /// The buffer of each entry, at the same index. Undefined for free entries.
     spaces: Vec<Space<B>>,
-    /// None at first, then a power of two of them; a receive stands in the bucket
-    /// of its class and key.
+    /// Empty at first, then a power of two of buckets; a receive is in the bucket of its class and
+    /// key.
     buckets: Vec<List>,
     unhashed: List,
     classes: [Class; CLASSES],
-    /// Classes from here on have never been used.
+    /// Number of classes that have ever been used.
     classes_used: usize,
     next_order: u64,
     key: HashKey,
@@ -82,7 +81,7 @@ impl<B> Hashed<B> {
         self.entries.len()
     }
 
-    /// Adds a receive behind all others.
+    /// Appends a receive.
     pub fn push(&mut self, posted: Posted, space: Space<B>) -> Index {
         let class = self.join_class(posted.ignore, posted.src != ANY_SOURCE);
         let order = self.next_order;
@@ -109,8 +108,7 @@ impl<B> Hashed<B> {
         index
     }
 
-    /// The oldest of the receives that accept a message, in the linear list and
-    /// in the buckets.
+    /// Returns the oldest receive that accepts a message, in the linear list and in the buckets.
     #[inline(never)]
     pub fn find(&self, src: u64, tag: u64) -> Option<Index> {
         let mut best = self.search(self.unhashed, src, tag, u64::MAX);
@@ -128,8 +126,8 @@ impl<B> Hashed<B> {
         best.map(|(index, _)| index)
     }
 
-    /// The first receive of `list` that accepts a message, if its order is below
-    /// `before`, and that order.
+    /// Returns the first receive of `list` that accepts a message, if its order is below `before`,
+    /// and that order.
     fn search(&self, list: List, src: u64, tag: u64, before: u64) -> Option<(Index, u64)> {
         let mut index = list.head;
         while let Some(entry) = self.entries.get(index) {
@@ -154,7 +152,7 @@ impl<B> Hashed<B> {
         self.spaces.get(index as usize)
     }
 
-    /// Takes a receive out, with its memory.
+    /// Removes a receive, and returns its buffer.
     pub fn remove(&mut self, index: Index) -> Space<B> {
         self.unlist(index);
         match self.spaces.get_mut(index as usize) {
@@ -163,8 +161,7 @@ impl<B> Hashed<B> {
         }
     }
 
-    /// Takes a receive out, and leaves its memory in its place until the next one
-    /// is posted.
+    /// Removes a receive, and leaves its buffer in its slot until the next one is posted.
     pub fn unlist(&mut self, index: Index) -> Option<Posted> {
         let &Entry { posted, class, .. } = self.entries.get(index)?;
         let list = match class {
@@ -180,7 +177,7 @@ impl<B> Hashed<B> {
         Some(posted)
     }
 
-    /// The oldest receive of which `is_it` is true.
+    /// Returns the oldest receive for which `is_it` is true.
     pub fn find_first(&self, is_it: impl Fn(&Posted) -> bool) -> Option<Index> {
         self.entries
             .iter()
@@ -189,7 +186,7 @@ impl<B> Hashed<B> {
             .map(|(index, _)| index)
     }
 
-    /// A receive of whose memory `is_it` is true.
+    /// Returns a receive for whose buffer `is_it` is true.
     pub fn find_space(&self, is_it: impl Fn(&Space<B>) -> bool) -> Option<Index> {
         self.entries
             .iter()
@@ -197,7 +194,7 @@ impl<B> Hashed<B> {
             .find(|&index| self.space(index).is_some_and(&is_it))
     }
 
-    /// The receives that `select` says, oldest first.
+    /// Returns the receives for which `select` is true, oldest first.
     pub fn in_order(&self, select: impl Fn(&Posted) -> bool) -> Vec<Index> {
         let mut all: Vec<_> = self
             .entries
@@ -209,12 +206,12 @@ impl<B> Hashed<B> {
         all.into_iter().map(|(_, index)| index).collect()
     }
 
-    /// Begins anew with classes, when no receive is left.
+    /// Resets the classes, when no receive is left.
     pub fn forget_classes(&mut self) {
         self.classes_used = 0;
     }
 
-    /// The class of a receive about to be added, counted in.
+    /// Adds a new receive to its class, and returns the class.
     fn join_class(&mut self, ignore: u64, directed: bool) -> u8 {
         if self.entries.len() >= self.buckets.len() && self.buckets.len() < MOST_BUCKETS {
             self.add_buckets();
@@ -250,12 +247,12 @@ impl<B> Hashed<B> {
         number as u8
     }
 
-    /// Twice as many buckets as there are, or the first ones.
+    /// Doubles the number of buckets, or creates the first ones.
     #[cold]
     fn add_buckets(&mut self) {
         let size = (self.buckets.len() * 2).max(FIRST_BUCKETS);
         let old = std::mem::replace(&mut self.buckets, vec![List::EMPTY; size]);
-        // What shares a new bucket came from one old bucket, so it stays in order.
+        // All receives of a new bucket come from one old bucket, so they stay in order.
         for list in old {
             let mut index = list.head;
             while let Some(Entry { posted, .. }) = self.entries.get(index) {

@@ -1,41 +1,39 @@
-//! Receives in the order in which they were posted.
+//! Posted receives in a ring, in the order in which they were posted.
 
 use super::{Index, Posted, Single, Space, single};
 
-/// Receives that are looked at faster one after another than by hashing.
+/// Number of receives for which a linear search is faster than hashing.
 const FEW: u32 = 8;
-/// Room for this many at first; a power of two.
+/// Initial capacity; a power of two.
 const FIRST_ROOM: usize = 16;
 
-/// One receive in line.
+/// A posted receive in its slot.
 #[derive(Debug)]
 pub(super) struct Waiting<B> {
     pub posted: Posted,
-    /// Its memory moves straight from the caller to here, and straight back.
+    /// The buffer is moved directly from the caller to here, and back.
     pub space: Space<B>,
 }
 
-/// A ring of receives, in which each has a position: an [`Index`] is one.
+/// A ring of receives. Each has a position, which is its [`Index`].
 #[derive(Debug)]
 pub(super) struct Line<B> {
-    /// None at first, then a power of two of them. Those out of line mean
-    /// nothing.
+    /// Empty at first, then a power of two of slots. Unused slots are undefined.
     ring: Vec<Waiting<B>>,
-    /// Receives for which there is room: all of the ring, or none if the line is
-    /// closed.
+    /// Usable slots: all of the ring, or none if the line is closed.
     room: u32,
-    /// Position of the oldest receive in line.
+    /// Position of the oldest receive.
     head: u32,
-    /// Position that the next one gets.
+    /// Position of the next receive.
     tail: u32,
 }
 
-/// What a look at the first few receives has come to.
+/// The result of a search among the first few receives.
 pub(super) enum Search {
     Found(Index),
-    /// There are no more.
+    /// There are no more receives.
     Nothing,
-    /// There are more than are worth looking at.
+    /// There are more receives than a linear search examines.
     Long,
 }
 
@@ -61,13 +59,12 @@ impl<B> Line<B> {
 
     #[inline(always)]
     fn waiting(&self, position: u32) -> Option<&Waiting<B>> {
-        // Behind the tail, the distance is more than the length.
+        // For a position behind the tail, the distance exceeds the length.
         let is_in_line = (position.wrapping_sub(self.head) as usize) < self.len();
         is_in_line.then(|| self.ring.get(self.slot(position)))?
     }
 
-    /// The place behind the last receive, which is in line from now on; `None`
-    /// where the ring is full, or closed.
+    /// Appends a slot, which counts as used, and returns it; `None` if the ring is full or closed.
     #[inline(always)]
     pub fn extend(&mut self) -> Option<&mut Waiting<B>> {
         if self.len() >= self.room as usize {
@@ -79,17 +76,17 @@ impl<B> Line<B> {
         Some(place)
     }
 
-    /// Has no room for receives until it is opened again.
+    /// Rejects receives until it is reopened.
     pub fn close(&mut self) {
         self.room = 0;
     }
 
-    /// Has room again.
+    /// Accepts receives again.
     pub fn reopen(&mut self) {
         self.room = self.ring.len() as u32;
     }
 
-    /// Adds a receive at the end.
+    /// Appends a receive.
     pub fn push(&mut self, posted: Posted, space: Space<B>) -> Index {
         if self.len() == self.ring.len() {
             self.grow();
@@ -123,15 +120,15 @@ impl<B> Line<B> {
         self.reopen();
     }
 
-    /// Whether the oldest receive has a buffer of its own and accepts a message.
+    /// Returns whether the oldest receive has a single-message buffer and accepts a message.
     #[inline(always)]
     pub fn is_first_for(&self, src: u64, tag: u64) -> bool {
         self.waiting(self.head)
             .is_some_and(|first| first.posted.accepts(src, tag) && !first.posted.is_multi())
     }
 
-    /// Takes the oldest receive out of the line, if it has a buffer of its own,
-    /// which stays in its place until the next one is posted.
+    /// Removes the oldest receive, if it has a single-message buffer. The buffer stays in its slot
+    /// until the next receive is posted.
     #[inline(always)]
     pub fn take_first(&mut self) -> Option<Single<'_, B>> {
         let position = self.head;
@@ -141,13 +138,13 @@ impl<B> Line<B> {
         single(posted, space)
     }
 
-    /// Takes the oldest receive out of its place.
+    /// Removes the oldest receive from its slot.
     pub fn pop(&mut self) -> Option<(Posted, Space<B>)> {
         let posted = *self.get(self.head)?;
         Some((posted, self.remove(self.head)))
     }
 
-    /// The first receive that accepts a message, if it is one of the first few.
+    /// Searches the first few receives for one that accepts a message.
     #[inline(always)]
     pub fn search(&self, src: u64, tag: u64) -> Search {
         for ahead in 0..FEW {
@@ -174,12 +171,12 @@ impl<B> Line<B> {
         Some(&self.waiting(index)?.space)
     }
 
-    /// Takes a receive out of the line, from anywhere.
+    /// Removes a receive at any position.
     pub fn remove(&mut self, index: Index) -> Space<B> {
         if self.waiting(index).is_none() {
             return Space::Vacant;
         }
-        // Those on the shorter side close the gap.
+        // The receives on the shorter side close the gap.
         let ahead = index.wrapping_sub(self.head);
         let behind = self.tail.wrapping_sub(index) - 1;
         let slot = if ahead <= behind {
@@ -200,7 +197,7 @@ impl<B> Line<B> {
         }
     }
 
-    /// Moves a receive before all others, which stay in order.
+    /// Moves a receive to the front; the others stay in order.
     pub fn bring_forward(&mut self, index: Index) {
         for step in 1..=index.wrapping_sub(self.head) {
             self.swap_with_next(index.wrapping_sub(step));
@@ -217,13 +214,13 @@ impl<B> Line<B> {
         (0..self.len() as u32).map(move |ahead| head.wrapping_add(ahead))
     }
 
-    /// The oldest receive of which `is_it` is true.
+    /// Returns the oldest receive for which `is_it` is true.
     pub fn find_first(&self, is_it: impl Fn(&Posted) -> bool) -> Option<Index> {
         self.positions()
             .find(|&index| self.get(index).is_some_and(&is_it))
     }
 
-    /// The newest receive of whose memory `is_it` is true.
+    /// Returns the newest receive for whose buffer `is_it` is true.
     pub fn find_last(&self, is_it: impl Fn(&Space<B>) -> bool) -> Option<Index> {
         self.positions()
             .rev()

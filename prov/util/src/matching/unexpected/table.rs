@@ -1,5 +1,5 @@
-//! Waiting messages by their tags, and by tag and source, for receives that
-//! ignore certain bits of the tag.
+//! Unexpected messages by tag, and by tag and source, for receives that ignore certain bits of the
+//! tag.
 
 #![allow(
     clippy::indexing_slicing,
@@ -24,20 +24,20 @@ const OPEN: Links = Links {
     next: NIL,
 };
 
-/// Two bucket tables over the same messages, each bucket a list in order of
-/// arrival. A message whose source is not known stands in the first one only: no
-/// receive that names a source accepts it.
+/// Two bucket tables of the same messages; each bucket is a list in order of arrival. A message
+/// whose source is unknown is only in the first one: a receive that names a source does not accept
+/// it.
 #[derive(Debug)]
 pub(super) struct Table {
-    /// Tag bits that are left out.
+    /// The tag bits that are ignored.
     ignored: u64,
     buckets: [Vec<List>; 2],
-    /// Where each message stands, by its index.
+    /// The links of each message, by its index.
     links: Vec<[Links; 2]>,
 }
 
 impl Table {
-    /// Without buckets: to be [cleared](Table::clear) before it is used.
+    /// Creates a table without buckets: it has to be [cleared](Table::clear) before it is used.
     pub fn new(ignored: u64) -> Self {
         Table {
             ignored,
@@ -50,7 +50,7 @@ impl Table {
         self.ignored
     }
 
-    /// Buckets: none, or a power of two.
+    /// Returns the number of buckets: 0 or a power of two.
     pub fn size(&self) -> usize {
         self.buckets[BY_TAG].len()
     }
@@ -67,7 +67,7 @@ impl Table {
         key.bucket(tag & !self.ignored, src, self.size())
     }
 
-    /// A list with all messages that a receive may accept, and its first entry.
+    /// Returns a list with all messages that a receive may accept, and its first entry.
     pub fn candidates(&self, key: HashKey, src: u64, tag: u64) -> (usize, u32) {
         let chain = match src {
             ANY_SOURCE => BY_TAG,
@@ -82,7 +82,7 @@ impl Table {
         )
     }
 
-    /// The entry behind `index` in its list.
+    /// Returns the entry after `index` in its list.
     pub fn next(&self, chain: usize, index: u32) -> u32 {
         let links = self.links.get(index as usize);
         links.map_or(NIL, |links| links[chain].next)
@@ -128,7 +128,7 @@ impl Table {
             return;
         }
         let bucket = self.bucket(key, tag, after);
-        // Newer ones are there where the peer had another connection meanwhile.
+        // The list has newer messages if the peer had another connection in the meantime.
         let mut behind = self.buckets[BY_PEER][bucket].tail;
         while behind != NIL && is_older(index, behind) {
             behind = self.links[behind as usize][BY_PEER].prev;
@@ -136,7 +136,7 @@ impl Table {
         self.insert_behind(BY_PEER, bucket, behind, index);
     }
 
-    /// Puts `index` behind `prev`, or before all others for [`NIL`].
+    /// Inserts `index` after `prev`, or at the front for [`NIL`].
     fn insert_behind(&mut self, chain: usize, bucket: usize, prev: u32, index: u32) {
         let list = &mut self.buckets[chain][bucket];
         let next = match self.links.get_mut(prev as usize) {

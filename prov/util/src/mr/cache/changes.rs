@@ -1,8 +1,7 @@
-//! What has become of memory: the last changes, which one thread tells all others
-//! without a lock.
+//! The list of the last changes of memory, which one thread writes for all others without a lock.
 //!
-//! They stand in a ring. For who comes too late for some of them, all memory has
-//! changed: so nothing is allocated, and nobody waits for anybody.
+//! It is a ring. For a reader that is too late for some changes, all memory has changed: so nothing
+//! is allocated, and no thread waits for another.
 
 #![allow(
     clippy::indexing_slicing,
@@ -18,9 +17,9 @@ use super::intervals::Interval;
 
 /// The last changes, fewer than `N`.
 pub struct Changes<const N: usize> {
-    /// The one with number n is at n modulo `N`.
+    /// The change with number n is at index n modulo `N`.
     ring: [Change; N],
-    /// How many have been told.
+    /// Number of changes that were published.
     count: AtomicUsize,
 }
 
@@ -29,21 +28,21 @@ struct Change {
     len: AtomicUsize,
 }
 
-/// The changes that somebody knows: how many.
+/// A reader's position: the number of changes that it has seen.
 #[derive(Clone, Copy)]
 pub struct Known(usize);
 
-/// What has changed meanwhile.
+/// The changes since a position.
 #[derive(Debug, PartialEq, Eq)]
 pub enum News {
-    /// These.
+    /// These intervals.
     Of(Vec<Interval>),
-    /// Anything, as far as can be told.
+    /// Possibly all memory.
     OfAll,
 }
 
 impl News {
-    /// Whether this memory may not be what it was.
+    /// Returns whether this memory may have changed.
     pub fn concern(&self, memory: Interval) -> bool {
         match self {
             News::Of(changes) => changes.iter().any(|change| change.overlaps(&memory)),
@@ -53,7 +52,7 @@ impl News {
 }
 
 impl<const N: usize> Changes<N> {
-    /// None yet.
+    /// Creates an empty list.
     pub fn new() -> Self {
         let none = |_| Change {
             start: AtomicUsize::new(0),
@@ -65,22 +64,22 @@ impl<const N: usize> Changes<N> {
         }
     }
 
-    /// One more than the one thread that tells has `told`.
+    /// Publishes a change; `told` is the position of the single writing thread.
     pub fn tell(&self, told: &mut Known, memory: Interval) {
         let change = &self.ring[told.0 % N];
-        // Who reads one of these knows the count before.
+        // A reader that sees one of these values also sees the count stored before.
         change.start.store(memory.start(), Ordering::Release);
         change.len.store(memory.len(), Ordering::Release);
         told.0 += 1;
         self.count.store(told.0, Ordering::Release);
     }
 
-    /// All that have been told.
+    /// Returns the current position.
     pub fn known(&self) -> Known {
         Known(self.count.load(Ordering::Acquire))
     }
 
-    /// Those that are not `known`, which they are then.
+    /// Returns the changes after the position `known`, and advances it.
     pub fn news(&self, known: &mut Known) -> News {
         let Known(count) = self.known();
         let first = std::mem::replace(&mut known.0, count);
@@ -93,7 +92,7 @@ impl<const N: usize> Changes<N> {
             Interval::new(start, change.len.load(Ordering::Acquire))
         });
         let changes: Vec<_> = changes.collect();
-        // The next one, perhaps half told, takes the place of the one `N` before.
+        // The next change, possibly half written, overwrites the one `N` positions before it.
         match self.count.load(Ordering::Relaxed) - first < N {
             true => News::Of(changes),
             false => News::OfAll,
@@ -111,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_often_enough_hears_of_each_change_once() {
+    fn a_frequent_reader_sees_each_change_once() {
         let changes = Changes::<4>::new();
         let (mut told, mut known) = (changes.known(), changes.known());
         for number in 0..100 {
@@ -125,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn for_who_comes_too_late_all_has_changed_up_to_then() {
+    fn for_a_late_reader_all_memory_has_changed() {
         let changes = Changes::<4>::new();
         let (mut told, mut known) = (changes.known(), changes.known());
         for number in 0..4 {
@@ -147,13 +146,13 @@ mod loom_tests {
     use super::*;
     use loom::sync::Arc;
 
-    /// Never part of one and part of another.
+    /// Intervals without common parts, so that a mix of two of them is recognised.
     fn change(number: usize) -> Interval {
         Interval::new(number + 1, number + 1)
     }
 
     #[test]
-    fn changes_are_heard_whole_and_none_is_left_out() {
+    fn changes_are_read_whole_and_none_is_missed() {
         loom::model(|| {
             const ALL: usize = 3;
             let changes = Arc::new(Changes::<2>::new());

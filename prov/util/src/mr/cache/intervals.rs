@@ -1,17 +1,17 @@
-//! Values by the memory that they are about, which may overlap.
+//! A collection of values by memory intervals, which may overlap.
 
 use std::collections::BTreeMap;
 
-/// Bytes from an address on.
+/// A half-open interval of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interval {
     start: usize,
-    /// Behind the last byte.
+    /// The address after the last byte.
     end: usize,
 }
 
 impl Interval {
-    /// `len` bytes at `start`, as far as there are so many.
+    /// Creates the interval of `len` bytes at `start`, truncated at the end of the address space.
     pub fn new(start: usize, len: usize) -> Self {
         Interval {
             start,
@@ -19,17 +19,17 @@ impl Interval {
         }
     }
 
-    /// The first byte.
+    /// Returns the address of the first byte.
     pub fn start(&self) -> usize {
         self.start
     }
 
-    /// Behind the last byte.
+    /// Returns the address after the last byte.
     pub fn end(&self) -> usize {
         self.end
     }
 
-    /// Bytes.
+    /// Returns the length in bytes.
     pub fn len(&self) -> usize {
         self.end - self.start
     }
@@ -38,7 +38,7 @@ impl Interval {
         self.start <= other.start && other.end <= self.end
     }
 
-    /// Whether a byte is in both.
+    /// Returns whether the two have a common byte.
     pub fn overlaps(&self, other: &Interval) -> bool {
         self.start < other.end && other.start < self.end
     }
@@ -46,12 +46,12 @@ impl Interval {
 
 /// See the module.
 pub struct Intervals<T> {
-    /// By their beginning, and a number that tells those with the same one apart.
+    /// Sorted by start, and a number that distinguishes entries with the same start.
     entries: BTreeMap<(usize, u64), (usize, T)>,
     next: u64,
     bytes: usize,
-    /// No entry was ever longer: how far before an address those begin that
-    /// reach it.
+    /// Upper limit of the lengths of all entries ever: entries that reach an address start at most
+    /// this far before it.
     longest: usize,
 }
 
@@ -67,12 +67,12 @@ impl<T> Default for Intervals<T> {
 }
 
 impl<T> Intervals<T> {
-    /// How many there are.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// The sum of their lengths.
+    /// Returns the sum of their lengths.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -86,7 +86,7 @@ impl<T> Intervals<T> {
         self.entries.insert(key, (interval.end, value));
     }
 
-    /// A value whose interval has all of `asked` in it, and that `fits`.
+    /// Returns a value whose interval contains all of `asked`, and for which `fits` is true.
     pub fn find(&self, asked: Interval, fits: impl Fn(&T) -> bool) -> Option<&T> {
         let first = asked.start.saturating_sub(self.longest);
         let near = self
@@ -100,7 +100,7 @@ impl<T> Intervals<T> {
             .map(|(_, value)| value)
     }
 
-    /// Takes out all that have a byte of `memory`.
+    /// Removes all entries that overlap `memory`.
     pub fn take_overlapping(&mut self, memory: Interval) -> Vec<T> {
         let first = memory.start.saturating_sub(self.longest);
         let near = self.entries.range((first, 0)..(memory.end, 0));
@@ -113,14 +113,14 @@ impl<T> Intervals<T> {
             .collect()
     }
 
-    /// Takes out all.
+    /// Removes all entries.
     pub fn take_all(&mut self) -> Vec<T> {
         self.bytes = 0;
         let all = std::mem::take(&mut self.entries);
         all.into_values().map(|(_, value)| value).collect()
     }
 
-    /// Takes out the one with the least rank, of those that have one.
+    /// Removes the entry with the lowest rank, of those that have one.
     pub fn take_least(&mut self, rank: impl Fn(&T) -> Option<usize>) -> Option<T> {
         let ranked = self.entries.iter();
         let ranked = ranked.filter_map(|(&key, (_, value))| Some((rank(value)?, key)));
@@ -142,7 +142,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Against looking at every one.
+        /// Compares with a linear search.
         #[test]
         fn what_overlaps_is_found_and_nothing_else(
             all in proptest::collection::vec((0usize..200, 1usize..60), 0..40),
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn the_least_goes_first_and_what_has_no_rank_stays() {
+    fn the_lowest_rank_is_removed_first_and_entries_without_rank_stay() {
         let mut intervals = Intervals::default();
         for value in [5, 3, 9, 4] {
             intervals.insert(Interval::new(value, 1), value);

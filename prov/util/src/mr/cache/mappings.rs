@@ -1,4 +1,4 @@
-//! What kind of memory is mapped where (proc_pid_maps(5)).
+//! The kinds of memory mappings of this process (proc_pid_maps(5)).
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -6,12 +6,13 @@ use std::os::fd::AsRawFd;
 use super::intervals::Interval;
 use crate::errno::{Errno, Result};
 
-/// Some mapping.
+/// A mapping.
 #[derive(Debug, PartialEq, Eq)]
 struct Mapping {
-    /// Behind the last byte.
+    /// The address after the last byte.
     end: usize,
-    /// Nothing else stands for its memory: no file, and no other process's memory.
+    /// Whether it is anonymous and not shared: backed neither by a file nor by another process's
+    /// memory.
     is_private: bool,
 }
 
@@ -40,8 +41,8 @@ const MAPPING_SHARED: u64 = 8;
 
 const MAPS: &str = "/proc/self/maps";
 
-/// Whether all of it is private anonymous memory, of ordinary pages: what becomes
-/// of that only calls that name its addresses say. `false` where it is not known.
+/// Returns whether all of it is private anonymous memory of ordinary pages, which changes only by
+/// calls that name its addresses. `false` if this is unknown.
 pub fn are_private(memory: Interval) -> bool {
     let Ok(maps) = File::open(MAPS) else {
         return false;
@@ -51,7 +52,7 @@ pub fn are_private(memory: Interval) -> bool {
         .unwrap_or(false)
 }
 
-/// From what tells of the mapping at an address.
+/// Checks the mappings that `mapping_at` returns.
 fn all_private(
     memory: Interval,
     mut mapping_at: impl FnMut(usize) -> Result<Option<Mapping>>,
@@ -66,7 +67,7 @@ fn all_private(
     Ok(true)
 }
 
-/// Asks for one, as Linux 6.11 and later can be.
+/// Queries one mapping, which Linux supports from version 6.11.
 fn query(maps: &File, address: usize) -> Result<Option<Mapping>> {
     let mut query = Query {
         size: size_of::<Query>() as u64,
@@ -87,7 +88,7 @@ fn query(maps: &File, address: usize) -> Result<Option<Mapping>> {
     }
 }
 
-/// Reads all of them, and tells of those at ascending addresses.
+/// Reads all mappings, and returns a function that looks up ascending addresses.
 fn text() -> Result<impl FnMut(usize) -> Result<Option<Mapping>>> {
     let text = std::fs::read(MAPS)?;
     let mappings: Vec<_> = text
@@ -105,7 +106,7 @@ fn text() -> Result<impl FnMut(usize) -> Result<Option<Mapping>>> {
     })
 }
 
-/// `start-end permissions offset device inode name`: where it begins, and the rest.
+/// Parses `start-end permissions offset device inode name`: returns the start, and the rest.
 fn parse(line: &[u8]) -> Option<(usize, Mapping)> {
     let fields = line.split(u8::is_ascii_whitespace);
     let mut fields = fields.filter_map(|field| std::str::from_utf8(field).ok());
@@ -125,7 +126,7 @@ mod tests {
     use super::*;
     use memmap2::{MmapMut, MmapOptions};
 
-    /// As both ways say it.
+    /// Compares the results of both ways.
     fn are_private_in_any_way(memory: Interval) -> bool {
         let read = all_private(memory, text().unwrap()).unwrap();
         assert_eq!(are_private(memory), read);
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_is_mapped_nothing_is_private() {
+    fn unmapped_memory_is_not_private() {
         assert!(!are_private_in_any_way(Interval::new(0, 4096)));
         let memory = MmapMut::map_anon(4096).unwrap();
         let until_the_end = usize::MAX - memory.as_ptr().addr();

@@ -1,19 +1,19 @@
-//! Who tells that memory is unmapped: the kernel, by userfaultfd(2).
+//! The monitor of changes in the memory mappings, which uses userfaultfd(2).
 //!
-//! Ranges are registered for write protection, which is never turned on: so no
-//! access to them ever waits, while what happens to their mappings is told. The
-//! thread that unmaps goes on when that has been read, and a look at what is kept
-//! first waits for it to stand in [`Monitor::changes`] ([`Monitor::settle`]).
+//! Ranges are registered for write protection, which is never enabled: so no access to them is ever
+//! delayed, while changes of their mappings are reported. The thread that unmaps memory continues
+//! when the event has been read, and a look-up in the cache first waits until the event is in
+//! [`Monitor::changes`] ([`Monitor::settle`]).
 //!
-//! The thread that reads allocates nothing, frees nothing and takes no lock: who
-//! unmaps may have any, that of malloc(3) too, and the reader itself would wait for
-//! what it unmaps.
+//! The reading thread allocates nothing, frees nothing and takes no lock: the unmapping thread may
+//! hold any lock, including that of malloc(3), and the reader would wait for memory that it unmaps
+//! itself.
 //!
-//! The kernel's limits: private anonymous memory since Linux 5.7, shared memory
-//! and huge pages since 5.19 (not that their files become shorter, or what other
-//! processes do), files not at all; of others [`Monitor::watch`] says that it
-//! cannot. Where vm.unprivileged_userfaultfd is 0, processes without
-//! privileges watch all the same, since faults of the kernel do not matter here.
+//! The kernel's limits: private anonymous memory since Linux 5.7, shared memory and huge pages
+//! since 5.19 (but not truncations of their files, or what other processes do), files not at all;
+//! for other memory [`Monitor::watch`] returns false. If vm.unprivileged_userfaultfd is 0,
+//! processes without privileges can watch nevertheless, since faults in the kernel do not matter
+//! here.
 
 use std::io::Read;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -29,25 +29,26 @@ use crate::errno::{Errno, Result};
 use crate::logging::UTIL;
 use crate::own_thread::without_signals;
 
-/// The watch of a process.
+/// The monitor of a process.
 pub struct Monitor {
     /// The userfaultfd.
     file: std::fs::File,
-    /// Whose memory it is about, not that of children.
+    /// The process whose memory it watches; it does not watch that of children.
     process: u32,
     changes: Changes<REMEMBERED>,
-    /// Odd while something was read that does not stand in `changes`.
+    /// Odd while an event was read that is not yet in `changes`.
     turns: AtomicU64,
-    /// Somebody waited for changes to settle, in vain.
+    /// Whether a caller has waited for changes to settle without success.
     is_restless: AtomicBool,
 }
 
-/// How often a thread looks whether changes have settled, the first times without
-/// sleeping: for half a second or more.
+/// Limit of polls for changes to settle, and the number of the first ones that do not sleep:
+/// together they take at least a quarter of a second.
 const WAITS: u32 = 5000;
 const YIELDS: u32 = 100;
 
-/// More of them, and all that is kept goes.
+/// Capacity of the list of changes: with more changes between two look-ups, the whole cache is
+/// dropped.
 const REMEMBERED: usize = 1024;
 
 const PAGE: usize = 4096;
@@ -98,8 +99,8 @@ const EVENT_REMOVE: u8 = 0x15;
 const EVENT_UNMAP: u8 = 0x16;
 
 impl Monitor {
-    /// The watch of this process, made on first use; `None` where the system has
-    /// none, or only the process has one that this is a child of.
+    /// Returns the monitor of this process, which is created on first use; `None` if the system
+    /// does not support it, or if only a parent process has one.
     pub fn of_process() -> Option<Arc<Self>> {
         static MONITOR: OnceLock<Option<Arc<Monitor>>> = OnceLock::new();
         let start = || {
@@ -122,7 +123,7 @@ impl Monitor {
         Ok(monitor)
     }
 
-    /// One that nobody reads.
+    /// Creates a monitor without a reading thread.
     fn new() -> Result<Self> {
         let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | USER_MODE_ONLY;
         // SAFETY: the call takes flags, and returns a descriptor of our own.
@@ -150,12 +151,12 @@ impl Monitor {
         })
     }
 
-    /// Memory that is not what it was.
+    /// Returns the list of changes.
     pub fn changes(&self) -> &Changes<REMEMBERED> {
         &self.changes
     }
 
-    /// Has the kernel tell what becomes of memory; whether it can.
+    /// Makes the kernel report changes of memory. Returns whether it can.
     pub fn watch(&self, memory: Interval) -> bool {
         let start = memory.start() & !(PAGE - 1);
         let Some(end) = memory.end().checked_next_multiple_of(PAGE) else {
@@ -177,10 +178,10 @@ impl Monitor {
         outcome == 0
     }
 
-    /// Waits until what any thread has unmapped before stands in the changes;
-    /// whether it does. It gives up where memory is unmapped all the time.
+    /// Waits until everything that any thread has unmapped before is in the list of changes.
+    /// Returns whether it is. Gives up if memory is unmapped all the time.
     pub fn settle(&self) -> bool {
-        // A thread that unmaps lowers this only when that has been read.
+        // An unmapping thread leaves this state only when its event has been read.
         if !self.comes_true(|| !self.is_changing()) {
             return false;
         }
@@ -188,12 +189,12 @@ impl Monitor {
         turn.is_multiple_of(2) || self.comes_true(|| self.turns.load(Ordering::Acquire) != turn)
     }
 
-    /// Whether a thread may have unmapped what it has not been told of.
+    /// Returns whether a thread may have unmapped memory and not been released.
     ///
-    /// From before memory goes until the thread that made it go has been told
-    /// that this was read, the kernel refuses whatever would have an effect on
-    /// watched memory with `EAGAIN`, and looks at that first. (Before Linux 5.15
-    /// it did not count such threads: the first one that was told ended it.)
+    /// From before the memory goes until the unmapping thread has learnt that its event was read,
+    /// the kernel refuses every operation on watched memory with `EAGAIN`, and checks this
+    /// condition first. (Before Linux 5.15 it did not count such threads: the first one that was
+    /// released ended the condition.)
     fn is_changing(&self) -> bool {
         let mut nothing = WriteProtect {
             start: 0,
@@ -204,23 +205,23 @@ impl Monitor {
         // SAFETY: the call reads the structure; no memory is named in it.
         let outcome = unsafe { libc::ioctl(file, UFFDIO_WRITEPROTECT, &mut nothing) };
         let is_changing = outcome != 0 && Errno::last_os_error() == Errno::EAGAIN;
-        // The kernel's word before `turns`.
+        // Reads the kernel's answer before `turns`.
         fence(Ordering::SeqCst);
         is_changing
     }
 
-    /// Waits for what other threads do; whether they have.
+    /// Waits for other threads to fulfil a condition. Returns whether they have.
     fn comes_true(&self, condition: impl Fn() -> bool) -> bool {
         let mut waits = 0;
         while !condition() {
-            // Where it was in vain, the next ones do not wait.
+            // After one unsuccessful wait, the next ones do not wait.
             if waits == WAITS || self.is_restless.load(Ordering::Relaxed) {
                 self.is_restless.store(true, Ordering::Relaxed);
                 return false;
             }
             match waits < YIELDS {
                 true => std::thread::yield_now(),
-                // Whoever it is may have a lower priority.
+                // The other thread may have a lower priority.
                 false => std::thread::sleep(Duration::from_micros(50)),
             }
             waits += 1;
@@ -234,7 +235,7 @@ impl Monitor {
         loop {
             let mut fds = [PollFd::new(&self.file, PollFlags::IN)];
             if poll(&mut fds, None).is_err() {
-                // Others wait for this thread: it goes on, whatever it is.
+                // Other threads wait for this one, so it continues after any error.
                 std::thread::sleep(Duration::from_millis(1));
             }
             self.read(&mut told);
@@ -248,7 +249,7 @@ impl Monitor {
     fn read(&self, told: &mut Known) {
         self.turns.fetch_add(1, Ordering::AcqRel);
         let mut messages = [0u8; MESSAGE * 16];
-        // Whoever unmapped goes on from here.
+        // This releases the unmapping threads.
         if let Ok(length) = (&self.file).read(&mut messages) {
             for message in messages[..length].chunks_exact(MESSAGE) {
                 self.happened(message, told);
@@ -283,7 +284,7 @@ impl Monitor {
         self.changes.tell(told, memory);
     }
 
-    /// Memory that was moved is of no interest at its new place.
+    /// Stops watching moved memory at its new place, where no registration refers to it.
     fn forget(&self, start: usize, len: usize) {
         let range = [start as u64, len as u64];
         // SAFETY: the call reads the range, and changes who hears of it.
@@ -297,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_settles_until_it_is_read_that_another_thread_unmaps() {
+    fn changes_settle_only_after_another_threads_unmap_was_read() {
         let Ok(monitor) = Monitor::new() else {
             println!("no userfaultfd(2) here");
             return;
