@@ -1,11 +1,9 @@
-//! What a provider that layers over another one asks the library for: the
-//! providers below it, and their fabrics (fi_getinfo(3), fi_fabric(3)); and the
-//! objects that it opens there.
+//! The layer kit: what a provider that is layered over another one asks of the library and of the
+//! provider below (fi_getinfo(3), fi_fabric(3)), and the objects that it opens there.
 //!
-//! It asks through the public functions, and calls through the tables of the
-//! objects, so that what is below may be any provider that the library has, be
-//! it written in C, linked in or loaded. So it knows neither the seam nor the
-//! object model: a `fid` from below is never one of its own.
+//! It uses the public functions and the tables of the objects, so that the provider below may be
+//! any provider of the library: written in C, linked in or loaded. It therefore knows neither the
+//! seam nor the object model: a `fid` from below is never one of its own.
 
 mod endpoint;
 mod events;
@@ -36,16 +34,16 @@ use crate::errno::{Errno, Result};
 use crate::logging::UTIL;
 use crate::marshal::info;
 
-/// For [`getinfo`]: core providers alone, and the hidden ones among them that
-/// are named. Part of the interface between the library and its providers.
+/// Flag for [`getinfo`]: only core providers, and those of the hidden ones that are named. Part of
+/// the internal interface between the library and its providers.
 pub const CORE_ONLY: u64 = 1 << 59;
-/// For [`getinfo`]: providers that serve others, too. Likewise.
+/// Flag for [`getinfo`]: also providers that serve other providers. Part of the same interface.
 pub const OFFLOAD: u64 = 1 << 61;
 
-/// What the library offers for the hints, all parts of which count.
+/// Returns what the library offers for the hints, all members of which are compared.
 ///
 /// # Errors
-/// `-FI_ENODATA` where nothing fits, and whatever else the library returns.
+/// `-FI_ENODATA` if nothing matches, and any other error of the library.
 pub fn getinfo(
     version: u32,
     node: Option<&CStr>,
@@ -99,8 +97,8 @@ impl Drop for Made {
     }
 }
 
-/// An object that the provider below has opened, closed at the end. It starts
-/// with its `fid`.
+/// An object that the provider below has opened; closed when it is dropped. It starts with its
+/// `fid`.
 struct Object<T>(NonNull<T>);
 
 // SAFETY: the interface lets any thread call an object's functions; what has to
@@ -144,7 +142,7 @@ impl<T> Object<T> {
         done(status)
     }
 
-    /// The descriptor of a queue that was opened with one.
+    /// Returns the descriptor of a queue that was opened with one.
     fn wait_fd(&self) -> Result<BorrowedFd<'_>> {
         let mut fd: c_int = -1;
         self.control(FI_GETWAIT, (&raw mut fd).cast())?;
@@ -169,8 +167,8 @@ impl<T> Drop for Object<T> {
     }
 }
 
-/// An open fabric of another provider, closed at the end. Everything that was
-/// opened from it must be closed before.
+/// An open fabric of another provider; closed when it is dropped. Everything that was opened from
+/// it must be closed before.
 pub struct Fabric(Object<fid_fabric>);
 
 impl Fabric {
@@ -188,14 +186,14 @@ impl Fabric {
         unsafe { Object::opened(status, fabric) }.map(Fabric)
     }
 
-    /// The object, for calls into the provider that made it. It is open as
-    /// long as this lives.
+    /// Returns the object, for calls into the provider that created it. It is open as long as this
+    /// value lives.
     pub fn as_c(&self) -> *mut fid_fabric {
         self.0.as_ptr()
     }
 
-    /// Whether a thread may sleep at the descriptors of these queues of the
-    /// fabric (fi_trywait(3)).
+    /// Returns whether a thread may sleep on the descriptors of these queues of the fabric
+    /// (fi_trywait(3)).
     pub fn may_sleep(&self, cqs: &[&Cq], eq: &Eq) -> bool {
         let mut fids: Vec<fid_t> = cqs.iter().map(|cq| cq.fid()).collect();
         fids.push(eq.fid());
@@ -235,7 +233,7 @@ impl Domain {
         }))
     }
 
-    /// The fabric that it belongs to.
+    /// Returns the fabric that it belongs to.
     pub fn fabric(&self) -> &Arc<Fabric> {
         &self.fabric
     }
@@ -245,7 +243,7 @@ impl Domain {
     }
 }
 
-/// The outcome of a call that returns 0 or a negative error number.
+/// Converts the result of a call that returns 0 or a negative error number.
 fn done(status: c_int) -> Result {
     match status {
         0 => Ok(()),
@@ -261,7 +259,7 @@ mod tests {
     use crate::attr::{FabricAttr, version};
     use crate::ffi::test_domain::TestFabric;
 
-    /// Offers what is asked for twice, the second time without a node.
+    /// Returns each requested entry twice, the second time without a node.
     #[unsafe(no_mangle)]
     unsafe extern "C" fn fi_getinfo(
         version: u32,

@@ -1,5 +1,6 @@
-//! C structures and values made from Rust ones, and read: `fi_info` with all that hangs off it, in the layouts that
-//! it has had, and the caller's strings and bytes. The seam (`ffi`) and the layer kit (`below`) stand above it.
+//! Conversion between C structures and Rust values: `fi_info` with everything it points to, in all
+//! of its historical layouts, and the caller's strings and bytes. The seam (`ffi`) and the layer
+//! kit (`below`) are built on it.
 
 pub mod info;
 pub mod layout;
@@ -7,7 +8,7 @@ mod nic;
 
 use std::ffi::{CStr, c_char, c_void};
 
-/// The caller's C string; `None` for a null pointer.
+/// Returns the caller's C string; `None` for a null pointer.
 ///
 /// # Safety
 /// A `string` that is not null is a C string that outlives `'a`.
@@ -16,7 +17,7 @@ pub unsafe fn string<'a>(string: *const c_char) -> Option<&'a CStr> {
     (!string.is_null()).then(|| unsafe { CStr::from_ptr(string) })
 }
 
-/// `len` bytes of the caller; empty for a null pointer.
+/// Returns `len` bytes of the caller; empty for a null pointer.
 ///
 /// # Safety
 /// A `data` that is not null points to `len` bytes that outlive `'a`.

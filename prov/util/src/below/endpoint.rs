@@ -1,4 +1,4 @@
-//! Connected and passive endpoints of the provider below, and what they share
+//! Connected and passive endpoints of the provider below, and their shared receive contexts
 //! (fi_endpoint(3), fi_cm(3), fi_msg(3), fi_rma(3)).
 
 use std::ffi::c_void;
@@ -20,24 +20,24 @@ use crate::errno::{Errno, Result};
 use crate::marshal::info;
 use crate::request::RemotePiece;
 
-/// What the provider below has not taken: the slot is its owner's again.
+/// An operation that the provider below has refused: the caller gets its slot back.
 #[derive(Debug)]
 pub struct Refused {
-    /// Why; `-FI_EAGAIN` where it may be tried again.
+    /// The error; `-FI_EAGAIN` if it may be retried.
     pub error: Errno,
-    /// The slot that was to be posted.
+    /// The slot of the operation.
     pub slot: Slot,
 }
 
 type Posted = std::result::Result<(), Refused>;
 
-/// Tells the operations of one endpoint from those of another.
+/// Returns a number that identifies an endpoint as the owner of operations.
 fn next_owner() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// The descriptors of local memory, one a piece.
+/// The descriptors of local memory, one per segment.
 #[derive(Clone, Copy)]
 pub struct Local([*mut c_void; IOV_LIMIT]);
 
@@ -45,10 +45,10 @@ pub struct Local([*mut c_void; IOV_LIMIT]);
 unsafe impl Send for Local {}
 
 impl Local {
-    /// None: the provider below wants no memory registered.
+    /// No descriptors: the provider below does not require registration.
     pub const NONE: Local = Local([null_mut(); IOV_LIMIT]);
 
-    /// Those that the application has given, which are of the provider below.
+    /// The descriptors that the application has passed, which belong to the provider below.
     pub fn given(descs: &Descs) -> Self {
         let mut local = Local::NONE;
         for (at, place) in local.0.iter_mut().enumerate() {
@@ -57,7 +57,7 @@ impl Local {
         local
     }
 
-    /// Those of the pieces of this memory from an offset on.
+    /// Returns the descriptors of the segments of this memory from an offset on.
     pub fn from(&self, offset: usize, memory: &AppIov) -> Self {
         let mut end = 0;
         let mut pieces = memory.pieces().iter();
@@ -73,7 +73,7 @@ impl Local {
         local
     }
 
-    /// Those of regions, of which each is a piece.
+    /// Returns the descriptors of regions, each of which is a segment.
     pub fn of(regions: &[Region]) -> Self {
         let mut local = Local::NONE;
         for (place, region) in local.0.iter_mut().zip(regions) {
@@ -83,7 +83,7 @@ impl Local {
     }
 }
 
-/// What a shared receive context, or an endpoint, keeps open as long as it is.
+/// A shared receive context, and what has to stay open as long as it is.
 pub struct SharedReceive {
     object: Object<fid_ep>,
     owner: u32,
@@ -92,7 +92,7 @@ pub struct SharedReceive {
 }
 
 impl SharedReceive {
-    /// Opens a context for so many receives (`fi_srx_context`).
+    /// Opens a context for the number of receives in `entry` (fi_srx_context(3)).
     ///
     /// # Errors
     /// What the provider returns.
@@ -113,7 +113,7 @@ impl SharedReceive {
         }))
     }
 
-    /// Posts a slot for a packet.
+    /// Posts a slot as a receive buffer.
     #[inline(always)]
     pub fn receive<T>(&self, slots: &mut Slots<T>, slot: Slot) -> Posted {
         receive(&self.object, self.owner, slots, slot)
@@ -141,7 +141,7 @@ fn receive<T>(object: &Object<fid_ep>, owner: u32, slots: &mut Slots<T>, slot: S
     })
 }
 
-/// Lends a slot for a call that is no receive, if there may be another one.
+/// Lends a slot for an operation other than a receive, if the limit allows another one.
 #[inline(always)]
 fn post<T>(
     slots: &mut Slots<T>,
@@ -156,7 +156,7 @@ fn post<T>(
     lend(slots, slot, owner, false, call)
 }
 
-/// Lends a slot for a call.
+/// Lends a slot for an operation.
 #[inline(always)]
 fn lend<T>(
     slots: &mut Slots<T>,
@@ -179,31 +179,31 @@ fn lend<T>(
     }
 }
 
-/// What an endpoint is bound to.
+/// The objects that an endpoint is bound to.
 #[derive(Clone)]
 pub struct Wiring {
-    /// Where what it sends, reads and writes completes.
+    /// The queue of its sends, reads and writes.
     pub tx_cq: Arc<Cq>,
-    /// Where what it receives completes, and what peers do of their own accord.
+    /// The queue of its receives, and of operations that peers initiate.
     pub rx_cq: Arc<Cq>,
-    /// Where its events go.
+    /// The queue of its events.
     pub eq: Arc<Eq>,
-    /// Where its receives are, if not its own.
+    /// The shared receive context, if it has no receives of its own.
     pub shared: Option<Arc<SharedReceive>>,
 }
 
-/// A connected endpoint of the provider below, closed at the end.
+/// A connected endpoint of the provider below; closed when it is dropped.
 pub struct Endpoint {
     object: Object<fid_ep>,
     owner: u32,
     _memory: Arc<Memory>,
-    // What it is bound to closes after it.
+    // Declared last, so that what the endpoint is bound to is closed after it.
     _wiring: Wiring,
     _domain: Arc<Domain>,
 }
 
 impl Endpoint {
-    /// Opens an endpoint that is to connect.
+    /// Opens an endpoint that will connect.
     ///
     /// # Errors
     /// What the provider returns.
@@ -218,9 +218,8 @@ impl Endpoint {
         unsafe { Self::open_as(domain, entry.0, wiring, slots) }
     }
 
-    /// Opens an endpoint that is to accept a peer's connection. Where the wiring has no
-    /// shared receive context, it has receives of its own, whatever the passive endpoint was
-    /// opened with.
+    /// Opens an endpoint that will accept a peer's connection. Without a shared receive context in
+    /// the wiring, it has receives of its own, whatever the passive endpoint was opened with.
     ///
     /// # Errors
     /// What the provider returns.
@@ -277,20 +276,20 @@ impl Endpoint {
         })
     }
 
-    /// What events call it.
+    /// Returns the identifier of the endpoint in events.
     pub fn name(&self) -> usize {
         self.object.as_ptr().addr()
     }
 
-    /// Closes it. Returns what its operations were about that have not
-    /// completed: they never will.
+    /// Closes the endpoint. Returns the data of its operations that have not completed, and never
+    /// will.
     pub fn close<T>(self, slots: &mut Slots<T>) -> Vec<T> {
         let owner = self.owner;
         drop(self);
         slots.orphan(owner)
     }
 
-    /// Asks the peer at an address for a connection, with connection data.
+    /// Connects to the peer at an address, with connection data.
     ///
     /// # Errors
     /// What the provider returns.
@@ -322,16 +321,16 @@ impl Endpoint {
         done(status)
     }
 
-    /// Posts a slot for a packet, where the endpoint has receives of its own.
+    /// Posts a slot as a receive buffer of the endpoint, if it has no shared receive context.
     #[inline]
     pub fn receive<T>(&self, slots: &mut Slots<T>, slot: Slot) -> Posted {
         receive(&self.object, self.owner, slots, slot)
     }
 
-    /// Sends a packet that is copied at once, and of which nothing more is heard.
+    /// Sends a packet that is copied by the call and whose completion is not reported.
     ///
     /// # Errors
-    /// `-FI_EAGAIN` where there is no room for it now.
+    /// `-FI_EAGAIN` if there is no room for it.
     #[inline(always)]
     pub fn inject(&self, packet: &[u8]) -> Result {
         // SAFETY: the endpoint is open; the packet is there for the call.
@@ -346,7 +345,7 @@ impl Endpoint {
         }
     }
 
-    /// Sends so many bytes of a slot.
+    /// Sends this many bytes of a slot.
     #[inline]
     pub fn send_slot<T>(&self, slots: &mut Slots<T>, slot: Slot, len: usize) -> Posted {
         let object = &self.object;
@@ -370,8 +369,8 @@ impl Endpoint {
         })
     }
 
-    /// Sends so many bytes of a slot, and the application's behind them, which
-    /// has [`IOV_LIMIT`] pieces at most, with these flags.
+    /// Sends this many bytes of a slot followed by the application's memory, which has at most
+    /// [`IOV_LIMIT`] segments, with these flags.
     #[inline]
     #[allow(
         clippy::indexing_slicing,
@@ -448,8 +447,8 @@ impl Endpoint {
         })
     }
 
-    /// Writes to remote memory, with immediate data where the flags say so: the
-    /// application's bytes, or so many of the slot.
+    /// Writes to remote memory the application's bytes or this many bytes of the slot, with
+    /// immediate data if the flags say so.
     pub fn write<T>(
         &self,
         slots: &mut Slots<T>,
@@ -487,11 +486,11 @@ impl Endpoint {
     }
 }
 
-/// What is written to remote memory.
+/// The source of a write to remote memory.
 pub enum Written<'a> {
     /// The application's bytes.
     App(&'a AppIov, &'a Local),
-    /// So many of the slot.
+    /// This many bytes of the slot.
     Slot(usize),
 }
 
@@ -529,7 +528,7 @@ fn access(
     }
 }
 
-/// A passive endpoint of the provider below, closed at the end.
+/// A passive endpoint of the provider below; closed when it is dropped.
 pub struct PassiveEndpoint {
     object: Object<fid_pep>,
     _eq: Arc<Eq>,
@@ -558,7 +557,7 @@ impl PassiveEndpoint {
         })
     }
 
-    /// Listens from now on: events tell who asks.
+    /// Begins to listen: events report connection requests.
     ///
     /// # Errors
     /// What the provider returns.
@@ -571,7 +570,7 @@ impl PassiveEndpoint {
         done(status)
     }
 
-    /// Rejects who asks, with connection data.
+    /// Rejects a connection request, with connection data.
     ///
     /// # Errors
     /// What the provider returns.
@@ -589,7 +588,7 @@ impl PassiveEndpoint {
         done(status)
     }
 
-    /// Its own address.
+    /// Returns its own address.
     ///
     /// # Errors
     /// What the provider returns.
@@ -607,7 +606,7 @@ impl PassiveEndpoint {
         Ok(bytes)
     }
 
-    /// Gives it another address.
+    /// Sets its address.
     ///
     /// # Errors
     /// What the provider returns.
@@ -621,7 +620,7 @@ impl PassiveEndpoint {
         done(status)
     }
 
-    /// Bytes of connection data that it takes (`FI_OPT_CM_DATA_SIZE`).
+    /// Returns the largest connection data in bytes (`FI_OPT_CM_DATA_SIZE`).
     ///
     /// # Errors
     /// What the provider returns.
@@ -644,5 +643,5 @@ impl PassiveEndpoint {
     }
 }
 
-/// Bytes of an address at most.
+/// Upper limit of an address in bytes.
 const LONGEST_ADDRESS: usize = 256;

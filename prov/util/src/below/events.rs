@@ -1,5 +1,4 @@
-//! Event queues of the provider below (fi_eq(3)), and what stands in them about
-//! connections (fi_cm(3)).
+//! Event queues of the provider below (fi_eq(3)), and their connection events (fi_cm(3)).
 
 use std::os::fd::BorrowedFd;
 use std::ptr::{NonNull, null_mut};
@@ -12,38 +11,38 @@ use super::{Fabric, Object};
 use crate::errno::{Errno, Result};
 use crate::marshal::info;
 
-/// An event queue, closed at the end: after the endpoints that are bound to it.
+/// An event queue; closed when it is dropped, which must be after the endpoints that are bound to
+/// it.
 pub struct Eq {
     object: Object<fid_eq>,
     _fabric: Arc<Fabric>,
 }
 
-/// Most bytes of connection data.
+/// Upper limit of connection data in bytes.
 const DATA: usize = 256;
 
-/// What is read of an event.
+/// The buffer for an event.
 #[repr(C)]
 struct Entry {
     cm: fi_eq_cm_entry,
     data: [u8; DATA],
 }
 
-/// What has happened to a connection. Endpoints are named as
-/// [`super::Endpoint::name`] has it.
+/// A connection event. Endpoints are identified by [`super::Endpoint::name`].
 pub enum Event {
-    /// A peer asks for one, with connection data.
+    /// A peer asks for a connection, with connection data.
     Asked(Asking, Vec<u8>),
-    /// The peer, or this side, has accepted, with the peer's connection data.
+    /// The connection is established, with the peer's connection data.
     Connected(usize, Vec<u8>),
     /// It has ended.
     Shutdown(usize),
-    /// It has not come about, or has broken, with what the peer says to that.
+    /// The connection failed or was broken, with the peer's connection data.
     Failed(usize, Errno, Vec<u8>),
-    /// Something else, which concerns nobody.
+    /// Another event, which is ignored.
     Other,
 }
 
-/// A peer that asks for a connection, to be accepted or rejected.
+/// A connection request, to be accepted or rejected.
 pub struct Asking(NonNull<fi_info>);
 
 // SAFETY: it is the only owner of what it points to.
@@ -54,7 +53,7 @@ impl Asking {
         self.0.as_ptr()
     }
 
-    /// Where the peer connects from.
+    /// Returns the peer's address.
     pub fn address(&self) -> Vec<u8> {
         // SAFETY: the structure is the library's, in its layout.
         let info = unsafe { info::hints(self.0.as_ptr()) };
@@ -75,7 +74,7 @@ impl Drop for Asking {
 }
 
 impl Eq {
-    /// Opens a queue with a descriptor to sleep at.
+    /// Opens a queue with a descriptor to sleep on.
     ///
     /// # Errors
     /// What the provider returns.
@@ -105,7 +104,7 @@ impl Eq {
         self.object.fid()
     }
 
-    /// The descriptor to sleep at, after [`Fabric::may_sleep`].
+    /// Returns the descriptor to sleep on, after [`Fabric::may_sleep`].
     ///
     /// # Errors
     /// What the provider returns.
@@ -113,7 +112,7 @@ impl Eq {
         self.object.wait_fd()
     }
 
-    /// The next event; `None` where there is none.
+    /// Returns the next event; `None` if there is none.
     ///
     /// # Errors
     /// What the provider returns.

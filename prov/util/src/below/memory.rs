@@ -1,4 +1,4 @@
-//! Memory that the provider below registers (fi_mr(3)).
+//! Memory registered with the provider below (fi_mr(3)).
 
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
@@ -11,7 +11,7 @@ use libc::iovec;
 use super::{Domain, done};
 use crate::errno::{Errno, Result};
 
-/// A region of the provider below, closed at the end.
+/// A region of the provider below; closed when it is dropped.
 pub struct Region {
     object: *mut fid_mr,
     key: u64,
@@ -26,13 +26,12 @@ unsafe impl Send for Region {}
 unsafe impl Sync for Region {}
 
 impl Domain {
-    /// Registers memory in pieces, each with its address and length in bytes,
-    /// for `access` (`FI_SEND` ... `FI_REMOTE_WRITE`), under `key` where the
-    /// provider does not choose it. Nothing touches the memory but what is asked
-    /// of it later, through endpoints and by peers that are told the key.
+    /// Registers memory given as segments of address and length in bytes, for `access` (`FI_SEND`
+    /// to `FI_REMOTE_WRITE`), with the key `key` unless the provider chooses it. The memory is
+    /// accessed only by later operations on endpoints, and by peers that are given the key.
     ///
     /// # Errors
-    /// `-FI_ENOKEY` for a key in use, and what else the provider returns.
+    /// `-FI_ENOKEY` for a key in use, and others of the provider.
     pub fn register(
         self: &Arc<Self>,
         pieces: impl Iterator<Item = (usize, usize)>,
@@ -86,20 +85,20 @@ impl Domain {
 }
 
 impl Region {
-    /// The key for peers (fi_mr_key(3)).
+    /// Returns the key for peers (fi_mr_key(3)).
     pub fn key(&self) -> u64 {
         self.key
     }
 
-    /// What requests bring along for its memory (fi_mr_desc(3)); may be null.
+    /// Returns the descriptor for requests (fi_mr_desc(3)); may be null.
     pub fn desc(&self) -> *mut c_void {
         self.desc
     }
 
-    /// Closes the region: nobody accesses the memory any more. Once is enough.
+    /// Closes the region: the memory is not accessed after it. Further calls have no effect.
     ///
     /// # Errors
-    /// What the provider returns, which leaves it open.
+    /// Those of the provider, after which the region is still open.
     pub fn close(&self) -> Result {
         if self.is_closed.swap(true, Ordering::AcqRel) {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Objects of a provider that works for another one's endpoint (fi_peer(3)).
+//! Objects of a provider that serves another one's endpoint (fi_peer(3)).
 
 use std::ffi::c_void;
 use std::ptr::null_mut;
@@ -10,7 +10,7 @@ use crate::attr::Info;
 use crate::errno::{Errno, Result};
 use crate::marshal::info;
 
-/// A queue, a counter or an event queue of a peer; closed at the end.
+/// A peer's completion queue, counter or event queue; closed when it is dropped.
 pub(crate) struct Part<T>(Object<T>);
 
 impl<T> Part<T> {
@@ -20,7 +20,7 @@ impl<T> Part<T> {
 }
 
 impl Part<fid_cq> {
-    /// Lets the peer do what is due.
+    /// Lets the peer make progress.
     pub fn drive(&self) {
         // SAFETY: the queue is open, and is asked for no entries.
         unsafe {
@@ -32,15 +32,15 @@ impl Part<fid_cq> {
     }
 }
 
-/// A domain of the peer. What has been opened in it is closed before.
+/// A peer's domain. What was opened in it has to be closed before.
 pub(crate) struct PeerSide {
     domain: Object<fid_domain>,
     fabric: Fabric,
 }
 
 impl PeerSide {
-    /// Opens the fabric and the domain of an entry, for `owner`'s domain. Returns the entry, too, for what is opened
-    /// there.
+    /// Opens the fabric and the domain of an entry, for `owner`'s domain. Also returns the entry,
+    /// for objects that are opened there.
     ///
     /// # Safety
     /// `owner` is an open domain, and stays so as long as the result.
@@ -66,7 +66,7 @@ impl PeerSide {
         self.domain.as_ptr()
     }
 
-    /// A queue whose completions go to `owner`.
+    /// Opens a queue whose completions go to `owner`.
     ///
     /// # Safety
     /// `owner` stays open as long as the result.
@@ -87,7 +87,7 @@ impl PeerSide {
         }
     }
 
-    /// A counter that counts in `owner`.
+    /// Opens a counter that forwards to `owner`.
     ///
     /// # Safety
     /// `owner` stays open as long as the result.
@@ -108,7 +108,7 @@ impl PeerSide {
         }
     }
 
-    /// An event queue whose events go to `owner`.
+    /// Opens an event queue whose events go to `owner`.
     ///
     /// # Safety
     /// `owner` stays open as long as the result.

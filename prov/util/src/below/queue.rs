@@ -10,19 +10,19 @@ use super::slots::{Memory, Slot, Slots};
 use super::{Domain, Object};
 use crate::errno::{Errno, Result};
 
-/// A completion queue, closed at the end: after the endpoints that are bound to
-/// it.
+/// A completion queue; closed when it is dropped, which must be after the endpoints that are bound
+/// to it.
 pub struct Cq {
     object: Object<fid_cq>,
     _domain: Arc<Domain>,
-    /// Completions lead there.
+    /// The memory of slots, to which contexts of completions point.
     _memory: Arc<Memory>,
 }
 
-/// Completions that are read at once.
+/// Number of completions per read.
 const BATCH: usize = 32;
 
-/// Completions that were read, to be taken one after the other.
+/// Completions that were read and have not been taken.
 pub struct Batch {
     entries: [fi_cq_data_entry; BATCH],
     count: usize,
@@ -32,16 +32,16 @@ pub struct Batch {
 // SAFETY: the pointers in it are looked at only with the slots that they are of.
 unsafe impl Send for Batch {}
 
-/// An operation has completed.
+/// A completion.
 #[derive(Debug)]
 pub struct Completion {
-    /// The slot that it was posted with; none for what a peer has done.
+    /// The slot of the operation; `None` for an operation of a peer.
     pub slot: Option<Slot>,
     /// `FI_SEND`, `FI_REMOTE_WRITE`, ...
     pub flags: u64,
     /// Bytes received.
     pub len: usize,
-    /// Immediate data, with `FI_REMOTE_CQ_DATA`.
+    /// Immediate data, if `flags` has `FI_REMOTE_CQ_DATA`.
     pub data: u64,
 }
 
@@ -62,8 +62,8 @@ impl Default for Batch {
 }
 
 impl Batch {
-    /// The next completion of those that were read last, from the queue of these
-    /// slots. `None` where there are no more.
+    /// Takes the next completion of the last read, from the queue of these slots; `None` if there
+    /// are no more.
     #[inline]
     #[allow(clippy::indexing_slicing, reason = "as many were read as are counted")]
     pub fn next<T>(&mut self, slots: &mut Slots<T>) -> Option<Completion> {
@@ -83,8 +83,8 @@ impl Batch {
 }
 
 impl Cq {
-    /// Opens a queue for so many completions at least, of operations with these
-    /// slots; with a descriptor to sleep at where that is wanted.
+    /// Opens a queue for at least this many completions, of operations with these slots; with a
+    /// descriptor to sleep on if requested.
     ///
     /// # Errors
     /// What the provider returns.
@@ -123,7 +123,7 @@ impl Cq {
         self.object.fid()
     }
 
-    /// The descriptor to sleep at, after [`super::Fabric::may_sleep`].
+    /// Returns the descriptor to sleep on, after [`super::Fabric::may_sleep`].
     ///
     /// # Errors
     /// What the provider returns.
@@ -131,11 +131,11 @@ impl Cq {
         self.object.wait_fd()
     }
 
-    /// Reads what has completed.
+    /// Reads completions.
     ///
     /// # Errors
-    /// `-FI_EAGAIN` where nothing has, `-FI_EAVAIL` for an operation that has
-    /// failed, to be read with [`Cq::read_error`].
+    /// `-FI_EAGAIN` if there are none, `-FI_EAVAIL` for an error entry, to be read with
+    /// [`Cq::read_error`].
     #[inline]
     pub fn read(&self, batch: &mut Batch) -> Result {
         (batch.count, batch.next) = (0, 0);
@@ -157,10 +157,10 @@ impl Cq {
         }
     }
 
-    /// Reads an operation that has failed, and why.
+    /// Reads an error entry: the completion and its error.
     ///
     /// # Errors
-    /// `-FI_EAGAIN` where none has.
+    /// `-FI_EAGAIN` if there is none.
     pub fn read_error<T>(&self, slots: &mut Slots<T>) -> Result<(Completion, Errno)> {
         // SAFETY: every field may be zero.
         let mut entry: fi_cq_err_entry = unsafe { std::mem::zeroed() };

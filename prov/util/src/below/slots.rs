@@ -1,10 +1,9 @@
-//! Memory for the packets of a layering provider, in slots that are with it or
-//! with the provider below, and never with both.
+//! The packet buffers of a layered provider, in slots that belong either to it or to the provider
+//! below, never to both.
 //!
-//! A [`Slot`] is the right to the bytes of one. Posting an operation takes it,
-//! the operation's completion gives it back. In front of the bytes is what the
-//! provider below may use as it likes (`FI_CONTEXT`, `FI_CONTEXT2`), which is
-//! the context of the operation.
+//! A [`Slot`] is the right to use one buffer. Posting an operation consumes it, and the operation's
+//! completion returns it. In front of the bytes is the memory that the provider below may use
+//! freely (`FI_CONTEXT`, `FI_CONTEXT2`), whose address is the context of the operation.
 
 #![allow(
     clippy::indexing_slicing,
@@ -21,24 +20,24 @@ use fabric_abi::*;
 use super::{Domain, Region};
 use crate::errno::Result;
 
-/// The two kinds of slots.
+/// The two sizes of slots.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Size {
-    /// For headers, and for operations without bytes of their own.
+    /// For headers, and for operations without payload.
     Small,
     /// For the longest packets.
     Large,
 }
 
-/// The right to the bytes of a slot. One that is dropped is lost.
+/// The right to use a slot. A slot that is dropped is leaked.
 #[derive(Debug)]
 #[must_use = "the slot is lost"]
 pub struct Slot(u32);
 
-/// In front of a slot's bytes.
+/// The header in front of a slot's bytes.
 #[repr(C, align(64))]
 struct Head {
-    /// The provider's while an operation is under way.
+    /// Used by the provider below while an operation is outstanding.
     context: fi_context2,
     /// The slot's number.
     number: u32,
@@ -46,20 +45,20 @@ struct Head {
 
 const HEAD: usize = size_of::<Head>();
 const ALIGN: usize = align_of::<Head>();
-/// Bytes of the slots that are made at once.
+/// Size in bytes of the chunks in which slots are allocated.
 const CHUNK: usize = 256 << 10;
-/// What slots may be used for, where the provider below wants them registered.
+/// Access rights of slots, if the provider below requires registration.
 const ACCESS: u64 = FI_SEND | FI_RECV | FI_READ | FI_WRITE;
-/// Keys of slots that peers never hear of, beside those that they do.
+/// First key of slots: peers never use these keys, and they differ from those that peers use.
 const FIRST_KEY: u64 = 1 << 30;
 
 struct Entry<T> {
     head: NonNull<Head>,
-    /// Where the provider below wants memory registered.
+    /// The descriptor, if the provider below requires registration.
     desc: *mut c_void,
     state: State,
     size: Size,
-    /// Whether it was lent for a receive last.
+    /// Whether the last operation was a receive.
     is_receive: bool,
     what: Option<T>,
 }
@@ -67,25 +66,24 @@ struct Entry<T> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     Free,
-    /// Somebody has the [`Slot`].
+    /// It belongs to the layered provider.
     Held,
-    /// With the provider below, for the endpoint of this number.
+    /// It belongs to the provider below, for the endpoint with this number.
     Lent(u32),
-    /// As before, but the endpoint is closed: its operation has ended, whether
-    /// or not there is a completion still to be read.
+    /// Like `Lent`, but the endpoint is closed: the operation has ended, and its completion may or
+    /// may not be read later.
     Orphaned,
 }
 
-/// See the [module](self) description. `T` is what is to be known of an
-/// operation when it has completed.
+/// See the [module](self) description. `T` is the data that is needed when an operation completes.
 pub struct Slots<T> {
     entries: Vec<Entry<T>>,
     free: [Vec<u32>; 2],
     bytes: [usize; 2],
-    /// Those of receives, and all others.
+    /// Orphaned slots of receives, and of all other operations.
     orphans: [Vec<u32>; 2],
-    /// How many are with the provider below but for receives, each for a completion;
-    /// and may be.
+    /// Number of outstanding operations other than receives, each of which will have a completion;
+    /// and its limit.
     sent: usize,
     limit: usize,
     memory: Arc<Memory>,
@@ -97,7 +95,7 @@ pub struct Slots<T> {
 // alone.
 unsafe impl<T: Send> Send for Slots<T> {}
 
-/// The memory of slots, for those who have lent some to the provider below.
+/// The memory of slots, which has to outlive operations of the provider below.
 #[derive(Default)]
 pub(super) struct Memory(Mutex<Vec<Chunk>>);
 
@@ -112,7 +110,7 @@ unsafe impl Send for Chunk {}
 
 impl Drop for Chunk {
     fn drop(&mut self) {
-        // The region first: nobody is to find other memory behind it.
+        // The region is closed first, so that it never covers other memory.
         self._region = None;
         // SAFETY: allocated with this layout, and nobody has a slot in it.
         unsafe { dealloc(self.start.as_ptr(), self.layout) };
@@ -120,8 +118,8 @@ impl Drop for Chunk {
 }
 
 impl<T> Slots<T> {
-    /// Without memory yet; of so many bytes each, small and large. The provider
-    /// below may want to have them registered (`FI_MR_LOCAL`).
+    /// Creates an empty set, with slots of these sizes in bytes. The provider below may require
+    /// them to be registered (`FI_MR_LOCAL`).
     pub fn new(domain: &Arc<Domain>, small: usize, large: usize, is_registered: bool) -> Self {
         Slots {
             entries: Vec::new(),
@@ -140,7 +138,7 @@ impl<T> Slots<T> {
         self.memory.clone()
     }
 
-    /// A slot that nobody has.
+    /// Takes a free slot.
     ///
     /// # Errors
     /// Those of registering more memory; `-FI_ENOMEM`.
@@ -155,7 +153,7 @@ impl<T> Slots<T> {
         }
     }
 
-    /// Nobody needs the slot any more.
+    /// Frees a slot.
     #[inline]
     pub fn give_back(&mut self, slot: Slot) {
         if let Some(entry) = self.entries.get_mut(slot.0 as usize)
@@ -167,25 +165,25 @@ impl<T> Slots<T> {
         }
     }
 
-    /// So many operations but receives are under way from now on at most: no more
-    /// completions than their queue has room for beside those of receives.
+    /// Sets the limit of outstanding operations other than receives: the number of completions for
+    /// which their queue has room beside those of receives.
     pub fn limit(&mut self, limit: usize) {
         self.limit = limit;
     }
 
-    /// Operations but receives that are under way, or have completed without having
-    /// been read.
+    /// Returns the number of operations other than receives that are outstanding, or whose
+    /// completion has not been read.
     pub fn sent(&self) -> usize {
         self.sent
     }
 
-    /// Whether there must not be another one.
+    /// Returns whether the limit is reached.
     #[inline(always)]
     pub(super) fn is_full(&self) -> bool {
         self.sent >= self.limit
     }
 
-    /// Slots in all, small and large.
+    /// Returns the number of slots, small and large.
     pub fn count(&self) -> usize {
         self.entries.len()
     }
@@ -196,8 +194,8 @@ impl<T> Slots<T> {
         use crate::errno::Errno;
         let stride = (HEAD + self.bytes[size as usize]).next_multiple_of(ALIGN);
         let count = (CHUNK / stride).max(1);
-        // With more than the usual alignment, all of it would be written to, and
-        // not only what packets fill.
+        // An alignment beyond the allocator's would make it write to all of the memory, and not
+        // only to what packets use.
         let layout = Layout::from_size_align(stride * count + ALIGN, 16);
         let layout = layout.map_err(|_| Errno::ENOMEM)?;
         // SAFETY: the layout is not empty.
@@ -232,7 +230,7 @@ impl<T> Slots<T> {
                 what: None,
             });
         }
-        // The first one is used first, and again: it is in the caches.
+        // The first slot is used first and again, so that it stays in the cache.
         self.free[size as usize].extend((0..count as u32).rev().map(|at| first + at));
         let mut chunks = self.memory.0.lock().unwrap_or_else(PoisonError::into_inner);
         chunks.push(chunk);
@@ -257,14 +255,13 @@ impl<T> Slots<T> {
         (entry.state == State::Held).then_some(entry)
     }
 
-    /// The bytes of a slot.
+    /// Returns the bytes of a slot.
     #[inline]
     pub fn bytes(&self, slot: &Slot) -> &[u8] {
         self.held(slot).map_or(&[], |entry| self.bytes_of(entry))
     }
 
-    /// The bytes of a slot, and what its operation is or was about, if that is
-    /// known.
+    /// Returns the bytes of a slot, and the data of its operation, if there is any.
     #[inline(always)]
     pub fn look(&self, slot: &Slot) -> (&[u8], Option<&T>) {
         match self.held(slot) {
@@ -283,7 +280,7 @@ impl<T> Slots<T> {
         }
     }
 
-    /// The bytes of a slot.
+    /// Returns the bytes of a slot.
     #[inline]
     pub fn bytes_mut(&mut self, slot: &Slot) -> &mut [u8] {
         match self.held(slot) {
@@ -296,7 +293,7 @@ impl<T> Slots<T> {
         }
     }
 
-    /// Says what the next operation with a slot is about.
+    /// Sets the data of a slot's next operation.
     #[inline]
     pub fn set(&mut self, slot: &Slot, what: T) {
         if let Some(entry) = self.entries.get_mut(slot.0 as usize) {
@@ -304,21 +301,21 @@ impl<T> Slots<T> {
         }
     }
 
-    /// What the operation of a slot is or was about.
+    /// Returns the data of a slot's operation.
     #[inline]
     pub fn about(&self, slot: &Slot) -> Option<&T> {
         self.entries.get(slot.0 as usize)?.what.as_ref()
     }
 
-    /// What the operation of a slot was about, which it is not any more.
+    /// Takes the data of a slot's operation.
     #[inline]
     pub fn what(&mut self, slot: &Slot) -> Option<T> {
         self.entries.get_mut(slot.0 as usize)?.what.take()
     }
 
-    /// A slot goes to the provider below, for the endpoint `owner`, for a receive or
-    /// not: its context, its bytes and their descriptor. To be followed by the call, and by
-    /// [`Slots::take_back`] where that fails.
+    /// Lends a slot to the provider below for an operation of the endpoint `owner`, which is a
+    /// receive or not. Returns its context, its bytes and their descriptor. If the call fails,
+    /// [`Slots::take_back`] has to follow.
     #[inline]
     pub(super) fn lend(&mut self, slot: &Slot, owner: u32, is_receive: bool) -> Option<Lent> {
         let entry = self.entries.get_mut(slot.0 as usize)?;
@@ -338,7 +335,7 @@ impl<T> Slots<T> {
         })
     }
 
-    /// The provider below has not taken it.
+    /// Undoes [`Slots::lend`] for a call that failed.
     #[inline]
     pub(super) fn take_back(&mut self, slot: &Slot) {
         if let Some(entry) = self.entries.get_mut(slot.0 as usize) {
@@ -347,11 +344,11 @@ impl<T> Slots<T> {
         }
     }
 
-    /// The slot that a completion is about; `None` where its endpoint is closed,
-    /// or where it is none.
+    /// Returns the slot of a completion; `None` if its endpoint is closed, or if the context is
+    /// that of no slot.
     ///
     /// # Safety
-    /// The context is null or came out of [`Slots::lend`].
+    /// The context is null or came from [`Slots::lend`].
     #[inline]
     pub(super) unsafe fn returned(&mut self, context: *mut c_void) -> Option<Slot> {
         if context.is_null() {
@@ -370,7 +367,7 @@ impl<T> Slots<T> {
                 Some(Slot(number))
             }
             State::Orphaned => {
-                // It is taken off the list of orphans when that is looked at.
+                // It is removed from the list of orphans later.
                 entry.state = State::Free;
                 self.sent -= usize::from(!entry.is_receive);
                 self.free[entry.size as usize].push(number);
@@ -380,8 +377,8 @@ impl<T> Slots<T> {
         }
     }
 
-    /// An endpoint is closed. Returns what its operations were about that have
-    /// not completed.
+    /// Handles the closing of an endpoint. Returns the data of its operations that have not
+    /// completed.
     pub(super) fn orphan(&mut self, owner: u32) -> Vec<T> {
         let mut ended = Vec::new();
         for (number, entry) in self.entries.iter_mut().enumerate() {
@@ -395,8 +392,9 @@ impl<T> Slots<T> {
         ended
     }
 
-    /// The queue below of receives, or of all else, is empty: whatever of that was lent to
-    /// endpoints that are closed has come back, or never will.
+    /// Handles that the queue below of receives, or of all other operations, is empty: slots of
+    /// closed endpoints that were lent for these operations are free, since no completion will
+    /// return them.
     #[inline(always)]
     pub fn bury(&mut self, receives: bool) {
         if !self.orphans[usize::from(!receives)].is_empty() {
@@ -417,7 +415,7 @@ impl<T> Slots<T> {
     }
 }
 
-/// A slot as the provider below gets it.
+/// The arguments of an operation for the provider below.
 pub(super) struct Lent {
     pub context: *mut c_void,
     pub bytes: *mut c_void,

@@ -36,7 +36,7 @@ impl<E: Endpoint> Table<E> {
     };
 }
 
-/// The table of an endpoint of a provider with these capabilities.
+/// Returns the table of an endpoint of a provider with these capabilities.
 pub(super) fn table<E: Endpoint>(caps: u64) -> *const fi_ops_atomic {
     match caps & FI_ATOMIC {
         0 => &raw const missing::ATOMIC,
@@ -125,7 +125,7 @@ calls! {
     }
 }
 
-/// Memory as a call passes it: how many bytes it has is up to the datatype.
+/// Memory as a call passes it: its size in bytes depends on the datatype.
 enum Elements {
     /// Address, count and descriptor.
     One(*const c_void, usize, *mut c_void),
@@ -133,7 +133,8 @@ enum Elements {
     Many(*const fi_ioc, usize, *mut *mut c_void),
 }
 
-/// The memory of a vector of elements of `size` bytes; `-FI_EINVAL` for elements that are nowhere.
+/// Returns the memory of a vector of elements of `size` bytes; `-FI_EINVAL` for elements at a null
+/// pointer.
 ///
 /// # Safety
 /// The application lends the memory, and the vector is null or has `count` entries.
@@ -143,8 +144,7 @@ pub(super) unsafe fn elements(ioc: *const fi_ioc, count: usize, size: usize) -> 
 }
 
 impl Elements {
-    /// The memory of elements of `size` bytes; `-FI_EINVAL` for elements that
-    /// are nowhere.
+    /// Returns the memory of elements of `size` bytes; `-FI_EINVAL` for elements at a null pointer.
     ///
     /// # Safety
     /// The application lends the memory, and a vector is null or has as many
@@ -189,12 +189,12 @@ impl Elements {
     }
 }
 
-/// The three kinds of calls, with the memory that they have of their own.
+/// The three forms of calls, with their additional memory.
 enum Kind {
     Base,
-    /// Results.
+    /// The memory for results.
     Fetch(Elements),
-    /// Comparands and results.
+    /// The comparison values, and the memory for results.
     Compare(Elements, Elements),
 }
 
@@ -207,7 +207,7 @@ impl Kind {
         }
     }
 
-    /// The kind of the request.
+    /// Returns the form of the request.
     ///
     /// # Safety
     /// That of [`Elements::local`].
@@ -239,15 +239,14 @@ impl Kind {
 
 /// Remote memory as a call passes it.
 enum Target {
-    /// Address and key of one piece, as long as the operands.
+    /// Address and key of one segment, which is as long as the operands.
     One(u64, u64),
     /// Entries and their count.
     Many(*const fi_rma_ioc, usize),
 }
 
 impl Target {
-    /// The pieces, of elements of `size` bytes, `len` bytes where the call does
-    /// not say itself.
+    /// Returns the segments of elements of `size` bytes; a call without a length means `len` bytes.
     ///
     /// # Safety
     /// A vector is null or has as many entries as it says.
@@ -269,7 +268,7 @@ impl Target {
     }
 }
 
-/// Posts what a message describes.
+/// Posts the operation in a message structure.
 ///
 /// # Safety
 /// `ep` is an open endpoint of `E`; `msg` is null or a valid message.
@@ -290,8 +289,8 @@ unsafe fn message<E: Endpoint>(
     }
 }
 
-/// Checks the lengths against each other and the limit of injecting, and posts. `-FI_EOPNOTSUPP` for an
-/// operation that does not exist for the datatype in this kind of call.
+/// Checks the lengths and the limit of inject calls, and posts the operation. `-FI_EOPNOTSUPP` for
+/// an operation that is not defined for the datatype in this form.
 ///
 /// # Safety
 /// `ep` is an open endpoint of `E`; the application lends the memory.
@@ -308,8 +307,7 @@ unsafe fn post<E: Endpoint>(
     let size = element(datatype, op, kind.form()).ok_or(Errno::EOPNOTSUPP)?;
     // SAFETY: the caller vouches for the endpoint.
     let ep = unsafe { Handle::<EndpointObject<E>>::borrow(ep) };
-    // Reading takes no operands, so the results say how many elements are
-    // meant.
+    // A read has no operands, so the results determine the number of elements.
     let reads_only = op == FI_ATOMIC_READ;
     // SAFETY: the caller vouches for the memory.
     let (operand, kind, remote) = unsafe {
@@ -351,7 +349,7 @@ unsafe fn post<E: Endpoint>(
     })))
 }
 
-/// Bytes of one element, where the operation exists for the datatype in this
+/// Returns the size of one element in bytes, if the operation is defined for the datatype in this
 /// form.
 #[inline]
 fn element(datatype: fi_datatype, op: fi_op, form: Form) -> Option<usize> {
@@ -359,7 +357,7 @@ fn element(datatype: fi_datatype, op: fi_op, form: Form) -> Option<usize> {
     (op.has_form(form) && op.supports(datatype)).then(|| datatype.size())
 }
 
-/// Most elements of one operation; `FLAGS` says of which kind.
+/// Returns the largest number of elements of one operation; `FLAGS` selects the form.
 unsafe extern "C" fn valid<E: Endpoint, const FLAGS: u64>(
     ep: *mut fid_ep,
     datatype: fi_datatype,

@@ -1,4 +1,4 @@
-//! Address vectors as C sees them (fi_av(3)).
+//! The C interface of address vectors (fi_av(3)).
 
 mod addresses;
 mod peer;
@@ -22,18 +22,18 @@ use crate::av::{Av, Config, InsertEvents, Insertion, MAX_RX_CTX_BITS, Name};
 use crate::eq::{Eq, Event, EventBody, EventError};
 use crate::errno::{Errno, Result};
 
-/// A domain that has address vectors.
+/// A domain with address vectors.
 pub trait AvDomain: Class<Header = fid_domain> {
-    /// What its vectors have in common.
+    /// Returns the common attributes of its vectors.
     fn av_traits(&self) -> AvTraits<'_>;
 }
 
-/// The attributes of a domain that its address vectors depend on.
+/// The attributes of a domain that determine those of its address vectors.
 #[derive(Clone, Copy, Debug)]
 pub struct AvTraits<'a> {
-    /// `fi_domain_attr::name`, which tells shared vectors apart.
+    /// `fi_domain_attr::name`, which distinguishes shared vectors.
     pub name: &'a str,
-    /// The format of its addresses; `None` where no vector can hold them.
+    /// The format of its addresses; `None` if vectors cannot hold them.
     pub format: Option<Format>,
     /// `fi_domain_attr::av_type`
     pub av_type: u32,
@@ -41,16 +41,16 @@ pub struct AvTraits<'a> {
     pub user_ids: bool,
     /// Interface version of the application.
     pub api_version: u32,
-    /// Size of authorization keys (0: any) where the domain takes them from
-    /// its vectors (`FI_AV_AUTH_KEY`).
+    /// Size of authorization keys (0: any) if the domain takes them from its vectors
+    /// (`FI_AV_AUTH_KEY`).
     pub auth_key_size: Option<usize>,
     /// Whether `fi_av_remove` refuses flags.
     pub is_strict: bool,
-    /// Where to log.
+    /// The log target.
     pub target: &'static str,
 }
 
-/// `fi_ops_domain::av_open`
+/// Implements fi_av_open(3).
 ///
 /// # Safety
 /// `domain` is an open domain of type `D`; the other pointers are null or as
@@ -105,10 +105,10 @@ unsafe fn open(
     // SAFETY: the application's name is a C string or null.
     let name = match unsafe { super::string(attr.name) } {
         Some(name) => Some(name.to_str().map_err(|_| Errno::EINVAL)?),
-        // Without a name there is nothing to open for reading alone.
+        // Only a shared table, which has a name, can be opened for reading alone.
         None => None,
     };
-    // Addresses carry the number of a receive context for scalable endpoints only.
+    // Only addresses for scalable endpoints contain the number of a receive context.
     let rx_ctx_bits = u32::try_from(attr.rx_ctx_bits).unwrap_or(u32::MAX);
     let rx_ctx_bits = match rx_ctx_bits <= MAX_RX_CTX_BITS {
         true => rx_ctx_bits,
@@ -121,7 +121,7 @@ unsafe fn open(
             0
         }
     };
-    // A vector that there is nothing to import for is one of its own.
+    // Without a context there is nothing to import, and the vector is an ordinary one.
     let is_imported = attr.flags & FI_PEER != 0 && !context.is_null();
     let config = Config {
         format: domain.format.ok_or(Errno::ENOSYS)?,
@@ -210,7 +210,7 @@ impl Class for Av {
     }
 }
 
-/// The event queue that an asynchronous vector reports to.
+/// The event queue of an asynchronous vector.
 struct EventsIn {
     eq: Use<Eq>,
     av: Opaque,
@@ -238,7 +238,7 @@ impl InsertEvents for EventsIn {
 }
 
 impl EventsIn {
-    /// The queue itself tells the application that it lost events.
+    /// The queue itself reports that it has lost events.
     fn lost(&self, outcome: Result) {
         if let Err(error) = outcome {
             log::warn!(target: crate::logging::UTIL.av, "event of an insertion lost: {error}");
@@ -246,7 +246,7 @@ impl EventsIn {
     }
 }
 
-/// The results of an insertion: where the caller wants numbers and errors.
+/// The arrays for the numbers and errors of an insertion.
 struct Results {
     fi_addr: *mut fi_addr_t,
     errors: *mut c_int,
@@ -270,7 +270,7 @@ impl Results {
     }
 }
 
-/// Inserts addresses for any of the three calls.
+/// Inserts addresses, for each of the three calls.
 ///
 /// # Safety
 /// `av` is an open vector; `fi_addr` is null or has an entry for each address,
@@ -282,8 +282,8 @@ unsafe fn insert_all<'a>(
     flags: u64,
     context: *mut c_void,
 ) -> Result<usize> {
-    // Errors go nowhere where the application has no place for them, and flags that mean
-    // nothing are ignored.
+    // Errors are not reported if the application passes no array for them; flags without a meaning
+    // are ignored.
     let reports_errors = flags & FI_SYNC_ERR != 0 && !context.is_null();
     let reads_numbers = flags & (FI_AV_USER_ID | FI_AUTH_KEY) != 0;
     if reads_numbers && fi_addr.is_null() {
@@ -380,7 +380,7 @@ unsafe extern "C" fn insertsym(
                 if range.is_numeric() {
                     return insert_all(av, addresses, fi_addr, flags, context);
                 }
-                // Nobody should wait for the vector while names are resolved.
+                // Names are resolved before the vector is locked.
                 let resolved: Vec<_> = addresses.collect();
                 insert_all(av, resolved.into_iter(), fi_addr, flags, context)
             });
@@ -447,7 +447,7 @@ unsafe extern "C" fn lookup2(
     unsafe { lookup(av, fi_addr, buf, len) }
 }
 
-/// Copies what fits, and says how much there is.
+/// Copies as much as fits, and reports the whole length.
 ///
 /// # Safety
 /// `len` is null or readable and writable, and `buf` has room for `*len` bytes.

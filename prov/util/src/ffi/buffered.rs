@@ -1,6 +1,6 @@
-//! Messages that the application hears of without having posted a receive
-//! (`FI_BUFFERED_RECV` of the 1.x interface, fi_msg(3)): each is known by a `struct
-//! fi_recv_context`, with which it is claimed or discarded.
+//! Messages that are reported to the application without a posted receive (`FI_BUFFERED_RECV` of
+//! the 1.x interface, fi_msg(3)). Each is identified by a `struct fi_recv_context`, by which it is
+//! claimed or discarded.
 
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
@@ -10,14 +10,14 @@ use fabric_abi::fi_recv_context;
 
 use super::FidRef;
 
-/// What the application knows a message by.
+/// The application's handle of a message.
 pub struct Notice(Box<UnsafeCell<fi_recv_context>>);
 
 // SAFETY: the pointers in it are the application's, and are not followed here.
 unsafe impl Send for Notice {}
 
 impl Notice {
-    /// Of a message that has come to an endpoint.
+    /// Creates the handle of a message that has arrived at an endpoint.
     pub fn new(endpoint: &FidRef) -> Self {
         Notice(Box::new(UnsafeCell::new(fi_recv_context {
             ep: endpoint.as_ptr().cast(),
@@ -25,14 +25,13 @@ impl Notice {
         })))
     }
 
-    /// The context of the completion that tells of the message. It is the
-    /// application's to write to until it gives the message back.
+    /// Returns the context of the completion that reports the message. The application may write to
+    /// it until it returns the message.
     pub fn address(&self) -> *mut c_void {
         self.0.get().cast()
     }
 
-    /// The context that the application wants for the receive that claims the
-    /// message.
+    /// Returns the context for the receive that claims the message.
     pub fn context(&self) -> *mut c_void {
         // SAFETY: the memory is this value's; the application, which may write to
         // it, has given it back with the call that leads here (fi_msg(3)).

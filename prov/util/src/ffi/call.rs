@@ -1,5 +1,4 @@
-//! What the data calls of fi_msg(3), fi_tagged(3), fi_rma(3) and fi_atomic(3)
-//! have in common.
+//! The common part of the data calls of fi_msg(3), fi_tagged(3), fi_rma(3) and fi_atomic(3).
 
 use std::ffi::c_void;
 
@@ -13,11 +12,11 @@ use crate::desc::Descs;
 use crate::errno::{Errno, Result};
 use crate::request::{RemoteIov, RemotePiece};
 
-/// Makes functions for the slots of a table. Each is written as the names of
-/// its arguments, which say their types ([`argument`]), and what it does with
-/// them; the slot that takes it checks its signature.
+/// Creates functions for the slots of a table. Each is written as the names of its arguments, which
+/// determine their types ([`argument`]), and a body; the slot that it is assigned to checks the
+/// signature.
 ///
-/// The bodies may use what the application passed: see the safety comment.
+/// The bodies may dereference what the application passed: see the safety comment.
 macro_rules! calls {
     ($(
         fn $name:ident<$object:ident: $bound:ident>(
@@ -53,10 +52,10 @@ macro_rules! argument {
     (count) => { usize };
     (iov) => { *const libc::iovec };
     (ioc) => { *const fabric_abi::fi_ioc };
-    // Its descriptors, one or as many as there are buffers.
+    // Its descriptors: one, or as many as there are buffers.
     (desc) => { *mut std::ffi::c_void };
     (descs) => { *mut *mut std::ffi::c_void };
-    // What the operation is about.
+    // The parameters of the operation.
     (peer) => { fabric_abi::fi_addr_t };
     (tag) => { u64 };
     (ignore) => { u64 };
@@ -75,7 +74,7 @@ macro_rules! argument {
     (resultv) => { *mut fabric_abi::fi_ioc };
     (result_descs) => { *mut *mut std::ffi::c_void };
     (result_count) => { usize };
-    // How, and what to report.
+    // The mode of the operation, and the contents of its completion.
     (data) => { u64 };
     (flags) => { u64 };
     (context) => { *mut std::ffi::c_void };
@@ -83,29 +82,29 @@ macro_rules! argument {
 
 pub(super) use {argument, calls};
 
-/// The return value of a call: what the provider answered, as C returns it, or
-/// the error for which the provider was not asked.
+/// Returns the value of a call: the provider's result in C form, or the error that was found
+/// before.
 #[inline(always)]
 pub(super) fn answer(call: impl FnOnce() -> Result<isize>) -> isize {
     call().unwrap_or_else(|error| posted(Err(error)))
 }
 
-/// What any data call says, whatever it moves.
+/// The common arguments of all data calls.
 pub(super) struct Call {
-    /// The other side.
+    /// The peer.
     pub peer: fi_addr_t,
-    /// Immediate data, where there is any.
+    /// Immediate data, if there is any.
     data: Option<u64>,
     flags: Flags,
-    /// Reported with the completion.
+    /// The context of the completion.
     pub context: *mut c_void,
 }
 
-/// Where the flags of a call come from.
+/// The source of a call's flags.
 enum Flags {
-    /// The call has none: the endpoint's default.
+    /// The call has no flags argument: the endpoint's default applies.
     Plain,
-    /// The call brought these.
+    /// The call's flags argument.
     Given(u64),
     /// An inject call.
     Inject,
@@ -132,7 +131,7 @@ impl Call {
         }
     }
 
-    /// A call with a flags argument, which says whether `data` counts.
+    /// A call with a flags argument, which says whether `data` is valid.
     #[inline(always)]
     pub fn message(peer: fi_addr_t, flags: u64, data: u64, context: *mut c_void) -> Self {
         Call {
@@ -151,13 +150,13 @@ impl Call {
         }
     }
 
-    /// The immediate data, 0 for none.
+    /// Returns the immediate data, 0 for none.
     #[inline(always)]
     pub fn data(&self) -> u64 {
         self.data.unwrap_or(0)
     }
 
-    /// The complete flags of the operation, on an endpoint that adds these.
+    /// Returns all flags of the operation, on an endpoint with these additional flags.
     #[inline(always)]
     pub fn flags(&self, of: &OperationFlags) -> u64 {
         let flags = match self.flags {
@@ -196,8 +195,8 @@ impl Local {
         }
     }
 
-    /// A vector of buffers and their descriptors; `-FI_EINVAL` for more than
-    /// an operation takes.
+    /// A vector of buffers and their descriptors; `-FI_EINVAL` for more than one operation
+    /// supports.
     ///
     /// # Safety
     /// `iov` is null or points to `count` entries of memory that the
@@ -215,7 +214,7 @@ impl Local {
             let desc = if descs.is_null() {
                 Descs::NONE
             } else {
-                // Empty buffers are no pieces.
+                // Empty buffers are omitted from the segments.
                 let pieces = (0..count).filter(|&i| (*iov.add(i)).iov_len != 0);
                 Descs::each(pieces.map(|i| *descs.add(i)))
             };
@@ -224,8 +223,8 @@ impl Local {
     }
 }
 
-/// The remote memory of a message, a piece for each entry; `-FI_EINVAL` for
-/// more than an operation takes, and for an entry that is no piece.
+/// Returns the remote memory of a message, a segment for each entry; `-FI_EINVAL` for more entries
+/// than one operation supports, and for an invalid entry.
 ///
 /// # Safety
 /// `entries` is null or points to `count` entries.

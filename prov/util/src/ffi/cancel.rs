@@ -1,16 +1,15 @@
 //! Blocking calls as cancellation points (pthread_cancel(3)).
 //!
-//! The C library ends a cancelled thread by unwinding its stack from within the system
-//! call that it sleeps in. Rust frames must not be unwound in that way: their destructors
-//! would be skipped, and `extern "C"` functions abort. So no Rust frame is on the stack
-//! while a thread sleeps: the entry points of blocking calls ([`cancellation_point`]) are
-//! assembly loops. Each iteration calls a *round*, a Rust function that looks at the queue
-//! and returns either the result of the call or what to sleep for, and then the loop calls
-//! `ppoll` itself. What rounds remember from one to the next stands in the [`Call`], which
-//! is the loop's stack frame; it has no destructor.
+//! The C library ends a cancelled thread by unwinding its stack from within the system call in
+//! which it sleeps. Rust frames must not be unwound in that way: their destructors would be
+//! skipped, and `extern "C"` functions abort. So no Rust frame is on the stack while a thread
+//! sleeps: the entry points of blocking calls ([`cancellation_point`]) are assembly loops. Each
+//! iteration calls a *round*, a Rust function that checks the queue and returns either the result
+//! of the call or what to sleep for; the loop then calls `ppoll` itself. State that rounds keep is
+//! in the [`Call`], which is the loop's stack frame; it has no destructor.
 //!
-//! A thread that sleeps is counted among the sleepers of its wait object. When it is
-//! cancelled, the unwinder calls the frame's personality routine, which undoes that.
+//! A sleeping thread is counted among the sleepers of its wait object. When it is cancelled, the
+//! unwinder calls the frame's personality routine, which undoes that.
 
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
@@ -21,26 +20,26 @@ use crate::wait::{Pause, Sleeper, Wake};
 #[cfg(not(target_arch = "x86_64"))]
 compile_error!("the entry points of blocking calls are written for x86-64 only");
 
-/// 64-bit words that rounds may keep: the largest state is a blocking read's.
+/// Number of 64-bit words of state for rounds: the largest state is that of a blocking read.
 const KEPT_WORDS: usize = 8;
 
-/// Stack frame of a blocking call.
+/// The stack frame of a blocking call.
 #[repr(C)]
 pub(super) struct Call {
-    /// What the application passed; the upper half is undefined where it is an `int`.
+    /// The application's arguments; the upper half of an `int` is undefined.
     arguments: [*mut c_void; 6],
     fd: libc::pollfd,
     time: libc::timespec,
-    /// Null, or `time`.
+    /// Null, or the address of `time`.
     limit: *const libc::timespec,
-    /// What `ppoll` returned.
+    /// The result of `ppoll`.
     found: c_int,
     stage: Stage,
     /// How the last pause ended, except after [`Stage::Sleeping`].
     woke: Wake,
-    /// Present in [`Stage::Sleeping`].
+    /// Valid in [`Stage::Sleeping`].
     sleeper: MaybeUninit<Sleeper<'static>>,
-    /// Present after [`Stage::New`].
+    /// Valid after [`Stage::New`].
     kept: MaybeUninit<[u64; KEPT_WORDS]>,
     result: isize,
 }
@@ -48,31 +47,31 @@ pub(super) struct Call {
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 enum Stage {
-    /// No round has run. The loop sets it by its number.
+    /// No round has run. The loop writes this value by its number.
     New = 0,
-    /// Rounds run.
+    /// Rounds are running.
     Awake = 1,
     /// The thread is counted as a sleeper and calls `ppoll`.
     Sleeping = 2,
 }
 
-/// What the loop does after a round.
+/// The loop's action after a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(super) enum Next {
-    /// It returns the result.
+    /// Return the result.
     Return = 0,
-    /// It calls `ppoll`, a cancellation point, and then the next round.
+    /// Call `ppoll`, a cancellation point, and then the next round.
     Sleep = 1,
-    /// It ends a cancelled thread, or calls the next round.
+    /// End a cancelled thread, or call the next round.
     Test = 2,
 }
 
 impl Call {
-    /// Runs one round of the call. The first one makes the state with `start`, which may
-    /// instead return the result of the call. Each round ends with `step`, which returns
-    /// the result or what to do until the next one; it is told how the last pause ended,
-    /// and the first time [`Wake::Ready`].
+    /// Runs one round of the call. The first one creates the state with `start`, which may instead
+    /// return the result of the call. Each round ends with `step`, which gets how the last pause
+    /// ended, and at first [`Wake::Ready`]; it returns the result, or what to do until the next
+    /// round.
     ///
     /// # Safety
     /// `call` is the argument of a round of a [`cancellation_point`] all of whose rounds
@@ -133,7 +132,7 @@ impl Call {
         }
     }
 
-    /// Prepares what the loop passes to `ppoll`.
+    /// Prepares the arguments of `ppoll`.
     ///
     /// # Safety
     /// `call` is the argument of a round, and `sleeper` borrows from what lives until the
@@ -161,8 +160,8 @@ impl Call {
         }
     }
 
-    /// Makes a call that does not block a cancellation point: its only round returns the
-    /// result of `body`, after a cancelled thread has been ended.
+    /// Makes a call that does not block a cancellation point: its only round returns the result of
+    /// `body`, after a cancelled thread has been ended.
     ///
     /// # Safety
     /// `call` is the argument of a round of a [`cancellation_point`].
@@ -183,7 +182,7 @@ impl Call {
 }
 
 impl Wake {
-    /// How a sleep ended in which `ppoll` returned `found`. To be called before anything
+    /// Determines how a sleep ended in which `ppoll` returned `found`. To be called before anything
     /// that may set `errno`.
     fn after_poll(found: c_int) -> Self {
         match found {
@@ -197,11 +196,11 @@ impl Wake {
     }
 }
 
-/// Bytes of stack of the loop: the [`Call`], and what aligns the stack pointer to 16 bytes
-/// after the return address.
+/// Stack frame size of the loop in bytes: the [`Call`], and the padding that aligns the stack
+/// pointer to 16 bytes after the return address.
 pub(super) const FRAME: usize = size_of::<Call>().next_multiple_of(16) + 8;
 
-/// Offsets that the loop uses.
+/// Member offsets for the loop.
 pub(super) mod offsets {
     use super::Call;
     use std::mem::offset_of;

@@ -27,13 +27,13 @@ impl<E: Endpoint> Table<E> {
     };
 }
 
-/// The table of an active endpoint.
+/// Returns the table of an active endpoint.
 pub(super) fn active<E: Endpoint>() -> *const fi_ops_cm {
     Table::<E>::CM
 }
 
-/// Writes a name where the caller wants it, cut to the room there is:
-/// `-FI_ETOOSMALL` where it was cut, with the whole length in `length`.
+/// Writes a name to the caller's buffer, truncated to its size: `-FI_ETOOSMALL` if it was
+/// truncated, with the whole length in `length`.
 ///
 /// # Safety
 /// `length` is null or a `size_t`; `room` is null or has that many bytes.
@@ -91,10 +91,10 @@ unsafe extern "C" fn getpeer<E: Endpoint>(
 
 /// `AF_IB`
 const FAMILY_INFINIBAND: u16 = 27;
-/// Bytes of a `struct sockaddr_ib`.
+/// Size of a `struct sockaddr_ib` in bytes.
 const SIZE_INFINIBAND: usize = 48;
 
-/// The bytes of a socket address: as many as its family has.
+/// Returns the bytes of a socket address, as many as its family has.
 ///
 /// # Safety
 /// `addr` is null or a socket address that outlives `'a`.
@@ -145,7 +145,7 @@ unsafe extern "C" fn accept<E: Endpoint>(
     })
 }
 
-/// There are no flags (fi_cm(3)), and nothing is made of any.
+/// No flags are defined (fi_cm(3)), so they are ignored.
 unsafe extern "C" fn shutdown<E: Endpoint>(ep: *mut fid_ep, _: u64) -> c_int {
     // SAFETY: as in `connect`.
     let ep = unsafe { Handle::<EndpointObject<E>>::borrow(ep) };

@@ -1,4 +1,4 @@
-//! Counters as C sees them (fi_cntr(3)).
+//! The C interface of counters (fi_cntr(3)).
 
 mod peer;
 #[cfg(test)]
@@ -23,11 +23,11 @@ use crate::wait::Waitable;
 
 /// A domain on which counters are opened.
 pub trait CntrDomain: Class<Header = fid_domain> {
-    /// What reading a counter drives even before an endpoint or a region binds it.
+    /// Returns what reading a counter drives even before an endpoint or a region is bound to it.
     fn cntr_progress(&self) -> Option<Arc<dyn Progress>>;
 }
 
-/// `fi_ops_domain::cntr_open`
+/// Implements fi_cntr_open(3).
 ///
 /// # Safety
 /// `domain` is an open domain of type `D`; the other pointers are null or as
@@ -43,8 +43,8 @@ pub unsafe extern "C" fn cntr_open<D: CntrDomain>(
         let domain = Handle::<D>::from_c(domain);
         let opened = open(attr.as_ref(), context).inspect(|cntr| {
             if let Some(progress) = domain.cntr_progress() {
-                // Nothing counts in it yet. Endpoints and regions see to it that who
-                // sleeps wakes.
+                // Nothing is counted in it at this point. Endpoints and regions add their
+                // transports so that sleeping threads are woken.
                 cntr.add_unwatched_source(progress);
             }
             cntr.keep_open(Use::of(&domain).any());
@@ -183,7 +183,7 @@ unsafe extern "C" fn wait_round(call: *mut Call) -> Next {
     }
 }
 
-/// No counter of this library was made for access from a device.
+/// The counters of this library are not accessible from a device.
 unsafe extern "C" fn export_xpu(_: *mut fid_cntr, _: u64, _: *mut fid_xpu_cntr) -> c_int {
     Errno::ENOSYS.to_c()
 }

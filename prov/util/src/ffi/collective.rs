@@ -1,8 +1,9 @@
-//! fi_collective(3): groups and the operations of their members.
+//! fi_collective(3): groups, and the operations of their members.
 //!
-//! An endpoint has them in one of two ways. A provider of collective operations implements [`Endpoint::collective`]
-//! and [`Endpoint::join`]. Any other endpoint that is opened with `FI_COLLECTIVE` passes the calls on to an endpoint of
-//! such a provider, which transfers over it ([`owner`]).
+//! An endpoint has them in one of two ways. A provider of collective operations implements
+//! [`Endpoint::collective`] and [`Endpoint::join`]. Any other endpoint that is opened with
+//! `FI_COLLECTIVE` forwards the calls to an endpoint of such a provider, which transfers over it
+//! ([`owner`]).
 
 pub(super) mod owner;
 
@@ -23,7 +24,7 @@ use crate::collective::{self, Collective, Join, Kind, Place, RESERVED_TAG, exten
 use crate::endpoint::Endpoint;
 use crate::errno::{Errno, Result};
 
-/// The table of an endpoint.
+/// Returns the table of an endpoint.
 pub(super) fn table<E: Endpoint>(has_collectives: bool) -> *const fi_ops_collective {
     match has_collectives {
         true => Table::<E>::COLLECTIVE,
@@ -50,8 +51,8 @@ impl<E: Endpoint> Table<E> {
     };
 }
 
-/// Tagged messages of an endpoint with collective operations: a receive of the application's matches no message of
-/// these, whatever bits of tags it ignores.
+/// Returns the table for tagged messages of an endpoint with collective operations: a receive of
+/// the application matches no message of these operations, whatever tag bits it ignores.
 pub(super) fn tagged_table<E: Endpoint>() -> *const fi_ops_tagged {
     Table::<E>::TAGGED
 }
@@ -144,8 +145,8 @@ unsafe extern "C" fn recvmsg<E: Endpoint>(
     }
 }
 
-/// Makes the functions of the table: each passes its arguments on where a peer has the operations, or does what its
-/// body says.
+/// Creates the functions of the table: each forwards its arguments if a peer has the operations,
+/// otherwise it executes its body.
 macro_rules! operations {
     ($(fn $name:ident($this:ident; $($argument:ident: $type:ty),* $(,)?) $body:block)*) => {
         $(
@@ -170,7 +171,7 @@ macro_rules! operations {
     };
 }
 
-/// What the calls have in common.
+/// The common arguments of the calls.
 struct Call {
     operation: fi_collective_op,
     group: fi_addr_t,
@@ -183,9 +184,9 @@ struct Call {
 
 /// The memory of a call.
 enum Given {
-    /// Where it begins: each call says itself how much there is.
+    /// The start of the memory; each call has its own length argument.
     At(*const c_void, *mut c_void),
-    /// Vectors, as long as they say.
+    /// Vectors, which contain their lengths.
     Vectors(Elements, Elements),
 }
 
@@ -285,7 +286,7 @@ operations! {
             flags,
             context: msg.context,
         };
-        // A broadcast has one buffer, which is the message's.
+        // A broadcast has one buffer, which is in the message structure.
         let memory = match kind {
             Kind::Broadcast { .. } => Given::Vectors(Elements::NONE, input),
             _ => Given::Vectors(input, result),
@@ -307,7 +308,7 @@ impl Call {
         }
     }
 
-    /// The member's view of it, in which no elements are counted yet, and the operation.
+    /// Returns the member's view of the operation, with no elements counted, and the operation.
     fn place<E: Endpoint>(&self, ep: &E) -> Result<(Kind, Place, Option<Datatype>, Option<Op>)> {
         let found = ep.group(self.group, self.root)?;
         let kind = Kind::of(self.operation, found.root).ok_or(Errno::EINVAL)?;
@@ -334,7 +335,7 @@ impl Elements {
         count: 0,
     };
 
-    /// The memory, for elements of this size, and how many there are.
+    /// Returns the memory, for elements of this size, and the number of elements.
     ///
     /// # Safety
     /// The entries are as many as it says, and name memory that the application lends.
@@ -346,7 +347,7 @@ impl Elements {
     }
 }
 
-/// Memory of `elements` that begins at `base`.
+/// Returns the memory of `elements` elements at `base`.
 ///
 /// # Safety
 /// The application lends as many.
@@ -424,7 +425,8 @@ fn post<E: Endpoint>(
     (input, output): (AppIov, AppIov),
     call: &Call,
 ) -> Result<isize> {
-    // The peer's queue does not know which operations the application has selected: the owner's flags come along.
+    // The peer's queue does not know which operations the application has selected, so the owner's
+    // flags are passed.
     Ok(posted(this.to_move()?.collective(&Collective {
         kind,
         group: call.group,
@@ -438,7 +440,7 @@ fn post<E: Endpoint>(
     })))
 }
 
-/// `fi_ops_cm::join`: of a collective group.
+/// Implements fi_join_collective(3), as `fi_ops_cm::join`.
 ///
 /// # Safety
 /// As fi_collective(3) asks; `ep` is an open endpoint of `E`.
@@ -512,9 +514,10 @@ fn joined<E: Endpoint>(
     Ok(group)
 }
 
-/// What tells the group apart, which all of its members find for themselves: a hash of its addresses, in order.
+/// Computes the identity of the group, which all members compute independently: a hash of its
+/// addresses, in order.
 fn identity(av: &Av, members: &[fi_addr_t], key: &[u8]) -> Result<u64> {
-    // Processes must agree: the hash has no key.
+    // All processes must get the same result, so the hash has no secret key.
     let mut hash = std::hash::DefaultHasher::new();
     hash.write(key);
     for member in members {
@@ -526,7 +529,8 @@ fn identity(av: &Av, members: &[fi_addr_t], key: &[u8]) -> Result<u64> {
     Ok(hash.finish())
 }
 
-/// A group that an endpoint has joined. It keeps the endpoint's memory, and does not keep the endpoint open.
+/// A group that an endpoint has joined. It keeps the endpoint's memory, but does not keep the
+/// endpoint open.
 pub(super) struct Group<E: Endpoint> {
     endpoint: Handle<EndpointObject<E>>,
     address: fi_addr_t,
@@ -551,7 +555,7 @@ impl<E: Endpoint> Class for Group<E> {
     }
 }
 
-/// `fi_ops_domain::query_collective`, of a domain that has them or not.
+/// Implements fi_query_collective(3), for a domain with or without collective operations.
 ///
 /// # Safety
 /// `attr` is null or a `struct fi_collective_attr`.

@@ -1,4 +1,4 @@
-//! Completion queues as C sees them (fi_cq(3)).
+//! The C interface of completion queues (fi_cq(3)).
 
 mod error;
 mod peer;
@@ -23,28 +23,28 @@ use crate::errno::{Errno, Result};
 use crate::sync::LockKind;
 use crate::wait::Waitable;
 
-/// A domain that has completion queues.
+/// A domain with completion queues.
 pub trait CqDomain: Class<Header = fid_domain> {
-    /// What its queues have in common.
+    /// Returns the common attributes of its queues.
     fn cq_traits(&self) -> CqTraits;
 }
 
-/// The attributes of a domain that its completion queues depend on.
+/// The attributes of a domain that determine those of its completion queues.
 #[derive(Clone, Copy, Debug)]
 pub struct CqTraits {
-    /// Whether threads may meet at a queue.
+    /// The kind of lock that a queue needs.
     pub lock: LockKind,
     /// Whether endpoints report sources (`FI_SOURCE`).
     pub with_sources: bool,
     /// Interface version of the application.
     pub api_version: u32,
-    /// Texts of the provider's own error numbers.
+    /// Texts of the provider's error numbers.
     pub error_text: ErrorTexts,
-    /// Where to log.
+    /// The log target.
     pub target: &'static str,
 }
 
-/// `fi_ops_domain::cq_open`
+/// Implements fi_cq_open(3).
 ///
 /// # Safety
 /// `domain` is an open domain of type `D`; the other pointers are null or as
@@ -163,10 +163,10 @@ impl Class for Cq {
     }
 }
 
-/// Where the application wants its completions.
+/// The application's buffers for completions.
 struct Destination {
     entries: *mut u8,
-    /// Null where it wants none.
+    /// Null if it does not ask for sources.
     sources: *mut fi_addr_t,
     entry_size: usize,
     with_sources: bool,
@@ -183,9 +183,8 @@ impl Destination {
         }
     }
 
-    /// # Safety
-    /// There is room for as many entries as all calls together bring, and, if
-    /// it is not null, for as many sources.
+    /// # Safety There is room for as many entries as all calls together write, and, unless it is
+    /// null, for as many sources.
     #[inline(always)]
     unsafe fn put(&mut self, completion: &Completion) {
         // SAFETY: the caller vouches for the room.
@@ -214,8 +213,7 @@ impl Destination {
     }
 }
 
-/// Writes a completion as an entry of the format that has this size
-/// ([`Cq::entry_size`]).
+/// Writes a completion as an entry of the format with this size ([`Cq::entry_size`]).
 ///
 /// # Safety
 /// There is room for it at `place`, which may be any address.
@@ -223,7 +221,7 @@ impl Destination {
 unsafe fn put(place: *mut u8, size: usize, completion: &Completion) {
     // SAFETY: the caller vouches for the room.
     unsafe {
-        // Most frequent first: a table to jump by takes longer.
+        // Most frequent format first: comparisons are faster than a jump table.
         if size >= size_of::<fi_cq_tagged_entry>() {
             put_entry::<fi_cq_tagged_entry>(place, completion);
         } else if size >= size_of::<fi_cq_data_entry>() {
@@ -261,7 +259,7 @@ unsafe extern "C" fn read(cq: *mut fid_cq, buf: *mut c_void, count: usize) -> is
     }
 }
 
-/// Apart from `read`, which so has no registers to save.
+/// Separate from `read`, which therefore saves no registers.
 #[inline(never)]
 unsafe extern "C" fn drive_and_read(cq: *mut fid_cq, buf: *mut c_void, count: usize) -> isize {
     // SAFETY: the table that holds `read` belongs to queues.
@@ -289,7 +287,7 @@ unsafe fn take_at_once(cq: *mut fid_cq, buf: *mut c_void, count: usize) -> isize
     unsafe { take_single(cq, buf, count) }
 }
 
-/// Apart from `read` for the same reason.
+/// Separate from `read` for the same reason.
 #[inline(never)]
 unsafe extern "C" fn take_single(cq: *mut fid_cq, buf: *mut c_void, count: usize) -> isize {
     // SAFETY: the table that holds `read` belongs to queues.
@@ -303,14 +301,14 @@ unsafe extern "C" fn take_single(cq: *mut fid_cq, buf: *mut c_void, count: usize
     unsafe { take_any(cq, buf, count) }
 }
 
-/// Apart from `read` for the same reason.
+/// Separate from `read` for the same reason.
 #[inline(never)]
 unsafe extern "C" fn read_any(cq: *mut fid_cq, buf: *mut c_void, count: usize) -> isize {
     // SAFETY: the conditions of `read`, with no sources asked for.
     unsafe { readfrom(cq, buf, count, ptr::null_mut()) }
 }
 
-/// Apart from `read` for the same reason.
+/// Separate from `read` for the same reason.
 #[inline(never)]
 unsafe extern "C" fn take_any(cq: *mut fid_cq, buf: *mut c_void, count: usize) -> isize {
     // SAFETY: the table that holds `read` belongs to queues.
@@ -425,13 +423,12 @@ unsafe extern "C" fn signal(cq: *mut fid_cq) -> c_int {
     status(unsafe { Handle::<Cq>::borrow(cq) }.signal())
 }
 
-/// No queue of this library was made for access from a device.
+/// The queues of this library are not accessible from a device.
 unsafe extern "C" fn export_xpu(_: *mut fid_cq, _: u64, _: *mut fid_xpu_cq) -> c_int {
     Errno::ENOSYS.to_c()
 }
 
-/// The text of an error number of either sign, copied to `buf` where there is
-/// one.
+/// Returns the text of an error number of either sign, and copies it to `buf`, if that is not null.
 ///
 /// # Safety
 /// `buf` is null or has room for `len` bytes.
@@ -440,7 +437,7 @@ pub(super) unsafe fn error_text(number: c_int, buf: *mut c_char, len: usize) -> 
     unsafe { copy_text(crate::services::strerror(number.saturating_abs()), buf, len) }
 }
 
-/// A text, copied to `buf` where there is one.
+/// Returns a text, and copies it to `buf`, if that is not null.
 ///
 /// # Safety
 /// Those of [`error_text`].

@@ -1,4 +1,4 @@
-//! fi_domain(3): domains, and what is opened on them.
+//! fi_domain(3): domains, and the objects that are opened in them.
 
 mod peer;
 
@@ -29,7 +29,7 @@ use crate::marshal::info;
 use crate::mr::MrTable;
 use crate::progress::Progress;
 
-/// A domain as C sees it.
+/// The C object of a domain.
 pub struct DomainObject<D: Domain> {
     domain: D,
     name: String,
@@ -39,10 +39,9 @@ pub struct DomainObject<D: Domain> {
     addr_format: u32,
     api_version: u32,
     offers: Arc<Offers>,
-    /// Size of authorization keys where the domain takes them from its
-    /// address vectors.
+    /// Size of authorization keys, if the domain takes them from its address vectors.
     auth_key_size: Option<usize>,
-    /// For events of the domain (`fi_domain_bind`).
+    /// The queue for events of the domain (fi_domain_bind(3)).
     eq: Mutex<Option<Use<Eq>>>,
 }
 
@@ -62,22 +61,22 @@ impl<D: Domain> DomainObject<D> {
         }
     }
 
-    /// `fi_domain_attr::threading`
+    /// Returns `fi_domain_attr::threading`.
     pub fn threading(&self) -> u32 {
         self.threading
     }
 
-    /// `fi_info::addr_format`
+    /// Returns `fi_info::addr_format`.
     pub fn addr_format(&self) -> u32 {
         self.addr_format
     }
 
-    /// The interface version that the application asked for.
+    /// Returns the interface version that the application asked for.
     pub fn api_version(&self) -> u32 {
         self.api_version
     }
 
-    /// The event queue that the domain reports to.
+    /// Returns the event queue of the domain.
     pub fn eq(&self) -> Option<Use<Eq>> {
         self.eq
             .lock()
@@ -276,8 +275,8 @@ unsafe extern "C" fn srx_ctx<D: Domain>(
                 .map(SharedReceiveObject::of_peer)
                 .map(|object| Handle::new(object, ptr::null_mut(), vec![parent]))
         } else {
-            // Where the attributes are beyond what the domain has, which the log says, the
-            // context has what there is.
+            // Attributes that exceed the domain's are logged, and the context is opened with what
+            // the domain supports.
             let _ = domain.offers.admit_receive(&attr);
             let size = attr.size.min(domain.offers.largest_rx_size());
             let offered = domain.offers.caps();

@@ -1,7 +1,6 @@
-//! Active endpoints: objects, aliases and control. What is bound to them is in
-//! `binding`, shared receive contexts are in `shared`, and what both have in
-//! common, such as options, in `receiver`. The data calls are in `msg`, `tagged`,
-//! `rma` and `atomic`.
+//! Active endpoints: objects, aliases and control. `binding` contains their bindings, `shared` the
+//! shared receive contexts, and `receiver` what both have in common, such as options. The data
+//! calls are in `msg`, `tagged`, `rma` and `atomic`.
 
 mod binding;
 mod early;
@@ -35,18 +34,18 @@ use crate::process::Process;
 use crate::progress::Progress;
 use crate::request::Receive;
 
-/// An endpoint as C sees it: the provider's endpoint, or one of the aliases of
-/// it, with the flags of operations posted through this object.
+/// The C object of an endpoint: the provider's endpoint, or an alias of it, with the flags of
+/// operations that are posted through this object.
 pub struct EndpointObject<E: Endpoint> {
     opened: Arc<Opened<E>>,
-    /// An alias keeps the object it was made from open and closes nothing.
+    /// An alias keeps the original object open, and closes nothing.
     is_alias: bool,
-    /// Those that it was opened with.
+    /// The capabilities that it was opened with.
     caps: u64,
     limits: Limits,
-    /// A child of fork(2) moves no data through what it inherited.
+    /// The process that opened it: a forked child moves no data through inherited endpoints.
     process: Process,
-    /// Bytes that an inject call takes.
+    /// `inject_size` in bytes.
     pub(super) inject_size: usize,
     /// Flags of transmits.
     pub(super) tx: OperationFlags,
@@ -54,32 +53,32 @@ pub struct EndpointObject<E: Endpoint> {
     pub(super) rx: OperationFlags,
 }
 
-/// What an endpoint and its aliases share.
+/// The state that an endpoint and its aliases share.
 struct Opened<E: Endpoint> {
     endpoint: E,
-    /// Whether receives are to come from a shared context
-    /// (`FI_SHARED_CONTEXT`).
+    /// Whether receives come from a shared context (`FI_SHARED_CONTEXT`).
     shares_receives: bool,
-    /// Whether it is connected, which its event queue tells of.
+    /// Whether it is connected, which its event queue reports.
     is_connected: bool,
     stage: Mutex<Stage<E>>,
-    /// What is needed to open a peer for collective operations; none for endpoints that have none, or have their own.
+    /// What is needed to open a peer for collective operations; `None` for endpoints without such
+    /// operations or with their own.
     offload: Option<Offload>,
     /// That peer, once the endpoint is enabled.
     collectives: Mutex<Option<Arc<Collectives>>>,
 }
 
-/// What a peer for collective operations is opened with.
+/// The arguments for opening a peer for collective operations.
 pub struct Offload {
     pub(super) info: Info,
     pub(super) domain: FidRef,
     pub(super) api_version: u32,
 }
 
-/// How far an endpoint has come.
+/// The stage of an endpoint's life.
 enum Stage<E: Endpoint> {
     New(New<E::SharedReceive>),
-    /// It is driven by reads of what it is bound to.
+    /// Reads of the bound objects drive it.
     Enabled(Bindings<E::SharedReceive>, Arc<dyn Progress>),
     Closed,
 }
@@ -88,22 +87,22 @@ enum Stage<E: Endpoint> {
 struct New<S: SharedReceive> {
     bindings: Bindings<S>,
     receives: EarlyReceives,
-    /// Whether `fi_enable` was called, and waits for the shared receive context.
+    /// Whether fi_enable(3) was called and waits for the shared receive context.
     is_wanted: bool,
 }
 
-/// How an endpoint that shares receives is enabled.
+/// When an endpoint with shared receives is enabled.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Haste {
-    /// As soon as its shared context is bound, if it is connected, as it moves nothing
+    /// As soon as its shared context is bound, if it is a connected endpoint, which moves no data
     /// before.
     Patient,
-    /// Now: it is about to be connected.
+    /// Immediately, because it is about to be connected.
     Prompt,
 }
 
 impl<E: Endpoint> EndpointObject<E> {
-    /// The object of a new endpoint with these attributes.
+    /// Creates the object of a new endpoint with these attributes.
     pub fn open(
         endpoint: E,
         info: &Info,
@@ -136,8 +135,8 @@ impl<E: Endpoint> EndpointObject<E> {
         Handle::new(object, context, vec![domain])
     }
 
-    /// The endpoint, to connect it or to move data: `-FI_EOPBADSTATE` in a child of
-    /// the process that opened it.
+    /// Returns the endpoint for connecting or moving data: `-FI_EOPBADSTATE` in a child of the
+    /// process that opened it.
     #[inline(always)]
     pub(super) fn to_move(&self) -> Result<&E> {
         match self.process.is_noted() {
@@ -146,17 +145,18 @@ impl<E: Endpoint> EndpointObject<E> {
         }
     }
 
-    /// Whether what is bound is looked at closely, and event queues are kept: groups that are joined report to them.
+    /// Returns whether bindings are checked strictly and event queues are kept: joined groups
+    /// report to them.
     fn is_strict(&self) -> bool {
         E::IS_STRICT || self.has_collectives()
     }
 
-    /// Whether it was opened for collective operations.
+    /// Returns whether it was opened for collective operations.
     fn has_collectives(&self) -> bool {
         self.caps & FI_COLLECTIVE != 0
     }
 
-    /// What there is of atomic operations.
+    /// Returns the supported atomic operations.
     pub(super) fn atomics(&self) -> Offered {
         self.limits.atomic
     }
@@ -186,13 +186,13 @@ impl<E: Endpoint> EndpointObject<E> {
         Ok(Handle::new(alias, context, vec![Use::of(this).any()]))
     }
 
-    /// `fi_enable`. Once enabled, an endpoint stays so.
+    /// Implements fi_enable(3). An enabled endpoint stays enabled.
     fn enable(this: &Handle<Self>) -> Result {
         this.to_move()?;
         Self::enable_in(this, &mut this.stage(), Haste::Patient)
     }
 
-    /// What connecting does first (fi_cm(3)).
+    /// Enables the endpoint before it is connected (fi_cm(3)).
     pub(super) fn enable_to_connect(this: &Handle<Self>) -> Result {
         this.to_move()?;
         Self::enable_in(this, &mut this.stage(), Haste::Prompt)
@@ -205,7 +205,7 @@ impl<E: Endpoint> EndpointObject<E> {
             Stage::Closed => return Err(Errno::EOPBADSTATE),
         };
         let opened = &this.opened;
-        // What connects without a queue is told of the connection alone.
+        // An endpoint that connects without a queue reports only the connection.
         if let Haste::Patient = haste {
             new.bindings.check(this.caps)?;
         }
@@ -237,7 +237,7 @@ impl<E: Endpoint> EndpointObject<E> {
         added
     }
 
-    /// `fi_ep_bind` of an enabled endpoint: what it is bound to from now on.
+    /// Implements fi_ep_bind(3) for an enabled endpoint.
     fn rebind(
         this: &Handle<Self>,
         before: &Bindings<E::SharedReceive>,
@@ -266,20 +266,21 @@ impl<E: Endpoint> EndpointObject<E> {
         Ok(after)
     }
 
-    /// A receive that the endpoint does not take: it waits for `fi_enable`.
+    /// Handles a receive that the endpoint refuses before it is enabled: it is queued until
+    /// fi_enable(3).
     #[cold]
     #[inline(never)]
     fn receive_early(&self, receive: &Receive) -> Result {
         let endpoint = &self.opened.endpoint;
         match &mut *self.stage() {
             Stage::New(new) => new.receives.post(receive, endpoint.receive_size()),
-            // Another thread may have enabled it meanwhile.
+            // Another thread may have enabled it in the meantime.
             Stage::Enabled(..) => endpoint.receive(receive),
             Stage::Closed => Err(Errno::EOPBADSTATE),
         }
     }
 
-    /// Opens the peer that has the collective operations of the endpoint, if it is to have any.
+    /// Opens the peer for the collective operations of the endpoint, if it has any.
     fn open_peer(
         &self,
         ep: *mut fid_ep,
@@ -298,12 +299,12 @@ impl<E: Endpoint> EndpointObject<E> {
         peer.map(|peer| Some(Arc::new(peer)))
     }
 
-    /// The peer that has the endpoint's collective operations.
+    /// Returns the peer for the endpoint's collective operations.
     pub(in crate::ffi) fn collectives(&self) -> Option<Arc<Collectives>> {
         self.opened.collectives().clone()
     }
 
-    /// The flags of operations in a direction.
+    /// Returns the flags of operations in a direction.
     fn operation_flags(&self, direction: u64) -> &OperationFlags {
         match direction {
             FI_RECV => &self.rx,
@@ -364,7 +365,7 @@ impl<E: Endpoint> Class for EndpointObject<E> {
                 eq.forget(this.fid());
             }
         }
-        // It has memory that messages were received into, which have ended.
+        // The peer owns buffers of receives, which have ended.
         this.opened.collectives().take();
         Ok(())
     }

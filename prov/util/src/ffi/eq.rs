@@ -1,4 +1,4 @@
-//! Event queues as C sees them (fi_eq(3)).
+//! The C interface of event queues (fi_eq(3)).
 
 mod peer;
 #[cfg(test)]
@@ -19,7 +19,7 @@ use crate::eq::{Eq, Event, EventBody};
 use crate::errno::{Errno, Result};
 use crate::wait::Waitable;
 
-/// `fi_ops_fabric::eq_open`
+/// Implements fi_eq_open(3).
 ///
 /// # Safety
 /// `fabric` is an open fabric of type `F`; the other pointers are null or as
@@ -33,7 +33,7 @@ pub unsafe extern "C" fn eq_open<F: Class<Header = fid_fabric>>(
     // SAFETY: the caller vouches for the pointers.
     unsafe {
         let fabric = Handle::<F>::from_c(fabric);
-        // Every fabric's structure says for which version it was opened.
+        // Every fabric structure contains the version that it was opened for.
         let opened = open(attr.as_ref(), (*fabric.as_c()).api_version, context);
         deliver(
             eq,
@@ -144,7 +144,7 @@ unsafe fn put(event: &Event, kind: *mut u32, buf: *mut c_void, room: usize) {
     }
 }
 
-/// Flags but `FI_PEEK` have no meaning here or in `sread`, and are ignored.
+/// Flags other than `FI_PEEK` have no meaning here or in `sread`, and are ignored.
 unsafe extern "C" fn read(
     eq: *mut fid_eq,
     event: *mut u32,
@@ -218,8 +218,8 @@ unsafe extern "C" fn readerr(eq: *mut fid_eq, buf: *mut fi_eq_err_entry, flags: 
     size_of::<fi_eq_err_entry>() as isize
 }
 
-/// No flag changes what is written: all are ignored. Peers that do collective
-/// operations pass `FI_COLLECTIVE`.
+/// Flags do not change what is written, and are ignored. Peers for collective operations pass
+/// `FI_COLLECTIVE`.
 unsafe extern "C" fn write(
     eq: *mut fid_eq,
     event: u32,
@@ -241,7 +241,7 @@ unsafe extern "C" fn write(
     })
 }
 
-/// A copy, if there is memory for one.
+/// Returns a copy, if there is memory for one.
 fn copy(bytes: &[u8]) -> Result<Vec<u8>> {
     let mut copy = Vec::new();
     copy.try_reserve_exact(bytes.len())

@@ -16,15 +16,14 @@ use super::provider::Entered;
 use crate::logging::{SUBSYSTEMS, origin};
 use crate::marshal::layout::{self, Layout};
 
-/// The provider for the library that loads it, with a logger in place
-/// (`fi_prov_ini`).
+/// Returns the provider for the library that loads it, after installing a logger (`fi_prov_ini`).
 pub fn start<P: Entered>() -> *mut fi_provider {
     static LOGGER: LibraryLog = LibraryLog(AtomicPtr::new(null_mut()));
     LOGGER.0.store(P::entry().as_c(), Ordering::Release);
-    // There is nobody else in this library to set one.
+    // No other code in this library sets a logger.
     if log::set_logger(&LOGGER).is_ok() {
-        // What is wanted may change, when an application takes over the log:
-        // the library is asked about each record.
+        // The log level may change when an application takes over the log, so the library is asked
+        // for each record.
         log::set_max_level(LevelFilter::Trace);
     }
     crate::collective::is_external();
@@ -32,9 +31,9 @@ pub fn start<P: Entered>() -> *mut fi_provider {
     P::entry().start()
 }
 
-/// The layout of `fi_info` in the library that this one is bound to, which may
-/// be older or newer. Its interface version does not tell: libraries that are
-/// under development have the one of the last release.
+/// Returns the layout of `fi_info` in the library that this one is bound to, which may be older or
+/// newer. Its interface version is no indication: libraries under development report that of the
+/// last release.
 fn library_layout() -> &'static Layout {
     const LAYOUTS: [(&CStr, &Layout); 4] = [
         (c"FABRIC_1.10", &layout::CURRENT),
@@ -51,8 +50,8 @@ fn library_layout() -> &'static Layout {
     LAYOUTS
         .into_iter()
         .find(|(version, _)| has(version))
-        // Without fi_tostr_r(3), which is younger than this one, the provider
-        // could not have been loaded.
+        // Without fi_tostr_r(3), which is newer than this layout, the provider could not have been
+        // loaded.
         .map_or(&layout::ABI_1_3, |(_, layout)| layout)
 }
 
@@ -97,8 +96,8 @@ impl Log for LibraryLog {
     fn flush(&self) {}
 }
 
-/// What the C interface calls a level. It has no errors, and its trace comes
-/// before information, which is another thing than the `log` crate's.
+/// Converts a level to that of the C interface, which has no errors, and whose trace level precedes
+/// information, unlike that of the `log` crate.
 fn level(level: log::Level) -> fi_log_level {
     match level {
         log::Level::Error | log::Level::Warn => FI_LOG_WARN,
@@ -107,7 +106,7 @@ fn level(level: log::Level) -> fi_log_level {
     }
 }
 
-/// The subsystem of a record's target.
+/// Returns the subsystem of a record's target.
 fn subsystem(target: &str) -> fi_log_subsys {
     let (_, name) = origin(target);
     let index = SUBSYSTEMS.iter().position(|&subsystem| subsystem == name);

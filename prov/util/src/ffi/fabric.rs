@@ -1,4 +1,4 @@
-//! fi_fabric(3): fabrics, from which everything else is opened.
+//! fi_fabric(3): fabrics, from which all other objects are opened.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -15,7 +15,7 @@ use crate::domain::Fabric;
 use crate::errno::{Errno, Result};
 use crate::marshal::info;
 
-/// A fabric as C sees it.
+/// The C object of a fabric.
 pub struct FabricObject<F: Fabric> {
     fabric: F,
     api_version: u32,
@@ -23,7 +23,7 @@ pub struct FabricObject<F: Fabric> {
 }
 
 impl<F: Fabric> FabricObject<F> {
-    /// Hands a new fabric to the application (`fi_provider::fabric`).
+    /// Delivers a new fabric to the application (`fi_provider::fabric`).
     ///
     /// # Safety
     /// `place` is null or may be written.
@@ -45,7 +45,7 @@ impl<F: Fabric> FabricObject<F> {
         unsafe { deliver(place, made) }
     }
 
-    /// The interface version that the application asked for.
+    /// Returns the interface version that the application asked for.
     pub fn api_version(&self) -> u32 {
         self.api_version
     }
@@ -148,7 +148,7 @@ unsafe extern "C" fn passive_ep<F: Fabric>(
     unsafe {
         let fabric = Handle::<FabricObject<F>>::from_c(fabric);
         let made = info::info(info, fabric.api_version).and_then(|info| {
-            // Listening is for connections.
+            // Only connected endpoints can listen.
             if info.ep.ep_type != FI_EP_MSG {
                 return Err(Errno::EINVAL);
             }

@@ -1,4 +1,4 @@
-//! `fi_provider::getinfo`: fi_getinfo(3) between C and a provider.
+//! `fi_provider::getinfo`: fi_getinfo(3) between the C interface and a provider.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -9,7 +9,7 @@ use crate::attr::{Info, Request};
 use crate::errno::{Errno, Result};
 use crate::marshal::info;
 
-/// The arguments of fi_getinfo(3) as C passes them.
+/// The arguments of fi_getinfo(3) in C form.
 #[derive(Clone, Copy)]
 pub(super) struct Arguments {
     pub version: u32,
@@ -20,8 +20,8 @@ pub(super) struct Arguments {
     pub list: *mut *mut fi_info,
 }
 
-/// Hands over what `getinfo`, of the provider `name`, answers. `target` is where
-/// it says why something does not fit.
+/// Delivers the result of `getinfo` of the provider `name`. `target` is the log target for
+/// mismatches.
 ///
 /// # Safety
 /// Pointers that are not null are as fi_getinfo(3) demands, and `hints` have
@@ -55,8 +55,8 @@ pub(super) unsafe fn answer(
     }
 }
 
-/// A name that is the provider's own is for the library to enter: it takes one
-/// that stands there for that of a provider below, and puts both in a row.
+/// Removes a provider name that is the provider's own, which the library enters itself: it would
+/// interpret an entered name as that of a provider below, and concatenate both.
 fn leave_out(info: &mut Info, name: &CStr) {
     let entered = info.fabric.prov_name.as_deref();
     if entered.is_some_and(|entered| entered.as_bytes() == name.to_bytes()) {

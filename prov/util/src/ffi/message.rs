@@ -1,4 +1,4 @@
-//! The calls of fi_msg(3) and fi_tagged(3), which differ in their tags alone.
+//! The calls of fi_msg(3) and fi_tagged(3), which differ only in their tags.
 
 use fabric_abi::{FI_MULTI_RECV, FI_TAGGED_MULTI_RECV, fid_ep};
 
@@ -9,9 +9,8 @@ use crate::endpoint::Endpoint;
 use crate::errno::Result;
 use crate::request::{ONE_MESSAGE, Receive, Select, Tag, Transmit};
 
-/// The functions of one of the two interfaces, and its tables: `send` has the
-/// arguments that sends have for their tag, `receive` those that receives have,
-/// each with what they mean.
+/// Creates the functions and tables of one of the two interfaces. `send` lists the tag arguments of
+/// sends, and `receive` those of receives, each with their meaning.
 macro_rules! interface {
     (
         $kind:ident: $table:ident, $message:ident, $missing:ident,
@@ -52,7 +51,7 @@ macro_rules! interface {
             };
         }
 
-        /// The table of an endpoint of a provider with these capabilities.
+        /// Returns the table of an endpoint of a provider with these capabilities.
         pub(super) fn table<E: Endpoint>(caps: u64) -> *const $table {
             match caps & $kind {
                 0 => &raw const missing::$missing,
@@ -60,7 +59,8 @@ macro_rules! interface {
             }
         }
 
-        /// The table of what only receives, of a provider with these capabilities.
+        /// Returns the table of an object that only receives, of a provider with these
+        /// capabilities.
         pub(super) fn receive_table<R: Receiver>(caps: u64) -> *const $table {
             match caps & $kind {
                 0 => &raw const missing::$missing,
@@ -139,8 +139,8 @@ pub(super) unsafe fn receive<R: Receiver>(
 ) -> Result<isize> {
     // SAFETY: the caller vouches for the object.
     let receiver = unsafe { Handle::<R>::borrow(ep) };
-    // Most wait after a few instructions, done here, where the request is known.
-    // Each way has a request of its own: the first is never written to memory.
+    // Most receives are queued in a few instructions, inlined here, where the request is known. The
+    // fast and the slow path build separate requests, so that the former's stays in registers.
     let request = || Receive {
         select,
         buffers: local.buffers,
@@ -153,7 +153,7 @@ pub(super) unsafe fn receive<R: Receiver>(
         return Ok(0);
     }
     let mut receive = request();
-    // Without `FI_TAGGED_MULTI_RECV` tagged messages have a buffer each.
+    // Without `FI_TAGGED_MULTI_RECV`, each buffer takes one tagged message.
     if matches!(select, Select::Tagged { .. })
         && receive.flags & FI_MULTI_RECV != 0
         && receiver.caps() & FI_TAGGED_MULTI_RECV == 0

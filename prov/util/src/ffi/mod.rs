@@ -1,9 +1,10 @@
-//! The seam between C and Rust: nothing but this room, the object model, [`marshal`](crate::marshal) and, for other
-//! providers' objects, [`below`](crate::below) dereferences an application's pointer or a `fid`.
+//! The seam between C and Rust (FFI boundary): only this room, the object model,
+//! [`marshal`](crate::marshal) and, for other providers' objects, [`below`](crate::below)
+//! dereference an application's pointer or a `fid`.
 //!
-//! A call arrives at an `extern "C"` function of a table, which turns its
-//! arguments into types, calls a method of a trait or of a toolkit object, and
-//! turns the result into the call's return value.
+//! A call arrives at an `extern "C"` function of a table. The function converts its arguments to
+//! types, calls a method of a trait or of a toolkit object, and converts the result to the call's
+//! return value.
 
 mod atomic;
 pub mod av;
@@ -45,7 +46,7 @@ use std::ffi::c_int;
 
 use crate::errno::{Errno, Result};
 
-/// The return value of a data call that succeeds with 0.
+/// Converts the result of a data call that returns 0 for success.
 #[inline(always)]
 pub fn posted(outcome: Result) -> isize {
     match outcome {
@@ -54,7 +55,7 @@ pub fn posted(outcome: Result) -> isize {
     }
 }
 
-/// The return value of a call that succeeds with a count.
+/// Converts the result of a call that returns a count.
 #[inline(always)]
 pub fn count(outcome: Result<usize>) -> isize {
     match outcome {
@@ -63,8 +64,7 @@ pub fn count(outcome: Result<usize>) -> isize {
     }
 }
 
-/// Stores a new object where the application wants it; `-FI_EINVAL` where it
-/// gave no place.
+/// Stores a new object in the application's variable; `-FI_EINVAL` for a null pointer.
 ///
 /// # Safety
 /// A `place` that is not null may be written.

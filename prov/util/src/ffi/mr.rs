@@ -1,4 +1,4 @@
-//! Memory registrations as C sees them (fi_mr(3)).
+//! The C interface of memory registration (fi_mr(3)).
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -17,20 +17,19 @@ use crate::mr::{
 };
 use crate::progress::Progress;
 
-/// A domain that registers memory.
+/// A domain with memory registration.
 pub trait MrDomain: Class<Header = fid_domain> {
-    /// Its registrations.
+    /// Returns its registrations.
     fn mr_table(&self) -> &Arc<MrTable>;
-    /// Interface version of the application, on which the size of `fi_mr_attr`
-    /// depends.
+    /// Returns the interface version of the application, which determines the size of `fi_mr_attr`.
     fn api_version(&self) -> u32;
 
-    /// The event queue that registrations report to (`FI_REG_MR`).
+    /// Returns the event queue to which registrations are reported (`FI_REG_MR`).
     fn mr_eq(&self) -> Option<Use<Eq>> {
         None
     }
 
-    /// What takes in the accesses of peers, which regions may count.
+    /// Returns the engine that receives the accesses of peers, which regions may count.
     fn access_progress(&self) -> Option<Arc<dyn Progress>> {
         None
     }
@@ -53,25 +52,25 @@ impl<D: MrDomain> MrOps<D> {
 pub struct Mr {
     region: Arc<Region>,
     table: Arc<MrTable>,
-    /// What takes in the accesses that are counted.
+    /// The engine that receives the accesses that are counted.
     progress: Option<Arc<dyn Progress>>,
     /// Whether an endpoint was bound.
     has_endpoint: AtomicBool,
 }
 
 impl Mr {
-    /// What is registered.
+    /// Returns the region.
     pub fn region(&self) -> &Arc<Region> {
         &self.region
     }
 
-    /// Whether the region must be bound to an endpoint before it is enabled.
+    /// Returns whether the region must be bound to an endpoint before it is enabled.
     fn needs_endpoint(&self) -> bool {
         self.table.mode() & FI_MR_ENDPOINT != 0
     }
 }
 
-/// Flags that say where memory is, for calls that can.
+/// Flags about the kind of memory, for calls with the corresponding attributes.
 const PLACE_FLAGS: u64 = FI_MR_DMABUF | FI_HMEM_DEVICE_ONLY | FI_HMEM_HOST_ALLOC;
 
 unsafe extern "C" fn reg<D: MrDomain>(
@@ -110,7 +109,7 @@ unsafe extern "C" fn regv<D: MrDomain>(
         register::<D>(domain, mr, context, || {
             ignore_offset(offset);
             let request = Request::new(memory(iov, count)?, access, key);
-            // These calls have no members that say where memory is: it is ordinary.
+            // These calls cannot describe other memory than ordinary one.
             let flags = flags & !PLACE_FLAGS;
             Ok((Request { flags, ..request }, None))
         })
@@ -135,7 +134,7 @@ unsafe extern "C" fn regattr<D: MrDomain>(
     }
 }
 
-/// fi_mr(3) reserves the offset, and has it zero. Regions begin where their memory does.
+/// fi_mr(3) requires the offset to be 0. Regions start at the beginning of their memory.
 fn ignore_offset(offset: u64) {
     if offset != 0 {
         log::warn!(
@@ -145,10 +144,10 @@ fn ignore_offset(offset: u64) {
     }
 }
 
-/// What to register, and the region that it is part of.
+/// A registration request, and the region that it is a part of.
 type Wanted = (Request, Option<Handle<Mr>>);
 
-/// What a structure of fi_mr_regattr(3) asks for.
+/// Reads the request in a structure of fi_mr_regattr(3).
 ///
 /// # Safety
 /// `attr` is as an interface of this version has it, and what it leads to is as
@@ -187,7 +186,7 @@ unsafe fn request(attr: *const fi_mr_attr, flags: u64, api_version: u32) -> Resu
             None => memory(iov, count)?,
         };
         let place = match &base {
-            // A part is where the whole is.
+            // A part has the same kind of memory as the whole.
             Some(base) => *base.region.place(),
             None => Place {
                 interface: match since(1, 10) {
@@ -215,7 +214,7 @@ unsafe fn request(attr: *const fi_mr_attr, flags: u64, api_version: u32) -> Resu
     }
 }
 
-/// The memory of an I/O vector.
+/// Returns the memory of an I/O vector.
 ///
 /// # Safety
 /// `iov` is null or has `count` entries, whose memory obeys fi_mr(3).
@@ -227,7 +226,7 @@ unsafe fn memory(iov: *const iovec, count: usize) -> Result<Memory> {
     unsafe { Memory::new(std::slice::from_raw_parts(iov, count)) }
 }
 
-/// The memory that a file stands for.
+/// Returns the memory of a dma-buf file.
 ///
 /// # Safety
 /// It obeys fi_mr(3).
@@ -242,7 +241,7 @@ unsafe fn shared_file(dmabuf: &fi_mr_dmabuf) -> Result<Memory> {
     unsafe { Memory::new(&[iov]) }
 }
 
-/// Whose memory it is; `-FI_ENOSYS` for an interface that nobody knows.
+/// Returns the memory's interface; `-FI_ENOSYS` for an unknown one.
 ///
 /// # Safety
 /// The structure has the members for it.
@@ -258,8 +257,8 @@ unsafe fn interface(attr: *const fi_mr_attr) -> Result<Interface> {
     Interface::new(number, device).ok_or(Errno::ENOSYS)
 }
 
-/// The authorization key of a registration, where there is one: none where it has a size
-/// and no place.
+/// Returns the authorization key of a registration, if there is one; a size with a null pointer is
+/// none.
 ///
 /// # Safety
 /// `key` is null or has `size` bytes.
@@ -274,8 +273,8 @@ unsafe fn authorization(key: *const u8, size: usize) -> Result<Option<Vec<u8>>> 
     Ok(Some(unsafe { super::bytes(key.cast(), size) }.to_vec()))
 }
 
-/// Registers what is `wanted`, hands the region out, and reports it where
-/// registrations are asynchronous.
+/// Performs the registration `wanted`, delivers the region, and reports it if registration is
+/// asynchronous.
 ///
 /// # Safety
 /// `domain` is an open domain of type `D`; `place` is null or may be written.
@@ -334,7 +333,7 @@ fn open<D: MrDomain>(
     Ok(Handle::new(mr, context, parents))
 }
 
-/// A counter of accesses by peers.
+/// The counter of accesses by peers.
 struct CountIn(Use<Cntr>);
 
 impl RemoteEvents for CountIn {
@@ -356,7 +355,7 @@ impl Class for Mr {
             mem_desc: std::ptr::without_provenance_mut(self.region.desc()),
             key: match self.table.mode() & FI_MR_RAW {
                 0 => self.region.key(),
-                // It takes the raw one.
+                // The raw key has to be used.
                 _ => NO_KEY,
             },
         }
@@ -391,7 +390,7 @@ impl Class for Mr {
                 }
                 let cntr = other.expect::<Cntr>()?;
                 if let Some(progress) = &this.progress {
-                    // Taken back when the counter is closed.
+                    // Undone when the region is closed.
                     cntr.add_source(progress.clone())?;
                 }
                 let counter = Arc::new(CountIn(Use::of(&cntr)));
@@ -473,8 +472,7 @@ unsafe fn refresh(mr: &Mr, modify: *const fi_mr_modify) -> Result {
     mr.region.refresh(&parts)
 }
 
-/// The commands of `fi_control` on a domain that concern registrations:
-/// `None` for others.
+/// Handles the commands of fi_control(3) on a domain that concern registrations; `None` for others.
 ///
 /// # Safety
 /// `arg` is what the command asks for.

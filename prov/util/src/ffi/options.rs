@@ -1,4 +1,4 @@
-//! Values of `fi_getopt` and `fi_setopt` (fi_endpoint(3)).
+//! Values of fi_getopt(3) and fi_setopt(3) (fi_endpoint(3)).
 
 use std::ffi::{c_int, c_void};
 
@@ -9,8 +9,8 @@ use fabric_abi::{
 use crate::endpoint::OptionValue;
 use crate::errno::{Errno, Result};
 
-/// Writes an option's value to the caller: `-FI_ETOOSMALL`, with the length it
-/// needs, where there is no room for it.
+/// Writes an option's value to the caller's buffer; `-FI_ETOOSMALL`, with the required length, if
+/// it does not fit.
 ///
 /// # Safety
 /// `value` and `length` are null or point to `*length` bytes and a `size_t`.
@@ -42,8 +42,8 @@ pub(super) unsafe fn get(
     Ok(())
 }
 
-/// Reads an option's value from the caller: `-FI_EINVAL` for a length that is
-/// not the option's; a size may be the beginning of something longer.
+/// Reads an option's value from the caller's buffer; `-FI_EINVAL` for a length other than the
+/// option's, except that a size may be followed by more bytes.
 ///
 /// # Safety
 /// `value` is null or points to `length` bytes.
@@ -70,7 +70,7 @@ pub(super) unsafe fn decode(
                 FI_OPT_FI_HMEM_P2P | FI_OPT_CUDA_API_PERMITTED | FI_OPT_SHARED_MEMORY_PERMITTED,
                 _,
             ) => Err(Errno::EINVAL),
-            // The rest of a longer value is not looked at.
+            // The rest of a longer value is ignored.
             (_, 8..) => Ok(OptionValue::Size(value.cast::<usize>().read_unaligned())),
             _ => Err(Errno::EINVAL),
         }

@@ -1,5 +1,4 @@
-//! What the ways of sharing objects between providers have in common
-//! (fi_peer(3)).
+//! The common part of the ways of sharing objects between providers (fi_peer(3)).
 
 #[cfg(test)]
 mod tests;
@@ -10,7 +9,7 @@ use fabric_abi::*;
 
 use crate::errno::{Errno, Result};
 
-/// A `fi_peer_*_context`, which an opening call gets under `FI_PEER`.
+/// A `fi_peer_*_context`, which is passed to an opening call with `FI_PEER`.
 ///
 /// # Safety
 /// Implementors are `repr(C)` and begin with their size.
@@ -35,12 +34,11 @@ contexts!(
     fi_peer_srx_context
 );
 
-/// The context of an opening call under `FI_PEER`; `-FI_EINVAL` where there is
-/// none, or one of an earlier interface.
+/// Returns the context of an opening call with `FI_PEER`; `-FI_EINVAL` if it is missing, or from an
+/// earlier interface.
 ///
 /// # Safety
-/// `context` is null or a `T` of the size that it says, and nobody else's during
-/// the call.
+/// `context` is null or a `T` of the size that it contains, and not used by others during the call.
 pub(super) unsafe fn context<'a, T: PeerContext>(context: *mut c_void) -> Result<&'a mut T> {
     // SAFETY: the caller vouches for the context, which begins with its size.
     unsafe {

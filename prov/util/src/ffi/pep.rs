@@ -1,4 +1,4 @@
-//! Passive endpoints (fi_passive_ep(3)) and the connection requests they get.
+//! Passive endpoints (fi_passive_ep(3)), and the connection requests that they receive.
 
 use std::collections::BTreeSet;
 use std::ffi::{c_int, c_void};
@@ -14,25 +14,24 @@ use crate::endpoint::{OptionValue, PassiveEndpoint};
 use crate::eq::Eq;
 use crate::errno::{Errno, Result};
 
-/// A passive endpoint as C sees it.
+/// The C object of a passive endpoint.
 pub struct PassiveObject<P: PassiveEndpoint>(pub P);
 
-/// The addresses of the open passive endpoints. An `fi_info` outlives what its
-/// handle names, so nobody looks at that before it is found here, or among the
-/// connection requests that wait for an answer.
+/// The addresses of the open passive endpoints. An `fi_info` outlives the object that its handle
+/// names, so the handle is dereferenced only if it is found here or among the unanswered connection
+/// requests.
 static OPEN: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
 
 impl<P: PassiveEndpoint> PassiveObject<P> {
-    /// Lets `fi_info::handle` name the endpoint, until it is closed.
+    /// Registers the endpoint as a possible `fi_info::handle`, until it is closed.
     pub(super) fn open(this: &Handle<Self>) {
         OPEN.lock().insert(this.fid().addr());
     }
 
-    /// The passive endpoint of this kind that `fi_info::handle` names
-    /// (fi_endpoint(3)).
+    /// Returns the passive endpoint of this type that `fi_info::handle` names (fi_endpoint(3)).
     ///
     /// # Errors
-    /// `-FI_EINVAL` if it names none that is open.
+    /// `-FI_EINVAL` if it names no open one.
     pub fn of_info(info: &Info) -> Result<Handle<Self>> {
         let handle = info.handle.0;
         let open = OPEN.lock();
@@ -121,7 +120,7 @@ impl<P: PassiveEndpoint> Tables<P> {
     };
 }
 
-/// It has no operations, so that none is left to cancel.
+/// A passive endpoint has no operations to cancel.
 unsafe extern "C" fn cancel(_: fid_t, _: *mut c_void) -> isize {
     0
 }
@@ -193,7 +192,7 @@ mod tests {
 
     use super::*;
 
-    /// Listens nowhere.
+    /// A provider that does not really listen.
     struct Deaf;
 
     impl PassiveEndpoint for Deaf {
@@ -247,7 +246,7 @@ mod tests {
             let close = (*(*fid).ops).close.unwrap();
             assert_eq!(close(fid), 0);
         }
-        // Its memory is another's now, if anybody's.
+        // Its memory may have been reused.
         let found = PassiveObject::<Deaf>::of_info(&info);
         assert_eq!(found.err(), Some(Errno::EINVAL));
     }

@@ -1,4 +1,4 @@
-//! Poll sets as C sees them (fi_poll(3)).
+//! The C interface of poll sets (fi_poll(3)).
 
 use std::ffi::{c_int, c_void};
 
@@ -30,8 +30,7 @@ impl<T: Class + Waitable> Polled for Member<T> {
     }
 }
 
-/// The queue or counter that an application names; `-FI_EINVAL` for anything
-/// else.
+/// Returns the queue or counter that an application names; `-FI_EINVAL` for any other object.
 fn member(object: AnyFid<'_>) -> Result<Box<dyn Polled>> {
     if let Some(cq) = object.downcast::<Cq>() {
         return Ok(Box::new(Member(cq)));
@@ -39,7 +38,7 @@ fn member(object: AnyFid<'_>) -> Result<Box<dyn Polled>> {
     Ok(Box::new(Member(object.expect::<Cntr>()?)))
 }
 
-/// `fi_ops_domain::poll_open`
+/// Implements fi_poll_open(3).
 ///
 /// # Safety
 /// `domain` is an open domain of type `D`; the other pointers are null or as
@@ -98,7 +97,7 @@ unsafe extern "C" fn poll_round(call: *mut Call) -> Next {
 /// # Safety
 /// As for `fi_poll`.
 unsafe fn poll_now(pollset: *mut fid_poll, context: *mut *mut c_void, count: c_int) -> c_int {
-    // A negative count is room for none.
+    // A negative count means no room.
     let limit = usize::try_from(count).unwrap_or(0);
     if context.is_null() && limit > 0 {
         return Errno::EINVAL.to_c();
@@ -117,7 +116,7 @@ unsafe fn poll_now(pollset: *mut fid_poll, context: *mut *mut c_void, count: c_i
     found as c_int
 }
 
-/// No flag has a meaning here or in `poll_del`: all are ignored.
+/// No flags are defined here and in `poll_del`, so they are ignored.
 unsafe extern "C" fn poll_add(pollset: *mut fid_poll, object: *mut fid, _flags: u64) -> c_int {
     // SAFETY: as in `poll`; the application names an open object.
     status(unsafe {

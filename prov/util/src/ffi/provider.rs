@@ -1,4 +1,4 @@
-//! `struct fi_provider`: what a library calls in a provider.
+//! `struct fi_provider`: the functions of a provider that a library calls.
 
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -13,9 +13,9 @@ use crate::attr::version;
 use crate::marshal::info;
 use crate::provider::Provider;
 
-/// A provider that [`crate::provider!`] has made an entry for.
+/// A provider for which [`crate::provider!`] has created an entry.
 pub trait Entered: Provider {
-    /// The entry.
+    /// Returns the entry.
     fn entry() -> &'static Entry<Self>;
 }
 
@@ -31,7 +31,7 @@ pub struct Entry<P> {
 unsafe impl<P: Sync + Send> Sync for Entry<P> {}
 
 impl<P: Entered> Entry<P> {
-    /// The entry, with nothing loaded.
+    /// Creates the entry, without loading the provider.
     #[expect(clippy::new_without_default, reason = "it is for statics alone")]
     pub const fn new() -> Self {
         Entry {
@@ -50,14 +50,14 @@ impl<P: Entered> Entry<P> {
         }
     }
 
-    /// The structure for the library, with the provider loaded.
+    /// Loads the provider, and returns the structure for the library.
     pub fn start(&self) -> *mut fi_provider {
         crate::atomic_ops::share_with_other_copies();
         self.provider();
         self.as_c()
     }
 
-    /// The structure.
+    /// Returns the structure.
     pub(super) fn as_c(&self) -> *mut fi_provider {
         self.c.get()
     }
@@ -116,10 +116,10 @@ unsafe extern "C" fn fi_fabric<P: Entered>(
     }
 }
 
-/// Everything belongs to objects that the application closes.
+/// All resources belong to objects that the application closes.
 unsafe extern "C" fn cleanup() {}
 
-/// The file of the program or library that a function or a static is in.
+/// Returns the file of the program or library that contains a function or a static.
 pub fn file_of(address: usize) -> Option<PathBuf> {
     use std::os::unix::ffi::OsStrExt;
     let mut found = std::mem::MaybeUninit::<libc::Dl_info>::zeroed();

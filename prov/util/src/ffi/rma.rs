@@ -29,7 +29,7 @@ impl<E: Endpoint> Table<E> {
     };
 }
 
-/// The table of an endpoint of a provider with these capabilities.
+/// Returns the table of an endpoint of a provider with these capabilities.
 pub(super) fn table<E: Endpoint>(caps: u64) -> *const fi_ops_rma {
     match caps & FI_RMA {
         0 => &raw const missing::RMA,
@@ -80,7 +80,7 @@ calls! {
     }
 }
 
-/// Posts an access to one remote piece, which is as long as the local memory.
+/// Posts an access to one remote segment, which is as long as the local memory.
 ///
 /// # Safety
 /// `ep` is an open endpoint of `E`.
@@ -99,7 +99,7 @@ unsafe fn one<E: Endpoint>(
     unsafe { post::<E>(ep, access, local, remote, call) }
 }
 
-/// Posts what a message describes.
+/// Posts the operation in a message structure.
 ///
 /// # Safety
 /// `ep` is an open endpoint of `E`; `msg` is null or a valid message whose
@@ -130,7 +130,7 @@ unsafe fn message<E: Endpoint>(
     }
 }
 
-/// Cuts the longer one of both, but for what would be written and has no place, which is
+/// Truncates the longer of both sides; bytes that would be written beyond their destination are
 /// `-FI_EINVAL`.
 #[cold]
 fn cut_to_fit(access: Access, local: &mut Local, remote: &mut RemoteIov) -> Result {

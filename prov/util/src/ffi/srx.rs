@@ -1,33 +1,29 @@
-//! Receive queues that providers share (fi_peer(3)): one provider owns the
-//! posted receives and the order of messages, others look up and queue theirs
-//! with it.
+//! Receive queues that providers share (fi_peer(3)): one provider owns the posted receives and the
+//! order of messages; others match and queue their messages with it.
 //!
-//! - *Importer*: [`ImportedSrx`] is the owner's `fid_peer_srx` as the context of
-//!   `fi_srx_context` under `FI_PEER` names it. A provider puts a
-//!   [`ForeignQueue`] over it and implements
+//! - *Importer*: [`ImportedSrx`] is the owner's `fid_peer_srx` from the context of
+//!   fi_srx_context(3) with `FI_PEER`. A provider puts a [`ForeignQueue`] over it and implements
 //!   [`StartReceives`].
-//! - *Owner*: an [`OwnedQueue`] has the receives, and a [`SharedQueue`] for each
-//!   peer.
+//! - *Owner*: an [`OwnedQueue`] has the receives, and a [`SharedQueue`] for each peer.
 //!
 //! # Locks
 //!
-//! The order is: the owner's lock, the importer's, the queues that are written
-//! to (CQ, counter). fi_peer(3) has the owner lock before it calls anything
-//! that may lead to a call back, and this is what follows from it:
+//! The lock order is: the owner's lock, the importer's, the queues that are written (CQ, counter).
+//! fi_peer(3) requires the owner to lock before it calls anything that may lead to a callback. It
+//! follows:
 //!
-//! - The owner holds its lock ([`OwnedQueue::enter`]) while it drives a peer
-//!   (`fi_cq_read` with a count of 0, `fi_cntr_read`), posts, peeks and cancels.
-//!   It does not while it sends through a peer or inserts addresses with one.
-//! - The importer may hold its lock when it looks up, queues and frees entries
-//!   and writes completions of receives, and does these things only while it is
-//!   driven or started: not from a thread of its own, not when it is called to
-//!   send.
-//! - [`StartReceives`] is called with no lock of the importer held, and takes
-//!   it. It is never called from within a look-up.
-//! - An importer tells new sources ([`NewSources::tell`]) without its lock, when
-//!   addresses are inserted; the owner then takes its own.
-//! - A queue calls neither peers nor the provider that owns it while it holds
-//!   the lock of its state.
+//! - The owner holds its lock ([`OwnedQueue::enter`]) while it drives a peer (`fi_cq_read` with a
+//!   count of 0, `fi_cntr_read`), posts, peeks and cancels. It does not hold it while it sends
+//!   through a peer or inserts addresses with one.
+//! - The importer may hold its lock when it matches, queues and frees entries and writes
+//!   completions of receives. It does so only while it is driven or started: not from its own
+//!   thread, and not when it is called to send.
+//! - [`StartReceives`] is called while no lock of the importer is held, and takes it. It is never
+//!   called during a match.
+//! - An importer reports new sources ([`NewSources::tell`]) without its lock, when addresses are
+//!   inserted; the owner then takes its own.
+//! - A queue calls neither peers nor the provider that owns it while it holds the lock of its
+//!   state.
 
 mod entry;
 mod foreign;

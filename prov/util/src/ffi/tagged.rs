@@ -6,7 +6,7 @@ super::message::interface! {
     receive(tag, ignore) Select::Tagged { tag, ignore },
 }
 
-/// All of its functions.
+/// Returns the table with all functions.
 pub(super) const fn all<E: Endpoint>() -> &'static fi_ops_tagged {
     Table::<E>::BOTH
 }

@@ -1,4 +1,4 @@
-//! A domain for the tests of the objects that belong to one.
+//! A domain for the tests of objects that belong to one.
 
 use std::ptr::null_mut;
 use std::sync::Arc;
@@ -23,18 +23,18 @@ pub struct TestDomain {
 }
 
 impl TestDomain {
-    /// An open domain with a format of addresses and a registration mode.
+    /// Opens a domain with an address format and a registration mode.
     pub fn open(addr_format: u32, mr_mode: i32) -> Handle<TestDomain> {
         Self::registering(addr_format, mr_mode, Registrar::Software)
     }
 
-    /// An open domain that has its memory registered by somebody.
+    /// Opens a domain with this registrar.
     pub fn registering(addr_format: u32, mr_mode: i32, registrar: Registrar) -> Handle<TestDomain> {
         let format = Format::of(addr_format).expect("tests know what they ask for");
         Self::new(format, mr_mode, registrar)
     }
 
-    /// An open domain with addresses of any format.
+    /// Opens a domain with any address format.
     pub fn of_format(format: Format, mr_mode: i32) -> Handle<TestDomain> {
         Self::new(format, mr_mode, Registrar::Software)
     }
@@ -114,13 +114,13 @@ impl CntrDomain for TestDomain {
     }
 }
 
-/// A fabric for the tests of the objects that belong to one.
+/// A fabric for the tests of objects that belong to one.
 pub struct TestFabric {
     api_version: u32,
 }
 
 impl TestFabric {
-    /// An open fabric of an interface version.
+    /// Opens a fabric of an interface version.
     pub fn open(major: u32, minor: u32) -> Handle<TestFabric> {
         let api_version = crate::attr::version(major, minor);
         Handle::new(TestFabric { api_version }, null_mut(), Vec::new())

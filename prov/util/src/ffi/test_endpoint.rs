@@ -25,10 +25,10 @@ pub const DEFAULT_FLAGS: u64 = FI_TRANSMIT_COMPLETE;
 /// `inject_size` of the endpoint.
 pub const INJECT_SIZE: usize = 64;
 
-/// Address, bytes and descriptor.
+/// Address, length and descriptor.
 pub type Piece = (usize, usize, usize);
 
-/// A request in values that compare.
+/// A request in a form that can be compared.
 #[derive(Debug, PartialEq)]
 pub struct Request {
     pub what: What,
@@ -145,7 +145,7 @@ impl Endpoint for LastRequest {
     }
 }
 
-/// An open endpoint that keeps the last request.
+/// An open endpoint that records the last request.
 pub struct TestEndpoint(Handle<EndpointObject<LastRequest>>);
 
 impl TestEndpoint {
@@ -153,7 +153,7 @@ impl TestEndpoint {
         Self::of(Info::default(), &Offers::default())
     }
 
-    /// An endpoint that is opened with these capabilities, of a provider with those.
+    /// Opens an endpoint with the capabilities `caps`, of a provider with `offered`.
     pub fn with_caps(caps: u64, offered: u64) -> Self {
         let info = |caps| Info {
             caps,
@@ -184,7 +184,7 @@ impl TestEndpoint {
         self.0.as_c()
     }
 
-    /// The tables.
+    /// Returns the tables.
     pub fn tables(&self) -> (&fi_ops_msg, &fi_ops_tagged, &fi_ops_rma, &fi_ops_atomic) {
         // SAFETY: the endpoint is open, and its tables are constant.
         unsafe {
@@ -193,7 +193,7 @@ impl TestEndpoint {
         }
     }
 
-    /// The last request, once.
+    /// Takes the last request.
     pub fn take(&self) -> Option<Request> {
         self.0.0.lock().unwrap().take()
     }

@@ -1,5 +1,5 @@
-//! What a provider implements. The traits and the functions of the tables that call them
-//! belong together: an implementation is handed its own object (`Handle`).
+//! The traits that a provider implements. They belong to the seam, since an implementation gets its
+//! own object (`Handle`).
 
 pub mod domain;
 pub mod endpoint;

@@ -1,4 +1,4 @@
-//! Wait objects and wait sets as C sees them (fi_poll(3)), and fi_trywait(3).
+//! The C interface of wait objects and wait sets (fi_poll(3)), and fi_trywait(3).
 
 #[cfg(test)]
 mod tests;
@@ -19,7 +19,7 @@ use crate::errno::{Errno, Result};
 use crate::wait::{Attachment, Deadline, Wait, WaitKind, Waitable};
 use crate::wait_set::{Member, WaitSet};
 
-/// The object that `fi_wait_open` makes.
+/// The object that `fi_wait_open` creates.
 pub struct WaitSetObject(Arc<WaitSet>);
 
 /// A member of a set, which the set does not keep open.
@@ -33,14 +33,14 @@ impl<T: Class + Waitable> Deref for Joined<T> {
     }
 }
 
-/// What an object that waits was opened with.
+/// The wait object with which an object is opened.
 pub(super) struct OpenedWait {
     pub attachment: Attachment,
     set: Option<Arc<WaitSet>>,
 }
 
 impl OpenedWait {
-    /// Makes the wait object that an attribute structure asks for.
+    /// Creates the wait object that an attribute structure asks for.
     ///
     /// # Safety
     /// `wait_set` is an open wait set where `wait_obj` is `FI_WAIT_SET`.
@@ -58,14 +58,14 @@ impl OpenedWait {
         Ok(Self { attachment, set })
     }
 
-    /// What is left to do once the object exists: it joins its set.
+    /// Returns the step that is left when the object exists: it joins its set.
     pub(super) fn joiner(&mut self) -> Joiner {
         Joiner(self.set.take())
     }
 }
 
-/// See [`OpenedWait::joiner`]. An object of a set keeps what it waits with, and does not
-/// keep the application from closing the set.
+/// See [`OpenedWait::joiner`]. An object in a set keeps the wait object, but does not keep the
+/// application from closing the set.
 pub(super) struct Joiner(Option<Arc<WaitSet>>);
 
 impl Joiner {
@@ -77,7 +77,7 @@ impl Joiner {
     }
 }
 
-/// What a waiting object does when it closes.
+/// Removes an object that is being closed from its set.
 pub(super) fn leave_set(object: &impl Waitable) {
     if let Attachment::Set(set) = object.attachment() {
         set.leave(object);
@@ -109,15 +109,14 @@ fn kind_to_c(kind: WaitKind) -> fi_wait_obj {
     }
 }
 
-/// `FI_GETWAIT` and `FI_GETWAITOBJ`.
+/// Implements `FI_GETWAIT` and `FI_GETWAITOBJ`.
 ///
 /// # Errors
-/// `FI_ENODATA` where there is no native wait object, `FI_ETOOSMALL` where
-/// the array of descriptors is, `FI_ENOSYS` for another command.
+/// `FI_ENODATA` if there is no native wait object, `FI_ETOOSMALL` if the array of descriptors is
+/// too small, `FI_ENOSYS` for another command.
 ///
 /// # Safety
-/// `arg` is null or what fi_eq(3) and fi_poll(3) ask for the kind of wait
-/// object.
+/// `arg` is null or what fi_eq(3) and fi_poll(3) require for the kind of wait object.
 pub(super) unsafe fn control(
     kind: WaitKind,
     wait: Option<&Wait>,
@@ -174,7 +173,7 @@ unsafe fn list_fds(wait: &Wait, list: &mut fi_wait_pollfd) -> Result {
     Ok(())
 }
 
-/// `fi_ops_fabric::wait_open`
+/// Implements fi_wait_open(3).
 ///
 /// # Safety
 /// `fabric` is an open fabric of type `F`; the other pointers are null or as
@@ -247,7 +246,7 @@ unsafe extern "C" fn wait_round(call: *mut Call) -> Next {
     }
 }
 
-/// `fi_ops_fabric::trywait`
+/// Implements fi_trywait(3).
 ///
 /// # Safety
 /// `fids` is an array of `count` open objects.
@@ -256,7 +255,7 @@ pub unsafe extern "C" fn trywait(
     fids: *mut *mut fid,
     count: c_int,
 ) -> c_int {
-    // A negative count names no object.
+    // A negative count means no objects.
     let count = usize::try_from(count).unwrap_or(0);
     if fids.is_null() && count > 0 {
         return Errno::EINVAL.to_c();

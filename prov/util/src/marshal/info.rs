@@ -1,12 +1,11 @@
-//! `fi_info` structures: read from the caller, and made for it.
+//! `fi_info` structures: read from the caller, and created for it.
 //!
-//! What is read has the layout of the library that loaded the provider, which
-//! may be an older one: its structures end early, whatever interface the
-//! application was written for.
+//! Structures that are read have the layout of the library that loaded the provider, which may be
+//! an older one: its structures end earlier, whatever interface the application was written for.
 //!
-//! What is made is allocated with malloc(3), piece by piece as
-//! `fi_freeinfo` expects it, since this library and the one that loaded an
-//! external provider may each free what the other allocated.
+//! Structures that are created are allocated with malloc(3), in the pieces that `fi_freeinfo`
+//! expects, since this library and the one that loaded an external provider may free what the other
+//! has allocated.
 
 use std::ffi::{CStr, c_char, c_void};
 
@@ -18,8 +17,7 @@ use crate::errno::{Errno, Result};
 use super::layout::{self, Layout, widen};
 use super::nic;
 
-/// Reads hints, or an `fi_info` with which an object is opened. `None` for a
-/// null pointer.
+/// Reads hints, or an `fi_info` for opening an object; `None` for a null pointer.
 ///
 /// # Safety
 /// A pointer that is not null leads to an `fi_info` of the library's layout.
@@ -51,8 +49,8 @@ unsafe fn hints_in(layout: &Layout, info: *const fi_info) -> Option<Hints> {
     }
 }
 
-/// Reads an `fi_info` with which an object of a fabric of interface `api` is
-/// opened; parts that are missing are zero. `-FI_EINVAL` for a null pointer.
+/// Reads an `fi_info` for opening an object of a fabric of interface `api`; missing parts are zero.
+/// `-FI_EINVAL` for a null pointer.
 ///
 /// # Safety
 /// As for [`hints`].
@@ -62,18 +60,18 @@ pub unsafe fn info(info: *const fi_info, api: u32) -> Result<Info> {
         .map(Info::from)
         .ok_or(Errno::EINVAL)?;
     if api < version(1, 5) {
-        // There were no authorization keys: what stands there means nothing.
+        // That interface had no authorization keys, so the members are undefined.
         info.ep.auth_key_size = 0;
         info.domain.auth_key_size = 0;
     }
     Ok(info)
 }
 
-/// Reads the fabric attributes with which a fabric is opened.
+/// Reads the fabric attributes for opening a fabric.
 ///
 /// # Safety
-/// A pointer that is not null leads to a `fi_fabric_attr`, whose layout has
-/// not changed since the oldest library that may load a provider.
+/// A pointer that is not null leads to a `fi_fabric_attr`, whose layout is the same in all
+/// libraries that may load a provider.
 pub unsafe fn fabric(attr: *const fi_fabric_attr) -> Result<FabricAttr> {
     // SAFETY: the caller vouches for the pointer.
     unsafe { attr.as_ref().map(|attr| fabric_attr(attr)) }.ok_or(Errno::EINVAL)
@@ -106,8 +104,7 @@ unsafe fn text(text: *const c_char) -> Option<String> {
 /// # Safety
 /// A key that is not null has `len` bytes.
 unsafe fn key(key: *const u8, len: usize) -> Option<Vec<u8>> {
-    // With `FI_AV_AUTH_KEY` for a length there must be no key; that there is
-    // one is all that matters then.
+    // With the length `FI_AV_AUTH_KEY` there must be no key; only its presence matters then.
     let len = if len == FI_AV_AUTH_KEY { 0 } else { len };
     // SAFETY: the caller vouches for the pointer.
     (!key.is_null()).then(|| unsafe { super::bytes(key.cast(), len) }.to_vec())
@@ -128,7 +125,7 @@ fn tx_attr(attr: &fi_tx_attr) -> TxAttr {
     }
 }
 
-/// The attributes of a receive context.
+/// Reads the attributes of a receive context.
 pub fn rx_attr(attr: &fi_rx_attr) -> RxAttr {
     RxAttr {
         caps: attr.caps,
@@ -218,8 +215,8 @@ unsafe fn fabric_attr(attr: &fi_fabric_attr) -> FabricAttr {
     }
 }
 
-/// A list of `fi_info` structures for the caller to free with `fi_freeinfo`;
-/// null for no entries. `-FI_ENOMEM` where memory runs out.
+/// Creates a list of `fi_info` structures, which the caller frees with `fi_freeinfo`; null for no
+/// entries. `-FI_ENOMEM` if memory is exhausted.
 pub fn to_c(infos: &[Info]) -> Result<*mut fi_info> {
     let mut first = std::ptr::null_mut();
     for info in infos.iter().rev() {
@@ -239,7 +236,7 @@ pub fn to_c(infos: &[Info]) -> Result<*mut fi_info> {
     Ok(first)
 }
 
-/// Frees a list that [`to_c`] made and that is not handed out.
+/// Frees a list that [`to_c`] created and that was not passed on.
 ///
 /// # Safety
 /// The list is `to_c`'s, and nothing uses it any more.
@@ -333,7 +330,7 @@ pub(super) unsafe fn zeroed<T>() -> Result<*mut T> {
     Ok(memory.cast())
 }
 
-/// An allocated copy; null for no bytes.
+/// Returns an allocated copy; null for no bytes.
 pub(super) fn copy(bytes: &[u8]) -> Result<*mut u8> {
     if bytes.is_empty() {
         return Ok(std::ptr::null_mut());
@@ -348,7 +345,7 @@ pub(super) fn copy(bytes: &[u8]) -> Result<*mut u8> {
     Ok(memory)
 }
 
-/// An allocated C string; null for none. What follows a NUL is cut off.
+/// Returns an allocated C string; null for `None`. The text is truncated at a NUL.
 fn c_text(text: &Option<String>) -> Result<*mut c_char> {
     let Some(text) = text else {
         return Ok(std::ptr::null_mut());

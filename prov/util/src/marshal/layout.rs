@@ -1,15 +1,14 @@
-//! The layouts that `fi_info` and its attributes have had.
+//! The historical layouts of `fi_info` and its attributes.
 //!
-//! Every ABI change so far appended fields, so that a structure of the current
-//! layout can be handed to any caller, old or new. The other way an older
-//! structure ends early; what it does not have counts as zero here.
+//! Every ABI change has appended members, so a structure of the current layout can be passed to any
+//! caller, old or new. An older structure that is read ends earlier; missing members count as zero.
 
 use std::mem::{MaybeUninit, offset_of};
 use std::sync::OnceLock;
 
 use fabric_abi::*;
 
-/// How many bytes of each current structure an older one has.
+/// The size in bytes of each structure in an older layout.
 #[allow(missing_docs)]
 pub struct Layout {
     pub info: usize,
@@ -67,7 +66,7 @@ pub const ABI_1_9: Layout = Layout {
     ..ABI_1_8
 };
 
-/// This library's own.
+/// This library's layout.
 pub const CURRENT: Layout = Layout {
     info: size_of::<fi_info>(),
     tx_attr: size_of::<fi_tx_attr>(),
@@ -76,21 +75,21 @@ pub const CURRENT: Layout = Layout {
     fabric_attr: size_of::<fi_fabric_attr>(),
 };
 
-/// The layout of what the library allocates and hands to its providers: the
-/// current one, unless [`loaded_by`] has said otherwise.
+/// Returns the layout of structures that the library passes to its providers: the current one,
+/// unless [`loaded_by`] has set another.
 pub fn of_library() -> &'static Layout {
     LIBRARY.get().copied().unwrap_or(&CURRENT)
 }
 
-/// Says that a library of another layout has loaded this provider.
+/// Records the layout of the library that has loaded this provider.
 pub fn loaded_by(layout: &'static Layout) {
-    // Set once: the library is the one whose symbols this one is bound to.
+    // Set once: it is the library whose symbols this one is bound to.
     LIBRARY.get_or_init(|| layout);
 }
 
 static LIBRARY: OnceLock<&'static Layout> = OnceLock::new();
 
-/// The first `length` bytes of a structure, with zeroes for the rest.
+/// Returns the first `length` bytes of a structure, and zeros for the rest.
 ///
 /// # Safety
 /// `source` is NULL or has `length` bytes, which is at most the size of `T`;

@@ -1,9 +1,9 @@
-//! `fi_info::nic`: an object that says what there is to say of a network interface
-//! (fi_nic(3)), and that whoever frees the `fi_info` closes.
+//! `fi_info::nic`: an object that describes a network interface (fi_nic(3)), closed by the owner of
+//! the `fi_info`.
 //!
-//! Layers copy such objects member by member and keep the operations, as the C
-//! library's do. So there is nothing in an object but the C structures, each piece
-//! from malloc(3), and the operations take objects that others have put together.
+//! Layered providers copy such objects member by member and keep the operations, as those of the C
+//! library do. An object therefore consists only of the C structures, each allocated with
+//! malloc(3), and the operations accept objects that others have assembled.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::fmt::Write;
@@ -25,7 +25,7 @@ static OPS: fi_ops = fi_ops {
     ops_set: missing::slot(),
 };
 
-/// An object under construction, closed when it cannot be completed.
+/// An object under construction; closed if it cannot be completed.
 struct Made(*mut fid_nic);
 
 impl Drop for Made {
@@ -35,7 +35,7 @@ impl Drop for Made {
     }
 }
 
-/// An object for C, which [`close`] frees.
+/// Creates an object for C, which [`close`] frees.
 ///
 /// # Errors
 /// `-FI_ENOMEM`
@@ -81,7 +81,7 @@ pub(super) fn to_c(value: &Nic) -> Result<*mut fid_nic> {
     }
 }
 
-/// Text for C; null for none, and for what is none there.
+/// Returns a text for C; null for `None` and for a text with a NUL.
 fn text(text: &Option<String>) -> Result<*mut c_char> {
     match text {
         Some(text) if !text.contains('\0') => Ok(copy(format!("{text}\0").as_bytes())?.cast()),
@@ -89,7 +89,7 @@ fn text(text: &Option<String>) -> Result<*mut c_char> {
     }
 }
 
-/// What an object says, whoever has put it together.
+/// Reads an object, whoever has assembled it.
 ///
 /// # Safety
 /// `nic` points to a complete object.
@@ -167,7 +167,7 @@ pub(super) unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     0
 }
 
-/// `FI_DUP` makes a copy.
+/// Implements `FI_DUP`: creates a copy.
 ///
 /// # Safety
 /// `fid` is a complete object; for `FI_DUP`, `place` has room for a pointer.
@@ -184,7 +184,7 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, place: *mut c_void) 
     status(copied.map(|copy| unsafe { place.cast::<*mut fid_nic>().write(copy) }))
 }
 
-/// What fi_tostr(3) prints of it, cut to `len` bytes with the 0 at their end.
+/// Implements fi_tostr(3) for it, truncated to `len` bytes including the final 0.
 ///
 /// # Safety
 /// `fid` is a complete object; `buf` has room for `len` bytes.
@@ -260,8 +260,8 @@ mod tests {
         }
     }
 
-    /// What the C library's layers do: the structures are copied one by one, and the
-    /// operations with them.
+    /// Copies the structures one by one, with the operations, as layered providers of the C library
+    /// do.
     #[test]
     fn an_object_that_a_layer_has_copied_can_be_copied_and_closed() {
         let first = to_c(&example()).unwrap();

@@ -1,4 +1,4 @@
-//! The addresses that C passes to `fi_av_insert`, one after the other.
+//! Iterates over the addresses that C passes to fi_av_insert(3).
 
 use std::ffi::{c_char, c_void};
 use std::marker::PhantomData;
@@ -8,24 +8,22 @@ use crate::errno::{Errno, Result};
 use crate::ffi::{bytes, string};
 use crate::sockaddr;
 
-/// Addresses of one format in memory of the application.
+/// Addresses of one format in the application's memory.
 pub struct Addresses<'a> {
     format: Format,
-    /// The next one; `None` behind an address whose end is not known.
+    /// The next address; `None` after an address whose end is unknown.
     next: Option<*const c_void>,
-    /// Bytes of each, where all have the same.
+    /// Size of each address in bytes, if they have equal sizes.
     stride: usize,
     left: usize,
     memory: PhantomData<&'a [u8]>,
 }
 
 impl<'a> Addresses<'a> {
-    /// The array at `addr`; `-FI_EINVAL` for one that no address can be found
-    /// in.
+    /// Creates an iterator over the array at `addr`; `-FI_EINVAL` if it contains no valid address.
     ///
     /// # Safety
-    /// `addr` leads to `count` addresses of the format, as fi_av(3) asks, which
-    /// outlive `'a`.
+    /// `addr` points to `count` addresses of the format, as fi_av(3) requires, which outlive `'a`.
     pub unsafe fn new(format: Format, addr: *const c_void, count: usize) -> Result<Self> {
         if addr.is_null() && count != 0 {
             return Err(Errno::EINVAL);
@@ -85,11 +83,11 @@ impl<'a> Iterator for Addresses<'a> {
     }
 }
 
-/// The bytes of the address of a format at `addr`, text without its zero.
+/// Returns the bytes of the address of a format at `addr`, text without its zero.
 ///
 /// # Safety
-/// `addr` leads to an address of the format, which outlives `'a`; one of
-/// `FI_ADDR_STR` is the text itself.
+/// `addr` points to an address of the format, which outlives `'a`; one of `FI_ADDR_STR` is the text
+/// itself.
 pub unsafe fn bytes_of<'a>(format: Format, addr: *const c_void) -> Result<&'a [u8]> {
     // SAFETY: the caller vouches for the address.
     unsafe {
@@ -103,8 +101,8 @@ pub unsafe fn bytes_of<'a>(format: Format, addr: *const c_void) -> Result<&'a [u
     }
 }
 
-/// Bytes of an address that is to be printed: a socket address may be of any family
-/// that has a text, whatever the format's is.
+/// Returns the bytes of an address for printing: a socket address may have any family that has a
+/// text form, whatever the format.
 ///
 /// # Safety
 /// `addr` points to an address of the format, or to a socket address of another
@@ -124,7 +122,7 @@ pub unsafe fn bytes_to_print<'a>(format: Format, addr: *const c_void) -> Result<
     }
 }
 
-/// Bytes of a socket address.
+/// Returns the size of a socket address in bytes.
 ///
 /// # Safety
 /// `addr` points to a socket address of the format.
@@ -138,11 +136,10 @@ unsafe fn internet_size(format: Format, addr: *const c_void) -> Result<usize> {
     }
 }
 
-/// An address that says itself how long it is.
+/// Returns an address that contains its length.
 ///
 /// # Safety
-/// `addr` points to as many bytes as `extent` asks to see, and then to as many
-/// as it says there are.
+/// `addr` points to as many bytes as `extent` requests, and to as many as it finally determines.
 unsafe fn composite<'a>(
     addr: *const c_void,
     max: usize,

@@ -1,10 +1,9 @@
-//! Address vectors that providers share (fi_peer(3)): the owner's side and the
-//! side of the peer that imports one.
+//! Address vectors that providers share (fi_peer(3)): the owner's side, and the side of the peer
+//! that imports one.
 //!
-//! What the interface lets a peer ask of the owner is little: how many
-//! addresses there are, and which one a local endpoint has. Addresses reach a
-//! peer that moves data itself through `fi_av_insert` on the peer's vector,
-//! with `FI_AV_USER_ID` and the owner's number in `fi_addr`.
+//! A peer can ask the owner for little: the number of addresses, and the number of a local
+//! endpoint's address. A peer that moves data itself gets addresses by fi_av_insert(3) on its own
+//! vector, with `FI_AV_USER_ID` and the owner's number in `fi_addr`.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::{self, NonNull};
@@ -15,7 +14,7 @@ use crate::av::{Av, AvOwner};
 use crate::errno::{Errno, Result};
 use crate::ffi::object::{AnyFid, Class, Handle, Header, Use};
 
-/// Another provider's vector, as this one's owner.
+/// Another provider's vector, which owns this one.
 struct Imported {
     av: NonNull<fid_peer_av>,
     query: unsafe extern "C" fn(*mut fid_peer_av, *mut fi_av_attr) -> c_int,
@@ -27,8 +26,8 @@ unsafe impl Send for Imported {}
 // SAFETY: as above.
 unsafe impl Sync for Imported {}
 
-/// The owner that the context of `fi_av_open` names under `FI_PEER`:
-/// `-FI_EINVAL` for one without the calls of an owner.
+/// Returns the owner in the context of fi_av_open(3) with `FI_PEER`; `-FI_EINVAL` if it lacks the
+/// functions of an owner.
 ///
 /// # Safety
 /// `context` is null or a `fi_peer_av_context` whose vector stays valid until
@@ -73,8 +72,8 @@ const NOTHING: fi_av_attr = fi_av_attr {
     flags: 0,
 };
 
-/// A vector of ours that another provider may import: what
-/// `fi_peer_av_context::av` points to. One for each peer.
+/// A vector of this library that another provider may import: the target of
+/// `fi_peer_av_context::av`. One for each peer.
 pub struct SharedAv(Use<Av>);
 
 // SAFETY: `fid_peer_av` is published as beginning with a `fid`.
@@ -143,7 +142,7 @@ unsafe extern "C" fn ep_addr(av: *mut fid_peer_av, ep: *mut fid_ep) -> fi_addr_t
     }
 }
 
-/// The address of an endpoint of whatever provider; `None` where it has none.
+/// Returns the address of an endpoint of any provider; `None` if it has none.
 ///
 /// # Safety
 /// `ep` is null or an open endpoint.

@@ -1,4 +1,5 @@
-//! fi_av_set(3): ordered subsets of an address vector, from which the groups of collective operations are made.
+//! fi_av_set(3): ordered subsets of an address vector, from which the groups of collective
+//! operations are formed.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,35 +17,35 @@ use crate::errno::{Errno, Result};
 pub struct AvSet {
     av: Use<Av>,
     members: Mutex<Vec<fi_addr_t>>,
-    /// See `fi_av_set_attr::comm_key`; empty where there is none.
+    /// The key in `fi_av_set_attr::comm_key`; empty if there is none.
     key: Vec<u8>,
     address: fi_addr_t,
 }
 
-/// The first address of a set: above the numbers that address vectors give.
+/// The first address of a set, above the numbers of addresses in vectors.
 const FIRST_ADDRESS: u64 = 1 << 62;
 
-/// Numbers the sets of the process.
+/// The number of the next set of the process.
 static COUNT: AtomicU64 = AtomicU64::new(FIRST_ADDRESS);
 
 impl AvSet {
-    /// The vector.
+    /// Returns the vector.
     pub fn av(&self) -> &Av {
         &self.av
     }
 
-    /// The addresses, in order.
+    /// Returns the addresses, in order.
     pub fn members(&self) -> MutexGuard<'_, Vec<fi_addr_t>> {
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The key of a group that somebody else has established; empty without one.
+    /// Returns the key of a group that was established elsewhere; empty without one.
     pub fn key(&self) -> &[u8] {
         &self.key
     }
 }
 
-/// `fi_ops_av::av_set`
+/// Implements fi_av_set(3).
 pub(super) unsafe extern "C" fn av_set(
     av: *mut fid_av,
     attr: *mut fi_av_set_attr,
@@ -67,7 +68,7 @@ fn open(av: &Handle<Av>, attr: &fi_av_set_attr, key: &[u8]) -> Result<AvSet> {
     let none = FI_ADDR_NOTAVAIL as fi_addr_t;
     let mut members = Vec::new();
     if attr.start_addr != none && attr.end_addr != none {
-        // Addresses beyond the vector's last one are none.
+        // Addresses beyond the vector's last one are invalid.
         let end = attr.end_addr.min(MOST_MEMBERS as u64);
         let stride = usize::try_from(attr.stride).unwrap_or(usize::MAX).max(1);
         let range = (attr.start_addr..=end).step_by(stride);
@@ -108,7 +109,8 @@ impl Class for AvSet {
     }
 }
 
-/// Changes the members of one set by those of another one of the same vector; `-FI_EINVAL` for one of another vector.
+/// Combines the members of one set with those of another set of the same vector; `-FI_EINVAL` for
+/// sets of different vectors.
 ///
 /// # Safety
 /// Both are open sets.
@@ -128,7 +130,7 @@ unsafe fn change(
     if !std::ptr::eq(dst.av(), src.av()) {
         return Errno::EINVAL.to_c();
     }
-    // A set may be changed by itself.
+    // A copy, since a set may be combined with itself.
     let others = src.members().clone();
     change(&mut dst.members(), &others);
     0

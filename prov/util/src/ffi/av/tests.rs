@@ -13,7 +13,7 @@ use crate::wait::Attachment;
 
 const NONE: fi_addr_t = FI_ADDR_NOTAVAIL as fi_addr_t;
 
-/// An open vector, closed with its scope.
+/// An open vector, closed at the end of its scope.
 struct Opened {
     av: *mut fid_av,
     /// What the call left in the attributes.
@@ -55,7 +55,7 @@ fn open(format: u32) -> Opened {
     try_open(format, attr()).unwrap()
 }
 
-/// A vector of a format that has no number of its own.
+/// A vector with a format that is not identified by its number.
 fn open_format(format: Format) -> Opened {
     open_on(TestDomain::of_format(format, 0), attr(), null_mut()).unwrap()
 }
@@ -218,7 +218,7 @@ fn bad_addresses_and_arguments_are_told_apart() {
         opened.insert(&addrs, 1, &mut [], FI_AV_USER_ID),
         Errno::EINVAL.to_c()
     );
-    // Without a place for errors, and with a flag that means nothing.
+    // Without an array for errors, and with a flag that has no meaning.
     assert_eq!(opened.insert(&addrs, 1, &mut [], FI_SYNC_ERR), 1);
     assert_eq!(opened.insert(&addrs, 1, &mut [], 1), 1);
     assert_eq!(opened.insert(&[], 0, &mut [], 0), 0);
@@ -275,7 +275,7 @@ fn a_providers_own_strings_lie_one_behind_the_other() {
         opened.straddr(b"fi_shm://1:0\0", 64),
         Some(("fi_shm://1:0".into(), 13))
     );
-    // Nobody knows where the one behind a string without end begins.
+    // The start of the address after an unterminated string is unknown.
     let endless = [b'x'; 17];
     assert_eq!(opened.insert(&endless, 2, &mut numbers, 0), 0);
     assert_eq!(numbers[..2], [NONE, NONE]);
@@ -421,7 +421,7 @@ fn attributes_that_are_for_others_change_nothing() {
         rx_ctx_bits,
         ..attr()
     };
-    // For vectors with a name, with an owner, and of scalable endpoints.
+    // A name, an owner and receive context bits of scalable endpoints are ignored.
     for attr in [flags(FI_READ), flags(FI_PEER), bits(-1), bits(33)] {
         let opened = try_open(FI_SOCKADDR_IN, attr).unwrap();
         let addrs = bytes(&["10.0.0.1:1", "10.0.0.2:2"]);
@@ -461,7 +461,7 @@ fn asynchronous_insertions_report_to_the_event_queue_that_is_bound() {
     let flags = FI_EVENT;
     let opened = try_open(FI_SOCKADDR_IN, fi_av_attr { flags, ..attr() }).unwrap();
     let addrs = bytes(&["10.0.0.1:1", "10.0.0.2:0"]);
-    // Without a queue the insertion is synchronous.
+    // Without an event queue the insertion is synchronous.
     assert_eq!(opened.insert(&addrs, 2, &mut [], 0), 1);
 
     let eq = Handle::new(
@@ -552,6 +552,6 @@ fn a_domain_with_a_vector_cannot_be_closed() {
         assert_eq!(close(domain.fid()), Errno::EBUSY.to_c());
         domain
     };
-    // The application's reference, which `Handle::new` did not hand out.
+    // The application's reference, which `Handle::new` does not create.
     assert_eq!(close(domain.into_c().cast()), 0);
 }

@@ -1,5 +1,4 @@
-//! Every form of every data call, through the tables that C uses, down to the
-//! request that the endpoint gets.
+//! Tests every form of every data call, from the C tables to the request that the endpoint gets.
 
 use std::ptr::{null, null_mut, without_provenance_mut};
 
@@ -15,23 +14,22 @@ const IGNORE: u64 = 5;
 const DATA: u64 = 6;
 const ADDR: u64 = 0x1000;
 const KEY: u64 = 8;
-/// Flags of calls that have any.
+/// Flags of calls with a flags argument.
 const GIVEN: u64 = FI_MORE;
 const PLAIN: u64 = DEFAULT_FLAGS | FI_COMPLETION;
 const INJECT: u64 = DEFAULT_FLAGS | FI_INJECT;
 const CONTEXT: *mut c_void = pointer(0xc0);
 
-/// What a call with one buffer passes, two elements of 8 bytes, and what its
-/// request has of it.
+/// The arguments of a call with one buffer, two elements of 8 bytes, and the buffer in its request.
 const BUF: *mut c_void = pointer(ONE.0);
 const DESC: *mut c_void = pointer(ONE.2);
 const ONE: Piece = (0x100, 16, 0xd0);
-/// What an inject call passes.
+/// The buffer in an inject call's request.
 const NO_DESC: Piece = (0x100, 16, 0);
-/// Where the buffers of a vector are.
+/// Address of the first buffer of a vector.
 const MANY: usize = 0x200;
 
-/// Two buffers and an empty one between them, each with a descriptor.
+/// Two buffers with an empty one between them, each with a descriptor.
 struct Buffers {
     iov: [iovec; 3],
     ioc: [fi_ioc; 3],
@@ -77,7 +75,7 @@ impl Buffers {
     }
 }
 
-/// What a request has of [`Buffers::at`].
+/// The request's form of [`Buffers::at`].
 fn two(address: usize) -> [Piece; 2] {
     [(address, 8, address + 1), (address + 8, 24, address + 3)]
 }
@@ -101,7 +99,7 @@ fn posted(test: &TestEndpoint, status: isize) -> Request {
     test.take().unwrap()
 }
 
-/// What a call should have made.
+/// The request that a call should have created.
 fn request(what: What, local: &[&[Piece]], flags: u64) -> Request {
     let bytes = |pieces: &[Piece]| pieces.iter().map(|&(_, len, _)| len as u64).sum();
     let remote = match what {
@@ -517,7 +515,7 @@ fn a_call_without_its_memory_or_message_is_refused() {
             rma.readmsg.unwrap()(ep, null(), 0),
             atomic.writemsg.unwrap()(ep, null(), 0),
             atomic_of(null_mut(), FI_UINT64, FI_SUM),
-            // Operations that this kind of call does not have.
+            // Operations that this form does not support.
             atomic_of(BUF, FI_UINT64, FI_CSWAP),
             atomic_of(BUF, u32::MAX, FI_SUM),
         ]
@@ -592,7 +590,7 @@ fn an_endpoint_has_the_calls_that_its_provider_offers_whatever_it_was_opened_wit
     }
 }
 
-/// fi_rma(3) does not say which side counts where they differ.
+/// fi_rma(3) does not define which length applies if they differ.
 #[test]
 fn the_shorter_side_of_an_uneven_access_decides() {
     let test = TestEndpoint::open();

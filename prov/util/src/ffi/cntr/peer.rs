@@ -1,5 +1,5 @@
-//! Counters that providers share (fi_peer(3)): the side of the peer that
-//! counts in another's, and the owner's.
+//! Counters that providers share (fi_peer(3)): the side of the peer that counts in another's
+//! counter, and the owner's.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::{self, NonNull};
@@ -11,7 +11,7 @@ use super::super::peer;
 use crate::cntr::{Cntr, CntrOwner};
 use crate::errno::{Errno, Result};
 
-/// Another provider's counter, as this one's owner.
+/// Another provider's counter, which owns this one.
 struct Imported(NonNull<fid_peer_cntr>);
 
 // SAFETY: the owner is responsible for locking (fi_peer(3)).
@@ -19,7 +19,7 @@ unsafe impl Send for Imported {}
 // SAFETY: as above.
 unsafe impl Sync for Imported {}
 
-/// The owner that the context of `fi_cntr_open` names under `FI_PEER`.
+/// Returns the owner in the context of fi_cntr_open(3) with `FI_PEER`.
 ///
 /// # Safety
 /// `context` is null or a `fi_peer_cntr_context` whose counter stays valid
@@ -55,7 +55,7 @@ impl CntrOwner for Imported {
     }
 }
 
-/// The functions of a peer's counter: it has no value of its own.
+/// The functions of a peer's counter, which has no value.
 pub(super) static OPS: fi_ops_cntr = fi_ops_cntr {
     size: size_of::<fi_ops_cntr>(),
     read: Some(progress),
@@ -68,14 +68,14 @@ pub(super) static OPS: fi_ops_cntr = fi_ops_cntr {
     export_xpu: Some(super::export_xpu),
 };
 
-/// The owner's way to drive the peer.
+/// Called by the owner to drive the peer.
 unsafe extern "C" fn progress(cntr: *mut fid_cntr) -> u64 {
     // SAFETY: the table that holds this function belongs to counters.
     unsafe { Handle::<Cntr>::borrow(cntr) }.read();
     0
 }
 
-/// There is no error to return here: as far as C can tell, the number.
+/// The function cannot return an error, so it returns its number.
 unsafe extern "C" fn no_readerr(_: *mut fid_cntr) -> u64 {
     Errno::ENOSYS.to_c() as i64 as u64
 }
@@ -88,8 +88,8 @@ unsafe extern "C" fn no_wait(_: *mut fid_cntr, _: u64, _: c_int) -> c_int {
     Errno::ENOSYS.to_c()
 }
 
-/// A counter of ours in which another provider may count: what
-/// `fi_peer_cntr_context::cntr` points to. One for each peer.
+/// A counter of this library that another provider may import: the target of
+/// `fi_peer_cntr_context::cntr`. One for each peer.
 pub struct SharedCntr(Use<Cntr>);
 
 // SAFETY: `fid_peer_cntr` is published as beginning with a `fid`.

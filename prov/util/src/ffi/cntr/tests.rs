@@ -1,4 +1,4 @@
-//! Counters through their C functions.
+//! Tests counters through their C functions.
 
 use std::mem::zeroed;
 use std::ptr::null_mut;
@@ -58,7 +58,7 @@ fn attributes_that_make_no_sense_are_refused() {
     assert!(refused(|attr| attr.flags = 1 << 63));
     assert!(refused(|attr| attr.flags = FI_PEER));
     assert!(!refused(|attr| attr.events = FI_CNTR_EVENTS_BYTES));
-    // It counts completions.
+    // An unknown kind counts completions.
     assert!(!refused(|attr| attr.events = 9));
 }
 

@@ -1,5 +1,5 @@
-//! An endpoint whose collective operations another provider has (fi_peer(3)): that provider's endpoint transfers over
-//! this one, and reports to its queues.
+//! An endpoint whose collective operations are those of another provider (fi_peer(3)): that
+//! provider's endpoint transfers over this one, and reports to its queues.
 
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,32 +20,32 @@ use crate::marshal::info;
 use crate::progress::{Progress, QueueName};
 use crate::transfers::{Ended, Transfers};
 
-/// The provider of collective operations.
+/// Name of the provider of collective operations.
 const PROVIDER: &str = "off_coll";
 
-/// The peer's objects. They are closed in the order in which they stand here.
+/// The peer's objects, in the order in which they are closed.
 pub(in crate::ffi) struct Collectives {
     peer: TransferPeer,
     bound: Mutex<Bound>,
     side: PeerSide,
 }
 
-/// What the peer's endpoint is bound to, and behind that the owner's objects: those that were bound later come later,
-/// and all stay until the end.
+/// The peer's objects that its endpoint is bound to, each with the owner's object, in the order of
+/// binding. All of them stay until the end.
 #[derive(Default)]
 struct Bound {
     cqs: Vec<(Part<fid_cq>, Handle<SharedCq>)>,
     cntrs: Vec<(Part<fid_cntr>, Handle<SharedCntr>)>,
     eqs: Vec<(Part<fid_eq>, Use<Eq>)>,
-    /// The addresses of the owner's queues and counter, as they are bound now.
+    /// The addresses of the owner's queues and counter that are bound at present.
     current: [usize; 3],
 }
 
 impl Collectives {
-    /// Opens the peer's objects, for an endpoint that is bound so.
+    /// Opens the peer's objects, for an endpoint with these bindings.
     ///
     /// # Errors
-    /// `-FI_ENOSYS` where there is no such provider, and what it returns.
+    /// `-FI_ENOSYS` if there is no such provider, and those of the provider.
     ///
     /// # Safety
     /// `ep` and `domain` are open, and stay so as long as the result.
@@ -79,7 +79,7 @@ impl Collectives {
                 side,
             }
         };
-        // Groups and sets are this library's objects.
+        // Groups and sets are this library's objects, so the peer must be, too.
         // SAFETY: the peer's endpoint is open.
         let own = unsafe { AnyFid::new(this.peer.as_c().cast()) };
         own.and_then(AnyFid::keep_open).map_err(|_| Errno::ENOSYS)?;
@@ -88,9 +88,9 @@ impl Collectives {
         Ok(this)
     }
 
-    /// Binds the peer's endpoint to what the owner is bound to, as far as it is not. Each operation is reported, also
-    /// where the owner's queue was bound with `FI_SELECTIVE_COMPLETION`: the C library reports it, and programs wait
-    /// for that.
+    /// Binds the peer's endpoint to the objects that the owner is bound to, as far as it is not.
+    /// Every operation is reported, even if the owner's queue was bound with
+    /// `FI_SELECTIVE_COMPLETION`: the C library reports them, and programs wait for that.
     ///
     /// # Errors
     /// What the peer returns.
@@ -131,21 +131,21 @@ impl Collectives {
         self.bound.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the peer post what it could not post before.
+    /// Makes the peer post what it could not post before.
     fn drive(&self) {
         if let Some((cq, _)) = self.bound().cqs.last() {
             cq.drive();
         }
     }
 
-    /// The peer's endpoint.
+    /// Returns the peer's endpoint.
     pub fn ep(&self) -> *mut fid_ep {
         self.peer.as_c()
     }
 }
 
-/// What moves an endpoint with collective operations on: the endpoint's own engine, and the peer, which hears what has
-/// become of its transfers.
+/// The progress engine of an endpoint with collective operations: the endpoint's own engine, and
+/// the peer, which is informed of the outcome of its transfers.
 pub(in crate::ffi) struct WithPeer {
     pub inner: Arc<dyn Progress>,
     pub transfers: Arc<Transfers>,
@@ -153,7 +153,7 @@ pub(in crate::ffi) struct WithPeer {
 }
 
 impl WithPeer {
-    /// Tells the peer what has ended; whether there was any.
+    /// Informs the peer of ended transfers. Returns whether there were any.
     fn tell(&self) -> bool {
         let had_some = !self.transfers.is_empty();
         while let Some(ended) = self.transfers.next() {
@@ -173,7 +173,7 @@ impl WithPeer {
 
     fn drive_peer(&self) {
         self.tell();
-        // What it could not post before may have room now.
+        // An operation that the peer could not post before may have room.
         self.peer.drive();
     }
 }

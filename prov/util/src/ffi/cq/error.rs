@@ -53,8 +53,8 @@ pub(super) unsafe extern "C" fn readerr(
     1
 }
 
-/// Copies error data to the application's buffer of `room` bytes, at `place`;
-/// without room, `lend`s it and stores where it is. Returns the length.
+/// Copies error data to the application's buffer of `room` bytes, at `place`. If `room` is 0, it
+/// calls `lend` with the data and stores its address. Returns the length.
 ///
 /// # Safety
 /// `place` holds a pointer to `room` bytes, or null.

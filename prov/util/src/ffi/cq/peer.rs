@@ -1,5 +1,5 @@
-//! Completion queues that providers share (fi_peer(3)): the owner's side and
-//! the side of the peer that writes to it.
+//! Completion queues that providers share (fi_peer(3)): the owner's side, and the side of the peer
+//! that writes to it.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::{self, NonNull};
@@ -11,7 +11,7 @@ use super::super::peer;
 use crate::cq::{Completion, Cq, CqOwner, ErrorCompletion};
 use crate::errno::{Errno, Result};
 
-/// Another provider's queue, as this one's owner.
+/// Another provider's queue, which owns this one.
 struct Imported(NonNull<fid_peer_cq>);
 
 // SAFETY: the owner is responsible for locking (fi_peer(3)).
@@ -19,7 +19,7 @@ unsafe impl Send for Imported {}
 // SAFETY: as above.
 unsafe impl Sync for Imported {}
 
-/// The owner that the context of `fi_cq_open` names under `FI_PEER`.
+/// Returns the owner in the context of fi_cq_open(3) with `FI_PEER`.
 ///
 /// # Safety
 /// `context` is null or a `fi_peer_cq_context` whose queue stays valid until
@@ -62,7 +62,7 @@ impl CqOwner for Imported {
     }
 }
 
-/// The entry of an error, with data that it borrows.
+/// Returns the entry of an error, with borrowed data.
 pub(in crate::ffi) fn error_entry(error: &ErrorCompletion) -> fi_cq_err_entry {
     let completion = &error.completion;
     fi_cq_err_entry {
@@ -81,7 +81,7 @@ pub(in crate::ffi) fn error_entry(error: &ErrorCompletion) -> fi_cq_err_entry {
     }
 }
 
-/// The error that an entry is of.
+/// Returns the error of an entry.
 ///
 /// # Safety
 /// The entry's data is as long as it says.
@@ -105,7 +105,7 @@ pub(in crate::ffi) unsafe fn read_error_entry(entry: &fi_cq_err_entry) -> ErrorC
     }
 }
 
-/// The functions of a peer's queue: it has nothing to read.
+/// The functions of a peer's queue, which has no entries to read.
 pub(super) static OPS: fi_ops_cq = fi_ops_cq {
     size: size_of::<fi_ops_cq>(),
     read: Some(progress),
@@ -120,11 +120,11 @@ pub(super) static OPS: fi_ops_cq = fi_ops_cq {
 
 const ENOSYS: c_int = Errno::ENOSYS.to_c();
 
-/// The owner's way to drive the peer.
+/// Called by the owner to drive the peer.
 unsafe extern "C" fn progress(cq: *mut fid_cq, _: *mut c_void, _: usize) -> isize {
     // SAFETY: the table that holds this function belongs to queues.
     let this = unsafe { Handle::<Cq>::borrow(cq) };
-    // Nothing is ever there to be read.
+    // There are never entries to read.
     let _ = this.read(0, |_| ());
     0
 }
@@ -177,8 +177,8 @@ unsafe extern "C" fn no_strerror(
     ptr::null()
 }
 
-/// A queue of ours that another provider may write to: what
-/// `fi_peer_cq_context::cq` points to. One for each peer.
+/// A queue of this library that another provider may import: the target of
+/// `fi_peer_cq_context::cq`. One for each peer.
 pub struct SharedCq(Use<Cq>);
 
 // SAFETY: `fid_peer_cq` is published as beginning with a `fid`.

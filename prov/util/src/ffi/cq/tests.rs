@@ -1,4 +1,4 @@
-//! Completion queues through their C functions.
+//! Tests completion queues through their C functions.
 
 use std::ffi::{CStr, c_void};
 use std::mem::{MaybeUninit, zeroed};
@@ -8,7 +8,7 @@ use super::super::test_domain::{TestDomain, close};
 use super::*;
 use crate::cq::{Completion, ErrorCompletion};
 
-/// A queue and what C calls on it, closed at the end.
+/// An open queue; closed when it is dropped.
 struct Opened {
     cq: *mut fid_cq,
     domain: Handle<TestDomain>,
@@ -263,7 +263,7 @@ fn attributes_that_make_no_sense_are_refused() {
     assert!(refused(|attr| attr.flags = FI_PEER));
     assert!(!refused(|attr| attr.flags = FI_AFFINITY));
     assert!(!refused(|attr| attr.size = usize::MAX));
-    // Any completion ends a wait.
+    // With an unknown condition, any completion ends a wait.
     assert!(!refused(|attr| attr.wait_cond = 77));
 }
 

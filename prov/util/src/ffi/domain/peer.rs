@@ -1,5 +1,5 @@
-//! Domains that providers share (fi_peer(3)): a peer has the domain of the main
-//! provider, to register memory with it.
+//! Domains that providers share (fi_peer(3)): a peer uses the domain of the main provider to
+//! register memory.
 
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
@@ -23,7 +23,7 @@ unsafe impl Send for PeerDomain {}
 unsafe impl Sync for PeerDomain {}
 
 impl PeerDomain {
-    /// The domain that the context of `fi_domain2` names under `FI_PEER`.
+    /// Returns the domain in the context of fi_domain2(3) with `FI_PEER`.
     ///
     /// # Safety
     /// `context` is null or a `fi_peer_domain_context` whose domain stays open
@@ -39,8 +39,7 @@ impl PeerDomain {
         }
     }
 
-    /// Registers memory with the owner, for these kinds of access
-    /// (`fi_mr_attr::access`).
+    /// Registers memory with the owner, for these kinds of access (`fi_mr_attr::access`).
     ///
     /// # Errors
     /// What the owner returns.
@@ -65,8 +64,7 @@ impl PeerDomain {
     }
 }
 
-/// Memory that is registered with another provider's domain; until it is
-/// dropped.
+/// Memory registered with another provider's domain, until it is dropped.
 pub struct PeerRegion(NonNull<fid_mr>);
 
 // SAFETY: a region is the same to all threads.
@@ -75,13 +73,13 @@ unsafe impl Send for PeerRegion {}
 unsafe impl Sync for PeerRegion {}
 
 impl PeerRegion {
-    /// The descriptor, for operations of the owner.
+    /// Returns the descriptor, for operations of the owner.
     pub fn descriptor(&self) -> *mut c_void {
         // SAFETY: the region is open.
         unsafe { self.0.as_ref() }.mem_desc
     }
 
-    /// The key, for the owner's peers.
+    /// Returns the key, for the owner's peers.
     pub fn key(&self) -> u64 {
         // SAFETY: the region is open.
         unsafe { self.0.as_ref() }.key

@@ -1,4 +1,4 @@
-//! What is bound to an endpoint (`fi_ep_bind`).
+//! The objects bound to an endpoint (fi_ep_bind(3)).
 
 use std::sync::Arc;
 
@@ -16,9 +16,9 @@ use crate::errno::{Errno, Result};
 use crate::progress::{Progress, QueueName};
 
 impl<S: SharedReceive> Bindings<S> {
-    /// Adds an object of a call to `fi_ep_bind`. A queue or a counter for no direction
-    /// is taken, and nothing comes of it. An event queue replaces the one before, unless
-    /// none is kept ([`Endpoint::IS_STRICT`]).
+    /// Handles a call of fi_ep_bind(3). A queue or a counter without a direction is accepted and
+    /// has no effect. An event queue replaces the previous one, unless none is kept
+    /// ([`Endpoint::IS_STRICT`]).
     ///
     /// [`Endpoint::IS_STRICT`]: crate::endpoint::Endpoint::IS_STRICT
     pub(super) fn bind(&mut self, other: AnyFid<'_>, flags: u64, is_strict: bool) -> Result {
@@ -53,7 +53,7 @@ impl<S: SharedReceive> Bindings<S> {
             }
             Ok(())
         } else if let Some(shared) = other.downcast::<SharedReceiveObject<S>>() {
-            // In place of the one before, if there was one.
+            // It replaces the previous one.
             self.shared = Some(Use::of(&shared));
             Ok(())
         } else {
@@ -71,7 +71,7 @@ impl<S: SharedReceive> Bindings<S> {
         }
     }
 
-    /// `-FI_ENOCQ` unless there is a queue or a counter for each direction in which an
+    /// Returns `-FI_ENOCQ` unless there is a queue or a counter for each direction in which an
     /// endpoint with these capabilities has operations.
     pub(super) fn check(&self, caps: u64) -> Result {
         let transmits = self.tx_cq.is_some() || self.counters.count_transmits();
@@ -82,7 +82,7 @@ impl<S: SharedReceive> Bindings<S> {
         }
     }
 
-    /// Whether a shared receive context is bound that was not `before`.
+    /// Returns whether a shared receive context is bound that was not in `before`.
     pub(super) fn takes_receives_elsewhere(&self, before: &Self) -> bool {
         match (&self.shared, &before.shared) {
             (Some(bound), Some(before)) => !is_same(bound, before),
@@ -90,7 +90,7 @@ impl<S: SharedReceive> Bindings<S> {
         }
     }
 
-    /// What drives the endpoint of this that did not `before`.
+    /// Returns the bindings that drive the endpoint and were not in `before`.
     pub(super) fn beyond(&self, before: &Self) -> Self {
         let mut beyond = self.clone();
         let mut known = before.counters.clone();
@@ -112,7 +112,7 @@ impl<S: SharedReceive> Bindings<S> {
         beyond
     }
 
-    /// The event queue of this, alone, if `after` has another one.
+    /// Returns only the event queue, if `after` has another one.
     pub(super) fn queue_replaced_in(&self, after: &Self) -> Self {
         Bindings {
             eq: self
@@ -123,9 +123,9 @@ impl<S: SharedReceive> Bindings<S> {
         }
     }
 
-    /// Has what is bound drive `progress`; the event queue where `is_connected`. The
-    /// events of other endpoints do not come from there, and the threading levels
-    /// let another thread read them than reads what completes.
+    /// Makes the bound objects drive `progress`; the event queue only if `is_connected`: other
+    /// endpoints have no events there, and the threading levels allow another thread to read events
+    /// than completions.
     pub(super) fn add_source(&self, progress: &Arc<dyn Progress>, is_connected: bool) -> Result {
         for cq in self.cqs() {
             cq.add_source(for_completions(progress, cq))?;
@@ -139,7 +139,7 @@ impl<S: SharedReceive> Bindings<S> {
         }
     }
 
-    /// Takes back [`Bindings::add_source`].
+    /// Undoes [`Bindings::add_source`].
     pub(super) fn remove_source(&self, progress: &Arc<dyn Progress>, is_connected: bool) {
         for cq in self.cqs() {
             cq.remove_source(&for_completions(progress, cq));
@@ -159,7 +159,7 @@ impl<S: SharedReceive> Bindings<S> {
     }
 }
 
-/// `-FI_EBADFLAGS` for flags that are not among those `allowed`.
+/// Returns `-FI_EBADFLAGS` for flags that are not in `allowed`.
 fn check_flags(flags: u64, allowed: u64) -> Result {
     match flags & !allowed {
         0 => Ok(()),
@@ -178,7 +178,7 @@ fn is_same_queue(a: &Option<Use<Eq>>, b: &Option<Use<Eq>>) -> bool {
     }
 }
 
-/// Fills a place for one object; `-FI_EINVAL` where there is one already.
+/// Sets an empty binding; `-FI_EINVAL` if it is already set.
 fn occupy<T: Class>(place: &mut Option<Use<T>>, object: &Use<T>) -> Result {
     if place.is_some() {
         return Err(Errno::EINVAL);
@@ -208,7 +208,7 @@ mod tests {
     use crate::ffi::Handle;
     use crate::wait::Attachment;
 
-    /// Counts how often it is driven; for one queue there is something else.
+    /// Counts how often it is driven; one queue has another progress engine.
     #[derive(Default)]
     struct Counted {
         driven: AtomicUsize,
@@ -270,7 +270,7 @@ mod tests {
         assert_eq!(driven(), [1, 1]);
     }
 
-    /// Another thread may read them than has the endpoint (`FI_THREAD_COMPLETION`).
+    /// Another thread than the endpoint's may read events (`FI_THREAD_COMPLETION`).
     #[test]
     fn events_drive_what_is_connected_and_nothing_else() {
         for is_connected in [true, false] {

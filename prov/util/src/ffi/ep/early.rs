@@ -1,5 +1,5 @@
-//! Receives that are posted before `fi_enable`: they wait here, in order, and are
-//! posted when their endpoint is enabled.
+//! Receives that are posted before fi_enable(3): they are queued here, in order, and posted when
+//! their endpoint is enabled.
 
 use std::ffi::c_void;
 
@@ -16,7 +16,7 @@ use crate::request::{Receive, Select};
 #[derive(Default)]
 pub(super) struct EarlyReceives(Vec<Early>);
 
-/// A [`Receive`] that is kept.
+/// A queued [`Receive`].
 struct Early {
     select: Select,
     buffers: AppIov,
@@ -39,7 +39,7 @@ impl Early {
         }
     }
 
-    /// Reports that it has ended without a message, for this cause.
+    /// Reports that it has ended without a message, with this error.
     fn fail<S: SharedReceive>(&self, bindings: &Bindings<S>, cause: Errno) {
         if let Some(cntr) = &bindings.counters.recv {
             cntr.count_error();
@@ -64,11 +64,11 @@ impl Early {
 }
 
 impl EarlyReceives {
-    /// Keeps a receive, one of `most`.
+    /// Queues a receive; at most `most` of them.
     ///
     /// # Errors
-    /// `-FI_EAGAIN` where there are so many, `-FI_EOPBADSTATE` for a look at messages,
-    /// which cannot have come.
+    /// `-FI_EAGAIN` if the queue is full, `-FI_EOPBADSTATE` for a peek or claim, since no message
+    /// can have arrived.
     pub(super) fn post(&mut self, receive: &Receive, most: usize) -> Result {
         if receive.flags & (FI_PEEK | FI_CLAIM) != 0 {
             return Err(Errno::EOPBADSTATE);
@@ -87,11 +87,11 @@ impl EarlyReceives {
         Ok(())
     }
 
-    /// Takes back the oldest receive with this context, and reports that. It stays where
-    /// nothing is bound that could tell.
+    /// Cancels the oldest receive with this context, and reports that. The receive stays if nothing
+    /// is bound that could report it.
     ///
     /// # Errors
-    /// `-FI_ENOENT` where none is taken back.
+    /// `-FI_ENOENT` if no receive was cancelled.
     pub(super) fn cancel<S: SharedReceive>(
         &mut self,
         context: *mut c_void,
@@ -106,7 +106,7 @@ impl EarlyReceives {
         Ok(())
     }
 
-    /// Gives all of them to `post`, and reports those that it refuses as failed.
+    /// Passes all of them to `post`, and reports those that it refuses as failed.
     pub(super) fn post_all<S: SharedReceive>(
         self,
         bindings: &Bindings<S>,

@@ -1,4 +1,4 @@
-//! What a provider sets bounds to, and the flags that operations get.
+//! The limits of operations, and their default flags.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,23 +8,22 @@ use crate::atomic_ops::Offered;
 use crate::attr::{Info, Offers};
 use crate::errno::{Errno, Result};
 
-/// What a provider sets bounds to.
+/// A provider's limits of operations.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// What there is of atomic operations.
+    /// The supported atomic operations.
     pub(super) atomic: Offered,
     /// The capabilities of endpoints of its type. An endpoint has the calls of all of them,
-    /// whichever it was opened with: what decides over access is the key, the range and the
-    /// access of a region.
+    /// whatever it was opened with: key, range and access rights of a region decide about access.
     pub(super) caps: u64,
-    /// The default flags that transmits may have.
+    /// The allowed default flags of transmits.
     pub(super) tx_flags: u64,
-    /// The default flags that receives may have.
+    /// The allowed default flags of receives.
     pub(super) rx_flags: u64,
 }
 
 impl Limits {
-    /// Those of an endpoint with these attributes, in a domain with these atomic
+    /// Returns the limits of an endpoint with these attributes, in a domain with these atomic
     /// operations.
     pub(in crate::ffi) fn of(offers: &Offers, info: &Info, atomic: Offered) -> Self {
         let (tx_flags, rx_flags) = offers.op_flags(info.ep.ep_type);
@@ -36,8 +35,8 @@ impl Limits {
         }
     }
 
-    /// `-FI_EINVAL` for `flags` of operations in this direction
-    /// (`FI_TRANSMIT`, `FI_RECV`) that mean nothing there.
+    /// Returns `-FI_EINVAL` for flags that have no meaning for operations in this direction
+    /// (`FI_TRANSMIT`, `FI_RECV`).
     pub(super) fn check_flags(&self, direction: u64, flags: u64) -> Result {
         let known = match direction {
             FI_RECV => self.rx_flags,
@@ -50,20 +49,20 @@ impl Limits {
     }
 }
 
-/// The flags that operations of one direction get besides their own.
+/// The flags that are added to those of operations in one direction.
 pub(in crate::ffi) struct OperationFlags {
     /// The default flags that the object was opened with.
     opened_with: u64,
-    /// For calls without a flags argument: the default flags, and
-    /// `FI_COMPLETION` where every operation is reported.
+    /// For calls without a flags argument: the default flags, and `FI_COMPLETION` if every
+    /// operation is reported.
     plain: AtomicU64,
-    /// For calls with a flags argument: `FI_COMPLETION` where every operation
-    /// is reported, else nothing.
+    /// For calls with a flags argument: `FI_COMPLETION` if every operation is reported, otherwise
+    /// 0.
     msg: AtomicU64,
 }
 
 impl OperationFlags {
-    /// With these default flags, every operation being reported.
+    /// Creates flags with these defaults, where every operation is reported.
     pub(super) fn new(default: u64) -> Self {
         OperationFlags {
             opened_with: default,
@@ -72,7 +71,7 @@ impl OperationFlags {
         }
     }
 
-    /// The same, but reported as `of` is.
+    /// The same, with the reporting mode of `of`.
     pub(super) fn alias(of: &Self, default: u64) -> Self {
         let completion = of.msg.load(Ordering::Relaxed);
         OperationFlags {
@@ -82,8 +81,8 @@ impl OperationFlags {
         }
     }
 
-    /// Only operations with `FI_COMPLETION` are reported from now on; plain
-    /// calls if the default flags hold it.
+    /// Restricts reporting to operations with `FI_COMPLETION`; calls without a flags argument are
+    /// reported if the default flags contain it.
     pub(super) fn select(&self) {
         self.plain.store(self.opened_with, Ordering::Relaxed);
         self.msg.store(0, Ordering::Relaxed);
@@ -98,27 +97,27 @@ impl OperationFlags {
         self.plain.load(Ordering::Relaxed)
     }
 
-    /// Flags of a call without a flags argument.
+    /// Returns the flags of a call without a flags argument.
     #[inline(always)]
     pub(in crate::ffi) fn plain(&self) -> u64 {
         self.plain.load(Ordering::Relaxed)
     }
 
-    /// Flags of a call that brought `flags`.
+    /// Returns the flags of a call with the argument `flags`.
     #[inline(always)]
     pub(in crate::ffi) fn with(&self, flags: u64) -> u64 {
         self.msg.load(Ordering::Relaxed) | flags
     }
 
-    /// Flags of an inject call: reported never.
+    /// Returns the flags of an inject call, which is never reported.
     #[inline(always)]
     pub(in crate::ffi) fn inject(&self) -> u64 {
         (self.plain.load(Ordering::Relaxed) & !FI_COMPLETION) | FI_INJECT
     }
 }
 
-/// The direction that operation flags are for, `FI_TRANSMIT` or `FI_RECV`, and
-/// the flags without it; `-FI_EINVAL` for none and for both.
+/// Splits operation flags into the direction, `FI_TRANSMIT` or `FI_RECV`, and the rest;
+/// `-FI_EINVAL` for none and for both.
 pub(super) fn split_direction(flags: u64) -> Result<(u64, u64)> {
     const BOTH: u64 = FI_TRANSMIT | FI_RECV;
     match flags & BOTH {

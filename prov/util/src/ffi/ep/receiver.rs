@@ -1,5 +1,5 @@
-//! What endpoints and shared receive contexts have in common: receives, and the
-//! table of calls about options and room.
+//! What endpoints and shared receive contexts have in common: receives, and the table of calls
+//! about options and free entries.
 
 use std::ffi::{c_int, c_void};
 
@@ -12,7 +12,7 @@ use crate::endpoint::OptionValue;
 use crate::errno::{Errno, Result};
 use crate::request::Receive;
 
-/// What posts receives: an endpoint or a shared receive context.
+/// An object to which receives are posted: an endpoint or a shared receive context.
 pub(in crate::ffi) trait Receiver: Class<Header = fid_ep> {
     fn receive_at_once(&self, receive: &Receive) -> bool;
     fn receive(&self, receive: &Receive) -> Result;
@@ -43,7 +43,7 @@ impl<R: Receiver> Tables<R> {
 unsafe extern "C" fn cancel<R: Receiver>(fid: fid_t, context: *mut c_void) -> isize {
     // SAFETY: the table belongs to objects of `R`.
     match unsafe { Handle::<R>::borrow(fid.cast()) }.cancel(context) {
-        // What has completed or is under way cannot be cancelled, and says so by its
+        // An operation that has completed or is in progress cannot be cancelled, and reports a
         // completion. Programs treat an error of this call as fatal.
         Err(Errno::ENOENT) => 0,
         result => posted(result),

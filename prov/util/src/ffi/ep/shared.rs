@@ -17,15 +17,15 @@ use crate::errno::{Errno, Result};
 use crate::process::Process;
 use crate::request::Receive;
 
-/// A shared receive context as C sees it.
+/// The C object of a shared receive context.
 pub struct SharedReceiveObject<S: SharedReceive> {
     context: S,
-    /// Those that it was opened with.
+    /// The capabilities that it was opened with.
     caps: u64,
     /// The capabilities whose calls it has.
     offered: u64,
     rx: OperationFlags,
-    /// As that of an endpoint.
+    /// The process that opened it, as for an endpoint.
     process: Process,
     bound: Mutex<SharedBindings>,
 }
@@ -37,8 +37,8 @@ struct SharedBindings {
 }
 
 impl<S: SharedReceive> SharedReceiveObject<S> {
-    /// The object of a new context with these attributes, for [`Handle::new`]. It
-    /// receives whatever is among the capabilities `offered`.
+    /// Creates the object of a new context with these attributes. It receives everything that is in
+    /// the capabilities `offered`.
     pub fn new(context: S, attr: &RxAttr, offered: u64) -> Self {
         SharedReceiveObject {
             context,
@@ -50,8 +50,8 @@ impl<S: SharedReceive> SharedReceiveObject<S> {
         }
     }
 
-    /// The context, to move data: `-FI_EOPBADSTATE` in a child of the process that
-    /// opened it.
+    /// Returns the context for moving data: `-FI_EOPBADSTATE` in a child of the process that opened
+    /// it.
     #[inline(always)]
     fn to_move(&self) -> Result<&S> {
         match self.process.is_noted() {
@@ -64,7 +64,7 @@ impl<S: SharedReceive> SharedReceiveObject<S> {
         self.bound.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The object of a context whose receives another provider has: none can be
+    /// Creates the object of a context whose receives belong to another provider: none can be
     /// posted here (fi_peer(3)).
     pub(in crate::ffi) fn of_peer(context: S) -> Self {
         Self::new(context, &RxAttr::default(), 0)
@@ -117,7 +117,7 @@ impl<S: SharedReceive> Class for SharedReceiveObject<S> {
         let selects = flags & FI_SELECTIVE_COMPLETION != 0;
         let mut bound = this.bound();
         let progress = this.context.progress();
-        // A second one takes the place of the first.
+        // A second queue replaces the first.
         if let Some(cq) = other.downcast::<Cq>() {
             if flags & !FI_SELECTIVE_COMPLETION != FI_RECV {
                 return Err(Errno::EBADFLAGS);

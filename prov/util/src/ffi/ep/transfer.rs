@@ -1,6 +1,6 @@
-//! Peer transfers (fi_peer(3)): a provider sends and receives over another's
-//! endpoint. The owner has that endpoint; the peer's, which is opened with
-//! `FI_PEER_TRANSFER` in the mode, is told what has completed.
+//! Peer transfers (fi_peer(3)): a provider sends and receives over another provider's endpoint. The
+//! owner has that endpoint; the peer's endpoint, which is opened with `FI_PEER_TRANSFER` in the
+//! mode, is informed of completions.
 
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
@@ -19,10 +19,10 @@ use crate::logging::UTIL;
 use crate::marshal::info;
 use crate::request::{Receive, Select, Tag, Transmit};
 
-/// Bytes of an address at most (`FI_NAME_MAX`, and the lengths of all formats).
+/// Upper limit of an address in bytes (`FI_NAME_MAX`, and the lengths of all formats).
 const NAME_ROOM: usize = 256;
 
-/// The endpoint of the main provider, as its peer has it.
+/// The endpoint of the main provider, as its peer sees it.
 pub struct TransferOwner {
     ep: NonNull<fid_ep>,
     info: Option<Info>,
@@ -35,7 +35,7 @@ unsafe impl Send for TransferOwner {}
 unsafe impl Sync for TransferOwner {}
 
 impl TransferOwner {
-    /// The endpoint that the context of `fi_endpoint` names.
+    /// Returns the endpoint in the context of fi_endpoint(3).
     ///
     /// # Safety
     /// It stays open as long as the result is used.
@@ -49,12 +49,12 @@ impl TransferOwner {
         Ok(TransferOwner { ep, info })
     }
 
-    /// Attributes of the owner, where it tells them.
+    /// Returns the attributes of the owner, if it passes them.
     pub fn info(&self) -> Option<&Info> {
         self.info.as_ref()
     }
 
-    /// The address of the owner's endpoint.
+    /// Returns the address of the owner's endpoint.
     ///
     /// # Errors
     /// What the owner returns.
@@ -75,7 +75,7 @@ impl TransferOwner {
     /// Sends over the owner's endpoint.
     ///
     /// # Errors
-    /// What the owner returns, `FI_EAGAIN` among it.
+    /// Those of the owner, including `FI_EAGAIN`.
     pub fn transmit(&self, transmit: &Transmit) -> Result {
         let pieces = transmit.buffers.pieces();
         let msg = message(pieces, transmit.peer, transmit.context, transmit.data);
@@ -99,7 +99,8 @@ impl TransferOwner {
         Errno::check(status as i32).map(drop)
     }
 
-    /// Takes the receive with this context back, which then ends with an error, unless it has its message.
+    /// Cancels the receive with this context, which then ends with an error, unless it has matched
+    /// a message.
     ///
     /// # Errors
     /// What the owner returns.
@@ -116,7 +117,7 @@ impl TransferOwner {
     /// Receives over the owner's endpoint.
     ///
     /// # Errors
-    /// What the owner returns, `FI_EAGAIN` among it.
+    /// Those of the owner, including `FI_EAGAIN`.
     pub fn receive(&self, receive: &Receive) -> Result {
         let msg = message(receive.buffers.pieces(), receive.peer, receive.context, 0);
         let flags = receive.flags | FI_PEER_TRANSFER;
@@ -163,8 +164,7 @@ fn tagged(msg: fi_msg, tag: u64, ignore: u64) -> fi_msg_tagged {
     }
 }
 
-/// Opens a peer's endpoint, and gives the owner the functions that tell it of
-/// completions.
+/// Opens a peer's endpoint, and passes the functions that inform it of completions to the owner.
 ///
 /// # Safety
 /// `context` is null or a `fi_peer_transfer_context` whose endpoint stays open
@@ -224,9 +224,8 @@ unsafe extern "C" fn comperr<E: Endpoint>(ep: *mut fid_ep, entry: *mut fi_cq_err
     posted(this.transfer_failed(error))
 }
 
-/// A peer's endpoint, as the main provider has it: transfers that the peer
-/// makes over the owner's endpoint are those with `FI_PEER_TRANSFER` in their
-/// flags. Closed when dropped.
+/// A peer's endpoint, as the main provider sees it. Transfers that the peer makes over the owner's
+/// endpoint have `FI_PEER_TRANSFER` in their flags. Closed when it is dropped.
 pub struct TransferPeer {
     ep: NonNull<fid_ep>,
     ops: NonNull<fi_ops_transfer_peer>,
@@ -276,8 +275,8 @@ impl TransferPeer {
         }
     }
 
-    /// Tells the peer that one of its transfers has completed. The peer may post
-    /// more from within, and write to the owner's queues.
+    /// Informs the peer that one of its transfers has completed. The peer may post further
+    /// transfers during the call, and write to the owner's queues.
     ///
     /// # Errors
     /// What the peer returns.
@@ -298,7 +297,7 @@ impl TransferPeer {
         Errno::check(status as i32).map(drop)
     }
 
-    /// Tells the peer that one of its transfers has failed.
+    /// Informs the peer that one of its transfers has failed.
     ///
     /// # Errors
     /// What the peer returns.
@@ -312,7 +311,7 @@ impl TransferPeer {
         Errno::check(status as i32).map(drop)
     }
 
-    /// Binds one of the peer's queues or counters (`fi_ep_bind`).
+    /// Binds one of the peer's queues or counters (fi_ep_bind(3)).
     pub(in crate::ffi) fn bind(&self, other: *mut fid, flags: u64) -> Result {
         let fid: *mut fid = self.ep.as_ptr().cast();
         // SAFETY: both objects are open.
@@ -323,7 +322,7 @@ impl TransferPeer {
         Errno::check(status).map(drop)
     }
 
-    /// `fi_enable`
+    /// Enables the endpoint (fi_enable(3)).
     pub(in crate::ffi) fn enable(&self) -> Result {
         let fid: *mut fid = self.ep.as_ptr().cast();
         // SAFETY: the endpoint is open.
@@ -334,7 +333,7 @@ impl TransferPeer {
         Errno::check(status).map(drop)
     }
 
-    /// The endpoint, for calls that are the peer's to serve.
+    /// Returns the endpoint, for calls that the peer serves.
     pub fn as_c(&self) -> *mut fid_ep {
         self.ep.as_ptr()
     }

@@ -1,5 +1,5 @@
-//! Event queues that providers share (fi_peer(3)): the side of the peer whose
-//! events go to another's queue. The owner's side is its queue as it is.
+//! Event queues that providers share (fi_peer(3)): the side of the peer whose events go to
+//! another's queue. The owner's side is its ordinary queue.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::{self, NonNull};
@@ -14,7 +14,7 @@ use crate::errno::{Errno, Result};
 use crate::logging::UTIL;
 use crate::progress::Progress;
 
-/// The owner that the context of `fi_eq_open` names under `FI_PEER`.
+/// Returns the owner in the context of fi_eq_open(3) with `FI_PEER`.
 ///
 /// # Safety
 /// `context` is null or a `fi_peer_eq_context` whose queue stays valid until the
@@ -59,8 +59,8 @@ impl EqOwner for Ours {
     }
 }
 
-/// Another library's queue, written to as an application does. It learns of no
-/// transport: its owner has to drive the peer.
+/// Another library's queue, to which events are written like an application's. It cannot be told of
+/// transports: its owner has to drive the peer.
 struct Foreign {
     eq: NonNull<fid_eq>,
     write: unsafe extern "C" fn(*mut fid_eq, u32, *const c_void, usize, u64) -> isize,
@@ -100,7 +100,7 @@ impl EqOwner for Foreign {
     }
 
     fn write_error(&self, error: EventError) -> Result {
-        // fi_eq(3) lets nobody write one.
+        // fi_eq(3) has no function to write one.
         log::error!(
             target: UTIL.eq,
             "the owner of a peer event queue takes no errors: {} is lost",
@@ -118,7 +118,7 @@ impl EqOwner for Foreign {
     fn remove_source(&self, _: &Arc<dyn Progress>) {}
 }
 
-/// The functions of a peer's queue: it has nothing to read.
+/// The functions of a peer's queue, which has no events to read.
 pub(super) static OPS: fi_ops_eq = fi_ops_eq {
     size: size_of::<fi_ops_eq>(),
     read: Some(progress),
@@ -128,7 +128,7 @@ pub(super) static OPS: fi_ops_eq = fi_ops_eq {
     strerror: Some(no_strerror),
 };
 
-/// The owner's way to drive the peer.
+/// Called by the owner to drive the peer.
 unsafe extern "C" fn progress(
     eq: *mut fid_eq,
     _: *mut u32,
@@ -138,7 +138,7 @@ unsafe extern "C" fn progress(
 ) -> isize {
     // SAFETY: the table that holds this function belongs to queues.
     let this = unsafe { Handle::<Eq>::borrow(eq) };
-    // Nothing is ever there to be read.
+    // There are never events to read.
     let _ = this.read(0, false, |_| ());
     Errno::EAGAIN.to_c() as isize
 }

@@ -1,4 +1,4 @@
-//! Event queues through their C functions.
+//! Tests event queues through their C functions.
 
 use std::mem::zeroed;
 use std::ptr::{null, null_mut, without_provenance_mut};
@@ -151,7 +151,7 @@ fn attributes_that_make_no_sense_are_refused() {
     assert_eq!(open((2, 7), 0, 77).err(), Some(Errno::EINVAL));
 }
 
-/// A peer's queue of which `owner` is the owner.
+/// A peer's queue, owned by `owner`.
 fn open_peer(owner: *mut fid_eq) -> Result<*mut fid_eq> {
     let mut context = fi_peer_eq_context {
         size: size_of::<fi_peer_eq_context>(),
@@ -212,7 +212,7 @@ fn a_peer_writes_to_the_owner_and_has_nothing_to_read() {
     assert_eq!(close(owner.cast()), 0);
 }
 
-/// The owner's queue, of another library as far as one can tell.
+/// The owner's queue, which appears to belong to another library.
 #[repr(C)]
 struct Other {
     eq: fid_eq,

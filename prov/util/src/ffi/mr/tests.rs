@@ -1,4 +1,4 @@
-//! Registrations through the tables that C uses.
+//! Tests registrations through the C tables.
 
 mod device;
 
@@ -70,7 +70,7 @@ fn regattr(
     if status == 0 { Ok(mr) } else { Err(status) }
 }
 
-/// An endpoint, for what regions want of it.
+/// An endpoint, as far as regions use it.
 struct TestEndpoint;
 
 impl Class for TestEndpoint {
@@ -372,7 +372,7 @@ fn a_registration_may_have_an_authorization_key() {
     };
     let refused = regattr(&domain, &of_vector, 0).err();
     assert_eq!(refused, Some(Errno::EINVAL.to_c()));
-    // A size without a key is none.
+    // A size without a key counts as no key.
     let nowhere = fi_mr_attr {
         auth_key: null_mut(),
         ..with_key

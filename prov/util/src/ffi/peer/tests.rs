@@ -1,4 +1,4 @@
-//! A provider that imports whatever can be imported, through its C functions.
+//! Tests a provider that imports all kinds of objects, through its C functions.
 
 use std::os::fd::RawFd;
 use std::ptr::{null_mut, without_provenance_mut};
@@ -100,11 +100,11 @@ impl Domain for OffloadDomain {
 #[derive(Default)]
 struct OffloadEndpoint {
     owner: Option<TransferOwner>,
-    /// What was asked of it or told to it.
+    /// The calls to it.
     calls: Mutex<Vec<Call>>,
 }
 
-/// What, the flags, and the tag or the error.
+/// Name, flags, and tag or error.
 type Call = (&'static str, u64, u64);
 
 impl OffloadEndpoint {
@@ -168,7 +168,7 @@ impl Endpoint for OffloadEndpoint {
     }
 }
 
-/// Messages are nothing but contexts of the receives that take them.
+/// Its messages are contexts of the receives that take them.
 struct Importer {
     state: Arc<ImporterState>,
 }
@@ -218,7 +218,7 @@ impl SharedReceive for Importer {
     }
 }
 
-/// There is no transport to drive.
+/// A progress engine without a transport.
 struct Nothing;
 
 impl Progress for Nothing {
@@ -265,7 +265,7 @@ impl Drop for Bench {
     }
 }
 
-/// Of an endpoint for messages of both kinds.
+/// Attributes of an endpoint for messages of both kinds.
 fn info() -> fi_info {
     // SAFETY: zeros are an info of nothing.
     let mut info: fi_info = unsafe { std::mem::zeroed() };
@@ -379,7 +379,7 @@ fn a_context_takes_receives_from_the_owner_alone() {
         };
         owner.post(true, receive).unwrap();
         assert_eq!(*importer.state.received.lock().unwrap(), [77]);
-        // What waits leaves with the importer.
+        // The importer's waiting messages are withdrawn.
         assert_eq!(close(srx.cast()), 0);
         assert_eq!(owner.peek(true, crate::matching::Filter::ANY), None);
     }

@@ -1,4 +1,4 @@
-//! The owner's entries: `fi_peer_rx_entry` with room for what it points to.
+//! The owner's entries: `fi_peer_rx_entry` with the storage for what it points to.
 
 use std::ptr::{self, NonNull};
 
@@ -8,7 +8,7 @@ use libc::iovec;
 use crate::buffer::{AppIov, IOV_LIMIT};
 use crate::matching::{Matched, MessageId, MultiId};
 
-/// What peers see, and behind it the owner's own.
+/// The part that peers see, followed by the owner's part.
 #[repr(C)]
 struct Entry {
     public: fi_peer_rx_entry,
@@ -18,27 +18,27 @@ struct Entry {
     phase: Phase,
 }
 
-/// Where an entry is between the look-up that made it and its end.
+/// The state of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// In the pool.
+    /// It is free.
     Free,
-    /// With the peer, which found no receive and has yet to queue its message.
+    /// It belongs to the peer, whose message matched no receive and has not been queued.
     New,
     /// Its message waits in the owner's queue.
     Waiting(MessageId),
-    /// With the peer, which receives its message.
+    /// It belongs to the peer, which receives its message.
     Given(Option<MultiId>),
 }
 
-/// A live entry, as C passes it around.
+/// A live entry, in the form that C uses.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EntryRef(NonNull<Entry>);
 
 // SAFETY: entries are used under their owner's lock (fi_peer(3)).
 unsafe impl Send for EntryRef {}
 
-/// Of which message an entry is.
+/// The message of an entry.
 #[derive(Clone, Copy)]
 pub(super) struct Arrived {
     pub tagged: bool,
@@ -48,10 +48,10 @@ pub(super) struct Arrived {
 }
 
 impl EntryRef {
-    /// The entry that a peer names.
+    /// Converts an entry that a peer names.
     ///
     /// # Safety
-    /// `entry` is null or came out of [`Pool::take`] of a pool that still is.
+    /// `entry` is null or came from [`Pool::take`] of a pool that still exists.
     pub unsafe fn from_c(entry: *mut fi_peer_rx_entry) -> Option<Self> {
         NonNull::new(entry.cast()).map(EntryRef)
     }
@@ -60,7 +60,7 @@ impl EntryRef {
         self.0.as_ptr().cast()
     }
 
-    /// The members that peers see, as they are now.
+    /// Returns the current values of the members that peers see.
     pub fn public(self) -> fi_peer_rx_entry {
         // SAFETY: the entry lives as long as its pool's owner, who calls this.
         unsafe { (*self.0.as_ptr()).public }
@@ -106,7 +106,7 @@ impl EntryRef {
         }
     }
 
-    /// Fills in the receive that its message, from `src`, has got.
+    /// Fills in the receive that its message, from `src`, has matched.
     #[allow(
         clippy::indexing_slicing,
         reason = "a buffer has at most `IOV_LIMIT` pieces"
@@ -123,7 +123,7 @@ impl EntryRef {
             public.addr = src;
             public.count = pieces.len();
             public.context = ptr::without_provenance_mut(matched.context);
-            // A peer reports one message; the end of the buffer is the owner's.
+            // A peer reports one message; the owner reports the end of the buffer.
             public.flags |= matched.flags & !FI_MULTI_RECV;
             public.msg_size = public.msg_size.min(matched.buf.len());
             (*this).phase = Phase::Given(matched.multi);
@@ -131,7 +131,7 @@ impl EntryRef {
     }
 }
 
-/// Entries that are free, for the next messages.
+/// Free entries, for reuse.
 #[derive(Debug)]
 pub(super) struct Pool(Vec<EntryRef>);
 
@@ -140,7 +140,7 @@ impl Pool {
         Pool(Vec::new())
     }
 
-    /// An entry to [begin](EntryRef::begin) a message with.
+    /// Returns an entry to [begin](EntryRef::begin) a message with.
     pub fn take(&mut self) -> EntryRef {
         self.0.pop().unwrap_or_else(|| {
             // SAFETY: zeros are an entry that says nothing.

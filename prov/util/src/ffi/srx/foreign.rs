@@ -1,9 +1,8 @@
-//! Receive matching that another provider does (fi_peer(3)): the messages of
-//! this one that wait for a receive there. It stands where a
-//! [`ReceiveQueue`](crate::matching::ReceiveQueue) of the provider's own would, for plain
-//! and for tagged messages; receives are posted to the owner.
+//! Receive matching by another provider (fi_peer(3)): the messages of this provider that wait for a
+//! receive there. It takes the place of a [`ReceiveQueue`](crate::matching::ReceiveQueue) of the
+//! provider, for untagged and for tagged messages; receives are posted to the owner.
 //!
-//! When it may be used, and under which locks, is told in [`super`].
+//! [`super`] describes when it may be used, and under which locks.
 
 #![allow(
     clippy::indexing_slicing,
@@ -30,9 +29,9 @@ pub struct ForeignQueue<U> {
     owner: ImportedSrx,
     home: Weak<dyn StartReceives>,
     kept: Arena<Kept<U>, 1>,
-    /// Messages of each origin, as [`ReceiveQueue`](crate::matching::ReceiveQueue) has them.
+    /// The messages of each origin, as in [`ReceiveQueue`](crate::matching::ReceiveQueue).
     origins: Vec<List>,
-    /// Tickets of messages that are gone, for the next ones.
+    /// Tickets of messages that are gone, for reuse.
     spare: Vec<Ticket>,
 }
 
@@ -44,8 +43,8 @@ struct Kept<U> {
 }
 
 impl<U> ForeignQueue<U> {
-    /// A queue whose receives `owner` has; `home` is called when one of them
-    /// takes a message that waits here.
+    /// Creates a queue whose receives belong to `owner`; `home` is called when one of them takes a
+    /// message that waits here.
     pub fn new(owner: ImportedSrx, home: Weak<dyn StartReceives>) -> Self {
         owner.answer();
         ForeignQueue {
@@ -57,20 +56,18 @@ impl<U> ForeignQueue<U> {
         }
     }
 
-    /// Finds the receive for a message of `len` bytes that arrives now. The tag
-    /// of a plain message does not count.
+    /// Matches an arriving message of `len` bytes. The tag of an untagged message is ignored.
     ///
     /// # Errors
-    /// What the owner returns: it cannot take the message at all.
+    /// Those of the owner, if it cannot take the message at all.
     pub fn arrive(&self, tagged: bool, src: u64, tag: u64, len: usize) -> Result<Arrival> {
         self.owner.get(tagged, src, tag, len)
     }
 
-    /// Keeps a message of `origin` that is unexpected until the owner has a receive
-    /// for it.
+    /// Queues an unexpected message of `origin` until the owner has a receive for it.
     ///
     /// # Errors
-    /// What the owner returns; then the message is not kept.
+    /// Those of the owner; the message is then not queued.
     pub fn keep(
         &mut self,
         origin: u32,
@@ -108,7 +105,7 @@ impl<U> ForeignQueue<U> {
         }
     }
 
-    /// The payload of a kept message, `None` once it has been taken out.
+    /// Returns the payload of a queued message; `None` once it has been removed.
     pub fn payload_mut(&mut self, id: MessageId) -> Option<&mut U> {
         let index = self.kept.find(id.0)?;
         self.kept
@@ -116,10 +113,10 @@ impl<U> ForeignQueue<U> {
             .map(|kept| &mut kept.message.payload)
     }
 
-    /// Takes out a message that the owner starts, with its receive.
+    /// Removes a message that the owner starts, with its receive.
     ///
     /// # Errors
-    /// `FI_ENOENT` where the message is not here any more.
+    /// `FI_ENOENT` if the message is not in the queue.
     pub fn start(&mut self, started: Started) -> Result<(Message<U>, Received)> {
         let (message, queued) = self.take(started.0)?;
         let (receive, ticket) = queued.started();
@@ -127,7 +124,7 @@ impl<U> ForeignQueue<U> {
         Ok((message, receive))
     }
 
-    /// Takes out a message that the owner discards.
+    /// Removes a message that the owner discards.
     ///
     /// # Errors
     /// As for [`ForeignQueue::start`].
@@ -168,9 +165,9 @@ impl<U> ForeignQueue<U> {
         indices
     }
 
-    /// Takes all messages back: the importer closes. Not every owner can take
-    /// one back earlier; a message whose sender is gone stays, and ends with an
-    /// error when it is started.
+    /// Withdraws all messages, for an importer that is being closed. Not every owner can withdraw
+    /// one earlier, so a message whose sender is gone stays, and ends with an error when it is
+    /// started.
     pub fn withdraw_all(&mut self) -> Vec<Message<U>> {
         let indices: Vec<u32> = self.kept.iter().map(|(index, _)| index).collect();
         indices
@@ -180,9 +177,8 @@ impl<U> ForeignQueue<U> {
             .collect()
     }
 
-    /// Gives the messages of these origins whose source was not known the one that
-    /// is named with them. The result is to be [told](NewSources::tell) to the owner
-    /// once the importer has released its lock.
+    /// Sets the sources of messages of these origins that had none. The result has to be
+    /// [told](NewSources::tell) to the owner after the importer has released its lock.
     pub fn relabel(&mut self, origins: impl Iterator<Item = (u32, u64)>) -> NewSources {
         let mut changed = Vec::new();
         for (origin, src) in origins {
@@ -211,7 +207,7 @@ impl<U> ForeignQueue<U> {
         }
     }
 
-    /// An origin has ended: its number may be given to another one.
+    /// Handles the end of an origin: its number may be reused.
     pub fn end_origin(&mut self, origin: u32) {
         for index in self.of_origin(origin) {
             if let Some(kept) = self.kept.get_mut(index) {
@@ -223,12 +219,12 @@ impl<U> ForeignQueue<U> {
         }
     }
 
-    /// Messages that wait for a receive.
+    /// Returns the number of messages that wait for a receive.
     pub fn len(&self) -> usize {
         self.kept.len()
     }
 
-    /// Whether no message waits.
+    /// Returns whether no message waits.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -1,5 +1,5 @@
-//! The importer's side: another provider's receive queue, and its entries as
-//! types that cannot be freed twice or forgotten.
+//! The importer's side: another provider's receive queue, and its entries as types that cannot be
+//! freed twice or forgotten.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -14,18 +14,16 @@ use crate::buffer::AppIov;
 use crate::errno::{Errno, Result};
 use crate::matching::MessageId;
 
-/// What an importer does when the owner has a receive for a message that is
-/// queued with it. Called with the owner's lock held and none of the importer.
+/// The importer's part when the owner has a receive for a queued message. Called while the owner's
+/// lock is held, and none of the importer's.
 pub trait StartReceives: Send + Sync {
-    /// A message has got its receive: see
-    /// [`ForeignQueue::start`](super::ForeignQueue::start).
+    /// A message has matched a receive: see [`ForeignQueue::start`](super::ForeignQueue::start).
     ///
     /// # Errors
-    /// Those of that function, and no others: what goes wrong with the message
-    /// is a completion.
+    /// Only those of that function: a failure of the message is reported by a completion.
     fn start(&self, started: Started) -> Result;
 
-    /// Nobody will receive a message, and nothing is reported: see
+    /// A message is discarded, and nothing is reported: see
     /// [`ForeignQueue::discard`](super::ForeignQueue::discard).
     ///
     /// # Errors
@@ -33,10 +31,10 @@ pub trait StartReceives: Send + Sync {
     fn discard(&self, discarded: Discarded) -> Result;
 }
 
-/// Which message the owner starts.
+/// Identifies the message that the owner starts.
 pub struct Started(pub(crate) MessageId);
 
-/// Which message the owner discards.
+/// Identifies the message that the owner discards.
 pub struct Discarded(pub(crate) MessageId);
 
 type Get = unsafe extern "C" fn(
@@ -65,19 +63,19 @@ unsafe impl Send for ImportedSrx {}
 // SAFETY: as above.
 unsafe impl Sync for ImportedSrx {}
 
-/// What the owner says to a message that arrives.
+/// The owner's result for an arriving message.
 pub enum Arrival {
-    /// It goes there. To be dropped when its completion has been written.
+    /// The receive that matches. To be dropped after its completion has been written.
     Received(Received),
-    /// No receive waits for it: to be kept, or dropped with the message.
+    /// No receive matches: to be queued, or dropped with the message.
     Unexpected(Unexpected),
 }
 
 impl ImportedSrx {
-    /// The queue that the context of `fi_srx_context` names under `FI_PEER`.
+    /// Returns the queue in the context of fi_srx_context(3) with `FI_PEER`.
     ///
     /// # Errors
-    /// `FI_EINVAL` for a context or a queue that is not complete.
+    /// `FI_EINVAL` for an incomplete context or queue.
     ///
     /// # Safety
     /// `context` is null or a `fi_peer_srx_context` whose queue stays valid as
@@ -99,7 +97,7 @@ impl ImportedSrx {
         })
     }
 
-    /// Gives the owner the functions with which it answers for queued messages.
+    /// Passes the functions for queued messages to the owner.
     pub(crate) fn answer(&self) {
         static OPS: fi_ops_srx_peer = fi_ops_srx_peer {
             size: size_of::<fi_ops_srx_peer>(),
@@ -112,11 +110,10 @@ impl ImportedSrx {
         unsafe { (*self.srx.as_ptr()).peer_ops = (&raw const OPS).cast_mut() }
     }
 
-    /// Asks for the receive of a message of `len` bytes from `src`, which is
-    /// `FI_ADDR_UNSPEC` where it is not known.
+    /// Matches a message of `len` bytes from `src`, which is `FI_ADDR_UNSPEC` if unknown.
     ///
     /// # Errors
-    /// What the owner returns: it cannot take the message at all.
+    /// Those of the owner, if it cannot take the message at all.
     pub(crate) fn get(
         &self,
         tagged: bool,
@@ -182,23 +179,22 @@ impl Drop for Entry {
     }
 }
 
-/// A receive of the owner's application that a message goes to. Dropped once
-/// the message has been completed, it goes back to the owner.
+/// A receive of the owner's application that has matched a message. It is returned to the owner
+/// when it is dropped, after the message has completed.
 pub struct Received(Entry);
 
 impl Received {
-    /// Where the message goes: all of the receive, however long the message.
+    /// Returns the memory of the whole receive, whatever the length of the message.
     ///
     /// # Errors
-    /// `FI_EINVAL` where there are more pieces than this library takes.
+    /// `FI_EINVAL` if there are more segments than this library supports.
     pub fn buffers(&self) -> Result<AppIov> {
         let entry = self.0.get();
         // SAFETY: the owner passes on what its application vouches for.
         unsafe { AppIov::from_iov(entry.iov, entry.count) }
     }
 
-    /// Descriptor of the piece at `index` of what was posted; null where there
-    /// is none.
+    /// Returns the descriptor of the segment at `index`; null if there is none.
     pub fn descriptor(&self, index: usize) -> *mut c_void {
         let entry = self.0.get();
         if entry.desc.is_null() || index >= entry.count {
@@ -208,30 +204,29 @@ impl Received {
         unsafe { *entry.desc.add(index) }
     }
 
-    /// The application's context, for the completion.
+    /// Returns the application's context, for the completion.
     pub fn context(&self) -> *mut c_void {
         self.0.get().context
     }
 
-    /// Flags of the receive and its completion; `FI_COMPLETION` says whether to
-    /// report success.
+    /// Returns the flags of the receive and its completion; `FI_COMPLETION` requests a report of
+    /// success.
     pub fn flags(&self) -> u64 {
         self.0.get().flags
     }
 }
 
-/// A message that no receive waits for and that is not queued yet. Dropped, the
-/// owner never hears of it again.
+/// A message that matches no receive and is not queued. If it is dropped, the owner forgets it.
 pub struct Unexpected {
     entry: Entry,
     queue: Queue,
 }
 
 impl Unexpected {
-    /// Leaves it to the owner to find a receive for the message.
+    /// Leaves matching the message to the owner.
     ///
     /// # Errors
-    /// What the owner returns; then the message is not queued.
+    /// Those of the owner; the message is then not queued.
     pub(crate) fn queue(self, data: Option<u64>, ticket: Ticket) -> Result<Queued> {
         let entry = self.entry.entry.as_ptr();
         // SAFETY: the entry is ours until it is queued; these members are for
@@ -251,20 +246,20 @@ impl Unexpected {
     }
 }
 
-/// A message that is queued with the owner. Dropped, it is withdrawn: for an
-/// importer that closes, since not every owner takes a message back before.
+/// A message that is queued with the owner. Dropping it withdraws it, which is for an importer that
+/// is being closed, since not every owner can withdraw a message earlier.
 pub struct Queued {
     entry: Entry,
     ticket: Ticket,
 }
 
 impl Queued {
-    /// The owner has started the entry.
+    /// Handles that the owner has started the entry.
     pub(crate) fn started(self) -> (Received, Ticket) {
         (Received(self.entry), self.ticket)
     }
 
-    /// The owner has discarded the entry, and frees it.
+    /// Handles that the owner has discarded the entry, and frees it.
     pub(crate) fn discarded(self) -> Ticket {
         self.entry.give_up();
         self.ticket
@@ -280,7 +275,7 @@ impl Queued {
     }
 }
 
-/// What the owner keeps for a queued message (`peer_context`): whose it is.
+/// The owner's reference from a queued message to the importer (`peer_context`).
 pub(crate) struct Ticket(NonNull<TicketBody>);
 
 struct TicketBody {
@@ -301,7 +296,7 @@ impl Ticket {
         Ticket(NonNull::from(Box::leak(body)))
     }
 
-    /// For the message `id` from now on.
+    /// Assigns it to the message `id`.
     pub(crate) fn set(&self, id: MessageId) {
         self.body().id.store(id.to_bits(), Ordering::Relaxed);
     }
@@ -320,7 +315,7 @@ impl Drop for Ticket {
     }
 }
 
-/// Takes the ticket's contents out of an entry that the owner hands back.
+/// Takes the ticket out of an entry that the owner returns.
 ///
 /// # Safety
 /// `entry` is null or one that was queued here.
@@ -331,7 +326,7 @@ unsafe fn redeem(entry: *mut fi_peer_rx_entry) -> Result<(Arc<dyn StartReceives>
     // SAFETY: the caller vouches for the entry, whose ticket lives until the
     // message leaves the queue of its importer.
     unsafe {
-        // A second call for the same entry finds nothing.
+        // A second call for the same entry finds a null pointer.
         let ticket = ptr::replace(&raw mut (*entry).peer_context, ptr::null_mut());
         let body = ticket.cast::<TicketBody>().as_ref().ok_or(Errno::EINVAL)?;
         let home = body.home.upgrade().ok_or(Errno::EOPBADSTATE)?;
@@ -349,8 +344,8 @@ unsafe extern "C" fn discard(entry: *mut fi_peer_rx_entry) -> c_int {
     status(unsafe { redeem(entry) }.and_then(|(home, id)| home.discard(Discarded(id))))
 }
 
-/// Sources that an importer has learnt of messages it had queued without: the
-/// address vector has grown.
+/// New sources of messages that an importer has queued without one, after the address vector has
+/// grown.
 #[must_use]
 pub struct NewSources {
     owner: ImportedSrx,
@@ -365,8 +360,8 @@ struct News {
 }
 
 thread_local! {
-    /// What this thread is telling an owner, while it does. Without a destructor, so that
-    /// it can be used as long as the thread runs.
+    /// The sources that this thread is reporting to an owner, during the call. It has no
+    /// destructor, so that it can be used for as long as the thread runs.
     static NEWS: Cell<Option<NonNull<[News]>>> = const { Cell::new(None) };
 }
 
@@ -379,13 +374,13 @@ impl NewSources {
         NewSources { owner, news }
     }
 
-    /// Whether there is nothing to tell.
+    /// Returns whether there is nothing to report.
     pub fn is_empty(&self) -> bool {
         self.news.is_empty()
     }
 
-    /// Tells the owner, which may start messages. To be called without any lock
-    /// of the importer.
+    /// Reports to the owner, which may start messages. To be called without any lock of the
+    /// importer.
     pub fn tell(self) {
         if self.news.is_empty() {
             return;
@@ -397,8 +392,8 @@ impl NewSources {
     }
 }
 
-/// The source of an entry, `FI_ADDR_UNSPEC` while it is not known. Some owners
-/// ask for entries of other peers, too.
+/// Returns the source of an entry, `FI_ADDR_UNSPEC` if it is unknown. Some owners also ask for
+/// entries of other peers.
 unsafe extern "C" fn source_of(entry: *mut fi_peer_rx_entry) -> fi_addr_t {
     let source = NEWS.get().and_then(|news| {
         // SAFETY: `tell` keeps the list until the owner has returned to it.

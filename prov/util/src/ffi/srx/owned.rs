@@ -1,5 +1,4 @@
-//! The owner's side: receives of this provider that messages of its peers go
-//! to.
+//! The owner's side: receives of this provider that match messages of its peers.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -20,19 +19,19 @@ use crate::matching::{
 };
 use crate::sync::{Guard, Lock, LockKind};
 
-/// What the provider that owns a queue is told.
+/// Callbacks to the provider that owns a queue.
 pub trait QueueOwner: Send + Sync {
-    /// The last message in a buffer for many, posted with `context`, has
-    /// completed, and the buffer takes no more: to be reported with
-    /// `FI_MULTI_RECV`. Called with the queue's lock held.
+    /// The last message in a multi-receive buffer posted with `context` has completed, and the
+    /// buffer accepts no more: to be reported with `FI_MULTI_RECV`. Called while the queue's lock
+    /// is held.
     fn buffer_released(&self, context: *mut c_void);
 }
 
-/// A receive queue that peers match their messages with.
+/// A receive queue with which peers match their messages.
 pub struct OwnedQueue {
     /// The owner's lock; see the [module](super) description.
     lock: Lock<()>,
-    /// Held for moments, so that peers can call back under the lock above.
+    /// Held only briefly, so that peers can call back while the lock above is held.
     state: Lock<State>,
     min_multi_recv: AtomicUsize,
     owner: Box<dyn QueueOwner>,
@@ -55,11 +54,11 @@ impl State {
 /// A message that a peek has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// Sender, or `FI_ADDR_UNSPEC`; as the peer calls it.
+    /// The sender, or `FI_ADDR_UNSPEC`, as the peer numbers it.
     pub src: fi_addr_t,
-    /// Its tag.
+    /// The tag.
     pub tag: u64,
-    /// Its bytes.
+    /// The length in bytes.
     pub len: usize,
     /// Immediate data, with `FI_REMOTE_CQ_DATA` in `flags`.
     pub data: u64,
@@ -80,7 +79,7 @@ impl Seen {
 }
 
 impl OwnedQueue {
-    /// An empty queue, with locks of this kind and `FI_OPT_MIN_MULTI_RECV`.
+    /// Creates an empty queue, with locks of this kind and this `FI_OPT_MIN_MULTI_RECV`.
     pub fn new(kind: LockKind, min_multi_recv: usize, owner: Box<dyn QueueOwner>) -> Arc<Self> {
         Arc::new(OwnedQueue {
             lock: Lock::new(kind, ()),
@@ -96,13 +95,13 @@ impl OwnedQueue {
         })
     }
 
-    /// Shares the queue with one more peer: what `fi_peer_srx_context::srx`
-    /// points to. To be kept until the peer has closed what imported it.
+    /// Shares the queue with another peer: returns the target of `fi_peer_srx_context::srx`. To be
+    /// kept until the peer has closed the object that imported it.
     pub fn share(self: &Arc<Self>) -> Handle<SharedQueue> {
         Handle::new(SharedQueue(self.clone()), ptr::null_mut(), Vec::new())
     }
 
-    /// Takes the queue's lock: to use the queue, or to drive a peer.
+    /// Takes the queue's lock, for using the queue or driving a peer.
     pub fn enter(&self) -> Section<'_> {
         Section {
             queue: self,
@@ -110,7 +109,7 @@ impl OwnedQueue {
         }
     }
 
-    /// A peer asks for the receive of a message.
+    /// A peer matches a message.
     fn get(&self, srx: *mut fid_peer_srx, arrived: Arrived) -> (bool, EntryRef) {
         let mut state = self.state.lock();
         let matched = state
@@ -124,7 +123,7 @@ impl OwnedQueue {
         (matched.is_some(), entry)
     }
 
-    /// A peer queues a message for which there was none.
+    /// A peer queues a message that matched no receive.
     fn put(&self, entry: EntryRef) -> Result {
         if entry.phase() != Phase::New {
             return Err(Errno::EINVAL);
@@ -142,12 +141,12 @@ impl OwnedQueue {
         Ok(())
     }
 
-    /// A peer is done with an entry.
+    /// A peer frees an entry.
     fn free(&self, entry: EntryRef) {
         let mut state = self.state.lock();
         let mut released = false;
         match entry.phase() {
-            // Freed twice; it may be another message's any time.
+            // It was freed twice; it may be reused at any time.
             Phase::Free => return,
             Phase::New => {}
             Phase::Waiting(id) => drop(state.queue(entry.tagged()).withdraw(id)),
@@ -168,7 +167,7 @@ impl OwnedQueue {
         let section = self.enter();
         for tagged in [false, true] {
             let mut unknown = Vec::new();
-            // Looks at all messages, and changes none.
+            // Collects the messages without a source, and changes none.
             self.state.lock().queue(tagged).relabel(|message| {
                 if message.src == ANY_SOURCE && message.payload.public().srx == srx {
                     unknown.push(message.payload);
@@ -204,11 +203,10 @@ pub struct Section<'a> {
 }
 
 impl Section<'_> {
-    /// Posts a receive: it waits, or a peer starts the message that waited for
-    /// it.
+    /// Posts a receive: it is queued, or a peer starts the message that waited for it.
     ///
     /// # Errors
-    /// What the peer returns; the receive is then lost to it.
+    /// Those of the peer, for which the receive is then lost.
     #[inline]
     pub fn post(&self, tagged: bool, receive: Receive<AppIov>) -> Result {
         let mut state = self.queue.state.lock();
@@ -219,7 +217,7 @@ impl Section<'_> {
         self.catch_up(tagged, matched, message)
     }
 
-    /// Starts a message that waited, and with a buffer for many all that fit.
+    /// Starts a message that waited; for a multi-receive buffer, all that fit.
     fn catch_up(
         &self,
         tagged: bool,
@@ -235,33 +233,29 @@ impl Section<'_> {
         Ok(())
     }
 
-    /// The oldest message that a receive with this filter would get
-    /// (`FI_PEEK`).
+    /// Returns the oldest message that a receive with this filter would match (`FI_PEEK`).
     pub fn peek(&self, tagged: bool, filter: Filter) -> Option<Seen> {
         let mut state = self.queue.state.lock();
         state.queue(tagged).peek(filter).map(Seen::of)
     }
 
-    /// The same, and the message is set aside for `context`
-    /// (`FI_PEEK | FI_CLAIM`).
+    /// The same, and sets the message aside for `context` (`FI_PEEK | FI_CLAIM`).
     pub fn peek_claim(&self, tagged: bool, filter: Filter, context: usize) -> Option<Seen> {
         let mut state = self.queue.state.lock();
         let found = state.queue(tagged).peek_claim(filter, context);
         found.map(Seen::of)
     }
 
-    /// The same as [`Section::peek`], and the message is gone
-    /// (`FI_PEEK | FI_DISCARD`).
+    /// The same as [`Section::peek`], and removes the message (`FI_PEEK | FI_DISCARD`).
     pub fn peek_discard(&self, tagged: bool, filter: Filter) -> Option<Seen> {
         let found = self.queue.state.lock().queue(tagged).peek_discard(filter);
         found.map(|message| self.discard(message))
     }
 
-    /// Receives the message that was set aside for the receive's context
-    /// (`FI_CLAIM`).
+    /// Receives the message that was set aside for the receive's context (`FI_CLAIM`).
     ///
     /// # Errors
-    /// `FI_ENOMSG` where there is none; otherwise as [`Section::post`].
+    /// `FI_ENOMSG` if there is none; otherwise those of [`Section::post`].
     pub fn claim(&self, tagged: bool, receive: Receive<AppIov>) -> Result {
         let found = self.queue.state.lock().queue(tagged).claim(receive.context);
         let matched = Matched {
@@ -273,32 +267,30 @@ impl Section<'_> {
         self.start(&matched, found.ok_or(Errno::ENOMSG)?)
     }
 
-    /// Drops the message that was set aside for `context`
-    /// (`FI_CLAIM | FI_DISCARD`).
+    /// Drops the message that was set aside for `context` (`FI_CLAIM | FI_DISCARD`).
     pub fn claim_discard(&self, tagged: bool, context: usize) -> Option<Seen> {
         let found = self.queue.state.lock().queue(tagged).claim(context);
         found.map(|message| self.discard(message))
     }
 
-    /// Takes the oldest receive with this context back (`fi_cancel`).
+    /// Cancels the oldest receive with this context (fi_cancel(3)).
     pub fn cancel(&self, context: usize) -> Option<Cancelled<AppIov>> {
         self.queue.state.lock().matching.cancel(context)
     }
 
-    /// Receives that wait.
+    /// Returns the number of posted receives.
     pub fn posted_len(&self) -> usize {
         self.queue.state.lock().matching.posted_len()
     }
 
-    /// `FI_OPT_MIN_MULTI_RECV`, for buffers posted from now on.
+    /// Sets `FI_OPT_MIN_MULTI_RECV`, for buffers that are posted later.
     pub fn set_min_multi_recv(&self, bytes: usize) {
         self.queue.min_multi_recv.store(bytes, Ordering::Relaxed);
         let mut state = self.queue.state.lock();
         state.matching.set_min_multi_recv(bytes);
     }
 
-    /// Ends the queue: receives that wait are forgotten, and peers discard their
-    /// messages.
+    /// Ends the queue: posted receives are forgotten, and peers discard their messages.
     pub fn shut(&self) {
         for tagged in [false, true] {
             let mut state = self.queue.state.lock();
@@ -338,7 +330,7 @@ impl Section<'_> {
 
 type PeerFunction = Option<unsafe extern "C" fn(*mut fi_peer_rx_entry) -> c_int>;
 
-/// Calls the peer that an entry came from. No lock of a queue's state is held.
+/// Calls the peer of an entry. No lock of a queue's state is held.
 fn call_peer(entry: EntryRef, function: impl Fn(&fi_ops_srx_peer) -> PeerFunction) -> Result {
     // SAFETY: the queue is shared as long as the peer has it, and the peer set
     // the table before it could make the entry.
@@ -349,7 +341,7 @@ fn call_peer(entry: EntryRef, function: impl Fn(&fi_ops_srx_peer) -> PeerFunctio
     }
 }
 
-/// An [`OwnedQueue`] as one peer has it.
+/// An [`OwnedQueue`] as one peer sees it.
 pub struct SharedQueue(Arc<OwnedQueue>);
 
 // SAFETY: `fid_peer_srx` begins with a `fid_ep`, which is published as beginning
@@ -396,7 +388,7 @@ impl Class for SharedQueue {
                 collective: (&raw const missing::COLLECTIVE).cast_mut(),
             },
             owner_ops: (&raw const OWNER_OPS).cast_mut(),
-            // The peer's to set.
+            // Set by the peer.
             peer_ops: ptr::null_mut(),
         }
     }
@@ -449,7 +441,7 @@ unsafe fn get(
     }
 }
 
-/// The queue that an entry came from, and the entry.
+/// Returns the queue of an entry, and the entry.
 ///
 /// # Safety
 /// `entry` is null or one that `get` has returned.

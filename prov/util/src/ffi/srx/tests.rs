@@ -1,5 +1,5 @@
-//! Owner and importer against each other, and the importer against an owner
-//! written in the manner of C.
+//! Tests owner and importer against each other, and the importer against an owner in the style of
+//! the C library.
 
 use std::ffi::c_void;
 use std::ptr::{null_mut, without_provenance_mut};
@@ -17,7 +17,7 @@ use crate::ffi::srx::ForeignQueue;
 use crate::matching::{ANY_SOURCE, Filter, Message, Receive};
 use crate::sync::{Lock, LockKind};
 
-/// Buffers of multi-receives that the owner was told of, by context.
+/// The contexts of multi-receive buffers whose release was reported.
 #[derive(Default)]
 struct Releases(Mutex<Vec<usize>>);
 
@@ -33,7 +33,7 @@ fn owner(kind: LockKind) -> (Arc<OwnedQueue>, Arc<Releases>) {
     (queue, releases)
 }
 
-/// What a peer has reported: context, source, tag and bytes received.
+/// A peer's completion: context, source, tag and number of bytes received.
 type Report = (usize, u64, u64, usize);
 
 /// A provider that imports a queue. Its messages are byte strings.
@@ -44,7 +44,7 @@ struct Peer {
 struct Lane {
     queue: ForeignQueue<Vec<u8>>,
     reports: Vec<Report>,
-    /// Messages that the owner discarded.
+    /// Number of messages that the owner discarded.
     discarded: usize,
     /// Descriptor of the last receive.
     descriptor: usize,
@@ -147,7 +147,7 @@ fn tagged(tag: u64, receive: Receive<AppIov>) -> Receive<AppIov> {
     Receive { tag, ..receive }
 }
 
-/// What a message comes on: here, each first letter has a link.
+/// The origin of a message: here, each first letter has its own link.
 fn origin(payload: &[u8]) -> u32 {
     payload.first().map_or(0, |&letter| letter.into())
 }
@@ -346,7 +346,7 @@ fn a_source_that_came_too_late_changes_nothing() {
         .queue
         .relabel([(origin(b"1st."), 8)].into_iter());
     section.post(false, receive(1, &mut buf, 0)).unwrap();
-    // The same entry and the same ticket, but another message.
+    // The same entry and the same ticket, for another message.
     peer.arrives(false, ANY_SOURCE, 0, b"2nd.");
     drop(section);
     news.tell();
@@ -393,7 +393,7 @@ fn peers_ask_the_owner_for_its_option() {
     assert_eq!((status, value), (0, 99));
 }
 
-/// Two threads: one drives the peers, in which messages arrive, the other posts.
+/// Two threads: one drives the peers, at which messages arrive, the other posts.
 #[test]
 fn the_order_of_locks_holds_with_threads() {
     const COUNT: usize = 2000;
@@ -410,7 +410,7 @@ fn the_order_of_locks_holds_with_threads() {
             }
         });
         scope.spawn(|| {
-            // As a thread that sends: the importer's lock alone.
+            // Simulates a thread that sends, and takes only the importer's lock.
             while !done.load(Ordering::Relaxed) {
                 drop(peers[0].lane.lock());
             }
@@ -429,14 +429,14 @@ fn the_order_of_locks_holds_with_threads() {
         }
         done.store(true, Ordering::Relaxed);
     });
-    // Receive i and message i have the same tag and the same turn.
+    // Receive i and message i have the same tag and the same position.
     for (i, buf) in bufs.iter().enumerate() {
         assert_eq!(usize::from_ne_bytes(*buf), i);
     }
 }
 
-/// An owner that has no receives. It does not say in entries whose they are, and
-/// asks every peer about all of them.
+/// An owner without receives. Its entries do not contain their peer, and it asks every peer about
+/// all of them.
 mod plain_owner {
     use super::*;
 
@@ -545,7 +545,7 @@ fn owners_in_the_manner_of_c_are_served() {
     drop(lane);
     let queued = QUEUED.take();
 
-    // Another peer's entry, with what is none of our business.
+    // Another peer's entry, with contents that this one must not use.
     // SAFETY: zeros are an entry.
     let mut strange: fi_peer_rx_entry = unsafe { std::mem::zeroed() };
     strange.peer_context = without_provenance_mut(1);
@@ -576,7 +576,7 @@ fn owners_in_the_manner_of_c_are_served() {
         assert_eq!(peer.reports(), [(6, 14, 3, 4)]);
         assert_eq!(peer.lane.lock().descriptor, 42);
         assert_eq!(FREED.load(Ordering::Relaxed), 2);
-        // The owner frees what it discards.
+        // The owner frees an entry that it discards.
         assert_eq!(ops.discard_tag.unwrap()(queued[1]), 0);
         assert_eq!(ops.discard_tag.unwrap()(queued[1]), Errno::EINVAL.to_c());
         assert_eq!(ops.start_tag.unwrap()(queued[1]), Errno::EINVAL.to_c());

@@ -1,5 +1,4 @@
-//! What a provider implements to offer fabrics and domains (fi_fabric(3),
-//! fi_domain(3)).
+//! The traits of fabrics and domains (fi_fabric(3), fi_domain(3)).
 
 use std::ffi::{CStr, c_int};
 use std::sync::Arc;
@@ -25,20 +24,20 @@ pub trait Fabric: Send + Sync + Sized + 'static {
     /// Its passive endpoints, or [`crate::endpoint::NoPassiveEndpoint`].
     type PassiveEndpoint: PassiveEndpoint;
 
-    /// What fi_getinfo(3) offers, which is all that can be opened.
+    /// Returns what fi_getinfo(3) offers; only that can be opened.
     fn offers(&self) -> Offers;
 
-    /// What of the attributes in `info` a domain depends on: the rest is not looked at when
-    /// one is opened.
+    /// Returns the part of the attributes in `info` that matters for a domain: the rest is ignored
+    /// when one is opened.
     fn for_domain(&self, info: Info) -> Info {
         info
     }
 
-    /// `fi_domain`. The seam keeps the fabric open as long as the domain is.
+    /// Implements fi_domain(3). The seam keeps the fabric open as long as the domain is.
     fn domain(this: &Handle<FabricObject<Self>>, info: &Info) -> Result<Self::Domain>;
 
-    /// `fi_domain2` under `FI_PEER`: a domain that works for `owner`, the main
-    /// provider's, which stays open as long.
+    /// Implements fi_domain2(3) with `FI_PEER`: a domain that serves `owner`, the main provider's
+    /// domain, which stays open at least as long.
     fn peer_domain(
         _this: &Handle<FabricObject<Self>>,
         _info: &Info,
@@ -47,7 +46,7 @@ pub trait Fabric: Send + Sync + Sized + 'static {
         Err(Errno::EINVAL)
     }
 
-    /// `fi_passive_ep`
+    /// Implements fi_passive_ep(3).
     fn passive_endpoint(
         _this: &Handle<FabricObject<Self>>,
         _info: &Info,
@@ -63,16 +62,15 @@ pub trait Domain: Send + Sync + Sized + 'static {
     /// Its shared receive contexts, or [`crate::endpoint::NoSharedReceive`].
     type SharedReceive: SharedReceive;
 
-    /// Where the domain's objects log, such as `tcp::domain`.
+    /// The log target of the domain's objects, such as `tcp::domain`.
     const LOG_TARGET: &'static str;
 
-    /// `fi_endpoint`. The seam keeps the domain open as long as the endpoint
-    /// is.
+    /// Implements fi_endpoint(3). The seam keeps the domain open as long as the endpoint is.
     fn endpoint(this: &Handle<DomainObject<Self>>, info: &Info) -> Result<Self::Endpoint>;
 
-    /// `fi_endpoint` with `FI_PEER_TRANSFER` in the mode: an endpoint that
-    /// transfers over the one of `owner`, which stays open as long. It hears of
-    /// them with [`Endpoint::transfer_done`].
+    /// Implements fi_endpoint(3) with `FI_PEER_TRANSFER` in the mode: an endpoint that transfers
+    /// over that of `owner`, which stays open at least as long. It learns of completions by
+    /// [`Endpoint::transfer_done`].
     fn transfer_endpoint(
         _this: &Handle<DomainObject<Self>>,
         _info: &Info,
@@ -81,7 +79,7 @@ pub trait Domain: Send + Sync + Sized + 'static {
         Err(Errno::EINVAL)
     }
 
-    /// `fi_srx_context`, with `fi_rx_attr::size`.
+    /// Implements fi_srx_context(3), with `fi_rx_attr::size`.
     fn shared_receive(
         _this: &Handle<DomainObject<Self>>,
         _size: usize,
@@ -89,16 +87,15 @@ pub trait Domain: Send + Sync + Sized + 'static {
         Err(Errno::ENOSYS)
     }
 
-    /// Whether threads may meet at the domain's completion queues: those of the
-    /// application, by its threading level, and those of the provider, if they
-    /// report to queues.
+    /// Returns the kind of lock that the domain's completion queues need: they are used by threads
+    /// of the application, according to its threading level, and by those of the provider, if they
+    /// write to queues.
     fn lock(&self) -> LockKind {
         LockKind::Real
     }
 
-    /// `fi_srx_context` under `FI_PEER`: the receives are with `owner`, and
-    /// nothing can be posted to the result. What comes from `owner` is gone when
-    /// the result is closed.
+    /// Implements fi_srx_context(3) with `FI_PEER`: the receives belong to `owner`, and cannot be
+    /// posted to the result. Objects from `owner` are invalid after the result is closed.
     fn peer_receive(
         _this: &Handle<DomainObject<Self>>,
         _owner: ImportedSrx,
@@ -106,35 +103,35 @@ pub trait Domain: Send + Sync + Sized + 'static {
         Err(Errno::EINVAL)
     }
 
-    /// Its memory registrations: the software's, those of its device, or both
+    /// Returns its memory registrations: those of the software, of its device, or both
     /// ([`crate::mr::Registrar`]).
     fn memory(&self) -> &Arc<MrTable>;
 
-    /// What moves the domain's transfers on. Counters drive it from the time
-    /// they are opened, and who sleeps for one that a region has bound wakes for it.
-    /// None where threads with different counters must not meet in it.
+    /// Returns the engine that makes progress for the domain. Counters drive it from the time when
+    /// they are opened, and it wakes threads that sleep on a counter to which a region is bound.
+    /// `None` if threads with different counters must not use it concurrently.
     fn progress(&self) -> Option<Arc<dyn Progress>> {
         None
     }
 
-    /// The format that `fi_info::addr_format` means to this provider, for its
-    /// address vectors; `None` where it has none.
+    /// Returns this provider's meaning of `fi_info::addr_format`, for its address vectors; `None`
+    /// if it has none.
     fn address_format(&self, addr_format: u32) -> Option<Format> {
         Format::of(addr_format)
     }
 
-    /// What there is of atomic operations.
+    /// Returns the supported atomic operations.
     fn atomics(&self) -> Offered {
         Offered::NONE
     }
 
-    /// The text for a `prov_errno` in error entries of its completion queues,
-    /// where that is no error number (`fi_cq_strerror`).
+    /// Returns the text of a `prov_errno` in error entries of its completion queues, if that is not
+    /// an error number (fi_cq_strerror(3)).
     fn error_text(_prov_errno: c_int) -> Option<&'static CStr> {
         None
     }
 
-    /// `fi_close`, with nothing left open in the domain.
+    /// Implements fi_close(3); all objects in the domain have been closed.
     fn close(&self) -> Result {
         Ok(())
     }

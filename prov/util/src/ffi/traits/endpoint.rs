@@ -1,4 +1,4 @@
-//! What a provider implements to offer endpoints (fi_endpoint(3), fi_cm(3)).
+//! The traits of endpoints (fi_endpoint(3), fi_cm(3)).
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::RawFd;
@@ -22,8 +22,8 @@ use crate::request::{Atomic, Receive, RemoteAccess, Transmit};
 use crate::transfers::Transfers;
 use crate::wait::{Attachment, Waitable};
 
-/// What the application has bound to an endpoint (`fi_ep_bind`). Each object
-/// stays open as long as this value lives.
+/// The objects that the application has bound to an endpoint (fi_ep_bind(3)). They stay open as
+/// long as this value lives.
 pub struct Bindings<S: SharedReceive> {
     /// Completions of transmits.
     pub tx_cq: Option<Use<Cq>>,
@@ -35,13 +35,13 @@ pub struct Bindings<S: SharedReceive> {
     pub eq: Option<Use<Eq>>,
     /// Addresses of peers.
     pub av: Option<Use<Av>>,
-    /// Where receives are taken from instead of the endpoint.
+    /// The shared receive context, if receives come from one.
     pub shared: Option<Use<SharedReceiveObject<S>>>,
-    /// Where it is noted how the transfers of a peer end; none where no peer makes any.
+    /// Records the outcomes of a peer's transfers; `None` if no peer makes any.
     pub transfers: Option<Arc<Transfers>>,
 }
 
-/// The counters of an endpoint: a place for each kind of operation.
+/// The counters of an endpoint, one for each kind of operation.
 #[derive(Clone, Default)]
 pub struct Counters {
     /// `FI_SEND`
@@ -59,17 +59,18 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Whether threads may sleep until one of them changes.
+    /// Returns whether threads may sleep until one of them changes.
     pub fn can_sleep(&self) -> bool {
         self.iter().any(|cntr| cntr.can_sleep())
     }
 
-    /// Whether operations of the endpoint's own are counted, of any kind but receives.
+    /// Returns whether any operations other than receives, and other than those of peers, are
+    /// counted.
     pub fn count_transmits(&self) -> bool {
         self.send.is_some() || self.read.is_some() || self.write.is_some()
     }
 
-    /// The places, with the flags of `fi_ep_bind` that mean them.
+    /// Returns the counters, with their flags of fi_ep_bind(3).
     pub fn places(&mut self) -> [(u64, &mut Option<Use<Cntr>>); 6] {
         [
             (FI_SEND, &mut self.send),
@@ -81,13 +82,13 @@ impl Counters {
         ]
     }
 
-    /// Which accesses of peers are counted (`FI_REMOTE_READ`, `FI_REMOTE_WRITE`).
+    /// Returns the accesses of peers that are counted (`FI_REMOTE_READ`, `FI_REMOTE_WRITE`).
     pub fn remote(&self) -> u64 {
         let flag = |flag, place: &Option<_>| if place.is_some() { flag } else { 0 };
         flag(FI_REMOTE_READ, &self.remote_read) | flag(FI_REMOTE_WRITE, &self.remote_write)
     }
 
-    /// Those that there are; one that counts several kinds as often.
+    /// Iterates over the bound counters; one that counts several kinds occurs several times.
     pub fn iter(&self) -> impl Iterator<Item = &Use<Cntr>> {
         let all = [
             &self.send,
@@ -130,8 +131,8 @@ impl<S: SharedReceive> Clone for Bindings<S> {
 }
 
 impl<S: SharedReceive> Bindings<S> {
-    /// Whether any of the queues and counters is in a wait set, at which any thread
-    /// may wait.
+    /// Returns whether any of the queues and counters is in a wait set, on which any thread may
+    /// wait.
     pub fn are_in_set(&self) -> bool {
         let queues = self.tx_cq.iter().chain(&self.rx_cq);
         queues.map(|cq| cq.attachment()).any(Attachment::is_in_set)
@@ -142,7 +143,7 @@ impl<S: SharedReceive> Bindings<S> {
     }
 }
 
-/// An endpoint option's value, as `fi_setopt` and `fi_getopt` pass it.
+/// The value of an endpoint option, as in fi_setopt(3) and fi_getopt(3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OptionValue {
     /// A `size_t`.
@@ -153,14 +154,14 @@ pub enum OptionValue {
     Bool(bool),
 }
 
-/// An endpoint's place in a collective group.
+/// An endpoint's position in a collective group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
     /// Its rank.
     pub rank: usize,
     /// Members of the group.
     pub members: usize,
-    /// The rank that was asked for; 0 where none was.
+    /// The rank of the requested root; 0 if none was requested.
     pub root: usize,
 }
 
@@ -169,193 +170,191 @@ pub trait Endpoint: Send + Sync + Sized + 'static {
     /// The provider's shared receive context.
     type SharedReceive: SharedReceive;
 
-    /// Whether event queues that are bound stay open, and flags are refused of calls that
-    /// take none: `fi_ep_bind` of queues for events and of address vectors,
-    /// `fi_av_remove`.
+    /// Whether bound event queues stay open, and whether flags are refused by calls that define
+    /// none: fi_ep_bind(3) of event queues and of address vectors, `fi_av_remove`.
     const IS_STRICT: bool = true;
 
-    /// `fi_enable`, once. Returns what moves the endpoint's transfers on, which the
-    /// seam has driven from the reads of what is bound.
+    /// Implements fi_enable(3); called once. Returns the progress engine, which the seam makes
+    /// reads of the bound objects drive.
     fn enable(
         this: &Handle<EndpointObject<Self>>,
         bindings: &Bindings<Self::SharedReceive>,
     ) -> Result<Arc<dyn Progress>>;
 
-    /// `fi_ep_bind` of an enabled endpoint: a counter, a completion queue for a
-    /// direction that had none, or another event queue. What completes from now on is
-    /// reported to these. An error leaves everything as it was.
+    /// Implements fi_ep_bind(3) for an enabled endpoint: a counter, a completion queue for a
+    /// direction that had none, or another event queue. Later completions are reported to these. An
+    /// error changes nothing.
     fn rebind(
         this: &Handle<EndpointObject<Self>>,
         bindings: &Bindings<Self::SharedReceive>,
     ) -> Result;
 
-    /// Receives that may wait at once (`fi_rx_attr::size`): as many are taken before
-    /// `fi_enable`.
+    /// Returns the limit of posted receives (`fi_rx_attr::size`): as many are accepted before
+    /// fi_enable(3).
     fn receive_size(&self) -> usize;
 
-    /// `fi_close`, once no alias is left. Operations in flight end without
+    /// Implements fi_close(3), when no alias is left. Outstanding operations end without
     /// completions.
     fn close(this: &Handle<EndpointObject<Self>>) -> Result;
 
-    /// A message. `-FI_EAGAIN` when it should be tried again later.
+    /// Posts a message. `-FI_EAGAIN` if it should be retried later.
     fn transmit(&self, message: &Transmit) -> Result;
 
-    /// A receive buffer, where that takes a few instructions; `false`, and nothing
-    /// has happened, where it is for [`Endpoint::receive`].
+    /// The fast path of [`Endpoint::receive`], for what takes a few instructions. Returns `false`,
+    /// without any effect, for all other receives.
     #[inline(always)]
     fn receive_at_once(&self, _receive: &Receive) -> bool {
         false
     }
 
-    /// A receive buffer, or a look at what arrived unexpected. `-FI_EOPBADSTATE` until
-    /// it is enabled.
+    /// Posts a receive, or peeks at unexpected messages. `-FI_EOPBADSTATE` until the endpoint is
+    /// enabled.
     fn receive(&self, receive: &Receive) -> Result;
 
-    /// A remote memory access.
+    /// Posts a read or a write.
     fn access(&self, _access: &RemoteAccess) -> Result {
         Err(Errno::ENOSYS)
     }
 
-    /// An atomic operation.
+    /// Posts an atomic operation.
     fn atomic(&self, _atomic: &Atomic) -> Result {
         Err(Errno::ENOSYS)
     }
 
-    /// `fi_cancel`, once it is enabled: `-FI_ENOENT` where no such receive waits, which
-    /// the application is not told (fi_endpoint(3): cancellation may find nothing to
+    /// Implements fi_cancel(3), when the endpoint is enabled: `-FI_ENOENT` if no such receive is
+    /// posted, which is not reported to the application (fi_endpoint(3): there may be nothing to
     /// cancel).
     fn cancel(&self, context: *mut c_void) -> Result;
 
-    /// The endpoint's own address, in the domain's address format.
+    /// Returns the endpoint's own address, in the domain's address format.
     fn name(&self) -> Result<Vec<u8>> {
         Err(Errno::ENOSYS)
     }
 
-    /// `fi_setname`
+    /// Implements fi_setname(3).
     fn set_name(&self, _name: &[u8]) -> Result {
         Err(Errno::ENOSYS)
     }
 
-    /// The connected peer's address.
+    /// Returns the connected peer's address.
     fn peer_name(&self) -> Result<Vec<u8>> {
         Err(Errno::ENOSYS)
     }
 
-    /// `fi_connect` with connection data; what is too long is cut.
+    /// Implements fi_connect(3), with connection data, which is truncated if it is too long.
     fn connect(&self, _address: &[u8], _data: &[u8]) -> Result {
         Err(Errno::ENOSYS)
     }
 
-    /// `fi_accept` with connection data, likewise.
+    /// Implements fi_accept(3), with connection data, likewise.
     fn accept(&self, _data: &[u8]) -> Result {
         Err(Errno::ENOSYS)
     }
 
-    /// `FI_GET_FD`: the socket or the like that the endpoint transfers over.
-    /// It stays the endpoint's.
+    /// Returns the descriptor for `FI_GET_FD`, such as the socket of the connection. The endpoint
+    /// still owns it.
     fn descriptor(&self) -> Result<RawFd> {
         Err(Errno::ENOSYS)
     }
 
-    /// `fi_shutdown`
+    /// Implements fi_shutdown(3).
     fn shutdown(&self) -> Result {
         Err(Errno::ENOSYS)
     }
 
-    /// `fi_getopt` at level `FI_OPT_ENDPOINT`; `-FI_ENOPROTOOPT` for an option
-    /// it does not have.
+    /// Implements fi_getopt(3) at level `FI_OPT_ENDPOINT`; `-FI_ENOPROTOOPT` for an option that it
+    /// does not have.
     fn option(&self, _name: c_int) -> Result<OptionValue> {
         Err(Errno::ENOPROTOOPT)
     }
 
-    /// `fi_setopt`; the value has the option's type.
+    /// Implements fi_setopt(3); the value has the option's type.
     fn set_option(&self, _name: c_int, _value: OptionValue) -> Result {
         Err(Errno::ENOPROTOOPT)
     }
 
-    /// Transmit operations that may still be posted.
+    /// Returns the number of transmit operations that may still be posted.
     fn transmit_room(&self) -> Result<usize> {
         Err(Errno::ENOSYS)
     }
 
-    /// Receives that may still be posted.
+    /// Returns the number of receives that may still be posted.
     fn receive_room(&self) -> Result<usize> {
         Err(Errno::ENOSYS)
     }
 
-    /// The endpoint's place in a group, and the rank of `root` in it, of an endpoint that does collective operations:
-    /// see [`Endpoint::collective`]; `-FI_EINVAL` for no group of it or no member.
+    /// Returns the endpoint's position in a group, and the rank of `root` in it, for an endpoint
+    /// with collective operations: see [`Endpoint::collective`]; `-FI_EINVAL` if it is not in the
+    /// group.
     fn group(&self, _group: fi_addr_t, _root: Option<fi_addr_t>) -> Result<Standing> {
         Err(Errno::ENOSYS)
     }
 
-    /// A collective operation, of an endpoint that transfers over another provider's.
+    /// Posts a collective operation, on an endpoint that transfers over another provider's.
     fn collective(&self, _collective: &Collective) -> Result {
         Err(Errno::ENOSYS)
     }
 
-    /// An address for a group that is about to be joined.
+    /// Returns an address for a group that is about to be joined.
     fn new_group(&self) -> fi_addr_t {
         FI_ADDR_UNSPEC
     }
 
-    /// `fi_join_collective`: an event tells when all members have joined.
+    /// Implements fi_join_collective(3): an event reports when all members have joined.
     fn join(&self, _group: fi_addr_t, _join: Join) -> Result {
         Err(Errno::ENOSYS)
     }
 
-    /// `fi_close` of a group.
+    /// Implements fi_close(3) for a group.
     fn leave(&self, _group: fi_addr_t) -> Result {
         Err(Errno::ENOSYS)
     }
 
-    /// A transfer over the main provider's endpoint has completed
-    /// (`fi_ops_transfer_peer::complete`): of an endpoint that makes some, see
+    /// Reports that a transfer over the main provider's endpoint has completed
+    /// (`fi_ops_transfer_peer::complete`), to an endpoint that makes such transfers, see
     /// [`Domain::transfer_endpoint`](crate::domain::Domain::transfer_endpoint).
     fn transfer_done(&self, _completion: &Completion) -> Result {
         Err(Errno::ENOSYS)
     }
 
-    /// As [`Endpoint::transfer_done`], of one that has failed
+    /// Like [`Endpoint::transfer_done`], for a transfer that has failed
     /// (`fi_ops_transfer_peer::comperr`).
     fn transfer_failed(&self, _error: ErrorCompletion) -> Result {
         Err(Errno::ENOSYS)
     }
 }
 
-/// A receive context that several endpoints take their receives from
-/// (`fi_srx_context`).
+/// A receive context that several endpoints share (fi_srx_context(3)).
 pub trait SharedReceive: Send + Sync + Sized + 'static {
-    /// As [`Endpoint::receive_at_once`].
+    /// Like [`Endpoint::receive_at_once`].
     #[inline(always)]
     fn receive_at_once(&self, _receive: &Receive) -> bool {
         false
     }
 
-    /// A receive buffer.
+    /// Posts a receive.
     fn receive(&self, receive: &Receive) -> Result;
 
-    /// `fi_cancel`
+    /// Implements fi_cancel(3).
     fn cancel(&self, context: *mut c_void) -> Result;
 
-    /// Where receives complete that no endpoint has taken from now on: a CQ and a
-    /// counter.
+    /// Sets the CQ and the counter for receives that complete without an endpoint.
     fn bind(&self, cq: Option<Use<Cq>>, cntr: Option<Use<Cntr>>) -> Result;
 
-    /// What moves the context's transfers on.
+    /// Returns the engine that makes progress for the context.
     fn progress(&self) -> Arc<dyn Progress>;
 
-    /// `fi_close`
+    /// Implements fi_close(3).
     fn close(_this: &Handle<SharedReceiveObject<Self>>) -> Result {
         Ok(())
     }
 
-    /// As [`Endpoint::option`].
+    /// Like [`Endpoint::option`].
     fn option(&self, _name: c_int) -> Result<OptionValue> {
         Err(Errno::ENOPROTOOPT)
     }
 
-    /// As [`Endpoint::set_option`].
+    /// Like [`Endpoint::set_option`].
     fn set_option(&self, _name: c_int, _value: OptionValue) -> Result {
         Err(Errno::ENOPROTOOPT)
     }
@@ -384,32 +383,31 @@ impl SharedReceive for NoSharedReceive {
 
 /// A listener for connection requests (`fi_passive_ep`).
 pub trait PassiveEndpoint: Send + Sync + Sized + 'static {
-    /// Its event queue from now on.
+    /// Sets its event queue.
     fn bind(&self, eq: Use<Eq>) -> Result;
 
-    /// `fi_listen`. Connection requests arrive at the event queue; `this`
-    /// gives the `fid` that events report.
+    /// Implements fi_listen(3). Connection requests arrive at the event queue, with the `fid` of
+    /// `this`.
     fn listen(this: &Handle<crate::ffi::pep::PassiveObject<Self>>) -> Result;
 
-    /// `fi_reject`: the request that `handle` names, with connection data; what
-    /// is too long is cut. The handle may be that of a request which has been
-    /// answered, so it is compared, and not followed.
+    /// Implements fi_reject(3) for the request that `handle` names, with connection data, which is
+    /// truncated if it is too long. The handle may be that of an answered request, so it is
+    /// compared, and not dereferenced.
     fn reject(&self, handle: Opaque, data: &[u8]) -> Result;
 
-    /// Its own address.
+    /// Returns its own address.
     fn name(&self) -> Result<Vec<u8>>;
 
-    /// `fi_setname`
+    /// Implements fi_setname(3).
     fn set_name(&self, name: &[u8]) -> Result;
 
-    /// `fi_control` `FI_BACKLOG`
+    /// Implements fi_control(3) `FI_BACKLOG`.
     fn set_backlog(&self, backlog: c_int) -> Result;
 
-    /// Bytes of connection data a request or answer takes
-    /// (`FI_OPT_CM_DATA_SIZE`).
+    /// Returns the largest connection data of a request or answer in bytes (`FI_OPT_CM_DATA_SIZE`).
     fn connection_data_limit(&self) -> usize;
 
-    /// `fi_close`
+    /// Implements fi_close(3).
     fn close(_this: &Handle<crate::ffi::pep::PassiveObject<Self>>) -> Result {
         Ok(())
     }

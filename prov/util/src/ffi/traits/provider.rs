@@ -1,10 +1,8 @@
-//! What a provider is to a libfabric (fi_provider(3)): a name, parameters, an
-//! answer to fi_getinfo(3), and fabrics.
+//! The trait of providers (fi_provider(3)): a name, parameters, fi_getinfo(3), and fabrics.
 //!
-//! A provider implements [`Provider`] for a type of its own, and
-//! [`provider!`](crate::provider!) makes the `struct fi_provider` for it. With
-//! [`external!`](crate::external!) a library that contains nothing else is an
-//! external provider.
+//! A provider implements [`Provider`] for its own type, and [`provider!`](crate::provider!) creates
+//! the `struct fi_provider`. With [`external!`](crate::external!), a library that contains nothing
+//! else is an external provider.
 
 use std::ffi::CStr;
 
@@ -15,15 +13,14 @@ use crate::logging::Targets;
 
 pub use crate::param::fi_provider;
 
-/// A provider. Its value is made once, when the library is set up, and lives
-/// as long as the process.
+/// A provider. Its value is created once, when the library is initialised, and lives as long as the
+/// process.
 pub trait Provider: Send + Sync + Sized + 'static {
-    /// The name that `FI_PROVIDER` and `fi_fabric_attr::prov_name` know.
+    /// The name in `FI_PROVIDER` and `fi_fabric_attr::prov_name`.
     const NAME: &'static CStr;
-    /// The provider's version. Of two providers of one name, libraries use the
-    /// one whose version is later.
+    /// The provider's version. Of two providers with one name, the library uses the later version.
     const VERSION: u32;
-    /// Where it logs, `log_targets!("name")`.
+    /// The log targets, `log_targets!("name")`.
     const LOG: Targets;
     /// Its fabrics.
     type Fabric: Fabric;
@@ -31,19 +28,19 @@ pub trait Provider: Send + Sync + Sized + 'static {
     /// Defines the parameters and reads what the user has set.
     fn load(provider: &fi_provider) -> Self;
 
-    /// The answer to fi_getinfo(3): [`crate::attr::ip::getinfo`] or
-    /// [`crate::attr::named::getinfo`] over what the provider offers.
+    /// Implements fi_getinfo(3), usually by [`crate::attr::ip::getinfo`] or
+    /// [`crate::attr::named::getinfo`] with the endpoints that the provider offers.
     ///
     /// # Errors
-    /// `-FI_ENODATA` where nothing fits.
+    /// `-FI_ENODATA` if nothing matches.
     fn getinfo(&self, request: &Request<'_>) -> Result<Vec<Info>>;
 
-    /// Opens a fabric that [`getinfo`](Provider::getinfo) has offered.
+    /// Opens a fabric that [`getinfo`](Provider::getinfo) has returned.
     fn fabric(&self, attr: &FabricAttr) -> Result<Self::Fabric>;
 }
 
-/// Makes the C interface of a [`Provider`]: a function `provider()`, which
-/// returns the `struct fi_provider` that libraries enter into their lists.
+/// Creates the C interface of a [`Provider`]: a function `provider()`, which returns the `struct
+/// fi_provider` for the library's list.
 #[macro_export]
 macro_rules! provider {
     ($provider:ty) => {
@@ -55,17 +52,16 @@ macro_rules! provider {
             }
         }
 
-        /// The provider as C sees it. The first call defines its parameters
-        /// and reads them.
+        /// Returns the C structure of the provider. The first call defines and reads its
+        /// parameters.
         pub fn provider() -> *mut $crate::provider::fi_provider {
             <$provider as $crate::ffi::provider::Entered>::entry().start()
         }
     };
 }
 
-/// Makes the library that contains a [`Provider`] and nothing else an external
-/// provider: its entry point is `fi_prov_ini`, and what it logs goes to the
-/// library that loads it.
+/// Makes a library that contains only a [`Provider`] an external provider: its entry point is
+/// `fi_prov_ini`, and its log messages go to the library that loads it.
 #[macro_export]
 macro_rules! external {
     ($provider:ty) => {

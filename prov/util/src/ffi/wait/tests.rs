@@ -1,4 +1,4 @@
-//! Wait objects, wait sets and poll sets through their C functions.
+//! Tests wait objects, wait sets and poll sets through their C functions.
 
 use std::mem::zeroed;
 use std::ptr::{null_mut, without_provenance_mut};
@@ -163,7 +163,7 @@ fn a_wait_set_waits_for_its_queues() {
         let quiet = if kind == FI_WAIT_YIELD { busy } else { 0 };
         assert_eq!(try_all(&mut [set.cast()]), quiet);
         assert_eq!(try_all(&mut [cq.cast()]), quiet);
-        // What waits with it keeps what it waits with, not the set.
+        // A queue in a set keeps the wait object, but not the set.
         assert_eq!(close(set.cast()), 0);
         write(cq);
         assert_eq!(try_all(&mut [cq.cast()]), busy);
@@ -177,7 +177,7 @@ fn trywait_takes_queues_and_counters_and_nothing_else() {
     let (first, second) = (open_cq(FI_WAIT_FD, null_mut(), 0), open_cntr(0));
     assert_eq!(try_all(&mut []), 0);
     assert_eq!(try_all(&mut [first.cast()]), 0);
-    // The counter was opened without a wait object.
+    // The counter has no wait object.
     let both = &mut [first.cast(), second.cast()];
     assert_eq!(try_all(both), 0);
     write(first);
@@ -230,18 +230,18 @@ fn a_poll_set_names_those_with_something_to_read() {
         assert_eq!(del(set, cntr.cast(), 0), 0, "what is no member stays none");
         Handle::<Cntr>::borrow(cntr).count(1);
         assert_eq!(poll(2).0, 0);
-        // Flags mean nothing, and a negative number of places is none.
+        // Flags are ignored, and a negative number means no room.
         assert_eq!(add(set, cntr.cast(), 1 << 15), 0);
         assert_eq!(poll(-1).0, 0);
         assert_eq!(poll(2).0, 1);
         assert_eq!(del(set, cntr.cast(), 1 << 15), 0);
 
-        // A closed member is no member.
+        // A closed member is removed.
         write(cq);
         assert_eq!(close(cq.cast()), 0);
         assert_eq!(poll(2).0, 0);
     }
-    // Members do not keep the set, nor does it keep them.
+    // Members do not keep the set open, and the set does not keep them open.
     // SAFETY: the set and the counter are open.
     unsafe { assert_eq!((*(*set).ops).poll_add.unwrap()(set, cntr.cast(), 0), 0) };
     assert_eq!(close(set.cast()), 0);

@@ -1,4 +1,4 @@
-//! Vectors that providers share, each side played by the other.
+//! Vectors that providers share; each test plays one side.
 
 use super::*;
 
@@ -9,7 +9,7 @@ fn peer_attr() -> fi_av_attr {
     }
 }
 
-/// A vector that imports `owner`'s, and what the owner shares with it.
+/// A vector that imports `owner`'s, and the shared object.
 fn import(owner: &Opened) -> (Opened, Handle<SharedAv>) {
     let shared = SharedAv::of(&owner.handle());
     let mut context = fi_peer_av_context {
@@ -32,7 +32,7 @@ fn a_peers_numbers_are_the_owners() {
     assert_eq!(numbers, [2]);
     assert_eq!(peer.lookup(2, 64), Ok((addrs[32..].to_vec(), 16)));
     assert_eq!(peer.lookup(0, 64), Err(Errno::EINVAL.to_c()));
-    // Who inserts has to say which number the owner gave.
+    // An insertion without the owner's number is refused.
     assert_eq!(peer.insert(&addrs, 1, &mut numbers, 0), 0);
     assert_eq!(peer.handle().owner().unwrap().count(), Ok(3));
 

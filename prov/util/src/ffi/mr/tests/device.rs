@@ -1,4 +1,4 @@
-//! Domains whose device registers memory.
+//! Tests domains whose device registers memory.
 
 use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
@@ -6,14 +6,14 @@ use std::sync::atomic::AtomicUsize;
 use super::*;
 use crate::mr::{Device, NO_KEY, Registrar, Registration};
 
-/// Bytes of its raw keys.
+/// Length of its raw keys in bytes.
 const RAW_KEY: usize = 12;
 
-/// A device that keeps a diary.
+/// A device that records its calls.
 #[derive(Debug, Default)]
 struct Nic {
     state: Arc<State>,
-    /// Whether there is memory of other devices that it reaches.
+    /// Whether it accesses memory of other devices.
     reaches_devices: bool,
 }
 
@@ -21,7 +21,7 @@ struct Nic {
 struct State {
     diary: Mutex<Vec<String>>,
     registered: AtomicUsize,
-    /// What the next call returns.
+    /// The error of the next call.
     refusal: Mutex<Option<Errno>>,
 }
 
@@ -119,7 +119,7 @@ impl Registration for Registered {
     }
 }
 
-/// A domain with a device, as it is asked for.
+/// A domain with a device and these attributes.
 fn domain(
     mr_mode: i32,
     reaches_devices: bool,
@@ -159,7 +159,7 @@ fn each_call_registers_with_the_device_and_gives_its_descriptor_and_key() {
     let place = Place::SYSTEM;
     let expected = [16, 12, 8].map(|len| format!("{len} bytes at {place:?}, part of None"));
     assert_eq!(state.diary(), expected);
-    // The software gives access to none of them.
+    // The software does not give access to any of them.
     for key in [7, 1007, 1008] {
         let mut accessor = domain.table.accessor();
         let granted = accessor.resolve(key, 0, 1, FI_REMOTE_READ, Job::NONE);
@@ -182,13 +182,13 @@ fn memory_can_be_registered_with_the_device_and_the_software() {
     let mut resolve = |key| accessor.resolve(key, 0, 16, REMOTE, Job::NONE);
     let granted = resolve(1007).unwrap();
     assert!(resolve(7).is_err());
-    // The device would have it; the software's keys are taken.
+    // The device would accept the key, but it is in use in the software.
     state.diary();
     let again = register(&domain, &mut memory, REMOTE, 7, 0);
     assert_eq!(again.err(), Some(Errno::ENOKEY.to_c()));
     assert_eq!(state.diary().last().unwrap(), "close 2");
 
-    // What the device will not give up stays as it is.
+    // A region that the device refuses to release stays open.
     state.refuse_next(Errno::EBUSY);
     assert_eq!(close(mr.cast()), Errno::EBUSY.to_c());
     assert!(resolve(1007).is_ok());
@@ -197,7 +197,7 @@ fn memory_can_be_registered_with_the_device_and_the_software() {
     assert!(accessor.hold(&granted).is_none());
     assert_eq!(state.diary(), ["close 1"]);
 
-    // The software cannot serve what it does not reach.
+    // The software cannot serve memory that it cannot access.
     let vector = iov(&mut memory);
     let elsewhere = fi_mr_attr {
         iface: FI_HMEM_CUDA,
@@ -256,7 +256,7 @@ fn memory_of_devices_has_its_place() {
             Interface::Synapseai(3),
             Allocation::Any,
         ),
-        // Who can reach it is not said where the flags contradict each other.
+        // Contradicting flags mean unspecified access.
         (
             FI_HMEM_CUDA,
             FI_HMEM_DEVICE_ONLY | FI_HMEM_HOST_ALLOC,
@@ -350,7 +350,7 @@ fn a_file_stands_for_memory() {
         assert_eq!(refused.err(), Some(Errno::EINVAL.to_c()));
     }
 
-    // A part of the memory is named by its address, and is where it is.
+    // A part is identified by its address, and has the same kind of memory.
     let inner = iovec {
         iov_base: std::ptr::without_provenance_mut(0x7140),
         iov_len: 8,
@@ -386,7 +386,7 @@ fn a_domain_that_reaches_no_devices_refuses_their_memory() {
             let refused = regattr(&domain, attr, flags);
             assert_eq!(refused.err(), Some(error.to_c()), "{flags:#x}");
         }
-        // A file is memory of this process where it is mapped, and not of a device.
+        // A mapped file is memory of this process, and not of a device.
         let mut file = fi_mr_dmabuf {
             fd: -1,
             offset: 8,
@@ -419,7 +419,7 @@ fn flags_about_memory_of_devices_change_nothing_of_ordinary_memory() {
         let mr = regattr(&domain, &attr(&vector), flags).unwrap();
         assert_eq!(close(mr.cast()), 0);
     }
-    // Calls without the attributes cannot say where memory is.
+    // Calls without attributes ignore the flags.
     for flags in [BOTH, FI_MR_DMABUF] {
         let mr = register(&domain, &mut memory, REMOTE, 7, flags).unwrap();
         assert_eq!(close(mr.cast()), 0);
